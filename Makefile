@@ -81,7 +81,7 @@ demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; 
 .PHONY: test
 test: rights-test deps build ## run one case of each kind of test; needs root
 	@# `make lint` vets. The packages that take longest begin first, or one of them would be left at the end with a core to itself.
-	GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' TESTFLAGS='$(TESTFLAGS)' JEOUL_TEST_BINARY='$(abspath $(BIN))' scripts/test.sh ./internal/datapath ./cmd/jeoul ./internal/bench ./...
+	GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' TESTFLAGS='$(TESTFLAGS)' JEOUL_TEST_BINARY='$(abspath $(BIN))' scripts/test.sh ./internal/balancer/datapath ./cmd/jeoul ./internal/weigh/bench ./...
 
 .PHONY: test-unit
 test-unit: generate ## run the tests that need no root; the others skip
@@ -89,9 +89,9 @@ test-unit: generate ## run the tests that need no root; the others skip
 
 .PHONY: test-kills
 test-kills: rights-test deps build ## kill a process at every step of what it does to a data plane and to a host, not only at some
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=1 $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/datapath ./internal/hostnet ./cmd/jeoul
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=1 $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/balancer/datapath ./internal/host/hostnet ./cmd/jeoul
 
-# root_test TARGET,PACKAGES: the tests of a target of internal/testenv, by root.
+# root_test TARGET,PACKAGES: the tests of a target of internal/test/testenv, by root.
 define root_test
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$(1) JEOUL_TEST_BINARY='$(abspath $(BIN))' $(GO) test -count=1 -timeout=90m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) $(2)
 endef
@@ -106,7 +106,7 @@ test-machines: rights-test deps build ## run the bench on machines by SSH: every
 
 .PHONY: test-hooks
 test-hooks: rights-test deps build ## run the tests of the data plane and end to end in XDP and in TC, and all other cases of both
-	$(call root_test,all,./internal/datapath ./cmd/jeoul)
+	$(call root_test,all,./internal/balancer/datapath ./cmd/jeoul)
 
 .PHONY: test-writers
 test-writers: rights-test deps build ## change a balancer by file and by API at once, 1,000 times each, and kill it in between
@@ -119,17 +119,17 @@ test-import: rights-test deps build ## serve 1,000 requests by each of 100 confi
 .PHONY: test-discovery
 test-discovery: rights-test deps build ## rewrite a list of backends 1,000 times beside BIND under live connections, and follow a real Podman, if it runs here
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_CHANGES=1000 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestDiscoveredBackends$$' ./cmd/jeoul
-	CGO_ENABLED=0 JEOUL_TEST_ROOT=1 JEOUL_TEST_PODMAN=1 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestPodman$$' ./internal/discover
+	CGO_ENABLED=0 JEOUL_TEST_ROOT=1 JEOUL_TEST_PODMAN=1 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestPodman$$' ./internal/balancer/discover
 
 .PHONY: test-bgp
 test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: restarts, drains, wrong peers, floods, BFD
 	@scripts/deps.sh bgp
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=10 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" ./internal/bgp/speaker
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=10 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" ./internal/balancer/bgp/speaker
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestLocalSpeaker|TestFRRAnnouncesConnected)$$' ./cmd/jeoul
 
 .PHONY: test-disk
 test-disk: rights-test deps build ## make the state directory unwritable 100 times, under connections that must not break
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=test-disk $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestUnwritable' ./cmd/jeoul ./internal/datapath
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=test-disk $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestUnwritable' ./cmd/jeoul ./internal/balancer/datapath
 
 .PHONY: test-vrrp
 test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, and what planned switches lose, ten times
@@ -137,11 +137,11 @@ test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer 
 
 .PHONY: test-bench
 test-bench: rights-test deps build ## run every subject, load and event of the bench, and all that it measures, not only one of each kind
-	$(call root_test,test-bench,-p=1 ./internal/bench/...)
+	$(call root_test,test-bench,-p=1 ./internal/weigh/bench/...)
 
 .PHONY: test-balancers
 test-balancers: rights-test deps build ## drain, bring back and kill one of three balancers behind a router, and compare what breaks with the plan
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_BALANCERS=1 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBalancersBreakWhatIsPlanned$$' ./internal/bench
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_BALANCERS=1 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBalancersBreakWhatIsPlanned$$' ./internal/weigh/bench
 
 .PHONY: test-soak
 test-soak: rights-test deps build ## an hour (JEOUL_SOAK) of random faults (JEOUL_SOAK_SEED) of three balancers under live connections: see docs/weigh/several.md
@@ -149,7 +149,7 @@ test-soak: rights-test deps build ## an hour (JEOUL_SOAK) of random faults (JEOU
 
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
-	@CGO_ENABLED=0 $(GO) test -c -o bin/proxy.test ./internal/proxy
+	@CGO_ENABLED=0 $(GO) test -c -o bin/proxy.test ./internal/balancer/proxy
 	@$(AS_ROOT) scripts/test-packages.sh "$$(ls -t $(DIST)/*.deb | head -n 1)"
 
 .PHONY: test-api
@@ -160,7 +160,7 @@ test-api: rights-test-api build ## ask a live balancer's API whatever its OpenAP
 test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest and newest kernel, in QEMU, and those that set a machine's clock
 	@GO='$(GO)' scripts/test-kernels.sh
 	@scripts/deps.sh vm
-	JEOUL_TEST_VM=1 $(GO) test -count=1 -run='^(TestMachine|TestClockIsSetInVM)$$' ./internal/vm ./internal/health
+	JEOUL_TEST_VM=1 $(GO) test -count=1 -run='^(TestMachine|TestClockIsSetInVM)$$' ./internal/weigh/vm ./internal/balancer/health
 
 .PHONY: deb
 deb: build ## make a Debian package into dist
@@ -189,7 +189,7 @@ bench-health: rights-bench-health deps build ## measure health checks into resul
 	@mkdir -p $(RESULTS)/health
 	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
 	JEOUL_TEST_ROOT=1 JEOUL_MEASURE='$(abspath $(RESULTS)/health)' \
-		$(GO) test -p=1 -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasure' $(TESTFLAGS) ./internal/health ./cmd/jeoul
+		$(GO) test -p=1 -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasure' $(TESTFLAGS) ./internal/balancer/health ./cmd/jeoul
 	@cat $(RESULTS)/health/*.txt
 
 .PHONY: bench-api
@@ -216,13 +216,13 @@ lint: generate ## check style and the house's rules: see CONTRIBUTING.md
 
 # Generated code is not committed: it is made of bpf/ by clang. The stamp stands
 # for all of it; without any generated file left, it does not count.
-GENERATED := $(wildcard internal/*/*_bpfel.go internal/*/*_bpfel.o* internal/*/*/*_bpfel.go internal/*/*/*_bpfel.o*)
+GENERATED := $(wildcard internal/*/*/*_bpfel.go internal/*/*/*_bpfel.o* internal/*/*/*/*_bpfel.go internal/*/*/*/*_bpfel.o*)
 STAMP     := bin/.generated
 
 .PHONY: generate
 generate: $(STAMP) ## make the Go code and objects of the eBPF programs
 
-$(STAMP): $(shell find bpf -type f) scripts/bpf2go.sh $(wildcard internal/*/generate.go internal/*/*/generate.go) go.mod $(if $(GENERATED),,always)
+$(STAMP): $(shell find bpf -type f) scripts/bpf2go.sh $(wildcard internal/*/*/generate.go internal/*/*/*/generate.go) go.mod $(if $(GENERATED),,always)
 	@$(GO) generate ./...
 	@mkdir -p $(@D)
 	@touch $@

@@ -23,7 +23,7 @@ name=${*: -2:1}
 object=${name,,}_bpfel.o code=${name,,}_bpfel.go
 gzip -9nf "$object"
 sed -i -e "s|^//go:embed $object\$|&.gz|" -e 's|bytes\.NewReader(\(_[A-Za-z0-9]*Bytes\))|bpfobject.Open(\1)|' \
-	-e 's|^\t"bytes"$|\t"github.com/jeoul/jeoul/internal/bpfobject"|' "$code"
+	-e 's|^\t"bytes"$|\t"github.com/jeoul/jeoul/internal/host/bpfobject"|' "$code"
 # Other versions of bpf2go may write other lines.
 if ! grep -q 'bpfobject\.Open' "$code" || ! grep -q "^//go:embed $object\.gz\$" "$code"; then
 	printf '%s: bpf2go writes %s otherwise than this script knows\n' "$0" "$code" >&2

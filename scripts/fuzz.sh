@@ -27,5 +27,5 @@ done <<<"$targets"
 
 seed=${JEOUL_FUZZ_SEED:-$RANDOM$RANDOM}
 printf '== %s random packets for each hook, seed %s\n' "$packets" "$seed"
-JEOUL_FUZZ_PACKETS=$packets JEOUL_FUZZ_SEED=$seed "$go" test -count=1 -timeout=0 -v -run='^TestRandomPackets$' ./internal/datapath |
+JEOUL_FUZZ_PACKETS=$packets JEOUL_FUZZ_SEED=$seed "$go" test -count=1 -timeout=0 -v -run='^TestRandomPackets$' ./internal/balancer/datapath |
 	grep -vE '^ *=== '

@@ -22,14 +22,13 @@ sources() {
 	git -c safe.directory="$TREE" ls-files --cached --others --exclude-standard -- "$@"
 }
 
-# must_not_reach PACKAGES FORBIDDEN: the packages of our domain must not import,
-# even through others, what the extended regular expression matches.
+# must_not_reach PATTERNS FORBIDDEN: the packages below internal/ that match must not
+# import, even through others, what the extended regular expression matches.
 must_not_reach() {
 	local package bad
-	for package in $1; do
-		[ -d "internal/$package" ] || continue
-		bad=$("$go" list -deps "./internal/$package" | grep -E "$2" | tr '\n' ' ') || continue
-		finding "imports point inwards" "internal/$package reaches $bad"
+	for package in $("$go" list $(printf './internal/%s ' $1)); do
+		bad=$("$go" list -deps "$package" | grep -E "$2" | tr '\n' ' ') || continue
+		finding "imports point inwards" "$package reaches $bad"
 	done
 }
 
@@ -54,10 +53,17 @@ mapfile -t real_time_files < <(grep -L '"testing/synctest"' "${go_files[@]}")
 finding "poll with a bound and a context instead of time.Sleep" "$(
 	grep -nE '\btime\.Sleep\(' "${real_time_files[@]}" || true
 )"
-must_not_reach 'lb ops config yamlfile keytable maglev results handover sizing' '^(github.com/(cilium/ebpf|vishvananda/)|net/http$)'
-must_not_reach 'paths control proxy' '^(github.com/(cilium/ebpf|jeoul/jeoul/internal/(datapath|api)$)|net/http$)'
+ours=github.com/jeoul/jeoul/internal
+must_not_reach 'balancer/lb balancer/ops balancer/config text/yamlfile text/keytable balancer/maglev weigh/results balancer/handover weigh/sizing' \
+	'^(github.com/(cilium/ebpf|vishvananda/)|net/http$)'
+must_not_reach 'balancer/paths balancer/control balancer/proxy' "^(github.com/cilium/ebpf|$ours/balancer/(datapath|api)$|net/http$)"
+# Who reads the balancer can leave the other doors shut, and what all stand on knows none of them.
+must_not_reach 'balancer/...' "^$ours/(tools|weigh|move|test)/"
+must_not_reach 'host/...' "^$ours/(balancer|tools|weigh|move|test)/"
+must_not_reach 'text/...' "^$ours/(balancer|host|tools|weigh|move|test)/"
+must_not_reach 'tools/... move/...' "^$ours/(weigh|test)/"
 # What a laboratory is made of serves the bench and others, and must not know the bench.
-must_not_reach 'lab remote vm' '^github.com/jeoul/jeoul/internal/bench'
+must_not_reach 'weigh/lab weigh/remote weigh/vm' "^$ours/weigh/bench"
 
 mapfile -t flow_headers < <(sources 'bpf/balancer/flow/*.h')
 finding "what is remembered knows nothing of what chooses, sends and answers" "$(

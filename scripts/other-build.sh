@@ -13,12 +13,12 @@ trap 'rm -rf "$copy"' EXIT
 
 # The programs are compiled in the copy; all else is built where it is, as it is.
 cp -r "$root"/{bpf,scripts,go.mod,go.sum} "$copy"
-mkdir -p "$copy/internal"
-cp -r "$root/internal/datapath" "$copy/internal"
+mkdir -p "$copy/internal/balancer"
+cp -r "$root/internal/balancer/datapath" "$copy/internal/balancer"
 go=${GO:-scripts/go.sh}
 cd "$copy"
-JEOUL_BPF_FLAGS=-DOTHER_LAYOUT "$go" generate -run 'bpf/balancer/jeoul_' ./internal/datapath
+JEOUL_BPF_FLAGS=-DOTHER_LAYOUT "$go" generate -run 'bpf/balancer/jeoul_' ./internal/balancer/datapath
 cd "$root"
-overlay=$(for file in internal/datapath/*_bpfel.{go,o.gz}; do printf ',"%s":"%s"' "$root/$file" "$copy/$file"; done)
+overlay=$(for file in internal/balancer/datapath/*_bpfel.{go,o.gz}; do printf ',"%s":"%s"' "$root/$file" "$copy/$file"; done)
 printf '{"Replace":{%s}}\n' "${overlay#,}" >"$copy/overlay.json"
 "$go" build -buildvcs=false -overlay "$copy/overlay.json" -o "$out" ./cmd/jeoul

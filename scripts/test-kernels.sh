@@ -18,7 +18,7 @@ cache=$TREE/bin/kernels
 limit=${JEOUL_LIMIT:-30m}
 suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie-backports bookworm/cards)
-packages=(internal/datapath/pins internal/datapath/libxdp internal/hostnet internal/datapath internal/local internal/agent internal/drops internal/bench/subject)
+packages=(internal/balancer/datapath/pins internal/balancer/datapath/libxdp internal/host/hostnet internal/balancer/datapath internal/balancer/local internal/tools/agent internal/host/drops internal/weigh/bench/subject)
 [ -z "${JEOUL_PACKAGES:-}" ] || read -ra packages <<<"$JEOUL_PACKAGES"
 # What tests use of a kernel that has them as modules.
 modules=(virtio_pci virtio_net e1000 e1000e veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
@@ -53,15 +53,15 @@ chosen() {
 		printf '%s\n' "$JEOUL_RUN"
 	elif [[ $1 == */cards ]]; then
 		printf '^TestTagsOfCards$\n'
-	elif [ "$2" = internal/datapath ]; then
+	elif [ "$2" = internal/balancer/datapath ]; then
 		printf '^Test(%s)$\n' "Attach|SwapAllOrNone|Filter|FilterSwapsInOneStep|FilterOfAKilledBalancer|\
 Frames|Headers|Modes|MSS|ChecksumsAreRightOnTheWire|FullNATPoolExhausted|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO|\
 OnlyTheTracedProgramHasTheRing|TagsOfCards|Holders|Dispatcher|DispatcherOfOurs|DispatcherHooks|DispatcherPackets|LoaderAfterOurs|AutoBesideOthers|Company|NeighboursInTC|WhatBackendsAnswer|Clients|FlowsMoving|FlowsBeginAtTheExchange|PacketsOfNoFlow|MovedSlots|FlowsOfABackendThatLeft|PoolNumbersOutliveTheProcess|\
 Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfaces|Sweep|OrphanStepsAside|WatchEnds|KilledAtEachStep"
-	elif [ "$2" = internal/hostnet ]; then
+	elif [ "$2" = internal/host/hostnet ]; then
 		# What is left by a kill, and taken back or taken over.
 		printf '^Test(Inherit|InheritForwarding|KilledAtEachStep|GiveClsact)$\n'
-	elif [ "$2" = internal/bench/subject ]; then
+	elif [ "$2" = internal/weigh/bench/subject ]; then
 		# IPVS, which the kernel that this is written on may not have.
 		printf '^Test(SubjectsCarry|IPVSOnAMachine)$/^(direct|ipvs-.*|taken away|changed|the run dies|it is somebody.*)$\n'
 	else

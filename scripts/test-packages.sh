@@ -48,7 +48,7 @@ prepare() {
 	sed -i 's/^Version: .*/&+upgrade/' "$work/later/DEBIAN/control"
 	dpkg-deb -Zgzip -z1 -b "$work/later" "$work/root/packages/second.deb" >/dev/null
 	install -m755 "$TREE/scripts/packages/guest.sh" "$work/root/usr/local/sbin/try-packages"
-	cp -r "$TREE/bin/proxy.test" "$TREE/internal/proxy/testdata" "$work/root/packages"
+	cp -r "$TREE/bin/proxy.test" "$TREE/internal/balancer/proxy/testdata" "$work/root/packages"
 }
 
 # start boots the tree, and waits until systemd has.

@@ -17,9 +17,9 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	"github.com/jeoul/jeoul/internal/agent"
-	"github.com/jeoul/jeoul/internal/hostnet"
-	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/tools/agent"
 )
 
 type agentCmd struct {

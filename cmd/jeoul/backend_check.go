@@ -10,8 +10,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // exitFailing is the exit status where a check did not pass.

@@ -17,7 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // wantGolden compares with a file of testdata, or rewrites it.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // How a drain is waited for.

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // balancerCmd is about a running balancer as a whole, among those that share its VIPs.

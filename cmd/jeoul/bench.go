@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/bench"
-	"github.com/jeoul/jeoul/internal/remote"
-	"github.com/jeoul/jeoul/internal/report"
-	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/remote"
+	"github.com/jeoul/jeoul/internal/weigh/report"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // benchCmd weighs.

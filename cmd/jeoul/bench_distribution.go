@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/jeoul/jeoul/internal/bench/distribution"
-	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/weigh/bench/distribution"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // benchDistributionCmd counts which backends new flows get.

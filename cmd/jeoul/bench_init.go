@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/jeoul/jeoul/internal/vm"
+	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
 // benchInitCmd is the first process of a virtual machine's.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/jeoul/jeoul/internal/bench/load/live"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 )
 
 // benchLiveServerCmd is what `bench run` starts on servers that answer with

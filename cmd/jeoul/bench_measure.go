@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/bench"
-	"github.com/jeoul/jeoul/internal/report"
-	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/report"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // benchOutput is what the measurements without a laboratory have in common: as JSON, results.json is printed.

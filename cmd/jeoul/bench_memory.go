@@ -5,8 +5,8 @@ package main
 import (
 	"context"
 
-	"github.com/jeoul/jeoul/internal/bench/memory"
-	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/weigh/bench/memory"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // benchMemoryCmd measures what remembering a flow takes.

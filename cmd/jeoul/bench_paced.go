@@ -5,7 +5,7 @@ package main
 import (
 	"context"
 
-	"github.com/jeoul/jeoul/internal/bench/load/paced"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/paced"
 )
 
 // benchPacedClientCmd is a client of an open loop, which `bench run` starts.

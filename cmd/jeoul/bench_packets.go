@@ -9,9 +9,9 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/jeoul/jeoul/internal/bench/packets"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/packets"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // benchPacketsCmd measures the data plane without a network.

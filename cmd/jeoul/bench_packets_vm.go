@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/bench/packets"
-	"github.com/jeoul/jeoul/internal/results"
-	"github.com/jeoul/jeoul/internal/vm"
+	"github.com/jeoul/jeoul/internal/weigh/bench/packets"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
 // packetsVM is a measurement of packets in a virtual machine, seen from outside.

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/results"
-	"github.com/jeoul/jeoul/internal/vm"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
 // TestPacketsInAMachine checks what a virtual machine is asked to measure, and what is made of

@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/jeoul/jeoul/internal/bench/scale"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/scale"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // benchScaleCmd measures what the size of a configuration costs.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 )
 
 // benchSteadyCmd is the client of a flood's experiment, which a run starts in its

@@ -6,7 +6,7 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/jeoul/jeoul/internal/bench/load/transact"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
 )
 
 // benchTransactServerCmd is what `bench run` starts on servers that answer bytes.

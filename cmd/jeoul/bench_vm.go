@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/bench"
-	"github.com/jeoul/jeoul/internal/results"
-	"github.com/jeoul/jeoul/internal/vm"
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
 // Where a run's laboratory is.

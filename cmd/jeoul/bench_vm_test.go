@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/vm"
+	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
 // TestRunInAMachine checks what a virtual machine is asked to run, without one.

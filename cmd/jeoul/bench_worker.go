@@ -8,7 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/jeoul/jeoul/internal/remote"
+	"github.com/jeoul/jeoul/internal/weigh/remote"
 )
 
 // benchWorkerCmd is a machine of a bench that runs elsewhere: see package remote.

@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/durable"
-	"github.com/jeoul/jeoul/internal/health"
-	"github.com/jeoul/jeoul/internal/health/checker"
-	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/balancer/health"
+	"github.com/jeoul/jeoul/internal/balancer/health/checker"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
 // How often verdicts are saved for the process that follows: soon after one has changed, and now

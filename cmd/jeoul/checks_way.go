@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/datapath"
-	"github.com/jeoul/jeoul/internal/health"
-	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/health"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // reopenAfter is how long a way that could not be made is not tried again.

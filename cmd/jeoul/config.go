@@ -6,7 +6,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/balancer/config"
 )
 
 type configCmd struct {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/jeoul/jeoul/internal/cli"
-	"github.com/jeoul/jeoul/internal/testdocs"
+	"github.com/jeoul/jeoul/internal/test/testdocs"
+	"github.com/jeoul/jeoul/internal/text/cli"
 )
 
 // shownNodes calls f for each command that help shows, and for each group of commands.

@@ -7,8 +7,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/config"
 )
 
 // tokenVariable is the environment variable that has a token: on a command line, every user of the

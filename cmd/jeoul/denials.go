@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/metrics"
+	"github.com/jeoul/jeoul/internal/balancer/metrics"
 )
 
 // denialsEvery is the least time from one line of the log about refused clients to the next: who guesses tokens

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api/access"
-	"github.com/jeoul/jeoul/internal/metrics"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/api/access"
+	"github.com/jeoul/jeoul/internal/balancer/metrics"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // TestDenials: each is counted, by what was lacking, and the log has a line each ten seconds at most, with the number of those

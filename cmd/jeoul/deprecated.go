@@ -5,7 +5,7 @@ package main
 import (
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/cli"
+	"github.com/jeoul/jeoul/internal/text/cli"
 )
 
 // deprecatedUntil is the release that no longer knows the spellings below.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/events"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // TestDescribe: all there is about a service, and about a backend.

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
-	"github.com/jeoul/jeoul/internal/datapath/pins"
-	"github.com/jeoul/jeoul/internal/durable"
-	"github.com/jeoul/jeoul/internal/hostnet"
-	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
 type detachCmd struct {

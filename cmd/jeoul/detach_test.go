@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath"
 )
 
 // TestForwardsUntil: a data plane says itself whether it has stepped aside, which it does a moment after its time.

@@ -5,7 +5,7 @@ package main
 import (
 	"log/slog"
 
-	"github.com/jeoul/jeoul/internal/discover"
+	"github.com/jeoul/jeoul/internal/balancer/discover"
 )
 
 // discovery returns what finds backends, with what the process before has found. That outlives the

@@ -14,7 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/jeoul/jeoul/internal/testdocs"
+	"github.com/jeoul/jeoul/internal/test/testdocs"
 )
 
 // How a command that pages show is tried: by a test that runs it, in one of these files, or why by none.
@@ -79,17 +79,17 @@ var trials = map[string]trial{
 	"jeoul wire":               {test: "testdata/root/wire.txtar"},
 
 	"curl":                    {test: "testdata/root/balance.txtar"},
-	"haproxy":                 {test: "internal/exporter/programs_test.go"},
-	"ipvsadm-restore":         {test: "internal/exporter/programs_test.go"},
+	"haproxy":                 {test: "internal/move/exporter/programs_test.go"},
+	"ipvsadm-restore":         {test: "internal/move/exporter/programs_test.go"},
 	"ipvsadm-save":            {reason: notOurs},
-	"keepalived":              {test: "internal/exporter/programs_test.go"},
+	"keepalived":              {test: "internal/move/exporter/programs_test.go"},
 	"kill":                    {test: "testdata/root/balance.txtar"},
 	"ip":                      {test: "testdata/root/balance.txtar"},
 	"dpkg":                    {test: "scripts/packages/guest.sh"},
 	"systemctl":               {test: "scripts/packages/guest.sh"},
 	"make":                    {reason: byHand},
 	"scripts/test-kernels.sh": {reason: byHand},
-	"xdp-loader":              {test: "internal/datapath/dispatched_test.go"},
+	"xdp-loader":              {test: "internal/balancer/datapath/dispatched_test.go"},
 	"podman":                  {reason: "needs a registry's base image; tried by hand, as the page says"},
 	"ansible-playbook":        {test: "e2e_machines_test.go"},
 	"ethtool":                 {reason: machines},

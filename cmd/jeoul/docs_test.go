@@ -18,7 +18,7 @@ import (
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/syntax"
 
-	"github.com/jeoul/jeoul/internal/testdocs"
+	"github.com/jeoul/jeoul/internal/test/testdocs"
 )
 
 // pageCommand is a command of a page: its words, after sudo and the variables before it.

@@ -17,7 +17,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/jeoul/jeoul/internal/doctor"
+	"github.com/jeoul/jeoul/internal/tools/doctor"
 )
 
 type doctorCmd struct {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // otherBuild is this program with another build ID, in a file that holds for the test.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // ordinary is the number of a user and group that own nothing on this machine.

@@ -18,10 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/ops"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // diskTarget is the target in which TestUnwritableState makes diskFaults faults; in `make test` it makes one.

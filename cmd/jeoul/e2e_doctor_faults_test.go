@@ -19,11 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
-	"github.com/jeoul/jeoul/internal/doctor"
-	"github.com/jeoul/jeoul/internal/flood"
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/ops"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/tools/doctor"
+	"github.com/jeoul/jeoul/internal/weigh/flood"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // within runs something on a host, and fails the test if it fails.

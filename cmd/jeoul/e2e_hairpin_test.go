@@ -20,11 +20,11 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/namespace"
-	"github.com/jeoul/jeoul/internal/ops"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // containerHost is a balancer whose backends are containers behind its bridge; a client is outside.

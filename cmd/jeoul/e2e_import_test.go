@@ -18,18 +18,18 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
-	"github.com/jeoul/jeoul/internal/agent"
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/testdocs"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testdocs"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/tools/agent"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // documented returns a configuration of the documents that the laboratory has loads of, from the
 // importer's cases, with other addresses.
 func documented(t *testing.T, name string, addresses ...string) string {
 	t.Helper()
-	archive, err := txtar.ParseFile(filepath.Join(testdocs.Root(t), "internal/importer/testdata", name))
+	archive, err := txtar.ParseFile(filepath.Join(testdocs.Root(t), "internal/move/importer/testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}

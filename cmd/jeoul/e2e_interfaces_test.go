@@ -20,12 +20,12 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/namespace"
-	"github.com/jeoul/jeoul/internal/ops"
-	"github.com/jeoul/jeoul/internal/testenv"
-	"github.com/jeoul/jeoul/internal/wire"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
 // crossing is a balancer with cables to several networks: each has a client, and the last one

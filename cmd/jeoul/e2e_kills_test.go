@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
-	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/testenv"
-	"github.com/jeoul/jeoul/internal/testkill"
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/test/testkill"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // TestKilledAtEachStep kills the program at each step of its life: of a start, a change of the

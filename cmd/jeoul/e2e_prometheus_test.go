@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/metrics/dashboard"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/metrics/dashboard"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // The load: so many UDP packets of so many bytes, the IP header included, each answered.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e/soak"
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 const (

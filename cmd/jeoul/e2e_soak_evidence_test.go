@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e/soak"
-	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // evidence asks all balancers at once what they hold for a connection that has just broken, and how the hand-over is.

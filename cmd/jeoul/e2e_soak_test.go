@@ -17,12 +17,12 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e/soak"
-	"github.com/jeoul/jeoul/internal/agent"
-	"github.com/jeoul/jeoul/internal/bench/subject"
-	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/tools/agent"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // The environment of a soak: how long faults are made (1h), what they are drawn from, how many long-lived connections each

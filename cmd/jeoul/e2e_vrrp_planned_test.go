@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/lb"
-	datagrams "github.com/jeoul/jeoul/internal/numbered"
-	"github.com/jeoul/jeoul/internal/ops"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	datagrams "github.com/jeoul/jeoul/internal/weigh/numbered"
 )
 
 // couple are two balancers that share VIPs: the first has more priority.

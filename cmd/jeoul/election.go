@@ -10,12 +10,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/control"
-	"github.com/jeoul/jeoul/internal/iface"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/ops"
-	"github.com/jeoul/jeoul/internal/vrrp"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/vrrp"
+	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
 // election is VRRP's, as the controller sees it.

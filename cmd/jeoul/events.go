@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/events"
+	"github.com/jeoul/jeoul/internal/balancer/events"
 )
 
 // eventsCmd is the old spelling of getEventsCmd. It prints as it did, for scripts that read it.

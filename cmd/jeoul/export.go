@@ -8,8 +8,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/exporter"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/move/exporter"
 )
 
 // exportCmd writes another balancer's configuration.

@@ -12,11 +12,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/events"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/nearest"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
 // getCmd shows parts of a running balancer, as the API has them.

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/events"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 var serviceKind = kind[ops.Service]{

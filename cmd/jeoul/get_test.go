@@ -17,11 +17,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/events"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/ops"
-	"github.com/jeoul/jeoul/internal/sources"
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/sources"
 )
 
 // shown is a balancer that answers on a socket of its own; change makes its status another.

@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
-	"github.com/jeoul/jeoul/internal/handover"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/members"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/handover"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/members"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // flowGroup are the members, where they take flows.

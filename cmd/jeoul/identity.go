@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/datapath/pins"
-	"github.com/jeoul/jeoul/internal/hostnet"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
 )
 
 // A balancer's files go by the interface that carried its VIPs when it was started. Where a

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/hostnet"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // TestIdentity takes another first interface, which leads to the files of the old one then,

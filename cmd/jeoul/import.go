@@ -12,9 +12,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/jeoul/jeoul/internal/importer"
-	"github.com/jeoul/jeoul/internal/importer/draft"
-	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/move/importer"
+	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
 // importCmd makes a configuration of another balancer's.

@@ -13,12 +13,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
-	"github.com/jeoul/jeoul/internal/datapath/pins"
-	"github.com/jeoul/jeoul/internal/durable"
-	"github.com/jeoul/jeoul/internal/hostnet"
-	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
 // instance is a balancer's name among those of a host, and where it keeps what is to outlive

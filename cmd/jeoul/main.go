@@ -17,15 +17,15 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/jeoul/jeoul/internal/cli"
-	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/events"
-	"github.com/jeoul/jeoul/internal/exporter"
-	"github.com/jeoul/jeoul/internal/importer"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/ops"
-	"github.com/jeoul/jeoul/internal/sources"
-	"github.com/jeoul/jeoul/internal/tune"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/sources"
+	"github.com/jeoul/jeoul/internal/move/exporter"
+	"github.com/jeoul/jeoul/internal/move/importer"
+	"github.com/jeoul/jeoul/internal/text/cli"
+	"github.com/jeoul/jeoul/internal/tools/tune"
 )
 
 // The tasks that help groups commands by; those of every day come first.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/manpage"
+	"github.com/jeoul/jeoul/internal/text/manpage"
 )
 
 // TestManIsComplete: every command has a page, and every flag and argument of it is there; so is

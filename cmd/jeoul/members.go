@@ -19,13 +19,13 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
-	"github.com/jeoul/jeoul/internal/handover"
-	"github.com/jeoul/jeoul/internal/members"
-	"github.com/jeoul/jeoul/internal/ops"
-	"github.com/jeoul/jeoul/internal/sources"
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/handover"
+	"github.com/jeoul/jeoul/internal/balancer/members"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/sources"
 )
 
 // membersCmd is about the balancers that share VIPs.

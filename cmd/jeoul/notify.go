@@ -12,7 +12,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/control"
+	"github.com/jeoul/jeoul/internal/balancer/control"
 )
 
 // serviceManager is systemd, where it has started this process as Type=notify (sd_notify(3)).

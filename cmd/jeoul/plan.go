@@ -12,9 +12,9 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/results"
-	"github.com/jeoul/jeoul/internal/sizing"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/jeoul/jeoul/internal/weigh/sizing"
 )
 
 // planCmd says how many balancers a load needs.

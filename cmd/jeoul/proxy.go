@@ -11,11 +11,11 @@ import (
 	"os"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/control"
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/proxy"
-	"github.com/jeoul/jeoul/internal/yamlfile"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/proxy"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
 // kindProxy is the directory of the proxy engine's files, which are gone when it has stopped.

@@ -10,13 +10,13 @@ import (
 	"os"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/control"
-	"github.com/jeoul/jeoul/internal/durable"
-	"github.com/jeoul/jeoul/internal/events"
-	"github.com/jeoul/jeoul/internal/metrics"
-	"github.com/jeoul/jeoul/internal/ops"
-	"github.com/jeoul/jeoul/internal/resident"
-	"github.com/jeoul/jeoul/internal/sources"
+	"github.com/jeoul/jeoul/internal/balancer/control"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/metrics"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/sources"
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/resident"
 )
 
 // reloadCmd has a running balancer read its file again.

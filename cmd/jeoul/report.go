@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/report"
-	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/weigh/report"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // reportCmd makes something to read of results.

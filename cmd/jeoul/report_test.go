@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const fixture = "../../internal/report/testdata/l2dsr-bmt.json"
+const fixture = "../../internal/weigh/report/testdata/l2dsr-bmt.json"
 
 // TestReport writes each form, chosen by the file's ending or by a flag.
 func TestReport(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/bgp"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/bgp"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // kindSpeaker is an instance's unix socket of the process that speaks BGP, and kindDrained that of the file

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // TestExamplesCheck: `jeoul run --check` accepts every example, and there is one

@@ -13,9 +13,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/jeoul/jeoul/internal/testcert"
-	"github.com/jeoul/jeoul/internal/testenv"
-	"github.com/jeoul/jeoul/internal/testkill"
+	"github.com/jeoul/jeoul/internal/test/testcert"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/test/testkill"
 )
 
 var update = flag.Bool("update", false, "rewrite what the scripts compare with")

@@ -11,9 +11,9 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/jeoul/jeoul/internal/bgp"
-	"github.com/jeoul/jeoul/internal/bgp/speaker"
-	"github.com/jeoul/jeoul/internal/resident"
+	"github.com/jeoul/jeoul/internal/balancer/bgp"
+	"github.com/jeoul/jeoul/internal/balancer/bgp/speaker"
+	"github.com/jeoul/jeoul/internal/host/resident"
 )
 
 type speakerCmd struct {

@@ -8,8 +8,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // writeBGP says what routers are told of the VIPs, and how the sessions with them are.

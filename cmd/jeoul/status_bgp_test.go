@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // TestStatusLocalSpeaker: with a routing daemon of the host, the table is named that it finds the VIPs in, and no AS.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // writeDiscovered says where further backends of a service are found, how old that is, and what of it

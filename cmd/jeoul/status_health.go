@@ -7,8 +7,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // writeChecks says what the backends of a service are asked.

@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // writeVRRP says how balancers of the segment share the VIPs.

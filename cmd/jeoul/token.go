@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/jeoul/jeoul/internal/api/access"
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/balancer/api/access"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // tokenCmd makes a token of the API.

@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/jeoul/jeoul/internal/sandbox"
+	"github.com/jeoul/jeoul/internal/weigh/sandbox"
 )
 
 // tryCmd shows a newcomer what there is.

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/jeoul/jeoul/internal/sandbox"
+	"github.com/jeoul/jeoul/internal/weigh/sandbox"
 )
 
 // sandboxCmd has what runs inside of `jeoul try`: its web servers, and commands in the client's place,

@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/utils/cpuset"
 
-	"github.com/jeoul/jeoul/internal/tune"
-	"github.com/jeoul/jeoul/internal/tune/untracked"
+	"github.com/jeoul/jeoul/internal/tools/tune"
+	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
 // tuneCmd prepares a host.

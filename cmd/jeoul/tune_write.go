@@ -14,7 +14,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/jeoul/jeoul/internal/tune"
+	"github.com/jeoul/jeoul/internal/tools/tune"
 )
 
 // writeJSON prints a value for programs.

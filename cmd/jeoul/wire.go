@@ -13,8 +13,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/results"
-	"github.com/jeoul/jeoul/internal/wire"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
 // wireCmd tests at packet level.

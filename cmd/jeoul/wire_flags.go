@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/namespace"
-	"github.com/jeoul/jeoul/internal/wire"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
 // wirePort is a port as a person writes it: IF[@NETNS][=PREFIX or ADDRESS].

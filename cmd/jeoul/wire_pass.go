@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jeoul/jeoul/internal/wire"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
 // wirePassCmd makes a veth's other end take a port's frames.

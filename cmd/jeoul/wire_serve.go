@@ -11,7 +11,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	"github.com/jeoul/jeoul/internal/wire"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
 // wireServeCmd has server ports only.

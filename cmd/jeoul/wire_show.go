@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/results"
-	"github.com/jeoul/jeoul/internal/wire"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
 // wireLine tells of a step while the others are still to come.

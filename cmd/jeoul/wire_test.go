@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/wire"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
 // FuzzWireFlags reads what a person may write: nothing panics, and what is read can be

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 func main() {

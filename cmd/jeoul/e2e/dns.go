@@ -24,8 +24,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // The zone of the test, and the kinds of names in it: any name below one of

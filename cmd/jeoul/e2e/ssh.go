@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/lab"
-	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // SSH is OpenSSH on the hosts of a lab, and a key for root that they accept.

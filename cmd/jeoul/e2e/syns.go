@@ -18,7 +18,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // SYNs sends the first packets of connections that are never completed.

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package access says who may use the API over TCP: it reads the server's certificate, the
+// authorities of client certificates and the file of tokens, reads them again when they change,
+// and knows each client's role.
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrUnknown says that a client has not shown who it is.
+	ErrUnknown = errors.New("credentials are needed")
+	// ErrNoRole says that a client is known, and may do nothing.
+	ErrNoRole = errors.New("no role")
+)
+
+// Client is who asks.
+type Client struct {
+	// Name is for others to read, as in "token ci" or "certificate CN=ci".
+	Name string
+	Role ops.Role
+}
+
+// lookEvery is how long files are taken to be as they were read.
+const lookEvery = time.Second
+
+// soon is how long before its end a certificate is a problem.
+const soon = 7 * 24 * time.Hour
+
+// Guard knows who may do what.
+type Guard struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	cfg  config.API
+	held *material
+	// looked is when the files were last looked at, and failed why they could not be read anew;
+	// nil: they could, or are as they were.
+	looked time.Time
+	failed error
+}
+
+// New reads the files that a configuration names. Errors: a yamlfile.Problem at the key of
+// the file that cannot be used.
+func New(cfg *config.Config, log *slog.Logger) (*Guard, error) {
+	g := &Guard{log: log}
+	use, err := g.Prepare(cfg)
+	if err == nil {
+		use()
+	}
+	return g, err
+}
+
+// Prepare reads the files that another configuration names; use puts them in force. Errors: as those
+// of New, and nothing was changed.
+func (g *Guard) Prepare(cfg *config.Config) (use func(), err error) {
+	held, err := read(cfg.API)
+	var at fileError
+	if errors.As(err, &at) {
+		return nil, cfg.At("api."+at.key, "%v", at.err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.cfg, g.looked = cfg.API, time.Now()
+		g.hold(held)
+	}, nil
+}
+
+// hold takes what was read.
+func (g *Guard) hold(held *material) {
+	g.held, g.failed = held, nil
+	if problem := held.problem(time.Now()); problem != "" {
+		g.log.Warn(problem)
+	}
+}
+
+// material returns what the files say, read anew if they have changed. Where they cannot be read, what was read
+// before goes on to hold.
+func (g *Guard) material() *material {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if since := now.Sub(g.looked); since >= 0 && since < lookEvery {
+		return g.held
+	}
+	g.looked = now
+	if stamps(g.cfg) == g.held.stamps && g.failed == nil {
+		return g.held
+	}
+	held, err := read(g.cfg)
+	switch {
+	case err == nil:
+		g.log.Info("read the changed files of the API over TCP")
+		g.hold(held)
+	case g.failed == nil || g.failed.Error() != err.Error():
+		g.failed = fmt.Errorf("the API over TCP goes on with what its files said before: %w", err)
+		g.log.Warn(g.failed.Error())
+	}
+	return g.held
+}
+
+// Problems says what a person should look at, a line each: files that cannot be read, and a
+// certificate that expires.
+func (g *Guard) Problems() []string {
+	problem := g.material().problem(time.Now())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var lines []string
+	if g.failed != nil {
+		lines = append(lines, g.failed.Error())
+	}
+	if problem != "" {
+		lines = append(lines, problem)
+	}
+	return lines
+}
+
+// TLS returns the server's side of connections: TLS 1.2 and later, with the certificate and the
+// authorities of this moment. HTTP/2 is left out: bounds on connections are bounds on requests then.
+func (g *Guard) TLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			held := g.material()
+			cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{held.certificate}}
+			if held.authorities != nil {
+				cfg.ClientAuth, cfg.ClientCAs = tls.VerifyClientCertIfGiven, held.authorities
+			}
+			return cfg, nil
+		},
+	}
+}
+
+// Client returns who has sent a request: by its token, or by the certificate of its connection where
+// it has none. Errors: ErrUnknown, ErrNoRole.
+func (g *Guard) Client(token string, certificates []*x509.Certificate) (Client, error) {
+	held := g.material()
+	if token != "" {
+		return held.tokens.client(token)
+	}
+	if len(certificates) == 0 || held.authorities == nil {
+		return Client{}, fmt.Errorf("%w: send a token (Authorization: Bearer TOKEN), or use a client certificate", ErrUnknown)
+	}
+	g.mu.Lock()
+	clients := g.cfg.Clients
+	g.mu.Unlock()
+	return ofCertificate(certificates[0], clients)
+}
+
+// ofCertificate finds the role of a certificate's subject.
+func ofCertificate(certificate *x509.Certificate, clients []config.APIClient) (Client, error) {
+	subject := certificate.Subject
+	name := "certificate " + subject.String()
+	for _, c := range clients {
+		if c.Subject.Attribute == "CN" && c.Subject.Value == subject.CommonName ||
+			c.Subject.Attribute == "OU" && slices.Contains(subject.OrganizationalUnit, c.Subject.Value) {
+			return Client{name, c.Role}, nil
+		}
+	}
+	return Client{Name: name}, fmt.Errorf("%w: no subject in api.clients fits %s; add its CN or one of its OUs there", ErrNoRole, name)
+}

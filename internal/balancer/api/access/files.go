@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+)
+
+// maxFile bounds each of the files, in bytes.
+const maxFile = 1 << 20
+
+// material is what the files say.
+type material struct {
+	certificate tls.Certificate
+	path        string
+	// authorities is nil where no client certificate is accepted.
+	authorities *x509.CertPool
+	tokens      tokens
+	// stamps are of the files as they were read.
+	stamps [4]stamp
+}
+
+// stamp tells whether a file has been replaced or written to.
+type stamp struct {
+	inode    uint64
+	size     int64
+	modified time.Time
+}
+
+// fileError is that of the file of a key.
+type fileError struct {
+	key string
+	err error
+}
+
+func (e fileError) Error() string { return "api." + e.key + ": " + e.err.Error() }
+func (e fileError) Unwrap() error { return e.err }
+
+// stamps returns those of the files that a configuration names; zero for one that is not there.
+func stamps(cfg config.API) (all [4]stamp) {
+	for i, path := range []string{cfg.Certificate, cfg.Key, cfg.Tokens, cfg.ClientCA} {
+		if info, err := os.Stat(path); path != "" && err == nil {
+			all[i] = stamp{inodeOf(info), info.Size(), info.ModTime()}
+		}
+	}
+	return all
+}
+
+// read reads the files. Errors: fileError.
+func read(cfg config.API) (*material, error) {
+	m := &material{path: cfg.Certificate, stamps: stamps(cfg)}
+	certificate, err := content(cfg.Certificate, false)
+	if err != nil {
+		return nil, fileError{"certificate", err}
+	}
+	key, err := content(cfg.Key, true)
+	if err != nil {
+		return nil, fileError{"key", err}
+	}
+	if m.certificate, err = tls.X509KeyPair(certificate, key); err != nil {
+		return nil, fileError{"certificate", fmt.Errorf("%s and %s are not a certificate and its key: %w", cfg.Certificate, cfg.Key, err)}
+	}
+	if cfg.ClientCA != "" {
+		authorities, err := content(cfg.ClientCA, false)
+		if err != nil {
+			return nil, fileError{"client_ca", err}
+		}
+		if m.authorities = x509.NewCertPool(); !m.authorities.AppendCertsFromPEM(authorities) {
+			return nil, fileError{"client_ca", fmt.Errorf("%s has no certificate; it needs those of the authorities, as PEM", cfg.ClientCA)}
+		}
+	}
+	if cfg.Tokens != "" {
+		text, err := content(cfg.Tokens, true)
+		if err == nil {
+			m.tokens, err = parseTokens(cfg.Tokens, text)
+		}
+		if err != nil {
+			return nil, fileError{"tokens", err}
+		}
+	}
+	return m, nil
+}
+
+// content reads a file; a secret one must be its owner's and its group's alone.
+func content(path string, secret bool) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		var at *fs.PathError
+		if errors.As(err, &at) {
+			err = at.Err
+		}
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if mode := info.Mode().Perm(); secret && mode&0o027 != 0 {
+		return nil, fmt.Errorf("%s has mode %04o: others could read it, or its group change it; run `chmod u=rw,g=r,o= %s`, and replace what they may have read", path, mode, path)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s is larger than %d KiB", path, maxFile>>10)
+	}
+	return text, err
+}
+
+// problem says what is wrong with the server's certificate at a time; "" where nothing is.
+func (m *material) problem(now time.Time) string {
+	leaf := m.certificate.Leaf
+	const form = "the certificate of the API over TCP (%s) %s %s; clients refuse it: renew it, it is read again then"
+	switch {
+	case now.After(leaf.NotAfter):
+		return fmt.Sprintf(form, m.path, "has expired at", leaf.NotAfter.Local().Format(time.DateTime))
+	case now.Before(leaf.NotBefore):
+		return fmt.Sprintf("the certificate of the API over TCP (%s) holds only from %s on; clients refuse it until then: is the clock right?", m.path, leaf.NotBefore.Local().Format(time.DateTime))
+	case leaf.NotAfter.Sub(leaf.NotBefore) > 2*soon && now.Add(soon).After(leaf.NotAfter):
+		return fmt.Sprintf("the certificate of the API over TCP (%s) expires at %s; renew it, it is read again then", m.path, leaf.NotAfter.Local().Format(time.DateTime))
+	}
+	return ""
+}
+
+// inodeOf is the number of a file: one that was put in the place of another has its own.
+func inodeOf(info fs.FileInfo) uint64 {
+	if system, ok := info.Sys().(*syscall.Stat_t); ok {
+		return system.Ino
+	}
+	return 0
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"container/list"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+)
+
+// How much of clients there can be at a time.
+const (
+	// maxConnections bounds connections, of each listener.
+	maxConnections = 512
+	// largeBody is the size in bytes from which a body is large, and maxLarge how many requests with
+	// one are read at a time: each is a configuration with a hundred thousand backends.
+	largeBody = 1 << 20
+	maxLarge  = 2
+	// bodyBound bounds the time in which a body has to arrive.
+	bodyBound = time.Minute
+	// retryAfter is when to try again, in seconds.
+	retryAfter = "5"
+)
+
+// bounded lets in only so many requests with a large body, or with one of unknown size.
+func bounded(next http.Handler) http.Handler {
+	slots := make(chan struct{}, maxLarge)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength >= 0 && r.ContentLength <= largeBody {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if r.ContentLength > config.MaxBytes {
+			tooLarge(w, r)
+			return
+		}
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+			next.ServeHTTP(w, r)
+		default:
+			w.Header().Set("Retry-After", retryAfter)
+			w.Header().Set("Connection", "close")
+			newProblem(http.StatusServiceUnavailable, "other requests with a large body are being read; try again in "+retryAfter+" s").write(w)
+		}
+	})
+}
+
+// tooLarge answers to a body that is beyond every bound. The answer goes first; what the client sends nevertheless is thrown
+// away, for many clients read no answer before they have sent everything.
+func tooLarge(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	_ = control.EnableFullDuplex()
+	_ = control.SetReadDeadline(time.Now().Add(bodyBound))
+	w.Header().Set("Connection", "close")
+	newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of %d bytes; a configuration has up to %d", r.ContentLength, config.MaxBytes)).write(w)
+	if control.Flush() == nil && r.Header.Get("Expect") == "" {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+}
+
+// limited is a listener with a bound on its connections. Where that is reached, the connection that has
+// been without a request for longest makes room for a new one.
+type limited struct {
+	net.Listener
+	most int
+	// freed has an entry when a connection has ended since it was looked at.
+	freed chan struct{}
+	// done is closed with the listener.
+	done  chan struct{}
+	close sync.Once
+
+	mu   sync.Mutex
+	open int
+	// idle are *slot without a request in hand, the longest first.
+	idle *list.List
+}
+
+// limit bounds the connections of a listener; its note is to be the server's ConnState.
+func limit(listener net.Listener, most int) *limited {
+	return &limited{Listener: listener, most: most, freed: make(chan struct{}, 1), done: make(chan struct{}), idle: list.New()}
+}
+
+// Accept waits for a connection, and for room for it where all others have a request in hand.
+func (l *limited) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	for !l.enter() {
+		select {
+		case <-l.freed:
+		case <-l.done:
+			conn.Close()
+			return nil, net.ErrClosed
+		}
+	}
+	return &slot{Conn: conn, of: l}, nil
+}
+
+// enter counts one more connection, if there is room or can be made.
+func (l *limited) enter() bool {
+	l.mu.Lock()
+	if l.open < l.most {
+		l.open++
+		l.mu.Unlock()
+		return true
+	}
+	longest := l.idle.Front()
+	if longest == nil {
+		l.mu.Unlock()
+		return false
+	}
+	// From here on it reads nothing: no request begins that would get no answer.
+	out := longest.Value.(*slot)
+	out.closed = true
+	l.forget(out)
+	l.mu.Unlock()
+	out.Conn.Close()
+	return true
+}
+
+// note keeps account of what connections do.
+func (l *limited) note(conn net.Conn, state http.ConnState) {
+	secured, isTLS := conn.(*tls.Conn)
+	if isTLS {
+		conn = secured.NetConn()
+	}
+	s, ok := conn.(*slot)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.greeted = s.greeted || !isTLS || state == http.StateIdle
+	idle := (state == http.StateNew || state == http.StateIdle) && !s.closed
+	switch {
+	case idle && s.place == nil:
+		s.place = l.idle.PushBack(s)
+	case !idle:
+		l.forget(s)
+	}
+}
+
+// forget takes a connection out of those without a request.
+func (l *limited) forget(s *slot) {
+	if s.place != nil {
+		l.idle.Remove(s.place)
+		s.place = nil
+	}
+}
+
+// Close ends Accept, too.
+func (l *limited) Close() error {
+	l.close.Do(func() { close(l.done) })
+	return l.Listener.Close()
+}
+
+// slot is a connection that gives its place back when it is closed.
+type slot struct {
+	net.Conn
+	of *limited
+	// place is that among the idle ones; nil: it has a request in hand, or is closed.
+	place  *list.Element
+	closed bool
+	// greeted: what it reads is requests. Of TLS, that is so after the first answer: before, it may be a handshake,
+	// which must not keep a place.
+	greeted bool
+}
+
+// Read has a request begin before the server gets to know its first bytes, or not at all: a connection that has made
+// room for another one in between reads nothing.
+func (s *slot) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	if s.closed {
+		return 0, net.ErrClosed
+	}
+	if n > 0 && s.greeted {
+		s.of.forget(s)
+	}
+	return n, err
+}
+
+func (s *slot) Close() error {
+	s.of.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	if first {
+		s.of.open--
+		s.of.forget(s)
+	}
+	s.of.mu.Unlock()
+	if first {
+		select {
+		case s.of.freed <- struct{}{}:
+		default:
+		}
+	}
+	return s.Conn.Close()
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/trace"
+)
+
+// maxAnswer bounds what a client reads, in bytes.
+const maxAnswer = 256 << 20
+
+// Client talks to one daemon.
+type Client struct {
+	// at is the path of its socket, or its URL.
+	at   string
+	base string
+	// token is sent with each request; empty: none is.
+	token string
+	http  *http.Client
+	// stream is for answers that take their time, and patient for those that begin late, too.
+	stream, patient *http.Client
+}
+
+// NewClient returns a client for the unix socket at path. It connects at each
+// call.
+func NewClient(path string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	return newClient(path, "http://jeoul", &http.Transport{DialContext: dial})
+}
+
+// At returns where the daemon is: the path of its socket, or its URL.
+func (c *Client) At() string { return c.at }
+
+// newClient returns a client that connects by a transport. It connects at each call.
+func newClient(at, base string, transport *http.Transport) *Client {
+	transport.DisableKeepAlives, transport.ResponseHeaderTimeout, transport.ExpectContinueTimeout = true, 30*time.Second, 10*time.Second
+	patient := transport.Clone()
+	patient.ResponseHeaderTimeout = 0
+	return &Client{at: at, base: base, patient: &http.Client{Transport: patient},
+		http:   &http.Client{Transport: transport, Timeout: 30 * time.Second},
+		stream: &http.Client{Transport: transport}}
+}
+
+// Status asks for the balancer's status. Errors: ErrNotRunning, ErrNoRights, or
+// the daemon's.
+func (c *Client) Status(ctx context.Context) (*ops.Status, error) {
+	status := &ops.Status{}
+	return status, c.ask(ctx, http.MethodGet, statusPath, nil, status)
+}
+
+// Explain asks what would become of a packet. Errors: ErrNotRunning,
+// ErrNoRights, or the daemon's.
+func (c *Client) Explain(ctx context.Context, question trace.Question) (*trace.Packet, error) {
+	packet := &trace.Packet{}
+	return packet, c.ask(ctx, http.MethodPost, explainPath, question, packet)
+}
+
+// Trace follows real packets, and calls tell for each event, until the request's
+// time is up, the context ends (both no error) or tell returns an error, which
+// it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
+func (c *Client) Trace(ctx context.Context, request TraceRequest, tell func(trace.Event) error) error {
+	body, err := c.open(ctx, c.stream, http.MethodPost, tracePath, request)
+	if err != nil {
+		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
+	}
+	defer body.Close()
+	for lines := json.NewDecoder(body); ; {
+		var event trace.Event
+		err := lines.Decode(&event)
+		switch {
+		case errors.Is(err, io.EOF), ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("the daemon on %s broke off: %w", c.at, err)
+		case event.Error != "":
+			return fmt.Errorf("the daemon on %s: %s", c.at, event.Error)
+		}
+		if err := tell(event); err != nil {
+			return err
+		}
+	}
+}
+
+// ask sends a request and reads the whole answer.
+func (c *Client) ask(ctx context.Context, method, path string, question, into any) error {
+	body, err := c.open(ctx, c.http, method, path, question)
+	if err != nil {
+		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
+	}
+	defer body.Close()
+	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("ask the daemon on %s: the answer cannot be understood (is it another program, or another version?): %w", c.at, err)
+	}
+	return nil
+}
+
+// open sends a request and returns the body of an answer that is a success.
+func (c *Client) open(ctx context.Context, client *http.Client, method, path string, question any) (io.ReadCloser, error) {
+	return c.openWith(ctx, client, method, path, question, http.Header{})
+}
+
+// openWith is open with a header of its own.
+func (c *Client) openWith(ctx context.Context, client *http.Client, method, path string, question any, header http.Header) (io.ReadCloser, error) {
+	response, err := c.send(ctx, client, method, path, question, header)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+// send sends a request and returns an answer that is a success.
+func (c *Client) send(ctx context.Context, client *http.Client, method, path string, question any, header http.Header) (*http.Response, error) {
+	var content io.Reader
+	written, isYAML := question.(yamlText)
+	switch {
+	case isYAML:
+		content = bytes.NewReader(written)
+	case question != nil:
+		text, err := json.Marshal(question)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	if err != nil {
+		return nil, err
+	}
+	request.Header = header
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if request.ContentLength > largeBody {
+		request.Header.Set("Expect", "100-continue") // a refusal comes before the body then
+	}
+	if isYAML {
+		request.Header.Set("Content-Type", "application/yaml")
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	defer response.Body.Close()
+	refusal := &Problem{}
+	if json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(refusal) != nil || refusal.Detail == "" {
+		refusal = &Problem{Status: response.StatusCode, Title: response.Status, Detail: response.Status}
+	}
+	return nil, refusal
+}
+
+// explain turns a failure to connect into what a person can do about it.
+func (c *Client) explain(err error) error {
+	if c.base == c.at {
+		return explainRemote(err)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w; start it with `jeoul run -c FILE`, or name its socket with --socket", ErrNotRunning)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w; run as root or as a member of the socket's group", ErrNoRights)
+	}
+	return err
+}
+
+// yamlText is the body of a request that is sent as it is.
+type yamlText []byte
+
+// Apply makes a text in YAML all that a source says, and returns when that is in force and stored;
+// with dry, it only says what would be different. Errors: ErrNotRunning, ErrNoRights, or a Problem: then
+// nothing was changed.
+func (c *Client) Apply(ctx context.Context, source string, text []byte, dry bool) (*Change, error) {
+	path := sourcesPath + "/" + url.PathEscape(source)
+	if dry {
+		path += "?dry_run=true"
+	}
+	body, err := c.open(ctx, c.patient, http.MethodPut, path, yamlText(text))
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	change := &Change{}
+	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(change); err != nil {
+		return nil, fmt.Errorf("apply: the daemon on %s broke off: %w", c.at, err)
+	}
+	return change, nil
+}

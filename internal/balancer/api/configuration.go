@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/sources"
+)
+
+const (
+	configPath  = "/v1/config"
+	sourcesPath = "/v1/config/sources"
+)
+
+// Source is a source of configuration.
+type Source struct {
+	Name string `json:"name"`
+	// Generation counts the changes; 0 of the file, which is not changed here.
+	Generation uint64    `json:"generation"`
+	Services   int       `json:"services"`
+	By         string    `json:"by,omitempty"`
+	At         time.Time `json:"at,omitzero"`
+	// Backends and Problem are of a place where backends of a service are found: how many it has
+	// found, and why it says nothing newer than At. Its name is the service's, a slash and its kind.
+	Backends int    `json:"backends,omitempty"`
+	Problem  string `json:"problem,omitempty"`
+}
+
+// Change is what came of a change of the configuration, or would.
+type Change struct {
+	Source     string `json:"source" doc:"The source that was changed"`
+	Generation uint64 `json:"generation" doc:"Its generation now"`
+	Changed    bool   `json:"changed" doc:"False where the source had that already"`
+	DryRun     bool   `json:"dry_run" doc:"True where nothing was changed, for that was asked"`
+	Difference string `json:"difference" doc:"What is different, as a unified diff of YAML"`
+}
+
+// OfSource is the source that a request is about. It, OfService, OfPart and Conditions are
+// exported for huma to find them where they are embedded.
+type OfSource struct {
+	Source string `path:"source" doc:"The name of the source; \"file\" is the configuration file, which can only be read"`
+}
+
+// OfService is a service of the configuration.
+type OfService struct {
+	Service string `path:"service"`
+	Owner   string `query:"source" doc:"The source that has the service; where this is left out, the one that has it now, or api"`
+}
+
+// OfPart is a backend of the configuration.
+type OfPart struct {
+	OfService
+	Backend string `path:"backend"`
+}
+
+// Conditions say when a change is to be made, and whether at all.
+type Conditions struct {
+	IfMatch     string `header:"If-Match" doc:"The ETag that the part must have"`
+	IfNoneMatch string `header:"If-None-Match" doc:"* lets a part only be added, not replaced"`
+	DryRun      bool   `query:"dry_run" doc:"Change nothing: check it, and say what would be different"`
+}
+
+// placed says which part of the configuration a request is about.
+type placed interface{ place() sources.Place }
+
+func (o OfSource) place() sources.Place  { return sources.Place{Source: o.Source} }
+func (o OfService) place() sources.Place { return sources.Place{Source: o.Owner, Service: o.Service} }
+func (o OfPart) place() sources.Place {
+	return sources.Place{Source: o.Owner, Service: o.Service, Backend: o.Backend}
+}
+
+// changing is a request for a change, and bringing one that has a body.
+type (
+	changing interface {
+		placed
+		Terms() Conditions
+	}
+	bringing interface {
+		changing
+		Content() Sent
+	}
+)
+
+// Terms returns the conditions of a request that embeds them.
+func (c Conditions) Terms() Conditions { return c }
+
+// Content returns the body of a request that embeds it.
+func (s Sent) Content() Sent { return s }
+
+// check refuses a change of a part that is not as it is expected to be.
+func (c Conditions) check(part sources.Part) error {
+	tag := strconv.Quote(part.Tag)
+	switch {
+	case c.IfNoneMatch != "" && c.IfNoneMatch != "*":
+		return fmt.Errorf("%w: If-None-Match can only be * here", ops.ErrBadRequest)
+	case c.IfNoneMatch == "*" && part.Value != nil:
+		return fmt.Errorf("%w: it is there already; leave If-None-Match out to replace it", sources.ErrChanged)
+	case c.IfMatch == "" || c.IfMatch == "*" && part.Value != nil:
+		return nil
+	case part.Value == nil:
+		return fmt.Errorf("%w: it is not there any more", sources.ErrChanged)
+	}
+	for one := range strings.SplitSeq(c.IfMatch, ",") {
+		if strings.TrimSpace(one) == tag {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: its ETag is %s; read it again, and decide anew", sources.ErrChanged, tag)
+}
+
+// content is a part of the configuration.
+type content struct {
+	ETag        string `header:"ETag"`
+	Source      string `header:"Jeoul-Source" doc:"The source that has it"`
+	ContentType string `header:"Content-Type"`
+	Body        []byte
+}
+
+func contentOf(part sources.Part) (*content, error) {
+	body, err := sources.WriteJSON(part.Value)
+	return &content{strconv.Quote(part.Tag), part.Source, "application/json", body}, err
+}
+
+// change makes a change, and tells of it.
+func (b Balancer) change(ctx context.Context, r sources.Request) (*answer[Change], error) {
+	r.By = callerOf(ctx).name()
+	done, err := b.Sources.Ask(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if done.Changed && !r.Dry && b.Configured != nil {
+		b.Configured(done, r.By)
+	}
+	return &answer[Change]{Change{done.Source, done.Generation, done.Changed, r.Dry, done.Difference}}, nil
+}
+
+// value reads the body of a request as YAML, if its content type is that, or else as JSON.
+func value(contentType string, body []byte) (sources.Request, error) {
+	kind, _, _ := mime.ParseMediaType(contentType)
+	if kind == "application/yaml" || kind == "application/x-yaml" || kind == "text/yaml" {
+		node, err := sources.ReadYAML(body)
+		return sources.Request{Value: node, Text: body}, err
+	}
+	node, err := sources.ReadJSON(body)
+	return sources.Request{Value: node}, err
+}
+
+// handleConfiguration adds what configures a balancer.
+func (b Balancer) handleConfiguration(a huma.API) {
+	schemas := configSchemas(a)
+	add(a, endpoint{method: http.MethodGet, path: configPath, id: "get-config", summary: "The configuration in force, of all sources", answer: schemas.config},
+		func(context.Context, *none) (*content, error) { return b.inForce() })
+	add(a, endpoint{method: http.MethodGet, path: sourcesPath, id: "list-sources", summary: "The sources of the configuration"},
+		func(context.Context, *none) (*answer[[]Source], error) {
+			list, err := b.listSources()
+			return &answer[[]Source]{list}, err
+		})
+	handlePart[OfSource, struct {
+		OfSource
+		Conditions
+	}, struct {
+		OfSource
+		Conditions
+		Sent
+	}](b, a, sourcesPath+"/{source}", "source", schemas.source)
+	handlePart[OfService, struct {
+		OfService
+		Conditions
+	}, struct {
+		OfService
+		Conditions
+		Sent
+	}](b, a, configPath+"/services/{service}", "service", schemas.service)
+	handlePart[OfPart, struct {
+		OfPart
+		Conditions
+	}, struct {
+		OfPart
+		Conditions
+		Sent
+	}](b, a, configPath+"/services/{service}/backends/{backend}", "backend", schemas.backend)
+}
+
+// handlePart adds what reads, takes away and brings one kind of part.
+func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, noun string, schema *huma.Schema) {
+	add(a, endpoint{method: http.MethodGet, path: path, id: "get-" + noun, summary: "A " + noun + " of the configuration", answer: schema},
+		func(_ context.Context, in *P) (*content, error) {
+			part, err := b.Sources.Get((*in).place())
+			if err != nil {
+				return nil, err
+			}
+			return contentOf(part)
+		})
+	add(a, endpoint{method: http.MethodDelete, path: path, id: "delete-" + noun, summary: "Take a " + noun + " out of the configuration; answers when the data plane has it", role: ops.RoleConfigure, tries: true, slow: true},
+		func(ctx context.Context, in *D) (*answer[Change], error) {
+			terms := (*in).Terms()
+			return b.change(ctx, sources.Request{At: (*in).place(), Verb: sources.Delete, If: terms.check, Dry: terms.DryRun})
+		})
+	for method, verb := range map[string]sources.Verb{http.MethodPut: sources.Put, http.MethodPatch: sources.Patch} {
+		e := endpoint{method: method, path: path, id: "put-" + noun, summary: "Put a " + noun + " in the place of the one there is, if any; answers when the data plane has it",
+			body: schema, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure, tries: true, slow: true}
+		if verb == sources.Patch {
+			e.id, e.summary, e.body = "patch-"+noun, "Change a "+noun+" by a JSON merge patch (RFC 7396); answers when the data plane has it", &huma.Schema{Type: huma.TypeObject}
+		}
+		add(a, e, func(ctx context.Context, in *W) (*answer[Change], error) {
+			terms, sent := (*in).Terms(), (*in).Content()
+			r, err := value(sent.ContentType, sent.RawBody)
+			if err != nil {
+				return nil, err
+			}
+			r.At, r.Verb, r.If, r.Dry = (*in).place(), verb, terms.check, terms.DryRun
+			return b.change(ctx, r)
+		})
+	}
+}
+
+// inForce is the configuration of all sources together, without its secrets: who may change it reads them no more than others do.
+func (b Balancer) inForce() (*content, error) {
+	text, err := config.Write(config.WithoutSecrets(b.Sources.Config()))
+	if err != nil {
+		return nil, err
+	}
+	root, err := sources.ReadYAML(text)
+	if err != nil {
+		return nil, err
+	}
+	return contentOf(sources.Part{Value: root, Tag: fmt.Sprintf("%x", sha256.Sum256(text))[:24]})
+}
+
+// listSources lists what configures the balancer, and where backends are found.
+func (b Balancer) listSources() ([]Source, error) {
+	cfg := b.Sources.Config()
+	counts := map[string]int{}
+	for i := range cfg.Services {
+		counts[cfg.Owner(i)]++
+	}
+	list := []Source{{Name: config.FileOwner, Services: counts[config.FileOwner]}}
+	for _, f := range b.Sources.Fragments() {
+		list = append(list, Source{Name: f.Name, Generation: f.Generation, Services: counts[f.Name], By: f.By, At: f.At})
+	}
+	if !slices.ContainsFunc(cfg.Services, func(s lb.Service) bool { return s.Discovery.On() }) {
+		return list, nil
+	}
+	status, err := b.Status()
+	for _, s := range status.Services {
+		for _, d := range s.Discovered {
+			list = append(list, Source{Name: s.Name + "/" + string(d.Origin), Services: 1, By: d.From, At: d.Taken, Backends: d.Backends, Problem: d.Problem})
+		}
+	}
+	return list, err
+}
+
+// partSchemas are the schemas of parts of a configuration.
+type partSchemas struct{ config, source, service, backend *huma.Schema }
+
+// configSchemas are taken from the schema of the configuration, whose home is internal/balancer/config.
+func configSchemas(a huma.API) partSchemas {
+	text, err := config.Schema()
+	var root map[string]any
+	if err == nil {
+		err = json.Unmarshal(text, &root)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("the schema of the configuration is not JSON: %v", err)) // a fault of the program
+	}
+	delete(root, "$schema")
+	named := a.OpenAPI().Components.Schemas.Map()
+	name := func(name string, schema map[string]any) *huma.Schema {
+		named[name] = &huma.Schema{Extensions: schema}
+		return &huma.Schema{Ref: "#/components/schemas/" + name}
+	}
+	// item names the elements of a list, so that each is described once.
+	item := func(schema map[string]any, list, as string) (*huma.Schema, map[string]any) {
+		elements := schema["properties"].(map[string]any)[list].(map[string]any)
+		element := elements["items"].(map[string]any)
+		ref := name(as, element)
+		elements["items"] = map[string]any{"$ref": ref.Ref}
+		return ref, element
+	}
+	service, fields := item(root, "services", "ConfigService")
+	backend, _ := item(fields, "backends", "ConfigBackend")
+	source := name("ConfigSource", map[string]any{"type": "object", "additionalProperties": false,
+		"properties": map[string]any{"services": map[string]any{"type": "array", "items": map[string]any{"$ref": service.Ref}}}})
+	return partSchemas{name("Config", root), source, service, backend}
+}

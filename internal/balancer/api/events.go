@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/jeoul/jeoul/internal/balancer/events"
+)
+
+const (
+	eventsPath = "/v1/events"
+	eventsType = "text/event-stream"
+	// heartbeat is how often a stream without events says that it is there: proxies close what is
+	// silent, and a client that is gone shows itself.
+	heartbeat = 15 * time.Second
+	// maxStreams bounds the streams of events at a time, for they last.
+	maxStreams = 64
+)
+
+// errStreams says that there is no room for another stream.
+var errStreams = errors.New("too many clients watch events; close one, or try again later")
+
+// EventsAfter says where a stream of events begins; exported, for huma to find it.
+type EventsAfter struct {
+	Last   string `header:"Last-Event-ID" doc:"The id of the last event that the client has; empty: all that are kept are sent"`
+	Follow bool   `query:"follow" default:"true" doc:"False ends the stream after the events that there are"`
+}
+
+// handleEvents adds what tells of changes.
+func (b Balancer) handleEvents(a huma.API) {
+	schemaOf[events.Event](a)
+	streams := make(chan struct{}, maxStreams)
+	stream := &huma.Schema{Type: huma.TypeString, Description: "Server-sent events: \"event\" has an Event as data and its id; \"lost\" has a Lost as data, before the events that come after a gap."}
+	schemaOf[events.Lost](a)
+	add(a, endpoint{method: http.MethodGet, path: eventsPath, id: "watch-events", summary: "What becomes of the balancer, as server-sent events", kind: eventsType, answer: stream},
+		func(_ context.Context, in *EventsAfter) (*huma.StreamResponse, error) {
+			select {
+			case streams <- struct{}{}:
+			default:
+				return nil, errStreams
+			}
+			reader, follow := b.Events.After(in.Last), in.Follow
+			return &huma.StreamResponse{Body: func(ctx huma.Context) {
+				defer func() { <-streams }()
+				streamEvents(ctx, reader, follow)
+			}}, nil
+		})
+}
+
+// streamEvents sends events until the client hangs up or does not read, or the server stops.
+func streamEvents(stream huma.Context, reader *events.Reader, follow bool) {
+	r, w := humago.Unwrap(stream)
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{})
+	w.Header().Set("Content-Type", eventsType)
+	w.Header().Set("Cache-Control", "no-store")
+	for r.Context().Err() == nil {
+		read, lost := reader.Read()
+		if len(read) == 0 && lost == nil && !follow {
+			return
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(patience))
+		if sendEvents(w, read, lost) != nil || control.Flush() != nil {
+			return
+		}
+		if len(read) == 0 && follow {
+			ctx, cancel := context.WithTimeout(r.Context(), heartbeat)
+			reader.Wait(ctx)
+			cancel()
+		}
+	}
+}
+
+// sendEvents writes some events, and a comment where there are none.
+func sendEvents(w io.Writer, read []events.Event, lost *events.Lost) error {
+	var text bytes.Buffer
+	put := func(kind, id string, data any) error {
+		line, err := json.Marshal(data)
+		if id != "" {
+			fmt.Fprintf(&text, "id: %s\n", id)
+		}
+		fmt.Fprintf(&text, "event: %s\ndata: %s\n\n", kind, line)
+		return err
+	}
+	var err error
+	if lost != nil {
+		err = put("lost", "", lost)
+	}
+	for _, e := range read {
+		err = errors.Join(err, put("event", e.ID, e))
+	}
+	if text.Len() == 0 {
+		text.WriteString(": nothing new\n\n")
+	}
+	if err == nil {
+		_, err = text.WriteTo(w)
+	}
+	return err
+}
+
+// Events tells of events after that of an id (empty: of all that are kept), and of what was lost, until
+// the context ends (no error), the daemon has sent all that there are and is not to be followed, or tell returns an
+// error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
+func (c *Client) Events(ctx context.Context, after string, follow bool, tell func(*events.Event, *events.Lost) error) error {
+	body, err := c.openWith(ctx, c.stream, http.MethodGet, fmt.Sprintf("%s?follow=%t", eventsPath, follow), nil, http.Header{"Last-Event-ID": {after}})
+	if err != nil {
+		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
+	}
+	defer body.Close()
+	lines, kind := bufio.NewReader(body), ""
+	for {
+		line, err := lines.ReadString('\n')
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == io.EOF && !follow:
+			return nil
+		case err != nil:
+			return fmt.Errorf("the daemon on %s broke off: %w", c.at, err)
+		case name == "event":
+			kind = value
+		case name == "data":
+			if err := tellOne(kind, value, tell); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func tellOne(kind, data string, tell func(*events.Event, *events.Lost) error) error {
+	var event events.Event
+	var lost events.Lost
+	switch kind {
+	case "event":
+		if err := json.Unmarshal([]byte(data), &event); err != nil {
+			return fmt.Errorf("an event of the daemon cannot be understood (is it of another version?): %w", err)
+		}
+		return tell(&event, nil)
+	case "lost":
+		if err := json.Unmarshal([]byte(data), &lost); err != nil {
+			return fmt.Errorf("an event of the daemon cannot be understood (is it of another version?): %w", err)
+		}
+		return tell(nil, &lost)
+	}
+	return nil
+}

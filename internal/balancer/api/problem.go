@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/jeoul/jeoul/internal/balancer/api/access"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/sources"
+	"github.com/jeoul/jeoul/internal/balancer/trace"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// Problem is the body of an answer that is not a success (RFC 9457).
+type Problem struct {
+	Title  string `json:"title" doc:"What the status code stands for"`
+	Status int    `json:"status"`
+	Detail string `json:"detail" doc:"What went wrong, with what, and what to do"`
+	// Errors are the parts of a configuration that cannot be used as they stand.
+	Errors []Fault `json:"errors,omitempty"`
+}
+
+// Fault is one thing in a configuration that cannot be used as it stands.
+type Fault struct {
+	Source  string `json:"source,omitempty" doc:"The source of configuration: the path of the file, or the name of a fragment"`
+	Line    int    `json:"line,omitempty" doc:"The line in the source, where that has lines of who asked"`
+	Field   string `json:"field,omitempty" doc:"The path to the value, as services[0].backends[2].weight"`
+	Message string `json:"message" doc:"What is wrong, and what to write instead"`
+}
+
+func (p *Problem) Error() string  { return p.Detail }
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is that of problems.
+func (p *Problem) ContentType(string) string { return problemType }
+
+// newProblem returns one of a kind.
+func newProblem(code int, detail string) *Problem {
+	return &Problem{Title: http.StatusText(code), Status: code, Detail: detail}
+}
+
+const problemType = "application/problem+json"
+
+// The router's own refusals have the same form as the API's.
+func init() {
+	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		p := newProblem(status, message)
+		for _, err := range errs {
+			if err == nil {
+				continue
+			}
+			fault := Fault{Message: err.Error()}
+			var detail *huma.ErrorDetail
+			if errors.As(err, &detail) {
+				fault = Fault{Field: detail.Location, Message: detail.Message}
+			}
+			p.Errors = append(p.Errors, fault)
+			p.Detail += ": " + strings.TrimPrefix(fault.Field+": "+fault.Message, ": ")
+		}
+		return p
+	}
+}
+
+// problemOf returns an error as an answer; its kind is in the status code.
+func problemOf(err error) *Problem {
+	p := newProblem(codeOf(err), err.Error())
+	var faults yamlfile.Problems
+	var fault yamlfile.Problem
+	if errors.As(err, &fault) {
+		faults = yamlfile.Problems{fault}
+	}
+	errors.As(err, &faults)
+	for _, f := range faults {
+		p.Errors = append(p.Errors, Fault{f.File, f.Line, f.Field, f.Message})
+	}
+	return p
+}
+
+// codes are the status codes of kinds of errors; the first that fits counts.
+var codes = []struct {
+	kind error
+	code int
+}{
+	{access.ErrUnknown, http.StatusUnauthorized},
+	{access.ErrNoRole, http.StatusForbidden},
+	{trace.ErrBadQuestion, http.StatusBadRequest},
+	{ops.ErrBadRequest, http.StatusBadRequest},
+	{sources.ErrMalformed, http.StatusBadRequest},
+	{trace.ErrNoService, http.StatusNotFound},
+	{ops.ErrNotFound, http.StatusNotFound},
+	{sources.ErrNotFound, http.StatusNotFound},
+	{trace.ErrBusy, http.StatusConflict},
+	{ops.ErrRefused, http.StatusConflict},
+	{ops.ErrNotReloaded, http.StatusConflict},
+	{sources.ErrOwned, http.StatusConflict},
+	{sources.ErrChanged, http.StatusPreconditionFailed},
+	{sources.ErrNotStored, http.StatusInsufficientStorage},
+	{errStreams, http.StatusServiceUnavailable},
+	{ops.ErrStopping, http.StatusServiceUnavailable},
+	{context.Canceled, http.StatusServiceUnavailable},
+	{context.DeadlineExceeded, http.StatusServiceUnavailable},
+}
+
+func codeOf(err error) int {
+	for _, c := range codes {
+		if errors.Is(err, c.kind) {
+			return c.code
+		}
+	}
+	var problems yamlfile.Problems
+	var problem yamlfile.Problem
+	if errors.As(err, &problems) || errors.As(err, &problem) {
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusInternalServerError
+}
+
+// write answers with a problem where the router is not involved. A client that hangs up is no error
+// of ours.
+func (p *Problem) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p)
+}
+
+// withProblems answers with a problem where there is no such path, or not by that method.
+func withProblems(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		answer := &quiet{header: w.Header()}
+		refuse.ServeHTTP(answer, r)
+		detail := "there is no " + r.URL.Path + "; " + documentPath + ".json says what there is"
+		if answer.code == http.StatusMethodNotAllowed {
+			detail = r.Method + " is not for " + r.URL.Path + "; use " + w.Header().Get("Allow")
+		}
+		w.Header().Del("X-Content-Type-Options")
+		newProblem(answer.code, detail).write(w)
+	})
+}
+
+// quiet takes the code and the header of an answer.
+type quiet struct {
+	header http.Header
+	code   int
+}
+
+func (q *quiet) Header() http.Header         { return q.header }
+func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
+func (q *quiet) WriteHeader(code int)        { q.code = code }
+
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

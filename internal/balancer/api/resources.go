@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+const (
+	servicesPath = "/v1/services"
+	backendsPath = "/v1/backends"
+	checksPath   = "/v1/checks"
+)
+
+// OfServices chooses services by name; exported, for huma to find it.
+type OfServices struct {
+	Services []string `query:"service,explode" doc:"Only what is of these services; all where none is named"`
+}
+
+// OneService is the service that a request is about; exported, for huma to find it.
+type OneService struct {
+	Service string `path:"service"`
+}
+
+// showResources adds the parts of a status, each as a list and one by one.
+func (b Balancer) showResources(a huma.API) {
+	addList(b, a, endpoint{path: servicesPath, id: "list-services", summary: "The services as they are now"},
+		func(services []ops.Service) []ops.Service { return services })
+	addList(b, a, endpoint{path: backendsPath, id: "list-backends", summary: "The backends of services as they are now"}, ops.BackendsOf)
+	addList(b, a, endpoint{path: checksPath, id: "list-checks", summary: "The health checks of backends, and their latest results"}, ops.ChecksOf)
+	add(a, endpoint{method: http.MethodGet, path: servicesPath + "/{service}", id: "get-service-status", summary: "A service as it is now"},
+		func(_ context.Context, in *OneService) (*answer[ops.Service], error) {
+			service, err := b.service(in.Service)
+			return &answer[ops.Service]{service}, err
+		})
+	add(a, endpoint{method: http.MethodGet, path: backendPath, id: "get-backend-status", summary: "A backend as it is now"},
+		func(_ context.Context, in *OfBackend) (*answer[ops.ServiceBackend], error) {
+			service, err := b.service(in.Service)
+			if err != nil {
+				return nil, err
+			}
+			backend, err := service.Backend(in.Backend)
+			return &answer[ops.ServiceBackend]{backend}, err
+		})
+}
+
+// addList adds what lists one kind of part of services.
+func addList[T any](b Balancer, a huma.API, e endpoint, of func([]ops.Service) []T) {
+	e.method = http.MethodGet
+	add(a, e, func(_ context.Context, in *OfServices) (*answer[[]T], error) {
+		status, err := b.Status()
+		return &answer[[]T]{of(status.Of(in.Services))}, err
+	})
+}
+
+func (b Balancer) service(name string) (ops.Service, error) {
+	status, err := b.Status()
+	if err != nil {
+		return ops.Service{}, err
+	}
+	return status.Service(name)
+}
+
+// Services asks for services by name; for all where none is named. Errors: ErrNotRunning, ErrNoRights,
+// or the daemon's.
+func (c *Client) Services(ctx context.Context, names ...string) (list []ops.Service, err error) {
+	err = c.ask(ctx, http.MethodGet, listPath(servicesPath, names), nil, &list)
+	return list, err
+}
+
+// Backends asks for the backends of services; of all where none is named. Errors: as those of Services.
+func (c *Client) Backends(ctx context.Context, services ...string) (list []ops.ServiceBackend, err error) {
+	err = c.ask(ctx, http.MethodGet, listPath(backendsPath, services), nil, &list)
+	return list, err
+}
+
+// Checks asks for the health checks of the backends of services; of all where none is named. Errors: as
+// those of Services.
+func (c *Client) Checks(ctx context.Context, services ...string) (list []ops.BackendCheck, err error) {
+	err = c.ask(ctx, http.MethodGet, listPath(checksPath, services), nil, &list)
+	return list, err
+}
+
+// Sources asks for the sources of the configuration. Errors: as those of Services.
+func (c *Client) Sources(ctx context.Context) (list []Source, err error) {
+	err = c.ask(ctx, http.MethodGet, sourcesPath, nil, &list)
+	return list, err
+}
+
+func listPath(path string, services []string) string {
+	if len(services) == 0 {
+		return path
+	}
+	return path + "?" + url.Values{"service": services}.Encode()
+}
+
+// Service asks for one service. Errors: as those of Services.
+func (c *Client) Service(ctx context.Context, name string) (*ops.Service, error) {
+	service := &ops.Service{}
+	return service, c.ask(ctx, http.MethodGet, servicesPath+"/"+url.PathEscape(name), nil, service)
+}
+
+// Configured is a part of the configuration.
+type Configured struct {
+	// Source is the one that has it, and ETag identifies what it says.
+	Source, ETag string
+	// Value is its JSON.
+	Value json.RawMessage
+}
+
+// Configuration asks for what is configured of a service or, where it is named, a backend of it. Errors: as those of Services.
+func (c *Client) Configuration(ctx context.Context, service, backend string) (*Configured, error) {
+	path := configPath + "/services/" + url.PathEscape(service)
+	if backend != "" {
+		path += "/backends/" + url.PathEscape(backend)
+	}
+	response, err := c.send(ctx, c.http, http.MethodGet, path, nil, http.Header{})
+	if err != nil {
+		return nil, fmt.Errorf("ask the daemon on %s: %w", c.at, err)
+	}
+	defer response.Body.Close()
+	part := &Configured{Source: response.Header.Get("Jeoul-Source"), ETag: response.Header.Get("ETag")}
+	if part.Value, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer)); err != nil {
+		return nil, fmt.Errorf("ask the daemon on %s: %w", c.at, err)
+	}
+	return part, nil
+}

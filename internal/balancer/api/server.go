@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package api is how other processes look at a running balancer: HTTP over a
+// unix socket and, with TLS and credentials, over TCP. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with
+// what would become of a packet, and POST /v1/trace with real packets, a line each.
+//
+// POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
+// backend, POST /v1/operations/undo takes the latest change back, and GET
+// /v1/operations lists them. POST /v1/services/SERVICE/backends/BACKEND/check asks a backend now
+// whether it serves, and tells every step. POST /v1/reload has the daemon read its file again.
+// /v1/config has the configuration, whole, by source, by service and by backend, and changes it.
+// /openapi.json describes all of it. Errors are problems (RFC 9457).
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/api/access"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/sources"
+	"github.com/jeoul/jeoul/internal/balancer/trace"
+	"github.com/jeoul/jeoul/internal/host/httpserve"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrInUse: another process answers on the socket.
+	ErrInUse = errors.New("another process answers there")
+	// ErrNotRunning: no process answers on the socket.
+	ErrNotRunning = errors.New("no daemon answers there")
+	// ErrNoRights: the caller may not make the socket, or not use it.
+	ErrNoRights = errors.New("permission denied")
+)
+
+const (
+	statusPath  = "/v1/status"
+	explainPath = "/v1/explain"
+	tracePath   = "/v1/trace"
+	reloadPath  = "/v1/reload"
+)
+
+// Balancer is what the API shows of a running balancer.
+type Balancer struct {
+	Status func() (ops.Status, error)
+	// Explain says what would become of a packet. Errors: trace.ErrBadQuestion,
+	// trace.ErrNoService.
+	Explain func(trace.Question) (*trace.Packet, error)
+	// Trace tells of real packets, first that it has started, until the context
+	// ends or tell returns an error, which it returns. Error: trace.ErrBusy.
+	Trace func(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error
+	// Operate changes a backend. Errors: ErrNotFound, ErrRefused, ErrBadRequest,
+	// ErrStopping.
+	Operate func(context.Context, ops.Order) (ops.Operation, error)
+	// Drain takes the balancer out of every anycast, or brings it back, as by asks. Errors: ErrRefused,
+	// ErrStopping, the context's.
+	Drain func(ctx context.Context, drain bool, by string) (ops.Sharing, error)
+	// Operations are those in force, and those that can be taken back.
+	Operations func() (ops.Operations, error)
+	// Flows lists remembered flows. Errors: ErrNotFound, ErrBadRequest.
+	Flows func(ops.FlowQuery) (ops.FlowList, error)
+	// Check asks a backend now, by the names of its service and its own. Errors: ErrNotFound,
+	// ErrRefused, the context's.
+	Check func(ctx context.Context, service, backend string) (ops.Checked, error)
+	// Reload has the daemon read its configuration file again, as by asks, and returns when the
+	// file is in force or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
+	Reload func(by string) (ops.Reloaded, error)
+	// Events are what has become of the balancer lately.
+	Events *events.Log
+	// Sources are those of the configuration.
+	Sources *sources.Sources
+	// Configured is told of each change of the configuration that was made, and who asked for it;
+	// nil: none is.
+	Configured func(change sources.Change, by string)
+	// Denied is told of each request over TCP whose client is not let in: from which address it came, and
+	// why; nil: none is.
+	Denied func(from string, why error)
+	// Version is that of the program.
+	Version string
+	// Metrics answers scrapes; nil where there are none.
+	Metrics http.Handler
+}
+
+// farewell is how long requests in hand have when the server ends. A trace takes its
+// program out first, and to load the plain one takes a second or two on a busy machine.
+const farewell = 5 * time.Second
+
+// socketMode lets the owner and the group in.
+const socketMode fs.FileMode = 0o660
+
+// Listen opens the unix socket at path. What a dead process left there is
+// removed; a socket on which a process answers (ErrInUse), and a file that is
+// not a socket, are left alone. Closing the listener removes the socket. Errors:
+// ErrInUse, ErrNoRights.
+func Listen(ctx context.Context, path string) (net.Listener, error) {
+	doing := func(err error) error {
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w; run as root, or choose a socket in a directory of your own", ErrNoRights)
+		}
+		return fmt.Errorf("listen on the unix socket %s: %w", path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, doing(err)
+	}
+	if err := removeDead(ctx, path); err != nil {
+		return nil, doing(err)
+	}
+	// bind takes the mode of the file from the descriptor: with a chmod
+	// afterwards alone, any process could connect in between.
+	listen := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if controlErr := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), uint32(socketMode)) }); controlErr != nil {
+			return controlErr
+		}
+		return err
+	}}
+	listener, err := listen.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, doing(err)
+	}
+	// The umask may have taken the group's bits.
+	if err := os.Chmod(path, socketMode); err != nil {
+		listener.Close()
+		return nil, doing(err)
+	}
+	return listener, nil
+}
+
+// removeDead removes a socket on which no process answers.
+func removeDead(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return errors.New("there is a file of that name that is not a socket; remove it or choose another path")
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("%w; stop it, or give this one another socket", ErrInUse)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// Serve answers requests on the unix socket until the context ends; then it lets
+// the requests in hand finish, within a bound, and closes the listener.
+func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
+	router, _ := newRouter(b)
+	limited := limit(listener, maxConnections)
+	return answerOn(ctx, limited, limited, router)
+}
+
+// ServeTLS is Serve over TCP, for clients that the guard knows.
+func ServeTLS(ctx context.Context, listener net.Listener, b Balancer, guard *access.Guard) error {
+	router, _ := newRouter(b)
+	limited := limit(listener, maxConnections)
+	return answerOn(ctx, limited, tls.NewListener(limited, guard.TLS()), guarded(router, guard, b.Denied))
+}
+
+// answerOn answers requests on a listener, whose connections are bounded.
+func answerOn(ctx context.Context, limited *limited, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{
+		Handler: handler,
+		// A trace goes on until its client hangs up: it must end with us.
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withCaller,
+		ConnState:         limited.note,
+		ReadHeaderTimeout: 5 * time.Second, // that of a TLS handshake, too
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       10 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          log.New(panics{os.Stderr}, "", 0),
+	}
+	if err := httpserve.Until(ctx, server, listener, farewell); err != nil {
+		return fmt.Errorf("serve the API on %s: %w", listener.Addr(), err)
+	}
+	return nil
+}
+
+// panics passes on what a server logs of faults of ours, and nothing of clients that hang up in a handshake, or
+// speak something else.
+type panics struct{ to io.Writer }
+
+func (p panics) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("http: panic")) {
+		return p.to.Write(line)
+	}
+	return len(line), nil
+}

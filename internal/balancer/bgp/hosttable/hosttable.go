@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hosttable tells a routing daemon of this host of VIPs, and of full NAT's addresses: each is a route of one address in a
+// table of the kernel, from which the daemon announces it. What it has put there is journalled, and it takes nothing else away.
+package hosttable
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrTaken: a route that is not ours is where one of ours is to be.
+	ErrTaken = errors.New("a route that this balancer has not made is there already")
+	// ErrConsulted: packets go by the table.
+	ErrConsulted = errors.New("an ip rule has packets go by the table")
+	// ErrCorrupt: the journal is not one of ours.
+	ErrCorrupt = errors.New("the journal of routes is damaged")
+)
+
+// route is one of ours: to an address, in a table of the kernel, with a metric.
+type route struct {
+	Table  uint32     `json:"table"`
+	VIP    netip.Addr `json:"vip"`
+	Metric int        `json:"metric"`
+}
+
+// Table has routes to addresses in a table. It is not for use by several goroutines.
+type Table struct {
+	journal journalFile
+	files   *durable.Files
+	// made are the routes that the journal has.
+	made map[route]bool
+	// put is what is to be there.
+	put []route
+	// number is that table's.
+	number uint32
+}
+
+// Open goes on with what a process before has put into tables, by its journal in that file, which files write.
+// Errors: ErrCorrupt.
+func Open(journal string, files *durable.Files) (*Table, error) {
+	ns, err := namespace.Current()
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	t := &Table{made: map[route]bool{}, files: files}
+	if t.journal, err = journalIn(journal, ns, files); err != nil {
+		return nil, err
+	}
+	routes, err := t.journal.read()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range routes {
+		t.made[r] = true
+	}
+	return t, nil
+}
+
+// Addresses are those that are there.
+func (t *Table) Addresses() []netip.Addr {
+	there := map[netip.Addr]bool{}
+	for r := range t.made {
+		there[r.VIP] = true
+	}
+	return slices.SortedFunc(maps.Keys(there), netip.Addr.Compare)
+}
+
+// Put has these addresses in the table, each with its metric, and none of ours elsewhere. What is added is there before anything is
+// taken away, so that one whose metric changes is never missing. On an error the others are there all the same. Errors: ErrTaken,
+// ErrConsulted.
+func (t *Table) Put(number uint32, metrics map[netip.Addr]int) error {
+	if err := unconsulted(number); err != nil {
+		return err
+	}
+	t.put, t.number = t.put[:0], number
+	wanted := make(map[route]bool, len(metrics))
+	for _, address := range slices.SortedFunc(maps.Keys(metrics), netip.Addr.Compare) {
+		r := route{number, address, metrics[address]}
+		t.put, wanted[r] = append(t.put, r), true
+	}
+	return t.become(wanted)
+}
+
+// become journals what is to be made, makes it, and takes away what is not wanted.
+func (t *Table) become(wanted map[route]bool) error {
+	if maps.Equal(wanted, t.made) {
+		return nil
+	}
+	added := make([]route, 0, len(wanted))
+	for r := range wanted {
+		if !t.made[r] {
+			added = append(added, r)
+		}
+	}
+	if err := t.journal.write(append(slices.Collect(maps.Keys(t.made)), added...)); err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range added {
+		// One that is just as ours would be is ours: a process that could not write its journal has left it.
+		if err := r.add(); err != nil && !(errors.Is(err, ErrTaken) && r.isThere()) {
+			errs = append(errs, err)
+			continue
+		}
+		t.made[r] = true
+	}
+	for r := range t.made {
+		if wanted[r] {
+			continue
+		}
+		if err := r.remove(); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(t.made, r)
+	}
+	return errors.Join(append(errs, t.journal.write(slices.Collect(maps.Keys(t.made))))...)
+}
+
+// Restore puts back what was taken away meanwhile, and returns what that is; a journal that could not be written is
+// written again.
+func (t *Table) Restore() (again []netip.Addr, err error) {
+	t.files.Retry()
+	errs := []error{unconsulted(t.number)}
+	for _, r := range t.put {
+		if !t.made[r] {
+			continue
+		}
+		switch err := r.add(); {
+		case err == nil:
+			again = append(again, r.VIP)
+		case !errors.Is(err, ErrTaken): // it is there
+			errs = append(errs, err)
+		}
+	}
+	return again, errors.Join(errs...)
+}
+
+// Clear takes all of ours away.
+func (t *Table) Clear() error {
+	t.put = nil
+	return t.become(nil)
+}
+
+// Clean takes away what a process that is gone has left, by its journal.
+func Clean(journal string) error {
+	t, err := Open(journal, nil)
+	if err != nil {
+		return err
+	}
+	return t.Clear()
+}
+
+// unconsulted refuses a table that rules have packets go by: a route of ours would swallow them. In the main one, packets to an address
+// of this host never come to it, for the kernel asks the table local first.
+func unconsulted(number uint32) error {
+	if number == unix.RT_TABLE_MAIN {
+		return nil
+	}
+	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("see which tables packets go by: %w", err)
+	}
+	for _, rule := range rules {
+		if rule.Table == int(number) {
+			return fmt.Errorf("put VIPs into the table %d of routes: %w (%d: %s), which would be lost there; write another table under bgp, which no rule has", number, ErrConsulted, rule.Priority, rule)
+		}
+	}
+	return nil
+}
+
+// kernels is the route as the kernel has it. It is of the type blackhole: it needs no interface and no gateway, which could go.
+func (r route) kernels() *netlink.Route {
+	bits := r.VIP.BitLen()
+	return &netlink.Route{Table: int(r.Table), Protocol: lb.RouteProtocol, Priority: r.Metric, Type: unix.RTN_BLACKHOLE,
+		Dst: &net.IPNet{IP: r.VIP.AsSlice(), Mask: net.CIDRMask(bits, bits)}}
+}
+
+func (r route) String() string {
+	return fmt.Sprintf("%s in the table %d with the metric %d", netip.PrefixFrom(r.VIP, r.VIP.BitLen()), r.Table, r.Metric)
+}
+
+func (r route) add() error {
+	// NLM_F_EXCL: what is there stays.
+	switch err := netlink.RouteAdd(r.kernels()); {
+	case errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("add the route %s: %w: remove it, or write another table under bgp", r, ErrTaken)
+	case err != nil:
+		return fmt.Errorf("add the route %s: %w", r, err)
+	}
+	return nil
+}
+
+// isThere says whether a route is there that only a balancer makes: of our protocol and type, with this metric.
+func (r route) isThere() bool {
+	want := r.kernels()
+	family := netlink.FAMILY_V4
+	if r.VIP.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	const by = netlink.RT_FILTER_TABLE | netlink.RT_FILTER_PROTOCOL | netlink.RT_FILTER_DST | netlink.RT_FILTER_TYPE
+	there, err := netlink.RouteListFiltered(family, want, by)
+	return err == nil && slices.ContainsFunc(there, func(o netlink.Route) bool { return o.Priority == r.Metric })
+}
+
+// remove takes the route away, if it is still of our protocol and type.
+func (r route) remove() error {
+	if err := netlink.RouteDel(r.kernels()); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("remove the route %s: %w", r, err)
+	}
+	return nil
+}

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/bgp/hosttable"
+)
+
+// KeeperOptions are what a Keeper works with.
+type KeeperOptions struct {
+	// Socket is the speaker's.
+	Socket string
+	// Build is the program that the speaker is to run.
+	Build string
+	// Start starts a speaker's process, which outlives this one; restarting says that one before it ended
+	// without a word.
+	Start func(restarting bool) error
+	// Established is called with each session that is new, by which a router may begin to send packets; nil: nothing is.
+	Established func()
+	Log         *slog.Logger
+}
+
+// How long things take.
+const (
+	// startBound is how long a speaker that was started may take to answer, and endBound how long one that
+	// is to end.
+	startBound = 5 * time.Second
+	endBound   = 5 * time.Second
+	// What failed is tried again after retryFirst, then twice as long each time up to retryMost.
+	retryFirst = 250 * time.Millisecond
+	retryMost  = 30 * time.Second
+	// lookAgain is how often it is looked whether a process has begun, or ended.
+	lookAgain = 20 * time.Millisecond
+)
+
+// Keeper keeps a speaker running while one is wanted, and tells it what is.
+type Keeper struct {
+	opt    KeeperOptions
+	client *Client
+	tale   tale
+
+	mu sync.Mutex
+	// wanted is nil until something is. version counts what was wanted, and sent is the one that the
+	// speaker has; told is closed when that is another.
+	wanted        *Wanted
+	version, sent uint64
+	told          chan struct{}
+	poked         chan struct{}
+	state         State
+	// problem is why the speaker does not do as is wanted; nil where it does.
+	problem error
+	changes chan struct{}
+}
+
+// NewKeeper returns one that does nothing before Run.
+func NewKeeper(opt KeeperOptions) *Keeper {
+	return &Keeper{opt: opt, client: NewClient(opt.Socket), tale: tale{log: opt.Log, established: opt.Established, known: map[string]*heard{}},
+		told: make(chan struct{}), poked: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
+}
+
+// Found returns what a speaker that another process has left announces; none where there is none.
+func (k *Keeper) Found(ctx context.Context) []netip.Addr {
+	state, err := k.client.State(ctx, 0)
+	if err != nil || !state.Told {
+		return nil
+	}
+	return state.VIPs
+}
+
+// Want says what the speaker is to do from now on. It does not wait for that.
+func (k *Keeper) Want(wanted Wanted) {
+	k.mu.Lock()
+	k.wanted = &wanted
+	k.version++
+	k.mu.Unlock()
+	select {
+	case k.poked <- struct{}{}:
+	default:
+	}
+}
+
+// Await waits until the speaker does what is wanted, or ctx ends.
+func (k *Keeper) Await(ctx context.Context) {
+	for {
+		k.mu.Lock()
+		told, done := k.told, k.sent == k.version
+		k.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-told:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// State is how the speaker and its peers are, and why it does not do as is wanted; running is false where
+// there is none.
+func (k *Keeper) State() (state State, problem error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state, k.problem
+}
+
+// Changes has something to receive after State may have changed.
+func (k *Keeper) Changes() <-chan struct{} { return k.changes }
+
+// Run keeps the speaker until ctx ends, and leaves it then.
+func (k *Keeper) Run(ctx context.Context) {
+	wait := time.Duration(0)
+	for ctx.Err() == nil {
+		err := k.turn(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		k.note(err)
+		if err == nil {
+			wait = 0
+			continue
+		}
+		wait = min(max(2*wait, retryFirst), retryMost)
+		k.pause(ctx, wait)
+	}
+}
+
+// pause waits, or for something else to be wanted.
+func (k *Keeper) pause(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-k.poked:
+	}
+}
+
+// note keeps what is wrong, and logs it once.
+func (k *Keeper) note(err error) {
+	k.mu.Lock()
+	before := k.problem
+	k.problem = err
+	k.mu.Unlock()
+	if err != nil && (before == nil || before.Error() != err.Error()) {
+		k.opt.Log.Error(err.Error(), about())
+	}
+	if err != nil {
+		k.signal()
+	}
+}
+
+func (k *Keeper) signal() {
+	select {
+	case k.changes <- struct{}{}:
+	default:
+	}
+}
+
+// turn looks at the speaker once, and has it do what is wanted.
+func (k *Keeper) turn(ctx context.Context) error {
+	k.mu.Lock()
+	wanted, version := k.wanted, k.version
+	known, pending := k.state, k.sent != k.version
+	k.mu.Unlock()
+	if wanted == nil || !wanted.BGP.On() && known.PID == 0 && !pending {
+		k.pause(ctx, time.Second)
+		return nil
+	}
+	if !wanted.BGP.On() {
+		return k.dismiss(ctx, version)
+	}
+	after := known.Number
+	if pending {
+		after = 0 // at once
+	}
+	state, err := k.ask(ctx, after)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return nil // something else is wanted
+	case errors.Is(err, ErrNoSpeaker):
+		return k.start(ctx, known)
+	case err != nil:
+		return err
+	case state.Protocol != Protocol || state.Build != k.opt.Build:
+		return k.replace(ctx, state)
+	}
+	another := state.PID != known.PID || state.Start != known.Start
+	if another || pending || !state.Told || state.Orphaned {
+		if err := k.client.Want(ctx, *wanted); err != nil {
+			return err
+		}
+		k.delivered(version)
+	}
+	k.take(state)
+	return nil
+}
+
+// ask asks for the state, until something else is wanted.
+func (k *Keeper) ask(ctx context.Context, after uint64) (State, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-k.poked:
+			cancel()
+		case <-stop:
+		}
+	}()
+	return k.client.State(ctx, after)
+}
+
+// delivered notes that the speaker has what is wanted.
+func (k *Keeper) delivered(version uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sent = version
+	close(k.told)
+	k.told = make(chan struct{})
+}
+
+// take takes up a state.
+func (k *Keeper) take(state State) {
+	k.mu.Lock()
+	before := k.state
+	k.state = state
+	k.mu.Unlock()
+	if before.PID != 0 && before.PID != state.PID {
+		k.tale.another()
+	}
+	k.tale.tell(state.Peers)
+	if before.Number != state.Number || before.PID != state.PID {
+		k.signal()
+	}
+}
+
+// start starts a speaker where none is.
+func (k *Keeper) start(ctx context.Context, known State) error {
+	left := k.leftBehind()
+	if known.PID != 0 {
+		k.opt.Log.Error(fmt.Sprintf("the BGP speaker (process %d) has died: another one is started", known.PID), about())
+	}
+	if err := k.opt.Start(left); err != nil {
+		return fmt.Errorf("start the BGP speaker: %w", err)
+	}
+	bound, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	for {
+		_, err := k.client.State(bound, 0)
+		if err == nil {
+			return nil
+		}
+		if !wait(bound, lookAgain) {
+			return fmt.Errorf("start the BGP speaker: it does not answer: %w", err)
+		}
+	}
+}
+
+// leftBehind says whether a speaker has ended without a word: it has left its socket.
+func (k *Keeper) leftBehind() bool {
+	_, err := os.Stat(k.opt.Socket)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// replace ends a speaker that runs another program, so that the next one goes on where it was.
+func (k *Keeper) replace(ctx context.Context, state State) error {
+	k.opt.Log.Info(fmt.Sprintf("the BGP speaker (process %d) runs %q, and this balancer %q: it is restarted, and routers keep the routes meanwhile where they agreed to that", state.PID, state.Build, k.opt.Build), about())
+	if err := k.end(ctx, state, Restart); err != nil && ctx.Err() == nil {
+		// One that is killed says nothing to routers either.
+		k.opt.Log.Warn(fmt.Sprintf("the BGP speaker (process %d) cannot be restarted, and is killed: %v", state.PID, err), about())
+		if err := kill(ctx, state); err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	k.state = State{}
+	k.mu.Unlock()
+	return nil
+}
+
+// kill ends a speaker's process that does not end by itself.
+func kill(ctx context.Context, state State) error {
+	fd, err := unix.PidfdOpen(state.PID, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		if gone(state) { // or it is another process, whose number that is now
+			return nil
+		}
+		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill the BGP speaker (process %d): %w", state.PID, err)
+	}
+	return awaitEnd(ctx, state)
+}
+
+// awaitEnd waits until a speaker's process is gone.
+func awaitEnd(ctx context.Context, state State) error {
+	ctx, cancel := context.WithTimeout(ctx, endBound)
+	defer cancel()
+	for !gone(state) {
+		if !wait(ctx, lookAgain) {
+			return fmt.Errorf("the BGP speaker (process %d) does not end", state.PID)
+		}
+	}
+	return nil
+}
+
+// dismiss ends a speaker that is not wanted any more.
+func (k *Keeper) dismiss(ctx context.Context, version uint64) error {
+	state, err := k.client.State(ctx, 0)
+	if err == nil {
+		err = k.end(ctx, state, Stop)
+	}
+	if err != nil && !errors.Is(err, ErrNoSpeaker) {
+		return err
+	}
+	k.mu.Lock()
+	k.state = State{}
+	k.mu.Unlock()
+	k.delivered(version)
+	k.signal()
+	return nil
+}
+
+// end ends a speaker, and waits until its process is gone.
+func (k *Keeper) end(ctx context.Context, state State, how Ending) error {
+	ctx, cancel := context.WithTimeout(ctx, endBound)
+	defer cancel()
+	// One that has ended may have had no time to answer.
+	if err := k.client.End(ctx, how); err != nil && !gone(state) {
+		return err
+	}
+	return awaitEnd(ctx, state)
+}
+
+// gone says whether a speaker's process has ended; one that its parent has not seen end has, too.
+func gone(state State) bool {
+	start, status, err := processOf(state.PID)
+	return err != nil || start != state.Start || status == "Z"
+}
+
+// Stop withdraws all routes and ends the speaker, if there is one. Call it after Run has returned.
+func (k *Keeper) Stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, endBound)
+	defer cancel()
+	state, err := k.client.State(ctx, 0)
+	switch {
+	case errors.Is(err, ErrNoSpeaker):
+		err = nil
+	case err == nil:
+		err = k.end(ctx, state, Stop)
+	}
+	if err != nil {
+		return fmt.Errorf("stop the BGP speaker: %w", err)
+	}
+	// What one has left that died, or could not take away.
+	return hosttable.Clean(RoutesJournal(k.opt.Socket))
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

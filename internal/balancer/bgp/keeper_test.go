@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// fake is a speaker without routers.
+type fake struct {
+	mu      sync.Mutex
+	wanted  Wanted
+	refuse  error
+	state   State
+	changed chan struct{}
+}
+
+func newFake() *fake { return &fake{state: State{Number: 1}, changed: make(chan struct{})} }
+
+func (f *fake) Want(w Wanted) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		return f.refuse
+	}
+	f.wanted, f.state.VIPs = w, w.VIPs
+	f.note()
+	return nil
+}
+
+func (f *fake) note() {
+	f.state.Number++
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *fake) State() State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	state := f.state
+	state.Peers = slices.Clone(state.Peers)
+	return state
+}
+
+func (f *fake) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changed
+}
+
+func (f *fake) End(Ending) {}
+
+func (f *fake) Orphan() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.VIPs = nil
+	f.note()
+}
+
+func (f *fake) peer(p Peer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Peers = []Peer{p}
+	f.note()
+}
+
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) has(says string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), says)
+}
+
+func serve(t *testing.T, socket string, speaker Speaker) {
+	t.Helper()
+	listener, err := Listen(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := Serve(ctx, listener, speaker, "this build"); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+func wanting(vips ...string) Wanted {
+	w := Wanted{BGP: lb.BGP{ASN: 64512, RouterID: netip.MustParseAddr("192.0.2.10")}}
+	for _, vip := range vips {
+		w.VIPs = append(w.VIPs, netip.MustParseAddr(vip))
+	}
+	return w
+}
+
+// TestKeeper: a keeper starts a speaker when something is wanted, tells it, and hears how its peers are.
+func TestKeeper(t *testing.T) {
+	socket, speaker, log := filepath.Join(t.TempDir(), "speaker"), newFake(), &lines{}
+	starts := 0
+	k := NewKeeper(KeeperOptions{Socket: socket, Build: "this build", Log: slog.New(slog.NewTextHandler(log, nil)), Start: func(restarting bool) error {
+		if starts++; restarting {
+			t.Error("the first speaker is told that there was one before")
+		}
+		serve(t, socket, speaker)
+		return nil
+	}})
+	if found := k.Found(t.Context()); found != nil {
+		t.Errorf("without a speaker, it has found %v", found)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { k.Run(ctx); close(ended) }()
+	bound, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	k.Want(wanting("198.51.100.80"))
+	k.Await(bound)
+	if found := k.Found(t.Context()); len(found) != 1 || found[0] != netip.MustParseAddr("198.51.100.80") || starts != 1 {
+		t.Errorf("after %d starts, the speaker announces %v", starts, found)
+	}
+	k.Want(wanting())
+	k.Await(bound)
+	if found := k.Found(t.Context()); len(found) != 0 {
+		t.Errorf("after it was withdrawn, the speaker announces %v", found)
+	}
+	for _, step := range []struct {
+		peer Peer
+		says string
+	}{
+		{Peer{Name: "192.0.2.1", ASN: 64513, State: "active", Reason: "it does not answer"}, "192.0.2.1 (AS 64513) has no session: it does not answer"},
+		{Peer{Name: "192.0.2.1", ASN: 64513, State: Established, Sessions: 1}, "192.0.2.1 (AS 64513) established"},
+		{Peer{Name: "192.0.2.1", ASN: 64513, State: Established, Sessions: 1, Received: 5}, "announces routes (5 so far), which are ignored"},
+		{Peer{Name: "192.0.2.1", ASN: 64513, State: "idle", Sessions: 1, Reason: "the connection broke"}, "192.0.2.1 (AS 64513) down: the connection broke"},
+	} {
+		speaker.peer(step.peer)
+		testenv.Eventually(t, 20*time.Second, "the log says "+step.says, func() bool { return log.has(step.says) })
+	}
+	speaker.mu.Lock()
+	speaker.refuse = errors.New("no such AS")
+	speaker.mu.Unlock()
+	k.Want(wanting("198.51.100.81"))
+	testenv.Eventually(t, 20*time.Second, "what the speaker refuses is a problem", func() bool {
+		_, problem := k.State()
+		return problem != nil && strings.Contains(problem.Error(), "no such AS")
+	})
+	speaker.mu.Lock()
+	speaker.refuse = nil
+	speaker.mu.Unlock()
+	k.Await(bound)
+	testenv.Eventually(t, 20*time.Second, "the problem is over", func() bool {
+		state, problem := k.State()
+		return problem == nil && state.PID == os.Getpid()
+	})
+	cancel()
+	<-ended
+}
+
+func TestOrphan(t *testing.T) {
+	socket, speaker := filepath.Join(t.TempDir(), "speaker"), newFake()
+	serve(t, socket, speaker)
+	client := NewClient(socket)
+	w := wanting("198.51.100.80")
+	w.Orphan = time.Millisecond
+	if err := client.Want(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 20*time.Second, "what no balancer is heard of is withdrawn", func() bool { return len(speaker.State().VIPs) == 0 })
+	state, err := client.State(t.Context(), 0)
+	if err != nil || !state.Orphaned || !state.Told || state.Protocol != Protocol || state.Build != "this build" {
+		t.Errorf("the state is %+v, %v", state, err)
+	}
+	w.Orphan = 0
+	if err := client.Want(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := client.State(t.Context(), 0); err != nil || state.Orphaned || len(state.VIPs) != 1 {
+		t.Errorf("with a balancer again, the state is %+v, %v", state, err)
+	}
+}
+
+func TestWantIsUnderstood(t *testing.T) {
+	socket, speaker := filepath.Join(t.TempDir(), "speaker"), newFake()
+	if _, err := NewClient(socket).State(t.Context(), 0); !errors.Is(err, ErrNoSpeaker) {
+		t.Errorf("without a speaker, the error is %v", err)
+	}
+	serve(t, socket, speaker)
+	if _, err := Listen(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "a speaker answers") {
+		t.Errorf("a second speaker on the socket: %v", err)
+	}
+	client := NewClient(socket)
+	if err := client.ask(t.Context(), "PUT", wantedPath, map[string]any{"surprise": 1}, nil); err == nil || !strings.Contains(err.Error(), "cannot be understood") {
+		t.Errorf("another program's words: %v", err)
+	}
+	if err := client.End(t.Context(), "perhaps"); err == nil || !strings.Contains(err.Error(), "stop or restart") {
+		t.Errorf("another way to end: %v", err)
+	}
+}
+
+// FuzzReadStat: whatever a program's name is in a line of /proc/PID/stat, the fields behind it are found.
+func FuzzReadStat(f *testing.F) {
+	f.Add("jeoul", uint64(12345))
+	f.Add("a) Z 1 (b", uint64(0))
+	f.Fuzz(func(t *testing.T, name string, start uint64) {
+		_, _, _ = readStat(name)
+		line := fmt.Sprintf("1 (%s) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 99", name, start)
+		if got, state, err := readStat(line); err != nil || got != start || state != "S" {
+			t.Errorf("%q was started at %d, state %q, %v", line, got, state, err)
+		}
+	})
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package speaker
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/bfd"
+	"github.com/jeoul/jeoul/internal/balancer/bgp"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// lostByBFD begins the reason of a session that was ended for BFD's sake.
+const lostByBFD = "BFD has lost it"
+
+// watchWays has BFD watch the ways to these peers. Where it cannot, BGP goes on without it, and the peers' states say why.
+func (s *Speaker) watchWays(peers []lb.BGPPeer) {
+	var watched []bfd.Peer
+	for _, p := range peers {
+		if p.BFD.On {
+			watched = append(watched, bfd.Peer{Address: p.Zoned(), Local: p.LocalAddress, Interface: p.Interface,
+				Timing: bfd.Timing{Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier}})
+		}
+	}
+	if err := s.bfd.Want(watched); err != nil {
+		s.log.Error(err.Error())
+	}
+}
+
+// followBFD ends the session with a peer that BFD has lost. GoBGP opens the next one by itself.
+func (s *Speaker) followBFD(peer netip.Addr, change bfd.Change, status bfd.Status) {
+	if change.Failed {
+		s.explain(peer.String(), fmt.Sprintf("%s (%s)", lostByBFD, status.Diagnostic))
+		if err := s.hangUp(peer); err != nil {
+			s.log.Error(fmt.Sprintf("end the session with %s, which BFD has lost: %v", peer, err))
+		}
+	}
+	s.note()
+}
+
+// hangUp ends the connection with a peer as if it had broken. All that GoBGP's API has for that tells the router more: a Cease has a
+// router drop the routes that it would keep over a restart, although only its BFD may have ended (RFC 5882 section 4.3.2), and what GoBGP
+// cannot send before the session ends by itself, it sends in the next one. So this finds the connection among those of the process.
+func (s *Speaker) hangUp(peer netip.Addr) error {
+	s.mu.Lock()
+	port := s.peers[peer.String()].Port
+	s.mu.Unlock()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if number, err := strconv.Atoi(e.Name()); err == nil {
+			errs = append(errs, shutIfTo(number, netip.AddrPortFrom(peer, port)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// shutIfTo ends a connection to an address. It looks at a descriptor of its own of the socket, for the number may be another's meanwhile.
+func shutIfTo(number int, peer netip.AddrPort) error {
+	fd, err := unix.FcntlInt(uintptr(number), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil // closed meanwhile
+	}
+	defer unix.Close(fd)
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_STREAM {
+		return nil
+	}
+	far, err := unix.Getpeername(fd)
+	if err != nil {
+		return nil
+	}
+	var to netip.AddrPort
+	switch a := far.(type) {
+	case *unix.SockaddrInet4:
+		to = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		to = netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	}
+	// Of a link-local address the zone is not compared: a router that has it on two links loses both sessions.
+	if to != netip.AddrPortFrom(peer.Addr().WithZone(""), peer.Port()) {
+		return nil
+	}
+	if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != nil && err != unix.ENOTCONN {
+		return err
+	}
+	return nil
+}
+
+// showBFD is how the way to a peer is; nil where it is not watched.
+func (s *Speaker) showBFD(name string) *bgp.BFD {
+	peer, err := netip.ParseAddr(name)
+	if err != nil {
+		return nil
+	}
+	b, watched := s.bfd.Status(peer)
+	if !watched {
+		return nil
+	}
+	return &bgp.BFD{State: b.State.String(), Since: b.Since, RemoteState: b.RemoteState.String(), Diagnostic: b.Diagnostic.String(), RemoteDiagnostic: b.RemoteDiagnostic.String(),
+		Interval: b.Interval.Seconds(), Detection: b.Detection.Seconds(), Ups: b.Ups, Failures: b.Failures, Sent: b.Sent, Received: b.Received, Refused: b.Refused,
+		Late: b.Late, Problem: b.Problem}
+}

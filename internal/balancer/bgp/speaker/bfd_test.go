@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package speaker
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/bfd"
+	"github.com/jeoul/jeoul/internal/balancer/bgp"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// bfdInterval is what packets are sent at, of which 3 may be missing: one that a busy machine bears, unless the variable has another for
+// a measurement.
+var bfdInterval = func() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("JEOUL_TEST_BFD_INTERVAL")); err == nil {
+		return d
+	}
+	return lb.DefaultBFDInterval
+}()
+
+// birdProtocol is BIRD's half of BFD, and birdBFD that of a session whose hold time is one within which nothing but BFD notices anything.
+var (
+	birdProtocol = fmt.Sprintf("protocol bfd bfd1 { interface \"b*\" { interval %d ms; multiplier 3; }; }\n", bfdInterval.Milliseconds())
+	birdBFD      = birdProtocol + "protocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; hold time 240; bfd on; }\n"
+)
+
+// watched is what a speaker behind link n is wanted to do with BFD.
+func watched(n int, vips ...string) bgp.Wanted {
+	w := wanted(n, vips...)
+	w.BGP.Peers[0].HoldTime = 240 * time.Second
+	w.BGP.Peers[0].BFD = lb.BFD{On: true, Interval: bfdInterval, Multiplier: 3}
+	return w
+}
+
+// isUp says whether BFD and BGP are.
+func isUp(p bgp.Peer) bool {
+	return p.State == bgp.Established && p.BFD != nil && p.BFD.State == "up" && p.BFD.Interval == bfdInterval.Seconds() && p.BFD.Detection == (3*bfdInterval).Seconds()
+}
+
+// bfdOf is the state of the only peer.
+func (p *process) bfdOf(t *testing.T) bgp.BFD {
+	t.Helper()
+	state, err := p.client.State(t.Context(), 0)
+	if err != nil || len(state.Peers) != 1 || state.Peers[0].BFD == nil {
+		t.Fatalf("the speaker is %+v, %v", state, err)
+	}
+	return *state.Peers[0].BFD
+}
+
+// newWatched is a router and a speaker with a session and BFD.
+func newWatched(t *testing.T) (*bird, *process) {
+	t.Helper()
+	r := newBird(t)
+	p := newProcess(t, r, 1)
+	r.start(t, birdBFD)
+	p.want(t, watched(1, vip4))
+	p.peer(t, "BFD and BGP are up", isUp)
+	r.expectHops(t, "with BFD", vip4, 1)
+	return r, p
+}
+
+// TestBFD: a router withdraws the routes of a speaker that stands still, and takes them back; a router that stands still
+// loses the session; what strangers send changes nothing; a router without BFD has a session all the same.
+func TestBFD(t *testing.T) {
+	t.Parallel()
+	t.Run("a speaker that stands still", func(t *testing.T) {
+		t.Parallel()
+		r, p := newWatched(t)
+		standsStill(t, r, p)
+	})
+	t.Run("strangers", func(t *testing.T) {
+		t.Parallel()
+		r, p := newWatched(t)
+		strangers(t, r, p)
+	})
+	t.Run("a router that stands still", func(t *testing.T) {
+		t.Parallel()
+		r, p := newWatched(t)
+		signal := routerSignals(t, r)
+		signal(syscall.SIGSTOP)
+		p.peer(t, "the session has fallen", func(peer bgp.Peer) bool {
+			return peer.State != bgp.Established && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
+		})
+		signal(syscall.SIGCONT)
+		p.peer(t, "all is up again", isUp)
+	})
+	t.Run("a router without BFD", func(t *testing.T) {
+		t.Parallel()
+		r, p := newWatched(t)
+		r.ask("disable bfd1")
+		p.peer(t, "the session falls", func(peer bgp.Peer) bool {
+			return peer.State != bgp.Established && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
+		})
+		p.peer(t, "BGP is up without BFD, and the reason is there", func(peer bgp.Peer) bool { return peer.State == bgp.Established && peer.BFD.Problem != "" })
+		r.expectHops(t, "without BFD", vip4, 1)
+	})
+}
+
+// standsStill stops a speaker's process: the router has no way until it goes on.
+func standsStill(t *testing.T, r *bird, p *process) {
+	before := p.bfdOf(t)
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	r.awaitHops(t, 0)
+	gone := time.Since(began)
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
+	r.awaitHops(t, 1)
+	t.Logf("3 x %v: withdrawn %v after SIGSTOP, back %v after SIGCONT", bfdInterval, gone.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	p.peer(t, "all is up again", isUp)
+	after := p.bfdOf(t)
+	t.Logf("of %d packets, %d were late", after.Sent, after.Late)
+	if after.Ups < before.Ups+1 {
+		t.Errorf("BFD came up %d times, and %d times before", after.Ups, before.Ups)
+	}
+}
+
+// awaitHops waits as expectHops does, but looks more often.
+func (r *bird) awaitHops(t *testing.T, n int) {
+	t.Helper()
+	ticks := time.NewTicker(2 * time.Millisecond)
+	defer ticks.Stop()
+	for deadline := time.Now().Add(testBound); r.nextHops(t, vip4) != n; <-ticks.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("the router has %d next hops, and should have %d", r.nextHops(t, vip4), n)
+		}
+	}
+}
+
+// routerSignals sends signals to BIRD's process.
+func routerSignals(t *testing.T, r *bird) func(syscall.Signal) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(r.dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(s syscall.Signal) {
+		if err := syscall.Kill(pid, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// strangers sends what is not the router's: from its address with a TTL of a packet that was forwarded, with the discriminator of another
+// session, no packets of BFD, and a flood from another address.
+func strangers(t *testing.T, r *bird, p *process) {
+	before := p.bfdOf(t)
+	router, other := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.9")
+	testenv.In(t, r.ns, func() error {
+		link, err := netlink.LinkByName("b1")
+		if err != nil {
+			return err
+		}
+		address, err := netlink.ParseAddr(other.String() + "/24")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(link, address)
+	})
+	down := bfd.Packet{State: bfd.Down, Multiplier: 3, Mine: 99, DesiredMinTx: time.Second, RequiredMinRx: time.Second}
+	wrong := down
+	wrong.State, wrong.Yours = bfd.AdminDown, 1
+	for _, c := range []struct {
+		from    netip.Addr
+		ttl     int
+		payload []byte
+		times   int
+	}{
+		{router, 254, down.Append(nil), 50}, {router, 255, wrong.Append(nil), 50}, {router, 255, []byte("not BFD"), 50},
+		{router, 255, nil, 50}, {other, 255, down.Append(nil), 20_000},
+	} {
+		testenv.In(t, r.ns, func() error { return sendTo(c.from, c.ttl, c.payload, c.times) })
+	}
+	p.peer(t, "what comes from the router's address is counted", func(peer bgp.Peer) bool {
+		return peer.BFD.Refused >= before.Refused+150 && isUp(peer)
+	})
+	after := p.bfdOf(t)
+	// Where the machine stalled, the session has fallen, and some of the router's last packets were refused, too.
+	if stray := after.Refused - before.Refused - 150; stray > 0 && (after.Ups == before.Ups || stray > 1000) {
+		t.Errorf("%d packets were refused, and 150 were to be: the kernel drops the others", after.Refused-before.Refused)
+	}
+	// It is one that the router has not sent that would take the session down by a state.
+	if after.RemoteState != "up" && after.Ups == before.Ups {
+		t.Errorf("the router's state is %q", after.RemoteState)
+	}
+}
+
+// sendTo sends datagrams to the speaker's port of BFD.
+func sendTo(from netip.Addr, ttl int, payload []byte, times int) error {
+	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Control: func(_, _ string, c syscall.RawConn) (err error) {
+		controlErr := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, ttl)
+		})
+		if err == nil {
+			err = controlErr
+		}
+		return err
+	}}
+	conn, err := dialer.Dial("udp4", "198.18.1.2:3784")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for range times {
+		if _, err := conn.Write(payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestBFDByIPv6: sessions by a global and by a link-local address of the router.
+func TestBFDByIPv6(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(withFRR) == "" {
+		t.Skip("make test-bgp runs it")
+	}
+	r := newBird(t)
+	p := newProcess(t, r, 1)
+	near, far := linkLocal(t, r.ns, "b1"), linkLocal(t, p.ns, "up")
+	r.start(t, birdProtocol+`protocol bgp b1 { local 2001:2:0:1::1 as 64513; neighbor 2001:2:0:1::2 as 64512; passive on; bfd on; hold time 240; ipv6 { import all; export none; }; }
+protocol bgp b2 { local as 64513; neighbor `+far.String()+`%b1 as 64512; passive on; bfd on; hold time 240; ipv6 { import all; export none; }; }
+`)
+	w := watched(1, vip6)
+	second := w.BGP.Peers[0]
+	w.BGP.Peers[0].Address = netip.MustParseAddr("2001:2:0:1::1")
+	second.Address, second.Interface = near, "up"
+	w.BGP.Peers = append(w.BGP.Peers, second)
+	p.want(t, w)
+	testenv.Eventually(t, testBound, "both are up", func() bool {
+		state, err := p.client.State(t.Context(), 0)
+		return err == nil && len(state.Peers) == 2 && isUp(state.Peers[0]) && isUp(state.Peers[1])
+	})
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	r.expectHops(t, "without the speaker", vip6, 0)
+}
+
+// linkLocal is the link-local address of a link, once it may be used.
+func linkLocal(t *testing.T, ns *namespace.Namespace, name string) (found netip.Addr) {
+	t.Helper()
+	testenv.Eventually(t, testBound, "the link-local address of "+name, func() bool {
+		testenv.In(t, ns, func() error {
+			link, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			addresses, err := netlink.AddrList(link, netlink.FAMILY_V6)
+			for _, a := range addresses {
+				if a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0 {
+					found, _ = netip.AddrFromSlice(a.IP)
+				}
+			}
+			return err
+		})
+		return found.IsValid()
+	})
+	return found
+}
+
+// TestBFDEndsAsPlanned: a speaker that is restarted, or has BFD removed, tells the router that this is no failure, and one that has
+// BIRD's "bfd graceful" keeps the routes. With "bfd on" it does not, for BIRD 2.0.12 takes AdminDown for a failure.
+func TestBFDEndsAsPlanned(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(withFRR) == "" {
+		t.Skip("make test-bgp runs it")
+	}
+	r := newBird(t)
+	p := newProcess(t, r, 1)
+	r.start(t, strings.Replace(birdBFD, "bfd on;", "bfd graceful;", 1))
+	p.want(t, watched(1, vip4))
+	p.peer(t, "BFD and BGP are up", isUp)
+	r.expectHops(t, "with BFD", vip4, 1)
+	r.ask("debug bfd1 all")
+	sessions := p.sessions(t)
+
+	without := watched(1, vip4)
+	without.BGP.Peers[0].BFD = lb.BFD{}
+	p.want(t, without)
+	testenv.Eventually(t, testBound, "BIRD hears that it was taken down", func() bool { return strings.Contains(r.output.String(), "AdminDown") })
+	staysUp(t, r, 2*time.Second)
+	if again := p.sessions(t); again != sessions {
+		t.Errorf("%d sessions, and after BFD was removed %d", sessions, again)
+	}
+	p.want(t, watched(1, vip4))
+	p.peer(t, "BFD and BGP are up again", isUp)
+
+	if err := p.client.End(t.Context(), bgp.Restart); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.cmd.Wait()
+	p.start(t, true)
+	p.want(t, watched(1, vip4))
+	staysUp(t, r, 5*time.Second)
+	p.peer(t, "BFD and BGP are up after a restart", isUp)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package speaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/bgp"
+	"github.com/jeoul/jeoul/internal/balancer/bgp/hosttable"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// lookAtTable is how often what another program has taken away from the table is put back.
+const lookAtTable = 5 * time.Second
+
+// wantLocal leaves the routers to a daemon of this host, and has that know of the VIPs. mu is held.
+func (s *Speaker) wantLocal(wanted bgp.Wanted) error {
+	err := s.openTable()
+	if err != nil {
+		return err
+	}
+	err = s.table.Put(wanted.BGP.Table, metricsOf(wanted))
+	if s.watch == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		s.watch = cancel
+		go s.watchTable(ctx)
+	}
+	// Only now: the daemon may announce what this process withdraws.
+	if s.gobgp != nil {
+		err = errors.Join(err, s.announce(nil), s.bfd.Want(nil))
+		s.stop()
+	}
+	s.wanted = wanted
+	s.show(s.table.Addresses())
+	s.note()
+	return err
+}
+
+// metricsOf are those of all routes, from which the daemon's filter makes what GoBGP's policy does here (attributes.kinds): full NAT's
+// addresses are not drained, for replies come to them.
+func metricsOf(wanted bgp.Wanted) map[netip.Addr]int {
+	of := map[netip.Addr]int{}
+	vips := lb.RouteMetric
+	if wanted.Draining {
+		vips = lb.DrainedRouteMetric
+	}
+	for _, kind := range []struct {
+		addresses []netip.Addr
+		metric    int
+	}{{wanted.VIPs, vips}, {wanted.Backup, lb.BackupRouteMetric}, {wanted.Pool, lb.RouteMetric}} {
+		for _, address := range kind.addresses {
+			of[address] = kind.metric
+		}
+	}
+	return of
+}
+
+// openTable goes on with what a process before has left in tables. mu is held.
+func (s *Speaker) openTable() (err error) {
+	if s.table != nil {
+		return nil
+	}
+	if s.table, err = hosttable.Open(s.journal, s.files); err != nil {
+		return fmt.Errorf("tell the routing daemon of this host of VIPs: %w", err)
+	}
+	return nil
+}
+
+// clearTable takes all VIPs out of tables, those of a process before, too. mu is held.
+func (s *Speaker) clearTable() error {
+	if s.table == nil {
+		if _, err := os.Stat(s.journal); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	if err := s.openTable(); err != nil {
+		return err
+	}
+	if s.watch != nil {
+		s.watch()
+		s.watch = nil
+	}
+	if err := s.table.Clear(); err != nil {
+		return fmt.Errorf("withdraw VIPs from the routing daemon of this host: %w", err)
+	}
+	s.table = nil
+	return nil
+}
+
+// watchTable puts back what another program takes away. What a process before has journalled and did not come to, it puts there, too.
+func (s *Speaker) watchTable(ctx context.Context) {
+	ticks := time.NewTicker(lookAtTable)
+	defer ticks.Stop()
+	told := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		s.mu.Lock()
+		if ctx.Err() == nil {
+			again, err := s.table.Restore()
+			if len(again) > 0 {
+				s.log.Warn(fmt.Sprintf("another program has removed %d routes of VIPs, %s first: they are put back", len(again), again[0]))
+			}
+			for _, fault := range s.files.Faults() {
+				err = errors.Join(err, errors.New(fault.String()))
+			}
+			if err == nil {
+				told = ""
+			}
+			if err != nil && err.Error() != told {
+				told = err.Error()
+				s.log.Error(told)
+			}
+		}
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package speaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/osrg/gobgp/v4/api"
+
+	"github.com/jeoul/jeoul/internal/balancer/bgp"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+const (
+	// restartTime is how long routers keep routes of a speaker that they have lost, in seconds: it is to
+	// restart within that. Those of a machine that has died stay for as long, too.
+	restartTime = 10
+	// deferral is how long a speaker that has restarted waits at most for what its peers have to say, in
+	// seconds, before it announces: nothing that they say is of use to it.
+	deferral = 3
+	// connectRetry and idleHold are how long the speaker waits before it tries again, in seconds.
+	connectRetry, idleHold = 3, 3
+	// maxReceived is how many routes a peer may send, of each family, before the session is closed for
+	// pauseFlooding: GoBGP keeps what it refuses, some 500 bytes a route.
+	maxReceived = 20_000
+	// maxPassword is what a kernel takes (TCP_MD5SIG_MAXKEYLEN).
+	maxPassword = 80
+)
+
+// readPasswords puts the passwords that are in files in place.
+func readPasswords(wanted *lb.BGP) error {
+	for i := range wanted.Peers {
+		p := &wanted.Peers[i]
+		if p.PasswordFile == "" {
+			continue
+		}
+		text, err := os.ReadFile(p.PasswordFile)
+		if err != nil {
+			return fmt.Errorf("read the password of the BGP peer %s: %w", p.Name(), err)
+		}
+		p.Password = strings.TrimRight(string(text), "\r\n")
+		if p.Password == "" || len(p.Password) > maxPassword {
+			return fmt.Errorf("read the password of the BGP peer %s: %s has %d bytes, and a password has 1 to %d", p.Name(), p.PasswordFile, len(p.Password), maxPassword)
+		}
+	}
+	return nil
+}
+
+// session is a peer without what only routes and BFD have: where it is another, the session must be.
+func session(p lb.BGPPeer) lb.BGPPeer {
+	p.BFD = lb.BFD{}
+	p.Communities, p.MED, p.LocalPreference, p.Prepend, p.NextHops = nil, nil, nil, 0, nil
+	return p
+}
+
+// meet has GoBGP speak to these peers and no others. Sessions with peers that are as they were go on.
+func (s *Speaker) meet(peers []lb.BGPPeer) error {
+	wanted := make(map[string]lb.BGPPeer, len(peers))
+	for _, p := range peers {
+		wanted[p.Name()] = session(p)
+	}
+	var errs []error
+	for name, p := range s.peers {
+		if w, stays := wanted[name]; !stays || !reflect.DeepEqual(w, p) {
+			errs = append(errs, s.part(name, !stays))
+		}
+	}
+	for _, p := range peers {
+		if _, there := s.peers[p.Name()]; !there {
+			errs = append(errs, s.add(session(p)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// part ends the session with a peer, and tells it.
+func (s *Speaker) part(name string, forget bool) error {
+	if err := s.gobgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: name}); err != nil {
+		return fmt.Errorf("end the session with %s: %w", name, err)
+	}
+	delete(s.peers, name)
+	delete(s.paused, name)
+	if forget {
+		s.seen.Lock()
+		delete(s.known, name)
+		s.seen.Unlock()
+	}
+	return nil
+}
+
+// add opens a session with a peer, as soon as that answers.
+func (s *Speaker) add(p lb.BGPPeer) error {
+	s.seen.Lock()
+	if s.known[p.Name()] == nil {
+		s.known[p.Name()] = &bgp.Peer{Name: p.Name(), State: "idle"}
+	}
+	s.known[p.Name()].ASN = p.ASN
+	s.seen.Unlock()
+	if err := s.gobgp.AddPeer(context.Background(), &api.AddPeerRequest{Peer: s.describe(p)}); err != nil {
+		s.seen.Lock()
+		s.known[p.Name()].Reason = err.Error()
+		s.seen.Unlock()
+		return fmt.Errorf("speak to %s: %w", p.Name(), err)
+	}
+	s.peers[p.Name()] = p
+	return nil
+}
+
+// describe is a peer in GoBGP's words. BFD is ours (bfd.go): GoBGP 4.8's ends the session after the one that
+// it should have ended.
+func (s *Speaker) describe(p lb.BGPPeer) *api.Peer {
+	hold := uint64(p.HoldTime.Seconds())
+	made := &api.Peer{
+		Conf:            &api.PeerConf{NeighborAddress: p.Name(), PeerAsn: p.ASN, AuthPassword: p.Password},
+		Timers:          &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3, ConnectRetry: connectRetry, IdleHoldTimeAfterReset: idleHold}},
+		Transport:       &api.Transport{RemotePort: uint32(p.Port), BindInterface: p.Interface},
+		GracefulRestart: &api.GracefulRestart{Enabled: p.GracefulRestart, RestartTime: restartTime, DeferralTime: deferral, LocalRestarting: p.GracefulRestart && s.restarting},
+	}
+	if p.LocalAddress.IsValid() {
+		made.Transport.LocalAddress = p.LocalAddress.String()
+	}
+	if p.TTLSecurity {
+		// 255 less the hops between: a packet from further away has a smaller TTL (RFC 5082 section 3).
+		made.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: 255 - uint32(max(p.Multihop, 1)-1)}
+	} else if p.Multihop > 0 {
+		made.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(p.Multihop)}
+	}
+	for _, f := range p.Announces() {
+		family := familyOf(f)
+		spoken := &api.AfiSafi{
+			Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
+			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: p.GracefulRestart}},
+			PrefixLimits:      &api.PrefixLimit{Family: family, MaxPrefixes: maxReceived},
+		}
+		if p.AddPath {
+			spoken.AddPaths = &api.AddPaths{Config: &api.AddPathsConfig{SendMax: 1}}
+		}
+		made.AfiSafis = append(made.AfiSafis, spoken)
+	}
+	return made
+}
+
+func familyOf(f lb.Family) *api.Family {
+	if f == lb.IPv6 {
+		return &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
+	}
+	return &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package speaker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	gobgp "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/jeoul/jeoul/internal/balancer/bgp"
+)
+
+const (
+	// lookEvery is how often it is counted what peers send.
+	lookEvery = time.Second
+	// pauseFlooding is how long a session is closed with a peer that sends too many routes.
+	pauseFlooding = time.Minute
+)
+
+// follow takes up another state of a peer.
+func (s *Speaker) follow(event *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
+	if event.Type != apiutil.PEER_EVENT_STATE && event.Type != apiutil.PEER_EVENT_INIT {
+		return
+	}
+	state := event.Peer.State
+	s.seen.Lock()
+	defer s.seen.Unlock()
+	p := s.known[state.NeighborAddress.String()]
+	if p == nil {
+		return
+	}
+	was := p.State
+	p.State = strings.ToLower(strings.TrimPrefix(state.SessionState.String(), "BGP_FSM_"))
+	switch {
+	case p.State == bgp.Established && was != bgp.Established:
+		p.Since, p.Sessions, p.Reason = at, p.Sessions+1, ""
+	case p.State != bgp.Established && was == bgp.Established:
+		p.Since = at
+		p.RouterID, p.HoldTime, p.Restarts, p.Received = "", 0, false, 0
+		if reason := downReason(state); reason != "" && !strings.HasPrefix(p.Reason, lostByBFD) {
+			p.Reason = reason
+		}
+	}
+	s.noteLocked()
+}
+
+// downReason says why a session ended, where the log has not said it better before.
+func downReason(state apiutil.PeerState) string {
+	switch state.DisconnectReason {
+	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
+		return "nothing was heard of it for the hold time"
+	case api.PeerState_DISCONNECT_REASON_READ_FAILED, api.PeerState_DISCONNECT_REASON_WRITE_FAILED, api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART:
+		return "the connection broke"
+	}
+	return ""
+}
+
+// look counts what peers send, and ends the pauses of those that have sent too much, until ctx ends.
+func (s *Speaker) look(ctx context.Context) {
+	ticks := time.NewTicker(lookEvery)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+			s.lookOnce(ctx)
+		}
+	}
+}
+
+func (s *Speaker) lookOnce(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	var listed []*api.Peer
+	if err := s.gobgp.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) { listed = append(listed, p) }); err != nil {
+		return
+	}
+	for _, p := range listed {
+		s.measure(ctx, p)
+	}
+}
+
+// measure takes up what GoBGP counts of a peer.
+func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
+	name := p.State.GetNeighborAddress()
+	if p.State.GetAdminState() == api.PeerState_ADMIN_STATE_PFX_CT {
+		s.pause(ctx, name)
+		return
+	}
+	var received uint64
+	for _, f := range p.AfiSafis {
+		received += f.GetState().GetReceived()
+	}
+	s.seen.Lock()
+	defer s.seen.Unlock()
+	known := s.known[name]
+	if known == nil || known.State != bgp.Established {
+		return
+	}
+	now := *known
+	now.Received, now.RouterID = received, p.State.GetRouterId()
+	now.HoldTime = float64(p.Timers.GetState().GetNegotiatedHoldTime())
+	// A router that has the capability keeps routes, even if it names no family: those that it names are what it
+	// keeps over a restart of its own (RFC 4724 section 3).
+	now.Restarts = s.peers[name].GracefulRestart && slices.ContainsFunc(p.State.GetRemoteCap(), func(c *api.Capability) bool { return c.GetGracefulRestart() != nil })
+	if now != *known {
+		*known = now
+		s.noteLocked()
+	}
+}
+
+// pause lets a peer that has sent too much try again after a while. It says why at each look: what tells that the
+// session has ended may come after the first.
+func (s *Speaker) pause(ctx context.Context, name string) {
+	until, paused := s.paused[name]
+	if !paused {
+		until = time.Now().Add(pauseFlooding)
+		s.paused[name] = until
+	}
+	if time.Now().After(until) {
+		delete(s.paused, name)
+		if err := s.gobgp.EnablePeer(ctx, &api.EnablePeerRequest{Address: name}); err != nil {
+			s.log.Warn(fmt.Sprintf("speak to %s again: %v", name, err))
+		}
+		return
+	}
+	s.explain(name, fmt.Sprintf("it announces more than %d routes, of which this balancer wants none: have the router announce nothing to it; tried again in %s", maxReceived, pauseFlooding))
+}
+
+// explain notes why there is no session with a peer.
+func (s *Speaker) explain(name, reason string) {
+	s.seen.Lock()
+	defer s.seen.Unlock()
+	if p := s.known[name]; p != nil && p.Reason != reason {
+		p.Reason = reason
+		s.noteLocked()
+	}
+}
+
+// hearing takes from GoBGP's log why a session does not come about: its events tell of sessions only.
+type hearing struct {
+	speaker *Speaker
+	// peer is the one that a logger is of.
+	peer string
+}
+
+// Enabled takes everything: what is of no use costs a comparison.
+func (h *hearing) Enabled(context.Context, slog.Level) bool { return true }
+
+// WithGroup is not used by GoBGP.
+func (h *hearing) WithGroup(string) slog.Handler { return h }
+
+// WithAttrs finds the peer.
+func (h *hearing) WithAttrs(attrs []slog.Attr) slog.Handler {
+	next := *h
+	for _, a := range attrs {
+		if a.Key == "Key" {
+			next.peer = a.Value.String()
+		}
+	}
+	return &next
+}
+
+// Handle takes up a line.
+func (h *hearing) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelError {
+		h.speaker.log.Error("GoBGP: " + r.Message)
+	}
+	if h.peer == "" {
+		return nil
+	}
+	switch r.Message {
+	case "sent notification":
+		h.speaker.explain(h.peer, "this balancer refused it: "+notification(r))
+	case "received notification":
+		h.speaker.explain(h.peer, "it refused this balancer: "+notification(r))
+	case "failed to connect":
+		h.speaker.explain(h.peer, connectReason(attribute(r, "Error")))
+	case "state changed":
+		// GoBGP does not say what a router refuses that has heard who this balancer is.
+		if reason := attribute(r, "reason"); attribute(r, "old") == "BGP_FSM_OPENCONFIRM" && (reason == "invalid-msg" || reason == "read-failed") {
+			h.speaker.explain(h.peer, "it refused this balancer: are the AS, address and families those that it expects? Its log says which is not")
+		}
+	case "outgoing connection IO error":
+		h.speaker.explain(h.peer, "it closed the connection before it identified itself: check that it has this balancer's address as a neighbour")
+	}
+	return nil
+}
+
+// notification names the error of one (RFC 4271 section 4.5, RFC 4486).
+func notification(r slog.Record) string {
+	var code, subcode int64
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "Code":
+			code = a.Value.Int64()
+		case "Subcode":
+			subcode = a.Value.Int64()
+		}
+		return true
+	})
+	return describeError(uint8(code), uint8(subcode))
+}
+
+// describeError says what a peer's user would look for.
+func describeError(code, subcode uint8) string {
+	switch [2]uint8{code, subcode} {
+	case [2]uint8{gobgp.BGP_ERROR_OPEN_MESSAGE_ERROR, gobgp.BGP_ERROR_SUB_BAD_PEER_AS}:
+		return "the AS is another than the configuration has (asn)"
+	case [2]uint8{gobgp.BGP_ERROR_OPEN_MESSAGE_ERROR, gobgp.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER}:
+		return "the identifier cannot be, or is the same on both sides (router_id)"
+	case [2]uint8{gobgp.BGP_ERROR_OPEN_MESSAGE_ERROR, gobgp.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME}:
+		return "the hold time is not acceptable (hold_time)"
+	case [2]uint8{gobgp.BGP_ERROR_OPEN_MESSAGE_ERROR, gobgp.BGP_ERROR_SUB_UNSUPPORTED_CAPABILITY}:
+		return "no family is spoken by both (families)"
+	}
+	return strings.ToLower(gobgp.NewNotificationErrorCode(code, subcode).String())
+}
+
+func attribute(r slog.Record, key string) (text string) {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == key {
+			text = a.Value.String()
+		}
+		return true
+	})
+	return text
+}
+
+// connectReason says why a router was not reached: a wrong password shows only as silence, for the kernel
+// drops what is not signed right (RFC 2385 section 4.1).
+func connectReason(text string) string {
+	switch {
+	case strings.Contains(text, "timeout"):
+		return "it does not answer: is it there, and has it the same password, or none, and the same ttl_security?"
+	case strings.Contains(text, "refused"):
+		return "it refuses the connection: does BGP run there, and listen on that port and address?"
+	}
+	return "cannot be connected to: " + text
+}

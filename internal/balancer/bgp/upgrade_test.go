@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// foreignSpeaker is a process that is a speaker of another build on a socket: says is what State answers behind who it is, and ends says
+// whether it ends when it is to. Its answers to the end are sent to ended.
+func foreignSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends bool, ended chan<- string) (pid int) {
+	t.Helper()
+	// A program that does nothing stands for the process.
+	cmd := exec.Command(testenv.Program(t, "sleep"), "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	start, err := StartOf(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+statePath, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{%s, "pid": %d, "start": %d, "number": 1, "told": true, %s}`, protocolAndBuild, cmd.Process.Pid, start, says)
+	})
+	mux.HandleFunc("PUT "+wantedPath, func(w http.ResponseWriter, _ *http.Request) {
+		t.Error("a speaker of another build is told what is wanted")
+		http.Error(w, "what?", http.StatusBadRequest)
+	})
+	mux.HandleFunc("POST "+endPath, func(_ http.ResponseWriter, r *http.Request) {
+		how, _ := io.ReadAll(r.Body)
+		ended <- strings.TrimSpace(string(how))
+		if ends {
+			_ = cmd.Process.Kill()
+		}
+	})
+	server := &http.Server{Handler: mux}
+	served, waited := make(chan struct{}), make(chan struct{})
+	go func() { _ = server.Serve(listener); close(served) }()
+	go func() { _ = cmd.Wait(); _ = server.Close(); close(waited) }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-waited
+		<-served
+	})
+	return cmd.Process.Pid
+}
+
+// TestUpgrade: a speaker of another build or protocol is ended without a word to routers, whatever else it says and whether it obeys or not,
+// and the next one knows that there was one.
+func TestUpgrade(t *testing.T) {
+	for _, test := range []struct {
+		name, protocolAndBuild, says string
+		ends                         bool
+	}{
+		{"another build", `"protocol": 1, "build": "before"`, `"vips": ["198.51.100.80"], "peers": []`, true},
+		{"another protocol", `"protocol": 2, "build": "after"`, `"vips": {"198.51.100.80": {"metric": 1}}, "peers": "none"`, true},
+		{"another protocol of the same build", `"protocol": 2, "build": "this build"`, `"vips": 7`, true},
+		{"one that does not end", `"protocol": 1, "build": "before"`, `"vips": [], "peers": []`, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			socket, log, next := filepath.Join(t.TempDir(), "speaker"), &lines{}, newFake()
+			ended := make(chan string, 1)
+			pid := foreignSpeaker(t, socket, test.protocolAndBuild, test.says, test.ends, ended)
+			starts := 0
+			k := NewKeeper(KeeperOptions{Socket: socket, Build: "this build", Log: slog.New(slog.NewTextHandler(log, nil)), Start: func(restarting bool) error {
+				if starts++; !restarting {
+					t.Error("the next speaker is not told that there was one before")
+				}
+				serve(t, socket, next)
+				return nil
+			}})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			k.Want(wanting("198.51.100.80"))
+			go func() { k.Run(ctx); close(done) }()
+			bound, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			k.Await(bound)
+			cancel()
+			<-done
+			if how := <-ended; how != `{"how":"restart"}` {
+				t.Errorf("it was ended by %s", how)
+			}
+			if state := next.State(); len(state.VIPs) != 1 || starts != 1 {
+				t.Errorf("after %d starts, the next one announces %v", starts, state.VIPs)
+			}
+			if says := fmt.Sprintf("the BGP speaker (process %d) cannot be restarted, and is killed", pid); log.has(says) == test.ends {
+				t.Errorf("the log says %q: %v\n%s", says, !test.ends, log.text.String())
+			}
+		})
+	}
+}
+
+// FuzzReadState: whatever a speaker of another protocol says, it is known who it is, or that it says nothing that is understood.
+func FuzzReadState(f *testing.F) {
+	f.Add([]byte(`{"protocol": 1, "build": "b", "pid": 7, "start": 9, "vips": ["192.0.2.1"], "peers": [{"name": "x"}]}`))
+	f.Add([]byte(`{"protocol": 2, "build": "b", "pid": 7, "start": 9, "vips": 3}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		state, err := readState(text)
+		if err == nil && state.Protocol != Protocol && (state.VIPs != nil || state.Peers != nil || state.Told) {
+			t.Errorf("of another protocol, %+v is read of %q", state, text)
+		}
+	})
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net/netip"
+	"strings"
+	"unicode"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/text/keytable"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// maxAPIClients bounds the subjects of client certificates that have a role.
+const maxAPIClients = 1024
+
+// API is how the balancer answers over TCP; on its unix socket it always does.
+type API struct {
+	// Listen is the TCP address; invalid: there is none, and the rest is empty.
+	Listen netip.AddrPort
+	// Certificate and Key are paths of the server's own, as PEM.
+	Certificate, Key string
+	// Tokens is the path of the file of tokens; empty: there are none.
+	Tokens string
+	// ClientCA is the path of the authorities of client certificates, as PEM; empty: none is
+	// accepted.
+	ClientCA string
+	// Clients are who has which role by certificate; the first that fits counts.
+	Clients []APIClient
+}
+
+// APIClient is a subject of client certificates, and what it may do.
+type APIClient struct {
+	Subject Subject
+	Role    ops.Role
+}
+
+// Subject is an attribute of a certificate's subject (RFC 4519): CN or OU, and its value.
+type Subject struct{ Attribute, Value string }
+
+// String returns "CN=ci".
+func (s Subject) String() string { return s.Attribute + "=" + s.Value }
+
+// subject is one attribute of the subject of certificates.
+var subject = keytable.Scalar[Subject]{
+	Parse: func(text string) (Subject, string) {
+		attribute, value, _ := strings.Cut(text, "=")
+		if attribute != "CN" && attribute != "OU" || value == "" || len(value) > maxArgument || strings.ContainsFunc(value, unicode.IsControl) {
+			return Subject{}, yamlfile.Quote(text) + " is not one attribute of a subject; write its common name as CN=ci, or an organizational unit as OU=operators"
+		}
+		return Subject{attribute, value}, ""
+	},
+	Show:   Subject.String,
+	Kind:   "`CN=NAME` or `OU=NAME`",
+	Schema: map[string]any{"type": "string", "pattern": "^(CN|OU)=.+$"},
+}
+
+// checkAPI refuses what would let no client in.
+func (p *parser) checkAPI() {
+	a := p.cfg.API
+	switch {
+	case !p.Written("api") || p.Bad("api") || p.Bad("api.tokens") || p.Bad("api.client_ca") || p.Bad("api.clients"):
+	case a.Tokens == "" && a.ClientCA == "":
+		p.Fail("api", "no client could use it: add tokens, or client_ca and clients")
+	case a.ClientCA == "" && len(a.Clients) > 0:
+		p.Fail("api.clients", "says what clients with a certificate may do, and without client_ca none is accepted; add client_ca or remove clients")
+	case a.ClientCA != "" && len(a.Clients) == 0:
+		p.Fail("api.client_ca", "vouches for clients, and without clients none of them may do anything; add clients, such as {subject: OU=operators, role: operate}")
+	}
+}

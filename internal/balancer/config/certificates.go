@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// errNoAuthorities is what a file of authorities without any has.
+var errNoAuthorities = errors.New("there is no certificate in it; write the authorities' as PEM")
+
+// CheckCertificates finds the files of the services' certificates and authorities that a proxy cannot use: those
+// that cannot be read, without a certificate or its key, or with another one's key. It warns of certificates that are out of
+// date, with which a proxy serves clients that do not mind. It reads the files by read: this package reads none.
+func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now time.Time) (problems, warnings yamlfile.Problems) {
+	known := map[string]judgement{}
+	look := func(field, path string, judge func([]byte, time.Time) judgement) {
+		is, done := known[path]
+		if !done {
+			if data, err := read(path); err != nil {
+				is.err = err
+			} else {
+				is = judge(data, now)
+			}
+			known[path] = is
+		}
+		switch {
+		case is.err != nil:
+			problems = append(problems, c.At(field, "%s: %v", path, is.err))
+		case is.warning != "":
+			warnings = append(warnings, c.At(field, "%s: %s", path, is.warning))
+		}
+	}
+	for i, s := range c.Services {
+		if s.Mode != lb.ModeProxy || s.Proxy == nil {
+			continue
+		}
+		for k, path := range s.Proxy.Certificates {
+			look(yamlfile.Element(proxyField(i, "certificates"), k), path, judgeCertificate)
+		}
+		if path := s.Proxy.BackendCA; path != "" {
+			look(proxyField(i, "backend_ca"), path, judgeAuthorities)
+		}
+	}
+	return problems, warnings
+}
+
+// judgement is what is wrong with the content of a file, or odd about it.
+type judgement struct {
+	err     error
+	warning string
+}
+
+// judgeCertificate says what is wrong with the content of a file that is to have a certificate, its chain and its key.
+func judgeCertificate(data []byte, now time.Time) judgement {
+	pair, err := tls.X509KeyPair(data, data)
+	if err != nil {
+		return judgement{err: fmt.Errorf("%w; a file has a certificate, those between it and its authority, and its private key, all as PEM", err)}
+	}
+	leaf := pair.Leaf
+	switch {
+	case now.After(leaf.NotAfter):
+		return judgement{warning: fmt.Sprintf("the certificate of %s has expired at %s; renew it", nameOf(leaf), leaf.NotAfter.Format(time.DateTime))}
+	case now.Before(leaf.NotBefore):
+		return judgement{warning: fmt.Sprintf("the certificate of %s is not valid before %s; is this host's clock right?", nameOf(leaf), leaf.NotBefore.Format(time.DateTime))}
+	}
+	return judgement{}
+}
+
+// nameOf is what a certificate is for, to a person.
+func nameOf(leaf *x509.Certificate) string {
+	if len(leaf.DNSNames) > 0 {
+		return leaf.DNSNames[0]
+	}
+	return leaf.Subject.CommonName
+}
+
+func judgeAuthorities(data []byte, _ time.Time) judgement {
+	if !x509.NewCertPool().AppendCertsFromPEM(data) {
+		return judgement{err: errNoAuthorities}
+	}
+	return judgement{}
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net/netip"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// check looks at what only several fields together can tell. Values that were
+// refused before are zero by now, and left out.
+func (p *parser) check() {
+	p.fillPorts()
+	p.checkAPI()
+	names, keys, vips := map[string]string{}, map[lb.ServiceKey]string{}, map[netip.Addr]string{}
+	for i, s := range p.cfg.Services {
+		field := ServiceField(i, "name")
+		if first, again := claim(names, s.Name, field); again && s.Name != "" {
+			p.Fail(field, "%s is already the name of %s; give each service its own", s.Name, p.Place(first))
+		}
+		field = ServiceField(i, "vip")
+		if !s.VIP.IsValid() {
+			continue
+		}
+		claim(vips, s.VIP, field)
+		if first, again := claim(keys, s.Key(), field); again && s.Port != 0 && !p.Bad(ServiceField(i, "protocol")) {
+			p.Fail(field, "%s is already taken by %s; join the two services or change the vip, port or protocol",
+				s.Key(), p.Place(first))
+		}
+	}
+	p.assignDSCP()
+	p.checkFlows()
+	for i := range p.cfg.Services {
+		if !p.Bad(ServiceField(i, "mode")) { // what is right depends on it
+			p.checkBackends(i, vips)
+		}
+		p.checkDiscovery(i)
+		p.checkScheduler(i)
+		p.checkLimits(i)
+		p.checkMSS(i)
+		p.checkProxy(i)
+		p.checkUntranslated(i)
+		p.checkHairpin(i)
+		p.checkClients(i)
+		p.checkChecks(i)
+	}
+	p.checkGroups()
+	p.checkTables()
+	p.checkEndpoints()
+	p.checkPool(vips)
+	p.checkLocal()
+	p.checkBGP(vips)
+	p.checkVRRP(vips)
+	p.checkMembers(vips)
+}
+
+// fillPorts gives backends that do not say the port of their service.
+func (p *parser) fillPorts() {
+	for i := range p.cfg.Services {
+		s := &p.cfg.Services[i]
+		for j := range s.Backends {
+			if s.Backends[j].Port == 0 && !p.isBad(i, j, "port") {
+				s.Backends[j].Port = s.Port
+			}
+		}
+	}
+}
+
+// isBad says whether a problem was reported for a field of a backend. There may be a
+// hundred thousand: its path is made only where there are problems.
+func (p *parser) isBad(i, j int, name string) bool {
+	return p.AnyBad() && p.Bad(BackendField(i, j, name))
+}
+
+// claim notes where a value was first seen; again is true, with that place, where it
+// was before.
+func claim[K comparable, V any](seen map[K]V, value K, at V) (first V, again bool) {
+	if first, again = seen[value]; !again {
+		seen[value] = at
+	}
+	return first, again
+}
+
+// checkBackends looks at the backends of a service among themselves. There may be a
+// hundred thousand in a file: a field's path is made where there is something to say.
+func (p *parser) checkBackends(i int, vips map[netip.Addr]string) {
+	s := p.cfg.Services[i]
+	names, addresses := make(map[string]int, len(s.Backends)), make(map[netip.AddrPort]int, len(s.Backends))
+	for j, b := range s.Backends {
+		if first, again := claim(names, b.Name, j); again && b.Name != "" {
+			p.Fail(BackendField(i, j, "name"), "%s is already the name of %s; give each backend of a service its own",
+				b.Name, p.Place(BackendField(i, first, "name")))
+		}
+		if s.Mode.KeepsPort() && b.Port != s.Port && b.Port != 0 && s.Port != 0 {
+			p.Fail(BackendField(i, j, "port"), "%d is not the service's port %d, and %s leaves ports as they are; remove the line and let the backend listen on %d, or use %s or %s",
+				b.Port, s.Port, s.Mode, s.Port, lb.NAT, lb.FullNAT)
+		}
+		if b.Address.IsValid() {
+			p.checkAddress(i, j, addresses, vips)
+		}
+	}
+}
+
+// checkAddress looks at a backend's address among the others of its service, by
+// their number, and the VIPs. Where ports are translated, two on one host differ by
+// theirs.
+func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips map[netip.Addr]string) {
+	s := p.cfg.Services[i]
+	b := s.Backends[j]
+	place := netip.AddrPortFrom(b.Address, 0)
+	if !s.Mode.KeepsPort() {
+		place = netip.AddrPortFrom(b.Address, b.Port)
+	}
+	first, again := claim(addresses, place, j)
+	vip, isVIP := vips[b.Address]
+	switch {
+	case again:
+		p.Fail(BackendField(i, j, "address"), "%s is already %s; a backend stands once in a service, give it a weight instead",
+			b.Address, p.Place(BackendField(i, first, "address")))
+	case isVIP:
+		p.Fail(BackendField(i, j, "address"), "%s is the VIP of %s; write the backend's own address", b.Address, p.Place(vip))
+	default:
+		p.checkFamily(i, j)
+	}
+}
+
+func family(addr netip.Addr) string {
+	if addr.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+// warn reports what works but is hardly meant.
+func (p *parser) warn(field, format string, args ...any) {
+	p.cfg.Warnings = append(p.cfg.Warnings, p.At(field, format, args...))
+}
+
+// checkLocal refuses backends that no socket of this host can be given in the place of the VIP.
+func (p *parser) checkLocal() {
+	if !p.cfg.Local.On {
+		return
+	}
+	for i, s := range p.cfg.Services {
+		if !s.VIP.IsValid() || s.Mode == lb.ModeProxy { // whose VIP is served by this host's own stack
+			continue
+		}
+		for j, b := range s.Backends {
+			if b.Address.IsValid() && b.Address.Is4() != s.VIP.Is4() && !p.isBad(i, j, "address") {
+				p.Fail(BackendField(i, j, "address"), "%s is of another family than the VIP %s, and a socket that a client on this host (local) has opened to the one cannot reach the other; use an address of the VIP's family, or remove local",
+					b.Address, s.VIP)
+			}
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads the YAML that a person writes and checks it into the
+// desired state of a balancer. What it returns can be used as it stands, as far
+// as the file alone can tell; what needs a look at the machine (is there such
+// an interface, is the backend on its subnet) is checked by others, who can
+// point at the same lines through Config.At.
+package config
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// DefaultSocket is where the daemon answers unless told otherwise.
+const DefaultSocket = "/run/jeoul/jeoul.sock"
+
+// MaxBytes bounds a configuration file: room for some three hundred thousand
+// backends, and little enough that a wrong file (a device, a disk image) does no
+// harm.
+const MaxBytes = 32 << 20
+
+// Config is a checked configuration.
+type Config struct {
+	// File is the name that the configuration was read under.
+	File string
+	// Interfaces take the packets, at least one, each once; the first carries the
+	// VIPs. Their names only are checked here.
+	Interfaces []string
+	Hook       lb.Hook
+	// Socket is the absolute path of the unix socket of the API.
+	Socket string
+	// Survive says whether the data plane outlives the daemon's process.
+	Survive Survive
+	// Orphan is how long the data plane forwards without a process; 0 is for ever.
+	Orphan time.Duration
+	// TableSize is the number of slots, a prime, of the hash tables of services that
+	// do not say; 0: by the number of each one's backends. Each service's own field
+	// says what holds for it.
+	TableSize  uint32
+	Metrics    Metrics
+	API        API
+	Flows      Flows
+	Transition Transition
+	// FullNAT has no addresses where no service has that mode.
+	FullNAT FullNAT
+	Local   Local
+	// Proxy is what the services of mode proxy share.
+	Proxy lb.ProxyEngine
+	// BGP has no ASN where no router is told of the VIPs.
+	BGP lb.BGP
+	// VRRP has no ID where the VIPs are this balancer's alone.
+	VRRP lb.VRRP
+	// Members has no address to listen on where there are none.
+	Members  lb.Members
+	Services []lb.Service
+	// Warnings are what works but is hardly meant.
+	Warnings yamlfile.Problems
+
+	file *yamlfile.File
+	// fragments are in the order of their services, which follow those of the file.
+	fragments []fragment
+}
+
+// Metrics is how the balancer shows itself to Prometheus.
+type Metrics struct {
+	// Listen is the TCP address of scrapes; invalid: they are answered on the unix socket only.
+	Listen netip.AddrPort
+	// Backends is up to how many backends, of all services, each has series of its own.
+	Backends uint32
+}
+
+// DefaultMetricsBackends is Metrics.Backends of a file that does not say: with ten series each,
+// a page of some five megabytes.
+const DefaultMetricsBackends = 5000
+
+// DefaultOrphan is long enough for a person to be called and to start the daemon again. Until then
+// only what goes to backends that die meanwhile is lost; after it, everything is.
+const DefaultOrphan = time.Hour
+
+// shortestOrphan is longer than a busy machine holds a daemon up.
+const shortestOrphan = 5 * time.Second
+
+// Survive says whether the data plane outlives the daemon's process.
+type Survive string
+
+// SurviveAuto is where that can be, SurviveAlways that nothing starts where it cannot.
+const (
+	SurviveAuto   Survive = "auto"
+	SurviveAlways Survive = "always"
+	SurviveNever  Survive = "never"
+)
+
+// UnmarshalText accepts "auto", "always" and "never".
+func (s *Survive) UnmarshalText(text []byte) error {
+	switch word := Survive(text); word {
+	case SurviveAuto, SurviveAlways, SurviveNever:
+		*s = word
+		return nil
+	}
+	return fmt.Errorf("unknown word %q: use auto, always or never", text)
+}
+
+// Local is how clients on the balancer's own host are served.
+type Local struct {
+	On bool
+	// Cgroup is the directory of the control group whose sockets are; empty: the root's.
+	Cgroup string
+}
+
+// Field is the path of the field that says which control group.
+func (l Local) Field() string {
+	if l.Cgroup != "" {
+		return "local.cgroup"
+	}
+	return "local"
+}
+
+// PoolAddress is an address that full NAT sends from.
+type PoolAddress struct {
+	Address netip.Addr
+	// Member is the address of the member whose it is; zero: this balancer's.
+	Member netip.Addr
+}
+
+// FullNAT is where full NAT takes the source of a flow from.
+type FullNAT struct {
+	// Addresses are of either family: the balancer's own, and those of other members.
+	Addresses []PoolAddress
+	// FirstPort to LastPort, both included, belong to full NAT on each address.
+	FirstPort, LastPort uint16
+}
+
+// What a file that does not say gets: ports above those of services, some of
+// them in the range that Linux gives its own connections (which matters only
+// for addresses that the host itself sends from).
+const (
+	DefaultFirstPort = 20000
+	DefaultLastPort  = 59999
+)
+
+// ServiceField returns the path of a field of service i (from 0); with an
+// empty name, that of the service itself.
+func ServiceField(i int, name string) string {
+	return yamlfile.Join(yamlfile.Element("services", i), name)
+}
+
+// BackendField returns the path of a field of backend j of service i (both from
+// 0); with an empty name, that of the backend itself.
+func BackendField(i, j int, name string) string {
+	return yamlfile.Join(yamlfile.Element(ServiceField(i, "backends"), j), name)
+}
+
+// InterfaceField returns the path of the interfaces, as the file spells it.
+func (c *Config) InterfaceField() string {
+	if c.file.Written("interfaces") {
+		return "interfaces"
+	}
+	return "interface"
+}
+
+// At returns a problem at a field; the line is that of the field or, where the
+// file leaves it out, of what it would stand in.
+func (c *Config) At(field, format string, args ...any) yamlfile.Problem {
+	return c.file.At(field, format, args...)
+}
+
+// Written says whether the file has a field.
+func (c *Config) Written(field string) bool { return c.file.Written(field) }
+
+// Leaves returns the fields that the file has and that hold no other, in the order of their lines.
+func (c *Config) Leaves() []string { return c.file.Leaves() }
+
+// New returns what a file that says nothing stands for: a configuration without
+// interfaces and services, for a program to fill in and Write.
+func New() *Config {
+	c := &Config{file: yamlfile.NewFile("")}
+	rootKeys.Reset(c)
+	c.Flows.Unproven = c.Flows.usualUnproven()
+	return c
+}
+
+// Load reads and checks a file. The error is a yamlfile.Problems where the content is at
+// fault.
+func Load(path string) (*Config, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse checks the content of a file; name stands for the file in messages. The
+// error is a yamlfile.Problems with everything that is wrong, not only the first.
+func Parse(name string, data []byte) (*Config, error) { return Merge(Source{name, data}) }
+
+// fileKind is what a configuration is, to messages about a file as a whole.
+var fileKind = yamlfile.Kind{Noun: "a configuration", Needs: "at least interface and services", MaxBytes: MaxBytes}
+
+// parser checks what was read, across fields.
+type parser struct {
+	*yamlfile.File
+	cfg *Config
+}

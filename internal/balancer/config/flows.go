@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/keytable"
+)
+
+// Flows bounds what is remembered of flows.
+type Flows struct {
+	// Limit is how many proven flows are remembered at a time: those whose client
+	// has shown that it is where it says. 0, where the file does not say, leaves it to
+	// the data plane: lb.DefaultFlowLimit where a service remembers each flow, and
+	// lb.DefaultPinLimit elsewhere.
+	Limit uint32
+	// Unproven is how many others are, in a table of their own.
+	Unproven uint32
+	Timeouts lb.Timeouts
+}
+
+// Transition is how long, after the last change of a service's backends, flows
+// that are not remembered are sent where they went before.
+type Transition struct{ TCP, UDP time.Duration }
+
+// Bounds of what is remembered. The longest time leaves room in a clock of 32
+// bits that counts milliseconds.
+const (
+	minFlowLimit   = 1 << 10
+	maxFlowLimit   = 1 << 28
+	shortest       = time.Second
+	longestOpening = 10 * time.Minute
+	longestOpen    = 7 * 24 * time.Hour
+	longestUDP     = 24 * time.Hour
+	longestClosing = time.Hour
+	longestWindow  = 24 * time.Hour
+	// hastyEstablished is a time that connections are often silent for.
+	hastyEstablished = 5 * time.Minute
+)
+
+const (
+	fieldUnproven    = "flows.unproven"
+	fieldEstablished = "flows.timeouts.established"
+)
+
+// usualUnproven is how many unproven flows are remembered where the file does not say.
+func (f *Flows) usualUnproven() uint32 { return min(lb.DefaultUnprovenLimit, f.limit()) }
+
+// limit is how many proven flows services that remember each can have.
+func (f *Flows) limit() uint32 { return cmp.Or(f.Limit, lb.DefaultFlowLimit) }
+
+// checkFlows looks at the flows as a whole, and gives each service its window.
+func (p *parser) checkFlows() {
+	flows, limit := &p.cfg.Flows, p.flowLimit()
+	switch {
+	case !p.Written(fieldUnproven) || p.Bad(fieldUnproven):
+		flows.Unproven = flows.usualUnproven()
+	case flows.Unproven > limit && !p.Bad("flows.limit"):
+		p.warn(fieldUnproven, "%d is more than the limit of %d for proven flows, and each of those begins here; a quarter of it is usual",
+			flows.Unproven, limit)
+	}
+	if flows.Timeouts.Established < hastyEstablished {
+		p.warn(fieldEstablished, "a connection that is silent for %s is forgotten, and its next packet may go to another backend, which resets it; %s is what RFC 5382 asks of a NAT",
+			keytable.ShowDuration(flows.Timeouts.Established), keytable.ShowDuration(lb.DefaultTimeouts.Established))
+	}
+	for i := range p.cfg.Services {
+		s := &p.cfg.Services[i]
+		if s.Transition.Window = p.cfg.Transition.TCP; s.Protocol == lb.UDP {
+			s.Transition.Window = p.cfg.Transition.UDP
+		}
+	}
+}
+
+func (p *parser) flowLimit() uint32 { return p.cfg.Flows.limit() }

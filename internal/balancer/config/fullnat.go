@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// Bounds of the pool of full NAT. A flow needs a port that no other flow to the
+// same backend has, so the ports, times the addresses, are the most connections
+// that a backend can have at a time.
+const (
+	lowestPort = 1024 // those below are for services
+	fewPorts   = 64   // fewer are hardly meant
+	// maxPool bounds the addresses: each is put on the interface and announced.
+	maxPool = 64
+)
+
+const (
+	fieldPool = "fullnat.addresses"
+)
+
+// Pool is what full NAT sends from here; empty where no service has that mode.
+func (c *Config) Pool() lb.Pool {
+	pool := lb.Pool{FirstPort: c.FullNAT.FirstPort, LastPort: c.FullNAT.LastPort}
+	for _, a := range c.FullNAT.Addresses {
+		if c.isOwn(a) {
+			pool.Addresses = append(pool.Addresses, a.Address)
+		} else {
+			pool.Others = append(pool.Others, a.Address)
+		}
+	}
+	if len(c.FullNAT.Addresses) == 0 {
+		return lb.Pool{}
+	}
+	return pool
+}
+
+// PoolIsDivided says whether members know each other's addresses.
+func (c *Config) PoolIsDivided() bool {
+	return slices.ContainsFunc(c.FullNAT.Addresses, func(a PoolAddress) bool { return a.Member.IsValid() })
+}
+
+// isOwn says whether this balancer gives out the ports of an address.
+func (c *Config) isOwn(a PoolAddress) bool {
+	return !a.Member.IsValid() || a.Member == c.Members.Listen.Addr()
+}
+
+// poolField is the path of a field of address i.
+func poolField(i int, name string) string {
+	return yamlfile.Join(yamlfile.Element(fieldPool, i), name)
+}
+
+// checkPool looks at the pool beside the services.
+func (p *parser) checkPool(vips map[netip.Addr]string) {
+	backends := map[netip.Addr]string{}
+	for _, a := range p.cfg.FullNAT.Addresses {
+		backends[a.Address] = ""
+	}
+	for i, s := range p.cfg.Services {
+		for j, b := range s.Backends {
+			if at, ours := backends[b.Address]; ours && at == "" {
+				backends[b.Address] = BackendField(i, j, "address")
+			}
+		}
+	}
+	first := map[netip.Addr]string{}
+	for i, a := range p.cfg.FullNAT.Addresses {
+		field := poolField(i, "address")
+		if !a.Address.IsValid() || p.Bad(field) {
+			continue
+		}
+		vip, isVIP := vips[a.Address]
+		switch before, again := first[a.Address]; {
+		case again:
+			p.Fail(field, "%s is already %s; name each address once", a.Address, p.Place(before))
+		case isVIP:
+			p.Fail(field, "%s is the VIP of %s; use another address of the balancer", a.Address, p.Place(vip))
+		case backends[a.Address] != "":
+			p.Fail(field, "%s is the backend %s; use an address of the balancer", a.Address, p.Place(backends[a.Address]))
+		}
+		first[a.Address] = field
+	}
+	p.checkPoolMembers()
+	p.checkPoolFamilies()
+}
+
+// checkPoolMembers looks at whose the addresses are.
+func (p *parser) checkPoolMembers() {
+	pool, m := p.cfg.FullNAT.Addresses, p.cfg.Members
+	divided := slices.IndexFunc(pool, func(a PoolAddress) bool { return a.Member.IsValid() })
+	if divided < 0 {
+		return
+	}
+	for i, a := range pool {
+		field := poolField(i, "member")
+		switch {
+		case p.Bad(field):
+		case !a.Member.IsValid():
+			p.Fail(yamlfile.Element(fieldPool, i), "has no member, and %s has one; say for each address which member's it is", p.Place(yamlfile.Element(fieldPool, divided)))
+		case !m.Listen.IsValid():
+			if !p.Written("members") {
+				p.Fail(field, "the file has no members; add members, or leave this balancer's own addresses and remove member")
+				return
+			}
+		case !m.HandOver:
+			p.Fail(field, "members hand no flows over (members.hand_over), so no other balancer has any use for the address; leave this balancer's own addresses and remove member, or remove hand_over")
+			return
+		case a.Member != m.Listen.Addr() && !slices.Contains(m.Peers, a.Member):
+			p.Fail(field, "%s is no member; write an address of members.peers, or this balancer's own, %s (members.listen)", a.Member, m.Listen.Addr())
+		}
+	}
+}
+
+// checkPoolFamilies finds services whose family the pool lacks, and says so once
+// for each family; and a pool that no service uses.
+func (p *parser) checkPoolFamilies() {
+	wanted := map[string]bool{}
+	for i, s := range p.cfg.Services {
+		if s.Mode != lb.FullNAT || !s.VIP.IsValid() || wanted[family(s.VIP)] {
+			continue
+		}
+		wanted[family(s.VIP)] = true
+		switch own, others := p.poolHas(s.VIP.Is4()); {
+		case own:
+		case others:
+			p.Fail(ServiceField(i, "mode"), "%s needs an %s address to send from, and all of them in %s are other members'; add one with `member: %s`, this balancer's own (members.listen)",
+				s.Mode, family(s.VIP), fieldPool, p.cfg.Members.Listen.Addr())
+		default:
+			p.Fail(ServiceField(i, "mode"), "%s needs an %s address to send from; add `fullnat: {addresses: [ADDRESS]}` to the file, with one of the balancer's own",
+				s.Mode, family(s.VIP))
+		}
+	}
+	if written := p.Written("fullnat"); written && len(wanted) == 0 {
+		p.warn("fullnat", "no service has the mode %s, so nothing of this is used", lb.FullNAT)
+		fullNATKeys.Reset(&p.cfg.FullNAT)
+	}
+}
+
+// poolHas says whether the pool has an address of a family that is this balancer's, and of other members. One that was refused
+// may have been meant for either.
+func (p *parser) poolHas(four bool) (own, others bool) {
+	for i, a := range p.cfg.FullNAT.Addresses {
+		refused := p.Bad(poolField(i, "address")) || p.Bad(poolField(i, "member")) || p.Bad(yamlfile.Element(fieldPool, i))
+		switch {
+		case refused, a.Address.Is4() == four && p.cfg.isOwn(a):
+			own = true
+		case a.Address.Is4() == four:
+			others = true
+		}
+	}
+	return own || p.Bad(fieldPool) || others && !p.cfg.Members.Listen.IsValid(), others
+}

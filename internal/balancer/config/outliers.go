@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/keytable"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// What is remembered of a backend is a tenth of an interval apart, so that a long one costs no
+// more than a short one; one that is longer than this finds nothing in time.
+const (
+	longestOutlierInterval = 10 * time.Minute
+	longestOutlierPause    = 24 * time.Hour
+)
+
+// unlessUsual is a key of a part of a service that may not be there: what holds where the part
+// is, and not the key, is set when all is read.
+func unlessUsual[V comparable](at func(*lb.Outliers) *V, scalar keytable.Scalar[V], usual V) keytable.Value[lb.Outliers] {
+	return keytable.Computed(func(o *lb.Outliers) (V, bool) { return *at(o), *at(o) != usual },
+		func(o *lb.Outliers, value V) { *at(o) = value }, scalar, *new(V), fmt.Sprintf("`%s`", scalar.Show(usual)))
+}
+
+func usualLongestPause(o lb.Outliers) time.Duration {
+	return max(lb.DefaultOutlierLongestPause, o.Pause)
+}
+
+// checkOutliers sets what is not written, and refuses what cannot be judged.
+func (p *parser) checkOutliers(i int) {
+	s, field := &p.cfg.Services[i], ServiceField(i, "outliers")
+	o := &s.Outliers
+	if !o.On() { // not there, or reported before
+		*o = lb.Outliers{}
+		return
+	}
+	if !s.Mode.Translates() && !p.Bad(ServiceField(i, "mode")) {
+		p.Fail(field, "in the mode %s the backends' answers do not come back through the balancer, which would judge by them; write a check, or use mode %s", s.Mode, lb.OutlierModes())
+	}
+	setUsual(&o.Connections, lb.DefaultOutlierConnections)
+	setUsual(&o.Interval, lb.DefaultOutlierInterval)
+	setUsual(&o.Pause, lb.DefaultOutlierPause)
+	setUsual(&o.LongestPause, usualLongestPause(*o))
+	setUsual(&o.Ejected, lb.DefaultOutlierEjected)
+	if at := yamlfile.Join(field, "longest_pause"); o.LongestPause < o.Pause && !p.Bad(at) {
+		p.Fail(at, "%s is less than pause, %s, with which the pauses begin; raise it, or remove the line", keytable.ShowDuration(o.LongestPause), keytable.ShowDuration(o.Pause))
+	}
+}
+
+func setUsual[V comparable](value *V, usual V) {
+	if *value == *new(V) {
+		*value = usual
+	}
+}

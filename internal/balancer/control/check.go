@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/paths"
+	"github.com/jeoul/jeoul/internal/host/iface"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// check checks a configuration against the machine. The error is a yamlfile.Problems
+// if something in the file cannot be used on this host; the warnings are what works
+// but is hardly meant, and backends that get no packets for now: those that can serve
+// do, and Run brings the others in when routes and addresses allow it.
+func (c *Controller) check(l *layout, links []iface.State) (warnings yamlfile.Problems, err error) {
+	cfg := l.cfg
+	routes, err := c.opt.Paths.Routes(l.watched)
+	if err != nil {
+		return nil, err
+	}
+	for addr, r := range routes {
+		routes[addr] = within(links, r)
+	}
+	mistakes, unreached := checkRoutes(cfg, links, routes)
+	mistakes = append(mistakes, c.checkChecks(l)...)
+	mistakes = append(mistakes, c.findCgroup(l)...)
+	if err := mistakes.Err(); err != nil {
+		return nil, err
+	}
+	return slices.Concat(unreached, checkMTUs(cfg, routes), c.checkPorts(cfg, links)), nil
+}
+
+// findCgroup finds the control group whose sockets are to be served.
+func (c *Controller) findCgroup(l *layout) yamlfile.Problems {
+	local := l.cfg.Local
+	if !local.On {
+		return nil
+	}
+	if c.opt.Cgroup == nil {
+		return yamlfile.Problems{l.cfg.At("local", "this program does not serve clients on its own host")}
+	}
+	var err error
+	if l.cgroup, err = c.opt.Cgroup(local.Cgroup); err != nil {
+		return yamlfile.Problems{l.cfg.At(local.Field(), "%v", err)}
+	}
+	return nil
+}
+
+// checkRoutes finds backends that the services' modes do not reach: mistakes that only
+// another address in the file mends, and those that are unreached until a route or an
+// address of the host changes.
+func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) (mistakes, unreached yamlfile.Problems) {
+	down := slices.ContainsFunc(links, func(link iface.State) bool { return !link.Up })
+	for i, s := range cfg.Services {
+		if s.Mode == lb.ModeProxy { // whose backends are the kernel's to find
+			continue
+		}
+		claimed := false
+		for j, b := range s.Backends {
+			r := routes[b.Address]
+			if asksFromVIP(s, r) {
+				if !claimed {
+					mistakes = append(mistakes, cfg.At(config.ServiceField(i, "vip"), ownVIP, s.VIP, r.Interface, b.Name, b.Address, s.Mode))
+				}
+				claimed = true
+				continue
+			}
+			if down && r.Fault.Passes() {
+				continue // routes come with the interface, which is reported to be down
+			}
+			reason, advice := unreachable(s, b.Address, links, r)
+			if reason == "" {
+				continue
+			}
+			field := config.BackendField(i, j, "address")
+			if r.Fault != paths.None && !r.Fault.Passes() {
+				mistakes = append(mistakes, cfg.At(field, "%s %s; %s", b.Address, reason, advice))
+				continue
+			}
+			unreached = append(unreached, cfg.At(field, "%s %s; %s. Until then it gets no packets", b.Address, reason, advice))
+		}
+	}
+	return mistakes, unreached
+}
+
+// ownVIP says why a VIP cannot be the address that the host asks for its backends from.
+const ownVIP = "%[1]s is the address from which this host sends its ARP requests on %[2]s: in %[5]s its backends have the VIP, too, and no host answers a request from an address of its own, so none of them would be found (%[3]s, %[4]s, for one). " +
+	"Use an address for the VIP that is not this host's own, or give the interface another address in the backends' subnet and keep this one as a /32; or use mode nat or fullnat, whose backends do not have the VIP"
+
+// unreachable says of a backend's address why a service's packets do not reach it, and
+// what to do; "" if they do.
+func unreachable(s lb.Service, addr netip.Addr, links []iface.State, r paths.Route) (reason, advice string) {
+	wrong := misfit(s, addr, r)
+	switch {
+	case s.Mode == lb.L2DSR && r.Fault == paths.NoRoute:
+		return fmt.Sprintf("is in no subnet of %s (%s), and %s reaches neighbours only", listLinks(links), listSubnets(links, addr), s.Mode),
+			"use an address there, or put the interface into the backend's subnet"
+	case r.Fault != paths.None:
+		return r.Reason, r.Advice
+	case wrong != "" && s.Mode == lb.L2DSR:
+		return wrong, fmt.Sprintf("use %s or %s, or an address in a subnet of %s (%s)", lb.IPIP, lb.GUE, listLinks(links), listSubnets(links, addr))
+	case wrong != "":
+		return wrong, "give the interface one"
+	}
+	return "", ""
+}
+
+// listSubnets names the interfaces' subnets of an address's family.
+func listSubnets(links []iface.State, addr netip.Addr) string {
+	var list []string
+	for _, link := range links {
+		for _, p := range link.Subnets {
+			if p.Addr().Is4() == addr.Is4() {
+				list = append(list, p.String())
+			}
+		}
+	}
+	if len(list) == 0 {
+		return "there is none of this family"
+	}
+	return strings.Join(list, ", ")
+}
+
+// leastMTU is what every IPv6 link carries (RFC 8200 section 5): senders need
+// not go below it, however often they are told that a packet is too big.
+const leastMTU = 1280
+
+// checkMTUs warns of tunnels too narrow for IPv6.
+func checkMTUs(cfg *config.Config, routes map[netip.Addr]paths.Route) yamlfile.Problems {
+	var warnings yamlfile.Problems
+	for i, s := range cfg.Services {
+		for j, b := range s.Backends {
+			r, over := routes[b.Address], s.Mode.Overhead(b.Address)
+			if over == 0 || s.VIP.Is4() || r.Fault != paths.None || r.MTU-over >= leastMTU {
+				continue
+			}
+			warnings = append(warnings, cfg.At(config.BackendField(i, j, "address"),
+				"the way to %s by %s takes %d bytes, of which %s leaves %d, and IPv6 clients need not send less than %d; raise the MTU to %d",
+				b.Address, r.Interface, r.MTU, s.Mode, r.MTU-over, leastMTU, leastMTU+over))
+		}
+	}
+	return warnings
+}
+
+// portRange is where Linux takes the ports of connections that it makes itself,
+// for IPv6 too.
+const portRange = "net.ipv4.ip_local_port_range"
+
+// checkPorts warns where an address of full NAT is one that the host sends from,
+// and may use the same ports: replies to it would be dropped.
+func (c *Controller) checkPorts(cfg *config.Config, links []iface.State) yamlfile.Problems {
+	var warnings yamlfile.Problems
+	pool := cfg.FullNAT
+	for i, listed := range pool.Addresses {
+		addr := listed.Address
+		ours := slices.Contains(c.view.addresses, addr) && c.generation > 0
+		if ours || !hostHas(links, addr) {
+			continue
+		}
+		value, err := c.opt.Host.Sysctl(portRange)
+		if err != nil {
+			return append(warnings, cfg.At("fullnat.ports", "not compared with the host's own ports: %v", err))
+		}
+		var first, last uint16
+		if _, err := fmt.Sscan(value, &first, &last); err != nil {
+			return append(warnings, cfg.At("fullnat.ports", "not compared with the host's own ports: %s is %q", portRange, value))
+		}
+		if first <= pool.LastPort && pool.FirstPort <= last {
+			warnings = append(warnings, cfg.At(fmt.Sprintf("fullnat.addresses[%d]", i),
+				"%s is an address of this host already, whose own connections take ports %d-%d (%s); use another address, or ports outside of these",
+				addr, first, last, portRange))
+		}
+	}
+	return warnings
+}
+
+func hostHas(links []iface.State, addr netip.Addr) bool {
+	return slices.ContainsFunc(links, func(link iface.State) bool {
+		return slices.ContainsFunc(link.Addresses, func(p netip.Prefix) bool { return p.Addr() == addr })
+	})
+}
+
+// orNone shows an address that may be absent.
+func orNone(at netip.AddrPort) string {
+	if !at.IsValid() {
+		return "none"
+	}
+	return at.String()
+}
+
+// checkReload reports what only a restart can change.
+func checkReload(before, after *config.Config) yamlfile.Problems {
+	var problems yamlfile.Problems
+	was, is := before.Flows.Timeouts, after.Flows.Timeouts
+	for _, field := range append(membersFields(before.Members, after.Members), []reloadField{
+		{"socket", before.Socket, after.Socket},
+		{"metrics.listen", orNone(before.Metrics.Listen), orNone(after.Metrics.Listen)},
+		{"metrics.backends", before.Metrics.Backends, after.Metrics.Backends},
+		{"api.listen", orNone(before.API.Listen), orNone(after.API.Listen)},
+		{"orphan", before.Orphan, after.Orphan},
+		{"flows.limit", before.Flows.Limit, after.Flows.Limit},
+		{"flows.unproven", before.Flows.Unproven, after.Flows.Unproven},
+		{"flows.timeouts.opening", was.Opening, is.Opening},
+		{"flows.timeouts.first", was.First, is.First},
+		{"flows.timeouts.established", was.Established, is.Established},
+		{"flows.timeouts.udp", was.UDP, is.UDP},
+		{"flows.timeouts.fin", was.Fin, is.Fin},
+		{"flows.timeouts.closed", was.Closed, is.Closed},
+	}...) {
+		if field.before != field.after {
+			problems = append(problems, after.At(field.name, "changed from %v to %v, which takes a restart; nothing of the file was applied",
+				field.before, field.after))
+		}
+	}
+	return problems
+}
+
+// reloadField is one that only a restart can change, and what it has before and after a reload.
+type reloadField struct {
+	name          string
+	before, after any
+}
+
+// membersFields are those of members: all but the peers and the key, which others than this balancer see.
+func membersFields(before, after lb.Members) []reloadField {
+	if !before.Listen.IsValid() || !after.Listen.IsValid() {
+		return []reloadField{{"members", orNone(before.Listen), orNone(after.Listen)}}
+	}
+	fields := []reloadField{
+		{"members.listen", before.Listen, after.Listen},
+		{"members.name", cmp.Or(before.Name, "the host's"), cmp.Or(after.Name, "the host's")},
+		{"members.hand_over", before.HandOver, after.HandOver},
+	}
+	if before.Listen.Port() == after.Listen.Port() { // which it follows by itself
+		fields = append(fields, reloadField{"members.flows_port", before.FlowsAt(), after.FlowsAt()})
+	}
+	return fields
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/paths"
+	"github.com/jeoul/jeoul/internal/host/iface"
+)
+
+// Ports of hairpins are beside those of the host's own connections: above them if there are that many,
+// for below them are those of servers, or else below them.
+const (
+	enoughAbove = 2048
+	lowestPort  = 1024
+	fewestPorts = 64
+)
+
+// hairpins is which clients a view's services serve by hairpins, and what keeps others from that.
+type hairpins struct {
+	lb.Hairpin
+	// links and ports are what it was made of, besides the view.
+	links []iface.State
+	ports string
+	// left is how many networks of near clients are beyond what an interface can have.
+	left int
+	// trouble says why all such clients are refused; "" where they are served.
+	trouble string
+}
+
+// findHairpins notes the backends' addresses of the services that serve near clients by hairpins.
+func (l *layout) findHairpins() {
+	for n, uses := range l.uses {
+		if slices.ContainsFunc(uses, func(at use) bool { return servesNear(&l.cfg.Services[at.i]) }) {
+			l.hairpinned = append(l.hairpinned, n)
+		}
+	}
+}
+
+// servesNear says whether a service serves near clients by a hairpin.
+func servesNear(s *lb.Service) bool { return s.Mode == lb.NAT && !s.NoHairpin }
+
+// hairpinsOf says it of a view, on links as they are; localPorts is the host's setting portRange.
+func hairpinsOf(v *view, links []iface.State, localPorts string) hairpins {
+	if len(v.hairpinned) == 0 {
+		return hairpins{}
+	}
+	h := hairpins{links: links, ports: localPorts}
+	for _, link := range links {
+		// Most backends are in the same few subnets: to sort one for each would cost more than all else.
+		all := map[netip.Prefix]bool{}
+		for _, n := range v.hairpinned {
+			for _, p := range nearOf(link, v.backends[n], v.known[n]) {
+				all[p] = true
+			}
+		}
+		near, left := fewest(slices.Collect(maps.Keys(all)))
+		h.left += left
+		if len(near) > 0 {
+			h.Near = append(h.Near, lb.Near{Interface: link.Index, Prefixes: near})
+		}
+	}
+	var first, last uint16
+	if _, err := fmt.Sscan(localPorts, &first, &last); err != nil {
+		h.trouble = fmt.Sprintf("%s is %q", portRange, localPorts)
+		return h
+	}
+	h.FirstPort, h.LastPort = portsBeside(first, last)
+	if h.LastPort == 0 {
+		h.trouble = fmt.Sprintf("the host's own connections take the ports %d-%d (%s), which leaves none: make that range smaller", first, last, portRange)
+	}
+	return h
+}
+
+// nearOf returns the clients that a backend would answer directly by a link, if that leads there: those in
+// the link's subnets that it is in, or where a router stands between, itself.
+func nearOf(link iface.State, backend netip.Addr, e *paths.Entry) (near []netip.Prefix) {
+	for _, subnet := range link.Subnets {
+		if subnet.Contains(backend) {
+			near = append(near, subnet)
+		}
+	}
+	if e.Interface == "" {
+		return near
+	}
+	if e.Index != link.Index {
+		return nil
+	}
+	if near == nil {
+		near = append(near, netip.PrefixFrom(backend, backend.BitLen()))
+	}
+	return near
+}
+
+// fewest leaves out prefixes that are in others, and what is beyond lb.MaxNear of a family; left is how
+// many those are.
+func fewest(prefixes []netip.Prefix) (kept []netip.Prefix, left int) {
+	slices.SortFunc(prefixes, netip.Prefix.Compare)
+	of := map[bool]int{}
+	var last netip.Prefix
+	for _, p := range slices.Compact(prefixes) {
+		// One that holds others comes before them.
+		if last.IsValid() && last.Overlaps(p) {
+			continue
+		}
+		last = p
+		if of[p.Addr().Is4()] == lb.MaxNear {
+			left++
+			continue
+		}
+		of[p.Addr().Is4()]++
+		kept = append(kept, p)
+	}
+	return kept, left
+}
+
+// portsBeside returns ports that are not first..last; 0 where there are none.
+func portsBeside(first, last uint16) (from, to uint16) {
+	const most = 1<<16 - 1
+	switch {
+	case most-int(last) >= enoughAbove, most-int(last) >= fewestPorts && int(first) < lowestPort+fewestPorts:
+		return last + 1, most
+	case int(first) >= lowestPort+fewestPorts:
+		return lowestPort, first - 1
+	}
+	return 0, 0
+}
+
+// hairpins says which clients a view that is to come serves by hairpins.
+func (c *Controller) hairpins(next *view) hairpins {
+	if len(next.hairpinned) == 0 {
+		return hairpins{}
+	}
+	links := slices.Clone(next.links)
+	for i := range links {
+		if at := slices.IndexFunc(c.links, func(l iface.State) bool { return sameLink(l, links[i]) }); at >= 0 {
+			links[i] = c.links[at]
+		}
+	}
+	ports, err := c.opt.Host.Sysctl(portRange)
+	if err != nil {
+		ports = err.Error()
+	}
+	if c.view.hairpin.isOf(c.view, next, links, ports) {
+		return c.view.hairpin
+	}
+	return hairpinsOf(next, links, ports)
+}
+
+// isOf says whether hairpins of a view before are those of the next one: a change of what backends take, as of a
+// verdict, is not to wait for a look at each of them.
+func (h *hairpins) isOf(before, next *view, links []iface.State, ports string) bool {
+	return before.layout == next.layout && h.ports == ports && slices.Equal(before.known, next.known) &&
+		slices.EqualFunc(h.links, links, func(a, b iface.State) bool { return sameLink(a, b) && slices.Equal(a.Subnets, b.Subnets) })
+}
+
+// hairpinStatus is of service i; nil where it has no near clients.
+func (v *view) hairpinStatus(i int, active uint32) *ops.Hairpin {
+	s := &v.cfg.Services[i]
+	if !servesNear(s) || !v.state.Hairpin.On() {
+		return nil
+	}
+	status := &ops.Hairpin{FirstPort: v.state.Hairpin.FirstPort, LastPort: v.state.Hairpin.LastPort, Active: active}
+	for _, p := range v.state.Hairpin.At(0) {
+		if slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return p.Contains(b.Address) }) && !slices.Contains(status.Clients, p) {
+			status.Clients = append(status.Clients, p)
+		}
+	}
+	if len(status.Clients) == 0 {
+		return nil
+	}
+	for _, p := range v.state.Services[i].Paths {
+		if p.Local.IsValid() && !slices.Contains(status.From, p.Local) {
+			status.From = append(status.From, p.Local)
+		}
+	}
+	return status
+}
+
+// hairpinProblems says which near clients get no answer.
+func (v *view) hairpinProblems() (list []string) {
+	if v.hairpin.trouble != "" && v.hairpin.On() {
+		list = append(list, fmt.Sprintf("clients on the links of backends of mode %s are refused (hairpin): %s", lb.NAT, v.hairpin.trouble))
+	}
+	if v.hairpin.left > 0 {
+		list = append(list, fmt.Sprintf("clients in %d networks of backends of mode %s get no answer from the VIPs (hairpin): an interface can have %d such networks of a family, and a backend behind a router is one by itself", v.hairpin.left, lb.NAT, lb.MaxNear))
+	}
+	return list
+}

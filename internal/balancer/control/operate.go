@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// mostUndone is how many operations can be taken back.
+const mostUndone = 32
+
+// operation is one that was done, and how to take it back.
+type operation struct {
+	verb     ops.Verb
+	by       string
+	at       time.Time
+	deadline time.Time
+	weight   *uint16
+	force    bool
+	changes  []change
+}
+
+// about is what an event of the operation is about, which by has asked for.
+func (o operation) about(by string) events.About {
+	about := events.About{Kind: events.KindOperation, By: by}
+	if len(o.changes) == 1 {
+		about.Service, about.Backend = o.changes[0].target.Service, o.changes[0].target.Backend
+	}
+	return about
+}
+
+// change is what an operation did to one backend. Only the part that the operation
+// is about counts: drain or weight.
+type change struct {
+	name   backendName
+	target ops.Target // as it was then
+	before overlay
+	// was is the backend as the configuration had it last.
+	was lb.Backend
+	// lost says why it cannot be taken back; empty if it can.
+	lost string
+}
+
+// String names an operation, as in "drain web/web01".
+func (o operation) String() string {
+	text := fmt.Sprintf("%s %s", o.verb, o.changes[0].target)
+	if o.weight != nil {
+		text += fmt.Sprintf(" %d", *o.weight)
+	}
+	if o.force {
+		text += " by force"
+	}
+	if n := len(o.changes) - 1; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}
+
+// shown returns the operation for others to read.
+func (o operation) shown() ops.Operation {
+	shown := ops.Operation{Verb: o.verb, By: o.by, At: o.at, Deadline: o.deadline, Weight: o.weight, Forced: o.force}
+	for _, change := range o.changes {
+		shown.Targets = append(shown.Targets, change.target)
+	}
+	shown.Lost = o.lost()
+	return shown
+}
+
+// lost says why nothing of an operation can be taken back; empty if something can.
+func (o operation) lost() string {
+	for _, change := range o.changes {
+		if change.lost == "" {
+			return ""
+		}
+	}
+	return o.changes[0].lost
+}
+
+// Operate does what is asked for, or nothing. It reaches the data plane before it
+// returns. Errors: api.ErrNotFound, api.ErrRefused, api.ErrBadRequest,
+// api.ErrStopping, the context's (then it may still be done), those of the data plane.
+func (c *Controller) Operate(ctx context.Context, order ops.Order) (ops.Operation, error) {
+	type answer struct {
+		done ops.Operation
+		err  error
+	}
+	answers := make(chan answer, 1)
+	call := func() {
+		done, err := c.operate(order)
+		answers <- answer{done, err}
+	}
+	select {
+	case c.calls <- call:
+	case <-c.stopped:
+		return ops.Operation{}, ops.ErrStopping
+	case <-ctx.Done():
+		return ops.Operation{}, ctx.Err()
+	}
+	select {
+	case a := <-answers:
+		return a.done, a.err
+	case <-ctx.Done():
+		return ops.Operation{}, ctx.Err()
+	}
+}
+
+// operate is in the loop.
+func (c *Controller) operate(order ops.Order) (ops.Operation, error) {
+	if order.Verb == ops.Undo {
+		done, err := c.undo(order)
+		if err != nil {
+			return done, fmt.Errorf("undo: %w", err)
+		}
+		return done, nil
+	}
+	done, err := c.change(order)
+	if err != nil {
+		return done, fmt.Errorf("%s %s/%s: %w", order.Verb, order.Service, order.Backend, err)
+	}
+	return done, nil
+}
+
+// change does anything but Undo.
+func (c *Controller) change(order ops.Order) (ops.Operation, error) {
+	if order.Verb == ops.Weight && (order.Weight < 0 || order.Weight > 1<<16-1) {
+		return ops.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", ops.ErrBadRequest, order.Weight)
+	}
+	op := newOperation(order)
+	name := backendName{order.Service, order.Backend}
+	if o := c.view.overlays[name]; o.absent != nil {
+		return c.changeAbsent(op, name, o)
+	}
+	targets, err := c.view.targets(order)
+	if err != nil {
+		return ops.Operation{}, err
+	}
+	var ejected []use
+	if order.Verb == ops.Enable {
+		ejected = c.view.ejected(targets)
+	}
+	overlays := maps.Clone(c.view.overlays)
+	if overlays == nil {
+		overlays = map[backendName]overlay{}
+	}
+	var left map[backendName]*ops.Left
+	if order.Verb == ops.Disable {
+		left = c.leftOf(c.view.namesOf(targets))
+	}
+	for _, at := range targets {
+		s, b := c.view.service(at), c.view.backend(at)
+		name := nameOf(s, b)
+		before := overlays[name]
+		after, err := op.laidOver(s, b, before)
+		if errors.Is(err, errNothing) && (order.AllServices || slices.Contains(ejected, at)) {
+			continue // it is about those services where there is something to do
+		}
+		if err != nil {
+			return ops.Operation{}, err
+		}
+		if order.Verb == ops.Disable {
+			after.drain = takenOut(after.drain, left[name])
+		}
+		lay(overlays, name, after)
+		op.changes = append(op.changes, change{name: name, target: targetOf(s, b), before: before, was: b})
+	}
+	if len(op.changes) == 0 && len(ejected) > 0 {
+		return c.endEjections(op, ejected)
+	}
+	if len(op.changes) == 0 {
+		return ops.Operation{}, fmt.Errorf("%w: in no service is there anything to change", ops.ErrRefused)
+	}
+	shown, err := c.perform(op, overlays)
+	if err == nil && len(ejected) > 0 {
+		readmitted, err := c.endEjections(op, ejected)
+		if err != nil {
+			return shown, err
+		}
+		shown.Notes = append(shown.Notes, readmitted.Notes...)
+	}
+	if err == nil {
+		shown.Notes = append(shown.Notes, c.view.notes(op)...)
+	}
+	return shown, err
+}
+
+// perform puts overlays in force, of which an operation's changes are new, and remembers and logs the operation.
+func (c *Controller) perform(op operation, overlays map[backendName]overlay) (ops.Operation, error) {
+	if err := c.lay(overlays, op.changes); err != nil {
+		return ops.Operation{}, err
+	}
+	c.remember(op)
+	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
+	shown := op.shown()
+	shown.Notes = c.unsavedNotes()
+	return shown, nil
+}
+
+// unsavedNotes say that an operation is in force and a restart may not know of it.
+func (c *Controller) unsavedNotes() []string {
+	if c.unsaved == nil {
+		return nil
+	}
+	return []string{"in force, and not durable yet: " + oneLine(c.unsaved)}
+}
+
+// newOperation returns an operation that is asked for now, and has changed nothing yet.
+func newOperation(order ops.Order) operation {
+	op := operation{verb: order.Verb, by: order.By, at: time.Now(), force: order.Force}
+	if order.Deadline > 0 {
+		op.deadline = op.at.Add(order.Deadline)
+	}
+	if order.Verb == ops.Weight {
+		weight := uint16(order.Weight)
+		op.weight = &weight
+	}
+	return op
+}
+
+// changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes what holds
+// when the backend is found again.
+func (c *Controller) changeAbsent(op operation, name backendName, before overlay) (ops.Operation, error) {
+	s, was := c.view.cfg.Services[c.view.named[name.service]], before.absent.was
+	after, err := op.laidOver(s, was, before)
+	if err != nil {
+		return ops.Operation{}, err
+	}
+	if op.verb == ops.Disable {
+		after.drain = takenOut(after.drain, nil)
+	}
+	overlays := maps.Clone(c.view.overlays)
+	lay(overlays, name, after)
+	op.changes = []change{{name: name, target: targetOf(s, was), before: before, was: was}}
+	shown, err := c.perform(op, overlays)
+	if err == nil {
+		shown.Notes = append(shown.Notes, fmt.Sprintf("%s has not been found since %s: this holds when it is found again",
+			name, before.absent.since.Format(time.DateTime)))
+	}
+	return shown, err
+}
+
+// namesOf returns the names of backends.
+func (v *view) namesOf(uses []use) []backendName {
+	names := make([]backendName, len(uses))
+	for i, at := range uses {
+		names[i] = nameOf(v.service(at), v.backend(at))
+	}
+	return names
+}
+
+// endEjections lets ejected backends back for an operation that enables them. It leaves nothing that
+// could be taken back.
+func (c *Controller) endEjections(op operation, ejected []use) (ops.Operation, error) {
+	ended := ops.Operation{Verb: op.verb, By: op.by, At: op.at}
+	for _, at := range ejected {
+		s, b := c.view.service(at), c.view.backend(at)
+		ended.Targets = append(ended.Targets, targetOf(s, b))
+		ended.Notes = append(ended.Notes, fmt.Sprintf("%s/%s was ejected, and is let back before its time; it is ejected again if it fails again", s.Name, b.Name))
+		c.opt.Log.Info(fmt.Sprintf("%s is let back before its time, by %s", who(s, b), op.by))
+	}
+	if err := c.readmit(ejected); err != nil {
+		return ops.Operation{}, err
+	}
+	return ended, nil
+}
+
+// notes says of an operation what health checks make of it: a drain outranks them, and what
+// fails takes no new flow however it is enabled.
+func (v *view) notes(op operation) (notes []string) {
+	for _, change := range op.changes {
+		at := v.byName(change.name)
+		if at == nil || !at.service.Checks.On() {
+			continue
+		}
+		now := v.verdict(at.use)
+		switch {
+		case op.verb == ops.Drain:
+			notes = append(notes, fmt.Sprintf("%s stays drained until it is enabled, whatever its health checks say", at))
+		case op.verb == ops.Disable:
+			notes = append(notes, fmt.Sprintf("%s stays out until it is enabled, whatever its health checks say", at))
+		case op.force:
+			notes = append(notes, fmt.Sprintf("%s takes new flows whatever its health checks say, until it is enabled without --force, drained or disabled", at))
+		case now.state == lb.Failing && v.selected[at.i].serving != panicked:
+			notes = append(notes, fmt.Sprintf("%s %s: it takes no new flow until its health checks pass, or it is enabled with --force", at, reasonOf(now)))
+		}
+	}
+	return notes
+}
+
+func untilText(deadline time.Time) string {
+	if deadline.IsZero() {
+		return ""
+	}
+	return ", until " + deadline.Format(time.DateTime)
+}
+
+func targetOf(s lb.Service, b lb.Backend) ops.Target {
+	return ops.Target{Service: s.Name, Backend: b.Name, Address: b.Address, Port: b.Port}
+}
+
+// errNothing is for an operation that has nothing to change on a backend.
+var errNothing = fmt.Errorf("%w", ops.ErrRefused)
+
+// laidOver returns what the operation makes of the overlay of a backend of the
+// configuration.
+func (o operation) laidOver(s lb.Service, b lb.Backend, before overlay) (overlay, error) {
+	after, now := before, before.over(b)
+	switch o.verb {
+	case ops.Drain:
+		switch {
+		case before.out():
+			return after, fmt.Errorf("%w: %s is out of %s already; enable it first", errNothing, b.Name, s.Name)
+		case now.Draining && o.deadline.IsZero() && (before.drain == nil || before.drain.Deadline.IsZero()):
+			return after, fmt.Errorf("%w: %s is drained already%s", errNothing, b.Name, drainedBy(before))
+		}
+		after.drain, after.forced = &ops.Drained{On: true, By: o.by, At: o.at, Deadline: o.deadline}, nil
+	case ops.Disable:
+		if before.out() {
+			return after, fmt.Errorf("%w: %s is out of %s already", errNothing, b.Name, s.Name)
+		}
+		after.drain, after.forced = &ops.Drained{On: true, By: o.by, At: o.at}, nil
+	case ops.Enable:
+		return o.enabled(s, b, before)
+	case ops.Weight:
+		if now.Weight == *o.weight {
+			return after, fmt.Errorf("%w: %s has the weight %d already", errNothing, b.Name, now.Weight)
+		}
+		after.weight = nil
+		if b.Weight != *o.weight {
+			after.weight = &ops.Weighted{Value: *o.weight, Configured: b.Weight, By: o.by, At: o.at}
+		}
+	}
+	return after, nil
+}
+
+// enabled returns what Enable makes of an overlay.
+func (o operation) enabled(s lb.Service, b lb.Backend, before overlay) (overlay, error) {
+	after, now := before, before.over(b)
+	held := now.Draining || before.out()
+	switch {
+	case o.force && !s.Judged():
+		return after, fmt.Errorf("%w: %s has neither health checks nor outliers that could be outranked; enable %s without --force", ops.ErrRefused, s.Name, b.Name)
+	case o.force && before.forced != nil && !held:
+		return after, fmt.Errorf("%w: %s is enabled by force already, by %s since %s", errNothing, b.Name, before.forced.By, before.forced.At.Format(time.DateTime))
+	case !o.force && before.forced == nil && !held:
+		return after, fmt.Errorf("%w: %s is neither drained nor disabled%s", errNothing, b.Name, weightHint(now, before))
+	}
+	after.drain, after.forced = nil, nil
+	if b.Draining {
+		after.drain = &ops.Drained{On: false, By: o.by, At: o.at}
+	}
+	if o.force {
+		after.forced = &ops.Forced{By: o.by, At: o.at}
+	}
+	return after, nil
+}
+
+func drainedBy(o overlay) string {
+	if o.drain == nil {
+		return " by the configuration"
+	}
+	return fmt.Sprintf(", by %s since %s; say --deadline to give it another", o.drain.By, o.drain.At.Format(time.DateTime))
+}
+
+func weightHint(now lb.Backend, o overlay) string {
+	switch {
+	case now.Weight > 0:
+		return ""
+	case o.weight != nil:
+		return "; it takes no new flow because its weight was set to 0"
+	}
+	return "; it takes no new flow because its weight is 0"
+}
+
+// lay puts overlays in force, unless that leaves a service without a backend that
+// takes flows.
+func (c *Controller) lay(overlays map[backendName]overlay, changes []change) error {
+	var services []int
+	for _, change := range changes {
+		if i, ok := c.view.named[change.name.service]; ok {
+			services = append(services, i)
+		}
+		if o, laid := overlays[change.name]; laid && o.absent == nil && c.view.byName(change.name) == nil {
+			o.absent = &absence{time.Now(), change.was}
+			overlays[change.name] = o
+		}
+	}
+	next := c.view.withOverlays(overlays, services)
+	for _, i := range services {
+		if err := next.leaves(c.view, i); err != nil {
+			return err
+		}
+	}
+	if err := c.become(next); err != nil {
+		return fmt.Errorf("the data plane did not take it, and nothing was changed: %w", err)
+	}
+	c.armDeadline()
+	for _, i := range services {
+		c.tellServing(i)
+	}
+	return nil
+}
+
+// remember adds an operation to what can be taken back.
+func (c *Controller) remember(op operation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := c.history[max(0, len(c.history)-mostUndone+1):]
+	c.history = append(slices.Clone(kept), op)
+}
+
+// undo takes back the latest operation.
+func (c *Controller) undo(order ops.Order) (ops.Operation, error) {
+	if len(c.history) == 0 {
+		return ops.Operation{}, fmt.Errorf("%w: there is no operation to take back", ops.ErrRefused)
+	}
+	op := c.history[len(c.history)-1]
+	if lost := op.lost(); lost != "" {
+		c.forget()
+		return ops.Operation{}, fmt.Errorf("%w: %s cannot be taken back: %s%s", ops.ErrRefused, op, lost, c.nextUndo())
+	}
+	overlays := maps.Clone(c.view.overlays)
+	if overlays == nil {
+		overlays = map[backendName]overlay{}
+	}
+	done := operation{verb: ops.Undo, by: order.By, at: time.Now()}
+	for _, change := range op.changes {
+		if change.lost == "" {
+			lay(overlays, change.name, change.restore(op.verb, overlays[change.name], done.at))
+			done.changes = append(done.changes, change)
+		}
+	}
+	if err := c.lay(overlays, done.changes); err != nil {
+		return ops.Operation{}, err
+	}
+	c.forget()
+	c.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime), order.By), op.about(order.By).Attr())
+	shown, undone := done.shown(), op.shown()
+	shown.Undone, shown.Notes = &undone, c.unsavedNotes()
+	return shown, nil
+}
+
+// restore returns an overlay with the part that an operation changed as it was. A
+// deadline may have passed meanwhile.
+func (ch change) restore(verb ops.Verb, now overlay, at time.Time) overlay {
+	if verb == ops.Weight {
+		now.weight = ch.before.weight
+		return now
+	}
+	now.drain, now.forced = ch.before.drain, ch.before.forced
+	if now.due(at) {
+		now.drain = takenOut(now.drain, nil)
+	}
+	return now
+}
+
+// forget drops the latest operation.
+func (c *Controller) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history = slices.Clone(c.history[:len(c.history)-1])
+}
+
+// nextUndo says what another undo would take back.
+func (c *Controller) nextUndo() string {
+	if len(c.history) == 0 {
+		return "; there is no other"
+	}
+	return fmt.Sprintf("; another undo takes back %s", c.history[len(c.history)-1])
+}
+
+// targets returns the backends that an order is about.
+func (v *view) targets(order ops.Order) ([]use, error) {
+	i, ok := v.named[order.Service]
+	if !ok {
+		return nil, fmt.Errorf("%w: there is no service %s; %s", ops.ErrNotFound, order.Service,
+			near(order.Service, slices.Collect(maps.Keys(v.named))))
+	}
+	s := v.cfg.Services[i]
+	j := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Name == order.Backend })
+	if j < 0 {
+		var names []string
+		for _, b := range s.Backends {
+			names = append(names, b.Name)
+		}
+		return nil, fmt.Errorf("%w: %s has no backend %s; %s", ops.ErrNotFound, s.Name, order.Backend, near(order.Backend, names))
+	}
+	if order.AllServices {
+		return v.uses[v.at[i][j]], nil
+	}
+	return []use{{i, j}}, nil
+}
+
+// leaves says why service i is worse off than in the view before: without a
+// backend that takes flows, which it had.
+func (v *view) leaves(before *view, i int) error {
+	mayBefore, upBefore := before.takers(i)
+	may, up := v.takers(i)
+	if (may > 0 || mayBefore == 0) && (up > 0 || upBefore == 0) {
+		return nil
+	}
+	s := v.cfg.Services[i]
+	return fmt.Errorf("%w: %s would have no backend left that takes new flows%s; give it another first",
+		ops.ErrRefused, s.Name, v.others(i))
+}
+
+// mostOthers is how many backends are listed in an error.
+const mostOthers = 4
+
+// others says why the backends of service i take no flows.
+func (v *view) others(i int) string {
+	s := v.cfg.Services[i]
+	var list []string
+	for j, b := range s.Backends {
+		if len(list) == mostOthers {
+			list = append(list, "…")
+			break
+		}
+		o := v.overlayOf(s, b)
+		switch b = o.over(b); {
+		case o.out():
+			list = append(list, b.Name+" is out")
+		case b.Draining:
+			list = append(list, b.Name+" drained")
+		case b.Weight == 0:
+			list = append(list, b.Name+" of weight 0")
+		case v.verdict(use{i, j}).state == lb.Failing:
+			list = append(list, b.Name+" unhealthy")
+		case v.ejections[s.BackendKey(b)].Reason != "":
+			list = append(list, b.Name+" ejected")
+		default:
+			list = append(list, b.Name+" "+reason(s, v.known[v.at[i][j]]))
+		}
+	}
+	return " (then: " + strings.Join(list, ", ") + ")"
+}

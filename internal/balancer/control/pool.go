@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync"
+
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// Ports of full NAT's pool are scarce for a backend from scarceFrom per cent in use on, until
+// less than scarceUntil are. A new flow tries 32 ports (PORT_ATTEMPTS in bpf/balancer/flow/poolport.h): with
+// 80 % in use, one in 1,300 finds none; with 90 %, one in 30.
+const scarceFrom, scarceUntil = 80, 70
+
+// endpoint is what makes ports of full NAT's pool different: two flows may have the same
+// address and port of the pool if they go to different endpoints.
+type endpoint struct {
+	address  netip.Addr
+	port     uint16
+	protocol lb.Protocol
+}
+
+func endpointOf(s lb.Service, b lb.Backend) endpoint { return endpoint{b.Address, b.Port, s.Protocol} }
+
+// pooled is an endpoint that full NAT sends to, and the backends that it is, of several
+// services where they share it.
+type pooled struct {
+	endpoint
+	uses []use
+}
+
+// findPooled finds the endpoints of full NAT.
+func (l *layout) findPooled() {
+	l.pooledAt = map[endpoint]int{}
+	for i, s := range l.cfg.Services {
+		if s.Mode != lb.FullNAT {
+			continue
+		}
+		for j, b := range s.Backends {
+			e := endpointOf(s, b)
+			at, known := l.pooledAt[e]
+			if !known {
+				at = len(l.pooled)
+				l.pooledAt[e] = at
+				l.pooled = append(l.pooled, pooled{endpoint: e})
+			}
+			l.pooled[at].uses = append(l.pooled[at].uses, use{i, j})
+		}
+	}
+}
+
+// keyOf returns the key of a backend.
+func (l *layout) keyOf(at use) lb.BackendKey { return l.service(at).BackendKey(l.backend(at)) }
+
+// portsFor returns how many ports the pool has for a backend with this address.
+func (l *layout) portsFor(address netip.Addr) uint64 {
+	pool, addresses := l.cfg.Pool(), uint64(0)
+	for _, a := range pool.Addresses {
+		if a.Is4() == address.Is4() {
+			addresses++
+		}
+	}
+	return addresses * (uint64(pool.LastPort) - uint64(pool.FirstPort) + 1)
+}
+
+// whose names an endpoint by the first of its backends.
+func (l *layout) whose(p pooled) string {
+	text := who(l.service(p.uses[0]), l.backend(p.uses[0]))
+	switch more := len(p.uses) - 1; {
+	case more == 1:
+		return text + " (and of one more service)"
+	case more > 1:
+		return fmt.Sprintf("%s (and of %d more services)", text, more)
+	}
+	return text
+}
+
+// scarceText says of an endpoint that ports are scarce, and what to do.
+func (l *layout) scarceText(p pooled, held uint64) string {
+	return fmt.Sprintf("%s: open flows hold %d of the %d ports that full NAT has for it, and new flows that find none free are lost: add to fullnat.addresses, widen fullnat.ports, or add backends",
+		l.whose(p), held, l.portsFor(p.address))
+}
+
+// scarcity remembers for which endpoints ports are scarce. The loop writes it, and Status
+// reads it.
+type scarcity struct {
+	mu sync.Mutex
+	of map[endpoint]bool
+}
+
+// judge takes a new count, and says whether ports have become scarce for an endpoint, or have
+// ceased to be.
+func (s *scarcity) judge(e endpoint, held, limit uint64) (begins, ends bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch scarce := s.of[e]; {
+	case !scarce && held*100 >= limit*scarceFrom:
+		if s.of == nil {
+			s.of = map[endpoint]bool{}
+		}
+		s.of[e] = true
+		return true, false
+	case scarce && held*100 < limit*scarceUntil:
+		delete(s.of, e)
+		return false, true
+	}
+	return false, false
+}
+
+// keep forgets the endpoints that are in no configuration any more.
+func (s *scarcity) keep(l *layout) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.of, func(e endpoint, _ bool) bool { _, there := l.pooledAt[e]; return !there })
+}
+
+// watchPool says for which backends ports have become scarce, and for which no longer are. It
+// costs a look at each backend of full NAT, every few seconds.
+func (c *Controller) watchPool() {
+	l := c.view.layout
+	var keys []lb.BackendKey
+	for _, p := range l.pooled {
+		for _, at := range p.uses {
+			keys = append(keys, l.keyOf(at))
+		}
+	}
+	counts := c.ports.PortsHeld(keys)
+	scarce, enough := tale{log: c.opt.Log.Warn}, tale{log: c.opt.Log.Info}
+	for _, p := range l.pooled {
+		held := uint64(0)
+		for range p.uses {
+			held, counts = held+uint64(counts[0]), counts[1:]
+		}
+		limit := l.portsFor(p.address)
+		switch begins, ends := c.scarcity.judge(p.endpoint, held, limit); {
+		case begins:
+			scarce.say(events.About{}, "%s", l.scarceText(p, held))
+		case ends:
+			enough.say(events.About{}, "%s: full NAT has ports enough for it again, with %d of %d held", l.whose(p), held, limit)
+		}
+	}
+	enough.end("full NAT has ports enough for %d more backends again")
+	scarce.end("full NAT is short of ports for %d more backends: `jeoul status` shows them")
+}
+
+// heldOf adds up the ports of an endpoint.
+func (l *layout) heldOf(p pooled, counters lb.Counters) (held uint64) {
+	for _, at := range p.uses {
+		held += uint64(counters.Backends[l.keyOf(at)].PortsHeld)
+	}
+	return held
+}
+
+// show fills in the ports of the backends of service i.
+func (s *scarcity) show(l *layout, i int, counters lb.Counters, status *ops.Service) {
+	if status.Mode != lb.FullNAT {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for j, b := range l.cfg.Services[i].Backends {
+		p := l.pooled[l.pooledAt[endpointOf(l.cfg.Services[i], b)]]
+		status.Backends[j].Ports = &ops.Ports{Held: l.heldOf(p, counters), Limit: l.portsFor(p.address), Scarce: s.of[p.endpoint]}
+	}
+}
+
+// problems lists the backends that ports are scarce for.
+func (s *scarcity) problems(l *layout, counters lb.Counters) (list []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.of) == 0 {
+		return nil
+	}
+	for _, p := range l.pooled {
+		if s.of[p.endpoint] {
+			list = append(list, l.scarceText(p, l.heldOf(p, counters)))
+		}
+	}
+	return list
+}

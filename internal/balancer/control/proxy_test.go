@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/proxy"
+	"github.com/jeoul/jeoul/internal/test/testcert"
+)
+
+// haproxy stands for the proxy engine, and notes what is asked of it.
+type haproxy struct {
+	w        *world
+	mu       sync.Mutex
+	checkErr error
+	applyErr error
+	stats    proxy.Stats
+	statsErr error
+	state    proxy.State
+	changes  chan struct{}
+}
+
+// shown writes what is desired as world.Apply does.
+func shown(d proxy.Desired) string {
+	var b strings.Builder
+	for _, s := range d.Services {
+		fmt.Fprintf(&b, " %s:", s.Name)
+		for _, backend := range s.Backends {
+			b.WriteString(" " + backend.Name)
+			for _, mark := range []struct {
+				on   bool
+				text string
+			}{{backend.Draining, "~"}, {backend.Unhealthy != "", "!"}, {backend.Standby, "^"}, {backend.Weight != 1, fmt.Sprintf("*%d", backend.Weight)}} {
+				if mark.on {
+					b.WriteString(mark.text)
+				}
+			}
+		}
+	}
+	return b.String()
+}
+
+func (h *haproxy) Check(_ context.Context, d proxy.Desired) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.checkErr
+}
+
+func (h *haproxy) Apply(_ context.Context, d proxy.Desired) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	if h.applyErr != nil {
+		h.w.note("fail to proxy%s", shown(d))
+		return h.applyErr
+	}
+	h.w.note("proxy%s", shown(d))
+	return nil
+}
+
+func (h *haproxy) Stats(context.Context) (proxy.Stats, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stats, h.statsErr
+}
+
+func (h *haproxy) State() proxy.State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state
+}
+
+func (h *haproxy) Changes() <-chan struct{} { return h.changes }
+
+func (h *haproxy) Renewed(context.Context) error {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	h.w.note("renew")
+	return nil
+}
+
+// is gives the engine another state.
+func (h *haproxy) is(state proxy.State) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.state = state
+	signal(h.changes)
+}
+
+func (h *haproxy) fail(check, apply error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checkErr, h.applyErr = check, apply
+}
+
+// shopProxied is a service of mode proxy, whose backend is one of web's, too, and one that is reached by the kernel alone.
+const shopProxied = `
+  - name: shop
+    vip: 192.0.2.101
+    port: 80
+    mode: proxy
+    proxy: {speaks: http}
+    check: {type: tcp}
+    backends:
+      - {name: s1, address: 192.0.2.1, port: 8080}
+      - {name: s7, address: 198.51.100.7}
+`
+
+// proxying is running, with a proxy engine and health checks.
+func runningProxied(t *testing.T, file string) (w *world, c *Controller, h *haproxy, asked *checks, stop func() error) {
+	t.Helper()
+	w = newWorld(t)
+	w.answer("192.0.2.1", "192.0.2.2")
+	h, asked = &haproxy{w: w, changes: make(chan struct{}, 1)}, newChecks()
+	opt := w.controller(web).opt
+	opt.Proxy, opt.Checks = h, asked
+	c = New(opt, parse(t, file))
+	stop = w.run(c)
+	return w, c, h, asked, stop
+}
+
+func TestProxyStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, h, _, stop := runningProxied(t, web+shopProxied)
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=2", "add 192.0.2.100", "add 192.0.2.101", "proxy shop: s1 s7",
+			"announce 192.0.2.100 on eth9", "announce 192.0.2.101 on eth9")
+		w.quiet()
+		h.is(proxy.State{Version: "2.6.12", Program: "/usr/sbin/haproxy", PID: 17, Workers: 1})
+		status := statusOf(t, c)
+		if len(status.Problems) > 0 || status.Proxy == nil || status.Proxy.PID != 17 || status.Services[1].Backends[1].State != lb.Up {
+			t.Errorf("status %+v", status)
+		}
+		w.expectLog("INFO", "the proxy runs: HAProxy 2.6.12, process 17")
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestProxyAbsent: without an engine a configuration with the mode is refused, at its line.
+func TestProxyAbsent(t *testing.T) {
+	w := newWorld(t)
+	err := w.controller(web + strings.ReplaceAll(shopProxied, "    check: {type: tcp}\n", "")).Start()
+	if want := "f:14: services[1].mode: this program has no proxy engine; use another mode"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// TestProxyFollows: verdicts and operations reach the engine, and nothing else does.
+func TestProxyFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, _, asked, stop := runningProxied(t, web+shopProxied)
+		w.quiet()
+		asked.say(t, c, failing("refuses"), "s7")
+		time.Sleep(settle)
+		w.expect("proxy shop: s1 s7!", "apply web: web01=1 web02=2")
+		expectProblems(t, c)
+		asked.say(t, c, healthy(), "s7")
+		time.Sleep(settle)
+		w.expect("proxy shop: s1 s7", "apply web: web01=1 web02=2")
+		must(t, c, "drain shop/s1")
+		w.expect("proxy shop: s1~ s7", "apply web: web01=1 web02=2")
+		must(t, c, "enable shop/s1", "weight shop/s1 20")
+		w.expect("proxy shop: s1 s7", "apply web: web01=1 web02=2", "proxy shop: s1*20 s7", "apply web: web01=1 web02=2")
+		must(t, c, "drain web/web01")
+		w.expect("apply web: web01=1~ web02=2")
+		w.found("192.0.2.1", 9)
+		time.Sleep(settle)
+		w.expect("apply web: web01=9~ web02=2")
+		stop()
+	})
+}
+
+// TestProxyFails: where the engine or the data plane fails, what was is in force in both.
+// TestProxyAlone: what the health checks say of proxied backends is nothing to a data plane that has no service.
+func TestProxyAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, _, asked, stop := runningProxied(t, "interface: eth9\nservices:"+shopProxied)
+		w.quiet()
+		asked.say(t, c, failing("refuses connections"), "s1")
+		time.Sleep(settle)
+		w.expect("proxy shop: s1! s7")
+		if b := statusOf(t, c).Services[0].Backends[0]; b.Health == nil || b.Health.State != lb.Failing {
+			t.Errorf("the status has %+v", b)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestProxyFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, h, _, stop := runningProxied(t, web+shopProxied)
+		w.quiet()
+		h.fail(nil, errors.New("HAProxy is gone"))
+		if _, err := do(t, c, "drain shop/s1"); err == nil || !strings.Contains(err.Error(), "HAProxy is gone") {
+			t.Errorf("error %v", err)
+		}
+		w.expect("fail to proxy shop: s1~ s7")
+		if b := statusOf(t, c).Services[1].Backends[0]; b.State != lb.Up {
+			t.Errorf("backend %+v", b)
+		}
+		h.fail(nil, nil)
+		w.failApply(errors.New("no rights"))
+		if _, err := do(t, c, "drain shop/s1"); err == nil {
+			t.Error("no error")
+		}
+		w.expect("proxy shop: s1~ s7", "fail to apply web: web01=1 web02=2", "proxy shop: s1 s7")
+		stop()
+	})
+}
+
+// TestProxyRefusal: what HAProxy refuses is shown where it stands in the file.
+func TestProxyRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, h, _, stop := runningProxied(t, web+shopProxied)
+		w.quiet()
+		key := parse(t, web+shopProxied).Services[1].Key()
+		for _, test := range []struct {
+			err  error
+			want string
+		}{
+			{&proxy.FieldError{Service: key, Field: "proxy.speaks", Err: errors.New("no such word")}, "f:15: services[1].proxy.speaks: no such word"},
+			{&proxy.FieldError{Service: key, Err: errors.New("cannot bind")}, "f:11: services[1]: cannot bind"},
+			{fmt.Errorf("check: %w", &proxy.FieldError{Field: "global", Engine: true, Err: errors.New("unknown keyword")}), "f:2: proxy.global: unknown keyword"},
+			{errors.New("no HAProxy here"), "no HAProxy here"},
+		} {
+			h.fail(test.err, nil)
+			if err := finished(t, w.reload(c, web+shopProxied)); err == nil || err.Error() != test.want {
+				t.Errorf("error %v, want %s", err, test.want)
+			}
+		}
+		w.expect()
+		stop()
+	})
+}
+
+// TestProxyMoves: a service that gets the mode is proxied before packets are left to the kernel, and one that loses it
+// until they are not any more.
+func TestProxyMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, _, _, stop := runningProxied(t, web+shopProxied)
+		w.quiet()
+		plain := strings.NewReplacer("    mode: proxy\n    proxy: {speaks: http}\n    check: {type: tcp}\n", "    mode: nat\n    hairpin: false\n").Replace(shopProxied)
+		w.mustReload(c, web+strings.ReplaceAll(plain, "198.51.100.7", "192.0.2.2"))
+		w.expect("watch 192.0.2.1 192.0.2.2", "forward IPv4 on eth9", "proxy shop: s1 s7", "apply web: web01=1 web02=2 shop: s1=1 s7=2", "proxy",
+			"watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9", "announce 192.0.2.101 on eth9")
+		w.quiet()
+		w.mustReload(c, web+shopProxied)
+		w.expect("watch 192.0.2.1 192.0.2.2", "proxy shop: s1 s7", "apply web: web01=1 web02=2", "forward nothing",
+			"watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9", "announce 192.0.2.101 on eth9")
+		stop()
+	})
+}
+
+// TestProxyCounts: what the engine counts stands in the status, what it has said last where it says nothing, and its trouble.
+func TestProxyCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, h, _, stop := runningProxied(t, web+shopProxied)
+		w.quiet()
+		s := parse(t, web+shopProxied).Services[1]
+		h.mu.Lock()
+		h.stats = proxy.Stats{Services: map[lb.ServiceKey]proxy.Counts{s.Key(): {Connections: 5, Active: 2, Requests: 9, Responses: [6]uint64{0, 0, 8, 0, 0, 1}, BytesIn: 10, BytesOut: 20}},
+			Backends: map[lb.BackendKey]proxy.Counts{s.BackendKey(s.Backends[0]): {Connections: 3, Active: 1, Requests: 9, Failed: 4, BytesIn: 7, BytesOut: 8}}}
+		h.mu.Unlock()
+		want := func(status ops.Status) {
+			t.Helper()
+			is, b := status.Services[1], status.Services[1].Backends[0]
+			got := []uint64{is.Proxy.Connections, uint64(is.Active), is.Proxy.Requests, is.Proxy.Responses.Successful, is.Proxy.Responses.ServerError,
+				b.Connections, uint64(b.Active), b.Proxied.Failed, b.Bytes, b.ReturnedBytes}
+			if diff := cmp.Diff([]uint64{5, 2, 9, 8, 1, 3, 1, 4, 7, 8}, got); diff != "" {
+				t.Errorf("counts (-want +got):\n%s", diff)
+			}
+		}
+		want(statusOf(t, c))
+		h.mu.Lock()
+		h.statsErr, h.stats = errors.New("no answer"), proxy.Stats{}
+		h.mu.Unlock()
+		want(statusOf(t, c))
+		h.is(proxy.State{PID: 17})
+		synctest.Wait()
+		h.is(proxy.State{Trouble: "HAProxy was killed; it is started again"})
+		expectProblems(t, c, "the proxy: HAProxy was killed; it is started again")
+		w.expectLog("WARN", "the proxy has ended: HAProxy, process 17")
+		stop()
+	})
+}
+
+// TestProxyCertificates: files that change are taken when they are good, and only then.
+func TestProxyCertificates(t *testing.T) {
+	ca, dir := testcert.NewAuthority(t), t.TempDir()
+	both := func(left time.Duration) []byte {
+		t.Helper()
+		certificate, key := filepath.Join(dir, "crt"), filepath.Join(dir, "key")
+		ca.Write(t, pkix.Name{CommonName: "localhost"}, left, certificate, key)
+		text := ""
+		for _, path := range []string{certificate, key} {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += string(data)
+		}
+		return []byte(text)
+	}
+	year := 365 * 24 * time.Hour
+	first, second := both(year), both(year)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.answer("192.0.2.1", "192.0.2.2")
+		h, files := &haproxy{w: w, changes: make(chan struct{}, 1)}, &files{at: map[string][]byte{}}
+		opt := w.controller(web).opt
+		opt.Proxy, opt.Checks, opt.ReadFile = h, newChecks(), files.read
+		file := web + strings.ReplaceAll(shopProxied, "{speaks: http}", "{speaks: http, certificates: [/a.pem]}")
+		if err := New(opt, parse(t, file)).Start(); err == nil || !strings.HasPrefix(err.Error(), "f:15: services[1].proxy.certificates[0]: /a.pem: file does not exist") {
+			t.Errorf("error %v", err)
+		}
+		files.write("/a.pem", first)
+		c := New(opt, parse(t, file))
+		stop := w.run(c)
+		w.quiet()
+		files.write("/a.pem", second[:len(second)/2])
+		time.Sleep(renewEvery)
+		w.expect()
+		w.expectLog("WARN", "changed certificates are not taken", "/a.pem")
+		expectProblems(t, c, "/a.pem")
+		files.write("/a.pem", second)
+		must(t, c, "drain shop/s1") // which does not hand it in
+		w.expect("proxy shop: s1~ s7", "apply web: web01=1 web02=2")
+		time.Sleep(renewEvery)
+		w.expect("renew")
+		w.expectLog("INFO", "the proxy has taken certificates that have changed: /a.pem")
+		expectProblems(t, c, "is not valid before") // by the clock of this test
+		files.write("/a.pem", first)
+		h.fail(nil, errors.New("HAProxy is gone"))
+		if _, err := do(t, c, "enable shop/s1"); err == nil {
+			t.Error("no error")
+		}
+		w.expect("fail to proxy shop: s1 s7")
+		stop()
+	})
+}
+
+// files are those that a controller reads.
+type files struct {
+	mu sync.Mutex
+	at map[string][]byte
+}
+
+func (f *files) read(path string) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	data, there := f.at[path]
+	if !there {
+		return nil, os.ErrNotExist
+	}
+	return data, nil
+}
+
+func (f *files) write(path string, data []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at[path] = data
+}

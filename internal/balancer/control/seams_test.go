@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// role is one of several balancers'.
+type role struct {
+	mu      sync.Mutex
+	holds   bool
+	err     error
+	changes chan struct{}
+}
+
+func (r *role) Holds() (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.holds, r.err
+}
+
+func (r *role) Changes() <-chan struct{} { return r.changes }
+
+func (r *role) become(holds bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holds, r.err = holds, err
+	signal(r.changes)
+}
+
+// shared is a controller of web whose VIP is its own while a role says so.
+func shared(w *world, holds bool) (*Controller, *role) {
+	r := &role{holds: holds, changes: make(chan struct{}, 1)}
+	opt := w.controller(web).opt
+	opt.Role = r
+	return New(opt, parse(w.t, web)), r
+}
+
+// TestRole: the data plane is ready all the time, and the VIP comes and goes with the role.
+func TestRole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c, r := shared(w, false)
+		stop := w.run(c)
+		time.Sleep(time.Minute)
+		w.expect(started[:2]...)
+		r.become(true, nil)
+		time.Sleep(settle)
+		w.expect("add 192.0.2.100", "announce 192.0.2.100 on eth9")
+		w.expectLog("this balancer holds its VIPs")
+		w.quiet()
+		w.changeLink(func() { w.drop(netip.MustParseAddr("192.0.2.100")) })
+		time.Sleep(settle)
+		w.expect("add 192.0.2.100", "announce 192.0.2.100 on eth9")
+		w.quiet()
+		r.become(false, nil)
+		time.Sleep(settle)
+		w.expect("remove 192.0.2.100")
+		w.mustReload(c, strings.ReplaceAll(web, "192.0.2.100", "192.0.2.101"))
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-", "watch 192.0.2.1 192.0.2.2")
+		stop()
+	})
+}
+
+// TestSourceLost: the role cannot be read; the VIP stays, backends are followed, and the source is
+// asked again until it answers.
+func TestSourceLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c, r := shared(w, true)
+		stop := w.run(c)
+		w.quiet()
+		r.become(false, errors.New("the peers do not answer"))
+		w.found("192.0.2.1", 1)
+		time.Sleep(settle)
+		w.expect("apply web: web01=1 web02=-")
+		w.expectLog("ERROR", "the peers do not answer", "what was known of the role at")
+		expectProblems(t, c, "the peers do not answer")
+		r.mu.Lock()
+		r.err = nil // without a signal
+		r.mu.Unlock()
+		time.Sleep(2*retryFirst + settle)
+		w.expect("remove 192.0.2.100")
+		stop()
+	})
+}
+
+// slow is a data plane in which a change can be held.
+type slow struct {
+	*world
+	held chan struct{}
+}
+
+func (s slow) Apply(state lb.State) error {
+	<-s.held
+	return s.world.Apply(state)
+}
+
+// TestStatusDuringApply: what only looks is answered while a change is being applied.
+func TestStatusDuringApply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.found("192.0.2.1", 1)
+		w.found("192.0.2.2", 2)
+		c := w.controller(web)
+		held := make(chan struct{}, 1)
+		held <- struct{}{}
+		c.opt.DataPlane = slow{w, held}
+		stop := w.run(c)
+		w.quiet()
+		result := w.reload(c, web+shop)
+		time.Sleep(resolveBound) // now it waits in Apply
+		status, err := c.Status()
+		if err != nil || len(status.Services) != 1 {
+			t.Errorf("status: %d services, %v; want the one of before", len(status.Services), err)
+		}
+		if _, err := c.Operations(); err != nil {
+			t.Error(err)
+		}
+		held <- struct{}{}
+		if err := finished(t, result); err != nil {
+			t.Fatal(err)
+		}
+		if status, err := c.Status(); err != nil || len(status.Services) != 2 {
+			t.Errorf("status: %d services, %v; want both", len(status.Services), err)
+		}
+		stop()
+	})
+}
+
+func TestCarryOut(t *testing.T) {
+	var did []string
+	named := func(name string, err, back error) step {
+		return step{
+			do:   func() error { did = append(did, name); return err },
+			undo: func() error { did = append(did, "undo "+name); return back },
+		}
+	}
+	last := named("last", nil, nil)
+	last.undo = nil
+	tests := map[string]struct {
+		steps []step
+		did   []string
+		err   string
+	}{
+		"all": {[]step{named("a", nil, nil), last}, []string{"a", "last"}, ""},
+		"third fails": {[]step{named("a", nil, errors.New("a stays")), named("b", nil, nil), named("c", errors.New("no c"), nil), last},
+			[]string{"a", "b", "c", "undo b", "undo a"}, "no c\na stays"},
+		"after one without undo": {[]step{last, named("a", errors.New("no a"), nil)}, []string{"last", "a"}, "no a"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			did = nil
+			text := ""
+			if err := carryOut(test.steps); err != nil {
+				text = err.Error()
+			}
+			if !slices.Equal(did, test.did) || text != test.err {
+				t.Errorf("did %q with the error %q, want %q and %q", did, text, test.did, test.err)
+			}
+		})
+	}
+}
+
+func TestAgenda(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, a := time.Now(), newAgenda()
+		var did []string
+		add := func(name string, do func()) *task {
+			return a.add(quietly(func() {
+				did = append(did, name+" "+time.Since(began).String())
+				if do != nil {
+					do()
+				}
+			}))
+		}
+		var again, later *task
+		again = add("again", func() {
+			if time.Since(began) < 3*time.Second {
+				again.in(time.Second)
+			}
+		})
+		off, never := add("off", nil), add("never", nil)
+		later = add("later", func() { off.off() })
+		again.in(time.Second)
+		off.in(4 * time.Second)
+		later.in(time.Second)
+		later.in(4*time.Second - 1) // instead
+		_ = never
+		failed := a.add(func() error { return errors.New("the end") })
+		failed.in(5 * time.Second)
+		for {
+			<-a.timer.C
+			if err := a.work(); err != nil {
+				did = append(did, err.Error())
+				break
+			}
+		}
+		want := []string{"again 1s", "again 2s", "again 3s", "later 3.999999999s", "the end"}
+		if diff := cmp.Diff(want, did); diff != "" {
+			t.Errorf("done (-want +got):\n%s", diff)
+		}
+	})
+}

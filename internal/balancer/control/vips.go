@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/iface"
+)
+
+// Role says whether this balancer holds its VIPs, where several balancers share them.
+type Role interface {
+	Holds() (bool, error)
+	// Changes is signalled after Holds may have changed.
+	Changes() <-chan struct{}
+}
+
+// vips holds the balancer's addresses on its first interface, which are the VIPs and those of
+// full NAT: it puts them there, puts back what others take away, and announces them.
+type vips struct {
+	host Host
+	// tell reaches the segment.
+	tell func(link string, vips ...netip.Addr) error
+	log  *slog.Logger
+	// changed logs what the host has changed.
+	changed func()
+	// link is the first interface, as it was read last, and looked says that what it has was
+	// compared with held since.
+	link   iface.State
+	looked bool
+	// held are the addresses that are to be there.
+	held []netip.Addr
+	// turn makes the next announcements: those of a round of announceAt that began last at began, of which this many
+	// addresses are announced.
+	turn  *task
+	round int
+	told  int
+	began time.Time
+	// announcements are those that the election had asked for when it was looked at last.
+	announcements uint64
+	// quiet: another balancer may have the addresses, and nothing is announced.
+	quiet bool
+	// lifetime is for how long the addresses stay without this process; 0: for good. renewal renews them, of which
+	// this many have been.
+	lifetime time.Duration
+	renewal  *task
+	renewed  int
+}
+
+// lifetime is for how long addresses stay on the interface without the process. Where another balancer takes them over from
+// one that was killed, the kernel of that one would answer for them beside it for ever. It is longer than the others
+// take, for until then packets arrive here, and are served.
+func (v *view) lifetime() time.Duration {
+	if v.cfg.VRRP.ID == 0 {
+		return 0
+	}
+	return max(addressesStay, (4*v.cfg.VRRP.Interval).Truncate(time.Second)+time.Second)
+}
+
+// addressesHeld are those that are to be on the first interface: none where another balancer
+// has them, or where they would bring flows whose backends only others know yet, and no VIP that is withdrawn.
+func (v *view) addressesHeld() []netip.Addr {
+	if v.passive || v.joining != "" && v.byAddress() {
+		return nil
+	}
+	if len(v.yielding) == 0 {
+		return v.addresses
+	}
+	return slices.DeleteFunc(slices.Clone(v.addresses), v.withdrawn)
+}
+
+func (h *vips) change(before, next *view) (bring, retire []step) {
+	same := before.layout == next.layout && before.passive == next.passive && before.joining == next.joining
+	if same && len(next.yielding) == 0 {
+		return nil, nil
+	}
+	was, is := before.addressesHeld(), next.addressesHeld()
+	if same && slices.Equal(was, is) {
+		return nil, nil
+	}
+	added, removed := without(is, was), without(was, is)
+	old, now, stayed := h.link, h.link, h.lifetime
+	// To one that was made anew with the same name, mend puts them.
+	if moves := len(before.links) > 0 && !sameLink(before.links[0], next.links[0]) && before.links[0].Name != next.links[0].Name; moves {
+		// To the new first interface, and only then off the old one.
+		added, removed, now = is, was, next.links[0]
+	}
+	bring = []step{{
+		// It is not announced yet that the new addresses are here.
+		do: func() error {
+			h.lifetime = next.lifetime()
+			if err := h.add(now.Name, added); err != nil {
+				h.lifetime = stayed
+				return err
+			}
+			// What was read of the interface is older than that.
+			h.link, h.held, h.looked = now, is, true
+			return nil
+		},
+		undo: func() error {
+			h.link, h.held, h.lifetime = old, was, stayed
+			h.remove(now.Name, added)
+			return nil
+		},
+	}}
+	retire = []step{{do: func() error {
+		tellWithdrawn(h.log, before, next)
+		h.remove(old.Name, removed)
+		if len(added) > 0 {
+			h.announceAll()
+		}
+		if h.lifetime != stayed || len(added) > 0 && h.lifetime > 0 {
+			h.renewAll()
+		}
+		return nil
+	}}}
+	return bring, retire
+}
+
+// follow takes up a new state of the first interface.
+func (h *vips) follow(now iface.State) {
+	was := h.link
+	h.link, h.looked = now, false
+	if now.Up && (!was.Up || moved(was, now)) {
+		h.announceAll()
+	}
+}
+
+// mend puts back what is missing on the interface, once for each state of it.
+func (h *vips) mend() error {
+	// Switching an interface off takes its IPv6 addresses away; they could be put back
+	// now, but not announced.
+	if h.looked || !h.link.Up {
+		return nil
+	}
+	lost := missing(h.link, h.held)
+	if err := h.add(h.link.Name, lost); err != nil {
+		return err
+	}
+	h.looked = true
+	if len(lost) > 0 {
+		h.announceAll()
+	}
+	return nil
+}
+
+// add puts addresses on an interface, all of them or none.
+func (h *vips) add(link string, addrs []netip.Addr) error {
+	if len(addrs) == 0 {
+		return nil
+	}
+	// A VIP is never the source of what the host itself sends: a backend
+	// that was probed from it would answer to itself. Nor is it looked for
+	// elsewhere first: the backends have it too, and keep quiet about it. An
+	// address of full NAT is not the host's to send from either, for its
+	// ports are given away.
+	err := h.host.AddAddresses(link, addrs, h.options())
+	h.changed()
+	return err
+}
+
+func (h *vips) options() hostnet.AddressOptions {
+	return hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true, Lifetime: h.lifetime}
+}
+
+// renewAll has the addresses that are there stay for as long as they are to, those too that a process before has left, or a
+// configuration with another lifetime.
+func (h *vips) renewAll() {
+	h.renewed = 0
+	h.renewal.in(0)
+}
+
+// renewSome renews the next addresses, and at the end says when all are to be again.
+func (h *vips) renewSome() {
+	end := min(h.renewed+announceAtOnce, len(h.held))
+	some := h.held[min(h.renewed, end):end]
+	h.renewed = end
+	if len(some) > 0 && h.link.Up {
+		if err := h.host.RenewAddresses(h.link.Name, some, h.options()); err != nil {
+			h.log.Warn(oneLine(err))
+			h.renewed = 0
+			h.renewal.in(stayRenewed)
+			return
+		}
+	}
+	switch {
+	case end < len(h.held):
+		h.renewal.in(announcePause)
+	case h.lifetime > 0 && len(h.held) > 0:
+		h.renewed = 0
+		h.renewal.in(stayRenewed)
+	}
+}
+
+// remove takes addresses off an interface. One that stays is logged, and removed at the
+// end with the rest.
+func (h *vips) remove(link string, addrs []netip.Addr) {
+	if len(addrs) == 0 {
+		return
+	}
+	if err := h.host.RemoveAddresses(link, addrs); err != nil {
+		h.log.Warn(oneLine(err))
+	}
+	h.changed()
+}
+
+// announceAll tells the segment where our addresses are, at each time of announceAt.
+func (h *vips) announceAll() {
+	h.round, h.told = 0, 0
+	h.turn.in(0)
+}
+
+// announceAgain does so where neighbours may have been told otherwise. However often that is, rounds begin
+// announceEvery apart at least.
+func (h *vips) announceAgain() {
+	switch since := time.Since(h.began); {
+	case h.told > 0:
+		h.round = 0 // the one under way is the first of the new ones
+	case h.round == 0 && h.turn.on:
+	case since < announceEvery:
+		h.round = 1
+		h.turn.in(announceEvery - since)
+	default:
+		h.announceAll()
+	}
+}
+
+// announceSome makes the next announcements of a round: not all at once, for what
+// else there is to do would wait.
+func (h *vips) announceSome() {
+	if h.round >= len(announceAt) || !h.link.Up || h.quiet {
+		return
+	}
+	if h.told == 0 {
+		h.began = time.Now()
+	}
+	end := min(h.told+announceAtOnce, len(h.held))
+	if some := h.held[min(h.told, end):end]; len(some) > 0 {
+		if err := h.tell(h.link.Name, some...); err != nil {
+			h.log.Warn(oneLine(err))
+		}
+	}
+	if h.told = end; end < len(h.held) {
+		h.turn.in(announcePause)
+		return
+	}
+	h.told = 0
+	if h.round++; h.round < len(announceAt) {
+		h.turn.in(announceAt[h.round] - announceAt[h.round-1])
+	}
+}
+
+// takeRole reads whether this balancer holds its VIPs, and logs a change of that.
+func (c *Controller) takeRole() error {
+	holds, err := c.opt.Role.Holds()
+	if err != nil {
+		return fmt.Errorf("read whether this balancer holds its VIPs: %w", err)
+	}
+	if c.passive == holds {
+		c.opt.Log.Info(map[bool]string{true: "this balancer holds its VIPs", false: "this balancer does not hold its VIPs"}[holds])
+	}
+	if c.passive && holds {
+		c.hasten()
+	}
+	c.passive = !holds
+	if c.opt.Election != nil {
+		was, before := c.vips.quiet, c.vips.announcements
+		c.vips.quiet, c.vips.announcements = c.opt.Election.Keeping(), c.opt.Election.Announcements()
+		switch {
+		case !holds || c.vips.quiet:
+		case was:
+			c.vips.announceAll()
+		case before != c.vips.announcements:
+			c.vips.announceAgain()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// BenchmarkAdoption measures how long it takes until a process serves with a data plane that another one has
+// left: to find it (found-ms), and with the first change (apply-ms), in which its programs take the place of
+// those that forward until then; cpu-ms is what the process uses of the processors for both. With flows, they are in the tables of the same build, or of one that lays
+// them out differently.
+func BenchmarkAdoption(b *testing.B) {
+	testenv.Root(b)
+	for _, c := range []struct {
+		services, backends, flows int
+		other                     bool
+	}{{10, 10, 0, false}, {10_000, 10, 0, false}, {10_000, 10, 1_000_000, false}, {10_000, 10, 1_000_000, true}} {
+		layout := "same"
+		if c.other {
+			layout = "other"
+		}
+		b.Run(fmt.Sprintf("%dx%d/flows=%d/layout=%s", c.services, c.backends, c.flows, layout), func(b *testing.B) {
+			testenv.In(b, nics(b), func() error {
+				k := newKept(b)
+				k.hook, k.limit = lb.HookXDP, 1_000_000
+				return adoptAgain(b, k, scaledState(c.services, c.backends, lb.RoundRobin), c.flows, c.other)
+			})
+		})
+	}
+}
+
+// adoptAgain takes a data plane over as often as is asked.
+func adoptAgain(b *testing.B, k *kept, state lb.State, flows int, other bool) error {
+	d, err := k.openWith(state)
+	if err != nil {
+		return err
+	}
+	remembered := 0
+	for n := range flows {
+		flow := benchFlow(d, n)
+		if d.shared.proven.insert(flow, xdpFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
+			remembered++
+		}
+	}
+	var found, applied, busy time.Duration
+	b.ResetTimer()
+	for range b.N {
+		b.StopTimer()
+		if other {
+			if err := relay(b, d); err != nil {
+				return err
+			}
+		}
+		if err := d.Leave(); err != nil {
+			return err
+		}
+		b.StartTimer()
+		began, used := time.Now(), processTime()
+		if d, err = k.adopt(); err != nil {
+			return err
+		}
+		found += time.Since(began)
+		began = time.Now()
+		if err := d.Apply(state); err != nil {
+			return err
+		}
+		applied += time.Since(began)
+		busy += processTime() - used
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(busy.Milliseconds())/float64(b.N), "cpu-ms")
+	b.ReportMetric(float64(found.Milliseconds())/float64(b.N), "found-ms")
+	b.ReportMetric(float64(applied.Milliseconds())/float64(b.N), "apply-ms")
+	if n := len(d.shared.proven.places()); n != remembered {
+		return errors.Join(fmt.Errorf("of %d flows %d are remembered", remembered, n), d.Close())
+	}
+	return d.Close()
+}
+
+// processTime is what the process has used of the processors: on a busy machine, it says more than the time
+// that went by.
+func processTime() time.Duration {
+	var used unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &used)
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// benchFlow is a flow of one of the services, to one of its backends.
+func benchFlow(d *Datapath, n int) xdpFlow {
+	is := d.register.records[n%len(d.register.records)]
+	to := is.places[n/len(d.register.records)%len(is.places)]
+	return xdpFlow{Address: [4]uint32{uint32(n)}, Port: uint16(n), Service: is.id, Backend: to.index, Generation: to.generation}
+}
+
+// relay puts tables of another layout in the place of a datapath's pinned ones, with its flows.
+func relay(b *testing.B, d *Datapath) error {
+	layout := anotherLayout(b)
+	none := func(*xdpFlow) bool { return false }
+	store, set := d.keeper.Store, d.current.set
+	for name, table := range map[string]*flowTable{xdpMapFlows: d.shared.proven, xdpMapNewcomers: d.shared.unproven} {
+		w := newForeign(b, layout, len(table.buckets)*flowsPerBucket)
+		w.become(table, none)
+		path := store.Path(pins.Set(set), name)
+		err := errors.Join(os.Remove(path), w.table.m.Pin(path))
+		w.table.close()
+		if err != nil {
+			return err
+		}
+	}
+	return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
+		s.Flows = layout
+		s.Layouts[xdpMapFlows], s.Layouts[xdpMapNewcomers] = "another", "another"
+	})
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// writeAhead writes down what will be known after a change. It comes before the first word
+// that packets read of it. The ports are those of then. What cannot be written is a fault, and
+// the change is made all the same.
+func (d *Datapath) writeAhead(c *revision, ports []port) {
+	k := d.keeper
+	if k == nil {
+		return
+	}
+	_ = d.keepAgain() // it is a fault, and tried again
+	data, lines, err := d.ahead(c, ports)
+	k.number++
+	if err != nil {
+		k.fault(err, false)
+		return
+	}
+	k.write(k.number, data)
+	k.lines = lines
+}
+
+// ahead returns the next snapshot, and the encoded services in it.
+func (d *Datapath) ahead(c *revision, ports []port) ([]byte, map[*record][]byte, error) {
+	k := d.keeper
+	lines, encoded := make(map[*record][]byte, len(c.records)), make([][]byte, len(c.records))
+	for i, r := range c.records {
+		line, known := k.lines[r]
+		if !known {
+			var err error
+			if line, err = r.saved().Line(); err != nil {
+				return nil, nil, err
+			}
+		}
+		lines[r], encoded[i] = line, line
+	}
+	head, err := d.headAhead(c, ports)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := snapshot.Encode(head, encoded)
+	return data, lines, err
+}
+
+// headAhead returns what is not about one service.
+func (d *Datapath) headAhead(c *revision, ports []port) (snapshot.Head, error) {
+	head := c.places.saved()
+	head.Pool = c.numbers().saved()
+	head.Number, head.Written = d.keeper.number+1, time.Now()
+	head.Secret, head.Cookie, head.Hook = d.secret, d.keeper.Cookie, d.wish(c.state)
+	// Of maps that the change replaces, this is what they have counted so far: the rest is written down after
+	// it (noteLedger).
+	carried, outcomes, err := d.ledger.counted()
+	if err != nil {
+		return head, err
+	}
+	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.countedBefore(c.places)), savedCounts(carried), outcomes
+	if head.Layouts, err = sharedLayouts(); err != nil {
+		return head, err
+	}
+	if head.Flows, err = flowLayout(); err != nil {
+		return head, err
+	}
+	if head.Elements, err = elementLayouts(); err != nil {
+		return head, err
+	}
+	if head.Outcomes, err = outcomeNames(); err != nil {
+		return head, err
+	}
+	head.Interfaces, head.Leaving = savedPorts(ports), savedPorts(d.leaving(ports))
+	for _, f := range d.shown {
+		head.Shown = append(head.Shown, snapshot.Feature{Link: f.link, Name: f.name})
+	}
+	return head, nil
+}
+
+// countedBefore is what the ledger will hold of owners before. Their last packets may still
+// be counted, and then seem to be the next owner's.
+func (d *Datapath) countedBefore(change *resettling) map[uint32]lb.BackendCount {
+	before := map[uint32]lb.BackendCount{}
+	maps.Copy(before, d.ledger.before)
+	for _, a := range change.arrived {
+		index := a.of.places[a.at].index
+		if int(index) >= len(change.places.generations) {
+			continue // no backend has had it
+		}
+		if count, err := readBackend(d.shared.counts, index); err == nil {
+			before[index] = count.Plus(d.ledger.elsewhere(index))
+		}
+	}
+	return before
+}
+
+func savedPorts(ports []port) (saved []snapshot.Interface) {
+	for _, p := range ports {
+		saved = append(saved, snapshot.Interface{Name: p.name, Index: p.index})
+	}
+	return saved
+}
+
+func savedCounts(counts map[uint32]lb.BackendCount) []snapshot.Count {
+	saved := make([]snapshot.Count, 0, len(counts))
+	for _, index := range slices.Sorted(maps.Keys(counts)) {
+		c := counts[index]
+		saved = append(saved, snapshot.Count{Index: index, Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
+			ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes,
+			Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable})
+	}
+	return saved
+}
+
+// saved returns the places after a change.
+func (r *resettling) saved() snapshot.Head {
+	p := r.places
+	head := snapshot.Head{IDs: r.ids, FreeIDs: r.freeIDs, Free: r.free, GroupIDs: p.groupIDs + uint32(len(r.newGroups)),
+		LastList: p.lastList, Generations: make([]uint16, r.indices)}
+	copy(head.Generations, p.generations)
+	for index, generation := range r.generations {
+		head.Generations[index] = generation
+	}
+	quarantine := maps.Clone(p.quarantine)
+	for _, key := range r.leftServices {
+		quarantine[p.services[key]] = 0
+	}
+	head.Quarantine = slices.Sorted(maps.Keys(quarantine))
+	former := maps.Clone(p.former)
+	for _, key := range r.forgotten {
+		delete(former, key)
+	}
+	for key, e := range r.gone {
+		former[key] = r.formerOf(e)
+	}
+	for key, e := range former {
+		head.Former = append(head.Former, snapshot.Endpoint{Address: key.address, Protocol: key.protocol, VIP: e.vip,
+			MSS: e.mss, Index: e.index, Exceptions: e.exceptions, Until: e.until})
+	}
+	return head
+}
+
+// saved returns a service as it is written down.
+func (r *record) saved() *snapshot.Service {
+	s := &snapshot.Service{Service: r.service.Service, ID: r.id, GroupID: r.group, Exceptions: r.exceptions, Clients: r.clients,
+		Places: make([]snapshot.Place, len(r.places)), Table: *r.view.table.saved(), Base: r.view.base.saved(), Last: r.view.last.saved(),
+		Since: r.view.since, Until: r.view.until}
+	for i, p := range r.places {
+		s.Places[i] = snapshot.Place{Index: p.index, Generation: p.generation}
+	}
+	if m := r.view.moved; m != nil {
+		s.Moved = &snapshot.Slots{Size: m.size, Bits: m.bits}
+	}
+	return s
+}
+
+// saved returns what a table is made of; nil of none.
+func (t *table) saved() *snapshot.Recipe {
+	if t == nil {
+		return nil
+	}
+	r := &snapshot.Recipe{Scheduler: t.scheduler, Size: t.size, All: t.all, Shares: t.shares, Owners: t.owners, Weights: t.weights}
+	for i, absent := range t.absent {
+		if absent {
+			r.Absent = append(r.Absent, i)
+		}
+	}
+	return r
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Apply makes state what the data plane does, whole or not at all. The first
+// call attaches; later ones change what differs in the memory that packets go by, each
+// service in one step. Where that is not enough (there is no room, or the program
+// itself must be another), a new generation is loaded aside, and the program of each
+// interface is swapped in one step; for another hook and on other interfaces it is attached
+// there before the old one is detached. On an error, what was in use goes on.
+func (d *Datapath) Apply(state lb.State) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return ErrClosed
+	}
+	names := d.options.Interfaces
+	if len(state.Interfaces) > 0 {
+		names = slices.Clone(state.Interfaces)
+	}
+	ports, err := d.portsOf(names)
+	if err != nil {
+		return err
+	}
+	if err := d.change(state, ports); err != nil {
+		return errors.Join(err, d.giveUp(ports))
+	}
+	d.endStranded()
+	d.options.Interfaces = names
+	return nil
+}
+
+// change does it.
+func (d *Datapath) change(state lb.State, ports []port) error {
+	c, err := d.register.plan(state.WithHairpins(), d.options.TableSize, d.now())
+	if err != nil {
+		return err
+	}
+	if d.fits(c, ports) {
+		if err := d.shared.prefixes.add(c.services); err != nil {
+			return err
+		}
+		if done, err := d.publish(c); done || err != nil {
+			return err
+		}
+	}
+	return d.replace(c, ports)
+}
+
+// giveUp removes what a killed balancer left, where the first change has failed: no
+// process takes its place.
+func (d *Datapath) giveUp(ports []port) error {
+	if d.current != nil || d.detached {
+		return nil
+	}
+	return removeFilters(ports)
+}
+
+// fits says whether the program that is loaded would do for what is to be.
+func (d *Datapath) fits(c *revision, ports []port) bool {
+	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || d.current.answers != d.answering() || d.sockets.cgroupOf() != c.state.Local || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, port.same) {
+		return false
+	}
+	m := d.current.memory
+	return m.constants.Modes == c.neededModes() && m.lists == c.lists && m.pool.Equal(c.pool()) && m.hairpin.Equal(c.hairpin()) &&
+		c.places.indices <= m.constants.BackendsIndices && d.sizesFor(c).within(d.shared)
+}
+
+// wish returns the hook that a state asks for.
+func (d *Datapath) wish(state lb.State) lb.Hook {
+	return cmp.Or(state.Hook, d.hook, d.options.Hook)
+}
+
+func (p port) same(o port) bool {
+	return p.name == o.name && p.index == o.index && bytes.Equal(p.mac, o.mac)
+}
+
+// publish changes what differs in the memory that packets go by. It returns false,
+// and has changed nothing, where there is no room.
+func (d *Datapath) publish(c *revision) (bool, error) {
+	m := d.current.memory
+	p := m.prepare(c)
+	if p == nil && m.later.wait() {
+		p = m.prepare(c)
+	}
+	if p == nil {
+		return false, nil
+	}
+	d.writeAhead(c, d.current.ports)
+	d.putLimits(c)
+	// Until the janitor knows which backends are new, it would take their flows for those of
+	// backends that have left.
+	d.janitor.freeze(true)
+	d.keeper.show(m)
+	p.publish()
+	m.head().store(c)
+	d.settled(c, d.shared)
+	d.publishPicture()
+	d.keeper.settle(d.current)
+	return true, nil
+}
+
+// replace loads a generation of its own, and swaps the programs for its.
+func (d *Datapath) replace(c *revision, ports []port) error {
+	if err := d.planMemory(c); err != nil {
+		return err
+	}
+	next, err := d.growShared(c)
+	if err != nil {
+		return err
+	}
+	memory, homes, err := d.makeMemory(c, next)
+	if err == nil {
+		err = next.prefixes.add(c.services)
+	}
+	if err != nil {
+		memory.close()
+		next.closeUnless(d.shared)
+		return err
+	}
+	d.writeAhead(c, ports)
+	d.keeper.show(memory)
+	// Packets find the programs before the limits are written.
+	c.noteUnremembered(next, d.janitor.now())
+	flows := move{janitor: d.janitor, from: d.shared, to: next, former: d.former, memory: memory,
+		returns: c.returnsOf(d.secret)}
+	sockets, err := d.beginSockets(c.state.Local, memory, next)
+	if err != nil {
+		d.keeper.giveUp(d.current)
+		memory.close()
+		next.closeUnless(d.shared)
+		return err
+	}
+	made, err := d.install(ports, d.wish(c.state), func(kind programKind) (*generation, error) {
+		made, err := d.load(kind, ports, memory, next)
+		if err == nil {
+			flows.begin()
+		}
+		return made, err
+	})
+	if err != nil {
+		err = errors.Join(err, sockets.undo())
+		flows.cancel()
+		d.keeper.giveUp(d.current)
+		memory.close()
+		next.closeUnless(d.shared)
+		return err
+	}
+	for i, r := range c.records {
+		r.home = homes[i]
+	}
+	old, last := d.shared, d.current
+	d.shared, d.current = next, made
+	d.putLimits(c)
+	flows.finish()
+	d.noteLost(flows.lost)
+	d.former.close()
+	d.former = nil
+	d.noteSockets(sockets.finish())
+	d.settled(c, old)
+	d.noteMemory(c)
+	d.checks.use(ports)
+	d.publishPicture()
+	d.awaitReaders()
+	d.settleKept(old)
+	old.closeUnless(next)
+	sockets.release()
+	if last != nil {
+		last.close()
+		last.memory.close()
+	}
+	// What is measured or tested is not to forget by itself.
+	if !d.detached && !d.expiring {
+		d.expiring = true
+		go d.keepHouse()
+	}
+	return nil
+}
+
+// load loads a generation, and pins it.
+func (d *Datapath) load(kind programKind, ports []port, memory *memory, shared *shared) (*generation, error) {
+	made, err := loadGeneration(kind, ports, memory, shared, d.tracing, d.answering())
+	if err != nil {
+		return nil, err
+	}
+	if d.keeper != nil && d.options.Orphan > 0 {
+		made.watch, err = watchClock(memory.m)
+	}
+	if err != nil {
+		made.close()
+		return nil, err
+	}
+	d.keeper.pin(made, shared, d.sockets)
+	return made, nil
+}
+
+// settled takes note of a change that was made. Old are the shared maps of before.
+func (d *Datapath) settled(c *revision, old *shared) {
+	d.ledger.settle(old, d.shared, c.places)
+	d.register.commit(c)
+	d.shared.prefixes.sweep(d.register)
+	d.current.state, d.current.places, d.current.words = d.register.state, d.register.places, nil
+	d.janitor.use(d.scene())
+}
+
+// putLimits writes the limits of the services and the backends that are new or differ.
+func (d *Datapath) putLimits(c *revision) {
+	for _, a := range c.places.arrived {
+		forgiveLoad(d.shared.load(a.of.places[a.at].index))
+	}
+	for _, s := range c.services {
+		turn := d.shared.turn(s.is.id)
+		if !s.was.keepsFlows(s.is) {
+			// What had the id before has no flow left.
+			for i := range turn {
+				turn.store(uint32(i), 0)
+			}
+		}
+		s.is.putTurn(turn)
+		for i := range s.is.service.Backends {
+			s.is.putLoad(d.shared.load(s.is.places[i].index), i)
+		}
+	}
+	c.noteUnremembered(d.shared, d.janitor.now())
+}
+
+// growShared returns shared maps that hold at least what is to be.
+func (d *Datapath) growShared(c *revision) (*shared, error) {
+	want := d.sizesToMake(c)
+	if want.within(d.shared) {
+		return d.shared, nil
+	}
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	made, err := newShared(spec, want, d.shared, d.secret)
+	if err != nil {
+		return nil, loadError(err)
+	}
+	return made, nil
+}
+
+// sizesToMake says what those maps are to hold that are not enough for it.
+func (d *Datapath) sizesToMake(c *revision) sizes {
+	want := d.sizesFor(c)
+	if !want.within(d.shared) {
+		want.backends, want.services = roomyCount(want.backends), roomyCount(want.services)
+	}
+	return want
+}
+
+// sizesFor says what the shared maps must hold.
+func (d *Datapath) sizesFor(c *revision) sizes {
+	want := sizes{backends: max(c.places.indices, 1), services: max(c.places.ids, 1), returns: 1, ways: 1,
+		flows: bucketsFor(d.flowLimit(c)), newcomers: bucketsFor(d.options.UnprovenLimit)}
+	if c.modes&(1<<xdpModeMODE_FULLNAT) != 0 {
+		want.returns = returnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
+	}
+	if c.neededModes()&(1<<xdpModeMODE_NAT|1<<xdpModeMODE_FULLNAT) != 0 {
+		want.ways = uint32(xdpWayTableWAYS)
+	}
+	return want
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/checknet"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// The sockets have the ports where answers are looked for: otherwise this does not compile.
+var _ [checknet.FirstPort]struct{} = [xdpCheckAgreementCHECK_FIRST_PORT]struct{}{}
+
+// OpenChecks makes the way for health checks, which lasts as long as the datapath; nothing of it
+// outlives the process. Where packets are balanced already, the programs that take them are
+// loaded anew, to know answers to checks. Errors: checknet.ErrNoRights, ErrUnsupported, ErrClosed,
+// lb.ErrTooLarge.
+func (d *Datapath) OpenChecks() (*Checks, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, ErrClosed
+	}
+	if d.checks != nil {
+		return d.checks, nil
+	}
+	ports, err := d.findPorts(d.options.Interfaces)
+	if err != nil {
+		return nil, err
+	}
+	c := &Checks{d: d, known: map[lb.BackendKey]*checked{}}
+	c.use(ports)
+	if err := c.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("making the way for health checks through the data plane: %w", err), c.close())
+	}
+	d.checks = c
+	// What another process has loaded is replaced by the first Apply.
+	if d.current == nil || d.current.adopted {
+		return c, nil
+	}
+	if err := d.reload(); err != nil {
+		d.checks = nil
+		return nil, errors.Join(fmt.Errorf("loading the programs that know answers to health checks: %w", err), c.close())
+	}
+	d.plan.Checks = c.plan.Checks
+	d.publishPicture()
+	return c, nil
+}
+
+// open makes the namespace, and puts the programs at the ends of its device.
+func (c *Checks) open() (err error) {
+	if c.net, err = checknet.Open(); err != nil {
+		return err
+	}
+	c.closers = append(c.closers, c.net)
+	if err := c.openSender(); err != nil {
+		return err
+	}
+	return c.openInside()
+}
+
+// close takes all of it away.
+func (c *Checks) close() error {
+	if c == nil {
+		return nil
+	}
+	var errs []error
+	for i := len(c.closers) - 1; i >= 0; i-- {
+		errs = append(errs, c.closers[i].Close())
+	}
+	return errors.Join(errs...)
+}
+
+// openSender loads and attaches what sends checks on.
+func (c *Checks) openSender() error {
+	spec, err := loadCheck()
+	if err != nil {
+		return fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	c.plan = planChecks(spec)
+	if err := fitPlan(c.plan, readMemoryLeft(os.DirFS("/"))); err != nil {
+		return err
+	}
+	if c.answers, err = ebpf.NewMap(spec.Maps[checkMapCheckAnswers]); err != nil {
+		return loadError(fmt.Errorf("making the map of answers to health checks: %w", err))
+	}
+	c.closers = append(c.closers, c.answers)
+	// All modes, for a change of the configuration may bring others.
+	constants := xdpSettings{Modes: 1<<(xdpModeMODE_FULLNAT+1) - 1, Interface: uint32(c.net.Outer())}
+	if err := spec.Variables[checkVarLoaded].Set(constants); err != nil {
+		return fmt.Errorf("setting the program's constants: %v", err)
+	}
+	var made struct {
+		Program *ebpf.Program `ebpf:"jeoul_check"`
+		Targets *ebpf.Map     `ebpf:"check_targets"`
+	}
+	if err := spec.LoadAndAssign(&made, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{checkMapCheckAnswers: c.answers}}); err != nil {
+		return loadError(err)
+	}
+	c.targets = made.Targets
+	c.closers = append(c.closers, made.Targets, made.Program)
+	return c.net.Host(func() error { return c.attach(made.Program, c.net.Outer(), ebpf.AttachTCXIngress) })
+}
+
+// openInside puts programs at the device's end among the sockets: one marks what leaves, one
+// passes what comes, for a veth takes frames that XDP sends only where it runs XDP itself.
+func (c *Checks) openInside() error {
+	spec, err := loadMark()
+	if err != nil {
+		return fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	marks, err := ebpf.NewProgram(spec.Programs[markProgJeoulMark])
+	if err != nil {
+		return loadError(err)
+	}
+	c.closers = append(c.closers, marks)
+	pass, err := passingXDP()
+	if err != nil {
+		return err
+	}
+	c.closers = append(c.closers, pass)
+	return c.net.Inside(func() error {
+		if err := c.attach(marks, c.net.Inner(), ebpf.AttachTCXEgress); err != nil {
+			return err
+		}
+		l, err := link.AttachXDP(link.XDPOptions{Interface: c.net.Inner(), Program: pass, Flags: link.XDPDriverMode})
+		return c.attached(l, err)
+	})
+}
+
+// attached has a link closed with the rest.
+func (c *Checks) attached(l io.Closer, err error) error {
+	if err != nil {
+		return fmt.Errorf("attaching to the device of health checks: %w", err)
+	}
+	c.closers = append(c.closers, l)
+	return nil
+}
+
+// attach puts a program at an end of the device, whose namespace the calling thread is in. Where
+// the kernel has no TCX it is a filter, which goes with the device.
+func (c *Checks) attach(program *ebpf.Program, index int, at ebpf.AttachType) error {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: at})
+	if err == nil || !unsupported(err) {
+		return c.attached(l, err)
+	}
+	clsact := (&filter{port: port{index: index}}).clsact()
+	place := (&filter{port: port{index: index}}).place()
+	if at == ebpf.AttachTCXEgress {
+		place.Parent = netlink.HANDLE_MIN_EGRESS
+	}
+	if err := netlink.QdiscAdd(clsact); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("adding clsact to the device of health checks: %w", err)
+	}
+	err = netlink.FilterReplace(&netlink.BpfFilter{FilterAttrs: place, Fd: program.FD(), Name: filterName, DirectAction: true})
+	if err != nil {
+		return fmt.Errorf("adding a filter to the device of health checks: %w", err)
+	}
+	return nil
+}
+
+// answering returns the map that answers are looked up in, nil where no checks are open.
+func (d *Datapath) answering() *ebpf.Map {
+	if d.checks == nil {
+		return nil
+	}
+	return d.checks.answers
+}
+
+// putAnswers gives a program the map of answers; one of a single entry that is never looked at
+// where there is none.
+func putAnswers(spec *ebpf.CollectionSpec, answers *ebpf.Map, constants *xdpSettings, replacements map[string]*ebpf.Map) {
+	if answers == nil {
+		spec.Maps[xdpMapCheckAnswers].MaxEntries = 1
+		return
+	}
+	constants.Checks = 1
+	replacements[xdpMapCheckAnswers] = answers
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// TestChecksumsAreRightOnTheWire: a packet's transport checksum is right once it is on the
+// wire, whatever the kernel knew of it: nothing; that a device has yet to fill it in, which
+// this one does not, so that the kernel does it from what the program left in the field; or
+// the sum of the whole packet, as of one that came out of VXLAN. A test run's packets are
+// all of the first kind.
+func TestChecksumsAreRightOnTheWire(t *testing.T) {
+	w := newWires(t)
+	interfaces, ends := []string{"in", "out"}, []net.HardwareAddr{w.mac[0]}
+	testenv.In(t, w.balancer, func() error { return checksumOffload("out", false) })
+	if mac := w.unwrap(t); mac != nil {
+		interfaces, ends = append(interfaces, tunnelEnd), append(ends, mac)
+	}
+	state, packets := translating(w)
+	testenv.In(t, w.balancer, func() error {
+		d, err := Open(Options{Interfaces: interfaces, Hook: lb.HookTC, TableSize: testTableSize})
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { d.Close() })
+		return d.Apply(state)
+	})
+	send := openSender(t, w.outside, "outin")
+	for _, p := range packets {
+		expect := func(t *testing.T) {
+			t.Helper()
+			got := w.wire[1].Next("packet to a backend", func(packet gopacket.Packet) bool {
+				return bytes.Equal(packet.Data()[:6], w.path(1).MAC)
+			}).Data()
+			if p := transportOf(got); sum(p.bytes, p.pseudo) != 0 {
+				t.Errorf("the transport checksum is off by %#04x: %x", sum(p.bytes, p.pseudo), got)
+			}
+		}
+		p.to = ends[0]
+		frame := p.build(t)
+		what := fmt.Sprintf("%v udp=%v port %d, ", p.at, p.udp, p.dport)
+		t.Run(what+"nothing known", func(t *testing.T) { send(virtioHeader{}, frame); expect(t) })
+		t.Run(what+"to be filled in", func(t *testing.T) { send(partial(frame)); expect(t) })
+		t.Run(what+"sum of the whole", func(t *testing.T) {
+			if len(ends) == 1 {
+				t.Skip("this kernel has no VXLAN")
+			}
+			p.to = ends[1]
+			w.wire[0].Send(wrapped(t, w.mac[0], p.build(t))...)
+			expect(t)
+		})
+	}
+}
+
+// translating is a service of each mode that rewrites addresses and ports, with its
+// backends behind the second wire, and a packet to each.
+func translating(w *wires) (state lb.State, packets []packetSpec) {
+	state.Pool = allModes().Pool
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
+			for _, port := range []uint16{portNAT, portFullNAT} {
+				service := modeService(vip, port, protocol, lb.Maglev)
+				for i := range service.Paths {
+					service.Paths[i] = w.path(1)
+				}
+				state.Services = append(state.Services, service)
+				packets = append(packets, modePacket(vip, port, protocol == lb.UDP))
+			}
+		}
+	}
+	return state, packets
+}
+
+// A VXLAN tunnel (RFC 7348) ends at the first wire.
+const (
+	tunnelEnd     = "unwrapped"
+	tunnelPort    = 4789
+	tunnelNetwork = 5
+)
+
+var (
+	tunnelHere  = netip.MustParsePrefix("192.0.2.1/24")
+	tunnelThere = netip.MustParseAddr("192.0.2.2")
+)
+
+// unwrap makes the balancer's end of the tunnel, and returns its MAC address; nil if the
+// kernel has none.
+func (w *wires) unwrap(t *testing.T) (mac net.HardwareAddr) {
+	t.Helper()
+	testenv.In(t, w.balancer, func() error {
+		in, err := netlink.LinkByIndex(w.index[0])
+		if err != nil {
+			return err
+		}
+		here := &net.IPNet{IP: tunnelHere.Addr().AsSlice(), Mask: net.CIDRMask(tunnelHere.Bits(), 32)}
+		if err := netlink.AddrAdd(in, &netlink.Addr{IPNet: here}); err != nil {
+			return err
+		}
+		err = netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: tunnelEnd}, VxlanId: tunnelNetwork,
+			Port: tunnelPort, SrcAddr: here.IP, Group: tunnelThere.AsSlice()})
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		end, err := netlink.LinkByName(tunnelEnd)
+		if err != nil {
+			return err
+		}
+		mac = end.Attrs().HardwareAddr
+		return netlink.LinkSetUp(end)
+	})
+	return mac
+}
+
+// wrapped returns a frame inside of the tunnel, whose own checksum is right.
+func wrapped(t *testing.T, to net.HardwareAddr, frame []byte) []gopacket.SerializableLayer {
+	t.Helper()
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: tunnelThere.AsSlice(), DstIP: tunnelHere.Addr().AsSlice()}
+	udp := &layers.UDP{SrcPort: 50000, DstPort: tunnelPort}
+	if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
+		t.Fatal(err)
+	}
+	return []gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: routerMAC, DstMAC: to, EthernetType: layers.EthernetTypeIPv4},
+		ip, udp, &layers.VXLAN{ValidIDFlag: true, VNI: tunnelNetwork}, gopacket.Payload(frame)}
+}
+
+// transportPart is a frame's transport header and what is behind it.
+type transportPart struct {
+	bytes, pseudo []byte
+	// at is where it begins in the frame, and check where its checksum is in it.
+	at, check int
+}
+
+// transportOf takes apart a TCP or UDP packet without IP options.
+func transportOf(frame []byte) transportPart {
+	ip := frame[14:]
+	p := transportPart{at: 14 + 20, check: 16}
+	protocol, six := ip[9], ip[0]>>4 == 6
+	if six {
+		p.at, protocol = 14+40, ip[6]
+	}
+	if protocol == protoUDP {
+		p.check = 6
+	}
+	p.bytes = frame[p.at:]
+	p.pseudo = binary.BigEndian.AppendUint16(append(slices.Clone(pseudo(ip, six)), 0, protocol), uint16(len(p.bytes)))
+	return p
+}
+
+// virtioHeader goes before a frame, and tells the kernel what is known of it
+// (include/uapi/linux/virtio_net.h, struct virtio_net_hdr).
+type virtioHeader struct {
+	Flags, Segments                      uint8
+	HeaderLength, Segment, Start, Offset uint16
+}
+
+// partial returns a frame with just the pseudo header's sum in its checksum field, and what
+// says so.
+func partial(frame []byte) (virtioHeader, []byte) {
+	p := transportOf(frame)
+	frame = slices.Clone(frame)
+	binary.BigEndian.PutUint16(frame[p.at+p.check:], sum(p.pseudo))
+	return virtioHeader{Flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, Start: uint16(p.at), Offset: uint16(p.check)}, frame
+}
+
+// openSender opens a packet socket that sends frames from the namespace, each as its header
+// describes it.
+func openSender(t *testing.T, ns *namespace.Namespace, name string) func(virtioHeader, []byte) {
+	t.Helper()
+	var fd int
+	testenv.In(t, ns, func() (err error) {
+		fd, err = listen(t, name)
+		return err
+	})
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	return func(header virtioHeader, frame []byte) {
+		t.Helper()
+		b, err := binary.Append(nil, binary.NativeEndian, header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Write(fd, append(b, frame...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/enum"
+)
+
+// outcomeHelp says what an outcome means to the person who reads it.
+var outcomeHelp = map[xdpOutcome]string{
+	xdpOutcomeOUTCOME_FORWARDED:                    "sent on to a backend",
+	xdpOutcomeOUTCOME_RETURNED:                     "a backend's reply, sent on to its client",
+	xdpOutcomeOUTCOME_ANSWERED_TOO_BIG:             "answered: the sender was told that the packet is too big for the way",
+	xdpOutcomeOUTCOME_ANSWERED_TIME_EXCEEDED:       "answered: the sender was told that its packet has no hops left (TTL, hop limit)",
+	xdpOutcomeOUTCOME_RESET_NO_BACKEND:             "answered by a TCP reset: no backend of the service can take packets",
+	xdpOutcomeOUTCOME_RESET_BACKEND_DOWN:           "answered by a TCP reset: the flow's backend has no known MAC address, or is unhealthy",
+	xdpOutcomeOUTCOME_RESET_NO_FLOW:                "answered by a TCP reset: full NAT knows no flow that it belongs to",
+	xdpOutcomeOUTCOME_RESET_NO_PORT:                "answered by a TCP reset: full NAT has no free port for a new flow to this backend; give it more addresses",
+	xdpOutcomeOUTCOME_RESET_NO_ADDRESS:             "answered by a TCP reset: the backend would answer this client directly, and this host has no address that the backend could answer instead",
+	xdpOutcomeOUTCOME_RESET_FLOW_TABLE_FULL:        "answered by a TCP reset: a new flow that must be remembered (by full NAT, or for a limit), and there is no room: raise flows.limit or flows.unproven",
+	xdpOutcomeOUTCOME_RESET_RATE_LIMIT:             "answered by a TCP reset: the service takes no more new connections in a second",
+	xdpOutcomeOUTCOME_RESET_CONNECTION_LIMIT:       "answered by a TCP reset: the service, or all of its backends, have as many connections as they may",
+	xdpOutcomeOUTCOME_UNREACHABLE_NO_BACKEND:       "answered by ICMP \"port unreachable\": no backend of the service can take packets",
+	xdpOutcomeOUTCOME_UNREACHABLE_BACKEND_DOWN:     "answered by ICMP \"port unreachable\": the flow's backend has no known MAC address",
+	xdpOutcomeOUTCOME_UNREACHABLE_NO_FLOW:          "answered by ICMP \"port unreachable\": full NAT knows no flow that it belongs to",
+	xdpOutcomeOUTCOME_UNREACHABLE_NO_PORT:          "answered by ICMP \"port unreachable\": full NAT has no free port for a new flow to this backend; give it more addresses",
+	xdpOutcomeOUTCOME_UNREACHABLE_NO_ADDRESS:       "answered by ICMP \"port unreachable\": the backend would answer this client directly, and this host has no address that the backend could answer instead",
+	xdpOutcomeOUTCOME_UNREACHABLE_FLOW_TABLE_FULL:  "answered by ICMP \"port unreachable\": a new flow that must be remembered (by full NAT, or for a limit), and there is no room: raise flows.limit or flows.unproven",
+	xdpOutcomeOUTCOME_UNREACHABLE_RATE_LIMIT:       "answered by ICMP \"port unreachable\": the service takes no more new connections in a second",
+	xdpOutcomeOUTCOME_UNREACHABLE_CONNECTION_LIMIT: "answered by ICMP \"port unreachable\": the service, or all of its backends, have as many connections as they may",
+	xdpOutcomeOUTCOME_PASSED_OTHER_HOST:            "left alone: the frame was for another host's MAC address, or for a group",
+	xdpOutcomeOUTCOME_PASSED_NOT_IP:                "left to the kernel: neither IPv4 nor IPv6 (ARP, …)",
+	xdpOutcomeOUTCOME_PASSED_NO_SERVICE:            "left to the kernel: no service has this address, port and protocol",
+	xdpOutcomeOUTCOME_PASSED_NOT_FORWARDED:         "left to the kernel, not translated: from a backend's port, and to this host itself or to where no route leads",
+	xdpOutcomeOUTCOME_PASSED_UNTRANSLATED:          "left to the kernel, not translated: from a backend's port, and to a destination that its service has under untranslated",
+	xdpOutcomeOUTCOME_PASSED_NO_FLOW:               "left to the kernel, not translated: from a backend's port, and part of no flow of its service, which remembers them",
+	xdpOutcomeOUTCOME_PASSED_ORPHANED:              "left to the kernel, as without a balancer: the daemon has been away for longer than orphan; start it",
+	xdpOutcomeOUTCOME_PASSED_TO_ROUTE:              "a backend's reply, rewritten and left to the kernel to route: its next hop is not known yet",
+	xdpOutcomeOUTCOME_DROPPED_MALFORMED:            "dropped: the headers contradict the packet",
+	xdpOutcomeOUTCOME_DROPPED_FRAGMENT:             "dropped: a fragment whose first one, which bears the port, was not seen",
+	xdpOutcomeOUTCOME_DROPPED_EXTENSION_HEADERS:    "dropped: a packet for a VIP with more IPv6 extension headers than are walked",
+	xdpOutcomeOUTCOME_DROPPED_NO_BACKEND:           "dropped: no backend of the service can take packets",
+	xdpOutcomeOUTCOME_DROPPED_BACKEND_DOWN:         "dropped: the flow's backend has no known MAC address, or is unhealthy",
+	xdpOutcomeOUTCOME_DROPPED_TOO_BIG:              "dropped: too big for the way to the backend, and the sender could not be told (too many were)",
+	xdpOutcomeOUTCOME_DROPPED_TIME_EXCEEDED:        "dropped: no hops left (TTL, hop limit), and the sender could not be told (too many were); many of them are a loop",
+	xdpOutcomeOUTCOME_DROPPED_NO_FLOW:              "dropped: full NAT knows no flow that it belongs to",
+	xdpOutcomeOUTCOME_DROPPED_NO_PORT:              "dropped: full NAT has no free port for a new flow to this backend; give it more addresses",
+	xdpOutcomeOUTCOME_DROPPED_NO_ADDRESS:           "dropped: the backend would answer this client directly, and this host has no address that the backend could answer instead",
+	xdpOutcomeOUTCOME_DROPPED_FLOW_TABLE_FULL:      "dropped: a new flow that must be remembered (by full NAT, or for a limit), and there is no room: raise flows.limit or flows.unproven",
+	xdpOutcomeOUTCOME_DROPPED_NO_ROUTE:             "dropped: a backend's reply, and no route leads to its client",
+	xdpOutcomeOUTCOME_DROPPED_NO_ROOM:              "dropped: the driver leaves no room before the packet for a tunnel's header",
+	xdpOutcomeOUTCOME_DROPPED_FLOWS_MOVING:         "dropped: of a flow that is not known yet, while flows move into other tables for an upgrade or a change; its sender sends it again",
+	xdpOutcomeOUTCOME_DROPPED_DENIED:               "dropped: from a client that the service's allow and deny lists do not let in",
+	xdpOutcomeOUTCOME_DROPPED_RATE_LIMIT:           "dropped: the service takes no more new connections in a second",
+	xdpOutcomeOUTCOME_DROPPED_CONNECTION_LIMIT:     "dropped: the service, or all of its backends, have as many connections as they may",
+}
+
+// outcomeNames reads the names from the program's own type information, so
+// that the list has one home. It reads once: the information never changes.
+var outcomeNames = sync.OnceValues(func() ([]string, error) {
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	return enum.Names(spec, "outcome", "OUTCOME_", int(xdpOutcomeOUTCOME_COUNT))
+})
+
+// ledger corrects what the maps say: an index that changes its owner starts
+// from 0, and a map that was replaced is not forgotten. Its maps are never changed, for a
+// picture has them: each change makes others.
+type ledger struct {
+	// before[i] is what index i had counted when its present owner came.
+	before map[uint32]lb.BackendCount
+	// carried[i] is what index i counted in maps that were replaced.
+	carried map[uint32]lb.BackendCount
+	// outcomes is what was counted by outcome in maps that were replaced, and former the one that
+	// packets still count in, nil where there is none.
+	outcomes map[string]uint64
+	former   *formerOutcomes
+	// backends is the map of backends' counters that packets still count in beside our own; nil where there
+	// is none.
+	backends *foreignElements
+}
+
+// elsewhere is what an index has counted in other maps than ours.
+func (l *ledger) elsewhere(index uint32) lb.BackendCount {
+	counted := l.carried[index]
+	if l.backends != nil {
+		// Reading fails only for an index that it has not.
+		if before, err := l.backends.backend(index); err == nil {
+			counted = counted.Plus(before)
+		}
+	}
+	return counted
+}
+
+// settle takes note of a change from one generation to the next, after the
+// swap. Reading fails only for maps that are gone; then there is nothing to carry.
+func (l *ledger) settle(old, next *shared, change *resettling) {
+	if old != nil && old.counts != next.counts {
+		carried := map[uint32]lb.BackendCount{}
+		for index := range uint32(len(change.places.generations)) {
+			if count, err := readBackend(old.counts, index); err == nil {
+				carried[index] = l.carried[index].Plus(count)
+			}
+		}
+		l.carried = carried
+	}
+	before := map[uint32]lb.BackendCount{}
+	for _, a := range change.arrived {
+		index := a.of.places[a.at].index
+		if int(index) >= len(change.places.generations) {
+			continue // it is the first owner
+		}
+		count, err := readBackend(next.counts, index)
+		if err == nil {
+			before[index] = count.Plus(l.elsewhere(index))
+		}
+	}
+	if len(before) > 0 {
+		all := maps.Clone(l.before)
+		if all == nil {
+			all = map[uint32]lb.BackendCount{}
+		}
+		maps.Copy(all, before)
+		l.before = all
+	}
+}
+
+// Counters reads everything. It stops neither the packets, so that figures of
+// different backends may be a few packets apart in time, nor a change under way, nor
+// does it wait for that.
+func (d *Datapath) Counters() (counters lb.Counters, err error) {
+	err = d.read(func(p *picture) error {
+		if p.shared == nil {
+			return nil
+		}
+		counters, err = p.counters()
+		if err == nil {
+			p.countFlows(&counters, d.janitor.met())
+			counters.Local, err = p.sockets.counts()
+		}
+		return err
+	})
+	return counters, err
+}
+
+// counters reads what was counted of packets.
+func (p *picture) counters() (lb.Counters, error) {
+	outcomes, err := readOutcomes(p.shared.outcomes)
+	if err == nil {
+		err = p.ledger.addOutcomes(outcomes)
+	}
+	if err != nil {
+		return lb.Counters{}, err
+	}
+	counts, err := p.counted()
+	if err != nil {
+		return lb.Counters{}, err
+	}
+	for index := range counts {
+		// The data plane counts a packet that was sent on once, for its backend;
+		// former owners of an index are in the sum.
+		outcomes[xdpOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
+		outcomes[xdpOutcomeOUTCOME_RETURNED].Packets += counts[index].ReturnedPackets
+	}
+	backends := make(map[lb.BackendKey]lb.BackendCount, p.indices)
+	p.eachBackend(func(key lb.BackendKey, index uint32) {
+		key = visible(key)
+		backends[key] = backends[key].Plus(counts[index].Minus(p.ledger.before[index]))
+	})
+	return lb.Counters{Outcomes: outcomes, Backends: backends}, nil
+}
+
+// counted reads what each index has counted, those of its former owners included.
+func (p *picture) counted() ([]lb.BackendCount, error) {
+	counts, err := readBackends(p.shared.counts, p.indices)
+	for index := range counts {
+		counts[index] = counts[index].Plus(p.ledger.elsewhere(uint32(index)))
+	}
+	return counts, err
+}
+
+// BackendCounts returns what was counted of the backends of some services' packets, as Counters has
+// it, but for what they have now: their flows and ports. It costs much less.
+func (d *Datapath) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount, err error) {
+	counts = map[lb.BackendKey]lb.BackendCount{}
+	err = d.read(func(p *picture) error {
+		if p.shared == nil {
+			return nil
+		}
+		counted, err := p.counted()
+		if err != nil {
+			return err
+		}
+		for _, r := range p.records {
+			if !services[visibleService(r.key)] {
+				continue
+			}
+			for i, b := range r.service.Backends {
+				index := r.places[i].index
+				key := visible(r.service.BackendKey(b))
+				counts[key] = counts[key].Plus(counted[index].Minus(p.ledger.before[index]))
+			}
+		}
+		return nil
+	})
+	return counts, err
+}
+
+func readOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
+	names, err := outcomeNames()
+	if err != nil {
+		return nil, err
+	}
+	counts := make([]lb.OutcomeCount, len(names))
+	for i, name := range names {
+		var perCPU []uint64
+		if err := m.Lookup(uint32(i), &perCPU); err != nil {
+			return nil, fmt.Errorf("reading the counter %s: %v", name, err)
+		}
+		counts[i] = lb.OutcomeCount{Name: name, Help: outcomeHelp[xdpOutcome(i)]}
+		for _, n := range perCPU {
+			counts[i].Packets += n
+		}
+	}
+	return counts, nil
+}
+
+// readBatch is how many backends' counters are read by one system call: there may be
+// 100,000 of them.
+const readBatch = 2048
+
+// readBackends reads the counters of the first n indices.
+func readBackends(m *ebpf.Map, n int) ([]lb.BackendCount, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("counting the CPUs: %v", err)
+	}
+	counts := make([]lb.BackendCount, n)
+	size := min(readBatch, n)
+	keys, values := make([]uint32, size), make([]xdpBackendCount, size*cpus)
+	var cursor ebpf.MapBatchCursor
+	for read := 0; read < n; {
+		some, err := m.BatchLookup(&cursor, keys, values, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || some == 0 {
+			return nil, fmt.Errorf("reading the counters of backends from index %d on: %v", read, err)
+		}
+		for i, index := range keys[:some] {
+			if int(index) < n {
+				counts[index] = sumOf(values[i*cpus:][:cpus])
+			}
+		}
+		read += some
+	}
+	return counts, nil
+}
+
+func readBackend(m *ebpf.Map, index uint32) (lb.BackendCount, error) {
+	var perCPU []xdpBackendCount
+	if err := m.Lookup(index, &perCPU); err != nil {
+		return lb.BackendCount{}, fmt.Errorf("reading the counters of backend index %d: %v", index, err)
+	}
+	return sumOf(perCPU), nil
+}
+
+// sumOf adds up what each CPU has counted.
+func sumOf(perCPU []xdpBackendCount) (sum lb.BackendCount) {
+	for _, c := range perCPU {
+		sum = sum.Plus(lb.BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
+			ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes,
+			Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable})
+	}
+	return sum
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Builds may lay out the counters of backends, and the keys of prefixes, differently. As
+// of flows, each writes down how it does, and the next reads them field by field.
+
+// elementLayouts describes the elements of those maps in this build, by the program's own type information.
+var elementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, error) {
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	layouts := map[string]snapshot.ElementLayout{}
+	for name, t := range map[string]btf.Type{xdpMapBackendCounts: spec.Maps[xdpMapBackendCounts].Value, xdpMapPrefixes: spec.Maps[xdpMapPrefixes].Key} {
+		of, is := btf.UnderlyingType(t).(*btf.Struct)
+		if !is {
+			return nil, fmt.Errorf("reading the embedded eBPF program: the elements of %s are no struct", name)
+		}
+		layout := snapshot.ElementLayout{Size: int(of.Size), Fields: map[string]snapshot.Field{}}
+		if err := describe(layout.Fields, "", 0, of.Members); err != nil {
+			return nil, err
+		}
+		layouts[name] = layout
+	}
+	return layouts, nil
+})
+
+// foreignElements is a map whose elements another build has laid out.
+type foreignElements struct {
+	m      *ebpf.Map
+	layout snapshot.ElementLayout
+}
+
+// openElements checks that a map is as its layout says; size is that of the elements that it has.
+func openElements(m *ebpf.Map, size uint32, layout snapshot.ElementLayout, needed []string) (*foreignElements, error) {
+	if int(size) != layout.Size {
+		return nil, fmt.Errorf("%w: %s does not have the elements of %d bytes that it says", snapshot.ErrDamaged, m, layout.Size)
+	}
+	for name, field := range layout.Fields {
+		if field.Offset < 0 || field.Size < 0 || field.Offset+field.Size > layout.Size {
+			return nil, fmt.Errorf("%w: the field %s of %s is not within its elements", snapshot.ErrDamaged, name, m)
+		}
+	}
+	for _, name := range needed {
+		if _, there := layout.Fields[name]; !there {
+			return nil, fmt.Errorf("%w: the elements of %s have no field %q", snapshot.ErrVersion, m, name)
+		}
+	}
+	return &foreignElements{m, layout}, nil
+}
+
+func (e *foreignElements) close() {
+	if e != nil {
+		e.m.Close()
+	}
+}
+
+// number reads a field; 0 where there is none.
+func (e *foreignElements) number(element []byte, name string) uint64 {
+	field, there := e.layout.Fields[name]
+	if !there {
+		return 0
+	}
+	at := element[field.Offset:][:field.Size]
+	switch field.Size {
+	case 4:
+		return uint64(binary.NativeEndian.Uint32(at))
+	case 8:
+		return binary.NativeEndian.Uint64(at)
+	}
+	return 0
+}
+
+// countFields are those of a backend's counters that every build has had.
+var countFields = []string{"packets", "bytes", "connections", "returned_packets", "returned_bytes"}
+
+// backend reads the counters of a backend's index.
+func (e *foreignElements) backend(index uint32) (sum lb.BackendCount, err error) {
+	var perCPU [][]byte
+	if err := e.m.Lookup(index, &perCPU); err != nil {
+		return sum, fmt.Errorf("reading the counters of backend index %d of the data plane before: %v", index, err)
+	}
+	for _, c := range perCPU {
+		sum = sum.Plus(lb.BackendCount{Packets: e.number(c, "packets"), Bytes: e.number(c, "bytes"), Connections: e.number(c, "connections"),
+			ReturnedPackets: e.number(c, "returned_packets"), ReturnedBytes: e.number(c, "returned_bytes"),
+			Answered: e.number(c, "answered"), Refused: e.number(c, "refused"), Unreachable: e.number(c, "unreachable")})
+	}
+	return sum, nil
+}
+
+// prefixFields are those of the key of a prefix.
+var prefixFields = []string{"bits", "list", "address"}
+
+// prefixesInto puts the lists of prefixes into a map of our own.
+func (e *foreignElements) prefixesInto(to *ebpf.Map) error {
+	address := e.layout.Fields["address"]
+	// The length of a prefix counts what is before the address.
+	before := address.Offset - e.layout.Fields["bits"].Size
+	var key []byte
+	var value uint32
+	all := e.m.Iterate()
+	for all.Next(&key, &value) {
+		ours := xdpPrefixKey{Bits: uint32(e.number(key, "bits")) - uint32(8*before) + listBits, List: uint32(e.number(key, "list"))}
+		for i := range min(len(ours.Address), address.Size/4) {
+			ours.Address[i] = binary.NativeEndian.Uint32(key[address.Offset+4*i:])
+		}
+		if err := to.Put(ours, value); err != nil {
+			return fmt.Errorf("taking over the lists of prefixes: %w", err)
+		}
+	}
+	if err := all.Err(); err != nil {
+		return fmt.Errorf("reading the lists of prefixes of the data plane before: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Options say where and how to forward.
+type Options struct {
+	// Interfaces are names in the caller's network namespace, at least one: those to attach
+	// to until a State says. Packets for a VIP are taken on each of them, all by the same hook.
+	Interfaces []string
+	// Hook is what to attach to until a State says.
+	Hook lb.Hook
+	// TableSize is the number of slots of the hash tables of services that do not
+	// say, a prime; 0 means by the number of backends: lb.DefaultTableSize.
+	TableSize uint32
+	// FlowLimit bounds the flows that are remembered once they are proven, and
+	// UnprovenLimit those that are not yet; 0 means DefaultFlowLimit (where no service
+	// tracks its flows: DefaultPinLimit) and DefaultUnprovenLimit. Each takes 64 bytes
+	// of kernel memory, whether there is such a flow or not.
+	FlowLimit, UnprovenLimit uint32
+	// Timeouts are how long flows are remembered that say nothing.
+	Timeouts lb.Timeouts
+	// TooBigRate is how many packets a second each CPU may answer with "too
+	// big"; 0 means DefaultTooBigRate.
+	TooBigRate uint32
+	// SwitchOff switches a feature of an interface off, by the kernel's name for it, until
+	// the balancer ends or SwitchBack takes that back: those by which a device hides VLAN
+	// tags from XDP. Nil where nothing is to be changed on the host.
+	SwitchOff, SwitchBack func(name, feature, why string) error
+	// Clsact gives an interface the queueing discipline clsact if it has none, and calls attach, which is
+	// told whether the balancer brought it and attaches a filter that says so. Until attach has returned
+	// it is noted outside of this process that clsact is the balancer's. Nil: it is not noted.
+	Clsact func(name string, attach func(ours bool) error) error
+	// Keep has the data plane outlive its process, and takes over one that has; nil: it
+	// ends with the process. Open's caller closes the store if Open fails.
+	Keep *Keep
+	// Orphan is how long what is kept forwards without a process; 0 is for ever. After it,
+	// packets for the VIPs are left to the kernel.
+	Orphan time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	for _, option := range []struct {
+		value    *uint32
+		standard uint32
+	}{
+		{&o.UnprovenLimit, lb.DefaultUnprovenLimit},
+		{&o.TooBigRate, lb.DefaultTooBigRate},
+	} {
+		if *option.value == 0 {
+			*option.value = option.standard
+		}
+	}
+	return o
+}
+
+// Datapath forwards on its interfaces. Its methods may be called from several
+// goroutines; those that touch the interfaces must run in their namespace.
+type Datapath struct {
+	options Options
+	// findPorts looks the interfaces up anew: a MAC address may have changed.
+	findPorts func(names []string) ([]port, error)
+	// ways lists the ways to attach; tests have others than attempts.
+	ways func(lb.Hook, []port) []attempt
+	// programs says what is loaded for a hook; tests that only attach load a short program.
+	programs func(lb.Hook) programKind
+	// detached: programs are loaded and never attached.
+	detached bool
+	// now is the time that windows go by; tests have another than time.Now.
+	now func() time.Time
+	// secret places flows in their tables: no sender can aim its flows at one bucket.
+	secret uint64
+
+	mu       sync.Mutex
+	current  *generation
+	shared   *shared
+	register *register
+	ledger   ledger
+	janitor  *janitor
+	// former are tables of flows that were found besides, until the first change.
+	former *formerFlows
+	// plan is what memory is in use.
+	plan lb.MemoryPlan
+	// holds[i] keeps the program on the i-th interface; none before the first
+	// Apply, and none of a detached datapath.
+	holds       []hold
+	attachments []lb.Attachment
+	// hook is what was asked for, and way what it came to; zero before the first Apply.
+	hook lb.Hook
+	way  way
+	// shown are the features that are switched off so that XDP sees VLAN tags.
+	shown []feature
+	// picture is what is in use, for readers, and readers is held by those that read its maps.
+	picture atomic.Pointer[picture]
+	// tables are what ServiceTables has returned last.
+	tables  atomic.Pointer[serviceTables]
+	readers sync.RWMutex
+	// replyHops are what ReplyHops reads into.
+	replyHops replyHopBuffers
+	// tracing is what programs are loaded with while packets are traced.
+	tracing *tracing
+	// checks sends health checks, if that is open.
+	checks *Checks
+	// sockets are the programs at sockets of this host; nil where there are none.
+	sockets *sockets
+	closed  bool
+	// unspecific: the links take programs without an attach type.
+	unspecific bool
+	// keeper is nil where nothing outlives the process.
+	keeper *keeper
+	// leftovers keep programs on the interfaces that a killed process was about to take off.
+	leftovers []leftover
+	// notBack is what was said last of a program that is out of libxdp's dispatcher.
+	notBack string
+	// notes are what there is to say of what was found, and absent for how long there had been no process.
+	notes  []string
+	absent time.Duration
+	// handed is what other balancers know of flows.
+	handed handed
+	// counted tells that flows of full NAT have been counted anew.
+	counted chan struct{}
+	// stop ends what goes on beside; expiring says that something does.
+	stop     chan struct{}
+	expiring bool
+}
+
+// Open checks rights and the interfaces. It loads and attaches nothing yet. A data plane that
+// was kept it takes over, and changes nothing of it before the first Apply: see Adopted.
+func Open(options Options) (*Datapath, error) {
+	options = options.withDefaults()
+	options.Interfaces = slices.Clone(options.Interfaces)
+	if _, err := ethernets(options.Interfaces); err != nil {
+		return nil, err
+	}
+	// Kernels before 5.11 charge maps to a limit that is small by default;
+	// where raising it is refused, loading says so itself.
+	_ = rlimit.RemoveMemlock()
+	d := &Datapath{options: options, findPorts: ethernets, ways: attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
+		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts), keeper: newKeeper(options.Keep), absent: LongAbsence}
+	d.tryWatch()
+	if err := d.takeOver(); err != nil {
+		return nil, err
+	}
+	d.publishPicture()
+	return d, nil
+}
+
+// NewDetached returns a datapath for one interface that does not exist, with
+// the MAC address given: Apply loads its program without attaching it, for
+// tests and measurements that run it through BPF_PROG_TEST_RUN.
+// Options.Interfaces is ignored; the hook is XDP or TC.
+func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
+	d := &Datapath{
+		options:     options.withDefaults(),
+		findPorts:   func([]string) ([]port, error) { return []port{{mac: mac}}, nil },
+		programs:    programOf,
+		detached:    true,
+		stop:        make(chan struct{}),
+		counted:     make(chan struct{}, 1),
+		now:         time.Now,
+		secret:      rand.Uint64(),
+		register:    newRegister(),
+		janitor:     newJanitor(options.Timeouts),
+		attachments: []lb.Attachment{{Hook: options.Hook, Reason: "not attached"}},
+	}
+	d.publishPicture()
+	return d
+}
+
+// The data plane has room for just as many interfaces as a balancer may have: otherwise this
+// does not compile.
+var _ [lb.MaxInterfaces]struct{} = [xdpAgreementMAX_INTERFACES]struct{}{}
+
+// ethernets returns the interfaces if packets can be balanced on all of them.
+func ethernets(names []string) ([]port, error) {
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w: the configuration names none", ErrNoInterface)
+	}
+	if len(names) > lb.MaxInterfaces {
+		return nil, fmt.Errorf("%d interfaces: %w: there can be %d", len(names), ErrUnsupported, lb.MaxInterfaces)
+	}
+	var ports []port
+	for _, name := range names {
+		nic, err := net.InterfaceByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNoInterface)
+		}
+		if len(nic.HardwareAddr) != lb.MACLength {
+			return nil, fmt.Errorf("interface %q has no Ethernet address: %w: packets are taken and sent on in Ethernet frames", name, ErrUnsupported)
+		}
+		// By index, for an interface may have several names.
+		if slices.ContainsFunc(ports, func(p port) bool { return p.index == nic.Index }) {
+			return nil, fmt.Errorf("interface %q is named twice: %w: each can have one program", name, ErrUnsupported)
+		}
+		ports = append(ports, port{name: name, index: nic.Index, mac: nic.HardwareAddr})
+	}
+	return ports, nil
+}
+
+// Program returns the program that forwards on the first interface now, nil
+// before the first Apply. It stays valid until the next Apply.
+func (d *Datapath) Program() *ebpf.Program {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.current == nil {
+		return nil
+	}
+	return d.current.programs[0]
+}
+
+// Close detaches and frees everything. Flows and counters are gone.
+func (d *Datapath) Close() error {
+	return d.end(func() error {
+		err := errors.Join(d.sockets.detach(), d.detach(), closeAll(holdsOf(d.leftovers)))
+		return errors.Join(err, d.keeper.forget())
+	})
+}
+
+// Leave ends the process's part: what is kept goes on, and the next process takes it over. A
+// datapath that keeps nothing is closed.
+func (d *Datapath) Leave() error {
+	if d.keeper == nil {
+		return d.Close()
+	}
+	return d.end(func() (err error) {
+		for _, h := range slices.Concat(d.holds, holdsOf(d.leftovers)) {
+			if l, is := h.(leaver); is {
+				err = errors.Join(err, l.Leave())
+			}
+		}
+		err = errors.Join(err, d.sockets.leave())
+		d.keeper.Store.Close()
+		return err
+	})
+}
+
+// end closes the datapath: release lets go of what is attached.
+func (d *Datapath) end(release func() error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	close(d.stop)
+	d.janitor.leave()
+	err := errors.Join(release(), d.checks.close())
+	d.publishPicture()
+	d.awaitReaders()
+	d.ledger.former.close()
+	d.ledger.backends.close()
+	d.former.close()
+	d.sockets.closeUnless(nil)
+	d.current.close()
+	if d.current != nil {
+		d.current.memory.close()
+	}
+	d.shared.closeUnless(nil)
+	return err
+}
+
+// detach takes the programs off their interfaces.
+func (d *Datapath) detach() error {
+	var errs []error
+	for i, h := range d.holds {
+		if err := h.Close(); err != nil && !os.IsNotExist(err) {
+			errs = append(errs, fmt.Errorf("detaching from %s: %v", d.attachments[i].Interface, err))
+		}
+	}
+	d.holds, d.attachments = nil, nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+)
+
+// Kept is what is known of a data plane without its process.
+type Kept struct {
+	// Dir is where its pins are.
+	Dir string
+	// Interfaces are those that it takes packets on; Changed is when its configuration last
+	// changed.
+	Interfaces []string
+	Services   int
+	Changed    time.Time
+	// Aside is when packets for the VIPs begin or began to be left to the kernel, but for a part of a second; zero where
+	// that never comes, or cannot be told. IsAside says whether they are left to it now.
+	Aside   time.Time
+	IsAside bool
+}
+
+// ReadKept says what is kept, without touching it. What it cannot tell is an error, and Dir
+// is known all the same.
+func ReadKept(keep *Keep) (Kept, error) {
+	k, kept := newKeeper(keep), Kept{Dir: keep.Store.Dir()}
+	s, err := k.read()
+	if err != nil {
+		return kept, err
+	}
+	for _, i := range s.Interfaces {
+		kept.Interfaces = append(kept.Interfaces, i.Name)
+	}
+	kept.Services, kept.Changed = len(s.Services), s.Written
+	kept.Aside, kept.IsAside, err = k.aside()
+	return kept, err
+}
+
+// FirstInterface returns the interface that carries the VIPs of what a process keeps, or has left:
+// its index, and the name that it had. It asks for no lock.
+func FirstInterface(keep *Keep) (index int, name string, err error) {
+	s, err := newKeeper(keep).read()
+	if err != nil {
+		return 0, "", err
+	}
+	if s.Cookie != keep.Cookie || len(s.Interfaces) == 0 {
+		return 0, "", fmt.Errorf("it is of another network namespace: %w", ErrNoInterface)
+	}
+	return s.Interfaces[0].Index, s.Interfaces[0].Name, nil
+}
+
+// read returns the newest snapshot.
+func (k *keeper) read() (*snapshot.Snapshot, error) { return k.newest(k.latest(0)) }
+
+// aside returns when what is kept steps aside (zero: never), and whether it has: that is its own to say, for it looks
+// at the time four times a second.
+func (k *keeper) aside() (when time.Time, is bool, err error) {
+	sets, err := k.Store.Sets()
+	if err != nil || len(sets) == 0 {
+		return when, false, err
+	}
+	m, err := openMemory(k.Store.Path(pins.Set(sets[len(sets)-1]), generationPin))
+	if err != nil {
+		return when, false, err
+	}
+	defer m.m.Close()
+	defer m.storage.unmap()
+	head := m.head()
+	moved, patience := atomic.LoadUint64(&head.Moved), atomic.LoadUint32(&head.Patience)
+	if moved != 0 && patience != 0 {
+		when = monotonicZero().Add(time.Duration(moved) + time.Duration(patience)*time.Millisecond)
+	}
+	return when, atomic.LoadUint32(&head.Aside) != 0, nil
+}
+
+// Detach takes what is kept off the interfaces, and removes it, also where another build
+// has made it or it cannot be read. Without a store, since nothing is pinned, it removes filters, which need no
+// pin. The interfaces are those that it may be attached to besides those that
+// it says itself. Call it in their network namespace.
+func Detach(keep *Keep, interfaces []string) error {
+	k := newKeeper(keep)
+	ports := k.interfaces()
+	for _, name := range interfaces {
+		if nic, err := net.InterfaceByName(name); err == nil {
+			ports = append(ports, port{name: name, index: nic.Index})
+		}
+	}
+	err := errors.Join(removeFilters(ports), removeDispatched(ports, byName))
+	if k.Store == nil {
+		return err
+	}
+	// A start that finds something attached needs its snapshot: that goes after what is attached.
+	return errors.Join(err, k.clear(), k.forget())
+}
+
+// Sweep removes what is kept where it was attached by links, and none of them is on an interface
+// any more: those, or their network namespace, are gone. It says whether it has.
+func Sweep(keep *Keep) (swept bool, err error) {
+	names, err := keep.Store.Links()
+	// Programs at sockets are on no interface.
+	names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, socketPrefix) })
+	if err != nil || len(names) == 0 {
+		return false, err // a filter may be attached, which shows by nothing here
+	}
+	for _, name := range names {
+		on, err := interfaceOf(keep.Store.Path("", name))
+		if err != nil || on != 0 {
+			return false, err
+		}
+	}
+	return true, newKeeper(keep).forget()
+}
+
+// interfaceOf returns the index of the interface that a pinned link is on; 0: it is gone. The index is
+// one of the link's own network namespace.
+func interfaceOf(path string) (uint32, error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return 0, fmt.Errorf("%s is no link of ours: %w", path, err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return 0, fmt.Errorf("asking for the interface of %s: %w", path, err)
+	}
+	if xdp := info.XDP(); xdp != nil {
+		return xdp.Ifindex, nil
+	}
+	if tcx := info.TCX(); tcx != nil {
+		return tcx.Ifindex, nil
+	}
+	return 0, fmt.Errorf("%s is a link of another kind: %v", path, info.Type)
+}

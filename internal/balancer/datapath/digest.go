@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// digestVersion goes into every digest. It changes with what slots mean to a flow: the hash of bpf/lib/hash.h.
+const digestVersion = "jeoul table 1"
+
+// digests are what is known of a service's digest. It is made when it is first asked for, for that of a large
+// table takes milliseconds, and a change must not wait for it.
+type digests struct {
+	once  sync.Once
+	value uint64
+}
+
+// digest returns a number that two balancers have in common exactly when they send new flows of the service
+// to the same backends; 0 does not occur. It is XXH64 of what decides on that, and knows no number that is of
+// this process only: backends are endpoints.
+func (r *record) digest() uint64 {
+	r.digests.once.Do(func() { r.digests.value = cmp.Or(digestOf(&r.service, r.view.table), 1) })
+	return r.digests.value
+}
+
+// digestWriter hashes values, each in a form that no other can be taken for.
+type digestWriter struct{ *xxhash.Digest }
+
+func (w digestWriter) number(n uint64) {
+	var word [8]byte
+	binary.BigEndian.PutUint64(word[:], n)
+	_, _ = w.Write(word[:]) // it never fails
+}
+
+func (w digestWriter) text(s string) {
+	w.number(uint64(len(s)))
+	_, _ = w.WriteString(s)
+}
+
+func (w digestWriter) truth(b bool) {
+	if b {
+		w.number(1)
+	} else {
+		w.number(0)
+	}
+}
+
+// prefixes writes a set.
+func (w digestWriter) prefixes(set []netip.Prefix) {
+	texts := make([]string, len(set))
+	for i, p := range set {
+		texts[i] = p.String()
+	}
+	slices.Sort(texts)
+	w.number(uint64(len(texts)))
+	for _, text := range texts {
+		w.text(text)
+	}
+}
+
+func digestOf(s *lb.RoutedService, t *table) uint64 {
+	w := digestWriter{xxhash.New()}
+	w.text(digestVersion)
+	w.text(s.Key().String())
+	w.text(string(s.Mode))
+	w.text(string(s.Scheduler))
+	w.truth(s.BySource())
+	w.truth(s.Persistence.On())
+	if s.Persistence.On() {
+		w.number(uint64(clientBits(s)))
+		w.text(s.Persistence.Group)
+	}
+	w.prefixes(s.Allow)
+	w.prefixes(s.Deny)
+	members := memberDigests(s, t)
+	switch {
+	case s.Scheduler == lb.Failover:
+		w.order(members, limited(s))
+	case s.Scheduler.Remembers():
+		w.set(members)
+	default:
+		w.slots(t.slots, members)
+	}
+	return w.Sum64()
+}
+
+// clientBits is how many bits of an address make a client to a service's persistence.
+func clientBits(s *lb.RoutedService) uint8 {
+	if most := uint8(s.VIP.BitLen()); s.Persistence.Prefix == 0 || s.Persistence.Prefix > most {
+		return most
+	}
+	return s.Persistence.Prefix
+}
+
+// limited says whether a member may be full, so that its flows go to others.
+func limited(s *lb.RoutedService) bool {
+	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })
+}
+
+// memberDigests are of the members, in their order: of the endpoint and of what bounds its flows, and, where
+// there is no table that says it, of the weight.
+func memberDigests(s *lb.RoutedService, t *table) []uint64 {
+	digests := make([]uint64, 0, len(t.owners))
+	var bounds map[netip.AddrPort]lb.Backend
+	if limited(s) {
+		bounds = make(map[netip.AddrPort]lb.Backend, len(s.Backends))
+		for _, b := range s.Backends {
+			bounds[netip.AddrPortFrom(b.Address, b.Port)] = b
+		}
+	}
+	w := digestWriter{xxhash.New()}
+	for i, owner := range t.owners {
+		w.Reset()
+		w.text(owner.String())
+		bound := bounds[owner]
+		w.number(uint64(bound.Upper)<<32 | uint64(bound.Lower))
+		if s.Scheduler.Remembers() {
+			w.number(uint64(t.weights[i]))
+		}
+		digests = append(digests, w.Sum64())
+	}
+	return digests
+}
+
+// order writes the members one after the other if the next is asked when one is full, and else the first.
+func (w digestWriter) order(members []uint64, all bool) {
+	if !all && len(members) > 1 {
+		members = members[:1]
+	}
+	w.number(uint64(len(members)))
+	for _, member := range members {
+		w.number(member)
+	}
+}
+
+// set writes the members in an order that is none of the configuration's.
+func (w digestWriter) set(members []uint64) {
+	members = slices.Clone(members)
+	slices.Sort(members)
+	w.order(members, true)
+}
+
+// slots writes where each slot leads.
+func (w digestWriter) slots(slots []uint16, members []uint64) {
+	w.number(uint64(len(slots)))
+	var words [512]byte
+	for part := range slices.Chunk(slots, len(words)/8) {
+		for i, member := range part {
+			binary.BigEndian.PutUint64(words[i*8:], members[member])
+		}
+		_, _ = w.Write(words[:len(part)*8])
+	}
+}
+
+// serviceTables are what ServiceTables has returned for a picture.
+type serviceTables struct {
+	of   *picture
+	list []lb.ServiceTable
+}
+
+// ServiceTables returns what decides on the new flows of each service, in the order of the state; the caller must
+// not change it. It is cheap where nothing has changed since the last call, and does not wait for a change under way.
+func (d *Datapath) ServiceTables() []lb.ServiceTable {
+	p := d.picture.Load()
+	if last := d.tables.Load(); last != nil && last.of == p {
+		return last.list
+	}
+	list := make([]lb.ServiceTable, 0, len(p.records))
+	for _, r := range p.records {
+		if !r.key.Hairpin {
+			list = append(list, lb.ServiceTable{Key: r.key, Name: r.service.Name, Digest: r.digest(), Takers: r.takers()})
+		}
+	}
+	d.tables.Store(&serviceTables{p, list})
+	return list
+}
+
+// takers are the members, if there are few.
+func (r *record) takers() []lb.Taker {
+	t := r.view.table
+	if len(t.owners) > lb.MaxTakers {
+		return nil
+	}
+	list := make([]lb.Taker, len(t.owners))
+	for i, owner := range t.owners {
+		list[i] = lb.Taker{Endpoint: owner, Weight: t.weights[i]}
+	}
+	return list
+}

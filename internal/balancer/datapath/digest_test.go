@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// digestWith returns the digest of a service's first table.
+func digestWith(t *testing.T, s lb.RoutedService) uint64 {
+	t.Helper()
+	c, err := newRegister().plan(lb.State{Services: []lb.RoutedService{s}}, 0, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.records[0].digest()
+}
+
+// TestDigestsArePinned: another release of the program, or of Go, must not have others.
+func TestDigestsArePinned(t *testing.T) {
+	for scheduler, want := range map[lb.Scheduler]string{
+		lb.Maglev: "bda3065bd78f73ba", lb.SourceHash: "84f2cfd3ebc09f17", lb.Failover: "90ac8c703b043cfe", lb.RoundRobin: "35248d936a7d4a86", lb.WeightedLeastConnections: "a292db4a6c943d8d",
+	} {
+		if got := fmt.Sprintf("%016x", digestWith(t, testService(vip4, 80, lb.TCP, scheduler, 3))); got != want {
+			t.Errorf("%s: %s, want %s: a digest of other releases does not compare to this", scheduler, got, want)
+		}
+	}
+}
+
+// reordered has the backends in another order.
+func reordered(s lb.RoutedService) lb.RoutedService {
+	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
+	slices.Reverse(s.Backends)
+	slices.Reverse(s.Paths)
+	return s
+}
+
+// TestDigestIsOfWhoGetsFlows changes a service, and says whether new flows go elsewhere.
+func TestDigestIsOfWhoGetsFlows(t *testing.T) {
+	all := []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections, lb.WeightedLeastConnections, lb.TwoChoices, lb.Failover}
+	byOrder := []lb.Scheduler{lb.Failover}
+	for name, test := range map[string]struct {
+		change func(*lb.RoutedService)
+		// differs are the schedulers by which it does.
+		differs []lb.Scheduler
+	}{
+		"nothing":              {func(*lb.RoutedService) {}, nil},
+		"another order":        {func(s *lb.RoutedService) { *s = reordered(*s) }, byOrder},
+		"other names":          {func(s *lb.RoutedService) { s.Name, s.Backends[0].Name = "other", "other" }, nil},
+		"other ways":           {func(s *lb.RoutedService) { s.Paths[1].MAC, s.Paths[1].MTU = net.HardwareAddr{2, 0, 0, 0, 9, 9}, 1400 }, nil},
+		"no way to the second": {func(s *lb.RoutedService) { s.Paths[1].MAC = nil }, allBut(all, lb.Failover)},
+		"no way to the first":  {func(s *lb.RoutedService) { s.Paths[0].MAC = nil }, all},
+		"a drained backend":    {func(s *lb.RoutedService) { s.Backends[0].Draining = true }, all},
+		"a failing backend":    {func(s *lb.RoutedService) { s.Backends[0].Unhealthy = "fails" }, all},
+		"another port":         {func(s *lb.RoutedService) { s.Backends[0].Port++ }, all},
+		"another address":      {func(s *lb.RoutedService) { s.Backends[0].Address = netip.MustParseAddr("198.18.2.77") }, all},
+		"one backend more":     {func(s *lb.RoutedService) { addBackends(s, 5, s.Port, false) }, allBut(all, lb.Failover)},
+		"another weight":       {func(s *lb.RoutedService) { s.Backends[1].Weight = 7 }, []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.WeightedRoundRobin, lb.WeightedLeastConnections, lb.TwoChoices}},
+		"more slots":           {func(s *lb.RoutedService) { s.TableSize = 8191 }, []lb.Scheduler{lb.Maglev, lb.SourceHash}},
+		"by the source":        {func(s *lb.RoutedService) { s.Hash = lb.HashSource }, allBut(all, lb.SourceHash)},
+		"another mode":         {func(s *lb.RoutedService) { s.Mode = lb.IPIP }, all},
+		"persistence":          {func(s *lb.RoutedService) { s.Persistence.Timeout = time.Minute }, all},
+		"a rate":               {func(s *lb.RoutedService) { s.Limits.Rate = 5 }, nil},
+		"a client less":        {func(s *lb.RoutedService) { s.Deny = []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")} }, all},
+		"a bound of one":       {func(s *lb.RoutedService) { s.Backends[0].Upper = 10 }, all},
+		"another interface":    {func(s *lb.RoutedService) { s.Paths[0].Interface = 77 }, nil},
+	} {
+		for _, scheduler := range all {
+			s := testService(vip4, 80, lb.TCP, scheduler, 4)
+			before := digestWith(t, s)
+			s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
+			test.change(&s)
+			if differs := digestWith(t, s) != before; differs != slices.Contains(test.differs, scheduler) {
+				t.Errorf("%s, by %s: differs: %t", name, scheduler, differs)
+			}
+		}
+	}
+}
+
+func allBut(all []lb.Scheduler, one lb.Scheduler) []lb.Scheduler {
+	return slices.DeleteFunc(slices.Clone(all), func(s lb.Scheduler) bool { return s == one })
+}
+
+// TestTwoBalancersAgree has two data planes, each with a secret of its own, whose files have the backends in
+// another order: 10,000 flows go to the same backends, by tables small and large, before and after a backend
+// goes, and the digests say so; with a backend that only one has they differ.
+func TestTwoBalancersAgree(t *testing.T) {
+	const flows = 10_000
+	enterGround(t)
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	weigh(&s, 1, 2, 3, 1, 5)
+	one, other := newAgreeing(t, s), newAgreeing(t, reordered(s))
+	if one.datapath.secret == other.datapath.secret {
+		t.Fatal("both have one secret")
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	expect := func(when string, agree bool) {
+		t.Helper()
+		differ := 0
+		for range flows / 2 {
+			client := netip.AddrFrom4([4]byte{203, 0, byte(random.Uint32()), byte(random.Uint32())})
+			frame := packetSpec{from: client, at: vip4, sport: uint16(1 + random.IntN(65535)), dport: 80, flags: "S"}.build(t)
+			if one.to(t, frame) != other.to(t, frame) {
+				differ++
+			}
+		}
+		a, b := one.digest(t), other.digest(t)
+		if (differ == 0) != agree || (a == b) != agree || a == 0 {
+			t.Errorf("%s: %d of %d flows go elsewhere, digests %016x and %016x", when, differ, flows/2, a, b)
+		}
+	}
+	expect("at first", true)
+	s.Paths[2].MAC = nil
+	one.apply(t, s)
+	expect("one has lost a backend", false)
+	other.apply(t, reordered(s))
+	expect("both have lost a backend", true)
+}
+
+// agreeing is a data plane of one service.
+type agreeing struct {
+	datapath *Datapath
+	out      []byte
+}
+
+func newAgreeing(t *testing.T, s lb.RoutedService) *agreeing {
+	t.Helper()
+	a := &agreeing{NewDetached(Options{Hook: lb.HookXDP}, balancerMAC), make([]byte, 2048)}
+	t.Cleanup(func() { a.datapath.Close() })
+	a.apply(t, s)
+	return a
+}
+
+func (a *agreeing) apply(t *testing.T, s lb.RoutedService) {
+	t.Helper()
+	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
+	if err := a.datapath.Apply(lb.State{Services: []lb.RoutedService{s}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// to is the MAC address that a frame is sent to.
+func (a *agreeing) to(t *testing.T, frame []byte) string {
+	t.Helper()
+	options := ebpf.RunOptions{Data: frame, DataOut: a.out, Repeat: 1}
+	action, err := a.datapath.Program().Run(&options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if action != actions[lb.HookXDP].transmit && action != actions[lb.HookXDP].redirect {
+		t.Fatalf("a SYN ends with action %d", action)
+	}
+	return net.HardwareAddr(options.DataOut[:6]).String()
+}
+
+func (a *agreeing) digest(t *testing.T) uint64 {
+	t.Helper()
+	counters, err := a.datapath.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counters.Services[lb.ServiceKey{VIP: vip4, Port: 80, Protocol: lb.TCP}].TableDigest
+}

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// libxdpObjects is set where libxdp's tools are installed and the kernel lets programs replace functions of
+// others: the directory of its objects.
+const libxdpObjects = "JEOUL_TEST_LIBXDP"
+
+// xdpLoader runs libxdp's own tool.
+func xdpLoader(args ...string) error {
+	command := exec.Command("xdp-loader", args...)
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", command, err, out)
+	}
+	return nil
+}
+
+// loadBy has libxdp load one of its own programs onto veth0.
+func loadBy(object, program string, priority int) error {
+	return loadOnto("veth0", object, program, priority)
+}
+
+// chain lists what the dispatcher on veth0 runs.
+func chain() (names []string, ids map[string]uint32) {
+	ids = map[string]uint32{}
+	nic, err := net.InterfaceByName("veth0")
+	if err != nil {
+		return []string{err.Error()}, ids
+	}
+	all, _, err := libxdp.Components(nic.Index)
+	if err != nil {
+		return []string{err.Error()}, ids
+	}
+	for _, c := range all {
+		names = append(names, c.Name)
+		ids[c.Name] = uint32(c.ID)
+	}
+	return names, ids
+}
+
+// runsInTurn says what is wrong if the dispatcher on veth0 does not run these. Its pins are the only ones.
+func runsInTurn(when string, want ...string) error {
+	names, _ := chain()
+	if !slices.Equal(names, want) {
+		return fmt.Errorf("%s, the dispatcher runs %q, want %q", when, names, want)
+	}
+	if dirs, err := dispatchers(); err != nil || len(dirs) != 1 {
+		return fmt.Errorf("%s, pinned are %v, want one dispatcher: %v", when, dirs, err)
+	}
+	return nil
+}
+
+// dispatchers lists the directories of pinned dispatchers.
+func dispatchers() (dirs []string, err error) {
+	return filepath.Glob("/sys/fs/bpf/xdp/dispatch-*")
+}
+
+// wants says that a text does not say something.
+func wants(text, what string) error {
+	if !strings.Contains(text, what) {
+		return fmt.Errorf("it says %q, and not %q", text, what)
+	}
+	return nil
+}
+
+// noDispatchers says that a dispatcher is pinned.
+func noDispatchers() error {
+	dirs, err := dispatchers()
+	if err == nil && len(dirs) > 0 {
+		return fmt.Errorf("pinned are still %v", dirs)
+	}
+	return err
+}
+
+// needLibxdp skips a test where libxdp cannot be had.
+func needLibxdp(t *testing.T) {
+	t.Helper()
+	if os.Getenv(libxdpObjects) == "" {
+		t.Skip(libxdpObjects + " names no directory: this is for a virtual machine, make test-kernels")
+	}
+	testenv.Root(t)
+}
+
+const (
+	libxdpFilter = "xdpfilt_alw_tcp"
+	libxdpPass   = "xdp_pass"
+)
+
+// TestDispatcher has libxdp's own loader put programs onto the interface before ours and after it, and take them off:
+// ours joins, keeps its place when it is exchanged, left and taken over, and leaves.
+func TestDispatcher(t *testing.T) {
+	needLibxdp(t)
+	testenv.In(t, nics(t), func() error {
+		if err := loadBy(libxdpFilter+".o", libxdpFilter, 10); err != nil {
+			return err
+		}
+		k := newKept(t)
+		k.hook, k.programs = lb.HookXDP, bystander
+		d, err := k.openWith(testState())
+		if err != nil {
+			return err
+		}
+		err = joins(k, &d)
+		return errors.Join(err, d.Close())
+	})
+	if err := noDispatchers(); err != nil {
+		t.Error(err)
+	}
+}
+
+func joins(k *kept, d **Datapath) error {
+	ours := xdpProgram.name
+	if err := runsInTurn("joined", libxdpFilter, ours); err != nil {
+		return err
+	}
+	is := (*d).Attachments()[0]
+	if is.String() != "xdp (native)" || !strings.Contains(is.Reason, "libxdp's dispatcher is on veth0, which runs "+libxdpFilter+" (10): joined at run priority 20") {
+		return fmt.Errorf("it is attached as %+v", is)
+	}
+	if err := loadBy("xdp-dispatcher.o", libxdpPass, 50); err != nil {
+		return err
+	}
+	if err := runsInTurn("after another has come", libxdpFilter, ours, libxdpPass); err != nil {
+		return err
+	}
+	_, before := chain()
+	if err := (*d).Apply(swapping(testState(), 1)); err != nil {
+		return err
+	}
+	if err := runsInTurn("exchanged", libxdpFilter, ours, libxdpPass); err != nil {
+		return err
+	}
+	if _, after := chain(); after[ours] == before[ours] || after[libxdpPass] != before[libxdpPass] || after[libxdpFilter] != before[libxdpFilter] {
+		return fmt.Errorf("exchanging ours, the programs %v became %v", before, after)
+	}
+	if err := (*d).Leave(); err != nil {
+		return err
+	}
+	_, left := chain()
+	if err := xdpLoader("unload", "veth0", "--id", strconv.Itoa(int(left[libxdpFilter]))); err != nil {
+		return err
+	}
+	again, err := k.adopt()
+	if err != nil {
+		return err
+	}
+	*d = again
+	if err := again.Apply(testState()); err != nil {
+		return err
+	}
+	if err := runsInTurn("taken over, and one has gone meanwhile", ours, libxdpPass); err != nil {
+		return err
+	}
+	if err := again.Close(); err != nil {
+		return err
+	}
+	if err := runsInTurn("closed", libxdpPass); err != nil {
+		return err
+	}
+	return xdpLoader("unload", "veth0", "--all")
+}
+
+// TestDispatcherOfOurs is left alone with the dispatcher, which goes with it.
+func TestDispatcherOfOurs(t *testing.T) {
+	needLibxdp(t)
+	testenv.In(t, nics(t), func() error {
+		if err := loadBy(libxdpFilter+".o", libxdpFilter, 10); err != nil {
+			return err
+		}
+		k := newKept(t)
+		k.hook, k.programs = lb.HookXDP, bystander
+		d, err := k.openWith(testState())
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		_, ids := chain()
+		if err := xdpLoader("unload", "veth0", "--id", strconv.Itoa(int(ids[libxdpFilter]))); err != nil {
+			return err
+		}
+		if err := runsInTurn("alone", xdpProgram.name); err != nil {
+			return err
+		}
+		// A second balancer is refused.
+		if err := refusedFor(t, lb.HookXDP, []string{"libxdp's dispatcher, id", xdpProgram.name, "jeoul detach --interface veth0"}); err != nil {
+			return err
+		}
+		// Another takes all off; ours is put back when that is looked at, and by the next change.
+		for when, back := range map[string]func() error{
+			"looked at": func() error { note, err := d.KeepAgain(); return errors.Join(err, wants(note, "it is put back")) },
+			"changed":   func() error { return d.Apply(swapping(testState(), 1)) },
+		} {
+			if err := xdpLoader("unload", "veth0", "--all"); err != nil {
+				return err
+			}
+			if err := errors.Join(back(), runsInTurn(when, xdpProgram.name)); err != nil {
+				return err
+			}
+		}
+		if err := d.Close(); err != nil {
+			return err
+		}
+		if ids, err := programsOn("veth0"); err != nil || len(ids) > 0 {
+			t.Errorf("after Close, veth0 has the programs %v: %v", ids, err)
+		}
+		return noDispatchers()
+	})
+}
+
+// TestDispatcherHooks changes the hook on an interface with libxdp's dispatcher, there and back.
+func TestDispatcherHooks(t *testing.T) {
+	needLibxdp(t)
+	testenv.In(t, nics(t), func() error {
+		if err := loadBy(libxdpFilter+".o", libxdpFilter, 10); err != nil {
+			return err
+		}
+		d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookTC, TableSize: testTableSize})
+		if err != nil {
+			return err
+		}
+		d.programs = bystander
+		defer d.Close()
+		for _, step := range []struct {
+			hook lb.Hook
+			want []string
+		}{
+			{lb.HookTC, []string{libxdpFilter}},
+			{lb.HookXDP, []string{libxdpFilter, xdpProgram.name}},
+			{lb.HookTC, []string{libxdpFilter}},
+		} {
+			state := testState()
+			state.Hook = step.hook
+			if err := d.Apply(state); err != nil {
+				return err
+			}
+			if err := runsInTurn("with hook: "+string(step.hook), step.want...); err != nil {
+				return err
+			}
+		}
+		return errors.Join(d.Close(), xdpLoader("unload", "veth0", "--all"))
+	})
+}
+
+// TestDispatcherPackets has the balancer's own program between two others: packets for the VIP come back, each of
+// them, also while the dispatcher is exchanged by us and by libxdp. Where the kernel keeps programs that change packets out of the
+// dispatcher of this libxdp, the balancer is refused, or in TC.
+func TestDispatcherPackets(t *testing.T) {
+	needLibxdp(t)
+	ns, outside := testenv.Namespace(t), testenv.Namespace(t)
+	mac, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: "veth0"}, testenv.End{Namespace: outside, Name: "peer0"})
+	testenv.In(t, outside, func() error { return takeXDP(t, "peer0") })
+	served := newPackets(t, outside, "peer0", mac)
+	testenv.In(t, ns, func() error {
+		if err := loadBy("xdp-dispatcher.o", libxdpPass, 10); err != nil {
+			return err
+		}
+		k := newKept(t)
+		k.hook = lb.HookXDP
+		d, err := k.openWith(killState(3, 1))
+		if errors.Is(err, libxdp.ErrUnsupported) {
+			t.Logf("this kernel and this libxdp: %v", err)
+			return errors.Join(inTCBeside(k, err), xdpLoader("unload", "veth0", "--all"), noDispatchers())
+		}
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		served.begin(t)
+		if err := errors.Join(loadBy("xdp-dispatcher.o", libxdpPass, 50), d.Apply(swapping(killState(3, 1), 1))); err != nil {
+			return err
+		}
+		served.end(t, "")
+		if err := runsInTurn("in the end", libxdpPass, xdpProgram.name, libxdpPass); err != nil {
+			return err
+		}
+		return errors.Join(d.Close(), xdpLoader("unload", "veth0", "--all"), noDispatchers())
+	})
+}
+
+// inTCBeside has a balancer in TC whose program cannot be in the dispatcher.
+func inTCBeside(k *kept, refused error) error {
+	err := errors.Join(wants(refused.Error(), "those of 1.5.5 and newer do"), wants(refused.Error(), "set hook: tc"), runsInTurn("refused", libxdpPass))
+	if err != nil {
+		return err
+	}
+	// A veth is for TC anyway.
+	k.ways = func(wish lb.Hook, ports []port) []attempt {
+		return append(attempts(lb.HookXDP, ports), throughTC("")...)
+	}
+	k.hook = lb.HookAuto
+	d, err := k.openWith(killState(3, 1))
+	if err != nil {
+		return err
+	}
+	is := d.Attachments()[0]
+	return errors.Join(wants(is.String(), "tc"), wants(is.Reason, "another program has XDP on veth0 (libxdp's dispatcher, id"), d.Close())
+}
+
+// TestLoaderAfterOurs has libxdp's loader come to an interface that ours has without a dispatcher: it is refused.
+func TestLoaderAfterOurs(t *testing.T) {
+	needLibxdp(t)
+	testenv.In(t, nics(t), func() error {
+		d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookXDP, TableSize: testTableSize})
+		if err != nil {
+			return err
+		}
+		d.programs = bystander
+		defer d.Close()
+		if err := d.Apply(testState()); err != nil {
+			return err
+		}
+		if err := loadBy(libxdpFilter+".o", libxdpFilter, 10); err == nil {
+			t.Error("the loader has put its program beside ours")
+		}
+		return errors.Join(runsOn("veth0", d.Program()), d.Close(), noDispatchers())
+	})
+}
+
+// TestAutoBesideOthers has XDP taken by a program that cannot be joined, and by a dispatcher that cannot have ours:
+// with hook: auto the balancer is in TC and says why, with hook: xdp it is refused.
+func TestAutoBesideOthers(t *testing.T) {
+	testenv.Root(t)
+	for name, test := range map[string]struct {
+		way    way
+		occupy bool
+		says   string
+	}{
+		"another's program":       {nativeXDP, true, `another program has XDP on veth0 (program "occupant", id `},
+		"a dispatcher without it": {nativeDispatched, false, "the program cannot be in libxdp's dispatcher"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testenv.In(t, nics(t), func() error {
+				if test.occupy {
+					other, err := occupy("veth0")
+					if err != nil {
+						return err
+					}
+					defer other.Close()
+				}
+				d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookAuto, TableSize: testTableSize})
+				if err != nil {
+					return err
+				}
+				defer d.Close()
+				// No function of a dispatcher can be replaced by a program of which nothing tells its type.
+				d.programs = func(hook lb.Hook) programKind {
+					kind := bystander(hook)
+					load := kind.load
+					kind.load = func() (*ebpf.CollectionSpec, error) {
+						spec, err := load()
+						if err == nil {
+							spec.Programs[kind.name].Instructions[0].Metadata = asm.Metadata{}
+						}
+						return spec, err
+					}
+					return kind
+				}
+				d.ways = func(wish lb.Hook, _ []port) []attempt {
+					if wish == lb.HookXDP {
+						return []attempt{{way: test.way}}
+					}
+					return append([]attempt{{way: test.way}}, throughTC("")...)
+				}
+				refused := testState()
+				refused.Hook = lb.HookXDP
+				if err := d.Apply(refused); err == nil || !strings.Contains(err.Error(), "hook: tc") {
+					t.Errorf("with hook: xdp the error is %v", err)
+				}
+				state := testState()
+				state.Hook = lb.HookAuto
+				if err := d.Apply(state); err != nil {
+					return err
+				}
+				if is := d.Attachments()[0]; is.Hook != lb.HookTC || !strings.Contains(is.Reason, test.says) {
+					t.Errorf("it is attached as %+v, want in TC and that %q", is, test.says)
+				}
+				return d.Close()
+			})
+		})
+	}
+}
+
+// TestPassIsKnown: what stands in for our programs while the hook changes is known by its number once a process was killed meanwhile.
+func TestPassIsKnown(t *testing.T) {
+	testenv.Root(t)
+	testenv.In(t, nics(t), func() error {
+		k := newKept(t)
+		k.hook, k.programs = lb.HookTC, bystander
+		d, err := k.openWith(testState())
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		pass, err := passingXDP()
+		if err != nil {
+			return err
+		}
+		defer pass.Close()
+		f := &found{store: d.keeper.Store}
+		before, err := f.programsOf([]uint64{d.current.set})
+		if err != nil {
+			return err
+		}
+		if err := d.keeper.pinPass(d.current, pass); err != nil {
+			return err
+		}
+		after, err := f.programsOf([]uint64{d.current.set})
+		if err != nil {
+			return err
+		}
+		info, err := pass.Info()
+		if err != nil {
+			return err
+		}
+		if id, _ := info.ID(); len(after) != len(before)+1 || !slices.Contains(after, id) {
+			t.Errorf("with program %d pinned, those of the set are %v, and were %v", id, after, before)
+		}
+		return d.Close()
+	})
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+)
+
+// Builds may lay out a table of flows differently. Each writes down how it does; the next reads the
+// tables of the one before by that, field by field, and copies the flows into tables of its own.
+
+// flowDefaults are the fields of a flow that are 0 where the build before did not know them. A flow is
+// nothing without the others.
+var flowDefaults = []string{"syn"}
+
+// flowFields begins the names of the fields of a flow.
+const flowFields = "flows."
+
+// flowLayout describes the tables of flows of this build, by the program's own type information.
+var flowLayout = sync.OnceValues(func() (*snapshot.FlowLayout, error) {
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	bucket, is := btf.UnderlyingType(spec.Maps[xdpMapFlows].Value).(*btf.Struct)
+	if !is {
+		return nil, fmt.Errorf("reading the embedded eBPF program: the elements of %s are no struct", xdpMapFlows)
+	}
+	layout := &snapshot.FlowLayout{Bucket: int(bucket.Size), Fields: map[string]snapshot.Field{}}
+	if err := describe(layout.Fields, "", 0, bucket.Members); err != nil {
+		return nil, err
+	}
+	layout.Flow = layout.Fields["flows"].Size / flowsPerBucket
+	if layout.States, err = numbersOf(spec, "flow_state"); err != nil {
+		return nil, err
+	}
+	layout.Numbers, err = numbersOf(spec, "flow_table")
+	return layout, err
+})
+
+// numbersOf returns the numbers of an enum by their names.
+func numbersOf(spec *ebpf.CollectionSpec, enum string) (map[string]uint64, error) {
+	var of *btf.Enum
+	if err := spec.Types.TypeByName(enum, &of); err != nil {
+		return nil, fmt.Errorf("looking for the type %s of the embedded eBPF program: %v", enum, err)
+	}
+	numbers := map[string]uint64{}
+	for _, v := range of.Values {
+		numbers[v.Name] = v.Value
+	}
+	return numbers, nil
+}
+
+// describe notes where the members of a struct are, and in their place the members of a struct or a union
+// among them. Of an array of structs it notes both, those of an element by where they are in it.
+func describe(fields map[string]snapshot.Field, prefix string, from int, members []btf.Member) error {
+	for _, m := range members {
+		at, name := from+int(m.Offset.Bytes()), prefix+m.Name
+		size, err := btf.Sizeof(m.Type)
+		if err != nil {
+			return fmt.Errorf("describing %s of the embedded eBPF program: %v", name, err)
+		}
+		inner, element := btf.UnderlyingType(m.Type), at
+		array, isArray := inner.(*btf.Array)
+		if isArray {
+			inner, element = btf.UnderlyingType(array.Type), 0
+		}
+		below := name + "."
+		if m.Name == "" {
+			below = prefix
+		}
+		var within []btf.Member
+		switch of := inner.(type) {
+		case *btf.Struct:
+			within = of.Members
+		case *btf.Union:
+			within = of.Members
+		}
+		if within == nil || isArray {
+			fields[name] = snapshot.Field{Offset: at, Size: size}
+		}
+		if err := describe(fields, below, element, within); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flowReading is how flows of another layout are read.
+type flowReading struct {
+	// The sizes of a bucket and of a flow in bytes, and how many flows are in a bucket.
+	bucket, flow, places int
+	// Where in a bucket its parts are.
+	tags, seen, states, flows int
+	// busy is the tag of a place that is being written.
+	busy uint16
+	// copies are the fields of a flow.
+	copies []fieldCopy
+	// state is ours for each of theirs.
+	state [256]xdpFlowState
+}
+
+// fieldCopy is a field of a flow: where it is there, and here.
+type fieldCopy struct {
+	from, to, size int
+	// unlessZero: it has a place here that another field has in other modes, where this one is 0.
+	unlessZero bool
+}
+
+// readingOf returns how to read the tables of a layout. An error says what they lack.
+func readingOf(theirs *snapshot.FlowLayout) (*flowReading, error) {
+	ours, err := flowLayout()
+	if err != nil {
+		return nil, err
+	}
+	if theirs == nil {
+		return nil, errors.New("it does not say where the fields of flows are")
+	}
+	places := int(theirs.Numbers["FLOW_BUCKET"])
+	r := &flowReading{bucket: theirs.Bucket, flow: theirs.Flow, places: places, busy: uint16(theirs.Numbers["FLOW_BUSY"])}
+	for _, part := range []struct {
+		name string
+		to   *int
+		size int
+	}{{"tags", &r.tags, 2 * places}, {"seen", &r.seen, 4 * places}, {"states", &r.states, places}, {"flows", &r.flows, theirs.Flow * places}} {
+		field := theirs.Fields[part.name]
+		if places == 0 || field.Size != part.size || field.Offset < 0 || field.Offset+field.Size > theirs.Bucket || theirs.Bucket%8 != 0 {
+			return nil, fmt.Errorf("in its buckets, %s is not what it is here, for %d flows", part.name, places)
+		}
+		*part.to = field.Offset
+	}
+	if err := r.readFlow(ours, theirs); err != nil {
+		return nil, err
+	}
+	return r, r.readNumbers(ours, theirs)
+}
+
+// readFlow finds the fields of a flow.
+func (r *flowReading) readFlow(ours, theirs *snapshot.FlowLayout) error {
+	for name, to := range ours.Fields {
+		field, is := strings.CutPrefix(name, flowFields)
+		if !is {
+			continue
+		}
+		from, there := theirs.Fields[name]
+		switch {
+		case !there && slices.Contains(flowDefaults, field):
+		case !there:
+			return fmt.Errorf("its flows have no field %q", field)
+		case from.Size != to.Size || from.Offset < 0 || from.Offset+from.Size > theirs.Flow:
+			return fmt.Errorf("the field %q of its flows has %d bytes, and here %d", field, from.Size, to.Size)
+		default:
+			r.copies = append(r.copies, fieldCopy{from.Offset, to.Offset, to.Size, strings.HasPrefix(field, "source.")})
+		}
+	}
+	// Of what shares its place, the end of full NAT comes last, and only where there is one.
+	slices.SortFunc(r.copies, func(a, b fieldCopy) int {
+		if a.unlessZero != b.unlessZero {
+			return map[bool]int{false: -1, true: 1}[a.unlessZero]
+		}
+		return a.to - b.to
+	})
+	return nil
+}
+
+// readNumbers finds our states for theirs, and refuses other bits of keys.
+func (r *flowReading) readNumbers(ours, theirs *snapshot.FlowLayout) error {
+	for _, name := range []string{"FLOW_KEY_AFFINITY", "FLOW_KEY_GROUP"} {
+		if ours.Numbers[name] != theirs.Numbers[name] {
+			return fmt.Errorf("its %s is %#x, and here it is %#x", name, theirs.Numbers[name], ours.Numbers[name])
+		}
+	}
+	for name, number := range theirs.States {
+		state, known := ours.States[name]
+		if !known || number >= uint64(len(r.state)) {
+			return fmt.Errorf("its flows have a state %s (%d), which is not known here", name, number)
+		}
+		r.state[number] = xdpFlowState(state)
+	}
+	return nil
+}

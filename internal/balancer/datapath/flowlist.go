@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// flowStates are the words for the states of flows; clients without a flow (affinity) have none.
+var flowStates = map[xdpFlowState]lb.FlowState{
+	xdpFlowStateFLOW_OPENING:     lb.FlowOpening,
+	xdpFlowStateFLOW_SEEN:        lb.FlowSeen,
+	xdpFlowStateFLOW_FIRST:       lb.FlowFirst,
+	xdpFlowStateFLOW_ESTABLISHED: lb.FlowEstablished,
+	xdpFlowStateFLOW_CONTESTED:   lb.FlowContested,
+	xdpFlowStateFLOW_UDP:         lb.FlowUDP,
+	xdpFlowStateFLOW_CLIENT_FIN:  lb.FlowClientFIN,
+	xdpFlowStateFLOW_BACKEND_FIN: lb.FlowBackendFIN,
+	xdpFlowStateFLOW_CLOSED:      lb.FlowClosed,
+	xdpFlowStateFLOW_REFUSED:     lb.FlowRefused,
+	xdpFlowStateFLOW_TIME_WAIT:   lb.FlowTimeWait,
+}
+
+// Flows returns remembered flows that are wanted, as many as limit at most, and how many there are of
+// them. Which of them it returns where there are more is as they lie in the tables; a flow that moves
+// meanwhile may be missing, or be there twice. It does not wait for a change under way, and packets do
+// not wait for it. Errors: ErrClosed.
+func (d *Datapath) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error) {
+	clock := d.janitor.now()
+	err = d.read(func(p *picture) error {
+		if p.shared == nil {
+			return nil
+		}
+		reader := p.flowReader(clock)
+		for _, table := range []*flowTable{p.shared.proven, p.shared.unproven} {
+			reader.proven = table == p.shared.proven
+			table.each(func(flow *xdpFlow, state xdpFlowState, seen uint32) {
+				one, there := reader.read(flow, state, seen)
+				if !there || !wanted(&one) {
+					return
+				}
+				if matching++; len(flows) < limit {
+					flows = append(flows, one)
+				}
+			})
+		}
+		return nil
+	})
+	return flows, matching, err
+}
+
+// flowReader knows whose entries of the tables of flows are.
+type flowReader struct {
+	backends []flowOwner
+	// numbers are those of full NAT's addresses.
+	numbers poolNumbers
+	clock   uint32
+	proven  bool
+	// stood is when the clock stood still; it counts where other balancers are told.
+	stood pauses
+}
+
+// flowOwner is who has an index of backends.
+type flowOwner struct {
+	record *record
+	at     int
+}
+
+func (p *picture) flowReader(clock uint32) *flowReader {
+	r := &flowReader{backends: make([]flowOwner, p.indices), numbers: p.numbers, clock: clock}
+	for _, record := range p.records {
+		for i, place := range record.places {
+			if int(place.index) < len(r.backends) {
+				r.backends[place.index] = flowOwner{record, i}
+			}
+		}
+	}
+	return r
+}
+
+// read says what an entry means; false where it is no flow, or one of a service or backend that has left.
+func (r *flowReader) read(flow *xdpFlow, state xdpFlowState, seen uint32) (one lb.Flow, there bool) {
+	word, known := flowStates[state]
+	if !known || int(flow.Backend) >= len(r.backends) {
+		return one, false
+	}
+	owner := r.backends[flow.Backend]
+	if owner.record == nil || owner.record.id != flow.Service || owner.record.places[owner.at].generation != flow.Generation {
+		return one, false
+	}
+	s := &owner.record.service
+	one = lb.Flow{Backend: visible(s.BackendKey(s.Backends[owner.at])), Client: netip.AddrPortFrom(addressOf(flow.Address, [...]uint8{4, 6}[family(s.VIP)]), networkOrder(flow.Port)),
+		State: word, Proven: r.proven, Silent: time.Duration(silentFor(r.clock, seen)) * time.Millisecond}
+	if local := localOf(s, owner.at); s.IsHairpin && local.IsValid() {
+		one.Source = netip.AddrPortFrom(local, networkOrder(flow.Source.Port))
+	} else if pool := r.numbers[family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) && pool[flow.Source.Address].IsValid() {
+		one.Source = netip.AddrPortFrom(pool[flow.Source.Address], networkOrder(flow.Source.Port))
+	}
+	if s.Mode != lb.FullNAT {
+		one.SYN = synOf(flow)
+	}
+	return one, true
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"sync/atomic"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// eachBackend calls do for each backend, with the index of its counters.
+func (p *picture) eachBackend(do func(key lb.BackendKey, index uint32)) {
+	for _, r := range p.records {
+		for i, b := range r.service.Backends {
+			do(r.service.BackendKey(b), r.places[i].index)
+		}
+	}
+}
+
+// countFlows adds what is remembered now. What was met may be that of the moment before or
+// after the picture: where an index changes hands in between, its flows are those of the other
+// owner, once.
+func (p *picture) countFlows(c *lb.Counters, met presence) {
+	c.Flows = met.flows
+	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(p.plan.ProvenLimit), uint64(p.plan.UnprovenLimit)
+	c.Flows.Bytes = p.plan.Proven + p.plan.Unproven + p.plan.Returns
+	p.eachBackend(func(key lb.BackendKey, index uint32) {
+		if int(index) < len(met.backends) {
+			has := met.backends[index]
+			if key.Service.Hairpin {
+				has.held = 0 // of ports that are not the pool's
+			}
+			key = visible(key)
+			count := c.Backends[key]
+			count.Active, count.Flows, count.PortsHeld = count.Active+has.active, count.Flows+has.entries, count.PortsHeld+has.held
+			c.Backends[key] = count
+		}
+	})
+	c.Services = make(map[lb.ServiceKey]lb.ServiceCount, len(p.records))
+	for _, r := range p.records {
+		key := visibleService(r.key)
+		count := c.Services[key]
+		if int(r.id) < len(met.services) {
+			has := met.services[r.id]
+			count.Active, count.Flows = count.Active+has.active, count.Flows+has.entries
+			if r.key.Hairpin {
+				count.Hairpins = has.active
+			}
+		}
+		if !r.key.Hairpin {
+			count.Transition, count.TableDigest = r.view.transition(), r.digest()
+		}
+		c.Services[key] = count
+	}
+}
+
+// transition says what of a service's tables is still changing.
+func (v view) transition() *lb.TransitionProgress {
+	if !v.inTransition() {
+		return nil
+	}
+	t := &lb.TransitionProgress{Since: v.since, Until: v.until, Slots: len(v.table.slots), Base: v.base != nil}
+	switch {
+	case t.Slots == 0:
+		// There is no backend for new flows: every slot of the last table leads nowhere.
+		t.Slots = v.lastSlots()
+		t.MovedSlots = t.Slots
+	case v.moved != nil:
+		t.MovedSlots = v.moved.count
+	}
+	return t
+}
+
+// lastSlots returns how many slots the last table with members had, where the present
+// one has none.
+func (v view) lastSlots() int {
+	for _, t := range []*table{v.last, v.base} {
+		if t != nil && len(t.slots) > 0 {
+			return len(t.slots)
+		}
+	}
+	if v.moved != nil { // the hash is made of something else since, and no table is kept
+		return int(v.moved.size)
+	}
+	return 0
+}
+
+// present is what a backend or a service has: now, and as of the last round.
+type present struct {
+	active  uint32
+	entries uint64
+	// held are ports of the pool; 0 of a service.
+	held uint32
+}
+
+// presence is all of that, by index and by id.
+type presence struct {
+	flows              lb.FlowCounts
+	backends, services []present
+}
+
+// met returns what there is.
+func (j *janitor) met() presence {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var p presence
+	if j.scene.flows == nil {
+		return p
+	}
+	p.flows = lb.FlowCounts{Proven: j.flows.last.entries, Unproven: j.newcomers.last.entries}
+	p.backends = make([]present, min(len(j.rules.backends), len(j.rules.loads)))
+	for i := range p.backends {
+		p.backends[i] = present{atomic.LoadUint32(&j.rules.loads[i].Active), entriesOf(j.flows.last.backends, i) + entriesOf(j.newcomers.last.backends, i), j.held(i)}
+	}
+	p.services = make([]present, min(len(j.rules.services), len(j.rules.turns)))
+	for i := range p.services {
+		p.services[i] = present{atomic.LoadUint32(&j.rules.turns[i].Active), entriesOf(j.flows.last.services, i) + entriesOf(j.newcomers.last.services, i), 0}
+	}
+	return p
+}
+
+func entriesOf(tally []tallied, at int) uint64 {
+	if at >= len(tally) {
+		return 0
+	}
+	return uint64(tally[at].entries())
+}

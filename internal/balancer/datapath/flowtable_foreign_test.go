@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// anotherLayout is one that differs in everything that may: buckets of four flows, after something that
+// is not known here; the fields of a flow in another order and with one more; other states.
+func anotherLayout(tb testing.TB) *snapshot.FlowLayout {
+	tb.Helper()
+	ours, err := flowLayout()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l := &snapshot.FlowLayout{Bucket: 40 + 4*48, Flow: 48, States: maps.Clone(ours.States), Numbers: maps.Clone(ours.Numbers),
+		Fields: map[string]snapshot.Field{"unknown": {Offset: 0, Size: 12}, "states": {Offset: 12, Size: 4}, "tags": {Offset: 16, Size: 8},
+			"seen": {Offset: 24, Size: 16}, "flows": {Offset: 40, Size: 4 * 48},
+			"flows.port": {Offset: 0, Size: 2}, "flows.generation": {Offset: 2, Size: 2}, "flows.backend": {Offset: 4, Size: 4},
+			"flows.source.address": {Offset: 8, Size: 2}, "flows.source.port": {Offset: 10, Size: 2}, "flows.syn": {Offset: 12, Size: 4},
+			"flows.unknown": {Offset: 16, Size: 8}, "flows.service": {Offset: 24, Size: 4}, "flows.address": {Offset: 32, Size: 16}}}
+	l.Numbers["FLOW_BUCKET"], l.Numbers["FLOW_BUSY"] = 4, 3
+	last := uint64(xdpFlowStateFLOW_STATES)
+	for name, number := range l.States {
+		if number != 0 {
+			l.States[name] = last + 1 - number
+		}
+	}
+	return l
+}
+
+// foreignWriter writes flows into a table of another layout, as its build would.
+type foreignWriter struct {
+	table  *foreignTable
+	layout *snapshot.FlowLayout
+	next   int
+}
+
+func newForeign(tb testing.TB, layout *snapshot.FlowLayout, flows int) *foreignWriter {
+	tb.Helper()
+	reading, err := readingOf(layout)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(layout.Bucket), Flags: unix.BPF_F_MMAPABLE,
+		MaxEntries: uint32((flows + reading.places - 1) / reading.places)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	table, err := openForeign(m, reading)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &foreignWriter{table: table, layout: layout}
+}
+
+// put writes a flow at the next place. Of the fields that others have in other modes it writes the one
+// that full NAT has where `pooled` says so.
+func (w *foreignWriter) put(flow xdpFlow, state xdpFlowState, seen uint32, pooled bool) int {
+	at := w.next
+	w.next++
+	w.write(at, flow, state, seen, pooled, 0x4711)
+	return at
+}
+
+func (w *foreignWriter) write(number int, flow xdpFlow, state xdpFlowState, seen uint32, pooled bool, tag uint16) {
+	r := w.table.flowReading
+	bucket, at := w.table.memory.bytes()[number/r.places*r.bucket:][:r.bucket], number%r.places
+	theirs, ours := bucket[r.flows+at*r.flow:][:r.flow], storage(flowWordsOf(&flow)[:]).bytes()
+	for _, c := range r.copies {
+		if shared := c.to >= 28; !shared || c.unlessZero == pooled {
+			copy(theirs[c.from:][:c.size], ours[c.to:])
+		}
+	}
+	for name, number := range w.layout.States {
+		if r.state[number] == state && name != "FLOW_STATES" {
+			bucket[r.states+at] = uint8(number)
+		}
+	}
+	binary.NativeEndian.PutUint32(bucket[r.seen+4*at:], seen)
+	binary.NativeEndian.PutUint16(bucket[r.tags+2*at:], tag)
+}
+
+// become writes the flows of a table, and what they are by their keys.
+func (w *foreignWriter) become(t *flowTable, pooled func(*xdpFlow) bool) map[string]int {
+	at := map[string]int{}
+	t.each(func(flow *xdpFlow, state xdpFlowState, seen uint32) {
+		at[keyText(flow)] = w.put(*flow, state, seen, pooled(flow))
+	})
+	return at
+}
+
+func keyText(flow *xdpFlow) string { return fmt.Sprint(flow.Address, flow.Port, flow.Service) }
+
+// asFound gives the datapath of a rig its flows as those of a build that lays them out differently: in
+// tables that are not its own, beside empty ones.
+func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, unproven *foreignWriter, places map[string]int) {
+	t.Helper()
+	spec, err := xdpProgram.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pooled := func(flow *xdpFlow) bool {
+		id := flow.Service &^ affinityKey
+		return slices.ContainsFunc(d.register.records, func(r *record) bool { return r.id == id && r.service.Mode == lb.FullNAT })
+	}
+	proven, unproven = newForeign(t, layout, len(d.shared.proven.buckets)*flowsPerBucket), newForeign(t, layout, len(d.shared.unproven.buckets)*flowsPerBucket)
+	places = proven.become(d.shared.proven, pooled)
+	unproven.become(d.shared.unproven, pooled)
+	for _, name := range flowMaps {
+		for _, at := range d.shared.places() {
+			if at.name != name {
+				continue
+			}
+			made := spec.Maps[name].Copy()
+			made.MaxEntries = (*at.of).MaxEntries()
+			if *at.of, err = ebpf.NewMap(made); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := d.shared.mapFlows(nil); err != nil {
+		t.Fatal(err)
+	}
+	d.former = &formerFlows{proven: []formerTable{proven.table}, unproven: []formerTable{unproven.table}}
+	d.current.adopted = true
+	return proven, unproven, places
+}
+
+// TestFlowsOfAnotherLayout has packets of flows go on, and come back, that another build has laid out
+// differently: of every mode, family and protocol, proven or not.
+func TestFlowsOfAnotherLayout(t *testing.T) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
+		r := freshRig(t, hook)
+		var flows []*flow
+		var others []packetSpec
+		for _, vip := range vips {
+			for _, udp := range []bool{false, true} {
+				for sport := range uint16(3) {
+					full := modePacket(vip, portFullNAT, udp)
+					full.sport += sport
+					f := openFlow(t, r, full)
+					if flows = append(flows, f); sport > 0 {
+						f.answer(t, "SA")
+						f.send(t, "A")
+					}
+					for port := uint16(portIPIP); port <= portFullNATAlike; port++ {
+						if port == portFullNAT {
+							continue
+						}
+						p := modePacket(vip, port, udp)
+						p.sport += sport
+						r.check(t, p.build(t))
+						if others = append(others, p); sport > 0 {
+							r.check(t, with(p, func(p *packetSpec) { p.flags = "A" }).build(t))
+						}
+					}
+				}
+			}
+		}
+		asFound(t, r.datapath, anotherLayout(t))
+		r.apply(t, allModes())
+		for _, f := range flows {
+			for _, flags := range []string{"A", "PA"} {
+				if v := f.answer(t, flags); v.outcome != "returned" {
+					t.Errorf("the model says %s of a reply", v.outcome)
+				}
+				f.send(t, flags)
+			}
+		}
+		for _, p := range others {
+			r.check(t, with(p, func(p *packetSpec) { p.flags = "A" }).build(t))
+		}
+		if r.datapath.former.any() {
+			t.Error("the tables before are still there")
+		}
+	})
+}
+
+// TestFlowsChangeWhileTheyMove has packets begin, end, prove and replace flows in the old tables between
+// the first copy and the exchange of the programs.
+func TestFlowsChangeWhileTheyMove(t *testing.T) {
+	layout := anotherLayout(t)
+	made := func(n int) *foreignWriter {
+		testenv.Root(t)
+		w := newForeign(t, layout, n)
+		t.Cleanup(w.table.close)
+		return w
+	}
+	proven, unproven := made(100), made(100)
+	flow := func(n int, backend uint32) xdpFlow {
+		f := testFlow(n)
+		f.Backend = backend
+		return f
+	}
+	to := &shared{proven: testTable(100), unproven: testTable(100)}
+	ends := proven.put(flow(1, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false)
+	begins := proven.put(flow(2, 1), xdpFlowStateFLOW_CLOSED, 1000, false)
+	stays := proven.put(flow(3, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false)
+	proves := unproven.put(flow(4, 1), xdpFlowStateFLOW_OPENING, 1000, false)
+	over := proven.put(flow(6, 1), xdpFlowStateFLOW_CLIENT_FIN, 1000, false)
+	proven.write(90, flow(9, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
+	m := move{janitor: newJanitor(lb.Timeouts{}), from: to, to: to,
+		former: &formerFlows{proven: []formerTable{proven.table}, unproven: []formerTable{unproven.table}},
+		memory: &memory{storage: make(storage, cacheLine/8)}}
+	m.begin()
+	expect := func(table *flowTable, n int, backend uint32, state xdpFlowState, seen uint32) {
+		t.Helper()
+		want := flow(n, backend)
+		place, there := table.find(&want)
+		if !there || place.flow() != want || place.state() != state || place.seen() != seen {
+			t.Errorf("flow %d (%v): %+v in state %d, seen at %d; want %+v in %d, %d", n, there, place, state, seen, want, state, seen)
+		}
+	}
+	expect(to.unproven, 4, 1, xdpFlowStateFLOW_OPENING, 1000)
+	if n := len(to.proven.places()); n != 4 {
+		t.Errorf("%d flows were copied, want 4", n)
+	}
+	if m.memory.head().Moving == 0 {
+		t.Error("the new programs are not told that flows move")
+	}
+
+	proven.write(ends, flow(1, 1), xdpFlowStateFLOW_CLIENT_FIN, 1000, false, 0x4711)
+	proven.write(begins, flow(2, 2), xdpFlowStateFLOW_ESTABLISHED, 1000, false, 0x4711)
+	proven.write(stays, flow(3, 1), xdpFlowStateFLOW_ESTABLISHED, 2000, false, 0x4711)
+	unproven.write(proves, flow(4, 1), xdpFlowStateFLOW_FREE, 0, false, 0)
+	proven.put(flow(4, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false)
+	proven.put(flow(5, 1), xdpFlowStateFLOW_ESTABLISHED, 2000, false)
+	proven.write(over, flow(6, 1), xdpFlowStateFLOW_FREE, 0, false, 0)
+	unproven.put(flow(6, 2), xdpFlowStateFLOW_OPENING, 2000, false)
+	m.finish()
+	expect(to.proven, 1, 1, xdpFlowStateFLOW_CLIENT_FIN, 1000)
+	expect(to.proven, 2, 2, xdpFlowStateFLOW_ESTABLISHED, 1000)
+	expect(to.proven, 3, 1, xdpFlowStateFLOW_ESTABLISHED, 2000)
+	expect(to.proven, 4, 1, xdpFlowStateFLOW_ESTABLISHED, 1000)
+	expect(to.proven, 5, 1, xdpFlowStateFLOW_ESTABLISHED, 2000)
+	expect(to.unproven, 6, 2, xdpFlowStateFLOW_OPENING, 2000)
+	if left := to.unproven.places(); len(left) != 1 {
+		t.Errorf("of flows that were proven, %d are unproven too", len(left)-1)
+	}
+	six := flow(6, 1)
+	if _, there := to.proven.find(&six); there {
+		t.Error("a flow that is over stands before the one that has begun in its place")
+	}
+	if m.memory.head().Moving != 0 {
+		t.Error("the new programs are told that flows still move")
+	}
+	for _, table := range []*flowTable{to.proven, to.unproven} {
+		if wrongs := table.wrongs(); wrongs != "" {
+			t.Error(wrongs)
+		}
+	}
+}
+
+// TestUnreadableFlows refuses layouts without what a flow needs, and names it.
+func TestUnreadableFlows(t *testing.T) {
+	for says, change := range map[string]func(*snapshot.FlowLayout){
+		`no field "backend"`:            func(l *snapshot.FlowLayout) { delete(l.Fields, "flows.backend") },
+		`"generation" of its flows`:     func(l *snapshot.FlowLayout) { l.Fields["flows.generation"] = snapshot.Field{Offset: 0, Size: 4} },
+		`"address" of its flows`:        func(l *snapshot.FlowLayout) { l.Fields["flows.address"] = snapshot.Field{Offset: 40, Size: 16} },
+		"a state FLOW_OTHER":            func(l *snapshot.FlowLayout) { l.States["FLOW_OTHER"] = 20 },
+		"its FLOW_KEY_GROUP":            func(l *snapshot.FlowLayout) { l.Numbers["FLOW_KEY_GROUP"]++ },
+		"in its buckets, seen":          func(l *snapshot.FlowLayout) { delete(l.Fields, "seen") },
+		"in its buckets, flows":         func(l *snapshot.FlowLayout) { l.Bucket -= 8 },
+		"in its buckets, tags":          func(l *snapshot.FlowLayout) { l.Numbers["FLOW_BUCKET"] = 0 },
+		"a state FLOW_UDP (1000)":       func(l *snapshot.FlowLayout) { l.States["FLOW_UDP"] = 1000 },
+		"where the fields of flows are": nil,
+	} {
+		layout := anotherLayout(t)
+		if change == nil {
+			layout = nil
+		} else {
+			change(layout)
+		}
+		if _, err := readingOf(layout); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want one that says %q", err, says)
+		}
+	}
+	layout := anotherLayout(t)
+	delete(layout.Fields, "flows.syn")
+	if _, err := readingOf(layout); err != nil {
+		t.Errorf("without a field that has a default: %v", err)
+	}
+}
+
+// TestKeptFlowsOfAnotherLayout takes over the pins of a build that lays its flows out differently. Where
+// it cannot, the old data plane goes on untouched.
+func TestKeptFlowsOfAnotherLayout(t *testing.T) {
+	testenv.Root(t)
+	for name, change := range map[string]func(*snapshot.FlowLayout){"readable": nil,
+		"not readable": func(l *snapshot.FlowLayout) { delete(l.Fields, "flows.backend") }} {
+		t.Run(name, func(t *testing.T) {
+			testenv.In(t, nics(t), func() error { return takeOverOtherFlows(t, change) })
+		})
+	}
+}
+
+func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
+	k := newKept(t)
+	k.limit = 1000
+	first, err := k.open()
+	if err != nil {
+		return err
+	}
+	state := testState()
+	if err := first.Apply(state); err != nil {
+		return err
+	}
+	is := first.register.records[slices.IndexFunc(state.Services, func(s lb.RoutedService) bool { return s.Scheduler == lb.RoundRobin })]
+	flow := func(port uint16) xdpFlow {
+		return xdpFlow{Port: port, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+	}
+	layout := anotherLayout(t)
+	proven, unproven := newForeign(t, layout, 2000), newForeign(t, layout, 2000)
+	defer proven.table.close()
+	defer unproven.table.close()
+	if change != nil {
+		change(layout)
+	}
+	proven.put(flow(7), xdpFlowStateFLOW_ESTABLISHED, first.janitor.now(), false)
+	err = rewriteSnapshot(first, func(s *snapshot.Snapshot) {
+		s.Flows = layout
+		s.Layouts[xdpMapFlows], s.Layouts[xdpMapNewcomers] = "another", "another"
+	})
+	store, set := first.keeper.Store, first.current.set
+	for name, w := range map[string]*foreignWriter{xdpMapFlows: proven, xdpMapNewcomers: unproven} {
+		path := store.Path(pins.Set(set), name)
+		err = errors.Join(err, os.Remove(path), w.table.m.Pin(path))
+	}
+	before, cannot := programsOn("veth0")
+	if err = errors.Join(err, cannot); err != nil {
+		return err
+	}
+	if err = first.Leave(); err != nil {
+		return err
+	}
+
+	second, err := k.open()
+	if change != nil {
+		if !errors.Is(err, snapshot.ErrVersion) || !strings.Contains(err.Error(), `no field "backend"`) || !strings.Contains(err.Error(), "jeoul detach") {
+			t.Errorf("%v, want that it has no field, and what to do", err)
+		}
+		if after, err := programsOn("veth0"); err != nil || !slices.Equal(before, after) {
+			t.Errorf("the programs are %v (%v), and were %v", after, err, before)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer second.Close()
+	if notes := strings.Join(second.Notes(), " "); !second.Adopted() || !strings.Contains(notes, "tables of another layout") {
+		t.Fatalf("it was not taken over: %q", notes)
+	}
+	// The old program goes on until the first change.
+	proven.put(flow(8), xdpFlowStateFLOW_ESTABLISHED, second.janitor.now(), false)
+	if err := second.Apply(state); err != nil {
+		return err
+	}
+	for _, port := range []uint16{7, 8} {
+		want := flow(port)
+		if place, there := second.shared.proven.find(&want); !there || place.flow() != want {
+			t.Errorf("the flow of port %d is forgotten", port)
+		}
+	}
+	if active := elements[xdpTurn](second.shared.turn(is.id))[0].Active; active != 2 {
+		t.Errorf("active flows of its service: %d, want 2", active)
+	}
+	if room := len(second.shared.proven.buckets) * flowsPerBucket; room < 2000 {
+		t.Errorf("the new table has room for %d flows, the old one for 2000", room)
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
+)
+
+// move brings what is remembered from one set of tables to another, of other sizes or of
+// another layout, while packets go on: once when the programs that use the new ones are ready,
+// and once more when those that use the old ones have gone.
+type move struct {
+	janitor  *janitor
+	from, to *shared
+	// former are tables that a process before has left besides.
+	former *formerFlows
+	// returns makes the entries anew that lead to the flows of full NAT.
+	returns returnsOf
+	// memory is that of the programs that use the new tables.
+	memory *memory
+	begun  bool
+	// lost is for how many flows there was no room when they were copied last.
+	lost int
+}
+
+// moveBound is how long packets of flows that are not known wait at most for the end of a move: beyond
+// the time that copies take, for a process may be killed in the middle of one.
+const moveBound = 10 * time.Second
+
+// formerFlows are tables that packets go by, or went by last, and that are not among the shared
+// maps: they are laid out differently, or were about to be replaced when a process was killed.
+type formerFlows struct {
+	proven, unproven []formerTable
+	// bytes is what those take that another layout has.
+	bytes uint64
+}
+
+// formerTable is one of them.
+type formerTable interface {
+	flowSource
+	// isOf says whether it is that map.
+	isOf(*ebpf.Map) bool
+	close()
+}
+
+func (f *formerFlows) close() {
+	if f == nil {
+		return
+	}
+	for _, tables := range [][]formerTable{f.proven, f.unproven} {
+		for _, t := range tables {
+			t.close()
+		}
+	}
+	f.proven, f.unproven = nil, nil
+}
+
+func (f *formerFlows) any() bool { return f != nil && len(f.proven)+len(f.unproven) > 0 }
+
+// begin copies what there is, and again what has changed while that took. From then on until the
+// janitor is told of the new tables, nothing is forgotten: it would be in one and not in the other.
+func (m *move) begin() {
+	if m.from == nil || m.begun || !m.needed() {
+		return
+	}
+	m.begun = true
+	m.janitor.freeze(true)
+	m.copy(nil)
+	m.copy(m.leaveUnproven)
+	atomic.StoreUint64(&m.memory.head().Moving, uint64(monotonic()+moveBound))
+}
+
+func (m *move) needed() bool {
+	return m.from.proven != m.to.proven || m.from.unproven != m.to.unproven || m.former.any()
+}
+
+// finish copies what packets have begun and ended since: at once, for until then the new programs do not
+// know it, and once more when no old program runs any more. Until then these hold back what may be of such
+// a flow (flows_move() in bpf/balancer/flow/track.h).
+func (m *move) finish() {
+	if !m.begun {
+		return
+	}
+	m.copy(m.leaveUnproven)
+	rcu.Wait()
+	m.copy(m.leaveUnproven)
+	atomic.StoreUint64(&m.memory.head().Moving, 0)
+}
+
+// cancel leaves it at the old tables.
+func (m *move) cancel() {
+	if m.begun {
+		m.janitor.freeze(false)
+	}
+}
+
+func (m *move) copy(proven func(*xdpFlow)) {
+	m.lost = 0
+	if m.former.any() {
+		for _, t := range m.former.proven {
+			m.lost += m.to.proven.adopt(t, proven)
+		}
+		for _, t := range m.former.unproven {
+			m.lost += m.to.unproven.adopt(t, m.leaveEnded)
+		}
+	}
+	if m.from.proven != m.to.proven {
+		m.lost += m.to.proven.adopt(m.from.proven, proven)
+	}
+	if m.from.unproven != m.to.unproven {
+		m.lost += m.to.unproven.adopt(m.from.unproven, m.leaveEnded)
+	}
+	m.returns.lead(m.to)
+}
+
+// leaveUnproven takes a flow out of the new table of unproven ones that has been proven since it
+// was copied there.
+func (m *move) leaveUnproven(flow *xdpFlow) {
+	place, there := m.to.unproven.find(flow)
+	if !there {
+		return
+	}
+	m.to.unproven.release(place, place.tag(), func(is *xdpFlow, state xdpFlowState, _ uint32) bool {
+		return isLive(state) && is.Backend == flow.Backend && is.Generation == flow.Generation && is.Source == flow.Source
+	})
+}
+
+// leaveEnded takes a flow out of the new table of proven ones that was over when it was copied, and in
+// whose place a packet has begun this unproven one: it would be found first.
+func (m *move) leaveEnded(flow *xdpFlow) {
+	place, there := m.to.proven.find(flow)
+	if !there {
+		return
+	}
+	m.to.proven.release(place, place.tag(), func(_ *xdpFlow, state xdpFlowState, _ uint32) bool {
+		return !isLive(state) && state < xdpFlowStateFLOW_AFFINITY_NEW
+	})
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// movesFlows tells the program of a rig, and its model, that flows are being moved; not any more where the
+// time that it may take is over.
+func (r *rig) movesFlows(until time.Duration) {
+	r.model.moving = until > monotonic()
+	atomic.StoreUint64(&r.datapath.current.memory.head().Moving, uint64(until))
+}
+
+// TestFlowsMoving compares program and model while flows are being moved, before and after, and when the
+// process was killed meanwhile.
+func TestFlowsMoving(t *testing.T) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
+		state := allKinds()
+		r := newRig(t, hook, state)
+		g := &generator{Rand: rand.New(rand.NewPCG(3, 4)), tb: t, model: r.model, ids: 1, first: state.Services}
+		ends := r.feedRandom(t, hook, g, func(part int) {
+			switch part % 3 {
+			case 0:
+				r.movesFlows(0)
+			case 1:
+				r.movesFlows(monotonic() + time.Hour)
+			case 2:
+				r.movesFlows(monotonic() - time.Second)
+			}
+		}, func() bool { return r.model.moving })
+		if ends[true]["dropped_flows_moving"] == 0 || ends[true]["forwarded"] == 0 || ends[false]["dropped_flows_moving"] != 0 {
+			t.Errorf("packets ended so while no flows were moved: %v, and so while they were: %v", ends[false], ends[true])
+		}
+	})
+}
+
+// TestFlowsBeginAtTheExchange has flows begin in tables of another layout between the last copy and the
+// exchange of the programs: what comes of them until the next copy is not sent to another backend nor to
+// the client by another name, and then they go on.
+func TestFlowsBeginAtTheExchange(t *testing.T) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
+		r := freshRig(t, hook)
+		var begun []packetSpec
+		var backends []lb.BackendKey
+		for _, vip := range vips {
+			for port := uint16(portIPIP); port <= portFullNATAlike; port++ {
+				service := r.model.service(vip, port, false)
+				if !isTracked(service) {
+					continue
+				}
+				p := modePacket(vip, port, false)
+				expectOutcome(t, r, p.build(t), "forwarded")
+				begun = append(begun, p)
+				backends = append(backends, r.model.lookUp(r.model.flowOf(service, asker{client: netip.AddrPortFrom(p.from, p.sport)})).backend)
+			}
+		}
+		if len(begun) < 4 {
+			t.Fatalf("flows that are remembered: %d", len(begun))
+		}
+		moving := r.missLastCopy(t, allModes(), anotherLayout(t))
+		for i, p := range begun {
+			for _, flags := range []string{"A", "PA", "FA"} {
+				if got := r.outcome(t, with(p, func(p *packetSpec) { p.flags = flags }).build(t)); got != flowsMoving {
+					t.Errorf("%s to %s, port %d, while its flow is in the old tables: %s", flags, p.at, p.dport, got)
+				}
+			}
+			service := r.model.service(p.at, p.dport, false)
+			if service.Mode != lb.NAT {
+				continue
+			}
+			reply := packetSpec{from: backends[i].Address, sport: backends[i].Port, at: p.from, dport: p.sport, flags: "SA"}
+			if got := r.outcome(t, reply.build(t)); got != "returned" && got != "passed_to_route" {
+				t.Errorf("the answer of %s meanwhile: %s", backends[i].Address, got)
+			}
+		}
+		moving.finish()
+		for _, p := range begun {
+			expectOutcome(t, r, with(p, func(p *packetSpec) { p.flags = "A" }).build(t), "forwarded")
+		}
+	})
+}
+
+// TestDatagramsBeginAtTheExchange does the same with UDP, of which nothing is held back: nothing tells the first
+// packet of a flow from the next. By a hash, a flow goes on with its backend in any case. Where what is
+// remembered decides, it does so too if its next packet comes after the copies; if that comes before, it goes on
+// with the backend of that packet, as does its client where those are remembered: it moves once at most.
+func TestDatagramsBeginAtTheExchange(t *testing.T) {
+	const byHash, byTurns, byClient = 5001, 5002, 5003
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
+		clients := testService(vip4, byClient, lb.UDP, lb.RoundRobin, 3)
+		clients.Persistence.Timeout = time.Hour
+		state := lb.State{Services: []lb.RoutedService{testService(vip4, byHash, lb.UDP, lb.Maglev, 3),
+			testService(vip4, byTurns, lb.UDP, lb.RoundRobin, 3), clients}}
+		r := newRig(t, hook, state)
+		backendOf := func(host byte, sport, dport uint16) string {
+			t.Helper()
+			frame := packetSpec{from: netip.AddrFrom4([4]byte{203, 0, 113, host}), at: vip4, sport: sport, dport: dport, udp: true, payload: 20}.build(t)
+			action, out := r.run(t, frame)
+			if action == actions[hook].drop || action == actions[hook].pass {
+				t.Errorf("a datagram to port %d ended with action %d", dport, action)
+			}
+			return net.HardwareAddr(out[:6]).String()
+		}
+		ports := []uint16{byHash, byTurns, byClient}
+		const goesOn, first, later = 2, 1000, 1001
+		waiting := []byte{1, 3}
+		begun := map[byte]map[uint16]string{}
+		for _, waits := range waiting {
+			begun[waits] = map[uint16]string{}
+			for _, port := range ports {
+				begun[waits][port] = backendOf(waits, first, port)
+			}
+		}
+		hashed := backendOf(goesOn, first, byHash)
+		for _, port := range ports[1:] {
+			backendOf(goesOn, first, port)
+		}
+		moving := r.missLastCopy(t, state, anotherLayout(t))
+		meanwhile := map[uint16]string{}
+		for _, port := range ports {
+			meanwhile[port] = backendOf(goesOn, first, port)
+		}
+		if meanwhile[byHash] != hashed {
+			t.Errorf("by a hash, a flow went from %s to %s", hashed, meanwhile[byHash])
+		}
+		moving.finish()
+		for range 3 {
+			for _, waits := range waiting {
+				for _, port := range ports {
+					if is := backendOf(waits, first, port); is != begun[waits][port] {
+						t.Errorf("port %d: a flow without a packet meanwhile went from %s to %s", port, begun[waits][port], is)
+					}
+				}
+				if is := backendOf(waits, later, byClient); is != begun[waits][byClient] {
+					t.Errorf("a client without a packet meanwhile went from %s to %s", begun[waits][byClient], is)
+				}
+			}
+			for _, port := range ports {
+				if is := backendOf(goesOn, first, port); is != meanwhile[port] {
+					t.Errorf("port %d: a flow with a packet meanwhile went once more, from %s to %s", port, meanwhile[port], is)
+				}
+			}
+			if is := backendOf(goesOn, later, byClient); is != meanwhile[byClient] {
+				t.Errorf("a client with a packet meanwhile went once more, from %s to %s", meanwhile[byClient], is)
+			}
+		}
+	})
+}
+
+// missLastCopy puts all flows of a rig with a state into tables of another layout, as if the programs had just
+// been exchanged and nothing were copied yet.
+func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLayout) *move {
+	t.Helper()
+	d := r.datapath
+	c, err := d.register.plan(state, testTableSize, d.now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The program that runs goes on with its own tables, and finds nothing in them.
+	own := *d.shared
+	proven, unproven, _ := asFound(t, d, layout)
+	made := *d.shared
+	*d.shared = own
+	made.closeUnless(d.shared)
+	for _, table := range []*flowTable{own.proven, own.unproven} {
+		clear(table.buckets)
+	}
+	if own.fullNAT != nil {
+		clear(own.fullNAT.buckets)
+	}
+	for _, table := range []formerTable{proven.table, unproven.table} {
+		t.Cleanup(table.close)
+	}
+	d.current.adopted = false
+	former := d.former
+	d.former = nil
+	m := &move{janitor: d.janitor, from: d.shared, to: d.shared, former: former, returns: c.returnsOf(d.secret),
+		memory: d.current.memory, begun: true}
+	atomic.StoreUint64(&d.current.memory.head().Moving, uint64(monotonic()+time.Hour))
+	return m
+}
+
+// outcome runs a frame through the program alone, and says how it ended.
+func (r *rig) outcome(t *testing.T, frame []byte) string {
+	t.Helper()
+	r.run(t, frame)
+	ended := r.movedOutcome(t)
+	r.want = r.counters(t)
+	return ended
+}
+
+// TestMoveCountsWhatHasNoRoom moves flows into tables that are too small for them: it is known how many are
+// not there, and said once.
+func TestMoveCountsWhatHasNoRoom(t *testing.T) {
+	from, to := &shared{proven: testTable(100), unproven: testTable(100)}, &shared{proven: testTable(10), unproven: testTable(10)}
+	const proven, unproven = 60, 40
+	for n := range proven + unproven {
+		table, state := from.proven, xdpFlowStateFLOW_ESTABLISHED
+		if n >= proven {
+			table, state = from.unproven, xdpFlowStateFLOW_OPENING
+		}
+		if !table.insert(testFlow(n), state, 1) {
+			t.Fatalf("flow %d has no room", n)
+		}
+	}
+	m := move{janitor: newJanitor(lb.Timeouts{}), from: from, to: to, memory: &memory{storage: make(storage, cacheLine/8)}}
+	m.begin()
+	m.finish()
+	if there := len(to.proven.places()) + len(to.unproven.places()); m.lost == 0 || there+m.lost != proven+unproven {
+		t.Errorf("of %d flows %d are there, and %d had no room", proven+unproven, there, m.lost)
+	}
+	d := &Datapath{keeper: &keeper{}}
+	d.noteLost(0)
+	if d.keeper.note != "" {
+		t.Errorf("without a loss it says %q", d.keeper.note)
+	}
+	if d.noteLost(m.lost); !strings.Contains(d.keeper.note, fmt.Sprintf("%d had no room", m.lost)) {
+		t.Errorf("it says %q, and %d flows had no room", d.keeper.note, m.lost)
+	}
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// formerTime is for how long the replies of a backend that has left (mode NAT) are
+// still given the address of its VIP: as long as Linux retransmits what is not
+// acknowledged (net.ipv4.tcp_retries2, about 15 minutes). Before that they
+// would reach clients from an address that these have never sent to.
+const formerTime = 15 * time.Minute
+
+// endpointKey is what a backend's replies bear.
+type endpointKey struct {
+	address  netip.AddrPort
+	protocol lb.Protocol
+}
+
+// slot returns the key in the tables of endpoints.
+func (k endpointKey) slot() slotKey {
+	return keyOf(k.address.Addr(), k.address.Port(), uint8(k.protocol))
+}
+
+// natEndpoint is what the source of such replies becomes.
+type natEndpoint struct {
+	vip netip.AddrPort
+	mss uint16
+	// index counts them. It is not given to another backend meanwhile.
+	index uint32
+	// service is the id of the service, where its flows are remembered.
+	service uint32
+	// exceptions is the number of the service's list of them.
+	exceptions uint32
+	// until is when it is forgotten; of a present backend's, nothing.
+	until time.Time
+}
+
+// value is the endpoint as the data plane reads it.
+func (e natEndpoint) value() xdpEndpoint {
+	return xdpEndpoint{Vip: addressWords(e.vip.Addr()), Port: networkOrder(e.vip.Port()), Mss: e.mss, Backend: e.index, Service: e.service, Exceptions: e.exceptions}
+}
+
+// endpointsOf calls do for the endpoints of a service, if it has any.
+func (r *record) endpointsOf(do func(endpointKey, natEndpoint)) {
+	s := &r.service
+	if s.Mode != lb.NAT {
+		return
+	}
+	e := natEndpoint{vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS, service: uint32(xdpNoServiceNO_SERVICE), exceptions: r.exceptions}
+	if r.remembers {
+		e.service = r.id
+	}
+	for i, b := range s.Backends {
+		e.index = r.places[i].index
+		do(endpointKey{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}, e)
+	}
+}
+
+// goneEndpoints notes that the endpoints of a service are no more, unless others have
+// taken them since. Those that stay are set again by newEndpoints.
+func (r *resettling) goneEndpoints(was *record) {
+	was.endpointsOf(func(key endpointKey, e natEndpoint) {
+		if have := r.places.endpoints[key]; have.vip == e.vip {
+			r.gone[key] = have
+		}
+	})
+}
+
+// claimEndpoints notes the endpoints that a service's backends have. All that are gone are
+// known; the places of those that come need not be.
+func (r *resettling) claimEndpoints(is *record) {
+	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
+		delete(r.gone, key)
+		if _, former := r.places.former[key]; former {
+			r.claimed[key] = true
+		}
+	})
+}
+
+// newEndpoints notes the endpoints of a service that are new or have changed.
+func (r *resettling) newEndpoints(is *record) {
+	is.endpointsOf(func(key endpointKey, e natEndpoint) {
+		if have, there := r.places.endpoints[key]; !there || have != e {
+			r.endpoints[key] = e
+		}
+	})
+}
+
+// forgetFormer lets go of former endpoints that a backend has now, and of those that
+// left too long ago.
+func (r *resettling) forgetFormer() {
+	for key, e := range r.places.former {
+		if r.claimed[key] || r.now.After(e.until) {
+			r.forgotten = append(r.forgotten, key)
+			// Fragments whose first one was a former backend's reply go by the
+			// generation, and must not follow it any more.
+			if r.release(e.index) {
+				r.generations[e.index] = nextGeneration(r.generation(e.index))
+				r.vacated = append(r.vacated, e.index)
+			}
+		}
+	}
+}
+
+// keepFormer holds the indices of the endpoints that are gone. It comes before the
+// backends of the indices are released.
+func (r *resettling) keepFormer() {
+	for _, e := range r.gone {
+		r.hold(e.index)
+	}
+}
+
+// formerOf is what becomes of an endpoint that is gone.
+func (r *resettling) formerOf(e natEndpoint) natEndpoint {
+	e.until, e.service = r.now.Add(formerTime), uint32(xdpNoServiceNO_SERVICE)
+	return e
+}
+
+// commitEndpoints is the part of commit that is about endpoints.
+func (r *resettling) commitEndpoints() {
+	p := r.places
+	for _, key := range r.forgotten {
+		delete(p.former, key)
+	}
+	for key, e := range r.gone {
+		delete(p.endpoints, key)
+		p.former[key] = r.formerOf(e)
+	}
+	for key, e := range r.endpoints {
+		p.endpoints[key] = e
+	}
+}

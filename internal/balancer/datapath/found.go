@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+)
+
+// keptWays are those that can outlive a process.
+var keptWays = []way{nativeXDP, genericXDP, nativeDispatched, genericDispatched, tcx, tcFilter}
+
+// attached is a program on an interface, and what keeps it there.
+type attached struct {
+	leftover
+	program ebpf.ProgramID
+}
+
+// interfaces are those that programs may be on, by what the snapshots say.
+func (k *keeper) interfaces() (ports []port) {
+	numbers, _ := k.snapshots()
+	for _, number := range numbers {
+		data, err := k.load(number)
+		if err != nil {
+			continue
+		}
+		s, err := snapshot.DecodeHead(data)
+		if err != nil {
+			continue // it matters only if it is the one that holds
+		}
+		for _, i := range slices.Concat(s.Interfaces, s.Leaving) {
+			if p := (port{name: i.Name, index: i.Index}); !slices.ContainsFunc(ports, p.sameInterface) {
+				ports = append(ports, p)
+			}
+		}
+	}
+	return ports
+}
+
+// findAttached finds the newest set whose programs are attached: one of them at least, and to
+// each of its interfaces ours by the same way, which is what a process leaves that is killed
+// while it swaps one by one. Ports are where filters are looked for.
+func (f *found) findAttached(sets []uint64, ports []port) error {
+	if err := errors.Join(f.listAttached(ports), f.listDispatched(sets, ports)); err != nil {
+		return err
+	}
+	some := false
+	for _, set := range slices.Backward(sets) {
+		programs, ids, err := f.openPrograms(set)
+		if err != nil {
+			return err
+		}
+		for _, w := range keptWays {
+			runs, whole := f.runs(w, ids)
+			if some = some || runs; runs && whole {
+				f.set, f.way, f.pinned = set, w, programs
+				return nil
+			}
+		}
+		closePrograms(programs)
+	}
+	if some {
+		return &unusable{"it is not attached to all of its interfaces"}
+	}
+	return &unusable{"none of its programs is attached to an interface"}
+}
+
+// runs says whether one of these programs, by the index of their interface, is attached by a
+// way, and whether something of ours is on each of the interfaces.
+func (f *found) runs(w way, ids map[int]ebpf.ProgramID) (one, whole bool) {
+	there := map[int]ebpf.ProgramID{}
+	for _, a := range f.attached {
+		if a.way == w {
+			there[a.index] = a.program
+		}
+	}
+	whole = len(ids) > 0
+	for index, id := range ids {
+		program, is := there[index]
+		one, whole = one || is && program == id, whole && is
+	}
+	return one, whole
+}
+
+// choose tells the interfaces of the snapshot from what is attached besides.
+func (f *found) choose() error {
+	f.ports = make([]port, len(f.snapshot.Interfaces))
+	f.holds, f.programs = make([]hold, len(f.ports)), make([]*ebpf.Program, len(f.ports))
+	for i, of := range f.snapshot.Interfaces {
+		nic, err := net.InterfaceByIndex(of.Index)
+		if err != nil {
+			return &unusable{fmt.Sprintf("its interface %s is gone", of.Name)}
+		}
+		if f.programs[i] = f.pinned[of.Index]; f.programs[i] == nil || len(f.pinned) != len(f.ports) {
+			return fmt.Errorf("%w: its programs are for other interfaces than it says", snapshot.ErrDamaged)
+		}
+		f.ports[i] = port{name: nic.Name, index: of.Index, mac: nic.HardwareAddr}
+		if again, err := net.InterfaceByName(of.Name); err == nil && again.Index == of.Index {
+			f.ports[i].name = of.Name // it may have several
+		}
+	}
+	for _, a := range f.attached {
+		i := slices.IndexFunc(f.ports, func(p port) bool { return p.index == a.index })
+		if a.way == f.way && i >= 0 {
+			f.holds[i] = a.hold
+		} else {
+			f.others = append(f.others, a.leftover)
+		}
+	}
+	return nil
+}
+
+func closePrograms(programs map[int]*ebpf.Program) {
+	for _, p := range programs {
+		p.Close()
+	}
+}
+
+// listAttached looks for what is attached, by links that are pinned and by filters.
+func (f *found) listAttached(ports []port) error {
+	names, err := f.store.Links()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		for _, w := range keptWays {
+			digits, is := strings.CutPrefix(name, w.linkPrefix())
+			index, err := strconv.Atoi(digits)
+			if !is || err != nil {
+				continue
+			}
+			h, program, err := linkAt(f.store.Path("", name))
+			if err != nil {
+				return err
+			}
+			f.attached = append(f.attached, attached{leftover{h, w, index}, program})
+		}
+	}
+	for _, p := range ports {
+		h, program, err := filterOn(p)
+		if err != nil {
+			return err
+		}
+		if h != nil {
+			f.attached = append(f.attached, attached{leftover{h, tcFilter, p.index}, program})
+		}
+	}
+	return nil
+}
+
+// linkAt opens a pinned link.
+func linkAt(path string) (hold, ebpf.ProgramID, error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s is no link of ours: %w", path, err)
+	}
+	info, err := l.Info()
+	if err != nil {
+		return nil, 0, errors.Join(fmt.Errorf("asking for the program of %s: %w", path, err), l.Close())
+	}
+	return pinnedLink{l}, info.Program, nil
+}
+
+// filterOn returns our filter on an interface; the hold is nil where there is none.
+func filterOn(p port) (hold, ebpf.ProgramID, error) {
+	f, err := openFilter(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	ours, err := f.ours()
+	if errors.Is(err, unix.ENODEV) {
+		err = nil // it went with its interface
+	}
+	if err != nil || len(ours) == 0 {
+		return nil, 0, errors.Join(err, f.Leave())
+	}
+	f.name = ours[0].Name
+	return f, ebpf.ProgramID(ours[0].Id), nil
+}
+
+// openPrograms opens the programs of a set, and returns their numbers, by the index of their
+// interface.
+func (f *found) openPrograms(set uint64) (map[int]*ebpf.Program, map[int]ebpf.ProgramID, error) {
+	names, err := f.store.Objects(set)
+	if err != nil {
+		return nil, nil, err
+	}
+	programs, ids := map[int]*ebpf.Program{}, map[int]ebpf.ProgramID{}
+	for _, name := range names {
+		digits, is := strings.CutPrefix(name, programPrefix)
+		index, err := strconv.Atoi(digits)
+		if !is || err != nil {
+			continue
+		}
+		path := f.store.Path(pins.Set(set), name)
+		p, err := ebpf.LoadPinnedProgram(path, nil)
+		if err != nil {
+			closePrograms(programs)
+			return nil, nil, fmt.Errorf("%s is no program of ours: %w", path, err)
+		}
+		programs[index] = p
+		info, err := p.Info()
+		if err != nil {
+			closePrograms(programs)
+			return nil, nil, fmt.Errorf("asking for the number of %s: %w", path, err)
+		}
+		ids[index], _ = info.ID()
+	}
+	return programs, ids, nil
+}
+
+// openMemory opens the pinned memory of a generation. The caller unmaps and closes it.
+func openMemory(path string) (*memory, error) {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no memory of a generation: %w", path, err)
+	}
+	if m.Type() != ebpf.Array || m.ValueSize() < cacheLine {
+		return nil, errors.Join(fmt.Errorf("%s is no memory of a generation, but %s", path, m), m.Close())
+	}
+	all, err := mapped(m)
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return &memory{m: m, storage: all}, nil
+}
+
+// openShared opens the shared maps of a set.
+func (f *found) openShared(set uint64) (*shared, error) {
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	s := &shared{secret: f.snapshot.Secret}
+	for _, at := range s.places() {
+		path, like := f.store.Path(pins.Set(set), at.name), spec.Maps[at.name]
+		m, err := ebpf.LoadPinnedMap(path, nil)
+		if errors.Is(err, os.ErrNotExist) && slices.Contains(addedMaps, at.name) && slices.Contains(f.differ, at.name) {
+			// It was left by a build that had no such map.
+			if *at.of, err = makeLike(at.name, like); err != nil {
+				s.closeUnless(nil)
+				return nil, err
+			}
+			continue
+		}
+		if err != nil {
+			s.closeUnless(nil)
+			return nil, fmt.Errorf("%s is no map of ours: %w", path, err)
+		}
+		if slices.Contains(f.differ, at.name) {
+			if *at.of, err = f.remake(at.name, m, like); err != nil {
+				s.closeUnless(nil)
+				return nil, err
+			}
+			continue
+		}
+		*at.of = m
+		if m.Type() != like.Type || m.KeySize() != like.KeySize || m.ValueSize() != like.ValueSize {
+			s.closeUnless(nil)
+			return nil, fmt.Errorf("%s is no map of ours: it is %s with keys of %d bytes and values of %d, and not %s with %d and %d",
+				path, m.Type(), m.KeySize(), m.ValueSize(), like.Type, like.KeySize, like.ValueSize)
+		}
+	}
+	if err := errors.Join(s.mapVectors(nil), s.mapFlows(nil), s.prefixes.restoreLists()); err != nil {
+		s.closeUnless(nil)
+		return nil, err
+	}
+	return s, nil
+}
+
+// close lets go of what was found, which goes on.
+func (f *found) close() {
+	for _, a := range f.attached {
+		if l, is := a.hold.(leaver); is {
+			_ = l.Leave()
+		}
+	}
+	closePrograms(f.pinned)
+	_ = f.sockets.leave()
+	f.sockets.closeUnless(nil)
+	if f.memory != nil {
+		f.memory.storage.unmap()
+		f.memory.m.Close()
+	}
+	f.shared.closeUnless(nil)
+	f.former.close()
+	f.backends.close()
+	f.flows.close()
+}

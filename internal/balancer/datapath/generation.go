@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/bits"
+	"net"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// generation is a loaded program with the memory of a configuration. It
+// forwards nothing until it is attached.
+type generation struct {
+	collections []*ebpf.Collection
+	// programs[i] is for ports[i]; all have the same maps.
+	programs []*ebpf.Program
+	ports    []port
+	memory   *memory
+	// tracing is what the programs were loaded with, and answers those of health checks.
+	tracing *tracing
+	answers *ebpf.Map
+	// set is the number of its pins, if it is kept. adopted: another process has loaded it,
+	// and nothing in its memory can be changed.
+	set     uint64
+	adopted bool
+	// watch is what notices that the process is gone; nil where nothing does.
+	watch *ebpf.Collection
+	// state and places are those of the register, and words names things while a
+	// trace runs; nil until then.
+	state  lb.State
+	places *places
+	words  *words
+}
+
+// generationSection is the section of the programs' memory (bpf/balancer/maps.h), and the name of
+// its map.
+const generationSection = ".data.generation"
+
+// port is an interface that a program is made for. Index 0 stands for
+// whichever one packets come in on.
+type port struct {
+	name  string
+	index int
+	mac   net.HardwareAddr
+}
+
+// close frees the programs. What is attached goes on working: the kernel holds what
+// it uses. The memory is closed by itself: others may have it.
+func (g *generation) close() {
+	if g == nil {
+		return
+	}
+	for _, collection := range g.collections {
+		collection.Close()
+	}
+	if g.watch != nil {
+		g.watch.Close()
+	}
+}
+
+// makeMemory makes the map of a generation for a configuration, and puts that there.
+// It returns where the services are, in the order of the change's records.
+func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence, error) {
+	plan, err := capacityFor(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, size := plan.layout()
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	mapSpec := spec.Maps[generationSection].Copy()
+	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", size, unix.BPF_F_MMAPABLE
+	// Those are of the few bytes that the object file has in its place.
+	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
+	made, err := ebpf.NewMap(mapSpec)
+	if err != nil {
+		return nil, nil, loadError(fmt.Errorf("making the map of the configuration with %d bytes: %w", size, err))
+	}
+	all, err := mapped(made)
+	if err != nil {
+		made.Close()
+		return nil, nil, err
+	}
+	m := newMemory(&plan, all, &d.mu)
+	m.m = made
+	homes, err := m.fill(c, &plan)
+	if err != nil {
+		m.close()
+		return nil, nil, err
+	}
+	m.head().Clock = d.janitor.now()
+	m.head().store(c)
+	m.head().Patience = milliseconds(d.options.Orphan)
+	m.constants.TooBigRate = d.options.TooBigRate
+	m.constants.FlowBuckets = shared.flows.MaxEntries()
+	m.constants.NewcomerBuckets = shared.newcomers.MaxEntries()
+	m.constants.ReturnBuckets = shared.returns.MaxEntries()
+	m.constants.FlowSecret = d.secret
+	return m, homes, nil
+}
+
+// loadGeneration loads the programs for a memory. Nothing that is in use changes. With
+// tracing, the program is the one that tells of packets.
+func loadGeneration(program programKind, ports []port, m *memory, shared *shared, tracing *tracing, answers *ebpf.Map) (*generation, error) {
+	constants := m.constants
+	for _, p := range ports {
+		// A detached program has no interface, and may send to any.
+		if p.index != 0 {
+			constants.Interfaces[constants.InterfacesCount] = uint32(p.index)
+			constants.InterfacesCount++
+		}
+	}
+	made := &generation{ports: ports, memory: m, tracing: tracing, answers: answers}
+	for _, p := range ports {
+		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.mac), uint32(p.index)
+		putNear(&constants, m.hairpin.At(p.index), m.lists)
+		if err := made.add(program, p, constants, shared, tracing); err != nil {
+			made.close()
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+// add loads the program for one more port.
+func (g *generation) add(program programKind, p port, constants xdpSettings, shared *shared, tracing *tracing) error {
+	spec, err := tracing.load(program)
+	if err != nil {
+		return fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	spec.Maps[generationSection].ValueSize = g.memory.m.ValueSize()
+	replacements := shared.maps()
+	replacements[generationSection] = g.memory.m
+	putAnswers(spec, g.answers, &constants, replacements)
+	if err := tracing.put(spec, &constants, replacements); err != nil {
+		return err
+	}
+	if program.unspecific {
+		spec.Programs[program.name].AttachType = ebpf.AttachNone
+	}
+	if err := spec.Variables[xdpVarLoaded].Set(constants); err != nil {
+		return fmt.Errorf("setting the program's constants: %v", err)
+	}
+	shared.put(spec)
+	if program.dispatched {
+		return g.addDispatched(program, p, spec, replacements)
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	if err != nil {
+		return loadError(err)
+	}
+	g.collections = append(g.collections, collection)
+	g.programs = append(g.programs, collection.Programs[program.name])
+	return nil
+}
+
+// loadError names the usual reasons why the kernel refuses a program.
+func loadError(err error) error {
+	// The verifier's refusal comes with the same error number as a missing
+	// right, and is our fault, not the user's.
+	if refusal := (*ebpf.VerifierError)(nil); errors.As(err, &refusal) && len(refusal.Log) > 0 {
+		return fmt.Errorf("%w: the verifier refused the program: %v", ErrUnsupported, err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w (%v): run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", ErrNoRights, err)
+	}
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return fmt.Errorf("%w: %v: see the README for the oldest kernel that was tried", ErrUnsupported, err)
+	}
+	if errors.Is(err, unix.ENOMEM) {
+		return fmt.Errorf("%w: %v: the machine, or the control group of this process, has no more: use smaller flows.limit and flows.unproven, fewer services, or a smaller table_size", lb.ErrTooLarge, err)
+	}
+	return fmt.Errorf("loading the eBPF program: %v", err)
+}
+
+// addressWords returns an address as the four words of a packet, in network
+// byte order; IPv4 fills the first.
+func addressWords(a netip.Addr) (words [4]uint32) {
+	for i, b := 0, a.AsSlice(); i < len(b)/4; i++ {
+		words[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return words
+}
+
+// networkOrder returns v such that its bytes in memory are big-endian.
+func networkOrder(v uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
+}
+
+func powerOfTwo(n int) uint32 {
+	if n <= 1 {
+		return 1
+	}
+	return 1 << bits.Len(uint(n-1))
+}

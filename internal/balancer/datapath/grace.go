@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
+)
+
+// Memory that packets may still be reading must not be written. A packet is an RCU
+// reader: once a grace period has passed, none that began before can be left, and
+// what could not be found any more when it began is ours again.
+
+// graceAge is for how long memory is idle before we wait for a grace period: what
+// several changes set free then waits once.
+const graceAge = 20 * time.Millisecond
+
+// grace keeps what is to be done once no packet reads what was in use.
+type grace struct {
+	// mu is the datapath's: it guards this, and what the waiting functions touch.
+	mu      *sync.Mutex
+	waiting []idle
+	// done counts those that have waited; the first that waits is number done.
+	done uint64
+	// running says that a goroutine is waiting in the background.
+	running bool
+	// synchronize waits for a grace period.
+	synchronize func()
+}
+
+// idle is what became useless at a time.
+type idle struct {
+	since time.Time
+	free  func()
+}
+
+func newGrace(mu *sync.Mutex) *grace { return &grace{mu: mu, synchronize: rcu.Wait} }
+
+// later calls free after a grace period, with the lock held. The caller holds it.
+func (g *grace) later(free func()) {
+	g.waiting = append(g.waiting, idle{time.Now(), free})
+	if !g.running {
+		g.running = true
+		go g.run()
+	}
+}
+
+// run waits until nothing is left to wait for.
+func (g *grace) run() {
+	for {
+		<-time.After(graceAge)
+		g.mu.Lock()
+		due := g.due(time.Now())
+		wait := due > g.done
+		g.mu.Unlock()
+		if wait {
+			g.synchronize()
+		}
+		g.mu.Lock()
+		g.finish(due)
+		if len(g.waiting) == 0 {
+			g.running = false
+			g.mu.Unlock()
+			return
+		}
+		g.mu.Unlock()
+	}
+}
+
+// due returns the number of the first that has not waited long enough for the next
+// grace period.
+func (g *grace) due(now time.Time) uint64 {
+	n := 0
+	for n < len(g.waiting) && now.Sub(g.waiting[n].since) >= graceAge {
+		n++
+	}
+	return g.done + uint64(n)
+}
+
+// finish frees those before that number, unless another caller has since.
+func (g *grace) finish(before uint64) {
+	for g.done < before && len(g.waiting) > 0 {
+		free := g.waiting[0].free
+		g.waiting = g.waiting[1:]
+		g.done++
+		free()
+	}
+}
+
+// wait frees all that is waiting, now. It keeps the lock. It says whether there was
+// anything.
+func (g *grace) wait() bool {
+	n := len(g.waiting)
+	if n == 0 {
+		return false
+	}
+	g.synchronize()
+	g.finish(g.done + uint64(n))
+	return true
+}
+
+// close forgets what waits: the memory is gone.
+func (g *grace) close() { g.done, g.waiting = g.done+uint64(len(g.waiting)), nil }

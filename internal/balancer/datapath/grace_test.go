@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// TestGraceInTheBackground frees what waits after a grace period that began when it
+// was waiting already, and not what came later.
+func TestGraceInTheBackground(t *testing.T) {
+	var mu sync.Mutex
+	g := newGrace(&mu)
+	began, pass := make(chan struct{}), make(chan struct{})
+	g.synchronize = func() { began <- struct{}{}; <-pass }
+	var freed []int
+	mu.Lock()
+	g.later(func() { freed = append(freed, 1) })
+	mu.Unlock()
+	<-began
+	mu.Lock()
+	g.later(func() { freed = append(freed, 2) })
+	mu.Unlock()
+	pass <- struct{}{}
+	<-began // the second grace period: the first is over
+	mu.Lock()
+	if len(freed) != 1 || freed[0] != 1 {
+		t.Errorf("after the first grace period %v were freed", freed)
+	}
+	mu.Unlock()
+	pass <- struct{}{}
+	testenv.Eventually(t, 10*time.Second, "the second is freed and no goroutine waits any more", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(freed) == 2 && !g.running
+	})
+}
+
+// TestGraceWaitedFor frees at once what a caller cannot do without, while a goroutine
+// waits in the background for the same: it must not free what came since.
+func TestGraceWaitedFor(t *testing.T) {
+	var mu sync.Mutex
+	g := newGrace(&mu)
+	began, pass := make(chan struct{}), make(chan struct{})
+	background := func() { began <- struct{}{}; <-pass }
+	g.synchronize = background
+	var freed []int
+	mu.Lock()
+	g.later(func() { freed = append(freed, 1) })
+	mu.Unlock()
+	<-began
+	mu.Lock()
+	g.synchronize = func() {}
+	if !g.wait() || len(freed) != 1 {
+		t.Errorf("waited for, %v were freed", freed)
+	}
+	g.synchronize = background
+	g.later(func() { freed = append(freed, 2) })
+	mu.Unlock()
+	pass <- struct{}{}
+	<-began
+	mu.Lock()
+	if len(freed) != 1 {
+		t.Errorf("%v were freed, and 2 has had no grace period", freed)
+	}
+	g.close()
+	mu.Unlock()
+	pass <- struct{}{}
+	testenv.Eventually(t, 10*time.Second, "no goroutine waits any more", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return !g.running
+	})
+	if len(freed) != 1 {
+		t.Errorf("closed, it freed %v", freed)
+	}
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net/netip"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// A service of mode nat that has a hairpin (lb.Hairpin) is two services here: near clients are served
+// by the second one, whose key is the same but for a bit of the protocol (PROTOCOL_HAIRPIN). From there on
+// it is a service of full NAT like others, with flows, tables and transitions of its own. Outside of
+// this package its backends, flows and counters are those of the first.
+
+var _ = [1]struct{}{}[lb.MaxNear-xdpAgreementMAX_NEAR]
+
+// visibleService is the key by which others know a service.
+func visibleService(key lb.ServiceKey) lb.ServiceKey {
+	key.Hairpin = false
+	return key
+}
+
+// visible is the key by which others know a backend.
+func visible(key lb.BackendKey) lb.BackendKey {
+	key.Service = visibleService(key.Service)
+	return key
+}
+
+// localOf is the address that backend i knows us by; invalid where that is not known.
+func localOf(s *lb.RoutedService, i int) netip.Addr {
+	if i >= len(s.Paths) {
+		return netip.Addr{}
+	}
+	return s.Paths[i].Local
+}
+
+// movesAway says whether flows of a hairpin to its backend i, before the number was, cannot go on: they
+// are sent from another address now, and what the backend sends to the former one belongs to no flow.
+// The backend is another one then, and they end.
+func movesAway(is, was *lb.RoutedService, i, before int) bool {
+	now, then := localOf(is, i), localOf(was, before)
+	return is.IsHairpin && now.IsValid() && then.IsValid() && now != then
+}
+
+// putNear tells a program of the near clients whose packets it meets; lists: some service does not
+// serve every client.
+func putNear(constants *xdpSettings, prefixes []netip.Prefix, lists bool) {
+	constants.Near4Count, constants.Near6Count = 0, 0
+	for _, p := range prefixes {
+		address, mask := addressWords(p.Addr()), maskWords(p)
+		switch four, six := &constants.Near4Count, &constants.Near6Count; {
+		case p.Addr().Is4() && *four < lb.MaxNear:
+			constants.Near4[*four].Address, constants.Near4[*four].Mask = address[0], mask[0]
+			*four++
+		case p.Addr().Is6() && *six < lb.MaxNear:
+			constants.Near6[*six].Address, constants.Near6[*six].Mask = address, mask
+			*six++
+		}
+	}
+	constants.Clients = 0
+	if lists || constants.Near4Count+constants.Near6Count > 0 {
+		constants.Clients = 1
+	}
+}

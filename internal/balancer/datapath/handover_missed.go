@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import "github.com/jeoul/jeoul/internal/balancer/lb"
+
+// A flow is told once, and seldom again. One that was refused for what a change here may end, such as a backend that the other balancer
+// has by a reload which is yet to come here, would be unknown when its packets come. So what such flows need is noted, and when
+// a change has brought it, others are asked to tell again.
+
+// missed are the backends of flows that were refused so.
+type missed struct {
+	of map[lb.BackendKey]struct{}
+	// looked is the picture that was looked at last.
+	looked *picture
+}
+
+// mostMissed bounds what is noted. Flows of more backends are told again when others are.
+const mostMissed = 4096
+
+// note notes a flow that was refused, if it is one of those, and says so.
+func (m *missed) note(r *register, f *lb.Flow, reason string) bool {
+	if reason != RefusedUnknown && reason != RefusedComputed || r.takes(f.Backend) {
+		return false
+	}
+	if m.of == nil {
+		m.of = map[lb.BackendKey]struct{}{}
+	}
+	if len(m.of) < mostMissed {
+		m.of[f.Backend] = struct{}{}
+	}
+	return true
+}
+
+// takes says whether flows of a backend find service and backend here, and are looked for.
+func (r *register) takes(key lb.BackendKey) bool {
+	record := r.byKey[key.Service]
+	_, known := r.places.backends[key]
+	return record != nil && known && record.looksUp()
+}
+
+// Regains says whether flows would be taken by now that TakeFlows has counted as missed; then these are to be told again, and are not
+// missed any more. It does not wait for a change under way, and costs nothing while nothing has changed. Errors: ErrClosed.
+func (d *Datapath) Regains() (regains bool, err error) {
+	h := &d.handed
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err = d.read(func(p *picture) error {
+		if len(h.missed.of) == 0 || h.missed.looked == p {
+			return nil
+		}
+		h.missed.looked = p
+		for _, r := range p.records {
+			if !r.looksUp() {
+				continue
+			}
+			for _, backend := range r.service.Backends {
+				key := r.service.BackendKey(backend)
+				if _, is := h.missed.of[key]; is {
+					delete(h.missed.of, key)
+					regains = true
+				}
+			}
+		}
+		return nil
+	})
+	return regains, err
+}

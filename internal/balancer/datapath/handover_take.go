@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Reasons why TakeFlows does not take a flow.
+const (
+	// RefusedUnproven: it has not proven itself, or is in no state that a proven flow has.
+	RefusedUnproven = "unproven"
+	// RefusedUnknown: there is no such service or backend here, or the client is of another family.
+	RefusedUnknown = "unknown_backend"
+	// RefusedComputed: the service remembers nothing here and no slot of its has changed hands.
+	RefusedComputed = "computed"
+	// RefusedPool: what full NAT sends it from is not in the pool here, or another flow here has it.
+	RefusedPool = "pool"
+	// RefusedKnown: a flow of this balancer's own has its name, and goes on elsewhere.
+	RefusedKnown = "known"
+	// RefusedOver: it has been silent for so long that it is forgotten here.
+	RefusedOver = "over"
+	// RefusedFull: the table has no room.
+	RefusedFull = "full"
+)
+
+// TakeFlows writes flows that another balancer has proven into the table of proven ones, by the endpoints of service and
+// backend: what fits this configuration, where packets would look for it. It never takes a place from a flow of this
+// balancer's own that goes on. It waits for a change under way; packets do not wait for it. Errors: ErrClosed; before
+// the first Apply all flows are refused as unknown.
+func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	done := lb.FlowsTaken{Refused: map[string]int{}}
+	if d.closed {
+		return done, ErrClosed
+	}
+	if d.current == nil {
+		done.Refused[RefusedUnknown] = len(flows)
+		d.handed.mu.Lock()
+		defer d.handed.mu.Unlock()
+		for i := range flows {
+			if d.handed.missed.note(d.register, &flows[i], RefusedUnknown) {
+				done.Missed++
+			}
+		}
+		return done, nil
+	}
+	d.handed.mu.Lock()
+	defer d.handed.mu.Unlock()
+	d.handed.use(d.shared.proven)
+	t := d.taking()
+	for i := range flows {
+		switch reason, followed := t.take(&flows[i]); {
+		case reason != "":
+			done.Refused[reason]++
+			if d.handed.missed.note(d.register, &flows[i], reason) {
+				done.Missed++
+			}
+		case followed:
+			done.Followed++
+		default:
+			done.Taken++
+		}
+	}
+	if done.Taken > 0 {
+		atomic.StoreUint32(&d.current.memory.head().Remembered, 1)
+	}
+	return done, nil
+}
+
+// taking is what it takes to take a flow.
+type taking struct {
+	register *register
+	shared   *shared
+	pool     lb.Pool
+	numbers  poolNumbers
+	clock    uint32
+	timeouts *[256]uint32
+	// What was seen last until then is of the process before, if any is.
+	inheritedUntil uint32
+	anyInherited   bool
+	stood          pauses
+	loads          []xdpBackendLoad
+	turns          []xdpTurn
+	returns        returnsOf
+	handed         *handed
+}
+
+func (d *Datapath) taking() *taking {
+	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, numbers: d.current.memory.numbers, timeouts: d.janitor.timeouts(),
+		loads: elements[xdpBackendLoad](d.shared.loads.memory), turns: elements[xdpTurn](d.shared.turns.memory), handed: &d.handed}
+	t.inheritedUntil, t.anyInherited = d.janitor.inherited()
+	t.stood, t.clock = d.janitor.pauses(), d.janitor.now()
+	if d.shared.fullNAT == nil {
+		return t
+	}
+	if now := d.picture.Load(); d.handed.returnsAt != now {
+		d.handed.returns, d.handed.returnsAt = returnsOfRecords(d.register.records, t.numbers, d.secret), now
+	}
+	t.returns = d.handed.returns
+	return t
+}
+
+// provenStates are those that a proven flow may come in, by their words.
+var provenStates = map[lb.FlowState]xdpFlowState{
+	lb.FlowEstablished: xdpFlowStateFLOW_ESTABLISHED,
+	// Which connection contests it is known elsewhere.
+	lb.FlowContested:  xdpFlowStateFLOW_ESTABLISHED,
+	lb.FlowUDP:        xdpFlowStateFLOW_UDP,
+	lb.FlowClientFIN:  xdpFlowStateFLOW_CLIENT_FIN,
+	lb.FlowBackendFIN: xdpFlowStateFLOW_BACKEND_FIN,
+	lb.FlowClosed:     xdpFlowStateFLOW_CLOSED,
+	lb.FlowTimeWait:   xdpFlowStateFLOW_TIME_WAIT,
+}
+
+// incoming is a flow as it is to stand here.
+type incoming struct {
+	flow   xdpFlow
+	state  xdpFlowState
+	seen   uint32
+	record *record
+}
+
+// take takes a flow, and says why not, or that it was known.
+func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
+	in, refused := t.translate(one)
+	if refused != "" {
+		return refused, false
+	}
+	if place, there := t.shared.proven.find(&in.flow); there {
+		return t.meet(place, &in)
+	}
+	if place, there := t.shared.unproven.find(&in.flow); there && !t.makesWay(place, &in) {
+		return RefusedKnown, false
+	}
+	if !isLive(in.state) {
+		return RefusedOver, false
+	}
+	if !t.canReturn(&in, flowPlace{}) {
+		return RefusedPool, false
+	}
+	if !t.shared.proven.insert(in.flow, in.state, in.seen) {
+		return RefusedFull, false
+	}
+	t.count(&in, 1)
+	t.arrived(&in)
+	return "", false
+}
+
+// makesWay forgets what is in a place of unproven flows, if it is over, and for a flow that goes on and was proven elsewhere, if it is
+// that one or older: a SYN that came here was sent again, and answered by another balancer's backend. One that begins here since stays.
+func (t *taking) makesWay(place flowPlace, in *incoming) bool {
+	there := place.flow()
+	gives := t.givesWay(place, &there, in)
+	return t.forget(t.shared.unproven, place, place.tag(), in, func(have *xdpFlow, state xdpFlowState) bool {
+		switch {
+		case !isLive(state):
+			// It would only keep a place that the next connection of this client needs.
+			return true
+		case !isLive(in.state), state != xdpFlowStateFLOW_OPENING && state != xdpFlowStateFLOW_SEEN && state != xdpFlowStateFLOW_FIRST:
+			return false // there was no room for it among the proven
+		}
+		same := in.record.service.Mode != lb.FullNAT && have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
+		sent := in.record.service.Mode != lb.FullNAT && synOf(have) != 0 && synOf(have) == synOf(&in.flow)
+		// Without sequence numbers of both, what has begun here since may be older than it seems beside what is told.
+		return same || sent || gives || t.later(place, in) > 0 && !haveSYNs(have, in)
+	})
+}
+
+// forget releases what is in a place if it may go for what is told, and says whether it has.
+func (t *taking) forget(table *flowTable, place flowPlace, tag uint64, in *incoming, may func(have *xdpFlow, state xdpFlowState) bool) bool {
+	have, state, released := table.release(place, tag, func(have *xdpFlow, state xdpFlowState, _ uint32) bool { return may(have, state) })
+	if released && isLive(state) {
+		t.count(&incoming{flow: have, record: in.record}, -1)
+	}
+	return released
+}
+
+// translate says what a flow is here, or why it is nothing.
+func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
+	var proven bool
+	if in.state, proven = provenStates[one.State]; !proven || !one.Proven {
+		return in, RefusedUnproven
+	}
+	in.record = t.register.byKey[one.Backend.Service]
+	place, known := t.register.places.backends[one.Backend]
+	if in.record == nil || !known || !one.Client.IsValid() || one.Client.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Backend.Service.Hairpin ||
+		(in.state == xdpFlowStateFLOW_UDP) != (one.Backend.Service.Protocol == lb.UDP) {
+		return in, RefusedUnknown
+	}
+	if !in.record.looksUp() {
+		return in, RefusedComputed
+	}
+	silent := min(max(one.Silent, 0), MaxTimeout)
+	if milliseconds(silent) >= t.timeouts[uint8(in.state)] {
+		return in, RefusedOver
+	}
+	in.seen = t.stood.ago(t.clock, silent)
+	in.flow = xdpFlow{Address: addressWords(one.Client.Addr()), Port: networkOrder(one.Client.Port()), Service: in.record.id,
+		Backend: place.index, Generation: place.generation}
+	if in.record.service.Mode != lb.FullNAT {
+		putSYN(&in.flow, one.SYN)
+		return in, ""
+	}
+	number, pooled := t.numbers.number(one.Source.Addr())
+	if !pooled || one.Source.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Source.Port() < t.pool.FirstPort || one.Source.Port() > t.pool.LastPort {
+		return in, RefusedPool
+	}
+	in.flow.Source.Port, in.flow.Source.Address = networkOrder(one.Source.Port()), number
+	return in, ""
+}
+
+// meet: an entry has the flow's name.
+func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed bool) {
+	have, state := place.flow(), place.state()
+	same := have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
+	if in.record.service.Mode == lb.FullNAT {
+		same = same && have.Source == in.flow.Source
+	}
+	switch {
+	case same && isLive(state):
+		t.follow(place, &have, in)
+		return "", true
+	case isLive(state):
+		return t.instead(place, &have, in)
+	case !isLive(in.state):
+		t.endAgain(place, &have, in, same)
+		return "", true
+	case t.hasEnded(&have, place, in, same):
+		return RefusedKnown, false
+	}
+	if !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
+		return RefusedPool, false
+	}
+	t.count(in, 1)
+	t.arrived(in)
+	return "", false
+}
+
+// follow: the flow is known here, or is the client's next connection to the same backend. What is told of the one before does not end it.
+func (t *taking) follow(place flowPlace, have *xdpFlow, in *incoming) {
+	state, later, other := place.state(), t.later(place, in), isOther(have, in)
+	if other && later <= 0 || !isLive(in.state) && later < 0 && !haveSYNs(have, in) {
+		return
+	}
+	changed := other && isLive(in.state) && place.takeAnother(&in.flow, state, in.seen)
+	if int32(in.seen-place.seen()) > 0 {
+		atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+		changed = true
+	}
+	// An end counts once, by whichever balancer has seen it.
+	if !isLive(in.state) && place.change(state, in.state) {
+		t.count(in, -1)
+		changed = true
+	}
+	if changed {
+		t.mark(place)
+	}
+}
+
+// haveSYNs says whether the SYNs of both flows are known.
+func haveSYNs(have *xdpFlow, in *incoming) bool {
+	return in.record.service.Mode != lb.FullNAT && synOf(have) != 0 && synOf(&in.flow) != 0
+}
+
+// isOther says whether two flows of a client's port to one backend are two connections for certain, for their SYNs differ.
+func isOther(have *xdpFlow, in *incoming) bool {
+	return haveSYNs(have, in) && synOf(have) != synOf(&in.flow)
+}
+
+// hasEnded says whether what is told of as going on is what has ended here, or older: a connection is known by its SYN, and of two that which was seen
+// later is the later one. Where the times are near each other, SYNs tell: packets of the later one may have found here what has ended, before it was told of.
+func (t *taking) hasEnded(have *xdpFlow, place flowPlace, in *incoming, same bool) bool {
+	later := t.later(place, in)
+	if same && haveSYNs(have, in) && !isOther(have, in) {
+		return true
+	}
+	if haveSYNs(have, in) && later > -lateBy.Milliseconds() {
+		return int32(synOf(&in.flow)-synOf(have)) < 0 && later <= 0
+	}
+	return later <= 0
+}
+
+// instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another one.
+func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused string, followed bool) {
+	state := place.state()
+	if !isLive(in.state) {
+		t.endEarlier(place, have, in)
+		return RefusedKnown, false
+	}
+	if !t.givesWay(place, have, in) || !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
+		return RefusedKnown, false
+	}
+	if isLive(state) {
+		t.count(&incoming{flow: *have, record: in.record}, -1)
+	}
+	t.count(in, 1)
+	t.arrived(in)
+	return "", false
+}
+
+// endEarlier ends what is in a place where a later connection of its client's port has ended elsewhere: what was before it has, too. Else other members' copies of that
+// later one, which do not know of its end yet, would take the place, and full NAT would take the client's next connection for it, of which others were told as of
+// one that they know to be over. What was here before this balancer's process ended must be from before that: what begins just then is told to none.
+func (t *taking) endEarlier(place flowPlace, have *xdpFlow, in *incoming) {
+	state := place.state()
+	switch {
+	case state == xdpFlowStateFLOW_OPENING, t.later(place, in) <= 0, !t.givesWay(place, have, in):
+		return
+	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.change(state, xdpFlowStateFLOW_CLOSED):
+		return
+	}
+	atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+	t.count(&incoming{flow: *have, record: in.record}, -1)
+	t.mark(place)
+}
+
+// endAgain: what is in a place has ended, and so has what is told of: the same connection, or another one of its client's port. The later end is what copies that do not know of
+// it yet are to be known by as over. Full NAT keeps the port of its own pool that is there, with the entry that leads to it.
+func (t *taking) endAgain(place flowPlace, have *xdpFlow, in *incoming, same bool) {
+	later := t.later(place, in)
+	one := same && !isOther(have, in)
+	switch {
+	case one && (later >= 0 || haveSYNs(have, in)):
+		endMore(place, place.state(), in)
+	case later <= 0:
+		return
+	case !one && in.record.service.Mode != lb.FullNAT && !place.takeAnother(&in.flow, in.state, in.seen):
+		return
+	}
+	if later > 0 {
+		atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+	}
+	t.mark(place)
+}
+
+// later is by how many milliseconds the told flow was seen later than what is in a place, as this balancer's clock has it.
+func (t *taking) later(place flowPlace, in *incoming) int64 {
+	return int64(int32(in.seen - place.seen()))
+}
+
+// lateBy is by how much a told flow must have been seen later than one of this balancer's own: what is told comes late, and seems to be seen so much
+// later than it was, but by less than this, unless it waited behind much else.
+const lateBy = 2 * time.Second
+
+// givesWay says whether what is in a place gives way to another connection of its client, by the rule that the packets of a client's port go to one
+// balancer at a time, so that the connection which was seen last is the one that goes on. Four need little time to tell: what has no backend any more; what
+// full NAT has opened again where an ended one was, and the client has not answered for; what came from another balancer and of which no packet was here; and what this balancer knew before its process ended, or was held up, and has not seen since: packets
+// went to others, and the end of that connection was told to none here. These give way to what was seen later at all: what begins just before a process ends is told
+// to none, and others tell of the connection before it when the next process is there. Any other must have been seen earlier by lateBy, so that what a balancer tells late does not
+// take the place of a connection that has begun here since. Within that time sequence numbers of SYNs tell, which a host chooses in their order
+// (RFC 9293, section 3.4.1); full NAT has none.
+func (t *taking) givesWay(place flowPlace, have *xdpFlow, in *incoming) bool {
+	later := t.later(place, in)
+	switch {
+	case !t.serves(have):
+		return true
+	case later <= 0:
+		return false
+	case t.isInherited(place), t.isCopy(place), place.state() == xdpFlowStateFLOW_OPENING && in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
+		return true
+	case in.record.service.Mode != lb.FullNAT && synOf(have) == 0 && synOf(&in.flow) != 0:
+		// What was met in its middle had begun before the transition, and what has a SYN since.
+		return true
+	}
+	return haveSYNs(have, in) && int32(synOf(&in.flow)-synOf(have)) > 0
+}
+
+// isInherited says whether what is in a place is of before this balancer's process ended, or was held up, and has not been seen since, here or by others.
+func (t *taking) isInherited(place flowPlace) bool {
+	return t.anyInherited && int32(place.seen()-t.inheritedUntil) <= 0 && !t.isCopy(place)
+}
+
+// serves says whether the backend of a flow is still there.
+func (t *taking) serves(flow *xdpFlow) bool {
+	all := t.register.flowBackends
+	return int(flow.Backend) < len(all) && all[flow.Backend].generation == flow.Generation
+}
+
+// endMore has a flow whose one end was seen here end as the other balancer knows it: it is to be forgotten here when it is there,
+// or full NAT would refuse the next flow that has its port.
+func endMore(place flowPlace, state xdpFlowState, in *incoming) {
+	next := in.state
+	if isHalfEnded(state) && isHalfEnded(next) && state != next {
+		next = xdpFlowStateFLOW_TIME_WAIT // one balancer has seen the client's FIN, and the other one the backend's
+	}
+	if isHalfEnded(state) && !isHalfEnded(next) {
+		place.change(state, next)
+	}
+}
+
+// isHalfEnded says whether one end has closed the connection, and the other one has not.
+func isHalfEnded(state xdpFlowState) bool {
+	return state == xdpFlowStateFLOW_CLIENT_FIN || state == xdpFlowStateFLOW_BACKEND_FIN
+}
+
+// canReturn says whether replies to the flow find it, once it stands in a place of its own name, if there is one: no other flow here
+// has what they bear. One that is over, and, where the told one was seen later, one that came from another balancer and of which no packet was here, and one of before
+// this balancer's process ended that was not seen since, give that up: who gives the port out has forgotten it. One that was seen later than what is told has the port of it.
+func (t *taking) canReturn(in *incoming, own flowPlace) bool {
+	hash, is := t.returns.hash(&in.flow)
+	if !is {
+		return in.record.service.Mode != lb.FullNAT
+	}
+	return t.shared.fullNAT.placesOf(hash, func(number uint32) bool { return t.giveUpReturn(number, hash, own, in) })
+}
+
+// giveUpReturn forgets the flow in a place if replies to it have that hash, and says whether none has them afterwards.
+func (t *taking) giveUpReturn(number uint32, hash uint64, own flowPlace, in *incoming) bool {
+	table := t.shared.unproven
+	if number&returnProven != 0 {
+		table = t.shared.proven
+	}
+	place, is := table.at(number &^ returnProven)
+	if !is || place == own {
+		return true
+	}
+	tag := place.tag()
+	if tag <= busyTag || place.state() == xdpFlowStateFLOW_FREE {
+		return true
+	}
+	flow := place.flow()
+	if have, is := t.returns.hash(&flow); !is || have != hash {
+		return true
+	}
+	yields := (t.isInherited(place) || t.isCopy(place)) && t.later(place, in) > 0
+	return t.forget(table, place, tag, in, func(_ *xdpFlow, state xdpFlowState) bool { return yields || !isLive(state) })
+}
+
+// arrived notes a flow that was written: what leads replies to it, and that its balancer need not be told.
+func (t *taking) arrived(in *incoming) {
+	place, there := t.shared.proven.find(&in.flow)
+	if !there {
+		return
+	}
+	if hash, is := t.returns.hash(&in.flow); is {
+		t.shared.fullNAT.put(hash, t.shared.proven.number(place)|returnProven, uint32(t.shared.proven.hashKey(&in.flow)))
+		t.reclaim(in, hash)
+	}
+	t.mark(place)
+}
+
+// reclaim forgets new flows that packets have given what replies to a told one bear, since canReturn has looked: from now on its entry keeps them from that
+// (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its own is made, as this does). Their clients send the SYN again, and get another port.
+func (t *taking) reclaim(in *incoming, hash uint64) {
+	t.shared.fullNAT.placesOf(hash, func(number uint32) bool {
+		t.forgetNew(number, hash, in)
+		return true
+	})
+}
+
+// forgetNew forgets the flow in a place if it has yet to prove itself, and replies to it have that hash.
+func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
+	place, is := t.shared.unproven.at(number)
+	if number&returnProven != 0 || !is {
+		return
+	}
+	t.forget(t.shared.unproven, place, place.tag(), in, func(flow *xdpFlow, state xdpFlowState) bool {
+		have, is := t.returns.hash(flow)
+		return is && have == hash && (state == xdpFlowStateFLOW_OPENING || state == xdpFlowStateFLOW_FIRST)
+	})
+}
+
+// mark notes that other balancers know of what is in a place, and that it came from one.
+func (t *taking) mark(place flowPlace) {
+	flow := place.flow()
+	t.handed.known[t.shared.proven.number(place)-1] = markTakenAs(markOf(&flow, place.state(), place.seen(), t.timeouts), place.seen())
+}
+
+// isCopy says whether what is in a place came from another balancer and has not changed since, nor been seen.
+func (t *taking) isCopy(place flowPlace) bool {
+	if number := t.shared.proven.number(place); int(number) <= len(t.handed.known) && t.isProven(place) {
+		flow := place.flow()
+		return t.handed.known[number-1] == markTakenAs(markOf(&flow, place.state(), place.seen(), t.timeouts), place.seen())
+	}
+	return false
+}
+
+// isProven says whether a place is of the table of proven flows.
+func (t *taking) isProven(place flowPlace) bool {
+	to, is := t.shared.proven.at(t.shared.proven.number(place))
+	return is && to == place
+}
+
+// count counts a flow where its service's flows are counted.
+func (t *taking) count(in *incoming, by int32) {
+	if !in.record.remembers {
+		return
+	}
+	atomic.AddUint32(&t.loads[in.flow.Backend].Active, uint32(by))
+	atomic.AddUint32(&t.turns[in.flow.Service].Active, uint32(by))
+}

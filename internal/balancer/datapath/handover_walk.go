@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Other balancers are told of proven flows, so that a flow goes on when its packets arrive there. What has changed is
+// found by a walk that compares each place of the table with a word that the last walk has noted for it: packets do
+// nothing for it, and nothing is kept where nothing is handed over.
+
+// handed is what other balancers have been told of the table of proven flows.
+type handed struct {
+	mu sync.Mutex
+	// table is the one that it is about, and next the bucket that the walk goes on with.
+	table *flowTable
+	next  int
+	// known has a mark for each place: of what was sent, or came from another balancer; 0 for none.
+	known []uint32
+	// returns is what replies to full NAT bear, as of a picture.
+	returns   returnsOf
+	returnsAt *picture
+	missed    missed
+	// bases are those of services in a transition, but for their times.
+	bases map[*record]lb.Base
+}
+
+// flowWalk goes over the table of proven flows, a part at a time.
+type flowWalk struct {
+	datapath *Datapath
+	table    *flowTable
+	next     int
+}
+
+// SnapshotFlows returns a walk over all proven flows that another balancer needs.
+func (d *Datapath) SnapshotFlows() lb.FlowWalk { return &flowWalk{datapath: d} }
+
+// Next calls visit for flows of the next so many places at least, and says whether those were the last ones. Where the table
+// was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
+func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
+	stood, clock := w.datapath.janitor.pauses(), w.datapath.janitor.now()
+	err = w.datapath.read(func(p *picture) error {
+		if p.shared == nil {
+			whole = true
+			return nil
+		}
+		if w.table != p.shared.proven {
+			w.table, w.next = p.shared.proven, 0
+		}
+		reader := p.flowReader(clock)
+		reader.proven, reader.stood = true, stood
+		end := min(w.next+bucketsOf(places), len(w.table.buckets))
+		for bucket := w.next; bucket < end; bucket++ {
+			w.table.eachIn(bucket, func(flow *xdpFlow, state xdpFlowState, seen uint32) {
+				if one, wanted := reader.toHandOver(flow, state, seen); wanted {
+					visit(&one)
+				}
+			})
+		}
+		w.next, whole = end, end == len(w.table.buckets)
+		return nil
+	})
+	return whole, err
+}
+
+// ChangedFlows calls visit for proven flows among the next so many places at least that have begun, ended, changed hands, or
+// gone on for a quarter of the time after which they are forgotten, since the last walk over these; not for what
+// TakeFlows has taken. It says whether the walk has come to its end; the next call begins another. The first one has all.
+// It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
+func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, err error) {
+	h := &d.handed
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	stood, clock, timeouts := d.janitor.pauses(), d.janitor.now(), d.janitor.timeouts()
+	err = d.read(func(p *picture) error {
+		if p.shared == nil {
+			whole = true
+			return nil
+		}
+		h.use(p.shared.proven)
+		reader := p.flowReader(clock)
+		reader.proven, reader.stood = true, stood
+		end := min(h.next+bucketsOf(places), len(h.table.buckets))
+		for bucket := h.next; bucket < end; bucket++ {
+			h.lookAt(bucket, timeouts, func(flow *xdpFlow, state xdpFlowState, seen uint32) bool {
+				one, wanted := reader.toHandOver(flow, state, seen)
+				if wanted {
+					visit(&one)
+				}
+				return wanted
+			})
+		}
+		if h.next, whole = end, end == len(h.table.buckets); whole {
+			h.next = 0
+		}
+		return nil
+	})
+	return whole, err
+}
+
+// FlowPlaces returns how many places a walk over the proven flows goes by; 0 before the first Apply.
+func (d *Datapath) FlowPlaces() (places int) {
+	_ = d.read(func(p *picture) error {
+		if p.shared != nil {
+			places = len(p.shared.proven.buckets) * flowsPerBucket
+		}
+		return nil
+	})
+	return places
+}
+
+func bucketsOf(places int) int { return max((places+flowsPerBucket-1)/flowsPerBucket, 1) }
+
+// use begins anew where the table is another.
+func (h *handed) use(table *flowTable) {
+	if h.table != table {
+		h.table, h.next, h.known = table, 0, make([]uint32, len(table.buckets)*flowsPerBucket)
+	}
+}
+
+// lookAt calls changed with each flow of a bucket that is not as it was noted, and notes it if that says so. What has not changed,
+// as nearly all, is read where it is.
+func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *xdpFlow, state xdpFlowState, seen uint32) bool) {
+	bucket := &h.table.buckets[number]
+	for half := range bucket.Tags {
+		tags := atomic.LoadUint64(&bucket.Tags[half])
+		if tags == 0 {
+			continue
+		}
+		states := uint32(atomic.LoadUint64(&bucket.States) >> (32 * half))
+		for at := 4 * half; tags != 0; at, tags, states = at+1, tags>>16, states>>8 {
+			tag, state := tags&0xffff, xdpFlowState(uint8(states))
+			if tag <= busyTag || state == xdpFlowStateFLOW_FREE {
+				continue
+			}
+			seen, known := atomic.LoadUint32(&bucket.Seen[at&7]), &h.known[number*flowsPerBucket+at]
+			if mark := markOf(&bucket.Flows[at&7], state, seen, timeouts); !isMarked(*known, mark) {
+				place := flowPlace{bucket, at}
+				if flow := place.flow(); place.tag() == tag && changed(&flow, state, seen) {
+					*known = markOf(&flow, state, seen, timeouts)
+				}
+			}
+		}
+	}
+}
+
+// eachIn calls visit with every flow of a bucket that is whole.
+func (t *flowTable) eachIn(number int, visit func(flow *xdpFlow, state xdpFlowState, seen uint32)) {
+	(&flowTable{buckets: t.buckets[number:][:1]}).each(visit)
+}
+
+// marksPerTimeout is how often a flow that goes on is told of in the time after which it would be forgotten.
+const marksPerTimeout = 4
+
+// Bits of a mark: there is one, and it came from another balancer. Then others say when it was seen when it came, roughly.
+const (
+	markThere = 1
+	markTaken = 2
+	markSeen  = 0xff << markSeenShift
+
+	markSeenShift = 2
+	// seenShift makes milliseconds the steps of those bits, of about the clock's.
+	seenShift = 8
+)
+
+// markTakenAs makes a mark that of what came from another balancer, seen at that time.
+func markTakenAs(mark, seen uint32) uint32 {
+	return mark&^uint32(markSeen) | markTaken | seen>>seenShift<<markSeenShift&markSeen
+}
+
+// isMarked says whether what was noted of a place is that mark.
+func isMarked(known, mark uint32) bool {
+	if known&markTaken != 0 {
+		return known&^uint32(markSeen|markTaken) == mark&^uint32(markSeen)
+	}
+	return known == mark
+}
+
+// markOf says in a word what other balancers are to know of an entry, without markTaken.
+func markOf(flow *xdpFlow, state xdpFlowState, seen uint32, timeouts *[256]uint32) uint32 {
+	words := flowWordsOf(flow)
+	address, more := atomic.LoadUint64(&words[0]), atomic.LoadUint64(&words[1])
+	owner, port := atomic.LoadUint64(&words[ownerWord]), atomic.LoadUint64(&words[portWord])
+	told := uint32(0)
+	// That packets find what has ended is no news: they may be of another connection of which this balancer has yet to be told.
+	if isLive(state) {
+		told = seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
+	}
+	h := hashMix(address*hashMultiplier + more*hashMultiplier2 + owner*hashMultiplier3 + port*hashMultiplier4 +
+		(uint64(told)<<8|uint64(uint8(state)))*hashMultiplier5)
+	return uint32(h>>32)&^markTaken | markThere
+}
+
+// timeouts are how long entries may be silent, by state, in milliseconds. They are not changed.
+func (j *janitor) timeouts() *[256]uint32 { return &j.rules.timeouts }
+
+// toHandOver says what an entry means to another balancer; false where it is of no use there: it has the flow by
+// computing, the flow is one of a hairpin, whose addresses are this host's, or it is a client's affinity.
+func (r *flowReader) toHandOver(flow *xdpFlow, state xdpFlowState, seen uint32) (lb.Flow, bool) {
+	one, there := r.read(flow, state, seen)
+	if !there {
+		return one, false
+	}
+	record := r.backends[flow.Backend].record
+	one.Silent += r.stood.since(seen)
+	return one, !record.service.IsHairpin && record.looksUp()
+}
+
+// looksUp says whether packets of the service look for their flow.
+func (r *record) looksUp() bool { return r.remembers || r.view.inTransition() }
+
+// synOf returns the sequence number of the last SYN, where full NAT has its port and address.
+func synOf(flow *xdpFlow) uint32 {
+	var b [4]byte
+	binary.NativeEndian.PutUint16(b[:], flow.Source.Port)
+	binary.NativeEndian.PutUint16(b[2:], flow.Source.Address)
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// putSYN writes it.
+func putSYN(flow *xdpFlow, syn uint32) {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], syn)
+	flow.Source.Port, flow.Source.Address = binary.NativeEndian.Uint16(b[:]), binary.NativeEndian.Uint16(b[2:])
+}

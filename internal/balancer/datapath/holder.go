@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// An interface has one XDP program. Those who want several attach libxdp's dispatcher, which we join where that is
+// possible (dispatched.go). In TC there can be any number of programs; of ours two would balance twice.
+
+// dispatcherName is that of the dispatcher's program, in each version of libxdp.
+const dispatcherName = "xdp_dispatcher"
+
+// holder is the program that has our place on an interface.
+type holder struct {
+	port port
+	id   ebpf.ProgramID
+	// name is empty where it cannot be read.
+	name string
+	// link is the number of the link that keeps it there; 0: it was attached without one.
+	link link.ID
+	// runs are the programs that libxdp's dispatcher runs, and foreign is why it cannot be read by libxdp's protocol.
+	runs    []string
+	foreign error
+}
+
+// holderOf says which program has our place on an interface, and what to do, in the words that follow
+// "another program is attached". Where nothing can be seen it is the latter only.
+func holderOf(p port, w way) holder {
+	h := holder{port: p}
+	if w.hook == lb.HookTC {
+		h.id, _ = secondOf(p)
+	} else {
+		h.id = xdpOn(p)
+	}
+	if h.id != 0 {
+		h.name, _ = programName(h.id)
+		h.readLinks()
+	}
+	if h.name == dispatcherName {
+		_, _, h.foreign = libxdp.Components(p.index)
+	}
+	return h
+}
+
+// secondOf returns the program of another data plane of Jeoul's that is on an interface by TCX.
+func secondOf(p port) (ebpf.ProgramID, bool) {
+	result, err := link.QueryPrograms(link.QueryOptions{Target: p.index, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return 0, false // a kernel without TCX
+	}
+	for _, one := range result.Programs {
+		if name, _ := programName(one.ID); name == tcProgram.name {
+			return one.ID, true
+		}
+	}
+	return 0, false
+}
+
+// oursOn returns a program of Jeoul's that a link or netlink has put on an interface.
+func oursOn(p port) (ebpf.ProgramID, bool) {
+	if id := xdpOn(p); id != 0 {
+		if name, _ := programName(id); name == xdpProgram.name {
+			return id, true
+		}
+		if id, there := dispatchedOn(p); there {
+			return id, true
+		}
+	}
+	return secondOf(p)
+}
+
+// xdpOn returns the XDP program on an interface; 0: none.
+func xdpOn(p port) ebpf.ProgramID {
+	nl, err := netlink.LinkByIndex(p.index)
+	if err != nil || nl.Attrs().Xdp == nil {
+		return 0
+	}
+	return ebpf.ProgramID(nl.Attrs().Xdp.ProgId)
+}
+
+// programName returns the name and the type of a loaded program; an empty name where it cannot be read.
+func programName(id ebpf.ProgramID) (string, ebpf.ProgramType) {
+	program, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return "", ebpf.UnspecifiedProgram
+	}
+	defer program.Close()
+	info, err := program.Info()
+	if err != nil {
+		return "", ebpf.UnspecifiedProgram
+	}
+	return info.Name, info.Type
+}
+
+// readLinks looks among all links for the one that keeps the program, and for those that replace
+// functions of it.
+func (h *holder) readLinks() {
+	links := new(link.Iterator)
+	defer links.Close()
+	for links.Next() {
+		info, err := links.Link.Info()
+		if err != nil {
+			continue
+		}
+		if info.Program == h.id {
+			h.link = links.ID
+		}
+		if t := info.Tracing(); t == nil || t.TargetObjectId != uint32(h.id) {
+			continue
+		}
+		// A number of a program may also be one of type information, of which others are.
+		if name, kind := programName(info.Program); kind == ebpf.Extension {
+			h.runs = append(h.runs, name)
+		}
+	}
+	slices.Sort(h.runs)
+}
+
+func (h holder) String() string {
+	is, cure := h.describe()
+	return is + ": " + cure
+}
+
+// another says what to do about another balancer.
+func (h holder) another() string {
+	return fmt.Sprintf("it is of another balancer, which may have another --state-dir: stop it, or take away what one has left, with `jeoul detach --interface %s`", h.port.name)
+}
+
+func (h holder) describe() (is, cure string) {
+	is = fmt.Sprintf(" (program %q, id %d)", h.name, h.id)
+	const after = "or set hook: tc, which takes the packets that it passes"
+	switch {
+	case h.name == xdpProgram.name || h.name == tcProgram.name:
+		return is, h.another()
+	case h.name == dispatcherName:
+		is = fmt.Sprintf(" (libxdp's dispatcher, id %d", h.id)
+		if len(h.runs) > 0 {
+			is += ", which runs " + strings.Join(h.runs, ", ")
+		}
+		is += ")"
+		if slices.Contains(h.runs, xdpProgram.name) {
+			return is, h.another()
+		}
+		if h.foreign != nil {
+			is += fmt.Sprintf(", which Jeoul cannot join: %v", h.foreign)
+		}
+		return is, fmt.Sprintf("take its programs off with `xdp-loader unload %s --all`, %s", h.port.name, after)
+	case h.link != 0:
+		return is, fmt.Sprintf("stop its owner, or take it off with `bpftool link detach id %d`, %s", h.link, after)
+	case h.id == 0:
+		is = ""
+	case h.name == "":
+		is = fmt.Sprintf(" (program id %d)", h.id)
+	}
+	return is, fmt.Sprintf("stop its owner, or remove it with `ip link set dev %s xdp off`, %s", h.port.name, after)
+}

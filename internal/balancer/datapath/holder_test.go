@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// TestHolders finds the place taken by each kind of owner: the error names it and what to do, and what
+// was there stays.
+func TestHolders(t *testing.T) {
+	testenv.Root(t)
+	byNetlink := func(program string) func(*testing.T) error {
+		return func(t *testing.T) error { return occupyByNetlink(t, program) }
+	}
+	for name, test := range map[string]struct {
+		hook   lb.Hook
+		occupy func(*testing.T) error
+		says   []string
+	}{
+		"by a link": {lb.HookXDP, func(t *testing.T) error {
+			other, err := occupy("veth0")
+			if err == nil {
+				t.Cleanup(func() { other.Close() })
+			}
+			return err
+		}, []string{`program "occupant", id`, "bpftool link detach id", "hook: tc"}},
+		"without a link": {lb.HookXDP, byNetlink("occupant"), []string{`program "occupant", id`, "ip link set dev veth0 xdp off", "hook: tc"}},
+		"libxdp's dispatcher": {lb.HookXDP, byNetlink(dispatcherName), []string{"libxdp's dispatcher, id",
+			"`xdp-loader unload veth0 --all`", "hook: tc"}},
+		"another balancer in XDP": {lb.HookXDP, occupyByJeoul(lb.HookXDP), []string{`program "jeoul_xdp", id`, "jeoul detach --interface veth0"}},
+		"another balancer in TC":  {lb.HookTC, occupyByJeoul(lb.HookTC), []string{`program "jeoul_tc", id`, "jeoul detach --interface veth0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.hook == lb.HookTC && ofThisKernel(tcx, tcFilter)[0] != tcx {
+				t.Skip("a filter of Jeoul's takes the place of the one before: TestFilterOfAKilledBalancer")
+			}
+			testenv.In(t, nics(t), func() error {
+				if err := test.occupy(t); err != nil {
+					return err
+				}
+				return refusedFor(t, test.hook, test.says)
+			})
+		})
+	}
+}
+
+// refusedFor attaches to veth0, which another program has.
+func refusedFor(t *testing.T, hook lb.Hook, says []string) error {
+	before, err := programsOn("veth0")
+	if err != nil || len(before) != 1 {
+		return fmt.Errorf("veth0 has the programs %v, want one: %v", before, err)
+	}
+	d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: hook, TableSize: testTableSize})
+	if err != nil {
+		return err
+	}
+	d.programs = bystander
+	defer d.Close()
+	err = d.Apply(testState())
+	if !errors.Is(err, ErrBusy) {
+		t.Errorf("the error is %v, want %v", err, ErrBusy)
+	}
+	for _, want := range says {
+		if err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %q and does not say %q", err, want)
+		}
+	}
+	if err := d.Close(); err != nil {
+		return err
+	}
+	after, err := programsOn("veth0")
+	if err == nil && (len(after) != 1 || after[0] != before[0]) {
+		t.Errorf("veth0 had the programs %v and has %v", before, after)
+	}
+	return err
+}
+
+// occupyByJeoul has a balancer of its own on veth0.
+func occupyByJeoul(hook lb.Hook) func(*testing.T) error {
+	return func(t *testing.T) error {
+		d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: hook, TableSize: testTableSize})
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { d.Close() })
+		d.programs = bystander
+		return d.Apply(testState())
+	}
+}
+
+// occupyByNetlink attaches a program that is not ours without a link, as `ip` and libxdp do.
+func occupyByNetlink(t *testing.T, name string) error {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { program.Close() })
+	nic, err := netlink.LinkByName("veth0")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetXdpFd(nic, program.FD())
+}

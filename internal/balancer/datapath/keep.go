@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/host/durable"
+)
+
+// A data plane that is kept outlives its process: its links, programs and maps are pinned, and
+// a snapshot says what the process knew of them. Each loaded generation is a set of pins. The
+// snapshot of a change is written before it is made; its number is in the generation's memory
+// before packets meet the first part of it, and so says which snapshot holds. What cannot be
+// written or pinned never holds up a change: it is noted as a fault, and tried again.
+
+// Keep says where a data plane is kept.
+type Keep struct {
+	Store *pins.Store
+	// Snapshot is the path of the snapshots, without their number.
+	Snapshot string
+	// Cookie is the network namespace's.
+	Cookie uint64
+	// Files write the snapshots, and are told of those that cannot be written; nil: nobody is.
+	Files *durable.Files
+}
+
+// keeper keeps a data plane. A nil one keeps nothing.
+type keeper struct {
+	Keep
+	// number is that of the last snapshot, and set of the last pins.
+	number, set uint64
+	// pinContent is that of the store; tests have one that fails.
+	pinContent func(name string, data []byte) error
+	// unwritten is the last snapshot where it is no file, and its number.
+	unwritten       []byte
+	unwrittenNumber uint64
+	// size is that of the last snapshot, and reserved the room that the file for the next one has, in bytes, as far as
+	// they are known.
+	size, reserved int64
+	// lost: the directory that was locked is not at its path any more, and what is kept is not pinned in the
+	// one in its place yet. note says that it was, until it is read.
+	lost bool
+	note string
+	// lines are the encoded services of the last snapshot.
+	lines map[*record][]byte
+}
+
+func newKeeper(keep *Keep) *keeper {
+	if keep == nil {
+		return nil
+	}
+	k := &keeper{Keep: *keep, lines: map[*record][]byte{}}
+	if k.Files == nil {
+		k.Files = durable.New(durable.Options{})
+	}
+	if k.Store != nil {
+		k.pinContent = k.Store.Store
+	}
+	return k
+}
+
+// show tells packets' memory which snapshot holds.
+func (k *keeper) show(m *memory) {
+	if k != nil {
+		atomic.StoreUint64(&m.head().Snapshot, k.number)
+	}
+}
+
+// pin pins a generation that was loaded.
+func (k *keeper) pin(g *generation, shared *shared, sockets *sockets) {
+	if k == nil {
+		return
+	}
+	k.set++
+	objects := map[string]pins.Pinner{generationPin: mapPin{g.memory.m}}
+	for name, m := range shared.maps() {
+		objects[name] = mapPin{m}
+	}
+	for name, m := range sockets.maps() {
+		objects[name] = mapPin{m}
+	}
+	for i, p := range g.programs {
+		objects[programPin(g.ports[i].index)] = programPinner{p}
+	}
+	if g.watch != nil {
+		objects[orphanMapWatches] = mapPin{g.watch.Maps[orphanMapWatches]}
+	}
+	g.set = k.set
+	if err := k.Store.Put(k.set, objects); err != nil {
+		k.lose(err)
+	}
+}
+
+// lose notes that something could not be pinned. Packets go by it all the same, and keepAgain pins it later.
+func (k *keeper) lose(err error) {
+	k.lost = true
+	k.Files.Note(whatPins, k.Store.Dir(), err, false)
+}
+
+// whatPins is what a fault of the pins is about.
+const whatPins = "what the next process goes on with of the data plane"
+
+// generationPin names the pin of a generation's memory.
+const generationPin = "generation"
+
+// programPin names the pin of the program on the interface of an index. Neither it nor a link
+// goes by the order of the interfaces, which a change of them changes.
+func programPin(index int) string { return programPrefix + strconv.Itoa(index) }
+
+const programPrefix = "program-"
+
+// mapPin and programPinner pin a copy of the handle.
+type (
+	mapPin        struct{ *ebpf.Map }
+	programPinner struct{ *ebpf.Program }
+)
+
+func (p mapPin) PinCopy(path string) error {
+	again, err := p.Clone()
+	if err != nil {
+		return err
+	}
+	return errors.Join(again.Pin(path), again.Close())
+}
+
+func (p programPinner) PinCopy(path string) error {
+	again, err := p.Clone()
+	if err != nil {
+		return err
+	}
+	return errors.Join(again.Pin(path), again.Close())
+}
+
+// settle removes the pins and the snapshots of before. What cannot be removed is tried again
+// after the next change; it costs memory, and harms nothing.
+func (k *keeper) settle(g *generation) {
+	if k == nil {
+		return
+	}
+	_ = k.Store.Keep(g.set)
+	k.sweep(k.holding(g.memory))
+	k.reserve()
+}
+
+// giveUp removes the pins, and the snapshot, of generations that did not come into use: the one in use is g,
+// nil where there is none.
+func (k *keeper) giveUp(g *generation) {
+	if k != nil && g != nil {
+		_ = k.Store.Keep(g.set)
+		// A snapshot of what did not come into use would later be taken for the newest that did.
+		k.sweep(k.holding(g.memory))
+		k.goBack(k.holding(g.memory))
+	}
+}
+
+// forget removes everything that is kept.
+func (k *keeper) forget() error {
+	if k == nil {
+		return nil
+	}
+	return errors.Join(k.removeSnapshots(), k.Store.Remove())
+}
+
+// clear takes off what is attached by links and removes all pins. The links are closed here: where only a
+// pin is removed, the kernel takes the program off a moment later, and the interface has it until then.
+func (k *keeper) clear() error {
+	err := k.clearDispatched()
+	names, failed := k.Store.Links()
+	err = errors.Join(err, failed)
+	for _, name := range names {
+		if l, _, failed := linkAt(k.Store.Path("", name)); failed == nil {
+			err = errors.Join(err, l.Close())
+		}
+	}
+	return errors.Join(err, k.Store.Clear())
+}
+
+// remove removes a file if it is there.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// leaver is a hold that can be let go of without taking the program off.
+type leaver interface{ Leave() error }
+
+// pinnedLink keeps a program on an interface, and goes on when the process ends.
+type pinnedLink struct{ link.Link }
+
+// Leave lets go of the link, which goes on.
+func (p pinnedLink) Leave() error { return p.Link.Close() }
+
+// Close takes the program off the interface, also where a pin that cannot be reached keeps the link, under
+// a mount for one. The pin goes first: a link that is detached is of no use to a next process.
+func (p pinnedLink) Close() error {
+	err := p.Unpin()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, p.Detach(), p.Link.Close())
+}
+
+// linkPin names the pin of the link to the interface of an index.
+func (w way) linkPin(index int) string { return w.linkPrefix() + strconv.Itoa(index) }
+
+// linkPrefix begins the names of the pins of a way's links.
+func (w way) linkPrefix() string {
+	return strings.ReplaceAll(strings.ToLower(w.name), " ", "-") + "-"
+}
+
+// hold pins what keeps a program on an interface. Where it cannot be pinned, it is there all the same.
+func (k *keeper) hold(h hold, w way, p port) hold {
+	l, is := h.(link.Link)
+	if k == nil || !is {
+		return h // a filter outlives us by itself
+	}
+	if err := l.Pin(k.Store.Path("", w.linkPin(p.index))); err != nil {
+		k.lose(fmt.Errorf("pinning the link of %s: %w", w.name, err))
+	}
+	return pinnedLink{l}
+}

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// kept opens datapaths that outlive each other, on one interface.
+type kept struct {
+	dir  string
+	hook lb.Hook
+	ways func(lb.Hook, []port) []attempt
+	// programs are what is loaded, where that is not what is embedded.
+	programs func(lb.Hook) programKind
+	limit    uint32
+	// orphan is Options.Orphan.
+	orphan time.Duration
+}
+
+func newKept(t testing.TB) *kept {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		// What a test that failed has left would keep its directory.
+		if store, err := pins.Find(dir, "test"); err == nil {
+			_ = store.Remove()
+		}
+	})
+	return &kept{dir: dir, hook: lb.HookTC}
+}
+
+func (k *kept) store() (*pins.Store, error) { return pins.Open(k.dir, "test") }
+
+func (k *kept) keep(store *pins.Store) *Keep {
+	return &Keep{Store: store, Snapshot: filepath.Join(k.dir, "snapshot"), Cookie: 7}
+}
+
+func (k *kept) open() (*Datapath, error) {
+	store, err := k.store()
+	if err != nil {
+		return nil, err
+	}
+	d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: k.hook, TableSize: testTableSize, FlowLimit: k.limit,
+		Keep: k.keep(store), Orphan: k.orphan})
+	if err != nil {
+		store.Close()
+		return nil, err
+	}
+	if k.ways != nil {
+		d.ways = k.ways
+	}
+	if k.programs != nil {
+		d.programs = k.programs
+	}
+	return d, nil
+}
+
+// next has the process of a datapath end, and another one adopt what it leaves.
+func (k *kept) next(before *Datapath) (*Datapath, error) {
+	if err := before.Leave(); err != nil {
+		return nil, err
+	}
+	return k.adopt()
+}
+
+// openWith opens a datapath and applies a state.
+func (k *kept) openWith(state lb.State) (*Datapath, error) {
+	d, err := k.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Apply(state); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// adopt opens a datapath that must take over what another has left.
+func (k *kept) adopt() (*Datapath, error) {
+	d, err := k.open()
+	if err == nil && !d.Adopted() {
+		return nil, errors.Join(fmt.Errorf("it was not taken over: %q", d.Notes()), d.Close())
+	}
+	return d, err
+}
+
+// onlyBy has programs attached by one way, whatever hook is asked for.
+func onlyBy(w way) func(lb.Hook, []port) []attempt {
+	return func(lb.Hook, []port) []attempt { return []attempt{{way: w, reason: "as in the test"}} }
+}
+
+// rememberFlow puts an established flow of the first service into a datapath's table.
+func rememberFlow(t *testing.T, d *Datapath) xdpFlow {
+	t.Helper()
+	is := d.register.records[0]
+	flow := xdpFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+	if !d.shared.proven.insert(flow, xdpFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
+		t.Fatal("no room for a flow")
+	}
+	return flow
+}
+
+// TestKept lets a datapath go and takes it over, by every way to attach: nothing is detached
+// meanwhile, identities, flows and counters stay, and what is closed leaves nothing.
+func TestKept(t *testing.T) {
+	testenv.Root(t)
+	for _, w := range ofThisKernel(keptWays...) {
+		t.Run(w.name, func(t *testing.T) {
+			testenv.In(t, nics(t), func() error {
+				k := newKept(t)
+				k.hook, k.ways = w.hook, onlyBy(w)
+				first, err := k.open()
+				if err != nil {
+					return err
+				}
+				state := testState()
+				if err := first.Apply(state); err != nil {
+					return err
+				}
+				flow := rememberFlow(t, first)
+				program, backends, clock := first.Program(), maps.Clone(first.register.places.backends), first.janitor.now()
+				before, err := program.Info()
+				if err != nil {
+					return err
+				}
+				id, _ := before.ID()
+				again, err := k.next(first)
+				if err != nil {
+					return err
+				}
+				info, err := again.Program().Info()
+				if err != nil {
+					return err
+				}
+				if now, _ := info.ID(); now != id {
+					t.Errorf("before the first Apply, program %d is in the place of %d", now, id)
+				}
+				if err := again.Apply(state); err != nil {
+					return err
+				}
+				if again.Adopted() {
+					t.Error("it goes on with what the process before has loaded")
+				}
+				if err := runsOn("veth0", again.Program()); err != nil {
+					t.Error(err)
+				}
+				if !maps.Equal(again.register.places.backends, backends) {
+					t.Errorf("places were %v and are %v", backends, again.register.places.backends)
+				}
+				if _, there := again.shared.proven.find(&flow); !there {
+					t.Error("a flow is forgotten")
+				}
+				if now := again.janitor.now(); now < clock {
+					t.Errorf("the clock goes back from %d to %d", clock, now)
+				}
+				if again.way != w {
+					t.Errorf("it is attached by %s", again.way.name)
+				}
+				if sets, err := again.keeper.Store.Sets(); err != nil || len(sets) != 1 {
+					t.Errorf("sets of pins: %v, %v", sets, err)
+				}
+				if err := again.Close(); err != nil {
+					return err
+				}
+				if err := eachAttached([]string{"veth0"}, false); err != nil {
+					t.Error(err)
+				}
+				left, err := os.ReadDir(k.dir)
+				if err != nil || len(left) != 0 {
+					t.Errorf("there is left: %v, %v", left, err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestKeptAfterKill takes over what a process has left that was killed in the middle of a
+// change, at each step: the state before it or after it is there, whole.
+func TestKeptAfterKill(t *testing.T) {
+	testenv.Root(t)
+	more := func() lb.State {
+		s := testState()
+		s.Services = append(s.Services, testService(netip.MustParseAddr("192.0.2.99"), 99, lb.TCP, lb.RoundRobin, 40))
+		return s
+	}
+	// pinNext makes the next generation, up to its pins.
+	pinNext := func(d *Datapath) (*generation, error) {
+		c, err := d.register.plan(more(), testTableSize, d.now())
+		if err != nil {
+			return nil, err
+		}
+		memory, _, err := d.makeMemory(c, d.shared)
+		if err != nil {
+			return nil, err
+		}
+		d.writeAhead(c, d.current.ports)
+		d.keeper.show(memory)
+		return d.load(tcProgram, d.current.ports, memory, d.shared)
+	}
+	for name, dies := range map[string]func(d *Datapath) error{
+		"before the snapshot": func(*Datapath) error { return nil },
+		"after the snapshot, before a change in place": func(d *Datapath) error {
+			c, err := d.register.plan(more(), testTableSize, d.now())
+			if err != nil {
+				return err
+			}
+			d.writeAhead(c, d.current.ports)
+			return nil
+		},
+		"in the middle of a change in place": func(d *Datapath) error {
+			c, err := d.register.plan(more(), testTableSize, d.now())
+			if err != nil {
+				return err
+			}
+			p := d.current.memory.prepare(c)
+			if p == nil {
+				return errors.New("no room")
+			}
+			d.writeAhead(c, d.current.ports)
+			d.keeper.show(d.current.memory)
+			p.showRows(p.rows)
+			return nil
+		},
+		"with a generation that is pinned and not attached": func(d *Datapath) error {
+			_, err := pinNext(d)
+			return err
+		},
+		"with a generation that is attached and not noted": func(d *Datapath) error {
+			made, err := pinNext(d)
+			if err != nil {
+				return err
+			}
+			_, err = d.reach(d.current.ports, made)
+			return err
+		},
+		"with pins that are half made": func(d *Datapath) error {
+			return os.Mkdir(d.keeper.Store.Path("", pins.Set(9)+"-new"), 0o700)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testenv.In(t, nics(t), func() error {
+				k := newKept(t)
+				first, err := k.openWith(testState())
+				if err != nil {
+					return err
+				}
+				backends := maps.Clone(first.register.places.backends)
+				if err := dies(first); err != nil {
+					return err
+				}
+				again, err := k.next(first)
+				if err != nil {
+					return err
+				}
+				defer again.Close()
+				if err := again.Apply(more()); err != nil {
+					return err
+				}
+				for key, was := range backends {
+					if is := again.register.places.backends[key]; is != was {
+						t.Errorf("%v had the place %v and has %v", key, was, is)
+					}
+				}
+				return runsOn("veth0", again.Program())
+			})
+		})
+	}
+}
+
+// TestKeptIsRefused finds what it cannot go on with: nothing is touched, and the error says
+// what to do.
+func TestKeptIsRefused(t *testing.T) {
+	testenv.Root(t)
+	snapshotOf := func(d *Datapath) string { return d.keeper.file(d.keeper.number) }
+	edit := func(change func([]byte) []byte) func(d *Datapath) error {
+		return func(d *Datapath) error {
+			data, err := os.ReadFile(snapshotOf(d))
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(snapshotOf(d), change(data), 0o600)
+		}
+	}
+	foreign := func(object func(*Datapath) string) func(d *Datapath) error {
+		return func(d *Datapath) error {
+			path := d.keeper.Store.Path(pins.Set(d.current.set), object(d))
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+			m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+			if err != nil {
+				return err
+			}
+			return errors.Join(m.Pin(path), m.Close())
+		}
+	}
+	for name, test := range map[string]struct {
+		spoil func(*Datapath) error
+		want  string
+	}{
+		"no snapshot":      {func(d *Datapath) error { return os.Remove(snapshotOf(d)) }, "is missing"},
+		"half a snapshot":  {edit(func(b []byte) []byte { return b[:len(b)/2] }), "damaged"},
+		"another checksum": {edit(func(b []byte) []byte { return bytes.Replace(b, []byte("198.18.2"), []byte("198.18.3"), 1) }), "checksum"},
+		"a newer snapshot": {edit(func(b []byte) []byte {
+			return bytes.Replace(b, fmt.Appendf(nil, `"version":%d`, snapshot.Version), fmt.Appendf(nil, `"version":%d`, snapshot.Version+1), 1)
+		}), "another version"},
+		"counters of backends laid out differently": {func(d *Datapath) error {
+			return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
+				s.Layouts[xdpMapBackendCounts] = "another"
+				delete(s.Elements, xdpMapBackendCounts)
+			})
+		}, "its map backend_counts is laid out differently, and it does not say where"},
+		"counters of backends without a field": {func(d *Datapath) error {
+			return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
+				s.Layouts[xdpMapBackendCounts] = "another"
+				delete(s.Elements[xdpMapBackendCounts].Fields, "bytes")
+			})
+		}, `have no field "bytes"`},
+		"turns for fewer services": {func(d *Datapath) error {
+			path := d.keeper.Store.Path(pins.Set(d.current.set), xdpMapTurns)
+			spec, err := xdpProgram.load()
+			if err != nil {
+				return err
+			}
+			m, err := ebpf.NewMap(spec.Maps[xdpMapTurns])
+			if err != nil {
+				return err
+			}
+			return errors.Join(os.Remove(path), m.Pin(path), m.Close())
+		}, "for fewer services"},
+		"a foreign map":     {foreign(func(*Datapath) string { return xdpMapFlows }), "is no map of ours"},
+		"a foreign program": {foreign(func(d *Datapath) string { return programPin(d.current.ports[0].index) }), "is no program of ours"},
+		"a foreign memory":  {foreign(func(*Datapath) string { return generationPin }), "is no memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testenv.In(t, nics(t), func() error {
+				k := newKept(t)
+				first, err := k.openWith(testState())
+				if err != nil {
+					return err
+				}
+				program, err := first.Program().Clone()
+				if err != nil {
+					return err
+				}
+				defer program.Close()
+				if err := errors.Join(test.spoil(first), first.Leave()); err != nil {
+					return err
+				}
+				if d, err := k.open(); err == nil {
+					d.Close()
+					t.Fatal("it was taken over")
+				} else if !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "jeoul detach") {
+					t.Errorf("the error is %q, want %q and what to do", err, test.want)
+				}
+				return runsOn("veth0", program)
+			})
+		})
+	}
+}
+
+// TestKeptByOne keeps a second process away from what the first has.
+func TestKeptByOne(t *testing.T) {
+	testenv.Root(t)
+	testenv.In(t, nics(t), func() error {
+		k := newKept(t)
+		first, err := k.open()
+		if err != nil {
+			return err
+		}
+		defer first.Close()
+		if err := first.Apply(testState()); err != nil {
+			return err
+		}
+		if _, err := k.open(); !errors.Is(err, pins.ErrBusy) {
+			t.Errorf("a second one: %v", err)
+		}
+		return runsOn("veth0", first.Program())
+	})
+}
+
+// TestKeptGrows lets the tables grow while a datapath is taken over, and keeps transitions
+// and former endpoints.
+func TestKeptGrows(t *testing.T) {
+	testenv.Root(t)
+	testenv.In(t, nics(t), func() error {
+		k := newKept(t)
+		k.limit = 1000
+		first, err := k.open()
+		if err != nil {
+			return err
+		}
+		nat := testService(netip.MustParseAddr("192.0.2.77"), 77, lb.TCP, lb.Maglev, 4)
+		nat.Mode = lb.NAT
+		if err := first.Apply(lb.State{Services: []lb.RoutedService{nat}}); err != nil {
+			return err
+		}
+		less := nat
+		less.Backends, less.Paths = nat.Backends[:3], nat.Paths[:3]
+		if err := first.Apply(lb.State{Services: []lb.RoutedService{less}}); err != nil {
+			return err
+		}
+		was := first.register.records[0].view
+		if len(first.register.places.former) != 1 || was.base == nil || was.moved.empty() {
+			t.Fatalf("no transition, or no former endpoint: %+v", was)
+		}
+		former := maps.Clone(first.register.places.former)
+		if err := first.Leave(); err != nil {
+			return err
+		}
+		k.limit = 5000
+		again, err := k.open()
+		if err != nil {
+			return err
+		}
+		defer again.Close()
+		if err := again.Apply(lb.State{Services: []lb.RoutedService{less}}); err != nil {
+			return err
+		}
+		is := again.register.records[0].view
+		if is.base == nil || is.moved.empty() || is.moved.count != was.moved.count || !is.until.Equal(was.until) || !is.since.Equal(was.since) {
+			t.Errorf("the transition was %+v and is %+v", was, is)
+		}
+		for key, e := range former {
+			if now, there := again.register.places.former[key]; !there || now.index != e.index || !now.until.Equal(e.until) {
+				t.Errorf("the former endpoint %v was %v and is %v", key, e, now)
+			}
+		}
+		if have := again.shared.flows.MaxEntries(); have < bucketsFor(5000) {
+			t.Errorf("the table has %d buckets", have)
+		}
+		return nil
+	})
+}
+
+// TestSnapshotRestores writes a register down and makes another of that.
+func TestSnapshotRestores(t *testing.T) {
+	r := newRegister()
+	states := [][]int{{4, 6}, {3, 6}, {3}, {5, 2}}
+	now := time.Unix(1_000_000, 0)
+	for _, sizes := range states {
+		var state lb.State
+		for i, n := range sizes {
+			s := testService(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 80, lb.TCP, lb.RoundRobin, n)
+			s.Mode = lb.NAT
+			for at := range s.Backends {
+				s.Backends[at].Port = uint16(1000*i + at + 1)
+			}
+			state.Services = append(state.Services, s)
+		}
+		c, err := r.plan(state, testTableSize, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := c.places.saved()
+		head.Hook = lb.HookTC
+		var lines [][]byte
+		for _, is := range c.records {
+			line, err := is.saved().Line()
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines = append(lines, line)
+		}
+		r.commit(c)
+		data, err := snapshot.Encode(head, lines)
+		if err != nil {
+			t.Fatal(err)
+		}
+		saved, err := snapshot.Decode(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := restore(saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(got.places.backends, r.places.backends) || !maps.Equal(got.places.services, r.places.services) {
+			t.Errorf("places were %v, %v and are %v, %v", r.places.backends, r.places.services, got.places.backends, got.places.services)
+		}
+		if !bytes.Equal(got.places.holders, r.places.holders) {
+			t.Errorf("holders were %v and are %v", r.places.holders, got.places.holders)
+		}
+		if !maps.Equal(got.places.endpoints, r.places.endpoints) || len(got.places.former) != len(r.places.former) {
+			t.Errorf("endpoints were %v, %v and are %v, %v", r.places.endpoints, r.places.former, got.places.endpoints, got.places.former)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// bpfRoot is where hosts have a bpf file system.
+const bpfRoot = "/sys/fs/bpf"
+
+// mountBPF mounts a new bpf file system there, over what there is.
+func mountBPF() error { return unix.Mount("bpf", bpfRoot, "bpf", 0, "mode=0700") }
+
+// unmountBPF takes it away, though files in it are open.
+func unmountBPF() error { return unix.Unmount(bpfRoot, unix.MNT_DETACH) }
+
+func remountBPF() error { return errors.Join(unmountBPF(), mountBPF()) }
+
+// onOwnBPF runs a test with veth0 in a mount namespace of its own, whose bpf file system is new.
+func onOwnBPF(t *testing.T, w way, test func(*kept) error) {
+	t.Helper()
+	testenv.In(t, nics(t), func() error {
+		// The thread ends with this function, and its mounts with it.
+		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), mountBPF()); err != nil {
+			return err
+		}
+		k := &kept{dir: t.TempDir(), hook: w.hook, ways: onlyBy(w), programs: bystander}
+		return test(k)
+	})
+}
+
+// TestKeptAgain takes the bpf file system away from a process, or mounts another one: what is kept is pinned
+// anew, and the next process takes it over. What is closed is off the interface, though pins that cannot be
+// reached any more are of it.
+func TestKeptAgain(t *testing.T) {
+	testenv.Root(t)
+	for _, w := range ofThisKernel(nativeXDP, tcx, tcFilter) {
+		for name, replace := range map[string]func() error{"unmounted": unmountBPF, "mounted anew": remountBPF, "another one is over it": mountBPF} {
+			for what, notice := range map[string]func(*Datapath) error{
+				"looked at": func(*Datapath) error { return nil },
+				"changed":   func(d *Datapath) error { return d.Apply(swapping(testState(), 1)) },
+			} {
+				t.Run(w.name+", "+name+", "+what, func(t *testing.T) {
+					onOwnBPF(t, w, func(k *kept) error { return keptAgain(t, k, replace, notice) })
+				})
+			}
+		}
+	}
+}
+
+func keptAgain(t *testing.T, k *kept, replace func() error, notice func(*Datapath) error) error {
+	first, err := k.openWith(testState())
+	if err != nil {
+		return err
+	}
+	if note, err := first.KeepAgain(); note != "" || err != nil {
+		t.Errorf("with nothing lost: %q, %v", note, err)
+	}
+	flow := rememberFlow(t, first)
+	if err := errors.Join(replace(), notice(first)); err != nil {
+		return errors.Join(err, first.Close())
+	}
+	if note, err := first.KeepAgain(); !strings.Contains(note, "it is pinned in") || err != nil {
+		t.Errorf("it says %q, %v", note, err)
+	}
+	if note, err := first.KeepAgain(); note != "" || err != nil {
+		t.Errorf("a second time: %q, %v", note, err)
+	}
+	if err := runsOn("veth0", first.Program()); err != nil {
+		t.Error(err)
+	}
+	again, err := k.next(first)
+	if err != nil {
+		return err
+	}
+	if err := again.Apply(testState()); err != nil {
+		return errors.Join(err, again.Close())
+	}
+	if _, there := again.shared.proven.find(&flow); !there {
+		t.Error("a flow is forgotten")
+	}
+	if err := again.Close(); err != nil {
+		return err
+	}
+	return nothingKept(k)
+}
+
+// nothingKept returns an error unless nothing is attached, and no file is left.
+func nothingKept(k *kept) error {
+	left, err := os.ReadDir(k.dir)
+	if err == nil && len(left) != 0 {
+		err = fmt.Errorf("there is left: %v", left)
+	}
+	return errors.Join(err, eachAttached([]string{"veth0"}, false))
+}
+
+// leftOn leaves a data plane on veth0, and returns its program.
+func leftOn(k *kept) (*ebpf.Program, error) {
+	d, err := k.openWith(testState())
+	if err != nil {
+		return nil, err
+	}
+	program, err := d.Program().Clone()
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return program, d.Leave()
+}
+
+// TestKeptWithoutFileSystem takes the bpf file system away while no process runs. By a link the program goes
+// with its pins; a filter stays, until that of the next process is in its place. The next start says what is lost.
+func TestKeptWithoutFileSystem(t *testing.T) {
+	testenv.Root(t)
+	for _, w := range ofThisKernel(nativeXDP, tcx, tcFilter) {
+		t.Run(w.name, func(t *testing.T) {
+			onOwnBPF(t, w, func(k *kept) error {
+				program, err := leftOn(k)
+				if err != nil {
+					return err
+				}
+				defer program.Close()
+				if err := remountBPF(); err != nil {
+					return err
+				}
+				if w == tcFilter {
+					err = runsOn("veth0", program)
+				} else {
+					testenv.Eventually(t, 30*time.Second, "the program has gone with its pins", func() bool {
+						return eachAttached([]string{"veth0"}, false) == nil
+					})
+				}
+				if err != nil {
+					return err
+				}
+				again, err := k.open()
+				if err != nil {
+					return err
+				}
+				if notes := strings.Join(again.Notes(), " "); again.Adopted() || !strings.Contains(notes, "nothing of it is pinned any more") {
+					t.Errorf("taken over: %v, and it says %q", again.Adopted(), notes)
+				}
+				if w == tcFilter {
+					err = runsOn("veth0", program)
+				}
+				if err := errors.Join(err, again.Apply(testState())); err != nil {
+					return errors.Join(err, again.Close())
+				}
+				if err := runsOn("veth0", again.Program()); err != nil {
+					t.Error(err)
+				}
+				if err := again.Close(); err != nil {
+					return err
+				}
+				return nothingKept(k)
+			})
+		})
+	}
+}
+
+// TestKeptUnderAnotherFileSystem mounts one over the pins while no process runs: the start is refused and
+// nothing is touched, and once it is unmounted the next one takes all over.
+func TestKeptUnderAnotherFileSystem(t *testing.T) {
+	testenv.Root(t)
+	for _, w := range ofThisKernel(nativeXDP, tcx) {
+		t.Run(w.name, func(t *testing.T) {
+			onOwnBPF(t, w, func(k *kept) error {
+				program, err := leftOn(k)
+				if err != nil {
+					return err
+				}
+				defer program.Close()
+				if err := mountBPF(); err != nil {
+					return err
+				}
+				if d, err := k.open(); err == nil {
+					return errors.Join(errors.New("a start beside a data plane whose pins cannot be seen"), d.Close())
+				} else if !strings.Contains(err.Error(), "findmnt") || !strings.Contains(err.Error(), "veth0") {
+					t.Errorf("the error is %q", err)
+				}
+				if err := errors.Join(runsOn("veth0", program), unmountBPF()); err != nil {
+					return err
+				}
+				again, err := k.adopt()
+				if err != nil {
+					return err
+				}
+				if err := again.Close(); err != nil {
+					return err
+				}
+				return nothingKept(k)
+			})
+		})
+	}
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/test/testdisk"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// openOnDisk opens a datapath whose snapshots are written to that file system.
+func (k *kept) openOnDisk(disk *testdisk.FileSystem) (*Datapath, error) {
+	d, err := k.open()
+	if err == nil {
+		d.keeper.Files = durable.New(durable.Options{FileSystem: disk})
+	}
+	return d, err
+}
+
+// TestUnwritableSnapshot makes changes while snapshots cannot be written, by each trouble of a file system and
+// from each of the operations of a write on: they are in force, and the process that comes after a kill knows the
+// last of them.
+func TestUnwritableSnapshot(t *testing.T) {
+	testenv.Also(t, "test-disk")
+	testenv.Root(t)
+	for i, trouble := range testdisk.Troubles {
+		for n, after := range []int{0, 1, 3} {
+			if !testenv.InTarget("test-disk") && i != 3*n { // no room at all, and a disk that becomes read-only meanwhile
+				continue
+			}
+			t.Run(fmt.Sprintf("%s after %d", trouble.Name, after), func(t *testing.T) {
+				testenv.In(t, nics(t), func() error {
+					k, disk := newKept(t), &testdisk.FileSystem{}
+					first, err := k.openOnDisk(disk)
+					if err == nil {
+						err = first.Apply(testState())
+					}
+					if err != nil {
+						return err
+					}
+					flow := rememberFlow(t, first)
+					disk.Fail(&trouble, after)
+					for _, n := range []int{1, 0, 1} {
+						if err := first.Apply(swapping(testState(), n)); err != nil {
+							return errors.Join(err, first.Close())
+						}
+					}
+					places := maps.Clone(first.register.places.backends)
+					again, err := k.next(first)
+					if err != nil {
+						return err
+					}
+					defer again.Close()
+					if again.keeper.number != first.keeper.number || !maps.Equal(again.register.places.backends, places) {
+						t.Errorf("the next process goes on with snapshot %d of %d: %v, want %v",
+							again.keeper.number, first.keeper.number, again.register.places.backends, places)
+					}
+					if err := again.Apply(swapping(testState(), 1)); err != nil {
+						return err
+					}
+					if _, there := again.shared.proven.find(&flow); !there {
+						t.Error("a flow is forgotten")
+					}
+					disk.Fail(nil, 0)
+					if _, err := again.KeepAgain(); err != nil {
+						return err
+					}
+					if _, err := os.Stat(again.keeper.file(again.keeper.number)); err != nil || len(again.keeper.pinned()) != 0 {
+						t.Errorf("with room again: %v, pinned %v", err, again.keeper.pinned())
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// TestSnapshotIsNowhere: changes that could be written down nowhere are in force. The next process goes on with
+// the newest snapshot that there is, and gives no index to a backend whose flows could be taken for those of
+// another.
+func TestSnapshotIsNowhere(t *testing.T) {
+	testenv.Root(t)
+	testenv.In(t, nics(t), func() error {
+		k, disk := newKept(t), &testdisk.FileSystem{}
+		first, err := k.openOnDisk(disk)
+		if err == nil {
+			err = first.Apply(testState())
+		}
+		if err != nil {
+			return err
+		}
+		flow := rememberFlow(t, first)
+		known := maps.Clone(first.register.places.backends)
+		disk.Fail(&testdisk.Troubles[3], 0)
+		// As where the kernel has no memory for it.
+		first.keeper.pinContent = func(string, []byte) error { return unix.ENOMEM }
+		if err := first.Apply(swapping(testState(), 1)); err != nil {
+			return errors.Join(err, first.Close())
+		}
+		unknown := maps.Clone(first.register.places.backends)
+		maps.DeleteFunc(unknown, func(key lb.BackendKey, _ place) bool { _, there := known[key]; return there })
+		if len(unknown) == 0 {
+			t.Fatal("the change brought no backend")
+		}
+		if _, err := first.keeper.decode(first.keeper.number); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the last snapshot is there: %v", err)
+		}
+		again, err := k.next(first)
+		if err != nil {
+			return err
+		}
+		defer again.Close()
+		if !slices.ContainsFunc(again.Notes(), func(n string) bool { return n == staleNote }) {
+			t.Errorf("it says %q", again.Notes())
+		}
+		if err := again.Apply(swapping(testState(), 1)); err != nil {
+			return err
+		}
+		for key, was := range unknown {
+			if is := again.register.places.backends[key]; is == was || is == (place{}) {
+				t.Errorf("%v has the place %v, and flows that it or another had from one that nothing knows", key, is)
+			}
+		}
+		if _, there := again.shared.proven.find(&flow); !there {
+			t.Error("a flow of a backend that is known is forgotten")
+		}
+		return nil
+	})
+}
+
+// TestReserve: the file for the next snapshot has its room before it is written, so that a disk that others fill
+// in between takes it.
+func TestReserve(t *testing.T) {
+	testenv.Root(t)
+	testenv.In(t, nics(t), func() error {
+		k := newKept(t)
+		d, err := k.openWith(testState())
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		for range 3 {
+			if err := d.Apply(swapping(testState(), 1)); err != nil {
+				return err
+			}
+			if d.keeper.reserved < d.keeper.size+reserveLeast {
+				t.Errorf("for a snapshot of %d bytes, %d are reserved", d.keeper.size, d.keeper.reserved)
+			}
+			if numbers := d.keeper.files(); len(numbers) != 1 {
+				t.Errorf("snapshots: %v", numbers)
+			}
+		}
+		return nil
+	})
+}

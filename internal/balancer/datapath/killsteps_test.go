@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/test/testkill"
+)
+
+// TestKilledAtEachStep kills a process at each step of what it may be doing to a data plane that is
+// kept: at each system call whose effect outlives it. The next process finds the state before or after
+// it and goes on from there, and packets are sent meanwhile, of which none is lost. When that process
+// stops, nothing is left. In libxdp's dispatcher it does so alone and beside programs of others, which see every
+// packet meanwhile and are what is left.
+//
+// Some stories are taken at random and a step of each, and every step of all with
+// JEOUL_TEST_EVERY_STEP=1 (`make test-kills`).
+func TestKilledAtEachStep(t *testing.T) {
+	testenv.Root(t)
+	random := seeded(t)
+	for _, w := range ofThisKernel(nativeXDP, nativeDispatched, tcx, tcFilter) {
+		for _, s := range someOf(random, stories(w), 4) {
+			t.Run(w.name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, false).all(t, random) })
+		}
+		if !w.dispatched {
+			continue
+		}
+		for _, s := range someOf(random, stories(w), 4) {
+			t.Run(w.name+" beside others, "+s.name, func(t *testing.T) { newWalk(t, w, s, false).besideOthers(t, random) })
+		}
+	}
+}
+
+// TestConnectionsGoOnAfterAKill does the same with the programs that balance: each flow goes on with its
+// backend.
+func TestConnectionsGoOnAfterAKill(t *testing.T) {
+	testenv.Root(t)
+	random := seeded(t)
+	ways := ofThisKernel(nativeXDP, tcx)
+	if !testkill.EveryStep() {
+		ways = ways[random.IntN(len(ways)):][:1]
+	}
+	for _, w := range ways {
+		balancing := slices.DeleteFunc(stories(w), func(s deadly) bool { return !s.balances })
+		for _, s := range someOf(random, balancing, 1) {
+			t.Run(w.name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, true).all(t, random) })
+		}
+	}
+}
+
+// seeded returns what a test chooses by.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func someOf(random *rand.Rand, all []deadly, some int) []deadly {
+	if testkill.EveryStep() {
+		return all
+	}
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:some]
+}
+
+// all takes one of the story's steps, or all of them if the environment says so.
+func (w *walk) all(t *testing.T, random *rand.Rand) {
+	t.Helper()
+	// Once to its end, for the number of steps.
+	steps := w.kill(t, -1)
+	if len(steps) == 0 {
+		t.Fatal("it has no step")
+	}
+	defer func(began int) {
+		t.Logf("killed %d times in %d steps, packets that were sent again: %d", w.kills-began, len(steps), w.packets.again+w.company.sentAgain())
+	}(w.kills)
+	first, end := 0, len(steps)
+	if w.company != nil {
+		first, end = aroundDispatchers(steps)
+	}
+	for _, n := range testkill.Some(random, end-first, 1) {
+		n += first
+		if w.kill(t, n); t.Failed() {
+			t.Fatalf("killed after these of %d steps:\n%s", len(steps), strings.Join(steps[:n], "\n"))
+		}
+	}
+}
+
+// aroundDispatchers bounds the steps from a few before the first one that a dispatcher's pins show until all are done. What comes
+// before and after is as on an interface without others, and takes long where a machine is emulated.
+func aroundDispatchers(steps []string) (first, end int) {
+	const before = 4
+	ofPins := func(step string) bool { return strings.Contains(step, "/xdp/dispatch-") }
+	first, end = slices.IndexFunc(steps, ofPins), len(steps)
+	if first < 0 {
+		return 0, len(steps)
+	}
+	for !ofPins(steps[end-1]) {
+		end--
+	}
+	return max(first-before, 0), min(end+1, len(steps))
+}
+
+// besideOthers does so with programs of others in the dispatchers.
+func (w *walk) besideOthers(t *testing.T, random *rand.Rand) {
+	t.Helper()
+	testenv.In(t, w.ns, func() (err error) {
+		w.company, err = inCompany(t, "veth0", "veth1")
+		return err
+	})
+	t.Cleanup(func() {
+		testenv.In(t, w.ns, func() error {
+			w.company.leaves(t)
+			return nil
+		})
+	})
+	w.all(t, random)
+}
+
+// deadly is what a process does that is killed meanwhile.
+type deadly struct {
+	name string
+	// before is what the balancer does, and after what it is to do.
+	before, after lb.State
+	// grows: its tables of flows are larger after it.
+	grows bool
+	// adopts: a process has left what there is before, and this one begins with taking it over.
+	adopts bool
+	// starts: there is nothing before, and stops: there is nothing after. Neither has packets.
+	starts, stops bool
+	// leaves is the backend that leaves, whose flows end.
+	leaves string
+	// balances: it is told with the programs that balance, too.
+	balances bool
+}
+
+func stories(w way) []deadly {
+	base := killState(3, 1)
+	drained, without, more, mode, other := killState(3, 1), killState(2, 1), killState(3, 2), killState(3, 1), killState(3, 1)
+	drained.Services[0].Backends[1].Weight = 0
+	mode.Services[1] = withPaths(inMode(mode.Services[1], lb.DSCP))
+	hook := lb.HookTC
+	if w.hook == lb.HookTC {
+		hook = lb.HookXDP
+	}
+	other.Hook = hook
+	both, one := killState(3, 1), killState(3, 1)
+	one.Interfaces, both.Interfaces = []string{"veth0"}, []string{"veth1", "veth0"}
+	last := base.Services[0].Paths[2].MAC.String()
+	return []deadly{
+		{name: "a start", after: base, starts: true},
+		{name: "a backend comes", before: base, after: killState(4, 1)},
+		{name: "a backend is drained", before: base, after: drained},
+		{name: "a backend leaves", before: base, after: without, leaves: last},
+		{name: "a service comes", before: base, after: more},
+		{name: "another mode", before: base, after: mode},
+		{name: "larger tables", before: base, after: more, grows: true},
+		{name: "another hook", before: base, after: other, balances: true},
+		{name: "an interface comes", before: one, after: both},
+		{name: "an interface leaves", before: both, after: one},
+		{name: "an adoption and a change", before: base, after: more, adopts: true, balances: true},
+		{name: "an adoption with larger tables", before: base, after: mode, grows: true, adopts: true},
+		{name: "an adoption on other interfaces and by another hook", before: one, after: onHook(both, hook), adopts: true},
+		{name: "a stop", before: base, stops: true},
+	}
+}
+
+func onHook(s lb.State, hook lb.Hook) lb.State {
+	s.Hook = hook
+	return s
+}
+
+// killState returns a state of n backends for the flows of the test, with more services beside.
+func killState(n, others int) lb.State {
+	state := lb.State{Services: []lb.RoutedService{withPaths(testService(vip4, 53, lb.UDP, lb.RoundRobin, n))}}
+	for i := range others {
+		state.Services = append(state.Services, withPaths(testService(vip4, uint16(80+i), lb.TCP, lb.Maglev, 3)))
+	}
+	return state
+}
+
+// withPaths returns a service whose backends are where packets come from.
+func withPaths(s lb.RoutedService) lb.RoutedService {
+	for i := range s.Paths {
+		s.Paths[i].Interface, s.Paths[i].Source, s.Paths[i].MTU = 0, balancerMAC, 0
+	}
+	return s
+}
+
+// servedBy says which services and backends a state has.
+func servedBy(s lb.State) string {
+	var text strings.Builder
+	for _, service := range s.Services {
+		fmt.Fprintf(&text, "%s %s:", service.Name, service.Mode)
+		for _, b := range service.Backends {
+			fmt.Fprintf(&text, " %s:%d*%d", b.Address, b.Port, b.Weight)
+		}
+		text.WriteString("\n")
+	}
+	return text.String()
+}
+
+// walk kills processes of a story.
+type walk struct {
+	deadly
+	way way
+	// balances: with the programs that balance.
+	balances bool
+	dir      string
+	ns       *namespace.Namespace
+	packets  *packets
+	company  *company
+	// kills counts.
+	kills int
+}
+
+func newWalk(t *testing.T, w way, s deadly, balances bool) *walk {
+	t.Helper()
+	k := newKept(t)
+	ns, peer := testenv.Namespace(t), testenv.Namespace(t)
+	walk := &walk{deadly: s, way: w, balances: balances, dir: k.dir, ns: ns}
+	var mac []byte
+	for i, name := range []string{"veth0", "veth1"} {
+		at, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: name}, testenv.End{Namespace: peer, Name: fmt.Sprintf("peer%d", i)})
+		if i == 0 {
+			mac = at
+		}
+		testenv.In(t, peer, func() error { return takeXDP(t, fmt.Sprintf("peer%d", i)) })
+	}
+	walk.packets = newPackets(t, peer, "peer0", mac)
+	return walk
+}
+
+// Bounds of the flows that are remembered, before a story and after one in which they grow.
+const few, many = 1000, 5000
+
+func (w *walk) limit() uint32 {
+	if w.grows {
+		return many
+	}
+	return few
+}
+
+// open opens the data plane as a process of its own does.
+func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
+	k := &kept{dir: w.dir, hook: w.way.hook, limit: limit}
+	names := []string{"veth0"}
+	if len(w.before.Interfaces) > 0 {
+		names = w.before.Interfaces
+	}
+	store, err := k.store()
+	if err != nil {
+		return nil, nil, err
+	}
+	var changes *hostnet.Changes
+	d, err := Open(Options{Interfaces: names, Hook: k.hook, TableSize: testTableSize, FlowLimit: k.limit, Keep: k.keep(store),
+		SwitchOff:  func(link, feature, why string) error { return changes.SwitchOff(link, feature, why) },
+		SwitchBack: func(link, feature, why string) error { return changes.SwitchBack(link, feature, why) },
+		Clsact:     func(link string, attach func(ours bool) error) error { return changes.GiveClsact(link, attach) }})
+	if err != nil {
+		store.Close()
+		return nil, nil, err
+	}
+	if d.ways = w.ways; !w.balances {
+		d.programs = echoer
+	}
+	openChanges := hostnet.Open
+	if d.Adopted() {
+		openChanges = hostnet.Inherit
+	}
+	changes, err = openChanges(w.dir, "test")
+	return d, changes, err
+}
+
+// ways has each hook by one way, that of the walk's hook by the walk's.
+func (w *walk) ways(wish lb.Hook, _ []port) []attempt {
+	take := w.way
+	if wish != w.way.hook {
+		take = nativeXDP
+		if wish == lb.HookTC {
+			take = ofThisKernel(tcx, tcFilter)[0]
+		}
+	}
+	return []attempt{{way: take, reason: "as in the test"}}
+}
+
+// kill kills a process before its step of a number, or lets it come to its end, and has the next one go on.
+func (w *walk) kill(t *testing.T, n int) (steps []string) {
+	t.Helper()
+	if w.adopts {
+		w.prepare(t)
+	}
+	victim := w.start(t)
+	sending := !w.starts && !w.stops
+	w.company.begin(t, w.packets)
+	if sending {
+		w.packets.begin(t)
+	}
+	steps, killed, err := victim.End(n)
+	if err != nil {
+		t.Fatalf("the process: %v", err)
+	}
+	if killed != (n >= 0) && n >= 0 {
+		t.Logf("it has ended before step %d", n)
+	}
+	if killed {
+		w.kills++
+	}
+	testenv.In(t, w.ns, func() error {
+		if err := w.company.stays("killed"); err != nil {
+			return err
+		}
+		d, changes, err := w.open(w.limit())
+		if err != nil {
+			return fmt.Errorf("opening it: %w", err)
+		}
+		err = w.goesOn(t, d, killed, n%2 == 0, sending)
+		if err != nil {
+			err = fmt.Errorf("going on: %w", err)
+		}
+		if closed := errors.Join(changes.Close(), d.Close()); closed != nil {
+			err = errors.Join(err, fmt.Errorf("closing: %w", closed))
+		}
+		return errors.Join(err, w.company.end(), w.nothingLeft())
+	})
+	return steps
+}
+
+// prepare leaves what the story begins with.
+func (w *walk) prepare(t *testing.T) {
+	t.Helper()
+	testenv.In(t, w.ns, func() error {
+		d, changes, err := w.open(few)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(d.Apply(w.before), remember(d), d.Leave())
+		changes.Leave()
+		return err
+	})
+}
+
+// goesOn checks what the next process has found, and has it do what is wanted.
+func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) error {
+	t.Helper()
+	if sending && !d.Adopted() {
+		t.Errorf("it was not taken over: %q", d.Notes())
+	}
+	if d.Adopted() {
+		is := servedBy(d.register.state)
+		if is != servedBy(w.after) && (is != servedBy(w.before) || !killed) || w.stops && is != servedBy(w.before) {
+			t.Errorf("it has found\n%s\nwant\n%s\nor, if it was killed (%v),\n%s", is, servedBy(w.after), killed, servedBy(w.before))
+		}
+	}
+	wanted := w.after
+	if w.stops || back && !w.starts && w.leaves == "" {
+		wanted = w.before
+		wanted.Hook = w.way.hook
+	}
+	if err := d.Apply(wanted); err != nil {
+		return err
+	}
+	if flow := flowOf(d); sending {
+		if _, there := d.shared.proven.find(&flow); !there {
+			t.Error("a flow is forgotten")
+		}
+	}
+	names := portNames(d.current.ports)
+	others := slices.DeleteFunc([]string{"veth0", "veth1"}, func(name string) bool { return slices.Contains(names, name) })
+	err := errors.Join(runsCurrent(d, names, w.company.others()...), w.unattached(others...), w.company.stays("gone on"))
+	if w.company != nil {
+		err = errors.Join(err, pinnedFor("veth0", 1), pinnedFor("veth1", 1))
+	}
+	if sets, failed := d.keeper.Store.Sets(); failed != nil || len(sets) != 1 {
+		t.Errorf("sets of pins: %v, %v", sets, failed)
+	}
+	if numbers, failed := d.keeper.snapshots(); failed != nil || len(numbers) != 1 {
+		t.Errorf("snapshots: %v, %v", numbers, failed)
+	}
+	if links, failed := d.keeper.Store.Links(); failed != nil || len(links) > len(names) {
+		t.Errorf("links: %v, %v", links, failed)
+	}
+	if sending {
+		w.packets.end(t, w.leaves)
+	}
+	return err
+}
+
+// flowOf returns a flow of the first service's first backend.
+func flowOf(d *Datapath) xdpFlow {
+	is := d.register.records[0]
+	return xdpFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+}
+
+// remember has the data plane remember that flow.
+func remember(d *Datapath) error {
+	if !d.shared.proven.insert(flowOf(d), xdpFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
+		return errors.New("no room for a flow")
+	}
+	return nil
+}
+
+// nothingLeft returns an error unless nothing is left once the balancer has stopped.
+func (w *walk) nothingLeft() error {
+	err := w.unattached("veth0", "veth1")
+	for _, name := range []string{"veth0", "veth1"} {
+		err = errors.Join(err, ingressQdisc(name, ""))
+	}
+	dispatchers := 0
+	if w.company != nil {
+		dispatchers = 1
+	}
+	err = errors.Join(err, w.company.stays("in the end"), pinnedFor("veth0", dispatchers), pinnedFor("veth1", dispatchers))
+	left, failed := os.ReadDir(w.dir)
+	if failed != nil || len(left) != 0 {
+		err = errors.Join(err, failed, fmt.Errorf("there is left: %v", left))
+	}
+	return err
+}
+
+// unattached says what is wrong unless interfaces have no programs but those of others.
+func (w *walk) unattached(names ...string) error {
+	for _, name := range names {
+		ids, err := programsOn(name)
+		ids = slices.DeleteFunc(ids, func(id ebpf.ProgramID) bool { return slices.Contains(w.company.others(), id) })
+		if err != nil || len(ids) > 0 {
+			return fmt.Errorf("%s has the programs %v: %v", name, ids, err)
+		}
+	}
+	return nil
+}
+
+// killStory is set for the process that is killed: which one it is.
+const killStory = "JEOUL_TEST_KILL_STORY"
+
+// start starts the process of a story, up to where it begins.
+func (w *walk) start(t *testing.T) *testkill.Victim {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(program, "-test.run=^TestKillVictim$", "-test.timeout=10m")
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%t|%s", killStory, w.way.name, w.name, w.balances, w.dir))
+	var output strings.Builder
+	command.Stdout, command.Stderr = &output, &output
+	var victim *testkill.Victim
+	testenv.In(t, w.ns, func() error { // in the namespace of the thread that starts it
+		if victim, err = testkill.Start(command); err != nil {
+			return fmt.Errorf("%w\n%s", err, output.String())
+		}
+		return nil
+	})
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the process wrote\n%s", output.String())
+		}
+	})
+	return victim
+}
+
+// TestKillVictim is the process that is killed.
+func TestKillVictim(t *testing.T) {
+	if !testkill.Told() {
+		t.Skip("runs as a process of TestKilledAtEachStep only")
+	}
+	if err := testkill.Report(); err != nil {
+		t.Fatal(err)
+	}
+	told := strings.Split(os.Getenv(killStory), "|")
+	w := &walk{balances: told[2] == "true", dir: told[3]}
+	w.way = keptWays[slices.IndexFunc(keptWays, func(w way) bool { return w.name == told[0] })]
+	all := stories(w.way)
+	w.deadly = all[slices.IndexFunc(all, func(s deadly) bool { return s.name == told[1] })]
+	if err := w.live(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// live does what the story tells.
+func (w *walk) live() error {
+	if w.starts || w.adopts {
+		if err := testkill.Begin(); err != nil {
+			return err
+		}
+		d, _, err := w.open(w.limit())
+		if err != nil {
+			return err
+		}
+		return d.Apply(w.after)
+	}
+	d, changes, err := w.open(few)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(d.Apply(w.before), remember(d), testkill.Begin()); err != nil {
+		return err
+	}
+	if w.stops {
+		return errors.Join(changes.Close(), d.Close())
+	}
+	d.options.FlowLimit = w.limit()
+	return d.Apply(w.after)
+}

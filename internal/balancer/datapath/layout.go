@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+)
+
+// numbersIn lists the enums whose numbers the elements of a shared map hold.
+var numbersIn = map[string][]string{
+	xdpMapOutcomes:  {"outcome"},
+	xdpMapFragments: {"outcome", "mode"},
+	xdpMapFlows:     {"flow_state", "flow_table"},
+	xdpMapNewcomers: {"flow_state", "flow_table"},
+	xdpMapReturns:   {"return_table"},
+}
+
+// addedMaps are shared maps that builds before 0.5 do not have, and that begin empty.
+var addedMaps = []string{xdpMapReplyHops}
+
+// Shared maps that another build has laid out differently a start makes anew. What they hold is asked for
+// again (ways, reply_hops), counted or written again (turns, loads), carried by its name (outcomes), read field by field
+// (flows, counters of backends, prefixes), or forgotten within a second (allowances) or half a minute
+// (fragments).
+
+// sharedLayouts identifies, by its name, what each shared map is and what its elements look like, by the
+// program's own type information. Another program can go on with a map that has the same. Keys are not
+// in it; see elementLayouts.
+var sharedLayouts = sync.OnceValues(func() (map[string]string, error) {
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	layouts, format := map[string]string{}, btf.GoFormatter{}
+	for name := range (&shared{}).maps() {
+		hash, m := sha256.New(), spec.Maps[name]
+		fmt.Fprintln(hash, m.Type, m.KeySize, m.ValueSize, m.Flags)
+		if m.Value != nil {
+			text, err := format.TypeDeclaration("value", m.Value)
+			if err != nil {
+				return nil, fmt.Errorf("describing the elements of %s of the embedded eBPF program: %v", name, err)
+			}
+			fmt.Fprintln(hash, text)
+		}
+		for _, enum := range numbersIn[name] {
+			var of *btf.Enum
+			if err := spec.Types.TypeByName(enum, &of); err != nil {
+				return nil, fmt.Errorf("looking for the type %s of the embedded eBPF program: %v", enum, err)
+			}
+			for _, v := range of.Values {
+				fmt.Fprintln(hash, v.Name, v.Value)
+			}
+		}
+		layouts[name] = hex.EncodeToString(hash.Sum(nil)[:8])
+	}
+	return layouts, nil
+})
+
+// flowMaps are those that flows are in. Where one of them is laid out differently, all are made anew, and
+// the flows are carried over: an entry of the returns leads to the place of a flow.
+var flowMaps = []string{xdpMapFlows, xdpMapNewcomers, xdpMapReturns}
+
+// otherLayouts lists the shared maps whose layout is another than here, or that are not there.
+func otherLayouts(there map[string]string, elements map[string]snapshot.ElementLayout) (all []string, err error) {
+	ours, err := sharedLayouts()
+	if err != nil {
+		return nil, err
+	}
+	fields, err := elementLayouts()
+	if err != nil {
+		return nil, err
+	}
+	for name, layout := range ours {
+		of, described := elements[name]
+		if there[name] != layout || described && !of.Equal(fields[name]) {
+			all = append(all, name)
+		}
+	}
+	if slices.ContainsFunc(all, func(name string) bool { return slices.Contains(flowMaps, name) }) {
+		all = append(all, flowMaps...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libxdp
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
+)
+
+// Place is an interface whose dispatcher a program of ours is in, or is to be.
+type Place struct {
+	nic *nic
+	// version and generic are what a dispatcher is made with where there is none.
+	version byte
+	generic bool
+	// ours are programs that only this place has had. They tell pins that a killed process has left, see sweep.
+	ours []ebpf.ProgramID
+}
+
+// Open opens a place on the interface of an index in this network namespace. Where no dispatcher is there, one is
+// made in native XDP, or in generic. The caller closes it.
+func Open(index int, generic bool) (*Place, error) {
+	n, err := openNIC(index)
+	if err != nil {
+		return nil, err
+	}
+	return &Place{nic: n, version: versionInUse(), generic: generic}, nil
+}
+
+// versionInUse returns the version of the dispatchers that there are, so that the libxdp of this host goes on with
+// ours: it refuses newer ones, and does not add to older ones.
+func versionInUse() byte {
+	entries, _ := os.ReadDir(root())
+	for _, e := range entries {
+		_, id, is := parseDir(e.Name())
+		if !is {
+			continue
+		}
+		if d, err := describe(id); err == nil {
+			d.close()
+			return d.config.version
+		}
+	}
+	return oldest
+}
+
+// Close lets go of the place. What is in the dispatcher stays.
+func (p *Place) Close() { p.nic.close() }
+
+// Remember tells of programs that the place has had before it was opened.
+func (p *Place) Remember(ids ...ebpf.ProgramID) { p.ours = append(p.ours, ids...) }
+
+// Components lists what the dispatcher on the interface of an index runs: see Place.Components.
+func Components(index int) (components []Component, generic bool, err error) {
+	n, err := openNIC(index)
+	if err != nil {
+		return nil, false, err
+	}
+	defer n.close()
+	return n.components()
+}
+
+// Components lists what the dispatcher runs, in this order, and whether in generic XDP. Errors: ErrForeign, where the
+// interface has no program too, ErrVersion, ErrLocked.
+func (p *Place) Components() (components []Component, generic bool, err error) {
+	return p.nic.components()
+}
+
+func (n *nic) components() (components []Component, generic bool, err error) {
+	if id, _, err := n.attached(); err != nil || id == 0 {
+		return nil, false, errors.Join(ErrForeign, err)
+	}
+	if _, err := os.Stat(root()); err != nil {
+		return nil, false, fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	locked, err := lock()
+	if err != nil {
+		return nil, false, err
+	}
+	defer locked.Close()
+	d, generic, err := read(n)
+	if err != nil || d == nil {
+		return nil, false, errors.Join(err, ErrForeign)
+	}
+	defer d.close()
+	components = slices.Clone(d.components)
+	for i := range components {
+		components[i].program = nil
+	}
+	return components, generic, nil
+}
+
+// Put has a program in the dispatcher, in the place of one that it had or, where that is not there, as another.
+// Packets meet one or the other. Errors: ErrForeign, ErrVersion, ErrLocked, ErrUnsupported, ErrFull, ErrRaced.
+func (p *Place) Put(c Component, instead ebpf.ProgramID) error {
+	p.Remember(c.ID)
+	return p.change(func(all []Component) []Component { return append(without(all, instead), c) })
+}
+
+// Remove takes programs out of the dispatcher, and the dispatcher off the interface where it has no others. Those
+// that are not there are none. Errors are those of Put.
+func (p *Place) Remove(ids ...ebpf.ProgramID) error {
+	p.Remember(ids...)
+	return p.change(func(all []Component) []Component { return without(all, ids...) })
+}
+
+func without(all []Component, ids ...ebpf.ProgramID) []Component {
+	return slices.DeleteFunc(slices.Clone(all), func(c Component) bool { return slices.Contains(ids, c.ID) })
+}
+
+// retries bounds how often a change begins anew since the interface's program was exchanged meanwhile: libxdp
+// does not hold the lock then.
+const retries = 20
+
+// change puts a dispatcher with other components in the place of the one that is there.
+func (p *Place) change(edit func([]Component) []Component) error {
+	locked, err := lock()
+	if err != nil {
+		return err
+	}
+	defer locked.Close()
+	for range retries {
+		err = p.changeOnce(edit)
+		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		<-time.After(pause)
+	}
+	return fmt.Errorf("%w: %w", ErrRaced, err)
+}
+
+func (p *Place) changeOnce(edit func([]Component) []Component) error {
+	was, generic, err := read(p.nic)
+	if errors.Is(err, unix.ENODEV) {
+		return p.interfaceGone(edit)
+	}
+	if err != nil {
+		return err
+	}
+	defer was.close()
+	like := config{version: p.version}
+	var before []Component
+	var from *ebpf.Program
+	if was != nil {
+		like, before, from = was.config, was.components, was.program
+		p.version, p.generic = like.version, generic
+	}
+	if like.bound {
+		return fmt.Errorf("%w: it is bound to its device, as libxdp makes it for programs that read a card's metadata", ErrUnsupported)
+	}
+	after := sorted(edit(before))
+	if same(before, after) {
+		return nil
+	}
+	if len(after) == 0 {
+		if err := p.nic.exchange(from, nil, p.generic); err != nil {
+			return fmt.Errorf("taking the dispatcher off: %w", err)
+		}
+		p.swept(was, 0, before, after)
+		return nil
+	}
+	made, err := like.make(after)
+	if err != nil {
+		return err
+	}
+	defer made.close()
+	dir, err := made.pin(p.nic.index)
+	if err != nil {
+		return err
+	}
+	if err := p.nic.exchange(from, made.program, p.generic); err != nil {
+		return errors.Join(fmt.Errorf("putting the dispatcher into its place: %w", err), removeDir(dir))
+	}
+	p.swept(was, made.id, before, after)
+	return nil
+}
+
+// same says whether components are the same programs in the same places.
+func same(a, b []Component) bool {
+	return slices.EqualFunc(a, b, func(a, b Component) bool { return a.ID == b.ID && a.slot == b.slot })
+}
+
+// numbers lists components' programs.
+func numbers(components ...[]Component) (ids []ebpf.ProgramID) {
+	for _, c := range slices.Concat(components...) {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+// interfaceGone is a change of a dispatcher whose interface is gone, and with it all that it ran.
+func (p *Place) interfaceGone(edit func([]Component) []Component) error {
+	if len(edit(nil)) > 0 {
+		return unix.ENODEV
+	}
+	p.swept(nil, 0, nil, nil)
+	return nil
+}
+
+// swept sweeps after a change, which was made: what cannot be removed costs memory, and is tried again
+// after the next one.
+func (p *Place) swept(was *dispatcher, now ebpf.ProgramID, before, after []Component) {
+	known := slices.Concat(p.ours, numbers(before, after))
+	if was != nil {
+		known = append(known, was.id)
+		// A packet may be in it still, and would pass the programs that go with their pins.
+		rcu.Wait()
+	}
+	if p.nic.sweep(now, known) != nil {
+		return
+	}
+	p.ours = slices.DeleteFunc(p.ours, func(id ebpf.ProgramID) bool {
+		return !slices.ContainsFunc(after, func(c Component) bool { return c.ID == id })
+	})
+}
+
+// pin pins a dispatcher's components, whole or not at all, and returns where.
+func (d *dispatcher) pin(index int) (dir string, err error) {
+	dir = filepath.Join(root(), dirName(index, d.id))
+	// A program's number is not given twice before 2^31 others were.
+	if err = removeDir(dir); err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	for i := 0; err == nil && i < len(d.components); i++ {
+		if err = d.links[i].Pin(filepath.Join(dir, linkPin(i))); err == nil {
+			err = pinCopy(d.components[i].program, filepath.Join(dir, programPin(i)))
+		}
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("pinning a dispatcher in %s: %w", dir, err), removeDir(dir))
+	}
+	return dir, nil
+}
+
+// pinCopy pins a program besides where it is pinned already: the library moves the pin of a program.
+func pinCopy(program *ebpf.Program, path string) error {
+	again, err := program.Clone()
+	if err != nil {
+		return err
+	}
+	return errors.Join(again.Pin(path), again.Close())
+}
+
+// Sweep removes what a process that was killed has left pinned of dispatchers on the interface of an index: those with
+// these programs, unless they are in the one that is attached. Without dispatchers on this host it does nothing.
+func Sweep(index int, ids ...ebpf.ProgramID) error {
+	if _, err := os.Stat(root()); err != nil {
+		return nil
+	}
+	n, err := openNIC(index)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	locked, err := lock()
+	if err != nil {
+		return err
+	}
+	defer locked.Close()
+	now, _, err := n.attached()
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return err
+	}
+	if d, _, err := read(n); err == nil && d != nil {
+		defer d.close()
+		there := numbers(d.components)
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id ebpf.ProgramID) bool { return slices.Contains(there, id) })
+	}
+	return n.sweep(now, ids)
+}
+
+// sweep removes what is pinned of dispatchers on the interface that are not attached: those that are known or have a
+// program that is known, and those that are not whole, which a process leaves that is killed. Known are the dispatcher
+// that was exchanged, programs of ours, and the others that this one ran or runs: what is left of a dispatcher that was to
+// be without ours has only those. No other tells that a dispatcher is attached nowhere: the interface of another network
+// namespace may have the same index.
+//
+// Another process may be about to attach one that it has pinned, but that fails since the dispatcher was exchanged; so know
+// others' programs only after that. It pins with the lock, so none is only half pinned that is to become whole.
+func (n *nic) sweep(now ebpf.ProgramID, known []ebpf.ProgramID) error {
+	entries, err := os.ReadDir(root())
+	if err != nil {
+		return fmt.Errorf("looking for pins of dispatchers: %w", err)
+	}
+	for _, e := range entries {
+		index, id, is := parseDir(e.Name())
+		if !is || index != n.index || id == now {
+			continue
+		}
+		dir := filepath.Join(root(), e.Name())
+		if slices.Contains(known, id) || !whole(dir, id) || hasOneOf(dir, known) {
+			err = errors.Join(err, removeDir(dir))
+		}
+	}
+	return err
+}
+
+// whole says whether all programs of a dispatcher are pinned in a directory. What cannot be told is taken for whole.
+func whole(dir string, id ebpf.ProgramID) bool {
+	d, err := describe(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false // it is gone
+	}
+	if err != nil {
+		return true
+	}
+	defer d.close()
+	for i := range d.config.slots {
+		if _, err := os.Stat(filepath.Join(dir, programPin(i))); errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+}
+
+// hasOneOf says whether one of the programs that are pinned in a directory is one of these.
+func hasOneOf(dir string, ids []ebpf.ProgramID) bool {
+	for i := range Slots {
+		c, err := open(filepath.Join(dir, programPin(i)), slot{})
+		if err != nil {
+			continue
+		}
+		c.program.Close()
+		if slices.Contains(ids, c.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// removeDir removes a dispatcher's pins, if they are there.
+func removeDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(err, os.Remove(dir))
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/namespace"
+)
+
+// Clients on the balancer's own host: their packets for a VIP never arrive on an interface. Programs at
+// the socket hooks of a control group give a socket its backend when it connects or sends
+// (bpf/balancer/local/). They read the memory of the generation, so that a change holds for sockets
+// and for packets at once, and are loaded anew with each generation.
+
+// socketHooks are where the programs are attached, by their names in the object.
+var socketHooks = []struct {
+	program string
+	at      ebpf.AttachType
+}{
+	// A socket that is closed while some of the programs are attached is forgotten, so that is first.
+	{localProgJeoulRelease, ebpf.AttachCgroupInetSockRelease},
+	{localProgJeoulPeername4, ebpf.AttachCgroupInet4GetPeername},
+	{localProgJeoulPeername6, ebpf.AttachCgroupInet6GetPeername},
+	{localProgJeoulRecvmsg4, ebpf.AttachCGroupUDP4Recvmsg},
+	{localProgJeoulRecvmsg6, ebpf.AttachCGroupUDP6Recvmsg},
+	{localProgJeoulSendmsg4, ebpf.AttachCGroupUDP4Sendmsg},
+	{localProgJeoulSendmsg6, ebpf.AttachCGroupUDP6Sendmsg},
+	{localProgJeoulConnect4, ebpf.AttachCGroupInet4Connect},
+	{localProgJeoulConnect6, ebpf.AttachCGroupInet6Connect},
+}
+
+// sockets are the programs at a control group's socket hooks, and what they remember.
+type sockets struct {
+	// cgroup is the directory of the control group, and id its number.
+	cgroup string
+	id     uint64
+	// holds[i] keeps programs[i] at socketHooks[i].
+	holds    []hold
+	programs []*ebpf.Program
+	// known and events are theirs: they stay from generation to generation.
+	known, events *ebpf.Map
+	// ns is the network namespace whose sockets they are, and aborter ends some of them; nil where lack
+	// says why there is none.
+	ns      *namespace.Namespace
+	aborter *ebpf.Program
+	lack    string
+}
+
+// cgroupOf returns the control group in use; empty: none.
+func (s *sockets) cgroupOf() string {
+	if s == nil {
+		return ""
+	}
+	return s.cgroup
+}
+
+// maps are its maps by their names in the object.
+func (s *sockets) maps() map[string]*ebpf.Map {
+	if s == nil {
+		return nil
+	}
+	return map[string]*ebpf.Map{localMapLocalSockets: s.known, localMapLocalEvents: s.events}
+}
+
+// closeUnless closes what another does not have. What is attached goes on.
+func (s *sockets) closeUnless(other *sockets) {
+	if s == nil || s == other {
+		return
+	}
+	for _, p := range s.programs {
+		p.Close()
+	}
+	if s.aborter != nil {
+		s.aborter.Close()
+	}
+	if s.ns != nil {
+		s.ns.Close()
+	}
+	for name, m := range s.maps() {
+		if m != nil && other.maps()[name] != m {
+			m.Close()
+		}
+	}
+}
+
+// detach takes the programs off their hooks.
+func (s *sockets) detach() error {
+	if s == nil {
+		return nil
+	}
+	if err := closeAll(s.holds); err != nil {
+		return fmt.Errorf("detaching from the sockets of %s: %w", s.cgroup, err)
+	}
+	return nil
+}
+
+// leave lets go of what is attached, which goes on.
+func (s *sockets) leave() (err error) {
+	if s == nil {
+		return nil
+	}
+	for _, h := range s.holds {
+		if l, is := h.(leaver); is {
+			err = errors.Join(err, l.Leave())
+		}
+	}
+	return err
+}
+
+// ports names the hooks as swapAll names interfaces.
+func (s *sockets) ports() []port {
+	all := make([]port, len(socketHooks))
+	for i, hook := range socketHooks {
+		all[i].name = fmt.Sprintf("%s (%s)", s.cgroup, hook.program)
+	}
+	return all
+}
+
+// loadSockets loads the programs for the sockets of a control group, with a memory that packets are about
+// to go by. Before is what is in use, nil where nothing is.
+func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before *sockets) (*sockets, error) {
+	made := &sockets{cgroup: cgroup}
+	var stat unix.Stat_t
+	if err := unix.Stat(cgroup, &stat); err != nil {
+		return nil, fmt.Errorf("%w: %s: %v", ErrSockets, cgroup, err)
+	}
+	made.id = stat.Ino
+	var err error
+	if made.ns, err = namespace.Current(); err != nil {
+		return nil, err
+	}
+	settings, err := socketSettings(made.ns)
+	if err != nil {
+		made.ns.Close()
+		return nil, err
+	}
+	spec, err := embeddedLocal.spec()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	if err := made.takeMaps(spec, before); err != nil {
+		made.ns.Close()
+		return nil, err
+	}
+	spec.Maps[generationSection].ValueSize = m.m.ValueSize()
+	shared.put(spec)
+	replacements := shared.maps()
+	maps.Copy(replacements, made.maps())
+	replacements[generationSection] = m.m
+	if err := errors.Join(spec.Variables[localVarLoaded].Set(m.constants), spec.Variables[localVarLocal].Set(settings)); err != nil {
+		made.closeUnless(before)
+		return nil, fmt.Errorf("setting the program's constants: %v", err)
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	if err != nil {
+		made.closeUnless(before)
+		return nil, fmt.Errorf("%w: %s: %v", ErrSockets, cgroup, loadError(err))
+	}
+	defer collection.Close()
+	for _, hook := range socketHooks {
+		made.programs = append(made.programs, collection.DetachProgram(hook.program))
+	}
+	if err := made.loadAborter(m, shared); err != nil {
+		made.lack = fmt.Sprintf("a connected UDP socket stays with a backend that is gone (Linux 6.5 brought what ends it): %v", err)
+	}
+	return made, nil
+}
+
+// takeMaps takes the maps that are in use, or makes them.
+func (s *sockets) takeMaps(spec *ebpf.CollectionSpec, before *sockets) (err error) {
+	if before != nil {
+		s.known, s.events = before.known, before.events
+		return nil
+	}
+	if s.known, err = makeLike(localMapLocalSockets, spec.Maps[localMapLocalSockets]); err != nil {
+		return err
+	}
+	if s.events, err = makeLike(localMapLocalEvents, spec.Maps[localMapLocalEvents]); err != nil {
+		s.known.Close()
+	}
+	return err
+}
+
+// socketSettings are what the programs must know of this host: they leave sockets of other network
+// namespaces alone, which a container's are though its control group is below the host's.
+func socketSettings(ns *namespace.Namespace) (settings localLocalSettings, err error) {
+	if settings.Netns, err = ns.Cookie(); err != nil {
+		return settings, err
+	}
+	if settings.Netns == 0 {
+		return settings, fmt.Errorf("%w: the kernel does not number network namespaces (Linux 5.14 brought it)", ErrSockets)
+	}
+	// Linux 5.18 brought it; before, a program that is refused sees EPERM.
+	// Linux 7.3 finds fault with the argument of the probe: it has the helper. Only a missing one is ErrNotSupported.
+	if err := features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval); !errors.Is(err, ebpf.ErrNotSupported) {
+		settings.Errors = 1
+	}
+	return settings, nil
+}
+
+// attachSockets attaches the programs to a control group that has none of ours, all or none.
+func (d *Datapath) attachSockets(s *sockets) error {
+	for i, hook := range socketHooks {
+		l, err := link.AttachCgroup(link.CgroupOptions{Path: s.cgroup, Attach: hook.at, Program: s.programs[i]})
+		if err != nil {
+			return errors.Join(socketError(err, s.cgroup, hook.program), closeAll(s.holds))
+		}
+		var h hold = l
+		if d.keeper != nil {
+			if err := l.Pin(d.keeper.Store.Path("", s.linkPin(i))); err != nil {
+				d.keeper.lose(fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err))
+			}
+			h = pinnedLink{l}
+		}
+		s.holds = append(s.holds, h)
+	}
+	return nil
+}
+
+// socketError says why nothing could be attached to a control group, and what to do.
+func socketError(err error, cgroup, program string) error {
+	at := fmt.Sprintf("attaching %s to the sockets of %s", program, cgroup)
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: %s: %v: another program is attached there, or to a control group above, that allows no other (`bpftool cgroup tree` shows them), or the rights CAP_BPF and CAP_NET_ADMIN are missing", ErrSockets, at, err)
+	case unsupported(err):
+		return fmt.Errorf("%w: %s: %v: it needs Linux 5.14 or newer with CONFIG_CGROUP_BPF", ErrSockets, at, err)
+	}
+	return fmt.Errorf("%w: %s: %v", ErrSockets, at, err)
+}
+
+// socketsChange is a change of the programs at sockets, with that of a generation.
+type socketsChange struct {
+	d            *Datapath
+	before, next *sockets
+}
+
+// beginSockets puts the programs to work that go by a new memory. What comes after it may fail: undo
+// takes it back, and finish ends what was before.
+func (d *Datapath) beginSockets(cgroup string, m *memory, shared *shared) (*socketsChange, error) {
+	c := &socketsChange{d: d, before: d.sockets}
+	if cgroup == "" {
+		return c, nil
+	}
+	var err error
+	if c.next, err = d.loadSockets(cgroup, m, shared, d.sockets); err != nil {
+		return nil, err
+	}
+	if c.stays() {
+		c.next.holds = c.before.holds
+		err = swapAll(c.next.holds, c.next.ports(), c.next.programs, c.before.programs)
+	} else {
+		err = d.attachSockets(c.next)
+	}
+	if err != nil {
+		c.next.closeUnless(c.before)
+		return nil, err
+	}
+	d.sockets = c.next
+	return c, nil
+}
+
+// stays says whether the programs are at the same control group before and after.
+func (c *socketsChange) stays() bool {
+	return c.before != nil && c.next != nil && c.before.id == c.next.id
+}
+
+func (c *socketsChange) undo() (err error) {
+	if c.next == nil {
+		return nil
+	}
+	if c.stays() {
+		err = swapAll(c.next.holds, c.next.ports(), c.before.programs, c.next.programs)
+	} else {
+		err = c.next.detach()
+	}
+	c.d.sockets = c.before
+	c.next.closeUnless(c.before)
+	return err
+}
+
+// finish takes off what is not wanted any more. An error leaves a program attached that goes by a memory
+// of before.
+func (c *socketsChange) finish() error {
+	c.d.sockets = c.next
+	if c.before == nil {
+		return nil
+	}
+	var err error
+	if !c.stays() {
+		err = c.before.detach()
+	}
+	if c.next == nil {
+		c.d.forgetSockets(c.before)
+	}
+	return err
+}
+
+// release closes what was before, once no reader has it.
+func (c *socketsChange) release() { c.before.closeUnless(c.next) }
+
+// socketPrefix begins the names of the pins of links to sockets.
+const socketPrefix = "sockets-"
+
+// linkPin names the pin of the link to a hook. While the control group changes there are two of each.
+func (s *sockets) linkPin(hook int) string {
+	return fmt.Sprintf("%s%d-%s", socketPrefix, s.id, socketHooks[hook].program)
+}
+
+// pinAgain pins the links in a directory that has nothing.
+func (s *sockets) pinAgain(k *keeper) error {
+	if s == nil {
+		return nil
+	}
+	for i, h := range s.holds {
+		l, is := h.(pinnedLink)
+		if !is {
+			continue
+		}
+		if err := errors.Join(l.Unpin(), l.Pin(k.Store.Path("", s.linkPin(i)))); err != nil {
+			return fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err)
+		}
+	}
+	return nil
+}
+
+var embeddedLocal = embedded{read: loadLocal}
+
+// hookNamed returns which of the hooks has a program's name; -1: none.
+func hookNamed(program string) int {
+	return slices.IndexFunc(socketHooks, func(h struct {
+		program string
+		at      ebpf.AttachType
+	}) bool {
+		return h.program == program
+	})
+}

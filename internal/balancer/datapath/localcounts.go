@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/enum"
+)
+
+// eventNames reads the names of what is counted of sockets from the program's own type information.
+var eventNames = sync.OnceValues(func() ([]string, error) {
+	spec, err := embeddedLocal.spec()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	return enum.Names(spec, "local_event", "LOCAL_", int(localLocalEventLOCAL_EVENTS))
+})
+
+// eventHelp says what one of them means to the person who reads it.
+var eventHelp = map[localLocalEvent]string{
+	localLocalEventLOCAL_SERVED:                   "a connection, or the datagrams of a socket, got a backend",
+	localLocalEventLOCAL_MOVED:                    "the datagrams of a socket got another backend, for the one before takes no packets any more",
+	localLocalEventLOCAL_ENDED:                    "a connected UDP socket was ended, for its backend takes no packets any more: its program gets ECONNABORTED",
+	localLocalEventLOCAL_REFUSED_NO_BACKEND:       "refused: no backend of the service can take packets",
+	localLocalEventLOCAL_REFUSED_RATE_LIMIT:       "refused: the service takes no more new connections in a second",
+	localLocalEventLOCAL_REFUSED_CONNECTION_LIMIT: "refused: the service, or all of its backends, have as many connections as they may",
+	localLocalEventLOCAL_REFUSED_NO_ROOM:          "refused: the service has limits, and too many sockets are remembered for one more",
+	localLocalEventLOCAL_REFUSED_DENIED:           "refused: the service's allow and deny lists do not let the socket's address in",
+	localLocalEventLOCAL_UNREMEMBERED:             "served, and not remembered for lack of room: the program sees the backend's address",
+}
+
+// tally is how many counted sockets each backend has, by its index, and each service, by its id.
+type socketTally struct {
+	backends, services map[uint32]uint32
+	// sockets are all that are remembered.
+	sockets uint64
+}
+
+// tallySockets walks over what is remembered of sockets.
+func tallySockets(known *ebpf.Map) (t socketTally, err error) {
+	t.backends, t.services = map[uint32]uint32{}, map[uint32]uint32{}
+	err = eachSocket(known, func(s *localLocalSocket) {
+		t.sockets++
+		for i := range s.Peers {
+			if p := &s.Peers[i]; p.Counted != 0 {
+				t.backends[p.Backend]++
+				t.services[p.Service]++
+			}
+		}
+	})
+	return t, err
+}
+
+// socketBatch is how many of them are read by one system call.
+const socketBatch = 512
+
+// eachSocket calls do for each socket that is remembered. One that comes or goes meanwhile may be
+// left out.
+func eachSocket(known *ebpf.Map, do func(*localLocalSocket)) error {
+	keys, values := make([]uint64, socketBatch), make([]localLocalSocket, socketBatch)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := known.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			do(&values[i])
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading what is remembered of sockets: %v", err)
+		}
+	}
+}
+
+// forgetSockets takes sockets from what services and backends have active that nothing tells any more
+// that they are closed.
+func (d *Datapath) forgetSockets(s *sockets) {
+	t, err := tallySockets(s.known)
+	if err != nil {
+		return // the janitor puts it right
+	}
+	loads, turns := elements[xdpBackendLoad](d.shared.loads.memory), elements[xdpTurn](d.shared.turns.memory)
+	for index, n := range t.backends {
+		if int(index) < len(loads) {
+			atomic.AddUint32(&loads[index].Active, -n)
+		}
+	}
+	for id, n := range t.services {
+		if int(id) < len(turns) {
+			atomic.AddUint32(&turns[id].Active, -n)
+		}
+	}
+}
+
+// counts reads what became of sockets; nil where no program is attached to any.
+func (s *sockets) counts() (*lb.LocalCounts, error) {
+	if s == nil {
+		return nil, nil
+	}
+	names, err := eventNames()
+	if err != nil {
+		return nil, err
+	}
+	t, err := tallySockets(s.known)
+	if err != nil {
+		return nil, err
+	}
+	counts := &lb.LocalCounts{Cgroup: s.cgroup, Sockets: t.sockets, Warning: s.lack}
+	for i, name := range names {
+		var n uint64
+		if err := s.events.Lookup(uint32(i), &n); err != nil {
+			return nil, fmt.Errorf("reading the counter %s of sockets: %v", name, err)
+		}
+		counts.Events = append(counts.Events, lb.EventCount{Name: strings.ToLower(name), Help: eventHelp[localLocalEvent(i)], Count: n})
+	}
+	return counts, nil
+}

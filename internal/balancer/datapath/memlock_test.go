@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// TestMemlock may lock no memory, which services may be told: since Linux 5.11 the kernel charges maps to the
+// memory control group, and to that limit no more.
+func TestMemlock(t *testing.T) {
+	testenv.Root(t)
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was); err != nil {
+			t.Error(err)
+		}
+	})
+	testenv.In(t, nics(t), func() error {
+		k := newKept(t)
+		k.hook, k.programs = lb.HookTC, bystander
+		first, err := k.openWith(testState())
+		if err != nil {
+			return err
+		}
+		again, err := k.next(first)
+		if err != nil {
+			return err
+		}
+		defer again.Close()
+		if err := again.Apply(swapping(testState(), 1)); err != nil {
+			return err
+		}
+		var is unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &is); err != nil || is.Cur != 0 {
+			t.Errorf("the limit is %d, and not what it was set to: %v", is.Cur, err)
+		}
+		return runsOn("veth0", again.Program())
+	})
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// memory is the one value of the map `generation`: all that packets go by. It is
+// planned with room to spare, and changes in place for as long as that lasts.
+type memory struct {
+	// m is the map, nil for memory that no program reads.
+	m         *ebpf.Map
+	storage   storage
+	constants xdpSettings
+	arena     *arena
+	// By family: 4, then 6.
+	services, endpoints [2]*directory
+	rows                *rows
+	// The entry for a whole address is there for as long as a service or an endpoint needs it.
+	vips, backendAddresses map[netip.Addr]int
+	pool                   lb.Pool
+	// numbers are those of the pool's addresses.
+	numbers poolNumbers
+	hairpin lb.Hairpin
+	// lists: some service does not serve every client.
+	lists bool
+	later *grace
+}
+
+// capacity is what memory is made for.
+type capacity struct {
+	services, endpoints [2]placement
+	indices, spares     uint32
+	// arena is in units of a cache line.
+	arena uint32
+	// By family: the pool's addresses by their numbers, and the numbers of those that new flows get ports of.
+	pool [2][]addressWord
+	own  [2][]uint32
+}
+
+// maxGeneration is the largest offset in bytes that the verifier lets a
+// program add to a pointer (BPF_MAX_VAR_OFF of Linux).
+const maxGeneration = 1 << 29
+
+// Headroom. The arena holds twice what is needed, and besides room for the largest
+// service to change some times before readers are gone.
+const (
+	arenaSlack   = 1 << 18 / cacheLine
+	arenaChanges = 4
+	// An index more for every eight, and these.
+	indexSlack = 256
+	maxSpares  = 1<<16 - 1
+)
+
+// capacityFor plans memory for what is there after a change.
+func capacityFor(c *revision) (capacity, error) {
+	var p capacity
+	var err error
+	for family, keys := range c.serviceKeys() {
+		if p.services[family], err = openAddress(keys); err != nil {
+			return p, err
+		}
+	}
+	for family, keys := range c.endpointKeys() {
+		if p.endpoints[family], err = openAddress(keys); err != nil {
+			return p, err
+		}
+	}
+	p.indices = roomyCount(c.places.indices)
+	p.spares = min(p.indices, maxSpares)
+	pool, numbers := c.pool(), c.numbers()
+	for f := range p.pool {
+		p.pool[f], p.own[f] = numbers.pooled(pool).words(f), numbers.numbersOf(pool.Addresses, f)
+	}
+	return p, p.planArena(c)
+}
+
+// roomyCount returns n with headroom, in steps of the headroom's least.
+func roomyCount(n uint32) uint32 {
+	return (n + n/8 + indexSlack) / indexSlack * indexSlack
+}
+
+// planArena gives the arena what the rest leaves it, at most what is good for it.
+func (p *capacity) planArena(c *revision) error {
+	var need, largest uint64
+	for _, r := range c.records {
+		n := uint64(r.need())
+		need, largest = need+n, max(largest, n)
+	}
+	_, rest := p.layout()
+	room := (maxGeneration - min(maxGeneration, uint64(rest))) / cacheLine
+	if need > room {
+		return fmt.Errorf("the tables of the services need %d bytes, and the kernel's verifier allows %d: use fewer services or a smaller table_size",
+			need*cacheLine, room*cacheLine)
+	}
+	p.arena = uint32(min(2*need+arenaChanges*largest+arenaSlack, room))
+	return nil
+}
+
+// layout says by constants where each vector is, and how many bytes all of them take.
+func (p *capacity) layout() (xdpSettings, uint32) {
+	s := xdpSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
+		Pool4Count: uint32(len(p.pool[0])), Pool6Count: uint32(len(p.pool[1])), Own4Count: uint32(len(p.own[0])), Own6Count: uint32(len(p.own[1])),
+		TableSlots: p.arena * cacheLine / 2, MembersCount: p.arena}
+	s.Services4, s.Services6 = vectorOf(p.services[0].size), vectorOf(p.services[1].size)
+	s.Endpoints4, s.Endpoints6 = vectorOf(p.endpoints[0].size), vectorOf(p.endpoints[1].size)
+	// The head has a cache line.
+	at := uint32(cacheLine)
+	for _, v := range []struct {
+		at    *uint32
+		lines uint32
+	}{
+		{&s.Services4.At, p.services[0].size},
+		{&s.Services6.At, p.services[1].size},
+		{&s.Endpoints4.At, p.endpoints[0].size},
+		{&s.Endpoints6.At, p.endpoints[1].size},
+		{&s.Backends, s.BackendsCount},
+		{&s.Pool4, units(16 * len(p.pool[0]))},
+		{&s.Pool6, units(16 * len(p.pool[1]))},
+		{&s.Own4, units(4 * len(p.own[0]))},
+		{&s.Own6, units(4 * len(p.own[1]))},
+		{&s.Table, p.arena},
+	} {
+		*v.at = at
+		at += v.lines * cacheLine
+	}
+	s.Members = s.Table
+	return s, at
+}
+
+// vectorOf describes a hash table of that many slots.
+func vectorOf(slots uint32) xdpVector {
+	return xdpVector{Mask: slots - 1, Shift: hashShift(slots)}
+}
+
+// head is what the memory begins with.
+func (m *memory) head() *xdpHead { return &elements[xdpHead](m.storage[:cacheLine/8])[0] }
+
+// store writes what packets are to know of all services together.
+func (h *xdpHead) store(c *revision) {
+	var answers uint32
+	// Another balancer may know the flow, or have just told of it.
+	if c.poolAnswers && len(c.pool().Others) == 0 {
+		answers = 1
+	}
+	atomic.StoreUint32(&h.PoolAnswers, answers)
+}
+
+// newMemory lays memory out that is all zeros, of the size that layout says. The lock
+// is the one that its user has.
+func newMemory(p *capacity, all storage, mu *sync.Mutex) *memory {
+	constants, _ := p.layout()
+	m := &memory{storage: all, constants: constants, arena: newArena(p.arena),
+		vips: map[netip.Addr]int{}, backendAddresses: map[netip.Addr]int{}, later: newGrace(mu)}
+	vector := func(at, lines uint32) storage { return all[at/8:][:lines*slotWords] }
+	m.services[0] = newDirectory(vector(constants.Services4.At, p.services[0].size), p.services[0].size, false)
+	m.services[1] = newDirectory(vector(constants.Services6.At, p.services[1].size), p.services[1].size, true)
+	m.endpoints[0] = newDirectory(vector(constants.Endpoints4.At, p.endpoints[0].size), p.endpoints[0].size, false)
+	m.endpoints[1] = newDirectory(vector(constants.Endpoints6.At, p.endpoints[1].size), p.endpoints[1].size, true)
+	m.rows = newRows(vector(constants.Backends, constants.BackendsCount), p.indices, p.spares)
+	for f, at := range [2]struct{ pool, own uint32 }{{constants.Pool4, constants.Own4}, {constants.Pool6, constants.Own6}} {
+		copy(elements[addressWord](vector(at.pool, units(16*len(p.pool[f])))), p.pool[f])
+		copy(elements[uint32](vector(at.own, units(4*len(p.own[f])))), p.own[f])
+	}
+	return m
+}
+
+// piece returns the memory of a piece of the arena.
+func (m *memory) piece(e *extent) []byte {
+	return m.storage[(m.constants.Table+e.at*cacheLine)/8:][:e.size*slotWords].bytes()
+}
+
+// close frees the memory. Programs that use it keep the map.
+func (m *memory) close() {
+	if m == nil {
+		return
+	}
+	m.later.close()
+	if m.m != nil {
+		m.storage.unmap()
+		m.m.Close()
+	}
+}
+
+// family says which of two directories an address is in.
+func family(address netip.Addr) int {
+	if address.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// pool returns what full NAT sends from, nothing where no service has that mode.
+func (c *revision) pool() lb.Pool {
+	if c.neededModes()&(1<<xdpModeMODE_FULLNAT) == 0 {
+		return lb.Pool{}
+	}
+	return c.state.Pool
+}
+
+// hairpin returns who is served by hairpins, nothing where there are none.
+func (c *revision) hairpin() lb.Hairpin {
+	if !c.hairpins {
+		return lb.Hairpin{}
+	}
+	return c.state.Hairpin
+}
+
+// serviceKeys lists what is in the directories of services after a change, by family.
+func (c *revision) serviceKeys() (keys [2][]slotKey) {
+	seen := map[netip.Addr]bool{}
+	add := func(address netip.Addr) {
+		if !seen[address] {
+			seen[address] = true
+			keys[family(address)] = append(keys[family(address)], vipKey(address))
+		}
+	}
+	for _, r := range c.records {
+		keys[family(r.key.VIP)] = append(keys[family(r.key.VIP)], r.slotKey())
+		add(r.key.VIP)
+	}
+	for _, address := range c.pool().All() {
+		add(address)
+	}
+	return keys
+}
+
+// vipKey is what an address as a whole is under.
+func vipKey(address netip.Addr) slotKey { return keyOf(address, 0, uint8(xdpAgreementPROTOCOL_ANY)) }
+
+// endpointKeys likewise lists what is in the directories of endpoints.
+func (c *revision) endpointKeys() (keys [2][]slotKey) {
+	seen := map[netip.Addr]bool{}
+	for key := range c.allEndpoints() {
+		address := key.address.Addr()
+		keys[family(address)] = append(keys[family(address)], key.slot())
+		if !seen[address] {
+			seen[address] = true
+			keys[family(address)] = append(keys[family(address)], vipKey(address))
+		}
+	}
+	return keys
+}
+
+// allEndpoints returns those of present and of former backends after a change.
+func (c *revision) allEndpoints() map[endpointKey]natEndpoint {
+	all := map[endpointKey]natEndpoint{}
+	r := c.places
+	for key, e := range r.places.former {
+		all[key] = e
+	}
+	for _, key := range r.forgotten {
+		delete(all, key)
+	}
+	for key, e := range r.gone {
+		all[key] = r.formerOf(e)
+	}
+	for _, is := range c.records {
+		is.endpointsOf(func(key endpointKey, e natEndpoint) { all[key] = e })
+	}
+	return all
+}

@@ -1,0 +1,848 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// model is the oracle: what the data plane should do with a packet, written
+// from the rules and not from the C. It remembers flows, turns and fragments.
+type model struct {
+	mac     net.HardwareAddr
+	options Options
+	// now decides which changes have settled; clock is the time of the data plane, in
+	// milliseconds. Both stand still but for the test.
+	now   time.Time
+	clock uint32
+	// passed is the same without a wrap, for what is done each whole second.
+	passed time.Duration
+	insight
+	// ingress is the index of the interface that packets come in on.
+	ingress int
+	// tags: a VLAN tag is in the frame. Before TC, the kernel takes it out and keeps
+	// it aside; what a test run has in the frame is a second one then.
+	tags bool
+	// gso: the kernel will cut TCP packets into segments that fit.
+	gso bool
+	// mayExhaust lists the outcomes in which a new full-NAT flow may end
+	// instead: only the program knows when its ports or its table are used up.
+	mayExhaust []string
+
+	state    lb.State
+	services map[lb.ServiceKey]*lb.RoutedService
+	vips     map[netip.Addr]bool
+	// endpoints are those of the backends of NAT, and of those that have left of late.
+	endpoints map[endpoint]origin
+	// hosts are the addresses of endpoints.
+	hosts map[netip.Addr]bool
+
+	standings map[lb.ServiceKey]*standing
+	// numbered are the same by their ids, and those of services that have left.
+	numbered map[uint32]*standing
+	// tables are those that were built, by what of.
+	tables map[string][]uint16
+	lives  map[lb.BackendKey]*modelLife
+	loads  map[uint32]*modelLoad
+	// flows are proven, newcomers are not.
+	flows, newcomers *modelFlows
+
+	// returns are the flows of full NAT by what their replies bear.
+	returns   map[returnKey]*remembered
+	fragments map[fragmentKey]treatment
+
+	// stale: the next hop that a CPU knows for replies may hold no more, for the flow that they
+	// were of is another, or none; it may believe it until the clock moves.
+	stale bool
+	// aside: the control plane has been away for too long.
+	aside bool
+	// moving: flows are being moved into other tables.
+	moving bool
+
+	// met counts what has happened, for tests to know what they have reached.
+	met map[string]uint64
+}
+
+// endpoint is an end of a flow.
+type endpoint struct {
+	netip.AddrPort
+	protocol byte
+}
+
+// origin is what the source of an endpoint's packets becomes.
+type origin struct {
+	at  netip.AddrPort
+	mss uint16
+	// untranslated are the destinations whose packets are no replies.
+	untranslated []netip.Prefix
+	// backend is zero where the endpoint is that of a backend that has left.
+	backend lb.BackendKey
+	// until is when an endpoint that no backend has any more is forgotten.
+	until time.Time
+}
+
+// returnKey is what a backend's reply to a translated flow bears.
+type returnKey struct {
+	backend, pool netip.AddrPort
+	protocol      byte
+}
+
+type fragmentKey struct {
+	source, destination netip.Addr
+	// protocol is 0 over IPv6, where the id is unique without.
+	protocol byte
+	id       uint32
+}
+
+// treatment is what all fragments of a datagram get.
+type treatment struct {
+	// pass: they are the kernel's. Otherwise back: they come from the backend.
+	pass, back bool
+	backend    lb.BackendKey
+	// mode and dscp are those of the service at the time.
+	mode lb.Mode
+	dscp uint8
+	hash uint32
+	// vip is what a backend's address becomes, and from the endpoint it was for NAT.
+	vip  netip.Addr
+	from endpoint
+	// client and pool are those of the flow, for full NAT.
+	client, pool netip.Addr
+	// gone: the backend has left since.
+	gone bool
+}
+
+// verdict is what became of a packet.
+type verdict struct {
+	outcome string
+	// rewritten is the packet afterwards; without meaning if it is dropped.
+	rewritten
+	// elsewhere: it leaves by another interface than it came in on.
+	elsewhere bool
+	// backend is set where the packet was forwarded or returned, unless its backend
+	// has left; so is opens.
+	backend lb.BackendKey
+	opens   bool
+	// sign is what the packet says of its backend, if it answers a SYN, or says that the backend
+	// cannot be reached.
+	sign sign
+	// ipLength is the length of the IP packet in bytes.
+	ipLength uint64
+	// complaint says what is wrong with the choice that the program made, where
+	// it had one.
+	complaint string
+	treatment *treatment
+}
+
+// seen is what the program did with the packet. The model asks it only for what it
+// cannot know.
+type seen struct {
+	// pool is the pool's address and port of a new flow, from the program's own table:
+	// the flow's first packets may all be too big to be sent.
+	pool func(*remembered) netip.AddrPort
+	// dropped is the outcome that the program counted, if the caller knows.
+	dropped string
+	// due is when the service's next connection is due, since the packet; from and until
+	// are the times before and after the packet. All by the kernel's monotonic clock,
+	// in nanoseconds.
+	due         func(lb.ServiceKey) uint64
+	from, until uint64
+}
+
+// insight is what the model takes from the program's side, for it follows from no
+// rule: numbers, the secret of the tables, and the sequence of wrr.
+type insight struct {
+	secret       uint64
+	serviceID    func(lb.ServiceKey) uint32
+	groupID      func(name string) uint32
+	backendIndex func(lb.BackendKey) uint32
+	sequenceOf   func(lb.ServiceKey) []int
+	// marks says whether the slot of a hash is marked as one that has changed hands: marks of former
+	// transitions go when no flow is remembered any more.
+	marks func(key lb.ServiceKey, hash uint32) bool
+}
+
+// newModel returns a model without a configuration.
+func newModel(mac net.HardwareAddr, options Options) *model {
+	return &model{mac: mac, options: options, ingress: loopback, now: modelEpoch, clock: firstClock, passed: firstClock * time.Millisecond,
+		standings: map[lb.ServiceKey]*standing{}, numbered: map[uint32]*standing{}, lives: map[lb.BackendKey]*modelLife{}, loads: map[uint32]*modelLoad{},
+		flows: newModelFlows(options.FlowLimit), newcomers: newModelFlows(options.UnprovenLimit),
+		returns: map[returnKey]*remembered{}, tables: map[string][]uint16{},
+		fragments: map[fragmentKey]treatment{}, met: map[string]uint64{}}
+}
+
+// firstClock is the data plane's time when a test begins: it soon wraps around.
+const firstClock = 0xffffffff - 100_000
+
+// modelEpoch is the time at which each test begins.
+var modelEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// apply changes the configuration; flows, turns and fragments stay, but for those
+// of what leaves.
+func (m *model) apply(state lb.State) error {
+	m.state, m.stale = state, true
+	former, before := m.services, m.endpoints
+	m.services, m.vips = map[lb.ServiceKey]*lb.RoutedService{}, map[netip.Addr]bool{}
+	m.endpoints, m.hosts = map[endpoint]origin{}, map[netip.Addr]bool{}
+	lives, standings := m.lives, m.standings
+	var recounted []*standing
+	m.lives, m.standings = map[lb.BackendKey]*modelLife{}, map[lb.ServiceKey]*standing{}
+	for i := range state.Services {
+		service := &state.Services[i]
+		m.services[service.Key()], m.vips[service.VIP] = service, true
+		for _, backend := range service.Backends {
+			m.keepLife(service.BackendKey(backend), lives)
+			if service.Mode == lb.NAT {
+				at := endpoint{netip.AddrPortFrom(backend.Address, backend.Port), byte(service.Protocol)}
+				m.endpoints[at] = origin{at: serviceAt(service), mss: service.MSS, untranslated: service.Untranslated, backend: service.BackendKey(backend)}
+			}
+		}
+		at := standings[service.Key()]
+		if at != nil && at.tracked != isTracked(service) {
+			recounted = append(recounted, at)
+		}
+		if at != nil && sameService(service, former[service.Key()]) {
+			m.standings[service.Key()] = at
+			continue
+		}
+		anew, cameBack := at == nil || !at.tracked, m.returned(service, before)
+		if err := m.applyService(service, at); err != nil {
+			return err
+		}
+		if anew {
+			m.noteUnremembered(service)
+		}
+		if cameBack && service.Mode == lb.NAT && isTracked(service) {
+			m.standings[service.Key()].cameBack = m.clock | 1
+		}
+	}
+	m.keepFormer(before)
+	for at := range m.endpoints {
+		m.hosts[at.Addr()] = true
+	}
+	m.forget()
+	m.recount(recounted)
+	return nil
+}
+
+// sameService says that nothing about a service has changed, without a look at its backends where
+// it shares them with the former one: a long run has more changes than there is time for looks.
+func sameService(s, former *lb.RoutedService) bool {
+	if former == nil || unsafe.SliceData(s.Backends) != unsafe.SliceData(former.Backends) || len(s.Backends) != len(former.Backends) ||
+		unsafe.SliceData(s.Paths) != unsafe.SliceData(former.Paths) || len(s.Paths) != len(former.Paths) {
+		return false
+	}
+	a, b := s.Service, former.Service
+	a.Backends, b.Backends = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+// keepLife keeps a backend that stays. One that comes gets a life of its own; but what
+// flows of others bear upon, who had its index, it inherits.
+func (m *model) keepLife(key lb.BackendKey, lives map[lb.BackendKey]*modelLife) {
+	if m.lives[key] = lives[key]; m.lives[key] != nil {
+		return
+	}
+	index := m.backendIndex(key)
+	if m.loads[index] == nil {
+		m.loads[index] = &modelLoad{}
+	}
+	m.loads[index].penalty, m.loads[index].quiet = 0, 0
+	m.lives[key] = &modelLife{m.loads[index]}
+}
+
+// applyService gives a service its table. at is nil where it is new.
+func (m *model) applyService(s *lb.RoutedService, at *standing) error {
+	owners, err := m.ownersOf(s)
+	if err != nil {
+		return err
+	}
+	if at == nil {
+		at = &standing{id: m.serviceID(s.Key()), tracked: isTracked(s), bySource: s.BySource()}
+	}
+	m.standings[s.Key()], m.numbered[at.id] = at, at
+	if at.bySource != s.BySource() {
+		at.rehash(owners, m.recipeFor(s))
+	} else {
+		at.change(owners, m.recipeFor(s), m.now, settlesAfter(s))
+	}
+	if at.sequence = takersOf(s); s.Scheduler == lb.WeightedRoundRobin && len(owners) > 0 {
+		at.sequence = m.sequenceOf(s.Key())
+	}
+	if at.tracked && !isTracked(s) {
+		at.moved = make([]bool, max(1, len(owners)))
+		at.markAll()
+	}
+	at.tracked, at.bySource = isTracked(s), s.BySource()
+	return nil
+}
+
+// formerFor is how long what backends still send is taken for a reply after they left.
+const formerFor = 15 * time.Minute
+
+// keepFormer keeps the endpoints that a state does not have any more. Their packets
+// count for no backend, unless only the mode of the backend's service has changed.
+func (m *model) keepFormer(before map[endpoint]origin) {
+	for at, origin := range before {
+		if _, claimed := m.endpoints[at]; claimed {
+			continue
+		}
+		if m.lives[origin.backend] == nil {
+			origin.backend = lb.BackendKey{}
+		}
+		if origin.until.IsZero() {
+			origin.until = m.now.Add(formerFor)
+		}
+		if !m.now.After(origin.until) {
+			m.endpoints[at] = origin
+		}
+	}
+}
+
+// forget marks the datagrams whose backends have left.
+func (m *model) forget() {
+	for key, t := range m.fragments {
+		t.gone = t.gone || !m.stays(&t)
+		m.fragments[key] = t
+	}
+}
+
+// stays says that the backend that a datagram is for or from is still known.
+func (m *model) stays(t *treatment) bool {
+	if t.pass || t.backend != (lb.BackendKey{}) {
+		return t.pass || m.lives[t.backend] != nil
+	}
+	o, known := m.endpoints[t.from]
+	return known && o.backend == t.backend
+}
+
+// ours says that the destination is a VIP or the pool's, or the source the
+// address of an endpoint.
+func (m *model) ours(p *packet) bool {
+	return m.vips[p.destination] || slices.Contains(m.state.Pool.All(), p.destination) || m.hosts[p.source]
+}
+
+// inPool says that packets to there are full NAT's.
+func (m *model) inPool(a netip.Addr, port uint16) bool {
+	pool := &m.state.Pool
+	return slices.Contains(pool.All(), a) && pool.FirstPort <= port && port <= pool.LastPort
+}
+
+// decide says how the packet ends.
+func (m *model) decide(frame []byte, seen seen) verdict {
+	p, outcome := readFrame(frame, m.mac, m.tags)
+	if outcome != "" {
+		return p.untouched(outcome)
+	}
+	if m.aside && m.vips[p.destination] {
+		return p.untouched("passed_orphaned")
+	}
+	v := m.place(&p, seen)
+	v.ipLength = uint64(p.length)
+	if p.part == firstFragment {
+		m.rememberFragment(&p, &v)
+	}
+	return v
+}
+
+// untouched is the verdict over a packet that stays as it is, or is lost.
+func (p *packet) untouched(outcome string) verdict {
+	return verdict{outcome: outcome, rewritten: rewritten{frame: p.frame}}
+}
+
+const unserved = "passed_no_service"
+
+// notForwarded is the outcome of what a backend of NAT sends to this host, or to nowhere.
+const notForwarded = "passed_not_forwarded"
+
+// untranslated is the outcome of what goes to a destination that is no client of the service.
+const untranslated = "passed_untranslated"
+
+// unknown is the outcome of what is part of no flow of the service, which remembers them.
+const unknown = "passed_no_flow"
+
+// denied is the outcome of what comes from a client that its service does not serve.
+const denied = "dropped_denied"
+
+// denies says whether a service does not serve a client.
+func denies(s *lb.RoutedService, client netip.Addr) bool {
+	longest := func(list []netip.Prefix) int {
+		bits := -1
+		for _, p := range list {
+			if p.Contains(client) {
+				bits = max(bits, p.Bits())
+			}
+		}
+		return bits
+	}
+	allowed, denied := longest(s.Allow), longest(s.Deny)
+	return denied > allowed || allowed < 0 && len(s.Allow) > 0
+}
+
+// excepts says whether packets of an endpoint to a destination are no replies.
+func (o origin) excepts(destination netip.Addr) bool {
+	return slices.ContainsFunc(o.untranslated, func(p netip.Prefix) bool { return p.Contains(destination) })
+}
+
+// place finds out what the packet belongs to.
+func (m *model) place(p *packet, seen seen) verdict {
+	switch {
+	case p.part == laterFragment:
+		return m.laterFragment(p)
+	case p.unwalked:
+		if m.ours(p) {
+			return p.untouched("dropped_extension_headers")
+		}
+		return p.untouched(unserved)
+	case p.isICMP():
+		return m.icmp(p)
+	case !p.ports:
+		return p.untouched(unserved)
+	}
+	if s := m.services[lb.ServiceKey{VIP: p.destination, Port: p.dport, Protocol: lb.Protocol(p.protocol)}]; s != nil {
+		return m.toBackend(p, s, seen)
+	}
+	if m.inPool(p.destination, p.dport) {
+		return m.translatedBack(p)
+	}
+	from := endpoint{netip.AddrPortFrom(p.source, p.sport), p.protocol}
+	if o, ok := m.endpoints[from]; ok {
+		if p.complete() {
+			ends := m.noteReply(p, o.backend)
+			switch {
+			case o.excepts(p.destination):
+				return p.untouched(untranslated)
+			case !m.isReply(o, netip.AddrPortFrom(p.destination, p.dport), true) && !ends:
+				return p.untouched(unknown)
+			}
+		}
+		return m.back(p, o.backend, change{source: o.at, mss: o.mss}, treatment{vip: o.at.Addr(), from: from})
+	}
+	return p.untouched(unserved)
+}
+
+// isReply says whether what comes from an endpoint and goes to a client is part of a flow of
+// the service, as far as that can be known. alive: it shows that the flow lives.
+func (m *model) isReply(o origin, client netip.AddrPort, alive bool) bool {
+	s, i := m.find(o.backend)
+	if s == nil || s.Mode != lb.NAT || !isTracked(s) || !o.until.IsZero() {
+		return true
+	}
+	name := m.flowOf(s, asker{client: client})
+	for _, table := range []*modelFlows{m.flows, m.newcomers} {
+		if e := table.known[name]; e != nil && m.valid(e) && e.backend == o.backend {
+			if alive && e.state != stateOpening {
+				m.refresh(e)
+			}
+			m.met["reply: of a known flow"]++
+			return true
+		}
+	}
+	at, hash := m.standings[s.Key()], selectionHash(s, asker{client: client})
+	switch {
+	case at.cameBack != 0:
+		m.met["reply: of a backend that came back"]++
+		return true
+	case m.moving:
+		m.met["reply: while flows move"]++
+		return true
+	case at.unremembered == 0:
+	case len(at.owners) > 0 && indexOfBackend(s, at.owners[scale(hash, len(at.owners))]) == i:
+		m.met["reply: by the hash"]++
+		return true
+	case at.base != nil && at.base[scale(hash, len(at.base))] == o.backend:
+		m.met["reply: by the base's hash"]++
+		return true
+	}
+	return false
+}
+
+// at is the service's address and port.
+func serviceAt(s *lb.RoutedService) netip.AddrPort { return netip.AddrPortFrom(s.VIP, s.Port) }
+
+// find returns a backend's service and its index there; the service is nil where
+// it is not configured.
+func (m *model) find(key lb.BackendKey) (*lb.RoutedService, int) {
+	s := m.services[key.Service]
+	if s == nil {
+		return nil, 0
+	}
+	i := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return s.BackendKey(b) == key })
+	if i < 0 {
+		return nil, 0
+	}
+	return s, i
+}
+
+// asker is the part of a packet by which a backend is chosen. ICMP errors ask
+// for the flow that they tell of.
+type asker struct {
+	client   netip.AddrPort
+	protocol byte
+	flags    byte
+	// seq is the TCP sequence number.
+	seq uint32
+	// quiet: nothing is to be noted.
+	quiet bool
+}
+
+func (a asker) opens() bool { return a.protocol == protoTCP && a.flags&(flagSYN|flagACK) == flagSYN }
+
+// goesOn says whether the packet is one in the middle of a TCP connection.
+func (a asker) goesOn() bool { return a.protocol == protoTCP && !a.opens() && !a.quiet }
+
+// toBackend sends a client's packet on.
+func (m *model) toBackend(p *packet, s *lb.RoutedService, seen seen) verdict {
+	if !p.complete() {
+		return p.untouched(malformed)
+	}
+	if denies(s, p.source) {
+		return p.untouched(denied)
+	}
+	a := asker{client: netip.AddrPortFrom(p.source, p.sport), protocol: p.protocol, flags: p.flags, seq: p.seq}
+	c := choice{}
+	if outcome := m.choose(&c, s, a, seen); outcome != "" {
+		v := m.refused(p, answersRefused(s, outcome), outcome)
+		v.complaint = c.complaint
+		return v
+	}
+	backend := s.Backends[c.backend]
+	t := treatmentOf(s, backend, flowHash(a.client))
+	change := change{mss: s.MSS}
+	t.pool, change.source = c.pool.Addr(), c.pool
+	switch s.Mode {
+	case lb.NAT, lb.FullNAT:
+		change.destination = netip.AddrPortFrom(backend.Address, backend.Port)
+	case lb.DSCP:
+		change.destination = netip.AddrPortFrom(backend.Address, 0)
+		change.dscp = s.DSCP
+	}
+	v := m.forward(p, change, t)
+	v.opens, v.complaint = c.opens, c.complaint
+	return v
+}
+
+// refused is the verdict over a packet that cannot be sent on: where it is to be answered, a
+// whole packet of a host's is, unless it is a reset.
+func (m *model) refused(p *packet, answers bool, outcome string) verdict {
+	reason, dropped := strings.CutPrefix(outcome, "dropped_")
+	switch {
+	case !answers || !dropped || !slices.Contains(answerable, outcome) || p.part != whole || !p.complete() || !isHost(p.source) || p.flags&flagRST != 0:
+		return p.untouched(outcome)
+	case p.protocol == protoTCP:
+		return verdict{outcome: "reset_" + reason, rewritten: p.reset()}
+	}
+	return verdict{outcome: "unreachable_" + reason, rewritten: p.unreachableAnswer()}
+}
+
+// answersRefused says that the service answers what it cannot send on for this reason.
+func answersRefused(s *lb.RoutedService, outcome string) bool {
+	return s.Limits.Refuse == lb.RefuseByReset || outcome == backendDown && s.Checks.OnDown == lb.ResetFlows
+}
+
+// poolAnswers says that backends are answered, too: a service of full NAT does that, unless another balancer may know the flow.
+func (m *model) poolAnswers() bool {
+	return len(m.state.Pool.Others) == 0 && slices.ContainsFunc(m.state.Services, func(s lb.RoutedService) bool { return s.Mode == lb.FullNAT && s.Limits.Refuse == lb.RefuseByReset })
+}
+
+// mtu is the largest IP packet on the way to backend i.
+func mtuTo(s *lb.RoutedService, i int) int {
+	if mtu := int(s.Paths[i].MTU); mtu != 0 {
+		return mtu
+	}
+	return 1500
+}
+
+// treatment is what a packet gets that goes to a backend.
+func treatmentOf(s *lb.RoutedService, backend lb.Backend, hash uint32) treatment {
+	return treatment{backend: s.BackendKey(backend), mode: s.Mode, dscp: s.DSCP, hash: hash}
+}
+
+// forward sends a packet to the backend in the mode of its service.
+func (m *model) forward(p *packet, c change, t treatment) verdict {
+	s, i := m.find(t.backend)
+	backend, path := s.Backends[i], s.Paths[i]
+	most := mtuTo(s, i) - overhead(t.mode, backend.Address)
+	if c.hop = t.mode != lb.L2DSR; c.hop && p.hops <= 1 {
+		return m.expired(p, p.destination)
+	}
+	if p.length > most && t.mode != lb.L2DSR && !(m.gso && p.protocol == protoTCP) {
+		return m.tooBig(p, most)
+	}
+	r := p.apply(c)
+	if t.mode.Tunnels() {
+		r.encapsulate(p, t.mode, path.Local, backend.Address, t.hash)
+	}
+	v := verdict{outcome: "forwarded", rewritten: r, backend: t.backend, treatment: &t}
+	v.leave(p, m.ingress, path.Interface, path.MAC, path.Source)
+	return v
+}
+
+// leave gives the frame its way out: 0 is the interface that it came in on.
+func (v *verdict) leave(p *packet, ingress, egress int, to, from net.HardwareAddr) {
+	copy(v.frame[:6], to)
+	copy(v.frame[6:], from)
+	if egress != 0 && egress != ingress {
+		v.elsewhere = true
+		v.untag(p)
+	}
+}
+
+// translatedBack is the way back of full NAT.
+func (m *model) translatedBack(p *packet) verdict {
+	e := m.flowBehind(returnKey{netip.AddrPortFrom(p.source, p.sport), netip.AddrPortFrom(p.destination, p.dport), p.protocol})
+	switch {
+	case e == nil && m.moving:
+		return p.untouched(flowsMoving)
+	case e == nil:
+		return m.refused(p, m.poolAnswers(), noFlow)
+	}
+	if p.complete() {
+		m.refreshBy(e, p.flags&^flagSYN)
+		m.tell(e, p.flags)
+	}
+	s, _ := m.find(e.backend)
+	return m.back(p, e.backend, change{source: serviceAt(s), destination: e.end(), bothPorts: true, mss: s.MSS}, treatment{vip: s.VIP, client: e.client})
+}
+
+// flowBehind finds the flow of full NAT that a reply belongs to, if its backend is
+// there.
+func (m *model) flowBehind(key returnKey) *remembered {
+	if e := m.returns[key]; e != nil && m.valid(e) {
+		return e
+	}
+	return nil
+}
+
+// back sends a backend's packet to the client, by the kernel's routes.
+func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) verdict {
+	if !p.complete() {
+		return p.untouched(malformed)
+	}
+	t.back, t.backend = true, backend
+	source, destination := p.source, p.destination
+	if c.source.Addr().IsValid() {
+		source = c.source.Addr()
+	}
+	if c.destination.Addr().IsValid() {
+		destination = c.destination.Addr()
+	}
+	hop := hopTo(destination)
+	if staysOnLink(source) {
+		hop = noHop
+	}
+	v := verdict{outcome: "passed_to_route", treatment: &t, backend: backend, sign: p.signOf(c.quoted)}
+	switch hop.kind {
+	case 0, unix.RTN_LOCAL:
+		// What full NAT sends back has another destination then.
+		if !c.destination.IsValid() {
+			return p.untouched(notForwarded)
+		}
+	case unix.RTN_UNREACHABLE, unix.RTN_BLACKHOLE, unix.RTN_PROHIBIT:
+		return p.untouched("dropped_no_route")
+	case unix.RTN_UNICAST:
+		if p.hops <= 1 && (p.length > hop.mtu || hop.mac != nil) {
+			if t.client.IsValid() {
+				// Of full NAT the backend knows the pool's address, and not the VIP.
+				source = p.destination
+			}
+			return m.expired(p, source)
+		}
+		if p.length > hop.mtu {
+			if p.six || p.df {
+				return m.tooBig(p, hop.mtu)
+			}
+		} else if hop.mac != nil {
+			v.outcome = "returned"
+		}
+	}
+	// Where the kernel routes it, the kernel counts.
+	c.hop = v.outcome == "returned"
+	v.rewritten = p.apply(c)
+	if v.outcome == "returned" {
+		v.leave(p, m.ingress, hop.link.index, hop.mac, hop.link.mac)
+	}
+	return v
+}
+
+// sign is what a backend's packet says about whether it serves.
+type sign int
+
+const (
+	noSign sign = iota
+	answeredSign
+	refusedSign
+	unreachableSign
+)
+
+// signOf reads it, of an ICMP error with what that quotes.
+func (p *packet) signOf(q *quote) sign {
+	switch {
+	case q != nil:
+		kind, code := p.frame[p.ip+p.transport], p.frame[p.ip+p.transport+1]
+		if p.source == q.destination && (p.six && kind == 1 || !p.six && kind == 3 && code != 4) {
+			return unreachableSign
+		}
+	case !p.ports || p.protocol != protoTCP:
+	case p.flags&flagSYN != 0 && p.flags&flagACK != 0:
+		return answeredSign
+	case p.flags&flagRST != 0 && p.flags&flagACK != 0 && p.seq == 0:
+		return refusedSign
+	}
+	return noSign
+}
+
+// noHop is where the kernel's own stack has the say.
+var noHop hop
+
+// staysOnLink says that the kernel sends nothing on that has this source: a link's
+// address, a group's or the host's own, of IPv6.
+func staysOnLink(a netip.Addr) bool {
+	return a.Is6() && !a.Is4In6() && (a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback())
+}
+
+// tooBig tells the sender of a packet how long it may be.
+func (m *model) tooBig(p *packet, mtu int) verdict {
+	if p.part == laterFragment || p.isICMP() || !isHost(p.source) {
+		return p.untouched("dropped_too_big")
+	}
+	return verdict{outcome: "answered_too_big", rewritten: p.tooBigAnswer(mtu)}
+}
+
+// expired tells the sender of a packet that its hops are used up.
+func (m *model) expired(p *packet, from netip.Addr) verdict {
+	if p.part == laterFragment || p.isICMP() || !isHost(p.source) {
+		return p.untouched("dropped_time_exceeded")
+	}
+	return verdict{outcome: "answered_time_exceeded", rewritten: p.expiredAnswer(from)}
+}
+
+// isHost says that there may be a host to answer.
+func isHost(a netip.Addr) bool {
+	return !a.IsMulticast() && !a.IsUnspecified() && !a.IsLoopback() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// icmp places an ICMP packet: an error that tells of a flow goes to that flow's
+// end, all else is the kernel's.
+func (m *model) icmp(p *packet) verdict {
+	q, ok := p.readQuote()
+	if !ok {
+		return p.untouched(unserved)
+	}
+	from, to := netip.AddrPortFrom(q.source, q.sport), netip.AddrPortFrom(q.destination, q.dport)
+	if s := m.services[lb.ServiceKey{VIP: q.source, Port: q.sport, Protocol: lb.Protocol(q.protocol)}]; s != nil && p.destination == q.source {
+		return m.errorToBackend(p, &q, s)
+	}
+	if slices.Contains(m.state.Pool.All(), p.destination) {
+		e := m.flowBehind(returnKey{to, from, q.protocol})
+		if e == nil {
+			return p.untouched(unserved)
+		}
+		s, _ := m.find(e.backend)
+		return m.back(p, e.backend, change{quoted: &q, quotedSource: e.end(), quotedDestination: serviceAt(s),
+			source: netip.AddrPortFrom(s.VIP, 0), destination: netip.AddrPortFrom(e.client, 0)}, treatment{})
+	}
+	if o, ok := m.endpoints[endpoint{to, q.protocol}]; ok && p.destination == q.source {
+		switch {
+		case p.complete() && !m.isReply(o, from, false):
+			return p.untouched(unknown)
+		case p.complete() && o.excepts(p.destination):
+			return p.untouched(untranslated)
+		}
+		c := change{quoted: &q, quotedDestination: o.at}
+		if p.source == q.destination {
+			c.source = netip.AddrPortFrom(o.at.Addr(), 0)
+		}
+		return m.back(p, o.backend, c, treatment{})
+	}
+	return p.untouched(unserved)
+}
+
+// errorToBackend sends an ICMP error on that tells of a backend's packet to a
+// client.
+func (m *model) errorToBackend(p *packet, q *quote, s *lb.RoutedService) verdict {
+	a := asker{client: netip.AddrPortFrom(q.destination, q.dport), protocol: protoTCP, flags: flagACK, quiet: true}
+	c := choice{}
+	if outcome := m.choose(&c, s, a, seen{}); outcome != "" {
+		return p.untouched(outcome)
+	}
+	if !p.complete() {
+		return p.untouched(malformed)
+	}
+	backend := s.Backends[c.backend]
+	change := change{}
+	outer := netip.AddrPortFrom(backend.Address, 0)
+	switch s.Mode {
+	case lb.DSCP:
+		change.destination, change.dscp, change.quoted = outer, s.DSCP, q
+	case lb.NAT, lb.FullNAT:
+		change.destination, change.quoted = outer, q
+		change.quotedSource = netip.AddrPortFrom(backend.Address, backend.Port)
+	}
+	if c.pool.IsValid() {
+		change.source, change.quotedDestination = netip.AddrPortFrom(c.pool.Addr(), 0), c.pool
+	}
+	return m.forward(p, change, treatmentOf(s, backend, flowHash(a.client)))
+}
+
+// laterFragment places a packet without ports by what its datagram's first
+// fragment got.
+func (m *model) laterFragment(p *packet) verdict {
+	t, known := m.fragments[p.fragmentKey()]
+	switch {
+	case !known && m.ours(p):
+		return p.untouched("dropped_fragment")
+	case !known:
+		return p.untouched(unserved)
+	case !p.complete():
+		return p.untouched(malformed)
+	case t.pass:
+		return p.untouched(unserved)
+	case t.gone:
+		return p.untouched("dropped_fragment")
+	}
+	bare := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, 0) }
+	if t.back {
+		return m.back(p, t.backend, change{source: bare(t.vip), destination: bare(t.client)}, t)
+	}
+	s, i := m.find(t.backend)
+	if !s.Up(i) {
+		return p.untouched("dropped_backend_down")
+	}
+	c := change{}
+	switch t.mode {
+	case lb.DSCP:
+		c = change{destination: bare(s.Backends[i].Address), dscp: t.dscp}
+	case lb.NAT, lb.FullNAT:
+		c = change{destination: bare(s.Backends[i].Address), source: bare(t.pool)}
+	}
+	return m.forward(p, c, t)
+}
+
+func (p *packet) fragmentKey() fragmentKey {
+	key := fragmentKey{source: p.source, destination: p.destination, id: p.id}
+	if !p.six {
+		key.protocol = p.protocol
+	}
+	return key
+}
+
+// rememberFragment keeps what a first fragment got for those that follow.
+func (m *model) rememberFragment(p *packet, v *verdict) {
+	switch {
+	case v.treatment != nil:
+		m.fragments[p.fragmentKey()] = *v.treatment
+	case slices.Contains([]string{unserved, notForwarded, untranslated, unknown}, v.outcome) && m.ours(p):
+		m.fragments[p.fragmentKey()] = treatment{pass: true}
+	}
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// flowLimit returns how many proven flows there is to be room for.
+func (d *Datapath) flowLimit(c *revision) uint32 {
+	switch {
+	case d.options.FlowLimit != 0:
+		return d.options.FlowLimit
+	case c.remembers:
+		return lb.DefaultFlowLimit
+	}
+	return lb.DefaultPinLimit
+}
+
+const (
+	returnBucketSize = int(unsafe.Sizeof(xdpReturnBucket{}))
+	// What the kernel has for each element of a hash map that evicts, and for each of its
+	// buckets.
+	hashElement, hashBucket = 48, 16
+)
+
+// planFor says what maps of these sizes take, with so many bytes of configuration.
+func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return lb.MemoryPlan{}, fmt.Errorf("counting the CPUs: %v", err)
+	}
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return lb.MemoryPlan{}, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(xdpBackendCount{})) + uint64(unsafe.Sizeof(xdpBackendLoad{}))
+	plan := lb.MemoryPlan{
+		ProvenLimit:   want.flows * bucketFlows,
+		UnprovenLimit: want.newcomers * bucketFlows,
+		Proven:        uint64(want.flows) * uint64(bucketSize),
+		Unproven:      uint64(want.newcomers) * uint64(bucketSize),
+		Configuration: configuration,
+		Counters:      uint64(want.backends)*backend + uint64(want.services)*uint64(unsafe.Sizeof(xdpTurn{})),
+		Fragments:     evictingBytes(spec.Maps[xdpMapFragments]),
+	}
+	// Where a mode needs no such map, it has one element.
+	if want.returns > 1 {
+		plan.Returns = uint64(want.returns) * uint64(returnBucketSize)
+	}
+	if want.ways > 1 {
+		plan.Ways = uint64(want.ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(xdpKnownWay{}))) +
+			uint64(want.replyHops())*uint64(unsafe.Sizeof(xdpReplyHop{}))
+	}
+	return plan, nil
+}
+
+// evictingBytes is what a hash map takes that evicts.
+func evictingBytes(m *ebpf.MapSpec) uint64 {
+	return uint64(m.MaxEntries)*uint64(hashElement+(m.KeySize+7)&^7+(m.ValueSize+7)&^7) + directoryBytes(m)
+}
+
+// directoryBytes is what a hash map takes without its elements.
+func directoryBytes(m *ebpf.MapSpec) uint64 {
+	return uint64(powerOfTwo(int(m.MaxEntries))) * hashBucket
+}
+
+// planChecks says what the way for health checks takes, however many there are: what backends add
+// that are asked is some hundred bytes each.
+func planChecks(spec *ebpf.CollectionSpec) lb.MemoryPlan {
+	return lb.MemoryPlan{Checks: evictingBytes(spec.Maps[checkMapCheckAnswers]) + directoryBytes(spec.Maps[checkMapCheckTargets])}
+}
+
+// planWithout leaves out the maps that are there already and stay.
+func planWithout(p lb.MemoryPlan, want sizes, have *shared) lb.MemoryPlan {
+	if have == nil {
+		return p
+	}
+	p.Fragments = 0
+	if want.flows <= have.flows.MaxEntries() {
+		p.Proven = 0
+	}
+	if want.newcomers <= have.newcomers.MaxEntries() {
+		p.Unproven = 0
+	}
+	if want.returns <= have.returns.MaxEntries() {
+		p.Returns = 0
+	}
+	if want.ways <= have.ways.MaxEntries() {
+		p.Ways = 0
+	}
+	if want.backends <= have.counts.MaxEntries() && want.services <= have.turns.MaxEntries() {
+		p.Counters = 0
+	}
+	return p
+}
+
+// planMemory says what a change is going to take, and refuses what would not fit into the
+// memory that is left.
+func (d *Datapath) planMemory(c *revision) error {
+	capacity, err := capacityFor(c)
+	if err != nil {
+		return err
+	}
+	_, configuration := capacity.layout()
+	want := d.sizesToMake(c)
+	plan, err := planFor(want, uint64(configuration))
+	if err != nil {
+		return err
+	}
+	d.putFlowLimits(&plan, want, c)
+	return fitPlan(planWithout(plan, want, d.shared), readMemoryLeft(os.DirFS("/")))
+}
+
+// noteMemory keeps what was taken.
+func (d *Datapath) noteMemory(c *revision) {
+	have := sizesOf(d.shared)
+	plan, err := planFor(have, uint64(len(d.current.memory.storage)*8))
+	if err != nil {
+		return // planMemory would have met it
+	}
+	d.putFlowLimits(&plan, have, c)
+	if d.checks != nil {
+		plan.Checks = d.checks.plan.Checks
+	}
+	d.plan = plan
+}
+
+// putFlowLimits says how many flows were asked for, where the tables are made for just
+// those: they are of whole buckets, and of as many as ever were needed.
+func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sizes, c *revision) {
+	if limit := d.flowLimit(c); bucketsFor(limit) == of.flows {
+		plan.ProvenLimit = limit
+	}
+	if limit := d.options.UnprovenLimit; bucketsFor(limit) == of.newcomers {
+		plan.UnprovenLimit = limit
+	}
+}
+
+// The share of the memory that is available which is not taken: the kernel needs some for
+// packets, and we for changes.
+const (
+	memoryMargin      = 8 // an eighth
+	leastMemoryMargin = 64 << 20
+)
+
+// room is what may be taken.
+func (m memoryLeft) room() uint64 {
+	return m.bytes - min(max(m.bytes/memoryMargin, leastMemoryMargin), m.bytes)
+}
+
+// fitPlan says why what is to be made does not fit, and what would.
+func fitPlan(p lb.MemoryPlan, left memoryLeft) error {
+	room := left.room()
+	if !left.known || p.Total() <= room {
+		return nil
+	}
+	return fmt.Errorf("%w: %s are needed (%s), and of %s that are available (%s) %s may be taken: %s",
+		lb.ErrTooLarge, lb.Mebibytes(p.Total()), p.Parts(), lb.Mebibytes(left.bytes), left.source, lb.Mebibytes(room), adviceFor(p, room))
+}
+
+// adviceFor says what of it would fit, with the rest as it is.
+func adviceFor(p lb.MemoryPlan, room uint64) string {
+	largest, name := p.Proven, "flows.limit"
+	if p.Unproven > largest {
+		largest, name = p.Unproven, "flows.unproven"
+	}
+	// The table of replies grows with the flows: see returnBucketsFor.
+	flow, rest := uint64(bucketSize)*15/bucketFlows, p.Total()-largest
+	if p.Returns > 0 && largest > 0 {
+		flow += 4 * uint64(returnBucketSize)
+		rest -= p.Returns * largest / (p.Proven + p.Unproven)
+	}
+	switch {
+	case p.Checks == p.Total():
+		return "check backends by their own addresses (via: address)"
+	case p.Configuration > largest:
+		return "use fewer services, or a smaller table_size: " + lb.Mebibytes(room-min(p.Total()-p.Configuration, room)) + " of configuration would fit"
+	case largest == 0 || rest+flow > room:
+		return "use fewer services, a smaller table_size, or smaller flows.limit and flows.unproven"
+	}
+	return fmt.Sprintf("%s: %d would fit", name, roundDown((room-rest)*15/flow))
+}
+
+// roundDown leaves a twentieth out, for what is available differs a little each time,
+// and all but three digits of the rest.
+func roundDown(n uint64) uint64 {
+	n -= n / 20
+	unit := uint64(1)
+	for n/unit >= 1000 {
+		unit *= 10
+	}
+	return n / unit * unit
+}
+
+// slotBytes is the size of a slot.
+const slotBytes = 2
+
+// Tables of less than leastTables bytes are made without asking.
+const leastTables = 16 << 20
+
+// checkTables refuses tables that there is not even memory for to make them, before
+// they are put into that of the kernel: it would kill the process.
+func checkTables(recipes []recipe, look func() memoryLeft) error {
+	var need, largest, tables uint64
+	for i := range recipes {
+		r := &recipes[i]
+		if len(r.owners) == 0 {
+			continue
+		}
+		// Where some are absent, it is beside the table of all.
+		bytes := uint64(r.size) * slotBytes
+		need, largest, tables = need+bytes, max(largest, bytes), tables+1
+		if len(r.owners) < len(r.all) {
+			need += bytes
+		}
+	}
+	if need < leastTables {
+		return nil
+	}
+	// What is thrown away meanwhile, and the order of the turns by weights.
+	need += need/4 + 4*largest
+	left := look()
+	if !left.known || need <= left.bytes {
+		return nil
+	}
+	// In the kernel they take twice their slots, and four times the largest: see planArena.
+	return fmt.Errorf("%w: to make the tables of %d services takes %s, and %s are available (%s): use fewer services, or a smaller table_size: %d slots each would fit",
+		lb.ErrTooLarge, tables, lb.Mebibytes(need), lb.Mebibytes(left.bytes), left.source, roundDown(left.room()*4/(slotBytes*(13*tables+32))))
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// TestMemoryPlan: what is planned is what the kernel says that the maps take.
+func TestMemoryPlan(t *testing.T) {
+	enterGround(t)
+	tracked, fullNAT := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 81, lb.TCP, lb.Maglev, 3)
+	fullNAT.Mode = lb.FullNAT
+	for _, c := range []struct {
+		name     string
+		options  Options
+		services []lb.RoutedService
+		proven   uint32
+	}{
+		{"nothing tracked", Options{}, []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.Maglev, 3)}, lb.DefaultPinLimit},
+		{"tracked", Options{}, []lb.RoutedService{tracked}, lb.DefaultFlowLimit},
+		{"full NAT", Options{}, []lb.RoutedService{fullNAT}, lb.DefaultFlowLimit},
+		{"configured", Options{FlowLimit: 123456, UnprovenLimit: 7}, []lb.RoutedService{tracked, fullNAT}, 123456},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			enterGround(t)
+			c.options.Hook, c.options.TableSize = lb.HookXDP, testTableSize
+			d := NewDetached(c.options, balancerMAC)
+			defer d.Close()
+			if err := d.Apply(lb.State{Services: c.services, Pool: lb.Pool{FirstPort: 20000, LastPort: 40000}}); err != nil {
+				t.Fatal(err)
+			}
+			plan := d.Memory()
+			taken := map[string]uint64{}
+			for name, m := range d.shared.maps() {
+				taken[name] = memlock(t, m)
+			}
+			for _, part := range []struct {
+				name        string
+				plan, taken uint64
+			}{
+				{"proven", plan.Proven, taken[xdpMapFlows]},
+				{"unproven", plan.Unproven, taken[xdpMapNewcomers]},
+				{"returns", plan.Returns, taken[xdpMapReturns]},
+				{"counters", plan.Counters, taken[xdpMapBackendCounts] + taken[xdpMapLoads] + taken[xdpMapTurns]},
+				{"fragments", plan.Fragments, taken[xdpMapFragments]},
+				{"configuration", plan.Configuration, memlock(t, d.current.memory.m)},
+			} {
+				// Heads of maps, and whole pages.
+				if part.taken > part.plan+part.plan/10+3*8192 || part.plan > part.taken {
+					t.Errorf("%s: %d bytes are planned, the kernel took %d", part.name, part.plan, part.taken)
+				}
+			}
+			counters, err := d.Counters()
+			if err != nil || plan.ProvenLimit != c.proven || counters.Flows.ProvenLimit != uint64(c.proven) || counters.Flows.UnprovenLimit != uint64(d.options.UnprovenLimit) {
+				t.Errorf("%v, room for %d flows, the counters say %+v, %v; want %d", plan, plan.ProvenLimit, counters.Flows, err, c.proven)
+			}
+		})
+	}
+}
+
+// TestTooLarge: what would not fit is refused before anything is made, and what is in use
+// goes on.
+func TestTooLarge(t *testing.T) {
+	enterGround(t)
+	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 1 << 31}, balancerMAC)
+	defer d.Close()
+	err := d.Apply(lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)}})
+	if !errors.Is(err, lb.ErrTooLarge) || !strings.Contains(err.Error(), "flows.limit: ") || d.shared != nil || d.current != nil {
+		t.Errorf("a table of 128 GiB: %v", err)
+	}
+}
+
+// TestWhatWouldFit: the advice is right: with what it says the plan fits, and with a
+// little more it does not.
+func TestWhatWouldFit(t *testing.T) {
+	left := memoryLeft{1 << 30, "a test", true}
+	for _, full := range []uint32{0, 1} {
+		plan := func(flows uint32) lb.MemoryPlan {
+			want := sizes{backends: 256, services: 256, flows: bucketsFor(flows), newcomers: bucketsFor(1 << 18), returns: 1}
+			if full == 1 {
+				want.returns = returnBucketsFor(uint64(flows) + 1<<18)
+			}
+			p, err := planFor(want, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		room := left.bytes - left.bytes/memoryMargin
+		p := plan(1 << 26)
+		if err := fitPlan(p, left); !errors.Is(err, lb.ErrTooLarge) {
+			t.Fatalf("%v fits: %v", p, err)
+		}
+		var flows uint32
+		for digits := range strings.FieldsSeq(adviceFor(p, room)) {
+			if n := 0; strings.Trim(digits, "0123456789") == "" {
+				for _, digit := range digits {
+					n = n*10 + int(digit-'0')
+				}
+				flows = uint32(n)
+			}
+		}
+		if err := fitPlan(plan(flows), memoryLeft{left.bytes - left.bytes/30, "a little later", true}); err != nil {
+			t.Errorf("%q: %v", adviceFor(p, room), err)
+		}
+		if err := fitPlan(plan(flows+flows/10), left); err == nil {
+			t.Errorf("%q: a tenth more would fit too", adviceFor(p, room))
+		}
+	}
+	small := memoryLeft{80 << 20, "a test", true}
+	if p := (lb.MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(fitPlan(p, small).Error(), "smaller flows.limit and flows.unproven") {
+		t.Errorf("%v", fitPlan(p, small))
+	}
+	if p := (lb.MemoryPlan{Proven: 5 << 20, Configuration: 70 << 20}); !strings.HasSuffix(fitPlan(p, small).Error(),
+		"75.0 MiB are needed (0 proven flows 5.0 MiB, configuration 70.0 MiB), and of 80.0 MiB that are available (a test) 16.0 MiB may be taken: use fewer services, or a smaller table_size: 11.0 MiB of configuration would fit") {
+		t.Errorf("%v", fitPlan(p, small))
+	}
+	if p := (lb.MemoryPlan{Returns: 20 << 20}); !strings.Contains(fitPlan(p, small).Error(), "16.0 MiB may be taken: use fewer services") {
+		t.Errorf("%v", fitPlan(p, small)) // flows are remembered already, and full NAT comes
+	}
+	if err := fitPlan((lb.MemoryPlan{Proven: 1 << 60}), memoryLeft{}); err != nil {
+		t.Errorf("refused where it is unknown what there is: %v", err)
+	}
+}
+
+// TestTablesTooLargeToMake: refused before they are made; small ones are not asked about.
+func TestTablesTooLargeToMake(t *testing.T) {
+	recipes := func(size uint32) []recipe {
+		return slices.Repeat([]recipe{{fullRecipe: fullRecipe{size: size, all: make([]netip.AddrPort, 2)}, owners: make([]netip.AddrPort, 2)}}, 7)
+	}
+	left := memoryLeft{100 << 20, "a test", true}
+	look := func() memoryLeft { return left }
+	err := checkTables(recipes(16777213), look)
+	if want := "not enough memory: to make the tables of 7 services takes 408.0 MiB, and 100.0 MiB are available (a test): use fewer services, or a smaller table_size: 583000 slots each would fit"; !errors.Is(err, lb.ErrTooLarge) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := checkTables(recipes(583000), look); err != nil {
+		t.Errorf("what would fit: %v", err)
+	}
+	if err := checkTables(append(recipes(1021), recipe{fullRecipe: fullRecipe{size: 16777213}}), func() memoryLeft { t.Error("asked for tables of some kilobytes"); return left }); err != nil {
+		t.Error(err)
+	}
+	left.known = false
+	if err := checkTables(recipes(16777213), look); err != nil {
+		t.Errorf("refused where it is unknown what there is: %v", err)
+	}
+}
+
+func TestMemoryLeft(t *testing.T) {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	const meminfo = "MemTotal: 8000 kB\nMemAvailable:    4000 kB\n"
+	for _, c := range []struct {
+		name   string
+		files  fstest.MapFS
+		want   uint64
+		source string
+	}{
+		{"nothing", fstest.MapFS{}, 0, ""},
+		{"no groups", fstest.MapFS{"proc/meminfo": file(meminfo)}, 4000 << 10, "MemAvailable of /proc/meminfo"},
+		{"version 2, the one above is tighter", fstest.MapFS{
+			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("0::/a/b\n"),
+			"sys/fs/cgroup/a/b/memory.max": file("max\n"), "sys/fs/cgroup/a/b/memory.current": file("900000\n"),
+			"sys/fs/cgroup/a/memory.max": file("2000000\n"), "sys/fs/cgroup/a/memory.current": file("1000000\n"),
+			"sys/fs/cgroup/a/memory.stat": file("anon 5\ninactive_file 300000\n"),
+		}, 1300000, "/sys/fs/cgroup/a/memory.max"},
+		{"version 1", fstest.MapFS{
+			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("8:pids:/\n4:memory:/x\n0::/\n"),
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("1000000\n"), "sys/fs/cgroup/memory/x/memory.usage_in_bytes": file("1200000\n"),
+		}, 0, "/sys/fs/cgroup/memory/x/memory.limit_in_bytes"},
+		{"a limit that is none", fstest.MapFS{
+			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("4:memory:/\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"), "sys/fs/cgroup/memory/memory.usage_in_bytes": file("5\n"),
+		}, 4000 << 10, "MemAvailable of /proc/meminfo"},
+		{"in a container", fstest.MapFS{
+			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("0::/system.slice/x\n"),
+			"sys/fs/cgroup/memory.max": file("3000000\n"), "sys/fs/cgroup/memory.current": file("1000000\n"),
+		}, 2000000, "/sys/fs/cgroup/memory.max"},
+	} {
+		if got := readMemoryLeft(c.files); got.bytes != c.want || got.source != c.source || got.known != (c.source != "") {
+			t.Errorf("%s: %+v, want %d by %q", c.name, got, c.want, c.source)
+		}
+	}
+}
+
+// TestTablesGrowUnderFlows: where the first service that tracks flows comes, the table
+// is made larger, and what is remembered goes on.
+func TestTablesGrowUnderFlows(t *testing.T) {
+	enterGround(t)
+	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize}, balancerMAC)
+	defer d.Close()
+	udp := testService(vip4, 53, lb.UDP, lb.Maglev, 4)
+	state := lb.State{Services: []lb.RoutedService{udp}}
+	apply := func() {
+		t.Helper()
+		if err := d.Apply(state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send := func(sport int) []byte {
+		t.Helper()
+		options := ebpf.RunOptions{Data: packetSpec{from: client4, at: vip4, sport: uint16(sport), dport: 53, udp: true}.build(t), DataOut: make([]byte, 4096)}
+		if action, err := d.Program().Run(&options); err != nil || action == actions[lb.HookXDP].drop {
+			t.Fatalf("action %d, %v", action, err)
+		}
+		return slices.Clone(options.DataOut[:12])
+	}
+	apply()
+	const flows = 400
+	var before [flows][]byte
+	for i := range before {
+		before[i] = send(1000 + i)
+	}
+	// One leaves, and two come: slots change hands, and flows that are met then are
+	// remembered.
+	udp = testService(vip4, 53, lb.UDP, lb.Maglev, 6)
+	state.Services = []lb.RoutedService{udp}
+	apply()
+	for range 2 {
+		for i := range before {
+			if !slices.Equal(send(1000+i), before[i]) {
+				t.Fatalf("flow %d went elsewhere", i)
+			}
+		}
+	}
+	table, remembered := d.shared.proven, len(d.shared.proven.places())
+	state.Services = append(state.Services, testService(vip4, 80, lb.TCP, lb.RoundRobin, 2))
+	apply()
+	if d.shared.proven == table || len(d.shared.proven.buckets) != int(bucketsFor(lb.DefaultFlowLimit)) {
+		t.Fatalf("the table was not made larger: %d buckets", len(d.shared.proven.buckets))
+	}
+	if n := len(d.shared.proven.places()); n != remembered || n == 0 {
+		t.Errorf("%d flows are remembered, want %d", n, remembered)
+	}
+	if wrongs := d.shared.proven.wrongs(); wrongs != "" {
+		t.Error(wrongs)
+	}
+	for i := range before {
+		if !slices.Equal(send(1000+i), before[i]) {
+			t.Fatalf("flow %d went elsewhere after the table was made larger", i)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// poolNumbers are the addresses of full NAT by their numbers, of IPv4 and of IPv6. A flow carries the number of its address, which
+// keeps it whatever becomes of the pool: also while it is not in there, for it may come back. They are not changed; each change makes others.
+type poolNumbers [2][]netip.Addr
+
+// maxPoolNumbers is how many numbers there are in a family, many times the addresses of a pool. Beyond it, that of an address which
+// is not in the pool is given to another.
+const maxPoolNumbers = 1024
+
+// with returns the numbers once a pool is there.
+func (n poolNumbers) with(pool lb.Pool) poolNumbers {
+	for f := range n {
+		n[f] = slices.Clone(n[f])
+	}
+	for _, address := range pool.All() {
+		f := family(address)
+		if slices.Contains(n[f], address) {
+			continue
+		}
+		unused := -1
+		if len(n[f]) >= maxPoolNumbers {
+			unused = slices.IndexFunc(n[f], func(a netip.Addr) bool { return !pool.Has(a) })
+		}
+		if unused < 0 {
+			n[f] = append(n[f], address)
+		} else {
+			n[f][unused] = address
+		}
+	}
+	return n
+}
+
+// pooled are those of addresses that are in a pool; others have the zero address.
+func (n poolNumbers) pooled(pool lb.Pool) poolNumbers {
+	for f := range n {
+		n[f] = slices.Clone(n[f])
+		for i, address := range n[f] {
+			if !pool.Has(address) {
+				n[f][i] = netip.Addr{}
+			}
+		}
+	}
+	return n
+}
+
+// words are the addresses as packets read them: zeros where there is none.
+func (n poolNumbers) words(family int) []addressWord {
+	words := make([]addressWord, len(n[family]))
+	for i, address := range n[family] {
+		if address.IsValid() {
+			words[i] = addressWords(address)
+		}
+	}
+	return words
+}
+
+// numbersOf are those of some addresses of one family.
+func (n poolNumbers) numbersOf(addresses []netip.Addr, family int) (numbers []uint32) {
+	for i, address := range n[family] {
+		if slices.Contains(addresses, address) {
+			numbers = append(numbers, uint32(i))
+		}
+	}
+	return numbers
+}
+
+// number is that of an address, and whether it has one.
+func (n poolNumbers) number(address netip.Addr) (uint16, bool) {
+	if !address.IsValid() {
+		return 0, false
+	}
+	at := slices.Index(n[family(address)], address)
+	return uint16(max(at, 0)), at >= 0
+}
+
+// saved are both families' after each other, each in its order.
+func (n poolNumbers) saved() []netip.Addr { return slices.Concat(n[0], n[1]) }
+
+// poolNumbersOf is what was saved.
+func poolNumbersOf(saved []netip.Addr) (n poolNumbers) {
+	for _, address := range saved {
+		n[family(address)] = append(n[family(address)], address)
+	}
+	return n
+}
+
+// numbers are those after the change.
+func (c *revision) numbers() poolNumbers { return c.places.places.pool.with(c.pool()) }
+
+// ownNumbers says, by family and number, which addresses of the pool are the balancer's own; nil where all are.
+func (m *memory) ownNumbers() (own [2][]bool) {
+	if len(m.pool.Others) == 0 {
+		return own
+	}
+	for f := range own {
+		own[f] = make([]bool, len(m.numbers[f]))
+		for _, number := range m.numbers.numbersOf(m.pool.Addresses, f) {
+			own[f][number] = true
+		}
+	}
+	return own
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Lists of prefixes stand in a map that all programs share, each under a number of its own: a
+// service's exceptions (lb.Service.Untranslated), whose number the endpoints of its backends
+// bear, and its clients (lb.Service.Allow and Deny), whose number it bears itself. A list that
+// changes gets another number: what is there is not changed while packets read it, and ways that
+// are known by the number before are not taken for the new one's.
+
+// lastList is the greatest such number; 0 is that of none. See way_kind in the program.
+const lastList = 1<<24 - 1
+
+// listed is a prefix, and what its list says of the addresses in it.
+type listed struct {
+	netip.Prefix
+	verdict xdpPrefixVerdict
+}
+
+// numberLists gives a service's lists their numbers: those that they had in was, or others. A
+// number that is taken for a change that is then not made is not given again soon.
+func (p *places) numberLists(is, was *record) {
+	if is.service.Mode == lb.NAT && len(is.service.Untranslated) > 0 {
+		if was != nil && was.exceptions != 0 && slices.Equal(was.service.Untranslated, is.service.Untranslated) {
+			is.exceptions = was.exceptions
+		} else {
+			is.exceptions = p.nextList()
+		}
+	}
+	if is.service.Listed() {
+		if was != nil && was.clients != 0 && was.service.SameClients(&is.service.Service) {
+			is.clients = was.clients
+		} else {
+			is.clients = p.nextList()
+		}
+	}
+}
+
+// nextList returns a number that no list has.
+func (p *places) nextList() uint32 {
+	p.lastList = p.lastList%lastList + 1
+	return p.lastList
+}
+
+// clientList is what a service's lists say of clients. Those that are in neither get the
+// opposite of what the only list gives, and are not served where there are both.
+func clientList(s *lb.Service) []listed {
+	rest := xdpPrefixVerdictPREFIX_ALLOWED
+	if len(s.Allow) > 0 {
+		rest = xdpPrefixVerdictPREFIX_DENIED
+	}
+	list := []listed{{netip.PrefixFrom(unspecified(s.VIP), 0), rest}}
+	for _, prefix := range s.Allow {
+		list = append(list, listed{prefix, xdpPrefixVerdictPREFIX_ALLOWED})
+	}
+	for _, prefix := range s.Deny {
+		list = append(list, listed{prefix, xdpPrefixVerdictPREFIX_DENIED})
+	}
+	return list
+}
+
+// unspecified is the address of zeros of another's family.
+func unspecified(like netip.Addr) netip.Addr {
+	if like.Is6() {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// exceptionList is a service's exceptions.
+func exceptionList(s *lb.Service) []listed {
+	list := make([]listed, len(s.Untranslated))
+	for i, prefix := range s.Untranslated {
+		list[i] = listed{prefix, xdpPrefixVerdictPREFIX_UNTRANSLATED}
+	}
+	return list
+}
+
+// prefixMap is the map, and which keys are in it under each number.
+type prefixMap struct {
+	*ebpf.Map
+	lists map[uint32][]xdpPrefixKey
+}
+
+// listBits are those of the number, which is before the address in a key.
+const listBits = 32
+
+// prefixKey is a prefix as the data plane finds it.
+func prefixKey(number uint32, prefix netip.Prefix) xdpPrefixKey {
+	return xdpPrefixKey{Bits: listBits + uint32(prefix.Bits()), List: number, Address: addressWords(prefix.Addr())}
+}
+
+// add puts the lists of services that are new or have changed beside the others, which is
+// before anything bears their numbers.
+func (m *prefixMap) add(services []served) error {
+	for _, s := range services {
+		service := &s.is.service.Service
+		if err := m.put(s.is.exceptions, func() []listed { return exceptionList(service) }); err != nil {
+			return fmt.Errorf("service %s: noting which destinations stay untranslated: %w", service.Name, err)
+		}
+		if err := m.put(s.is.clients, func() []listed { return clientList(service) }); err != nil {
+			return fmt.Errorf("service %s: noting which clients it serves: %w", service.Name, err)
+		}
+	}
+	return nil
+}
+
+// put puts a list under a number, unless it is there, or the number is that of none. Where that
+// fails, what was put is known, and taken out with the next change.
+func (m *prefixMap) put(number uint32, list func() []listed) error {
+	if _, there := m.lists[number]; there || number == 0 {
+		return nil
+	}
+	for _, p := range list() {
+		key := prefixKey(number, p.Prefix)
+		if err := m.Put(key, uint32(p.verdict)); err != nil {
+			return fmt.Errorf("%s: %w", p.Prefix, err)
+		}
+		m.lists[number] = append(m.lists[number], key)
+	}
+	return nil
+}
+
+// sweep takes out what no service and no endpoint of a backend that has left needs any more.
+// An entry that cannot be taken out stays; nothing finds it.
+func (m *prefixMap) sweep(r *register) {
+	if len(m.lists) == 0 {
+		return
+	}
+	used := map[uint32]bool{}
+	for _, is := range r.records {
+		used[is.exceptions], used[is.clients] = true, true
+	}
+	for _, e := range r.places.former {
+		used[e.exceptions] = true
+	}
+	for number, keys := range m.lists {
+		if used[number] {
+			continue
+		}
+		gone := true
+		for _, key := range keys {
+			err := m.Delete(key)
+			gone = gone && (err == nil || errors.Is(err, ebpf.ErrKeyNotExist))
+		}
+		if gone {
+			delete(m.lists, number)
+		}
+	}
+}
+
+// restoreLists finds out what lists the map has: the process before knew.
+func (m *prefixMap) restoreLists() error {
+	m.lists = map[uint32][]xdpPrefixKey{}
+	var key xdpPrefixKey
+	var value uint32
+	all := m.Iterate()
+	for all.Next(&key, &value) {
+		m.lists[key.List] = append(m.lists[key.List], key)
+	}
+	if err := all.Err(); err != nil {
+		return fmt.Errorf("reading the lists of prefixes: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// plane is a register with memory that no kernel knows: what Apply does, without the
+// programs.
+type plane struct {
+	mu sync.Mutex
+	*register
+	memory *memory
+	// filled counts how often memory was made anew.
+	filled int
+	now    time.Time
+}
+
+func newPlane() *plane { return &plane{register: newRegister(), now: time.Unix(1000, 0)} }
+
+func (p *plane) apply(t *testing.T, state lb.State) {
+	t.Helper()
+	c, err := p.plan(state, 0, p.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.publish(c) {
+		p.fill(t, c)
+	}
+	p.commit(c)
+}
+
+// publish changes the memory that is there, if it is enough.
+func (p *plane) publish(c *revision) bool {
+	m := p.memory
+	if m == nil || c.places.indices > m.constants.BackendsIndices || !m.pool.Equal(c.pool()) {
+		return false
+	}
+	made := m.prepare(c)
+	if made == nil && m.later.wait() {
+		made = m.prepare(c)
+	}
+	if made == nil {
+		return false
+	}
+	made.publish()
+	return true
+}
+
+// fill makes memory anew.
+func (p *plane) fill(t *testing.T, c *revision) {
+	t.Helper()
+	plan, err := capacityFor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, size := plan.layout()
+	m := newMemory(&plan, make(storage, size/8), &p.mu)
+	m.later = manualGrace()
+	homes, err := m.fill(c, &plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range c.records {
+		r.home = homes[i]
+	}
+	p.memory, p.filled = m, p.filled+1
+}
+
+// settle is settleTransitions.
+func (p *plane) settle(flowsOf map[uint32]uint64) {
+	p.places.releaseIDs(flowsOf)
+	if c := p.register.settle(p.now, flowsOf); c != nil && p.publish(c) {
+		p.commit(c)
+	}
+}
+
+// sighting is what a packet reads of a service, in the order in which it does.
+type sighting struct {
+	service xdpService
+	// slot is the one of the hash, with its bit.
+	slot uint16
+	// number is the one before the table.
+	number        uint32
+	current, base xdpBackend
+	// replaced: the table was another one when the flags had been read.
+	replaced bool
+}
+
+// look reads as look_slot_up() of bpf/balancer/choose/slot.h does. It returns false where there is no such service.
+func (m *memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
+	d := m.services[family(key.VIP)]
+	k := keyOf(key.VIP, key.Port, uint8(key.Protocol))
+	start := hashOf(k) >> hashShift(d.mask+1)
+	for probe := range serviceProbes {
+		element := d.element((start + probe) & d.mask)
+		same := true
+		for i := range d.keyWords() {
+			same = same && element.load(i) == k[i]
+		}
+		if !same {
+			continue
+		}
+		value := element[d.keyWords():]
+		words := wordsOf(&s.service)
+		// The block is read before what it needs to be understood.
+		for i := range words {
+			words[i] = value.load(uint32(i))
+		}
+		m.follow(&s, hash, value)
+		return s, true
+	}
+	return s, false
+}
+
+func (m *memory) follow(s *sighting, hash uint32, value storage) {
+	if s.service.TableSize > 0 {
+		s.slot = m.slotAt(s.service.Current.Table + uint32(uint64(hash)*uint64(s.service.TableSize)>>32))
+		s.number = uint32(m.slotAt(s.service.Current.Table-2)) | uint32(m.slotAt(s.service.Current.Table-1))<<16
+		s.current = m.memberAt(s.service.Current.Members + uint32(s.slot)&uint32(xdpSlotBitsSLOT_MEMBER))
+	}
+	// A slot that has moved says so before the flags do, for who reads them first.
+	again := xdpService{}
+	wordsOf(&again)[flagsWord] = value.load(flagsWord)
+	s.service.Flags |= again.Flags & uint16(xdpServiceFlagSERVICE_MOVED)
+	s.replaced = value.load(currentWord) != wordsOf(&s.service)[currentWord]
+	if again.Flags&uint16(xdpServiceFlagSERVICE_BASE) == 0 {
+		s.service.Flags &^= uint16(xdpServiceFlagSERVICE_BASE)
+		return
+	}
+	s.service.Flags |= uint16(xdpServiceFlagSERVICE_BASE)
+	wordsOf(&s.service)[baseWord], wordsOf(&again)[sizesWord] = value.load(baseWord), value.load(sizesWord)
+	s.service.BaseSize = again.BaseSize
+	slot := m.slotAt(s.service.Base.Table + uint32(uint64(hash)*uint64(s.service.BaseSize)>>32))
+	s.base = m.memberAt(s.service.Base.Members + uint32(slot)&uint32(xdpSlotBitsSLOT_MEMBER))
+}
+
+func (m *memory) slotAt(at uint32) uint16 {
+	return elements[uint16](m.storage[m.constants.Table/8:])[at]
+}
+
+func (m *memory) memberAt(at uint32) xdpBackend {
+	return elements[xdpBackend](m.storage[m.constants.Members/8:])[at]
+}
+
+// randomState has some of the services that follow, with some of their backends.
+func randomState(rng *rand.Rand) lb.State {
+	var state lb.State
+	for i := range 12 {
+		if rng.IntN(5) == 0 {
+			continue
+		}
+		vip := netip.AddrFrom4([4]byte{198, 18, 0, byte(100 + i/3)})
+		if i%4 == 3 {
+			vip = netip.AddrFrom16([16]byte{0x20, 1, 15: byte(i)})
+		}
+		n := 1 + rng.IntN(6)
+		if rng.IntN(20) == 0 {
+			n = 40
+		}
+		s := testService(vip, uint16(80+i), lb.TCP, lb.Schedulers[rng.IntN(len(lb.Schedulers))], n)
+		s.TableSize = []uint32{61, 61, 61, 127}[rng.IntN(4)]
+		if rng.IntN(3) == 0 {
+			s.Mode = lb.NAT
+		}
+		for at := range s.Backends {
+			s.Backends[at].Port = s.Port
+			switch rng.IntN(6) {
+			case 0:
+				s.Paths[at].MAC = nil
+			case 1:
+				s.Backends[at].Weight = uint16(rng.IntN(4))
+			case 2:
+				s.Backends[at].Upper = uint32(rng.IntN(3))
+			}
+		}
+		from := rng.IntN(len(s.Backends))
+		s.Backends, s.Paths = s.Backends[from:], s.Paths[from:]
+		state.Services = append(state.Services, s)
+	}
+	rng.Shuffle(len(state.Services), func(i, j int) {
+		state.Services[i], state.Services[j] = state.Services[j], state.Services[i]
+	})
+	return state
+}
+
+// expect compares all of the memory with the state that was applied last.
+func (p *plane) expect(t *testing.T, step int) {
+	t.Helper()
+	present := map[lb.ServiceKey]bool{}
+	for i := range p.state.Services {
+		service := &p.state.Services[i]
+		present[service.Key()] = true
+		p.expectService(t, step, service)
+	}
+	for i := range 12 {
+		s := testService(netip.AddrFrom4([4]byte{198, 18, 0, byte(100 + i/3)}), uint16(80+i), lb.TCP, lb.Maglev, 1)
+		if _, found := p.memory.look(s.Key(), 0); found != present[s.Key()] {
+			t.Fatalf("step %d: %v is found: %t", step, s.Key(), found)
+		}
+	}
+	p.expectEndpoints(t, step)
+}
+
+// expectService looks at a service by as many hashes as meet each of its slots.
+func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
+	t.Helper()
+	r := p.byKey[s.Key()]
+	recipe := recipeOf(s, 0)
+	want, err := recipe.build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[netip.AddrPort]xdpBackend{}
+	for i, b := range s.Backends {
+		row := r.row(i)
+		rows[netip.AddrPortFrom(b.Address, b.Port)] = row
+		if got := p.memory.rows.find(row.Index); got != row {
+			t.Fatalf("step %d: %s: index %d has %+v, want %+v", step, s.Name, row.Index, got, row)
+		}
+	}
+	for probe := range uint32(512) {
+		hash := probe << 23
+		got, found := p.memory.look(s.Key(), hash)
+		if !found {
+			t.Fatalf("step %d: %s is not found", step, s.Name)
+		}
+		if got.service.Id != r.id || int(got.service.TableSize) != len(want.slots) || got.service.Flags != r.flags() {
+			t.Fatalf("step %d: %s is %+v, want %d slots, flags %b", step, s.Name, got.service, len(want.slots), r.flags())
+		}
+		if len(want.slots) > 0 {
+			slot := uint64(hash) * uint64(len(want.slots)) >> 32
+			if owner := want.owners[want.slots[slot]]; got.current != rows[owner] {
+				t.Fatalf("step %d: %s: hash %x leads to %+v, want %+v", step, s.Name, hash, got.current, rows[owner])
+			}
+			if moved := got.slot&uint16(xdpSlotBitsSLOT_MOVED) != 0; moved != r.view.moved.has(int(slot)) {
+				t.Fatalf("step %d: %s: slot %d moved: %t", step, s.Name, slot, moved)
+			}
+			if number := uint32(len(want.owners))<<xdpAgreementSEQUENCE_BITS | uint32(len(want.sequence)); got.number != number {
+				t.Fatalf("step %d: %s: the number before its table is %x, want %x", step, s.Name, got.number, number)
+			}
+			p.expectSequence(t, got.service.Current.Table, want.sequence)
+		}
+		if base := r.view.base; base != nil {
+			owner := base.owners[base.slots[uint64(hash)*uint64(len(base.slots))>>32]]
+			if got.base != rows[owner] {
+				t.Fatalf("step %d: %s: hash %x led to %+v, want %+v", step, s.Name, hash, got.base, rows[owner])
+			}
+		}
+	}
+}
+
+func (p *plane) expectSequence(t *testing.T, table uint32, want []uint16) {
+	t.Helper()
+	for i, member := range want {
+		if got := p.memory.slotAt(table - 2 - uint32(len(want)) + uint32(i)); got != member {
+			t.Fatalf("turn %d of %d is member %d's, want %d's", i, len(want), got, member)
+		}
+	}
+}
+
+// expectEndpoints looks for the endpoints of backends that are there, and of those that
+// have left.
+func (p *plane) expectEndpoints(t *testing.T, step int) {
+	t.Helper()
+	want := map[endpointKey]natEndpoint{}
+	for key, e := range p.places.former {
+		want[key] = e
+	}
+	for _, r := range p.records {
+		r.endpointsOf(func(key endpointKey, e natEndpoint) { want[key] = e })
+	}
+	addresses := map[netip.Addr]bool{}
+	for key, e := range want {
+		addresses[key.address.Addr()] = true
+		there := p.memory.endpoints[family(key.address.Addr())].value(key.slot())
+		if value := e.value(); there == nil || !slices.Equal([]uint64(there[:4]), []uint64(wordsOf(&value))) {
+			t.Fatalf("step %d: endpoint %v is %v, want %v", step, key, there, value)
+		}
+	}
+	found := 0
+	for _, d := range p.memory.endpoints {
+		found += len(d.at)
+	}
+	if found != len(want)+len(addresses) {
+		t.Fatalf("step %d: %d endpoints and addresses, want %d and %d", step, found, len(want), len(addresses))
+	}
+}
+
+// TestPublishedMemory applies random states, one upon the other, and reads the memory
+// after each as packets do. Most must be changes in place.
+func TestPublishedMemory(t *testing.T) {
+	inPlace, filled := 0, 0
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		p := newPlane()
+		for step := range 60 {
+			p.now = p.now.Add(time.Duration(rng.IntN(400)) * time.Second)
+			if step > 0 && rng.IntN(3) == 0 {
+				p.settle(map[uint32]uint64{uint32(rng.IntN(12)): 1})
+			} else {
+				p.apply(t, randomState(rng))
+			}
+			p.expect(t, step)
+			if rng.IntN(3) == 0 {
+				p.memory.later.wait()
+			}
+			inPlace++
+		}
+		filled += p.filled
+		p.expectNoLeak(t)
+	}
+	if filled < 21 || filled > inPlace/4 {
+		t.Errorf("%d changes, and memory was made %d times: the test needs both", inPlace, filled)
+	}
+}
+
+// expectNoLeak sees that the arena holds what the services have, once no packet reads
+// what they had, and nothing else.
+func (p *plane) expectNoLeak(t *testing.T) {
+	t.Helper()
+	p.memory.later.wait()
+	var held []*extent
+	for _, r := range p.records {
+		for _, e := range r.home.pieces() {
+			if !slices.Contains(held, e) {
+				held = append(held, e)
+			}
+		}
+	}
+	expectWhole(t, p.memory.arena, held)
+	p.apply(t, lb.State{})
+	p.memory.later.wait()
+	if free := p.memory.arena.free; len(free) != 1 || free[0].size != p.memory.arena.size {
+		t.Errorf("with no service, the arena's free pieces are %v", free)
+	}
+	for _, d := range p.memory.services {
+		if len(d.at) != 0 {
+			t.Errorf("with no service, %v are left", d.at)
+		}
+	}
+}
+
+// TestPublishedMeanwhile changes a service while packets look it up: whatever they
+// read is of a service that there was, and leads to one of its backends.
+func TestPublishedMeanwhile(t *testing.T) {
+	p := newPlane()
+	s := testService(vip4, 80, lb.TCP, lb.WeightedRoundRobin, 12)
+	for i := range s.Backends {
+		s.Backends[i].Port = uint16(1000 + i)
+	}
+	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
+	var readers sync.RWMutex
+	later := p.memory.later
+	later.synchronize = func() {
+		readers.Lock()
+		defer readers.Unlock()
+	}
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for reader := range 2 {
+		group.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(reader), 9))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				readers.RLock()
+				got, found := p.memory.look(s.Key(), rng.Uint32())
+				problem := strange(got, found, len(s.Backends))
+				readers.RUnlock()
+				if problem != "" {
+					t.Error(problem)
+					return
+				}
+			}
+		})
+	}
+	rng := rand.New(rand.NewPCG(5, 6))
+	filled := p.filled
+	for range 3000 {
+		next := s
+		next.Backends, next.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
+		next.TableSize = []uint32{61, 61, 61, 61, 127}[rng.IntN(5)]
+		if rng.IntN(10) == 0 {
+			next.Scheduler = lb.Schedulers[rng.IntN(len(lb.Schedulers))]
+		}
+		for i := range next.Backends {
+			switch rng.IntN(8) {
+			case 0:
+				next.Paths[i].MAC = nil
+			case 1:
+				next.Backends[i].Weight = uint16(rng.IntN(3))
+			}
+		}
+		if rng.IntN(40) == 0 {
+			next.Paths = nil
+		}
+		p.now = p.now.Add(time.Minute)
+		p.apply(t, lb.State{Services: []lb.RoutedService{next}})
+		if rng.IntN(2) == 0 {
+			p.settle(nil)
+		}
+	}
+	close(stop)
+	group.Wait()
+	if p.filled != filled {
+		t.Error("the memory was made anew: the readers did not read that")
+	}
+}
+
+// strange says what is wrong with a sighting, if anything.
+func strange(got sighting, found bool, backends int) string {
+	known := func(b xdpBackend) bool {
+		port := networkOrder(b.Port)
+		return port >= 1000 && int(port) < 1000+backends && b.Address == addressWords(backendAddress(int(port-1000)))
+	}
+	switch {
+	case !found:
+		return "the service is not found"
+	case got.service.TableSize > 0 && (got.current.Up == 0 || !known(got.current)):
+		return fmt.Sprintf("a slot leads to %+v (of %+v)", got.current, got.service)
+	case got.slot&uint16(xdpSlotBitsSLOT_MOVED) != 0 && got.service.Flags&uint16(xdpServiceFlagSERVICE_MOVED) == 0 && !got.replaced:
+		// The end of a transition is another matter: then the table goes first.
+		return fmt.Sprintf("a slot has moved, and the service does not know: %+v", got.service)
+	case got.service.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0 && !known(got.base):
+		return fmt.Sprintf("a slot led to %+v (of %+v)", got.base, got.service)
+	}
+	return ""
+}
+
+func backendAddress(i int) netip.Addr {
+	a := netip.MustParseAddr("198.18.2.1").As4()
+	binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])+uint32(i))
+	return netip.AddrFrom4(a)
+}
+
+// TestIDsComeBackLate gives a service's id to another only when the janitor has found
+// no flow of the first in some rounds.
+func TestIDsComeBackLate(t *testing.T) {
+	p := newPlane()
+	a, b := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1), testService(vip4, 81, lb.TCP, lb.RoundRobin, 1)
+	p.apply(t, lb.State{Services: []lb.RoutedService{a}})
+	id := p.places.services[a.Key()]
+	p.apply(t, lb.State{})
+	other := func() uint32 {
+		p.apply(t, lb.State{Services: []lb.RoutedService{b}})
+		got := p.places.services[b.Key()]
+		p.apply(t, lb.State{})
+		delete(p.places.quarantine, got)
+		return got
+	}
+	p.settle(map[uint32]uint64{id: 3})
+	for range idRounds {
+		if other() == id {
+			t.Fatal("another service has the id, and there may be flows of the first")
+		}
+		p.settle(map[uint32]uint64{})
+	}
+	if got := other(); got != id {
+		t.Errorf("the id is %d, want %d again", got, id)
+	}
+}
+
+// TestBadStatesChangeNothing plans what cannot be: the register is as it was.
+func TestBadStatesChangeNothing(t *testing.T) {
+	p := newPlane()
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 4)
+	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
+	before := slices.Clone(p.memory.storage)
+	many := testService(vip4, 81, lb.TCP, lb.Maglev, maxMembers+1)
+	twice := testService(vip4, 81, lb.TCP, lb.Maglev, 2)
+	twice.Backends[1] = twice.Backends[0]
+	small := testService(vip4, 81, lb.TCP, lb.Maglev, 9)
+	small.TableSize = 7
+	changed := s
+	changed.Backends = s.Backends[1:]
+	changed.Paths = s.Paths[1:]
+	for name, bad := range map[string]lb.RoutedService{"too many": many, "twice": twice, "small": small} {
+		if _, err := p.plan(lb.State{Services: []lb.RoutedService{changed, bad}}, 0, p.now); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if !slices.Equal(before, p.memory.storage) || len(p.records) != 1 || len(p.places.backends) != 4 || len(p.places.free) != 0 {
+		t.Error("something has changed")
+	}
+	p.expect(t, 0)
+}
+
+// TestInPlaceOrder goes through every moment of a change in place, for every pair of
+// flags: whenever a packet reads the block, and whenever after that the flags, and then the
+// base, it finds a whole transition, of before or of after.
+func TestInPlaceOrder(t *testing.T) {
+	moved, base := uint16(xdpServiceFlagSERVICE_MOVED), uint16(xdpServiceFlagSERVICE_BASE)
+	made := func(flags uint16, at uint32) xdpService {
+		s := xdpService{TableSize: 61, Id: 7, Flags: flags, Current: xdpBlock{Table: at, Members: at}}
+		if flags&base != 0 {
+			s.Base, s.BaseSize = xdpBlock{Table: 1000 + at, Members: at}, 127
+		}
+		return s
+	}
+	for _, flags := range [][2]uint16{{0, moved | base}, {moved, moved | base}, {moved | base, moved}, {moved, 0}, {moved | base, 0}, {moved | base, moved | base}} {
+		before, after := made(flags[0], 100), made(flags[1], 200)
+		steps := inPlace(&before, &after)
+		// moments[i] is the service after i steps.
+		moments := []xdpService{before}
+		for _, s := range steps {
+			next := moments[len(moments)-1]
+			storage(wordsOf(&next)).store(s.at, s.word)
+			moments = append(moments, next)
+		}
+		if last := moments[len(moments)-1]; last.Current != after.Current || last.Flags != after.Flags || flags[1]&base != 0 && last.Base != after.Base {
+			t.Fatalf("%b: it becomes %+v, not %+v", flags, last, after)
+		}
+		for i, block := range moments {
+			for j, flag := range moments[i:] {
+				whose := before
+				if block.Current == after.Current {
+					whose = after
+				}
+				if ends := whose.Flags == before.Flags && flag.Current == after.Current; !ends && whose.Flags&moved != 0 && flag.Flags&moved == 0 {
+					t.Errorf("%b: a packet with the block of step %d does not know at step %d that slots have moved", flags, i, i+j)
+				}
+				for k, then := range moments[i+j:] {
+					if flag.Flags&base == 0 || flags[1]&base == 0 && then.Base == before.Base {
+						continue
+					}
+					if then.BaseSize != 127 || then.Base.Table <= 1000 {
+						t.Errorf("%b: told of a base at step %d, a packet finds %+v at step %d", flags, i+j, then, i+j+k)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestModeFullNATHasItsOwnFlows: what is remembered of a flow holds in every mode but
+// fullnat, where it would lack a port, and where its own would be taken for something else.
+func TestModeFullNATHasItsOwnFlows(t *testing.T) {
+	p, key := newPlane(), testService(vip4, 80, lb.TCP, lb.RoundRobin, 2).Key()
+	pool := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.9")}, FirstPort: 20000, LastPort: 20099}
+	id := func(mode lb.Mode) uint32 {
+		s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
+		s.Mode = mode
+		p.apply(t, lb.State{Services: []lb.RoutedService{s}, Pool: pool})
+		seen, found := p.memory.look(key, 0)
+		got := p.places.services[key]
+		if !found || seen.service.Id != got {
+			t.Errorf("packets see the id %d, and it is %d", seen.service.Id, got)
+		}
+		for id, s := range p.flowServices {
+			if s.present != (uint32(id) == got) {
+				t.Errorf("flows of id %d are good: %t, and the service in mode %s has %d", id, s.present, mode, got)
+			}
+		}
+		for index := range p.flowBackends {
+			if b := p.flowBackends[index]; b.generation != 0 && b.service != got {
+				t.Errorf("backend %d is of service %d, want %d", index, b.service, got)
+			}
+		}
+		return got
+	}
+	first := id(lb.L2DSR)
+	if id(lb.NAT) != first {
+		t.Error("the flows end with another mode")
+	}
+	full := id(lb.FullNAT)
+	if full == first {
+		t.Error("flows without a port go on in mode fullnat")
+	}
+	if again := id(lb.L2DSR); again == full {
+		t.Error("flows of mode fullnat go on without it")
+	}
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// record is a service as the data plane has it. It is not changed; each change makes
+// another.
+type record struct {
+	key     lb.ServiceKey
+	service lb.RoutedService
+	id      uint32
+	// group is the id of the group whose persistence it shares, if there is one.
+	group uint32
+	// exceptions is the number of its list of exceptions, 0 if it has none.
+	exceptions uint32
+	// clients is the number of the list of the clients that it serves, 0 if it serves all.
+	clients uint32
+	// places[i] is that of Backends[i].
+	places []place
+	// remembers: every flow of the service is remembered.
+	remembers bool
+	view      view
+	// digests is shared by records that differ in the course of a transition only.
+	digests *digests
+	// home is where it is in the memory of the generation.
+	home residence
+}
+
+// endpoints lists the addresses of the backends.
+func endpointsOf(s *lb.RoutedService) []netip.AddrPort {
+	list := make([]netip.AddrPort, len(s.Backends))
+	for i, b := range s.Backends {
+		list[i] = netip.AddrPortFrom(b.Address, b.Port)
+	}
+	return list
+}
+
+// row is backend i as the data plane reads it.
+func (r *record) row(i int) xdpBackend {
+	s := &r.service
+	backend, place := &s.Backends[i], r.places[i]
+	value := xdpBackend{
+		Index:      place.index,
+		Generation: place.generation,
+		Address:    addressWords(backend.Address),
+		Port:       networkOrder(backend.Port),
+		Weight:     weightOf(s, i),
+	}
+	if backend.Address.Is6() {
+		value.Ipv6 = 1
+	}
+	if s.Up(i) {
+		putPath(&s.Paths[i], &value)
+	}
+	return value
+}
+
+// put makes a backend reachable.
+func putPath(p *lb.Path, b *xdpBackend) {
+	b.Up = 1
+	b.Destination = [lb.MACLength]uint8(p.MAC)
+	b.Source = [lb.MACLength]uint8(p.Source)
+	b.Interface = uint32(p.Interface)
+	b.Mtu = p.LargestPacket()
+	if p.Local.IsValid() {
+		b.Local = addressWords(p.Local)
+	}
+}
+
+// rows are all of them.
+func (r *record) rows() []xdpBackend {
+	rows := make([]xdpBackend, len(r.service.Backends))
+	for i := range rows {
+		rows[i] = r.row(i)
+	}
+	return rows
+}
+
+// members are the rows of the members, in their order.
+func (r *record) members(rows []xdpBackend) []xdpBackend {
+	members := make([]xdpBackend, 0, len(r.view.table.owners))
+	for i := range rows {
+		if r.service.TakesFlows(i) {
+			members = append(members, rows[i])
+		}
+	}
+	return members
+}
+
+// baseMembers are the rows of the base's members as they are now; one that is not
+// configured any more is down.
+func (r *record) baseMembers(rows []xdpBackend) []xdpBackend {
+	members := make([]xdpBackend, len(r.view.base.owners))
+	for member, i := range renumbered(r.view.base.owners, endpointsOf(&r.service)) {
+		if i != noMember {
+			members[member] = rows[i]
+		}
+	}
+	return members
+}
+
+// value is the service as the data plane reads it, but for where its blocks are.
+func (r *record) value() xdpService {
+	s := &r.service
+	value := xdpService{
+		TableSize: uint32(len(r.view.table.slots)),
+		Id:        r.id,
+		Flags:     r.flags(),
+		Scheduler: uint8(schedulerNumbers[s.Scheduler]),
+		Mode:      uint8(modeNumbers[s.Mode]),
+		Mss:       s.MSS,
+		Tos:       s.DSCP << 2,
+		Kind:      uint8(xdpServiceKindKIND_SERVICE),
+		Clients:   [3]uint8{uint8(r.clients), uint8(r.clients >> 8), uint8(r.clients >> 16)},
+	}
+	if r.view.base != nil {
+		value.BaseSize = uint32(len(r.view.base.slots))
+	}
+	if s.Persistence.On() {
+		value.Prefix = clientBits(s)
+	}
+	return value
+}
+
+// transitionFlags are those that come and go with a transition.
+const transitionFlags = uint16(xdpServiceFlagSERVICE_MOVED | xdpServiceFlagSERVICE_BASE)
+
+func (r *record) flags() uint16 {
+	s, flags := &r.service, xdpServiceFlag(0)
+	for _, f := range []struct {
+		flag xdpServiceFlag
+		on   bool
+	}{
+		{xdpServiceFlagSERVICE_BY_SOURCE, s.BySource()},
+		{xdpServiceFlagSERVICE_TRACKED, r.remembers},
+		{xdpServiceFlagSERVICE_MOVED, r.view.inTransition()},
+		{xdpServiceFlagSERVICE_BASE, r.view.base != nil},
+		{xdpServiceFlagSERVICE_PERSISTENT, s.Persistence.On()},
+		{xdpServiceFlagSERVICE_RATE, s.Limits.Rate > 0},
+		{xdpServiceFlagSERVICE_LIMITED, s.Limits.Connections > 0 || slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })},
+		{xdpServiceFlagSERVICE_ANSWERS, s.Limits.Refuse == lb.RefuseByReset},
+		{xdpServiceFlagSERVICE_RESETS, s.Checks.OnDown == lb.ResetFlows},
+		{xdpServiceFlagSERVICE_LISTED, s.Listed()},
+		{xdpServiceFlagSERVICE_HAIRPIN, s.HasHairpin},
+		{xdpServiceFlagSERVICE_IS_HAIRPIN, s.IsHairpin},
+		{xdpServiceFlagSERVICE_GROUPED, s.Persistence.On() && s.Persistence.Group != ""},
+	} {
+		if f.on {
+			flags |= f.flag
+		}
+	}
+	return uint16(flags)
+}
+
+// Nanoseconds of a second.
+const second = uint64(time.Second)
+
+// putTurn writes the limits of the service, and what replies to full NAT become.
+func (r *record) putTurn(turn storage) {
+	limits := r.service.Limits
+	var interval, burst uint64
+	if limits.Rate > 0 {
+		interval = max(second/uint64(limits.Rate), 1)
+		burst = uint64(limits.Burst) * second / uint64(limits.Rate)
+	}
+	turn.store(2, interval)
+	turn.store(3, burst)
+	storeHalf(turn, 9, limits.Connections)
+	to := &elements[xdpTurn](turn)[0]
+	to.Vip, to.VipPort = addressWords(r.service.VIP), networkOrder(r.service.Port)
+	to.Mss, to.Protocol = r.service.MSS, uint8(r.service.Protocol)
+	to.Tracked = 0
+	if r.remembers {
+		to.Tracked = 1
+	}
+	// The next table may begin where one did that is known by its place, with others in it.
+	to.hasOneWith(0)
+}
+
+// putLoad writes the thresholds of backend i.
+func (r *record) putLoad(load storage, i int) {
+	backend := &r.service.Backends[i]
+	storeHalf(load, 1, backend.Upper)
+	storeHalf(load, 2, backend.Lower)
+}
+
+// forgiveLoad forgets what a backend has refused that had the index before.
+func forgiveLoad(load storage) {
+	storeHalf(load, 4, 0)
+	storeHalf(load, 5, 0)
+}
+
+var schedulerNumbers = map[lb.Scheduler]xdpScheduler{
+	lb.RoundRobin:               xdpSchedulerSCHEDULER_TURN,
+	lb.WeightedRoundRobin:       xdpSchedulerSCHEDULER_TURN,
+	lb.LeastConnections:         xdpSchedulerSCHEDULER_FEWEST,
+	lb.WeightedLeastConnections: xdpSchedulerSCHEDULER_LEAST,
+	lb.SourceHash:               xdpSchedulerSCHEDULER_HASH,
+	lb.Maglev:                   xdpSchedulerSCHEDULER_HASH,
+	lb.TwoChoices:               xdpSchedulerSCHEDULER_TWO,
+	lb.Failover:                 xdpSchedulerSCHEDULER_FIRST,
+}
+
+var modeNumbers = map[lb.Mode]xdpMode{
+	lb.L2DSR:   xdpModeMODE_L2DSR,
+	lb.IPIP:    xdpModeMODE_IPIP,
+	lb.GUE:     xdpModeMODE_GUE,
+	lb.DSCP:    xdpModeMODE_DSCP,
+	lb.NAT:     xdpModeMODE_NAT,
+	lb.FullNAT: xdpModeMODE_FULLNAT,
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// replyHopBuffers are what the table of reply hops is read into, each second.
+type replyHopBuffers struct {
+	sync.Mutex
+	keys []uint32
+	hops []xdpReplyHop
+}
+
+// ReplyHops returns the neighbours that replies (modes nat and fullnat) were sent to within the last while, as far as
+// the clock that packets see has a tick for that, each once or twice: as a router, and as a client. Of those that were
+// noted at the same place, by a hash, only the last one is known. There is none before the first Apply.
+// It does not wait for a change under way. Errors: ErrClosed.
+func (d *Datapath) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err error) {
+	now := d.janitor.now()
+	err = d.read(func(p *picture) error {
+		if p.shared == nil || p.shared.replyHops.MaxEntries() <= 1 {
+			return nil
+		}
+		d.replyHops.Lock()
+		defer d.replyHops.Unlock()
+		read, err := d.replyHops.read(p.shared.replyHops)
+		for i := range read {
+			// The clock wraps around; a tick may be newer than what now was read.
+			if age := int32(now - read[i].Seen); read[i].Flags != 0 && int64(age) <= within.Milliseconds() {
+				hops = append(hops, read[i].hop())
+			}
+		}
+		return err
+	})
+	return hops, err
+}
+
+// read reads the whole table, whose elements follow each other; the caller holds the lock.
+func (b *replyHopBuffers) read(m *ebpf.Map) ([]xdpReplyHop, error) {
+	if b.keys == nil {
+		b.keys, b.hops = make([]uint32, m.MaxEntries()), make([]xdpReplyHop, m.MaxEntries())
+	}
+	var cursor ebpf.MapBatchCursor
+	n, err := m.BatchLookup(&cursor, b.keys, b.hops, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which says that it was the last batch
+		return nil, fmt.Errorf("reading the next hops of replies: %w", err)
+	}
+	return b.hops[:n], nil
+}
+
+func (h *xdpReplyHop) hop() lb.ReplyHop {
+	var address [16]byte
+	for i, word := range h.Address {
+		binary.NativeEndian.PutUint32(address[4*i:], word)
+	}
+	hop := lb.ReplyHop{Interface: int(h.Interface), Address: netip.AddrFrom16(address), Router: h.Flags&uint32(xdpHopFlagHOP_ROUTER) != 0}
+	if h.Flags&uint32(xdpHopFlagHOP_IPV4) != 0 {
+		hop.Address = netip.AddrFrom4([4]byte(address[:4]))
+	}
+	return hop
+}

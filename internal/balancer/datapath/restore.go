@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// restore makes a register of what a process before has written down. Its services have no
+// paths: to the next change all of them differ.
+func restore(s *snapshot.Snapshot) (*register, error) {
+	r := newRegister()
+	r.places = restorePlaces(&s.Head)
+	r.flowBackends = make([]flowBackend, len(s.Generations))
+	r.flowServices = make([]flowService, s.IDs)
+	tables, err := restoreTables(s)
+	if err != nil {
+		return nil, err
+	}
+	for i := range s.Services {
+		is := restoreRecord(&s.Services[i], tables)
+		r.records, r.byKey[is.key] = append(r.records, is), is
+		r.state.Services = append(r.state.Services, is.service)
+		r.take(is, s.Services[i].GroupID)
+	}
+	for _, e := range s.Former {
+		r.places.former[endpointKey{e.Address, e.Protocol}] = natEndpoint{vip: e.VIP, mss: e.MSS, index: e.Index,
+			service: uint32(xdpNoServiceNO_SERVICE), exceptions: e.Exceptions, until: e.Until}
+		r.places.holders[e.Index]++
+	}
+	return r, nil
+}
+
+func restorePlaces(h *snapshot.Head) *places {
+	p := newPlaces()
+	p.generations, p.holders = h.Generations, make([]uint8, len(h.Generations))
+	p.free, p.ids, p.freeIDs = h.Free, h.IDs, h.FreeIDs
+	for _, id := range h.Quarantine {
+		p.quarantine[id] = 0
+	}
+	p.groupIDs, p.lastList, p.pool = h.GroupIDs, h.LastList, poolNumbersOf(h.Pool)
+	return p
+}
+
+// restoreTables builds the tables of all services.
+func restoreTables(s *snapshot.Snapshot) (map[*snapshot.Recipe]*table, error) {
+	var saved []*snapshot.Recipe
+	var recipes []recipe
+	for i := range s.Services {
+		service := &s.Services[i]
+		for _, r := range []*snapshot.Recipe{&service.Table, service.Base, service.Last} {
+			if r != nil {
+				saved, recipes = append(saved, r), append(recipes, restoreRecipe(r))
+			}
+		}
+	}
+	made, failed, err := buildAll(recipes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: a table of %d slots: %v", snapshot.ErrDamaged, recipes[failed].size, err)
+	}
+	tables := make(map[*snapshot.Recipe]*table, len(made))
+	for i, t := range made {
+		tables[saved[i]] = t
+	}
+	return tables, nil
+}
+
+func restoreRecipe(saved *snapshot.Recipe) recipe {
+	r := recipe{fullRecipe: fullRecipe{size: saved.Size, all: saved.All, shares: saved.Shares}, scheduler: saved.Scheduler,
+		owners: saved.Owners, weights: saved.Weights, absent: make([]bool, len(saved.All))}
+	for _, at := range saved.Absent {
+		r.absent[at] = true
+	}
+	return r
+}
+
+func restoreRecord(s *snapshot.Service, tables map[*snapshot.Recipe]*table) *record {
+	r := &record{key: s.Key(), service: lb.RoutedService{Service: s.Service}, id: s.ID, group: s.GroupID, exceptions: s.Exceptions, clients: s.Clients,
+		places: make([]place, len(s.Places)), remembers: s.Tracked(), digests: new(digests),
+		view: view{table: tables[&s.Table], base: tables[s.Base], last: tables[s.Last], since: s.Since, until: s.Until}}
+	for i, p := range s.Places {
+		r.places[i] = place{p.Index, p.Generation}
+	}
+	if s.Moved != nil {
+		r.view.moved = &slotSet{size: s.Moved.Size, bits: s.Moved.Bits}
+		r.view.moved.recount()
+	}
+	return r
+}
+
+// take notes the places of a service.
+func (r *register) take(is *record, groupID uint32) {
+	p, s := r.places, &is.service
+	p.services[is.key] = is.id
+	r.flowServices[is.id] = is.flows()
+	for i, at := range is.places {
+		p.backends[s.BackendKey(s.Backends[i])] = at
+		p.holders[at.index]++
+		r.flowBackends[at.index] = flowBackend{generation: at.generation, service: is.id, weight: weightOf(s, i)}
+	}
+	is.endpointsOf(func(key endpointKey, e natEndpoint) { p.endpoints[key] = e })
+	if name := s.Persistence.Group; name != "" {
+		g := p.groups[name]
+		p.groups[name] = group{id: groupID, members: g.members + 1, timeout: milliseconds(s.Persistence.Timeout)}
+	}
+}
+
+// restoreLedger returns the ledger of a snapshot.
+func restoreLedger(h *snapshot.Head) ledger {
+	counts := func(saved []snapshot.Count) map[uint32]lb.BackendCount {
+		counts := make(map[uint32]lb.BackendCount, len(saved))
+		for _, c := range saved {
+			counts[c.Index] = lb.BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
+				ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes,
+				Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable}
+		}
+		return counts
+	}
+	return ledger{before: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
+}

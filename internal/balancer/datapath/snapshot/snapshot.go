@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package snapshot is what the process that runs a data plane knows of it and its maps do not
+// say: who has which index, what tables were made of, what a transition began with. It is a
+// file that is written before each change, and that the next process begins with.
+package snapshot
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Errors that a caller may test for.
+var (
+	// ErrDamaged: what is read is no snapshot, or not a whole one, or contradicts itself.
+	ErrDamaged = errors.New("the snapshot of the data plane is damaged")
+	// ErrVersion: it is of another version of jeoul than can read it.
+	ErrVersion = errors.New("the snapshot of the data plane is of another version of jeoul")
+)
+
+const (
+	format = "jeoul-data-plane"
+	// Version is that of this format, and oldest the first one that can be read: since 3, Flows is there,
+	// since 4, Elements, since 5 services may be hairpins, and since 6, Pool.
+	Version = 6
+	oldest  = 2
+)
+
+// Snapshot is a data plane at one time.
+type Snapshot struct {
+	Head
+	Services []Service
+}
+
+// Head is what is not about one service.
+type Head struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	// Number counts snapshots; the data plane's memory has that of the one which holds.
+	Number  uint64    `json:"number"`
+	Written time.Time `json:"written"`
+	// Cookie is the network namespace's: its directory may have the name of one that is gone.
+	Cookie uint64 `json:"cookie"`
+	// Layouts identify, by the name of a shared map, what its elements look like.
+	Layouts map[string]string `json:"layouts"`
+	// Flows is the layout of the tables of flows, by which another build reads them.
+	Flows *FlowLayout `json:"flow_layout,omitempty"`
+	// Elements are the layouts of other maps that another build reads, by their names.
+	Elements map[string]ElementLayout `json:"element_layouts,omitempty"`
+	// Outcomes are the names of the counters of outcomes, in their order, and CountedOutcomes what
+	// was counted in maps that were replaced.
+	Outcomes        []string          `json:"outcomes,omitempty"`
+	CountedOutcomes map[string]uint64 `json:"counted_outcomes,omitempty"`
+	// Interfaces are those that packets are taken on, in their order.
+	Interfaces []Interface `json:"interfaces"`
+	// Leaving are those that packets were taken on before.
+	Leaving []Interface `json:"leaving,omitempty"`
+	// Hook is what was asked for.
+	Hook lb.Hook `json:"hook"`
+	// Secret places flows in their tables.
+	Secret uint64 `json:"secret"`
+	// Generations[i] counts the owners that backend index i has had, and their leaving.
+	Generations []uint16 `json:"generations"`
+	// Free are the indices that no backend has, the one that has been free for longest first.
+	Free []uint32 `json:"free,omitempty"`
+	// IDs is the first service id that no service has had; FreeIDs may be given again, and
+	// Quarantine not yet.
+	IDs        uint32   `json:"ids"`
+	FreeIDs    []uint32 `json:"free_ids,omitempty"`
+	Quarantine []uint32 `json:"quarantine,omitempty"`
+	// GroupIDs is the first id that no group has had.
+	GroupIDs uint32 `json:"group_ids,omitempty"`
+	// Pool are full NAT's addresses by their numbers, those of IPv4 and then those of IPv6, with some that are in the pool no more.
+	Pool []netip.Addr `json:"pool,omitempty"`
+	// LastList is the number that a list of prefixes got last.
+	LastList uint32     `json:"last_list,omitempty"`
+	Former   []Endpoint `json:"former,omitempty"`
+	// Before[i] is what backend index i had counted when its owner came, Carried[i] what it
+	// counted in maps that were replaced.
+	Before  []Count `json:"before,omitempty"`
+	Carried []Count `json:"carried,omitempty"`
+	// Shown are features of interfaces that were switched off, so that XDP sees VLAN tags.
+	Shown []Feature `json:"shown,omitempty"`
+	// Lines is how many services follow.
+	Lines int `json:"services"`
+}
+
+// FlowLayout says where the fields of a table of flows are.
+type FlowLayout struct {
+	// Bucket is the size of an element of the table in bytes, and Flow that of a flow in it.
+	Bucket int `json:"bucket"`
+	Flow   int `json:"flow"`
+	// Fields are those of a bucket, and after "flows." those of a flow.
+	Fields map[string]Field `json:"fields"`
+	// States are the numbers of the states of a flow, Numbers those that the table itself goes by.
+	States  map[string]uint64 `json:"states"`
+	Numbers map[string]uint64 `json:"numbers"`
+}
+
+// ElementLayout says where the fields of an element of a map are, and its size in bytes.
+type ElementLayout struct {
+	Size   int              `json:"size"`
+	Fields map[string]Field `json:"fields"`
+}
+
+// Equal says whether two are the same.
+func (l ElementLayout) Equal(o ElementLayout) bool {
+	return l.Size == o.Size && maps.Equal(l.Fields, o.Fields)
+}
+
+// Field is where a field is, in bytes.
+type Field struct {
+	Offset int `json:"offset"`
+	Size   int `json:"size"`
+}
+
+// Interface is one that packets are taken on.
+type Interface struct {
+	Name  string `json:"name"`
+	Index int    `json:"index"`
+}
+
+// Feature is one of an interface, by the kernel's name for it.
+type Feature struct {
+	Link string `json:"link"`
+	Name string `json:"name"`
+}
+
+// Endpoint is that of a backend (mode nat) which has left, and what its replies become.
+type Endpoint struct {
+	Address    netip.AddrPort `json:"address"`
+	Protocol   lb.Protocol    `json:"protocol"`
+	VIP        netip.AddrPort `json:"vip"`
+	MSS        uint16         `json:"mss,omitempty"`
+	Index      uint32         `json:"index"`
+	Exceptions uint32         `json:"exceptions,omitempty"`
+	Until      time.Time      `json:"until"`
+}
+
+// Count is what a backend index has counted.
+type Count struct {
+	Index           uint32 `json:"index"`
+	Packets         uint64 `json:"packets"`
+	Bytes           uint64 `json:"bytes"`
+	Connections     uint64 `json:"connections"`
+	ReturnedPackets uint64 `json:"returned_packets"`
+	ReturnedBytes   uint64 `json:"returned_bytes"`
+	Answered        uint64 `json:"answered,omitempty"`
+	Refused         uint64 `json:"refused,omitempty"`
+	Unreachable     uint64 `json:"unreachable,omitempty"`
+}
+
+// Service is one, with what its flows and its packets go by.
+type Service struct {
+	lb.Service
+	ID         uint32 `json:"id"`
+	GroupID    uint32 `json:"group_id,omitempty"`
+	Exceptions uint32 `json:"exceptions,omitempty"`
+	// Clients is the number of the list of the clients that it serves.
+	Clients uint32 `json:"clients,omitempty"`
+	// Places[i] is that of Backends[i].
+	Places []Place `json:"places"`
+	// Table is what new flows go by; Base is the table before the first change of a
+	// transition, and Last the last one that had members where Table has none.
+	Table Recipe  `json:"table"`
+	Base  *Recipe `json:"base,omitempty"`
+	Last  *Recipe `json:"last,omitempty"`
+	// Moved are the slots that have changed hands.
+	Moved *Slots    `json:"moved,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Place is where a backend is: the generation tells owners of an index apart, and is not 0.
+type Place struct {
+	Index      uint32 `json:"index"`
+	Generation uint16 `json:"generation"`
+}
+
+// Recipe is what a table is made of: see the data plane's tables.
+type Recipe struct {
+	Scheduler lb.Scheduler     `json:"scheduler"`
+	Size      uint32           `json:"size"`
+	All       []netip.AddrPort `json:"all"`
+	Shares    []uint32         `json:"shares"`
+	Owners    []netip.AddrPort `json:"owners"`
+	Weights   []uint32         `json:"weights"`
+	// Absent lists which of All, by number, are not among Owners.
+	Absent []int `json:"absent,omitempty"`
+}
+
+// Slots is a set of slots of a table of Size, a bit for each, 64 to a word.
+type Slots struct {
+	Size uint32   `json:"size"`
+	Bits []uint64 `json:"bits"`
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/safchain/ethtool"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// tagger gives every frame that leaves by an interface a tag of VLAN 7, beside the frame: as a
+// card has it there that took it out of one.
+func tagger(t *testing.T, name string) error {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Dual BSD/GPL", Instructions: asm.Instructions{
+		asm.Mov.Imm(asm.R2, int32(networkOrder(0x8100))),
+		asm.Mov.Imm(asm.R3, 7),
+		asm.FnSkbVlanPush.Call(),
+		asm.Mov.Imm(asm.R0, -1),
+		asm.Return(),
+	}})
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	nic, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	l, err := link.AttachTCX(link.TCXOptions{Interface: nic.Index, Program: program, Attach: ebpf.AttachTCXEgress})
+	if err == nil {
+		t.Cleanup(func() { l.Close() })
+	}
+	return err
+}
+
+// setFeatures switches features of an interface of the calling thread's namespace.
+func setFeatures(name string, on bool, features ...string) error {
+	tool, err := ethtool.NewEthtool()
+	if err != nil {
+		return err
+	}
+	defer tool.Close()
+	wanted := map[string]bool{}
+	for _, feature := range features {
+		wanted[feature] = on
+	}
+	return tool.Change(name, wanted)
+}
+
+// TestTagsFromOutside: a tag that comes beside the frame stays with it in TC, and one that
+// comes in the frame, as from a card that leaves it there, in both hooks.
+func TestTagsFromOutside(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		for _, beside := range []bool{false, true} {
+			if beside && hook == lb.HookXDP {
+				continue // a veth shows XDP no tag that its peer has left to it: docs/guides/modes.md
+			}
+			w := newWires(t)
+			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
+			service.Paths[0] = w.path(0)
+			testenv.In(t, w.balancer, func() error {
+				d, err := Open(Options{Interfaces: []string{"in", "out"}, Hook: hook, TableSize: testTableSize})
+				if err != nil {
+					return err
+				}
+				t.Cleanup(func() { d.Close() })
+				return d.Apply(lb.State{Services: []lb.RoutedService{service}})
+			})
+			testenv.In(t, w.outside, func() error {
+				return errors.Join(tagger(t, "outin"), setFeatures("outin", beside, "tx-vlan-hw-insert"))
+			})
+			p := web4()
+			_, ip := p.lower(layers.IPProtocolTCP)
+			link := &layers.Ethernet{SrcMAC: routerMAC, DstMAC: w.mac[0], EthernetType: layers.EthernetTypeIPv4}
+			w.wire[0].Send(link, ip, p.transport(t, ip), gopacket.Payload(make([]byte, 100)))
+			w.expect(t, 0, "tagged frame", arrival{0, 14 + 40 + 100, true})
+		}
+	})
+}
+
+// hiding are the features of an interface that hide tags and are on.
+func hiding(t *testing.T, name string) (on []string) {
+	t.Helper()
+	tool, err := ethtool.NewEthtool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tool.Close()
+	features, err := tool.Features(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, feature := range tagOffloads {
+		if features[feature] {
+			on = append(on, feature)
+		}
+	}
+	return on
+}
+
+// TestShowTags: XDP has devices leave VLAN tags in the frame for as long as the balancer runs;
+// TC has no need of that.
+func TestShowTags(t *testing.T) {
+	testenv.Root(t)
+	for hook, want := range map[lb.Hook]int{lb.HookXDP: 0, lb.HookTC: len(tagOffloads), lb.HookAuto: len(tagOffloads)} {
+		testenv.In(t, nics(t), func() error {
+			changes, err := hostnet.Open(t.TempDir(), "test")
+			if err != nil {
+				return err
+			}
+			defer changes.Close()
+			d, err := Open(Options{Interfaces: []string{"veth0", "veth1"}, Hook: hook, TableSize: testTableSize, SwitchOff: changes.SwitchOff})
+			if err != nil {
+				return err
+			}
+			d.programs = bystander
+			defer d.Close()
+			if err := d.Apply(testState()); err != nil {
+				return err
+			}
+			for _, name := range []string{"veth0", "veth1"} {
+				if on := hiding(t, name); len(on) != want {
+					t.Errorf("%s: of %s, %v are on, want %d", hook, name, on, want)
+				}
+			}
+			if err := changes.Close(); err != nil {
+				return err
+			}
+			if on := hiding(t, "veth1"); len(on) != len(tagOffloads) {
+				t.Errorf("%s: afterwards %v are on", hook, on)
+			}
+			return nil
+		})
+	}
+}
+
+// TestTagsThatStayHidden: where a device will not leave tags in the frame, XDP is refused, with
+// what to do; where the hook may be chosen, it is TC. Nothing else stays attached.
+func TestTagsThatStayHidden(t *testing.T) {
+	testenv.Root(t)
+	refuse := func(name, feature, why string) error {
+		if name == "veth1" {
+			return errors.New("its driver leaves it as it is")
+		}
+		return nil
+	}
+	for _, auto := range []bool{false, true} {
+		testenv.In(t, nics(t), func() error {
+			d, err := Open(Options{Interfaces: []string{"veth0", "veth1"}, Hook: lb.HookXDP, TableSize: testTableSize, SwitchOff: refuse})
+			if err != nil {
+				return err
+			}
+			d.programs = bystander
+			defer d.Close()
+			if auto {
+				d.ways = func(lb.Hook, []port) []attempt { return append([]attempt{{way: nativeXDP}}, throughTC("")...) }
+			}
+			err = d.Apply(testState())
+			const says = "veth1 takes VLAN tags out of frames before XDP"
+			if !auto {
+				if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "hook: tc") {
+					t.Errorf("%v; want ErrUnsupported, and what to do", err)
+				}
+				if attached, err := attachedTo("veth0"); err != nil || attached {
+					t.Errorf("a program stayed on veth0 (%v)", err)
+				}
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if got := d.Attachments()[0]; got.Hook != lb.HookTC || !strings.Contains(got.Reason, says) {
+				t.Errorf("attached as %s, because %s", got, got.Reason)
+			}
+			return nil
+		})
+	}
+}
+
+// TestFixedTagOffload: what cannot be switched off is not tried.
+func TestFixedTagOffload(t *testing.T) {
+	d := &Datapath{options: Options{SwitchOff: func(string, string, string) error { return nil }}}
+	for state, refused := range map[ethtool.FeatureState]bool{
+		{Active: true, Available: true}:                     false,
+		{Active: true, Available: true, NeverChanged: true}: true,
+		{Active: true}: true,
+	} {
+		if err := d.hideNothing("eth9", tagOffloads[0], state); (err != nil) != refused || refused && !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%+v: %v", state, err)
+		}
+	}
+}

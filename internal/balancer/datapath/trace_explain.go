@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/trace"
+)
+
+// Explain says what would become of a packet that came in now. It asks the
+// program itself, in a copy that is attached nowhere, counts nothing and leaves
+// no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService, ErrClosed.
+func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return nil, err
+	}
+	at, err := portNamed(d.current.ports, question.Interface)
+	if err != nil {
+		return nil, err
+	}
+	frame, err := question.Frame(d.current.ports[at].mac)
+	if err != nil {
+		return nil, err
+	}
+	e, err := d.newExplainer()
+	if err != nil {
+		return nil, err
+	}
+	defer e.close()
+	packet, err := e.explain(at, frame)
+	if err != nil {
+		return nil, err
+	}
+	if packet.Outcome == outcomeNoService {
+		return nil, noService(question, d.current.state)
+	}
+	return packet, nil
+}
+
+// outcomeNoService is the outcome of what no service is for.
+const outcomeNoService = "passed_no_service"
+
+// portNamed returns the index of the port of that name; of the first for "".
+func portNamed(ports []port, name string) (int, error) {
+	var names []string
+	for i, p := range ports {
+		if name == "" || p.name == name {
+			return i, nil
+		}
+		names = append(names, p.name)
+	}
+	return 0, fmt.Errorf("%w: no balancing on interface %q; it is on %s", trace.ErrBadQuestion, name, strings.Join(names, ", "))
+}
+
+// mostServices bounds a list that a person is to read.
+const mostServices = 20
+
+// noService says which services there are, those of the same address first.
+func noService(question trace.Question, state lb.State) error {
+	services := slices.DeleteFunc(slices.Clone(state.Services), func(s lb.RoutedService) bool { return s.IsHairpin })
+	slices.SortStableFunc(services, func(a, b lb.RoutedService) int {
+		return compareBool(b.VIP == question.Destination, a.VIP == question.Destination)
+	})
+	var list []string
+	for _, s := range services[:min(len(services), mostServices)] {
+		list = append(list, fmt.Sprintf("%s (%s)", s.Name, s.Key()))
+	}
+	if more := len(services) - mostServices; more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	key := lb.ServiceKey{VIP: question.Destination, Port: question.DestinationPort, Protocol: question.Protocol}
+	return fmt.Errorf("%w: %s is none, and no backend sends such a reply; the kernel gets the packet. There are: %s",
+		trace.ErrNoService, key, strings.Join(list, ", "))
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// explainer is a copy of a generation for questions.
+type explainer struct {
+	*generation
+	tracing *tracing
+	words   *words
+	hook    lb.Hook
+}
+
+// newExplainer loads the copy. It uses the maps of the generation that forwards,
+// and is to be closed before that is.
+func (d *Datapath) newExplainer() (*explainer, error) {
+	t, err := newTracing(trace.Filter{}, true, 0)
+	if err != nil {
+		return nil, err
+	}
+	hook := d.attachments[0].Hook
+	copied, err := loadGeneration(programOf(hook), d.current.ports, d.current.memory, d.shared, t, nil)
+	if err != nil {
+		t.close()
+		return nil, err
+	}
+	return &explainer{copied, t, d.words(), hook}, nil
+}
+
+func (e *explainer) close() {
+	e.generation.close()
+	e.tracing.close()
+}
+
+// explain says what becomes of a frame that comes in at a port.
+func (e *explainer) explain(at int, frame []byte) (*trace.Packet, error) {
+	packet, out, err := e.run(at, frame)
+	if err != nil || strings.HasPrefix(packet.Outcome, "dropped_") {
+		return packet, err
+	}
+	// All of it, and not just what a record holds.
+	packet.Leaves = trace.Describe(out)
+	packet.Changes = trace.Compare(trace.Describe(frame), packet.Leaves)
+	return packet, nil
+}
+
+// run feeds the program a frame, and returns what it recorded, and the frame after.
+func (e *explainer) run(at int, frame []byte) (*trace.Packet, []byte, error) {
+	// Room for a tunnel's headers, or an answer's.
+	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+1024), Repeat: 1}
+	if context := testContext(e.hook, e.ports[at].index, len(frame)); context != nil {
+		options.Context = context
+	}
+	if _, err := e.programs[at].Run(&options); err != nil {
+		return nil, nil, fmt.Errorf("running the program on a packet of %d bytes: %v", len(frame), err)
+	}
+	// The record is there already, or never comes.
+	e.tracing.reader.SetDeadline(time.Now())
+	record, err := e.tracing.next()
+	if err != nil {
+		return nil, nil, fmt.Errorf("the program recorded nothing of the packet: %v", err)
+	}
+	return e.words.packet(record), options.DataOut, nil
+}
+
+// Offsets in what the kernel takes as a program's context for a test.
+const (
+	xdpDataEnd, xdpIngress, xdpContext = 4, 12, 24
+	skbInterface, skbContext           = 40, 44
+)
+
+// testContext tells a test that the packet comes in on an interface; nil where it
+// need not be told.
+func testContext(hook lb.Hook, index, length int) []byte {
+	if index == 0 {
+		return nil
+	}
+	if hook == lb.HookTC {
+		context := make([]byte, skbContext)
+		binary.NativeEndian.PutUint32(context[skbInterface:], uint32(index))
+		return context
+	}
+	context := make([]byte, xdpContext)
+	binary.NativeEndian.PutUint32(context[xdpDataEnd:], uint32(length))
+	binary.NativeEndian.PutUint32(context[xdpIngress:], uint32(index))
+	return context
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/trace"
+)
+
+// words has the names for the numbers of a generation's records.
+type words struct {
+	hook  lb.Hook
+	names []string
+	ports []port
+	// services by id, and backends by index.
+	services map[uint32]*lb.RoutedService
+	backends map[uint32]member
+	// slots are how many each service's table has, by id.
+	slots map[uint32]int
+}
+
+// member is a backend of a service, and which owner of its index it is.
+type member struct {
+	service    *lb.RoutedService
+	at         int
+	generation uint16
+}
+
+// traceNone stands for a number that there is none of: TRACE_NONE.
+const traceNone = 0xffffffff
+
+// words returns those of the current generation.
+func (d *Datapath) words() *words {
+	if d.current.words != nil {
+		return d.current.words
+	}
+	w := &words{
+		hook: d.attachments[0].Hook, ports: d.current.ports, slots: map[uint32]int{},
+		services: map[uint32]*lb.RoutedService{}, backends: map[uint32]member{},
+	}
+	// The same information was read when the counters were made.
+	w.names, _ = outcomeNames()
+	for _, r := range d.register.records {
+		w.services[r.id], w.slots[r.id] = &r.service, len(r.view.table.slots)
+		for at, place := range r.places {
+			w.backends[place.index] = member{&r.service, at, place.generation}
+		}
+	}
+	d.current.words = w
+	return w
+}
+
+// packet puts a record into words.
+func (w *words) packet(r *tracedXdpTraceRecord) *trace.Packet {
+	p := &trace.Packet{
+		Hook:      w.hook,
+		Interface: w.port(r.Interface),
+		Came:      cameOf(r),
+		Outcome:   fmt.Sprintf("outcome-%d", r.Outcome),
+		Help:      outcomeHelp[xdpOutcome(r.Outcome)],
+		Reasons:   reasonsOf(r.Reason),
+	}
+	if int(r.Outcome) < len(w.names) {
+		p.Outcome = w.names[r.Outcome]
+	}
+	// What is dropped leaves no more.
+	if !strings.HasPrefix(p.Outcome, "dropped_") {
+		p.Leaves = trace.Describe(r.Head[:min(r.HeadLength, uint32(len(r.Head)))])
+	}
+	if service := w.services[r.Service]; service != nil {
+		p.Service = &trace.Service{Name: service.Name, VIP: service.VIP, Port: service.Port, Protocol: service.Protocol,
+			Mode: service.Mode, Scheduler: service.Scheduler, BySource: service.BySource()}
+		if r.Slot != traceNone {
+			p.Slot, p.Slots = &r.Slot, w.slots[r.Service]
+		}
+	}
+	w.addBackend(p, r)
+	return p
+}
+
+// addBackend names the backend, unless its index has gone to another since.
+func (w *words) addBackend(p *trace.Packet, r *tracedXdpTraceRecord) {
+	m, ok := w.backends[r.Backend]
+	if !ok || uint32(m.generation) != uint32(r.BackendGeneration) {
+		return
+	}
+	backend := m.service.Backends[m.at]
+	p.Backend = &trace.Backend{Name: backend.Name, Address: backend.Address, Port: backend.Port}
+	if p.Service == nil {
+		// A reply is known by its backend.
+		s := m.service
+		p.Service = &trace.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler, BySource: s.BySource()}
+	}
+	if p.Has(trace.Reply) || p.Has(trace.FromBackend) || !m.service.Up(m.at) {
+		return
+	}
+	path := m.service.Paths[m.at]
+	p.Path = &trace.Path{NextHop: path.MAC.String(), Source: path.Source.String(), MTU: path.LargestPacket()}
+	if path.Interface != 0 {
+		p.Path.Interface = w.port(uint32(path.Interface))
+	}
+}
+
+// port names an interface; "" is that of a datapath without.
+func (w *words) port(index uint32) string {
+	for _, p := range w.ports {
+		if uint32(p.index) == index {
+			return p.name
+		}
+	}
+	if nic, err := net.InterfaceByIndex(int(index)); err == nil {
+		return nic.Name
+	}
+	return fmt.Sprintf("interface-%d", index)
+}
+
+// cameOf is the packet as it came, nil if it could not be read.
+func cameOf(r *tracedXdpTraceRecord) *trace.Flow {
+	if r.Family == 0 {
+		return nil
+	}
+	return &trace.Flow{
+		Source: addressOf(r.Source, r.Family), SourcePort: networkOrder(r.SourcePort),
+		Destination: addressOf(r.Destination, r.Family), DestinationPort: networkOrder(r.DestinationPort),
+		Protocol: protocolName(r.Protocol), Flags: trace.FlagNames(r.TcpFlags), Length: r.Length,
+	}
+}
+
+// addressOf is the reverse of addressWords.
+func addressOf(words [4]uint32, family uint8) netip.Addr {
+	var b []byte
+	for _, word := range words {
+		b = binary.NativeEndian.AppendUint32(b, word)
+	}
+	if family == 4 {
+		b = b[:4]
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+func protocolName(number uint8) string {
+	switch number {
+	case unix.IPPROTO_ICMP:
+		return "icmp"
+	case unix.IPPROTO_ICMPV6:
+		return "icmpv6"
+	}
+	return lb.Protocol(number).String()
+}
+
+// reasonNames puts the bits into words, in the order in which a trace gives them.
+var reasonNames = []struct {
+	bit  tracedXdpTraceReason
+	name trace.Reason
+}{
+	{tracedXdpTraceReasonTRACE_QUOTED, trace.Quoted},
+	{tracedXdpTraceReasonTRACE_REPLY, trace.Reply},
+	{tracedXdpTraceReasonTRACE_FROM_BACKEND, trace.FromBackend},
+	{tracedXdpTraceReasonTRACE_KNOWN_FRAGMENT, trace.KnownFragment},
+	{tracedXdpTraceReasonTRACE_KNOWN_FLOW, trace.KnownFlow},
+	{tracedXdpTraceReasonTRACE_NEW_FLOW, trace.NewFlow},
+	{tracedXdpTraceReasonTRACE_FORMER, trace.Former},
+	{tracedXdpTraceReasonTRACE_HAIRPIN, trace.Hairpin},
+}
+
+func reasonsOf(bits uint8) []trace.Reason {
+	var reasons []trace.Reason
+	for _, reason := range reasonNames {
+		if bits&uint8(reason.bit) != 0 {
+			reasons = append(reasons, reason.name)
+		}
+	}
+	return reasons
+}
+
+// monotonicZero is when the monotonic clock of the kernel was 0, by the clock that
+// a person knows.
+func monotonicZero() time.Time {
+	var since unix.Timespec
+	// It cannot fail for this clock.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &since)
+	return time.Now().Round(0).Add(-time.Duration(since.Nano()))
+}

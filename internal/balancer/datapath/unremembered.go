@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"sync/atomic"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Of a service of mode NAT that remembers every flow, a packet from a backend's port is a reply
+// where a flow is remembered that it is part of. There may be flows that should be remembered and
+// are not: of before the service remembered, or the balancer was started; that found no room; that
+// were silent for too long. They go by the hash. So for the window of a transition after the last
+// sign of such a flow, what the hash allows is a reply, too; and everything is, for as long after a
+// backend has come back that had left of late (is_reply in bpf/balancer/send/replies.h).
+
+// noteUnremembered notes at a time of the data plane's clock that such a flow may be.
+func (t *xdpTurn) noteUnremembered(clock uint32) { atomic.StoreUint32(&t.Unremembered, clock|1) }
+
+// noteCameBack notes at such a time that a backend is there again.
+func (t *xdpTurn) noteCameBack(clock uint32) { atomic.StoreUint32(&t.CameBack, clock|1) }
+
+// settleUnremembered ends the windows that are over.
+func (j *janitor) settleUnremembered() {
+	for id := range min(len(j.rules.services), len(j.rules.turns)) {
+		turn := &j.rules.turns[id]
+		for _, at := range []*uint32{&turn.Unremembered, &turn.CameBack} {
+			noted := atomic.LoadUint32(at)
+			if noted != 0 && int32(j.clock()-noted) >= int32(j.rules.services[id].window) {
+				// Not where a packet has just noted another.
+				atomic.CompareAndSwapUint32(at, noted, 0)
+			}
+		}
+	}
+}
+
+// noteForgotten notes that a connection was forgotten which its two ends may go on with.
+func (r *flowRules) noteForgotten(flow *xdpFlow, state xdpFlowState, clock uint32) {
+	id := flow.Service
+	if state != xdpFlowStateFLOW_ESTABLISHED && state != xdpFlowStateFLOW_CONTESTED ||
+		int(id) >= len(r.services) || int(id) >= len(r.turns) || int(flow.Backend) >= len(r.backends) {
+		return
+	}
+	if s := &r.services[id]; s.present && s.tracked && s.nat && r.backends[flow.Backend].generation == flow.Generation {
+		r.turns[id].noteUnremembered(clock)
+	}
+}
+
+// noteUnremembered notes for what services of a change there may be such flows from now on:
+// before packets find the change.
+func (c *revision) noteUnremembered(in *shared, clock uint32) {
+	for _, s := range c.services {
+		if s.is.service.Mode != lb.NAT || !s.is.remembers {
+			continue
+		}
+		turn := &elements[xdpTurn](in.turn(s.is.id))[0]
+		if !s.was.keepsFlows(s.is) || !s.was.remembers {
+			turn.noteUnremembered(clock)
+		}
+		if c.places.returns(s.is) {
+			turn.noteCameBack(clock)
+		}
+	}
+}
+
+// returns says whether a service has a backend that left of late and is there again: it is
+// another to the flows that it had.
+func (r *resettling) returns(is *record) (returns bool) {
+	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
+		former, there := r.places.former[key]
+		returns = returns || there && !r.now.After(former.until)
+	})
+	return returns
+}

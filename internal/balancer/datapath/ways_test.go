@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/trace"
+)
+
+// stayOnThisCPU keeps the calling goroutine, which has a thread of its own, where each
+// CPU has a memory of its own.
+func stayOnThisCPU(tb testing.TB) {
+	tb.Helper()
+	var cpu int
+	var one, all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		tb.Fatal(err)
+	}
+	for !all.IsSet(cpu) {
+		cpu++
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := unix.SchedSetaffinity(0, &all); err != nil {
+			tb.Error(err)
+		}
+	})
+}
+
+// teach gives a client on the near link another MAC address.
+func teach(tb testing.TB, client netip.Addr, mac net.HardwareAddr) {
+	tb.Helper()
+	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: nearLink.index, IP: client.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// TestKnownWays: replies go by the way that the kernel gave for those before, but not for
+// longer than a tick of the clock, nor for more of them than so many.
+func TestKnownWays(t *testing.T) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
+		r := freshRig(t, hook)
+		stayOnThisCPU(t)
+		for _, vip := range vips {
+			client := clientOf(0, vip.Is6(), neighbours-1)
+			was, is := neighbourMAC(client), net.HardwareAddr{2, 7, 7, 7, 7, 7}
+			tcp, udp := natReply(r.model, vip, false, client).build(t), natReply(r.model, vip, true, client).build(t)
+			expect := func(what string, frame []byte, mac net.HardwareAddr) {
+				t.Helper()
+				if action, out := r.run(t, frame); action != actions[hook].redirect || !bytes.Equal(out[:lb.MACLength], mac) {
+					t.Errorf("%s: %s: action %d, to %v, want %d and %v", client, what, action, net.HardwareAddr(out[:lb.MACLength]), actions[hook].redirect, mac)
+				}
+			}
+			t.Cleanup(func() { teach(t, client, was) })
+			expect("at first", tcp, was)
+			teach(t, client, is)
+			expect("within a tick", tcp, was)
+			expect("another protocol, for which rules may differ", udp, is)
+			r.pass(t, 200*time.Millisecond)
+			expect("in the next tick", tcp, is)
+			teach(t, client, was)
+			for range xdpWayTableWAY_USES {
+				expect("as many as may go by it", tcp, is)
+			}
+			expect("one more", tcp, was)
+			expect("another protocol, in the next tick", udp, was)
+		}
+	})
+}
+
+// TestKnownWaysAreAsWide: a packet that is too big for a way that is known is told so.
+func TestKnownWaysAreAsWide(t *testing.T) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
+		r := freshRig(t, hook)
+		stayOnThisCPU(t)
+		for _, vip := range vips {
+			reply := natReply(r.model, vip, false, clientOf(2, vip.Is6(), 5))
+			reply.df = true
+			for _, test := range []struct {
+				payload int
+				want    string
+			}{{100, "returned"}, {500, "returned"}, {1300, "answered_too_big"}, {500, "returned"}} {
+				reply.payload = test.payload
+				expectOutcome(t, r, reply.build(t), test.want)
+			}
+		}
+	})
+}
+
+// TestQuestionsKnowNoWays: a question about a packet asks the kernel for the way; it neither
+// uses the ways that are known nor adds to them.
+func TestQuestionsKnowNoWays(t *testing.T) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
+		r := freshRig(t, hook)
+		stayOnThisCPU(t)
+		reply := natReply(r.model, vip4, false, clientOf(0, false, neighbours-2))
+		got, err := r.datapath.Explain(trace.Question{Source: reply.from, SourcePort: reply.sport, Destination: reply.at, DestinationPort: reply.dport,
+			Protocol: lb.TCP, Flags: []string{"ack"}})
+		if err != nil || got.Outcome != "returned" {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		var all []xdpKnownWay
+		for at := range r.datapath.shared.ways.MaxEntries() {
+			if err := r.datapath.shared.ways.Lookup(at, &all); err != nil {
+				t.Fatal(err)
+			}
+			for _, known := range all {
+				if known.Left != 0 {
+					t.Fatalf("a question has left %+v", known)
+				}
+			}
+		}
+	})
+}

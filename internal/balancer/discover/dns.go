@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discover
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+const (
+	// A name is asked for when its answer's TTL has passed, within these: one of TTL 0 must not
+	// be asked for all the time, and one of a week is looked at before.
+	shortestTTL = time.Second
+	longestTTL  = time.Hour
+	// longestNegative bounds how long an answer without records counts.
+	longestNegative = time.Minute
+	// What fails is tried again after dnsRetry, then twice as long each time up to dnsRetryMost.
+	dnsRetry     = time.Second
+	dnsRetryMost = 30 * time.Second
+	// dnsTimeout bounds an exchange with a server, and dnsBound all those of one answer.
+	dnsTimeout = 2 * time.Second
+	dnsBound   = 30 * time.Second
+	// dnsPayload is what answers over UDP may have, in bytes (DNS flag day 2020).
+	dnsPayload = 1232
+	// mostAliases is how long a chain of CNAME records may be.
+	mostAliases = 16
+	resolvConf  = "/etc/resolv.conf"
+)
+
+// errNoServers is for a host whose resolver is not configured.
+var errNoServers = errors.New("no name server is configured")
+
+// name follows a name of the DNS.
+type name struct {
+	lb.DNSOrigin
+	// types are those of the addresses that are asked for: dns.TypeA, dns.TypeAAAA.
+	types []uint16
+	// exchange asks a server; nil: over the network.
+	exchange func(ctx context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error)
+	// conf is the path of the resolver's configuration.
+	conf string
+}
+
+// dnsName returns what follows the name of a service.
+func dnsName(s lb.Service) name {
+	return name{DNSOrigin: s.Discovery.DNS, types: addressTypes(s), conf: resolvConf}
+}
+
+// addressTypes are the types of addresses that are asked for: of families that the service's mode
+// reaches.
+func addressTypes(s lb.Service) (types []uint16) {
+	four := s.VIP.Is4() || s.Mode.CrossesFamilies()
+	six := !s.VIP.Is4() || s.Mode.CrossesFamilies()
+	asked := s.Discovery.DNS.Type
+	if asked == "A" || asked != "AAAA" && four {
+		types = append(types, dns.TypeA)
+	}
+	if asked == "AAAA" || asked != "A" && six {
+		types = append(types, dns.TypeAAAA)
+	}
+	return types
+}
+
+// records is what a name has.
+type records struct {
+	found []Found
+	// ttl is how long that counts.
+	ttl time.Duration
+	// why there is none.
+	why string
+}
+
+// Follow asks again when the TTL of the answer has passed.
+func (n name) Follow(ctx context.Context, tell func(Answer)) {
+	retry := dnsRetry
+	for ctx.Err() == nil {
+		bounded, cancel := context.WithTimeout(ctx, dnsBound)
+		got, err := n.ask(bounded)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		wait := min(max(got.ttl, shortestTTL), longestTTL)
+		if err != nil {
+			wait, retry = retry, min(2*retry, dnsRetryMost)
+		} else {
+			retry = dnsRetry
+		}
+		tell(Answer{Found: got.found, Err: err, Why: got.why})
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// ask returns what the name has: of the names that it may stand for with the resolver's search domains,
+// the first that has anything.
+func (n name) ask(ctx context.Context) (got records, err error) {
+	names, servers, err := n.resolver()
+	if err != nil {
+		return records{}, err
+	}
+	for _, full := range names {
+		q := query{n, servers, full}
+		if n.Type == "SRV" {
+			got, err = q.services(ctx)
+		} else {
+			got, err = q.addresses(ctx)
+		}
+		if err != nil || len(got.found) > 0 {
+			return got, err
+		}
+	}
+	return got, nil
+}
+
+// resolver returns the names to ask for, and the servers.
+func (n name) resolver() (names, servers []string, err error) {
+	conf, err := dns.ClientConfigFromFile(n.conf)
+	for _, server := range n.Servers {
+		servers = append(servers, server.String())
+	}
+	if err != nil && len(servers) == 0 {
+		return nil, nil, fmt.Errorf("read which name servers to ask: %w", err)
+	}
+	if err != nil {
+		return []string{dns.Fqdn(n.Name)}, servers, nil
+	}
+	if len(servers) == 0 {
+		for _, server := range conf.Servers {
+			if addr, err := netip.ParseAddr(server); err == nil {
+				servers = append(servers, netip.AddrPortFrom(addr, 53).String())
+			}
+		}
+	}
+	if len(servers) == 0 {
+		return nil, nil, fmt.Errorf("%w in %s: add one there, or write `servers`", errNoServers, n.conf)
+	}
+	return conf.NameList(n.Name), servers, nil
+}
+
+// query is a name that is asked for, of servers.
+type query struct {
+	name
+	servers []string
+	full    string
+}
+
+// addresses asks for the addresses of the name, which are the backends' names, too.
+func (q query) addresses(ctx context.Context) (records, error) {
+	addrs, got, err := q.hosts(ctx, q.full)
+	for _, addr := range addrs {
+		got.found = append(got.found, Found{Backend: lb.Backend{Name: nameOf(addr.String()), Address: addr, Weight: 1}})
+	}
+	return got, err
+}
+
+// hosts asks for the addresses of a host.
+func (q query) hosts(ctx context.Context, host string) (addrs []netip.Addr, got records, err error) {
+	for _, kind := range q.types {
+		answer, err := q.any(ctx, host, kind)
+		if err != nil {
+			return nil, records{}, err
+		}
+		some, ttl := addressesOf(answer, host, kind)
+		if len(some) == 0 {
+			ttl, got.why = negative(answer), absent(answer, host, kind)
+		}
+		if addrs = append(addrs, some...); got.ttl == 0 || ttl < got.ttl {
+			got.ttl = ttl
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs), got, nil
+}
+
+// services asks for SRV records (RFC 2782), and for the addresses of their targets.
+func (q query) services(ctx context.Context) (records, error) {
+	answer, err := q.any(ctx, q.full, dns.TypeSRV)
+	if err != nil {
+		return records{}, err
+	}
+	list, ttl := servicesOf(answer, q.full)
+	if len(list) == 0 {
+		return records{ttl: negative(answer), why: absent(answer, q.full, dns.TypeSRV)}, nil
+	}
+	got := records{ttl: ttl}
+	most := int(lb.Discovery{DNS: q.DNSOrigin}.Keeping(lb.FromDNS).Most)
+	known := map[string][]netip.Addr{}
+	for i, record := range list {
+		if i > most { // what is beyond is cut off, and said to be, by who takes the set
+			break
+		}
+		target := strings.ToLower(record.Target)
+		addrs, asked := known[target]
+		if !asked {
+			var of records
+			if addrs, of, err = q.hosts(ctx, target); err != nil {
+				return records{}, err
+			}
+			known[target], got.ttl = addrs, min(got.ttl, max(of.ttl, shortestTTL))
+		}
+		for _, addr := range addrs {
+			got.found = append(got.found, Found{Backend: lb.Backend{Name: record.Target, Address: addr, Port: record.Port,
+				Weight: max(record.Weight, 1), Backup: record.Priority > list[0].Priority}})
+		}
+	}
+	if len(got.found) == 0 {
+		got.why = fmt.Sprintf("no target of %s has an address", q.full)
+	}
+	nameTargets(got.found)
+	return got, nil
+}
+
+// nameTargets names backends by the targets that they are of, with the address where a target
+// has several, or several ports.
+func nameTargets(found []Found) {
+	count := map[string]int{}
+	for _, f := range found {
+		count[f.Name]++
+	}
+	for i := range found {
+		f, text := &found[i], strings.TrimSuffix(found[i].Name, ".")
+		if count[f.Name] > 1 {
+			text += "-" + netip.AddrPortFrom(f.Address, f.Port).String()
+		}
+		f.Name = nameOf(strings.NewReplacer("[", "", "]", "").Replace(text))
+	}
+}
+
+// any asks the servers, one after the other, until one answers the question.
+func (q query) any(ctx context.Context, full string, kind uint16) (*dns.Msg, error) {
+	var failed error
+	for _, server := range q.servers {
+		answer, err := q.one(ctx, server, full, kind)
+		if err == nil {
+			return answer, nil
+		}
+		failed = fmt.Errorf("%s %s of %s: %w", full, dns.TypeToString[kind], server, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, failed
+}
+
+// one asks a server over UDP, and over TCP where the answer did not fit.
+func (q query) one(ctx context.Context, server, full string, kind uint16) (*dns.Msg, error) {
+	ask := new(dns.Msg).SetQuestion(dns.Fqdn(full), kind).SetEdns0(dnsPayload, false)
+	exchange := q.exchange
+	if exchange == nil {
+		exchange = overNetwork
+	}
+	answer, err := exchange(ctx, "udp", server, ask)
+	if err == nil && answer.Truncated {
+		answer, err = exchange(ctx, "tcp", server, ask)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(answer.Question) != 1 || !strings.EqualFold(answer.Question[0].Name, ask.Question[0].Name) || answer.Question[0].Qtype != kind:
+		return nil, errors.New("the server answers another question")
+	case answer.Rcode != dns.RcodeSuccess && answer.Rcode != dns.RcodeNameError:
+		return nil, fmt.Errorf("the server says %s", cmp.Or(dns.RcodeToString[answer.Rcode], fmt.Sprint("rcode ", answer.Rcode)))
+	case answer.Truncated:
+		return nil, errors.New("the answer is cut off over TCP, too")
+	}
+	return answer, nil
+}
+
+func overNetwork(ctx context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error) {
+	client := dns.Client{Net: network, Timeout: dnsTimeout, UDPSize: dnsPayload}
+	answer, _, err := client.ExchangeContext(ctx, ask, server)
+	return answer, err
+}
+
+// addressesOf returns the addresses that an answer has for a host, through its aliases, and how long
+// they count.
+func addressesOf(answer *dns.Msg, host string, kind uint16) (addrs []netip.Addr, ttl time.Duration) {
+	owner, ttl := aliased(answer, host)
+	for _, record := range answer.Answer {
+		var addr netip.Addr
+		switch r := record.(type) {
+		case *dns.A:
+			addr, _ = netip.AddrFromSlice(r.A)
+		case *dns.AAAA:
+			addr, _ = netip.AddrFromSlice(r.AAAA)
+		}
+		head := record.Header()
+		if addr = addr.Unmap(); addr.IsValid() && head.Rrtype == kind && addr.Is4() == (kind == dns.TypeA) && strings.EqualFold(head.Name, owner) {
+			addrs, ttl = append(addrs, addr), min(ttl, seconds(head.Ttl))
+		}
+	}
+	return addrs, ttl
+}
+
+// servicesOf returns the SRV records of an answer, those of the first priority first, and how long
+// they count. A target of "." says that there is no such service.
+func servicesOf(answer *dns.Msg, full string) (list []*dns.SRV, ttl time.Duration) {
+	owner, ttl := aliased(answer, full)
+	for _, record := range answer.Answer {
+		if r, is := record.(*dns.SRV); is && r.Target != "." && r.Port != 0 && strings.EqualFold(r.Hdr.Name, owner) {
+			list, ttl = append(list, r), min(ttl, seconds(r.Hdr.Ttl))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *dns.SRV) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Target, b.Target), cmp.Compare(a.Port, b.Port))
+	})
+	return list, ttl
+}
+
+// aliased returns the name that a name stands for in an answer, and how long that counts.
+func aliased(answer *dns.Msg, full string) (owner string, ttl time.Duration) {
+	owner, ttl = dns.Fqdn(full), longestTTL
+	for range mostAliases {
+		i := slices.IndexFunc(answer.Answer, func(record dns.RR) bool {
+			r, is := record.(*dns.CNAME)
+			return is && strings.EqualFold(r.Hdr.Name, owner)
+		})
+		if i < 0 {
+			break
+		}
+		r := answer.Answer[i].(*dns.CNAME)
+		owner, ttl = r.Target, min(ttl, seconds(r.Hdr.Ttl))
+	}
+	return owner, ttl
+}
+
+// negative returns how long it counts that there is none (RFC 2308 section 5).
+func negative(answer *dns.Msg) time.Duration {
+	for _, record := range answer.Ns {
+		if soa, is := record.(*dns.SOA); is {
+			return min(seconds(soa.Hdr.Ttl), seconds(soa.Minttl), longestNegative)
+		}
+	}
+	return shortestTTL
+}
+
+func absent(answer *dns.Msg, full string, kind uint16) string {
+	if answer.Rcode == dns.RcodeNameError {
+		return fmt.Sprintf("%s does not exist (NXDOMAIN)", full)
+	}
+	return fmt.Sprintf("%s has no record of type %s", full, dns.TypeToString[kind])
+}
+
+func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// zone answers for name servers.
+type zone struct {
+	mu sync.Mutex
+	// records are by their name and type, as in "web. A"; a name without any does not exist.
+	records map[string][]string
+	// fails says why a server does not answer, and small that answers over UDP are cut off.
+	fails map[string]error
+	small bool
+	asked []string
+}
+
+func (z *zone) set(key string, records ...string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.records[key] = records
+}
+
+// times returns how often was asked since the last call.
+func (z *zone) times() int {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	n := len(z.asked)
+	z.asked = nil
+	return n
+}
+
+func (z *zone) exchange(_ context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	q := ask.Question[0]
+	z.asked = append(z.asked, fmt.Sprintf("%s %s %s %s", network, server, q.Name, dns.TypeToString[q.Qtype]))
+	if err := z.fails[server]; err != nil {
+		return nil, err
+	}
+	answer := new(dns.Msg).SetReply(ask)
+	if z.small && network == "udp" {
+		answer.Truncated = true
+		return answer, nil
+	}
+	exists := false
+	for key, records := range z.records {
+		name, kind, _ := strings.Cut(key, " ")
+		if !strings.EqualFold(name, q.Name) {
+			continue
+		}
+		exists = true
+		if kind != dns.TypeToString[q.Qtype] {
+			continue
+		}
+		for _, text := range records {
+			record, err := dns.NewRR(text)
+			if err != nil {
+				return nil, err
+			}
+			answer.Answer = append(answer.Answer, record)
+		}
+	}
+	if !exists {
+		answer.Rcode = dns.RcodeNameError
+	}
+	return answer, nil
+}
+
+func newZone() *zone { return &zone{records: map[string][]string{}, fails: map[string]error{}} }
+
+// of returns what follows a name of the zone, for a service of an IPv4 VIP.
+func (z *zone) of(t *testing.T, d lb.DNSOrigin) name {
+	t.Helper()
+	n := dnsName(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT, Discovery: lb.Discovery{DNS: d}})
+	n.exchange = z.exchange
+	n.conf = filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(n.conf, []byte("nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch example.com example.net\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// asks returns what a name has, as "name@address:port*weight" each.
+func asks(t *testing.T, n name) (string, records, error) {
+	t.Helper()
+	got, err := n.ask(t.Context())
+	var words []string
+	for _, f := range got.found {
+		word := fmt.Sprintf("%s@%s*%d", f.Name, netip.AddrPortFrom(f.Address, f.Port), f.Weight)
+		if f.Backup {
+			word += "^"
+		}
+		words = append(words, word)
+	}
+	slices.Sort(words)
+	return strings.Join(words, " "), got, err
+}
+
+// TestDNS: what is made of the answers to a name.
+func TestDNS(t *testing.T) {
+	tests := map[string]struct {
+		origin lb.DNSOrigin
+		change func(*zone)
+		want   string
+		ttl    time.Duration
+		why    string
+	}{
+		"addresses": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
+			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2", "web.example.org. 20 IN A 192.0.2.1", "other. 1 IN A 192.0.2.3")
+			z.set("web.example.org. AAAA", "web.example.org. 5 IN AAAA 2001:db8::1")
+		}, "192.0.2.1@192.0.2.1:0*1 192.0.2.2@192.0.2.2:0*1", 20 * time.Second, ""},
+		"IPv6": {lb.DNSOrigin{Name: "web.example.org.", Type: "AAAA"}, func(z *zone) {
+			z.set("web.example.org. AAAA", "web.example.org. 5 IN AAAA 2001:db8::1")
+		}, "2001:db8::1@[2001:db8::1]:0*1", 5 * time.Second, ""},
+		"alias": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
+			z.set("web.example.org. A", "web.example.org. 3 IN CNAME WEB1.example.org.", "web1.example.org. 20 IN A 192.0.2.1")
+		}, "192.0.2.1@192.0.2.1:0*1", 3 * time.Second, ""},
+		"aliases in a circle": {lb.DNSOrigin{Name: "a."}, func(z *zone) {
+			z.set("a. A", "a. 3 IN CNAME b.", "b. 3 IN CNAME a.")
+		}, "", shortestTTL, "a. has no record of type A"},
+		"search": {lb.DNSOrigin{Name: "web"}, func(z *zone) {
+			z.set("web.example.net. A", "web.example.net. 9 IN A 192.0.2.9")
+		}, "192.0.2.9@192.0.2.9:0*1", 9 * time.Second, ""},
+		"gone": {lb.DNSOrigin{Name: "web.example.org."}, func(*zone) {}, "", shortestTTL, "web.example.org. does not exist (NXDOMAIN)"},
+		"over TCP": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
+			z.small = true
+			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2")
+		}, "192.0.2.2@192.0.2.2:0*1", 30 * time.Second, ""},
+		"second server": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
+			z.fails["192.0.2.53:53"] = errors.New("no answer")
+			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2")
+		}, "192.0.2.2@192.0.2.2:0*1", 30 * time.Second, ""},
+		"own server": {lb.DNSOrigin{Name: "web.example.org.", Servers: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.55:5353")}}, func(z *zone) {
+			z.fails["192.0.2.53:53"], z.fails["192.0.2.54:53"] = errors.New("not to be asked"), errors.New("not to be asked")
+			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2")
+		}, "192.0.2.2@192.0.2.2:0*1", 30 * time.Second, ""},
+		"services": {lb.DNSOrigin{Name: "_http._tcp.example.org.", Type: "SRV"}, func(z *zone) {
+			z.set("_http._tcp.example.org. SRV", "_http._tcp.example.org. 60 IN SRV 10 5 8080 a.example.org.", "_http._tcp.example.org. 60 IN SRV 10 0 8081 b.example.org.",
+				"_http._tcp.example.org. 60 IN SRV 20 1 8080 c.example.org.", "_http._tcp.example.org. 60 IN SRV 1 1 1 .")
+			z.set("a.example.org. A", "a.example.org. 50 IN A 192.0.2.1", "a.example.org. 50 IN A 192.0.2.2")
+			z.set("b.example.org. A", "b.example.org. 40 IN A 192.0.2.3")
+			z.set("c.example.org. A", "c.example.org. 70 IN A 192.0.2.4")
+		}, "a.example.org-192.0.2.1:8080@192.0.2.1:8080*5 a.example.org-192.0.2.2:8080@192.0.2.2:8080*5 b.example.org@192.0.2.3:8081*1 c.example.org@192.0.2.4:8080*1^", 40 * time.Second, ""},
+		"targets without addresses": {lb.DNSOrigin{Name: "s.", Type: "SRV"}, func(z *zone) {
+			z.set("s. SRV", "s. 60 IN SRV 10 5 8080 a.example.org.")
+		}, "", shortestTTL, "no target of s. has an address"},
+	}
+	for title, test := range tests {
+		t.Run(title, func(t *testing.T) {
+			z := newZone()
+			test.change(z)
+			got, all, err := asks(t, z.of(t, test.origin))
+			if err != nil || got != test.want || all.ttl != test.ttl || len(all.found) == 0 && all.why != test.why {
+				t.Errorf("%q for %s (%s), %v; want %q for %s (%s)", got, all.ttl, all.why, err, test.want, test.ttl, test.why)
+			}
+		})
+	}
+}
+
+// TestDNSFails: what is no answer is an error with its cause, and names the server.
+func TestDNSFails(t *testing.T) {
+	z := newZone()
+	z.set("web. A", "web. 30 IN A 192.0.2.2")
+	reply := func(change func(*dns.Msg)) func(context.Context, string, string, *dns.Msg) (*dns.Msg, error) {
+		return func(_ context.Context, _, _ string, ask *dns.Msg) (*dns.Msg, error) {
+			answer := new(dns.Msg).SetReply(ask)
+			change(answer)
+			return answer, nil
+		}
+	}
+	for want, change := range map[string]func(*dns.Msg){
+		"SERVFAIL":         func(m *dns.Msg) { m.Rcode = dns.RcodeServerFailure },
+		"REFUSED":          func(m *dns.Msg) { m.Rcode = dns.RcodeRefused },
+		"another question": func(m *dns.Msg) { m.Question[0].Name = "other." },
+		"cut off over TCP": func(m *dns.Msg) { m.Truncated = true },
+	} {
+		n := z.of(t, lb.DNSOrigin{Name: "web."})
+		n.exchange = reply(change)
+		if _, _, err := asks(t, n); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "192.0.2.54:53") {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	n := z.of(t, lb.DNSOrigin{Name: "web."})
+	n.conf = filepath.Join(t.TempDir(), "none")
+	if _, _, err := asks(t, n); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("without a resolver: %v", err)
+	}
+	n.Servers = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53")}
+	if got, _, err := asks(t, n); err != nil || got == "" {
+		t.Errorf("with a server of its own: %q, %v", got, err)
+	}
+}
+
+// TestDNSTimes: a name is asked for by its TTL, within bounds, and what fails ever more seldom.
+func TestDNSTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone()
+		n := z.of(t, lb.DNSOrigin{Name: "web."})
+		z.set("web. A", "web. 10 IN A 192.0.2.1")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		var last Answer
+		go func() {
+			defer close(done)
+			n.Follow(ctx, func(a Answer) { last = a })
+		}()
+		pass := func(d time.Duration, least, most int) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if got := z.times(); got < least || got > most {
+				t.Errorf("asked %d times within %s, not %d to %d", got, d, least, most)
+			}
+		}
+		pass(100*time.Second+time.Millisecond, 11, 11)
+		z.set("web. A", "web. 0 IN A 192.0.2.1")
+		pass(10*time.Second, 1, 2) // until it is asked for again
+		pass(100*time.Second, 99, 101)
+		z.set("web. A", "web. 604800 IN A 192.0.2.1")
+		pass(2*time.Second, 1, 2)
+		pass(10*time.Hour, 9, 10)
+		z.set("web. A", "web. 1 IN A 192.0.2.1")
+		pass(time.Hour, 1, 3601)
+		z.mu.Lock()
+		z.fails["192.0.2.53:53"], z.fails["192.0.2.54:53"] = errors.New("away"), errors.New("away")
+		z.mu.Unlock()
+		pass(2*time.Second, 2, 8)
+		if last.Err == nil {
+			t.Error("a failure is not told")
+		}
+		pass(time.Hour, 2*100, 2*130)
+		cancel()
+		<-done
+	})
+}
+
+// TestDNSMany: a name with a thousand addresses.
+func TestDNSMany(t *testing.T) {
+	z := newZone()
+	var all []string
+	for i := range 1000 {
+		all = append(all, fmt.Sprintf("web. 30 IN A 198.18.%d.%d", i/250, i%250+1))
+	}
+	z.set("web. A", all...)
+	if _, got, err := asks(t, z.of(t, lb.DNSOrigin{Name: "web."})); err != nil || len(got.found) != 1000 {
+		t.Errorf("%d addresses, %v", len(got.found), err)
+	}
+	var services []string
+	for i := range 1000 {
+		services = append(services, fmt.Sprintf("s. 30 IN SRV 0 1 80 h%d.", i))
+	}
+	z.set("s. SRV", services...)
+	z.times()
+	if _, _, err := asks(t, z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV", Keeping: lb.Keeping{Most: 20}})); err != nil || z.times() > 22 {
+		t.Errorf("of 1,000 targets, where 20 backends are taken, more were asked for; %v", err)
+	}
+}
+
+// FuzzDNS: whatever an answer has becomes addresses of the type that was asked for.
+func FuzzDNS(f *testing.F) {
+	answer := new(dns.Msg).SetQuestion("web.", dns.TypeA)
+	for _, text := range []string{"web. 30 IN CNAME a.", "a. 5 IN A 192.0.2.1", "web. 30 IN SRV 1 2 80 a.", "a. 5 IN AAAA ::ffff:192.0.2.1"} {
+		record, err := dns.NewRR(text)
+		if err != nil {
+			f.Fatal(err)
+		}
+		answer.Answer = append(answer.Answer, record)
+	}
+	packed, err := answer.Pack()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(packed)
+	f.Fuzz(func(t *testing.T, packed []byte) {
+		var answer dns.Msg
+		if answer.Unpack(packed) != nil {
+			return
+		}
+		for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			addrs, ttl := addressesOf(&answer, "web.", kind)
+			for _, addr := range addrs {
+				if !addr.IsValid() || addr.Is4() != (kind == dns.TypeA) {
+					t.Errorf("address %v of type %d", addr, kind)
+				}
+			}
+			if ttl > longestTTL || ttl < 0 || negative(&answer) > longestNegative {
+				t.Errorf("TTL %s", ttl)
+			}
+		}
+		list, _ := servicesOf(&answer, "web.")
+		var found []Found
+		for _, r := range list {
+			found = append(found, Found{Backend: lb.Backend{Name: r.Target, Port: r.Port}})
+		}
+		nameTargets(found)
+		for _, f := range found {
+			if f.Name != nameOf(f.Name) || f.Port == 0 {
+				t.Errorf("backend %+v", f)
+			}
+		}
+	})
+}

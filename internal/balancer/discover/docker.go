@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discover
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// The labels of containers.
+const (
+	labelService = "jeoul.service"
+	labelPort    = "jeoul.port"
+	labelWeight  = "jeoul.weight"
+)
+
+const (
+	// engineSettle lets what an engine tells in one go be listed once.
+	engineSettle = 100 * time.Millisecond
+	// engineList is how often containers are listed though the engine has told nothing: it tells
+	// nothing of networks that come and go under a container, and nothing when it hangs.
+	engineList = 30 * time.Second
+	// engineTimeout bounds a list, and the answer to a request for events.
+	engineTimeout = 10 * time.Second
+	// What fails is tried again after engineRetry, then twice as long each time up to
+	// engineRetryMost.
+	engineRetry     = 250 * time.Millisecond
+	engineRetryMost = 30 * time.Second
+	// maxList is room for ten thousand containers, of some 2 KiB each.
+	maxList = 32 << 20
+	// maxComplaint is how much of an engine's error is read.
+	maxComplaint = 1 << 10
+)
+
+// containers follows those of an engine with Docker's API.
+type containers struct {
+	socket, network string
+	// four and six are the families whose addresses are taken.
+	four, six bool
+	client    *http.Client
+}
+
+// engineOf returns what follows the containers for a service.
+func engineOf(s lb.Service) containers {
+	types := addressTypes(s)
+	socket := s.Discovery.Docker.Socket
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}
+	return containers{socket: socket, network: s.Discovery.Docker.Network,
+		four: slices.Contains(types, dns.TypeA), six: slices.Contains(types, dns.TypeAAAA),
+		client: &http.Client{Transport: &http.Transport{DialContext: dial, ResponseHeaderTimeout: engineTimeout, MaxIdleConns: 1}}}
+}
+
+// Follow lists the containers whenever the engine tells of an event.
+func (c containers) Follow(ctx context.Context, tell func(Answer)) {
+	defer c.client.CloseIdleConnections()
+	retry := engineRetry
+	for ctx.Err() == nil {
+		err := c.session(ctx, func(a Answer) {
+			retry = engineRetry
+			tell(a)
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		tell(Answer{Err: err})
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry):
+		}
+		retry = min(2*retry, engineRetryMost)
+	}
+}
+
+// session follows the engine until something fails. Events are asked for before the first list: what
+// happens between the two is told.
+func (c containers) session(ctx context.Context, tell func(Answer)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// No filter by the label: Podman takes one without a value for that of the empty value, and tells nothing.
+	body, err := c.get(ctx, "/events", url.Values{"filters": {filters(map[string][]string{"type": {"container"}})}})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	told, ended := make(chan struct{}, 1), make(chan error, 1)
+	go listen(body, told, ended)
+	tick := time.NewTicker(engineList)
+	defer tick.Stop()
+	for {
+		answer, err := c.list(ctx)
+		if err != nil {
+			return err
+		}
+		tell(answer)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-ended:
+			return fmt.Errorf("follow the events of %s: %w", c.socket, err)
+		case <-tick.C:
+		case <-told:
+			select {
+			case <-ctx.Done():
+			case <-time.After(engineSettle):
+			}
+		}
+	}
+}
+
+// listen notes that there were events of containers with the label, which each has among its attributes.
+// What they say is not read: the list has it, whatever was lost.
+func listen(body io.Reader, told chan<- struct{}, ended chan<- error) {
+	buffer, kept := make([]byte, 4096), 0
+	for {
+		n, err := body.Read(buffer[kept:])
+		if read := buffer[:kept+n]; bytes.Contains(read, []byte(labelService)) {
+			kept = 0
+			select {
+			case told <- struct{}{}:
+			default:
+			}
+		} else { // the label may have begun
+			kept = copy(buffer, read[max(0, len(read)-len(labelService)+1):])
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the engine has ended them")
+			}
+			ended <- err
+			return
+		}
+	}
+}
+
+func filters(of map[string][]string) string {
+	text, err := json.Marshal(of)
+	if err != nil { // cannot be: these are strings
+		panic(err)
+	}
+	return string(text)
+}
+
+// get asks the engine. The API's version is left to it: what is read here has been there since the first.
+func (c containers) get(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.client.Do(request)
+	if err != nil {
+		var of *url.Error
+		if errors.As(err, &of) {
+			err = of.Err
+		}
+		return nil, fmt.Errorf("ask the engine at %s: %w", c.socket, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(response.Body, maxComplaint)) // whatever of it there is
+		return nil, fmt.Errorf("the engine at %s answers with status %d: %s", c.socket, response.StatusCode, yamlfile.Quote(strings.TrimSpace(string(text))))
+	}
+	return response.Body, nil
+}
+
+// list returns the containers that are backends.
+func (c containers) list(ctx context.Context) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	body, err := c.get(ctx, "/containers/json", url.Values{"all": {"1"}, "filters": {filters(map[string][]string{"label": {labelService}})}})
+	if err != nil {
+		return Answer{}, err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, maxList+1))
+	if err != nil {
+		return Answer{}, fmt.Errorf("read the containers of %s: %w", c.socket, err)
+	}
+	if len(text) > maxList {
+		return Answer{}, fmt.Errorf("the containers of %s take more than %d MiB", c.socket, maxList>>20)
+	}
+	answer, err := c.answer(text)
+	if err != nil {
+		return Answer{}, fmt.Errorf("read the containers of %s: %w", c.socket, err)
+	}
+	return answer, nil
+}
+
+// container is what is read of one.
+type container struct {
+	ID     string `json:"Id"`
+	Names  []string
+	Labels map[string]string
+	// State is a word, and Status a text for a person, which has the health check's verdict; newer
+	// engines have that in Health, too.
+	State, Status   string
+	Health          *struct{ Status string }
+	NetworkSettings struct {
+		Networks map[string]struct{ IPAddress, GlobalIPv6Address string }
+	}
+}
+
+// answer reads a list. It is sure of one without backends: the engine itself says what runs.
+func (c containers) answer(text []byte) (Answer, error) {
+	var all []container
+	if err := json.Unmarshal(text, &all); err != nil {
+		return Answer{}, fmt.Errorf("not a list of containers: %w", err)
+	}
+	a := Answer{Sure: true}
+	for i := range all {
+		c.take(&a, &all[i])
+	}
+	slices.SortFunc(a.Notes, func(x, y Note) int {
+		return cmp.Or(cmp.Compare(x.Service, y.Service), cmp.Compare(x.Text, y.Text))
+	})
+	return a, nil
+}
+
+// take adds a container's backends, or why it is none.
+func (c containers) take(a *Answer, of *container) {
+	services := slices.DeleteFunc(strings.FieldsFunc(of.Labels[labelService], func(r rune) bool { return r == ',' || r == ' ' }), func(s string) bool { return s == "" })
+	if len(services) == 0 || of.State != "running" && of.State != "paused" {
+		return
+	}
+	backends, why := c.backends(of)
+	for _, service := range services {
+		if why != "" {
+			a.Notes = append(a.Notes, Note{service, fmt.Sprintf("container %s %s: it is left out", of.name(), why)})
+		}
+		for _, b := range backends {
+			a.Found = append(a.Found, Found{Backend: b, Service: service})
+		}
+	}
+}
+
+// name is the container's, or its identity where it has none.
+func (of *container) name() string {
+	if len(of.Names) > 0 && strings.Trim(of.Names[0], "/") != "" {
+		return nameOf(strings.Trim(of.Names[0], "/"))
+	}
+	return nameOf(of.ID[:min(len(of.ID), 12)])
+}
+
+// backends returns the container as a backend, of each family one, or says of it why it is none.
+func (c containers) backends(of *container) (list []lb.Backend, why string) {
+	b := lb.Backend{Name: of.name(), Weight: 1, Unhealthy: of.unhealthy()}
+	var err error
+	if text, is := of.Labels[labelPort]; is {
+		if b.Port, err = number(text, 1); err != nil {
+			return nil, fmt.Sprintf("has the label %s=%s, which is no port from 1 to 65535", labelPort, yamlfile.Quote(text))
+		}
+	}
+	if text, is := of.Labels[labelWeight]; is {
+		if b.Weight, err = number(text, 0); err != nil {
+			return nil, fmt.Sprintf("has the label %s=%s, which is no weight from 0 to 65535", labelWeight, yamlfile.Quote(text))
+		}
+	}
+	addrs, why := c.addresses(of)
+	for i, addr := range addrs {
+		b.Address = addr
+		if i > 0 {
+			b.Name = nameOf(of.name() + "-6")
+		}
+		list = append(list, b)
+	}
+	return list, why
+}
+
+func number(text string, least uint64) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err == nil && n < least {
+		err = strconv.ErrRange
+	}
+	return uint16(n), err
+}
+
+// unhealthy says of the container why it takes no new flow; "" if it does.
+func (of *container) unhealthy() string {
+	status := of.Status
+	if of.Health != nil {
+		status += "(" + of.Health.Status + ")"
+	}
+	switch {
+	case of.State == "paused":
+		return "is paused, as its engine says"
+	case strings.Contains(status, "(unhealthy)"):
+		return "is unhealthy, as its engine says"
+	case strings.Contains(status, "(health: starting)"), strings.Contains(status, "(starting)"):
+		return "is not healthy yet, as its engine says"
+	}
+	return ""
+}
+
+// addresses returns those of the container on its network, IPv4 first, or says of it why there is none.
+func (c containers) addresses(of *container) (addrs []netip.Addr, why string) {
+	networks := of.NetworkSettings.Networks
+	names := slices.Sorted(maps.Keys(networks))
+	at := c.network
+	_, there := networks[at]
+	switch {
+	case at != "" && !there:
+		return nil, fmt.Sprintf("is not on the network %s; it is on %s", at, cmp.Or(someNames(names), "none"))
+	case at == "" && len(names) > 1:
+		return nil, fmt.Sprintf("is on several networks (%s): say by `network` which one counts", someNames(names))
+	case at == "" && len(names) == 0:
+		return nil, "is on no network"
+	case at == "":
+		at = names[0]
+	}
+	for _, text := range []string{networks[at].IPAddress, networks[at].GlobalIPv6Address} {
+		addr, err := netip.ParseAddr(text)
+		if addr = addr.Unmap(); err == nil && addr.Zone() == "" && (addr.Is4() && c.four || addr.Is6() && c.six) {
+			addrs = append(addrs, addr)
+		}
+	}
+	if len(addrs) == 0 {
+		return nil, fmt.Sprintf("has no address on the network %s that the service's mode reaches", nameOf(at))
+	}
+	return addrs, ""
+}
+
+// someNames lists a few names.
+func someNames(names []string) string {
+	const most = 5
+	list := make([]string, 0, most+1)
+	for i, name := range names {
+		if i == most {
+			list = append(list, "…")
+			break
+		}
+		list = append(list, nameOf(name))
+	}
+	return strings.Join(list, ", ")
+}

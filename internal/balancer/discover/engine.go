@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discover
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/clock"
+)
+
+// saveEvery is how often what is known is saved though nothing has changed: of a process that is
+// killed, the next one knows how old the sets are.
+const saveEvery = time.Minute
+
+// Memory keeps what is known for the process that follows this one.
+type Memory interface {
+	// Load returns what was saved last; nothing where nothing was.
+	Load() ([]byte, error)
+	Save([]byte) error
+}
+
+// Options are what an engine works with.
+type Options struct {
+	// Provider returns what follows an origin of a service; nil: [Of].
+	Provider func(lb.Service, lb.Origin) Provider
+	// Memory is nil where what is known ends with the process.
+	Memory Memory
+	// Clock reads the machine's clocks; nil: clock.Read.
+	Clock func() clock.Reading
+	Log   *slog.Logger
+}
+
+// Engine follows the origins of services.
+type Engine struct {
+	opt     Options
+	changes chan struct{}
+
+	mu       sync.Mutex
+	origins  map[string]*origin
+	restored map[string]*known
+	// watched are the services that are followed.
+	watched []lb.Service
+	// start follows an origin; nil before Run.
+	start func(*origin)
+	// due signals when a set has been used for as long as it may be.
+	due *time.Timer
+	// unsaved: something is known that was not saved, and lost why it could not be.
+	unsaved bool
+	lost    string
+}
+
+// origin is one that is followed.
+type origin struct {
+	known
+	key      string
+	provider Provider
+	cancel   context.CancelFunc
+}
+
+// known is what an origin has said.
+type known struct {
+	// found is the last set that counts, of the time taken; zero: there was none.
+	found []Found
+	taken time.Time
+	notes []Note
+	// problem is why there is no newer set, since since. awaited: nothing was said since the start
+	// of this process, which is no problem yet.
+	problem string
+	since   time.Time
+	awaited bool
+	// empty: the origin says that there is no backend.
+	empty bool
+}
+
+// New returns an engine with what the process before has left in the memory.
+func New(opt Options) *Engine {
+	if opt.Provider == nil {
+		opt.Provider = Of
+	}
+	if opt.Clock == nil {
+		opt.Clock = clock.Read
+	}
+	e := &Engine{opt: opt, changes: make(chan struct{}, 1), origins: map[string]*origin{}}
+	e.due = time.AfterFunc(time.Hour, e.signal)
+	e.due.Stop()
+	e.restore()
+	return e
+}
+
+// Changes is signalled when Sets may return something else.
+func (e *Engine) Changes() <-chan struct{} { return e.changes }
+
+func (e *Engine) signal() {
+	select {
+	case e.changes <- struct{}{}:
+	default:
+	}
+}
+
+// Watch replaces the services whose origins are followed. An origin that stays keeps what it has said.
+func (e *Engine) Watch(services []lb.Service) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.watched = slices.DeleteFunc(slices.Clone(services), func(s lb.Service) bool { return !s.Discovery.On() })
+	wanted := map[string]bool{}
+	for _, s := range e.watched {
+		for _, of := range s.Discovery.Origins() {
+			k := key(s, of)
+			wanted[k] = true
+			if e.origins[k] == nil {
+				e.add(k, e.opt.Provider(s, of))
+			}
+		}
+	}
+	for k, o := range e.origins {
+		if !wanted[k] {
+			o.cancel()
+			delete(e.origins, k)
+			e.unsaved = true
+		}
+	}
+	e.arm()
+}
+
+// add follows another origin.
+func (e *Engine) add(k string, p Provider) {
+	o := &origin{key: k, provider: p, cancel: func() {}}
+	if r := e.restored[k]; r != nil {
+		o.known = *r
+	}
+	o.awaited = true
+	e.origins[k] = o
+	if e.start != nil {
+		e.start(o)
+	}
+}
+
+// Run follows the origins until the context ends. Call it once.
+func (e *Engine) Run(ctx context.Context) {
+	var following sync.WaitGroup
+	e.mu.Lock()
+	e.start = func(o *origin) {
+		own, cancel := context.WithCancel(ctx)
+		o.cancel = cancel
+		following.Go(func() { o.provider.Follow(own, func(a Answer) { e.take(own, o, a) }) })
+	}
+	for _, k := range slices.Sorted(maps.Keys(e.origins)) {
+		e.start(e.origins[k])
+	}
+	e.mu.Unlock()
+	tick := time.NewTicker(saveEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			e.mu.Lock()
+			e.save()
+			e.mu.Unlock()
+		}
+	}
+	e.mu.Lock()
+	e.start = func(*origin) {}
+	e.save()
+	e.mu.Unlock()
+	following.Wait()
+	e.due.Stop()
+}
+
+// take notes what an origin says, saves it, and then lets it be known: what is in force was saved.
+func (e *Engine) take(ctx context.Context, o *origin, a Answer) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ctx.Err() != nil { // it is watched no more
+		return
+	}
+	before, now := o.known, time.Now()
+	o.awaited = false
+	switch {
+	case a.Err != nil:
+		o.fail(a.Err.Error(), now)
+	case len(a.Found) == 0 && !a.Sure:
+		o.fail(cmp.Or(a.Why, "names no backend"), now)
+		o.empty, o.notes = true, a.Notes
+	default:
+		o.known = known{found: sorted(a.Found), taken: now, notes: a.Notes}
+	}
+	if before.says(&o.known) {
+		return
+	}
+	e.unsaved = true
+	e.save()
+	e.arm()
+	e.signal()
+}
+
+// fail notes why there is no newer set.
+func (k *known) fail(why string, now time.Time) {
+	k.problem, k.empty = why, false
+	if k.since.IsZero() {
+		k.since = now
+	}
+}
+
+// says says whether another says the same, whenever it did.
+func (k *known) says(o *known) bool {
+	return k.awaited == o.awaited && k.problem == o.problem && k.empty == o.empty && k.taken.IsZero() == o.taken.IsZero() &&
+		slices.Equal(k.found, o.found) && slices.Equal(k.notes, o.notes)
+}
+
+// sorted returns a set in an order that is always the same.
+func sorted(found []Found) []Found {
+	found = slices.Clone(found)
+	slices.SortStableFunc(found, func(a, b Found) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port))
+	})
+	return found
+}
+
+// Sets returns what is known of the origins of services.
+func (e *Engine) Sets(services []lb.Service) (sets []lb.Discovered) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	for _, s := range services {
+		for _, of := range s.Discovery.Origins() {
+			set := lb.Discovered{Service: s.Name, Origin: of}
+			if k := e.known(key(s, of)); k != nil {
+				k.put(&set, s, of, now)
+			}
+			sets = append(sets, set)
+		}
+	}
+	return sets
+}
+
+// known returns what an origin has said; nil if nothing.
+func (e *Engine) known(k string) *known {
+	if o := e.origins[k]; o != nil {
+		return &o.known
+	}
+	return e.restored[k]
+}
+
+// put fills in the set of a service.
+func (k *known) put(set *lb.Discovered, s lb.Service, of lb.Origin, now time.Time) {
+	keeping := s.Discovery.Keeping(of)
+	set.Taken = k.taken
+	for _, note := range k.notes {
+		if note.Service == "" || note.Service == s.Name {
+			set.Notes = append(set.Notes, note.Text)
+		}
+	}
+	for _, f := range k.found {
+		if f.Service != "" && f.Service != s.Name {
+			continue
+		}
+		b := f.Backend
+		if b.Origin = of; of == lb.FromDNS && b.Port == 0 {
+			b.Port = s.Discovery.DNS.Port
+		}
+		set.Backends = append(set.Backends, b)
+	}
+	if n := len(set.Backends); n > int(keeping.Most) {
+		set.Backends = set.Backends[:keeping.Most]
+		set.Notes = append(set.Notes, fmt.Sprintf("names %d backends, of which %d are taken: raise `most`", n, keeping.Most))
+	}
+	if k.since.IsZero() {
+		return
+	}
+	set.Until = k.since.Add(keeping.Stale)
+	past := !now.Before(set.Until)
+	if past && k.empty {
+		set.Backends = nil
+	}
+	set.Overdue = past && !k.empty
+	if k.awaited && !past {
+		set.Until = time.Time{}
+		return
+	}
+	set.Problem, set.Since = cmp.Or(k.problem, "has not answered since the start"), k.since
+}
+
+// arm sets the timer to when the next set has been used for as long as it may be.
+func (e *Engine) arm() {
+	var next time.Time
+	now := time.Now()
+	for _, s := range e.watched {
+		for _, of := range s.Discovery.Origins() {
+			k := e.known(key(s, of))
+			if k == nil || k.since.IsZero() {
+				continue
+			}
+			if until := k.since.Add(s.Discovery.Keeping(of).Stale); until.After(now) && (next.IsZero() || until.Before(next)) {
+				next = until
+			}
+		}
+	}
+	if next.IsZero() {
+		e.due.Stop()
+		return
+	}
+	e.due.Reset(time.Until(next))
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discover
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/clock"
+)
+
+// says is an origin that says what a test has it say.
+type says chan Answer
+
+func (s says) Follow(ctx context.Context, tell func(Answer)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case a := <-s:
+			tell(a)
+		}
+	}
+}
+
+// kept is a Memory.
+type kept struct {
+	text []byte
+	err  error
+}
+
+func (k *kept) Load() ([]byte, error) { return k.text, nil }
+func (k *kept) Save(text []byte) error {
+	if k.err == nil {
+		k.text = bytes.Clone(text)
+	}
+	return k.err
+}
+
+// stage is an engine with one origin, of the service web.
+type stage struct {
+	t *testing.T
+	*Engine
+	origin says
+	memory *kept
+	log    bytes.Buffer
+	stop   func()
+}
+
+var staged = []lb.Service{{Name: "web", Discovery: lb.Discovery{DNS: lb.DNSOrigin{Name: "web", Keeping: lb.Keeping{Stale: time.Hour, Most: 3}}}}}
+
+func newStage(t *testing.T, memory *kept) *stage {
+	s := &stage{t: t, origin: make(says), memory: memory}
+	s.Engine = New(Options{
+		Provider: func(lb.Service, lb.Origin) Provider { return s.origin }, Memory: memory,
+		Clock: func() clock.Reading { return clock.At(time.Now(), "boot", time.Since(time.Unix(0, 0))) },
+		Log:   slog.New(slog.NewTextHandler(&s.log, nil)),
+	})
+	s.Watch(staged)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	s.stop = func() { cancel(); <-done }
+	return s
+}
+
+// say has the origin say backends of these names.
+func (s *stage) say(names ...string) {
+	var found []Found
+	for i, name := range names {
+		found = append(found, Found{Backend: lb.Backend{Name: name, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), Weight: 1}})
+	}
+	s.origin <- Answer{Found: found}
+}
+
+func (s *stage) fail(why string) { s.origin <- Answer{Err: errors.New(why)} }
+
+// expect compares the set as "a b", with "!" and the problem behind, "?" where it is out of date.
+func (s *stage) expect(want string) {
+	s.t.Helper()
+	synctest.Wait()
+	set := s.Sets(staged)[0]
+	var words []string
+	for _, b := range set.Backends {
+		words = append(words, b.Name)
+	}
+	if set.Overdue {
+		words = append(words, "?")
+	}
+	if set.Problem != "" {
+		words = append(words, "! "+set.Problem)
+	}
+	if got := strings.Join(words, " "); got != want {
+		s.t.Errorf("the set is %q, not %q", got, want)
+	}
+}
+
+// signalled says whether there may be something else since the last call.
+func (s *stage) signalled() bool {
+	synctest.Wait()
+	select {
+	case <-s.Changes():
+		return true
+	default:
+		return false
+	}
+}
+
+// TestStale: an origin that fails keeps its last set, which is out of date after the bound; the first
+// answer after that counts at once.
+func TestStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, &kept{})
+		s.expect("")
+		s.fail("away")
+		s.expect("! away")
+		s.say("a", "b")
+		s.expect("a b")
+		s.signalled()
+		s.say("b", "a") // in another order, at the same addresses: b is where a was
+		s.say("a", "b")
+		s.expect("a b")
+		s.signalled()
+		s.say("a", "b")
+		if s.signalled() {
+			t.Error("what says the same was signalled")
+		}
+		s.fail("away")
+		s.expect("a b ! away")
+		time.Sleep(time.Hour - time.Second)
+		s.fail("gone") // the bound is of the first failure
+		s.expect("a b ! gone")
+		s.signalled()
+		time.Sleep(time.Second)
+		if !s.signalled() {
+			t.Error("the end of the bound was not signalled")
+		}
+		s.expect("a b ? ! gone")
+		s.say("c")
+		s.expect("c")
+		time.Sleep(2 * time.Hour)
+		s.expect("c")
+		s.stop()
+	})
+}
+
+// TestEmpty: an origin that says there is none keeps its last set within the bound, and has none then.
+// One that is sure has none at once.
+func TestEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, &kept{})
+		s.say("a")
+		s.say()
+		s.expect("a ! names no backend")
+		time.Sleep(time.Hour)
+		s.expect("! names no backend")
+		s.fail("away") // and what it had said first still counts for the failure's bound, which has passed
+		s.expect("a ? ! away")
+		s.say("b")
+		s.origin <- Answer{Sure: true}
+		s.expect("")
+		s.stop()
+	})
+}
+
+// TestMost: a set is cut to its bound, in an order that stays.
+func TestMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, &kept{})
+		s.say("e", "b", "d", "a", "c")
+		s.expect("a b c")
+		if notes := s.Sets(staged)[0].Notes; len(notes) != 1 || !strings.Contains(notes[0], "5 backends, of which 3") {
+			t.Errorf("notes %q", notes)
+		}
+		s.stop()
+	})
+}
+
+// TestKept: a process that follows has the sets of the one before until its origins answer, and of
+// those that do not, within the bound, which goes on.
+func TestKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := &kept{}
+		s := newStage(t, memory)
+		s.say("a", "b")
+		synctest.Wait()
+		memory.err = errors.New("no room") // a kill: what was in force was saved before
+		s.stop()
+		if !strings.Contains(s.log.String(), "no room") {
+			t.Errorf("the log has %s", s.log.String())
+		}
+		memory.err = nil
+
+		s = newStage(t, memory)
+		s.expect("a b")
+		s.fail("away")
+		s.expect("a b ! away")
+		s.stop()
+
+		time.Sleep(59 * time.Minute)
+		s = newStage(t, memory)
+		s.expect("a b")
+		time.Sleep(2 * time.Minute)
+		s.expect("a b ? ! away")
+		s.say("c")
+		s.expect("c")
+		s.stop()
+	})
+}
+
+// TestForgotten: what is not followed any more is not kept.
+func TestForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := &kept{}
+		s := newStage(t, memory)
+		s.say("a")
+		synctest.Wait()
+		s.Watch(nil)
+		s.stop()
+		if all, err := decode(memory.text, clock.Read()); err != nil || len(all) != 0 {
+			t.Errorf("kept: %v, %v", all, err)
+		}
+		for _, text := range []string{"{", `{"version": 9}`} {
+			s = newStage(t, &kept{text: []byte(text)})
+			s.expect("")
+			if !strings.Contains(s.log.String(), "what was discovered before") {
+				t.Errorf("of %q the log has %s", text, s.log.String())
+			}
+			s.stop()
+		}
+	})
+}
+
+func TestNameOf(t *testing.T) {
+	long := strings.Repeat("a", 70)
+	for text, want := range map[string]string{"web-1": "web-1", "2001:db8::1": "2001:db8::1", "a b/c": "a-b-c", "": "-e3b0c442"} {
+		if got := nameOf(text); got != want {
+			t.Errorf("%q is named %q, not %q", text, got, want)
+		}
+	}
+	if a, b := nameOf(long+"1"), nameOf(long+"2"); a == b || len(a) != maxName {
+		t.Errorf("long names are %q and %q", a, b)
+	}
+}
+
+// FuzzKept: what a file holds is restored, or is an error.
+func FuzzKept(f *testing.F) {
+	f.Add([]byte(`{"version":1,"clock":{"wall":"2026-01-02T03:04:05Z","boot":"b","up_ns":5},"origins":{"dns web":{"found":[{"name":"a","address":"192.0.2.1","port":0,"weight":1}],"taken":"2026-01-02T03:04:05Z"}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		all, err := decode(text, clock.Read())
+		if err != nil {
+			return
+		}
+		for key, k := range all {
+			if k == nil || !k.awaited || k.since.IsZero() && !json.Valid(text) {
+				t.Errorf("%s: %+v", key, k)
+			}
+			fmt.Fprint(new(bytes.Buffer), k.found)
+		}
+	})
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+const (
+	// fileSettle lets what a program does to a file in one go be read once.
+	fileSettle = 50 * time.Millisecond
+	// filePoll is how often a file is looked at of which the kernel has told nothing: a network's
+	// file system tells of nothing that others change, and a folder may have to be made first.
+	filePoll = 10 * time.Second
+	// fileRetry is when one that could not be read is looked at again.
+	fileRetry = time.Second
+	// writingRetry is when a file that is being written is looked at again at first, and
+	// writingBound after how long that is a problem.
+	writingRetry = 20 * time.Millisecond
+	writingMost  = time.Second
+	writingBound = 10 * time.Second
+	// maxFile is more than the most backends take.
+	maxFile = 8 << 20
+)
+
+// errWriting is for a file that a program has open for writing.
+var errWriting = errors.New("is open for writing")
+
+// file follows a list of backends that another program writes.
+type file struct {
+	path string
+	most int
+}
+
+// Follow reads the file whenever it may be another. The folder is watched, and not the file: programs
+// that write a list whole put another file in its place.
+func (f file) Follow(ctx context.Context, tell func(Answer)) {
+	watch := watchFolders()
+	defer watch.close()
+	r := reading{file: f, tell: tell}
+	for {
+		watch.follow(f.path)
+		if !watch.await(ctx, r.again()) {
+			return
+		}
+	}
+}
+
+// reading is what a file had when it was read last.
+type reading struct {
+	file
+	tell func(Answer)
+	text []byte
+	told bool
+	// writing is since when the file is open for writing; zero: it is not.
+	writing time.Time
+	wait    time.Duration
+}
+
+// again reads the file, and returns after how long it is read again if nothing is told of it.
+func (r *reading) again() time.Duration {
+	data, err := r.read()
+	if errors.Is(err, errWriting) {
+		return r.later(err)
+	}
+	r.writing, r.wait = time.Time{}, writingRetry
+	switch {
+	case err != nil:
+		r.tell(Answer{Err: err})
+		r.told = false
+		return fileRetry
+	case !r.told || !bytes.Equal(data, r.text):
+		r.tell(r.answer(data))
+		r.told, r.text = true, data
+	}
+	return filePoll
+}
+
+// later is again for a file that is being written.
+func (r *reading) later(err error) time.Duration {
+	if r.writing.IsZero() {
+		r.writing, r.wait = time.Now(), writingRetry
+	}
+	if time.Since(r.writing) > writingBound {
+		r.tell(Answer{Err: fmt.Errorf("%s %w since %s, and is read when that ends", r.path, err, r.writing.Format(time.DateTime))})
+		r.told = false
+	}
+	r.wait = min(2*r.wait, writingMost)
+	return r.wait
+}
+
+// folders are those in which a file stands. nil has none: the kernel allows no more of them, and the
+// file is looked at now and then.
+type folders struct {
+	*fsnotify.Watcher
+	watched []string
+}
+
+func watchFolders() *folders {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil
+	}
+	return &folders{Watcher: watcher}
+}
+
+func (w *folders) close() {
+	if w != nil {
+		w.Close()
+	}
+}
+
+// await returns after an event and what follows it at once, or after a while; false: the context has
+// ended.
+func (w *folders) await(ctx context.Context, wait time.Duration) bool {
+	var events chan fsnotify.Event
+	var lost chan error
+	if w != nil {
+		events, lost = w.Events, w.Errors
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for settling := false; ; settling = true {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-lost: // events, and what they told is read now
+		case <-events:
+		}
+		if !settling && wait > fileSettle {
+			timer.Reset(fileSettle)
+		}
+	}
+}
+
+// follow watches the folders in which a path and what it leads to stand.
+func (w *folders) follow(path string) {
+	if w == nil {
+		return
+	}
+	wanted := []string{filepath.Dir(path)}
+	if target, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(target) != wanted[0] {
+		wanted = append(wanted, filepath.Dir(target))
+	}
+	for _, folder := range w.watched {
+		if !slices.Contains(wanted, folder) {
+			_ = w.Remove(folder) // it may be gone
+		}
+	}
+	w.watched = wanted
+	for _, folder := range wanted {
+		_ = w.Add(folder) // one that is not there is tried again; one that was replaced has no watch
+	}
+}
+
+// read returns the file's content, whole. While a program has it open for writing, that is
+// errWriting.
+func (f file) read() ([]byte, error) {
+	opened, err := os.OpenFile(f.path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO has no writer to wait for
+	if err != nil {
+		return nil, fmt.Errorf("read the list of backends: %w", err)
+	}
+	defer opened.Close()
+	before, err := look(opened)
+	if err != nil {
+		return nil, fmt.Errorf("read the list of backends %s: %w", f.path, err)
+	}
+	// A lease is had only while no one has the file open for writing, and a program that opens it then
+	// waits until it is read. Where the file system has none, what is seen of it must not change.
+	if _, err := unix.FcntlInt(opened.Fd(), unix.F_SETLEASE, unix.F_RDLCK); errors.Is(err, unix.EAGAIN) {
+		return nil, errWriting
+	}
+	data, err := io.ReadAll(io.LimitReader(opened, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the list of backends: %w", err)
+	}
+	if after, err := look(opened); err == nil && after != before {
+		return nil, errWriting
+	}
+	return data, nil
+}
+
+// seen is by what an open file is known to have changed.
+type seen struct {
+	size int64
+	mod  unix.Timespec
+}
+
+func look(opened *os.File) (seen, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(opened.Fd()), &st); err != nil {
+		return seen{}, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return seen{}, errors.New("it is no regular file")
+	}
+	return seen{st.Size, st.Mtim}, nil
+}
+
+// answer reads a list.
+func (f file) answer(data []byte) Answer {
+	backends, err := config.ReadBackends(f.path, data, f.most)
+	if err != nil {
+		return Answer{Err: shortened(err)}
+	}
+	found := make([]Found, len(backends))
+	for i, b := range backends {
+		found[i] = Found{Backend: b}
+	}
+	return Answer{Found: found}
+}
+
+// shortened returns the first of several problems.
+func shortened(err error) error {
+	var problems yamlfile.Problems
+	if errors.As(err, &problems) && len(problems) > 1 {
+		return fmt.Errorf("%w, and %d more", problems[0], len(problems)-1)
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discover
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/host/clock"
+	"github.com/jeoul/jeoul/internal/host/durable"
+)
+
+// version is that of what is saved.
+const version = 1
+
+// saved is what is known, as a file. Its times are those of the wall clock of Clock.
+type saved struct {
+	Version int                    `json:"version"`
+	Clock   clock.Reading          `json:"clock"`
+	Origins map[string]savedOrigin `json:"origins"`
+}
+
+type savedOrigin struct {
+	Found []Found   `json:"found"`
+	Taken time.Time `json:"taken,omitzero"`
+	// Since is since when there is no newer set; zero: there was when it was saved.
+	Since   time.Time `json:"since,omitzero"`
+	Problem string    `json:"problem,omitempty"`
+	Empty   bool      `json:"empty,omitempty"`
+}
+
+// save saves what is known of the origins that have said something. The lock is held.
+func (e *Engine) save() {
+	if e.opt.Memory == nil || len(e.origins) == 0 && !e.unsaved {
+		return
+	}
+	s := saved{Version: version, Clock: e.opt.Clock(), Origins: map[string]savedOrigin{}}
+	for k, o := range e.origins {
+		if !o.taken.IsZero() {
+			s.Origins[k] = savedOrigin{o.found, s.Clock.Written(o.taken), s.Clock.Written(o.since), o.problem, o.empty}
+		}
+	}
+	text, err := json.Marshal(s)
+	if err == nil {
+		err = e.opt.Memory.Save(text)
+	}
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why != "" && why != e.lost && !errors.Is(err, durable.ErrNotWritten) {
+		e.opt.Log.Warn("saving which backends were discovered (a process that follows begins without them): " + why)
+	}
+	e.lost, e.unsaved = why, err != nil
+}
+
+// restore takes over what the process before has saved. Of each set it counts from then on how long
+// it is used: for that long no one has asked.
+func (e *Engine) restore() {
+	if e.opt.Memory == nil {
+		return
+	}
+	text, err := e.opt.Memory.Load()
+	if err == nil && len(text) > 0 {
+		e.restored, err = decode(text, e.opt.Clock())
+	}
+	if err != nil {
+		e.opt.Log.Warn(fmt.Sprintf("discovered backends come with the first answers, and not from the process before: %v", err))
+	}
+}
+
+// decode reads what was saved.
+func decode(text []byte, now clock.Reading) (map[string]*known, error) {
+	var s saved
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, fmt.Errorf("read what was discovered before: %w", err)
+	}
+	if s.Version != version {
+		return nil, fmt.Errorf("read what was discovered before: it has version %d, not %d", s.Version, version)
+	}
+	all := map[string]*known{}
+	for key, o := range s.Origins {
+		since := o.Since
+		if since.IsZero() {
+			since = s.Clock.Wall
+		}
+		all[key] = &known{found: o.Found, taken: s.Clock.Told(o.Taken, now), since: s.Clock.Told(since, now),
+			problem: o.Problem, empty: o.Empty, awaited: true}
+	}
+	return all, nil
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// longer is by how much a base must be to stay longer for peers to be told of that alone.
+const longer = time.Second
+
+// tellBases tells of those that are new, or others than peers were told of, or go on for longer; of one that was told of, not before pause has
+// passed. What a change has taken back is told of, too: flows that began in between are remembered, and looked for where that is known.
+func (e *Exchange) tellBases(now time.Time, pause time.Duration) error {
+	bases, err := e.options.DataPlane.Bases()
+	if err != nil {
+		return err
+	}
+	present := map[lb.ServiceKey]bool{}
+	for i := range bases {
+		b := &bases[i]
+		present[b.Service] = true
+		until := now.Add(b.Left)
+		was, told := e.bases[b.Service]
+		switch {
+		case b.Size == 0:
+			continue // one that is gone but for its flows is told to those that join
+		case told && now.Sub(was.at) < pause, told && isSame(&was.Base, b) && until.Sub(was.until) < longer:
+			continue
+		}
+		body, err := encodeBase(b)
+		if err != nil {
+			return err
+		}
+		e.bases[b.Service] = known{*b, now, until}
+		e.broadcast(body, 0)
+	}
+	maps.DeleteFunc(e.bases, func(key lb.ServiceKey, _ known) bool { return !present[key] })
+	return nil
+}
+
+// isSame says whether two bases of a service are the same but for their times. Backends are mostly the same memory: there may be many.
+func isSame(a, b *lb.Base) bool {
+	return a.BySource == b.BySource && a.Scheduler == b.Scheduler && a.Size == b.Size && a.Beyond == b.Beyond && a.Moved == b.Moved &&
+		len(a.Backends) == len(b.Backends) && (len(a.Backends) == 0 || &a.Backends[0] == &b.Backends[0] || slices.Equal(a.Backends, b.Backends))
+}

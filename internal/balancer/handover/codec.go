@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Errors that a caller may test for.
+var (
+	// ErrDamaged: what is read is no message of this version.
+	ErrDamaged = errors.New("the message is damaged")
+	// ErrStranger: who is at the other end has not the members' key.
+	ErrStranger = errors.New("not a member: it has another key")
+	// ErrVersion: the other end speaks another version.
+	ErrVersion = errors.New("a member of another version of jeoul")
+	// ErrSelf: the other end is this balancer.
+	ErrSelf = errors.New("it is this balancer itself, or one of the same name")
+	// ErrNoPeer: the other end's address is no peer's.
+	ErrNoPeer = errors.New("its address is no member's")
+	// ErrName: the other end has another member's name.
+	ErrName = errors.New("it has the name of another member")
+	// errCrowd: there are as many connections as there may be.
+	errCrowd = fmt.Errorf("there are %d connections already", mostConnections)
+	// errMixed: a flow's addresses are of two families.
+	errMixed = errors.New("its addresses are of two families")
+)
+
+// Sizes of a flow in bytes, all numbers big-endian: four ends (client, VIP, backend, and full NAT's source or the last SYN), the
+// protocol, the state, flags, a byte of 0, and for how long it was silent, in milliseconds.
+const (
+	flowBytes4 = 4*(4+2) + 8
+	flowBytes6 = 4*(16+2) + 8
+)
+
+// flagSource: the fourth end is full NAT's source; otherwise its first four bytes are the last SYN's sequence number.
+const flagSource = 1
+
+// appendFlow appends a flow as it is sent; errMixed of one that cannot be.
+func appendFlow(b []byte, f *lb.Flow) ([]byte, error) {
+	four := f.Client.Addr().Is4()
+	ends := [...]netip.AddrPort{f.Client, netip.AddrPortFrom(f.Backend.Service.VIP, f.Backend.Service.Port), netip.AddrPortFrom(f.Backend.Address, f.Backend.Port)}
+	for _, end := range ends {
+		if !end.IsValid() || end.Addr().Is4() != four || end.Addr().Zone() != "" {
+			return b, errMixed
+		}
+		b = appendEnd(b, end)
+	}
+	flags := byte(0)
+	switch size := len(ends[0].Addr().AsSlice()); {
+	case f.Source.IsValid() && f.Source.Addr().Is4() != four:
+		return b, errMixed
+	case f.Source.IsValid():
+		flags = flagSource
+		b = appendEnd(b, f.Source)
+	default:
+		b = append(binary.BigEndian.AppendUint32(b, f.SYN), make([]byte, size+2-4)...)
+	}
+	state := slices.Index(lb.FlowStates, f.State)
+	if state < 0 {
+		return b, fmt.Errorf("its state %q is none", f.State)
+	}
+	b = append(b, byte(f.Backend.Service.Protocol), byte(state), flags, 0)
+	return binary.BigEndian.AppendUint32(b, uint32(min(max(f.Silent.Milliseconds(), 0), math.MaxUint32))), nil
+}
+
+func appendEnd(b []byte, end netip.AddrPort) []byte {
+	return binary.BigEndian.AppendUint16(append(b, end.Addr().AsSlice()...), end.Port())
+}
+
+// flowBytes is the size of a flow with addresses of one family.
+func flowBytes(four bool) int {
+	if four {
+		return flowBytes4
+	}
+	return flowBytes6
+}
+
+// parseFlow reads a flow of one family, of flowBytes. Every flow that is sent is proven.
+func parseFlow(b []byte, four bool) (f lb.Flow, err error) {
+	if len(b) != flowBytes(four) {
+		return f, fmt.Errorf("%w: a flow of %d bytes", ErrDamaged, len(b))
+	}
+	size := 16
+	if four {
+		size = 4
+	}
+	var ends [4]netip.AddrPort
+	for i := range ends {
+		at := b[i*(size+2):]
+		address, _ := netip.AddrFromSlice(at[:size])
+		ends[i] = netip.AddrPortFrom(address, binary.BigEndian.Uint16(at[size:]))
+	}
+	rest := b[4*(size+2):]
+	if int(rest[1]) >= len(lb.FlowStates) || rest[2]&^flagSource != 0 || rest[3] != 0 {
+		return f, fmt.Errorf("%w: a flow of state %d and flags %d, %d", ErrDamaged, rest[1], rest[2], rest[3])
+	}
+	f = lb.Flow{Client: ends[0], State: lb.FlowStates[rest[1]], Proven: true, Silent: time.Duration(binary.BigEndian.Uint32(rest[4:])) * time.Millisecond,
+		Backend: lb.BackendKey{Service: lb.ServiceKey{VIP: ends[1].Addr(), Port: ends[1].Port(), Protocol: lb.Protocol(rest[0])}, Address: ends[2].Addr(), Port: ends[2].Port()}}
+	if rest[2]&flagSource != 0 {
+		f.Source = ends[3]
+		return f, nil
+	}
+	fourth := b[3*(size+2):][:size+2]
+	f.SYN = binary.BigEndian.Uint32(fourth)
+	for _, zero := range fourth[4:] {
+		if zero != 0 {
+			return f, fmt.Errorf("%w: a flow with bytes behind its SYN", ErrDamaged)
+		}
+	}
+	return f, nil
+}
+
+// kind is that of a message.
+type kind uint8
+
+const (
+	// kindHello is the first one of each end: a JSON of hello.
+	kindHello kind = 1 + iota
+	// kindBase is a JSON of lb.Base.
+	kindBase
+	// kindFlows4 and kindFlows6 are flows of one family.
+	kindFlows4
+	kindFlows6
+	// kindWhole: all that there was when the connection was made, or when all is told anew, has been sent.
+	kindWhole
+	// kindTaken answers: so many flows of this connection have been looked at, in 8 bytes.
+	kindTaken
+	// kindAgain answers: tell all again, for what was refused would be taken by now. A member of a version before it ends the
+	// connection at that, and tells all by the next one.
+	kindAgain
+	// kindHasten answers: packets are about to come here, so tell of what begins as soon as may be, for a while. A member of a version
+	// before it ends the connection as at kindAgain.
+	kindHasten
+	kinds
+)
+
+// version is that of the protocol; it is in each message, and in the first one a word of its own.
+const version = 1
+
+// headerBytes are before each message: version, kind, 2 bytes of 0, and the length of what follows.
+const headerBytes = 8
+
+// batchBytes is how long a message of flows is at most: with TLS's and TCP's own it fits a packet.
+const batchBytes = 1344
+
+// longest is how long a message may be, by its kind.
+func (k kind) longest() int {
+	switch k {
+	case kindFlows4, kindFlows6, kindHello:
+		return batchBytes
+	case kindBase:
+		return 32 << 20
+	case kindTaken:
+		return 8
+	}
+	return 0
+}
+
+// message appends a message.
+func message(b []byte, k kind, body []byte) []byte {
+	b = append(b, version, byte(k), 0, 0)
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(body))), body...)
+}
+
+// parseHeader says of what kind a message is and how much follows.
+func parseHeader(b []byte) (k kind, length int, err error) {
+	if len(b) < headerBytes {
+		return 0, 0, fmt.Errorf("%w: it is cut short", ErrDamaged)
+	}
+	if b[0] != version {
+		return 0, 0, fmt.Errorf("%w: its messages are of version %d, and ours of %d", ErrVersion, b[0], version)
+	}
+	k = kind(b[1])
+	if k == 0 || k >= kinds || b[2]|b[3] != 0 {
+		return 0, 0, fmt.Errorf("%w: of kind %d", ErrDamaged, b[1])
+	}
+	if n := binary.BigEndian.Uint32(b[4:]); int64(n) <= int64(k.longest()) {
+		return k, int(n), nil
+	}
+	return 0, 0, fmt.Errorf("%w: it says that %d bytes follow, and at most %d can", ErrDamaged, binary.BigEndian.Uint32(b[4:]), k.longest())
+}
+
+// parseFlows appends the flows of a message.
+func parseFlows(to []lb.Flow, body []byte, four bool) ([]lb.Flow, error) {
+	size := flowBytes(four)
+	if len(body)%size != 0 {
+		return to, fmt.Errorf("%w: %d bytes are no number of flows", ErrDamaged, len(body))
+	}
+	for ; len(body) > 0; body = body[size:] {
+		f, err := parseFlow(body[:size], four)
+		if err != nil {
+			return to, err
+		}
+		to = append(to, f)
+	}
+	return to, nil
+}

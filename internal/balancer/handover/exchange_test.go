@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// memory is a data plane that only remembers.
+type memory struct {
+	mu      sync.Mutex
+	flows   map[netip.AddrPort]lb.Flow
+	changed []lb.Flow
+	bases   []lb.Base
+	taken   []lb.Base
+	// lacks: the configuration that flows of others need is yet to come, and missed: there were such.
+	lacks, missed bool
+}
+
+func newMemory() *memory { return &memory{flows: map[netip.AddrPort]lb.Flow{}} }
+
+func (m *memory) prove(flows ...lb.Flow) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range flows {
+		m.flows[f.Client] = f
+	}
+	m.changed = append(m.changed, flows...)
+}
+
+func (m *memory) has(n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.flows) == n
+}
+
+// knows says whether it has n flows that provenFlows made.
+func (m *memory) knows(from, n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range provenFlows(from, n) {
+		if _, known := m.flows[f.Client]; !known {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *memory) hasBase() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.taken) > 0
+}
+
+func (m *memory) FlowPlaces() int { return 1000 }
+
+func (m *memory) ChangedFlows(_ int, visit func(*lb.Flow)) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.changed {
+		visit(&m.changed[i])
+	}
+	m.changed = nil
+	return true, nil
+}
+
+func (m *memory) SnapshotFlows() lb.FlowWalk { return wholeWalk{m} }
+
+type wholeWalk struct{ *memory }
+
+func (w wholeWalk) Next(_ int, visit func(*lb.Flow)) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.flows {
+		visit(&f)
+	}
+	return true, nil
+}
+
+func (m *memory) Bases() ([]lb.Base, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.bases, nil
+}
+
+func (m *memory) TakeBase(b lb.Base) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taken = append(m.taken, b)
+	return nil
+}
+
+func (m *memory) TakeFlows(flows []lb.Flow) (t lb.FlowsTaken, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t.Refused = map[string]int{}
+	for _, f := range flows {
+		switch _, known := m.flows[f.Client]; {
+		case m.lacks:
+			t.Refused["unknown_backend"]++
+			t.Missed++
+			m.missed = true
+		case f.State == lb.FlowOpening:
+			t.Refused["unproven"]++
+		case known:
+			t.Followed++
+		default:
+			t.Taken++
+			m.flows[f.Client] = f
+		}
+	}
+	return t, nil
+}
+
+func (m *memory) Regains() (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	regains := m.missed && !m.lacks
+	m.missed = m.missed && m.lacks
+	return regains, nil
+}
+
+// lack has it lack what flows of others need, or not any more.
+func (m *memory) lack(lacks bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lacks = lacks
+}
+
+// group is who the members are, as a test says.
+type group struct {
+	mu      sync.Mutex
+	peers   []lb.Peer
+	changed chan struct{}
+}
+
+func newGroup() *group { return &group{changed: make(chan struct{})} }
+
+func (g *group) Peers() []lb.Peer {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.peers
+}
+
+func (g *group) Changed() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed
+}
+
+func (g *group) are(peers ...lb.Peer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.peers = peers
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// balancer is a member of a test.
+type balancer struct {
+	*Exchange
+	memory *memory
+	group  *group
+	peer   lb.Peer
+	// begin has it work, and stop has it end.
+	begin, stop func()
+}
+
+var testKey = bytes.Repeat([]byte{7}, 32)
+
+// start has a member begin, alone at first.
+func start(t *testing.T, name string, change func(*Options)) *balancer {
+	t.Helper()
+	b := prepare(t, name, change)
+	b.begin()
+	return b
+}
+
+// prepare makes a member that has yet to begin.
+func prepare(t *testing.T, name string, change func(*Options)) *balancer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &balancer{memory: newMemory(), group: newGroup(), peer: lb.Peer{Name: name, Address: netip.MustParseAddrPort(listener.Addr().String())}}
+	options := Options{Name: name, Keys: [][]byte{testKey}, Listener: listener, Group: b.group, DataPlane: b.memory, Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Patience: time.Minute}
+	if change != nil {
+		change(&options)
+	}
+	if b.Exchange, err = New(options); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	b.begin = func() {
+		go func() {
+			defer close(done)
+			b.Run(ctx)
+		}()
+		t.Cleanup(b.stop)
+	}
+	b.stop = func() { cancel(); <-done }
+	return b
+}
+
+// meet has each of them know the others.
+func meet(all ...*balancer) {
+	for _, b := range all {
+		var peers []lb.Peer
+		for _, o := range all {
+			if o != b {
+				peers = append(peers, o.peer)
+			}
+		}
+		b.group.are(peers...)
+	}
+}
+
+// eventually waits for what must come.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(time.Minute); !is(); {
+		select {
+		case <-end:
+			t.Fatalf("after a minute there is not: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// provenFlows are n flows that are taken.
+func provenFlows(from, n int) (flows []lb.Flow) {
+	for i := from; len(flows) < n; i++ {
+		f := testFlow(i, i%3 == 0)
+		f.State = lb.FlowEstablished
+		flows = append(flows, f)
+	}
+	return flows
+}
+
+// TestMembersTellEachOther: what two of them prove, all know; and one that comes later, what there was, before it joins.
+func TestMembersTellEachOther(t *testing.T) {
+	a, b := start(t, "a", nil), start(t, "b", nil)
+	a.memory.prove(provenFlows(0, 100)...)
+	meet(a, b)
+	b.memory.prove(provenFlows(1000, 100)...)
+	a.memory.mu.Lock()
+	a.memory.bases = []lb.Base{{Service: lb.ServiceKey{VIP: netip.MustParseAddr("198.18.0.1"), Port: 80, Protocol: lb.TCP}, Scheduler: lb.Maglev, Size: 251, Left: time.Minute,
+		Backends: []lb.BaseBackend{{Identity: netip.MustParseAddrPort("198.18.2.1:80"), Endpoint: netip.MustParseAddrPort("198.18.2.1:80"), Share: 1, Weight: 1}}}}
+	want := a.memory.bases[0]
+	a.memory.mu.Unlock()
+	eventually(t, "200 flows at both", func() bool { return a.memory.has(200) && b.memory.has(200) })
+	eventually(t, "the base at the other", b.memory.hasBase)
+	if got := b.memory.taken[0]; got.Service != want.Service || got.Size != want.Size || len(got.Backends) != 1 || got.Backends[0] != want.Backends[0] {
+		t.Errorf("the base is %+v, want %+v", got, want)
+	}
+
+	c := start(t, "c", nil)
+	select {
+	case <-c.Joined():
+		t.Error("a member joins before it knows of others")
+	default:
+	}
+	meet(a, b, c)
+	<-c.Joined()
+	if !c.memory.has(200) || !c.memory.hasBase() {
+		t.Error("a member has joined, and does not know what there was")
+	}
+	eventually(t, "no peer behind", func() bool {
+		told, _ := a.Status()
+		return len(told) == 2 && told[0].Connected && told[0].Behind == 0 && told[1].Behind == 0
+	})
+	// One that has gone is told nothing, and all when it is back.
+	b.stop()
+	a.memory.prove(provenFlows(2000, 10)...)
+	eventually(t, "210 flows at the third", func() bool { return c.memory.has(210) })
+	_, heard := c.Status()
+	if len(heard) != 2 || heard[0].Name != "a" || heard[0].Taken == 0 {
+		t.Errorf("heard: %+v", heard)
+	}
+	meet(a, c)
+	eventually(t, "one peer", func() bool { told, _ := a.Status(); return len(told) == 1 })
+}
+
+// TestFlush: what is proven just before is known to all peers that are connected when a flush returns, and one that does not
+// answer holds it up for no longer than its context.
+func TestFlush(t *testing.T) {
+	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
+	a, b, c := start(t, "a", rarely), start(t, "b", nil), start(t, "c", nil)
+	meet(a, b, c)
+	eventually(t, "connections", func() bool {
+		told, _ := a.Status()
+		return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1
+	})
+	for round := range 20 {
+		a.memory.prove(provenFlows(1000*round, 700)...)
+		if err := a.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !b.memory.knows(1000*round, 700) || !c.memory.knows(1000*round, 700) {
+			t.Errorf("round %d: a flush has returned, and not all is known", round)
+		}
+	}
+	c.memory.mu.Lock()
+	defer c.memory.mu.Unlock()
+	a.memory.prove(provenFlows(100_000, 10)...)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := a.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a peer does not answer: %v", err)
+	}
+}
+
+// TestHasten: peers that are asked to hasten tell of what is proven at once, for a while, and other ones at their times.
+func TestHasten(t *testing.T) {
+	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
+	a, b, c := start(t, "a", rarely), start(t, "b", rarely), start(t, "c", rarely)
+	meet(a, b, c)
+	for _, m := range []*balancer{a, b, c} {
+		eventually(t, "connections", func() bool {
+			told, heard := m.Status()
+			return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1 && len(heard) == 2 && heard[0].Whole && heard[1].Whole
+		})
+	}
+	a.memory.prove(provenFlows(0, 700)...)
+	b.Hasten() // to a and c
+	eventually(t, "what was proven before", func() bool { return b.memory.knows(0, 700) })
+	for round := 1; round < 10; round++ {
+		a.memory.prove(provenFlows(1000*round, 700)...)
+		eventually(t, "what is proven since", func() bool { return b.memory.knows(1000*round, 700) && c.memory.knows(1000*round, 700) })
+	}
+	b.memory.prove(provenFlows(100_000, 10)...)
+	if a.memory.knows(100_000, 10) {
+		t.Error("one that was not asked hastens, too")
+	}
+	for _, test := range []struct {
+		hurries    bool
+		took, want time.Duration
+	}{{false, time.Second, DefaultEvery}, {true, 0, hurriedEvery}, {true, 10 * time.Millisecond, 4 * 10 * time.Millisecond}, {true, time.Second, DefaultEvery}} {
+		e := &Exchange{options: Options{}.withDefaults()}
+		if got := e.pause(test.hurries, test.took); got != test.want {
+			t.Errorf("%+v: the pause is %v", test, got)
+		}
+	}
+}
+
+// TestPeerThatWasHeldUp: one that was taken for gone, and has not noticed, tells by the connection that it has, and is seen to.
+func TestPeerThatWasHeldUp(t *testing.T) {
+	a, b := start(t, "a", nil), start(t, "b", nil)
+	meet(a, b)
+	heardOf := func() bool {
+		told, heard := a.Status()
+		return len(told) == 1 && told[0].Connected && len(heard) == 1 && heard[0].Connected && heard[0].Whole
+	}
+	eventually(t, "both tell each other", heardOf)
+	a.group.are()
+	eventually(t, "no peer", func() bool { told, _ := a.Status(); return len(told) == 0 })
+	meet(a, b)
+	eventually(t, "both tell each other again", heardOf)
+	b.stop()
+	a.group.are()
+	eventually(t, "nothing is known of one that has gone", func() bool { told, heard := a.Status(); return len(told)+len(heard) == 0 })
+}
+
+// TestPeerThatIsSlow: beyond what may wait, it is told all.
+func TestPeerThatIsSlow(t *testing.T) {
+	a, b := start(t, "a", func(o *Options) { o.Queue = 2000 }), start(t, "b", nil)
+	meet(a, b)
+	eventually(t, "connections", func() bool { told, _ := a.Status(); return len(told) == 1 && told[0].Wholes == 1 })
+	a.memory.prove(provenFlows(0, 3000)...)
+	eventually(t, "all flows", func() bool { return b.memory.has(3000) })
+	eventually(t, "an overflow, and all anew", func() bool { told, _ := a.Status(); return told[0].Overflows > 0 && told[0].Wholes > 1 })
+}
+
+// TestStrangers: who has another key, no TLS, or nothing to say, hears and tells nothing.
+func TestStrangers(t *testing.T) {
+	a := start(t, "a", func(o *Options) { o.Patience = 10 * time.Millisecond })
+	stranger := start(t, "b", func(o *Options) { o.Keys = [][]byte{bytes.Repeat([]byte{8}, 32)} })
+	stranger.memory.prove(provenFlows(0, 5)...)
+	a.memory.prove(provenFlows(100, 5)...)
+	meet(a, stranger)
+	eventually(t, "a refusal", func() bool {
+		told, _ := a.Status()
+		return len(told) == 1 && errors.Is(told[0].Failed, ErrStranger)
+	})
+	<-a.Joined() // its patience is over
+	if !a.memory.has(5) || !stranger.memory.has(5) {
+		t.Error("flows were told over")
+	}
+	for name, say := range map[string]func(net.Conn){
+		"nothing":            func(net.Conn) {},
+		"no TLS":             func(c net.Conn) { _, _ = c.Write(bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 100)) },
+		"TLS, without a key": func(c net.Conn) { _ = tls.Client(c, &tls.Config{InsecureSkipVerify: true}).Handshake() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", a.peer.Address.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			say(conn)
+		})
+	}
+	if _, heard := a.Status(); len(heard) != 0 {
+		t.Errorf("heard: %v", heard)
+	}
+}
+
+// TestMembersThatContradict: another version, its own name, a flow where none belongs.
+func TestMembersThatContradict(t *testing.T) {
+	a := start(t, "a", nil)
+	config, err := identity(testKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow := testFlow(1, false)
+	body, _ := appendFlow(nil, &flow)
+	for name, say := range map[string][]byte{
+		"another version":     append([]byte{version + 1}, message(nil, kindHello, []byte(`{"name":"b"}`))[1:]...),
+		"its own name":        message(nil, kindHello, []byte(`{"name":"a"}`)),
+		"no name":             message(nil, kindHello, []byte(`{}`)),
+		"a flow at first":     message(nil, kindFlows4, body),
+		"half a flow":         append(message(nil, kindHello, []byte(`{"name":"b"}`)), message(nil, kindFlows4, body[1:])...),
+		"too much":            append(message(nil, kindHello, []byte(`{"name":"b"}`)), version, byte(kindBase), 0, 0, 255, 255, 255, 255),
+		"a base that is none": append(message(nil, kindHello, []byte(`{"name":"b"}`)), message(nil, kindBase, []byte("[]"))...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := tls.Dial("tcp", a.peer.Address.String(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := conn.Write(say); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, conn); errors.Is(err, context.DeadlineExceeded) {
+				t.Error("the connection goes on")
+			}
+		})
+	}
+	if !a.memory.has(0) {
+		t.Error("a flow was taken")
+	}
+}
+
+// TestPeerThatComesBack: one whose process ended and began again, and was not missed meanwhile, is told as soon as it is seen:
+// by its own connection, or as a member; not when the next attempt to connect was due.
+func TestPeerThatComesBack(t *testing.T) {
+	for name, seen := range map[string]func(a, b *balancer){
+		"by its connection": func(a, b *balancer) { b.group.are(a.peer) },
+		"as a member":       func(a, b *balancer) { a.group.are(b.peer) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := start(t, "a", func(o *Options) { o.retry = time.Hour }), start(t, "b", nil)
+			meet(a, b)
+			eventually(t, "a connection", func() bool { told, _ := a.Status(); return len(told) == 1 && told[0].Wholes == 1 })
+			a.memory.prove(provenFlows(0, 10)...)
+			b.stop()
+			eventually(t, "an attempt that fails", func() bool { told, _ := a.Status(); return !told[0].Connected && told[0].Failed != nil })
+			b = prepare(t, "b", func(o *Options) {
+				o.Listener.Close()
+				listener, err := net.Listen("tcp", b.peer.Address.String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Listener = listener
+			})
+			b.peer.Address = netip.MustParseAddrPort(b.options.Listener.Addr().String())
+			b.begin()
+			seen(a, b)
+			eventually(t, "what the other knows", func() bool { return b.memory.has(10) })
+		})
+	}
+}
+
+// TestKeysRotate: two get another key by the steps of members, with flows told all through; connections end when the key that they were
+// made by is accepted no more, and are made anew.
+func TestKeysRotate(t *testing.T) {
+	old, fresh := testKey, bytes.Repeat([]byte{9}, 32)
+	a, b := start(t, "a", nil), start(t, "b", nil)
+	meet(a, b)
+	proven := 0
+	tell := func(when string) {
+		t.Helper()
+		a.memory.prove(provenFlows(proven, 10)...)
+		proven += 10
+		eventually(t, "the flows, "+when, func() bool { return b.memory.has(proven) })
+	}
+	tell("with the old key")
+	for i, keys := range [][][]byte{{old, fresh}, {fresh, old}, {fresh}} {
+		for _, x := range []*balancer{a, b} {
+			if err := x.SetKeys(keys); err != nil {
+				t.Fatal(err)
+			}
+			tell(fmt.Sprintf("after step %d at one", i+1))
+		}
+	}
+	eventually(t, "both tell each other by the fresh key", func() bool {
+		toldA, heardA := a.Status()
+		toldB, heardB := b.Status()
+		return len(toldA) == 1 && toldA[0].Connected && len(toldB) == 1 && toldB[0].Connected && len(heardA) == 1 && heardA[0].Connected && len(heardB) == 1 && heardB[0].Connected
+	})
+	for _, x := range []*balancer{a, b} {
+		x.mu.Lock()
+		for _, state := range x.shaken {
+			if err := x.tls.VerifyConnection(state); err != nil {
+				t.Errorf("a connection by the old key goes on: %v", err)
+			}
+		}
+		if len(x.shaken) > 4 {
+			t.Errorf("%d connections are noted", len(x.shaken))
+		}
+		x.mu.Unlock()
+	}
+	if err := a.SetKeys(nil); err == nil {
+		t.Error("no key is taken for some")
+	}
+}
+
+// TestMissedFlowsAreToldAgain: what a member has refused for want of a change that is yet to come there, it knows after that.
+func TestMissedFlowsAreToldAgain(t *testing.T) {
+	t.Parallel()
+	a, b, c := start(t, "a", nil), start(t, "b", nil), start(t, "c", nil)
+	meet(a, b, c)
+	eventually(t, "connections", func() bool {
+		told, _ := a.Status()
+		return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1
+	})
+	for round := range 2 { // the second time, within the pause
+		b.memory.lack(true)
+		a.memory.prove(provenFlows(100*round, 100)...)
+		eventually(t, "flows that are refused", func() bool {
+			_, heard := b.Status()
+			return len(heard) == 2 && heard[0].Refused["unknown_backend"] >= uint64(100*(round+1))
+		})
+		b.memory.lack(false)
+		eventually(t, "all flows after the change", func() bool { return b.memory.has(100 * (round + 1)) })
+	}
+	told, _ := a.Status()
+	if told[0].Peer.Name != "b" || told[0].Wholes < 2 || told[1].Wholes != 1 {
+		t.Errorf("who has missed flows is told all again, and no other: %+v", told)
+	}
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Heard is what a peer has told us.
+type Heard struct {
+	Name string
+	// Connected: it tells us now, and Whole: it has told all that there was when it connected.
+	Connected, Whole bool
+	// Taken flows were new here, Followed were known; Refused are counted by the reason.
+	Taken, Followed uint64
+	Refused         map[string]uint64
+	// Bases were taken, and RefusedBases not.
+	Bases, RefusedBases uint64
+}
+
+// takeAtOnce is how many flows are taken at a time at most, where more have come.
+const takeAtOnce = 2048
+
+// accept takes connections of peers.
+func (e *Exchange) accept(ctx context.Context, group *sync.WaitGroup) {
+	for {
+		conn, err := e.options.Listener.Accept()
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			if err == nil {
+				conn.Close()
+			}
+			return
+		}
+		if err != nil {
+			// No files are left, or the like.
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+			continue
+		}
+		from := addressOf(conn.RemoteAddr())
+		if err := e.admit(conn, from); err != nil {
+			conn.Close()
+			e.options.Refused(from, err)
+			continue
+		}
+		group.Go(func() {
+			defer e.leave(conn)
+			err := endSilence(conn)
+			if err == nil {
+				err = e.receive(tls.Server(conn, e.identity()))
+			}
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			e.options.Log.Debug("a connection of the members' port has ended", "from", conn.RemoteAddr(), "error", err)
+			if !isEnd(err) {
+				e.options.Refused(from, err)
+			}
+		})
+	}
+}
+
+// addressOf is that of the other end of a connection.
+func addressOf(end net.Addr) netip.Addr {
+	at, _ := netip.ParseAddrPort(end.String())
+	return at.Addr().Unmap().WithZone("")
+}
+
+// isEnd says whether a connection has only ended, or broken.
+func isEnd(err error) bool {
+	var broken *net.OpError
+	// TLS has what either end refuses as such an error, too.
+	return errors.Is(err, io.EOF) || errors.As(err, &broken) && broken.Op != "remote error" && broken.Op != "local error"
+}
+
+// admit says why there may not be one more connection: ErrNoPeer, errCrowd.
+func (e *Exchange) admit(conn net.Conn, from netip.Addr) error {
+	if !e.options.Hears(from) {
+		return ErrNoPeer
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.conns) >= mostConnections {
+		return errCrowd
+	}
+	e.conns[conn] = struct{}{}
+	return nil
+}
+
+func (e *Exchange) leave(conn net.Conn) {
+	conn.Close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.conns, conn)
+	delete(e.shaken, conn)
+}
+
+// receiver takes what one peer tells.
+type receiver struct {
+	exchange *Exchange
+	conn     *tls.Conn
+	reader   *bufio.Reader
+	heard    *Heard
+	flows    []lb.Flow
+	looked   uint64
+	// missed: flows of this connection were refused that a change here may have taken, since the peer was asked last; guarded by
+	// the exchange. again has a value when it is to be asked.
+	missed bool
+	again  chan struct{}
+	// hasten has a value when it is to be asked to tell of what begins sooner.
+	hasten chan struct{}
+}
+
+// receive takes what a connection says until it ends.
+func (e *Exchange) receive(conn *tls.Conn) error {
+	name, err := e.shake(conn)
+	if err != nil {
+		return err
+	}
+	if err := e.checkName(name, addressOf(conn.RemoteAddr())); err != nil {
+		return err
+	}
+	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.hears(name), again: make(chan struct{}, 1), hasten: make(chan struct{}, 1)}
+	defer e.hearsNoMore(r.heard)
+	defer e.listens(r)()
+	for {
+		if err := r.next(); err != nil {
+			return fmt.Errorf("what the member %s tells of flows: %w", name, err)
+		}
+	}
+}
+
+// checkName refuses what has the name of a member that is elsewhere: ErrName.
+func (e *Exchange) checkName(name string, from netip.Addr) error {
+	for _, peer := range e.options.Group.Peers() {
+		if peer.Name == name && peer.Address.Addr() != from {
+			return fmt.Errorf("%w: %s is at %s", ErrName, name, peer.Address.Addr())
+		}
+	}
+	return nil
+}
+
+// hears returns what is known of a peer's telling; a connection begins. A peer that connects is there to be told, too.
+func (e *Exchange) hears(name string) *Heard {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.senders[name]; s != nil {
+		s.wake()
+	}
+	h := &Heard{Name: name, Connected: true, Refused: map[string]uint64{}}
+	e.heard[name] = h
+	return h
+}
+
+// hearsNoMore notes that a peer's connection has ended. What one tells that is no member is forgotten with it, for it can have
+// another name each time.
+func (e *Exchange) hearsNoMore(h *Heard) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	h.Connected = false
+	if e.senders[h.Name] == nil && e.heard[h.Name] == h {
+		delete(e.heard, h.Name)
+	}
+}
+
+func (r *receiver) note(do func(*Heard)) {
+	r.exchange.mu.Lock()
+	defer r.exchange.mu.Unlock()
+	do(r.heard)
+}
+
+// next takes one message.
+func (r *receiver) next() error {
+	k, body, err := readMessage(r.reader)
+	if err != nil {
+		return err
+	}
+	switch k {
+	case kindFlows4, kindFlows6:
+		if r.flows, err = parseFlows(r.flows, body, k == kindFlows4); err != nil {
+			return err
+		}
+		if len(r.flows) >= takeAtOnce || r.reader.Buffered() < headerBytes {
+			return r.take()
+		}
+		return nil
+	case kindBase:
+		if err := r.take(); err != nil {
+			return err
+		}
+		return r.takeBase(body)
+	case kindWhole:
+		if err := r.take(); err != nil {
+			return err
+		}
+		r.note(func(h *Heard) { h.Whole = true })
+		r.exchange.progressed()
+		return nil
+	}
+	return fmt.Errorf("%w: of kind %d, which does not belong here", ErrDamaged, k)
+}
+
+// take hands flows to the data plane, and says so.
+func (r *receiver) take() error {
+	if len(r.flows) == 0 {
+		return nil
+	}
+	done, err := r.exchange.options.DataPlane.TakeFlows(r.flows)
+	if err != nil {
+		return err
+	}
+	r.looked += uint64(len(r.flows))
+	r.flows = r.flows[:0]
+	r.note(func(h *Heard) {
+		h.Taken += uint64(done.Taken)
+		h.Followed += uint64(done.Followed)
+		for reason, n := range done.Refused {
+			h.Refused[reason] += uint64(n)
+		}
+		r.missed = r.missed || done.Missed > 0
+	})
+	if err := r.conn.SetWriteDeadline(time.Now().Add(r.exchange.options.stalled)); err != nil {
+		return err
+	}
+	_, err = r.conn.Write(message(nil, kindTaken, binary.BigEndian.AppendUint64(nil, r.looked)))
+	return err
+}
+
+func (r *receiver) takeBase(body []byte) error {
+	var base lb.Base
+	if err := json.Unmarshal(body, &base); err != nil {
+		return fmt.Errorf("%w: a base: %v", ErrDamaged, err)
+	}
+	err := r.exchange.options.DataPlane.TakeBase(base)
+	r.note(func(h *Heard) {
+		if err != nil {
+			h.RefusedBases++
+		} else {
+			h.Bases++
+		}
+	})
+	if err != nil {
+		r.exchange.options.Log.Debug("a member's base is not taken", "member", r.heard.Name, "error", err)
+	}
+	return nil
+}
+
+func encodeBase(b *lb.Base) ([]byte, error) {
+	body, err := json.Marshal(b)
+	if err == nil && len(body) > kindBase.longest() {
+		err = fmt.Errorf("it takes %d bytes, and a message can have %d", len(body), kindBase.longest())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the base of %s: %w", b.Service, err)
+	}
+	return message(nil, kindBase, body), nil
+}
+
+func writeHello(to io.Writer, name string) error {
+	body, err := json.Marshal(hello{name})
+	if err == nil {
+		_, err = to.Write(message(nil, kindHello, body))
+	}
+	return err
+}
+
+func readHello(from io.Reader) (string, error) {
+	k, body, err := readMessage(from)
+	if err != nil {
+		return "", err
+	}
+	var h hello
+	if err := json.Unmarshal(body, &h); k != kindHello || err != nil || h.Name == "" {
+		return "", fmt.Errorf("%w: it does not say who it is", ErrDamaged)
+	}
+	return h.Name, nil
+}
+
+func readMessage(from io.Reader) (kind, []byte, error) {
+	var header [headerBytes]byte
+	if _, err := io.ReadFull(from, header[:]); err != nil {
+		return 0, nil, err
+	}
+	k, length, err := parseHeader(header[:])
+	if err != nil {
+		return 0, nil, err
+	}
+	body := make([]byte, length)
+	_, err = io.ReadFull(from, body)
+	return k, body, err
+}
+
+// Status returns what each peer was told and has told, by name.
+func (e *Exchange) Status() (told []Told, heard []Heard) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.senders {
+		told = append(told, s.status())
+	}
+	for _, h := range e.heard {
+		one := *h
+		one.Refused = map[string]uint64{}
+		for reason, n := range h.Refused {
+			one.Refused[reason] = n
+		}
+		heard = append(heard, one)
+	}
+	slices.SortFunc(told, func(a, b Told) int { return cmp.Compare(a.Peer.Name, b.Peer.Name) })
+	slices.SortFunc(heard, func(a, b Heard) int { return cmp.Compare(a.Name, b.Name) })
+	return told, heard
+}

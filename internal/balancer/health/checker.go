@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Checker asks endpoints by the protocols of their checks. Package checker has the one of the
+// product; the engine itself knows no protocol.
+type Checker interface {
+	// Check asks once. It returns when the context ends at the latest, which may be after the check's
+	// timeout, and calls report (nil: none asked for) after each step.
+	Check(ctx context.Context, endpoint Endpoint, check *lb.Check, report func(Step)) Answer
+}
+
+// Starter is a Checker that makes some checks without a goroutine for each, which cost less so.
+type Starter interface {
+	Checker
+	// Start begins a check that may take so long, whatever its timeout, or says by false that it is one
+	// for Check. done is called once with the answer, by any goroutine and maybe before Start returns. When
+	// the context ends, so does the check, whatever its answer; the context is that of the engine's run, the
+	// same for all checks.
+	Start(ctx context.Context, endpoint Endpoint, check *lb.Check, within time.Duration, done func(Answer)) bool
+}
+
+// Endpoint is what a check is sent to.
+type Endpoint struct {
+	Via lb.Via
+	// Backend is whose way to take, with lb.ViaVIP.
+	Backend lb.BackendKey
+	// Address and Port are where the answer must come from: of the VIP, or of the backend.
+	Address netip.Addr
+	Port    uint16
+}
+
+// String returns "192.0.2.1:80".
+func (e Endpoint) String() string { return netip.AddrPortFrom(e.Address, e.Port).String() }
+
+// Outcome is what a check has shown.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// NoEvidence: nothing of the endpoint, for this host's own trouble was in the way.
+	NoEvidence Outcome = iota
+	Passed
+	Failed
+)
+
+// Answer is what came of a check.
+type Answer struct {
+	Outcome Outcome
+	// Silent says of a failed check that it only waited in vain: a host that was too busy to
+	// hear the answer would have seen the same.
+	Silent bool
+	// Passing says of NoEvidence that a start or an operation brings it, and that it is no trouble.
+	Passing bool
+	// Final ends the count of rise and fall: the endpoint has stated itself what it is.
+	Final bool
+	// Text is what came, in a few words, as in "status 503".
+	Text string
+	// Reason says of the backend why the check failed, as in "refuses connections"; of a check
+	// that passed, what may soon be wrong.
+	Reason string
+	// Weight is the share of its weight that the backend asks for in per cent, where Weighs is
+	// set, and Drain that it asks for no new flow, where Drains is. Else its last statement holds.
+	Weighs bool
+	Weight uint16
+	Drains bool
+	Drain  bool
+}
+
+// Pass returns the answer of a check that passed.
+func Pass(text string) Answer { return Answer{Outcome: Passed, Text: text} }
+
+// Fail returns the answer of a check that failed, for that reason.
+func Fail(text, reason string) Answer { return Answer{Outcome: Failed, Text: text, Reason: reason} }
+
+// Trouble returns the answer of a check that could not be made: what kind of trouble that is, and
+// all that there is to say.
+func Trouble(kind, reason string) Answer {
+	return Answer{Outcome: NoEvidence, Text: kind, Reason: reason}
+}
+
+// Silence returns the answer of a check in which the endpoint was asked, and did not answer.
+func Silence(timeout time.Duration) Answer {
+	return Answer{Outcome: Failed, Silent: true, Text: "no answer", Reason: "does not answer within " + timeout.String()}
+}

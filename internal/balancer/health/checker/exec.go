@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checker
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/health"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+const (
+	// programs is how many run at a time.
+	programs = 32
+	// outputBytes is what is kept of a program's output: it is named where the check fails.
+	outputBytes = 4 << 10
+	// closing is how long a program's output may stay open when it has ended: it has children
+	// that left its process group.
+	closing = 100 * time.Millisecond
+)
+
+// slots has room for the programs that run. One that cannot be killed, for it waits for a disk,
+// keeps its slot.
+var slots = make(chan struct{}, programs)
+
+// exec runs a program, and kills it and its process group when the time is over.
+func (a *ask) exec() health.Answer {
+	if a.check.Exec == nil || len(a.check.Exec.Command) == 0 {
+		return health.Trouble("no program", "is not asked: the check names no program")
+	}
+	select {
+	case slots <- struct{}{}:
+	case <-a.ctx.Done():
+		return health.Trouble("too many programs", fmt.Sprintf("is not asked: %d programs of checks ran all the time", programs))
+	}
+	p, err := a.launch()
+	if err != nil {
+		<-slots
+		return trouble(fmt.Errorf("starting %s: %w", a.check.Exec.Command[0], err))
+	}
+	a.step("run", fmt.Sprintf("started %s as process %d", a.check.Exec.Command[0], p.command.Process.Pid), false)
+	select {
+	case <-p.done:
+	case <-a.ctx.Done():
+		p.kill()
+		// It is dead at once, unless it waits in the kernel.
+		select {
+		case <-p.done:
+		case <-time.After(closing):
+		}
+		return health.Answer{Outcome: health.Failed, Silent: true, Text: "killed", Reason: fmt.Sprintf(
+			"lets %s run for longer than %s", plain(a.check.Exec.Command[0]), a.check.Timeout)}
+	}
+	return judgeExit(p.command.Args[0], p.err, p.output.line())
+}
+
+// program is one that runs, in a process group of its own.
+type program struct {
+	command *exec.Cmd
+	output  output
+	mark    string // in its environment, and in that of whatever it starts
+	done    chan struct{}
+	err     error // when done
+
+	mu     sync.Mutex
+	reaped bool
+}
+
+func (a *ask) launch() (*program, error) {
+	command := a.check.Exec.Command
+	p := &program{command: exec.Command(command[0], command[1:]...), done: make(chan struct{})}
+	p.command.Dir = "/"
+	p.mark = "JEOUL_CHECK=" + rand.Text()
+	p.command.Env = append(a.environment(), p.mark)
+	p.command.Stdout, p.command.Stderr = &p.output, &p.output
+	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.command.WaitDelay = closing
+	if err := p.command.Start(); err != nil {
+		return nil, err
+	}
+	go p.wait()
+	return p, nil
+}
+
+// environment has what a program may need, and nothing of ours.
+func (a *ask) environment() []string {
+	env := []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/",
+		"JEOUL_ADDRESS=" + a.endpoint.Address.String(), "JEOUL_PORT=" + strconv.Itoa(int(a.endpoint.Port)),
+	}
+	if a.endpoint.Via == lb.ViaVIP {
+		env = append(env, "JEOUL_BACKEND="+a.endpoint.Backend.Address.String())
+	}
+	return env
+}
+
+// wait waits for the program's end, kills what is left of its group, and reaps it: in that order,
+// for until then its number, and with it the group's, is no other's.
+func (p *program) wait() {
+	pid := p.command.Process.Pid
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	p.mu.Lock()
+	unix.Kill(-pid, unix.SIGKILL)
+	p.reaped = true
+	p.mu.Unlock()
+	if p.err = p.command.Wait(); errors.Is(p.err, exec.ErrWaitDelay) {
+		killMarked(p.mark) // some of it left the group, and keeps the output open
+	}
+	close(p.done)
+	<-slots
+}
+
+// kill ends the program and its process group.
+func (p *program) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		unix.Kill(-p.command.Process.Pid, unix.SIGKILL)
+	}
+	killMarked(p.mark)
+}
+
+// killMarked kills the processes that have the mark in their environment: children that left the
+// process group have it still. It looks again, for they may have had children meanwhile.
+func killMarked(mark string) {
+	const rounds = 3
+	for range rounds {
+		found := false
+		files, _ := filepath.Glob("/proc/[0-9]*/environ")
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil || !slices.Contains(strings.Split(string(text), "\x00"), mark) {
+				continue
+			}
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+				found = unix.Kill(pid, unix.SIGKILL) == nil || found
+			}
+		}
+		if !found {
+			return
+		}
+	}
+}
+
+// judgeExit judges how a program ended.
+func judgeExit(name string, err error, line string) health.Answer {
+	if errors.Is(err, exec.ErrWaitDelay) { // it ended well, and something of it is still there
+		err = nil
+	}
+	if err == nil {
+		return health.Pass("exit code 0")
+	}
+	text := plain(err.Error())
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		text = fmt.Sprintf("exit code %d", exit.ExitCode())
+	}
+	reason := fmt.Sprintf("fails %s: %s", plain(name), text)
+	if line != "" {
+		reason += ", " + line
+	}
+	return health.Fail(text, reason)
+}
+
+// output keeps the beginning of what is written, and swallows the rest.
+type output struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *output) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if room := outputBytes - len(t.text); room > 0 {
+		t.text = append(t.text, b[:min(room, len(b))]...)
+	}
+	return len(b), nil
+}
+
+// line is the first line that says something.
+func (t *output) line() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for line := range bytes.Lines(t.text) {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			return plain(string(line))
+		}
+	}
+	return ""
+}

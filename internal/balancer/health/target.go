@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// spec is a check as configured; equal ones are one spec.
+type spec struct {
+	check lb.Check
+	// ask is the part of the check that says what is asked, not when.
+	ask uint64
+}
+
+// interner finds the spec of a check, and the way. Services usually share the parts that pointers
+// of a check lead to: these are written out once. Backends of a service usually have the same list
+// of checks: its specs are looked for once.
+type interner struct {
+	list []lb.Check
+	its  []*spec
+	seen map[lb.Check]*spec
+	all  map[string]*spec
+	ways map[way]*way
+}
+
+// newInterner returns one that knows what the targets have.
+func newInterner(targets map[targetKey]*target) *interner {
+	in := &interner{seen: map[lb.Check]*spec{}, all: map[string]*spec{}, ways: map[way]*way{}}
+	known := map[*spec]struct{}{}
+	for key := range targets {
+		if _, ok := known[key.spec]; !ok {
+			known[key.spec] = struct{}{}
+			in.all[write(key.spec.check)] = key.spec
+		}
+		if key.by != nil {
+			in.ways[*key.by] = key.by
+		}
+	}
+	return in
+}
+
+func (in *interner) way(w way) *way {
+	known := in.ways[w]
+	if known == nil {
+		known = &w
+		in.ways[w] = known
+	}
+	return known
+}
+
+// specs returns those of a list of checks.
+func (in *interner) specs(list []lb.Check) []*spec {
+	if len(list) == 0 {
+		return nil
+	}
+	if len(in.list) == len(list) && &in.list[0] == &list[0] {
+		return in.its
+	}
+	in.list, in.its = list, make([]*spec, len(list))
+	for i, check := range list {
+		in.its[i] = in.spec(check)
+	}
+	return in.its
+}
+
+func (in *interner) spec(check lb.Check) *spec {
+	if s := in.seen[check]; s != nil {
+		return s
+	}
+	text := write(check)
+	s := in.all[text]
+	if s == nil {
+		asked := check
+		asked.Interval, asked.Fast, asked.Timeout, asked.Delay, asked.Jitter, asked.Rise, asked.Fall = 0, 0, 0, 0, 0, 0, 0
+		s = &spec{check: check, ask: hash(write(asked))}
+		in.all[text] = s
+	}
+	in.seen[check] = s
+	return s
+}
+
+// write returns the check as text that is equal for equal checks.
+func write(check lb.Check) string {
+	text, err := json.Marshal(check)
+	if err != nil { // cannot be: a check has neither channels nor cycles
+		return fmt.Sprintf("%+v", check)
+	}
+	return string(text)
+}
+
+// targetKey is the identity of a target: whatever shares it shares its checks.
+type targetKey struct {
+	spec    *spec
+	backend netip.Addr
+	port    uint16
+	// by says which way is taken with lb.ViaVIP, and is nil with lb.ViaAddress. Equal ones are one.
+	by *way
+}
+
+// way is the way to a backend by the VIP: that of a mode, or, where it is not known, of a service.
+type way struct {
+	service lb.ServiceKey
+	mode    lb.Mode
+}
+
+// target is an endpoint that is asked, and what it answered.
+type target struct {
+	key     targetKey
+	watches []*watch
+	id      uint64 // equal after a restart, and whatever the schedule
+	seen    uint64 // the last call of Watch that wanted it
+
+	// due is when its turn is, counted from the engine's start, and next that with the jitter;
+	// place is its place in the queue, -1 while it is asked.
+	due     time.Duration
+	next    time.Duration
+	place   int
+	spacing time.Duration
+	gone    bool
+	// extra is what a check may take beyond its timeout: see heed.
+	extra time.Duration
+	// unasked is for how long the endpoint was not asked before this process, until answers have borne its state out, or
+	// changed it; 0: they have, or it was not for longer than the interval. Hurried is how many checks may still hurry for that.
+	unasked time.Duration
+	hurried uint32
+
+	machine
+	since  time.Time // when the state began
+	last   time.Time
+	took   time.Duration
+	text   string
+	reason string
+	weight uint16
+	drain  bool
+}
+
+// key returns that of a check of a backend.
+func (in *interner) key(wanted *Wanted, check *spec) targetKey {
+	key := targetKey{spec: check, backend: wanted.Backend.Address, port: check.check.Port}
+	if key.port == 0 {
+		key.port = wanted.Backend.Port
+	}
+	if key.port == 0 {
+		key.port = wanted.Backend.Service.Port
+	}
+	switch {
+	case check.check.Via != lb.ViaVIP:
+	case wanted.Mode != "":
+		key.by = in.way(way{service: lb.ServiceKey{VIP: wanted.Backend.Service.VIP}, mode: wanted.Mode})
+	default:
+		key.by = in.way(way{service: wanted.Backend.Service})
+	}
+	return key
+}
+
+// endpoint returns what is asked; by the VIP, backend is one of those that share it.
+func (k targetKey) endpoint(backend lb.BackendKey) Endpoint {
+	if k.by == nil {
+		return Endpoint{Via: lb.ViaAddress, Address: k.backend, Port: k.port}
+	}
+	return Endpoint{Via: lb.ViaVIP, Backend: backend, Address: backend.Service.VIP, Port: k.port}
+}
+
+// endpoint returns what is asked. Of the backends that share the target one is as good as any.
+func (t *target) endpoint() Endpoint { return t.key.endpoint(t.watches[0].backend) }
+
+// identify returns what names the target over restarts and changes of its schedule.
+func (k targetKey) identify() uint64 {
+	text := fmt.Sprintf("%x %s %d", k.spec.ask, k.backend, k.port)
+	if k.by != nil {
+		text += fmt.Sprintf(" %s %s", k.by.service, k.by.mode)
+	}
+	return hash(text)
+}
+
+// slot returns the first time not before from at which the target is due: all of these are the
+// interval apart, and where they begin is spread over the interval by the target's identity.
+func (t *target) slot(from time.Duration) time.Duration {
+	interval := t.key.spec.check.Interval
+	phase := time.Duration(t.id % uint64(interval))
+	if from <= phase {
+		return phase
+	}
+	return phase + (from-phase+interval-1)/interval*interval
+}
+
+// rises and falls are at least 1.
+func (t *target) rise() uint32 { return max(1, uint32(t.key.spec.check.Rise)) }
+func (t *target) fall() uint32 { return max(1, uint32(t.key.spec.check.Fall)) }
+
+// pace is the time from a check's start to the next one's.
+func (t *target) pace() time.Duration {
+	check := &t.key.spec.check
+	if check.Fast > 0 && t.doubtful() {
+		return min(check.Fast, check.Interval)
+	}
+	return check.Interval
+}
+
+// hash is FNV-1a with the finalizer of SplitMix64, without which similar texts lie close together.
+func hash(text string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(text))
+	x := h.Sum64()
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

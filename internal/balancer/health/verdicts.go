@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// everything is all of a backend's weight, in per cent.
+const everything = 100
+
+// watch is a backend that is watched, and the verdict that was given last.
+type watch struct {
+	backend lb.BackendKey
+	targets []*target
+	any     bool
+	seen    uint64 // the last call of Watch that wanted it
+
+	state  State
+	since  time.Time
+	weight uint16
+	drain  bool
+	// unconfirmed: see Verdict.Former.
+	unconfirmed bool
+	// former is the reason for the state when Watch asked for other checks: it stands for as long
+	// as the state does and none of these gives it one.
+	former string
+}
+
+// Changes signals when a verdict has another state, weight or drain: see Changed. A signal that
+// is not taken stands for all that follow.
+func (e *Engine) Changes() <-chan struct{} { return e.changes }
+
+func (e *Engine) signal() {
+	select {
+	case e.changes <- struct{}{}:
+	default:
+	}
+}
+
+// Changed returns the verdicts of backends that are new or whose state, weight or drain has
+// changed since the last call. Of a backend that is no longer watched it has none.
+func (e *Engine) Changed() map[lb.BackendKey]Verdict {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	verdicts := make(map[lb.BackendKey]Verdict, len(e.changed))
+	for key := range e.changed {
+		if w := e.watches[key]; w != nil {
+			verdicts[key] = e.verdict(w)
+		}
+	}
+	clear(e.changed)
+	return verdicts
+}
+
+// Verdicts returns all verdicts: to be shown, not for each change.
+func (e *Engine) Verdicts() map[lb.BackendKey]Verdict {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	verdicts := make(map[lb.BackendKey]Verdict, len(e.watches))
+	for key, w := range e.watches {
+		verdicts[key] = e.verdict(w)
+	}
+	return verdicts
+}
+
+// Verdict returns that of one backend, and whether it is watched.
+func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.watches[backend]
+	if w == nil {
+		return Verdict{}, false
+	}
+	return e.verdict(w), true
+}
+
+// judge makes the backend's verdict of what its targets say, and signals if it is another. Targets
+// that are new, for the configuration has another check, overturn no verdict before they have
+// answers enough for one: a dead backend would get traffic by a reload. e.mu is held.
+func (e *Engine) judge(w *watch) {
+	state, weight, drain := w.combine()
+	unconfirmed := slices.ContainsFunc(w.targets, func(t *target) bool { return t.unasked > 0 })
+	if state == Unknown && (w.state == Healthy || w.state == Failing) {
+		return
+	}
+	if state == w.state && weight == w.weight && drain == w.drain && unconfirmed == w.unconfirmed {
+		return
+	}
+	if state != w.state {
+		w.since = time.Now()
+		w.former = ""
+		if len(w.targets) == 1 && w.state == "" && !w.targets[0].since.IsZero() {
+			w.since = w.targets[0].since
+		}
+	}
+	w.state, w.weight, w.drain, w.unconfirmed = state, weight, drain, unconfirmed
+	e.changed[w.backend] = struct{}{}
+	e.signal()
+}
+
+// combine returns what the targets say together: all must be healthy, or, with any, one.
+func (w *watch) combine() (state State, weight uint16, drain bool) {
+	count := map[State]int{}
+	weight = everything
+	for _, t := range w.targets {
+		count[t.state]++
+		if t.weight != everything && (weight == everything || t.weight < weight) {
+			weight = t.weight
+		}
+		drain = drain || t.drain
+	}
+	switch {
+	case count[Failing] > 0 && (!w.any || count[Failing] == len(w.targets)):
+		return Failing, weight, drain
+	case count[Healthy] > 0 && (w.any || count[Healthy] == len(w.targets)):
+		return Healthy, weight, drain
+	}
+	return Unknown, weight, drain
+}
+
+func (e *Engine) verdict(w *watch) Verdict {
+	v := Verdict{State: w.state, Since: w.since, Weight: w.weight, Drain: w.drain, Former: w.unconfirmed, Checks: make([]Result, len(w.targets))}
+	for i, t := range w.targets {
+		v.Checks[i] = e.result(t)
+	}
+	v.Reason = w.reason()
+	return v
+}
+
+// reason returns that of the target that counts most against the backend: one of the verdict's
+// own state, else any that has something to say.
+func (w *watch) reason() string {
+	reason := w.former
+	for _, t := range w.targets {
+		switch {
+		case t.reason == "":
+		case t.state == w.state:
+			return t.reason
+		case reason == "":
+			reason = t.reason
+		}
+	}
+	return reason
+}
+
+func (e *Engine) result(t *target) Result {
+	r := Result{State: t.state, Passed: t.passed, Failed: t.failed, Last: t.last, Took: t.took, Answer: t.text, Reason: t.reason}
+	if t.place >= 0 {
+		r.Next = e.began.Add(t.next)
+	}
+	return r
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// compare finds what others balance in another way, and says it when it lasts, and when it is over.
+func (m *Members) compare(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range m.nodes {
+		if m.knows(n) {
+			m.compareWith(n, now)
+		}
+	}
+}
+
+// compareWith compares with a member; what is not known of it any more is as it was.
+func (m *Members) compareWith(n *node, now time.Time) {
+	if n.state == ops.MemberLeft {
+		clear(n.differs)
+	}
+	if n.state != ops.MemberAlive || n.said == nil {
+		return
+	}
+	present := map[string]bool{}
+	for _, d := range differences(m.own.Tables, n.said) {
+		present[d.service] = true
+		is := n.differs[d.service]
+		if is == nil {
+			is = &differing{since: now}
+			n.differs[d.service] = is
+		}
+		is.difference = d
+		if !is.warned && now.Sub(is.since) >= m.opt.tolerance {
+			is.warned = true
+			m.opt.Log.Warn(fmt.Sprintf("member %s sends new flows of service %s to other backends%s", n.name, d.name, orNothing(": ", d.detail)), about(d.name)...)
+		}
+	}
+	for service, is := range n.differs {
+		if present[service] {
+			continue
+		}
+		delete(n.differs, service)
+		if is.warned {
+			m.opt.Log.Info(fmt.Sprintf("member %s sends new flows of service %s to the same backends again", n.name, is.name), about(is.name)...)
+		}
+	}
+}
+
+func orNothing(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
+// Status is what is known of the members. It may be called from any goroutine.
+func (m *Members) Status() ops.Members {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	status := ops.Members{Name: m.opt.Name, Address: m.opt.Listen.String(), Configuration: m.own.Configuration, Keys: m.Keys().shown(), Problem: m.problem,
+		Refused: m.logs.count(), Members: []ops.Member{}}
+	heard := map[netip.Addr]bool{}
+	for _, n := range m.nodes {
+		if !m.knows(n) {
+			continue
+		}
+		heard[n.address.Addr()] = true
+		status.Members = append(status.Members, m.member(n))
+	}
+	for peer, s := range m.silent {
+		if !heard[peer] {
+			status.Members = append(status.Members, ops.Member{Address: netip.AddrPortFrom(peer, m.opt.Listen.Port()).String(),
+				State: ops.MemberUnknown, Since: s.since, Reason: s.reason, SameName: s.sameName})
+		}
+	}
+	slices.SortFunc(status.Members, func(a, b ops.Member) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Address, b.Address))
+	})
+	return status
+}
+
+func (m *Members) member(n *node) ops.Member {
+	is := ops.Member{Name: n.name, Address: n.address.String(), State: n.state, Since: n.since, Version: n.greeting.Version, Reason: n.problem}
+	if n.said != nil {
+		is.Configuration, is.Keys, is.Ready, is.Drained = n.said.Configuration, n.said.Keys, n.said.Ready, n.said.Drained
+	}
+	for _, d := range n.differs {
+		is.Differs = append(is.Differs, ops.Difference{Service: d.name, Detail: d.detail, Since: d.since, Lasting: d.warned})
+	}
+	slices.SortFunc(is.Differs, func(a, b ops.Difference) int { return cmp.Compare(a.Service, b.Service) })
+	return is
+}
+
+// Problems are what a person should look at in a status, a line each.
+func Problems(s ops.Members) (problems []string) {
+	if s.Problem != "" {
+		problems = append(problems, s.Problem)
+	}
+	for _, one := range s.Members {
+		name := cmp.Or(one.Name, "at "+one.Address)
+		switch one.State {
+		case ops.MemberFailed, ops.MemberUnknown:
+			problems = append(problems, fmt.Sprintf("member %s is not reached%s", name, orNothing(": ", one.Reason)))
+		case ops.MemberAlive:
+			if one.Reason != "" {
+				problems = append(problems, fmt.Sprintf("member %s: %s", name, one.Reason))
+			}
+		}
+		for _, d := range one.Differs {
+			if d.Lasting {
+				problems = append(problems, fmt.Sprintf("member %s sends new flows of service %s to other backends%s", name, d.Service, orNothing(": ", d.Detail)))
+			}
+		}
+	}
+	return problems
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// What networks do to members, and those who are on them: they cut, repeat, name alike and flood.
+
+// link is a transport that records the datagrams that come, and loses what is cut.
+type link struct {
+	memberlist.NodeAwareTransport
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	stop    chan struct{}
+	group   sync.WaitGroup
+
+	mu   sync.Mutex
+	came []datagram
+	cut  map[netip.Addr]bool
+}
+
+// patient has a member that is only late on a busy machine not taken for gone.
+func patient(o *Options) {
+	tune := o.tune
+	o.tune = func(c *memberlist.Config) {
+		tune(c)
+		c.SuspicionMult = 300
+	}
+}
+
+// datagram is one that came, from an address.
+type datagram struct {
+	from netip.Addr
+	text []byte
+}
+
+// linked has a member talk over a link that the test has in hand.
+func linked(l *link) func(*Options) {
+	return func(o *Options) {
+		o.through = func(inner memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
+			l.NodeAwareTransport = inner
+			l.packets, l.streams, l.stop = make(chan *memberlist.Packet), make(chan net.Conn), make(chan struct{})
+			l.group.Go(l.carry)
+			return l
+		}
+	}
+}
+
+// isolate cuts off some addresses, and no others.
+func (l *link) isolate(from ...netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = map[netip.Addr]bool{}
+	for _, a := range from {
+		l.cut[a] = true
+	}
+}
+
+func (l *link) isCut(address string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, err := netip.ParseAddrPort(address)
+	return err == nil && l.cut[at.Addr()]
+}
+
+// recorded are the datagrams that came from an address.
+func (l *link) recorded(from netip.Addr) (texts [][]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range l.came {
+		if d.from == from {
+			texts = append(texts, d.text)
+		}
+	}
+	return texts
+}
+
+func (l *link) carry() {
+	for {
+		select {
+		case p := <-l.NodeAwareTransport.PacketCh():
+			if l.isCut(p.From.String()) {
+				continue
+			}
+			from, _ := netip.ParseAddrPort(p.From.String())
+			l.mu.Lock()
+			l.came = append(l.came, datagram{from.Addr(), bytes.Clone(p.Buf)})
+			l.mu.Unlock()
+			select {
+			case l.packets <- p:
+			case <-l.stop:
+				return
+			}
+		case c := <-l.NodeAwareTransport.StreamCh():
+			if l.isCut(c.RemoteAddr().String()) {
+				c.Close()
+				continue
+			}
+			select {
+			case l.streams <- c:
+			case <-l.stop:
+				c.Close()
+				return
+			}
+		case <-l.stop:
+			return
+		}
+	}
+}
+
+func (l *link) PacketCh() <-chan *memberlist.Packet { return l.packets }
+func (l *link) StreamCh() <-chan net.Conn           { return l.streams }
+
+func (l *link) WriteToAddress(packet []byte, to memberlist.Address) (time.Time, error) {
+	if l.isCut(to.Addr) {
+		return time.Now(), nil
+	}
+	return l.NodeAwareTransport.WriteToAddress(packet, to)
+}
+
+func (l *link) Shutdown() error {
+	close(l.stop)
+	l.group.Wait()
+	// What it still hands over is taken, for it waits for that.
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case <-l.NodeAwareTransport.PacketCh():
+			case c := <-l.NodeAwareTransport.StreamCh():
+				c.Close()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return l.NodeAwareTransport.Shutdown()
+}
+
+// send sends datagrams from an address to a member.
+func (n *network) send(from netip.Addr, to *tested, texts ...[]byte) {
+	for _, text := range texts {
+		if err := n.paper.send(netip.AddrPortFrom(from, 40_000), to.opt.Listen.String(), text); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// send sends datagrams by the kernel's network.
+func send(t *testing.T, from netip.Addr, to *tested, texts ...[]byte) {
+	t.Helper()
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: from.AsSlice()}, net.UDPAddrFromAddrPort(to.opt.Listen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, text := range texts {
+		if _, err := conn.Write(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestReplayedDatagrams: all that a member ever sent, sent again from its address, brings back neither the process that it was of, nor
+// one that has left, also when memberlist has forgotten it.
+func TestReplayedDatagrams(t *testing.T) {
+	bubble(t, testReplayedDatagrams)
+}
+
+func testReplayedDatagrams(t *testing.T, n *network) {
+	var wire link
+	forgets := func(o *Options) {
+		linked(&wire)(o)
+		tune := o.tune
+		o.tune = func(c *memberlist.Config) {
+			tune(c)
+			c.GossipToTheDeadTime = time.Millisecond
+		}
+	}
+	one, other := n.begin(1, 2, forgets), n.begin(2, 2, nil)
+	eventually(t, "they have heard each other, by datagrams", func() bool {
+		return one.heard("lb2") && other.heard("lb1") && len(wire.recorded(n.address(2))) >= 20
+	})
+	other.end(false)
+	eventually(t, "the first misses the second", func() bool { return one.sees("lb2", ops.MemberFailed) })
+	other = n.begin(2, 2, func(o *Options) { o.Version = "1.2.4" })
+	second := func() ops.Member { return one.Status().Members[0] }
+	eventually(t, "the first has heard the second's next process", func() bool { return one.heard("lb2") && second().Version == "1.2.4" })
+	recorded := wire.recorded(n.address(2))
+	n.send(n.address(2), one, recorded...)
+	// What comes after the recording is heard after it.
+	other.set(func(l *Local) { l.Configuration = "decaf" })
+	eventually(t, "the second is heard", func() bool { return second().Configuration == "decaf" })
+	if is := second(); is.Version != "1.2.4" || is.State != ops.MemberAlive {
+		t.Errorf("after a recording of the process before, the first has %+v", is)
+	}
+
+	other.end(true)
+	eventually(t, "the second has left", func() bool { return one.sees("lb2", ops.MemberLeft) })
+	// memberlist forgets it after a round of probes, of which nothing is seen.
+	recorded = wire.recorded(n.address(2))
+	begun, before := time.Now(), len(recorded)
+	eventually(t, "the recording has come, over several rounds", func() bool {
+		n.send(n.address(2), one, recorded...)
+		return time.Since(begun) > 2*time.Second && len(wire.recorded(n.address(2))) > before+len(recorded)
+	})
+	if one.log.count("lb2 ("+n.address(2).String()) != 4 || !one.sees("lb2", ops.MemberLeft) || len(one.Peers()) > 0 {
+		t.Errorf("after a recording of one that has left, the first has %+v, and its log is\n%s", one.Status().Members, one.log.text.String())
+	}
+}
+
+// TestPartition: of three, one is cut off; each side goes on with those that it reaches, and they find each other again.
+func TestPartition(t *testing.T) {
+	bubble(t, testPartition)
+}
+
+func testPartition(t *testing.T, n *network) {
+	var wires [3]link
+	var all []*tested
+	for i := range wires {
+		all = append(all, n.begin(byte(i+1), 3, linked(&wires[i])))
+	}
+	whole := func() bool {
+		for i, m := range all {
+			for j := range all {
+				if i != j && !m.heard(fmt.Sprintf("lb%d", j+1)) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	eventually(t, "all have heard all", whole)
+	for range 2 {
+		wires[0].isolate(n.address(2), n.address(3))
+		wires[1].isolate(n.address(1))
+		wires[2].isolate(n.address(1))
+		eventually(t, "the first misses both", func() bool { return all[0].sees("lb2", ops.MemberFailed) && all[0].sees("lb3", ops.MemberFailed) })
+		eventually(t, "both miss the first", func() bool { return all[1].sees("lb1", ops.MemberFailed) && all[2].sees("lb1", ops.MemberFailed) })
+		eventually(t, "each side has those that it reaches", func() bool {
+			return all[1].heard("lb3") && all[2].heard("lb2") && len(all[0].Peers()) == 0 && len(all[1].Peers()) == 1
+		})
+		eventually(t, "the first, cut off, says so", func() bool { return len(Problems(all[0].Status())) == 2 })
+		for i := range wires {
+			wires[i].isolate()
+		}
+		eventually(t, "all have heard all again", whole)
+	}
+	eventually(t, "all is well", func() bool { return len(Problems(all[0].Status())) == 0 })
+}
+
+// TestEqualNames: two members of one name are found and named by both and by a third, which goes on with the one that it has; with a
+// name of its own, the other is a member.
+func TestEqualNames(t *testing.T) {
+	bubble(t, testEqualNames)
+}
+
+func testEqualNames(t *testing.T, n *network) {
+	named := func(name string) func(*Options) { return func(o *Options) { o.Name = name } }
+	third, one := n.begin(1, 3, patient), n.begin(2, 3, patient)
+	eventually(t, "the third has heard one", func() bool { return third.heard("lb2") && one.heard("lb1") })
+	other := n.begin(3, 3, named("lb2"))
+	same := func(m *tested, at byte) bool {
+		return slices.ContainsFunc(m.Status().Members, func(is ops.Member) bool {
+			return is.State == ops.MemberUnknown && is.SameName == "lb2" && is.Address == netip.AddrPortFrom(n.address(at), m.opt.Listen.Port()).String()
+		}) && slices.ContainsFunc(Problems(m.Status()), func(p string) bool { return strings.Contains(p, "it has the name lb2, which the member at ") })
+	}
+	eventually(t, "all three name it", func() bool { return same(third, 3) && same(one, 3) && same(other, 2) })
+	for _, m := range []*tested{third, one, other} {
+		if said := m.log.count("two members have the name lb2"); said != 1 {
+			t.Errorf("%v says it %d times", m.opt.Listen, said)
+		}
+	}
+	if peers := third.Peers(); len(peers) != 1 || peers[0].Address.Addr() != n.address(2) || third.log.count("not reached any more") > 0 {
+		t.Errorf("the third has the peers %v", peers)
+	}
+	other.end(false)
+	n.begin(3, 3, nil)
+	eventually(t, "all have a name of their own", func() bool {
+		return third.heard("lb2") && third.heard("lb3") && one.heard("lb3") && len(Problems(third.Status())) == 0 && len(Problems(one.Status())) == 0
+	})
+}
+
+// TestFloodOfStrangers: datagrams and connections of very many strangers neither part members nor fill memory or the log.
+func TestFloodOfStrangers(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	one, other := n.begin(1, 2, patient), n.begin(2, 2, patient)
+	eventually(t, "they have heard each other", func() bool { return one.heard("lb2") && other.heard("lb1") })
+	noise := bytes.Repeat([]byte("noise"), 200)
+	strangers := 2 * mostSeen
+	for i := range strangers {
+		from := netip.AddrFrom4([4]byte{127, n.base[0], n.base[1] + 1, byte(i)})
+		if i >= 256 {
+			from = netip.AddrFrom4([4]byte{127, n.base[0], n.base[1] + 1 ^ 128, byte(i)})
+		}
+		send(t, from, one, slices.Repeat([][]byte{noise}, 20)...)
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}, Timeout: bound}
+		conn, err := dialer.Dial("tcp", one.opt.Listen.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	eventually(t, "all connections are refused", func() bool { return one.Status().Refused >= uint64(strangers) })
+	one.set(func(l *Local) { l.Configuration = "decaf" })
+	eventually(t, "the second hears the first", func() bool { return other.Status().Members[0].Configuration == "decaf" })
+	if lines := one.log.count("refused what"); lines > mostSeen {
+		t.Errorf("the log has %d lines of strangers", lines)
+	}
+	one.logs.mu.Lock()
+	defer one.logs.mu.Unlock()
+	if len(one.logs.seen) > mostSeen {
+		t.Errorf("%d strangers are remembered", len(one.logs.seen))
+	}
+	if one.log.count("not reached any more")+other.log.count("not reached any more") > 0 {
+		t.Error("the members have lost each other")
+	}
+}

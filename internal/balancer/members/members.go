@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+const (
+	// look is how often it is looked whether there is something to tell, or to warn of.
+	look = time.Second
+	// repeat is how often what a member has is told again, for what was told may be lost.
+	repeat = 5 * time.Second
+	// rejoin is how often members are asked for that are not reached: that heals a partition.
+	rejoin = 5 * time.Second
+	// farewell is how long a leave may take to be told.
+	farewell = time.Second
+)
+
+// Options are what a member needs.
+type Options struct {
+	lb.Members
+	// Keys are accepted; it sends by the first.
+	Keys Keys
+	// Version is that of the program.
+	Version string
+	// Local is what this balancer has now. It must be cheap: it is called each second.
+	Local func() Local
+	Log   *slog.Logger
+	// tune lets tests have other times.
+	tune func(*memberlist.Config)
+	// network, unless it is nil, is what tests have in the place of the kernel's: a transport that listens as it is
+	// configured, and connections from an address.
+	network func(*memberlist.NetTransportConfig) (memberlist.NodeAwareTransport, dial, error)
+	// through lets tests record what comes, and lose it.
+	through func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
+	// tolerance is lb.MembersTolerance but in tests.
+	tolerance time.Duration
+}
+
+// Local is what a balancer tells the others of itself.
+type Local struct {
+	// Configuration is a digest of the services as they are configured.
+	Configuration  string
+	Ready, Drained bool
+	Tables         []lb.ServiceTable
+}
+
+// Members is this balancer among those that it shares VIPs with.
+type Members struct {
+	opt      Options
+	instance uint64
+	logs     *filter
+	sending  atomic.Bool
+	// allowed are the peers, for those who ask with each packet; it is never changed, but replaced.
+	allowed atomic.Pointer[map[netip.Addr]bool]
+	// ring has the keys for memberlist. turning is held while they become others.
+	ring    *memberlist.Keyring
+	turning sync.Mutex
+	keys    atomic.Pointer[Keys]
+	// again has a value when there are peers to ask for at once.
+	again chan struct{}
+
+	mu sync.Mutex
+	// peers are the addresses of the others, as they are configured now.
+	peers []netip.Addr
+	// list is nil while the address cannot be listened on, for the reason that problem says.
+	list    *memberlist.Memberlist
+	problem string
+	// own is what was told last.
+	own state
+	// nodes are the others that were ever reached, by name; those that are no peers any more until memberlist misses them.
+	nodes map[string]*node
+	// silent says why configured peers of which nothing was heard are not reached, and since.
+	silent  map[netip.Addr]*silence
+	changed chan struct{}
+	// told has a value when a peer has come that is to be told.
+	told chan struct{}
+}
+
+// node is another member.
+type node struct {
+	name     string
+	address  netip.AddrPort
+	state    ops.MemberState
+	since    time.Time
+	greeting greeting
+	// ended are processes before this one at the same address, and those that have left: none of them comes back.
+	ended []uint64
+	// said is what it said last; nil: nothing yet that can be listened to, for the reason that problem says.
+	said    *state
+	problem string
+	differs map[string]*differing
+}
+
+// differing is a service of which a member has another table.
+type differing struct {
+	difference
+	since time.Time
+	// warned: it was said.
+	warned bool
+}
+
+type silence struct {
+	since  time.Time
+	reason string
+	// sameName is that of another member, which this one has, too; then it does answer.
+	sameName string
+}
+
+// New returns a member that is not there before Run.
+func New(options Options) *Members {
+	m := &Members{opt: options, instance: rand.Uint64(), nodes: map[string]*node{}, silent: map[netip.Addr]*silence{},
+		changed: make(chan struct{}), told: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+	m.opt.tolerance = cmp.Or(m.opt.tolerance, lb.MembersTolerance)
+	m.logs = &filter{log: options.Log, seen: map[string]time.Time{}}
+	m.own = state{Format: format, Name: options.Name, Instance: m.instance}
+	m.usePeers(options.Peers)
+	m.ring, _ = memberlist.NewKeyring(nil, options.Keys[0]) // it fails for lengths that no Key has
+	m.keys.Store(&options.Keys)
+	_ = turn(m.ring, options.Keys)
+	return m
+}
+
+// Run is a member until the context ends. Where the address cannot be listened on, it tries again.
+func (m *Members) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { m.keepJoined(ctx) })
+	ticks := time.NewTicker(look)
+	defer ticks.Stop()
+	told := time.Time{}
+	for {
+		again := m.note() || time.Since(told) >= repeat
+		select {
+		case <-m.told:
+			again = true
+		default:
+		}
+		if again && m.sending.CompareAndSwap(false, true) {
+			told = time.Now()
+			group.Go(func() {
+				defer m.sending.Store(false)
+				m.tell()
+			})
+		}
+		m.compare(time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+	}
+}
+
+// Close ends the member: with leave, the others are told that it goes for good, and else they find it again when
+// another process has its place.
+func (m *Members) Close(leave bool) error {
+	m.mu.Lock()
+	list := m.list
+	m.list, m.problem, m.own.Leaving = nil, "it has ended", leave
+	m.mu.Unlock()
+	if list == nil {
+		return nil
+	}
+	if leave {
+		m.tellTo(list)
+		_ = list.Leave(farewell) // who does not hear of it finds out
+	}
+	if err := list.Shutdown(); err != nil {
+		return fmt.Errorf("end being a member at %s: %w", m.opt.Listen, err)
+	}
+	return nil
+}
+
+// keepJoined listens, and asks for members that are not reached.
+func (m *Members) keepJoined(ctx context.Context) {
+	ticks := time.NewTicker(rejoin)
+	defer ticks.Stop()
+	for {
+		m.open()
+		m.join(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		case <-m.again:
+		}
+	}
+}
+
+// open listens, if it does not yet.
+func (m *Members) open() {
+	m.mu.Lock()
+	there, before := m.list != nil, m.problem
+	m.mu.Unlock()
+	if there {
+		return
+	}
+	list, err := m.create()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		if m.problem = fmt.Sprintf("cannot listen for members on %s: %v", m.opt.Listen, err); m.problem != before {
+			m.opt.Log.Warn(m.problem, about("")...)
+		}
+		return
+	}
+	m.list, m.problem = list, ""
+	m.opt.Log.Info(fmt.Sprintf("member %s listens on %s", m.opt.Name, m.opt.Listen), about("")...)
+}
+
+func (m *Members) create() (*memberlist.Memberlist, error) {
+	c := memberlist.DefaultLANConfig()
+	c.Name, c.Keyring = m.opt.Name, m.ring
+	c.BindAddr, c.BindPort = m.opt.Listen.Addr().String(), int(m.opt.Listen.Port())
+	c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort
+	c.Delegate, c.Events, c.Conflict, c.Alive = (*delegate)(m), (*listener)(m), (*listener)(m), (*listener)(m)
+	c.Logger = m.logs.logger()
+	// A member may have another address when it comes back.
+	c.DeadNodeReclaimTime = 30 * time.Second
+	// What is compressed may be larger than it looks.
+	c.EnableCompression = false
+	if m.opt.tune != nil {
+		m.opt.tune(c)
+	}
+	network := m.opt.network
+	if network == nil {
+		network = kernelNetwork
+	}
+	inner, dial, err := network(&memberlist.NetTransportConfig{
+		BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger})
+	if err != nil {
+		return nil, err
+	}
+	if m.opt.through != nil {
+		inner = m.opt.through(inner)
+	}
+	guarded := newGuard(inner, dial, m.opt.Listen.Addr(), m.Hears, m.logs.stranger)
+	c.Transport = guarded
+	list, err := memberlist.Create(c)
+	if err != nil {
+		_ = guarded.Shutdown()
+	}
+	return list, err
+}
+
+// join asks for the configured peers that are not there.
+func (m *Members) join(ctx context.Context) {
+	m.mu.Lock()
+	list, peers := m.list, m.peers
+	there := map[netip.Addr]bool{}
+	for _, n := range m.nodes {
+		if n.state == ops.MemberAlive {
+			there[n.address.Addr()] = true
+		}
+	}
+	m.mu.Unlock()
+	if list == nil {
+		return
+	}
+	for _, peer := range peers {
+		if there[peer] || ctx.Err() != nil {
+			continue
+		}
+		_, err := list.Join([]string{netip.AddrPortFrom(peer, m.opt.Listen.Port()).String()})
+		m.mu.Lock()
+		if s := m.silent[peer]; s != nil && err != nil {
+			s.reason, s.sameName = joinText(err), ""
+		}
+		m.mu.Unlock()
+	}
+}
+
+// note looks at what this balancer has, and says whether that is something new.
+func (m *Members) note() bool {
+	local := m.opt.Local()
+	next := state{Format: format, Name: m.opt.Name, Instance: m.instance, Configuration: local.Configuration, Ready: local.Ready, Drained: local.Drained,
+		Keys: m.Keys().shown(), Tables: tableStates(local.Tables)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	changed := !sameState(&next, &m.own)
+	next.Sequence = m.own.Sequence
+	m.own = next
+	return changed
+}
+
+func sameState(a, b *state) bool {
+	return a.Configuration == b.Configuration && a.Ready == b.Ready && a.Drained == b.Drained && slices.Equal(a.Keys, b.Keys) &&
+		slices.EqualFunc(a.Tables, b.Tables, func(x, y tableState) bool { return x.Service == y.Service && x.Name == y.Name && x.Digest == y.Digest })
+}
+
+// say returns what there is to say, with a number that is greater than all before.
+func (m *Members) say() []byte {
+	m.mu.Lock()
+	m.own.Sequence++
+	own := m.own
+	own.Tables = slices.Clone(own.Tables)
+	m.mu.Unlock()
+	return own.encode()
+}
+
+// tell tells the others what this balancer has.
+func (m *Members) tell() {
+	m.mu.Lock()
+	list := m.list
+	m.mu.Unlock()
+	if list == nil {
+		return
+	}
+	m.tellTo(list)
+}
+
+func (m *Members) tellTo(list *memberlist.Memberlist) {
+	text := m.say()
+	for _, to := range m.Peers() { // memberlist's own nodes may change while they are read
+		node := &memberlist.Node{Name: to.Name, Addr: to.Address.Addr().AsSlice(), Port: to.Address.Port()}
+		_ = list.SendReliable(node, text) // it is told again soon
+	}
+}
+
+// hear takes what a member says.
+func (m *Members) hear(text []byte) {
+	s, err := decodeState(text)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.logs.refuse("a member's state", err.Error())
+		return
+	}
+	n := m.nodes[s.Name]
+	switch {
+	case n == nil || n.greeting.Instance != s.Instance: // of a process before, or of one that is not known yet: it says it again
+	case n.said != nil && n.said.Sequence >= s.Sequence: // an older one, or a replay
+	default:
+		n.said = s
+	}
+}
+
+// Peers are the other members that are reached now, by name, each at the address where its gossip is heard. Safe for concurrent use.
+func (m *Members) Peers() []lb.Peer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var peers []lb.Peer
+	for _, n := range m.nodes {
+		if n.state == ops.MemberAlive && m.knows(n) {
+			peers = append(peers, lb.Peer{Name: n.name, Address: n.address})
+		}
+	}
+	slices.SortFunc(peers, func(a, b lb.Peer) int { return cmp.Compare(a.Name, b.Name) })
+	return peers
+}
+
+// Changed returns a channel that is closed when Peers may return others than before the call.
+func (m *Members) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed
+}
+
+// delegate is what memberlist asks what there is to say.
+type delegate Members
+
+// NodeMeta is the greeting.
+func (d *delegate) NodeMeta(int) []byte {
+	text, _ := json.Marshal(greeting{format, d.instance, bounded(d.opt.Version)})
+	return text
+}
+
+// NotifyMsg hears what another member has.
+func (d *delegate) NotifyMsg(text []byte) { (*Members)(d).hear(text) }
+
+// GetBroadcasts returns nothing: what there is to say is told to each member.
+func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
+
+// LocalState says it where two members compare what they know.
+func (d *delegate) LocalState(bool) []byte { return (*Members)(d).say() }
+
+// MergeRemoteState hears it there.
+func (d *delegate) MergeRemoteState(text []byte, _ bool) { (*Members)(d).hear(text) }
+
+// listener is what memberlist tells who is there. It is called under memberlist's locks.
+type listener Members
+
+// NotifyJoin notes that a member is reached.
+func (l *listener) NotifyJoin(of *memberlist.Node) { (*Members)(l).meet(of) }
+
+// NotifyUpdate notes that one is another process.
+func (l *listener) NotifyUpdate(of *memberlist.Node) { (*Members)(l).meet(of) }
+
+// NotifyLeave notes that one is not reached, or has left.
+func (l *listener) NotifyLeave(of *memberlist.Node) { (*Members)(l).part(of) }
+
+// NotifyConflict notes that two have one name.
+func (l *listener) NotifyConflict(one, other *memberlist.Node) {
+	l.logs.refuse("name "+other.Address(), fmt.Sprintf("two members have the name %s, at %s and %s: give each its own (members.name)", one.Name, one.Address(), other.Address()))
+	m := (*Members)(l)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.silent[addressOf(other).Addr()]; s != nil {
+		s.sameName = one.Name
+		s.reason = fmt.Sprintf("it has the name %s, which the member at %s has, too: give each its own (members.name)", one.Name, addressOf(one).Addr())
+	}
+}
+
+func addressOf(n *memberlist.Node) netip.AddrPort {
+	address, _ := netip.AddrFromSlice(n.Addr)
+	return netip.AddrPortFrom(address.Unmap(), n.Port)
+}
+
+// meet notes that a member is reached.
+func (m *Members) meet(of *memberlist.Node) {
+	if of.Name == m.opt.Name {
+		return
+	}
+	g, err := decodeGreeting(of.Meta)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[of.Name]
+	if n == nil {
+		n = &node{name: of.Name, differs: map[string]*differing{}}
+		m.nodes[of.Name] = n
+	}
+	if n.greeting.Instance != g.Instance {
+		n.said = nil
+		if n.state != "" && n.address == addressOf(of) {
+			n.end()
+		}
+	}
+	n.greeting, n.problem = g, ""
+	switch {
+	case err != nil:
+		n.problem = err.Error()
+	case g.Format != format:
+		n.problem = fmt.Sprintf("it has version %s, which tells of itself in another form: tables are not compared", g.Version)
+	}
+	if n.state != ops.MemberAlive || n.address != addressOf(of) {
+		n.state, n.since, n.address = ops.MemberAlive, time.Now(), addressOf(of)
+		if !m.knows(n) {
+			return
+		}
+		m.opt.Log.Info(fmt.Sprintf("member %s (%s) is reached", n.name, n.address), about("")...)
+		if n.problem != "" {
+			m.opt.Log.Warn(fmt.Sprintf("member %s: %s", n.name, n.problem), about("")...)
+		}
+	}
+	m.signal()
+	select {
+	case m.told <- struct{}{}:
+	default:
+	}
+}
+
+// mostEnded bounds the processes of a member that are remembered to have ended.
+const mostEnded = 64
+
+// end notes that the process of a member has ended.
+func (n *node) end() {
+	if len(n.ended) == mostEnded {
+		n.ended = slices.Delete(n.ended, 0, 1)
+	}
+	n.ended = append(n.ended, n.greeting.Instance)
+}
+
+// part notes that a member is not reached any more.
+func (m *Members) part(of *memberlist.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[of.Name]
+	if n == nil || n.state != ops.MemberAlive {
+		return
+	}
+	// What memberlist tells here does not say whether a member has left.
+	left := n.said != nil && n.said.Leaving
+	if !m.knows(n) {
+		delete(m.nodes, of.Name)
+		return
+	}
+	n.state, n.since, n.said = ops.MemberFailed, time.Now(), nil
+	if left {
+		n.state = ops.MemberLeft
+		n.end()
+		m.opt.Log.Info(fmt.Sprintf("member %s (%s) has left", n.name, n.address), about("")...)
+	} else {
+		m.opt.Log.Warn(fmt.Sprintf("member %s (%s) is not reached any more", n.name, n.address), about("")...)
+	}
+	m.signal()
+}
+
+func (m *Members) signal() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// about marks what is logged as an event of members.
+func about(service string) []any {
+	return []any{events.About{Kind: events.KindMembers, Service: service}.Attr()}
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// Hears says whether an address is under peers. It may be called with each packet, from any goroutine.
+func (m *Members) Hears(from netip.Addr) bool { return (*m.allowed.Load())[from] }
+
+// knows says whether a node is a peer.
+func (m *Members) knows(n *node) bool { return m.Hears(n.address.Addr()) }
+
+// SetPeers puts other addresses in the place of the peers'. New ones are asked for at once. Those that are missing are let go: they
+// are no Peers any more, and what they send is refused. The others do not hear of it, and each decides on its own peers.
+func (m *Members) SetPeers(peers []netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	added, removed := m.usePeers(peers)
+	if len(added)+len(removed) == 0 {
+		return
+	}
+	for name, n := range m.nodes {
+		if m.knows(n) {
+			continue
+		}
+		if slices.Contains(removed, n.address.Addr()) {
+			m.opt.Log.Info(fmt.Sprintf("member %s (%s) is let go: %v any more", n.name, n.address, errNoPeer), about("")...)
+		}
+		// memberlist goes on asking one that is alive, also by others that have it as a peer, until it does not answer; meanwhile it
+		// may be a peer again.
+		n.said = nil
+		clear(n.differs)
+		if n.state != ops.MemberAlive {
+			delete(m.nodes, name)
+		}
+	}
+	if len(added) > 0 {
+		m.opt.Log.Info("asking for the members at "+texts(added), about("")...)
+	}
+	m.signal()
+	for _, news := range []chan struct{}{m.again, m.told} {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// usePeers notes the peers, and says which are new and which are not there any more. The caller holds the lock, or is alone.
+func (m *Members) usePeers(peers []netip.Addr) (added, removed []netip.Addr) {
+	before, allowed := m.peers, map[netip.Addr]bool{}
+	m.peers = nil
+	for _, peer := range peers {
+		if peer = peer.Unmap(); peer != m.opt.Listen.Addr() && !allowed[peer] {
+			allowed[peer] = true
+			m.peers = append(m.peers, peer)
+		}
+	}
+	m.allowed.Store(&allowed)
+	for _, peer := range m.peers {
+		if m.silent[peer] == nil {
+			m.silent[peer] = &silence{since: time.Now()}
+			added = append(added, peer)
+		}
+	}
+	for _, peer := range before {
+		if !allowed[peer] {
+			delete(m.silent, peer)
+			removed = append(removed, peer)
+		}
+	}
+	return added, removed
+}
+
+func texts(addresses []netip.Addr) string {
+	list := make([]string, len(addresses))
+	for i, a := range addresses {
+		list[i] = a.String()
+	}
+	return strings.Join(list, ", ")
+}
+
+// NotifyAlive refuses what others tell of balancers that are no peers here, for each has its own list; and of processes that have
+// ended, for none of them comes back: it is a recording, which memberlist would believe once it has forgotten the process.
+func (l *listener) NotifyAlive(of *memberlist.Node) error {
+	m, at := (*Members)(l), addressOf(of).Addr()
+	if at != m.opt.Listen.Addr() && !m.Hears(at) {
+		return errNoPeer
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.nodes[of.Name]; n != nil && len(n.ended) > 0 {
+		if g, err := decodeGreeting(of.Meta); err == nil && slices.Contains(n.ended, g.Instance) {
+			return errEnded
+		}
+	}
+	return nil
+}

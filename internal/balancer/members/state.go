@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"unicode"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// format is that of what members tell each other. A member of another one is shown, and not compared with.
+const format = 1
+
+// Bounds of what a member says.
+const (
+	mostState = 8 << 20 // bytes; 65,536 services take half of it
+	// mostDetail is up to how many bytes backends are told one by one.
+	mostDetail = 1 << 20
+	mostTables = 1 << 17
+	mostText   = 128
+	mostTold   = 16 // keys
+)
+
+// greeting is what goes with a member's address: memberlist keeps it current, and gives it 512 bytes.
+type greeting struct {
+	Format int `json:"format"`
+	// Instance is of a process, so that what was recorded of one before is not taken for its.
+	Instance uint64 `json:"instance"`
+	Version  string `json:"version"`
+}
+
+// state is what a member says of itself.
+type state struct {
+	Format   int    `json:"format"`
+	Name     string `json:"name"`
+	Instance uint64 `json:"instance"`
+	// Sequence counts what the instance has said: what is older is not listened to.
+	Sequence      uint64 `json:"sequence"`
+	Configuration string `json:"configuration"`
+	Ready         bool   `json:"ready"`
+	Drained       bool   `json:"drained"`
+	// Leaving: it goes for good.
+	Leaving bool `json:"leaving,omitempty"`
+	// Keys are names of those that it accepts; it sends by the first.
+	Keys   []string     `json:"keys,omitempty"`
+	Tables []tableState `json:"tables"`
+}
+
+// tableState is lb.ServiceTable on the wire.
+type tableState struct {
+	Service string `json:"service"`
+	Name    string `json:"name"`
+	Digest  string `json:"digest"`
+	// Takers are by endpoint; null where they are not told one by one.
+	Takers map[netip.AddrPort]uint32 `json:"takers,omitempty"`
+	// Told: Takers are all there are.
+	Told bool `json:"told"`
+}
+
+func tableStates(tables []lb.ServiceTable) []tableState {
+	list := make([]tableState, len(tables))
+	for i, t := range tables {
+		list[i] = tableState{Service: t.Key.String(), Name: bounded(t.Name), Digest: fmt.Sprintf("%016x", t.Digest), Told: t.Takers != nil}
+		if t.Takers == nil {
+			continue
+		}
+		list[i].Takers = make(map[netip.AddrPort]uint32, len(t.Takers))
+		for _, taker := range t.Takers {
+			list[i].Takers[taker.Endpoint] = taker.Weight
+		}
+	}
+	return list
+}
+
+// bounded shortens a text to what a member may say.
+func bounded(text string) string {
+	if len(text) <= mostText {
+		return text
+	}
+	return text[:mostText]
+}
+
+// encode writes a state, without the backends if it is long.
+func (s state) encode() []byte {
+	text, err := json.Marshal(s)
+	if err == nil && len(text) <= mostDetail {
+		return text
+	}
+	for i := range s.Tables {
+		s.Tables[i].Takers, s.Tables[i].Told = nil, false
+	}
+	if text, err = json.Marshal(s); err == nil && len(text) <= mostState {
+		return text
+	}
+	s.Tables = nil
+	text, _ = json.Marshal(s)
+	return text
+}
+
+// decodeState reads what another member says. Error: errState.
+func decodeState(text []byte) (*state, error) {
+	if len(text) > mostState {
+		return nil, fmt.Errorf("%w: it has %d bytes", errState, len(text))
+	}
+	var s state
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if err := decoder.Decode(&s); err != nil || decoder.More() {
+		return nil, fmt.Errorf("%w: it is not JSON of the form", errState)
+	}
+	if s.Format != format {
+		return nil, fmt.Errorf("%w: its format is %d, and this program has %d", errState, s.Format, format)
+	}
+	if len(s.Tables) > mostTables || len(s.Keys) > mostTold || slices.ContainsFunc(s.Keys, func(k string) bool { return !plain(k) }) || !plain(s.Name) || s.Name == "" || !plain(s.Configuration) {
+		return nil, fmt.Errorf("%w: its parts are out of bounds", errState)
+	}
+	for _, t := range s.Tables {
+		if _, err := strconv.ParseUint(t.Digest, 16, 64); err != nil || !plain(t.Service) || !plain(t.Name) || len(t.Takers) > lb.MaxTakers {
+			return nil, fmt.Errorf("%w: a service of it is out of bounds", errState)
+		}
+	}
+	return &s, nil
+}
+
+// plain says whether a text can be shown to a person.
+func plain(text string) bool {
+	if len(text) > mostText {
+		return false
+	}
+	for _, r := range text {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// decodeGreeting reads what goes with a member's address. Error: errState.
+func decodeGreeting(text []byte) (greeting, error) {
+	var g greeting
+	if err := json.Unmarshal(text, &g); err != nil || !plain(g.Version) {
+		return greeting{}, fmt.Errorf("%w: its greeting is not of the form", errState)
+	}
+	return g, nil
+}
+
+// difference is a service that two balancers do not balance alike.
+type difference struct{ service, name, detail string }
+
+// differences compares tables with those of a member of that name.
+func differences(own []tableState, other *state) []difference {
+	theirs := make(map[string]*tableState, len(other.Tables))
+	for i := range other.Tables {
+		theirs[other.Tables[i].Service] = &other.Tables[i]
+	}
+	var list []difference
+	for i := range own {
+		t := theirs[own[i].Service]
+		delete(theirs, own[i].Service)
+		switch {
+		case t == nil:
+			list = append(list, difference{own[i].Service, own[i].Name, other.Name + " does not have the service"})
+		case t.Digest != own[i].Digest:
+			list = append(list, difference{own[i].Service, own[i].Name, detail(&own[i], t, other.Name)})
+		}
+	}
+	for i := range other.Tables { // in their order
+		if t := &other.Tables[i]; theirs[t.Service] == t {
+			list = append(list, difference{t.Service, t.Name, "only " + other.Name + " has the service, " + t.Service})
+		}
+	}
+	return list
+}
+
+// detail says in what two tables of a service differ, as far as that is known: the first backend.
+func detail(own, their *tableState, name string) string {
+	if !own.Told || !their.Told {
+		return ""
+	}
+	var found []string
+	first := func(a, b map[netip.AddrPort]uint32, text func(netip.AddrPort) string) {
+		var least netip.AddrPort
+		for endpoint, weight := range a {
+			if other, has := b[endpoint]; (!has || other != weight) && (!least.IsValid() || endpoint.Compare(least) < 0) {
+				least = endpoint
+			}
+		}
+		if least.IsValid() {
+			found = append(found, text(least))
+		}
+	}
+	first(own.Takers, their.Takers, func(e netip.AddrPort) string {
+		if weight, has := their.Takers[e]; has {
+			return fmt.Sprintf("%s has weight %d here and %d at %s", e, own.Takers[e], weight, name)
+		}
+		return fmt.Sprintf("%s takes new flows here and not at %s", e, name)
+	})
+	first(their.Takers, own.Takers, func(e netip.AddrPort) string { return fmt.Sprintf("%s takes new flows at %s and not here", e, name) })
+	if len(found) == 0 {
+		return "the same backends by another scheduler, mode, hash, table size, persistence, list of clients or limit"
+	}
+	return cmp.Or(found[0])
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dashboard makes the Grafana dashboard of deploy/grafana from the metrics.
+// Nothing of it is in the program: tests write the file and try it.
+package dashboard
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/common"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
+	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+
+	"github.com/jeoul/jeoul/internal/balancer/metrics"
+)
+
+// query is an expression of PromQL, and what its series are called in the legend. In it stand the
+// dashboard's variables $instance and $service, each a regular expression, and Grafana's
+// $__rate_interval.
+type query struct{ expression, legend string }
+
+// figure is a panel.
+type figure struct {
+	title, about string
+	kind         kind
+	// unit is one of Grafana's: pps, bps, ops, percentunit, s, bytes, short.
+	unit    string
+	queries []query
+}
+
+type kind uint8
+
+const (
+	// series draws each series as a line over time.
+	series kind = iota
+	// present shows the last values as numbers.
+	present
+	// states draws a band for each backend, coloured by its state.
+	states
+)
+
+// row is a headline with the figures below it.
+type row struct {
+	title   string
+	figures []figure
+}
+
+// Panels are 24 units wide in all; Grafana asks for no more than that a row's add up to it.
+const (
+	width, height     = 8, 8
+	narrow, low       = 4, 4
+	statesWidth       = 24
+	dashboardUID      = "jeoul"
+	refreshed         = "10s"
+	datasourceName    = "datasource"
+	anyInstance       = `instance=~"$instance"`
+	ofServices        = anyInstance + `, service=~"$service"`
+	perBackend        = "{{service}}/{{backend}}"
+	perInstance       = "{{instance}}"
+	perService        = "{{service}}"
+	rateOfBackends    = `sum by (service, backend) (rate(%s{` + ofServices + `}[$__rate_interval]))`
+	greatestOfBackend = `max by (service, backend) (%s{` + ofServices + `})`
+)
+
+// Marshal returns the dashboard as JSON, as Grafana imports and provisions it.
+func Marshal() ([]byte, error) {
+	built, err := build()
+	if err != nil {
+		return nil, fmt.Errorf("making the dashboard: %v", err)
+	}
+	text, err := json.MarshalIndent(built, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("writing the dashboard: %v", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// Expressions returns every expression of the dashboard with its variables replaced: by all
+// instances and services, and rates over the given time, as PromQL writes it (5s).
+func Expressions(over string) (all []string) {
+	replace := strings.NewReplacer("$instance", ".*", "$service", ".*", "$__rate_interval", over)
+	for _, r := range rows() {
+		for _, f := range r.figures {
+			for _, q := range f.queries {
+				all = append(all, replace.Replace(q.expression))
+			}
+		}
+	}
+	return all
+}
+
+// build makes it by the schema that every Grafana imports.
+//
+//lint:ignore SA1019 what is preferred to it, dashboardv2, takes Grafana 12
+func build() (dashboard.Dashboard, error) {
+	//lint:ignore SA1019 see above
+	builder := dashboard.NewDashboardBuilder("Jeoul").Uid(dashboardUID).Tags([]string{"jeoul"}).
+		Description("Balancers that Prometheus scrapes: traffic, what becomes of packets, backends, tables.").
+		Time("now-1h", "now").Refresh(refreshed).Tooltip(dashboard.DashboardCursorSyncCrosshair).
+		WithVariable(dashboard.NewDatasourceVariableBuilder(datasourceName).Label("Prometheus").Type("prometheus")).
+		WithVariable(choice("instance", "Balancer", "label_values(jeoul_build_info, instance)")).
+		WithVariable(choice("service", "Service", `label_values(jeoul_service_info{`+anyInstance+`}, service)`))
+	id := uint32(0)
+	next := func() uint32 { id++; return id }
+	for _, r := range rows() {
+		builder.WithRow(dashboard.NewRowBuilder(r.title).Id(next()))
+		for _, f := range r.figures {
+			builder.WithPanel(f.panel(next()))
+		}
+	}
+	return builder.Build()
+}
+
+// choice is a variable of which a person picks several values, or all.
+func choice(name, label, values string) *dashboard.QueryVariableBuilder {
+	return dashboard.NewQueryVariableBuilder(name).Label(label).Query(dashboard.StringOrMap{String: &values}).
+		Datasource(source()).Refresh(dashboard.VariableRefreshOnTimeRangeChanged).Multi(true).IncludeAll(true).AllValue(".*")
+}
+
+// source is the Prometheus that a person chooses at the head of the dashboard.
+func source() common.DataSourceRef {
+	kind, uid := "prometheus", "${"+datasourceName+"}"
+	return common.DataSourceRef{Type: &kind, Uid: &uid}
+}
+
+// panel makes the panel; id tells it from the others of the dashboard.
+func (f figure) panel(id uint32) cog.Builder[dashboard.Panel] {
+	switch f.kind {
+	case present:
+		return f.numbers(id)
+	case states:
+		return f.bands(id)
+	}
+	return f.lines(id)
+}
+
+func (f figure) lines(id uint32) cog.Builder[dashboard.Panel] {
+	panel := timeseries.NewPanelBuilder().Id(id).Title(f.title).Description(f.about).Datasource(source()).Unit(f.unit).
+		Span(width).Height(height).Min(0).FillOpacity(10).
+		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending)).
+		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom))
+	for _, target := range f.targets() {
+		panel.WithTarget(target)
+	}
+	return panel
+}
+
+func (f figure) numbers(id uint32) cog.Builder[dashboard.Panel] {
+	panel := stat.NewPanelBuilder().Id(id).Title(f.title).Description(f.about).Datasource(source()).Unit(f.unit).
+		Span(narrow).Height(low).GraphMode(common.BigValueGraphModeArea)
+	for _, target := range f.targets() {
+		panel.WithTarget(target)
+	}
+	return panel
+}
+
+func (f figure) bands(id uint32) cog.Builder[dashboard.Panel] {
+	panel := statetimeline.NewPanelBuilder().Id(id).Title(f.title).Description(f.about).Datasource(source()).
+		Span(statesWidth).Height(height).MergeValues(true).ShowValue(common.VisibilityModeNever).Mappings([]dashboard.ValueMapping{stateNames()})
+	for _, target := range f.targets() {
+		panel.WithTarget(target)
+	}
+	return panel
+}
+
+func (f figure) targets() (targets []*prometheus.DataqueryBuilder) {
+	for i, q := range f.queries {
+		targets = append(targets, prometheus.NewDataqueryBuilder().Datasource(source()).
+			RefId(string(rune('A'+i))).Expr(q.expression).LegendFormat(q.legend).Range())
+	}
+	return targets
+}
+
+// stateNames says in words and colours what the numbers of jeoul_backend_state mean: green takes
+// new flows, red cannot, and what an operator or the configuration wants is in between.
+func stateNames() dashboard.ValueMapping {
+	colours := map[string]string{"up": "green", "standby": "blue", "draining": "yellow", "weight-0": "yellow", "out": "orange", "ejected": "orange"}
+	names := map[string]dashboard.ValueMappingResult{}
+	for i, state := range metrics.BackendStates() {
+		name, colour := string(state), "red"
+		if c, ok := colours[name]; ok {
+			colour = c
+		}
+		at := int32(i)
+		names[strconv.Itoa(i)] = dashboard.ValueMappingResult{Text: &name, Color: &colour, Index: &at}
+	}
+	return dashboard.ValueMapping{ValueMap: &dashboard.ValueMap{Type: dashboard.MappingTypeValueToText, Options: names}}
+}

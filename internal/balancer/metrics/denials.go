@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/jeoul/jeoul/internal/balancer/api/access"
+)
+
+// What a client of the API lacks that is not let in.
+const (
+	lackingCredentials = "credentials"
+	lackingRole        = "role"
+)
+
+// newDenials counts clients of the API that are not let in. What is not there yet cannot be alerted on.
+func newDenials() *prometheus.CounterVec {
+	total := prometheus.NewCounterVec(prometheus.CounterOpts(deniedTotal.options()), deniedTotal.labels)
+	for _, lacking := range []string{lackingCredentials, lackingRole} {
+		total.WithLabelValues(lacking)
+	}
+	return total
+}
+
+// Denied counts a request to the API over TCP that was refused: access.ErrNoRole, or for want of credentials.
+func (m *Metrics) Denied(why error) {
+	lacking := lackingCredentials
+	if errors.Is(why, access.ErrNoRole) {
+		lacking = lackingRole
+	}
+	m.denials.WithLabelValues(lacking).Inc()
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// gatherer makes the metric families of a balancer's status. It is a prometheus.Gatherer and
+// not a Collector: a registry hashes and compares every series of every scrape, which for
+// 10,000 services takes longer than all the rest. Tests do that comparison instead.
+type gatherer struct {
+	status func() (ops.Status, error)
+	// backends is up to how many of them have series.
+	backends int
+	// others are gathered beside.
+	others prometheus.Gatherer
+}
+
+// Gather makes the families of one status. Where that cannot be had, the scrape fails as a
+// whole: counters that are missing would look like a balancer without traffic.
+func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
+	status, err := g.status()
+	if err != nil {
+		return nil, fmt.Errorf("read the balancer's status: %w", err)
+	}
+	var all []*dto.MetricFamily
+	all = append(all, series(balancerFamilies, []*ops.Status{&status}, func(s *ops.Status) []string { return []string{s.Version} })...)
+	all = append(all, series([]of[part]{unwrittenFiles}, unwritten(status.Unwritten), partName)...)
+	all = append(all, series([]of[ops.Outcome]{packetsTotal}, status.Outcomes, func(o ops.Outcome) []string { return []string{o.Name} })...)
+	all = append(all, series(interfaceFamilies, pointers(status.Interfaces), func(i *ops.Interface) []string {
+		return []string{i.Name, string(i.Hook.Name), strconv.FormatBool(i.Hook.Generic), i.Hook.Driver}
+	})...)
+	all = append(all, room(&status)...)
+	all = append(all, locals(status.Local)...)
+	all = append(all, engines(status.Proxy)...)
+	all = append(all, proxied(status.Services)...)
+	all = append(all, routers(status.BGP)...)
+	all = append(all, elected(status.VRRP)...)
+	all = append(all, members(status.Members)...)
+	all = append(all, g.services(status.Services)...)
+	others, err := g.others.Gather()
+	return append(all, others...), err
+}
+
+// unwritten counts the files that cannot be written by where their content is.
+func unwritten(files []ops.Unwritten) []part {
+	kernel, process := part{name: "kernel"}, part{name: "process"}
+	for _, f := range files {
+		if f.Kept {
+			kernel.value++
+		} else {
+			process.value++
+		}
+	}
+	return []part{kernel, process}
+}
+
+func partName(p part) []string { return []string{p.name} }
+
+// room makes the families of what there is room for, and what of it is in use.
+func room(status *ops.Status) (all []*dto.MetricFamily) {
+	if f := status.Flows; f != nil {
+		all = append(all, series([]of[part]{flowsNow}, []part{{"proven", f.Proven}, {"unproven", f.Unproven}}, partName)...)
+		all = append(all, series([]of[part]{flowsLimit}, []part{{"proven", f.ProvenLimit}, {"unproven", f.UnprovenLimit}}, partName)...)
+	}
+	if m := status.Memory; m != nil {
+		all = append(all, series([]of[part]{memoryBytes}, []part{{"proven", m.Proven}, {"unproven", m.Unproven}, {"returns", m.Returns},
+			{"configuration", m.Configuration}, {"counters", m.Counters}, {"ways", m.Ways}, {"fragments", m.Fragments},
+			{"checks", m.Checks}}, partName)...)
+	}
+	return all
+}
+
+// locals makes the families of clients on the balancer's own host.
+func locals(local *ops.Local) []*dto.MetricFamily {
+	if local == nil {
+		return nil
+	}
+	all := series([]of[*ops.Local]{localSockets}, []*ops.Local{local}, func(*ops.Local) []string { return nil })
+	return append(all, series([]of[ops.LocalEvent]{localEvents}, local.Events, func(e ops.LocalEvent) []string { return []string{e.Name} })...)
+}
+
+// services makes the families of the services, and those of the backends if there are not too
+// many.
+func (g *gatherer) services(services []ops.Service) []*dto.MetricFamily {
+	all := series(serviceFamilies, pointers(services), func(s *ops.Service) []string {
+		return []string{s.Name, s.VIP.String(), strconv.Itoa(int(s.Port)), s.Protocol.String(), string(s.Mode), string(s.Scheduler)}
+	})
+	all = append(all, series([]of[*ops.Service]{tableInfo}, pointers(services), func(s *ops.Service) []string { return []string{s.Name, s.TableDigest} })...)
+	all = append(all, series(discoveredFamilies, foundOf(services), func(f found) []string { return []string{f.of.Name, string(f.Origin)} })...)
+	n := 0
+	for i := range services {
+		n += len(services[i].Backends)
+	}
+	left := part{value: uint64(n)}
+	if n <= g.backends {
+		left.value = 0
+	}
+	all = append(all, series([]of[part]{backendsWithoutSeries}, []part{left}, func(part) []string { return nil })...)
+	if left.value > 0 {
+		return all
+	}
+	backends := make([]member, 0, n)
+	for i := range services {
+		for j := range services[i].Backends {
+			backends = append(backends, member{&services[i], &services[i].Backends[j]})
+		}
+	}
+	names := func(m member) []string { return []string{m.of.Name, m.Name} }
+	return append(append(all, series(backendFamilies, backends, names)...), series(proxiedFamilies, backends, names)...)
+}
+
+// foundOf are the origins of services.
+func foundOf(services []ops.Service) (all []found) {
+	for i := range services {
+		for j := range services[i].Discovered {
+			all = append(all, found{&services[i], &services[i].Discovered[j]})
+		}
+	}
+	return all
+}
+
+// member is a backend, and whose.
+type member struct {
+	of *ops.Service
+	*ops.Backend
+}
+
+func pointers[T any](of []T) []*T {
+	all := make([]*T, len(of))
+	for i := range of {
+		all[i] = &of[i]
+	}
+	return all
+}
+
+// series makes families, each with a series for each of these. labels are the values of a
+// family with the most labels; the others have the first of them.
+func series[T any](families []of[T], these []T, labels func(T) []string) []*dto.MetricFamily {
+	pairs := make([][]*dto.LabelPair, len(these))
+	for i, from := range these {
+		pairs[i] = pair(families, labels(from))
+	}
+	var all []*dto.MetricFamily
+	for _, f := range families {
+		made := &dto.MetricFamily{Name: &f.name, Help: &f.help, Type: f.kind.Enum()}
+		// All at once: a scrape may have hundreds of thousands.
+		metrics, values := make([]dto.Metric, len(these)), make([]float64, len(these))
+		for i, from := range these {
+			value, ok := f.value(from)
+			if !ok {
+				continue
+			}
+			values[i] = value
+			metrics[i].Label = pairs[i][:len(f.labels)]
+			if f.kind == counter {
+				metrics[i].Counter = &dto.Counter{Value: &values[i]}
+			} else {
+				metrics[i].Gauge = &dto.Gauge{Value: &values[i]}
+			}
+			made.Metric = append(made.Metric, &metrics[i])
+		}
+		if len(made.Metric) > 0 {
+			all = append(all, made)
+		}
+	}
+	return all
+}
+
+// pair gives values the names of the family that has the most labels.
+func pair[T any](families []of[T], values []string) []*dto.LabelPair {
+	var names []string
+	for _, f := range families {
+		if len(f.labels) > len(names) {
+			names = f.labels
+		}
+	}
+	pairs := make([]*dto.LabelPair, len(names))
+	for i := range names {
+		pairs[i] = &dto.LabelPair{Name: &names[i], Value: &values[i]}
+	}
+	return pairs
+}

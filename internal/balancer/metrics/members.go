@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"cmp"
+	"slices"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// The families of members are there where the configuration has some.
+var (
+	membersRefused = of[*ops.Members]{family{"jeoul_members_refused_total", "Packets and connections to the members' port that were refused: of addresses that are no peer's, or by another key.", counter, nil},
+		always(func(m *ops.Members) float64 { return float64(m.Refused) })}
+	memberFamilies = []of[*ops.Member]{
+		{family{"jeoul_member_up", "1 where the other balancer is reached.", gauge, []string{"member"}},
+			always(func(m *ops.Member) float64 { return truth(m.State == ops.MemberAlive) })},
+		{family{"jeoul_member_services_differing", "Services whose new flows the other balancer sends to other backends, for longer than a change takes.", gauge, []string{"member"}},
+			always(func(m *ops.Member) float64 { return float64(lasting(m)) })},
+	}
+)
+
+// What is handed over, of members that flows are handed over with.
+var memberFlowFamilies = []of[*ops.Member]{
+	{family{"jeoul_member_flows_told_total", "Flows that the other balancer was told of over the present connection.", counter, []string{"member"}},
+		always(func(m *ops.Member) float64 { return float64(m.Flows.Told) })},
+	{family{"jeoul_member_flows_behind", "Flows that the other balancer has not looked at yet, of those it was told of or is to be.", gauge, []string{"member"}},
+		always(func(m *ops.Member) float64 { return float64(m.Flows.Behind) })},
+	{family{"jeoul_member_flows_taken_total", "Flows of the other balancer that were taken over, and were not known, since it connected.", counter, []string{"member"}},
+		always(func(m *ops.Member) float64 { return float64(m.Flows.Taken) })},
+	{family{"jeoul_member_flows_refused_total", "Flows of the other balancer that were refused, since it connected.", counter, []string{"member"}},
+		always(func(m *ops.Member) float64 { return float64(sumOf(m.Flows.Refused)) })},
+	{family{"jeoul_member_flows_overflows_total", "How often more flows waited for the other balancer than may, and it was told all anew.", counter, []string{"member"}},
+		always(func(m *ops.Member) float64 { return float64(m.Flows.Overflows) })},
+	{family{"jeoul_member_flows_connected", "1 where the other balancer is told of flows and tells its own.", gauge, []string{"member"}},
+		always(func(m *ops.Member) float64 { return truth(m.Flows.Telling && m.Flows.Heard) })},
+}
+
+func sumOf(counts map[string]uint64) (sum uint64) {
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+func lasting(m *ops.Member) (n int) {
+	for _, d := range m.Differs {
+		if d.Lasting {
+			n++
+		}
+	}
+	return n
+}
+
+// members makes the families of the other balancers. One that was never heard has no name yet.
+func members(all *ops.Members) []*dto.MetricFamily {
+	if all == nil {
+		return nil
+	}
+	made := series([]of[*ops.Members]{membersRefused}, []*ops.Members{all}, func(*ops.Members) []string { return nil })
+	name := func(m *ops.Member) []string { return []string{cmp.Or(m.Name, m.Address)} }
+	made = append(made, series(memberFamilies, pointers(all.Members), name)...)
+	handing := slices.DeleteFunc(pointers(all.Members), func(m *ops.Member) bool { return m.Flows == nil })
+	return append(made, series(memberFlowFamilies, handing, name)...)
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// BGP is what routers are told of the VIPs, and how the sessions with them are.
+type BGP struct {
+	// Speaker is "local" where a routing daemon of this host speaks to the routers, which finds the VIPs in Table; ASN and RouterID are
+	// absent then, and there are no Peers. Absent: the balancer's own process speaks.
+	Speaker  lb.Speaker `json:"speaker,omitempty"`
+	Table    uint32     `json:"table,omitempty"`
+	ASN      uint32     `json:"asn,omitempty"`
+	RouterID netip.Addr `json:"router_id,omitzero"`
+	// SpeakerPID is the process that speaks to the routers, or has the VIPs in the table; 0: there is none now.
+	SpeakerPID int `json:"speaker_pid"`
+	// Problem says why routers may not be told what is wanted; empty where they are.
+	Problem string `json:"problem,omitempty"`
+	// Drained is who has taken this balancer out of every anycast; absent where it is in.
+	Drained *BalancerDrained `json:"drained,omitempty"`
+	VIPs    []AnnouncedVIP   `json:"vips"`
+	// Pool are the addresses of full NAT that are announced; absent where the pool is not divided among members.
+	Pool  []AnnouncedAddress `json:"pool,omitempty"`
+	Peers []BGPPeer          `json:"peers"`
+}
+
+// AnnouncedAddress is an address of full NAT that routers are told of.
+type AnnouncedAddress struct {
+	Address netip.Addr `json:"address"`
+	// Backup: it is another member's, and packets come here only while that one announces it no more.
+	Backup bool `json:"backup"`
+}
+
+// BalancerDrained is a balancer that no router is to send anything to.
+type BalancerDrained struct {
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+	// Withdrawn is when the VIPs are withdrawn, or were: until then they are announced as the last choice.
+	Withdrawn time.Time `json:"withdrawn"`
+}
+
+// AnnouncedVIP is a VIP, and whether routers are told of it.
+type AnnouncedVIP struct {
+	VIP       netip.Addr `json:"vip"`
+	Announced bool       `json:"announced"`
+	// Reason says why it is not.
+	Reason string `json:"reason,omitempty"`
+}
+
+// BGPPeer is how the session with a router is.
+type BGPPeer struct {
+	// Address has the interface of a link-local one behind a per cent sign.
+	Address string `json:"address"`
+	ASN     uint32 `json:"asn"`
+	// State is that of the session (RFC 4271 section 8.2.2), such as "established".
+	State string `json:"state"`
+	// Since is when the session was established, or when the last one ended; absent: there was none.
+	Since time.Time `json:"since,omitzero"`
+	// Sessions counts those that were established since the speaker was started.
+	Sessions uint64 `json:"sessions"`
+	// Reason says why there is no session.
+	Reason string `json:"reason,omitempty"`
+	// RouterID, HoldSeconds and Restarts are of the session: the router's identifier, after what silence
+	// it ends, and whether the router keeps routes while the speaker restarts.
+	RouterID    string  `json:"router_id,omitempty"`
+	HoldSeconds float64 `json:"hold_seconds,omitempty"`
+	Restarts    bool    `json:"restarts"`
+	// Received are the routes that the router announces; none is used.
+	Received uint64 `json:"received"`
+	// BFD is how the way to the router is; absent where it is not watched.
+	BFD *BFD `json:"bfd,omitempty"`
+}
+
+// BFD is how the way to a router is (RFC 5880).
+type BFD struct {
+	// State is "up", "init", "down" or "admin-down", since Since; RemoteState is the router's.
+	State       string    `json:"state"`
+	Since       time.Time `json:"since"`
+	RemoteState string    `json:"remote_state"`
+	// Diagnostic says why this end went down last, and RemoteDiagnostic why the router's did (section 4.1).
+	Diagnostic       string `json:"diagnostic"`
+	RemoteDiagnostic string `json:"remote_diagnostic"`
+	// IntervalSeconds is how often packets are sent, and DetectionSeconds after what silence the router is lost; as was agreed on.
+	IntervalSeconds  float64 `json:"interval_seconds"`
+	DetectionSeconds float64 `json:"detection_seconds"`
+	// Ups and Failures count how often the session came up, and how often the router was lost then, since the speaker was started.
+	Ups      uint64 `json:"ups"`
+	Failures uint64 `json:"failures"`
+	// Sent, Received and Refused count packets; Late are those that this host sent too late.
+	Sent     uint64 `json:"sent"`
+	Received uint64 `json:"received"`
+	Refused  uint64 `json:"refused"`
+	Late     uint64 `json:"late"`
+	// Problem says why it is not up, where that is known. BGP goes on without it.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Up says whether the router is heard.
+func (b BFD) Up() bool { return b.State == "up" }
+
+// Established says whether the router is told of the VIPs.
+func (p BGPPeer) Established() bool { return p.State == "established" }
+
+// Routes are what is to be announced.
+type Routes struct {
+	BGP  lb.BGP
+	VIPs []netip.Addr
+	// Draining has them announced as the last choice.
+	Draining bool
+	// Pool are this balancer's addresses of full NAT, where others know them, and Backup those of others, announced for when
+	// their balancer is gone. They are not drained.
+	Pool, Backup []netip.Addr
+	// Orphan is how long they stay when the daemon has died; 0 is for ever.
+	Orphan time.Duration
+}

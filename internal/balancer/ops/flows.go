@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"net/netip"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+const (
+	// DefaultFlows is how many flows are listed where a query names no limit.
+	DefaultFlows = 1000
+	// MaxFlows is how many are at most.
+	MaxFlows = 10000
+)
+
+// FlowQuery says which remembered flows are meant.
+type FlowQuery struct {
+	// Of are services by name, such as web, and backends, such as web/web01; empty: all.
+	Of []string
+	// Client is a network that the client's address is in; the zero value: any.
+	Client netip.Prefix
+	// States are those that a flow may be in; empty: any.
+	States []lb.FlowState
+	// Limit is how many are listed at most, 1 to MaxFlows; 0 is DefaultFlows.
+	Limit int
+}
+
+// Flow is one that the data plane remembers.
+type Flow struct {
+	Service string `json:"service"`
+	Backend string `json:"backend"`
+	// Client is the address and port of who has begun it.
+	Client netip.AddrPort `json:"client"`
+	// Source is what full NAT sends its packets from.
+	Source *netip.AddrPort `json:"source,omitempty"`
+	State  lb.FlowState    `json:"state"`
+	// Proven: its client has sent what a forger of source addresses would not.
+	Proven bool `json:"proven"`
+	// SilentSeconds is for how long no packet of it was seen, give or take a second.
+	SilentSeconds float64 `json:"silent_seconds"`
+}
+
+// FlowList is what remembered flows a query means.
+type FlowList struct {
+	Flows []Flow `json:"flows"`
+	// Matching is how many there are; where that is more than are listed, which are is as they lie in the tables.
+	Matching uint64 `json:"matching"`
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Serving says which backends of a service take new flows.
+type Serving string
+
+// What a service's new flows go to.
+const (
+	// ServingHealthy: its healthy backends that are no backups.
+	ServingHealthy Serving = "healthy"
+	// ServingBackups: its healthy backups, for no other backend serves.
+	ServingBackups Serving = "backups"
+	// ServingAll: healthy backends and failing ones, for fewer are healthy than panic asks for.
+	ServingAll Serving = "all"
+)
+
+// Check is a health check of a service's backends.
+type Check struct {
+	// Check says what is asked, as in "http GET /healthz", and Expected what passes, as in
+	// "status 200-399".
+	Check    string `json:"check"`
+	Expected string `json:"expected"`
+	Via      lb.Via `json:"via"`
+	// IntervalSeconds is the time from one to the next, TimeoutSeconds bounds one, and Rise and
+	// Fall are how many in a row make a verdict.
+	IntervalSeconds float64 `json:"interval_seconds"`
+	TimeoutSeconds  float64 `json:"timeout_seconds"`
+	Rise            uint16  `json:"rise"`
+	Fall            uint16  `json:"fall"`
+}
+
+// Health is what the checks of a backend say of it.
+type Health struct {
+	State lb.Health `json:"state"`
+	// Reason says of the backend why it fails, or why it may soon; empty: nothing speaks
+	// against it.
+	Reason string `json:"reason,omitempty"`
+	// Since is when the state began; absent before there is a verdict.
+	Since time.Time `json:"since,omitzero"`
+	// WeightPercent is what share of its weight the backend's agent asks for, and Drain that it
+	// asks for no new flow.
+	WeightPercent uint16 `json:"weight_percent"`
+	Drain         bool   `json:"drain,omitempty"`
+	// Checks are the results of the service's checks, in their order.
+	Checks []CheckResult `json:"checks"`
+}
+
+// CheckResult is what one check says.
+type CheckResult struct {
+	State lb.Health `json:"state"`
+	// Passed and Failed count the last results of that kind in a row; one of them is 0.
+	Passed uint32 `json:"passed"`
+	Failed uint32 `json:"failed"`
+	// Last is when the last check ended, TookSeconds how long it took, Answer what came of it,
+	// and Reason what is wrong with that. Absent before the first one.
+	Last        time.Time `json:"last,omitzero"`
+	TookSeconds float64   `json:"took_seconds"`
+	Answer      string    `json:"answer,omitempty"`
+	Reason      string    `json:"reason,omitempty"`
+	// Next is when the backend is asked again.
+	Next time.Time `json:"next,omitzero"`
+}
+
+// ResultOf returns the result of a check as others read it.
+func ResultOf(r lb.CheckResult) CheckResult {
+	return CheckResult{State: r.State, Passed: r.Passed, Failed: r.Failed, Last: r.Last, TookSeconds: r.Took.Seconds(),
+		Answer: r.Answer, Reason: r.Reason, Next: r.Next}
+}
+
+// CheckStep is one step of a check that was asked for.
+type CheckStep struct {
+	// Check is the check's place in the service's list.
+	Check int `json:"check"`
+	// Name is what was done, as in "connect"; AtSeconds is when that ended, counted from the
+	// start of the check, and TookSeconds its own time.
+	Name        string  `json:"name"`
+	AtSeconds   float64 `json:"at_seconds"`
+	TookSeconds float64 `json:"took_seconds"`
+	// Text is what came of it, and Failed that the check ends there.
+	Text   string `json:"text"`
+	Failed bool   `json:"failed,omitempty"`
+}
+
+// StepOf returns a step as others read it.
+func StepOf(s lb.CheckStep) CheckStep {
+	return CheckStep{Check: s.Check, Name: s.Name, AtSeconds: s.At.Seconds(), TookSeconds: s.Took.Seconds(), Text: s.Text, Failed: s.Failed}
+}
+
+// Checked is a backend that was checked on request, without consequence for its verdict.
+type Checked struct {
+	Target
+	// Checks are what was asked, Results and Steps what came of that.
+	Checks  []Check       `json:"checks"`
+	Results []CheckResult `json:"results"`
+	Steps   []CheckStep   `json:"steps"`
+	// State is that of the backend in the balancer, which this check does not change.
+	State lb.BackendState `json:"state"`
+}

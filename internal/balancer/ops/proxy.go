@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// ProxyEngine is the process behind the services of mode proxy.
+type ProxyEngine struct {
+	// Program is the path of HAProxy, and Version what that is.
+	Program string `json:"program"`
+	Version string `json:"version"`
+	// PID is the master's; 0: none runs.
+	PID int `json:"pid"`
+	// Started is when it was started.
+	Started time.Time `json:"started,omitzero"`
+	// Reloads are those since then, and Workers the processes that run, those included that a reload has
+	// replaced and that still have connections.
+	Reloads int `json:"reloads"`
+	Workers int `json:"workers"`
+	// Trouble says what is wrong, and what to do.
+	Trouble string `json:"trouble,omitempty"`
+}
+
+// ProxiedService is what a service of mode proxy does, and has done.
+type ProxiedService struct {
+	// Speaks is what is understood of a connection's content.
+	Speaks lb.Speaks `json:"speaks" enum:"tcp,http"`
+	// TLS: clients are spoken to by TLS.
+	TLS bool `json:"tls"`
+	// Connections of clients were taken. BytesIn came from them, and BytesOut went to them.
+	Connections uint64 `json:"connections"`
+	BytesIn     uint64 `json:"bytes_in"`
+	BytesOut    uint64 `json:"bytes_out"`
+	// Denied were turned away by a rule.
+	Denied uint64 `json:"denied"`
+	Proxied
+}
+
+// Proxied is what the proxy engine has counted of a service, or of a backend.
+type Proxied struct {
+	// Requests were answered, and Responses are those answers by the first digit of their status; with speaks:
+	// http only.
+	Requests  uint64    `json:"requests"`
+	Responses Responses `json:"responses"`
+	// Failed are connections to backends that could not be made; Retried those tried again there, and
+	// Redispatched those tried at another backend.
+	Failed       uint64 `json:"failed"`
+	Retried      uint64 `json:"retried"`
+	Redispatched uint64 `json:"redispatched"`
+	// Queued wait for a backend that is full.
+	Queued uint64 `json:"queued"`
+}
+
+// Responses are counts of responses by the first digit of their status.
+type Responses struct {
+	Informational uint64 `json:"1xx"`
+	Successful    uint64 `json:"2xx"`
+	Redirection   uint64 `json:"3xx"`
+	ClientError   uint64 `json:"4xx"`
+	ServerError   uint64 `json:"5xx"`
+	Other         uint64 `json:"other"`
+}

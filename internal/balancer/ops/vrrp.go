@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// VRRP is how the balancers of a segment agree on which of them holds the VIPs.
+type VRRP struct {
+	ID        uint8  `json:"id"`
+	Interface string `json:"interface"`
+	// State is that of RFC 9568 section 6.4.
+	State string `json:"state" enum:"initialize,backup,active"`
+	// Since is when it began, and Why what brought it about.
+	Since time.Time `json:"since"`
+	Why   string    `json:"why"`
+	// Priority is the own one as it is announced now: the configuration's, less what services without a backend
+	// that serves take off.
+	Priority           uint8   `json:"priority"`
+	ConfiguredPriority uint8   `json:"configured_priority"`
+	IntervalSeconds    float64 `json:"interval_seconds"`
+	Preempt            bool    `json:"preempt"`
+	// Peer is the last balancer that was heard; absent: none was.
+	Peer *VRRPPeer `json:"peer,omitempty"`
+	// Both: the peer and this balancer hold the VIPs at once.
+	Both bool `json:"both"`
+	// Foreign are other virtual routers of the segment with the same id, which have none of the VIPs.
+	Foreign []VRRPForeign `json:"foreign,omitempty"`
+	// Changes counts changes of the state, Sent and Received advertisements, Rejected packets that were not taken,
+	// Ignored advertisements of other virtual routers with the same id, Conflicts how often two balancers were found
+	// active at once, and Announcements how often the VIPs were to be announced to the neighbours again, beside when
+	// they were taken.
+	Changes       uint64 `json:"changes"`
+	Sent          uint64 `json:"sent"`
+	Received      uint64 `json:"received"`
+	Rejected      uint64 `json:"rejected"`
+	Ignored       uint64 `json:"ignored"`
+	Conflicts     uint64 `json:"conflicts"`
+	Announcements uint64 `json:"announcements"`
+	// Reason says why the last packet was rejected.
+	Reason string `json:"reason,omitempty"`
+	// Problem says why this balancer cannot take part, or what is wrong with what it hears.
+	Problem string `json:"problem,omitempty"`
+	// Drained is who has this balancer leave the VIPs to others; absent where it takes part.
+	Drained *VRRPDrained `json:"drained,omitempty"`
+}
+
+// VRRPPeer is another balancer of the segment.
+type VRRPPeer struct {
+	Address netip.Addr `json:"address"`
+	// Priority and IntervalSeconds are what it said last, at Heard; a priority of 0 says that it leaves.
+	Priority        uint8     `json:"priority"`
+	IntervalSeconds float64   `json:"interval_seconds"`
+	Heard           time.Time `json:"heard"`
+}
+
+// VRRPForeign is a host that advertises the own id with VIPs of which none is the own.
+type VRRPForeign struct {
+	Address  netip.Addr   `json:"address"`
+	VIPs     []netip.Addr `json:"vips"`
+	Priority uint8        `json:"priority"`
+	Heard    time.Time    `json:"heard"`
+	// Reason says in a sentence what is wrong, and what to do.
+	Reason string `json:"reason"`
+}
+
+// VRRPDrained is who has drained a balancer, and when.
+type VRRPDrained struct {
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+}
+
+// Election is how a balancer is to take part.
+type Election struct {
+	VRRP lb.VRRP
+	// Interface and Priority are those that hold, Out says why it takes no part now; empty: it does.
+	Interface string
+	Priority  uint8
+	VIPs      []netip.Addr
+	Out       string
+}
+
+// Sharing is what other balancers and routers are told of the VIPs, and how they share them.
+type Sharing struct {
+	BGP
+	// VRRP is absent where the VIPs are not shared by it.
+	VRRP *VRRP `json:"vrrp,omitempty"`
+}

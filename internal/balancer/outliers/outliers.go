@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package outliers judges backends by what they answer to clients: one that fails most of what it
+// is sent, while others do not, is ejected for a while.
+package outliers
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Every is how often counters are to be looked at. It is also how long an answer may take: what
+// was tried later than that is not judged yet.
+const Every = time.Second
+
+// Service is one that ejects backends, as it is now.
+type Service struct {
+	lb.Outliers
+	Protocol lb.Protocol
+	Backends []Backend
+}
+
+// Backend is one of a service.
+type Backend struct {
+	Key lb.BackendKey
+	// Wanted: nothing but its ejection keeps it from new flows: no operation, no check, and a path
+	// leads to it.
+	Wanted bool
+	Count  lb.BackendCount
+}
+
+// Ejection is a time in which a backend takes no new flow.
+type Ejection struct {
+	Since, Until time.Time
+	// Times is how often it was ejected, less one for each interval that it has served well since.
+	Times uint32
+	// Reason says of the backend why, as in "has answered 0 of 40 new connections in 5s".
+	Reason string
+}
+
+// Kind is what has become of a backend.
+type Kind uint8
+
+// What can become of it.
+const (
+	// Ejected: it takes no new flow until Change.Until.
+	Ejected Kind = iota
+	// LetBack: its pause is over.
+	LetBack
+	// Needed: it is let back early, for no other backend serves.
+	Needed
+	// Outranked: an operation, its checks or its path keep it from new flows, and it is not
+	// ejected besides.
+	Outranked
+	// Spared: it fails as one that would be ejected, and goes on for the reason Change.Why.
+	Spared
+)
+
+// Change is what is new of a backend.
+type Change struct {
+	Key  lb.BackendKey
+	Kind Kind
+	// Ejection is the one that begins or ends; of one that is spared it has the Reason alone.
+	Ejection
+	// Why says why it is spared.
+	Why string
+}
+
+// Engine remembers what was counted. It is for one goroutine.
+type Engine struct{ backends map[lb.BackendKey]*backend }
+
+// New returns an engine that knows nothing yet.
+func New() *Engine { return &Engine{backends: map[lb.BackendKey]*backend{}} }
+
+// Look takes what was counted until now, by backends of all services that eject any, and returns
+// what is new. It forgets the others.
+func (e *Engine) Look(now time.Time, services []Service) (changes []Change) {
+	seen := make(map[lb.BackendKey]*backend, len(e.backends))
+	for i := range services {
+		s := e.meet(&services[i])
+		for j, b := range s.backends {
+			seen[s.Backends[j].Key] = b
+			b.note(now, sampleOf(now, s.Protocol, s.Backends[j].Count), s.Interval)
+			s.judged[j] = b.judge(s.Service)
+		}
+		changes = append(changes, s.letBack(now)...)
+		changes = append(changes, s.eject(now)...)
+		s.forgive(now)
+	}
+	e.backends = seen
+	return changes
+}
+
+// Ejections returns those in force.
+func (e *Engine) Ejections() map[lb.BackendKey]Ejection {
+	all := map[lb.BackendKey]Ejection{}
+	for key, b := range e.backends {
+		if b.ejection != nil {
+			all[key] = *b.ejection
+		}
+	}
+	return all
+}
+
+// Spared returns why backends that fail are not ejected.
+func (e *Engine) Spared() map[lb.BackendKey]string {
+	all := map[lb.BackendKey]string{}
+	for key, b := range e.backends {
+		if b.spared != "" {
+			all[key] = b.spared
+		}
+	}
+	return all
+}
+
+// LetBack ends the ejection of a backend, and says whether there was one.
+func (e *Engine) LetBack(key lb.BackendKey, now time.Time) bool {
+	b := e.backends[key]
+	if b == nil || b.ejection == nil {
+		return false
+	}
+	b.begin(now)
+	return true
+}
+
+// service is one with what is remembered of its backends, and what follows for them.
+type service struct {
+	*Service
+	backends []*backend
+	judged   []judgement
+}
+
+func (e *Engine) meet(s *Service) service {
+	met := service{s, make([]*backend, len(s.Backends)), make([]judgement, len(s.Backends))}
+	for j, b := range s.Backends {
+		if e.backends[b.Key] == nil {
+			e.backends[b.Key] = &backend{}
+		}
+		met.backends[j] = e.backends[b.Key]
+	}
+	return met
+}
+
+// serves says whether backend j takes new flows as far as the service's outliers are concerned.
+func (s service) serves(j int) bool { return s.Backends[j].Wanted && s.backends[j].ejection == nil }
+
+// count returns how many backends are wanted, and how many of them are ejected.
+func (s service) count() (wanted, out int) {
+	for j := range s.Backends {
+		if s.Backends[j].Wanted {
+			wanted++
+			if s.backends[j].ejection != nil {
+				out++
+			}
+		}
+	}
+	return wanted, out
+}
+
+// letBack ends ejections.
+func (s service) letBack(now time.Time) (changes []Change) {
+	wanted, out := s.count()
+	for j, b := range s.backends {
+		if b.ejection == nil {
+			continue
+		}
+		// A clock that was set, or a reload, may have left more than there is to wait.
+		if most := now.Add(s.LongestPause); b.ejection.Until.After(most) {
+			b.ejection.Until = most
+		}
+		kind := LetBack
+		switch {
+		case !s.Backends[j].Wanted:
+			kind = Outranked
+		case wanted == out:
+			kind = Needed
+		case now.Before(b.ejection.Until):
+			continue
+		}
+		changes = append(changes, Change{Key: s.Backends[j].Key, Kind: kind, Ejection: *b.ejection})
+		b.begin(now)
+	}
+	return changes
+}
+
+// eject ejects the backends that fail, the worst first, as many as may be at a time.
+func (s service) eject(now time.Time) (changes []Change) {
+	var failing []int
+	for j, b := range s.backends {
+		switch {
+		case s.serves(j) && s.judged[j].known && s.judged[j].bad:
+			failing = append(failing, j)
+			b.failed = now
+		case now.Sub(b.failed) >= s.Interval: // not at once: it may be about to fail again
+			b.spared = ""
+		}
+	}
+	slices.SortStableFunc(failing, func(a, b int) int { return cmp.Compare(s.judged[b].share, s.judged[a].share) })
+	for _, j := range failing {
+		b, change := s.backends[j], Change{Key: s.Backends[j].Key, Ejection: Ejection{Reason: s.judged[j].text}}
+		if change.Why = s.spares(j); change.Why != "" {
+			change.Kind = Spared
+			if b.spared != change.Why {
+				b.spared = change.Why
+				changes = append(changes, change)
+			}
+			continue
+		}
+		b.spared = ""
+		b.times++
+		change.Since, change.Until, change.Times = now, now.Add(s.PauseOf(b.times)), b.times
+		ejection := change.Ejection
+		b.ejection = &ejection
+		changes = append(changes, change)
+	}
+	return changes
+}
+
+// spares says why backend j, which fails, is not ejected; "" where it is. Where others are judged,
+// and all that have something to do fail as well, the cause is not the backend's: the network on
+// its path, or clients that send requests which no backend accepts.
+func (s service) spares(j int) string {
+	wanted, out := s.count()
+	judged, well := 0, 0
+	for k := range s.Backends {
+		if k == j || !s.serves(k) {
+			continue
+		}
+		if s.judged[k].known {
+			judged++
+		}
+		if s.judged[k].tried > 0 && !s.judged[k].bad {
+			well++
+		}
+	}
+	switch {
+	case wanted-out <= 1:
+		return "no other backend serves"
+	case judged > 0 && well == 0:
+		return "the others fail as well"
+	case out >= s.Most(wanted):
+		return fmt.Sprintf("%d of %d backends are ejected already", out, wanted)
+	}
+	return ""
+}
+
+// forgive lets pauses that have grown fall by a step for each interval that was served well.
+func (s service) forgive(now time.Time) {
+	for j, b := range s.backends {
+		if s.serves(j) && s.judged[j].known && !s.judged[j].bad && b.times > 0 && now.Sub(b.since) >= s.Interval {
+			b.times--
+			b.since = now
+		}
+	}
+}
+
+// Remembered is what Save keeps of a backend.
+type Remembered struct {
+	Backend lb.BackendKey `json:"backend"`
+	Since   time.Time     `json:"since,omitzero"`
+	Until   time.Time     `json:"until,omitzero"`
+	Times   uint32        `json:"times"`
+	Reason  string        `json:"reason,omitempty"`
+}
+
+// Save returns what a process that follows is to go on with.
+func (e *Engine) Save() (all []Remembered) {
+	for key, b := range e.backends {
+		r := Remembered{Backend: key, Times: b.times}
+		if b.ejection != nil {
+			r.Since, r.Until, r.Reason = b.ejection.Since, b.ejection.Until, b.ejection.Reason
+		}
+		if b.times > 0 || b.ejection != nil {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b Remembered) int { return cmp.Compare(fmt.Sprint(a.Backend), fmt.Sprint(b.Backend)) })
+	return all
+}
+
+// Restore goes on with what a process before has saved.
+func (e *Engine) Restore(all []Remembered, now time.Time) {
+	for _, r := range all {
+		b := &backend{times: r.Times, since: now}
+		if now.Before(r.Until) {
+			b.ejection = &Ejection{Since: r.Since, Until: r.Until, Times: r.Times, Reason: r.Reason}
+		}
+		e.backends[r.Backend] = b
+	}
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outliers
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// backend is what is remembered of one.
+type backend struct {
+	// samples are those of the last interval, the oldest first, a tenth of the interval apart or
+	// Every where that is more. last is what was counted last, and before what at the look before.
+	samples      []sample
+	last, before sample
+	ejection     *Ejection
+	// times is how often it was ejected, less one for each interval served well, and since is when
+	// that was the case last, or it was let back.
+	times uint32
+	since time.Time
+	// spared is why it is not ejected though it fails, and failed when it did last.
+	spared string
+	failed time.Time
+}
+
+// sample is what was counted until then.
+type sample struct {
+	at time.Time
+	// tried is what was sent on: new connections, or datagrams. good is what came of it: SYNs that
+	// were answered by SYN and ACK, or packets to clients, ICMP errors included. bad are RSTs, or
+	// ICMP errors.
+	tried, good, bad uint64
+}
+
+func sampleOf(now time.Time, p lb.Protocol, c lb.BackendCount) sample {
+	if p == lb.UDP {
+		return sample{now, c.Packets, c.ReturnedPackets, c.Unreachable}
+	}
+	return sample{now, c.Connections, c.Answered, c.Refused}
+}
+
+// begin begins anew, when a backend begins to take new flows.
+func (b *backend) begin(now time.Time) { b.ejection, b.samples, b.since = nil, nil, now }
+
+// samplesKept is into how many parts an interval is divided, so that a long one takes no more
+// memory than a short one.
+const samplesKept = 10
+
+// note takes what was counted until now. Where a counter has become less, others are counted than
+// before, and nothing is known of this backend: that of a process, or a map, before.
+func (b *backend) note(now time.Time, s sample, interval time.Duration) {
+	if s.tried < b.last.tried || s.good < b.last.good || s.bad < b.last.bad {
+		b.samples = nil
+	}
+	if n := len(b.samples); n == 0 || now.Sub(b.samples[n-1].at) >= max(Every, interval/samplesKept) {
+		b.samples = append(b.samples, s)
+	}
+	b.before, b.last = b.last, s
+	for len(b.samples) > 1 && b.before.at.Sub(b.samples[1].at) >= interval {
+		b.samples = b.samples[1:]
+	}
+}
+
+// judgement is what the last interval says of a backend.
+type judgement struct {
+	// known: it says enough, by how much was tried and for how long.
+	known bool
+	// tried is how much was, bad whether it fails, and share how much of it, from 0 to 1.
+	tried uint64
+	bad   bool
+	share float64
+	text  string
+}
+
+// judge looks at an interval that ended at the look before the last: what was tried since then
+// may still be answered. What has been answered since counts, so that a share is rather too
+// small than too large.
+func (b *backend) judge(s *Service) (j judgement) {
+	if len(b.samples) == 0 || b.before.at.Before(b.samples[0].at) {
+		return judgement{}
+	}
+	from := b.samples[0]
+	j.tried = b.before.tried - from.tried
+	lasted := b.before.at.Sub(from.at)
+	j.known = lasted >= s.Interval && j.tried >= uint64(s.Connections)
+	good, bad, over := b.last.good-from.good, b.last.bad-from.bad, lasted.Round(time.Second)
+	if s.Protocol == lb.UDP {
+		good -= min(good, bad)
+		j.text = fmt.Sprintf("has answered %d datagrams by %d packets and %d ICMP errors in %s", j.tried, good, bad, over)
+		if bad > 0 && b.steady() {
+			j.share = float64(bad) / float64(bad+good)
+		}
+	} else {
+		answered := min(good, j.tried)
+		j.text = fmt.Sprintf("has answered %d of %d new connections in %s", answered, j.tried, over)
+		if refused := min(bad, j.tried-answered); refused > 0 {
+			j.text += fmt.Sprintf(", and refused %d", refused)
+		}
+		if j.tried > 0 {
+			j.share = float64(j.tried-answered) / float64(j.tried)
+		}
+	}
+	j.bad = j.share*100 >= float64(s.Failures)
+	return j
+}
+
+// steady says whether there were errors in at least half of the interval's parts. A host sends few
+// ICMP errors a second, however many datagrams it rejects, so that their number alone does not
+// tell a program that is gone from one that was for a moment.
+func (b *backend) steady() bool {
+	parts, with := 0, 0
+	for i, s := range b.samples {
+		next := b.last
+		if i+1 < len(b.samples) {
+			next = b.samples[i+1]
+		}
+		if !next.at.After(s.at) {
+			continue
+		}
+		parts++
+		if next.bad > s.bad {
+			with++
+		}
+	}
+	return with*2 >= parts
+}

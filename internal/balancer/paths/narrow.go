@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package paths
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/sockfilter"
+)
+
+// Routers tell the sender of a packet that is too big for their next link how large it may
+// be (RFC 1191, RFC 8201). Of a tunnel packet the sender is this host, to whose kernel such an
+// error means nothing, as no socket has sent the packet. A raw socket hears them all.
+
+const (
+	// narrowFor is how long an answer counts; then larger packets are tried again
+	// (RFC 1191 section 6.3, RFC 8201 section 4).
+	narrowFor = 10 * time.Minute
+	// No way is narrower: what a host must take over IPv4 (RFC 791), and a link over IPv6.
+	least4, least6 = 576, 1280
+	// hearEvery and hearAtOnce bound what a flood of errors costs: so many are read at a time,
+	// and the kernel keeps no more than hearBuffer bytes of them meanwhile.
+	hearEvery  = 200 * time.Millisecond
+	hearAtOnce = 100
+	hearBuffer = 1 << 16
+	// The type and the code of an ICMP error about a packet that was too big (RFC 792).
+	unreachable4, tooBig4 = 3, 4
+	// guePort is where GUE datagrams go, and gueFirstSource where their sources begin:
+	// bpf/balancer/send/tunnel.h.
+	guePort, gueFirstSource = 6080, 0xc000
+)
+
+// narrow is the MTU that a router reported of the path to an address.
+type narrow struct {
+	mtu   int
+	until time.Time
+}
+
+// quoted is what an error tells of a packet that was too big.
+type quoted struct {
+	source, destination netip.Addr
+	// size is that of the packet and mtu what would pass, in bytes.
+	size, mtu int
+}
+
+// openEars opens a raw socket for the errors of each family, which hears nothing else.
+func openEars(ns *namespace.Namespace) (ears []int, err error) {
+	err = ns.Do(func() error {
+		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+			ear, err := openEar(family)
+			if errors.Is(err, unix.EAFNOSUPPORT) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			ears = append(ears, ear)
+		}
+		return nil
+	})
+	return ears, err
+}
+
+// earError says what is missing where no raw socket can be had.
+func earError(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("open a raw socket for what routers say of tunnel packets: not permitted: run as root or with CAP_NET_RAW (%w)", err)
+	}
+	return fmt.Errorf("open a raw socket for what routers say of tunnel packets: %w", err)
+}
+
+func openEar(family int) (int, error) {
+	protocol := unix.IPPROTO_ICMP
+	if family == unix.AF_INET6 {
+		protocol = unix.IPPROTO_ICMPV6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
+	if err != nil {
+		return -1, earError(err)
+	}
+	if family == unix.AF_INET6 {
+		only := unix.ICMPv6Filter{Data: [8]uint32{^uint32(1 << 2), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0)}}
+		err = unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER, &only)
+	} else {
+		// struct icmp_filter of <linux/icmp.h>: a bit for each type that is not heard.
+		const icmpFilter = 1
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, ^(1<<unreachable4)), hearTooBig(fd))
+	}
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, hearBuffer)
+	}
+	if err != nil {
+		return -1, errors.Join(fmt.Errorf("hear ICMP errors only: %w", err), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// hearTooBig has a socket of ICMP over IPv4 hear of what was too big only: that a port has no listener has the same
+// type, and comes as often as a program of this host logs to such a port.
+func hearTooBig(fd int) error {
+	return sockfilter.Attach(fd, []bpf.Instruction{
+		bpf.LoadMemShift{Off: 0}, // a raw socket has the IPv4 header, too
+		bpf.LoadIndirect{Off: 1, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: tooBig4, SkipFalse: 1},
+		bpf.RetConstant{Val: 1<<16 - 1},
+		bpf.RetConstant{Val: 0},
+	})
+}
+
+// hear reads what has come, and reports whether a way has become narrower.
+func (p *Paths) hear() (changed bool) {
+	buffer := make([]byte, 2048)
+	for _, ear := range p.ears {
+		for range hearAtOnce {
+			n, err := unix.Read(ear, buffer)
+			if err != nil {
+				break
+			}
+			if q, ok := readError(buffer[:n]); ok && p.narrowed(q, time.Now()) {
+				changed = true
+			}
+		}
+	}
+	return changed
+}
+
+// narrowed keeps what an error says, if it tells of a packet as we send it: from where we
+// would, to a watched address, larger than what passes, and not larger than the way was known
+// to take. That leaves who knows both ends of a tunnel the power to make its packets as small
+// as least4 or least6 for a while, as it has over any host's (RFC 5927 section 7).
+func (p *Paths) narrowed(q quoted, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r, watched := p.routes[q.destination]
+	least := least4
+	if q.destination.Is6() {
+		least = least6
+	}
+	if !watched || r.Fault != None || r.Local != q.source || q.size > r.MTU || q.mtu >= q.size || q.mtu < least {
+		return false
+	}
+	p.narrow[q.destination] = narrow{q.mtu, now.Add(narrowFor)}
+	return true
+}
+
+// bound applies what routers reported to a route.
+func (p *Paths) bound(addr netip.Addr, r *Route, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, known := p.narrow[addr]
+	switch {
+	case !known:
+	case now.After(n.until):
+		delete(p.narrow, addr)
+	case r.Fault == None && n.mtu < r.MTU:
+		r.MTU, r.Told = n.mtu, true
+	}
+}
+
+// readError reads an ICMP error as a raw socket has it: with its IPv4 header, without that of
+// IPv6. It is not ok where it is none about a tunnel packet that was too big.
+func readError(b []byte) (q quoted, ok bool) {
+	if len(b) > 0 && b[0]>>4 == 4 {
+		header := int(b[0]&15) * 4
+		if len(b) < header+8+20 || b[header] != unreachable4 || b[header+1] != tooBig4 {
+			return q, false
+		}
+		q.mtu = int(binary.BigEndian.Uint16(b[header+6:]))
+		return readQuoted4(b[header+8:], q)
+	}
+	if len(b) < 8+40 || b[0] != 2 || b[1] != 0 {
+		return q, false
+	}
+	q.mtu = int(min(binary.BigEndian.Uint32(b[4:]), 1<<16))
+	return readQuoted6(b[8:], q)
+}
+
+// readQuoted4 and readQuoted6 read the header of a tunnel packet as bpf/balancer/send/tunnel.h writes it.
+func readQuoted4(b []byte, q quoted) (quoted, bool) {
+	q.size = int(binary.BigEndian.Uint16(b[2:]))
+	q.source, q.destination = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+	// Without options, and not to be cut.
+	return q, b[0] == 0x45 && b[6]&0xe0 == 0x40 && isTunnel(b[9], b[20:])
+}
+
+func readQuoted6(b []byte, q quoted) (quoted, bool) {
+	q.size = 40 + int(binary.BigEndian.Uint16(b[4:]))
+	q.source, q.destination = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
+	return q, b[0]>>4 == 6 && isTunnel(b[6], b[40:])
+}
+
+// isTunnel says whether that protocol and what follows the header are those of a tunnel.
+func isTunnel(protocol byte, b []byte) bool {
+	switch protocol {
+	case unix.IPPROTO_IPIP, unix.IPPROTO_IPV6:
+		return len(b) >= 1 && (b[0]>>4 == 4) == (protocol == unix.IPPROTO_IPIP)
+	case unix.IPPROTO_UDP:
+		return len(b) >= 4 && binary.BigEndian.Uint16(b) >= gueFirstSource && binary.BigEndian.Uint16(b[2:]) == guePort
+	}
+	return false
+}

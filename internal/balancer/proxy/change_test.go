@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
+	"github.com/jeoul/jeoul/internal/host/durable"
+)
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	backend := func(name string, last byte) lb.Backend {
+		return lb.Backend{Name: name, Address: netip.AddrFrom4([4]byte{198, 51, 100, last}), Port: 80, Weight: 10}
+	}
+	with := func(change func(*lb.Service)) *Rendering {
+		d := simple(lb.Proxy{Speaks: lb.SpeaksHTTP})
+		s := &d.Services[0].Service
+		s.Scheduler = lb.WeightedRoundRobin
+		s.Backends = []lb.Backend{backend("w1", 1), backend("w2", 2)}
+		change(s)
+		r, err := Render(d, golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	old := with(func(*lb.Service) {})
+	const pool = "192.0.2.1_80.all/198.51.100."
+	for name, c := range map[string]struct {
+		change func(*lb.Service)
+		left   map[string]Server
+		want   []string
+		left_  []string
+		reload bool
+	}{
+		"nothing": {change: func(*lb.Service) {}},
+		"name":    {change: func(s *lb.Service) { s.Backends[0].Name = "other" }},
+		"weight":  {change: func(s *lb.Service) { s.Backends[0].Weight = 3 }, want: []string{"set server " + pool + "1_80 weight 3"}},
+		"drain":   {change: func(s *lb.Service) { s.Backends[0].Draining = true }, want: []string{"set server " + pool + "1_80 weight 0"}},
+		"down":    {change: func(s *lb.Service) { s.Backends[0].Unhealthy = "x" }, want: []string{"set server " + pool + "1_80 state maint"}},
+		"down, and its connections": {change: func(s *lb.Service) { s.Checks.OnDown = lb.ResetFlows; s.Backends[0].Unhealthy = "x" },
+			want: []string{"set server " + pool + "1_80 state maint", "shutdown sessions server " + pool + "1_80"}},
+		"full": {change: func(s *lb.Service) { s.Backends[1].Upper = 7 }, want: []string{"set maxconn server " + pool + "2_80 7"}},
+		"come and go": {change: func(s *lb.Service) { s.Backends[0] = backend("w3", 3) },
+			want: []string{"add server " + pool + "3_80 198.51.100.3:80 id 110298507 weight 10", "set server " + pool + "3_80 state ready",
+				"set server " + pool + "1_80 state maint"}, left_: []string{pool + "1_80"}},
+		"come back": {change: func(s *lb.Service) { s.Backends = append(s.Backends, backend("w3", 3)) },
+			left: map[string]Server{pool + "3_80": {Name: "198.51.100.3_80", Address: "198.51.100.3:80", ID: 110298507, Weight: 1, Off: true}},
+			want: []string{"set server " + pool + "3_80 weight 10", "set server " + pool + "3_80 state ready"}},
+		"another header": {change: func(s *lb.Service) { s.Proxy.RequestHeaders = []lb.Header{{Name: "A", Value: "b"}} }, reload: true},
+		"encryption":     {change: func(s *lb.Service) { s.Proxy.BackendTLS = lb.BackendTLSUnverified }, reload: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			steps, can := plan(old, with(c.change), c.left)
+			if can == c.reload {
+				t.Fatalf("can be done by commands: %v", can)
+			}
+			if !can {
+				return
+			}
+			var got []string
+			for _, s := range steps.all() {
+				got = append(got, s.command)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("commands (- want, + got):\n%s", diff)
+			}
+			if diff := cmp.Diff(c.left_, sortedKeys(steps.left)); diff != "" && len(c.left_)+len(steps.left) > 0 {
+				t.Errorf("servers left (- want, + got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCountsNeverGoBack(t *testing.T) {
+	t.Parallel()
+	object := master.Object{Section: "192.0.2.1_80.clients", Server: master.Frontend}
+	reading := func(n, active uint64) master.Statistics {
+		return master.Statistics{object: {"conn_tot": n, "scur": active}}
+	}
+	var counts tally
+	path := t.TempDir() + "/counts.json"
+	for i, step := range []struct {
+		workers       map[int]master.Statistics
+		total, active uint64
+	}{
+		{map[int]master.Statistics{1: reading(5, 2)}, 5, 2},
+		{map[int]master.Statistics{1: reading(7, 1), 2: reading(1, 1)}, 8, 2}, // a reload
+		{map[int]master.Statistics{2: reading(3, 1)}, 10, 1},                  // the old one has ended
+		{map[int]master.Statistics{2: reading(1, 0)}, 11, 0},                  // begun again
+		{nil, 11, 0}, // killed
+		{map[int]master.Statistics{3: reading(1, 1)}, 12, 1},
+	} {
+		if i%2 == 1 { // another process goes on
+			if err := counts.save((*durable.Files)(nil).Content("counts", path, "", 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			counts = tally{}
+			counts.load(path)
+		}
+		counts.take(step.workers)
+		sum := counts.sums()[object]
+		if sum["conn_tot"] != step.total || sum["scur"] != step.active {
+			t.Errorf("step %d: %v, want %d and %d", i, sum, step.total, step.active)
+		}
+	}
+}
+
+func TestDelays(t *testing.T) {
+	t.Parallel()
+	for deaths, want := range []time.Duration{0, 0, 500 * time.Millisecond, time.Second, 2 * time.Second} {
+		if got := delayOf(deaths); got != want {
+			t.Errorf("after %d deaths: %v, want %v", deaths, got, want)
+		}
+	}
+	if got := delayOf(1000); got != lastDelay {
+		t.Errorf("after many deaths: %v", got)
+	}
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// candidate is a configuration that was found good.
+type candidate struct {
+	rendering *Rendering
+	program   program
+	// certificates are what was read, by the paths in the configuration.
+	certificates map[string]*certificate
+}
+
+// Check has HAProxy judge what is desired; see Engine.
+func (e *engine) Check(ctx context.Context, d Desired) error {
+	if len(d.Services) == 0 {
+		return nil
+	}
+	c, err := e.prepare(ctx, d)
+	if err != nil {
+		return err
+	}
+	return e.judge(ctx, d, c)
+}
+
+// prepare renders what is desired, and judges what HAProxy would judge in words that help less.
+func (e *engine) prepare(ctx context.Context, d Desired) (*candidate, error) {
+	if e.unfit != nil {
+		return nil, e.unfit
+	}
+	r, err := Render(d, e.host)
+	if err != nil {
+		return nil, err
+	}
+	c := &candidate{rendering: r, certificates: map[string]*certificate{}}
+	if c.program, err = e.find(ctx, d.Engine.Program); err != nil {
+		return nil, place{engine: true, field: "program"}.wrap(err)
+	}
+	if err := e.checkUser(d.Engine); err != nil {
+		return nil, err
+	}
+	if err := e.readCertificates(d, c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// judge has HAProxy judge a candidate, unless it was the last that it has found good.
+func (e *engine) judge(ctx context.Context, d Desired, c *candidate) error {
+	verdict := c.program.path + c.program.version + c.rendering.String()
+	for _, path := range sortedKeys(c.certificates) {
+		verdict += c.certificates[path].sum
+	}
+	if e.isJudged(verdict) {
+		return nil
+	}
+	if err := judge(ctx, d, e.host, c); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.judged = verdict
+	e.mu.Unlock()
+	return nil
+}
+
+func (e *engine) isJudged(verdict string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.judged == verdict
+}
+
+// find returns HAProxy, which is asked again where its file is another.
+func (e *engine) find(ctx context.Context, configured string) (program, error) {
+	e.mu.Lock()
+	p := e.program
+	e.mu.Unlock()
+	if p.current() && configured == p.configured {
+		return p, nil
+	}
+	p, err := find(ctx, configured)
+	if err != nil {
+		return p, err
+	}
+	p.configured = configured
+	e.mu.Lock()
+	e.program = p
+	e.mu.Unlock()
+	return p, nil
+}
+
+// checkUser says whether the host has the user that HAProxy is to become.
+func (e *engine) checkUser(engine lb.ProxyEngine) error {
+	name := cmp.Or(engine.User, lb.DefaultProxyUser)
+	if !e.host.Root {
+		return nil
+	}
+	if _, err := user.Lookup(name); err != nil {
+		return place{engine: true, field: "user"}.wrap(fmt.Errorf("looking up the user that HAProxy runs as: %v; Debian's package haproxy makes the user %q", err, lb.DefaultProxyUser))
+	}
+	return nil
+}
+
+// readCertificates reads what clients are to be shown. One that has expired is refused, unless it is served already:
+// a change of something else must not wait for a renewal that is late.
+func (e *engine) readCertificates(d Desired, c *candidate) error {
+	for i := range d.Services {
+		s := &d.Services[i].Service
+		if s.Proxy == nil {
+			continue
+		}
+		for j, path := range s.Proxy.Certificates {
+			at := place{service: s.Key(), field: fmt.Sprintf("proxy.certificates[%d]", j)}
+			read, err := readCertificate(path)
+			if err != nil {
+				return at.wrap(err)
+			}
+			if why := read.served().trouble(path, e.now()); why != "" && !e.serves(path) {
+				return at.wrap(fmt.Errorf("%w: %s", ErrCertificate, why))
+			}
+			c.certificates[path] = read
+		}
+		if s.Proxy.BackendTLS == lb.BackendTLSVerified && s.Proxy.BackendCA != "" {
+			if _, err := os.Stat(s.Proxy.BackendCA); err != nil {
+				return place{service: s.Key(), field: "proxy.backend_ca"}.wrap(fmt.Errorf("reading the authorities that vouch for backends: %v", err))
+			}
+		}
+	}
+	return nil
+}
+
+// served returns what is kept of a certificate.
+func (c *certificate) served() served {
+	return served{Sum: c.sum, Subject: c.leaf.Subject.String(), Before: c.leaf.NotBefore, After: c.leaf.NotAfter}
+}
+
+// trouble says what is wrong with a certificate's time; empty: nothing is.
+func (s served) trouble(path string, now time.Time) string {
+	switch {
+	case now.After(s.After):
+		return fmt.Sprintf("the certificate %s (%s) expired at %s; renew it", path, s.Subject, s.After.UTC().Format(time.RFC3339))
+	case now.Before(s.Before):
+		return fmt.Sprintf("the certificate %s (%s) is valid from %s on only; see whether the clock is right", path, s.Subject, s.Before.UTC().Format(time.RFC3339))
+	}
+	return ""
+}

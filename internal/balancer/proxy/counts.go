@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
+	"github.com/jeoul/jeoul/internal/host/durable"
+)
+
+// gauges are of now; all other numbers of HAProxy's only grow, within a worker.
+var gauges = map[string]bool{"qcur": true, "scur": true}
+
+// numbers are what an object has counted, by HAProxy's names.
+type numbers = map[string]uint64
+
+// tally adds up what workers have counted, those that have ended included.
+type tally struct {
+	mu sync.Mutex
+	// past is of workers that have ended, and of what an object had counted before it began at 0 again.
+	past map[master.Object]numbers
+	// live is what each worker has answered last.
+	live map[int]master.Statistics
+}
+
+// take notes what the workers have counted; those that are not among them have ended.
+func (t *tally) take(workers map[int]master.Statistics) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.past == nil {
+		t.past = map[master.Object]numbers{}
+	}
+	for pid, before := range t.live {
+		now := workers[pid]
+		for object, was := range before {
+			t.settle(object, was, now[object])
+		}
+	}
+	t.live = workers
+}
+
+// note notes what a worker has counted.
+func (t *tally) note(pid int, counted master.Statistics) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.live == nil {
+		t.live = map[int]master.Statistics{}
+	}
+	t.live[pid] = counted
+}
+
+// last returns what a worker has answered last.
+func (t *tally) last(pid int) master.Statistics {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.live[pid]
+}
+
+// settle keeps what an object had counted, where it has not gone on from there.
+func (t *tally) settle(object master.Object, was, now numbers) {
+	again := now == nil
+	for name, n := range now {
+		again = again || !gauges[name] && n < was[name]
+	}
+	if !again {
+		return
+	}
+	sum := t.past[object]
+	if sum == nil {
+		sum = numbers{}
+		t.past[object] = sum
+	}
+	for name, n := range was {
+		if !gauges[name] {
+			sum[name] += n
+		}
+	}
+}
+
+// sums returns what all workers have counted, by object.
+func (t *tally) sums() map[master.Object]numbers {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make(map[master.Object]numbers, len(t.past))
+	add := func(object master.Object, more numbers) {
+		sum := all[object]
+		if sum == nil {
+			sum = make(numbers, len(more))
+			all[object] = sum
+		}
+		for name, n := range more {
+			sum[name] += n
+		}
+	}
+	for object, n := range t.past {
+		add(object, n)
+	}
+	for _, worker := range t.live {
+		for object, n := range worker {
+			add(object, n)
+		}
+	}
+	return all
+}
+
+// forget forgets what is of objects that are configured no more, and that no worker has.
+func (t *tally) forget(r *Rendering) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := map[master.Object]bool{}
+	for _, b := range r.Blocks {
+		for _, s := range b.Servers {
+			known[master.Object{Section: b.Pool, Server: s.Name}] = true
+		}
+		known[master.Object{Section: b.Pool, Server: master.Backend}] = true
+		known[master.Object{Section: b.clients(), Server: master.Frontend}] = true
+	}
+	for _, worker := range t.live {
+		for object := range worker {
+			known[object] = true
+		}
+	}
+	for object := range t.past {
+		if !known[object] {
+			delete(t.past, object)
+		}
+	}
+}
+
+// clients returns the name of the section "frontend" that the block is, if it is one.
+func (b Block) clients() string {
+	for _, text := range b.Lines {
+		if name, is := strings.CutPrefix(text, "frontend "); is {
+			return name
+		}
+	}
+	return ""
+}
+
+// storedCount is an object's numbers in the file.
+type storedCount struct {
+	master.Object
+	Numbers numbers `json:"numbers"`
+}
+
+// storedCounts are the file.
+type storedCounts struct {
+	Past []storedCount         `json:"past,omitempty"`
+	Live map[int][]storedCount `json:"live,omitempty"`
+}
+
+func listed(all map[master.Object]numbers) (list []storedCount) {
+	for object, n := range all {
+		list = append(list, storedCount{object, n})
+	}
+	return list
+}
+
+func read(list []storedCount) map[master.Object]numbers {
+	all := map[master.Object]numbers{}
+	for _, s := range list {
+		all[s.Object] = s.Numbers
+	}
+	return all
+}
+
+// save writes the tally into a file.
+func (t *tally) save(to *durable.Content) error {
+	t.mu.Lock()
+	file := storedCounts{Past: listed(t.past), Live: map[int][]storedCount{}}
+	for pid, worker := range t.live {
+		file.Live[pid] = listed(worker)
+	}
+	t.mu.Unlock()
+	contents, err := json.Marshal(file)
+	if err == nil {
+		err = to.Save(contents)
+	}
+	if err != nil && !durable.Unwritable(err) {
+		return fmt.Errorf("keeping what HAProxy has counted: %v", err)
+	}
+	return nil
+}
+
+// load reads what another process has counted. Without a file, or with one that cannot be read, it is nothing.
+func (t *tally) load(path string) {
+	var file storedCounts
+	contents, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(contents, &file) != nil {
+		return
+	}
+	t.past, t.live = read(file.Past), map[int]master.Statistics{}
+	for pid, worker := range file.Live {
+		t.live[pid] = read(worker)
+	}
+}
+
+// gather asks all workers for what they have counted.
+func (e *engine) gather(ctx context.Context) {
+	e.gathering.Lock()
+	defer e.gathering.Unlock()
+	all, err := e.socket.Processes(ctx)
+	if err != nil {
+		return // it is about to end or to start: what it has answered last counts
+	}
+	workers := map[int]master.Statistics{}
+	for pid, session := range e.holds {
+		workers[pid] = e.counts.last(pid)
+		if counted, err := session.Statistics(ctx); err == nil {
+			workers[pid] = counted
+		}
+	}
+	for _, pid := range append(all.Workers, all.Old...) {
+		if workers[pid] != nil {
+			continue
+		}
+		counted, err := e.socket.Statistics(ctx, pid)
+		if err != nil {
+			counted = e.counts.last(pid)
+		}
+		workers[pid] = counted
+	}
+	e.counts.take(workers)
+	e.keepCounts()
+}
+
+// keepCounts has what was counted outlive this process.
+func (e *engine) keepCounts() {
+	if err := e.counts.save(e.counted); err != nil {
+		e.log.Error("the proxy engine's counts could not be kept", "because", err)
+	}
+}
+
+// Stats returns what was counted; see Engine. A service's connections and bytes are its clients'.
+func (e *engine) Stats(ctx context.Context) (Stats, error) {
+	if e.State().PID != 0 {
+		e.gather(ctx)
+	}
+	if err := ctx.Err(); err != nil {
+		return Stats{}, fmt.Errorf("asking HAProxy what it has counted: %w", err)
+	}
+	s := Stats{Services: map[lb.ServiceKey]Counts{}, Backends: map[lb.BackendKey]Counts{}}
+	for object, n := range e.counts.sums() {
+		s.add(object, n)
+	}
+	return s, nil
+}
+
+// add adds an object's numbers to those of its service, or of its backend.
+func (s Stats) add(object master.Object, n numbers) {
+	name, _, _ := cutLast(object.Section, '.')
+	vip, port, err := parseEndpoint(name)
+	if err != nil {
+		return // a section of no service
+	}
+	key := lb.ServiceKey{VIP: vip, Port: port, Protocol: lb.TCP}
+	switch object.Server {
+	case master.Frontend:
+		c := s.Services[key]
+		c.clients(n)
+		s.Services[key] = c
+	case master.Backend:
+		c := s.Services[key]
+		c.backends(n)
+		s.Services[key] = c
+	default:
+		address, port, err := parseEndpoint(object.Server)
+		if err != nil {
+			return
+		}
+		at := lb.BackendKey{Service: key, Address: address, Port: port}
+		c := s.Backends[at]
+		c.clients(n)
+		c.backends(n)
+		s.Backends[at] = c
+	}
+}
+
+// clients adds what was counted of connections to a section of clients, or to a server.
+func (c *Counts) clients(n numbers) {
+	c.Connections += max(n["conn_tot"], n["connect"])
+	c.Active += n["scur"]
+	c.BytesIn += n["bin"]
+	c.BytesOut += n["bout"]
+	c.Denied += n["dreq"] + n["dcon"] + n["dses"]
+	for i, name := range []string{"hrsp_other", "hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx", "hrsp_5xx"} {
+		c.Responses[i] += n[name]
+		c.Requests += n[name]
+	}
+}
+
+// backends adds what was counted of the ways to servers.
+func (c *Counts) backends(n numbers) {
+	c.Failed += n["econ"]
+	c.Retried += n["wretr"]
+	c.Redispatched += n["wredis"]
+	c.Queued += n["qcur"]
+}
+
+// cutLast cuts text at the last separator.
+func cutLast(text string, separator byte) (before, after string, found bool) {
+	if i := strings.LastIndexByte(text, separator); i >= 0 {
+		return text[:i], text[i+1:], true
+	}
+	return text, "", false
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
+	"github.com/jeoul/jeoul/internal/host/durable"
+)
+
+// Options are what an engine is made with.
+type Options struct {
+	// Dir is the directory of the instance's engine, as in /run/jeoul/INSTANCE/proxy. It is made when something is to
+	// be served; no other instance may have it.
+	Dir string
+	// Log gets what happens to HAProxy; nil: nothing does.
+	Log *slog.Logger
+	// Now is the clock that certificates are judged by; nil: time.Now.
+	Now func() time.Time
+	// Files write what only a restart of this process, or of HAProxy, needs, and are told where that cannot be written.
+	Files *durable.Files
+}
+
+// engine is HAProxy, as Engine has it.
+type engine struct {
+	host Host
+	// known is what is known of HAProxy, config its configuration, and counted what it has counted, as files.
+	known, config, counted *durable.Content
+	// unwritten: the configuration's file is older than what was to be written last.
+	unwritten bool
+
+	log    *slog.Logger
+	now    func() time.Time
+	socket master.Socket
+
+	// turn is held by whatever changes HAProxy, one at a time: what is below until mu.
+	turn chan struct{}
+	// kept is what runs, or is to; nil: nothing is.
+	kept  *kept
+	ended bool
+	// lived is when HAProxy was started last, and deaths how often it has died since it last lived for long.
+	lived  time.Time
+	deaths int
+
+	// watch ends with Leave and Stop, and watching counts what goes on until then.
+	watch    context.Context
+	unwatch  context.CancelFunc
+	watching sync.WaitGroup
+
+	// gathering serializes the reading of workers' counters: of two readings, the later one must be stored last.
+	gathering sync.Mutex
+	counts    tally
+	// holds are sessions with workers that are to end, by their processes: see hold.
+	holds map[int]*master.Session
+
+	// unfit says why nothing can be served from the directory; nil: it can.
+	unfit error
+
+	// mu guards what is below.
+	mu      sync.Mutex
+	state   State
+	program program
+	// judged is what HAProxy has found good last.
+	judged string
+	// shown are the certificates that are served, by path.
+	shown map[string]served
+	// down says why HAProxy does not run, and broken why a certificate could not be renewed.
+	down, broken string
+
+	changes chan struct{}
+}
+
+var _ Engine = (*engine)(nil)
+
+// longestDir bounds the directory's name, in bytes: addresses of sockets have 108 (unix(7)), and HAProxy makes them under a
+// longer name first.
+const longestDir = 80
+
+// unfit says why an engine cannot have a directory; nil if it can.
+func unfit(dir string) error {
+	if !strings.HasPrefix(dir, "/") || strings.ContainsFunc(dir, func(r rune) bool { return unsafe(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r) }) {
+		return fmt.Errorf("the directory of the proxy engine, %q, must be absolute and of letters, digits and ._/-", dir)
+	}
+	if len(dir) > longestDir {
+		return fmt.Errorf("the directory of the proxy engine, %q, has more than %d bytes: sockets in it could not have addresses", dir, longestDir)
+	}
+	return nil
+}
+
+// New makes the engine of a directory. A HAProxy that an engine has left there, or that has outlived the process of
+// one, serves on. A directory that no engine can have is an error only when there is something to serve.
+func New(o Options) (Engine, error) {
+	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, Foreign: may(unix.CAP_NET_ADMIN)}, log: o.Log, now: o.Now,
+		turn: make(chan struct{}, 1), changes: make(chan struct{}, 1), holds: map[int]*master.Session{}}
+	e.known = o.Files.Content("what is known of HAProxy", e.host.state(), "proxy", 0o600)
+	e.config = o.Files.Content("HAProxy's configuration", e.host.file(), "", 0o600)
+	e.counted = o.Files.Content("what HAProxy has counted", e.host.counts(), "", 0o600)
+	e.socket = master.Socket(e.host.master())
+	e.watch, e.unwatch = context.WithCancel(context.Background())
+	if e.now == nil {
+		e.now = time.Now
+	}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	e.unfit = unfit(o.Dir)
+	if e.unfit != nil {
+		return e, nil // and nothing is there to adopt
+	}
+	e.adopt()
+	e.watching.Go(e.tend)
+	return e, nil
+}
+
+// take waits for the turn, which the function that it returns gives back.
+func (e *engine) take(ctx context.Context) (func(), error) {
+	select {
+	case e.turn <- struct{}{}:
+		return func() { <-e.turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for another change of the proxy engine: %w", ctx.Err())
+	}
+}
+
+// State returns how the process is; see Engine.
+func (e *engine) State() State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state
+}
+
+// Changes is signalled when State is another; see Engine.
+func (e *engine) Changes() <-chan struct{} { return e.changes }
+
+// note changes the state under mu, and signals where it is another then.
+func (e *engine) note(change func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.state
+	change()
+	e.state.Trouble = e.trouble()
+	if e.state == before {
+		return
+	}
+	select {
+	case e.changes <- struct{}{}:
+	default: // signalled, and not heard yet
+	}
+}
+
+// trouble says what is wrong. The caller holds mu.
+func (e *engine) trouble() string {
+	var all []string
+	for _, path := range sortedKeys(e.shown) {
+		if why := e.shown[path].trouble(path, e.now()); why != "" {
+			all = append(all, why)
+		}
+	}
+	for _, why := range []string{e.down, e.broken} {
+		if why != "" {
+			all = append(all, why)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// serves says whether a certificate is served.
+func (e *engine) serves(path string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, is := e.shown[path]
+	return is
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

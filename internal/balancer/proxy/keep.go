@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/proxy/process"
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/journal"
+)
+
+// kept is what is known of a running HAProxy, and kept for the process that follows this one.
+type kept struct {
+	Master  process.ID `json:"master"`
+	Began   time.Time  `json:"began"`
+	Program string     `json:"program"`
+	Version string     `json:"version"`
+	// Workers are the processes that the master has made: those that it leaves when it is killed must be ended.
+	Workers []process.ID `json:"workers,omitempty"`
+	// Rendering is what HAProxy has, if Whole; where a change was not finished, the next one must not build on it.
+	Rendering *Rendering `json:"rendering"`
+	Whole     bool       `json:"whole"`
+	// Served are the certificates that it has in memory, by the paths in the configuration.
+	Served map[string]served `json:"served,omitempty"`
+	// Left are servers that the rendering has no more, and that have connections still.
+	Left map[string]Server `json:"left,omitempty"`
+}
+
+// served is a certificate that clients are shown.
+type served struct {
+	Sum     string    `json:"sum"`
+	Subject string    `json:"subject"`
+	Before  time.Time `json:"not_before"`
+	After   time.Time `json:"not_after"`
+}
+
+// save keeps what is known. A file that cannot be written is a fault, and keeps nothing from being done.
+func (e *engine) save() error {
+	contents, err := json.Marshal(e.kept)
+	if err != nil {
+		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
+	}
+	if err := e.known.Save(contents); err != nil && !durable.Unwritable(err) {
+		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
+	}
+	return nil
+}
+
+// load returns what was kept, or nil if nothing was.
+func (e *engine) load() (*kept, error) {
+	contents, err := e.known.Load(os.ReadFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var k kept
+	if err == nil {
+		err = json.Unmarshal(contents, &k)
+	}
+	if err == nil && k.Rendering == nil {
+		err = errors.New("it has no configuration")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading what HAProxy was started with from %s: %v", e.host.state(), err)
+	}
+	return &k, nil
+}
+
+// write writes the files of a candidate, HAProxy's configuration last.
+func (e *engine) write(c *candidate) error {
+	for _, dir := range []string{e.host.Dir, e.host.root()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("making the directory of the proxy engine: %v", err)
+		}
+	}
+	// Workers are another user in this one, and find nothing in it.
+	if err := os.Chmod(e.host.root(), 0o755); err != nil {
+		return fmt.Errorf("making the directory of the proxy engine: %v", err)
+	}
+	if err := c.extras(); err != nil {
+		return err
+	}
+	return e.writeFile(c.rendering)
+}
+
+// writeFile writes HAProxy's configuration, for HAProxy to read.
+func (e *engine) writeFile(r *Rendering) error {
+	err := e.config.Save([]byte(r.String()))
+	if e.unwritten = err != nil; e.unwritten {
+		return fmt.Errorf("writing HAProxy's configuration: %w", err)
+	}
+	return nil
+}
+
+// extras writes what the configuration names.
+func (c *candidate) extras() error {
+	for path, contents := range c.rendering.Files {
+		if err := journal.Replace(path, []byte(contents), 0o600); err != nil {
+			return fmt.Errorf("writing a file of HAProxy's configuration: %v", err)
+		}
+	}
+	for path, original := range c.rendering.Certificates {
+		if err := journal.Replace(path, c.certificates[original].pem, 0o600); err != nil {
+			return fmt.Errorf("writing HAProxy's copy of the certificate %s: %v", original, err)
+		}
+	}
+	return nil
+}
+
+// extraNames begin the names of files that a configuration names.
+var extraNames = []string{"clients-", "certificate-"}
+
+func isExtra(name string) bool {
+	return slices.ContainsFunc(extraNames, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// remove removes the engine's files, and their directory if it has no other.
+func (e *engine) remove() error {
+	found, err := os.ReadDir(e.host.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	ours := []string{e.host.file(), e.host.socket(), e.host.master(), e.host.messages(), e.host.root(), e.host.state(), e.host.counts()}
+	for _, f := range found {
+		path := filepath.Join(e.host.Dir, f.Name())
+		// HAProxy binds a socket under another name first.
+		bound := strings.HasPrefix(path, e.host.socket()+".") || strings.HasPrefix(path, e.host.master()+".")
+		if bound || isExtra(f.Name()) || slices.Contains(ours, strings.TrimSuffix(path, journal.NewSuffix)) {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	if err = errors.Join(err, os.Remove(e.host.Dir)); err != nil {
+		return fmt.Errorf("removing the files of the proxy engine: %v", err)
+	}
+	return nil
+}
+
+// tidy removes files that no configuration names any more.
+func (e *engine) tidy() {
+	found, err := os.ReadDir(e.host.Dir)
+	if err != nil {
+		return
+	}
+	for _, f := range found {
+		path := filepath.Join(e.host.Dir, f.Name())
+		_, file := e.kept.Rendering.Files[path]
+		_, certificate := e.kept.Rendering.Certificates[path]
+		if isExtra(f.Name()) && !file && !certificate {
+			os.Remove(path)
+		}
+	}
+}

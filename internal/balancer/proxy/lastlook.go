@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
+)
+
+const (
+	// heldPause is how long is waited before a worker that is to end is asked again whether it has work.
+	heldPause = 100 * time.Millisecond
+	// lastMoments are the time before a worker's hard stop in which each look may be the last.
+	lastMoments = time.Second
+)
+
+// hold keeps one of the workers, the one that answers at their socket, from ending: what it counts after a look would
+// be lost with it. Nil: it cannot be held, which costs those counts alone.
+func (e *engine) hold(ctx context.Context, workers []int) *master.Session {
+	s, err := master.Open(ctx, e.host.socket())
+	if err != nil || !slices.Contains(workers, s.PID) {
+		e.log.Debug("no worker of HAProxy's is held until its last count", "because", err)
+		if err == nil {
+			s.Close()
+		}
+		return nil
+	}
+	e.gathering.Lock()
+	defer e.gathering.Unlock()
+	if before := e.holds[s.PID]; before != nil {
+		before.Close()
+	}
+	e.holds[s.PID] = s
+	return s
+}
+
+// letGo ends what hold has begun.
+func (e *engine) letGo(s *master.Session) {
+	if s == nil {
+		return
+	}
+	e.gathering.Lock()
+	defer e.gathering.Unlock()
+	e.release(s)
+}
+
+// release is letGo, where the caller holds gathering.
+func (e *engine) release(s *master.Session) {
+	s.Close()
+	if e.holds[s.PID] == s {
+		delete(e.holds, s.PID)
+	}
+}
+
+// lookLast takes what a held worker has counted when it has nothing left to do, and lets it end.
+func (e *engine) lookLast(s *master.Session, hardStop time.Duration) {
+	if s == nil {
+		return
+	}
+	end := time.Now().Add(hardStop - lastMoments)
+	e.watching.Go(func() {
+		defer e.letGo(s)
+		for wait(e.watch, heldPause) == nil {
+			idle, err := s.Idle(e.watch)
+			if err != nil {
+				return // it has been ended
+			}
+			if !idle && time.Now().Before(end) {
+				continue
+			}
+			if e.noteLast(s); idle {
+				return
+			}
+		}
+	})
+}
+
+// noteLast notes what a held worker has counted.
+func (e *engine) noteLast(s *master.Session) {
+	e.gathering.Lock()
+	defer e.gathering.Unlock()
+	counted, err := s.Statistics(e.watch)
+	if err != nil {
+		return
+	}
+	e.counts.note(s.PID, counted)
+	e.keepCounts()
+}

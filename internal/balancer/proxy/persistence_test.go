@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
+	"github.com/jeoul/jeoul/internal/test/testcert"
+)
+
+// newTLSBackend makes a web server behind TLS that answers its name.
+func newTLSBackend(t *testing.T, name string, config *tls.Config) lb.Backend {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) }))
+	server.TLS, server.Config.ErrorLog = config, log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	at := server.Listener.Addr().(*net.TCPAddr).AddrPort()
+	return lb.Backend{Name: name, Address: at.Addr(), Port: at.Port(), Weight: 1}
+}
+
+// TestCookie: a client stays at its backend by a cookie, also at one that came at run time, and while that drains; one
+// that is down it leaves. Connections to backends are encrypted, and backends without the right certificate get none.
+func TestCookie(t *testing.T) {
+	t.Parallel()
+	r, ca, other := newRig(t), testcert.NewAuthority(t), testcert.NewAuthority(t)
+	once := uint8(0)
+	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, Cookie: "at", Retries: &once, BackendTLS: lb.BackendTLSVerified, BackendCA: ca.File},
+		newTLSBackend(t, "w1", ca.Config(t, "w1.test", time.Hour)))
+	r.apply(s)
+	s.Backends = append(s.Backends, newTLSBackend(t, "w2", ca.Config(t, "w2.test", time.Hour)))
+	r.apply(s)
+	c := client(t, nil, s)
+	ask := func(cookie string) (text, given string) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a.test/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cookie != "" {
+			request.AddCookie(&http.Cookie{Name: "at", Value: cookie})
+		}
+		answer, err := c.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, _ = bufio.NewReader(answer.Body).ReadString('\n')
+		for _, set := range answer.Cookies() {
+			given = set.Value
+		}
+		return text, given
+	}
+	cookies := map[string]string{}
+	for range 4 {
+		text, given := ask("")
+		cookies[text] = given
+	}
+	if cookies["w1"] == "" || cookies["w2"] == "" || cookies["w1"] == cookies["w2"] {
+		t.Fatalf("cookies by backend: %v", cookies)
+	}
+	stays := func(want string) {
+		t.Helper()
+		for range 3 {
+			if text, _ := ask(cookies["w2"]); text != want {
+				t.Errorf("a client of w2 was served by %q, want %s", text, want)
+			}
+		}
+		if text, _ := ask(""); want == "w2" && s.Backends[1].Draining && text != "w1" {
+			t.Errorf("a new client was served by %q", text)
+		}
+	}
+	stays("w2")
+	change := func(do func(*lb.Backend)) {
+		s.Backends = []lb.Backend{s.Backends[0], s.Backends[1]}
+		do(&s.Backends[1])
+		r.apply(s)
+	}
+	change(func(b *lb.Backend) { b.Draining = true })
+	stays("w2")
+	change(func(b *lb.Backend) { b.Unhealthy = "does not answer" })
+	stays("w1")
+	if n := r.State().Reloads; n != 0 {
+		t.Errorf("%d reloads", n)
+	}
+	s.Backends = []lb.Backend{newTLSBackend(t, "w3", other.Config(t, "w3.test", time.Hour))}
+	r.apply(s)
+	if text, _ := ask(""); !strings.Contains(text, "503") && !strings.Contains(text, "<html>") {
+		t.Errorf("a backend with another authority's certificate: %q", text)
+	}
+}
+
+// newNamer makes a TCP server that says its name, and then what it hears.
+func newNamer(t *testing.T, name string) lb.Backend {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				fmt.Fprintln(conn, name)
+				for lines := bufio.NewScanner(conn); lines.Scan(); {
+					fmt.Fprintln(conn, lines.Text())
+				}
+			}()
+		}
+	}()
+	at := listener.Addr().(*net.TCPAddr).AddrPort()
+	return lb.Backend{Name: name, Address: at.Addr(), Port: at.Port(), Weight: 1}
+}
+
+// talk is a connection to a namer.
+type talk struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+	name string
+}
+
+func newTalk(t *testing.T, s lb.Service) *talk {
+	t.Helper()
+	conn, err := net.Dial("tcp", netip.AddrPortFrom(s.VIP, s.Port).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	k := &talk{t: t, conn: conn, in: bufio.NewReader(conn)}
+	name, err := k.in.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.name = strings.TrimSpace(name)
+	return k
+}
+
+// lives says whether the other end still answers.
+func (k *talk) lives() bool {
+	fmt.Fprintln(k.conn, "there?")
+	answer, err := k.in.ReadString('\n')
+	return err == nil && answer == "there?\n"
+}
+
+// TestConnectionsLive: connections outlive reloads and the removal of their backend, a client's persistence outlives
+// reloads, and a backend that is down loses its connections where the service says so.
+func TestConnectionsLive(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := newService(t, lb.Proxy{}, newNamer(t, "w1"), newNamer(t, "w2"), newNamer(t, "w3"))
+	s.Persistence = lb.Persistence{Timeout: time.Hour, Prefix: 32}
+	r.apply(s)
+	first := newTalk(t, s)
+	p := *s.Proxy
+	p.Timeouts.Connect = 7 * time.Second
+	s.Proxy = &p
+	r.apply(s)
+	if n := r.State().Reloads; n != 1 {
+		t.Errorf("%d reloads", n)
+	}
+	e := r.Engine.(*engine)
+	worker, err := e.worker(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	many, pool := master.Remembered{}, serviceName(s.Key())+allOf
+	for i := range 2000 {
+		many[netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})] = 1
+	}
+	if err := e.socket.Remind(t.Context(), worker, pool, many); err != nil {
+		t.Error(err)
+	}
+	if known, err := e.socket.Table(t.Context(), worker, pool); err != nil || len(known) != len(many)+1 {
+		t.Errorf("%d clients are remembered, want %d; %v", len(known), len(many)+1, err)
+	}
+	for range 4 {
+		if again := newTalk(t, s); again.name != first.name {
+			t.Errorf("the client of %s went to %s after a reload", first.name, again.name)
+		}
+	}
+	second := newTalk(t, s)
+	all := s.Backends
+	s.Backends = nil
+	for _, b := range all {
+		if b.Name != first.name {
+			s.Backends = append(s.Backends, b)
+		}
+	}
+	r.apply(s)
+	if !first.lives() || !second.lives() {
+		t.Error("a reload or a removal has ended a connection")
+	}
+	third := newTalk(t, s)
+	if third.name == first.name {
+		t.Errorf("a new connection went to %s, which was removed", third.name)
+	}
+	s.Backends = append([]lb.Backend(nil), s.Backends...)
+	s.Checks.OnDown = lb.ResetFlows
+	for i := range s.Backends {
+		if s.Backends[i].Name == third.name {
+			s.Backends[i].Unhealthy = "does not answer"
+		}
+	}
+	r.apply(s)
+	if third.lives() {
+		t.Error("a connection goes on at a backend that is down")
+	}
+	s.Backends = all // the one that was removed comes back with connections that it still has
+	r.apply(s)
+	if n := r.State().Reloads; n != 1 || !second.lives() {
+		t.Errorf("%d reloads; the connection of a backend that came back lives: %v", n, second.lives())
+	}
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package proxy is the engine behind the services of mode proxy: it makes HAProxy's configuration of them, has
+// HAProxy judge it, and starts, changes, watches and ends HAProxy. It decides nothing about backends: which of
+// them take new connections is its caller's to say.
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Desired is what the engine is to do, as a whole.
+type Desired struct {
+	Engine   lb.ProxyEngine
+	Services []Service
+}
+
+// Service is a service of mode proxy. Its backends are as operations, health checks and conditions have them:
+// lb.Backend.TakesFlows says which take new connections. One with Draining or weight 0 keeps its connections and
+// persistent clients; one that is Unhealthy gets none, and where lb.Checks.OnDown says so loses those it has.
+type Service struct {
+	lb.Service
+}
+
+// Counts are of a service or a backend, since the data plane of jeoul began: they do not begin again where
+// HAProxy does.
+type Counts struct {
+	// Connections were taken, and Active are open now.
+	Connections, Active uint64
+	// BytesIn came from clients, BytesOut went to them.
+	BytesIn, BytesOut uint64
+	// Requests were answered; Responses are those by the first digit of their status, 1 to 5, 0 for others.
+	Requests  uint64
+	Responses [6]uint64
+	// Failed are connections to backends that could not be made, Retried and Redispatched those tried again,
+	// there or elsewhere; Denied those of clients, and requests, that were turned away by a rule. By a limit none is:
+	// what is beyond one waits in the kernel's queue, where HAProxy does not see it.
+	Failed, Retried, Redispatched, Denied uint64
+	// Queued wait for a backend that is full.
+	Queued uint64
+}
+
+// Plus returns the sum of what was counted by both. What is now, Active and Queued, is no sum, and stays that of c.
+func (c Counts) Plus(o Counts) Counts { return c.with(o, func(a, b uint64) uint64 { return a + b }) }
+
+// Minus likewise returns what c counted beyond o.
+func (c Counts) Minus(o Counts) Counts { return c.with(o, func(a, b uint64) uint64 { return a - b }) }
+
+// with returns the counts with each number that only grows combined with that of another.
+func (c Counts) with(o Counts, combine func(a, b uint64) uint64) Counts {
+	for _, n := range []struct {
+		of   *uint64
+		more uint64
+	}{{&c.Connections, o.Connections}, {&c.BytesIn, o.BytesIn}, {&c.BytesOut, o.BytesOut}, {&c.Requests, o.Requests},
+		{&c.Failed, o.Failed}, {&c.Retried, o.Retried}, {&c.Redispatched, o.Redispatched}, {&c.Denied, o.Denied}} {
+		*n.of = combine(*n.of, n.more)
+	}
+	for i := range c.Responses {
+		c.Responses[i] = combine(c.Responses[i], o.Responses[i])
+	}
+	return c
+}
+
+// Stats are what the engine has counted.
+type Stats struct {
+	Services map[lb.ServiceKey]Counts
+	Backends map[lb.BackendKey]Counts
+}
+
+// State is the engine's process.
+type State struct {
+	// Version of HAProxy, as in "2.6.12-1+deb12u2"; Program is its path.
+	Version, Program string
+	// PID of the master, 0 where none runs, and since when it does.
+	PID     int
+	Started time.Time
+	// Reloads since the master began, and Workers that run, those that a reload has replaced included.
+	Reloads, Workers int
+	// Trouble says what is wrong and what to do; empty: nothing is.
+	Trouble string
+}
+
+// Engine is the running engine.
+type Engine interface {
+	// Check has HAProxy judge what is desired, without changing anything. Its error names the service and the
+	// field of its configuration where it can: see FieldError.
+	Check(ctx context.Context, d Desired) error
+	// Apply brings the engine to what is desired: by the runtime socket where that can do it, and by a reload
+	// that loses no connection where not. On an error what was there goes on as it was. Without services
+	// nothing runs.
+	Apply(ctx context.Context, d Desired) error
+	// Stats returns what was counted.
+	Stats(ctx context.Context) (Stats, error)
+	// State returns how the process is.
+	State() State
+	// Changes is signalled when State is another.
+	Changes() <-chan struct{}
+	// Renewed has HAProxy take certificates whose files have changed, by the runtime socket.
+	Renewed(ctx context.Context) error
+	// Leave ends the engine's watch, and leaves HAProxy serving, for the next process of this instance to adopt.
+	Leave() error
+	// Stop ends HAProxy, and removes its files.
+	Stop(ctx context.Context) error
+}
+
+// FieldError is an error about one field of a service's proxy configuration.
+type FieldError struct {
+	Service lb.ServiceKey
+	// Field is the path below the service, as in "proxy.certificates[0]"; empty where that is not known. Engine
+	// says that it is a field of the engine's, not of a service.
+	Field  string
+	Engine bool
+	Err    error
+}
+
+// Error returns what is wrong, without the place.
+func (e *FieldError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *FieldError) Unwrap() error { return e.Err }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
+)
+
+const (
+	// serveBound is how long HAProxy may take until it serves, at a start and at a reload: it reads every
+	// certificate, on a host that may be busy.
+	serveBound = time.Minute
+	// listenBound is how long is waited for the workers before, which are told to end, to accept no connection any more.
+	listenBound = 10 * time.Second
+	// pause is how long is waited before HAProxy is asked again whether it serves.
+	pause = 10 * time.Millisecond
+)
+
+// What becomes of HAProxy when it does not take a configuration.
+var (
+	// errGone: it has ended.
+	errGone = errors.New("HAProxy ended")
+	// errKept: it serves as before.
+	errKept = errors.New("it goes on with the configuration before")
+)
+
+// reload has HAProxy take a configuration: new workers take the listening sockets over, and the old ones end with
+// their connections. Where they cannot, the old ones serve on, and the file is the old one again.
+func (e *engine) reload(ctx context.Context, c *candidate) error {
+	before, whole := e.kept.Rendering, e.kept.Whole
+	ctx = context.WithoutCancel(ctx) // what is half done is finished
+	e.gather(ctx)                    // what a worker that ends soon has counted
+	e.kept.Whole = false
+	if err := errors.Join(e.save(), e.write(c)); err != nil {
+		// HAProxy was told nothing: changes of servers alone need no reload still.
+		e.kept.Whole = whole
+		return errors.Join(err, e.writeFile(before))
+	}
+	if err := e.reloaded(ctx, c.rendering); err != nil {
+		// Of one that has ended, the watch starts another, with what was. Of one that does not answer, it is not
+		// known what it has.
+		e.kept.Whole = whole && errors.Is(err, errKept)
+		return errors.Join(c.rendering.started(err), e.writeFile(before), e.save())
+	}
+	e.kept.Rendering, e.kept.Served, e.kept.Left, e.kept.Whole = c.rendering, c.served(), nil, true
+	e.kept.Program, e.kept.Version = c.program.path, c.program.version
+	e.show()
+	e.tidy()
+	return e.save()
+}
+
+// reloaded asks for a reload, and waits until new workers serve with what a rendering says.
+func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
+	ctx, cancel := context.WithTimeout(ctx, serveBound)
+	defer cancel()
+	before, err := e.socket.Processes(ctx)
+	if err != nil {
+		return fmt.Errorf("reloading HAProxy: %w", err)
+	}
+	var clients map[string]master.Remembered
+	if len(before.Workers) > 0 {
+		clients = e.remembered(ctx, before.Workers[0])
+	}
+	held, letGo := e.hold(ctx, before.Workers), true
+	defer func() {
+		if letGo {
+			e.letGo(held)
+		}
+	}()
+	e.forgetMessages()
+	// The master answers from 2.7 on; before, it ends the connection.
+	if _, err := e.socket.Ask(ctx, "reload"); err != nil && ctx.Err() != nil {
+		return fmt.Errorf("reloading HAProxy: %w", err)
+	}
+	for {
+		now, err := e.socket.Processes(ctx)
+		switch {
+		case err != nil && !e.kept.Master.Runs():
+			return fmt.Errorf("reloading HAProxy: %w%s", errGone, e.said())
+		case err == nil && now.Failed > 0 && now.Reloads+now.Failed > before.Reloads+before.Failed:
+			return fmt.Errorf("reloading HAProxy: %w%s", errKept, e.said())
+		case err == nil && now.Reloads > before.Reloads && e.answers(ctx, now, before.Workers):
+			e.workers(now)
+			e.remind(ctx, now.Workers[0], r, clients)
+			e.awaitOld(ctx, before.Workers)
+			letGo = false
+			e.lookLast(held, e.kept.Rendering.HardStop)
+			return nil
+		}
+		if err := wait(ctx, pause); err != nil {
+			return fmt.Errorf("reloading HAProxy: new workers do not serve: %w%s", err, e.said())
+		}
+	}
+}
+
+// answers says whether there is a worker that is none of the former ones, and whether it has begun to work.
+func (e *engine) answers(ctx context.Context, p master.Processes, former []int) bool {
+	for _, pid := range p.Workers {
+		if slices.Contains(former, pid) {
+			return false
+		}
+		answer, err := e.socket.Worker(ctx, pid, "show info")
+		if err != nil || !strings.Contains(answer, fmt.Sprintf("\nPid: %d\n", pid)) {
+			return false
+		}
+	}
+	return len(p.Workers) > 0
+}
+
+// awaitOld waits until workers that were replaced accept no connections any more. They are told so before the new ones
+// begin, and share the listening sockets with them until they have run: on a busy host, a client that comes after the reload
+// was served by the configuration before. One that does not hear ends by its hard stop.
+func (e *engine) awaitOld(ctx context.Context, old []int) {
+	ctx, cancel := context.WithTimeout(ctx, listenBound)
+	defer cancel()
+	for _, pid := range old {
+		for e.listens(ctx, pid) {
+			if wait(ctx, pause) != nil {
+				e.log.Warn("a worker of HAProxy's that a reload has replaced still accepts connections", "pid", pid)
+				return
+			}
+		}
+	}
+}
+
+// listens says whether a worker accepts connections: it has listening sockets besides that of its master, which it keeps
+// to its end.
+func (e *engine) listens(ctx context.Context, pid int) bool {
+	answer, err := e.socket.Worker(ctx, pid, "show info")
+	if err != nil {
+		return ctx.Err() != nil // else it has ended
+	}
+	info := master.ParseInfo(answer)
+	return info["Pid"] == pid && info["Listeners"] > info["Unstoppable Jobs"]
+}
+
+// wait waits, or returns the context's error.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// forgetMessages empties the file of what HAProxy has said.
+func (e *engine) forgetMessages() { os.Truncate(e.host.messages(), 0) }
+
+// said returns what HAProxy has said about why it cannot go on: its alerts.
+func (e *engine) said() string {
+	contents, err := os.ReadFile(e.host.messages())
+	if err != nil {
+		return ""
+	}
+	var said []string
+	for text := range strings.Lines(string(contents)) {
+		if found := alerts.FindStringSubmatch(strings.TrimRight(text, "\n")); found != nil && !slices.Contains(said, found[1]) {
+			said = append(said, found[1])
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return ": " + tidy(strings.Join(said, "; "))
+}
+
+// started adds to an error of a start or a reload the place that it is about.
+func (r *Rendering) started(err error) error {
+	at, _ := r.named(err.Error())
+	return at.wrap(err)
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// clients makes the section of a service's clients.
+func (c *service) clients(t *text) {
+	timeouts := c.p.Timeouts.WithDefaults(c.p.Speaks)
+	t.section("service "+c.Name, "frontend", c.name+clientsOf)
+	c.bind(t)
+	t.add("proxy.speaks", "mode", c.mode())
+	if c.logs {
+		t.add("", "log", "global")
+		t.add("", "option", c.mode()+"log")
+	}
+	t.add("proxy.timeouts.client", "timeout", "client", milliseconds(timeouts.Client))
+	if c.http {
+		t.add("proxy.timeouts.request", "timeout", "http-request", milliseconds(timeouts.Request))
+		t.add("proxy.timeouts.keep_alive", "timeout", "http-keep-alive", milliseconds(timeouts.KeepAlive))
+		// A reload must not end an idle connection by which a client may be sending its next request: the worker that
+		// has it answers that, and ends it then.
+		t.add("", "option", "idle-close-on-response")
+	}
+	if c.Limits.Connections > 0 {
+		t.add("limits.connections", "maxconn", strconv.FormatUint(uint64(c.Limits.Connections), 10))
+	}
+	if c.Limits.Rate > 0 {
+		t.add("limits.rate", "rate-limit", "sessions", strconv.FormatUint(uint64(c.Limits.Rate), 10))
+	}
+	c.listed(t)
+	if c.Scheduler == lb.Maglev && !c.BySource() {
+		// It is of the connection that HAProxy sees, that of a proxy before it included.
+		t.add("scheduler", "tcp-request", "connection", "set-var-fmt(sess.flow)", "%ci:%cp")
+	}
+	if c.http {
+		c.requests(t)
+	}
+	t.verbatim("proxy.frontend", c.p.Frontend, nil)
+	for i, route := range c.p.Routes {
+		c.route(t, i, route)
+	}
+	t.add("backends", "default_backend", c.name+allOf)
+}
+
+// mode is what HAProxy calls what it understands of a connection.
+func (c *service) mode() string {
+	if c.http {
+		return "http"
+	}
+	return "tcp"
+}
+
+// bind makes the line of the address, and of the certificates: the first of them is shown where SNI fits none.
+func (c *service) bind(t *text) {
+	words := []string{"bind", netip.AddrPortFrom(c.VIP, c.Port).String()}
+	field := "vip"
+	if c.host.Foreign {
+		words = append(words, "transparent")
+	}
+	if c.MSS > 0 {
+		words = append(words, "mss", strconv.Itoa(int(c.MSS)))
+	}
+	if c.p.AcceptProxy {
+		words = append(words, "accept-proxy")
+	}
+	if len(c.p.Certificates) > 0 {
+		field = "proxy.certificates"
+		words = append(words, "ssl")
+		for i, path := range c.p.Certificates {
+			if !strings.HasPrefix(path, "/") {
+				t.fail(fmt.Sprintf("proxy.certificates[%d]", i), fmt.Errorf("%q: %w by a relative path; write an absolute one", path, ErrCertificate))
+			}
+			copied := c.host.certificate(path)
+			words = append(words, "crt", copied)
+			c.out.Certificates[copied] = path
+		}
+		if c.http && c.p.NoHTTP2 {
+			words = append(words, "alpn", "http/1.1")
+		} else if c.http {
+			words = append(words, "alpn", "h2,http/1.1")
+		}
+	}
+	t.add(field, words...)
+}
+
+// listed turns away the clients that are not allowed, or denied. Of two prefixes that an address is in, the longer
+// one counts, as everywhere: so it is one map, whose file is named by what is in it.
+func (c *service) listed(t *text) {
+	if !c.Listed() {
+		return
+	}
+	var list []string
+	for _, p := range c.Allow {
+		list = append(list, p.String()+" allow\n")
+	}
+	for _, p := range c.Deny {
+		list = append(list, p.String()+" deny\n")
+	}
+	slices.Sort(list)
+	contents := strings.Join(list, "")
+	path := c.host.extra("clients", contents)
+	c.out.Files[path] = contents
+	rest := "allow"
+	if len(c.Allow) > 0 {
+		rest = "deny"
+	}
+	// Of a client that a PROXY header names, the address is known when that has been read: to the session's rules.
+	at := "connection"
+	if c.p.AcceptProxy {
+		at = "session"
+	}
+	t.add("deny", "tcp-request", at, "reject", "unless", "{", "src,map_ip("+path+","+rest+")", "-m", "str", "allow", "}")
+}
+
+// requests makes the rules of requests and responses.
+func (c *service) requests(t *text) {
+	tls := len(c.p.Certificates) > 0
+	if !c.p.NoForwardedFor {
+		t.add("proxy.no_forwarded_for", "option", "forwardfor")
+		scheme := "http"
+		if tls {
+			scheme = "https"
+		}
+		t.add("", "http-request", "set-header", "X-Forwarded-Proto", scheme)
+	}
+	if c.p.RedirectTLS {
+		t.add("proxy.redirect_tls", "http-request", "redirect", "scheme", "https", "code", "301", "unless", "{", "ssl_fc", "}")
+	}
+	c.headers(t, "proxy.request_headers", "http-request", c.p.RequestHeaders)
+	if c.p.SecurityHeaders {
+		c.security(t, tls)
+	}
+	c.headers(t, "proxy.response_headers", "http-after-response", c.p.ResponseHeaders)
+}
+
+func (c *service) headers(t *text, field, rule string, headers []lb.Header) {
+	for i, h := range headers {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if !token(h.Name) {
+			t.fail(at, fmt.Errorf("%q %w as the name of a header: it has letters, digits and some punctuation (RFC 9110, section 5.6.2)", h.Name, ErrValue))
+			continue
+		}
+		if h.Value == "" {
+			t.add(at, rule, "del-header", h.Name)
+		} else {
+			t.add(at, rule, "set-header", h.Name, format(h.Value))
+		}
+	}
+}
+
+// security has responses bear headers that ask browsers to be careful, unless backends set them.
+func (c *service) security(t *text, tls bool) {
+	for _, h := range lb.SecurityHeadersOf(tls) {
+		t.add("proxy.security_headers", "http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr("+h.Name+")", "-m", "found", "}")
+	}
+}
+
+// patterns is how many of them are in a line: HAProxy takes 64 words.
+const patterns = 40
+
+// route makes a route's conditions. Conditions of one name are alternatives.
+func (c *service) route(t *text, i int, route lb.Route) {
+	at := fmt.Sprintf("proxy.routes[%d]", i)
+	name := "route" + strconv.Itoa(i)
+	rule := []string{"use_backend", c.routeName(i)}
+	conditions := []string{}
+	if len(route.Hosts) > 0 {
+		c.hosts(t, at, name+"host", route.Hosts)
+		conditions = append(conditions, name+"host")
+	}
+	if len(route.Paths) > 0 {
+		c.paths(t, at, name+"path", route.Paths)
+		conditions = append(conditions, name+"path")
+	}
+	if len(conditions) > 0 {
+		rule = append(append(rule, "if"), conditions...)
+	}
+	t.add(at, rule...)
+	for j, b := range route.Backends {
+		if !slices.ContainsFunc(c.Backends, func(have lb.Backend) bool { return have.Name == b }) {
+			t.fail(fmt.Sprintf("%s.backends[%d]", at, j), fmt.Errorf("the service has no backend %q", b))
+		}
+	}
+}
+
+func (c *service) hosts(t *text, at, name string, hosts []string) {
+	var exact, below []string
+	for i, h := range hosts {
+		if h == "" || strings.ContainsAny(h, " \t:/*") && !strings.HasPrefix(h, "*.") || strings.ContainsAny(strings.TrimPrefix(h, "*"), "*:/ \t") {
+			t.fail(fmt.Sprintf("%s.hosts[%d]", at, i), fmt.Errorf("%q %w as a host: write a name without port, or *. and a name", h, ErrValue))
+		}
+		if rest, wild := strings.CutPrefix(h, "*"); wild {
+			below = append(below, strings.ToLower(rest))
+		} else {
+			exact = append(exact, strings.ToLower(h))
+		}
+	}
+	alternatives(t, at+".hosts", name, "req.hdr(host),host_only,lower", "str", exact)
+	alternatives(t, at+".hosts", name, "req.hdr(host),host_only,lower", "end", below)
+}
+
+func (c *service) paths(t *text, at, name string, paths []string) {
+	var whole, below []string
+	for i, p := range paths {
+		if !strings.HasPrefix(p, "/") {
+			t.fail(fmt.Sprintf("%s.paths[%d]", at, i), fmt.Errorf("%q %w as the beginning of a path: begin it with a slash", p, ErrValue))
+		}
+		if strings.HasSuffix(p, "/") {
+			below = append(below, p)
+		} else {
+			whole, below = append(whole, p), append(below, p+"/")
+		}
+	}
+	alternatives(t, at+".paths", name, "path", "str", whole)
+	alternatives(t, at+".paths", name, "path", "beg", below)
+}
+
+// alternatives makes conditions of one name.
+func alternatives(t *text, field, name, fetch, match string, values []string) {
+	for some := range slices.Chunk(values, patterns) {
+		t.add(field, append([]string{"acl", name, fetch, "-m", match, "--"}, some...)...)
+	}
+}
+
+// token says whether a name is one by RFC 9110, section 5.6.2.
+func token(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}

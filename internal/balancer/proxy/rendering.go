@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Rendering is HAProxy's configuration as Jeoul makes it: lines, and apart from them what of servers the runtime
+// socket can change. It is kept as JSON, so that the next process knows what the running HAProxy has.
+type Rendering struct {
+	Blocks []Block `json:"blocks"`
+	// Files are what the lines name beside the configuration: contents by path, which says what is in them, so
+	// that an old configuration has its own still.
+	Files map[string]string `json:"files,omitempty"`
+	// Certificates are those that clients are shown: the paths in the configuration, by those of the engine's copies.
+	Certificates map[string]string `json:"certificates,omitempty"`
+	// HardStop is how long a process that is replaced keeps its connections.
+	HardStop time.Duration `json:"hard_stop_ns"`
+
+	from [][]place
+}
+
+// Block is a section of the file, and its servers, whose lines come last.
+type Block struct {
+	Lines []string `json:"lines"`
+	// Pool is the name of the section "backend"; empty: it is another section.
+	Pool    string   `json:"pool,omitempty"`
+	Servers []Server `json:"servers,omitempty"`
+	// Remembers: it has a table of clients and their servers.
+	Remembers bool `json:"remembers,omitempty"`
+	// CookieKey is what servers' cookies are made of; empty: they have none.
+	CookieKey string `json:"cookie_key,omitempty"`
+}
+
+// Server is one of HAProxy's servers: a backend in one of its sections.
+type Server struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	ID      uint32 `json:"id"`
+	// Fixed is what only another server could have: encryption, the PROXY protocol.
+	Fixed []string `json:"fixed,omitempty"`
+	// Weight is 0 to heaviest; with 0 persistent clients are served. Off serves none.
+	Weight uint32 `json:"weight"`
+	Off    bool   `json:"off,omitempty"`
+	// Most is how many connections it gets at once; 0: any number.
+	Most uint32 `json:"most,omitempty"`
+	// Ends: the connections that it has are to be ended when it goes off.
+	Ends bool `json:"ends,omitempty"`
+}
+
+// words are the server's line.
+func (s Server) words() []string {
+	words := append([]string{"server", s.Name, s.Address, "id", strconv.FormatUint(uint64(s.ID), 10)}, s.settings()...)
+	if s.Off {
+		words = append(words, "disabled")
+	}
+	return words
+}
+
+// settings are what follows the address, but for the id.
+func (s Server) settings() []string {
+	words := append(slices.Clone(s.Fixed), "weight", strconv.FormatUint(uint64(s.Weight), 10))
+	if s.Most > 0 {
+		words = append(words, "maxconn", strconv.FormatUint(uint64(s.Most), 10))
+	}
+	return words
+}
+
+// String returns the file.
+func (r *Rendering) String() string {
+	var file strings.Builder
+	for _, b := range r.Blocks {
+		for _, text := range b.Lines {
+			file.WriteString(text + "\n")
+		}
+		for _, s := range b.Servers {
+			file.WriteString("    " + strings.Join(quoteAll(s.words()), " ") + "\n")
+		}
+	}
+	return file.String()
+}
+
+// quoteAll quotes words that have been found good.
+func quoteAll(words []string) []string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i], _ = quote(w)
+	}
+	return quoted
+}
+
+// at returns where a line of the file, the first of which is 1, comes from.
+func (r *Rendering) at(number int) place {
+	for i, b := range r.Blocks {
+		whole := len(b.Lines) + len(b.Servers)
+		if number > whole {
+			number -= whole
+			continue
+		}
+		if number >= 1 && i < len(r.from) && number <= len(r.from[i]) {
+			return r.from[i][number-1]
+		}
+		break
+	}
+	return place{}
+}
+
+// block makes a block of lines, and adds it.
+func (r *Rendering) block(t *text, b Block, serversFrom []place) {
+	var from []place
+	for _, l := range t.lines {
+		b.Lines, from = append(b.Lines, l.text), append(from, l.from)
+	}
+	r.Blocks, r.from = append(r.Blocks, b), append(r.from, append(from, serversFrom...))
+}
+
+// endpoint returns the name of an address and port: one that HAProxy takes, and that the counts are told by.
+func endpoint(address netip.Addr, port uint16) string {
+	return fmt.Sprintf("%s_%d", address.WithZone(""), port)
+}
+
+// parseEndpoint reads what endpoint has written.
+func parseEndpoint(name string) (address netip.Addr, port uint16, err error) {
+	before, after, _ := strings.Cut(name, "_")
+	if address, err = netip.ParseAddr(before); err != nil {
+		return address, 0, err
+	}
+	number, err := strconv.ParseUint(after, 10, 16)
+	return address, uint16(number), err
+}
+
+// Names of HAProxy's sections for a service, behind its endpoint.
+const (
+	clientsOf = ".clients"
+	allOf     = ".all"
+	routeOf   = ".route"
+)
+
+func serviceName(k lb.ServiceKey) string { return endpoint(k.VIP, k.Port) }

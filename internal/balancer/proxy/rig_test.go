@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testcert"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// rig is an engine with services on this host's loopback, and what it needs.
+type rig struct {
+	t   *testing.T
+	dir string
+	Engine
+}
+
+// newRig makes an engine, which ends with the test.
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	testenv.Root(t)
+	testenv.Program(t, "haproxy")
+	r := &rig{t: t, dir: t.TempDir() + "/proxy"}
+	r.open()
+	t.Cleanup(func() {
+		if err := r.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// open makes an engine in the rig's directory.
+func (r *rig) open() {
+	r.t.Helper()
+	engine, err := New(Options{Dir: r.dir, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil))})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.Engine = engine
+}
+
+// apply applies, and fails the test where that fails.
+func (r *rig) apply(services ...lb.Service) {
+	r.t.Helper()
+	if err := r.Apply(r.t.Context(), desired(services...)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func desired(services ...lb.Service) (d Desired) {
+	for _, s := range services {
+		d.Services = append(d.Services, Service{s})
+	}
+	return d
+}
+
+// service makes a service at an address of this host's that nothing else has, with backends.
+func newService(t *testing.T, p lb.Proxy, backends ...lb.Backend) lb.Service {
+	t.Helper()
+	vip := netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(250)), byte(rand.IntN(250)), byte(1 + rand.IntN(250))})
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(vip, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	port := listener.Addr().(*net.TCPAddr).AddrPort().Port()
+	return lb.Service{Name: "web", VIP: vip, Port: port, Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.WeightedRoundRobin,
+		Proxy: &p, Backends: backends}
+}
+
+// url returns a service's address.
+func url(s lb.Service, scheme, path string) string {
+	return fmt.Sprintf("%s://%s%s", scheme, netip.AddrPortFrom(s.VIP, s.Port), path)
+}
+
+// newBackend makes a web server that answers its name and some of what it was asked.
+func newBackend(t *testing.T, name string) lb.Backend {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Backend", name)
+		fmt.Fprintf(w, "%s for %s proto %s", name, r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto"))
+	}))
+	t.Cleanup(server.Close)
+	at := server.Listener.Addr().(*net.TCPAddr).AddrPort()
+	return lb.Backend{Name: name, Address: at.Addr(), Port: at.Port(), Weight: 1}
+}
+
+// client makes one that trusts an authority, and connects to a service whatever host it asks for.
+func client(t *testing.T, ca *testcert.Authority, s lb.Service) *http.Client {
+	t.Helper()
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, netip.AddrPortFrom(s.VIP, s.Port).String())
+		}}
+	if ca != nil {
+		contents, err := os.ReadFile(ca.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
+		transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(contents)
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// get asks, and returns the answer and its text.
+func get(c *http.Client, url string) (*http.Response, string, error) {
+	answer, err := c.Get(url)
+	if err != nil {
+		return nil, "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return answer, string(text), err
+}
+
+// mustGet is get, where it must work.
+func mustGet(t *testing.T, c *http.Client, url string) (*http.Response, string) {
+	t.Helper()
+	answer, text, err := get(c, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer, text
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/proxy/snippet"
+)
+
+// place is what of the configuration a line comes from.
+type place struct {
+	service lb.ServiceKey
+	field   string
+	engine  bool
+}
+
+// wrap returns an error about the place.
+func (p place) wrap(err error) error {
+	if p == (place{}) {
+		return err
+	}
+	return &FieldError{Service: p.service, Field: p.field, Engine: p.engine, Err: err}
+}
+
+// line is one of the file.
+type line struct {
+	text string
+	from place
+}
+
+// text gathers the lines of a section; of errors, the first.
+type text struct {
+	lines []line
+	from  place
+	err   error
+}
+
+// section begins a section: a comment says what it is of.
+func (t *text) section(comment, kind string, names ...string) {
+	t.lines = append(t.lines, line{text: ""}, line{text: "# " + printable(comment)})
+	t.lines = append(t.lines, line{text: strings.Join(append([]string{kind}, names...), " "), from: t.from})
+}
+
+// add puts a line of words, each of which HAProxy reads as it stands here; field is what they come from.
+func (t *text) add(field string, words ...string) {
+	from := t.from
+	from.field = field
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		q, err := quote(w)
+		if err != nil && t.err == nil {
+			t.err = from.wrap(err)
+		}
+		quoted[i] = q
+	}
+	t.lines = append(t.lines, line{text: "    " + strings.Join(quoted, " "), from: from})
+}
+
+// fail keeps an error about a field.
+func (t *text) fail(field string, err error) {
+	if err == nil || t.err != nil {
+		return
+	}
+	from := t.from
+	from.field = field
+	t.err = from.wrap(err)
+}
+
+// verbatim puts lines of HAProxy's own language, which must not leave their section.
+func (t *text) verbatim(field, lines string, ours map[string]string) {
+	if strings.TrimSpace(lines) == "" {
+		return
+	}
+	t.fail(field, snippet.Check(lines, ours))
+	from := t.from
+	from.field = field
+	for text := range strings.Lines(lines) {
+		t.lines = append(t.lines, line{text: "    " + snippet.Bare(text), from: from})
+	}
+}
+
+// quote returns a word as HAProxy's configuration must have it to read just that (configuration manual, section 2.2):
+// within single quotes every character stands for itself, but for the single quote.
+func quote(word string) (string, error) {
+	if i := strings.IndexFunc(word, control); i >= 0 {
+		return "''", fmt.Errorf("%q has a control character at byte %d: %w; remove it", word, i, ErrValue)
+	}
+	if word != "" && strings.IndexFunc(word, unsafe) < 0 {
+		return word, nil
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'", nil
+}
+
+// control says whether a character could end a line or a word, whatever the quotation.
+func control(r rune) bool { return r < ' ' || r == 0x7f }
+
+// unsafe says whether a character means something outside of quotes.
+func unsafe(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+		return false
+	}
+	return !strings.ContainsRune("._:/,()@-+=[]{}!<>|*%?&~^;", r)
+}
+
+// printable returns text for a comment: no line of its own can come of it.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if control(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// format returns a value for where HAProxy expects a format of its logs, so that it stands for itself.
+func format(value string) string { return strings.ReplaceAll(value, "%", "%%") }
+
+// milliseconds returns a duration as HAProxy's configuration writes it. What is shorter than a millisecond is one:
+// 0 would stand for no bound at all.
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%dms", max((d+time.Millisecond-1)/time.Millisecond, 1))
+}

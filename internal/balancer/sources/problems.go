@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// where takes the lines out of the problems of a source whose text was composed here: who asked
+// has another text, and finds the place by its field.
+func where(err error, composed bool, name string) error {
+	var problems yamlfile.Problems
+	if !composed || !errors.As(err, &problems) {
+		return err
+	}
+	problems = slices.Clone(problems)
+	for i := range problems {
+		if problems[i].File == name {
+			problems[i].Line = 0
+		}
+	}
+	return problems
+}
+
+// cureOf says what helps against an error of the file system; empty where the error says it itself.
+func cureOf(err error) string {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return ": make room there, and ask again"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS), errors.Is(err, unix.ENAMETOOLONG):
+		return ": start the balancer with a --store-dir that it may write to"
+	}
+	return ""
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sources holds the sources of a balancer's configuration (its file, what the API has
+// changed, and fragments of other programs), merges them in one place, and keeps those that are
+// no file of a person's. It knows neither HTTP nor how a configuration is put in force.
+package sources
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+)
+
+// API is the name of the source that the API changes where none is named.
+const API = "api"
+
+// maxFragments bounds the sources beside the file, those included that have no service any more.
+const maxFragments = 64
+
+// Errors that callers may test for. Nothing was changed then.
+var (
+	// ErrNotFound: there is no such source, service or backend.
+	ErrNotFound = errors.New("not found")
+	// ErrOwned: another source has the service.
+	ErrOwned = errors.New("owned by another source")
+	// ErrChanged: it is not as the one who asks expects.
+	ErrChanged = errors.New("changed meanwhile")
+	// ErrMalformed: the text cannot be read, whatever the configuration is.
+	ErrMalformed = errors.New("cannot be read")
+	// ErrNotStored: what would outlive the process could not be written.
+	ErrNotStored = errors.New("not stored")
+)
+
+// Fragment is a source beside the file.
+type Fragment struct {
+	Name string
+	// Generation counts the changes of it, from 1.
+	Generation uint64
+	// Text is its services as YAML; empty where it has none.
+	Text []byte
+	// By is who changed it last, and At when.
+	By string
+	At time.Time
+}
+
+// picture is what is in force. It is never changed.
+type picture struct {
+	file      config.Source
+	cfg       *config.Config
+	fragments []Fragment // by name
+}
+
+// Apply puts a configuration in force, whole or not at all, and returns when it is.
+type Apply func(ctx context.Context, load func() (*config.Config, error)) error
+
+// Sources are the file and the fragments.
+type Sources struct {
+	path            string
+	store           store
+	reload, replace Apply
+	// turn is held by the one change under way.
+	turn chan struct{}
+	now  atomic.Pointer[picture]
+}
+
+// Open reads the file at path and the fragments that are kept in a directory, which need not be
+// there. Config returns what they say together, and Use has to be called before a change. The error
+// is a yamlfile.Problems where the contents are at fault.
+func Open(path, dir string) (*Sources, error) {
+	s := &Sources{path: path, store: store{dir: dir}, turn: make(chan struct{}, 1)}
+	fragments, err := s.store.load()
+	if err != nil {
+		return nil, err
+	}
+	file, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	next, err := s.merge(file, fragments, "")
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, s.store.hint(fragments))
+	}
+	s.now.Store(next)
+	return s, nil
+}
+
+// Use says how configurations are put in force: what a reload of the file brings, and what a change
+// of another source does.
+func (s *Sources) Use(reload, replace Apply) { s.reload, s.replace = reload, replace }
+
+// Config returns the configuration in force.
+func (s *Sources) Config() *config.Config { return s.now.Load().cfg }
+
+// Path returns the path of the file.
+func (s *Sources) Path() string { return s.path }
+
+// Fragments returns the sources beside the file, by name.
+func (s *Sources) Fragments() []Fragment { return s.now.Load().fragments }
+
+// readFile reads a configuration file; one that is too large is refused when it is parsed.
+func readFile(path string) (config.Source, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return config.Source{}, fmt.Errorf("read the configuration: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, config.MaxBytes+1))
+	if err != nil {
+		return config.Source{}, fmt.Errorf("read the configuration: %w", err)
+	}
+	return config.Source{Name: path, Data: data}, nil
+}
+
+// merge checks sources together. Lines of problems are those of the stored files, but of the new
+// fragment those of its text.
+func (s *Sources) merge(file config.Source, fragments []Fragment, fresh string) (*picture, error) {
+	texts := make([]config.Source, len(fragments))
+	for i, f := range fragments {
+		if texts[i] = (config.Source{Name: f.Name, Data: f.Text}); f.Name != fresh {
+			texts[i].Data = f.content()
+		}
+	}
+	cfg, err := config.Merge(file, texts...)
+	if err != nil {
+		return nil, err
+	}
+	return &picture{file, cfg, fragments}, nil
+}
+
+// take waits for the turn to change something.
+func (s *Sources) take(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Sources) yield() { <-s.turn }
+
+// Reload reads the file again and puts what all sources say in force. An error leaves everything as
+// it was. Errors: yamlfile.Problems, those of Apply.
+func (s *Sources) Reload(ctx context.Context) error {
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.yield()
+	var next *picture
+	err := s.reload(ctx, func() (*config.Config, error) {
+		file, err := readFile(s.path)
+		if err != nil {
+			return nil, err
+		}
+		if next, err = s.merge(file, s.now.Load().fragments, ""); err != nil {
+			return nil, err
+		}
+		return next.cfg, nil
+	})
+	if err == nil {
+		s.now.Store(next)
+	}
+	return err
+}
+
+// Edit makes another text of a source; before is what it has now, with generation 0 where there is
+// no such source yet. Composed says that lines of the text say nothing to who asked.
+type Edit func(before Fragment) (text []byte, composed bool, err error)
+
+// Change is a change of a source that was made, or would be.
+type Change struct {
+	Source     string
+	Generation uint64
+	// Changed is false where the source says so already.
+	Changed bool
+	// Difference is that of the sources' services as a unified diff; empty where there is none.
+	Difference string
+}
+
+// Change replaces a source, whole or not at all, and returns when what it says is in force and
+// stored; with dry, it only says what would become of it. It goes on when the context of who asks ends, once it
+// has begun. Errors: those of edit, ErrNotStored, yamlfile.Problems, those of Apply.
+func (s *Sources) Change(ctx context.Context, name, by string, dry bool, edit Edit) (Change, error) {
+	if err := config.CheckFragmentName(name); err != nil {
+		return Change{}, fmt.Errorf("%w: source %w", ErrMalformed, err)
+	}
+	if err := s.take(ctx); err != nil {
+		return Change{}, err
+	}
+	defer s.yield()
+	now := s.now.Load()
+	before := now.fragment(name)
+	text, composed, err := edit(before)
+	if err != nil {
+		return Change{}, err
+	}
+	next, made, err := s.next(now, before, text, by)
+	if err != nil {
+		return Change{}, where(err, composed, name)
+	}
+	done := Change{Source: name, Generation: made.Generation, Changed: !bytes.Equal(before.Text, made.Text) || before.Generation == 0,
+		Difference: string(diff.Diff(name, before.Text, name, made.Text))}
+	if !done.Changed {
+		done.Generation = before.Generation
+	}
+	if dry || !done.Changed {
+		return done, nil
+	}
+	return done, s.put(context.WithoutCancel(ctx), now, next, made)
+}
+
+// fragment returns the one of a name; one of generation 0 if there is none.
+func (p *picture) fragment(name string) Fragment {
+	if i, found := p.find(name); found {
+		return p.fragments[i]
+	}
+	return Fragment{Name: name}
+}
+
+func (p *picture) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(p.fragments, name, func(f Fragment, name string) int { return cmp.Compare(f.Name, name) })
+}
+
+// next returns the picture in which a fragment has another text, and the fragment, with its text as
+// it will be stored: what is put in force is what the next start reads.
+func (s *Sources) next(now *picture, before Fragment, text []byte, by string) (*picture, Fragment, error) {
+	made := Fragment{Name: before.Name, Generation: before.Generation + 1, Text: text, By: by, At: time.Now().UTC().Truncate(time.Second)}
+	read, err := s.merge(now.file, now.with(made), made.Name)
+	if err != nil {
+		return nil, made, err
+	}
+	if made.Text, err = config.WriteFragment(read.cfg, made.Name); err != nil {
+		return nil, made, err
+	}
+	if len(now.fragments) >= maxFragments && before.Generation == 0 {
+		return nil, made, fmt.Errorf("%w: there are %d sources already, and no more can be; reuse the name of one", ErrMalformed, maxFragments)
+	}
+	next, err := s.merge(now.file, now.with(made), "")
+	return next, made, err
+}
+
+// with returns the fragments with another one of a name.
+func (p *picture) with(made Fragment) []Fragment {
+	all := slices.Clone(p.fragments)
+	i, found := p.find(made.Name)
+	if !found {
+		all = slices.Insert(all, i, made)
+	}
+	all[i] = made
+	return all
+}
+
+// put stores a fragment and puts the picture that has it in force. What has to be written is
+// written before anything is changed, and takes its name after: neither a full disk nor a refusal leaves
+// something half done.
+func (s *Sources) put(ctx context.Context, now, next *picture, made Fragment) error {
+	pending, err := s.store.write(made)
+	if err != nil {
+		return fmt.Errorf("%w: %w; nothing was changed%s", ErrNotStored, err, cureOf(err))
+	}
+	if err := s.force(ctx, next); err != nil {
+		pending.discard()
+		return err
+	}
+	if err := pending.commit(); err != nil {
+		s.store.restore(now.fragment(made.Name))
+		back := s.force(ctx, now)
+		return errors.Join(fmt.Errorf("%w: %w; what was in force before is again", ErrNotStored, err), back)
+	}
+	s.now.Store(next)
+	return nil
+}
+
+func (s *Sources) force(ctx context.Context, p *picture) error {
+	return s.replace(ctx, func() (*config.Config, error) { return p.cfg, nil })
+}

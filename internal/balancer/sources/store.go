@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/unit"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+)
+
+// store is a directory with a file for each fragment.
+type store struct {
+	dir string
+	// claim is the directory, locked; nil until this process has something to write there.
+	claim *os.File
+}
+
+// DefaultDir is below what no reboot takes away.
+const DefaultDir = "/var/lib/jeoul/sources"
+
+// DirectoryOf returns where the fragments beside a configuration file are kept, of the directory
+// for all files: by its absolute path, as systemd-escape(1) writes paths. That is the same after a
+// reboot, and when a reload has changed the interfaces.
+func DirectoryOf(all, path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("find the directory of what the API has configured: %w", err)
+	}
+	return filepath.Join(all, unit.UnitNamePathEscape(path)), nil
+}
+
+const (
+	stored  = ".yaml"
+	pending = ".new"
+)
+
+// heading is the first line of a file.
+var heading = regexp.MustCompile(`^# Source \S+, generation (\d+), (\S+) by (".*")\.\n`)
+
+// content is what stands in a fragment's file.
+func (f Fragment) content() []byte {
+	return fmt.Appendf(nil, "# Source %s, generation %d, %s by %q.\n# jeoul writes this file: change it through the API, as by `jeoul apply`.\n%s", f.Name, f.Generation, f.At.Format(time.RFC3339), f.By, f.Text)
+}
+
+// load reads the fragments, by name; none where there is no directory. What a process has left that
+// died while it wrote is removed: it was never acknowledged.
+func (s *store) load() ([]Fragment, error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what the API has configured: %w", err)
+	}
+	var fragments []Fragment
+	for _, entry := range entries { // in the order of their names
+		name, ok := strings.CutSuffix(entry.Name(), stored)
+		path := filepath.Join(s.dir, entry.Name())
+		switch {
+		case strings.HasSuffix(entry.Name(), pending):
+			s.removeLeft(path)
+		case ok && config.CheckFragmentName(name) == nil:
+			file, err := readFile(path)
+			if err != nil {
+				return nil, err
+			}
+			fragments = append(fragments, parse(name, file.Data))
+		}
+	}
+	return fragments, nil
+}
+
+// parse takes the heading off a file's text. A file that a person has written has none.
+func parse(name string, data []byte) Fragment {
+	f := Fragment{Name: name, Generation: 1}
+	if match := heading.FindSubmatch(data); match != nil {
+		f.Generation, _ = strconv.ParseUint(string(match[1]), 10, 64)
+		f.At, _ = time.Parse(time.RFC3339, string(match[2]))
+		f.By, _ = strconv.Unquote(string(match[3]))
+	}
+	for bytes.HasPrefix(data, []byte("#")) {
+		_, data, _ = bytes.Cut(data, []byte("\n"))
+	}
+	if len(data) > 0 {
+		f.Text = data
+	}
+	return f
+}
+
+// hint says where fragments are stored, for a start that they have spoilt.
+func (s *store) hint(fragments []Fragment) string {
+	if len(fragments) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\nsources beside the file are kept in %s, each as NAME%s: change the file, or one of these", s.dir, stored)
+}
+
+// written is a file that has not yet got its name.
+type written struct{ temporary, path string }
+
+// write writes a fragment's file aside; it is on the disk when write returns.
+func (s *store) write(f Fragment) (w written, err error) {
+	if err := s.take(); err != nil {
+		return w, err
+	}
+	w.path = filepath.Join(s.dir, f.Name+stored)
+	w.temporary = w.path + pending
+	file, err := os.OpenFile(w.temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return w, err
+	}
+	_, err = file.Write(f.content())
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		w.discard()
+	}
+	return w, err
+}
+
+// take makes the directory, and has it for this process until that ends: two balancers that were
+// started with one file, in different network namespaces, would overwrite what the other was told.
+func (s *store) take() error {
+	if err := makeDir(s.dir, 0o700); err != nil || s.claim != nil {
+		return err
+	}
+	claim, err := os.Open(s.dir)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(claim.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		claim.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("another balancer, started with the same file, keeps its sources in %s: start one of them with --store-dir", s.dir)
+		}
+		return fmt.Errorf("lock %s: %w", s.dir, err)
+	}
+	s.claim = claim
+	return nil
+}
+
+// removeLeft removes what a dead process was writing, and nothing that a living one does: a second
+// start reads these files before it finds out that there is another balancer.
+func (s *store) removeLeft(path string) {
+	held := s.claim != nil
+	if s.take() != nil {
+		return
+	}
+	_ = os.Remove(path)
+	if !held {
+		s.release()
+	}
+}
+
+// makeDir makes a directory, and those above it that are missing, so that they last. Others may
+// pass through those above: /var/lib/jeoul has more than this.
+func makeDir(dir string, mode fs.FileMode) error {
+	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := makeDir(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
+// syncDir has the names in a directory on the disk.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// commit gives the file its name.
+func (w written) commit() error {
+	if err := os.Rename(w.temporary, w.path); err != nil {
+		w.discard()
+		return err
+	}
+	return syncDir(filepath.Dir(w.path))
+}
+
+func (w written) discard() { _ = os.Remove(w.temporary) }
+
+// restore puts a fragment's file back, as far as that can be where another one could not be stored.
+func (s *store) restore(f Fragment) {
+	if f.Generation == 0 {
+		_ = os.Remove(filepath.Join(s.dir, f.Name+stored))
+		return
+	}
+	_ = s.put(f)
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vrrp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/host/iface"
+)
+
+// segment is an interface and its sockets, in memory.
+type segment struct {
+	came chan received
+	sent chan Advert
+	done chan struct{}
+	// stall is for how long reading the interface's state keeps the elector from all else.
+	stall time.Duration
+}
+
+func (s *segment) States() ([]iface.State, error) {
+	time.Sleep(s.stall)
+	return []iface.State{{Name: "eth0", Index: 2, Up: true, Addresses: []netip.Prefix{netip.PrefixFrom(own4, 24)}}}, nil
+}
+func (s *segment) Changes() <-chan struct{} { return nil }
+func (s *segment) Close()                   {}
+
+func (s *segment) send(a Advert) error { s.sent <- a; return nil }
+func (s *segment) receive() (received, error) {
+	select {
+	case r := <-s.came:
+		return r, nil
+	case <-s.done:
+		return received{}, errors.New("closed")
+	}
+}
+func (s *segment) waiting() (received, bool) { return received{}, false }
+func (s *segment) close() error              { close(s.done); return nil }
+
+// advertise is a packet of the peer's.
+func (s *segment) advertise(priority uint8) { s.advertiseFor(peer4, priority, vip4) }
+
+// advertiseFor is a packet of any sender's, for any VIPs.
+func (s *segment) advertiseFor(src netip.Addr, priority uint8, vips ...netip.Addr) {
+	a := Advert{VRID: 51, Priority: priority, Interval: 100 * ms, Addresses: vips}
+	s.came <- received{a.Marshal(src, group4), src, group4, 255}
+	synctest.Wait()
+}
+
+func startElector(t *testing.T, first Wanted) (e *Elector, s *segment, end func()) {
+	return startKeeping(t, first, false)
+}
+
+// startKeeping starts one where a process before has left the VIPs, or has not.
+func startKeeping(t *testing.T, first Wanted, keeps bool) (e *Elector, s *segment, end func()) {
+	s = &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{})}
+	e = New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) { return s, nil }, Keeps: keeps,
+		open: func(string, int, netip.Addr) (wire, error) { return s, nil }}, first)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.Run(ctx)
+	}()
+	synctest.Wait()
+	return e, s, func() { cancel(); <-ended }
+}
+
+func (e *Elector) expect(t *testing.T, when string, holds bool, state State) {
+	t.Helper()
+	synctest.Wait()
+	if is, _ := e.Holds(); is != holds || e.Status().State != state {
+		t.Errorf("%s: it holds the VIPs: %v, as %s (%s); it should: %v, as %s", when, is, e.Status().State, e.Status().Why, holds, state)
+	}
+}
+
+var shared = Wanted{Settings: settings, Interface: "eth0", VIPs: []netip.Addr{vip4}}
+
+// TestElector: who is to take part holds nothing before it is active, gives the VIPs up in order, and says when two are active.
+func TestElector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		starts := shared
+		starts.Out = "the balancer starts"
+		e, s, end := startElector(t, starts)
+		time.Sleep(time.Second)
+		e.expect(t, "before the data plane is ready", false, Initialize)
+		e.Want(shared)
+		e.expect(t, "at first", false, Backup)
+		time.Sleep(400 * ms)
+		e.expect(t, "alone", true, Active)
+		time.Sleep(200 * ms)
+		s.advertise(50)
+		e.expect(t, "another is active", true, Active)
+		if st := e.Status(); !st.Both || st.Conflicts != 1 || st.Peer != peer4 {
+			t.Errorf("two are active: %+v", st)
+		}
+		time.Sleep(400 * ms)
+		e.expect(t, "it is no more", true, Active)
+		if e.Status().Both {
+			t.Error("two are active still")
+		}
+		drained := shared
+		drained.Out = "the balancer is drained"
+		e.Want(drained)
+		e.expect(t, "drained, and no other one has the VIPs yet", true, Active)
+		time.Sleep(300 * ms)
+		e.expect(t, "drained, and there is no other one", false, Initialize)
+		e.Want(shared)
+		time.Sleep(400 * ms)
+		e.expect(t, "undrained", true, Active)
+		e.Want(drained)
+		s.advertise(0)
+		e.expect(t, "drained again, and another one leaves, too", true, Active)
+		s.advertise(50)
+		e.expect(t, "drained again, and another one has the VIPs", false, Initialize)
+		e.Want(shared)
+		time.Sleep(800 * ms)
+		e.expect(t, "undrained again", true, Active)
+		begin := time.Now()
+		end()
+		var last Advert
+		for len(s.sent) > 0 {
+			last = <-s.sent
+		}
+		if last.Priority != 0 || time.Since(begin) == 0 {
+			t.Errorf("the last packet is %+v, and the end took %s", last, time.Since(begin))
+		}
+		if holds, _ := e.Holds(); holds {
+			t.Error("it holds the VIPs after the end")
+		}
+	})
+}
+
+// announcements expects how often the VIPs were announced again.
+func (e *Elector) announced(t *testing.T, when string, want uint64) {
+	t.Helper()
+	synctest.Wait()
+	if got := e.Announcements(); got != want {
+		t.Errorf("%s: the VIPs were announced again %d times, and should have been %d times", when, got, want)
+	}
+}
+
+// TestAnnouncedAgain: the active balancer has its VIPs announced again for each advertisement of another active one,
+// and now and then; a backup has not, and a balancer that yields advertises once more, so that the other one hears of
+// it.
+func TestAnnouncedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wanted := shared
+		wanted.AnnounceInterval = 10 * time.Second
+		e, s, end := startElector(t, wanted)
+		defer end()
+		time.Sleep(400 * ms)
+		e.expect(t, "alone", true, Active)
+		e.announced(t, "alone", 0)
+		s.advertise(50)
+		s.advertise(50)
+		e.announced(t, "another was active", 2)
+		time.Sleep(11 * time.Second)
+		e.announced(t, "after the interval", 3)
+		for len(s.sent) > 0 {
+			<-s.sent
+		}
+		s.advertise(200)
+		e.expect(t, "another has more priority", false, Backup)
+		if len(s.sent) != 1 {
+			t.Fatalf("it yielded with %d advertisements", len(s.sent))
+		}
+		if last := <-s.sent; last.Priority != settings.Priority {
+			t.Errorf("it yielded with %+v", last)
+		}
+		for range 200 {
+			time.Sleep(100 * ms)
+			s.advertise(200)
+		}
+		e.announced(t, "as the backup", 3)
+	})
+}
+
+// TestForeignVirtualRouter: advertisements of the own id without an own VIP are ignored, whatever they say, and named
+// for as long as they come; those with some of the own VIPs count.
+func TestForeignVirtualRouter(t *testing.T) {
+	foreign, vip := netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("198.18.0.177")
+	vip2 := netip.MustParseAddr("198.18.0.178")
+	synctest.Test(t, func(t *testing.T) {
+		wanted := shared
+		wanted.VIPs = []netip.Addr{vip4, vip2}
+		e, s, end := startElector(t, wanted)
+		defer end()
+		for range 10 {
+			time.Sleep(100 * ms)
+			s.advertiseFor(foreign, 250, vip)
+		}
+		e.expect(t, "beside a foreign one", true, Active)
+		e.announced(t, "beside a foreign one", 0)
+		st := e.Status()
+		if st.Ignored != 10 || st.Received+st.Conflicts != 0 || st.Both || st.Peer.IsValid() || st.Problem != "" {
+			t.Errorf("beside a foreign one: %+v", st)
+		}
+		is := Foreign{Address: foreign, VIPs: []netip.Addr{vip}, Priority: 250, Heard: time.Now()}
+		if f := st.Foreign; len(f) != 1 || !reflect.DeepEqual(f[0], is) {
+			t.Errorf("the foreign one is named %+v", f)
+		}
+		drained := wanted
+		drained.Out = "the balancer is drained"
+		e.Want(drained)
+		s.advertiseFor(foreign, 250, vip)
+		e.expect(t, "drained, and only a foreign one is heard", true, Active)
+		s.advertise(50)
+		e.expect(t, "drained, and another one has the VIPs", false, Initialize)
+		e.Want(wanted)
+		e.expect(t, "a backup", false, Backup)
+		s.advertiseFor(foreign, 0, vip)
+		s.advertiseFor(peer4, 200, vip4)
+		if st := e.Status(); st.Peer != peer4 || !strings.Contains(st.Problem, "announces other addresses") {
+			t.Errorf("some VIPs in common: %+v", st)
+		}
+		s.advertiseFor(peer4, 200, vip4, vip2)
+		if st := e.Status(); st.Problem != "" || len(st.Foreign) != 1 {
+			t.Errorf("all VIPs in common: %+v", st)
+		}
+		time.Sleep(10 * time.Second)
+		if st := e.Status(); len(st.Foreign) != 0 || st.State != Active {
+			t.Errorf("long after: %+v", st)
+		}
+	})
+}
+
+// TestForeignFlood: invented senders are no more than are remembered.
+func TestForeignFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s, end := startElector(t, shared)
+		defer end()
+		for i := range 100 {
+			s.advertiseFor(netip.AddrFrom4([4]byte{198, 18, 1, byte(i)}), 250, netip.MustParseAddr("198.18.0.177"))
+		}
+		if st := e.Status(); len(st.Foreign) != mostOthers || st.Ignored != 100 {
+			t.Errorf("%d are named, and %d packets were ignored", len(st.Foreign), st.Ignored)
+		}
+	})
+}
+
+// TestElectionBegins: a balancer that holds the VIPs keeps them when an election begins, until another one is heard.
+func TestElectionBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s, end := startElector(t, Wanted{})
+		defer end()
+		e.expect(t, "without an election", true, Initialize)
+		e.Want(shared)
+		e.expect(t, "an election", true, Backup)
+		s.advertise(200)
+		e.expect(t, "another one is heard", false, Backup)
+		e.Want(Wanted{})
+		e.expect(t, "no election any more", true, Initialize)
+	})
+}
+
+// TestVIPsLeft: VIPs that a killed process has left are held, and nothing is announced, until another balancer is heard, this one
+// is active, or it is to take no part.
+func TestVIPsLeft(t *testing.T) {
+	starts, drained := shared, shared
+	starts.Out, drained.Out = "the balancer starts", "the balancer is drained"
+	for _, test := range []struct {
+		what  string
+		then  func(*Elector, *segment)
+		holds bool
+		state State
+	}{
+		{"another is heard", func(_ *Elector, s *segment) { s.advertise(200) }, false, Backup},
+		{"silence", func(*Elector, *segment) { time.Sleep(400 * ms) }, true, Active},
+		{"a drain", func(e *Elector, _ *segment) { e.Want(drained) }, false, Initialize},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e, s, end := startKeeping(t, starts, true)
+			defer end()
+			e.expect(t, "at first", true, Initialize)
+			e.Want(shared)
+			e.expect(t, "taking part", true, Backup)
+			if !e.Keeping() || len(s.sent) > 0 {
+				t.Errorf("%s: the VIPs are kept: %v, and %d packets were sent", test.what, e.Keeping(), len(s.sent))
+			}
+			test.then(e, s)
+			e.expect(t, test.what, test.holds, test.state)
+			if e.Keeping() {
+				t.Errorf("%s: the VIPs are kept still", test.what)
+			}
+		})
+	}
+}
+
+// TestLateTimerIsNoSilence: an elector that was kept from running, as the active one may have been at the same time, does not
+// take over before that one has had the time to be heard; when nothing comes, it does.
+func TestLateTimerIsNoSilence(t *testing.T) {
+	down := 300*ms + skew100
+	for stalled, slack := range map[time.Duration]time.Duration{
+		down - 20*ms:  50 * ms, // over the check before the timer
+		down + 30*ms:  50 * ms, // over the timer
+		down + 90*ms:  50 * ms,
+		down + 300*ms: 100*ms + skew100,
+	} {
+		for _, comes := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				e, s, end := startElector(t, shared)
+				defer end()
+				time.Sleep(10 * ms)
+				s.advertise(200)
+				s.stall = stalled
+				e.Want(shared)
+				time.Sleep(stalled + slack - ms)
+				s.stall = 0
+				e.expect(t, "late by "+stalled.String(), false, Backup)
+				if comes {
+					s.advertise(200)
+					time.Sleep(down - ms)
+					e.expect(t, "the active one has come", false, Backup)
+					return
+				}
+				time.Sleep(2 * ms)
+				e.expect(t, "none has come", true, Active)
+			})
+		}
+	}
+}

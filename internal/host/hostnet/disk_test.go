@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet_test
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/test/testdisk"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// TestUnwritableJournal changes a host while the journal cannot be written, by each trouble of a file system: the
+// changes hold, Close takes them back, and with a second place the next process knows them.
+func TestUnwritableJournal(t *testing.T) {
+	for _, trouble := range testdisk.Troubles {
+		for _, killed := range []bool{false, true} {
+			t.Run(trouble.Name+map[bool]string{true: ", killed", false: ", stopped"}[killed], func(t *testing.T) {
+				ns, dir, disk := testenv.Namespace(t), t.TempDir(), &testdisk.FileSystem{}
+				before, spare := look(t, ns), &testdisk.Spare{}
+				files := durable.New(durable.Options{FileSystem: disk, Spare: spare})
+				testenv.In(t, ns, func() error {
+					c, err := hostnet.Open(dir, "test", hostnet.Files(files))
+					if err != nil {
+						return err
+					}
+					disk.Fail(&trouble, 0)
+					if err := change(c); err != nil {
+						return err
+					}
+					if faults := files.Faults(); len(faults) != 1 || !errors.Is(faults[0].Err, trouble.Err) {
+						t.Errorf("faults are %v", faults)
+					}
+					if killed {
+						c.Leave() // as a kill does: nothing more is written
+						files = durable.New(durable.Options{FileSystem: disk, Spare: spare})
+						if c, err = hostnet.Inherit(dir, "test", hostnet.Files(files)); err != nil {
+							return err
+						}
+						if held, err := c.Held("lo"); err != nil || len(held) != 2 {
+							t.Errorf("the next process knows of %v: %v", held, err)
+						}
+						if err := c.AddAddresses("lo", []netip.Addr{vip4, vip6}, vip); err != nil {
+							return err
+						}
+					}
+					disk.Fail(nil, 0)
+					return c.Close()
+				})
+				same(t, "taken back", before, look(t, ns))
+				empty(t, dir)
+			})
+		}
+	}
+}

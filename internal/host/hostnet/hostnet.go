@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostnet changes a host's network settings, addresses, sysctls and
+// features of links, and takes every change back: on Close, and after a death without one (kill
+// -9, a panic) at the next Open.
+//
+// Each change is written into a journal, with the value that it replaces,
+// before it is made. The journal is a file per name and network namespace in
+// the state directory; an advisory lock beside it, which the kernel drops with
+// the process, tells a live owner from a dead one. No data is synced to a disk:
+// what a crash of the whole machine loses from the journal, the same crash has
+// lost from the network settings.
+//
+// What others did stays theirs: an address that was there before is kept
+// and never removed, and a value that was edited by hand since is left as it is.
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+)
+
+// DefaultDir is the state directory; /run is emptied by a reboot, as are the
+// settings that the journals in it speak of.
+const DefaultDir = "/run/jeoul"
+
+// Errors that a caller may test for.
+var (
+	// ErrBusy means that another live process holds the same name in this
+	// network namespace.
+	ErrBusy = errors.New("already running in this network namespace")
+	// ErrNoRights means that the kernel refused for want of root or CAP_NET_ADMIN.
+	ErrNoRights = errors.New("not permitted: run as root or with CAP_NET_ADMIN")
+	// ErrNoLink means that there is no interface of that name.
+	ErrNoLink = errors.New("no such interface")
+	// ErrCorrupt means that a journal cannot be understood, and so not undone.
+	ErrCorrupt = errors.New("journal is damaged")
+)
+
+// elsewhere is what to do about a state directory that is of no use.
+const elsewhere = "make it writable, or choose another state directory"
+
+// errClosed is for a caller's mistake, not for a caller's test.
+var errClosed = errors.New("used after Close")
+
+// Changes is a set of changes to the network settings of the namespace that
+// the thread calling Open was in; its methods work there whatever thread calls
+// them. It is safe for concurrent use.
+type Changes struct {
+	mu      sync.Mutex
+	ns      *namespace.Namespace
+	netlink *netlink.Handle
+	journal *lockedJournal
+	events  []Event
+	closed  bool
+	// untold are files that nobody else is told of; told is what Events has said of them.
+	untold *durable.Files
+	told   map[string]bool
+	// forwarding4 and forwarding6 are what Forward has set.
+	forwarding4, forwarding6 forwarding
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// JournalSuffix ends the name of a journal's file, NAME-NETNS.journal: NETNS is the inode of the
+// network namespace.
+const JournalSuffix = ".journal"
+
+// Option is one of Open and Inherit.
+type Option func(*options)
+
+type options struct{ files *durable.Files }
+
+func optionsOf(with []Option) (opt options) {
+	for _, set := range with {
+		set(&opt)
+	}
+	return opt
+}
+
+// Files has the journal written by files, which are told where it cannot be.
+// Without, Events say so.
+func Files(files *durable.Files) Option { return func(o *options) { o.files = files } }
+
+// Open takes the lock for name in the calling thread's network namespace. If a
+// dead process left changes under that name it takes them back first, and says
+// so in Events. dir is made if it is missing; "" means DefaultDir. A file system that
+// is full, read-only or broken keeps nobody from a change to the host: it holds, the
+// process takes it back on Close, and Files are told of the fault; only a next process
+// then may not know it. Errors: ErrBusy, ErrNoRights, ErrCorrupt.
+func Open(dir, name string, with ...Option) (*Changes, error) {
+	return open(dir, name, (*Changes).recover, with)
+}
+
+// Inherit is Open for what goes on with the work of the process that left: its
+// changes stay, as if this process had made them. What of them is not wanted any
+// more its user takes back: see KeepAddresses and Forward.
+func Inherit(dir, name string, with ...Option) (*Changes, error) {
+	return open(dir, name, (*Changes).inherit, with)
+}
+
+func open(dir, name string, begin func(*Changes) error, with []Option) (*Changes, error) {
+	opt := optionsOf(with)
+	if dir == "" {
+		dir = DefaultDir
+	}
+	if !namePattern.MatchString(name) {
+		return nil, fmt.Errorf("open the journal of network changes: %q is no name for one: use letters, digits, '.', '_' and '-'", name)
+	}
+	if err := makeDir(dir, opt.files); err != nil {
+		return nil, err
+	}
+	ns, err := namespace.Current()
+	if err != nil {
+		return nil, err
+	}
+	c := &Changes{ns: ns}
+	if opt.files == nil {
+		c.untold, c.told = durable.New(durable.Options{}), map[string]bool{}
+		opt.files = c.untold
+	}
+	if err := c.open(dir, name, begin, opt.files); err != nil {
+		c.release()
+		return nil, err
+	}
+	return c, nil
+}
+
+func makeDir(dir string, files *durable.Files) error {
+	// Without it, what is written into it is a fault of its own.
+	if err := files.FileSystem().MkdirAll(dir, 0o755); err != nil && !durable.Unwritable(err) {
+		return fmt.Errorf("make the state directory: %w: %s", rights(err), elsewhere)
+	}
+	return nil
+}
+
+func (c *Changes) open(dir, name string, begin func(*Changes) error, files *durable.Files) error {
+	id, err := identify(c.ns, name)
+	if err != nil {
+		return err
+	}
+	c.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket: %w", rights(err))
+	}
+	c.journal, err = lockJournal(pathOf(dir, name, c.ns), id, files)
+	if err != nil {
+		return err
+	}
+	return begin(c)
+}
+
+// recover takes back what the journal's last owner left.
+func (c *Changes) recover() error {
+	err := c.load()
+	if err == nil {
+		err = c.undoAll("left by a process that died")
+	}
+	if err != nil {
+		return fmt.Errorf("take back the network changes of a process that died, from %s: %w", c.journal.path, err)
+	}
+	return c.journal.replace(nil)
+}
+
+// inherit goes on with what the journal's last owner left.
+func (c *Changes) inherit() error {
+	if err := c.load(); err != nil {
+		return fmt.Errorf("take over the network changes of the process before, from %s: %w", c.journal.path, err)
+	}
+	for _, ch := range c.journal.changes {
+		switch {
+		case ch.Kind != kindSysctl:
+		case strings.HasPrefix(ch.Sysctl, "net.ipv4."):
+			c.forwarding4.inherit(ch.Sysctl)
+		case strings.HasPrefix(ch.Sysctl, "net.ipv6."):
+			c.forwarding6.inherit(ch.Sysctl)
+		}
+	}
+	// It names the owner.
+	return c.journal.replace(c.journal.changes)
+}
+
+// inherit notes a sysctl that another process has set.
+func (f *forwarding) inherit(name string) {
+	if !slices.Contains(f.sysctls, name) {
+		f.sysctls = append(f.sysctls, name)
+	}
+	f.inherited = true
+}
+
+// load reads what the journal's last owner left.
+func (c *Changes) load() error {
+	why, err := c.journal.load()
+	if why != "" {
+		c.note(Event{Subject: c.journal.path, Reason: why})
+	}
+	return err
+}
+
+// undoing is what is known while changes are taken back.
+type undoing struct {
+	*Changes
+	reason string // for the Events
+	// foreign names the sysctls that another program has changed: an earlier change
+	// of ours must not be restored over theirs.
+	foreign map[string]bool
+	// there is where addresses were when the first was asked about: there may be
+	// thousands, and each list has them all.
+	there func() (map[place]bool, error)
+}
+
+func (c *Changes) undoing(reason string) *undoing {
+	return &undoing{c, reason, map[string]bool{}, sync.OnceValues(c.places)}
+}
+
+// undoAll takes all changes back, the last one first. What fails stays in the
+// journal, and the rest is taken back all the same.
+func (c *Changes) undoAll(reason string) error {
+	var failed []error
+	var remain []change
+	undoing := c.undoing(reason)
+	for _, ch := range slices.Backward(c.journal.changes) {
+		if err := undoing.undo(ch); err != nil {
+			failed = append(failed, err)
+			remain = append(remain, ch)
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	slices.Reverse(remain)
+	return errors.Join(append(failed, c.journal.replace(remain))...)
+}
+
+// undo takes one change back.
+func (u *undoing) undo(ch change) error {
+	switch ch.Kind {
+	case kindSysctl:
+		return u.undoSysctl(ch, u.reason, u.foreign)
+	case kindAddress:
+		return u.address(ch)
+	case kindFilter:
+		return u.undoFilter(ch, u.reason)
+	case kindClsact:
+		return u.undoClsact(ch, u.reason)
+	case kindFeature:
+		return u.undoFeature(ch)
+	}
+	return fmt.Errorf("%w: unknown kind of change %q", ErrCorrupt, ch.Kind)
+}
+
+// make journals ch, does it, and strikes it out again if it was refused or, as
+// do reports with false, did not have to be done.
+func (c *Changes) make(ch change, do func() (bool, error)) error {
+	if err := c.journal.add(ch); err != nil {
+		return err
+	}
+	made, err := do()
+	if made && err == nil {
+		return nil
+	}
+	return errors.Join(err, c.journal.forget(ch))
+}
+
+// Close takes back all changes in reverse order, removes the journal and
+// releases the lock. If some change could not be taken back, the error says
+// which, and the journal stays so that the next Open tries again. A second
+// Close does nothing.
+func (c *Changes) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	err := c.undoAll("")
+	if err == nil {
+		err = c.journal.remove()
+	} else {
+		err = fmt.Errorf("take back network changes (they stay in %s, and the next start tries again): %w", c.journal.path, err)
+	}
+	c.release()
+	return err
+}
+
+// Leave lets go of the lock and leaves all changes as they are: the journal has
+// them, for Inherit or the next Open. After it, as after Close, nothing more is done.
+func (c *Changes) Leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.closed = true
+		c.release()
+	}
+}
+
+// release lets go of everything that is open, and so of the lock.
+func (c *Changes) release() {
+	if c.journal != nil {
+		c.journal.close()
+	}
+	if c.netlink != nil {
+		c.netlink.Close()
+	}
+	c.ns.Close()
+}
+
+// rights makes an error for want of rights one that says so and that a caller
+// can test for.
+func rights(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w (%w)", ErrNoRights, err)
+	}
+	return err
+}
+
+// Event is one thing that was done to the host's network settings, or on
+// purpose not done, for a person to read.
+type Event struct {
+	Subject string // such as net.ipv4.conf.all.arp_ignore, or "192.0.2.1/32 on lo"
+	Old     string // the value before
+	New     string // the value after; equal to Old if nothing was done
+	Reason  string // why, where it is not plain
+}
+
+// String returns "subject: old → new (reason)", or "subject: old, unchanged (reason)".
+func (e Event) String() string {
+	var b strings.Builder
+	b.WriteString(e.Subject)
+	switch {
+	case e.Old != e.New:
+		fmt.Fprintf(&b, ": %s → %s", e.Old, e.New)
+	case e.Old != "":
+		fmt.Fprintf(&b, ": %s, unchanged", e.Old)
+	}
+	if e.Reason != "" {
+		fmt.Fprintf(&b, " (%s)", e.Reason)
+	}
+	return b.String()
+}
+
+func (c *Changes) note(e Event) { c.events = append(c.events, e) }
+
+// Events returns what happened since the last call, oldest first, and forgets
+// it. It may be called after Close.
+func (c *Changes) Events() []Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, fault := range c.untold.Faults() {
+		if !c.told[fault.Path] {
+			c.told[fault.Path] = true
+			c.note(Event{Subject: fault.Path, Reason: fault.String()})
+		}
+	}
+	events := c.events
+	c.events = nil
+	return events
+}

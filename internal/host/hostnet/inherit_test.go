@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// TestInherit goes on with what a process has left, by a kill or on purpose: all of it stays,
+// and the last one's Close takes it back.
+func TestInherit(t *testing.T) {
+	ns, dir := testenv.Namespace(t), t.TempDir()
+	before := look(t, ns)
+	kill(t, ns, dir)
+	changed := look(t, ns)
+	inherit := func() (c *hostnet.Changes) {
+		t.Helper()
+		testenv.In(t, ns, func() (err error) {
+			c, err = hostnet.Inherit(dir, "test")
+			return err
+		})
+		return c
+	}
+	for range 2 {
+		c := inherit()
+		same(t, "taken over", changed, look(t, ns))
+		if err := c.AddAddresses("lo", []netip.Addr{vip4, vip6}, vip); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "what was done", []string(nil), texts(c.Events()))
+		c.Leave()
+		same(t, "left", changed, look(t, ns))
+	}
+	c := inherit()
+	if err := c.KeepAddresses("lo", []netip.Addr{vip6}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "what was not wanted any more", []string{"198.18.0.100/32 on lo: present → absent"}, texts(c.Events()))
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "taken back", before, look(t, ns))
+	empty(t, dir)
+}
+
+// TestInheritForwarding goes on with half of what makes a host forward, and takes all of it back.
+func TestInheritForwarding(t *testing.T) {
+	r := newRouter(t)
+	before, dir := r.sysctls(), t.TempDir()
+	links := []string{"eth0.5", "eth1"}
+	testenv.In(t, r.host, func() error {
+		c, err := hostnet.Open(dir, "test")
+		if err != nil {
+			return err
+		}
+		if err := c.Forward(links, true, true); err != nil {
+			return err
+		}
+		whole := r.changed(before)
+		// As if the process had been killed before it set the last.
+		r.set("ipv4/conf/eth1/forwarding", "0")
+		c.Leave()
+		if c, err = hostnet.Inherit(dir, "test"); err != nil {
+			return err
+		}
+		if err := c.Forward(links, true, true); err != nil {
+			return err
+		}
+		same(t, "forwarding again", whole, r.changed(before))
+		if err := c.Forward(links, false, false); err != nil {
+			return err
+		}
+		same(t, "no more", map[string]string{}, r.changed(before))
+		return c.Close()
+	})
+}
+
+// TestKeepAddressesOfOneLink takes away what was put on other links, as a process left it that
+// was killed while it moved its addresses.
+func TestKeepAddressesOfOneLink(t *testing.T) {
+	r := newRouter(t)
+	testenv.In(t, r.host, func() error {
+		c, err := hostnet.Open(t.TempDir(), "test")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for _, link := range []string{"eth0.5", "eth1"} {
+			if err := c.AddAddresses(link, []netip.Addr{vip4, vip6}, vip); err != nil {
+				return err
+			}
+		}
+		c.Events()
+		if err := c.KeepAddresses("eth1", []netip.Addr{vip4}); err != nil {
+			return err
+		}
+		same(t, "what was not wanted any more", []string{"198.18.0.100/32 on eth0.5: present → absent",
+			"2001:2::100/128 on eth0.5: present → absent", "2001:2::100/128 on eth1: present → absent"}, texts(c.Events()))
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			links, err := c.Links(vip)
+			if err != nil || len(links) != 1-vip.BitLen()/128 {
+				t.Errorf("%s is on %q, %v", vip, links, err)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/host/sysctl"
+)
+
+// checkName accepts only names under net: the others do not belong to a network
+// namespace.
+func checkName(name string) error {
+	path, err := sysctl.Relative(name)
+	if name == "net" || err == nil && !strings.HasPrefix(path, "net/") {
+		return fmt.Errorf("sysctl %q: only names that begin with net. are changed here", name)
+	}
+	return err
+}
+
+// Sysctl returns the present value of a sysctl under net, such as
+// "net.ipv4.conf.all.arp_ignore"; several numbers are set apart by one space.
+func (c *Changes) Sysctl(name string) (value string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return "", fmt.Errorf("read %s: %w", name, errClosed)
+	}
+	err = c.ns.Do(func() error {
+		value, err = readSysctl(name)
+		return err
+	})
+	return value, err
+}
+
+// SetSysctl sets a sysctl under net. If it has that value already nothing is
+// changed, and nothing will be taken back. If something else has changed it since we set that value, the
+// value that it has now is what Close puts back. Errors: ErrNoRights; fs.ErrNotExist
+// if this kernel has no such sysctl; that the kernel would not keep the value.
+func (c *Changes) SetSysctl(name, value string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("set %s: %w", name, errClosed)
+	}
+	return c.setSysctl(name, value)
+}
+
+func (c *Changes) setSysctl(name, value string) error {
+	value = sysctl.OneLine(value)
+	return c.ns.Do(func() error {
+		old, err := readSysctl(name)
+		if err != nil {
+			return err
+		}
+		if old == value {
+			c.note(Event{Subject: name, Old: old, New: old, Reason: "has that value already"})
+			return nil
+		}
+		ch := change{Kind: kindSysctl, Sysctl: name, Old: old, New: value}
+		write := func() (bool, error) {
+			if err := writeChecked(name, old, value); err != nil {
+				return false, err
+			}
+			c.note(Event{Subject: name, Old: old, New: value})
+			return true, nil
+		}
+		if again, err := c.setAgain(ch); err != nil || again {
+			if err == nil {
+				_, err = write()
+			}
+			return err
+		}
+		return c.make(ch, write)
+	})
+}
+
+// setAgain reports whether the last of our changes to a sysctl set the same value, which something else has changed
+// since. The journal then has one entry as before, with the value that was there now as the one to put back: it
+// does not grow where two programs disagree.
+func (c *Changes) setAgain(ch change) (bool, error) {
+	changes := slices.Clone(c.journal.changes)
+	for i, was := range slices.Backward(changes) {
+		if was.Kind != kindSysctl || was.Sysctl != ch.Sysctl {
+			continue
+		}
+		if was.New != ch.New {
+			return false, nil
+		}
+		if changes[i] = ch; was == ch {
+			return true, nil
+		}
+		return true, c.journal.replace(changes)
+	}
+	return false, nil
+}
+
+// restoreSysctl takes our changes to a sysctl back, the last one first, and
+// strikes them out.
+func (c *Changes) restoreSysctl(name string) error {
+	foreign := map[string]bool{}
+	for _, ch := range slices.Backward(slices.Clone(c.journal.changes)) {
+		if ch.Kind != kindSysctl || ch.Sysctl != name {
+			continue
+		}
+		if err := c.undoSysctl(ch, "", foreign); err != nil {
+			return err
+		}
+		if err := c.journal.forget(ch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// undoSysctl puts the old value back if the new one is still there.
+func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) error {
+	if foreign[ch.Sysctl] {
+		return nil
+	}
+	return c.ns.Do(func() error {
+		now, err := readSysctl(ch.Sysctl)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			// Its interface is gone, and took the value along.
+			return nil
+		case err != nil:
+			return err
+		case now == ch.Old:
+			return nil
+		case now != ch.New:
+			foreign[ch.Sysctl] = true
+			c.note(Event{Subject: ch.Sysctl, Old: now, New: now,
+				Reason: fmt.Sprintf("changed since jeoul set it from %s to %s", ch.Old, ch.New)})
+			return nil
+		}
+		if err := writeSysctl(ch.Sysctl, ch.Old); err != nil {
+			return err
+		}
+		c.note(Event{Subject: ch.Sysctl, Old: now, New: ch.Old, Reason: reason})
+		return nil
+	})
+}
+
+// writeChecked writes value and reads it back: some sysctls take a value and
+// keep another. Then old is put back.
+func writeChecked(name, old, value string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return rights(sysctl.Set(name, old, value))
+}
+
+func readSysctl(name string) (string, error) {
+	if err := checkName(name); err != nil {
+		return "", err
+	}
+	value, err := sysctl.Read(name)
+	return value, rights(err)
+}
+
+func writeSysctl(name, value string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return rights(sysctl.Write(name, value))
+}

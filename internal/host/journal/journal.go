@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package journal has what every journal of changes to a host needs: a change is
+// written down before it is made, so that the next process after a crash can take it
+// back. It reads and replaces the file, and knows where its changes hold; what a
+// change is, its owner knows: hostnet and tune have formats of their own.
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+)
+
+// Most bounds what is read of a file that may be no journal at all, in bytes; a
+// change takes about 150.
+const Most = 16 << 20
+
+// NewSuffix is what the name of the file ends with that is about to replace a journal.
+const NewSuffix = durable.NewSuffix
+
+// Place is where changes hold: in a network namespace of one boot.
+type Place struct {
+	// Boot is the kernel's boot_id.
+	Boot string `json:"boot"`
+	// Namespace is the inode number; Cookie tells apart two namespaces that
+	// had the same one, one after the other (0: the kernel has no cookies).
+	Namespace uint64 `json:"namespace"`
+	Cookie    uint64 `json:"cookie"`
+}
+
+// In is the same boot in a network namespace.
+func (p Place) In(ns *namespace.Namespace) (Place, error) {
+	cookie, err := ns.Cookie()
+	p.Namespace, p.Cookie = ns.Inode(), cookie
+	return p, err
+}
+
+// Read reads a journal. What it says is done with our rights, so no other user may be
+// able to write it. A file that is not to be trusted, or longer than Most, is an
+// error that wraps damaged; others are those of opening and reading.
+func Read(path string, damaged error) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() || !trusted(stat.Uid, filepath.Dir(path)) || info.Mode().Perm()&0o022 != 0 {
+		return nil, fmt.Errorf("%w: others than its owner could have written it: look at it, and remove it", damaged)
+	}
+	data, err := io.ReadAll(io.LimitReader(file, Most+1))
+	if err == nil && len(data) > Most {
+		err = fmt.Errorf("%w: it is longer than %d bytes", damaged, Most)
+	}
+	return data, err
+}
+
+// trusted says whether a user may say what is done with our rights: root, ourselves, and, where
+// an administrator cleans up behind a service, the user that the directory was given to and who
+// alone can write to it.
+func trusted(uid uint32, dir string) bool {
+	if uid == 0 || int(uid) == os.Geteuid() {
+		return true
+	}
+	var stat unix.Stat_t
+	return unix.Stat(dir, &stat) == nil && stat.Uid == uid && stat.Mode&0o022 == 0
+}
+
+// Decode decodes one JSON value whose every field is known, and which nothing follows.
+func Decode(data []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return errors.New("something follows")
+	}
+	return nil
+}
+
+// Replace writes a file whole or not at all. It follows no link that another user
+// may have put into a directory that others can write to.
+func Replace(path string, data []byte, mode fs.FileMode) error {
+	return durable.Replace(durable.OS, path, data, mode, false)
+}
+
+// ReplaceOnDisk is Replace for what outlives the boot: it is on disk on return.
+func ReplaceOnDisk(path string, data []byte, mode fs.FileMode) error {
+	if err := durable.Replace(durable.OS, path, data, mode, true); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir has on disk which files a directory has.
+func SyncDir(dir string) error {
+	file, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package neigh finds the MAC addresses of backends, and of the routers to them,
+// on a link, notices when they change, and announces addresses to a link.
+//
+// The kernel does the asking and answering (ARP, RFC 826; neighbour discovery,
+// RFC 4861): its neighbour table is read and followed over netlink. But what an
+// XDP program forwards never passes the kernel's neighbour code, so nothing
+// there would ask for a backend, or ask again whether it still is where it was.
+// The Resolver makes it do so.
+//
+// The kernel could be told to keep entries fresh by itself (NTF_EXT_MANAGED,
+// since 5.16). It would go on doing so after the death of the process that told
+// it; entries that are merely used and probed expire like any others.
+package neigh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/namespace"
+)
+
+// Errors that a caller may test for.
+var (
+	// ErrNoLink means that there is no interface of that name, or none with
+	// Ethernet addresses.
+	ErrNoLink = errors.New("no such Ethernet interface")
+	// ErrNoRights means that the kernel refused for want of root or CAP_NET_ADMIN.
+	ErrNoRights = errors.New("not permitted: run as root or with CAP_NET_ADMIN")
+	// ErrOwnAddress means that an address belongs to this host itself.
+	ErrOwnAddress = errors.New("is an address of this host")
+	// ErrBadAddress means that an address is not that of a single host.
+	ErrBadAddress = errors.New("is not the address of a host")
+)
+
+// The states of an Entry.
+const (
+	// Reachable: it answered lately. It remains so while it is asked again.
+	Reachable = "reachable"
+	// Stale: its MAC address is from an announcement or an old answer, and is
+	// about to be verified.
+	Stale = "stale"
+	// Probing: it is being asked; the MAC, if there is one, is unverified.
+	Probing = "probing"
+	// Failed: it does not answer, or with what cannot be its MAC address.
+	Failed = "failed"
+	// Unknown: it has not been asked yet.
+	Unknown = "unknown"
+)
+
+// Entry is what is known about a watched address.
+type Entry struct {
+	Address netip.Addr
+	MAC     net.HardwareAddr // nil while unknown; not to be written to
+	State   string
+	Reason  string // why there is no MAC, for a person to read; "" if there is one
+}
+
+// pace is how often to ask.
+type pace struct {
+	// retry is the time until an address that did not answer is asked for
+	// again. It doubles up to maxRetry. The kernel sends three requests, one a
+	// second, each time.
+	retry, maxRetry time.Duration
+	// unsure is the time until a MAC address that is unverified is probed. It
+	// bounds what a flood of announcements can make us send.
+	unsure time.Duration
+	// verify is the time until one that answered is probed again, so that a
+	// network card that was replaced in silence, or a host that is gone, is
+	// noticed: after this and three requests without an answer.
+	verify time.Duration
+	// apart lengthens verify where there are many peers: probes of different ones are that far apart on average.
+	// 0: however many there are.
+	apart time.Duration
+}
+
+var defaultPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: time.Second, verify: 5 * time.Second}
+
+// confirmPace finds out sooner than the kernel would as a forwarder, which uses a stale entry for 5 s before it makes
+// three requests, a second apart (delay_first_probe_time, ucast_solicit; arp(7)). With 1,024 peers verify is
+// 20 s, and what the kernel trusts a neighbour that answered for is 15 to 45 s (base_reachable_time).
+var confirmPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: time.Second, verify: 4 * time.Second, apart: 20 * time.Millisecond}
+
+// among returns the pace for so many peers.
+func (p pace) among(peers int) pace {
+	p.verify = max(p.verify, time.Duration(peers)*p.apart)
+	return p
+}
+
+// Resolver keeps the MAC addresses of a set of addresses on one link. It is
+// safe for concurrent use.
+type Resolver struct {
+	link    string
+	index   int
+	given   pace // for few peers
+	pace    pace // for those that are watched
+	ns      *namespace.Namespace
+	netlink *netlink.Handle
+	changes chan struct{}
+	wake    chan struct{} // the time to act next may have changed
+	cancel  context.CancelFunc
+	ended   chan struct{}
+
+	mu    sync.Mutex
+	peers map[netip.Addr]*peer
+	news  map[netip.Addr]bool // peers that Changed has to tell of
+	over  bool                // no more is followed, and the sockets are closed
+}
+
+// New returns a Resolver for a link in the calling thread's network namespace.
+// It works until ctx is done or Close is called. Errors: ErrNoLink, ErrNoRights.
+func New(ctx context.Context, link string) (*Resolver, error) {
+	return newResolver(ctx, link, defaultPace)
+}
+
+// NewConfirming is New for neighbours that the kernel resolves by itself, and whose MAC addresses eBPF programs use without
+// the kernel's notice, so that it would not confirm them: routers, and clients, of which there may be many. A change of a
+// MAC address is found within 8 s where there are few, which is what the kernel takes as a forwarder at best.
+func NewConfirming(ctx context.Context, link string) (*Resolver, error) {
+	return newResolver(ctx, link, confirmPace)
+}
+
+func newResolver(ctx context.Context, link string, p pace) (*Resolver, error) {
+	r := &Resolver{
+		link: link, given: p, pace: p, peers: map[netip.Addr]*peer{}, news: map[netip.Addr]bool{},
+		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	updates, stop, err := r.open()
+	if err != nil {
+		r.release()
+		return nil, fmt.Errorf("resolve MAC addresses on %s: %w", link, err)
+	}
+	ctx, r.cancel = context.WithCancel(ctx)
+	go r.run(ctx, updates, stop)
+	return r, nil
+}
+
+func (r *Resolver) open() (updates <-chan netlink.NeighUpdate, stop func(), err error) {
+	nic, err := ethernet(r.link)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.index = nic.Index
+	if r.ns, err = namespace.Current(); err != nil {
+		return nil, nil, err
+	}
+	if r.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return nil, nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	return r.subscribe()
+}
+
+// ethernet returns the interface, in the calling thread's network namespace.
+func ethernet(link string) (*net.Interface, error) {
+	nic, err := net.InterfaceByName(link)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s (%w)", ErrNoLink, link, err)
+	}
+	if len(nic.HardwareAddr) != 6 || nic.Flags&net.FlagLoopback != 0 {
+		return nil, fmt.Errorf("%w: %s has no Ethernet address", ErrNoLink, link)
+	}
+	return nic, nil
+}
+
+// Watch replaces the set of watched addresses and starts to resolve those that
+// are new. Addresses that stay keep what is known of them. On an error the set
+// stays as it was: ErrBadAddress, ErrOwnAddress, ErrNoRights.
+func (r *Resolver) Watch(addrs []netip.Addr) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return fmt.Errorf("resolve MAC addresses on %s: the resolver was closed", r.link)
+	}
+	peers, err := r.admit(addrs)
+	if err == nil {
+		r.pace = r.given.among(len(peers))
+		err = r.start(peers)
+	}
+	if err != nil {
+		return fmt.Errorf("resolve MAC addresses on %s: %w", r.link, err)
+	}
+	changed := len(peers) != len(r.peers)
+	for addr := range peers {
+		if r.peers[addr] == nil {
+			changed, r.news[addr] = true, true
+		}
+	}
+	r.peers = peers
+	if changed {
+		signal(r.changes)
+	}
+	signal(r.wake)
+	return nil
+}
+
+// admit returns the set that addrs make, or why one of them cannot be watched.
+func (r *Resolver) admit(addrs []netip.Addr) (map[netip.Addr]*peer, error) {
+	own, err := r.own()
+	if err != nil {
+		return nil, err
+	}
+	peers := make(map[netip.Addr]*peer, len(addrs))
+	for _, given := range addrs {
+		addr := key(given)
+		if !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr == broadcast4 {
+			return nil, fmt.Errorf("%s %w", given, ErrBadAddress)
+		}
+		if link, mine := own[addr]; mine {
+			return nil, fmt.Errorf("%s %w (on %s), and has no MAC address on the link", given, ErrOwnAddress, link)
+		}
+		if peers[addr] = r.peers[addr]; peers[addr] == nil {
+			peers[addr] = newPeer(addr)
+		}
+	}
+	return peers, nil
+}
+
+var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// key is the form in which addresses are compared: the link makes a zone needless.
+func key(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+
+// own returns the host's addresses, and which link has them. A link-local
+// address is one of its link only: another host's may be the same elsewhere, as
+// is that of many a router (fe80::1).
+func (r *Resolver) own() (map[netip.Addr]string, error) {
+	list, err := dump(func() ([]netlink.Addr, error) { return r.netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list this host's addresses: %w", err)
+	}
+	own, names := map[netip.Addr]string{}, map[int]string{}
+	for _, a := range list {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && (a.LinkIndex == r.index || !addr.IsLinkLocalUnicast()) {
+			if names[a.LinkIndex] == "" {
+				names[a.LinkIndex] = r.linkName(a.LinkIndex)
+			}
+			own[key(addr)] = names[a.LinkIndex]
+		}
+	}
+	return own, nil
+}
+
+func (r *Resolver) linkName(index int) string {
+	link, err := r.netlink.LinkByIndex(index)
+	if err != nil {
+		return fmt.Sprintf("interface %d", index)
+	}
+	return link.Attrs().Name
+}
+
+// start takes over what the kernel knows about those of peers that are new, and
+// asks for them at once if it knows nothing: want of rights shows here.
+func (r *Resolver) start(peers map[netip.Addr]*peer) error {
+	table, err := r.table()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for addr, p := range peers {
+		if r.peers[addr] != nil {
+			continue
+		}
+		p.update(table[addr], now, r.pace)
+		if err := r.act(p, now); errors.Is(err, ErrNoRights) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Known returns those of the addresses that the kernel's neighbour table has on the link, in whatever state.
+func (r *Resolver) Known(addrs []netip.Addr) (known []netip.Addr, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return nil, fmt.Errorf("read the neighbours on %s: the resolver was closed", r.link)
+	}
+	table, err := r.table()
+	if err != nil {
+		return nil, err
+	}
+	for _, addr := range addrs {
+		if _, there := table[key(addr)]; there {
+			known = append(known, addr)
+		}
+	}
+	return known, nil
+}
+
+// Entries returns what is known about each watched address, by the address
+// without a zone, and as IPv4 if it was one mapped into IPv6.
+func (r *Resolver) Entries() map[netip.Addr]Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	entries := make(map[netip.Addr]Entry, len(r.peers))
+	for addr, p := range r.peers {
+		entries[addr] = p.entry
+	}
+	return entries
+}
+
+// Changed returns the entries that have changed since it was called last, those
+// that Watch added included. It costs nothing for the others.
+func (r *Resolver) Changed() map[netip.Addr]Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	entries := make(map[netip.Addr]Entry, len(r.news))
+	for addr := range r.news {
+		if p := r.peers[addr]; p != nil {
+			entries[addr] = p.entry
+		}
+	}
+	clear(r.news)
+	return entries
+}
+
+// tellOf notes that a peer has changed; the caller holds the lock.
+func (r *Resolver) tellOf(p *peer) {
+	r.news[key(p.entry.Address)] = true
+	signal(r.changes)
+}
+
+// Changes is signalled after a change of a watched MAC address or state, and
+// after Watch has changed the set. Several changes may make one signal. It is
+// never closed.
+func (r *Resolver) Changes() <-chan struct{} { return r.changes }
+
+// Close stops the Resolver. Entries then stay as they are.
+func (r *Resolver) Close() error {
+	r.cancel()
+	<-r.ended
+	return nil
+}
+
+// signal makes c readable, if it is not yet.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Resolver) release() {
+	if r.netlink != nil {
+		r.netlink.Close()
+	}
+	if r.ns != nil {
+		r.ns.Close()
+	}
+}

@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package neigh
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// never is longer than any test: what is noticed in spite of it was noticed
+// without asking again.
+const never = time.Hour
+
+var (
+	quick   = pace{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, unsure: 20 * time.Millisecond, verify: 50 * time.Millisecond}
+	patient = pace{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, unsure: 20 * time.Millisecond, verify: never}
+
+	peer4, peer6     = netip.MustParseAddr("198.18.2.1"), netip.MustParseAddr("2001:2::2:1")
+	absent4, absent6 = netip.MustParseAddr("198.18.2.9"), netip.MustParseAddr("2001:2::2:9")
+	own4, own6       = netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:2::1")
+
+	otherMAC = net.HardwareAddr{0x02, 0xaa, 0, 0, 0, 1}
+)
+
+// pair is a balancer and a peer on one link, with a resolver on the balancer.
+type pair struct {
+	tb             testing.TB
+	balancer, peer *namespace.Namespace
+	peerMAC        net.HardwareAddr
+	resolver       *Resolver
+}
+
+func newPair(tb testing.TB, p pace) *pair {
+	tb.Helper()
+	l := &pair{tb: tb, balancer: testenv.Namespace(tb), peer: testenv.Namespace(tb)}
+	_, l.peerMAC = testenv.Veth(tb,
+		testenv.End{Namespace: l.balancer, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(own4, 16), netip.PrefixFrom(own6, 64)}},
+		testenv.End{Namespace: l.peer, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(peer4, 16), netip.PrefixFrom(peer6, 64)}})
+	testenv.In(tb, l.balancer, func() error {
+		// The kernel's requests one after the other, not a second apart.
+		err := errors.Join(
+			testenv.WriteSysctl("net/ipv4/neigh/eth0/retrans_time_ms", "20"),
+			testenv.WriteSysctl("net/ipv6/neigh/eth0/retrans_time_ms", "20"))
+		if err != nil {
+			return err
+		}
+		l.resolver, err = newResolver(tb.Context(), "eth0", p)
+		return err
+	})
+	tb.Cleanup(func() { l.resolver.Close() })
+	return l
+}
+
+func (l *pair) watch(addrs ...netip.Addr) {
+	l.tb.Helper()
+	if err := l.resolver.Watch(addrs); err != nil {
+		l.tb.Fatal(err)
+	}
+}
+
+// until waits for a signal after which the address has that MAC and state. It
+// looks only when signalled: a change without a signal fails the test.
+func (l *pair) until(addr netip.Addr, mac net.HardwareAddr, state string) {
+	l.tb.Helper()
+	bound := time.After(10 * time.Second)
+	for {
+		e := l.resolver.Entries()[addr]
+		if e.State == state && cmp.Equal(e.MAC, mac) {
+			if (e.Reason == "") != (mac != nil) {
+				l.tb.Errorf("%s has MAC address %v and reason %q", addr, e.MAC, e.Reason)
+			}
+			return
+		}
+		select {
+		case <-l.resolver.Changes():
+		case <-bound:
+			l.tb.Fatalf("%s is %+v, not %s with %v", addr, e, state, mac)
+		}
+	}
+}
+
+// onPeer runs f with the peer's link, inside its namespace.
+func (l *pair) onPeer(f func(netlink.Link) error) {
+	l.tb.Helper()
+	testenv.In(l.tb, l.peer, func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return f(link)
+	})
+}
+
+// families runs a test for both.
+func families(t *testing.T, test func(t *testing.T, peer, absent netip.Addr)) {
+	testenv.Root(t)
+	t.Run("IPv4", func(t *testing.T) { test(t, peer4, absent4) })
+	t.Run("IPv6", func(t *testing.T) { test(t, peer6, absent6) })
+}
+
+func TestResolve(t *testing.T) {
+	l := newPair(t, patient)
+	l.watch(peer4, peer6)
+	l.until(peer4, l.peerMAC, Reachable)
+	l.until(peer6, l.peerMAC, Reachable)
+	// Asking in other words keeps what is known.
+	l.watch(netip.AddrFrom16(peer4.As16()))
+	if got := l.resolver.Entries(); len(got) != 1 || got[peer4].State != Reachable {
+		t.Errorf("entries: %v", got)
+	}
+}
+
+// Known tells addresses that the kernel has heard of from others.
+func TestKnown(t *testing.T) {
+	l := newPair(t, quick)
+	l.watch(peer4, peer6)
+	l.until(peer4, l.peerMAC, Reachable)
+	l.until(peer6, l.peerMAC, Reachable)
+	got, err := l.resolver.Known([]netip.Addr{absent4, peer6, peer4, absent6})
+	if err != nil || len(got) != 2 || got[0] != peer6 || got[1] != peer4 {
+		t.Errorf("known: %v, %v", got, err)
+	}
+	if err := l.resolver.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.resolver.Known([]netip.Addr{peer4}); err == nil {
+		t.Error("a resolver that was closed knows neighbours")
+	}
+}
+
+func TestSilentChange(t *testing.T) {
+	families(t, func(t *testing.T, peer, _ netip.Addr) {
+		l := newPair(t, quick)
+		l.watch(peer)
+		l.until(peer, l.peerMAC, Reachable)
+		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetHardwareAddr(link, otherMAC) })
+		l.until(peer, otherMAC, Reachable)
+	})
+}
+
+// Nothing is asked again here within the test's time: the announcement does it.
+func TestAnnouncedChange(t *testing.T) {
+	families(t, func(t *testing.T, peer, _ netip.Addr) {
+		l := newPair(t, patient)
+		l.watch(peer)
+		l.until(peer, l.peerMAC, Reachable)
+		wire := testenv.OpenWire(t, l.balancer, "eth0")
+		l.onPeer(func(link netlink.Link) error {
+			return errors.Join(netlink.LinkSetHardwareAddr(link, otherMAC), Announce("eth0", peer))
+		})
+		checkAnnouncement(t, wire, peer)
+		l.until(peer, otherMAC, Reachable)
+	})
+}
+
+// One that cannot be announced keeps none of the others back.
+func TestAnnounceSeveral(t *testing.T) {
+	l := newPair(t, patient)
+	wire := testenv.OpenWire(t, l.balancer, "eth0")
+	l.onPeer(func(link netlink.Link) error {
+		if err := netlink.LinkSetHardwareAddr(link, otherMAC); err != nil {
+			return err
+		}
+		group := netip.MustParseAddr("224.0.0.1")
+		err := Announce("eth0", peer4, group, peer6)
+		if !errors.Is(err, ErrBadAddress) || !strings.Contains(err.Error(), group.String()) || strings.Contains(err.Error(), peer4.String()) {
+			t.Errorf("Announce: %v", err)
+		}
+		return nil
+	})
+	checkAnnouncement(t, wire, peer4)
+	checkAnnouncement(t, wire, peer6)
+}
+
+func TestSilentPeerAppears(t *testing.T) {
+	families(t, func(t *testing.T, peer, absent netip.Addr) {
+		l := newPair(t, quick)
+		l.watch(peer, absent)
+		l.until(absent, nil, Failed)
+		l.until(peer, l.peerMAC, Reachable)
+		l.onPeer(func(link netlink.Link) error {
+			return netlink.AddrAdd(link, &netlink.Addr{IPNet: netlink.NewIPNet(absent.AsSlice()), Flags: noDAD(absent)})
+		})
+		l.until(absent, l.peerMAC, Reachable)
+	})
+}
+
+func TestPeerGoesAndReturns(t *testing.T) {
+	families(t, func(t *testing.T, peer, _ netip.Addr) {
+		l := newPair(t, quick)
+		l.watch(peer)
+		l.until(peer, l.peerMAC, Reachable)
+		// Its kernel answers no more ARP or neighbour discovery on that link.
+		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOff(link) })
+		l.until(peer, nil, Failed)
+		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOn(link) })
+		l.until(peer, l.peerMAC, Reachable)
+	})
+}
+
+// A flushed entry says nothing about the peer: its MAC address stays in use
+// while it is asked again.
+func TestFlushedEntry(t *testing.T) {
+	families(t, func(t *testing.T, peer, _ netip.Addr) {
+		l := newPair(t, patient)
+		l.watch(peer)
+		l.until(peer, l.peerMAC, Reachable)
+		// Deaf for a while, so that what is in between can be seen.
+		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOff(link) })
+		testenv.In(t, l.balancer, func() error {
+			return netlink.NeighDel(&netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice()})
+		})
+		l.until(peer, l.peerMAC, Probing)
+		l.until(peer, nil, Failed)
+		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOn(link) })
+		l.until(peer, l.peerMAC, Reachable)
+	})
+}
+
+// What an administrator has configured is used, and not overwritten by probing.
+func TestConfiguredEntry(t *testing.T) {
+	families(t, func(t *testing.T, peer, _ netip.Addr) {
+		l := newPair(t, quick)
+		entry := netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice(), HardwareAddr: otherMAC, State: netlink.NUD_PERMANENT}
+		testenv.In(t, l.balancer, func() error { return netlink.NeighSet(&entry) })
+		l.watch(peer)
+		l.until(peer, otherMAC, Reachable)
+		l.resolver.mu.Lock()
+		err := l.resolver.act(l.resolver.peers[peer], time.Now())
+		l.resolver.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := l.resolver.table()
+		if err != nil || table[peer].State != netlink.NUD_PERMANENT {
+			t.Errorf("the entry is %+v, %v", table[peer], err)
+		}
+		// Once the configuration is gone the peer itself is asked.
+		testenv.In(t, l.balancer, func() error { return netlink.NeighDel(&entry) })
+		l.until(peer, l.peerMAC, Reachable)
+	})
+}
+
+// A peer that claims a MAC address that no host can have gets no traffic.
+func TestLyingPeer(t *testing.T) {
+	for _, lie := range []net.HardwareAddr{broadcast, {1, 0, 0x5e, 0, 0, 1}, make(net.HardwareAddr, 6)} {
+		l := newPair(t, quick)
+		wire := testenv.OpenWire(t, l.peer, "eth0")
+		l.watch(absent4)
+		l.until(absent4, nil, Failed)
+		wire.Next("request", func(p gopacket.Packet) bool { return p.Layer(layers.LayerTypeARP) != nil })
+		testenv.Eventually(t, 20*time.Second, "the lie "+lie.String()+" is the reason", func() bool {
+			// Again and again: a reply may be dropped on its way.
+			wire.Send(
+				&layers.Ethernet{SrcMAC: l.peerMAC, DstMAC: l.mac(), EthernetType: layers.EthernetTypeARP},
+				&layers.ARP{
+					AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
+					Operation:       layers.ARPReply,
+					SourceHwAddress: lie, SourceProtAddress: absent4.AsSlice(),
+					DstHwAddress: l.mac(), DstProtAddress: own4.AsSlice(),
+				})
+			e := l.resolver.Entries()[absent4]
+			if e.MAC != nil {
+				t.Fatalf("the lie is believed: %+v", e)
+			}
+			return strings.Contains(e.Reason, lie.String())
+		})
+	}
+}
+
+func (l *pair) mac() (mac net.HardwareAddr) {
+	testenv.In(l.tb, l.balancer, func() error {
+		nic, err := net.InterfaceByName("eth0")
+		mac = nic.HardwareAddr
+		return err
+	})
+	return mac
+}
+
+// More events than the socket holds: what was lost is read from the table.
+func TestLostEvents(t *testing.T) {
+	l := newPair(t, patient)
+	entry := netlink.Neigh{LinkIndex: l.resolver.index, IP: absent4.AsSlice(), State: netlink.NUD_PERMANENT}
+	set := func(last int) {
+		entry.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, byte(last >> 8), byte(last)}
+		testenv.In(t, l.balancer, func() error { return netlink.NeighSet(&entry) })
+	}
+	set(1)
+	l.watch(absent4)
+	l.until(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 1}, Reachable)
+
+	const many = 3000
+	l.resolver.mu.Lock() // what follows the table is stuck, as under load
+	testenv.In(t, l.balancer, func() error {
+		for i := range many {
+			entry.HardwareAddr = net.HardwareAddr{2, 0, 0, 1, byte(i >> 8), byte(i)}
+			if err := netlink.NeighSet(&entry); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	set(2)
+	l.resolver.mu.Unlock()
+	l.until(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 2}, Reachable)
+	// And it follows on.
+	set(3)
+	l.until(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 3}, Reachable)
+}
+
+func TestWatchRefuses(t *testing.T) {
+	l := newPair(t, patient)
+	l.watch(peer4)
+	for text, want := range map[string]error{
+		"198.18.0.1": ErrOwnAddress, "2001:2::1": ErrOwnAddress, "::ffff:198.18.0.1": ErrOwnAddress,
+		"0.0.0.0": ErrBadAddress, "::": ErrBadAddress, "224.0.0.1": ErrBadAddress, "ff02::1": ErrBadAddress,
+		"127.0.0.1": ErrBadAddress, "::1": ErrBadAddress, "255.255.255.255": ErrBadAddress,
+	} {
+		if err := l.resolver.Watch([]netip.Addr{peer6, netip.MustParseAddr(text)}); !errors.Is(err, want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if err := l.resolver.Watch([]netip.Addr{{}}); !errors.Is(err, ErrBadAddress) {
+		t.Errorf("the zero address: %v", err)
+	}
+	if got := l.resolver.Entries(); len(got) != 1 || got[peer4].State == "" {
+		t.Errorf("a refused set has replaced the one before: %v", got)
+	}
+}
+
+func TestLinkLocal(t *testing.T) {
+	l := newPair(t, patient)
+	var local netip.Addr
+	l.onPeer(func(link netlink.Link) error {
+		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		for _, a := range addrs {
+			if addr, _ := netip.AddrFromSlice(a.IP); addr.IsLinkLocalUnicast() {
+				local = addr
+			}
+		}
+		return err
+	})
+	l.watch(local.WithZone("eth0"))
+	l.until(local, l.peerMAC, Reachable)
+}
+
+func TestVanishedLink(t *testing.T) {
+	l := newPair(t, quick)
+	l.watch(peer4)
+	l.until(peer4, l.peerMAC, Reachable)
+	l.onPeer(netlink.LinkDel)
+	l.until(peer4, nil, Failed)
+	if e := l.resolver.Entries()[peer4]; !strings.Contains(e.Reason, "no such device") {
+		t.Errorf("reason: %s", e.Reason)
+	}
+}
+
+func TestNoLink(t *testing.T) {
+	testenv.In(t, testenv.Namespace(t), func() error {
+		for _, link := range []string{"nosuch0", "lo", ""} {
+			if _, err := New(t.Context(), link); !errors.Is(err, ErrNoLink) {
+				t.Errorf("New(%q): %v", link, err)
+			}
+			if err := Announce(link, peer4); !errors.Is(err, ErrNoLink) {
+				t.Errorf("Announce(%q): %v", link, err)
+			}
+		}
+		return nil
+	})
+}
+
+func TestClose(t *testing.T) {
+	l := newPair(t, quick)
+	l.watch(peer4)
+	l.until(peer4, l.peerMAC, Reachable)
+	if err := errors.Join(l.resolver.Close(), l.resolver.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.resolver.Watch([]netip.Addr{peer6}); err == nil {
+		t.Error("Watch after Close is not an error")
+	}
+	if got := l.resolver.Entries(); len(got) != 1 {
+		t.Errorf("entries: %v", got)
+	}
+}
+
+func TestContextEndsIt(t *testing.T) {
+	ns := testenv.Namespace(t)
+	testenv.Veth(t, testenv.End{Namespace: ns, Name: "eth0"}, testenv.End{Namespace: ns, Name: "eth1"})
+	ctx, cancel := context.WithCancel(t.Context())
+	var r *Resolver
+	testenv.In(t, ns, func() (err error) { r, err = New(ctx, "eth0"); return err })
+	cancel()
+	select {
+	case <-r.ended:
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on after the end of its context")
+	}
+}
+
+func TestNoRights(t *testing.T) {
+	testenv.Root(t)
+	if os.Getenv("JEOUL_TEST_NO_RIGHTS") == "" {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestNoRights$", "-test.v")
+		cmd.Env = append(os.Environ(), "JEOUL_TEST_NO_RIGHTS=1")
+		ns := testenv.Namespace(t)
+		testenv.Veth(t, testenv.End{Namespace: ns, Name: "eth0"}, testenv.End{Namespace: ns, Name: "eth1"})
+		var out []byte
+		testenv.In(t, ns, func() error {
+			out, _ = cmd.CombinedOutput() // what it says decides
+			return nil
+		})
+		if !strings.Contains(string(out), "--- PASS: TestNoRights") {
+			t.Fatalf("%s", out)
+		}
+		return
+	}
+	// Set for all threads, by Go's syscall package, of this process that is
+	// there for nothing else.
+	if err := syscall.Setresuid(65534, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(t.Context(), "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Watch([]netip.Addr{peer4}); !errors.Is(err, ErrNoRights) {
+		t.Errorf("Watch: %v", err)
+	}
+	if got := r.Entries(); len(got) != 0 {
+		t.Errorf("entries: %v", got)
+	}
+	for _, addr := range []netip.Addr{peer4, peer6} {
+		if err := Announce("eth0", addr); !errors.Is(err, ErrNoRights) {
+			t.Errorf("Announce: %v", err)
+		}
+	}
+}
+
+// checkAnnouncement receives the announcement of addr and checks its fields.
+func checkAnnouncement(t *testing.T, w *testenv.Wire, addr netip.Addr) {
+	t.Helper()
+	mac := otherMAC
+	if addr.Is4() {
+		p := w.Next("ARP announcement", func(p gopacket.Packet) bool {
+			arp, ok := p.Layer(layers.LayerTypeARP).(*layers.ARP)
+			return ok && cmp.Equal(arp.SourceProtAddress, arp.DstProtAddress)
+		})
+		ether, arp := p.LinkLayer().(*layers.Ethernet), p.Layer(layers.LayerTypeARP).(*layers.ARP)
+		got := []any{ether.SrcMAC, ether.DstMAC, arp.Operation, arp.SourceHwAddress, arp.SourceProtAddress, arp.DstHwAddress}
+		want := []any{mac, broadcast, uint16(layers.ARPRequest), []byte(mac), addr.AsSlice(), make([]byte, 6)}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("ARP announcement (-want +got):\n%s", diff)
+		}
+		return
+	}
+	p := w.Next("neighbour advertisement", func(p gopacket.Packet) bool {
+		return p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement) != nil
+	})
+	ether, ip := p.LinkLayer().(*layers.Ethernet), p.NetworkLayer().(*layers.IPv6)
+	advert := p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement)
+	got := []any{ether.SrcMAC, ether.DstMAC, ip.HopLimit, ip.SrcIP.String(), ip.DstIP.String(), advert.Flags, advert.TargetAddress.String(), advert.Options}
+	want := []any{mac, allNodesMAC, uint8(255), addr.String(), "ff02::1", uint8(0x20), addr.String(),
+		layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: mac}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("neighbour advertisement (-want +got):\n%s", diff)
+	}
+}
+
+func noDAD(addr netip.Addr) int {
+	if addr.Is6() {
+		return unix.IFA_F_NODAD
+	}
+	return 0
+}

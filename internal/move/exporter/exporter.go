@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package exporter writes what another balancer is configured by from a configuration, as far as that
+// can express it: the way back of package importer. Each dialect is a package below, which writes from
+// a ledger; nothing of the configuration is dropped silently.
+package exporter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/move/exporter/haproxy"
+	"github.com/jeoul/jeoul/internal/move/exporter/ipvsadm"
+	"github.com/jeoul/jeoul/internal/move/exporter/keepalived"
+	"github.com/jeoul/jeoul/internal/move/exporter/ledger"
+	"github.com/jeoul/jeoul/internal/move/remark"
+)
+
+// ErrNothing says that the other program can express no service; the remarks say why.
+var ErrNothing = errors.New("no service can be expressed")
+
+// Result is what a configuration has become.
+type Result struct {
+	// Text is the other program's configuration; nil where no service can be expressed.
+	Text []byte
+	// Remarks are on the lines that were not carried over as they stand, in their order.
+	Remarks []remark.Remark
+	// Services is how many were carried over, and Left how many remarks are on what was left out.
+	Services, Left int
+}
+
+// dialect is a language that is written.
+type dialect struct {
+	name string
+	// write returns the services, each with a comment that says where it comes from, and without a heading.
+	write func(*ledger.Ledger) string
+	// reasons say why the language has nothing like a key.
+	reasons map[string]ledger.Reason
+}
+
+var dialects = []dialect{
+	{"haproxy", haproxy.Write, haproxy.Reasons},
+	{"ipvsadm", ipvsadm.Write, ipvsadm.Reasons},
+	{"keepalived", keepalived.Write, keepalived.Reasons},
+}
+
+// Dialects are the names of the languages that are written.
+func Dialects() []string {
+	names := make([]string, len(dialects))
+	for i, d := range dialects {
+		names[i] = d.name
+	}
+	return names
+}
+
+// Export writes a configuration in a dialect. An error says what is wrong with the configuration, as
+// config.Parse does; ErrNothing comes with a result, whose remarks say why.
+func Export(name string, file config.Source) (*Result, error) {
+	i := slices.IndexFunc(dialects, func(d dialect) bool { return d.name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("export %s: unknown dialect %q", file.Name, name)
+	}
+	l, err := ledger.New(name, file)
+	if err != nil {
+		return nil, err
+	}
+	body := dialects[i].write(l)
+	l.Account(dialects[i].reasons)
+	result := &Result{Remarks: l.Remarks, Services: l.Carried(), Left: l.Count(remark.Left)}
+	if result.Services == 0 {
+		return result, ErrNothing
+	}
+	var text strings.Builder
+	for _, line := range l.Heading() {
+		fmt.Fprintf(&text, "# %s\n", line)
+	}
+	result.Text = []byte(text.String() + body)
+	return result, nil
+}

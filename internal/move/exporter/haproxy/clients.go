@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// perLine is how many networks stand in a line, which holds 64 words.
+const perLine = 32
+
+// entry is a network of clients that are served, or are not.
+type entry struct {
+	network netip.Prefix
+	denied  bool
+}
+
+// clients writes the rules on who is served: of two networks the smaller one counts, and HAProxy takes
+// the first rule that fits.
+func (w *writer) clients() {
+	s := w.service
+	if !s.Listed() {
+		return
+	}
+	if len(s.Allow) == 0 || len(s.Deny) == 0 || !overlap(s) {
+		for batch := range slices.Chunk(s.Deny, perLine) {
+			w.rule("reject", batch)
+		}
+		for batch := range slices.Chunk(s.Allow, perLine) {
+			w.rule("accept", batch)
+		}
+	} else {
+		for _, e := range bySize(s) {
+			w.rule(map[bool]string{true: "reject", false: "accept"}[e.denied], []netip.Prefix{e.network})
+		}
+	}
+	if len(s.Allow) > 0 {
+		w.line("tcp-request", "connection", "reject")
+	}
+}
+
+// overlap says whether a network that is allowed is within one that is denied: else all that is denied can
+// come first.
+func overlap(s lb.Service) bool {
+	denied := make(map[netip.Prefix]bool, len(s.Deny))
+	lengths := map[int]bool{}
+	for _, d := range s.Deny {
+		denied[d], lengths[d.Bits()] = true, true
+	}
+	return slices.ContainsFunc(s.Allow, func(a netip.Prefix) bool {
+		for bits := range lengths {
+			if bits < a.Bits() && denied[netip.PrefixFrom(a.Addr(), bits).Masked()] {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// bySize returns the networks with the smallest first.
+func bySize(s lb.Service) []entry {
+	var all []entry
+	for _, network := range s.Allow {
+		all = append(all, entry{network, false})
+	}
+	for _, network := range s.Deny {
+		all = append(all, entry{network, true})
+	}
+	slices.SortStableFunc(all, func(a, b entry) int { return b.network.Bits() - a.network.Bits() })
+	return all
+}
+
+// rule writes what becomes of connections from networks.
+func (w *writer) rule(action string, networks []netip.Prefix) {
+	words := []string{"tcp-request", "connection", action, "if", "{", "src"}
+	for _, network := range networks {
+		words = append(words, network.String())
+	}
+	w.line(append(words, "}")...)
+}

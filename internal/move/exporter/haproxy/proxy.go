@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/proxy/snippet"
+	"github.com/jeoul/jeoul/internal/move/exporter/ledger"
+)
+
+// perCondition is how many patterns stand in a line, which holds 64 words.
+const perCondition = 40
+
+// global writes the section of that name, where it is needed.
+func global(l *ledger.Ledger, external bool) string {
+	w := &writer{Ledger: l, text: &strings.Builder{}}
+	if external {
+		w.line("external-check")
+		w.line("insecure-fork-wanted")
+	}
+	e := l.Proxy
+	w.engine("threads", e.Threads > 0, "nbthread", strconv.Itoa(int(e.Threads)))
+	for k, m := range e.CPUMap {
+		w.engine(fmt.Sprintf("cpu_map[%d]", k), true, append([]string{"cpu-map"}, strings.Fields(m)...)...)
+	}
+	w.engine("connections", e.Connections > 0, "maxconn", strconv.FormatUint(uint64(e.Connections), 10))
+	w.engine("hard_stop", e.HardStop > 0, "hard-stop-after", duration(e.HardStop))
+	w.engine("user", e.User != "", "user", e.User)
+	w.engine("group", e.Group != "", "group", e.Group)
+	w.verbatim("proxy.global", e.Global, snippet.GlobalKeys)
+	if w.text.Len() == 0 {
+		return ""
+	}
+	return "global\n" + w.text.String() + "\n"
+}
+
+// engine writes a line of what all services share, if there is one.
+func (w *writer) engine(key string, is bool, words ...string) {
+	if is {
+		w.Carry("proxy." + key)
+		w.line(words...)
+	}
+}
+
+// verbatim writes lines of HAProxy's own language, unless they would be of more than the section.
+func (w *writer) verbatim(field, lines string, ours map[string]string) {
+	if lines == "" {
+		return
+	}
+	if err := snippet.Check(lines, ours); err != nil {
+		w.Left(field, "the lines are none for this section: %v", err)
+		return
+	}
+	w.Carry(field)
+	for text := range strings.Lines(lines) {
+		if text = strings.TrimSpace(text); text != "" {
+			w.text.WriteString("\t" + text + "\n")
+		}
+	}
+}
+
+// speaksHTTP says whether HAProxy is to understand requests.
+func (w *writer) speaksHTTP() bool { return w.proxy.Speaks == lb.SpeaksHTTP }
+
+// bindWords are what clients of a service of mode proxy speak.
+func (w *writer) bindWords() (words []string) {
+	if w.proxy.AcceptProxy {
+		words = append(words, "accept-proxy")
+	}
+	if len(w.proxy.Certificates) == 0 {
+		return words
+	}
+	words = append(words, "ssl")
+	for k, file := range w.proxy.Certificates {
+		if more := append(words, "crt", file); fits(more) && len(more) < mostWords-5 {
+			words = more
+		} else {
+			w.Left(config.ServiceField(w.i, fmt.Sprintf("proxy.certificates[%d]", k)), "certificates: more than a line of HAProxy's holds; name their directory there (crt DIRECTORY)")
+		}
+	}
+	switch {
+	case !w.speaksHTTP():
+	case w.proxy.NoHTTP2:
+		words = append(words, "alpn", "http/1.1")
+	default:
+		words = append(words, "alpn", "h2,http/1.1")
+	}
+	return words
+}
+
+// requests writes what is done with the clients' requests and their answers.
+func (w *writer) requests() {
+	p := w.proxy
+	w.timeouts([]timeout{{"client", p.Timeouts.Client}, {"http-request", p.Timeouts.Request}, {"http-keep-alive", p.Timeouts.KeepAlive}})
+	if w.speaksHTTP() {
+		if !p.NoForwardedFor {
+			scheme := "http"
+			if len(p.Certificates) > 0 {
+				scheme = "https"
+			}
+			w.line("option", "forwardfor")
+			w.line("http-request", "set-header", "X-Forwarded-Proto", scheme)
+		}
+		if p.RedirectTLS {
+			w.line("http-request", "redirect", "scheme", "https", "code", "301", "unless", "{", "ssl_fc", "}")
+		}
+		w.headers("request_headers", "http-request", p.RequestHeaders)
+		if p.SecurityHeaders {
+			for _, h := range lb.SecurityHeadersOf(len(p.Certificates) > 0) {
+				w.line("http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr("+h.Name+")", "-m", "found", "}")
+			}
+		}
+		w.headers("response_headers", "http-after-response", p.ResponseHeaders)
+	}
+	w.verbatim(config.ServiceField(w.i, "proxy.frontend"), p.Frontend, nil)
+}
+
+// headers writes fields that are set or removed.
+func (w *writer) headers(key, rule string, headers []lb.Header) {
+	for k, h := range headers {
+		words := []string{rule, "set-header", h.Name, escaped(h.Value)}
+		if h.Value == "" {
+			words = []string{rule, "del-header", h.Name}
+		}
+		if !fits(words) {
+			w.Left(config.ServiceField(w.i, fmt.Sprintf("proxy.%s[%d]", key, k)), "%s: more than a line of HAProxy's holds", key)
+			continue
+		}
+		w.line(words...)
+	}
+}
+
+// route writes which requests go to a section.
+func (w *writer) route(k int, section string, route lb.Route) {
+	words := []string{"use_backend", section}
+	name := fmt.Sprintf("route%d", k+1)
+	if len(route.Hosts) > 0 {
+		exact, below := parted(route.Hosts, func(h string) (string, bool) {
+			rest, wild := strings.CutPrefix(strings.ToLower(h), "*")
+			return rest, wild
+		})
+		w.acl(name+"host", "req.hdr(host),host_only,lower", "str", exact)
+		w.acl(name+"host", "req.hdr(host),host_only,lower", "end", below)
+		words = append(words, name+"host")
+	}
+	if len(route.Paths) > 0 {
+		var whole, below []string
+		for _, p := range route.Paths {
+			if strings.HasSuffix(p, "/") {
+				below = append(below, p)
+			} else {
+				whole, below = append(whole, p), append(below, p+"/")
+			}
+		}
+		w.acl(name+"path", "path", "str", whole)
+		w.acl(name+"path", "path", "beg", below)
+		words = append(words, name+"path")
+	}
+	if len(words) > 2 {
+		words = slices.Insert(words, 2, "if")
+	}
+	w.line(words...)
+}
+
+// parted returns the texts that a test is false of, and what it makes of the others.
+func parted(texts []string, test func(string) (string, bool)) (without, with []string) {
+	for _, text := range texts {
+		if made, is := test(text); is {
+			with = append(with, made)
+		} else {
+			without = append(without, made)
+		}
+	}
+	return without, with
+}
+
+// acl writes a condition of which one of the patterns must fit; those of one name are alternatives.
+func (w *writer) acl(name, fetch, match string, patterns []string) {
+	for some := range slices.Chunk(patterns, perCondition) {
+		w.line(append([]string{"acl", name, fetch, "-m", match, "--"}, some...)...)
+	}
+}
+
+// connections writes what is of the connections to backends.
+func (w *writer) connections() {
+	p := w.proxy
+	if w.service.Mode != lb.ModeProxy {
+		return
+	}
+	w.timeouts([]timeout{{"connect", p.Timeouts.Connect}, {"server", p.Timeouts.Server}, {"queue", p.Timeouts.Queue}, {"tunnel", p.Timeouts.Tunnel}})
+	retries := lb.DefaultProxyRetries
+	if p.Retries != nil {
+		retries = int(*p.Retries)
+	}
+	w.line("retries", strconv.Itoa(retries))
+	w.line("option", "redispatch")
+	if p.Cookie != "" {
+		words := []string{"cookie", p.Cookie, "insert", "indirect", "nocache", "httponly", "dynamic"}
+		if len(p.Certificates) > 0 {
+			words = append(words, "secure")
+		}
+		w.line(words...)
+		w.line("dynamic-cookie-key", name(w.service.Name))
+	}
+	w.verbatim(config.ServiceField(w.i, "proxy.backend"), p.Back, nil)
+}
+
+// timeout is one of HAProxy's.
+type timeout struct {
+	name   string
+	length time.Duration
+}
+
+// timeouts writes those of a service of mode proxy: where requests are understood also those that it does not say, for
+// the section defaults has others.
+func (w *writer) timeouts(all []timeout) {
+	usual := lb.ProxyTimeouts{}.WithDefaults(w.proxy.Speaks)
+	standard := map[string]time.Duration{"connect": usual.Connect, "client": usual.Client, "server": usual.Server, "queue": usual.Queue,
+		"tunnel": usual.Tunnel, "http-request": usual.Request, "http-keep-alive": usual.KeepAlive}
+	for _, t := range all {
+		switch {
+		case t.length > 0:
+			w.line("timeout", t.name, duration(t.length))
+		case w.speaksHTTP():
+			w.line("timeout", t.name, duration(standard[t.name]))
+		}
+	}
+}
+
+// systemAuthorities are those that the host trusts.
+const systemAuthorities = "@system-ca"
+
+// towards are the words of a server that say what HAProxy speaks to it, behind those of its check, which has no
+// authorities of its own.
+func (w *writer) towards() []string {
+	words := w.spoken()
+	checked, _ := w.asked()
+	if checked < 0 {
+		return words
+	}
+	c, p := w.service.Checks.List[checked], w.proxy
+	own := tlsWords(c) != nil
+	switch {
+	case p.BackendTLS == "":
+	case !own:
+		words = append(words, "no-check-ssl")
+	case (c.TLS != nil && c.TLS.Verify) != (p.BackendTLS == lb.BackendTLSVerified):
+		w.Approximate(w.checkField(checked), "check: HAProxy verifies a server's certificate for a check where it does for connections (backend_tls)")
+	}
+	if p.SendProxy > 0 && c.Port == 0 {
+		w.Approximate(w.checkField(checked), "check: HAProxy begins it by the PROXY header, too (send_proxy)")
+	}
+	return words
+}
+
+// spoken are the words of what HAProxy speaks to a server.
+func (w *writer) spoken() (words []string) {
+	p := w.proxy
+	switch p.SendProxy {
+	case 1:
+		words = append(words, "send-proxy")
+	case 2:
+		words = append(words, "send-proxy-v2")
+	}
+	switch p.BackendTLS {
+	case lb.BackendTLSUnverified:
+		words = append(words, "ssl", "verify", "none")
+	case lb.BackendTLSVerified:
+		words = append(words, "ssl", "verify", "required", "ca-file")
+		if p.BackendCA != "" {
+			return append(words, p.BackendCA) // of one's own: by whatever name
+		}
+		words = append(words, systemAuthorities)
+	default:
+		return words
+	}
+	switch {
+	case w.speaksHTTP():
+		words = append(words, "sni", "req.hdr(host),host_only")
+	case len(p.Certificates) > 0:
+		words = append(words, "sni", "ssl_fc_sni")
+	}
+	return words
+}

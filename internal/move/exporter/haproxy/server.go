@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// mostWeight is the greatest weight of a server.
+const mostWeight = 256
+
+// names are those of the servers, of which each is in one or more sections.
+func (w *writer) names() []string {
+	names, given := make([]string, len(w.service.Backends)), map[string]int{}
+	for j, b := range w.service.Backends {
+		names[j] = unique(given, name(b.Name))
+	}
+	return names
+}
+
+// chosen returns which of the backends a route has.
+func (w *writer) chosen(route lb.Route) (chosen []int) {
+	for j, b := range w.service.Backends {
+		if slices.Contains(route.Backends, b.Name) {
+			chosen = append(chosen, j)
+		}
+	}
+	return chosen
+}
+
+// servers writes some of the backends.
+func (w *writer) servers(chosen []int, names []string) {
+	s := w.service
+	weights := w.weights()
+	shared := w.sharedWords()
+	for _, j := range chosen {
+		b := s.Backends[j]
+		w.CarryBackend(w.i, j, "name", "address", "port", "weight", "upper", "backup", "drain")
+		words := []string{"server", names[j], netip.AddrPortFrom(b.Address, b.Port).String(), "weight", strconv.Itoa(weights[j])}
+		if b.Upper > 0 {
+			words = append(words, "maxconn", strconv.FormatUint(uint64(b.Upper), 10))
+			if s.Mode != lb.ModeProxy { // where it is the same
+				w.Approximate(config.BackendField(w.i, j, "upper"), "upper: becomes maxconn, beyond which connections may wait for this server while others have room")
+			}
+		}
+		if b.Backup {
+			words = append(words, "backup")
+		}
+		if b.Draining {
+			words = append(words, "disabled")
+			w.Approximate(config.BackendField(w.i, j, "drain"), "drain: becomes disabled, and checks of the server stop")
+		}
+		w.line(append(words, shared...)...)
+	}
+}
+
+// weights returns those of the servers: as they stand, or in the same proportions up to what HAProxy
+// takes. Schedulers without weights tell 0 from others alone.
+func (w *writer) weights() []int {
+	s := w.service
+	weights := make([]int, len(s.Backends))
+	most, common := uint64(0), uint64(0)
+	for _, b := range s.Backends {
+		most, common = max(most, uint64(b.Weight)), gcd(uint64(b.Weight), common)
+	}
+	for j, b := range s.Backends {
+		switch {
+		case b.Weight == 0:
+		case !s.Scheduler.Weighted():
+			weights[j] = 1
+		case most <= mostWeight:
+			weights[j] = int(b.Weight)
+		case most/common <= mostWeight:
+			weights[j] = int(uint64(b.Weight) / common)
+		default:
+			weights[j] = max(1, int((uint64(b.Weight)*mostWeight+most/2)/most))
+			w.Approximate(config.BackendField(w.i, j, "weight"), "weight: HAProxy's go up to %d; this one becomes %d beside those of the other servers", mostWeight, weights[j])
+		}
+	}
+	return weights
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// sharedWords are the parameters that all servers of the service have.
+func (w *writer) sharedWords() []string {
+	s := w.service
+	words := append(w.checkWords(), w.towards()...)
+	if s.SlowStart > 0 {
+		words = append(words, "slowstart", duration(s.SlowStart))
+	}
+	if s.Checks.On() && s.Checks.OnDown == lb.ResetFlows {
+		words = append(words, "on-marked-down", "shutdown-sessions")
+	}
+	return words
+}
+
+// checkWords are the parameters of the servers' check, and of their agent.
+func (w *writer) checkWords() []string {
+	var words []string
+	checked, agent := w.asked()
+	if checked >= 0 {
+		c := w.service.Checks.List[checked]
+		words = append(words, "check", "inter", duration(c.Interval), "rise", strconv.Itoa(int(c.Rise)), "fall", strconv.Itoa(int(c.Fall)))
+		if c.Fast > 0 {
+			words = append(words, "fastinter", duration(c.Fast))
+		}
+		if c.Port != 0 {
+			words = append(words, "port", strconv.Itoa(int(c.Port)))
+		}
+		words = append(words, tlsWords(c)...)
+	}
+	if agent >= 0 {
+		c := w.service.Checks.List[agent]
+		port := c.Port
+		if port == 0 {
+			port = w.service.Port
+		}
+		words = append(words, "agent-check", "agent-port", strconv.Itoa(int(port)), "agent-inter", duration(c.Interval))
+	}
+	return words
+}
+
+// tlsWords are the parameters of a check over TLS.
+func tlsWords(c lb.Check) []string {
+	if c.Type != lb.CheckTLS && (c.TLS == nil || c.Type != lb.CheckHTTP) {
+		return nil
+	}
+	words := []string{"check-ssl", "verify"}
+	if c.TLS != nil && c.TLS.Verify {
+		ca := "@system-ca"
+		if c.TLS.CA != "" {
+			ca = c.TLS.CA
+		}
+		words = append(words, "required", "ca-file", ca)
+	} else {
+		words = append(words, "none")
+	}
+	if c.TLS != nil && c.TLS.ServerName != "" {
+		words = append(words, "check-sni", c.TLS.ServerName)
+		if c.TLS.Verify {
+			words = append(words, "verifyhost", c.TLS.ServerName)
+		}
+	}
+	return words
+}
+
+// unique returns a name that was not given before, and gives it.
+func unique(given map[string]int, name string) string {
+	free := name
+	for given[free] > 0 {
+		given[name]++
+		free = fmt.Sprintf("%s-%d", name, given[name])
+	}
+	given[free] = 1
+	return free
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/move/importer/draft"
+)
+
+// truth is what is known of a condition.
+type truth int
+
+const (
+	unknown truth = iota
+	holds
+	fails
+)
+
+func truthOf(is bool) truth {
+	if is {
+		return holds
+	}
+	return fails
+}
+
+func (t truth) not() truth { return [...]truth{unknown, fails, holds}[t] }
+
+// branches are those of a block of the preprocessor (.if), section 2.4 of HAProxy's configuration manual.
+type branches struct {
+	// now says whether the lines of the current branch hold, and before whether one of those before it does.
+	now, before truth
+}
+
+// preprocessor says which lines hold.
+type preprocessor struct {
+	*draft.Draft
+	open []branches
+}
+
+// holds says whether the lines here hold: those of all blocks that are open must.
+func (p *preprocessor) holds() truth {
+	all := holds
+	for _, b := range p.open {
+		switch b.now {
+		case fails:
+			return fails
+		case unknown:
+			all = unknown
+		}
+	}
+	return all
+}
+
+// take reads a line of the preprocessor; false: it is none.
+func (p *preprocessor) take(l draft.Line, words []string) bool {
+	if len(words) == 0 || !strings.HasPrefix(words[0], ".") {
+		return false
+	}
+	condition := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(l.Text), words[0]))
+	inner := len(p.open) - 1
+	switch word := words[0]; {
+	case word == ".if":
+		now := evaluate(condition)
+		p.open = append(p.open, branches{now: now, before: now})
+	case word == ".elif" && inner >= 0, word == ".else" && inner >= 0:
+		b := &p.open[inner]
+		own := holds
+		if word == ".elif" {
+			own = evaluate(condition)
+		}
+		switch {
+		case b.before == holds || own == fails:
+			b.now = fails
+		case b.before == unknown:
+			b.now = unknown
+		default:
+			b.now = own
+		}
+		if b.before == fails || own == holds && b.before != unknown {
+			b.before = own
+		}
+	case word == ".endif" && inner >= 0:
+		p.open = p.open[:inner]
+	case slices.Contains([]string{".notice", ".warning", ".diag"}, word):
+		p.Needless(l.At, "is a message of HAProxy's as it starts")
+		return true
+	case word == ".alert":
+		p.Needless(l.At, "keeps HAProxy from starting where it is reached")
+		return true
+	default:
+		p.Left(l.At, "no block of the preprocessor is open here")
+		return true
+	}
+	if slices.ContainsFunc(p.open, func(b branches) bool { return b.now == unknown }) {
+		p.Left(l.At, undecided)
+	} else {
+		p.Carry(l.At)
+	}
+	return true
+}
+
+const undecided = "depends on the HAProxy and the environment that it runs in, which are not known here; write the lines that hold without .if"
+
+// comparison is a predicate of two texts, and negation what stands before one.
+var comparison = regexp.MustCompile(`^(streq|strneq)\(\s*"?([^",$()]*)"?\s*,\s*"?([^",$()]*)"?\s*\)$`)
+
+// evaluate returns what is known of a condition: those that name a version, a feature or a variable are unknown.
+func evaluate(condition string) truth {
+	condition = strings.TrimSpace(condition)
+	if rest, negated := strings.CutPrefix(condition, "!"); negated {
+		return evaluate(rest).not()
+	}
+	if n, err := strconv.Atoi(condition); err == nil || condition == "" {
+		return truthOf(n != 0)
+	}
+	if match := comparison.FindStringSubmatch(condition); match != nil {
+		return truthOf((match[2] == match[3]) == (match[1] == "streq"))
+	}
+	return unknown
+}

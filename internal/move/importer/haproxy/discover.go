@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/move/importer/draft"
+)
+
+// template reads servers whose addresses HAProxy looks up while it runs: their section gets its backends from the DNS.
+func (r *reader) template(s *section, l line, set settings) (one server, ok bool) {
+	if len(l.words) < 4 {
+		r.Left(l.at, "servers of a template have a prefix, a number and a name")
+		return one, false
+	}
+	_, last, isRange := strings.Cut(l.words[2], "-")
+	if !isRange {
+		last = l.words[2]
+	}
+	most, _, err := draft.Number(last, 1<<15-1)
+	if err != nil || most == 0 {
+		r.Left(l.at, "%s is no number of servers", l.words[2])
+		return one, false
+	}
+	return r.looked(s, line{at: l.at, words: slices.Concat([]string{"server", l.words[1], l.words[3]}, l.words[4:])}, set, uint32(most))
+}
+
+// byName says whether a server is named by a host that HAProxy looks up while it runs, and nobody has it looked up now.
+func (r *reader) byName(one server) bool {
+	host, _ := draft.SplitPort(one.address)
+	_, err := netip.ParseAddr(host)
+	return err != nil && one.resolvers != "" && r.Resolve == nil
+}
+
+// looked has a section find up to so many backends in the DNS, by the line of a server.
+func (r *reader) looked(s *section, l line, set settings, most uint32) (one server, ok bool) {
+	one = server{at: l.at, name: l.words[1], address: l.words[2], backend: lb.Backend{Weight: 1}, template: true}
+	if err := one.parse(slices.Concat(set.server, l.words[3:])); err != nil {
+		r.Left(l.at, "%v", err)
+		return one, false
+	}
+	name, port := draft.SplitPort(one.address)
+	d := lb.DNSOrigin{Name: name, Keeping: lb.Keeping{Most: most}, Servers: r.nameServers(one.resolvers)}
+	switch {
+	case s.discovery.DNS.Name != "":
+		r.Left(l.at, "a service finds its backends by one name, and %s is that of another line", s.discovery.DNS.Name)
+		return one, false
+	case len(d.Servers) == 0 && one.resolvers != "" && !r.resolvConf(one.resolvers):
+		r.Left(l.at, "the section resolvers %s names no name server that could be carried over", one.resolvers)
+		return one, false
+	case strings.HasPrefix(name, "_"):
+		d.Type = "SRV"
+	case port != "":
+		number, err := draft.Port("tcp", port)
+		if err != nil {
+			r.Left(l.at, "%v", err)
+			return one, false
+		}
+		d.Port = number
+	}
+	if one.backend != (lb.Backend{Weight: 1}) {
+		r.Left(l.at, "backends that are found in the DNS have no weight, bound or role of their own, but those of SRV records")
+	}
+	s.discovery.DNS = d
+	r.Approximate(l.at, "becomes discover: the name is asked for again when its answer's TTL has passed")
+	return one, true
+}
+
+// nameServers are those of a section of resolvers.
+func (r *reader) nameServers(name string) (list []netip.AddrPort) {
+	s := r.named("resolvers", name)
+	if s == nil || name == "" {
+		return nil
+	}
+	s.carried = true
+	for _, l := range s.lines {
+		if !l.is("nameserver") || len(l.words) < 3 {
+			continue
+		}
+		host, port := draft.SplitPort(strings.TrimPrefix(l.words[2], "udp@"))
+		addr, err := netip.ParseAddr(host)
+		number, portErr := draft.Port("udp", port)
+		if err == nil && portErr == nil && len(list) < 8 {
+			list = append(list, netip.AddrPortFrom(addr, number))
+		}
+	}
+	return list
+}
+
+// resolvConf says whether a section of resolvers has those of /etc/resolv.conf, which discover asks anyway.
+func (r *reader) resolvConf(name string) bool {
+	s := r.named("resolvers", name)
+	return s != nil && slices.ContainsFunc(s.lines, func(l line) bool { return l.is("parse-resolv-conf") })
+}
+
+// resolvers speaks of a section of resolvers.
+func (r *reader) resolvers(s *section) {
+	if !s.carried {
+		r.Needless(s.at, "no server that is carried over is looked up by it")
+		for _, l := range s.lines {
+			r.Needless(l.at, "of the section at %s, which is not needed", s.at)
+		}
+		return
+	}
+	r.Carry(s.at)
+	for _, l := range s.lines {
+		switch l.words[0] {
+		case "nameserver", "parse-resolv-conf":
+			r.Carry(l.at)
+		default:
+			r.Approximate(l.at, "a name is asked for again when its answer's TTL has passed, and the last answer is used for as long as discover.dns.stale says")
+		}
+	}
+}

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package haproxy reads haproxy.cfg: what is of HTTP, or ends TLS, becomes services of mode proxy, and
+// all else services of layer 4.
+package haproxy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/move/importer/draft"
+	"github.com/jeoul/jeoul/internal/move/remark"
+)
+
+// What to do about what cannot be carried over.
+const (
+	needsProxy = "needs mode proxy: leave --mode and --http-as-tcp out"
+	keep       = "keep HAProxy in front of the backends that need it"
+)
+
+// line is a line of a section, in words; no says that it takes something back.
+type line struct {
+	at    remark.At
+	words []string
+	no    bool
+	// unread is the first word of a line that cannot be read; its only word is unreadable.
+	unread string
+	// undecided says that the line holds under a condition that is not known.
+	undecided bool
+}
+
+// unreadable stands for the words of a line that cannot be read.
+const unreadable = "(unreadable)"
+
+// is says whether a line begins with words.
+func (l line) is(words ...string) bool {
+	return len(l.words) >= len(words) && slices.Equal(l.words[:len(words)], words)
+}
+
+// last returns the last word.
+func (l line) last() string { return l.words[len(l.words)-1] }
+
+// section is a part of the file: global, defaults, frontend, backend, listen, or another one.
+type section struct {
+	kind, name string
+	at         remark.At
+	lines      []line
+	defaults   *section // nil: none stands before it
+	// carried says that a service is made of it, or goes by it.
+	carried bool
+	// whole are its lines behind those of its defaults, and rules what is known of its rules: both once they are asked for.
+	whole []line
+	rules *ruleIndex
+	// proxied says that some of them are of mode proxy, and direct that some are not.
+	proxied, direct bool
+	// main has the servers of one that listens, nil if none has, and routes those of some requests.
+	main   *section
+	routes []route
+	// led are the lines of the routes, with what is not quite the same, and used the names of ACLs that they go by.
+	led  map[remark.At]string
+	used map[string]bool
+	// unserved says that requests that take no route have none.
+	unserved bool
+	// misroutes says why some requests would go elsewhere than HAProxy sends them.
+	misroutes string
+	// undecided says that the section is there under a condition that is not known.
+	undecided bool
+	// among says that it is one of several that a service is made of.
+	among    bool
+	settings *settings
+	servers  []server // once they are read
+	// discovery is where further servers are found.
+	discovery lb.Discovery
+	// why says why none is.
+	why string
+}
+
+// reader is one input.
+type reader struct {
+	*draft.Draft
+	sections []*section
+	// proxying says that there are services of mode proxy.
+	proxying bool
+	// servedBy are the sections with servers, by name.
+	servedBy map[string]*section
+	// crtBase and caBase are the directories of certificates and authorities whose paths are relative.
+	crtBase, caBase string
+}
+
+// Read fills a draft.
+func Read(d *draft.Draft, file draft.File) error {
+	lines, err := d.Lines(file)
+	if err != nil {
+		return err
+	}
+	if err := d.CheckDialect(lines); err != nil {
+		return err
+	}
+	r := &reader{Draft: d}
+	r.split(lines)
+	r.bases()
+	r.servedBy = map[string]*section{}
+	for _, kind := range []string{"listen", "backend"} { // which comes first where both have a name
+		for _, s := range slices.Backward(r.sections) {
+			if s.kind == kind {
+				r.servedBy[s.name] = s
+			}
+		}
+	}
+	for _, s := range r.sections {
+		if s.listens() {
+			r.decide(s)
+		}
+	}
+	for _, s := range r.sections {
+		if s.kind == "global" { // whose log others go by
+			r.remark(s)
+		}
+	}
+	for _, s := range r.sections {
+		if s.kind != "global" {
+			r.remark(s)
+		}
+	}
+	for _, s := range r.sections {
+		if s.listens() && s.carried {
+			r.serve(s)
+		}
+	}
+	r.last()
+	return nil
+}
+
+// last speaks of what depends on which services have been made.
+func (r *reader) last() {
+	for _, s := range r.sections {
+		if s.kind == "resolvers" {
+			r.resolvers(s)
+		}
+		for _, l := range s.lines {
+			if s.carried && l.unread == "" && (l.is("server") || l.is("server-template")) && !r.Spoken(l.at) {
+				r.Left(l.at, "no service that is carried over has it")
+			}
+		}
+	}
+}
+
+// others are sections that have nothing of balancing.
+var others = map[string]string{
+	"userlist": "Jeoul asks clients for no passwords; " + keep, "peers": "balancers tell each other of flows as members (members, by a key and their addresses); stick tables of mode proxy are of each balancer alone",
+	"resolvers": "its servers are not those of a service", "mailers": "Jeoul sends no mail; watch its events or metrics",
+	"cache": "Jeoul keeps no answers; " + keep, "http-errors": "Jeoul answers by HAProxy's own pages", "ring": "is of HAProxy's log", "log-forward": "is of HAProxy's log", "program": "is of HAProxy's process",
+	"fcgi-app": "Jeoul does not speak FastCGI; " + keep, "crt-list": nameCertificates, "crt-store": nameCertificates, "traces": "is of HAProxy's log", "log-profile": "is of HAProxy's log", "acme": "Jeoul obtains no certificates; an ACME client writes files that it takes when they change",
+}
+
+// sectionWords begin a section of balancing.
+var sectionWords = []string{"global", "defaults", "frontend", "backend", "listen"}
+
+// split makes sections of lines.
+func (r *reader) split(lines []draft.Line) {
+	var now, defaults *section
+	conditions := preprocessor{Draft: r.Draft}
+	for _, l := range lines {
+		words, err := split(l.Text)
+		if conditions.take(l, words) || len(words) == 0 && err == nil {
+			continue
+		}
+		here := conditions.holds()
+		if here == fails {
+			r.Needless(l.At, "holds under a condition of the preprocessor (.if) that does not hold")
+			continue
+		}
+		if err != nil {
+			r.Left(l.At, "%v", err)
+			if now != nil {
+				first, _, _ := strings.Cut(strings.TrimSpace(l.Text), " ")
+				now.lines = append(now.lines, line{at: l.At, words: []string{unreadable}, unread: first})
+			}
+			continue
+		}
+		if slices.Contains(sectionWords, words[0]) || others[words[0]] != "" {
+			now = r.begin(l, words, defaults)
+			if now.undecided = here == unknown; now.kind == "defaults" {
+				defaults = now
+			}
+			continue
+		}
+		if now == nil {
+			r.Left(l.At, "stands before the first section; look at it by hand")
+			continue
+		}
+		entry := line{at: l.At, words: words, undecided: here == unknown}
+		if words[0] == "no" && len(words) > 1 {
+			entry.words, entry.no = words[1:], true
+		}
+		now.lines = append(now.lines, entry)
+	}
+}
+
+// begin begins a section.
+func (r *reader) begin(l draft.Line, words []string, defaults *section) *section {
+	now := &section{kind: words[0], at: l.At, defaults: defaults, settings: newSettings()}
+	if len(words) > 1 {
+		now.name = words[1]
+	}
+	if at := slices.Index(words, "from"); at > 0 && at+1 < len(words) {
+		now.defaults = r.named("defaults", words[at+1])
+	}
+	if now.kind == "defaults" && !slices.Contains(words, "from") {
+		now.defaults = nil
+	}
+	r.sections = append(r.sections, now)
+	return now
+}
+
+// named returns the section of a kind and name, or nil.
+func (r *reader) named(kind, name string) *section {
+	for _, s := range r.sections {
+		if s.kind == kind && s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// listens says whether clients connect to a section.
+func (s *section) listens() bool { return s.kind == "frontend" || s.kind == "listen" }
+
+// all are the lines of a section after those of its defaults.
+func (s *section) all() []line {
+	if s.whole == nil && s.defaults == nil {
+		return s.lines
+	}
+	if s.whole == nil {
+		s.whole = slices.Concat(s.defaults.all(), s.lines)
+	}
+	return s.whole
+}
+
+// last returns the last line of a section or its defaults that begins with a word, or nil.
+func (s *section) last(word string) *line {
+	lines := s.all()
+	for i := len(lines) - 1; i >= 0; i-- {
+		if lines[i].is(word) {
+			return &lines[i]
+		}
+	}
+	return nil
+}
+
+// http says whether a section is of HTTP.
+func (s *section) http() bool {
+	if s == nil {
+		return false
+	}
+	mode := s.last("mode")
+	return mode != nil && mode.is("mode", "http")
+}
+
+// target returns the section that has the servers of one that listens, or nil.
+func (r *reader) target(s *section) *section {
+	name := ""
+	for _, l := range s.all() {
+		if l.is("default_backend") && len(l.words) > 1 {
+			name = l.words[1]
+		}
+	}
+	for _, l := range s.lines {
+		if l.is("use_backend") && len(l.words) == 2 && !strings.Contains(l.words[1], "%[") {
+			name = l.words[1]
+			break
+		}
+	}
+	if name == "" && s.kind == "listen" {
+		return s
+	}
+	if b := r.named("backend", name); b != nil {
+		return b
+	}
+	return r.named("listen", name)
+}
+
+// decide says of a section that listens whether services can be made of it, and in what mode.
+func (r *reader) decide(s *section) {
+	s.main = r.target(s)
+	if r.asProxy(s) {
+		r.readRoutes(s)
+		r.lend(s)
+	}
+	s.why = r.whyNot(s, s.main)
+	parts := s.parts()
+	if s.why != "" {
+		for _, to := range parts[1:] {
+			if to != s && to.why == "" {
+				to.why = "of the " + s.kind + " " + s.name + ", which " + s.why
+			}
+		}
+		return
+	}
+	proxied := r.needsEngine(s)
+	for _, used := range parts {
+		used.among = used.among || len(parts) > 2 || len(parts) == 2 && s.kind == "listen"
+		for ; used != nil; used = used.defaults {
+			used.carried, used.proxied, used.direct = true, used.proxied || proxied, used.direct || !proxied
+		}
+	}
+	r.proxying = r.proxying || proxied
+}
+
+// parts are a section that listens and those that it leads to, each once.
+func (s *section) parts() []*section {
+	list, have := []*section{s}, map[*section]bool{s: true, nil: true}
+	add := func(to *section) {
+		if !have[to] {
+			list, have[to] = append(list, to), true
+		}
+	}
+	add(s.main)
+	for _, route := range s.routes {
+		add(route.to)
+	}
+	return list
+}
+
+// whyNot says why no service can be made of a section, "" if one can.
+func (r *reader) whyNot(s, to *section) string {
+	for _, l := range slices.Concat(s.lines, linesOf(to)) {
+		if l.is("disabled") && !l.no {
+			return "is disabled"
+		}
+	}
+	proxied := to != nil && r.needsEngine(s)
+	if why := r.unsafe(s, proxied); why != "" && (to != nil || len(s.routes) > 0) {
+		return why
+	}
+	switch {
+	case r.asProxy(s):
+		return r.whyNotProxy(s, to)
+	case slices.ContainsFunc(slices.Concat(s.lines, linesOf(to)), func(l line) bool {
+		return l.is("use_backend") && (len(l.words) > 2 || strings.Contains(l.last(), "%["))
+	}):
+		return "chooses backends by what clients send, which mode proxy does for HTTP alone; " + keep
+	case to == nil:
+		return "has no backend"
+	case !s.http() && !to.http():
+		return ""
+	case !r.HTTPAsTCP:
+		return "is of HTTP, which mode proxy serves: leave --mode out, or give --http-as-tcp where balancing connections is enough"
+	}
+	for _, l := range slices.Concat(s.all(), to.all()) {
+		if what := onlyHTTP(l); what != "" {
+			return "has `" + what + "`: " + needsProxy
+		}
+	}
+	return ""
+}
+
+func linesOf(s *section) []line {
+	if s == nil {
+		return nil
+	}
+	return s.lines
+}
+
+// onlyHTTP returns what a line asks of a proxy that a balancer of connections cannot do, or "".
+func onlyHTTP(l line) string {
+	if l.no {
+		return ""
+	}
+	switch l.words[0] {
+	case "http-request", "http-response", "http-after-response", "redirect", "cookie", "compression", "capture", "monitor-uri", "stats", "appsession",
+		"reqadd", "reqrep", "reqirep", "reqdel", "rspadd", "rsprep", "rspdel", "filter", "use-server":
+		return strings.Join(l.words[:min(2, len(l.words))], " ")
+	case "option":
+		if len(l.words) > 1 && slices.Contains([]string{"forwardfor", "originalto", "http_proxy", "httpclose", "forwarded"}, l.words[1]) {
+			return "option " + l.words[1]
+		}
+	case "balance":
+		if len(l.words) > 1 && (l.words[1] == "uri" || l.words[1] == "url_param" || strings.HasPrefix(l.words[1], "hdr") || strings.HasPrefix(l.words[1], "hash")) {
+			return "balance " + l.words[1]
+		}
+	}
+	return ""
+}
+
+// remark reads the lines of a section, or leaves them out.
+func (r *reader) remark(s *section) {
+	switch {
+	case s.kind == "global":
+		r.globals(s)
+	case s.kind == "resolvers": // when servers have been read
+	case others[s.kind] != "":
+		r.leave(s, others[s.kind])
+	case !s.carried && s.kind == "defaults":
+		r.leave(s, "of sections that are left out")
+	case !s.carried:
+		why := s.why
+		if why == "" {
+			why = "no frontend that is carried over leads to it"
+		}
+		r.leave(s, why)
+	default:
+		r.Carry(s.at)
+		for _, l := range s.lines {
+			switch {
+			case l.unread != "": // has its remark
+			case l.undecided:
+				r.Left(l.at, undecided)
+			case r.proxySetting(s, l):
+			case r.setting(s, l):
+			case s.proxied:
+				r.Left(l.at, "no key is like it; where it is needed, proxy.frontend and proxy.backend take lines of HAProxy's")
+			default:
+				r.Left(l.at, "Jeoul has nothing like it; look at it by hand")
+			}
+		}
+	}
+}
+
+// leave leaves out a section.
+func (r *reader) leave(s *section, why string) {
+	r.Left(s.at, "%s", why)
+	for _, l := range s.lines {
+		if l.unread == "" {
+			r.Left(l.at, "of the %s at %s, which is left out", s.kind, s.at)
+		}
+	}
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/move/importer/draft"
+)
+
+// requests is what a section says of connections and requests that mode proxy does.
+type requests struct {
+	// forward and noForward say that option forwardfor is there, or taken back.
+	forward, noForward bool
+
+	retries  *uint8
+	timeouts lb.ProxyTimeouts
+	cookie   string
+	redirect bool
+	security bool
+	// request and response are header fields, and front and back lines that stand as they are.
+	request, response []lb.Header
+	front, back       string
+}
+
+// over gives what is not set the values of defaults.
+func (q requests) over(all requests) requests {
+	q.forward = q.forward || all.forward && !q.noForward
+	if q.retries == nil {
+		q.retries = all.retries
+	}
+	q.cookie = cmp.Or(q.cookie, all.cookie)
+	q.redirect = q.redirect || all.redirect
+	q.security = q.security || all.security
+	t, o := &q.timeouts, all.timeouts
+	t.Connect, t.Client, t.Server = cmp.Or(t.Connect, o.Connect), cmp.Or(t.Client, o.Client), cmp.Or(t.Server, o.Server)
+	t.Request, t.KeepAlive = cmp.Or(t.Request, o.Request), cmp.Or(t.KeepAlive, o.KeepAlive)
+	t.Tunnel, t.Queue = cmp.Or(t.Tunnel, o.Tunnel), cmp.Or(t.Queue, o.Queue)
+	q.request, q.response = slices.Concat(all.request, q.request), slices.Concat(all.response, q.response)
+	q.front, q.back = joined(all.front, q.front), joined(all.back, q.back)
+	return q
+}
+
+func joined(a, b string) string { return strings.Trim(a+"\n"+b, "\n") }
+
+// clientTimes are the times of a section's clients, and those of the section of its servers.
+func (q requests) clientTimes(back requests) lb.ProxyTimeouts {
+	t, of := q.timeouts, back.timeouts
+	t.Connect, t.Server, t.Tunnel, t.Queue = of.Connect, of.Server, of.Tunnel, of.Queue
+	return t
+}
+
+// proxySetting reads a line of a section whose services are of mode proxy; false: setting reads it.
+func (r *reader) proxySetting(s *section, l line) bool {
+	if !s.proxied {
+		return false
+	}
+	q := &s.settings.requests
+	if l.no && l.is("option") && len(l.words) == 2 && !s.direct {
+		return r.optionOff(s, q, l)
+	}
+	if l.no || s.direct && l.words[0] == "source" {
+		return false
+	}
+	switch l.words[0] {
+	case "use_backend", "default_backend":
+		return r.leads(s, l)
+	case "maxconn", "rate-limit":
+		return r.bounds(s, l) && !s.direct
+	case "timeout":
+		return r.proxyTimeout(s, q, l) && !s.direct
+	case "retries":
+		if n, _, err := draft.Number(l.words[min(1, len(l.words)-1)], 100); err == nil {
+			most := uint8(n)
+			q.retries = &most
+			r.Carry(l.at)
+			return !s.direct
+		}
+	case "cookie":
+		return r.cookie(q, l)
+	case "dynamic-cookie-key":
+		r.Needless(l.at, "cookies' values are made by a key of Jeoul's: clients with one from before get another")
+		return true
+	case "source":
+		return r.sendFrom(q, l)
+	case "log", "compression", "monitor-uri", "errorfile", "errorloc", "errorloc302", "errorloc303", "monitor-net":
+		return r.asItStands(s, l)
+	case "http-reuse":
+		return !s.among && !s.direct && r.stand(&section{kind: "backend"}, q, l) == ""
+	case "stick-table":
+		if s.kind == "frontend" {
+			if why := r.stand(s, q, l); why != "" {
+				r.Left(l.at, "%s", why)
+			}
+			return true
+		}
+	case "tcp-request":
+		if _, ok := s.connections(); ok && l.is("tcp-request", "connection") || s.direct {
+			return false
+		}
+		r.rule(s, q, l)
+		return true
+	case "redirect", "http-request", "http-response", "http-after-response", "tcp-response":
+		r.rule(s, q, l)
+		return true
+	case "option":
+		return r.proxyOption(s, q, l)
+	}
+	return false
+}
+
+// leads reads where requests go.
+func (r *reader) leads(s *section, l line) bool {
+	if len(l.words) < 3 {
+		return false
+	}
+	differs, carried := s.led[l.at]
+	switch {
+	case !carried:
+		r.Left(l.at, "routes go by the host and the beginning of the path alone, and a name of a section; its requests go on to what is below")
+		return true
+	case differs != "":
+		r.Approximate(l.at, "%s", differs)
+	}
+	r.Carry(l.at)
+	return true
+}
+
+// bounds reads what a section's clients may do.
+func (r *reader) bounds(s *section, l line) bool {
+	into, most := &s.settings.maxconn, uint64(1<<28)
+	value := l.last()
+	if l.is("rate-limit") {
+		into, most = &s.settings.rate, 10_000_000
+	}
+	n, _, err := draft.Number(value, most)
+	if err != nil {
+		return false
+	}
+	*into = n
+	if r.several(s) {
+		r.Approximate(l.at, "holds for each service by itself, where HAProxy counts all that a section listens on together")
+	}
+	r.Carry(l.at)
+	return true
+}
+
+// several says whether a section, or one that has it as defaults, listens on more than one address.
+func (r *reader) several(s *section) bool {
+	return slices.ContainsFunc(r.sections, func(one *section) bool {
+		return one.proxied && (one == s || s.kind == "defaults" && one.defaults == s) && one.places() > 1
+	})
+}
+
+// places is on how many addresses a section listens.
+func (s *section) places() (n int) {
+	for _, l := range s.lines {
+		if l.is("bind") && len(l.words) > 1 {
+			n += strings.Count(l.words[1], ",") + 1
+		}
+	}
+	return n
+}
+
+// proxyTimeout reads how long a side of a connection may take.
+func (r *reader) proxyTimeout(s *section, q *requests, l line) bool {
+	if len(l.words) < 3 {
+		return false
+	}
+	t := &q.timeouts
+	into := map[string]*time.Duration{"connect": &t.Connect, "client": &t.Client, "server": &t.Server, "http-request": &t.Request,
+		"http-keep-alive": &t.KeepAlive, "tunnel": &t.Tunnel, "queue": &t.Queue}[l.words[1]]
+	d, err := draft.Time(l.words[2], time.Millisecond)
+	if into == nil && slices.Contains([]string{"client-fin", "server-fin", "tarpit"}, l.words[1]) && !s.direct {
+		of := &section{kind: "frontend"}
+		if l.words[1] == "server-fin" {
+			of.kind = "backend"
+		}
+		return r.stand(of, q, l) == ""
+	}
+	if into == nil || err != nil {
+		return false
+	}
+	const longest = 24 * time.Hour
+	if d == 0 || d > longest {
+		d = longest
+		r.Approximate(l.at, "Jeoul has up to %s", longest)
+	}
+	*into = max(d, time.Millisecond).Truncate(time.Millisecond)
+	r.Carry(l.at)
+	return l.words[1] != "connect" // which checks go by, too
+}
+
+// cookie reads by which a client is kept at a server.
+func (r *reader) cookie(q *requests, l line) bool {
+	switch {
+	case len(l.words) < 3 || !slices.Contains(l.words, "insert"):
+		r.Left(l.at, "Jeoul's proxy makes the cookie itself (insert), and does not change one of the backends'")
+	case !token.MatchString(l.words[1]) || len(l.words[1]) > 64:
+		r.Left(l.at, "%q cannot be the name of a cookie", l.words[1])
+	default:
+		q.cookie = l.words[1]
+		r.Carry(l.at)
+	}
+	return true
+}
+
+// sendFrom has HAProxy send from an address.
+func (r *reader) sendFrom(q *requests, l line) bool {
+	if len(l.words) == 2 {
+		host, _ := draft.SplitPort(l.words[1])
+		if addr, err := r.Address(host); err == nil && !addr.IsUnspecified() && addr.Zone() == "" {
+			addLine(&q.back, "source "+addr.String())
+			r.Carry(l.at)
+			return true
+		}
+	}
+	r.Left(l.at, "in mode proxy backends see the address that the kernel chooses; proxy.backend takes a line of HAProxy's")
+	return true
+}
+
+// asItStands has a line of clients stand as it is.
+func (r *reader) asItStands(s *section, l line) bool {
+	if l.is("log", "global") {
+		if strings.Contains("\n"+r.Engine.Global, "\nlog ") {
+			r.Carry(l.at)
+			return true
+		}
+		r.Left(l.at, "no log of the section global was carried over")
+		return true
+	}
+	text, ok := verbatim(l.words)
+	if !ok || len(l.words) < 2 || s.kind == "backend" || len(s.settings.requests.front) > mostLines || l.is("log") && !logs(l) {
+		return false
+	}
+	addLine(&s.settings.requests.front, text)
+	r.Carry(l.at)
+	return true
+}
+
+// Options that stand as they are in the lines of clients, and in those of backends.
+var (
+	clientOptions = []string{"http-buffer-request", "accept-invalid-http-request", "disable-h2-upgrade", "http-ignore-probes", "independent-streams", "http-server-close",
+		"httpclose", "http-keep-alive", "http-no-delay", "originalto", "http-use-proxy-header", "http-restrict-req-hdr-names"}
+	backendOptions = []string{"accept-invalid-http-response", "abortonclose", "checkcache", "persist", "prefer-last-server", "http-pretend-keepalive"}
+)
+
+// proxyOption reads an option that mode proxy has.
+func (r *reader) proxyOption(s *section, q *requests, l line) bool {
+	name := ""
+	if len(l.words) > 1 {
+		name = l.words[1]
+	}
+	logged := strings.Contains("\n"+r.Engine.Global, "\nlog ")
+	switch {
+	case name == "forwardfor" && len(l.words) > 2:
+		return r.stand(&section{kind: "frontend"}, q, l) == ""
+	case name == "forwardfor":
+		q.forward, q.noForward = true, false
+		r.Approximate(l.at, "each request gets X-Forwarded-Proto, too")
+		return true
+	case name == "redispatch" && !s.direct: // as always
+	case (name == "httplog" || name == "tcplog") && logged:
+	case slices.Contains(backendOptions, name) && !s.among && !s.direct:
+		return r.stand(&section{kind: "backend"}, q, l) == ""
+	case slices.Contains(clientOptions, name) && !(s.kind == "backend" && s.among) && !s.direct:
+		return r.stand(s, q, l) == ""
+	default:
+		return false
+	}
+	r.Carry(l.at)
+	return true
+}
+
+// optionOff takes back an option of the defaults.
+func (r *reader) optionOff(s *section, q *requests, l line) bool {
+	name := l.words[1]
+	whole := line{at: l.at, words: []string{"no", "option", name}}
+	switch {
+	case name == "forwardfor":
+		q.forward, q.noForward = false, true
+		r.Carry(l.at)
+	case slices.Contains(backendOptions, name) && !s.among:
+		return r.stand(&section{kind: "backend"}, q, whole) == ""
+	case slices.Contains(clientOptions, name) && !(s.kind == "backend" && s.among):
+		return r.stand(s, q, whole) == ""
+	default:
+		return false
+	}
+	return true
+}
+
+// token is a name of a header field (RFC 9110, section 5.6.2).
+var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+// Bounds of header fields in Jeoul's configuration.
+const (
+	mostHeaders   = 32
+	longestHeader = 1000
+)
+
+// mostLines bounds lines that stand as they are, in bytes.
+const mostLines = 16 << 10
+
+// rule reads a rule of connections, requests or responses: as a key, or as it stands. A key's rule comes before those that
+// stand as they are, so a rule behind one of those stands as it is, too.
+func (r *reader) rule(s *section, q *requests, l line) {
+	if s.kind == "backend" && s.among {
+		r.Left(l.at, "is of the requests to this section alone, and a service's rules are of all its requests")
+		return
+	}
+	if !s.raw(l) && r.byKey(s, q, l) {
+		return
+	}
+	if why := r.stand(s, q, l); why != "" {
+		r.Left(l.at, "no key is like it, and as it stands it cannot be carried over: %s", why)
+	}
+}
+
+// byKey carries a rule over as a key; false: it has none.
+func (r *reader) byKey(s *section, q *requests, l line) bool {
+	words, action := l.words, l.action()
+	_, refuses := s.denies(l)
+	sets := action == "set-header" || action == "add-header"
+	switch {
+	case redirectsTLS(s, l):
+		q.redirect = true
+		if i := slices.Index(words, "code"); i < 0 || i+1 == len(words) || words[i+1] != "301" {
+			r.Approximate(l.at, "clients are sent to TLS by 301")
+		}
+		r.Carry(l.at)
+	case refuses && !s.allowsBefore(l):
+		r.Approximate(l.at, "becomes allow or deny: the connections of these clients are closed, in place of an answer of 403")
+	case s.forwards(l): // as by forwarded_for
+		r.Carry(l.at)
+	case securityHeader(l):
+		q.security = true
+		r.Carry(l.at)
+	case action == "del-header" && len(words) == 3 && token.MatchString(words[2]):
+		return r.header(q, l, lb.Header{Name: words[2]})
+	case sets && len(words) == 4 && token.MatchString(words[2]):
+		value, ok := literal(words[3])
+		if !ok || value == "" || len(value)+len(words[2]) > longestHeader || action == "add-header" {
+			return false
+		}
+		return r.header(q, l, lb.Header{Name: words[2], Value: value})
+	default:
+		return false
+	}
+	return true
+}
+
+// securityHeader says whether a line sets one of the fields that security_headers stands for, unless a backend has.
+func securityHeader(l line) bool {
+	return slices.ContainsFunc(lb.SecurityHeadersOf(true), func(h lb.Header) bool {
+		return slices.Equal(l.words, []string{"http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr(" + h.Name + ")", "-m", "found", "}"})
+	})
+}
+
+// header sets or removes a field; false: there are as many as the configuration takes.
+func (r *reader) header(q *requests, l line, h lb.Header) bool {
+	into := &q.request
+	if l.words[0] != "http-request" {
+		into = &q.response
+	}
+	if len(*into) == mostHeaders {
+		return false
+	}
+	*into = append(*into, h)
+	r.Carry(l.at)
+	return true
+}
+
+// literal returns the text that a format of HAProxy's always is.
+func literal(format string) (string, bool) {
+	text := strings.ReplaceAll(format, "%%", "")
+	if strings.Contains(text, "%") || strings.ContainsFunc(format, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
+		return "", false
+	}
+	return strings.TrimSpace(strings.ReplaceAll(format, "%%", "%")), true
+}
+
+// redirectsTLS says whether a line sends clients without TLS to TLS.
+func redirectsTLS(s *section, l line) bool {
+	words := l.words
+	if l.is("http-request") {
+		words = words[1:]
+	}
+	if len(words) < 3 || !slices.Equal(words[:3], []string{"redirect", "scheme", "https"}) {
+		return false
+	}
+	if words = words[3:]; len(words) > 1 && words[0] == "code" {
+		words = words[2:]
+	}
+	switch text := strings.Join(words, " "); text {
+	case "", "if !{ ssl_fc }", "if ! { ssl_fc }", "unless { ssl_fc }":
+		return true
+	default:
+		for _, acl := range s.all() {
+			if acl.is("acl") && len(acl.words) == 3 && acl.words[2] == "ssl_fc" && (text == "if !"+acl.words[1] || text == "unless "+acl.words[1]) {
+				return true
+			}
+		}
+		return false
+	}
+}

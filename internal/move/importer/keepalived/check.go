@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keepalived
+
+import (
+	"cmp"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/shlex"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/move/importer/draft"
+)
+
+// What keepalived does where a block does not say (keepalived.conf(5)).
+const (
+	defaultDelayLoop = 60 * time.Second
+	defaultTimeout   = 5 * time.Second
+)
+
+// checkers have the type that each becomes; how often keepalived asks again before a server fails, and
+// how long it waits before (0: as between other checks).
+var checkers = map[string]struct {
+	kind    lb.CheckType
+	retries uint64
+	pause   time.Duration
+}{
+	"TCP_CHECK": {lb.CheckTCP, 1, time.Second}, "HTTP_GET": {lb.CheckHTTP, 1, 3 * time.Second}, "SSL_GET": {lb.CheckHTTP, 1, 3 * time.Second},
+	"DNS_CHECK": {lb.CheckDNS, 3, 0}, "UDP_CHECK": {lb.CheckUDP, 1, time.Second}, "PING_CHECK": {lb.CheckICMP, 1, time.Second},
+	"MISC_CHECK": {lb.CheckExec, 0, time.Second}, "SMTP_CHECK": {lb.CheckTCP, 1, time.Second},
+}
+
+func isCheck(word string) bool {
+	_, known := checkers[word]
+	return known || word == "FILE_CHECK" || word == "BFD_CHECK"
+}
+
+// checks gives a service those of its first real server that has some, and remarks on others.
+func (r *reader) checks(s *draft.Service, n *node) {
+	var first []lb.Check
+	var from *node
+	for _, server := range n.children {
+		if server.word(0) != "real_server" || !r.backend(s, server) {
+			continue
+		}
+		own := r.checksOf(s, n, server)
+		switch {
+		case from == nil && len(own) > 0:
+			first, from = own, server
+		case from != nil && !sameCommands(own, first):
+			r.Left(server.at, "is checked by another program, or with other arguments, than the real server at %s; a service's checks are those of all its backends, so the program is not run: let one ask all, by JEOUL_ADDRESS and JEOUL_PORT", from.at)
+			first = withoutCommands(first)
+		case from != nil && !reflect.DeepEqual(own, first):
+			r.Approximate(server.at, "is checked in another way than the real server at %s; here a service's checks are those of all its backends, and they are that one's", from.at)
+		}
+	}
+	s.Checks.List = first
+}
+
+// commands are the programs of checks.
+func commands(list []lb.Check) (all [][]string) {
+	for _, c := range list {
+		if c.Exec != nil {
+			all = append(all, c.Exec.Command)
+		}
+	}
+	return all
+}
+
+// sameCommands says whether checks run the same programs, if both have some.
+func sameCommands(a, b []lb.Check) bool {
+	own, other := commands(a), commands(b)
+	return len(own) == 0 || len(other) == 0 || reflect.DeepEqual(own, other)
+}
+
+// withoutCommands are the checks that run no program.
+func withoutCommands(list []lb.Check) []lb.Check {
+	return slices.DeleteFunc(list, func(c lb.Check) bool { return c.Exec != nil })
+}
+
+// backend says whether a real server is a backend of the service.
+func (r *reader) backend(s *draft.Service, n *node) bool {
+	for _, at := range s.BackendAt {
+		if at == n.at {
+			return true
+		}
+	}
+	return false
+}
+
+// checksOf reads the checkers of a real server.
+func (r *reader) checksOf(s *draft.Service, virtual, server *node) []lb.Check {
+	var list []lb.Check
+	for _, n := range server.children {
+		switch _, known := checkers[n.word(0)]; {
+		case known:
+			list = append(list, r.checker(s, n, []*node{n, server, virtual})...)
+		case isCheck(n.word(0)):
+			r.leave(n, "Jeoul has no check like it; a program can ask (exec)")
+		}
+	}
+	return list
+}
+
+// setting returns the value of a word in the innermost of several blocks, or "".
+func setting(blocks []*node, word string) string {
+	for _, block := range blocks {
+		if c := block.child(word); c != nil {
+			return c.word(1)
+		}
+	}
+	return ""
+}
+
+// seconds reads a length of time of a word, or what holds without.
+func seconds(blocks []*node, word string, usual time.Duration) time.Duration {
+	if text := setting(blocks, word); text != "" {
+		if d, err := draft.Time(text, time.Second); err == nil {
+			return d
+		}
+	}
+	return usual
+}
+
+// checker reads one: HTTP_GET becomes a check for each of its URLs.
+func (r *reader) checker(s *draft.Service, n *node, blocks []*node) []lb.Check {
+	usual := checkers[n.word(0)]
+	c, retries := draft.NewCheck(usual.kind), usual.retries
+	if text := cmp.Or(setting([]*node{n}, "nb_get_retry"), setting(blocks, "retry")); text != "" {
+		if count, _, err := draft.Number(text, 99); err == nil {
+			retries = count
+		}
+	}
+	c.Fall, c.Rise = uint16(retries)+1, 1
+	c.Fast = seconds(blocks, "delay_before_retry", usual.pause)
+	draft.SetTimes(&c, seconds(blocks, "delay_loop", defaultDelayLoop), seconds(blocks, "connect_timeout", defaultTimeout))
+	if text := setting([]*node{n}, "connect_port"); text != "" {
+		if port, err := draft.Port("tcp", text); err == nil && port != portOf(s, blocks[1]) {
+			c.Port = port
+		}
+	}
+	r.Carry(n.at)
+	r.remarkChecker(n)
+	switch n.word(0) {
+	case "HTTP_GET", "SSL_GET":
+		return r.urls(n, c, blocks)
+	case "SMTP_CHECK":
+		r.Approximate(n.at, "Jeoul does not speak SMTP; it opens a connection (tcp), and a program can ask more (exec)")
+	case "DNS_CHECK":
+		c.DNS.Name, c.DNS.Type = strings.TrimSuffix(setting([]*node{n}, "name"), "."), "SOA"
+		if kind := setting([]*node{n}, "type"); kind != "" {
+			c.DNS.Type = kind
+		}
+		if c.DNS.Name == "" {
+			r.Left(n.at, "asks for the root, and a check of Jeoul's has the name that is asked for")
+			return nil
+		}
+	case "UDP_CHECK":
+		r.bytes(n, "payload", &c.UDP.Send)
+		r.bytes(n, "require_reply", &c.UDP.Expect)
+	case "MISC_CHECK":
+		return r.misc(n, blocks[1], c)
+	}
+	return []lb.Check{c}
+}
+
+// bytes reads a text of hexadecimal digits, in which words end bytes.
+func (r *reader) bytes(n *node, word string, into *[]byte) {
+	c := n.child(word)
+	if c == nil {
+		return
+	}
+	var all []byte
+	for _, digits := range c.words[1:] {
+		for pair := range slices.Chunk([]byte(digits), 2) {
+			b, err := strconv.ParseUint(string(pair), 16, 8)
+			if err != nil {
+				r.Left(c.at, "%q is no byte in hexadecimal digits", pair)
+				return
+			}
+			all = append(all, byte(b))
+		}
+	}
+	*into = all
+	r.Carry(c.at)
+}
+
+// portOf is a real server's port.
+func portOf(s *draft.Service, server *node) uint16 {
+	if port, err := draft.Port(s.Protocol.String(), server.word(2)); err == nil {
+		return port
+	}
+	return s.Port
+}
+
+// remarkChecker speaks of each line of a checker.
+func (r *reader) remarkChecker(n *node) {
+	for _, c := range n.children {
+		switch c.word(0) {
+		case "connect_port", "connect_timeout", "retry", "nb_get_retry", "delay_before_retry", "delay_loop", "url", "name", "type", "misc_path", "misc_timeout", "virtualhost":
+			r.Carry(c.at)
+		case "payload", "require_reply": // by bytes
+		case "enable_sni": // by urls
+			r.Carry(c.at)
+		case "fwmark":
+			r.leave(c, "a check's packets bear no mark; where routes go by it, with via: address, source names the address that they are sent from")
+		case "fast_recovery":
+			r.leave(c, "a real server that fails is healthy after as many answers as rise says")
+		case "http_protocol":
+			r.Approximate(c.at, "Jeoul's check speaks HTTP/1.1, or by http2: true HTTP/2")
+		case "connect_ip", "host":
+			r.leave(c, "a check asks the backend itself")
+		case "bindto", "bind_port", "bind_if":
+			r.leave(c, "the kernel chooses the address that a check is sent from; with via: address, source names another")
+		case "misc_dynamic":
+			r.leave(c, "a program of a check says yes or no; for weights, let an agent say them (type: agent)")
+		default:
+			r.passOver(inChecker, c)
+		}
+	}
+}
+
+// urls makes a check of each URL.
+func (r *reader) urls(n *node, c lb.Check, blocks []*node) []lb.Check {
+	var list []lb.Check
+	for _, url := range n.children {
+		if url.word(0) != "url" {
+			continue
+		}
+		one := c
+		request := lb.HTTPCheck{Method: "GET", Path: "/", Host: setting(append([]*node{url}, blocks...), "virtualhost"), Status: []lb.StatusRange{{First: 200, Last: 299}}}
+		for _, line := range url.children {
+			r.url(line, &request)
+		}
+		one.HTTP = &request
+		if n.word(0) == "SSL_GET" {
+			one.TLS = &lb.TLSCheck{}
+			if n.child("enable_sni") != nil {
+				one.TLS.ServerName = request.Host
+			}
+		}
+		list = append(list, one)
+	}
+	if len(list) == 0 {
+		r.Left(n.at, "names no url")
+	}
+	return list
+}
+
+// url reads a line of a block url.
+func (r *reader) url(line *node, request *lb.HTTPCheck) {
+	switch line.word(0) {
+	case "path":
+		request.Path = line.word(1)
+	case "virtualhost":
+	case "status_code":
+		var list []lb.StatusRange
+		for _, word := range line.words[1:] {
+			first, last, isRange := strings.Cut(word, "-")
+			if !isRange {
+				last = first
+			}
+			from, err1 := strconv.ParseUint(first, 10, 16)
+			to, err2 := strconv.ParseUint(last, 10, 16)
+			if err1 != nil || err2 != nil || from < 100 || to > 599 || from > to {
+				r.Left(line.at, "%q is no status code", word)
+				return
+			}
+			list = append(list, lb.StatusRange{First: uint16(from), Last: uint16(to)})
+		}
+		request.Status = list
+	case "regex":
+		if _, err := regexp.Compile(line.word(1)); err != nil {
+			r.Left(line.at, "RE2, of which Jeoul's expressions are, does not take it: %v", err)
+			return
+		}
+		request.Body = line.word(1)
+	case "digest":
+		r.leave(line, "Jeoul compares no digests; body has an expression that the page must match")
+		return
+	default:
+		r.leave(line, "Jeoul's check has nothing like it")
+		return
+	}
+	r.Carry(line.at)
+}
+
+// misc reads a program of a real server.
+func (r *reader) misc(n, server *node, c lb.Check) []lb.Check {
+	path := n.child("misc_path")
+	if path == nil {
+		r.Left(n.at, "names no program")
+		return nil
+	}
+	words, err := shlex.Split(strings.Join(path.words[1:], " "))
+	if err != nil || len(words) == 0 || !strings.HasPrefix(words[0], "/") {
+		r.Left(path.at, "a check's program has an absolute path")
+		return nil
+	}
+	if timeout := seconds([]*node{n}, "misc_timeout", 0); timeout > 0 {
+		draft.SetTimes(&c, 0, timeout)
+	}
+	if c.Exec.Command = forEach(words, server); len(c.Exec.Command) == len(words) && len(words) > 1 {
+		r.Approximate(path.at, "the program gets these arguments for every backend; which one it is to ask is in JEOUL_ADDRESS and JEOUL_PORT")
+	}
+	return []lb.Check{c}
+}
+
+// plainWord needs no quotation in a shell.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=@%+,-]+$`)
+
+// forEach returns a command in which the address and the port of its real server are those of the backend that is asked.
+func forEach(words []string, server *node) []string {
+	own, script := false, []string{"exec"}
+	for i, word := range words {
+		switch {
+		case i > 0 && word == server.word(1):
+			word, own = `"$JEOUL_ADDRESS"`, true
+		case i > 0 && word == server.word(2):
+			word, own = `"$JEOUL_PORT"`, true
+		case !plainWord.MatchString(word):
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		script = append(script, word)
+	}
+	if !own {
+		return words
+	}
+	return []string{"/bin/sh", "-c", strings.Join(script, " ")}
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package netfilter reads rules of the kernel's netfilter, in the languages of iptables and of nft:
+// destination NAT with a statistic, a map or a range is a balancer. Both become the same rules, which
+// walk.go goes through as packets do.
+package netfilter
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/google/shlex"
+
+	"github.com/jeoul/jeoul/internal/move/importer/draft"
+	"github.com/jeoul/jeoul/internal/move/remark"
+)
+
+const keep = "keep it as it is"
+
+// reader is one input.
+type reader struct {
+	*draft.Draft
+	chains map[string][]rule // of the table nat
+	groups []*group
+	byKey  map[string]*group
+	// turns says that the chain which is walked through was chosen in turns.
+	turns bool
+	// steps bounds the walk through chains that lead to each other.
+	steps int
+	// kept are the packets that the rules which have been walked through keep from those behind them.
+	kept exceptions
+}
+
+func newReader(d *draft.Draft) *reader {
+	return &reader{Draft: d, chains: map[string][]rule{}, byKey: map[string]*group{}}
+}
+
+// ReadIPTables fills a draft from what iptables-save prints, or from command lines of iptables that add
+// to its table nat.
+func ReadIPTables(d *draft.Draft, file draft.File) error {
+	lines, err := d.Lines(file)
+	if err != nil {
+		return err
+	}
+	if err := d.CheckDialect(lines); err != nil {
+		return err
+	}
+	r := newReader(d)
+	table := ""
+	for _, line := range lines {
+		if !line.Blank("#") {
+			r.line(line, &table)
+		}
+	}
+	r.walk("PREROUTING", match{}, 1, 0)
+	r.serve()
+	r.rest()
+	return nil
+}
+
+// line reads a line; table is the one that the lines are in.
+func (r *reader) line(line draft.Line, table *string) {
+	text := strings.TrimSpace(line.Text)
+	switch {
+	case text[0] == '*':
+		*table = strings.TrimSpace(text[1:])
+		fallthrough
+	case text[0] == ':' || text == "COMMIT":
+		if *table == "nat" {
+			r.Carry(line.At)
+		} else {
+			r.Needless(line.At, "of the table %s, which does not balance", *table)
+		}
+		return
+	}
+	words, err := shlex.Split(text)
+	if err != nil || len(words) == 0 {
+		r.Left(line.At, "a quotation that does not end; look at it by hand")
+		return
+	}
+	if strings.HasPrefix(words[0], "[") { // counters
+		words = words[1:]
+	}
+	own, isCommand := *table, false
+	if words, own, isCommand = command(words, own); words == nil {
+		r.Left(line.At, "no rule of iptables; look at it by hand")
+		return
+	}
+	r.rule(line.At, words, own, isCommand)
+}
+
+// command takes the program's name and the options before the command off a command line.
+func command(words []string, table string) ([]string, string, bool) {
+	isCommand := false
+	for len(words) > 0 && !isCommand {
+		name := words[0][strings.LastIndexByte(words[0], '/')+1:]
+		switch name {
+		case "sudo":
+		case "iptables", "ip6tables", "iptables-legacy", "ip6tables-legacy", "iptables-nft", "ip6tables-nft":
+			isCommand, table = true, "filter"
+		default:
+			if strings.HasPrefix(words[0], "-") {
+				return words, table, false
+			}
+			return nil, table, false
+		}
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return nil, table, isCommand
+	}
+	for i := 0; i+1 < len(words); i++ {
+		if words[i] == "-t" || words[i] == "--table" {
+			table = words[i+1]
+			words = slices.Concat(words[:i], words[i+2:])
+			break
+		}
+	}
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "-w" || w == "--wait" || w == "-n" })
+	if len(words) == 0 {
+		return nil, table, isCommand
+	}
+	return words, table, isCommand
+}
+
+// rule reads a rule, and puts it where the kernel would.
+func (r *reader) rule(at remark.At, words []string, table string, isCommand bool) {
+	switch words[0] {
+	case "-A", "--append", "-I", "--insert":
+	case "-N", "-P", "-F", "-X", "-Z", "-L", "-S", "--new-chain", "--policy", "--flush", "--delete-chain", "--list":
+		r.Needless(at, "makes, empties or lists chains")
+		return
+	default:
+		r.Left(at, "no rule that is added (-A or -I); look at it by hand")
+		return
+	}
+	if table != "nat" {
+		r.Left(at, "of the table %s: %s; what Jeoul balances does not pass it, so a rule on who may connect becomes allow, deny or limits", table, keep)
+		return
+	}
+	if len(words) < 2 {
+		r.Left(at, "a chain is missing")
+		return
+	}
+	chain, rest := words[1], words[2:]
+	position := len(r.chains[chain])
+	if words[0] == "-I" || words[0] == "--insert" {
+		position = 0
+		if len(rest) > 0 && rest[0] != "" && rest[0][0] >= '1' && rest[0][0] <= '9' {
+			n, _, err := draft.Number(rest[0], uint64(len(r.chains[chain])+1))
+			if err == nil && n > 0 {
+				position = int(n) - 1
+			}
+			rest = rest[1:]
+		}
+	}
+	parsed, err := parse(at, rest)
+	if err != nil {
+		r.Left(at, "%v; look at it by hand", err)
+		parsed = unread(parsed.match, at, rest)
+	}
+	r.chains[chain] = slices.Insert(r.chains[chain], min(position, len(r.chains[chain])), parsed)
+}
+
+// unread is a rule that cannot be read, but for a part of its match: one that may keep packets from those behind it, unless
+// its target lets them go on.
+func unread(known match, at remark.At, words []string) rule {
+	known.unknown = cannotRead
+	one := rule{at: at, target: unreadable, match: known}
+	for _, option := range []string{"-j", "--jump"} {
+		if i := slices.Index(words, option); i >= 0 && i+1 < len(words) && slices.Contains(passing, words[i+1]) {
+			one.target = words[i+1]
+		}
+	}
+	return one
+}
+
+const cannotRead = "a rule that cannot be read"
+
+// passing are targets that let a packet go on.
+var passing = []string{"LOG", "NFLOG", "ULOG", "MARK", "CONNMARK", "CLASSIFY", "DSCP", "TOS", "TRACE", "SET", "AUDIT", "TCPMSS"}
+
+// rest speaks of the rules of the table nat that nothing was made of.
+func (r *reader) rest() {
+	for _, chain := range sortedKeys(r.chains) {
+		for _, rule := range r.chains[chain] {
+			if r.Spoken(rule.at) {
+				continue
+			}
+			switch {
+			case chain == "OUTPUT":
+				r.Left(rule.at, "of what this host's own programs send, which is not carried over")
+			case rule.target == "MASQUERADE" || rule.target == "SNAT":
+				r.Left(rule.at, "not of clients' packets to these backends, but of what is sent otherwise: %s", keep)
+			case slices.Contains(terminal, rule.target):
+				r.Needless(rule.at, "keeps packets from rules behind it, and none of those that are carried over is of such packets")
+			default:
+				r.Left(rule.at, "leads to no backend that is carried over")
+			}
+		}
+	}
+}

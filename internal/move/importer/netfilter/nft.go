@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/move/importer/draft"
+	"github.com/jeoul/jeoul/internal/move/remark"
+)
+
+// token is a word of nft's, a mark, or the end of a line.
+type token struct {
+	at   remark.At
+	text string
+}
+
+// ruleset is what is known of a ruleset while it is read.
+type ruleset struct {
+	*reader
+	tokens []token
+	table  string // family and name
+	maps   map[string]*namedMap
+}
+
+// namedMap is a map that rules name.
+type namedMap struct {
+	elements []token
+	lines    []remark.At
+	used     bool
+	// changes says that packets or time change its elements.
+	changes bool
+}
+
+// ReadNFTables fills a draft from what `nft list ruleset` prints.
+func ReadNFTables(d *draft.Draft, file draft.File) error {
+	lines, err := d.Lines(file)
+	if err != nil {
+		return err
+	}
+	if err := d.CheckDialect(lines); err != nil {
+		return err
+	}
+	if strings.HasPrefix(strings.TrimSpace(lines[0].Text), "{") {
+		return fmt.Errorf("%s: JSON; import what `nft list ruleset` prints without -j", lines[0].At)
+	}
+	s := &ruleset{reader: newReader(d), maps: map[string]*namedMap{}}
+	for _, line := range lines {
+		s.tokens = append(s.tokens, tokens(line)...)
+	}
+	if err := s.top(); err != nil {
+		return err
+	}
+	s.walk("PREROUTING", match{}, 1, 0)
+	s.serve()
+	for _, name := range sortedKeys(s.maps) {
+		for _, at := range s.maps[name].lines {
+			if s.maps[name].used {
+				s.Carry(at)
+			} else {
+				s.Left(at, "of a map or set that no rule that is carried over goes by")
+			}
+		}
+	}
+	s.rest()
+	return nil
+}
+
+// tokens splits a line; a text in quotation marks is one token, without them.
+func tokens(line draft.Line) []token {
+	var list []token
+	text := line.Text
+	for text != "" {
+		switch c := text[0]; {
+		case c == '#':
+			text = ""
+		case c == ' ' || c == '\t':
+			text = text[1:]
+		case strings.IndexByte("{},;=", c) >= 0 && !strings.HasPrefix(text, "=="):
+			list = append(list, token{line.At, text[:1]})
+			text = text[1:]
+		case c == '"':
+			word, rest, _ := strings.Cut(text[1:], `"`)
+			list = append(list, token{line.At, word})
+			text = rest
+		default:
+			end := strings.IndexAny(text, " \t{},;\"")
+			if end < 0 {
+				end = len(text)
+			}
+			word := text[:end]
+			text = text[end:]
+			if before, ok := strings.CutSuffix(word, ":"); ok && before != "" && !strings.HasSuffix(before, ":") {
+				list = append(list, token{line.At, before}, token{line.At, ":"})
+				continue
+			}
+			list = append(list, token{line.At, word})
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return append(list, token{line.At, "\n"})
+}
+
+// next takes the first token, or one of no text at the end.
+func (s *ruleset) next() token {
+	if len(s.tokens) == 0 {
+		return token{}
+	}
+	t := s.tokens[0]
+	s.tokens = s.tokens[1:]
+	return t
+}
+
+// statement takes the tokens up to the end of a statement or to the block that it opens; within
+// braces of its own, lines do not end it.
+func (s *ruleset) statement(blocks bool) (words []token, end token) {
+	depth := 0
+	for len(s.tokens) > 0 {
+		t := s.next()
+		switch {
+		case t.text == "{" && depth == 0 && blocks:
+			return words, t
+		case t.text == "{":
+			depth++
+		case t.text == "}" && depth == 0:
+			return words, t
+		case t.text == "}":
+			depth--
+		case t.text == "\n" && depth == 0, t.text == ";" && depth == 0:
+			return words, t
+		case t.text == "\n":
+			continue
+		}
+		words = append(words, t)
+	}
+	return words, token{}
+}
+
+// top reads tables.
+func (s *ruleset) top() error {
+	for len(s.tokens) > 0 {
+		words, end := s.statement(true)
+		switch {
+		case len(words) == 0 && end.text == "}":
+			return fmt.Errorf("%s: a brace that ends no block", end.at)
+		case len(words) == 0 && end.text == "{":
+			return fmt.Errorf("%s: a brace that begins no block", end.at)
+		case len(words) == 0:
+		case words[0].text == "table" && end.text == "{" && len(words) == 3:
+			s.Carry(words[0].at)
+			s.table = words[1].text + "/" + words[2].text
+			if err := s.readTable(words[0]); err != nil {
+				return err
+			}
+		case words[0].text == "flush":
+			s.Needless(words[0].at, "empties what was there before")
+		default:
+			s.leaveAll(words, "no table; import what `nft list ruleset` prints")
+			if end.text == "{" {
+				block, _ := s.block(end)
+				s.leaveAll(block, "no table; import what `nft list ruleset` prints")
+			}
+		}
+	}
+	return nil
+}
+
+// leaveAll leaves out the lines of tokens.
+func (s *ruleset) leaveAll(words []token, why string) {
+	for _, t := range words {
+		if t.text != "}" && t.text != "\n" {
+			s.Left(t.at, "%s", why)
+		}
+	}
+}
+
+// block takes the tokens of a block up to its end.
+func (s *ruleset) block(open token) ([]token, error) {
+	depth := 0
+	for i, t := range s.tokens {
+		switch {
+		case t.text == "{":
+			depth++
+		case t.text == "}" && depth > 0:
+			depth--
+		case t.text == "}":
+			inner := s.tokens[:i]
+			s.tokens = s.tokens[i+1:]
+			s.carryBrace(t)
+			return inner, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: a block that does not end", open.at)
+}
+
+// carryBrace speaks of the line of a brace, unless something else has.
+func (s *ruleset) carryBrace(t token) {
+	if !s.Spoken(t.at) {
+		s.Carry(t.at)
+	}
+}
+
+// readTable reads the chains, maps and sets of a table.
+func (s *ruleset) readTable(open token) error {
+	for {
+		words, end := s.statement(true)
+		switch {
+		case end.text == "}":
+			s.carryBrace(end)
+			return nil
+		case end == token{}:
+			return fmt.Errorf("%s: a block that does not end", open.at)
+		case len(words) == 0:
+			continue
+		case end.text != "{":
+			s.leaveAll(words, "Jeoul has nothing like it; look at it by hand")
+			continue
+		}
+		inner, err := s.block(end)
+		if err != nil {
+			return err
+		}
+		switch {
+		case words[0].text == "chain" && len(words) == 2:
+			outer := s.tokens
+			s.tokens = inner
+			s.chain(words)
+			s.tokens = outer
+		case (words[0].text == "map" || words[0].text == "set") && len(words) == 2:
+			s.named(words, inner)
+		default:
+			s.leaveAll(slices.Concat(words, inner), "Jeoul has nothing like it; look at it by hand")
+		}
+	}
+}
+
+// named notes a map or a set.
+func (s *ruleset) named(words, inner []token) {
+	m := &namedMap{lines: []remark.At{words[0].at}}
+	for _, t := range inner {
+		m.changes = m.changes || slices.Contains([]string{"dynamic", "timeout", "gc-interval"}, t.text)
+		if !slices.Contains(m.lines[max(0, len(m.lines)-1):], t.at) {
+			m.lines = append(m.lines, t.at)
+		}
+	}
+	if at := slices.IndexFunc(inner, func(t token) bool { return t.text == "elements" }); at >= 0 {
+		open := slices.IndexFunc(inner[at:], func(t token) bool { return t.text == "{" })
+		if open >= 0 {
+			m.elements = inner[at+open+1:]
+		}
+	}
+	s.maps[s.table+"/"+words[1].text] = m
+}
+
+// hooks are those of nft, and the chains of iptables that stand for them here.
+var hooks = map[string]string{"prerouting": "PREROUTING", "postrouting": "POSTROUTING", "output": "OUTPUT", "input": "INPUT"}
+
+// verdictWords are those by which a rule keeps packets from those behind it.
+var verdictWords = []string{"accept", "drop", "reject", "return", "jump", "goto", "dnat", "redirect", "queue", "tproxy", "vmap", "dup", "fwd"}
+
+// unread are the rules of a statement that cannot be read to its end, with what is known of their matches.
+func (s *ruleset) unread(known []rule, statement []token) (rules []rule) {
+	target := ""
+	if slices.ContainsFunc(statement, func(t token) bool { return slices.Contains(verdictWords, t.text) }) {
+		target = unreadable
+	}
+	for _, one := range known {
+		one.unknown = cannotRead
+		rules = append(rules, rule{at: statement[0].at, match: one.match, target: target})
+	}
+	return rules
+}
+
+// chain reads a chain.
+func (s *ruleset) chain(words []token) {
+	name, filters := s.table+"/"+words[1].text, false
+	s.Carry(words[0].at)
+	if _, there := s.chains[name]; !there {
+		s.chains[name] = nil
+	}
+	for len(s.tokens) > 0 {
+		statement, _ := s.statement(false)
+		switch {
+		case len(statement) == 0:
+		case statement[0].text == "type":
+			s.Carry(statement[0].at)
+			for i, t := range statement {
+				if t.text == "hook" && i+1 < len(statement) && len(statement) > 1 {
+					filters = statement[1].text != "nat"
+					if hook, known := hooks[statement[i+1].text]; known && !filters {
+						name = hook
+					}
+				}
+			}
+		case statement[0].text == "policy", statement[0].text == "comment":
+			s.Carry(statement[0].at)
+		case filters:
+			s.leaveAll(statement, "of a chain that does not translate addresses: "+keep+"; what Jeoul balances does not pass it, so a rule on who may connect becomes allow, deny or limits")
+		default:
+			rules, err := s.parseRule(statement)
+			if err != nil {
+				s.leaveAll(statement, err.Error())
+				s.chains[name] = append(s.chains[name], s.unread(rules, statement)...)
+				continue
+			}
+			for _, t := range statement {
+				if t.at != statement[0].at {
+					s.Carry(t.at)
+				}
+			}
+			s.chains[name] = append(s.chains[name], rules...)
+		}
+	}
+}

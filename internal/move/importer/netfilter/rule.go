@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/move/importer/draft"
+	"github.com/jeoul/jeoul/internal/move/remark"
+)
+
+// match is what a packet must have.
+type match struct {
+	// family is ipv4 or ipv6; empty: either.
+	family, protocol string
+	// to is the packets' destination; not valid: any.
+	to netip.Prefix
+	// from has the networks of the packets' sources, or of those that are none, where notFrom says so; none: any source.
+	from    []netip.Prefix
+	notFrom bool
+	in, out string
+	ports   []string // of the destination: numbers or FIRST:LAST
+	// local says that the destination must be an address of this host.
+	local bool
+	// unknown is a match that Jeoul has no like of.
+	unknown string
+}
+
+// key tells matches apart.
+func (m match) key() string { return fmt.Sprint(m) }
+
+// rule is a rule of a chain.
+type rule struct {
+	at remark.At
+	match
+	// share of the packets that match is taken, where partly says so, else all of them; turns says that
+	// they are taken in turns.
+	share         float64
+	partly, turns bool
+	target        string
+	// addresses are those of --to-destination and --to-source.
+	addresses []string
+	// shares are those that each of the addresses has; nil: the same.
+	shares []float64
+	// bySource says that addresses are chosen by the client's.
+	bySource bool
+}
+
+// valued are options that take a value and are of targets that let packets go on, or name a list of the module recent; and
+// bare are those of Keywords without a value.
+var (
+	valued = []string{"-m", "--match", "--comment", "-c", "--set-counters", "--log-prefix", "--log-level", "--name", "--to-ports", "--nflog-prefix", "--set-xmark", "--set-mark", "--or-mark"}
+	bare   = []string{"--persistent", "--random", "--random-fully", "--syn"}
+)
+
+// firstPacket are the values of --tcp-flags that match the first packet of a connection.
+var firstPacket = []string{"FIN,SYN,RST,ACK SYN", "SYN,RST,ACK SYN", "SYN,ACK SYN", "SYN SYN"}
+
+// parse reads a rule after its chain.
+func parse(at remark.At, words []string) (rule, error) {
+	r := rule{at: at}
+	every, packet, probability, mode := "", "0", "", ""
+	for len(words) > 0 {
+		negated := words[0] == "!"
+		if negated {
+			words = words[1:]
+		}
+		if len(words) == 0 {
+			return r, fmt.Errorf("after ! stands nothing")
+		}
+		option := words[0]
+		words = words[1:]
+		if slices.Contains(bare, option) {
+			continue
+		}
+		if len(words) == 0 || unknownFlag(option, words[0]) {
+			if !unknownFlag(option, "-") {
+				return r, fmt.Errorf("the option %s has no value", option)
+			}
+			r.unknown = option
+			continue
+		}
+		value := words[0]
+		words = words[1:]
+		switch {
+		case option == "--tcp-flags" && len(words) > 0:
+			if negated || !slices.Contains(firstPacket, value+" "+words[0]) {
+				r.unknown = option
+			}
+			words = words[1:]
+			continue
+		case (option == "-c" || option == "--set-counters") && len(words) > 0: // packets and bytes
+			words = words[1:]
+			continue
+		}
+		switch option {
+		case "--mode":
+			mode = value
+		case "--every":
+			every = value
+		case "--packet":
+			packet = value
+		case "--probability":
+			probability = value
+		default:
+			if err := r.take(option, value, negated); err != nil {
+				return r, err
+			}
+		}
+	}
+	return r, r.statistic(mode, every, packet, probability)
+}
+
+// known are the options that take reads.
+var known = []string{"-p", "--protocol", "-s", "--source", "-d", "--destination", "-i", "--in-interface", "-o", "--out-interface", "--dport", "--destination-port",
+	"--dports", "--destination-ports", "-j", "--jump", "-g", "--goto", "--to-destination", "--to-source", "--dst-type", "--state", "--ctstate", "--mode", "--every", "--packet", "--probability"}
+
+// unknownFlag says whether an option is none that is known, and has no value: another one follows.
+func unknownFlag(option, next string) bool {
+	return strings.HasPrefix(next, "-") && !slices.Contains(known, option) && !slices.Contains(valued, option)
+}
+
+// take reads an option.
+func (r *rule) take(option, value string, negated bool) error {
+	positive := true // whether the option can be negated without being unknown
+	switch option {
+	case "-p", "--protocol":
+		r.protocol = strings.ToLower(value)
+	case "-s", "--source":
+		for one := range strings.SplitSeq(value, ",") {
+			prefix, ok := draft.Network(one)
+			if !ok {
+				return fmt.Errorf("%s is no network", one)
+			}
+			if prefix.Bits() > 0 || negated {
+				r.from, r.notFrom = append(r.from, prefix), negated
+			}
+		}
+		positive = false
+	case "-d", "--destination":
+		prefix, ok := draft.Network(value)
+		if !ok {
+			return fmt.Errorf("%s is no network", value)
+		}
+		if prefix.Bits() > 0 {
+			r.to = prefix
+		}
+	case "-i", "--in-interface":
+		r.in = value
+		if negated {
+			r.in = "!" + value
+		}
+		positive = false
+	case "-o", "--out-interface":
+		r.out = value
+		if negated {
+			r.out = "!" + value
+		}
+		positive = false
+	case "--dport", "--destination-port", "--dports", "--destination-ports":
+		r.ports = strings.Split(value, ",")
+	case "-j", "--jump", "-g", "--goto":
+		r.target = value
+	case "--to-destination", "--to-source":
+		r.addresses = append(r.addresses, value)
+	case "--dst-type":
+		r.local = value == "LOCAL"
+		if !r.local {
+			r.unknown = option + " " + value
+		}
+	case "--state", "--ctstate":
+		if !slices.Contains(strings.Split(value, ","), "NEW") {
+			r.unknown = option + " " + value
+		}
+	default:
+		if !slices.Contains(valued, option) {
+			r.unknown = option
+		}
+	}
+	if negated && positive {
+		r.unknown = "! " + option
+	}
+	return nil
+}
+
+// statistic reads which share of the packets that come to it a rule takes.
+func (r *rule) statistic(mode, every, packet, probability string) error {
+	switch mode {
+	case "":
+	case "nth":
+		n, _, err := draft.Number(every, 1<<31)
+		if err != nil || n == 0 {
+			return fmt.Errorf("--every %s is no number", every)
+		}
+		if p, _, err := draft.Number(packet, 1<<31); err != nil || p >= n {
+			return fmt.Errorf("--packet %s is not below --every", packet)
+		}
+		r.share, r.partly, r.turns = 1/float64(n), true, true
+	case "random":
+		share, err := strconv.ParseFloat(probability, 64)
+		if err != nil || !(share >= 0 && share <= 1) {
+			return fmt.Errorf("--probability %s is none", probability)
+		}
+		r.share, r.partly = share, true
+	default:
+		return fmt.Errorf("--mode %s is unknown", mode)
+	}
+	return nil
+}
+
+// and returns what a packet must have to match both; ok is false where none can.
+func (m match) and(o match) (match, bool) {
+	words := []struct{ own, other *string }{{&m.family, &o.family}, {&m.protocol, &o.protocol}, {&m.in, &o.in}, {&m.out, &o.out}, {&m.unknown, &o.unknown}}
+	for _, w := range words {
+		switch {
+		case *w.own == "":
+			*w.own = *w.other
+		case *w.other != "" && *w.own != *w.other:
+			return m, false
+		}
+	}
+	switch {
+	case !m.to.IsValid():
+		m.to = o.to
+	case !o.to.IsValid():
+	case !m.to.Overlaps(o.to):
+		return m, false
+	case o.to.Bits() > m.to.Bits():
+		m.to = o.to
+	}
+	if !m.andFrom(o) {
+		return m, false
+	}
+	if len(o.ports) > 0 {
+		if len(m.ports) > 0 && !slices.Equal(m.ports, o.ports) {
+			own, err := expand(m.protocol, m.ports)
+			other, otherErr := expand(m.protocol, o.ports)
+			common := inBoth(own, other)
+			switch {
+			case err != nil || otherErr != nil:
+				m.unknown = "two lists of ports"
+			case len(common) == 0:
+				return m, false
+			}
+			m.ports = common
+		} else {
+			m.ports = o.ports
+		}
+	}
+	m.local = m.local || o.local
+	return m, true
+}
+
+// andFrom narrows the sources to those of both; false: there is none.
+func (m *match) andFrom(o match) bool {
+	switch {
+	case len(o.from) == 0:
+	case len(m.from) == 0:
+		m.from, m.notFrom = o.from, o.notFrom
+	case m.notFrom && o.notFrom:
+		m.from = slices.Concat(m.from, o.from)
+	case m.notFrom != o.notFrom:
+		if m.unknown == "" && !slices.Equal(m.from, o.from) {
+			m.unknown = "sources in one list and not in another"
+		} else if slices.Equal(m.from, o.from) {
+			return false
+		}
+	default:
+		var both []netip.Prefix
+		for _, a := range m.from {
+			for _, b := range o.from {
+				if a.Overlaps(b) && a.Bits() >= b.Bits() {
+					both = append(both, a)
+				} else if a.Overlaps(b) {
+					both = append(both, b)
+				}
+			}
+		}
+		m.from = both
+		return len(both) > 0
+	}
+	return true
+}
+
+// inBoth returns the ports of two lists.
+func inBoth(a, b []uint16) (both []string) {
+	for _, port := range a {
+		if slices.Contains(b, port) {
+			both = append(both, strconv.Itoa(int(port)))
+		}
+	}
+	return both
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/move/remark"
+)
+
+// deepest and mostSteps bound the walk: the kernel refuses chains that lead in a circle, and a file
+// may have any.
+const (
+	deepest   = 16
+	mostSteps = 1 << 17
+)
+
+// entry is a destination that new connections get.
+type entry struct {
+	at      remark.At
+	address string
+	share   float64
+}
+
+// group has what packets of one match get.
+type group struct {
+	match
+	at      remark.At
+	entries []entry
+	// turns and bySource say how the shares are taken.
+	turns, bySource bool
+	// through are the rules that led there.
+	through []remark.At
+	// kept are packets that rules before it keep from it.
+	kept []exception
+	// unsafe says why no service must be made of it.
+	unsafe string
+}
+
+// exception are packets that a rule keeps from the rules behind it.
+type exception struct {
+	match
+	at remark.At
+	// partly says that it keeps a share of them, and within that it returns from a chain, so that only the rest of that
+	// chain is kept from them.
+	partly bool
+	within int
+	// order is its place among all.
+	order int
+}
+
+// terminal are the targets that end a chain for a packet. Others, such as LOG and MARK, let it go on.
+var terminal = []string{"ACCEPT", "RETURN", "DROP", "REJECT", "REDIRECT", "QUEUE", "NFQUEUE", "TPROXY", "NETMAP", unreadable}
+
+// unreadable is the target of a rule that cannot be read, and may do anything.
+const unreadable = "?"
+
+// full is the share of all packets, but for what arithmetic loses.
+const full = 1 - 1e-9
+
+// walk goes through a chain with packets of a match, of which the share mass comes, and returns
+// which share of them has got a destination there.
+func (r *reader) walk(chain string, m match, mass float64, depth int, through ...remark.At) float64 {
+	left := map[string]float64{}
+	taken := 0.0
+	defer r.kept.leave(depth)
+	for _, rule := range r.chains[chain] {
+		if r.steps++; r.steps > mostSteps || depth > deepest {
+			r.Left(rule.at, "chains lead to each other in a circle, or to too many others; look at it by hand")
+			m.unknown = "chains that cannot be followed"
+			r.kept.add(exception{match: m, at: rule.at})
+			return taken
+		}
+		both, possible := m.and(rule.match)
+		if !possible {
+			continue
+		}
+		key := both.key()
+		if _, met := left[key]; !met {
+			left[key] = mass
+		}
+		share := left[key]
+		if rule.partly {
+			share *= rule.share
+		}
+		gone := r.apply(rule, both, share, depth, through)
+		left[key] -= gone
+		if key == m.key() {
+			taken += gone
+		}
+		r.keep(rule, both, left[key], gone, depth)
+	}
+	return taken
+}
+
+// keep notes which packets a rule keeps from those behind it.
+func (r *reader) keep(rule rule, m match, left, gone float64, depth int) {
+	e := exception{match: m, at: rule.at}
+	switch {
+	case rule.target == "RETURN" && depth > 0:
+		e.within = depth + 1
+		fallthrough
+	case slices.Contains(terminal, rule.target):
+		e.partly = rule.partly
+	case rule.target == "DNAT" && gone > 0: // of all that come, once nothing is left
+		e.partly = left > 1-full
+	default:
+		return
+	}
+	r.kept.add(e)
+}
+
+// apply does what a rule does with a share of packets, and returns which has gone by it.
+func (r *reader) apply(rule rule, m match, share float64, depth int, through []remark.At) float64 {
+	_, isChain := r.chains[rule.target]
+	switch {
+	case rule.target == "DNAT":
+		if m.unknown != "" {
+			r.Left(rule.at, "matches by %s, which Jeoul does not know of packets", m.unknown)
+			return share
+		}
+		r.destine(rule, m, share, through)
+		return share
+	case isChain && !slices.Contains([]string{"PREROUTING", "POSTROUTING", "OUTPUT", "INPUT"}, rule.target):
+		outer := r.turns
+		r.turns = outer || rule.turns
+		gone := r.walk(rule.target, m, share, depth+1, append(slices.Clone(through), rule.at)...)
+		r.turns = outer
+		return gone
+	case rule.target == "REDIRECT":
+		r.Left(rule.at, "sends to this host itself: %s", keep)
+		return share
+	case rule.target == unreadable:
+		return 0 // has its remark
+	case slices.Contains(terminal, rule.target): // serve says what becomes of it
+		return share
+	case rule.target == "" && m.unknown != "":
+		r.Left(rule.at, "matches by %s, which Jeoul does not know of packets", m.unknown)
+	case rule.target == "":
+		r.Left(rule.at, "does nothing but count")
+	default:
+		r.Left(rule.at, "Jeoul has no like of the target %s", rule.target)
+	}
+	return 0
+}
+
+// destine notes destinations for a share of the packets of a match.
+func (r *reader) destine(rule rule, m match, share float64, through []remark.At) {
+	if share < 1-full {
+		r.Left(rule.at, "no packet gets here: the rules before it take all of them, but those of clients that they keep out")
+		return
+	}
+	key := m.key()
+	g := r.byKey[key]
+	kept := r.keptFrom(m)
+	if g == nil {
+		g = &group{match: m, at: rule.at, kept: kept}
+		r.byKey[key] = g
+		r.groups = append(r.groups, g)
+	} else if len(kept) != len(g.kept) {
+		g.unsafe = fmt.Sprintf("rules between those that give destinations keep packets from the one at %s alone", rule.at)
+	}
+	g.turns, g.bySource = g.turns || rule.turns || r.turns, g.bySource || rule.bySource
+	g.through = append(g.through, through...)
+	if len(rule.addresses) == 0 {
+		r.Left(rule.at, "no --to-destination")
+		return
+	}
+	for i, address := range rule.addresses {
+		part := 1 / float64(len(rule.addresses))
+		if rule.shares != nil {
+			part = rule.shares[i]
+		}
+		g.entries = append(g.entries, entry{rule.at, address, share * part})
+	}
+}
+
+// keptFrom are the exceptions that packets of a match may be in, but those of the same match: their shares are counted.
+func (r *reader) keptFrom(m match) (list []exception) {
+	r.kept.each(m, func(e exception) {
+		if _, possible := m.and(e.match); possible && e.key() != m.key() {
+			list = append(list, e)
+		}
+	})
+	return list
+}
+
+// exceptions are those of the rules so far. A host with thousands of services has as many, each of its own address.
+type exceptions struct {
+	// returns end with their chain, to are of one destination, and rest are all others.
+	returns []exception
+	to      map[netip.Prefix][]exception
+	rest    []exception
+	count   int
+}
+
+func (x *exceptions) add(e exception) {
+	x.count++
+	e.order = x.count
+	switch {
+	case e.within > 0:
+		x.returns = append(x.returns, e)
+	case e.match.to.IsValid() && e.match.to.IsSingleIP():
+		if x.to == nil {
+			x.to = map[netip.Prefix][]exception{}
+		}
+		x.to[e.match.to] = append(x.to[e.match.to], e)
+	default:
+		x.rest = append(x.rest, e)
+	}
+}
+
+// leave forgets what holds in a chain of a depth alone.
+func (x *exceptions) leave(depth int) {
+	x.returns = slices.DeleteFunc(x.returns, func(e exception) bool { return e.within > depth })
+}
+
+// each calls do for those that can be of a match.
+func (x *exceptions) each(m match, do func(exception)) {
+	lists := [][]exception{x.rest, x.returns}
+	if m.to.IsValid() && m.to.IsSingleIP() {
+		lists = append(lists, x.to[m.to])
+	} else {
+		lists = slices.AppendSeq(lists, maps.Values(x.to))
+	}
+	for _, e := range slices.SortedFunc(slices.Values(slices.Concat(lists...)), func(a, b exception) int { return cmp.Compare(a.order, b.order) }) {
+		do(e)
+	}
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keytable
+
+import (
+	"fmt"
+	"maps"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// short is one or several mappings in a field of T, each of which a single value may stand
+// for.
+type short[T, V any] struct {
+	mappings[T, V]
+	// word is the key whose value that is.
+	word string
+	// lone: the value is a mapping and not a list of them; several is then the key of the list.
+	lone    bool
+	several string
+	// sole: there is no other key for a list of one.
+	sole bool
+}
+
+// Short is a list of mappings with one element, read into a field of T: the mapping alone is
+// written or, where its key word is all that is set, that key's value. The table's
+// key word is required. The key several, beside this one, has Shorts, and explains the keys.
+func Short[T, V any](at func(*T) *[]V, table Table[V], word, several string) Value[T] {
+	return short[T, V]{mappings[T, V]{at: at, table: table}, word, true, several, false}
+}
+
+// Shorts is Short for several elements; a list of one is written by the key that has Short.
+func Shorts[T, V any](at func(*T) *[]V, table Table[V], word string, length Length) Value[T] {
+	return short[T, V]{mappings[T, V]{at, table, length}, word, false, "", false}
+}
+
+// ShortMappings is Shorts without a key beside it: a list of one is written as any other.
+func ShortMappings[T, V any](at func(*T) *[]V, table Table[V], word string, length Length) Value[T] {
+	return short[T, V]{mappings[T, V]{at, table, length}, word, false, "", true}
+}
+
+func (v short[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
+	list := v.at(to)
+	*list = nil
+	take := func(_ int, item *yaml.Node, at string) {
+		var element V
+		v.table.Reset(&element)
+		v.table.Read(f, v.long(item), at, &element)
+		*list = append(*list, element)
+	}
+	if v.lone {
+		take(0, node, at)
+		return
+	}
+	f.Sequence(node, at, take)
+	v.length.check(f, node, at, len(*list))
+}
+
+// long returns the mapping that a single value stands for.
+func (v short[T, V]) long(node *yaml.Node) *yaml.Node {
+	if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
+		return node
+	}
+	key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v.word, Line: node.Line}
+	return &yaml.Node{Kind: yaml.MappingNode, Line: node.Line, Content: []*yaml.Node{key, node}}
+}
+
+func (v short[T, V]) write(from *T) *yaml.Node {
+	list := *v.at(from)
+	if len(list) == 0 || !v.sole && v.lone != (len(list) == 1) {
+		return nil
+	}
+	sequence := &yaml.Node{Kind: yaml.SequenceNode}
+	words := true
+	for i := range list {
+		item := v.table.Write(&list[i])
+		switch {
+		case len(item.Content) == 2 && item.Content[0].Value == v.word:
+			item = item.Content[1]
+		case plain(item):
+			item.Style, words = yaml.FlowStyle, false
+		default:
+			words = false
+		}
+		sequence.Content = append(sequence.Content, item)
+	}
+	if v.lone {
+		return sequence.Content[0]
+	}
+	if v.sole && words {
+		sequence.Style = yaml.FlowStyle
+	}
+	return sequence
+}
+
+func (v short[T, V]) describe() description {
+	keys := v.table.entries()
+	var word map[string]any
+	for _, k := range keys {
+		if k.name == v.word {
+			word = maps.Clone(k.value.schema)
+		}
+	}
+	if v.lone {
+		return description{kind: fmt.Sprintf("a mapping, or its `%s` alone", v.word), fallback: "none", keys: keys, word: word, see: v.several}
+	}
+	return description{kind: fmt.Sprintf("a list of up to %d mappings, or of their `%s` alone", v.length.Max, v.word),
+		fallback: v.length.Absent, schema: v.length.schema(), list: true, keys: keys, word: word}
+}
+
+// where is a value that is written only where something holds.
+type where[T any] struct {
+	Value[T]
+	holds func(*T) bool
+}
+
+// Where is a value that is not written unless holds says so: that of a part of T that may not
+// be there.
+func Where[T any](holds func(*T) bool, value Value[T]) Value[T] { return where[T]{value, holds} }
+
+func (v where[T]) write(from *T) *yaml.Node {
+	if !v.holds(from) {
+		return nil
+	}
+	return v.Value.write(from)
+}

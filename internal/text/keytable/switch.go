@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keytable
+
+import (
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// switched is a mapping for which a single `true` or `false` may stand.
+type switched[T, V any] struct {
+	mapping[T, V]
+	on func(*V) *bool
+}
+
+// Switch is a mapping of keys of its own, read into a field of T, that is off where none is written.
+// What is written switches it on; `true` alone does with the keys as they are where none is written, and
+// `false` does not. No key may be required.
+func Switch[T, V any](at func(*T) *V, on func(*V) *bool, table Table[V]) Value[T] {
+	return switched[T, V]{mapping[T, V]{at, table}, on}
+}
+
+func (v switched[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
+	on := v.on(v.at(to))
+	if node.Kind == yaml.ScalarNode && node.Tag != "!!null" {
+		*on, _ = Bool.read(f, node, at)
+		return
+	}
+	*on = true
+	v.mapping.read(f, node, at, to)
+}
+
+func (v switched[T, V]) write(from *T) *yaml.Node {
+	if !*v.on(v.at(from)) {
+		return nil
+	}
+	if node := v.mapping.write(from); node != nil {
+		node.Style = yaml.FlowStyle
+		return node
+	}
+	return Bool.node(true)
+}
+
+func (v switched[T, V]) describe() description {
+	return description{kind: "`true`, `false`, or a mapping", fallback: "`false`", keys: v.table.entries(), word: Bool.Schema}
+}

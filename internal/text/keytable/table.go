@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package keytable describes a file's keys once, and reads, writes and documents the
+// file from that description: Read takes YAML into Go values and reports what is wrong
+// with file, line and field; Write makes YAML of the values again; Reference is the
+// page that explains the keys, and Schema the JSON schema for editors. What a key means
+// beside others is checked by the package that has the table.
+package keytable
+
+import (
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// Table is the keys of a mapping that is read into a T, in the order in which they are
+// written and explained.
+type Table[T any] []Key[T]
+
+// Key is one key of a mapping.
+type Key[T any] struct {
+	Name string
+	// Required: a mapping without it has a problem, unless it has Unless.
+	Required bool
+	// Unless names the key that stands in this one's place; both together are a problem, but
+	// with Beside.
+	Unless string
+	Beside bool
+	// What says what the key does: Markdown, whole sentences.
+	What string
+	// Refused says what refuses a value that its type permits; empty where nothing does.
+	Refused string
+	// Since is the release that brought the key; empty for the first one.
+	Since string
+	// Gone says why the key is no longer there and what to write instead; such a key is
+	// neither written nor explained.
+	Gone string
+	// Value is what the key takes; nil where it is gone.
+	Value Value[T]
+}
+
+// Value is what a key of a mapping takes. The values are Scalar fields (Field, Optional),
+// mappings (Mapping), and lists of either (Mappings, Items).
+type Value[T any] interface {
+	// reset makes the value in *to the one that holds where the key is not written.
+	reset(to *T)
+	// read takes the value of a node, whose path is field, into *to.
+	read(f *yamlfile.File, node *yaml.Node, field string, to *T)
+	// write returns the value in *from as a node; nil where it need not be written.
+	write(from *T) *yaml.Node
+	// describe says what the value may be.
+	describe() description
+}
+
+// description is what the reference page and the schema say of a value.
+type description struct {
+	// kind says in words what is written, and fallback what holds where nothing is.
+	kind, fallback string
+	// schema is the JSON schema of the value, without what its keys say.
+	schema map[string]any
+	// list: the value is a list of what keys describe. keys is nil for scalars.
+	list bool
+	keys []entry
+	// word is the JSON schema of the single value that may stand for a mapping; nil where none
+	// may.
+	word map[string]any
+	// see is the key of the same mapping whose section explains these keys; empty: they have
+	// their own.
+	see string
+}
+
+// entry is a key without its type.
+type entry struct {
+	name, what, refused, since, unless string
+	required, beside                   bool
+	value                              description
+}
+
+// entries describes the keys that are not gone.
+func (t Table[T]) entries() []entry {
+	var all []entry
+	for _, k := range t {
+		if k.Gone == "" {
+			all = append(all, entry{k.Name, k.What, k.Refused, k.Since, k.Unless, k.Required, k.Beside, k.Value.describe()})
+		}
+	}
+	return all
+}
+
+// Reset makes *to what a mapping without any key stands for.
+func (t Table[T]) Reset(to *T) {
+	*to = *new(T)
+	for _, k := range t {
+		if k.Gone == "" {
+			k.Value.reset(to)
+		}
+	}
+}
+
+// Read takes the mapping of a node, whose path is field, into *to, which was Reset. What
+// is wrong is reported to the file; such values are left as they were.
+func (t Table[T]) Read(f *yamlfile.File, node *yaml.Node, field string, to *T) {
+	f.Mapping(node, field, t.keys(f, to))
+	for _, k := range t {
+		if k.Unless != "" && !k.Beside && yamlfile.HasKey(node, k.Unless) && yamlfile.HasKey(node, k.Name) {
+			f.Fail(yamlfile.Join(field, k.Unless), "written beside %s; keep one of the two", k.Name)
+		}
+	}
+}
+
+// keys are the table's as the reader of mappings takes them, into *to.
+func (t Table[T]) keys(f *yamlfile.File, to *T) []yamlfile.Key {
+	keys := make([]yamlfile.Key, 0, len(t))
+	for _, k := range t {
+		read := func(node *yaml.Node, field string) { k.Value.read(f, node, field, to) }
+		if k.Gone != "" {
+			read = func(_ *yaml.Node, field string) { f.Fail(field, "%s", k.Gone) }
+		}
+		keys = append(keys, yamlfile.Key{Name: k.Name, Required: k.Required, Unless: k.Unless, Read: read})
+	}
+	return keys
+}
+
+// Write returns the mapping that Read takes into an equal value.
+func (t Table[T]) Write(from *T) *yaml.Node {
+	mapping := &yaml.Node{Kind: yaml.MappingNode}
+	for _, k := range t {
+		if k.Gone != "" {
+			continue
+		}
+		if value := k.Value.write(from); value != nil {
+			mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: k.Name}, value)
+		}
+	}
+	return mapping
+}

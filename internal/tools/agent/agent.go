@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent prepares a backend host for direct server return: it must
+// accept packets for a VIP, answer clients from it, and never tell the network
+// that the VIP is here, which is the balancer's to say. Where the packets come
+// through a tunnel or with the VIP replaced, an eBPF program at the ingress
+// undoes that.
+//
+// # IPv4
+//
+// The VIP goes on lo as a /32. That alone makes the kernel accept it, but Linux
+// answers ARP requests for any of its addresses on any interface, so two
+// sysctls keep it quiet. For both, the kernel takes the greater of the value
+// for "all" and the value for the interface at hand, so that setting "all" is
+// enough for every interface there is and will be:
+//
+//   - arp_ignore=1: answer only for addresses of the interface that the request
+//     came in on. Otherwise backends would answer for the VIP in competition
+//     with the balancer, and clients stick to the fastest.
+//   - arp_announce=2: ask with the best address of the interface as the sender.
+//     Otherwise an answer that leaves from the VIP and needs its next hop
+//     resolved first makes an ARP request with the VIP as its sender, and
+//     everybody who hears that takes the backend for the VIP's owner.
+//
+// The host scope keeps the VIP from being chosen as a source address for what
+// the host sends of its own accord.
+//
+// # IPv6
+//
+// The VIP goes on lo as a /128 and needs no sysctl. The kernel looks a
+// neighbour solicitation's target up among the addresses of the interface that
+// it came in on (and proxy entries, which the agent does not make), joins the
+// solicited-node group only on the interface of an address, and solicits only
+// with source addresses of the outgoing interface: an address of lo takes part
+// in none of this. It is put there without duplicate address detection (every
+// other backend and the balancer have it too) and with a preferred lifetime of
+// 0, so that it is not chosen as a source.
+//
+// # Packets
+//
+// One program in TC takes off IPIP and GUE, and puts the VIP back that a code
+// point stands for (bpf/agent/tc.bpf.c). TC and not XDP: it works with every
+// driver, sees packets with the VLAN tag off, and takes GSO packets as they are.
+// It comes before the kernel's own tunnels and takes only what is for an address
+// of this host, which are followed, and inside for a VIP; it needs no route, no
+// device and no module. A second program, at the egress, makes the MSS smaller
+// that SYN-ACKs offer.
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+)
+
+// Errors that a caller may test for, besides those of package hostnet.
+var (
+	// ErrBadVIP means that an address cannot be a VIP.
+	ErrBadVIP = errors.New("cannot be a VIP")
+	// ErrElsewhere means that another interface has the VIP, and would answer
+	// ARP or neighbour discovery for it.
+	ErrElsewhere = errors.New("is on another interface of this host")
+	// ErrNoInterface means that packets can arrive nowhere.
+	ErrNoInterface = errors.New("no Ethernet interface is up")
+	// ErrUnsupported means that the kernel lacks what a mode needs.
+	ErrUnsupported = errors.New("not supported by this kernel")
+)
+
+// The journal's name, and where VIPs go.
+const (
+	name     = "agent"
+	loopback = "lo"
+)
+
+// Options says what a backend host is for.
+type Options struct {
+	// VIPs are the addresses to accept, IPv4 or IPv6; at least one, here or in
+	// Marks.
+	VIPs []netip.Addr
+	// Modes are those by which packets come: l2dsr, ipip, gue, dscp. None means
+	// dscp if there are Marks, and l2dsr otherwise, which needs no program.
+	Modes []lb.Mode
+	// Marks say which VIPs the code points of mode dscp stand for.
+	Marks []Mark
+	// MSS, if it is not 0, is the most that the MSS option of a SYN from a VIP
+	// may say, in bytes, 536 to 65495: so a client's segments leave room for a
+	// tunnel's headers.
+	MSS uint16
+	// Interfaces are those on which packets arrive; none means all Ethernet
+	// interfaces that are up. Not used in mode l2dsr without MSS.
+	Interfaces []string
+	// Hook is how the program is attached; "" means HookAuto.
+	Hook Hook
+	// Dir holds the journal by which the next start takes back what a process
+	// that was killed has left; "" means hostnet.DefaultDir.
+	Dir string
+}
+
+// Agent is a prepared backend host.
+type Agent struct {
+	opt     Options
+	ns      *namespace.Namespace
+	changes *hostnet.Changes
+	pace    pace
+	// The rest is nil where no mode needs a program.
+	program  *program
+	follower *follower
+
+	mu       sync.Mutex
+	attached []*attached
+	last     []Count // what the program had counted when it was closed
+	closed   bool
+}
+
+// Start prepares the host whose network namespace the calling thread is in, or
+// changes nothing and returns an error: ErrBadVIP, ErrBadMark, ErrBadMode,
+// ErrElsewhere, ErrNoInterface, ErrUnsupported, or one of hostnet's. What an
+// agent that was killed has left is taken back first.
+func Start(opt Options) (*Agent, error) {
+	opt, err := opt.checked()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkLoopback(); err != nil {
+		return nil, err
+	}
+	changes, err := hostnet.Open(opt.Dir, name)
+	if err != nil {
+		return nil, fmt.Errorf("start the agent: %w", err)
+	}
+	a := &Agent{opt: opt, changes: changes, pace: defaultPace}
+	if err := a.start(opt); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	return a, nil
+}
+
+// start does what may be refused for want of rights or of an interface before
+// it changes the host.
+func (a *Agent) start(opt Options) (err error) {
+	if a.ns, err = namespace.Current(); err != nil {
+		return err
+	}
+	if !opt.needsProgram() {
+		return prepare(a.changes, opt.VIPs)
+	}
+	links, err := whole(netlink.LinkList)
+	if err != nil {
+		return fmt.Errorf("start the agent: list the interfaces: %w", err)
+	}
+	interfaces, err := chooseInterfaces(opt.Interfaces, links)
+	if err != nil {
+		return err
+	}
+	if a.program, err = load(opt); err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	if err := prepare(a.changes, opt.VIPs); err != nil {
+		return err
+	}
+	if a.follower, err = follow(opt.VIPs, a.program.addresses); err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	for _, nic := range interfaces {
+		if err := a.attach(nic, nic.Attrs().Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLoopback returns an error if lo is down: the kernel would not accept
+// packets for its IPv6 addresses.
+func checkLoopback() error {
+	lo, err := net.InterfaceByName(loopback)
+	if err != nil {
+		return fmt.Errorf("start the agent: look at interface %s: %w", loopback, err)
+	}
+	if lo.Flags&net.FlagUp == 0 {
+		return fmt.Errorf("start the agent: interface %s is down, and accepts nothing: ip link set %s up", loopback, loopback)
+	}
+	return nil
+}
+
+// prepare silences ARP before it adds the addresses: in the other order a
+// request in between would be answered.
+func prepare(changes *hostnet.Changes, vips []netip.Addr) error {
+	for _, vip := range vips {
+		if err := checkElsewhere(changes, vip); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(vips, netip.Addr.Is4) {
+		if err := silenceARP(changes); err != nil {
+			return err
+		}
+	}
+	for _, vip := range vips {
+		if err := changes.AddAddress(loopback, vip, vipOptions); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// vipOptions keep a VIP from being the source of what the host sends of its own accord.
+var vipOptions = hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true}
+
+func checkElsewhere(changes *hostnet.Changes, vip netip.Addr) error {
+	links, err := changes.Links(vip)
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		if link != loopback {
+			return fmt.Errorf("start the agent: %s %w, %s, which answers for it on the network: take it off there (ip address del %s dev %s)",
+				vip, ErrElsewhere, link, vip, link)
+		}
+	}
+	return nil
+}
+
+// silenceARP sets the sysctls, except where a value is there that serves as
+// well or better. lo's own values are set along with those of "all", as every
+// guide to direct server return has it and as an operator will look for; the
+// kernel asks those of the interface that a request comes in on or goes out
+// by, which lo never is.
+func silenceARP(changes *hostnet.Changes) error {
+	for _, s := range silences {
+		old, err := changes.Sysctl(s.name)
+		if err != nil {
+			return fmt.Errorf("keep ARP quiet: %w", err)
+		}
+		if level, err := strconv.Atoi(old); err == nil && s.enough(level) {
+			continue
+		}
+		if err := changes.SetSysctl(s.name, s.value); err != nil {
+			return fmt.Errorf("keep ARP quiet: %w", err)
+		}
+	}
+	return nil
+}
+
+// silences are the sysctls that keep ARP quiet about VIPs.
+var silences = []struct {
+	name, value string
+	enough      func(int) bool
+}{
+	{"net.ipv4.conf.all.arp_ignore", "1", ignoresVIP},
+	{"net.ipv4.conf.lo.arp_ignore", "1", ignoresVIP},
+	{"net.ipv4.conf.all.arp_announce", "2", hidesVIP},
+	{"net.ipv4.conf.lo.arp_announce", "2", hidesVIP},
+}
+
+// ignoresVIP reports whether a level of arp_ignore keeps an address of lo with
+// host scope unanswered (Documentation/networking/ip-sysctl.rst): 1 and 2
+// answer for the incoming interface's addresses only, 3 for none of host scope,
+// 8 for none. The levels between are reserved, and the kernel answers.
+func ignoresVIP(level int) bool { return level >= 1 && level <= 3 || level == 8 }
+
+// hidesVIP reports whether a level of arp_announce keeps the VIP out of the
+// sender field of ARP requests; above 2 the kernel does as for 2.
+func hidesVIP(level int) bool { return level >= 2 }
+
+// Events returns what was done to the host since the last call, in order.
+func (a *Agent) Events() []hostnet.Event { return a.changes.Events() }
+
+// Attachments lists where the programs run: nowhere in mode l2dsr without MSS.
+func (a *Agent) Attachments() (at []Attachment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, on := range a.attached {
+		for _, s := range on.sides {
+			at = append(at, Attachment{on.name, s.hook, s.egress})
+		}
+	}
+	return at
+}
+
+// Counts returns how all packets ended that the program has seen; nothing where
+// there is none. After Close it returns the last of them.
+func (a *Agent) Counts() ([]Count, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.program == nil {
+		return a.last, nil
+	}
+	return readCounts(a.program.counts)
+}
+
+// Close takes everything back that Start did, the program first. It may be
+// called from any thread, and a second time, which does nothing.
+func (a *Agent) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var failed []error
+	for _, on := range a.attached {
+		failed = append(failed, on.closeLinks())
+	}
+	a.attached = nil
+	if a.follower != nil {
+		failed = append(failed, a.follower.close())
+		a.follower = nil
+	}
+	// Takes away the filters, and only then the VIPs.
+	failed = append(failed, a.changes.Close())
+	if a.program != nil {
+		var err error
+		a.last, err = readCounts(a.program.counts)
+		failed = append(failed, err)
+		a.program.close()
+		a.program = nil
+	}
+	if !a.closed && a.ns != nil {
+		a.ns.Close()
+	}
+	a.closed = true
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("stop the agent: %w", err)
+	}
+	return nil
+}

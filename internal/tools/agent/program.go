@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+)
+
+// program is what runs in the kernel, loaded: what undoes at the ingress what
+// the balancer did, and what clamps the MSS at the egress.
+type program struct {
+	collection *ebpf.Collection
+	ingress    *ebpf.Program
+	egress     *ebpf.Program
+	addresses  *ebpf.Map
+	counts     *ebpf.Map
+}
+
+// modeBits are the modes that the program knows.
+var modeBits = map[lb.Mode]tcAgentMode{
+	lb.IPIP: tcAgentModeAGENT_MODE_IPIP,
+	lb.GUE:  tcAgentModeAGENT_MODE_GUE,
+	lb.DSCP: tcAgentModeAGENT_MODE_DSCP,
+}
+
+// load gives the programs to the kernel for the modes, marks and MSS of opt;
+// nothing is attached. Errors: hostnet.ErrNoRights, ErrUnsupported.
+func load(opt Options) (*program, error) {
+	spec, err := loadTc()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded eBPF program: %w", err)
+	}
+	if err := spec.Variables[tcVarLoaded].Set(settings(opt)); err != nil {
+		return nil, fmt.Errorf("set the eBPF program's constants: %w", err)
+	}
+	// Kernels before 5.11 charge maps to a limit that is small by default;
+	// where raising it is refused, loading says so itself.
+	_ = rlimit.RemoveMemlock()
+	collection, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, loadError(err)
+	}
+	return &program{
+		collection: collection,
+		ingress:    collection.Programs[tcProgJeoulAgent],
+		egress:     collection.Programs[tcProgJeoulAgentMss],
+		addresses:  collection.Maps[tcMapAgentAddresses],
+		counts:     collection.Maps[tcMapAgentCounts],
+	}, nil
+}
+
+// settings are the program's constants. Addresses lie there as in a packet.
+func settings(opt Options) tcAgentSettings {
+	s := tcAgentSettings{Mss: uint32(opt.MSS)}
+	for _, mode := range opt.Modes {
+		if bit, ok := modeBits[mode]; ok {
+			s.Modes |= 1 << bit
+		}
+	}
+	for _, mark := range opt.Marks {
+		if mark.VIP.Is4() {
+			address := mark.VIP.As4()
+			s.Marked4[mark.Point] = binary.NativeEndian.Uint32(address[:])
+			continue
+		}
+		address := mark.VIP.As16()
+		for i := range s.Marked6[mark.Point].Word {
+			s.Marked6[mark.Point].Word[i] = binary.NativeEndian.Uint32(address[4*i:])
+		}
+	}
+	return s
+}
+
+// loadError names the usual reasons why the kernel refuses a program.
+func loadError(err error) error {
+	// The verifier's refusal comes with the same error number as a missing
+	// right, and is our fault, not the user's.
+	if refusal := (*ebpf.VerifierError)(nil); errors.As(err, &refusal) && len(refusal.Log) > 0 {
+		return fmt.Errorf("load the eBPF program: %w: the verifier refused it: %v", ErrUnsupported, err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("load the eBPF program: %w (%v), and with CAP_BPF", hostnet.ErrNoRights, err)
+	}
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return fmt.Errorf("load the eBPF program: %w: %v", ErrUnsupported, err)
+	}
+	return fmt.Errorf("load the eBPF program: %w", err)
+}
+
+func (p *program) close() { p.collection.Close() }

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/packet"
+)
+
+// Types of ICMP (RFC 792), and of ICMPv6 with a 6 (RFC 4443) and of neighbour discovery (RFC 4861).
+const (
+	echoReply             = 0
+	echoRequest           = 8
+	echoRequest6          = 128
+	echoReply6            = 129
+	neighborSolicitation  = 135
+	neighborAdvertisement = 136
+)
+
+// ask asks the segment who has an address, as any host does that wants to send there
+// (ARP, RFC 826; neighbour solicitation, RFC 4861 section 4.3). from is an address of
+// this host's of the same family.
+//
+// A probe without a sender's address (RFC 5227) would leave no trace with who answers,
+// but Linux does not answer it for an address on its loopback, which is the very mistake
+// to be found.
+func (e *ear) ask(address, from netip.Addr) error {
+	if !from.IsValid() || from.Is4() != address.Is4() {
+		return nil
+	}
+	if address.Is4() {
+		return e.send(packet.ARPFrame(e.nic.HardwareAddr, from, address))
+	}
+	// The solicited-node group (RFC 4291 section 2.7.1) and its MAC address.
+	target := address.As16()
+	group := netip.AddrFrom16([16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: target[13], 14: target[14], 15: target[15]})
+	mac := net.HardwareAddr{0x33, 0x33, 0xff, target[13], target[14], target[15]}
+	const sourceLinkLayer = 1 // an option, whose length is in units of 8 bytes
+	message := packet.Append(nil, packet.ICMP{Type: neighborSolicitation}, target, [2]byte{sourceLinkLayer, 1}, [6]byte(e.nic.HardwareAddr))
+	ip := packet.IP{Source: from, Destination: group, Protocol: unix.IPPROTO_ICMPV6, TTL: 255}
+	return e.send(packet.Frame(mac, e.nic.HardwareAddr, ip.EtherType(), ip.Packet(message)))
+}
+
+// ping sends a ping for an address to a MAC address, whichever host has the address.
+func (e *ear) ping(mac net.HardwareAddr, from, to netip.Addr, sequence uint16) error {
+	echo := packet.ICMP{Type: echoRequest, Rest: uint32(e.id)<<16 | uint32(sequence)}
+	ip := packet.IP{Source: from, Destination: to, Protocol: unix.IPPROTO_ICMP, TTL: 64}
+	if !to.Is4() {
+		echo.Type, ip.Protocol = echoRequest6, unix.IPPROTO_ICMPV6
+	}
+	message := append(packet.Append(nil, echo), "jeoul doctor"...)
+	return e.send(packet.Frame(mac, e.nic.HardwareAddr, ip.EtherType(), ip.Packet(message)))
+}
+
+func (e *ear) send(frame []byte) error {
+	connection, err := e.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := connection.Control(func(fd uintptr) {
+		failed = unix.Sendto(int(fd), frame, 0, &unix.SockaddrLinklayer{Ifindex: e.nic.Index})
+	}); err != nil {
+		return err
+	}
+	if failed != nil {
+		return fmt.Errorf("send on %s: %w", e.nic.Name, failed)
+	}
+	return nil
+}

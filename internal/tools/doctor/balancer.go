@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// judgeBalancer takes the counters and the states of our own balancer.
+func judgeBalancer(e *Evidence) (findings []Finding) {
+	before, after := e.Before.Balancer, e.After.Balancer
+	if before == nil || after == nil || before.PID != after.PID {
+		return nil
+	}
+	was := map[string]uint64{}
+	for _, o := range before.Outcomes {
+		was[o.Name] = o.Packets
+	}
+	findings = judgeHops(after, was)
+	var drops []Figure
+	worst := ops.Outcome{}
+	for _, o := range after.Outcomes {
+		n := less(o.Packets, was[o.Name])
+		if n < fewPackets || !strings.HasPrefix(o.Name, "dropped_") && !strings.HasPrefix(o.Name, "reset_") {
+			continue
+		}
+		drops = append(drops, Figure{Name: o.Name, Value: float64(n), Unit: "packets", Note: o.Help})
+		if n > worst.Packets {
+			worst = ops.Outcome{Name: o.Name, Packets: n, Help: o.Help}
+		}
+	}
+	if len(drops) > 0 {
+		findings = append(findings, finding(balancerDrops, fmt.Sprintf("The balancer drops packets: %s (%s)", worst.Name, worst.Help), drops...))
+	}
+	findings = append(findings, judgeUnwritten(after)...)
+	return append(findings, slices.Concat(judgeStates(after), judgeHealth(after), judgeNarrow(after),
+		judgeMembers(before, after), judgeVRRP(before, after))...)
+}
+
+// judgeNarrow tells of paths that routers have reported to be narrower than they look. It goes by
+// what the balancer knows: a ping of the doctor's own would teach the kernel, and change what
+// is looked at.
+func judgeNarrow(s *ops.Status) []Finding {
+	var figures []Figure
+	for _, service := range s.Services {
+		for _, b := range service.Backends {
+			if b.Narrow {
+				figures = append(figures, Figure{Name: "path MTU", On: service.Name + "/" + b.Name, Value: float64(b.MTU), Unit: "bytes", Note: "reported by a router on the path"})
+			}
+		}
+	}
+	if len(figures) == 0 {
+		return nil
+	}
+	return []Finding{finding(narrowPath, fmt.Sprintf("The way to backend %s takes only %.0f bytes", figures[0].On, figures[0].Value), bounded(figures)...)}
+}
+
+// judgeUnwritten tells of files that only a restart needs, and that the balancer cannot write.
+func judgeUnwritten(s *ops.Status) []Finding {
+	if len(s.Unwritten) == 0 {
+		return nil
+	}
+	var figures []Figure
+	for _, f := range s.Unwritten {
+		note := f.Error + "; until the machine is started anew, the kernel keeps it"
+		if !f.Kept {
+			note = f.Error + "; it ends with the process"
+		}
+		figures = append(figures, Figure{Name: f.What, On: f.Path, Value: 1, Unit: "file", Note: note})
+	}
+	title := fmt.Sprintf("%s cannot be written to %s", s.Unwritten[0].What, s.Unwritten[0].Path)
+	return []Finding{finding(notDurable, title, bounded(figures)...)}
+}
+
+// manyExpired are more packets without hops than traceroute sends while the doctor looks.
+const manyExpired = 20
+
+// judgeHops concludes from packets that come in with their hops used up.
+func judgeHops(after *ops.Status, was map[string]uint64) []Finding {
+	var figures []Figure
+	total := uint64(0)
+	for _, o := range after.Outcomes {
+		if n := less(o.Packets, was[o.Name]); n > 0 && strings.HasSuffix(o.Name, "_time_exceeded") {
+			total += n
+			figures = append(figures, Figure{Name: o.Name, Value: float64(n), Unit: "packets", Note: o.Help})
+		}
+	}
+	if total < manyExpired {
+		return nil
+	}
+	return []Finding{finding(forwardingLoop, fmt.Sprintf("%d packets came to the balancer with their hops used up", total), figures...)}
+}
+
+// judgeStates tells of backends that get no packets though the configuration wants
+// them to.
+func judgeStates(s *ops.Status) []Finding {
+	var figures []Figure
+	var means consequences
+	for _, service := range s.Services {
+		for j, b := range service.Backends {
+			if b.State == lb.NoMAC || b.State == lb.NoRoute {
+				figures = append(figures, Figure{Name: "state " + string(b.State), On: service.Name + "/" + b.Name, Value: 1, Unit: "backend", Note: b.Reason})
+				means.add(service.Name, withoutBackend(service, j))
+			}
+		}
+	}
+	return aboutBackends(backendDown, figures, means, "Backend %s gets no packets", "%d backends get no packets, such as %s")
+}
+
+// aboutBackends tells of the backends that figures are on, each with its reason as the note: one is
+// the title's beginning for one, and several for more, which counts them and names the first.
+func aboutBackends(kind string, figures []Figure, means consequences, one, several string) []Finding {
+	if len(figures) == 0 {
+		return nil
+	}
+	title := fmt.Sprintf(one, figures[0].On)
+	if len(figures) > 1 {
+		title = fmt.Sprintf(several, len(figures), figures[0].On)
+	}
+	found := finding(kind, title+": it "+figures[0].Note, bounded(figures)...)
+	found.Means = means.String()
+	return []Finding{found}
+}
+
+// What becomes of the packets of a backend that is down, by what the service goes by.
+const (
+	noneLeft = "No other backend can take packets, and nothing that is sent to the service is forwarded."
+	// A function of the packet: maglev, sh.
+	hashedUDP  = "Its share of the hash table is spread over the other backends, which get its flows."
+	hashedAnew = "Its share of the hash table is spread over the other backends. They get its new flows, and the packets of the connections that it had, too, which they reset."
+	// A flow that is remembered stays with its backend: rr, wrr, lc, wlc, random2, and what has limits or persistence.
+	rememberedDead = "New flows go to the other backends. Of the flows that are remembered as this backend's, a SYN and any UDP packet begin a new flow on another backend; all other packets of these flows are dropped until it is back or their clients connect again."
+	// Failover goes by the order.
+	nextTakesOver = "The next backend in the order takes all flows. It also gets the packets of the connections that this one had, and resets them."
+	notItsTurn    = "It had no flows to carry, for one before it in the order takes them all; it cannot take over now."
+)
+
+// withoutBackend says what becomes of the packets that backend j of a service would get.
+func withoutBackend(s ops.Service, j int) string {
+	up := func(b ops.Backend) bool { return b.State == lb.Up }
+	first := slices.IndexFunc(s.Backends, up)
+	switch {
+	case first < 0:
+		return noneLeft
+	case s.Scheduler == lb.Failover && first < j:
+		return notItsTurn
+	case s.Tracked:
+		return rememberedDead
+	case s.Scheduler == lb.Failover:
+		return nextTakesOver
+	case s.Protocol == lb.UDP:
+		return hashedUDP
+	}
+	return hashedAnew
+}
+
+// consequences are what follows, and for which services.
+type consequences struct {
+	texts    []string
+	services map[string][]string
+}
+
+func (c *consequences) add(service, text string) {
+	if c.services == nil {
+		c.services = map[string][]string{}
+	}
+	if !slices.Contains(c.texts, text) {
+		c.texts = append(c.texts, text)
+	}
+	if !slices.Contains(c.services[text], service) {
+		c.services[text] = append(c.services[text], service)
+	}
+}
+
+// mostServices is how many services are named.
+const mostServices = 4
+
+// String returns the text; with the services where there are several texts.
+func (c *consequences) String() string {
+	if len(c.texts) == 1 {
+		return c.texts[0]
+	}
+	var parts []string
+	for _, text := range c.texts {
+		names := c.services[text]
+		if more := len(names) - mostServices; more > 0 {
+			names = append(slices.Clone(names[:mostServices]), fmt.Sprintf("%d more", more))
+		}
+		parts = append(parts, strings.Join(names, ", ")+": "+text)
+	}
+	return strings.Join(parts, " ")
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor looks at a host while traffic runs and says where packets are lost,
+// or late, what that means for users, and what cures it.
+//
+// It reads counters twice, with an interval in between in which it listens to what the
+// kernel drops, asks the segment questions that do no harm, and follows packets through
+// a balancer of ours. All of that is [Evidence]; findings follow from it by pure rules,
+// a file for each source. What could not be read is in [Report.Unread].
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/host/drops"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrOptions: the Options ask for what cannot be.
+	ErrOptions = errors.New("impossible look")
+	// ErrNoInterface: there is no such interface.
+	ErrNoInterface = errors.New("no such interface")
+	// ErrDown: the interface is switched off.
+	ErrDown = errors.New("the interface is down")
+	// ErrGone: the interface went away during the look.
+	ErrGone = errors.New("the interface is gone")
+)
+
+// Options say what to look at.
+type Options struct {
+	// Interface is the one whose counters are judged; empty for all but the loopback.
+	Interface string
+	// For is how long to watch.
+	For time.Duration
+	// Socket is that of our daemon; it need not be there.
+	Socket string
+	// VIPs are asked for on the segment, besides those that are known from the daemon
+	// and from this host's loopback.
+	VIPs []netip.Addr
+	// Passive sends nothing and follows no packets: counters and listening only.
+	Passive bool
+}
+
+// Run looks at the host of the calling thread's network namespace. Errors: ErrOptions,
+// ErrNoInterface, ErrDown, ErrGone, or the context's, if it ends before the look does.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if o.For <= 0 {
+		return nil, fmt.Errorf("%w: nothing can be seen in %s; use --for 10s or so", ErrOptions, o.For)
+	}
+	x := &examination{options: o, evidence: &Evidence{}}
+	started := time.Now()
+	if err := x.look(ctx); err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname()
+	r := &Report{Schema: Schema, Host: host, Interface: o.Interface, Started: started.UTC(), Seconds: x.evidence.Seconds,
+		Findings: x.evidence.Findings(), Drops: x.evidence.Drops, Unread: x.gaps, Looked: x.looked, Evidence: x.evidence}
+	if r.Unread == nil {
+		r.Unread = []Gap{}
+	}
+	return r, nil
+}
+
+// examination is one look.
+type examination struct {
+	options  Options
+	evidence *Evidence
+	gaps     []Gap
+	looked   []string
+}
+
+// look gathers the evidence. The calling goroutine stays on its thread, which may be
+// in a network namespace of its own.
+func (x *examination) look(ctx context.Context) (err error) {
+	e := x.evidence
+	// Before the counters are read, so that what they count was listened to.
+	tracer := x.listenToKernel()
+	if tracer != nil {
+		defer func() { err = errors.Join(err, tracer.Close()) }()
+	}
+	e.Before = x.read(true)
+	began := time.Now()
+	if err := checkInterface(x.options.Interface, e.Before.Links, ErrNoInterface); err != nil {
+		return err
+	}
+	survey := x.survey()
+	pinger := x.pinger()
+	if err := x.watch(ctx, survey, pinger); err != nil {
+		return err
+	}
+	e.Seconds = time.Since(began).Seconds()
+	e.After = x.read(false)
+	if err := checkInterface(x.options.Interface, e.After.Links, ErrGone); err != nil {
+		return err
+	}
+	x.countDrops(tracer)
+	return x.pingHanging(ctx)
+}
+
+// checkInterface says whether the interface that was asked for can be looked at.
+func checkInterface(name string, links []Link, missing error) error {
+	if name == "" || links == nil {
+		return nil
+	}
+	var names []string
+	for _, l := range links {
+		if l.Name != name {
+			names = append(names, l.Name)
+			continue
+		}
+		if !l.Up {
+			return fmt.Errorf("look at %s: %w: `ip link set %s up`, or leave --interface out", name, ErrDown, name)
+		}
+		return nil
+	}
+	return fmt.Errorf("look at %s: %w; there are: %s", name, missing, strings.Join(names, ", "))
+}
+
+// gap notes a source that could not be read.
+func (x *examination) gap(source string, err error) {
+	g := Gap{Source: source, Reason: err.Error()}
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, drops.ErrNoRights) || errors.Is(err, api.ErrNoRights) {
+		g.Cure = "run as root"
+	}
+	if !slices.ContainsFunc(x.gaps, func(other Gap) bool { return other.Source == source }) {
+		x.gaps = append(x.gaps, g)
+	}
+}
+
+// get reads one source, and notes whether it could.
+func get[T any](x *examination, source string, first bool, read func() (T, error)) T {
+	value, err := read()
+	if err != nil {
+		x.gap(source, err)
+	} else if first {
+		x.looked = append(x.looked, source)
+	}
+	return value
+}
+
+// read takes a reading of everything.
+func (x *examination) read(first bool) Reading {
+	r := Reading{
+		Protocols:  get(x, "protocol counters", first, readProtocols),
+		CPUs:       get(x, "core counters", first, readCPUs),
+		Links:      get(x, "interfaces", first, func() ([]Link, error) { return readLinks(x.options.Interface) }),
+		Neighbours: get(x, "neighbours", first, readNeighbours),
+		TableFulls: get(x, "neighbour tables", first, readTableFulls),
+		Conntrack:  get(x, "connection tracking", first, readConntrack),
+		Sockets:    get(x, "sockets", first, readSockets),
+	}
+	status, err := api.NewClient(x.options.Socket).Status(context.Background())
+	switch {
+	case err == nil:
+		r.Balancer = status
+		if first {
+			x.looked = append(x.looked, "balancer")
+		}
+	case !errors.Is(err, api.ErrNotRunning):
+		x.gap("balancer", err)
+	}
+	return r
+}
+
+// listenToKernel starts to listen to what is dropped; nil where that cannot be.
+func (x *examination) listenToKernel() *drops.Tracer {
+	const source = "kernel drop reasons"
+	tracer, err := drops.New()
+	if err != nil {
+		x.gap(source, err)
+		return nil
+	}
+	x.looked = append(x.looked, source)
+	x.evidence.Traced = true
+	return tracer
+}
+
+// countDrops takes what the kernel dropped in this host's namespace.
+func (x *examination) countDrops(tracer *drops.Tracer) {
+	here, err := namespace.Current()
+	if err != nil {
+		x.gap("network namespace", err)
+		return
+	}
+	defer here.Close()
+	x.evidence.Machine = isMachine()
+	if tracer == nil {
+		return
+	}
+	all, unknown, err := tracer.Read()
+	if err != nil {
+		x.gap("kernel drop reasons", err)
+		x.evidence.Traced = false
+		return
+	}
+	if unknown > 0 {
+		x.gap("kernel drop reasons", fmt.Errorf("%d drops are not counted: there were more reasons and places than there is room for", unknown))
+	}
+	x.evidence.Drops = []drops.Drop{}
+	for _, d := range all {
+		if uint64(d.Namespace) == here.Inode() {
+			x.evidence.Drops = append(x.evidence.Drops, d)
+		}
+	}
+	slices.SortFunc(x.evidence.Drops, func(a, b drops.Drop) int {
+		if a.Packets != b.Packets {
+			return int(int64(b.Packets) - int64(a.Packets))
+		}
+		return strings.Compare(a.Reason+a.Function, b.Reason+b.Function)
+	})
+}
+
+// vips are the addresses that only a balancer may answer for.
+func (x *examination) vips() []netip.Addr {
+	vips := slices.Clone(x.options.VIPs)
+	add := func(a netip.Addr) {
+		if !slices.Contains(vips, a) {
+			vips = append(vips, a)
+		}
+	}
+	r := &x.evidence.Before
+	if r.Balancer != nil {
+		for _, s := range r.Balancer.Services {
+			add(s.VIP)
+		}
+	}
+	for _, l := range r.Links {
+		for _, p := range l.Addresses {
+			if l.Name == "lo" && !p.Addr().IsLoopback() && p.IsSingleIP() {
+				add(p.Addr())
+			}
+		}
+	}
+	return vips
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/packet"
+	"github.com/jeoul/jeoul/internal/host/sockfilter"
+)
+
+// ear listens to ARP, NDP and the answers to its own pings on one interface, and
+// asks. It is opened in the network namespace of the calling thread, and works from
+// any.
+type ear struct {
+	nic  net.Interface
+	file *os.File
+	raw  syscallConn
+	// id is that of its pings, by which it knows the answers.
+	id uint16
+
+	mu sync.Mutex
+	// claims are the MAC addresses that addresses were claimed for; an empty one
+	// stands for this host's.
+	claims map[netip.Addr]map[string]bool
+	// echoes are the addresses and sequence numbers that pings were answered from, and
+	// how often.
+	echoes map[echoKey]int
+	ended  chan struct{}
+}
+
+type syscallConn interface {
+	Read(func(uintptr) bool) error
+}
+
+type echoKey struct {
+	from     netip.Addr
+	sequence uint16
+}
+
+// listen opens an ear. It needs CAP_NET_RAW.
+func listen(name string) (*ear, error) {
+	nic, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, err
+	}
+	e := &ear{nic: *nic, id: uint16(rand.Uint32()), claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{}, ended: make(chan struct{})}
+	// Of no protocol yet, so that nothing comes before the filter is set.
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a packet socket: %w", err)
+	}
+	e.file = os.NewFile(uintptr(fd), "packets of "+name)
+	err = setFilter(fd, e.id)
+	if err == nil {
+		all := uint16(unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8) // network byte order
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: nic.Index})
+	}
+	if err == nil {
+		e.raw, err = e.file.SyscallConn()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w", name, err), e.file.Close())
+	}
+	go e.hear()
+	return e, nil
+}
+
+// setFilter lets only ARP, neighbour advertisements and answers to pings of an ID
+// through: all else would be copied for nothing.
+func setFilter(fd int, id uint16) error {
+	const (
+		reject = 22
+		accept = 23
+	)
+	jump := func(from int, to int) uint8 { return uint8(to - from - 1) }
+	program := []bpf.Instruction{
+		0:  bpf.LoadAbsolute{Off: 12, Size: 2},
+		1:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_ARP, SkipTrue: jump(1, accept)},
+		2:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipTrue: jump(2, 13)},
+		3:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: jump(3, reject)},
+		4:  bpf.LoadAbsolute{Off: 23, Size: 1},
+		5:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMP, SkipTrue: jump(5, reject)},
+		6:  bpf.LoadAbsolute{Off: 20, Size: 2},
+		7:  bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x1fff, SkipTrue: jump(7, reject)},
+		8:  bpf.LoadMemShift{Off: 14},
+		9:  bpf.LoadIndirect{Off: 14, Size: 1},
+		10: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: echoReply, SkipTrue: jump(10, reject)},
+		11: bpf.LoadIndirect{Off: 18, Size: 2},
+		12: bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipTrue: jump(12, accept), SkipFalse: jump(12, reject)},
+		13: bpf.LoadAbsolute{Off: 20, Size: 1},
+		14: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: jump(14, reject)},
+		15: bpf.LoadAbsolute{Off: 54, Size: 1},
+		16: bpf.JumpIf{Cond: bpf.JumpEqual, Val: neighborAdvertisement, SkipTrue: jump(16, accept)},
+		17: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: echoReply6, SkipTrue: jump(17, reject)},
+		18: bpf.LoadAbsolute{Off: 58, Size: 2},
+		19: bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipTrue: jump(19, accept), SkipFalse: jump(19, reject)},
+		// Never reached: room for the two ends.
+		20: bpf.RetConstant{Val: 0},
+		21: bpf.RetConstant{Val: 0},
+		22: bpf.RetConstant{Val: 0},
+		23: bpf.RetConstant{Val: 512},
+	}
+	return sockfilter.Attach(fd, program)
+}
+
+// hear takes frames until the ear is closed.
+func (e *ear) hear() {
+	defer close(e.ended)
+	frame := make([]byte, 512)
+	for {
+		var n int
+		var from unix.Sockaddr
+		var failed error
+		err := e.raw.Read(func(fd uintptr) bool {
+			n, from, failed = unix.Recvfrom(int(fd), frame, 0)
+			return !errors.Is(failed, unix.EAGAIN)
+		})
+		if err != nil {
+			return
+		}
+		if failed == nil {
+			link, ok := from.(*unix.SockaddrLinklayer)
+			e.note(frame[:n], ok && link.Pkttype == unix.PACKET_OUTGOING)
+		} else if !errors.Is(failed, unix.EINTR) && !errors.Is(failed, unix.ENETDOWN) {
+			return
+		}
+	}
+}
+
+// note takes what a frame says. Whatever it is, it does no more than that.
+func (e *ear) note(frame []byte, outgoing bool) {
+	eth, rest, ok := packet.Read[packet.Ethernet](frame)
+	if !ok {
+		return
+	}
+	switch eth.Type {
+	case unix.ETH_P_ARP:
+		e.noteARP(rest, outgoing)
+	case unix.ETH_P_IP:
+		// The filter lets whole packets through only, and answers to pings.
+		h, _, ok := packet.Read[packet.IPv4](rest)
+		length := int(h.VersionLength&0xf) * 4
+		if !ok || h.Protocol != unix.IPPROTO_ICMP || length < 20 || length > len(rest) {
+			return
+		}
+		if icmp, _, ok := packet.Read[packet.ICMP](rest[length:]); ok && !outgoing {
+			e.echoed(netip.AddrFrom4(h.Source), uint16(icmp.Rest))
+		}
+	case unix.ETH_P_IPV6:
+		h, rest, ok := packet.Read[packet.IPv6](rest)
+		if !ok || h.NextHeader != unix.IPPROTO_ICMPV6 {
+			return
+		}
+		icmp, rest, ok := packet.Read[packet.ICMP](rest)
+		switch {
+		case !ok:
+		case icmp.Type == neighborAdvertisement:
+			if target, _, ok := packet.Read[[16]byte](rest); ok {
+				e.claim(netip.AddrFrom16(target), eth.Source[:], outgoing, false)
+			}
+		case icmp.Type == echoReply6 && !outgoing:
+			e.echoed(netip.AddrFrom16(h.Source), uint16(icmp.Rest))
+		}
+	}
+}
+
+func (e *ear) noteARP(b []byte, outgoing bool) {
+	arp, _, ok := packet.Read[packet.ARP](b)
+	address := netip.AddrFrom4(arp.SenderIP)
+	if !ok || arp.ProtocolType != unix.ETH_P_IP || arp.HardwareLength != 6 || arp.ProtocolLength != 4 || address.IsUnspecified() {
+		return
+	}
+	// Our own request for an address is no claim; our answer is.
+	e.claim(address, arp.SenderMAC[:], outgoing, outgoing && arp.Operation != packet.ARPReply)
+}
+
+func (e *ear) claim(address netip.Addr, mac net.HardwareAddr, outgoing, question bool) {
+	if question {
+		return
+	}
+	who := mac.String()
+	if outgoing || bytes.Equal(mac, e.nic.HardwareAddr) {
+		who = ""
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.claims[address] == nil {
+		e.claims[address] = map[string]bool{}
+	}
+	e.claims[address][who] = true
+}
+
+func (e *ear) echoed(from netip.Addr, sequence uint16) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.echoes[echoKey{from, sequence}]++
+}
+
+// close ends it, and waits until what was heard is complete.
+func (e *ear) close() {
+	e.file.Close()
+	<-e.ended
+}

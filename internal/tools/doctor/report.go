@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/host/drops"
+)
+
+// Schema is the version of [Report] as JSON.
+const Schema = 1
+
+// Report is what a look at a host found.
+type Report struct {
+	Schema int    `json:"schema"`
+	Host   string `json:"host"`
+	// Interface is the one that was asked about; empty for all.
+	Interface string    `json:"interface,omitempty"`
+	Started   time.Time `json:"started"`
+	// Seconds is how long traffic was watched.
+	Seconds float64 `json:"seconds"`
+	// Findings are ordered by harm; empty where nothing is wrong that can be seen
+	// from this host.
+	Findings []Finding `json:"findings"`
+	// Drops are all that the kernel dropped meanwhile, by reason, harmless ones too;
+	// the most first. Null if the kernel could not be asked.
+	Drops []drops.Drop `json:"drops"`
+	// Unread is what could not be read, and so not judged.
+	Unread []Gap `json:"unread"`
+	// Looked is what was looked for, by the names of the sources.
+	Looked []string `json:"looked"`
+	// Evidence is all that was seen, from which the findings follow.
+	Evidence *Evidence `json:"evidence,omitempty"`
+}
+
+// Harm is what a fault does to users.
+type Harm string
+
+// The harms, the worst first.
+const (
+	// Outage: some connections fail altogether.
+	Outage Harm = "outage"
+	// Loss: packets are lost; what can be sent again is late.
+	Loss Harm = "loss"
+	// Slow: answers are late without loss.
+	Slow Harm = "slow"
+	// Risk: no traffic is hurt yet.
+	Risk Harm = "risk"
+)
+
+var harms = []Harm{Outage, Loss, Slow, Risk}
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	// Kind names the fault; see [Kinds].
+	Kind string `json:"kind"`
+	Harm Harm   `json:"harm"`
+	// Title says what is wrong with what, in a sentence.
+	Title string `json:"title"`
+	// Seen are the figures that it was concluded from.
+	Seen []Figure `json:"seen"`
+	// Means is what it does to users.
+	Means string `json:"means"`
+	// Cures are the ways to mend it, the best first.
+	Cures []Cure `json:"cures"`
+}
+
+// Figure is one thing that was measured.
+type Figure struct {
+	// Name is the kernel's own where it has one, such as "TcpExtListenOverflows".
+	Name string `json:"name"`
+	// On is what it was measured on: an address, an interface, a core.
+	On    string  `json:"on,omitempty"`
+	Value float64 `json:"value"`
+	// Unit is plural, as in "packets".
+	Unit string `json:"unit"`
+	// Of is what the value is a part of, in the same unit; 0 if of nothing.
+	Of float64 `json:"of,omitempty"`
+	// Note is an example or a circumstance.
+	Note string `json:"note,omitempty"`
+}
+
+// Cure is a way to mend a fault.
+type Cure struct {
+	// Tune is the item of `jeoul tune` that does it, such as "somaxconn"; empty if none
+	// does.
+	Tune string `json:"tune,omitempty"`
+	// Do says what to do, in a sentence.
+	Do string `json:"do"`
+}
+
+// Gap is a source that could not be read.
+type Gap struct {
+	Source string `json:"source"`
+	// Reason is why, and Cure what to do about it.
+	Reason string `json:"reason"`
+	Cure   string `json:"cure,omitempty"`
+}
+
+// sortFindings puts the worst first. Within one harm a cause comes before what may
+// be its consequence, and then the order of [Kinds] decides.
+func sortFindings(findings []Finding) {
+	slices.SortStableFunc(findings, func(a, b Finding) int { return rank(a.Kind) - rank(b.Kind) })
+}
+
+// rank is a kind's place in the order of harm; what is but a sign of something else
+// comes last.
+func rank(id string) int {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.id == id })
+	k := kinds[i]
+	r := slices.Index(harms, k.harm)*len(kinds) + i
+	if k.sign {
+		r += len(harms) * len(kinds)
+	}
+	return r
+}

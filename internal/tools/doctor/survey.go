@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// Bounds of what is asked: more would be a load of its own.
+const (
+	mostEars      = 8
+	mostQuestions = 64
+	mostEchoes    = 256
+)
+
+// rounds is how often each question is asked, so that one lost frame is no finding.
+const rounds = 3
+
+// survey asks who has which address, on the interfaces that were watched.
+type survey struct {
+	ears      []*ear
+	questions []question
+	pings     []ping
+	// silent says that nothing may be sent.
+	silent bool
+}
+
+type question struct {
+	ear   *ear
+	claim Claim
+	from  netip.Addr
+}
+
+type ping struct {
+	ear      *ear
+	mac      net.HardwareAddr
+	from     netip.Addr
+	echo     Echo
+	own, vip uint16 // the sequence numbers
+}
+
+// newSurvey opens ears on the interfaces that have addresses, and plans what to ask.
+// It is called in the host's network namespace.
+func newSurvey(r *Reading, vips []netip.Addr, silent bool) (*survey, error) {
+	s := &survey{silent: silent}
+	for _, l := range r.Links {
+		from4, from6 := l.sender(false), l.sender(true)
+		if !l.Watched || !l.Up || len(l.MAC) != len("00:00:00:00:00:00") || !from4.IsValid() && !from6.IsValid() || len(s.ears) == mostEars {
+			continue
+		}
+		e, err := listen(l.Name)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.ears = append(s.ears, e)
+		for _, vip := range vips {
+			claim := Claim{Address: vip, Interface: l.Name, VIP: true, Known: r.known(vip, l.Index)}
+			s.add(question{e, claim, sameFamily(vip, from4, from6)})
+		}
+		for _, n := range r.Neighbours {
+			if n.Interface == l.Index && r.worthAsking(n) && !slices.Contains(vips, n.Address) {
+				s.add(question{e, Claim{Address: n.Address, Interface: l.Name, Known: n.MAC}, sameFamily(n.Address, from4, from6)})
+			}
+		}
+		if r.Balancer != nil {
+			s.planPings(e, r.Balancer, l.Name, from4, from6)
+		}
+	}
+	return s, nil
+}
+
+func sameFamily(a, four, six netip.Addr) netip.Addr {
+	if a.Is4() {
+		return four
+	}
+	return six
+}
+
+func (s *survey) add(q question) {
+	if len(s.questions) < mostQuestions {
+		s.questions = append(s.questions, q)
+	}
+}
+
+// sender is an address of the interface to ask from: not a host route, which is how
+// VIPs are put on interfaces.
+func (l *Link) sender(six bool) netip.Addr {
+	for _, p := range l.Addresses {
+		if p.Addr().Is6() == six && !p.Addr().IsLinkLocalUnicast() && p.Bits() < p.Addr().BitLen() {
+			return p.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
+// known is the MAC address that the neighbour table has for an address on an interface; empty where none is used.
+func (r *Reading) known(a netip.Addr, index int) string {
+	for _, n := range r.Neighbours {
+		if n.Address == a && n.Interface == index && n.State != "FAILED" && n.State != "INCOMPLETE" {
+			return n.MAC
+		}
+	}
+	return ""
+}
+
+// worthAsking are neighbours whose MAC address matters and that may be wrong: those
+// that are configured by hand, those of backends, and routers.
+func (r *Reading) worthAsking(n Neighbour) bool {
+	if n.MAC == "" || n.Address.IsLinkLocalUnicast() || n.State == "FAILED" || n.State == "INCOMPLETE" {
+		return false
+	}
+	return n.State == "PERMANENT" || n.Gateway || slices.ContainsFunc(r.hops(), func(h hop) bool { return h.address == n.Address })
+}
+
+// planPings asks each backend of mode l2dsr, at its MAC address, for itself and for
+// the VIP. In the other modes the VIP comes in a tunnel or not at all.
+func (s *survey) planPings(e *ear, status *ops.Status, name string, from4, from6 netip.Addr) {
+	for _, service := range status.Services {
+		if service.Mode != lb.L2DSR {
+			continue
+		}
+		from := sameFamily(service.VIP, from4, from6)
+		for _, b := range service.Backends {
+			mac, err := net.ParseMAC(b.MAC)
+			known := slices.ContainsFunc(s.pings, func(p ping) bool { return p.echo.Address == b.Address && p.echo.VIP == service.VIP })
+			if err != nil || known || !from.IsValid() || b.Address.Is6() != service.VIP.Is6() || cmp.Or(b.Interface, status.Interface) != name || len(s.pings) == mostEchoes {
+				continue
+			}
+			n := uint16(2 * len(s.pings))
+			s.pings = append(s.pings, ping{e, mac, from, Echo{Backend: service.Name + "/" + b.Name, Address: b.Address, VIP: service.VIP}, n, n + 1})
+		}
+	}
+}
+
+// run asks for as long as the context lives, and a little longer for the last answer.
+func (s *survey) run(ctx context.Context, length time.Duration) error {
+	pause := time.NewTicker(max(length/(rounds+1), 20*time.Millisecond))
+	defer pause.Stop()
+	for round := 0; round < rounds && !s.silent; round++ {
+		if err := s.askAll(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pause.C:
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (s *survey) askAll() error {
+	for _, q := range s.questions {
+		if err := q.ear.ask(q.claim.Address, q.from); err != nil {
+			return fmt.Errorf("ask for %s: %w", q.claim.Address, err)
+		}
+	}
+	for _, p := range s.pings {
+		if err := p.ear.ping(p.mac, p.from, p.echo.Address, p.own); err != nil {
+			return fmt.Errorf("ping %s: %w", p.echo.Address, err)
+		}
+		if err := p.ear.ping(p.mac, p.from, p.echo.VIP, p.vip); err != nil {
+			return fmt.Errorf("ping %s at %s: %w", p.echo.VIP, p.mac, err)
+		}
+	}
+	return nil
+}
+
+// close ends the survey and returns what was heard.
+func (s *survey) close() (w Wire) {
+	for _, e := range s.ears {
+		e.close()
+	}
+	for _, q := range s.questions {
+		c := q.claim
+		heard := q.ear.claims[c.Address]
+		for _, mac := range slices.Sorted(maps.Keys(heard)) {
+			if mac == "" {
+				c.Ours = true
+			} else {
+				c.MACs = append(c.MACs, mac)
+			}
+		}
+		if len(heard) > 0 {
+			w.Claims = append(w.Claims, c)
+		}
+	}
+	for _, p := range s.pings {
+		answers := p.ear.echoes[echoKey{p.echo.VIP, p.vip}]
+		p.echo.Own, p.echo.Has = p.ear.echoes[echoKey{p.echo.Address, p.own}] > 0, answers > 0
+		w.Provoked += uint64(answers)
+		w.Echoes = append(w.Echoes, p.echo)
+	}
+	return w
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// pair is two hosts on one link, each with an address of both families.
+type pair struct {
+	here, there       *namespace.Namespace
+	hereMAC, thereMAC net.HardwareAddr
+}
+
+var (
+	here4, here6   = netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:2::1")
+	there4, there6 = netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("2001:2::2")
+	vip4, vip6     = netip.MustParseAddr("198.18.0.100"), netip.MustParseAddr("2001:2::100")
+)
+
+// newPair gives the other host the VIPs on its loopback, as a backend has them, if so
+// asked.
+func newPair(t *testing.T, vips bool) pair {
+	t.Helper()
+	p := pair{here: testenv.Namespace(t), there: testenv.Namespace(t)}
+	prefix := func(a netip.Addr) netip.Prefix {
+		if a.Is4() {
+			return netip.PrefixFrom(a, 24)
+		}
+		return netip.PrefixFrom(a, 64)
+	}
+	p.hereMAC, p.thereMAC = testenv.Veth(t,
+		testenv.End{Namespace: p.here, Name: "here", Addresses: []netip.Prefix{prefix(here4), prefix(here6)}},
+		testenv.End{Namespace: p.there, Name: "there", Addresses: []netip.Prefix{prefix(there4), prefix(there6)}})
+	if vips {
+		testenv.In(t, p.there, func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			return errors.Join(
+				netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: vip4.AsSlice(), Mask: net.CIDRMask(32, 32)}}),
+				netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: vip6.AsSlice(), Mask: net.CIDRMask(128, 128)}}))
+		})
+	}
+	return p
+}
+
+// hear opens an ear here.
+func (p pair) hear(t *testing.T) (e *ear) {
+	t.Helper()
+	testenv.In(t, p.here, func() (err error) {
+		e, err = listen("here")
+		return err
+	})
+	return e
+}
+
+// TestQuestions asks who has an address, of both families. Who has it answers, for
+// IPv4 also where it is on the loopback, as a VIP is on a backend that was not silenced.
+func TestQuestions(t *testing.T) {
+	p := newPair(t, true)
+	e := p.hear(t)
+	vacant4 := netip.MustParseAddr("198.18.0.77")
+	ask := func(address netip.Addr) {
+		if err := e.ask(address, sameFamily(address, here4, here6)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(vacant4)
+	heard := func(a netip.Addr) []string {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		var macs []string
+		for mac := range e.claims[a] {
+			macs = append(macs, mac)
+		}
+		return macs
+	}
+	for _, address := range []netip.Addr{there4, there6, vip4} {
+		testenv.Eventually(t, time.Minute, address.String()+" answers", func() bool {
+			ask(address)
+			return slices.Equal(heard(address), []string{p.thereMAC.String()})
+		})
+	}
+	e.close()
+	if macs := heard(vacant4); macs != nil {
+		t.Errorf("%s, which no host has, was claimed by %v", vacant4, macs)
+	}
+}
+
+// TestPingsByMAC asks a backend for its own address and for a VIP, at its MAC address.
+func TestPingsByMAC(t *testing.T) {
+	for _, has := range []bool{true, false} {
+		p := newPair(t, has)
+		e := p.hear(t)
+		pings := []struct {
+			from, to netip.Addr
+			want     bool
+		}{{here4, there4, true}, {here6, there6, true}, {here4, vip4, has}, {here6, vip6, has}}
+		answered := func(i int) bool {
+			// Again, if need be: a frame may come before the other's network is ready.
+			if err := e.ping(p.thereMAC, pings[i].from, pings[i].to, uint16(i)); err != nil {
+				t.Fatal(err)
+			}
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.echoes[echoKey{pings[i].to, uint16(i)}] > 0
+		}
+		// Those that no host is to answer first: when others are answered, these had time.
+		for i := range pings {
+			answered(len(pings) - 1 - i)
+		}
+		for i, ping := range pings {
+			if ping.want {
+				testenv.Eventually(t, time.Minute, ping.to.String()+" answers", func() bool { return answered(i) })
+			}
+		}
+		for i, ping := range pings {
+			if answered(i) != ping.want {
+				t.Errorf("with the VIPs there: %v; %s answered: %v", has, ping.to, !ping.want)
+			}
+		}
+		e.close()
+	}
+}
+
+// TestSurvey plans and asks from a reading, and hears what is there.
+func TestSurvey(t *testing.T) {
+	p := newPair(t, true)
+	var s *survey
+	testenv.In(t, p.here, func() error {
+		links, err := readLinks("")
+		if err != nil {
+			return err
+		}
+		backend := ops.Backend{Name: "there", Address: there4, NextHop: there4, MAC: p.thereMAC.String(), Interface: "here"}
+		r := &Reading{Links: links, Balancer: &ops.Status{Interface: "here",
+			Services: []ops.Service{{Name: "web", VIP: vip4, Mode: lb.L2DSR, Backends: []ops.Backend{backend}}}}}
+		index := slices.IndexFunc(links, func(l Link) bool { return l.Name == "here" })
+		r.Neighbours = []Neighbour{{Address: there4, Interface: links[index].Index, State: "PERMANENT", MAC: "02:00:00:00:00:99"}}
+		s, err = newSurvey(r, []netip.Addr{vip4}, false)
+		return err
+	})
+	testenv.Eventually(t, time.Minute, "all is answered", func() bool {
+		if err := s.askAll(); err != nil {
+			t.Fatal(err)
+		}
+		e := s.ears[0]
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.claims) == 2 && len(e.echoes) == 2
+	})
+	got := s.close()
+	if got.Provoked == 0 {
+		t.Error("the answers that bore the VIP were not counted")
+	}
+	got.Provoked = 0
+	mac := p.thereMAC.String()
+	want := Wire{
+		Claims: []Claim{
+			{Address: vip4, Interface: "here", VIP: true, MACs: []string{mac}},
+			{Address: there4, Interface: "here", Known: "02:00:00:00:00:99", MACs: []string{mac}}},
+		Echoes: []Echo{{Backend: "web/there", Address: there4, VIP: vip4, Own: true, Has: true}},
+	}
+	addresses := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	if diff := cmp.Diff(want, got, addresses); diff != "" {
+		t.Errorf("heard (-want +got):\n%s", diff)
+	}
+}
+
+// TestPaths tells a path that takes full-size packets from one that loses them, of both
+// families.
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	for _, narrow := range []bool{false, true} {
+		p := newPair(t, false)
+		if narrow {
+			testenv.In(t, p.there, func() error {
+				link, err := netlink.LinkByName("there")
+				if err != nil {
+					return err
+				}
+				return netlink.LinkSetMTU(link, 1400)
+			})
+		}
+		var pinger *pinger
+		testenv.In(t, p.here, func() (err error) {
+			pinger, err = openPinger()
+			return err
+		})
+		pinger.add(there4, 1500)
+		pinger.add(there6, 1500)
+		pinger.add(vip4, 1500)
+		pinger.run(t.Context())
+		for _, path := range pinger.close() {
+			want := Path{Address: path.Address, Size: 1500, Small: true, Large: !narrow, Passes: 1500}
+			if narrow {
+				want.Passes = 1400
+			}
+			if path.Address == vip4 {
+				want = Path{Address: vip4, Size: 1500}
+			}
+			if path != want {
+				t.Errorf("narrow %v: %+v, want %+v", narrow, path, want)
+			}
+		}
+	}
+}
+
+// FuzzFrames has an ear take any frame.
+func FuzzFrames(f *testing.F) {
+	f.Add([]byte{}, false)
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x08\x06\x00\x01\x08\x00\x06\x04\x00\x02\x02\x00\x00\x00\x00\x01\xc6\x12\x00\x64\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), false)
+	f.Add([]byte("\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00E\x00\x00\x1c\x00\x00\x00\x00\x40\x01\x00\x00\xc6\x12\x00\x02\xc6\x12\x00\x01\x00\x00\x00\x00\x00\x07\x00\x03"), true)
+	f.Fuzz(func(t *testing.T, frame []byte, outgoing bool) {
+		e := &ear{claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{}}
+		e.note(frame, outgoing)
+		for address := range e.claims {
+			if !address.IsValid() {
+				t.Errorf("a claim of no address from %x", frame)
+			}
+		}
+	})
+}
+
+// FuzzICMP has a pinger take any message.
+func FuzzICMP(f *testing.F) {
+	f.Add(1, []byte("\x00\x00\x00\x00\x00\x01\x00\x00"))
+	f.Add(1, []byte("\x03\x04\x00\x00\x00\x00\x05\x78E\x00\x00\x1c\x00\x00\x00\x00\x40\x01\x00\x00\xc6\x12\x00\x01\xc6\x12\x00\x02\x08\x00\x00\x00\x00\x07\x00\x03"))
+	f.Add(58, []byte("\x02\x00\x00\x00\x00\x00\x05\x78"))
+	f.Fuzz(func(t *testing.T, protocol int, message []byte) {
+		p := &pinger{id: 1, sizes: map[int]map[int]bool{}, paths: []*Path{{Address: there4, Size: 1500}}}
+		p.note(protocol, message)
+		for i := range p.sizes {
+			if i >= len(p.paths) {
+				t.Errorf("an answer for path %d", i)
+			}
+		}
+	})
+}
+
+// FuzzReserved has any list of reserved ports counted.
+func FuzzReserved(f *testing.F) {
+	for _, list := range []string{"", "8080", "8080,9148-9150", "1-65535", "9-1", "x", ",,", "70000"} {
+		f.Add(list, uint16(1024), uint16(60999))
+	}
+	f.Fuzz(func(t *testing.T, list string, first, last uint16) {
+		if n, err := countReserved(list, PortRange{First: first, Last: last}); err != nil && n != 0 || n < 0 {
+			t.Errorf("%q within %d-%d: %d, %v", list, first, last, n, err)
+		}
+	})
+}

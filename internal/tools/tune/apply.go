@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tune
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/tools/tune/nic"
+)
+
+// ApplyOptions say how a profile is to be applied.
+type ApplyOptions struct {
+	// State is the journal's directory; empty is StateDir.
+	State string
+	// Persist has files of ours make the changes again at every boot.
+	Persist bool
+	// EditGrub writes the kernel's parameters into a file of GRUB's.
+	EditGrub bool
+	// Executable is the path of the jeoul binary, and Arguments what its command line
+	// needs besides role, mode, interfaces and CPUs; for Persist.
+	Executable string
+	Arguments  []string
+}
+
+// Apply makes what differs from the profile as the profile wants it, item by item:
+// an item whose settings cannot all be made is left as it was. Errors: those of the
+// journal (ErrBusy, ErrJournal, ErrElsewhere) and ErrInterface, and then nothing was
+// changed; ErrLeft, where the report says what failed.
+func (t *Tuner) Apply(opt ApplyOptions) (*Report, error) {
+	if err := t.ready(opt); err != nil {
+		return nil, err
+	}
+	j, err := openJournal(t.access.tree, cmp.Or(opt.State, StateDir), t.opt.Role, t.facts)
+	if err != nil {
+		return nil, err
+	}
+	defer j.close()
+	w := &writer{access: &t.access, journal: j, step: t.step}
+	r := t.report()
+	r.Notes = append(r.Notes, j.Notes...)
+	for _, item := range t.opt.Profile.Items {
+		f, ok := t.find(item)
+		if !ok {
+			continue
+		}
+		if f.State == Differs && !item.ReadOnly {
+			t.change(w, item, &f)
+		}
+		r.Findings = append(r.Findings, f)
+	}
+	err = t.files(w, r, opt)
+	if len(r.With(Failed)) > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: %d items", ErrLeft, len(r.With(Failed))))
+	}
+	return r, err
+}
+
+// ready refuses what could only be done in part.
+func (t *Tuner) ready(opt ApplyOptions) error {
+	for _, card := range t.cards {
+		if !card.Up {
+			return fmt.Errorf("%s: %w: it is down: `ip link set %s up`, then apply", card.Name, ErrInterface, card.Name)
+		}
+		if card.foreign {
+			return fmt.Errorf("%s: %w: /sys shows another network namespace: enter this one with `ip netns exec`", card.Name, ErrInterface)
+		}
+	}
+	if t.facts.Namespace && (opt.Persist || opt.EditGrub) {
+		return errors.New("--persist and --edit-grub are the machine's: a network namespace does not outlive a reboot")
+	}
+	return nil
+}
+
+// change makes an item's settings, or none of them.
+func (t *Tuner) change(w *writer, item Item, f *Finding) {
+	regroups := slices.ContainsFunc(f.Settings, func(s Setting) bool { return s.Key.Name == nic.Combined && s.State == Differs })
+	if regroups {
+		// Queues that go take their settings with them.
+		if err := t.keepQueues(w); err != nil {
+			f.State, f.Note = Failed, err.Error()
+			return
+		}
+	}
+	done := []int{}
+	for i := range f.Settings {
+		s := &f.Settings[i]
+		if s.State != Differs || s.Key.Kind == KindLimit {
+			continue
+		}
+		line, err := w.set(s.Key, s.Now, s.write)
+		if err == nil {
+			s.State, s.Wanted = Changed, s.write
+			done = append(done, line)
+			continue
+		}
+		s.State, s.Note = Failed, err.Error()
+		if err := w.undo(done); err != nil {
+			s.Note += "; " + err.Error()
+		}
+		break
+	}
+	f.sum()
+	if f.State == Failed {
+		for i := range f.Settings {
+			if s := &f.Settings[i]; s.State == Changed {
+				s.State = Differs
+			}
+		}
+	}
+	if regroups {
+		if err := t.look(); err != nil {
+			f.Note = strings.TrimPrefix(f.Note+"; "+err.Error(), "; ")
+		}
+	}
+}
+
+// keepQueues writes down what the queues' own settings are now.
+func (t *Tuner) keepQueues(w *writer) error {
+	for _, item := range t.opt.Profile.Items {
+		if !strings.ContainsAny(item.Setting, "{") || !slices.Contains([]string{"irq", "rps", "xps"}, item.Value.plan) {
+			continue
+		}
+		for _, at := range t.expand(item) {
+			now, err := t.access.read(at.key)
+			if err != nil {
+				continue // what cannot be read was never set either
+			}
+			if _, err := w.journal.add(record{Op: opKeep, Key: &at.key, Old: now}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writer makes changes that are in a journal before they are made.
+type writer struct {
+	access  *access
+	journal *changeLog
+	// step is called between what must survive a kill; nil but in tests.
+	step func()
+}
+
+func (w *writer) pause() {
+	if w.step != nil {
+		w.step()
+	}
+}
+
+// set changes a setting. What the kernel refuses is as it was.
+func (w *writer) set(k Key, old, value string) (line int, err error) {
+	w.pause()
+	line, err = w.journal.add(record{Op: opSet, Key: &k, Old: old, New: value})
+	if err != nil {
+		return 0, err
+	}
+	w.pause()
+	if err := w.access.write(k, old, value); err != nil {
+		_, undoErr := w.journal.add(record{Op: opUndone, Line: line})
+		return 0, errors.Join(err, undoErr)
+	}
+	w.pause()
+	return line, nil
+}
+
+// undo takes lines of the journal back, the last first.
+func (w *writer) undo(lines []int) error {
+	for _, line := range slices.Backward(lines) {
+		r := w.journal.records[line-1]
+		if err := w.access.write(*r.Key, r.New, r.Old); err != nil {
+			return fmt.Errorf("put %s back to %s: %w", r.Key, r.Old, err)
+		}
+		if _, err := w.journal.add(record{Op: opUndone, Line: line}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Commands are what an engineer would type to do what Apply does, each behind a
+// comment that says why.
+func (t *Tuner) Commands(opt ApplyOptions) []string {
+	var lines []string
+	for _, f := range t.Check().Findings {
+		if f.State != Differs && f.State != Advised {
+			continue
+		}
+		item, _ := t.opt.Profile.Find(f.Item)
+		if item.ReadOnly {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("# %s: %s", f.Item, f.Why))
+		for _, s := range f.Settings {
+			if s.State == Differs || s.State == Advised {
+				lines = append(lines, s.Key.command(s.write))
+			}
+		}
+	}
+	if opt.Persist && len(lines) > 0 {
+		lines = append(lines, fmt.Sprintf("# --persist: what is set by sysctl goes to %s too, the rest is set at each boot by %s", sysctlFile, unitFile))
+	}
+	return lines
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tune
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/cpus"
+	"github.com/jeoul/jeoul/internal/tools/tune/nic"
+	"github.com/jeoul/jeoul/internal/tools/tune/plan"
+	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
+)
+
+// Options say what a host is for.
+type Options struct {
+	Role Role
+	// Mode is the mode of the service; empty is l2dsr.
+	Mode string
+	// Interfaces are the cards that its traffic takes; without one, items about
+	// interfaces do not apply.
+	Interfaces []string
+	// Services are those that need not be tracked; without one, items about services
+	// do not apply.
+	Services []lb.ServiceKey
+	// Profile is nil for the built-in one.
+	Profile *Profile
+	// PacketCPUs are the CPUs that shall take packets; empty has the plan choose.
+	PacketCPUs cpuset.CPUSet
+	// Root is where a file system is that stands for the machine's; its cards are
+	// in Root/ethtool.
+	Root string
+}
+
+// Tuner holds a host against a profile. It is used on one thread.
+type Tuner struct {
+	opt    Options
+	access access
+	facts  *Facts
+	cards  []*Interface
+	plans  map[string]*plan.Plan
+	// step is called between what must survive a kill; nil but in tests.
+	step func()
+}
+
+// New reads the host's facts. Errors: ErrRole, ErrMode, ErrInterface. Close the
+// Tuner after use.
+func New(opt Options) (*Tuner, error) {
+	opt.Mode = cmp.Or(opt.Mode, "l2dsr")
+	if !slices.Contains(Roles, opt.Role) {
+		return nil, fmt.Errorf("%q: %w: use balancer, web or client", opt.Role, ErrRole)
+	}
+	if !slices.Contains(Modes(), opt.Mode) {
+		return nil, fmt.Errorf("%q: %w: use %s", opt.Mode, ErrMode, strings.Join(Modes(), ", "))
+	}
+	if opt.Profile == nil {
+		var err error
+		if opt.Profile, err = Load(""); err != nil {
+			return nil, err
+		}
+	}
+	t := &Tuner{opt: opt}
+	a, err := newAccess(opt.Root)
+	if err != nil {
+		return nil, err
+	}
+	t.access = *a
+	if err := t.look(); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+func newAccess(root string) (*access, error) {
+	a := &access{tree: tree{root}}
+	if root != "" {
+		a.cards, a.services = nic.Files{Dir: a.path("ethtool")}, serviceFiles{a.tree}
+		a.tracking = untrackedFile{a.tree}
+		return a, nil
+	}
+	cards, err := nic.Open()
+	if err != nil {
+		return nil, err
+	}
+	a.cards, a.services, a.tracking = cards, systemd{a.tree}, netfilter{}
+	return a, nil
+}
+
+// Close lets go of what was opened to ask.
+func (t *Tuner) Close() error { return t.access.cards.Close() }
+
+// look reads the facts of the host and of its cards, and plans its cores.
+func (t *Tuner) look() (err error) {
+	if t.facts, err = readFacts(t.access.tree); err != nil {
+		return err
+	}
+	t.access.cmdline = t.facts.CommandLine
+	t.cards, t.plans = nil, map[string]*plan.Plan{}
+	for _, name := range t.opt.Interfaces {
+		card, err := readInterface(t.access.tree, t.access.cards, name)
+		if err != nil {
+			return err
+		}
+		share := plan.Quarter
+		if t.opt.Role == RoleBalancer && t.opt.Mode != ModeProxy {
+			share = plan.Most
+		}
+		p, err := plan.Make(t.facts.Topology, card.card(), share, t.opt.PacketCPUs)
+		if err != nil {
+			return err
+		}
+		t.cards = append(t.cards, card)
+		t.plans[name] = p
+	}
+	return nil
+}
+
+// Check holds the host against the profile, and changes nothing.
+func (t *Tuner) Check() *Report {
+	r := t.report()
+	for _, item := range t.opt.Profile.Items {
+		if f, ok := t.find(item); ok {
+			r.Findings = append(r.Findings, f)
+		}
+	}
+	return r
+}
+
+// report begins one.
+func (t *Tuner) report() *Report {
+	r := &Report{Role: t.opt.Role, Mode: t.opt.Mode, Host: t.facts, Interfaces: t.cards, Notes: slices.Clone(t.facts.Notes)}
+	if t.facts.Namespace {
+		r.Notes = append(r.Notes, "this is a network namespace: what belongs to the machine is left alone")
+	}
+	if len(t.cards) == 0 {
+		r.Notes = append(r.Notes, "no interface was named: name the one that traffic takes (--interface), and its items are looked at too")
+	}
+	for _, card := range t.cards {
+		r.Notes = append(r.Notes, card.notes()...)
+		if !card.Virtual {
+			r.Plans = append(r.Plans, t.plans[card.Name].Draw())
+		}
+	}
+	return r
+}
+
+// find holds the host against one item; false where the item is not about it.
+func (t *Tuner) find(item Item) (Finding, bool) {
+	if ok, _ := item.isFor(t.opt.Role, t.opt.Mode); !ok {
+		return Finding{}, false
+	}
+	f := Finding{Item: item.ID, Setting: item.Setting, Matters: item.Matters, Unit: item.Unit, Why: item.Why,
+		Cost: item.Cost, Source: item.Source, State: Absent}
+	f.Document, f.DocumentWhy = item.Document.For(t.opt.Role), ""
+	if item.Document != nil {
+		f.DocumentWhy = item.Document.Why
+	}
+	if why := t.lacks(item); why != "" {
+		f.Note = why
+		return f, true
+	}
+	for _, k := range t.expand(item) {
+		f.Settings = append(f.Settings, t.hold(item, k))
+	}
+	if len(f.Settings) == 0 {
+		f.Note = "the host has none"
+		if strings.Contains(item.Setting, "{interface}") || strings.HasPrefix(item.Setting, string(KindEthtool)) {
+			f.Note = "no interface was named, or none has it"
+		}
+		if strings.Contains(item.Setting, "{service}") {
+			f.Note = "no service was named: --service tcp/VIP:PORT"
+		}
+	}
+	f.sum()
+	return f, true
+}
+
+// lacks says what the host lacks for an item to apply.
+func (t *Tuner) lacks(item Item) string {
+	n := item.Needs
+	switch {
+	case n.Kernel != "" && t.facts.older(n.Kernel):
+		return "since Linux " + n.Kernel
+	case n.Cores > t.facts.CPUs:
+		return fmt.Sprintf("for hosts with %d CPUs or more", n.Cores)
+	case n.NUMA && t.facts.Nodes < 2:
+		return "for hosts with several NUMA nodes"
+	case n.Conntrack && !t.facts.Conntrack:
+		return "connections are not tracked here"
+	case n.Card == "physical" && len(t.cards) == 0:
+		return "no interface was named"
+	case n.Card == "physical" && !slices.ContainsFunc(t.cards, func(c *Interface) bool { return !c.Virtual }):
+		return "the interface is virtual"
+	case n.Queues > 0 && !slices.ContainsFunc(t.cards, func(c *Interface) bool { return c.card().MaxQueues >= n.Queues }):
+		return fmt.Sprintf("for cards with %d queues or more", n.Queues)
+	}
+	return ""
+}
+
+// target is a setting of an item, and what it is about.
+type target struct {
+	key  Key
+	card *Interface // nil where it is about no card
+	// index is a queue's number.
+	index int
+}
+
+// expand lists the settings that an item is about on this host.
+func (t *Tuner) expand(item Item) []target {
+	kind, name, _ := strings.Cut(item.Setting, " ")
+	about := func(card *Interface, index int, replace ...string) target {
+		k := Key{Kind: Kind(kind), Name: strings.NewReplacer(replace...).Replace(name)}
+		if k.Kind == KindEthtool {
+			k.Interface = card.Name
+		}
+		return target{k, card, index}
+	}
+	var all []target
+	if Kind(kind) != KindEthtool && !strings.ContainsAny(name, "{") {
+		return []target{about(t.firstCard(), 0)}
+	}
+	if strings.Contains(name, "{cpu}") {
+		for _, cpu := range t.facts.Topology.Online().List() {
+			all = append(all, about(nil, cpu, "{cpu}", strconv.Itoa(cpu)))
+		}
+		return all
+	}
+	if strings.Contains(name, "{service}") {
+		for i, service := range t.opt.Services {
+			all = append(all, about(nil, i, "{service}", untracked.Name(service)))
+		}
+		return all
+	}
+	for _, card := range t.cards {
+		if card.Virtual && item.Needs.Card == "physical" {
+			continue
+		}
+		named := card.Name
+		if Kind(kind) == KindSysctl {
+			// A dot in a name is no separator.
+			named = strings.ReplaceAll(named, ".", "/")
+		}
+		for _, slot := range slots(name, card) {
+			all = append(all, about(card, slot.queue, "{interface}", named, "{irq}", slot.number, "{rx}", slot.number, "{tx}", slot.number))
+		}
+	}
+	return all
+}
+
+// slot is a queue and the number that stands in a setting's name for it.
+type slot struct {
+	queue  int
+	number string
+}
+
+// slots lists what a placeholder in a name stands for on a card.
+func slots(name string, card *Interface) []slot {
+	var all []slot
+	switch {
+	case strings.Contains(name, "{irq}"):
+		for _, irq := range card.IRQs {
+			all = append(all, slot{irq.Queue, strconv.Itoa(irq.Number)})
+		}
+	case strings.Contains(name, "{rx}"):
+		for queue := range card.RX {
+			all = append(all, slot{queue, strconv.Itoa(queue)})
+		}
+	case strings.Contains(name, "{tx}"):
+		for queue := range card.TX {
+			all = append(all, slot{queue, strconv.Itoa(queue)})
+		}
+	default:
+		all = []slot{{}}
+	}
+	return all
+}
+
+func (t *Tuner) firstCard() *Interface {
+	if len(t.cards) == 0 {
+		return nil
+	}
+	return t.cards[0]
+}
+
+// hold holds one setting against an item.
+func (t *Tuner) hold(item Item, at target) Setting {
+	s := Setting{Key: at.key}
+	machines := t.facts.Namespace && at.key.machines(item.Scope)
+	if at.card != nil && at.card.foreign && at.key.Kind == KindFile {
+		s.State, s.Note = Unread, "/sys shows another network namespace"
+		return s
+	}
+	now, err := t.access.read(at.key)
+	switch {
+	case machines && err != nil:
+		s.State, s.Note = Machines, belongs
+		return s
+	case errors.Is(err, fs.ErrPermission):
+		s.State, s.Note = Unread, "it takes more rights to read: run as root"
+		return s
+	case errors.Is(err, errAbsent):
+		s.State, s.Note = Absent, absentNote(at.key)
+		return s
+	case err != nil:
+		s.State, s.Note = Unread, err.Error()
+		return s
+	}
+	s.Now = now
+	if item.Value.leaves() {
+		s.State = Left
+		return s
+	}
+	want, ok := t.want(item, at)
+	if !ok {
+		s.State, s.Note = Absent, "there is nothing to compute it from"
+		return s
+	}
+	good, write := item.judge(at.key, now, want)
+	s.Wanted, s.write = want, write
+	switch {
+	case good:
+		s.State = Good
+	case machines:
+		s.State, s.Note = Machines, belongs
+	case at.key.Kind == KindCmdline:
+		s.State, s.Note = Advised, "takes a reboot; --edit-grub writes it"
+	default:
+		s.State = Differs
+	}
+	return s
+}
+
+const belongs = "belongs to the machine, not to this namespace"
+
+func absentNote(k Key) string {
+	switch k.Kind {
+	case KindEthtool:
+		return "the driver does not have it"
+	case KindSysctl:
+		return "this kernel does not have it"
+	}
+	return "this host does not have it"
+}
+
+// want computes what a setting should be; false where there is nothing to go by.
+func (t *Tuner) want(item Item, at target) (string, bool) {
+	if item.Value.plan == "" {
+		value, err := item.Value.resolve(t.facts.fact(at.card))
+		if item.Compare == CompareNonzero {
+			value = "not zero"
+		}
+		return value, err == nil
+	}
+	if at.card == nil {
+		return "", false
+	}
+	p := t.plans[at.card.Name]
+	switch item.Value.plan {
+	case "queues":
+		return strconv.Itoa(p.Queues()), at.card.QueuesMax > 0
+	case "irq":
+		return strconv.Itoa(p.CPUOf(at.index)), at.index < p.Queues()
+	case "rps":
+		return cpus.Mask(p.Spread(at.index)), at.index < p.Queues()
+	case "xps":
+		return cpus.Mask(p.Senders(at.index)), at.index < p.Queues()
+	case "threaded":
+		if p.Shared {
+			return "1", true
+		}
+		return "0", true
+	case "isolated":
+		return p.Isolated().String(), !p.Isolated().IsEmpty()
+	}
+	return "managed_irq,domain," + p.Isolated().String(), !p.Isolated().IsEmpty()
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tune
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"k8s.io/utils/cpuset"
+
+	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/tools/tune/plan"
+)
+
+// Facts are what a host is, as far as values depend on it.
+type Facts struct {
+	Kernel      string        `json:"kernel"`
+	MemoryBytes uint64        `json:"memory_bytes"`
+	Topology    plan.Topology `json:"-"`
+	CPUs        int           `json:"cpus"`
+	Nodes       int           `json:"numa_nodes"`
+	CommandLine []string      `json:"kernel_command_line,omitempty"`
+	// Namespace says that this is not the machine's first network namespace: what
+	// is not a namespace's own is left alone.
+	Namespace bool `json:"network_namespace"`
+	Conntrack bool `json:"connections_tracked"`
+	// Notes are what could not be read.
+	Notes []string `json:"notes,omitempty"`
+	// inode and cookie are the namespace's identity.
+	machine, boot string
+}
+
+// tree is the file system that facts and settings are in; root is empty for the
+// machine's own.
+type tree struct{ root string }
+
+func (t tree) path(parts ...string) string {
+	return filepath.Join(append([]string{"/", t.root}, parts...)...)
+}
+
+// read returns a file in one line, and an empty text where it is not there.
+func (t tree) read(parts ...string) string {
+	data, err := os.ReadFile(t.path(parts...))
+	if err != nil {
+		return ""
+	}
+	return sysctl.OneLine(string(data))
+}
+
+func (t tree) exists(parts ...string) bool {
+	_, err := os.Stat(t.path(parts...))
+	return err == nil
+}
+
+func (t tree) sysctls() sysctl.Tree { return sysctl.Tree{Root: t.root} }
+
+// readFacts reads the host's facts. What is missing is noted; without CPUs there is
+// nothing to go by.
+func readFacts(t tree) (*Facts, error) {
+	f := &Facts{
+		Kernel:  t.read("proc/sys/kernel/osrelease"),
+		boot:    t.read("proc/sys/kernel/random/boot_id"),
+		machine: t.read("etc/machine-id"),
+		// The kernel has it in its first network namespace only.
+		Namespace: !t.exists("proc/sys/net/core/netdev_max_backlog"),
+		Conntrack: t.exists("proc/sys/net/netfilter/nf_conntrack_max"),
+	}
+	proc, err := procfs.NewFS(t.path("proc"))
+	if err != nil {
+		return nil, fmt.Errorf("read the host's facts: %w", err)
+	}
+	if memory, err := proc.Meminfo(); err == nil && memory.MemTotalBytes != nil {
+		f.MemoryBytes = *memory.MemTotalBytes
+	} else {
+		f.note("the size of the memory", err)
+	}
+	if f.CommandLine, err = proc.CmdLine(); err != nil {
+		f.note("the kernel's command line", err)
+	}
+	if f.Topology, err = readTopology(t); err != nil {
+		return nil, fmt.Errorf("read the host's facts: %w", err)
+	}
+	f.CPUs, f.Nodes = f.Topology.Online().Size(), len(f.Topology.Nodes)
+	return f, nil
+}
+
+func (f *Facts) note(what string, err error) {
+	if err == nil {
+		err = errors.New("it is not there")
+	}
+	f.Notes = append(f.Notes, fmt.Sprintf("%s could not be read: %v", what, err))
+}
+
+// readTopology reads which CPUs are online, on which node, and of which core.
+func readTopology(t tree) (plan.Topology, error) {
+	const cpuDir = "sys/devices/system/cpu"
+	text := t.read(cpuDir, "online")
+	online, err := cpuset.Parse(text)
+	if err != nil || online.IsEmpty() {
+		return plan.Topology{}, fmt.Errorf("%s says %q, which is no list of CPUs", t.path(cpuDir, "online"), text)
+	}
+	top := plan.Topology{Nodes: map[int]cpuset.CPUSet{}, Siblings: map[int]cpuset.CPUSet{}}
+	nodes, _ := filepath.Glob(t.path("sys/devices/system/node/node[0-9]*")) // the pattern is good
+	for _, dir := range nodes {
+		number, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "node"))
+		list, err2 := cpuset.Parse(readLine(filepath.Join(dir, "cpulist")))
+		if err == nil && err2 == nil && !list.Intersection(online).IsEmpty() {
+			top.Nodes[number] = list.Intersection(online)
+		}
+	}
+	if !top.Online().Equals(online) {
+		top.Nodes = map[int]cpuset.CPUSet{0: online}
+	}
+	for _, cpu := range online.List() {
+		core, err := cpuset.Parse(t.read(cpuDir, fmt.Sprintf("cpu%d/topology/thread_siblings_list", cpu)))
+		if err == nil && core.Contains(cpu) {
+			top.Siblings[cpu] = core
+		}
+	}
+	return top, nil
+}
+
+func readLine(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return sysctl.OneLine(string(data))
+}
+
+// pageBytes is a page's size where it is not asked for: values in pages go by
+// memory_bytes, and a fake tree has no pages of its own.
+func pageBytes() uint64 { return uint64(os.Getpagesize()) }
+
+// fact returns a number for a value, those of an interface from card.
+func (f *Facts) fact(card *Interface) func(string) (uint64, bool) {
+	return func(name string) (uint64, bool) {
+		n := uint64(0)
+		switch name {
+		case ofMemory:
+			n = f.MemoryBytes
+		case ofPages:
+			n = f.MemoryBytes / pageBytes()
+		case ofCores:
+			n = uint64(f.CPUs)
+		case ofRingRX:
+			n = card.number(func(c *Interface) int { return c.RingRXMax })
+		case ofRingTX:
+			n = card.number(func(c *Interface) int { return c.RingTXMax })
+		}
+		return n, n > 0
+	}
+}
+
+// older says whether the kernel is older than a version.
+func (f *Facts) older(version string) bool {
+	want, ok1 := parseVersion(version)
+	have, ok2 := parseVersion(f.Kernel)
+	return ok1 && ok2 && (have[0] < want[0] || have[0] == want[0] && have[1] < want[1])
+}
+
+// IRQ is an interrupt of a card's queue.
+type IRQ struct {
+	Number int    `json:"number"`
+	Queue  int    `json:"queue"`
+	Name   string `json:"name"`
+}
+
+// queueName finds a queue's number in an interrupt's name: eth0-TxRx-3,
+// mlx5_comp3@pci:0000:3b:00.0, virtio0-input.3, eth0-Tx-Rx-3, eth0-rx-3.
+var queueName = regexp.MustCompile(`(?i)(?:txrx|tx-rx|input|output|comp|queue|rx|tx|fp|cq)[-_.]?(\d+)`)
+
+// parseInterrupts returns the names in /proc/interrupts by number. Its columns are
+// the number, a count for each CPU, the chip, the hardware's number, and the name.
+func parseInterrupts(text string) map[int]string {
+	names := map[int]string{}
+	for line := range strings.Lines(text) {
+		number, rest, ok := strings.Cut(line, ":")
+		n, err := strconv.Atoi(strings.TrimSpace(number))
+		fields := strings.Fields(rest)
+		if !ok || err != nil || n < 0 || len(fields) == 0 {
+			continue
+		}
+		names[n] = fields[len(fields)-1]
+	}
+	return names
+}
+
+// readIRQs returns the interrupts of a card's queues: those of its device whose
+// names have a queue's number.
+func readIRQs(t tree, name string) []IRQ {
+	var dirs []fs.DirEntry
+	// A virtio card's are its parent's.
+	for _, dir := range []string{"device/msi_irqs", "device/../msi_irqs"} {
+		// Not filepath.Join, which would take ".." out before the link is followed.
+		if found, err := os.ReadDir(t.path("sys/class/net", name) + "/" + dir); err == nil {
+			dirs = found
+			break
+		}
+	}
+	data, err := os.ReadFile(t.path("proc/interrupts"))
+	if err != nil {
+		return nil
+	}
+	names := parseInterrupts(string(data))
+	var irqs []IRQ
+	for _, dir := range dirs {
+		number, err := strconv.Atoi(dir.Name())
+		match := queueName.FindStringSubmatch(names[number])
+		if err != nil || match == nil {
+			continue
+		}
+		if queue, err := strconv.Atoi(match[1]); err == nil {
+			irqs = append(irqs, IRQ{number, queue, names[number]})
+		}
+	}
+	return irqs
+}

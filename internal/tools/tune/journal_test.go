@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tune
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/host/journal"
+)
+
+// few is a profile of some items of every kind that a fake tree has.
+func few(t testing.TB) *Profile {
+	t.Helper()
+	p, err := Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err = p.Only([]string{"swappiness", "rmem-max", "ring-rx", "open-files", "irqbalance"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func apply(t *testing.T, root string) *Report {
+	t.Helper()
+	tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root, Profile: few(t)})
+	r, err := tuner.Apply(ApplyOptions{Persist: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func write(t *testing.T, root, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(root, path), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestChangedByHand changes a value and a file of ours after apply: revert says so,
+// leaves both, takes the rest back, and loses nothing.
+func TestChangedByHand(t *testing.T) {
+	for _, choice := range []RevertOptions{{Force: true}, {Forget: true}} {
+		root := fake(t, small)
+		before := snapshot(t, root)
+		apply(t, root)
+		write(t, root, "proc/sys/vm/swappiness", "33\n")
+		write(t, root, sysctlFile, "vm.swappiness = 33\n")
+
+		events, err := Revert(RevertOptions{Root: root})
+		if !errors.Is(err, ErrLeft) {
+			t.Fatal(events, err)
+		}
+		var left []string
+		for _, e := range events {
+			if e.Left {
+				left = append(left, e.What)
+			}
+		}
+		if diff := cmp.Diff([]string{sysctlFile, "vm.swappiness"}, left); diff != "" {
+			t.Errorf("left:\n%s", diff)
+		}
+		after := snapshot(t, root)
+		if after["/proc/sys/vm/swappiness"] != "33" || after["/proc/sys/net/core/rmem_max"] != "212992" || after[sysctlFile] != "vm.swappiness = 33" {
+			t.Error("the wrong values were taken back")
+		}
+		// Apply once more leaves the file that was edited.
+		tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root, Profile: few(t)})
+		if _, err := tuner.Apply(ApplyOptions{Persist: true}); err == nil || !strings.Contains(err.Error(), "edited by hand") {
+			t.Errorf("a file that was edited: %v", err)
+		}
+
+		choice.Root = root
+		if _, err := Revert(choice); err != nil {
+			t.Fatal(err)
+		}
+		after = snapshot(t, root)
+		if choice.Forget {
+			before[sysctlFile], before[filepath.Dir(sysctlFile)+"/"] = "vm.swappiness = 33", ""
+			if after["/proc/sys/vm/swappiness"] == "60" {
+				t.Error("what was to be kept was put back")
+			}
+			before["/proc/sys/vm/swappiness"] = after["/proc/sys/vm/swappiness"]
+		}
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("%+v (-before +after):\n%s", choice, diff)
+		}
+	}
+}
+
+func TestOtherMachineAndBoot(t *testing.T) {
+	root := fake(t, small)
+	before := snapshot(t, root)
+	tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root, Profile: few(t)})
+	if _, err := tuner.Apply(ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	journal := filepath.Join(root, StateDir, "host.jsonl")
+	kept, err := os.ReadFile(journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	write(t, root, "etc/machine-id", "ffffffffffffffffffffffffffffffff\n")
+	if _, err := Revert(RevertOptions{Root: root}); !errors.Is(err, ErrElsewhere) {
+		t.Errorf("another machine's: %v", err)
+	}
+	if _, err := open(t, tuner.opt).Apply(ApplyOptions{}); !errors.Is(err, ErrElsewhere) {
+		t.Errorf("another machine's: %v", err)
+	}
+	if now, err := os.ReadFile(journal); err != nil || string(now) != string(kept) {
+		t.Error("another machine's journal was changed")
+	}
+	write(t, root, "etc/machine-id", before["/etc/machine-id"]+"\n")
+
+	// A reboot takes settings back, but no files.
+	for path, text := range before {
+		if strings.HasPrefix(path, "/proc/sys/") && !strings.HasSuffix(path, "/") {
+			write(t, root, path, text+"\n")
+		}
+	}
+	write(t, root, "proc/sys/vm/swappiness", "10\n") // by sysctl.conf, at boot
+	write(t, root, "proc/sys/kernel/random/boot_id", "another\n")
+	events, err := Revert(RevertOptions{Root: root})
+	if err != nil || len(events) == 0 || !strings.Contains(events[0].Note, "an earlier boot") {
+		t.Fatal(events, err)
+	}
+	after := snapshot(t, root)
+	if after["/proc/sys/vm/swappiness"] != "10" {
+		t.Error("a value of this boot was taken for one of ours")
+	}
+	for _, path := range []string{limitsFile, systemdLimitsFile} {
+		if _, ok := after[path]; ok {
+			t.Errorf("%s is still there", path)
+		}
+	}
+}
+
+func TestPersistedChangesOutliveTheBoot(t *testing.T) {
+	root := fake(t, small)
+	before := snapshot(t, root)
+	apply(t, root)
+	write(t, root, "proc/sys/kernel/random/boot_id", "another\n")
+	// The file of ours has set it again.
+	if _, err := Revert(RevertOptions{Root: root}); err != nil {
+		t.Fatal(err)
+	}
+	before["/proc/sys/kernel/random/boot_id"] = "another"
+	if diff := cmp.Diff(before, snapshot(t, root)); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+}
+
+func TestTwoAtOnce(t *testing.T) {
+	root := fake(t, small)
+	apply(t, root)
+	dir, err := os.Open(filepath.Join(root, StateDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	tuner := open(t, Options{Role: RoleWeb, Root: root})
+	j, err := openJournal(tuner.access.tree, StateDir, RoleWeb, tuner.facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t, root)
+	if _, err := tuner.Apply(ApplyOptions{}); !errors.Is(err, ErrBusy) {
+		t.Errorf("apply: %v", err)
+	}
+	if _, err := Revert(RevertOptions{Root: root}); !errors.Is(err, ErrBusy) {
+		t.Errorf("revert: %v", err)
+	}
+	if diff := cmp.Diff(before, snapshot(t, root)); diff != "" {
+		t.Errorf("something was changed:\n%s", diff)
+	}
+	j.close()
+}
+
+func TestJournalThatCannotBeTrusted(t *testing.T) {
+	root := fake(t, small)
+	apply(t, root)
+	path := filepath.Join(root, StateDir, "host.jsonl")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func() error{
+		"others can write": func() error { return os.Chmod(path, 0o622) },
+		"no journal":       func() error { return os.WriteFile(path, []byte("hello\n"), 0o600) },
+		"a path": func() error {
+			return os.WriteFile(path, []byte(strings.Replace(string(good), sysctlFile, "/etc/passwd", 1)), 0o600)
+		},
+		"newer": func() error {
+			return os.WriteFile(path, []byte(strings.Replace(string(good), `"version":1`, `"version":2`, 1)), 0o600)
+		},
+	} {
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		before := snapshot(t, root)
+		if _, err := Revert(RevertOptions{Root: root}); !errors.Is(err, ErrJournal) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(before, snapshot(t, root)); diff != "" {
+			t.Errorf("%s: something was changed:\n%s", name, diff)
+		}
+	}
+}
+
+// A line that was being written when its writer died was never acted on.
+func TestTornLine(t *testing.T) {
+	root := fake(t, small)
+	before := snapshot(t, root)
+	apply(t, root)
+	path := filepath.Join(root, StateDir, "host.jsonl")
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString(`{"op":"set","key":{"kind":"sysctl","na`); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// What is applied on top of it is kept whole.
+	write(t, root, "proc/sys/vm/swappiness", "60\n")
+	tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root, Profile: few(t)})
+	if _, err := tuner.Apply(ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Revert(RevertOptions{Root: root}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, snapshot(t, root)); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+}
+
+func FuzzJournal(f *testing.F) {
+	head := `{"format":"jeoul-tune-journal","version":1,"machine":"m","boot":"b","namespace":1,"cookie":2,"role":"web","started":"2026-01-01T00:00:00Z"}` + "\n"
+	f.Add([]byte(head))
+	f.Add([]byte(head + `{"op":"set","key":{"kind":"sysctl","name":"net.core.somaxconn"},"old":"1","new":"2"}` + "\n" + `{"op":"undone","old":"","new":"","line":1}` + "\n"))
+	f.Add([]byte(head + `{"op":"file","path":"/etc/sysctl.d/90-jeoul-tune.conf","old":"","new":"x"}` + "\n" + `{"op":"per`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_, records, err := decodeJournal(data)
+		if err != nil {
+			if !errors.Is(err, ErrJournal) {
+				t.Fatalf("not ErrJournal: %v", err)
+			}
+			return
+		}
+		for _, r := range live(records) {
+			if r.Key != nil && r.Key.Kind == KindFile && (filepath.Clean(r.Key.Name) != r.Key.Name || !strings.HasPrefix(r.Key.Name, "/proc/irq/") && !strings.HasPrefix(r.Key.Name, "/sys/")) {
+				t.Fatalf("%q would be written", r.Key.Name)
+			}
+			if r.Op == opFile && !strings.HasPrefix(r.Path, "/etc/") {
+				t.Fatalf("%q would be written", r.Path)
+			}
+		}
+	})
+}
+
+// TestJournalOfEarlierVersions pins the first line, which says whose the journal is.
+func TestJournalOfEarlierVersions(t *testing.T) {
+	const line = `{"format":"jeoul-tune-journal","version":1,"machine":"m","boot":"b","namespace":1,"cookie":2,"role":"web","started":"2026-01-01T00:00:00Z"}`
+	want := header{Format: journalFormat, Version: journalVersion, Machine: "m",
+		Place: journal.Place{Boot: "b", Namespace: 1, Cookie: 2}, Role: RoleWeb, Started: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	got, records, err := decodeJournal([]byte(line + "\n"))
+	if err != nil || len(records) != 0 || got != want {
+		t.Errorf("read %+v, %v (%v), want %+v", got, records, err, want)
+	}
+	if text, err := json.Marshal(want); err != nil || string(text) != line {
+		t.Errorf("wrote %s (%v), want %s", text, err, line)
+	}
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tune
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/host/journal"
+	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
+)
+
+// The files that are ours; nothing else is written outside of settings.
+const (
+	sysctlFile = "/etc/sysctl.d/90-jeoul-tune.conf"
+	unitFile   = "/etc/systemd/system/jeoul-tune.service"
+	// unitWanted starts the unit at boot, as `systemctl enable` does it; its
+	// content is where it points to.
+	unitWanted = "/etc/systemd/system/multi-user.target.wants/jeoul-tune.service"
+	// grubFile is read after /etc/default/grub by Debian's grub-mkconfig: no
+	// other package's file is edited.
+	grubFile = "/etc/default/grub.d/90-jeoul-tune.cfg"
+)
+
+var ownFiles = []string{sysctlFile, unitFile, unitWanted, grubFile, limitsFile, systemdLimitsFile}
+
+const fileHeader = "# Written by `jeoul tune apply`; `jeoul tune revert` removes it.\n"
+
+// files writes the files that the options, and limits, ask for.
+func (t *Tuner) files(w *writer, r *Report, opt ApplyOptions) error {
+	var errs []error
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if len(f.Settings) != 1 || f.Settings[0].Key.Kind != KindLimit || f.State != Differs {
+			continue
+		}
+		f.State, f.Note = Changed, "for what is started after the next login, or after `systemctl daemon-reexec`"
+		if err := w.files(limitTexts(f.Settings[0].write)); err != nil {
+			f.State, f.Note = Failed, err.Error()
+		}
+		f.Settings[0].State = f.State
+	}
+	if opt.EditGrub {
+		errs = append(errs, t.editGrub(w, r))
+	}
+	if opt.Persist {
+		errs = append(errs, t.persist(w, r, opt))
+	}
+	return errors.Join(errs...)
+}
+
+// editGrub adds the parameters that are advised to GRUB's.
+func (t *Tuner) editGrub(w *writer, r *Report) error {
+	var words []string
+	for _, f := range r.With(Advised) {
+		words = append(words, f.Settings[0].Key.Name+"="+f.Settings[0].write)
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	if !t.access.exists("etc/default/grub") {
+		return errors.New("--edit-grub: there is no /etc/default/grub here: give the kernel these parameters by the means of its boot loader: " + strings.Join(words, " "))
+	}
+	text := fileHeader + fmt.Sprintf("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX %s\"\n", strings.Join(words, " "))
+	if err := w.files(map[string]string{grubFile: text}); err != nil {
+		return err
+	}
+	for i := range r.Findings {
+		if r.Findings[i].State == Advised {
+			r.Findings[i].Note = "written to " + grubFile
+		}
+	}
+	r.Notes = append(r.Notes, "the kernel's parameters are in "+grubFile+": run `update-grub`, and reboot")
+	return nil
+}
+
+// persist has what was changed be changed at every boot: sysctls by systemd-sysctl,
+// early, and the rest by a unit that applies the profile again.
+func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
+	sysctls, others := []string{}, false
+	for _, rec := range live(w.journal.records) {
+		switch {
+		case rec.Op != opSet:
+		case rec.Key.Kind == KindSysctl:
+			line := fmt.Sprintf("%s = %s", rec.Key.Name, rec.New)
+			sysctls = append(slices.DeleteFunc(sysctls, func(s string) bool { return strings.HasPrefix(s, rec.Key.Name+" = ") }), line)
+		default:
+			others = true
+		}
+	}
+	texts := map[string]string{}
+	if len(sysctls) > 0 {
+		texts[sysctlFile] = fileHeader + strings.Join(sysctls, "\n") + "\n"
+	}
+	if others {
+		texts[unitFile] = t.unit(opt)
+		texts[unitWanted] = unitFile
+	}
+	if len(texts) == 0 {
+		r.Notes = append(r.Notes, "nothing was changed here, so there is nothing to make last")
+		return nil
+	}
+	if err := w.files(texts); err != nil {
+		return err
+	}
+	_, err := w.journal.add(record{Op: opPersisted})
+	for _, path := range slices.Sorted(maps.Keys(texts)) {
+		r.Notes = append(r.Notes, "for the next boot: "+path)
+	}
+	return err
+}
+
+// unit is a systemd unit that applies the profile when the interfaces are there.
+func (t *Tuner) unit(opt ApplyOptions) string {
+	command := []string{cmp.Or(opt.Executable, "/usr/local/bin/jeoul"), "tune", "apply", "--role", string(t.opt.Role), "--mode", t.opt.Mode}
+	var devices []string
+	for _, card := range t.cards {
+		command = append(command, "--interface", card.Name)
+		devices = append(devices, "sys-subsystem-net-devices-"+escapeUnit(card.Name)+".device")
+	}
+	for _, service := range t.opt.Services {
+		command = append(command, "--service", untracked.Name(service))
+	}
+	if !t.opt.PacketCPUs.IsEmpty() {
+		command = append(command, "--packet-cpus", t.opt.PacketCPUs.String())
+	}
+	for _, word := range opt.Arguments {
+		// As systemd.service(5) reads command lines: quoted, and % is doubled.
+		if strings.ContainsAny(word, " \t\"'\\;$") {
+			word = strconv.Quote(word)
+		}
+		command = append(command, strings.ReplaceAll(word, "%", "%%"))
+	}
+	after := strings.Join(append([]string{"network-online.target"}, devices...), " ")
+	return fileHeader + fmt.Sprintf(`[Unit]
+Description=Settings of this host for Jeoul
+After=%s
+Wants=%s
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=%s
+
+[Install]
+WantedBy=multi-user.target
+`, after, after, strings.Join(command, " "))
+}
+
+// escapeUnit writes an interface's name as systemd's device units do
+// (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
+func escapeUnit(name string) string {
+	var b strings.Builder
+	for i, c := range []byte(name) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == ':' || c == '.' && i > 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, `\x%02x`, c)
+		}
+	}
+	return b.String()
+}
+
+// files writes files of ours, each journalled.
+func (w *writer) files(texts map[string]string) error {
+	for _, path := range slices.Sorted(maps.Keys(texts)) {
+		if err := w.file(path, texts[path]); err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// file writes one file of ours. One that was edited since it was written
+// stays.
+func (w *writer) file(path, text string) error {
+	at := w.access.path(path)
+	now, existed, err := readEntry(at)
+	if err != nil {
+		return err
+	}
+	if existed && now == text {
+		return nil
+	}
+	for _, r := range slices.Backward(live(w.journal.records)) {
+		if r.Op == opFile && r.Path == path {
+			if existed && now != r.New && now != r.Old {
+				return errors.New("it was edited by hand since it was written here: remove it, or take it back with `jeoul tune revert --force`")
+			}
+			break
+		}
+	}
+	made, err := missingDirs(w.access, path)
+	if err != nil {
+		return err
+	}
+	w.pause()
+	if _, err := w.journal.add(record{Op: opFile, Path: path, Existed: existed, Old: now, New: text, Made: made}); err != nil {
+		return err
+	}
+	w.pause()
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	if err := writeEntry(at, path, text); err != nil {
+		return err
+	}
+	w.pause()
+	return nil
+}
+
+// missingDirs lists the directories that a file needs and that are not there, the
+// innermost first, by their paths on the host.
+func missingDirs(a *access, path string) ([]string, error) {
+	var missing []string
+	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		_, err := os.Stat(a.path(dir))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		missing = append(missing, dir)
+	}
+	return missing, nil
+}
+
+// isLink says that a file of ours is a symbolic link.
+func isLink(path string) bool { return path == unitWanted }
+
+// readEntry returns what a file holds, or where a link points to.
+func readEntry(at string) (text string, existed bool, err error) {
+	info, err := os.Lstat(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		text, err = os.Readlink(at)
+		return text, true, err
+	}
+	data, err := os.ReadFile(at)
+	return string(data), true, err
+}
+
+// writeEntry writes a file, or makes a link.
+func writeEntry(at, path, text string) error {
+	if !isLink(path) {
+		return journal.ReplaceOnDisk(at, []byte(text), 0o644)
+	}
+	fresh := at + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(text, fresh); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(fresh, at), journal.SyncDir(filepath.Dir(at)))
+}

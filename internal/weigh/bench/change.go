@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/numbered"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// changeExperiment holds connections through a balancer while its backends
+// change, and counts what becomes of them, event by event.
+type changeExperiment struct{}
+
+// Changes is what a suite says of a load of kind change, besides what all have.
+type Changes struct {
+	// Events are the names of those that happen, in the order of docs/weigh/change.md; empty: all.
+	Events []string `yaml:"events"`
+	// Flaps is how often the flapping backend goes and comes, Reloads how often the
+	// configuration is read again without change.
+	Flaps   int `yaml:"flaps"`
+	Reloads int `yaml:"reloads"`
+	// Pace is how often each connection is asked over; 0: every second. Patience is how long an
+	// answer may take before a connection counts as broken; 0: 5 s.
+	Pace     time.Duration `yaml:"pace"`
+	Patience time.Duration `yaml:"patience"`
+	// NewPerSecond are connections that are opened, asked over once and closed all
+	// the while, QueriesPerSecond UDP queries, of all clients together.
+	NewPerSecond     int `yaml:"new_per_second"`
+	QueriesPerSecond int `yaml:"queries_per_second"`
+	// Ports is from how many local ports of each client a connection is opened
+	// before and after a backend leaves, to see which flows move.
+	Ports int `yaml:"ports"`
+	// Reused is how many local ports each client uses again and again, and Lap the time
+	// between the connections of one of them.
+	Reused int           `yaml:"reused"`
+	Lap    time.Duration `yaml:"lap"`
+	// Silence is how long a backend's host is silent behind a subject that does not notice.
+	Silence time.Duration `yaml:"silence"`
+	// Check is how subjects with health checks ask, and Fault how long a backend's service is
+	// gone, or hangs.
+	Check ChangeCheck   `yaml:"check"`
+	Fault time.Duration `yaml:"fault"`
+	// Restarts and Kills are how often the subject's process is restarted, and killed, and
+	// Dead how long there is none after a kill.
+	Restarts int `yaml:"restarts"`
+	// Upgrades is how often one of two builds takes over from the other, by turns.
+	Upgrades int           `yaml:"upgrades"`
+	Kills    int           `yaml:"kills"`
+	Dead     time.Duration `yaml:"dead"`
+	// Quiet is how long nothing is changed, and NumberedPerSecond how many numbered datagrams
+	// are sent besides; 0: none.
+	Quiet time.Duration `yaml:"quiet"`
+	// Proxies are how many of the servers, the first ones, are proxies before the others: they are
+	// the subject's backends then. 0: none is.
+	Proxies           int `yaml:"proxies"`
+	NumberedPerSecond int `yaml:"numbered_per_second"`
+}
+
+// The load's other settings.
+const (
+	changePort = 7000
+	// checkPort is where the same servers answer health checks.
+	checkPort = 7001
+	// usualPace is how often each connection is asked over, and usualPatience how long an answer may
+	// take before a connection counts as broken, where the suite does not say: several
+	// retransmissions of TCP.
+	usualPace     = time.Second
+	usualPatience = 5 * time.Second
+	// udpFlowsEach are a client's UDP sockets that are kept; each asks every
+	// udpPace, and an answer may take as long as udpPatience.
+	udpFlowsEach = 20
+	udpPace      = 500 * time.Millisecond
+	udpPatience  = time.Second
+	// firstPort is the first of the ports of [Changes.Ports].
+	firstPort = 20_000
+	// maxPorts are those behind it.
+	maxPorts = 40_000
+	// firstReused is the first of the ports of [Changes.Reused], and maxReused how many
+	// there are up to those that the kernel gives (see package lab): no other socket
+	// takes them.
+	firstReused = 300
+	maxReused   = 700
+	// reusedUDP is one in how many of them makes queries by UDP, too.
+	reusedUDP = 10
+	// leastTime and mostTime bound the times of a suite's changes.
+	leastTime = 100 * time.Millisecond
+	mostTime  = time.Minute
+	// changeServers are the least that the events need: one that comes, one that
+	// leaves, one each that drains, weighs more, flaps and falls silent.
+	changeServers = 6
+	// newShare is what a subject must be able to carry beyond the connections that
+	// are held, for those that are new, one in so many.
+	newShare = 20
+)
+
+func (changeExperiment) Name() string { return "change" }
+
+func (changeExperiment) check(l Load, form Form, at path, fail failFunc) {
+	l.checkConcurrency(at, form.Lab.Clients, fail)
+	l.checkRepeats(at, fail)
+	if l.Duration != 0 || l.Requests != 0 || l.RequestsEach != 0 || l.MinRequests != 0 || l.Pinned || l.Offloads {
+		fail(at, "change ends when its events are over; it has none of duration, requests, requests_each, min_requests, pinned and offloads")
+	}
+	l.Changes.checkValues(at, fail)
+	l.checkBackends(form, at, fail)
+	for _, s := range form.Subjects {
+		if known, ok := subject.Find(s.Name); ok && !subject.CanChange(known) {
+			fail(at, "%s has no backends that could change, or speaks HTTP only", s.Name)
+		}
+	}
+}
+
+// pace is how often each connection is asked over.
+func (c Changes) pace() time.Duration { return cmp.Or(c.Pace, usualPace) }
+
+// patience is how long an answer may take.
+func (c Changes) patience() time.Duration { return cmp.Or(c.Patience, usualPatience) }
+
+// checkValues checks what is given for the events that happen, and for what goes on besides.
+func (c Changes) checkValues(at path, fail failFunc) {
+	for i, name := range c.Events {
+		if !slices.Contains(eventNames(), name) {
+			fail(at.to("changes", "events", i), "unknown event %q: use some of %s", name, strings.Join(eventNames(), ", "))
+		}
+	}
+	happen := c.Events
+	if len(happen) == 0 {
+		happen = eventNames()
+	}
+	needed := func(event string) bool { return event == "" || slices.Contains(happen, event) }
+	for _, v := range []struct {
+		name, event string
+		value, most int
+	}{
+		{"flaps", "flap", c.Flaps, 10_000}, {"reloads", "reload", c.Reloads, 10_000},
+		{"new_per_second", "", c.NewPerSecond, 10_000},
+		{"ports", "share", c.Ports, maxPorts}, {"reused", "", c.Reused, maxReused},
+		{"restarts", "restart", c.Restarts, 1000}, {"upgrades", "upgrade", c.Upgrades, 1000}, {"kills", "kill", c.Kills, 1000},
+	} {
+		if needed(v.event) && (v.value < 1 || v.value > v.most) {
+			fail(at.to("changes", v.name), "%d is not possible; use 1 to %d", v.value, v.most)
+		}
+	}
+	c.checkProxied(happen, at, fail)
+	if c.NumberedPerSecond < 0 || c.NumberedPerSecond > numbered.MaxRate {
+		fail(at.to("changes", "numbered_per_second"), "%d is not possible; use 0 to %d", c.NumberedPerSecond, numbered.MaxRate)
+	}
+	for _, v := range []struct {
+		name, event string
+		value       time.Duration
+	}{{"lap", "", c.Lap}, {"quiet", "quiet", c.Quiet}, {"silence", "silent", c.Silence}, {"dead", "kill", c.Dead}, {"fault", "dies", c.Fault}, {"fault", "hangs", c.Fault}} {
+		if needed(v.event) && (v.value < leastTime || v.value > mostTime) {
+			fail(at.to("changes", v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
+		}
+	}
+	for name, value := range map[string]time.Duration{"pace": c.pace(), "patience": c.patience()} {
+		if value < leastTime || value > mostTime {
+			fail(at.to("changes", name), "%v is not possible; use %v to %v", value, leastTime, mostTime)
+		}
+	}
+	if c.Check.on() || needed("dies") || needed("hangs") {
+		c.Check.checkValues(at.to("changes", "check"), fail)
+	}
+}
+
+// obstacle has nothing against a point that its subject can carry a part of: see
+// connections.
+func (e changeExperiment) obstacle(p Point, limits probe.Limits) string {
+	if reason := cmp.Or(p.Form.routerObstacle(), p.Subject.Obstacle(p.Params, 1, limits)); reason != "" {
+		return reason
+	}
+	const spare = 200
+	each := part(p.Concurrency, p.Form.Lab.Clients, 0)
+	switch files := uint64(each + p.By.Changes.Reused + spare); {
+	case files > limits.OpenFiles:
+		return fmt.Sprintf("%d connections per client: it needs %d open files, and a process may have %d here", each, files, limits.OpenFiles)
+	case each+p.By.Changes.Ports > limits.LocalPorts:
+		return fmt.Sprintf("%d connections and %d ports per client: a client has %d local ports here", each, p.By.Changes.Ports, limits.LocalPorts)
+	}
+	return ""
+}
+
+// connections is how many are held: all of the point, or what the subject can
+// carry, with a note then.
+func (p Point) connections(limits probe.Limits) (n int, note string) {
+	reused := p.By.Changes.Reused * p.Form.Lab.Clients
+	carried := func(n int) int { return n + n/newShare + reused }
+	fits := func(n int) bool { return p.Subject.Obstacle(p.Params, carried(n), limits) == "" }
+	if fits(p.Concurrency) {
+		return p.Concurrency, ""
+	}
+	low, high := 1, p.Concurrency // low fits, high does not
+	for high-low > 1 {
+		if middle := (low + high) / 2; fits(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	low -= low % 100
+	return low, fmt.Sprintf("%d connections and not %d, for %s", low, p.Concurrency, p.Subject.Obstacle(p.Params, carried(p.Concurrency), limits))
+}
+
+func (changeExperiment) params(p Point) map[string]any {
+	return map[string]any{"concurrency": p.Concurrency}
+}
+
+// programs are none: servers and clients are parts of jeoul.
+func (changeExperiment) programs() programs   { return programs{} }
+func (e changeExperiment) onMachines() string { return conducted(e) }
+
+func (changeExperiment) notes(f Form) []string {
+	notes := []string{
+		fmt.Sprintf("an event is over when every connection was answered since its last change, or broke; %d UDP sockets a client are kept and ask every %v, other queries have a socket of their own, and an answer may take %v",
+			udpFlowsEach, udpPace, udpPatience),
+		"backends that leave go on running: a balancer that sends them what they are used to get breaks nothing by that",
+		"a process that is killed gets SIGKILL, and another one is started after the time that the suite says; addresses and rules that the laboratory has set up for it stay",
+		"a host that falls silent has its link taken down at the switch, and none of its connections when it is back, as after a crash",
+	}
+	for _, l := range f.Loads {
+		asked := fmt.Sprintf("each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
+			l.Changes.pace(), l.Changes.patience())
+		reused := fmt.Sprintf("connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", l.Changes.patience())
+		for _, note := range []string{asked, reused} {
+			if !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
+		}
+		notes = append(notes, l.Changes.Check.notes()...)
+		notes = append(notes, l.Changes.proxyNotes()...)
+		if l.Changes.NumberedPerSecond > 0 {
+			notes = append(notes, fmt.Sprintf("numbered packets are UDP datagrams of the first client, from %d ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", numberedFlows),
+				"the switch's port to the balancer counts which numbered packets go to the balancer and come back (TC egress and ingress), so that each that is missing has a place")
+		}
+	}
+	return notes
+}
+
+// prepare starts the servers, and the proxies before them, and waits until each answers.
+func (changeExperiment) prepare(ctx context.Context, r *runner) (err error) {
+	proxies, servers := r.form.proxied(r.lab.Servers)
+	if r.live, err = live.StartServers(ctx, servers, proxies, r.options.Executable, changePort, checkPort); err != nil {
+		return err
+	}
+	if err := r.startProxies(ctx, proxies, servers); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, server := range r.lab.Servers {
+		group.Go(func() error {
+			return poll(ctx, r.options.patience()*webBound, func() error {
+				return probe.Listening(ctx, server, netip.AddrPortFrom(server.IPv4, changePort))
+			})
+		})
+	}
+	return group.Wait()
+}
+
+// services is one, of all backends but the last, which is the one to come.
+func (changeExperiment) services(l *lab.Lab, p Point) []subject.Service {
+	backends := p.By.Changes.backends(l.Servers)
+	return []subject.Service{{Port: changePort, UDP: p.By.Changes.Proxies == 0, Servers: slices.Clone(backends[:len(backends)-1]), Check: p.By.Changes.Check.subject()}}
+}
+
+func (changeExperiment) line(got []results.Trial) string {
+	var words []string
+	for _, t := range got {
+		word := fmt.Sprint(t.Params[paramEvent], " ")
+		switch beyond, ok := t.Metrics[results.FlowsMovedBeyondPercent]; {
+		case !t.Valid && len(got) == 1:
+			word = "not valid: " + t.Notes[0]
+		case !t.Valid:
+			word += "not valid"
+		case ok:
+			word += fmt.Sprintf("%.2f %%", beyond)
+		case t.Metrics[results.FaultSeconds] > 0:
+			word += fmt.Sprintf("%.0f (%.0f new ones failed)", t.Metrics[results.Broken],
+				t.Metrics[results.InFlight]+t.Metrics[results.NewFailedBefore]+t.Metrics[results.NewFailedAfter])
+		case t.Metrics[results.LostSYNs] > 0:
+			word += fmt.Sprintf("%.0f (%.0f SYNs lost)", t.Metrics[results.Broken], t.Metrics[results.LostSYNs])
+		default:
+			word += fmt.Sprintf("%.0f", t.Metrics[results.Broken])
+		}
+		words = append(words, word)
+	}
+	return "broken by " + strings.Join(words, ", ")
+}
+
+// openBound is how long it may take to open all connections.
+const openBound = time.Minute
+
+// conduct opens the connections and runs one event after another.
+func (changeExperiment) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) (all []results.Trial, err error) {
+	changing, ok := running.(subject.Changing)
+	if !ok {
+		return nil, fmt.Errorf("%s cannot be changed while it runs", t.Subject.Name())
+	}
+	crew, err := live.NewCrew(ctx, r.lab, r.options.Executable)
+	if err != nil {
+		return nil, err
+	}
+	c := &changeTrial{runner: r, trial: t, changing: changing, crew: crew, blank: blank,
+		service: changeExperiment{}.services(r.lab, t.Point)[0], left: map[string]bool{}, away: map[string]time.Time{}}
+	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
+	if err := c.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.startNumbered(ctx); err != nil {
+		return nil, err
+	}
+	for _, e := range changeEvents {
+		if !e.happens(t) {
+			continue
+		}
+		got, err := c.event(ctx, e)
+		all = append(all, got)
+		if err != nil {
+			// What was counted before holds; what would have come after did not.
+			return all, ctx.Err()
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// labNotes are facts about the laboratory and the measuring that every figure
+// depends on (see package lab for the reasons of its settings).
+var labNotes = []string{
+	"all hosts are network namespaces of this one machine and share its cores",
+	"each program under test has a session of its own, and all others share the bench's: a scheduler that groups by session " +
+		"(sched_autogroup_enabled) has each in a group alike, whether it makes a session itself or not; docker-proxy, a process for each server, shares the bench's",
+	"GRO is on; congestion control is cubic",
+	settleNote,
+}
+
+// frameNotes are those on loads without offloads, offloadNotes on those with.
+var (
+	frameNotes = []string{
+		"every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
+		"TSO is off everywhere, transmit checksum offload on all hosts and towards the balancer (native XDP needs that)",
+		"CPU has the kernel's part in it: the packet work of each device is measured where the kernel polls it (tracepoint napi_poll), " +
+			"charged to its host, and taken off whatever process it ran on top of; a device has one queue, so that work has one core at most",
+	}
+	offloadNotes = []string{
+		"with offloads, TSO and checksum offload are on everywhere as on network cards (for XDP all but the switch's port to the balancer), " +
+			"packets of up to 64 KiB go the whole way in one piece, and no device has a queueing discipline",
+		"with offloads, CPU has the kernel's part in it, too: packets are in a core's own queue, and each one's work, from where the kernel takes it up " +
+			"(tracepoint netif_receive_skb) to the next one, is charged to the host of its device, and taken off whatever process it ran on top of",
+	}
+)
+
+// webNotes are those on loads of web servers.
+var webNotes = []string{
+	"latencies are what the generators clocked, merged over all clients request by request (HdrHistogram, three digits). " +
+		"ab gives 101 percentiles per client, between which requests are spread evenly; wrk every request, with wrk's own correction " +
+		"(requests that it adds after the fact) taken out. ab's latency includes connecting, wrk's does not",
+	"requests per second are good answers divided by the time from the first client's first request to the last client's last answer",
+	"connections per backend are those that its kernel accepted (TcpPassiveOpens); wrk makes one a client more than it was asked for",
+}
+
+// tlsNotes are those on loads over TLS.
+var tlsNotes = []string{
+	"over TLS, servers and proxies that end it show a certificate with an RSA key of 2048 bits that signed itself; what is negotiated is up to the programs' own defaults. " +
+		"ab makes a whole handshake for each request, wrk one for each connection",
+}
+
+// bulkNotes are those on bulk loads.
+var bulkNotes = []string{
+	"Gbit/s are what iperf3's servers received, the sum of all clients'; each client sends over all its streams to one server, " +
+		"behind a port of its own. Retransmits are the clients' (TCP segments)",
+}
+
+// notes are those on everything that the form does.
+func (f Form) notes() []string {
+	all := slices.Clone(labNotes)
+	if f.floods() {
+		all = append(all, floodNotes...)
+	} else if f.wires() {
+		all = append(all, wireNotes...)
+	} else if f.has(false) || slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
+		all = append(all, frameNotes...)
+	}
+	if slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Offloads }) {
+		all = append(all, offloadNotes...)
+	}
+	if f.has(false) {
+		all = append(all, webNotes...)
+	}
+	if f.encrypted() {
+		all = append(all, tlsNotes...)
+	}
+	if f.has(true) {
+		all = append(all, bulkNotes...)
+	}
+	if f.Lab.Containers {
+		all = append(all, containersNote)
+	}
+	if f.Lab.Balancers > 0 {
+		all = append(all, fmt.Sprintf(severalNote, f.Lab.router().Name()))
+	}
+	if slices.ContainsFunc(f.Loads, Load.local) {
+		all = append(all, localNote)
+	}
+	all = append(all, f.experimentNotes()...)
+	if len(f.Tune) > 0 {
+		all = append(all, tunedNote)
+	}
+	return all
+}
+
+// experimentNotes are those of all experiments, each once: loads of one kind are
+// several experiments, alike.
+func (f Form) experimentNotes() []string {
+	var all []string
+	for _, e := range f.experiments() {
+		for _, note := range e.notes(f) {
+			if !slices.Contains(all, note) {
+				all = append(all, note)
+			}
+		}
+	}
+	return all
+}
+
+// environment describes the machine and the programs of a run. A program that
+// is missing is absent where it is a subject's or a load's, whose trials are then
+// not valid, and an error where the laboratory cannot do without it.
+func environment(ctx context.Context, form Form, options Options) (env results.Environment, absent Absent, err error) {
+	absent = Absent{Subjects: map[string]string{}, Kinds: map[string]string{}, Generators: map[string]string{}}
+	if env, err = Machine(options.Version, options.Commit); err != nil {
+		return env, absent, err
+	}
+	var errs []error
+	if form.has(false) {
+		env.Versions[webServer.Name], err = webServer.version(ctx)
+		errs = append(errs, err)
+	}
+	missing := func(from map[string]string, name string, err error) {
+		if errors.Is(err, probe.ErrNotInstalled) {
+			from[name] = err.Error()
+			return
+		}
+		errs = append(errs, err)
+	}
+	for _, l := range form.Loads {
+		if kind, ok := load.Find(l.Kind); ok {
+			version, err := probe.Version(ctx, kind.Name(), kind.VersionFlag())
+			env.Versions[kind.Name()] = version
+			missing(absent.Kinds, kind.Name(), err)
+		}
+	}
+	for _, e := range form.experiments() {
+		of := e.programs()
+		for _, program := range slices.Concat(of.clients, of.servers) {
+			version, err := program.version(ctx)
+			env.Versions[program.Name] = version
+			missing(absent.Kinds, e.Name(), err)
+		}
+	}
+	if form.byNetperf() {
+		version, missing, err := netperfHere(ctx)
+		env.Versions[transact.NetperfProgram], absent.Generators[transact.NetperfProgram] = version, missing
+		errs = append(errs, err)
+	}
+	if kind := form.Lab.router(); form.Lab.Balancers > 0 && kind.Obstacle() == "" {
+		env.Versions[string(kind)], err = probe.Version(ctx, kind.Program(), "--version")
+		errs = append(errs, err)
+	}
+	for _, s := range form.Subjects {
+		if known, ok := subject.Find(s.Name); ok {
+			versions, err := known.Versions(ctx)
+			maps.Copy(env.Versions, versions)
+			missing(absent.Subjects, s.Name, err)
+		}
+	}
+	maps.DeleteFunc(env.Versions, func(_, version string) bool { return version == "" })
+	return env, absent, errors.Join(errs...)
+}
+
+// Machine is what the kernel says of the machine, and the version and commit of
+// this jeoul: the environment of a run that needs no laboratory.
+func Machine(version, commit string) (results.Environment, error) {
+	var names unix.Utsname
+	if err := unix.Uname(&names); err != nil {
+		return results.Environment{}, fmt.Errorf("asking for the kernel's version: %w", err)
+	}
+	kernel := unix.ByteSliceToString(names.Release[:])
+	env := results.Environment{
+		Kernel:   kernel,
+		Cores:    runtime.NumCPU(),
+		Versions: map[string]string{"jeoul": version, "kernel": kernel},
+		Commit:   commit,
+		Limits:   map[string]string{},
+	}
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return env, fmt.Errorf("describing the machine: %w", err)
+	}
+	if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
+		env.CPU = strings.TrimSpace(cpus[0].ModelName)
+	}
+	memory, err := proc.Meminfo()
+	if err != nil {
+		return env, fmt.Errorf("describing the machine: %w", err)
+	}
+	if memory.MemTotalBytes != nil {
+		env.MemoryBytes = *memory.MemTotalBytes
+	}
+	return env, nil
+}
+
+// addLimits writes down what bounded the run.
+func addLimits(env *results.Environment, limits probe.Limits) {
+	env.Cores = limits.Cores
+	env.Limits["open_files"] = strconv.FormatUint(limits.OpenFiles, 10)
+	env.Limits["cores"] = strconv.Itoa(limits.Cores)
+	env.Limits["local_ports"] = strconv.Itoa(limits.LocalPorts)
+	for name, n := range map[string]int{"tcp_orphans": limits.Orphans, "tcp_pages": limits.TCPPages} {
+		if n > 0 {
+			env.Limits[name] = strconv.Itoa(n)
+		}
+	}
+}
+
+// addLab writes down what a reader must know of the laboratory.
+func addLab(env *results.Environment, l *lab.Lab, form Form) {
+	size := form.Lab.String()
+	if form.has(false) {
+		size = fmt.Sprintf("%d clients, %d web servers (nginx, %d workers, access log on), a file of %d bytes",
+			form.Lab.Clients, form.Lab.Servers, webWorkers, form.Web.FileBytes)
+	}
+	env.Notes = append(append([]string{size}, form.notes()...), l.Notes...)
+}

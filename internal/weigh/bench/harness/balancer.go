@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Room is what a balancer has room for.
+type Room struct {
+	// Flows that are proven, and Unproven ones; 0 means the default.
+	Flows, Unproven uint32
+}
+
+// NewBalancer returns one for BPF_PROG_TEST_RUN, without a configuration. It forgets
+// nothing by itself.
+func NewBalancer(hook lb.Hook, room Room) *datapath.Datapath {
+	return datapath.NewDetached(datapath.Options{
+		Hook: hook, FlowLimit: room.Flows, UnprovenLimit: room.Unproven,
+	}, OwnMAC)
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+)
+
+// ab is ApacheBench without -k: a new connection for each request, as in the
+// first document (https://httpd.apache.org/docs/2.4/programs/ab.html).
+type ab struct{}
+
+// Bounds of ab.c.
+const (
+	abMaxConcurrency = 20_000
+	// abTimeoutSeconds is ab's own limit on a silent connection.
+	abTimeoutSeconds = 30
+	// abRequestsPerSecond is more than one ab can make: in a timed run it
+	// reserves memory for a number of requests, and stops when that is made.
+	abRequestsPerSecond = 200_000
+)
+
+func (ab) Name() string        { return "ab" }
+func (ab) VersionFlag() string { return "-V" }
+func (ab) Timed() bool         { return true }
+func (ab) Counted() bool       { return true }
+func (ab) Bulk() bool          { return false }
+
+func (ab) Obstacle(share Share, limits probe.Limits) string {
+	if share.Concurrency > abMaxConcurrency {
+		return fmt.Sprintf("%d connections per client: ab can hold %d", share.Concurrency, abMaxConcurrency)
+	}
+	return Obstacle("ab", share, limits)
+}
+
+func (ab) percentiles(share Share) string { return filepath.Join(share.Dir, "percentiles.csv") }
+
+func (k ab) Prepare(share Share) ([]string, error) {
+	// A table left by an earlier trial must not be taken for this one's.
+	if err := removeIfThere(k.percentiles(share)); err != nil {
+		return nil, err
+	}
+	// -r: count a broken connection and go on, so that the count is known.
+	args := []string{"ab", "-q", "-r", "-s", strconv.Itoa(abTimeoutSeconds), "-e", k.percentiles(share),
+		"-c", strconv.Itoa(share.Concurrency)}
+	requests := share.Requests
+	if seconds := int(share.Duration.Seconds()); seconds > 0 {
+		args = append(args, "-t", strconv.Itoa(seconds))
+		requests = seconds * abRequestsPerSecond
+	}
+	// After -t, which would set it back to 50,000.
+	return append(args, "-n", strconv.Itoa(requests), share.URL), nil
+}
+
+func (k ab) Parse(share Share, stdout []byte) (*Outcome, error) {
+	report, err := parseAB(stdout)
+	if err != nil {
+		return nil, err
+	}
+	outcome := &Outcome{
+		Failed:   report.failed(),
+		Requests: report.Complete - min(report.Complete, report.failed()),
+		Taken:    report.Taken,
+		Latency:  newLatency(),
+	}
+	if outcome.Failed > 0 {
+		outcome.Problems = append(outcome.Problems, fmt.Sprintf(
+			"%d requests failed (connect %d, receive %d, length %d, exceptions %d, write %d, answers other than 2xx %d)",
+			outcome.Failed, report.Connect, report.Receive, report.Length, report.Exception, report.WriteErrors, report.Non2xx))
+	}
+	if report.Complete == 0 {
+		return outcome, nil
+	}
+	// ab holds all answers against the first; whether that was the file is
+	// checked here.
+	if report.DocumentBytes != uint64(share.FileBytes) {
+		outcome.Problems = append(outcome.Problems, fmt.Sprintf("the first answer had %d bytes, but the file has %d",
+			report.DocumentBytes, share.FileBytes))
+	}
+	file, err := os.Open(k.percentiles(share))
+	if err != nil {
+		return nil, fmt.Errorf("%w: ab wrote no table of percentiles: %w", ErrOutput, err)
+	}
+	defer file.Close()
+	points, err := parsePercentiles(file, report.Complete)
+	if err != nil {
+		return nil, err
+	}
+	outcome.Latency, err = fromQuantiles(points, int64(report.Complete))
+	return outcome, err
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// A generator on another machine is brought to its gate, released and read by a
+// worker there. All are released at one moment, which each worker is told in the time
+// of its own clock, ahead of it: so it does not matter how long a message takes.
+
+// standing are the generators of this process that stand at their gate or run, by
+// the host that they are on: a worker's one.
+var standing = struct {
+	sync.Mutex
+	runners map[*lab.Host]*runner
+}{runners: map[*lab.Host]*runner{}}
+
+// farStand is what a worker is told to bring to its gate.
+type farStand struct {
+	Kind     string
+	Settings json.RawMessage
+	Share    Share
+	CPUs     []int
+}
+
+var standTask = lab.NewTask("load-stand", func(ctx context.Context, h *lab.Host, s farStand) (struct{}, error) {
+	kind, err := kindOf(s.Kind, s.Settings)
+	if err != nil {
+		return struct{}{}, err
+	}
+	r := &runner{kind: kind, client: Client{Name: h.Name, Share: s.Share, Start: StartOn(h, s.CPUs...)}}
+	if other := exchange(h, r); other != nil {
+		other.closeHere()
+	}
+	ready, cancel := context.WithTimeout(ctx, gateBound)
+	defer cancel()
+	if err = r.start(ctx, kind); err == nil {
+		err = r.waitAtGate(ready)
+	}
+	if err != nil {
+		r.closeHere()
+	}
+	return struct{}{}, err
+})
+
+// farGo is when a generator is to be released, in nanoseconds of Unix time on its own
+// machine's clock, and how long it may take from then.
+type farGo struct {
+	At    int64
+	Bound time.Duration
+}
+
+// farEnd is what became of it.
+type farEnd struct {
+	// Ended is when it did, on its machine's clock. Late is how much later than told it
+	// was released.
+	Ended   int64
+	Late    time.Duration
+	Outcome *Outcome
+	// Problem says why there is no outcome.
+	Problem string
+}
+
+var goTask = lab.NewTask("load-go", func(ctx context.Context, h *lab.Host, g farGo) (farEnd, error) {
+	standing.Lock()
+	r := standing.runners[h]
+	standing.Unlock()
+	if r == nil {
+		return farEnd{}, errors.New("no load generator stands ready")
+	}
+	at := time.Unix(0, g.At)
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return farEnd{}, ctx.Err()
+	case <-timer.C:
+	}
+	r.gate.Close()
+	end := farEnd{Late: max(time.Since(at), 0)}
+	r.await(ctx, g.Bound)
+	end.Ended = r.ended.UnixNano()
+	outcome, err := r.outcome(Drive{Kind: r.kind, Bound: g.Bound})
+	end.Outcome = outcome
+	if err != nil {
+		end.Problem = err.Error()
+	}
+	exchange(h, nil)
+	return end, nil
+})
+
+// leaveTask ends a generator that stands or runs.
+var leaveTask = lab.NewTask("load-leave", func(_ context.Context, h *lab.Host, _ struct{}) (struct{}, error) {
+	if r := exchange(h, nil); r != nil {
+		r.closeHere()
+	}
+	return struct{}{}, nil
+})
+
+// clockTask tells the time on a machine, in nanoseconds of Unix time.
+var clockTask = lab.NewTask("clock", func(context.Context, *lab.Host, struct{}) (int64, error) {
+	return time.Now().UnixNano(), nil
+})
+
+// exchange puts a generator in the place of a host's last one, which it returns.
+func exchange(h *lab.Host, r *runner) *runner {
+	standing.Lock()
+	defer standing.Unlock()
+	other := standing.runners[h]
+	delete(standing.runners, h)
+	if r != nil {
+		standing.runners[h] = r
+	}
+	return other
+}
+
+// StartOn returns a Client's Start that runs a generator on a host, tied to cpus if
+// there are any. It is not bound to the context, so that its end is in the hands of
+// Drive alone.
+func StartOn(host *lab.Host, cpus ...int) func(context.Context, []string, io.Writer, io.Writer) (Process, error) {
+	return func(ctx context.Context, command []string, stdout, stderr io.Writer) (Process, error) {
+		process, err := host.Start(context.WithoutCancel(ctx), lab.Command{
+			Path: command[0], Args: command[1:], Stdout: stdout, Stderr: stderr, CPUs: cpus})
+		if err != nil {
+			return nil, err
+		}
+		return process, nil
+	}
+}
+
+// farRunner is a client's generator on another machine. It is the runner's Process.
+type farRunner struct {
+	host *lab.Host
+	// offset is what that machine's clock is ahead of ours, uncertain by half of the
+	// shortest way there and back.
+	offset, uncertain time.Duration
+	done              chan struct{}
+	end               farEnd
+	err               error
+}
+
+// clockSamples is how often a clock is asked; the quickest answer counts (as with
+// NTP, RFC 5905 section 10: the least delay has the least error).
+const clockSamples = 5
+
+// stand brings the generator to its gate.
+func (f *farRunner) stand(ctx context.Context, d Drive, share Share, cpus []int) error {
+	f.uncertain = math.MaxInt64
+	for range clockSamples {
+		sent := time.Now()
+		there, err := clockTask.On(ctx, f.host, struct{}{})
+		if err != nil {
+			return err
+		}
+		if half := time.Since(sent) / 2; half < f.uncertain {
+			f.uncertain, f.offset = half, time.Unix(0, there).Sub(sent.Add(half))
+		}
+	}
+	settings, err := json.Marshal(d.Kind)
+	if err == nil {
+		_, err = standTask.On(ctx, f.host, farStand{Kind: d.Kind.Name(), Settings: settings, Share: share, CPUs: cpus})
+	}
+	return err
+}
+
+// release has the generator released at a moment, and waits for its end elsewhere.
+func (f *farRunner) release(at time.Time, d Drive) {
+	f.done = make(chan struct{})
+	go func() {
+		defer close(f.done)
+		f.end, f.err = goTask.On(context.Background(), f.host, farGo{At: at.Add(f.offset).UnixNano(), Bound: d.Bound})
+	}()
+}
+
+// ended is when the generator did, on our clock.
+func (f *farRunner) ended() time.Time { return time.Unix(0, f.end.Ended).Add(-f.offset) }
+
+func (f *farRunner) outcome() (*Outcome, error) {
+	switch {
+	case f.err != nil:
+		return nil, f.err
+	case f.end.Problem != "":
+		return nil, errors.New(f.end.Problem)
+	case f.end.Outcome == nil:
+		return nil, errors.New("its machine says nothing of it")
+	}
+	return f.end.Outcome, nil
+}
+
+// Done implements Process.
+func (f *farRunner) Done() <-chan struct{} { return f.done }
+
+// Wait implements Process.
+func (f *farRunner) Wait() error {
+	<-f.done
+	return f.err
+}
+
+// Stop implements Process.
+func (f *farRunner) Stop(ctx context.Context) error {
+	_, err := leaveTask.On(ctx, f.host, struct{}{})
+	return err
+}
+
+// closeFar ends what stands or runs on the machine.
+func (r *runner) closeFar() {
+	if r.far.done != nil {
+		select {
+		case <-r.far.done:
+			return
+		default:
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopBound)
+	defer cancel()
+	_ = r.far.Stop(ctx) // if it is lost, its worker ends what it started
+}
+
+// farGrace is what a machine may take beyond its generator's bound, to end it and to
+// say what came of it.
+const farGrace = 15 * time.Second
+
+// releaseLead is how long ahead machines are told when to begin.
+const releaseLead = 30 * time.Millisecond
+
+// lateBound is how much later than the others a generator may begin without a note.
+const lateBound = 10 * time.Millisecond
+
+// release lets all generators go at once.
+func (d Drive) release(runners []*runner) {
+	lead := time.Duration(0)
+	for _, r := range runners {
+		if r.far != nil {
+			lead = max(lead, releaseLead+4*r.far.uncertain)
+		}
+	}
+	at := time.Now().Add(lead)
+	for _, r := range runners {
+		if r.far != nil {
+			r.far.release(at, d)
+			continue
+		}
+		r.gate.Close()
+	}
+}
+
+// farNotes say how well the moment was met.
+func farNotes(runners []*runner) []string {
+	var uncertain time.Duration
+	var late byClient
+	far := false
+	for _, r := range runners {
+		if r.far == nil {
+			continue
+		}
+		far = true
+		uncertain = max(uncertain, r.far.uncertain)
+		if r.far.end.Late > lateBound {
+			late.add(r.client.Name, fmt.Sprintf("began %v late, for word of it came late", r.far.end.Late.Round(time.Millisecond)))
+		}
+	}
+	if !far {
+		return nil
+	}
+	return append([]string{fmt.Sprintf("clients were released at one moment by their own clocks, which are known to %v", uncertain.Round(time.Microsecond))}, late.lines()...)
+}
+
+// eachRunner calls do for all, and for those on other machines at once.
+func eachRunner(runners []*runner, do func(r *runner) error) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(runners))
+	for i, r := range runners {
+		if r.far != nil {
+			all.Go(func() { errs[i] = do(r) })
+			continue
+		}
+		if errs[i] = do(r); errs[i] != nil {
+			break
+		}
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

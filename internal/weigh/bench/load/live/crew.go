@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// The names of the hidden commands of jeoul that run the parts.
+const (
+	ServeCommand = "live-server"
+	HoldCommand  = "live-client"
+)
+
+// startBound is how long a part may take to come up.
+const startBound = 10 * time.Second
+
+// Servers are the servers' processes of a laboratory, by the host's name.
+type Servers struct {
+	executable   string
+	port, health uint16
+	proxies      []*lab.Host
+	processes    map[string]*lab.Process
+}
+
+// StartServers starts a server on hosts of a laboratory, at a port and one for health checks, under
+// the host's name; connections from hosts that are proxies are answered under theirs. They are stopped
+// with the laboratory; whether they answer is for the caller to try.
+func StartServers(ctx context.Context, hosts, proxies []*lab.Host, executable string, port, health uint16) (*Servers, error) {
+	s := &Servers{executable: executable, port: port, health: health, proxies: proxies, processes: map[string]*lab.Process{}}
+	for _, host := range hosts {
+		if err := s.Start(ctx, host); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Start starts the server of a host, on which none runs.
+func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
+	args := []string{"bench", ServeCommand, "--name", host.Name, "--port", strconv.Itoa(int(s.port)), "--health", strconv.Itoa(int(s.health))}
+	for _, proxy := range s.proxies {
+		args = append(args, "--proxy", proxy.IPv4.String()+"="+proxy.Name)
+	}
+	process, err := host.Start(context.WithoutCancel(ctx), lab.Command{Path: s.executable, Args: args})
+	if err == nil {
+		s.processes[host.Name] = process
+	}
+	return err
+}
+
+// Of returns the process of a host's server.
+func (s *Servers) Of(host *lab.Host) *lab.Process { return s.processes[host.Name] }
+
+// Crew are the clients of a laboratory.
+type Crew struct{ clients []*client }
+
+// client is a client's process.
+type client struct {
+	name    string
+	process *lab.Process
+	output  words
+	conn    net.Conn
+	orders  *json.Encoder
+	reports *json.Decoder
+}
+
+// NewCrew starts a client on every client of a laboratory. Close ends them.
+func NewCrew(ctx context.Context, l *lab.Lab, executable string) (*Crew, error) {
+	crew := &Crew{}
+	for _, host := range l.Clients {
+		c := &client{name: host.Name}
+		crew.clients = append(crew.clients, c)
+		if err := c.start(ctx, host, executable); err != nil {
+			return nil, errors.Join(fmt.Errorf("starting a client on %s: %w", host.Name, err), crew.Close(context.WithoutCancel(ctx)))
+		}
+	}
+	return crew, nil
+}
+
+// start starts the process and waits until it has connected.
+func (c *client) start(ctx context.Context, host *lab.Host, executable string) error {
+	socket := filepath.Join(host.Dir, "live.sock")
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	c.process, err = host.Start(context.WithoutCancel(ctx), lab.Command{Path: executable,
+		Args: []string{"bench", HoldCommand, "--socket", socket}, Stdout: &c.output, Stderr: &c.output})
+	if err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	go func() {
+		select {
+		case <-c.process.Done():
+		case <-waiting.Done():
+		}
+		listener.Close()
+	}()
+	if c.conn, err = listener.Accept(); err != nil {
+		return fmt.Errorf("it did not come up within %v: %w%s", startBound, errors.Join(ctx.Err(), err), c.output.last())
+	}
+	c.orders, c.reports = json.NewEncoder(c.conn), json.NewDecoder(c.conn)
+	return nil
+}
+
+// do gives an order and returns what the client reports, with an error if that
+// is one.
+func (c *client) do(ctx context.Context, o order) (report, error) {
+	var r report
+	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
+	defer stop()
+	err := c.orders.Encode(o)
+	if err == nil {
+		err = c.reports.Decode(&r)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return r, ctx.Err()
+	case err != nil:
+		return r, fmt.Errorf("%s does not answer: %w%s", c.name, err, c.output.last())
+	case r.Error != "":
+		return r, fmt.Errorf("%s: %s", c.name, r.Error)
+	}
+	return r, nil
+}
+
+// all gives every client an order at once, and hands what each reports to each,
+// one at a time.
+func (c *Crew) all(ctx context.Context, of func(i int) order, each func(i int, r report)) error {
+	var mu sync.Mutex
+	var group errgroup.Group
+	var errs []error
+	for i, client := range c.clients {
+		group.Go(func() error {
+			r, err := client.do(ctx, of(i))
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+			if each != nil {
+				each(i, r)
+			}
+			return nil
+		})
+	}
+	return errors.Join(group.Wait(), errors.Join(errs...))
+}
+
+// Open has the clients put a load on together, and returns when every connection
+// has been answered once.
+func (c *Crew) Open(ctx context.Context, load Load) error {
+	n := len(c.clients)
+	return c.all(ctx, func(i int) order {
+		share := load
+		share.Connections = part(load.Connections, n, i)
+		share.UDPFlows = part(load.UDPFlows, n, i)
+		share.NewPerSecond /= float64(n)
+		share.UDPPerSecond /= float64(n)
+		return order{Open: &share}
+	}, nil)
+}
+
+// part returns the i-th of n parts of total that differ by one at most.
+func part(total, n, i int) int {
+	size := total / n
+	if i < total%n {
+		size++
+	}
+	return size
+}
+
+// Begin has all clients begin their counts anew.
+func (c *Crew) Begin(ctx context.Context) error {
+	return c.all(ctx, func(int) order { return order{Begin: true} }, nil)
+}
+
+// Counts returns the sum of all counts since Begin, of what has happened until now.
+// Percentiles are left out.
+func (c *Crew) Counts(ctx context.Context) (Counts, error) {
+	var sum Counts
+	err := c.all(ctx, func(int) order { return order{Count: true} }, func(_ int, r report) {
+		if r.Counts != nil {
+			sum.Add(*r.Counts)
+		}
+	})
+	return sum, err
+}
+
+// Settle waits until whatever happened until now has shown: every held connection
+// has been answered since, or has broken and was opened again, and all else that
+// was under way is done. It returns the sum of all counts since Begin, even if
+// within bound some connections could be neither held nor opened again, which is
+// an error.
+func (c *Crew) Settle(ctx context.Context, bound time.Duration) (Counts, error) {
+	var sum Counts
+	latency := hdrhistogram.New(1, maxLatency, 3)
+	var broken []error
+	err := c.all(ctx, func(int) order { return order{Settle: bound} }, func(_ int, r report) {
+		if r.Counts == nil {
+			return
+		}
+		sum.Add(*r.Counts)
+		if r.Counts.Latency == nil {
+			return
+		}
+		of, err := hdrhistogram.Decode(r.Counts.Latency)
+		if err != nil {
+			broken = append(broken, fmt.Errorf("reading a client's latencies: %w", err))
+			return
+		}
+		latency.Merge(of)
+	})
+	sum.Percentiles = percentiles(latency)
+	return sum, errors.Join(append(broken, err)...)
+}
+
+// percentiles are of a histogram in microseconds; nil if it is empty.
+func percentiles(h *hdrhistogram.Histogram) *Percentiles {
+	if h.TotalCount() == 0 {
+		return nil
+	}
+	ms := func(us int64) float64 { return float64(us) / 1e3 }
+	return &Percentiles{P50: ms(h.ValueAtPercentile(50)), P99: ms(h.ValueAtPercentile(99)), Max: ms(h.Max())}
+}
+
+// Stay has the connections from ports that are used again stay open, waits within bound
+// until every port has one, and returns how many each server has.
+func (c *Crew) Stay(ctx context.Context, bound time.Duration) (map[string]uint64, error) {
+	by := map[string]uint64{}
+	err := c.all(ctx, func(int) order { return order{Stay: bound} }, func(_ int, r report) { by = sum(by, r.Stay) })
+	return by, err
+}
+
+// Go lets them go: each port goes on with its laps.
+func (c *Crew) Go(ctx context.Context) error {
+	return c.all(ctx, func(int) order { return order{Go: true} }, nil)
+}
+
+// Flow is a client's local port.
+type Flow struct {
+	Client string
+	Port   int
+}
+
+// Flows opens a connection from each of a number of local ports of every client,
+// and returns which server each was answered by. Ports that are taken are left
+// out.
+func (c *Crew) Flows(ctx context.Context, first, count int) (map[Flow]string, error) {
+	at := map[Flow]string{}
+	err := c.all(ctx, func(int) order { return order{Flows: &portRange{first, count}} }, func(i int, r report) {
+		for port, server := range r.Flows {
+			at[Flow{c.clients[i].name, port}] = server
+		}
+	})
+	return at, err
+}
+
+// Close ends the clients, and with them their connections.
+func (c *Crew) Close(ctx context.Context) error {
+	var errs []error
+	for _, client := range c.clients {
+		if client.conn != nil {
+			client.conn.Close()
+		}
+		if client.process != nil {
+			errs = append(errs, client.process.Stop(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// words keeps the end of what a process says.
+type words struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+const wordsKept = 500
+
+func (w *words) Write(data []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kept = append(w.kept, data...)
+	w.kept = bytes.Clone(w.kept[max(len(w.kept)-wordsKept, 0):])
+	return len(data), nil
+}
+
+// last returns what was kept as one line behind a semicolon; empty if nothing.
+func (w *words) last() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	words := strings.Join(strings.Fields(strings.ToValidUTF8(string(w.kept), "")), " ")
+	if words == "" {
+		return ""
+	}
+	return fmt.Sprintf("; its last words: %q", words)
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package load drives servers from many clients at once with the load generators
+// of the trade, and reads what they measured.
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+)
+
+// Kind is a load generator: a program, and what must be known of it.
+type Kind interface {
+	// Name is the kind's name in a suite, and the program's.
+	Name() string
+	// VersionFlag makes the program tell its version.
+	VersionFlag() string
+	// Timed and Counted say whether the generator can stop after a time and
+	// after a number of requests.
+	Timed() bool
+	Counted() bool
+	// Bulk says that the generator transfers bytes to a server of its own kind,
+	// and does not make requests of a web server.
+	Bulk() bool
+	// Obstacle says what keeps the machine from carrying share; empty if nothing.
+	Obstacle(share Share, limits probe.Limits) string
+	// Prepare returns the command line (the program first) that carries share,
+	// and writes to share.Dir what the program needs there.
+	Prepare(share Share) ([]string, error)
+	// Parse reads what the program printed and left in share.Dir. An error
+	// says why that is not a report (and wraps ErrOutput then).
+	Parse(share Share, stdout []byte) (*Outcome, error)
+}
+
+// Share is one client's part of a load.
+type Share struct {
+	// URL is the file that a web load asks for, Target where a bulk load goes.
+	URL    string
+	Target netip.AddrPort
+	// FileBytes is the length that the body of every answer must have.
+	FileBytes int
+	// Concurrency is the number of connections open at once.
+	Concurrency int
+	// Requests ends the load after so many requests; 0 if Duration does.
+	Requests int
+	// Duration ends the load after a time, in whole seconds; 0 if Requests does.
+	Duration time.Duration
+	// Rate is how many requests are due each second, whether the last are answered
+	// or not, and Delay when the first is; 0 where answers decide.
+	Rate  float64
+	Delay time.Duration
+	// CPUs are the cores that a bulk load's client and server are pinned to; nil
+	// leaves them free.
+	CPUs *CPUs
+	// Dir is a directory that is the client's own, Executable the path of jeoul there,
+	// for the generators that are parts of it.
+	Dir, Executable string
+}
+
+// CPUs are a core for a client and one for its server.
+type CPUs struct{ Client, Server int }
+
+// Outcome is what one client's generator measured.
+type Outcome struct {
+	// Requests counts the good ones only, Failed all others.
+	Requests, Failed uint64
+	// Transfer is what a bulk load moved.
+	Transfer Transfer
+	// Taken is the time from the first request to the last answer, as the
+	// generator clocked it.
+	Taken time.Duration
+	// Latency is nil for a bulk load, and where the generator tells no distribution.
+	Latency *Latency
+	// Waits is what it tells then.
+	Waits Waits
+	// Lost counts requests without an answer, where those are no failure of their own.
+	Lost uint64
+	// Problems say what went wrong with failed requests, in words.
+	Problems []string
+	// Notes say what a reader of the latencies must know.
+	Notes []string
+}
+
+// Waits are latencies of which there is no distribution; zero where there are none.
+type Waits struct{ Min, Mean, Max time.Duration }
+
+// add merges the waits of so many requests into those of count others.
+func (w *Waits) add(count uint64, other Waits, more uint64) {
+	switch {
+	case more == 0:
+	case count == 0:
+		*w = other
+	default:
+		all := float64(count) + float64(more)
+		w.Mean = time.Duration(float64(w.Mean)*(float64(count)/all) + float64(other.Mean)*(float64(more)/all))
+		w.Min, w.Max = min(w.Min, other.Min), max(w.Max, other.Max)
+	}
+}
+
+// Transfer is what a bulk load moved.
+type Transfer struct {
+	// Bytes are those that arrived, BitsPerSecond the rate at which they did.
+	Bytes         uint64
+	BitsPerSecond float64
+	// Retransmits are the TCP segments that were sent again.
+	Retransmits uint64
+}
+
+func (t *Transfer) add(other Transfer) {
+	t.Bytes += other.Bytes
+	t.BitsPerSecond += other.BitsPerSecond
+	t.Retransmits += other.Retransmits
+}
+
+// Kinds returns every kind, in the order in which a person should see them.
+func Kinds() []Kind { return []Kind{ab{}, wrk{}, IPerf3{}} }
+
+// Find returns the kind with the name, and false if there is none.
+func Find(name string) (Kind, bool) {
+	for _, kind := range Kinds() {
+		if kind.Name() == name {
+			return kind, true
+		}
+	}
+	return nil, false
+}
+
+// far are the kinds that a worker on another machine can put on, by name: each made
+// of the settings that it was sent.
+var far = map[string]func(settings []byte) (Kind, error){}
+
+// Register makes kinds such that workers on other machines can put them on, told their
+// names. Their exported fields are their settings, which go there as JSON. It is
+// called from a package's init, and panics if a name is taken.
+func Register[K Kind](kinds ...K) {
+	for _, kind := range kinds {
+		if far[kind.Name()] != nil {
+			panic("two kinds of load are called " + kind.Name())
+		}
+		far[kind.Name()] = func(settings []byte) (Kind, error) {
+			made := kind
+			if err := json.Unmarshal(settings, &made); err != nil {
+				return nil, fmt.Errorf("read the settings of %s: %w", kind.Name(), err)
+			}
+			return made, nil
+		}
+	}
+}
+
+func init() {
+	Register(ab{})
+	Register(wrk{})
+	Register(IPerf3{})
+	Register(DNSPerf{})
+}
+
+// kindOf is a worker's kind with a name and settings.
+func kindOf(name string, settings []byte) (Kind, error) {
+	of, ok := far[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no load %s that could be put on from another machine", name)
+	}
+	return of(settings)
+}
+
+// spareFiles is what a generator opens besides its connections: standard
+// streams, an epoll instance, libraries' files.
+const spareFiles = 32
+
+// Obstacle is what the machine has against share for any program that holds
+// one socket a connection.
+func Obstacle(program string, share Share, limits probe.Limits) string {
+	files := uint64(share.Concurrency) + spareFiles
+	switch {
+	case files > limits.OpenFiles:
+		return fmt.Sprintf("%d connections per client: %s needs %d open files, and a process may have %d here",
+			share.Concurrency, program, files, limits.OpenFiles)
+	case share.Concurrency > limits.LocalPorts:
+		return fmt.Sprintf("%d connections per client: a client has %d local ports here", share.Concurrency, limits.LocalPorts)
+	}
+	return ""
+}

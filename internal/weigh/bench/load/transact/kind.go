@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transact
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+)
+
+// Kind is a test as a load's generator: the jeoul binary itself.
+type Kind struct{ Test Test }
+
+func init() { load.Register(Kind{CRR}, Kind{RR}) }
+
+func (k Kind) Name() string      { return string(k.Test) }
+func (Kind) VersionFlag() string { return "version" }
+func (Kind) Timed() bool         { return true }
+func (Kind) Counted() bool       { return false }
+func (Kind) Bulk() bool          { return false }
+
+// Obstacle counts open files, and for TCP_RR ports: those of TCP_CRR are free again
+// as soon as a transaction has ended.
+func (Kind) Obstacle(share load.Share, limits probe.Limits) string {
+	return load.Obstacle("the client", share, limits)
+}
+
+// Prepare needs no files.
+func (k Kind) Prepare(share load.Share) ([]string, error) {
+	options := Options{Test: k.Test, Target: share.Target, Connections: share.Concurrency, Duration: share.Duration}
+	if err := options.Check(); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(options)
+	return []string{share.Executable, "bench", "transact-client", string(text)}, err
+}
+
+// Parse reads the report of one client.
+func (Kind) Parse(_ load.Share, stdout []byte) (*load.Outcome, error) {
+	report, err := Parse(stdout)
+	if err != nil {
+		return nil, err
+	}
+	outcome := &load.Outcome{
+		Requests: report.Transactions, Failed: report.Failed, Latency: report.Latency,
+		Taken: time.Duration(report.Seconds * float64(time.Second)),
+	}
+	if report.Failed > 0 {
+		outcome.Problems = append(outcome.Problems, fmt.Sprintf("%d transactions failed: %s", report.Failed, strings.Join(report.Why, "; ")))
+	}
+	return outcome, nil
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transact
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+)
+
+// Test says what a transaction is.
+type Test string
+
+// The tests.
+const (
+	CRR Test = "tcp_crr"
+	RR  Test = "tcp_rr"
+)
+
+// Options are what a client does.
+type Options struct {
+	Test Test
+	// Target is a Server's port for the test, or what passes for it.
+	Target netip.AddrPort
+	// Connections are the transactions under way at once.
+	Connections int
+	// Duration is how long transactions are begun and counted.
+	Duration time.Duration
+}
+
+// Bounds of a client.
+const (
+	// patience is how long an answer may take. It is longer than the first two times
+	// after which a lost SYN is sent again (1 s and 3 s, RFC 6298).
+	patience    = 4 * time.Second
+	minDuration = 10 * time.Millisecond
+	maxDuration = time.Hour
+)
+
+// Check returns what is impossible in o.
+func (o Options) Check() error {
+	switch {
+	case o.Test != CRR && o.Test != RR:
+		return fmt.Errorf("%q is not a test; use %s or %s", o.Test, CRR, RR)
+	case !o.Target.IsValid() || o.Target.Port() == 0:
+		return errors.New("transactions need an address and a port")
+	case o.Connections < 1:
+		return fmt.Errorf("%d connections are not possible; use at least one", o.Connections)
+	case o.Duration < minDuration || o.Duration > maxDuration:
+		return fmt.Errorf("%v is not possible; use %v to %v", o.Duration, minDuration, maxDuration)
+	}
+	return nil
+}
+
+// Report is what a client saw.
+type Report struct {
+	// Transactions were ended within Seconds; Failed were not, whenever.
+	Transactions uint64 `json:"transactions"`
+	load.Failures
+	Seconds float64 `json:"seconds"`
+	// Latency is that of the ended ones, from the call that connects or sends to the
+	// last that reads or closes.
+	Latency *load.Latency `json:"latency"`
+}
+
+func (r *Report) ended(took time.Duration) {
+	// An hour at most: it cannot be out of range.
+	if err := r.Latency.Record(float64(took.Nanoseconds())/1e3, 1); err != nil {
+		r.Fail(err)
+		return
+	}
+	r.Transactions++
+}
+
+// Parse reads a Report that was written as JSON. Its error wraps load.ErrOutput.
+func Parse(text []byte) (*Report, error) {
+	r, err := load.ReadReport(text, func(r *Report) *load.Latency { return r.Latency }, func(r *Report) uint64 { return r.Transactions })
+	if err != nil {
+		return nil, err
+	}
+	if !(r.Seconds > 0 && r.Seconds <= 2*maxDuration.Seconds()) {
+		return nil, fmt.Errorf("%w: it took %g s", load.ErrOutput, r.Seconds)
+	}
+	return r, nil
+}

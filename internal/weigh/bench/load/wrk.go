@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+)
+
+// wrk keeps its connections open and sends the next request on each as soon as
+// the last one is answered (https://github.com/wg/wrk). It opens one connection
+// more than it was asked for, to see at the start whether the server answers.
+type wrk struct{}
+
+//go:embed wrk.lua
+var wrkScript []byte
+
+// wrkTimeoutSeconds is the time after which wrk calls a request failed. It also
+// bounds wrk's table of latencies.
+const wrkTimeoutSeconds = 10
+
+func (wrk) Name() string        { return "wrk" }
+func (wrk) VersionFlag() string { return "-v" }
+func (wrk) Timed() bool         { return true }
+func (wrk) Counted() bool       { return false }
+func (wrk) Bulk() bool          { return false }
+
+func (wrk) Obstacle(share Share, limits probe.Limits) string { return Obstacle("wrk", share, limits) }
+
+func (wrk) Prepare(share Share) ([]string, error) {
+	script := filepath.Join(share.Dir, "wrk.lua")
+	if err := os.WriteFile(script, wrkScript, 0o644); err != nil {
+		return nil, err
+	}
+	// One thread a client: a client is one small machine, and its generator's
+	// share of a core can then be told.
+	return []string{"wrk", "-t", "1", "-c", strconv.Itoa(share.Concurrency),
+		"-d", strconv.Itoa(int(share.Duration.Seconds())) + "s",
+		"--timeout", strconv.Itoa(wrkTimeoutSeconds) + "s", "-s", script, share.URL}, nil
+}
+
+func (wrk) Parse(share Share, stdout []byte) (*Outcome, error) {
+	report, err := parseWrk(stdout)
+	if err != nil {
+		return nil, err
+	}
+	latency, measured, err := report.latency(uint64(share.Concurrency))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
+	}
+	outcome := &Outcome{
+		Failed: report.failed(),
+		// An answer that came too late or was an error is among wrk's requests.
+		Requests: report.Requests - min(report.Requests, report.Errors.Status+report.Errors.Timeout),
+		Taken:    time.Duration(report.DurationUs) * time.Microsecond,
+		Latency:  latency,
+	}
+	if outcome.Failed > 0 {
+		e := report.Errors
+		outcome.Problems = append(outcome.Problems, fmt.Sprintf(
+			"%d requests failed (connect %d, read %d, write %d, answers other than 2xx and 3xx %d, over %d s %d)",
+			outcome.Failed, e.Connect, e.Read, e.Write, e.Status, wrkTimeoutSeconds, e.Timeout))
+	}
+	if !measured {
+		outcome.Notes = append(outcome.Notes,
+			"latencies hold wrk's correction for requests it did not make, and so are too high")
+	}
+	return outcome, nil
+}

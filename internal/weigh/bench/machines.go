@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/remote"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// ErrMachines says that a suite cannot run on machines; the error says why.
+var ErrMachines = errors.New("this suite cannot run on machines")
+
+// machineNotes are facts about a laboratory of machines that every figure depends on.
+var machineNotes = []string{
+	"hosts are machines of an inventory, reached by SSH; their network cards' offloads, queues and congestion control are as they were found",
+	"CPU is that of all processes of a machine but the bench's worker; with the packet work for each device, measured where the kernel polls it (tracepoint napi_poll)",
+	settleNote,
+	"on machines, connections between the inventory's addresses are meant in all of this, those of SSH apart",
+}
+
+// notesOnMachines are those on everything that the form does there.
+func (f Form) notesOnMachines() []string {
+	all := slices.Clone(machineNotes)
+	if f.has(false) {
+		all = append(all, webNotes...)
+	}
+	if f.encrypted() {
+		all = append(all, tlsNotes...)
+	}
+	if f.has(true) {
+		all = append(all, bulkNotes...)
+	}
+	return append(all, f.experimentNotes()...)
+}
+
+// onMachines takes a form as it runs on the machines of an inventory: with as many
+// clients and servers as there are. The error says why nothing of it can.
+func (f Form) onMachines(inventory *remote.Inventory) (Form, error) {
+	contained, several := f.Lab.Containers, f.Lab.Balancers > 0
+	f.Lab = Size{Clients: len(inventory.Clients), Servers: len(inventory.Servers)}
+	f.far = true
+	if contained {
+		return f, fmt.Errorf("%w: its servers are containers of the balancer's host (lab.containers)", ErrMachines)
+	}
+	if several {
+		return f, fmt.Errorf("%w: several balancers share a router (lab.balancers)", ErrMachines)
+	}
+	reasons := f.farAbsent()
+	var all []string
+	for _, l := range f.Loads {
+		reason := reasons[l.Kind]
+		if reason == "" {
+			return f, nil
+		}
+		all = append(all, l.Name+": "+reason)
+	}
+	return f, fmt.Errorf("%w: %s", ErrMachines, strings.Join(slices.Compact(all), "; "))
+}
+
+// farAbsent says of kinds of load why they cannot run on machines.
+func (f Form) farAbsent() map[string]string {
+	absent := map[string]string{}
+	for _, e := range f.experiments() {
+		if reason := e.onMachines(); reason != "" {
+			absent[e.Name()] = reason
+		}
+	}
+	return absent
+}
+
+// farObstacle says what keeps a point from machines; empty if nothing, or if the hosts
+// are none.
+func (p Point) farObstacle() string {
+	switch {
+	case p.Form.far && p.Pinned:
+		return "pinned: it ties clients and servers that share one machine to cores of their own; on machines each has its own"
+	case p.Form.far && p.Tune != "":
+		return "tune: machines keep their settings; prepare them by `jeoul tune` or the role in deploy/ansible"
+	}
+	return ""
+}
+
+// addMachines says what the machines are, those that are alike together.
+func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form Form) error {
+	alike := map[string][]string{}
+	var mu sync.Mutex
+	err := lab.Each(l.Hosts(), func(h *lab.Host) error {
+		e, err := describeTask.On(ctx, h, struct{}{})
+		mu.Lock()
+		defer mu.Unlock()
+		what := fmt.Sprintf("Linux %s, %s, %d cores, %.1f GiB of memory", e.Kernel, e.CPU, e.Cores, float64(e.MemoryBytes)/(1<<30))
+		alike[what] = append(alike[what], h.Name)
+		return err
+	})
+	var notes []string
+	for _, what := range slices.Sorted(maps.Keys(alike)) {
+		slices.Sort(alike[what])
+		notes = append(notes, fmt.Sprintf("%s: %s", strings.Join(alike[what], ", "), what))
+	}
+	if machines, err := l.Machines(); err == nil && len(machines) < len(l.Hosts()) {
+		notes = append(notes, fmt.Sprintf("these are %d hosts on %d machines, which they share", len(l.Hosts()), len(machines)))
+	}
+	env.Notes = append(append(append([]string{form.Lab.String() + " and a balancer, on machines"}, notes...), form.notesOnMachines()...), l.Notes...)
+	return err
+}
+
+// limitsOf reads what bounds a run: the balancer's cores, and the least that any
+// host offers of what all need.
+func limitsOf(ctx context.Context, l *lab.Lab) (probe.Limits, error) {
+	if !l.Far() {
+		// On a client, for the range of local ports is the namespace's.
+		limits, err := probe.LimitsOf(ctx, l.Clients[0])
+		limits.ReadKernel()
+		return limits, err
+	}
+	limits, err := probe.LimitsOf(ctx, l.Balancer)
+	if err != nil {
+		return limits, err
+	}
+	var mu sync.Mutex
+	limits.LocalPorts = 1 << 16
+	err = lab.Each(slices.Concat(l.Clients, l.Servers), func(h *lab.Host) error {
+		of, err := probe.LimitsOf(ctx, h)
+		mu.Lock()
+		defer mu.Unlock()
+		limits.OpenFiles, limits.LocalPorts = min(limits.OpenFiles, of.OpenFiles), min(limits.LocalPorts, of.LocalPorts)
+		limits.Orphans, limits.TCPPages = min(limits.Orphans, of.Orphans), min(limits.TCPPages, of.TCPPages)
+		return err
+	})
+	return limits, err
+}
+
+// writeRoot makes the web servers' file, once for all namespaces and on each
+// machine, and returns the directory that it is in.
+func writeRoot(ctx context.Context, l *lab.Lab, fileBytes int) (root func(*lab.Host) string, err error) {
+	if !l.Far() {
+		dir := filepath.Join(l.Dir, "html")
+		return func(*lab.Host) string { return dir }, fill(filepath.Join(dir, fileName), fileBytes)
+	}
+	root = func(server *lab.Host) string { return filepath.Join(server.Dir, "html") }
+	return root, lab.Each(l.Servers, func(server *lab.Host) error {
+		_, err := fillTask.On(ctx, server, filled{filepath.Join(root(server), fileName), fileBytes})
+		return err
+	})
+}
+
+// filled is a file of so many bytes.
+type filled struct {
+	Path  string
+	Bytes int
+}
+
+var fillTask = lab.NewTask("fill-file", func(_ context.Context, _ *lab.Host, f filled) (struct{}, error) {
+	return struct{}{}, fill(f.Path, f.Bytes)
+})
+
+// fill makes a file of so many bytes, and its directory.
+func fill(path string, size int) error {
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path, bytes.Repeat([]byte{'x'}, size), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("making the web servers' file: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/weigh/remote"
+)
+
+// fewMachines are fewer than any suite's laboratory has.
+var fewMachines = &remote.Inventory{Clients: make([]remote.Host, 1), Servers: make([]remote.Host, 2)}
+
+// onFewMachines reads a suite's short form as it runs there.
+func onFewMachines(t *testing.T, suite string) (Form, error) {
+	t.Helper()
+	text, err := os.ReadFile("../../../suites/" + suite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := ParseSuite(suite, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read.Quick.onMachines(fewMachines)
+}
+
+func TestDocumentsSuitesRunOnMachines(t *testing.T) {
+	for suite, obstacles := range map[string][]string{
+		"l2dsr-bmt.yaml":       nil,
+		"loxilb-graviton.yaml": nil,
+		"dns-udp.yaml":         {"2 generators: there are 1 clients"},
+	} {
+		form, err := onFewMachines(t, suite)
+		if err != nil {
+			t.Errorf("%s: %v", suite, err)
+			continue
+		}
+		for _, trial := range Plan(form, roomy, Absent{Kinds: form.farAbsent()}) {
+			params := trial.params()
+			if pinned, there := params["pinned"]; there && pinned != "no" {
+				t.Errorf("%s, %s: pinned is %v", suite, trial.Load, pinned)
+			}
+			if params["clients"] != 1 && trial.Obstacle == "" {
+				t.Errorf("%s, %s: parameters %v", suite, trial.Load, params)
+			}
+			if trial.Obstacle != "" && !strings.Contains(strings.Join(obstacles, "\n"), trial.Obstacle) {
+				t.Errorf("%s, %s: obstacle %q", suite, trial.Load, trial.Obstacle)
+			}
+		}
+		notes := strings.Join(form.notesOnMachines(), "\n")
+		if strings.Contains(notes, "tied to the last core") {
+			t.Errorf("%s: its notes are of namespaces: %s", suite, notes)
+		}
+	}
+}
+
+func TestConductedLoadsDoNotRunOnMachines(t *testing.T) {
+	for _, suite := range []string{"change.yaml", "synflood.yaml", "etri-connections.yaml"} {
+		if _, err := onFewMachines(t, suite); !errors.Is(err, ErrMachines) || !strings.Contains(err.Error(), "conducted step by step") {
+			t.Errorf("%s: %v", suite, err)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// builds is where buildJeoul puts our own binary; the tests' end removes it.
+var builds string
+
+func TestMain(m *testing.M) {
+	var err error
+	if builds, err = os.MkdirTemp("", "jeoul-bench-"); err != nil {
+		fmt.Fprintf(os.Stderr, "make a directory for the tests' binary: %v\n", err)
+		os.Exit(1)
+	}
+	// They wait for most of their time: for servers to start, loads to end, and what is silent to be missed.
+	testenv.Parallel(4)
+	code := m.Run()
+	os.RemoveAll(builds)
+	os.Exit(code)
+}
+
+// benchTarget is the target that runs every subject, load and event, of which `make test` runs some of each kind.
+const benchTarget = "test-bench"
+
+// some returns names of subjects, loads or events; in the run of benchTarget none, which stands for all.
+func some(names ...string) []string {
+	if testenv.InTarget(benchTarget) {
+		return nil
+	}
+	return names
+}
+
+// begin marks a test that builds a laboratory: it needs root, and belongs to benchTarget as well as to `make test`.
+func begin(t *testing.T) {
+	t.Helper()
+	testenv.Also(t, benchTarget)
+	testenv.Root(t)
+}
+
+// binaryVariable names our own binary, which `make test` has just built, as it does before it sets this.
+const binaryVariable = "JEOUL_TEST_BINARY"
+
+// built builds our own binary once for all tests of the package, unless that was done: linking it takes some six
+// seconds of a core.
+var built = sync.OnceValues(func() (string, error) {
+	if executable := os.Getenv(binaryVariable); executable != "" {
+		return executable, nil
+	}
+	executable := filepath.Join(builds, "jeoul")
+	if output, err := exec.Command("go", "build", "-o", executable, "github.com/jeoul/jeoul/cmd/jeoul").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build jeoul: %w: %s", err, output)
+	}
+	return executable, nil
+})
+
+// buildJeoul returns the path of our own binary.
+func buildJeoul(t *testing.T) string {
+	t.Helper()
+	testenv.Program(t, "go")
+	executable, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return executable
+}

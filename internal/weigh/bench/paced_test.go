@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// TestSearch finds a ceiling, by rates that are each tried once.
+func TestSearch(t *testing.T) {
+	for _, tc := range []struct {
+		search  Search
+		ceiling int
+		want    []int
+	}{
+		{Search{From: 100, To: 10_000, Within: 10}, 700, []int{100, 200, 400, 800, 600, 700, 750}},
+		{Search{From: 100, To: 300}, 1000, []int{100, 200, 300}},
+		{Search{From: 100, To: 300}, 50, []int{100}},
+		{Search{From: 1, To: 4, Within: 1}, 2, []int{1, 2, 4, 3}},
+	} {
+		held, failed := 0, 0
+		var tried []int
+		for rate := tc.search.next(held, failed); rate > 0; rate = tc.search.next(held, failed) {
+			tried = append(tried, rate)
+			if len(tried) > 50 {
+				t.Fatalf("%+v has no end: %v", tc.search, tried)
+			}
+			if rate <= tc.ceiling {
+				held = rate
+			} else {
+				failed = rate
+			}
+		}
+		if len(tried) != len(tc.want) {
+			t.Errorf("%+v with a ceiling of %d: tried %v, want %v", tc.search, tc.ceiling, tried, tc.want)
+			continue
+		}
+		for i := range tried {
+			if tried[i] != tc.want[i] {
+				t.Errorf("%+v with a ceiling of %d: tried %v, want %v", tc.search, tc.ceiling, tried, tc.want)
+				break
+			}
+		}
+	}
+}
+
+const tinyPaced = `name: tiny-paced
+title: A tiny suite of arrivals
+lab: {clients: 2, servers: 2}
+web: {file_bytes: 5120}
+repeats: 1
+subjects:
+  - name: direct
+  - name: haproxy-http
+    params: {threads: [1]}
+  - name: jeoul-l2dsr-tc
+    params: {scheduler: [maglev]}
+loads:
+  - name: arrivals
+    kind: paced
+    concurrency: [100]
+    rate: [50, 100]
+    duration: 200ms
+  - name: highest
+    kind: paced
+    keep: true
+    concurrency: [20]
+    search: {from: 20, to: 40, p99_ms: 2000}
+    duration: 200ms
+`
+
+// TestRunPaced asks at rates that every machine holds.
+func TestRunPaced(t *testing.T) {
+	t.Parallel()
+	begin(t)
+	testenv.Program(t, "nginx")
+	r := suiteRunner(t, "tiny.yaml", tinyPaced, buildJeoul(t), some("jeoul-l2dsr-tc")...)
+	run := runAndLoad(t, r)
+	if len(run.Trials) != 3*len(r.form.Subjects) {
+		t.Errorf("%d trials, want two rates and a search of %d subjects", len(run.Trials), len(r.form.Subjects))
+	}
+	for _, trial := range run.Trials {
+		if r.absent.Subjects[trial.Subject] == "" {
+			checkPaced(t, trial)
+		}
+	}
+	nothingLeft(t, r)
+}
+
+// checkPaced checks what must hold for every trial, however slow the machine.
+func checkPaced(t *testing.T, trial results.Trial) {
+	t.Helper()
+	m := trial.Metrics
+	if !trial.Valid || m[results.Failed] != 0 || m[results.LatencyMsMin] <= 0 || m[results.RequestsPerSecond] <= 0 {
+		t.Errorf("%s, %s: valid %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Valid, m, trial.Notes)
+	}
+	offered := m[results.OfferedPerSecond]
+	if trial.Load == "arrivals" && trial.Params["arrivals"] != offered {
+		t.Errorf("%s: %v requests/s offered, parameters %v", trial.Subject, offered, trial.Params)
+	}
+	// Both clients ask, and neither more often than was to be.
+	if want := offered * trial.Params["duration_seconds"].(float64); m[results.Requests] < want-2 || m[results.Requests] > want+2 {
+		t.Errorf("%s, %s: %v requests, want about %v", trial.Subject, trial.Load, m[results.Requests], want)
+	}
+	if trial.Load == "highest" && (offered != 40 || !strings.Contains(strings.Join(trial.Notes, " "), "the highest rate that was to be tried held")) {
+		t.Errorf("%s: found %v requests/s, notes %q", trial.Subject, offered, trial.Notes)
+	}
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
+)
+
+// defaultFlowCounts: one flow, which every cache holds; as many as a busy
+// server has; a million.
+var defaultFlowCounts = []uint32{1, 1 << 14, 1 << 20}
+
+// scheduledModes are those in which every scheduler is measured.
+var scheduledModes = []lb.Mode{lb.L2DSR, lb.NAT}
+
+// flowKind says what the packets of a case are to the balancer.
+type flowKind string
+
+const (
+	// known flows have been seen, or need not be.
+	known flowKind = "known"
+	// fresh packets each open a flow that was never seen.
+	fresh flowKind = "new"
+	// foreign packets are for no service.
+	foreign flowKind = "foreign"
+)
+
+// change says what a change of the backends is to the flows of a case.
+type change string
+
+const (
+	// stay: the flow's slot has its backend still.
+	stay change = "unmoved"
+	// pin: the slot has another, and the flow is known.
+	pin change = "pinned"
+	// move: the slot has another, and the flow must be remembered.
+	move change = "unpinned"
+)
+
+// measured is a figure to be measured: a program under a stream of packets.
+type measured struct {
+	// subject is that of a baseline, or jeoul-MODE-HOOK.
+	subject string
+	hook    lb.Hook
+	// mode is empty for a baseline.
+	mode      lb.Mode
+	setup     setup
+	scheduler lb.Scheduler
+	kind      flowKind
+	// change is empty where none is under way.
+	change   change
+	protocol lb.Protocol
+	flows    uint32
+	frame    harness.Frame
+	// outer is the family of a tunnel's packets.
+	outer family
+	// compared says that the setup is what the case is about.
+	compared bool
+	// tag says that frames have a VLAN tag.
+	tag bool
+	// prime are sent through all flows before measuring, one after the other.
+	prime []harness.Frame
+	// request, where set, is sent through all flows, which are known, before
+	// measuring, and what the balancer makes of it decides the addresses and
+	// ports of frame, which is a reply.
+	request *harness.Frame
+}
+
+// family is an IP version, as results spell it.
+type family string
+
+const (
+	ipv4 family = "ipv4"
+	ipv6 family = "ipv6"
+)
+
+// baseline says whether the case is measured for comparison only.
+func (m measured) baseline() bool { return m.mode == "" }
+
+// tracked says whether the balancer remembers the flows of the packets.
+func (m measured) tracked() bool {
+	return m.scheduler.Remembers() || m.mode == lb.FullNAT || m.change == pin || m.change == move
+}
+
+// spends says whether the packets use up room in a table.
+func (m measured) spends() bool { return m.tracked() && m.kind == fresh }
+
+func (m measured) family() family {
+	if m.frame.IPv6 {
+		return ipv6
+	}
+	return ipv4
+}
+
+// reply says whether the packets come from a backend.
+func (m measured) reply() bool { return m.frame.ToClient }
+
+func (m measured) params() map[string]any {
+	p := map[string]any{"hook": string(m.hook), "flows": m.flows}
+	if m.baseline() {
+		return p
+	}
+	p["scheduler"] = string(m.scheduler)
+	p["packets"] = string(m.kind)
+	p["protocol"] = m.protocol.String()
+	p["family"] = string(m.family())
+	if m.change != "" {
+		p["change"] = string(m.change)
+	}
+	if m.mode.Tunnels() {
+		p["outer"] = string(m.outer)
+	}
+	if m.mode.Translates() {
+		p["direction"] = "request"
+		if m.reply() {
+			p["direction"] = "reply"
+		}
+	}
+	if m.tag {
+		p["tag"] = "vlan"
+	}
+	if m.compared {
+		p["configured"] = m.setup.name
+	}
+	return p
+}
+
+// String names the case for a person, and for Options.Only.
+func (m measured) String() string {
+	words := []string{m.subject}
+	params := m.params()
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		words = append(words, fmt.Sprintf("%s=%v", name, params[name]))
+	}
+	return strings.Join(words, " ")
+}
+
+// The streams of packets. A client's address and port are the harness's.
+func request(client netip.Addr, vip netip.AddrPort, protocol lb.Protocol, tcpFlags byte) harness.Frame {
+	return harness.NewFrame(netip.AddrPortFrom(client, 0), vip, protocol, tcpFlags)
+}
+
+func ack4(vip netip.AddrPort) harness.Frame { return request(client4, vip, lb.TCP, harness.ACK) }
+func ack6(vip netip.AddrPort) harness.Frame { return request(client6, vip, lb.TCP, harness.ACK) }
+func syn4(vip netip.AddrPort) harness.Frame { return request(client4, vip, lb.TCP, harness.SYN) }
+func syn6(vip netip.AddrPort) harness.Frame { return request(client6, vip, lb.TCP, harness.SYN) }
+
+func reply(backend, client netip.Addr) harness.Frame {
+	return harness.NewFrame(netip.AddrPortFrom(backend, webPort), netip.AddrPortFrom(client, 0), lb.TCP, harness.ACK).Reply()
+}
+
+// cases lists what is measured in one hook, for each number of flows. The
+// figures of a stream stand next to each other: they are compared, and a
+// shared machine changes its speed in seconds.
+func cases(hook lb.Hook, flowCounts []uint32) []measured {
+	c := &casebook{hook: hook, counts: flowCounts}
+	c.baselines()
+	c.l2dsr()
+	c.schedulers(lb.L2DSR)
+	c.transition()
+	c.configured()
+	c.tunnels()
+	c.rewriting()
+	c.schedulers(lb.NAT)
+	c.fullNAT()
+	return c.list
+}
+
+// casebook collects cases.
+type casebook struct {
+	hook   lb.Hook
+	counts []uint32
+	list   []measured
+}
+
+// add adds a case for each number of flows, with what every case has in common.
+func (c *casebook) add(m measured, counts ...uint32) {
+	m.hook = c.hook
+	if m.mode != "" {
+		m.subject = fmt.Sprintf("jeoul-%s-%s", m.mode, c.hook)
+	}
+	if m.setup == (setup{}) && m.mode != "" {
+		m.setup = only(m.mode)
+	}
+	if m.protocol == 0 {
+		m.protocol = lb.TCP
+	}
+	for _, m.flows = range counts {
+		c.list = append(c.list, m)
+	}
+}
+
+// known adds a case of packets of known flows, which no table needs to know.
+func (c *casebook) known(m measured) {
+	m.scheduler, m.kind = lb.Maglev, known
+	c.add(m, c.counts...)
+}
+
+func (c *casebook) fewest() uint32 { return c.counts[0] }
+func (c *casebook) most() uint32   { return c.counts[len(c.counts)-1] }
+
+// pairs adds cases of packets of known flows, and of new ones next to them, which the
+// balancer need not remember: they are held against each other.
+func (c *casebook) pairs(m measured, open harness.Frame, counts []uint32) {
+	for _, count := range counts {
+		m.kind = known
+		c.add(m, count)
+		if slices.Contains(c.ends(), count) {
+			opens := m
+			opens.kind, opens.frame = fresh, open
+			c.add(opens, count)
+		}
+	}
+}
+
+// ends are the fewest flows and the most.
+func (c *casebook) ends() []uint32 { return slices.Compact([]uint32{c.fewest(), c.most()}) }
+
+func (c *casebook) baselines() {
+	c.add(measured{subject: harness.Empty, frame: ack4(web4)}, c.counts...)
+	c.add(measured{subject: harness.MACSwap, frame: ack4(web4)}, c.counts...)
+	c.add(measured{subject: harness.Adjust, frame: ack4(web4)}, c.counts...)
+	c.add(measured{subject: harness.Line, frame: ack4(web4)}, c.counts...)
+}
+
+func (c *casebook) l2dsr() {
+	c.pairs(measured{mode: lb.L2DSR, scheduler: lb.Maglev, frame: ack4(web4)}, syn4(web4), c.counts)
+	c.known(measured{mode: lb.L2DSR, frame: ack6(web6)})
+	c.known(measured{mode: lb.L2DSR, frame: ack4(web4).Tagged(c.hook), tag: true})
+	maglev := measured{mode: lb.L2DSR, scheduler: lb.Maglev}
+	udp, other := maglev, maglev
+	udp.kind, udp.protocol, udp.frame = known, lb.UDP, request(client4, dns4, lb.UDP, 0)
+	c.add(udp, c.ends()...)
+	other.kind, other.frame = foreign, ack4(foreign4)
+	c.add(other, c.ends()...)
+}
+
+// schedulers measures known and new flows with each scheduler but Maglev, which is
+// measured with the mode.
+func (c *casebook) schedulers(mode lb.Mode) {
+	for _, scheduler := range lb.Schedulers {
+		m := measured{mode: mode, scheduler: scheduler, kind: known, frame: ack4(of(scheduler))}
+		open := syn4(of(scheduler))
+		switch {
+		case scheduler == lb.Maglev:
+		case scheduler.Remembers():
+			m.setup = remembering(mode, scheduler)
+			m.prime = []harness.Frame{open, m.frame}
+			c.add(m, c.ends()...)
+			// A new flow costs the same, whatever flows there are besides.
+			m.kind, m.prime, m.frame = fresh, nil, open
+			c.add(m, c.most())
+		default:
+			c.pairs(m, open, c.ends())
+		}
+	}
+}
+
+// transition measures packets while the backends have just become more.
+func (c *casebook) transition() {
+	m := measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, frame: ack4(web4), setup: pinned, change: stay}
+	c.add(m, c.ends()...)
+	m.change = pin
+	// The first makes it remembered, the second proves it.
+	m.prime = []harness.Frame{m.frame, m.frame}
+	c.add(m, c.ends()...)
+	c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: fresh, frame: ack4(web4), setup: pinning, change: move}, c.most())
+}
+
+// configured measures the same packets under different configurations: what is
+// configured besides must cost them nothing.
+func (c *casebook) configured() {
+	for _, s := range []setup{oneService, allModes, allSchedulers} {
+		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: s, compared: true, frame: ack4(web4)}, c.ends()...)
+	}
+}
+
+func (c *casebook) tunnels() {
+	for _, mode := range []lb.Mode{lb.IPIP, lb.GUE} {
+		c.known(measured{mode: mode, outer: ipv4, frame: ack4(web4)})
+		c.known(measured{mode: mode, outer: ipv6, frame: ack6(web6)})
+	}
+	c.known(measured{mode: lb.IPIP, outer: ipv6, frame: ack4(crossed4)})
+}
+
+func (c *casebook) rewriting() {
+	c.known(measured{mode: lb.DSCP, frame: ack4(web4)})
+	c.known(measured{mode: lb.DSCP, frame: ack6(web6)})
+	c.pairs(measured{mode: lb.NAT, scheduler: lb.Maglev, frame: ack4(web4)}, syn4(web4), c.counts)
+	c.known(measured{mode: lb.NAT, frame: ack6(web6)})
+	c.known(measured{mode: lb.NAT, frame: reply(backend4, client4)})
+	c.known(measured{mode: lb.NAT, frame: reply(backend6, client6)})
+}
+
+// fullNAT leaves out a million flows of IPv6: they would fill a table as large
+// again, and tell nothing new.
+func (c *casebook) fullNAT() {
+	open4, open6 := syn4(web4), syn6(web6)
+	m := measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: known, prime: []harness.Frame{open4, ack4(web4)}, frame: ack4(web4)}
+	c.add(m, c.counts...)
+	back := m
+	back.prime, back.request, back.frame = nil, &m.frame, reply(backend4, pooled4)
+	c.add(back, c.counts...)
+	six := m
+	six.prime, six.frame = []harness.Frame{open6, ack6(web6)}, ack6(web6)
+	few := c.counts[:max(1, len(c.counts)-1)]
+	c.add(six, few...)
+	back = six
+	back.prime, back.request, back.frame = nil, &six.frame, reply(backend6, pooled6)
+	c.add(back, few...)
+	c.add(measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: fresh, setup: newFlows, frame: open4}, c.most())
+}

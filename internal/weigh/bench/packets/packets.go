@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// Options say how long to measure.
+type Options struct {
+	// Repeats is how often each figure is found, and Rounds how often it is measured for
+	// that: the fastest counts, for what else runs on a machine, and on the processor that
+	// it shares, can only slow a packet down. The cases of a round follow each other.
+	Repeats, Rounds int
+	// Packets is how many packets make one figure.
+	Packets uint32
+	// Hooks are XDP, TC or both.
+	Hooks []lb.Hook
+	// Only, if set, leaves out the cases that it does not match, as they are written
+	// by --list; the empty program is always measured.
+	Only *regexp.Regexp
+	// Progress is called after each round, if set; rounds are those of all repeats.
+	Progress func(round, rounds int)
+	// flowCounts are powers of two, ascending; nil means defaultFlowCounts.
+	flowCounts []uint32
+}
+
+// load is the name of what drives these trials.
+const load = "packets"
+
+// Measure runs every case of every hook, on one CPU and in a network namespace
+// of its own. Where it fails, or ctx ends, the trials of the rounds that were
+// finished are returned too.
+func Measure(ctx context.Context, options Options) (trials []results.Trial, err error) {
+	if options.flowCounts == nil {
+		options.flowCounts = defaultFlowCounts
+	}
+	router, err := newRouter()
+	if err != nil {
+		return nil, err
+	}
+	defer router.Close()
+	// Its thread is used for nothing else afterwards, so neither the namespace
+	// nor the affinity is inherited.
+	err = router.Do(func() error {
+		if err := harness.Pin(); err != nil {
+			return err
+		}
+		var err error
+		trials, err = measureAll(ctx, options)
+		return err
+	})
+	return trials, err
+}
+
+func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
+	lists := make([][]measured, len(options.Hooks))
+	chosen := 0
+	for i, hook := range options.Hooks {
+		lists[i] = slices.DeleteFunc(cases(hook, options.flowCounts), func(m measured) bool {
+			return options.Only != nil && m.subject != harness.Empty && !options.Only.MatchString(m.String())
+		})
+		for _, m := range lists[i] {
+			if m.subject != harness.Empty {
+				chosen++
+			}
+		}
+	}
+	if chosen == 0 {
+		return nil, ErrNothing
+	}
+	var trials []results.Trial
+	for repeat := 1; repeat <= options.Repeats; repeat++ {
+		var rounds [][]results.Trial
+		for range options.Rounds {
+			var round []results.Trial
+			for i, hook := range options.Hooks {
+				made, err := measureRound(ctx, hook, lists[i], options, repeat)
+				if err != nil {
+					return trials, err
+				}
+				round = append(round, made...)
+			}
+			rounds = append(rounds, round)
+			if options.Progress != nil {
+				options.Progress((repeat-1)*options.Rounds+len(rounds), options.Repeats*options.Rounds)
+			}
+		}
+		trials = append(trials, fastest(rounds)...)
+	}
+	return trials, nil
+}
+
+// ErrNothing says that Options.Only leaves nothing to measure.
+var ErrNothing = errors.New("no figure is left to be measured")
+
+// Cases lists what Options.Only chooses from, a line each.
+func Cases(hook lb.Hook) []string {
+	var list []string
+	for _, m := range cases(hook, defaultFlowCounts) {
+		list = append(list, m.String())
+	}
+	return list
+}
+
+// fastest makes one trial of each case's: its fastest packet, less the fastest of the empty
+// program. One that is not valid makes the case's not valid: it is not known why.
+func fastest(rounds [][]results.Trial) []results.Trial {
+	trials := rounds[0]
+	if len(rounds) == 1 {
+		return trials
+	}
+	for i := range trials {
+		var whole, empty []float64
+		for _, round := range rounds {
+			t := round[i]
+			if !t.Valid {
+				trials[i] = t
+				break
+			}
+			whole = append(whole, t.Metrics[results.NsPerPacket])
+			empty = append(empty, t.Metrics[results.NsPerPacket]-t.Metrics[results.NsNetOfEmpty])
+		}
+		if !trials[i].Valid {
+			continue
+		}
+		trials[i].Metrics = metricsOf(slices.Min(whole), slices.Min(empty))
+		trials[i].Samples = map[string][]float64{results.NsPerPacket: whole, results.NsEmpty: empty}
+	}
+	return trials
+}
+
+// metricsOf are those of a packet that takes so many nanoseconds, and the empty program
+// so many.
+func metricsOf(whole, empty float64) map[string]float64 {
+	return map[string]float64{
+		results.NsPerPacket:  whole,
+		results.NsNetOfEmpty: whole - empty,
+		results.RatioToEmpty: whole / empty,
+	}
+}
+
+// measureRound measures each case of a hook once.
+func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Options, repeat int) ([]results.Trial, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r, err := newRig(hook, list, slices.Max(options.flowCounts), options.Packets)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	var trials []results.Trial
+	for id, m := range list {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		trial := results.Trial{
+			Subject: m.subject, Load: load, Params: m.params(), Repeat: repeat,
+			Valid: true, Saturated: results.SaturatedNone, Notes: []string{},
+		}
+		trial.Metrics, err = r.figures(id, m)
+		switch {
+		case errors.Is(err, errOutcome):
+			trial.Valid, trial.Notes = false, []string{err.Error()}
+		case err != nil:
+			return nil, fmt.Errorf("%v: %w", m, err)
+		}
+		trials = append(trials, trial)
+	}
+	return trials, nil
+}
+
+// figures measures a case, and right before it the empty program under the same
+// packets: on a shared machine, what is measured a moment later is measured on
+// another machine.
+func (r *rig) figures(id int, m measured) (map[string]float64, error) {
+	empty, err := harness.Uninterrupted(func() (float64, error) { return r.measureEmpty(m, r.packets) })
+	if err != nil {
+		return nil, err
+	}
+	ns := empty
+	if m.subject != harness.Empty {
+		if ns, err = harness.Uninterrupted(func() (float64, error) { return r.measure(id, m, r.packets) }); err != nil {
+			return nil, err
+		}
+	}
+	return metricsOf(ns, empty), nil
+}

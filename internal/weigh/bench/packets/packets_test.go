@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// benchTarget is the target that measures every case, of which `make test` measures some of each kind.
+const benchTarget = "test-bench"
+
+// someCases are those that need few balancers, each of which the kernel takes half a second to verify: of L2DSR, which
+// remembers nothing, of NAT, which remembers, of a tunnel, of full NAT, and of a change of the backends.
+var someCases = regexp.MustCompile(`adjust|line|macswap|` +
+	`jeoul-l2dsr-.* flows=1 .*scheduler=maglev$|jeoul-gue-.*scheduler=maglev$|` +
+	`jeoul-fullnat-|jeoul-nat-.*scheduler=rr$|change=`)
+
+// TestMeasure runs some cases in XDP, and in the run of its target every case in XDP and every mode in TC, with few
+// packets. Measure itself checks that each packet ends as the case says: a trial where one did not is invalid.
+func TestMeasure(t *testing.T) {
+	testenv.Also(t, benchTarget)
+	chosen := map[lb.Hook]*regexp.Regexp{lb.HookXDP: someCases}
+	modes := []lb.Mode{lb.L2DSR, lb.GUE, lb.NAT, lb.FullNAT}
+	if testenv.InTarget(benchTarget) {
+		chosen = map[lb.Hook]*regexp.Regexp{lb.HookXDP: nil, lb.HookTC: regexp.MustCompile(`adjust|line|macswap|scheduler=(maglev|rr)`)}
+		modes = lb.PacketModes
+	}
+	testenv.Root(t)
+	for hook, only := range chosen {
+		trials, err := Measure(t.Context(), Options{Repeats: 1, Rounds: 1, Packets: 2000, Hooks: []lb.Hook{hook}, Only: only,
+			flowCounts: []uint32{1, 1 << 8}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := len(cases(hook, []uint32{1, 1 << 8})); only == nil && len(trials) != want {
+			t.Errorf("%d trials, want %d", len(trials), want)
+		}
+		checkTrials(t, hook, modes, trials)
+	}
+}
+
+// checkTrials wants trials of every baseline and of these modes, all valid.
+func checkTrials(t *testing.T, hook lb.Hook, modes []lb.Mode, trials []results.Trial) {
+	t.Helper()
+	run := &results.Run{Schema: results.Schema, Suite: "packets", Started: time.Now(), Trials: trials}
+	if err := run.Validate(); err != nil {
+		t.Error(err)
+	}
+	subjects := map[string]bool{}
+	for _, trial := range trials {
+		subjects[trial.Subject] = true
+		if !trial.Valid {
+			t.Errorf("%s %v: %v", trial.Subject, trial.Params, trial.Notes)
+		} else if trial.Metrics[results.NsPerPacket] <= 0 {
+			t.Errorf("%s %v took no time", trial.Subject, trial.Params)
+		}
+		if trial.Subject == harness.Empty && trial.Metrics[results.NsNetOfEmpty] != 0 {
+			t.Errorf("the baseline is not its own: %v", trial.Metrics)
+		}
+	}
+	want := []string{harness.Empty, harness.MACSwap, harness.Adjust, harness.Line}
+	for _, mode := range modes {
+		want = append(want, fmt.Sprintf("jeoul-%s-%s", mode, hook))
+	}
+	for _, want := range want {
+		if !subjects[want] {
+			t.Errorf("no trial of %s", want)
+		}
+	}
+}
+
+// TestCasesDiffer: two cases of the same subject and parameters would be taken
+// for repeats of each other.
+func TestCasesDiffer(t *testing.T) {
+	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
+		seen := map[string]bool{}
+		for _, m := range cases(hook, defaultFlowCounts) {
+			if seen[m.String()] {
+				t.Errorf("%v stands twice", m)
+			}
+			seen[m.String()] = true
+		}
+	}
+}
+
+func TestMeasureStopsWithItsContext(t *testing.T) {
+	testenv.Root(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Measure(ctx, Options{Repeats: 1, Rounds: 1, Packets: 100, Hooks: []lb.Hook{lb.HookXDP}, flowCounts: []uint32{1}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that of the context", err)
+	}
+}
+
+// TestWrongOutcomeIsAnError aims a case at an address that no service has, and one
+// of packets that open flows at a claim of known ones: the rig must not quote figures
+// for other packets than it says.
+func TestWrongOutcomeIsAnError(t *testing.T) {
+	testenv.Root(t)
+	m := measured{subject: "jeoul-l2dsr-xdp", hook: lb.HookXDP, mode: lb.L2DSR, setup: only(lb.L2DSR),
+		scheduler: lb.Maglev, kind: known, protocol: lb.TCP, flows: 1, frame: ack4(foreign4)}
+	r, err := newRig(lb.HookXDP, []measured{m}, 1, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	if _, err := r.measure(0, m, 100); !errors.Is(err, errOutcome) {
+		t.Errorf("packets that were passed were measured as forwarded: %v", err)
+	}
+	m.frame = syn4(web4)
+	if _, err := r.measure(0, m, 100); !errors.Is(err, errOutcome) {
+		t.Errorf("packets that open flows were measured as those of known flows: %v", err)
+	}
+}
+
+// TestOnly: what is chosen is measured, with the empty program beside it.
+func TestOnly(t *testing.T) {
+	testenv.Root(t)
+	rounds := 0
+	options := Options{Repeats: 1, Rounds: 2, Packets: 100, Hooks: []lb.Hook{lb.HookXDP}, flowCounts: []uint32{1},
+		Only: regexp.MustCompile("macswap"), Progress: func(round, of int) { rounds++ }}
+	trials, err := Measure(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rounds != 2 {
+		t.Errorf("progress was called for %d rounds, want 2", rounds)
+	}
+	if len(trials) != 2 || trials[0].Subject != harness.Empty || trials[1].Subject != harness.MACSwap || len(trials[1].Samples[results.NsPerPacket]) != 2 {
+		t.Errorf("measured %v", trials)
+	}
+	options.Only = regexp.MustCompile("nothing of that name")
+	if _, err := Measure(t.Context(), options); !errors.Is(err, ErrNothing) {
+		t.Errorf("nothing was chosen: %v", err)
+	}
+}
+
+// TestFastest: of each case the fastest round counts, also where that of the empty program
+// is another one; and one round that is not valid leaves no figure.
+func TestFastest(t *testing.T) {
+	round := func(whole, empty float64, valid bool) []results.Trial {
+		return []results.Trial{{Subject: "a", Valid: valid, Metrics: metricsOf(whole, empty)}, {Subject: "b", Valid: true, Metrics: metricsOf(7, 2)}}
+	}
+	trials := fastest([][]results.Trial{round(90, 30, true), round(50, 40, true), round(60, 20, true)})
+	want := results.Trial{Subject: "a", Valid: true, Metrics: metricsOf(50, 20),
+		Samples: map[string][]float64{results.NsPerPacket: {90, 50, 60}, results.NsEmpty: {30, 40, 20}}}
+	if diff := cmp.Diff(want, trials[0]); diff != "" {
+		t.Errorf("the fastest (-want +got):\n%s", diff)
+	}
+	if len(trials) != 2 || trials[1].Metrics[results.NsNetOfEmpty] != 5 {
+		t.Errorf("another case became %v", trials[1:])
+	}
+	if trials = fastest([][]results.Trial{round(90, 30, true), round(50, 40, false)}); trials[0].Valid {
+		t.Errorf("a round that is not valid left %v", trials[0])
+	}
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
+)
+
+// rig is the harness of one hook, and what it measures: a balancer for each
+// setup. It serves for one round: where tables happen to lie in memory is worth
+// some nanoseconds, so no luck, good or bad, lasts for a run.
+type rig struct {
+	hook    lb.Hook
+	harness *harness.Harness
+	list    []measured
+	// most is the largest number of flows, packets that of what is sent at once.
+	most, packets uint32
+	balancers     map[setup]*datapath.Datapath
+	// spent are the setups whose tables have flows that were new.
+	spent map[setup]bool
+	// next is where the harness goes on in the flows of each case: flows that
+	// must be new must not come twice.
+	next map[int]uint32
+	// replies are the flows that full NAT chose addresses for, by family.
+	replies map[family]*harness.Recording
+	// moving are flows by what a change is to them.
+	moving map[change]*harness.Recording
+}
+
+// newRig makes the balancers that a list of cases needs.
+func newRig(hook lb.Hook, list []measured, most, packets uint32) (*rig, error) {
+	// Of each family of replies the most, of a change two kinds, and one more at a
+	// time while they are looked for.
+	h, err := harness.New(hook, 5*most)
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{hook: hook, harness: h, list: list, most: most, packets: packets,
+		balancers: map[setup]*datapath.Datapath{}, spent: map[setup]bool{}, next: map[int]uint32{},
+		replies: map[family]*harness.Recording{}, moving: map[change]*harness.Recording{}}
+	for _, m := range list {
+		if m.baseline() || r.balancers[m.setup] != nil {
+			continue
+		}
+		if err := r.renew(m.setup); err != nil {
+			r.close()
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// renew makes the balancer of a setup anew, with the flows that its cases take for
+// known and no others.
+func (r *rig) renew(s setup) error {
+	if old := r.balancers[s]; old != nil {
+		delete(r.balancers, s)
+		if err := old.Close(); err != nil {
+			return err
+		}
+	}
+	r.balancers[s], r.spent[s] = harness.NewBalancer(r.hook, s.room(r.most, r.packets)), false
+	if err := r.apply(s); err != nil {
+		return fmt.Errorf("loading the balancer for %s (%s): %w", r.hook, s.name, err)
+	}
+	for _, m := range r.list {
+		if m.setup != s || m.baseline() {
+			continue
+		}
+		if err := r.prime(m); err != nil {
+			return fmt.Errorf("%v: %w", m, err)
+		}
+	}
+	return r.record(s)
+}
+
+// apply brings the balancer of a setup to its state.
+func (r *rig) apply(s setup) error {
+	balancer := r.balancers[s]
+	if !s.changed() {
+		return balancer.Apply(s.state())
+	}
+	if err := balancer.Apply(s.before()); err != nil {
+		return err
+	}
+	if len(r.moving) == 0 {
+		if err := r.sort(balancer.Program()); err != nil {
+			return err
+		}
+	}
+	return balancer.Apply(s.state())
+}
+
+// sort looks for flows that a change moves, and for such that stay, by where
+// they go before it, and after it in a balancer that knows of no change.
+func (r *rig) sort(before *ebpf.Program) error {
+	after := harness.NewBalancer(r.hook, harness.Room{})
+	defer after.Close()
+	if err := after.Apply(pinned.state()); err != nil {
+		return err
+	}
+	flows := map[change][]harness.Tuple{}
+	for offset := uint32(0); len(flows[stay]) < int(r.most) || len(flows[move]) < int(r.most); offset += r.most {
+		stream := harness.Stream{Frame: ack4(web4), Count: r.most, Offset: offset}
+		was, err := r.harness.Record(before, stream, r.most)
+		if err != nil {
+			return err
+		}
+		is, err := r.harness.Record(after.Program(), stream, r.most)
+		if err != nil {
+			return err
+		}
+		for i := range was {
+			kind := stay
+			if was[i].To != is[i].To {
+				kind = move
+			}
+			flows[kind] = append(flows[kind], is[i].Tuple)
+		}
+	}
+	var err error
+	for _, kind := range []change{stay, move} {
+		if r.moving[kind], err = r.harness.Keep(ack4(web4), flows[kind][:r.most]); err != nil {
+			return err
+		}
+	}
+	r.moving[pin] = r.moving[move]
+	return nil
+}
+
+func (r *rig) close() {
+	r.harness.Close()
+	for _, balancer := range r.balancers {
+		balancer.Close()
+	}
+}
+
+// program returns what a case runs: the balancer, unless it is a baseline.
+func (r *rig) program(m measured) *ebpf.Program {
+	if m.baseline() {
+		return r.harness.Program(m.subject)
+	}
+	return r.balancers[m.setup].Program()
+}
+
+// primed is how many flows are made known at a time: they are unproven until the
+// second packet, and there is less room for those. Fewer take longer: before and after
+// each run in XDP the kernel waits for an RCU grace period.
+const primed = 1 << 17
+
+// prime makes the flows of a case known.
+func (r *rig) prime(m measured) error {
+	for done := uint32(0); done < m.flows; done += primed {
+		for _, frame := range m.prime {
+			stream := harness.Stream{Frame: frame, Count: m.flows, Next: done, Recording: r.moving[m.change]}
+			if err := r.harness.SendAtLeast(r.program(m), stream, min(primed, m.flows)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// record notes what full NAT made of each of the most flows of the replies, of
+// which a case takes as many as it has.
+func (r *rig) record(s setup) error {
+	most := map[family]measured{}
+	for _, m := range r.list {
+		if m.setup == s && m.request != nil && m.flows > most[m.family()].flows {
+			most[m.family()] = m
+		}
+	}
+	for of, m := range most {
+		made, err := r.harness.Record(r.program(m), harness.Stream{Frame: *m.request, Count: m.flows}, m.flows)
+		if err != nil {
+			return fmt.Errorf("%v: %w", m, err)
+		}
+		replies := make([]harness.Tuple, len(made))
+		for i, seen := range made {
+			if replies[i] = seen.Turned(); seen.SourcePort == 0 {
+				return fmt.Errorf("%v: the balancer made nothing of one of %d requests", m, m.flows)
+			}
+		}
+		if r.replies[of], err = r.harness.Keep(m.frame, replies); err != nil {
+			return fmt.Errorf("%v: %w", m, err)
+		}
+	}
+	return nil
+}
+
+// newFrom is the number of the first flow of those that were never seen: beyond
+// all that are known.
+const newFrom = 1 << 31
+
+// stream returns the packets of a case.
+func (r *rig) stream(m measured, next uint32) harness.Stream {
+	s := harness.Stream{Frame: m.frame, Count: m.flows, Next: next, Recording: r.moving[m.change]}
+	switch {
+	case m.request != nil:
+		s.Recording = r.replies[m.family()]
+	case m.spends() && m.change == "":
+		// Flows never come again: half of all addresses and ports.
+		s.Count, s.Offset = newFrom, newFrom
+	}
+	return s
+}
+
+// measureEmpty runs the empty program under the packets of a case.
+func (r *rig) measureEmpty(m measured, packets uint32) (float64, error) {
+	return r.harness.Send(r.harness.Program(harness.Empty), r.stream(m, 0), packets)
+}
+
+// measure runs a case once. It fails unless every packet ended as it should:
+// a figure for packets that were dropped would be worth nothing.
+func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
+	if r.spent[m.setup] {
+		if err := r.renew(m.setup); err != nil {
+			return 0, err
+		}
+	}
+	r.spent[m.setup] = m.spends()
+	warm := max(min(m.flows, packets/4), 1)
+	if err := r.harness.SendAtLeast(r.program(m), r.stream(m, r.next[id]), warm); err != nil {
+		return 0, err
+	}
+	if err := r.remember(id); err != nil {
+		return 0, err
+	}
+	before, err := r.counts(m)
+	if err != nil {
+		return 0, err
+	}
+	ns, err := r.harness.Send(r.program(m), r.stream(m, r.next[id]), packets)
+	if err != nil {
+		return 0, errors.Join(err, r.remember(id))
+	}
+	if err := r.remember(id); err != nil {
+		return 0, err
+	}
+	after, err := r.counts(m)
+	if err != nil {
+		return 0, err
+	}
+	return ns, expect(m, before, after, uint64(packets))
+}
+
+// remember notes where the harness has come to in the flows of a case.
+func (r *rig) remember(id int) (err error) {
+	r.next[id], err = r.harness.Next()
+	return err
+}
+
+// counts is what a balancer has counted.
+type counts struct {
+	outcomes map[string]uint64
+	// opened is the number of new flows.
+	opened uint64
+}
+
+// counts reads those of a case's balancer; a baseline counts nothing.
+func (r *rig) counts(m measured) (counts, error) {
+	if m.baseline() {
+		return counts{}, nil
+	}
+	counters, err := r.balancers[m.setup].Counters()
+	if err != nil {
+		return counts{}, err
+	}
+	c := counts{outcomes: map[string]uint64{}}
+	for _, outcome := range counters.Outcomes {
+		c.outcomes[outcome.Name] = outcome.Packets
+	}
+	for _, backend := range counters.Backends {
+		c.opened += backend.Connections
+	}
+	return c, nil
+}
+
+// errOutcome: packets ended otherwise than their case says.
+var errOutcome = errors.New("the figure would not be what it claims")
+
+// wanted is how the packets of a case must end.
+func (m measured) wanted() string {
+	switch {
+	case m.kind == foreign:
+		return "passed_no_service"
+	case m.reply():
+		return "returned"
+	}
+	return "forwarded"
+}
+
+// expect checks that the counters moved as the case demands.
+func expect(m measured, before, after counts, packets uint64) error {
+	for name, count := range after.outcomes {
+		want := uint64(0)
+		if name == m.wanted() {
+			want = packets
+		}
+		if moved := count - before.outcomes[name]; moved != want {
+			return fmt.Errorf("outcome %s counted %d packets instead of %d: %w", name, moved, want, errOutcome)
+		}
+	}
+	want := uint64(0)
+	if m.kind == fresh && m.change == "" {
+		want = packets
+	}
+	if opened := after.opened - before.opened; opened != want && !m.baseline() {
+		return fmt.Errorf("%d new flows were counted instead of %d: %w", opened, want, errOutcome)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
+)
+
+// setup is a configuration that a balancer is measured with. Each has a
+// balancer of its own: what is not configured is not in its program.
+type setup struct {
+	// name is what the results call it.
+	name string
+	// mode and scheduler are those of its services, where it is about one.
+	mode      lb.Mode
+	scheduler lb.Scheduler
+}
+
+var (
+	// oneService has nothing but one L2DSR service.
+	oneService = setup{name: "one service"}
+	// allModes has a service of each mode.
+	allModes = setup{name: "all modes"}
+	// allSchedulers has an L2DSR service of each scheduler.
+	allSchedulers = setup{name: "all schedulers"}
+	// newFlows is for full NAT's new flows: its table is empty.
+	newFlows = setup{name: "new flows"}
+	// pinning and pinned have got more backends a moment ago; with the latter, the
+	// flows that would have moved are known.
+	pinning = setup{name: "pinning"}
+	pinned  = setup{name: "pinned"}
+)
+
+// only is the setup with services of one mode, and schedulers that remember
+// nothing.
+func only(mode lb.Mode) setup { return setup{name: string(mode), mode: mode} }
+
+// remembering is the setup with one service that remembers its flows.
+func remembering(mode lb.Mode, scheduler lb.Scheduler) setup {
+	return setup{name: string(mode) + " " + string(scheduler), mode: mode, scheduler: scheduler}
+}
+
+// Where the measured services are.
+var (
+	client4  = harness.Client4
+	client6  = harness.Client6
+	web4     = vip4(1)
+	web6     = vip6(1)
+	dns4     = netip.AddrPortFrom(web4.Addr(), 53)
+	foreign4 = vip4(3)
+	crossed4 = vip4(4)
+	backend4 = netip.MustParseAddr("198.19.1.1")
+	backend6 = netip.MustParseAddr("2001:2:0:2::1")
+	gateway4 = netip.PrefixFrom(harness.Local4, 24)
+	gateway6 = netip.PrefixFrom(harness.Local6, 64)
+	pooled4  = netip.MustParseAddr("198.19.2.1")
+	pooled6  = netip.MustParseAddr("2001:2:0:3::1")
+	clients4 = netip.MustParsePrefix("198.18.0.0/16")
+	clients6 = netip.MustParsePrefix("2001:2::/64")
+)
+
+const (
+	webPort      = 80
+	firstPort    = uint16(1024)
+	backendCount = 25
+	// fewerBackends are those before the others are added.
+	fewerBackends = 13
+	// pooledCount addresses leave most of their ports free when a million flows
+	// are known.
+	pooledCount = 8
+	// leastEntries is the size of a flow table that need not be large.
+	leastEntries = 1 << 16
+)
+
+// vip4 and vip6 are the addresses of the services.
+func vip4(n byte) netip.AddrPort { return netip.AddrPortFrom(harness.VIP4(n), webPort) }
+func vip6(n byte) netip.AddrPort { return netip.AddrPortFrom(harness.VIP6(n), webPort) }
+
+// of returns the VIP of the service that has a scheduler.
+func of(scheduler lb.Scheduler) netip.AddrPort {
+	if scheduler == lb.Maglev {
+		return web4
+	}
+	return vip4(16 + byte(slices.Index(lb.Schedulers, scheduler)))
+}
+
+// state is what a balancer forwards with a setup.
+func (s setup) state() lb.State {
+	b := &builder{}
+	switch s {
+	case oneService:
+		b.add(lb.L2DSR, web4, lb.TCP, backend4, backendCount)
+	case pinning, pinned:
+		b.add(lb.L2DSR, web4, lb.TCP, backend4, backendCount)
+	case allModes:
+		for i, mode := range lb.PacketModes {
+			b.add(mode, vip4(byte(i+1)), lb.TCP, backend4, backendCount)
+			b.add(mode, vip6(byte(i+1)), lb.TCP, backend6, backendCount)
+		}
+		b.pool()
+	case allSchedulers:
+		for _, scheduler := range lb.Schedulers {
+			b.schedule(lb.L2DSR, scheduler)
+		}
+	case newFlows:
+		b.add(lb.FullNAT, web4, lb.TCP, backend4, backendCount)
+		b.pool()
+	default:
+		if s.scheduler != "" {
+			b.schedule(s.mode, s.scheduler)
+		} else {
+			b.onlyMode(s.mode)
+		}
+	}
+	return b.State
+}
+
+// before is what it forwarded a moment ago.
+func (s setup) before() lb.State {
+	b := &builder{}
+	b.add(lb.L2DSR, web4, lb.TCP, backend4, fewerBackends)
+	return b.State
+}
+
+// changed says whether the balancer has just come from another state.
+func (s setup) changed() bool { return s == pinning || s == pinned }
+
+// builder collects services.
+type builder struct{ lb.State }
+
+// add adds a service of Maglev.
+func (b *builder) add(mode lb.Mode, vip netip.AddrPort, protocol lb.Protocol, first netip.Addr, backends int) {
+	s := lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: protocol, Mode: mode, Scheduler: lb.Maglev}
+	if mode == lb.DSCP {
+		s.DSCP = 1
+	}
+	b.Services = append(b.Services, harness.Service(s, first, backends))
+}
+
+// schedule adds a service with a scheduler, and backends of its own: replies say by
+// their source which service they are of. Where weights count, they differ.
+func (b *builder) schedule(mode lb.Mode, scheduler lb.Scheduler) {
+	vip := of(scheduler)
+	s := lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP, Mode: mode, Scheduler: scheduler}
+	words := backend4.As4()
+	words[2] = vip.Addr().As4()[3]
+	var weights []uint16
+	if scheduler == lb.WeightedRoundRobin || scheduler == lb.WeightedLeastConnections {
+		weights = []uint16{1, 2, 4}
+	}
+	b.Services = append(b.Services, harness.Service(s, netip.AddrFrom4(words), backendCount, weights...))
+}
+
+func (b *builder) onlyMode(mode lb.Mode) {
+	b.add(mode, web4, lb.TCP, backend4, backendCount)
+	b.add(mode, web6, lb.TCP, backend6, backendCount)
+	switch {
+	case mode.Tunnels():
+		b.add(mode, crossed4, lb.TCP, backend6, backendCount)
+	case mode == lb.FullNAT:
+		b.pool()
+	case mode == lb.L2DSR:
+		b.add(mode, dns4, lb.UDP, backend4, backendCount)
+	}
+	if !slices.Contains(scheduledModes, mode) {
+		return
+	}
+	for _, scheduler := range lb.Schedulers {
+		if scheduler != lb.Maglev && !scheduler.Remembers() {
+			b.schedule(mode, scheduler)
+		}
+	}
+}
+
+func (b *builder) pool() {
+	b.Pool = lb.Pool{
+		Addresses: append(harness.Addresses(pooled4, pooledCount), harness.Addresses(pooled6, pooledCount)...),
+		FirstPort: firstPort, LastPort: 65535,
+	}
+}
+
+// room is what the balancer of a setup has, for so many known flows at most, and so
+// many packets that are sent at once.
+func (s setup) room(most, packets uint32) harness.Room {
+	room := harness.Room{
+		// All known flows of one service.
+		Flows: max(most, leastEntries),
+		// As many as become known at a time, and as are opened by a figure, twice.
+		Unproven: max(2*primed, 3*packets),
+	}
+	if s == only(lb.FullNAT) {
+		// Those of both families.
+		room.Flows *= 2
+	}
+	return room
+}

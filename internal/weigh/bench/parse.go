@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// maxSuiteBytes bounds a suite: it is written by hand.
+const maxSuiteBytes = 1 << 20
+
+// suiteFile is a suite as it is written.
+type suiteFile struct {
+	Name      string `yaml:"name"`
+	Title     string `yaml:"title"`
+	Baseline  string `yaml:"baseline"`
+	Form      `yaml:",inline"`
+	Quick     *Form              `yaml:"quick"`
+	Published *results.Published `yaml:"published"`
+}
+
+// ParseSuite reads and checks a suite; name is that of the file, for messages.
+// Its error is a list of yamlfile.Problem, each with file, line and field.
+func ParseSuite(name string, data []byte) (*Suite, error) {
+	p := &suiteParser{yamlfile.NewFile(name)}
+	suite := p.parse(data)
+	p.Problems.SortByLine()
+	if err := p.Problems.Err(); err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256(data)
+	suite.Digest = hex.EncodeToString(digest[:])
+	return suite, nil
+}
+
+// suiteKind is what a suite is, to messages about a file as a whole.
+var suiteKind = yamlfile.Kind{Noun: "a suite", Needs: "at least name, lab, subjects, loads and repeats", MaxBytes: maxSuiteBytes}
+
+type suiteParser struct{ *yamlfile.File }
+
+func (p *suiteParser) parse(data []byte) *Suite {
+	var file suiteFile
+	if !p.Decode(data, suiteKind, &file) {
+		return nil
+	}
+	suite := &Suite{Name: file.Name, Title: file.Title, Long: file.Form, Quick: file.Form,
+		Baseline: file.Baseline, Published: file.Published}
+	if file.Quick != nil {
+		// Read again, over a copy of the long form: what quick has replaces that,
+		// a list as a whole.
+		if !p.DecodeAgain(data, &suiteFile{Quick: &suite.Quick}) {
+			return nil
+		}
+	}
+	p.check(suite, file.Quick != nil)
+	return suite
+}
+
+// check reports everything that is wrong with a suite that could be read.
+func (p *suiteParser) check(suite *Suite, hasQuick bool) {
+	if suite.Name == "" {
+		p.fail(path{"name"}, "missing; give the suite a name")
+	}
+	if strings.ContainsAny(suite.Name, "/\x00\n") {
+		p.fail(path{"name"}, "%q cannot be part of a directory's name", suite.Name)
+	}
+	if suite.Baseline != "" && !slices.ContainsFunc(suite.Long.Subjects, func(s Subject) bool { return s.Name == suite.Baseline }) {
+		p.fail(path{"baseline"}, "%s is none of the subjects", suite.Baseline)
+	}
+	suite.Long.complete()
+	suite.Long.check(nil, p.fail)
+	suite.Quick.complete()
+	if hasQuick {
+		// What quick does not have was found in the long form already.
+		suite.Quick.check(path{"quick"}, func(at path, format string, args ...any) {
+			if p.Written(path{"quick", at[1]}.String()) {
+				p.fail(at, format, args...)
+			}
+		})
+	}
+	if suite.Published != nil {
+		for i, row := range suite.Published.Rows {
+			if len(row) != len(suite.Published.Columns) {
+				p.fail(path{"published", "rows", i}, "has %d cells, but there are %d columns", len(row), len(suite.Published.Columns))
+			}
+		}
+		for i, beside := range suite.Published.Beside {
+			p.checkBeside(suite, beside, path{"published", "beside", i})
+		}
+	}
+}
+
+// checkBeside checks which of our figures stand beside a document's.
+func (p *suiteParser) checkBeside(suite *Suite, b results.Beside, at path) {
+	if strangers := suite.Published.Strangers(b); len(strangers) > 0 {
+		p.fail(at, "%q is no column of `published`, or no row of it has that word", strangers)
+	}
+	if !slices.ContainsFunc(suite.Long.Loads, func(l Load) bool { return l.Name == b.Load }) {
+		p.fail(at.to("load"), "the suite has no load %q", b.Load)
+	}
+	if b.Metric == "" {
+		p.fail(at.to("metric"), "missing; name the metric that is the published figure")
+	}
+	for _, word := range slices.Sorted(maps.Keys(b.Subjects)) {
+		for i, name := range b.Subjects[word] {
+			if !slices.ContainsFunc(suite.Long.Subjects, func(s Subject) bool { return s.Name == name }) {
+				p.fail(at.to("subjects", word, i), "%s is none of the suite's subjects", name)
+			}
+		}
+	}
+}
+
+// complete fills in what a load leaves out.
+func (f *Form) complete() {
+	f.Loads = slices.Clone(f.Loads)
+	for i := range f.Loads {
+		f.Loads[i].Name = cmp.Or(f.Loads[i].Name, f.Loads[i].Kind)
+		if w := f.Loads[i].Wire; w != nil && len(f.Loads[i].Concurrency) == 0 {
+			// Of a packet-level load there is one point, and how many connections it has
+			// says the load itself.
+			f.Loads[i].Concurrency = []int{w.connections()}
+		}
+	}
+	f.completeTuning()
+}
+
+// path leads to a field: names, and indices that count from 0.
+type path []any
+
+func (p path) to(steps ...any) path { return append(slices.Clone(p), steps...) }
+
+// String returns the path as it stands in messages: subjects[0].params.threads.
+func (p path) String() string {
+	var text strings.Builder
+	for i, step := range p {
+		switch step := step.(type) {
+		case int:
+			fmt.Fprintf(&text, "[%d]", step)
+		default:
+			if i > 0 {
+				text.WriteByte('.')
+			}
+			fmt.Fprint(&text, step)
+		}
+	}
+	return text.String()
+}
+
+// fail reports a problem at a field, on its line or that of what it would be in.
+func (p *suiteParser) fail(at path, format string, args ...any) {
+	p.Fail(at.String(), format, args...)
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+)
+
+// Point is one subject under one load with one set of parameters.
+type Point struct {
+	Subject subject.Subject
+	// Params are the subject's.
+	Params subject.Params
+	// Load is the load's name, Kind what puts it on.
+	Load string
+	// Kind is nil where Experiment is what puts the load on, as By is set up.
+	Kind       load.Kind
+	Experiment experiment
+	By         Load
+	// Concurrency and Requests are of all clients together; Requests is 0 where
+	// Duration ends the trial.
+	Concurrency, Requests int
+	Duration              time.Duration
+	// Pinned and Offloads are the load's.
+	Pinned, Offloads bool
+	// TLS is the load's.
+	TLS bool
+	// Tune is what the hosts are tuned by; empty where the suite does not say.
+	Tune string
+	// Form is what the point shares with the others of its run.
+	Form Form
+	// Repeats is how often the point is to be measured.
+	Repeats int
+}
+
+// Trial is a point to be measured once.
+type Trial struct {
+	Point
+	// Repeat counts from 1.
+	Repeat int
+	// Obstacle says why the machine cannot carry the point; empty if it can.
+	Obstacle string
+}
+
+// Plan lists the trials of a form in the order in which they run: all points
+// once, then all a second time, and so on (A B C A B C), so that whatever
+// changes slowly on the machine meets all subjects alike. A point that the
+// limits do not allow, or whose programs are absent, is there once, at the front, with its obstacle.
+func Plan(form Form, limits probe.Limits, absent Absent) []Trial {
+	var impossible, trials []Trial
+	points := form.points()
+	most := 0
+	for _, point := range points {
+		most = max(most, point.Repeats)
+		if obstacle := point.obstacle(limits, absent); obstacle != "" {
+			impossible = append(impossible, Trial{Point: point, Repeat: 1, Obstacle: obstacle})
+		}
+	}
+	for repeat := 1; repeat <= most; repeat++ {
+		for _, point := range points {
+			if repeat <= point.Repeats && point.obstacle(limits, absent) == "" {
+				trials = append(trials, Trial{Point: point, Repeat: repeat})
+			}
+		}
+	}
+	return append(impossible, trials...)
+}
+
+// Absent says why what a point needs is not on this machine: by the name of a
+// subject, of a kind of load, and of a generator that a load asks for.
+type Absent struct{ Subjects, Kinds, Generators map[string]string }
+
+// points lists every subject with every set of its parameters under every load
+// at every concurrency.
+func (f Form) points() []Point {
+	var points []Point
+	// Outermost: all that is measured with the same settings follows each other.
+	for _, tuned := range f.tunings() {
+		for _, p := range f.untunedPoints() {
+			p.Tune = tuned
+			points = append(points, p)
+		}
+	}
+	return points
+}
+
+func (f Form) untunedPoints() []Point {
+	var points []Point
+	for _, s := range f.Subjects {
+		known, ok := subject.Find(s.Name)
+		if !ok {
+			continue // ParseSuite lets no such name through
+		}
+		for _, params := range combinations(s.Params) {
+			for _, l := range f.Loads {
+				points = append(points, f.pointsOf(known, params, l)...)
+			}
+		}
+	}
+	return points
+}
+
+func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point {
+	// ParseSuite lets no kind through that is neither.
+	kind, _ := load.Find(l.Kind)
+	experiment, _ := findExperiment(l.Kind)
+	var points []Point
+	for _, l := range l.dnsPoints() {
+		points = append(points, Point{
+			Subject: s, Params: params, Load: l.Name, Experiment: experiment, By: l, Form: f, Repeats: f.repeats(l),
+			Concurrency: l.DNSPerf.sockets(), Duration: l.Duration, Offloads: l.Offloads,
+		})
+	}
+	for _, concurrency := range l.Concurrency {
+		points = append(points, Point{
+			Subject: s, Params: params, Load: l.Name, Kind: kind, Experiment: experiment, By: l, Form: f, Repeats: f.repeats(l),
+			Concurrency: concurrency, Requests: l.requests(concurrency), Duration: l.Duration,
+			Pinned: l.Pinned, Offloads: l.Offloads, TLS: l.TLS,
+		})
+	}
+	return points
+}
+
+// requests is how many requests all clients together make; 0 if time decides.
+func (l Load) requests(concurrency int) int {
+	if l.RequestsEach > 0 {
+		return max(l.RequestsEach*concurrency, l.MinRequests)
+	}
+	return l.Requests
+}
+
+// combinations returns every choice of one value from each list; the last
+// parameter, by name, changes fastest.
+func combinations(lists map[string][]any) []subject.Params {
+	all := []subject.Params{{}}
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		var longer []subject.Params
+		for _, params := range all {
+			for _, value := range lists[name] {
+				with := maps.Clone(params)
+				with[name] = value
+				longer = append(longer, with)
+			}
+		}
+		all = longer
+	}
+	return all
+}
+
+// obstacle says what keeps the machine from carrying the point; empty if
+// nothing.
+func (p Point) obstacle(limits probe.Limits, absent Absent) string {
+	if reason := cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind], absent.Generators[p.By.Generator], p.farObstacle()); reason != "" {
+		return reason
+	}
+	if p.Experiment != nil {
+		return p.Experiment.obstacle(p, limits)
+	}
+	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
+		return reason
+	}
+	// The first client has the most, if the sum does not divide.
+	if reason := p.Kind.Obstacle(p.share(0), limits); reason != "" {
+		return reason
+	}
+	if p.Kind.Bulk() {
+		return p.bulkObstacle(limits)
+	}
+	if p.TLS && p.Subject.HTTPOnly() && !subject.TerminatesTLS(p.Subject) {
+		return fmt.Sprintf("%s reads HTTP, and is not set up to end TLS here", p.Subject.Name())
+	}
+	return cmp.Or(webObstacle(p, limits), crowdObstacle(p, limits))
+}
+
+// participants is how many clients, the first ones, take part in the load: each
+// has a connection.
+func (p Point) participants() int { return min(p.Form.Lab.Clients, p.Concurrency) }
+
+// share returns client i's part of the load, from 0, without its directory and
+// target.
+func (p Point) share(i int) load.Share {
+	clients := p.participants()
+	share := load.Share{
+		FileBytes:   p.Form.Web.FileBytes,
+		Concurrency: part(p.Concurrency, clients, i),
+		Duration:    p.Duration,
+	}
+	if p.Requests > 0 {
+		share.Requests = max(part(p.Requests, clients, i), share.Concurrency)
+	}
+	return share
+}
+
+// part returns the i-th of n parts of total that differ by one at most.
+func part(total, n, i int) int {
+	size := total / n
+	if i < total%n {
+		size++
+	}
+	return size
+}
+
+// params returns everything that says what was measured, for the results.
+func (p Point) params() map[string]any {
+	all := map[string]any{
+		"backends": p.Form.Lab.Servers,
+		"clients":  p.participants(),
+	}
+	if p.Form.Lab.Balancers > 0 {
+		maps.Copy(all, p.Form.Lab.severalParams())
+	}
+	if p.Tune != "" {
+		all[paramTuned] = p.Tune
+	}
+	if from := p.from(); from != "" {
+		all[paramFrom] = from
+	}
+	if p.Experiment != nil {
+		maps.Copy(all, p.Experiment.params(p))
+		maps.Copy(all, p.Params)
+		if p.Offloads && !p.Form.far {
+			all["offloads"] = yesNo(true)
+		}
+		return all
+	}
+	if p.Kind.Bulk() {
+		all["streams"] = p.Concurrency
+		all["pinned"] = yesNo(p.Pinned)
+		all["offloads"] = yesNo(p.Offloads)
+	} else {
+		all["concurrency"] = p.Concurrency
+		all["file_bytes"] = p.Form.Web.FileBytes
+	}
+	if p.TLS {
+		all["tls"] = yesNo(true)
+	}
+	if p.Requests > 0 {
+		all["requests"] = p.Requests
+	} else {
+		all["duration_seconds"] = int(p.Duration.Seconds())
+	}
+	maps.Copy(all, p.Params)
+	return all
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/view"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// progress tells a person how far a run is: a line for each trial that ended,
+// and on a terminal a status below it, with the trial that runs and its rate.
+type progress struct {
+	to io.Writer
+	// screen is the terminal that to is, nil if it is none.
+	screen *view.Screen
+
+	mu sync.Mutex
+	// began is when the first trial did, last when the last one ended.
+	began, last time.Time
+	// total, done and before are numbers of trials: all, those that are over, and of
+	// these those that an earlier run has made.
+	total, done, before int
+	// trial is the one that runs, since when started; what it is at is rate.
+	trial   string
+	started time.Time
+	rate    string
+	// timeless says that the clock is not one that people wait by.
+	timeless bool
+	// traffic reads the laboratory's; nil while there is none.
+	traffic func() (clients, balancer lab.Traffic, err error)
+}
+
+// newProgress returns a progress that is written to a file, or shown on a
+// terminal of width columns.
+func newProgress(to io.Writer, live bool, width func() int) *progress {
+	p := &progress{to: to, began: time.Now()}
+	if live {
+		p.screen = view.New(to, width)
+	}
+	return p
+}
+
+// begin says how many trials there are, and how many of them are done already.
+func (p *progress) begin(total, done int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total, p.done, p.before, p.began, p.last = total, done, done, time.Now(), time.Now()
+}
+
+// say prints a line about the run as a whole.
+func (p *progress) say(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if p.screen != nil {
+		p.screen.Log(line)
+		return
+	}
+	fmt.Fprintln(p.to, line)
+}
+
+// starting shows the trial that runs, on a terminal.
+func (p *progress) starting(t Trial) {
+	p.mu.Lock()
+	p.trial, p.started, p.rate = name(t), time.Now(), ""
+	p.mu.Unlock()
+	p.paint()
+}
+
+// ended prints the line of a trial that ended, with all its results.
+func (p *progress) ended(t Trial, all ...results.Trial) {
+	p.mu.Lock()
+	p.done++
+	p.last = time.Now()
+	line := fmt.Sprintf("%s %s: %s%s", p.count(p.done), name(t), outcome(t, all), p.left())
+	p.trial = ""
+	p.mu.Unlock()
+	p.paint()
+	p.say("%s", line)
+}
+
+// outcome says in a few words what came of a trial.
+func outcome(t Trial, all []results.Trial) string {
+	got := all[0]
+	switch m := got.Metrics; {
+	case t.Experiment != nil && t.Obstacle == "":
+		return t.Experiment.line(all)
+	case !got.Valid:
+		return "not valid: " + got.Notes[0]
+	case m[results.InstructionsPerRequest] > 0:
+		return fmt.Sprintf("%.0f instructions/request, %.0f failed", m[results.InstructionsPerRequest], m[results.Failed])
+	case t.Kind.Bulk():
+		return fmt.Sprintf("%.2f Gbit/s, %.0f retransmits", m[results.GigabitsPerSecond], m[results.Retransmits])
+	default:
+		return fmt.Sprintf("%.0f requests/s, %.0f failed, p99 %.1f ms, balancer %.1f µs/request",
+			m[results.RequestsPerSecond], m[results.Failed], m[results.LatencyMsP99], m[results.BalancerCPUUsPerRequest])
+	}
+}
+
+func (p *progress) count(n int) string {
+	width := len(fmt.Sprint(p.total))
+	return fmt.Sprintf("%*d/%d", width, n, p.total)
+}
+
+// left is the time that the rest will take if it goes on as until the last trial.
+func (p *progress) left() string {
+	made := p.done - p.before
+	if made == 0 || p.done >= p.total || p.timeless {
+		return ""
+	}
+	rest := p.last.Sub(p.began)/time.Duration(made)*time.Duration(p.total-p.done) - time.Since(p.last)
+	return fmt.Sprintf(", %v left", max(rest, 0).Round(time.Second))
+}
+
+// barColumns is the width of the bar on a terminal.
+const barColumns = 24
+
+// paint draws the status, on a terminal.
+func (p *progress) paint() {
+	if p.screen == nil {
+		return
+	}
+	p.mu.Lock()
+	var lines []string
+	if p.trial != "" {
+		lines = []string{
+			fmt.Sprintf("%s %s trials%s", view.Bar(p.done, p.total, barColumns), p.count(p.done), p.left()),
+			fmt.Sprintf("now: %s, for %v", p.trial, time.Since(p.started).Round(time.Second)),
+		}
+		if p.rate != "" {
+			lines = append(lines, "     "+p.rate)
+		}
+	}
+	p.mu.Unlock()
+	p.screen.Status(lines...)
+}
+
+// watch takes the laboratory as the one whose traffic is shown; nil ends that.
+func (p *progress) watch(l *lab.Lab) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l == nil {
+		p.traffic = nil
+		return
+	}
+	p.traffic = func() (clients, balancer lab.Traffic, err error) {
+		all, err := l.Traffic()
+		for _, client := range l.Clients {
+			clients = clients.Add(all[client.Name])
+		}
+		return clients, all[l.Balancer.Name], err
+	}
+}
+
+// viewInterval is how often a status is painted and the traffic is read.
+const viewInterval = time.Second
+
+// follow paints the status every second until ctx ends, on a terminal. The
+// function that it returns waits until it has stopped, and takes the status away.
+func (p *progress) follow(ctx context.Context) (stop func()) {
+	if p.screen == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() {
+		tick := time.NewTicker(viewInterval)
+		defer tick.Stop()
+		var before sample
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				before = p.measure(before)
+				p.paint()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		following.Wait()
+		p.screen.Status()
+	}
+}
+
+// sample is the traffic at a moment; at is zero where it is not known.
+type sample struct {
+	at                time.Time
+	clients, balancer lab.Traffic
+}
+
+// measure reads the traffic and notes the rates since the last time.
+func (p *progress) measure(before sample) sample {
+	p.mu.Lock()
+	read := p.traffic
+	p.mu.Unlock()
+	if read == nil {
+		return sample{}
+	}
+	now := sample{at: time.Now()}
+	var err error
+	if now.clients, now.balancer, err = read(); err != nil {
+		// A laboratory on its way down; the run says what there is to say.
+		return sample{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rate = now.since(before)
+	return now
+}
+
+// since says in words how much passed since an earlier sample; empty if it cannot be
+// told.
+func (s sample) since(before sample) string {
+	seconds := s.at.Sub(before.at).Seconds()
+	if before.at.IsZero() || seconds <= 0 || s.clients.ReceivedBytes < before.clients.ReceivedBytes {
+		return ""
+	}
+	return fmt.Sprintf("clients receive %sframes/s, %sbit/s and send %sframes/s; balancer receives %sframes/s",
+		view.SI(float64(s.clients.ReceivedFrames-before.clients.ReceivedFrames)/seconds),
+		view.SI(8*float64(s.clients.ReceivedBytes-before.clients.ReceivedBytes)/seconds),
+		view.SI(float64(s.clients.SentFrames-before.clients.SentFrames)/seconds),
+		view.SI(float64(s.balancer.ReceivedFrames-before.balancer.ReceivedFrames)/seconds))
+}
+
+// name says in short which trial it is.
+func name(t Trial) string {
+	words := []string{t.Subject.Name()}
+	for _, param := range slices.Sorted(maps.Keys(t.Params)) {
+		words = append(words, fmt.Sprintf("%s %v", param, t.Params[param]))
+	}
+	if t.Tune != "" {
+		words = append(words, paramTuned+" "+t.Tune)
+	}
+	many := "concurrency"
+	if t.Kind != nil && t.Kind.Bulk() {
+		many = "streams"
+	}
+	if t.By.Wire != nil {
+		many = "connections"
+	}
+	words = append(words, t.Load)
+	if t.Concurrency > 0 {
+		words = append(words, fmt.Sprintf("%s %d", many, t.Concurrency))
+	}
+	words = append(words, fmt.Sprintf("repeat %d", t.Repeat))
+	return strings.Join(words, ", ")
+}

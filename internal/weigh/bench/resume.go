@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// ErrResume says that a run cannot be gone on with; the error lists why.
+var ErrResume = errors.New("cannot go on with this run")
+
+// resume takes over what an earlier run of the same suite has in the directory.
+// It refuses whatever would put figures side by side that do not belong
+// together: another suite, form, choice of subjects, machine or program.
+func (r *runner) resume() error {
+	path := filepath.Join(r.options.Dir, ResultsFile)
+	before, err := results.Load(path)
+	if err != nil {
+		return fmt.Errorf("--resume: %w", err)
+	}
+	if different := differences(before, r.results); len(different) > 0 {
+		return fmt.Errorf("%w, %s: it would mix what does not belong together:\n  %s\nstart a new one instead",
+			ErrResume, path, strings.Join(different, "\n  "))
+	}
+	now := r.results
+	r.results = before
+	r.results.Environment.Notes = nil // the laboratory says them again
+	r.results.Interrupted, r.results.Ended = false, time.Time{}
+	r.results.Resumed = append(r.results.Resumed, now.Started)
+	r.limitsBefore = maps.Clone(before.Environment.Limits)
+	return nil
+}
+
+// differences lists what keeps two runs from being one. Limits are compared once
+// the laboratory is there (see sameLimits).
+func differences(before, now *results.Run) []string {
+	var all []string
+	say := func(what string, before, now any) {
+		if !reflect.DeepEqual(before, now) {
+			all = append(all, fmt.Sprintf("%s: then %v, now %v", what, before, now))
+		}
+	}
+	say("suite", before.Suite, now.Suite)
+	if before.Suite == now.Suite && before.SuiteDigest != now.SuiteDigest {
+		all = append(all, "suite: the file's content has changed since")
+	}
+	say("form", formWord(before.Quick), formWord(now.Quick))
+	say("--only", onlyWord(before.Only, "subjects"), onlyWord(now.Only, "subjects"))
+	say("--loads", onlyWord(before.Loads, "loads"), onlyWord(now.Loads, "loads"))
+	say("--repeats", before.Repeats, now.Repeats)
+	then, here := before.Environment, now.Environment
+	say("kernel", then.Kernel, here.Kernel)
+	say("CPU", then.CPU, here.CPU)
+	say("memory (bytes)", then.MemoryBytes, here.MemoryBytes)
+	say("commit of jeoul", then.Commit, here.Commit)
+	names := maps.Clone(then.Versions)
+	if names == nil {
+		names = map[string]string{}
+	}
+	maps.Copy(names, here.Versions)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if name != "kernel" { // listed above
+			say("version of "+name, orNone(then.Versions[name]), orNone(here.Versions[name]))
+		}
+	}
+	return all
+}
+
+func formWord(quick bool) string {
+	if quick {
+		return "the short one (--quick)"
+	}
+	return "the long one"
+}
+
+func onlyWord(only []string, what string) string {
+	if len(only) == 0 {
+		return "all " + what
+	}
+	return strings.Join(only, ",")
+}
+
+func orNone(version string) string {
+	if version == "" {
+		return "none"
+	}
+	return version
+}
+
+// sameLimits returns an error if the machine's limits are not those that the run
+// began with.
+func (r *runner) sameLimits() error {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(r.limitsBefore)) {
+		if now := r.results.Environment.Limits[name]; now != r.limitsBefore[name] {
+			all = append(all, fmt.Sprintf("limit %s: then %s, now %s", name, r.limitsBefore[name], orNone(now)))
+		}
+	}
+	if len(all) > 0 {
+		return fmt.Errorf("%w: it would mix what does not belong together:\n  %s\nstart a new one instead", ErrResume, strings.Join(all, "\n  "))
+	}
+	return nil
+}
+
+// remaining drops the trials that the run has already.
+func (r *runner) remaining(trials []Trial) []Trial {
+	r.dropPartial(trials)
+	return slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool {
+		return slices.ContainsFunc(r.results.Trials, t.has)
+	})
+}
+
+// has says whether a result is one of the trial's.
+func (t Trial) has(done results.Trial) bool {
+	return done.Subject == t.Subject.Name() && done.Load == t.Load && done.Repeat == t.Repeat && contains(done.Params, asRead(t.params()))
+}
+
+// contains says whether all of params are among those of a result. A trial of an
+// experiment has several results, with further parameters each.
+func contains(of, params map[string]any) bool {
+	of = asRead(of)
+	for name, value := range params {
+		if got, there := of[name]; !there || !reflect.DeepEqual(got, value) {
+			return false
+		}
+	}
+	return true
+}
+
+// asRead is params as they come back from a file: numbers are float64 there.
+func asRead(params map[string]any) map[string]any {
+	var read map[string]any
+	text, err := json.Marshal(params)
+	if err == nil {
+		err = json.Unmarshal(text, &read)
+	}
+	if err != nil {
+		return params // cannot be: they are numbers and words
+	}
+	return read
+}

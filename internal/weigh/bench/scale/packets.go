@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scale
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// Streams of packets. Those of ten backends are of flows that one service sends to as few as
+// the small one has: what is read for them fits the caches at any size.
+const (
+	ofOne = "packets of one service"
+	ofAll = "packets of all services"
+	ofTen = "packets of ten backends"
+)
+
+// packets measures what a packet costs in a configuration of a shape, and right after it
+// what the same costs in the small one.
+func (b *bench) packets(ctx context.Context, s shape) error {
+	big, small := &sized{bench: b, shape: s}, &sized{bench: b, shape: base}
+	mark := b.harness.Mark()
+	defer b.harness.Reset(mark)
+	for _, z := range []*sized{big, small} {
+		if err := z.open(); err != nil {
+			return err
+		}
+		defer z.balancer.Close()
+	}
+	streams := []string{ofOne, ofAll}
+	if s.backends > base.backends {
+		streams = append(streams, ofTen)
+		if err := big.narrow(small); err != nil {
+			return err
+		}
+	}
+	for round := range b.Rounds {
+		b.Progress(fmt.Sprintf("%v: packets, %d of %d", s, round+1, b.Rounds))
+		for _, of := range streams {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			for _, z := range []*sized{big, small} {
+				if err := z.measure(of, s, round+1); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// sized is a balancer of a shape and its packets.
+type sized struct {
+	*bench
+	shape    shape
+	balancer *datapath.Datapath
+	streams  map[string]harness.Stream
+}
+
+// open makes the balancer, and streams of as many flows: of a service in the middle, and
+// of services at random.
+func (z *sized) open() error {
+	cfg, _, err := z.shape.parse()
+	if err != nil {
+		return err
+	}
+	if z.balancer, _, err = z.load(z.shape, cfg); err != nil {
+		return err
+	}
+	z.streams = map[string]harness.Stream{}
+	middle := z.shape.middle()
+	flows := map[string][]harness.Tuple{}
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range z.flows {
+		from := client(n)
+		flow := harness.Tuple{Source: word(from.Addr()), SourcePort: from.Port(), Destination: word(z.shape.vip(middle)), DestinationPort: port}
+		flows[ofOne] = append(flows[ofOne], flow)
+		flow.Destination = word(z.shape.vip(random.IntN(z.shape.services)))
+		flows[ofAll] = append(flows[ofAll], flow)
+	}
+	for of, tuples := range flows {
+		random.Shuffle(len(tuples), func(i, j int) { tuples[i], tuples[j] = tuples[j], tuples[i] })
+		if err := z.keep(of, tuples); err != nil {
+			return errors.Join(err, z.balancer.Close())
+		}
+	}
+	return nil
+}
+
+// middle is the service whose packets are measured alone.
+func (s shape) middle() int { return s.services / 2 }
+
+// frame is a packet to that service.
+func (z *sized) frame() harness.Frame {
+	return harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(z.shape.vip(z.shape.middle()), port), lb.TCP, harness.ACK)
+}
+
+// keep makes a stream of flows, as many as a power of two.
+func (z *sized) keep(of string, tuples []harness.Tuple) error {
+	frame := z.frame()
+	kept, err := z.harness.Keep(frame, tuples)
+	z.streams[of] = harness.Stream{Frame: frame, Count: uint32(len(tuples)), Recording: kept}
+	return err
+}
+
+// errTooFew: of the flows of a service, none goes to the backends that are looked for.
+var errTooFew = errors.New("no flow goes to the first backends of a service")
+
+// narrow makes the stream of flows to as few backends as the small configuration has, for
+// both: there, the same clients ask its service.
+func (z *sized) narrow(small *sized) error {
+	seen, err := z.harness.Record(z.balancer.Program(), harness.Stream{Frame: z.frame(), Count: z.flows}, z.flows)
+	if err != nil {
+		return err
+	}
+	first := z.shape.number(z.shape.middle(), 0)
+	seen = slices.DeleteFunc(seen, func(s harness.Seen) bool { return s.To-first >= uint32(base.backends) })
+	if len(seen) == 0 {
+		return errTooFew
+	}
+	seen = seen[:1<<(bits.Len(uint(len(seen)))-1)]
+	for _, to := range []*sized{z, small} {
+		var tuples []harness.Tuple
+		for _, s := range seen {
+			s.Destination = word(to.shape.vip(to.shape.middle()))
+			tuples = append(tuples, s.Tuple)
+		}
+		if err := to.keep(ofTen, tuples); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func word(a netip.Addr) uint32 {
+	b := a.As4()
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// measure measures a stream, net of an empty program right before. The small balancer's
+// trials say which shape they stand beside.
+func (z *sized) measure(of string, beside shape, round int) error {
+	send := func(run func() (float64, error)) (float64, error) { return harness.Uninterrupted(run) }
+	empty, err := send(func() (float64, error) {
+		return z.harness.Send(z.harness.Program(harness.Empty), z.streams[of], z.Packets)
+	})
+	if err != nil {
+		return err
+	}
+	if err := z.harness.SendAtLeast(z.balancer.Program(), z.streams[of], min(z.streams[of].Count, z.Packets)); err != nil {
+		return err
+	}
+	before, err := z.lost()
+	if err != nil {
+		return err
+	}
+	ns, err := send(func() (float64, error) { return z.harness.Send(z.balancer.Program(), z.streams[of], z.Packets) })
+	if err != nil {
+		return err
+	}
+	after, err := z.lost()
+	if err != nil {
+		return err
+	}
+	var wrong []string
+	if after != before {
+		wrong = append(wrong, fmt.Sprintf("%d packets were not sent on to a backend", after-before))
+	}
+	trial := z.add(z.shape, of, round, map[string]float64{
+		results.NsPerPacket: ns, results.NsNetOfEmpty: ns - empty, results.RatioToEmpty: ns / empty,
+	}, wrong...)
+	trial.Params["flows"] = z.streams[of].Count
+	if z.shape != beside {
+		trial.Params["beside"] = fmt.Sprintf("%d × %d", beside.services, beside.backends)
+	}
+	return nil
+}
+
+// lost counts the packets that ended otherwise than with a backend.
+func (z *sized) lost() (uint64, error) {
+	counters, err := z.balancer.Counters()
+	if err != nil {
+		return 0, err
+	}
+	lost := uint64(0)
+	for _, outcome := range counters.Outcomes {
+		if outcome.Name != "forwarded" {
+			lost += outcome.Packets
+		}
+	}
+	return lost, nil
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// TestBareForwards has a kernel's connections go through the bare forwarder: those that
+// come one after the other to one server after the other, and both ends by themselves.
+func TestBareForwards(t *testing.T) {
+	testenv.Root(t)
+	for _, subject := range []bare{{lb.HookXDP}, {lb.HookTC}} {
+		t.Run(subject.Name(), func(t *testing.T) { forwards(t, subject) })
+	}
+}
+
+func forwards(t *testing.T, subject bare) {
+	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 2, Wire: subject.hook == lb.HookXDP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	running, err := subject.Start(t.Context(), Setup{Lab: l, Services: []Service{{Port: 80, Servers: l.Servers}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan string, 10)
+	for _, server := range l.Servers {
+		greet(t, server, netip.AddrPortFrom(l.VIP4, 80), accepted)
+	}
+	counts := map[string]int{}
+	const connections = 6
+	for i := range connections {
+		err := l.Clients[0].Do(func() error {
+			dialer := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: l.Clients[0].IPv4.AsSlice(), Port: 20000 + i}}
+			connection, err := dialer.DialContext(t.Context(), "tcp", running.Target(0).String())
+			if err == nil {
+				err = connection.Close()
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[<-accepted]++
+	}
+	for _, server := range l.Servers {
+		if counts[server.Name] != connections/2 {
+			t.Errorf("the connections were not spread evenly: %v", counts)
+		}
+	}
+	if err := running.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// greet accepts connections on a host and tells the channel whose they were.
+func greet(t *testing.T, host *lab.Host, at netip.AddrPort, accepted chan<- string) {
+	t.Helper()
+	var listener net.Listener
+	if err := host.Do(func() (err error) {
+		listener, err = net.Listen("tcp", at.String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			connection.Close()
+			accepted <- host.Name
+		}
+	}()
+}

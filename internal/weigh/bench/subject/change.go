@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// ErrCannot says that a subject has no way to do what was asked of it; the error
+// says why.
+var ErrCannot = errors.New("not possible with this subject")
+
+// Changing is a running subject whose servers can be changed while it carries
+// connections, by the ways that its own documentation recommends.
+type Changing interface {
+	Running
+	// Change makes services those that the subject balances, and returns when new
+	// connections go by it. The ports stay what they are; servers and their weights
+	// may differ. An error that wraps ErrCannot has changed nothing.
+	Change(ctx context.Context, services []Service) error
+	// Reload has the subject read its configuration again, unchanged, and returns
+	// when it has.
+	Reload(ctx context.Context) error
+	// PIDs are those of the subject's processes, those included that only carry
+	// on with connections from before a reload.
+	PIDs() []int
+	// Ways says in words how all that is done.
+	Ways() string
+}
+
+// CanChange says whether what s starts is Changing.
+func CanChange(s Subject) bool {
+	switch s.(type) {
+	case haproxyTCP, nginxStream, iptablesNth, nftables, ipvs, keepalived, jeoul:
+		return true
+	}
+	return false
+}
+
+// CarriesUDP says whether s balances the UDP port of a service that has one.
+func CarriesUDP(s Subject) bool {
+	switch s.(type) {
+	case direct, routed, bare, nginxStream, iptablesNth, nftables, ipvs, keepalived, dockerProxy, envoy, loxilb, jeoul:
+		return true
+	}
+	return false
+}
+
+// ForwardsPackets says whether s sends each packet on by itself, rather than carry connections
+// and sessions as a proxy does.
+func ForwardsPackets(s Subject) bool {
+	switch s.(type) {
+	case routed, bare, iptablesNth, nftables, ipvs, loxilb, jeoul:
+		return true
+	}
+	return false
+}
+
+// with returns the set-up with other services, which are copied: what the caller
+// does with its own does not reach them.
+func (s Setup) with(services []Service) Setup {
+	s.Services = slices.Clone(services)
+	for i, service := range services {
+		s.Services[i].Servers = slices.Clone(service.Servers)
+		s.Services[i].Weights = maps.Clone(service.Weights)
+	}
+	return s
+}
+
+// Checking is a running subject that shows what its health checks have found.
+type Checking interface {
+	// Serves says whether the server gets new connections, as far as health checks decide it.
+	Serves(ctx context.Context, server *lab.Host) (bool, error)
+}
+
+// ShowingChecks is a running subject whose health checks may begin some time after it is up.
+type ShowingChecks interface {
+	// Passes says whether the server has passed its checks in every service.
+	Passes(ctx context.Context, server *lab.Host) (bool, error)
+}
+
+// Noticing is a running subject that can tell whether it knows that a server cannot be
+// reached. One that is not Noticing sends on to a host that is gone.
+type Noticing interface {
+	// Reaches says whether it sends packets to a server, by what it shows of itself.
+	Reaches(ctx context.Context, server *lab.Host) (bool, error)
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"text/template"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+)
+
+// haproxyHTTP is HAProxy in HTTP mode, as the first document configured it.
+type haproxyHTTP struct{}
+
+const paramThreads = "threads"
+
+// Bounds of HAProxy.
+const (
+	// haproxyMaxThreads is MAX_THREADS of a 64-bit build.
+	haproxyMaxThreads = 64
+	// haproxySpareFiles is what it opens besides connections: listeners, a health
+	// check per server, event polls and wake-up pipes of every thread.
+	haproxySpareFiles = 500
+	// haproxyDocumentMaxConn is what experiment 1 allows a frontend.
+	haproxyDocumentMaxConn = 10_000
+)
+
+func (haproxyHTTP) Name() string { return "haproxy-http" }
+
+func (haproxyHTTP) Params() []Param {
+	return []Param{{Name: paramThreads, Check: positive(haproxyMaxThreads)}}
+}
+
+func (haproxyHTTP) HTTPOnly() bool { return true }
+func (haproxyHTTP) terminatesTLS() {}
+
+func (haproxyHTTP) Versions(ctx context.Context) (map[string]string, error) {
+	return haproxyVersion(ctx)
+}
+
+func haproxyVersion(ctx context.Context) (map[string]string, error) {
+	version, err := probe.Version(ctx, "haproxy", "-v")
+	return map[string]string{"haproxy": version}, err
+}
+
+// The open files that HAProxy needs for 100 connections.
+const (
+	// haproxyFiles: each needs one of its own and one towards a server.
+	haproxyFiles = 200
+	// haproxySpliceFiles: and every fourth the two ends of a pipe (maxpipes), where
+	// it may splice.
+	haproxySpliceFiles = 250
+)
+
+// haproxyMaxConn is how many clients' connections HAProxy can carry, of which a
+// hundred need so many open files.
+func haproxyMaxConn(limits probe.Limits, files uint64) int {
+	spare := max(limits.OpenFiles, haproxySpareFiles) - haproxySpareFiles
+	return int(min(spare*100/files, haproxyDocumentMaxConn))
+}
+
+func (haproxyHTTP) Obstacle(params Params, concurrency int, limits probe.Limits) string {
+	return haproxyObstacle(params, concurrency, limits, haproxyFiles)
+}
+
+func haproxyObstacle(params Params, concurrency int, limits probe.Limits, files uint64) string {
+	threads := params[paramThreads].(int)
+	if threads > limits.Cores {
+		return fmt.Sprintf("%d threads: this machine has %d cores, and HAProxy's threads are no use beyond them", threads, limits.Cores)
+	}
+	if most := haproxyMaxConn(limits, files); concurrency > most {
+		return fmt.Sprintf("%d connections at once: HAProxy needs %s, and with the limit of %d open files here it can carry %d",
+			concurrency, haproxyNeeds[files], limits.OpenFiles, most)
+	}
+	return ""
+}
+
+// haproxyNeeds says in words what open files connections need.
+var haproxyNeeds = map[uint64]string{
+	haproxyFiles:       "two open files for each",
+	haproxySpliceFiles: "five open files for two",
+}
+
+//go:embed haproxy.cfg.tmpl
+var haproxyTemplate string
+
+//go:embed haproxytcp.cfg.tmpl
+var haproxyTCPTemplate string
+
+var (
+	haproxyConfig    = template.Must(template.New("haproxy.cfg").Parse(haproxyTemplate))
+	haproxyTCPConfig = template.Must(template.New("haproxytcp.cfg").Parse(haproxyTCPTemplate))
+)
+
+// haproxyValues are what the templates need.
+type haproxyValues struct {
+	MaxConn, Threads, LastCore int
+	Services                   []proxyService
+	// Certificate is what it shows to its clients over TLS; empty for no TLS.
+	Certificate string
+	// Splice and Socket, of the Runtime API, are of the TCP mode only.
+	Splice bool
+	Socket string
+}
+
+// proxyService is a service as a proxy's configuration has it.
+type proxyService struct {
+	VIP     netip.AddrPort
+	UDP     bool
+	Servers []proxyServer
+	// Check is nil where the servers are not checked.
+	Check *Check
+}
+
+// TwiceServers is how many idle connections nginx shall keep.
+func (s proxyService) TwiceServers() int { return 2 * len(s.Servers) }
+
+type proxyServer struct {
+	Name    string
+	Address netip.AddrPort
+	Weight  int
+}
+
+func haproxyValuesOf(setup Setup, threads, maxConn, cores int) haproxyValues {
+	return haproxyValues{Certificate: setup.Certificate, MaxConn: maxConn, Threads: threads, LastCore: cores - 1, Services: proxyServices(setup)}
+}
+
+// endedServices are proxyServices of a proxy that ends TLS where there is any: it asks
+// servers without.
+func endedServices(setup Setup) []proxyService {
+	services := proxyServices(setup)
+	if setup.Certificate == "" {
+		return services
+	}
+	for i, of := range setup.Services {
+		for j, server := range services[i].Servers {
+			services[i].Servers[j].Address = netip.AddrPortFrom(server.Address.Addr(), of.PlainPort)
+		}
+	}
+	return services
+}
+
+func proxyServices(setup Setup) []proxyService {
+	var services []proxyService
+	for i, of := range setup.Services {
+		service := proxyService{VIP: setup.vip(i), UDP: of.UDP, Check: of.Check}
+		for _, server := range of.Servers {
+			service.Servers = append(service.Servers, proxyServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port), of.Weight(server)})
+		}
+		services = append(services, service)
+	}
+	return services
+}
+
+// tlsNote says what becomes of TLS.
+func (v haproxyValues) tlsNote() string {
+	if v.Certificate == "" {
+		return "no TLS listener"
+	}
+	return "it ends its clients' TLS, and asks servers without"
+}
+
+func (haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
+	running, err := startHAProxy(ctx, setup, params, haproxyConfig, haproxyFiles, func(values haproxyValues) string {
+		return strings.Join([]string{
+			fmt.Sprintf("HAProxy as in the document, but maxconn %d (document: 500000 in all, 10000 a frontend) for the limit of open files", values.MaxConn),
+			fmt.Sprintf("cpu-map to cores 0-%d (document: 0-23)", values.LastCore),
+			values.tlsNote() + ", in the foreground; it logs to a port where nothing listens",
+			"its health checks, one a server every 2 s, are among the backends' connections",
+		}, "; ")
+	})
+	if err != nil {
+		return nil, err
+	}
+	return running.runningProxy, nil
+}
+
+// startHAProxy runs HAProxy with a configuration, which note describes.
+func startHAProxy(ctx context.Context, setup Setup, params Params, config *template.Template, files uint64, note func(haproxyValues) string) (*changingHAProxy, error) {
+	limits, err := probe.LimitsOf(ctx, setup.Lab.Balancer)
+	if err != nil {
+		return nil, err
+	}
+	dir := setup.Lab.Balancer.Dir
+	running := &changingHAProxy{path: filepath.Join(dir, "haproxy.cfg"), socket: filepath.Join(dir, "haproxy.sock")}
+	values := haproxyValuesOf(setup, params[paramThreads].(int), haproxyMaxConn(limits, files), limits.Cores)
+	values.Splice, values.Socket = params[paramSplice] == spliceAuto, running.socket
+	running.write = func(services []Service) error {
+		values.Services = endedServices(setup.with(services))
+		return writeConfig(setup.Lab.Balancer, running.path, config, values)
+	}
+	if err := running.write(setup.Services); err != nil {
+		return nil, err
+	}
+	// -db: in the foreground, as one process.
+	running.runningProxy, err = startProxy(ctx, setup, runningProxy{cores: values.Threads, note: note(values)}, "haproxy", "-db", "-f", running.path)
+	if err != nil {
+		return nil, err
+	}
+	return running, nil
+}

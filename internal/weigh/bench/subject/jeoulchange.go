@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// Change writes the configuration anew and has the daemon read it where servers
+// come or go, and changes weights of the running daemon, as `jeoul backend` does.
+// The file keeps the weights that it began with.
+func (r *runningJeoul) Change(ctx context.Context, services []Service) error {
+	before := r.setup
+	r.setup = before.with(services)
+	if !sameServers(before.Services, services) {
+		if err := r.rewrite(ctx); err != nil {
+			r.setup = before
+			return err
+		}
+	}
+	for i, service := range services {
+		for _, server := range service.Servers {
+			was, weight := before.Services[i].Weight(server), service.Weight(server)
+			if was == weight {
+				continue
+			}
+			if err := r.weigh(ctx, serviceName(i, lb.TCP), server.Name, was, weight); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sameServers says whether services of one number have the same servers.
+func sameServers(a, b []Service) bool {
+	return slices.EqualFunc(a, b, func(a, b Service) bool { return slices.Equal(a.Servers, b.Servers) })
+}
+
+// rewrite writes the servers into the configuration and has it read again.
+func (r *runningJeoul) rewrite(ctx context.Context) error {
+	file := r.setup.with(r.setup.Services)
+	for i := range file.Services {
+		file.Services[i].Weights = r.weights
+	}
+	if err := r.configure(file); err != nil {
+		return err
+	}
+	return r.Reload(ctx)
+}
+
+// weigh changes a server's weight in every service that it has.
+func (r *runningJeoul) weigh(ctx context.Context, service, server string, was, weight int) error {
+	for _, order := range weightOrders(was, weight) {
+		order.Service, order.Backend, order.AllServices = service, server, true
+		if _, err := r.client.Operate(ctx, order); err != nil {
+			return fmt.Errorf("jeoul backend %s %s/%s: %w", order.Verb, service, server, err)
+		}
+	}
+	return nil
+}
+
+// Reload sends SIGHUP and waits until the daemon says what came of it.
+func (r *runningJeoul) Reload(ctx context.Context) error {
+	r.told.forget()
+	if err := r.process.process.Signal(syscall.SIGHUP); err != nil {
+		return fmt.Errorf("reloading jeoul: %w", err)
+	}
+	if err := r.process.waitUntil(ctx, r.told.done); err != nil {
+		return err
+	}
+	return r.told.refusal()
+}
+
+// PIDs are the daemon's.
+func (r *runningJeoul) PIDs() []int { return []int{r.process.process.PID()} }
+
+func (*runningJeoul) Ways() string {
+	return "servers come and go by a new configuration that the daemon reads again (SIGHUP); weights and draining are set by `jeoul backend`"
+}
+
+// weightOrders lead from one weight to another, of a server that the file gives
+// the weight 1 and that was weighed or drained, but not both.
+func weightOrders(was, weight int) []ops.Order {
+	var orders []ops.Order
+	if was == 0 {
+		orders, was = append(orders, ops.Order{Verb: ops.Enable}), 1
+	}
+	switch {
+	case weight == 0:
+		orders = append(orders, ops.Order{Verb: ops.Drain})
+	case weight != was:
+		orders = append(orders, ops.Order{Verb: ops.Weight, Weight: int64(weight)})
+	}
+	return orders
+}
+
+// Tracked asks the daemon. Its janitor may have counted some seconds ago.
+func (r *runningJeoul) Tracked(ctx context.Context) (Tracked, error) {
+	status, err := r.client.Status(ctx)
+	if err != nil {
+		return Tracked{}, err
+	}
+	var t Tracked
+	if flows := status.Flows; flows != nil {
+		t = Tracked{Flows: flows.Proven + flows.Unproven, Bytes: flows.Bytes}
+	}
+	return t, nil
+}
+
+// reloads looks in what the daemon says for how a reload ended.
+type reloads struct {
+	mu     sync.Mutex
+	ended  bool
+	failed string
+}
+
+// What the daemon says of a reload, at the end or in the middle of a line.
+const (
+	saysReloaded    = "reloaded "
+	saysNotReloaded = "not reloaded"
+)
+
+var errReloading = errors.New("it is still reading its configuration")
+
+// line reads a line of the daemon's.
+func (r *reloads) line(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case strings.Contains(text, saysNotReloaded):
+		r.ended = true
+	case strings.Contains(text, saysReloaded):
+		r.ended, r.failed = true, ""
+	case strings.Contains(text, " ERR "):
+		r.failed = text
+	}
+}
+
+func (r *reloads) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended, r.failed = false, ""
+}
+
+// done returns nil once a reload has ended, well or not.
+func (r *reloads) done() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		return errReloading
+	}
+	return nil
+}
+
+// refusal returns why the last reload changed nothing; nil if it was done.
+func (r *reloads) refusal() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed != "" {
+		return fmt.Errorf("jeoul refused its configuration: %s", r.failed)
+	}
+	return nil
+}
+
+// Reaches asks the daemon whether it has a way to the server in every service.
+func (r *runningJeoul) Reaches(ctx context.Context, server *lab.Host) (bool, error) {
+	status, err := r.client.Status(ctx)
+	if err != nil {
+		return false, err
+	}
+	return reaches(status.Services, server)
+}
+
+// Serves is the same: a server that fails its checks is not up.
+func (r *runningJeoul) Serves(ctx context.Context, server *lab.Host) (bool, error) {
+	return r.Reaches(ctx, server)
+}
+
+// Passes asks the daemon whether the server's checks have found it healthy.
+func (r *runningJeoul) Passes(ctx context.Context, server *lab.Host) (bool, error) {
+	status, err := r.client.Status(ctx)
+	if err != nil {
+		return false, err
+	}
+	return passes(status.Services, server), nil
+}
+
+// passes says whether the server is healthy in every service that has it.
+func passes(services []ops.Service, server *lab.Host) bool {
+	healthy := 0
+	for _, service := range services {
+		for _, backend := range service.Backends {
+			switch {
+			case backend.Address != server.IPv4:
+			case backend.Health == nil || backend.Health.State != lb.Healthy:
+				return false
+			default:
+				healthy++
+			}
+		}
+	}
+	return healthy > 0
+}
+
+// reaches says whether every service has the server up, with a MAC address; an error where
+// some have it and others have not, or none has it at all: then it is to be asked again.
+func reaches(services []ops.Service, server *lab.Host) (bool, error) {
+	up, down := 0, 0
+	for _, service := range services {
+		for _, backend := range service.Backends {
+			switch {
+			case backend.Address != server.IPv4:
+			case backend.State == lb.Up && backend.MAC != "":
+				up++
+			default:
+				down++
+			}
+		}
+	}
+	if (up == 0) == (down == 0) {
+		return false, fmt.Errorf("%s is up in %d services and not up in %d", server.Name, up, down)
+	}
+	return up > 0, nil
+}

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench weighs load balancers: it reads a suite, builds a laboratory,
+// puts every subject under every load, and writes down what each cost.
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
+	"github.com/jeoul/jeoul/internal/weigh/bench/router"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// Suite is a file of trials, checked.
+type Suite struct {
+	Name, Title string
+	// Digest is the SHA-256 of the file's content, in hexadecimal.
+	Digest string
+	Long   Form
+	// Quick is the short form; it equals Long where the file has none.
+	Quick Form
+	// Baseline is the subject that the report holds the others against; empty is
+	// direct.
+	Baseline string
+	// Published is a table from a document, to stand beside ours.
+	Published *results.Published
+}
+
+// Form is everything that differs between a suite's long and its short form.
+type Form struct {
+	Lab      Size      `yaml:"lab"`
+	Web      Web       `yaml:"web"`
+	Subjects []Subject `yaml:"subjects"`
+	Loads    []Load    `yaml:"loads"`
+	// Repeats is how often each point is measured, unless its load says otherwise.
+	Repeats int `yaml:"repeats"`
+	// Tune lists what hosts are tuned by, all points with each of it: none, all,
+	// document, or an item of `jeoul tune`. Empty has the laboratory's own settings.
+	Tune []string `yaml:"tune"`
+
+	// far says that the hosts are machines.
+	far bool
+}
+
+// Size is the number of hosts of a laboratory.
+type Size struct {
+	Clients int `yaml:"clients"`
+	Servers int `yaml:"servers"`
+	// Containers has the servers behind a bridge on the balancer, as a container host has.
+	Containers bool `yaml:"containers"`
+	// Balancers, where it is not 0, is how many balancers share the VIP behind a router.
+	Balancers int `yaml:"balancers"`
+	// Members has these balancers hand flows over.
+	Members bool `yaml:"members"`
+	// Router is the program of the router before several balancers; empty: BIRD. BFD is how often it and they send
+	// packets of BFD to each other, of which three may be missing; 0: they do not.
+	Router router.Kind   `yaml:"router"`
+	BFD    time.Duration `yaml:"bfd"`
+}
+
+// router is the router before several balancers.
+func (s Size) router() router.Kind { return cmp.Or(s.Router, router.Kinds[0]) }
+
+// String says the size in words.
+func (s Size) String() string {
+	counted := func(n int, noun string) string {
+		if n != 1 {
+			noun += "s"
+		}
+		return fmt.Sprintf("%d %s", n, noun)
+	}
+	servers := "server"
+	if s.Containers {
+		servers = "container"
+	}
+	words := counted(s.Clients, "client") + " and " + counted(s.Servers, servers)
+	if s.Balancers > 0 {
+		words += " behind " + counted(s.Balancers, "balancer")
+	}
+	return words
+}
+
+// Web is what the web servers serve; it is empty where no load asks them.
+type Web struct {
+	FileBytes int `yaml:"file_bytes"`
+}
+
+// Subject is a subject and the values that its parameters take, every
+// combination of them.
+type Subject struct {
+	Name   string           `yaml:"name"`
+	Params map[string][]any `yaml:"params"`
+}
+
+// Load is a load generator and how it is used, once for every concurrency.
+type Load struct {
+	// Name stands in the results; by default it is that of the kind.
+	Name string `yaml:"name"`
+	Kind string `yaml:"kind"`
+	// Concurrency lists the numbers of connections at once, of all clients
+	// together.
+	Concurrency []int `yaml:"concurrency"`
+	// Of these, one says when a trial ends: after Duration; after Requests, of all
+	// clients together; or after RequestsEach times the concurrency of them.
+	Duration     time.Duration `yaml:"duration"`
+	Requests     int           `yaml:"requests"`
+	RequestsEach int           `yaml:"requests_each"`
+	// MinRequests is the least that RequestsEach may come to: with few
+	// connections a trial would be over before it can be measured.
+	MinRequests int `yaml:"min_requests"`
+	// Pinned gives each client of a bulk load a core, and its server the next.
+	Pinned bool `yaml:"pinned"`
+	// Offloads leaves the links their offloads (see lab.Lab.Offload) while the load is
+	// on.
+	Offloads bool `yaml:"offloads"`
+	// Changes are what happens in a load of kind change.
+	Changes Changes `yaml:"changes"`
+	// Flood is of the kind synflood.
+	Flood *Flood `yaml:"flood"`
+	// Wire is of the kind wire.
+	Wire *Wire `yaml:"wire"`
+	// DNSPerf is of the kind dnsperf.
+	DNSPerf *DNSPerf `yaml:"dnsperf"`
+	// Generator is of the kinds tcp_crr and tcp_rr: netperf, or empty for our own.
+	Generator string `yaml:"generator"`
+	// TLS has web clients ask over HTTPS.
+	TLS bool `yaml:"tls"`
+	// Rate, Search and Keep are of the kind paced: the rates, in requests a second of
+	// all clients, or how the highest is to be found; and whether connections are kept.
+	Rate   []int   `yaml:"rate"`
+	Search *Search `yaml:"search"`
+	Keep   bool    `yaml:"keep"`
+	// From is where the generators run: clients, which is what an empty one means, or
+	// balancer, beside the balancer on its host.
+	From string `yaml:"from"`
+	// Repeats is how often this load's points are measured; 0 is as the form says.
+	Repeats int `yaml:"repeats"`
+}
+
+// MaxRepeats bounds how often a point is measured.
+const MaxRepeats = 1000
+
+// Bounds of what else a suite may ask for.
+const (
+	maxHosts     = 99 // of a role: lab.Spec's
+	maxFileBytes = 1 << 30
+	maxConns     = 10_000_000
+	maxRequests  = 1_000_000_000
+	maxDuration  = time.Hour
+)
+
+// LoadSuite reads and checks the suite at path. Its errors are problems with
+// file, line and field.
+func LoadSuite(path string) (*Suite, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the suite: %w", err)
+	}
+	return ParseSuite(path, data)
+}
+
+// Only returns the form with none but the named subjects and loads, in the form's order;
+// no name chooses all. A name that the form does not have is an error that lists those
+// it has.
+func (f Form) Only(subjects, loads []string) (Form, error) {
+	var err error
+	if f.Subjects, err = chosen(f.Subjects, subjects, func(s Subject) string { return s.Name }); err != nil {
+		return Form{}, fmt.Errorf("--only %w", err)
+	}
+	if f.Loads, err = chosen(f.Loads, loads, func(l Load) string { return l.Name }); err != nil {
+		return Form{}, fmt.Errorf("--loads %w", err)
+	}
+	return f, nil
+}
+
+// chosen returns those of all that have one of the names, in their order; all if there
+// are no names.
+func chosen[T any](all []T, names []string, name func(T) string) ([]T, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var known []string
+	for _, one := range all {
+		known = append(known, name(one))
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return nil, fmt.Errorf("%s: the suite has none of that name; it has %s", n, strings.Join(known, ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !slices.Contains(names, name(one)) }), nil
+}
+
+// Repeated returns the form with every point measured so often.
+func (f Form) Repeated(times int) Form {
+	f.Repeats, f.Loads = times, slices.Clone(f.Loads)
+	for i := range f.Loads {
+		f.Loads[i].Repeats = 0
+	}
+	return f
+}
+
+// has says whether the form has a bulk load, or one that is none.
+func (f Form) has(bulk bool) bool {
+	return slices.ContainsFunc(f.Loads, func(l Load) bool {
+		kind, ok := load.Find(l.Kind)
+		return ok && kind.Bulk() == bulk
+	})
+}
+
+// repeats returns how often the points of l are measured.
+func (f Form) repeats(l Load) int {
+	if l.Repeats > 0 {
+		return l.Repeats
+	}
+	return f.Repeats
+}
+
+// check reports what is wrong with the form; at is its path in the file.
+func (f Form) check(at path, fail failFunc) {
+	between := func(value, least, most int, field ...any) {
+		if value < least || value > most {
+			fail(at.to(field...), "%d is not possible; use %d to %d", value, least, most)
+		}
+	}
+	between(f.Lab.Clients, 1, maxHosts, "lab", "clients")
+	between(f.Lab.Servers, 1, maxHosts, "lab", "servers")
+	if f.has(false) || f.Web.FileBytes != 0 {
+		between(f.Web.FileBytes, 1, maxFileBytes, "web", "file_bytes")
+	}
+	between(f.Repeats, 1, MaxRepeats, "repeats")
+	f.checkTuning(at, fail)
+	f.checkContainers(at, fail)
+	f.checkBalancers(at, fail)
+	if len(f.Subjects) == 0 {
+		fail(at.to("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
+	}
+	seen := map[string]bool{}
+	for i, s := range f.Subjects {
+		if seen[s.Name] {
+			fail(at.to("subjects", i, "name"), "%s stands here twice; give one of them all values of its parameters", s.Name)
+		}
+		seen[s.Name] = true
+		s.check(at.to("subjects", i), fail)
+		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() && (f.has(true) || slices.ContainsFunc(f.experiments(), func(e experiment) bool { return !isPaced(e) })) {
+			fail(at.to("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
+		}
+	}
+	if len(f.Loads) == 0 {
+		fail(at.to("loads"), "empty; name at least one load")
+	}
+	seen = map[string]bool{}
+	for i, l := range f.Loads {
+		if seen[l.Name] {
+			fail(at.to("loads", i), "two loads are called %s; give one another name", l.Name)
+		}
+		seen[l.Name] = true
+		l.check(at.to("loads", i), f, fail)
+	}
+}
+
+func (s Subject) check(at path, fail failFunc) {
+	known, ok := subject.Find(s.Name)
+	if !ok {
+		fail(at.to("name"), "unknown subject %q; use %s", s.Name, strings.Join(subject.Names(), ", "))
+		return
+	}
+	var names []string
+	for _, param := range known.Params() {
+		names = append(names, param.Name)
+		if _, given := s.Params[param.Name]; len(s.Params[param.Name]) == 0 && (given || !param.Optional) {
+			fail(at.to("params", param.Name), "%s needs a list of values for %s", s.Name, param.Name)
+		}
+		for i, value := range s.Params[param.Name] {
+			if err := param.Check(value); err != nil {
+				fail(at.to("params", param.Name, i), "%v", err)
+			} else if slices.Contains(s.Params[param.Name][:i], value) {
+				fail(at.to("params", param.Name, i), "%v stands in the list twice", value)
+			}
+		}
+	}
+	for name := range s.Params {
+		switch {
+		case slices.Contains(names, name):
+		case len(names) == 0:
+			fail(at.to("params", name), "unknown parameter; %s has none", s.Name)
+		default:
+			fail(at.to("params", name), "unknown parameter; %s has %s", s.Name, strings.Join(names, ", "))
+		}
+	}
+}
+
+func (l Load) check(at path, form Form, fail failFunc) {
+	if l.DNSPerf != nil && l.Kind != (dnsExperiment{}).Name() {
+		fail(at.to("dnsperf"), "goes with the kind %s, not with %s", dnsExperiment{}.Name(), l.Kind)
+	}
+	if l.Kind != (arrivals{}).Name() && (l.Rate != nil || l.Search != nil || l.Keep) {
+		fail(at, "rate, search and keep go with %s, not with %s", arrivals{}.Name(), l.Kind)
+	}
+	if _, transacts := knownTransactions(l.Kind); l.Generator != "" && !transacts {
+		fail(at.to("generator"), "goes with %s and %s, not with %s", transact.CRR, transact.RR, l.Kind)
+	}
+	kind, ok := load.Find(l.Kind)
+	if l.TLS && (!ok || kind.Bulk()) {
+		fail(at.to("tls"), "goes with loads that ask web servers by ab or wrk, not with %s", l.Kind)
+	}
+	if e, ok := findExperiment(l.Kind); ok {
+		e.check(l, form, at, fail)
+		return
+	}
+	if !ok {
+		var names []string
+		for _, k := range load.Kinds() {
+			names = append(names, k.Name())
+		}
+		for _, e := range experiments() {
+			names = append(names, e.Name())
+		}
+		fail(at.to("kind"), "unknown kind of load %q; use %s", l.Kind, strings.Join(names, " or "))
+		return
+	}
+	least := form.Lab.Clients
+	if kind.Bulk() {
+		least = 1 // some clients then stand by
+	}
+	l.checkConcurrency(at, least, fail)
+	l.checkEnd(at, kind, fail)
+	if !kind.Bulk() && (l.Pinned || l.Offloads) {
+		fail(at, "pinned goes with loads that transfer in bulk, and offloads with those, transactions and dnsperf; not with %s", l.Kind)
+	}
+	l.checkRepeats(at, fail)
+}
+
+func (l Load) checkRepeats(at path, fail failFunc) {
+	if l.Repeats < 0 || l.Repeats > MaxRepeats {
+		fail(at.to("repeats"), "%d is not possible; use 1 to %d", l.Repeats, MaxRepeats)
+	}
+}
+
+// leastConns says why there must be so many.
+func leastConns(least int) string {
+	if least == 1 {
+		return "1"
+	}
+	return fmt.Sprintf("%d (one for each client)", least)
+}
+
+// checkConcurrency checks the numbers of connections, of which each of so many
+// clients needs one.
+func (l Load) checkConcurrency(at path, clients int, fail failFunc) {
+	if len(l.Concurrency) == 0 {
+		fail(at.to("concurrency"), "empty; list at least one number of connections")
+	}
+	for i, concurrency := range l.Concurrency {
+		switch {
+		case concurrency < clients || concurrency > maxConns:
+			fail(at.to("concurrency", i), "%d is not possible; use %s to %d", concurrency, leastConns(clients), maxConns)
+		case slices.Contains(l.Concurrency[:i], concurrency):
+			fail(at.to("concurrency", i), "%d stands in the list twice", concurrency)
+		}
+	}
+}
+
+// checkEnd checks what ends a trial of the load.
+func (l Load) checkEnd(at path, kind load.Kind, fail failFunc) {
+	ends := 0
+	for _, set := range []bool{l.Duration != 0, l.Requests != 0, l.RequestsEach != 0} {
+		if set {
+			ends++
+		}
+	}
+	counted := l.Requests != 0 || l.RequestsEach != 0
+	switch {
+	case ends != 1 && kind.Counted():
+		fail(at, "give one of duration, requests and requests_each, which says when a trial ends")
+	case counted && !kind.Counted():
+		fail(at, "%s cannot stop after a number of requests; give a duration", l.Kind)
+	case ends != 1:
+		fail(at, "give a duration, which says when a trial ends")
+	case !counted && (l.Duration%time.Second != 0 || l.Duration < time.Second || l.Duration > maxDuration):
+		fail(at.to("duration"), "%v is not possible; use whole seconds from 1s to %v (%s knows no finer)", l.Duration, maxDuration, l.Kind)
+	case l.Requests < 0 || l.Requests > maxRequests:
+		fail(at.to("requests"), "%d is not possible; use 1 to %d", l.Requests, maxRequests)
+	case l.RequestsEach < 0 || l.RequestsEach > maxRequests:
+		fail(at.to("requests_each"), "%d is not possible; use 1 to %d", l.RequestsEach, maxRequests)
+	case l.MinRequests < 0 || l.MinRequests > maxRequests || l.MinRequests > 0 && l.RequestsEach == 0:
+		fail(at.to("min_requests"), "goes with requests_each, from 1 to %d", maxRequests)
+	}
+	for i, concurrency := range l.Concurrency {
+		if l.Requests > 0 && l.Requests < concurrency {
+			fail(at.to("concurrency", i), "%d connections, but only %d requests", concurrency, l.Requests)
+		}
+	}
+}

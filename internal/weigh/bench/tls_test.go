@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+const tinyTLS = `name: tiny-tls
+title: A tiny suite over TLS
+lab: {clients: 1, servers: 2}
+web: {file_bytes: 5120}
+repeats: 1
+subjects:
+  - name: direct
+  - name: haproxy-http
+    params: {threads: [1]}
+  - name: haproxy-tcp
+    params: {threads: [1], splice: ["off"]}
+  - name: nginx-http
+    params: {threads: [1]}
+  - name: nginx-stream
+    params: {threads: [1]}
+  - name: jeoul-l2dsr-xdp
+    params: {scheduler: [rr]}
+  - name: jeoul-nat-tc
+    params: {scheduler: [rr]}
+  - name: jeoul-proxy
+    params: {threads: [1]}
+loads:
+  - name: https
+    kind: ab
+    tls: true
+    concurrency: [4]
+    requests: 40
+  - name: plain
+    kind: ab
+    concurrency: [4]
+    requests: 40
+`
+
+// TestRunTLS asks over TLS what ends it, what passes it on, and, for the same subjects,
+// without.
+func TestRunTLS(t *testing.T) {
+	t.Parallel()
+	begin(t)
+	testenv.Program(t, "nginx")
+	testenv.Program(t, "ab")
+	r := loadsRunner(t, "tiny.yaml", tinyTLS, buildJeoul(t), some("https"), some("haproxy-http", "jeoul-nat-tc", "jeoul-proxy")...)
+	run := runAndLoad(t, r)
+	for _, trial := range run.Trials {
+		if r.absent.Subjects[trial.Subject] != "" {
+			continue
+		}
+		m := trial.Metrics
+		if !trial.Valid || m[results.Requests] != 40 || (trial.Params["tls"] == "yes") != (trial.Load == "https") {
+			t.Errorf("%s, %s: valid %v, parameters %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Valid, trial.Params, m, trial.Notes)
+		}
+		if trial.Subject != "haproxy-http" && trial.Subject != "jeoul-proxy" {
+			continue
+		}
+		ends := slices.ContainsFunc(trial.Notes, func(note string) bool { return strings.Contains(note, "it ends its clients' TLS") })
+		if ends != (trial.Load == "https") {
+			t.Errorf("%s: notes %q", trial.Load, trial.Notes)
+		}
+	}
+	nothingLeft(t, r)
+}
+
+// deaf is a proxy of HTTP that knows nothing of TLS.
+type deaf struct{ subject.Subject }
+
+func (deaf) Name() string                                      { return "deaf" }
+func (deaf) HTTPOnly() bool                                    { return true }
+func (deaf) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+
+// TestTLSObstacle names a proxy that cannot end TLS.
+func TestTLSObstacle(t *testing.T) {
+	kind, _ := load.Find("ab")
+	form := Form{Lab: Size{Clients: 1, Servers: 1}, Web: Web{FileBytes: 1}}
+	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 60_000}
+	proxy, _ := subject.Find("haproxy-http")
+	for _, tc := range []struct {
+		subject subject.Subject
+		tls     bool
+		says    string
+	}{{deaf{}, true, "deaf reads HTTP, and is not set up to end TLS"}, {deaf{}, false, ""}, {proxy, true, ""}} {
+		p := Point{Subject: tc.subject, Params: subject.Params{"threads": 1}, Kind: kind, Concurrency: 1, Form: form, TLS: tc.tls}
+		if got := p.obstacle(limits, Absent{}); !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {
+			t.Errorf("%s, TLS %v: %q, want %q", tc.subject.Name(), tc.tls, got, tc.says)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/tools/tune"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// What a suite's list `tune` can have besides the items of `jeoul tune`.
+const (
+	tunedNone     = "none"     // the kernel's own values
+	tunedAll      = "all"      // the whole profile
+	tunedDocument = "document" // what the first document sets
+	tunedEach     = "each"     // stands for every item that a laboratory's hosts can have
+)
+
+// paramTuned is the parameter that says what was tuned.
+const paramTuned = "tuned"
+
+// tunedNote says in a results file how tuned hosts are made.
+const tunedNote = "hosts have the kernel's own settings, but for what `jeoul tune` changes on all of them before a trial and takes back after it; " +
+	"web servers are started anew after each change, for a listening socket keeps the backlog that it began with"
+
+// completeTuning puts the items in place of `each`.
+func (f *Form) completeTuning() {
+	i := slices.Index(f.Tune, tunedEach)
+	profile, err := tune.Load("")
+	if i < 0 || err != nil {
+		return // checkTuning says what is wrong
+	}
+	var items []string
+	for _, id := range profile.Namespaced() {
+		if !slices.Contains(f.Tune, id) {
+			items = append(items, id)
+		}
+	}
+	f.Tune = slices.Replace(slices.Clone(f.Tune), i, i+1, items...)
+}
+
+// checkTuning reports what is wrong with the list.
+func (f Form) checkTuning(at path, fail failFunc) {
+	if len(f.Tune) == 0 {
+		return
+	}
+	profile, err := tune.Load("")
+	if err != nil {
+		fail(at.to("tune"), "%v", err)
+		return
+	}
+	known := append([]string{tunedNone, tunedAll, tunedDocument}, profile.Namespaced()...)
+	for i, name := range f.Tune {
+		switch {
+		case !slices.Contains(known, name):
+			fail(at.to("tune", i), "%q is nothing that hosts of a laboratory can be tuned by; use %s, %s", name, strings.Join(known, ", "), tunedEach)
+		case slices.Contains(f.Tune[:i], name):
+			fail(at.to("tune", i), "%s stands in the list twice", name)
+		}
+	}
+	if !slices.Contains(f.Tune, tunedNone) {
+		fail(at.to("tune"), "none is missing; the others are held against it")
+	}
+}
+
+// tunings are what the form's points are tuned by: none in most
+// suites.
+func (f Form) tunings() []string {
+	if len(f.Tune) == 0 {
+		return []string{""}
+	}
+	return f.Tune
+}
+
+// tuneMode is the mode of `jeoul tune` that a subject's balancer is in.
+func tuneMode(subject string) string {
+	if rest, ok := strings.CutPrefix(subject, "jeoul-"); ok {
+		mode, _, _ := strings.Cut(rest, "-")
+		return mode
+	}
+	for _, kernel := range []string{"direct", "routed", "bare", "iptables", "nftables", "ipvs", "keepalived"} {
+		if strings.HasPrefix(subject, kernel) {
+			return "nat"
+		}
+	}
+	return tune.ModeProxy
+}
+
+// hostTuning is what a host is to be tuned as, and by what.
+type hostTuning struct {
+	Role tune.Role
+	Mode string
+	By   string
+}
+
+// profile returns the items that a host is to be tuned by.
+func (t hostTuning) profile() (*tune.Profile, error) {
+	all, err := tune.Load("")
+	switch {
+	case err != nil:
+		return nil, err
+	case t.By == tunedAll:
+		return all.Only(all.Namespaced())
+	case t.By == tunedDocument:
+		return all.Document(t.Role), nil
+	}
+	return all.Only([]string{t.By})
+}
+
+// hostTuned is what became of it, in words.
+type hostTuned struct{ Changed, Failed []string }
+
+// tuneTask takes back what a host was tuned by before, and tunes it anew.
+var tuneTask = lab.NewTask("tune", func(_ context.Context, h *lab.Host, to hostTuning) (hostTuned, error) {
+	var done hostTuned
+	err := h.Do(func() error {
+		state := filepath.Join(h.Dir, "tune")
+		if _, err := tune.Revert(tune.RevertOptions{State: state}); err != nil && !errors.Is(err, tune.ErrNothing) {
+			return err
+		}
+		if to.By == tunedNone {
+			return nil
+		}
+		profile, err := to.profile()
+		if err != nil {
+			return err
+		}
+		tuner, err := tune.New(tune.Options{Role: to.Role, Mode: to.Mode, Interfaces: []string{h.Interface}, Profile: profile})
+		if err != nil {
+			return err
+		}
+		defer tuner.Close()
+		r, err := tuner.Apply(tune.ApplyOptions{State: state})
+		if r == nil {
+			return err
+		}
+		for _, f := range r.With(tune.Changed) {
+			done.Changed = append(done.Changed, fmt.Sprintf("%s from %s to %s", f.Item, f.Now, f.Wanted))
+		}
+		for _, f := range r.With(tune.Failed) {
+			done.Failed = append(done.Failed, fmt.Sprintf("%s: %s", f.Item, f.Note))
+		}
+		return nil
+	})
+	return done, err
+})
+
+// tuning is how the laboratory's hosts are tuned now.
+type tuning struct {
+	by, mode string
+	changed  int
+	notes    []string
+}
+
+// tune tunes all hosts for a trial, and starts the web servers anew.
+func (r *runner) tune(ctx context.Context, t Trial) error {
+	mode := tuneMode(t.Subject.Name())
+	if t.Tune == "" || t.Tune == r.tuned.by && mode == r.tuned.mode {
+		return nil
+	}
+	if r.lab.Far() {
+		return fmt.Errorf("tuning hosts: %w: `jeoul tune apply` does it there", lab.ErrFar)
+	}
+	now := tuning{by: t.Tune, mode: mode}
+	for _, h := range r.tunedHosts() {
+		done, err := tuneTask.On(ctx, h.host, hostTuning{h.role, mode, t.Tune})
+		if err != nil {
+			return fmt.Errorf("tuning %s by %s: %w", h.host.Name, t.Tune, err)
+		}
+		now.changed += len(done.Changed)
+		now.add(h.role, "set", done.Changed)
+		now.add(h.role, "could not be set", done.Failed)
+	}
+	if now.changed == 0 && t.Tune != tunedNone {
+		now.notes = append(now.notes, fmt.Sprintf("tuned by %s: nothing to change, the kernel's own value is as good", t.Tune))
+	}
+	r.tuned = now
+	return r.restartWeb(ctx)
+}
+
+// add notes once what was done to the hosts of a role.
+func (t *tuning) add(role tune.Role, what string, list []string) {
+	if len(list) == 0 {
+		return
+	}
+	note := fmt.Sprintf("tuned by %s, every %s: %s: %s", t.by, role, what, strings.Join(list, "; "))
+	if !slices.Contains(t.notes, note) {
+		t.notes = append(t.notes, note)
+	}
+}
+
+// mark writes down what the hosts were tuned by.
+func (t tuning) mark(all []results.Trial) {
+	if t.by == "" {
+		return
+	}
+	for i := range all {
+		all[i].Notes = append(all[i].Notes, t.notes...)
+		if all[i].Metrics != nil {
+			all[i].Metrics[results.SettingsChanged] = float64(t.changed)
+		}
+	}
+}
+
+// roleHost is a host and its role in `jeoul tune`.
+type roleHost struct {
+	host *lab.Host
+	role tune.Role
+}
+
+// tunedHosts are the laboratory's, but for the switch and an attacker.
+func (r *runner) tunedHosts() []roleHost {
+	all := []roleHost{{r.lab.Balancer, tune.RoleBalancer}}
+	for _, h := range r.lab.Clients {
+		all = append(all, roleHost{h, tune.RoleClient})
+	}
+	for _, h := range r.lab.Servers {
+		all = append(all, roleHost{h, tune.RoleWeb})
+	}
+	return slices.DeleteFunc(all, func(h roleHost) bool { return h.host == nil })
+}
+
+// restartWeb starts the web servers anew, if there are any.
+func (r *runner) restartWeb(ctx context.Context) (err error) {
+	if r.web == nil {
+		return nil
+	}
+	for _, process := range r.web.processes {
+		if err := process.Stop(ctx); err != nil {
+			return fmt.Errorf("stopping a web server: %w", err)
+		}
+	}
+	r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits, r.certificate)
+	return err
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// counts says that the run is in a machine whose clock counts instructions.
+func (o Options) counts() bool { return o.Virtual != nil && o.Virtual.Instructions }
+
+// patience is how many times longer than elsewhere things may take: a machine that is
+// emulated by the host's clock is some ten times slower. One that counts has a clock of
+// its own.
+func (o Options) patience() time.Duration {
+	if o.Virtual != nil && o.Virtual.Accelerator == emulated {
+		return 10
+	}
+	return 1
+}
+
+// emulated is the accelerator of a machine that is translated (see package vm).
+const emulated = "tcg"
+
+// addVirtual writes down what a reader must know of the machine.
+func addVirtual(env *results.Environment, options Options) {
+	env.Virtual = options.Virtual
+	if options.counts() {
+		env.Notes = append(countingNotes[:len(countingNotes):len(countingNotes)], env.Notes...)
+	}
+}
+
+// countingNotes are those on a machine whose clock counts instructions.
+var countingNotes = []string{
+	"time is a count of instructions: one processor is emulated, whose clock advances by a nanosecond with each instruction, whatever that " +
+		"instruction is, and leaps over idle time to the next timer. Caches, branch prediction, memory bandwidth and other cores are not in it: " +
+		"what a packet costs on real hardware is another question",
+	"an instruction count per request is the time from the first request to the last answer, by that count, divided by the good requests; " +
+		"clients, servers, switch and kernel are in it, and what a balancer adds to it is the difference to direct",
+	"before the load the run waits until the balancer's host has been quiet for a second, so that what a daemon does after its start is not in the figures; " +
+		"a trial in which the processor idled more than 1 % of the time is not valid, for then time was more than instructions",
+	"the kernel's packet work is not measured device by device, which would itself cost instructions, and so CPU is not given by host",
+}
+
+// mostIdle is the share of a trial that a machine that counts may idle.
+const mostIdle = 0.01
+
+// writeInstructions turns the time of a load into instructions for each request.
+func (m *measurement) writeInstructions(result *load.Result, reading probe.Reading) {
+	if result.Requests > 0 {
+		m.got.Metrics[results.InstructionsPerRequest] = float64(result.Duration.Nanoseconds()) / float64(result.Requests)
+	}
+	if reading.Idle > mostIdle {
+		m.got.Valid = false
+		m.got.Notes = append([]string{fmt.Sprintf("the processor idled %.1f %% of the time: more connections at once would keep it busy",
+			100*reading.Idle)}, m.got.Notes...)
+	}
+}
+
+// Bounds on the wait for a quiet balancer. In a machine that counts, idle time leaps by.
+const (
+	quietBound = 60 * time.Second
+	quietFor   = time.Second
+	// quietEnough is how much of a core a balancer may use while no client asks it.
+	quietEnough = 0.005
+)
+
+var errNotQuiet = errors.New("the balancer's host is still busy")
+
+// quiet waits until the balancer's processes have hardly worked for a second: what one
+// does after its start (a garbage collector, say) is no part of forwarding.
+func (m *measurement) quiet(ctx context.Context) error {
+	if !m.runner.options.counts() {
+		return nil
+	}
+	balancer := m.runner.lab.Balancer
+	var since time.Time
+	var before time.Duration
+	err := poll(ctx, quietBound, func() error {
+		used, err := balancer.CPUTime()
+		if err != nil {
+			return giveUp{err}
+		}
+		now := time.Now()
+		if since.IsZero() || now.Sub(since) < quietFor {
+			if since.IsZero() {
+				since, before = now, used
+			}
+			return errNotQuiet
+		}
+		busy := (used - before).Seconds() / now.Sub(since).Seconds()
+		since, before = now, used
+		if busy > quietEnough {
+			return errNotQuiet
+		}
+		return nil
+	})
+	if errors.Is(err, errNotQuiet) {
+		m.got.Notes = append(m.got.Notes, fmt.Sprintf("the balancer's host was not quiet within %v after its start", quietBound))
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
+)
+
+// Wire is how a load of the kind wire is set up. One of Rate, Ladder and Search says what
+// is offered; none of them: as much as the tester can.
+type Wire struct {
+	// Load says what connections do.
+	Load wire.Kind `yaml:"load"`
+	// Rate is a constant rate, of connections (queries, packets) a second.
+	Rate   int         `yaml:"rate"`
+	Ladder *WireLadder `yaml:"ladder"`
+	Search *WireSearch `yaml:"search"`
+	// Connections are those that a constant rate offers; a load without has a duration.
+	Connections int `yaml:"connections"`
+	// Outstanding is how many may wait for an answer at a time.
+	Outstanding int `yaml:"outstanding"`
+	// Bursts is how often as much as possible is offered in a trial, whose result is the
+	// fastest burst: what else a machine does can only slow one down. 0 is once.
+	Bursts int `yaml:"bursts"`
+	// Pause is how long nothing is sent between two bursts. A machine's slow phases last for
+	// seconds: bursts that lie in one of them all say nothing of the fast ones.
+	Pause time.Duration `yaml:"pause"`
+	// WarmUp is how long the first rate is offered before, uncounted; Settle how long late
+	// answers are waited for after each step; Hold how long a capacity's connections are
+	// held; Timeout and Tries are when, and how often, a packet is sent again.
+	WarmUp  time.Duration `yaml:"warm_up"`
+	Settle  time.Duration `yaml:"settle"`
+	Hold    time.Duration `yaml:"hold"`
+	Timeout time.Duration `yaml:"timeout"`
+	Tries   int           `yaml:"tries"`
+	// Request and Response are bytes.
+	Request  int `yaml:"request"`
+	Response int `yaml:"response"`
+	// Frame is bytes, of the load udp; Question a name, of dns.
+	Frame    int    `yaml:"frame"`
+	Question string `yaml:"question"`
+	// SYNFlood, beside the load, is a flood of SYNs; its rate is SYNs a second, 0: as many
+	// as the tester can besides.
+	SYNFlood *WireFlood `yaml:"syn_flood"`
+}
+
+// WireLadder is a step for each rate from From up to To, and so many connections in each.
+type WireLadder struct {
+	From        int `yaml:"from"`
+	To          int `yaml:"to"`
+	Step        int `yaml:"step"`
+	Connections int `yaml:"connections"`
+}
+
+// WireSearch looks for the highest rate at which no more than Loss, a share, is lost.
+type WireSearch struct {
+	From int     `yaml:"from"`
+	To   int     `yaml:"to"`
+	Loss float64 `yaml:"loss"`
+	// Resolution ends the search, as a share of the rate.
+	Resolution float64 `yaml:"resolution"`
+}
+
+// WireFlood is a flood beside a load.
+type WireFlood struct {
+	Rate int `yaml:"rate"`
+}
+
+// Where the connections of a packet-level load come from: client number i (from 0) has
+// the prefix i+1 of the half of the range for benchmarking that no host is in, and a
+// flood's sources are of its upper half, which no host is in.
+const (
+	wireSourceBits = 24
+	wireAddresses  = 254
+)
+
+var wireFloodSources = netip.MustParsePrefix("198.19.128.0/17")
+
+func wireSources(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(i + 1), 0}), wireSourceBits)
+}
+
+// wireLoad is the experiment of packets: client ports and server ports without sockets,
+// and a subject between them.
+type wireLoad struct{}
+
+func (wireLoad) Name() string { return "wire" }
+
+func (wireLoad) obstacle(p Point, limits probe.Limits) string {
+	// How many connections a subject can hold is a question of capacity, and no obstacle
+	// there. Those that are set up stay open, too, until their rate has been measured.
+	open := 1
+	if p.By.Wire.Load == wire.Setup {
+		open = max(p.By.Wire.connections(), 1)
+	}
+	if reason := p.Subject.Obstacle(p.Params, open, limits); reason != "" {
+		return reason
+	}
+	switch {
+	case limits.Cores < 2:
+		return "packets, with the tester's sender, and the processes of what is weighed need a core each, and this machine has one"
+	case p.By.Wire.udp() && !subject.CarriesUDP(p.Subject):
+		return p.Subject.Name() + " balances no UDP"
+	}
+	return ""
+}
+
+// udp says whether the load is one of datagrams.
+func (w Wire) udp() bool { return w.Load == wire.UDP || w.Load == wire.DNS }
+
+// What stands for a rate where there is none.
+const (
+	offeredSearch = "search"
+	offeredMost   = "as much as possible"
+)
+
+// What a trial's parameters say of a packet-level load, for the report too.
+const (
+	paramWire    = "wire"
+	paramOffered = "offered"
+	paramSteps   = "steps"
+)
+
+func (wireLoad) params(p Point) map[string]any {
+	w := p.By.Wire
+	all := map[string]any{paramWire: string(w.Load), "clients": p.Form.Lab.Clients}
+	switch {
+	case w.Ladder != nil:
+		// Each step's own rate comes beside it.
+		all[paramSteps] = fmt.Sprintf("%d to %d by %d", w.Ladder.From, w.Ladder.To, w.Ladder.Step)
+	case w.Search != nil:
+		all[paramOffered] = offeredSearch
+	case w.Rate > 0:
+		all[paramOffered] = w.Rate
+	default:
+		all[paramOffered] = offeredMost
+	}
+	if n := w.connections(); n > 0 {
+		all["connections"] = n
+	}
+	if w.Bursts > 1 {
+		all["bursts"] = w.Bursts
+	}
+	if w.Pause > 0 {
+		all["pause_seconds"] = w.Pause.Seconds()
+	}
+	for name, value := range map[string]int{"request_bytes": w.Request, "response_bytes": w.Response, "frame_bytes": w.Frame} {
+		if value > 0 {
+			all[name] = value
+		}
+	}
+	if w.SYNFlood != nil {
+		all["beside"] = "a SYN flood"
+	}
+	return all
+}
+
+// connections is how many a step offers, 0 where time decides.
+func (w Wire) connections() int {
+	if w.Ladder != nil {
+		return w.Ladder.Connections
+	}
+	return w.Connections
+}
+
+func (wireLoad) programs() programs   { return programs{} }
+func (w wireLoad) onMachines() string { return conducted(w) }
+
+// wireNotes take the place of frameNotes.
+var wireNotes = []string{
+	"clients and servers are eBPF programs on the hosts' devices (jeoul wire): packets without sockets. The switch forwards in native XDP, " +
+		"by MAC address, so every subject's packets have the same way: client, switch, balancer, switch, server, and, where it answers directly, switch, client",
+	"a subject that works in XDP gets frames; one that works in the kernel, or is a process, gets socket buffers, which the devices make of them, and make frames of what it sends",
+	"neighbours are real: the kernel behind each port answers ARP, nothing is preset. What clients send, they send to the balancer's MAC address, or, as direct, to the servers' in turn",
+	"client number N has the addresses 198.19.N.1 to 198.19.N.254, to which the balancer has a route through it",
+	"the sender is tied to core 0, and all packet work follows it there, the tester's, the switch's and the balancer's; the balancer's processes have the last core, " +
+		"with the nice value -20. A rate is of one core that does everything; the balancer's CPU is its own, as the kernel polls its device (tracepoint napi_poll)",
+	"offered is the rate that the tester was asked for, begun what it did; established are completed handshakes. What came late, twice, or from nobody is counted apart",
+	"the kernel sends at most 256 frames into a device's queue before it drops them; what does not fit there is lost, and sent again by the tester after a second",
+	"jeoul's tables have room for a quarter more flows than the longest step begins (flows.limit), so that what a step leaves behind is not the limit of the next",
+}
+
+func (wireLoad) notes(Form) []string { return nil }
+
+// wires says whether the form is one of packet-level loads: then all its loads are.
+func (f Form) wires() bool {
+	return slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Kind == wireLoad{}.Name() })
+}
+
+// prepare routes the clients' addresses; the routes go with the laboratory.
+func (wireLoad) prepare(_ context.Context, r *runner) error {
+	for i, client := range r.lab.Clients {
+		if err := r.lab.Balancer.RouteThrough(client, wireSources(i), true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (wireLoad) services(l *lab.Lab, p Point) []subject.Service {
+	services := webServices(l)
+	services[0].UDP = p.By.Wire.udp()
+	return services
+}
+
+// wireFlows is how many flows a subject that remembers each must have room for: all that
+// its longest step begins, and a quarter more, for what is closed is remembered for a
+// while; and no fewer than it has of itself.
+func (f Form) wireFlows() int {
+	room := f.wireRoom()
+	return max(lb.DefaultFlowLimit, room+room/4)
+}
+
+func (wireLoad) line(got []results.Trial) string {
+	var valid []results.Trial
+	for _, t := range got {
+		if t.Valid {
+			valid = append(valid, t)
+		}
+	}
+	if len(valid) == 0 {
+		return "not valid: " + got[0].Notes[0]
+	}
+	best := slices.MaxFunc(valid, func(a, b results.Trial) int {
+		return int(a.Metrics[wireRate(a)] - b.Metrics[wireRate(b)])
+	})
+	failed := 0.0
+	for _, t := range valid {
+		failed += t.Metrics[results.Failed]
+	}
+	return fmt.Sprintf("%d of %d steps, at most %.0f %s/s (offered %.0f), %.0f failed, balancer %.2f µs for each",
+		len(valid), len(got), best.Metrics[wireRate(best)], strings.TrimSuffix(wireRate(best), "_per_second"), best.Metrics[results.OfferedPerSecond], failed,
+		best.Metrics[results.BalancerCPUUsPerConnection])
+}
+
+// wireRate is the name of a trial's main metric.
+func wireRate(t results.Trial) string {
+	kind, _ := t.Params[paramWire].(string)
+	return wire.Kind(kind).Metric()
+}
+
+// wireKinds lists the loads that a suite can ask for. A mix needs a distribution of sizes,
+// for which there is no place in a suite yet.
+func wireKinds() []wire.Kind {
+	return slices.DeleteFunc(wire.Kinds(), func(k wire.Kind) bool { return k == wire.Mix })
+}

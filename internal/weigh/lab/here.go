@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+)
+
+// Whereabouts say which of a machine's interfaces belongs to a lab: by its name,
+// by an address that it has, or by both.
+type Whereabouts struct {
+	Interface string
+	Address   netip.Addr
+}
+
+// Here is the machine that this process runs on (its network namespace, rather)
+// as the one host of a lab: the far end of a Machine.
+type Here struct {
+	*Host
+	// Prefix is the segment's, as the interface's address has it.
+	Prefix netip.Prefix
+}
+
+// journalName is that of a worker's changes to its machine's network.
+const journalName = "bench"
+
+// NewHere takes hold of this machine: no other run can while it lives, and what a
+// worker that was killed has left is taken back. dir is the host's directory, which
+// exists. Errors: hostnet.ErrBusy and what else is wrong with the machine.
+func NewHere(name, dir string, where Whereabouts) (*Here, error) {
+	l := &Lab{Dir: dir, here: &here{}}
+	h := &Host{Name: name, Dir: dir, lab: l, role: roleBalancer}
+	l.Balancer = h
+	l.usage.init()
+	link, prefix, err := where.find()
+	if err != nil {
+		return nil, err
+	}
+	h.Interface, h.MAC, h.IPv4 = link.Attrs().Name, link.Attrs().HardwareAddr, prefix.Addr()
+	if l.here.changes, err = hostnet.Open("", journalName); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(removeRoutes(), h.holdNamespaces()); err != nil {
+		return nil, errors.Join(err, l.closeHere())
+	}
+	return &Here{Host: h, Prefix: prefix}, nil
+}
+
+// here is what a lab has that is this machine.
+type here struct {
+	changes *hostnet.Changes
+	// atEnd are done when the machine is let go of.
+	mu        sync.Mutex
+	atEnd     map[string]func() error
+	meterOnce sync.Once
+	meterErr  error
+}
+
+// holdNamespaces keeps the way into the namespaces that the process is in.
+func (h *Host) holdNamespaces() (err error) {
+	if h.netns, err = os.Open("/proc/self/ns/net"); err != nil {
+		return err
+	}
+	if h.inode, err = inodeOf(h.netns); err != nil {
+		return err
+	}
+	if h.mntns, err = os.Open("/proc/self/ns/mnt"); err != nil {
+		return err
+	}
+	if h.root, err = rootHere(); err != nil {
+		return err
+	}
+	h.keeper, err = newKeeper(func() error { return nil })
+	return err
+}
+
+// find returns the interface, and its address with the segment's prefix.
+func (w Whereabouts) find() (netlink.Link, netip.Prefix, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, netip.Prefix{}, fmt.Errorf("list the interfaces: %w", err)
+	}
+	var names []string
+	for _, link := range links {
+		at := link.Attrs()
+		if at.Flags&net.FlagLoopback != 0 || w.Interface != "" && at.Name != w.Interface {
+			names = append(names, at.Name)
+			continue
+		}
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		if err != nil {
+			return nil, netip.Prefix{}, fmt.Errorf("list the addresses of %s: %w", at.Name, err)
+		}
+		for _, address := range addresses {
+			ip, ok := netip.AddrFromSlice(address.IP.To4())
+			ones, _ := address.Mask.Size()
+			if !ok || ones == 32 || w.Address.IsValid() && ip != w.Address {
+				continue
+			}
+			if at.Flags&net.FlagUp == 0 {
+				return nil, netip.Prefix{}, fmt.Errorf("interface %s is down", at.Name)
+			}
+			return link, netip.PrefixFrom(ip, ones), nil
+		}
+		names = append(names, at.Name)
+	}
+	switch {
+	case w.Address.IsValid() && w.Interface != "":
+		return nil, netip.Prefix{}, fmt.Errorf("interface %s does not have the address %v", w.Interface, w.Address)
+	case w.Address.IsValid():
+		return nil, netip.Prefix{}, fmt.Errorf("no interface has the address %v (there are %v)", w.Address, names)
+	default:
+		return nil, netip.Prefix{}, fmt.Errorf("no interface %s with an IPv4 address (there are %v)", w.Interface, names)
+	}
+}
+
+// AtEnd notes, on the machine that this process runs on, what is to be done when that
+// is let go of, in the place of what has the name; nil forgets it.
+func (h *Host) AtEnd(name string, do func() error) {
+	here := h.lab.here
+	here.mu.Lock()
+	defer here.mu.Unlock()
+	if here.atEnd == nil {
+		here.atEnd = map[string]func() error{}
+	}
+	delete(here.atEnd, name)
+	if do != nil {
+		here.atEnd[name] = do
+	}
+}
+
+// Close ends every process that was started, gently first, and takes back what was
+// changed.
+func (h *Here) Close() error { return h.lab.Close() }
+
+func (l *Lab) closeHere() error {
+	var ending sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for _, p := range l.usage.processes() {
+		ending.Go(func() {
+			err := p.Stop(context.Background())
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	ending.Wait()
+	for _, do := range l.here.atEnd {
+		errs = append(errs, do())
+	}
+	if l.usage.meter != nil {
+		errs = append(errs, l.usage.meter.Close())
+	}
+	if l.Balancer.keeper != nil {
+		errs = append(errs, removeRoutes())
+		l.Balancer.leave()
+	}
+	return errors.Join(append(errs, l.here.changes.Close())...)
+}
+
+// routeProtocol marks the routes of a worker, so that the next one finds those of
+// one that was killed (rtnetlink(7): from RTPROT_STATIC on they are users'; see
+// /etc/iproute2/rt_protos for those that are taken).
+const routeProtocol = 219
+
+// removeRoutes removes all routes of workers from this namespace.
+func removeRoutes() error {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	if err != nil {
+		return fmt.Errorf("list this machine's routes: %w", err)
+	}
+	for _, route := range routes {
+		if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("remove the route to %v: %w", route.Dst, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// ownerVariable makes the test binary the owner of a lab, to be killed.
+const ownerVariable = "JEOUL_TEST_LAB_OWNER"
+
+// owned is what the owner tells of its lab.
+type owned struct {
+	ID, Dir string
+	PIDs    []int
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(ownerVariable) != "" {
+		ownLab()
+		return
+	}
+	if name := os.Getenv(namesVariable); name != "" {
+		if err := namesApart(name); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if dir := os.Getenv(chrootVariable); dir != "" {
+		if err := labInChroot(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// ownLab builds a lab, starts processes in it, says so, and waits for its death.
+func ownLab() {
+	// A deadline of its own, so that a failed test leaves no process.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	l, err := New(ctx, Spec{Clients: 1, Servers: 1, Containers: true})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	defer l.Close()
+	told := owned{ID: l.ID, Dir: l.Dir}
+	// A master with a worker in its group, as nginx has, and a daemon that left
+	// for a session of its own.
+	p, err := l.Balancer.Start(ctx, Command{Path: "sh", Args: []string{"-c",
+		`sleep 1000 & setsid sleep 1000 & wait`}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	told.PIDs = append(told.PIDs, p.PID())
+	poll(ctx, func() (bool, error) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.PID()))
+		for _, field := range strings.Fields(string(b)) {
+			var pid int
+			fmt.Sscan(field, &pid)
+			if !slices.Contains(told.PIDs, pid) {
+				told.PIDs = append(told.PIDs, pid)
+			}
+		}
+		return len(told.PIDs) == 3, err
+	})
+	json.NewEncoder(os.Stdout).Encode(told)
+	<-ctx.Done()
+}
+
+func startOwner(t *testing.T) (*exec.Cmd, owned) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), ownerVariable+"=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	var told owned
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &told)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told.PIDs) != 3 {
+		t.Fatalf("the owner started processes %v, want three", told.PIDs)
+	}
+	return cmd, told
+}
+
+func TestCleanStale(t *testing.T) {
+	testenv.Root(t)
+	live := newLab(t)
+	owner, told := startOwner(t)
+
+	// While the owner lives, its lab must not be removed.
+	removed, err := CleanStale(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(removed, told.ID) {
+		t.Fatal("CleanStale removed a live lab")
+	}
+	for _, pid := range told.PIDs {
+		if !running(pid) {
+			t.Errorf("CleanStale killed process %d of a live lab", pid)
+		}
+	}
+
+	owner.Process.Kill()
+	owner.Wait()
+	if left := remains(t, told.ID, told.Dir); len(left) == 0 {
+		t.Fatal("nothing is left of a killed owner's lab: this test cannot fail")
+	}
+	// Another test's New may be faster, so it matters only that it is gone.
+	if _, err := CleanStale(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the dead lab is gone", func() bool { return len(remains(t, told.ID, told.Dir)) == 0 })
+	for _, pid := range told.PIDs {
+		if running(pid) {
+			t.Errorf("process %d of the dead lab runs on", pid)
+		}
+	}
+	if err := live.Balancer.Do(func() error { return nil }); err != nil {
+		t.Errorf("the live lab suffered: %v", err)
+	}
+	if left := remains(t, live.ID, live.Dir); len(left) == 0 {
+		t.Error("the live lab is gone")
+	}
+}
+
+// A death between any two steps of New leaves something that can be cleaned.
+func TestCleanStaleHalfMade(t *testing.T) {
+	testenv.Root(t)
+	tests := []struct {
+		name string
+		make func(t *testing.T, l *lock)
+	}{
+		{"a lock alone", func(*testing.T, *lock) {}},
+		{"a torn record", func(t *testing.T, l *lock) {
+			if _, err := l.file.WriteString(`{"pid":`); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"a name without a namespace", func(t *testing.T, l *lock) {
+			if err := os.MkdirAll(namespacesDir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(namespacesDir+"/"+namespaceName(l.id, "switch"), nil, 0o444); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			l, err := newLock()
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.make(t, l)
+			l.release()
+			if _, err := CleanStale(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if left := remains(t, l.id, ""); len(left) > 0 {
+				t.Errorf("left: %q", left)
+			}
+		})
+	}
+}

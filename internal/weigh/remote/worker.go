@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/rpc"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/host/openfiles"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// Worker is a machine of a lab at work: what a bench elsewhere asks of it, it does.
+// Its exported methods are those of net/rpc.
+type Worker struct {
+	dir, build string
+	ctx        context.Context
+	// heard is sent to at every call.
+	heard chan struct{}
+
+	mu        sync.Mutex
+	here      *lab.Here
+	processes map[int]*process
+}
+
+// process is one that a worker has started.
+type process struct {
+	*lab.Process
+	out, err unread
+}
+
+// Serve is a worker's life: it answers on a connection until that is closed, ctx
+// ends, or the run was silent for a minute. Then it ends what it started, takes back
+// what it changed, and removes dir, which is its own. build is that of this jeoul.
+func Serve(ctx context.Context, dir, build string, in io.Reader, out io.WriteCloser) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := &Worker{dir: dir, build: build, ctx: ctx, heard: make(chan struct{}, 1), processes: map[int]*process{}}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	server := rpc.NewServer()
+	if err := server.RegisterName(service, w); err != nil {
+		return fmt.Errorf("becoming a worker: %w", err)
+	}
+	// The server itself returns only when all calls have, and some wait for processes.
+	requests := &hangUp{Reader: in, ended: make(chan struct{})}
+	go server.ServeConn(pipe{requests, out, out.Close})
+	w.wait(ctx, requests.ended)
+	cancel()
+	return errors.Join(w.close(), os.RemoveAll(dir))
+}
+
+// hangUp closes ended when there is nothing more to read.
+type hangUp struct {
+	io.Reader
+	once  sync.Once
+	ended chan struct{}
+}
+
+func (h *hangUp) Read(into []byte) (int, error) {
+	n, err := h.Reader.Read(into)
+	if err != nil {
+		h.once.Do(func() { close(h.ended) })
+	}
+	return n, err
+}
+
+// wait returns when the worker has nothing more to wait for.
+func (w *Worker) wait(ctx context.Context, ended <-chan struct{}) {
+	patience := time.NewTimer(silence)
+	defer patience.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ended:
+			return
+		case <-patience.C:
+			return
+		case <-w.heard:
+			patience.Reset(silence)
+		}
+	}
+}
+
+// hear notes that the run has spoken.
+func (w *Worker) hear() {
+	select {
+	case w.heard <- struct{}{}:
+	default:
+	}
+}
+
+// close lets go of the machine.
+func (w *Worker) close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.here == nil {
+		return nil
+	}
+	return w.here.Close()
+}
+
+// host returns the machine as a host, once Begin was called.
+func (w *Worker) host() (*lab.Host, error) {
+	w.hear()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.here == nil {
+		return nil, errors.New("the worker was not told to begin")
+	}
+	return w.here.Host, nil
+}
+
+// Begin takes hold of the machine.
+func (w *Worker) Begin(args BeginArgs, reply *BeginReply) error {
+	w.hear()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if args.Build != w.build {
+		return fmt.Errorf("the worker is jeoul %s, and the bench is %s", w.build, args.Build)
+	}
+	if w.here != nil {
+		return errors.New("the worker has begun already")
+	}
+	if err := errors.Join(systemPath(), openfiles.Raise()); err != nil {
+		return err
+	}
+	here, err := lab.NewHere(args.Name, w.dir, lab.Whereabouts{Interface: args.Interface, Address: args.IPv4})
+	if err != nil {
+		return err
+	}
+	w.here = here
+	*reply = BeginReply{Interface: here.Interface, Prefix: here.Prefix, MAC: here.MAC, PATH: os.Getenv("PATH")}
+	return nil
+}
+
+// systemPath adds the directories of administrators' programs to PATH: what sshd
+// gives to a command often lacks them, and nginx and iptables are there.
+func systemPath() error {
+	path := os.Getenv("PATH")
+	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+		if !strings.Contains(":"+path+":", ":"+dir+":") {
+			path = strings.TrimPrefix(path+":"+dir, ":")
+		}
+	}
+	return os.Setenv("PATH", path)
+}
+
+// Ping shows that both ends live.
+func (w *Worker) Ping(None, *None) error {
+	w.hear()
+	return nil
+}
+
+// Call performs a task.
+func (w *Worker) Call(args CallArgs, reply *[]byte) error {
+	host, err := w.host()
+	if err != nil {
+		return err
+	}
+	*reply, err = lab.Perform(w.ctx, host, args.Task, args.Args)
+	return err
+}
+
+// Start starts a process.
+func (w *Worker) Start(args StartArgs, reply *StartReply) error {
+	host, err := w.host()
+	if err != nil {
+		return err
+	}
+	p := &process{}
+	p.out.changed, p.err.changed = make(chan struct{}, 1), make(chan struct{}, 1)
+	command := lab.Command{Path: args.Path, Args: args.Args, Env: args.Env, Dir: args.Dir, CPUs: args.CPUs, Session: args.Session}
+	if args.Out {
+		command.Stdout = &p.out
+	}
+	if args.Err {
+		command.Stderr = &p.err
+	}
+	// Not bound to the worker's context: its end stops what still runs, in order.
+	if p.Process, err = host.Start(context.Background(), command); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.processes[p.PID()] = p
+	*reply = StartReply{ID: p.PID(), PID: p.PID()}
+	return nil
+}
+
+func (w *Worker) process(id int) (*process, error) {
+	w.hear()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.processes[id]; p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("the worker has no process %d", id)
+}
+
+// Read waits until a process has written something, or ended, and returns that. After
+// its end the worker forgets it.
+func (w *Worker) Read(id int, reply *ReadReply) error {
+	p, err := w.process(id)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.Done():
+		reply.Ended = true
+		if err := p.Wait(); err != nil {
+			reply.Failed = err.Error()
+		}
+		w.mu.Lock()
+		delete(w.processes, id)
+		w.mu.Unlock()
+	case <-p.out.changed:
+	case <-p.err.changed:
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	}
+	reply.Out, reply.Err = p.out.take(), p.err.take()
+	return nil
+}
+
+// Signal sends a signal to a process.
+func (w *Worker) Signal(args SignalArgs, _ *None) error {
+	p, err := w.process(args.ID)
+	if err != nil {
+		return err
+	}
+	return p.Process.Signal(syscall.Signal(args.Number))
+}
+
+// Stop ends a process, by force if it must. One that the worker has forgotten has
+// ended.
+func (w *Worker) Stop(id int, _ *None) error {
+	p, err := w.process(id)
+	if err != nil {
+		return nil
+	}
+	return p.Process.Stop(w.ctx)
+}
+
+// unread is what a process has written and was not read yet.
+type unread struct {
+	mu      sync.Mutex
+	kept    []byte
+	changed chan struct{}
+}
+
+// Write keeps data, or what there is room for.
+func (u *unread) Write(data []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.kept = append(u.kept, data[:min(len(data), maxUnread-len(u.kept))]...)
+	select {
+	case u.changed <- struct{}{}:
+	default:
+	}
+	return len(data), nil
+}
+
+func (u *unread) take() []byte {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	taken := u.kept
+	u.kept = nil
+	return taken
+}

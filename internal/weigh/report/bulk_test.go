@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// TestBulkAgainstItsBaseline checks that a bulk load is held against the subject
+// that the run names, and says nothing of requests.
+func TestBulkAgainstItsBaseline(t *testing.T) {
+	bulk := func(subject string, gigabits float64) results.Trial {
+		return results.Trial{
+			Subject: subject, Load: "bulk", Params: map[string]any{"streams": 1, "offloads": "yes"}, Repeat: 1, Valid: true,
+			Saturated: results.SaturatedUnknown,
+			Metrics:   map[string]float64{results.GigabitsPerSecond: gigabits, results.Retransmits: 0},
+		}
+	}
+	absent := results.Trial{
+		Subject: "iptables-nth", Load: "bulk", Params: map[string]any{"streams": 1, "offloads": "yes"}, Repeat: 1,
+		Saturated: results.SaturatedUnknown, Notes: []string{"iptables-nft is not installed"},
+	}
+	run := runOf(bulk("jeoul-nat-tc", 19), bulk("direct", 25), bulk("routed", 20), bulk("haproxy-tcp", 8), absent)
+	run.Baseline = "routed"
+	text := render(t, Terminal, run)
+	for _, part := range []string{
+		"how many gigabits a second does each let through",
+		"jeoul-nat-tc served 0.95 × the Gbit/s of routed",
+		"× routed: against the same load through routed",
+		"iptables-nft is not installed",
+		"1 stream",
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(text), " "), part) {
+			t.Errorf("the report does not say %q:\n%s", part, text)
+		}
+	}
+	if strings.Contains(text, "requests") {
+		t.Errorf("the report speaks of requests:\n%s", text)
+	}
+	sections := aggregate(run.Trials, run.Baseline)
+	if got := newPalette(sections).subject("routed"); got != inkBaseline {
+		t.Errorf("the baseline has ink %v", got)
+	}
+	for _, f := range figures(sections[0], newPalette(sections)) {
+		if f.Title != "Gbit/s" {
+			t.Errorf("there is a chart %q, though nothing was measured for it", f.Title)
+		}
+	}
+}

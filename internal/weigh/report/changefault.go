@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// faultEvents are those in which a backend's service dies or hangs.
+var faultEvents = []string{"dies", "hangs"}
+
+// faultSheet shows what a backend costs whose service dies or hangs, before the balancer has
+// noticed and after it.
+func faultSheet(s *section) []sheet {
+	sh := sheet{
+		Title: "A backend that dies or hangs",
+		Lead:  "New connections that failed, by when they had begun: before the fault, from then until the balancer showed that it knew, and later; and when the last of them had begun.",
+		Notes: []string{"Never: it showed nothing of the kind while the fault lasted, or cannot show it. What failed later is then counted with what failed before it knew."},
+		Columns: []column{{Title: "Subject"}, {Title: "Event"}, {Title: "Noticed after, s", Numeric: true},
+			{Title: "Begun before", Numeric: true}, {Title: "Until noticed", Numeric: true}, {Title: "Later", Numeric: true},
+			{Title: "The last after, s", Numeric: true}, {Title: "UDP queries unanswered", Numeric: true},
+			{Title: "Lasted, s", Numeric: true}, {Title: "Back after, s", Numeric: true}},
+	}
+	rows, _ := s.changeRows()
+	for _, r := range rows {
+		var lines []line
+		for _, event := range faultEvents {
+			if p := r.at[event]; p != nil && p.has(results.FaultSeconds) {
+				lines = append(lines, line{Cells: faultCells(r, event, p)})
+			}
+		}
+		sh.group(lines)
+	}
+	if sh.empty() {
+		return nil
+	}
+	return []sheet{sh}
+}
+
+// faultCells are a line of the table: the worst of the repeats.
+func faultCells(r *changeRow, event string, p *point) []string {
+	seconds := func(metric, without string) string {
+		if !p.has(metric) {
+			return without
+		}
+		return decimal(p.Stats[metric].Max, 1)
+	}
+	count := func(metric string) string { return countCell(metric)(p) }
+	return []string{clean(r.label), eventText(event), seconds(results.NoticedSeconds, never),
+		count(results.InFlight), count(results.NewFailedBefore), count(results.NewFailedAfter),
+		seconds(results.LastFailedSeconds, missing), count(results.UDPUnanswered),
+		seconds(results.FaultSeconds, missing), seconds(results.BackSeconds, missing)}
+}
+
+// faultVerdict says what failed through each, until it noticed and later.
+func faultVerdict(rows []*changeRow) (sentences []string) {
+	for _, r := range rows {
+		for _, event := range faultEvents {
+			p := r.at[event]
+			if p == nil || !p.has(results.FaultSeconds) {
+				continue
+			}
+			worst := func(metric string) float64 { return p.Stats[metric].Max }
+			failed := worst(results.InFlight) + worst(results.NewFailedBefore)
+			label := clean(r.label)
+			if !p.has(results.NoticedSeconds) {
+				sentences = append(sentences, fmt.Sprintf("%s showed for %s s nothing of a backend that %s: new connections failed %s.", label,
+					decimal(worst(results.FaultSeconds), 1), event, decimal(failed+worst(results.NewFailedAfter), 0)))
+				continue
+			}
+			sentences = append(sentences, fmt.Sprintf("%s noticed a backend that %s after %s s: new connections failed %s until then, %s later.", label, event,
+				decimal(worst(results.NoticedSeconds), 1), decimal(failed, 0), decimal(worst(results.NewFailedAfter), 0)))
+		}
+	}
+	return sentences
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// ErrNothingShared says that two runs have no point in common.
+var ErrNothingShared = errors.New("no subject was measured under the same load with the same parameters in both")
+
+// repeatable is by how much the ratios of two runs of a suite on one machine may
+// differ before a reader should not trust either.
+const repeatable = 0.10
+
+// Compare writes what changed from the first run to the second: for every point
+// that both measured, the medians of the load's main figure and of the balancer's
+// CPU time, and how the point stands to its run's baseline, which is what two
+// runs at different hours should agree on. It returns ErrNothingShared, or w's
+// error.
+func Compare(w io.Writer, format Format, language Language, first, second *results.Run) error {
+	d, err := comparison(first, second)
+	if err != nil {
+		return err
+	}
+	words := language.words()
+	words.document(d)
+	if format == FormatMarkdown {
+		m := &markdownWriter{w: bufio.NewWriter(w), words: words}
+		m.comparison(d)
+		return m.w.Flush()
+	}
+	t := &textWriter{w: bufio.NewWriter(w), words: words}
+	t.comparison(d)
+	return t.w.Flush()
+}
+
+func (m *markdownWriter) comparison(d *document) {
+	fmt.Fprintf(m.w, "# %s\n", escapeMarkdown(d.Title))
+	for _, s := range d.Warnings {
+		fmt.Fprintf(m.w, "\n> %s\n", escapeMarkdown(s))
+	}
+	m.heading("Verdict")
+	m.items(d.Verdict)
+	for _, l := range d.Loads {
+		m.sheet("##", &l.Sheets[0])
+	}
+}
+
+func (t *textWriter) comparison(d *document) {
+	t.heading(d.Title, '=')
+	for _, s := range d.Warnings {
+		t.paragraph("! ", s)
+	}
+	for _, s := range d.Verdict {
+		t.paragraph("* ", s)
+	}
+	for i := range d.Loads {
+		t.sheet(&d.Loads[i].Sheets[0])
+	}
+}
+
+func comparison(first, second *results.Run) (*document, error) {
+	d := &document{
+		Title:    fmt.Sprintf("%s, compared with %s", runName(second), runName(first)),
+		Warnings: differences(first, second),
+	}
+	before, after := aggregate(first.Trials, first.Baseline), aggregate(second.Trials, second.Baseline)
+	for _, s := range after {
+		i := slices.IndexFunc(before, func(b *section) bool { return b.Load == s.Load })
+		if i < 0 {
+			continue
+		}
+		c := compared(before[i], s)
+		if len(c.lines) == 0 {
+			continue
+		}
+		d.Loads = append(d.Loads, loadPart{Title: s.title(), Sheets: []sheet{c.sheet()}, section: s})
+		d.Verdict = append(d.Verdict, s.title()+": "+c.verdict())
+	}
+	if len(d.Loads) == 0 {
+		return nil, fmt.Errorf("comparing %s with %s: %w", runName(second), runName(first), ErrNothingShared)
+	}
+	return d, nil
+}
+
+func runName(run *results.Run) string {
+	name := title(run)
+	if commit := clean(run.Environment.Commit); commit != "" {
+		name += " at " + commit[:min(len(commit), 12)]
+	}
+	if !run.Started.IsZero() {
+		name += " of " + run.Started.UTC().Format("2006-01-02 15:04")
+	}
+	return name
+}
+
+// differences warns of what makes two runs hard to compare.
+func differences(first, second *results.Run) []string {
+	var all []string
+	differ := func(what, a, b string) {
+		if a != b {
+			all = append(all, fmt.Sprintf("%s differs: %s, then %s.", what, cmp.Or(clean(a), missing), cmp.Or(clean(b), missing)))
+		}
+	}
+	differ("The suite", first.Suite, second.Suite)
+	differ("The form", formName(first), formName(second))
+	differ("The CPU", first.Environment.CPU, second.Environment.CPU)
+	differ("The number of cores", fmt.Sprint(first.Environment.Cores), fmt.Sprint(second.Environment.Cores))
+	differ("The kernel", first.Environment.Kernel, second.Environment.Kernel)
+	if first.Interrupted || second.Interrupted {
+		all = append(all, "A run was interrupted before its last trial.")
+	}
+	return all
+}
+
+func formName(run *results.Run) string {
+	if run.Quick {
+		return "quick"
+	}
+	return "long"
+}
+
+// comparedLoad is a load that both runs have.
+type comparedLoad struct {
+	metric, title, noun, baseline string
+	lines                         []comparedPoint
+}
+
+// comparedPoint is a point in both runs.
+type comparedPoint struct {
+	place         string
+	label         string
+	baseline      bool
+	before, after *point
+	// ratios are the point's to its baseline, in each run; 0 without one.
+	ratios [2]float64
+}
+
+func compared(before, after *section) comparedLoad {
+	metric, title, noun := after.rate()
+	if s := after; s.isPackets() {
+		metric, title, noun = results.NsNetOfEmpty, "ns a packet, net", "ns"
+	} else if s.countsPackets() {
+		metric, title, noun = results.InstructionsNetOfEmpty, "instructions a packet, net", "instructions"
+	}
+	c := comparedLoad{metric: metric, title: title, noun: noun, baseline: after.Baseline}
+	for _, g := range after.Groups {
+		for _, p := range g.Points {
+			at, old := before.find(p)
+			if old == nil || !p.has(metric) || !old.has(metric) {
+				continue
+			}
+			line := comparedPoint{place: g.Params.only(after.Varying).text(), label: clean(p.Label), before: old, after: p, baseline: p.Subject == after.Baseline}
+			line.ratios[0], _ = ratioOf(old, at.best(before.Baseline, metric), metric)
+			line.ratios[1], _ = ratioOf(p, g.best(after.Baseline, metric), metric)
+			c.lines = append(c.lines, line)
+		}
+	}
+	return c
+}
+
+// find returns the point that is p in another run, and its group.
+func (s *section) find(p *point) (*group, *point) {
+	key := p.Params.key()
+	for _, g := range s.Groups {
+		for _, q := range g.Points {
+			if q.Subject == p.Subject && q.Params.key() == key {
+				return g, q
+			}
+		}
+	}
+	return nil, nil
+}
+
+// drift is by how much the ratio to the baseline changed, relative to the first;
+// ok is false where there is none.
+func (l comparedPoint) drift() (float64, bool) {
+	if l.baseline || l.ratios[0] <= 0 || l.ratios[1] <= 0 {
+		return 0, false
+	}
+	return l.ratios[1]/l.ratios[0] - 1, true
+}
+
+func (c comparedLoad) sheet() sheet {
+	sh := sheet{
+		Title: "What changed: " + c.title,
+		Lead:  "Medians of the first run and of the second. Two runs at different hours meet different machines; the ratios to each run's own baseline are what should agree.",
+		Columns: []column{
+			{Title: "Point"}, {Title: "Subject"}, {Title: "First", Numeric: true}, {Title: "Second", Numeric: true}, {Title: "Change", Numeric: true},
+			{Title: "Spread"}, {Title: "First × " + c.baseline, Numeric: true}, {Title: "Second × " + c.baseline, Numeric: true},
+			{Title: "Change of the ratio", Numeric: true}, {Title: "Change of CPU", Numeric: true},
+		},
+	}
+	var lines []line
+	for _, l := range c.lines {
+		lines = append(lines, line{Baseline: l.baseline, Cells: l.cells(c.metric)})
+	}
+	sh.group(lines)
+	sh.dropBlankColumns()
+	if sh.blank(0) {
+		sh.remove(0)
+	}
+	return sh
+}
+
+func (l comparedPoint) cells(metric string) []string {
+	before, after := l.before.Stats[metric], l.after.Stats[metric]
+	cells := []string{cmp.Or(l.place, missing), l.label, significant(before.Median), significant(after.Median),
+		change(after.Median, before.Median), "apart"}
+	if before.overlaps(after) {
+		cells[5] = "overlaps"
+	}
+	for _, r := range l.ratios {
+		if r > 0 && !l.baseline {
+			cells = append(cells, ratioText(r))
+		} else {
+			cells = append(cells, missing)
+		}
+	}
+	drift := missing
+	if d, ok := l.drift(); ok {
+		drift = signedPercent(d)
+	}
+	cpu := missing
+	if r, ok := ratioOf(l.after, l.before, results.BalancerCPUUsPerRequest); ok {
+		cpu = signedPercent(r - 1)
+	}
+	return append(cells, drift, cpu)
+}
+
+func change(after, before float64) string {
+	r, ok := ratio(after, before)
+	if !ok {
+		return missing
+	}
+	return signedPercent(r - 1)
+}
+
+// signedPercent formats a relative change: "+3.1 %", "−0.4 %".
+func signedPercent(v float64) string {
+	text := decimal(v*100, 1) + " %"
+	if v > 0 && !strings.HasPrefix(text, "0.0") {
+		return "+" + text
+	}
+	return text
+}
+
+// verdict says by how much the ratios moved.
+func (c comparedLoad) verdict() string {
+	n, beyond, worst := 0, 0, comparedPoint{}
+	for _, l := range c.lines {
+		d, ok := l.drift()
+		if !ok {
+			continue
+		}
+		n++
+		if math.Abs(d) >= repeatable {
+			beyond++
+		}
+		if w, ok := worst.drift(); !ok || math.Abs(d) > math.Abs(w) {
+			worst = l
+		}
+	}
+	if n == 0 {
+		return fmt.Sprintf("%d points are in both runs, none with a baseline to hold it against.", len(c.lines))
+	}
+	d, _ := worst.drift()
+	text := fmt.Sprintf("of %d ratios to %s, %d differ by 10 %% or more; the largest difference is %s (%s", n, c.baseline, beyond, signedPercent(d), worst.label)
+	if worst.place != "" {
+		text += ", " + worst.place
+	}
+	return text + ")."
+}

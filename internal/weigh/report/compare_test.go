@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// TestCompare checks what two runs are said to differ in.
+func TestCompare(t *testing.T) {
+	first := runOf(trial("direct", rps(1000)), trial("jeoul-nat-tc", rps(900)), trial("haproxy-tcp", rps(500)))
+	second := runOf(trial("direct", rps(2000)), trial("jeoul-nat-tc", rps(1800)), trial("haproxy-tcp", rps(800)))
+	second.Environment.Kernel = "7.3"
+	var text strings.Builder
+	if err := Compare(&text, FormatMarkdown, English, first, second); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"The kernel differs: –, then 7.3.",
+		"of 2 ratios to direct, 1 differ by 10 % or more; the largest difference is −20.0 % (haproxy-tcp)",
+		"| jeoul-nat-tc | 900 | 1,800 | +100.0 % | apart | 0.90 | 0.90 | 0.0 % | +100.0 % |",
+		"| haproxy-tcp | 500 | 800 | +60.0 % | apart | 0.50 | 0.40 | −20.0 % | +60.0 % |",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the comparison lacks %q:\n%s", want, &text)
+		}
+	}
+}
+
+// TestCompareNothing checks that two runs without a common point are refused.
+func TestCompareNothing(t *testing.T) {
+	for name, second := range map[string]*results.Run{
+		"no trials":       runOf(),
+		"another subject": runOf(trial("haproxy-tcp", rps(1))),
+		"not valid":       runOf(invalid(trial("direct", nil), "why")),
+		"another's params": runOf(func() results.Trial {
+			t := trial("direct", rps(1))
+			t.Params = map[string]any{"concurrency": 11}
+			return t
+		}()),
+	} {
+		var text strings.Builder
+		if err := Compare(&text, FormatTerminal, English, runOf(trial("direct", rps(1))), second); !errors.Is(err, ErrNothingShared) || text.Len() > 0 {
+			t.Errorf("%s: got %v and %q; want ErrNothingShared and nothing written", name, err, &text)
+		}
+	}
+}

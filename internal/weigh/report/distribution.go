@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// Parameters of this load.
+const (
+	paramBackends = "backends"
+	paramWeights  = "weights"
+	paramEnded    = "ended"
+)
+
+// distributionSheets show how flows are spread, and how a hash table is.
+func distributionSheets(s *section) []sheet {
+	fields := []field{paramField(s, paramScheduler)}
+	fields = append(fields, placeFields(s, paramBackends, paramWeights)...)
+	fields = append(fields,
+		percentField("Greatest deviation", results.DeviationPercentMax),
+		fixed(metricField("χ²", "", results.ChiSquared), 1),
+		fixed(metricField("Degrees of freedom", "", results.DegreesOfFreedom), 0),
+		probabilityField("p", results.PValue),
+		percentField("Deviation of the table", results.TableDeviationPercentMax),
+		fixed(metricField("χ² to the table", "", results.TableChiSquared), 1),
+		probabilityField("p to the table", results.TablePValue),
+		fixed(metricField("Elsewhere", "flows", results.FlowsElsewhere), 0),
+		repeatsField(),
+	)
+	return s.tabulateBy(sheet{
+		Title: "Flows against shares",
+		Lead:  "New flows of each backend (where flows end: those that are open) against its share by weight (of lc and rr: the same for all; of fo: all for the first); medians over the valid repeats.",
+		Notes: []string{
+			"Greatest deviation: of any backend, in per cent of its share. p: how likely chance alone gives a χ² as large; near 1, more even than chance.",
+			"Of the table: of a hash table's slots from the weights. To the table: the flows against the shares that the slots make, which is what a good hash can be held to.",
+		},
+	}, results.DeviationPercentMax, func(p *point) string {
+		return p.Params.only([]string{paramBackends, paramWeights}).text()
+	}, fields)
+}
+
+// probabilityField shows a probability.
+func probabilityField(title, metric string) field {
+	return field{column: column{Title: title, Numeric: true}, cell: func(_ *group, p *point, _ int) string {
+		switch {
+		case !p.has(metric):
+			return missing
+		case p.Stats[metric].Median < 0.001:
+			return "< 0.001"
+		}
+		return decimal(p.Stats[metric].Median, 3)
+	}}
+}
+
+// distributionVerdict has a sentence for each number of backends, and one on the hash.
+func distributionVerdict(s *section) []string {
+	var sentences []string
+	for _, n := range distinct(s.trials, paramBackends) {
+		var parts []string
+		off, of := map[string]*span{}, []string(nil)
+		for _, p := range s.points() {
+			if p.Params[paramBackends] != n || !p.has(results.DeviationPercentMax) {
+				continue
+			}
+			name := clean(p.Params[paramScheduler].word)
+			if off[name] == nil {
+				off[name] = &span{}
+				of = append(of, name)
+			}
+			off[name].add(p.Stats[results.DeviationPercentMax].Median, true)
+		}
+		for _, name := range of {
+			parts = append(parts, name+" "+off[name].text(func(v float64) string { return decimal(v, 2) }))
+		}
+		if len(parts) > 0 {
+			sentences = append(sentences, fmt.Sprintf("With %s, the one farthest from its share is off by, in per cent: %s.",
+				describe(paramBackends, n), strings.Join(parts, "; ")))
+		}
+	}
+	return append(sentences, hashVerdict(s)...)
+}
+
+// rare is how unlikely a deviation is that chance may not explain.
+const rare = 0.01
+
+// hashVerdict says whether flows spread over hash tables as chance would spread them.
+func hashVerdict(s *section) []string {
+	n, least := 0, 1.0
+	var odd []string
+	for _, p := range s.points() {
+		if !p.has(results.TablePValue) {
+			continue
+		}
+		n++
+		// Over several repeats, the one in the middle: each is of other flows.
+		v := p.Stats[results.TablePValue].Median
+		least = min(least, v)
+		if v < rare {
+			odd = append(odd, fmt.Sprintf("%s with %s, weights %s", clean(p.Params[paramScheduler].word),
+				describe(paramBackends, p.Params[paramBackends]), clean(p.Params[paramWeights].word)))
+		}
+	}
+	switch {
+	case n == 0:
+		return nil
+	case len(odd) == 0:
+		return []string{fmt.Sprintf("Over their hash tables, flows spread as by chance in all %d cases (p from %s on).", n, decimal(least, 3))}
+	}
+	return []string{fmt.Sprintf("Over their hash tables, flows spread otherwise than chance explains (p below %s) in %d of %d cases: %s.",
+		decimal(rare, 2), len(odd), n, list(odd))}
+}
+
+// distributionFigures show the greatest deviation of each scheduler, a dot for each
+// number of backends.
+func distributionFigures(s *section) []figure {
+	c := &chart{Axis: "greatest deviation of a backend from its share, %", Kind: dots}
+	counts := distinct(s.trials, paramBackends)
+	for i, n := range counts {
+		c.Legend = append(c.Legend, legendEntry{Name: describe(paramBackends, n), Ink: flowInks[i%len(flowInks)]})
+	}
+	at := map[string]int{}
+	for _, p := range s.points() {
+		if !p.has(results.DeviationPercentMax) {
+			continue
+		}
+		label := p.Params.only([]string{paramScheduler, paramWeights, paramEnded}).text()
+		i, ok := at[label]
+		if !ok {
+			i = len(c.Rows)
+			at[label] = i
+			c.Rows = append(c.Rows, chartRow{Label: label})
+		}
+		c.Rows[i].Marks = append(c.Rows[i].Marks, mark{
+			Value: p.Stats[results.DeviationPercentMax].Median,
+			Ink:   flowInks[max(slices.Index(counts, p.Params[paramBackends]), 0)%len(flowInks)],
+		})
+	}
+	for i, r := range c.Rows {
+		var values []string
+		for _, m := range r.Marks {
+			values = append(values, decimal(m.Value, 2))
+		}
+		c.Rows[i].Value = strings.Join(values, " · ")
+	}
+	slices.SortStableFunc(c.Rows, func(a, b chartRow) int { return strings.Compare(a.Label, b.Label) })
+	return []figure{{"How far from their share backends are", "Less is better; medians. A scheduler that draws lots cannot do better than chance does.", c}}
+}
+
+// endedText says how flows of this load end.
+func endedText(v string) string {
+	switch v {
+	case "none":
+		return "no flow ends"
+	case "half":
+		return "half of the flows end"
+	}
+	return v
+}
+
+var distributionReading = []paragraph{
+	{"Shares", "Schedulers that take turns, or compare how many flows backends have, can be exact. One that hashes gives each backend its part of a table, and the flows fall on the table as chance has it: with n flows for a backend, deviations of 1/√n and the largest of many backends two or three times that. Against the table's own shares, χ² should therefore be near its degrees of freedom."},
+	{"Flows that end", "A scheduler by least connections does not give each backend the same number of new flows, but has the same number open. Where no flow ends, that is the same; where half of them do, by lot, what is compared with the shares is how many are open at the end."},
+}

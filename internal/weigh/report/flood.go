@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// floodTargetRatio is how many times the quiet p99 that under a flood may be.
+const floodTargetRatio = 2
+
+// isFlood says whether the load is a flood's experiment.
+func (s *section) isFlood() bool {
+	return slices.ContainsFunc(s.trials, func(t results.Trial) bool { return t.Params[paramFlood] != nil })
+}
+
+// paramFlood says what the packets of a flood are.
+const paramFlood = "flood"
+
+// floodKind is how a flood's experiment is reported.
+func floodKind() *loadKind {
+	return &loadKind{"who of those that are connected is lost or has to wait while it is flooded, and what does it keep of the flood",
+		floodSheets, floodVerdict, floodFigures, floodReading}
+}
+
+// beyondText says what becomes of what the balancer sends.
+func beyondText(v string) string {
+	if v == "drop" {
+		return "dropped behind the balancer"
+	}
+	return "answered by the servers"
+}
+
+var floodReading = []paragraph{
+	{"Two phases", "Each trial has the same connections in both: quiet, and then beside the flood. A ratio is of the two phases of one trial, so that what differs between trials stays out of it. " +
+		"Compare it with that of direct, where the flood is dropped at once: so much a busy neighbouring core does by itself."},
+	{"Whose core", "The flood has one core for everything that comes of it, the connections another. What they share is the memory, its caches, and what the balancer keeps for all of its flows: " +
+		"its tables, its locks, its sockets. That is what is looked for."},
+	{"What was handled", "Packets of the flood that the balancer has sent on, or answered in a server's place, as a proxy does. Where less is handled than offered, the rest was dropped on the balancer: " +
+		"an honest client's SYN would have been among it."},
+	{"Failed and late", "A SYN that is lost is sent again after a second. So new connections that p99 shows beyond 1,000 ms lost their first one, though they have not failed."},
+}
+
+// floodSheets are the tables of a flood's experiment.
+func floodSheets(s *section) []sheet {
+	var sheets []sheet
+	for _, sh := range []sheet{floodConnections(s), floodBalancer(s), floodRest(s)} {
+		if !sh.empty() && len(sh.Columns) > 1+len(placeFields(s)) {
+			sheets = append(sheets, sh)
+		}
+	}
+	return sheets
+}
+
+// floodConnections shows what the clients saw.
+func floodConnections(s *section) sheet {
+	fields := []field{subjectField(s)}
+	fields = append(fields, placeFields(s)...)
+	fields = append(fields,
+		metricField("Connec\u00ADtions", "", results.Established),
+		fixed(metricField("Lost", "", results.EstablishedLost), 0),
+		floodLatency("p50 quiet", results.QuietLatencyMsP50),
+		floodLatency("p50 flood", results.FloodLatencyMsP50),
+		floodLatency("p99 quiet", results.QuietLatencyMsP99),
+		floodLatency("p99 flood", results.FloodLatencyMsP99),
+		timesField("p99 flood / quiet", results.FloodRatioP99),
+		spreadField("Spread", results.FloodRatioP99),
+		fixed(metricField("New opened", "", results.FloodNewOpened), 0),
+		fixed(metricField("New failed", "", results.FloodNewFailed), 0),
+		floodLatency("New p99", results.FloodNewLatencyMsP99),
+		repeatsField(),
+	)
+	sh := sheet{
+		Title: "Those who are connected",
+		Lead:  "Connections that were open before the flood, and what requests over them took; medians over the repeats.",
+		Notes: []string{
+			"Lost: reset, closed, wrongly answered or silent, in the whole trial.",
+			"New: connections opened while the flood went on; one that was opened late, after its SYN was sent again, has not failed.",
+		},
+	}
+	sh.fill(s, fields)
+	return sh
+}
+
+// floodLatency is a latency in milliseconds, two decimals of it.
+func floodLatency(title, metric string) field {
+	return fixed(metricField(title, "ms", metric), 2)
+}
+
+// timesField shows a metric that is a ratio.
+func timesField(title, metric string) field {
+	return field{
+		column: column{Title: title, Numeric: true},
+		cell: func(_ *group, p *point, _ int) string {
+			if !p.has(metric) {
+				return missing
+			}
+			return times(p.Stats[metric].Median)
+		},
+	}
+}
+
+// floodBalancer shows what the flood was to the balancer.
+func floodBalancer(s *section) sheet {
+	fields := []field{subjectField(s)}
+	fields = append(fields, placeFields(s)...)
+	fields = append(fields,
+		fixed(metricField("Offered", "packets/s", results.FloodOfferedPerSecond), 0),
+		fixed(metricField("Handled", "packets/s", results.FloodHandledPerSecond), 0),
+		fixed(metricField("Answered", "SYN-ACKs/s", results.FloodAnsweredPerSecond), 0),
+		fixed(metricField("CPU quiet", "cores", results.QuietBalancerCPUCores), 2),
+		fixed(metricField("CPU flood", "cores", results.FloodBalancerCPUCores), 2),
+		field{column: column{Title: "CPU", Unit: "ns/packet", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
+			ns, ok := floodCost(p)
+			if !ok {
+				return missing
+			}
+			return decimal(ns, 0)
+		}},
+		fixed(metricField("Kept before", "", results.RememberedBefore), 0),
+		fixed(metricField("Kept in flood", "", results.RememberedDuring), 0),
+		fixed(metricField("Kept after", "", results.RememberedAfter), 0),
+		fixed(metricField("Bound", "", results.RememberedLimit), 0),
+		field{column: column{Title: "Memory", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
+			if !p.has(results.RememberedBytes) {
+				return missing
+			}
+			return bytesText(p.Stats[results.RememberedBytes].Median)
+		}},
+	)
+	sh := sheet{
+		Title: "The flood, and the balancer",
+		Lead:  "What reached the balancer's link, what the balancer sent on or answered, what that cost it, and how much it kept for flows.",
+		Notes: []string{
+			"One core makes the flood and does everything that comes of it: less is offered where more is to be done with each packet.",
+			"Kept: flows in our tables, connections that the kernel tracks, or sockets of a proxy; the notes on trials say which.",
+		},
+	}
+	sh.fill(s, fields)
+	return sh
+}
+
+// floodCost is what a packet of the flood cost the balancer, in nanoseconds of CPU.
+func floodCost(p *point) (ns float64, ok bool) {
+	handled := p.Stats[results.FloodHandledPerSecond].Median
+	more := p.Stats[results.FloodBalancerCPUCores].Median - p.Stats[results.QuietBalancerCPUCores].Median
+	ns, ok = ratio(more*1e9, handled)
+	return ns, ok && ns > 0
+}
+
+// floodShown are the metrics of the other two tables.
+var floodShown = []string{
+	results.Established, results.EstablishedLost,
+	results.QuietLatencyMsP50, results.FloodLatencyMsP50, results.QuietLatencyMsP99, results.FloodLatencyMsP99, results.FloodRatioP99,
+	results.FloodNewOpened, results.FloodNewFailed, results.FloodNewLatencyMsP99,
+	results.FloodOfferedPerSecond, results.FloodHandledPerSecond, results.FloodAnsweredPerSecond,
+	results.QuietBalancerCPUCores, results.FloodBalancerCPUCores,
+	results.RememberedBefore, results.RememberedDuring, results.RememberedAfter, results.RememberedLimit, results.RememberedBytes,
+}
+
+// floodRest shows the other metrics.
+func floodRest(s *section) sheet { return restSheet(s, floodShown...) }
+
+// floodVerdict holds our own subjects against the targets, and says what became of
+// the others.
+func floodVerdict(s *section) []string {
+	var held, missed, others []string
+	for _, p := range s.points() {
+		j := judgeFlood(p)
+		switch {
+		case p.Subject == baselineSubject:
+		case !strings.HasPrefix(p.Subject, ownPrefix):
+			others = append(others, j.text)
+		case j.holds:
+			held = append(held, j.text)
+		default:
+			missed = append(missed, j.text)
+		}
+	}
+	var sentences []string
+	for _, of := range []struct {
+		what  string
+		words []string
+	}{
+		{fmt.Sprintf("no connection lost, p99 at most %d × the quiet one, and nothing kept beyond the bound. That holds for", floodTargetRatio), held},
+		{"That is missed by", missed},
+		{"The others:", others},
+	} {
+		if len(of.words) > 0 {
+			sentences = append(sentences, fmt.Sprintf("%s: %s %s.", s.title(), of.what, strings.Join(of.words, "; ")))
+		}
+	}
+	return sentences
+}
+
+// floodJudged is a point held against the targets.
+type floodJudged struct {
+	text  string
+	holds bool
+}
+
+// judgeFlood looks at every repeat for what was lost and kept, and at the median of
+// the latencies.
+func judgeFlood(p *point) floodJudged {
+	lost, ratio := p.Stats[results.EstablishedLost], p.Stats[results.FloodRatioP99]
+	words := []string{fmt.Sprintf("%s lost", decimal(lost.Max, 0))}
+	if ratio.N > 0 {
+		words = append(words, fmt.Sprintf("p99 %s (%.2f ms quiet, %.2f ms in the flood)", times(ratio.Median),
+			p.Stats[results.QuietLatencyMsP99].Median, p.Stats[results.FloodLatencyMsP99].Median))
+	}
+	if failed := p.Stats[results.FloodNewFailed]; failed.Max > 0 {
+		words = append(words, fmt.Sprintf("%s new connections failed", decimal(failed.Max, 0)))
+	}
+	kept := p.Stats[results.RememberedDuring]
+	bounded := true
+	if limit := p.Stats[results.RememberedLimit]; kept.N > 0 && limit.N > 0 {
+		bounded = kept.Max <= limit.Max
+		words = append(words, fmt.Sprintf("%s of %s kept", decimal(kept.Max, 0), decimal(limit.Max, 0)))
+	}
+	return floodJudged{
+		text:  clean(p.Label) + " (" + strings.Join(words, ", ") + ")",
+		holds: lost.Max == 0 && ratio.N > 0 && ratio.Median <= floodTargetRatio && bounded,
+	}
+}
+
+// floodFigures show latencies, and what the flood came to.
+func floodFigures(s *section) []figure {
+	colours := newPalette([]*section{s})
+	return []figure{floodLatencyChart(s, colours), {
+		"Packets of the flood that the balancer handled", "More is better, as far as one core lets it. " + whiskerCaption, &chart{
+			Axis: "packets/s", Kind: bars, Rows: eachPoint(s, medianRow(s, colours, results.FloodHandledPerSecond)),
+		},
+	}}
+}
+
+func floodLatencyChart(s *section, colours *palette) figure {
+	c := &chart{Axis: "p99 of requests over open connections, ms", Kind: dots, Legend: []legendEntry{
+		{Name: "quiet", Ink: inkQuiet, Hollow: true}, {Name: "in the flood", Ink: inkQuiet},
+	}}
+	metrics := []string{results.QuietLatencyMsP99, results.FloodLatencyMsP99}
+	var values []float64
+	for _, p := range s.points() {
+		for _, m := range metrics {
+			if p.has(m) {
+				values = append(values, p.Stats[m].Median)
+			}
+		}
+	}
+	if len(values) > 0 && slices.Min(values) > 0 && slices.Max(values)/slices.Min(values) > logFrom {
+		c.Log = true
+		c.Axis += " (logarithmic)"
+	}
+	c.Rows = eachPoint(s, func(p *point) chartRow {
+		var r chartRow
+		var words []string
+		for _, m := range metrics {
+			if p.has(m) {
+				v := p.Stats[m].Median
+				words = append(words, significant(v))
+				r.Marks = append(r.Marks, mark{Value: v, Ink: colours.subject(p.Subject), Hollow: m == results.QuietLatencyMsP99})
+			}
+		}
+		r.Value = strings.Join(words, " → ")
+		return r
+	})
+	return figure{"What those who are connected wait", "Less is better, and the two dots of a row should not be far apart.", c}
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"io"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// publishedRuns are the files that a reader finds in the documentation, and the
+// fixtures of this package.
+func publishedRuns(t *testing.T) map[string]*results.Run {
+	t.Helper()
+	runs := map[string]*results.Run{}
+	for _, pattern := range []string{"../../../docs/results/*.json", "testdata/*.json"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("no results match %s: %v", pattern, err)
+		}
+		for _, path := range paths {
+			run, err := results.Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs[path] = run
+		}
+	}
+	return runs
+}
+
+var (
+	hangul = regexp.MustCompile(`\p{Hangul}`)
+	// fileName is a name with words in it that are no text.
+	fileName = regexp.MustCompile(`[\w.-]+\.(txt|md)\b`)
+)
+
+// TestKoreanIsComplete looks for texts of published results that stay English.
+func TestKoreanIsComplete(t *testing.T) {
+	words := koreanTexts()
+	words.known = map[string]translated{} // kept: what many of the files say is translated once
+	forms := map[string]func(io.Writer, *results.Run) error{
+		"html": Korean.HTML, "md": Korean.Markdown, "txt": Korean.Terminal, "svg": Korean.Chart}
+	for path, run := range publishedRuns(t) {
+		words.missed = map[string]bool{}
+		for name, write := range forms {
+			if name == "svg" && strings.Contains(path, "nochart") {
+				continue
+			}
+			var page strings.Builder
+			_ = write(&page, run)
+		}
+		if missed := slices.Sorted(maps.Keys(words.missed)); len(missed) > 0 {
+			t.Errorf("%s has %d texts without Korean ones; add them to korean*.go:\n%s",
+				path, len(missed), strings.Join(missed, "\n"))
+		}
+	}
+	for text, korean := range words.known {
+		if korean.ok && hangul.MatchString(korean.text) && english.MatchString(fileName.ReplaceAllString(korean.text, "")) {
+			t.Errorf("half translated: %q is %q", text, korean.text)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// published is the table of a document that was measured elsewhere.
+type published struct {
+	sheet
+	Source, Machine string
+	Notes           []string
+}
+
+// publishedSheet is a document's table as it is printed there.
+func publishedSheet(p *results.Published, sections []*section) *published {
+	if p == nil || len(p.Rows) == 0 {
+		return nil
+	}
+	out := &published{Source: clean(p.Source), Machine: clean(p.Machine), Notes: cleanAll(p.Notes)}
+	out.sheet.Title = "Published figures"
+	out.Lead = "Measured elsewhere, by others, on other machines. Compare shapes, not numbers."
+	width := len(p.Columns)
+	for _, r := range p.Rows {
+		width = max(width, len(r))
+	}
+	for i := range width {
+		c := column{Numeric: numericColumn(p.Rows, i)}
+		if i < len(p.Columns) {
+			c.Title = clean(p.Columns[i])
+		}
+		out.Columns = append(out.Columns, c)
+	}
+	var lines []line
+	for i, r := range p.Rows {
+		cells := make([]string, width)
+		for j, c := range r {
+			cells[j] = clean(c)
+		}
+		if i > 0 && len(r) > 0 && len(p.Rows[i-1]) > 0 && r[0] != p.Rows[i-1][0] {
+			out.Groups = append(out.Groups, lines)
+			lines = nil
+		}
+		for _, b := range p.Beside {
+			cells = append(cells, besideCell(p, b, r, sections))
+		}
+		lines = append(lines, line{Cells: cells})
+	}
+	out.Groups = append(out.Groups, lines)
+	out.beside(p, width)
+	return out
+}
+
+// beside gives the columns of our own figures their heads, and says where the run
+// has none of the document's points.
+func (p *published) beside(of *results.Published, width int) {
+	for _, b := range of.Beside {
+		p.Columns = append(p.Columns, column{Title: "Here: " + clean(b.Figure)})
+	}
+	for i := len(p.Columns) - 1; i >= width; i-- {
+		if p.blank(i) {
+			p.remove(i)
+		}
+	}
+	switch {
+	case len(p.Columns) > width:
+		p.Lead = "Measured elsewhere, by others, on other machines; beside it what this run measured at the same point, on this machine. Compare shapes, not numbers."
+	case len(of.Beside) > 0:
+		p.Notes = append(p.Notes, "This run measured none of the document's points, so nothing of ours stands beside them.")
+	}
+}
+
+// besideCell is what the run measured at a row's point: each subject's best
+// variant.
+func besideCell(p *results.Published, b results.Beside, row []string, sections []*section) string {
+	cell := func(title string) string { return row[slices.Index(p.Columns, title)] }
+	var parts []string
+	for _, subject := range b.Subjects[cell(b.Column)] {
+		var best *point
+		for _, s := range sections {
+			for _, q := range s.points() {
+				if s.Load != b.Load || q.Subject != subject || !q.has(b.Metric) || !q.at(b.Params, cell) {
+					continue
+				}
+				if best == nil || q.Stats[b.Metric].Median > best.Stats[b.Metric].Median {
+					best = q
+				}
+			}
+		}
+		if best != nil {
+			parts = append(parts, clean(best.Label)+": "+significant(best.Stats[b.Metric].Median))
+		}
+	}
+	return cmp.Or(strings.Join(parts, "; "), missing)
+}
+
+// at says whether the point has the values that a document's row has for those
+// parameters that the point has.
+func (p *point) at(params map[string]string, cell func(string) string) bool {
+	for title, name := range params {
+		v, ok := p.Params[name]
+		if ok && v.numeric && !sameNumber(cell(title), v.number) || ok && !v.numeric && cell(title) != v.word {
+			return false
+		}
+	}
+	return true
+}
+
+// sameNumber says whether a document's cell is the number, its thousands
+// separated or not.
+func sameNumber(cell string, number float64) bool {
+	v, err := strconv.ParseFloat(strings.ReplaceAll(cell, ",", ""), 64)
+	return err == nil && v == number
+}
+
+// numericColumn says whether every cell of a column begins with a digit.
+func numericColumn(rows [][]string, i int) bool {
+	for _, r := range rows {
+		if i < len(r) && (r[i] == "" || r[i][0] < '0' || r[i][0] > '9') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// What a packet may cost by the scheduler of its service, in nanoseconds net of an
+// empty program.
+const (
+	// newOverKnown is how many times what one of a known flow costs a packet of a
+	// new flow may, where nothing is remembered.
+	newOverKnown = 1.1
+	// Where every flow is remembered: the packet that opens one, one of a known
+	// flow when that is the only one, and when it is one of the most.
+	rememberNs, recallNs, recallManyNs = 250, 60, 250
+)
+
+// The schedulers that the targets name.
+var (
+	statelessTargets = []lb.Scheduler{lb.Maglev, lb.SourceHash}
+	trackedTargets   = []lb.Scheduler{lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections}
+)
+
+// remembers says whether a point's scheduler remembers every flow.
+func remembers(p *point) bool { return lb.Scheduler(p.Params[paramScheduler].word).Remembers() }
+
+// schedulerRow holds the points of one scheduler in one mode, or of one thing that a
+// change is to a flow.
+type schedulerRow struct {
+	subject, scheduler, change string
+	// With the fewest flows and the most; nil where not measured.
+	known, knownMany, fresh, freshMany *point
+}
+
+// schedulerRows collects a hook's: requests of TCP over IPv4.
+func schedulerRows(s *section, g *group) []*schedulerRow {
+	var rows []*schedulerRow
+	flows := distinct(s.trials, paramFlows)
+	for _, p := range g.Points {
+		if !s.ofSchedulers(p) {
+			continue
+		}
+		scheduler, change := p.Params[paramScheduler].word, p.Params[paramChange].word
+		i := slices.IndexFunc(rows, func(r *schedulerRow) bool {
+			return r.subject == p.Subject && r.scheduler == scheduler && r.change == change
+		})
+		if i < 0 {
+			i = len(rows)
+			rows = append(rows, &schedulerRow{subject: p.Subject, scheduler: scheduler, change: change})
+		}
+		rows[i].put(p, flows[0], flows[len(flows)-1])
+	}
+	return slices.DeleteFunc(rows, func(r *schedulerRow) bool {
+		return r.change == "" && r.fresh == nil && r.freshMany == nil
+	})
+}
+
+// ofSchedulers says whether a point is one that schedulers are compared by.
+func (s *section) ofSchedulers(p *point) bool {
+	for _, name := range []string{paramConfigured, paramOuter, "tag"} {
+		if _, ok := p.Params[name]; ok {
+			return false
+		}
+	}
+	mode := modeOf(p)
+	return strings.HasPrefix(p.Subject, ownPrefix) && (mode == string(lb.L2DSR) || mode == string(lb.NAT)) &&
+		p.Params[paramPackets].word != foreignPackets && p.Params[paramDirection].word != replyDirection &&
+		p.Params["family"].word != "ipv6" && p.Params["protocol"].word != "udp" && p.has(results.NsNetOfEmpty)
+}
+
+func (r *schedulerRow) put(p *point, few, many value) {
+	fresh := p.Params[paramPackets].word == newPackets
+	switch at := p.Params[paramFlows]; {
+	case at == few && fresh:
+		r.fresh = p
+	case at == few:
+		r.known = p
+	case at == many && fresh:
+		r.freshMany = p
+	case at == many:
+		r.knownMany = p
+	}
+}
+
+// newest is the point of new flows, that of the most if there are two.
+func (r *schedulerRow) newest() *point {
+	if r.freshMany != nil {
+		return r.freshMany
+	}
+	return r.fresh
+}
+
+// ratios are those of new flows to known ones, with the same number of flows.
+func (r *schedulerRow) ratios() (of span) {
+	of.add(ratioOf(r.fresh, r.known, results.NsNetOfEmpty))
+	of.add(ratioOf(r.freshMany, r.knownMany, results.NsNetOfEmpty))
+	return of
+}
+
+// name is the mode and the scheduler, or what is measured during a change.
+func (r *schedulerRow) name() string {
+	mode, _, _ := strings.Cut(strings.TrimPrefix(r.subject, ownPrefix), "-")
+	name := clean(mode) + " " + clean(r.scheduler)
+	if r.change != "" {
+		name += ", " + changeText(r.change)
+	}
+	return name
+}
+
+// changeText says what a change of backends is to a flow.
+func changeText(v string) string {
+	switch v {
+	case "unmoved":
+		return "slot not moved"
+	case "pinned":
+		return "slot moved, flow pinned"
+	case "unpinned":
+		return "slot moved, first packet"
+	}
+	return v
+}
+
+// schedulerSheet compares them in a hook.
+func schedulerSheet(s *section, g *group) sheet {
+	flows := distinct(s.trials, paramFlows)
+	sh := sheet{
+		Title: "New and known flows by scheduler" + inHook(g),
+		Lead:  "Nanoseconds net of an empty program; medians over the valid repeats. TCP over IPv4, 25 backends.",
+		Notes: []string{
+			"New flows: SYNs, each of another flow. Where every flow is remembered, beside the most known ones, and with how many of those there are it makes no difference.",
+			"New × known: with the same number of flows; of two such, the range.",
+		},
+		Columns: []column{{Title: "Scheduler"}, {Title: "Known, " + describe(paramFlows, flows[0]), Unit: "ns", Numeric: true},
+			{Title: "Known, " + describe(paramFlows, flows[len(flows)-1]), Unit: "ns", Numeric: true},
+			{Title: "New", Unit: "ns", Numeric: true}, {Title: "New × known", Numeric: true}},
+	}
+	net := func(p *point) string {
+		if p == nil {
+			return missing
+		}
+		return nanoseconds(p.Stats[results.NsNetOfEmpty].Median)
+	}
+	for _, changes := range []bool{false, true} {
+		var lines []line
+		for _, r := range schedulerRows(s, g) {
+			if changes != (r.change != "") {
+				continue
+			}
+			ratio := missing
+			if of := r.ratios(); of.n > 0 {
+				ratio = of.text(times)
+			}
+			lines = append(lines, line{Cells: []string{r.name(), net(r.known), net(r.knownMany), net(r.newest()), ratio}})
+		}
+		if changes && len(lines) > 0 {
+			sh.Notes = append(sh.Notes, "Slot moved: the backends have just become more. A flow of a slot that one of the new ones has got is remembered by its first packet, and then known.")
+		}
+		sh.group(lines)
+	}
+	return sh
+}
+
+// ofScheduler says whether a point is about a scheduler other than that of all modes, or
+// about a change, and so shown with those.
+func ofScheduler(p *point) bool {
+	_, changing := p.Params[paramChange]
+	scheduler := p.Params[paramScheduler].word
+	return changing || scheduler != "" && scheduler != string(lb.Maglev)
+}
+
+// schedulerFigure draws a row for each scheduler, and for what a change is to a flow.
+func schedulerFigure(s *section, g *group) figure {
+	flows := distinct(s.trials, paramFlows)
+	c := &chart{Axis: "ns per packet, net of an empty program", Kind: dots, Legend: []legendEntry{
+		{Name: "known, " + describe(paramFlows, flows[0]), Ink: flowInks[0]},
+		{Name: "known, " + describe(paramFlows, flows[len(flows)-1]), Ink: flowInks[1]},
+		{Name: "new", Ink: flowInks[3]},
+	}}
+	for _, r := range schedulerRows(s, g) {
+		row := chartRow{Label: r.name()}
+		var values []string
+		for _, dot := range []struct {
+			p   *point
+			ink ink
+		}{{r.known, flowInks[0]}, {r.knownMany, flowInks[1]}, {r.newest(), flowInks[3]}} {
+			if dot.p == nil {
+				continue
+			}
+			v := dot.p.Stats[results.NsNetOfEmpty].Median
+			row.Marks = append(row.Marks, mark{Value: v, Ink: dot.ink})
+			values = append(values, nanoseconds(v))
+		}
+		row.Value = strings.Join(values, " · ")
+		c.Rows = append(c.Rows, row)
+	}
+	caption := "Less is better; medians."
+	if c.wide() {
+		c.Log = true
+		c.Axis += " (logarithmic)"
+	}
+	return figure{"New and known flows by scheduler" + inHook(g), caption, c}
+}
+
+// schedulerTargets holds a hook's schedulers against their targets.
+func schedulerTargets(s *section, g *group) []judged {
+	var all []judged
+	flows := distinct(s.trials, paramFlows)
+	few, many := withFlows(flows[0]), withFlows(flows[len(flows)-1])
+	for _, r := range schedulerRows(s, g) {
+		scheduler := lb.Scheduler(r.scheduler)
+		if of := r.ratios(); r.change == "" && slices.Contains(statelessTargets, scheduler) && of.n > 0 {
+			all = append(all, judged{what: r.name() + " new flows", bound: decimal(newOverKnown, 1) + " × known",
+				figures: of, format: times, holds: of.high <= newOverKnown})
+		}
+		if !slices.Contains(trackedTargets, scheduler) {
+			continue
+		}
+		all = append(all, r.bounded(r.newest(), "new flows", rememberNs)...)
+		all = append(all, r.bounded(r.known, "known"+few, recallNs)...)
+		if r.knownMany != r.known {
+			all = append(all, r.bounded(r.knownMany, "known"+many, recallManyNs)...)
+		}
+	}
+	return all
+}
+
+// bounded judges one point of a row.
+func (r *schedulerRow) bounded(p *point, what string, bound float64) []judged {
+	if p == nil {
+		return nil
+	}
+	j := judged{what: r.name() + " " + what, bound: decimal(bound, 0) + " ns", format: nanoseconds}
+	j.figures.add(p.Stats[results.NsNetOfEmpty].Median, true)
+	j.holds = j.figures.high <= bound
+	return []judged{j}
+}
+
+// schedulerVerdict says in a sentence a hook what a new flow costs.
+func schedulerVerdict(s *section) []string {
+	var sentences []string
+	for _, g := range s.bySubject().Groups {
+		var parts []string
+		for _, r := range schedulerRows(s, g) {
+			if p := r.newest(); p != nil {
+				parts = append(parts, r.name()+" "+nanoseconds(p.Stats[results.NsNetOfEmpty].Median))
+			}
+		}
+		if len(parts) > 0 {
+			sentences = append(sentences, fmt.Sprintf("A packet%s that opens a flow costs, in nanoseconds net of an empty program: %s.",
+				inHook(g), strings.Join(parts, "; ")))
+		}
+	}
+	return sentences
+}

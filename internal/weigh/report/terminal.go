@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// textWidth is where running text wraps in a terminal, in columns.
+const textWidth = 100
+
+// Terminal writes the report as text for a terminal. The error is w's.
+func Terminal(w io.Writer, run *results.Run) error { return writeTerminal(w, English, run) }
+
+func writeTerminal(w io.Writer, language Language, run *results.Run) error {
+	d := newDocument(run)
+	t := &textWriter{w: bufio.NewWriter(w), words: language.words()}
+	t.words.document(d)
+	t.heading(d.Title, '=')
+	t.paragraph("", d.Asked)
+	for _, s := range d.Warnings {
+		t.paragraph("! ", s)
+	}
+	if len(d.Recommended) > 0 {
+		t.heading(t.words.text("Which balancer for which load"), '-')
+		for _, s := range d.Recommended {
+			t.paragraph("* ", s)
+		}
+	}
+	t.heading(t.words.text("Verdict"), '-')
+	for _, s := range d.Verdict {
+		t.paragraph("* ", s)
+	}
+	if len(d.Environment) > 0 {
+		t.heading(t.words.text("Environment"), '-')
+		for _, f := range d.Environment {
+			t.hanging(text.Pad(f.Name, 10, ' '), f.Value)
+		}
+	}
+	for i := range d.Loads {
+		t.load(&d.Loads[i])
+	}
+	t.appendix(d)
+	return t.w.Flush()
+}
+
+// load writes the tables of a load that are not aside, and names those that are.
+func (t *textWriter) load(l *loadPart) {
+	t.heading(l.Title, '-')
+	t.paragraph("", l.Constant)
+	var aside []string
+	for i := range l.Sheets {
+		if sh := &l.Sheets[i]; sh.Aside {
+			aside = append(aside, "“"+sh.Title+"”")
+		} else {
+			t.sheet(sh)
+		}
+	}
+	if len(aside) > 0 {
+		fmt.Fprintln(t.w)
+		t.paragraph("", strings.ReplaceAll(t.words.text("The Markdown and HTML forms also have the tables {}."), "{}", t.words.list(aside)))
+	}
+}
+
+// appendix writes what stands behind the loads' tables.
+func (t *textWriter) appendix(d *document) {
+	t.section(d.Invalid)
+	t.section(d.Remarks)
+	if d.Evidence != nil {
+		fmt.Fprintln(t.w)
+		t.paragraph("", t.words.text("The Markdown and HTML forms also say how the saturated part was told, trial by trial."))
+	}
+	if p := d.Published; p != nil {
+		t.section(&p.sheet)
+		t.paragraph("", t.words.text("Source")+": "+p.Source)
+		t.paragraph("", t.words.text("Machine")+": "+p.Machine)
+		for _, n := range p.Notes {
+			t.paragraph("* ", n)
+		}
+	}
+	if len(d.Laboratory) > 0 {
+		t.heading(t.words.text("The laboratory"), '-')
+		for _, n := range d.Laboratory {
+			t.paragraph("* ", n)
+		}
+	}
+	if len(d.Reading) > 0 {
+		t.heading(t.words.text("How to read this"), '-')
+		for _, p := range d.Reading {
+			t.paragraph("* ", p.Head+". "+p.Text)
+		}
+	}
+}
+
+// textWriter writes plain text; the buffer keeps the first error.
+type textWriter struct {
+	w     *bufio.Writer
+	words *translator
+}
+
+func (t *textWriter) heading(s string, rule rune) {
+	fmt.Fprintf(t.w, "\n%s\n%s\n", s, strings.Repeat(string(rule), text.StringWidth(s)))
+}
+
+// paragraph writes wrapped text after a mark, its other lines indented alike.
+func (t *textWriter) paragraph(mark, s string) {
+	if s != "" {
+		t.hanging(mark, s)
+	}
+}
+
+func (t *textWriter) hanging(mark, s string) {
+	indent := text.StringWidth(mark)
+	body := text.WrapSoft(s, textWidth-indent)
+	for i, l := range strings.Split(body, "\n") {
+		if i > 0 {
+			mark = strings.Repeat(" ", indent)
+		}
+		fmt.Fprintf(t.w, "%s%s\n", mark, strings.TrimRight(l, " "))
+	}
+}
+
+func (t *textWriter) section(sh *sheet) {
+	if sh != nil {
+		t.sheet(sh)
+	}
+}
+
+func (t *textWriter) sheet(sh *sheet) {
+	fmt.Fprintf(t.w, "\n%s\n", sh.Title)
+	t.paragraph("", sh.Lead)
+	tw := newTable(sh, column.stacked, func(s string) string { return s })
+	tw.SetStyle(terminalStyle())
+	fmt.Fprintln(t.w, tw.Render())
+	for _, n := range sh.Notes {
+		t.paragraph("  ", n)
+	}
+}
+
+// terminalStyle has rules between groups and no vertical lines.
+func terminalStyle() table.Style {
+	s := table.StyleLight
+	s.Name = "jeoul"
+	s.Options.DrawBorder = false
+	s.Options.SeparateColumns = false
+	s.Box.PaddingLeft, s.Box.PaddingRight = "", "  "
+	s.Format.Header = text.FormatDefault
+	s.Format.HeaderVAlign = text.VAlignBottom
+	return s
+}
+
+// newTable turns a sheet into a table; title writes a column's head, and escape
+// makes a text safe for its form.
+func newTable(sh *sheet, title func(column) string, escape func(string) string) table.Writer {
+	tw := table.NewWriter()
+	var head table.Row
+	var configs []table.ColumnConfig
+	for i, c := range sh.Columns {
+		head = append(head, escape(title(c)))
+		cfg := table.ColumnConfig{Number: i + 1}
+		if c.Numeric {
+			cfg.Align, cfg.AlignHeader = text.AlignRight, text.AlignRight
+		} else {
+			cfg.Align, cfg.AlignHeader = text.AlignLeft, text.AlignLeft
+			cfg.WidthMax, cfg.WidthMaxEnforcer = 60, text.WrapSoft
+		}
+		configs = append(configs, cfg)
+	}
+	tw.AppendHeader(head)
+	tw.SetColumnConfigs(configs)
+	for i, g := range sh.Groups {
+		if i > 0 {
+			tw.AppendSeparator()
+		}
+		for _, l := range g {
+			var row table.Row
+			for _, c := range l.Cells {
+				row = append(row, escape(c))
+			}
+			tw.AppendRow(row)
+		}
+	}
+	return tw
+}
+
+// head is the column's title with its unit.
+func (c column) head() string {
+	title := strings.ReplaceAll(c.Title, softHyphen, "")
+	if c.Unit == "" {
+		return title
+	}
+	return title + ", " + c.Unit
+}
+
+// stacked is the column's title in several short lines, the unit last.
+func (c column) stacked() string {
+	breaks := strings.NewReplacer(softHyphen, "-\n", " ", "\n", "-", "-\n")
+	title := strings.Replace(breaks.Replace(c.Title), "×\n", "× ", 1)
+	if c.Unit != "" {
+		title += "\n" + c.Unit
+	}
+	return title
+}

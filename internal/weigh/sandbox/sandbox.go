@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sandbox is a balancer to try: with three web servers and a client, in a laboratory of
+// network namespaces, of which nothing is left when it is closed.
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+const (
+	servers = 3
+	webPort = 80
+	// patience is how long the parts may take to be ready, on a machine that does much else.
+	patience = time.Minute
+)
+
+// Directory is the variable by which commands in the sandbox find it: its directory, of which
+// bin has them.
+const Directory = "JEOUL_SANDBOX"
+
+// Sandbox is one.
+type Sandbox struct {
+	lab *lab.Lab
+	// executable is the jeoul that everything in it runs.
+	executable string
+	webs       *webs
+	balancer   *lab.Process
+	client     *api.Client
+	// Answered is how long it took from the beginning to the first answer through the balancer.
+	Answered time.Duration
+}
+
+// Open removes what killed sandboxes have left, says so, and builds one. Close has to be called, not
+// after an error. Errors: lab.ErrNoRights, and what failed.
+func Open(ctx context.Context, says io.Writer) (*Sandbox, error) {
+	began := time.Now()
+	left, err := lab.CleanStale(ctx)
+	if len(left) > 0 {
+		fmt.Fprintf(says, "removed what killed laboratories had left: %s\n", strings.Join(left, ", "))
+	}
+	if err != nil {
+		fmt.Fprintf(says, "a killed laboratory's remains could not be removed: %v\n", err)
+	}
+	l, err := lab.New(ctx, lab.Spec{Clients: 1, Servers: servers, Unmetered: true})
+	if err != nil {
+		return nil, err
+	}
+	s := &Sandbox{lab: l}
+	if err := s.fill(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.Answered = time.Since(began)
+	return s, nil
+}
+
+// Close ends everything and removes it.
+func (s *Sandbox) Close() error { return errors.Join(s.webs.close(), s.lab.Close()) }
+
+func (s *Sandbox) path(parts ...string) string {
+	return filepath.Join(append([]string{s.lab.Dir}, parts...)...)
+}
+
+// vip is the service's.
+func (s *Sandbox) vip() netip.AddrPort { return netip.AddrPortFrom(s.lab.VIP4, webPort) }
+
+// fill starts what a sandbox has, and waits for an answer.
+func (s *Sandbox) fill(ctx context.Context) (err error) {
+	if s.executable, err = os.Executable(); err != nil {
+		return err
+	}
+	if err := s.shareSocket(); err != nil {
+		return err
+	}
+	if err := s.writeFiles(); err != nil {
+		return err
+	}
+	if err := s.startServers(ctx); err != nil {
+		return err
+	}
+	if err := s.startBalancer(ctx); err != nil {
+		return err
+	}
+	return s.wait(ctx, "no answer came through the balancer", func() error {
+		return s.lab.Clients[0].Do(func() error {
+			_, err := answer(ctx, s.vip())
+			return err
+		})
+	})
+}
+
+// shareSocket shows the balancer and the client a /run/jeoul of the sandbox's own, so that each
+// command finds the balancer where it would without a sandbox.
+func (s *Sandbox) shareSocket() error {
+	if err := os.Mkdir(s.path("run"), 0o755); err != nil {
+		return err
+	}
+	there := filepath.Dir(config.DefaultSocket)
+	for _, host := range []*lab.Host{s.lab.Balancer, s.lab.Clients[0]} {
+		err := host.Do(func() error { return unix.Mount(s.path("run"), there, "", unix.MS_BIND, "") })
+		if err != nil {
+			return fmt.Errorf("show %s a directory of its own at %s: %w", host.Name, there, err)
+		}
+	}
+	return nil
+}
+
+// writeFiles writes the configuration and the commands.
+func (s *Sandbox) writeFiles() error {
+	text := fmt.Sprintf("interface: %s\nservices:\n  - name: web\n    vip: %s\n    port: %d\n    scheduler: wrr\n    check: {type: http, interval: 1s, fall: 2}\n    backends:\n",
+		s.lab.Balancer.Interface, s.lab.VIP4, webPort)
+	for _, server := range s.lab.Servers {
+		text += fmt.Sprintf("      - {name: %s, address: %s}\n", server.Name, server.IPv4)
+	}
+	if err := os.WriteFile(s.path("jeoul.yaml"), []byte(text), 0o644); err != nil {
+		return err
+	}
+	if err := os.Mkdir(s.path("bin"), 0o755); err != nil {
+		return err
+	}
+	if err := os.Symlink(s.executable, s.path("bin", "jeoul")); err != nil {
+		return err
+	}
+	for _, name := range Commands {
+		script := fmt.Sprintf("#!/bin/sh\nexec jeoul sandbox %s \"$@\"\n", name)
+		if err := os.WriteFile(s.path("bin", name), []byte(script), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startServers starts a web server and an agent on each.
+func (s *Sandbox) startServers(ctx context.Context) (err error) {
+	s.webs = &webs{sandbox: s, running: map[string]*lab.Process{}}
+	for _, server := range s.lab.Servers {
+		if err := s.webs.start(server.Name); err != nil {
+			return err
+		}
+		if _, err := s.start(server, "agent", "agent", "--vip", s.lab.VIP4.String(), "--state-dir", filepath.Join(server.Dir, "state")); err != nil {
+			return err
+		}
+	}
+	return s.webs.listen(ctx)
+}
+
+// start starts this program on a host; what it says is in the file LOG.log of the host's directory.
+func (s *Sandbox) start(host *lab.Host, log string, arguments ...string) (*lab.Process, error) {
+	file, err := os.OpenFile(filepath.Join(host.Dir, log+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	// It ends with the lab.
+	return host.Start(context.Background(), lab.Command{Path: s.executable, Args: arguments, Stdout: file, Stderr: file})
+}
+
+// startBalancer starts the daemon, and waits until all backends serve.
+func (s *Sandbox) startBalancer(ctx context.Context) (err error) {
+	s.client = api.NewClient(s.path("run", filepath.Base(config.DefaultSocket)))
+	s.balancer, err = s.start(s.lab.Balancer, "balancer", "run", "-c", s.path("jeoul.yaml"), "--store-dir", s.path("store"))
+	if err != nil {
+		return err
+	}
+	return s.waitFor(ctx, "not all web servers serve", func(status *ops.Status) bool {
+		return countUp(status) == servers
+	})
+}
+
+// countUp returns how many backends take new flows, and pass their checks.
+func countUp(status *ops.Status) (up int) {
+	for _, service := range status.Services {
+		for _, backend := range service.Backends {
+			if backend.State == lb.Up && backend.Health != nil && backend.Health.State == lb.Healthy {
+				up++
+			}
+		}
+	}
+	return up
+}
+
+// waitFor waits until the balancer's status is as it should.
+func (s *Sandbox) waitFor(ctx context.Context, wrong string, ok func(*ops.Status) bool) error {
+	return s.wait(ctx, wrong, func() error {
+		status, err := s.client.Status(ctx)
+		if err == nil && !ok(status) {
+			err = errors.New(wrong)
+		}
+		return err
+	})
+}
+
+// wait tries until there is no error, for as long as patience.
+func (s *Sandbox) wait(ctx context.Context, wrong string, try func() error) error {
+	bound, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.balancer.Done():
+			text, _ := os.ReadFile(filepath.Join(s.lab.Balancer.Dir, "balancer.log"))
+			return fmt.Errorf("the balancer ended: %w\n%s", s.balancer.Wait(), strings.TrimSpace(string(text)))
+		case <-bound.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("%s after %v: %w", wrong, patience, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// command is one that runs in the client's place, with the sandbox's commands in its PATH.
+func (s *Sandbox) command(path string, arguments ...string) lab.Command {
+	environment := append(os.Environ(), "PATH="+s.path("bin")+string(filepath.ListSeparator)+os.Getenv("PATH"), Directory+"="+s.lab.Dir,
+		"PS1=client$ ", "HISTFILE=")
+	return lab.Command{Path: path, Args: arguments, Env: environment}
+}
