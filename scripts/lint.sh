@@ -74,6 +74,7 @@ finding "what programs share knows none of them" "$(
 	grep -nE '#include "\.\./' bpf/lib/*.h || true
 )"
 
+"$go" run ./scripts/filedeps -limits scripts/filedeps/limits.txt ./... || failed=yes
 "$go" vet ./... || failed=yes
 "$go" run "$STATICCHECK" ./... || failed=yes
 if command -v shellcheck >/dev/null; then
