@@ -28,10 +28,10 @@ func write(t *testing.T, dir string, files map[string]string) {
 func TestMeasure(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
-		"go.mod":        "module example.test/m\n\ngo 1.26.0\n",
-		"k/a.go":        "package k\n\nfunc A() int { return B() + D }\n",
-		"k/b.go":        "package k\n\nfunc B() int { return get().field }\n",
-		"k/c.go":        "package k\n\ntype c struct{ field int }\n\nfunc (c) call() int { return A() }\n\n" +
+		"go.mod": "module example.test/m\n\ngo 1.26.0\n",
+		"k/a.go": "package k\n\nfunc A() int { return B() + D }\n",
+		"k/b.go": "package k\n\nfunc B() int { return get().field }\n",
+		"k/c.go": "package k\n\ntype c struct{ field int }\n\nfunc (c) call() int { return A() }\n\n" +
 			"func get() c { return c{} }\n",
 		"k/d.go":        "package k\n\nconst D = 1\n",
 		"k/e.go":        "package k\n\nimport \"example.test/m/lone\"\n\nvar E = A() + lone.L\n",
@@ -70,10 +70,10 @@ func TestLimits(t *testing.T) {
 		want         string
 	}{
 		{"kept", "5 2 others\n# big ones\n9 4 m/big\n", []figures{{"m/big", 9, block(4)}, {"m/small", 5, block(2)}}, ""},
-		{"files of others", "5 2 others", []figures{{"m/small", 6, block(2)}}, "m/small has 6 files, of at most 5"},
+		{"files of others", "5 2 others", []figures{{"m/small", 6, block(2)}}, "has 6 files, of at most 5"},
 		{"block of others", "5 2 others", []figures{{"m/small", 5, block(3)}}, "small has 3 files that depend on each other"},
 		{"own files", "5 2 others\n9 4 m/big", []figures{{"m/big", 10, block(4)}}, "m/big has 10 files, of at most 9"},
-		{"own block", "5 2 others\n9 4 m/big", []figures{{"m/big", 9, block(5)}}, "big has 5 files that depend on each other"},
+		{"own block", "5 2 others\n9 4 m/big", []figures{{"m/big", 9, block(5)}}, "5 files that depend on each other"},
 		{"shrunk", "5 2 others\n9 4 m/big", []figures{{"m/big", 8, block(4)}}, `write "8 4 m/big" into`},
 		{"gone", "5 2 others\n9 4 m/big", nil, "there is no package m/big"},
 		{"no others", "9 4 m/big", nil, `no line for "others"`},
