@@ -35,6 +35,7 @@ const (
 	bulk             = 16 << 20 // bytes of a transfer
 	bulkTransfers    = 4        // at a time, in each direction
 	aborted          = 10
+	abortedPort      = 18000 // of the client
 )
 
 // watcher looks at every packet that comes to a client. What does not come from a
@@ -236,6 +237,8 @@ func TestNothingLeaks(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 1, kilo, bulk)
+		// The kernel must give this port to no connection of any path: one in TIME_WAIT would hold it.
+		set(t, s.Clients[0], "net/ipv4/ip_local_reserved_ports", fmt.Sprint(abortedPort))
 		for _, p := range paths() {
 			if !p.mode.Translates() {
 				continue
@@ -359,12 +362,9 @@ func reuse(_, _ string, socket syscall.RawConn) (err error) {
 // another one.
 func (s *stage) abort(t *testing.T, p path) {
 	t.Helper()
-	const port = 18000
-	// Otherwise the kernel may have given it to a connection before, which is in TIME_WAIT.
-	set(t, s.Clients[0], "net/ipv4/ip_local_reserved_ports", fmt.Sprint(port))
 	for range aborted {
 		// With bytes that the client has not read, closing sends a reset.
-		s.fetch(t, p, fmt.Sprintf("/%d", bulk), port).Close()
+		s.fetch(t, p, fmt.Sprintf("/%d", bulk), abortedPort).Close()
 	}
 }
 
