@@ -181,22 +181,15 @@ func TestTryTerminal(t *testing.T) {
 			id := sandboxID(t, screen.text.String())
 			fmt.Fprint(master, "sleep 1000\n")
 			screen.until(t, "sleep 1000")
-			// The shell may not have begun to sleep yet. What is typed is shown too, so not as echo says it. Ctrl-C discards what was typed and not
-			// read, so a busy machine needs more and more time in between.
-			typed, pause := time.Time{}, 100*time.Millisecond
-			testenv.Eventually(t, tryPatience, "Ctrl-C ends the sleep", func() bool {
-				if time.Since(typed) > pause {
-					fmt.Fprint(master, "\x03echo aw''ake\n")
-					typed, pause = time.Now(), 2*pause
-				}
-				return screen.sees("awake")
-			})
+			// The shell may not have begun to sleep yet. The terminal shows what is typed, too, which echo must not be
+			// taken for.
+			screen.typeUntil(t, master, "\x03echo aw''ake\n", "awake")
 			if strings.Contains(screen.text.String(), "job control") {
 				t.Errorf("the shell complains:\n%s", screen.text.String())
 			}
 			if end == "exit" {
-				fmt.Fprint(master, "\nexit\n")
-				screen.until(t, "leaving the sandbox")
+				// The shell may handle the last Ctrl-C only now, and drop a line that it has read.
+				screen.typeUntil(t, master, "\nexit\n", "leaving the sandbox")
 			} else {
 				master.Close()
 			}
@@ -241,6 +234,20 @@ type terminalReader struct {
 func (r *terminalReader) until(t *testing.T, says string) {
 	t.Helper()
 	testenv.Eventually(t, tryPatience, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
+}
+
+// typeUntil types a text until the terminal shows another one, behind what was waited for before. Ctrl-C discards what
+// was typed and not read, so a text may be lost; a busy machine needs more and more time before it is typed anew.
+func (r *terminalReader) typeUntil(t *testing.T, master *os.File, text, says string) {
+	t.Helper()
+	typed, pause := time.Time{}, 100*time.Millisecond
+	testenv.Eventually(t, tryPatience, fmt.Sprintf("%q is shown after %q was typed", says, text), func() bool {
+		if time.Since(typed) > pause {
+			fmt.Fprint(master, text)
+			typed, pause = time.Now(), 2*pause
+		}
+		return r.sees(says)
+	})
 }
 
 func (r *terminalReader) sees(says string) bool {
