@@ -242,7 +242,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 
 	outcome = ipv6 ? parse_plain6(&packet, data + network, data_end) :
 			 parse_plain4(&packet, data + network, data_end);
-	trace_read(&packet);
+	trace_read(ctx, &packet);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	if (has_ports(&packet)) {
@@ -253,6 +253,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	}
 	if (!*service || packet.fragment)
 		return leave_the_road(&packet, NULL);
+	trace_service(*service);
 	if (!whole(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
 	if (asks_clients(*service)) {

@@ -19,6 +19,6 @@ __noinline int read_packet(ctx_t *ctx, __u32 network, __u32 ipv6)
 	scratch->packet.network = network;
 	outcome = ipv6 ? parse_ipv6(&scratch->packet, header, data_end, PART_ALL) :
 			 parse_ipv4(&scratch->packet, header, data_end, PART_ALL);
-	trace_read(&scratch->packet);
+	trace_read(ctx, &scratch->packet);
 	return outcome;
 }

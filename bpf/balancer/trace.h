@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the program tells a trace about each packet. For that it is compiled a
- * second time, with TRACED: in the program that forwards while no trace runs,
- * these functions are empty. A constant fixed at load would not do: it keeps
+/* What the program tells traces and captures about each packet. For that it is compiled a
+ * second time, with TRACED: in the program that forwards while none of them
+ * runs, these functions are empty. A constant fixed at load would not do: it keeps
  * the branches out of the loaded program, and not the loads of the constant, nor
  * the registers that the compiler keeps free for the calls.
  *
@@ -39,7 +39,7 @@ enum trace_reason {
 #ifndef TRACED
 
 static __always_inline bool dry_run(void) { return false; }
-static __always_inline void trace_read(const struct packet *packet) {}
+static __always_inline void trace_read(ctx_t *ctx, const struct packet *packet) {}
 static __always_inline void trace_service(const struct service *service) {}
 static __always_inline void trace_slot(__u32 slot) {}
 static __always_inline void trace_backend(__u32 index, __u32 generation) {}
@@ -58,6 +58,13 @@ static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome) {}
 #define TRACE_HEAD 128
 /* In place of a number that there is none of. */
 #define TRACE_NONE 0xffffffff
+
+enum capture_limit {
+	/* Captures and live traces that run at once. */
+	CAPTURES_MAX = 8,
+	/* The most bytes of a frame that a capture gets. */
+	CAPTURE_SNAP_MAX = 9216,
+};
 
 /* trace_record is what became of a packet, and why. Addresses and ports are in
  * network byte order; an IPv4 address is in the first word. */
@@ -101,37 +108,28 @@ struct trace_record {
 	/* enum trace_reason, as bits. */
 	__u8 reason;
 	__u8 pad;
+	/* Packets on the wire: the segments of a GSO packet count. */
+	__u32 packets;
+	/* Length of the whole frame as it came, in bytes, and how many bytes of it, and of the
+	 * frame as it leaves, follow the record. 0 where no capture asked for them. */
+	__u32 came_length;
+	__u32 came_captured;
+	__u32 leaves_captured;
 	/* The frame as it leaves, from its Ethernet header on. */
 	__u8 head[TRACE_HEAD];
 };
 
-/* trace_filter says which packets are told of. */
-struct trace_filter {
-	/* Those whose addresses are these where the mask has bits. */
-	__be32 source[4];
-	__be32 source_mask[4];
-	__be32 destination[4];
-	__be32 destination_mask[4];
-	/* Of those with ports, those with these; 0 stands for any. */
-	__be16 source_port;
-	__be16 destination_port;
-	/* One in so many, at random; 0 is the same as 1. */
-	__u32 sample;
-	/* An IANA number, and 4 or 6; 0 stands for any. */
-	__u8 protocol;
-	__u8 family;
-	__u8 pad[2];
-};
-
-/* trace_notes is a record on its way, and what one CPU could not tell. */
+/* trace_notes is a record on its way, followed by what captures ask of the packet's bytes. */
 struct trace_notes {
 	struct trace_record record;
-	/* Records for which the ring had no room. */
-	__u64 lost;
+	/* The frame as it came, of record.came_captured bytes, and behind it the frame as it
+	 * leaves, of record.leaves_captured. */
+	__u8 frames[2 * CAPTURE_SNAP_MAX];
+	/* The captures whose filters may match, a bit for each, and the most bytes of a frame that
+	 * one of them asks for. */
+	__u32 candidates;
+	__u32 snap;
 };
-
-/* Fixed at load, as `loaded` is. */
-volatile const struct trace_filter traced = {};
 
 /* dry_run says that the packet is a question: nothing that outlives it may
  * change, no counter, no turn and no flow. */
@@ -151,7 +149,8 @@ struct {
 	__type(value, struct trace_notes);
 } trace_noted SEC(".maps");
 
-/* trace_ring carries the records out. Its size is set when it is made. */
+/* trace_ring carries the records of dry runs out; those of real packets have rings of their own
+ * (capture.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -168,8 +167,71 @@ static __always_inline struct trace_notes *trace_current(void)
 /* The functions that take notes are not inlined: in the depth of the program there
  * is no stack for what their callers would have to save. */
 
+static __always_inline bool trace_has_ports(__u8 protocol)
+{
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
+}
+
+/* trace_ports reads the ports of the packet as it leaves. `at` is below what an
+ * Ethernet header with a tag and the longest IP header make. */
+static __always_inline void trace_ports(struct trace_record *record, __u32 at, __u8 protocol)
+{
+	if (!trace_has_ports(protocol) || at > TRACE_HEAD - 4 || record->head_length < at + 4)
+		return;
+	record->new_source_port = *(__be16 *)(record->head + at);
+	record->new_destination_port = *(__be16 *)(record->head + at + 2);
+}
+
+/* trace_leaving reads the addresses of the packet as it leaves; its IP header is
+ * at `at`, after the type of the frame. */
+static __always_inline void trace_leaving(struct trace_record *record, const __u32 at)
+{
+	const __u8 *ip = record->head + at;
+	__be16 type = *(__be16 *)(ip - 2);
+
+	if (type == bpf_htons(ETH_P_IP) && record->head_length >= at + 20) {
+		record->new_source[0] = *(__be32 *)(ip + 12);
+		record->new_destination[0] = *(__be32 *)(ip + 16);
+		/* A later fragment has none. */
+		if (!(*(__be16 *)(ip + 6) & bpf_htons(0x1fff)))
+			trace_ports(record, at + (ip[0] & 15) * 4, ip[9]);
+	} else if (type == bpf_htons(ETH_P_IPV6) && record->head_length >= at + 40) {
+		__builtin_memcpy(record->new_source, ip + 8, 16);
+		__builtin_memcpy(record->new_destination, ip + 24, 16);
+		trace_ports(record, at + 40, ip[6]);
+	}
+}
+
+/* trace_complete fills in what stands at the end. */
+static __always_inline void trace_complete(ctx_t *ctx, struct trace_record *record,
+					   enum outcome outcome)
+{
+	__u64 length = ctx_length(ctx);
+
+	record->time = bpf_ktime_get_ns();
+	record->interface = loaded.interface;
+	record->outcome = outcome;
+	record->packets = ctx_packets(ctx);
+	/* 0, nothing, becomes TRACE_NONE. */
+	record->service--;
+	record->slot--;
+	record->backend--;
+	record->frame_length = length;
+	if (length > TRACE_HEAD)
+		length = TRACE_HEAD;
+	if (length >= ETH_HLEN && !ctx_load(ctx, 0, record->head, length))
+		record->head_length = length;
+	if (*(__be16 *)(record->head + 12) == bpf_htons(ETH_P_8021Q) ||
+	    *(__be16 *)(record->head + 12) == bpf_htons(ETH_P_8021AD))
+		trace_leaving(record, ETH_HLEN + 4);
+	else
+		trace_leaving(record, ETH_HLEN);
+}
+
+#include "capture.h"
+
 /* trace_read notes what a packet says, once it is parsed. */
-static __noinline void trace_read(const struct packet *packet)
+static __noinline void trace_read(ctx_t *ctx, const struct packet *packet)
 {
 	struct trace_notes *notes;
 
@@ -185,6 +247,8 @@ static __noinline void trace_read(const struct packet *packet)
 	notes->record.family = packet->ipv6 ? 6 : 4;
 	notes->record.protocol = packet->protocol;
 	notes->record.tcp_flags = packet->tcp_flags;
+	if (!dry_run())
+		capture_begin(ctx);
 }
 
 /* trace_service notes which service takes the packet. Numbers are kept plus 1
@@ -234,121 +298,24 @@ static __noinline void trace_because(enum trace_reason reason)
 		notes->record.reason |= reason;
 }
 
-static __always_inline bool trace_has_ports(__u8 protocol)
-{
-	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
-}
-
-/* trace_ports reads the ports of the packet as it leaves. `at` is below what an
- * Ethernet header with a tag and the longest IP header make. */
-static __always_inline void trace_ports(struct trace_record *record, __u32 at, __u8 protocol)
-{
-	if (!trace_has_ports(protocol) || at > TRACE_HEAD - 4 || record->head_length < at + 4)
-		return;
-	record->new_source_port = *(__be16 *)(record->head + at);
-	record->new_destination_port = *(__be16 *)(record->head + at + 2);
-}
-
-/* trace_leaving reads the addresses of the packet as it leaves; its IP header is
- * at `at`, after the type of the frame. */
-static __always_inline void trace_leaving(struct trace_record *record, const __u32 at)
-{
-	const __u8 *ip = record->head + at;
-	__be16 type = *(__be16 *)(ip - 2);
-
-	if (type == bpf_htons(ETH_P_IP) && record->head_length >= at + 20) {
-		record->new_source[0] = *(__be32 *)(ip + 12);
-		record->new_destination[0] = *(__be32 *)(ip + 16);
-		/* A later fragment has none. */
-		if (!(*(__be16 *)(ip + 6) & bpf_htons(0x1fff)))
-			trace_ports(record, at + (ip[0] & 15) * 4, ip[9]);
-	} else if (type == bpf_htons(ETH_P_IPV6) && record->head_length >= at + 40) {
-		__builtin_memcpy(record->new_source, ip + 8, 16);
-		__builtin_memcpy(record->new_destination, ip + 24, 16);
-		trace_ports(record, at + 40, ip[6]);
-	}
-}
-
-/* trace_masked compares an address where the filter's mask has bits. */
-static __always_inline bool trace_masked(const __be32 *address, const volatile __be32 *wanted,
-					 const volatile __be32 *mask)
-{
-#pragma unroll
-	for (int i = 0; i < 4; i++)
-		if ((address[i] & mask[i]) != wanted[i])
-			return false;
-	return true;
-}
-
-static __always_inline bool trace_ends_match(const struct trace_record *record,
-					     const __be32 *source, __be16 source_port,
-					     const __be32 *destination, __be16 destination_port)
-{
-	if (!trace_masked(source, traced.source, traced.source_mask) ||
-	    !trace_masked(destination, traced.destination, traced.destination_mask))
-		return false;
-	if (!trace_has_ports(record->protocol) || !(source_port | destination_port))
-		return true;
-	return (!traced.source_port || traced.source_port == source_port) &&
-	       (!traced.destination_port || traced.destination_port == destination_port);
-}
-
-/* trace_wanted says whether the filter asks for the packet: as it came, or, of
- * a reply, as its client will see it, the other way round. */
-static __always_inline bool trace_wanted(const struct trace_record *record)
-{
-	if (traced.sample > 1 && bpf_get_prandom_u32() % traced.sample)
-		return false;
-	if (traced.family && traced.family != record->family)
-		return false;
-	if (traced.protocol && traced.protocol != record->protocol)
-		return false;
-	if (trace_ends_match(record, record->source, record->source_port, record->destination,
-			     record->destination_port))
-		return true;
-	return (record->reason & TRACE_REPLY) &&
-	       trace_ends_match(record, record->new_destination, record->new_destination_port,
-				record->new_source, record->new_source_port);
-}
-
-/* trace_complete fills in what stands at the end. */
-static __always_inline void trace_complete(ctx_t *ctx, struct trace_record *record,
-					   enum outcome outcome)
-{
-	__u64 length = ctx_length(ctx);
-
-	record->time = bpf_ktime_get_ns();
-	record->interface = loaded.interface;
-	record->outcome = outcome;
-	/* 0, nothing, becomes TRACE_NONE. */
-	record->service--;
-	record->slot--;
-	record->backend--;
-	record->frame_length = length;
-	if (length > TRACE_HEAD)
-		length = TRACE_HEAD;
-	if (length >= ETH_HLEN && !ctx_load(ctx, 0, record->head, length))
-		record->head_length = length;
-	if (*(__be16 *)(record->head + 12) == bpf_htons(ETH_P_8021Q) ||
-	    *(__be16 *)(record->head + 12) == bpf_htons(ETH_P_8021AD))
-		trace_leaving(record, ETH_HLEN + 4);
-	else
-		trace_leaving(record, ETH_HLEN);
-}
-
-/* trace_send tells of the packet if a trace asks for it, and clears the notes for
- * the next. */
+/* trace_send hands the record of a dry run to who asked, and that of a real packet to the captures
+ * whose filters match, and clears the notes for the next packet. What `head` and the frames hold
+ * is bounded by lengths, and need not be cleared. */
 static __noinline int trace_send(ctx_t *ctx, enum outcome outcome)
 {
 	struct trace_notes *notes = trace_current();
 
 	if (!notes)
 		return 0;
-	trace_complete(ctx, &notes->record, outcome);
-	if (trace_wanted(&notes->record) &&
-	    bpf_ringbuf_output(&trace_ring, &notes->record, sizeof(notes->record), 0))
-		notes->lost++;
-	__builtin_memset(&notes->record, 0, sizeof(notes->record));
+	if (dry_run()) {
+		trace_complete(ctx, &notes->record, outcome);
+		bpf_ringbuf_output(&trace_ring, &notes->record, sizeof(notes->record), 0);
+	} else {
+		capture_end(ctx, outcome);
+		notes->candidates = 0;
+		notes->snap = 0;
+	}
+	__builtin_memset(&notes->record, 0, offsetof(struct trace_record, head));
 	return 0;
 }
 

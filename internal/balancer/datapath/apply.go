@@ -210,6 +210,7 @@ func (d *Datapath) settled(c *revision, old *shared) {
 	d.register.commit(c)
 	d.shared.prefixes.sweep(d.register)
 	d.current.state, d.current.places, d.current.words = d.register.state, d.register.places, nil
+	d.tracing.resolve(d.register)
 	d.janitor.use(d.scene())
 }
 

@@ -9,7 +9,7 @@ package datapath
 
 // The traced programs are the same sources compiled with TRACED: see bpf/balancer/trace.h.
 //
-//go:generate ../../../scripts/bpf2go.sh -cflags -DTRACED -no-global-types -type trace_record -type trace_filter -type trace_notes -type trace_reason tracedXdp ../../../bpf/balancer/jeoul_xdp.bpf.c
+//go:generate ../../../scripts/bpf2go.sh -cflags -DTRACED -no-global-types -type trace_record -type trace_reason -type capture_filter -type capture_slots -type capture_state -type capture_limit tracedXdp ../../../bpf/balancer/jeoul_xdp.bpf.c
 //go:generate ../../../scripts/bpf2go.sh -cflags -DTRACED -no-global-types tracedTc ../../../bpf/balancer/jeoul_tc.bpf.c
 
 // What watches the control plane.

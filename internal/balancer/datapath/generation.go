@@ -143,9 +143,7 @@ func (g *generation) add(program programKind, p port, constants xdpSettings, sha
 	replacements := shared.maps()
 	replacements[generationSection] = g.memory.m
 	putAnswers(spec, g.answers, &constants, replacements)
-	if err := tracing.put(spec, &constants, replacements); err != nil {
-		return err
-	}
+	tracing.put(spec, &constants, replacements)
 	if program.unspecific {
 		spec.Programs[program.name].AttachType = ebpf.AttachNone
 	}

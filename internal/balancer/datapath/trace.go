@@ -8,45 +8,57 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
-
-	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// liveRing is the size of the ring that real packets are told of through, in
-// bytes: about 4,000 of them, or some milliseconds of a busy balancer.
-const liveRing = 1 << 20
-
-// tracing is what a program that tells of packets is loaded with. All programs
-// that are loaded with it tell of them in the same place. A nil *tracing stands
-// for the plain program.
+// tracing is what a program that tells of packets is loaded with. All programs that are loaded with
+// it tell of them in the same place. A nil *tracing stands for the plain program.
 type tracing struct {
-	filter tracedXdpTraceFilter
-	// dryRun makes a program for questions: it counts and keeps nothing.
+	// dryRun makes a program for questions: it counts and keeps nothing, and writes its records into
+	// the ring that reader reads.
 	dryRun bool
-	ring   *ebpf.Map
-	noted  *ebpf.Map
 	reader *ringbuf.Reader
+	// maps are those of tracing and captures, by their names in the object.
+	maps map[string]*ebpf.Map
+	// slots are the captures and live traces that run, of a tracing that is no dry run.
+	slots [MaxCaptures]*liveCapture
 }
 
-// newTracing makes the ring, of a power of two of bytes.
-func newTracing(filter trace.Filter, dryRun bool, size int) (*tracing, error) {
+// isOfTracing says whether a map of the traced programs is one that the plain ones have not.
+func isOfTracing(name string) bool {
+	return strings.HasPrefix(name, "trace_") || strings.HasPrefix(name, "capture_")
+}
+
+// newTracing makes the maps.
+func newTracing(dryRun bool) (*tracing, error) {
 	spec, err := xdpProgram.traced()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	t := &tracing{filter: numbered(filter), dryRun: dryRun}
-	spec.Maps[tracedXdpMapTraceRing].MaxEntries = uint32(max(size, os.Getpagesize()))
-	if t.ring, err = ebpf.NewMap(spec.Maps[tracedXdpMapTraceRing]); err != nil {
-		return nil, loadError(err)
+	// The file has the smallest page that there is.
+	spec.Maps[tracedXdpMapTraceRing].MaxEntries = uint32(os.Getpagesize())
+	spec.Maps[tracedXdpMapCaptureRings].InnerMap.MaxEntries = uint32(os.Getpagesize())
+	if dryRun {
+		spec.Maps[tracedXdpMapCaptureBackends].MaxEntries = 1
 	}
-	if t.noted, err = ebpf.NewMap(spec.Maps[tracedXdpMapTraceNoted]); err != nil {
-		t.close()
-		return nil, loadError(err)
+	t := &tracing{dryRun: dryRun, maps: map[string]*ebpf.Map{}}
+	for name, m := range spec.Maps {
+		if !isOfTracing(name) {
+			continue
+		}
+		if t.maps[name], err = ebpf.NewMap(m); err != nil {
+			delete(t.maps, name)
+			t.close()
+			return nil, loadError(err)
+		}
 	}
-	if t.reader, err = ringbuf.NewReader(t.ring); err != nil {
+	if !dryRun {
+		return t, nil
+	}
+	if t.reader, err = ringbuf.NewReader(t.maps[tracedXdpMapTraceRing]); err != nil {
 		t.close()
 		return nil, fmt.Errorf("opening the ring of trace records: %v", err)
 	}
@@ -57,10 +69,9 @@ func (t *tracing) close() {
 	if t.reader != nil {
 		t.reader.Close()
 	}
-	if t.noted != nil {
-		t.noted.Close()
+	for _, m := range t.maps {
+		m.Close()
 	}
-	t.ring.Close()
 }
 
 // load returns the program that is asked for.
@@ -72,71 +83,37 @@ func (t *tracing) load(program programKind) (*ebpf.CollectionSpec, error) {
 }
 
 // put gives a program that load returned what it needs besides the configuration.
-func (t *tracing) put(spec *ebpf.CollectionSpec, constants *xdpSettings, replacements map[string]*ebpf.Map) error {
+func (t *tracing) put(spec *ebpf.CollectionSpec, constants *xdpSettings, replacements map[string]*ebpf.Map) {
 	if t == nil {
-		return nil
+		return
 	}
 	if t.dryRun {
 		constants.DryRun = 1
 	}
-	spec.Maps[tracedXdpMapTraceRing].MaxEntries = t.ring.MaxEntries()
-	replacements[tracedXdpMapTraceRing] = t.ring
-	replacements[tracedXdpMapTraceNoted] = t.noted
-	if err := spec.Variables[tracedXdpVarTraced].Set(t.filter); err != nil {
-		return fmt.Errorf("setting the filter of the trace: %v", err)
+	for name, m := range t.maps {
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+		replacements[name] = m
 	}
-	return nil
+	spec.Maps[tracedXdpMapCaptureRings].InnerMap.MaxEntries = uint32(os.Getpagesize())
 }
 
-// next returns the next record. Errors are those of the ring's reader.
-func (t *tracing) next() (*tracedXdpTraceRecord, error) {
-	sample, err := t.reader.Read()
+// readRecord reads a record, and the bytes that follow it. Errors are those of the ring's reader.
+func readRecord(reader *ringbuf.Reader) (*tracedXdpTraceRecord, []byte, error) {
+	sample, err := reader.Read()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	return decodeRecord(sample.RawSample)
+}
+
+// decodeRecord reads a record, and returns the bytes that follow it. They are the caller's.
+func decodeRecord(raw []byte) (*tracedXdpTraceRecord, []byte, error) {
 	record := &tracedXdpTraceRecord{}
-	if _, err := binary.Decode(sample.RawSample, binary.NativeEndian, record); err != nil {
-		return nil, fmt.Errorf("reading a trace record of %d bytes: %v", len(sample.RawSample), err)
+	n, err := binary.Decode(raw, binary.NativeEndian, record)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading a trace record of %d bytes: %v", len(raw), err)
 	}
-	return record, nil
-}
-
-// lost returns how many records had no room.
-func (t *tracing) lost() (uint64, error) {
-	var perCPU []tracedXdpTraceNotes
-	if err := t.noted.Lookup(uint32(0), &perCPU); err != nil {
-		return 0, fmt.Errorf("reading how many trace records were lost: %v", err)
-	}
-	var sum uint64
-	for _, notes := range perCPU {
-		sum += notes.Lost
-	}
-	return sum, nil
-}
-
-// numbered writes a filter as the program reads it.
-func numbered(f trace.Filter) tracedXdpTraceFilter {
-	n := tracedXdpTraceFilter{
-		SourcePort:      networkOrder(f.SourcePort),
-		DestinationPort: networkOrder(f.DestinationPort),
-		Sample:          f.Sample,
-		Protocol:        uint8(f.Protocol),
-	}
-	for _, end := range []struct {
-		prefix     netip.Prefix
-		wanted, at *[4]uint32
-	}{{f.Source, &n.Source, &n.SourceMask}, {f.Destination, &n.Destination, &n.DestinationMask}} {
-		if !end.prefix.IsValid() {
-			continue
-		}
-		n.Family = 6
-		if end.prefix.Addr().Is4() {
-			n.Family = 4
-		}
-		*end.wanted = addressWords(end.prefix.Masked().Addr())
-		*end.at = maskWords(end.prefix)
-	}
-	return n
+	return record, raw[n:], nil
 }
 
 // maskWords returns the mask of a prefix, laid out as its address.

@@ -104,7 +104,7 @@ type explainer struct {
 // newExplainer loads the copy. It uses the maps of the generation that forwards,
 // and is to be closed before that is.
 func (d *Datapath) newExplainer() (*explainer, error) {
-	t, err := newTracing(trace.Filter{}, true, 0)
+	t, err := newTracing(true)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (e *explainer) run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	}
 	// The record is there already, or never comes.
 	e.tracing.reader.SetDeadline(time.Now())
-	record, err := e.tracing.next()
+	record, _, err := readRecord(e.tracing.reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the program recorded nothing of the packet: %v", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -43,7 +44,7 @@ func TestPlainProgramCannotTrace(t *testing.T) {
 				}
 			}
 			for m := range spec.Maps {
-				if strings.HasPrefix(m, "trace_") {
+				if isOfTracing(m) {
 					found = append(found, "map "+m)
 				}
 			}
@@ -360,8 +361,15 @@ func TestTrace(t *testing.T) {
 			t.Fatal("a program traces before a trace was started")
 		}
 		l := startLive(t, r, trace.Filter{})
-		if _, err := r.datapath.startTrace(trace.Filter{}); !errors.Is(err, trace.ErrBusy) {
-			t.Errorf("a second trace: %v", err)
+		var others []*live
+		for range len(r.datapath.tracing.slots) - 1 {
+			others = append(others, startLive(t, r, trace.Filter{}))
+		}
+		if err := r.datapath.Trace(t.Context(), trace.Filter{}, nil); !errors.Is(err, trace.ErrBusy) {
+			t.Errorf("one trace too many: %v", err)
+		}
+		for _, other := range others {
+			other.finish(t)
 		}
 		g := &generator{Rand: rand.New(rand.NewPCG(4, 1)), tb: t, model: r.model, ids: 1, first: r.model.state.Services}
 		var want []ending
@@ -532,11 +540,15 @@ func TestTraceEndsWithItsListener(t *testing.T) {
 }
 
 func TestTraceNumbers(t *testing.T) {
-	got := numbered(trace.Filter{Source: netip.MustParsePrefix("198.18.1.7/20"), DestinationPort: 80, Protocol: lb.TCP, Sample: 5})
+	got, err := numbered(capture.Request{Filter: capture.Filter{Filter: trace.Filter{Source: netip.MustParsePrefix("198.18.1.7/20"),
+		DestinationPort: 80, Protocol: lb.TCP, Sample: 5}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	source := binary.BigEndian.AppendUint32(nil, 0)
-	binary.NativeEndian.PutUint32(source, got.Source[0])
+	binary.NativeEndian.PutUint32(source, got.Client[0])
 	mask := binary.BigEndian.AppendUint32(nil, 0)
-	binary.NativeEndian.PutUint32(mask, got.SourceMask[0])
+	binary.NativeEndian.PutUint32(mask, got.ClientMask[0])
 	if !bytes.Equal(source, []byte{198, 18, 0, 0}) || !bytes.Equal(mask, []byte{255, 255, 240, 0}) || got.Family != 4 || got.Protocol != 6 || got.Sample != 5 {
 		t.Errorf("198.18.1.7/20 became %v/%v: %+v", source, mask, got)
 	}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Captures: which real packets are copied out, to whom, and how many at most. Each capture (a live
+ * trace is one, without bytes of the frame) has a slot: a filter, counters, and a ring of its own,
+ * so that one that is not read, or matches everything, takes nothing from the others and holds no
+ * packet up: a record for which its ring has no room is counted as lost. trace.h includes this in
+ * the traced programs only. */
+#pragma once
+
+/* capture_filter says which packets a capture takes. All conditions must hold. Addresses and ports
+ * are in network byte order; an IPv4 address is in the first word. */
+struct capture_filter {
+	/* 0: the slot is free. Written last, and cleared first. */
+	__u32 id;
+	/* One packet in so many, at random; 0 is the same as 1. */
+	__u32 sample;
+	/* No packet is taken after this time of the monotonic clock, in nanoseconds: the process that
+	 * would end the capture may be gone. */
+	__u64 until;
+	/* A bit for each enum outcome. */
+	__u64 outcomes;
+	/* The capture takes so many packets, and bytes of frames; 0: no bound. */
+	__u64 most_packets;
+	__u64 most_bytes;
+	/* The client's address has these bits, and the VIP these, as the client sees the packet: of a
+	 * reply, source and destination change places. */
+	__be32 client[4];
+	__be32 client_mask[4];
+	__be32 vip[4];
+	__be32 vip_mask[4];
+	/* Of packets with ports, those with these; 0 stands for any. */
+	__be16 client_port;
+	__be16 vip_port;
+	/* An IANA number, and 4 or 6; 0 stands for any. */
+	__u8 protocol;
+	__u8 family;
+	/* Only packets of the service with one of these ids plus 1 (its hairpin has one, too), and
+	 * those of its backends (capture_backends). */
+	__u8 by_service;
+	/* Only packets of those backends. */
+	__u8 by_backend;
+	__u32 services[2];
+	/* The interface that packets come in on; 0: any. */
+	__u32 interface;
+	/* Bytes of a frame that are copied, 0 to CAPTURE_SNAP_MAX. */
+	__u32 snap;
+	/* Packets that are taken in a window of 2^CAPTURE_WINDOW ns; 0: no bound. */
+	__u32 rate;
+	__u32 pad;
+};
+
+/* About an eighth of a second: a window's packets fit into a ring. */
+#define CAPTURE_WINDOW 27
+
+struct capture_slots {
+	/* Slots from here on are free. */
+	__u32 used;
+	__u32 pad;
+	struct capture_filter slots[CAPTURES_MAX];
+};
+
+/* capture_state counts what a capture's filter matched. Packets are records here: a GSO packet is
+ * one. */
+struct capture_state {
+	/* Packets that matched, and of these: that were taken, that were more than the rate allows, that
+	 * found no room in the ring, and that were beyond the bound of packets or bytes. */
+	__u64 matched;
+	__u64 taken;
+	__u64 limited;
+	__u64 lost;
+	__u64 beyond;
+	/* Bytes of frames that were taken. */
+	__u64 bytes;
+	/* The window of time, and the packets in it. */
+	__u64 window;
+	__u64 in_window;
+};
+
+const enum capture_limit *unused_capture_limit __attribute__((unused));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct capture_slots);
+} capture_filters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CAPTURES_MAX);
+	__type(key, __u32);
+	__type(value, struct capture_state);
+} capture_states SEC(".maps");
+
+struct capture_ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+/* capture_rings are the slots' rings. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, CAPTURES_MAX);
+	__type(key, __u32);
+	__array(values, struct capture_ring);
+} capture_rings SEC(".maps");
+
+/* capture_backends maps a backend's index to the slots, a bit for each, whose captures take its
+ * packets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 17);
+	__type(key, __u32);
+	__type(value, __u32);
+} capture_backends SEC(".maps");
+
+static __always_inline struct capture_slots *capture_all(void)
+{
+	return bpf_map_lookup_elem(&capture_filters, (const void *)&trace_zero);
+}
+
+/* capture_masked compares an address where the filter's mask has bits. */
+static __always_inline bool capture_masked(const __be32 *address, const __be32 *wanted,
+					   const __be32 *mask)
+{
+	return !(((address[0] & mask[0]) ^ wanted[0]) | ((address[1] & mask[1]) ^ wanted[1]) |
+		 ((address[2] & mask[2]) ^ wanted[2]) | ((address[3] & mask[3]) ^ wanted[3]));
+}
+
+/* capture_ends compares the ends of a packet as the client sees them. */
+static __always_inline bool capture_ends(const struct capture_filter *filter, __u8 protocol,
+					 const __be32 *client, __be16 client_port,
+					 const __be32 *vip, __be16 vip_port)
+{
+	if (!capture_masked(client, filter->client, filter->client_mask) ||
+	    !capture_masked(vip, filter->vip, filter->vip_mask))
+		return false;
+	if (!trace_has_ports(protocol) || !(client_port | vip_port))
+		return true;
+	return (!filter->client_port || filter->client_port == client_port) &&
+	       (!filter->vip_port || filter->vip_port == vip_port);
+}
+
+/* capture_may_be_reply says whether a packet as it came may be a reply that the filter asks for. The
+ * client of a reply of full NAT is not known yet. */
+static __always_inline bool capture_may_be_reply(const struct capture_filter *filter,
+						 const struct trace_record *record)
+{
+	if (has_mode(MODE_FULLNAT))
+		return true;
+	return has_mode(MODE_NAT) &&
+	       capture_masked(record->destination, filter->client, filter->client_mask);
+}
+
+/* capture_may_want rejects what can be told from the packet as it came, before anything is
+ * copied. */
+static __always_inline bool capture_may_want(const struct capture_filter *filter,
+					     const struct trace_record *record)
+{
+	if (!filter->id || (filter->interface && filter->interface != loaded.interface) ||
+	    (filter->family && filter->family != record->family) ||
+	    (filter->protocol && filter->protocol != record->protocol))
+		return false;
+	if (!capture_ends(filter, record->protocol, record->source, record->source_port,
+			  record->destination, record->destination_port) &&
+	    !capture_may_be_reply(filter, record))
+		return false;
+	return filter->sample <= 1 || !(bpf_get_prandom_u32() % filter->sample);
+}
+
+/* capture_copy copies the first bytes of the frame, as many as the candidates ask for, to `to`,
+ * and returns how many those were. */
+static __always_inline __u32 capture_copy(ctx_t *ctx, const struct trace_notes *notes, void *to,
+					  __u64 length)
+{
+	if (length > notes->snap)
+		length = notes->snap;
+	if (length > CAPTURE_SNAP_MAX)
+		length = CAPTURE_SNAP_MAX;
+	if (length < ETH_HLEN || ctx_load(ctx, 0, to, length))
+		return 0;
+	return length;
+}
+
+/* capture_begin asks which captures may want the packet in the notes, and copies it for them as it
+ * came. */
+__noinline int capture_begin(ctx_t *ctx)
+{
+	struct capture_slots *filters = capture_all();
+	struct trace_notes *notes = trace_current();
+
+	if (!filters || !notes)
+		return 0;
+	notes->candidates = 0;
+	for (__u32 i = 0; i < CAPTURES_MAX; i++) {
+		const struct capture_filter *filter = &filters->slots[i];
+
+		if (i >= filters->used)
+			break;
+		if (!capture_may_want(filter, &notes->record))
+			continue;
+		notes->candidates |= 1U << i;
+		if (filter->snap > notes->snap)
+			notes->snap = filter->snap;
+	}
+	if (notes->candidates && notes->snap) {
+		notes->record.came_length = ctx_length(ctx);
+		notes->record.came_captured =
+			capture_copy(ctx, notes, notes->frames, notes->record.came_length);
+	}
+	return 0;
+}
+
+/* capture_of_service says whether the packet is one of the filter's service and backend. A reply is
+ * known by the backend that sent it. */
+static __always_inline bool capture_of_service(const struct capture_filter *filter,
+					       const struct trace_record *record, __u32 slot)
+{
+	__u32 service = record->service + 1, *slots;
+
+	if (!filter->by_service && !filter->by_backend)
+		return true;
+	if (!filter->by_backend && service)
+		return service == filter->services[0] || service == filter->services[1];
+	slots = bpf_map_lookup_elem(&capture_backends, &record->backend);
+	return slots && *slots & 1U << slot;
+}
+
+/* capture_wants says whether a filter that may want a packet does, now that its end is known. */
+static __always_inline bool capture_wants(const struct capture_filter *filter,
+					  const struct trace_record *record, __u32 slot)
+{
+	if (!filter->id || record->time > filter->until ||
+	    !(filter->outcomes >> (record->outcome & 63) & 1))
+		return false;
+	if (!capture_ends(filter, record->protocol, record->source, record->source_port,
+			  record->destination, record->destination_port) &&
+	    !((record->reason & TRACE_REPLY) &&
+	      capture_ends(filter, record->protocol, record->new_destination,
+			   record->new_destination_port, record->new_source,
+			   record->new_source_port)))
+		return false;
+	return capture_of_service(filter, record, slot);
+}
+
+/* capture_allows keeps to the bounds of a capture. Between CPUs they are kept but for a packet of
+ * each. */
+static __always_inline bool capture_allows(const struct capture_filter *filter,
+					   struct capture_state *state, __u64 time, __u32 bytes)
+{
+	__u64 window = time >> CAPTURE_WINDOW;
+
+	if (state->window != window) {
+		state->window = window;
+		state->in_window = 0;
+	}
+	if (filter->rate && __sync_fetch_and_add(&state->in_window, 1) >= filter->rate) {
+		__sync_fetch_and_add(&state->limited, 1);
+		return false;
+	}
+	if ((filter->most_packets && state->taken >= filter->most_packets) ||
+	    (filter->most_bytes && state->bytes + bytes > filter->most_bytes)) {
+		__sync_fetch_and_add(&state->beyond, 1);
+		return false;
+	}
+	return true;
+}
+
+/* capture_put writes the record and the frames into a slot's ring. */
+static __always_inline void capture_put(const struct capture_filter *filter,
+					struct trace_notes *notes, __u32 slot, __u64 frames)
+{
+	struct capture_state *state = bpf_map_lookup_elem(&capture_states, &slot);
+	void *ring = bpf_map_lookup_elem(&capture_rings, &slot);
+
+	if (!state || !ring)
+		return;
+	__sync_fetch_and_add(&state->matched, 1);
+	if (!capture_allows(filter, state, notes->record.time, frames))
+		return;
+	if (bpf_ringbuf_output(ring, &notes->record, sizeof(notes->record) + frames, 0)) {
+		__sync_fetch_and_add(&state->lost, 1);
+		return;
+	}
+	__sync_fetch_and_add(&state->taken, 1);
+	__sync_fetch_and_add(&state->bytes, frames);
+}
+
+/* capture_select leaves those of the candidates whose filters match. */
+static __always_inline void capture_select(const struct capture_slots *filters,
+					   struct trace_notes *notes)
+{
+	for (__u32 i = 0; i < CAPTURES_MAX; i++)
+		if ((notes->candidates & 1U << i) &&
+		    !capture_wants(&filters->slots[i], &notes->record, i))
+			notes->candidates &= ~(1U << i);
+}
+
+/* capture_leaves copies the frame as it leaves behind the one as it came, and returns the length of
+ * both. What is dropped leaves no more. */
+static __always_inline __u64 capture_leaves(ctx_t *ctx, struct trace_notes *notes)
+{
+	struct trace_record *record = &notes->record;
+	__u64 came = record->came_captured, leaves = 0;
+
+	if (came > CAPTURE_SNAP_MAX)
+		return 0;
+	if (notes->snap && record->outcome < OUTCOME_DROPPED_MALFORMED)
+		leaves = capture_copy(ctx, notes, notes->frames + came, record->frame_length);
+	record->leaves_captured = leaves;
+	return came + leaves;
+}
+
+/* capture_end hands the packet to the captures whose filters match. */
+__noinline int capture_end(ctx_t *ctx, __u32 outcome)
+{
+	struct capture_slots *filters = capture_all();
+	struct trace_notes *notes = trace_current();
+	__u64 frames;
+
+	if (!filters || !notes)
+		return 0;
+	/* What was not read is as it came. */
+	if (!notes->record.family)
+		capture_begin(ctx);
+	if (!notes->candidates)
+		return 0;
+	trace_complete(ctx, &notes->record, outcome);
+	capture_select(filters, notes);
+	if (!notes->candidates)
+		return 0;
+	frames = capture_leaves(ctx, notes);
+	if (frames > 2 * CAPTURE_SNAP_MAX)
+		return 0;
+	for (__u32 i = 0; i < CAPTURES_MAX; i++)
+		if (notes->candidates & 1U << i)
+			capture_put(&filters->slots[i], notes, i, frames);
+	return 0;
+}

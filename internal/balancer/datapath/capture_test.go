@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/trace"
+	"github.com/jeoul/jeoul/internal/test/testpacket"
+)
+
+// capturing is a capture that runs beside a test.
+type capturing struct {
+	name   string
+	events chan capture.Event
+	end    context.CancelFunc
+	result chan error
+	// packets and last are filled in by finish; last is the last event.
+	packets []*capture.Packet
+	last    capture.Event
+}
+
+// startCapturing starts a capture and returns when packets are captured.
+func startCapturing(t *testing.T, r *rig, name string, request capture.Request) *capturing {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &capturing{name: name, events: make(chan capture.Event, 1<<16), end: cancel, result: make(chan error, 1)}
+	go func() {
+		c.result <- r.datapath.Capture(ctx, request, func(e capture.Event) error { c.events <- e; return nil })
+		close(c.events)
+	}()
+	t.Cleanup(cancel)
+	if e, open := <-c.events; !open {
+		t.Fatalf("%s: %v", name, <-c.result)
+	} else if e.Started == nil || e.Started.ID == 0 || len(e.Started.Hooks) != 1 || e.Started.Hooks[0].Hook != r.hook {
+		t.Fatalf("%s: the first event is %+v", name, e)
+	}
+	return c
+}
+
+// finish ends the capture, unless it has ended, and waits until all is told.
+func (c *capturing) finish(t *testing.T) *capturing {
+	t.Helper()
+	c.end()
+	return c.wait(t)
+}
+
+// wait is finish for a capture that ends by itself.
+func (c *capturing) wait(t *testing.T) *capturing {
+	t.Helper()
+	for e := range c.events {
+		c.last = e
+		if e.Packet != nil {
+			c.packets = append(c.packets, e.Packet)
+		}
+	}
+	if err := <-c.result; err != nil {
+		t.Errorf("%s: %v", c.name, err)
+	}
+	if c.last.Counts == nil {
+		t.Fatalf("%s: the last event is %+v", c.name, c.last)
+	}
+	return c
+}
+
+// sentFrame is a frame that a test has sent, and how it ended.
+type sentFrame struct {
+	ending
+	frame []byte
+}
+
+// sendRandom sends so many random packets of every kind.
+func (r *rig) sendRandom(t *testing.T, packets int) (sent []sentFrame) {
+	t.Helper()
+	g := &generator{Rand: rand.New(rand.NewPCG(7, 1)), tb: t, model: r.model, ids: 1, first: r.model.state.Services}
+	for len(sent) < packets && !t.Failed() {
+		frame := g.next()
+		if !testable(r.hook, frame) {
+			continue
+		}
+		e := r.send(t, frame)
+		r.model.decide(frame, seen{pool: r.poolOf})
+		sent = append(sent, sentFrame{e, slices.Clone(frame)})
+		if e.outcome == "forwarded" && len(sent)%8 == 0 {
+			g.keep(e.out)
+		}
+	}
+	return sent
+}
+
+// isOf says whether a captured packet is one that a client of a prefix sent or gets.
+func isOf(p *capture.Packet, clients netip.Prefix) bool {
+	if p.Came == nil {
+		return false
+	}
+	client := p.Came.Source
+	if p.Has(trace.Reply) {
+		for _, l := range p.Leaves {
+			if at, err := netip.ParseAddr(l.Get("destination")); err == nil {
+				return clients.Contains(p.Came.Source) || clients.Contains(at)
+			}
+		}
+	}
+	return clients.Contains(client)
+}
+
+// TestCapture has several captures run at once while random packets of every mode and family are sent: each is captured as
+// it came and as it left, under the outcome and backend that the counters say, by the captures whose filters match.
+func TestCapture(t *testing.T) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
+		r := newRig(t, hook, allModes())
+		service, clients := r.model.state.Services[len(r.model.state.Services)-1], netip.MustParsePrefix("198.18.1.0/30")
+		named := func(f capture.Filter) capture.Request {
+			return capture.Request{Filter: f, Snap: capture.MaxSnap, Rate: capture.MaxRate}
+		}
+		all := startCapturing(t, r, "everything", named(capture.Filter{}))
+		some := map[string]func(*capture.Packet) bool{}
+		var captures []*capturing
+		add := func(name string, f capture.Filter, wants func(*capture.Packet) bool) {
+			some[name] = wants
+			captures = append(captures, startCapturing(t, r, name, named(f)))
+		}
+		add("dropped, forwarded", capture.Filter{Outcomes: []string{"dropped", "forwarded"}}, func(p *capture.Packet) bool {
+			return strings.HasPrefix(p.Outcome, "dropped_") || p.Outcome == "forwarded"
+		})
+		add("a service", capture.Filter{Service: service.Name}, func(p *capture.Packet) bool {
+			return p.Service != nil && p.Service.Name == service.Name
+		})
+		add("a backend", capture.Filter{Service: service.Name, Backend: service.Backends[0].Name}, func(p *capture.Packet) bool {
+			return p.Service != nil && p.Service.Name == service.Name && p.Backend != nil && p.Backend.Name == service.Backends[0].Name
+		})
+		add("clients", capture.Filter{Filter: trace.Filter{Source: clients}}, func(p *capture.Packet) bool { return isOf(p, clients) })
+		add("IPv6", capture.Filter{Family: 6}, func(p *capture.Packet) bool { return p.Came != nil && p.Came.Source.Is6() })
+		add("headers", capture.Filter{}, func(p *capture.Packet) bool { return true })
+		captures[len(captures)-1].finish(t)
+		captures = captures[:len(captures)-1]
+		headers := startCapturing(t, r, "headers", capture.Request{Rate: capture.MaxRate})
+		sent := r.sendRandom(t, 600)
+		compareCaptured(t, sent, all.finish(t).packets)
+		if diff := cmp.Diff(capture.Counts{Matched: uint64(len(sent)), Taken: uint64(len(sent)), Bytes: all.last.Counts.Bytes}, *all.last.Counts); diff != "" {
+			t.Errorf("counts (-want +got):\n%s", diff)
+		}
+		for _, c := range captures {
+			c.finish(t)
+			var want []*capture.Packet
+			for _, p := range all.packets {
+				if some[c.name](p) {
+					want = append(want, p)
+				}
+			}
+			if diff := cmp.Diff(jsonLines(want), jsonLines(c.packets)); diff != "" {
+				t.Errorf("%s: %d packets, want %d (-want +got):\n%.2000s", c.name, len(c.packets), len(want), diff)
+			}
+			if len(want) == 0 || len(want) == len(all.packets) {
+				t.Errorf("%s: %d of %d packets: the test shows nothing", c.name, len(want), len(all.packets))
+			}
+		}
+		compareHeaders(t, sent, headers.finish(t).packets)
+		if r.traces(t) {
+			t.Error("after the end of the last capture, the program captures")
+		}
+	})
+}
+
+// jsonLines prints packets by their times, outcomes and frames.
+func jsonLines(packets []*capture.Packet) (lines []string) {
+	for _, p := range packets {
+		copied := *p
+		copied.Time = copied.Time.Truncate(0)
+		lines = append(lines, p.Outcome+" "+jsonOf(&trace.Packet{Came: p.Came, Service: p.Service, Backend: p.Backend}))
+	}
+	return lines
+}
+
+// compareCaptured compares what was captured with what was sent.
+func compareCaptured(t *testing.T, sent []sentFrame, got []*capture.Packet) {
+	t.Helper()
+	if len(got) != len(sent) {
+		t.Fatalf("captured %d of %d packets", len(got), len(sent))
+	}
+	for i, s := range sent {
+		p := got[i]
+		if problem := differs(s.ending, &p.Packet); problem != "" {
+			t.Errorf("packet %d: %s\n%s", i, problem, jsonOf(&p.Packet))
+		}
+		if !bytes.Equal(p.CameFrame.Bytes, s.frame[:min(len(s.frame), capture.MaxSnap)]) || p.CameFrame.Length != len(s.frame) {
+			t.Errorf("packet %d (%s) came as\n%s, captured\n%s", i, s.outcome, testpacket.Dump(s.frame), testpacket.Dump(p.CameFrame.Bytes))
+		}
+		want := s.out
+		if strings.HasPrefix(s.outcome, "dropped_") || bytes.Equal(s.out, s.frame) {
+			want = nil
+		}
+		if !bytes.Equal(p.LeavesFrame.Bytes, want[:min(len(want), capture.MaxSnap)]) {
+			t.Errorf("packet %d (%s) left as\n%s, captured\n%s", i, s.outcome, testpacket.Dump(want), testpacket.Dump(p.LeavesFrame.Bytes))
+		}
+	}
+}
+
+// compareHeaders looks at a capture without payload.
+func compareHeaders(t *testing.T, sent []sentFrame, got []*capture.Packet) {
+	t.Helper()
+	if len(got) != len(sent) {
+		t.Fatalf("captured the headers of %d of %d packets", len(got), len(sent))
+	}
+	for i, p := range got {
+		frame := sent[i].frame
+		want := frame[:capture.HeaderLength(frame[:min(len(frame), capture.HeaderSnap)])]
+		if !bytes.Equal(p.CameFrame.Bytes, want) || p.CameFrame.Length != len(frame) {
+			t.Errorf("packet %d: headers %x, want %x", i, p.CameFrame.Bytes, want)
+		}
+	}
+}
+
+// TestCaptureBounds ends captures by each of their bounds, and counts what is beyond the rate, or not read.
+func TestCaptureBounds(t *testing.T) {
+	r := newRig(t, lb.HookXDP, testState())
+	frame := web4().build(t)
+	// While it runs, the others need no program of their own.
+	keeper := startCapturing(t, r, "keeper", capture.Request{Filter: capture.Filter{Outcomes: []string{"dropped_no_room"}}})
+	packets := startCapturing(t, r, "packets", capture.Request{Packets: 10})
+	size := startCapturing(t, r, "bytes", capture.Request{Bytes: uint64(10 * len(frame))})
+	rate := startCapturing(t, r, "rate", capture.Request{Rate: 1})
+	for range 100 {
+		r.run(t, frame)
+	}
+	if packets.wait(t); len(packets.packets) != 10 || packets.last.Ended != capture.EndPackets {
+		t.Errorf("a capture of 10 packets has %d, and ended by %q", len(packets.packets), packets.last.Ended)
+	}
+	// Both frames of a packet count.
+	if size.wait(t); len(size.packets) == 0 || len(size.packets) > 10 || size.last.Ended != capture.EndBytes {
+		t.Errorf("a capture of %d bytes has %d packets, and ended by %q", 10*len(frame), len(size.packets), size.last.Ended)
+	}
+	rate.finish(t)
+	if c := rate.last.Counts; c.Matched != 100 || c.Taken == 100 || c.Limited == 0 || c.Taken+c.Limited != 100 || uint64(len(rate.packets)) != c.Taken {
+		t.Errorf("a capture of a packet a second: %+v, and %d packets", *c, len(rate.packets))
+	}
+	timed := startCapturing(t, r, "time", capture.Request{Seconds: 0.01})
+	if timed.wait(t); timed.last.Ended != capture.EndTime {
+		t.Errorf("a capture of 10 ms ended by %q", timed.last.Ended)
+	}
+	stalledReader(t, r, frame)
+	keeper.finish(t)
+}
+
+// stalledReader has a client that does not read: packets go on, and those that find no room are counted.
+func stalledReader(t *testing.T, r *rig, frame []byte) {
+	t.Helper()
+	const packets = captureRing / 256
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	started, reads, result := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	var told uint64
+	var counts capture.Counts
+	go func() {
+		result <- r.datapath.Capture(ctx, capture.Request{Rate: capture.MaxRate, Snap: capture.MaxSnap}, func(e capture.Event) error {
+			if e.Started != nil {
+				close(started)
+				return nil
+			}
+			<-reads
+			if e.Packet != nil {
+				told++
+			}
+			if e.Counts != nil {
+				counts = *e.Counts
+			}
+			return nil
+		})
+	}()
+	<-started
+	for range packets {
+		if e := r.send(t, frame); e.outcome != "" && e.outcome != "forwarded" {
+			t.Fatalf("a packet of a capture that is not read was %s", e.outcome)
+		}
+	}
+	close(reads)
+	cancel()
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
+	if told != counts.Taken || counts.Lost == 0 || counts.Taken+counts.Lost+counts.Limited != packets {
+		t.Errorf("told of %d packets of %d; counts %+v", told, packets, counts)
+	}
+}
+
+// TestCaptureRefuses asks for what cannot be.
+func TestCaptureRefuses(t *testing.T) {
+	r := newRig(t, lb.HookXDP, testState())
+	service := r.model.state.Services[0]
+	ask := func(request capture.Request) error {
+		return r.datapath.Capture(t.Context(), request, func(capture.Event) error { return errors.New("it began") })
+	}
+	for want, test := range map[string]struct {
+		request capture.Request
+		kind    error
+	}{
+		`no service is named "` + service.Name + `x"; did you mean ` + service.Name: {capture.Request{Filter: capture.Filter{Service: service.Name + "x"}}, capture.ErrNoService},
+		`no backend of ` + service.Name + ` is named "web99"`:                       {capture.Request{Filter: capture.Filter{Service: service.Name, Backend: "web99"}}, capture.ErrNoService},
+		`of which service?`: {capture.Request{Filter: capture.Filter{Backend: "web99"}}, capture.ErrBadRequest},
+		`there is no outcome "droped"; did you mean dropped?`: {capture.Request{Filter: capture.Filter{Outcomes: []string{"droped"}}}, capture.ErrBadRequest},
+		`no balancing on interface "eth7"`:                    {capture.Request{Filter: capture.Filter{Interface: "eth7"}}, capture.ErrBadRequest},
+		`snap length 9217; use 0 (headers) to 9216 bytes`:     {capture.Request{Snap: 9217}, capture.ErrBadRequest},
+		`2000000 packets a second`:                            {capture.Request{Rate: 2_000_000}, capture.ErrBadRequest},
+		`are of different families`: {capture.Request{Filter: capture.Filter{Filter: trace.Filter{
+			Source: netip.MustParsePrefix("::/0"), Destination: netip.MustParsePrefix("0.0.0.0/0")}}}, capture.ErrBadRequest},
+	} {
+		if err := ask(test.request); !errors.Is(err, test.kind) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+		if r.traces(t) {
+			t.Fatalf("%q: the program captures after a request that was refused", want)
+		}
+	}
+	if got := MaxCaptures; got != 8 {
+		t.Errorf("%d captures at once", got)
+	}
+}
+
+// TestCaptureFollowsTheConfiguration captures a service that goes, and comes back under another number.
+func TestCaptureFollowsTheConfiguration(t *testing.T) {
+	r := newRig(t, lb.HookTC, testState())
+	state := testState()
+	service := slices.IndexFunc(state.Services, func(s lb.RoutedService) bool { return s.VIP == vip4 && s.Port == 80 && s.Protocol == lb.TCP })
+	c := startCapturing(t, r, "web", capture.Request{Filter: capture.Filter{Service: state.Services[service].Name}})
+	frame := web4().build(t)
+	r.run(t, frame)
+	without := testState()
+	without.Services = slices.Delete(without.Services, service, service+1)
+	for _, s := range []lb.State{without, state} {
+		if err := r.datapath.Apply(s); err != nil {
+			t.Fatal(err)
+		}
+		r.run(t, frame)
+	}
+	var outcomes []string
+	for _, p := range c.finish(t).packets {
+		outcomes = append(outcomes, p.Outcome)
+	}
+	if diff := cmp.Diff([]string{"forwarded", "forwarded"}, outcomes); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// FuzzCaptureRecord reads records of any bytes.
+func FuzzCaptureRecord(f *testing.F) {
+	f.Add(make([]byte, binary.Size(tracedXdpTraceRecord{})), 0)
+	f.Add(bytes.Repeat([]byte{0xff}, binary.Size(tracedXdpTraceRecord{})+300), 60)
+	w := &words{hook: lb.HookTC, names: []string{"forwarded"}}
+	f.Fuzz(func(t *testing.T, raw []byte, snap int) {
+		record, frames, err := decodeRecord(raw)
+		if err != nil {
+			return
+		}
+		came, leaves := (&captured{record, frames}).split(min(max(snap, 0), capture.MaxSnap))
+		if len(came.Bytes)+len(leaves.Bytes) > len(frames) {
+			t.Errorf("frames of %d and %d bytes, of %d", len(came.Bytes), len(leaves.Bytes), len(frames))
+		}
+		w.packet(record)
+	})
+}
