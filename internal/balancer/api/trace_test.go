@@ -163,7 +163,7 @@ func TestTraceFails(t *testing.T) {
 	defer stop()
 	for told = range 2 {
 		err := NewClient(path).Trace(t.Context(), TraceRequest{}, func(trace.Event) error { return nil })
-		if err == nil || !strings.HasSuffix(err.Error(), "another trace is running, sorry") {
+		if err == nil || !strings.HasSuffix(err.Error(), "too many traces, sorry") {
 			t.Errorf("after %d events: error %v", told, err)
 		}
 	}

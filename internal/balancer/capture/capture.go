@@ -109,6 +109,27 @@ func (r Request) check() error {
 	return nil
 }
 
+// TraceRequest is the request of a live trace: no bytes of frames, and no bounds.
+func TraceRequest(filter trace.Filter) Request {
+	return Request{Filter: Filter{Filter: filter}, Snap: noFrames, Seconds: unbounded.Seconds()}
+}
+
+const (
+	noFrames  = -1
+	unbounded = 100 * 365 * 24 * time.Hour
+)
+
+// SnapLength is how many bytes of a frame the data plane copies.
+func (r Request) SnapLength() int {
+	switch r.Snap {
+	case noFrames:
+		return 0
+	case 0:
+		return HeaderSnap
+	}
+	return r.Snap
+}
+
 // For is how long the capture lasts.
 func (r Request) For() time.Duration { return time.Duration(r.Seconds * float64(time.Second)) }
 

@@ -5,7 +5,6 @@ package datapath
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"net/netip"
@@ -323,9 +322,6 @@ func TestCaptureRefuses(t *testing.T) {
 			t.Fatalf("%q: the program captures after a request that was refused", want)
 		}
 	}
-	if got := MaxCaptures; got != 8 {
-		t.Errorf("%d captures at once", got)
-	}
 }
 
 // TestCaptureFollowsTheConfiguration captures a service that goes, and comes back under another number.
@@ -351,22 +347,4 @@ func TestCaptureFollowsTheConfiguration(t *testing.T) {
 	if diff := cmp.Diff([]string{"forwarded", "forwarded"}, outcomes); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-}
-
-// FuzzCaptureRecord reads records of any bytes.
-func FuzzCaptureRecord(f *testing.F) {
-	f.Add(make([]byte, binary.Size(tracedXdpTraceRecord{})), 0)
-	f.Add(bytes.Repeat([]byte{0xff}, binary.Size(tracedXdpTraceRecord{})+300), 60)
-	w := &words{hook: lb.HookTC, names: []string{"forwarded"}}
-	f.Fuzz(func(t *testing.T, raw []byte, snap int) {
-		record, frames, err := decodeRecord(raw)
-		if err != nil {
-			return
-		}
-		came, leaves := (&captured{record, frames}).split(min(max(snap, 0), capture.MaxSnap))
-		if len(came.Bytes)+len(leaves.Bytes) > len(frames) {
-			t.Errorf("frames of %d and %d bytes, of %d", len(came.Bytes), len(leaves.Bytes), len(frames))
-		}
-		w.packet(record)
-	})
 }

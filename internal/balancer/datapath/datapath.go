@@ -113,7 +113,7 @@ type Datapath struct {
 	readers sync.RWMutex
 	// replyHops are what ReplyHops reads into.
 	replyHops replyHopBuffers
-	// tracing is what programs are loaded with while packets are traced.
+	// tracing is what programs are loaded with while packets are traced or captured.
 	tracing *tracing
 	// checks sends health checks, if that is open.
 	checks *Checks

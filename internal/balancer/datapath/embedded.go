@@ -7,6 +7,8 @@ import (
 	"weak"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
 // embedded is an eBPF program that is part of this one. Reading it takes some 50 ms of a core and
@@ -43,6 +45,6 @@ func (e *embedded) original() (*ebpf.CollectionSpec, error) {
 var (
 	embeddedXDP       = embedded{read: loadXdp}
 	embeddedTC        = embedded{read: loadTc}
-	embeddedTracedXDP = embedded{read: loadTracedXdp}
-	embeddedTracedTC  = embedded{read: loadTracedTc}
+	embeddedTracedXDP = embedded{read: traced.LoadXdp}
+	embeddedTracedTC  = embedded{read: traced.LoadTc}
 )

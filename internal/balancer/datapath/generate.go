@@ -7,11 +7,6 @@ package datapath
 //go:generate ../../../scripts/bpf2go.sh -type outcome -type scheduler -type agreement -type service -type service_key4 -type service_key6 -type service_slot4 -type service_slot6 -type backend -type mode -type service_kind -type endpoint -type endpoint_slot4 -type endpoint_slot6 -type vector -type block -type turn -type backend_load -type flow -type flow_bucket -type flow_state -type refusal -type flow_table -type way_table -type known_way -type reply_hop -type hop_flag -type hop_table -type head -type service_flag -type slot_bits -type no_service -type return_bucket -type return_table -type host -type host_table -type prefix_verdict -type check_agreement -type check_target -type check_key -type check_answer xdp ../../../bpf/balancer/jeoul_xdp.bpf.c
 //go:generate ../../../scripts/bpf2go.sh -no-global-types tc ../../../bpf/balancer/jeoul_tc.bpf.c
 
-// The traced programs are the same sources compiled with TRACED: see bpf/balancer/trace.h.
-//
-//go:generate ../../../scripts/bpf2go.sh -cflags -DTRACED -no-global-types -type trace_record -type trace_reason -type capture_filter -type capture_slots -type capture_state -type capture_limit tracedXdp ../../../bpf/balancer/jeoul_xdp.bpf.c
-//go:generate ../../../scripts/bpf2go.sh -cflags -DTRACED -no-global-types tracedTc ../../../bpf/balancer/jeoul_tc.bpf.c
-
 // What watches the control plane.
 //
 //go:generate ../../../scripts/bpf2go.sh -no-global-types orphan ../../../bpf/balancer/orphan.bpf.c

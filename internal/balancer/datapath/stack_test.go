@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
 	"github.com/cilium/ebpf/asm"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
 // Older kernels round each function's frame up to 32 bytes, and newer ones to 16
@@ -23,7 +25,7 @@ func TestStackOfOldKernels(t *testing.T) {
 		load func() (*ebpf.CollectionSpec, error)
 		// functions are those that a program has at least.
 		functions int
-	}{{loadXdp, 10}, {loadTc, 10}, {loadTracedXdp, 10}, {loadTracedTc, 10}, {loadLocal, 1}, {loadAbort, 1}} {
+	}{{loadXdp, 10}, {loadTc, 10}, {traced.LoadXdp, 10}, {traced.LoadTc, 10}, {loadLocal, 1}, {loadAbort, 1}} {
 		spec, err := of.load()
 		if err != nil {
 			t.Fatal(err)

@@ -3,33 +3,31 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
-// tracing is what a program that tells of packets is loaded with. All programs that are loaded with
-// it tell of them in the same place. A nil *tracing stands for the plain program.
+// tracing is what a program that tells of packets is loaded with. A nil *tracing stands for the plain program.
 type tracing struct {
-	// dryRun makes a program for questions: it counts and keeps nothing, and writes its records into
-	// the ring that reader reads.
+	*traced.Tracing
+	// dryRun makes a program for questions: it counts and keeps nothing.
 	dryRun bool
-	reader *ringbuf.Reader
-	// maps are those of tracing and captures, by their names in the object.
-	maps map[string]*ebpf.Map
-	// slots are the captures and live traces that run, of a tracing that is no dry run.
-	slots [MaxCaptures]*liveCapture
+	// captures are those that run.
+	captures []*liveCapture
 }
 
-// isOfTracing says whether a map of the traced programs is one that the plain ones have not.
-func isOfTracing(name string) bool {
-	return strings.HasPrefix(name, "trace_") || strings.HasPrefix(name, "capture_")
+// liveCapture is a capture, or a live trace, that runs.
+type liveCapture struct {
+	*traced.Capture
+	of      *tracing
+	request capture.Request
 }
 
 // newTracing makes the maps.
@@ -38,40 +36,11 @@ func newTracing(dryRun bool) (*tracing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	// The file has the smallest page that there is.
-	spec.Maps[tracedXdpMapTraceRing].MaxEntries = uint32(os.Getpagesize())
-	spec.Maps[tracedXdpMapCaptureRings].InnerMap.MaxEntries = uint32(os.Getpagesize())
-	if dryRun {
-		spec.Maps[tracedXdpMapCaptureBackends].MaxEntries = 1
+	t, err := traced.New(spec, dryRun)
+	if err != nil {
+		return nil, loadError(err)
 	}
-	t := &tracing{dryRun: dryRun, maps: map[string]*ebpf.Map{}}
-	for name, m := range spec.Maps {
-		if !isOfTracing(name) {
-			continue
-		}
-		if t.maps[name], err = ebpf.NewMap(m); err != nil {
-			delete(t.maps, name)
-			t.close()
-			return nil, loadError(err)
-		}
-	}
-	if !dryRun {
-		return t, nil
-	}
-	if t.reader, err = ringbuf.NewReader(t.maps[tracedXdpMapTraceRing]); err != nil {
-		t.close()
-		return nil, fmt.Errorf("opening the ring of trace records: %v", err)
-	}
-	return t, nil
-}
-
-func (t *tracing) close() {
-	if t.reader != nil {
-		t.reader.Close()
-	}
-	for _, m := range t.maps {
-		m.Close()
-	}
+	return &tracing{Tracing: t, dryRun: dryRun}, nil
 }
 
 // load returns the program that is asked for.
@@ -90,30 +59,100 @@ func (t *tracing) put(spec *ebpf.CollectionSpec, constants *xdpSettings, replace
 	if t.dryRun {
 		constants.DryRun = 1
 	}
-	for name, m := range t.maps {
-		spec.Maps[name].MaxEntries = m.MaxEntries()
-		replacements[name] = m
-	}
-	spec.Maps[tracedXdpMapCaptureRings].InnerMap.MaxEntries = uint32(os.Getpagesize())
+	t.Replace(spec, replacements)
 }
 
-// readRecord reads a record, and the bytes that follow it. Errors are those of the ring's reader.
-func readRecord(reader *ringbuf.Reader) (*tracedXdpTraceRecord, []byte, error) {
-	sample, err := reader.Read()
-	if err != nil {
-		return nil, nil, err
+// untilAfter is how long after its end the data plane takes packets for a capture that no process ends.
+const untilAfter = time.Minute
+
+// windowSeconds is a window of a capture's rate, in seconds: 2^CAPTURE_WINDOW ns.
+const windowSeconds = float64(1<<27) / 1e9
+
+// filterOf writes a request as the program reads it, but for numbers of this configuration. Error: capture.ErrBadRequest.
+func filterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
+	f := traced.XdpCaptureFilter{
+		Sample: r.Sample, MostPackets: r.Packets, MostBytes: r.Bytes,
+		ClientPort: networkOrder(r.SourcePort), VipPort: networkOrder(r.DestinationPort),
+		Protocol: uint8(r.Protocol), Family: uint8(r.Family), Snap: uint32(r.SnapLength()),
+		Until: uint64(monotonicNow() + r.For() + untilAfter),
 	}
-	return decodeRecord(sample.RawSample)
+	if r.Service != "" {
+		f.ByService = 1
+	}
+	if r.Backend != "" {
+		f.ByBackend = 1
+	}
+	if r.Rate > 0 {
+		f.Rate = max(1, uint32(float64(r.Rate)*windowSeconds))
+	}
+	for _, end := range []struct {
+		prefix     netip.Prefix
+		wanted, at *[4]uint32
+	}{{r.Source, &f.Client, &f.ClientMask}, {r.Destination, &f.Vip, &f.VipMask}} {
+		if !end.prefix.IsValid() {
+			continue
+		}
+		f.Family = 6
+		if end.prefix.Addr().Is4() {
+			f.Family = 4
+		}
+		*end.wanted = addressWords(end.prefix.Masked().Addr())
+		*end.at = maskWords(end.prefix)
+	}
+	names, err := outcomeNames()
+	if err != nil {
+		return f, err
+	}
+	f.Outcomes, err = capture.OutcomeBits(r.Outcomes, names)
+	return f, err
 }
 
-// decodeRecord reads a record, and returns the bytes that follow it. They are the caller's.
-func decodeRecord(raw []byte) (*tracedXdpTraceRecord, []byte, error) {
-	record := &tracedXdpTraceRecord{}
-	n, err := binary.Decode(raw, binary.NativeEndian, record)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading a trace record of %d bytes: %v", len(raw), err)
+// resolve looks up anew what captures name: a change may have given other numbers. A capture of a service that is gone
+// takes none of its packets until it is back.
+func (t *tracing) resolve(r *register) {
+	if t == nil {
+		return
 	}
-	return record, raw[n:], nil
+	for _, live := range t.captures {
+		// It fails where there is no such service.
+		_ = live.resolve(r)
+	}
+}
+
+// resolve has a capture take the packets of the service and the backends that it names. Errors: capture.ErrNoService,
+// and the kernel's.
+func (c *liveCapture) resolve(r *register) error {
+	if c.request.Service == "" {
+		return c.Take(nil, nil)
+	}
+	services, backends, err := r.numbersOf(c.request.Service, c.request.Backend)
+	return errors.Join(err, c.Take(services, backends))
+}
+
+// numbersOf returns the ids of a service and of its hairpin, and the indices of its backends of a name, or of all.
+// Error: capture.ErrNoService.
+func (r *register) numbersOf(service, backend string) (ids, indices []uint32, err error) {
+	var services, backends []string
+	for _, record := range r.records {
+		services = append(services, record.service.Name)
+		if record.service.Name != service {
+			continue
+		}
+		ids = append(ids, record.id)
+		for i, b := range record.service.Backends {
+			backends = append(backends, b.Name)
+			if backend == "" || b.Name == backend {
+				indices = append(indices, record.places[i].index)
+			}
+		}
+	}
+	switch {
+	case len(ids) == 0:
+		return nil, nil, capture.Missing("service", service, services)
+	case backend != "" && len(indices) == 0:
+		return nil, nil, capture.Missing("backend of "+service, backend, backends)
+	}
+	return ids, indices, nil
 }
 
 // maskWords returns the mask of a prefix, laid out as its address.

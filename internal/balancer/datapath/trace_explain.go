@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
@@ -111,7 +112,7 @@ func (d *Datapath) newExplainer() (*explainer, error) {
 	hook := d.attachments[0].Hook
 	copied, err := loadGeneration(programOf(hook), d.current.ports, d.current.memory, d.shared, t, nil)
 	if err != nil {
-		t.close()
+		t.Close()
 		return nil, err
 	}
 	return &explainer{copied, t, d.words(), hook}, nil
@@ -119,7 +120,7 @@ func (d *Datapath) newExplainer() (*explainer, error) {
 
 func (e *explainer) close() {
 	e.generation.close()
-	e.tracing.close()
+	e.tracing.Close()
 }
 
 // explain says what becomes of a frame that comes in at a port.
@@ -145,12 +146,12 @@ func (e *explainer) run(at int, frame []byte) (*trace.Packet, []byte, error) {
 		return nil, nil, fmt.Errorf("running the program on a packet of %d bytes: %v", len(frame), err)
 	}
 	// The record is there already, or never comes.
-	e.tracing.reader.SetDeadline(time.Now())
-	record, _, err := readRecord(e.tracing.reader)
+	e.tracing.Reader.SetDeadline(time.Now())
+	record, err := traced.Read(e.tracing.Reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the program recorded nothing of the packet: %v", err)
 	}
-	return e.words.packet(record), options.DataOut, nil
+	return e.words.packet(&record.XdpTraceRecord), options.DataOut, nil
 }
 
 // Offsets in what the kernel takes as a program's context for a test.

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -44,7 +45,7 @@ func TestPlainProgramCannotTrace(t *testing.T) {
 				}
 			}
 			for m := range spec.Maps {
-				if isOfTracing(m) {
+				if traced.IsOwn(m) {
 					found = append(found, "map "+m)
 				}
 			}
@@ -362,7 +363,7 @@ func TestTrace(t *testing.T) {
 		}
 		l := startLive(t, r, trace.Filter{})
 		var others []*live
-		for range len(r.datapath.tracing.slots) - 1 {
+		for range traced.MaxCaptures - 1 {
 			others = append(others, startLive(t, r, trace.Filter{}))
 		}
 		if err := r.datapath.Trace(t.Context(), trace.Filter{}, nil); !errors.Is(err, trace.ErrBusy) {
@@ -540,7 +541,7 @@ func TestTraceEndsWithItsListener(t *testing.T) {
 }
 
 func TestTraceNumbers(t *testing.T) {
-	got, err := numbered(capture.Request{Filter: capture.Filter{Filter: trace.Filter{Source: netip.MustParsePrefix("198.18.1.7/20"),
+	got, err := filterOf(capture.Request{Filter: capture.Filter{Filter: trace.Filter{Source: netip.MustParsePrefix("198.18.1.7/20"),
 		DestinationPort: 80, Protocol: lb.TCP, Sample: 5}}})
 	if err != nil {
 		t.Fatal(err)

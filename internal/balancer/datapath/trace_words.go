@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
@@ -60,7 +61,7 @@ func (d *Datapath) words() *words {
 }
 
 // packet puts a record into words.
-func (w *words) packet(r *tracedXdpTraceRecord) *trace.Packet {
+func (w *words) packet(r *traced.XdpTraceRecord) *trace.Packet {
 	p := &trace.Packet{
 		Hook:      w.hook,
 		Interface: w.port(r.Interface),
@@ -88,7 +89,7 @@ func (w *words) packet(r *tracedXdpTraceRecord) *trace.Packet {
 }
 
 // addBackend names the backend, unless its index has gone to another since.
-func (w *words) addBackend(p *trace.Packet, r *tracedXdpTraceRecord) {
+func (w *words) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
 	m, ok := w.backends[r.Backend]
 	if !ok || uint32(m.generation) != uint32(r.BackendGeneration) {
 		return
@@ -124,7 +125,7 @@ func (w *words) port(index uint32) string {
 }
 
 // cameOf is the packet as it came, nil if it could not be read.
-func cameOf(r *tracedXdpTraceRecord) *trace.Flow {
+func cameOf(r *traced.XdpTraceRecord) *trace.Flow {
 	if r.Family == 0 {
 		return nil
 	}
@@ -160,17 +161,17 @@ func protocolName(number uint8) string {
 
 // reasonNames puts the bits into words, in the order in which a trace gives them.
 var reasonNames = []struct {
-	bit  tracedXdpTraceReason
+	bit  traced.XdpTraceReason
 	name trace.Reason
 }{
-	{tracedXdpTraceReasonTRACE_QUOTED, trace.Quoted},
-	{tracedXdpTraceReasonTRACE_REPLY, trace.Reply},
-	{tracedXdpTraceReasonTRACE_FROM_BACKEND, trace.FromBackend},
-	{tracedXdpTraceReasonTRACE_KNOWN_FRAGMENT, trace.KnownFragment},
-	{tracedXdpTraceReasonTRACE_KNOWN_FLOW, trace.KnownFlow},
-	{tracedXdpTraceReasonTRACE_NEW_FLOW, trace.NewFlow},
-	{tracedXdpTraceReasonTRACE_FORMER, trace.Former},
-	{tracedXdpTraceReasonTRACE_HAIRPIN, trace.Hairpin},
+	{traced.XdpTraceReasonTRACE_QUOTED, trace.Quoted},
+	{traced.XdpTraceReasonTRACE_REPLY, trace.Reply},
+	{traced.XdpTraceReasonTRACE_FROM_BACKEND, trace.FromBackend},
+	{traced.XdpTraceReasonTRACE_KNOWN_FRAGMENT, trace.KnownFragment},
+	{traced.XdpTraceReasonTRACE_KNOWN_FLOW, trace.KnownFlow},
+	{traced.XdpTraceReasonTRACE_NEW_FLOW, trace.NewFlow},
+	{traced.XdpTraceReasonTRACE_FORMER, trace.Former},
+	{traced.XdpTraceReasonTRACE_HAIRPIN, trace.Hairpin},
 }
 
 func reasonsOf(bits uint8) []trace.Reason {
@@ -183,11 +184,14 @@ func reasonsOf(bits uint8) []trace.Reason {
 	return reasons
 }
 
+// monotonicNow is the monotonic clock of the kernel, which stamps records.
+func monotonicNow() time.Duration {
+	var now unix.Timespec
+	// It cannot fail for this clock.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	return time.Duration(now.Nano())
+}
+
 // monotonicZero is when the monotonic clock of the kernel was 0, by the clock that
 // a person knows.
-func monotonicZero() time.Time {
-	var since unix.Timespec
-	// It cannot fail for this clock.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &since)
-	return time.Now().Round(0).Add(-time.Duration(since.Nano()))
-}
+func monotonicZero() time.Time { return time.Now().Round(0).Add(-monotonicNow()) }

@@ -20,8 +20,8 @@ var (
 	ErrBadQuestion = errors.New("no such packet")
 	// ErrNoService: the packet is for no service.
 	ErrNoService = errors.New("no such service")
-	// ErrBusy: one trace at a time.
-	ErrBusy = errors.New("another trace is running")
+	// ErrBusy: as many traces and captures run as may run at once.
+	ErrBusy = errors.New("too many traces")
 )
 
 // Filter says which real packets to tell of.

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+// Progress makes events of what a capture reads, and ends it at its bounds.
+type Progress struct {
+	request Request
+	tell    func(Event) error
+	end     func()
+	packets uint64
+	counts  Counts
+	ended   Reason
+}
+
+// NewProgress returns that of a complete request, which calls end, maybe more than once, when a bound is reached.
+func NewProgress(request Request, tell func(Event) error, end func()) *Progress {
+	return &Progress{request: request, tell: tell, end: end}
+}
+
+// Packet tells of a packet; of those beyond the bound it does not.
+func (p *Progress) Packet(packet *Packet) error {
+	if p.request.Packets > 0 && p.packets >= p.request.Packets {
+		return nil // of another CPU, at the same time
+	}
+	if err := p.tell(Event{Packet: packet}); err != nil {
+		return err
+	}
+	if p.packets++; p.packets == p.request.Packets {
+		p.stop(EndPackets)
+	}
+	return nil
+}
+
+func (p *Progress) stop(why Reason) {
+	p.ended = why
+	p.end()
+}
+
+// Count takes the counts so far; beyond says that packets came after the bound of packets or bytes. It tells of counts
+// where packets were left out.
+func (p *Progress) Count(counts Counts, beyond bool) error {
+	left := counts.Lost != p.counts.Lost || counts.Limited != p.counts.Limited
+	p.counts = counts
+	if beyond && p.ended == "" && (p.request.Packets == 0 || counts.Taken < p.request.Packets) {
+		p.stop(EndBytes)
+	}
+	if !left || p.ended != "" {
+		return nil
+	}
+	return p.tell(Event{Counts: &counts})
+}
+
+// End tells of the whole capture: why it ended, which is its time unless a bound was reached or the daemon stops.
+func (p *Progress) End(stopping bool) error {
+	switch {
+	case p.ended != "":
+	case stopping:
+		p.ended = EndStopping
+	default:
+		p.ended = EndTime
+	}
+	return p.tell(Event{Counts: &p.counts, Ended: p.ended})
+}

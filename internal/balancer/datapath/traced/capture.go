@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package traced
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/jeoul/jeoul/internal/balancer/capture"
+)
+
+// MaxCaptures is how many captures and live traces run at once.
+const MaxCaptures = int(XdpCaptureLimitCAPTURES_MAX)
+
+// CountsEvery is how often the counts of a capture are looked at.
+const CountsEvery = time.Second
+
+// noService is the id plus 1 of no service.
+const noService = 0xffffffff
+
+// Capture is a capture, or a live trace, that has a slot. Its methods but Follow and Flush, and those of its Tracing,
+// are for one goroutine at a time.
+type Capture struct {
+	of     *Tracing
+	slot   uint32
+	filter XdpCaptureFilter
+	ring   *ebpf.Map
+	reader *ringbuf.Reader
+	// backends are the indices of backends that it has in capture_backends.
+	backends []uint32
+	// stopped: its filter takes no more packets.
+	stopped bool
+}
+
+// lastID is the number of the latest capture of this process.
+var lastID atomic.Uint32
+
+// Open gives a capture a free slot and a ring of so many bytes, a power of two. Its filter takes nothing yet. Error:
+// capture.ErrBusy.
+func (t *Tracing) Open(filter XdpCaptureFilter, size int) (*Capture, error) {
+	slot := slices.Index(t.slots[:], nil)
+	if slot < 0 {
+		return nil, fmt.Errorf("%w: %d captures and live traces run, which is as many as can; end one, or wait for its end",
+			capture.ErrBusy, len(t.slots))
+	}
+	c := &Capture{of: t, slot: uint32(slot), filter: filter}
+	c.filter.Id = lastID.Add(1)
+	var err error
+	if c.ring, err = ebpf.NewMap(&ebpf.MapSpec{Name: "capture_ring", Type: ebpf.RingBuf,
+		MaxEntries: uint32(max(size, os.Getpagesize()))}); err != nil {
+		return nil, fmt.Errorf("making the ring of a capture: %w", err)
+	}
+	t.slots[slot] = c
+	if c.reader, err = ringbuf.NewReader(c.ring); err == nil {
+		err = t.maps[XdpMapCaptureStates].Put(c.slot, XdpCaptureState{})
+	}
+	if err == nil {
+		err = t.maps[XdpMapCaptureRings].Put(c.slot, c.ring)
+	}
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("opening the ring of a capture: %w", err)
+	}
+	return c, nil
+}
+
+// ID is the capture's number.
+func (c *Capture) ID() uint32 { return c.filter.Id }
+
+// Captures are those that take packets.
+func (t *Tracing) Captures() (captures []*Capture) {
+	for _, c := range t.slots {
+		if c != nil && !c.stopped {
+			captures = append(captures, c)
+		}
+	}
+	return captures
+}
+
+// Empty says that no slot is in use.
+func (t *Tracing) Empty() bool {
+	return !slices.ContainsFunc(t.slots[:], func(c *Capture) bool { return c != nil })
+}
+
+// Take has the capture take packets: of a filter by service or backend, those of services by their ids, of which two
+// count, and of backends by their indices.
+func (c *Capture) Take(services, backends []uint32) error {
+	c.filter.Services = [2]uint32{noService, noService}
+	for i, id := range services[:min(len(services), len(c.filter.Services))] {
+		c.filter.Services[i] = id + 1
+	}
+	return errors.Join(c.putBackends(backends), c.of.write())
+}
+
+// Stop has the capture take no more packets.
+func (c *Capture) Stop() error {
+	if c.stopped {
+		return nil
+	}
+	c.stopped = true
+	return errors.Join(c.of.write(), c.putBackends(nil))
+}
+
+// Close gives the slot back. A nil *Capture has none.
+func (c *Capture) Close() {
+	if c == nil {
+		return
+	}
+	// What a filter is left with is overwritten by the next one in the slot.
+	_ = c.Stop()
+	// An error: there is none in the slot. The call returns when no packet uses the ring any more.
+	_ = c.of.maps[XdpMapCaptureRings].Delete(c.slot)
+	if c.reader != nil {
+		c.reader.Close()
+	}
+	c.ring.Close()
+	c.of.slots[c.slot] = nil
+}
+
+// write shows the program the filters. Packets read a filter's number first, so one that is new is written without it,
+// then with it; the bytes of the others do not change.
+func (t *Tracing) write() error {
+	var all, before XdpCaptureSlots
+	for i, c := range t.slots {
+		if c != nil && !c.stopped {
+			all.Slots[i], all.Used = c.filter, uint32(i+1)
+		}
+	}
+	m := t.maps[XdpMapCaptureFilters]
+	if err := m.Lookup(uint32(0), &before); err != nil {
+		return fmt.Errorf("reading the filters of captures: %v", err)
+	}
+	unnumbered := all
+	for i := range all.Slots {
+		if all.Slots[i] != before.Slots[i] {
+			unnumbered.Slots[i].Id = 0
+		}
+	}
+	for _, value := range []*XdpCaptureSlots{&unnumbered, &all} {
+		if err := m.Put(uint32(0), value); err != nil {
+			return fmt.Errorf("writing the filters of captures: %v", err)
+		}
+	}
+	return nil
+}
+
+// putBackends writes which backends' packets the capture takes, in place of those that it took.
+func (c *Capture) putBackends(indices []uint32) error {
+	var errs []error
+	for _, index := range c.backends {
+		if !slices.Contains(indices, index) {
+			errs = append(errs, c.of.putBackend(index, 0, 1<<c.slot))
+		}
+	}
+	for _, index := range indices {
+		errs = append(errs, c.of.putBackend(index, 1<<c.slot, 0))
+	}
+	c.backends = indices
+	return errors.Join(errs...)
+}
+
+// putBackend sets and clears bits of the slots that take a backend's packets.
+func (t *Tracing) putBackend(index, set, clear uint32) error {
+	m := t.maps[XdpMapCaptureBackends]
+	var slots uint32
+	err := m.Lookup(index, &slots)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("reading the backends of captures: %v", err)
+	}
+	if slots = slots&^clear | set; slots != 0 {
+		err = m.Put(index, slots)
+	} else if err = m.Delete(index); errors.Is(err, ebpf.ErrKeyNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("writing the backends of captures: %v", err)
+	}
+	return nil
+}
+
+// Flush has Follow return when it has read what the ring holds.
+func (c *Capture) Flush() error { return c.reader.Flush() }
+
+// Follow calls packet for each record, and count about once a second and at the end, until Flush, which is no error, or
+// one of them returns an error, which it returns.
+func (c *Capture) Follow(packet func(*Record) error, count func(XdpCaptureState) error) error {
+	for looked := time.Now(); ; {
+		c.reader.SetDeadline(looked.Add(CountsEvery))
+		record, err := Read(c.reader)
+		ended := errors.Is(err, ringbuf.ErrFlushed)
+		if err != nil && !ended && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("reading the ring of a capture: %v", err)
+		}
+		if record != nil {
+			if err := packet(record); err != nil {
+				return err
+			}
+		}
+		if !ended && time.Since(looked) < CountsEvery {
+			continue
+		}
+		var counts XdpCaptureState
+		if err := c.of.maps[XdpMapCaptureStates].Lookup(c.slot, &counts); err != nil {
+			return fmt.Errorf("reading the counters of a capture: %v", err)
+		}
+		looked = time.Now()
+		if err := count(counts); err != nil || ended {
+			return err
+		}
+	}
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package traced
+
+import (
+	"bytes"
+
+	"github.com/jeoul/jeoul/internal/balancer/capture"
+)
+
+// Split returns the frames that follow a record, each with at most snap bytes, or its headers where that is 0. The one
+// that leaves has no bytes where the packet is as it came.
+func (r *Record) Split(snap int) (came, leaves capture.Frame) {
+	at := int(min(r.CameCaptured, uint32(len(r.Frames))))
+	end := at + int(min(r.LeavesCaptured, uint32(len(r.Frames)-at)))
+	came = capture.Cut(r.Frames[:at], int(r.CameLength), snap)
+	if !bytes.Equal(r.Frames[:at], r.Frames[at:end]) || r.CameLength != r.FrameLength {
+		leaves = capture.Cut(r.Frames[at:end], int(r.FrameLength), snap)
+	}
+	return came, leaves
+}
+
+// Counts are a slot's counters as a client sees them.
+func (s *XdpCaptureState) Counts() capture.Counts {
+	return capture.Counts{Matched: s.Matched, Taken: s.Taken, Limited: s.Limited, Lost: s.Lost, Bytes: s.Bytes}
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package traced holds the traced programs, which tell of packets, and what they write into: the ring of dry runs, and
+// the slots of captures, each with a filter, counters and a ring. It neither loads nor attaches programs, and knows no
+// configuration.
+package traced
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// Tracing is what traced programs are loaded with. All that are loaded with it tell of packets in the same place.
+type Tracing struct {
+	// Reader reads the ring of a dry run; nil otherwise.
+	Reader *ringbuf.Reader
+	// maps are those that the plain programs have not, by their names in the object.
+	maps map[string]*ebpf.Map
+	// slots are the captures and live traces that have one.
+	slots [MaxCaptures]*Capture
+}
+
+// IsOwn says whether a map of the traced programs is one that the plain ones have not.
+func IsOwn(name string) bool {
+	return strings.HasPrefix(name, "trace_") || strings.HasPrefix(name, "capture_")
+}
+
+// New makes the maps of the spec of a traced program. A program for a dry run writes its records into the ring that
+// Reader reads, and has no captures.
+func New(spec *ebpf.CollectionSpec, dryRun bool) (*Tracing, error) {
+	sizeRings(spec)
+	if dryRun {
+		spec.Maps[XdpMapCaptureBackends].MaxEntries = 1
+	}
+	t := &Tracing{maps: map[string]*ebpf.Map{}}
+	for name, m := range spec.Maps {
+		if !IsOwn(name) {
+			continue
+		}
+		made, err := ebpf.NewMap(m)
+		if err != nil {
+			t.Close()
+			return nil, err
+		}
+		t.maps[name] = made
+	}
+	if !dryRun {
+		return t, nil
+	}
+	var err error
+	if t.Reader, err = ringbuf.NewReader(t.maps[XdpMapTraceRing]); err != nil {
+		t.Close()
+		return nil, fmt.Errorf("opening the ring of trace records: %v", err)
+	}
+	return t, nil
+}
+
+// sizeRings makes the rings of a spec as small as this machine's pages allow: the object has the smallest page of all
+// machines.
+func sizeRings(spec *ebpf.CollectionSpec) {
+	page := uint32(os.Getpagesize())
+	spec.Maps[XdpMapTraceRing].MaxEntries, spec.Maps[XdpMapCaptureRings].InnerMap.MaxEntries = page, page
+}
+
+// Close closes the maps.
+func (t *Tracing) Close() {
+	if t.Reader != nil {
+		t.Reader.Close()
+	}
+	for _, m := range t.maps {
+		m.Close()
+	}
+}
+
+// Replace has a traced program loaded with these maps.
+func (t *Tracing) Replace(spec *ebpf.CollectionSpec, replacements map[string]*ebpf.Map) {
+	sizeRings(spec)
+	for name, m := range t.maps {
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+		replacements[name] = m
+	}
+}
+
+// Record is what a traced program tells of a packet.
+type Record struct {
+	XdpTraceRecord
+	// Frames are the bytes that follow: CameCaptured of the frame as it came, and LeavesCaptured of the frame as it
+	// leaves.
+	Frames []byte
+}
+
+// Read reads a record. Errors are those of the ring's reader.
+func Read(reader *ringbuf.Reader) (*Record, error) {
+	sample, err := reader.Read()
+	if err != nil {
+		return nil, err
+	}
+	return decode(sample.RawSample)
+}
+
+// decode reads a record, whose frames are part of raw.
+func decode(raw []byte) (*Record, error) {
+	record := &Record{}
+	n, err := binary.Decode(raw, binary.NativeEndian, &record.XdpTraceRecord)
+	if err != nil {
+		return nil, fmt.Errorf("reading a trace record of %d bytes: %v", len(raw), err)
+	}
+	record.Frames = raw[n:]
+	return record, nil
+}
