@@ -276,7 +276,7 @@ func (p *parser) checkBGP(vips map[netip.Addr]string) {
 	}
 	for i, s := range p.cfg.Services {
 		minimum := s.Announcement.Minimum
-		if field := ServiceField(i, "announce_minimum"); int(minimum) > len(s.Backends) && !s.Discovery.On() && !p.Bad(field) && !p.Bad(ServiceField(i, "backends")) {
+		if field := ServiceField(i, "announce_minimum"); int(minimum) > len(s.Backends) && !s.MayBeEmpty() && !p.Bad(field) && !p.Bad(ServiceField(i, "backends")) {
 			p.Fail(field, "%d is more than the %d backends of the service: its VIP would never be announced", minimum, len(s.Backends))
 		}
 	}

@@ -319,7 +319,7 @@ func (p *parser) checkBackups(i int) {
 			return
 		}
 	}
-	if backups > 0 && backups == len(s.Backends) && !s.Discovery.On() {
+	if backups > 0 && backups == len(s.Backends) && !s.MayBeEmpty() {
 		p.Fail(ServiceField(i, "backends"), "all are backups, and there is no backend to take the place of; remove backup from one")
 	}
 }

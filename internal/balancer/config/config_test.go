@@ -144,7 +144,7 @@ func TestProblems(t *testing.T) {
 		"missing": {"hook: xdp", []string{
 			"f:1: interface: missing; add it", "f:1: services: missing; add it"}},
 		"missing in a service": {service("hook: xdp"), []string{
-			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, untranslated, hairpin, allow, deny, scheduler, hash, table_size, persistence, limits, check, checks, require, panic, on_down, outliers, slow_start, on_empty, proxy, announce, announce_minimum, discover, backends",
+			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, untranslated, hairpin, allow, deny, scheduler, hash, table_size, persistence, limits, check, checks, require, panic, on_down, outliers, slow_start, on_empty, proxy, announce, announce_minimum, discover, allow_empty, backends",
 			"f:3: services[0].name: missing; add it", "f:3: services[0].vip: missing; add it",
 			"f:3: services[0].port: missing; add it", "f:3: services[0].backends: missing; add it"}},
 		"near key": {with(good, "sheduler: rr"), []string{"f:8: services[0].sheduler: unknown key; did you mean scheduler?"}},
@@ -162,9 +162,9 @@ func TestProblems(t *testing.T) {
 		"scalar for mapping": {"interface: eth0\nservices: [web]\n", []string{"f:2: services[0]: must be a mapping (key: value)"}},
 		"mapping for list":   {"interface: eth0\nservices: {a: b}\n", []string{"f:2: services: must be a list (- item)"}},
 		"list for scalar":    {"interface: [eth0]\n" + service(good...)[len("interface: eth0\n"):], []string{"f:1: interface: must be a single value"}},
-		"no services":        {"interface: eth0\nservices: []\n", []string{"f:2: services: empty; add at least one service"}},
+		"no services":        {"interface: eth0\n", []string{"f:1: services: missing; add it"}},
 		"null services":      {"interface: eth0\nservices:\n", []string{"f:2: services: has no value; give it one or remove the key"}},
-		"no backends":        {with(head, "backends: []"), []string{"f:6: services[0].backends: empty; add at least one backend"}},
+		"no backends":        {with(head, "backends: []"), []string{"f:6: services[0].backends: empty; add at least one backend, or write allow_empty: true beside it"}},
 
 		// Values.
 		"interface too long":  {"interface: eth0123456789abc\n" + service(good...)[len("interface: eth0\n"):], []string{`f:1: interface: "eth0123456789abc" is longer than the 15 bytes that the kernel allows`}},

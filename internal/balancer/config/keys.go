@@ -104,10 +104,11 @@ var rootKeys = keytable.Table[Config]{
 		What:  "The other balancers that share the VIPs, and are compared with: [members](../guides/members.md).",
 		Value: keytable.Where(func(c *Config) bool { return c.Members.Listen.IsValid() }, keytable.Mapping(func(c *Config) *lb.Members { return &c.Members }, membersKeys))},
 	{Name: "services", Required: true,
-		What:    "The services.",
+		What:    "The services; `[]` where [other sources](../guides/api.md#who-has-a-service) have all of them.",
 		Refused: "Two services with the same VIP, port and protocol, or the same name.",
-		Value: keytable.Mappings(func(c *Config) *[]lb.Service { return &c.Services }, serviceKeys,
-			keytable.Length{Max: MaxServices, Empty: "add at least one service", TooMany: "that a balancer can hold; split them between two"})},
+		Value: keytable.OrEmpty(func(*Config) bool { return true },
+			keytable.Mappings(func(c *Config) *[]lb.Service { return &c.Services }, serviceKeys,
+				keytable.Length{Max: MaxServices, TooMany: "that a balancer can hold; split them between two"}))},
 }
 
 var metricsKeys = keytable.Table[Metrics]{
@@ -309,14 +310,18 @@ var serviceKeys = keytable.Table[lb.Service]{
 		Value: keytable.Computed(func(s *lb.Service) (bool, bool) { return !s.Announcement.Never, s.Announcement.Never },
 			func(s *lb.Service, on bool) { s.Announcement.Never = !on }, keytable.Bool, true, "`true`")},
 	{Name: "announce_minimum", What: "How many backends must serve for the service to count.",
-		Refused: "More than the service has backends, where it has no `discover`.",
+		Refused: "More than the service has backends, where it has neither `discover` nor `allow_empty`.",
 		Value:   keytable.Optional(func(s *lb.Service) *uint16 { return &s.Announcement.Minimum }, keytable.Number[uint16](1, MaxBackends), "1")},
 	{Name: "discover", What: "Where further backends are found: in a file that another program writes, in the DNS, among containers: [discovery](../guides/discovery.md).",
 		Value: keytable.Where(func(s *lb.Service) bool { return s.Discovery.On() }, keytable.Mapping(func(s *lb.Service) *lb.Discovery { return &s.Discovery }, discoveryKeys))},
+	{Name: "allow_empty", What: "Whether the service may have no backend that takes new flows, as when a program that configures it finds none: " +
+		"[when no backend serves](../guides/health.md#when-no-backend-serves). `backends` is `[]` where it has none at all.",
+		Value: keytable.Field(func(s *lb.Service) *bool { return &s.AllowEmpty }, keytable.Bool, false)},
 	{Name: "backends", Required: true, Unless: "discover", Beside: true, What: "The real servers. A service that has `discover` needs none here.",
-		Refused: "Backends that are all drained or of weight 0; two with the same address (in the modes `nat`, `fullnat` and `proxy`: address and port), or the same name; one of another family than the VIP, but in the modes `ipip`, `gue` and `proxy`.",
-		Value: keytable.Mappings(func(s *lb.Service) *[]lb.Backend { return &s.Backends }, backendKeys,
-			keytable.Length{Max: MaxBackends, Empty: "add at least one backend", TooMany: "that a service can have; split them between two services"})},
+		Refused: "Backends that are all drained or of weight 0, unless `allow_empty` is `true`; two with the same address (in the modes `nat`, `fullnat` and `proxy`: address and port), or the same name; one of another family than the VIP, but in the modes `ipip`, `gue` and `proxy`.",
+		Value: keytable.OrEmpty(func(s *lb.Service) bool { return s.AllowEmpty },
+			keytable.Mappings(func(s *lb.Service) *[]lb.Backend { return &s.Backends }, backendKeys,
+				keytable.Length{Max: MaxBackends, TooMany: "that a service can have; split them between two services"}))},
 }
 
 // checkKeys are those of all types of checks; typesOf has which type has which.

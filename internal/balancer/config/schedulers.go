@@ -59,7 +59,11 @@ func (p *parser) checkHash(i int) {
 
 // checkTakers refuses a service of which no backend takes new flows.
 func (p *parser) checkTakers(i int) {
-	if p.cfg.Services[i].Discovery.On() { // which may find others
+	if p.cfg.Services[i].MayBeEmpty() {
+		return
+	}
+	if field := ServiceField(i, "backends"); len(p.cfg.Services[i].Backends) == 0 && p.Written(field) && !p.Bad(field) {
+		p.Fail(field, "empty; add at least one backend, or write allow_empty: true beside it")
 		return
 	}
 	drained, idle := 0, 0

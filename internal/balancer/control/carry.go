@@ -187,7 +187,7 @@ func (c *Controller) settleOperations(by carried) {
 func (v *view) checkTakers() error {
 	var problems yamlfile.Problems
 	for i, s := range v.cfg.Services {
-		if v.laid[s.Name] == 0 || s.Discovery.On() { // others may be found
+		if v.laid[s.Name] == 0 || s.MayBeEmpty() {
 			continue
 		}
 		if !v.lets(i) && slices.ContainsFunc(s.Backends, lb.Backend.TakesFlows) {

@@ -230,9 +230,15 @@ type Service struct {
 	// Discovery is where further backends are found.
 	Discovery Discovery `json:"discovery,omitzero"`
 	// Proxy is what the proxy engine does, in ModeProxy; nil stands for the zero value.
-	Proxy    *Proxy    `json:"proxy,omitempty"`
-	Backends []Backend `json:"backends"`
+	Proxy *Proxy `json:"proxy,omitempty"`
+	// AllowEmpty: the configuration may have no backend for the service that takes new flows.
+	AllowEmpty bool      `json:"allow_empty,omitempty"`
+	Backends   []Backend `json:"backends"`
 }
+
+// MayBeEmpty says whether the configuration of the service may have no backend that takes new flows: it says so, or
+// others may be found.
+func (s Service) MayBeEmpty() bool { return s.AllowEmpty || s.Discovery.On() }
 
 // Tracked says whether every flow of the service is remembered: because of its
 // scheduler or persistence, or because flows are counted for a cap or a

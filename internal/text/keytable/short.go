@@ -126,3 +126,33 @@ func (v where[T]) write(from *T) *yaml.Node {
 	}
 	return v.Value.write(from)
 }
+
+// orEmpty is a list that may be written without elements.
+type orEmpty[T any] struct {
+	Value[T]
+	shown func(*T) bool
+}
+
+// OrEmpty is a list (Mappings) that a file may write as `[]`. A list without elements is written so where shown
+// says so, since without the key the file would mean something else.
+func OrEmpty[T any](shown func(*T) bool, list Value[T]) Value[T] { return orEmpty[T]{list, shown} }
+
+func (v orEmpty[T]) read(f *yamlfile.File, node *yaml.Node, field string, to *T) {
+	if node.Kind == yaml.SequenceNode && len(node.Content) == 0 {
+		return
+	}
+	v.Value.read(f, node, field, to)
+}
+
+func (v orEmpty[T]) write(from *T) *yaml.Node {
+	if node := v.Value.write(from); node != nil || !v.shown(from) {
+		return node
+	}
+	return &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+}
+
+func (v orEmpty[T]) describe() description {
+	d := v.Value.describe()
+	d.schema["minItems"] = 0
+	return d
+}
