@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package annotations reads what the annotations of a Kubernetes Service ask of the balancer. It knows nothing of
+// the cluster: whether what is asked can be had, internal/balancer/kubernetes/model says.
+package annotations
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/nearest"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// Prefix is that of the annotations, and of the conditions that are written.
+const Prefix = "jeoul.io/"
+
+// The annotations of a Service.
+const (
+	Addresses = Prefix + "addresses"
+	Pool      = Prefix + "pool"
+	Mode      = Prefix + "mode"
+	Backends  = Prefix + "backends"
+	Scheduler = Prefix + "scheduler"
+	Check     = Prefix + "check"
+	OnEmpty   = Prefix + "on-empty"
+	OnDown    = Prefix + "on-down"
+	SlowStart = Prefix + "slow-start"
+)
+
+// maxValue bounds the value of an annotation, in bytes. Kubernetes allows 256 KiB for all of an object.
+const maxValue = 1024
+
+// maxAddresses bounds the addresses that can be asked for: one of each family.
+const maxAddresses = 2
+
+// Target is what the balancer sends a Service's packets to.
+type Target string
+
+// The targets.
+const (
+	// Nodes: packets go to nodes, whose kube-proxy (or what stands in for it) sends them on to a pod.
+	Nodes Target = "nodes"
+	// Pods: packets go to the addresses of pods.
+	Pods Target = "pods"
+)
+
+// CheckKind is how the balancer finds out which backends serve.
+type CheckKind string
+
+// The kinds of checks.
+const (
+	// CheckAuto asks healthCheckNodePort where the Service has one, and otherwise opens a connection to the NodePort,
+	// or to the pod.
+	CheckAuto CheckKind = "auto"
+	// CheckNone asks nothing: readiness is what Kubernetes says.
+	CheckNone CheckKind = "none"
+	// CheckTCP opens a connection by each backend's own address.
+	CheckTCP CheckKind = "tcp"
+	// CheckVIP opens a connection by the path of the Service's packets: to the VIP, through the data plane.
+	CheckVIP CheckKind = "tcp-vip"
+	// CheckICMP sends an echo request to each backend's own address.
+	CheckICMP CheckKind = "icmp"
+)
+
+// Wishes are what a Service asks for. The zero value of each field stands for the cluster's default.
+type Wishes struct {
+	// Addresses are of different families.
+	Addresses []netip.Addr
+	Pool      string
+	Mode      lb.Mode
+	Backends  Target
+	Scheduler lb.Scheduler
+	Check     CheckKind
+	OnEmpty   lb.OnEmpty
+	OnDown    lb.OnDown
+	SlowStart time.Duration
+}
+
+// Problem is what is wrong with a field of an object.
+type Problem struct {
+	// Field is a path such as metadata.annotations[jeoul.io/mode].
+	Field string
+	// Message says what is wrong and what to write instead.
+	Message string
+}
+
+// String returns "field: message".
+func (p Problem) String() string { return p.Field + ": " + p.Message }
+
+// Field returns the path of an annotation.
+func Field(name string) string { return "metadata.annotations[" + name + "]" }
+
+// Modes are the modes that a Service can have. In mode dscp each node would have to know which code point stands
+// for which VIP, and mode proxy is for what a Service cannot say.
+var Modes = []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.NAT, lb.FullNAT}
+
+// schedulers are those that heed nothing but what a Service has: it has no order of backends.
+var schedulers = slices.DeleteFunc(slices.Clone(lb.Schedulers), func(s lb.Scheduler) bool { return s == lb.Failover })
+
+// readers take the value of an annotation into Wishes; they return what is wrong with it.
+var readers = map[string]func(w *Wishes, value string) string{
+	Addresses: readAddresses,
+	Pool:      func(w *Wishes, value string) string { w.Pool = value; return "" },
+	Mode:      func(w *Wishes, value string) string { return word(&w.Mode, value, Modes) },
+	Backends:  func(w *Wishes, value string) string { return word(&w.Backends, value, []Target{Nodes, Pods}) },
+	Scheduler: func(w *Wishes, value string) string { return word(&w.Scheduler, value, schedulers) },
+	Check: func(w *Wishes, value string) string {
+		return word(&w.Check, value, []CheckKind{CheckAuto, CheckNone, CheckTCP, CheckVIP, CheckICMP})
+	},
+	OnEmpty: func(w *Wishes, value string) string {
+		return word(&w.OnEmpty, value, []lb.OnEmpty{lb.KeepVIP, lb.WithdrawVIP})
+	},
+	OnDown: func(w *Wishes, value string) string {
+		return word(&w.OnDown, value, []lb.OnDown{lb.KeepFlows, lb.ResetFlows, lb.MoveFlows})
+	},
+	SlowStart: readSlowStart,
+}
+
+// Names returns the names of the annotations, sorted.
+func Names() []string {
+	names := make([]string, 0, len(readers))
+	for name := range readers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Parse reads the annotations of an object, of which those of other prefixes are left alone. The problems are in the
+// order of the names; a field of Wishes whose annotation has one is zero.
+func Parse(annotations map[string]string) (Wishes, []Problem) {
+	var names []string
+	for name := range annotations {
+		if strings.HasPrefix(name, Prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	var wishes Wishes
+	var problems []Problem
+	for _, name := range names {
+		if message := parse(&wishes, name, annotations[name]); message != "" {
+			problems = append(problems, Problem{Field(name), message})
+		}
+	}
+	return wishes, problems
+}
+
+// parse reads one annotation and returns what is wrong with it.
+func parse(wishes *Wishes, name, value string) string {
+	read, known := readers[name]
+	switch {
+	case !known:
+		if near := nearest.Word(name, Names()); near != "" {
+			return "unknown annotation; did you mean " + near + "?"
+		}
+		return "unknown annotation; use one of " + strings.Join(Names(), ", ")
+	case len(value) > maxValue:
+		return fmt.Sprintf("%d bytes are more than the %d that a value may have", len(value), maxValue)
+	case strings.TrimSpace(value) == "":
+		return "empty; give it a value, or remove the annotation"
+	}
+	return read(wishes, strings.TrimSpace(value))
+}
+
+// word takes one of several words.
+func word[T ~string](to *T, value string, words []T) string {
+	if !slices.Contains(words, T(value)) {
+		list := make([]string, len(words))
+		for i, w := range words {
+			list[i] = string(w)
+		}
+		return fmt.Sprintf("%s is not one of %s", yamlfile.Quote(value), strings.Join(list, ", "))
+	}
+	*to = T(value)
+	return ""
+}
+
+// readAddresses takes a list of addresses with commas between them.
+func readAddresses(w *Wishes, value string) string {
+	addresses, problem := ParseAddresses(value)
+	w.Addresses = addresses
+	return problem
+}
+
+// ParseAddresses reads a list of at most one address of each family, with commas between them, and returns what is
+// wrong with it.
+func ParseAddresses(value string) ([]netip.Addr, string) {
+	var list []netip.Addr
+	for text := range strings.SplitSeq(value, ",") {
+		text = strings.TrimSpace(text)
+		addr, err := netip.ParseAddr(text)
+		switch {
+		case err != nil || addr.Zone() != "":
+			return nil, yamlfile.Quote(text) + " is not an IP address; write one such as 192.0.2.10, or 192.0.2.10,2001:db8::10"
+		case addr.Is4In6():
+			return nil, fmt.Sprintf("%s is an IPv4-mapped IPv6 address; write %s", addr, addr.Unmap())
+		case !addr.IsGlobalUnicast():
+			return nil, fmt.Sprintf("%s is not a unicast address that a router would send on; use another", addr)
+		case len(list) == maxAddresses || len(list) == 1 && list[0].Is4() == addr.Is4():
+			return nil, "more than one address of a family; a Service has at most one of each"
+		}
+		list = append(list, addr)
+	}
+	return list, ""
+}
+
+// The bounds of slow start are the configuration's.
+const (
+	shortestSlowStart = time.Second
+	longestSlowStart  = time.Hour
+)
+
+func readSlowStart(w *Wishes, value string) string {
+	length, err := time.ParseDuration(value)
+	if err != nil || length < shortestSlowStart || length > longestSlowStart {
+		return fmt.Sprintf("%s is not a length of time from %s to %s; write one such as 30s",
+			yamlfile.Quote(value), shortestSlowStart, longestSlowStart)
+	}
+	w.SlowStart = length
+	return ""
+}

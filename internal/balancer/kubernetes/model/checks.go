@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/annotations"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// How nodes and pods are checked: one that is dead gets no new flow after 3 s, where Kubernetes takes 40 s to say so.
+const (
+	checkInterval = time.Second
+	checkTimeout  = time.Second
+	checkFall     = 2
+	checkRise     = 2
+)
+
+// setChecks has the backends of a service checked.
+func (p *plan) setChecks(s *lb.Service, port *corev1.ServicePort) {
+	kind := cmp.Or(p.wishes.Check, annotations.CheckAuto)
+	check := lb.Check{Via: lb.ViaAddress, Interval: checkInterval, Timeout: checkTimeout, Fall: checkFall, Rise: checkRise}
+	switch nodePort := uint16(port.NodePort); {
+	case kind == annotations.CheckNone:
+		return
+	case kind == annotations.CheckAuto && p.target == annotations.Nodes && p.local && p.service.Spec.HealthCheckNodePort > 0:
+		check.Type, check.Port = lb.CheckHTTP, uint16(p.service.Spec.HealthCheckNodePort)
+		check.HTTP = &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: "/healthz", Status: []lb.StatusRange{{First: 200, Last: 200}}}
+	case s.Protocol != lb.TCP, kind == annotations.CheckICMP:
+		check.Type = lb.CheckICMP // no datagram is known that every server would answer
+	case kind == annotations.CheckVIP && s.Mode.KeepsPort():
+		check.Type, check.Via = lb.CheckTCP, lb.ViaVIP
+	case p.target == annotations.Pods || s.Mode.Translates():
+		check.Type = lb.CheckTCP // at the backend's port
+	case nodePort > 0:
+		check.Type, check.Port = lb.CheckTCP, nodePort
+	default:
+		check.Type = lb.CheckICMP // a node listens on no port of the Service at its own address
+	}
+	s.Checks = lb.Checks{List: []lb.Check{check}, Panic: lb.UsualPanic(s.OnEmpty), OnDown: p.onDown(s.Protocol)}
+}
+
+// onDown says what becomes of the flows of a backend whose checks fail: what the Service asks for, on the ports whose
+// protocol has that.
+func (p *plan) onDown(protocol lb.Protocol) lb.OnDown {
+	switch asked := p.wishes.OnDown; {
+	case asked == "", asked == lb.ResetFlows && protocol == lb.UDP, asked == lb.MoveFlows && protocol == lb.TCP:
+		return lb.UsualOnDown(protocol)
+	default:
+		return asked
+	}
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package model makes services of the balancer from what a Kubernetes cluster has: a pure function of Services,
+// EndpointSlices, Nodes and the settings. It does no I/O.
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/annotations"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// DefaultClass is the spec.loadBalancerClass of the Services that are served.
+const DefaultClass = "jeoul.io/balancer"
+
+// FieldManager is who a status is written by, as metadata.managedFields has it.
+const FieldManager = "jeoul-kubernetes"
+
+// Settings are what holds for all Services.
+type Settings struct {
+	// Class is the spec.loadBalancerClass that is served. Classless serves Services without one, too.
+	Class     string
+	Classless bool
+	// Mode is that of Services that do not ask for another.
+	Mode lb.Mode
+	// RoutedPods says that the balancer's host reaches the addresses of pods: in the modes nat and fullnat they are
+	// the backends then, and otherwise the nodes, by NodePort.
+	RoutedPods bool
+	// Zone is the balancer's: where endpoints have hints, it uses those for this zone. Empty: hints are not heeded.
+	Zone  string
+	Pools []pools.Pool
+}
+
+// Cluster is what there is. Nothing in it is changed.
+type Cluster struct {
+	Services []*corev1.Service
+	Slices   []*discoveryv1.EndpointSlice
+	Nodes    []*corev1.Node
+}
+
+// Wishes are those of Services that were good, by "namespace/name": one whose annotations cannot be read keeps them.
+type Wishes map[string]annotations.Wishes
+
+// Verdict is what becomes of a Service.
+type Verdict struct {
+	// Ours says whether the Service is to be served at all; what is not ours is in no other way spoken of than by
+	// Problems, which say why it is not, although it seems to be meant to be.
+	Ours bool
+	// Addresses are what its status is to have. Mode says how it is served.
+	Addresses []netip.Addr
+	Mode      lb.Mode
+	// Unassigned are the problems with its addresses, and Problems all others: fields that cannot be used, in the
+	// order in which they are looked at.
+	Unassigned, Problems []Problem
+}
+
+// Problem is why a Service is not served as it asks.
+type Problem struct {
+	// Reason is a word in CamelCase.
+	Reason string
+	// Field is a path such as spec.ports[0].protocol; empty where no field of the Service is at fault.
+	Field   string
+	Message string
+}
+
+// String returns "field: message".
+func (p Problem) String() string {
+	if p.Field == "" {
+		return p.Message
+	}
+	return p.Field + ": " + p.Message
+}
+
+// The reasons of problems beside those of the pools.
+const (
+	ReasonInvalidAnnotation = "InvalidAnnotation"
+	ReasonInvalidField      = "InvalidField"
+	ReasonUnsupported       = "Unsupported"
+	ReasonNotLoadBalancer   = "NotLoadBalancer"
+	ReasonNodeUnusable      = "NodeUnusable"
+)
+
+// Picture is what a cluster comes to.
+type Picture struct {
+	// Services are the balancer's, in the order of their names. Owners are the "namespace/name" of their Kubernetes
+	// Services, in the same order.
+	Services []lb.Service
+	Owners   []string
+	// Verdicts are by "namespace/name": of each Service that is ours, or seems to be meant to be.
+	Verdicts map[string]Verdict
+	// Wishes are to be handed to the next Build.
+	Wishes Wishes
+}
+
+// Key returns the "namespace/name" of a Service.
+func Key(s *corev1.Service) string { return s.Namespace + "/" + s.Name }
+
+// builder is a picture that is being made.
+type builder struct {
+	settings Settings
+	// slices are those of each Service, by "namespace/name".
+	slices map[string][]*discoveryv1.EndpointSlice
+	nodes  nodes
+	grants map[string]pools.Grant
+	Picture
+}
+
+// Build makes services of a cluster. Wishes are those of the picture before, nil if there is none.
+func Build(c Cluster, settings Settings, before Wishes) Picture {
+	b := &builder{settings: settings, slices: map[string][]*discoveryv1.EndpointSlice{}, nodes: nodesOf(c.Nodes),
+		Picture: Picture{Verdicts: map[string]Verdict{}, Wishes: Wishes{}}}
+	for _, slice := range c.Slices {
+		if name := slice.Labels[discoveryv1.LabelServiceName]; name != "" {
+			key := slice.Namespace + "/" + name
+			b.slices[key] = append(b.slices[key], slice)
+		}
+	}
+	var ours []*corev1.Service
+	var claims []pools.Claim
+	for _, s := range c.Services {
+		if !b.admit(s, before) {
+			continue
+		}
+		ours = append(ours, s)
+		claims = append(claims, b.claim(s))
+	}
+	b.grants = pools.Allocate(settings.Pools, claims)
+	for _, s := range ours {
+		b.add(s)
+	}
+	b.sort()
+	return b.Picture
+}
+
+// sort puts the services into the order of their names, which that of the informers is not.
+func (b *builder) sort() {
+	order := make([]int, len(b.Services))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return strings.Compare(b.Services[i].Name, b.Services[j].Name) })
+	services, owners := make([]lb.Service, len(order)), make([]string, len(order))
+	for to, from := range order {
+		services[to], owners[to] = b.Services[from], b.Owners[from]
+	}
+	b.Services, b.Owners = services, owners
+}
+
+// admit says whether a Service is ours, and notes what is wrong with it as far as it can be told without its
+// addresses.
+func (b *builder) admit(s *corev1.Service, before Wishes) bool {
+	key := Key(s)
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		if seemsMeant(s) {
+			b.Verdicts[key] = Verdict{Problems: []Problem{{ReasonNotLoadBalancer, "spec.type", fmt.Sprintf(
+				"a Service of type %s is not served by a load balancer; use LoadBalancer, or remove the annotations %s*", typeOf(s), annotations.Prefix)}}}
+		}
+		return false
+	}
+	switch class := s.Spec.LoadBalancerClass; {
+	case class == nil && !b.settings.Classless, class != nil && *class != b.settings.Class:
+		return false
+	case s.Spec.ClusterIP == corev1.ClusterIPNone:
+		b.Verdicts[key] = Verdict{Problems: []Problem{{ReasonUnsupported, "spec.clusterIP",
+			"a headless Service (None) has no load balancer; give it a cluster IP"}}}
+		return false
+	}
+	wishes, problems := annotations.Parse(s.Annotations)
+	verdict := Verdict{Ours: true}
+	for _, p := range problems {
+		verdict.Problems = append(verdict.Problems, Problem{ReasonInvalidAnnotation, p.Field, p.Message})
+	}
+	if kept, known := before[key]; known && len(problems) > 0 {
+		wishes = kept
+	}
+	b.Wishes[key], b.Verdicts[key] = wishes, verdict
+	return true
+}
+
+// seemsMeant says whether a Service that is of another type has annotations of ours.
+func seemsMeant(s *corev1.Service) bool {
+	for name := range s.Annotations {
+		if strings.HasPrefix(name, annotations.Prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func typeOf(s *corev1.Service) corev1.ServiceType {
+	if s.Spec.ClusterIP == corev1.ClusterIPNone {
+		return "ClusterIP (headless)"
+	}
+	return s.Spec.Type
+}
+
+// fail notes a problem of a Service; each once, though several ports may have it.
+func (b *builder) fail(s *corev1.Service, reason, field, format string, args ...any) {
+	verdict, problem := b.Verdicts[Key(s)], Problem{reason, field, fmt.Sprintf(format, args...)}
+	if slices.Contains(verdict.Problems, problem) {
+		return
+	}
+	verdict.Problems = append(verdict.Problems, problem)
+	b.Verdicts[Key(s)] = verdict
+}
+
+// claim says which addresses a Service asks for.
+func (b *builder) claim(s *corev1.Service) pools.Claim {
+	wishes := b.Wishes[Key(s)]
+	c := pools.Claim{Name: Key(s), Namespace: s.Namespace, Created: s.CreationTimestamp.Time, Require: requiresDual(s),
+		Asked: wishes.Addresses, Field: annotations.Field(annotations.Addresses),
+		Pool: wishes.Pool, PoolField: annotations.Field(annotations.Pool)}
+	for _, family := range familiesOf(s) {
+		c.Families = append(c.Families, family)
+	}
+	for i := range s.Spec.Ports {
+		if p, ok := protocolOf(&s.Spec.Ports[i]); ok {
+			c.Ports = append(c.Ports, pools.Port{Protocol: p, Number: uint16(s.Spec.Ports[i].Port)})
+		}
+	}
+	c.Held, c.Ours = held(s), wroteStatus(s)
+	if asked := s.Spec.LoadBalancerIP; asked != "" && len(c.Asked) == 0 {
+		const field = "spec.loadBalancerIP"
+		addresses, problem := annotations.ParseAddresses(asked)
+		if problem != "" {
+			b.fail(s, ReasonInvalidField, field, "%s", problem)
+		}
+		c.Asked, c.Field = addresses, field
+	}
+	return c
+}
+
+// requiresDual says whether a Service must have an address of each of its families.
+func requiresDual(s *corev1.Service) bool {
+	return s.Spec.IPFamilyPolicy == nil || *s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicyPreferDualStack
+}
+
+// familiesOf returns the families of a Service, which the API server has filled in.
+func familiesOf(s *corev1.Service) (families []pools.Family) {
+	for _, f := range s.Spec.IPFamilies {
+		if f == corev1.IPv6Protocol {
+			families = append(families, pools.IPv6)
+		} else {
+			families = append(families, pools.IPv4)
+		}
+	}
+	if len(families) == 0 {
+		return []pools.Family{pools.IPv4}
+	}
+	return families
+}
+
+// protocolOf returns the protocol of a port, if it can be balanced.
+func protocolOf(port *corev1.ServicePort) (lb.Protocol, bool) {
+	if port.Port < 1 || port.Port > 65535 {
+		return 0, false
+	}
+	switch port.Protocol {
+	case corev1.ProtocolTCP, "":
+		return lb.TCP, true
+	case corev1.ProtocolUDP:
+		return lb.UDP, true
+	}
+	return 0, false
+}
+
+// held returns the addresses that the status of a Service has.
+func held(s *corev1.Service) (list []netip.Addr) {
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		if addr, err := netip.ParseAddr(ingress.IP); err == nil && addr.Zone() == "" && addr.IsGlobalUnicast() && !addr.Is4In6() {
+			list = append(list, addr)
+		}
+	}
+	return list
+}
+
+// wroteStatus says whether this controller, on whichever balancer, wrote the addresses in the status of a Service.
+func wroteStatus(s *corev1.Service) bool {
+	return slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == FieldManager && m.Subresource == "status"
+	})
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
+)
+
+// Taints that keep a node from new flows beside the label.
+const (
+	// taintScaleDown is what the cluster autoscaler gives a node that it is about to remove.
+	taintScaleDown = "ToBeDeletedByClusterAutoscaler"
+	// taintOutOfService is what a person gives a node that is down for good.
+	taintOutOfService = corev1.TaintNodeOutOfService
+)
+
+// node is a node as a backend.
+type node struct {
+	name string
+	// addresses are its own, the first of each family.
+	addresses map[pools.Family]netip.Addr
+	// leaving: it takes no new flow, and keeps those that it has.
+	leaving bool
+	// ready is what Kubernetes says; it takes 40 s to notice that a node is dead.
+	ready bool
+}
+
+// nodes are by name, and sorted by it.
+type nodes struct {
+	sorted []*node
+	named  map[string]*node
+}
+
+func nodesOf(list []*corev1.Node) nodes {
+	all := nodes{named: map[string]*node{}}
+	for _, n := range list {
+		made := &node{name: n.Name, addresses: map[pools.Family]netip.Addr{}, leaving: isLeaving(n), ready: isReady(n)}
+		for _, a := range n.Status.Addresses {
+			addr, err := netip.ParseAddr(a.Address)
+			if a.Type != corev1.NodeInternalIP || err != nil || addr.Zone() != "" || !addr.Unmap().IsGlobalUnicast() {
+				continue
+			}
+			if addr = addr.Unmap(); !made.addresses[pools.FamilyOf(addr)].IsValid() {
+				made.addresses[pools.FamilyOf(addr)] = addr
+			}
+		}
+		all.sorted, all.named[n.Name] = append(all.sorted, made), made
+	}
+	slices.SortFunc(all.sorted, func(a, b *node) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// isLeaving says whether a node is to take no new flow from outside of the cluster.
+func isLeaving(n *corev1.Node) bool {
+	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
+	return excluded || n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == taintScaleDown || t.Key == taintOutOfService
+	})
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}

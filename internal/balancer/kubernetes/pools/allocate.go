@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Port is what of an address a Service takes: two Services with an address in common have no Port in common.
+type Port struct {
+	Protocol lb.Protocol
+	Number   uint16
+}
+
+// Family is a family of addresses.
+type Family uint8
+
+// The families.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// String returns "IPv4" or "IPv6".
+func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
+
+// FamilyOf returns the family of an address.
+func FamilyOf(addr netip.Addr) Family {
+	if addr.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Claim is what a Service asks for, and what it has.
+type Claim struct {
+	// Name is "namespace/name".
+	Name, Namespace string
+	// Created is when the Service was made: of two that want the same, the older one gets it.
+	Created time.Time
+	Ports   []Port
+	// Families are those that the Service has, and Require says that it must have an address of each.
+	Families []Family
+	Require  bool
+	// Asked are addresses that the Service asks for, at most one of each family, and Field is where.
+	Asked []netip.Addr
+	Field string
+	// Pool is the pool that it asks for, and PoolField is where; empty: any.
+	Pool, PoolField string
+	// Held are the addresses that its status has. Ours: this controller wrote them.
+	Held []netip.Addr
+	Ours bool
+}
+
+// Problem is why a Service has not all that it asks for.
+type Problem struct {
+	// Reason is a word in CamelCase, as Kubernetes has them in Events and conditions.
+	Reason string
+	// Field is that of the Service which is to be changed; empty where it is none of the Service.
+	Field   string
+	Message string
+}
+
+// The reasons of problems.
+const (
+	ReasonOutsidePools = "OutsidePools"
+	ReasonInUse        = "AddressInUse"
+	ReasonExhausted    = "PoolExhausted"
+	ReasonNoPool       = "NoPool"
+	ReasonWrongFamily  = "WrongFamily"
+)
+
+// Grant is what a Service gets.
+type Grant struct {
+	// Held are those of the Claim's that the Service has rightly: it can be served at them.
+	Held []netip.Addr
+	// Addresses are what its status is to have, in the order of its families; empty: none can be given.
+	Addresses []netip.Addr
+	Problems  []Problem
+}
+
+// Allocate returns what each Service gets, by its name. A Service keeps what it has, unless it asks for something
+// else, or an older one has the same; what it has stays its own if a pool shrinks, and is named.
+func Allocate(pools []Pool, claims []Claim) map[string]Grant {
+	claims = slices.Clone(claims)
+	slices.SortFunc(claims, func(a, b Claim) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
+	a := allocation{pools: pools, users: map[netip.Addr]map[Port]string{}, next: map[*Range]netip.Addr{}}
+	grants := make(map[string]Grant, len(claims))
+	for _, c := range claims {
+		grants[c.Name] = Grant{Held: a.hold(c)}
+	}
+	var waiting []Claim
+	for _, c := range claims {
+		if !a.asks(c) {
+			waiting = append(waiting, c)
+			continue
+		}
+		grants[c.Name] = a.grantAsked(c, grants[c.Name])
+	}
+	for _, c := range waiting {
+		grants[c.Name] = a.grantAny(c, grants[c.Name])
+	}
+	return grants
+}
+
+// allocation is one under way.
+type allocation struct {
+	pools []Pool
+	// users are the Services that have an address, by port.
+	users map[netip.Addr]map[Port]string
+	// next is where the search of a range goes on: what is before it is taken.
+	next map[*Range]netip.Addr
+}
+
+// asks says whether a Service asks for addresses.
+func (a *allocation) asks(c Claim) bool { return len(c.Asked) > 0 }
+
+// user returns a Service that has a port of the claim's at an address; empty if none has.
+func (a *allocation) user(c Claim, addr netip.Addr) string {
+	for _, p := range c.Ports {
+		if user := a.users[addr][p]; user != "" && user != c.Name {
+			return user
+		}
+	}
+	return ""
+}
+
+func (a *allocation) take(c Claim, addr netip.Addr) {
+	if a.users[addr] == nil {
+		a.users[addr] = map[Port]string{}
+	}
+	for _, p := range c.Ports {
+		a.users[addr][p] = c.Name
+	}
+}
+
+func (a *allocation) release(c Claim, addr netip.Addr) {
+	for p, user := range a.users[addr] {
+		if user == c.Name {
+			delete(a.users[addr], p)
+		}
+	}
+	if len(a.users[addr]) == 0 {
+		delete(a.users, addr)
+	}
+}
+
+// hold returns which of the addresses in a Service's status it has rightly, and takes them. One outside of the pools
+// that this controller has not written is another's: anybody may have put it there.
+func (a *allocation) hold(c Claim) (held []netip.Addr) {
+	for _, addr := range c.Held {
+		pooled := slices.ContainsFunc(a.pools, func(p Pool) bool { return p.Contains(addr) && p.admits(c.Namespace) })
+		if !pooled && !c.Ours || !slices.Contains(c.Families, FamilyOf(addr)) || a.user(c, addr) != "" {
+			continue
+		}
+		if slices.ContainsFunc(held, func(h netip.Addr) bool { return h.Is4() == addr.Is4() }) {
+			continue
+		}
+		a.take(c, addr)
+		held = append(held, addr)
+	}
+	return held
+}
+
+// grantAsked gives a Service the addresses that it asks for. Where one cannot be given, it keeps what it has.
+func (a *allocation) grantAsked(c Claim, g Grant) Grant {
+	for _, addr := range c.Asked {
+		if problem, bad := a.refuse(c, addr); bad {
+			g.Problems = append(g.Problems, problem)
+		}
+	}
+	if len(g.Problems) > 0 {
+		g.Addresses = g.Held
+		return g
+	}
+	kept := slices.DeleteFunc(slices.Clone(g.Held), func(held netip.Addr) bool {
+		return slices.ContainsFunc(c.Asked, func(addr netip.Addr) bool { return addr.Is4() == held.Is4() && addr != held })
+	})
+	for _, addr := range g.Held {
+		if !slices.Contains(kept, addr) {
+			a.release(c, addr)
+		}
+	}
+	for _, addr := range c.Asked {
+		a.take(c, addr)
+		if !slices.Contains(kept, addr) {
+			kept = append(kept, addr)
+		}
+	}
+	return a.fill(c, g, kept)
+}
+
+// refuse says why a Service cannot have an address that it asks for.
+func (a *allocation) refuse(c Claim, addr netip.Addr) (Problem, bool) {
+	at := slices.IndexFunc(a.pools, func(p Pool) bool { return p.Contains(addr) })
+	user := a.user(c, addr)
+	switch {
+	case !slices.Contains(c.Families, FamilyOf(addr)):
+		return Problem{ReasonWrongFamily, c.Field, fmt.Sprintf("%s is %s, and the Service has %s only; change spec.ipFamilies, or ask for another",
+			addr, FamilyOf(addr), listFamilies(c.Families))}, true
+	case at < 0:
+		return Problem{ReasonOutsidePools, c.Field, fmt.Sprintf("%s is in no pool (%s); ask for one that is, or add it to a pool", addr, listPools(a.pools))}, true
+	case !a.pools[at].admits(c.Namespace):
+		return Problem{ReasonOutsidePools, c.Field, fmt.Sprintf("%s is in the pool %s, which is for other namespaces than %s",
+			addr, a.pools[at].Name, c.Namespace)}, true
+	case c.Pool != "" && a.pools[at].Name != c.Pool:
+		return Problem{ReasonOutsidePools, c.Field, fmt.Sprintf("%s is in the pool %s, and the Service asks for the pool %s", addr, a.pools[at].Name, c.Pool)}, true
+	case user != "":
+		return Problem{ReasonInUse, c.Field, fmt.Sprintf("%s has a port of this Service at %s already; use other ports, or another address", user, addr)}, true
+	}
+	return Problem{}, false
+}
+
+// grantAny gives a Service addresses that are free.
+func (a *allocation) grantAny(c Claim, g Grant) Grant {
+	if len(c.Ports) == 0 {
+		return g // there would be nothing to serve
+	}
+	kept := g.Held
+	if i := slices.IndexFunc(a.pools, func(p Pool) bool { return p.Name == c.Pool }); c.Pool != "" && i >= 0 {
+		kept = slices.DeleteFunc(slices.Clone(kept), func(addr netip.Addr) bool {
+			return !a.pools[i].Contains(addr) && a.anyFree(a.pools[i:i+1], FamilyOf(addr))
+		})
+		for _, addr := range g.Held {
+			if !slices.Contains(kept, addr) {
+				a.release(c, addr)
+			}
+		}
+	}
+	return a.fill(c, g, kept)
+}
+
+// fill adds an address of each family that is missing, and names what a Service has outside of the pools.
+func (a *allocation) fill(c Claim, g Grant, have []netip.Addr) Grant {
+	var problems []Problem
+	for _, family := range c.Families {
+		i := slices.IndexFunc(have, func(addr netip.Addr) bool { return FamilyOf(addr) == family })
+		if i < 0 {
+			addr, problem := a.free(c, family)
+			if !addr.IsValid() {
+				problems = append(problems, problem)
+				continue
+			}
+			a.take(c, addr)
+			g.Addresses = append(g.Addresses, addr)
+			continue
+		}
+		g.Addresses = append(g.Addresses, have[i])
+		if !slices.ContainsFunc(a.pools, func(p Pool) bool { return p.Contains(have[i]) }) {
+			g.Problems = append(g.Problems, Problem{ReasonOutsidePools, "", fmt.Sprintf(
+				"%s is in no pool any more (%s); the Service keeps it until it asks for another (annotation addresses)", have[i], listPools(a.pools))})
+		}
+	}
+	// PreferDualStack takes what there is.
+	if len(g.Addresses) > 0 && !c.Require {
+		return g
+	}
+	g.Problems = append(g.Problems, problems...)
+	if len(problems) > 0 {
+		g.Addresses = g.Held
+	}
+	return g
+}
+
+// candidates are the pools that a Service may get an address of without asking for one.
+func (a *allocation) candidates(c Claim) (list []*Pool, problem Problem) {
+	for i := range a.pools {
+		p := &a.pools[i]
+		switch {
+		case c.Pool != "" && p.Name != c.Pool, c.Pool == "" && p.Asked:
+		case !p.admits(c.Namespace):
+			problem = Problem{ReasonNoPool, c.PoolField, fmt.Sprintf("the pool %s is for other namespaces than %s", p.Name, c.Namespace)}
+		default:
+			list = append(list, p)
+		}
+	}
+	switch {
+	case len(list) > 0:
+		return list, Problem{}
+	case c.Pool != "" && problem.Message == "":
+		problem = Problem{ReasonNoPool, c.PoolField, fmt.Sprintf("there is no pool %q; use one of %s", shorten(c.Pool), listPools(a.pools))}
+	case c.Pool == "":
+		problem = Problem{ReasonNoPool, "", fmt.Sprintf("no pool gives addresses to Services of the namespace %s that do not ask for one (%s)",
+			c.Namespace, listPools(a.pools))}
+	}
+	return nil, problem
+}
+
+// shorten bounds a value that is quoted in a message.
+func shorten(text string) string {
+	const most = 63
+	if len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}
+
+// free returns an address that no Service has, or why there is none.
+func (a *allocation) free(c Claim, family Family) (netip.Addr, Problem) {
+	list, problem := a.candidates(c)
+	if len(list) == 0 {
+		return netip.Addr{}, problem
+	}
+	var names []string
+	for _, p := range list {
+		for i := range p.Ranges {
+			r := &p.Ranges[i]
+			if FamilyOf(r.First) != family {
+				continue
+			}
+			if len(names) == 0 || names[len(names)-1] != p.Name {
+				names = append(names, p.Name)
+			}
+			if addr := a.search(r); addr.IsValid() {
+				return addr, Problem{}
+			}
+		}
+	}
+	if len(names) == 0 {
+		return netip.Addr{}, Problem{ReasonWrongFamily, c.PoolField, fmt.Sprintf("no pool that the Service may use has %s addresses (%s); add some, or change spec.ipFamilies",
+			family, listPools(a.pools))}
+	}
+	return netip.Addr{}, Problem{ReasonExhausted, c.PoolField, fmt.Sprintf("all %s addresses of the pool %s are in use; add some, or ask for one that is shared (annotation addresses)",
+		family, strings.Join(names, ", "))}
+}
+
+// anyFree says whether pools have an address of a family that no Service has.
+func (a *allocation) anyFree(pools []Pool, family Family) bool {
+	for i := range pools {
+		for j := range pools[i].Ranges {
+			if r := &pools[i].Ranges[j]; FamilyOf(r.First) == family && a.search(r).IsValid() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// search returns the first address of a range that no Service has, of those that may be given without being asked
+// for; not valid if there is none.
+func (a *allocation) search(r *Range) netip.Addr {
+	addr, began := a.next[r]
+	if !began {
+		addr = r.First
+	}
+	for ; addr.IsValid() && r.Contains(addr); addr = addr.Next() {
+		if len(a.users[addr]) == 0 && r.automatic(addr) {
+			a.next[r] = addr
+			return addr
+		}
+	}
+	a.next[r] = netip.Addr{}
+	return netip.Addr{}
+}
+
+func listFamilies(families []Family) string {
+	words := make([]string, len(families))
+	for i, f := range families {
+		words[i] = f.String()
+	}
+	return strings.Join(words, " and ")
+}
+
+// maxListed bounds the pools that a message names.
+const maxListed = 8
+
+func listPools(pools []Pool) string {
+	var words []string
+	for i, p := range pools {
+		if i == maxListed {
+			words = append(words, fmt.Sprintf("%d more", len(pools)-i))
+			break
+		}
+		words = append(words, p.Name)
+	}
+	if len(words) == 0 {
+		return "there are none"
+	}
+	return strings.Join(words, ", ")
+}
