@@ -147,6 +147,11 @@ test-balancers: rights-test deps build ## drain, bring back and kill one of thre
 test-soak: rights-test deps build ## an hour (JEOUL_SOAK) of random faults (JEOUL_SOAK_SEED) of three balancers under live connections: see docs/weigh/several.md
 	JEOUL_TEST_ROOT=1 JEOUL_SOAK=$${JEOUL_SOAK:-1h} $(GO) test -v -count=1 -timeout=24h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestSoak$$' ./cmd/jeoul
 
+.PHONY: test-kubernetes
+test-kubernetes: rights-test deps build ## serve a real Kubernetes cluster (API server, controllers, kube-proxy) in namespaces; the first run compiles Kubernetes
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' \
+		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./...
+
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
 	@CGO_ENABLED=0 $(GO) test -c -o bin/proxy.test ./internal/balancer/proxy
