@@ -209,7 +209,7 @@ func (c *traceCmd) tell(event trace.Event) error {
 		fmt.Fprintln(os.Stderr, "jeoul: tracing; Ctrl-C ends it")
 	}
 	if event.Packet != nil {
-		if _, err := fmt.Println(traceLine(event.Packet)); err != nil {
+		if _, err := fmt.Println(event.Packet.Line()); err != nil {
 			return err
 		}
 	}
@@ -221,7 +221,7 @@ func (c *traceCmd) tell(event trace.Event) error {
 
 // writeExplanation prints what would become of a packet.
 func writeExplanation(w io.Writer, p *trace.Packet) {
-	fmt.Fprintf(w, "%s, in on %s (%s)\n\n", flowText(p.Came), orDash(p.Interface), p.Hook)
+	fmt.Fprintf(w, "%s, in on %s (%s)\n\n", p.Came.Text(), orDash(p.Interface), p.Hook)
 	line := func(label, text string) {
 		if text != "" {
 			fmt.Fprintf(w, "%-9s %s\n", label, text)
@@ -255,22 +255,6 @@ func pathInterface(p *trace.Packet) string {
 		return orDash(p.Interface)
 	}
 	return p.Path.Interface
-}
-
-// flowText writes "tcp 192.0.2.7:4711 → 192.0.2.100:80 syn, 44 bytes".
-func flowText(f *trace.Flow) string {
-	if f == nil {
-		return "a frame that was not read"
-	}
-	ends := f.Source.String() + " → " + f.Destination.String()
-	if f.SourcePort != 0 || f.DestinationPort != 0 {
-		ends = fmt.Sprintf("%s → %s", netip.AddrPortFrom(f.Source, f.SourcePort), netip.AddrPortFrom(f.Destination, f.DestinationPort))
-	}
-	text := f.Protocol + " " + ends
-	if len(f.Flags) > 0 {
-		text += " " + strings.Join(f.Flags, ",")
-	}
-	return fmt.Sprintf("%s, %d bytes", text, f.Length)
 }
 
 // choiceText says why this backend; "" where none was chosen.
@@ -314,52 +298,6 @@ func slotText(p *trace.Packet) string {
 		return "no flow that is remembered: " + slot
 	}
 	return slot
-}
-
-// traceLine is a packet on one line: when and where it came in, what it was, how
-// it ended, who took it and why, and what it leaves as.
-func traceLine(p *trace.Packet) string {
-	words := []string{p.Time.Format("15:04:05.000000"), orDash(p.Interface), flowText(p.Came) + ":", p.Outcome}
-	if p.Service != nil {
-		words = append(words, "service "+p.Service.Name)
-	}
-	if p.Slot != nil {
-		words = append(words, fmt.Sprintf("slot %d", *p.Slot))
-	}
-	for _, r := range p.Reasons {
-		words = append(words, string(r))
-	}
-	if p.Backend != nil {
-		words = append(words, "backend "+p.Backend.Name)
-	}
-	if leaves := leavesText(p); leaves != "" {
-		words = append(words, "as "+leaves)
-	}
-	return strings.Join(words, " ")
-}
-
-// leavesText is what a packet that is sent on leaves as, from its next hop on.
-func leavesText(p *trace.Packet) string {
-	if p.Outcome != "forwarded" && p.Outcome != "returned" && !strings.HasPrefix(p.Outcome, "answered_") {
-		return ""
-	}
-	var words []string
-	for _, l := range p.Leaves {
-		switch strings.TrimPrefix(l.Name, "quoted ") {
-		case "ethernet":
-			words = append(words, l.Get("destination"))
-		case "ipv4", "ipv6":
-			words = append(words, l.Name, l.Get("source")+" → "+l.Get("destination"))
-		case "tcp", "udp":
-			words = append(words, l.Name, l.Get("source port")+" → "+l.Get("destination port"))
-		case "icmp", "icmpv6":
-			words = append(words, l.Name, l.Get("type")+"/"+l.Get("code"))
-			if mtu := l.Get("mtu"); mtu != "" {
-				words = append(words, "mtu "+mtu)
-			}
-		}
-	}
-	return strings.Join(words, " ")
 }
 
 // loggedTrace is the daemon's part: it says in its log when packets are traced,

@@ -98,7 +98,7 @@ func TestTraceLine(t *testing.T) {
 				{Name: "icmp", Fields: []trace.Field{{Name: "type", Value: "3"}, {Name: "code", Value: "4"}, {Name: "mtu", Value: "1480"}}}}
 		}),
 	} {
-		if diff := cmp.Diff(want, traceLine(p)); diff != "" {
+		if diff := cmp.Diff(want, p.Line()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Frames says which frames of a packet are written: as it came in, as it leaves, or both.
+type Frames string
+
+// The frames. A packet that is dropped, or passed as it came, has none that leaves: FramesOut writes it as it came.
+const (
+	FramesIn   Frames = "in"
+	FramesOut  Frames = "out"
+	FramesBoth Frames = "both"
+)
+
+// Writer writes packets as a pcapng file (draft-ietf-opsawg-pcapng): an interface block for each interface, hook and
+// direction, and the decision about a packet as its comments.
+type Writer struct {
+	to      *pcapgo.NgWriter
+	frames  Frames
+	request Request
+	hooks   []Hook
+	// interfaces are the numbers of interface blocks.
+	interfaces map[block]int
+}
+
+// block is what an interface block stands for.
+type block struct {
+	name string
+	hook lb.Hook
+	out  bool
+}
+
+// NewWriter begins a file. Application is the program and its version, for the file's head.
+func NewWriter(to io.Writer, started *Started, frames Frames, application string) (*Writer, error) {
+	w := &Writer{frames: frames, request: started.Request, hooks: started.Hooks, interfaces: map[block]int{}}
+	options := pcapgo.DefaultNgWriterOptions
+	options.SectionInfo.Application = application
+	options.SectionInfo.Comment = strings.Join(started.Notes, "; ")
+	first := block{name: "", hook: lb.HookXDP}
+	if len(w.hooks) > 0 {
+		first = block{name: w.hooks[0].Interface, hook: w.hooks[0].Hook}
+	}
+	first.out = frames == FramesOut
+	var err error
+	if w.to, err = pcapgo.NewNgWriterInterface(to, w.describe(first), options); err != nil {
+		return nil, fmt.Errorf("beginning the capture file: %w", err)
+	}
+	w.interfaces[first] = 0
+	for _, hook := range w.hooks {
+		for _, out := range []bool{false, true} {
+			if (out && frames == FramesIn) || (!out && frames == FramesOut) {
+				continue
+			}
+			if _, err := w.interfaceOf(block{hook.Interface, hook.Hook, out}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return w, w.Flush()
+}
+
+// describe is an interface block.
+func (w *Writer) describe(b block) pcapgo.NgInterface {
+	direction, what := "in", "frames as they come in"
+	if b.out {
+		direction, what = "out", "frames as they leave"
+	}
+	name := b.name
+	if name == "" {
+		name = "-"
+	}
+	return pcapgo.NgInterface{Name: fmt.Sprintf("%s:%s:%s", name, b.hook, direction), LinkType: layers.LinkTypeEthernet,
+		Description: fmt.Sprintf("%s on %s, at the hook %s", what, name, b.hook), SnapLength: uint32(w.request.Snap), OS: "Linux"}
+}
+
+// interfaceOf returns the number of an interface block, which it writes if there is none yet.
+func (w *Writer) interfaceOf(b block) (int, error) {
+	if id, known := w.interfaces[b]; known {
+		return id, nil
+	}
+	id, err := w.to.AddInterface(w.describe(b))
+	if err != nil {
+		return 0, fmt.Errorf("writing an interface of the capture file: %w", err)
+	}
+	w.interfaces[b] = id
+	return id, nil
+}
+
+// Write writes a packet.
+func (w *Writer) Write(p *Packet) error {
+	if w.frames != FramesOut {
+		if err := w.frame(p, p.CameFrame, false); err != nil {
+			return err
+		}
+	}
+	if w.frames == FramesIn {
+		return nil
+	}
+	if !p.LeavesFrame.IsZero() {
+		return w.frame(p, p.LeavesFrame, true)
+	}
+	if w.frames == FramesOut {
+		return w.frame(p, p.CameFrame, true)
+	}
+	return nil
+}
+
+// frame writes one frame of a packet.
+func (w *Writer) frame(p *Packet, f Frame, out bool) error {
+	id, err := w.interfaceOf(block{p.Interface, p.Hook, out})
+	if err != nil {
+		return err
+	}
+	direction := pcapgo.NgEpbFlagDirectionInbound
+	if out {
+		direction = pcapgo.NgEpbFlagDirectionOutbound
+	}
+	// What is captured is no longer than the frame, whatever the daemon says.
+	info := gopacket.CaptureInfo{Timestamp: p.Time, CaptureLength: len(f.Bytes), Length: max(f.Length, len(f.Bytes)), InterfaceIndex: id}
+	err = w.to.WritePacketWithOptions(info, f.Bytes, pcapgo.NgPacketOptions{Comments: p.Comments(),
+		Flags: &pcapgo.NgEpbFlags{Direction: direction}})
+	if err != nil {
+		return fmt.Errorf("writing a packet of the capture file: %w", err)
+	}
+	return nil
+}
+
+// Flush writes what is held back.
+func (w *Writer) Flush() error {
+	if err := w.to.Flush(); err != nil {
+		return fmt.Errorf("writing the capture file: %w", err)
+	}
+	return nil
+}
+
+// mostComment bounds a comment in bytes: an option of pcapng has up to 65,535.
+const mostComment = 4096
+
+// Comments are the decision about a packet, a fact each.
+func (p *Packet) Comments() []string {
+	var comments []string
+	add := func(name, text string) {
+		if text = strings.ToValidUTF8(text, "?"); text != "" {
+			comments = append(comments, name+": "+text[:min(len(text), mostComment)])
+		}
+	}
+	outcome := p.Outcome
+	if p.Help != "" {
+		outcome += " (" + p.Help + ")"
+	}
+	add("outcome", outcome)
+	if s := p.Service; s != nil {
+		add("service", fmt.Sprintf("%s (%s, %s, %s)", s.Name, lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}, s.Mode, s.Scheduler))
+	}
+	if b := p.Backend; b != nil {
+		add("backend", fmt.Sprintf("%s (%s)", b.Name, netip.AddrPortFrom(b.Address, b.Port)))
+	}
+	var reasons []string
+	for _, r := range p.Reasons {
+		reasons = append(reasons, string(r))
+	}
+	if p.Slot != nil {
+		reasons = append(reasons, fmt.Sprintf("slot %d of %d", *p.Slot, p.Slots))
+	}
+	add("reason", strings.Join(reasons, ", "))
+	if p.Came != nil {
+		add("came as", p.Came.Text())
+	}
+	add("leaves as", p.LeavesText())
+	if p.Count > 1 {
+		add("packets", fmt.Sprint(p.Count))
+	}
+	return comments
+}

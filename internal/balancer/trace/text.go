@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Text writes "tcp 192.0.2.7:4711 → 192.0.2.100:80 syn, 44 bytes". A nil *Flow is a frame that was not read.
+func (f *Flow) Text() string {
+	if f == nil {
+		return "a frame that was not read"
+	}
+	ends := f.Source.String() + " → " + f.Destination.String()
+	if f.SourcePort != 0 || f.DestinationPort != 0 {
+		ends = fmt.Sprintf("%s → %s", netip.AddrPortFrom(f.Source, f.SourcePort), netip.AddrPortFrom(f.Destination, f.DestinationPort))
+	}
+	text := f.Protocol + " " + ends
+	if len(f.Flags) > 0 {
+		text += " " + strings.Join(f.Flags, ",")
+	}
+	return fmt.Sprintf("%s, %d bytes", text, f.Length)
+}
+
+// Line is a packet on one line: when and where it came in, what it was, how
+// it ended, who took it and why, and what it leaves as.
+func (p *Packet) Line() string {
+	words := []string{p.Time.Format("15:04:05.000000"), orDash(p.Interface), p.Came.Text() + ":", p.Outcome}
+	if p.Service != nil {
+		words = append(words, "service "+p.Service.Name)
+	}
+	if p.Slot != nil {
+		words = append(words, fmt.Sprintf("slot %d", *p.Slot))
+	}
+	for _, r := range p.Reasons {
+		words = append(words, string(r))
+	}
+	if p.Backend != nil {
+		words = append(words, "backend "+p.Backend.Name)
+	}
+	if leaves := p.LeavesText(); leaves != "" {
+		words = append(words, "as "+leaves)
+	}
+	return strings.Join(words, " ")
+}
+
+// LeavesText is what a packet that is sent on leaves as, from its next hop on.
+func (p *Packet) LeavesText() string {
+	if p.Outcome != "forwarded" && p.Outcome != "returned" && !strings.HasPrefix(p.Outcome, "answered_") {
+		return ""
+	}
+	var words []string
+	for _, l := range p.Leaves {
+		switch strings.TrimPrefix(l.Name, "quoted ") {
+		case "ethernet":
+			words = append(words, l.Get("destination"))
+		case "ipv4", "ipv6":
+			words = append(words, l.Name, l.Get("source")+" → "+l.Get("destination"))
+		case "tcp", "udp":
+			words = append(words, l.Name, l.Get("source port")+" → "+l.Get("destination port"))
+		case "icmp", "icmpv6":
+			words = append(words, l.Name, l.Get("type")+"/"+l.Get("code"))
+			if mtu := l.Get("mtu"); mtu != "" {
+				words = append(words, "mtu "+mtu)
+			}
+		}
+	}
+	return strings.Join(words, " ")
+}
