@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
@@ -194,7 +195,7 @@ func (f *found) catchUp(k *keeper, sets []uint64) error {
 		for name, table := range map[string]struct {
 			of *ebpf.Map
 			to *[]formerTable
-		}{xdpMapFlows: {f.shared.flows, &f.flows.proven}, xdpMapNewcomers: {f.shared.newcomers, &f.flows.unproven}} {
+		}{objects.XDPMapFlows: {f.shared.flows, &f.flows.proven}, objects.XDPMapNewcomers: {f.shared.newcomers, &f.flows.unproven}} {
 			if err := f.noteTable(f.store.Path(pins.Set(set), name), before, table.of, table.to); err != nil {
 				return err
 			}
@@ -229,7 +230,7 @@ func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *
 		return m.Close()
 	}
 	theirs := of.Flows
-	if ours, err := sharedLayouts(); err == nil && of.Layouts[xdpMapFlows] == ours[xdpMapFlows] {
+	if ours, err := sharedLayouts(); err == nil && of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
 		theirs, _ = flowLayout()
 	}
 	reading, err := readingOf(theirs)
@@ -268,7 +269,7 @@ func (f *found) check(k *keeper, number uint64) error {
 		return err
 	}
 	f.flows = &formerFlows{}
-	if !slices.Contains(f.differ, xdpMapFlows) {
+	if !slices.Contains(f.differ, objects.XDPMapFlows) {
 		return nil
 	}
 	if f.reading, err = readingOf(s.Flows); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -50,7 +51,7 @@ func adoptAgain(b *testing.B, k *kept, state lb.State, flows int, other bool) er
 	remembered := 0
 	for n := range flows {
 		flow := benchFlow(d, n)
-		if d.shared.proven.insert(flow, xdpFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
+		if d.shared.proven.insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
 			remembered++
 		}
 	}
@@ -98,18 +99,18 @@ func processTime() time.Duration {
 }
 
 // benchFlow is a flow of one of the services, to one of its backends.
-func benchFlow(d *Datapath, n int) xdpFlow {
+func benchFlow(d *Datapath, n int) objects.XDPFlow {
 	is := d.register.records[n%len(d.register.records)]
 	to := is.places[n/len(d.register.records)%len(is.places)]
-	return xdpFlow{Address: [4]uint32{uint32(n)}, Port: uint16(n), Service: is.id, Backend: to.index, Generation: to.generation}
+	return objects.XDPFlow{Address: [4]uint32{uint32(n)}, Port: uint16(n), Service: is.id, Backend: to.index, Generation: to.generation}
 }
 
 // relay puts tables of another layout in the place of a datapath's pinned ones, with its flows.
 func relay(b *testing.B, d *Datapath) error {
 	layout := anotherLayout(b)
-	none := func(*xdpFlow) bool { return false }
+	none := func(*objects.XDPFlow) bool { return false }
 	store, set := d.keeper.Store, d.current.set
-	for name, table := range map[string]*flowTable{xdpMapFlows: d.shared.proven, xdpMapNewcomers: d.shared.unproven} {
+	for name, table := range map[string]*flowTable{objects.XDPMapFlows: d.shared.proven, objects.XDPMapNewcomers: d.shared.unproven} {
 		w := newForeign(b, layout, len(table.buckets)*flowsPerBucket)
 		w.become(table, none)
 		path := store.Path(pins.Set(set), name)
@@ -121,6 +122,6 @@ func relay(b *testing.B, d *Datapath) error {
 	}
 	return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
 		s.Flows = layout
-		s.Layouts[xdpMapFlows], s.Layouts[xdpMapNewcomers] = "another", "another"
+		s.Layouts[objects.XDPMapFlows], s.Layouts[objects.XDPMapNewcomers] = "another", "another"
 	})
 }

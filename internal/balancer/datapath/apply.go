@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -103,7 +104,7 @@ func (d *Datapath) publish(c *revision) (bool, error) {
 	d.janitor.freeze(true)
 	d.keeper.show(m)
 	p.publish()
-	m.head().store(c)
+	c.storeHead(m.head())
 	d.settled(c, d.shared)
 	d.publishPicture()
 	d.keeper.settle(d.current)
@@ -265,11 +266,11 @@ func (d *Datapath) sizesToMake(c *revision) sizes {
 func (d *Datapath) sizesFor(c *revision) sizes {
 	want := sizes{backends: max(c.places.indices, 1), services: max(c.places.ids, 1), returns: 1, ways: 1,
 		flows: bucketsFor(d.flowLimit(c)), newcomers: bucketsFor(d.options.UnprovenLimit)}
-	if c.modes&(1<<xdpModeMODE_FULLNAT) != 0 {
+	if c.modes&(1<<objects.XDPModeMODE_FULLNAT) != 0 {
 		want.returns = returnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
 	}
-	if c.neededModes()&(1<<xdpModeMODE_NAT|1<<xdpModeMODE_FULLNAT) != 0 {
-		want.ways = uint32(xdpWayTableWAYS)
+	if c.neededModes()&(1<<objects.XDPModeMODE_NAT|1<<objects.XDPModeMODE_FULLNAT) != 0 {
+		want.ways = uint32(objects.XDPWayTableWAYS)
 	}
 	return want
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -32,8 +34,8 @@ type programKind struct {
 }
 
 var (
-	xdpProgram = programKind{name: xdpProgJeoulXdp, load: embeddedXDP.spec, traced: embeddedTracedXDP.spec}
-	tcProgram  = programKind{name: tcProgJeoulTc, load: embeddedTC.spec, traced: embeddedTracedTC.spec}
+	xdpProgram = programKind{name: objects.XDPProgJeoulXdp, load: objects.XDP.Spec, traced: objects.Embed(traced.LoadXdp).Spec}
+	tcProgram  = programKind{name: objects.TCProgJeoulTc, load: objects.TC.Spec, traced: objects.Embed(traced.LoadTc).Spec}
 )
 
 // programOf returns the program for a hook.

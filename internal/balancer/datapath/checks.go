@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/checknet"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/health"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -44,7 +45,7 @@ type Checks struct {
 // checked is a backend whose row is beside the program.
 type checked struct {
 	mark   uint32
-	target xdpCheckTarget
+	target objects.XDPCheckTarget
 }
 
 // foundServices are those of a picture, by their keys.
@@ -137,12 +138,12 @@ func (c *Checks) find(key lb.BackendKey) (*record, int, error) {
 }
 
 // row says how packets of checks reach backend i of a service.
-func (c *Checks) row(r *record, i int) (xdpCheckTarget, error) {
+func (c *Checks) row(r *record, i int) (objects.XDPCheckTarget, error) {
 	s := &r.service
 	if !s.Reachable(i) {
-		return xdpCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", health.ErrNoWay)
+		return objects.XDPCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", health.ErrNoWay)
 	}
-	t := xdpCheckTarget{Backend: r.row(i), Mode: uint8(modeNumbers[s.Mode]), Tos: s.DSCP << 2}
+	t := objects.XDPCheckTarget{Backend: r.row(i), Mode: uint8(modeNumbers[s.Mode]), Tos: s.DSCP << 2}
 	// A backend that is down for its flows is still asked.
 	putPath(&s.Paths[i], &t.Backend)
 	// Packets come in on no interface of the balancer's.
@@ -164,7 +165,7 @@ func (c *Checks) row(r *record, i int) (xdpCheckTarget, error) {
 }
 
 // put puts a target beside the program, and returns its mark.
-func (c *Checks) put(key lb.BackendKey, target xdpCheckTarget) (uint32, error) {
+func (c *Checks) put(key lb.BackendKey, target objects.XDPCheckTarget) (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.known[key]

@@ -14,11 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/checknet"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // The sockets have the ports where answers are looked for: otherwise this does not compile.
-var _ [checknet.FirstPort]struct{} = [xdpCheckAgreementCHECK_FIRST_PORT]struct{}{}
+var _ [checknet.FirstPort]struct{} = [objects.XDPCheckAgreementCHECK_FIRST_PORT]struct{}{}
 
 // OpenChecks makes the way for health checks, which lasts as long as the datapath; nothing of it
 // outlives the process. Where packets are balanced already, the programs that take them are
@@ -82,7 +83,7 @@ func (c *Checks) close() error {
 
 // openSender loads and attaches what sends checks on.
 func (c *Checks) openSender() error {
-	spec, err := loadCheck()
+	spec, err := objects.LoadCheck()
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
@@ -90,20 +91,20 @@ func (c *Checks) openSender() error {
 	if err := fitPlan(c.plan, readMemoryLeft(os.DirFS("/"))); err != nil {
 		return err
 	}
-	if c.answers, err = ebpf.NewMap(spec.Maps[checkMapCheckAnswers]); err != nil {
+	if c.answers, err = ebpf.NewMap(spec.Maps[objects.CheckMapCheckAnswers]); err != nil {
 		return loadError(fmt.Errorf("making the map of answers to health checks: %w", err))
 	}
 	c.closers = append(c.closers, c.answers)
 	// All modes, for a change of the configuration may bring others.
-	constants := xdpSettings{Modes: 1<<(xdpModeMODE_FULLNAT+1) - 1, Interface: uint32(c.net.Outer())}
-	if err := spec.Variables[checkVarLoaded].Set(constants); err != nil {
+	constants := objects.XDPSettings{Modes: 1<<(objects.XDPModeMODE_FULLNAT+1) - 1, Interface: uint32(c.net.Outer())}
+	if err := spec.Variables[objects.CheckVarLoaded].Set(constants); err != nil {
 		return fmt.Errorf("setting the program's constants: %v", err)
 	}
 	var made struct {
 		Program *ebpf.Program `ebpf:"jeoul_check"`
 		Targets *ebpf.Map     `ebpf:"check_targets"`
 	}
-	if err := spec.LoadAndAssign(&made, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{checkMapCheckAnswers: c.answers}}); err != nil {
+	if err := spec.LoadAndAssign(&made, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{objects.CheckMapCheckAnswers: c.answers}}); err != nil {
 		return loadError(err)
 	}
 	c.targets = made.Targets
@@ -114,11 +115,11 @@ func (c *Checks) openSender() error {
 // openInside puts programs at the device's end among the sockets: one marks what leaves, one
 // passes what comes, for a veth takes frames that XDP sends only where it runs XDP itself.
 func (c *Checks) openInside() error {
-	spec, err := loadMark()
+	spec, err := objects.LoadMark()
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	marks, err := ebpf.NewProgram(spec.Programs[markProgJeoulMark])
+	marks, err := ebpf.NewProgram(spec.Programs[objects.MarkProgJeoulMark])
 	if err != nil {
 		return loadError(err)
 	}
@@ -178,11 +179,11 @@ func (d *Datapath) answering() *ebpf.Map {
 
 // putAnswers gives a program the map of answers; one of a single entry that is never looked at
 // where there is none.
-func putAnswers(spec *ebpf.CollectionSpec, answers *ebpf.Map, constants *xdpSettings, replacements map[string]*ebpf.Map) {
+func putAnswers(spec *ebpf.CollectionSpec, answers *ebpf.Map, constants *objects.XDPSettings, replacements map[string]*ebpf.Map) {
 	if answers == nil {
-		spec.Maps[xdpMapCheckAnswers].MaxEntries = 1
+		spec.Maps[objects.XDPMapCheckAnswers].MaxEntries = 1
 		return
 	}
 	constants.Checks = 1
-	replacements[xdpMapCheckAnswers] = answers
+	replacements[objects.XDPMapCheckAnswers] = answers
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -24,7 +25,7 @@ var elementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, 
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	layouts := map[string]snapshot.ElementLayout{}
-	for name, t := range map[string]btf.Type{xdpMapBackendCounts: spec.Maps[xdpMapBackendCounts].Value, xdpMapPrefixes: spec.Maps[xdpMapPrefixes].Key} {
+	for name, t := range map[string]btf.Type{objects.XDPMapBackendCounts: spec.Maps[objects.XDPMapBackendCounts].Value, objects.XDPMapPrefixes: spec.Maps[objects.XDPMapPrefixes].Key} {
 		of, is := btf.UnderlyingType(t).(*btf.Struct)
 		if !is {
 			return nil, fmt.Errorf("reading the embedded eBPF program: the elements of %s are no struct", name)
@@ -113,7 +114,7 @@ func (e *foreignElements) prefixesInto(to *ebpf.Map) error {
 	var value uint32
 	all := e.m.Iterate()
 	for all.Next(&key, &value) {
-		ours := xdpPrefixKey{Bits: uint32(e.number(key, "bits")) - uint32(8*before) + listBits, List: uint32(e.number(key, "list"))}
+		ours := objects.XDPPrefixKey{Bits: uint32(e.number(key, "bits")) - uint32(8*before) + listBits, List: uint32(e.number(key, "list"))}
 		for i := range min(len(ours.Address), address.Size/4) {
 			ours.Address[i] = binary.NativeEndian.Uint32(key[address.Offset+4*i:])
 		}

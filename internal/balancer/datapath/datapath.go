@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -185,7 +186,7 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 
 // The data plane has room for just as many interfaces as a balancer may have: otherwise this
 // does not compile.
-var _ [lb.MaxInterfaces]struct{} = [xdpAgreementMAX_INTERFACES]struct{}{}
+var _ [lb.MaxInterfaces]struct{} = [objects.XDPAgreementMAX_INTERFACES]struct{}{}
 
 // ethernets returns the interfaces if packets can be balanced on all of them.
 func ethernets(names []string) ([]port, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -20,19 +21,19 @@ const MaxTimeout = 20 * 24 * time.Hour
 
 // timeoutsByState returns timeouts by enum flow_state, in milliseconds.
 func timeoutsByState(t lb.Timeouts) (ms [256]uint32) {
-	for state, timeout := range map[xdpFlowState]time.Duration{
-		xdpFlowStateFLOW_OPENING:      t.Opening,
-		xdpFlowStateFLOW_SEEN:         t.Opening,
-		xdpFlowStateFLOW_AFFINITY_NEW: t.Opening,
-		xdpFlowStateFLOW_FIRST:        t.First,
-		xdpFlowStateFLOW_ESTABLISHED:  t.Established,
-		xdpFlowStateFLOW_CONTESTED:    t.Established,
-		xdpFlowStateFLOW_UDP:          t.UDP,
-		xdpFlowStateFLOW_CLIENT_FIN:   t.Fin,
-		xdpFlowStateFLOW_BACKEND_FIN:  t.Fin,
-		xdpFlowStateFLOW_CLOSED:       t.Closed,
-		xdpFlowStateFLOW_REFUSED:      t.Closed,
-		xdpFlowStateFLOW_TIME_WAIT:    t.Closed,
+	for state, timeout := range map[objects.XDPFlowState]time.Duration{
+		objects.XDPFlowStateFLOW_OPENING:      t.Opening,
+		objects.XDPFlowStateFLOW_SEEN:         t.Opening,
+		objects.XDPFlowStateFLOW_AFFINITY_NEW: t.Opening,
+		objects.XDPFlowStateFLOW_FIRST:        t.First,
+		objects.XDPFlowStateFLOW_ESTABLISHED:  t.Established,
+		objects.XDPFlowStateFLOW_CONTESTED:    t.Established,
+		objects.XDPFlowStateFLOW_UDP:          t.UDP,
+		objects.XDPFlowStateFLOW_CLIENT_FIN:   t.Fin,
+		objects.XDPFlowStateFLOW_BACKEND_FIN:  t.Fin,
+		objects.XDPFlowStateFLOW_CLOSED:       t.Closed,
+		objects.XDPFlowStateFLOW_REFUSED:      t.Closed,
+		objects.XDPFlowStateFLOW_TIME_WAIT:    t.Closed,
 	} {
 		ms[state] = milliseconds(timeout)
 	}
@@ -90,7 +91,7 @@ type janitor struct {
 // configuration it must know.
 type flowScene struct {
 	// head is that of the memory in use.
-	head             *xdpHead
+	head             *objects.XDPHead
 	flows, newcomers *flowTable
 	// returns is nil where no service is of full NAT.
 	returns  *returnTable
@@ -98,8 +99,8 @@ type flowScene struct {
 	services []flowService
 	// groups are how long the clients of each are remembered, in milliseconds, by id.
 	groups map[uint32]uint32
-	loads  []xdpBackendLoad
-	turns  []xdpTurn
+	loads  []objects.XDPBackendLoad
+	turns  []objects.XDPTurn
 	// sockets are what sockets of this host have of it; nil where there are none.
 	sockets *ebpf.Map
 	// others are as in flowRules.

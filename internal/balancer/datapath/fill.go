@@ -5,6 +5,8 @@ package datapath
 import (
 	"errors"
 	"net/netip"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // errNoRoom should not be seen: memory is planned for what is put there.
@@ -59,15 +61,15 @@ func (f *filling) put(at [2]placement, in [2]*directory, address netip.Addr, key
 
 // addVIPs makes the addresses of the services known, and those of the pool.
 func (f *filling) addVIPs() {
-	kinds := map[netip.Addr]xdpServiceKind{}
+	kinds := map[netip.Addr]objects.XDPServiceKind{}
 	for vip := range f.memory.vips {
-		kinds[vip] = xdpServiceKindKIND_VIP
+		kinds[vip] = objects.XDPServiceKindKIND_VIP
 	}
 	for _, address := range f.memory.pool.All() {
-		kinds[address] = xdpServiceKindKIND_POOL
+		kinds[address] = objects.XDPServiceKindKIND_POOL
 	}
 	for address, kind := range kinds {
-		value := xdpService{Kind: uint8(kind)}
+		value := objects.XDPService{Kind: uint8(kind)}
 		f.put(f.capacity.services, f.memory.services, address, vipKey(address), wordsOf(&value))
 	}
 }
@@ -79,10 +81,10 @@ func (f *filling) addEndpoints(c *revision) {
 		address, value := key.address.Addr(), e.value()
 		f.put(f.capacity.endpoints, f.memory.endpoints, address, key.slot(), wordsOf(&value))
 		if f.backendAddresses[address]++; f.backendAddresses[address] == 1 {
-			f.put(f.capacity.endpoints, f.memory.endpoints, address, vipKey(address), wordsOf(&xdpEndpoint{}))
+			f.put(f.capacity.endpoints, f.memory.endpoints, address, vipKey(address), wordsOf(&objects.XDPEndpoint{}))
 		}
 		if f.rows.fresh[e.index] {
-			f.rows.set(e.index, &xdpBackend{Index: e.index, Generation: c.places.generation(e.index)}, f.later)
+			f.rows.set(e.index, &objects.XDPBackend{Index: e.index, Generation: c.places.generation(e.index)}, f.later)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
@@ -31,9 +32,9 @@ var flowLayout = sync.OnceValues(func() (*snapshot.FlowLayout, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	bucket, is := btf.UnderlyingType(spec.Maps[xdpMapFlows].Value).(*btf.Struct)
+	bucket, is := btf.UnderlyingType(spec.Maps[objects.XDPMapFlows].Value).(*btf.Struct)
 	if !is {
-		return nil, fmt.Errorf("reading the embedded eBPF program: the elements of %s are no struct", xdpMapFlows)
+		return nil, fmt.Errorf("reading the embedded eBPF program: the elements of %s are no struct", objects.XDPMapFlows)
 	}
 	layout := &snapshot.FlowLayout{Bucket: int(bucket.Size), Fields: map[string]snapshot.Field{}}
 	if err := describe(layout.Fields, "", 0, bucket.Members); err != nil {
@@ -106,7 +107,7 @@ type flowReading struct {
 	// copies are the fields of a flow.
 	copies []fieldCopy
 	// state is ours for each of theirs.
-	state [256]xdpFlowState
+	state [256]objects.XDPFlowState
 }
 
 // fieldCopy is a field of a flow: where it is there, and here.
@@ -184,7 +185,7 @@ func (r *flowReading) readNumbers(ours, theirs *snapshot.FlowLayout) error {
 		if !known || number >= uint64(len(r.state)) {
 			return fmt.Errorf("its flows have a state %s (%d), which is not known here", name, number)
 		}
-		r.state[number] = xdpFlowState(state)
+		r.state[number] = objects.XDPFlowState(state)
 	}
 	return nil
 }

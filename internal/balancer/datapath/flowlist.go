@@ -6,22 +6,23 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // flowStates are the words for the states of flows; clients without a flow (affinity) have none.
-var flowStates = map[xdpFlowState]lb.FlowState{
-	xdpFlowStateFLOW_OPENING:     lb.FlowOpening,
-	xdpFlowStateFLOW_SEEN:        lb.FlowSeen,
-	xdpFlowStateFLOW_FIRST:       lb.FlowFirst,
-	xdpFlowStateFLOW_ESTABLISHED: lb.FlowEstablished,
-	xdpFlowStateFLOW_CONTESTED:   lb.FlowContested,
-	xdpFlowStateFLOW_UDP:         lb.FlowUDP,
-	xdpFlowStateFLOW_CLIENT_FIN:  lb.FlowClientFIN,
-	xdpFlowStateFLOW_BACKEND_FIN: lb.FlowBackendFIN,
-	xdpFlowStateFLOW_CLOSED:      lb.FlowClosed,
-	xdpFlowStateFLOW_REFUSED:     lb.FlowRefused,
-	xdpFlowStateFLOW_TIME_WAIT:   lb.FlowTimeWait,
+var flowStates = map[objects.XDPFlowState]lb.FlowState{
+	objects.XDPFlowStateFLOW_OPENING:     lb.FlowOpening,
+	objects.XDPFlowStateFLOW_SEEN:        lb.FlowSeen,
+	objects.XDPFlowStateFLOW_FIRST:       lb.FlowFirst,
+	objects.XDPFlowStateFLOW_ESTABLISHED: lb.FlowEstablished,
+	objects.XDPFlowStateFLOW_CONTESTED:   lb.FlowContested,
+	objects.XDPFlowStateFLOW_UDP:         lb.FlowUDP,
+	objects.XDPFlowStateFLOW_CLIENT_FIN:  lb.FlowClientFIN,
+	objects.XDPFlowStateFLOW_BACKEND_FIN: lb.FlowBackendFIN,
+	objects.XDPFlowStateFLOW_CLOSED:      lb.FlowClosed,
+	objects.XDPFlowStateFLOW_REFUSED:     lb.FlowRefused,
+	objects.XDPFlowStateFLOW_TIME_WAIT:   lb.FlowTimeWait,
 }
 
 // Flows returns remembered flows that are wanted, as many as limit at most, and how many there are of
@@ -37,7 +38,7 @@ func (d *Datapath) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow
 		reader := p.flowReader(clock)
 		for _, table := range []*flowTable{p.shared.proven, p.shared.unproven} {
 			reader.proven = table == p.shared.proven
-			table.each(func(flow *xdpFlow, state xdpFlowState, seen uint32) {
+			table.each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 				one, there := reader.read(flow, state, seen)
 				if !there || !wanted(&one) {
 					return
@@ -82,7 +83,7 @@ func (p *picture) flowReader(clock uint32) *flowReader {
 }
 
 // read says what an entry means; false where it is no flow, or one of a service or backend that has left.
-func (r *flowReader) read(flow *xdpFlow, state xdpFlowState, seen uint32) (one lb.Flow, there bool) {
+func (r *flowReader) read(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) (one lb.Flow, there bool) {
 	word, known := flowStates[state]
 	if !known || int(flow.Backend) >= len(r.backends) {
 		return one, false

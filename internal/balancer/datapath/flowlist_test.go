@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -74,7 +75,7 @@ func TestFlowsListed(t *testing.T) {
 // TestFlowStatesHaveWords: each state of a flow has one of lb.FlowStates, in the same order.
 func TestFlowStatesHaveWords(t *testing.T) {
 	var words []lb.FlowState
-	for state := range xdpFlowStateFLOW_STATES {
+	for state := range objects.XDPFlowStateFLOW_STATES {
 		if word, is := flowStates[state]; is {
 			words = append(words, word)
 		}

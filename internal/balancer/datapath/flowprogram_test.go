@@ -16,14 +16,15 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // flowKeyOf is the key of a packet's flow.
-func (d *Datapath) flowKeyOf(p packetSpec, protocol lb.Protocol) xdpFlow {
+func (d *Datapath) flowKeyOf(p packetSpec, protocol lb.Protocol) objects.XDPFlow {
 	id := d.current.places.services[lb.ServiceKey{VIP: p.at, Port: p.dport, Protocol: protocol}]
-	return xdpFlow{Address: addressWords(p.from), Port: networkOrder(p.sport), Service: id}
+	return objects.XDPFlow{Address: addressWords(p.from), Port: networkOrder(p.sport), Service: id}
 }
 
 // TestProgramAndJanitorShareTables: what the program remembers is found by the control
@@ -115,7 +116,7 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 		active(uint32(flows - ended))
 		for i, p := range specs[lb.TCP] {
 			key := d.flowKeyOf(p, lb.TCP)
-			if place, found := proven.find(&key); found == (i%4 == 0) || found && place.state() != xdpFlowStateFLOW_ESTABLISHED {
+			if place, found := proven.find(&key); found == (i%4 == 0) || found && place.state() != objects.XDPFlowStateFLOW_ESTABLISHED {
 				t.Fatalf("flow %d of TCP is among the proven: %v", i, found)
 			}
 		}
@@ -301,7 +302,7 @@ func TestFlowMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ limit, fill uint32 }{{1_000_000, 1_000_000}, {10_000_000, 1_000_000}} {
-		tableSpec := spec.Maps[xdpMapFlows].Copy()
+		tableSpec := spec.Maps[objects.XDPMapFlows].Copy()
 		tableSpec.MaxEntries = bucketsFor(c.limit)
 		m, err := ebpf.NewMap(tableSpec)
 		if err != nil {
@@ -315,7 +316,7 @@ func TestFlowMemory(t *testing.T) {
 		defer table.close()
 		refused := uint32(0)
 		for n := range c.fill {
-			if !table.insert(testFlow(int(n)), xdpFlowStateFLOW_ESTABLISHED, 0) {
+			if !table.insert(testFlow(int(n)), objects.XDPFlowStateFLOW_ESTABLISHED, 0) {
 				refused++
 			}
 		}

@@ -7,26 +7,28 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // flowTable is a table of flows in memory that packets read and write at the same time:
 // the control plane's part of bpf/balancer/flow/flowtable.h. Nothing here waits for packets, and
 // packets never wait for it.
 type flowTable struct {
-	buckets []xdpFlowBucket
+	buckets []objects.XDPFlowBucket
 	secret  uint64
 	// memory is what is to be unmapped; nil of a table that is no map.
 	memory storage
 }
 
 const (
-	flowsPerBucket = int(xdpFlowTableFLOW_BUCKET)
+	flowsPerBucket = int(objects.XDPFlowTableFLOW_BUCKET)
 	// bucketFlows is how many flows a bucket is planned for: where so many are in
 	// each, nearly every new one finds room in one of its two.
 	bucketFlows = 5
-	bucketSize  = int(unsafe.Sizeof(xdpFlowBucket{}))
-	busyTag     = uint64(xdpFlowTableFLOW_BUSY)
-	affinityKey = uint32(xdpFlowTableFLOW_KEY_AFFINITY)
+	bucketSize  = int(unsafe.Sizeof(objects.XDPFlowBucket{}))
+	busyTag     = uint64(objects.XDPFlowTableFLOW_BUSY)
+	affinityKey = uint32(objects.XDPFlowTableFLOW_KEY_AFFINITY)
 )
 
 // bucketsFor returns how many buckets a table for that many flows has.
@@ -41,7 +43,7 @@ func mapFlowTable(m *ebpf.Map, secret uint64) (*flowTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &flowTable{buckets: elements[xdpFlowBucket](memory)[:m.MaxEntries()], secret: secret, memory: memory}, nil
+	return &flowTable{buckets: elements[objects.XDPFlowBucket](memory)[:m.MaxEntries()], secret: secret, memory: memory}, nil
 }
 
 // close takes the table out of our memory.
@@ -66,9 +68,9 @@ const (
 	sourceShift     = 48
 )
 
-func flowWordsOf(flow *xdpFlow) *flowWords { return (*flowWords)(unsafe.Pointer(flow)) }
+func flowWordsOf(flow *objects.XDPFlow) *flowWords { return (*flowWords)(unsafe.Pointer(flow)) }
 
-func loadFlow(from *xdpFlow) (flow xdpFlow) {
+func loadFlow(from *objects.XDPFlow) (flow objects.XDPFlow) {
 	to := flowWordsOf(&flow)
 	for i := range to {
 		to[i] = atomic.LoadUint64(&flowWordsOf(from)[i])
@@ -76,7 +78,7 @@ func loadFlow(from *xdpFlow) (flow xdpFlow) {
 	return flow
 }
 
-func storeFlow(to *xdpFlow, flow xdpFlow) {
+func storeFlow(to *objects.XDPFlow, flow objects.XDPFlow) {
 	for i, word := range flowWordsOf(&flow) {
 		atomic.StoreUint64(&flowWordsOf(to)[i], word)
 	}
@@ -90,7 +92,7 @@ func hashMix(h uint64) uint64 {
 }
 
 // hashKey is hash_key of bpf/balancer/flow/flowtable.h.
-func (t *flowTable) hashKey(flow *xdpFlow) uint64 {
+func (t *flowTable) hashKey(flow *objects.XDPFlow) uint64 {
 	of := flowWordsOf(flow)
 	key := uint64(flow.Port)<<32 | uint64(flow.Service)
 	return hashMix(t.secret + of[0]*hashMultiplier + of[1]*hashMultiplier2 + key*hashMultiplier3)
@@ -113,7 +115,7 @@ func homesAmong(hash uint64, buckets int) (home, second uint32, tag uint64) {
 
 // flowPlace is one of the flows of a bucket.
 type flowPlace struct {
-	bucket *xdpFlowBucket
+	bucket *objects.XDPFlowBucket
 	// at is its number there, 0 to 7.
 	at int
 }
@@ -125,21 +127,21 @@ func (p flowPlace) tag() uint64 {
 	return atomic.LoadUint64(word) >> shift & 0xffff
 }
 
-func (p flowPlace) flow() xdpFlow { return loadFlow(&p.bucket.Flows[p.at]) }
+func (p flowPlace) flow() objects.XDPFlow { return loadFlow(&p.bucket.Flows[p.at]) }
 
 func (p flowPlace) seen() uint32 { return atomic.LoadUint32(&p.bucket.Seen[p.at]) }
 
-func (p flowPlace) state() xdpFlowState {
-	return xdpFlowState(atomic.LoadUint64(&p.bucket.States) >> (8 * p.at) & 0xff)
+func (p flowPlace) state() objects.XDPFlowState {
+	return objects.XDPFlowState(atomic.LoadUint64(&p.bucket.States) >> (8 * p.at) & 0xff)
 }
 
 // exchangeState puts a state in the place of another, and returns that.
-func (p flowPlace) exchangeState(state xdpFlowState) xdpFlowState {
+func (p flowPlace) exchangeState(state objects.XDPFlowState) objects.XDPFlowState {
 	shift := 8 * p.at
 	for {
 		was := atomic.LoadUint64(&p.bucket.States)
 		if atomic.CompareAndSwapUint64(&p.bucket.States, was, was&^(0xff<<shift)|uint64(state)<<shift) {
-			return xdpFlowState(was >> shift & 0xff)
+			return objects.XDPFlowState(was >> shift & 0xff)
 		}
 	}
 }
@@ -167,7 +169,7 @@ func (p flowPlace) publish(tag uint64) {
 // release forgets the flow of a place if it still has that tag, and if `over` says so
 // of what is there when no other writer can take the place. It returns the flow and the
 // state that it had: once for a flow, to the caller that ends it.
-func (t *flowTable) release(p flowPlace, tag uint64, over func(flow *xdpFlow, state xdpFlowState, seen uint32) bool) (flow xdpFlow, state xdpFlowState, released bool) {
+func (t *flowTable) release(p flowPlace, tag uint64, over func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool) (flow objects.XDPFlow, state objects.XDPFlowState, released bool) {
 	if tag <= busyTag || !p.claim(tag) {
 		return flow, 0, false
 	}
@@ -178,7 +180,7 @@ func (t *flowTable) release(p flowPlace, tag uint64, over func(flow *xdpFlow, st
 	}
 	// A packet that has found the flow before may yet want to change its state, and
 	// count it: it must not find the one that we count.
-	state = p.exchangeState(xdpFlowStateFLOW_FREE)
+	state = p.exchangeState(objects.XDPFlowStateFLOW_FREE)
 	p.publish(0)
 	home, _, _ := t.homes(t.hashKey(&flow))
 	if p.bucket != &t.buckets[home] {
@@ -188,7 +190,7 @@ func (t *flowTable) release(p flowPlace, tag uint64, over func(flow *xdpFlow, st
 }
 
 // find returns where a flow is.
-func (t *flowTable) find(key *xdpFlow) (flowPlace, bool) {
+func (t *flowTable) find(key *objects.XDPFlow) (flowPlace, bool) {
 	home, second, tag := t.homes(t.hashKey(key))
 	if place, ok := findIn(&t.buckets[home], key, tag); ok || atomic.LoadUint64(&t.buckets[home].Elsewhere)&elsewhereBit(tag) == 0 {
 		return place, ok
@@ -196,7 +198,7 @@ func (t *flowTable) find(key *xdpFlow) (flowPlace, bool) {
 	return findIn(&t.buckets[second], key, tag)
 }
 
-func findIn(bucket *xdpFlowBucket, key *xdpFlow, tag uint64) (flowPlace, bool) {
+func findIn(bucket *objects.XDPFlowBucket, key *objects.XDPFlow, tag uint64) (flowPlace, bool) {
 	for at := range flowsPerBucket {
 		place := flowPlace{bucket, at}
 		if place.tag() != tag {
@@ -210,7 +212,7 @@ func findIn(bucket *xdpFlowBucket, key *xdpFlow, tag uint64) (flowPlace, bool) {
 	return flowPlace{}, false
 }
 
-func tagsIn(bucket *xdpFlowBucket) (n int) {
+func tagsIn(bucket *objects.XDPFlowBucket) (n int) {
 	for at := range flowsPerBucket {
 		if (flowPlace{bucket, at}).tag() != 0 {
 			n++
@@ -223,7 +225,7 @@ func tagsIn(bucket *xdpFlowBucket) (n int) {
 const homeEnough = 6
 
 // insert puts a flow into the table; false says that there is no room.
-func (t *flowTable) insert(flow xdpFlow, state xdpFlowState, seen uint32) bool {
+func (t *flowTable) insert(flow objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
 	hash := t.hashKey(&flow)
 	first, other, tag := t.homes(hash)
 	home, second := &t.buckets[first], &t.buckets[other]
@@ -245,7 +247,7 @@ func favourite(hash uint64) int { return int(hash>>24) % flowsPerBucket }
 func elsewhereBit(tag uint64) uint64 { return 1 << (32 + tag&31) }
 
 // goElsewhere notes in a home bucket that a flow is in its second one.
-func goElsewhere(home *xdpFlowBucket, tag uint64) {
+func goElsewhere(home *objects.XDPFlowBucket, tag uint64) {
 	for {
 		was := atomic.LoadUint64(&home.Elsewhere)
 		if atomic.CompareAndSwapUint64(&home.Elsewhere, was, (was+1)|elsewhereBit(tag)) {
@@ -255,7 +257,7 @@ func goElsewhere(home *xdpFlowBucket, tag uint64) {
 }
 
 // comeHome takes it back. With the last one go the bits of all.
-func comeHome(home *xdpFlowBucket) {
+func comeHome(home *objects.XDPFlowBucket) {
 	for {
 		was := atomic.LoadUint64(&home.Elsewhere)
 		is := was - 1
@@ -269,7 +271,7 @@ func comeHome(home *xdpFlowBucket) {
 }
 
 // settleIn writes a flow into a bucket, for others to see when it is whole.
-func settleIn(bucket *xdpFlowBucket, flow xdpFlow, hash, tag uint64, state xdpFlowState, seen uint32) bool {
+func settleIn(bucket *objects.XDPFlowBucket, flow objects.XDPFlow, hash, tag uint64, state objects.XDPFlowState, seen uint32) bool {
 	place := flowPlace{bucket, favourite(hash)}
 	for at := 0; !place.claim(0); at++ {
 		if at == flowsPerBucket {
@@ -287,10 +289,10 @@ func settleIn(bucket *xdpFlowBucket, flow xdpFlow, hash, tag uint64, state xdpFl
 // flowSource is a table of flows that another table takes over.
 type flowSource interface {
 	// each calls visit with every flow that is whole, its state and when it was last seen.
-	each(visit func(flow *xdpFlow, state xdpFlowState, seen uint32))
+	each(visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32))
 }
 
-func (t *flowTable) each(visit func(flow *xdpFlow, state xdpFlowState, seen uint32)) {
+func (t *flowTable) each(visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32)) {
 	for i := range t.buckets {
 		if atomic.LoadUint64(&t.buckets[i].Tags[0])|atomic.LoadUint64(&t.buckets[i].Tags[1]) == 0 {
 			continue
@@ -302,7 +304,7 @@ func (t *flowTable) each(visit func(flow *xdpFlow, state xdpFlowState, seen uint
 				continue
 			}
 			flow, state, seen := place.flow(), place.state(), place.seen()
-			if place.tag() == tag && state != xdpFlowStateFLOW_FREE {
+			if place.tag() == tag && state != objects.XDPFlowStateFLOW_FREE {
 				visit(&flow, state, seen)
 			}
 		}
@@ -314,8 +316,8 @@ func (t *flowTable) each(visit func(flow *xdpFlow, state xdpFlowState, seen uint
 // copies, unless that is nil, and returns for how many there is no room. Once before packets use the
 // new table and once after they have left the old one, it loses no flow that begins in between. Places
 // change: what leads to them (struct return_bucket) does not follow.
-func (t *flowTable) adopt(old flowSource, arrived func(flow *xdpFlow)) (lost int) {
-	old.each(func(flow *xdpFlow, state xdpFlowState, seen uint32) {
+func (t *flowTable) adopt(old flowSource, arrived func(flow *objects.XDPFlow)) (lost int) {
+	old.each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 		switch place, there := t.find(flow); {
 		case there:
 			place.follow(flow, state, seen)
@@ -331,7 +333,7 @@ func (t *flowTable) adopt(old flowSource, arrived func(flow *xdpFlow)) (lost int
 // makeRoom moves a flow out of one of the two buckets of another, for which both are full, if one can
 // go to its second bucket; it says whether one could. In an order of their own, some seventeen in a million
 // flows find no room in a table that is as full as it is planned for.
-func (t *flowTable) makeRoom(of *xdpFlow) bool {
+func (t *flowTable) makeRoom(of *objects.XDPFlow) bool {
 	home, second, _ := t.homes(t.hashKey(of))
 	for _, number := range [...]uint32{home, second} {
 		for at := range flowsPerBucket {
@@ -349,7 +351,7 @@ func (t *flowTable) makeRoom(of *xdpFlow) bool {
 func (t *flowTable) sendAway(number uint32, at int) bool {
 	place := flowPlace{&t.buckets[number], at}
 	tag := place.tag()
-	if tag <= busyTag || place.state() == xdpFlowStateFLOW_FREE {
+	if tag <= busyTag || place.state() == objects.XDPFlowStateFLOW_FREE {
 		return false
 	}
 	flow, state, seen := place.flow(), place.state(), place.seen()
@@ -363,13 +365,13 @@ func (t *flowTable) sendAway(number uint32, at int) bool {
 		comeHome(place.bucket)
 		return false
 	}
-	t.release(place, tag, func(*xdpFlow, xdpFlowState, uint32) bool { return true })
+	t.release(place, tag, func(*objects.XDPFlow, objects.XDPFlowState, uint32) bool { return true })
 	return true
 }
 
 // follow has the flow of a place go on as the original does: where another connection has begun
 // under its key since, as that one, and where it has ended, as ended.
-func (p flowPlace) follow(flow *xdpFlow, state xdpFlowState, seen uint32) {
+func (p flowPlace) follow(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 	have := p.flow()
 	another := have.Backend != flow.Backend || have.Generation != flow.Generation || have.Source != flow.Source
 	newer := int32(seen-p.seen()) > 0 || another && isLive(state) && !isLive(p.state())
@@ -385,7 +387,7 @@ func (p flowPlace) follow(flow *xdpFlow, state xdpFlowState, seen uint32) {
 }
 
 // takeAnother writes another flow of the same key into a place.
-func (p flowPlace) takeAnother(flow *xdpFlow, state xdpFlowState, seen uint32) bool {
+func (p flowPlace) takeAnother(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
 	tag := p.tag()
 	if tag <= busyTag || !p.claim(tag) {
 		return false
@@ -402,10 +404,10 @@ func (p flowPlace) takeAnother(flow *xdpFlow, state xdpFlowState, seen uint32) b
 }
 
 // change is set_state of bpf/balancer/flow/flowtable.h: it moves a flow from one state to another, once.
-func (p flowPlace) change(from, to xdpFlowState) bool {
+func (p flowPlace) change(from, to objects.XDPFlowState) bool {
 	for {
 		was := atomic.LoadUint64(&p.bucket.States)
-		if xdpFlowState(was>>(8*p.at)&0xff) != from {
+		if objects.XDPFlowState(was>>(8*p.at)&0xff) != from {
 			return false
 		}
 		if atomic.CompareAndSwapUint64(&p.bucket.States, was, was^uint64(from^to)<<(8*p.at)) {

@@ -45,7 +45,7 @@ func (j *janitor) settle() {
 		}
 		c := counter{&j.rules.loads[index].Active, metOf(j.flows.last.backends, index) + metOf(j.newcomers.last.backends, index) + at.backends[uint32(index)]}
 		if j.drift.check(c, &j.drift.backends[index], most) && int(id) < len(j.rules.turns) {
-			j.rules.turns[id].hasOneWith(c.met)
+			j.rules.turns[id].HasOneWith(c.met)
 		}
 	}
 	for id := range j.rules.services {
@@ -107,7 +107,7 @@ func (j *janitor) recount(ids map[uint32]bool) {
 		atomic.AddUint32(c.active, c.met-before[i])
 	}
 	for id := range j.rules.turns {
-		j.rules.turns[id].hasOneWith(0)
+		j.rules.turns[id].HasOneWith(0)
 	}
 }
 

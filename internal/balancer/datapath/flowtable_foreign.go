@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
@@ -49,7 +50,7 @@ func (t *foreignTable) room() uint32 {
 
 // each reads a bucket in words, as packets write it: of a flow, no two halves of a word are of
 // different times. One whose tag changes meanwhile comes with the next round.
-func (t *foreignTable) each(visit func(flow *xdpFlow, state xdpFlowState, seen uint32)) {
+func (t *foreignTable) each(visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32)) {
 	words := t.bucket / 8
 	copied := make(storage, words)
 	for i := range int(t.m.MaxEntries()) {
@@ -66,7 +67,7 @@ func (t *foreignTable) each(visit func(flow *xdpFlow, state xdpFlowState, seen u
 				continue
 			}
 			flow, state, seen := t.flowAt(copied.bytes(), at)
-			if again := t.tags + 2*at; uint16(atomic.LoadUint64(&live[again/8])>>(again%8*8)) == tag && state != xdpFlowStateFLOW_FREE {
+			if again := t.tags + 2*at; uint16(atomic.LoadUint64(&live[again/8])>>(again%8*8)) == tag && state != objects.XDPFlowStateFLOW_FREE {
 				visit(&flow, state, seen)
 			}
 		}
@@ -87,7 +88,7 @@ func (t *foreignTable) some(bucket storage) bool {
 func tagAt(bucket []byte, tags, at int) uint16 { return binary.NativeEndian.Uint16(bucket[tags+2*at:]) }
 
 // flowAt returns a flow of a bucket as it is here.
-func (r *flowReading) flowAt(bucket []byte, at int) (flow xdpFlow, state xdpFlowState, seen uint32) {
+func (r *flowReading) flowAt(bucket []byte, at int) (flow objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 	theirs, ours := bucket[r.flows+at*r.flow:][:r.flow], storage(flowWordsOf(&flow)[:]).bytes()
 	for _, c := range r.copies {
 		from := theirs[c.from:][:c.size]

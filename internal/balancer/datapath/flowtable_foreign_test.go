@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -36,7 +37,7 @@ func anotherLayout(tb testing.TB) *snapshot.FlowLayout {
 			"flows.source.address": {Offset: 8, Size: 2}, "flows.source.port": {Offset: 10, Size: 2}, "flows.syn": {Offset: 12, Size: 4},
 			"flows.unknown": {Offset: 16, Size: 8}, "flows.service": {Offset: 24, Size: 4}, "flows.address": {Offset: 32, Size: 16}}}
 	l.Numbers["FLOW_BUCKET"], l.Numbers["FLOW_BUSY"] = 4, 3
-	last := uint64(xdpFlowStateFLOW_STATES)
+	last := uint64(objects.XDPFlowStateFLOW_STATES)
 	for name, number := range l.States {
 		if number != 0 {
 			l.States[name] = last + 1 - number
@@ -72,14 +73,14 @@ func newForeign(tb testing.TB, layout *snapshot.FlowLayout, flows int) *foreignW
 
 // put writes a flow at the next place. Of the fields that others have in other modes it writes the one
 // that full NAT has where `pooled` says so.
-func (w *foreignWriter) put(flow xdpFlow, state xdpFlowState, seen uint32, pooled bool) int {
+func (w *foreignWriter) put(flow objects.XDPFlow, state objects.XDPFlowState, seen uint32, pooled bool) int {
 	at := w.next
 	w.next++
 	w.write(at, flow, state, seen, pooled, 0x4711)
 	return at
 }
 
-func (w *foreignWriter) write(number int, flow xdpFlow, state xdpFlowState, seen uint32, pooled bool, tag uint16) {
+func (w *foreignWriter) write(number int, flow objects.XDPFlow, state objects.XDPFlowState, seen uint32, pooled bool, tag uint16) {
 	r := w.table.flowReading
 	bucket, at := w.table.memory.bytes()[number/r.places*r.bucket:][:r.bucket], number%r.places
 	theirs, ours := bucket[r.flows+at*r.flow:][:r.flow], storage(flowWordsOf(&flow)[:]).bytes()
@@ -98,15 +99,15 @@ func (w *foreignWriter) write(number int, flow xdpFlow, state xdpFlowState, seen
 }
 
 // become writes the flows of a table, and what they are by their keys.
-func (w *foreignWriter) become(t *flowTable, pooled func(*xdpFlow) bool) map[string]int {
+func (w *foreignWriter) become(t *flowTable, pooled func(*objects.XDPFlow) bool) map[string]int {
 	at := map[string]int{}
-	t.each(func(flow *xdpFlow, state xdpFlowState, seen uint32) {
+	t.each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 		at[keyText(flow)] = w.put(*flow, state, seen, pooled(flow))
 	})
 	return at
 }
 
-func keyText(flow *xdpFlow) string { return fmt.Sprint(flow.Address, flow.Port, flow.Service) }
+func keyText(flow *objects.XDPFlow) string { return fmt.Sprint(flow.Address, flow.Port, flow.Service) }
 
 // asFound gives the datapath of a rig its flows as those of a build that lays them out differently: in
 // tables that are not its own, beside empty ones.
@@ -116,7 +117,7 @@ func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, un
 	if err != nil {
 		t.Fatal(err)
 	}
-	pooled := func(flow *xdpFlow) bool {
+	pooled := func(flow *objects.XDPFlow) bool {
 		id := flow.Service &^ affinityKey
 		return slices.ContainsFunc(d.register.records, func(r *record) bool { return r.id == id && r.service.Mode == lb.FullNAT })
 	}
@@ -204,23 +205,23 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 		return w
 	}
 	proven, unproven := made(100), made(100)
-	flow := func(n int, backend uint32) xdpFlow {
+	flow := func(n int, backend uint32) objects.XDPFlow {
 		f := testFlow(n)
 		f.Backend = backend
 		return f
 	}
 	to := &shared{proven: testTable(100), unproven: testTable(100)}
-	ends := proven.put(flow(1, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false)
-	begins := proven.put(flow(2, 1), xdpFlowStateFLOW_CLOSED, 1000, false)
-	stays := proven.put(flow(3, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false)
-	proves := unproven.put(flow(4, 1), xdpFlowStateFLOW_OPENING, 1000, false)
-	over := proven.put(flow(6, 1), xdpFlowStateFLOW_CLIENT_FIN, 1000, false)
-	proven.write(90, flow(9, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
+	ends := proven.put(flow(1, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false)
+	begins := proven.put(flow(2, 1), objects.XDPFlowStateFLOW_CLOSED, 1000, false)
+	stays := proven.put(flow(3, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false)
+	proves := unproven.put(flow(4, 1), objects.XDPFlowStateFLOW_OPENING, 1000, false)
+	over := proven.put(flow(6, 1), objects.XDPFlowStateFLOW_CLIENT_FIN, 1000, false)
+	proven.write(90, flow(9, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
 	m := move{janitor: newJanitor(lb.Timeouts{}), from: to, to: to,
 		former: &formerFlows{proven: []formerTable{proven.table}, unproven: []formerTable{unproven.table}},
 		memory: &memory{storage: make(storage, cacheLine/8)}}
 	m.begin()
-	expect := func(table *flowTable, n int, backend uint32, state xdpFlowState, seen uint32) {
+	expect := func(table *flowTable, n int, backend uint32, state objects.XDPFlowState, seen uint32) {
 		t.Helper()
 		want := flow(n, backend)
 		place, there := table.find(&want)
@@ -228,7 +229,7 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 			t.Errorf("flow %d (%v): %+v in state %d, seen at %d; want %+v in %d, %d", n, there, place, state, seen, want, state, seen)
 		}
 	}
-	expect(to.unproven, 4, 1, xdpFlowStateFLOW_OPENING, 1000)
+	expect(to.unproven, 4, 1, objects.XDPFlowStateFLOW_OPENING, 1000)
 	if n := len(to.proven.places()); n != 4 {
 		t.Errorf("%d flows were copied, want 4", n)
 	}
@@ -236,21 +237,21 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 		t.Error("the new programs are not told that flows move")
 	}
 
-	proven.write(ends, flow(1, 1), xdpFlowStateFLOW_CLIENT_FIN, 1000, false, 0x4711)
-	proven.write(begins, flow(2, 2), xdpFlowStateFLOW_ESTABLISHED, 1000, false, 0x4711)
-	proven.write(stays, flow(3, 1), xdpFlowStateFLOW_ESTABLISHED, 2000, false, 0x4711)
-	unproven.write(proves, flow(4, 1), xdpFlowStateFLOW_FREE, 0, false, 0)
-	proven.put(flow(4, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false)
-	proven.put(flow(5, 1), xdpFlowStateFLOW_ESTABLISHED, 2000, false)
-	proven.write(over, flow(6, 1), xdpFlowStateFLOW_FREE, 0, false, 0)
-	unproven.put(flow(6, 2), xdpFlowStateFLOW_OPENING, 2000, false)
+	proven.write(ends, flow(1, 1), objects.XDPFlowStateFLOW_CLIENT_FIN, 1000, false, 0x4711)
+	proven.write(begins, flow(2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false, 0x4711)
+	proven.write(stays, flow(3, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 2000, false, 0x4711)
+	unproven.write(proves, flow(4, 1), objects.XDPFlowStateFLOW_FREE, 0, false, 0)
+	proven.put(flow(4, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false)
+	proven.put(flow(5, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 2000, false)
+	proven.write(over, flow(6, 1), objects.XDPFlowStateFLOW_FREE, 0, false, 0)
+	unproven.put(flow(6, 2), objects.XDPFlowStateFLOW_OPENING, 2000, false)
 	m.finish()
-	expect(to.proven, 1, 1, xdpFlowStateFLOW_CLIENT_FIN, 1000)
-	expect(to.proven, 2, 2, xdpFlowStateFLOW_ESTABLISHED, 1000)
-	expect(to.proven, 3, 1, xdpFlowStateFLOW_ESTABLISHED, 2000)
-	expect(to.proven, 4, 1, xdpFlowStateFLOW_ESTABLISHED, 1000)
-	expect(to.proven, 5, 1, xdpFlowStateFLOW_ESTABLISHED, 2000)
-	expect(to.unproven, 6, 2, xdpFlowStateFLOW_OPENING, 2000)
+	expect(to.proven, 1, 1, objects.XDPFlowStateFLOW_CLIENT_FIN, 1000)
+	expect(to.proven, 2, 2, objects.XDPFlowStateFLOW_ESTABLISHED, 1000)
+	expect(to.proven, 3, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 2000)
+	expect(to.proven, 4, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 1000)
+	expect(to.proven, 5, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 2000)
+	expect(to.unproven, 6, 2, objects.XDPFlowStateFLOW_OPENING, 2000)
 	if left := to.unproven.places(); len(left) != 1 {
 		t.Errorf("of flows that were proven, %d are unproven too", len(left)-1)
 	}
@@ -323,8 +324,8 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 		return err
 	}
 	is := first.register.records[slices.IndexFunc(state.Services, func(s lb.RoutedService) bool { return s.Scheduler == lb.RoundRobin })]
-	flow := func(port uint16) xdpFlow {
-		return xdpFlow{Port: port, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+	flow := func(port uint16) objects.XDPFlow {
+		return objects.XDPFlow{Port: port, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
 	}
 	layout := anotherLayout(t)
 	proven, unproven := newForeign(t, layout, 2000), newForeign(t, layout, 2000)
@@ -333,13 +334,13 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 	if change != nil {
 		change(layout)
 	}
-	proven.put(flow(7), xdpFlowStateFLOW_ESTABLISHED, first.janitor.now(), false)
+	proven.put(flow(7), objects.XDPFlowStateFLOW_ESTABLISHED, first.janitor.now(), false)
 	err = rewriteSnapshot(first, func(s *snapshot.Snapshot) {
 		s.Flows = layout
-		s.Layouts[xdpMapFlows], s.Layouts[xdpMapNewcomers] = "another", "another"
+		s.Layouts[objects.XDPMapFlows], s.Layouts[objects.XDPMapNewcomers] = "another", "another"
 	})
 	store, set := first.keeper.Store, first.current.set
-	for name, w := range map[string]*foreignWriter{xdpMapFlows: proven, xdpMapNewcomers: unproven} {
+	for name, w := range map[string]*foreignWriter{objects.XDPMapFlows: proven, objects.XDPMapNewcomers: unproven} {
 		path := store.Path(pins.Set(set), name)
 		err = errors.Join(err, os.Remove(path), w.table.m.Pin(path))
 	}
@@ -369,7 +370,7 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 		t.Fatalf("it was not taken over: %q", notes)
 	}
 	// The old program goes on until the first change.
-	proven.put(flow(8), xdpFlowStateFLOW_ESTABLISHED, second.janitor.now(), false)
+	proven.put(flow(8), objects.XDPFlowStateFLOW_ESTABLISHED, second.janitor.now(), false)
 	if err := second.Apply(state); err != nil {
 		return err
 	}
@@ -379,7 +380,7 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 			t.Errorf("the flow of port %d is forgotten", port)
 		}
 	}
-	if active := elements[xdpTurn](second.shared.turn(is.id))[0].Active; active != 2 {
+	if active := elements[objects.XDPTurn](second.shared.turn(is.id))[0].Active; active != 2 {
 		t.Errorf("active flows of its service: %d, want 2", active)
 	}
 	if room := len(second.shared.proven.buckets) * flowsPerBucket; room < 2000 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 )
 
@@ -99,7 +100,7 @@ func (m *move) cancel() {
 	}
 }
 
-func (m *move) copy(proven func(*xdpFlow)) {
+func (m *move) copy(proven func(*objects.XDPFlow)) {
 	m.lost = 0
 	if m.former.any() {
 		for _, t := range m.former.proven {
@@ -120,24 +121,24 @@ func (m *move) copy(proven func(*xdpFlow)) {
 
 // leaveUnproven takes a flow out of the new table of unproven ones that has been proven since it
 // was copied there.
-func (m *move) leaveUnproven(flow *xdpFlow) {
+func (m *move) leaveUnproven(flow *objects.XDPFlow) {
 	place, there := m.to.unproven.find(flow)
 	if !there {
 		return
 	}
-	m.to.unproven.release(place, place.tag(), func(is *xdpFlow, state xdpFlowState, _ uint32) bool {
+	m.to.unproven.release(place, place.tag(), func(is *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
 		return isLive(state) && is.Backend == flow.Backend && is.Generation == flow.Generation && is.Source == flow.Source
 	})
 }
 
 // leaveEnded takes a flow out of the new table of proven ones that was over when it was copied, and in
 // whose place a packet has begun this unproven one: it would be found first.
-func (m *move) leaveEnded(flow *xdpFlow) {
+func (m *move) leaveEnded(flow *objects.XDPFlow) {
 	place, there := m.to.proven.find(flow)
 	if !there {
 		return
 	}
-	m.to.proven.release(place, place.tag(), func(_ *xdpFlow, state xdpFlowState, _ uint32) bool {
-		return !isLive(state) && state < xdpFlowStateFLOW_AFFINITY_NEW
+	m.to.proven.release(place, place.tag(), func(_ *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
+		return !isLive(state) && state < objects.XDPFlowStateFLOW_AFFINITY_NEW
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -207,9 +208,9 @@ func TestMoveCountsWhatHasNoRoom(t *testing.T) {
 	from, to := &shared{proven: testTable(100), unproven: testTable(100)}, &shared{proven: testTable(10), unproven: testTable(10)}
 	const proven, unproven = 60, 40
 	for n := range proven + unproven {
-		table, state := from.proven, xdpFlowStateFLOW_ESTABLISHED
+		table, state := from.proven, objects.XDPFlowStateFLOW_ESTABLISHED
 		if n >= proven {
-			table, state = from.unproven, xdpFlowStateFLOW_OPENING
+			table, state = from.unproven, objects.XDPFlowStateFLOW_OPENING
 		}
 		if !table.insert(testFlow(n), state, 1) {
 			t.Fatalf("flow %d has no room", n)

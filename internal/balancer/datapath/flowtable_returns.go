@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -17,13 +18,13 @@ import (
 // hurry to take them out; each is looked at together with the place that it leads to,
 // which is where no cache helps.
 type returnTable struct {
-	buckets []xdpReturnBucket
+	buckets []objects.XDPReturnBucket
 	memory  storage
 }
 
 const (
-	returnsPerBucket = int(xdpReturnTableRETURN_BUCKET)
-	returnProven     = uint32(xdpReturnTableRETURN_PROVEN)
+	returnsPerBucket = int(objects.XDPReturnTableRETURN_BUCKET)
+	returnProven     = uint32(objects.XDPReturnTableRETURN_PROVEN)
 )
 
 // mapReturnTable maps the table into our memory; close takes it out.
@@ -32,7 +33,7 @@ func mapReturnTable(m *ebpf.Map) (*returnTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &returnTable{buckets: elements[xdpReturnBucket](memory)[:m.MaxEntries()], memory: memory}, nil
+	return &returnTable{buckets: elements[objects.XDPReturnBucket](memory)[:m.MaxEntries()], memory: memory}, nil
 }
 
 func (t *returnTable) close() {
@@ -61,7 +62,7 @@ func (s *flowScene) leads(place, owner uint32) bool {
 		table = s.flows
 	}
 	to, ok := table.at(place &^ returnProven)
-	if !ok || to.tag() == 0 || to.state() == xdpFlowStateFLOW_FREE {
+	if !ok || to.tag() == 0 || to.state() == objects.XDPFlowStateFLOW_FREE {
 		return false
 	}
 	flow := to.flow()
@@ -83,7 +84,7 @@ func (s *flowScene) walkReturns(from, to int) (freed int) {
 	return freed
 }
 
-func (s *flowScene) takeOut(bucket *xdpReturnBucket, at int, word *uint64, shift int) bool {
+func (s *flowScene) takeOut(bucket *objects.XDPReturnBucket, at int, word *uint64, shift int) bool {
 	was := atomic.LoadUint64(word)
 	place, owner := atomic.LoadUint32(&bucket.Places[at]), atomic.LoadUint32(&bucket.Owners[at])
 	if was>>shift&0xffff <= busyTag || s.leads(place, owner) {
@@ -166,7 +167,7 @@ func (r *returnsOf) lead(to *shared) {
 			}
 			for at := range flowsPerBucket {
 				place := flowPlace{bucket, at}
-				if place.tag() <= busyTag || place.state() == xdpFlowStateFLOW_FREE {
+				if place.tag() <= busyTag || place.state() == objects.XDPFlowStateFLOW_FREE {
 					continue
 				}
 				flow := place.flow()
@@ -185,7 +186,7 @@ const (
 
 // hash is hash_return of bpf/balancer/flow/returntable.h, of the replies to a flow; false where it is
 // none of full NAT.
-func (r *returnsOf) hash(flow *xdpFlow) (uint64, bool) {
+func (r *returnsOf) hash(flow *objects.XDPFlow) (uint64, bool) {
 	protocol, is := r.protocols[flow.Service]
 	end, known := r.ends[flow.Backend]
 	if !is || !known || end.generation != flow.Generation || flow.Source.Port == 0 {
@@ -205,8 +206,8 @@ func (r *returnsOf) hash(flow *xdpFlow) (uint64, bool) {
 }
 
 // source is the address that a flow to a backend is sent from; false where there is none.
-func (r *returnsOf) source(flow *xdpFlow, end *backendEnd) (addressWord, bool) {
-	if flow.Source.Address == uint16(xdpAgreementPOOL_LOCAL) {
+func (r *returnsOf) source(flow *objects.XDPFlow, end *backendEnd) (addressWord, bool) {
+	if flow.Source.Address == uint16(objects.XDPAgreementPOOL_LOCAL) {
 		return end.local, end.local != addressWord{}
 	}
 	if int(flow.Source.Address) >= len(r.pool[end.family]) {
@@ -244,7 +245,7 @@ func (t *returnTable) placesOf(hash uint64, visit func(number uint32) bool) bool
 	return true
 }
 
-func leadsTo(bucket *xdpReturnBucket, tag uint64, place, owner uint32) bool {
+func leadsTo(bucket *objects.XDPReturnBucket, tag uint64, place, owner uint32) bool {
 	for at := range returnsPerBucket {
 		if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag &&
 			atomic.LoadUint32(&bucket.Places[at]) == place && atomic.LoadUint32(&bucket.Owners[at]) == owner {
@@ -254,7 +255,7 @@ func leadsTo(bucket *xdpReturnBucket, tag uint64, place, owner uint32) bool {
 	return false
 }
 
-func returnsIn(bucket *xdpReturnBucket) (n int) {
+func returnsIn(bucket *objects.XDPReturnBucket) (n int) {
 	for at := range returnsPerBucket {
 		if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff != 0 {
 			n++
@@ -263,7 +264,7 @@ func returnsIn(bucket *xdpReturnBucket) (n int) {
 	return n
 }
 
-func putReturn(bucket *xdpReturnBucket, tag uint64, place, owner uint32) bool {
+func putReturn(bucket *objects.XDPReturnBucket, tag uint64, place, owner uint32) bool {
 	for at := range returnsPerBucket {
 		word, shift := &bucket.Tags[at/4], at%4*16
 		for was := atomic.LoadUint64(word); was>>shift&0xffff == 0; was = atomic.LoadUint64(word) {

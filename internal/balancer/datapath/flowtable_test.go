@@ -8,16 +8,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // testTable is a table of flows in plain memory.
 func testTable(limit uint32) *flowTable {
-	return &flowTable{buckets: make([]xdpFlowBucket, bucketsFor(limit)), secret: 0x5eed}
+	return &flowTable{buckets: make([]objects.XDPFlowBucket, bucketsFor(limit)), secret: 0x5eed}
 }
 
 // testFlow is the n-th of many flows, all different.
-func testFlow(n int) xdpFlow {
-	flow := xdpFlow{Service: uint32(n % 3), Port: uint16(n * 7), Backend: uint32(n % 5), Generation: 1}
+func testFlow(n int) objects.XDPFlow {
+	flow := objects.XDPFlow{Service: uint32(n % 3), Port: uint16(n * 7), Backend: uint32(n % 5), Generation: 1}
 	flow.Address[0] = uint32(n)
 	if n%2 == 1 {
 		flow.Address[3] = uint32(n) * 0x9e3779b1
@@ -43,11 +45,11 @@ func (t *flowTable) places() (list []flowPlace) {
 func (t *flowTable) wrongs() string {
 	var wrongs strings.Builder
 	spilled := make([]uint32, len(t.buckets))
-	seen := map[xdpFlow]bool{}
+	seen := map[objects.XDPFlow]bool{}
 	for _, place := range t.places() {
 		flow := place.flow()
 		home, second, tag := t.homes(t.hashKey(&flow))
-		if place.tag() != tag || place.state() == xdpFlowStateFLOW_FREE {
+		if place.tag() != tag || place.state() == objects.XDPFlowStateFLOW_FREE {
 			fmt.Fprintf(&wrongs, "%+v: tag %#x in state %d, want %#x\n", flow, place.tag(), place.state(), tag)
 		}
 		switch place.bucket {
@@ -76,17 +78,17 @@ func (t *flowTable) wrongs() string {
 }
 
 // always and never are what release asks.
-func always(*xdpFlow, xdpFlowState, uint32) bool { return true }
-func never(*xdpFlow, xdpFlowState, uint32) bool  { return false }
+func always(*objects.XDPFlow, objects.XDPFlowState, uint32) bool { return true }
+func never(*objects.XDPFlow, objects.XDPFlowState, uint32) bool  { return false }
 
 // tableModel is a table of flows beside what should be in it.
 type tableModel struct {
 	table *flowTable
-	known map[int]xdpFlowState
+	known map[int]objects.XDPFlowState
 }
 
 func newTableModel(limit uint32) *tableModel {
-	return &tableModel{testTable(limit), map[int]xdpFlowState{}}
+	return &tableModel{testTable(limit), map[int]objects.XDPFlowState{}}
 }
 
 // do makes one step, for the n-th flow.
@@ -99,7 +101,7 @@ func (m *tableModel) do(t *testing.T, op, n int) {
 	}
 	switch {
 	case op%4 == 0 && !found:
-		state := xdpFlowState(1 + n%int(xdpFlowStateFLOW_STATES-1))
+		state := objects.XDPFlowState(1 + n%int(objects.XDPFlowStateFLOW_STATES-1))
 		if m.table.insert(flow, state, uint32(n)) {
 			m.known[n] = state
 		} else if home, second, _ := m.table.homes(m.table.hashKey(&flow)); tagsIn(&m.table.buckets[home]) < flowsPerBucket && tagsIn(&m.table.buckets[second]) < flowsPerBucket {
@@ -119,10 +121,10 @@ func (m *tableModel) do(t *testing.T, op, n int) {
 			t.Fatalf("flow %d: released under another tag", n)
 		}
 	case op%4 == 3 && found:
-		if was := place.exchangeState(xdpFlowStateFLOW_CLOSED); was != state {
+		if was := place.exchangeState(objects.XDPFlowStateFLOW_CLOSED); was != state {
 			t.Fatalf("flow %d: state %d, want %d", n, was, state)
 		}
-		m.known[n] = xdpFlowStateFLOW_CLOSED
+		m.known[n] = objects.XDPFlowStateFLOW_CLOSED
 	}
 }
 
@@ -178,7 +180,7 @@ func TestFlowTableHoldsWhatItIsPlannedFor(t *testing.T) {
 	for _, limit := range []uint32{1000, 200000} {
 		table, refused := testTable(limit), 0
 		for n := range int(limit) {
-			if !table.insert(testFlow(n), xdpFlowStateFLOW_ESTABLISHED, 0) {
+			if !table.insert(testFlow(n), objects.XDPFlowStateFLOW_ESTABLISHED, 0) {
 				refused++
 			}
 		}
@@ -197,7 +199,7 @@ func BenchmarkFlowWalk(b *testing.B) {
 	h := newTestHouse(8)
 	h.scene.flows = testTable(limit)
 	for n := range limit {
-		h.scene.flows.insert(houseFlow(n, uint32(n%3), uint32(n%6)), xdpFlowStateFLOW_ESTABLISHED, h.head.Clock)
+		h.scene.flows.insert(houseFlow(n, uint32(n%3), uint32(n%6)), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
 	}
 	var tally flowTally
 	tally.fit(&h.rules)
@@ -212,7 +214,7 @@ func TestAdopt(t *testing.T) {
 	old := testTable(1000)
 	fill := func(from, to int) {
 		for n := from; n < to; n++ {
-			if !old.insert(testFlow(n), xdpFlowStateFLOW_ESTABLISHED, uint32(n)) {
+			if !old.insert(testFlow(n), objects.XDPFlowStateFLOW_ESTABLISHED, uint32(n)) {
 				t.Fatal("no room")
 			}
 		}
@@ -225,7 +227,7 @@ func TestAdopt(t *testing.T) {
 	// Of those that were copied, one ends before packets see the copy.
 	ended := testFlow(7)
 	place, _ := old.find(&ended)
-	place.change(xdpFlowStateFLOW_ESTABLISHED, xdpFlowStateFLOW_CLIENT_FIN)
+	place.change(objects.XDPFlowStateFLOW_ESTABLISHED, objects.XDPFlowStateFLOW_CLIENT_FIN)
 	if lost := larger.adopt(old, nil); lost != 0 {
 		t.Errorf("%d flows found no room in a larger table", lost)
 	}
@@ -246,7 +248,7 @@ func TestAdopt(t *testing.T) {
 	if n := len(smaller.places()); n+lost != 600 || n < 100 {
 		t.Errorf("%d flows arrived and %d did not, want 600", n, lost)
 	}
-	if place, found := larger.find(&ended); !found || place.state() != xdpFlowStateFLOW_CLIENT_FIN {
+	if place, found := larger.find(&ended); !found || place.state() != objects.XDPFlowStateFLOW_CLIENT_FIN {
 		t.Error("a flow that has ended goes on in the other table")
 	}
 }
@@ -262,11 +264,11 @@ func TestAdoptMakesRoom(t *testing.T) {
 		from.secret, plain.secret, to.secret = secret, secret, secret
 		flows := 0
 		for n := range limit {
-			if from.insert(testFlow(n), xdpFlowStateFLOW_ESTABLISHED, uint32(n)) {
+			if from.insert(testFlow(n), objects.XDPFlowStateFLOW_ESTABLISHED, uint32(n)) {
 				flows++
 			}
 		}
-		from.each(func(flow *xdpFlow, state xdpFlowState, seen uint32) {
+		from.each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 			if !plain.insert(*flow, state, seen) {
 				moved++
 			}

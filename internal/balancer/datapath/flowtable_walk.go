@@ -5,6 +5,8 @@ package datapath
 import (
 	"math"
 	"sync/atomic"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // flowRules is what it takes to tell whether an entry of a table of flows is still
@@ -18,8 +20,8 @@ type flowRules struct {
 	// groups are how long the clients of each are remembered, in milliseconds, by id.
 	groups map[uint32]uint32
 	// What packets count in: by index, and by id.
-	loads []xdpBackendLoad
-	turns []xdpTurn
+	loads []objects.XDPBackendLoad
+	turns []objects.XDPTurn
 	// pooled: a service is of full NAT, whose flows hold ports of the pool.
 	pooled bool
 	// others are the numbers in the pool, by family, from which on addresses are other balancers'; 0 where none are.
@@ -55,15 +57,15 @@ type flowService struct {
 }
 
 // isLive says whether a flow in that state counts among those that neither side has ended.
-func isLive(state xdpFlowState) bool {
-	return state-xdpFlowStateFLOW_OPENING <= xdpFlowStateFLOW_UDP-xdpFlowStateFLOW_OPENING
+func isLive(state objects.XDPFlowState) bool {
+	return state-objects.XDPFlowStateFLOW_OPENING <= objects.XDPFlowStateFLOW_UDP-objects.XDPFlowStateFLOW_OPENING
 }
 
 // holdsPort says whether a flow of full NAT in that state keeps its port of the pool whatever
 // comes: it gives it up to a new flow once it is over, or before it is proven (may_go in
 // bpf/balancer/flow/evict.h). One that only half has ended keeps it.
-func holdsPort(state xdpFlowState) bool {
-	return state-xdpFlowStateFLOW_SEEN <= xdpFlowStateFLOW_BACKEND_FIN-xdpFlowStateFLOW_SEEN && state != xdpFlowStateFLOW_FIRST
+func holdsPort(state objects.XDPFlowState) bool {
+	return state-objects.XDPFlowStateFLOW_SEEN <= objects.XDPFlowStateFLOW_BACKEND_FIN-objects.XDPFlowStateFLOW_SEEN && state != objects.XDPFlowStateFLOW_FIRST
 }
 
 // isOwnPort says whether an entry of a service has its port of an address of this balancer's own.
@@ -91,7 +93,7 @@ func (r *flowRules) good(owner, port uint64, state uint8, silent uint32) bool {
 	if !service.present || r.backends[backend].generation != uint16(port>>generationShift) {
 		return false
 	}
-	if state == uint8(xdpFlowStateFLOW_AFFINITY) {
+	if state == uint8(objects.XDPFlowStateFLOW_AFFINITY) {
 		return silent < service.affinity
 	}
 	return silent < r.timeouts[state]
@@ -102,7 +104,7 @@ func (r *flowRules) good(owner, port uint64, state uint8, silent uint32) bool {
 func (r *flowRules) goodInGroup(id uint32, state uint8, silent uint32) bool {
 	timeout, there := r.groups[id&^groupKey]
 	there = there && id&groupKey != 0
-	if state != uint8(xdpFlowStateFLOW_AFFINITY) {
+	if state != uint8(objects.XDPFlowStateFLOW_AFFINITY) {
 		timeout = r.timeouts[state]
 	}
 	return there && silent < timeout
@@ -110,7 +112,7 @@ func (r *flowRules) goodInGroup(id uint32, state uint8, silent uint32) bool {
 
 // countOff takes a flow from what its backend and its service have, if it counts. That
 // holds for flows of former backends too: it was counted under that index.
-func (r *flowRules) countOff(flow *xdpFlow, state xdpFlowState) {
+func (r *flowRules) countOff(flow *objects.XDPFlow, state objects.XDPFlowState) {
 	id := flow.Service &^ affinityKey
 	if !isLive(state) || int(id) >= len(r.services) || !r.services[id].tracked {
 		return
@@ -121,14 +123,7 @@ func (r *flowRules) countOff(flow *xdpFlow, state xdpFlowState) {
 	}
 	if int(id) < len(r.turns) {
 		atomic.AddUint32(&r.turns[id].Active, ^uint32(0))
-		r.turns[id].hasOneWith(active)
-	}
-}
-
-// hasOneWith notes that a backend of the service has so many flows left.
-func (t *xdpTurn) hasOneWith(active uint32) {
-	if active < atomic.LoadUint32(&t.Fewest) {
-		atomic.StoreUint32(&t.Fewest, active)
+		r.turns[id].HasOneWith(active)
 	}
 }
 
@@ -211,12 +206,12 @@ func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTa
 				if int(id) >= len(services) {
 					continue
 				}
-				if isLive(xdpFlowState(uint8(states))) && r.services[id].tracked {
+				if isLive(objects.XDPFlowState(uint8(states))) && r.services[id].tracked {
 					one = oneActive
 				}
 				backends[owner>>backendShift] += one
 				services[id] += one
-				if index := owner >> backendShift; index < uint64(len(held)) && holdsPort(xdpFlowState(uint8(states))) && r.isOwnPort(&r.services[id], port) {
+				if index := owner >> backendShift; index < uint64(len(held)) && holdsPort(objects.XDPFlowState(uint8(states))) && r.isOwnPort(&r.services[id], port) {
 					held[index]++
 				}
 			}
@@ -226,7 +221,7 @@ func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTa
 
 // expire frees a place whose entry is not good any more.
 func (r *flowRules) expire(t *flowTable, place flowPlace, tag uint64, clock uint32) bool {
-	flow, state, released := t.release(place, tag, func(flow *xdpFlow, state xdpFlowState, seen uint32) bool {
+	flow, state, released := t.release(place, tag, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
 		words := flowWordsOf(flow)
 		return !r.good(words[ownerWord], words[portWord], uint8(state), silentFor(clock, seen))
 	})

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -41,8 +42,8 @@ type natEndpoint struct {
 }
 
 // value is the endpoint as the data plane reads it.
-func (e natEndpoint) value() xdpEndpoint {
-	return xdpEndpoint{Vip: addressWords(e.vip.Addr()), Port: networkOrder(e.vip.Port()), Mss: e.mss, Backend: e.index, Service: e.service, Exceptions: e.exceptions}
+func (e natEndpoint) value() objects.XDPEndpoint {
+	return objects.XDPEndpoint{Vip: addressWords(e.vip.Addr()), Port: networkOrder(e.vip.Port()), Mss: e.mss, Backend: e.index, Service: e.service, Exceptions: e.exceptions}
 }
 
 // endpointsOf calls do for the endpoints of a service, if it has any.
@@ -51,7 +52,7 @@ func (r *record) endpointsOf(do func(endpointKey, natEndpoint)) {
 	if s.Mode != lb.NAT {
 		return
 	}
-	e := natEndpoint{vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS, service: uint32(xdpNoServiceNO_SERVICE), exceptions: r.exceptions}
+	e := natEndpoint{vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS, service: uint32(objects.XDPNoServiceNO_SERVICE), exceptions: r.exceptions}
 	if r.remembers {
 		e.service = r.id
 	}
@@ -117,7 +118,7 @@ func (r *resettling) keepFormer() {
 
 // formerOf is what becomes of an endpoint that is gone.
 func (r *resettling) formerOf(e natEndpoint) natEndpoint {
-	e.until, e.service = r.now.Add(formerTime), uint32(xdpNoServiceNO_SERVICE)
+	e.until, e.service = r.now.Add(formerTime), uint32(objects.XDPNoServiceNO_SERVICE)
 	return e
 }
 

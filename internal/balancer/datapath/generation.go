@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -40,10 +41,6 @@ type generation struct {
 	places *places
 	words  *words
 }
-
-// generationSection is the section of the programs' memory (bpf/balancer/maps.h), and the name of
-// its map.
-const generationSection = ".data.generation"
 
 // port is an interface that a program is made for. Index 0 stands for
 // whichever one packets come in on.
@@ -79,7 +76,7 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	mapSpec := spec.Maps[generationSection].Copy()
+	mapSpec := spec.Maps[objects.GenerationSection].Copy()
 	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", size, unix.BPF_F_MMAPABLE
 	// Those are of the few bytes that the object file has in its place.
 	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
@@ -100,7 +97,7 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 		return nil, nil, err
 	}
 	m.head().Clock = d.janitor.now()
-	m.head().store(c)
+	c.storeHead(m.head())
 	m.head().Patience = milliseconds(d.options.Orphan)
 	m.constants.TooBigRate = d.options.TooBigRate
 	m.constants.FlowBuckets = shared.flows.MaxEntries()
@@ -134,20 +131,20 @@ func loadGeneration(program programKind, ports []port, m *memory, shared *shared
 }
 
 // add loads the program for one more port.
-func (g *generation) add(program programKind, p port, constants xdpSettings, shared *shared, tracing *tracing) error {
+func (g *generation) add(program programKind, p port, constants objects.XDPSettings, shared *shared, tracing *tracing) error {
 	spec, err := tracing.load(program)
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	spec.Maps[generationSection].ValueSize = g.memory.m.ValueSize()
+	spec.Maps[objects.GenerationSection].ValueSize = g.memory.m.ValueSize()
 	replacements := shared.maps()
-	replacements[generationSection] = g.memory.m
+	replacements[objects.GenerationSection] = g.memory.m
 	putAnswers(spec, g.answers, &constants, replacements)
 	tracing.put(spec, &constants, replacements)
 	if program.unspecific {
 		spec.Programs[program.name].AttachType = ebpf.AttachNone
 	}
-	if err := spec.Variables[xdpVarLoaded].Set(constants); err != nil {
+	if err := spec.Variables[objects.XDPVarLoaded].Set(constants); err != nil {
 		return fmt.Errorf("setting the program's constants: %v", err)
 	}
 	shared.put(spec)

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"net/netip"
 	"unsafe"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // Services of a group share their clients' affinities (bpf/balancer/choose/group.h). A group has an id, as a
@@ -22,7 +24,7 @@ type group struct {
 }
 
 // groupKey is the bit of a flow's key that makes an affinity a group's.
-const groupKey = uint32(xdpFlowTableFLOW_KEY_GROUP)
+const groupKey = uint32(objects.XDPFlowTableFLOW_KEY_GROUP)
 
 // groupOf returns the id of a service's group, which it makes if there is none.
 func (r *resettling) groupOf(name string) uint32 {
@@ -91,15 +93,15 @@ func hostNumber(a netip.Addr) uint64 {
 
 // hosts are those of a service that shares its persistence, as the data plane reads them;
 // nil of others.
-func (r *record) hosts() []xdpHost {
+func (r *record) hosts() []objects.XDPHost {
 	s := &r.service
 	if s.Persistence.Group == "" || !s.Persistence.On() {
 		return nil
 	}
 	places := hostPlaces(len(s.Backends))
 	for {
-		table := make([]xdpHost, 1+places)
-		table[0] = xdpHost{Number: uint64(places), Index: r.group}
+		table := make([]objects.XDPHost, 1+places)
+		table[0] = objects.XDPHost{Number: uint64(places), Index: r.group}
 		if r.putHosts(table[1:]) {
 			return table
 		}
@@ -112,11 +114,11 @@ func hostPlaces(hosts int) uint32 { return powerOfTwo(2 * hosts) }
 
 // putHosts fills the places; false where one has no room within the probes. Of two backends
 // with one address the first is the host.
-func (r *record) putHosts(places []xdpHost) bool {
+func (r *record) putHosts(places []objects.XDPHost) bool {
 	for i, b := range r.service.Backends {
-		host := xdpHost{Number: hostNumber(b.Address), Index: r.places[i].index, Generation: r.places[i].generation}
+		host := objects.XDPHost{Number: hostNumber(b.Address), Index: r.places[i].index, Generation: r.places[i].generation}
 		home, put := uint32(host.Number*hashMultiplier>>32), false
-		for probe := uint32(0); probe < uint32(xdpHostTableHOST_PROBES) && !put; probe++ {
+		for probe := uint32(0); probe < uint32(objects.XDPHostTableHOST_PROBES) && !put; probe++ {
 			at := &places[(home+probe)&uint32(len(places)-1)]
 			if put = at.Number == 0 || at.Number == host.Number; at.Number == 0 {
 				*at = host
@@ -130,8 +132,8 @@ func (r *record) putHosts(places []xdpHost) bool {
 }
 
 // hostBytes are hosts as they lie in memory.
-func hostBytes(hosts []xdpHost) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(hosts))), len(hosts)*int(unsafe.Sizeof(xdpHost{})))
+func hostBytes(hosts []objects.XDPHost) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(hosts))), len(hosts)*int(unsafe.Sizeof(objects.XDPHost{})))
 }
 
 // need returns how many units a service takes in the arena. Hosts seldom need more places
@@ -139,7 +141,7 @@ func hostBytes(hosts []xdpHost) []byte {
 func (r *record) need() uint32 {
 	n := r.view.need()
 	if r.service.Persistence.Group != "" {
-		n += units((1 + int(hostPlaces(len(r.service.Backends)))) * int(unsafe.Sizeof(xdpHost{})))
+		n += units((1 + int(hostPlaces(len(r.service.Backends)))) * int(unsafe.Sizeof(objects.XDPHost{})))
 	}
 	return n
 }

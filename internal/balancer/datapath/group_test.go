@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -225,28 +226,28 @@ func TestHosts(t *testing.T) {
 				r.places = append(r.places, place{uint32(1000 + i), uint16(1 + i%7)})
 			}
 			hosts := r.hosts()
-			if hosts[0] != (xdpHost{Number: uint64(len(hosts) - 1), Index: 7}) || len(hosts)-1 != int(powerOfTwo(len(hosts)-1)) {
+			if hosts[0] != (objects.XDPHost{Number: uint64(len(hosts) - 1), Index: 7}) || len(hosts)-1 != int(powerOfTwo(len(hosts)-1)) {
 				t.Fatalf("%d hosts: %d places, headed by %+v", n, len(hosts)-1, hosts[0])
 			}
 			for i, b := range s.Backends {
-				want := xdpHost{Number: hostOf(b.Address), Index: r.places[i].index, Generation: r.places[i].generation}
+				want := objects.XDPHost{Number: hostOf(b.Address), Index: r.places[i].index, Generation: r.places[i].generation}
 				if got := findHost(hosts, want.Number); got != want {
 					t.Fatalf("%d hosts: %v is %+v, want %+v", n, b.Address, got, want)
 				}
 			}
-			if got := findHost(hosts, hostOf(client4)); got != (xdpHost{}) {
+			if got := findHost(hosts, hostOf(client4)); got != (objects.XDPHost{}) {
 				t.Errorf("%d hosts: a client is %+v", n, got)
 			}
 		}
 	}
 }
 
-func findHost(hosts []xdpHost, number uint64) xdpHost {
+func findHost(hosts []objects.XDPHost, number uint64) objects.XDPHost {
 	home := uint32(number * multiplier >> 32)
 	for probe := range uint32(8) {
 		if h := hosts[1+(home+probe)&uint32(len(hosts)-2)]; h.Number == number || h.Number == 0 {
 			return h
 		}
 	}
-	return xdpHost{}
+	return objects.XDPHost{}
 }

@@ -5,6 +5,7 @@ package datapath
 import (
 	"net/netip"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -13,7 +14,7 @@ import (
 // it is a service of full NAT like others, with flows, tables and transitions of its own. Outside of
 // this package its backends, flows and counters are those of the first.
 
-var _ = [1]struct{}{}[lb.MaxNear-xdpAgreementMAX_NEAR]
+var _ = [1]struct{}{}[lb.MaxNear-objects.XDPAgreementMAX_NEAR]
 
 // visibleService is the key by which others know a service.
 func visibleService(key lb.ServiceKey) lb.ServiceKey {
@@ -45,7 +46,7 @@ func movesAway(is, was *lb.RoutedService, i, before int) bool {
 
 // putNear tells a program of the near clients whose packets it meets; lists: some service does not
 // serve every client.
-func putNear(constants *xdpSettings, prefixes []netip.Prefix, lists bool) {
+func putNear(constants *objects.XDPSettings, prefixes []netip.Prefix, lists bool) {
 	constants.Near4Count, constants.Near6Count = 0, 0
 	for _, p := range prefixes {
 		address, mask := addressWords(p.Addr()), maskWords(p)

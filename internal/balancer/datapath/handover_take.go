@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -84,15 +85,15 @@ type taking struct {
 	inheritedUntil uint32
 	anyInherited   bool
 	stood          pauses
-	loads          []xdpBackendLoad
-	turns          []xdpTurn
+	loads          []objects.XDPBackendLoad
+	turns          []objects.XDPTurn
 	returns        returnsOf
 	handed         *handed
 }
 
 func (d *Datapath) taking() *taking {
 	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, numbers: d.current.memory.numbers, timeouts: d.janitor.timeouts(),
-		loads: elements[xdpBackendLoad](d.shared.loads.memory), turns: elements[xdpTurn](d.shared.turns.memory), handed: &d.handed}
+		loads: elements[objects.XDPBackendLoad](d.shared.loads.memory), turns: elements[objects.XDPTurn](d.shared.turns.memory), handed: &d.handed}
 	t.inheritedUntil, t.anyInherited = d.janitor.inherited()
 	t.stood, t.clock = d.janitor.pauses(), d.janitor.now()
 	if d.shared.fullNAT == nil {
@@ -106,21 +107,21 @@ func (d *Datapath) taking() *taking {
 }
 
 // provenStates are those that a proven flow may come in, by their words.
-var provenStates = map[lb.FlowState]xdpFlowState{
-	lb.FlowEstablished: xdpFlowStateFLOW_ESTABLISHED,
+var provenStates = map[lb.FlowState]objects.XDPFlowState{
+	lb.FlowEstablished: objects.XDPFlowStateFLOW_ESTABLISHED,
 	// Which connection contests it is known elsewhere.
-	lb.FlowContested:  xdpFlowStateFLOW_ESTABLISHED,
-	lb.FlowUDP:        xdpFlowStateFLOW_UDP,
-	lb.FlowClientFIN:  xdpFlowStateFLOW_CLIENT_FIN,
-	lb.FlowBackendFIN: xdpFlowStateFLOW_BACKEND_FIN,
-	lb.FlowClosed:     xdpFlowStateFLOW_CLOSED,
-	lb.FlowTimeWait:   xdpFlowStateFLOW_TIME_WAIT,
+	lb.FlowContested:  objects.XDPFlowStateFLOW_ESTABLISHED,
+	lb.FlowUDP:        objects.XDPFlowStateFLOW_UDP,
+	lb.FlowClientFIN:  objects.XDPFlowStateFLOW_CLIENT_FIN,
+	lb.FlowBackendFIN: objects.XDPFlowStateFLOW_BACKEND_FIN,
+	lb.FlowClosed:     objects.XDPFlowStateFLOW_CLOSED,
+	lb.FlowTimeWait:   objects.XDPFlowStateFLOW_TIME_WAIT,
 }
 
 // incoming is a flow as it is to stand here.
 type incoming struct {
-	flow   xdpFlow
-	state  xdpFlowState
+	flow   objects.XDPFlow
+	state  objects.XDPFlowState
 	seen   uint32
 	record *record
 }
@@ -156,12 +157,12 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 func (t *taking) makesWay(place flowPlace, in *incoming) bool {
 	there := place.flow()
 	gives := t.givesWay(place, &there, in)
-	return t.forget(t.shared.unproven, place, place.tag(), in, func(have *xdpFlow, state xdpFlowState) bool {
+	return t.forget(t.shared.unproven, place, place.tag(), in, func(have *objects.XDPFlow, state objects.XDPFlowState) bool {
 		switch {
 		case !isLive(state):
 			// It would only keep a place that the next connection of this client needs.
 			return true
-		case !isLive(in.state), state != xdpFlowStateFLOW_OPENING && state != xdpFlowStateFLOW_SEEN && state != xdpFlowStateFLOW_FIRST:
+		case !isLive(in.state), state != objects.XDPFlowStateFLOW_OPENING && state != objects.XDPFlowStateFLOW_SEEN && state != objects.XDPFlowStateFLOW_FIRST:
 			return false // there was no room for it among the proven
 		}
 		same := in.record.service.Mode != lb.FullNAT && have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
@@ -172,8 +173,8 @@ func (t *taking) makesWay(place flowPlace, in *incoming) bool {
 }
 
 // forget releases what is in a place if it may go for what is told, and says whether it has.
-func (t *taking) forget(table *flowTable, place flowPlace, tag uint64, in *incoming, may func(have *xdpFlow, state xdpFlowState) bool) bool {
-	have, state, released := table.release(place, tag, func(have *xdpFlow, state xdpFlowState, _ uint32) bool { return may(have, state) })
+func (t *taking) forget(table *flowTable, place flowPlace, tag uint64, in *incoming, may func(have *objects.XDPFlow, state objects.XDPFlowState) bool) bool {
+	have, state, released := table.release(place, tag, func(have *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool { return may(have, state) })
 	if released && isLive(state) {
 		t.count(&incoming{flow: have, record: in.record}, -1)
 	}
@@ -189,7 +190,7 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	in.record = t.register.byKey[one.Backend.Service]
 	place, known := t.register.places.backends[one.Backend]
 	if in.record == nil || !known || !one.Client.IsValid() || one.Client.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Backend.Service.Hairpin ||
-		(in.state == xdpFlowStateFLOW_UDP) != (one.Backend.Service.Protocol == lb.UDP) {
+		(in.state == objects.XDPFlowStateFLOW_UDP) != (one.Backend.Service.Protocol == lb.UDP) {
 		return in, RefusedUnknown
 	}
 	if !in.record.looksUp() {
@@ -200,7 +201,7 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 		return in, RefusedOver
 	}
 	in.seen = t.stood.ago(t.clock, silent)
-	in.flow = xdpFlow{Address: addressWords(one.Client.Addr()), Port: networkOrder(one.Client.Port()), Service: in.record.id,
+	in.flow = objects.XDPFlow{Address: addressWords(one.Client.Addr()), Port: networkOrder(one.Client.Port()), Service: in.record.id,
 		Backend: place.index, Generation: place.generation}
 	if in.record.service.Mode != lb.FullNAT {
 		putSYN(&in.flow, one.SYN)
@@ -242,7 +243,7 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 }
 
 // follow: the flow is known here, or is the client's next connection to the same backend. What is told of the one before does not end it.
-func (t *taking) follow(place flowPlace, have *xdpFlow, in *incoming) {
+func (t *taking) follow(place flowPlace, have *objects.XDPFlow, in *incoming) {
 	state, later, other := place.state(), t.later(place, in), isOther(have, in)
 	if other && later <= 0 || !isLive(in.state) && later < 0 && !haveSYNs(have, in) {
 		return
@@ -263,18 +264,18 @@ func (t *taking) follow(place flowPlace, have *xdpFlow, in *incoming) {
 }
 
 // haveSYNs says whether the SYNs of both flows are known.
-func haveSYNs(have *xdpFlow, in *incoming) bool {
+func haveSYNs(have *objects.XDPFlow, in *incoming) bool {
 	return in.record.service.Mode != lb.FullNAT && synOf(have) != 0 && synOf(&in.flow) != 0
 }
 
 // isOther says whether two flows of a client's port to one backend are two connections for certain, for their SYNs differ.
-func isOther(have *xdpFlow, in *incoming) bool {
+func isOther(have *objects.XDPFlow, in *incoming) bool {
 	return haveSYNs(have, in) && synOf(have) != synOf(&in.flow)
 }
 
 // hasEnded says whether what is told of as going on is what has ended here, or older: a connection is known by its SYN, and of two that which was seen
 // later is the later one. Where the times are near each other, SYNs tell: packets of the later one may have found here what has ended, before it was told of.
-func (t *taking) hasEnded(have *xdpFlow, place flowPlace, in *incoming, same bool) bool {
+func (t *taking) hasEnded(have *objects.XDPFlow, place flowPlace, in *incoming, same bool) bool {
 	later := t.later(place, in)
 	if same && haveSYNs(have, in) && !isOther(have, in) {
 		return true
@@ -286,7 +287,7 @@ func (t *taking) hasEnded(have *xdpFlow, place flowPlace, in *incoming, same boo
 }
 
 // instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another one.
-func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused string, followed bool) {
+func (t *taking) instead(place flowPlace, have *objects.XDPFlow, in *incoming) (refused string, followed bool) {
 	state := place.state()
 	if !isLive(in.state) {
 		t.endEarlier(place, have, in)
@@ -306,12 +307,12 @@ func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused 
 // endEarlier ends what is in a place where a later connection of its client's port has ended elsewhere: what was before it has, too. Else other members' copies of that
 // later one, which do not know of its end yet, would take the place, and full NAT would take the client's next connection for it, of which others were told as of
 // one that they know to be over. What was here before this balancer's process ended must be from before that: what begins just then is told to none.
-func (t *taking) endEarlier(place flowPlace, have *xdpFlow, in *incoming) {
+func (t *taking) endEarlier(place flowPlace, have *objects.XDPFlow, in *incoming) {
 	state := place.state()
 	switch {
-	case state == xdpFlowStateFLOW_OPENING, t.later(place, in) <= 0, !t.givesWay(place, have, in):
+	case state == objects.XDPFlowStateFLOW_OPENING, t.later(place, in) <= 0, !t.givesWay(place, have, in):
 		return
-	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.change(state, xdpFlowStateFLOW_CLOSED):
+	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.change(state, objects.XDPFlowStateFLOW_CLOSED):
 		return
 	}
 	atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
@@ -321,7 +322,7 @@ func (t *taking) endEarlier(place flowPlace, have *xdpFlow, in *incoming) {
 
 // endAgain: what is in a place has ended, and so has what is told of: the same connection, or another one of its client's port. The later end is what copies that do not know of
 // it yet are to be known by as over. Full NAT keeps the port of its own pool that is there, with the entry that leads to it.
-func (t *taking) endAgain(place flowPlace, have *xdpFlow, in *incoming, same bool) {
+func (t *taking) endAgain(place flowPlace, have *objects.XDPFlow, in *incoming, same bool) {
 	later := t.later(place, in)
 	one := same && !isOther(have, in)
 	switch {
@@ -354,14 +355,14 @@ const lateBy = 2 * time.Second
 // to none, and others tell of the connection before it when the next process is there. Any other must have been seen earlier by lateBy, so that what a balancer tells late does not
 // take the place of a connection that has begun here since. Within that time sequence numbers of SYNs tell, which a host chooses in their order
 // (RFC 9293, section 3.4.1); full NAT has none.
-func (t *taking) givesWay(place flowPlace, have *xdpFlow, in *incoming) bool {
+func (t *taking) givesWay(place flowPlace, have *objects.XDPFlow, in *incoming) bool {
 	later := t.later(place, in)
 	switch {
 	case !t.serves(have):
 		return true
 	case later <= 0:
 		return false
-	case t.isInherited(place), t.isCopy(place), place.state() == xdpFlowStateFLOW_OPENING && in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
+	case t.isInherited(place), t.isCopy(place), place.state() == objects.XDPFlowStateFLOW_OPENING && in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
 		return true
 	case in.record.service.Mode != lb.FullNAT && synOf(have) == 0 && synOf(&in.flow) != 0:
 		// What was met in its middle had begun before the transition, and what has a SYN since.
@@ -376,17 +377,17 @@ func (t *taking) isInherited(place flowPlace) bool {
 }
 
 // serves says whether the backend of a flow is still there.
-func (t *taking) serves(flow *xdpFlow) bool {
+func (t *taking) serves(flow *objects.XDPFlow) bool {
 	all := t.register.flowBackends
 	return int(flow.Backend) < len(all) && all[flow.Backend].generation == flow.Generation
 }
 
 // endMore has a flow whose one end was seen here end as the other balancer knows it: it is to be forgotten here when it is there,
 // or full NAT would refuse the next flow that has its port.
-func endMore(place flowPlace, state xdpFlowState, in *incoming) {
+func endMore(place flowPlace, state objects.XDPFlowState, in *incoming) {
 	next := in.state
 	if isHalfEnded(state) && isHalfEnded(next) && state != next {
-		next = xdpFlowStateFLOW_TIME_WAIT // one balancer has seen the client's FIN, and the other one the backend's
+		next = objects.XDPFlowStateFLOW_TIME_WAIT // one balancer has seen the client's FIN, and the other one the backend's
 	}
 	if isHalfEnded(state) && !isHalfEnded(next) {
 		place.change(state, next)
@@ -394,8 +395,8 @@ func endMore(place flowPlace, state xdpFlowState, in *incoming) {
 }
 
 // isHalfEnded says whether one end has closed the connection, and the other one has not.
-func isHalfEnded(state xdpFlowState) bool {
-	return state == xdpFlowStateFLOW_CLIENT_FIN || state == xdpFlowStateFLOW_BACKEND_FIN
+func isHalfEnded(state objects.XDPFlowState) bool {
+	return state == objects.XDPFlowStateFLOW_CLIENT_FIN || state == objects.XDPFlowStateFLOW_BACKEND_FIN
 }
 
 // canReturn says whether replies to the flow find it, once it stands in a place of its own name, if there is one: no other flow here
@@ -420,7 +421,7 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowPlace, in *inc
 		return true
 	}
 	tag := place.tag()
-	if tag <= busyTag || place.state() == xdpFlowStateFLOW_FREE {
+	if tag <= busyTag || place.state() == objects.XDPFlowStateFLOW_FREE {
 		return true
 	}
 	flow := place.flow()
@@ -428,7 +429,7 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowPlace, in *inc
 		return true
 	}
 	yields := (t.isInherited(place) || t.isCopy(place)) && t.later(place, in) > 0
-	return t.forget(table, place, tag, in, func(_ *xdpFlow, state xdpFlowState) bool { return yields || !isLive(state) })
+	return t.forget(table, place, tag, in, func(_ *objects.XDPFlow, state objects.XDPFlowState) bool { return yields || !isLive(state) })
 }
 
 // arrived notes a flow that was written: what leads replies to it, and that its balancer need not be told.
@@ -459,9 +460,9 @@ func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
 	if number&returnProven != 0 || !is {
 		return
 	}
-	t.forget(t.shared.unproven, place, place.tag(), in, func(flow *xdpFlow, state xdpFlowState) bool {
+	t.forget(t.shared.unproven, place, place.tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
 		have, is := t.returns.hash(flow)
-		return is && have == hash && (state == xdpFlowStateFLOW_OPENING || state == xdpFlowStateFLOW_FIRST)
+		return is && have == hash && (state == objects.XDPFlowStateFLOW_OPENING || state == objects.XDPFlowStateFLOW_FIRST)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -56,7 +57,7 @@ func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 		reader.proven, reader.stood = true, stood
 		end := min(w.next+bucketsOf(places), len(w.table.buckets))
 		for bucket := w.next; bucket < end; bucket++ {
-			w.table.eachIn(bucket, func(flow *xdpFlow, state xdpFlowState, seen uint32) {
+			w.table.eachIn(bucket, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 				if one, wanted := reader.toHandOver(flow, state, seen); wanted {
 					visit(&one)
 				}
@@ -87,7 +88,7 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 		reader.proven, reader.stood = true, stood
 		end := min(h.next+bucketsOf(places), len(h.table.buckets))
 		for bucket := h.next; bucket < end; bucket++ {
-			h.lookAt(bucket, timeouts, func(flow *xdpFlow, state xdpFlowState, seen uint32) bool {
+			h.lookAt(bucket, timeouts, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
 				one, wanted := reader.toHandOver(flow, state, seen)
 				if wanted {
 					visit(&one)
@@ -125,7 +126,7 @@ func (h *handed) use(table *flowTable) {
 
 // lookAt calls changed with each flow of a bucket that is not as it was noted, and notes it if that says so. What has not changed,
 // as nearly all, is read where it is.
-func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *xdpFlow, state xdpFlowState, seen uint32) bool) {
+func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool) {
 	bucket := &h.table.buckets[number]
 	for half := range bucket.Tags {
 		tags := atomic.LoadUint64(&bucket.Tags[half])
@@ -134,8 +135,8 @@ func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *xd
 		}
 		states := uint32(atomic.LoadUint64(&bucket.States) >> (32 * half))
 		for at := 4 * half; tags != 0; at, tags, states = at+1, tags>>16, states>>8 {
-			tag, state := tags&0xffff, xdpFlowState(uint8(states))
-			if tag <= busyTag || state == xdpFlowStateFLOW_FREE {
+			tag, state := tags&0xffff, objects.XDPFlowState(uint8(states))
+			if tag <= busyTag || state == objects.XDPFlowStateFLOW_FREE {
 				continue
 			}
 			seen, known := atomic.LoadUint32(&bucket.Seen[at&7]), &h.known[number*flowsPerBucket+at]
@@ -150,7 +151,7 @@ func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *xd
 }
 
 // eachIn calls visit with every flow of a bucket that is whole.
-func (t *flowTable) eachIn(number int, visit func(flow *xdpFlow, state xdpFlowState, seen uint32)) {
+func (t *flowTable) eachIn(number int, visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32)) {
 	(&flowTable{buckets: t.buckets[number:][:1]}).each(visit)
 }
 
@@ -182,7 +183,7 @@ func isMarked(known, mark uint32) bool {
 }
 
 // markOf says in a word what other balancers are to know of an entry, without markTaken.
-func markOf(flow *xdpFlow, state xdpFlowState, seen uint32, timeouts *[256]uint32) uint32 {
+func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, timeouts *[256]uint32) uint32 {
 	words := flowWordsOf(flow)
 	address, more := atomic.LoadUint64(&words[0]), atomic.LoadUint64(&words[1])
 	owner, port := atomic.LoadUint64(&words[ownerWord]), atomic.LoadUint64(&words[portWord])
@@ -201,7 +202,7 @@ func (j *janitor) timeouts() *[256]uint32 { return &j.rules.timeouts }
 
 // toHandOver says what an entry means to another balancer; false where it is of no use there: it has the flow by
 // computing, the flow is one of a hairpin, whose addresses are this host's, or it is a client's affinity.
-func (r *flowReader) toHandOver(flow *xdpFlow, state xdpFlowState, seen uint32) (lb.Flow, bool) {
+func (r *flowReader) toHandOver(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) (lb.Flow, bool) {
 	one, there := r.read(flow, state, seen)
 	if !there {
 		return one, false
@@ -215,7 +216,7 @@ func (r *flowReader) toHandOver(flow *xdpFlow, state xdpFlowState, seen uint32) 
 func (r *record) looksUp() bool { return r.remembers || r.view.inTransition() }
 
 // synOf returns the sequence number of the last SYN, where full NAT has its port and address.
-func synOf(flow *xdpFlow) uint32 {
+func synOf(flow *objects.XDPFlow) uint32 {
 	var b [4]byte
 	binary.NativeEndian.PutUint16(b[:], flow.Source.Port)
 	binary.NativeEndian.PutUint16(b[2:], flow.Source.Address)
@@ -223,7 +224,7 @@ func synOf(flow *xdpFlow) uint32 {
 }
 
 // putSYN writes it.
-func putSYN(flow *xdpFlow, syn uint32) {
+func putSYN(flow *objects.XDPFlow, syn uint32) {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], syn)
 	flow.Source.Port, flow.Source.Address = binary.NativeEndian.Uint16(b[:]), binary.NativeEndian.Uint16(b[2:])

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -17,7 +18,7 @@ import (
 type testHouse struct {
 	*janitor
 	scene flowScene
-	head  xdpHead
+	head  objects.XDPHead
 }
 
 // newTestHouse has tables for so many flows. Backend b is of service b % 3; service 0
@@ -26,7 +27,7 @@ func newTestHouse(limit uint32) *testHouse {
 	h := &testHouse{janitor: newJanitor(lb.Timeouts{})}
 	h.scene = flowScene{head: &h.head, flows: testTable(limit), newcomers: testTable(limit / 4),
 		services: []flowService{{present: true, tracked: true}, {present: true, tracked: true, affinity: 90_000}, {present: true}, {}},
-		loads:    make([]xdpBackendLoad, 6), turns: make([]xdpTurn, 4)}
+		loads:    make([]objects.XDPBackendLoad, 6), turns: make([]objects.XDPTurn, 4)}
 	for b := range 6 {
 		h.scene.backends = append(h.scene.backends, flowBackend{generation: 1, service: uint32(b % 3)})
 	}
@@ -35,14 +36,14 @@ func newTestHouse(limit uint32) *testHouse {
 }
 
 // houseFlow is a flow of a service's backend.
-func houseFlow(n int, service, backend uint32) xdpFlow {
-	flow := xdpFlow{Service: service, Backend: backend, Generation: 1, Port: uint16(n)}
+func houseFlow(n int, service, backend uint32) objects.XDPFlow {
+	flow := objects.XDPFlow{Service: service, Backend: backend, Generation: 1, Port: uint16(n)}
 	flow.Address[0] = uint32(n >> 16)
 	return flow
 }
 
 // open does what a packet does that begins a flow.
-func (h *testHouse) open(table *flowTable, flow xdpFlow, state xdpFlowState) bool {
+func (h *testHouse) open(table *flowTable, flow objects.XDPFlow, state objects.XDPFlowState) bool {
 	if !table.insert(flow, state, atomic.LoadUint32(&h.head.Clock)) {
 		return false
 	}
@@ -65,25 +66,25 @@ func TestJanitorExpires(t *testing.T) {
 	d := lb.DefaultTimeouts
 	cases := []struct {
 		name    string
-		state   xdpFlowState
+		state   objects.XDPFlowState
 		timeout time.Duration
 	}{
-		{"opening", xdpFlowStateFLOW_OPENING, d.Opening},
-		{"seen", xdpFlowStateFLOW_SEEN, d.Opening},
-		{"first", xdpFlowStateFLOW_FIRST, d.First},
-		{"established", xdpFlowStateFLOW_ESTABLISHED, d.Established},
-		{"UDP", xdpFlowStateFLOW_UDP, d.UDP},
-		{"client's FIN", xdpFlowStateFLOW_CLIENT_FIN, d.Fin},
-		{"backend's FIN", xdpFlowStateFLOW_BACKEND_FIN, d.Fin},
-		{"closed", xdpFlowStateFLOW_CLOSED, d.Closed},
-		{"new affinity", xdpFlowStateFLOW_AFFINITY_NEW, d.Opening},
-		{"affinity", xdpFlowStateFLOW_AFFINITY, 90 * time.Second},
+		{"opening", objects.XDPFlowStateFLOW_OPENING, d.Opening},
+		{"seen", objects.XDPFlowStateFLOW_SEEN, d.Opening},
+		{"first", objects.XDPFlowStateFLOW_FIRST, d.First},
+		{"established", objects.XDPFlowStateFLOW_ESTABLISHED, d.Established},
+		{"UDP", objects.XDPFlowStateFLOW_UDP, d.UDP},
+		{"client's FIN", objects.XDPFlowStateFLOW_CLIENT_FIN, d.Fin},
+		{"backend's FIN", objects.XDPFlowStateFLOW_BACKEND_FIN, d.Fin},
+		{"closed", objects.XDPFlowStateFLOW_CLOSED, d.Closed},
+		{"new affinity", objects.XDPFlowStateFLOW_AFFINITY_NEW, d.Opening},
+		{"affinity", objects.XDPFlowStateFLOW_AFFINITY, 90 * time.Second},
 	}
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			h := newTestHouse(100)
 			flow := houseFlow(i, 1, 4)
-			if c.state >= xdpFlowStateFLOW_AFFINITY_NEW {
+			if c.state >= objects.XDPFlowStateFLOW_AFFINITY_NEW {
 				flow.Service |= affinityKey
 			}
 			for _, table := range []*flowTable{h.scene.flows, h.scene.newcomers} {
@@ -115,9 +116,9 @@ func TestJanitorExpires(t *testing.T) {
 // it is over; what it gives up to a new flow does not count, in either table. Nothing is
 // counted where no service is of full NAT.
 func TestJanitorCountsHeldPorts(t *testing.T) {
-	holds := map[xdpFlowState]bool{
-		xdpFlowStateFLOW_SEEN: true, xdpFlowStateFLOW_ESTABLISHED: true, xdpFlowStateFLOW_CONTESTED: true, xdpFlowStateFLOW_UDP: true,
-		xdpFlowStateFLOW_CLIENT_FIN: true, xdpFlowStateFLOW_BACKEND_FIN: true,
+	holds := map[objects.XDPFlowState]bool{
+		objects.XDPFlowStateFLOW_SEEN: true, objects.XDPFlowStateFLOW_ESTABLISHED: true, objects.XDPFlowStateFLOW_CONTESTED: true, objects.XDPFlowStateFLOW_UDP: true,
+		objects.XDPFlowStateFLOW_CLIENT_FIN: true, objects.XDPFlowStateFLOW_BACKEND_FIN: true,
 	}
 	for _, pooled := range []bool{false, true} {
 		h := newTestHouse(1000)
@@ -126,7 +127,7 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 			h.use(h.scene)
 		}
 		want := uint32(0)
-		for state := xdpFlowStateFLOW_OPENING; state < xdpFlowStateFLOW_AFFINITY_NEW; state++ {
+		for state := objects.XDPFlowStateFLOW_OPENING; state < objects.XDPFlowStateFLOW_AFFINITY_NEW; state++ {
 			for i, table := range []*flowTable{h.scene.flows, h.scene.newcomers} {
 				h.open(table, houseFlow(2*int(state)+i, 1, 4), state)
 				if holds[state] && pooled {
@@ -138,7 +139,7 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 				t.Errorf("with flows up to state %d, %d ports are held, want %d", state, got, want)
 			}
 		}
-		h.open(h.scene.flows, houseFlow(99, 1|affinityKey, 4), xdpFlowStateFLOW_AFFINITY)
+		h.open(h.scene.flows, houseFlow(99, 1|affinityKey, 4), objects.XDPFlowStateFLOW_AFFINITY)
 		h.pass(0)
 		if got := h.met().backends; got[4].held != want || got[1].held != 0 {
 			t.Errorf("with a client of no flow: %+v, want %d of backend 4", got, want)
@@ -154,7 +155,7 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 // of another generation, which is ahead.
 func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 	h := newTestHouse(100)
-	h.open(h.scene.flows, houseFlow(1, 0, 0), xdpFlowStateFLOW_UDP)
+	h.open(h.scene.flows, houseFlow(1, 0, 0), objects.XDPFlowStateFLOW_UDP)
 	for range 10 {
 		h.pass(100 * time.Second)
 		place := h.scene.flows.places()
@@ -167,7 +168,7 @@ func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 	for half := range 2 {
 		h.pass(1<<31*time.Millisecond - time.Duration(h.now())*time.Millisecond*time.Duration(1-half) - 500*time.Millisecond)
 	}
-	h.open(h.scene.flows, houseFlow(2, 0, 0), xdpFlowStateFLOW_ESTABLISHED)
+	h.open(h.scene.flows, houseFlow(2, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
 	h.pass(2 * time.Second)
 	if n := len(h.scene.flows.places()); n != 1 || h.head.Clock > 2000 {
 		t.Errorf("%d flows after the clock went around to %d, want 1", n, h.head.Clock)
@@ -179,8 +180,8 @@ func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 func TestJanitorForgetsWhoLeft(t *testing.T) {
 	h := newTestHouse(100)
 	for backend := range uint32(6) {
-		h.open(h.scene.flows, houseFlow(int(backend), backend%3, backend), xdpFlowStateFLOW_ESTABLISHED)
-		h.open(h.scene.newcomers, houseFlow(int(100+backend), backend%3, backend), xdpFlowStateFLOW_OPENING)
+		h.open(h.scene.flows, houseFlow(int(backend), backend%3, backend), objects.XDPFlowStateFLOW_ESTABLISHED)
+		h.open(h.scene.newcomers, houseFlow(int(100+backend), backend%3, backend), objects.XDPFlowStateFLOW_OPENING)
 	}
 	next := h.scene
 	next.backends = append([]flowBackend(nil), h.scene.backends...)
@@ -216,7 +217,7 @@ func TestJanitorCountsAnew(t *testing.T) {
 	h := newTestHouse(100)
 	for n := range 30 {
 		backend := uint32(n % 6)
-		h.open(h.scene.flows, houseFlow(n, backend%3, backend), xdpFlowStateFLOW_ESTABLISHED)
+		h.open(h.scene.flows, houseFlow(n, backend%3, backend), objects.XDPFlowStateFLOW_ESTABLISHED)
 	}
 	next := h.scene
 	next.services = append([]flowService(nil), h.scene.services...)
@@ -250,7 +251,7 @@ func TestJanitorCountsAnew(t *testing.T) {
 func TestJanitorPutsCountsRight(t *testing.T) {
 	h := newTestHouse(100)
 	for n := range 10 {
-		h.open(h.scene.flows, houseFlow(n, 0, 0), xdpFlowStateFLOW_ESTABLISHED)
+		h.open(h.scene.flows, houseFlow(n, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
 	}
 	for range 2 * stillRounds {
 		h.pass(time.Second)
@@ -297,11 +298,11 @@ func TestJanitorRests(t *testing.T) {
 		t.Errorf("%d rounds of 3 over empty tables", got)
 	}
 	// What only a packet can do, here without telling.
-	h.scene.flows.insert(houseFlow(1, 2, 2), xdpFlowStateFLOW_ESTABLISHED, h.head.Clock)
+	h.scene.flows.insert(houseFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
 	if got := rounds(2); got != 2 || h.flowsOf()[2] != 0 {
 		t.Errorf("%d rounds of 2, and %d flows were met: the janitor has walked", got, h.flowsOf()[2])
 	}
-	h.open(h.scene.newcomers, houseFlow(2, 2, 2), xdpFlowStateFLOW_OPENING)
+	h.open(h.scene.newcomers, houseFlow(2, 2, 2), objects.XDPFlowStateFLOW_OPENING)
 	if rounds(2); h.flowsOf()[2] != 2 || h.head.Remembered != 0 {
 		t.Errorf("%d flows were met, want 2", h.flowsOf()[2])
 	}
@@ -311,7 +312,7 @@ func TestJanitorRests(t *testing.T) {
 	}
 	// A change of the scene may bring flows along.
 	rounds(3)
-	h.scene.flows.insert(houseFlow(1, 2, 2), xdpFlowStateFLOW_ESTABLISHED, h.head.Clock)
+	h.scene.flows.insert(houseFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
 	h.use(h.scene)
 	if rounds(2); h.flowsOf()[2] != 1 {
 		t.Errorf("%d flows were met after a change, want 1", h.flowsOf()[2])
@@ -322,7 +323,7 @@ func TestJanitorRests(t *testing.T) {
 // has missed, and a round takes its time.
 func TestJanitorSteps(t *testing.T) {
 	h := newTestHouse(10000)
-	h.open(h.scene.flows, houseFlow(1, 0, 0), xdpFlowStateFLOW_ESTABLISHED)
+	h.open(h.scene.flows, houseFlow(1, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
 	now, start, rounds := time.Hour, h.now(), 0
 	for range 100 {
 		if h.step(now) {
@@ -398,12 +399,12 @@ func TestJanitorAmongPackets(t *testing.T) {
 }
 
 // packet does what bpf/balancer/flow/track.h does with a packet of a client.
-func (h *testHouse) packet(flow xdpFlow, ends bool) {
+func (h *testHouse) packet(flow objects.XDPFlow, ends bool) {
 	place, proven := h.scene.flows.find(&flow)
 	if !proven {
 		var found bool
 		if place, found = h.scene.newcomers.find(&flow); !found {
-			h.open(h.scene.newcomers, flow, xdpFlowStateFLOW_OPENING)
+			h.open(h.scene.newcomers, flow, objects.XDPFlowStateFLOW_OPENING)
 			return
 		}
 	}
@@ -411,11 +412,11 @@ func (h *testHouse) packet(flow xdpFlow, ends bool) {
 	atomic.StoreUint32(&place.bucket.Seen[place.at], atomic.LoadUint32(&h.head.Clock))
 	switch {
 	case isLive(state) && ends:
-		if place.change(state, xdpFlowStateFLOW_CLIENT_FIN) {
+		if place.change(state, objects.XDPFlowStateFLOW_CLIENT_FIN) {
 			h.rules.countOff(&flow, state)
 		}
-	case state == xdpFlowStateFLOW_OPENING && place.change(state, xdpFlowStateFLOW_ESTABLISHED):
-		if h.scene.flows.insert(flow, xdpFlowStateFLOW_ESTABLISHED, place.seen()) && place.change(xdpFlowStateFLOW_ESTABLISHED, xdpFlowStateFLOW_FREE) {
+	case state == objects.XDPFlowStateFLOW_OPENING && place.change(state, objects.XDPFlowStateFLOW_ESTABLISHED):
+		if h.scene.flows.insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, place.seen()) && place.change(objects.XDPFlowStateFLOW_ESTABLISHED, objects.XDPFlowStateFLOW_FREE) {
 			h.scene.newcomers.release(place, tag, always)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
@@ -83,21 +84,21 @@ func (k *keeper) pin(g *generation, shared *shared, sockets *sockets) {
 		return
 	}
 	k.set++
-	objects := map[string]pins.Pinner{generationPin: mapPin{g.memory.m}}
+	pinned := map[string]pins.Pinner{generationPin: mapPin{g.memory.m}}
 	for name, m := range shared.maps() {
-		objects[name] = mapPin{m}
+		pinned[name] = mapPin{m}
 	}
 	for name, m := range sockets.maps() {
-		objects[name] = mapPin{m}
+		pinned[name] = mapPin{m}
 	}
 	for i, p := range g.programs {
-		objects[programPin(g.ports[i].index)] = programPinner{p}
+		pinned[programPin(g.ports[i].index)] = programPinner{p}
 	}
 	if g.watch != nil {
-		objects[orphanMapWatches] = mapPin{g.watch.Maps[orphanMapWatches]}
+		pinned[objects.OrphanMapWatches] = mapPin{g.watch.Maps[objects.OrphanMapWatches]}
 	}
 	g.set = k.set
-	if err := k.Store.Put(k.set, objects); err != nil {
+	if err := k.Store.Put(k.set, pinned); err != nil {
 		k.lose(err)
 	}
 }

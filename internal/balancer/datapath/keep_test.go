@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -107,11 +108,11 @@ func onlyBy(w way) func(lb.Hook, []port) []attempt {
 }
 
 // rememberFlow puts an established flow of the first service into a datapath's table.
-func rememberFlow(t *testing.T, d *Datapath) xdpFlow {
+func rememberFlow(t *testing.T, d *Datapath) objects.XDPFlow {
 	t.Helper()
 	is := d.register.records[0]
-	flow := xdpFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
-	if !d.shared.proven.insert(flow, xdpFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
+	flow := objects.XDPFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+	if !d.shared.proven.insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
 		t.Fatal("no room for a flow")
 	}
 	return flow
@@ -324,29 +325,29 @@ func TestKeptIsRefused(t *testing.T) {
 		}), "another version"},
 		"counters of backends laid out differently": {func(d *Datapath) error {
 			return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
-				s.Layouts[xdpMapBackendCounts] = "another"
-				delete(s.Elements, xdpMapBackendCounts)
+				s.Layouts[objects.XDPMapBackendCounts] = "another"
+				delete(s.Elements, objects.XDPMapBackendCounts)
 			})
 		}, "its map backend_counts is laid out differently, and it does not say where"},
 		"counters of backends without a field": {func(d *Datapath) error {
 			return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
-				s.Layouts[xdpMapBackendCounts] = "another"
-				delete(s.Elements[xdpMapBackendCounts].Fields, "bytes")
+				s.Layouts[objects.XDPMapBackendCounts] = "another"
+				delete(s.Elements[objects.XDPMapBackendCounts].Fields, "bytes")
 			})
 		}, `have no field "bytes"`},
 		"turns for fewer services": {func(d *Datapath) error {
-			path := d.keeper.Store.Path(pins.Set(d.current.set), xdpMapTurns)
+			path := d.keeper.Store.Path(pins.Set(d.current.set), objects.XDPMapTurns)
 			spec, err := xdpProgram.load()
 			if err != nil {
 				return err
 			}
-			m, err := ebpf.NewMap(spec.Maps[xdpMapTurns])
+			m, err := ebpf.NewMap(spec.Maps[objects.XDPMapTurns])
 			if err != nil {
 				return err
 			}
 			return errors.Join(os.Remove(path), m.Pin(path), m.Close())
 		}, "for fewer services"},
-		"a foreign map":     {foreign(func(*Datapath) string { return xdpMapFlows }), "is no map of ours"},
+		"a foreign map":     {foreign(func(*Datapath) string { return objects.XDPMapFlows }), "is no map of ours"},
 		"a foreign program": {foreign(func(d *Datapath) string { return programPin(d.current.ports[0].index) }), "is no program of ours"},
 		"a foreign memory":  {foreign(func(*Datapath) string { return generationPin }), "is no memory"},
 	} {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"
@@ -402,14 +403,14 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 }
 
 // flowOf returns a flow of the first service's first backend.
-func flowOf(d *Datapath) xdpFlow {
+func flowOf(d *Datapath) objects.XDPFlow {
 	is := d.register.records[0]
-	return xdpFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+	return objects.XDPFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
 }
 
 // remember has the data plane remember that flow.
 func remember(d *Datapath) error {
-	if !d.shared.proven.insert(flowOf(d), xdpFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
+	if !d.shared.proven.insert(flowOf(d), objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
 		return errors.New("no room for a flow")
 	}
 	return nil

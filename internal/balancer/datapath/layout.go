@@ -11,20 +11,21 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
 // numbersIn lists the enums whose numbers the elements of a shared map hold.
 var numbersIn = map[string][]string{
-	xdpMapOutcomes:  {"outcome"},
-	xdpMapFragments: {"outcome", "mode"},
-	xdpMapFlows:     {"flow_state", "flow_table"},
-	xdpMapNewcomers: {"flow_state", "flow_table"},
-	xdpMapReturns:   {"return_table"},
+	objects.XDPMapOutcomes:  {"outcome"},
+	objects.XDPMapFragments: {"outcome", "mode"},
+	objects.XDPMapFlows:     {"flow_state", "flow_table"},
+	objects.XDPMapNewcomers: {"flow_state", "flow_table"},
+	objects.XDPMapReturns:   {"return_table"},
 }
 
 // addedMaps are shared maps that builds before 0.5 do not have, and that begin empty.
-var addedMaps = []string{xdpMapReplyHops}
+var addedMaps = []string{objects.XDPMapReplyHops}
 
 // Shared maps that another build has laid out differently a start makes anew. What they hold is asked for
 // again (ways, reply_hops), counted or written again (turns, loads), carried by its name (outcomes), read field by field
@@ -66,7 +67,7 @@ var sharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 
 // flowMaps are those that flows are in. Where one of them is laid out differently, all are made anew, and
 // the flows are carried over: an entry of the returns leads to the place of a flow.
-var flowMaps = []string{xdpMapFlows, xdpMapNewcomers, xdpMapReturns}
+var flowMaps = []string{objects.XDPMapFlows, objects.XDPMapNewcomers, objects.XDPMapReturns}
 
 // otherLayouts lists the shared maps whose layout is another than here, or that are not there.
 func otherLayouts(there map[string]string, elements map[string]snapshot.ElementLayout) (all []string, err error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
@@ -28,15 +29,15 @@ var socketHooks = []struct {
 	at      ebpf.AttachType
 }{
 	// A socket that is closed while some of the programs are attached is forgotten, so that is first.
-	{localProgJeoulRelease, ebpf.AttachCgroupInetSockRelease},
-	{localProgJeoulPeername4, ebpf.AttachCgroupInet4GetPeername},
-	{localProgJeoulPeername6, ebpf.AttachCgroupInet6GetPeername},
-	{localProgJeoulRecvmsg4, ebpf.AttachCGroupUDP4Recvmsg},
-	{localProgJeoulRecvmsg6, ebpf.AttachCGroupUDP6Recvmsg},
-	{localProgJeoulSendmsg4, ebpf.AttachCGroupUDP4Sendmsg},
-	{localProgJeoulSendmsg6, ebpf.AttachCGroupUDP6Sendmsg},
-	{localProgJeoulConnect4, ebpf.AttachCGroupInet4Connect},
-	{localProgJeoulConnect6, ebpf.AttachCGroupInet6Connect},
+	{objects.LocalProgJeoulRelease, ebpf.AttachCgroupInetSockRelease},
+	{objects.LocalProgJeoulPeername4, ebpf.AttachCgroupInet4GetPeername},
+	{objects.LocalProgJeoulPeername6, ebpf.AttachCgroupInet6GetPeername},
+	{objects.LocalProgJeoulRecvmsg4, ebpf.AttachCGroupUDP4Recvmsg},
+	{objects.LocalProgJeoulRecvmsg6, ebpf.AttachCGroupUDP6Recvmsg},
+	{objects.LocalProgJeoulSendmsg4, ebpf.AttachCGroupUDP4Sendmsg},
+	{objects.LocalProgJeoulSendmsg6, ebpf.AttachCGroupUDP6Sendmsg},
+	{objects.LocalProgJeoulConnect4, ebpf.AttachCGroupInet4Connect},
+	{objects.LocalProgJeoulConnect6, ebpf.AttachCGroupInet6Connect},
 }
 
 // sockets are the programs at a control group's socket hooks, and what they remember.
@@ -69,7 +70,7 @@ func (s *sockets) maps() map[string]*ebpf.Map {
 	if s == nil {
 		return nil
 	}
-	return map[string]*ebpf.Map{localMapLocalSockets: s.known, localMapLocalEvents: s.events}
+	return map[string]*ebpf.Map{objects.LocalMapLocalSockets: s.known, objects.LocalMapLocalEvents: s.events}
 }
 
 // closeUnless closes what another does not have. What is attached goes on.
@@ -144,7 +145,7 @@ func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before 
 		made.ns.Close()
 		return nil, err
 	}
-	spec, err := embeddedLocal.spec()
+	spec, err := objects.Local.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
@@ -152,12 +153,12 @@ func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before 
 		made.ns.Close()
 		return nil, err
 	}
-	spec.Maps[generationSection].ValueSize = m.m.ValueSize()
+	spec.Maps[objects.GenerationSection].ValueSize = m.m.ValueSize()
 	shared.put(spec)
 	replacements := shared.maps()
 	maps.Copy(replacements, made.maps())
-	replacements[generationSection] = m.m
-	if err := errors.Join(spec.Variables[localVarLoaded].Set(m.constants), spec.Variables[localVarLocal].Set(settings)); err != nil {
+	replacements[objects.GenerationSection] = m.m
+	if err := errors.Join(spec.Variables[objects.LocalVarLoaded].Set(m.constants), spec.Variables[objects.LocalVarLocal].Set(settings)); err != nil {
 		made.closeUnless(before)
 		return nil, fmt.Errorf("setting the program's constants: %v", err)
 	}
@@ -182,10 +183,10 @@ func (s *sockets) takeMaps(spec *ebpf.CollectionSpec, before *sockets) (err erro
 		s.known, s.events = before.known, before.events
 		return nil
 	}
-	if s.known, err = makeLike(localMapLocalSockets, spec.Maps[localMapLocalSockets]); err != nil {
+	if s.known, err = makeLike(objects.LocalMapLocalSockets, spec.Maps[objects.LocalMapLocalSockets]); err != nil {
 		return err
 	}
-	if s.events, err = makeLike(localMapLocalEvents, spec.Maps[localMapLocalEvents]); err != nil {
+	if s.events, err = makeLike(objects.LocalMapLocalEvents, spec.Maps[objects.LocalMapLocalEvents]); err != nil {
 		s.known.Close()
 	}
 	return err
@@ -193,7 +194,7 @@ func (s *sockets) takeMaps(spec *ebpf.CollectionSpec, before *sockets) (err erro
 
 // socketSettings are what the programs must know of this host: they leave sockets of other network
 // namespaces alone, which a container's are though its control group is below the host's.
-func socketSettings(ns *namespace.Namespace) (settings localLocalSettings, err error) {
+func socketSettings(ns *namespace.Namespace) (settings objects.LocalLocalSettings, err error) {
 	if settings.Netns, err = ns.Cookie(); err != nil {
 		return settings, err
 	}
@@ -333,8 +334,6 @@ func (s *sockets) pinAgain(k *keeper) error {
 	}
 	return nil
 }
-
-var embeddedLocal = embedded{read: loadLocal}
 
 // hookNamed returns which of the hooks has a program's name; -1: none.
 func hookNamed(program string) int {

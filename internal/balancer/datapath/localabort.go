@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // What a connected UDP socket sends meets no program, so it cannot be given another backend when its own
@@ -19,16 +21,16 @@ import (
 
 // loadAborter loads what ends sockets. Without it, for the kernel lacks it, the others work.
 func (s *sockets) loadAborter(m *memory, shared *shared) error {
-	spec, err := loadAbort()
+	spec, err := objects.LoadAbort()
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	spec.Maps[generationSection].ValueSize = m.m.ValueSize()
+	spec.Maps[objects.GenerationSection].ValueSize = m.m.ValueSize()
 	shared.put(spec)
 	replacements := shared.maps()
 	maps.Copy(replacements, s.maps())
-	replacements[generationSection] = m.m
-	if err := spec.Variables[abortVarLoaded].Set(m.constants); err != nil {
+	replacements[objects.GenerationSection] = m.m
+	if err := spec.Variables[objects.AbortVarLoaded].Set(m.constants); err != nil {
 		return fmt.Errorf("setting the program's constants: %v", err)
 	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
@@ -36,14 +38,14 @@ func (s *sockets) loadAborter(m *memory, shared *shared) error {
 		return err
 	}
 	defer collection.Close()
-	s.aborter = collection.DetachProgram(abortProgJeoulAbort)
+	s.aborter = collection.DetachProgram(objects.AbortProgJeoulAbort)
 	return nil
 }
 
 // isConnected says whether a socket is a UDP socket that is connected to a backend.
-func isConnected(s *localLocalSocket) bool {
+func isConnected(s *objects.LocalLocalSocket) bool {
 	for i := range s.Peers {
-		if p := &s.Peers[i]; p.State&uint32(localPeerStatePEER_STATE) == uint32(localPeerStatePEER_CONNECTED) && p.Protocol == unix.IPPROTO_UDP {
+		if p := &s.Peers[i]; p.State&uint32(objects.LocalPeerStatePEER_STATE) == uint32(objects.LocalPeerStatePEER_CONNECTED) && p.Protocol == unix.IPPROTO_UDP {
 			return true
 		}
 	}
@@ -58,7 +60,7 @@ func (d *Datapath) endStranded() {
 		return
 	}
 	some := false
-	if err := eachSocket(s.known, func(one *localLocalSocket) { some = some || isConnected(one) }); err != nil || !some {
+	if err := eachSocket(s.known, func(one *objects.LocalLocalSocket) { some = some || isConnected(one) }); err != nil || !some {
 		return
 	}
 	_ = s.ns.Do(func() error {

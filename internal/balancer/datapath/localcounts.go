@@ -11,30 +11,31 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/enum"
 )
 
 // eventNames reads the names of what is counted of sockets from the program's own type information.
 var eventNames = sync.OnceValues(func() ([]string, error) {
-	spec, err := embeddedLocal.spec()
+	spec, err := objects.Local.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	return enum.Names(spec, "local_event", "LOCAL_", int(localLocalEventLOCAL_EVENTS))
+	return enum.Names(spec, "local_event", "LOCAL_", int(objects.LocalLocalEventLOCAL_EVENTS))
 })
 
 // eventHelp says what one of them means to the person who reads it.
-var eventHelp = map[localLocalEvent]string{
-	localLocalEventLOCAL_SERVED:                   "a connection, or the datagrams of a socket, got a backend",
-	localLocalEventLOCAL_MOVED:                    "the datagrams of a socket got another backend, for the one before takes no packets any more",
-	localLocalEventLOCAL_ENDED:                    "a connected UDP socket was ended, for its backend takes no packets any more: its program gets ECONNABORTED",
-	localLocalEventLOCAL_REFUSED_NO_BACKEND:       "refused: no backend of the service can take packets",
-	localLocalEventLOCAL_REFUSED_RATE_LIMIT:       "refused: the service takes no more new connections in a second",
-	localLocalEventLOCAL_REFUSED_CONNECTION_LIMIT: "refused: the service, or all of its backends, have as many connections as they may",
-	localLocalEventLOCAL_REFUSED_NO_ROOM:          "refused: the service has limits, and too many sockets are remembered for one more",
-	localLocalEventLOCAL_REFUSED_DENIED:           "refused: the service's allow and deny lists do not let the socket's address in",
-	localLocalEventLOCAL_UNREMEMBERED:             "served, and not remembered for lack of room: the program sees the backend's address",
+var eventHelp = map[objects.LocalLocalEvent]string{
+	objects.LocalLocalEventLOCAL_SERVED:                   "a connection, or the datagrams of a socket, got a backend",
+	objects.LocalLocalEventLOCAL_MOVED:                    "the datagrams of a socket got another backend, for the one before takes no packets any more",
+	objects.LocalLocalEventLOCAL_ENDED:                    "a connected UDP socket was ended, for its backend takes no packets any more: its program gets ECONNABORTED",
+	objects.LocalLocalEventLOCAL_REFUSED_NO_BACKEND:       "refused: no backend of the service can take packets",
+	objects.LocalLocalEventLOCAL_REFUSED_RATE_LIMIT:       "refused: the service takes no more new connections in a second",
+	objects.LocalLocalEventLOCAL_REFUSED_CONNECTION_LIMIT: "refused: the service, or all of its backends, have as many connections as they may",
+	objects.LocalLocalEventLOCAL_REFUSED_NO_ROOM:          "refused: the service has limits, and too many sockets are remembered for one more",
+	objects.LocalLocalEventLOCAL_REFUSED_DENIED:           "refused: the service's allow and deny lists do not let the socket's address in",
+	objects.LocalLocalEventLOCAL_UNREMEMBERED:             "served, and not remembered for lack of room: the program sees the backend's address",
 }
 
 // tally is how many counted sockets each backend has, by its index, and each service, by its id.
@@ -47,7 +48,7 @@ type socketTally struct {
 // tallySockets walks over what is remembered of sockets.
 func tallySockets(known *ebpf.Map) (t socketTally, err error) {
 	t.backends, t.services = map[uint32]uint32{}, map[uint32]uint32{}
-	err = eachSocket(known, func(s *localLocalSocket) {
+	err = eachSocket(known, func(s *objects.LocalLocalSocket) {
 		t.sockets++
 		for i := range s.Peers {
 			if p := &s.Peers[i]; p.Counted != 0 {
@@ -64,8 +65,8 @@ const socketBatch = 512
 
 // eachSocket calls do for each socket that is remembered. One that comes or goes meanwhile may be
 // left out.
-func eachSocket(known *ebpf.Map, do func(*localLocalSocket)) error {
-	keys, values := make([]uint64, socketBatch), make([]localLocalSocket, socketBatch)
+func eachSocket(known *ebpf.Map, do func(*objects.LocalLocalSocket)) error {
+	keys, values := make([]uint64, socketBatch), make([]objects.LocalLocalSocket, socketBatch)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := known.BatchLookup(&cursor, keys, values, nil)
@@ -88,7 +89,7 @@ func (d *Datapath) forgetSockets(s *sockets) {
 	if err != nil {
 		return // the janitor puts it right
 	}
-	loads, turns := elements[xdpBackendLoad](d.shared.loads.memory), elements[xdpTurn](d.shared.turns.memory)
+	loads, turns := elements[objects.XDPBackendLoad](d.shared.loads.memory), elements[objects.XDPTurn](d.shared.turns.memory)
 	for index, n := range t.backends {
 		if int(index) < len(loads) {
 			atomic.AddUint32(&loads[index].Active, -n)
@@ -120,7 +121,7 @@ func (s *sockets) counts() (*lb.LocalCounts, error) {
 		if err := s.events.Lookup(uint32(i), &n); err != nil {
 			return nil, fmt.Errorf("reading the counter %s of sockets: %v", name, err)
 		}
-		counts.Events = append(counts.Events, lb.EventCount{Name: strings.ToLower(name), Help: eventHelp[localLocalEvent(i)], Count: n})
+		counts.Events = append(counts.Events, lb.EventCount{Name: strings.ToLower(name), Help: eventHelp[objects.LocalLocalEvent(i)], Count: n})
 	}
 	return counts, nil
 }

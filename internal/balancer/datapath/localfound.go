@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 )
 
@@ -72,11 +73,11 @@ func (s *sockets) open(path, name string) bool {
 
 // openMaps opens what the programs remember.
 func (s *sockets) openMaps(f *found) (err error) {
-	spec, err := embeddedLocal.spec()
+	spec, err := objects.Local.Spec()
 	if err != nil {
 		return err
 	}
-	for name, to := range map[string]**ebpf.Map{localMapLocalSockets: &s.known, localMapLocalEvents: &s.events} {
+	for name, to := range map[string]**ebpf.Map{objects.LocalMapLocalSockets: &s.known, objects.LocalMapLocalEvents: &s.events} {
 		if *to, err = ebpf.LoadPinnedMap(f.store.Path(pins.Set(f.set), name), nil); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -19,7 +20,7 @@ type memory struct {
 	// m is the map, nil for memory that no program reads.
 	m         *ebpf.Map
 	storage   storage
-	constants xdpSettings
+	constants objects.XDPSettings
 	arena     *arena
 	// By family: 4, then 6.
 	services, endpoints [2]*directory
@@ -106,8 +107,8 @@ func (p *capacity) planArena(c *revision) error {
 }
 
 // layout says by constants where each vector is, and how many bytes all of them take.
-func (p *capacity) layout() (xdpSettings, uint32) {
-	s := xdpSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
+func (p *capacity) layout() (objects.XDPSettings, uint32) {
+	s := objects.XDPSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
 		Pool4Count: uint32(len(p.pool[0])), Pool6Count: uint32(len(p.pool[1])), Own4Count: uint32(len(p.own[0])), Own6Count: uint32(len(p.own[1])),
 		TableSlots: p.arena * cacheLine / 2, MembersCount: p.arena}
 	s.Services4, s.Services6 = vectorOf(p.services[0].size), vectorOf(p.services[1].size)
@@ -137,15 +138,17 @@ func (p *capacity) layout() (xdpSettings, uint32) {
 }
 
 // vectorOf describes a hash table of that many slots.
-func vectorOf(slots uint32) xdpVector {
-	return xdpVector{Mask: slots - 1, Shift: hashShift(slots)}
+func vectorOf(slots uint32) objects.XDPVector {
+	return objects.XDPVector{Mask: slots - 1, Shift: hashShift(slots)}
 }
 
 // head is what the memory begins with.
-func (m *memory) head() *xdpHead { return &elements[xdpHead](m.storage[:cacheLine/8])[0] }
+func (m *memory) head() *objects.XDPHead {
+	return &elements[objects.XDPHead](m.storage[:cacheLine/8])[0]
+}
 
-// store writes what packets are to know of all services together.
-func (h *xdpHead) store(c *revision) {
+// storeHead writes what packets are to know of all services together.
+func (c *revision) storeHead(h *objects.XDPHead) {
 	var answers uint32
 	// Another balancer may know the flow, or have just told of it.
 	if c.poolAnswers && len(c.pool().Others) == 0 {
@@ -200,7 +203,7 @@ func family(address netip.Addr) int {
 
 // pool returns what full NAT sends from, nothing where no service has that mode.
 func (c *revision) pool() lb.Pool {
-	if c.neededModes()&(1<<xdpModeMODE_FULLNAT) == 0 {
+	if c.neededModes()&(1<<objects.XDPModeMODE_FULLNAT) == 0 {
 		return lb.Pool{}
 	}
 	return c.state.Pool
@@ -234,7 +237,9 @@ func (c *revision) serviceKeys() (keys [2][]slotKey) {
 }
 
 // vipKey is what an address as a whole is under.
-func vipKey(address netip.Addr) slotKey { return keyOf(address, 0, uint8(xdpAgreementPROTOCOL_ANY)) }
+func vipKey(address netip.Addr) slotKey {
+	return keyOf(address, 0, uint8(objects.XDPAgreementPROTOCOL_ANY))
+}
 
 // endpointKeys likewise lists what is in the directories of endpoints.
 func (c *revision) endpointKeys() (keys [2][]slotKey) {

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // serviceProbes is how many slots the program looks at.
-const serviceProbes = uint32(xdpAgreementSERVICE_PROBES)
+const serviceProbes = uint32(objects.XDPAgreementSERVICE_PROBES)
 
 // The multipliers are HASH_MULTIPLIER and those after it in bpf/lib/hash.h.
 const (

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"unsafe"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // TestServicesAreNotSparse lays out services that differ in one part only, as
@@ -72,11 +74,11 @@ func TestHashTableIsBounded(t *testing.T) {
 // TestKeysAreThoseOfC compares the words of a key with the struct that the program
 // compares.
 func TestKeysAreThoseOfC(t *testing.T) {
-	key4 := xdpServiceKey4{Address: addressWords(vip4)[0], Port: networkOrder(8080), Protocol: 17}
+	key4 := objects.XDPServiceKey4{Address: addressWords(vip4)[0], Port: networkOrder(8080), Protocol: 17}
 	if got, want := keyOf(vip4, 8080, 17)[0], *(*uint64)(unsafe.Pointer(&key4)); got != want {
 		t.Errorf("IPv4: %x, want %x", got, want)
 	}
-	key6 := xdpServiceKey6{Address: addressWords(vip6), Port: networkOrder(8080), Protocol: 17}
+	key6 := objects.XDPServiceKey6{Address: addressWords(vip6), Port: networkOrder(8080), Protocol: 17}
 	if got, want := keyOf(vip6, 8080, 17), *(*slotKey)(unsafe.Pointer(&key6)); got != want {
 		t.Errorf("IPv6: %x, want %x", got, want)
 	}

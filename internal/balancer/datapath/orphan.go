@@ -7,6 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // A data plane whose process has died must not send to backends for ever that died after it. A
@@ -17,18 +19,18 @@ import (
 // watchClock begins to watch the clock in a generation's memory. It ends when the collection is
 // closed and its map is not pinned.
 func watchClock(memory *ebpf.Map) (*ebpf.Collection, error) {
-	spec, err := loadOrphan()
+	spec, err := objects.LoadOrphan()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program that watches the clock: %v", err)
 	}
-	spec.Maps[generationSection].ValueSize = memory.ValueSize()
+	spec.Maps[objects.GenerationSection].ValueSize = memory.ValueSize()
 	made, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{generationSection: memory}})
+		MapReplacements: map[string]*ebpf.Map{objects.GenerationSection: memory}})
 	if err != nil {
 		return nil, loadError(err)
 	}
 	// The kernel asks for a frame, which the program does not read.
-	failed, _, err := made.Programs[orphanProgJeoulOrphan].Test(make([]byte, 64))
+	failed, _, err := made.Programs[objects.OrphanProgJeoulOrphan].Test(make([]byte, 64))
 	if err == nil && failed != 0 {
 		err = unix.Errno(failed)
 	}

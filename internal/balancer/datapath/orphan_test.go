@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -107,7 +108,7 @@ func TestWatchEnds(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		watches, err := d.current.watch.Maps[orphanMapWatches].Info()
+		watches, err := d.current.watch.Maps[objects.OrphanMapWatches].Info()
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -24,7 +25,7 @@ func (d *Datapath) flowLimit(c *revision) uint32 {
 }
 
 const (
-	returnBucketSize = int(unsafe.Sizeof(xdpReturnBucket{}))
+	returnBucketSize = int(unsafe.Sizeof(objects.XDPReturnBucket{}))
 	// What the kernel has for each element of a hash map that evicts, and for each of its
 	// buckets.
 	hashElement, hashBucket = 48, 16
@@ -40,23 +41,23 @@ func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 	if err != nil {
 		return lb.MemoryPlan{}, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(xdpBackendCount{})) + uint64(unsafe.Sizeof(xdpBackendLoad{}))
+	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPBackendCount{})) + uint64(unsafe.Sizeof(objects.XDPBackendLoad{}))
 	plan := lb.MemoryPlan{
 		ProvenLimit:   want.flows * bucketFlows,
 		UnprovenLimit: want.newcomers * bucketFlows,
 		Proven:        uint64(want.flows) * uint64(bucketSize),
 		Unproven:      uint64(want.newcomers) * uint64(bucketSize),
 		Configuration: configuration,
-		Counters:      uint64(want.backends)*backend + uint64(want.services)*uint64(unsafe.Sizeof(xdpTurn{})),
-		Fragments:     evictingBytes(spec.Maps[xdpMapFragments]),
+		Counters:      uint64(want.backends)*backend + uint64(want.services)*uint64(unsafe.Sizeof(objects.XDPTurn{})),
+		Fragments:     evictingBytes(spec.Maps[objects.XDPMapFragments]),
 	}
 	// Where a mode needs no such map, it has one element.
 	if want.returns > 1 {
 		plan.Returns = uint64(want.returns) * uint64(returnBucketSize)
 	}
 	if want.ways > 1 {
-		plan.Ways = uint64(want.ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(xdpKnownWay{}))) +
-			uint64(want.replyHops())*uint64(unsafe.Sizeof(xdpReplyHop{}))
+		plan.Ways = uint64(want.ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPKnownWay{}))) +
+			uint64(want.replyHops())*uint64(unsafe.Sizeof(objects.XDPReplyHop{}))
 	}
 	return plan, nil
 }
@@ -74,7 +75,7 @@ func directoryBytes(m *ebpf.MapSpec) uint64 {
 // planChecks says what the way for health checks takes, however many there are: what backends add
 // that are asked is some hundred bytes each.
 func planChecks(spec *ebpf.CollectionSpec) lb.MemoryPlan {
-	return lb.MemoryPlan{Checks: evictingBytes(spec.Maps[checkMapCheckAnswers]) + directoryBytes(spec.Maps[checkMapCheckTargets])}
+	return lb.MemoryPlan{Checks: evictingBytes(spec.Maps[objects.CheckMapCheckAnswers]) + directoryBytes(spec.Maps[objects.CheckMapCheckTargets])}
 }
 
 // planWithout leaves out the maps that are there already and stay.

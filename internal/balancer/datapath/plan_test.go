@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -48,11 +49,11 @@ func TestMemoryPlan(t *testing.T) {
 				name        string
 				plan, taken uint64
 			}{
-				{"proven", plan.Proven, taken[xdpMapFlows]},
-				{"unproven", plan.Unproven, taken[xdpMapNewcomers]},
-				{"returns", plan.Returns, taken[xdpMapReturns]},
-				{"counters", plan.Counters, taken[xdpMapBackendCounts] + taken[xdpMapLoads] + taken[xdpMapTurns]},
-				{"fragments", plan.Fragments, taken[xdpMapFragments]},
+				{"proven", plan.Proven, taken[objects.XDPMapFlows]},
+				{"unproven", plan.Unproven, taken[objects.XDPMapNewcomers]},
+				{"returns", plan.Returns, taken[objects.XDPMapReturns]},
+				{"counters", plan.Counters, taken[objects.XDPMapBackendCounts] + taken[objects.XDPMapLoads] + taken[objects.XDPMapTurns]},
+				{"fragments", plan.Fragments, taken[objects.XDPMapFragments]},
 				{"configuration", plan.Configuration, memlock(t, d.current.memory.m)},
 			} {
 				// Heads of maps, and whole pages.

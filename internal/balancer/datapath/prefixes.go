@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -25,7 +26,7 @@ const lastList = 1<<24 - 1
 // listed is a prefix, and what its list says of the addresses in it.
 type listed struct {
 	netip.Prefix
-	verdict xdpPrefixVerdict
+	verdict objects.XDPPrefixVerdict
 }
 
 // numberLists gives a service's lists their numbers: those that they had in was, or others. A
@@ -56,16 +57,16 @@ func (p *places) nextList() uint32 {
 // clientList is what a service's lists say of clients. Those that are in neither get the
 // opposite of what the only list gives, and are not served where there are both.
 func clientList(s *lb.Service) []listed {
-	rest := xdpPrefixVerdictPREFIX_ALLOWED
+	rest := objects.XDPPrefixVerdictPREFIX_ALLOWED
 	if len(s.Allow) > 0 {
-		rest = xdpPrefixVerdictPREFIX_DENIED
+		rest = objects.XDPPrefixVerdictPREFIX_DENIED
 	}
 	list := []listed{{netip.PrefixFrom(unspecified(s.VIP), 0), rest}}
 	for _, prefix := range s.Allow {
-		list = append(list, listed{prefix, xdpPrefixVerdictPREFIX_ALLOWED})
+		list = append(list, listed{prefix, objects.XDPPrefixVerdictPREFIX_ALLOWED})
 	}
 	for _, prefix := range s.Deny {
-		list = append(list, listed{prefix, xdpPrefixVerdictPREFIX_DENIED})
+		list = append(list, listed{prefix, objects.XDPPrefixVerdictPREFIX_DENIED})
 	}
 	return list
 }
@@ -82,7 +83,7 @@ func unspecified(like netip.Addr) netip.Addr {
 func exceptionList(s *lb.Service) []listed {
 	list := make([]listed, len(s.Untranslated))
 	for i, prefix := range s.Untranslated {
-		list[i] = listed{prefix, xdpPrefixVerdictPREFIX_UNTRANSLATED}
+		list[i] = listed{prefix, objects.XDPPrefixVerdictPREFIX_UNTRANSLATED}
 	}
 	return list
 }
@@ -90,15 +91,15 @@ func exceptionList(s *lb.Service) []listed {
 // prefixMap is the map, and which keys are in it under each number.
 type prefixMap struct {
 	*ebpf.Map
-	lists map[uint32][]xdpPrefixKey
+	lists map[uint32][]objects.XDPPrefixKey
 }
 
 // listBits are those of the number, which is before the address in a key.
 const listBits = 32
 
 // prefixKey is a prefix as the data plane finds it.
-func prefixKey(number uint32, prefix netip.Prefix) xdpPrefixKey {
-	return xdpPrefixKey{Bits: listBits + uint32(prefix.Bits()), List: number, Address: addressWords(prefix.Addr())}
+func prefixKey(number uint32, prefix netip.Prefix) objects.XDPPrefixKey {
+	return objects.XDPPrefixKey{Bits: listBits + uint32(prefix.Bits()), List: number, Address: addressWords(prefix.Addr())}
 }
 
 // add puts the lists of services that are new or have changed beside the others, which is
@@ -162,8 +163,8 @@ func (m *prefixMap) sweep(r *register) {
 
 // restoreLists finds out what lists the map has: the process before knew.
 func (m *prefixMap) restoreLists() error {
-	m.lists = map[uint32][]xdpPrefixKey{}
-	var key xdpPrefixKey
+	m.lists = map[uint32][]objects.XDPPrefixKey{}
+	var key objects.XDPPrefixKey
 	var value uint32
 	all := m.Iterate()
 	for all.Next(&key, &value) {

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"unsafe"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // A change of a configuration that packets go by has two parts. The first finds room for
@@ -39,7 +41,7 @@ type entry struct {
 // row is what is to be true for a backend's index.
 type row struct {
 	index uint32
-	value xdpBackend
+	value objects.XDPBackend
 }
 
 // slotted is what goes into a slot of a directory that was reserved for it; or where
@@ -111,7 +113,7 @@ func (p *publication) house() bool {
 func (r *record) slotKey() slotKey {
 	protocol := uint8(r.key.Protocol)
 	if r.key.Hairpin {
-		protocol |= uint8(xdpAgreementPROTOCOL_HAIRPIN)
+		protocol |= uint8(objects.XDPAgreementPROTOCOL_HAIRPIN)
 	}
 	return keyOf(r.key.VIP, r.key.Port, protocol)
 }
@@ -128,7 +130,7 @@ func (l *residence) canBecome(o *residence) bool {
 	}
 	a.Flags, b.Flags = a.Flags&^transitionFlags, b.Flags&^transitionFlags
 	a.BaseSize, b.BaseSize = 0, 0
-	a.Current, a.Base, b.Current, b.Base = xdpBlock{}, xdpBlock{}, xdpBlock{}, xdpBlock{}
+	a.Current, a.Base, b.Current, b.Base = objects.XDPBlock{}, objects.XDPBlock{}, objects.XDPBlock{}, objects.XDPBlock{}
 	return a == b
 }
 
@@ -158,7 +160,7 @@ func (p *publication) noteLeaving() bool {
 	}
 	for _, index := range leaving {
 		if !given[index] {
-			p.note(&p.leaving, row{index, xdpBackend{Index: index, Generation: c.generations[index]}})
+			p.note(&p.leaving, row{index, objects.XDPBackend{Index: index, Generation: c.generations[index]}})
 		}
 	}
 	return p.spares <= len(p.memory.rows.spare)
@@ -192,7 +194,7 @@ func (p *publication) prepareEndpoints() bool {
 const serviceWord = 3
 
 // sameButService says whether an endpoint that is there differs in its service alone.
-func sameButService(there storage, value *xdpEndpoint) bool {
+func sameButService(there storage, value *objects.XDPEndpoint) bool {
 	if there == nil {
 		return false
 	}
@@ -268,7 +270,7 @@ func (p *publication) showEndpoints() {
 // showAddresses makes addresses known, and counts who needs them. An endpoint that
 // changes hands is counted once.
 func (p *publication) showAddresses() {
-	m, vip := p.memory, xdpService{Kind: uint8(xdpServiceKindKIND_VIP)}
+	m, vip := p.memory, objects.XDPService{Kind: uint8(objects.XDPServiceKindKIND_VIP)}
 	for _, e := range p.vips {
 		e.in.publish(e.key, e.slot, wordsOf(&vip), m.later)
 	}
@@ -278,7 +280,7 @@ func (p *publication) showAddresses() {
 		}
 	}
 	for _, e := range p.backendAddresses {
-		e.in.publish(e.key, e.slot, wordsOf(&xdpEndpoint{}), m.later)
+		e.in.publish(e.key, e.slot, wordsOf(&objects.XDPEndpoint{}), m.later)
 	}
 	places := p.revision.places.places
 	for key := range p.revision.places.endpoints {
@@ -316,11 +318,11 @@ const (
 // inPlace says how a service becomes another in which only a transition differs. A
 // packet reads the current block first and then the flags: with slots that have moved it
 // must find the flag that says so, and with the flags all that they speak of.
-func inPlace(before, after *xdpService) []step {
+func inPlace(before, after *objects.XDPService) []step {
 	to, both := wordsOf(after), *after
 	both.Flags |= before.Flags
 	var steps []step
-	if after.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0 {
+	if after.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0 {
 		steps = append(steps, step{sizesWord, to[sizesWord]}, step{baseWord, to[baseWord]})
 	}
 	return append(steps, step{flagsWord, wordsOf(&both)[flagsWord]}, step{currentWord, to[currentWord]},
@@ -339,7 +341,9 @@ func (m *memory) noteBase(e *entry) {
 }
 
 // hasBase says whether packets are told of a base.
-func (l *residence) hasBase() bool { return l.value.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0 }
+func (l *residence) hasBase() bool {
+	return l.value.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0
+}
 
 // retire lets go of what a service had, once no packet reads it.
 func (m *memory) retire(home *residence) {
@@ -377,11 +381,11 @@ func (m *memory) forget(c *revision) {
 
 // Packets read these as words.
 var (
-	_ = [1]struct{}{}[unsafe.Sizeof(xdpService{})-5*8]
-	_ = [1]struct{}{}[unsafe.Sizeof(xdpEndpoint{})-4*8]
-	_ = [1]struct{}{}[unsafe.Sizeof(xdpBackend{})-cacheLine]
-	_ = [1]struct{}{}[unsafe.Offsetof(xdpService{}.Id)-flagsWord*8]
-	_ = [1]struct{}{}[unsafe.Offsetof(xdpService{}.TableSize)-sizesWord*8]
-	_ = [1]struct{}{}[unsafe.Offsetof(xdpEndpoint{}.Service)-serviceWord*8]
-	_ = [1]struct{}{}[unsafe.Offsetof(xdpBackend{}.Index)-nextWord*8]
+	_ = [1]struct{}{}[unsafe.Sizeof(objects.XDPService{})-5*8]
+	_ = [1]struct{}{}[unsafe.Sizeof(objects.XDPEndpoint{})-4*8]
+	_ = [1]struct{}{}[unsafe.Sizeof(objects.XDPBackend{})-cacheLine]
+	_ = [1]struct{}{}[unsafe.Offsetof(objects.XDPService{}.Id)-flagsWord*8]
+	_ = [1]struct{}{}[unsafe.Offsetof(objects.XDPService{}.TableSize)-sizesWord*8]
+	_ = [1]struct{}{}[unsafe.Offsetof(objects.XDPEndpoint{}.Service)-serviceWord*8]
+	_ = [1]struct{}{}[unsafe.Offsetof(objects.XDPBackend{}.Index)-nextWord*8]
 )

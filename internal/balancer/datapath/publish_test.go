@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -87,12 +88,12 @@ func (p *plane) settle(flowsOf map[uint32]uint64) {
 
 // sighting is what a packet reads of a service, in the order in which it does.
 type sighting struct {
-	service xdpService
+	service objects.XDPService
 	// slot is the one of the hash, with its bit.
 	slot uint16
 	// number is the one before the table.
 	number        uint32
-	current, base xdpBackend
+	current, base objects.XDPBackend
 	// replaced: the table was another one when the flags had been read.
 	replaced bool
 }
@@ -127,30 +128,30 @@ func (m *memory) follow(s *sighting, hash uint32, value storage) {
 	if s.service.TableSize > 0 {
 		s.slot = m.slotAt(s.service.Current.Table + uint32(uint64(hash)*uint64(s.service.TableSize)>>32))
 		s.number = uint32(m.slotAt(s.service.Current.Table-2)) | uint32(m.slotAt(s.service.Current.Table-1))<<16
-		s.current = m.memberAt(s.service.Current.Members + uint32(s.slot)&uint32(xdpSlotBitsSLOT_MEMBER))
+		s.current = m.memberAt(s.service.Current.Members + uint32(s.slot)&uint32(objects.XDPSlotBitsSLOT_MEMBER))
 	}
 	// A slot that has moved says so before the flags do, for who reads them first.
-	again := xdpService{}
+	again := objects.XDPService{}
 	wordsOf(&again)[flagsWord] = value.load(flagsWord)
-	s.service.Flags |= again.Flags & uint16(xdpServiceFlagSERVICE_MOVED)
+	s.service.Flags |= again.Flags & uint16(objects.XDPServiceFlagSERVICE_MOVED)
 	s.replaced = value.load(currentWord) != wordsOf(&s.service)[currentWord]
-	if again.Flags&uint16(xdpServiceFlagSERVICE_BASE) == 0 {
-		s.service.Flags &^= uint16(xdpServiceFlagSERVICE_BASE)
+	if again.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) == 0 {
+		s.service.Flags &^= uint16(objects.XDPServiceFlagSERVICE_BASE)
 		return
 	}
-	s.service.Flags |= uint16(xdpServiceFlagSERVICE_BASE)
+	s.service.Flags |= uint16(objects.XDPServiceFlagSERVICE_BASE)
 	wordsOf(&s.service)[baseWord], wordsOf(&again)[sizesWord] = value.load(baseWord), value.load(sizesWord)
 	s.service.BaseSize = again.BaseSize
 	slot := m.slotAt(s.service.Base.Table + uint32(uint64(hash)*uint64(s.service.BaseSize)>>32))
-	s.base = m.memberAt(s.service.Base.Members + uint32(slot)&uint32(xdpSlotBitsSLOT_MEMBER))
+	s.base = m.memberAt(s.service.Base.Members + uint32(slot)&uint32(objects.XDPSlotBitsSLOT_MEMBER))
 }
 
 func (m *memory) slotAt(at uint32) uint16 {
 	return elements[uint16](m.storage[m.constants.Table/8:])[at]
 }
 
-func (m *memory) memberAt(at uint32) xdpBackend {
-	return elements[xdpBackend](m.storage[m.constants.Members/8:])[at]
+func (m *memory) memberAt(at uint32) objects.XDPBackend {
+	return elements[objects.XDPBackend](m.storage[m.constants.Members/8:])[at]
 }
 
 // randomState has some of the services that follow, with some of their backends.
@@ -221,7 +222,7 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := map[netip.AddrPort]xdpBackend{}
+	rows := map[netip.AddrPort]objects.XDPBackend{}
 	for i, b := range s.Backends {
 		row := r.row(i)
 		rows[netip.AddrPortFrom(b.Address, b.Port)] = row
@@ -243,10 +244,10 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 			if owner := want.owners[want.slots[slot]]; got.current != rows[owner] {
 				t.Fatalf("step %d: %s: hash %x leads to %+v, want %+v", step, s.Name, hash, got.current, rows[owner])
 			}
-			if moved := got.slot&uint16(xdpSlotBitsSLOT_MOVED) != 0; moved != r.view.moved.has(int(slot)) {
+			if moved := got.slot&uint16(objects.XDPSlotBitsSLOT_MOVED) != 0; moved != r.view.moved.has(int(slot)) {
 				t.Fatalf("step %d: %s: slot %d moved: %t", step, s.Name, slot, moved)
 			}
-			if number := uint32(len(want.owners))<<xdpAgreementSEQUENCE_BITS | uint32(len(want.sequence)); got.number != number {
+			if number := uint32(len(want.owners))<<objects.XDPAgreementSEQUENCE_BITS | uint32(len(want.sequence)); got.number != number {
 				t.Fatalf("step %d: %s: the number before its table is %x, want %x", step, s.Name, got.number, number)
 			}
 			p.expectSequence(t, got.service.Current.Table, want.sequence)
@@ -423,7 +424,7 @@ func TestPublishedMeanwhile(t *testing.T) {
 
 // strange says what is wrong with a sighting, if anything.
 func strange(got sighting, found bool, backends int) string {
-	known := func(b xdpBackend) bool {
+	known := func(b objects.XDPBackend) bool {
 		port := networkOrder(b.Port)
 		return port >= 1000 && int(port) < 1000+backends && b.Address == addressWords(backendAddress(int(port-1000)))
 	}
@@ -432,10 +433,10 @@ func strange(got sighting, found bool, backends int) string {
 		return "the service is not found"
 	case got.service.TableSize > 0 && (got.current.Up == 0 || !known(got.current)):
 		return fmt.Sprintf("a slot leads to %+v (of %+v)", got.current, got.service)
-	case got.slot&uint16(xdpSlotBitsSLOT_MOVED) != 0 && got.service.Flags&uint16(xdpServiceFlagSERVICE_MOVED) == 0 && !got.replaced:
+	case got.slot&uint16(objects.XDPSlotBitsSLOT_MOVED) != 0 && got.service.Flags&uint16(objects.XDPServiceFlagSERVICE_MOVED) == 0 && !got.replaced:
 		// The end of a transition is another matter: then the table goes first.
 		return fmt.Sprintf("a slot has moved, and the service does not know: %+v", got.service)
-	case got.service.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0 && !known(got.base):
+	case got.service.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0 && !known(got.base):
 		return fmt.Sprintf("a slot led to %+v (of %+v)", got.base, got.service)
 	}
 	return ""
@@ -503,11 +504,11 @@ func TestBadStatesChangeNothing(t *testing.T) {
 // flags: whenever a packet reads the block, and whenever after that the flags, and then the
 // base, it finds a whole transition, of before or of after.
 func TestInPlaceOrder(t *testing.T) {
-	moved, base := uint16(xdpServiceFlagSERVICE_MOVED), uint16(xdpServiceFlagSERVICE_BASE)
-	made := func(flags uint16, at uint32) xdpService {
-		s := xdpService{TableSize: 61, Id: 7, Flags: flags, Current: xdpBlock{Table: at, Members: at}}
+	moved, base := uint16(objects.XDPServiceFlagSERVICE_MOVED), uint16(objects.XDPServiceFlagSERVICE_BASE)
+	made := func(flags uint16, at uint32) objects.XDPService {
+		s := objects.XDPService{TableSize: 61, Id: 7, Flags: flags, Current: objects.XDPBlock{Table: at, Members: at}}
 		if flags&base != 0 {
-			s.Base, s.BaseSize = xdpBlock{Table: 1000 + at, Members: at}, 127
+			s.Base, s.BaseSize = objects.XDPBlock{Table: 1000 + at, Members: at}, 127
 		}
 		return s
 	}
@@ -515,7 +516,7 @@ func TestInPlaceOrder(t *testing.T) {
 		before, after := made(flags[0], 100), made(flags[1], 200)
 		steps := inPlace(&before, &after)
 		// moments[i] is the service after i steps.
-		moments := []xdpService{before}
+		moments := []objects.XDPService{before}
 		for _, s := range steps {
 			next := moments[len(moments)-1]
 			storage(wordsOf(&next)).store(s.at, s.word)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -42,12 +43,12 @@ func TestFullNATOnSeveralCPUs(t *testing.T) {
 		})
 	}
 	group.Wait()
-	there, ports := 0, map[xdpFlow]bool{}
+	there, ports := 0, map[objects.XDPFlow]bool{}
 	for i := range d.shared.unproven.buckets {
 		for _, place := range placesIn(&d.shared.unproven.buckets[i]) {
 			flow := place.flow()
 			there++
-			ports[xdpFlow{Backend: flow.Backend, Source: flow.Source}] = true
+			ports[objects.XDPFlow{Backend: flow.Backend, Source: flow.Source}] = true
 		}
 	}
 	if there != flows || len(ports) != flows {
@@ -70,7 +71,7 @@ func TestFullNATOnSeveralCPUs(t *testing.T) {
 }
 
 // placesIn lists the places of a bucket that have a flow.
-func placesIn(b *xdpFlowBucket) (taken []flowPlace) {
+func placesIn(b *objects.XDPFlowBucket) (taken []flowPlace) {
 	for at := range flowsPerBucket {
 		if place := (flowPlace{b, at}); place.tag() > busyTag {
 			taken = append(taken, place)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -43,10 +44,10 @@ func endpointsOf(s *lb.RoutedService) []netip.AddrPort {
 }
 
 // row is backend i as the data plane reads it.
-func (r *record) row(i int) xdpBackend {
+func (r *record) row(i int) objects.XDPBackend {
 	s := &r.service
 	backend, place := &s.Backends[i], r.places[i]
-	value := xdpBackend{
+	value := objects.XDPBackend{
 		Index:      place.index,
 		Generation: place.generation,
 		Address:    addressWords(backend.Address),
@@ -63,7 +64,7 @@ func (r *record) row(i int) xdpBackend {
 }
 
 // put makes a backend reachable.
-func putPath(p *lb.Path, b *xdpBackend) {
+func putPath(p *lb.Path, b *objects.XDPBackend) {
 	b.Up = 1
 	b.Destination = [lb.MACLength]uint8(p.MAC)
 	b.Source = [lb.MACLength]uint8(p.Source)
@@ -75,8 +76,8 @@ func putPath(p *lb.Path, b *xdpBackend) {
 }
 
 // rows are all of them.
-func (r *record) rows() []xdpBackend {
-	rows := make([]xdpBackend, len(r.service.Backends))
+func (r *record) rows() []objects.XDPBackend {
+	rows := make([]objects.XDPBackend, len(r.service.Backends))
 	for i := range rows {
 		rows[i] = r.row(i)
 	}
@@ -84,8 +85,8 @@ func (r *record) rows() []xdpBackend {
 }
 
 // members are the rows of the members, in their order.
-func (r *record) members(rows []xdpBackend) []xdpBackend {
-	members := make([]xdpBackend, 0, len(r.view.table.owners))
+func (r *record) members(rows []objects.XDPBackend) []objects.XDPBackend {
+	members := make([]objects.XDPBackend, 0, len(r.view.table.owners))
 	for i := range rows {
 		if r.service.TakesFlows(i) {
 			members = append(members, rows[i])
@@ -96,8 +97,8 @@ func (r *record) members(rows []xdpBackend) []xdpBackend {
 
 // baseMembers are the rows of the base's members as they are now; one that is not
 // configured any more is down.
-func (r *record) baseMembers(rows []xdpBackend) []xdpBackend {
-	members := make([]xdpBackend, len(r.view.base.owners))
+func (r *record) baseMembers(rows []objects.XDPBackend) []objects.XDPBackend {
+	members := make([]objects.XDPBackend, len(r.view.base.owners))
 	for member, i := range renumbered(r.view.base.owners, endpointsOf(&r.service)) {
 		if i != noMember {
 			members[member] = rows[i]
@@ -107,9 +108,9 @@ func (r *record) baseMembers(rows []xdpBackend) []xdpBackend {
 }
 
 // value is the service as the data plane reads it, but for where its blocks are.
-func (r *record) value() xdpService {
+func (r *record) value() objects.XDPService {
 	s := &r.service
-	value := xdpService{
+	value := objects.XDPService{
 		TableSize: uint32(len(r.view.table.slots)),
 		Id:        r.id,
 		Flags:     r.flags(),
@@ -117,7 +118,7 @@ func (r *record) value() xdpService {
 		Mode:      uint8(modeNumbers[s.Mode]),
 		Mss:       s.MSS,
 		Tos:       s.DSCP << 2,
-		Kind:      uint8(xdpServiceKindKIND_SERVICE),
+		Kind:      uint8(objects.XDPServiceKindKIND_SERVICE),
 		Clients:   [3]uint8{uint8(r.clients), uint8(r.clients >> 8), uint8(r.clients >> 16)},
 	}
 	if r.view.base != nil {
@@ -130,27 +131,27 @@ func (r *record) value() xdpService {
 }
 
 // transitionFlags are those that come and go with a transition.
-const transitionFlags = uint16(xdpServiceFlagSERVICE_MOVED | xdpServiceFlagSERVICE_BASE)
+const transitionFlags = uint16(objects.XDPServiceFlagSERVICE_MOVED | objects.XDPServiceFlagSERVICE_BASE)
 
 func (r *record) flags() uint16 {
-	s, flags := &r.service, xdpServiceFlag(0)
+	s, flags := &r.service, objects.XDPServiceFlag(0)
 	for _, f := range []struct {
-		flag xdpServiceFlag
+		flag objects.XDPServiceFlag
 		on   bool
 	}{
-		{xdpServiceFlagSERVICE_BY_SOURCE, s.BySource()},
-		{xdpServiceFlagSERVICE_TRACKED, r.remembers},
-		{xdpServiceFlagSERVICE_MOVED, r.view.inTransition()},
-		{xdpServiceFlagSERVICE_BASE, r.view.base != nil},
-		{xdpServiceFlagSERVICE_PERSISTENT, s.Persistence.On()},
-		{xdpServiceFlagSERVICE_RATE, s.Limits.Rate > 0},
-		{xdpServiceFlagSERVICE_LIMITED, s.Limits.Connections > 0 || slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })},
-		{xdpServiceFlagSERVICE_ANSWERS, s.Limits.Refuse == lb.RefuseByReset},
-		{xdpServiceFlagSERVICE_RESETS, s.Checks.OnDown == lb.ResetFlows},
-		{xdpServiceFlagSERVICE_LISTED, s.Listed()},
-		{xdpServiceFlagSERVICE_HAIRPIN, s.HasHairpin},
-		{xdpServiceFlagSERVICE_IS_HAIRPIN, s.IsHairpin},
-		{xdpServiceFlagSERVICE_GROUPED, s.Persistence.On() && s.Persistence.Group != ""},
+		{objects.XDPServiceFlagSERVICE_BY_SOURCE, s.BySource()},
+		{objects.XDPServiceFlagSERVICE_TRACKED, r.remembers},
+		{objects.XDPServiceFlagSERVICE_MOVED, r.view.inTransition()},
+		{objects.XDPServiceFlagSERVICE_BASE, r.view.base != nil},
+		{objects.XDPServiceFlagSERVICE_PERSISTENT, s.Persistence.On()},
+		{objects.XDPServiceFlagSERVICE_RATE, s.Limits.Rate > 0},
+		{objects.XDPServiceFlagSERVICE_LIMITED, s.Limits.Connections > 0 || slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })},
+		{objects.XDPServiceFlagSERVICE_ANSWERS, s.Limits.Refuse == lb.RefuseByReset},
+		{objects.XDPServiceFlagSERVICE_RESETS, s.Checks.OnDown == lb.ResetFlows},
+		{objects.XDPServiceFlagSERVICE_LISTED, s.Listed()},
+		{objects.XDPServiceFlagSERVICE_HAIRPIN, s.HasHairpin},
+		{objects.XDPServiceFlagSERVICE_IS_HAIRPIN, s.IsHairpin},
+		{objects.XDPServiceFlagSERVICE_GROUPED, s.Persistence.On() && s.Persistence.Group != ""},
 	} {
 		if f.on {
 			flags |= f.flag
@@ -173,7 +174,7 @@ func (r *record) putTurn(turn storage) {
 	turn.store(2, interval)
 	turn.store(3, burst)
 	storeHalf(turn, 9, limits.Connections)
-	to := &elements[xdpTurn](turn)[0]
+	to := &elements[objects.XDPTurn](turn)[0]
 	to.Vip, to.VipPort = addressWords(r.service.VIP), networkOrder(r.service.Port)
 	to.Mss, to.Protocol = r.service.MSS, uint8(r.service.Protocol)
 	to.Tracked = 0
@@ -181,7 +182,7 @@ func (r *record) putTurn(turn storage) {
 		to.Tracked = 1
 	}
 	// The next table may begin where one did that is known by its place, with others in it.
-	to.hasOneWith(0)
+	to.HasOneWith(0)
 }
 
 // putLoad writes the thresholds of backend i.
@@ -197,22 +198,22 @@ func forgiveLoad(load storage) {
 	storeHalf(load, 5, 0)
 }
 
-var schedulerNumbers = map[lb.Scheduler]xdpScheduler{
-	lb.RoundRobin:               xdpSchedulerSCHEDULER_TURN,
-	lb.WeightedRoundRobin:       xdpSchedulerSCHEDULER_TURN,
-	lb.LeastConnections:         xdpSchedulerSCHEDULER_FEWEST,
-	lb.WeightedLeastConnections: xdpSchedulerSCHEDULER_LEAST,
-	lb.SourceHash:               xdpSchedulerSCHEDULER_HASH,
-	lb.Maglev:                   xdpSchedulerSCHEDULER_HASH,
-	lb.TwoChoices:               xdpSchedulerSCHEDULER_TWO,
-	lb.Failover:                 xdpSchedulerSCHEDULER_FIRST,
+var schedulerNumbers = map[lb.Scheduler]objects.XDPScheduler{
+	lb.RoundRobin:               objects.XDPSchedulerSCHEDULER_TURN,
+	lb.WeightedRoundRobin:       objects.XDPSchedulerSCHEDULER_TURN,
+	lb.LeastConnections:         objects.XDPSchedulerSCHEDULER_FEWEST,
+	lb.WeightedLeastConnections: objects.XDPSchedulerSCHEDULER_LEAST,
+	lb.SourceHash:               objects.XDPSchedulerSCHEDULER_HASH,
+	lb.Maglev:                   objects.XDPSchedulerSCHEDULER_HASH,
+	lb.TwoChoices:               objects.XDPSchedulerSCHEDULER_TWO,
+	lb.Failover:                 objects.XDPSchedulerSCHEDULER_FIRST,
 }
 
-var modeNumbers = map[lb.Mode]xdpMode{
-	lb.L2DSR:   xdpModeMODE_L2DSR,
-	lb.IPIP:    xdpModeMODE_IPIP,
-	lb.GUE:     xdpModeMODE_GUE,
-	lb.DSCP:    xdpModeMODE_DSCP,
-	lb.NAT:     xdpModeMODE_NAT,
-	lb.FullNAT: xdpModeMODE_FULLNAT,
+var modeNumbers = map[lb.Mode]objects.XDPMode{
+	lb.L2DSR:   objects.XDPModeMODE_L2DSR,
+	lb.IPIP:    objects.XDPModeMODE_IPIP,
+	lb.GUE:     objects.XDPModeMODE_GUE,
+	lb.DSCP:    objects.XDPModeMODE_DSCP,
+	lb.NAT:     objects.XDPModeMODE_NAT,
+	lb.FullNAT: objects.XDPModeMODE_FULLNAT,
 }

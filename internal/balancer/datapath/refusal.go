@@ -5,6 +5,8 @@ package datapath
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // A backend that refuses connections (TCP RST in answer to SYN, where its packets are seen)
@@ -75,14 +77,14 @@ func (r *flowRules) relieveBackend(i int, best *idlest) (left bool) {
 		return false
 	}
 	quiet, next, active := atomic.AddUint32(&load.Quiet, 1), penalty/2, atomic.LoadUint32(&load.Active)
-	if quiet < uint32(xdpRefusalREFUSAL_LASTS) && r.backends[i].generation != 0 {
+	if quiet < uint32(objects.XDPRefusalREFUSAL_LASTS) && r.backends[i].generation != 0 {
 		next = max(next, best.level(uint64(r.backends[i].weight), uint64(active)))
 	}
 	if !atomic.CompareAndSwapUint32(&load.Penalty, penalty, next) {
 		return true // a packet was faster
 	}
 	if int(id) < len(r.turns) {
-		r.turns[id].hasOneWith(uint32(min(uint64(active)+uint64(next), 1<<32-1)))
+		r.turns[id].HasOneWith(uint32(min(uint64(active)+uint64(next), 1<<32-1)))
 	}
 	return next != 0
 }
@@ -97,5 +99,5 @@ func (best *idlest) level(weight, active uint64) uint32 {
 	if flows <= active+1 {
 		return 0
 	}
-	return uint32(min(flows-active-1, uint64(xdpRefusalREFUSAL_MOST)))
+	return uint32(min(flows-active-1, uint64(objects.XDPRefusalREFUSAL_MOST)))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -23,27 +24,27 @@ import (
 func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Map, error) {
 	spec := like.Copy()
 	switch name {
-	case xdpMapFlows, xdpMapNewcomers:
+	case objects.XDPMapFlows, objects.XDPMapNewcomers:
 		entries, err := f.leaveFlows(name, old)
 		if err != nil {
 			return nil, errors.Join(err, old.Close())
 		}
 		spec.MaxEntries = entries
-	case xdpMapOutcomes:
+	case objects.XDPMapOutcomes:
 		f.former = &formerOutcomes{m: old, names: f.snapshot.Outcomes}
 		if old.Type() != like.Type || old.ValueSize() != like.ValueSize || int(old.MaxEntries()) != len(f.former.names) {
 			return nil, fmt.Errorf("%w: %s does not hold the %d counters that it says", snapshot.ErrDamaged, old, len(f.former.names))
 		}
-	case xdpMapBackendCounts:
+	case objects.XDPMapBackendCounts:
 		spec.MaxEntries = old.MaxEntries()
 		var err error
 		if f.backends, err = f.elements(name, old, old.ValueSize(), like, countFields); err != nil {
 			return nil, errors.Join(err, old.Close())
 		}
-	case xdpMapPrefixes:
+	case objects.XDPMapPrefixes:
 		return f.remakePrefixes(old, spec)
 	default:
-		if name != xdpMapFragments {
+		if name != objects.XDPMapFragments {
 			spec.MaxEntries = old.MaxEntries()
 		}
 		old.Close()
@@ -63,11 +64,11 @@ func makeLike(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 // backends that have left.
 func (f *found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	defer old.Close()
-	elements, err := f.elements(xdpMapPrefixes, old, old.KeySize(), spec, prefixFields)
+	elements, err := f.elements(objects.XDPMapPrefixes, old, old.KeySize(), spec, prefixFields)
 	if err != nil {
 		return nil, err
 	}
-	made, err := makeLike(xdpMapPrefixes, spec)
+	made, err := makeLike(objects.XDPMapPrefixes, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func (f *found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err erro
 		return 0, err
 	}
 	to := &f.flows.proven
-	if name == xdpMapNewcomers {
+	if name == objects.XDPMapNewcomers {
 		to = &f.flows.unproven
 	}
 	*to = append(*to, table)
@@ -110,15 +111,15 @@ func (f *found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err erro
 func (f *found) writeAnew(r *register) {
 	now := atomic.LoadUint32(&f.memory.head().Clock) | 1
 	for _, is := range r.records {
-		if slices.Contains(f.differ, xdpMapTurns) {
+		if slices.Contains(f.differ, objects.XDPMapTurns) {
 			turn := f.shared.turn(is.id)
 			is.putTurn(turn)
 			// Which flows nothing remembers is not known any more.
 			if is.remembers {
-				elements[xdpTurn](turn)[0].Unremembered = now
+				elements[objects.XDPTurn](turn)[0].Unremembered = now
 			}
 		}
-		if slices.Contains(f.differ, xdpMapLoads) {
+		if slices.Contains(f.differ, objects.XDPMapLoads) {
 			for i := range is.places {
 				is.putLoad(f.shared.load(is.places[i].index), i)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -76,8 +77,8 @@ func TestKeptByAnotherBuild(t *testing.T) {
 			return err
 		}
 		is := first.register.records[tracked]
-		flow := xdpFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
-		if !first.shared.proven.insert(flow, xdpFlowStateFLOW_ESTABLISHED, first.janitor.now()) {
+		flow := objects.XDPFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+		if !first.shared.proven.insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, first.janitor.now()) {
 			t.Fatal("no room for a flow")
 		}
 		cpus, err := ebpf.PossibleCPU()
@@ -85,8 +86,8 @@ func TestKeptByAnotherBuild(t *testing.T) {
 			return err
 		}
 		// In the old order: what the other build calls them is their neighbour's name.
-		const one, other = xdpOutcomeOUTCOME_DROPPED_MALFORMED, xdpOutcomeOUTCOME_DROPPED_FRAGMENT
-		count := func(m *ebpf.Map, o xdpOutcome, n uint64) {
+		const one, other = objects.XDPOutcomeOUTCOME_DROPPED_MALFORMED, objects.XDPOutcomeOUTCOME_DROPPED_FRAGMENT
+		count := func(m *ebpf.Map, o objects.XDPOutcome, n uint64) {
 			t.Helper()
 			perCPU := make([]uint64, cpus)
 			perCPU[0] = n
@@ -106,7 +107,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		}
 		count(first.shared.outcomes, one, 5)
 		count(first.shared.outcomes, other, 7)
-		if err := asAnotherBuild(first, []string{xdpMapOutcomes, xdpMapTurns, xdpMapLoads, xdpMapWays, xdpMapFragments, xdpMapAllowances}, func(names []string) { names[one], names[other] = names[other], names[one] }); err != nil {
+		if err := asAnotherBuild(first, []string{objects.XDPMapOutcomes, objects.XDPMapTurns, objects.XDPMapLoads, objects.XDPMapWays, objects.XDPMapFragments, objects.XDPMapAllowances}, func(names []string) { names[one], names[other] = names[other], names[one] }); err != nil {
 			return err
 		}
 		if err := first.Leave(); err != nil {
@@ -123,7 +124,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		expect(second, "before the programs are exchanged", 7, 5)
 		// The old program goes on counting until then.
 		count(second.ledger.former.m, one, 6)
-		if turn := elements[xdpTurn](second.shared.turn(is.id))[0]; turn.Cap != 1000 {
+		if turn := elements[objects.XDPTurn](second.shared.turn(is.id))[0]; turn.Cap != 1000 {
 			t.Errorf("before the programs are exchanged, the bound of connections is %d", turn.Cap)
 		}
 		if err := second.Apply(state); err != nil {
@@ -134,7 +135,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		if _, there := second.shared.proven.find(&flow); !there {
 			t.Error("a flow is forgotten")
 		}
-		if active := atomic.LoadUint32(&elements[xdpTurn](second.shared.turn(is.id))[0].Active); active != 1 {
+		if active := atomic.LoadUint32(&elements[objects.XDPTurn](second.shared.turn(is.id))[0].Active); active != 1 {
 			t.Errorf("active flows of its service: %d, want 1", active)
 		}
 		if err := second.Leave(); err != nil {
@@ -192,12 +193,12 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 		counts := snapshot.ElementLayout{Size: 88, Fields: map[string]snapshot.Field{"bytes": field(0, 8), "packets": field(24, 8),
 			"connections": field(40, 8), "returned_packets": field(64, 8), "returned_bytes": field(80, 8)}}
 		keys := snapshot.ElementLayout{Size: 28, Fields: map[string]snapshot.Field{"bits": field(0, 4), "list": field(8, 4), "address": field(12, 16)}}
-		theirs, err := pinInPlaceOf(first, xdpMapBackendCounts, &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 88, MaxEntries: first.shared.counts.MaxEntries()})
+		theirs, err := pinInPlaceOf(first, objects.XDPMapBackendCounts, &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 88, MaxEntries: first.shared.counts.MaxEntries()})
 		if err != nil {
 			return err
 		}
 		defer theirs.Close()
-		lists, err := pinInPlaceOf(first, xdpMapPrefixes, &ebpf.MapSpec{Type: ebpf.LPMTrie, KeySize: 28, ValueSize: 4, MaxEntries: 100, Flags: unix.BPF_F_NO_PREALLOC})
+		lists, err := pinInPlaceOf(first, objects.XDPMapPrefixes, &ebpf.MapSpec{Type: ebpf.LPMTrie, KeySize: 28, ValueSize: 4, MaxEntries: 100, Flags: unix.BPF_F_NO_PREALLOC})
 		if err != nil {
 			return err
 		}
@@ -247,8 +248,8 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 			}
 		}
 		err = rewriteSnapshot(first, func(s *snapshot.Snapshot) {
-			s.Layouts[xdpMapBackendCounts], s.Layouts[xdpMapPrefixes] = "another", "another"
-			s.Elements = map[string]snapshot.ElementLayout{xdpMapBackendCounts: counts, xdpMapPrefixes: keys}
+			s.Layouts[objects.XDPMapBackendCounts], s.Layouts[objects.XDPMapPrefixes] = "another", "another"
+			s.Elements = map[string]snapshot.ElementLayout{objects.XDPMapBackendCounts: counts, objects.XDPMapPrefixes: keys}
 		})
 		count(100)
 		if err := errors.Join(err, first.Leave()); err != nil {

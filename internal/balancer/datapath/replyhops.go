@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -19,7 +20,7 @@ import (
 type replyHopBuffers struct {
 	sync.Mutex
 	keys []uint32
-	hops []xdpReplyHop
+	hops []objects.XDPReplyHop
 }
 
 // ReplyHops returns the neighbours that replies (modes nat and fullnat) were sent to within the last while, as far as
@@ -38,7 +39,7 @@ func (d *Datapath) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err erro
 		for i := range read {
 			// The clock wraps around; a tick may be newer than what now was read.
 			if age := int32(now - read[i].Seen); read[i].Flags != 0 && int64(age) <= within.Milliseconds() {
-				hops = append(hops, read[i].hop())
+				hops = append(hops, hopOf(&read[i]))
 			}
 		}
 		return err
@@ -47,9 +48,9 @@ func (d *Datapath) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err erro
 }
 
 // read reads the whole table, whose elements follow each other; the caller holds the lock.
-func (b *replyHopBuffers) read(m *ebpf.Map) ([]xdpReplyHop, error) {
+func (b *replyHopBuffers) read(m *ebpf.Map) ([]objects.XDPReplyHop, error) {
 	if b.keys == nil {
-		b.keys, b.hops = make([]uint32, m.MaxEntries()), make([]xdpReplyHop, m.MaxEntries())
+		b.keys, b.hops = make([]uint32, m.MaxEntries()), make([]objects.XDPReplyHop, m.MaxEntries())
 	}
 	var cursor ebpf.MapBatchCursor
 	n, err := m.BatchLookup(&cursor, b.keys, b.hops, nil)
@@ -59,13 +60,14 @@ func (b *replyHopBuffers) read(m *ebpf.Map) ([]xdpReplyHop, error) {
 	return b.hops[:n], nil
 }
 
-func (h *xdpReplyHop) hop() lb.ReplyHop {
+// hopOf returns a next hop as it was noted.
+func hopOf(h *objects.XDPReplyHop) lb.ReplyHop {
 	var address [16]byte
 	for i, word := range h.Address {
 		binary.NativeEndian.PutUint32(address[4*i:], word)
 	}
-	hop := lb.ReplyHop{Interface: int(h.Interface), Address: netip.AddrFrom16(address), Router: h.Flags&uint32(xdpHopFlagHOP_ROUTER) != 0}
-	if h.Flags&uint32(xdpHopFlagHOP_IPV4) != 0 {
+	hop := lb.ReplyHop{Interface: int(h.Interface), Address: netip.AddrFrom16(address), Router: h.Flags&uint32(objects.XDPHopFlagHOP_ROUTER) != 0}
+	if h.Flags&uint32(objects.XDPHopFlagHOP_IPV4) != 0 {
 		hop.Address = netip.AddrFrom4([4]byte(address[:4]))
 	}
 	return hop

@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"unsafe"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // residence is where a service is in the memory of a generation: what packets read.
 type residence struct {
-	value xdpService
+	value objects.XDPService
 	// The pieces of its blocks; nil where there is nothing to be there.
 	table, members, baseTable, baseMembers *extent
 	// baseIdle says that no packet is left that has read of an earlier base; nil: there
@@ -30,7 +32,7 @@ func (l *residence) pieces() []*extent {
 }
 
 // memberBytes is the size of a member.
-const memberBytes = int(unsafe.Sizeof(xdpBackend{}))
+const memberBytes = int(unsafe.Sizeof(objects.XDPBackend{}))
 
 // countBytes is the size of the number before a table.
 const countBytes = 4
@@ -59,20 +61,20 @@ func (v view) need() uint32 {
 func (t *table) write(memory []byte, moved *slotSet) {
 	slots := memory[t.before():]
 	binary.NativeEndian.PutUint32(memory[t.before()-countBytes:],
-		uint32(len(t.owners))<<xdpAgreementSEQUENCE_BITS|uint32(len(t.sequence)))
+		uint32(len(t.owners))<<objects.XDPAgreementSEQUENCE_BITS|uint32(len(t.sequence)))
 	sequence := memory[t.before()-countBytes-2*len(t.sequence):]
 	for i, member := range t.sequence {
 		binary.NativeEndian.PutUint16(sequence[2*i:], member)
 	}
 	written := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(slots))), len(t.slots))
 	copy(written, t.slots)
-	moved.each(func(slot int) { written[slot] |= uint16(xdpSlotBitsSLOT_MOVED) })
+	moved.each(func(slot int) { written[slot] |= uint16(objects.XDPSlotBitsSLOT_MOVED) })
 }
 
 // house finds room for a service, and writes there what packets do not read yet. What
 // is the same as in was, the service before, stays where it is. It returns false where
 // there is no room; nothing is held then. The rows are those of the service's backends.
-func (m *memory) house(is, was *record, rows []xdpBackend) (residence, bool) {
+func (m *memory) house(is, was *record, rows []objects.XDPBackend) (residence, bool) {
 	h := housing{memory: m}
 	if was != nil {
 		h.old, h.view = was.home, was.view
@@ -95,11 +97,11 @@ func (m *memory) house(is, was *record, rows []xdpBackend) (residence, bool) {
 }
 
 // block says where a table and its members are.
-func block(t *table, slots, members *extent) xdpBlock {
+func block(t *table, slots, members *extent) objects.XDPBlock {
 	if slots == nil || members == nil {
-		return xdpBlock{}
+		return objects.XDPBlock{}
 	}
-	return xdpBlock{Table: (slots.at*cacheLine + uint32(t.before())) / 2, Members: members.at}
+	return objects.XDPBlock{Table: (slots.at*cacheLine + uint32(t.before())) / 2, Members: members.at}
 }
 
 // release lets go of what a service has; give gets what no service holds any more.
@@ -136,7 +138,7 @@ func (h *housing) take(size int) (*extent, []byte) {
 }
 
 // table houses slots, and behind them, from the next cache line on, the service's hosts.
-func (h *housing) table(t *table, moved *slotSet, hosts []xdpHost) *extent {
+func (h *housing) table(t *table, moved *slotSet, hosts []objects.XDPHost) *extent {
 	if len(t.slots) == 0 {
 		return nil
 	}
@@ -167,7 +169,7 @@ func (h *housing) baseTable(t *table) *extent {
 	return e
 }
 
-func (h *housing) members(rows []xdpBackend) *extent {
+func (h *housing) members(rows []objects.XDPBackend) *extent {
 	if len(rows) == 0 {
 		return nil
 	}

@@ -5,6 +5,7 @@ package datapath
 import (
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -28,7 +29,7 @@ func restore(s *snapshot.Snapshot) (*register, error) {
 	}
 	for _, e := range s.Former {
 		r.places.former[endpointKey{e.Address, e.Protocol}] = natEndpoint{vip: e.VIP, mss: e.MSS, index: e.Index,
-			service: uint32(xdpNoServiceNO_SERVICE), exceptions: e.Exceptions, until: e.Until}
+			service: uint32(objects.XDPNoServiceNO_SERVICE), exceptions: e.Exceptions, until: e.Until}
 		r.places.holders[e.Index]++
 	}
 	return r, nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
 )
@@ -233,7 +234,7 @@ func (r *register) commit(c *revision) {
 func (c *revision) neededModes() uint32 {
 	modes := c.modes
 	if len(c.places.gone) > 0 || len(c.places.places.former) > len(c.places.forgotten) {
-		modes |= 1 << xdpModeMODE_NAT
+		modes |= 1 << objects.XDPModeMODE_NAT
 	}
 	return modes
 }

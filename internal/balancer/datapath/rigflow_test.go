@@ -13,6 +13,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -83,7 +84,7 @@ func (r *rig) compareAll(tb testing.TB) string {
 var tableNames = []string{"flows", "newcomers"}
 
 // compareBucket says in what a bucket differs from the model's.
-func (r *rig) compareBucket(table int, number uint32, got *xdpFlowBucket, want *modelBucket) string {
+func (r *rig) compareBucket(table int, number uint32, got *objects.XDPFlowBucket, want *modelBucket) string {
 	if got.Tags == [2]uint64{} && got.Elsewhere == want.elsewhere && want.places == (modelBucket{}).places {
 		return "" // as most are
 	}
@@ -129,7 +130,7 @@ func (p placeContents) String() string {
 func (p placeContents) same(o placeContents) bool { return p == o || p.tag == 0 && o.tag == 0 }
 
 // describe reads a place of the program's table.
-func (r *rig) describe(b *xdpFlowBucket, place int) placeContents {
+func (r *rig) describe(b *objects.XDPFlowBucket, place int) placeContents {
 	flow := &b.Flows[place]
 	contents := placeContents{tag: uint16(b.Tags[place/4] >> (place % 4 * 16))}
 	if contents.tag == 0 {
@@ -153,7 +154,7 @@ func (r *rig) describe(b *xdpFlowBucket, place int) placeContents {
 }
 
 // ownerPlace is the place of the backend that a flow is at.
-func ownerPlace(flow *xdpFlow) place { return place{flow.Backend, flow.Generation} }
+func ownerPlace(flow *objects.XDPFlow) place { return place{flow.Backend, flow.Generation} }
 
 // learnOwners notes who has which place.
 func (r *rig) learnOwners() {
@@ -171,7 +172,7 @@ func (r *rig) poolOf(e *remembered) netip.AddrPort {
 }
 
 // poolIn reads it from an entry, zero where there is none.
-func (r *rig) poolIn(flow *xdpFlow, backend lb.BackendKey) netip.AddrPort {
+func (r *rig) poolIn(flow *objects.XDPFlow, backend lb.BackendKey) netip.AddrPort {
 	pool := ofFamily(r.model.state.Pool.All(), backend.Service.VIP)
 	if int(flow.Source.Address) >= len(pool) || flow.Source.Port == 0 {
 		return netip.AddrPort{}
@@ -293,15 +294,15 @@ func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
 }
 
 // turnOf and loadOf read what schedulers and limits go by.
-func (r *rig) turnOf(key lb.ServiceKey) xdpTurn {
-	return *(*xdpTurn)(unsafe.Pointer(unsafe.SliceData(r.datapath.shared.turn(r.datapath.current.places.services[key]))))
+func (r *rig) turnOf(key lb.ServiceKey) objects.XDPTurn {
+	return *(*objects.XDPTurn)(unsafe.Pointer(unsafe.SliceData(r.datapath.shared.turn(r.datapath.current.places.services[key]))))
 }
 
-func (r *rig) loadOf(key lb.BackendKey) xdpBackendLoad {
-	return *(*xdpBackendLoad)(unsafe.Pointer(unsafe.SliceData(r.datapath.shared.load(r.datapath.current.places.backends[key].index))))
+func (r *rig) loadOf(key lb.BackendKey) objects.XDPBackendLoad {
+	return *(*objects.XDPBackendLoad)(unsafe.Pointer(unsafe.SliceData(r.datapath.shared.load(r.datapath.current.places.backends[key].index))))
 }
 
 // buckets are those of the program's table of proven flows, 0, or of newcomers, 1.
-func (r *rig) buckets(table int) []xdpFlowBucket {
+func (r *rig) buckets(table int) []objects.XDPFlowBucket {
 	return []*flowTable{r.datapath.shared.proven, r.datapath.shared.unproven}[table].buckets
 }

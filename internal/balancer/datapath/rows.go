@@ -2,6 +2,8 @@
 
 package datapath
 
+import "github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+
 // backendWords is the size of a backend in words, nextWord the one with its index,
 // its generation and, in the upper 16 bits, its `next`.
 const (
@@ -40,20 +42,20 @@ func newRows(memory storage, indices, spares uint32) *rows {
 func (r *rows) row(at uint32) storage { return r.memory[at*backendWords:][:backendWords] }
 
 // get returns what is true for an index.
-func (r *rows) get(index uint32) xdpBackend {
-	b := elements[xdpBackend](r.row(r.at[index]))[0]
+func (r *rows) get(index uint32) objects.XDPBackend {
+	b := elements[objects.XDPBackend](r.row(r.at[index]))[0]
 	b.Next = 0
 	return b
 }
 
 // needsSpare says whether set will take a spare row.
-func (r *rows) needsSpare(index uint32, value *xdpBackend) bool {
+func (r *rows) needsSpare(index uint32, value *objects.XDPBackend) bool {
 	return !r.fresh[index] && !r.isOwn(index, value)
 }
 
 // isOwn says whether the index's own row holds that value; it is never changed once
 // packets may read it, but for where it points to.
-func (r *rows) isOwn(index uint32, value *xdpBackend) bool {
+func (r *rows) isOwn(index uint32, value *objects.XDPBackend) bool {
 	own, wanted := r.row(index), wordsOf(value)
 	for i, word := range wanted {
 		had := own.load(uint32(i))
@@ -69,7 +71,7 @@ func (r *rows) isOwn(index uint32, value *xdpBackend) bool {
 
 // set makes a value, whose Next is 0, what is true for an index. There must be a
 // spare row where needsSpare says so.
-func (r *rows) set(index uint32, value *xdpBackend, later *grace) {
+func (r *rows) set(index uint32, value *objects.XDPBackend, later *grace) {
 	own, before := r.row(index), r.at[index]
 	switch {
 	case r.fresh[index]:

@@ -5,15 +5,17 @@ package datapath
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // find looks an index up as backend_at of bpf/balancer/maps.h and its callers do.
-func (r *rows) find(index uint32) xdpBackend {
+func (r *rows) find(index uint32) objects.XDPBackend {
 	row := index
 	if next := r.row(index).load(nextWord) >> nextShift; next != 0 {
 		row = uint32(len(r.at)) + uint32(next) - 1
 	}
-	b := elements[xdpBackend](r.row(row))[0]
+	b := elements[objects.XDPBackend](r.row(row))[0]
 	b.Next = 0
 	return b
 }
@@ -24,11 +26,11 @@ func TestRows(t *testing.T) {
 	const indices, spares = 8, 12
 	rng := rand.New(rand.NewPCG(3, 4))
 	r, later := newRows(make(storage, (indices+spares)*backendWords), indices, spares), manualGrace()
-	want := map[uint32]xdpBackend{}
+	want := map[uint32]objects.XDPBackend{}
 	waited := 0
 	for step := range 20000 {
 		index := uint32(rng.IntN(indices))
-		value := xdpBackend{Index: index, Generation: uint16(1 + rng.IntN(2)), Port: uint16(rng.IntN(3)), Up: uint8(rng.IntN(2))}
+		value := objects.XDPBackend{Index: index, Generation: uint16(1 + rng.IntN(2)), Port: uint16(rng.IntN(3)), Up: uint8(rng.IntN(2))}
 		if r.needsSpare(index, &value) && len(r.spare) == 0 {
 			later.wait()
 			waited++

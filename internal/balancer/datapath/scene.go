@@ -5,6 +5,7 @@ package datapath
 import (
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -20,9 +21,9 @@ func (d *Datapath) scene() flowScene {
 		backends: slices.Clone(r.flowBackends),
 		services: slices.Clone(r.flowServices),
 		groups:   r.places.groupTimeouts(),
-		loads:    elements[xdpBackendLoad](d.shared.loads.memory),
-		turns:    elements[xdpTurn](d.shared.turns.memory),
-		sockets:  d.sockets.maps()[localMapLocalSockets],
+		loads:    elements[objects.XDPBackendLoad](d.shared.loads.memory),
+		turns:    elements[objects.XDPTurn](d.shared.turns.memory),
+		sockets:  d.sockets.maps()[objects.LocalMapLocalSockets],
 		own:      d.current.memory.ownNumbers(),
 	}
 }

@@ -2,9 +2,11 @@
 
 package datapath
 
+import "github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+
 // maxSequence bounds how many turns a weighted round has. Weights whose sum, without
 // their common divisor, is above it are rounded to shares of it.
-const maxSequence = 1<<xdpAgreementSEQUENCE_BITS - 1
+const maxSequence = 1<<objects.XDPAgreementSEQUENCE_BITS - 1
 
 // sequenceOf returns in which order members with these weights, none of them 0, take
 // turns: each as often as its share of the weights says, its turns spread evenly

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // shared holds the maps that outlive a generation: counters and flows.
@@ -68,7 +70,7 @@ func (s sizes) within(have *shared) bool {
 // replyHops is how many neighbours replies are noted of: none where no mode has replies.
 func (s sizes) replyHops() uint32 {
 	if s.ways > 1 {
-		return uint32(xdpHopTableREPLY_HOPS)
+		return uint32(objects.XDPHopTableREPLY_HOPS)
 	}
 	return 1
 }
@@ -82,10 +84,10 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64
 		*next = *old
 	}
 	entries := map[string]uint32{
-		xdpMapBackendCounts: want.backends, xdpMapOutcomes: uint32(xdpOutcomeOUTCOME_COUNT), xdpMapTurns: want.services,
-		xdpMapLoads: want.backends, xdpMapFlows: want.flows, xdpMapNewcomers: want.newcomers, xdpMapReturns: want.returns,
-		xdpMapWays: want.ways, xdpMapReplyHops: want.replyHops(), xdpMapFragments: spec.Maps[xdpMapFragments].MaxEntries, xdpMapAllowances: 1,
-		xdpMapPrefixes: spec.Maps[xdpMapPrefixes].MaxEntries,
+		objects.XDPMapBackendCounts: want.backends, objects.XDPMapOutcomes: uint32(objects.XDPOutcomeOUTCOME_COUNT), objects.XDPMapTurns: want.services,
+		objects.XDPMapLoads: want.backends, objects.XDPMapFlows: want.flows, objects.XDPMapNewcomers: want.newcomers, objects.XDPMapReturns: want.returns,
+		objects.XDPMapWays: want.ways, objects.XDPMapReplyHops: want.replyHops(), objects.XDPMapFragments: spec.Maps[objects.XDPMapFragments].MaxEntries, objects.XDPMapAllowances: 1,
+		objects.XDPMapPrefixes: spec.Maps[objects.XDPMapPrefixes].MaxEntries,
 	}
 	for _, at := range next.places() {
 		if *at.of != nil && (*at.of).MaxEntries() >= entries[at.name] {
@@ -123,7 +125,7 @@ func (s *shared) forget(made *ebpf.Map) {
 	case s.returns:
 		s.fullNAT = nil
 	case s.prefixes.Map:
-		s.prefixes.lists = map[uint32][]xdpPrefixKey{}
+		s.prefixes.lists = map[uint32][]objects.XDPPrefixKey{}
 	}
 }
 
@@ -180,18 +182,18 @@ type mapPlace struct {
 // places lists the maps by their names in the program.
 func (s *shared) places() []mapPlace {
 	return []mapPlace{
-		{xdpMapBackendCounts, &s.counts},
-		{xdpMapOutcomes, &s.outcomes},
-		{xdpMapTurns, &s.turns.Map},
-		{xdpMapLoads, &s.loads.Map},
-		{xdpMapFlows, &s.flows},
-		{xdpMapNewcomers, &s.newcomers},
-		{xdpMapReturns, &s.returns},
-		{xdpMapWays, &s.ways},
-		{xdpMapReplyHops, &s.replyHops},
-		{xdpMapFragments, &s.fragments},
-		{xdpMapAllowances, &s.allowances},
-		{xdpMapPrefixes, &s.prefixes.Map},
+		{objects.XDPMapBackendCounts, &s.counts},
+		{objects.XDPMapOutcomes, &s.outcomes},
+		{objects.XDPMapTurns, &s.turns.Map},
+		{objects.XDPMapLoads, &s.loads.Map},
+		{objects.XDPMapFlows, &s.flows},
+		{objects.XDPMapNewcomers, &s.newcomers},
+		{objects.XDPMapReturns, &s.returns},
+		{objects.XDPMapWays, &s.ways},
+		{objects.XDPMapReplyHops, &s.replyHops},
+		{objects.XDPMapFragments, &s.fragments},
+		{objects.XDPMapAllowances, &s.allowances},
+		{objects.XDPMapPrefixes, &s.prefixes.Map},
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
@@ -25,7 +27,7 @@ func TestStackOfOldKernels(t *testing.T) {
 		load func() (*ebpf.CollectionSpec, error)
 		// functions are those that a program has at least.
 		functions int
-	}{{loadXdp, 10}, {loadTc, 10}, {traced.LoadXdp, 10}, {traced.LoadTc, 10}, {loadLocal, 1}, {loadAbort, 1}} {
+	}{{objects.LoadXDP, 10}, {objects.LoadTC, 10}, {traced.LoadXdp, 10}, {traced.LoadTc, 10}, {objects.LoadLocal, 1}, {objects.LoadAbort, 1}} {
 		spec, err := of.load()
 		if err != nil {
 			t.Fatal(err)

@@ -10,12 +10,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
 )
 
 // maxMembers is how many backends of one service its table can name.
-const maxMembers = int(xdpSlotBitsSLOT_MEMBER)
+const maxMembers = int(objects.XDPSlotBitsSLOT_MEMBER)
 
 // quickTable is up to how many slots a table is filled anew for each change, in a
 // millisecond or few. Larger ones are made of the table of all backends, which is filled

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
@@ -52,7 +53,7 @@ func (t *tracing) load(program programKind) (*ebpf.CollectionSpec, error) {
 }
 
 // put gives a program that load returned what it needs besides the configuration.
-func (t *tracing) put(spec *ebpf.CollectionSpec, constants *xdpSettings, replacements map[string]*ebpf.Map) {
+func (t *tracing) put(spec *ebpf.CollectionSpec, constants *objects.XDPSettings, replacements map[string]*ebpf.Map) {
 	if t == nil {
 		return
 	}

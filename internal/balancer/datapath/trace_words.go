@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
@@ -67,7 +68,7 @@ func (w *words) packet(r *traced.XdpTraceRecord) *trace.Packet {
 		Interface: w.port(r.Interface),
 		Came:      cameOf(r),
 		Outcome:   fmt.Sprintf("outcome-%d", r.Outcome),
-		Help:      outcomeHelp[xdpOutcome(r.Outcome)],
+		Help:      outcomeHelp[objects.XDPOutcome(r.Outcome)],
 		Reasons:   reasonsOf(r.Reason),
 	}
 	if int(r.Outcome) < len(w.names) {

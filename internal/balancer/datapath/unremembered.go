@@ -5,6 +5,7 @@ package datapath
 import (
 	"sync/atomic"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -14,12 +15,6 @@ import (
 // were silent for too long. They go by the hash. So for the window of a transition after the last
 // sign of such a flow, what the hash allows is a reply, too; and everything is, for as long after a
 // backend has come back that had left of late (is_reply in bpf/balancer/send/replies.h).
-
-// noteUnremembered notes at a time of the data plane's clock that such a flow may be.
-func (t *xdpTurn) noteUnremembered(clock uint32) { atomic.StoreUint32(&t.Unremembered, clock|1) }
-
-// noteCameBack notes at such a time that a backend is there again.
-func (t *xdpTurn) noteCameBack(clock uint32) { atomic.StoreUint32(&t.CameBack, clock|1) }
 
 // settleUnremembered ends the windows that are over.
 func (j *janitor) settleUnremembered() {
@@ -36,14 +31,14 @@ func (j *janitor) settleUnremembered() {
 }
 
 // noteForgotten notes that a connection was forgotten which its two ends may go on with.
-func (r *flowRules) noteForgotten(flow *xdpFlow, state xdpFlowState, clock uint32) {
+func (r *flowRules) noteForgotten(flow *objects.XDPFlow, state objects.XDPFlowState, clock uint32) {
 	id := flow.Service
-	if state != xdpFlowStateFLOW_ESTABLISHED && state != xdpFlowStateFLOW_CONTESTED ||
+	if state != objects.XDPFlowStateFLOW_ESTABLISHED && state != objects.XDPFlowStateFLOW_CONTESTED ||
 		int(id) >= len(r.services) || int(id) >= len(r.turns) || int(flow.Backend) >= len(r.backends) {
 		return
 	}
 	if s := &r.services[id]; s.present && s.tracked && s.nat && r.backends[flow.Backend].generation == flow.Generation {
-		r.turns[id].noteUnremembered(clock)
+		r.turns[id].NoteUnremembered(clock)
 	}
 }
 
@@ -54,12 +49,12 @@ func (c *revision) noteUnremembered(in *shared, clock uint32) {
 		if s.is.service.Mode != lb.NAT || !s.is.remembers {
 			continue
 		}
-		turn := &elements[xdpTurn](in.turn(s.is.id))[0]
+		turn := &elements[objects.XDPTurn](in.turn(s.is.id))[0]
 		if !s.was.keepsFlows(s.is) || !s.was.remembers {
-			turn.noteUnremembered(clock)
+			turn.NoteUnremembered(clock)
 		}
 		if c.places.returns(s.is) {
-			turn.noteCameBack(clock)
+			turn.NoteCameBack(clock)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
@@ -72,7 +73,7 @@ func TestKnownWays(t *testing.T) {
 			r.pass(t, 200*time.Millisecond)
 			expect("in the next tick", tcp, is)
 			teach(t, client, was)
-			for range xdpWayTableWAY_USES {
+			for range objects.XDPWayTableWAY_USES {
 				expect("as many as may go by it", tcp, is)
 			}
 			expect("one more", tcp, was)
@@ -112,7 +113,7 @@ func TestQuestionsKnowNoWays(t *testing.T) {
 		if err != nil || got.Outcome != "returned" {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		var all []xdpKnownWay
+		var all []objects.XDPKnownWay
 		for at := range r.datapath.shared.ways.MaxEntries() {
 			if err := r.datapath.shared.ways.Lookup(at, &all); err != nil {
 				t.Fatal(err)

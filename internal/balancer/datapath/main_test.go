@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+)
+
+// TestMain keeps the plain programs for as long as the tests run, which load them by the hundred.
+func TestMain(m *testing.M) {
+	var kept []*ebpf.CollectionSpec
+	for _, e := range []*objects.Embedded{&objects.XDP, &objects.TC} {
+		spec, err := e.Original()
+		if err != nil {
+			panic(err) // what was generated is damaged
+		}
+		kept = append(kept, spec)
+	}
+	code := m.Run()
+	runtime.KeepAlive(kept)
+	os.Exit(code)
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import "sync/atomic"
+
+// HasOneWith notes that a backend of the service has so many flows left.
+func (t *XDPTurn) HasOneWith(active uint32) {
+	if active < atomic.LoadUint32(&t.Fewest) {
+		atomic.StoreUint32(&t.Fewest, active)
+	}
+}
+
+// NoteUnremembered notes that at a time of the data plane's clock, in milliseconds, the service may have flows that are
+// not remembered.
+func (t *XDPTurn) NoteUnremembered(clock uint32) { atomic.StoreUint32(&t.Unremembered, clock|1) }
+
+// NoteCameBack notes that at a time of the data plane's clock, in milliseconds, a backend is there again.
+func (t *XDPTurn) NoteCameBack(clock uint32) { atomic.StoreUint32(&t.CameBack, clock|1) }
