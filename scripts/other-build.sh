@@ -17,8 +17,8 @@ mkdir -p "$copy/internal/balancer"
 cp -r "$root/internal/balancer/datapath" "$copy/internal/balancer"
 go=${GO:-scripts/go.sh}
 cd "$copy"
-JEOUL_BPF_FLAGS=-DOTHER_LAYOUT "$go" generate -run 'bpf/balancer/jeoul_' ./internal/balancer/datapath/objects
+JEOUL_BPF_FLAGS=-DOTHER_LAYOUT "$go" generate -run 'bpf/balancer/jeoul_' ./internal/balancer/datapath/{objects,traced}
 cd "$root"
-overlay=$(for file in internal/balancer/datapath/objects/*_bpfel.{go,o.gz}; do printf ',"%s":"%s"' "$root/$file" "$copy/$file"; done)
+overlay=$(for file in internal/balancer/datapath/{objects,traced}/*_bpfel.{go,o.gz}; do printf ',"%s":"%s"' "$root/$file" "$copy/$file"; done)
 printf '{"Replace":{%s}}\n' "${overlay#,}" >"$copy/overlay.json"
 "$go" build -buildvcs=false -overlay "$copy/overlay.json" -o "$out" ./cmd/jeoul
