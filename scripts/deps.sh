@@ -41,6 +41,7 @@ needs() {
 		ping                                iputils-ping    reaches hosts in tests
 		prometheus                          prometheus      scrapes a balancer in tests
 		tcpdump                             tcpdump         shows the laboratory's packets
+		tmux                                tmux            the terminal of jeoul top in tests
 		ps                                  procps          ps and sysctl
 	END
 }

@@ -70,6 +70,7 @@ var trials = map[string]trial{
 	"jeoul run":                {test: "testdata/root/balance.txtar"},
 	"jeoul status":             {test: "testdata/root/balance.txtar"},
 	"jeoul token":              {test: "testdata/root/overtcp.txtar"},
+	"jeoul top":                {test: "e2e_top_test.go"},
 	"jeoul trace":              {test: "testdata/root/trace.txtar"},
 	"jeoul try":                {test: "e2e_try_test.go"},
 	"jeoul tune apply":         {test: "testdata/root/tune.txtar"},

@@ -22,6 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/sources"
+	"github.com/jeoul/jeoul/internal/balancer/top"
 	"github.com/jeoul/jeoul/internal/move/exporter"
 	"github.com/jeoul/jeoul/internal/move/importer"
 	"github.com/jeoul/jeoul/internal/text/cli"
@@ -53,6 +54,7 @@ type commands struct {
 	Status   statusCmd   `cmd:"" group:"watch" help:"Show services, backends and counters, and what is wrong."`
 	Get      getCmd      `cmd:"" group:"watch" help:"List services, backends, checks, flows, events, sources, members."`
 	Describe describeCmd `cmd:"" group:"watch" help:"Tell all about one service or backend."`
+	Top      topCmd      `cmd:"" group:"watch" help:"Watch services, backends and drops live; drain and weigh by keys."`
 	Trace    traceCmd    `cmd:"" group:"watch" help:"Ask why a packet goes where it goes, or follow real ones."`
 	Doctor   doctorCmd   `cmd:"" group:"watch" help:"Say where this host loses packets, why, and what cures it."`
 
@@ -148,6 +150,7 @@ func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Op
 		kong.Description("Jeoul is a load balancer for Linux that also weighs load balancers."),
 		kong.Writers(stdout, stderr),
 		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir, "backendStates": enumeration(lb.BackendStates), "eventKinds": enumeration(events.Kinds), "memberStates": enumeration(ops.MemberStates),
+			"topViews": enumeration(top.Views), "topInterval": top.DefaultInterval.String(),
 			"flowStates": enumeration(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","), "exports": strings.Join(exporter.Dialects(), ","),
 			"modes": enumeration(lb.PacketModes), "schedulers": enumeration(lb.Schedulers),
 			"tuneModes": strings.Join(tune.Modes(), ","), "rememberedFlows": strconv.Itoa(lb.DefaultFlowLimit), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},

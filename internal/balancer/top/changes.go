@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// changeText says what operations have made of a backend.
+func changeText(o *ops.Overlay) string {
+	var parts []string
+	if d := o.Drain; d != nil {
+		switch {
+		case d.Out && d.Deadline.IsZero():
+			parts = append(parts, "disabled")
+		case d.Out:
+			parts = append(parts, "out after its deadline")
+		case d.On:
+			parts = append(parts, "draining")
+		default:
+			parts = append(parts, "enabled")
+		}
+	}
+	if w := o.Weight; w != nil {
+		parts = append(parts, fmt.Sprintf("weight %d in place of %d", w.Value, w.Configured))
+	}
+	if o.Forced != nil {
+		parts = append(parts, "enabled by force")
+	}
+	if !o.Absent.IsZero() {
+		parts = append(parts, "not found any more")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// changedAt is when the first of the operations was done, and changedBy who has done it.
+func changedAt(o *ops.Overlay) time.Time { at, _ := changed(o); return at }
+func changedBy(o *ops.Overlay) string    { _, by := changed(o); return by }
+
+func changed(o *ops.Overlay) (time.Time, string) {
+	switch {
+	case o.Drain != nil:
+		return o.Drain.At, o.Drain.By
+	case o.Weight != nil:
+		return o.Weight.At, o.Weight.By
+	case o.Forced != nil:
+		return o.Forced.At, o.Forced.By
+	}
+	return time.Time{}, ""
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// binding is a key, or some that do the same.
+type binding struct {
+	keys []string
+	// name is how help writes them, and help what they do. short is the word at the foot of the screen; empty: it is not there.
+	name, help, short string
+	do                func(m Model) (tea.Model, tea.Cmd)
+}
+
+// bindings are the keys over a table, but for those of the views.
+func bindings() []binding {
+	return []binding{
+		{[]string{"q", "ctrl+c"}, "q", "quit", "quit", func(m Model) (tea.Model, tea.Cmd) { return m, tea.Quit }},
+		{[]string{"ctrl+z"}, "Ctrl+Z", "suspend", "", func(m Model) (tea.Model, tea.Cmd) { return m, tea.Suspend }},
+		{[]string{"?", "h", "f1"}, "?", "show these keys", "help", Model.help},
+		{[]string{"enter"}, "Enter", "show all about the selected row", "details", Model.details},
+		{[]string{"/"}, "/", "show only rows that contain some words", "filter", Model.filter},
+		{[]string{"s"}, "s", "sort by the next column", "sort", func(m Model) (tea.Model, tea.Cmd) { return m.sort(1) }},
+		{[]string{"S", "shift+s"}, "S", "sort by the column before", "", func(m Model) (tea.Model, tea.Cmd) { return m.sort(-1) }},
+		{[]string{"r"}, "r", "reverse the order", "", Model.reverse},
+		{[]string{"d"}, "d", "drain the selected backend", "drain", order(ops.Drain)},
+		{[]string{"e"}, "e", "enable it again", "enable", order(ops.Enable)},
+		{[]string{"x"}, "x", "disable it: its flows end", "disable", order(ops.Disable)},
+		{[]string{"w"}, "w", "give it another weight", "weight", order(ops.Weight)},
+		{[]string{"u"}, "u", "take back the latest operation", "undo", order(ops.Undo)},
+		{[]string{"a"}, "a", "show drops that no packet met, too, or hide them", "", Model.all},
+		{[]string{"b"}, "b", "show the backends of the selected service", "", Model.backendsOf},
+		{[]string{"esc"}, "Esc", "leave what is open; show all rows again", "", Model.escape},
+		{[]string{"tab"}, "Tab", "show the next view", "", func(m Model) (tea.Model, tea.Cmd) { return m.turn(1), nil }},
+		{[]string{"shift+tab"}, "Shift+Tab", "show the view before", "", func(m Model) (tea.Model, tea.Cmd) { return m.turn(-1), nil }},
+		{[]string{"up", "k"}, "Up, k", "move up", "", moving(-1)},
+		{[]string{"down", "j"}, "Down, j", "move down", "", moving(1)},
+		{[]string{"pgup", "ctrl+b"}, "PgUp", "move up by a screen", "", paging(-1)},
+		{[]string{"pgdown", "ctrl+f", "space"}, "PgDn", "move down by a screen", "", paging(1)},
+		{[]string{"home", "g"}, "Home, g", "move to the first row", "", moving(-1 << 30)},
+		{[]string{"end", "G", "shift+g"}, "End, G", "move to the last row", "", moving(1 << 30)},
+	}
+}
+
+// press takes a key.
+func (m Model) press(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
+	name := key.String()
+	if name == "ctrl+c" {
+		return m, tea.Quit
+	}
+	switch {
+	case m.question != nil:
+		return m.answer(name, key.Text)
+	case m.typing != nil:
+		return m.typeFilter(name, key.Text)
+	case m.pager != nil:
+		return m.page(name)
+	}
+	m.notice = notice{}
+	if i := slices.IndexFunc(Views, func(v View) bool { return name == viewKey(v) }); i >= 0 {
+		return m.show(Views[i]), nil
+	}
+	for _, b := range bindings() {
+		if slices.Contains(b.keys, name) {
+			return b.do(m)
+		}
+	}
+	return m, nil
+}
+
+// viewKey is the key of a view.
+func viewKey(v View) string { return fmt.Sprint(slices.Index(Views, v) + 1) }
+
+// show turns to a view.
+func (m Model) show(v View) Model {
+	m.view = v
+	m.refresh()
+	return m
+}
+
+// turn turns to a view that is so many further.
+func (m Model) turn(by int) Model {
+	return m.show(Views[(slices.Index(Views, m.view)+by+len(Views))%len(Views)])
+}
+
+func moving(by int) func(Model) (tea.Model, tea.Cmd) {
+	return func(m Model) (tea.Model, tea.Cmd) {
+		m.move(by)
+		return m, nil
+	}
+}
+
+func paging(by int) func(Model) (tea.Model, tea.Cmd) {
+	return func(m Model) (tea.Model, tea.Cmd) {
+		m.move(by * max(m.room()-1, 1))
+		return m, nil
+	}
+}
+
+// sort sorts by another column, from its first row on.
+func (m Model) sort(step int) (tea.Model, tea.Cmd) {
+	m.at(func(p *place) { *p = place{sort: p.sort.next(m.table, step), filter: p.filter} })
+	m.refresh()
+	return m, nil
+}
+
+func (m Model) reverse() (tea.Model, tea.Cmd) {
+	m.at(func(p *place) { p.sort.up = !p.sort.up })
+	m.refresh()
+	return m, nil
+}
+
+func (m Model) all() (tea.Model, tea.Cmd) {
+	m.options.All = !m.options.All
+	m.refresh()
+	return m, nil
+}
+
+// filter has the user type one.
+func (m Model) filter() (tea.Model, tea.Cmd) {
+	m.typing = &input{text: m.places[m.view].filter}
+	return m, nil
+}
+
+// typeFilter takes a key of the filter; the rows follow at once.
+func (m Model) typeFilter(key, text string) (tea.Model, tea.Cmd) {
+	typing := *m.typing
+	m.typing = &typing
+	switch key {
+	case "enter":
+		m.typing = nil
+		return m, nil
+	case "esc":
+		m.typing = nil
+		return m.escape()
+	case "up", "down", "pgup", "pgdown":
+		m.typing = nil
+		return m.press(tea.KeyPressMsg(tea.Key{Text: "", Code: keyCodes[key]}))
+	}
+	typing.press(key, m.glyphs.clean(text))
+	m.at(func(p *place) { p.filter = typing.text })
+	m.refresh()
+	return m, nil
+}
+
+// keyCodes are those of keys that end the typing of a filter and move the cursor.
+var keyCodes = map[string]rune{"up": tea.KeyUp, "down": tea.KeyDown, "pgup": tea.KeyPgUp, "pgdown": tea.KeyPgDown}
+
+// escape shows all rows again.
+func (m Model) escape() (tea.Model, tea.Cmd) {
+	m.at(func(p *place) { p.filter = "" })
+	m.refresh()
+	return m, nil
+}
+
+// backendsOf shows the backends of the selected service.
+func (m Model) backendsOf() (tea.Model, tea.Cmd) {
+	i, ok := m.selected()
+	if !ok || m.view != Services {
+		m.notice = notice{"select a service first: press " + viewKey(Services), warn}
+		return m, nil
+	}
+	m.places[Backends] = place{filter: m.figures.services[i].Name + "/"}
+	return m.show(Backends), nil
+}
+
+// help shows the keys.
+func (m Model) help() (tea.Model, tea.Cmd) {
+	lines := []string{"Keys:", ""}
+	for _, v := range Views {
+		lines = append(lines, fmt.Sprintf("  %-10s %s", viewKey(v), v))
+	}
+	for _, b := range bindings() {
+		lines = append(lines, fmt.Sprintf("  %-10s %s", b.name, b.help))
+	}
+	lines = append(lines, "", "NEW/S are new connections a second, BIT/S bits to backends and BACK/S bits back through",
+		"the balancer, as far as it sees them: in the modes nat, fullnat and proxy. Rates are those of",
+		"the last two seconds. SHARE is what a backend gets of its service's new connections, and DUE",
+		"what its weight asks for.")
+	m.pager = &pager{title: "help", lines: lines}
+	return m, nil
+}
+
+// input is a line that the user types.
+type input struct{ text string }
+
+// insert adds a text.
+func (i *input) insert(text string) {
+	const most = 200
+	if len(i.text)+len(text) <= most {
+		i.text += text
+	}
+}
+
+// press takes a key, and the text that it stands for.
+func (i *input) press(key, text string) {
+	switch key {
+	case "backspace", "ctrl+h":
+		runes := []rune(i.text)
+		i.text = string(runes[:max(len(runes)-1, 0)])
+	case "ctrl+u":
+		i.text = ""
+	case "ctrl+w":
+		i.text = strings.TrimRight(i.text, " ")
+		i.text = i.text[:strings.LastIndex(i.text, " ")+1]
+	default:
+		i.insert(text)
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package top shows a running balancer live on a terminal: services, backends, drops and balancers as tables that are
+// read anew twice a second, with rates from the counters, and operations on the selected backend. The model does no I/O
+// and reads no clock: commands bring readings, and messages bring the time.
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// Balancer is a running balancer.
+type Balancer interface {
+	// Status reads its state and counters.
+	Status(ctx context.Context) (*ops.Status, error)
+	// Operate changes it. Error: nothing was changed.
+	Operate(ctx context.Context, order ops.Order) (*ops.Operation, error)
+	// Describe returns all about a service, or about one of its backends, as text.
+	Describe(ctx context.Context, service, backend string) (string, error)
+}
+
+// The least interval between readings, and the default.
+const (
+	LeastInterval   = 100 * time.Millisecond
+	DefaultInterval = 500 * time.Millisecond
+)
+
+// Options say what is shown, and how.
+type Options struct {
+	Balancer Balancer
+	// At is where the balancer is: the path of its socket, or its URL.
+	At string
+	// View is shown first.
+	View View
+	// Sort is the title of the column that the view is sorted by; empty: its own order. Filter selects rows.
+	Sort, Filter string
+	// Interval is the time between two readings.
+	Interval time.Duration
+	// All shows kinds of drops that no packet met, too.
+	All bool
+	// ReadOnly refuses every operation.
+	ReadOnly bool
+	// ASCII restricts the screen to ASCII, for terminals without UTF-8.
+	ASCII bool
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// ErrNoTerminal says that there is nothing to draw on.
+var ErrNoTerminal = errors.New("standard output is not a terminal; `jeoul top --once` prints the figures once")
+
+// Run shows the balancer on a terminal until the user quits or the context ends. environment is as os.Environ has it.
+func Run(ctx context.Context, options Options, in io.Reader, out io.Writer, environment []string) error {
+	model, err := New(options)
+	if err != nil {
+		return err
+	}
+	model.ctx = ctx
+	program := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out),
+		tea.WithEnvironment(environment), tea.WithoutSignalHandler())
+	_, err = program.Run()
+	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("draw on the terminal: %w", err)
+	}
+	return nil
+}
+
+// Dumb says whether a terminal cannot place text on its screen.
+func Dumb() bool { term := os.Getenv("TERM"); return term == "" || term == "dumb" }
+
+// UTF8 says whether the terminal shows UTF-8, as the locale in the environment has it.
+func UTF8() bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if value := os.Getenv(name); value != "" {
+			return namesUTF8(value)
+		}
+	}
+	return false
+}
