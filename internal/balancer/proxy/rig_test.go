@@ -74,13 +74,7 @@ func desired(services ...lb.Service) (d Desired) {
 func newService(t *testing.T, p lb.Proxy, backends ...lb.Backend) lb.Service {
 	t.Helper()
 	vip := netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(250)), byte(rand.IntN(250)), byte(1 + rand.IntN(250))})
-	listener, err := net.Listen("tcp", netip.AddrPortFrom(vip, 0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	port := listener.Addr().(*net.TCPAddr).AddrPort().Port()
-	return lb.Service{Name: "web", VIP: vip, Port: port, Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.WeightedRoundRobin,
+	return lb.Service{Name: "web", VIP: vip, Port: testenv.Port(t), Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.WeightedRoundRobin,
 		Proxy: &p, Backends: backends}
 }
 

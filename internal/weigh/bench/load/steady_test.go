@@ -208,13 +208,8 @@ func TestSteadyLosses(t *testing.T) {
 
 func TestSteadyCannotBegin(t *testing.T) {
 	s := steadyOf(serve(t, func(int64, http.ResponseWriter) bool { return false }))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	unserved := s
-	unserved.Target = netip.MustParseAddrPort(listener.Addr().String())
-	listener.Close()
+	unserved.Target = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), testenv.Port(t))
 	if _, err := unserved.Run(t.Context(), &bytes.Buffer{}, nil); !errors.Is(err, ErrSteady) {
 		t.Errorf("no server listens: got %v, want ErrSteady", err)
 	}

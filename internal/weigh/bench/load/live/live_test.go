@@ -20,17 +20,6 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// freePort returns a port that is free at TCP and, most likely, at UDP.
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return netip.MustParseAddrPort(listener.Addr().String()).Port()
-}
-
 // freePorts returns the first of several ports in a row that are free at TCP and UDP, and that no kernel gives out by
 // itself: another program that connects meanwhile gets none of them (ip_local_port_range is 32768 to 60999).
 func freePorts(t *testing.T, n int) int {
@@ -63,7 +52,7 @@ func freePorts(t *testing.T, n int) int {
 // serve runs a server and returns where it is.
 func serve(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
-	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
+	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), testenv.Port(t))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- Server{Name: name, Port: at.Port()}.Serve(ctx) }()
@@ -346,10 +335,7 @@ func relayQueries(front net.PacketConn, to *atomic.Value) {
 
 func TestFlowsSayWhoAnswersAtAPort(t *testing.T) {
 	h := holding(t, serve(t, "a"), nil)
-	first := int(freePort(t))
-	if first > 65_000 {
-		first -= 1000
-	}
+	first := int(testenv.Port(t))
 	for range 2 { // the ports are free again at once
 		at, err := h.flows(t.Context(), first, 50)
 		if err != nil {
@@ -412,10 +398,10 @@ func TestCountsAddUp(t *testing.T) {
 
 // TestServerAnswersHealthChecks: at a port of its own, over HTTP.
 func TestServerAnswersHealthChecks(t *testing.T) {
-	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
+	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), testenv.Port(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Server{Name: "web01", Port: freePort(t), Health: at.Port()}.Serve(ctx) }()
+	go func() { done <- Server{Name: "web01", Port: testenv.Port(t), Health: at.Port()}.Serve(ctx) }()
 	testenv.Eventually(t, bound, "a status", func() bool {
 		response, err := http.Get("http://" + at.String() + "/")
 		return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
@@ -187,12 +188,8 @@ func TestTrouble(t *testing.T) {
 }
 
 func TestNoServerListens(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener.Close()
-	report, outcome := optionsOf(netip.MustParseAddrPort(listener.Addr().String())).ask(t)
+	unserved := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), testenv.Port(t))
+	report, outcome := optionsOf(unserved).ask(t)
 	if report.Failed != 50 || report.Answered != 0 || !strings.Contains(outcome.Problems[0], "refused") {
 		t.Errorf("%+v, %+v", report, outcome)
 	}
