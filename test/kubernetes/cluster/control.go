@@ -25,7 +25,8 @@ const (
 
 // controllers are those that a cluster without clouds, volumes and batches has.
 const controllers = "clusterrole-aggregation-controller,daemonset-controller,deployment-controller," +
-	"disruption-controller,endpoints-controller,endpointslice-controller,endpointslice-mirroring-controller,garbage-collector-controller," +
+	"disruption-controller,endpoints-controller,endpointslice-controller,endpointslice-mirroring-controller," +
+	"garbage-collector-controller," +
 	"namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,replicaset-controller," +
 	"root-ca-certificate-publisher-controller,service-cidr-controller,serviceaccount-controller," +
 	"statefulset-controller,taint-eviction-controller"

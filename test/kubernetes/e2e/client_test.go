@@ -57,12 +57,13 @@ func request(network string, connection net.Conn, reader *bufio.Reader, after st
 }
 
 // askFrom is ask from a host.
-func askFrom(host *lab.Host, network string, to netip.AddrPort, timeout time.Duration) (answer podserver.Answer, err error) {
-	failed := host.Do(func() error {
+func askFrom(host *lab.Host, network string, to netip.AddrPort, timeout time.Duration) (podserver.Answer, error) {
+	var answer podserver.Answer
+	err := host.Do(func() (err error) {
 		answer, err = ask(network, to, timeout)
 		return err
 	})
-	return answer, failed
+	return answer, err
 }
 
 // tally is what many connections got.

@@ -34,7 +34,8 @@ func TestPodEndsWithGrace(t *testing.T) {
 
 	at := netip.AddrPortFrom(netip.MustParseAddr(pod.Status.PodIP), podserver.DefaultPort)
 	connections := hold(t, s.Lab.Balancer, at, 3) // it has routes to the pods
-	err := s.Client.CoreV1().Pods(s.name).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](8)})
+	err := s.Client.CoreV1().Pods(s.name).Delete(t.Context(), pod.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](8)})
 	if err != nil {
 		t.Fatal(err)
 	}

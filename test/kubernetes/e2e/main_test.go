@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -25,16 +26,11 @@ const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	components.Run()
-	klog.LogToStderr(false)
-	klog.SetOutput(discard{})
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go's
 	code := m.Run()
 	shared.close()
 	os.Exit(code)
 }
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // shared is the cluster that all tests use but those that damage theirs.
 var shared sharedCluster

@@ -49,7 +49,8 @@ func nodesAcceptVIP(t *testing.T, c *cluster.Cluster) {
 		for _, network := range []string{"tcp", "udp"} {
 			answer := s.awaitAnswer(client, network, netip.AddrPortFrom(vip, 80))
 			if answer.Node != first.Name || clientOf(answer) != own {
-				t.Errorf("%s to %s: the pod on %s saw %s; want %s and %s", network, vip, answer.Node, answer.Client, first.Name, own)
+				t.Errorf("%s to %s: the pod on %s saw %s; want %s and %s",
+					network, vip, answer.Node, answer.Client, first.Name, own)
 			}
 		}
 	}

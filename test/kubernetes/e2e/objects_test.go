@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/test/kubernetes/cluster"
 	"github.com/jeoul/jeoul/test/kubernetes/podserver"
@@ -142,17 +143,15 @@ func (s *scope) eventually(what string, ok func() bool) {
 // service returns a load balancer of ours for an app: port 80 for the pods' port, by TCP and UDP, both families.
 func (s *scope) service(name, app string, policy corev1.ServiceExternalTrafficPolicy) *corev1.Service {
 	port := func(name string, protocol corev1.Protocol) corev1.ServicePort {
-		return corev1.ServicePort{Name: name, Port: 80, Protocol: protocol, TargetPort: intstr.FromInt32(podserver.DefaultPort)}
+		return corev1.ServicePort{Name: name, Port: 80, Protocol: protocol,
+			TargetPort: intstr.FromInt32(podserver.DefaultPort)}
 	}
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.name},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": app},
-			LoadBalancerClass: ptr.To(loadBalancerClass), ExternalTrafficPolicy: policy,
+			LoadBalancerClass: ptr.To(model.DefaultClass), ExternalTrafficPolicy: policy,
 			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyRequireDualStack),
 			Ports:          []corev1.ServicePort{port("http", corev1.ProtocolTCP), port("datagrams", corev1.ProtocolUDP)}}}
 }
-
-// loadBalancerClass is that of our services.
-const loadBalancerClass = "jeoul.io/balancer"
 
 // create makes a service, and returns it as it was allocated.
 func (s *scope) create(service *corev1.Service) *corev1.Service {
@@ -173,7 +172,8 @@ func (s *scope) assign(service *corev1.Service, addresses ...string) {
 		service.Status.LoadBalancer.Ingress = append(service.Status.LoadBalancer.Ingress,
 			corev1.LoadBalancerIngress{IP: address, IPMode: ptr.To(corev1.LoadBalancerIPModeVIP)})
 	}
-	if _, err := s.Client.CoreV1().Services(s.name).UpdateStatus(s.t.Context(), service, metav1.UpdateOptions{}); err != nil {
+	_, err := s.Client.CoreV1().Services(s.name).UpdateStatus(s.t.Context(), service, metav1.UpdateOptions{})
+	if err != nil {
 		s.t.Fatal(err)
 	}
 }

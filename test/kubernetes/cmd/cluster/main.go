@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -38,9 +39,7 @@ func run() error {
 	flag.DurationVar(&options.NodeGrace, "node-grace", 0, "`time` without a sign of life after which a node is not ready")
 	flag.StringVar(&options.Dir, "dir", "", "`directory` for logs and files, which is kept; by default a temporary one")
 	flag.Parse()
-	// The clients of the kubelets log by klog.
-	klog.LogToStderr(false)
-	klog.SetOutput(os.Stderr)
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // that of the kubelets' clients
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	began := time.Now()
