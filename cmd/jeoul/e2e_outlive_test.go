@@ -162,6 +162,10 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 				if want := map[bool]lb.Health{true: lb.Failing, false: lb.Healthy}[b.Name == dead.Name]; b.Health == nil || b.Health.State != want {
 					return false
 				}
+				// The check's verdict comes first, and what becomes of it in the data plane a moment later.
+				if b.Name == dead.Name && b.State != lb.Unhealthy {
+					return false
+				}
 			}
 			return true
 		})
