@@ -100,6 +100,7 @@ func (d *stateDisk) well() error {
 // a restart may not know, and ends saying so once there is room.
 func TestUnwritableState(t *testing.T) {
 	testenv.Also(t, diskTarget)
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		faults := 1
 		if testenv.InTarget(diskTarget) {

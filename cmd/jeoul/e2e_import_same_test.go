@@ -45,6 +45,7 @@ type named struct{ requests, remark *regexp.Regexp }
 // makes of it. Each difference must be named by a remark: by one that the case expects, or by one that leaves the service out.
 // `make test-import` runs all configurations with 1,000 requests each; without, the first of each dialect has fifty.
 func TestImportsServeTheSame(t *testing.T) {
+	t.Parallel()
 	all := os.Getenv("JEOUL_TEST_IMPORTS") != ""
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 4, Containers: true})
 	for _, server := range l.Servers {

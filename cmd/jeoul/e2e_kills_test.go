@@ -30,6 +30,7 @@ import (
 // test-kills`): the packages whose steps these are take every one.
 func TestKilledAtEachStep(t *testing.T) {
 	testenv.Root(t)
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

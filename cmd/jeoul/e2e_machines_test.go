@@ -268,6 +268,7 @@ func ssh(s *station, host *lab.Host, command string) (string, error) {
 }
 
 func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
+	t.Parallel()
 	s := newStation(t, 1, 2)
 	program, err := os.Executable()
 	if err != nil {
@@ -297,6 +298,7 @@ func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
 }
 
 func TestAnsiblePlaybookIsRight(t *testing.T) {
+	t.Parallel()
 	playbook := testenv.Program(t, "ansible-playbook")
 	inventory := filepath.Join(t.TempDir(), "hosts.ini")
 	text := "[clients]\na\n[balancers]\nb\n[servers]\nc\n[all:vars]\njeoul_vip=192.0.2.1\njeoul_interface=eth0\n"

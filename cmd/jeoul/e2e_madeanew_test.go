@@ -56,6 +56,7 @@ func (x *crossing) plug(t *testing.T, i int, name string, all ...string) {
 // TestInterfaceIsMadeAnewUnderTheBalancer deletes the interface that carries the VIP, and makes it anew: what goes by the others
 // goes on, and the new one has all that the old one had.
 func TestInterfaceIsMadeAnewUnderTheBalancer(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		x := newCrossing(t, hook)
 		before := e2e.ReadSettings(t, x.host)
@@ -80,6 +81,7 @@ func TestInterfaceIsMadeAnewUnderTheBalancer(t *testing.T) {
 
 // TestOnlyInterfaceIsMadeAnew has nothing else to serve by meanwhile, and goes on all the same.
 func TestOnlyInterfaceIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		x := newCrossing(t, hook)
 		text := yamlOf(t, entry{"interface": "one", "hook": string(hook), "socket": x.socket, "services": []entry{{"name": "web", "vip": crossingVIP.String(), "port": webPort, "scheduler": "rr",

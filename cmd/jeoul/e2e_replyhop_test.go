@@ -21,6 +21,7 @@ import (
 // TestRouterOfRepliesIsConfirmed: a router behind which clients are gets another MAC address and tells nobody, and then is
 // silent for a while. Only the balancer can find that out: the router knows where the balancer is, and asks for nothing.
 func TestRouterOfRepliesIsConfirmed(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		x := newCrossing(t, hook)
 		router, behind := netip.MustParseAddr("10.77.1.2"), netip.MustParseAddr("10.78.0.2")

@@ -220,6 +220,7 @@ func askOn(connection net.Conn, reader *bufio.Reader) (string, error) {
 // TestSoakNotesProof: a connection that is long in being opened, as one whose first SYN went to a backend that is gone, counts as proven from its
 // first answer on.
 func TestSoakNotesProof(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
 	var listener net.Listener
 	if err := l.Servers[0].Do(func() (err error) {

@@ -203,6 +203,7 @@ func forAHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 // answer must come from a backend that saw the client's own address, and turns
 // must be exact.
 func TestL2DSRMatrix(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newSegment(t, hook)
 		for _, vip := range []netip.Addr{s.VIP4, s.VIP6} {
@@ -257,6 +258,7 @@ func (s *segment) askMany(t *testing.T, network string, to netip.AddrPort, n int
 // back, again and again: open connections to its other backends go on, and so do
 // new ones to a service that is configured as before.
 func TestReloadKeepsConnections(t *testing.T) {
+	t.Parallel()
 	forEachHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newSegment(t, hook)
 		to := netip.AddrPortFrom(s.VIP4, turnPort)
@@ -298,6 +300,7 @@ func TestReloadKeepsConnections(t *testing.T) {
 // TestHookChangesUnderConnections moves the balancer from TC to XDP and back, twice: open
 // connections of a scheduler that remembers go on, and new ones are answered all the time.
 func TestHookChangesUnderConnections(t *testing.T) {
+	t.Parallel()
 	s := newSegment(t, lb.HookTC)
 	open := map[net.Conn]string{}
 	for range 12 {
@@ -375,6 +378,7 @@ func (s *segment) reload(t *testing.T, backends int) {
 // TestBackendWithoutMAC takes a backend's link down: it shows as such, the
 // others take its share, and it comes back.
 func TestBackendWithoutMAC(t *testing.T) {
+	t.Parallel()
 	s := newSegment(t, lb.HookTC)
 	lost := s.Servers[1]
 	s.setLink(t, lost, false)

@@ -112,6 +112,7 @@ func (p *vrrpPair) learns(t *testing.T, client *lab.Host, which int, when string
 // so nothing but the balancers can correct it. An advertisement of another group with the same id changes nothing, and
 // is named.
 func TestNeighboursAfterPartition(t *testing.T) {
+	t.Parallel()
 	testenv.Program(t, "bridge")
 	testenv.Program(t, "keepalived")
 	l := newLab(t, lab.Spec{Clients: 3, Servers: 1})

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 	// In a script this is the program, whose flags are not the tests'.
 	if filepath.Base(os.Args[0]) != "jeoul" {
-		testenv.Parallel(4)
+		testenv.Parallel(5)
 	}
 	testscript.Main(m, map[string]func(){"jeoul": main})
 }
@@ -54,6 +54,7 @@ func TestScripts(t *testing.T) {
 // namespaces of their own.
 func TestRootScripts(t *testing.T) {
 	testenv.Root(t)
+	t.Parallel()
 	for _, program := range []string{"ip", "unshare", "setpriv", "curl", "nginx"} {
 		testenv.Program(t, program)
 	}
