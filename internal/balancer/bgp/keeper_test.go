@@ -163,13 +163,13 @@ func TestKeeper(t *testing.T) {
 		{Peer{Name: "192.0.2.1", ASN: 64513, State: "idle", Sessions: 1, Reason: "the connection broke"}, "192.0.2.1 (AS 64513) down: the connection broke"},
 	} {
 		speaker.peer(step.peer)
-		testenv.Eventually(t, 20*time.Second, "the log says "+step.says, func() bool { return log.has(step.says) })
+		testenv.Eventually(t, time.Minute, "the log says "+step.says, func() bool { return log.has(step.says) })
 	}
 	speaker.mu.Lock()
 	speaker.refuse = errors.New("no such AS")
 	speaker.mu.Unlock()
 	k.Want(wanting("198.51.100.81"))
-	testenv.Eventually(t, 20*time.Second, "what the speaker refuses is a problem", func() bool {
+	testenv.Eventually(t, time.Minute, "what the speaker refuses is a problem", func() bool {
 		_, problem := k.State()
 		return problem != nil && strings.Contains(problem.Error(), "no such AS")
 	})
@@ -177,7 +177,7 @@ func TestKeeper(t *testing.T) {
 	speaker.refuse = nil
 	speaker.mu.Unlock()
 	k.Await(bound)
-	testenv.Eventually(t, 20*time.Second, "the problem is over", func() bool {
+	testenv.Eventually(t, time.Minute, "the problem is over", func() bool {
 		state, problem := k.State()
 		return problem == nil && state.PID == os.Getpid()
 	})
@@ -194,7 +194,7 @@ func TestOrphan(t *testing.T) {
 	if err := client.Want(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, 20*time.Second, "what no balancer is heard of is withdrawn", func() bool { return len(speaker.State().VIPs) == 0 })
+	testenv.Eventually(t, time.Minute, "what no balancer is heard of is withdrawn", func() bool { return len(speaker.State().VIPs) == 0 })
 	state, err := client.State(t.Context(), 0)
 	if err != nil || !state.Orphaned || !state.Told || state.Protocol != Protocol || state.Build != "this build" {
 		t.Errorf("the state is %+v, %v", state, err)

@@ -33,7 +33,7 @@ func TestGraceInTheBackground(t *testing.T) {
 	}
 	mu.Unlock()
 	pass <- struct{}{}
-	testenv.Eventually(t, 10*time.Second, "the second is freed and no goroutine waits any more", func() bool {
+	testenv.Eventually(t, time.Minute, "the second is freed and no goroutine waits any more", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(freed) == 2 && !g.running
@@ -70,7 +70,7 @@ func TestGraceWaitedFor(t *testing.T) {
 	g.close()
 	mu.Unlock()
 	pass <- struct{}{}
-	testenv.Eventually(t, 10*time.Second, "no goroutine waits any more", func() bool {
+	testenv.Eventually(t, time.Minute, "no goroutine waits any more", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return !g.running

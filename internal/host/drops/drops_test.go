@@ -46,7 +46,7 @@ func TestReversePathIsNamed(t *testing.T) {
 		}
 	}
 	var got *Drop
-	testenv.Eventually(t, 20*time.Second, "all datagrams were seen to be dropped", func() bool {
+	testenv.Eventually(t, time.Minute, "all datagrams were seen to be dropped", func() bool {
 		got = find(t, tracer, to, "IP_RPFILTER")
 		return got != nil && got.Packets >= datagrams
 	})

@@ -69,7 +69,7 @@ func Veth(tb testing.TB, a, b End) (macA, macB net.HardwareAddr) {
 	macA, macB = raise(tb, a), raise(tb, b)
 	for _, end := range []End{a, b} {
 		// The kernel adds it in the background, once there is a carrier.
-		Eventually(tb, 10*time.Second, end.Name+" has a link-local address", func() bool { return hasLinkLocal(tb, end) })
+		Eventually(tb, time.Minute, end.Name+" has a link-local address", func() bool { return hasLinkLocal(tb, end) })
 	}
 	return macA, macB
 }

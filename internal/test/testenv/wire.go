@@ -58,12 +58,12 @@ func (w *Wire) Send(parts ...gopacket.SerializableLayer) {
 // How long a frame is waited for, and after how long what may have been dropped is sent again: frames of all
 // namespaces share a queue of each core (net.core.netdev_max_backlog), which a neighbour's flood may have filled.
 const (
-	patience  = 20 * time.Second
+	patience  = time.Minute
 	sendAgain = time.Second
 )
 
 // Next returns the next frame to come in for which want returns true, and fails
-// the test if there is none within 20 seconds.
+// the test if there is none within a minute.
 func (w *Wire) Next(what string, want func(gopacket.Packet) bool) gopacket.Packet {
 	w.tb.Helper()
 	packet := w.within(patience, want)
@@ -73,7 +73,7 @@ func (w *Wire) Next(what string, want func(gopacket.Packet) bool) gopacket.Packe
 	return packet
 }
 
-// Answer is Next for what comes of something that is sent: each second, until it has come, or for 20 seconds.
+// Answer is Next for what comes of something that is sent: each second, until it has come, or for a minute.
 func (w *Wire) Answer(what string, send func(), want func(gopacket.Packet) bool) gopacket.Packet {
 	w.tb.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {

@@ -172,7 +172,7 @@ func TestWithoutAgent(t *testing.T) {
 		}
 		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(vip4.AsSlice())})
 	})
-	testenv.Eventually(t, 20*time.Second, "the kernel answers an ARP request for an address of lo", func() bool { return s.answersARP(vip4) })
+	testenv.Eventually(t, time.Minute, "the kernel answers an ARP request for an address of lo", func() bool { return s.answersARP(vip4) })
 	if got := s.asksAs(vip4, s.vacant4); got != vip4 {
 		t.Errorf("the kernel asks with %s, not with the VIP", got)
 	}

@@ -117,7 +117,7 @@ func carries(t *testing.T, l *lab.Lab, s Subject) {
 func expect(t *testing.T, s Subject, what string, running Running, l *lab.Lab, ask func(*lab.Host, netip.AddrPort) (string, error)) {
 	t.Helper()
 	answered := map[string]int{}
-	testenv.Eventually(t, 20*time.Second, what+" reaches both servers through "+s.Name(), func() bool {
+	testenv.Eventually(t, time.Minute, what+" reaches both servers through "+s.Name(), func() bool {
 		for i, client := range l.Clients {
 			from, err := ask(client, running.Target(i))
 			if err != nil {
@@ -134,7 +134,7 @@ func expect(t *testing.T, s Subject, what string, running Running, l *lab.Lab, a
 // go on, without a service, to servers of the next trial.
 func forgets(t *testing.T, balancer *lab.Host) {
 	t.Helper()
-	testenv.Eventually(t, 20*time.Second, "IPVS forgets its connections", func() bool {
+	testenv.Eventually(t, time.Minute, "IPVS forgets its connections", func() bool {
 		var table []byte
 		err := balancer.Do(func() (err error) {
 			table, err = os.ReadFile("/proc/thread-self/net/ip_vs_conn")
