@@ -16,6 +16,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/deadcode"
 )
 
 // generation is a loaded program with the memory of a configuration. It
@@ -131,23 +132,18 @@ func loadGeneration(program programKind, ports []port, m *memory, shared *shared
 }
 
 // add loads the program for one more port.
-func (g *generation) add(program programKind, p port, constants objects.XDPSettings, shared *shared, tracing *tracing) error {
-	spec, err := tracing.load(program)
+func (g *generation) add(
+	program programKind, p port, constants objects.XDPSettings, shared *shared, tracing *tracing,
+) error {
+	spec, replacements, err := g.specify(program, constants, shared, tracing)
 	if err != nil {
-		return fmt.Errorf("reading the embedded eBPF program: %v", err)
+		return err
 	}
-	spec.Maps[objects.GenerationSection].ValueSize = g.memory.m.ValueSize()
-	replacements := shared.maps()
-	replacements[objects.GenerationSection] = g.memory.m
-	putAnswers(spec, g.answers, &constants, replacements)
-	tracing.put(spec, &constants, replacements)
-	if program.unspecific {
-		spec.Programs[program.name].AttachType = ebpf.AttachNone
+	// Verifying a program takes most of the time of a change, and removing what this configuration does not need a
+	// part of that which grows with the square of its length, unless it is gone before.
+	if err := deadcode.Remove(spec); err != nil {
+		return err
 	}
-	if err := spec.Variables[objects.XDPVarLoaded].Set(constants); err != nil {
-		return fmt.Errorf("setting the program's constants: %v", err)
-	}
-	shared.put(spec)
 	if program.dispatched {
 		return g.addDispatched(program, p, spec, replacements)
 	}
@@ -158,6 +154,29 @@ func (g *generation) add(program programKind, p port, constants objects.XDPSetti
 	g.collections = append(g.collections, collection)
 	g.programs = append(g.programs, collection.Programs[program.name])
 	return nil
+}
+
+// specify returns the program with its constants, and the maps that it shares with others.
+func (g *generation) specify(program programKind, constants objects.XDPSettings, shared *shared, tracing *tracing) (
+	*ebpf.CollectionSpec, map[string]*ebpf.Map, error,
+) {
+	spec, err := tracing.load(program)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	spec.Maps[objects.GenerationSection].ValueSize = g.memory.m.ValueSize()
+	replacements := shared.maps()
+	replacements[objects.GenerationSection] = g.memory.m
+	putAnswers(spec, g.answers, &constants, replacements)
+	tracing.put(spec, &constants, replacements)
+	if program.unspecific {
+		spec.Programs[program.name].AttachType = ebpf.AttachNone
+	}
+	if err := spec.Variables[objects.XDPVarLoaded].Set(constants); err != nil {
+		return nil, nil, fmt.Errorf("setting the program's constants: %v", err)
+	}
+	shared.put(spec)
+	return spec, replacements, nil
 }
 
 // loadError names the usual reasons why the kernel refuses a program.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/host/deadcode"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
@@ -161,6 +162,10 @@ func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before 
 	if err := errors.Join(spec.Variables[objects.LocalVarLoaded].Set(m.constants), spec.Variables[objects.LocalVarLocal].Set(settings)); err != nil {
 		made.closeUnless(before)
 		return nil, fmt.Errorf("setting the program's constants: %v", err)
+	}
+	if err := deadcode.Remove(spec); err != nil {
+		made.closeUnless(before)
+		return nil, err
 	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
 	if err != nil {

@@ -349,7 +349,7 @@ func (r *rig) traces(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.Contains(mapNames(t, info), "trace_ring")
+	return slices.Contains(mapNames(t, info), "trace_noted")
 }
 
 // TestTrace sends random packets while a trace runs and the configuration

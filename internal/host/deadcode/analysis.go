@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deadcode
+
+import "github.com/cilium/ebpf/asm"
+
+// An outcome is what becomes of an instruction.
+type outcome uint8
+
+const (
+	dead  outcome = iota // It is never reached.
+	runs                 // It runs; a branch may go either way.
+	jumps                // It is a branch that is always taken, or an unconditional jump.
+	falls                // It is a branch that is never taken.
+)
+
+// registers is what is known of r0 to r10.
+type registers [11]value
+
+// join keeps of r what holds for other as well, and says whether that is less.
+func (r *registers) join(other *registers) (changed bool) {
+	for i := range r {
+		if r[i].kind != unknown && r[i] != other[i] {
+			r[i], changed = value{}, true
+		}
+	}
+	return changed
+}
+
+// An analysis finds which instructions run, and which way their branches go.
+type analysis struct {
+	*graph
+	constants map[string][]byte
+	outcomes  []outcome
+	// entry is what is known where a leader is entered; nil until it is reached.
+	entry []*registers
+	work  []int
+}
+
+func newAnalysis(g *graph, constants map[string][]byte) *analysis {
+	return &analysis{graph: g, constants: constants, outcomes: make([]outcome, len(g.program)),
+		entry: make([]*registers, len(g.program))}
+}
+
+// run begins with the program's first instruction.
+func (a *analysis) run() []outcome {
+	a.leader[0] = true
+	a.enter(0, &registers{})
+	for len(a.work) > 0 {
+		start := a.work[len(a.work)-1]
+		a.work = a.work[:len(a.work)-1]
+		a.block(start)
+	}
+	return a.outcomes
+}
+
+// enter notes that the leader at i is reached with what state knows.
+func (a *analysis) enter(i int, state *registers) {
+	if a.entry[i] == nil {
+		known := *state
+		a.entry[i] = &known
+	} else if !a.entry[i].join(state) {
+		return
+	}
+	a.work = append(a.work, i)
+}
+
+// block follows the instructions from a leader on to the next one, or to where control goes elsewhere.
+func (a *analysis) block(start int) {
+	state := *a.entry[start]
+	for i := start; i < len(a.program); i++ {
+		if i != start && a.leader[i] {
+			a.enter(i, &state)
+			return
+		}
+		if !a.step(i, &state) {
+			return
+		}
+	}
+}
+
+// step follows one instruction, and says whether control may go on to the next.
+func (a *analysis) step(i int, state *registers) (next bool) {
+	ins := &a.program[i]
+	switch {
+	case isJump(ins):
+		return a.branch(i, state)
+	case ins.OpCode.Class().IsJump() && ins.OpCode.JumpOp() == asm.Exit:
+		a.outcomes[i] = runs
+		return false
+	}
+	a.outcomes[i] = runs
+	if ins.IsFunctionReference() {
+		a.enter(a.target[i], arguments(ins, state))
+	}
+	state.apply(ins, a.constants)
+	return true
+}
+
+// arguments is what the function knows that ins calls. Of a callback, only the kernel knows.
+func arguments(ins *asm.Instruction, state *registers) *registers {
+	var known registers
+	if ins.IsFunctionCall() {
+		copy(known[asm.R1:asm.R6], state[asm.R1:asm.R6])
+	}
+	return &known
+}
+
+// branch follows a jump. Once a branch was found to go both ways it stays so, for less and less is known each time.
+func (a *analysis) branch(i int, state *registers) (next bool) {
+	ins := &a.program[i]
+	way := decide(ins, state)
+	if ins.Symbol() != "" && way != jumps || a.outcomes[i] == runs || a.outcomes[i] != dead && a.outcomes[i] != way {
+		// The first instruction of a function bears its name, so it stays.
+		way = runs
+	}
+	a.outcomes[i] = way
+	if way != falls {
+		taken := *state
+		taken.learn(ins, asm.JEq)
+		a.enter(a.target[i], &taken)
+	}
+	if way == jumps {
+		return false
+	}
+	state.learn(ins, asm.JNE)
+	return true
+}
+
+// learn notes that the operands of ins are equal, if ins compares by op.
+func (r *registers) learn(ins *asm.Instruction, op asm.JumpOp) {
+	if ins.OpCode.Class() == asm.JumpClass && ins.OpCode.JumpOp() == op && ins.OpCode.Source() == asm.ImmSource &&
+		r[ins.Dst].kind == unknown {
+		r[ins.Dst] = constant(uint64(ins.Constant))
+	}
+}
+
+// decide says which way ins goes: jumps, falls, or runs where it may go either way.
+func decide(ins *asm.Instruction, state *registers) outcome {
+	op := ins.OpCode.JumpOp()
+	if op == asm.Ja {
+		return jumps
+	}
+	left, right := state[ins.Dst], constant(uint64(ins.Constant))
+	if ins.OpCode.Source() == asm.RegSource {
+		right = state[ins.Src]
+	}
+	if left.kind != number || right.kind != number {
+		return runs
+	}
+	l, r := left.bits, right.bits
+	if ins.OpCode.Class() == asm.Jump32Class {
+		// Signed comparisons see the sign of 32 bits, and extending both keeps the order of unsigned ones.
+		l, r = uint64(int64(int32(l))), uint64(int64(int32(r)))
+	}
+	taken, known := compare(op, l, r)
+	switch {
+	case !known:
+		return runs
+	case taken:
+		return jumps
+	}
+	return falls
+}
+
+// compare says whether a jump by op is taken; known is false for operations that are no comparison.
+func compare(op asm.JumpOp, l, r uint64) (taken, known bool) {
+	switch op {
+	case asm.JEq:
+		return l == r, true
+	case asm.JNE:
+		return l != r, true
+	case asm.JGT:
+		return l > r, true
+	case asm.JGE:
+		return l >= r, true
+	case asm.JLT:
+		return l < r, true
+	case asm.JLE:
+		return l <= r, true
+	case asm.JSGT:
+		return int64(l) > int64(r), true
+	case asm.JSGE:
+		return int64(l) >= int64(r), true
+	case asm.JSLT:
+		return int64(l) < int64(r), true
+	case asm.JSLE:
+		return int64(l) <= int64(r), true
+	case asm.JSet:
+		return l&r != 0, true
+	}
+	return false, false
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deadcode
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// errLabel: cilium/ebpf resolves labels of jumps when it loads a program. No object that clang made has any.
+var errLabel = errors.New("a jump has a label instead of an offset")
+
+// A graph is a program with its jumps resolved to indices.
+type graph struct {
+	program asm.Instructions
+	// target is where each jump leads, or the function that an instruction calls or points to; -1 for all others.
+	target []int
+	// leader says of each instruction whether control comes to it other than from the instruction before it.
+	leader []bool
+}
+
+func newGraph(program asm.Instructions) (*graph, error) {
+	g := &graph{program: program, target: make([]int, len(program)), leader: make([]bool, len(program))}
+	functions, err := program.SymbolOffsets()
+	if err != nil {
+		return nil, err
+	}
+	at, raw := map[int]int{}, make([]int, len(program))
+	for i, offset := 0, 0; i < len(program); i++ {
+		at[offset], raw[i] = i, offset
+		offset += int(program[i].Width())
+	}
+	for i := range program {
+		ins, ok := &program[i], true
+		g.target[i] = -1
+		switch {
+		case ins.IsFunctionReference():
+			g.target[i], ok = functions[ins.Reference()]
+		case isJump(ins) && ins.Reference() != "":
+			return nil, fmt.Errorf("instruction %d: %w", i, errLabel)
+		case isJump(ins):
+			g.target[i], ok = at[raw[i]+1+jumpOffset(ins)]
+		}
+		if !ok {
+			return nil, fmt.Errorf("instruction %d leads out of the program: %v", i, ins)
+		}
+		if g.target[i] >= 0 {
+			g.leader[g.target[i]] = true
+		}
+	}
+	return g, nil
+}
+
+// isJump says whether ins may go on elsewhere in the same function.
+func isJump(ins *asm.Instruction) bool {
+	op := ins.OpCode.JumpOp()
+	return ins.OpCode.Class().IsJump() && op != asm.Call && op != asm.Exit
+}
+
+// isLongJump says whether the offset of ins is in its constant (gotol).
+func isLongJump(ins *asm.Instruction) bool {
+	return ins.OpCode.Class() == asm.Jump32Class && ins.OpCode.JumpOp() == asm.Ja
+}
+
+// jumpOffset is how far ins jumps, in units of 8 bytes from the end of the instruction.
+func jumpOffset(ins *asm.Instruction) int {
+	if isLongJump(ins) {
+		return int(ins.Constant)
+	}
+	return int(ins.Offset)
+}
+
+// rewrite returns the instructions that outcomes has as live. What a branch always does becomes a jump or nothing, as
+// the verifier has it.
+func (g *graph) rewrite(outcomes []outcome) asm.Instructions {
+	keep := make([]bool, len(g.program))
+	for i, o := range outcomes {
+		keep[i] = o != dead && o != falls
+	}
+	g.dropEmptyJumps(outcomes, keep)
+	offsets := g.offsets(keep)
+	var made asm.Instructions
+	for i, ins := range g.program {
+		if !keep[i] {
+			continue
+		}
+		if outcomes[i] == jumps && ins.OpCode.JumpOp() != asm.Ja {
+			ins.OpCode, ins.Dst, ins.Src, ins.Constant = asm.Ja.Op(asm.ImmSource), 0, 0, 0
+		}
+		if isJump(&ins) {
+			setJumpOffset(&ins, offsets[g.target[i]]-offsets[i]-1)
+		}
+		made = append(made, ins)
+	}
+	return made
+}
+
+// dropEmptyJumps takes from keep the jumps to what follows them. One that goes may make another one empty.
+func (g *graph) dropEmptyJumps(outcomes []outcome, keep []bool) {
+	for again := true; again; {
+		again = false
+		offsets := g.offsets(keep)
+		for i := range g.program {
+			if keep[i] && outcomes[i] == jumps && g.program[i].Symbol() == "" && offsets[g.target[i]] == offsets[i]+1 {
+				keep[i], again = false, true
+			}
+		}
+	}
+}
+
+// offsets is where each instruction is in units of 8 bytes, with those left out that are not kept: these have the
+// offset of the next one that is.
+func (g *graph) offsets(keep []bool) []int {
+	offsets, offset := make([]int, len(g.program)), 0
+	for i := range g.program {
+		offsets[i] = offset
+		if keep[i] {
+			offset += int(g.program[i].Width())
+		}
+	}
+	return offsets
+}
+
+// setJumpOffset makes ins jump as far as jumpOffset is to say.
+func setJumpOffset(ins *asm.Instruction, offset int) {
+	if isLongJump(ins) {
+		ins.Constant = int64(offset)
+		return
+	}
+	ins.Offset = int16(offset)
+}
