@@ -3,12 +3,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/dashboard"
 )
 
 // tokenVariable is the environment variable that has a token: on a command line, every user of the
@@ -50,4 +53,31 @@ func (f daemonFlags) client() (*api.Client, error) {
 		token = strings.TrimSpace(string(text))
 	}
 	return api.NewRemoteClient(api.Remote{Server: f.Server, Token: token, CA: f.CA, Certificate: f.Certificate, Key: f.Key})
+}
+
+// dashboardCmd shows a balancer in a browser of this host.
+type dashboardCmd struct {
+	daemonFlags
+	Port uint16 `name:"port" placeholder:"PORT" help:"Port of 127.0.0.1 that the page is served on; without it, a free one."`
+}
+
+// Help says who may use it.
+func (dashboardCmd) Help() string {
+	return `Prints a link, and serves the page on the loopback address until it is interrupted. The link has a random token; whoever has it may do
+what you may do. On another machine: ssh -L PORT:127.0.0.1:PORT HOST. Where api.listen is set, the balancer serves the page itself.`
+}
+
+// Run serves the page until the context ends.
+func (c *dashboardCmd) Run(ctx context.Context) error { return c.serve(ctx, os.Stdout) }
+
+func (c *dashboardCmd) serve(ctx context.Context, out io.Writer) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	proxy, err := client.Proxy()
+	if err != nil {
+		return err
+	}
+	return dashboard.ServeLocal(ctx, c.Port, out, proxy)
 }

@@ -51,6 +51,7 @@ var trials = map[string]trial{
 	"jeoul bench scale":        {reason: library},
 	"jeoul completion":         {test: "testdata/script/completion.txtar"},
 	"jeoul describe backend":   {test: "testdata/root/overtcp.txtar"},
+	"jeoul dashboard":          {test: "e2e_dashboard_test.go"},
 	"jeoul detach":             {test: "testdata/root/refuse.txtar"},
 	"jeoul diff":               {test: "testdata/root/overtcp.txtar"},
 	"jeoul doctor":             {test: "testdata/script/doctor.txtar"},

@@ -51,12 +51,13 @@ var tasks = []kong.Group{
 // commands are what jeoul can do, in the order of help. What a command's line of help has no room for stands in
 // its Help.
 type commands struct {
-	Status   statusCmd   `cmd:"" group:"watch" help:"Show services, backends and counters, and what is wrong."`
-	Get      getCmd      `cmd:"" group:"watch" help:"List services, backends, checks, flows, events, sources, members."`
-	Describe describeCmd `cmd:"" group:"watch" help:"Tell all about one service or backend."`
-	Top      topCmd      `cmd:"" group:"watch" help:"Watch services, backends and drops live; drain and weigh by keys."`
-	Trace    traceCmd    `cmd:"" group:"watch" help:"Ask why a packet goes where it goes, or follow real ones."`
-	Doctor   doctorCmd   `cmd:"" group:"watch" help:"Say where this host loses packets, why, and what cures it."`
+	Status    statusCmd    `cmd:"" group:"watch" help:"Show services, backends and counters, and what is wrong."`
+	Get       getCmd       `cmd:"" group:"watch" help:"List services, backends, checks, flows, events, sources, members."`
+	Describe  describeCmd  `cmd:"" group:"watch" help:"Tell all about one service or backend."`
+	Top       topCmd       `cmd:"" group:"watch" help:"Watch services, backends and drops live; drain and weigh by keys."`
+	Trace     traceCmd     `cmd:"" group:"watch" help:"Ask why a packet goes where it goes, or follow real ones."`
+	Doctor    doctorCmd    `cmd:"" group:"watch" help:"Say where this host loses packets, why, and what cures it."`
+	Dashboard dashboardCmd `cmd:"" group:"watch" help:"Show a balancer live in a browser of this host."`
 
 	Backend  backendCmd  `cmd:"" group:"operate" help:"Drain, disable, enable, weigh or check a backend; undo that."`
 	Balancer balancerCmd `cmd:"" group:"operate" help:"Leave the VIPs to other balancers, for maintenance; come back."`

@@ -72,12 +72,12 @@ func (c caller) name() string {
 func guarded(next http.Handler, guard *access.Guard, denied func(from string, why error)) http.Handler {
 	origins := http.NewCrossOriginProtection() // browsers send a client certificate from any page
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		newProblem(http.StatusForbidden, "the request comes from a page of another site; use a program, not a browser").write(w)
+		newProblem(http.StatusForbidden, "the request comes from a page of another site").write(w)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, err := guard.Client(bearer(r), r.TLS.PeerCertificates)
 		if err != nil {
-			if denied != nil {
+			if denied != nil && !asksForLogin(r) {
 				from, _, _ := net.SplitHostPort(r.RemoteAddr)
 				denied(from, err)
 			}
@@ -91,6 +91,12 @@ func guarded(next http.Handler, guard *access.Guard, denied func(from string, wh
 		}
 		origins.Handler(next).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller{client: client})))
 	})
+}
+
+// asksForLogin says whether a request is the dashboard's, which asks whether the browser has a client certificate. That is no
+// attempt to get in.
+func asksForLogin(r *http.Request) bool {
+	return r.URL.Path == sessionPath && r.Header.Get("Authorization") == "" && len(r.TLS.PeerCertificates) == 0
 }
 
 // bearer returns the token of a request (RFC 6750); "" where it has none.

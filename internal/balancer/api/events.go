@@ -11,13 +11,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/jeoul/jeoul/internal/balancer/api/pulse"
 	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 const (
@@ -80,6 +83,93 @@ func streamEvents(stream huma.Context, reader *events.Reader, follow bool) {
 			ctx, cancel := context.WithTimeout(r.Context(), heartbeat)
 			reader.Wait(ctx)
 			cancel()
+		}
+	}
+}
+
+const (
+	watchPath   = "/v1/watch"
+	sessionPath = "/v1/session"
+	// recentEvents is how many events a watcher gets first, unless it says from where on.
+	recentEvents = 200
+)
+
+// Watch says what a watcher wants; exported, for huma to find it.
+type Watch struct {
+	Last     string   `header:"Last-Event-ID" doc:"The id of the last event that the client has; empty: the latest 200 are sent first"`
+	Services []string `query:"service,explode" doc:"The services whose backends are sent; of all others, totals are"`
+	All      bool     `query:"all" doc:"True: the backends of all services are sent"`
+}
+
+// session is who the API takes a client for, and which balancer answers.
+type session struct {
+	Client string   `json:"client" doc:"Who asks, as events and operations name it"`
+	Role   ops.Role `json:"role" enum:"read,operate,configure" doc:"What the client may do; each role includes those before it"`
+	Host   string   `json:"host" doc:"The name of the balancer's machine"`
+	// Version is that of the program.
+	Version string `json:"version"`
+}
+
+// handleWatches adds what sends the status again and again.
+func (b Balancer) handleWatches(a huma.API) {
+	schemaOf[ops.Watched](a)
+	add(a, endpoint{method: http.MethodGet, path: sessionPath, id: "get-session",
+		summary: "Who the API takes the client for, what that may do, and which balancer answers"},
+		func(ctx context.Context, _ *none) (*answer[session], error) {
+			host, err := os.Hostname()
+			who := callerOf(ctx)
+			return &answer[session]{session{Client: who.name(), Role: who.client.Role, Host: host, Version: b.Version}}, err
+		})
+	stream := &huma.Schema{Type: huma.TypeString, Description: "Server-sent events: \"status\" has a Watched as data, at least " +
+		"every few seconds; \"event\" and \"lost\" are those of /v1/events."}
+	p := pulse.New(b.Status, b.Events, func(err error) any { return problemOf(err) })
+	watchers := make(chan struct{}, maxStreams)
+	add(a, endpoint{method: http.MethodGet, path: watchPath, id: "watch-status", kind: eventsType, answer: stream,
+		summary: "The balancer as it is, each second and after each event, and its events, as server-sent events"},
+		func(_ context.Context, in *Watch) (*huma.StreamResponse, error) {
+			select {
+			case watchers <- struct{}{}:
+			default:
+				return nil, errStreams
+			}
+			reader := b.Events.Latest(recentEvents)
+			if in.Last != "" {
+				reader = b.Events.After(in.Last)
+			}
+			wanted := *in
+			return &huma.StreamResponse{Body: func(ctx huma.Context) {
+				defer func() { <-watchers }()
+				w := p.Join(wanted.All, wanted.Services)
+				defer p.Leave(w)
+				streamWatch(ctx, w, reader)
+			}}, nil
+		})
+}
+
+// streamWatch sends statuses and events until the client hangs up or does not read, or the server stops.
+func streamWatch(stream huma.Context, watcher *pulse.Watcher, reader *events.Reader) {
+	r, w := humago.Unwrap(stream)
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{})
+	w.Header().Set("Content-Type", eventsType)
+	w.Header().Set("Cache-Control", "no-store")
+	for frame := []byte(nil); ; {
+		read, lost := reader.Read()
+		_ = control.SetWriteDeadline(time.Now().Add(patience))
+		if len(read) > 0 || lost != nil {
+			if sendEvents(w, read, lost) != nil {
+				return
+			}
+		}
+		if _, err := w.Write(frame); err != nil || control.Flush() != nil {
+			return
+		}
+		frame = nil
+		select {
+		case <-r.Context().Done():
+			return
+		case <-reader.More():
+		case frame = <-watcher.Frames:
 		}
 	}
 }

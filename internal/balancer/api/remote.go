@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"strings"
@@ -58,6 +59,32 @@ func NewRemoteClient(r Remote) (*Client, error) {
 		TLSHandshakeTimeout: 10 * time.Second, Proxy: http.ProxyFromEnvironment})
 	client.token = r.Token
 	return client, nil
+}
+
+// Proxy returns a handler that hands requests on to the daemon with the client's own credentials, in the place of those that they
+// come with. Where the daemon is not reached, it answers with a problem (502).
+func (c *Client) Proxy() (http.Handler, error) {
+	base, err := url.Parse(c.base)
+	if err != nil {
+		return nil, err
+	}
+	return &httputil.ReverseProxy{
+		Transport:     c.stream.Transport,
+		FlushInterval: -1, // each event goes on at once
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(base)
+			r.Out.Host = base.Host
+			for _, name := range []string{"Authorization", "Cookie", "Origin", "Referer"} {
+				r.Out.Header.Del(name)
+			}
+			if c.token != "" {
+				r.Out.Header.Set("Authorization", "Bearer "+c.token)
+			}
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			newProblem(http.StatusBadGateway, "the daemon on "+c.at+" is not reached: "+c.explain(err).Error()).write(w)
+		},
+	}, nil
 }
 
 // explainRemote turns a failure to reach a daemon over TCP into what a person can do about it.

@@ -137,6 +137,7 @@ func newRouter(b Balancer) (http.Handler, huma.API) {
 	b.handleConfiguration(a)
 	b.handleTraces(a)
 	b.handleEvents(a)
+	b.handleWatches(a)
 	if b.Metrics != nil {
 		mux.Handle("GET /metrics", b.Metrics)
 	}

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/api/access"
+	"github.com/jeoul/jeoul/internal/balancer/dashboard"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/sources"
@@ -170,11 +171,13 @@ func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 	return answerOn(ctx, limited, limited, router)
 }
 
-// ServeTLS is Serve over TCP, for clients that the guard knows.
+// ServeTLS is Serve over TCP, for clients that the guard knows; and for everybody the dashboard, whose files are the same on
+// every balancer: what it shows, it asks the API for, with its user's credentials.
 func ServeTLS(ctx context.Context, listener net.Listener, b Balancer, guard *access.Guard) error {
 	router, _ := newRouter(b)
 	limited := limit(listener, maxConnections)
-	return answerOn(ctx, limited, tls.NewListener(limited, guard.TLS()), guarded(router, guard, b.Denied))
+	handler := dashboard.Before(guarded(router, guard, b.Denied))
+	return answerOn(ctx, limited, tls.NewListener(limited, guard.TLS()), handler)
 }
 
 // answerOn answers requests on a listener, whose connections are bounded.

@@ -133,6 +133,13 @@ func (l *Log) After(id string) *Reader {
 	return &Reader{log: l, next: n + 1}
 }
 
+// Latest returns a reader that begins with the latest n events.
+func (l *Log) Latest(n int) *Reader {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &Reader{log: l, next: l.last + 1 - uint64(min(n, len(l.ring)))}
+}
+
 // Lost is what a reader has missed.
 type Lost struct {
 	// Events is how many are not kept any more; 0 where that is not known.
@@ -163,14 +170,21 @@ func (r *Reader) Read() (events []Event, lost *Lost) {
 
 // Wait returns when there is more to read, or the context has ended.
 func (r *Reader) Wait(ctx context.Context) {
-	r.log.mu.Lock()
-	more, there := r.log.more, r.next <= r.log.last
-	r.log.mu.Unlock()
-	if there {
-		return
-	}
 	select {
-	case <-more:
+	case <-r.More():
 	case <-ctx.Done():
 	}
 }
+
+// More returns a channel that is closed once there is more to read.
+func (r *Reader) More() <-chan struct{} {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	if r.next <= r.log.last {
+		return already
+	}
+	return r.log.more
+}
+
+// already is a channel that is closed.
+var already = func() chan struct{} { c := make(chan struct{}); close(c); return c }()

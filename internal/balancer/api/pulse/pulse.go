@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pulse makes the statuses that those get who watch a balancer: one for all of them.
+package pulse
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+const (
+	// interval is the time from one status to the next where nothing happens, and gap the least time between two: an
+	// event has one made at once.
+	interval, gap = time.Second, 200 * time.Millisecond
+	// Share bounds what statuses cost, whoever watches how many backends: the time that making them takes is at most this part
+	// of all time.
+	Share = 1.0 / 25
+)
+
+// Watcher is a stream that gets statuses.
+type Watcher struct {
+	// wanted names what it gets the backends of: equal ones get the same bytes.
+	wanted string
+	with   func(service string) bool
+	// Frames holds the latest status that the stream has not sent: one that is slow misses statuses, and nothing waits
+	// for it.
+	Frames chan []byte
+}
+
+// give has a frame take the place of one that was not sent.
+func (w *Watcher) give(frame []byte) {
+	select {
+	case <-w.Frames:
+	default:
+	}
+	select {
+	case w.Frames <- frame:
+	default:
+	}
+}
+
+// Pulse makes statuses while somebody watches: one for all watchers, and its text once for all that want the same.
+type Pulse struct {
+	status  func() (ops.Status, error)
+	events  *events.Log
+	problem func(error) any
+
+	mu       sync.Mutex
+	watchers map[*Watcher]struct{}
+	// joined is closed when there is another watcher.
+	joined chan struct{}
+	// runs: a goroutine makes statuses.
+	runs  bool
+	start time.Time
+}
+
+// New returns one that reads statuses; problem says of an error what a watcher is told.
+func New(status func() (ops.Status, error), log *events.Log, problem func(error) any) *Pulse {
+	return &Pulse{status: status, events: log, problem: problem, watchers: map[*Watcher]struct{}{}, joined: make(chan struct{}), start: time.Now()}
+}
+
+// Join adds a watcher of the backends of some services, or of all.
+func (p *Pulse) Join(all bool, of []string) *Watcher {
+	services := slices.Sorted(slices.Values(of))
+	w := &Watcher{Frames: make(chan []byte, 1), wanted: fmt.Sprintf("%t %q", all, services)}
+	w.with = func(service string) bool {
+		_, found := slices.BinarySearch(services, service)
+		return all || found
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watchers[w] = struct{}{}
+	close(p.joined)
+	p.joined = make(chan struct{})
+	if !p.runs {
+		p.runs = true
+		go p.run()
+	}
+	return w
+}
+
+// Leave takes a watcher away.
+func (p *Pulse) Leave(w *Watcher) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.watchers, w)
+}
+
+// run makes statuses until nobody watches.
+func (p *Pulse) run() {
+	reader := p.events.Latest(0)
+	for {
+		p.mu.Lock()
+		watchers, joined := make([]*Watcher, 0, len(p.watchers)), p.joined
+		for w := range p.watchers {
+			watchers = append(watchers, w)
+		}
+		p.runs = len(watchers) > 0
+		p.mu.Unlock()
+		if len(watchers) == 0 {
+			return
+		}
+		for more, _ := reader.Read(); len(more) > 0; more, _ = reader.Read() {
+		}
+		began := time.Now()
+		p.tell(watchers)
+		pause := max(gap, time.Duration(float64(time.Since(began))/Share))
+		wait(pause, nil, nil)
+		wait(max(interval-pause, 0), reader.More(), joined)
+	}
+}
+
+// wait returns after a time, or when one of two channels is closed; nil ones never are.
+func wait(d time.Duration, a, b <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-a:
+	case <-b:
+	}
+}
+
+// tell gives the watchers a status.
+func (p *Pulse) tell(watchers []*Watcher) {
+	status, err := p.status()
+	at := time.Now()
+	frames := map[string][]byte{}
+	for _, w := range watchers {
+		frame := frames[w.wanted]
+		if frame == nil {
+			frame = p.frameOf("status", status.Watched(at, at.Sub(p.start), w.with), err)
+			frames[w.wanted] = frame
+		}
+		w.give(frame)
+	}
+}
+
+// frameOf returns one server-sent event; where there is an error, it is a "problem".
+func (p *Pulse) frameOf(kind string, data any, err error) []byte {
+	text, encoding := json.Marshal(data)
+	if err = cmp.Or(err, encoding); err != nil {
+		kind = "problem"
+		text, _ = json.Marshal(p.problem(err)) // texts and numbers
+	}
+	var frame bytes.Buffer
+	fmt.Fprintf(&frame, "event: %s\ndata: %s\n\n", kind, text)
+	return frame.Bytes()
+}
