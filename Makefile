@@ -50,6 +50,11 @@ build: generate ## build bin/jeoul (the default)
 	@$(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(BIN) ./cmd/jeoul
 	@$(GIVE_BACK) bin internal
 
+.PHONY: build-kubernetes
+build-kubernetes: ## build bin/jeoul-kubernetes, for Services of a Kubernetes cluster
+	@$(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(BIN)-kubernetes ./cmd/jeoul-kubernetes
+	@$(GIVE_BACK) bin
+
 .PHONY: other
 other: generate ## build bin/jeoul-other, with another map layout: see docs/guides/restart.md
 	@GO='$(GO)' scripts/other-build.sh $(BIN)-other
@@ -171,8 +176,12 @@ test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest 
 deb: build ## make a Debian package into dist
 	@GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb $(BIN) $(DIST)
 
+.PHONY: deb-kubernetes
+deb-kubernetes: build-kubernetes ## make a Debian package of jeoul-kubernetes into dist/kubernetes
+	@GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb-kubernetes $(BIN)-kubernetes $(DIST)/kubernetes
+
 .PHONY: tarball
-tarball: build ## make an archive of the static program and its files into dist
+tarball: build build-kubernetes ## make an archive of the static program and its files into dist
 	@GO='$(GO)' scripts/package.sh tarball $(BIN) $(DIST)
 
 .PHONY: image

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # package.sh deb|tarball JEOUL DIR: makes a Debian package, or an archive with a directory,
-# of that program and what belongs to it: units, manual pages, completion, examples.
+# of that program and what belongs to it: units, manual pages, completion, examples; the archive has
+# jeoul-kubernetes, too, where that is beside it.
+# package.sh deb-kubernetes JEOUL-KUBERNETES DIR: makes the Debian package of that program.
 # Prints the file's path and size.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -70,6 +72,24 @@ deb() {
 	printf '%s\n' "$file"
 }
 
+# stage_kubernetes PROGRAM ROOT: the files of jeoul-kubernetes as an installation has them below ROOT.
+stage_kubernetes() {
+	install -Dm755 "$1" "$2/usr/bin/jeoul-kubernetes"
+	install -Dm644 -t "$2/usr/lib/systemd/system" deploy/package/kubernetes/*.service
+	install -Dm644 deploy/package/kubernetes/jeoul-kubernetes.default "$2/etc/default/jeoul-kubernetes"
+	install -Dm644 -t "$2/usr/share/doc/jeoul-kubernetes/manifests" deploy/kubernetes/*.yaml
+	install -Dm644 LICENSE "$2/usr/share/doc/jeoul-kubernetes/copyright"
+}
+
+# deb_kubernetes: prints the path of the package.
+deb_kubernetes() {
+	local file=$to/jeoul-kubernetes_${VERSION}_amd64.deb
+	stage_kubernetes "$jeoul" "$STAGE"
+	"$go" run "$NFPM" package --config deploy/package/kubernetes/nfpm.yaml --packager deb --target "$file" >&2
+	compress "$file"
+	printf '%s\n' "$file"
+}
+
 # compress DEB: compresses what is in a package by xz, of which nfpm's own takes a quarter more room. See deb(5).
 compress() {
 	local parts=$STAGE/parts
@@ -87,6 +107,9 @@ compress() {
 tarball() {
 	local name=jeoul-$VERSION-linux-amd64
 	stage "$STAGE/$name"
+	if [ -x "${jeoul%/*}/jeoul-kubernetes" ]; then
+		stage_kubernetes "${jeoul%/*}/jeoul-kubernetes" "$STAGE/$name"
+	fi
 	tar --create --xz --file "$to/$name.tar.xz" --directory "$STAGE" --sort=name --mtime="@$SOURCE_DATE_EPOCH" \
 		--owner=0 --group=0 --numeric-owner "$name"
 	printf '%s\n' "$to/$name.tar.xz"
@@ -94,6 +117,7 @@ tarball() {
 
 case $kind in
 deb | tarball) file=$("$kind") ;;
-*) die "package.sh makes a deb or a tarball, and no $kind" ;;
+deb-kubernetes) file=$(deb_kubernetes) ;;
+*) die "package.sh makes a deb, a deb-kubernetes or a tarball, and no $kind" ;;
 esac
 printf '%s: %s KiB\n' "$file" "$(($(stat -c %s "$file") / 1024))"

@@ -71,10 +71,11 @@ type commands struct {
 	Token   tokenCmd   `cmd:"" group:"configure" help:"Make a token for the API over TCP."`
 	Members membersCmd `cmd:"" group:"configure" help:"Make the key of balancers that are members."`
 
-	Run    runCmd    `cmd:"" group:"hosts" help:"Balance the services of a configuration file."`
-	Detach detachCmd `cmd:"" group:"hosts" help:"Remove the data plane that a process has left."`
-	Agent  agentCmd  `cmd:"" group:"hosts" help:"Prepare this host as a backend."`
-	Tune   tuneCmd   `cmd:"" group:"hosts" help:"Compare this host's settings with a profile; change, revert them."`
+	Run        runCmd        `cmd:"" group:"hosts" help:"Balance the services of a configuration file."`
+	Detach     detachCmd     `cmd:"" group:"hosts" help:"Remove the data plane that a process has left."`
+	Agent      agentCmd      `cmd:"" group:"hosts" help:"Prepare this host as a backend."`
+	Kubernetes kubernetesCmd `cmd:"" group:"hosts" passthrough:"" help:"Serve Services of a Kubernetes cluster by this host's balancer."`
+	Tune       tuneCmd       `cmd:"" group:"hosts" help:"Compare this host's settings with a profile; change, revert them."`
 
 	Try    tryCmd    `cmd:"" group:"weigh" help:"Try a balancer on this machine; nothing stays behind."`
 	Bench  benchCmd  `cmd:"" group:"weigh" help:"Weigh load balancers in a laboratory."`

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command jeoul-kubernetes has the balancer of its host serve Services of type LoadBalancer of a Kubernetes cluster. It
+// is a program of its own, so that neither the memory nor the faults of a Kubernetes client are the balancer's.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/annotations"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/controller"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/status"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/httpserve"
+)
+
+// command is the command line.
+type command struct {
+	Kubeconfig string `name:"kubeconfig" env:"KUBECONFIG" placeholder:"FILE" help:"How the API server is reached, and as whom. Without it: as a pod's service account."`
+	Socket     string `name:"socket" default:"${socket}" placeholder:"SOCKET" help:"Unix socket of the balancer (${default})."`
+	Owner      string `name:"owner" default:"kubernetes" placeholder:"SOURCE" help:"The source of configuration that the services become (${default}); for a second cluster, another."`
+
+	Pools    string `name:"pools" placeholder:"FILE" xor:"pools" required:"" help:"File of the pools that addresses are taken from. It is read again when it changes."`
+	PoolsMap string `name:"pools-configmap" placeholder:"NAMESPACE/NAME" xor:"pools" required:"" help:"ConfigMap that has the pools, under the key pools.yaml."`
+
+	Class      string  `name:"class" default:"${class}" placeholder:"CLASS" help:"The loadBalancerClass that is served (${default})."`
+	Classless  bool    `name:"classless" help:"Serve Services without a loadBalancerClass, too. No other controller may do so."`
+	Mode       lb.Mode `name:"mode" enum:"${modes}" default:"l2dsr" placeholder:"MODE" help:"Mode of Services that ask for none: ${enum} (${default})."`
+	RoutedPods bool    `name:"routed-pods" help:"This host reaches the addresses of pods: in the modes nat and fullnat they are the backends, rather than the nodes by NodePort."`
+	Zone       string  `name:"zone" placeholder:"ZONE" help:"The balancer's zone: of endpoints with hints, those for this zone get new flows."`
+
+	LeaseNamespace string `name:"lease-namespace" default:"jeoul-system" placeholder:"NAMESPACE" help:"Namespace of the Lease by which one of several balancers writes status (${default})."`
+	Identity       string `name:"identity" placeholder:"NAME" help:"This balancer's name in the Lease, which no other has (the host's name)."`
+	Listen         string `name:"listen" placeholder:"ADDRESS:PORT" help:"Answer /healthz and /readyz over HTTP there, with how old the picture of the cluster is."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal kills
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "jeoul-kubernetes: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// run runs one command line.
+func run(ctx context.Context, args []string) error {
+	c := &command{}
+	modes := make([]string, len(annotations.Modes))
+	for i, m := range annotations.Modes {
+		modes[i] = string(m)
+	}
+	parser, err := kong.New(c, kong.Name("jeoul-kubernetes"),
+		kong.Description("Serve Services of type LoadBalancer of a Kubernetes cluster by the balancer of this host."),
+		kong.Vars{"socket": config.DefaultSocket, "class": model.DefaultClass, "modes": strings.Join(modes, ",")})
+	if err != nil {
+		return err
+	}
+	if _, err := parser.Parse(args); err != nil {
+		return err
+	}
+	return c.run(ctx)
+}
+
+// run follows the cluster until the context ends.
+func (c *command) run(ctx context.Context) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	klog.SetSlogLogger(log.With("by", "client-go"))
+	if err := config.CheckFragmentName(c.Owner); err != nil {
+		return fmt.Errorf("--owner: %w", err)
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	options, err := c.options(client, log)
+	if err != nil {
+		return err
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return err
+	}
+	defer broadcaster.Shutdown()
+	options.Writer = &status.Writer{Client: client, Recorder: broadcaster.NewRecorder(scheme.Scheme, model.FieldManager)}
+	control := controller.New(options)
+	if err := c.serve(ctx, control, log); err != nil {
+		return err
+	}
+	return control.Run(ctx)
+}
+
+// What client-go may ask of an API server: a cold start writes the status of thousands of Services.
+const (
+	queriesPerSecond = 100
+	burst            = 200
+)
+
+// client returns a client of the API server. That it answers is not asked: it may do so later.
+func (c *command) client() (kubernetes.Interface, error) {
+	var reach *rest.Config
+	var err error
+	if c.Kubeconfig != "" {
+		reach, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	} else {
+		reach, err = rest.InClusterConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w; name a file with --kubeconfig", err)
+	}
+	reach.QPS, reach.Burst, reach.UserAgent = queriesPerSecond, burst, "jeoul-kubernetes"
+	return kubernetes.NewForConfig(reach)
+}
+
+// options returns what the controller needs but the writer of the status.
+func (c *command) options(client kubernetes.Interface, log *slog.Logger) (controller.Options, error) {
+	watcher, err := watch.New(client, c.PoolsMap)
+	if err != nil {
+		return controller.Options{}, err
+	}
+	identity := c.Identity
+	if identity == "" {
+		if identity, err = os.Hostname(); err != nil {
+			return controller.Options{}, fmt.Errorf("this balancer's name in the Lease: %w; give it one with --identity", err)
+		}
+	}
+	balancer := api.NewClient(c.Socket)
+	options := controller.Options{Client: client, Watcher: watcher, Log: log,
+		Settings:   model.Settings{Class: c.Class, Classless: c.Classless, Mode: c.Mode, RoutedPods: c.RoutedPods, Zone: c.Zone},
+		Pusher:     &push.Pusher{Balancer: balancer, Source: c.Owner},
+		Generation: func(ctx context.Context, source string) (uint64, error) { return generation(ctx, balancer, source) },
+		Lease: status.Lease{Namespace: c.LeaseNamespace, Identity: identity,
+			Name: "jeoul-" + strings.Trim(strings.Map(leaseRune, strings.ToLower(c.Class)), "-.")}}
+	if c.Pools != "" {
+		options.Pools = func() ([]pools.Pool, error) { return readPools(c.Pools) }
+		if _, err := options.Pools(); err != nil {
+			return options, err
+		}
+	} else if namespace, name, found := strings.Cut(c.PoolsMap, "/"); !found || namespace == "" || name == "" {
+		return options, fmt.Errorf("--pools-configmap: %q is not NAMESPACE/NAME", c.PoolsMap)
+	}
+	return options, nil
+}
+
+// leaseRune returns a letter of a class as the name of a Lease can have it.
+func leaseRune(r rune) rune {
+	if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
+		return r
+	}
+	return '-'
+}
+
+func readPools(path string) ([]pools.Pool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the pools: %w", err)
+	}
+	return pools.Parse(path, text)
+}
+
+// generation returns that of a source; 0 if the balancer has no such source.
+func generation(ctx context.Context, balancer *api.Client, source string) (uint64, error) {
+	list, err := balancer.Sources(ctx)
+	if err != nil {
+		return 0, err
+	}
+	i := slices.IndexFunc(list, func(s api.Source) bool { return s.Name == source })
+	if i < 0 {
+		return 0, nil
+	}
+	return list[i].Generation, nil
+}
+
+// serve answers how the controller fares, where that is asked for.
+func (c *command) serve(ctx context.Context, control *controller.Controller, log *slog.Logger) error {
+	if c.Listen == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	server := &http.Server{Handler: control.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		if err := httpserve.Until(ctx, server, listener, time.Second); err != nil {
+			log.Error("health is not answered any more", "err", err)
+		}
+	}()
+	return nil
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controller keeps a balancer and the status of a cluster's Services as the cluster has them.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/status"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
+)
+
+const (
+	// settle is how long changes are gathered: a rollout makes many of them at once.
+	settle = 50 * time.Millisecond
+	// retryAfter is how long after a failure a balancer or an API server is tried again, and how often the balancer
+	// is asked whether it still has what it was handed.
+	retryAfter = 5 * time.Second
+)
+
+// ReasonRefused is why a Service is not served that the balancer's configuration does not allow.
+const ReasonRefused = "RefusedByBalancer"
+
+// Options are what a controller needs.
+type Options struct {
+	Client   kubernetes.Interface
+	Watcher  *watch.Watcher
+	Settings model.Settings
+	// Pools returns the pools of a file, and an error where they cannot be read; nil where a ConfigMap has them.
+	Pools  func() ([]pools.Pool, error)
+	Pusher *push.Pusher
+	// Generation returns the generation of a source that the balancer has.
+	Generation func(ctx context.Context, source string) (uint64, error)
+	Writer     *status.Writer
+	Lease      status.Lease
+	Log        *slog.Logger
+}
+
+// Controller is one that runs.
+type Controller struct {
+	opt Options
+	// Only the loop of pictures has these.
+	picture model.Picture
+	pushed  bool
+	// latest is what the status is to be written of.
+	mu      sync.Mutex
+	latest  map[string]model.Verdict
+	health  Health
+	refused map[string]string
+	write   chan struct{}
+}
+
+// New returns one that does nothing yet.
+func New(opt Options) *Controller {
+	return &Controller{opt: opt, write: make(chan struct{}, 1)}
+}
+
+// Run follows the cluster until the context ends. What the balancer has stays.
+func (c *Controller) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	running.Go(func() { c.opt.Watcher.Run(ctx) })
+	running.Go(func() { c.follow(ctx) })
+	err := c.opt.Lease.Hold(ctx, c.opt.Client, func(leading context.Context) {
+		c.opt.Log.Info("this balancer writes the status of Services now", "lease", c.opt.Lease.Namespace+"/"+c.opt.Lease.Name)
+		c.note(func(h *Health) { h.Leading = true })
+		defer c.note(func(h *Health) { h.Leading = false })
+		c.writeStatus(leading)
+	}, func(identity string) { c.note(func(h *Health) { h.Leader = identity }) })
+	running.Wait()
+	return err
+}
+
+// follow makes a picture of each change, and hands it over.
+func (c *Controller) follow(ctx context.Context) {
+	tick := time.NewTicker(retryAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-c.opt.Watcher.Changed():
+			if !pause(ctx, settle) {
+				return
+			}
+		}
+		c.look(ctx)
+	}
+}
+
+// pause waits, and says whether the context lasts.
+func pause(ctx context.Context, length time.Duration) bool {
+	timer := time.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// look makes a picture and hands it over where it is another, or where the balancer does not have it.
+func (c *Controller) look(ctx context.Context) {
+	c.reportWatches()
+	if !c.opt.Watcher.Synced() {
+		return // there is no picture yet, and what the balancer has is the best that is known
+	}
+	c.readPools()
+	next := model.Build(c.opt.Watcher.Cluster(), c.opt.Settings, c.picture.Wishes)
+	same := c.pushed && reflect.DeepEqual(next.Services, c.picture.Services)
+	c.picture = next
+	if !same || !c.balancerHasIt(ctx) {
+		c.push(ctx)
+	}
+	c.publish()
+}
+
+// push hands the picture over.
+func (c *Controller) push(ctx context.Context) {
+	result, err := c.opt.Pusher.Push(ctx, c.picture.Services)
+	c.pushed = err == nil
+	if err != nil {
+		if ctx.Err() == nil {
+			c.opt.Log.Error("the balancer did not take the services, and goes on with those it has", "err", err)
+		}
+		c.note(func(h *Health) { h.Balancer = problemNow(h.Balancer, err.Error()) })
+		return
+	}
+	for name, why := range result.Refused {
+		if c.refused[name] != why {
+			c.opt.Log.Warn("the balancer refuses a service", "service", name, "why", why)
+		}
+	}
+	c.mu.Lock()
+	c.refused = result.Refused
+	c.mu.Unlock()
+	c.note(func(h *Health) {
+		h.Balancer, h.Generation, h.Pushed, h.Services = Trouble{}, result.Generation, time.Now(), len(c.picture.Services)
+		h.Refused = result.Refused
+	})
+	c.opt.Log.Info("the balancer has the services of the cluster", "services", len(c.picture.Services), "refused", len(result.Refused),
+		"generation", result.Generation)
+}
+
+// balancerHasIt says whether the balancer has what it was handed: somebody may have put something else into the source.
+func (c *Controller) balancerHasIt(ctx context.Context) bool {
+	generation, err := c.opt.Generation(ctx, c.opt.Pusher.Source)
+	if err != nil {
+		c.note(func(h *Health) { h.Balancer = problemNow(h.Balancer, err.Error()) })
+		return true // it cannot be handed anything now
+	}
+	c.note(func(h *Health) { h.Balancer = Trouble{} })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return generation == c.health.Generation
+}
+
+// readPools reads the pools anew. Where they cannot be read, those before stay.
+func (c *Controller) readPools() {
+	read, err := c.poolsNow()
+	if err != nil {
+		if before := c.Health().Pools.Problem; before != err.Error() {
+			c.opt.Log.Error("the pools cannot be read, and those before stay", "err", err)
+		}
+		c.note(func(h *Health) { h.Pools = problemNow(h.Pools, err.Error()) })
+		return
+	}
+	c.opt.Settings.Pools = read
+	c.note(func(h *Health) { h.Pools = Trouble{} })
+}
+
+// poolsKey is the key of a ConfigMap that has the pools.
+const poolsKey = "pools.yaml"
+
+func (c *Controller) poolsNow() ([]pools.Pool, error) {
+	if c.opt.Pools != nil {
+		return c.opt.Pools()
+	}
+	m := c.opt.Watcher.ConfigMap()
+	if m == nil {
+		return nil, fmt.Errorf("there is no such ConfigMap; make it, with the pools under the key %s", poolsKey)
+	}
+	text, there := m.Data[poolsKey]
+	if !there {
+		return nil, fmt.Errorf("the ConfigMap %s/%s has no key %s", m.Namespace, m.Name, poolsKey)
+	}
+	return pools.Parse(m.Namespace+"/"+m.Name, []byte(text))
+}
+
+// publish hands the verdicts to who writes the status.
+func (c *Controller) publish() {
+	c.mu.Lock()
+	verdicts := make(map[string]model.Verdict, len(c.picture.Verdicts))
+	for key, v := range c.picture.Verdicts {
+		verdicts[key] = v
+	}
+	for i, s := range c.picture.Services {
+		if why, refused := c.refused[s.Name]; refused {
+			v := verdicts[c.picture.Owners[i]]
+			v.Problems = append(slices.Clip(v.Problems), model.Problem{Reason: ReasonRefused, Message: s.Name + ": " + why})
+			verdicts[c.picture.Owners[i]] = v
+		}
+	}
+	c.latest = verdicts
+	c.mu.Unlock()
+	select {
+	case c.write <- struct{}{}:
+	default:
+	}
+}
+
+// writeStatus writes the status of Services while this balancer holds the Lease.
+func (c *Controller) writeStatus(ctx context.Context) {
+	again := time.NewTicker(retryAfter)
+	defer again.Stop()
+	failed := true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.write:
+		case <-again.C:
+			if !failed {
+				continue
+			}
+		}
+		c.mu.Lock()
+		verdicts := c.latest
+		c.mu.Unlock()
+		if verdicts == nil {
+			continue
+		}
+		err := c.opt.Writer.Write(ctx, c.opt.Watcher.Cluster().Services, verdicts)
+		failed = err != nil
+		if err != nil && ctx.Err() == nil {
+			c.opt.Log.Error("the status of Services cannot be written", "err", err)
+			c.note(func(h *Health) { h.Status = problemNow(h.Status, err.Error()) })
+			continue
+		}
+		c.note(func(h *Health) { h.Status = Trouble{} })
+	}
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
+)
+
+// Trouble is what does not work, and since when; zero: it works.
+type Trouble struct {
+	Since   time.Time `json:"since,omitzero"`
+	Problem string    `json:"problem,omitempty"`
+}
+
+// problemNow returns a trouble that goes on, or begins now.
+func problemNow(before Trouble, problem string) Trouble {
+	if before.Problem == "" {
+		before.Since = time.Now()
+	}
+	before.Problem = problem
+	return before
+}
+
+// Health is how a controller fares.
+type Health struct {
+	// Synced: there is a picture of the cluster. Watches has the kinds of objects that the API server does not answer
+	// for: the picture of them is as old as that.
+	Synced  bool                   `json:"synced"`
+	Watches map[watch.Kind]Trouble `json:"stale,omitempty"`
+	// Pools, Balancer and Status are what does not work of reading the pools, handing services to the balancer, and
+	// writing the status.
+	Pools    Trouble `json:"pools,omitzero"`
+	Balancer Trouble `json:"balancer,omitzero"`
+	Status   Trouble `json:"status,omitzero"`
+	// Leader is who writes the status; Leading: this one does.
+	Leader  string `json:"leader"`
+	Leading bool   `json:"leading"`
+	// Generation is that of the source of configuration, Pushed when the balancer took it, Services how many services
+	// it has, and Refused what the balancer says of those that it did not take.
+	Generation uint64            `json:"generation"`
+	Pushed     time.Time         `json:"pushed,omitzero"`
+	Services   int               `json:"services"`
+	Refused    map[string]string `json:"refused,omitempty"`
+}
+
+// Ready says whether the balancer has a picture that is not old.
+func (h Health) Ready() bool {
+	return h.Synced && len(h.Watches) == 0 && h.Balancer == Trouble{} && !h.Pushed.IsZero()
+}
+
+// Health returns how the controller fares now.
+func (c *Controller) Health() Health {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.health
+	h.Watches, h.Refused = maps.Clone(h.Watches), maps.Clone(h.Refused)
+	return h
+}
+
+func (c *Controller) note(change func(*Health)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.health)
+}
+
+// reportWatches logs which kinds begin and cease to be stale.
+func (c *Controller) reportWatches() {
+	before, now := c.Health().Watches, map[watch.Kind]Trouble{}
+	for kind, state := range c.opt.Watcher.States() {
+		if state.Problem == "" {
+			if was, stale := before[kind]; stale {
+				c.opt.Log.Info("the API server answers again", "kind", string(kind), "after", time.Since(was.Since).Round(time.Second))
+			}
+			continue
+		}
+		now[kind] = Trouble{state.Since, state.Problem}
+		if _, known := before[kind]; !known {
+			c.opt.Log.Warn("the API server does not say what there is: what was known last goes on", "kind", string(kind), "err", state.Problem)
+		}
+	}
+	synced := c.opt.Watcher.Synced()
+	c.note(func(h *Health) { h.Watches, h.Synced = now, synced })
+}
+
+// Handler answers /healthz (the process runs), /readyz (the balancer has a picture that is not old; otherwise 503), both
+// with the Health as JSON.
+func (c *Controller) Handler() http.Handler {
+	mux := http.NewServeMux()
+	answer := func(ready bool) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			h := c.Health()
+			w.Header().Set("Content-Type", "application/json")
+			if ready && !h.Ready() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			// A client that hangs up is no error of ours.
+			_ = json.NewEncoder(w).Encode(h)
+		}
+	}
+	mux.HandleFunc("GET /healthz", answer(false))
+	mux.HandleFunc("GET /readyz", answer(true))
+	return mux
+}

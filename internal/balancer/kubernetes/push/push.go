@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package push hands services to the balancer of this host, as one source of its configuration.
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// maxRounds bounds how often what a balancer refuses is taken out and the rest tried again.
+const maxRounds = 64
+
+// Balancer is the API of one.
+type Balancer interface {
+	// Apply makes a text all that a source says; api.Client has it.
+	Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error)
+}
+
+// Pusher hands services over, and remembers which the balancer took.
+type Pusher struct {
+	Balancer Balancer
+	// Source is the name of the source of configuration.
+	Source string
+	// taken are the services that the balancer has, by name.
+	taken map[string]lb.Service
+}
+
+// Result is what became of the services.
+type Result struct {
+	// Generation is that of the source.
+	Generation uint64
+	// Refused is what the balancer says of services that it did not take, by name. It goes on with what it had of
+	// them, if anything.
+	Refused map[string]string
+}
+
+// Push makes services all that the source says. Those that the balancer refuses are left as they were, and all others
+// are taken. An error leaves everything as it was.
+func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error) {
+	wanted := append([]lb.Service(nil), services...)
+	result := Result{Refused: map[string]string{}}
+	old := map[string]bool{}
+	for range maxRounds {
+		text, err := write(wanted)
+		if err != nil {
+			return result, err
+		}
+		change, err := p.Balancer.Apply(ctx, p.Source, text, false)
+		if err == nil {
+			result.Generation = change.Generation
+			p.remember(wanted)
+			return result, nil
+		}
+		refused := p.refusedOf(err, len(wanted))
+		if len(refused) == 0 {
+			return result, err
+		}
+		wanted = p.replace(wanted, refused, old, result.Refused)
+	}
+	return result, fmt.Errorf("the balancer refused other services in each of %d tries", maxRounds)
+}
+
+// write returns services as the text of a source.
+func write(services []lb.Service) ([]byte, error) {
+	made := config.New()
+	made.Services = services
+	text, err := config.WriteFragment(made, config.FileOwner)
+	if err == nil && len(text) == 0 {
+		text = []byte("services: []\n")
+	}
+	return text, err
+}
+
+// refusedOf returns which services a balancer refuses, by their index, and why.
+func (p *Pusher) refusedOf(err error, count int) map[int]string {
+	var problem *api.Problem
+	if !errors.As(err, &problem) || problem.Status != http.StatusUnprocessableEntity {
+		return nil
+	}
+	refused := map[int]string{}
+	for _, fault := range problem.Errors {
+		field, found := strings.CutPrefix(fault.Field, "services[")
+		digits, rest, closed := strings.Cut(field, "]")
+		i, err := strconv.Atoi(digits)
+		if fault.Source != p.Source || !found || !closed || err != nil || i < 0 || i >= count {
+			continue
+		}
+		if _, again := refused[i]; !again {
+			refused[i] = strings.TrimPrefix(strings.TrimPrefix(rest, ".")+": "+fault.Message, ": ")
+		}
+	}
+	return refused
+}
+
+// replace returns the services with what the balancer had in the place of those that it refuses; what is refused as
+// it was before is left out.
+func (p *Pusher) replace(wanted []lb.Service, refused map[int]string, old map[string]bool, why map[string]string) []lb.Service {
+	kept := make([]lb.Service, 0, len(wanted))
+	for i, s := range wanted {
+		message, bad := refused[i]
+		if !bad {
+			kept = append(kept, s)
+			continue
+		}
+		if _, known := why[s.Name]; !known {
+			why[s.Name] = message
+		}
+		if before, had := p.taken[s.Name]; had && !old[s.Name] && !reflect.DeepEqual(before, s) {
+			kept = append(kept, before)
+		}
+		old[s.Name] = true
+	}
+	return kept
+}
+
+func (p *Pusher) remember(services []lb.Service) {
+	p.taken = make(map[string]lb.Service, len(services))
+	for _, s := range services {
+		p.taken[s.Name] = s
+	}
+}

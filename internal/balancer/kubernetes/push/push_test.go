@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// balancer checks what it is handed as a real one does, beside a file, and keeps it.
+type balancer struct {
+	file  string
+	has   []lb.Service
+	tries int
+	down  error
+}
+
+func (b *balancer) Apply(_ context.Context, source string, text []byte, _ bool) (*api.Change, error) {
+	b.tries++
+	if b.down != nil {
+		return nil, b.down
+	}
+	read, err := config.Merge(config.Source{Name: "file", Data: []byte(b.file)}, config.Source{Name: source, Data: text})
+	var problems yamlfile.Problems
+	if errors.As(err, &problems) {
+		p := &api.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error()}
+		for _, f := range problems {
+			p.Errors = append(p.Errors, api.Fault{Source: f.File, Line: f.Line, Field: f.Field, Message: f.Message})
+		}
+		return nil, p
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.has = slices.DeleteFunc(slices.Clone(read.Services), func(s lb.Service) bool { return s.Name == "filed" })
+	return &api.Change{Generation: uint64(b.tries)}, nil
+}
+
+func (b *balancer) names() string {
+	words := make([]string, len(b.has))
+	for i, s := range b.has {
+		words[i] = fmt.Sprintf("%s@%s", s.Name, s.VIP)
+	}
+	return strings.Join(words, " ")
+}
+
+func made(name, vip string) lb.Service {
+	return lb.Service{Name: name, VIP: netip.MustParseAddr(vip), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, AllowEmpty: true}
+}
+
+const file = "interface: eth0\nservices: [{name: filed, vip: 192.0.2.9, port: 80, backends: [{name: a, address: 10.0.0.1}]}]\n"
+
+// TestPush: what a balancer refuses is left as it was, and all else is taken.
+func TestPush(t *testing.T) {
+	b := &balancer{file: file}
+	p := &Pusher{Balancer: b, Source: "kubernetes"}
+	push := func(services ...lb.Service) Result {
+		t.Helper()
+		result, err := p.Push(t.Context(), services)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	if r := push(made("a", "192.0.2.1"), made("b", "192.0.2.2")); b.names() != "a@192.0.2.1 b@192.0.2.2" || len(r.Refused) > 0 {
+		t.Fatalf("it has %s, refused %v", b.names(), r.Refused)
+	}
+	r := push(made("a", "192.0.2.9"), made("b", "192.0.2.3"), made("c", "192.0.2.9"), made("filed", "192.0.2.4"))
+	if b.names() != "a@192.0.2.1 b@192.0.2.3" {
+		t.Errorf("after bad ones it has %s", b.names())
+	}
+	if len(r.Refused) != 3 || !strings.Contains(r.Refused["a"], "vip: tcp 192.0.2.9:80 is already taken by services[0].vip (file") ||
+		!strings.Contains(r.Refused["filed"], "name: filed is already the name of") {
+		t.Errorf("refused: %v", r.Refused)
+	}
+	if push(); b.names() != "" {
+		t.Errorf("without a Service it has %s", b.names())
+	}
+	b.down = errors.New("not running")
+	if _, err := p.Push(t.Context(), []lb.Service{made("a", "192.0.2.1")}); !errors.Is(err, b.down) {
+		t.Errorf("a balancer that is down: %v", err)
+	}
+}
+
+// TestPushEndsWhenAllAreRefused: the tries end, however many services a balancer refuses.
+func TestPushEndsWhenAllAreRefused(t *testing.T) {
+	b := &balancer{file: file}
+	p := &Pusher{Balancer: b, Source: "kubernetes"}
+	var all []lb.Service
+	for i := range 300 {
+		all = append(all, made(fmt.Sprintf("s%d", i), "192.0.2.9"))
+	}
+	result, err := p.Push(t.Context(), all)
+	if err != nil || len(result.Refused) != 300 || b.tries > 3 {
+		t.Errorf("error %v, %d refused in %d tries", err, len(result.Refused), b.tries)
+	}
+}

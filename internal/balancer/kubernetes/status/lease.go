@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// How long a Lease holds: another balancer writes status that long after the one before has died. These are
+// the values of Kubernetes' own controllers. What is balanced does not depend on them.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// Lease is the object by which balancers agree on who writes.
+type Lease struct {
+	Namespace, Name string
+	// Identity is this balancer's name among them.
+	Identity string
+}
+
+// Hold takes part in the election until the context ends, and calls lead each time that this balancer holds the Lease;
+// its context ends with that. Who is called with the identity of whoever holds it.
+func (l Lease) Hold(ctx context.Context, client kubernetes.Interface, lead func(context.Context), who func(identity string)) error {
+	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}, Client: client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: l.Identity}}
+	for ctx.Err() == nil {
+		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: lock, LeaseDuration: leaseDuration,
+			RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true, Name: l.Name,
+			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}, OnNewLeader: who}})
+		if err != nil {
+			return err
+		}
+		elector.Run(ctx)
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status writes what becomes of Services into the cluster: their addresses and conditions, by server-side
+// apply, and Events. Of several balancers, the one that holds the Lease does it.
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/annotations"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// The conditions of a Service.
+const (
+	// AddressesAssigned: it has the addresses that it asks for.
+	AddressesAssigned = annotations.Prefix + "AddressesAssigned"
+	// Accepted: it is served as it asks.
+	Accepted = annotations.Prefix + "Accepted"
+)
+
+// The reasons of conditions that hold, and of Events beside those of problems.
+const (
+	reasonAssigned = "Assigned"
+	reasonAccepted = "Accepted"
+	// reasonConflict: another controller owns the addresses in the status.
+	reasonConflict = "StatusConflict"
+)
+
+// maxMessage bounds a message, in bytes: what an Event has room for.
+const maxMessage = 1000
+
+// Recorder makes Events; client-go's events.EventRecorder is one.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
+}
+
+// Writer writes the status of Services.
+type Writer struct {
+	Client   kubernetes.Interface
+	Recorder Recorder
+	// told is what was said last of a Service that has no condition to say it, by its UID.
+	told map[types.UID]string
+}
+
+// written is the status of a Service, as far as it is ours: what is left out is given up.
+type written struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        struct {
+		Name      string    `json:"name"`
+		Namespace string    `json:"namespace"`
+		UID       types.UID `json:"uid"`
+	} `json:"metadata"`
+	Status *ours `json:"status,omitempty"`
+}
+
+type ours struct {
+	LoadBalancer *corev1.LoadBalancerStatus `json:"loadBalancer,omitempty"`
+	Conditions   []metav1.Condition         `json:"conditions,omitempty"`
+}
+
+// Write brings the status of Services to what was made of them. It goes on behind an error, and returns all of them.
+func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts map[string]model.Verdict) error {
+	if w.told == nil {
+		w.told = map[types.UID]string{}
+	}
+	var errs []error
+	for _, s := range services {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		verdict, known := verdicts[model.Key(s)]
+		var err error
+		switch {
+		case known && verdict.Ours:
+			err = w.bring(ctx, s, verdict)
+		default:
+			err = w.giveUp(ctx, s)
+			if known {
+				w.tell(s, verdict.Problems)
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("write the status of Service %s: %w", model.Key(s), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// bring writes the status of a Service that is ours, where it is another.
+func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) error {
+	ingress := ingressOf(v)
+	conditions := []metav1.Condition{assigned(v), accepted(v)}
+	changed := false
+	for i := range conditions {
+		c := &conditions[i]
+		c.ObservedGeneration, c.LastTransitionTime = s.Generation, metav1.Now().Rfc3339Copy()
+		had := apimeta.FindStatusCondition(s.Status.Conditions, c.Type)
+		if had != nil && had.Status == c.Status {
+			c.LastTransitionTime = had.LastTransitionTime
+		}
+		if had == nil || had.Status != c.Status || had.Reason != c.Reason || had.Message != c.Message {
+			changed = true
+			w.tellCondition(s, c)
+		}
+	}
+	if !changed && sameIngress(s.Status.LoadBalancer.Ingress, ingress) {
+		return nil
+	}
+	status := &ours{Conditions: conditions}
+	if len(ingress) > 0 {
+		status.LoadBalancer = &corev1.LoadBalancerStatus{Ingress: ingress}
+	}
+	err := w.apply(ctx, s, status)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	// Another controller has written other addresses: they stay, and this one says so.
+	w.tell(s, []model.Problem{{Reason: reasonConflict, Message: "the addresses in the status are another controller's, and stay: " + err.Error()}})
+	status.LoadBalancer = nil
+	return w.apply(ctx, s, status)
+}
+
+// giveUp takes what was ours out of the status of a Service that is ours no more.
+func (w *Writer) giveUp(ctx context.Context, s *corev1.Service) error {
+	if !slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == model.FieldManager && m.Subresource == "status"
+	}) {
+		return nil
+	}
+	return w.apply(ctx, s, nil)
+}
+
+// apply writes the status by server-side apply, as the manager of its fields. A Service that is gone is no error.
+func (w *Writer) apply(ctx context.Context, s *corev1.Service, status *ours) error {
+	object := written{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, Status: status}
+	object.Metadata.Name, object.Metadata.Namespace, object.Metadata.UID = s.Name, s.Namespace, s.UID
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	err = retry.OnError(retry.DefaultBackoff, apierrors.IsTooManyRequests, func() error {
+		_, err := w.Client.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.ApplyPatchType, body,
+			metav1.PatchOptions{FieldManager: model.FieldManager}, "status")
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// ingressOf returns the addresses of a Service as its status has them. In the modes that leave a packet's destination
+// as it is, nodes may serve the address themselves; otherwise clients in the cluster go by the balancer, too.
+func ingressOf(v model.Verdict) (list []corev1.LoadBalancerIngress) {
+	mode := corev1.LoadBalancerIPModeProxy
+	if v.Mode.KeepsPort() {
+		mode = corev1.LoadBalancerIPModeVIP
+	}
+	for _, addr := range v.Addresses {
+		list = append(list, corev1.LoadBalancerIngress{IP: addr.String(), IPMode: &mode})
+	}
+	return list
+}
+
+func sameIngress(a, b []corev1.LoadBalancerIngress) bool {
+	return slices.EqualFunc(a, b, func(x, y corev1.LoadBalancerIngress) bool {
+		return x.IP == y.IP && x.Hostname == y.Hostname && ptr.Equal(x.IPMode, y.IPMode)
+	})
+}
+
+func assigned(v model.Verdict) metav1.Condition {
+	if len(v.Unassigned) > 0 {
+		return condition(AddressesAssigned, v.Unassigned)
+	}
+	if len(v.Addresses) == 0 {
+		return condition(AddressesAssigned, []model.Problem{{Reason: model.ReasonUnsupported, Field: "spec.ports",
+			Message: "no port can be balanced, so the Service gets no address"}})
+	}
+	return metav1.Condition{Type: AddressesAssigned, Status: metav1.ConditionTrue, Reason: reasonAssigned, Message: listAddresses(v.Addresses)}
+}
+
+func listAddresses(list []netip.Addr) string {
+	words := make([]string, len(list))
+	for i, addr := range list {
+		words[i] = addr.String()
+	}
+	return strings.Join(words, ", ")
+}
+
+func accepted(v model.Verdict) metav1.Condition {
+	if len(v.Problems) > 0 {
+		return condition(Accepted, v.Problems)
+	}
+	mode := v.Mode
+	if mode == "" {
+		mode = lb.L2DSR
+	}
+	return metav1.Condition{Type: Accepted, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "served by mode " + string(mode)}
+}
+
+// condition returns one that does not hold, and why.
+func condition(name string, problems []model.Problem) metav1.Condition {
+	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: problems[0].Reason, Message: list(problems)}
+}
+
+// list returns problems as a text of bounded length.
+func list(problems []model.Problem) string {
+	text := ""
+	for i, p := range problems {
+		line := p.String()
+		if i > 0 {
+			line = "; " + line
+		}
+		rest := fmt.Sprintf("; %d more", len(problems)-i)
+		if len(text)+len(line)+len(rest) > maxMessage {
+			if i == 0 {
+				return strings.ToValidUTF8(line[:maxMessage], "") + "…"
+			}
+			return text + rest
+		}
+		text += line
+	}
+	return text
+}
+
+// tellCondition makes an Event of a condition that changed.
+func (w *Writer) tellCondition(s *corev1.Service, c *metav1.Condition) {
+	if c.Status == metav1.ConditionTrue {
+		w.Recorder.Eventf(s, nil, corev1.EventTypeNormal, c.Reason, "Serve", "%s", c.Message)
+		return
+	}
+	w.warn(s, c.Reason, c.Message)
+}
+
+// tell makes an Event of problems of a Service that has no condition of ours, once.
+func (w *Writer) tell(s *corev1.Service, problems []model.Problem) {
+	if text := list(problems); len(problems) > 0 && w.told[s.UID] != text {
+		w.told[s.UID] = text
+		w.warn(s, problems[0].Reason, text)
+	}
+}
+
+func (w *Writer) warn(s *corev1.Service, reason, message string) {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	w.Recorder.Eventf(s, nil, corev1.EventTypeWarning, reason, "Serve", "%s", message)
+}

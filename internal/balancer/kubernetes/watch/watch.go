@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package watch follows what a Kubernetes cluster has: a whole picture, a signal that it changed, and how old it is. A
+// watch that ends, or an API server that does not answer, leaves the picture as it was.
+package watch
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+)
+
+// Kind is one of the kinds of objects that are followed.
+type Kind string
+
+// The kinds.
+const (
+	Services       Kind = "services"
+	EndpointSlices Kind = "endpointslices"
+	Nodes          Kind = "nodes"
+	ConfigMaps     Kind = "configmaps"
+)
+
+// State is how well a kind is followed.
+type State struct {
+	// Synced: all objects have been heard of once.
+	Synced bool
+	// Since is when the API server last failed to say what there is, and Problem how; zero while it is heard.
+	Since   time.Time
+	Problem string
+}
+
+// Watcher follows a cluster.
+type Watcher struct {
+	informers map[Kind]cache.SharedIndexInformer
+	changed   chan struct{}
+	mu        sync.Mutex
+	states    map[Kind]State
+}
+
+// source is how a kind is listed and watched.
+type source struct {
+	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch func(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
+	kind  runtime.Object
+}
+
+// New returns one that follows nothing yet. PoolsMap is the "namespace/name" of a ConfigMap that is followed too;
+// empty: none is.
+func New(client kubernetes.Interface, poolsMap string) (*Watcher, error) {
+	w := &Watcher{informers: map[Kind]cache.SharedIndexInformer{}, changed: make(chan struct{}, 1), states: map[Kind]State{}}
+	for kind, s := range sourcesOf(client, poolsMap) {
+		if err := w.add(client, kind, s); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func sourcesOf(client kubernetes.Interface, poolsMap string) map[Kind]source {
+	core, all := client.CoreV1(), metav1.NamespaceAll
+	sources := map[Kind]source{
+		Services:       sourceOf(core.Services(all), &corev1.Service{}),
+		EndpointSlices: sourceOf(client.DiscoveryV1().EndpointSlices(all), &discoveryv1.EndpointSlice{}),
+		Nodes:          sourceOf(core.Nodes(), &corev1.Node{}),
+	}
+	if namespace, name, found := strings.Cut(poolsMap, "/"); found {
+		only := "metadata.name=" + name
+		maps := core.ConfigMaps(namespace)
+		sources[ConfigMaps] = source{
+			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.FieldSelector = only
+				return maps.List(ctx, o)
+			},
+			func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+				o.FieldSelector = only
+				return maps.Watch(ctx, o)
+			}, &corev1.ConfigMap{}}
+	}
+	return sources
+}
+
+// lister is what client-go has for each kind.
+type lister[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
+}
+
+func sourceOf[L runtime.Object](client lister[L], kind runtime.Object) source {
+	return source{func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }, client.Watch, kind}
+}
+
+// add makes the informer of a kind.
+func (w *Watcher) add(client kubernetes.Interface, kind Kind, s source) error {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := s.list(ctx, o)
+			w.heard(kind, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			stream, err := s.watch(ctx, o)
+			w.heard(kind, err)
+			return stream, err
+		},
+	}
+	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, client), s.kind,
+		cache.SharedIndexInformerOptions{ObjectDescription: string(kind)})
+	if err := informer.SetTransform(shrink); err != nil {
+		return err
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { w.signal() },
+		UpdateFunc: func(any, any) { w.signal() },
+		DeleteFunc: func(any) { w.signal() },
+	})
+	w.informers[kind], w.states[kind] = informer, State{}
+	return err
+}
+
+// shrink drops what is not read, which is most of an object.
+func shrink(object any) (any, error) {
+	m, err := meta.Accessor(object)
+	if err != nil { // a tombstone
+		return object, nil
+	}
+	var managers []metav1.ManagedFieldsEntry
+	if _, isService := object.(*corev1.Service); isService {
+		for _, entry := range m.GetManagedFields() {
+			managers = append(managers, metav1.ManagedFieldsEntry{Manager: entry.Manager, Subresource: entry.Subresource})
+		}
+		delete(m.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
+	} else {
+		m.SetAnnotations(nil)
+	}
+	m.SetManagedFields(managers)
+	if node, isNode := object.(*corev1.Node); isNode {
+		node.Status.Images, node.Status.VolumesInUse, node.Status.VolumesAttached = nil, nil, nil
+	}
+	return object, nil
+}
+
+// heard notes whether the API server has answered.
+func (w *Watcher) heard(kind Kind, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	state := w.states[kind]
+	switch {
+	case err == nil:
+		state.Since, state.Problem = time.Time{}, ""
+	case state.Since.IsZero():
+		state.Since, state.Problem = time.Now(), err.Error()
+	default:
+		state.Problem = err.Error()
+	}
+	w.states[kind] = state
+}
+
+// signal says that the picture may be another.
+func (w *Watcher) signal() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run follows the cluster until the context ends.
+func (w *Watcher) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, informer := range w.informers {
+		running.Go(func() { informer.RunWithContext(ctx) })
+	}
+	running.Wait()
+}
+
+// Changed has a value after each change.
+func (w *Watcher) Changed() <-chan struct{} { return w.changed }
+
+// Synced says whether all objects of all kinds have been heard of once: until then there is no picture.
+func (w *Watcher) Synced() bool {
+	for _, informer := range w.informers {
+		if !informer.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// States returns how well each kind is followed.
+func (w *Watcher) States() map[Kind]State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	states := maps.Clone(w.states)
+	for kind, state := range states {
+		state.Synced = w.informers[kind].HasSynced()
+		states[kind] = state
+	}
+	return states
+}
+
+// Cluster returns the picture; nothing in it may be changed.
+func (w *Watcher) Cluster() model.Cluster {
+	return model.Cluster{Services: listed[*corev1.Service](w, Services), Slices: listed[*discoveryv1.EndpointSlice](w, EndpointSlices),
+		Nodes: listed[*corev1.Node](w, Nodes)}
+}
+
+// ConfigMap returns the one that is followed, nil if there is none.
+func (w *Watcher) ConfigMap() *corev1.ConfigMap {
+	if found := listed[*corev1.ConfigMap](w, ConfigMaps); len(found) > 0 {
+		return found[0]
+	}
+	return nil
+}
+
+// listed returns the objects of a kind, by namespace and name.
+func listed[T metav1.Object](w *Watcher, kind Kind) []T {
+	informer := w.informers[kind]
+	if informer == nil {
+		return nil
+	}
+	objects := informer.GetStore().List()
+	list := make([]T, 0, len(objects))
+	for _, object := range objects {
+		list = append(list, object.(T))
+	}
+	slices.SortFunc(list, func(a, b T) int {
+		return strings.Compare(a.GetNamespace()+"/"+a.GetName(), b.GetNamespace()+"/"+b.GetName())
+	})
+	return list
+}
