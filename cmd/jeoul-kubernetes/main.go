@@ -42,7 +42,7 @@ import (
 type command struct {
 	Kubeconfig string `name:"kubeconfig" env:"KUBECONFIG" placeholder:"FILE" help:"How the API server is reached, and as whom. Without it: as a pod's service account."`
 	Socket     string `name:"socket" default:"${socket}" placeholder:"SOCKET" help:"Unix socket of the balancer (${default})."`
-	Owner      string `name:"owner" default:"kubernetes" placeholder:"SOURCE" help:"The source of configuration that the services become (${default}); for a second cluster, another."`
+	Owner      string `name:"owner" default:"kubernetes" placeholder:"SOURCE" help:"The source of configuration that the services become (${default})."`
 
 	Pools    string `name:"pools" placeholder:"FILE" xor:"pools" required:"" help:"File of the pools that addresses are taken from. It is read again when it changes."`
 	PoolsMap string `name:"pools-configmap" placeholder:"NAMESPACE/NAME" xor:"pools" required:"" help:"ConfigMap that has the pools, under the key pools.yaml."`

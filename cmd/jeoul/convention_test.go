@@ -288,7 +288,7 @@ func TestConventionErrors(t *testing.T) {
 			refused(t, parser, append(words, misspelt(names[0])), "did you mean "+names[0]+"?")
 			return
 		}
-		if len(node.Children) > 0 {
+		if len(node.Children) > 0 || node.Passthrough {
 			return
 		}
 		refused(t, parser, append(words, "--xyzzy"), "--xyzzy: unknown flag; `jeoul ")

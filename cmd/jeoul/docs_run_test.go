@@ -63,6 +63,7 @@ var trials = map[string]trial{
 	"jeoul get services":       {test: "testdata/root/overtcp.txtar"},
 	"jeoul get members":        {test: "e2e_members_test.go"},
 	"jeoul import":             {test: "testdata/script/import.txtar"},
+	"jeoul kubernetes":         {reason: "runs another program; tried by hand beside a cluster of test/kubernetes"},
 	"jeoul man":                {test: "man_test.go"},
 	"jeoul members key":        {test: "e2e_members_test.go"},
 	"jeoul plan":               {test: "testdata/script/plan.txtar"},
@@ -79,6 +80,8 @@ var trials = map[string]trial{
 	"jeoul tune revert":        {test: "testdata/root/tune.txtar"},
 	"jeoul tune show":          {test: "testdata/script/tune.txtar"},
 	"jeoul wire":               {test: "testdata/root/wire.txtar"},
+
+	"deploy/kubernetes/kubeconfig.sh": {reason: "needs a cluster; tried by hand"},
 
 	"curl":                    {test: "testdata/root/balance.txtar"},
 	"haproxy":                 {test: "internal/move/exporter/programs_test.go"},
@@ -112,6 +115,7 @@ var trials = map[string]trial{
 	"editor":                  {reason: notOurs},
 	"grep":                    {reason: notOurs},
 	"head":                    {reason: notOurs},
+	"kubectl":                 {reason: notOurs},
 	"ls":                      {reason: notOurs},
 	"man":                     {reason: notOurs},
 	"mkdir":                   {reason: notOurs},

@@ -38,9 +38,8 @@ var limits = []limit{
 		refusedFile("interface: eth0\nvrrp: [{id: 1}, {id: 2}]\n"+oneService(""), "vrrp: ")(t)
 		refusedFile("interface: eth0\nvrrp: {id: 1, version: 2}\n"+oneService(""), "vrrp.version: unknown key")(t)
 	}},
-	{"README.md", "**Kubernetes:** no controller", func(t *testing.T) {
-		refusedService("discover: {kubernetes: {}}", "services[0].discover.kubernetes: unknown key")(t)
-		absent(t, "internal/kubernetes")
+	{"README.md", "**Kubernetes:** Services of type LoadBalancer only", func(t *testing.T) {
+		absent(t, "internal/balancer/kubernetes/gateway")
 	}},
 	{"README.md", "**Failed backends:** their TCP connections stay", func(t *testing.T) {
 		if got := taken(t, "check: tcp").Services[0].Checks.OnDown; got != "" && got != lb.KeepFlows {

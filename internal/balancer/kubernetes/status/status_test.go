@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// recorder keeps Events as text.
+type recorder []string
+
+func (r *recorder) Eventf(on, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	*r = append(*r, fmt.Sprintf("%s %s %s: %s", kind, on.(*corev1.Service).Name, reason, fmt.Sprintf(note, args...)))
+}
+
+// rig is a writer before an API server that keeps what is applied.
+type rig struct {
+	Writer
+	events  recorder
+	patches []written
+	// conflict is answered to patches of addresses.
+	conflict bool
+}
+
+func newRig(t *testing.T) *rig {
+	client := fake.NewClientset()
+	r := &rig{}
+	client.PrependReactor("patch", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patch := action.(clienttesting.PatchAction)
+		var sent written
+		if err := json.Unmarshal(patch.GetPatch(), &sent); err != nil || patch.GetSubresource() != "status" {
+			t.Errorf("patch of %q: %v", patch.GetSubresource(), err)
+		}
+		if r.conflict && sent.Status != nil && sent.Status.LoadBalancer != nil {
+			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "services"}, sent.Metadata.Name, fmt.Errorf("another manager"))
+		}
+		r.patches = append(r.patches, sent)
+		return true, &corev1.Service{}, nil
+	})
+	r.Writer = Writer{Client: client, Recorder: &r.events}
+	return r
+}
+
+// write writes one Service's status, and takes what was applied over into the Service.
+func (r *rig) write(t *testing.T, s *corev1.Service, v *model.Verdict) {
+	t.Helper()
+	verdicts := map[string]model.Verdict{}
+	if v != nil {
+		verdicts[model.Key(s)] = *v
+	}
+	before := len(r.patches)
+	if err := r.Write(context.Background(), []*corev1.Service{s}, verdicts); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range r.patches[before:] {
+		s.ManagedFields = nil
+		if p.Status == nil {
+			s.Status = corev1.ServiceStatus{}
+			continue
+		}
+		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: model.FieldManager, Subresource: "status"}}
+		s.Status.Conditions = p.Status.Conditions
+		if p.Status.LoadBalancer != nil {
+			s.Status.LoadBalancer = *p.Status.LoadBalancer
+		}
+	}
+}
+
+func web() *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1", Generation: 7}}
+}
+
+func served(mode lb.Mode, problems ...model.Problem) *model.Verdict {
+	return &model.Verdict{Ours: true, Mode: mode, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Problems: problems}
+}
+
+func TestWrite(t *testing.T) {
+	r, s := newRig(t), web()
+	r.write(t, s, served(lb.L2DSR))
+	if got := s.Status.LoadBalancer.Ingress; len(got) != 1 || got[0].IP != "192.0.2.1" || *got[0].IPMode != corev1.LoadBalancerIPModeVIP {
+		t.Errorf("addresses: %+v", got)
+	}
+	first := s.Status.Conditions[1].LastTransitionTime
+	r.write(t, s, served(lb.L2DSR))
+	if len(r.patches) != 1 {
+		t.Errorf("%d patches though nothing changed", len(r.patches))
+	}
+	r.write(t, s, served(lb.FullNAT))
+	if got := s.Status.LoadBalancer.Ingress[0]; *got.IPMode != corev1.LoadBalancerIPModeProxy || s.Status.Conditions[1].LastTransitionTime != first {
+		t.Errorf("full NAT: %+v, %+v", got, s.Status.Conditions)
+	}
+	r.write(t, s, served(lb.FullNAT, model.Problem{Reason: model.ReasonInvalidAnnotation, Field: "f", Message: strings.Repeat("m", 5000)}))
+	c := s.Status.Conditions[1]
+	if c.Type != Accepted || c.Status != metav1.ConditionFalse || c.Reason != model.ReasonInvalidAnnotation || c.ObservedGeneration != 7 || len(c.Message) > 1024 {
+		t.Errorf("condition %+v", c)
+	}
+	want := []string{"Normal web Assigned: 192.0.2.1", "Normal web Accepted: served by mode l2dsr", "Normal web Accepted: served by mode fullnat"}
+	if !slices.Equal(r.events[:3], want) || len(r.events) != 4 || !strings.HasPrefix(r.events[3], "Warning web InvalidAnnotation: f: mmm") {
+		t.Errorf("events: %q", r.events)
+	}
+}
+
+// TestWriteLeavesOthers: the status of a Service that is not ours is left alone; of one that was, ours is given up.
+func TestWriteLeavesOthers(t *testing.T) {
+	r, s := newRig(t), web()
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
+	s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "metallb", Subresource: "status"}}
+	r.write(t, s, nil)
+	refused := &model.Verdict{Problems: []model.Problem{{Reason: model.ReasonNotLoadBalancer, Field: "spec.type", Message: "no"}}}
+	r.write(t, s, refused)
+	r.write(t, s, refused)
+	if len(r.patches) != 0 || len(r.events) != 1 {
+		t.Errorf("patches %v, events %q", r.patches, r.events)
+	}
+	s.ManagedFields[0].Manager = model.FieldManager
+	r.write(t, s, nil)
+	if len(r.patches) != 1 || r.patches[0].Status != nil {
+		t.Errorf("what was ours: %+v", r.patches)
+	}
+}
+
+// TestWriteConflict: addresses that another controller owns stay, and an Event says so once.
+func TestWriteConflict(t *testing.T) {
+	r, s := newRig(t), web()
+	r.conflict = true
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
+	for range 3 {
+		r.write(t, s, served(lb.L2DSR))
+	}
+	conflicts := slices.DeleteFunc(slices.Clone(r.events), func(e string) bool { return !strings.Contains(e, "StatusConflict") })
+	if s.Status.LoadBalancer.Ingress[0].IP != "203.0.113.1" || len(conflicts) != 1 || len(s.Status.Conditions) != 2 {
+		t.Errorf("status %+v, events %q", s.Status, r.events)
+	}
+}
