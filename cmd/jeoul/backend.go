@@ -251,7 +251,7 @@ func writeInForce(w io.Writer, overlays []ops.Overlay, now time.Time) {
 	t := newTable(w, "backend", "operation", "by", "since", "deadline", "left")
 	for _, o := range overlays {
 		if d := o.Drain; d != nil {
-			t.AppendRow(table.Row{o.Target, drainText(d), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now), absentOr(&o, leftText(d, o.Left))})
+			t.AppendRow(table.Row{o.Target, d.Word(), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now), absentOr(&o, leftText(d, o.Left))})
 		}
 		if f := o.Forced; f != nil {
 			t.AppendRow(table.Row{o.Target, "enable --force", f.By, f.At.Local().Format(time.DateTime), "-", absentOr(&o, "-")})
@@ -284,18 +284,6 @@ func writeHistory(w io.Writer, history []ops.Operation) {
 		}
 		fmt.Fprintln(w)
 	}
-}
-
-func drainText(d *ops.Drained) string {
-	switch {
-	case d.Out && d.Deadline.IsZero():
-		return "disable"
-	case d.Out:
-		return "out"
-	case d.On:
-		return "drain"
-	}
-	return "enable"
 }
 
 func deadlineText(d *ops.Drained, now time.Time) string {

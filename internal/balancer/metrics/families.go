@@ -125,6 +125,12 @@ var serviceFamilies = []of[*ops.Service]{
 		func(s *ops.Service) (float64, bool) { return truth(s.Serving == ops.ServingAll), len(s.Checks) > 0 }},
 	{family{"jeoul_service_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge, []string{"service"}},
 		func(s *ops.Service) (float64, bool) { return float64(s.Active), s.Tracked }},
+	{family{"jeoul_service_active_flows_limit", "How many active flows a service may have, where limits.connections bounds them.",
+		gauge, []string{"service"}},
+		ofLimits(func(l *ops.Limits) uint32 { return l.Connections })},
+	{family{"jeoul_service_rate_limit", "New flows a second that a service lets in, where limits.rate bounds them.",
+		gauge, []string{"service"}},
+		ofLimits(func(l *ops.Limits) uint32 { return l.Rate })},
 	{family{"jeoul_service_remembered_flows", "Flows that are remembered, those that have ended until they are forgotten.", gauge, []string{"service"}},
 		always(func(s *ops.Service) float64 { return float64(s.Flows) })},
 	{family{"jeoul_service_transition_moved_slots", "Slots of the hash table that lead to another backend than before a change whose transition is under way; 0 where there is none.", gauge, []string{"service"}},
@@ -134,6 +140,17 @@ var serviceFamilies = []of[*ops.Service]{
 			}
 			return float64(s.Transition.MovedSlots)
 		})},
+}
+
+// ofLimits is a bound of services that have it.
+func ofLimits(value func(*ops.Limits) uint32) func(*ops.Service) (float64, bool) {
+	return func(s *ops.Service) (float64, bool) {
+		if s.Limits == nil {
+			return 0, false
+		}
+		bound := value(s.Limits)
+		return float64(bound), bound > 0
+	}
 }
 
 // tableInfo is of services that have a table.
@@ -254,6 +271,8 @@ var backendFamilies = []of[member]{
 		}},
 	{family{"jeoul_backend_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge, backendLabels},
 		func(b member) (float64, bool) { return float64(b.Active), b.of.Tracked }},
+	{family{"jeoul_backend_active_flows_limit", "At how many active flows a backend is full, where upper says so.", gauge, backendLabels},
+		func(b member) (float64, bool) { return float64(b.Upper), b.Upper > 0 }},
 	{family{"jeoul_backend_pool_ports_held", "Ports of full NAT's pool that a backend's open flows hold; services with the same endpoint show the sum.", gauge, backendLabels},
 		func(b member) (float64, bool) {
 			if b.Ports == nil {
@@ -273,6 +292,7 @@ var backendFamilies = []of[member]{
 // families lists every metric of the package, in the order of the reference page.
 func families() (all []family) {
 	all = append(all, only(balancerFamilies)...)
+	all = append(all, only(operationFamilies)...)
 	all = append(all, reloadsTotal, lastReloadSuccessful, lastReloadSuccess, deniedTotal, packetsTotal.family, unwrittenFiles.family)
 	all = append(all, only(interfaceFamilies)...)
 	all = append(all, flowsNow.family, flowsLimit.family, memoryBytes.family, localSockets.family, localEvents.family)

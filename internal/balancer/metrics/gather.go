@@ -32,6 +32,7 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	}
 	var all []*dto.MetricFamily
 	all = append(all, series(balancerFamilies, []*ops.Status{&status}, func(s *ops.Status) []string { return []string{s.Version} })...)
+	all = append(all, operations(status.Operations.InForce)...)
 	all = append(all, series([]of[part]{unwrittenFiles}, unwritten(status.Unwritten), partName)...)
 	all = append(all, series([]of[ops.Outcome]{packetsTotal}, status.Outcomes, func(o ops.Outcome) []string { return []string{o.Name} })...)
 	all = append(all, series(interfaceFamilies, pointers(status.Interfaces), func(i *ops.Interface) []string {

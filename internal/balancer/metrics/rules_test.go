@@ -35,6 +35,39 @@ func TestRulesNameMetrics(t *testing.T) {
 	}
 }
 
+// TestAlertsHaveRunbooks: each alert names its section of the page about alerts, and the page has no other.
+func TestAlertsHaveRunbooks(t *testing.T) {
+	rules, err := os.ReadFile(rulesDir + "/jeoul.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../../docs/reference/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]bool{}
+	for _, section := range regexp.MustCompile(`(?m)^## (\w+)$`).FindAllStringSubmatch(string(page), -1) {
+		sections[section[1]] = true
+	}
+	alerts := strings.Split(string(rules), "      - alert: ")[1:]
+	if len(alerts) < 30 {
+		t.Errorf("%d alerts were found", len(alerts))
+	}
+	for _, alert := range alerts {
+		name, text, _ := strings.Cut(alert, "\n")
+		if !sections[name] {
+			t.Errorf("%s has no section", name)
+		}
+		if want := "docs/reference/alerts.md#" + strings.ToLower(name) + "\n"; !strings.Contains(text+"\n", want) {
+			t.Errorf("%s does not name its section, %s", name, want)
+		}
+		delete(sections, name)
+	}
+	for name := range sections {
+		t.Errorf("the section %s is about no alert", name)
+	}
+}
+
 // TestRulesFire: each alert fires when it should, and only then, by Prometheus' own tool.
 func TestRulesFire(t *testing.T) {
 	promtool := testenv.Program(t, "promtool")

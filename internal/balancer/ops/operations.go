@@ -134,6 +134,20 @@ type Drained struct {
 	AtDeadline *Left `json:"at_deadline,omitempty"`
 }
 
+// Word names what has become of the backend: "drain", "disable", "out" after the deadline of a drain, or "enable" where
+// the configuration drains it.
+func (d Drained) Word() string {
+	switch {
+	case d.Out && d.Deadline.IsZero():
+		return string(Disable)
+	case d.Out:
+		return "out"
+	case d.On:
+		return string(Drain)
+	}
+	return string(Enable)
+}
+
 // Weighted is a weight that operations have set.
 type Weighted struct {
 	Value uint16 `json:"value"`

@@ -14,22 +14,13 @@ import (
 func changeText(o *ops.Overlay) string {
 	var parts []string
 	if d := o.Drain; d != nil {
-		switch {
-		case d.Out && d.Deadline.IsZero():
-			parts = append(parts, "disabled")
-		case d.Out:
-			parts = append(parts, "out after its deadline")
-		case d.On:
-			parts = append(parts, "draining")
-		default:
-			parts = append(parts, "enabled")
-		}
+		parts = append(parts, d.Word())
 	}
 	if w := o.Weight; w != nil {
 		parts = append(parts, fmt.Sprintf("weight %d in place of %d", w.Value, w.Configured))
 	}
 	if o.Forced != nil {
-		parts = append(parts, "enabled by force")
+		parts = append(parts, "enable by force")
 	}
 	if !o.Absent.IsZero() {
 		parts = append(parts, "not found any more")

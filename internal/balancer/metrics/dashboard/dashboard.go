@@ -5,6 +5,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 	"github.com/grafana/grafana-foundation-sdk/go/stat"
 	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
+	"github.com/grafana/grafana-foundation-sdk/go/table"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 
 	"github.com/jeoul/jeoul/internal/balancer/metrics"
@@ -24,7 +26,13 @@ import (
 // query is an expression of PromQL, and what its series are called in the legend. In it stand the
 // dashboard's variables $instance and $service, each a regular expression, and Grafana's
 // $__rate_interval.
-type query struct{ expression, legend string }
+type query struct {
+	expression, legend string
+	// unit is that of the column of a listed figure.
+	unit string
+	// needs is what a balancer must have for data to be there, where the figure does not say it.
+	needs string
+}
 
 // figure is a panel.
 type figure struct {
@@ -33,6 +41,8 @@ type figure struct {
 	// unit is one of Grafana's: pps, bps, ops, percentunit, s, bytes, short.
 	unit    string
 	queries []query
+	// needs is what a balancer must have for data to be there; empty: what its row needs.
+	needs string
 }
 
 type kind uint8
@@ -44,11 +54,15 @@ const (
 	present
 	// states draws a band for each backend, coloured by its state.
 	states
+	// listed is a table: a row for each set of labels, a column for each query, which its legend names.
+	listed
 )
 
 // row is a headline with the figures below it.
 type row struct {
-	title   string
+	title string
+	// needs is what a balancer must have for data to be there; empty: nothing. Such a row is collapsed.
+	needs   string
 	figures []figure
 }
 
@@ -82,16 +96,28 @@ func Marshal() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// Expressions returns every expression of the dashboard with its variables replaced: by all
-// instances and services, and rates over the given time, as PromQL writes it (5s).
-func Expressions(over string) (all []string) {
+// Expression is one of the dashboard's, in PromQL, with its variables replaced.
+type Expression struct {
+	Text string
+	// Needs is what a balancer must have for data to be there; empty: nothing.
+	Needs string
+	// Mark: it is an annotation's, which has data when something happens.
+	Mark bool
+}
+
+// Expressions returns every expression of the dashboard, of all instances and services, and with rates over the given time,
+// as PromQL writes it (5s).
+func Expressions(over string) (all []Expression) {
 	replace := strings.NewReplacer("$instance", ".*", "$service", ".*", "$__rate_interval", over)
 	for _, r := range rows() {
 		for _, f := range r.figures {
 			for _, q := range f.queries {
-				all = append(all, replace.Replace(q.expression))
+				all = append(all, Expression{Text: replace.Replace(q.expression), Needs: cmp.Or(q.needs, f.needs, r.needs)})
 			}
 		}
+	}
+	for _, a := range annotations() {
+		all = append(all, Expression{Text: replace.Replace(a.expression), Mark: true})
 	}
 	return all
 }
@@ -107,13 +133,22 @@ func build() (dashboard.Dashboard, error) {
 		WithVariable(dashboard.NewDatasourceVariableBuilder(datasourceName).Label("Prometheus").Type("prometheus")).
 		WithVariable(choice("instance", "Balancer", "label_values(jeoul_build_info, instance)")).
 		WithVariable(choice("service", "Service", `label_values(jeoul_service_info{`+anyInstance+`}, service)`))
+	annotate(builder)
 	id := uint32(0)
 	next := func() uint32 { id++; return id }
 	for _, r := range rows() {
-		builder.WithRow(dashboard.NewRowBuilder(r.title).Id(next()))
-		for _, f := range r.figures {
-			builder.WithPanel(f.panel(next()))
+		head := dashboard.NewRowBuilder(r.title).Id(next())
+		if r.needs == "" {
+			builder.WithRow(head)
+			for _, f := range r.figures {
+				builder.WithPanel(f.panel(next()))
+			}
+			continue
 		}
+		for _, f := range r.figures {
+			head.WithPanel(f.panel(next()))
+		}
+		builder.WithRow(head.Collapsed(true))
 	}
 	return builder.Build()
 }
@@ -137,6 +172,8 @@ func (f figure) panel(id uint32) cog.Builder[dashboard.Panel] {
 		return f.numbers(id)
 	case states:
 		return f.bands(id)
+	case listed:
+		return f.list(id)
 	}
 	return f.lines(id)
 }
@@ -168,6 +205,24 @@ func (f figure) bands(id uint32) cog.Builder[dashboard.Panel] {
 		panel.WithTarget(target)
 	}
 	return panel
+}
+
+// list makes a table. Its queries are of one moment, and have the same labels.
+func (f figure) list(id uint32) cog.Builder[dashboard.Panel] {
+	renamed := map[string]string{}
+	panel := table.NewPanelBuilder().Id(id).Title(f.title).Description(f.about).Datasource(source()).Span(statesWidth).Height(height).
+		Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{}))
+	for i, q := range f.queries {
+		ref := string(rune('A' + i))
+		renamed["Value #"+ref] = q.legend
+		panel.WithTarget(prometheus.NewDataqueryBuilder().Datasource(source()).RefId(ref).Expr(q.expression).
+			Format(prometheus.PromQueryFormatTable).Instant())
+		panel.OverrideByName("Value #"+ref, []dashboard.DynamicConfigValue{{Id: "unit", Value: q.unit}})
+		panel.OverrideByName(q.legend, []dashboard.DynamicConfigValue{{Id: "unit", Value: q.unit}})
+	}
+	return panel.WithTransformation(dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}}).
+		WithTransformation(dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{
+			"excludeByName": map[string]bool{"Time": true}, "renameByName": renamed}})
 }
 
 func (f figure) targets() (targets []*prometheus.DataqueryBuilder) {

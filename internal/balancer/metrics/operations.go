@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// operated is an operation in force on a backend.
+type operated struct {
+	*ops.Overlay
+	// word names the operation, by whom and when it was done.
+	word, by string
+	at       time.Time
+	// deadline is when a drained backend is taken out; zero: never. drained: it has flows left.
+	deadline time.Time
+	drained  bool
+}
+
+var operationLabels = []string{"service", "backend", "operation", "by"}
+
+// The families of operations are there while there are some.
+var operationFamilies = []of[operated]{
+	{family{"jeoul_operation_info", "1, with an operation that is in force on a backend, and who has done it: drain, disable, out (its drain's " +
+		"deadline has passed), enable, weight or force.", gauge, operationLabels},
+		always(func(operated) float64 { return 1 })},
+	{family{"jeoul_operation_timestamp_seconds", "When the operation was done.", gauge, operationLabels},
+		always(func(o operated) float64 { return seconds(o.at) })},
+	{family{"jeoul_operation_deadline_timestamp_seconds", "When a drained backend is taken out of its service, where its drain has a deadline.",
+		gauge, operationLabels},
+		func(o operated) (float64, bool) { return seconds(o.deadline), !o.deadline.IsZero() }},
+	{family{"jeoul_operation_flows_left", "Remembered flows of a drained backend.", gauge, operationLabels},
+		func(o operated) (float64, bool) { return float64(o.Left.Flows), o.drained }},
+}
+
+// operations makes the families of the operations in force.
+func operations(overlays []ops.Overlay) []*dto.MetricFamily {
+	var all []operated
+	for i := range overlays {
+		o := &overlays[i]
+		if d := o.Drain; d != nil {
+			all = append(all, operated{o, d.Word(), d.By, d.At, d.Deadline, d.On})
+		}
+		if w := o.Weight; w != nil {
+			all = append(all, operated{Overlay: o, word: string(ops.Weight), by: w.By, at: w.At})
+		}
+		if f := o.Forced; f != nil {
+			all = append(all, operated{Overlay: o, word: "force", by: f.By, at: f.At})
+		}
+	}
+	return series(operationFamilies, all, func(o operated) []string { return []string{o.Service, o.Backend, o.word, o.by} })
+}
