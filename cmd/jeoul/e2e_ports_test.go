@@ -43,8 +43,12 @@ func TestFullNATShortConnections(t *testing.T) {
 				greet(t, l.Servers[0], 8080, how == "server closes first")
 				b.start(t)
 				shortOnes(t, l.Clients[0], vip, how)
-				if n := b.outcomes(t)["dropped_no_port"]; n != 0 {
+				outcomes := b.outcomes(t)
+				if n := outcomes["dropped_no_port"]; n != 0 {
 					t.Errorf("%d packets found no port", n)
+				}
+				if t.Failed() {
+					t.Logf("packets ended so:%s", ended(outcomes))
 				}
 			})
 		}
@@ -86,7 +90,7 @@ func short(to netip.AddrPort, how string) error {
 		return err
 	}
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-		return fmt.Errorf("reading the greeting: %w", err)
+		return fmt.Errorf("read the greeting on a connection from %s: %w", c.LocalAddr(), err)
 	}
 	if how == "client resets" {
 		return c.(*net.TCPConn).SetLinger(0)
