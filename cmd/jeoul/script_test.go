@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 	// In a script this is the program, whose flags are not the tests'.
 	if filepath.Base(os.Args[0]) != "jeoul" {
-		testenv.Parallel(5)
+		testenv.Parallel(4)
 	}
 	testscript.Main(m, map[string]func(){"jeoul": main})
 }
