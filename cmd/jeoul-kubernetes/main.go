@@ -35,6 +35,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/status"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/httpserve"
 )
 
@@ -155,6 +156,7 @@ func (c *command) options(client kubernetes.Interface, log *slog.Logger) (contro
 		Settings:   model.Settings{Class: c.Class, Classless: c.Classless, Mode: c.Mode, RoutedPods: c.RoutedPods, Zone: c.Zone},
 		Pusher:     &push.Pusher{Balancer: balancer, Source: c.Owner},
 		Generation: func(ctx context.Context, source string) (uint64, error) { return generation(ctx, balancer, source) },
+		Backends:   func(ctx context.Context) ([]ops.ServiceBackend, error) { return balancer.Backends(ctx) },
 		Lease: status.Lease{Namespace: c.LeaseNamespace, Identity: identity,
 			Name: "jeoul-" + strings.Trim(strings.Map(leaseRune, strings.ToLower(c.Class)), "-.")}}
 	if c.Pools != "" {

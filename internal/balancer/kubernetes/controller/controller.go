@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/status"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 const (
@@ -42,9 +43,11 @@ type Options struct {
 	Pusher *push.Pusher
 	// Generation returns the generation of a source that the balancer has.
 	Generation func(ctx context.Context, source string) (uint64, error)
-	Writer     *status.Writer
-	Lease      status.Lease
-	Log        *slog.Logger
+	// Backends returns the backends of services that the balancer has.
+	Backends func(ctx context.Context) ([]ops.ServiceBackend, error)
+	Writer   *status.Writer
+	Lease    status.Lease
+	Log      *slog.Logger
 }
 
 // Controller is one that runs.
@@ -59,6 +62,10 @@ type Controller struct {
 	health  Health
 	refused map[string]string
 	write   chan struct{}
+	// unreached is what keeps packets from backends for good, by the name of their service; asked is when the balancer
+	// said so.
+	unreached map[string]string
+	asked     time.Time
 }
 
 // New returns one that does nothing yet.
@@ -124,6 +131,7 @@ func (c *Controller) look(ctx context.Context) {
 	if !same || !c.balancerHasIt(ctx) {
 		c.push(ctx)
 	}
+	c.askReach(ctx)
 	c.publish()
 }
 
@@ -207,11 +215,14 @@ func (c *Controller) publish() {
 		verdicts[key] = v
 	}
 	for i, s := range c.picture.Services {
+		v := verdicts[c.picture.Owners[i]]
 		if why, refused := c.refused[s.Name]; refused {
-			v := verdicts[c.picture.Owners[i]]
 			v.Problems = append(slices.Clip(v.Problems), model.Problem{Reason: ReasonRefused, Message: s.Name + ": " + why})
-			verdicts[c.picture.Owners[i]] = v
 		}
+		if why := c.unreached[s.Name]; why != "" {
+			v.Problems = append(slices.Clip(v.Problems), model.Problem{Reason: model.ReasonNodeUnusable, Message: s.Name + ": " + why})
+		}
+		verdicts[c.picture.Owners[i]] = v
 	}
 	c.latest = verdicts
 	c.mu.Unlock()
