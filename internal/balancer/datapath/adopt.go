@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -211,7 +212,7 @@ func (f *found) snapshotOf(k *keeper, set uint64) (*snapshot.Snapshot, error) {
 		return nil, err
 	}
 	number := m.head().Snapshot
-	m.storage.unmap()
+	m.storage.Unmap()
 	m.m.Close()
 	s, err := k.decode(number)
 	if err != nil {
@@ -226,7 +227,7 @@ func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *
 	if err != nil {
 		return fmt.Errorf("%s is no map of ours: %w", path, err)
 	}
-	if sameMap(m, is) || slices.ContainsFunc(*to, func(t formerTable) bool { return t.isOf(m) }) {
+	if mapmem.SameMap(m, is) || slices.ContainsFunc(*to, func(t formerTable) bool { return t.isOf(m) }) {
 		return m.Close()
 	}
 	theirs := of.Flows
@@ -243,18 +244,6 @@ func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *
 	}
 	*to = append(*to, table)
 	return nil
-}
-
-// sameMap says whether two handles are of one map.
-func sameMap(a, b *ebpf.Map) bool {
-	one, errA := a.Info()
-	two, errB := b.Info()
-	if errA != nil || errB != nil {
-		return false
-	}
-	idA, _ := one.ID()
-	idB, _ := two.ID()
-	return idA == idB
 }
 
 // check compares the snapshot with what there is.

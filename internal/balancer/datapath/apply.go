@@ -183,7 +183,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	// What is measured or tested is not to forget by itself.
 	if !d.detached && !d.expiring {
 		d.expiring = true
-		go d.keepHouse()
+		go d.runJanitor()
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (d *Datapath) putLimits(c *revision) {
 		if !s.was.keepsFlows(s.is) {
 			// What had the id before has no flow left.
 			for i := range turn {
-				turn.store(uint32(i), 0)
+				turn.Store(uint32(i), 0)
 			}
 		}
 		s.is.putTurn(turn)

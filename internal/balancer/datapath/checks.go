@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/checknet"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/health"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -160,7 +161,7 @@ func (c *Checks) row(r *record, i int) (objects.XDPCheckTarget, error) {
 	if !source.IsValid() {
 		return t, fmt.Errorf("%w: this host has no address that answers could be sent to", health.ErrNoWay)
 	}
-	t.Source = addressWords(source)
+	t.Source = mapmem.OfAddress(source)
 	return t, nil
 }
 

@@ -76,7 +76,7 @@ func (k *keeper) aside() (when time.Time, is bool, err error) {
 		return when, false, err
 	}
 	defer m.m.Close()
-	defer m.storage.unmap()
+	defer m.storage.Unmap()
 	head := m.head()
 	moved, patience := atomic.LoadUint64(&head.Moved), atomic.LoadUint32(&head.Patience)
 	if moved != 0 && patience != 0 {

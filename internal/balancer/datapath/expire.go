@@ -337,42 +337,6 @@ func (j *janitor) flowsOf() map[uint32]uint64 {
 	return of
 }
 
-// keepHouse does the janitor's work until the datapath is closed. It does not wait for
-// the datapath's lock: time passes while a configuration is made.
-func (d *Datapath) keepHouse() {
-	rounds := make(chan struct{}, 1)
-	go d.keepOrder(rounds)
-	ticker := time.NewTicker(stepEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-d.stop:
-			return
-		case <-ticker.C:
-		}
-		if d.janitor.step(monotonic()) {
-			select {
-			case rounds <- struct{}{}:
-			default: // one that is waiting stands for this one too
-			}
-		}
-	}
-}
-
-// keepOrder does what is to be done after a round of the janitor.
-func (d *Datapath) keepOrder(rounds <-chan struct{}) {
-	for {
-		select {
-		case <-d.stop:
-			return
-		case <-rounds:
-			d.settleTransitions(d.now(), d.janitor.flowsOf())
-			d.tellCounted()
-			d.keepSockets()
-		}
-	}
-}
-
 // monotonic is the clock that the data plane notes times by.
 func monotonic() time.Duration {
 	var now unix.Timespec
@@ -381,3 +345,6 @@ func monotonic() time.Duration {
 	}
 	return time.Duration(now.Nano())
 }
+
+// timeouts are how long entries may be silent, by state, in milliseconds. They are not changed.
+func (j *janitor) timeouts() *[256]uint32 { return &j.rules.timeouts }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -40,7 +41,7 @@ func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
 		for at := range rows {
 			m.rows.set(r.places[at].index, &rows[at], m.later)
 		}
-		f.put(f.capacity.services, f.memory.services, r.key.VIP, r.slotKey(), wordsOf(&homes[i].value))
+		f.put(f.capacity.services, f.memory.services, r.key.VIP, r.slotKey(), mapmem.WordsOf(&homes[i].value))
 		m.vips[r.key.VIP]++
 	}
 	f.addVIPs()
@@ -55,8 +56,8 @@ type filling struct {
 }
 
 // put puts a value where its key is to be in one of two directories.
-func (f *filling) put(at [2]placement, in [2]*directory, address netip.Addr, key slotKey, value storage) {
-	in[family(address)].fill(key, at[family(address)].at[key], value)
+func (f *filling) put(at [2]placement, in [2]*directory, address netip.Addr, key slotKey, value mapmem.Storage) {
+	in[mapmem.Family(address)].fill(key, at[mapmem.Family(address)].at[key], value)
 }
 
 // addVIPs makes the addresses of the services known, and those of the pool.
@@ -70,7 +71,7 @@ func (f *filling) addVIPs() {
 	}
 	for address, kind := range kinds {
 		value := objects.XDPService{Kind: uint8(kind)}
-		f.put(f.capacity.services, f.memory.services, address, vipKey(address), wordsOf(&value))
+		f.put(f.capacity.services, f.memory.services, address, vipKey(address), mapmem.WordsOf(&value))
 	}
 }
 
@@ -79,9 +80,9 @@ func (f *filling) addVIPs() {
 func (f *filling) addEndpoints(c *revision) {
 	for key, e := range c.allEndpoints() {
 		address, value := key.address.Addr(), e.value()
-		f.put(f.capacity.endpoints, f.memory.endpoints, address, key.slot(), wordsOf(&value))
+		f.put(f.capacity.endpoints, f.memory.endpoints, address, key.slot(), mapmem.WordsOf(&value))
 		if f.backendAddresses[address]++; f.backendAddresses[address] == 1 {
-			f.put(f.capacity.endpoints, f.memory.endpoints, address, vipKey(address), wordsOf(&objects.XDPEndpoint{}))
+			f.put(f.capacity.endpoints, f.memory.endpoints, address, vipKey(address), mapmem.WordsOf(&objects.XDPEndpoint{}))
 		}
 		if f.rows.fresh[e.index] {
 			f.rows.set(e.index, &objects.XDPBackend{Index: e.index, Generation: c.places.generation(e.index)}, f.later)

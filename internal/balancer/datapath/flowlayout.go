@@ -28,7 +28,7 @@ const flowFields = "flows."
 
 // flowLayout describes the tables of flows of this build, by the program's own type information.
 var flowLayout = sync.OnceValues(func() (*snapshot.FlowLayout, error) {
-	spec, err := xdpProgram.load()
+	spec, err := objects.XDP.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -93,12 +94,12 @@ func (r *flowReader) read(flow *objects.XDPFlow, state objects.XDPFlowState, see
 		return one, false
 	}
 	s := &owner.record.service
-	one = lb.Flow{Backend: visible(s.BackendKey(s.Backends[owner.at])), Client: netip.AddrPortFrom(addressOf(flow.Address, [...]uint8{4, 6}[family(s.VIP)]), networkOrder(flow.Port)),
+	one = lb.Flow{Backend: visible(s.BackendKey(s.Backends[owner.at])), Client: netip.AddrPortFrom(addressOf(flow.Address, [...]uint8{4, 6}[mapmem.Family(s.VIP)]), mapmem.NetworkOrder(flow.Port)),
 		State: word, Proven: r.proven, Silent: time.Duration(silentFor(r.clock, seen)) * time.Millisecond}
 	if local := localOf(s, owner.at); s.IsHairpin && local.IsValid() {
-		one.Source = netip.AddrPortFrom(local, networkOrder(flow.Source.Port))
-	} else if pool := r.numbers[family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) && pool[flow.Source.Address].IsValid() {
-		one.Source = netip.AddrPortFrom(pool[flow.Source.Address], networkOrder(flow.Source.Port))
+		one.Source = netip.AddrPortFrom(local, mapmem.NetworkOrder(flow.Source.Port))
+	} else if pool := r.numbers[mapmem.Family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) && pool[flow.Source.Address].IsValid() {
+		one.Source = netip.AddrPortFrom(pool[flow.Source.Address], mapmem.NetworkOrder(flow.Source.Port))
 	}
 	if s.Mode != lb.FullNAT {
 		one.SYN = synOf(flow)

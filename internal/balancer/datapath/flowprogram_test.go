@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -24,7 +25,7 @@ import (
 // flowKeyOf is the key of a packet's flow.
 func (d *Datapath) flowKeyOf(p packetSpec, protocol lb.Protocol) objects.XDPFlow {
 	id := d.current.places.services[lb.ServiceKey{VIP: p.at, Port: p.dport, Protocol: protocol}]
-	return objects.XDPFlow{Address: addressWords(p.from), Port: networkOrder(p.sport), Service: id}
+	return objects.XDPFlow{Address: mapmem.OfAddress(p.from), Port: mapmem.NetworkOrder(p.sport), Service: id}
 }
 
 // TestProgramAndJanitorShareTables: what the program remembers is found by the control

@@ -3,11 +3,13 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -18,7 +20,7 @@ type flowTable struct {
 	buckets []objects.XDPFlowBucket
 	secret  uint64
 	// memory is what is to be unmapped; nil of a table that is no map.
-	memory storage
+	memory mapmem.Storage
 }
 
 const (
@@ -39,17 +41,17 @@ func bucketsFor(flows uint32) uint32 {
 // mapFlowTable maps a table of flows into our memory; close takes it out. The map may be
 // closed before.
 func mapFlowTable(m *ebpf.Map, secret uint64) (*flowTable, error) {
-	memory, err := mapped(m)
+	memory, err := mapmem.Map(m)
 	if err != nil {
 		return nil, err
 	}
-	return &flowTable{buckets: elements[objects.XDPFlowBucket](memory)[:m.MaxEntries()], secret: secret, memory: memory}, nil
+	return &flowTable{buckets: mapmem.ElementsOf[objects.XDPFlowBucket](memory)[:m.MaxEntries()], secret: secret, memory: memory}, nil
 }
 
 // close takes the table out of our memory.
 func (t *flowTable) close() {
 	if t != nil {
-		t.memory.unmap()
+		t.memory.Unmap()
 		t.memory, t.buckets = nil, nil
 	}
 }
@@ -84,18 +86,11 @@ func storeFlow(to *objects.XDPFlow, flow objects.XDPFlow) {
 	}
 }
 
-// hashMix is hash_mix of bpf/lib/hash.h.
-func hashMix(h uint64) uint64 {
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 32
-	return h * 0xc4ceb9fe1a85ec53
-}
-
 // hashKey is hash_key of bpf/balancer/flow/flowtable.h.
 func (t *flowTable) hashKey(flow *objects.XDPFlow) uint64 {
 	of := flowWordsOf(flow)
 	key := uint64(flow.Port)<<32 | uint64(flow.Service)
-	return hashMix(t.secret + of[0]*hashMultiplier + of[1]*hashMultiplier2 + key*hashMultiplier3)
+	return mapmem.HashMix(t.secret + of[0]*mapmem.HashMultiplier + of[1]*mapmem.HashMultiplier2 + key*mapmem.HashMultiplier3)
 }
 
 func scaled(hash uint32, size int) uint32 { return uint32(uint64(hash) * uint64(size) >> 32) }
@@ -414,4 +409,24 @@ func (p flowPlace) change(from, to objects.XDPFlowState) bool {
 			return true
 		}
 	}
+}
+
+// eachIn calls visit with every flow of a bucket that is whole.
+func (t *flowTable) eachIn(number int, visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32)) {
+	(&flowTable{buckets: t.buckets[number:][:1]}).each(visit)
+}
+
+// synOf returns the sequence number of the last SYN, where full NAT has its port and address.
+func synOf(flow *objects.XDPFlow) uint32 {
+	var b [4]byte
+	binary.NativeEndian.PutUint16(b[:], flow.Source.Port)
+	binary.NativeEndian.PutUint16(b[2:], flow.Source.Address)
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// putSYN writes it.
+func putSYN(flow *objects.XDPFlow, syn uint32) {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], syn)
+	flow.Source.Port, flow.Source.Address = binary.NativeEndian.Uint16(b[:]), binary.NativeEndian.Uint16(b[2:])
 }

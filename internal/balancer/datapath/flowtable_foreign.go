@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
@@ -17,7 +18,7 @@ import (
 type foreignTable struct {
 	*flowReading
 	m      *ebpf.Map
-	memory storage
+	memory mapmem.Storage
 }
 
 // openForeign maps a table of another layout; close lets go of it. The map is then the table's.
@@ -25,7 +26,7 @@ func openForeign(m *ebpf.Map, reading *flowReading) (*foreignTable, error) {
 	if m.Type() != ebpf.Array || int(m.ValueSize()) != reading.bucket {
 		return nil, fmt.Errorf("%w: %s has values of %d bytes, and its buckets %d by the snapshot", snapshot.ErrDamaged, m, m.ValueSize(), reading.bucket)
 	}
-	memory, err := mapped(m)
+	memory, err := mapmem.Map(m)
 	if err != nil {
 		return nil, err
 	}
@@ -33,12 +34,12 @@ func openForeign(m *ebpf.Map, reading *flowReading) (*foreignTable, error) {
 }
 
 func (t *foreignTable) close() {
-	t.memory.unmap()
+	t.memory.Unmap()
 	t.m.Close()
 }
 
 // isOf says whether the table is of that map.
-func (t *foreignTable) isOf(m *ebpf.Map) bool { return sameMap(t.m, m) }
+func (t *foreignTable) isOf(m *ebpf.Map) bool { return mapmem.SameMap(t.m, m) }
 
 // size is what the table takes, in bytes.
 func (t *foreignTable) size() uint64 { return uint64(t.m.MaxEntries()) * uint64(t.bucket) }
@@ -52,7 +53,7 @@ func (t *foreignTable) room() uint32 {
 // different times. One whose tag changes meanwhile comes with the next round.
 func (t *foreignTable) each(visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32)) {
 	words := t.bucket / 8
-	copied := make(storage, words)
+	copied := make(mapmem.Storage, words)
 	for i := range int(t.m.MaxEntries()) {
 		live := t.memory[i*words:][:words]
 		if !t.some(live) {
@@ -62,11 +63,11 @@ func (t *foreignTable) each(visit func(flow *objects.XDPFlow, state objects.XDPF
 			copied[at] = atomic.LoadUint64(&live[at])
 		}
 		for at := range t.places {
-			tag := tagAt(copied.bytes(), t.tags, at)
+			tag := tagAt(copied.Bytes(), t.tags, at)
 			if tag == 0 || tag == t.busy {
 				continue
 			}
-			flow, state, seen := t.flowAt(copied.bytes(), at)
+			flow, state, seen := t.flowAt(copied.Bytes(), at)
 			if again := t.tags + 2*at; uint16(atomic.LoadUint64(&live[again/8])>>(again%8*8)) == tag && state != objects.XDPFlowStateFLOW_FREE {
 				visit(&flow, state, seen)
 			}
@@ -75,8 +76,8 @@ func (t *foreignTable) each(visit func(flow *objects.XDPFlow, state objects.XDPF
 }
 
 // some says whether a bucket has any flow.
-func (t *foreignTable) some(bucket storage) bool {
-	all := bucket.bytes()[t.tags:][:2*t.places]
+func (t *foreignTable) some(bucket mapmem.Storage) bool {
+	all := bucket.Bytes()[t.tags:][:2*t.places]
 	for _, b := range all {
 		if b != 0 {
 			return true
@@ -89,7 +90,7 @@ func tagAt(bucket []byte, tags, at int) uint16 { return binary.NativeEndian.Uint
 
 // flowAt returns a flow of a bucket as it is here.
 func (r *flowReading) flowAt(bucket []byte, at int) (flow objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
-	theirs, ours := bucket[r.flows+at*r.flow:][:r.flow], storage(flowWordsOf(&flow)[:]).bytes()
+	theirs, ours := bucket[r.flows+at*r.flow:][:r.flow], mapmem.Storage(flowWordsOf(&flow)[:]).Bytes()
 	for _, c := range r.copies {
 		from := theirs[c.from:][:c.size]
 		if c.unlessZero && allZero(from) {

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -82,8 +83,8 @@ func (w *foreignWriter) put(flow objects.XDPFlow, state objects.XDPFlowState, se
 
 func (w *foreignWriter) write(number int, flow objects.XDPFlow, state objects.XDPFlowState, seen uint32, pooled bool, tag uint16) {
 	r := w.table.flowReading
-	bucket, at := w.table.memory.bytes()[number/r.places*r.bucket:][:r.bucket], number%r.places
-	theirs, ours := bucket[r.flows+at*r.flow:][:r.flow], storage(flowWordsOf(&flow)[:]).bytes()
+	bucket, at := w.table.memory.Bytes()[number/r.places*r.bucket:][:r.bucket], number%r.places
+	theirs, ours := bucket[r.flows+at*r.flow:][:r.flow], mapmem.Storage(flowWordsOf(&flow)[:]).Bytes()
 	for _, c := range r.copies {
 		if shared := c.to >= 28; !shared || c.unlessZero == pooled {
 			copy(theirs[c.from:][:c.size], ours[c.to:])
@@ -219,7 +220,7 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	proven.write(90, flow(9, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
 	m := move{janitor: newJanitor(lb.Timeouts{}), from: to, to: to,
 		former: &formerFlows{proven: []formerTable{proven.table}, unproven: []formerTable{unproven.table}},
-		memory: &memory{storage: make(storage, cacheLine/8)}}
+		memory: &memory{storage: make(mapmem.Storage, cacheLine/8)}}
 	m.begin()
 	expect := func(table *flowTable, n int, backend uint32, state objects.XDPFlowState, seen uint32) {
 		t.Helper()
@@ -380,7 +381,7 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 			t.Errorf("the flow of port %d is forgotten", port)
 		}
 	}
-	if active := elements[objects.XDPTurn](second.shared.turn(is.id))[0].Active; active != 2 {
+	if active := mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0].Active; active != 2 {
 		t.Errorf("active flows of its service: %d, want 2", active)
 	}
 	if room := len(second.shared.proven.buckets) * flowsPerBucket; room < 2000 {

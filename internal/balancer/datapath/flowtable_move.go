@@ -116,7 +116,7 @@ func (m *move) copy(proven func(*objects.XDPFlow)) {
 	if m.from.unproven != m.to.unproven {
 		m.lost += m.to.unproven.adopt(m.from.unproven, m.leaveEnded)
 	}
-	m.returns.lead(m.to)
+	m.returns.lead(m.to.fullNAT, m.to.proven, m.to.unproven)
 }
 
 // leaveUnproven takes a flow out of the new table of unproven ones that has been proven since it

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -216,7 +217,7 @@ func TestMoveCountsWhatHasNoRoom(t *testing.T) {
 			t.Fatalf("flow %d has no room", n)
 		}
 	}
-	m := move{janitor: newJanitor(lb.Timeouts{}), from: from, to: to, memory: &memory{storage: make(storage, cacheLine/8)}}
+	m := move{janitor: newJanitor(lb.Timeouts{}), from: from, to: to, memory: &memory{storage: make(mapmem.Storage, cacheLine/8)}}
 	m.begin()
 	m.finish()
 	if there := len(to.proven.places()) + len(to.unproven.places()); m.lost == 0 || there+m.lost != proven+unproven {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // returnTable finds full-NAT flows by what their replies bear: the control plane's part
@@ -19,7 +19,7 @@ import (
 // which is where no cache helps.
 type returnTable struct {
 	buckets []objects.XDPReturnBucket
-	memory  storage
+	memory  mapmem.Storage
 }
 
 const (
@@ -29,16 +29,16 @@ const (
 
 // mapReturnTable maps the table into our memory; close takes it out.
 func mapReturnTable(m *ebpf.Map) (*returnTable, error) {
-	memory, err := mapped(m)
+	memory, err := mapmem.Map(m)
 	if err != nil {
 		return nil, err
 	}
-	return &returnTable{buckets: elements[objects.XDPReturnBucket](memory)[:m.MaxEntries()], memory: memory}, nil
+	return &returnTable{buckets: mapmem.ElementsOf[objects.XDPReturnBucket](memory)[:m.MaxEntries()], memory: memory}, nil
 }
 
 func (t *returnTable) close() {
 	if t != nil {
-		t.memory.unmap()
+		t.memory.Unmap()
 		t.memory, t.buckets = nil, nil
 	}
 }
@@ -105,61 +105,32 @@ func (t *flowTable) number(p flowPlace) uint32 {
 type returnsOf struct {
 	secret uint64
 	// pool are its addresses of each family, by their numbers.
-	pool [2][]addressWord
+	pool [2][]mapmem.Address
 	// protocols are those of services of full NAT, by id, and ends those of their backends, by index.
 	protocols map[uint32]uint8
 	ends      map[uint32]backendEnd
 }
 
-type addressWord = [4]uint32
-
 // backendEnd is where the replies of a backend come from.
 type backendEnd struct {
 	generation uint16
-	address    addressWord
+	address    mapmem.Address
 	port       uint16
 	family     int
 	// local is the address that it knows us by, zeros while that is not known.
-	local addressWord
+	local mapmem.Address
 }
 
-// returnsOf returns what is known after the change.
-func (c *revision) returnsOf(secret uint64) returnsOf {
-	return returnsOfRecords(c.records, c.numbers().pooled(c.pool()), secret)
-}
-
-// returnsOfRecords returns what is known of those services, with those addresses of the pool.
-func returnsOfRecords(records []*record, numbers poolNumbers, secret uint64) returnsOf {
-	r := returnsOf{secret: secret, protocols: map[uint32]uint8{}, ends: map[uint32]backendEnd{}}
-	for f := range r.pool {
-		r.pool[f] = numbers.words(f)
-	}
-	for _, is := range records {
-		if is.service.Mode != lb.FullNAT {
-			continue
-		}
-		r.protocols[is.id] = uint8(is.key.Protocol)
-		for i, p := range is.places {
-			b := &is.service.Backends[i]
-			end := backendEnd{generation: p.generation, address: addressWords(b.Address), port: networkOrder(b.Port), family: family(b.Address)}
-			if local := localOf(&is.service, i); local.IsValid() {
-				end.local = addressWords(local)
-			}
-			r.ends[p.index] = end
-		}
-	}
-	return r
-}
-
-// lead makes an entry for each flow of full NAT that none leads to.
-func (r *returnsOf) lead(to *shared) {
-	if to.fullNAT == nil || len(r.protocols) == 0 {
+// lead makes an entry of a table of returns for each flow of full NAT of two tables that none leads to. It does nothing
+// where there is no table of returns.
+func (r *returnsOf) lead(to *returnTable, proven, unproven *flowTable) {
+	if to == nil || len(r.protocols) == 0 {
 		return
 	}
 	for _, table := range []struct {
 		of   *flowTable
 		mark uint32
-	}{{to.proven, returnProven}, {to.unproven, 0}} {
+	}{{proven, returnProven}, {unproven, 0}} {
 		for i := range table.of.buckets {
 			bucket := &table.of.buckets[i]
 			if atomic.LoadUint64(&bucket.Tags[0])|atomic.LoadUint64(&bucket.Tags[1]) == 0 {
@@ -172,17 +143,12 @@ func (r *returnsOf) lead(to *shared) {
 				}
 				flow := place.flow()
 				if hash, is := r.hash(&flow); is {
-					to.fullNAT.put(hash, table.of.number(place)|table.mark, uint32(table.of.hashKey(&flow)))
+					to.put(hash, table.of.number(place)|table.mark, uint32(table.of.hashKey(&flow)))
 				}
 			}
 		}
 	}
 }
-
-const (
-	hashMultiplier4 = 0x27d4eb2f165667c5
-	hashMultiplier5 = 0x85ebca77c2b2ae63
-)
 
 // hash is hash_return of bpf/balancer/flow/returntable.h, of the replies to a flow; false where it is
 // none of full NAT.
@@ -196,25 +162,25 @@ func (r *returnsOf) hash(flow *objects.XDPFlow) (uint64, bool) {
 	if !has {
 		return 0, false
 	}
-	word := func(of addressWord, at int) uint64 { return uint64(of[at+1])<<32 | uint64(of[at]) }
-	h := r.secret + (uint64(end.port)<<48|uint64(flow.Source.Port)<<32|uint64(protocol))*hashMultiplier3
-	h += word(end.address, 0)*hashMultiplier + word(pool, 0)*hashMultiplier4
+	word := func(of mapmem.Address, at int) uint64 { return uint64(of[at+1])<<32 | uint64(of[at]) }
+	h := r.secret + (uint64(end.port)<<48|uint64(flow.Source.Port)<<32|uint64(protocol))*mapmem.HashMultiplier3
+	h += word(end.address, 0)*mapmem.HashMultiplier + word(pool, 0)*mapmem.HashMultiplier4
 	if end.family == 1 {
-		h += word(end.address, 2)*hashMultiplier2 + word(pool, 2)*hashMultiplier5
+		h += word(end.address, 2)*mapmem.HashMultiplier2 + word(pool, 2)*mapmem.HashMultiplier5
 	}
-	return hashMix(h), true
+	return mapmem.HashMix(h), true
 }
 
 // source is the address that a flow to a backend is sent from; false where there is none.
-func (r *returnsOf) source(flow *objects.XDPFlow, end *backendEnd) (addressWord, bool) {
+func (r *returnsOf) source(flow *objects.XDPFlow, end *backendEnd) (mapmem.Address, bool) {
 	if flow.Source.Address == uint16(objects.XDPAgreementPOOL_LOCAL) {
-		return end.local, end.local != addressWord{}
+		return end.local, end.local != mapmem.Address{}
 	}
 	if int(flow.Source.Address) >= len(r.pool[end.family]) {
-		return addressWord{}, false
+		return mapmem.Address{}, false
 	}
 	address := r.pool[end.family][flow.Source.Address]
-	return address, address != addressWord{}
+	return address, address != mapmem.Address{}
 }
 
 // put makes an entry for a place, unless there is one: insert_return of bpf/balancer/flow/returntable.h,

@@ -231,3 +231,6 @@ func (r *flowRules) expire(t *flowTable, place flowPlace, tag uint64, clock uint
 	}
 	return released
 }
+
+// groupKey is the bit of a flow's key that makes an affinity a group's.
+const groupKey = uint32(objects.XDPFlowTableFLOW_KEY_GROUP)

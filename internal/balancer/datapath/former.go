@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -43,7 +44,7 @@ type natEndpoint struct {
 
 // value is the endpoint as the data plane reads it.
 func (e natEndpoint) value() objects.XDPEndpoint {
-	return objects.XDPEndpoint{Vip: addressWords(e.vip.Addr()), Port: networkOrder(e.vip.Port()), Mss: e.mss, Backend: e.index, Service: e.service, Exceptions: e.exceptions}
+	return objects.XDPEndpoint{Vip: mapmem.OfAddress(e.vip.Addr()), Port: mapmem.NetworkOrder(e.vip.Port()), Mss: e.mss, Backend: e.index, Service: e.service, Exceptions: e.exceptions}
 }
 
 // endpointsOf calls do for the endpoints of a service, if it has any.

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
@@ -230,7 +231,7 @@ func openMemory(path string) (*memory, error) {
 	if m.Type() != ebpf.Array || m.ValueSize() < cacheLine {
 		return nil, errors.Join(fmt.Errorf("%s is no memory of a generation, but %s", path, m), m.Close())
 	}
-	all, err := mapped(m)
+	all, err := mapmem.Map(m)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
@@ -291,7 +292,7 @@ func (f *found) close() {
 	_ = f.sockets.leave()
 	f.sockets.closeUnless(nil)
 	if f.memory != nil {
-		f.memory.storage.unmap()
+		f.memory.storage.Unmap()
 		f.memory.m.Close()
 	}
 	f.shared.closeUnless(nil)

@@ -3,17 +3,15 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/bits"
 	"net"
-	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/deadcode"
@@ -85,7 +83,7 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 	if err != nil {
 		return nil, nil, loadError(fmt.Errorf("making the map of the configuration with %d bytes: %w", size, err))
 	}
-	all, err := mapped(made)
+	all, err := mapmem.Map(made)
 	if err != nil {
 		made.Close()
 		return nil, nil, err
@@ -196,25 +194,4 @@ func loadError(err error) error {
 		return fmt.Errorf("%w: %v: the machine, or the control group of this process, has no more: use smaller flows.limit and flows.unproven, fewer services, or a smaller table_size", lb.ErrTooLarge, err)
 	}
 	return fmt.Errorf("loading the eBPF program: %v", err)
-}
-
-// addressWords returns an address as the four words of a packet, in network
-// byte order; IPv4 fills the first.
-func addressWords(a netip.Addr) (words [4]uint32) {
-	for i, b := 0, a.AsSlice(); i < len(b)/4; i++ {
-		words[i] = binary.NativeEndian.Uint32(b[4*i:])
-	}
-	return words
-}
-
-// networkOrder returns v such that its bytes in memory are big-endian.
-func networkOrder(v uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
-}
-
-func powerOfTwo(n int) uint32 {
-	if n <= 1 {
-		return 1
-	}
-	return 1 << bits.Len(uint(n-1))
 }

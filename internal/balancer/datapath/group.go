@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"unsafe"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -22,9 +23,6 @@ type group struct {
 	// timeout is how long a client is remembered, in milliseconds.
 	timeout uint32
 }
-
-// groupKey is the bit of a flow's key that makes an affinity a group's.
-const groupKey = uint32(objects.XDPFlowTableFLOW_KEY_GROUP)
 
 // groupOf returns the id of a service's group, which it makes if there is none.
 func (r *resettling) groupOf(name string) uint32 {
@@ -83,12 +81,12 @@ func (p *places) groupTimeouts() map[uint32]uint32 {
 
 // hostNumber is what an affinity knows a host by: host_number() of bpf/balancer/choose/group.h.
 func hostNumber(a netip.Addr) uint64 {
-	w := addressWords(a)
+	w := mapmem.OfAddress(a)
 	if a.Is4() {
 		return uint64(w[0])
 	}
 	first, last := uint64(w[1])<<32|uint64(w[0]), uint64(w[3])<<32|uint64(w[2])
-	return hashMix(first*hashMultiplier+last*hashMultiplier2)>>17 | 1<<47
+	return mapmem.HashMix(first*mapmem.HashMultiplier+last*mapmem.HashMultiplier2)>>17 | 1<<47
 }
 
 // hosts are those of a service that shares its persistence, as the data plane reads them;
@@ -110,14 +108,14 @@ func (r *record) hosts() []objects.XDPHost {
 }
 
 // hostPlaces is how many places there are at first for so many hosts.
-func hostPlaces(hosts int) uint32 { return powerOfTwo(2 * hosts) }
+func hostPlaces(hosts int) uint32 { return mapmem.PowerOfTwo(2 * hosts) }
 
 // putHosts fills the places; false where one has no room within the probes. Of two backends
 // with one address the first is the host.
 func (r *record) putHosts(places []objects.XDPHost) bool {
 	for i, b := range r.service.Backends {
 		host := objects.XDPHost{Number: hostNumber(b.Address), Index: r.places[i].index, Generation: r.places[i].generation}
-		home, put := uint32(host.Number*hashMultiplier>>32), false
+		home, put := uint32(host.Number*mapmem.HashMultiplier>>32), false
 		for probe := uint32(0); probe < uint32(objects.XDPHostTableHOST_PROBES) && !put; probe++ {
 			at := &places[(home+probe)&uint32(len(places)-1)]
 			if put = at.Number == 0 || at.Number == host.Number; at.Number == 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -226,7 +227,7 @@ func TestHosts(t *testing.T) {
 				r.places = append(r.places, place{uint32(1000 + i), uint16(1 + i%7)})
 			}
 			hosts := r.hosts()
-			if hosts[0] != (objects.XDPHost{Number: uint64(len(hosts) - 1), Index: 7}) || len(hosts)-1 != int(powerOfTwo(len(hosts)-1)) {
+			if hosts[0] != (objects.XDPHost{Number: uint64(len(hosts) - 1), Index: 7}) || len(hosts)-1 != int(mapmem.PowerOfTwo(len(hosts)-1)) {
 				t.Fatalf("%d hosts: %d places, headed by %+v", n, len(hosts)-1, hosts[0])
 			}
 			for i, b := range s.Backends {

@@ -5,6 +5,7 @@ package datapath
 import (
 	"net/netip"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -49,7 +50,7 @@ func movesAway(is, was *lb.RoutedService, i, before int) bool {
 func putNear(constants *objects.XDPSettings, prefixes []netip.Prefix, lists bool) {
 	constants.Near4Count, constants.Near6Count = 0, 0
 	for _, p := range prefixes {
-		address, mask := addressWords(p.Addr()), maskWords(p)
+		address, mask := mapmem.OfAddress(p.Addr()), maskWords(p)
 		switch four, six := &constants.Near4Count, &constants.Near6Count; {
 		case p.Addr().Is4() && *four < lb.MaxNear:
 			constants.Near4[*four].Address, constants.Near4[*four].Mask = address[0], mask[0]

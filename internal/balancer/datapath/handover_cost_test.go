@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -124,7 +125,7 @@ func put(d *Datapath, s *lb.RoutedService, flows []lb.Flow) {
 	id := d.register.byKey[s.Key()].id
 	for _, f := range flows {
 		place := d.register.places.backends[f.Backend]
-		flow := objects.XDPFlow{Address: addressWords(f.Client.Addr()), Port: networkOrder(f.Client.Port()), Service: id, Backend: place.index, Generation: place.generation}
+		flow := objects.XDPFlow{Address: mapmem.OfAddress(f.Client.Addr()), Port: mapmem.NetworkOrder(f.Client.Port()), Service: id, Backend: place.index, Generation: place.generation}
 		d.shared.proven.insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.now())
 	}
 }

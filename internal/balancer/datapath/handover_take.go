@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -93,7 +94,7 @@ type taking struct {
 
 func (d *Datapath) taking() *taking {
 	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, numbers: d.current.memory.numbers, timeouts: d.janitor.timeouts(),
-		loads: elements[objects.XDPBackendLoad](d.shared.loads.memory), turns: elements[objects.XDPTurn](d.shared.turns.memory), handed: &d.handed}
+		loads: mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory), turns: mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory), handed: &d.handed}
 	t.inheritedUntil, t.anyInherited = d.janitor.inherited()
 	t.stood, t.clock = d.janitor.pauses(), d.janitor.now()
 	if d.shared.fullNAT == nil {
@@ -201,7 +202,7 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 		return in, RefusedOver
 	}
 	in.seen = t.stood.ago(t.clock, silent)
-	in.flow = objects.XDPFlow{Address: addressWords(one.Client.Addr()), Port: networkOrder(one.Client.Port()), Service: in.record.id,
+	in.flow = objects.XDPFlow{Address: mapmem.OfAddress(one.Client.Addr()), Port: mapmem.NetworkOrder(one.Client.Port()), Service: in.record.id,
 		Backend: place.index, Generation: place.generation}
 	if in.record.service.Mode != lb.FullNAT {
 		putSYN(&in.flow, one.SYN)
@@ -211,7 +212,7 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	if !pooled || one.Source.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Source.Port() < t.pool.FirstPort || one.Source.Port() > t.pool.LastPort {
 		return in, RefusedPool
 	}
-	in.flow.Source.Port, in.flow.Source.Address = networkOrder(one.Source.Port()), number
+	in.flow.Source.Port, in.flow.Source.Address = mapmem.NetworkOrder(one.Source.Port()), number
 	return in, ""
 }
 

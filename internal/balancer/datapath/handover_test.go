@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -119,7 +120,7 @@ func (m peer) take(flows []lb.Flow, want FlowsTaken) {
 
 // activeOf returns how many flows the service counts.
 func (m peer) activeOf(s *lb.RoutedService) uint32 {
-	return elements[objects.XDPTurn](m.shared.turn(m.register.byKey[s.Key()].id))[0].Active
+	return mapmem.ElementsOf[objects.XDPTurn](m.shared.turn(m.register.byKey[s.Key()].id))[0].Active
 }
 
 const handedFlows = 40

@@ -3,10 +3,10 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -150,11 +150,6 @@ func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *ob
 	}
 }
 
-// eachIn calls visit with every flow of a bucket that is whole.
-func (t *flowTable) eachIn(number int, visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32)) {
-	(&flowTable{buckets: t.buckets[number:][:1]}).each(visit)
-}
-
 // marksPerTimeout is how often a flow that goes on is told of in the time after which it would be forgotten.
 const marksPerTimeout = 4
 
@@ -192,13 +187,10 @@ func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, time
 	if isLive(state) {
 		told = seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
 	}
-	h := hashMix(address*hashMultiplier + more*hashMultiplier2 + owner*hashMultiplier3 + port*hashMultiplier4 +
-		(uint64(told)<<8|uint64(uint8(state)))*hashMultiplier5)
+	h := mapmem.HashMix(address*mapmem.HashMultiplier + more*mapmem.HashMultiplier2 + owner*mapmem.HashMultiplier3 + port*mapmem.HashMultiplier4 +
+		(uint64(told)<<8|uint64(uint8(state)))*mapmem.HashMultiplier5)
 	return uint32(h>>32)&^markTaken | markThere
 }
-
-// timeouts are how long entries may be silent, by state, in milliseconds. They are not changed.
-func (j *janitor) timeouts() *[256]uint32 { return &j.rules.timeouts }
 
 // toHandOver says what an entry means to another balancer; false where it is of no use there: it has the flow by
 // computing, the flow is one of a hairpin, whose addresses are this host's, or it is a client's affinity.
@@ -214,18 +206,3 @@ func (r *flowReader) toHandOver(flow *objects.XDPFlow, state objects.XDPFlowStat
 
 // looksUp says whether packets of the service look for their flow.
 func (r *record) looksUp() bool { return r.remembers || r.view.inTransition() }
-
-// synOf returns the sequence number of the last SYN, where full NAT has its port and address.
-func synOf(flow *objects.XDPFlow) uint32 {
-	var b [4]byte
-	binary.NativeEndian.PutUint16(b[:], flow.Source.Port)
-	binary.NativeEndian.PutUint16(b[2:], flow.Source.Address)
-	return binary.BigEndian.Uint32(b[:])
-}
-
-// putSYN writes it.
-func putSYN(flow *objects.XDPFlow, syn uint32) {
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], syn)
-	flow.Source.Port, flow.Source.Address = binary.NativeEndian.Uint16(b[:]), binary.NativeEndian.Uint16(b[2:])
-}

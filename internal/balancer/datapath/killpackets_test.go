@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/host/sockfilter"
@@ -78,7 +79,7 @@ func newPackets(t *testing.T, ns *namespace.Namespace, name string, to net.Hardw
 		if p.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		return errors.Join(leaveOut(p.fd, companyPort), unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: nic.Index}))
+		return errors.Join(leaveOut(p.fd, companyPort), unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: mapmem.NetworkOrder(unix.ETH_P_ALL), Ifindex: nic.Index}))
 	})
 	t.Cleanup(func() {
 		p.halt()

@@ -3,14 +3,12 @@
 package datapath
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 
-	"github.com/cilium/ebpf"
-
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/enum"
@@ -38,50 +36,6 @@ var eventHelp = map[objects.LocalLocalEvent]string{
 	objects.LocalLocalEventLOCAL_UNREMEMBERED:             "served, and not remembered for lack of room: the program sees the backend's address",
 }
 
-// tally is how many counted sockets each backend has, by its index, and each service, by its id.
-type socketTally struct {
-	backends, services map[uint32]uint32
-	// sockets are all that are remembered.
-	sockets uint64
-}
-
-// tallySockets walks over what is remembered of sockets.
-func tallySockets(known *ebpf.Map) (t socketTally, err error) {
-	t.backends, t.services = map[uint32]uint32{}, map[uint32]uint32{}
-	err = eachSocket(known, func(s *objects.LocalLocalSocket) {
-		t.sockets++
-		for i := range s.Peers {
-			if p := &s.Peers[i]; p.Counted != 0 {
-				t.backends[p.Backend]++
-				t.services[p.Service]++
-			}
-		}
-	})
-	return t, err
-}
-
-// socketBatch is how many of them are read by one system call.
-const socketBatch = 512
-
-// eachSocket calls do for each socket that is remembered. One that comes or goes meanwhile may be
-// left out.
-func eachSocket(known *ebpf.Map, do func(*objects.LocalLocalSocket)) error {
-	keys, values := make([]uint64, socketBatch), make([]objects.LocalLocalSocket, socketBatch)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := known.BatchLookup(&cursor, keys, values, nil)
-		for i := range n {
-			do(&values[i])
-		}
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("reading what is remembered of sockets: %v", err)
-		}
-	}
-}
-
 // forgetSockets takes sockets from what services and backends have active that nothing tells any more
 // that they are closed.
 func (d *Datapath) forgetSockets(s *sockets) {
@@ -89,7 +43,7 @@ func (d *Datapath) forgetSockets(s *sockets) {
 	if err != nil {
 		return // the janitor puts it right
 	}
-	loads, turns := elements[objects.XDPBackendLoad](d.shared.loads.memory), elements[objects.XDPTurn](d.shared.turns.memory)
+	loads, turns := mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory), mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory)
 	for index, n := range t.backends {
 		if int(index) < len(loads) {
 			atomic.AddUint32(&loads[index].Active, -n)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -19,7 +20,7 @@ import (
 type memory struct {
 	// m is the map, nil for memory that no program reads.
 	m         *ebpf.Map
-	storage   storage
+	storage   mapmem.Storage
 	constants objects.XDPSettings
 	arena     *arena
 	// By family: 4, then 6.
@@ -43,7 +44,7 @@ type capacity struct {
 	// arena is in units of a cache line.
 	arena uint32
 	// By family: the pool's addresses by their numbers, and the numbers of those that new flows get ports of.
-	pool [2][]addressWord
+	pool [2][]mapmem.Address
 	own  [2][]uint32
 }
 
@@ -144,7 +145,7 @@ func vectorOf(slots uint32) objects.XDPVector {
 
 // head is what the memory begins with.
 func (m *memory) head() *objects.XDPHead {
-	return &elements[objects.XDPHead](m.storage[:cacheLine/8])[0]
+	return &mapmem.ElementsOf[objects.XDPHead](m.storage[:cacheLine/8])[0]
 }
 
 // storeHead writes what packets are to know of all services together.
@@ -159,26 +160,26 @@ func (c *revision) storeHead(h *objects.XDPHead) {
 
 // newMemory lays memory out that is all zeros, of the size that layout says. The lock
 // is the one that its user has.
-func newMemory(p *capacity, all storage, mu *sync.Mutex) *memory {
+func newMemory(p *capacity, all mapmem.Storage, mu *sync.Mutex) *memory {
 	constants, _ := p.layout()
 	m := &memory{storage: all, constants: constants, arena: newArena(p.arena),
 		vips: map[netip.Addr]int{}, backendAddresses: map[netip.Addr]int{}, later: newGrace(mu)}
-	vector := func(at, lines uint32) storage { return all[at/8:][:lines*slotWords] }
+	vector := func(at, lines uint32) mapmem.Storage { return all[at/8:][:lines*slotWords] }
 	m.services[0] = newDirectory(vector(constants.Services4.At, p.services[0].size), p.services[0].size, false)
 	m.services[1] = newDirectory(vector(constants.Services6.At, p.services[1].size), p.services[1].size, true)
 	m.endpoints[0] = newDirectory(vector(constants.Endpoints4.At, p.endpoints[0].size), p.endpoints[0].size, false)
 	m.endpoints[1] = newDirectory(vector(constants.Endpoints6.At, p.endpoints[1].size), p.endpoints[1].size, true)
 	m.rows = newRows(vector(constants.Backends, constants.BackendsCount), p.indices, p.spares)
 	for f, at := range [2]struct{ pool, own uint32 }{{constants.Pool4, constants.Own4}, {constants.Pool6, constants.Own6}} {
-		copy(elements[addressWord](vector(at.pool, units(16*len(p.pool[f])))), p.pool[f])
-		copy(elements[uint32](vector(at.own, units(4*len(p.own[f])))), p.own[f])
+		copy(mapmem.ElementsOf[mapmem.Address](vector(at.pool, units(16*len(p.pool[f])))), p.pool[f])
+		copy(mapmem.ElementsOf[uint32](vector(at.own, units(4*len(p.own[f])))), p.own[f])
 	}
 	return m
 }
 
 // piece returns the memory of a piece of the arena.
 func (m *memory) piece(e *extent) []byte {
-	return m.storage[(m.constants.Table+e.at*cacheLine)/8:][:e.size*slotWords].bytes()
+	return m.storage[(m.constants.Table+e.at*cacheLine)/8:][:e.size*slotWords].Bytes()
 }
 
 // close frees the memory. Programs that use it keep the map.
@@ -188,17 +189,9 @@ func (m *memory) close() {
 	}
 	m.later.close()
 	if m.m != nil {
-		m.storage.unmap()
+		m.storage.Unmap()
 		m.m.Close()
 	}
-}
-
-// family says which of two directories an address is in.
-func family(address netip.Addr) int {
-	if address.Is4() {
-		return 0
-	}
-	return 1
 }
 
 // pool returns what full NAT sends from, nothing where no service has that mode.
@@ -223,11 +216,11 @@ func (c *revision) serviceKeys() (keys [2][]slotKey) {
 	add := func(address netip.Addr) {
 		if !seen[address] {
 			seen[address] = true
-			keys[family(address)] = append(keys[family(address)], vipKey(address))
+			keys[mapmem.Family(address)] = append(keys[mapmem.Family(address)], vipKey(address))
 		}
 	}
 	for _, r := range c.records {
-		keys[family(r.key.VIP)] = append(keys[family(r.key.VIP)], r.slotKey())
+		keys[mapmem.Family(r.key.VIP)] = append(keys[mapmem.Family(r.key.VIP)], r.slotKey())
 		add(r.key.VIP)
 	}
 	for _, address := range c.pool().All() {
@@ -246,10 +239,10 @@ func (c *revision) endpointKeys() (keys [2][]slotKey) {
 	seen := map[netip.Addr]bool{}
 	for key := range c.allEndpoints() {
 		address := key.address.Addr()
-		keys[family(address)] = append(keys[family(address)], key.slot())
+		keys[mapmem.Family(address)] = append(keys[mapmem.Family(address)], key.slot())
 		if !seen[address] {
 			seen[address] = true
-			keys[family(address)] = append(keys[family(address)], vipKey(address))
+			keys[mapmem.Family(address)] = append(keys[mapmem.Family(address)], vipKey(address))
 		}
 	}
 	return keys

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -122,9 +123,9 @@ func newNeighbour(t *testing.T) (*neighbour, error) {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "neighbour", Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R1, 16 /* __sk_buff.protocol */, asm.Word),
 		asm.StoreImm(asm.RFP, -4, int64(seenIPv4), asm.Word),
-		asm.JEq.Imm(asm.R1, int32(networkOrder(uint16(layers.EthernetTypeIPv4))), "count"),
+		asm.JEq.Imm(asm.R1, int32(mapmem.NetworkOrder(uint16(layers.EthernetTypeIPv4))), "count"),
 		asm.StoreImm(asm.RFP, -4, int64(seenMarked), asm.Word),
-		asm.JEq.Imm(asm.R1, int32(networkOrder(uint16(markedType))), "count"),
+		asm.JEq.Imm(asm.R1, int32(mapmem.NetworkOrder(uint16(markedType))), "count"),
 		asm.StoreImm(asm.RFP, -4, int64(seenOthers), asm.Word),
 		asm.LoadMapPtr(asm.R1, counts.FD()).WithSymbol("count"),
 		asm.Mov.Reg(asm.R2, asm.RFP),

@@ -7,18 +7,12 @@ import (
 	"math/bits"
 	"net/netip"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // serviceProbes is how many slots the program looks at.
 const serviceProbes = uint32(objects.XDPAgreementSERVICE_PROBES)
-
-// The multipliers are HASH_MULTIPLIER and those after it in bpf/lib/hash.h.
-const (
-	hashMultiplier  = 0x9e3779b97f4a7c15
-	hashMultiplier2 = 0xc2b2ae3d27d4eb4f
-	hashMultiplier3 = 0x165667b19e3779f9
-)
 
 // slotKey is struct service_key4 or service_key6 as the words that it is compared
 // by; IPv4 fills the first.
@@ -26,18 +20,18 @@ type slotKey [3]uint64
 
 // keyOf returns the key of an address, port and protocol of either family.
 func keyOf(address netip.Addr, port uint16, protocol uint8) slotKey {
-	a := addressWords(address)
+	a := mapmem.OfAddress(address)
 	if address.Is4() {
-		return slotKey{uint64(a[0]) | uint64(networkOrder(port))<<32 | uint64(protocol)<<48}
+		return slotKey{uint64(a[0]) | uint64(mapmem.NetworkOrder(port))<<32 | uint64(protocol)<<48}
 	}
 	return slotKey{uint64(a[0]) | uint64(a[1])<<32, uint64(a[2]) | uint64(a[3])<<32,
-		uint64(networkOrder(port)) | uint64(protocol)<<16}
+		uint64(mapmem.NetworkOrder(port)) | uint64(protocol)<<16}
 }
 
 // hashOf is hash_service4 of bpf/balancer/hash.h, and hash_service6, which for a key with
 // one word is the same.
 func hashOf(k slotKey) uint32 {
-	return uint32((k[0]*hashMultiplier + k[1]*hashMultiplier2 + k[2]*hashMultiplier3) >> 32)
+	return uint32((k[0]*mapmem.HashMultiplier + k[1]*mapmem.HashMultiplier2 + k[2]*mapmem.HashMultiplier3) >> 32)
 }
 
 // noKey is in the last word of a key that stands for no service, whatever the
@@ -51,7 +45,7 @@ const roomy = 512
 // leastSize is the smallest size that is tried for n keys. Half of it is still free
 // when as many come again.
 func leastSize(n int) uint32 {
-	return max(powerOfTwo(4*n), min(powerOfTwo(16*n), roomy), 32)
+	return max(mapmem.PowerOfTwo(4*n), min(mapmem.PowerOfTwo(16*n), roomy), 32)
 }
 
 // maxSparseness bounds how many times larger than its contents a hash table may
@@ -110,7 +104,7 @@ const (
 // changes while packets search it: what they find is always whole. An element has
 // slotWords words, first those of its key.
 type directory struct {
-	memory storage
+	memory mapmem.Storage
 	six    bool
 	mask   uint32
 	at     map[slotKey]uint32
@@ -124,14 +118,14 @@ type directory struct {
 const slotWords = cacheLine / 8
 
 // fill puts a value under a key, in a directory that no packet searches yet.
-func (d *directory) fill(key slotKey, slot uint32, value storage) {
+func (d *directory) fill(key slotKey, slot uint32, value mapmem.Storage) {
 	d.use[slot], d.at[key] = slotTaken, slot
 	copy(d.element(slot), key[:d.keyWords()])
 	copy(d.element(slot)[d.keyWords():], value)
 }
 
 // newDirectory returns an empty one, in memory that is all zeros.
-func newDirectory(memory storage, size uint32, six bool) *directory {
+func newDirectory(memory mapmem.Storage, size uint32, six bool) *directory {
 	return &directory{memory: memory, six: six, mask: size - 1, at: map[slotKey]uint32{}, use: make([]slotUse, size), lingering: map[slotKey]uint32{}}
 }
 
@@ -166,12 +160,12 @@ func (d *directory) keyWords() uint32 {
 }
 
 // element returns the words of a slot.
-func (d *directory) element(slot uint32) storage {
+func (d *directory) element(slot uint32) mapmem.Storage {
 	return d.memory[slot*slotWords:][:slotWords]
 }
 
 // value returns the words of what is under a key, nil if nothing is.
-func (d *directory) value(key slotKey) storage {
+func (d *directory) value(key slotKey) mapmem.Storage {
 	slot, ok := d.at[key]
 	if !ok {
 		return nil
@@ -181,12 +175,12 @@ func (d *directory) value(key slotKey) storage {
 
 // publish puts a value into the slot that was reserved for its key. What was under
 // the key before is found until then, and not any more after it.
-func (d *directory) publish(key slotKey, slot uint32, value storage, later *grace) {
+func (d *directory) publish(key slotKey, slot uint32, value mapmem.Storage, later *grace) {
 	element := d.element(slot)
 	for i, word := range value {
-		element.store(d.keyWords()+uint32(i), word)
+		element.Store(d.keyWords()+uint32(i), word)
 	}
-	element.follow(d.showing(key))
+	element.Follow(d.showing(key))
 	old, replaced := d.at[key]
 	d.at[key] = slot
 	if !replaced {
@@ -195,7 +189,7 @@ func (d *directory) publish(key slotKey, slot uint32, value storage, later *grac
 	d.use[old] = slotIdle
 	if start := hashOf(key) >> hashShift(d.mask+1); (slot-start)&d.mask > (old-start)&d.mask {
 		// A search comes to the old one first.
-		d.element(old).follow(d.hiding())
+		d.element(old).Follow(d.hiding())
 		later.later(func() { d.release(old) })
 		return
 	}
@@ -203,7 +197,7 @@ func (d *directory) publish(key slotKey, slot uint32, value storage, later *grac
 	d.lingering[key] = old
 	later.later(func() {
 		if slot, lingers := d.lingering[key]; lingers && slot == old {
-			d.element(old).follow(d.hiding())
+			d.element(old).Follow(d.hiding())
 			delete(d.lingering, key)
 		}
 		d.release(old)
@@ -218,10 +212,10 @@ func (d *directory) remove(key slotKey, later *grace) {
 	}
 	delete(d.at, key)
 	if old, lingers := d.lingering[key]; lingers {
-		d.element(old).follow(d.hiding())
+		d.element(old).Follow(d.hiding())
 		delete(d.lingering, key)
 	}
-	d.element(slot).follow(d.hiding())
+	d.element(slot).Follow(d.hiding())
 	d.use[slot] = slotIdle
 	later.later(func() { d.release(slot) })
 }
@@ -231,7 +225,7 @@ func (d *directory) remove(key slotKey, later *grace) {
 func (d *directory) release(slot uint32) {
 	d.use[slot] = slotFree
 	for d.use[slot] == slotFree && d.isEmpty((slot+1)&d.mask) && !d.isEmpty(slot) {
-		d.element(slot).follow(d.emptying())
+		d.element(slot).Follow(d.emptying())
 		slot = (slot - 1) & d.mask
 	}
 }
@@ -239,32 +233,32 @@ func (d *directory) release(slot uint32) {
 // isEmpty says whether searches end at a slot.
 func (d *directory) isEmpty(slot uint32) bool {
 	element := d.element(slot)
-	return element.load(0) == 0 && (!d.six || element.load(1) == 0)
+	return element.Load(0) == 0 && (!d.six || element.Load(1) == 0)
 }
 
 // showing says how an element is found under a key: until the last word is there, its
 // key is none.
-func (d *directory) showing(key slotKey) []step {
+func (d *directory) showing(key slotKey) []mapmem.Step {
 	if d.six {
-		return []step{{2, noKey}, {0, key[0]}, {1, key[1]}, {2, key[2]}}
+		return []mapmem.Step{{At: 2, Word: noKey}, {At: 0, Word: key[0]}, {At: 1, Word: key[1]}, {At: 2, Word: key[2]}}
 	}
-	return []step{{0, key[0]}}
+	return []mapmem.Step{{At: 0, Word: key[0]}}
 }
 
 // hiding says how an element becomes one that no search finds, and that searches go on
 // after: in place of its key is none. (IPv4: the address 255.255.255.255, which no packet
 // for us has, with port and protocol 0.)
-func (d *directory) hiding() []step {
+func (d *directory) hiding() []mapmem.Step {
 	if d.six {
-		return []step{{2, noKey}, {0, noKey}, {1, noKey}}
+		return []mapmem.Step{{At: 2, Word: noKey}, {At: 0, Word: noKey}, {At: 1, Word: noKey}}
 	}
-	return []step{{0, 0xffffffff}}
+	return []mapmem.Step{{At: 0, Word: 0xffffffff}}
 }
 
 // emptying says how a hidden element becomes an empty one, at which searches end.
-func (d *directory) emptying() []step {
+func (d *directory) emptying() []mapmem.Step {
 	if d.six {
-		return []step{{1, 0}, {0, 0}, {2, 0}}
+		return []mapmem.Step{{At: 1, Word: 0}, {At: 0, Word: 0}, {At: 2, Word: 0}}
 	}
-	return []step{{0, 0}}
+	return []mapmem.Step{{At: 0, Word: 0}}
 }

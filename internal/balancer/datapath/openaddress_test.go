@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -74,11 +75,11 @@ func TestHashTableIsBounded(t *testing.T) {
 // TestKeysAreThoseOfC compares the words of a key with the struct that the program
 // compares.
 func TestKeysAreThoseOfC(t *testing.T) {
-	key4 := objects.XDPServiceKey4{Address: addressWords(vip4)[0], Port: networkOrder(8080), Protocol: 17}
+	key4 := objects.XDPServiceKey4{Address: mapmem.OfAddress(vip4)[0], Port: mapmem.NetworkOrder(8080), Protocol: 17}
 	if got, want := keyOf(vip4, 8080, 17)[0], *(*uint64)(unsafe.Pointer(&key4)); got != want {
 		t.Errorf("IPv4: %x, want %x", got, want)
 	}
-	key6 := objects.XDPServiceKey6{Address: addressWords(vip6), Port: networkOrder(8080), Protocol: 17}
+	key6 := objects.XDPServiceKey6{Address: mapmem.OfAddress(vip6), Port: mapmem.NetworkOrder(8080), Protocol: 17}
 	if got, want := keyOf(vip6, 8080, 17), *(*slotKey)(unsafe.Pointer(&key6)); got != want {
 		t.Errorf("IPv6: %x, want %x", got, want)
 	}
@@ -92,15 +93,15 @@ func (d *directory) search(key slotKey) (word uint64, found bool) {
 		element := d.element((start + probe) & d.mask)
 		same, empty := true, true
 		for i := range d.keyWords() {
-			same = same && element.load(i) == key[i]
+			same = same && element.Load(i) == key[i]
 		}
 		if d.six {
-			empty = element.load(0)|element.load(1) == 0
+			empty = element.Load(0)|element.Load(1) == 0
 		} else {
-			empty = uint32(element.load(0)) == 0
+			empty = uint32(element.Load(0)) == 0
 		}
 		if same {
-			return element.load(d.keyWords()), true
+			return element.Load(d.keyWords()), true
 		}
 		if empty {
 			return 0, false
@@ -122,7 +123,7 @@ func TestDirectoryChanges(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		const size = 64
 		rng := rand.New(rand.NewPCG(1, 2))
-		d, later := newDirectory(make(storage, size*slotWords), size, six), manualGrace()
+		d, later := newDirectory(make(mapmem.Storage, size*slotWords), size, six), manualGrace()
 		want := map[slotKey]uint64{}
 		refused := 0
 		for step := range 20000 {
@@ -150,7 +151,7 @@ func TestDirectoryChanges(t *testing.T) {
 					continue
 				}
 				want[key] = uint64(step + 1)
-				d.publish(key, slot, storage{uint64(step + 1)}, later)
+				d.publish(key, slot, mapmem.Storage{uint64(step + 1)}, later)
 			}
 			for i := range 24 {
 				address := address.AsSlice()
@@ -174,7 +175,7 @@ func TestDirectoryChanges(t *testing.T) {
 // has had, whole.
 func TestDirectorySearchedMeanwhile(t *testing.T) {
 	const size, keys = 32, 6
-	d := newDirectory(make(storage, size*slotWords), size, true)
+	d := newDirectory(make(mapmem.Storage, size*slotWords), size, true)
 	var mu sync.Mutex
 	later := newGrace(&mu)
 	// A reader holds this for as long as it searches; a grace period takes it.
@@ -188,7 +189,7 @@ func TestDirectorySearchedMeanwhile(t *testing.T) {
 	for i := range all {
 		all[i] = keyOf(netip.AddrFrom16([16]byte{0x20, 1, 15: byte(i)}), 80, 6)
 		slot, _ := d.reserve(all[i])
-		d.publish(all[i], slot, storage{uint64(i), uint64(i), uint64(i)}, later)
+		d.publish(all[i], slot, mapmem.Storage{uint64(i), uint64(i), uint64(i)}, later)
 	}
 	var group sync.WaitGroup
 	stop := make(chan struct{})
@@ -217,7 +218,7 @@ func TestDirectorySearchedMeanwhile(t *testing.T) {
 			continue
 		}
 		v := uint64(i*keys + key)
-		d.publish(all[key], slot, storage{v, v, v}, later)
+		d.publish(all[key], slot, mapmem.Storage{v, v, v}, later)
 	}
 	close(stop)
 	group.Wait()
@@ -228,7 +229,7 @@ func TestDirectorySearchedMeanwhile(t *testing.T) {
 // searches for others go on.
 func TestKeysAppearWhole(t *testing.T) {
 	for _, six := range []bool{false, true} {
-		d := newDirectory(make(storage, 32*slotWords), 32, six)
+		d := newDirectory(make(mapmem.Storage, 32*slotWords), 32, six)
 		key := keyOf(netip.MustParseAddr("198.18.0.1"), 80, 6)
 		if six {
 			key = keyOf(netip.MustParseAddr("2001:2::1"), 80, 6)
@@ -241,7 +242,7 @@ func TestKeysAppearWhole(t *testing.T) {
 		}
 		for _, change := range []struct {
 			name  string
-			steps []step
+			steps []mapmem.Step
 			// goesOn: a search does not end here at any moment between.
 			goesOn bool
 		}{
@@ -250,7 +251,7 @@ func TestKeysAppearWhole(t *testing.T) {
 		} {
 			first := met()
 			for i, s := range change.steps {
-				element.store(s.at, s.word)
+				element.Store(s.At, s.Word)
 				k, last := met(), i == len(change.steps)-1
 				padded := six && k[2]>>24 != 0
 				if !last && k != first && k != key && !padded && k != (slotKey{}) {

@@ -80,7 +80,7 @@ func TestOrphanStepsAside(t *testing.T) {
 			return !aside()
 		})
 		testenv.Eventually(t, 30*time.Second, "it stands aside again", aside)
-		m.storage.unmap()
+		m.storage.Unmap()
 		m.m.Close()
 
 		again, err := k.open()

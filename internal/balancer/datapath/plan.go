@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -69,7 +70,7 @@ func evictingBytes(m *ebpf.MapSpec) uint64 {
 
 // directoryBytes is what a hash map takes without its elements.
 func directoryBytes(m *ebpf.MapSpec) uint64 {
-	return uint64(powerOfTwo(int(m.MaxEntries))) * hashBucket
+	return uint64(mapmem.PowerOfTwo(int(m.MaxEntries))) * hashBucket
 }
 
 // planChecks says what the way for health checks takes, however many there are: what backends add

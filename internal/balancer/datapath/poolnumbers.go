@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -23,7 +24,7 @@ func (n poolNumbers) with(pool lb.Pool) poolNumbers {
 		n[f] = slices.Clone(n[f])
 	}
 	for _, address := range pool.All() {
-		f := family(address)
+		f := mapmem.Family(address)
 		if slices.Contains(n[f], address) {
 			continue
 		}
@@ -54,11 +55,11 @@ func (n poolNumbers) pooled(pool lb.Pool) poolNumbers {
 }
 
 // words are the addresses as packets read them: zeros where there is none.
-func (n poolNumbers) words(family int) []addressWord {
-	words := make([]addressWord, len(n[family]))
+func (n poolNumbers) words(family int) []mapmem.Address {
+	words := make([]mapmem.Address, len(n[family]))
 	for i, address := range n[family] {
 		if address.IsValid() {
-			words[i] = addressWords(address)
+			words[i] = mapmem.OfAddress(address)
 		}
 	}
 	return words
@@ -79,7 +80,7 @@ func (n poolNumbers) number(address netip.Addr) (uint16, bool) {
 	if !address.IsValid() {
 		return 0, false
 	}
-	at := slices.Index(n[family(address)], address)
+	at := slices.Index(n[mapmem.Family(address)], address)
 	return uint16(max(at, 0)), at >= 0
 }
 
@@ -89,7 +90,7 @@ func (n poolNumbers) saved() []netip.Addr { return slices.Concat(n[0], n[1]) }
 // poolNumbersOf is what was saved.
 func poolNumbersOf(saved []netip.Addr) (n poolNumbers) {
 	for _, address := range saved {
-		n[family(address)] = append(n[family(address)], address)
+		n[mapmem.Family(address)] = append(n[mapmem.Family(address)], address)
 	}
 	return n
 }

@@ -14,37 +14,18 @@ func (d *Datapath) Counted() <-chan struct{} { return d.counted }
 func (d *Datapath) PortsHeld(keys []lb.BackendKey) []uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	held := make([]uint32, len(keys))
 	if d.current == nil {
-		return held
+		return make([]uint32, len(keys))
 	}
-	d.janitor.mu.Lock()
-	defer d.janitor.mu.Unlock()
-	for i, key := range keys {
-		if place, there := d.current.places.backends[key]; there {
-			held[i] = d.janitor.held(int(place.index))
-		}
-	}
-	return held
-}
-
-// held returns how many ports the last walks have found the flows of an index to keep; the
-// caller holds the lock.
-func (j *janitor) held(index int) (ports uint32) {
-	for _, tally := range []*flowTally{&j.flows.last, &j.newcomers.last} {
-		if index < len(tally.held) {
-			ports += tally.held[index]
-		}
-	}
-	return ports
+	return d.janitor.portsHeld(len(keys), func(i int) (index uint32, there bool) {
+		place, there := d.current.places.backends[keys[i]]
+		return place.index, there
+	})
 }
 
 // tellCounted says that flows were counted, while a service is of full NAT.
 func (d *Datapath) tellCounted() {
-	d.janitor.mu.Lock()
-	pooled := d.janitor.rules.pooled
-	d.janitor.mu.Unlock()
-	if !pooled {
+	if !d.janitor.pooled() {
 		return
 	}
 	select {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -99,7 +100,7 @@ const listBits = 32
 
 // prefixKey is a prefix as the data plane finds it.
 func prefixKey(number uint32, prefix netip.Prefix) objects.XDPPrefixKey {
-	return objects.XDPPrefixKey{Bits: listBits + uint32(prefix.Bits()), List: number, Address: addressWords(prefix.Addr())}
+	return objects.XDPPrefixKey{Bits: listBits + uint32(prefix.Bits()), List: number, Address: mapmem.OfAddress(prefix.Addr())}
 }
 
 // add puts the lists of services that are new or have changed beside the others, which is

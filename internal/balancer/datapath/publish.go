@@ -7,6 +7,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -70,7 +71,7 @@ func (p *publication) cancel() {
 		e := &p.services[i]
 		p.memory.release(&e.home, p.memory.arena.give)
 		if !e.inPlace {
-			p.memory.services[family(e.is.key.VIP)].cancel(e.slot)
+			p.memory.services[mapmem.Family(e.is.key.VIP)].cancel(e.slot)
 		}
 	}
 	for _, e := range p.endpoints {
@@ -96,7 +97,7 @@ func (p *publication) house() bool {
 		e := entry{served: s, home: home}
 		e.inPlace = s.was != nil && s.was.home.canBecome(&e.home)
 		if !e.inPlace {
-			if e.slot, ok = p.memory.services[family(s.is.key.VIP)].reserve(s.is.slotKey()); !ok {
+			if e.slot, ok = p.memory.services[mapmem.Family(s.is.key.VIP)].reserve(s.is.slotKey()); !ok {
 				p.memory.release(&home, p.memory.arena.give)
 				return false
 			}
@@ -174,7 +175,7 @@ func (p *publication) prepareEndpoints() bool {
 			if _, gone := r.gone[key]; gone {
 				e = r.formerOf(e)
 			}
-			s := slotted[natEndpoint]{key: key.slot(), of: e, in: p.memory.endpoints[family(key.address.Addr())]}
+			s := slotted[natEndpoint]{key: key.slot(), of: e, in: p.memory.endpoints[mapmem.Family(key.address.Addr())]}
 			value := e.value()
 			s.inPlace = sameButService(s.in.value(s.key), &value)
 			ok := true
@@ -194,12 +195,12 @@ func (p *publication) prepareEndpoints() bool {
 const serviceWord = 3
 
 // sameButService says whether an endpoint that is there differs in its service alone.
-func sameButService(there storage, value *objects.XDPEndpoint) bool {
+func sameButService(there mapmem.Storage, value *objects.XDPEndpoint) bool {
 	if there == nil {
 		return false
 	}
-	for i, word := range wordsOf(value) {
-		if i != serviceWord && there.load(uint32(i)) != word {
+	for i, word := range mapmem.WordsOf(value) {
+		if i != serviceWord && there.Load(uint32(i)) != word {
 			return false
 		}
 	}
@@ -213,14 +214,14 @@ func (p *publication) prepareAddresses() bool {
 	for _, s := range p.revision.services {
 		if vip := s.is.key.VIP; s.was == nil && m.vips[vip] == 0 && !seen[vip] && !m.pool.Has(vip) {
 			seen[vip] = true
-			ok = ok && reserveAddress(&p.vips, m.services[family(vip)], vip)
+			ok = ok && reserveAddress(&p.vips, m.services[mapmem.Family(vip)], vip)
 		}
 	}
 	seen = map[netip.Addr]bool{}
 	for key := range p.revision.places.endpoints {
 		if address := key.address.Addr(); m.backendAddresses[address] == 0 && !seen[address] {
 			seen[address] = true
-			ok = ok && reserveAddress(&p.backendAddresses, m.endpoints[family(address)], address)
+			ok = ok && reserveAddress(&p.backendAddresses, m.endpoints[mapmem.Family(address)], address)
 		}
 	}
 	return ok
@@ -260,10 +261,10 @@ func (p *publication) showEndpoints() {
 		e := &p.endpoints[i]
 		value := e.of.value()
 		if e.inPlace {
-			e.in.value(e.key).store(serviceWord, wordsOf(&value).load(serviceWord))
+			e.in.value(e.key).Store(serviceWord, mapmem.WordsOf(&value).Load(serviceWord))
 			continue
 		}
-		e.in.publish(e.key, e.slot, wordsOf(&value), p.memory.later)
+		e.in.publish(e.key, e.slot, mapmem.WordsOf(&value), p.memory.later)
 	}
 }
 
@@ -272,7 +273,7 @@ func (p *publication) showEndpoints() {
 func (p *publication) showAddresses() {
 	m, vip := p.memory, objects.XDPService{Kind: uint8(objects.XDPServiceKindKIND_VIP)}
 	for _, e := range p.vips {
-		e.in.publish(e.key, e.slot, wordsOf(&vip), m.later)
+		e.in.publish(e.key, e.slot, mapmem.WordsOf(&vip), m.later)
 	}
 	for _, s := range p.revision.services {
 		if s.was == nil {
@@ -280,7 +281,7 @@ func (p *publication) showAddresses() {
 		}
 	}
 	for _, e := range p.backendAddresses {
-		e.in.publish(e.key, e.slot, wordsOf(&objects.XDPEndpoint{}), m.later)
+		e.in.publish(e.key, e.slot, mapmem.WordsOf(&objects.XDPEndpoint{}), m.later)
 	}
 	places := p.revision.places.places
 	for key := range p.revision.places.endpoints {
@@ -294,13 +295,13 @@ func (p *publication) showAddresses() {
 
 // show makes a service what packets find under its key.
 func (m *memory) show(e *entry) {
-	directory, key := m.services[family(e.is.key.VIP)], e.is.slotKey()
+	directory, key := m.services[mapmem.Family(e.is.key.VIP)], e.is.slotKey()
 	e.is.home = e.home
 	if e.inPlace {
-		directory.value(key).follow(inPlace(&e.was.home.value, &e.is.home.value))
+		directory.value(key).Follow(inPlace(&e.was.home.value, &e.is.home.value))
 		m.noteBase(e)
 	} else {
-		directory.publish(key, e.slot, wordsOf(&e.is.home.value), m.later)
+		directory.publish(key, e.slot, mapmem.WordsOf(&e.is.home.value), m.later)
 	}
 	if e.was != nil {
 		m.retire(&e.was.home)
@@ -318,15 +319,15 @@ const (
 // inPlace says how a service becomes another in which only a transition differs. A
 // packet reads the current block first and then the flags: with slots that have moved it
 // must find the flag that says so, and with the flags all that they speak of.
-func inPlace(before, after *objects.XDPService) []step {
-	to, both := wordsOf(after), *after
+func inPlace(before, after *objects.XDPService) []mapmem.Step {
+	to, both := mapmem.WordsOf(after), *after
 	both.Flags |= before.Flags
-	var steps []step
+	var steps []mapmem.Step
 	if after.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0 {
-		steps = append(steps, step{sizesWord, to[sizesWord]}, step{baseWord, to[baseWord]})
+		steps = append(steps, mapmem.Step{At: sizesWord, Word: to[sizesWord]}, mapmem.Step{At: baseWord, Word: to[baseWord]})
 	}
-	return append(steps, step{flagsWord, wordsOf(&both)[flagsWord]}, step{currentWord, to[currentWord]},
-		step{flagsWord, to[flagsWord]})
+	return append(steps, mapmem.Step{At: flagsWord, Word: mapmem.WordsOf(&both)[flagsWord]}, mapmem.Step{At: currentWord, Word: to[currentWord]},
+		mapmem.Step{At: flagsWord, Word: to[flagsWord]})
 }
 
 // noteBase keeps whether the words of the base may be written, for another base: not
@@ -352,7 +353,7 @@ func (m *memory) retire(home *residence) {
 
 // remove takes a service out.
 func (m *memory) remove(was *record) {
-	directory := m.services[family(was.key.VIP)]
+	directory := m.services[mapmem.Family(was.key.VIP)]
 	directory.remove(was.slotKey(), m.later)
 	m.retire(&was.home)
 	if m.vips[was.key.VIP]--; m.vips[was.key.VIP] == 0 {
@@ -370,7 +371,7 @@ func (m *memory) forget(c *revision) {
 			continue
 		}
 		address := key.address.Addr()
-		directory := m.endpoints[family(address)]
+		directory := m.endpoints[mapmem.Family(address)]
 		directory.remove(key.slot(), m.later)
 		if m.backendAddresses[address]--; m.backendAddresses[address] == 0 {
 			delete(m.backendAddresses, address)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -66,7 +67,7 @@ func (p *plane) fill(t *testing.T, c *revision) {
 		t.Fatal(err)
 	}
 	_, size := plan.layout()
-	m := newMemory(&plan, make(storage, size/8), &p.mu)
+	m := newMemory(&plan, make(mapmem.Storage, size/8), &p.mu)
 	m.later = manualGrace()
 	homes, err := m.fill(c, &plan)
 	if err != nil {
@@ -100,23 +101,23 @@ type sighting struct {
 
 // look reads as look_slot_up() of bpf/balancer/choose/slot.h does. It returns false where there is no such service.
 func (m *memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
-	d := m.services[family(key.VIP)]
+	d := m.services[mapmem.Family(key.VIP)]
 	k := keyOf(key.VIP, key.Port, uint8(key.Protocol))
 	start := hashOf(k) >> hashShift(d.mask+1)
 	for probe := range serviceProbes {
 		element := d.element((start + probe) & d.mask)
 		same := true
 		for i := range d.keyWords() {
-			same = same && element.load(i) == k[i]
+			same = same && element.Load(i) == k[i]
 		}
 		if !same {
 			continue
 		}
 		value := element[d.keyWords():]
-		words := wordsOf(&s.service)
+		words := mapmem.WordsOf(&s.service)
 		// The block is read before what it needs to be understood.
 		for i := range words {
-			words[i] = value.load(uint32(i))
+			words[i] = value.Load(uint32(i))
 		}
 		m.follow(&s, hash, value)
 		return s, true
@@ -124,7 +125,7 @@ func (m *memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
 	return s, false
 }
 
-func (m *memory) follow(s *sighting, hash uint32, value storage) {
+func (m *memory) follow(s *sighting, hash uint32, value mapmem.Storage) {
 	if s.service.TableSize > 0 {
 		s.slot = m.slotAt(s.service.Current.Table + uint32(uint64(hash)*uint64(s.service.TableSize)>>32))
 		s.number = uint32(m.slotAt(s.service.Current.Table-2)) | uint32(m.slotAt(s.service.Current.Table-1))<<16
@@ -132,26 +133,26 @@ func (m *memory) follow(s *sighting, hash uint32, value storage) {
 	}
 	// A slot that has moved says so before the flags do, for who reads them first.
 	again := objects.XDPService{}
-	wordsOf(&again)[flagsWord] = value.load(flagsWord)
+	mapmem.WordsOf(&again)[flagsWord] = value.Load(flagsWord)
 	s.service.Flags |= again.Flags & uint16(objects.XDPServiceFlagSERVICE_MOVED)
-	s.replaced = value.load(currentWord) != wordsOf(&s.service)[currentWord]
+	s.replaced = value.Load(currentWord) != mapmem.WordsOf(&s.service)[currentWord]
 	if again.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) == 0 {
 		s.service.Flags &^= uint16(objects.XDPServiceFlagSERVICE_BASE)
 		return
 	}
 	s.service.Flags |= uint16(objects.XDPServiceFlagSERVICE_BASE)
-	wordsOf(&s.service)[baseWord], wordsOf(&again)[sizesWord] = value.load(baseWord), value.load(sizesWord)
+	mapmem.WordsOf(&s.service)[baseWord], mapmem.WordsOf(&again)[sizesWord] = value.Load(baseWord), value.Load(sizesWord)
 	s.service.BaseSize = again.BaseSize
 	slot := m.slotAt(s.service.Base.Table + uint32(uint64(hash)*uint64(s.service.BaseSize)>>32))
 	s.base = m.memberAt(s.service.Base.Members + uint32(slot)&uint32(objects.XDPSlotBitsSLOT_MEMBER))
 }
 
 func (m *memory) slotAt(at uint32) uint16 {
-	return elements[uint16](m.storage[m.constants.Table/8:])[at]
+	return mapmem.ElementsOf[uint16](m.storage[m.constants.Table/8:])[at]
 }
 
 func (m *memory) memberAt(at uint32) objects.XDPBackend {
-	return elements[objects.XDPBackend](m.storage[m.constants.Members/8:])[at]
+	return mapmem.ElementsOf[objects.XDPBackend](m.storage[m.constants.Members/8:])[at]
 }
 
 // randomState has some of the services that follow, with some of their backends.
@@ -284,8 +285,8 @@ func (p *plane) expectEndpoints(t *testing.T, step int) {
 	addresses := map[netip.Addr]bool{}
 	for key, e := range want {
 		addresses[key.address.Addr()] = true
-		there := p.memory.endpoints[family(key.address.Addr())].value(key.slot())
-		if value := e.value(); there == nil || !slices.Equal([]uint64(there[:4]), []uint64(wordsOf(&value))) {
+		there := p.memory.endpoints[mapmem.Family(key.address.Addr())].value(key.slot())
+		if value := e.value(); there == nil || !slices.Equal([]uint64(there[:4]), []uint64(mapmem.WordsOf(&value))) {
 			t.Fatalf("step %d: endpoint %v is %v, want %v", step, key, there, value)
 		}
 	}
@@ -425,8 +426,8 @@ func TestPublishedMeanwhile(t *testing.T) {
 // strange says what is wrong with a sighting, if anything.
 func strange(got sighting, found bool, backends int) string {
 	known := func(b objects.XDPBackend) bool {
-		port := networkOrder(b.Port)
-		return port >= 1000 && int(port) < 1000+backends && b.Address == addressWords(backendAddress(int(port-1000)))
+		port := mapmem.NetworkOrder(b.Port)
+		return port >= 1000 && int(port) < 1000+backends && b.Address == mapmem.OfAddress(backendAddress(int(port-1000)))
 	}
 	switch {
 	case !found:
@@ -519,7 +520,7 @@ func TestInPlaceOrder(t *testing.T) {
 		moments := []objects.XDPService{before}
 		for _, s := range steps {
 			next := moments[len(moments)-1]
-			storage(wordsOf(&next)).store(s.at, s.word)
+			mapmem.Storage(mapmem.WordsOf(&next)).Store(s.At, s.Word)
 			moments = append(moments, next)
 		}
 		if last := moments[len(moments)-1]; last.Current != after.Current || last.Flags != after.Flags || flags[1]&base != 0 && last.Base != after.Base {

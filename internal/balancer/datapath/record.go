@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -50,8 +51,8 @@ func (r *record) row(i int) objects.XDPBackend {
 	value := objects.XDPBackend{
 		Index:      place.index,
 		Generation: place.generation,
-		Address:    addressWords(backend.Address),
-		Port:       networkOrder(backend.Port),
+		Address:    mapmem.OfAddress(backend.Address),
+		Port:       mapmem.NetworkOrder(backend.Port),
 		Weight:     weightOf(s, i),
 	}
 	if backend.Address.Is6() {
@@ -71,7 +72,7 @@ func putPath(p *lb.Path, b *objects.XDPBackend) {
 	b.Interface = uint32(p.Interface)
 	b.Mtu = p.LargestPacket()
 	if p.Local.IsValid() {
-		b.Local = addressWords(p.Local)
+		b.Local = mapmem.OfAddress(p.Local)
 	}
 }
 
@@ -164,18 +165,18 @@ func (r *record) flags() uint16 {
 const second = uint64(time.Second)
 
 // putTurn writes the limits of the service, and what replies to full NAT become.
-func (r *record) putTurn(turn storage) {
+func (r *record) putTurn(turn mapmem.Storage) {
 	limits := r.service.Limits
 	var interval, burst uint64
 	if limits.Rate > 0 {
 		interval = max(second/uint64(limits.Rate), 1)
 		burst = uint64(limits.Burst) * second / uint64(limits.Rate)
 	}
-	turn.store(2, interval)
-	turn.store(3, burst)
-	storeHalf(turn, 9, limits.Connections)
-	to := &elements[objects.XDPTurn](turn)[0]
-	to.Vip, to.VipPort = addressWords(r.service.VIP), networkOrder(r.service.Port)
+	turn.Store(2, interval)
+	turn.Store(3, burst)
+	mapmem.StoreHalf(turn, 9, limits.Connections)
+	to := &mapmem.ElementsOf[objects.XDPTurn](turn)[0]
+	to.Vip, to.VipPort = mapmem.OfAddress(r.service.VIP), mapmem.NetworkOrder(r.service.Port)
 	to.Mss, to.Protocol = r.service.MSS, uint8(r.service.Protocol)
 	to.Tracked = 0
 	if r.remembers {
@@ -186,16 +187,16 @@ func (r *record) putTurn(turn storage) {
 }
 
 // putLoad writes the thresholds of backend i.
-func (r *record) putLoad(load storage, i int) {
+func (r *record) putLoad(load mapmem.Storage, i int) {
 	backend := &r.service.Backends[i]
-	storeHalf(load, 1, backend.Upper)
-	storeHalf(load, 2, backend.Lower)
+	mapmem.StoreHalf(load, 1, backend.Upper)
+	mapmem.StoreHalf(load, 2, backend.Lower)
 }
 
 // forgiveLoad forgets what a backend has refused that had the index before.
-func forgiveLoad(load storage) {
-	storeHalf(load, 4, 0)
-	storeHalf(load, 5, 0)
+func forgiveLoad(load mapmem.Storage) {
+	mapmem.StoreHalf(load, 4, 0)
+	mapmem.StoreHalf(load, 5, 0)
 }
 
 var schedulerNumbers = map[lb.Scheduler]objects.XDPScheduler{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -116,7 +117,7 @@ func (f *found) writeAnew(r *register) {
 			is.putTurn(turn)
 			// Which flows nothing remembers is not known any more.
 			if is.remembers {
-				elements[objects.XDPTurn](turn)[0].Unremembered = now
+				mapmem.ElementsOf[objects.XDPTurn](turn)[0].Unremembered = now
 			}
 		}
 		if slices.Contains(f.differ, objects.XDPMapLoads) {

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -124,7 +125,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		expect(second, "before the programs are exchanged", 7, 5)
 		// The old program goes on counting until then.
 		count(second.ledger.former.m, one, 6)
-		if turn := elements[objects.XDPTurn](second.shared.turn(is.id))[0]; turn.Cap != 1000 {
+		if turn := mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0]; turn.Cap != 1000 {
 			t.Errorf("before the programs are exchanged, the bound of connections is %d", turn.Cap)
 		}
 		if err := second.Apply(state); err != nil {
@@ -135,7 +136,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		if _, there := second.shared.proven.find(&flow); !there {
 			t.Error("a flow is forgotten")
 		}
-		if active := atomic.LoadUint32(&elements[objects.XDPTurn](second.shared.turn(is.id))[0].Active); active != 1 {
+		if active := atomic.LoadUint32(&mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0].Active); active != 1 {
 			t.Errorf("active flows of its service: %d, want 1", active)
 		}
 		if err := second.Leave(); err != nil {

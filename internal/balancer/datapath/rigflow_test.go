@@ -13,6 +13,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -137,7 +138,7 @@ func (r *rig) describe(b *objects.XDPFlowBucket, place int) placeContents {
 		return contents
 	}
 	contents = placeContents{tag: contents.tag, state: flowState(b.States >> (place * 8)), seen: b.Seen[place],
-		address: flow.Address, port: networkOrder(flow.Port), service: flow.Service}
+		address: flow.Address, port: mapmem.NetworkOrder(flow.Port), service: flow.Service}
 	if flow.Service&groupKey != 0 {
 		contents.host = uint64(flow.Backend) | uint64(flow.Generation)<<32
 		return contents
@@ -177,7 +178,7 @@ func (r *rig) poolIn(flow *objects.XDPFlow, backend lb.BackendKey) netip.AddrPor
 	if int(flow.Source.Address) >= len(pool) || flow.Source.Port == 0 {
 		return netip.AddrPort{}
 	}
-	return netip.AddrPortFrom(pool[flow.Source.Address], networkOrder(flow.Source.Port))
+	return netip.AddrPortFrom(pool[flow.Source.Address], mapmem.NetworkOrder(flow.Source.Port))
 }
 
 // describe says what a place should hold.
@@ -185,7 +186,7 @@ func (m *model) describe(e *remembered) (contents placeContents) {
 	if e == nil {
 		return contents
 	}
-	contents = placeContents{tag: e.tag(m.secret), state: e.state, seen: e.seen, address: addressWords(e.client), port: e.port, service: e.service}
+	contents = placeContents{tag: e.tag(m.secret), state: e.state, seen: e.seen, address: mapmem.OfAddress(e.client), port: e.port, service: e.service}
 	if e.affinity {
 		contents.service |= 1 << 31
 	}

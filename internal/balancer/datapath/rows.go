@@ -2,7 +2,10 @@
 
 package datapath
 
-import "github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+import (
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+)
 
 // backendWords is the size of a backend in words, nextWord the one with its index,
 // its generation and, in the upper 16 bits, its `next`.
@@ -15,7 +18,7 @@ const (
 // rows are the backends by index. What is under an index changes in one step: what
 // is new is written into a spare row, and then the index's own says which.
 type rows struct {
-	memory storage
+	memory mapmem.Storage
 	// at[i] is the row that is true for index i: its own, or a spare one.
 	at []uint32
 	// fresh[i]: no packet has had a reason to look at index i.
@@ -26,7 +29,7 @@ type rows struct {
 
 // newRows returns rows for that many indices and that many spare ones, in memory
 // that is all zeros.
-func newRows(memory storage, indices, spares uint32) *rows {
+func newRows(memory mapmem.Storage, indices, spares uint32) *rows {
 	r := &rows{memory: memory, at: make([]uint32, indices), fresh: make([]bool, indices)}
 	for i := range r.at {
 		r.at[i], r.fresh[i] = uint32(i), true
@@ -39,11 +42,11 @@ func newRows(memory storage, indices, spares uint32) *rows {
 }
 
 // row returns the words of a row.
-func (r *rows) row(at uint32) storage { return r.memory[at*backendWords:][:backendWords] }
+func (r *rows) row(at uint32) mapmem.Storage { return r.memory[at*backendWords:][:backendWords] }
 
 // get returns what is true for an index.
 func (r *rows) get(index uint32) objects.XDPBackend {
-	b := elements[objects.XDPBackend](r.row(r.at[index]))[0]
+	b := mapmem.ElementsOf[objects.XDPBackend](r.row(r.at[index]))[0]
 	b.Next = 0
 	return b
 }
@@ -56,9 +59,9 @@ func (r *rows) needsSpare(index uint32, value *objects.XDPBackend) bool {
 // isOwn says whether the index's own row holds that value; it is never changed once
 // packets may read it, but for where it points to.
 func (r *rows) isOwn(index uint32, value *objects.XDPBackend) bool {
-	own, wanted := r.row(index), wordsOf(value)
+	own, wanted := r.row(index), mapmem.WordsOf(value)
 	for i, word := range wanted {
-		had := own.load(uint32(i))
+		had := own.Load(uint32(i))
 		if i == nextWord {
 			had &= 1<<nextShift - 1
 		}
@@ -75,18 +78,18 @@ func (r *rows) set(index uint32, value *objects.XDPBackend, later *grace) {
 	own, before := r.row(index), r.at[index]
 	switch {
 	case r.fresh[index]:
-		copy(own, wordsOf(value))
+		copy(own, mapmem.WordsOf(value))
 		r.fresh[index] = false
 		return
 	case r.isOwn(index, value):
-		own.store(nextWord, own.load(nextWord)&(1<<nextShift-1))
+		own.Store(nextWord, own.Load(nextWord)&(1<<nextShift-1))
 		r.at[index] = index
 	default:
 		at := r.spare[len(r.spare)-1]
 		r.spare = r.spare[:len(r.spare)-1]
-		copy(r.row(at), wordsOf(value))
+		copy(r.row(at), mapmem.WordsOf(value))
 		next := uint64(at) - uint64(len(r.at)) + 1
-		own.store(nextWord, own.load(nextWord)&(1<<nextShift-1)|next<<nextShift)
+		own.Store(nextWord, own.Load(nextWord)&(1<<nextShift-1)|next<<nextShift)
 		r.at[index] = at
 	}
 	if before != index {

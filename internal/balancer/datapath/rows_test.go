@@ -6,16 +6,17 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // find looks an index up as backend_at of bpf/balancer/maps.h and its callers do.
 func (r *rows) find(index uint32) objects.XDPBackend {
 	row := index
-	if next := r.row(index).load(nextWord) >> nextShift; next != 0 {
+	if next := r.row(index).Load(nextWord) >> nextShift; next != 0 {
 		row = uint32(len(r.at)) + uint32(next) - 1
 	}
-	b := elements[objects.XDPBackend](r.row(row))[0]
+	b := mapmem.ElementsOf[objects.XDPBackend](r.row(row))[0]
 	b.Next = 0
 	return b
 }
@@ -25,7 +26,7 @@ func (r *rows) find(index uint32) objects.XDPBackend {
 func TestRows(t *testing.T) {
 	const indices, spares = 8, 12
 	rng := rand.New(rand.NewPCG(3, 4))
-	r, later := newRows(make(storage, (indices+spares)*backendWords), indices, spares), manualGrace()
+	r, later := newRows(make(mapmem.Storage, (indices+spares)*backendWords), indices, spares), manualGrace()
 	want := map[uint32]objects.XDPBackend{}
 	waited := 0
 	for step := range 20000 {

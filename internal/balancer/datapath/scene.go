@@ -5,6 +5,7 @@ package datapath
 import (
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -21,8 +22,8 @@ func (d *Datapath) scene() flowScene {
 		backends: slices.Clone(r.flowBackends),
 		services: slices.Clone(r.flowServices),
 		groups:   r.places.groupTimeouts(),
-		loads:    elements[objects.XDPBackendLoad](d.shared.loads.memory),
-		turns:    elements[objects.XDPTurn](d.shared.turns.memory),
+		loads:    mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory),
+		turns:    mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory),
 		sockets:  d.sockets.maps()[objects.LocalMapLocalSockets],
 		own:      d.current.memory.ownNumbers(),
 	}
@@ -66,7 +67,7 @@ func (r *record) weight(i int) uint16 {
 // flows is the service as the janitor sees it.
 func (r *record) flows() flowService {
 	s := &r.service
-	f := flowService{present: true, tracked: r.remembers, nat: s.Mode == lb.NAT, family: uint8(family(s.VIP)), window: milliseconds(windowOf(s))}
+	f := flowService{present: true, tracked: r.remembers, nat: s.Mode == lb.NAT, family: uint8(mapmem.Family(s.VIP)), window: milliseconds(windowOf(s))}
 	if s.Persistence.On() {
 		f.affinity = milliseconds(s.Persistence.Timeout)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -36,7 +37,7 @@ type shared struct {
 // array is an array map, and its memory.
 type array struct {
 	*ebpf.Map
-	memory storage
+	memory mapmem.Storage
 }
 
 // Words of an element.
@@ -46,10 +47,12 @@ const (
 )
 
 // turn returns what is remembered for a service's id.
-func (s *shared) turn(id uint32) storage { return s.turns.memory[id*turnWords:][:turnWords] }
+func (s *shared) turn(id uint32) mapmem.Storage { return s.turns.memory[id*turnWords:][:turnWords] }
 
 // load returns what is known of a backend's index.
-func (s *shared) load(index uint32) storage { return s.loads.memory[index*loadWords:][:loadWords] }
+func (s *shared) load(index uint32) mapmem.Storage {
+	return s.loads.memory[index*loadWords:][:loadWords]
+}
 
 // sizes is what the shared maps must hold at least.
 type sizes struct{ backends, services, flows, newcomers, returns, ways uint32 }
@@ -147,7 +150,7 @@ func (s *shared) mapVectors(old *shared) error {
 			continue
 		}
 		var err error
-		if v.new.memory, err = mapped(v.new.Map); err != nil {
+		if v.new.memory, err = mapmem.Map(v.new.Map); err != nil {
 			return err
 		}
 		copy(v.new.memory, before.memory)
@@ -227,7 +230,7 @@ func (s *shared) closeUnless(other *shared) {
 	s.closeFlows(kept)
 	for _, v := range []array{s.turns, s.loads} {
 		if v.Map != nil && !kept[v.Map] {
-			v.memory.unmap()
+			v.memory.Unmap()
 		}
 	}
 	for _, m := range s.maps() {

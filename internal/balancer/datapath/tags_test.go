@@ -15,6 +15,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/safchain/ethtool"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -24,7 +25,7 @@ import (
 // card has it there that took it out of one.
 func tagger(t *testing.T, name string) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Dual BSD/GPL", Instructions: asm.Instructions{
-		asm.Mov.Imm(asm.R2, int32(networkOrder(0x8100))),
+		asm.Mov.Imm(asm.R2, int32(mapmem.NetworkOrder(0x8100))),
 		asm.Mov.Imm(asm.R3, 7),
 		asm.FnSkbVlanPush.Call(),
 		asm.Mov.Imm(asm.R0, -1),

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
@@ -73,7 +74,7 @@ const windowSeconds = float64(1<<27) / 1e9
 func filterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 	f := traced.XdpCaptureFilter{
 		Sample: r.Sample, MostPackets: r.Packets, MostBytes: r.Bytes,
-		ClientPort: networkOrder(r.SourcePort), VipPort: networkOrder(r.DestinationPort),
+		ClientPort: mapmem.NetworkOrder(r.SourcePort), VipPort: mapmem.NetworkOrder(r.DestinationPort),
 		Protocol: uint8(r.Protocol), Family: uint8(r.Family), Snap: uint32(r.SnapLength()),
 		Until: uint64(monotonicNow() + r.For() + untilAfter),
 	}
@@ -97,7 +98,7 @@ func filterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 		if end.prefix.Addr().Is4() {
 			f.Family = 4
 		}
-		*end.wanted = addressWords(end.prefix.Masked().Addr())
+		*end.wanted = mapmem.OfAddress(end.prefix.Masked().Addr())
 		*end.at = maskWords(end.prefix)
 	}
 	names, err := outcomeNames()
@@ -163,7 +164,7 @@ func maskWords(p netip.Prefix) [4]uint32 {
 		mask[bit/8] |= 0x80 >> (bit % 8)
 	}
 	all, _ := netip.AddrFromSlice(mask)
-	return addressWords(all)
+	return mapmem.OfAddress(all)
 }
 
 // reload loads the program again, as d.tracing wants it now, and puts that in place of

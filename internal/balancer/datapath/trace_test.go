@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
@@ -558,7 +559,7 @@ func TestTraceNumbers(t *testing.T) {
 		if a.Is6() {
 			family = 6
 		}
-		if back := addressOf(addressWords(a), family); back != a {
+		if back := addressOf(mapmem.OfAddress(a), family); back != a {
 			t.Errorf("%s came back as %s", a, back)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -131,8 +132,8 @@ func cameOf(r *traced.XdpTraceRecord) *trace.Flow {
 		return nil
 	}
 	return &trace.Flow{
-		Source: addressOf(r.Source, r.Family), SourcePort: networkOrder(r.SourcePort),
-		Destination: addressOf(r.Destination, r.Family), DestinationPort: networkOrder(r.DestinationPort),
+		Source: addressOf(r.Source, r.Family), SourcePort: mapmem.NetworkOrder(r.SourcePort),
+		Destination: addressOf(r.Destination, r.Family), DestinationPort: mapmem.NetworkOrder(r.DestinationPort),
 		Protocol: protocolName(r.Protocol), Flags: trace.FlagNames(r.TcpFlags), Length: r.Length,
 	}
 }

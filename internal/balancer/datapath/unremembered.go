@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // Of a service of mode NAT that remembers every flow, a packet from a backend's port is a reply
@@ -40,31 +39,4 @@ func (r *flowRules) noteForgotten(flow *objects.XDPFlow, state objects.XDPFlowSt
 	if s := &r.services[id]; s.present && s.tracked && s.nat && r.backends[flow.Backend].generation == flow.Generation {
 		r.turns[id].NoteUnremembered(clock)
 	}
-}
-
-// noteUnremembered notes for what services of a change there may be such flows from now on:
-// before packets find the change.
-func (c *revision) noteUnremembered(in *shared, clock uint32) {
-	for _, s := range c.services {
-		if s.is.service.Mode != lb.NAT || !s.is.remembers {
-			continue
-		}
-		turn := &elements[objects.XDPTurn](in.turn(s.is.id))[0]
-		if !s.was.keepsFlows(s.is) || !s.was.remembers {
-			turn.NoteUnremembered(clock)
-		}
-		if c.places.returns(s.is) {
-			turn.NoteCameBack(clock)
-		}
-	}
-}
-
-// returns says whether a service has a backend that left of late and is there again: it is
-// another to the flows that it had.
-func (r *resettling) returns(is *record) (returns bool) {
-	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
-		former, there := r.places.former[key]
-		returns = returns || there && !r.now.After(former.until)
-	})
-	return returns
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -80,7 +81,7 @@ func listen(t *testing.T, name string) (int, error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
 		return 0, err
 	}
-	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: nic.Index})
+	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: mapmem.NetworkOrder(unix.ETH_P_ALL), Ifindex: nic.Index})
 }
 
 // TestFramesLeaveByTheirPath attaches to two interfaces and looks where frames

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mapmem is the memory that packets and this program read and write at the same time, in words of 64 bits, and
+// what both compute alike: hashes, and addresses and ports as packets bear them.
+//
+// It promises that a reader meets each word as it was or as it is, whole, in the order in which the words are written.
+// It knows neither flows nor services.
+package mapmem

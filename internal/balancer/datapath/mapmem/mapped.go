@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mapmem
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Storage is memory that packets read while we write it: a word at a time, each in one
+// step, in the order in which we do.
+type Storage []uint64
+
+// Store writes a word.
+func (w Storage) Store(at uint32, word uint64) { atomic.StoreUint64(&w[at], word) }
+
+// Load reads a word.
+func (w Storage) Load(at uint32) uint64 { return atomic.LoadUint64(&w[at]) }
+
+// Step is a word that is to be written.
+type Step struct {
+	At   uint32
+	Word uint64
+}
+
+// Follow writes words one after the other.
+func (w Storage) Follow(steps []Step) {
+	for _, s := range steps {
+		w.Store(s.At, s.Word)
+	}
+}
+
+// Bytes is the same memory, for what packets do not read yet, or no more.
+func (w Storage) Bytes() []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), len(w)*8)
+}
+
+// WordsOf returns what a struct is made of. Its size is a multiple of 8 bytes.
+func WordsOf[T any](value *T) Storage {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(value)), unsafe.Sizeof(*value)/8)
+}
+
+// ElementsOf is a vector of memory as Go sees it.
+func ElementsOf[T any](w Storage) []T {
+	var element T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(w))), uintptr(len(w))*8/unsafe.Sizeof(element))
+}
+
+// Map returns the memory of an array map that has BPF_F_MMAPABLE, which the
+// caller unmaps. The elements follow each other; the sizes of ours are multiples of
+// 8 bytes.
+func Map(m *ebpf.Map) (Storage, error) {
+	size := int(m.MaxEntries()) * int(m.ValueSize())
+	page := os.Getpagesize()
+	b, err := unix.Mmap(m.FD(), 0, (size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mapping the memory of %s (%d bytes): %v", m, size, err)
+	}
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8), nil
+}
+
+// Unmap gives the mapping back; the map stays.
+func (w Storage) Unmap() {
+	if w != nil {
+		_ = unix.Munmap(w.Bytes())
+	}
+}
+
+// StoreHalf writes half of a word, by the number of the half.
+func StoreHalf(w Storage, half uint32, value uint32) {
+	atomic.StoreUint32(&ElementsOf[uint32](w)[half], value)
+}
+
+// SameMap says whether two handles are of one map.
+func SameMap(a, b *ebpf.Map) bool {
+	one, errA := a.Info()
+	two, errB := b.Info()
+	if errA != nil || errB != nil {
+		return false
+	}
+	idA, _ := one.ID()
+	idB, _ := two.ID()
+	return idA == idB
+}

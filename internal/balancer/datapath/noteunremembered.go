@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// noteUnremembered notes for what services of a change there may be such flows from now on:
+// before packets find the change.
+func (c *revision) noteUnremembered(in *shared, clock uint32) {
+	for _, s := range c.services {
+		if s.is.service.Mode != lb.NAT || !s.is.remembers {
+			continue
+		}
+		turn := &mapmem.ElementsOf[objects.XDPTurn](in.turn(s.is.id))[0]
+		if !s.was.keepsFlows(s.is) || !s.was.remembers {
+			turn.NoteUnremembered(clock)
+		}
+		if c.places.returns(s.is) {
+			turn.NoteCameBack(clock)
+		}
+	}
+}
+
+// returns says whether a service has a backend that left of late and is there again: it is
+// another to the flows that it had.
+func (r *resettling) returns(is *record) (returns bool) {
+	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
+		former, there := r.places.former[key]
+		returns = returns || there && !r.now.After(former.until)
+	})
+	return returns
+}

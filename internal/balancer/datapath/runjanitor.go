@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import "time"
+
+// runJanitor does the janitor's work until the datapath is closed. It does not wait for
+// the datapath's lock: time passes while a configuration is made.
+func (d *Datapath) runJanitor() {
+	rounds := make(chan struct{}, 1)
+	go d.followRounds(rounds)
+	ticker := time.NewTicker(stepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-ticker.C:
+		}
+		if d.janitor.step(monotonic()) {
+			select {
+			case rounds <- struct{}{}:
+			default: // one that is waiting stands for this one too
+			}
+		}
+	}
+}
+
+// followRounds does what is to be done after a round of the janitor.
+func (d *Datapath) followRounds(rounds <-chan struct{}) {
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-rounds:
+			d.settleTransitions(d.now(), d.janitor.flowsOf())
+			d.tellCounted()
+			d.keepSockets()
+		}
+	}
+}
