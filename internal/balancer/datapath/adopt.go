@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
@@ -50,7 +51,7 @@ type found struct {
 	// flows are tables of flows that are not among the shared maps; reading is how those of the
 	// snapshot are read where these are laid out differently.
 	flows   *formerFlows
-	reading *flowReading
+	reading *flowtable.Reading
 	// ports are the interfaces of the snapshot, and holds[i] keeps programs[i] on ports[i].
 	ports    []port
 	holds    []hold
@@ -227,18 +228,18 @@ func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *
 	if err != nil {
 		return fmt.Errorf("%s is no map of ours: %w", path, err)
 	}
-	if mapmem.SameMap(m, is) || slices.ContainsFunc(*to, func(t formerTable) bool { return t.isOf(m) }) {
+	if mapmem.SameMap(m, is) || slices.ContainsFunc(*to, func(t formerTable) bool { return t.IsOf(m) }) {
 		return m.Close()
 	}
 	theirs := of.Flows
 	if ours, err := sharedLayouts(); err == nil && of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
-		theirs, _ = flowLayout()
+		theirs, _ = flowtable.Layout()
 	}
-	reading, err := readingOf(theirs)
+	reading, err := flowtable.ReadingOf(theirs)
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())
 	}
-	table, err := openForeign(m, reading)
+	table, err := flowtable.OpenForeign(m, reading)
 	if err != nil {
 		return errors.Join(err, m.Close())
 	}
@@ -261,7 +262,7 @@ func (f *found) check(k *keeper, number uint64) error {
 	if !slices.Contains(f.differ, objects.XDPMapFlows) {
 		return nil
 	}
-	if f.reading, err = readingOf(s.Flows); err != nil {
+	if f.reading, err = flowtable.ReadingOf(s.Flows); err != nil {
 		return fmt.Errorf("%w: its maps %s are laid out differently, and %v", snapshot.ErrVersion, strings.Join(flowMaps, ", "), err)
 	}
 	return nil
@@ -290,7 +291,7 @@ func (d *Datapath) adopt(f *found) error {
 	d.ledger.former, d.ledger.backends = f.former, f.backends
 	if len(f.differ) > 0 {
 		f.writeAnew(r)
-		d.janitor.uncounted = true
+		d.janitor.Uncounted = true
 		d.notes = append(d.notes, "of the data plane that is attached, maps are laid out differently and are made anew; flows and counters stay: "+strings.Join(f.differ, ", "))
 	}
 	if d.former = f.flows; d.former.bytes > 0 {
@@ -312,10 +313,10 @@ func (d *Datapath) adopt(f *found) error {
 	head := f.memory.head()
 	var stood time.Duration
 	if moved := atomic.LoadUint64(&head.Moved); moved != 0 { // a build that does not note it has left the data plane
-		stood = max(monotonic()-time.Duration(moved), 0)
+		stood = max(flowtable.Monotonic()-time.Duration(moved), 0)
 		d.absent = min(stood, LongAbsence)
 	}
-	d.janitor.begin(atomic.LoadUint32(&head.Clock), stood)
+	d.janitor.Begin(atomic.LoadUint32(&head.Clock), stood)
 	d.notes = append(d.notes, fmt.Sprintf("going on with the data plane that is attached (%s): services: %d, its configuration was last changed at %s",
 		d.attachments[0], len(s.Services), s.Written.Format(time.DateTime)))
 	return nil

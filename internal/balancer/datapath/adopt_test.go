@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -51,7 +52,7 @@ func adoptAgain(b *testing.B, k *kept, state lb.State, flows int, other bool) er
 	remembered := 0
 	for n := range flows {
 		flow := benchFlow(d, n)
-		if d.shared.proven.insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
+		if d.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now()) {
 			remembered++
 		}
 	}
@@ -84,7 +85,7 @@ func adoptAgain(b *testing.B, k *kept, state lb.State, flows int, other bool) er
 	b.ReportMetric(float64(busy.Milliseconds())/float64(b.N), "cpu-ms")
 	b.ReportMetric(float64(found.Milliseconds())/float64(b.N), "found-ms")
 	b.ReportMetric(float64(applied.Milliseconds())/float64(b.N), "apply-ms")
-	if n := len(d.shared.proven.places()); n != remembered {
+	if n := len(d.shared.proven.Places()); n != remembered {
 		return errors.Join(fmt.Errorf("of %d flows %d are remembered", remembered, n), d.Close())
 	}
 	return d.Close()
@@ -110,12 +111,12 @@ func relay(b *testing.B, d *Datapath) error {
 	layout := anotherLayout(b)
 	none := func(*objects.XDPFlow) bool { return false }
 	store, set := d.keeper.Store, d.current.set
-	for name, table := range map[string]*flowTable{objects.XDPMapFlows: d.shared.proven, objects.XDPMapNewcomers: d.shared.unproven} {
-		w := newForeign(b, layout, len(table.buckets)*flowsPerBucket)
+	for name, table := range map[string]*flowtable.Table{objects.XDPMapFlows: d.shared.proven, objects.XDPMapNewcomers: d.shared.unproven} {
+		w := newForeign(b, layout, len(table.Buckets)*flowtable.PerBucket)
 		w.become(table, none)
 		path := store.Path(pins.Set(set), name)
-		err := errors.Join(os.Remove(path), w.table.m.Pin(path))
-		w.table.close()
+		err := errors.Join(os.Remove(path), w.table.Map.Pin(path))
+		w.table.Close()
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -68,7 +69,7 @@ func (d *Datapath) headAhead(c *revision, ports []port) (snapshot.Head, error) {
 	if head.Layouts, err = sharedLayouts(); err != nil {
 		return head, err
 	}
-	if head.Flows, err = flowLayout(); err != nil {
+	if head.Flows, err = flowtable.Layout(); err != nil {
 		return head, err
 	}
 	if head.Elements, err = elementLayouts(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -101,7 +102,7 @@ func (d *Datapath) publish(c *revision) (bool, error) {
 	d.putLimits(c)
 	// Until the janitor knows which backends are new, it would take their flows for those of
 	// backends that have left.
-	d.janitor.freeze(true)
+	d.janitor.Freeze(true)
 	d.keeper.show(m)
 	p.publish()
 	c.storeHead(m.head())
@@ -132,7 +133,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	d.writeAhead(c, ports)
 	d.keeper.show(memory)
 	// Packets find the programs before the limits are written.
-	c.noteUnremembered(next, d.janitor.now())
+	c.noteUnremembered(next, d.janitor.Now())
 	flows := move{janitor: d.janitor, from: d.shared, to: next, former: d.former, memory: memory,
 		returns: c.returnsOf(d.secret)}
 	sockets, err := d.beginSockets(c.state.Local, memory, next)
@@ -212,7 +213,7 @@ func (d *Datapath) settled(c *revision, old *shared) {
 	d.shared.prefixes.sweep(d.register)
 	d.current.state, d.current.places, d.current.words = d.register.state, d.register.places, nil
 	d.tracing.resolve(d.register)
-	d.janitor.use(d.scene())
+	d.janitor.Use(d.scene())
 }
 
 // putLimits writes the limits of the services and the backends that are new or differ.
@@ -233,7 +234,7 @@ func (d *Datapath) putLimits(c *revision) {
 			s.is.putLoad(d.shared.load(s.is.places[i].index), i)
 		}
 	}
-	c.noteUnremembered(d.shared, d.janitor.now())
+	c.noteUnremembered(d.shared, d.janitor.Now())
 }
 
 // growShared returns shared maps that hold at least what is to be.
@@ -265,9 +266,9 @@ func (d *Datapath) sizesToMake(c *revision) sizes {
 // sizesFor says what the shared maps must hold.
 func (d *Datapath) sizesFor(c *revision) sizes {
 	want := sizes{backends: max(c.places.indices, 1), services: max(c.places.ids, 1), returns: 1, ways: 1,
-		flows: bucketsFor(d.flowLimit(c)), newcomers: bucketsFor(d.options.UnprovenLimit)}
+		flows: flowtable.BucketsFor(d.flowLimit(c)), newcomers: flowtable.BucketsFor(d.options.UnprovenLimit)}
 	if c.modes&(1<<objects.XDPModeMODE_FULLNAT) != 0 {
-		want.returns = returnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
+		want.returns = flowtable.ReturnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
 	}
 	if c.neededModes()&(1<<objects.XDPModeMODE_NAT|1<<objects.XDPModeMODE_FULLNAT) != 0 {
 		want.ways = uint32(objects.XDPWayTableWAYS)

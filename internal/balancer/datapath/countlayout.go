@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -31,7 +32,7 @@ var elementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, 
 			return nil, fmt.Errorf("reading the embedded eBPF program: the elements of %s are no struct", name)
 		}
 		layout := snapshot.ElementLayout{Size: int(of.Size), Fields: map[string]snapshot.Field{}}
-		if err := describe(layout.Fields, "", 0, of.Members); err != nil {
+		if err := flowtable.DescribeFields(layout.Fields, "", 0, of.Members); err != nil {
 			return nil, err
 		}
 		layouts[name] = layout

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -93,7 +94,7 @@ type Datapath struct {
 	shared   *shared
 	register *register
 	ledger   ledger
-	janitor  *janitor
+	janitor  *flowtable.Janitor
 	// former are tables of flows that were found besides, until the first change.
 	former *formerFlows
 	// plan is what memory is in use.
@@ -153,7 +154,7 @@ func Open(options Options) (*Datapath, error) {
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
 	d := &Datapath{options: options, findPorts: ethernets, ways: attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
-		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts), keeper: newKeeper(options.Keep), absent: LongAbsence}
+		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: flowtable.NewJanitor(options.Timeouts), keeper: newKeeper(options.Keep), absent: LongAbsence}
 	d.tryWatch()
 	if err := d.takeOver(); err != nil {
 		return nil, err
@@ -177,7 +178,7 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 		now:         time.Now,
 		secret:      rand.Uint64(),
 		register:    newRegister(),
-		janitor:     newJanitor(options.Timeouts),
+		janitor:     flowtable.NewJanitor(options.Timeouts),
 		attachments: []lb.Attachment{{Hook: options.Hook, Reason: "not attached"}},
 	}
 	d.publishPicture()
@@ -260,7 +261,7 @@ func (d *Datapath) end(release func() error) error {
 	}
 	d.closed = true
 	close(d.stop)
-	d.janitor.leave()
+	d.janitor.Leave()
 	err := errors.Join(release(), d.checks.close())
 	d.publishPicture()
 	d.awaitReaders()

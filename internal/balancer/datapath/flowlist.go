@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -31,15 +32,15 @@ var flowStates = map[objects.XDPFlowState]lb.FlowState{
 // meanwhile may be missing, or be there twice. It does not wait for a change under way, and packets do
 // not wait for it. Errors: ErrClosed.
 func (d *Datapath) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error) {
-	clock := d.janitor.now()
+	clock := d.janitor.Now()
 	err = d.read(func(p *picture) error {
 		if p.shared == nil {
 			return nil
 		}
 		reader := p.flowReader(clock)
-		for _, table := range []*flowTable{p.shared.proven, p.shared.unproven} {
+		for _, table := range []*flowtable.Table{p.shared.proven, p.shared.unproven} {
 			reader.proven = table == p.shared.proven
-			table.each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
+			table.Each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 				one, there := reader.read(flow, state, seen)
 				if !there || !wanted(&one) {
 					return
@@ -62,7 +63,7 @@ type flowReader struct {
 	clock   uint32
 	proven  bool
 	// stood is when the clock stood still; it counts where other balancers are told.
-	stood pauses
+	stood flowtable.ClockGaps
 }
 
 // flowOwner is who has an index of backends.
@@ -95,14 +96,14 @@ func (r *flowReader) read(flow *objects.XDPFlow, state objects.XDPFlowState, see
 	}
 	s := &owner.record.service
 	one = lb.Flow{Backend: visible(s.BackendKey(s.Backends[owner.at])), Client: netip.AddrPortFrom(addressOf(flow.Address, [...]uint8{4, 6}[mapmem.Family(s.VIP)]), mapmem.NetworkOrder(flow.Port)),
-		State: word, Proven: r.proven, Silent: time.Duration(silentFor(r.clock, seen)) * time.Millisecond}
+		State: word, Proven: r.proven, Silent: time.Duration(flowtable.SilentFor(r.clock, seen)) * time.Millisecond}
 	if local := localOf(s, owner.at); s.IsHairpin && local.IsValid() {
 		one.Source = netip.AddrPortFrom(local, mapmem.NetworkOrder(flow.Source.Port))
 	} else if pool := r.numbers[mapmem.Family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) && pool[flow.Source.Address].IsValid() {
 		one.Source = netip.AddrPortFrom(pool[flow.Source.Address], mapmem.NetworkOrder(flow.Source.Port))
 	}
 	if s.Mode != lb.FullNAT {
-		one.SYN = synOf(flow)
+		one.SYN = flowtable.SynOf(flow)
 	}
 	return one, true
 }

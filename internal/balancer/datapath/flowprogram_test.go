@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -68,35 +69,35 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 			specs[protocol] = append(specs[protocol], p)
 			send(p)
 		}
-		places := func(table *flowTable, wanted bool) {
+		places := func(table *flowtable.Table, wanted bool) {
 			t.Helper()
 			for protocol, list := range specs {
 				for _, p := range list {
 					key := d.flowKeyOf(p, protocol)
-					place, found := table.find(&key)
+					place, found := table.Find(&key)
 					if found != wanted {
 						t.Fatalf("%s: the flow of %v port %d: %v, want %v", protocol, p.from, p.sport, found, wanted)
 					}
-					if found && place.flow().Generation == 0 {
+					if found && place.Flow().Generation == 0 {
 						t.Fatalf("a flow without a backend")
 					}
 				}
 			}
-			if wrongs := table.wrongs(); wrongs != "" {
+			if wrongs := table.Check(); wrongs != "" {
 				t.Fatal(wrongs)
 			}
 		}
 		active := func(want uint32) {
 			t.Helper()
 			sum := [2]uint32{}
-			for _, load := range d.janitor.rules.loads {
+			for _, load := range d.janitor.Rules.Loads {
 				sum[0] += load.Active
 			}
-			for _, turn := range d.janitor.rules.turns {
+			for _, turn := range d.janitor.Rules.Turns {
 				sum[1] += turn.Active
 			}
-			if sum != [2]uint32{want, want} || d.janitor.drift.corrected != 0 {
-				t.Fatalf("%v flows are active, %d counts were corrected, want %d", sum, d.janitor.drift.corrected, want)
+			if sum != [2]uint32{want, want} || d.janitor.Drift.Corrected != 0 {
+				t.Fatalf("%v flows are active, %d counts were corrected, want %d", sum, d.janitor.Drift.Corrected, want)
 			}
 		}
 		newcomers, proven := d.shared.unproven, d.shared.proven
@@ -117,32 +118,32 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 		active(uint32(flows - ended))
 		for i, p := range specs[lb.TCP] {
 			key := d.flowKeyOf(p, lb.TCP)
-			if place, found := proven.find(&key); found == (i%4 == 0) || found && place.state() != objects.XDPFlowStateFLOW_ESTABLISHED {
+			if place, found := proven.Find(&key); found == (i%4 == 0) || found && place.State() != objects.XDPFlowStateFLOW_ESTABLISHED {
 				t.Fatalf("flow %d of TCP is among the proven: %v", i, found)
 			}
 		}
-		d.janitor.pass(lb.DefaultTimeouts.Opening - time.Second)
-		if n := d.janitor.flowsOf(); n[0] != flows/3 || n[1] < flows/3 || n[2] != flows/3 {
+		d.janitor.Pass(lb.DefaultTimeouts.Opening - time.Second)
+		if n := d.janitor.FlowsOf(); n[0] != flows/3 || n[1] < flows/3 || n[2] != flows/3 {
 			t.Errorf("flows by service: %v", n)
 		}
 		active(uint32(flows - ended))
-		d.janitor.pass(lb.DefaultTimeouts.Fin)
+		d.janitor.Pass(lb.DefaultTimeouts.Fin)
 		active(uint32(len(specs[lb.TCP]) - ended))
-		d.janitor.pass(lb.DefaultTimeouts.Established)
+		d.janitor.Pass(lb.DefaultTimeouts.Established)
 		places(newcomers, false)
 		places(proven, false)
 		active(0)
-		if left := len(newcomers.places()) + len(proven.places()); left != 0 {
+		if left := len(newcomers.Places()) + len(proven.Places()); left != 0 {
 			t.Errorf("%d entries are left", left)
 		}
 	})
 }
 
-// entries counts what is in the table.
-func (t *returnTable) entries() (n int) {
-	for i := range t.buckets {
-		for at := range returnsPerBucket {
-			if t.buckets[i].Tags[at/4]>>(at%4*16)&0xffff != 0 {
+// entriesOfReturns counts what is in the table.
+func entriesOfReturns(t *flowtable.ReturnTable) (n int) {
+	for i := range t.Buckets {
+		for at := range flowtable.ReturnsPerBucket {
+			if t.Buckets[i].Tags[at/4]>>(at%4*16)&0xffff != 0 {
 				n++
 			}
 		}
@@ -188,19 +189,19 @@ func TestReturnsAreTakenOut(t *testing.T) {
 		case <-done:
 			open = false
 		default:
-			d.janitor.pass(0)
+			d.janitor.Pass(0)
 		}
 	}
 	const proven = threads * flows / 2
-	if led, entries := leading(d), d.shared.fullNAT.entries(); led != threads*flows || entries != threads*flows {
+	if led, entries := leading(d), entriesOfReturns(d.shared.fullNAT); led != threads*flows || entries != threads*flows {
 		t.Errorf("replies would find %d flows by %d entries, want %d", led, entries, threads*flows)
 	}
 	for _, stage := range []struct {
 		passes time.Duration
 		want   int
 	}{{lb.DefaultTimeouts.Opening, proven}, {lb.DefaultTimeouts.Established, 0}} {
-		d.janitor.pass(stage.passes)
-		if led, entries := leading(d), d.shared.fullNAT.entries(); led != stage.want || entries != stage.want {
+		d.janitor.Pass(stage.passes)
+		if led, entries := leading(d), entriesOfReturns(d.shared.fullNAT); led != stage.want || entries != stage.want {
 			t.Errorf("after %v replies would find %d flows by %d entries, want %d", stage.passes, led, entries, stage.want)
 		}
 	}
@@ -214,14 +215,14 @@ func TestHouseIsKept(t *testing.T) {
 	var d *Datapath
 	testenv.In(t, balancer, func() (err error) {
 		if d, err = Open(Options{Interfaces: []string{"in"}, Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 1000, UnprovenLimit: 1000,
-			Timeouts: lb.Timeouts{Opening: 3 * newcomersEvery}}); err != nil {
+			Timeouts: lb.Timeouts{Opening: 3 * flowtable.NewcomersEvery}}); err != nil {
 			return err
 		}
 		return d.Apply(lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)}})
 	})
 	defer d.Close()
-	start := d.janitor.now()
-	testenv.Eventually(t, time.Minute, "the clock goes on", func() bool { return d.janitor.now() > start })
+	start := d.janitor.Now()
+	testenv.Eventually(t, time.Minute, "the clock goes on", func() bool { return d.janitor.Now() > start })
 	testenv.In(t, balancer, func() error {
 		nic, err := net.InterfaceByName("in")
 		if err != nil {
@@ -270,26 +271,26 @@ func TestProgramAmongTheJanitor(t *testing.T) {
 				}
 			})
 		}
-		d.janitor.pass(lb.DefaultTimeouts.Opening / 7)
+		d.janitor.Pass(lb.DefaultTimeouts.Opening / 7)
 		group.Wait()
-		expired += d.janitor.newcomers.last.expired
+		expired += d.janitor.Newcomers.Last.Expired
 	}
 	if expired == 0 {
 		t.Error("no flow has expired among the packets")
 	}
-	d.janitor.pass(lb.DefaultTimeouts.Established)
-	for i, table := range []*flowTable{d.shared.proven, d.shared.unproven} {
-		if n, wrongs := len(table.places()), table.wrongs(); n != 0 || wrongs != "" {
+	d.janitor.Pass(lb.DefaultTimeouts.Established)
+	for i, table := range []*flowtable.Table{d.shared.proven, d.shared.unproven} {
+		if n, wrongs := len(table.Places()), table.Check(); n != 0 || wrongs != "" {
 			t.Errorf("table %d: %d flows are left: %s", i, n, wrongs)
 		}
 	}
-	for i := range d.janitor.rules.loads[:3] {
-		if got := d.janitor.rules.loads[i].Active; got != 0 {
+	for i := range d.janitor.Rules.Loads[:3] {
+		if got := d.janitor.Rules.Loads[i].Active; got != 0 {
 			t.Errorf("backend %d has %d active flows", i, int32(got))
 		}
 	}
-	if got := d.janitor.rules.turns[0].Active; got != 0 || d.janitor.drift.corrected != 0 {
-		t.Errorf("the service has %d active flows, %d counts were corrected", int32(got), d.janitor.drift.corrected)
+	if got := d.janitor.Rules.Turns[0].Active; got != 0 || d.janitor.Drift.Corrected != 0 {
+		t.Errorf("the service has %d active flows, %d counts were corrected", int32(got), d.janitor.Drift.Corrected)
 	}
 }
 
@@ -304,20 +305,20 @@ func TestFlowMemory(t *testing.T) {
 	}
 	for _, c := range []struct{ limit, fill uint32 }{{1_000_000, 1_000_000}, {10_000_000, 1_000_000}} {
 		tableSpec := spec.Maps[objects.XDPMapFlows].Copy()
-		tableSpec.MaxEntries = bucketsFor(c.limit)
+		tableSpec.MaxEntries = flowtable.BucketsFor(c.limit)
 		m, err := ebpf.NewMap(tableSpec)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		table, err := mapFlowTable(m, 1)
+		table, err := flowtable.MapTable(m, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer table.close()
+		defer table.Close()
 		refused := uint32(0)
 		for n := range c.fill {
-			if !table.insert(testFlow(int(n)), objects.XDPFlowStateFLOW_ESTABLISHED, 0) {
+			if !table.Insert(sampleFlow(int(n)), objects.XDPFlowStateFLOW_ESTABLISHED, 0) {
 				refused++
 			}
 		}
@@ -352,7 +353,7 @@ func TestJanitorIsTold(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		hashed := testService(vip4, 81, lb.TCP, lb.Maglev, 3)
 		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), hashed}})
-		head := r.datapath.scene().head
+		head := r.datapath.scene().Head
 		for _, step := range []struct {
 			name, flags string
 			port        uint16

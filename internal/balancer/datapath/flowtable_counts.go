@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -18,19 +19,19 @@ func (p *picture) eachBackend(do func(key lb.BackendKey, index uint32)) {
 // countFlows adds what is remembered now. What was met may be that of the moment before or
 // after the picture: where an index changes hands in between, its flows are those of the other
 // owner, once.
-func (p *picture) countFlows(c *lb.Counters, met presence) {
-	c.Flows = met.flows
+func (p *picture) countFlows(c *lb.Counters, met flowtable.Presence) {
+	c.Flows = met.Flows
 	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(p.plan.ProvenLimit), uint64(p.plan.UnprovenLimit)
 	c.Flows.Bytes = p.plan.Proven + p.plan.Unproven + p.plan.Returns
 	p.eachBackend(func(key lb.BackendKey, index uint32) {
-		if int(index) < len(met.backends) {
-			has := met.backends[index]
+		if int(index) < len(met.Backends) {
+			has := met.Backends[index]
 			if key.Service.Hairpin {
-				has.held = 0 // of ports that are not the pool's
+				has.Held = 0 // of ports that are not the pool's
 			}
 			key = visible(key)
 			count := c.Backends[key]
-			count.Active, count.Flows, count.PortsHeld = count.Active+has.active, count.Flows+has.entries, count.PortsHeld+has.held
+			count.Active, count.Flows, count.PortsHeld = count.Active+has.Active, count.Flows+has.Entries, count.PortsHeld+has.Held
 			c.Backends[key] = count
 		}
 	})
@@ -38,11 +39,11 @@ func (p *picture) countFlows(c *lb.Counters, met presence) {
 	for _, r := range p.records {
 		key := visibleService(r.key)
 		count := c.Services[key]
-		if int(r.id) < len(met.services) {
-			has := met.services[r.id]
-			count.Active, count.Flows = count.Active+has.active, count.Flows+has.entries
+		if int(r.id) < len(met.Services) {
+			has := met.Services[r.id]
+			count.Active, count.Flows = count.Active+has.Active, count.Flows+has.Entries
 			if r.key.Hairpin {
-				count.Hairpins = has.active
+				count.Hairpins = has.Active
 			}
 		}
 		if !r.key.Hairpin {

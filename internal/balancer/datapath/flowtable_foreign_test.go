@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
@@ -27,7 +28,7 @@ import (
 // is not known here; the fields of a flow in another order and with one more; other states.
 func anotherLayout(tb testing.TB) *snapshot.FlowLayout {
 	tb.Helper()
-	ours, err := flowLayout()
+	ours, err := flowtable.Layout()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -49,23 +50,23 @@ func anotherLayout(tb testing.TB) *snapshot.FlowLayout {
 
 // foreignWriter writes flows into a table of another layout, as its build would.
 type foreignWriter struct {
-	table  *foreignTable
+	table  *flowtable.ForeignTable
 	layout *snapshot.FlowLayout
 	next   int
 }
 
 func newForeign(tb testing.TB, layout *snapshot.FlowLayout, flows int) *foreignWriter {
 	tb.Helper()
-	reading, err := readingOf(layout)
+	reading, err := flowtable.ReadingOf(layout)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(layout.Bucket), Flags: unix.BPF_F_MMAPABLE,
-		MaxEntries: uint32((flows + reading.places - 1) / reading.places)})
+		MaxEntries: uint32((flows + reading.Places - 1) / reading.Places)})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	table, err := openForeign(m, reading)
+	table, err := flowtable.OpenForeign(m, reading)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -82,27 +83,27 @@ func (w *foreignWriter) put(flow objects.XDPFlow, state objects.XDPFlowState, se
 }
 
 func (w *foreignWriter) write(number int, flow objects.XDPFlow, state objects.XDPFlowState, seen uint32, pooled bool, tag uint16) {
-	r := w.table.flowReading
-	bucket, at := w.table.memory.Bytes()[number/r.places*r.bucket:][:r.bucket], number%r.places
-	theirs, ours := bucket[r.flows+at*r.flow:][:r.flow], mapmem.Storage(flowWordsOf(&flow)[:]).Bytes()
-	for _, c := range r.copies {
-		if shared := c.to >= 28; !shared || c.unlessZero == pooled {
-			copy(theirs[c.from:][:c.size], ours[c.to:])
+	r := w.table.Reading
+	bucket, at := w.table.Memory.Bytes()[number/r.Places*r.Bucket:][:r.Bucket], number%r.Places
+	theirs, ours := bucket[r.Flows+at*r.Flow:][:r.Flow], mapmem.Storage(flowtable.WordsOf(&flow)[:]).Bytes()
+	for _, c := range r.Copies {
+		if shared := c.To >= 28; !shared || c.UnlessZero == pooled {
+			copy(theirs[c.From:][:c.Size], ours[c.To:])
 		}
 	}
 	for name, number := range w.layout.States {
-		if r.state[number] == state && name != "FLOW_STATES" {
-			bucket[r.states+at] = uint8(number)
+		if r.State[number] == state && name != "FLOW_STATES" {
+			bucket[r.States+at] = uint8(number)
 		}
 	}
-	binary.NativeEndian.PutUint32(bucket[r.seen+4*at:], seen)
-	binary.NativeEndian.PutUint16(bucket[r.tags+2*at:], tag)
+	binary.NativeEndian.PutUint32(bucket[r.Seen+4*at:], seen)
+	binary.NativeEndian.PutUint16(bucket[r.Tags+2*at:], tag)
 }
 
 // become writes the flows of a table, and what they are by their keys.
-func (w *foreignWriter) become(t *flowTable, pooled func(*objects.XDPFlow) bool) map[string]int {
+func (w *foreignWriter) become(t *flowtable.Table, pooled func(*objects.XDPFlow) bool) map[string]int {
 	at := map[string]int{}
-	t.each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
+	t.Each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 		at[keyText(flow)] = w.put(*flow, state, seen, pooled(flow))
 	})
 	return at
@@ -119,10 +120,10 @@ func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, un
 		t.Fatal(err)
 	}
 	pooled := func(flow *objects.XDPFlow) bool {
-		id := flow.Service &^ affinityKey
+		id := flow.Service &^ flowtable.AffinityKey
 		return slices.ContainsFunc(d.register.records, func(r *record) bool { return r.id == id && r.service.Mode == lb.FullNAT })
 	}
-	proven, unproven = newForeign(t, layout, len(d.shared.proven.buckets)*flowsPerBucket), newForeign(t, layout, len(d.shared.unproven.buckets)*flowsPerBucket)
+	proven, unproven = newForeign(t, layout, len(d.shared.proven.Buckets)*flowtable.PerBucket), newForeign(t, layout, len(d.shared.unproven.Buckets)*flowtable.PerBucket)
 	places = proven.become(d.shared.proven, pooled)
 	unproven.become(d.shared.unproven, pooled)
 	for _, name := range flowMaps {
@@ -202,36 +203,36 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	made := func(n int) *foreignWriter {
 		testenv.Root(t)
 		w := newForeign(t, layout, n)
-		t.Cleanup(w.table.close)
+		t.Cleanup(w.table.Close)
 		return w
 	}
 	proven, unproven := made(100), made(100)
 	flow := func(n int, backend uint32) objects.XDPFlow {
-		f := testFlow(n)
+		f := sampleFlow(n)
 		f.Backend = backend
 		return f
 	}
-	to := &shared{proven: testTable(100), unproven: testTable(100)}
+	to := &shared{proven: flowtable.NewTable(100, 0x5eed), unproven: flowtable.NewTable(100, 0x5eed)}
 	ends := proven.put(flow(1, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false)
 	begins := proven.put(flow(2, 1), objects.XDPFlowStateFLOW_CLOSED, 1000, false)
 	stays := proven.put(flow(3, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false)
 	proves := unproven.put(flow(4, 1), objects.XDPFlowStateFLOW_OPENING, 1000, false)
 	over := proven.put(flow(6, 1), objects.XDPFlowStateFLOW_CLIENT_FIN, 1000, false)
 	proven.write(90, flow(9, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
-	m := move{janitor: newJanitor(lb.Timeouts{}), from: to, to: to,
+	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: to, to: to,
 		former: &formerFlows{proven: []formerTable{proven.table}, unproven: []formerTable{unproven.table}},
 		memory: &memory{storage: make(mapmem.Storage, cacheLine/8)}}
 	m.begin()
-	expect := func(table *flowTable, n int, backend uint32, state objects.XDPFlowState, seen uint32) {
+	expect := func(table *flowtable.Table, n int, backend uint32, state objects.XDPFlowState, seen uint32) {
 		t.Helper()
 		want := flow(n, backend)
-		place, there := table.find(&want)
-		if !there || place.flow() != want || place.state() != state || place.seen() != seen {
+		place, there := table.Find(&want)
+		if !there || place.Flow() != want || place.State() != state || place.Seen() != seen {
 			t.Errorf("flow %d (%v): %+v in state %d, seen at %d; want %+v in %d, %d", n, there, place, state, seen, want, state, seen)
 		}
 	}
 	expect(to.unproven, 4, 1, objects.XDPFlowStateFLOW_OPENING, 1000)
-	if n := len(to.proven.places()); n != 4 {
+	if n := len(to.proven.Places()); n != 4 {
 		t.Errorf("%d flows were copied, want 4", n)
 	}
 	if m.memory.head().Moving == 0 {
@@ -253,18 +254,18 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	expect(to.proven, 4, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 1000)
 	expect(to.proven, 5, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 2000)
 	expect(to.unproven, 6, 2, objects.XDPFlowStateFLOW_OPENING, 2000)
-	if left := to.unproven.places(); len(left) != 1 {
+	if left := to.unproven.Places(); len(left) != 1 {
 		t.Errorf("of flows that were proven, %d are unproven too", len(left)-1)
 	}
 	six := flow(6, 1)
-	if _, there := to.proven.find(&six); there {
+	if _, there := to.proven.Find(&six); there {
 		t.Error("a flow that is over stands before the one that has begun in its place")
 	}
 	if m.memory.head().Moving != 0 {
 		t.Error("the new programs are told that flows still move")
 	}
-	for _, table := range []*flowTable{to.proven, to.unproven} {
-		if wrongs := table.wrongs(); wrongs != "" {
+	for _, table := range []*flowtable.Table{to.proven, to.unproven} {
+		if wrongs := table.Check(); wrongs != "" {
 			t.Error(wrongs)
 		}
 	}
@@ -290,13 +291,13 @@ func TestUnreadableFlows(t *testing.T) {
 		} else {
 			change(layout)
 		}
-		if _, err := readingOf(layout); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := flowtable.ReadingOf(layout); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want one that says %q", err, says)
 		}
 	}
 	layout := anotherLayout(t)
 	delete(layout.Fields, "flows.syn")
-	if _, err := readingOf(layout); err != nil {
+	if _, err := flowtable.ReadingOf(layout); err != nil {
 		t.Errorf("without a field that has a default: %v", err)
 	}
 }
@@ -330,12 +331,12 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 	}
 	layout := anotherLayout(t)
 	proven, unproven := newForeign(t, layout, 2000), newForeign(t, layout, 2000)
-	defer proven.table.close()
-	defer unproven.table.close()
+	defer proven.table.Close()
+	defer unproven.table.Close()
 	if change != nil {
 		change(layout)
 	}
-	proven.put(flow(7), objects.XDPFlowStateFLOW_ESTABLISHED, first.janitor.now(), false)
+	proven.put(flow(7), objects.XDPFlowStateFLOW_ESTABLISHED, first.janitor.Now(), false)
 	err = rewriteSnapshot(first, func(s *snapshot.Snapshot) {
 		s.Flows = layout
 		s.Layouts[objects.XDPMapFlows], s.Layouts[objects.XDPMapNewcomers] = "another", "another"
@@ -343,7 +344,7 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 	store, set := first.keeper.Store, first.current.set
 	for name, w := range map[string]*foreignWriter{objects.XDPMapFlows: proven, objects.XDPMapNewcomers: unproven} {
 		path := store.Path(pins.Set(set), name)
-		err = errors.Join(err, os.Remove(path), w.table.m.Pin(path))
+		err = errors.Join(err, os.Remove(path), w.table.Map.Pin(path))
 	}
 	before, cannot := programsOn("veth0")
 	if err = errors.Join(err, cannot); err != nil {
@@ -371,21 +372,31 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 		t.Fatalf("it was not taken over: %q", notes)
 	}
 	// The old program goes on until the first change.
-	proven.put(flow(8), objects.XDPFlowStateFLOW_ESTABLISHED, second.janitor.now(), false)
+	proven.put(flow(8), objects.XDPFlowStateFLOW_ESTABLISHED, second.janitor.Now(), false)
 	if err := second.Apply(state); err != nil {
 		return err
 	}
 	for _, port := range []uint16{7, 8} {
 		want := flow(port)
-		if place, there := second.shared.proven.find(&want); !there || place.flow() != want {
+		if place, there := second.shared.proven.Find(&want); !there || place.Flow() != want {
 			t.Errorf("the flow of port %d is forgotten", port)
 		}
 	}
 	if active := mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0].Active; active != 2 {
 		t.Errorf("active flows of its service: %d, want 2", active)
 	}
-	if room := len(second.shared.proven.buckets) * flowsPerBucket; room < 2000 {
+	if room := len(second.shared.proven.Buckets) * flowtable.PerBucket; room < 2000 {
 		t.Errorf("the new table has room for %d flows, the old one for 2000", room)
 	}
 	return nil
+}
+
+// sampleFlow returns the n-th of flows that all differ, of three services with five backends.
+func sampleFlow(n int) objects.XDPFlow {
+	flow := objects.XDPFlow{Service: uint32(n % 3), Port: uint16(n * 7), Backend: uint32(n % 5), Generation: 1}
+	flow.Address[0] = uint32(n)
+	if n%2 == 1 {
+		flow.Address[3] = uint32(n) * 0x9e3779b1
+	}
+	return flow
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 )
@@ -16,12 +17,12 @@ import (
 // another layout, while packets go on: once when the programs that use the new ones are ready,
 // and once more when those that use the old ones have gone.
 type move struct {
-	janitor  *janitor
+	janitor  *flowtable.Janitor
 	from, to *shared
 	// former are tables that a process before has left besides.
 	former *formerFlows
 	// returns makes the entries anew that lead to the flows of full NAT.
-	returns returnsOf
+	returns flowtable.ReplyKeys
 	// memory is that of the programs that use the new tables.
 	memory *memory
 	begun  bool
@@ -43,10 +44,10 @@ type formerFlows struct {
 
 // formerTable is one of them.
 type formerTable interface {
-	flowSource
-	// isOf says whether it is that map.
-	isOf(*ebpf.Map) bool
-	close()
+	flowtable.Source
+	// IsOf says whether it is that map.
+	IsOf(*ebpf.Map) bool
+	Close()
 }
 
 func (f *formerFlows) close() {
@@ -55,7 +56,7 @@ func (f *formerFlows) close() {
 	}
 	for _, tables := range [][]formerTable{f.proven, f.unproven} {
 		for _, t := range tables {
-			t.close()
+			t.Close()
 		}
 	}
 	f.proven, f.unproven = nil, nil
@@ -70,10 +71,10 @@ func (m *move) begin() {
 		return
 	}
 	m.begun = true
-	m.janitor.freeze(true)
+	m.janitor.Freeze(true)
 	m.copy(nil)
 	m.copy(m.leaveUnproven)
-	atomic.StoreUint64(&m.memory.head().Moving, uint64(monotonic()+moveBound))
+	atomic.StoreUint64(&m.memory.head().Moving, uint64(flowtable.Monotonic()+moveBound))
 }
 
 func (m *move) needed() bool {
@@ -96,7 +97,7 @@ func (m *move) finish() {
 // cancel leaves it at the old tables.
 func (m *move) cancel() {
 	if m.begun {
-		m.janitor.freeze(false)
+		m.janitor.Freeze(false)
 	}
 }
 
@@ -104,41 +105,41 @@ func (m *move) copy(proven func(*objects.XDPFlow)) {
 	m.lost = 0
 	if m.former.any() {
 		for _, t := range m.former.proven {
-			m.lost += m.to.proven.adopt(t, proven)
+			m.lost += m.to.proven.Adopt(t, proven)
 		}
 		for _, t := range m.former.unproven {
-			m.lost += m.to.unproven.adopt(t, m.leaveEnded)
+			m.lost += m.to.unproven.Adopt(t, m.leaveEnded)
 		}
 	}
 	if m.from.proven != m.to.proven {
-		m.lost += m.to.proven.adopt(m.from.proven, proven)
+		m.lost += m.to.proven.Adopt(m.from.proven, proven)
 	}
 	if m.from.unproven != m.to.unproven {
-		m.lost += m.to.unproven.adopt(m.from.unproven, m.leaveEnded)
+		m.lost += m.to.unproven.Adopt(m.from.unproven, m.leaveEnded)
 	}
-	m.returns.lead(m.to.fullNAT, m.to.proven, m.to.unproven)
+	m.returns.Lead(m.to.fullNAT, m.to.proven, m.to.unproven)
 }
 
 // leaveUnproven takes a flow out of the new table of unproven ones that has been proven since it
 // was copied there.
 func (m *move) leaveUnproven(flow *objects.XDPFlow) {
-	place, there := m.to.unproven.find(flow)
+	place, there := m.to.unproven.Find(flow)
 	if !there {
 		return
 	}
-	m.to.unproven.release(place, place.tag(), func(is *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
-		return isLive(state) && is.Backend == flow.Backend && is.Generation == flow.Generation && is.Source == flow.Source
+	m.to.unproven.Release(place, place.Tag(), func(is *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
+		return flowtable.IsLive(state) && is.Backend == flow.Backend && is.Generation == flow.Generation && is.Source == flow.Source
 	})
 }
 
 // leaveEnded takes a flow out of the new table of proven ones that was over when it was copied, and in
 // whose place a packet has begun this unproven one: it would be found first.
 func (m *move) leaveEnded(flow *objects.XDPFlow) {
-	place, there := m.to.proven.find(flow)
+	place, there := m.to.proven.Find(flow)
 	if !there {
 		return
 	}
-	m.to.proven.release(place, place.tag(), func(_ *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
-		return !isLive(state) && state < objects.XDPFlowStateFLOW_AFFINITY_NEW
+	m.to.proven.Release(place, place.Tag(), func(_ *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
+		return !flowtable.IsLive(state) && state < objects.XDPFlowStateFLOW_AFFINITY_NEW
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -21,7 +22,7 @@ import (
 // movesFlows tells the program of a rig, and its model, that flows are being moved; not any more where the
 // time that it may take is over.
 func (r *rig) movesFlows(until time.Duration) {
-	r.model.moving = until > monotonic()
+	r.model.moving = until > flowtable.Monotonic()
 	atomic.StoreUint64(&r.datapath.current.memory.head().Moving, uint64(until))
 }
 
@@ -37,9 +38,9 @@ func TestFlowsMoving(t *testing.T) {
 			case 0:
 				r.movesFlows(0)
 			case 1:
-				r.movesFlows(monotonic() + time.Hour)
+				r.movesFlows(flowtable.Monotonic() + time.Hour)
 			case 2:
-				r.movesFlows(monotonic() - time.Second)
+				r.movesFlows(flowtable.Monotonic() - time.Second)
 			}
 		}, func() bool { return r.model.moving })
 		if ends[true]["dropped_flows_moving"] == 0 || ends[true]["forwarded"] == 0 || ends[false]["dropped_flows_moving"] != 0 {
@@ -176,21 +177,21 @@ func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLa
 	made := *d.shared
 	*d.shared = own
 	made.closeUnless(d.shared)
-	for _, table := range []*flowTable{own.proven, own.unproven} {
-		clear(table.buckets)
+	for _, table := range []*flowtable.Table{own.proven, own.unproven} {
+		clear(table.Buckets)
 	}
 	if own.fullNAT != nil {
-		clear(own.fullNAT.buckets)
+		clear(own.fullNAT.Buckets)
 	}
 	for _, table := range []formerTable{proven.table, unproven.table} {
-		t.Cleanup(table.close)
+		t.Cleanup(table.Close)
 	}
 	d.current.adopted = false
 	former := d.former
 	d.former = nil
 	m := &move{janitor: d.janitor, from: d.shared, to: d.shared, former: former, returns: c.returnsOf(d.secret),
 		memory: d.current.memory, begun: true}
-	atomic.StoreUint64(&d.current.memory.head().Moving, uint64(monotonic()+time.Hour))
+	atomic.StoreUint64(&d.current.memory.head().Moving, uint64(flowtable.Monotonic()+time.Hour))
 	return m
 }
 
@@ -206,21 +207,21 @@ func (r *rig) outcome(t *testing.T, frame []byte) string {
 // TestMoveCountsWhatHasNoRoom moves flows into tables that are too small for them: it is known how many are
 // not there, and said once.
 func TestMoveCountsWhatHasNoRoom(t *testing.T) {
-	from, to := &shared{proven: testTable(100), unproven: testTable(100)}, &shared{proven: testTable(10), unproven: testTable(10)}
+	from, to := &shared{proven: flowtable.NewTable(100, 0x5eed), unproven: flowtable.NewTable(100, 0x5eed)}, &shared{proven: flowtable.NewTable(10, 0x5eed), unproven: flowtable.NewTable(10, 0x5eed)}
 	const proven, unproven = 60, 40
 	for n := range proven + unproven {
 		table, state := from.proven, objects.XDPFlowStateFLOW_ESTABLISHED
 		if n >= proven {
 			table, state = from.unproven, objects.XDPFlowStateFLOW_OPENING
 		}
-		if !table.insert(testFlow(n), state, 1) {
+		if !table.Insert(sampleFlow(n), state, 1) {
 			t.Fatalf("flow %d has no room", n)
 		}
 	}
-	m := move{janitor: newJanitor(lb.Timeouts{}), from: from, to: to, memory: &memory{storage: make(mapmem.Storage, cacheLine/8)}}
+	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: from, to: to, memory: &memory{storage: make(mapmem.Storage, cacheLine/8)}}
 	m.begin()
 	m.finish()
-	if there := len(to.proven.places()) + len(to.unproven.places()); m.lost == 0 || there+m.lost != proven+unproven {
+	if there := len(to.proven.Places()) + len(to.unproven.Places()); m.lost == 0 || there+m.lost != proven+unproven {
 		t.Errorf("of %d flows %d are there, and %d had no room", proven+unproven, there, m.lost)
 	}
 	d := &Datapath{keeper: &keeper{}}

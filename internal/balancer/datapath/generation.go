@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -95,9 +96,9 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 		m.close()
 		return nil, nil, err
 	}
-	m.head().Clock = d.janitor.now()
+	m.head().Clock = d.janitor.Now()
 	c.storeHead(m.head())
-	m.head().Patience = milliseconds(d.options.Orphan)
+	m.head().Patience = flowtable.Milliseconds(d.options.Orphan)
 	m.constants.TooBigRate = d.options.TooBigRate
 	m.constants.FlowBuckets = shared.flows.MaxEntries()
 	m.constants.NewcomerBuckets = shared.newcomers.MaxEntries()

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"unsafe"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
@@ -52,7 +53,7 @@ func (p *places) commitGroups(c *revision) {
 			g := groups[name]
 			g.members += n
 			if n > 0 {
-				g.timeout = milliseconds(r.service.Persistence.Timeout)
+				g.timeout = flowtable.Milliseconds(r.service.Persistence.Timeout)
 			}
 			groups[name] = g
 		}

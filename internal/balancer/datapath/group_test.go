@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -144,7 +145,7 @@ func (v *visitor) expectEntries(want int) {
 	for table := range 2 {
 		for _, b := range v.r.buckets(table) {
 			for place := range b.Flows {
-				if b.Tags[place/4]>>(place%4*16)&0xffff > 1 && b.Flows[place].Service&groupKey != 0 {
+				if b.Tags[place/4]>>(place%4*16)&0xffff > 1 && b.Flows[place].Service&flowtable.GroupKey != 0 {
 					got++
 				}
 			}

@@ -232,7 +232,7 @@ func TestHairpinIsCountedWithItsService(t *testing.T) {
 			p.from = clientOf(subnet, false, 7)
 			r.sends(t, p.build(t), "forwarded")
 		}
-		r.datapath.janitor.pass(0)
+		r.datapath.janitor.Pass(0)
 		counters, err := r.datapath.Counters()
 		if err != nil {
 			t.Fatal(err)

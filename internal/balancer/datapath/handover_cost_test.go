@@ -126,7 +126,7 @@ func put(d *Datapath, s *lb.RoutedService, flows []lb.Flow) {
 	for _, f := range flows {
 		place := d.register.places.backends[f.Backend]
 		flow := objects.XDPFlow{Address: mapmem.OfAddress(f.Client.Addr()), Port: mapmem.NetworkOrder(f.Client.Port()), Service: id, Backend: place.index, Generation: place.generation}
-		d.shared.proven.insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.now())
+		d.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now())
 	}
 }
 

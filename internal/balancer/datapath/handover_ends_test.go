@@ -53,7 +53,7 @@ func TestFullNATEndsSeenApart(t *testing.T) {
 			}
 			third.take(append(told, told2...), FlowsTaken{Followed: 2})
 			for at, m := range map[string]peer{"the client's FIN passed": client.peer, "the backend's FIN passed": backend.peer, "neither passed": third} {
-				m.janitor.pass(time.Second)
+				m.janitor.Pass(time.Second)
 				for _, f := range m.snapshot() {
 					if f.State != lb.FlowClosed && f.State != lb.FlowTimeWait {
 						t.Errorf("where %s, the flow is %s", at, f.State)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -85,18 +86,18 @@ type taking struct {
 	// What was seen last until then is of the process before, if any is.
 	inheritedUntil uint32
 	anyInherited   bool
-	stood          pauses
+	stood          flowtable.ClockGaps
 	loads          []objects.XDPBackendLoad
 	turns          []objects.XDPTurn
-	returns        returnsOf
+	returns        flowtable.ReplyKeys
 	handed         *handed
 }
 
 func (d *Datapath) taking() *taking {
-	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, numbers: d.current.memory.numbers, timeouts: d.janitor.timeouts(),
+	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, numbers: d.current.memory.numbers, timeouts: d.janitor.Timeouts(),
 		loads: mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory), turns: mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory), handed: &d.handed}
-	t.inheritedUntil, t.anyInherited = d.janitor.inherited()
-	t.stood, t.clock = d.janitor.pauses(), d.janitor.now()
+	t.inheritedUntil, t.anyInherited = d.janitor.Inherited()
+	t.stood, t.clock = d.janitor.ClockGaps(), d.janitor.Now()
 	if d.shared.fullNAT == nil {
 		return t
 	}
@@ -133,19 +134,19 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	if refused != "" {
 		return refused, false
 	}
-	if place, there := t.shared.proven.find(&in.flow); there {
+	if place, there := t.shared.proven.Find(&in.flow); there {
 		return t.meet(place, &in)
 	}
-	if place, there := t.shared.unproven.find(&in.flow); there && !t.makesWay(place, &in) {
+	if place, there := t.shared.unproven.Find(&in.flow); there && !t.makesWay(place, &in) {
 		return RefusedKnown, false
 	}
-	if !isLive(in.state) {
+	if !flowtable.IsLive(in.state) {
 		return RefusedOver, false
 	}
-	if !t.canReturn(&in, flowPlace{}) {
+	if !t.canReturn(&in, flowtable.Place{}) {
 		return RefusedPool, false
 	}
-	if !t.shared.proven.insert(in.flow, in.state, in.seen) {
+	if !t.shared.proven.Insert(in.flow, in.state, in.seen) {
 		return RefusedFull, false
 	}
 	t.count(&in, 1)
@@ -155,28 +156,28 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 
 // makesWay forgets what is in a place of unproven flows, if it is over, and for a flow that goes on and was proven elsewhere, if it is
 // that one or older: a SYN that came here was sent again, and answered by another balancer's backend. One that begins here since stays.
-func (t *taking) makesWay(place flowPlace, in *incoming) bool {
-	there := place.flow()
+func (t *taking) makesWay(place flowtable.Place, in *incoming) bool {
+	there := place.Flow()
 	gives := t.givesWay(place, &there, in)
-	return t.forget(t.shared.unproven, place, place.tag(), in, func(have *objects.XDPFlow, state objects.XDPFlowState) bool {
+	return t.forget(t.shared.unproven, place, place.Tag(), in, func(have *objects.XDPFlow, state objects.XDPFlowState) bool {
 		switch {
-		case !isLive(state):
+		case !flowtable.IsLive(state):
 			// It would only keep a place that the next connection of this client needs.
 			return true
-		case !isLive(in.state), state != objects.XDPFlowStateFLOW_OPENING && state != objects.XDPFlowStateFLOW_SEEN && state != objects.XDPFlowStateFLOW_FIRST:
+		case !flowtable.IsLive(in.state), state != objects.XDPFlowStateFLOW_OPENING && state != objects.XDPFlowStateFLOW_SEEN && state != objects.XDPFlowStateFLOW_FIRST:
 			return false // there was no room for it among the proven
 		}
 		same := in.record.service.Mode != lb.FullNAT && have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
-		sent := in.record.service.Mode != lb.FullNAT && synOf(have) != 0 && synOf(have) == synOf(&in.flow)
+		sent := in.record.service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 && flowtable.SynOf(have) == flowtable.SynOf(&in.flow)
 		// Without sequence numbers of both, what has begun here since may be older than it seems beside what is told.
 		return same || sent || gives || t.later(place, in) > 0 && !haveSYNs(have, in)
 	})
 }
 
 // forget releases what is in a place if it may go for what is told, and says whether it has.
-func (t *taking) forget(table *flowTable, place flowPlace, tag uint64, in *incoming, may func(have *objects.XDPFlow, state objects.XDPFlowState) bool) bool {
-	have, state, released := table.release(place, tag, func(have *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool { return may(have, state) })
-	if released && isLive(state) {
+func (t *taking) forget(table *flowtable.Table, place flowtable.Place, tag uint64, in *incoming, may func(have *objects.XDPFlow, state objects.XDPFlowState) bool) bool {
+	have, state, released := table.Release(place, tag, func(have *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool { return may(have, state) })
+	if released && flowtable.IsLive(state) {
 		t.count(&incoming{flow: have, record: in.record}, -1)
 	}
 	return released
@@ -197,15 +198,15 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	if !in.record.looksUp() {
 		return in, RefusedComputed
 	}
-	silent := min(max(one.Silent, 0), MaxTimeout)
-	if milliseconds(silent) >= t.timeouts[uint8(in.state)] {
+	silent := min(max(one.Silent, 0), flowtable.MaxTimeout)
+	if flowtable.Milliseconds(silent) >= t.timeouts[uint8(in.state)] {
 		return in, RefusedOver
 	}
-	in.seen = t.stood.ago(t.clock, silent)
+	in.seen = t.stood.Ago(t.clock, silent)
 	in.flow = objects.XDPFlow{Address: mapmem.OfAddress(one.Client.Addr()), Port: mapmem.NetworkOrder(one.Client.Port()), Service: in.record.id,
 		Backend: place.index, Generation: place.generation}
 	if in.record.service.Mode != lb.FullNAT {
-		putSYN(&in.flow, one.SYN)
+		flowtable.PutSYN(&in.flow, one.SYN)
 		return in, ""
 	}
 	number, pooled := t.numbers.number(one.Source.Addr())
@@ -217,25 +218,25 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 }
 
 // meet: an entry has the flow's name.
-func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed bool) {
-	have, state := place.flow(), place.state()
+func (t *taking) meet(place flowtable.Place, in *incoming) (refused string, followed bool) {
+	have, state := place.Flow(), place.State()
 	same := have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
 	if in.record.service.Mode == lb.FullNAT {
 		same = same && have.Source == in.flow.Source
 	}
 	switch {
-	case same && isLive(state):
+	case same && flowtable.IsLive(state):
 		t.follow(place, &have, in)
 		return "", true
-	case isLive(state):
+	case flowtable.IsLive(state):
 		return t.instead(place, &have, in)
-	case !isLive(in.state):
+	case !flowtable.IsLive(in.state):
 		t.endAgain(place, &have, in, same)
 		return "", true
 	case t.hasEnded(&have, place, in, same):
 		return RefusedKnown, false
 	}
-	if !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
+	if !t.canReturn(in, place) || !place.TakeAnother(&in.flow, in.state, in.seen) {
 		return RefusedPool, false
 	}
 	t.count(in, 1)
@@ -244,18 +245,18 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 }
 
 // follow: the flow is known here, or is the client's next connection to the same backend. What is told of the one before does not end it.
-func (t *taking) follow(place flowPlace, have *objects.XDPFlow, in *incoming) {
-	state, later, other := place.state(), t.later(place, in), isOther(have, in)
-	if other && later <= 0 || !isLive(in.state) && later < 0 && !haveSYNs(have, in) {
+func (t *taking) follow(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
+	state, later, other := place.State(), t.later(place, in), isOther(have, in)
+	if other && later <= 0 || !flowtable.IsLive(in.state) && later < 0 && !haveSYNs(have, in) {
 		return
 	}
-	changed := other && isLive(in.state) && place.takeAnother(&in.flow, state, in.seen)
-	if int32(in.seen-place.seen()) > 0 {
-		atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+	changed := other && flowtable.IsLive(in.state) && place.TakeAnother(&in.flow, state, in.seen)
+	if int32(in.seen-place.Seen()) > 0 {
+		atomic.StoreUint32(&place.Bucket.Seen[place.At], in.seen)
 		changed = true
 	}
 	// An end counts once, by whichever balancer has seen it.
-	if !isLive(in.state) && place.change(state, in.state) {
+	if !flowtable.IsLive(in.state) && place.Change(state, in.state) {
 		t.count(in, -1)
 		changed = true
 	}
@@ -266,38 +267,38 @@ func (t *taking) follow(place flowPlace, have *objects.XDPFlow, in *incoming) {
 
 // haveSYNs says whether the SYNs of both flows are known.
 func haveSYNs(have *objects.XDPFlow, in *incoming) bool {
-	return in.record.service.Mode != lb.FullNAT && synOf(have) != 0 && synOf(&in.flow) != 0
+	return in.record.service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 && flowtable.SynOf(&in.flow) != 0
 }
 
 // isOther says whether two flows of a client's port to one backend are two connections for certain, for their SYNs differ.
 func isOther(have *objects.XDPFlow, in *incoming) bool {
-	return haveSYNs(have, in) && synOf(have) != synOf(&in.flow)
+	return haveSYNs(have, in) && flowtable.SynOf(have) != flowtable.SynOf(&in.flow)
 }
 
 // hasEnded says whether what is told of as going on is what has ended here, or older: a connection is known by its SYN, and of two that which was seen
 // later is the later one. Where the times are near each other, SYNs tell: packets of the later one may have found here what has ended, before it was told of.
-func (t *taking) hasEnded(have *objects.XDPFlow, place flowPlace, in *incoming, same bool) bool {
+func (t *taking) hasEnded(have *objects.XDPFlow, place flowtable.Place, in *incoming, same bool) bool {
 	later := t.later(place, in)
 	if same && haveSYNs(have, in) && !isOther(have, in) {
 		return true
 	}
 	if haveSYNs(have, in) && later > -lateBy.Milliseconds() {
-		return int32(synOf(&in.flow)-synOf(have)) < 0 && later <= 0
+		return int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(have)) < 0 && later <= 0
 	}
 	return later <= 0
 }
 
 // instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another one.
-func (t *taking) instead(place flowPlace, have *objects.XDPFlow, in *incoming) (refused string, followed bool) {
-	state := place.state()
-	if !isLive(in.state) {
+func (t *taking) instead(place flowtable.Place, have *objects.XDPFlow, in *incoming) (refused string, followed bool) {
+	state := place.State()
+	if !flowtable.IsLive(in.state) {
 		t.endEarlier(place, have, in)
 		return RefusedKnown, false
 	}
-	if !t.givesWay(place, have, in) || !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
+	if !t.givesWay(place, have, in) || !t.canReturn(in, place) || !place.TakeAnother(&in.flow, in.state, in.seen) {
 		return RefusedKnown, false
 	}
-	if isLive(state) {
+	if flowtable.IsLive(state) {
 		t.count(&incoming{flow: *have, record: in.record}, -1)
 	}
 	t.count(in, 1)
@@ -308,41 +309,41 @@ func (t *taking) instead(place flowPlace, have *objects.XDPFlow, in *incoming) (
 // endEarlier ends what is in a place where a later connection of its client's port has ended elsewhere: what was before it has, too. Else other members' copies of that
 // later one, which do not know of its end yet, would take the place, and full NAT would take the client's next connection for it, of which others were told as of
 // one that they know to be over. What was here before this balancer's process ended must be from before that: what begins just then is told to none.
-func (t *taking) endEarlier(place flowPlace, have *objects.XDPFlow, in *incoming) {
-	state := place.state()
+func (t *taking) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
+	state := place.State()
 	switch {
 	case state == objects.XDPFlowStateFLOW_OPENING, t.later(place, in) <= 0, !t.givesWay(place, have, in):
 		return
-	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.change(state, objects.XDPFlowStateFLOW_CLOSED):
+	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.Change(state, objects.XDPFlowStateFLOW_CLOSED):
 		return
 	}
-	atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+	atomic.StoreUint32(&place.Bucket.Seen[place.At], in.seen)
 	t.count(&incoming{flow: *have, record: in.record}, -1)
 	t.mark(place)
 }
 
 // endAgain: what is in a place has ended, and so has what is told of: the same connection, or another one of its client's port. The later end is what copies that do not know of
 // it yet are to be known by as over. Full NAT keeps the port of its own pool that is there, with the entry that leads to it.
-func (t *taking) endAgain(place flowPlace, have *objects.XDPFlow, in *incoming, same bool) {
+func (t *taking) endAgain(place flowtable.Place, have *objects.XDPFlow, in *incoming, same bool) {
 	later := t.later(place, in)
 	one := same && !isOther(have, in)
 	switch {
 	case one && (later >= 0 || haveSYNs(have, in)):
-		endMore(place, place.state(), in)
+		endMore(place, place.State(), in)
 	case later <= 0:
 		return
-	case !one && in.record.service.Mode != lb.FullNAT && !place.takeAnother(&in.flow, in.state, in.seen):
+	case !one && in.record.service.Mode != lb.FullNAT && !place.TakeAnother(&in.flow, in.state, in.seen):
 		return
 	}
 	if later > 0 {
-		atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+		atomic.StoreUint32(&place.Bucket.Seen[place.At], in.seen)
 	}
 	t.mark(place)
 }
 
 // later is by how many milliseconds the told flow was seen later than what is in a place, as this balancer's clock has it.
-func (t *taking) later(place flowPlace, in *incoming) int64 {
-	return int64(int32(in.seen - place.seen()))
+func (t *taking) later(place flowtable.Place, in *incoming) int64 {
+	return int64(int32(in.seen - place.Seen()))
 }
 
 // lateBy is by how much a told flow must have been seen later than one of this balancer's own: what is told comes late, and seems to be seen so much
@@ -356,42 +357,42 @@ const lateBy = 2 * time.Second
 // to none, and others tell of the connection before it when the next process is there. Any other must have been seen earlier by lateBy, so that what a balancer tells late does not
 // take the place of a connection that has begun here since. Within that time sequence numbers of SYNs tell, which a host chooses in their order
 // (RFC 9293, section 3.4.1); full NAT has none.
-func (t *taking) givesWay(place flowPlace, have *objects.XDPFlow, in *incoming) bool {
+func (t *taking) givesWay(place flowtable.Place, have *objects.XDPFlow, in *incoming) bool {
 	later := t.later(place, in)
 	switch {
 	case !t.serves(have):
 		return true
 	case later <= 0:
 		return false
-	case t.isInherited(place), t.isCopy(place), place.state() == objects.XDPFlowStateFLOW_OPENING && in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
+	case t.isInherited(place), t.isCopy(place), place.State() == objects.XDPFlowStateFLOW_OPENING && in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
 		return true
-	case in.record.service.Mode != lb.FullNAT && synOf(have) == 0 && synOf(&in.flow) != 0:
+	case in.record.service.Mode != lb.FullNAT && flowtable.SynOf(have) == 0 && flowtable.SynOf(&in.flow) != 0:
 		// What was met in its middle had begun before the transition, and what has a SYN since.
 		return true
 	}
-	return haveSYNs(have, in) && int32(synOf(&in.flow)-synOf(have)) > 0
+	return haveSYNs(have, in) && int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(have)) > 0
 }
 
 // isInherited says whether what is in a place is of before this balancer's process ended, or was held up, and has not been seen since, here or by others.
-func (t *taking) isInherited(place flowPlace) bool {
-	return t.anyInherited && int32(place.seen()-t.inheritedUntil) <= 0 && !t.isCopy(place)
+func (t *taking) isInherited(place flowtable.Place) bool {
+	return t.anyInherited && int32(place.Seen()-t.inheritedUntil) <= 0 && !t.isCopy(place)
 }
 
 // serves says whether the backend of a flow is still there.
 func (t *taking) serves(flow *objects.XDPFlow) bool {
 	all := t.register.flowBackends
-	return int(flow.Backend) < len(all) && all[flow.Backend].generation == flow.Generation
+	return int(flow.Backend) < len(all) && all[flow.Backend].Generation == flow.Generation
 }
 
 // endMore has a flow whose one end was seen here end as the other balancer knows it: it is to be forgotten here when it is there,
 // or full NAT would refuse the next flow that has its port.
-func endMore(place flowPlace, state objects.XDPFlowState, in *incoming) {
+func endMore(place flowtable.Place, state objects.XDPFlowState, in *incoming) {
 	next := in.state
 	if isHalfEnded(state) && isHalfEnded(next) && state != next {
 		next = objects.XDPFlowStateFLOW_TIME_WAIT // one balancer has seen the client's FIN, and the other one the backend's
 	}
 	if isHalfEnded(state) && !isHalfEnded(next) {
-		place.change(state, next)
+		place.Change(state, next)
 	}
 }
 
@@ -403,44 +404,44 @@ func isHalfEnded(state objects.XDPFlowState) bool {
 // canReturn says whether replies to the flow find it, once it stands in a place of its own name, if there is one: no other flow here
 // has what they bear. One that is over, and, where the told one was seen later, one that came from another balancer and of which no packet was here, and one of before
 // this balancer's process ended that was not seen since, give that up: who gives the port out has forgotten it. One that was seen later than what is told has the port of it.
-func (t *taking) canReturn(in *incoming, own flowPlace) bool {
-	hash, is := t.returns.hash(&in.flow)
+func (t *taking) canReturn(in *incoming, own flowtable.Place) bool {
+	hash, is := t.returns.Hash(&in.flow)
 	if !is {
 		return in.record.service.Mode != lb.FullNAT
 	}
-	return t.shared.fullNAT.placesOf(hash, func(number uint32) bool { return t.giveUpReturn(number, hash, own, in) })
+	return t.shared.fullNAT.PlacesOf(hash, func(number uint32) bool { return t.giveUpReturn(number, hash, own, in) })
 }
 
 // giveUpReturn forgets the flow in a place if replies to it have that hash, and says whether none has them afterwards.
-func (t *taking) giveUpReturn(number uint32, hash uint64, own flowPlace, in *incoming) bool {
+func (t *taking) giveUpReturn(number uint32, hash uint64, own flowtable.Place, in *incoming) bool {
 	table := t.shared.unproven
-	if number&returnProven != 0 {
+	if number&flowtable.ReturnProven != 0 {
 		table = t.shared.proven
 	}
-	place, is := table.at(number &^ returnProven)
+	place, is := table.At(number &^ flowtable.ReturnProven)
 	if !is || place == own {
 		return true
 	}
-	tag := place.tag()
-	if tag <= busyTag || place.state() == objects.XDPFlowStateFLOW_FREE {
+	tag := place.Tag()
+	if tag <= flowtable.BusyTag || place.State() == objects.XDPFlowStateFLOW_FREE {
 		return true
 	}
-	flow := place.flow()
-	if have, is := t.returns.hash(&flow); !is || have != hash {
+	flow := place.Flow()
+	if have, is := t.returns.Hash(&flow); !is || have != hash {
 		return true
 	}
 	yields := (t.isInherited(place) || t.isCopy(place)) && t.later(place, in) > 0
-	return t.forget(table, place, tag, in, func(_ *objects.XDPFlow, state objects.XDPFlowState) bool { return yields || !isLive(state) })
+	return t.forget(table, place, tag, in, func(_ *objects.XDPFlow, state objects.XDPFlowState) bool { return yields || !flowtable.IsLive(state) })
 }
 
 // arrived notes a flow that was written: what leads replies to it, and that its balancer need not be told.
 func (t *taking) arrived(in *incoming) {
-	place, there := t.shared.proven.find(&in.flow)
+	place, there := t.shared.proven.Find(&in.flow)
 	if !there {
 		return
 	}
-	if hash, is := t.returns.hash(&in.flow); is {
-		t.shared.fullNAT.put(hash, t.shared.proven.number(place)|returnProven, uint32(t.shared.proven.hashKey(&in.flow)))
+	if hash, is := t.returns.Hash(&in.flow); is {
+		t.shared.fullNAT.Put(hash, t.shared.proven.Number(place)|flowtable.ReturnProven, uint32(t.shared.proven.HashKey(&in.flow)))
 		t.reclaim(in, hash)
 	}
 	t.mark(place)
@@ -449,7 +450,7 @@ func (t *taking) arrived(in *incoming) {
 // reclaim forgets new flows that packets have given what replies to a told one bear, since canReturn has looked: from now on its entry keeps them from that
 // (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its own is made, as this does). Their clients send the SYN again, and get another port.
 func (t *taking) reclaim(in *incoming, hash uint64) {
-	t.shared.fullNAT.placesOf(hash, func(number uint32) bool {
+	t.shared.fullNAT.PlacesOf(hash, func(number uint32) bool {
 		t.forgetNew(number, hash, in)
 		return true
 	})
@@ -457,34 +458,34 @@ func (t *taking) reclaim(in *incoming, hash uint64) {
 
 // forgetNew forgets the flow in a place if it has yet to prove itself, and replies to it have that hash.
 func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
-	place, is := t.shared.unproven.at(number)
-	if number&returnProven != 0 || !is {
+	place, is := t.shared.unproven.At(number)
+	if number&flowtable.ReturnProven != 0 || !is {
 		return
 	}
-	t.forget(t.shared.unproven, place, place.tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
-		have, is := t.returns.hash(flow)
+	t.forget(t.shared.unproven, place, place.Tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
+		have, is := t.returns.Hash(flow)
 		return is && have == hash && (state == objects.XDPFlowStateFLOW_OPENING || state == objects.XDPFlowStateFLOW_FIRST)
 	})
 }
 
 // mark notes that other balancers know of what is in a place, and that it came from one.
-func (t *taking) mark(place flowPlace) {
-	flow := place.flow()
-	t.handed.known[t.shared.proven.number(place)-1] = markTakenAs(markOf(&flow, place.state(), place.seen(), t.timeouts), place.seen())
+func (t *taking) mark(place flowtable.Place) {
+	flow := place.Flow()
+	t.handed.known[t.shared.proven.Number(place)-1] = markTakenAs(markOf(&flow, place.State(), place.Seen(), t.timeouts), place.Seen())
 }
 
 // isCopy says whether what is in a place came from another balancer and has not changed since, nor been seen.
-func (t *taking) isCopy(place flowPlace) bool {
-	if number := t.shared.proven.number(place); int(number) <= len(t.handed.known) && t.isProven(place) {
-		flow := place.flow()
-		return t.handed.known[number-1] == markTakenAs(markOf(&flow, place.state(), place.seen(), t.timeouts), place.seen())
+func (t *taking) isCopy(place flowtable.Place) bool {
+	if number := t.shared.proven.Number(place); int(number) <= len(t.handed.known) && t.isProven(place) {
+		flow := place.Flow()
+		return t.handed.known[number-1] == markTakenAs(markOf(&flow, place.State(), place.Seen(), t.timeouts), place.Seen())
 	}
 	return false
 }
 
 // isProven says whether a place is of the table of proven flows.
-func (t *taking) isProven(place flowPlace) bool {
-	to, is := t.shared.proven.at(t.shared.proven.number(place))
+func (t *taking) isProven(place flowtable.Place) bool {
+	to, is := t.shared.proven.At(t.shared.proven.Number(place))
 	return is && to == place
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -47,7 +48,7 @@ func newPeerOfOnePort(t *testing.T, services ...lb.RoutedService) peer {
 
 // nextProcess has the next process go on, which does not know what was told, after an absence.
 func (m peer) nextProcess(absent time.Duration) {
-	m.janitor.begin(m.janitor.now(), absent)
+	m.janitor.Begin(m.janitor.Now(), absent)
 	m.handed.table, m.handed.bases = nil, nil
 }
 
@@ -179,8 +180,8 @@ func TestFlowThatGoesOnIsToldAgain(t *testing.T) {
 	a.send(1000, "S", "A")
 	b.take(a.changed(), FlowsTaken{Taken: 1})
 	for range 6 {
-		a.janitor.pass(time.Hour)
-		b.janitor.pass(time.Hour)
+		a.janitor.Pass(time.Hour)
+		b.janitor.Pass(time.Hour)
 		a.send(1000, "A")
 		flows := a.changed()
 		if len(flows) != 1 {
@@ -203,7 +204,7 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 			other.Backend = key
 		}
 	}
-	b.janitor.pass(10 * time.Second)
+	b.janitor.Pass(10 * time.Second)
 	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("%d flows are active, want 1", got)
@@ -218,9 +219,9 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 		strange.Backend = flows[0].Backend
 	}
 	known := FlowsTaken{Refused: map[string]int{RefusedKnown: 1}}
-	b.janitor.pass(lateBy - time.Second)
+	b.janitor.Pass(lateBy - time.Second)
 	b.take([]lb.Flow{strange}, known)
-	b.janitor.pass(time.Minute)
+	b.janitor.Pass(time.Minute)
 	late := strange
 	late.Silent = time.Minute // its balancer has told it when it had waited for so long
 	b.take([]lb.Flow{late}, known)
@@ -242,7 +243,7 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 	}
 	first := syn(b, 1000)
 	a.take([]lb.Flow{first}, FlowsTaken{Taken: 1})
-	a.janitor.pass(10 * time.Second)
+	a.janitor.Pass(10 * time.Second)
 	a.send(1000, "R")
 	ended := a.changed()[0]
 	next := first
@@ -251,7 +252,7 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 			next.Backend = key
 		}
 	}
-	b.janitor.pass(time.Second)
+	b.janitor.Pass(time.Second)
 	known := FlowsTaken{Refused: map[string]int{RefusedKnown: 1}}
 	for _, older := range []uint32{0, 999, 1<<31 + 5000} {
 		next.SYN = older
@@ -260,7 +261,7 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 	next.SYN = 2000
 	b.take([]lb.Flow{next}, FlowsTaken{Taken: 1})
 	// Once more, to the same backend, and with the end of the one before after it.
-	b.janitor.pass(time.Second)
+	b.janitor.Pass(time.Second)
 	again := next
 	again.SYN = 3000
 	b.take([]lb.Flow{again}, FlowsTaken{Followed: 1})
@@ -275,7 +276,7 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 	}
 	// What has ended here does not begin again, however late that is told.
 	b.run(packetSpec{from: client4, at: vip4, sport: 1000, dport: 80, flags: "R", seq: 3001})
-	b.janitor.pass(time.Second)
+	b.janitor.Pass(time.Second)
 	b.take([]lb.Flow{again}, known)
 }
 
@@ -286,27 +287,27 @@ func TestTellerThatWasHeldUp(t *testing.T) {
 	a, b := newPeer(t, s), newPeer(t, s)
 	now := time.Hour
 	for _, m := range []peer{a, b} {
-		m.janitor.monotonic = func() time.Duration { return now }
-		m.janitor.step(now)
+		m.janitor.Monotonic = func() time.Duration { return now }
+		m.janitor.Step(now)
 	}
 	a.send(1000, "S", "A")
 	old := a.changed()[0]
 	for range 20 {
 		now += time.Second
-		b.janitor.step(now)
+		b.janitor.Step(now)
 	}
 	b.send(1000, "S", "A")
 	mine := b.changed()[0]
 	if mine.Backend == old.Backend {
 		b.send(1000, "R")
-		b.janitor.pass(2 * time.Minute)
+		b.janitor.Pass(2 * time.Minute)
 		b.send(1000, "S", "A")
 		mine = b.changed()[0]
 	}
 	if mine.Backend == old.Backend {
 		t.Fatal("both have the same backend")
 	}
-	b.janitor.pass(lateBy)
+	b.janitor.Pass(lateBy)
 	told := a.snapshot()
 	if len(told) != 1 || told[0].Silent < 19*time.Second {
 		t.Errorf("before its clock moves it tells of %v", told)
@@ -333,7 +334,7 @@ func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 		t.Fatal("both have the same backend for each: the test shows nothing")
 	}
 	flows := a.changed()
-	b.janitor.pass(time.Second)
+	b.janitor.Pass(time.Second)
 	b.take(flows, FlowsTaken{Taken: handedFlows})
 	for port, backend := range at {
 		if got := b.send(port, "A"); got != backend {
@@ -344,7 +345,7 @@ func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 		t.Errorf("%d flows are active, want %d", got, handedFlows)
 	}
 	// Another connection of the client's: of what ended before it, there is late word.
-	b.janitor.pass(10 * time.Second)
+	b.janitor.Pass(10 * time.Second)
 	goesTo := b.send(3000, "S")
 	late := flows[0]
 	late.Client, late.SYN, late.Silent = netip.AddrPortFrom(client4, 3000), 7, 5*time.Second
@@ -387,8 +388,8 @@ func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 		flows[i].Silent = time.Minute // an idle one: this balancer's clock stood still meanwhile
 	}
 	b.take(flows, FlowsTaken{Refused: map[string]int{RefusedKnown: 2}})
-	b.janitor.begin(b.janitor.now(), 2*time.Minute) // as the next process does
-	b.janitor.pass(10 * time.Second)
+	b.janitor.Begin(b.janitor.Now(), 2*time.Minute) // as the next process does
+	b.janitor.Pass(10 * time.Second)
 	goesTo := b.send(1001, "A")
 	b.take(flows, FlowsTaken{Taken: 1, Refused: map[string]int{RefusedKnown: 1}})
 	if got := b.send(1001, "A"); got != goesTo {
@@ -407,14 +408,14 @@ func TestPortThatWasUsedAgainBefore(t *testing.T) {
 	a.send(1000, "S", "A")
 	b.take(a.changed(), FlowsTaken{Taken: 1})
 	a.send(1000, "R")
-	a.janitor.pass(time.Second)
-	b.janitor.pass(time.Second)
+	a.janitor.Pass(time.Second)
+	b.janitor.Pass(time.Second)
 	goesTo := a.send(1000, "S", "A")
 	if former := b.backendOf(1000); former == a.backendOf(1000) {
 		t.Fatalf("both connections go to %v", former)
 	}
 	a.nextProcess(3 * time.Second)
-	b.janitor.pass(3 * time.Second)
+	b.janitor.Pass(3 * time.Second)
 	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
 	if got := a.send(1000, "A"); got != goesTo {
 		t.Errorf("its connection went to %s, and goes to %s", goesTo, got)
@@ -840,11 +841,11 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	b.take(a.changed(), FlowsTaken{Followed: 1})
 	a.run(with(answersTo(&s, first[0].Source), func(p *packetSpec) { p.flags = "FA" }))
 	b.take(a.changed(), FlowsTaken{Followed: 1})
-	b.janitor.pass(time.Second)
+	b.janitor.Pass(time.Second)
 	if got := b.snapshot(); len(got) != 1 || got[0].State != lb.FlowClosed {
 		t.Errorf("after the ends of both: %v", got)
 	}
-	a.janitor.pass(time.Second)
+	a.janitor.Pass(time.Second)
 	a.send(1000, "S", "A")
 	again := a.changed()
 	if len(again) != 1 || again[0].Source != first[0].Source {
@@ -859,7 +860,7 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	b.take(a.changed(), FlowsTaken{Followed: 1})
 	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
 	// So is the one after that, and no end was told.
-	b.janitor.pass(time.Second)
+	b.janitor.Pass(time.Second)
 	third := other
 	third.Client = netip.AddrPortFrom(client4, 1002)
 	b.take([]lb.Flow{third}, FlowsTaken{Taken: 1})
@@ -871,12 +872,12 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	}
 	// A flow whose packets come here keeps it.
 	b.send(1002, "A")
-	b.janitor.pass(time.Second)
+	b.janitor.Pass(time.Second)
 	b.send(1002, "A")
 	b.take([]lb.Flow{other}, FlowsTaken{Refused: map[string]int{RefusedPool: 1}})
 	// Unless its process ends: while there was none, that flow's end was told to none here.
 	b.nextProcess(time.Minute)
-	b.janitor.pass(time.Second)
+	b.janitor.Pass(time.Second)
 	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("after the process has ended, %d flows are active, want 1", got)
@@ -892,15 +893,15 @@ func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	a.send(1000, "S", "A")
 	b.take(a.changed(), FlowsTaken{Taken: 1})
 	a.send(1000, "R")
-	a.janitor.pass(time.Second)
-	b.janitor.pass(time.Second)
+	a.janitor.Pass(time.Second)
+	b.janitor.Pass(time.Second)
 	a.send(1001, "S", "A")
 	own := a.snapshot()
 	if len(own) != 1 || own[0].Client.Port() != 1001 {
 		t.Fatalf("the flows are %v, want that of port 1001", own)
 	}
 	a.nextProcess(3 * time.Second)
-	b.janitor.pass(3 * time.Second)
+	b.janitor.Pass(3 * time.Second)
 	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{RefusedPool: 1}})
 	a.send(1002, "S", "A")
 	if got := a.snapshot(); len(got) != 1 || got[0].Client.Port() != 1001 {
@@ -923,11 +924,11 @@ func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	a.handed.use(a.shared.proven)
 	taking := a.taking()
 	in, refused := taking.translate(&told[0])
-	if refused != "" || !taking.canReturn(&in, flowPlace{}) {
+	if refused != "" || !taking.canReturn(&in, flowtable.Place{}) {
 		t.Fatalf("the flow is not taken: %s", refused)
 	}
 	a.send(1001, "S")
-	if !taking.shared.proven.insert(in.flow, in.state, in.seen) {
+	if !taking.shared.proven.Insert(in.flow, in.state, in.seen) {
 		t.Fatal("there is no room")
 	}
 	taking.count(&in, 1)

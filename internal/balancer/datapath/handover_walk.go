@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -19,12 +20,12 @@ import (
 type handed struct {
 	mu sync.Mutex
 	// table is the one that it is about, and next the bucket that the walk goes on with.
-	table *flowTable
+	table *flowtable.Table
 	next  int
 	// known has a mark for each place: of what was sent, or came from another balancer; 0 for none.
 	known []uint32
 	// returns is what replies to full NAT bear, as of a picture.
-	returns   returnsOf
+	returns   flowtable.ReplyKeys
 	returnsAt *picture
 	missed    missed
 	// bases are those of services in a transition, but for their times.
@@ -34,7 +35,7 @@ type handed struct {
 // flowWalk goes over the table of proven flows, a part at a time.
 type flowWalk struct {
 	datapath *Datapath
-	table    *flowTable
+	table    *flowtable.Table
 	next     int
 }
 
@@ -44,7 +45,7 @@ func (d *Datapath) SnapshotFlows() lb.FlowWalk { return &flowWalk{datapath: d} }
 // Next calls visit for flows of the next so many places at least, and says whether those were the last ones. Where the table
 // was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
 func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
-	stood, clock := w.datapath.janitor.pauses(), w.datapath.janitor.now()
+	stood, clock := w.datapath.janitor.ClockGaps(), w.datapath.janitor.Now()
 	err = w.datapath.read(func(p *picture) error {
 		if p.shared == nil {
 			whole = true
@@ -55,15 +56,15 @@ func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 		}
 		reader := p.flowReader(clock)
 		reader.proven, reader.stood = true, stood
-		end := min(w.next+bucketsOf(places), len(w.table.buckets))
+		end := min(w.next+bucketsOf(places), len(w.table.Buckets))
 		for bucket := w.next; bucket < end; bucket++ {
-			w.table.eachIn(bucket, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
+			w.table.EachIn(bucket, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 				if one, wanted := reader.toHandOver(flow, state, seen); wanted {
 					visit(&one)
 				}
 			})
 		}
-		w.next, whole = end, end == len(w.table.buckets)
+		w.next, whole = end, end == len(w.table.Buckets)
 		return nil
 	})
 	return whole, err
@@ -77,7 +78,7 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 	h := &d.handed
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	stood, clock, timeouts := d.janitor.pauses(), d.janitor.now(), d.janitor.timeouts()
+	stood, clock, timeouts := d.janitor.ClockGaps(), d.janitor.Now(), d.janitor.Timeouts()
 	err = d.read(func(p *picture) error {
 		if p.shared == nil {
 			whole = true
@@ -86,7 +87,7 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 		h.use(p.shared.proven)
 		reader := p.flowReader(clock)
 		reader.proven, reader.stood = true, stood
-		end := min(h.next+bucketsOf(places), len(h.table.buckets))
+		end := min(h.next+bucketsOf(places), len(h.table.Buckets))
 		for bucket := h.next; bucket < end; bucket++ {
 			h.lookAt(bucket, timeouts, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
 				one, wanted := reader.toHandOver(flow, state, seen)
@@ -96,7 +97,7 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 				return wanted
 			})
 		}
-		if h.next, whole = end, end == len(h.table.buckets); whole {
+		if h.next, whole = end, end == len(h.table.Buckets); whole {
 			h.next = 0
 		}
 		return nil
@@ -108,26 +109,26 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 func (d *Datapath) FlowPlaces() (places int) {
 	_ = d.read(func(p *picture) error {
 		if p.shared != nil {
-			places = len(p.shared.proven.buckets) * flowsPerBucket
+			places = len(p.shared.proven.Buckets) * flowtable.PerBucket
 		}
 		return nil
 	})
 	return places
 }
 
-func bucketsOf(places int) int { return max((places+flowsPerBucket-1)/flowsPerBucket, 1) }
+func bucketsOf(places int) int { return max((places+flowtable.PerBucket-1)/flowtable.PerBucket, 1) }
 
 // use begins anew where the table is another.
-func (h *handed) use(table *flowTable) {
+func (h *handed) use(table *flowtable.Table) {
 	if h.table != table {
-		h.table, h.next, h.known = table, 0, make([]uint32, len(table.buckets)*flowsPerBucket)
+		h.table, h.next, h.known = table, 0, make([]uint32, len(table.Buckets)*flowtable.PerBucket)
 	}
 }
 
 // lookAt calls changed with each flow of a bucket that is not as it was noted, and notes it if that says so. What has not changed,
 // as nearly all, is read where it is.
 func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool) {
-	bucket := &h.table.buckets[number]
+	bucket := &h.table.Buckets[number]
 	for half := range bucket.Tags {
 		tags := atomic.LoadUint64(&bucket.Tags[half])
 		if tags == 0 {
@@ -136,13 +137,13 @@ func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *ob
 		states := uint32(atomic.LoadUint64(&bucket.States) >> (32 * half))
 		for at := 4 * half; tags != 0; at, tags, states = at+1, tags>>16, states>>8 {
 			tag, state := tags&0xffff, objects.XDPFlowState(uint8(states))
-			if tag <= busyTag || state == objects.XDPFlowStateFLOW_FREE {
+			if tag <= flowtable.BusyTag || state == objects.XDPFlowStateFLOW_FREE {
 				continue
 			}
-			seen, known := atomic.LoadUint32(&bucket.Seen[at&7]), &h.known[number*flowsPerBucket+at]
+			seen, known := atomic.LoadUint32(&bucket.Seen[at&7]), &h.known[number*flowtable.PerBucket+at]
 			if mark := markOf(&bucket.Flows[at&7], state, seen, timeouts); !isMarked(*known, mark) {
-				place := flowPlace{bucket, at}
-				if flow := place.flow(); place.tag() == tag && changed(&flow, state, seen) {
+				place := flowtable.Place{Bucket: bucket, At: at}
+				if flow := place.Flow(); place.Tag() == tag && changed(&flow, state, seen) {
 					*known = markOf(&flow, state, seen, timeouts)
 				}
 			}
@@ -179,12 +180,12 @@ func isMarked(known, mark uint32) bool {
 
 // markOf says in a word what other balancers are to know of an entry, without markTaken.
 func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, timeouts *[256]uint32) uint32 {
-	words := flowWordsOf(flow)
+	words := flowtable.WordsOf(flow)
 	address, more := atomic.LoadUint64(&words[0]), atomic.LoadUint64(&words[1])
-	owner, port := atomic.LoadUint64(&words[ownerWord]), atomic.LoadUint64(&words[portWord])
+	owner, port := atomic.LoadUint64(&words[flowtable.OwnerWord]), atomic.LoadUint64(&words[flowtable.PortWord])
 	told := uint32(0)
 	// That packets find what has ended is no news: they may be of another connection of which this balancer has yet to be told.
-	if isLive(state) {
+	if flowtable.IsLive(state) {
 		told = seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
 	}
 	h := mapmem.HashMix(address*mapmem.HashMultiplier + more*mapmem.HashMultiplier2 + owner*mapmem.HashMultiplier3 + port*mapmem.HashMultiplier4 +
@@ -200,7 +201,7 @@ func (r *flowReader) toHandOver(flow *objects.XDPFlow, state objects.XDPFlowStat
 		return one, false
 	}
 	record := r.backends[flow.Backend].record
-	one.Silent += r.stood.since(seen)
+	one.Silent += r.stood.Since(seen)
 	return one, !record.service.IsHairpin && record.looksUp()
 }
 

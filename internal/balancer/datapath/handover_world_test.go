@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -192,8 +193,8 @@ func (w *world) start(m *worldMember) {
 	d.secret = w.rand.Uint64() // else places of flows and ports of pools differ from run to run, and a seed shows nothing again
 	m.peer = peer{d, w.t}
 	d.now = func() time.Time { return w.epoch.Add(w.now) }
-	m.janitor.monotonic = func() time.Duration { return w.now }
-	m.janitor.step(w.now)
+	m.janitor.Monotonic = func() time.Duration { return w.now }
+	m.janitor.Step(w.now)
 	w.apply(m)
 	m.alive, m.attached, m.reached = true, true, true
 }
@@ -451,7 +452,7 @@ func (w *world) fail(m *worldMember) {
 // revive starts the process of a member again, which goes on with what is attached.
 func (w *world) revive(m *worldMember) {
 	w.note("%d is back", m.number)
-	m.janitor.stepping = false
+	m.janitor.Stepping = false
 	m.nextProcess(w.now - m.failed)
 	m.alive, m.fresh = true, true
 	m.view = w.truth
@@ -500,8 +501,8 @@ func (w *world) tick() {
 		w.learn(m)
 		w.deliver(m)
 		w.regain(m)
-		if w.now%stepEvery == 0 && m.janitor.step(w.now) {
-			m.settleTransitions(m.now(), m.janitor.flowsOf())
+		if w.now%flowtable.StepEvery == 0 && m.janitor.Step(w.now) {
+			m.settleTransitions(m.now(), m.janitor.FlowsOf())
 		}
 		w.tell(m, false)
 	}

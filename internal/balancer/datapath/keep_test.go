@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -112,7 +113,7 @@ func rememberFlow(t *testing.T, d *Datapath) objects.XDPFlow {
 	t.Helper()
 	is := d.register.records[0]
 	flow := objects.XDPFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
-	if !d.shared.proven.insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
+	if !d.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now()) {
 		t.Fatal("no room for a flow")
 	}
 	return flow
@@ -136,7 +137,7 @@ func TestKept(t *testing.T) {
 					return err
 				}
 				flow := rememberFlow(t, first)
-				program, backends, clock := first.Program(), maps.Clone(first.register.places.backends), first.janitor.now()
+				program, backends, clock := first.Program(), maps.Clone(first.register.places.backends), first.janitor.Now()
 				before, err := program.Info()
 				if err != nil {
 					return err
@@ -165,10 +166,10 @@ func TestKept(t *testing.T) {
 				if !maps.Equal(again.register.places.backends, backends) {
 					t.Errorf("places were %v and are %v", backends, again.register.places.backends)
 				}
-				if _, there := again.shared.proven.find(&flow); !there {
+				if _, there := again.shared.proven.Find(&flow); !there {
 					t.Error("a flow is forgotten")
 				}
-				if now := again.janitor.now(); now < clock {
+				if now := again.janitor.Now(); now < clock {
 					t.Errorf("the clock goes back from %d to %d", clock, now)
 				}
 				if again.way != w {
@@ -445,7 +446,7 @@ func TestKeptGrows(t *testing.T) {
 				t.Errorf("the former endpoint %v was %v and is %v", key, e, now)
 			}
 		}
-		if have := again.shared.flows.MaxEntries(); have < bucketsFor(5000) {
+		if have := again.shared.flows.MaxEntries(); have < flowtable.BucketsFor(5000) {
 			t.Errorf("the table has %d buckets", have)
 		}
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -60,7 +61,7 @@ func (d *Datapath) endStranded() {
 		return
 	}
 	some := false
-	if err := eachSocket(s.known, func(one *objects.LocalLocalSocket) { some = some || isConnected(one) }); err != nil || !some {
+	if err := flowtable.EachSocket(s.known, func(one *objects.LocalLocalSocket) { some = some || isConnected(one) }); err != nil || !some {
 		return
 	}
 	_ = s.ns.Do(func() error {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -39,17 +40,17 @@ var eventHelp = map[objects.LocalLocalEvent]string{
 // forgetSockets takes sockets from what services and backends have active that nothing tells any more
 // that they are closed.
 func (d *Datapath) forgetSockets(s *sockets) {
-	t, err := tallySockets(s.known)
+	t, err := flowtable.TallySockets(s.known)
 	if err != nil {
 		return // the janitor puts it right
 	}
 	loads, turns := mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory), mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory)
-	for index, n := range t.backends {
+	for index, n := range t.Backends {
 		if int(index) < len(loads) {
 			atomic.AddUint32(&loads[index].Active, -n)
 		}
 	}
-	for id, n := range t.services {
+	for id, n := range t.Services {
 		if int(id) < len(turns) {
 			atomic.AddUint32(&turns[id].Active, -n)
 		}
@@ -65,11 +66,11 @@ func (s *sockets) counts() (*lb.LocalCounts, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := tallySockets(s.known)
+	t, err := flowtable.TallySockets(s.known)
 	if err != nil {
 		return nil, err
 	}
-	counts := &lb.LocalCounts{Cgroup: s.cgroup, Sockets: t.sockets, Warning: s.lack}
+	counts := &lb.LocalCounts{Cgroup: s.cgroup, Sockets: t.Sockets, Warning: s.lack}
 	for i, name := range names {
 		var n uint64
 		if err := s.events.Lookup(uint32(i), &n); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -44,10 +45,10 @@ func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 	}
 	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPBackendCount{})) + uint64(unsafe.Sizeof(objects.XDPBackendLoad{}))
 	plan := lb.MemoryPlan{
-		ProvenLimit:   want.flows * bucketFlows,
-		UnprovenLimit: want.newcomers * bucketFlows,
-		Proven:        uint64(want.flows) * uint64(bucketSize),
-		Unproven:      uint64(want.newcomers) * uint64(bucketSize),
+		ProvenLimit:   want.flows * flowtable.PlannedPerBucket,
+		UnprovenLimit: want.newcomers * flowtable.PlannedPerBucket,
+		Proven:        uint64(want.flows) * uint64(flowtable.BucketSize),
+		Unproven:      uint64(want.newcomers) * uint64(flowtable.BucketSize),
 		Configuration: configuration,
 		Counters:      uint64(want.backends)*backend + uint64(want.services)*uint64(unsafe.Sizeof(objects.XDPTurn{})),
 		Fragments:     evictingBytes(spec.Maps[objects.XDPMapFragments]),
@@ -137,10 +138,10 @@ func (d *Datapath) noteMemory(c *revision) {
 // putFlowLimits says how many flows were asked for, where the tables are made for just
 // those: they are of whole buckets, and of as many as ever were needed.
 func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sizes, c *revision) {
-	if limit := d.flowLimit(c); bucketsFor(limit) == of.flows {
+	if limit := d.flowLimit(c); flowtable.BucketsFor(limit) == of.flows {
 		plan.ProvenLimit = limit
 	}
-	if limit := d.options.UnprovenLimit; bucketsFor(limit) == of.newcomers {
+	if limit := d.options.UnprovenLimit; flowtable.BucketsFor(limit) == of.newcomers {
 		plan.UnprovenLimit = limit
 	}
 }
@@ -174,7 +175,7 @@ func adviceFor(p lb.MemoryPlan, room uint64) string {
 		largest, name = p.Unproven, "flows.unproven"
 	}
 	// The table of replies grows with the flows: see returnBucketsFor.
-	flow, rest := uint64(bucketSize)*15/bucketFlows, p.Total()-largest
+	flow, rest := uint64(flowtable.BucketSize)*15/flowtable.PlannedPerBucket, p.Total()-largest
 	if p.Returns > 0 && largest > 0 {
 		flow += 4 * uint64(returnBucketSize)
 		rest -= p.Returns * largest / (p.Proven + p.Unproven)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -87,9 +88,9 @@ func TestWhatWouldFit(t *testing.T) {
 	left := memoryLeft{1 << 30, "a test", true}
 	for _, full := range []uint32{0, 1} {
 		plan := func(flows uint32) lb.MemoryPlan {
-			want := sizes{backends: 256, services: 256, flows: bucketsFor(flows), newcomers: bucketsFor(1 << 18), returns: 1}
+			want := sizes{backends: 256, services: 256, flows: flowtable.BucketsFor(flows), newcomers: flowtable.BucketsFor(1 << 18), returns: 1}
 			if full == 1 {
-				want.returns = returnBucketsFor(uint64(flows) + 1<<18)
+				want.returns = flowtable.ReturnBucketsFor(uint64(flows) + 1<<18)
 			}
 			p, err := planFor(want, 1<<20)
 			if err != nil {
@@ -233,16 +234,16 @@ func TestTablesGrowUnderFlows(t *testing.T) {
 			}
 		}
 	}
-	table, remembered := d.shared.proven, len(d.shared.proven.places())
+	table, remembered := d.shared.proven, len(d.shared.proven.Places())
 	state.Services = append(state.Services, testService(vip4, 80, lb.TCP, lb.RoundRobin, 2))
 	apply()
-	if d.shared.proven == table || len(d.shared.proven.buckets) != int(bucketsFor(lb.DefaultFlowLimit)) {
-		t.Fatalf("the table was not made larger: %d buckets", len(d.shared.proven.buckets))
+	if d.shared.proven == table || len(d.shared.proven.Buckets) != int(flowtable.BucketsFor(lb.DefaultFlowLimit)) {
+		t.Fatalf("the table was not made larger: %d buckets", len(d.shared.proven.Buckets))
 	}
-	if n := len(d.shared.proven.places()); n != remembered || n == 0 {
+	if n := len(d.shared.proven.Places()); n != remembered || n == 0 {
 		t.Errorf("%d flows are remembered, want %d", n, remembered)
 	}
-	if wrongs := d.shared.proven.wrongs(); wrongs != "" {
+	if wrongs := d.shared.proven.Check(); wrongs != "" {
 		t.Error(wrongs)
 	}
 	for i := range before {

@@ -17,7 +17,7 @@ func (d *Datapath) PortsHeld(keys []lb.BackendKey) []uint32 {
 	if d.current == nil {
 		return make([]uint32, len(keys))
 	}
-	return d.janitor.portsHeld(len(keys), func(i int) (index uint32, there bool) {
+	return d.janitor.PortsHeld(len(keys), func(i int) (index uint32, there bool) {
 		place, there := d.current.places.backends[keys[i]]
 		return place.index, there
 	})
@@ -25,7 +25,7 @@ func (d *Datapath) PortsHeld(keys []lb.BackendKey) []uint32 {
 
 // tellCounted says that flows were counted, while a service is of full NAT.
 func (d *Datapath) tellCounted() {
-	if !d.janitor.pooled() {
+	if !d.janitor.Pooled() {
 		return
 	}
 	select {

@@ -54,7 +54,7 @@ func TestPortsHeld(t *testing.T) {
 	open(40, "S", "A", "FA") // half closed
 	open(80, "S", "A", "RA") // over
 	open(160, "S", "R")      // never proven
-	d.janitor.pass(0)
+	d.janitor.Pass(0)
 	const want = (20 + 40) / 2
 	if held := d.PortsHeld(keys); !slices.Equal(held, []uint32{want, 0, want}) {
 		t.Errorf("%v are held, want %d by each backend", held, want)
@@ -76,7 +76,7 @@ func TestPortsHeld(t *testing.T) {
 	default:
 		t.Error("a count is not told")
 	}
-	d.janitor.pass(lb.DefaultTimeouts.Established)
+	d.janitor.Pass(lb.DefaultTimeouts.Established)
 	if held := d.PortsHeld(keys); !slices.Equal(held, []uint32{0, 0, 0}) {
 		t.Errorf("after all flows have gone %v are held", held)
 	}

@@ -563,13 +563,13 @@ func TestModeFullNATHasItsOwnFlows(t *testing.T) {
 			t.Errorf("packets see the id %d, and it is %d", seen.service.Id, got)
 		}
 		for id, s := range p.flowServices {
-			if s.present != (uint32(id) == got) {
-				t.Errorf("flows of id %d are good: %t, and the service in mode %s has %d", id, s.present, mode, got)
+			if s.Present != (uint32(id) == got) {
+				t.Errorf("flows of id %d are good: %t, and the service in mode %s has %d", id, s.Present, mode, got)
 			}
 		}
 		for index := range p.flowBackends {
-			if b := p.flowBackends[index]; b.generation != 0 && b.service != got {
-				t.Errorf("backend %d is of service %d, want %d", index, b.service, got)
+			if b := p.flowBackends[index]; b.Generation != 0 && b.Service != got {
+				t.Errorf("backend %d is of service %d, want %d", index, b.Service, got)
 			}
 		}
 		return got

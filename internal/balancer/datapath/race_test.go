@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -44,9 +45,9 @@ func TestFullNATOnSeveralCPUs(t *testing.T) {
 	}
 	group.Wait()
 	there, ports := 0, map[objects.XDPFlow]bool{}
-	for i := range d.shared.unproven.buckets {
-		for _, place := range placesIn(&d.shared.unproven.buckets[i]) {
-			flow := place.flow()
+	for i := range d.shared.unproven.Buckets {
+		for _, place := range placesIn(&d.shared.unproven.Buckets[i]) {
+			flow := place.Flow()
 			there++
 			ports[objects.XDPFlow{Backend: flow.Backend, Source: flow.Source}] = true
 		}
@@ -71,9 +72,9 @@ func TestFullNATOnSeveralCPUs(t *testing.T) {
 }
 
 // placesIn lists the places of a bucket that have a flow.
-func placesIn(b *objects.XDPFlowBucket) (taken []flowPlace) {
-	for at := range flowsPerBucket {
-		if place := (flowPlace{b, at}); place.tag() > busyTag {
+func placesIn(b *objects.XDPFlowBucket) (taken []flowtable.Place) {
+	for at := range flowtable.PerBucket {
+		if place := (flowtable.Place{Bucket: b, At: at}); place.Tag() > flowtable.BusyTag {
 			taken = append(taken, place)
 		}
 	}
@@ -82,10 +83,10 @@ func placesIn(b *objects.XDPFlowBucket) (taken []flowPlace) {
 
 // leading counts the entries of the table of returns that lead to their flow.
 func leading(d *Datapath) (n int) {
-	for i := range d.shared.fullNAT.buckets {
-		b := &d.shared.fullNAT.buckets[i]
+	for i := range d.shared.fullNAT.Buckets {
+		b := &d.shared.fullNAT.Buckets[i]
 		for at, place := range b.Places {
-			if b.Tags[at/4]>>(at%4*16)&0xffff > busyTag && d.janitor.scene.leads(place, b.Owners[at]) {
+			if b.Tags[at/4]>>(at%4*16)&0xffff > flowtable.BusyTag && d.janitor.Input.Leads(place, b.Owners[at]) {
 				n++
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
@@ -94,7 +95,7 @@ func (f *found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.Map
 // leaveFlows keeps a table of another layout to take its flows over, and says how many buckets the new one
 // has.
 func (f *found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err error) {
-	table, err := openForeign(old, f.reading)
+	table, err := flowtable.OpenForeign(old, f.reading)
 	if err != nil {
 		return 0, err
 	}
@@ -103,8 +104,8 @@ func (f *found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err erro
 		to = &f.flows.unproven
 	}
 	*to = append(*to, table)
-	f.flows.bytes += table.size()
-	return table.room(), nil
+	f.flows.bytes += table.Size()
+	return table.Room(), nil
 }
 
 // writeAnew writes what packets need of turns and loads that were made anew. What is active is

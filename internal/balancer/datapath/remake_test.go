@@ -79,7 +79,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		}
 		is := first.register.records[tracked]
 		flow := objects.XDPFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
-		if !first.shared.proven.insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, first.janitor.now()) {
+		if !first.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, first.janitor.Now()) {
 			t.Fatal("no room for a flow")
 		}
 		cpus, err := ebpf.PossibleCPU()
@@ -133,7 +133,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		}
 		count(second.shared.outcomes, one, 100)
 		expect(second, "after the programs were exchanged", 107, 6)
-		if _, there := second.shared.proven.find(&flow); !there {
+		if _, there := second.shared.proven.Find(&flow); !there {
 			t.Error("a flow is forgotten")
 		}
 		if active := atomic.LoadUint32(&mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0].Active); active != 1 {

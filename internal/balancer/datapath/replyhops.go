@@ -28,7 +28,7 @@ type replyHopBuffers struct {
 // noted at the same place, by a hash, only the last one is known. There is none before the first Apply.
 // It does not wait for a change under way. Errors: ErrClosed.
 func (d *Datapath) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err error) {
-	now := d.janitor.now()
+	now := d.janitor.Now()
 	err = d.read(func(p *picture) error {
 		if p.shared == nil || p.shared.replyHops.MaxEntries() <= 1 {
 			return nil

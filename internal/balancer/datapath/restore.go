@@ -5,6 +5,7 @@ package datapath
 import (
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -15,8 +16,8 @@ import (
 func restore(s *snapshot.Snapshot) (*register, error) {
 	r := newRegister()
 	r.places = restorePlaces(&s.Head)
-	r.flowBackends = make([]flowBackend, len(s.Generations))
-	r.flowServices = make([]flowService, s.IDs)
+	r.flowBackends = make([]flowtable.Backend, len(s.Generations))
+	r.flowServices = make([]flowtable.Service, s.IDs)
 	tables, err := restoreTables(s)
 	if err != nil {
 		return nil, err
@@ -100,12 +101,12 @@ func (r *register) take(is *record, groupID uint32) {
 	for i, at := range is.places {
 		p.backends[s.BackendKey(s.Backends[i])] = at
 		p.holders[at.index]++
-		r.flowBackends[at.index] = flowBackend{generation: at.generation, service: is.id, weight: weightOf(s, i)}
+		r.flowBackends[at.index] = flowtable.Backend{Generation: at.generation, Service: is.id, Weight: weightOf(s, i)}
 	}
 	is.endpointsOf(func(key endpointKey, e natEndpoint) { p.endpoints[key] = e })
 	if name := s.Persistence.Group; name != "" {
 		g := p.groups[name]
-		p.groups[name] = group{id: groupID, members: g.members + 1, timeout: milliseconds(s.Persistence.Timeout)}
+		p.groups[name] = group{id: groupID, members: g.members + 1, timeout: flowtable.Milliseconds(s.Persistence.Timeout)}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
@@ -21,8 +22,8 @@ type register struct {
 	byKey   map[lb.ServiceKey]*record
 	places  *places
 	// What the janitor knows of them, by index and by id.
-	flowBackends []flowBackend
-	flowServices []flowService
+	flowBackends []flowtable.Backend
+	flowServices []flowtable.Service
 }
 
 func newRegister() *register {

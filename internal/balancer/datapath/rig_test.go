@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/test/testpacket"
@@ -70,7 +71,7 @@ func makeRig(tb testing.TB, options Options, state lb.State) *rig {
 	r.datapath.expiring = true
 	r.model = newModel(balancerMAC, options)
 	r.model.insight = r.insight()
-	r.datapath.janitor.pass(time.Duration(r.model.clock-r.datapath.janitor.now()) * time.Millisecond)
+	r.datapath.janitor.Pass(time.Duration(r.model.clock-r.datapath.janitor.Now()) * time.Millisecond)
 	r.datapath.now = func() time.Time { return r.model.now }
 	r.model.tags = options.Hook == lb.HookXDP
 	r.bring(tb, state)
@@ -201,9 +202,9 @@ func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 		r.forgetWays(tb)
 		r.model.stale = false
 	}
-	from := uint64(monotonic())
+	from := uint64(flowtable.Monotonic())
 	action, out := r.run(tb, frame)
-	seen := seen{pool: r.poolOf, due: r.dueOf, from: from, until: uint64(monotonic())}
+	seen := seen{pool: r.poolOf, due: r.dueOf, from: from, until: uint64(flowtable.Monotonic())}
 	if len(r.model.mayExhaust) > 0 {
 		seen.dropped = r.movedOutcome(tb)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -37,8 +38,8 @@ func (r *rig) pass(tb testing.TB, d time.Duration) {
 	}
 	r.model.sweep()
 	r.model.settleUnremembered()
-	r.datapath.janitor.pass(d)
-	r.datapath.settleTransitions(r.model.now, r.datapath.janitor.flowsOf())
+	r.datapath.janitor.Pass(d)
+	r.datapath.settleTransitions(r.model.now, r.datapath.janitor.FlowsOf())
 }
 
 // compareTouched compares the buckets that the model has changed, and what its
@@ -76,7 +77,7 @@ func (r *rig) compareAll(tb testing.TB) string {
 	for key, life := range r.model.lives {
 		problem.WriteString(r.compareLoad(key, life.load))
 	}
-	if n := r.datapath.janitor.drift.corrected; n != 0 {
+	if n := r.datapath.janitor.Drift.Corrected; n != 0 {
 		fmt.Fprintf(&problem, "the janitor has corrected %d counts\n", n)
 	}
 	return problem.String()
@@ -139,7 +140,7 @@ func (r *rig) describe(b *objects.XDPFlowBucket, place int) placeContents {
 	}
 	contents = placeContents{tag: contents.tag, state: flowState(b.States >> (place * 8)), seen: b.Seen[place],
 		address: flow.Address, port: mapmem.NetworkOrder(flow.Port), service: flow.Service}
-	if flow.Service&groupKey != 0 {
+	if flow.Service&flowtable.GroupKey != 0 {
 		contents.host = uint64(flow.Backend) | uint64(flow.Generation)<<32
 		return contents
 	}
@@ -305,5 +306,5 @@ func (r *rig) loadOf(key lb.BackendKey) objects.XDPBackendLoad {
 
 // buckets are those of the program's table of proven flows, 0, or of newcomers, 1.
 func (r *rig) buckets(table int) []objects.XDPFlowBucket {
-	return []*flowTable{r.datapath.shared.proven, r.datapath.shared.unproven}[table].buckets
+	return []*flowtable.Table{r.datapath.shared.proven, r.datapath.shared.unproven}[table].Buckets
 }

@@ -2,14 +2,18 @@
 
 package datapath
 
-import "time"
+import (
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+)
 
 // runJanitor does the janitor's work until the datapath is closed. It does not wait for
 // the datapath's lock: time passes while a configuration is made.
 func (d *Datapath) runJanitor() {
 	rounds := make(chan struct{}, 1)
 	go d.followRounds(rounds)
-	ticker := time.NewTicker(stepEvery)
+	ticker := time.NewTicker(flowtable.StepEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -17,7 +21,7 @@ func (d *Datapath) runJanitor() {
 			return
 		case <-ticker.C:
 		}
-		if d.janitor.step(monotonic()) {
+		if d.janitor.Step(flowtable.Monotonic()) {
 			select {
 			case rounds <- struct{}{}:
 			default: // one that is waiting stands for this one too
@@ -33,7 +37,7 @@ func (d *Datapath) followRounds(rounds <-chan struct{}) {
 		case <-d.stop:
 			return
 		case <-rounds:
-			d.settleTransitions(d.now(), d.janitor.flowsOf())
+			d.settleTransitions(d.now(), d.janitor.FlowsOf())
 			d.tellCounted()
 			d.keepSockets()
 		}

@@ -5,53 +5,54 @@ package datapath
 import (
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // scene is what the janitor is to know after a change.
-func (d *Datapath) scene() flowScene {
+func (d *Datapath) scene() flowtable.JanitorInput {
 	r := d.register
-	return flowScene{
-		head:      d.current.memory.head(),
-		flows:     d.shared.proven,
-		newcomers: d.shared.unproven,
-		returns:   d.shared.fullNAT,
+	return flowtable.JanitorInput{
+		Head:      d.current.memory.head(),
+		Flows:     d.shared.proven,
+		Newcomers: d.shared.unproven,
+		Returns:   d.shared.fullNAT,
 		// It reads them while we go on.
-		backends: slices.Clone(r.flowBackends),
-		services: slices.Clone(r.flowServices),
-		groups:   r.places.groupTimeouts(),
-		loads:    mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory),
-		turns:    mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory),
-		sockets:  d.sockets.maps()[objects.LocalMapLocalSockets],
-		own:      d.current.memory.ownNumbers(),
+		Backends: slices.Clone(r.flowBackends),
+		Services: slices.Clone(r.flowServices),
+		Groups:   r.places.groupTimeouts(),
+		Loads:    mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory),
+		Turns:    mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory),
+		Sockets:  d.sockets.maps()[objects.LocalMapLocalSockets],
+		Own:      d.current.memory.ownNumbers(),
 	}
 }
 
 // noteFlows keeps what the janitor must know of backends and services.
 func (r *register) noteFlows(c *revision) {
 	p := r.places
-	r.flowBackends = append(r.flowBackends, make([]flowBackend, len(p.generations)-len(r.flowBackends))...)
-	r.flowServices = append(r.flowServices, make([]flowService, int(p.ids)-len(r.flowServices))...)
+	r.flowBackends = append(r.flowBackends, make([]flowtable.Backend, len(p.generations)-len(r.flowBackends))...)
+	r.flowServices = append(r.flowServices, make([]flowtable.Service, int(p.ids)-len(r.flowServices))...)
 	for _, d := range c.places.left {
-		r.flowBackends[d.index].generation = 0
+		r.flowBackends[d.index].Generation = 0
 	}
 	for _, a := range c.places.arrived {
 		place := a.of.places[a.at]
-		r.flowBackends[place.index] = flowBackend{generation: place.generation, service: a.of.id}
+		r.flowBackends[place.index] = flowtable.Backend{Generation: place.generation, Service: a.of.id}
 	}
 	for _, was := range c.left {
-		r.flowServices[was.id].present = false
+		r.flowServices[was.id].Present = false
 	}
 	for _, s := range c.services {
 		if s.was != nil && s.was.id != s.is.id {
-			r.flowServices[s.was.id].present = false
+			r.flowServices[s.was.id].Present = false
 		}
 		r.flowServices[s.is.id] = s.is.flows()
 		for i, place := range s.is.places {
-			r.flowBackends[place.index].service = s.is.id
-			r.flowBackends[place.index].weight = s.is.weight(i)
+			r.flowBackends[place.index].Service = s.is.id
+			r.flowBackends[place.index].Weight = s.is.weight(i)
 		}
 	}
 }
@@ -65,11 +66,11 @@ func (r *record) weight(i int) uint16 {
 }
 
 // flows is the service as the janitor sees it.
-func (r *record) flows() flowService {
+func (r *record) flows() flowtable.Service {
 	s := &r.service
-	f := flowService{present: true, tracked: r.remembers, nat: s.Mode == lb.NAT, family: uint8(mapmem.Family(s.VIP)), window: milliseconds(windowOf(s))}
+	f := flowtable.Service{Present: true, Tracked: r.remembers, NAT: s.Mode == lb.NAT, Family: uint8(mapmem.Family(s.VIP)), Window: flowtable.Milliseconds(windowOf(s))}
 	if s.Persistence.On() {
-		f.affinity = milliseconds(s.Persistence.Timeout)
+		f.Affinity = flowtable.Milliseconds(s.Persistence.Timeout)
 	}
 	return f
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
@@ -27,9 +28,9 @@ type shared struct {
 	// backend has, by its index. We write some of it.
 	turns, loads array
 	// The janitor's view of the tables of flows.
-	proven, unproven *flowTable
+	proven, unproven *flowtable.Table
 	// fullNAT is likewise that of the returns; nil where no service has that mode.
-	fullNAT *returnTable
+	fullNAT *flowtable.ReturnTable
 	// secret places flows in them.
 	secret uint64
 }
@@ -161,17 +162,17 @@ func (s *shared) mapVectors(old *shared) error {
 // mapFlows maps the tables of flows that are new.
 func (s *shared) mapFlows(old *shared) (err error) {
 	if old == nil || s.flows != old.flows {
-		if s.proven, err = mapFlowTable(s.flows, s.secret); err != nil {
+		if s.proven, err = flowtable.MapTable(s.flows, s.secret); err != nil {
 			return err
 		}
 	}
 	if old == nil || s.newcomers != old.newcomers {
-		if s.unproven, err = mapFlowTable(s.newcomers, s.secret); err != nil {
+		if s.unproven, err = flowtable.MapTable(s.newcomers, s.secret); err != nil {
 			return err
 		}
 	}
 	if s.returns.MaxEntries() > 1 && (old == nil || s.returns != old.returns) {
-		s.fullNAT, err = mapReturnTable(s.returns)
+		s.fullNAT, err = flowtable.MapReturns(s.returns)
 	}
 	return err
 }
@@ -245,7 +246,7 @@ func (s *shared) closeFlows(kept map[*ebpf.Map]bool) {
 	for _, table := range []struct {
 		of    *ebpf.Map
 		close func()
-	}{{s.flows, s.proven.close}, {s.newcomers, s.unproven.close}, {s.returns, s.fullNAT.close}} {
+	}{{s.flows, s.proven.Close}, {s.newcomers, s.unproven.Close}, {s.returns, s.fullNAT.Close}} {
 		if table.of != nil && !kept[table.of] {
 			table.close()
 		}

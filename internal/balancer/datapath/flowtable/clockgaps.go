@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowtable
 
 import (
 	"slices"
@@ -10,25 +10,25 @@ import (
 // The data plane's clock stands still while there is no process, and while one is held up: what it did not see was not silence. But to another
 // balancer it was: packets have come there meanwhile, and what it tells of a connection is to be compared with when that was.
 
-// pause is for how long the clock showed a time.
-type pause struct {
+// ClockGap is for how long the clock showed a time.
+type ClockGap struct {
 	at uint32
 	by time.Duration
 }
 
-// pauses are the last ones, the newest last. They are not changed.
-type pauses []pause
+// ClockGaps are the last ones, the newest last. They are not changed.
+type ClockGaps []ClockGap
 
-// mostPauses bounds them.
-const mostPauses = 64
+// MaxClockGaps bounds them.
+const MaxClockGaps = 64
 
 // with returns them and one more.
-func (p pauses) with(at uint32, by time.Duration) pauses {
-	return append(slices.Clone(p[max(len(p)+1-mostPauses, 0):]), pause{at, by})
+func (p ClockGaps) with(at uint32, by time.Duration) ClockGaps {
+	return append(slices.Clone(p[max(len(p)+1-MaxClockGaps, 0):]), ClockGap{at, by})
 }
 
-// since returns for how long the clock has stood still since it showed a time, or when it did.
-func (p pauses) since(seen uint32) (by time.Duration) {
+// Since returns for how long the clock has stood still since it showed a time, or when it did.
+func (p ClockGaps) Since(seen uint32) (by time.Duration) {
 	for _, one := range p {
 		if int32(one.at-seen) >= 0 {
 			by += one.by
@@ -37,43 +37,43 @@ func (p pauses) since(seen uint32) (by time.Duration) {
 	return by
 }
 
-// ago returns what the clock showed so long ago. Times while it stood still are between what it showed and what it shows at its next step, in their order.
-func (p pauses) ago(clock uint32, silent time.Duration) uint32 {
+// Ago returns what the clock showed so long ago. Times while it stood still are between what it showed and what it shows at its next step, in their order.
+func (p ClockGaps) Ago(clock uint32, silent time.Duration) uint32 {
 	for _, one := range slices.Backward(p) {
 		since := time.Duration(clock-one.at) * time.Millisecond
 		switch {
 		case silent < since:
 			// The clock wraps around.
-			return one.at + max(clock-milliseconds(silent)-one.at, uint32(stepEvery.Milliseconds()))
+			return one.at + max(clock-Milliseconds(silent)-one.at, uint32(StepEvery.Milliseconds()))
 		case silent < since+one.by:
-			return one.at + 1 + uint32((since+one.by-silent).Seconds()/one.by.Seconds()*float64(stepEvery.Milliseconds()-2))
+			return one.at + 1 + uint32((since+one.by-silent).Seconds()/one.by.Seconds()*float64(StepEvery.Milliseconds()-2))
 		}
 		silent -= one.by
 	}
-	return clock - milliseconds(silent)
+	return clock - Milliseconds(silent)
 }
 
-// pauses returns when the clock stood still.
-func (j *janitor) pauses() pauses {
+// ClockGaps returns when the clock stood still.
+func (j *Janitor) ClockGaps() ClockGaps {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.noteHeldUp(j.monotonic())
+	j.noteHeldUp(j.Monotonic())
 	return j.stood
 }
 
 // noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: what was seen last until then may have gone on elsewhere, and
 // ended. It counts at once, for other balancers may be told before the next step.
-func (j *janitor) noteHeldUp(now time.Duration) {
+func (j *Janitor) noteHeldUp(now time.Duration) {
 	passed := now - j.stepped
-	if !j.stepping || passed <= longestStep {
+	if !j.Stepping || passed <= longestStep {
 		return
 	}
 	j.stood, j.began = j.stood.with(j.clock(), passed-longestStep), j.time
 	j.time, j.stepped = j.time+longestStep, now
 }
 
-// begin has the clock go on from where it stood since another process ended.
-func (j *janitor) begin(clock uint32, stood time.Duration) {
+// Begin has the clock go on from where it stood since another process ended.
+func (j *Janitor) Begin(clock uint32, stood time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.time = max(j.time, time.Duration(clock)*time.Millisecond)
@@ -84,11 +84,11 @@ func (j *janitor) begin(clock uint32, stood time.Duration) {
 // and not for this one's: much longer than others take to tell what they know.
 const inheritedFor = time.Hour
 
-// inherited returns until when what was seen last is of the process before, or of before this one was held up, as the clock shows it; false:
+// Inherited returns until when what was seen last is of the process before, or of before this one was held up, as the clock shows it; false:
 // nothing is any more, or was.
-func (j *janitor) inherited() (until uint32, is bool) {
+func (j *Janitor) Inherited() (until uint32, is bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.noteHeldUp(j.monotonic())
+	j.noteHeldUp(j.Monotonic())
 	return uint32(j.began.Milliseconds()), j.began > 0 && j.time-j.began < inheritedFor
 }

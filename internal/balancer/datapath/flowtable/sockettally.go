@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowtable
 
 import (
 	"errors"
@@ -13,20 +13,20 @@ import (
 
 // tally is how many counted sockets each backend has, by its index, and each service, by its id.
 type socketTally struct {
-	backends, services map[uint32]uint32
-	// sockets are all that are remembered.
-	sockets uint64
+	Backends, Services map[uint32]uint32
+	// Sockets are all that are remembered.
+	Sockets uint64
 }
 
-// tallySockets walks over what is remembered of sockets.
-func tallySockets(known *ebpf.Map) (t socketTally, err error) {
-	t.backends, t.services = map[uint32]uint32{}, map[uint32]uint32{}
-	err = eachSocket(known, func(s *objects.LocalLocalSocket) {
-		t.sockets++
+// TallySockets walks over what is remembered of sockets.
+func TallySockets(known *ebpf.Map) (t socketTally, err error) {
+	t.Backends, t.Services = map[uint32]uint32{}, map[uint32]uint32{}
+	err = EachSocket(known, func(s *objects.LocalLocalSocket) {
+		t.Sockets++
 		for i := range s.Peers {
 			if p := &s.Peers[i]; p.Counted != 0 {
-				t.backends[p.Backend]++
-				t.services[p.Service]++
+				t.Backends[p.Backend]++
+				t.Services[p.Service]++
 			}
 		}
 	})
@@ -36,9 +36,9 @@ func tallySockets(known *ebpf.Map) (t socketTally, err error) {
 // socketBatch is how many of them are read by one system call.
 const socketBatch = 512
 
-// eachSocket calls do for each socket that is remembered. One that comes or goes meanwhile may be
+// EachSocket calls do for each socket that is remembered. One that comes or goes meanwhile may be
 // left out.
-func eachSocket(known *ebpf.Map, do func(*objects.LocalLocalSocket)) error {
+func EachSocket(known *ebpf.Map, do func(*objects.LocalLocalSocket)) error {
 	keys, values := make([]uint64, socketBatch), make([]objects.LocalLocalSocket, socketBatch)
 	var cursor ebpf.MapBatchCursor
 	for {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowtable
 
 import (
 	"sync"
@@ -35,191 +35,193 @@ func timeoutsByState(t lb.Timeouts) (ms [256]uint32) {
 		objects.XDPFlowStateFLOW_REFUSED:      t.Closed,
 		objects.XDPFlowStateFLOW_TIME_WAIT:    t.Closed,
 	} {
-		ms[state] = milliseconds(timeout)
+		ms[state] = Milliseconds(timeout)
 	}
 	return ms
 }
 
-func milliseconds(d time.Duration) uint32 { return uint32(min(d, MaxTimeout).Milliseconds()) }
+// Milliseconds returns a timeout in milliseconds, at most MaxTimeout.
+func Milliseconds(d time.Duration) uint32 { return uint32(min(d, MaxTimeout).Milliseconds()) }
 
 // The janitor does a little often: what it does in one step is short, however many
 // flows there are.
 const (
-	stepEvery = 200 * time.Millisecond
+	StepEvery = 200 * time.Millisecond
 	// longestStep is how far a step moves the clock at most. What a process that was
 	// held up did not see was not silence.
 	longestStep = time.Second
-	// newcomersEvery and flowsEvery are how long a walk over a table takes: unproven
+	// NewcomersEvery and flowsEvery are how long a walk over a table takes: unproven
 	// flows come and go.
-	newcomersEvery = time.Second
+	NewcomersEvery = time.Second
 	flowsEvery     = 5 * time.Second
 	returnsEvery   = 30 * time.Second
 )
 
-// janitor tells packets the time, forgets flows that have been silent for too long, or
+// Janitor tells packets the time, forgets flows that have been silent for too long, or
 // whose backend or service has left, and counts the others. It has a lock of its own:
 // time passes while a configuration is being made.
-type janitor struct {
+type Janitor struct {
 	mu    sync.Mutex
-	scene flowScene
-	rules flowRules
-	// monotonic is the clock that steps go by.
-	monotonic func() time.Duration
+	Input JanitorInput
+	Rules Rules
+	// Monotonic is the clock that steps go by.
+	Monotonic func() time.Duration
 	// time is what the clock shows, and began what it showed when this process went on with the flows of another, or after it was held up; 0: neither.
 	time, began time.Duration
 	// stood is when the clock stood still.
-	stood pauses
+	stood ClockGaps
 	// stepped is when the last step was; stepping says that there was one.
 	stepped  time.Duration
-	stepping bool
+	Stepping bool
 	// The walks over the two tables.
-	flows, newcomers round
+	flows, Newcomers round
 	// nextReturn is the bucket of the returns that is looked at next.
 	nextReturn int
-	drift      drift
+	Drift      drift
 	// frozen: flows are being moved to other tables, and nothing is forgotten.
 	frozen bool
 	// penalised: backends have refused connections, and it weighs on them.
 	penalised bool
-	// uncounted: what is active has been counted in other memory; the next scene counts it anew.
-	uncounted bool
+	// Uncounted: what is active has been counted in other memory; the next scene counts it anew.
+	Uncounted bool
 	// relieved is when their penalties were last made less.
 	relieved time.Duration
 }
 
-// flowScene is where the janitor works: what of the data plane's memory and of the
+// JanitorInput is where the janitor works: what of the data plane's memory and of the
 // configuration it must know.
-type flowScene struct {
-	// head is that of the memory in use.
-	head             *objects.XDPHead
-	flows, newcomers *flowTable
-	// returns is nil where no service is of full NAT.
-	returns  *returnTable
-	backends []flowBackend
-	services []flowService
-	// groups are how long the clients of each are remembered, in milliseconds, by id.
-	groups map[uint32]uint32
-	loads  []objects.XDPBackendLoad
-	turns  []objects.XDPTurn
-	// sockets are what sockets of this host have of it; nil where there are none.
-	sockets *ebpf.Map
+type JanitorInput struct {
+	// Head is that of the memory in use.
+	Head             *objects.XDPHead
+	Flows, Newcomers *Table
+	// Returns is nil where no service is of full NAT.
+	Returns  *ReturnTable
+	Backends []Backend
+	Services []Service
+	// Groups are how long the clients of each are remembered, in milliseconds, by id.
+	Groups map[uint32]uint32
+	Loads  []objects.XDPBackendLoad
+	Turns  []objects.XDPTurn
+	// Sockets are what sockets of this host have of it; nil where there are none.
+	Sockets *ebpf.Map
 	// others are as in flowRules.
-	own [2][]bool
+	Own [2][]bool
 }
 
-func newJanitor(timeouts lb.Timeouts) *janitor {
-	return &janitor{
-		rules:     flowRules{timeouts: timeoutsByState(timeouts.WithDefaults())},
-		monotonic: monotonic,
+// NewJanitor returns a janitor without tables: Use gives it some.
+func NewJanitor(timeouts lb.Timeouts) *Janitor {
+	return &Janitor{
+		Rules:     Rules{timeouts: timeoutsByState(timeouts.WithDefaults())},
+		Monotonic: Monotonic,
 		time:      longestStep,
 		flows:     round{lasts: flowsEvery},
-		newcomers: round{lasts: newcomersEvery},
+		Newcomers: round{lasts: NewcomersEvery},
 	}
 }
 
-// use tells the janitor of a change. When it returns, only packets still read or write
+// Use tells the janitor of a change. When it returns, only packets still read or write
 // the memory of before. What is active is counted anew where it was counted by other
 // rules, or in other memory: of services that begin or cease to be tracked, and of all
 // where something was copied while packets went on.
-func (j *janitor) use(scene flowScene) {
+func (j *Janitor) Use(scene JanitorInput) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	anew := j.compare(scene)
-	if scene.flows != j.scene.flows {
+	if scene.Flows != j.Input.Flows {
 		j.flows.next = 0
 	}
-	if scene.newcomers != j.scene.newcomers {
-		j.newcomers.next = 0
+	if scene.Newcomers != j.Input.Newcomers {
+		j.Newcomers.next = 0
 	}
-	if scene.returns != j.scene.returns {
+	if scene.Returns != j.Input.Returns {
 		j.nextReturn = 0
 	}
-	j.scene, j.frozen, j.penalised = scene, false, true
+	j.Input, j.frozen, j.penalised = scene, false, true
 	j.wake()
-	j.rules.backends, j.rules.services, j.rules.groups = scene.backends, scene.services, scene.groups
-	j.rules.loads, j.rules.turns, j.rules.pooled, j.rules.own = scene.loads, scene.turns, scene.returns != nil, scene.own
+	j.Rules.backends, j.Rules.services, j.Rules.groups = scene.Backends, scene.Services, scene.Groups
+	j.Rules.Loads, j.Rules.Turns, j.Rules.pooled, j.Rules.own = scene.Loads, scene.Turns, scene.Returns != nil, scene.Own
 	j.show()
 	if len(anew) > 0 {
 		j.recount(anew)
 	}
-	j.uncounted = false
+	j.Uncounted = false
 }
 
 // compare returns the services whose active flows are to be counted anew in the next
 // scene, and tells that of those that are gone whether they were tracked.
-func (j *janitor) compare(next flowScene) map[uint32]bool {
+func (j *Janitor) compare(next JanitorInput) map[uint32]bool {
 	anew := map[uint32]bool{}
-	moved := next.flows != j.scene.flows || next.newcomers != j.scene.newcomers ||
-		unsafe.SliceData(next.loads) != unsafe.SliceData(j.scene.loads) ||
-		unsafe.SliceData(next.turns) != unsafe.SliceData(j.scene.turns)
-	for id := range next.services {
-		if j.uncounted && next.services[id].tracked {
+	moved := next.Flows != j.Input.Flows || next.Newcomers != j.Input.Newcomers ||
+		unsafe.SliceData(next.Loads) != unsafe.SliceData(j.Input.Loads) ||
+		unsafe.SliceData(next.Turns) != unsafe.SliceData(j.Input.Turns)
+	for id := range next.Services {
+		if j.Uncounted && next.Services[id].Tracked {
 			anew[uint32(id)] = true
 		}
-		if id >= len(j.rules.services) {
+		if id >= len(j.Rules.services) {
 			continue
 		}
-		was, is := j.rules.services[id], &next.services[id]
+		was, is := j.Rules.services[id], &next.Services[id]
 		switch {
-		case !is.present:
-			is.tracked = was.tracked
-		case was.present && (was.tracked != is.tracked || moved && is.tracked):
+		case !is.Present:
+			is.Tracked = was.Tracked
+		case was.Present && (was.Tracked != is.Tracked || moved && is.Tracked):
 			anew[uint32(id)] = true
 		}
 	}
 	return anew
 }
 
-// leave makes the janitor let go of all memory.
-func (j *janitor) leave() { j.use(flowScene{}) }
+// Leave makes the janitor let go of all memory.
+func (j *Janitor) Leave() { j.Use(JanitorInput{}) }
 
-// freeze keeps what is remembered as it is, but for what packets do, until use.
-func (j *janitor) freeze(frozen bool) {
+// Freeze keeps what is remembered as it is, but for what packets do, until use.
+func (j *Janitor) Freeze(frozen bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.frozen = frozen
 }
 
-// now is what the clock shows, in milliseconds: a generation's clock begins with it.
-func (j *janitor) now() uint32 {
+// Now is what the clock shows, in milliseconds: a generation's clock begins with it.
+func (j *Janitor) Now() uint32 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.clock()
 }
 
-func (j *janitor) clock() uint32 { return uint32(j.time.Milliseconds()) }
+func (j *Janitor) clock() uint32 { return uint32(j.time.Milliseconds()) }
 
 // show tells packets the time.
-func (j *janitor) show() {
-	if j.scene.head != nil {
-		atomic.StoreUint32(&j.scene.head.Clock, j.clock())
+func (j *Janitor) show() {
+	if j.Input.Head != nil {
+		atomic.StoreUint32(&j.Input.Head.Clock, j.clock())
 	}
 }
 
-// step does what is due at a time of the monotonic clock. It says whether both tables
+// Step does what is due at a time of the monotonic clock. It says whether both tables
 // have been walked over once more.
-func (j *janitor) step(now time.Duration) bool {
+func (j *Janitor) Step(now time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.noteHeldUp(now)
-	if j.stepping {
+	if j.Stepping {
 		j.time += min(max(now-j.stepped, 0), longestStep)
 	}
-	j.stepped, j.stepping = now, true
+	j.stepped, j.Stepping = now, true
 	j.show()
-	if j.scene.head != nil {
-		atomic.StoreUint64(&j.scene.head.Moved, uint64(now))
+	if j.Input.Head != nil {
+		atomic.StoreUint64(&j.Input.Head.Moved, uint64(now))
 	}
 	j.relieve()
-	if j.scene.flows == nil || j.frozen {
+	if j.Input.Flows == nil || j.frozen {
 		return false
 	}
-	if atomic.SwapUint32(&j.scene.head.Remembered, 0) != 0 {
+	if atomic.SwapUint32(&j.Input.Head.Remembered, 0) != 0 {
 		j.wake()
 	}
-	j.stepReturns(int(returnsEvery / stepEvery))
-	j.newcomers.step(&j.rules, j.scene.newcomers, j.clock())
-	if !j.flows.step(&j.rules, j.scene.flows, j.clock()) {
+	j.stepReturns(int(returnsEvery / StepEvery))
+	j.Newcomers.step(&j.Rules, j.Input.Newcomers, j.clock())
+	if !j.flows.step(&j.Rules, j.Input.Flows, j.clock()) {
 		return false
 	}
 	j.settle()
@@ -227,37 +229,37 @@ func (j *janitor) step(now time.Duration) bool {
 }
 
 // wake has both tables walked over again: something may be in them.
-func (j *janitor) wake() {
+func (j *Janitor) wake() {
 	j.flows.wake()
-	j.newcomers.wake()
+	j.Newcomers.wake()
 }
 
 // stepReturns goes on with the returns, so that a round takes so many steps.
-func (j *janitor) stepReturns(steps int) {
-	if j.scene.returns == nil {
+func (j *Janitor) stepReturns(steps int) {
+	if j.Input.Returns == nil {
 		return
 	}
-	all := len(j.scene.returns.buckets)
+	all := len(j.Input.Returns.Buckets)
 	end := min(j.nextReturn+(all+steps-1)/steps, all)
-	j.scene.walkReturns(j.nextReturn, end)
+	j.Input.walkReturns(j.nextReturn, end)
 	if j.nextReturn = end; end == all {
 		j.nextReturn = 0
 	}
 }
 
-// pass lets time pass, and walks over all tables at once.
-func (j *janitor) pass(by time.Duration) {
+// Pass lets time pass, and walks over all tables at once.
+func (j *Janitor) Pass(by time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.time += by
 	j.show()
 	j.relieve()
-	if j.scene.flows == nil {
+	if j.Input.Flows == nil {
 		return
 	}
 	j.wake()
-	j.newcomers.whole(&j.rules, j.scene.newcomers, j.clock())
-	j.flows.whole(&j.rules, j.scene.flows, j.clock())
+	j.Newcomers.whole(&j.Rules, j.Input.Newcomers, j.clock())
+	j.flows.whole(&j.Rules, j.Input.Flows, j.clock())
 	j.nextReturn = 0
 	j.stepReturns(1)
 	j.settle()
@@ -270,7 +272,7 @@ type round struct {
 	// next is the bucket that it goes on with.
 	next int
 	// under is what this round has met so far, and last what the last whole one met.
-	under, last flowTally
+	under, Last Tally
 	// empty is how many whole rounds have met nothing, one after the other; woken says that
 	// something was put into the table since this one began.
 	empty int
@@ -287,47 +289,47 @@ func (w *round) idle() bool { return w.empty >= emptyRounds }
 func (w *round) wake() { w.empty, w.woken = 0, true }
 
 // step goes on for a slice, and says whether that was the last one.
-func (w *round) step(rules *flowRules, t *flowTable, clock uint32) bool {
-	steps := int(w.lasts / stepEvery)
-	return w.walk(rules, t, clock, (len(t.buckets)+steps-1)/steps)
+func (w *round) step(rules *Rules, t *Table, clock uint32) bool {
+	steps := int(w.lasts / StepEvery)
+	return w.walk(rules, t, clock, (len(t.Buckets)+steps-1)/steps)
 }
 
 // whole makes a whole round.
-func (w *round) whole(rules *flowRules, t *flowTable, clock uint32) {
+func (w *round) whole(rules *Rules, t *Table, clock uint32) {
 	w.next = 0
-	w.walk(rules, t, clock, len(t.buckets))
+	w.walk(rules, t, clock, len(t.Buckets))
 }
 
-func (w *round) walk(rules *flowRules, t *flowTable, clock uint32, buckets int) bool {
+func (w *round) walk(rules *Rules, t *Table, clock uint32, buckets int) bool {
 	if w.next == 0 {
 		w.under.reset()
 		w.woken = false
 	}
 	w.under.fit(rules)
-	end := min(w.next+buckets, len(t.buckets))
+	end := min(w.next+buckets, len(t.Buckets))
 	if !w.idle() {
 		rules.walk(t, w.next, end, clock, &w.under)
 	}
-	if w.next = end; end < len(t.buckets) {
+	if w.next = end; end < len(t.Buckets) {
 		return false
 	}
 	w.next = 0
-	if w.woken || w.under.entries+w.under.expired > 0 {
+	if w.woken || w.under.entries+w.under.Expired > 0 {
 		w.empty = 0
 	} else {
 		w.empty++
 	}
-	w.under, w.last = w.last, w.under
+	w.under, w.Last = w.Last, w.under
 	return true
 }
 
-// flowsOf returns how many entries the last round has found by service id; services
+// FlowsOf returns how many entries the last round has found by service id; services
 // without any are not in it.
-func (j *janitor) flowsOf() map[uint32]uint64 {
+func (j *Janitor) FlowsOf() map[uint32]uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	of := map[uint32]uint64{}
-	for _, tally := range []*flowTally{&j.flows.last, &j.newcomers.last} {
+	for _, tally := range []*Tally{&j.flows.Last, &j.Newcomers.Last} {
 		for id, n := range tally.services {
 			if n != 0 {
 				of[uint32(id)] += uint64(n.entries())
@@ -337,8 +339,8 @@ func (j *janitor) flowsOf() map[uint32]uint64 {
 	return of
 }
 
-// monotonic is the clock that the data plane notes times by.
-func monotonic() time.Duration {
+// Monotonic is the clock that the data plane notes times by.
+func Monotonic() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return 0
@@ -346,5 +348,5 @@ func monotonic() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// timeouts are how long entries may be silent, by state, in milliseconds. They are not changed.
-func (j *janitor) timeouts() *[256]uint32 { return &j.rules.timeouts }
+// Timeouts are how long entries may be silent, by state, in milliseconds. They are not changed.
+func (j *Janitor) Timeouts() *[256]uint32 { return &j.Rules.timeouts }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowtable
 
 import (
 	"math"
@@ -9,55 +9,55 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// flowRules is what it takes to tell whether an entry of a table of flows is still
+// Rules is what it takes to tell whether an entry of a table of flows is still
 // good, and to count it off where it is not.
-type flowRules struct {
+type Rules struct {
 	// timeouts are how long an entry may be silent, by its state, in milliseconds.
 	timeouts [256]uint32
 	// backends are by index, services by id.
-	backends []flowBackend
-	services []flowService
+	backends []Backend
+	services []Service
 	// groups are how long the clients of each are remembered, in milliseconds, by id.
 	groups map[uint32]uint32
 	// What packets count in: by index, and by id.
-	loads []objects.XDPBackendLoad
-	turns []objects.XDPTurn
+	Loads []objects.XDPBackendLoad
+	Turns []objects.XDPTurn
 	// pooled: a service is of full NAT, whose flows hold ports of the pool.
 	pooled bool
 	// others are the numbers in the pool, by family, from which on addresses are other balancers'; 0 where none are.
 	own [2][]bool
 }
 
-// flowBackend is who has an index.
-type flowBackend struct {
-	// generation is that of its flows; 0 where no backend has the index.
-	generation uint16
-	// service is the id of its service.
-	service uint32
-	// weight is its share of new flows; 0 where it takes none.
-	weight uint16
+// Backend is who has an index.
+type Backend struct {
+	// Generation is that of its flows; 0 where no backend has the index.
+	Generation uint16
+	// Service is the id of its service.
+	Service uint32
+	// Weight is its share of new flows; 0 where it takes none.
+	Weight uint16
 }
 
-// flowService is a service to the tables of flows.
-type flowService struct {
-	// present: its entries are good.
-	present bool
-	// tracked: flows that neither side has ended are counted as active. Of a service that is
+// Service is a service to the tables of flows.
+type Service struct {
+	// Present: its entries are good.
+	Present bool
+	// Tracked: flows that neither side has ended are counted as active. Of a service that is
 	// gone: they were.
-	tracked bool
-	// affinity is how long a client without flows is remembered, in milliseconds; 0
+	Tracked bool
+	// Affinity is how long a client without flows is remembered, in milliseconds; 0
 	// where clients are not.
-	affinity uint32
-	// nat: the service is of mode NAT.
-	nat bool
-	// window is that of its transitions, in milliseconds.
-	window uint32
-	// family is that of its VIP.
-	family uint8
+	Affinity uint32
+	// NAT: the service is of mode NAT.
+	NAT bool
+	// Window is that of its transitions, in milliseconds.
+	Window uint32
+	// Family is that of its VIP.
+	Family uint8
 }
 
-// isLive says whether a flow in that state counts among those that neither side has ended.
-func isLive(state objects.XDPFlowState) bool {
+// IsLive says whether a flow in that state counts among those that neither side has ended.
+func IsLive(state objects.XDPFlowState) bool {
 	return state-objects.XDPFlowStateFLOW_OPENING <= objects.XDPFlowStateFLOW_UDP-objects.XDPFlowStateFLOW_OPENING
 }
 
@@ -69,14 +69,14 @@ func holdsPort(state objects.XDPFlowState) bool {
 }
 
 // isOwnPort says whether an entry of a service has its port of an address of this balancer's own.
-func (r *flowRules) isOwnPort(s *flowService, port uint64) bool {
-	own, number := r.own[s.family], int(uint16(port>>sourceShift))
+func (r *Rules) isOwnPort(s *Service, port uint64) bool {
+	own, number := r.own[s.Family], int(uint16(port>>sourceShift))
 	return own == nil || number < len(own) && own[number]
 }
 
-// silentFor returns for how long an entry has been silent; 0 where it was seen at a time
+// SilentFor returns for how long an entry has been silent; 0 where it was seen at a time
 // that is yet to come: the clock of another generation.
-func silentFor(clock, seen uint32) uint32 {
+func SilentFor(clock, seen uint32) uint32 {
 	if silent := clock - seen; silent < 1<<31 {
 		return silent
 	}
@@ -84,26 +84,26 @@ func silentFor(clock, seen uint32) uint32 {
 }
 
 // good says whether an entry is to stay at a time.
-func (r *flowRules) good(owner, port uint64, state uint8, silent uint32) bool {
-	backend, id := uint32(owner>>backendShift), uint32(owner)&^affinityKey
+func (r *Rules) good(owner, port uint64, state uint8, silent uint32) bool {
+	backend, id := uint32(owner>>backendShift), uint32(owner)&^AffinityKey
 	if int(backend) >= len(r.backends) || int(id) >= len(r.services) {
 		return r.goodInGroup(id, state, silent)
 	}
 	service := &r.services[id]
-	if !service.present || r.backends[backend].generation != uint16(port>>generationShift) {
+	if !service.Present || r.backends[backend].Generation != uint16(port>>generationShift) {
 		return false
 	}
 	if state == uint8(objects.XDPFlowStateFLOW_AFFINITY) {
-		return silent < service.affinity
+		return silent < service.Affinity
 	}
 	return silent < r.timeouts[state]
 }
 
 // goodInGroup says that of a client of a group, by the id with groupKey. Whether the group
 // still has the host does not matter: packets see that it has not.
-func (r *flowRules) goodInGroup(id uint32, state uint8, silent uint32) bool {
-	timeout, there := r.groups[id&^groupKey]
-	there = there && id&groupKey != 0
+func (r *Rules) goodInGroup(id uint32, state uint8, silent uint32) bool {
+	timeout, there := r.groups[id&^GroupKey]
+	there = there && id&GroupKey != 0
 	if state != uint8(objects.XDPFlowStateFLOW_AFFINITY) {
 		timeout = r.timeouts[state]
 	}
@@ -112,18 +112,18 @@ func (r *flowRules) goodInGroup(id uint32, state uint8, silent uint32) bool {
 
 // countOff takes a flow from what its backend and its service have, if it counts. That
 // holds for flows of former backends too: it was counted under that index.
-func (r *flowRules) countOff(flow *objects.XDPFlow, state objects.XDPFlowState) {
-	id := flow.Service &^ affinityKey
-	if !isLive(state) || int(id) >= len(r.services) || !r.services[id].tracked {
+func (r *Rules) countOff(flow *objects.XDPFlow, state objects.XDPFlowState) {
+	id := flow.Service &^ AffinityKey
+	if !IsLive(state) || int(id) >= len(r.services) || !r.services[id].Tracked {
 		return
 	}
 	active := uint32(math.MaxUint32)
-	if int(flow.Backend) < len(r.loads) {
-		active = atomic.AddUint32(&r.loads[flow.Backend].Active, ^uint32(0))
+	if int(flow.Backend) < len(r.Loads) {
+		active = atomic.AddUint32(&r.Loads[flow.Backend].Active, ^uint32(0))
 	}
-	if int(id) < len(r.turns) {
-		atomic.AddUint32(&r.turns[id].Active, ^uint32(0))
-		r.turns[id].HasOneWith(active)
+	if int(id) < len(r.Turns) {
+		atomic.AddUint32(&r.Turns[id].Active, ^uint32(0))
+		r.Turns[id].HasOneWith(active)
 	}
 }
 
@@ -139,9 +139,9 @@ const (
 func (c tallied) entries() uint32 { return uint32(c) }
 func (c tallied) active() uint32  { return uint32(c >> 32) }
 
-// flowTally is what a walk over a table has met.
-type flowTally struct {
-	entries, expired uint64
+// Tally is what a walk over a table has met.
+type Tally struct {
+	entries, Expired uint64
 	// By index and by id.
 	backends, services []tallied
 	// held are the ports of the balancer's own addresses in the pool that flows keep, by index; empty without full NAT.
@@ -149,7 +149,7 @@ type flowTally struct {
 }
 
 // fit makes room for all that rules know.
-func (c *flowTally) fit(rules *flowRules) {
+func (c *Tally) fit(rules *Rules) {
 	if n := len(rules.backends) - len(c.backends); n > 0 {
 		c.backends = append(c.backends, make([]tallied, n)...)
 	}
@@ -162,8 +162,8 @@ func (c *flowTally) fit(rules *flowRules) {
 }
 
 // reset begins anew.
-func (c *flowTally) reset() {
-	c.entries, c.expired = 0, 0
+func (c *Tally) reset() {
+	c.entries, c.Expired = 0, 0
 	clear(c.backends)
 	clear(c.services)
 	clear(c.held)
@@ -173,10 +173,10 @@ func (c *flowTally) reset() {
 // tallies the rest. It is the one loop here whose speed matters: a bucket's first line
 // tells which of its flows there are and how old, and most lines are read in the order
 // in which they lie.
-func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTally) {
+func (r *Rules) walk(t *Table, from, to int, clock uint32, tally *Tally) {
 	backends, services, held := tally.backends, tally.services, tally.held
 	for i := from; i < to; i++ {
-		bucket := &t.buckets[i]
+		bucket := &t.Buckets[i]
 		// Nearly all are empty where few flows are remembered, or none.
 		if atomic.LoadUint64(&bucket.Tags[0])|atomic.LoadUint64(&bucket.Tags[1]) == 0 {
 			continue
@@ -188,25 +188,25 @@ func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTa
 			}
 			states := uint32(atomic.LoadUint64(&bucket.States) >> (32 * half))
 			for at := 4 * half; tags != 0; at, tags, states = at+1, tags>>16, states>>8 {
-				if tags&0xffff <= busyTag {
+				if tags&0xffff <= BusyTag {
 					continue
 				}
-				flow := flowWordsOf(&bucket.Flows[at&7])
-				owner, port := atomic.LoadUint64(&flow[ownerWord]), atomic.LoadUint64(&flow[portWord])
-				silent := silentFor(clock, atomic.LoadUint32(&bucket.Seen[at&7]))
+				flow := WordsOf(&bucket.Flows[at&7])
+				owner, port := atomic.LoadUint64(&flow[OwnerWord]), atomic.LoadUint64(&flow[PortWord])
+				silent := SilentFor(clock, atomic.LoadUint32(&bucket.Seen[at&7]))
 				if !r.good(owner, port, uint8(states), silent) {
-					if r.expire(t, flowPlace{bucket, at}, tags&0xffff, clock) {
-						tally.expired++
+					if r.expire(t, Place{bucket, at}, tags&0xffff, clock) {
+						tally.Expired++
 					}
 					continue
 				}
 				tally.entries++
-				id, one := uint32(owner)&^affinityKey, oneEntry
+				id, one := uint32(owner)&^AffinityKey, oneEntry
 				// It is no service's, nor any one backend's.
 				if int(id) >= len(services) {
 					continue
 				}
-				if isLive(objects.XDPFlowState(uint8(states))) && r.services[id].tracked {
+				if IsLive(objects.XDPFlowState(uint8(states))) && r.services[id].Tracked {
 					one = oneActive
 				}
 				backends[owner>>backendShift] += one
@@ -220,10 +220,10 @@ func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTa
 }
 
 // expire frees a place whose entry is not good any more.
-func (r *flowRules) expire(t *flowTable, place flowPlace, tag uint64, clock uint32) bool {
-	flow, state, released := t.release(place, tag, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
-		words := flowWordsOf(flow)
-		return !r.good(words[ownerWord], words[portWord], uint8(state), silentFor(clock, seen))
+func (r *Rules) expire(t *Table, place Place, tag uint64, clock uint32) bool {
+	flow, state, released := t.Release(place, tag, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
+		words := WordsOf(flow)
+		return !r.good(words[OwnerWord], words[PortWord], uint8(state), SilentFor(clock, seen))
 	})
 	if released {
 		r.countOff(&flow, state)
@@ -232,5 +232,5 @@ func (r *flowRules) expire(t *flowTable, place flowPlace, tag uint64, clock uint
 	return released
 }
 
-// groupKey is the bit of a flow's key that makes an affinity a group's.
-const groupKey = uint32(objects.XDPFlowTableFLOW_KEY_GROUP)
+// GroupKey is the bit of a flow's key that makes an affinity a group's.
+const GroupKey = uint32(objects.XDPFlowTableFLOW_KEY_GROUP)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowtable
 
 import "sync/atomic"
 
@@ -18,8 +18,8 @@ type counter struct {
 // drift remembers what did not agree when the last round ended.
 type drift struct {
 	backends, services []disagreement
-	// corrected is how often a count was put right.
-	corrected uint64
+	// Corrected is how often a count was put right.
+	Corrected uint64
 }
 
 // disagreement is what a count was and what the round has met, for so many rounds.
@@ -33,33 +33,33 @@ const stillRounds = 12
 // settle compares the counts of tracked services and of their backends with what a
 // round has met, and puts right what cannot be: more than there is room for (it went
 // below 0), and what differs though nothing has moved for some rounds.
-func (j *janitor) settle() {
-	most := uint32((len(j.scene.flows.buckets) + len(j.scene.newcomers.buckets)) * flowsPerBucket)
-	grow(&j.drift.backends, len(j.rules.backends))
-	grow(&j.drift.services, len(j.rules.services))
+func (j *Janitor) settle() {
+	most := uint32((len(j.Input.Flows.Buckets) + len(j.Input.Newcomers.Buckets)) * PerBucket)
+	grow(&j.Drift.backends, len(j.Rules.backends))
+	grow(&j.Drift.services, len(j.Rules.services))
 	at := j.atSockets()
-	for index := range j.rules.backends {
-		id := j.rules.backends[index].service
-		if index >= len(j.rules.loads) || !j.tracked(id) || j.rules.backends[index].generation == 0 {
+	for index := range j.Rules.backends {
+		id := j.Rules.backends[index].Service
+		if index >= len(j.Rules.Loads) || !j.tracked(id) || j.Rules.backends[index].Generation == 0 {
 			continue
 		}
-		c := counter{&j.rules.loads[index].Active, metOf(j.flows.last.backends, index) + metOf(j.newcomers.last.backends, index) + at.backends[uint32(index)]}
-		if j.drift.check(c, &j.drift.backends[index], most) && int(id) < len(j.rules.turns) {
-			j.rules.turns[id].HasOneWith(c.met)
+		c := counter{&j.Rules.Loads[index].Active, metOf(j.flows.Last.backends, index) + metOf(j.Newcomers.Last.backends, index) + at.Backends[uint32(index)]}
+		if j.Drift.check(c, &j.Drift.backends[index], most) && int(id) < len(j.Rules.Turns) {
+			j.Rules.Turns[id].HasOneWith(c.met)
 		}
 	}
-	for id := range j.rules.services {
-		if id >= len(j.rules.turns) || !j.tracked(uint32(id)) {
+	for id := range j.Rules.services {
+		if id >= len(j.Rules.Turns) || !j.tracked(uint32(id)) {
 			continue
 		}
-		c := counter{&j.rules.turns[id].Active, metOf(j.flows.last.services, id) + metOf(j.newcomers.last.services, id) + at.services[uint32(id)]}
-		j.drift.check(c, &j.drift.services[id], most)
+		c := counter{&j.Rules.Turns[id].Active, metOf(j.flows.Last.services, id) + metOf(j.Newcomers.Last.services, id) + at.Services[uint32(id)]}
+		j.Drift.check(c, &j.Drift.services[id], most)
 	}
 	j.settleUnremembered()
 }
 
-func (j *janitor) tracked(id uint32) bool {
-	return int(id) < len(j.rules.services) && j.rules.services[id].present && j.rules.services[id].tracked
+func (j *Janitor) tracked(id uint32) bool {
+	return int(id) < len(j.Rules.services) && j.Rules.services[id].Present && j.Rules.services[id].Tracked
 }
 
 func grow[T any](list *[]T, size int) {
@@ -83,7 +83,7 @@ func (d *drift) check(c counter, before *disagreement, most uint32) (corrected b
 	}
 	if now.active > most || now.active != now.met && now.rounds >= stillRounds {
 		if corrected = atomic.CompareAndSwapUint32(c.active, now.active, now.met); corrected {
-			d.corrected++
+			d.Corrected++
 		}
 	}
 	*before = now
@@ -91,55 +91,55 @@ func (d *drift) check(c counter, before *disagreement, most uint32) (corrected b
 }
 
 // recount counts the active flows of services anew, and of their backends.
-func (j *janitor) recount(ids map[uint32]bool) {
-	if j.scene.flows == nil {
+func (j *Janitor) recount(ids map[uint32]bool) {
+	if j.Input.Flows == nil {
 		return
 	}
 	at := j.atSockets()
 	// What is not good any more goes first: it is counted off by itself.
 	j.survey()
 	var before []uint32
-	for _, c := range j.countersOf(ids, &flowTally{}, socketTally{}) {
+	for _, c := range j.countersOf(ids, &Tally{}, socketTally{}) {
 		before = append(before, atomic.LoadUint32(c.active))
 	}
 	for i, c := range j.countersOf(ids, j.survey(), at) {
 		// What packets have added meanwhile stays.
 		atomic.AddUint32(c.active, c.met-before[i])
 	}
-	for id := range j.rules.turns {
-		j.rules.turns[id].HasOneWith(0)
+	for id := range j.Rules.Turns {
+		j.Rules.Turns[id].HasOneWith(0)
 	}
 }
 
 // survey walks over both tables at once.
-func (j *janitor) survey() *flowTally {
-	tally := &flowTally{}
-	tally.fit(&j.rules)
-	for _, t := range []*flowTable{j.scene.flows, j.scene.newcomers} {
-		j.rules.walk(t, 0, len(t.buckets), j.clock(), tally)
+func (j *Janitor) survey() *Tally {
+	tally := &Tally{}
+	tally.fit(&j.Rules)
+	for _, t := range []*Table{j.Input.Flows, j.Input.Newcomers} {
+		j.Rules.walk(t, 0, len(t.Buckets), j.clock(), tally)
 	}
 	return tally
 }
 
 // atSockets counts what sockets of this host have. What cannot be read is put right by a later round.
-func (j *janitor) atSockets() (t socketTally) {
-	if j.scene.sockets != nil {
-		t, _ = tallySockets(j.scene.sockets)
+func (j *Janitor) atSockets() (t socketTally) {
+	if j.Input.Sockets != nil {
+		t, _ = TallySockets(j.Input.Sockets)
 	}
 	return t
 }
 
 // countersOf lists the counters of services, and of all backends, with what a walk and a count of
 // sockets have met of them.
-func (j *janitor) countersOf(ids map[uint32]bool, tally *flowTally, at socketTally) (counters []counter) {
-	for index := range min(len(j.rules.backends), len(j.rules.loads)) {
+func (j *Janitor) countersOf(ids map[uint32]bool, tally *Tally, at socketTally) (counters []counter) {
+	for index := range min(len(j.Rules.backends), len(j.Rules.Loads)) {
 		// Of every backend: flows of one that left may have been counted by the rules of
 		// before, and the next backend with its index inherits what it counts.
-		counters = append(counters, counter{&j.rules.loads[index].Active, metOf(tally.backends, index) + at.backends[uint32(index)]})
+		counters = append(counters, counter{&j.Rules.Loads[index].Active, metOf(tally.backends, index) + at.Backends[uint32(index)]})
 	}
-	for id := range j.rules.services {
-		if ids[uint32(id)] && id < len(j.rules.turns) {
-			counters = append(counters, counter{&j.rules.turns[id].Active, metOf(tally.services, id) + at.services[uint32(id)]})
+	for id := range j.Rules.services {
+		if ids[uint32(id)] && id < len(j.Rules.Turns) {
+			counters = append(counters, counter{&j.Rules.Turns[id].Active, metOf(tally.services, id) + at.Services[uint32(id)]})
 		}
 	}
 	return counters

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowtable
 
 import (
 	"sync/atomic"
@@ -17,17 +17,17 @@ import (
 const relieveEvery = time.Second
 
 // relieve makes penalties less, once for each whole second of the janitor's clock.
-func (j *janitor) relieve() {
+func (j *Janitor) relieve() {
 	seconds := int(j.time/relieveEvery - j.relieved/relieveEvery)
 	j.relieved = j.time
-	if j.scene.head == nil {
+	if j.Input.Head == nil {
 		return
 	}
-	if atomic.SwapUint32(&j.scene.head.Refused, 0) != 0 {
+	if atomic.SwapUint32(&j.Input.Head.Refused, 0) != 0 {
 		j.penalised = true
 	}
 	for ; seconds > 0 && j.penalised; seconds-- {
-		j.penalised = j.rules.relieve()
+		j.penalised = j.Rules.relieve()
 	}
 }
 
@@ -36,28 +36,28 @@ func (j *janitor) relieve() {
 type idlest struct{ flows, weight uint64 }
 
 // relieve lets a second pass for all penalties, and says whether any is left.
-func (r *flowRules) relieve() (left bool) {
+func (r *Rules) relieve() (left bool) {
 	penalised := map[uint32]*idlest{}
 	for i := range r.present() {
-		if atomic.LoadUint32(&r.loads[i].Penalty) != 0 {
-			penalised[r.backends[i].service] = &idlest{}
+		if atomic.LoadUint32(&r.Loads[i].Penalty) != 0 {
+			penalised[r.backends[i].Service] = &idlest{}
 		}
 	}
 	if len(penalised) == 0 {
 		return false
 	}
 	for i := range r.present() {
-		best, load := penalised[r.backends[i].service], &r.loads[i]
-		if best == nil || r.backends[i].weight == 0 || r.backends[i].generation == 0 || atomic.LoadUint32(&load.Penalty) != 0 {
+		best, load := penalised[r.backends[i].Service], &r.Loads[i]
+		if best == nil || r.backends[i].Weight == 0 || r.backends[i].Generation == 0 || atomic.LoadUint32(&load.Penalty) != 0 {
 			continue
 		}
-		flows, weight := uint64(atomic.LoadUint32(&load.Active))+1, uint64(r.backends[i].weight)
+		flows, weight := uint64(atomic.LoadUint32(&load.Active))+1, uint64(r.backends[i].Weight)
 		if best.weight == 0 || flows*best.weight < best.flows*weight {
 			*best = idlest{flows, weight}
 		}
 	}
 	for i := range r.present() {
-		if best := penalised[r.backends[i].service]; best != nil && r.relieveBackend(i, best) {
+		if best := penalised[r.backends[i].Service]; best != nil && r.relieveBackend(i, best) {
 			left = true
 		}
 	}
@@ -65,26 +65,26 @@ func (r *flowRules) relieve() (left bool) {
 }
 
 // present is how many indices there are.
-func (r *flowRules) present() int { return min(len(r.backends), len(r.loads)) }
+func (r *Rules) present() int { return min(len(r.backends), len(r.Loads)) }
 
 // relieveBackend halves a backend's penalty. For REFUSAL_LASTS after a refusal it leaves as
 // much of it as puts the backend level with the best of the others: until then, having fewer
 // flows than they is no merit.
-func (r *flowRules) relieveBackend(i int, best *idlest) (left bool) {
-	load, id := &r.loads[i], r.backends[i].service
+func (r *Rules) relieveBackend(i int, best *idlest) (left bool) {
+	load, id := &r.Loads[i], r.backends[i].Service
 	penalty := atomic.LoadUint32(&load.Penalty)
 	if penalty == 0 {
 		return false
 	}
 	quiet, next, active := atomic.AddUint32(&load.Quiet, 1), penalty/2, atomic.LoadUint32(&load.Active)
-	if quiet < uint32(objects.XDPRefusalREFUSAL_LASTS) && r.backends[i].generation != 0 {
-		next = max(next, best.level(uint64(r.backends[i].weight), uint64(active)))
+	if quiet < uint32(objects.XDPRefusalREFUSAL_LASTS) && r.backends[i].Generation != 0 {
+		next = max(next, best.level(uint64(r.backends[i].Weight), uint64(active)))
 	}
 	if !atomic.CompareAndSwapUint32(&load.Penalty, penalty, next) {
 		return true // a packet was faster
 	}
-	if int(id) < len(r.turns) {
-		r.turns[id].HasOneWith(uint32(min(uint64(active)+uint64(next), 1<<32-1)))
+	if int(id) < len(r.Turns) {
+		r.Turns[id].HasOneWith(uint32(min(uint64(active)+uint64(next), 1<<32-1)))
 	}
 	return next != 0
 }

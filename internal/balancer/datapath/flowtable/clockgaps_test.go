@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowtable
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 
 // TestTimesOfAClockThatStoodStill: what was seen while the clock stood still was seen after what was seen before, and before what was seen since, in its order.
 func TestTimesOfAClockThatStoodStill(t *testing.T) {
-	p := pauses{}.with(10_000, 20*time.Second).with(15_000, time.Minute)
+	p := ClockGaps{}.with(10_000, 20*time.Second).with(15_000, time.Minute)
 	const clock = 15_400
 	last := uint32(clock)
 	for _, test := range []struct {
@@ -21,21 +21,21 @@ func TestTimesOfAClockThatStoodStill(t *testing.T) {
 		{61 * time.Second, 14_400, 14_400}, {66 * time.Second, 10_001, 10_199}, {85 * time.Second, 10_001, 10_199},
 		{86 * time.Second, 9400, 9400},
 	} {
-		got := p.ago(clock, test.silent)
+		got := p.Ago(clock, test.silent)
 		if got < test.at || got > test.most || got > last {
 			t.Errorf("%v ago: %d, want %d to %d, and no more than %d", test.silent, got, test.at, test.most, last)
 		}
 		last = got
 	}
 	for seen, want := range map[uint32]time.Duration{15_001: 0, 15_000: time.Minute, 10_001: time.Minute, 10_000: 80 * time.Second, 1: 80 * time.Second} {
-		if got := p.since(seen); got != want {
+		if got := p.Since(seen); got != want {
 			t.Errorf("since %d it stood still for %v, want %v", seen, got, want)
 		}
 	}
-	for range 2 * mostPauses {
+	for range 2 * MaxClockGaps {
 		p = p.with(16_000, time.Second)
 	}
-	if len(p) != mostPauses {
-		t.Errorf("%d are kept, want %d", len(p), mostPauses)
+	if len(p) != MaxClockGaps {
+		t.Errorf("%d are kept, want %d", len(p), MaxClockGaps)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowtable
 
 import (
 	"errors"
@@ -26,8 +26,8 @@ var flowDefaults = []string{"syn"}
 // flowFields begins the names of the fields of a flow.
 const flowFields = "flows."
 
-// flowLayout describes the tables of flows of this build, by the program's own type information.
-var flowLayout = sync.OnceValues(func() (*snapshot.FlowLayout, error) {
+// Layout describes the tables of flows of this build, by the program's own type information.
+var Layout = sync.OnceValues(func() (*snapshot.FlowLayout, error) {
 	spec, err := objects.XDP.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
@@ -37,10 +37,10 @@ var flowLayout = sync.OnceValues(func() (*snapshot.FlowLayout, error) {
 		return nil, fmt.Errorf("reading the embedded eBPF program: the elements of %s are no struct", objects.XDPMapFlows)
 	}
 	layout := &snapshot.FlowLayout{Bucket: int(bucket.Size), Fields: map[string]snapshot.Field{}}
-	if err := describe(layout.Fields, "", 0, bucket.Members); err != nil {
+	if err := DescribeFields(layout.Fields, "", 0, bucket.Members); err != nil {
 		return nil, err
 	}
-	layout.Flow = layout.Fields["flows"].Size / flowsPerBucket
+	layout.Flow = layout.Fields["flows"].Size / PerBucket
 	if layout.States, err = numbersOf(spec, "flow_state"); err != nil {
 		return nil, err
 	}
@@ -61,9 +61,9 @@ func numbersOf(spec *ebpf.CollectionSpec, enum string) (map[string]uint64, error
 	return numbers, nil
 }
 
-// describe notes where the members of a struct are, and in their place the members of a struct or a union
+// DescribeFields notes where the members of a struct are, and in their place the members of a struct or a union
 // among them. Of an array of structs it notes both, those of an element by where they are in it.
-func describe(fields map[string]snapshot.Field, prefix string, from int, members []btf.Member) error {
+func DescribeFields(fields map[string]snapshot.Field, prefix string, from int, members []btf.Member) error {
 	for _, m := range members {
 		at, name := from+int(m.Offset.Bytes()), prefix+m.Name
 		size, err := btf.Sizeof(m.Type)
@@ -89,37 +89,37 @@ func describe(fields map[string]snapshot.Field, prefix string, from int, members
 		if within == nil || isArray {
 			fields[name] = snapshot.Field{Offset: at, Size: size}
 		}
-		if err := describe(fields, below, element, within); err != nil {
+		if err := DescribeFields(fields, below, element, within); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// flowReading is how flows of another layout are read.
-type flowReading struct {
+// Reading is how flows of another layout are read.
+type Reading struct {
 	// The sizes of a bucket and of a flow in bytes, and how many flows are in a bucket.
-	bucket, flow, places int
+	Bucket, Flow, Places int
 	// Where in a bucket its parts are.
-	tags, seen, states, flows int
+	Tags, Seen, States, Flows int
 	// busy is the tag of a place that is being written.
 	busy uint16
-	// copies are the fields of a flow.
-	copies []fieldCopy
-	// state is ours for each of theirs.
-	state [256]objects.XDPFlowState
+	// Copies are the fields of a flow.
+	Copies []fieldCopy
+	// State is ours for each of theirs.
+	State [256]objects.XDPFlowState
 }
 
 // fieldCopy is a field of a flow: where it is there, and here.
 type fieldCopy struct {
-	from, to, size int
-	// unlessZero: it has a place here that another field has in other modes, where this one is 0.
-	unlessZero bool
+	From, To, Size int
+	// UnlessZero: it has a place here that another field has in other modes, where this one is 0.
+	UnlessZero bool
 }
 
-// readingOf returns how to read the tables of a layout. An error says what they lack.
-func readingOf(theirs *snapshot.FlowLayout) (*flowReading, error) {
-	ours, err := flowLayout()
+// ReadingOf returns how to read the tables of a layout. An error says what they lack.
+func ReadingOf(theirs *snapshot.FlowLayout) (*Reading, error) {
+	ours, err := Layout()
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +127,12 @@ func readingOf(theirs *snapshot.FlowLayout) (*flowReading, error) {
 		return nil, errors.New("it does not say where the fields of flows are")
 	}
 	places := int(theirs.Numbers["FLOW_BUCKET"])
-	r := &flowReading{bucket: theirs.Bucket, flow: theirs.Flow, places: places, busy: uint16(theirs.Numbers["FLOW_BUSY"])}
+	r := &Reading{Bucket: theirs.Bucket, Flow: theirs.Flow, Places: places, busy: uint16(theirs.Numbers["FLOW_BUSY"])}
 	for _, part := range []struct {
 		name string
 		to   *int
 		size int
-	}{{"tags", &r.tags, 2 * places}, {"seen", &r.seen, 4 * places}, {"states", &r.states, places}, {"flows", &r.flows, theirs.Flow * places}} {
+	}{{"tags", &r.Tags, 2 * places}, {"seen", &r.Seen, 4 * places}, {"states", &r.States, places}, {"flows", &r.Flows, theirs.Flow * places}} {
 		field := theirs.Fields[part.name]
 		if places == 0 || field.Size != part.size || field.Offset < 0 || field.Offset+field.Size > theirs.Bucket || theirs.Bucket%8 != 0 {
 			return nil, fmt.Errorf("in its buckets, %s is not what it is here, for %d flows", part.name, places)
@@ -146,7 +146,7 @@ func readingOf(theirs *snapshot.FlowLayout) (*flowReading, error) {
 }
 
 // readFlow finds the fields of a flow.
-func (r *flowReading) readFlow(ours, theirs *snapshot.FlowLayout) error {
+func (r *Reading) readFlow(ours, theirs *snapshot.FlowLayout) error {
 	for name, to := range ours.Fields {
 		field, is := strings.CutPrefix(name, flowFields)
 		if !is {
@@ -160,21 +160,21 @@ func (r *flowReading) readFlow(ours, theirs *snapshot.FlowLayout) error {
 		case from.Size != to.Size || from.Offset < 0 || from.Offset+from.Size > theirs.Flow:
 			return fmt.Errorf("the field %q of its flows has %d bytes, and here %d", field, from.Size, to.Size)
 		default:
-			r.copies = append(r.copies, fieldCopy{from.Offset, to.Offset, to.Size, strings.HasPrefix(field, "source.")})
+			r.Copies = append(r.Copies, fieldCopy{from.Offset, to.Offset, to.Size, strings.HasPrefix(field, "source.")})
 		}
 	}
 	// Of what shares its place, the end of full NAT comes last, and only where there is one.
-	slices.SortFunc(r.copies, func(a, b fieldCopy) int {
-		if a.unlessZero != b.unlessZero {
-			return map[bool]int{false: -1, true: 1}[a.unlessZero]
+	slices.SortFunc(r.Copies, func(a, b fieldCopy) int {
+		if a.UnlessZero != b.UnlessZero {
+			return map[bool]int{false: -1, true: 1}[a.UnlessZero]
 		}
-		return a.to - b.to
+		return a.To - b.To
 	})
 	return nil
 }
 
 // readNumbers finds our states for theirs, and refuses other bits of keys.
-func (r *flowReading) readNumbers(ours, theirs *snapshot.FlowLayout) error {
+func (r *Reading) readNumbers(ours, theirs *snapshot.FlowLayout) error {
 	for _, name := range []string{"FLOW_KEY_AFFINITY", "FLOW_KEY_GROUP"} {
 		if ours.Numbers[name] != theirs.Numbers[name] {
 			return fmt.Errorf("its %s is %#x, and here it is %#x", name, theirs.Numbers[name], ours.Numbers[name])
@@ -182,10 +182,10 @@ func (r *flowReading) readNumbers(ours, theirs *snapshot.FlowLayout) error {
 	}
 	for name, number := range theirs.States {
 		state, known := ours.States[name]
-		if !known || number >= uint64(len(r.state)) {
+		if !known || number >= uint64(len(r.State)) {
 			return fmt.Errorf("its flows have a state %s (%d), which is not known here", name, number)
 		}
-		r.state[number] = objects.XDPFlowState(state)
+		r.State[number] = objects.XDPFlowState(state)
 	}
 	return nil
 }

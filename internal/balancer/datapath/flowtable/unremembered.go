@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowtable
 
 import (
 	"sync/atomic"
@@ -16,12 +16,12 @@ import (
 // backend has come back that had left of late (is_reply in bpf/balancer/send/replies.h).
 
 // settleUnremembered ends the windows that are over.
-func (j *janitor) settleUnremembered() {
-	for id := range min(len(j.rules.services), len(j.rules.turns)) {
-		turn := &j.rules.turns[id]
+func (j *Janitor) settleUnremembered() {
+	for id := range min(len(j.Rules.services), len(j.Rules.Turns)) {
+		turn := &j.Rules.Turns[id]
 		for _, at := range []*uint32{&turn.Unremembered, &turn.CameBack} {
 			noted := atomic.LoadUint32(at)
-			if noted != 0 && int32(j.clock()-noted) >= int32(j.rules.services[id].window) {
+			if noted != 0 && int32(j.clock()-noted) >= int32(j.Rules.services[id].Window) {
 				// Not where a packet has just noted another.
 				atomic.CompareAndSwapUint32(at, noted, 0)
 			}
@@ -30,13 +30,13 @@ func (j *janitor) settleUnremembered() {
 }
 
 // noteForgotten notes that a connection was forgotten which its two ends may go on with.
-func (r *flowRules) noteForgotten(flow *objects.XDPFlow, state objects.XDPFlowState, clock uint32) {
+func (r *Rules) noteForgotten(flow *objects.XDPFlow, state objects.XDPFlowState, clock uint32) {
 	id := flow.Service
 	if state != objects.XDPFlowStateFLOW_ESTABLISHED && state != objects.XDPFlowStateFLOW_CONTESTED ||
-		int(id) >= len(r.services) || int(id) >= len(r.turns) || int(flow.Backend) >= len(r.backends) {
+		int(id) >= len(r.services) || int(id) >= len(r.Turns) || int(flow.Backend) >= len(r.backends) {
 		return
 	}
-	if s := &r.services[id]; s.present && s.tracked && s.nat && r.backends[flow.Backend].generation == flow.Generation {
-		r.turns[id].NoteUnremembered(clock)
+	if s := &r.services[id]; s.Present && s.Tracked && s.NAT && r.backends[flow.Backend].Generation == flow.Generation {
+		r.Turns[id].NoteUnremembered(clock)
 	}
 }

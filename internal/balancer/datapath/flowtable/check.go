@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flowtable
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+)
+
+// Places lists what is in a table.
+func (t *Table) Places() (list []Place) {
+	for i := range t.Buckets {
+		for at := range PerBucket {
+			if place := (Place{&t.Buckets[i], at}); place.Tag() != 0 {
+				list = append(list, place)
+			}
+		}
+	}
+	return list
+}
+
+// Check says what in a table that is at rest must not be: a place that is still
+// being written, a flow that is not found or is there twice, and a bucket that does not
+// know how many flows are in their second bucket instead of it.
+func (t *Table) Check() string {
+	var wrongs strings.Builder
+	spilled := make([]uint32, len(t.Buckets))
+	seen := map[objects.XDPFlow]bool{}
+	for _, place := range t.Places() {
+		flow := place.Flow()
+		home, second, tag := t.homes(t.HashKey(&flow))
+		if place.Tag() != tag || place.State() == objects.XDPFlowStateFLOW_FREE {
+			fmt.Fprintf(&wrongs, "%+v: tag %#x in state %d, want %#x\n", flow, place.Tag(), place.State(), tag)
+		}
+		switch place.Bucket {
+		case &t.Buckets[home]:
+		case &t.Buckets[second]:
+			spilled[home]++
+		default:
+			fmt.Fprintf(&wrongs, "%+v is in neither of its buckets\n", flow)
+		}
+		key := flow
+		key.Backend, key.Generation, key.Source.Port, key.Source.Address = 0, 0, 0, 0
+		if seen[key] {
+			fmt.Fprintf(&wrongs, "%+v is there twice\n", flow)
+		}
+		seen[key] = true
+		if found, ok := t.Find(&flow); !ok || found != place {
+			fmt.Fprintf(&wrongs, "%+v is not found where it is\n", flow)
+		}
+	}
+	for i := range t.Buckets {
+		if got := t.Buckets[i].Elsewhere; uint32(got) != spilled[i] || spilled[i] == 0 && got != 0 {
+			fmt.Fprintf(&wrongs, "bucket %d has %d flows elsewhere and says %#x\n", i, spilled[i], got)
+		}
+	}
+	return wrongs.String()
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flowtable
+
+import (
+	"sync/atomic"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// present is what a backend or a service has: now, and as of the last round.
+type present struct {
+	Active  uint32
+	Entries uint64
+	// Held are ports of the pool; 0 of a service.
+	Held uint32
+}
+
+// Presence is all of that, by index and by id.
+type Presence struct {
+	Flows              lb.FlowCounts
+	Backends, Services []present
+}
+
+// Met returns what there is.
+func (j *Janitor) Met() Presence {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var p Presence
+	if j.Input.Flows == nil {
+		return p
+	}
+	p.Flows = lb.FlowCounts{Proven: j.flows.Last.entries, Unproven: j.Newcomers.Last.entries}
+	p.Backends = make([]present, min(len(j.Rules.backends), len(j.Rules.Loads)))
+	for i := range p.Backends {
+		p.Backends[i] = present{atomic.LoadUint32(&j.Rules.Loads[i].Active), entriesOf(j.flows.Last.backends, i) + entriesOf(j.Newcomers.Last.backends, i), j.held(i)}
+	}
+	p.Services = make([]present, min(len(j.Rules.services), len(j.Rules.Turns)))
+	for i := range p.Services {
+		p.Services[i] = present{atomic.LoadUint32(&j.Rules.Turns[i].Active), entriesOf(j.flows.Last.services, i) + entriesOf(j.Newcomers.Last.services, i), 0}
+	}
+	return p
+}
+
+func entriesOf(tally []tallied, at int) uint64 {
+	if at >= len(tally) {
+		return 0
+	}
+	return uint64(tally[at].entries())
+}
+
+// held returns how many ports the last walks have found the flows of an index to keep; the
+// caller holds the lock.
+func (j *Janitor) held(index int) (ports uint32) {
+	for _, tally := range []*Tally{&j.flows.Last, &j.Newcomers.Last} {
+		if index < len(tally.held) {
+			ports += tally.held[index]
+		}
+	}
+	return ports
+}
+
+// PortsHeld returns how many ports of the pool the flows of each of n backends keep, 0 for one without an index.
+func (j *Janitor) PortsHeld(n int, indexOf func(i int) (index uint32, there bool)) []uint32 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	held := make([]uint32, n)
+	for i := range held {
+		if index, there := indexOf(i); there {
+			held[i] = j.held(int(index))
+		}
+	}
+	return held
+}
+
+// Pooled says whether a service is of full NAT.
+func (j *Janitor) Pooled() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.Rules.pooled
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flowtable
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+)
+
+// ReturnTable finds full-NAT flows by what their replies bear: the control plane's part
+// of bpf/balancer/flow/returntable.h. Packets leave entries of flows that have ended where they are:
+// such an entry leads nowhere. They only take up room that new ones need, so that there is no
+// hurry to take them out; each is looked at together with the place that it leads to,
+// which is where no cache helps.
+type ReturnTable struct {
+	Buckets []objects.XDPReturnBucket
+	memory  mapmem.Storage
+}
+
+const (
+	ReturnsPerBucket = int(objects.XDPReturnTableRETURN_BUCKET)
+	ReturnProven     = uint32(objects.XDPReturnTableRETURN_PROVEN)
+)
+
+// MapReturns maps the table into our memory; close takes it out.
+func MapReturns(m *ebpf.Map) (*ReturnTable, error) {
+	memory, err := mapmem.Map(m)
+	if err != nil {
+		return nil, err
+	}
+	return &ReturnTable{Buckets: mapmem.ElementsOf[objects.XDPReturnBucket](memory)[:m.MaxEntries()], memory: memory}, nil
+}
+
+// Close takes the table out of our memory.
+func (t *ReturnTable) Close() {
+	if t != nil {
+		t.memory.Unmap()
+		t.memory, t.Buckets = nil, nil
+	}
+}
+
+// ReturnBucketsFor returns how many buckets there are for so many flows: 15 flows in 4.
+func ReturnBucketsFor(flows uint64) uint32 { return uint32((flows*4 + 14) / 15) }
+
+// At returns the place of a table with that number, from 1.
+func (t *Table) At(number uint32) (Place, bool) {
+	bucket, at := (number-1)/uint32(PerBucket), (number-1)%uint32(PerBucket)
+	if number == 0 || int(bucket) >= len(t.Buckets) {
+		return Place{}, false
+	}
+	return Place{&t.Buckets[bucket], int(at)}, true
+}
+
+// Leads says whether an entry leads to its owner's flow.
+func (s *JanitorInput) Leads(place, owner uint32) bool {
+	table := s.Newcomers
+	if place&ReturnProven != 0 {
+		table = s.Flows
+	}
+	to, ok := table.At(place &^ ReturnProven)
+	if !ok || to.Tag() == 0 || to.State() == objects.XDPFlowStateFLOW_FREE {
+		return false
+	}
+	flow := to.Flow()
+	return uint32(table.HashKey(&flow)) == owner
+}
+
+// walkReturns goes over the buckets from..to-1 of the table, and takes out the entries
+// that lead nowhere. It returns how many.
+func (s *JanitorInput) walkReturns(from, to int) (freed int) {
+	for i := from; i < to; i++ {
+		bucket := &s.Returns.Buckets[i]
+		for at := range ReturnsPerBucket {
+			word, shift := &bucket.Tags[at/4], at%4*16
+			if atomic.LoadUint64(word)>>shift&0xffff > BusyTag && s.takeOut(bucket, at, word, shift) {
+				freed++
+			}
+		}
+	}
+	return freed
+}
+
+func (s *JanitorInput) takeOut(bucket *objects.XDPReturnBucket, at int, word *uint64, shift int) bool {
+	was := atomic.LoadUint64(word)
+	place, owner := atomic.LoadUint32(&bucket.Places[at]), atomic.LoadUint32(&bucket.Owners[at])
+	if was>>shift&0xffff <= BusyTag || s.Leads(place, owner) {
+		return false
+	}
+	// A flow that is proven leaves its old place after its entry leads to the new one.
+	return atomic.LoadUint32(&bucket.Places[at]) == place && atomic.LoadUint32(&bucket.Owners[at]) == owner &&
+		atomic.CompareAndSwapUint64(word, was, was&^(0xffff<<shift))
+}
+
+// Number returns that of a place of the table, from 1.
+func (t *Table) Number(p Place) uint32 {
+	bucket := (uintptr(unsafe.Pointer(p.Bucket)) - uintptr(unsafe.Pointer(unsafe.SliceData(t.Buckets)))) / uintptr(BucketSize)
+	return uint32(bucket)*uint32(PerBucket) + uint32(p.At) + 1
+}
+
+// ReplyKeys knows what replies bear to flows of full NAT, once a change is made.
+type ReplyKeys struct {
+	Secret uint64
+	// Pool are its addresses of each family, by their numbers.
+	Pool [2][]mapmem.Address
+	// Protocols are those of services of full NAT, by id, and ends those of their backends, by index.
+	Protocols map[uint32]uint8
+	Ends      map[uint32]BackendEnd
+}
+
+// BackendEnd is where the replies of a backend come from.
+type BackendEnd struct {
+	Generation uint16
+	Address    mapmem.Address
+	Port       uint16
+	Family     int
+	// Local is the address that it knows us by, zeros while that is not known.
+	Local mapmem.Address
+}
+
+// Lead makes an entry of a table of returns for each flow of full NAT of two tables that none leads to. It does nothing
+// where there is no table of returns.
+func (r *ReplyKeys) Lead(to *ReturnTable, proven, unproven *Table) {
+	if to == nil || len(r.Protocols) == 0 {
+		return
+	}
+	for _, table := range []struct {
+		of   *Table
+		mark uint32
+	}{{proven, ReturnProven}, {unproven, 0}} {
+		for i := range table.of.Buckets {
+			bucket := &table.of.Buckets[i]
+			if atomic.LoadUint64(&bucket.Tags[0])|atomic.LoadUint64(&bucket.Tags[1]) == 0 {
+				continue
+			}
+			for at := range PerBucket {
+				place := Place{bucket, at}
+				if place.Tag() <= BusyTag || place.State() == objects.XDPFlowStateFLOW_FREE {
+					continue
+				}
+				flow := place.Flow()
+				if hash, is := r.Hash(&flow); is {
+					to.Put(hash, table.of.Number(place)|table.mark, uint32(table.of.HashKey(&flow)))
+				}
+			}
+		}
+	}
+}
+
+// Hash is hash_return of bpf/balancer/flow/returntable.h, of the replies to a flow; false where it is
+// none of full NAT.
+func (r *ReplyKeys) Hash(flow *objects.XDPFlow) (uint64, bool) {
+	protocol, is := r.Protocols[flow.Service]
+	end, known := r.Ends[flow.Backend]
+	if !is || !known || end.Generation != flow.Generation || flow.Source.Port == 0 {
+		return 0, false
+	}
+	pool, has := r.source(flow, &end)
+	if !has {
+		return 0, false
+	}
+	word := func(of mapmem.Address, at int) uint64 { return uint64(of[at+1])<<32 | uint64(of[at]) }
+	h := r.Secret + (uint64(end.Port)<<48|uint64(flow.Source.Port)<<32|uint64(protocol))*mapmem.HashMultiplier3
+	h += word(end.Address, 0)*mapmem.HashMultiplier + word(pool, 0)*mapmem.HashMultiplier4
+	if end.Family == 1 {
+		h += word(end.Address, 2)*mapmem.HashMultiplier2 + word(pool, 2)*mapmem.HashMultiplier5
+	}
+	return mapmem.HashMix(h), true
+}
+
+// source is the address that a flow to a backend is sent from; false where there is none.
+func (r *ReplyKeys) source(flow *objects.XDPFlow, end *BackendEnd) (mapmem.Address, bool) {
+	if flow.Source.Address == uint16(objects.XDPAgreementPOOL_LOCAL) {
+		return end.Local, end.Local != mapmem.Address{}
+	}
+	if int(flow.Source.Address) >= len(r.Pool[end.Family]) {
+		return mapmem.Address{}, false
+	}
+	address := r.Pool[end.Family][flow.Source.Address]
+	return address, address != mapmem.Address{}
+}
+
+// Put makes an entry for a place, unless there is one: insert_return of bpf/balancer/flow/returntable.h,
+// into places that are free. False where there is none.
+func (t *ReturnTable) Put(hash uint64, place, owner uint32) bool {
+	home, second, tag := homesAmong(hash, len(t.Buckets))
+	first, other := &t.Buckets[home], &t.Buckets[second]
+	if leadsTo(first, tag, place, owner) || leadsTo(other, tag, place, owner) {
+		return true
+	}
+	if returnsIn(other) < returnsIn(first) {
+		first, other = other, first
+	}
+	return putReturn(first, tag, place, owner) || putReturn(other, tag, place, owner)
+}
+
+// PlacesOf calls visit with the place to which each entry of a hash leads, until that says no, and returns whether it went over all.
+func (t *ReturnTable) PlacesOf(hash uint64, visit func(number uint32) bool) bool {
+	home, second, tag := homesAmong(hash, len(t.Buckets))
+	for _, number := range [...]uint32{home, second} {
+		bucket := &t.Buckets[number]
+		for at := range ReturnsPerBucket {
+			if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag && !visit(atomic.LoadUint32(&bucket.Places[at])) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func leadsTo(bucket *objects.XDPReturnBucket, tag uint64, place, owner uint32) bool {
+	for at := range ReturnsPerBucket {
+		if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag &&
+			atomic.LoadUint32(&bucket.Places[at]) == place && atomic.LoadUint32(&bucket.Owners[at]) == owner {
+			return true
+		}
+	}
+	return false
+}
+
+func returnsIn(bucket *objects.XDPReturnBucket) (n int) {
+	for at := range ReturnsPerBucket {
+		if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func putReturn(bucket *objects.XDPReturnBucket, tag uint64, place, owner uint32) bool {
+	for at := range ReturnsPerBucket {
+		word, shift := &bucket.Tags[at/4], at%4*16
+		for was := atomic.LoadUint64(word); was>>shift&0xffff == 0; was = atomic.LoadUint64(word) {
+			if !atomic.CompareAndSwapUint64(word, was, was|BusyTag<<shift) {
+				continue
+			}
+			atomic.StoreUint32(&bucket.Places[at], place)
+			atomic.StoreUint32(&bucket.Owners[at], owner)
+			atomic.AddUint64(word, (tag-BusyTag)<<shift)
+			return true
+		}
+	}
+	return false
+}
