@@ -78,6 +78,7 @@ stage_kubernetes() {
 	install -Dm644 -t "$2/usr/lib/systemd/system" deploy/package/kubernetes/*.service
 	install -Dm644 deploy/package/kubernetes/jeoul-kubernetes.default "$2/etc/default/jeoul-kubernetes"
 	install -Dm644 -t "$2/usr/share/doc/jeoul-kubernetes/manifests" deploy/kubernetes/*.yaml
+	install -Dm755 -t "$2/usr/share/doc/jeoul-kubernetes/manifests" deploy/kubernetes/kubeconfig.sh
 	install -Dm644 LICENSE "$2/usr/share/doc/jeoul-kubernetes/copyright"
 }
 

@@ -128,11 +128,16 @@ func (c *Controller) look(ctx context.Context) {
 	next := model.Build(c.opt.Watcher.Cluster(), c.opt.Settings, c.picture.Wishes)
 	same := c.pushed && reflect.DeepEqual(next.Services, c.picture.Services)
 	c.picture = next
-	if !same || !c.balancerHasIt(ctx) {
+	if !same || !c.balancerHasIt(ctx) || c.refusedForLong() {
 		c.push(ctx)
 	}
 	c.askReach(ctx)
 	c.publish()
+}
+
+// refusedForLong says whether what the balancer refused is to be tried again: its file may be another by now.
+func (c *Controller) refusedForLong() bool {
+	return len(c.refused) > 0 && time.Since(c.Health().Pushed) > askAgain
 }
 
 // push hands the picture over.
@@ -154,12 +159,15 @@ func (c *Controller) push(ctx context.Context) {
 	c.mu.Lock()
 	c.refused = result.Refused
 	c.mu.Unlock()
+	changed := c.Health().Generation != result.Generation
 	c.note(func(h *Health) {
 		h.Balancer, h.Generation, h.Pushed, h.Services = Trouble{}, result.Generation, time.Now(), len(c.picture.Services)
 		h.Refused = result.Refused
 	})
-	c.opt.Log.Info("the balancer has the services of the cluster", "services", len(c.picture.Services), "refused", len(result.Refused),
-		"generation", result.Generation)
+	if changed {
+		c.opt.Log.Info("the balancer has the services of the cluster", "services", len(c.picture.Services),
+			"refused", len(result.Refused), "generation", result.Generation)
+	}
 }
 
 // balancerHasIt says whether the balancer has what it was handed: somebody may have put something else into the source.
