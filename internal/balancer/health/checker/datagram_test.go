@@ -44,7 +44,7 @@ func echoBack(b []byte) [][]byte { return [][]byte{b} }
 
 func TestUDP(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+	for _, address := range loopbacks(t) {
 		back := serveUDP(t, address, echoBack)
 		mute := serveUDP(t, address, func([]byte) [][]byte { return nil })
 		gone, err := net.ListenPacket("udp", address)
@@ -162,8 +162,8 @@ func TestDNSBadServers(t *testing.T) {
 
 func TestICMP(t *testing.T) {
 	testenv.Root(t)
-	for _, address := range []string{"127.0.0.1", "::1"} {
-		to := netip.AddrPortFrom(netip.MustParseAddr(address), 80)
+	for _, address := range loopbacks(t) {
+		to := netip.AddrPortFrom(netip.MustParseAddrPort(address).Addr(), 80)
 		expect(t, check(t, to, lb.Check{Type: lb.CheckICMP, Timeout: patiently}), health.Passed, "echo reply")
 		// Where the group may not, a raw socket can.
 		a := &ask{Checker: New(nil), ctx: t.Context(), check: &lb.Check{}, endpoint: health.Endpoint{Address: to.Addr()}}

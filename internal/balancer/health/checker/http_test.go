@@ -71,7 +71,7 @@ func web(t *testing.T, address string, secure *testcert.Authority) netip.AddrPor
 }
 
 func TestHTTP(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+	for _, address := range loopbacks(t) {
 		plainly := web(t, address, nil)
 		for _, h2 := range []bool{false, true} {
 			for _, c := range []struct {

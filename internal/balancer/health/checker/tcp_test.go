@@ -23,7 +23,7 @@ func tcpCheck(timeout time.Duration) lb.Check {
 }
 
 func TestTCP(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+	for _, address := range loopbacks(t) {
 		ended := make(chan error, 1)
 		to := serve(t, address, func(c net.Conn) {
 			_, err := c.Read(make([]byte, 1))
@@ -37,7 +37,7 @@ func TestTCP(t *testing.T) {
 }
 
 func TestTCPRefused(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+	for _, address := range loopbacks(t) {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
 			t.Fatal(err)
