@@ -93,7 +93,8 @@ func lineWith(screen []string, texts ...string) []string {
 	return nil
 }
 
-// TestTopInTerminal: what `jeoul top` shows in a real terminal is what the API says, and what its keys ask for is done. It goes on
+// TestTopInTerminal: what `jeoul top` shows in a real terminal is what the API says, and what its keys ask for is done.
+// It goes on
 // when the daemon is started anew.
 func TestTopInTerminal(t *testing.T) {
 	t.Parallel()
@@ -103,14 +104,29 @@ func TestTopInTerminal(t *testing.T) {
 	var backends []entry
 	for i, server := range l.Servers {
 		echo(t, server, 5300)
-		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": 5300, "weight": 1 + i})
+		backends = append(
+			backends,
+			entry{"name": server.Name, "address": server.IPv4.String(), "port": 5300, "weight": 1 + i},
+		)
 	}
 	b.configure(t, lb.HookTC, entry{"fullnat": entry{"addresses": []string{"198.18.0.99"}}, "services": []entry{
-		{"name": "echo", "vip": vip.Addr().String(), "port": vip.Port(), "protocol": "udp", "mode": "fullnat", "scheduler": "wrr", "backends": backends},
+		{
+			"name":      "echo",
+			"vip":       vip.Addr().String(),
+			"port":      vip.Port(),
+			"protocol":  "udp",
+			"mode":      "fullnat",
+			"scheduler": "wrr",
+			"backends":  backends,
+		},
 		{"name": "shut", "vip": vip.Addr().String(), "port": 5301, "protocol": "udp", "mode": "fullnat",
 			"backends": []entry{{"name": "none", "address": "198.18.2.250"}}}}})
 	b.daemon = jeoul(t, b.host, &b.log, b.arguments()...)
-	b.eventually(t, "the service has its backends", func(s *ops.Status) bool { return allUp(&ops.Status{Services: s.Services[:1]}) })
+	b.eventually(
+		t,
+		"the service has its backends",
+		func(s *ops.Status) bool { return allUp(&ops.Status{Services: s.Services[:1]}) },
+	)
 	err := l.Clients[0].Do(func() (err error) {
 		for range 30 {
 			err = errors.Join(err, exchange(vip))
@@ -124,7 +140,11 @@ func TestTopInTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := startTmux(t, 200, 24, "top", "--socket", b.socket, "--view", "backends", "--interval", "100ms")
-	m.eventually(t, "each backend as the API has it", func(screen []string) bool { return showsBackends(screen, b.status(t)) })
+	m.eventually(
+		t,
+		"each backend as the API has it",
+		func(screen []string) bool { return showsBackends(screen, b.status(t)) },
+	)
 	m.press(t, "3")
 	m.eventually(t, "each drop as the API has it", func(screen []string) bool {
 		row := lineWith(screen, "dropped_no_backend")

@@ -55,8 +55,18 @@ func (c *topCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	options := top.Options{Balancer: described{client, c.daemonFlags}, At: client.At(), View: top.View(c.View), Sort: c.Sort,
-		Filter: c.Filter, Interval: c.Interval, All: c.All, ReadOnly: c.ReadOnly, ASCII: !top.UTF8(), Now: time.Now}
+	options := top.Options{
+		Balancer: described{client, c.daemonFlags},
+		At:       client.At(),
+		View:     top.View(c.View),
+		Sort:     c.Sort,
+		Filter:   c.Filter,
+		Interval: c.Interval,
+		All:      c.All,
+		ReadOnly: c.ReadOnly,
+		ASCII:    !top.UTF8(),
+		Now:      time.Now,
+	}
 	switch {
 	case c.Once:
 		return top.Once(ctx, options, os.Stdout, c.json())

@@ -25,14 +25,27 @@ var operationLabels = []string{"service", "backend", "operation", "by"}
 
 // The families of operations are there while there are some.
 var operationFamilies = []of[operated]{
-	{family{"jeoul_operation_info", "1, with an operation that is in force on a backend, and who has done it: drain, disable, out (its drain's " +
-		"deadline has passed), enable, weight or force.", gauge, operationLabels},
-		always(func(operated) float64 { return 1 })},
+	{
+		family{
+			"jeoul_operation_info",
+			"1, with an operation that is in force on a backend, and who has done it: drain, disable, out (its drain's " +
+				"deadline has passed), enable, weight or force.",
+			gauge,
+			operationLabels,
+		},
+		always(func(operated) float64 { return 1 }),
+	},
 	{family{"jeoul_operation_timestamp_seconds", "When the operation was done.", gauge, operationLabels},
 		always(func(o operated) float64 { return seconds(o.at) })},
-	{family{"jeoul_operation_deadline_timestamp_seconds", "When a drained backend is taken out of its service, where its drain has a deadline.",
-		gauge, operationLabels},
-		func(o operated) (float64, bool) { return seconds(o.deadline), !o.deadline.IsZero() }},
+	{
+		family{
+			"jeoul_operation_deadline_timestamp_seconds",
+			"When a drained backend is taken out of its service, where its drain has a deadline.",
+			gauge,
+			operationLabels,
+		},
+		func(o operated) (float64, bool) { return seconds(o.deadline), !o.deadline.IsZero() },
+	},
 	{family{"jeoul_operation_flows_left", "Remembered flows of a drained backend.", gauge, operationLabels},
 		func(o operated) (float64, bool) { return float64(o.Left.Flows), o.drained }},
 }
@@ -52,5 +65,9 @@ func operations(overlays []ops.Overlay) []*dto.MetricFamily {
 			all = append(all, operated{Overlay: o, word: "force", by: f.By, at: f.At})
 		}
 	}
-	return series(operationFamilies, all, func(o operated) []string { return []string{o.Service, o.Backend, o.word, o.by} })
+	return series(
+		operationFamilies,
+		all,
+		func(o operated) []string { return []string{o.Service, o.Backend, o.word, o.by} },
+	)
 }

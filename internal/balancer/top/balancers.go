@@ -80,10 +80,21 @@ func hookText(h ops.Hook) string {
 }
 
 func vrrpRow(v *ops.VRRP, now time.Time) balancerRow {
-	row := balancerRow{Kind: "vrrp", Name: fmt.Sprintf("%d on %s", v.ID, v.Interface), State: v.State, Since: v.Since, tone: good,
-		Detail: fmt.Sprintf("priority %d, %s", v.Priority, v.Why)}
+	row := balancerRow{
+		Kind:   "vrrp",
+		Name:   fmt.Sprintf("%d on %s", v.ID, v.Interface),
+		State:  v.State,
+		Since:  v.Since,
+		tone:   good,
+		Detail: fmt.Sprintf("priority %d, %s", v.Priority, v.Why),
+	}
 	if v.Peer != nil {
-		row.Detail += fmt.Sprintf("; peer %s, priority %d, heard %s ago", v.Peer.Address, v.Peer.Priority, since(v.Peer.Heard, now))
+		row.Detail += fmt.Sprintf(
+			"; peer %s, priority %d, heard %s ago",
+			v.Peer.Address,
+			v.Peer.Priority,
+			since(v.Peer.Heard, now),
+		)
 	}
 	if v.Drained != nil {
 		row.Detail, row.tone = "drained by "+v.Drained.By, warn
@@ -98,7 +109,13 @@ func vrrpRow(v *ops.VRRP, now time.Time) balancerRow {
 }
 
 func bgpRows(b *ops.BGP) (rows []balancerRow) {
-	speaker := balancerRow{Kind: "bgp", Name: "speaker", State: "running", tone: good, Detail: fmt.Sprintf("process %d", b.SpeakerPID)}
+	speaker := balancerRow{
+		Kind:   "bgp",
+		Name:   "speaker",
+		State:  "running",
+		tone:   good,
+		Detail: fmt.Sprintf("process %d", b.SpeakerPID),
+	}
 	switch {
 	case b.SpeakerPID == 0 || b.Problem != "":
 		speaker.State, speaker.Detail, speaker.tone = "failing", cmp.Or(b.Problem, "no process announces the VIPs"), bad
@@ -120,8 +137,14 @@ func bgpRows(b *ops.BGP) (rows []balancerRow) {
 }
 
 func peerRow(p *ops.BGPPeer) balancerRow {
-	row := balancerRow{Kind: "router", Name: fmt.Sprintf("%s AS%d", p.Address, p.ASN), State: p.State, Since: p.Since, tone: good,
-		Detail: fmt.Sprintf("%d sessions", p.Sessions)}
+	row := balancerRow{
+		Kind:   "router",
+		Name:   fmt.Sprintf("%s AS%d", p.Address, p.ASN),
+		State:  p.State,
+		Since:  p.Since,
+		tone:   good,
+		Detail: fmt.Sprintf("%d sessions", p.Sessions),
+	}
 	if !p.Established() {
 		row.Detail, row.tone = p.Reason, bad
 	}
@@ -135,7 +158,14 @@ func peerRow(p *ops.BGPPeer) balancerRow {
 }
 
 func memberRow(m *ops.Member) balancerRow {
-	row := balancerRow{Kind: "member", Name: cmp.Or(m.Name, m.Address), State: string(m.State), Since: m.Since, tone: good, Detail: m.Reason}
+	row := balancerRow{
+		Kind:   "member",
+		Name:   cmp.Or(m.Name, m.Address),
+		State:  string(m.State),
+		Since:  m.Since,
+		tone:   good,
+		Detail: m.Reason,
+	}
 	switch {
 	case m.State == ops.MemberFailed:
 		row.tone = bad
@@ -156,7 +186,16 @@ func memberRow(m *ops.Member) balancerRow {
 		for _, n := range f.Refused {
 			refused += n
 		}
-		parts = append(parts, fmt.Sprintf("flows: told %s, behind %s, taken %s, refused %s", count(f.Told), count(f.Behind), count(f.Taken), count(refused)))
+		parts = append(
+			parts,
+			fmt.Sprintf(
+				"flows: told %s, behind %s, taken %s, refused %s",
+				count(f.Told),
+				count(f.Behind),
+				count(f.Taken),
+				count(refused),
+			),
+		)
 		if m.State == ops.MemberAlive && !(f.Telling && f.Heard) {
 			row.tone = max(row.tone, warn)
 		}
@@ -168,8 +207,14 @@ func memberRow(m *ops.Member) balancerRow {
 func discoveryRows(s *ops.Status) (rows []balancerRow) {
 	for i := range s.Services {
 		for _, d := range s.Services[i].Discovered {
-			row := balancerRow{Kind: "discovery", Name: s.Services[i].Name + ": " + d.From, State: "current", Since: d.Taken, tone: good,
-				Detail: fmt.Sprintf("%d backends", d.Backends)}
+			row := balancerRow{
+				Kind:   "discovery",
+				Name:   s.Services[i].Name + ": " + d.From,
+				State:  "current",
+				Since:  d.Taken,
+				tone:   good,
+				Detail: fmt.Sprintf("%d backends", d.Backends),
+			}
 			if d.Problem != "" {
 				row.State, row.Since, row.Detail, row.tone = "failing", d.Since, d.Problem, bad
 			}

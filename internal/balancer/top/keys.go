@@ -15,7 +15,8 @@ import (
 // binding is a key, or some that do the same.
 type binding struct {
 	keys []string
-	// name is how help writes them, and help what they do. short is the word at the foot of the screen; empty: it is not there.
+	// name is how help writes them, and help what they do. short is the word at the foot of the screen; empty: it is not
+	// there.
 	name, help, short string
 	do                func(m Model) (tea.Model, tea.Cmd)
 }
@@ -29,7 +30,13 @@ func bindings() []binding {
 		{[]string{"enter"}, "Enter", "show all about the selected row", "details", Model.details},
 		{[]string{"/"}, "/", "show only rows that contain some words", "filter", Model.filter},
 		{[]string{"s"}, "s", "sort by the next column", "sort", func(m Model) (tea.Model, tea.Cmd) { return m.sort(1) }},
-		{[]string{"S", "shift+s"}, "S", "sort by the column before", "", func(m Model) (tea.Model, tea.Cmd) { return m.sort(-1) }},
+		{
+			[]string{"S", "shift+s"},
+			"S",
+			"sort by the column before",
+			"",
+			func(m Model) (tea.Model, tea.Cmd) { return m.sort(-1) },
+		},
 		{[]string{"r"}, "r", "reverse the order", "", Model.reverse},
 		{[]string{"d"}, "d", "drain the selected backend", "drain", order(ops.Drain)},
 		{[]string{"e"}, "e", "enable it again", "enable", order(ops.Enable)},
@@ -40,7 +47,13 @@ func bindings() []binding {
 		{[]string{"b"}, "b", "show the backends of the selected service", "", Model.backendsOf},
 		{[]string{"esc"}, "Esc", "leave what is open; show all rows again", "", Model.escape},
 		{[]string{"tab"}, "Tab", "show the next view", "", func(m Model) (tea.Model, tea.Cmd) { return m.turn(1), nil }},
-		{[]string{"shift+tab"}, "Shift+Tab", "show the view before", "", func(m Model) (tea.Model, tea.Cmd) { return m.turn(-1), nil }},
+		{
+			[]string{"shift+tab"},
+			"Shift+Tab",
+			"show the view before",
+			"",
+			func(m Model) (tea.Model, tea.Cmd) { return m.turn(-1), nil },
+		},
 		{[]string{"up", "k"}, "Up, k", "move up", "", moving(-1)},
 		{[]string{"down", "j"}, "Down, j", "move down", "", moving(1)},
 		{[]string{"pgup", "ctrl+b"}, "PgUp", "move up by a screen", "", paging(-1)},

@@ -43,7 +43,12 @@ func limitsOf(s *ops.Status, f *figures) (rows []limitRow) {
 	}
 	if t := s.Flows; t != nil {
 		add("proven flows", float64(t.Proven), float64(t.ProvenLimit), "proven flows stay among the unproven")
-		add("unproven flows", float64(t.Unproven), float64(t.UnprovenLimit), "new flows go by the hash, or replace silent ones")
+		add(
+			"unproven flows",
+			float64(t.Unproven),
+			float64(t.UnprovenLimit),
+			"new flows go by the hash, or replace silent ones",
+		)
 	}
 	for i := range s.Services {
 		service := &s.Services[i]

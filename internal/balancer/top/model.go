@@ -48,7 +48,8 @@ type Model struct {
 
 // absence is a time in which the balancer does not answer.
 type absence struct {
-	// since is when the first reading failed; zero: it answers. asked is when the present one began; zero: none is under way.
+	// since is when the first reading failed; zero: it answers. asked is when the present one began; zero: none is under
+	// way.
 	since, asked time.Time
 	err          error
 }
@@ -112,8 +113,16 @@ func New(options Options) (Model, error) {
 	if !slices.Contains(Views, options.View) {
 		return Model{}, fmt.Errorf("there is no view %q", options.View)
 	}
-	m := Model{ctx: context.Background(), options: options, glyphs: glyphsOf(options.ASCII), history: &history{}, now: options.Now(),
-		view: options.View, places: map[View]place{}, figures: figures{status: &ops.Status{}}}
+	m := Model{
+		ctx:     context.Background(),
+		options: options,
+		glyphs:  glyphsOf(options.ASCII),
+		history: &history{},
+		now:     options.Now(),
+		view:    options.View,
+		places:  map[View]place{},
+		figures: figures{status: &ops.Status{}},
+	}
 	m.places[Drops] = place{sort: sorting{column: "PKT/S"}}
 	m.refresh()
 	if options.Sort != "" {
@@ -240,7 +249,8 @@ func (m *Model) at(change func(*place)) {
 	m.places[m.view] = p
 }
 
-// refresh makes the table of the present view anew. The cursor stays on its row, wherever that has come to be; where the
+// refresh makes the table of the present view anew. The cursor stays on its row, wherever that has come to be; where
+// the
 // row has gone, it stays in its place.
 func (m *Model) refresh() {
 	m.table = m.figures.table(m.view, m.options.All, m.now)

@@ -52,7 +52,13 @@ type screen struct {
 func newScreen(t *testing.T, width, height int, change func(*Options)) *screen {
 	t.Helper()
 	s := &screen{t: t, balancer: &fake{}, now: start}
-	options := Options{Balancer: s.balancer, At: "/run/jeoul.sock", View: Services, Interval: DefaultInterval, Now: func() time.Time { return s.now }}
+	options := Options{
+		Balancer: s.balancer,
+		At:       "/run/jeoul.sock",
+		View:     Services,
+		Interval: DefaultInterval,
+		Now:      func() time.Time { return s.now },
+	}
 	if change != nil {
 		change(&options)
 	}
@@ -82,8 +88,18 @@ func (s *screen) read(after time.Duration, status *ops.Status) tea.Cmd {
 }
 
 // keys that are no characters.
-var special = map[string]rune{"enter": tea.KeyEnter, "esc": tea.KeyEscape, "up": tea.KeyUp, "down": tea.KeyDown, "end": tea.KeyEnd,
-	"home": tea.KeyHome, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "backspace": tea.KeyBackspace, "tab": tea.KeyTab}
+var special = map[string]rune{
+	"enter":     tea.KeyEnter,
+	"esc":       tea.KeyEscape,
+	"up":        tea.KeyUp,
+	"down":      tea.KeyDown,
+	"end":       tea.KeyEnd,
+	"home":      tea.KeyHome,
+	"pgdown":    tea.KeyPgDown,
+	"pgup":      tea.KeyPgUp,
+	"backspace": tea.KeyBackspace,
+	"tab":       tea.KeyTab,
+}
 
 // press presses keys, and does what an operation or a description asks for.
 func (s *screen) press(keys ...string) {
@@ -151,21 +167,50 @@ func (s *screen) row(name string) []string {
 	return nil
 }
 
-// sample is a balancer with two services after so many seconds: web01 gets 100 connections, 1,000 packets and 125,000 bytes
+// sample is a balancer with two services after so many seconds: web01 gets 100 connections, 1,000 packets and 125,000
+// bytes
 // a second, and web02 gets 300 connections.
 func sampled(seconds uint64) *ops.Status {
 	at := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, last}) }
-	web := ops.Service{Name: "web", VIP: at(100), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Tracked: true, Active: 40, Backends: []ops.Backend{
-		{Name: "web01", Address: at(11), Port: 80, Weight: 1, State: lb.Up, Active: 10, Connections: 5000 + 100*seconds, Packets: 1000 * seconds, Bytes: 125_000 * seconds},
-		{Name: "web02", Address: at(12), Port: 8080, Weight: 3, State: lb.Up, Active: 30, Connections: 300 * seconds},
-		{Name: "web03", Address: at(13), Port: 80, Weight: 1, State: lb.NoMAC, Reason: "does not answer ARP requests"},
-	}}
+	web := ops.Service{
+		Name:     "web",
+		VIP:      at(100),
+		Port:     80,
+		Protocol: lb.TCP,
+		Mode:     lb.L2DSR,
+		Tracked:  true,
+		Active:   40,
+		Backends: []ops.Backend{
+			{
+				Name:        "web01",
+				Address:     at(11),
+				Port:        80,
+				Weight:      1,
+				State:       lb.Up,
+				Active:      10,
+				Connections: 5000 + 100*seconds,
+				Packets:     1000 * seconds,
+				Bytes:       125_000 * seconds,
+			},
+			{Name: "web02", Address: at(12), Port: 8080, Weight: 3, State: lb.Up, Active: 30, Connections: 300 * seconds},
+			{Name: "web03", Address: at(13), Port: 80, Weight: 1, State: lb.NoMAC, Reason: "does not answer ARP requests"},
+		},
+	}
 	dns := ops.Service{Name: "dns", VIP: at(100), Port: 53, Protocol: lb.UDP, Mode: lb.NAT, Backends: []ops.Backend{
 		{Name: "dns01", Address: at(21), Port: 53, Weight: 1, State: lb.Up}}}
-	return &ops.Status{Version: "0.4", PID: 7, Started: start.Add(-time.Hour), Interface: "eth0", Hook: ops.Hook{Name: lb.HookXDP},
-		Services: []ops.Service{web, dns}, Flows: &ops.Flows{Proven: 500, ProvenLimit: 1000},
+	return &ops.Status{
+		Version:   "0.4",
+		PID:       7,
+		Started:   start.Add(-time.Hour),
+		Interface: "eth0",
+		Hook:      ops.Hook{Name: lb.HookXDP},
+		Services:  []ops.Service{web, dns},
+		Flows:     &ops.Flows{Proven: 500, ProvenLimit: 1000},
 		Outcomes: []ops.Outcome{{Name: "forwarded", Packets: 1000 * seconds}, {Name: "passed_not_ip", Packets: 9},
-			{Name: "dropped_fragment"}, {Name: "dropped_no_route", Packets: 7, Help: "no route"}, {Name: "dropped_no_backend", Packets: 20 * seconds, Help: "no backend takes new flows"}}}
+			{
+				Name: "dropped_fragment",
+			}, {Name: "dropped_no_route", Packets: 7, Help: "no route"}, {Name: "dropped_no_backend", Packets: 20 * seconds, Help: "no backend takes new flows"}},
+	}
 }
 
 func TestRatesComeFromCounters(t *testing.T) {
@@ -177,13 +222,19 @@ func TestRatesComeFromCounters(t *testing.T) {
 	}
 	s.read(time.Second, sampled(1))
 	// SERVICE, ADDRESS (two words), MODE, and from UP to TOTAL
-	if got, want := s.row("web")[4:11], []string{"2/3", "400", "1.00k", "1.00M", "0", "40", "5,400"}; !slices.Equal(got, want) {
+	if got, want := s.row("web")[4:11], []string{"2/3", "400", "1.00k", "1.00M", "0", "40", "5,400"}; !slices.Equal(
+		got,
+		want,
+	) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	s.shows("new 400/s", "in 1.00Mbit/s", "dropped 20/s", "backends up 3/4", "flows 50%")
 	s.press("2")
 	// BACKEND to DUE
-	if got, want := s.row("web")[1:13], []string{"web01", "192.0.2.11", "up", "1", "100", "1.00k", "1.00M", "0", "10", "5,100", "25%", "25%"}; !slices.Equal(got, want) {
+	if got, want := s.row("web")[1:13], []string{"web01", "192.0.2.11", "up", "1", "100", "1.00k", "1.00M", "0", "10", "5,100", "25%", "25%"}; !slices.Equal(
+		got,
+		want,
+	) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	s.shows("web02", "192.0.2.12:8080", "75%")
@@ -300,7 +351,12 @@ func TestOperationsAskFirst(t *testing.T) {
 	s.shows("No other backend of dns takes new flows")
 	s.press("y")
 	want := []ops.Order{{Verb: ops.Drain, Service: "web", Backend: "web01", Deadline: 10 * time.Minute},
-		{Verb: ops.Weight, Service: "web", Backend: "web01", Weight: 700}, {Verb: ops.Disable, Service: "dns", Backend: "dns01"}}
+		{
+			Verb:    ops.Weight,
+			Service: "web",
+			Backend: "web01",
+			Weight:  700,
+		}, {Verb: ops.Disable, Service: "dns", Backend: "dns01"}}
 	if !slices.Equal(s.balancer.orders, want) {
 		t.Errorf("asked for %v, want %v", s.balancer.orders, want)
 	}
@@ -383,7 +439,9 @@ func TestSizes(t *testing.T) {
 			for _, height := range []int{1, 7, 8, 12, 24, 60} {
 				s := newScreen(t, width, height, func(o *Options) { o.ASCII = ascii })
 				status := sampled(1)
-				status.Problems = []string{"something is wrong, and this says at length what that is, in more words than a screen has columns"}
+				status.Problems = []string{
+					"something is wrong, and this says at length what that is, in more words than a screen has columns",
+				}
 				s.read(0, status)
 				for _, keys := range []string{"1", "2", "3", "4", "5", "6", "2d", "e", "x", "w", "/", "?", "s"} {
 					for _, key := range strings.Split(keys, "") {
@@ -408,7 +466,9 @@ func TestNamesAreHarmless(t *testing.T) {
 		status := sampled(1)
 		status.Services[0].Name, status.Services[0].Backends[0].Name = evil, evil
 		status.Services[0].Backends[0].Reason, status.Problems = evil, []string{evil}
-		status.Outcomes[3].Help, status.Operations.InForce = evil, []ops.Overlay{{Target: ops.Target{Service: evil, Backend: evil}, Weight: &ops.Weighted{By: evil}}}
+		status.Outcomes[3].Help, status.Operations.InForce = evil, []ops.Overlay{
+			{Target: ops.Target{Service: evil, Backend: evil}, Weight: &ops.Weighted{By: evil}},
+		}
 		s.read(0, status)
 		s.shows("we?]0;owned?b?[31m??", "<b>")
 		for _, key := range []string{"2", "x", "esc", "enter", "esc", "3", "4", "6"} {
@@ -431,7 +491,10 @@ func TestManyBackends(t *testing.T) {
 	for i := range 100 {
 		service := ops.Service{Name: fmt.Sprintf("s%02d", i)}
 		for j := range 100 {
-			service.Backends = append(service.Backends, ops.Backend{Name: fmt.Sprintf("b%04d", 100*i+j), State: lb.Up, Weight: 1})
+			service.Backends = append(
+				service.Backends,
+				ops.Backend{Name: fmt.Sprintf("b%04d", 100*i+j), State: lb.Up, Weight: 1},
+			)
 		}
 		status.Services = append(status.Services, service)
 	}

@@ -117,7 +117,9 @@ func (m Model) writeJSON(to io.Writer) error {
 // writeText prints all columns but sparklines, as wide as they are.
 func (m Model) writeText(to io.Writer) error {
 	m.width = 1 << 16
-	lines := []string{strings.TrimRight(m.glyphs.clean(fmt.Sprintf("%s  %s", m.now.Local().Format(time.DateTime), m.summary())), " ")}
+	lines := []string{
+		strings.TrimRight(m.glyphs.clean(fmt.Sprintf("%s  %s", m.now.Local().Format(time.DateTime), m.summary())), " "),
+	}
 	if len(m.order) == 0 {
 		lines = append(lines, m.table.empty)
 	} else {

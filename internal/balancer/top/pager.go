@@ -20,7 +20,8 @@ type pager struct {
 	title  string
 	lines  []string
 	offset int
-	// live: the text is a description of a service, or of a backend of it, that is asked for again and again. asked is when
+	// live: the text is a description of a service, or of a backend of it, that is asked for again and again. asked is
+	// when
 	// it was the last time.
 	live             bool
 	service, backend string

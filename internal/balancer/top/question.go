@@ -169,7 +169,9 @@ func (f *figures) consequences(o ops.Order) []string {
 			return []string{"There is no operation that can be taken back."}
 		}
 		last := &f.status.Operations.History[0]
-		return []string{fmt.Sprintf("Take back what %s did at %s: %s.", last.By, last.At.Local().Format(time.DateTime), operationText(last))}
+		return []string{
+			fmt.Sprintf("Take back what %s did at %s: %s.", last.By, last.At.Local().Format(time.DateTime), operationText(last)),
+		}
 	}
 	var row *backendRow
 	others := 0
@@ -192,19 +194,42 @@ func (f *figures) consequences(o ops.Order) []string {
 	}
 	left := fmt.Sprintf("New flows of %s go to %d other backends.", o.Service, others)
 	if others == 0 {
-		left = fmt.Sprintf("No other backend of %s takes new flows: the balancer may refuse this, and new clients are not served.", o.Service)
+		left = fmt.Sprintf(
+			"No other backend of %s takes new flows: the balancer may refuse this, and new clients are not served.",
+			o.Service,
+		)
 	}
 	const until = "It holds until it is enabled or undone, and ends when the daemon is stopped."
 	switch o.Verb {
 	case ops.Drain:
-		return []string{fmt.Sprintf("Drain %s/%s (%s): it keeps %s, and gets no new one.", o.Service, o.Backend, row.Address, flows), left, until}
+		return []string{
+			fmt.Sprintf("Drain %s/%s (%s): it keeps %s, and gets no new one.", o.Service, o.Backend, row.Address, flows),
+			left,
+			until,
+		}
 	case ops.Disable:
-		return []string{fmt.Sprintf("Disable %s/%s (%s): it is out at once, and %s end.", o.Service, o.Backend, row.Address, flows), left, until}
+		return []string{
+			fmt.Sprintf("Disable %s/%s (%s): it is out at once, and %s end.", o.Service, o.Backend, row.Address, flows),
+			left,
+			until,
+		}
 	case ops.Enable:
-		return []string{fmt.Sprintf("Enable %s/%s (%s), which is %s now.", o.Service, o.Backend, row.Address, row.State), enabled(row)}
+		return []string{
+			fmt.Sprintf("Enable %s/%s (%s), which is %s now.", o.Service, o.Backend, row.Address, row.State),
+			enabled(row),
+		}
 	}
-	return []string{fmt.Sprintf("Give %s/%s (%s) another weight than %d, by which it gets %s of the new flows.", o.Service, o.Backend, row.Address, row.Weight, percent(row.Due)),
-		"Flows that it has stay. 0 takes no new flow. It ends when the daemon is stopped."}
+	return []string{
+		fmt.Sprintf(
+			"Give %s/%s (%s) another weight than %d, by which it gets %s of the new flows.",
+			o.Service,
+			o.Backend,
+			row.Address,
+			row.Weight,
+			percent(row.Due),
+		),
+		"Flows that it has stay. 0 takes no new flow. It ends when the daemon is stopped.",
+	}
 }
 
 // enabled says when a backend takes new flows once it is enabled.

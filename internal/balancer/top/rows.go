@@ -104,8 +104,15 @@ func passes(outcome string) bool {
 
 // addService adds the rows of a service and its backends.
 func (f *figures) addService(s *ops.Service, h *history) {
-	row := serviceRow{Name: s.Name, Address: lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}.String(), Mode: s.Mode,
-		Backends: len(s.Backends), Active: s.Active, Tracked: s.Tracked, Serving: s.Serving}
+	row := serviceRow{
+		Name:     s.Name,
+		Address:  lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}.String(),
+		Mode:     s.Mode,
+		Backends: len(s.Backends),
+		Active:   s.Active,
+		Tracked:  s.Tracked,
+		Serving:  s.Serving,
+	}
 	first, weights := len(f.backends), 0.0
 	for i := range s.Backends {
 		b := &s.Backends[i]

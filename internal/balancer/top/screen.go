@@ -19,7 +19,8 @@ const (
 	leastHeight = 8
 )
 
-// The looks. Terminals without colours show the words that say the same; bubbletea leaves out the colours where NO_COLOR is set.
+// The looks. Terminals without colours show the words that say the same; bubbletea leaves out the colours where
+// NO_COLOR is set.
 var (
 	titleStyle    = lipgloss.NewStyle().Bold(true)
 	headStyle     = lipgloss.NewStyle().Underline(true)
@@ -119,7 +120,12 @@ func (m Model) summary() string {
 	for i := range f.services {
 		up, all = up+f.services[i].BackendsUp, all+f.services[i].Backends
 	}
-	text := fmt.Sprintf("new %s/s  packets %s/s  in %sbit/s", rate(f.total.Connections), rate(f.total.Packets), rate(f.total.Bits))
+	text := fmt.Sprintf(
+		"new %s/s  packets %s/s  in %sbit/s",
+		rate(f.total.Connections),
+		rate(f.total.Packets),
+		rate(f.total.Bits),
+	)
 	if f.total.ReturnedBits > 0 {
 		text += fmt.Sprintf("  back %sbit/s", si(f.total.ReturnedBits))
 	}
@@ -147,9 +153,20 @@ func (m Model) tabs() string {
 func (m Model) banner() (string, tone) {
 	switch {
 	case !m.away.since.IsZero():
-		text := fmt.Sprintf("no answer since %s (%s): %v", m.away.since.Local().Format(time.TimeOnly), since(m.away.since, m.now), m.away.err)
+		text := fmt.Sprintf(
+			"no answer since %s (%s): %v",
+			m.away.since.Local().Format(time.TimeOnly),
+			since(m.away.since, m.now),
+			m.away.err,
+		)
 		if m.known {
-			text = fmt.Sprintf("no answer since %s (%s), figures of %s: %v", m.away.since.Local().Format(time.TimeOnly), since(m.away.since, m.now), m.readAt.Local().Format(time.TimeOnly), m.away.err)
+			text = fmt.Sprintf(
+				"no answer since %s (%s), figures of %s: %v",
+				m.away.since.Local().Format(time.TimeOnly),
+				since(m.away.since, m.now),
+				m.readAt.Local().Format(time.TimeOnly),
+				m.away.err,
+			)
 		}
 		return text, bad
 	case !m.away.asked.IsZero() && m.now.Sub(m.away.asked) >= silent:

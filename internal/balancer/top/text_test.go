@@ -93,7 +93,8 @@ func TestOnce(t *testing.T) {
 			}
 			if !asJSON {
 				lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-				if len(lines) != 5 || !strings.HasPrefix(lines[2], "web") || !strings.Contains(lines[2], "web02") || !strings.Contains(lines[2], " 300 ") {
+				if len(lines) != 5 || !strings.HasPrefix(lines[2], "web") || !strings.Contains(lines[2], "web02") ||
+					!strings.Contains(lines[2], " 300 ") {
 					t.Errorf("text:\n%s", out.String())
 				}
 				if !strings.HasSuffix(lines[4], "does not answer ARP requests") {
@@ -112,7 +113,8 @@ func TestOnce(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 				t.Fatal(err)
 			}
-			if got.Seconds != 1 || got.Services != nil || len(got.Backends) != 3 || got.Backends[0].Backend != "web02" || got.Backends[0].Rate != 300 {
+			if got.Seconds != 1 || got.Services != nil || len(got.Backends) != 3 || got.Backends[0].Backend != "web02" ||
+				got.Backends[0].Rate != 300 {
 				t.Errorf("JSON: %s", out.String())
 			}
 		}

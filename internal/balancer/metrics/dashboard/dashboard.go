@@ -105,7 +105,8 @@ type Expression struct {
 	Mark bool
 }
 
-// Expressions returns every expression of the dashboard, of all instances and services, and with rates over the given time,
+// Expressions returns every expression of the dashboard, of all instances and services, and with rates over the given
+// time,
 // as PromQL writes it (5s).
 func Expressions(over string) (all []Expression) {
 	replace := strings.NewReplacer("$instance", ".*", "$service", ".*", "$__rate_interval", over)
@@ -200,7 +201,9 @@ func (f figure) numbers(id uint32) cog.Builder[dashboard.Panel] {
 
 func (f figure) bands(id uint32) cog.Builder[dashboard.Panel] {
 	panel := statetimeline.NewPanelBuilder().Id(id).Title(f.title).Description(f.about).Datasource(source()).
-		Span(statesWidth).Height(height).MergeValues(true).ShowValue(common.VisibilityModeNever).Mappings([]dashboard.ValueMapping{stateNames()})
+		Span(statesWidth).
+		Height(height).
+		MergeValues(true).ShowValue(common.VisibilityModeNever).Mappings([]dashboard.ValueMapping{stateNames()})
 	for _, target := range f.targets() {
 		panel.WithTarget(target)
 	}
@@ -210,7 +213,13 @@ func (f figure) bands(id uint32) cog.Builder[dashboard.Panel] {
 // list makes a table. Its queries are of one moment, and have the same labels.
 func (f figure) list(id uint32) cog.Builder[dashboard.Panel] {
 	renamed := map[string]string{}
-	panel := table.NewPanelBuilder().Id(id).Title(f.title).Description(f.about).Datasource(source()).Span(statesWidth).Height(height).
+	panel := table.NewPanelBuilder().
+		Id(id).
+		Title(f.title).
+		Description(f.about).
+		Datasource(source()).
+		Span(statesWidth).
+		Height(height).
 		Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{}))
 	for i, q := range f.queries {
 		ref := string(rune('A' + i))
@@ -236,7 +245,14 @@ func (f figure) targets() (targets []*prometheus.DataqueryBuilder) {
 // stateNames says in words and colours what the numbers of jeoul_backend_state mean: green takes
 // new flows, red cannot, and what an operator or the configuration wants is in between.
 func stateNames() dashboard.ValueMapping {
-	colours := map[string]string{"up": "green", "standby": "blue", "draining": "yellow", "weight-0": "yellow", "out": "orange", "ejected": "orange"}
+	colours := map[string]string{
+		"up":       "green",
+		"standby":  "blue",
+		"draining": "yellow",
+		"weight-0": "yellow",
+		"out":      "orange",
+		"ejected":  "orange",
+	}
 	names := map[string]dashboard.ValueMappingResult{}
 	for i, state := range metrics.BackendStates() {
 		name, colour := string(state), "red"

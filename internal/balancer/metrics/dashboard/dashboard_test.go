@@ -86,7 +86,8 @@ func TestEveryMetricHasAFigure(t *testing.T) {
 	}
 }
 
-// TestSchema: Grafana's own model of a dashboard, of which its schema is generated, takes every field of the file, and finds
+// TestSchema: Grafana's own model of a dashboard, of which its schema is generated, takes every field of the file, and
+// finds
 // nothing wrong in it.
 func TestSchema(t *testing.T) {
 	text, err := os.ReadFile(file)
@@ -112,7 +113,8 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestExpressionsHaveData: Prometheus itself evaluates each expression over a scrape in which every metric has a series, and each
+// TestExpressionsHaveData: Prometheus itself evaluates each expression over a scrape in which every metric has a
+// series, and each
 // but an annotation's has data.
 func TestExpressionsHaveData(t *testing.T) {
 	promtool := testenv.Program(t, "promtool")
@@ -161,7 +163,8 @@ func write(t *testing.T, path string, value any) {
 	}
 }
 
-// scraped are the series of the metrics' golden scrape, as promtool has them: counters grow. Beside them are those that the
+// scraped are the series of the metrics' golden scrape, as promtool has them: counters grow. Beside them are those that
+// the
 // process and a host have.
 func scraped(t *testing.T) (all []map[string]string) {
 	t.Helper()
@@ -169,9 +172,17 @@ func scraped(t *testing.T) (all []map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := append(strings.Split(string(text), "\n"), `jeoul_reloads_total{result="applied"} 1`, "jeoul_last_reload_successful 1",
-		"jeoul_last_reload_success_timestamp_seconds 1", `jeoul_api_denied_total{lacking="role"} 1`, "process_cpu_seconds_total 1",
-		"process_resident_memory_bytes 1", "process_start_time_seconds 1", `node_cpu_seconds_total{mode="softirq",cpu="0"} 1`)
+	lines := append(
+		strings.Split(string(text), "\n"),
+		`jeoul_reloads_total{result="applied"} 1`,
+		"jeoul_last_reload_successful 1",
+		"jeoul_last_reload_success_timestamp_seconds 1",
+		`jeoul_api_denied_total{lacking="role"} 1`,
+		"process_cpu_seconds_total 1",
+		"process_resident_memory_bytes 1",
+		"process_start_time_seconds 1",
+		`node_cpu_seconds_total{mode="softirq",cpu="0"} 1`,
+	)
 	series := regexp.MustCompile(`^(\w+)(?:\{(.*)\})? (\S+)$`)
 	for _, line := range lines {
 		parts := series.FindStringSubmatch(line)
@@ -186,7 +197,10 @@ func scraped(t *testing.T) (all []map[string]string) {
 			grows = "10"
 		}
 		all = append(all, map[string]string{"values": parts[3] + "+" + grows + "x60",
-			"series": parts[1] + "{" + strings.Join(append(strings.Fields(parts[2]), `instance="`+instance+`",job="jeoul"`), ",") + "}"})
+			"series": parts[1] + "{" + strings.Join(
+				append(strings.Fields(parts[2]), `instance="`+instance+`",job="jeoul"`),
+				",",
+			) + "}"})
 	}
 	if len(all) < 100 {
 		t.Fatalf("the golden scrape has %d series", len(all))

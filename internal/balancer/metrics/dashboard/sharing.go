@@ -37,49 +37,116 @@ func bgp() row {
 	return row{"BGP and BFD", needsBGP, []figure{
 		{title: "Sessions with routers", about: "1 is established.", unit: "short", queries: []query{
 			{expression: latest("jeoul_bgp_peer_established", peer), legend: legend}}},
-		{title: "VIPs announced", about: "1 where routers are told of the VIP; it is withdrawn where no backend serves, and by a drain.", unit: "short",
-			queries: []query{{expression: latest("jeoul_bgp_vip_announced", "instance, vip"), legend: "{{instance}} {{vip}}"}}},
-		{title: "Speaker and drain", about: "The process that speaks BGP does what the balancer wants, and the balancer is taken out of every anycast.",
-			unit: "short", queries: []query{
+		{
+			title:   "VIPs announced",
+			about:   "1 where routers are told of the VIP; it is withdrawn where no backend serves, and by a drain.",
+			unit:    "short",
+			queries: []query{{expression: latest("jeoul_bgp_vip_announced", "instance, vip"), legend: "{{instance}} {{vip}}"}},
+		},
+		{
+			title: "Speaker and drain",
+			about: "The process that speaks BGP does what the balancer wants, and the balancer is taken out of every anycast.",
+			unit:  "short",
+			queries: []query{
 				{expression: latest("jeoul_bgp_speaker_up", "instance"), legend: "{{instance}} speaker"},
-				{expression: latest("jeoul_bgp_drained", "instance"), legend: "{{instance}} drained"}}},
-		{title: "Sessions established", about: "More than one in a while is a session that flaps.", unit: "short", queries: []query{
-			{expression: `sum by (instance, peer) (increase(jeoul_bgp_peer_sessions_total{` + anyInstance + `}[1h]))`, legend: legend}}},
+				{expression: latest("jeoul_bgp_drained", "instance"), legend: "{{instance}} drained"}},
+		},
+		{
+			title: "Sessions established",
+			about: "More than one in a while is a session that flaps.",
+			unit:  "short",
+			queries: []query{
+				{
+					expression: `sum by (instance, peer) (increase(jeoul_bgp_peer_sessions_total{` + anyInstance + `}[1h]))`,
+					legend:     legend,
+				}},
+		},
 		{title: "Routes received", about: "None of them is used.", unit: "short", queries: []query{
 			{expression: latest("jeoul_bgp_peer_received_routes", peer), legend: legend}}},
-		{title: "BFD", about: "1 where the router is heard, and how often it was lost in an hour.", needs: needsBFD, unit: "short", queries: []query{
-			{expression: latest("jeoul_bgp_peer_bfd_up", peer), legend: legend + " up"},
-			{expression: `sum by (instance, peer) (increase(jeoul_bgp_peer_bfd_failures_total{` + anyInstance + `}[1h]))`, legend: legend + " lost"}}},
-		{title: "BFD: time to detect", about: "After what silence a router is lost, as was agreed on.", needs: needsBFD, unit: "s", queries: []query{
-			{expression: latest("jeoul_bgp_peer_bfd_detection_seconds", peer), legend: legend}}},
-		{title: "BFD: packets refused, and sent late", about: "Late ones are this host's: it had no CPU time.", needs: needsBFD, unit: "pps", queries: []query{
-			{expression: rated("jeoul_bgp_peer_bfd_refused_packets_total", peer), legend: legend + " refused"},
-			{expression: rated("jeoul_bgp_peer_bfd_late_packets_total", peer), legend: legend + " late"}}},
+		{
+			title: "BFD",
+			about: "1 where the router is heard, and how often it was lost in an hour.",
+			needs: needsBFD,
+			unit:  "short",
+			queries: []query{
+				{expression: latest("jeoul_bgp_peer_bfd_up", peer), legend: legend + " up"},
+				{
+					expression: `sum by (instance, peer) (increase(jeoul_bgp_peer_bfd_failures_total{` + anyInstance + `}[1h]))`,
+					legend:     legend + " lost",
+				}},
+		},
+		{
+			title: "BFD: time to detect",
+			about: "After what silence a router is lost, as was agreed on.",
+			needs: needsBFD,
+			unit:  "s",
+			queries: []query{
+				{expression: latest("jeoul_bgp_peer_bfd_detection_seconds", peer), legend: legend}},
+		},
+		{
+			title: "BFD: packets refused, and sent late",
+			about: "Late ones are this host's: it had no CPU time.",
+			needs: needsBFD,
+			unit:  "pps",
+			queries: []query{
+				{expression: rated("jeoul_bgp_peer_bfd_refused_packets_total", peer), legend: legend + " refused"},
+				{expression: rated("jeoul_bgp_peer_bfd_late_packets_total", peer), legend: legend + " late"}},
+		},
 	}}
 }
 
 func vrrp() row {
 	const router, legend = "instance, vrid", "{{instance}} {{vrid}}"
 	return row{"VRRP", needsVRRP, []figure{
-		{title: "Who holds the VIPs", about: "1 is active. Exactly one of a segment should be.", unit: "short", queries: []query{
-			{expression: latest("jeoul_vrrp_active", router), legend: legend + " active"},
-			{expression: latest("jeoul_vrrp_backup", router), legend: legend + " backup"}}},
-		{title: "Two are active", about: "1 while this balancer hears another active one, and how often that was found.", unit: "short", queries: []query{
-			{expression: latest("jeoul_vrrp_two_active", router), legend: legend},
-			{expression: `sum by (instance, vrid) (increase(jeoul_vrrp_conflicts_total{` + anyInstance + `}[1h]))`, legend: legend + " in an hour"}}},
-		{title: "Priority", about: "As it is announced: less where services have no backend.", unit: "short", queries: []query{
-			{expression: latest("jeoul_vrrp_priority", router), legend: legend}}},
+		{
+			title: "Who holds the VIPs",
+			about: "1 is active. Exactly one of a segment should be.",
+			unit:  "short",
+			queries: []query{
+				{expression: latest("jeoul_vrrp_active", router), legend: legend + " active"},
+				{expression: latest("jeoul_vrrp_backup", router), legend: legend + " backup"}},
+		},
+		{
+			title: "Two are active",
+			about: "1 while this balancer hears another active one, and how often that was found.",
+			unit:  "short",
+			queries: []query{
+				{expression: latest("jeoul_vrrp_two_active", router), legend: legend},
+				{
+					expression: `sum by (instance, vrid) (increase(jeoul_vrrp_conflicts_total{` + anyInstance + `}[1h]))`,
+					legend:     legend + " in an hour",
+				}},
+		},
+		{
+			title: "Priority",
+			about: "As it is announced: less where services have no backend.",
+			unit:  "short",
+			queries: []query{
+				{expression: latest("jeoul_vrrp_priority", router), legend: legend}},
+		},
 		{title: "Time in the state", about: "", unit: "s", queries: []query{
 			{expression: `time() - ` + latest("jeoul_vrrp_since_timestamp_seconds", router), legend: legend}}},
 		{title: "Changes in an hour", about: "", unit: "short", queries: []query{
-			{expression: `sum by (instance, vrid) (increase(jeoul_vrrp_changes_total{` + anyInstance + `}[1h]))`, legend: legend}}},
-		{title: "Advertisements", about: "Rejected ones are malformed or forwarded, ignored ones have none of the own VIPs.", unit: "pps", queries: []query{
-			{expression: rated("jeoul_vrrp_sent_total", router), legend: legend + " sent"},
-			{expression: rated("jeoul_vrrp_received_total", router), legend: legend + " received"},
-			{expression: rated("jeoul_vrrp_rejected_total", router), legend: legend + " rejected"},
-			{expression: rated("jeoul_vrrp_ignored_total", router), legend: legend + " ignored"}}},
-		{title: "VIPs announced to neighbours again", about: "Because another balancer was active, or announce_interval had passed.", unit: "ops",
-			queries: []query{{expression: rated("jeoul_vrrp_announcements_total", router), legend: legend}}},
+			{
+				expression: `sum by (instance, vrid) (increase(jeoul_vrrp_changes_total{` + anyInstance + `}[1h]))`,
+				legend:     legend,
+			}}},
+		{
+			title: "Advertisements",
+			about: "Rejected ones are malformed or forwarded, ignored ones have none of the own VIPs.",
+			unit:  "pps",
+			queries: []query{
+				{expression: rated("jeoul_vrrp_sent_total", router), legend: legend + " sent"},
+				{expression: rated("jeoul_vrrp_received_total", router), legend: legend + " received"},
+				{expression: rated("jeoul_vrrp_rejected_total", router), legend: legend + " rejected"},
+				{expression: rated("jeoul_vrrp_ignored_total", router), legend: legend + " ignored"}},
+		},
+		{
+			title:   "VIPs announced to neighbours again",
+			about:   "Because another balancer was active, or announce_interval had passed.",
+			unit:    "ops",
+			queries: []query{{expression: rated("jeoul_vrrp_announcements_total", router), legend: legend}},
+		},
 	}}
 }
 
@@ -88,21 +155,59 @@ func members() row {
 	return row{"Members and hand-over", needsMembers, []figure{
 		{title: "Members reached", about: "1 where the other balancer answers.", unit: "short", queries: []query{
 			{expression: latest("jeoul_member_up", member), legend: legend}}},
-		{title: "Services that differ", about: "The other balancer sends their new flows to other backends, for longer than a change takes.", unit: "short",
-			queries: []query{{expression: latest("jeoul_member_services_differing", member), legend: legend}}},
+		{
+			title:   "Services that differ",
+			about:   "The other balancer sends their new flows to other backends, for longer than a change takes.",
+			unit:    "short",
+			queries: []query{{expression: latest("jeoul_member_services_differing", member), legend: legend}},
+		},
 		{title: "Refused at the members' port", about: "Of strangers, or by another key.", unit: "pps", queries: []query{
 			{expression: rated("jeoul_members_refused_total", "instance"), legend: perInstance}}},
-		{title: "Hand-over: connected", about: "1 where the other balancer is told of flows and tells its own.", needs: needsHandOver, unit: "short",
-			queries: []query{{expression: latest("jeoul_member_flows_connected", member), legend: legend}}},
-		{title: "Hand-over: behind", about: "Flows that the other balancer has not looked at yet: they break if this one dies now.", needs: needsHandOver,
-			unit: "short", queries: []query{{expression: latest("jeoul_member_flows_behind", member), legend: legend}}},
-		{title: "Hand-over: flows", about: "Told to the other balancer, taken over from it, and refused.", needs: needsHandOver, unit: "ops", queries: []query{
-			{expression: rated("jeoul_member_flows_told_total", member), legend: legend + " told"},
-			{expression: rated("jeoul_member_flows_taken_total", member), legend: legend + " taken"},
-			{expression: rated("jeoul_member_flows_refused_total", member), legend: legend + " refused"}}},
-		{title: "Hand-over: told all anew", about: "More waited for the other balancer than may.", needs: needsHandOver, unit: "short", queries: []query{
-			{expression: `sum by (instance, member) (increase(jeoul_member_flows_overflows_total{` + anyInstance + `}[1h]))`, legend: legend}}},
-		{title: "Tables that differ", about: "Digests of each service: more than one is a service that two balancers send elsewhere.", unit: "short",
-			queries: []query{{expression: `count by (service) (count by (service, digest) (jeoul_service_table_info{` + ofServices + `}))`, legend: perService}}},
+		{
+			title:   "Hand-over: connected",
+			about:   "1 where the other balancer is told of flows and tells its own.",
+			needs:   needsHandOver,
+			unit:    "short",
+			queries: []query{{expression: latest("jeoul_member_flows_connected", member), legend: legend}},
+		},
+		{
+			title:   "Hand-over: behind",
+			about:   "Flows that the other balancer has not looked at yet: they break if this one dies now.",
+			needs:   needsHandOver,
+			unit:    "short",
+			queries: []query{{expression: latest("jeoul_member_flows_behind", member), legend: legend}},
+		},
+		{
+			title: "Hand-over: flows",
+			about: "Told to the other balancer, taken over from it, and refused.",
+			needs: needsHandOver,
+			unit:  "ops",
+			queries: []query{
+				{expression: rated("jeoul_member_flows_told_total", member), legend: legend + " told"},
+				{expression: rated("jeoul_member_flows_taken_total", member), legend: legend + " taken"},
+				{expression: rated("jeoul_member_flows_refused_total", member), legend: legend + " refused"}},
+		},
+		{
+			title: "Hand-over: told all anew",
+			about: "More waited for the other balancer than may.",
+			needs: needsHandOver,
+			unit:  "short",
+			queries: []query{
+				{
+					expression: `sum by (instance, member) (increase(jeoul_member_flows_overflows_total{` + anyInstance + `}[1h]))`,
+					legend:     legend,
+				}},
+		},
+		{
+			title: "Tables that differ",
+			about: "Digests of each service: more than one is a service that two balancers send elsewhere.",
+			unit:  "short",
+			queries: []query{
+				{
+					expression: `count by (service) (count by (service, digest) (jeoul_service_table_info{` + ofServices + `}))`,
+					legend:     perService,
+				},
+			},
+		},
 	}}
 }
