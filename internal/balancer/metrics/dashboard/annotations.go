@@ -57,6 +57,8 @@ func annotations() []annotation {
 }
 
 // annotate adds the annotations.
+//
+//lint:ignore SA1019 see build
 func annotate(builder *dashboard.DashboardBuilder) {
 	for _, a := range annotations() {
 		builder.Annotation(
