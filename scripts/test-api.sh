@@ -61,7 +61,7 @@ result=0
 "$VENV/bin/schemathesis" run https://127.0.0.1:9540/openapi.json --tls-verify certificate.pem -H "Authorization: Bearer $TOKEN" \
 	--checks not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance \
 	--phases examples,coverage,fuzzing --continue-on-failure --max-examples "$EXAMPLES" --request-timeout 60 --suppress-health-check all \
-	--generation-database none --exclude-operation-id trace --exclude-operation-id watch-events --no-color "$@" || result=$?
+	--generation-database none --exclude-operation-id trace --exclude-operation-id capture --exclude-operation-id watch-events --no-color "$@" || result=$?
 "$PROGRAM" status --socket jeoul.sock >/dev/null || { echo "the balancer does not answer any more" >&2; tail -20 balancer.log >&2; result=1; }
 kill $pid
 wait $pid || { echo "the balancer failed" >&2; tail -20 balancer.log >&2; result=1; }

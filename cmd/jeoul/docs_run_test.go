@@ -49,6 +49,7 @@ var trials = map[string]trial{
 	"jeoul bench packets":      {test: "testdata/root/measure.txtar"},
 	"jeoul bench run":          {test: "testdata/root/bench.txtar"},
 	"jeoul bench scale":        {reason: library},
+	"jeoul capture":            {test: "testdata/root/capture.txtar"},
 	"jeoul completion":         {test: "testdata/script/completion.txtar"},
 	"jeoul describe backend":   {test: "testdata/root/overtcp.txtar"},
 	"jeoul dashboard":          {test: "e2e_dashboard_test.go"},

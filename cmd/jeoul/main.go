@@ -56,6 +56,7 @@ type commands struct {
 	Describe  describeCmd  `cmd:"" group:"watch" help:"Tell all about one service or backend."`
 	Top       topCmd       `cmd:"" group:"watch" help:"Watch services, backends and drops live; drain and weigh by keys."`
 	Trace     traceCmd     `cmd:"" group:"watch" help:"Ask why a packet goes where it goes, or follow real ones."`
+	Capture   captureCmd   `cmd:"" group:"watch" help:"Capture real packets, with what became of each; write pcapng."`
 	Doctor    doctorCmd    `cmd:"" group:"watch" help:"Say where this host loses packets, why, and what cures it."`
 	Dashboard dashboardCmd `cmd:"" group:"watch" help:"Show a balancer live in a browser of this host."`
 

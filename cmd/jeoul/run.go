@@ -235,7 +235,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		group.Go(func() error { return shown.Serve(ctx, scrapes) })
 	}
 	balancer := api.Balancer{Status: remote.status(status), Operate: controller.Operate, Drain: member.draining(controller.Drain), Operations: controller.Operations, Flows: controller.Flows, Check: controller.Check,
-		Reload: func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(), Events: happened,
+		Reload: func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Capture: loggedCapture(p.datapath, status, log), Metrics: shown.Handler(), Events: happened,
 		Sources: configured, Configured: func(change sources.Change, by string) {
 			memory.Changed()
 			log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by, events.About{Kind: events.KindConfiguration, By: by}.Attr())

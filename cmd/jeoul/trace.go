@@ -17,8 +17,11 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
@@ -315,4 +318,137 @@ func loggedTrace(d *datapath.Datapath, log *slog.Logger) func(context.Context, t
 		}
 		return err
 	}
+}
+
+type captureCmd struct {
+	daemonFlags
+	outputFlag
+	Write  string         `name:"write" short:"w" placeholder:"FILE" help:"Write a pcapng file; - is standard output, for a pipe."`
+	Frames capture.Frames `name:"frames" enum:"in,out,both" default:"in" placeholder:"in|out|both" help:"Write packets as they come in, as they leave, or both (${default})."`
+
+	Service    string   `name:"service" placeholder:"NAME" help:"Packets of this service, and replies of its backends."`
+	Backend    string   `name:"backend" placeholder:"NAME" help:"With --service: packets to and from this backend."`
+	Outcome    []string `name:"outcome" placeholder:"NAME" help:"Packets that end so: an outcome of status -v, or the word that some begin with, as dropped."`
+	Client     string   `name:"client" placeholder:"PREFIX" help:"Packets of these clients, and replies to them."`
+	ClientPort uint16   `name:"client-port" placeholder:"PORT" help:"The client's port."`
+	VIP        string   `name:"vip" placeholder:"PREFIX" help:"The destination, as clients see it."`
+	Port       uint16   `name:"port" placeholder:"PORT" help:"The destination's port."`
+	Protocol   string   `name:"protocol" enum:",tcp,udp" default:"" placeholder:"tcp|udp" help:"Default: any."`
+	Family     int      `name:"family" enum:"0,4,6" default:"0" placeholder:"4|6" help:"IPv4 or IPv6 (both)."`
+	Interface  string   `name:"interface" placeholder:"NAME" help:"Where packets come in (any)."`
+	Sample     uint32   `name:"sample" placeholder:"N" help:"One packet in N, at random."`
+
+	Snap  int           `name:"snap" placeholder:"BYTES" help:"Capture so many bytes of a frame (its headers, without payload)."`
+	Count uint64        `name:"count" placeholder:"N" help:"End after so many packets."`
+	For   time.Duration `name:"for" default:"1m" placeholder:"DURATION" help:"End after so long (${default})."`
+	Rate  uint32        `name:"rate" default:"10000" placeholder:"N" help:"Take at most so many packets a second (${default})."`
+	Bytes uint64        `name:"bytes" default:"1073741824" placeholder:"N" help:"End after so many bytes of frames (${default})."`
+}
+
+// Validate checks what the command line says against itself.
+func (c *captureCmd) Validate() error {
+	switch {
+	case c.For <= 0:
+		return errors.New("--for is positive")
+	case c.Rate == 0 || c.Bytes == 0:
+		return errors.New("--rate and --bytes are positive")
+	case c.Snap < 0:
+		return errors.New("--snap is not negative")
+	case c.Write == "" && c.Frames != capture.FramesIn:
+		return errors.New("--frames goes with --write: a line has both")
+	case c.Write != "" && c.json():
+		return errors.New("-o json does not go with --write")
+	}
+	return nil
+}
+
+// Run has the daemon capture packets, and writes them.
+func (c *captureCmd) Run(ctx context.Context) error {
+	request, err := c.request()
+	if err != nil {
+		return err
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	version, _ := build()
+	out := &capture.Output{Messages: os.Stderr, Frames: c.Frames, Application: "jeoul " + version}
+	switch c.Write {
+	case "":
+		out.Lines, out.JSON = os.Stdout, c.json()
+	case "-":
+		if terminal(os.Stdout) {
+			return errors.New("--write - writes a binary file, and standard output is a terminal: pipe it, as in | wireshark -k -i -")
+		}
+		out.File = os.Stdout
+	default:
+		// Packets are nobody else's business.
+		file, err := os.OpenFile(c.Write, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		out.File = file
+	}
+	if err = client.Capture(ctx, request, out.Tell); err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "jeoul: "+out.Summary())
+	return nil
+}
+
+func (c *captureCmd) request() (capture.Request, error) {
+	r := capture.Request{Snap: c.Snap, Packets: c.Count, Seconds: c.For.Seconds(), Rate: c.Rate, Bytes: c.Bytes,
+		Filter: capture.Filter{Service: c.Service, Backend: c.Backend, Outcomes: c.Outcome, Family: c.Family, Interface: c.Interface}}
+	ends := traceCmd{Src: c.Client, VIP: c.VIP, Sport: c.ClientPort, Port: c.Port, Protocol: c.Protocol, Sample: c.Sample}
+	asked, err := ends.request()
+	if err != nil {
+		return r, fmt.Errorf("%s", strings.Replace(err.Error(), "--src", "--client", 1))
+	}
+	r.Filter.Filter = asked.Filter
+	return r, nil
+}
+
+// loggedCapture is the daemon's part of a capture: its log and events say when one begins and ends, and for whom. Status
+// says which services the data plane does not serve.
+func loggedCapture(d *datapath.Datapath, status func() (ops.Status, error), log *slog.Logger) func(context.Context, capture.Request, string, func(capture.Event) error) error {
+	return func(ctx context.Context, request capture.Request, by string, tell func(capture.Event) error) error {
+		about := events.About{Kind: events.KindCapture, Service: request.Service, Backend: request.Backend, By: by}.Attr()
+		var id uint32
+		err := d.Capture(ctx, request, func(event capture.Event) error {
+			if s := event.Started; s != nil {
+				id = s.ID
+				log.Info(fmt.Sprintf("capture %d begins, for %s: %s; for %v, at most %d packets/s", id, by, s.Request.Text(), s.Request.For(), s.Request.Rate), about)
+			}
+			if event.Ended != "" {
+				c := event.Counts
+				log.Info(fmt.Sprintf("capture %d ends, for %s (%s): %d packets, %d left out by the rate, %d lost", id, by, event.Ended, c.Taken, c.Limited, c.Lost), about)
+				id = 0
+			}
+			return tell(event)
+		})
+		if id != 0 {
+			log.Info(fmt.Sprintf("capture %d ends, for %s: the client has gone, or does not read", id, by), about)
+		}
+		if errors.Is(err, capture.ErrNoService) {
+			return explainProxied(err, request.Service, status)
+		}
+		return err
+	}
+}
+
+// explainProxied says of a service of mode proxy that no packet of it is there to be captured.
+func explainProxied(err error, service string, status func() (ops.Status, error)) error {
+	now, statusErr := status()
+	if statusErr != nil {
+		return err
+	}
+	for _, s := range now.Services {
+		if s.Name == service && s.Mode == lb.ModeProxy {
+			return fmt.Errorf("%w: %s is of mode proxy: the kernel and HAProxy serve it at their sockets, and the data plane has no packet of it; "+
+				"capture with tcpdump, or read `jeoul describe service %s`", capture.ErrNoService, service, service)
+		}
+	}
+	return err
 }

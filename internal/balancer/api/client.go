@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
@@ -75,21 +76,41 @@ func (c *Client) Explain(ctx context.Context, question trace.Question) (*trace.P
 // time is up, the context ends (both no error) or tell returns an error, which
 // it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Trace(ctx context.Context, request TraceRequest, tell func(trace.Event) error) error {
-	body, err := c.open(ctx, c.stream, http.MethodPost, tracePath, request)
+	return follow(ctx, c, tracePath, request, func(event trace.Event) error {
+		if event.Error != "" {
+			return fmt.Errorf("the daemon on %s: %s", c.at, event.Error)
+		}
+		return tell(event)
+	})
+}
+
+// Capture follows real packets, with their bytes, and calls tell for each event, until the capture ends, the context ends
+// (both no error) or tell returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
+func (c *Client) Capture(ctx context.Context, request capture.Request, tell func(capture.Event) error) error {
+	return follow(ctx, c, capturePath, request, func(event capture.Event) error {
+		if event.Error != "" {
+			return fmt.Errorf("the daemon on %s: %s", c.at, event.Error)
+		}
+		return tell(event)
+	})
+}
+
+// follow asks for events, and calls tell for each, until there are no more, the context ends (both no error) or tell
+// returns an error, which it returns.
+func follow[E any](ctx context.Context, c *Client, path string, request any, tell func(E) error) error {
+	body, err := c.open(ctx, c.stream, http.MethodPost, path, request)
 	if err != nil {
 		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
 	}
 	defer body.Close()
 	for lines := json.NewDecoder(body); ; {
-		var event trace.Event
+		var event E
 		err := lines.Decode(&event)
 		switch {
 		case errors.Is(err, io.EOF), ctx.Err() != nil:
 			return nil
 		case err != nil:
 			return fmt.Errorf("the daemon on %s broke off: %w", c.at, err)
-		case event.Error != "":
-			return fmt.Errorf("the daemon on %s: %s", c.at, event.Error)
 		}
 		if err := tell(event); err != nil {
 			return err

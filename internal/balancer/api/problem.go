@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/jeoul/jeoul/internal/balancer/api/access"
+	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/sources"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
@@ -94,6 +95,9 @@ var codes = []struct {
 	{trace.ErrBadQuestion, http.StatusBadRequest},
 	{ops.ErrBadRequest, http.StatusBadRequest},
 	{sources.ErrMalformed, http.StatusBadRequest},
+	{capture.ErrBadRequest, http.StatusBadRequest},
+	{capture.ErrNoService, http.StatusNotFound},
+	{capture.ErrBusy, http.StatusConflict},
 	{trace.ErrNoService, http.StatusNotFound},
 	{ops.ErrNotFound, http.StatusNotFound},
 	{sources.ErrNotFound, http.StatusNotFound},

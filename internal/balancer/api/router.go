@@ -17,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
@@ -144,7 +145,7 @@ func newRouter(b Balancer) (http.Handler, huma.API) {
 	return bounded(withProblems(mux)), a
 }
 
-// nameOf is the name of a type's schema; those of a trace have services, too.
+// nameOf is the name of a type's schema; traces and captures have types of names that others have, too.
 func nameOf(t reflect.Type, hint string) string {
 	name := huma.DefaultSchemaNamer(t, hint)
 	for t.Kind() == reflect.Pointer {
@@ -152,6 +153,9 @@ func nameOf(t reflect.Type, hint string) string {
 	}
 	if t.PkgPath() == typeOf[trace.Packet]().PkgPath() {
 		return "Trace" + name
+	}
+	if t.PkgPath() == typeOf[capture.Packet]().PkgPath() {
+		return "Capture" + name
 	}
 	return name
 }

@@ -2,7 +2,7 @@
 
 // Package api is how other processes look at a running balancer: HTTP over a
 // unix socket and, with TLS and credentials, over TCP. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with
-// what would become of a packet, and POST /v1/trace with real packets, a line each.
+// what would become of a packet, POST /v1/trace with real packets, a line each, and POST /v1/capture with their bytes, too.
 //
 // POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
 // backend, POST /v1/operations/undo takes the latest change back, and GET
@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/api/access"
+	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/dashboard"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -51,6 +52,7 @@ const (
 	statusPath  = "/v1/status"
 	explainPath = "/v1/explain"
 	tracePath   = "/v1/trace"
+	capturePath = "/v1/capture"
 	reloadPath  = "/v1/reload"
 )
 
@@ -63,6 +65,10 @@ type Balancer struct {
 	// Trace tells of real packets, first that it has started, until the context
 	// ends or tell returns an error, which it returns. Error: trace.ErrBusy.
 	Trace func(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error
+	// Capture tells of real packets, with their bytes, for the client by, first that it has started, until a bound of the
+	// request is reached, the context ends or tell returns an error, which it returns. Errors: capture.ErrBadRequest,
+	// capture.ErrNoService, capture.ErrBusy.
+	Capture func(ctx context.Context, request capture.Request, by string, tell func(capture.Event) error) error
 	// Operate changes a backend. Errors: ErrNotFound, ErrRefused, ErrBadRequest,
 	// ErrStopping.
 	Operate func(context.Context, ops.Order) (ops.Operation, error)

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
@@ -50,23 +51,44 @@ func (b Balancer) handleTraces(a huma.API) {
 			}
 			return &huma.StreamResponse{Body: func(ctx huma.Context) { b.streamTrace(ctx, request) }}, nil
 		})
+	add(a, endpoint{method: http.MethodPost, path: capturePath, id: "capture", role: ops.RoleOperate, kind: traceType,
+		summary: "Real packets with their bytes, a line of JSON each", body: schemaOf[capture.Request](a), required: true,
+		answer: schemaOf[capture.Event](a)},
+		func(ctx context.Context, in *Sent) (*huma.StreamResponse, error) {
+			var request capture.Request
+			if err := read(in.RawBody, &request); err != nil {
+				return nil, err
+			}
+			by := callerOf(ctx).name()
+			return &huma.StreamResponse{Body: func(stream huma.Context) {
+				streamLines(stream, func(ctx context.Context, tell func(capture.Event) error) error {
+					return b.Capture(ctx, request, by, tell)
+				}, func(err error) capture.Event { return capture.Event{Error: err.Error()} })
+			}}, nil
+		})
 }
 
-// streamTrace sends events, a line of JSON each, until the client hangs up, its
-// time is over, or the server stops.
+// streamTrace sends the events of a trace until its time is over.
 func (b Balancer) streamTrace(stream huma.Context, request TraceRequest) {
+	streamLines(stream, func(ctx context.Context, tell func(trace.Event) error) error {
+		if request.Seconds > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(request.Seconds*float64(time.Second)))
+			defer cancel()
+		}
+		return b.Trace(ctx, request.Filter, tell)
+	}, func(err error) trace.Event { return trace.Event{Error: err.Error()} })
+}
+
+// streamLines sends what run tells, a line of JSON each, until run returns; its context ends when the client hangs up,
+// or the server stops. An error of run is a problem before the first line, and a line that failed makes after it.
+func streamLines[E any](stream huma.Context, run func(ctx context.Context, tell func(E) error) error, failed func(error) E) {
 	r, w := humago.Unwrap(stream)
 	// The server's bounds are for those who say nothing; here they are ours.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{})
-	ctx := r.Context()
-	if request.Seconds > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(request.Seconds*float64(time.Second)))
-		defer cancel()
-	}
 	started := false
-	tell := func(event trace.Event) error {
+	tell := func(event E) error {
 		if !started {
 			w.Header().Set("Content-Type", traceType)
 			started = true
@@ -77,12 +99,12 @@ func (b Balancer) streamTrace(stream huma.Context, request TraceRequest) {
 		}
 		return control.Flush()
 	}
-	err := b.Trace(ctx, request.Filter, tell)
+	err := run(r.Context(), tell)
 	switch {
 	case err != nil && !started:
 		problemOf(err).write(w)
 	case err != nil && r.Context().Err() == nil:
-		_ = tell(trace.Event{Error: err.Error()})
+		_ = tell(failed(err))
 	}
 }
 

@@ -156,8 +156,8 @@ const (
 	EndPackets Reason = "packets"
 	EndBytes   Reason = "bytes"
 	EndTime    Reason = "time"
-	// EndStopping: the daemon stops.
-	EndStopping Reason = "stopping"
+	// EndClosed: the client has hung up, or the daemon stops.
+	EndClosed Reason = "closed"
 )
 
 // Started is what a capture begins with.
@@ -167,13 +167,13 @@ type Started struct {
 	// Request is the request with its defaults.
 	Request Request `json:"request"`
 	// Hooks are the interfaces that packets come in on, with the hook of each.
-	Hooks []Hook `json:"hooks"`
+	Hooks []Point `json:"hooks"`
 	// Notes say what the capture cannot show.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Hook is where packets are captured.
-type Hook struct {
+// Point is where packets are captured.
+type Point struct {
 	Interface string  `json:"interface"`
 	Hook      lb.Hook `json:"hook"`
 }

@@ -31,7 +31,7 @@ type Writer struct {
 	to      *pcapgo.NgWriter
 	frames  Frames
 	request Request
-	hooks   []Hook
+	hooks   []Point
 	// interfaces are the numbers of interface blocks.
 	interfaces map[block]int
 }

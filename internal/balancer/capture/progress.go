@@ -55,7 +55,7 @@ func (p *Progress) End(stopping bool) error {
 	switch {
 	case p.ended != "":
 	case stopping:
-		p.ended = EndStopping
+		p.ended = EndClosed
 	default:
 		p.ended = EndTime
 	}

@@ -103,7 +103,7 @@ func (d *Datapath) started(live *liveCapture) *capture.Started {
 	s := &capture.Started{ID: live.ID(), Request: live.request}
 	for i, p := range d.current.ports {
 		at := d.attachments[min(i, len(d.attachments)-1)]
-		s.Hooks = append(s.Hooks, capture.Hook{Interface: p.name, Hook: at.Hook})
+		s.Hooks = append(s.Hooks, capture.Point{Interface: p.name, Hook: at.Hook})
 	}
 	if d.register.state.Local != "" {
 		s.Notes = append(s.Notes, localNote)

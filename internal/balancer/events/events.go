@@ -47,12 +47,14 @@ const (
 	KindMembers Kind = "members"
 	// KindStorage: a file that only a restart needs cannot be written, or can again.
 	KindStorage Kind = "storage"
+	// KindCapture: a capture of packets has begun or ended, and for whom.
+	KindCapture Kind = "capture"
 	// KindNotice: anything else that is logged.
 	KindNotice Kind = "notice"
 )
 
 // Kinds are all of them.
-var Kinds = []Kind{KindHealth, KindPath, KindOperation, KindReload, KindConfiguration, KindDiscovery, KindProxy, KindRoutes, KindRole, KindMembers, KindStorage, KindNotice}
+var Kinds = []Kind{KindHealth, KindPath, KindOperation, KindReload, KindConfiguration, KindDiscovery, KindProxy, KindRoutes, KindRole, KindMembers, KindStorage, KindCapture, KindNotice}
 
 // Event is one thing that has happened.
 type Event struct {
@@ -61,7 +63,7 @@ type Event struct {
 	ID    string    `json:"id"`
 	At    time.Time `json:"at"`
 	Level string    `json:"level" enum:"info,warning,error"`
-	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,role,members,storage,notice"`
+	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,role,members,storage,capture,notice"`
 	// Service and Backend are the names of what it is about; empty: of nothing alone.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`
