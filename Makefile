@@ -153,7 +153,7 @@ test-soak: rights-test deps build ## an hour (JEOUL_SOAK) of random faults (JEOU
 	JEOUL_TEST_ROOT=1 JEOUL_SOAK=$${JEOUL_SOAK:-1h} $(GO) test -v -count=1 -timeout=24h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestSoak$$' ./cmd/jeoul
 
 .PHONY: test-kubernetes
-test-kubernetes: rights-test deps build ## serve a real Kubernetes cluster (API server, controllers, kube-proxy) in namespaces; the first run compiles Kubernetes
+test-kubernetes: rights-test deps build build-kubernetes ## serve a real Kubernetes cluster (API server, controllers, kube-proxy) in namespaces; the first run compiles Kubernetes
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' \
 		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./...
 

@@ -58,7 +58,7 @@ func startBalancer(t *testing.T, host *lab.Host, services ...fields) *balancer {
 		t.Fatal(err)
 	}
 	b := &balancer{t: t, host: host, dir: dir, program: binary(t, "jeoul")}
-	configuration := fields{"interface": host.Interface, "socket": b.socket(), "services": services}
+	configuration := fields{"interface": host.Interface, "socket": b.socket(), "services": append([]fields{}, services...)}
 	text, err := yaml.Marshal(configuration)
 	if err != nil {
 		t.Fatal(err)

@@ -102,7 +102,8 @@ func nodeHealth(from *lab.Host, node netip.Addr, port int32) (status int, weight
 }
 
 // direct has a client send what is for an address to a MAC address, as a balancer by L2DSR would.
-func direct(t *testing.T, client *lab.Host, address netip.Addr, mac net.HardwareAddr) {
+// The function that it returns undoes that, as the test's end does.
+func direct(t *testing.T, client *lab.Host, address netip.Addr, mac net.HardwareAddr) (undo func()) {
 	t.Helper()
 	err := client.Do(func() error {
 		link, err := netlink.LinkByName(client.Interface)
@@ -111,10 +112,12 @@ func direct(t *testing.T, client *lab.Host, address netip.Addr, mac net.Hardware
 		}
 		neighbour := &netlink.Neigh{LinkIndex: link.Attrs().Index, IP: address.AsSlice(), HardwareAddr: mac,
 			State: netlink.NUD_PERMANENT}
-		t.Cleanup(func() { client.Do(func() error { return netlink.NeighDel(neighbour) }) })
+		undo = func() { client.Do(func() error { return netlink.NeighDel(neighbour) }) }
+		t.Cleanup(undo)
 		return netlink.NeighSet(neighbour)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return undo
 }
