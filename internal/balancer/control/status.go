@@ -69,7 +69,7 @@ func (c *Controller) Status() (ops.Status, error) {
 		status.Problems = append(status.Problems, c.opt.ReplyHops.Problems()...)
 	}
 	for _, o := range counters.Outcomes {
-		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
+		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help, Remedy: ops.RemedyOf(o.Name)})
 	}
 	status.Local = localStatus(counters.Local)
 	if flows := counters.Flows; flows.ProvenLimit > 0 {

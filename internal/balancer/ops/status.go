@@ -376,4 +376,6 @@ type Outcome struct {
 	Name    string `json:"name"`
 	Packets uint64 `json:"packets"`
 	Help    string `json:"help"`
+	// Remedy says what cures it; absent where no packet is lost by it.
+	Remedy string `json:"remedy,omitempty"`
 }

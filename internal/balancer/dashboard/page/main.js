@@ -4,22 +4,29 @@
 
 import { token } from './api.js';
 import { h, show } from './dom.js';
+import * as actions from './actions.js';
+import { balancerPage, dropsPage, limitsPage } from './balancer.js';
+import { note } from './chart.js';
 import * as events from './events.js';
 import { duration } from './format.js';
 import { link, login, start } from './link.js';
 import { model, troubled } from './model.js';
-import { notice, pill } from './parts.js';
+import { BackendView, Overview, ServiceView } from './overview.js';
+import { pill } from './parts.js';
 import * as services from './services.js';
 
 const VIEWS = [
   { id: 'services', title: 'Services' },
+  { id: 'drops', title: 'Drops' },
+  { id: 'limits', title: 'Limits' },
+  { id: 'balancer', title: 'Balancer' },
   { id: 'events', title: 'Events' },
 ];
 const LINKS = {
   live: ['live', 'good', '●'], connecting: ['connecting', 'calm', '○'], lost: ['not reached', 'bad', '▼'],
   paused: ['paused', 'calm', '○'], locked: ['locked', 'warn', '■'],
 };
-const acts = { ...services.acts, ...events.acts, reload: () => location.reload() };
+const acts = { ...services.acts, ...events.acts, ...actions.acts, reload: () => location.reload() };
 
 const main = document.getElementById('main');
 let shown = null;
@@ -28,41 +35,12 @@ let shownAt = null;
 /** parts are those of the address behind #/. */
 const parts = () => location.hash.replace(/^#\/?/, '').split('/').filter(Boolean).map(decodeURIComponent);
 
-class Overview {
-  constructor() {
-    this.list = new services.ServiceList();
-    this.top = h('div', {});
-    this.element = h('div', {}, this.top, this.list.element);
-  }
-
-  close() { this.list.close(); }
-
-  update() {
-    show(this.top, services.problems());
-    this.list.update();
-  }
-}
-
-class Service {
-  constructor(name) {
-    this.name = name;
-    this.list = new services.ServiceList(name);
-    this.top = h('div', {});
-    this.element = h('div', {}, this.top, this.list.element);
-  }
-
-  close() { this.list.close(); }
-
-  update() {
-    const service = model.service(this.name);
-    show(this.top, h('h2', {}, this.name), !service && notice('warn', 'Not there', `The balancer has no service ${this.name} now.`));
-    this.list.update();
-  }
-}
-
 function viewOf([name, ...rest]) {
   switch (name) {
-    case 'service': return new Service(...rest);
+    case 'service': return rest.length > 1 ? new BackendView(...rest) : new ServiceView(rest[0]);
+    case 'drops': return dropsPage();
+    case 'limits': return limitsPage();
+    case 'balancer': return balancerPage();
     case 'events': return new events.EventView();
     default: return new Overview();
   }
@@ -70,7 +48,9 @@ function viewOf([name, ...rest]) {
 
 /** draw shows everything as it is now. */
 function draw() {
+  note();
   drawFrame();
+  actions.draw();
   const locked = link.state === 'locked' || !model.status;
   const at = locked ? `- ${link.state}` : location.hash;
   if (at !== shownAt) {
@@ -120,8 +100,8 @@ function drawFrame() {
 /** act does what an element's data-act names. */
 function act(event, target) {
   const name = target.dataset.act;
+  if (event.type === 'submit') event.preventDefault();
   if (name === 'login') {
-    event.preventDefault();
     login(target.elements.token.value);
     return;
   }
@@ -140,7 +120,7 @@ function listenTo(kind, fits) {
 
 listenTo('click', (t) => t.tagName === 'BUTTON');
 listenTo('input', (t) => t.tagName === 'INPUT' && t.type === 'search');
-listenTo('change', (t) => t.tagName === 'SELECT' || t.type === 'checkbox');
+listenTo('change', (t) => t.tagName === 'SELECT' || t.type === 'checkbox' || t.type === 'radio');
 listenTo('submit', (t) => t.tagName === 'FORM');
 
 addEventListener('keydown', (event) => {

@@ -3,7 +3,7 @@
 // The view of all services, and that of one: a row a service, and below it a row a backend.
 
 import { h, show } from './dom.js';
-import { bits, count, endpoint, fine, percent, plural, rate, seconds, duration, short } from './format.js';
+import { bits, count, duration, endpoint, fine, percent, plural, rate, seconds, short } from './format.js';
 import { Grid } from './grid.js';
 import { want } from './link.js';
 import { model, serving, shares, stateOf, troubled } from './model.js';
@@ -145,7 +145,7 @@ function backendCells({ service, backend, share }) {
     bits: bits((now('bytes') || 0) + (now('returned_bytes') || 0)),
     active: service.tracked || service.proxy ? count(backend.active) : h('span', { class: 'aside', title: 'flows that are remembered' }, count(backend.flows)),
     check: h('span', { title: reasonOf(backend) }, reasonOf(backend)),
-    act: '',
+    act: h('button', { type: 'button', class: 'small', 'data-act': 'change', 'data-service': service.name, 'data-backend': backend.name, 'aria-label': `Change ${backend.name} of ${service.name}` }, 'Change…'),
   };
 }
 

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// TestEveryLossHasARemedy: what cures it is known of each way in which packets are lost or refused.
+func TestEveryLossHasARemedy(t *testing.T) {
+	names, err := outcomeNames()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		how, _, _ := strings.Cut(name, "_")
+		lost := slices.Contains([]string{"dropped", "reset", "unreachable", "answered"}, how)
+		if (ops.RemedyOf(name) != "") != lost {
+			t.Errorf("%s has the remedy %q", name, ops.RemedyOf(name))
+		}
+	}
+}
