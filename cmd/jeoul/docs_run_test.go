@@ -105,6 +105,7 @@ var trials = map[string]trial{
 	"nstat":                   {reason: looks},
 	"sysctl":                  {reason: looks},
 	"tc":                      {reason: looks},
+	"wireshark":               {reason: looks},
 	"apt-get":                 {reason: notOurs},
 	"chmod":                   {reason: notOurs},
 	"cp":                      {reason: notOurs},

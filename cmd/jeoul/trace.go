@@ -329,12 +329,12 @@ type captureCmd struct {
 	Service    string   `name:"service" placeholder:"NAME" help:"Packets of this service, and replies of its backends."`
 	Backend    string   `name:"backend" placeholder:"NAME" help:"With --service: packets to and from this backend."`
 	Outcome    []string `name:"outcome" placeholder:"NAME" help:"Packets that end so: an outcome of status -v, or the word that some begin with, as dropped."`
-	Client     string   `name:"client" placeholder:"PREFIX" help:"Packets of these clients, and replies to them."`
+	Client     string   `name:"client" placeholder:"ADDRESS" help:"Packets of this client, or of a prefix, and replies to it."`
 	ClientPort uint16   `name:"client-port" placeholder:"PORT" help:"The client's port."`
-	VIP        string   `name:"vip" placeholder:"PREFIX" help:"The destination, as clients see it."`
+	VIP        string   `name:"vip" placeholder:"ADDRESS" help:"The destination, as clients see it; also a prefix."`
 	Port       uint16   `name:"port" placeholder:"PORT" help:"The destination's port."`
 	Protocol   string   `name:"protocol" enum:",tcp,udp" default:"" placeholder:"tcp|udp" help:"Default: any."`
-	Family     int      `name:"family" enum:"0,4,6" default:"0" placeholder:"4|6" help:"IPv4 or IPv6 (both)."`
+	Family     int      `name:"family" enum:"0,4,6" default:"0" placeholder:"N" help:"4 or 6, for IPv4 or IPv6 (both)."`
 	Interface  string   `name:"interface" placeholder:"NAME" help:"Where packets come in (any)."`
 	Sample     uint32   `name:"sample" placeholder:"N" help:"One packet in N, at random."`
 
