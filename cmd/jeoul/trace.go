@@ -329,7 +329,7 @@ type captureCmd struct {
 	Service    string   `name:"service" placeholder:"NAME" help:"Packets of this service, and replies of its backends."`
 	Backend    string   `name:"backend" placeholder:"NAME" help:"With --service: packets to and from this backend."`
 	Outcome    []string `name:"outcome" placeholder:"NAME" help:"Packets that end so: an outcome of status -v, or the word that some begin with, as dropped."`
-	Client     string   `name:"client" placeholder:"ADDRESS" help:"Packets of this client, or of a prefix, and replies to it."`
+	Client     string   `name:"client" placeholder:"NETWORK" help:"Packets of this client, or of a prefix, and replies to it."`
 	ClientPort uint16   `name:"client-port" placeholder:"PORT" help:"The client's port."`
 	VIP        string   `name:"vip" placeholder:"ADDRESS" help:"The destination, as clients see it; also a prefix."`
 	Port       uint16   `name:"port" placeholder:"PORT" help:"The destination's port."`
