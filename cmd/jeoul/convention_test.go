@@ -110,6 +110,10 @@ func kindOf(flag *kong.Flag) string {
 	case strings.Contains(flag.PlaceHolder, "|"):
 		return "words"
 	}
+	// A service that is none of this balancer's is named by its address: tune.
+	if flag.Name == "service" {
+		return "service"
+	}
 	// An address may have its port with it.
 	return strings.TrimSuffix(flag.PlaceHolder, ":PORT")
 }
