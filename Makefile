@@ -109,6 +109,11 @@ test-matrix: rights-test deps build ## run end to end every family, check, illne
 test-machines: rights-test deps build ## run the bench on machines by SSH: every kind of load and subject, and machines that cannot be used
 	$(call root_test,test-machines,./cmd/jeoul)
 
+.PHONY: test-dashboard
+test-dashboard: rights-test deps build ## look at a live laboratory through the dashboard in headless Chromium: what it shows, what it changes, who may, axe-core
+	@scripts/deps.sh browser
+	$(call root_test,test-dashboard,./cmd/jeoul)
+
 .PHONY: test-hooks
 test-hooks: rights-test deps build ## run the tests of the data plane and end to end in XDP and in TC, and all other cases of both
 	$(call root_test,all,./internal/balancer/datapath ./cmd/jeoul)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh [vm|bgp]: installs what building, testing and the laboratory need, with `vm`
+# deps.sh [vm|bgp|browser]: installs what building, testing and the laboratory need, with `vm`
 # what a laboratory in a virtual machine needs as well, with `bgp` the routers of
-# make test-bgp, and this machine lacks: Debian packages through apt, and a Go toolchain through the Go module
+# make test-bgp, with `browser` that of make test-dashboard, and this machine lacks: Debian packages through apt, and a Go toolchain through the Go module
 # proxy where the packaged one is too old to fetch it itself. Says nothing when
 # nothing is missing.
 set -euo pipefail
@@ -63,6 +63,13 @@ bgp_needs() {
 	END
 }
 
+# What make test-dashboard needs besides.
+browser_needs() {
+	cat <<-'END'
+		chromium                            chromium        shows the dashboard in tests
+	END
+}
+
 there() {
 	case $1 in
 	/*) [ -e "$1" ] ;;
@@ -85,6 +92,7 @@ done < <(
 	needs
 	[ "${1:-}" != vm ] || vm_needs
 	[ "${1:-}" != bgp ] || bgp_needs
+	[ "${1:-}" != browser ] || browser_needs
 )
 if ! go_can_come; then
 	missing+=(golang-go)

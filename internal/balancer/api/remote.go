@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -70,7 +72,8 @@ func (c *Client) Proxy() (http.Handler, error) {
 	}
 	return &httputil.ReverseProxy{
 		Transport:     c.stream.Transport,
-		FlushInterval: -1, // each event goes on at once
+		FlushInterval: -1,                         // each event goes on at once
+		ErrorLog:      log.New(io.Discard, "", 0), // a stream that the daemon's end breaks off; the page says so
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(base)
 			r.Out.Host = base.Host

@@ -25,7 +25,7 @@ const columns = [
   { id: 'bits', title: 'Traffic', key: (b, at) => -(model.rate(at, 'bytes') || 0) },
   { id: 'active', title: 'Active', key: (b) => -b.active },
   { id: 'check', title: 'Check, reason', key: (b) => reasonOf(b) },
-  { id: 'act', title: '' },
+  { id: 'act', title: 'Change' },
 ].map((column) => ({ ...column, sorted: column.key && (() => (view.sort === column.id ? (view.down ? 'descending' : 'ascending') : null)) }));
 
 /** ServiceList is the table of services; with a name, it is that of one service's backends. */

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package testbrowser shows pages in a headless Chromium, for tests.
+package testbrowser
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// patience bounds what a page is waited for.
+const patience = 2 * time.Minute
+
+// Tab is a page in a browser of its own, which ends with the test.
+type Tab struct {
+	tb  testing.TB
+	ctx context.Context
+
+	mu     sync.Mutex
+	faults []string
+}
+
+// Open starts a browser and shows a page. Certificates of tests are taken for good.
+func Open(tb testing.TB, url string) *Tab {
+	tb.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(testenv.Program(tb, "chromium")),
+		chromedp.NoSandbox, // Chromium's own needs another user than root
+		chromedp.IgnoreCertErrors, chromedp.WSURLReadTimeout(patience), chromedp.WindowSize(1440, 900))
+	allocator, end := chromedp.NewExecAllocator(context.WithoutCancel(tb.Context()), options...)
+	tb.Cleanup(end)
+	t := &Tab{tb: tb}
+	ctx, stop := chromedp.NewContext(allocator, chromedp.WithListener(t.note))
+	tb.Cleanup(stop)
+	t.ctx = ctx
+	do(t, chromedp.Navigate(url))
+	return t
+}
+
+// note keeps what the page does wrong: exceptions, and what its content security policy forbids.
+func (t *Tab) note(event any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		text := e.ExceptionDetails.Text
+		if thrown := e.ExceptionDetails.Exception; thrown != nil {
+			text += " " + thrown.Description
+		}
+		t.add(text)
+	case *log.EventEntryAdded:
+		// What the network refuses is a part of the tests.
+		if e.Entry.Source != "network" {
+			t.add(fmt.Sprintf("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+		}
+	}
+}
+
+// add keeps a fault, if it is another than those that are kept.
+func (t *Tab) add(fault string) {
+	if !slices.Contains(t.faults, fault) && len(t.faults) < 10 {
+		t.faults = append(t.faults, fault)
+	}
+}
+
+// Faults returns what the page has done wrong so far: exceptions, and what its content security policy has forbidden.
+func (t *Tab) Faults() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]string{}, t.faults...)
+}
+
+// do has the browser do something, for a bounded time. A tab lives as long as the context of the first action, so that
+// context has no bound.
+func do[T any](t *Tab, action chromedp.Action[T]) (value T) {
+	t.tb.Helper()
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := chromedp.Run(t.ctx, action)
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			t.tb.Fatalf("the browser: %v", r.err)
+		}
+		return r.value
+	case <-time.After(patience):
+		t.tb.Fatalf("the browser does not answer within %s; the page has done wrong: %q", patience, t.Faults())
+	}
+	return value
+}
+
+// Eval returns the value of an expression of JavaScript as JSON; of a promise, what it becomes.
+func (t *Tab) Eval(expression string) []byte {
+	t.tb.Helper()
+	return do(t, chromedp.Evaluate[[]byte](expression, chromedp.EvalAwaitPromise))
+}
+
+// Until waits until an expression is true, and looks whenever the page changes.
+func (t *Tab) Until(what, expression string) {
+	t.tb.Helper()
+	// Attributes and text count as changes, and focus, which is none, is looked at now and then.
+	const wait = `new Promise((resolve) => {
+		const holds = () => { try { return Boolean(%s); } catch { return false; } };
+		if (holds()) { resolve('yes'); return; }
+		let timer;
+		const end = (answer) => { observer.disconnect(); clearInterval(timer); resolve(answer); };
+		const look = () => { if (holds()) end('yes'); };
+		const observer = new MutationObserver(look);
+		observer.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+		timer = setInterval(look, 250);
+		setTimeout(() => end('no: ' + document.body.innerText.slice(0, 3000)), %d);
+	})`
+	answer := do(t, chromedp.Evaluate[string](fmt.Sprintf(wait, expression, (patience-10*time.Second).Milliseconds()), chromedp.EvalAwaitPromise))
+	if answer != "yes" {
+		t.tb.Fatalf("it did not come to be that %s (%s); the page has done wrong: %q; it says %s", what, expression, t.Faults(), answer)
+	}
+}
+
+// Click clicks on what a selector finds first.
+func (t *Tab) Click(selector string) {
+	t.tb.Helper()
+	t.Until("there is "+selector, fmt.Sprintf("document.querySelector(%q)", selector))
+	do(t, chromedp.Click(chromedp.CSS(selector)))
+}
+
+// Type has a person type into what a selector finds first, in the place of what is there.
+func (t *Tab) Type(selector, text string) {
+	t.tb.Helper()
+	t.Until("there is "+selector, fmt.Sprintf("document.querySelector(%q)", selector))
+	t.Eval(fmt.Sprintf("document.querySelector(%q).value = ''", selector))
+	do(t, chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+// Key has a person press keys.
+func (t *Tab) Key(keys string) {
+	t.tb.Helper()
+	do(t, chromedp.KeyEvent(keys))
+}
+
+// Window makes the window so large, in CSS pixels, and has the page be shown on a dark or a light screen.
+func (t *Tab) Window(width, height int, dark bool) {
+	t.tb.Helper()
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	do(t, chromedp.EmulateViewport(int64(width), int64(height)))
+	do(t, func(ctx context.Context, target *chromedp.Target) (cdp.Empty, error) {
+		return cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	})
+}
+
+// Go shows another page.
+func (t *Tab) Go(url string) {
+	t.tb.Helper()
+	do(t, chromedp.Navigate(url))
+}
+
+// Picture returns what the window shows, as PNG.
+func (t *Tab) Picture() []byte {
+	t.tb.Helper()
+	return do(t, chromedp.CaptureScreenshot())
+}
