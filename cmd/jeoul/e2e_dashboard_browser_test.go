@@ -148,7 +148,11 @@ func (s *watched) pictures(t *testing.T, ctx context.Context, tab *testbrowser.T
 	s.ask(t, ctx, "shop", 60)
 	s.ask(t, ctx, "mail", 25)
 	s.patients[s.Servers[3].Name].close(t)
-	time.Sleep(90 * time.Second) // charts are to have something to show
+	select {
+	case <-time.After(90 * time.Second): // Charts are to have something to show.
+	case <-ctx.Done():
+		return
+	}
 	for _, p := range []struct {
 		name, view    string
 		width, height int
