@@ -25,8 +25,9 @@ sources() {
 # must_not_reach PATTERNS FORBIDDEN: the packages below internal/ that match must not
 # import, even through others, what the extended regular expression matches.
 must_not_reach() {
-	local package bad
-	for package in $("$go" list $(printf './internal/%s ' $1)); do
+	local package bad patterns
+	read -ra patterns <<<"$1"
+	for package in $("$go" list "${patterns[@]/#/./internal/}"); do
 		bad=$("$go" list -deps "$package" | grep -E "$2" | tr '\n' ' ') || continue
 		finding "imports point inwards" "$package reaches $bad"
 	done

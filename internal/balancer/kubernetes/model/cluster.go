@@ -219,9 +219,7 @@ func (b *builder) claim(s *corev1.Service) pools.Claim {
 	c := pools.Claim{Name: Key(s), Namespace: s.Namespace, Created: s.CreationTimestamp.Time, Require: requiresDual(s),
 		Asked: wishes.Addresses, Field: annotations.Field(annotations.Addresses),
 		Pool: wishes.Pool, PoolField: annotations.Field(annotations.Pool)}
-	for _, family := range familiesOf(s) {
-		c.Families = append(c.Families, family)
-	}
+	c.Families = append(c.Families, familiesOf(s)...)
 	for i := range s.Spec.Ports {
 		if p, ok := protocolOf(&s.Spec.Ports[i]); ok {
 			c.Ports = append(c.Ports, pools.Port{Protocol: p, Number: uint16(s.Spec.Ports[i].Port)})

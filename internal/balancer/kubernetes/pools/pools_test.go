@@ -93,12 +93,11 @@ func (c Claim) holding(text ...string) Claim {
 	c.Held, c.Ours = addrs(text...), true
 	return c
 }
-func (c Claim) of(pool string) Claim      { c.Pool = pool; return c }
-func (c Claim) at(port uint16) Claim      { c.Ports = []Port{{lb.TCP, port}}; return c }
-func (c Claim) requiring() Claim          { c.Require = true; return c }
-func (c Claim) heldByAnother() Claim      { c.Ours = false; return c }
-func (c Claim) over(p lb.Protocol) Claim  { c.Ports = []Port{{p, c.Ports[0].Number}}; return c }
-func (c Claim) in(namespace string) Claim { c.Namespace = namespace; return c }
+func (c Claim) of(pool string) Claim     { c.Pool = pool; return c }
+func (c Claim) at(port uint16) Claim     { c.Ports = []Port{{lb.TCP, port}}; return c }
+func (c Claim) requiring() Claim         { c.Require = true; return c }
+func (c Claim) heldByAnother() Claim     { c.Ours = false; return c }
+func (c Claim) over(p lb.Protocol) Claim { c.Ports = []Port{{p, c.Ports[0].Number}}; return c }
 
 const testPools = `pools:
   - name: public
