@@ -74,9 +74,9 @@ func TestAPIServerComesBack(t *testing.T) {
 	c := newCluster(t, cluster.Options{Nodes: 1})
 	s := newScope(t, c)
 	s.spread("web", 2)
-	s.assign(s.create(s.service("web", "web", corev1.ServiceExternalTrafficPolicyLocal)), vip4.String())
-	direct(t, c.Lab.Clients[0], vip4, c.Nodes[0].Host.MAC)
-	vip := netip.AddrPortFrom(vip4, 80)
+	s.assign(s.create(s.service("web", "web", corev1.ServiceExternalTrafficPolicyLocal)), s.vip4.String())
+	direct(t, c.Lab.Clients[0], s.vip4, c.Nodes[0].Host.MAC)
+	vip := netip.AddrPortFrom(s.vip4, 80)
 	s.awaitAnswer(c.Lab.Clients[0], "tcp", vip)
 	if err := c.KillAPIServer(); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestDeadNodeIsNotReady(t *testing.T) {
 	c := newCluster(t, cluster.Options{Nodes: 2, NodeGrace: 4 * time.Second})
 	s := newScope(t, c)
 	s.spread("web", 0, 1)
-	s.assign(s.create(s.service("web", "web", corev1.ServiceExternalTrafficPolicyCluster)), vip4.String())
+	s.assign(s.create(s.service("web", "web", corev1.ServiceExternalTrafficPolicyCluster)), s.vip4.String())
 	if err := c.Nodes[1].Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}

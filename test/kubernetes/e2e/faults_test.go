@@ -16,14 +16,15 @@ import (
 // TestDeadNodeGetsNoFlows: the balancer finds a node without power by its port for health checks, while the API server
 // still calls it ready; flows to the other nodes go on, and new ones succeed.
 func TestDeadNodeGetsNoFlows(t *testing.T) {
-	c := newCluster(t, cluster.Options{Nodes: 3})
+	c := newCluster(t, cluster.Options{Nodes: 3, Clients: 2})
 	s := newScope(t, c)
 	s.spread("web", 1, 1, 1)
 	service := s.create(s.service("web", "web", corev1.ServiceExternalTrafficPolicyLocal))
-	s.assign(service, vip4.String())
+	s.assign(service, s.vip4.String())
+	s.awaitNodes(netip.AddrPortFrom(s.vip4, 80))
 	b := startBalancer(t, c.Lab.Balancer, s.localService(service, 1, 1, 1))
 	b.eventually("every node is up", allUp)
-	vip, dead := netip.AddrPortFrom(vip4, 80), c.Nodes[1]
+	vip, dead := netip.AddrPortFrom(s.vip4, 80), c.Nodes[1]
 	s.awaitAnswer(c.Lab.Clients[0], "tcp", vip)
 
 	connections := hold(t, c.Lab.Clients[0], vip, 60)
@@ -69,7 +70,7 @@ func (s *scope) localService(service *corev1.Service, weights ...int) fields {
 		node := s.Nodes[i]
 		backends = append(backends, fields{"name": node.Name, "address": node.Host.IPv4.String(), "weight": weight})
 	}
-	return fields{"name": service.Name, "vip": vip4.String(), "port": 80, "mode": string(lb.L2DSR), "backends": backends,
+	return fields{"name": service.Name, "vip": s.vip4.String(), "port": 80, "mode": string(lb.L2DSR), "backends": backends,
 		"check": fields{"type": "http", "via": "address", "port": service.Spec.HealthCheckNodePort, "path": "/healthz",
 			"interval": "1s", "fall": 2}}
 }

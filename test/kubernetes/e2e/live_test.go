@@ -66,6 +66,7 @@ func hold(t *testing.T, host *lab.Host, vip netip.AddrPort, n int) *live {
 
 func (l *live) ask(ctx context.Context, connection net.Conn) {
 	defer connection.Close()
+	defer context.AfterFunc(ctx, func() { connection.Close() })() // one that waits for a dead peer ends, too
 	reader, pod := bufio.NewReader(connection), ""
 	tick := time.NewTicker(turn)
 	defer tick.Stop()
@@ -74,6 +75,9 @@ func (l *live) ask(ctx context.Context, connection net.Conn) {
 		answer, err := request("tcp", connection, reader, "keep-alive")
 		if err == nil && pod != "" && answer.Pod != pod {
 			err = fmt.Errorf("%s answers in the place of %s", answer.Pod, pod)
+		}
+		if ctx.Err() != nil {
+			return
 		}
 		l.note(&pod, answer, err)
 		if err != nil {

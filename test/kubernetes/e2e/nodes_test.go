@@ -19,12 +19,6 @@ import (
 	"github.com/jeoul/jeoul/test/kubernetes/cluster"
 )
 
-// The addresses of the tests that give a service its addresses by hand.
-var (
-	vip4 = netip.MustParseAddr("198.18.0.150")
-	vip6 = netip.MustParseAddr("2001:2::150")
-)
-
 // TestNodesAcceptVIP shows what balancing to nodes by L2DSR stands on: kube-proxy accepts a packet for a service's
 // address that reaches the node by its MAC address alone, and the pod's answer bears the service's address.
 func TestNodesAcceptVIP(t *testing.T) {
@@ -38,9 +32,9 @@ func nodesAcceptVIP(t *testing.T, c *cluster.Cluster) {
 	s := newScope(t, c)
 	s.spread("web", 1)
 	local := s.create(s.service("local", "web", corev1.ServiceExternalTrafficPolicyLocal))
-	s.assign(local, vip4.String(), vip6.String())
+	s.assign(local, s.vip4.String(), s.vip6.String())
 	first, second, client := c.Nodes[0], c.Nodes[1], c.Lab.Clients[0]
-	for _, vip := range []netip.Addr{vip4, vip6} {
+	for _, vip := range []netip.Addr{s.vip4, s.vip6} {
 		own := client.IPv4
 		if vip.Is6() {
 			own = client.IPv6
@@ -55,8 +49,8 @@ func nodesAcceptVIP(t *testing.T, c *cluster.Cluster) {
 		}
 	}
 	// A node without a pod of the service drops its packets under the policy Local.
-	direct(t, client, vip4, second.Host.MAC)
-	if answer, err := askFrom(client, "tcp", netip.AddrPortFrom(vip4, 80), time.Second); err == nil {
+	direct(t, client, s.vip4, second.Host.MAC)
+	if answer, err := askFrom(client, "tcp", netip.AddrPortFrom(s.vip4, 80), time.Second); err == nil {
 		t.Errorf("%s answered by %s, which is on another node", second.Name, answer.Pod)
 	}
 	checkNodeHealth(t, s, local.Spec.HealthCheckNodePort)
@@ -65,7 +59,7 @@ func nodesAcceptVIP(t *testing.T, c *cluster.Cluster) {
 
 // clusterPolicyAcceptsEverywhere shows that under the policy Cluster a node without a pod takes packets as well.
 func clusterPolicyAcceptsEverywhere(t *testing.T, s *scope) {
-	vip, client, second := vip4.Next(), s.Lab.Clients[0], s.Nodes[1]
+	vip, client, second := s.vip4.Next(), s.Lab.Clients[0], s.Nodes[1]
 	s.assign(s.create(s.service("anywhere", "web", corev1.ServiceExternalTrafficPolicyCluster)), vip.String())
 	direct(t, client, vip, second.Host.MAC)
 	answer := s.awaitAnswer(client, "tcp", netip.AddrPortFrom(vip, 80))

@@ -5,7 +5,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,7 +28,13 @@ type scope struct {
 	*cluster.Cluster
 	t    *testing.T
 	name string
+	// vip4, the one behind it, and vip6 are for services that get their addresses by hand. No other test of this
+	// run has them: kube-proxy drops those of a deleted service a second or so later.
+	vip4, vip6 netip.Addr
 }
+
+// scopes counts those of this run.
+var scopes atomic.Uint32
 
 // newScope makes a namespace.
 func newScope(t *testing.T, c *cluster.Cluster) *scope {
@@ -36,7 +44,9 @@ func newScope(t *testing.T, c *cluster.Cluster) *scope {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &scope{Cluster: c, t: t, name: made.Name}
+	n := byte(2 * scopes.Add(1)) // 198.18.0.102 and up
+	s := &scope{Cluster: c, t: t, name: made.Name, vip4: netip.AddrFrom4([4]byte{198, 18, 0, 100 + n}),
+		vip6: netip.MustParseAddr(fmt.Sprintf("2001:2::%d", 100+uint(n)))}
 	t.Cleanup(s.remove)
 	return s
 }

@@ -161,9 +161,9 @@ func (k *controller) upWithWeights(sum int) bool {
 	})
 }
 
-// awaitNodes waits until every node accepts the address of a new Service, which kube-proxy does a second or so after its
-// status was written. Until then a node sends what comes to the address back to the balancer. The second client asks
-// each node by its MAC address, past the balancer.
+// awaitNodes waits until every node accepts the address of a new Service, which kube-proxy does a second or so after
+// its status was written. Until then a node sends what comes to the address back to the balancer. The second client
+// asks each node by its MAC address, past the balancer.
 func (s *scope) awaitNodes(vip netip.AddrPort) {
 	s.t.Helper()
 	for _, node := range s.Nodes {

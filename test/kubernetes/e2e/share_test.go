@@ -24,10 +24,11 @@ func TestWeightedNodesShareEvenly(t *testing.T) {
 	s := newScope(t, c)
 	s.spread("web", 7, 2, 1)
 	service := s.create(s.service("web", "web", corev1.ServiceExternalTrafficPolicyLocal))
-	s.assign(service, vip4.String())
+	s.assign(service, s.vip4.String())
+	s.awaitNodes(netip.AddrPortFrom(s.vip4, 80))
 	b := startBalancer(t, c.Lab.Balancer, s.localService(service, 7, 2, 1))
 	b.eventually("every node is up", allUp)
-	s.shareEvenly(netip.AddrPortFrom(vip4, 80))
+	s.shareEvenly(netip.AddrPortFrom(s.vip4, 80))
 }
 
 // shareEvenly makes 10,000 connections to a service of ten pods, and judges who got them.
