@@ -17,6 +17,8 @@ import (
 // foreign are blocks of YAML that are no configuration of a balancer, by the line that they begin with.
 var foreign = map[string]string{
 	"scrape_configs:": "Prometheus's",
+	"# pools.yaml":    "pools of jeoul kubernetes",
+	"apiVersion: v1":  "an object of Kubernetes",
 	"items:":          "a profile of jeoul tune: internal/tools/tune has the test",
 	"backends:":       "a list of discovered backends: TestDocsList has the test",
 }

@@ -123,7 +123,7 @@ func TestEverything(t *testing.T) {
 
 // TestRefused: a configuration that is wrong is refused as by the balancer, and an unknown dialect.
 func TestRefused(t *testing.T) {
-	_, err := Export("haproxy", config.Source{Name: "in", Data: []byte("interface: eth0\nservices: []\n")})
+	_, err := Export("haproxy", config.Source{Name: "in", Data: []byte("interface: eth0\nservices: web\n")})
 	if err == nil || !strings.Contains(err.Error(), "in:2: services: ") {
 		t.Errorf("%v", err)
 	}
