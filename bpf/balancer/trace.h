@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the program tells traces and captures about each packet. For that it is compiled a
- * second time, with TRACED: in the program that forwards while none of them
- * runs, these functions are empty. A constant fixed at load would not do: it keeps
- * the branches out of the loaded program, and not the loads of the constant, nor
- * the registers that the compiler keeps free for the calls.
+/* These functions record for traces and captures how the program decided on each packet. The
+ * sources are compiled twice: only the objects built with TRACED record anything, and the plain
+ * program, which forwards while neither a trace nor a capture runs, has empty functions here. A
+ * constant fixed at load would keep the branches out of the loaded program, but neither the loads
+ * of the constant nor the registers that the compiler reserves for the calls.
  *
  * A decision is noted where it is made, in memory of its own, and sent off when
  * the packet has ended.

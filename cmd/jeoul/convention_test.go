@@ -251,9 +251,8 @@ func unset(node *kong.Node) {
 	}
 }
 
-// refused reads a command line that cannot be meant, and wants what it is told. Nothing is run, whatever the line may
-// mean.
-func refused(t *testing.T, parser *kong.Kong, words []string, want ...string) {
+// expectRefused parses an invalid command line and expects each of the texts in the error. It runs no command.
+func expectRefused(t *testing.T, parser *kong.Kong, words []string, want ...string) {
 	t.Helper()
 	unset(parser.Model.Node)
 	words = modernised(parser, words, io.Discard)
@@ -287,30 +286,30 @@ func TestConventionErrors(t *testing.T) {
 				names = append(names, child.Name)
 			}
 			all := strings.Join(names, ", ")
-			refused(t, parser, words, all)
-			refused(t, parser, append(words, "xyzzy"), "xyzzy: unknown command; use one of "+all)
-			refused(t, parser, append(words, misspelt(names[0])), "did you mean "+names[0]+"?")
+			expectRefused(t, parser, words, all)
+			expectRefused(t, parser, append(words, "xyzzy"), "xyzzy: unknown command; use one of "+all)
+			expectRefused(t, parser, append(words, misspelt(names[0])), "did you mean "+names[0]+"?")
 			return
 		}
 		if len(node.Children) > 0 || node.Passthrough {
 			return
 		}
-		refused(t, parser, append(words, "--xyzzy"), "--xyzzy: unknown flag; `jeoul ")
+		expectRefused(t, parser, append(words, "--xyzzy"), "--xyzzy: unknown flag; `jeoul ")
 		for _, flag := range ownFlags(node) {
 			if len(flag.Name) > 4 && flag.Name != "server-port" && (flag.Group == nil || node.Name == "status") {
-				refused(t, parser, append(words, "--"+misspelt(flag.Name)), fmt.Sprintf("did you mean --%s?", flag.Name))
+				expectRefused(t, parser, append(words, "--"+misspelt(flag.Name)), fmt.Sprintf("did you mean --%s?", flag.Name))
 			}
 			if choices := cli.Choices(flag.Value); len(choices) > 0 {
-				refused(t, parser, append(append(words, enough(node, flag)...), "--"+flag.Name+"=xyzzy"),
+				expectRefused(t, parser, append(append(words, enough(node, flag)...), "--"+flag.Name+"=xyzzy"),
 					fmt.Sprintf(`--%s: "xyzzy" is not possible; use one of %s`, flag.Name, strings.Join(choices, ", ")))
 			}
 			if flag.Required && len(flag.Xor) == 0 {
-				refused(t, parser, append(words, enough(node, flag)...), "--"+flag.Name+"=", "is missing: "+flag.Help)
+				expectRefused(t, parser, append(words, enough(node, flag)...), "--"+flag.Name+"=", "is missing: "+flag.Help)
 			}
 		}
 		for _, value := range node.Positional {
 			if value.Required {
-				refused(t, parser, words, " is missing: "+value.Help)
+				expectRefused(t, parser, words, " is missing: "+value.Help)
 				break
 			}
 		}

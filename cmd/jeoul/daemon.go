@@ -63,8 +63,9 @@ type dashboardCmd struct {
 
 // Help says who may use it.
 func (dashboardCmd) Help() string {
-	return `Prints a link, and serves the page on the loopback address until it is interrupted. The link has a random token; whoever has it may do
-what you may do. On another machine: ssh -L PORT:127.0.0.1:PORT HOST. Where api.listen is set, the balancer serves the page itself.`
+	return `The command prints a link and serves the dashboard on the loopback address until you interrupt it. The link
+contains a random token: whoever has the link has your rights. From another machine: ssh -L PORT:127.0.0.1:PORT HOST.
+With api.listen set, the balancer serves the dashboard itself.`
 }
 
 // Run serves the page until the context ends.

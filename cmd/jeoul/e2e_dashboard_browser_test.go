@@ -166,8 +166,8 @@ func (s *watched) pictures(t *testing.T, ctx context.Context, tab *testbrowser.T
 	}
 }
 
-// TestDashboardOverTCP: the balancer serves the page itself; who may only look is told so, and a role that is taken away while the
-// page is open is refused by the balancer; names with markup stay text.
+// TestDashboardOverTCP opens the page that the balancer serves itself. The page says that a token with the role read may
+// not change backends, and the balancer refuses its changes with the reason.
 func TestDashboardOverTCP(t *testing.T) {
 	testenv.Target(t, dashboardTarget)
 	dir := t.TempDir()

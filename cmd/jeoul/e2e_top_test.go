@@ -132,7 +132,7 @@ func TestTopInTerminal(t *testing.T) {
 			err = errors.Join(err, exchange(vip))
 		}
 		for range 5 {
-			err = errors.Join(err, shout(netip.AddrPortFrom(vip.Addr(), 5301)))
+			err = errors.Join(err, sendDatagram(netip.AddrPortFrom(vip.Addr(), 5301)))
 		}
 		return err
 	})
@@ -181,14 +181,14 @@ func TestTopInTerminal(t *testing.T) {
 	})
 }
 
-// shout sends a packet that nobody answers.
-func shout(to netip.AddrPort) error {
+// sendDatagram sends one UDP datagram and does not wait for an answer.
+func sendDatagram(to netip.AddrPort) error {
 	c, err := net.Dial("udp", to.String())
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	_, err = c.Write([]byte("is anybody there"))
+	_, err = c.Write([]byte("datagram"))
 	return err
 }
 

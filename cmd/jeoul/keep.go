@@ -201,8 +201,8 @@ func (n noted) Load() ([]byte, error) {
 	return data, err
 }
 
-// Save puts other content into the file, whole or not at all. Where there is none, no file is left. An error that wraps
-// durable.ErrNotWritten is told of elsewhere, and tried again.
+// Save puts other content into the file, whole or not at all. Where there is none, no file is left. The daemon
+// reports an error that wraps durable.ErrNotWritten in its status, and retries the write.
 func (n noted) Save(data []byte) error {
 	if len(data) == 0 {
 		data = nil

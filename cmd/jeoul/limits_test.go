@@ -80,7 +80,7 @@ var limits = []limit{
 
 // limitHeadings are the headings that statements of limits stand below, by page.
 var limitHeadings = map[string]string{
-	"README.md": "## Limits", "docs/start/l2dsr.md": "## Limits", "docs/guides/proxy.md": "## What it has not",
+	"README.md": "## Limits", "docs/start/l2dsr.md": "## Limits", "docs/guides/proxy.md": "## Limits",
 }
 
 // byKernel is the check of a statement about the kernel, a network or a protocol, which no release of ours makes

@@ -383,7 +383,7 @@ func (c *captureCmd) Run(ctx context.Context) error {
 		}
 		out.File = os.Stdout
 	default:
-		// Packets are nobody else's business.
+		// Captured packets may hold secrets, so only the owner may read the file.
 		file, err := os.OpenFile(c.Write, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			return err

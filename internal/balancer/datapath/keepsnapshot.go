@@ -59,8 +59,8 @@ func (k *keeper) write(number uint64, data []byte) {
 // fault notes that there is no file of the present snapshot.
 func (k *keeper) fault(err error, pinned bool) { k.Files.Note(whatSnapshot, k.Snapshot, err, pinned) }
 
-// writeAgain writes the last snapshot where it is no file yet, and reserves the room for the next where that was
-// not to be had.
+// writeAgain retries what the file system refused before: it writes the last snapshot to its file, if only the pinned
+// copy has it, and reserves room for the next one.
 func (k *keeper) writeAgain() {
 	if k.unwritten != nil {
 		k.write(k.unwrittenNumber, k.unwritten)

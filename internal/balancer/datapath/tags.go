@@ -41,7 +41,7 @@ func (d *Datapath) showTags(ports []port, w way) error {
 	return nil
 }
 
-// showTagsOn does that for one device. What it has not, or has off, is well.
+// showTagsOn does that for one device. A feature that the device lacks, or that is off, needs no change.
 func (d *Datapath) showTagsOn(name string) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
