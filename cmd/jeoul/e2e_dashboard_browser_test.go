@@ -166,8 +166,8 @@ func (s *watched) pictures(t *testing.T, ctx context.Context, tab *testbrowser.T
 	}
 }
 
-// TestDashboardOverTCP opens the page that the balancer serves itself. The page says that a token with the role read may
-// not change backends, and the balancer refuses its changes with the reason.
+// TestDashboardOverTCP opens the page that the balancer serves itself. The page says that a token with the role read
+// may not change backends, and the balancer refuses its changes with the reason.
 func TestDashboardOverTCP(t *testing.T) {
 	testenv.Target(t, dashboardTarget)
 	dir := t.TempDir()

@@ -84,8 +84,8 @@ func (s *watched) services() (services []entry) {
 	return services
 }
 
-// startDashboard runs `jeoul dashboard` on this machine, which shares the socket's directory with the laboratory, and returns its
-// link.
+// startDashboard runs `jeoul dashboard` on this machine, which shares the socket's directory with the laboratory, and
+// returns its link.
 func startDashboard(t *testing.T, flags daemonFlags) string {
 	t.Helper()
 	read, write := io.Pipe()

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// TestDashboardIsServed: the link that `jeoul dashboard` prints leads to the page, and its token to the balancer's status.
+// TestDashboardIsServed: the link that `jeoul dashboard` prints leads to the page, and its token to the balancer's
+// status.
 func TestDashboardIsServed(t *testing.T) {
 	s := newWatched(t, entry{})
 	at, token, _ := strings.Cut(s.url, "/#token=")

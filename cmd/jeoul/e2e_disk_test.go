@@ -95,9 +95,9 @@ func (d *stateDisk) well() error {
 	return err
 }
 
-// TestUnwritableState has the state directory without room, without inodes, or read-only, while a backend fails, one is
-// drained, and the process is killed and started: all of it is decided, nothing that serves breaks, the status says what
-// a restart may not know, and ends saying so once there is room.
+// TestUnwritableState has the state directory without room, without inodes, or read-only, while a backend fails, one
+// is drained, and the process is killed and started: all of it is decided, nothing that serves breaks, the status
+// says what a restart may not know, and ends saying so once there is room.
 func TestUnwritableState(t *testing.T) {
 	testenv.Also(t, diskTarget)
 	t.Parallel()

@@ -41,9 +41,10 @@ type sameCase struct {
 // named is a difference: of requests that match, which a remark that matches speaks of.
 type named struct{ requests, remark *regexp.Regexp }
 
-// TestImportsServeTheSame has the program of a dialect serve requests by a configuration, and then Jeoul by what the importer
-// makes of it. Each difference must be named by a remark: by one that the case expects, or by one that leaves the service out.
-// `make test-import` runs all configurations with 1,000 requests each; without, the first of each dialect has fifty.
+// TestImportsServeTheSame has the program of a dialect serve requests by a configuration, and then Jeoul by what the
+// importer makes of it. Each difference must be named by a remark: by one that the case expects, or by one that
+// leaves the service out. `make test-import` runs all configurations with 1,000 requests each; without, the first of
+// each dialect has fifty.
 func TestImportsServeTheSame(t *testing.T) {
 	t.Parallel()
 	all := os.Getenv("JEOUL_TEST_IMPORTS") != ""
@@ -250,8 +251,8 @@ func union(a, b map[string]int) map[string]int {
 // nothing is what a client gets that is not served.
 const nothing = "no answer"
 
-// explained says whether a remark speaks of a difference: one that the case expects, or, where clients get no answer any more,
-// one that leaves a service of that port out.
+// explained says whether a remark speaks of a difference: one that the case expects, or, where clients get no answer
+// any more, one that leaves a service of that port out.
 func (c sameCase) explained(kind request, after map[string]int, remarks string) bool {
 	for _, n := range c.differs {
 		if n.requests.MatchString(kind.String()) {

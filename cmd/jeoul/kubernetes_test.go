@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFindKubernetes: the program is found beside jeoul, in libexec and in PATH, in this order; where it is missing, the
-// error says how to install it.
+// TestFindKubernetes: the program is found beside jeoul, in libexec and in PATH, in this order; where it is missing,
+// the error says how to install it.
 func TestFindKubernetes(t *testing.T) {
 	root := t.TempDir()
 	own := filepath.Join(root, "bin/jeoul")

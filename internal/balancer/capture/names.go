@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
-// OutcomeBits returns a bit for each of the data plane's outcomes, at its place in names, that one of the words is the name
-// of, or the beginning of the name of before a "_". No words stand for all. Error: ErrBadRequest.
+// OutcomeBits returns a bit for each of the data plane's outcomes, at its place in names, that one of the words is
+// the name of, or the beginning of the name of before a "_". No words stand for all. Error: ErrBadRequest.
 func OutcomeBits(words, names []string) (bits uint64, err error) {
 	if len(words) == 0 {
 		return ^uint64(0), nil

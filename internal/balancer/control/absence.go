@@ -11,12 +11,12 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// An interface may be deleted and made anew: by hand, with a virtual machine's card, a driver that is loaded again, or a bond
-// that is configured again. What was attached to it, its addresses and its settings are gone then, and the new one has another
-// index. The balancer waits for it, and serves by the others meanwhile.
+// An interface may be deleted and made anew: by hand, with a virtual machine's card, a driver that is loaded again,
+// or a bond that is configured again. What was attached to it, its addresses and its settings are gone then, and the
+// new one has another index. The balancer waits for it, and serves by the others meanwhile.
 
-// indexOfLink returns where an interface is among states of before: by its index, or if it was made anew, by its name; -1 if
-// it is new.
+// indexOfLink returns where an interface is among states of before: by its index, or if it was made anew, by its
+// name; -1 if it is new.
 func indexOfLink(before []iface.State, now iface.State) int {
 	if at := slices.IndexFunc(before, func(o iface.State) bool { return sameLink(o, now) }); at >= 0 {
 		return at
@@ -24,8 +24,8 @@ func indexOfLink(before []iface.State, now iface.State) int {
 	return slices.IndexFunc(before, func(o iface.State) bool { return o.Name == now.Name })
 }
 
-// currentLinks are the view's interfaces as they were read last, where the view's are not others: one that was made anew has
-// another index.
+// currentLinks are the view's interfaces as they were read last, where the view's are not others: one that was made
+// anew has another index.
 func (c *Controller) currentLinks() []iface.State {
 	if slices.EqualFunc(c.links, c.view.links, func(a, b iface.State) bool { return a.Name == b.Name }) {
 		return c.links

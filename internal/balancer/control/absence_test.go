@@ -23,8 +23,8 @@ func (w *world) reindexed(index int) {
 	w.found("192.0.2.2", 2)
 }
 
-// TestInterfaceIsMadeAnew deletes the interface, also unnoticed, and makes another one of its name: the balancer waits for it, says
-// so, and then has settings, addresses, paths and the data plane on the new one.
+// TestInterfaceIsMadeAnew deletes the interface, also unnoticed, and makes another one of its name: the balancer
+// waits for it, says so, and then has settings, addresses, paths and the data plane on the new one.
 func TestInterfaceIsMadeAnew(t *testing.T) {
 	for _, noticed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

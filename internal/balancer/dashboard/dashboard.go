@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dashboard serves the page that shows a running balancer in a browser. The page is files without any figure in
-// them: it asks the API for all that it shows, and for all that it changes, with its user's credentials. It is written in
-// JavaScript modules that browsers run as they are; uPlot, which draws its charts, is in page/uplot, with its licence.
+// Package dashboard serves the page that shows a running balancer in a browser. The page is files without any figure
+// in them: it asks the API for all that it shows, and for all that it changes, with its user's credentials. It is
+// written in JavaScript modules that browsers run as they are; uPlot, which draws its charts, is in page/uplot, with
+// its licence.
 package dashboard
 
 import (
@@ -25,8 +26,9 @@ var embedded embed.FS
 // Folder is the path below which the page's files are served; the page itself is served at "/".
 const Folder = "/dashboard/"
 
-// policy lets the page load nothing but its own files and ask nobody but the server that it comes from. There are no scripts
-// and styles in the page's text, and no text becomes markup (trusted types), so that names from a configuration stay text.
+// policy lets the page load nothing but its own files and ask nobody but the server that it comes from. There are no
+// scripts and styles in the page's text, and no text becomes markup (trusted types), so that names from a
+// configuration stay text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -60,7 +62,8 @@ var files = sync.OnceValues(func() (map[string]file, error) {
 	return found, err
 })
 
-// kindOf returns the media type of a file. The host's own table of types must not decide whether a browser runs a module.
+// kindOf returns the media type of a file. The host's own table of types must not decide whether a browser runs a
+// module.
 func kindOf(name string) string {
 	switch path.Ext(name) {
 	case ".js":

@@ -63,8 +63,8 @@ func TestFilesAreServed(t *testing.T) {
 	t.Logf("%d files, %d bytes compressed", len(all), total)
 }
 
-// TestNothingInline: the page's text has no script, style or handler in it, which the policy would not run, and names files that
-// there are.
+// TestNothingInline: the page's text has no script, style or handler in it, which the policy would not run, and names
+// files that there are.
 func TestNothingInline(t *testing.T) {
 	all, err := files()
 	if err != nil {

@@ -84,7 +84,8 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, tell fu
 	return progress.End(stopping.Err() != nil)
 }
 
-// describe puts a record into words, with the names of the present configuration. Zero is when the kernel's clock was 0.
+// describe puts a record into words, with the names of the present configuration. Zero is when the kernel's clock was
+// 0.
 func (d *Datapath) describe(record *traced.Record, zero time.Time) *trace.Packet {
 	d.mu.Lock()
 	defer d.mu.Unlock()

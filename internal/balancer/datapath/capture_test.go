@@ -115,8 +115,9 @@ func isOf(p *capture.Packet, clients netip.Prefix) bool {
 	return clients.Contains(client)
 }
 
-// TestCapture has several captures run at once while random packets of every mode and family are sent: each is captured as
-// it came and as it left, under the outcome and backend that the counters say, by the captures whose filters match.
+// TestCapture has several captures run at once while random packets of every mode and family are sent: each is
+// captured as it came and as it left, under the outcome and backend that the counters say, by the captures whose
+// filters match.
 func TestCapture(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())

@@ -70,7 +70,8 @@ const untilAfter = time.Minute
 // windowSeconds is a window of a capture's rate, in seconds: 2^CAPTURE_WINDOW ns.
 const windowSeconds = float64(1<<27) / 1e9
 
-// filterOf writes a request as the program reads it, but for numbers of this configuration. Error: capture.ErrBadRequest.
+// filterOf writes a request as the program reads it, but for numbers of this configuration. Error:
+// capture.ErrBadRequest.
 func filterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 	f := traced.XdpCaptureFilter{
 		Sample: r.Sample, MostPackets: r.Packets, MostBytes: r.Bytes,

@@ -23,8 +23,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// passedOver are the words that each dialect's reader passes over, with the configurations that they can stand in, by their
-// place: at @, and, of place@MORE, several lines.
+// passedOver are the words that each dialect's reader passes over, with the configurations that they can stand in, by
+// their place: at @, and, of place@MORE, several lines.
 var passedOver = []struct {
 	dialect  string
 	keywords draft.Keywords
@@ -96,8 +96,9 @@ func importText(t testing.TB, dialect, text string) (yaml string, remarks []rema
 
 var comments = regexp.MustCompile(`(?m)^\s*#.*\n`)
 
-// TestPassedOver: each word that a reader passes over has a reason, the configuration is the same with it and without it, a
-// person is told the reason where the word is a line of its own, and the program that reads the dialect takes it.
+// TestPassedOver: each word that a reader passes over has a reason, the configuration is the same with it and without
+// it, a person is told the reason where the word is a line of its own, and the program that reads the dialect takes
+// it.
 func TestPassedOver(t *testing.T) {
 	for _, d := range passedOver {
 		t.Run(d.dialect, func(t *testing.T) {
@@ -165,8 +166,8 @@ var alone = []string{"defer-accept", "thread 1", "no-tfo", "no-ssl-reuse", "no-t
 // keywordLine is a line of what `haproxy -dK` lists of servers and addresses: the word, and how many values it has.
 var keywordLine = regexp.MustCompile(`^\s*(?:server <name> <addr>|bind <addr>(?: ssl)?) (\S+)(?: ([+-]\d+))?`)
 
-// TestNothingSilent: of each parameter of servers and addresses that HAProxy itself says it has, and each option, something
-// is carried over, or a remark speaks of it.
+// TestNothingSilent: of each parameter of servers and addresses that HAProxy itself says it has, and each option,
+// something is carried over, or a remark speaks of it.
 func TestNothingSilent(t *testing.T) {
 	program := testenv.Program(t, "haproxy")
 	listed, _ := exec.CommandContext(t.Context(), program, "-dKall", "-c", "-f", "/dev/null").CombinedOutput()

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPort: a reserved port refuses connections, nobody else reserves it, and a server can listen there again and again.
+// TestPort: a reserved port refuses connections, nobody else reserves it, and a server can listen there again and
+// again.
 func TestPort(t *testing.T) {
 	port := Port(t)
 	if err := reserve(t, int(port)); !errors.Is(err, unix.EADDRINUSE) {

@@ -66,7 +66,8 @@ type Janitor struct {
 	Rules Rules
 	// Monotonic is the clock that steps go by.
 	Monotonic func() time.Duration
-	// time is what the clock shows, and began what it showed when this process went on with the flows of another, or after it was held up; 0: neither.
+	// time is what the clock shows, and began what it showed when this process went on with the flows of another, or
+	// after it was held up; 0: neither.
 	time, began time.Duration
 	// stood is when the clock stood still.
 	stood ClockGaps

@@ -198,7 +198,8 @@ func (t *ReturnTable) Put(hash uint64, place, owner uint32) bool {
 	return putReturn(first, tag, place, owner) || putReturn(other, tag, place, owner)
 }
 
-// PlacesOf calls visit with the place to which each entry of a hash leads, until that says no, and returns whether it went over all.
+// PlacesOf calls visit with the place to which each entry of a hash leads, until that says no, and returns whether it
+// went over all.
 func (t *ReturnTable) PlacesOf(hash uint64, visit func(number uint32) bool) bool {
 	home, second, tag := homesAmong(hash, len(t.Buckets))
 	for _, number := range [...]uint32{home, second} {

@@ -351,9 +351,9 @@ func (t *Table) makeRoom(of *objects.XDPFlow) bool {
 	return false
 }
 
-// sendAway moves a flow from its home bucket to its second one. A packet looks at the home first, so it
-// finds the flow in either at any time; it may miss that the packet before was seen. From the second to the home it would
-// not find it in a moment between.
+// sendAway moves a flow from its home bucket to its second one. A packet looks at the home first, so it finds the
+// flow in either at any time; it may miss that the packet before was seen. From the second to the home it would not
+// find it in a moment between.
 func (t *Table) sendAway(number uint32, at int) bool {
 	place := Place{&t.Buckets[number], at}
 	tag := place.Tag()

@@ -87,8 +87,8 @@ func (c *Controller) reportWatches() {
 	c.note(func(h *Health) { h.Watches, h.Synced = now, synced })
 }
 
-// Handler answers /healthz (the process runs), /readyz (the balancer has a picture that is not old; otherwise 503), both
-// with the Health as JSON.
+// Handler answers /healthz (the process runs), /readyz (the balancer has a picture that is not old; otherwise 503),
+// both with the Health as JSON.
 func (c *Controller) Handler() http.Handler {
 	mux := http.NewServeMux()
 	answer := func(ready bool) http.HandlerFunc {

@@ -19,8 +19,8 @@ const maxName = 64
 const hashed = 16
 
 // ServiceName returns the name of the balancer's service for a port of a Kubernetes Service at its IPv4 or IPv6
-// address: NAMESPACE:NAME:PORT, the port by its name or, where it has none, by its number, and ":v6" behind it for IPv6.
-// Names of Kubernetes objects have no colon, so no two ports have one name.
+// address: NAMESPACE:NAME:PORT, the port by its name or, where it has none, by its number, and ":v6" behind it for
+// IPv6. Names of Kubernetes objects have no colon, so no two ports have one name.
 func ServiceName(service *corev1.Service, port *corev1.ServicePort, v6 bool) string {
 	name := port.Name
 	if name == "" { // the only port of its Service

@@ -18,8 +18,8 @@ func (s *Service) AddRoute(at remark.At, route lb.Route) {
 	s.Proxy.Routes, s.RouteAt = append(s.Proxy.Routes, route), append(s.RouteAt, at)
 }
 
-// pruneRoutes takes backends that a service does not have out of its routes. A service with a route that has none left is
-// left out: the route's requests would go where the input does not send them.
+// pruneRoutes takes backends that a service does not have out of its routes. A service with a route that has none
+// left is left out: the route's requests would go where the input does not send them.
 func (d *Draft) pruneRoutes() {
 	d.Services = slices.DeleteFunc(d.Services, func(s *Service) bool {
 		if s.Proxy == nil {
@@ -53,8 +53,8 @@ func (s *Service) removeRoute(k int) {
 // routeProblem is the field of a problem that is of a route.
 var routeProblem = regexp.MustCompile(`^services\[(\d+)\]\.proxy\.routes\[(\d+)\]`)
 
-// dropRoutes leaves out the routes that no request gets to, and the services of others that have problems; false: there is
-// no problem of a route.
+// dropRoutes leaves out the routes that no request gets to, and the services of others that have problems; false:
+// there is no problem of a route.
 func (d *Draft) dropRoutes(problems yamlfile.Problems) bool {
 	why := map[[2]int]string{}
 	for _, problem := range problems {
@@ -92,8 +92,8 @@ var unreached = regexp.MustCompile(`^no request for .* gets here|is the earlier 
 // unroutedVariable has HAProxy note that a request takes a route.
 const unroutedVariable = "txn.routed"
 
-// RefuseUnrouted has a service of mode proxy answer requests that take no route as line says, a rule of HAProxy's without
-// its condition.
+// RefuseUnrouted has a service of mode proxy answer requests that take no route as line says, a rule of HAProxy's
+// without its condition.
 func (s *Service) RefuseUnrouted(line string) {
 	for _, route := range s.Proxy.Routes {
 		for _, condition := range routeConditions(route) {
@@ -108,8 +108,8 @@ func (s *Service) AddFrontend(line string) {
 	s.Proxy.Frontend = strings.TrimPrefix(s.Proxy.Frontend+"\n"+line, "\n")
 }
 
-// routeConditions are the conditions of HAProxy's by which a request takes a route: one of them must hold. They are those
-// that the proxy engine makes of it.
+// routeConditions are the conditions of HAProxy's by which a request takes a route: one of them must hold. They are
+// those that the proxy engine makes of it.
 func routeConditions(r lb.Route) []string {
 	var whole, below []string
 	for _, p := range r.Paths {

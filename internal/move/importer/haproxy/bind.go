@@ -12,7 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// bindFlags are the parameters of a bind that have no value (section 5.1 of HAProxy's configuration manual); others have one.
+// bindFlags are the parameters of a bind that have no value (section 5.1 of HAProxy's configuration manual); others
+// have one.
 var bindFlags = []string{"accept-proxy", "defer-accept", "tfo", "transparent", "v4v6", "v6only", "ssl", "allow-0rtt", "force-sslv3", "force-tlsv10", "force-tlsv11",
 	"force-tlsv12", "force-tlsv13", "generate-certificates", "no-alpn", "no-ca-names", "no-sslv3", "no-strict-sni", "no-tls-tickets", "no-tlsv10", "no-tlsv11", "no-tlsv12",
 	"no-tlsv13", "prefer-client-ciphers", "strict-sni", "quic-force-retry"}

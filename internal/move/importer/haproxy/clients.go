@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// clients reads conditions, and the rules of connections. Those that refuse clients are lists of their addresses, or the
-// section is left out whole: see unsafe.
+// clients reads conditions, and the rules of connections. Those that refuse clients are lists of their addresses, or
+// the section is left out whole: see unsafe.
 func (r *reader) clients(s *section, l line) {
 	switch {
 	case l.is("acl"):

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// A rule that says where a request goes or that refuses some is carried over, as a key or as the line that it is, or the
-// section is left out whole: without it, Jeoul would serve requests that HAProxy refuses, or send them elsewhere.
+// A rule that says where a request goes or that refuses some is carried over, as a key or as the line that it is, or
+// the section is left out whole: without it, Jeoul would serve requests that HAProxy refuses, or send them elsewhere.
 
 // ruleWords begin rules on connections, requests and responses.
 var ruleWords = []string{"http-request", "http-response", "http-after-response", "redirect", "tcp-request", "tcp-response"}
@@ -82,8 +82,8 @@ func (l line) stands() bool {
 // spared are words of lines that may be left out where they cannot be read: of a backend, an address or a log.
 var spared = []string{"server", "bind", "log", "log-format", "log-tag", "errorfile", "description", "http-check", "tcp-check", "stats", "timeout", "balance"}
 
-// unsafe returns why a section that listens must not become services: which line of it, or of those that it leads to, can
-// be carried over neither as a key nor as it stands; "" if all can.
+// unsafe returns why a section that listens must not become services: which line of it, or of those that it leads to,
+// can be carried over neither as a key nor as it stands; "" if all can.
 func (r *reader) unsafe(s *section, proxied bool) string {
 	for _, part := range s.parts() {
 		for of := part; of != nil; of = of.defaults {
@@ -135,8 +135,8 @@ func (r *reader) keyed(s, part *section, l line) bool {
 type ruleIndex struct {
 	// defined are the lines of conditions by their names.
 	defined map[string][]line
-	// raw has the first line of a rule that stands as it is, by its word, and ends that of one that ends the rules for some
-	// requests; 0: there is none.
+	// raw has the first line of a rule that stands as it is, by its word, and ends that of one that ends the rules for
+	// some requests; 0: there is none.
 	raw  map[string]int
 	ends int
 }
@@ -204,8 +204,8 @@ var foreignActions = []string{"auth", "use-service", "cache-use", "cache-store",
 // predefined are conditions that need no definition.
 var predefined = regexp.MustCompile(`^(FALSE|TRUE|HTTP|HTTP_1\.[01]|HTTP_2\.0|HTTP_CONTENT|HTTP_URL_(ABS|SLASH|STAR)|LOCALHOST|METH_[A-Z]+|RDP_COOKIE|REQ_CONTENT|WAIT_END)$`)
 
-// asLines returns a rule as lines of HAProxy's language that stand by themselves: the conditions that it names, and the rule.
-// A reason says why there are none.
+// asLines returns a rule as lines of HAProxy's language that stand by themselves: the conditions that it names, and
+// the rule. A reason says why there are none.
 func (r *reader) asLines(s *section, l line) (lines []string, why string) {
 	if l.unread != "" {
 		return nil, "it cannot be read"
@@ -356,8 +356,8 @@ func (r *reader) stand(s *section, q *requests, l line) string {
 	return ""
 }
 
-// connections are the rules of a section on the addresses of clients, in their order; ok is false where one of them goes by
-// anything else.
+// connections are the rules of a section on the addresses of clients, in their order; ok is false where one of them
+// goes by anything else.
 func (s *section) connections() (rules []draft.Rule, ok bool) {
 	for _, l := range s.all() {
 		if l.unread == "tcp-request" {
@@ -418,8 +418,8 @@ func (s *section) clients(words []string) (rule draft.Rule, ok bool) {
 	return rule, ok
 }
 
-// access are the rules by which the clients of a section are served, by their addresses: of connections, and of requests to
-// it and to the section of its servers.
+// access are the rules by which the clients of a section are served, by their addresses: of connections, and of
+// requests to it and to the section of its servers.
 func (r *reader) access(s *section) (lists [][]draft.Rule) {
 	if rules, ok := s.connections(); ok {
 		lists = append(lists, rules)

@@ -4,7 +4,8 @@ package keepalived
 
 import "github.com/jeoul/jeoul/internal/move/importer/draft"
 
-// Places of Keywords: outside of all blocks, the block global_defs, a vrrp_instance, a virtual or real server, and a checker.
+// Places of Keywords: outside of all blocks, the block global_defs, a vrrp_instance, a virtual or real server, and a
+// checker.
 const (
 	inTop     = "top"
 	inGlobal  = "global_defs"

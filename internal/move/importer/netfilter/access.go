@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// access says which clients the service of a group's port serves: rules before it keep packets of some clients from being
-// translated. unsafe is why no service must be made: such a rule goes by more than addresses.
+// access says which clients the service of a group's port serves: rules before it keep packets of some clients from
+// being translated. unsafe is why no service must be made: such a rule goes by more than addresses.
 func (r *reader) access(g *group, vip netip.Addr, port uint16) (rules []draft.Rule, unsafe string) {
 	if g.unsafe != "" {
 		return nil, g.unsafe
@@ -33,8 +33,8 @@ func (r *reader) access(g *group, vip netip.Addr, port uint16) (rules []draft.Ru
 	return rules, ""
 }
 
-// keeps says whether an exception keeps packets to a service's address and port from it, by no more than their source; why
-// is what else it goes by.
+// keeps says whether an exception keeps packets to a service's address and port from it, by no more than their
+// source; why is what else it goes by.
 func (r *reader) keeps(e exception, g *group, vip netip.Addr, port uint16) (of bool, why string) {
 	if e.family != "" && (e.family == "ipv4") != vip.Is4() || e.to.IsValid() && !e.to.Contains(vip) {
 		return false, ""

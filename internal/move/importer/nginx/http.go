@@ -100,14 +100,14 @@ func (r *reader) http(n *node) {
 	}
 }
 
-// guards are directives that refuse requests, or answer them, and have no counterpart: without them, a server would serve
-// what it must not, or send it elsewhere.
+// guards are directives that refuse requests, or answer them, and have no counterpart: without them, a server would
+// serve what it must not, or send it elsewhere.
 var guards = []string{"auth_basic", "auth_request", "auth_jwt", "auth_delay", "internal", "limit_except", "ssl_verify_client", "satisfy", "limit_req", "limit_conn", "valid_referers", "secure_link",
 	"if", "rewrite", "try_files", "access_by_lua_block", "access_by_lua_file", "content_by_lua_block", "content_by_lua_file", "rewrite_by_lua_block", "rewrite_by_lua_file", "js_content",
 	"perl", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass", "proxy_method", "modsecurity", "stub_status", "dav_methods", "mp4", "flv", "empty_gif", "random_index"}
 
-// guarded returns a directive of a block, or of those in it, that refuses requests or answers them, or nil; inner says that
-// lists of clients are among them, which hold for a part of the requests there.
+// guarded returns a directive of a block, or of those in it, that refuses requests or answers them, or nil; inner
+// says that lists of clients are among them, which hold for a part of the requests there.
 func guarded(n *node, inner bool) *node {
 	for _, c := range n.children {
 		if slices.Contains(guards, c.words[0]) && c.word(1) != "off" || inner && c.words[0] == "deny" {
@@ -441,8 +441,8 @@ type name struct {
 	of   *web
 }
 
-// names are those of the servers at an address, in the order in which nginx looks at them: whole names, then those of all
-// below one, the longest first, and then the server that gets the rest.
+// names are those of the servers at an address, in the order in which nginx looks at them: whole names, then those of
+// all below one, the longest first, and then the server that gets the rest.
 func (p *place) names() (list []name) {
 	taken := map[string]bool{}
 	for _, w := range p.webs {
@@ -537,8 +537,8 @@ func (r *reader) alike(first *location, one location) {
 	}
 }
 
-// main is the location whose upstream says how a service balances: the first that has some, or where a place does no more
-// than to send clients to TLS, that of another.
+// main is the location whose upstream says how a service balances: the first that has some, or where a place does no
+// more than to send clients to TLS, that of another.
 func (r *reader) main(p *place, all []*place) *location {
 	for _, w := range p.webs {
 		if len(w.locations) > 0 {

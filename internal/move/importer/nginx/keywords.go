@@ -4,8 +4,8 @@ package nginx
 
 import "github.com/jeoul/jeoul/internal/move/importer/draft"
 
-// Places of Keywords: outside of all blocks, in stream and its servers, in http, its servers and locations, in upstreams, and
-// as parameters of listen.
+// Places of Keywords: outside of all blocks, in stream and its servers, in http, its servers and locations, in
+// upstreams, and as parameters of listen.
 const (
 	inMain     = "main"
 	inStream   = "stream"

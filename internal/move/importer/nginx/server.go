@@ -238,8 +238,8 @@ func (r *reader) listenParameter(c *node, word string) {
 	r.Needless(c.at, "%s: %s", name, why)
 }
 
-// listens reads ADDRESS:PORT, PORT, *:PORT: where the services of an address are, of every address of IPv6 with ipv6only=off
-// one of each family.
+// listens reads ADDRESS:PORT, PORT, *:PORT: where the services of an address are, of every address of IPv6 with
+// ipv6only=off one of each family.
 func (r *reader) listens(c *node, protocol lb.Protocol) (list []netip.AddrPort, err error) {
 	text := c.word(1)
 	if strings.HasPrefix(text, "unix:") {
