@@ -27,10 +27,14 @@ func newGraph(program asm.Instructions) (*graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, raw := map[int]int{}, make([]int, len(program))
-	for i, offset := 0, 0; i < len(program); i++ {
-		at[offset], raw[i] = i, offset
-		offset += int(program[i].Width())
+	// at is the index of the instruction at each raw offset, in units of 8 bytes; -1 in the middle of one.
+	at, raw := make([]int, 0, program.Size()/asm.InstructionSize), make([]int, len(program))
+	for i := range program {
+		raw[i] = len(at)
+		at = append(at, i)
+		for range program[i].Width() - 1 {
+			at = append(at, -1)
+		}
 	}
 	for i := range program {
 		ins, ok := &program[i], true
@@ -41,7 +45,10 @@ func newGraph(program asm.Instructions) (*graph, error) {
 		case isJump(ins) && ins.Reference() != "":
 			return nil, fmt.Errorf("instruction %d: %w", i, errLabel)
 		case isJump(ins):
-			g.target[i], ok = at[raw[i]+1+jumpOffset(ins)]
+			if to := raw[i] + 1 + jumpOffset(ins); to >= 0 && to < len(at) {
+				g.target[i] = at[to]
+			}
+			ok = g.target[i] >= 0
 		}
 		if !ok {
 			return nil, fmt.Errorf("instruction %d leads out of the program: %v", i, ins)
