@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/bgp/hosttable"
+	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
 // KeeperOptions are what a Keeper works with.
@@ -266,7 +267,7 @@ func (k *Keeper) start(ctx context.Context, known State) error {
 		if err == nil {
 			return nil
 		}
-		if !wait(bound, lookAgain) {
+		if clock.Sleep(bound, lookAgain) != nil {
 			return fmt.Errorf("start the BGP speaker: it does not answer: %w", err)
 		}
 	}
@@ -315,7 +316,7 @@ func awaitEnd(ctx context.Context, state State) error {
 	ctx, cancel := context.WithTimeout(ctx, endBound)
 	defer cancel()
 	for !gone(state) {
-		if !wait(ctx, lookAgain) {
+		if clock.Sleep(ctx, lookAgain) != nil {
 			return fmt.Errorf("the BGP speaker (process %d) does not end", state.PID)
 		}
 	}
@@ -372,15 +373,4 @@ func (k *Keeper) Stop(ctx context.Context) error {
 	}
 	// What one has left that died, or could not take away.
 	return hosttable.Clean(RoutesJournal(k.opt.Socket))
-}
-
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/proxy/process"
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/test/testcert"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -140,7 +141,7 @@ func startAsking(t *testing.T, ca *testcert.Authority, s lb.Service, url string)
 			c.Transport.(*http.Transport).DisableKeepAlives = true
 		}
 		a.wait.Go(func() {
-			for wait(ctx, 5*time.Millisecond) == nil {
+			for clock.Sleep(ctx, 5*time.Millisecond) == nil {
 				answer, text, err := get(c, url)
 				if a.asked.Add(1); err != nil || answer.StatusCode != http.StatusOK {
 					a.mu.Lock()

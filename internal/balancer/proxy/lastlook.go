@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
+	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
 const (
@@ -63,7 +64,7 @@ func (e *engine) lookLast(s *master.Session, hardStop time.Duration) {
 	end := time.Now().Add(hardStop - lastMoments)
 	e.watching.Go(func() {
 		defer e.letGo(s)
-		for wait(e.watch, heldPause) == nil {
+		for clock.Sleep(e.watch, heldPause) == nil {
 			idle, err := s.Idle(e.watch)
 			if err != nil {
 				return // it has been ended

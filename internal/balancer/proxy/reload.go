@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
+	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
 const (
@@ -95,7 +96,7 @@ func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
 			e.lookLast(held, e.kept.Rendering.HardStop)
 			return nil
 		}
-		if err := wait(ctx, pause); err != nil {
+		if err := clock.Sleep(ctx, pause); err != nil {
 			return fmt.Errorf("reloading HAProxy: new workers do not serve: %w%s", err, e.said())
 		}
 	}
@@ -123,7 +124,7 @@ func (e *engine) awaitOld(ctx context.Context, old []int) {
 	defer cancel()
 	for _, pid := range old {
 		for e.listens(ctx, pid) {
-			if wait(ctx, pause) != nil {
+			if clock.Sleep(ctx, pause) != nil {
 				e.log.Warn("a worker of HAProxy's that a reload has replaced still accepts connections", "pid", pid)
 				return
 			}
@@ -140,18 +141,6 @@ func (e *engine) listens(ctx context.Context, pid int) bool {
 	}
 	info := master.ParseInfo(answer)
 	return info["Pid"] == pid && info["Listeners"] > info["Unstoppable Jobs"]
-}
-
-// wait waits, or returns the context's error.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // forgetMessages empties the file of what HAProxy has said.

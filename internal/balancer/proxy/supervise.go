@@ -13,6 +13,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
 	"github.com/jeoul/jeoul/internal/balancer/proxy/process"
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
@@ -76,7 +77,7 @@ func (e *engine) begun(ctx context.Context) error {
 			e.workers(now)
 			return nil
 		}
-		if err := wait(ctx, pause); err != nil {
+		if err := clock.Sleep(ctx, pause); err != nil {
 			return fmt.Errorf("starting HAProxy: it does not serve: %w%s", err, e.said())
 		}
 	}
@@ -118,7 +119,7 @@ func (e *engine) died(id process.ID) {
 		e.log.Error("HAProxy ended: starting it again", "pid", id.PID, "after", delay, "because", why)
 		e.retire(e.kept.Workers, e.kept.Rendering.HardStop)
 		back()
-		if wait(e.watch, delay) != nil {
+		if clock.Sleep(e.watch, delay) != nil {
 			return
 		}
 		if e.again(id) {

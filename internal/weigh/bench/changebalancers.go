@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 	"github.com/jeoul/jeoul/internal/weigh/bench/router"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
@@ -90,7 +91,7 @@ func ofLost(change func(subject.Several, context.Context, int) (time.Duration, e
 func renew(ctx context.Context, c *changeTrial) error {
 	if !c.worn {
 		c.worn = true
-		return pause(ctx, c.ripe())
+		return clock.Sleep(ctx, c.ripe())
 	}
 	if err := c.crew.Close(ctx); err != nil {
 		return err
@@ -103,7 +104,7 @@ func renew(ctx context.Context, c *changeTrial) error {
 	if err := c.open(ctx); err != nil {
 		return err
 	}
-	return pause(ctx, c.ripe())
+	return clock.Sleep(ctx, c.ripe())
 }
 
 // ripe is how old connections are at least when a balancer leaves.
@@ -143,7 +144,7 @@ func changeWithoutOne(ctx context.Context, c *changeTrial) error {
 func killInTransition(ctx context.Context, c *changeTrial) error {
 	return inTurn(ctx, c,
 		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverReweighed)) },
-		func(ctx context.Context, _ *changeTrial) error { return pause(ctx, ripe) },
+		func(ctx context.Context, _ *changeTrial) error { return clock.Sleep(ctx, ripe) },
 		ofLost(subject.Several.Kill))
 }
 

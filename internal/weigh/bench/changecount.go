@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
@@ -298,7 +299,7 @@ func (c *changeTrial) watch(ctx context.Context) (w *watch, err error) {
 
 // poll keeps the most that is tracked. An answer that does not come is left out.
 func (w *watch) poll(ctx context.Context) {
-	for pause(ctx, watchEvery) == nil {
+	for clock.Sleep(ctx, watchEvery) == nil {
 		if now, err := w.tracking.Tracked(ctx); err == nil {
 			w.most = subject.Tracked{Flows: max(w.most.Flows, now.Flows), Bytes: max(w.most.Bytes, now.Bytes)}
 		}

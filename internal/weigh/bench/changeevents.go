@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -114,13 +115,13 @@ func flap(ctx context.Context, c *changeTrial) error {
 		if err := c.apply(ctx, c.without(serverFlapping)); err != nil {
 			return err
 		}
-		if err := pause(ctx, flapPause); err != nil {
+		if err := clock.Sleep(ctx, flapPause); err != nil {
 			return err
 		}
 		if err := c.apply(ctx, func(s *subject.Service) { s.Servers = before }); err != nil {
 			return err
 		}
-		if err := pause(ctx, flapPause); err != nil {
+		if err := clock.Sleep(ctx, flapPause); err != nil {
 			return err
 		}
 	}
@@ -132,23 +133,11 @@ func reload(ctx context.Context, c *changeTrial) error {
 		if err := c.timed(func() error { return c.changing.Reload(ctx) }); err != nil {
 			return err
 		}
-		if err := pause(ctx, reloadPause); err != nil {
+		if err := clock.Sleep(ctx, reloadPause); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// pause waits, or returns the error of a context that ends meanwhile.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // choosesByHash says whether the subject's choice is a function of the packet, so

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
@@ -87,7 +88,7 @@ func settleChecks(ctx context.Context, c *changeTrial) error {
 		}
 	}
 	check := c.trial.By.Changes.Check
-	return pause(ctx, time.Duration(check.Fall+check.Rise+1)*check.Interval)
+	return clock.Sleep(ctx, time.Duration(check.Fall+check.Rise+1)*check.Interval)
 }
 
 // die kills the server of a backend, and starts another one when the fault has lasted.
@@ -152,7 +153,7 @@ func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
 		}
 		c.fault.watch(looking, checking, host)
 	}
-	return pause(ctx, time.Until(ends))
+	return clock.Sleep(ctx, time.Until(ends))
 }
 
 // lookEvery is how often a subject that has noticed a fault is asked again: seldom enough that the
@@ -162,7 +163,7 @@ const lookEvery = 200 * time.Millisecond
 // watch notes when a subject that has noticed the fault is seen to have the backend serve all the same.
 func (f *fault) watch(ctx context.Context, checking subject.Checking, host *lab.Host) {
 	served := false
-	for !f.noticed.IsZero() && pause(ctx, lookEvery) == nil {
+	for !f.noticed.IsZero() && clock.Sleep(ctx, lookEvery) == nil {
 		if serves, err := checking.Serves(ctx, host); err == nil && serves != served {
 			served = serves
 			f.turns = append(f.turns, time.Now())

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/numbered"
@@ -192,5 +193,5 @@ func (c *changeTrial) when(at time.Time) string {
 
 // quiet lets some time pass: what is lost in it is lost without any change.
 func quiet(ctx context.Context, c *changeTrial) error {
-	return pause(ctx, c.trial.By.Changes.Quiet)
+	return clock.Sleep(ctx, c.trial.By.Changes.Quiet)
 }

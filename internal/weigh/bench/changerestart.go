@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
@@ -32,7 +33,7 @@ func restart(ctx context.Context, c *changeTrial) error {
 		if err := c.timed(func() error { return r.Restart(ctx) }); err != nil {
 			return err
 		}
-		if err := pause(ctx, reloadPause); err != nil {
+		if err := clock.Sleep(ctx, reloadPause); err != nil {
 			return err
 		}
 	}
@@ -52,7 +53,7 @@ func upgrade(ctx context.Context, c *changeTrial) error {
 		if err := c.timed(func() error { return u.Upgrade(ctx) }); err != nil {
 			return err
 		}
-		if err := pause(ctx, reloadPause); err != nil {
+		if err := clock.Sleep(ctx, reloadPause); err != nil {
 			return err
 		}
 	}
@@ -79,11 +80,11 @@ func killAndBegin(ctx context.Context, c *changeTrial) error {
 		if err := r.Kill(ctx); err != nil {
 			return err
 		}
-		gone := pause(ctx, c.trial.By.Changes.Dead)
+		gone := clock.Sleep(ctx, c.trial.By.Changes.Dead)
 		if err := errors.Join(gone, c.timed(func() error { return r.Begin(ctx) })); err != nil {
 			return err
 		}
-		if err := pause(ctx, reloadPause); err != nil {
+		if err := clock.Sleep(ctx, reloadPause); err != nil {
 			return err
 		}
 	}

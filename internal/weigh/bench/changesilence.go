@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -68,14 +69,14 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 func (c *changeTrial) staySilent(ctx context.Context, server *lab.Host) error {
 	noticing, ok := c.changing.(subject.Noticing)
 	if !ok {
-		return pause(ctx, c.trial.By.Changes.Silence)
+		return clock.Sleep(ctx, c.trial.By.Changes.Silence)
 	}
 	noticed, err := c.waitFor(ctx, noticing.Reaches, server, false)
 	if err != nil {
 		return err
 	}
 	c.silence.noticed = noticed
-	return pause(ctx, max(silenceTail, c.trial.By.Changes.Lap+time.Second))
+	return clock.Sleep(ctx, max(silenceTail, c.trial.By.Changes.Lap+time.Second))
 }
 
 // bringBack brings a silent host back as one that has booted: it knows nothing of the
@@ -99,7 +100,7 @@ func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *
 		if err == nil && now == reached {
 			return time.Now(), nil
 		}
-		if waited := pause(ctx, c.runner.options.patience()*noticeEvery); waited != nil {
+		if waited := clock.Sleep(ctx, c.runner.options.patience()*noticeEvery); waited != nil {
 			what := "to be gone"
 			if reached {
 				what = "to serve"
@@ -189,7 +190,7 @@ func (c *changeTrial) awaitAgain(ctx context.Context) error {
 		if came >= c.came.had {
 			return nil
 		}
-		if pause(ctx, noticeEvery) != nil {
+		if clock.Sleep(ctx, noticeEvery) != nil {
 			return nil
 		}
 	}

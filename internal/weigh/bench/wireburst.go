@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -27,7 +28,7 @@ func (w *wireTrial) bursts(ctx context.Context) error {
 // balancer did in the pause is not counted.
 func (w *wireTrial) burst(ctx context.Context, number int) (err error) {
 	if number > 0 && w.trial.By.Wire.Pause > 0 {
-		if err := pause(ctx, w.trial.By.Wire.Pause); err != nil {
+		if err := clock.Sleep(ctx, w.trial.By.Wire.Pause); err != nil {
 			return err
 		}
 		if w.last, err = w.read(); err != nil {

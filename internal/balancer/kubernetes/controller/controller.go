@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/status"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
 const (
@@ -98,23 +99,11 @@ func (c *Controller) follow(ctx context.Context) {
 			return
 		case <-tick.C:
 		case <-c.opt.Watcher.Changed():
-			if !pause(ctx, settle) {
+			if clock.Sleep(ctx, settle) != nil {
 				return
 			}
 		}
 		c.look(ctx)
-	}
-}
-
-// pause waits, and says whether the context lasts.
-func pause(ctx context.Context, length time.Duration) bool {
-	timer := time.NewTimer(length)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 
