@@ -179,22 +179,27 @@ func TestTryTerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			slave.Close()
-			screen := &terminalReader{from: master}
-			screen.until(t, "stays behind")
+			screen := newTerminalReader(t, master)
+			screen.until("stays behind")
 			fmt.Fprint(master, "echo in $JEOUL_SANDBOX, status $?\n")
-			screen.until(t, ", status 0")
+			screen.until(", status 0")
 			id := sandboxID(t, screen.text.String())
+			screen.until("client$ ")
 			fmt.Fprint(master, "sleep 1000\n")
-			screen.until(t, "sleep 1000")
-			// The shell may not have begun to sleep yet. The terminal shows what is typed, too, which echo must not be
-			// taken for.
-			screen.typeUntil(t, master, "\x03echo aw''ake\n", "awake")
+			// Bash takes no Ctrl-C well at any other time: between fork and exec it leaves the job running and ends
+			// itself, and at the prompt it drops the next character.
+			screen.untilInForeground("sleep")
+			fmt.Fprint(master, "\x03")
+			screen.until("client$ ")
+			// The terminal shows what is typed, too, which echo must not be taken for.
+			fmt.Fprint(master, "echo aw''ake\n")
+			screen.until("awake")
 			if strings.Contains(screen.text.String(), "job control") {
 				t.Errorf("the shell complains:\n%s", screen.text.String())
 			}
 			if end == "exit" {
-				// The shell may handle the last Ctrl-C only now, and drop a line that it has read.
-				screen.typeUntil(t, master, "\nexit\n", "leaving the sandbox")
+				fmt.Fprint(master, "exit\n")
+				screen.until("leaving the sandbox")
 			} else {
 				master.Close()
 			}
@@ -229,29 +234,43 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 
 // terminalReader reads what a terminal shows.
 type terminalReader struct {
+	t    *testing.T
 	from *os.File
 	text bytes.Buffer
 	// seen is how much of it a wait has passed.
 	seen int
 }
 
-// until waits until there is a text, behind what was waited for before.
-func (r *terminalReader) until(t *testing.T, says string) {
-	t.Helper()
-	testenv.Eventually(t, tryPatience, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
+// newTerminalReader also logs all that the terminal showed if the test fails.
+func newTerminalReader(t *testing.T, from *os.File) *terminalReader {
+	r := &terminalReader{t: t, from: from}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the terminal showed: %q", r.text.String())
+		}
+	})
+	return r
 }
 
-// typeUntil types a text until the terminal shows another one, behind what was waited for before. Ctrl-C discards what
-// was typed and not read, so a text may be lost; a busy machine needs more and more time before it is typed anew.
-func (r *terminalReader) typeUntil(t *testing.T, master *os.File, text, says string) {
-	t.Helper()
-	typed, pause := time.Time{}, 100*time.Millisecond
-	testenv.Eventually(t, tryPatience, fmt.Sprintf("%q is shown after %q was typed", says, text), func() bool {
-		if time.Since(typed) > pause {
-			fmt.Fprint(master, text)
-			typed, pause = time.Now(), 2*pause
+// until waits until there is a text, behind what was waited for before.
+func (r *terminalReader) until(says string) {
+	r.t.Helper()
+	testenv.Eventually(r.t, tryPatience, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
+}
+
+// untilInForeground waits until the process that the terminal's signals go to runs a program. What the terminal
+// has shown until then counts as seen.
+func (r *terminalReader) untilInForeground(program string) {
+	r.t.Helper()
+	testenv.Eventually(r.t, tryPatience, program+" is in the terminal's foreground", func() bool {
+		_ = r.sees(program)
+		r.seen = r.text.Len()
+		group, err := unix.IoctlGetInt(int(r.from.Fd()), unix.TIOCGPGRP)
+		if err != nil {
+			return false
 		}
-		return r.sees(says)
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", group))
+		return err == nil && strings.TrimSpace(string(name)) == program
 	})
 }
 
