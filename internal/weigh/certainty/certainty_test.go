@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package certainty
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+const runs = 1000
+
+// noise is how a machine disturbs the two sides of a pair.
+type noise func(*rand.Rand) (of, to float64)
+
+func gaussian(r *rand.Rand) (of, to float64) {
+	drift := 0.2 * r.NormFloat64() // the machine's speed at that hour: in both
+	return drift + 0.03*r.NormFloat64(), drift + 0.03*r.NormFloat64()
+}
+
+// bimodal is a shared machine's: its speed doubles within seconds, between the sides of a pair as well.
+func bimodal(r *rand.Rand) (of, to float64) {
+	mode := func() float64 { return math.Ln2*float64(r.IntN(2)) + 0.02*r.NormFloat64() }
+	return mode(), mode()
+}
+
+// rarelySlow is a machine that is half as fast for one trial of eight.
+func rarelySlow(r *rand.Rand) (of, to float64) {
+	mode := func() float64 { return -math.Ln2*float64(r.IntN(8)/7) + 0.02*r.NormFloat64() }
+	return mode(), mode()
+}
+
+func simulate(r *rand.Rand, truth float64, pairs int, of noise) Estimate {
+	all := make([]Pair, pairs)
+	for i := range all {
+		a, b := of(r)
+		all[i] = Pair{truth * 1000 * math.Exp(a), 1000 * math.Exp(b)}
+	}
+	return Ratio(all)
+}
+
+// TestKnownTruth: of 1,000 runs, at most one in twenty calls a winner that is none or misses the true ratio, and a
+// difference is found wherever the noise permits it.
+func TestKnownTruth(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		truth float64
+		pairs int
+		noise noise
+		found int // at least so many of the runs
+		seed  uint64
+	}{
+		{"equal", 1, 6, gaussian, 0, 1},
+		{"equal, many repeats", 1, 20, gaussian, 0, 2},
+		{"equal, two modes", 1, 6, bimodal, 0, 3},
+		{"equal, two modes, many repeats", 1, 20, bimodal, 0, 4},
+		{"equal, rarely slow", 1, 9, rarelySlow, 0, 5},
+		{"5 % apart", 1.05, 15, gaussian, 950, 6},
+		{"5 % apart, rarely slow", 1.05, 20, rarelySlow, 600, 7},
+		{"5 % apart, two modes", 1.05, 20, bimodal, 0, 8},
+		{"twice, two modes", 2, 12, bimodal, 950, 9},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(test.seed, 47))
+			missed, found := 0, 0
+			for range runs {
+				e := simulate(r, test.truth, test.pairs, test.noise)
+				if test.truth < e.Low || test.truth > e.High {
+					missed++
+				}
+				if e.Differs() {
+					found++
+				}
+			}
+			t.Logf("missed %d, told apart %d of %d", missed, found, runs)
+			if missed > runs/20 {
+				t.Errorf("the interval misses the true ratio in %d of %d runs", missed, runs)
+			}
+			if test.truth == 1 && found > runs/20 {
+				t.Errorf("%d of %d runs of equals call a winner", found, runs)
+			}
+			if found < test.found {
+				t.Errorf("the difference is found in %d of %d runs, want %d", found, runs, test.found)
+			}
+		})
+	}
+}
+
+// TestTooFew: nothing is told apart by fewer than six repeats, and how many would do is said.
+func TestTooFew(t *testing.T) {
+	t.Parallel()
+	for n := range Fewest {
+		pairs := slices.Repeat([]Pair{{106, 100}}, n)
+		if e := Ratio(pairs); e.Bounded() || e.Differs() || e.PairsToTell() < Fewest || !math.IsInf(e.Margin(), 1) {
+			t.Errorf("%d pairs: %+v", n, e)
+		}
+	}
+	if e := Ratio(slices.Repeat([]Pair{{106, 100}}, Fewest)); !e.Differs() || math.Abs(e.Ratio-1.06) > 1e-9 {
+		t.Errorf("six equal pairs: %+v", e)
+	}
+}
+
+// TestPairsFor: the margin that is asked for comes with about as many pairs as were said.
+func TestPairsFor(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(10, 47))
+	n := simulate(r, 1.5, 30, gaussian).PairsFor(0.01)
+	if m := simulate(r, 1.5, n, gaussian).Margin(); n < 30 || m > 0.015 || m < 0.007 {
+		t.Errorf("with %d pairs the margin is %.4f", n, m)
+	}
+}
+
+// TestWalsh holds the bisection against the sorted means, and the critical ranks against the tables of Hollander,
+// Wolfe and Chicken.
+func TestWalsh(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(11, 47))
+	for n := 1; n < 12; n++ {
+		var values, means []float64
+		for range n {
+			values = append(values, math.Round(r.NormFloat64()*4)/4)
+		}
+		slices.Sort(values)
+		for i := range values {
+			for j := i; j < n; j++ {
+				means = append(means, values[i]+(values[j]-values[i])/2)
+			}
+		}
+		slices.Sort(means)
+		for k, want := range means {
+			if got := walsh(values, k+1); math.Abs(got-want) > 1e-12 {
+				t.Fatalf("walsh(%v, %d) = %v, want %v", values, k+1, got, want)
+			}
+		}
+	}
+	for n, want := range map[int]int{5: 0, 6: 1, 7: 2, 8: 3, 9: 5, 10: 7, 20: 48} {
+		if got := critical(n); got != want {
+			t.Errorf("critical(%d) = %d, want %d", n, got, want)
+		}
+	}
+}
+
+// TestUnusable: what has no ratio is left out, and 10,000 pairs are no burden.
+func TestUnusable(t *testing.T) {
+	t.Parallel()
+	bad := []Pair{{0, 1}, {1, 0}, {-1, -1}, {math.NaN(), 1}, {1, math.Inf(1)}}
+	if e := Ratio(bad); e.Pairs != 0 || !math.IsNaN(e.Ratio) || e.Differs() {
+		t.Errorf("%+v", e)
+	}
+	r := rand.New(rand.NewPCG(12, 47))
+	if e := simulate(r, 1.05, 10_000, bimodal); !e.Differs() || e.Pairs != 10_000 {
+		t.Errorf("%+v", e)
+	}
+}
+
+func FuzzRatio(f *testing.F) {
+	f.Add(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
+	f.Add(0.0, math.Inf(1), math.NaN(), -1.0, 5e-324, math.MaxFloat64, 1.0)
+	f.Fuzz(func(t *testing.T, a, b, c, d, e, g, h float64) {
+		values := []float64{a, b, c, d, e, g, h}
+		var pairs []Pair
+		for i, v := range values {
+			pairs = append(pairs, Pair{v, values[(i+3)%len(values)]})
+		}
+		if got := Ratio(pairs); got.Pairs > 0 && !(got.Low <= got.Ratio*(1+1e-9) && got.Ratio <= got.High*(1+1e-9)) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
