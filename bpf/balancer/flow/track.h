@@ -59,12 +59,20 @@ static __always_inline __u32 after_packet(__u32 state, const struct packet *pack
 	return state;
 }
 
-/* after_reply is the state after FIN or RST of the backend. RST in answer to a SYN says that
- * no program listens there (RFC 9293 section 3.10.7.1). */
+/* is_refusal_of_syn says whether a backend's packet refuses a SYN: RST with ACK says that no
+ * program listens there (RFC 9293 section 3.10.7.1). */
+static __always_inline bool is_refusal_of_syn(const struct packet *packet)
+{
+	return (packet->tcp_flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK);
+}
+
+/* after_reply is the state after FIN or RST of the backend. Before the client has answered the
+ * backend, only a refusal ends the flow: a FIN, or a RST without ACK, is a late one of the last
+ * connection from the same port, and would take the port from the connection that opens. */
 static __always_inline __u32 after_reply(__u32 state, const struct packet *packet)
 {
 	if (state == FLOW_UDP || state == FLOW_FIRST || state == FLOW_CONTESTED ||
-	    state == FLOW_REFUSED)
+	    state == FLOW_REFUSED || (state == FLOW_OPENING && !is_refusal_of_syn(packet)))
 		return state;
 	if (packet->tcp_flags & TCP_RST)
 		return state == FLOW_OPENING ? FLOW_REFUSED : FLOW_CLOSED;

@@ -63,6 +63,10 @@ func TestStatesOfFlows(t *testing.T) {
 		{"a port that is used again after FIN", "S A FA S+", stateOpening, unproven, 1},
 		{"a port that is used again after RST", "S A R S+", stateOpening, unproven, 1},
 		{"and once more", "S A R S+ A FA <FA S+ A", stateEstablished, proven, 1},
+		{"a late FIN of the port's last connection", "S A FA S+ <FA", stateOpening, unproven, 1},
+		{"a late RST of the port's last connection", "S A FA S+ <R", stateOpening, unproven, 1},
+		{"and the new connection goes on", "S A FA S+ <FA <R <SA A", stateEstablished, proven, 1},
+		{"and the new connection is refused", "S A FA S+ <R <RA", stateRefused, unproven, 0},
 		{"a SYN with FIN", "SF", stateOpening, unproven, 1},
 		{"the middle of an unknown flow", "A", stateFree, unproven, 0},
 		{"a handshake's answer to nothing", "SA", stateFree, unproven, 0},
@@ -80,6 +84,19 @@ func TestResetBeforeProof(t *testing.T) {
 		{"and the SYN is sent again", "S <A R S <SA A", stateEstablished, proven, 1},
 		{"of the connection itself, before it is proven", "S <SA R", stateOpening, unproven, 1},
 		{"of the connection once it is proven", "S <SA A R", stateClosed, proven, 0},
+	})
+}
+
+// TestLateEndOfThePoolPort: a pool port has gone to a new flow while a FIN or RST of its last connection was on the way. It
+// must not end the newcomer, whose port would be given away. A refusal has the flag ACK, which that RST lacks (RFC 9293
+// section 3.10.7.1).
+func TestLateEndOfThePoolPort(t *testing.T) {
+	follow(t, portFullNAT, []remembrance{
+		{"FIN", "S <FA", stateOpening, unproven, 1},
+		{"RST", "S <R", stateOpening, unproven, 1},
+		{"and the connection opens", "S <FA <R <SA A", stateEstablished, proven, 1},
+		{"and the connection ends", "S <FA <SA A <FA", stateBackendFIN, proven, 0},
+		{"and the SYN is refused", "S <R <RA", stateRefused, unproven, 0},
 	})
 }
 

@@ -89,6 +89,8 @@ func (s flowState) afterReply(flags byte) flowState {
 	switch {
 	case s == stateContested:
 		return s
+	case s == stateOpening && flags&(flagRST|flagACK) != flagRST|flagACK:
+		return s
 	case s == stateRefused || flags&flagRST != 0 && s == stateOpening:
 		return stateRefused
 	case flags&flagRST != 0:
