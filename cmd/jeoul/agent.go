@@ -14,11 +14,12 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/capabilities"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/systemd"
 	"github.com/jeoul/jeoul/internal/tools/agent"
 )
 
@@ -57,7 +58,7 @@ func (c *agentCmd) Run(ctx context.Context) error {
 	defer signal.Stop(asked)
 	a, err := agent.Start(opt)
 	if err != nil {
-		return withCapabilities(err, agentCapabilities)
+		return capabilities.Explain(err, capabilities.BPF, capabilities.NetAdmin, capabilities.Perfmon)
 	}
 	printEvents(a.Events())
 	if at := a.Attachments(); len(at) > 0 {
@@ -65,17 +66,18 @@ func (c *agentCmd) Run(ctx context.Context) error {
 	}
 	fmt.Println("ready; Ctrl-C or SIGTERM takes it all back")
 	log := newLogger(os.Stderr)
-	notify(log, daemon.SdNotifyReady)
+	service := systemd.New(log)
+	service.Ready()
 	watched := make(chan struct{})
 	watching, end := context.WithCancel(ctx)
 	go func() {
 		defer close(watched)
-		a.Watch(watching, log, func(problems []string) { notify(log, "STATUS="+agentStatus(problems)) })
+		a.Watch(watching, log, func(problems []string) { service.Status(agentStatus(problems)) })
 	}()
 	err = c.serve(ctx, a, asked)
 	end()
 	<-watched
-	notify(log, daemon.SdNotifyStopping)
+	service.Stopping()
 	err = errors.Join(err, a.Close())
 	printEvents(a.Events())
 	if counts, countErr := a.Counts(); countErr == nil {

@@ -263,7 +263,7 @@ func TestProxy(t *testing.T) {
 		if processRuns(master) {
 			t.Errorf("HAProxy's process %d runs after the stop", master)
 		}
-		if left, _ := filepath.Glob(filepath.Join(p.host.Dir, "state", "*."+kindProxy)); len(left) > 0 {
+		if left, _ := filepath.Glob(filepath.Join(p.host.Dir, "state", "*.proxy")); len(left) > 0 {
 			t.Errorf("the stop has left %v", left)
 		}
 		p.detaches(t)

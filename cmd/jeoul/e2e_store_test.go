@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/daemon"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/sources"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -92,8 +93,8 @@ func TestConfiguredOutlivesReboot(t *testing.T) {
 
 	// As an earlier version has left it, for an upgrade.
 	err := s.host.Do(func() error {
-		at, err := instanceOn(s.host.Interface, filepath.Join(s.host.Dir, "state"))
-		return errors.Join(err, os.Rename(s.stored(t), at.formerSources()))
+		previous, err := daemon.PreviousSources(s.host.Interface, filepath.Join(s.host.Dir, "state"))
+		return errors.Join(err, os.Rename(s.stored(t), previous))
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,27 +5,17 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/jeoul/jeoul/internal/balancer/api"
-	"github.com/jeoul/jeoul/internal/balancer/config"
-	"github.com/jeoul/jeoul/internal/balancer/datapath"
-	"github.com/jeoul/jeoul/internal/balancer/handover"
 	"github.com/jeoul/jeoul/internal/balancer/members"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
-	"github.com/jeoul/jeoul/internal/balancer/sources"
 )
 
 // membersCmd is about the balancers that share VIPs.
@@ -39,153 +29,6 @@ type membersKeyCmd struct{}
 func (membersKeyCmd) Run() error {
 	fmt.Println(members.NewKey())
 	return nil
-}
-
-// memberOf is this balancer among those that it shares VIPs with; nil where the configuration has no others.
-type memberOf struct {
-	*members.Members
-	drained atomic.Pointer[func() bool]
-	// exchange hands flows over; nil where it is not wanted. joined has a value once all is known that others remember.
-	exchange *handover.Exchange
-	joined   chan struct{}
-	log      *slog.Logger
-}
-
-// awaited is what has a value when this balancer may take VIPs; nil where there is nothing to wait for.
-func (m *memberOf) awaited() <-chan struct{} {
-	if m == nil {
-		return nil
-	}
-	return m.joined
-}
-
-// newMember reads what a member needs, and tells nothing yet.
-func newMember(ctx context.Context, cfg *config.Config, configured func() *config.Config, plane *datapath.Datapath, version string, log *slog.Logger) (*memberOf, error) {
-	if !cfg.Members.Listen.IsValid() {
-		return nil, nil
-	}
-	keys, err := members.ReadKeys(cfg.Members.KeyFile)
-	if err != nil {
-		return nil, cfg.At("members.key_file", "%v", err)
-	}
-	m := &memberOf{}
-	settings := cfg.Members
-	if settings.Name == "" {
-		if settings.Name, err = os.Hostname(); err != nil {
-			return nil, cfg.At("members", "the host's name cannot be read: %v; write name", err)
-		}
-	}
-	digests := configurationDigests{}
-	m.Members = members.New(members.Options{Members: settings, Keys: keys, Version: version, Log: log, Local: func() members.Local {
-		local := members.Local{Configuration: digests.of(configured()), Tables: plane.ServiceTables()}
-		if drained := m.drained.Load(); drained != nil {
-			local.Ready, local.Drained = true, (*drained)()
-		}
-		return local
-	}})
-	return m, m.handOver(ctx, cfg, settings.Name, plane, log)
-}
-
-// run is a member until the context ends; drained says whether the balancer is taken out of every anycast.
-func (m *memberOf) run(ctx context.Context, drained func() bool) error {
-	if m != nil {
-		m.drained.Store(&drained)
-		var group sync.WaitGroup
-		defer group.Wait()
-		if m.exchange != nil {
-			group.Go(func() { m.exchange.Run(ctx) })
-			group.Go(func() { m.tellJoined(ctx) })
-		}
-		m.Run(ctx)
-	}
-	return nil
-}
-
-// close ends the member; leave says that no other process has its place soon.
-func (m *memberOf) close(leave bool) error {
-	if m == nil {
-		return nil
-	}
-	return m.Close(leave)
-}
-
-// reloading has a reload change the peers and the keys, too, once all else of it is in force; keys that cannot be used refuse it.
-func (m *memberOf) reloading(reload sources.Apply) sources.Apply {
-	if m == nil {
-		return reload
-	}
-	return func(ctx context.Context, load func() (*config.Config, error)) error {
-		var next *config.Config
-		var keys members.Keys
-		err := reload(ctx, func() (_ *config.Config, err error) {
-			if next, err = load(); err != nil || !next.Members.Listen.IsValid() {
-				return next, err
-			}
-			keys, err = m.readKeys(next)
-			return next, err
-		})
-		if err != nil {
-			return err
-		}
-		m.SetPeers(next.Members.Peers)
-		return m.useKeys(keys)
-	}
-}
-
-// readKeys reads the keys that a reload brings, and refuses those by which members that go on would be cut off. Error:
-// yamlfile.Problem.
-func (m *memberOf) readKeys(cfg *config.Config) (members.Keys, error) {
-	keys, err := members.ReadKeys(cfg.Members.KeyFile)
-	if err == nil {
-		err = m.CheckKeys(keys, cfg.Members.Peers)
-	}
-	if err != nil {
-		return nil, cfg.At("members.key_file", "%v; nothing of the file was applied", err)
-	}
-	return keys, nil
-}
-
-// useKeys has members know each other, and hand flows over, by other keys.
-func (m *memberOf) useKeys(keys members.Keys) error {
-	if err := m.SetKeys(keys); err != nil || m.exchange == nil {
-		return err
-	}
-	derived, err := flowKeys(keys)
-	if err != nil {
-		return err
-	}
-	return m.exchange.SetKeys(derived)
-}
-
-// status adds the members to a status.
-func (m *memberOf) status(status func() (ops.Status, error)) func() (ops.Status, error) {
-	if m == nil {
-		return status
-	}
-	return func() (ops.Status, error) {
-		s, err := status()
-		if err == nil {
-			all := m.Status()
-			m.showFlows(all.Members)
-			s.Members = &all
-			s.Problems = append(s.Problems[:len(s.Problems):len(s.Problems)], members.Problems(all)...)
-		}
-		return s, err
-	}
-}
-
-// configurationDigests are of the services as they are configured, made anew where the configuration is another.
-type configurationDigests struct {
-	last   *config.Config
-	digest string
-}
-
-func (d *configurationDigests) of(cfg *config.Config) string {
-	if cfg != d.last {
-		text, _ := json.Marshal(cfg.Services)
-		d.last, d.digest = cfg, fmt.Sprintf("%016x", xxhash.Sum64(text))
-	}
-	return d.digest
 }
 
 type getMembersCmd struct {

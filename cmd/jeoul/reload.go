@@ -4,19 +4,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"strings"
-
-	"github.com/jeoul/jeoul/internal/balancer/control"
-	"github.com/jeoul/jeoul/internal/balancer/events"
-	"github.com/jeoul/jeoul/internal/balancer/metrics"
-	"github.com/jeoul/jeoul/internal/balancer/ops"
-	"github.com/jeoul/jeoul/internal/balancer/sources"
-	"github.com/jeoul/jeoul/internal/host/durable"
-	"github.com/jeoul/jeoul/internal/host/resident"
 )
 
 // reloadCmd has a running balancer read its file again.
@@ -38,61 +27,4 @@ func (c *reloadCmd) Run(ctx context.Context) error {
 		}
 	}
 	return err
-}
-
-// reloader reads the daemon's configuration file again, for a signal and for the API alike.
-type reloader struct {
-	sources *sources.Sources
-	shown   *metrics.Metrics
-	service *serviceManager
-	memory  *resident.Keeper
-	files   *durable.Files
-	log     *slog.Logger
-}
-
-// reload logs and counts what comes of it, too, and who has asked for it. Errors: ops.ErrNotReloaded, ops.ErrStopping, the
-// context's.
-func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) {
-	path, about := r.sources.Path(), events.About{Kind: events.KindReload, By: by}.Attr()
-	r.log.Info("reading "+path+" again", "by", by, about)
-	r.service.reloading()
-	defer r.service.ready()
-	defer r.memory.Changed()
-	err := r.sources.Reload(ctx)
-	if errors.Is(err, control.ErrStopped) {
-		return ops.Reloaded{}, ops.ErrStopping
-	}
-	r.shown.Reloaded(err)
-	if err == nil {
-		r.log.Info("reloaded "+path, about)
-		return ops.Reloaded{File: path, Warnings: r.notDurable()}, nil
-	}
-	if ctx.Err() != nil {
-		return ops.Reloaded{}, ctx.Err()
-	}
-	for line := range strings.Lines(err.Error()) {
-		r.log.Error(strings.TrimRight(line, "\n"), about)
-	}
-	r.log.Error(ops.ErrNotReloaded.Error(), about)
-	return ops.Reloaded{}, fmt.Errorf("%v\n%w", err, ops.ErrNotReloaded)
-}
-
-// notDurable says what a next process may not know of what is in force now.
-func (r *reloader) notDurable() (warnings []string) {
-	for _, fault := range r.files.Faults() {
-		warnings = append(warnings, "in force, and not durable yet: "+fault.String())
-	}
-	return warnings
-}
-
-// onSignal reloads at each signal until the context ends.
-func (r *reloader) onSignal(ctx context.Context, hangup <-chan os.Signal) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hangup:
-		}
-		r.reload(ctx, "SIGHUP")
-	}
 }

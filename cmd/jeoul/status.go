@@ -21,6 +21,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/daemon"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -40,7 +41,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	}
 	status, err := client.Status(ctx)
 	if errors.Is(err, api.ErrNotRunning) && !c.remote() {
-		for _, line := range kept(c.StateDir) {
+		for _, line := range daemon.Kept(c.StateDir) {
 			err = fmt.Errorf("%w\n%s", err, line)
 		}
 	}

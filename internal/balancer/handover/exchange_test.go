@@ -509,9 +509,11 @@ func TestKeysRotate(t *testing.T) {
 	tell("with the old key")
 	for i, keys := range [][][]byte{{old, fresh}, {fresh, old}, {fresh}} {
 		for _, x := range []*balancer{a, b} {
-			if err := x.SetKeys(keys); err != nil {
+			use, err := x.PrepareKeys(keys)
+			if err != nil {
 				t.Fatal(err)
 			}
+			use()
 			tell(fmt.Sprintf("after step %d at one", i+1))
 		}
 	}
@@ -532,7 +534,7 @@ func TestKeysRotate(t *testing.T) {
 		}
 		x.mu.Unlock()
 	}
-	if err := a.SetKeys(nil); err == nil {
+	if _, err := a.PrepareKeys(nil); err == nil {
 		t.Error("no key is taken for some")
 	}
 }

@@ -68,22 +68,24 @@ func proven(state tls.ConnectionState) ed25519.PublicKey {
 	return their
 }
 
-// SetKeys has the exchange prove the first of other keys, and accept each of them, from now on. Connections go on unless the other end
-// has proven a key that is not accepted any more: that one connects again, and is told all.
-func (e *Exchange) SetKeys(keys [][]byte) error {
+// PrepareKeys returns what has the exchange prove the first of other keys, and accept each of them, from then on.
+// Connections go on unless the other end has proven a key that is not accepted any more: that one connects again, and
+// is told all. Error: that the keys cannot be used.
+func (e *Exchange) PrepareKeys(keys [][]byte) (use func(), err error) {
 	config, err := identity(keys...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.tls = config
-	for conn, state := range e.shaken {
-		if config.VerifyConnection(state) != nil {
-			conn.Close()
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.tls = config
+		for conn, state := range e.shaken {
+			if config.VerifyConnection(state) != nil {
+				conn.Close()
+			}
 		}
-	}
-	return nil
+	}, nil
 }
 
 // identity is what connections are made by from now on.

@@ -58,19 +58,36 @@ func (m *Members) CheckKeys(keys Keys, peers []netip.Addr) error {
 	return nil
 }
 
-// SetKeys has the member accept other keys, and send by the first, from now on. Nothing that is under way is lost.
-func (m *Members) SetKeys(keys Keys) error {
+// PrepareKeys checks other keys as CheckKeys does, and returns what has the member accept them, and send by the first,
+// from then on. Nothing that is under way is lost. Errors: ErrCutOff, that a key has a length which cannot be used.
+func (m *Members) PrepareKeys(keys Keys, peers []netip.Addr) (use func(), err error) {
+	if len(keys) == 0 {
+		return nil, errors.New("members need a key")
+	}
+	for _, key := range keys {
+		if err := memberlist.ValidateKey(key); err != nil {
+			return nil, fmt.Errorf("use other keys of members: %w", err)
+		}
+	}
+	if err := m.CheckKeys(keys, peers); err != nil {
+		return nil, err
+	}
+	return func() { m.useKeys(keys) }, nil
+}
+
+// useKeys puts keys in the place of others, unless they are the same.
+func (m *Members) useKeys(keys Keys) {
 	m.turning.Lock()
 	defer m.turning.Unlock()
 	if slices.EqualFunc(m.Keys(), keys, func(a, b Key) bool { return bytes.Equal(a, b) }) {
-		return nil
+		return
 	}
-	if err := turn(m.ring, keys); err != nil {
-		return fmt.Errorf("use other keys of members: %w", err)
+	if err := turn(m.ring, keys); err != nil { // a ring takes all keys that are valid
+		m.opt.Log.Error(fmt.Sprintf("use other keys of members: %v: restart the balancer", err), about("")...)
+		return
 	}
 	m.keys.Store(&keys)
 	m.opt.Log.Info("the members' keys are others: this one sends by the first of "+strings.Join(keys.shown(), ", "), about("")...)
-	return nil
 }
 
 // Keys are those that are accepted; what is sent is encrypted by the first.

@@ -335,9 +335,11 @@ func testKeysRotate(t *testing.T, n *network) {
 	for _, keys := range []Keys{{n.key, fresh}, {fresh, n.key}, {fresh}} {
 		for _, m := range all {
 			eventually(t, "the step is no early one", func() bool { return m.CheckKeys(keys, m.opt.Peers) == nil })
-			if err := m.SetKeys(keys); err != nil {
+			use, err := m.PrepareKeys(keys, m.opt.Peers)
+			if err != nil {
 				t.Fatal(err)
 			}
+			use()
 			if early := (Keys{NewKey()}); !errors.Is(m.CheckKeys(early, m.opt.Peers), ErrCutOff) || m.CheckKeys(early, nil) != nil {
 				t.Error("a key that no other member has is none that cuts it off")
 			}

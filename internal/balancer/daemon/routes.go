@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package daemon
 
 import (
 	"context"
@@ -20,13 +20,30 @@ import (
 const kindSpeaker, kindDrained = "speaker", "drained"
 
 // routers is the speaker of a balancer, as the controller sees it.
-type routers struct{ keeper *bgp.Keeper }
+type routers struct {
+	keeper *bgp.Keeper
+	// flush has other members know all flows of this balancer before a drain withdraws its VIPs.
+	flush func(context.Context)
+}
 
-// newRouters returns one that starts no process before something is wanted; established is called with each session that is new.
-func newRouters(i instance, log *slog.Logger, established func()) routers {
+// routersOptions are what routers are made with.
+type routersOptions struct {
+	// build tells this program from another build of it: a speaker of another one is replaced.
+	build string
+	// start starts a speaker that listens on a unix socket.
+	start func(socket string, restarting bool) error
+	// established is called with each session that is new.
+	established func()
+	flush       func(context.Context)
+	log         *slog.Logger
+}
+
+// newRouters returns routers that start no process before something is wanted.
+func newRouters(i instance, opt routersOptions) routers {
 	socket := i.file(kindSpeaker)
-	return routers{bgp.NewKeeper(bgp.KeeperOptions{Socket: socket, Build: buildID(), Log: log, Established: established,
-		Start: func(restarting bool) error { return startSpeaker(socket, restarting) }})}
+	keeper := bgp.NewKeeper(bgp.KeeperOptions{Socket: socket, Build: opt.build, Log: opt.log, Established: opt.established,
+		Start: func(restarting bool) error { return opt.start(socket, restarting) }})
+	return routers{keeper, opt.flush}
 }
 
 // askBound is how long a speaker may take to say what it announces.
@@ -41,7 +58,11 @@ func (r routers) Found() []netip.Addr {
 
 // Want says what is announced from now on.
 func (r routers) Want(w ops.Routes) {
-	r.keeper.Want(bgp.Wanted{BGP: w.BGP, VIPs: w.VIPs, Draining: w.Draining, Pool: w.Pool, Backup: w.Backup, Orphan: w.Orphan})
+	if w.Draining && len(w.VIPs) == 0 {
+		r.flush(context.Background())
+	}
+	r.keeper.Want(bgp.Wanted{BGP: w.BGP, VIPs: w.VIPs, Draining: w.Draining, Pool: w.Pool, Backup: w.Backup,
+		Orphan: w.Orphan})
 }
 
 // Await waits until that is so.
@@ -64,10 +85,13 @@ func (r routers) Show(to *ops.BGP) {
 	for _, p := range state.Peers {
 		var watched *ops.BFD
 		if b := p.BFD; b != nil {
-			watched = &ops.BFD{State: b.State, Since: b.Since, RemoteState: b.RemoteState, Diagnostic: b.Diagnostic, RemoteDiagnostic: b.RemoteDiagnostic, IntervalSeconds: b.Interval,
-				DetectionSeconds: b.Detection, Ups: b.Ups, Failures: b.Failures, Sent: b.Sent, Received: b.Received, Refused: b.Refused, Late: b.Late, Problem: b.Problem}
+			watched = &ops.BFD{State: b.State, Since: b.Since, RemoteState: b.RemoteState,
+				Diagnostic: b.Diagnostic, RemoteDiagnostic: b.RemoteDiagnostic,
+				IntervalSeconds: b.Interval, DetectionSeconds: b.Detection, Ups: b.Ups, Failures: b.Failures,
+				Sent: b.Sent, Received: b.Received, Refused: b.Refused, Late: b.Late, Problem: b.Problem}
 		}
-		to.Peers = append(to.Peers, ops.BGPPeer{Address: p.Name, ASN: p.ASN, State: p.State, Since: p.Since, Sessions: p.Sessions, Reason: p.Reason,
+		to.Peers = append(to.Peers, ops.BGPPeer{Address: p.Name, ASN: p.ASN, State: p.State, Since: p.Since,
+			Sessions: p.Sessions, Reason: p.Reason,
 			RouterID: p.RouterID, HoldSeconds: p.HoldTime, Restarts: p.Restarts, Received: p.Received, BFD: watched})
 	}
 }

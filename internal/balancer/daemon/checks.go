@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package daemon
 
 import (
 	"context"
@@ -34,18 +34,18 @@ type healthChecks struct {
 	unsaved atomic.Bool
 }
 
-// checks returns the health checks, with the verdicts that the process before has left.
-func (p *parts) checks(log *slog.Logger) *healthChecks {
-	c := &healthChecks{checker: checker.New(&wayByVIP{open: p.datapath.OpenChecks, log: log}), log: log}
+// checks makes the health checks, with the verdicts that the process before has left.
+func (r *resources) checks(log *slog.Logger) *healthChecks {
+	c := &healthChecks{checker: checker.New(&checksVIP{open: r.datapath.OpenChecks, log: log}), log: log}
 	c.Engine = health.New(health.Options{Checker: c.checker, Log: log})
-	if p.store == nil {
+	if r.store == nil {
 		return c
 	}
-	file := p.instance.noted(kindHealth)
+	file := r.instance.noted(kindHealth)
 	c.file = &file
 	saved, err := c.file.Load()
 	if err == nil && len(saved) > 0 {
-		err = c.Restore(saved, p.datapath.Absent())
+		err = c.Restore(saved, r.datapath.Absent())
 	}
 	if err != nil {
 		log.Warn(fmt.Sprintf("all backends are taken for healthy until their checks say otherwise: %v", err))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package daemon
 
 import (
 	"context"
@@ -48,7 +48,7 @@ const announceBound = time.Second
 // handOn takes part in the election until ctx ends, and returns when no more packets need to be served here. Members are told
 // of the last flows before packets go to them, and of those that have begun until they did; outlives says that the data plane
 // can go on without a process.
-func handOn(ctx context.Context, shared election, routers routers, member *memberOf, outlives bool) error {
+func handOn(ctx context.Context, shared election, routers routers, member *member, outlives bool) error {
 	elected, end := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
 		member.flush(elected)

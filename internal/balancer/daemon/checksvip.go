@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package daemon
 
 import (
 	"context"
@@ -15,27 +15,26 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// reopenAfter is how long a way that could not be made is not tried again.
+// reopenAfter is for how long sockets of checks that could not be made are not tried again.
 const reopenAfter = time.Minute
 
-// wayByVIP takes health checks through the data plane. It is made when the first check
-// asks for it, since the programs are then loaded anew, and until it is there checks are no
-// evidence.
-type wayByVIP struct {
+// checksVIP takes health checks through the data plane. Its sockets are made when the first check asks for them, since
+// the programs are then loaded anew; until they are there, checks are no evidence.
+type checksVIP struct {
 	open func() (*datapath.Checks, error)
 	log  *slog.Logger
 
 	mu     sync.Mutex
 	checks *datapath.Checks
-	// opening: it is being made. After failed it is tried again reopenAfter later.
+	// opening: the sockets are being made. After failed that is tried again reopenAfter later.
 	opening bool
 	failed  time.Time
 	err     error
 }
 
 // Dial opens a connection: see health.Way.
-func (w *wayByVIP) Dial(ctx context.Context, network string, backend lb.BackendKey, port uint16) (net.Conn, error) {
-	checks, err := w.way()
+func (w *checksVIP) Dial(ctx context.Context, network string, backend lb.BackendKey, port uint16) (net.Conn, error) {
+	checks, err := w.opened()
 	if err != nil {
 		return nil, err
 	}
@@ -43,16 +42,16 @@ func (w *wayByVIP) Dial(ctx context.Context, network string, backend lb.BackendK
 }
 
 // Ping sends an echo request: see health.Way.
-func (w *wayByVIP) Ping(ctx context.Context, backend lb.BackendKey) error {
-	checks, err := w.way()
+func (w *checksVIP) Ping(ctx context.Context, backend lb.BackendKey) error {
+	checks, err := w.opened()
 	if err != nil {
 		return err
 	}
 	return checks.Ping(ctx, backend)
 }
 
-// way returns what is open, or has it made.
-func (w *wayByVIP) way() (*datapath.Checks, error) {
+// opened returns the sockets of checks, or has them made.
+func (w *checksVIP) opened() (*datapath.Checks, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -67,8 +66,8 @@ func (w *wayByVIP) way() (*datapath.Checks, error) {
 	return nil, fmt.Errorf("%w: the programs are being loaded that know answers to checks", health.ErrForNow)
 }
 
-// prepare makes it.
-func (w *wayByVIP) prepare() {
+// prepare makes the sockets.
+func (w *checksVIP) prepare() {
 	checks, err := w.open()
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package systemd
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// systemd listens as systemd does, and returns what takes the next message.
-func systemd(t *testing.T) (next func() string) {
+// listen listens as systemd does, and returns a function that takes the next message.
+func listen(t *testing.T) (next func() string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -40,13 +40,13 @@ func systemd(t *testing.T) (next func() string) {
 }
 
 func TestServiceManagerIsTold(t *testing.T) {
-	next := systemd(t)
-	m := newServiceManager(slog.New(slog.DiscardHandler))
-	m.ready()
+	next := listen(t)
+	m := New(slog.New(slog.DiscardHandler))
+	m.Ready()
 	if got := next(); got != daemon.SdNotifyReady {
 		t.Errorf("ready: %q", got)
 	}
-	m.reloading()
+	m.Reloading()
 	reloading, since, ok := strings.Cut(next(), "\nMONOTONIC_USEC=")
 	if at, err := strconv.ParseInt(since, 10, 64); !ok || err != nil || at <= 0 || reloading != daemon.SdNotifyReloading {
 		t.Errorf("reloading: %q at %q: %v", reloading, since, err)
@@ -56,13 +56,13 @@ func TestServiceManagerIsTold(t *testing.T) {
 // TestWatchdogIsToldOfWhatResponds has three responses for the watchdog and then none: it gets
 // three messages, and the next one is another.
 func TestWatchdogIsToldOfWhatResponds(t *testing.T) {
-	next := systemd(t)
+	next := listen(t)
 	t.Setenv("WATCHDOG_USEC", "2000")
-	m := newServiceManager(slog.New(slog.DiscardHandler))
+	m := New(slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	hung, done, responses := make(chan struct{}), make(chan error, 1), 0
 	go func() {
-		done <- m.attend(ctx, func(ctx context.Context) error {
+		done <- m.Attend(ctx, func(ctx context.Context) error {
 			if responses++; responses <= 3 {
 				return nil
 			}
@@ -72,7 +72,7 @@ func TestWatchdogIsToldOfWhatResponds(t *testing.T) {
 		})
 	}()
 	<-hung
-	m.ready()
+	m.Ready()
 	for i, want := range []string{daemon.SdNotifyWatchdog, daemon.SdNotifyWatchdog, daemon.SdNotifyWatchdog, daemon.SdNotifyReady} {
 		if got := next(); got != want {
 			t.Errorf("message %d: %q, expected %q", i, got, want)

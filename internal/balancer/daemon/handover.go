@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package daemon
 
 import (
 	"context"
@@ -44,7 +44,8 @@ func flowKeys(of members.Keys) ([][]byte, error) {
 }
 
 // handOver has members tell each other of flows; nil where they are not to.
-func (m *memberOf) handOver(ctx context.Context, cfg *config.Config, name string, plane *datapath.Datapath, log *slog.Logger) error {
+func (m *member) handOver(ctx context.Context, cfg *config.Config, name string, plane *datapath.Datapath,
+	log *slog.Logger) error {
 	if !cfg.Members.HandOver {
 		return nil
 	}
@@ -55,10 +56,11 @@ func (m *memberOf) handOver(ctx context.Context, cfg *config.Config, name string
 	at := netip.AddrPortFrom(cfg.Members.Listen.Addr(), cfg.Members.FlowsAt())
 	listener, err := listenBeforeAddress(ctx, at)
 	if err != nil {
-		return cfg.At("members", "the port at which members take flows cannot be listened on: %v; choose another one for all members (flows_port)", err)
+		return cfg.At("members", "the port at which members take flows cannot be listened on: %v; "+
+			"choose another one for all members (flows_port)", err)
 	}
-	m.exchange, err = handover.New(handover.Options{Name: name, Keys: keys, Listener: listener, Group: flowGroup{m.Members, at.Port()}, DataPlane: plane,
-		Log: log, Hears: m.Hears, Refused: m.Refuse})
+	m.exchange, err = handover.New(handover.Options{Name: name, Keys: keys, Listener: listener,
+		Group: flowGroup{m.Members, at.Port()}, DataPlane: plane, Log: log, Hears: m.Hears, Refused: m.Refuse})
 	if err != nil {
 		listener.Close()
 		return err
@@ -86,7 +88,7 @@ func listenBeforeAddress(ctx context.Context, at netip.AddrPort) (net.Listener, 
 const flushBound = time.Second
 
 // flush has members know all flows that are proven here, as far as they are reached: packets are about to go to them.
-func (m *memberOf) flush(ctx context.Context) {
+func (m *member) flush(ctx context.Context) {
 	if m == nil || m.exchange == nil {
 		return
 	}
@@ -97,42 +99,15 @@ func (m *memberOf) flush(ctx context.Context) {
 	}
 }
 
-// hasten has members tell of what begins there as soon as may be, for a while: packets are about to come here.
-func (m *memberOf) hasten() {
+// hasten has members tell at once, for a while, of flows that begin there: packets are about to come here.
+func (m *member) hasten() {
 	if m != nil && m.exchange != nil {
 		m.exchange.Hasten()
 	}
 }
 
-// drainFunc takes a balancer out of every anycast, or brings it back.
-type drainFunc = func(ctx context.Context, drain bool, by string) (ops.Sharing, error)
-
-// draining has members know of the last flows before a drain moves packets to them.
-func (m *memberOf) draining(drain drainFunc) drainFunc {
-	return func(ctx context.Context, on bool, by string) (ops.Sharing, error) {
-		if on {
-			m.flush(ctx)
-		}
-		return drain(ctx, on, by)
-	}
-}
-
-// telling are routers that are told, and members that know of the last flows before VIPs are withdrawn from a drained balancer.
-type telling struct {
-	routers
-	member *memberOf
-}
-
-// Want says what is announced from now on.
-func (t telling) Want(w ops.Routes) {
-	if w.Draining && len(w.VIPs) == 0 {
-		t.member.flush(context.Background())
-	}
-	t.routers.Want(w)
-}
-
 // tellJoined passes on that all is known that others remember.
-func (m *memberOf) tellJoined(ctx context.Context) {
+func (m *member) tellJoined(ctx context.Context) {
 	select {
 	case <-m.exchange.Joined():
 		m.joined <- struct{}{}
@@ -141,14 +116,15 @@ func (m *memberOf) tellJoined(ctx context.Context) {
 }
 
 // showFlows adds what is handed over to members of a status.
-func (m *memberOf) showFlows(all []ops.Member) {
+func (m *member) showFlows(all []ops.Member) {
 	if m.exchange == nil {
 		return
 	}
 	told, heard := m.exchange.Status()
 	of := map[string]*ops.MemberFlows{}
 	for _, t := range told {
-		f := &ops.MemberFlows{Telling: t.Connected, Told: t.Flows, Bytes: t.Bytes, Behind: t.Behind, Resyncs: t.Wholes, Overflows: t.Overflows}
+		f := &ops.MemberFlows{Telling: t.Connected, Told: t.Flows, Bytes: t.Bytes, Behind: t.Behind,
+			Resyncs: t.Wholes, Overflows: t.Overflows}
 		if t.Failed != nil {
 			f.Reason = t.Failed.Error()
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package daemon
 
 import (
 	"context"
@@ -48,9 +48,10 @@ func (i instance) endProxy() error {
 	return stopProxy(engine)
 }
 
-// checkProxied looks at what of a configuration only the machine can tell for services of mode proxy, as far as the
-// caller's rights reach: their certificates, and what HAProxy says to it.
-func checkProxied(ctx context.Context, cfg *config.Config) error {
+// CheckProxied checks what of a configuration only the machine can tell for services of mode proxy, as far as the
+// caller's rights reach: their certificates, and what HAProxy says to it. Warnings say what could not be checked, too.
+// Errors: yamlfile.Problems.
+func CheckProxied(ctx context.Context, cfg *config.Config) (warnings []string, err error) {
 	d := proxy.Desired{Engine: cfg.Proxy}
 	for _, s := range cfg.Services {
 		if s.Mode == lb.ModeProxy {
@@ -58,7 +59,7 @@ func checkProxied(ctx context.Context, cfg *config.Config) error {
 		}
 	}
 	if len(d.Services) == 0 {
-		return nil
+		return nil, nil
 	}
 	var hidden []string
 	read := func(path string) ([]byte, error) {
@@ -68,28 +69,27 @@ func checkProxied(ctx context.Context, cfg *config.Config) error {
 		}
 		return data, err
 	}
-	problems, warnings := cfg.CheckCertificates(read, time.Now())
-	for _, warning := range warnings {
-		fmt.Fprintf(os.Stderr, "jeoul: warning: %s\n", warning)
+	problems, odd := cfg.CheckCertificates(read, time.Now())
+	for _, warning := range odd {
+		warnings = append(warnings, fmt.Sprint(warning))
 	}
 	if len(hidden) > 0 {
-		fmt.Fprintf(os.Stderr, "jeoul: warning: certificates were not looked at, nor was HAProxy asked, for want of the right to read %s: check as root\n", hidden[0])
-		return nil
+		return append(warnings, fmt.Sprintf("certificates were not looked at, nor was HAProxy asked, for want of the right to "+
+			"read %s: check as root", hidden[0])), nil
 	}
 	if err := problems.Err(); err != nil {
-		return err
+		return warnings, err
 	}
 	engine, err := proxy.New(proxy.Options{Dir: "/run/jeoul/check"})
 	if err != nil {
-		return err
+		return warnings, err
 	}
 	err = engine.Check(ctx, d)
 	if errors.Is(err, proxy.ErrNoProgram) && cfg.Proxy.Program == "" {
-		fmt.Fprintf(os.Stderr, "jeoul: warning: what HAProxy would say was not asked: %v\n", err)
-		return nil
+		return append(warnings, fmt.Sprintf("what HAProxy would say was not asked: %v", err)), nil
 	}
 	if problem, ok := control.ProxyProblem(cfg, err); ok {
-		return yamlfile.Problems{problem}
+		return warnings, yamlfile.Problems{problem}
 	}
-	return err
+	return warnings, err
 }

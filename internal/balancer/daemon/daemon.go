@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemon is a running balancer: it opens what one consists of on this host, puts the controller, its sources and
+// its actuators together, has reloads reach all of them or none, and takes everything back at the end, or leaves it for
+// the next process. It knows no command line.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control"
+	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/discover"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/local"
+	"github.com/jeoul/jeoul/internal/balancer/metrics"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/replyhop"
+	"github.com/jeoul/jeoul/internal/balancer/sources"
+	"github.com/jeoul/jeoul/internal/host/capabilities"
+	"github.com/jeoul/jeoul/internal/host/neigh"
+	"github.com/jeoul/jeoul/internal/host/resident"
+	"github.com/jeoul/jeoul/internal/host/systemd"
+)
+
+// Options are what a balancer is run with.
+type Options struct {
+	// Path is the configuration file.
+	Path string
+	// StateDir has what another process needs to go on with the data plane of one that was killed, and StoreDir what
+	// the API has configured, which outlives a reboot.
+	StateDir, StoreDir string
+	// Version is that of the program, and Build tells it from any other build.
+	Version, Build string
+	// StartSpeaker starts a process that speaks BGP, outlives this one, and is told of routes at a unix socket.
+	// Restarting: routers may have kept the routes of a speaker before it.
+	StartSpeaker func(socket string, restarting bool) error
+	Log          *slog.Logger
+	// Events has what is logged, for programs.
+	Events *events.Log
+}
+
+// balancer is a balancer that is started, or runs.
+type balancer struct {
+	Options
+	cfg        *config.Config
+	sources    *sources.Sources
+	listeners  listeners
+	resources  resources
+	member     *member // nil where the configuration has no others
+	checks     *healthChecks
+	discovery  *discover.Engine
+	election   election
+	confirmer  *replyhop.Confirmer
+	controller *control.Controller
+	// status is the controller's with all parts in it.
+	status  func() (ops.Status, error)
+	metrics *metrics.Metrics
+	service *systemd.Manager
+	memory  *resident.Keeper
+}
+
+// Run balances by a configuration, which it has checked, until the context ends, or SIGUSR2 comes: then the data plane
+// stays for the next process. SIGHUP has the file read again.
+func Run(ctx context.Context, cfg *config.Config, opt Options) (err error) {
+	resident.Daemon()
+	// From here on: before that, nothing could be read again.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+
+	b := &balancer{Options: opt, service: systemd.New(opt.Log)}
+	if b.sources, err = b.openSources(cfg); err != nil {
+		return err
+	}
+	b.cfg = b.sources.Config()
+	defer b.listeners.close()
+	if err := b.listeners.open(ctx, b.cfg, b.Log); err != nil {
+		return err
+	}
+	running, leaving := untilLeaving(ctx)
+	defer func() {
+		b.service.Stopping()
+		leave := leaving()
+		err = errors.Join(err, b.resources.close(b.Log, leave), b.member.close(!leave)) // routers hear of the end first
+	}()
+	if err := b.start(running); err != nil {
+		return err
+	}
+	return b.serve(running, hangup)
+}
+
+// start returns when packets are balanced.
+func (b *balancer) start(ctx context.Context) error {
+	err := b.resources.open(ctx, b.cfg, b.StateDir, b.Log)
+	if err != nil {
+		return explainRights(err)
+	}
+	if err := b.assemble(ctx); err != nil {
+		return b.resources.goesOn(err)
+	}
+	err = b.controller.Start()
+	if errors.Is(err, datapath.ErrBusy) {
+		err = b.cfg.At("hook", "%v", err)
+	}
+	if errors.Is(err, datapath.ErrSockets) {
+		err = b.cfg.At(b.cfg.Local.Field(), "%v", err)
+	}
+	if err != nil {
+		return explainRights(b.resources.goesOn(err))
+	}
+	parts := b.parts()
+	b.sources.Use(reloadAll(b.controller.Reload, parts), b.controller.Replace)
+	b.status = showAll(b.controller.Status, parts)
+	b.metrics = metrics.New(b.status, int(b.cfg.Metrics.Backends))
+	b.resources.started = true
+	if err := b.resources.instance.forgetAliases(b.cfg.Interfaces[0]); err != nil {
+		b.Log.Warn(err.Error())
+	}
+	if b.resources.warning != "" {
+		b.Log.Warn(b.resources.warning)
+	}
+	return nil
+}
+
+// explainRights says which rights that a balancer needs this process lacks.
+func explainRights(err error) error {
+	return capabilities.Explain(err, capabilities.BPF, capabilities.NetAdmin, capabilities.NetRaw, capabilities.Perfmon)
+}
+
+// parts are what a reload reaches beside the controller, in order.
+func (b *balancer) parts() (all []part) {
+	if b.member != nil {
+		all = append(all, b.member)
+	}
+	if b.listeners.tcp != nil {
+		all = append(all, b.listeners.tcp)
+	}
+	return all
+}
+
+// assemble makes the controller, its sources and its actuators. Nothing runs yet.
+func (b *balancer) assemble(ctx context.Context) (err error) {
+	r := &b.resources
+	r.routers = newRouters(r.instance, routersOptions{build: b.Build, start: b.StartSpeaker, log: b.Log,
+		established: func() { b.member.hasten() }, flush: func(ctx context.Context) { b.member.flush(ctx) }})
+	if b.member, err = newMember(ctx, b.cfg, b.sources.Config, r.datapath, b.Version, b.Log); err != nil {
+		return err
+	}
+	b.checks = r.checks(b.Log)
+	// What was discovered outlives the data plane: an origin may be away when the next process starts.
+	b.discovery = discover.New(discover.Options{Memory: r.instance.noted(kindDiscovered), Log: b.Log})
+	left, err := r.changes.Held(b.cfg.Interfaces[0])
+	if err != nil {
+		return err
+	}
+	b.election = newElection(b.cfg, left, b.Log)
+	if b.confirmer, err = replyhop.New(r.datapath, b.Log); err != nil {
+		return err
+	}
+	b.controller = control.New(control.Options{
+		DataPlane: r.datapath, Paths: r.paths, Host: r.changes, Links: r.links, Checks: b.checks,
+		Discovery: b.discovery, Announce: neigh.Announce, Log: b.Log, Version: b.Version, TakesOver: r.takesOver,
+		Memory: r.memory(kindOperations), Ejections: r.memory(kindEjections),
+		Routes: r.routers, Drained: r.instance.noted(kindDrained), Election: b.election,
+		Joined: b.member.awaited(), Hasten: b.member.hasten,
+		Identity: identity{r.instance}, Cgroup: local.Cgroup, Proxy: r.proxy, Files: r.instance.files,
+		ReplyHops: b.confirmer,
+	}, b.cfg)
+	return nil
+}
+
+// serve runs all that a balancer consists of until the context ends.
+func (b *balancer) serve(ctx context.Context, hangup <-chan os.Signal) error {
+	b.memory = resident.NewKeeper()
+	reloads := &reloader{b.sources, b.metrics, b.service, b.memory, b.resources.instance.files, b.Log}
+	b.service.Ready()
+	b.memory.Changed()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { b.memory.Run(ctx, func(err error) { b.Log.Warn(err.Error()) }); return nil })
+	group.Go(func() error { b.resources.routers.keeper.Run(ctx); return nil })
+	// Members and the controller go on until others serve the packets.
+	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	group.Go(func() error {
+		defer func() { end(context.Cause(ctx)) }()
+		return handOn(ctx, b.election, b.resources.routers, b.member, b.resources.store != nil)
+	})
+	group.Go(func() error { return b.controller.Run(serving) })
+	group.Go(func() error { b.confirmer.Run(ctx); return nil })
+	group.Go(func() error { return b.member.run(serving, b.controller.Drained) })
+	group.Go(func() error { return b.checks.run(ctx) })
+	group.Go(func() error { b.discovery.Run(ctx); return nil })
+	if scrapes := b.listeners.scrapes; scrapes != nil {
+		b.Log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
+		group.Go(func() error { return b.metrics.Serve(ctx, scrapes) })
+	}
+	answers := b.answers(ctx, reloads)
+	group.Go(func() error {
+		return serveSocket(ctx, b.listeners.socket, b.listeners.noSocket, b.cfg.Socket, answers, b.resources.instance.files)
+	})
+	if tcp := b.listeners.tcp; tcp != nil {
+		b.Log.Info(fmt.Sprintf("answering the API at https://%s", tcp.listener.Addr()))
+		group.Go(func() error { return tcp.serve(ctx, answers) })
+	}
+	group.Go(func() error { reloads.onSignal(ctx, hangup); return nil })
+	group.Go(func() error { return b.service.Attend(ctx, b.controller.Responds) })
+	return group.Wait()
+}
+
+// answers is the balancer as the API asks it; reloads end with the context.
+func (b *balancer) answers(ctx context.Context, reloads *reloader) api.Balancer {
+	c, plane := b.controller, b.resources.datapath
+	return api.Balancer{
+		Status: b.status, Operate: c.Operate, Drain: b.drain, Operations: c.Operations, Flows: c.Flows, Check: c.Check,
+		Reload:  func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) },
+		Explain: plane.Explain, Trace: loggedTrace(plane, b.Log), Capture: loggedCapture(plane, b.status, b.Log),
+		Metrics: b.metrics.Handler(), Events: b.Events, Sources: b.sources, Configured: b.configured,
+		Denied: (&denials{shown: b.metrics, log: b.Log}).note, Version: b.Version,
+	}
+}
+
+// drain takes the balancer out of every anycast, or brings it back. Members know of the last flows before a drain moves
+// packets to them.
+func (b *balancer) drain(ctx context.Context, drain bool, by string) (ops.Sharing, error) {
+	if drain {
+		b.member.flush(ctx)
+	}
+	return b.controller.Drain(ctx, drain, by)
+}
+
+// configured logs that a source other than the file has changed.
+func (b *balancer) configured(change sources.Change, by string) {
+	b.memory.Changed()
+	b.Log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by,
+		events.About{Kind: events.KindConfiguration, By: by}.Attr())
+}
+
+// openSources opens the file, and what the API and other programs have configured before.
+func (b *balancer) openSources(cfg *config.Config) (*sources.Sources, error) {
+	previous, err := PreviousSources(cfg.Interfaces[0], b.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := sources.DirectoryOf(b.StoreDir, b.Path)
+	if err != nil {
+		return nil, err
+	}
+	moved, err := sources.Move(previous, dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(moved) > 0 {
+		b.Log.Info("moved what the API has configured to where it outlives a reboot",
+			"sources", strings.Join(moved, ", "), "from", previous, "to", dir)
+	}
+	return sources.Open(b.Path, dir)
+}
+
+// untilLeaving returns a context that ends with the other or by the signal by which another
+// process is to go on (SIGUSR2), and what says, once it has ended or is no more needed, whether
+// that signal has come. Of two signals it counts: a service manager sends its own besides.
+func untilLeaving(ctx context.Context) (running context.Context, leaving func() bool) {
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, syscall.SIGUSR2)
+	running, cancel := context.WithCancelCause(ctx)
+	decided := make(chan bool, 1)
+	go func() {
+		select {
+		case <-leave:
+			cancel(control.ErrLeaving)
+			decided <- true
+		case <-running.Done():
+			decided <- false
+		}
+	}()
+	return running, func() bool {
+		signal.Stop(leave)
+		cancel(nil)
+		return <-decided || len(leave) > 0
+	}
+}

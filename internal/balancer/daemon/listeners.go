@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/metrics"
+	"github.com/jeoul/jeoul/internal/host/durable"
+)
+
+// listeners are where a balancer is asked.
+type listeners struct {
+	// socket is the unix socket of the API; nil where it could not be made yet, because of noSocket.
+	socket   net.Listener
+	noSocket error
+	// scrapes is where Prometheus asks, and tcp answers the API over TCP; nil where the configuration has none.
+	scrapes net.Listener
+	tcp     *tcpServer
+}
+
+// open opens them; what is open after an error is for close.
+func (l *listeners) open(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error) {
+	// First, for it says at once whether another balancer runs.
+	socket, err := api.Listen(ctx, cfg.Socket)
+	if err != nil && !durable.Unwritable(err) {
+		return err
+	}
+	if l.noSocket = err; err == nil {
+		l.socket = socket
+	}
+	if l.scrapes, err = listenForScrapes(ctx, cfg); err != nil {
+		return err
+	}
+	l.tcp, err = listenOverTCP(ctx, cfg, log)
+	return err
+}
+
+func (l *listeners) close() {
+	if l.socket != nil {
+		l.socket.Close()
+	}
+	if l.scrapes != nil {
+		l.scrapes.Close()
+	}
+	if l.tcp != nil {
+		l.tcp.listener.Close()
+	}
+}
+
+// listenForScrapes opens the address that Prometheus asks at; nil where the configuration has
+// none.
+func listenForScrapes(ctx context.Context, cfg *config.Config) (net.Listener, error) {
+	if !cfg.Metrics.Listen.IsValid() {
+		return nil, nil
+	}
+	listener, err := metrics.Listen(ctx, cfg.Metrics.Listen.String())
+	if err != nil {
+		return nil, cfg.At("metrics.listen", "%v", err)
+	}
+	return listener, nil
+}
+
+// socketAgain is how often a socket is made again that could not be.
+const socketAgain = 2 * time.Second
+
+// serveSocket serves the API at the unix socket. Where that could not be made, for its directory cannot be written to,
+// the balancer goes on without, and it is made later.
+func serveSocket(ctx context.Context, listener net.Listener, unheard error, path string, b api.Balancer,
+	files *durable.Files) error {
+	const what = "the unix socket of the API"
+	for listener == nil {
+		files.Note(what, path, unheard, false)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(socketAgain):
+		}
+		if listener, unheard = api.Listen(ctx, path); unheard != nil {
+			listener = nil
+		}
+	}
+	files.Note(what, path, nil, false)
+	return api.Serve(ctx, listener, b)
+}
