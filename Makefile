@@ -12,7 +12,12 @@ SHELL       := /bin/bash
 
 # A go that can build this tree. `make GO=/path/to/go` chooses another.
 GO      ?= scripts/go.sh
-BIN     := bin/jeoul
+# The architecture that programs and packages are made for: amd64 or arm64, by default this machine's own. Programs
+# for another go to bin/ARCH; those that this machine runs stay in bin.
+OWN     := $(shell . scripts/lib.sh && debian_arch)
+ARCH    ?= $(OWN)
+OWN_BIN := bin/jeoul
+BIN     := $(if $(filter $(ARCH),$(OWN)),bin/jeoul,bin/$(ARCH)/jeoul)
 RESULTS ?= results
 # Length of each fuzz target's run, as `go test -fuzztime` takes it.
 FUZZTIME ?= 20s
@@ -46,13 +51,19 @@ AS_ROOT   := scripts/as-root.sh
 GIVE_BACK := scripts/give-back.sh
 
 .PHONY: build
-build: generate ## build bin/jeoul (the default)
-	@$(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(BIN) ./cmd/jeoul
+build: generate ## build bin/jeoul (the default); with ARCH=arm64 or ARCH=amd64 on a machine of the other, bin/ARCH/jeoul
+	@GOARCH=$(ARCH) $(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(BIN) ./cmd/jeoul
+	@$(GIVE_BACK) bin internal
+
+# build-own is what the machine runs that makes packages for another.
+.PHONY: build-own
+build-own: generate
+	@$(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(OWN_BIN) ./cmd/jeoul
 	@$(GIVE_BACK) bin internal
 
 .PHONY: build-kubernetes
 build-kubernetes: ## build bin/jeoul-kubernetes, for Services of a Kubernetes cluster
-	@$(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(BIN)-kubernetes ./cmd/jeoul-kubernetes
+	@GOARCH=$(ARCH) $(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(BIN)-kubernetes ./cmd/jeoul-kubernetes
 	@$(GIVE_BACK) bin
 
 .PHONY: other
@@ -172,26 +183,27 @@ test-api: rights-test-api build ## ask a live balancer's API whatever its OpenAP
 	@$(AS_ROOT) scripts/test-api.sh $(BIN)
 
 .PHONY: test-kernels
-test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest and newest kernel, in QEMU, and those that set a machine's clock
-	@GO='$(GO)' scripts/test-kernels.sh
-	@scripts/deps.sh vm
-	JEOUL_TEST_VM=1 $(GO) test -count=1 -run='^(TestMachine|TestClockIsSetInVM)$$' ./internal/weigh/vm ./internal/balancer/health
+test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest and newest kernel, in QEMU, and those that set a machine's clock; ARCH=arm64 emulates
+	@GO='$(GO)' scripts/test-kernels.sh --arch $(ARCH)
+	@ARCH=$(ARCH) scripts/deps.sh vm
+	JEOUL_TEST_VM=1 JEOUL_TEST_VM_ARCH=$(ARCH) \
+		$(GO) test -count=1 -run='^(TestMachine|TestClockIsSetInVM)$$' ./internal/weigh/vm ./internal/balancer/health
 
 .PHONY: deb
-deb: build ## make a Debian package into dist
-	@GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb $(BIN) $(DIST)
+deb: build build-own ## make a Debian package into dist, of ARCH
+	@ARCH=$(ARCH) HERE=$(OWN_BIN) GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb $(BIN) $(DIST)
 
 .PHONY: deb-kubernetes
 deb-kubernetes: build-kubernetes ## make a Debian package of jeoul-kubernetes into dist/kubernetes
-	@GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb-kubernetes $(BIN)-kubernetes $(DIST)/kubernetes
+	@ARCH=$(ARCH) GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb-kubernetes $(BIN)-kubernetes $(DIST)/kubernetes
 
 .PHONY: tarball
-tarball: build build-kubernetes ## make an archive of the static program and its files into dist
-	@GO='$(GO)' scripts/package.sh tarball $(BIN) $(DIST)
+tarball: build build-own build-kubernetes ## make an archive of the static program and its files into dist, of ARCH
+	@ARCH=$(ARCH) HERE=$(OWN_BIN) GO='$(GO)' scripts/package.sh tarball $(BIN) $(DIST)
 
 .PHONY: image
-image: build ## build a container image, localhost/jeoul, by podman or what PODMAN names: see docs/start/install.md
-	@$(PODMAN) build -t jeoul -f deploy/container/Containerfile $(dir $(BIN))
+image: build ## build a container image of ARCH, localhost/jeoul, by podman or what PODMAN names: see docs/start/install.md
+	@$(PODMAN) build --platform linux/$(ARCH) -t jeoul$(if $(filter $(ARCH),$(OWN)),,:$(ARCH)) -f deploy/container/Containerfile $(dir $(BIN))
 
 .PHONY: bench
 bench: rights-bench deps build ## measure the data plane and the Go code into results/bench; needs root

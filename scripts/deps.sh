@@ -46,10 +46,13 @@ needs() {
 	END
 }
 
-# What a virtual machine needs besides.
+# What a virtual machine of ARCH, by default this machine's own, needs besides.
 vm_needs() {
+	case ${ARCH:-$(debian_arch)} in
+	arm64) echo 'qemu-system-aarch64 qemu-system-arm runs the virtual machine' ;;
+	*) echo 'qemu-system-x86_64 qemu-system-x86 runs the virtual machine' ;;
+	esac
 	cat <<-'END'
-		qemu-system-x86_64                  qemu-system-x86 runs the virtual machine
 		busybox                             busybox-static  loads its kernel's modules
 		xz                                  xz-utils        unpacks its kernel's modules
 		/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring checks its kernel

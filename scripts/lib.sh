@@ -16,6 +16,15 @@ die() {
 	exit 1
 }
 
+# debian_arch prints Debian's and Go's name of this machine's architecture.
+debian_arch() {
+	case $(uname -m) in
+	x86_64) echo amd64 ;;
+	aarch64) echo arm64 ;;
+	*) uname -m ;;
+	esac
+}
+
 # wanted_go prints the Go version to fetch where none is good enough, and
 # least_go the oldest that can build the tree; go.mod is the home of both.
 wanted_go() {

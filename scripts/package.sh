@@ -1,16 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# package.sh deb|tarball JEOUL DIR: makes a Debian package, or an archive with a directory,
-# of that program and what belongs to it: units, manual pages, completion, examples; the archive has
-# jeoul-kubernetes, too, where that is beside it.
-# package.sh deb-kubernetes JEOUL-KUBERNETES DIR: makes the Debian package of that program.
-# Prints the file's path and size.
+# package.sh deb|tarball JEOUL DIR: makes a Debian package, or an archive with a directory, of that program and what
+# belongs to it: units, manual pages, completion, examples; the archive has jeoul-kubernetes, too, where that is
+# beside it. package.sh deb-kubernetes JEOUL-KUBERNETES DIR: makes the Debian package of that program. ARCH names the
+# architecture of the program, by default this machine's own; of another, HERE is the path of a jeoul that runs here
+# and tells what its manual pages and completions are. Prints the file's path and size.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 go=${GO:-$TREE/scripts/go.sh}
+export ARCH=${ARCH:-$(debian_arch)}
+# systemd's name of the architecture.
+case $ARCH in
+amd64) machine=x86-64 ;;
+arm64) machine=arm64 ;;
+*) die "packages are made for amd64 and arm64, and not for $ARCH" ;;
+esac
 kind=$1 jeoul=$(realpath "$2") to=$3
+here=$(realpath "${HERE:-$jeoul}")
 mkdir -p "$to"
 to=$(cd "$to" && pwd)
 cd "$TREE"
@@ -38,6 +46,7 @@ stage() {
 	local page
 	install -Dm755 "$jeoul" "$1/usr/bin/jeoul"
 	install -Dm644 -t "$1/usr/lib/systemd/system" deploy/package/*.service
+	assert_architecture "$1"
 	install -Dm640 deploy/package/jeoul.yaml "$1/etc/jeoul/jeoul.yaml"
 	install -Dm644 deploy/package/jeoul-agent.default "$1/etc/default/jeoul-agent"
 	install -Dm644 -t "$1/usr/share/doc/jeoul" CHANGELOG.md README.md deploy/package/checks-by-vip.conf deploy/package/proxy.conf
@@ -50,7 +59,7 @@ stage() {
 	completion bash >"$1/usr/share/bash-completion/completions/jeoul"
 	{ printf '#compdef jeoul\n' && completion zsh; } >"$1/usr/share/zsh/vendor-completions/_jeoul"
 	completion fish >"$1/usr/share/fish/vendor_completions.d/jeoul.fish"
-	"$jeoul" man "$STAGE/man"
+	"$here" man "$STAGE/man"
 	for page in "$STAGE"/man/*; do
 		install -Dm644 -t "$1/usr/share/man/man${page##*.}" "$page"
 	done
@@ -58,14 +67,19 @@ stage() {
 	rm -r "$STAGE/man"
 }
 
+# assert_architecture ROOT: units fail to start, with the reason, on a machine that cannot run the program.
+assert_architecture() {
+	sed -i "0,/^\[Unit\]\$/s//[Unit]\nAssertArchitecture=$machine/" "$1"/usr/lib/systemd/system/*.service
+}
+
 # completion SHELL: calls the program by its installed path.
 completion() {
-	"$jeoul" completion "$1" | sed "s|$jeoul|/usr/bin/jeoul|g"
+	"$here" completion "$1" | sed "s|$here|/usr/bin/jeoul|g"
 }
 
 # deb: prints the path of the package.
 deb() {
-	local file=$to/jeoul_${VERSION}_amd64.deb
+	local file=$to/jeoul_${VERSION}_$ARCH.deb
 	stage "$STAGE"
 	"$go" run "$NFPM" package --config deploy/package/nfpm.yaml --packager deb --target "$file" >&2
 	compress "$file"
@@ -76,6 +90,7 @@ deb() {
 stage_kubernetes() {
 	install -Dm755 "$1" "$2/usr/bin/jeoul-kubernetes"
 	install -Dm644 -t "$2/usr/lib/systemd/system" deploy/package/kubernetes/*.service
+	sed -i "0,/^\[Unit\]\$/s//[Unit]\nAssertArchitecture=$machine/" "$2/usr/lib/systemd/system/jeoul-kubernetes.service"
 	install -Dm644 deploy/package/kubernetes/jeoul-kubernetes.default "$2/etc/default/jeoul-kubernetes"
 	install -Dm644 -t "$2/usr/share/doc/jeoul-kubernetes/manifests" deploy/kubernetes/*.yaml
 	install -Dm755 -t "$2/usr/share/doc/jeoul-kubernetes/manifests" deploy/kubernetes/kubeconfig.sh
@@ -84,7 +99,7 @@ stage_kubernetes() {
 
 # deb_kubernetes: prints the path of the package.
 deb_kubernetes() {
-	local file=$to/jeoul-kubernetes_${VERSION}_amd64.deb
+	local file=$to/jeoul-kubernetes_${VERSION}_$ARCH.deb
 	stage_kubernetes "$jeoul" "$STAGE"
 	"$go" run "$NFPM" package --config deploy/package/kubernetes/nfpm.yaml --packager deb --target "$file" >&2
 	compress "$file"
@@ -106,7 +121,7 @@ compress() {
 
 # tarball: prints the path of the archive.
 tarball() {
-	local name=jeoul-$VERSION-linux-amd64
+	local name=jeoul-$VERSION-linux-$ARCH
 	stage "$STAGE/$name"
 	if [ -x "${jeoul%/*}/jeoul-kubernetes" ]; then
 		stage_kubernetes "${jeoul%/*}/jeoul-kubernetes" "$STAGE/$name"

@@ -25,7 +25,7 @@ type limit struct {
 // limits has each statement below a heading of limits. The heading of a page is in limitHeadings.
 var limits = []limit{
 	{"README.md", "**Kernel:** Linux 6.1 or newer", mentioned("docs/internals/kernels.md", "Debian 12 (6.1, the oldest that is tried)")},
-	{"README.md", "**Machine:** packages are made for amd64 alone", mentioned("deploy/package/nfpm.yaml", "\narch: amd64\n")},
+	{"README.md", "**Machine:** amd64 and arm64", mentioned("scripts/package.sh", "packages are made for amd64 and arm64")},
 	{"README.md", "**Protocols:** TCP and UDP", refusedService("protocol: sctp", "services[0].protocol")},
 	{"README.md", "**Ports:** a service has one port", func(t *testing.T) {
 		refusedService("ports: 8000-8010", "services[0].ports: unknown key")(t)
