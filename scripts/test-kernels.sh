@@ -1,20 +1,30 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test-kernels.sh [SUITE[/cards]...]: boots the cloud kernel of each Debian suite
+# test-kernels.sh [--arch amd64|arm64] [SUITE[/cards]...]: boots the cloud kernel of each Debian suite
 # in QEMU and runs in it, as root, the tests that load eBPF programs and feed them
 # packets; with /cards the kernel that has drivers of physical cards, and the test
 # that needs them. Without arguments: the oldest kernel that is looked after, and the
-# newest that Debian has, and the oldest one's with cards. docs/internals/kernels.md says more.
+# newest that Debian has, and the oldest one's with cards. A machine of the other architecture
+# is emulated whole. docs/internals/kernels.md says more.
 #
 # Kernels are downloaded and unpacked under bin/kernels, never installed.
-# JEOUL_RUN=REGEXP chooses tests, JEOUL_PACKAGES='DIRECTORY...' packages, JEOUL_LIMIT=DURATION
-# bounds each machine, JEOUL_ACCELERATOR is QEMU's -accel, JEOUL_TEST_EVERY_STEP=1 has processes killed at every step, and TESTFLAGS='-test.v' is handed to the tests.
+# JEOUL_RUN=REGEXP chooses tests, JEOUL_PACKAGES='DIRECTORY...' packages (cmd/jeoul has the end-to-end tests), JEOUL_LIMIT=DURATION
+# bounds each machine, JEOUL_ACCELERATOR is QEMU's -accel, JEOUL_CPU its -cpu, JEOUL_CPUS its -smp, JEOUL_TEST_EVERY_STEP=1 has
+# processes killed at every step, JEOUL_MACHINE_ENV='NAME=VALUE...' is the tests' environment besides, and TESTFLAGS='-test.v'
+# is handed to the tests.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/debian.sh"
 
 go=${GO:-$TREE/scripts/go.sh}
 cache=$TREE/bin/kernels
+own=$(debian_arch)
+arch=${ARCH:-$own}
+if [ "${1:-}" = --arch ]; then
+	arch=${2:?--arch takes amd64 or arm64}
+	shift 2
+fi
 limit=${JEOUL_LIMIT:-30m}
 suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie-backports bookworm/cards)
@@ -40,7 +50,7 @@ cabled() {
 		number=$((number + 1))
 		for card in 1 2; do
 			printf '%s\n' -netdev "hubport,id=card$number$card,hubid=$number" \
-				-device "$kind,netdev=card$number$card,mac=02:00:00:00:a$number:0$card"
+				-device "$kind,netdev=card$number$card,mac=02:00:00:00:a$number:0$card,romfile="
 		done
 	done < <(cards_of "$1")
 }
@@ -69,13 +79,31 @@ Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfac
 	fi
 }
 
+# of_machine: QEMU's program, its package, its machine and the console's name, the processor where QEMU translates, the
+# kernel's name of the architecture, and the directory that Debian has libraries of it in.
+case $arch in
+amd64) qemu=qemu-system-x86_64 qemu_package=qemu-system-x86 board=(-machine pc) console=ttyS0 cpu=max kernel_arch=x86 triplet=x86_64-linux-gnu ;;
+# The processor of Graviton2, which QEMU translates faster than max: it signs no pointers.
+arm64) qemu=qemu-system-aarch64 qemu_package=qemu-system-arm board=(-machine virt,gic-version=3) console=ttyAMA0 cpu=neoverse-n1 kernel_arch=arm64 triplet=aarch64-linux-gnu ;;
+*) die "--arch takes amd64 or arm64, and no $arch" ;;
+esac
+cpu=${JEOUL_CPU:-$cpu}
+
+# end_to_end: are the end-to-end tests among what is run?
+end_to_end() { [[ " ${packages[*]} " == *" cmd/jeoul "* ]]; }
+
+# What Debian has of the machine's own architecture in the machine: always where it is another than ours, and for the
+# end-to-end tests.
+of_debian=(busybox-static xdp-tools)
+end_to_end && of_debian+=(iproute2 ethtool nginx-light haproxy bird2 libnginx-mod-stream iptables nftables curl procps netbase)
+
 # install_tools installs what is missing to run a machine.
 install_tools() {
 	local missing=()
-	command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
+	command -v "$qemu" >/dev/null || missing+=("$qemu_package")
 	command -v busybox >/dev/null || missing+=(busybox-static)
 	command -v xz >/dev/null || missing+=(xz-utils)
-	command -v xdp-loader >/dev/null || missing+=(xdp-tools)
+	[ "$arch" != "$own" ] || command -v xdp-loader >/dev/null || missing+=(xdp-tools)
 	[ ${#missing[@]} = 0 ] || "$TREE/scripts/as-root.sh" "$TREE/scripts/apt-install.sh" "${missing[@]}"
 	# Not of busybox, which needs a C library.
 	if busybox | head -n 1 >/dev/null && [ -n "$(ldd "$(command -v busybox)" 2>/dev/null | grep '=>' || true)" ]; then
@@ -83,86 +111,28 @@ install_tools() {
 	fi
 }
 
-# apt_of SUITE COMMAND...: apt with a list of its own, in the cache: this
-# machine's may be of another suite, and stays as it is.
-apt_of() {
-	local suite=$1 dir=$cache/apt-$1 security=
-	shift
-	mkdir -p "$dir/state/lists/partial" "$dir/cache/archives/partial"
-	case $suite in
-	*-backports | sid | testing) ;;
-	*) security="deb $signed http://deb.debian.org/debian-security $suite-security main" ;;
-	esac
-	printf '%s\n' "deb $signed http://deb.debian.org/debian $suite main" "$security" >"$dir/sources.list"
-	cat >"$dir/apt.conf" <<-END
-		Dir::Etc::sourcelist "$dir/sources.list";
-		Dir::Etc::sourceparts "-";
-		Dir::State "$dir/state";
-		Dir::Cache "$dir/cache";
-		APT::Architecture "amd64";
-		APT::Sandbox::User "";
-		Acquire::Languages "none";
-		Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
-	END
-	APT_CONFIG=$dir/apt.conf "$@"
-}
-signed='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
-
-# depends SUITE PACKAGE WHAT: those of the package's dependencies that are named
-# linux-WHAT-VERSION; WHAT is an extended regular expression.
-depends() {
-	apt_of "$1" apt-cache depends "$2" |
-		awk -v name="^linux-($3)-[0-9]" '$1 == "Depends:" && $2 ~ name { print $2 }'
-}
-
-# fetch_kernel SUITE: prints the directory of the suite's newest kernel, unpacked; what
-# is there already is not fetched again.
-fetch_kernel() {
-	local suite=${1%/cards} flavour=cloud-amd64 image parts version dir package
-	[ "$1" = "$suite" ] || flavour=amd64
-	apt_of "$suite" apt-get -q update >&2 ||
-		printf 'apt-get update failed for %s; going on with the lists that are here.\n' "$suite" >&2
-	image=$(depends "$suite" "linux-image-$flavour" image)
-	[ -n "$image" ] || die "$suite has no linux-image-$flavour"
-	# Newer packages leave the kernel and its modules to others.
-	mapfile -t parts < <(depends "$suite" "$image" 'binary|modules')
-	version=$(apt_of "$suite" apt-cache show --no-all-versions "$image" | awk '$1 == "Version:" { print $2; exit }')
-	dir=$cache/$image-$version
-	if [ ! -e "$dir/complete" ]; then
-		rm -rf "$dir"
-		mkdir -p "$dir/deb"
-		(cd "$dir/deb" && apt_of "$suite" apt-get -q download "$image" "${parts[@]}" >&2)
-		for package in "$dir"/deb/*.deb; do
-			dpkg-deb -x "$package" "$dir"
-		done
-		rm -r "$dir/deb"
-		touch "$dir/complete"
-	fi
-	printf '%s\n' "$dir"
-}
-
 # build_tests DIR: static test binaries of the packages, with their testdata.
 build_tests() {
 	local package
 	for package in "${packages[@]}"; do
 		mkdir -p "$1/$package"
-		(cd "$TREE" && CGO_ENABLED=0 "$go" test -c -o "$1/$package/run" "./$package")
+		(cd "$TREE" && CGO_ENABLED=0 GOARCH=$arch "$go" test -c -o "$1/$package/run" "./$package")
 		[ ! -d "$TREE/$package/testdata" ] || cp -r "$TREE/$package/testdata" "$1/$package"
 	done
+	! end_to_end || (cd "$TREE" && CGO_ENABLED=0 GOARCH=$arch "$go" build -o "$1/jeoul" ./cmd/jeoul)
 }
 
 # make_initramfs SUITE KERNEL TESTS ROOT: what the machine has is all in memory.
 make_initramfs() {
 	local root=$4 tool package drivers
 	drivers=$(cards_of "$1" | cut -d ' ' -f 2 | xargs)
-	mkdir -p "$root"/{bin,sbin,dev,proc,sys,tmp,run,etc,lib/modules,tests}
-	cp "$(command -v busybox)" "$root/bin/busybox"
+	mkdir -p "$root"/{dev,proc,sys,tmp,run,etc,tests}
+	copy_programs "$root"
 	for tool in sh mount modprobe ip poweroff; do
-		ln -s /bin/busybox "$root/bin/$tool"
+		[ -e "$root/bin/$tool" ] || ln -s /bin/busybox "$root/bin/$tool"
 	done
-	ln -s /bin/busybox "$root/sbin/modprobe"
+	[ -e "$root/sbin/modprobe" ] || ln -s /bin/busybox "$root/sbin/modprobe"
 	copy_modules "$2" "$root"
-	copy_libxdp "$root"
 	cp -r "$3"/. "$root/tests"
 	{
 		cat <<-END
@@ -176,6 +146,7 @@ make_initramfs() {
 			for module in ${modules[*]}; do modprobe -q \$module; done
 			ip link set lo up
 			export JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=${JEOUL_TEST_EVERY_STEP:-} JEOUL_TEST_CARDS='$drivers' JEOUL_TEST_LIBXDP=$libxdp HOME=/tmp
+			export JEOUL_TEST_BINARY=/tests/jeoul PATH=/usr/sbin:/usr/bin:/sbin:/bin ${JEOUL_MACHINE_ENV:-}
 			status=0
 		END
 		for package in "${packages[@]}"; do
@@ -194,7 +165,7 @@ copy_modules() {
 	from=$(find "$1" -type d -path '*/lib/modules/*/kernel' -prune)
 	from=${from%/kernel}
 	to=$2/lib/modules/${from##*/}
-	for part in net lib drivers/net crypto arch/x86/crypto drivers/virtio; do
+	for part in net lib drivers/net crypto arch/$kernel_arch/crypto drivers/virtio; do
 		# What is built into the kernel has no modules.
 		[ -d "$from/kernel/$part" ] || continue
 		mkdir -p "$to/kernel/$(dirname "$part")"
@@ -205,11 +176,18 @@ copy_modules() {
 }
 
 # Where Debian has the objects of libxdp: its dispatcher, and programs that are loaded with it.
-libxdp=/usr/lib/x86_64-linux-gnu/bpf
+libxdp=/usr/lib/$triplet/bpf
 
-# copy_libxdp ROOT: libxdp's loader, with the libraries and the objects that it needs.
-copy_libxdp() {
+# copy_programs ROOT: busybox, and libxdp's loader with the libraries and the objects that it needs.
+copy_programs() {
 	local loader file
+	if [ "$arch" != "$own" ] || end_to_end; then
+		cp -a "$(fetch_root bookworm "${of_debian[@]}")/." "$1"
+		name_alternatives "$1"
+		return
+	fi
+	mkdir -p "$1"/{bin,sbin}
+	cp "$(command -v busybox)" "$1/bin/busybox"
 	loader=$(command -v xdp-loader)
 	cp "$loader" "$1/bin"
 	for file in $(ldd "$loader" | grep -o '/[^ ]*') "$libxdp"/*.o; do
@@ -218,15 +196,29 @@ copy_libxdp() {
 	done
 }
 
+# name_alternatives ROOT: what the packages' scripts, which did not run, would have made: users, and the name of nft's iptables.
+name_alternatives() {
+	local name
+	printf '%s\n' root:x:0:0:root:/root:/bin/sh www-data:x:33:33::/var/www:/bin/false haproxy:x:102:102::/:/bin/false \
+		bird:x:103:103::/:/bin/false nobody:x:65534:65534::/:/bin/false >"$1/etc/passwd"
+	printf '%s\n' root:x:0: www-data:x:33: haproxy:x:102: bird:x:103: nogroup:x:65534: >"$1/etc/group"
+	printf 'passwd: files\ngroup: files\nhosts: files\n' >"$1/etc/nsswitch.conf"
+	printf '127.0.0.1 localhost\n::1 localhost\n' >"$1/etc/hosts"
+	for name in iptables iptables-save iptables-restore ip6tables; do
+		[ ! -e "$1/usr/sbin/xtables-nft-multi" ] || ln -sf xtables-nft-multi "$1/usr/sbin/$name"
+	done
+	mkdir -p "$1"/{root,var/lib/nginx,var/log/nginx,var/tmp}
+}
+
 # machine LIMIT KERNEL ARGUMENT...: runs a machine until it powers off; what it
 # prints goes to standard output. It is waited for, which a signal ends: a command
 # in the foreground would have to end first.
 machine() {
 	local limit=$1 kernel=$2
 	shift 2
-	timeout --kill-after=10s "$limit" qemu-system-x86_64 -smp 2 -m 2G \
+	timeout --kill-after=10s "$limit" "$qemu" "${board[@]}" -smp "${JEOUL_CPUS:-2}" -m 3G \
 		-nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
-		-kernel "$kernel" -append 'console=ttyS0 quiet loglevel=1 panic=-1' "$@" </dev/null &
+		-kernel "$kernel" -append "console=$console quiet loglevel=1 panic=-1" "$@" </dev/null &
 	running=$!
 	wait "$running"
 }
@@ -238,7 +230,7 @@ running=
 accelerator() {
 	if [ -n "${JEOUL_ACCELERATOR:-}" ]; then
 		echo "$JEOUL_ACCELERATOR"
-	elif [ -w /dev/kvm ] && machine 20s "$1" -accel kvm -cpu host >/dev/null 2>&1; then
+	elif [ "$arch" = "$own" ] && [ -w /dev/kvm ] && machine 20s "$1" -accel kvm -cpu host >/dev/null 2>&1; then
 		echo kvm
 	else
 		echo tcg
@@ -266,13 +258,12 @@ try() {
 	mkfifo "$2/console"
 	sed -u 's|\r||' <"$2/console" | tee "$2/log" &
 	reader=$!
-	machine "$limit" "$2/kernel" -accel "$accelerator" -cpu max -initrd "$2/initramfs" "${cards[@]}" >"$2/console" || true
+	machine "$limit" "$2/kernel" -accel "$accelerator" -cpu "$([ "$accelerator" = kvm ] && echo host || echo "$cpu")" -initrd "$2/initramfs" "${cards[@]}" >"$2/console" || true
 	wait "$reader"
 	grep -q '^tests ended with' "$2/log" || printf 'The machine did not come to its end within %s.\n' "$limit" >&2
 	grep -q '^tests ended with 0$' "$2/log"
 }
 
-[ "$(uname -m)" = x86_64 ] || die "only amd64 kernels can be tried, and this machine is $(uname -m)"
 install_tools
 mkdir -p "$cache"
 work=$(mktemp -d)

@@ -35,6 +35,9 @@ func (c *benchPacketsCmd) inVM(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if executable, err = v.program(executable); err != nil {
+		return err
+	}
 	end, err := vm.Run(ctx, vm.Machine{
 		Kernel: kernel, Accelerator: accelerator, Executable: executable, Worker: c.Build,
 		Job: v.job(), Limit: c.Limit,

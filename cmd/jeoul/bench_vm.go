@@ -27,9 +27,11 @@ const (
 
 // benchLab are the flags that say where a laboratory is.
 type benchLab struct {
-	Lab    string        `enum:"here,vm,vm-icount" default:"here" placeholder:"here|vm|vm-icount" help:"Where the laboratory is: here; in a virtual machine with Debian's kernel (vm); or in an emulated one whose clock counts instructions (vm-icount)."`
-	Kernel string        `placeholder:"RELEASE" default:"trixie" help:"The Debian release whose kernel a virtual machine has (${default})."`
-	Limit  time.Duration `name:"time-limit" default:"6h" placeholder:"DURATION" help:"How long a virtual machine may run (${default}); what it measured until then is kept."`
+	Lab     string        `enum:"here,vm,vm-icount" default:"here" placeholder:"here|vm|vm-icount" help:"Where the laboratory is: here; in a virtual machine with Debian's kernel (vm); or in an emulated one whose clock counts instructions (vm-icount)."`
+	Kernel  string        `placeholder:"RELEASE" default:"trixie" help:"The Debian release whose kernel a virtual machine has (${default})."`
+	Arch    vm.Arch       `enum:"own,amd64,arm64" default:"own" placeholder:"amd64|arm64" help:"The architecture of a virtual machine; by default this machine's own. Another is emulated, and has Debian's programs of that release."`
+	Program string        `name:"program" placeholder:"FILE" help:"The jeoul that a virtual machine has; by default this one, or for another architecture ARCH/jeoul beside it, where make build ARCH=ARCH puts it."`
+	Limit   time.Duration `name:"time-limit" default:"6h" placeholder:"DURATION" help:"How long a virtual machine may run (${default}); what it measured until then is kept."`
 }
 
 // benchVM are the flags of a suite's run that may be in a virtual machine.
@@ -106,6 +108,9 @@ func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, err
 	if err != nil {
 		return nil, err
 	}
+	if executable, err = v.program(executable); err != nil {
+		return nil, err
+	}
 	files, err := v.files()
 	if err != nil {
 		return nil, err
@@ -126,7 +131,10 @@ func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, err
 
 // prepare finds a kernel and chooses how to run it.
 func (l *vmLab) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error) {
-	emulator, err := vm.Version(ctx)
+	if l.Arch == "own" {
+		l.Arch = vm.Own()
+	}
+	emulator, err := vm.Version(ctx, l.Arch)
 	if err != nil {
 		return nil, "", err
 	}
@@ -135,7 +143,7 @@ func (l *vmLab) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error)
 		return nil, "", err
 	}
 	say := func(what string) { fmt.Fprintln(os.Stderr, what) }
-	kernel, err := vm.Fetch(ctx, cache, l.Kernel, say)
+	kernel, err := vm.Fetch(ctx, cache, l.Kernel, l.Arch, say)
 	if err != nil {
 		return nil, "", err
 	}
@@ -153,6 +161,24 @@ func (l *vmLab) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error)
 	}
 	say(fmt.Sprintf("starting a virtual machine: Linux %s, %s%s", kernel.Version, accelerator, inBrackets(reason)))
 	return kernel, accelerator, nil
+}
+
+// program is the path of the jeoul for the machine, by that of this one. Its error wraps vm.ErrArch where it is of
+// another.
+func (l *vmLab) program(own string) (string, error) {
+	path := l.Program
+	switch {
+	case path != "":
+	case l.Arch == vm.Own():
+		return own, nil
+	default:
+		path = filepath.Join(filepath.Dir(own), string(l.Arch), "jeoul")
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("a virtual machine of %[1]s needs a jeoul of %[1]s: %[2]w: build it by `make build ARCH=%[1]s`, "+
+			"or name it by --program", l.Arch, err)
+	}
+	return path, l.Arch.CheckProgram(path)
 }
 
 // files are what the run in the machine reads: the suite, and what an earlier run left.

@@ -42,7 +42,7 @@ func inVM(t *testing.T, test string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kernel, err := vm.Fetch(t.Context(), cache, vm.DefaultRelease, func(what string) { t.Log(what) })
+	kernel, err := vm.Fetch(t.Context(), cache, vm.DefaultRelease, vm.Own(), func(what string) { t.Log(what) })
 	if err != nil {
 		t.Fatal(err)
 	}

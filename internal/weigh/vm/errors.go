@@ -8,6 +8,8 @@ import "errors"
 var (
 	// ErrMissing says that a program that is needed is not installed.
 	ErrMissing = errors.New("not installed")
+	// ErrArch says that machines have no such architecture, or that a program is of another than its machine.
+	ErrArch = errors.New("of the wrong architecture")
 	// ErrKernel says that a directory holds no kernel that can be used.
 	ErrKernel = errors.New("not a usable kernel")
 	// ErrFrame says that what came over the port is not what a machine sends.

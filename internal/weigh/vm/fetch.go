@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +21,7 @@ const DefaultRelease = "trixie"
 
 // metaPackage depends on a release's newest kernel for virtual machines, which is
 // the ordinary one without the drivers of hardware.
-const metaPackage = "linux-image-cloud-amd64"
+func metaPackage(arch Arch) string { return "linux-image-cloud-" + string(arch) }
 
 // keyring is what Debian signs its archive with.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -36,16 +35,16 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "jeoul", "kernels"), nil
 }
 
-// Fetch returns the kernel of a release of Debian from the cache. One that is not there
-// is downloaded by apt, with package lists of its own, so that the machine may be of
-// another release: apt checks the archive's signature and every hash. Nothing is
+// Fetch returns the kernel of a release of Debian for an architecture from the cache; of another than this machine's
+// with the programs of a laboratory. One that is not there is downloaded by apt, with package lists of its own, so
+// that the machine may be of another release: apt checks the archive's signature and every hash. Nothing is
 // installed. say is told what takes long.
-func Fetch(ctx context.Context, cache, release string, say func(string)) (*Kernel, error) {
+func Fetch(ctx context.Context, cache, release string, arch Arch, say func(string)) (*Kernel, error) {
 	if !releaseName.MatchString(release) {
 		return nil, fmt.Errorf("%q is not a name of a Debian release, such as %s", release, DefaultRelease)
 	}
-	if runtime.GOARCH != "amd64" {
-		return nil, fmt.Errorf("a virtual machine's kernel is %s's, and this machine is %s", metaPackage, runtime.GOARCH)
+	if err := arch.check(); err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, fmt.Errorf("making a place for kernels: %w", err)
@@ -55,15 +54,16 @@ func Fetch(ctx context.Context, cache, release string, say func(string)) (*Kerne
 		return nil, err
 	}
 	defer unlock()
-	f := fetcher{ctx: ctx, dir: filepath.Join(cache, release), release: release}
-	if kernel, err := OpenKernel(f.dir); err == nil {
-		return kernel, nil
-	}
-	say(fmt.Sprintf("fetching the kernel of Debian %s into %s", release, f.dir))
-	kernel, err := f.fetch()
+	f := fetcher{ctx: ctx, dir: filepath.Join(cache, release+"-"+string(arch)), release: release, arch: arch}
+	kernel, err := OpenKernel(f.dir)
 	if err != nil {
-		return nil, fmt.Errorf("fetching the kernel of Debian %s: %w", release, err)
+		say(fmt.Sprintf("fetching the kernel of Debian %s for %s into %s", release, arch, f.dir))
+		kernel, err = f.fetch()
 	}
+	if err != nil {
+		return nil, fmt.Errorf("fetching the kernel of Debian %s for %s: %w", release, arch, err)
+	}
+	kernel.Arch = arch
 	return kernel, nil
 }
 
@@ -85,6 +85,7 @@ type fetcher struct {
 	ctx context.Context
 	// dir is where the kernel goes.
 	dir, release string
+	arch         Arch
 	// work is where it is made.
 	work string
 }
@@ -114,6 +115,11 @@ func (f fetcher) fetch() (_ *Kernel, err error) {
 	if err := f.unpack(packages, unpacked); err != nil {
 		return nil, err
 	}
+	if !f.arch.isOwn() {
+		if err := f.unpackRoot(filepath.Join(unpacked, rootBelow)); err != nil {
+			return nil, fmt.Errorf("fetching the laboratory's programs: %w", err)
+		}
+	}
 	if err := f.complete(unpacked, packages[0]); err != nil {
 		return nil, err
 	}
@@ -138,12 +144,16 @@ func (f fetcher) prepareApt() error {
 Dir::Etc::sourceparts "-";
 Dir::State "%[1]s/state";
 Dir::Cache "%[1]s/cache";
-APT::Architecture "amd64";
+Dir::State::status "%[1]s/state/status";
+APT::Architecture "%[2]s";
+APT::Architectures { "%[2]s"; };
 APT::Sandbox::User "";
 Acquire::Languages "none";
 Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
-`, f.work)
+`, f.work, f.arch)
 	return errors.Join(
+		// Nothing is installed, so that all that a package depends on is fetched.
+		os.WriteFile(filepath.Join(f.work, "state", "status"), nil, 0o644),
 		os.WriteFile(filepath.Join(f.work, "sources.list"), []byte(source), 0o644),
 		os.WriteFile(filepath.Join(f.work, "apt.conf"), []byte(conf), 0o644))
 }
@@ -151,12 +161,12 @@ Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 // packages lists the package of the kernel, and those that have a part of it: newer
 // packages leave the image and the modules to others.
 func (f fetcher) packages() ([]string, error) {
-	images, err := f.depends(metaPackage, "image")
+	images, err := f.depends(metaPackage(f.arch), "image")
 	if err != nil {
 		return nil, err
 	}
 	if len(images) != 1 {
-		return nil, fmt.Errorf("the release has no %s", metaPackage)
+		return nil, fmt.Errorf("the release has no %s", metaPackage(f.arch))
 	}
 	parts, err := f.depends(images[0], "binary|modules")
 	return append(images, parts...), err
@@ -202,6 +212,9 @@ func (f fetcher) unpack(packages []string, into string) error {
 func (f fetcher) complete(dir, name string) error {
 	image, err := only(filepath.Join(dir, "boot", "vmlinuz-*"))
 	if err != nil {
+		image, err = f.moveImage(dir)
+	}
+	if err != nil {
 		return err
 	}
 	kernel := &Kernel{Dir: dir, Package: name, Image: image, Version: strings.TrimPrefix(filepath.Base(image), "vmlinuz-")}
@@ -209,6 +222,17 @@ func (f fetcher) complete(dir, name string) error {
 		return err
 	}
 	return kernel.mark()
+}
+
+// moveImage moves a kernel that newer packages have among its modules to where others have it, and returns its path
+// there.
+func (f fetcher) moveImage(dir string) (string, error) {
+	from, err := only(filepath.Join(dir, "usr", "lib", "modules", "*", "vmlinuz"))
+	if err != nil {
+		return "", err
+	}
+	to := filepath.Join(dir, "boot", "vmlinuz-"+filepath.Base(filepath.Dir(from)))
+	return to, errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Rename(from, to))
 }
 
 // command prepares a program that works with the release's package lists.

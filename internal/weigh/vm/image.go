@@ -41,7 +41,7 @@ type image struct {
 }
 
 // newImage makes one with this jeoul, the programs of the laboratory that are
-// installed here, and the kernel's modules.
+// installed here, or the kernel's own for another architecture, and the kernel's modules.
 func newImage(executable string, kernel *Kernel) (*image, error) {
 	im := &image{have: map[string]bool{}, read: cpio.NewRecorder()}
 	for _, dir := range directories {
@@ -53,6 +53,9 @@ func newImage(executable string, kernel *Kernel) (*image, error) {
 	im.add(cpio.Symlink("var/run", "../run"))
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		im.text(name, texts[name])
+	}
+	if root := kernel.root(); root != "" {
+		return im, errors.Join(im.fileAs(executable, jeoulPath), im.tree(root), im.modules(kernel))
 	}
 	err := errors.Join(im.fileAs(executable, jeoulPath), im.busybox(), im.programs(), im.data(), im.modules(kernel))
 	return im, err

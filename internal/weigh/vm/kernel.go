@@ -18,6 +18,8 @@ import (
 type Kernel struct {
 	// Dir is what it was unpacked to.
 	Dir string
+	// Arch is that of its machine; empty for this machine's own.
+	Arch Arch
 	// Version is what `uname -r` says in it, Package the package it is from; empty
 	// if that is not known.
 	Version, Package string
@@ -26,6 +28,14 @@ type Kernel struct {
 	// Modules is the directory of its modules, uncompressed and indexed, as
 	// /lib/modules/VERSION.
 	Modules string
+}
+
+// root is the directory of Debian's programs for the machine; "" where it has those that are installed here.
+func (k *Kernel) root() string {
+	if k.Arch.isOwn() {
+		return ""
+	}
+	return filepath.Join(k.Dir, rootBelow)
 }
 
 // markName is the file in a kernel's directory that is written last: the package's

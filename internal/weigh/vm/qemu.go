@@ -9,14 +9,12 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
-
-// qemuProgram is the machine.
-const qemuProgram = "qemu-system-x86_64"
 
 // Accelerator is how a machine's instructions are carried out.
 type Accelerator string
@@ -39,7 +37,7 @@ const (
 
 // commandLine is what the machine's kernel is told. Its console is kept for when it fails;
 // without a file system to start from, it ends at once (panic=-1, and QEMU's -no-reboot).
-const commandLine = "console=ttyS0 quiet loglevel=3 panic=-1"
+const commandLine = "quiet loglevel=3 panic=-1"
 
 // CPUs is how many processors the machine has.
 func (a Accelerator) CPUs() int {
@@ -51,7 +49,8 @@ func (a Accelerator) CPUs() int {
 
 // arguments are those of QEMU for a machine without devices but a console.
 func (a Accelerator) arguments(kernel *Kernel, appended string) []string {
-	args := []string{"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio"}
+	board := kernel.Arch.board()
+	args := append(slices.Clone(board.machine), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio")
 	size := memory
 	switch a {
 	case KVM:
@@ -59,12 +58,12 @@ func (a Accelerator) arguments(kernel *Kernel, appended string) []string {
 	case Counting:
 		size = countingMemory
 		// One thread, or the processors' instructions would interleave by chance.
-		args = append(args, "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", "max")
+		args = append(args, "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", board.cpu)
 	default:
-		args = append(args, "-accel", "tcg,thread=multi", "-cpu", "max")
+		args = append(args, "-accel", "tcg,thread=multi", "-cpu", board.cpu)
 	}
 	return append(args, "-smp", strconv.Itoa(a.CPUs()), "-m", strconv.Itoa(size)+"M",
-		"-kernel", kernel.Image, "-append", strings.TrimSpace(commandLine+" "+appended))
+		"-kernel", kernel.Image, "-append", strings.TrimSpace("console="+board.console+" "+commandLine+" "+appended))
 }
 
 // tryBound is how long a kernel may take to find out that it has nothing to start.
@@ -73,6 +72,9 @@ const tryBound = 20 * time.Second
 // Choose returns KVM if it works here, which only a try can tell, and TCG otherwise, with
 // the reason.
 func Choose(ctx context.Context, kernel *Kernel) (Accelerator, string) {
+	if !kernel.Arch.isOwn() {
+		return TCG, fmt.Sprintf("this machine is %s, and the virtual one %s", Own(), kernel.Arch)
+	}
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
 		return TCG, fmt.Sprintf("KVM cannot be used here (%v)", err)
@@ -80,7 +82,7 @@ func Choose(ctx context.Context, kernel *Kernel) (Accelerator, string) {
 	f.Close()
 	ctx, cancel := context.WithTimeout(ctx, tryBound)
 	defer cancel()
-	output, err := qemu(ctx, KVM.arguments(kernel, "")).CombinedOutput()
+	output, err := qemu(ctx, kernel.Arch, KVM.arguments(kernel, "")).CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
 		return TCG, fmt.Sprintf("with KVM the kernel did not boot within %v", tryBound)
@@ -92,8 +94,8 @@ func Choose(ctx context.Context, kernel *Kernel) (Accelerator, string) {
 
 // qemu prepares QEMU, in a process group of its own, so that a terminal's Ctrl-C does not
 // reach it. It dies with this process.
-func qemu(ctx context.Context, args []string) *exec.Cmd {
-	command := exec.CommandContext(ctx, qemuProgram, args...)
+func qemu(ctx context.Context, arch Arch, args []string) *exec.Cmd {
+	command := exec.CommandContext(ctx, arch.board().qemu, args...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	command.WaitDelay = time.Second
 	return command
@@ -101,11 +103,14 @@ func qemu(ctx context.Context, args []string) *exec.Cmd {
 
 var versionNumber = regexp.MustCompile(`\d+(\.\d+)+`)
 
-// Version returns that of QEMU. Its error wraps ErrMissing where there is none.
-func Version(ctx context.Context) (string, error) {
-	path, err := find(qemuProgram)
-	if err != nil {
+// Version returns that of QEMU for an architecture. Its error wraps ErrMissing where there is none, or ErrArch.
+func Version(ctx context.Context, arch Arch) (string, error) {
+	if err := arch.check(); err != nil {
 		return "", err
+	}
+	path, err := find(arch.board().qemu)
+	if err != nil {
+		return "", fmt.Errorf("%w (Debian: %s)", err, arch.board().debian)
 	}
 	output, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {

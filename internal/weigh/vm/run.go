@@ -98,6 +98,14 @@ func Run(ctx context.Context, m Machine) (End, error) {
 }
 
 func (m Machine) run(ctx context.Context, dir string) (End, error) {
+	for _, path := range []string{m.Executable, m.Worker, m.Other} {
+		if path == "" {
+			continue
+		}
+		if err := m.Kernel.Arch.CheckProgram(path); err != nil {
+			return End{}, err
+		}
+	}
 	initramfs := filepath.Join(dir, "initramfs")
 	if err := m.writeImage(initramfs); err != nil {
 		return End{}, err
@@ -113,7 +121,7 @@ func (m Machine) run(ctx context.Context, dir string) (End, error) {
 		"-device", "virtserialport,chardev=port,name="+portName)
 	lost, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
-	s := &session{machine: m, command: qemu(lost, args), kill: kill, gone: make(chan struct{})}
+	s := &session{machine: m, command: qemu(lost, m.Kernel.Arch, args), kill: kill, gone: make(chan struct{})}
 	s.command.Stdout, s.command.Stderr = &s.console, &s.console
 	if err := s.command.Start(); err != nil {
 		return End{}, fmt.Errorf("starting the virtual machine: %w", err)

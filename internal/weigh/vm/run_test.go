@@ -14,6 +14,14 @@ import (
 	"time"
 )
 
+// machineArch is the architecture that JEOUL_TEST_VM_ARCH names, or this machine's own.
+func machineArch() Arch {
+	if arch := Arch(os.Getenv("JEOUL_TEST_VM_ARCH")); arch != "" {
+		return arch
+	}
+	return Own()
+}
+
 // TestMachine boots a machine that prints its version, if JEOUL_TEST_VM is set: it
 // downloads a kernel, and takes a minute where the host is busy.
 func TestMachine(t *testing.T) {
@@ -24,13 +32,13 @@ func TestMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kernel, err := Fetch(t.Context(), cache, DefaultRelease, func(what string) { t.Log(what) })
+	kernel, err := Fetch(t.Context(), cache, DefaultRelease, machineArch(), func(what string) { t.Log(what) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	jeoul := filepath.Join(t.TempDir(), "jeoul")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", jeoul, "github.com/jeoul/jeoul/cmd/jeoul")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+string(machineArch()))
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
@@ -109,7 +117,7 @@ func TestOtherBuildsAreInTheMachine(t *testing.T) {
 
 // TestMachineThatCannotStart: a kernel that is none ends with QEMU's message.
 func TestMachineThatCannotStart(t *testing.T) {
-	if _, err := find(qemuProgram); err != nil {
+	if _, err := find(Own().board().qemu); err != nil {
 		t.Skip(err)
 	}
 	if _, err := find(busyboxProgram); err != nil {

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"debug/elf"
+	"fmt"
+	"runtime"
+)
+
+// Arch is the architecture of a machine, by the name that Debian and Go have for it.
+type Arch string
+
+// The architectures that machines have.
+const (
+	AMD64 Arch = "amd64"
+	ARM64 Arch = "arm64"
+)
+
+// Own is the architecture of this machine.
+func Own() Arch { return Arch(runtime.GOARCH) }
+
+// board is what QEMU needs to know of a machine of an architecture.
+type board struct {
+	// qemu is the program, in the Debian package of that name.
+	qemu, debian string
+	machine      []string
+	// cpu is the processor that is translated, console what its kernel calls the first serial port.
+	cpu, console string
+	elf          elf.Machine
+}
+
+// boards are the machines. The processor of arm64 is that of Graviton2; it signs no pointers, which QEMU would be
+// slow to do.
+var boards = map[Arch]board{
+	AMD64: {qemu: "qemu-system-x86_64", debian: "qemu-system-x86", cpu: "max", console: "ttyS0", elf: elf.EM_X86_64},
+	ARM64: {qemu: "qemu-system-aarch64", debian: "qemu-system-arm", machine: []string{"-machine", "virt,gic-version=3"},
+		cpu: "neoverse-n1", console: "ttyAMA0", elf: elf.EM_AARCH64},
+}
+
+// board returns the machine of an architecture; "" is this machine's own.
+func (a Arch) board() board {
+	if a == "" {
+		a = Own()
+	}
+	return boards[a]
+}
+
+// isOwn says whether a machine of the architecture runs programs of this one.
+func (a Arch) isOwn() bool { return a == "" || a == Own() }
+
+// check says whether machines have the architecture. Its error wraps ErrArch.
+func (a Arch) check() error {
+	if _, known := boards[a]; !known {
+		return fmt.Errorf("%w: a virtual machine is amd64 or arm64, and not %s", ErrArch, a)
+	}
+	return nil
+}
+
+// CheckProgram says whether a program runs in a machine of the architecture. Its error wraps ErrArch where it is of
+// another.
+func (a Arch) CheckProgram(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
+	defer f.Close()
+	if f.Machine == a.board().elf {
+		return nil
+	}
+	is := Arch(f.Machine.String())
+	for other, board := range boards {
+		if f.Machine == board.elf {
+			is = other
+		}
+	}
+	return fmt.Errorf("%w: %s is of %s, and the virtual machine %s: build one by `make build ARCH=%s`", ErrArch, path, is, a, a)
+}
