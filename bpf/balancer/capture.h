@@ -157,6 +157,8 @@ static __always_inline bool capture_may_be_reply(const struct capture_filter *fi
 static __always_inline bool capture_may_want(const struct capture_filter *filter,
 					     const struct trace_record *record)
 {
+	/* A filter's number is written when all else of it is there. */
+	filter = READ_AFTER(is_weak(), filter, &filter->id);
 	if (!filter->id || (filter->interface && filter->interface != loaded.interface) ||
 	    (filter->family && filter->family != record->family) ||
 	    (filter->protocol && filter->protocol != record->protocol))
@@ -230,6 +232,7 @@ static __always_inline bool capture_of_service(const struct capture_filter *filt
 static __always_inline bool capture_wants(const struct capture_filter *filter,
 					  const struct trace_record *record, __u32 slot)
 {
+	filter = READ_AFTER(is_weak(), filter, &filter->id);
 	if (!filter->id || record->time > filter->until ||
 	    !(filter->outcomes >> (record->outcome & 63) & 1))
 		return false;

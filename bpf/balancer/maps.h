@@ -9,6 +9,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "generation.h"
+#include "../lib/order.h"
 
 /* Fixed at load: the verifier sees it as constants. */
 volatile const struct settings loaded = {};
@@ -128,6 +129,9 @@ static __always_inline __u32 clock_of(void *generation)
 {
 	return head_of(generation)->clock;
 }
+
+/* is_weak is a constant to the verifier, as has_mode() is: see ../lib/order.h. */
+static __always_inline bool is_weak(void) { return loaded.weak; }
 
 /* if_address is an address, NULL where it is all zeros. */
 static __always_inline __be32 *if_address(__be32 *address)

@@ -758,6 +758,8 @@ struct settings {
 	/* 1 where programs of this host ask for services: backends answer them at an address of the
 	 * host's own. */
 	__u8 local;
+	/* 1 where the processor may order reads and writes otherwise than the program does. */
+	__u8 weak;
 	/* The interface that the program is attached to. */
 	__u32 interface;
 	/* All that have such a program; none of them counts where all do. */

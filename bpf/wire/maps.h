@@ -5,6 +5,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "types.h"
+#include "../lib/order.h"
 
 volatile const struct wire_settings settings;
 volatile const struct wire_port port;

@@ -132,6 +132,7 @@ static __always_inline int wire_begin(struct xdp_md *ctx, const struct wire_turn
 /* wire_open begins the next connection if it is due. -1: nothing was done. */
 static __always_inline int wire_open(struct xdp_md *ctx, const struct wire_turn *t)
 {
+	const struct wire_control *control = t->control;
 	struct wire_progress *sender = t->sender;
 	__u64 n = sender->opened;
 	__u32 capacity = settings.capacity ?: 1, zero = 0;
@@ -141,27 +142,29 @@ static __always_inline int wire_open(struct xdp_md *ctx, const struct wire_turn 
 	struct wire_connection *c;
 	__s64 late;
 
-	if (n >= *(volatile __u64 *)&t->control->open_to)
+	if (n >= *(volatile __u64 *)&control->open_to)
 		return -1;
-	late = wire_late(t, t->control->start, t->control->interval, n - t->control->first);
+	/* Written last: Tester.begin(). */
+	control = READ_AFTER(settings.weak, control, &control->open_to);
+	late = wire_late(t, control->start, control->interval, n - control->first);
 	if (late < 0)
 		return -1;
 	shared = bpf_map_lookup_elem(&wire_shared_word, &zero);
 	c = wire_connection(slot);
 	if (!c || !shared)
 		return -1;
-	if (t->control->outstanding &&
-	    (__s64)(n - sender->no_answer - sender->checksum - *(volatile __u64 *)&shared->answered) >= t->control->outstanding)
+	if (control->outstanding &&
+	    (__s64)(n - sender->no_answer - sender->checksum - *(volatile __u64 *)&shared->answered) >= control->outstanding)
 		return -1;
-	if (t->control->kind != WIRE_UDP && !wire_is_over(wire_state_of(c->word)))
+	if (control->kind != WIRE_UDP && !wire_is_over(wire_state_of(c->word)))
 		return -1;
-	if (n == t->control->first)
+	if (n == control->first)
 		sender->began = t->now;
 	sender->ended = t->now;
-	if (t->control->interval && (__u64)late > sender->behind)
+	if (control->interval && (__u64)late > sender->behind)
 		sender->behind = late;
 	sender->opened = n + 1;
-	if (t->control->kind == WIRE_UDP)
+	if (control->kind == WIRE_UDP)
 		return wire_send_datagram(ctx, t, slot, n);
 	return wire_begin(ctx, t, c, slot, epoch);
 }
@@ -249,11 +252,13 @@ static __always_inline int wire_follow(struct xdp_md *ctx, const struct wire_tur
 {
 	const struct wire_control *control = t->control;
 	struct wire_progress *sender = t->sender;
-	__u64 to = control->follow_to, most;
+	__u64 to, most;
 	int i, verdict;
 
 	if (control->action == WIRE_NOTHING)
 		return -1;
+	/* Written last: Tester.follow(). */
+	control = READ_AFTER(settings.weak, control, &control->action);
 	if (sender->turn != control->turn) {
 		sender->followed = control->follow_from;
 		/* Those that are asked now wait again. */
@@ -262,6 +267,7 @@ static __always_inline int wire_follow(struct xdp_md *ctx, const struct wire_tur
 		sender->turn = control->turn;
 	}
 	most = sender->opened > control->lag ? sender->opened - control->lag : 0;
+	to = control->follow_to;
 	if (to > most)
 		to = most;
 	for (i = 0; i < WIRE_LOOKS && sender->followed < to; i++) {
@@ -412,6 +418,8 @@ static __always_inline int wire_flood(struct xdp_md *ctx, const struct wire_turn
 
 	if (n >= *(volatile __u64 *)&control->flood_to)
 		return -1;
+	/* Written last: Tester.flood(). */
+	control = READ_AFTER(settings.weak, control, &control->flood_to);
 	if (wire_late(t, control->flood_start, control->flood_interval, n - control->flood_first) < 0)
 		return -1;
 	t->sender->flooded = n + 1;

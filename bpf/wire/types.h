@@ -92,6 +92,8 @@ struct wire_settings {
 	__u32 addresses, first_port, ports, capacity;
 	/* Answers go to the client port's MAC address. */
 	__u32 direct;
+	/* See ../lib/order.h. */
+	__u32 weak;
 };
 
 /* wire_port is the port that a program is on; the sender has none. */

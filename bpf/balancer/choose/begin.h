@@ -46,9 +46,13 @@ static __always_inline __u64 pick_plainly(void *generation, const struct service
  * proof, once more in the first: see find_moved(). */
 static __always_inline bool is_remembered(const struct flow *key, __u64 hash, bool may_move)
 {
-	return find_place(true, false, hash, key->address, key->port, key->service, true) ||
-	       find_place(false, false, hash, key->address, key->port, key->service, true) ||
-	       (may_move && search_place(key, hash, true));
+	if (find_place(true, false, hash, key->address, key->port, key->service, true) ||
+	    find_place(false, false, hash, key->address, key->port, key->service, true))
+		return true;
+	if (!may_move)
+		return false;
+	order_all(is_weak());
+	return search_place(key, hash, true);
 }
 
 /* beginner is what else tells who begins a flow, by value, so that nothing of what its caller

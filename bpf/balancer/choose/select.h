@@ -9,6 +9,19 @@
 #include "../hash.h"
 #include "../parse.h"
 
+/* The control plane writes what is found under a key before the key, whose last word comes last; and where a key
+ * moves to a slot further on, it writes it there before it takes it out here. So what is under a key is read after
+ * the key, and the next slot after the one that had another key: directory.publish() in openaddress.go. */
+
+/* after_key6 is the number of a slot that is read after this key. */
+static __always_inline __u32 after_key6(__u32 at, const __u64 *key)
+{
+	__u64 after = READ_AFTER(is_weak(), (__u64)at, key);
+
+	after = READ_AFTER(is_weak(), after, key + 1);
+	return READ_AFTER(is_weak(), after, key + 2);
+}
+
 static __always_inline struct service *find_service4(void *generation,
 						     const struct service_key4 *key)
 {
@@ -19,9 +32,10 @@ static __always_inline struct service *find_service4(void *generation,
 		struct service_slot4 *slot = service4_at(generation, at);
 
 		if (*(__u64 *)&slot->key == *(__u64 *)key)
-			return &slot->service;
+			return READ_AFTER(is_weak(), &slot->service, (__u64 *)&slot->key);
 		if (!slot->key.address)
 			return NULL;
+		at = READ_AFTER(is_weak(), (__u64)at, (__u64 *)&slot->key);
 	}
 	return NULL;
 }
@@ -38,9 +52,10 @@ static __always_inline struct service *find_service6(void *generation,
 		__u64 *found = (__u64 *)&slot->key;
 
 		if (found[0] == wanted[0] && found[1] == wanted[1] && found[2] == wanted[2])
-			return &slot->service;
+			return READ_AFTER(is_weak(), &slot->service, found + 2);
 		if (!(found[0] | found[1]))
 			return NULL;
+		at = after_key6(at, found);
 	}
 	return NULL;
 }
@@ -110,9 +125,10 @@ static __always_inline __u32 find_endpoint4(void *generation, const struct servi
 		struct endpoint_slot4 *slot = endpoint4_at(generation, at);
 
 		if (*(__u64 *)&slot->key == *(__u64 *)key)
-			return at;
+			return READ_AFTER(is_weak(), (__u64)at, (__u64 *)&slot->key);
 		if (!slot->key.address)
 			break;
+		at = READ_AFTER(is_weak(), (__u64)at, (__u64 *)&slot->key);
 	}
 	return NO_ENDPOINT;
 }
@@ -127,9 +143,10 @@ static __always_inline __u32 find_endpoint6(void *generation, const struct servi
 		__u64 *found = (__u64 *)&slot->key;
 
 		if (found[0] == wanted[0] && found[1] == wanted[1] && found[2] == wanted[2])
-			return at;
+			return READ_AFTER(is_weak(), (__u64)at, found + 2);
 		if (!(found[0] | found[1]))
 			break;
+		at = after_key6(at, found);
 	}
 	return NO_ENDPOINT;
 }

@@ -22,6 +22,8 @@ static __always_inline void look_before(void *generation, const struct service *
 {
 	struct backend *base;
 
+	/* The base's words are written before the flag. */
+	service = READ_AFTER(is_weak(), service, &service->flags);
 	base = member_of(generation, pair(&service->base), hash_scale(hash, service->base_size));
 	if (!base || (now && base->index == now->index && base->generation == now->generation))
 		return;
@@ -60,6 +62,8 @@ __noinline int look_slot_up(const struct service *service, __u32 hash)
 		if (now)
 			tracking->now = now->index;
 	}
+	/* The flag is written before the block in which slots have moved: inPlace() in publish.go. */
+	service = READ_AFTER(is_weak(), service, (const __u64 *)&service->current);
 	if (tracking->moved && (service->flags & SERVICE_BASE))
 		look_before(generation, service, hash, now, tracking);
 	return 0;
@@ -93,6 +97,8 @@ static __always_inline __u64 between_owners(const struct service *service,
 
 	if (tracking->now == NO_BACKEND)
 		return by_hash(tracking, packet);
+	/* As in look_slot_up(). */
+	service = READ_AFTER(is_weak(), service, (const __u64 *)&service->current);
 	if (opens && (service->flags & SERVICE_BASE) && remember(tracking->now, FLOW_OPENING))
 		return choice_of(tracking->now, true);
 	if (tracking->before == NO_BACKEND && !tracking->orphaned)

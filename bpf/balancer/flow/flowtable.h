@@ -221,9 +221,11 @@ static __always_inline __u32 within(place_t place)
 	return (place - 1) % FLOW_BUCKET;
 }
 
+/* state_of reads the flow's byte by its own address, which depends on the tag by which the flow was found: the
+ * word of all eight might be read before the tag, and have the state of the place's last flow. */
 static __always_inline __u32 state_of(const struct flow_bucket *bucket, __u32 at)
 {
-	return bucket->states >> 8 * at & 0xff;
+	return ((const __u8 *)&bucket->states)[at & (FLOW_BUCKET - 1)];
 }
 
 /* set_state moves a flow from one state to another, once: of several CPUs that see it
@@ -294,8 +296,9 @@ static __always_inline bool vacate(struct flow_bucket *bucket, __u32 at, __u64 t
 	return false;
 }
 
-/* publish_tag changes a busy tag into the true one, after all that was written before:
- * an addition that returns what was there is ordered, one that does not is not. */
+/* publish_tag changes a busy tag into the true one, after all that was written before, and
+ * before all that is read after: an addition that returns what was there is ordered, one that
+ * does not is not. Who finds the tag reads the flow at an address that depends on it. */
 static __always_inline void publish_tag(__u64 *word, __u64 change)
 {
 	__u64 was = __sync_fetch_and_add(word, change);

@@ -24,6 +24,8 @@ static __always_inline void note_refusal(__u32 id, __u32 index)
 	if (load->penalty <= (turn->active + 1ULL) * backend->weight &&
 	    load->penalty < REFUSAL_MOST)
 		load->penalty = load->penalty ? load->penalty * 2 : 1;
+	/* The control plane looks at the penalties when it has found this: refusal.go. */
+	order_all(is_weak());
 	head->refused = 1;
 }
 

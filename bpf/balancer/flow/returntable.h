@@ -80,7 +80,8 @@ static __always_inline __u32 find_in_returns(void *generation, const struct retu
 
 		if (tag != tag_of(hash))
 			continue;
-		place = bucket->places[i];
+		/* Written before the tag. */
+		place = READ_AFTER(is_weak(), bucket, &bucket->tags[i >> 2 & 1])->places[i];
 		flow = place != but ? flow_at(place) : NULL;
 		if (flow && is_reply_to(generation, flow, reply))
 			return place;
@@ -119,6 +120,7 @@ static __always_inline bool is_stale(const struct return_bucket *bucket, __u32 a
 	if (flow && (__u32)hash_key(flow->address, flow->port, flow->service, true) ==
 			    bucket->owners[at])
 		return false;
+	order_all(is_weak());
 	return *(volatile __u32 *)&bucket->places[at] == place;
 }
 
@@ -155,7 +157,7 @@ static __always_inline bool write_return(struct return_bucket *bucket, __u32 at,
 		return false;
 	bucket->places[at] = place;
 	bucket->owners[at] = owner;
-	__sync_fetch_and_add(&bucket->tags[word], (tag_of(hash) - FLOW_BUSY) << shift);
+	publish_tag(&bucket->tags[word], (tag_of(hash) - FLOW_BUSY) << shift);
 	return true;
 }
 
@@ -171,6 +173,8 @@ __noinline int put_return(__u32 index, __u64 hash, __u32 place, __u32 owner)
 	for (int i = 0; i < RETURN_TRIES; i++) {
 		was[0] = *(volatile __u64 *)&bucket->tags[0];
 		was[1] = *(volatile __u64 *)&bucket->tags[1];
+		/* What is judged of an entry is read after its tag. */
+		order_all(is_weak());
 		at = vacant_return(bucket);
 		if (at >= RETURN_BUCKET)
 			at = stale_return(bucket);

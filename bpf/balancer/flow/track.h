@@ -176,6 +176,8 @@ static __always_inline bool find_flow_inline(const struct flow *key, __u64 hash,
  * CPU may have moved it from the second to the first. */
 static __always_inline bool find_moved(const struct flow *key, __u64 hash, struct found *found)
 {
+	/* Its tag there was written before the one that was looked for here was taken out. */
+	order_all(is_weak());
 	found->proven = true;
 	found->place = search_place(key, hash, true);
 	return see_flow(found);

@@ -120,10 +120,13 @@ static __always_inline struct local_peer *find_current(struct local_socket *sock
 		struct local_peer *peer = &socket->peers[i];
 		__u32 state = peer_state(peer);
 
+		/* What a peer is, is read between the two readings of its state. */
+		peer = READ_AFTER(is_weak(), peer, &peer->state);
 		if (!is_current(state) || !is_for(peer, packet))
 			continue;
 		__builtin_memcpy(copy, peer, sizeof(*copy));
 		copy->state = state;
+		order_all(is_weak());
 		if (peer_state(peer) == state)
 			return peer;
 	}
@@ -141,6 +144,7 @@ static __always_inline bool find_vip(struct local_socket *socket, struct packet 
 		__be32 vip[4];
 		__be16 port;
 
+		peer = READ_AFTER(is_weak(), peer, &peer->state);
 		if (kind < PEER_CONNECTED || (connected && kind != PEER_CONNECTED))
 			continue;
 		if (peer->port != packet->destination_port || peer->ipv6 != packet->ipv6 ||
@@ -148,6 +152,7 @@ static __always_inline bool find_vip(struct local_socket *socket, struct packet 
 			continue;
 		__builtin_memcpy(vip, peer->vip, sizeof(vip));
 		port = peer->vip_port;
+		order_all(is_weak());
 		if (peer_state(peer) != state)
 			continue;
 		__builtin_memcpy(packet->destination, vip, sizeof(vip));

@@ -57,8 +57,12 @@ static __always_inline bool is_named(void *generation, const struct service *ser
 	if (service->table_size && names(generation, pair(&service->current),
 					 hash_scale(hash, service->table_size), owner))
 		return true;
-	return (service->flags & SERVICE_BASE) &&
-	       names(generation, pair(&service->base), hash_scale(hash, service->base_size), owner);
+	/* As in look_slot_up() and look_before(). */
+	service = READ_AFTER(is_weak(), service, (const __u64 *)&service->current);
+	if (!(service->flags & SERVICE_BASE))
+		return false;
+	service = READ_AFTER(is_weak(), service, &service->flags);
+	return names(generation, pair(&service->base), hash_scale(hash, service->base_size), owner);
 }
 
 /* may_be_forgotten says whether a packet may be part of a flow of its endpoint's that is not
@@ -110,9 +114,11 @@ __noinline int is_reply(const struct packet *reply, __u32 notes)
 	__builtin_memcpy(key->address, reply->destination, sizeof(key->address));
 	key->port = reply->destination_port;
 	hash = hash_of(key);
-	/* Between the first look and the second, another CPU may have moved it. */
-	return has_flow(key, hash, true, owner, notes) || has_flow(key, hash, false, owner, notes) ||
-	       has_flow(key, hash, true, owner, notes) ||
+	if (has_flow(key, hash, true, owner, notes) || has_flow(key, hash, false, owner, notes))
+		return true;
+	/* Between the first look and the second, another CPU may have moved it: as in find_moved(). */
+	order_all(is_weak());
+	return has_flow(key, hash, true, owner, notes) ||
 	       (notes && (reply->tcp_flags & (TCP_FIN | TCP_RST)) && scratch->ends) ||
 	       may_be_forgotten(generation, reply, endpoint, key, owner);
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/checknet"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -96,7 +97,8 @@ func (c *Checks) openSender() error {
 	}
 	c.closers = append(c.closers, c.answers)
 	// All modes, for a change of the configuration may bring others.
-	constants := objects.XDPSettings{Modes: 1<<(objects.XDPModeMODE_FULLNAT+1) - 1, Interface: uint32(c.net.Outer())}
+	constants := objects.XDPSettings{Modes: 1<<(objects.XDPModeMODE_FULLNAT+1) - 1, Interface: uint32(c.net.Outer()),
+		Weak: mapmem.Weak()}
 	if err := spec.Variables[objects.CheckVarLoaded].Set(constants); err != nil {
 		return fmt.Errorf("setting the program's constants: %v", err)
 	}

@@ -111,7 +111,7 @@ func (p *capacity) planArena(c *revision) error {
 func (p *capacity) layout() (objects.XDPSettings, uint32) {
 	s := objects.XDPSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
 		Pool4Count: uint32(len(p.pool[0])), Pool6Count: uint32(len(p.pool[1])), Own4Count: uint32(len(p.own[0])), Own6Count: uint32(len(p.own[1])),
-		TableSlots: p.arena * cacheLine / 2, MembersCount: p.arena}
+		TableSlots: p.arena * cacheLine / 2, MembersCount: p.arena, Weak: mapmem.Weak()}
 	s.Services4, s.Services6 = vectorOf(p.services[0].size), vectorOf(p.services[1].size)
 	s.Endpoints4, s.Endpoints6 = vectorOf(p.endpoints[0].size), vectorOf(p.endpoints[1].size)
 	// The head has a cache line.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 )
 
 // Tester has its programs on its ports.
@@ -167,7 +169,7 @@ func (t *Tester) settings() bpfWireSettings {
 		OwnPort: portInPacket(t.spec.ServerPort), Clients: uint32(len(t.clients)), Servers: uint32(len(t.servers)),
 		Nexts: uint32(len(t.spec.Next)), Addresses: uint32(t.spec.addresses()), FirstPort: uint32(t.spec.SourcePorts[0]),
 		Ports: uint32(t.spec.SourcePorts[1]-t.spec.SourcePorts[0]) + 1, Capacity: uint32(t.spec.Connections),
-		Direct: flag(t.spec.Reply == ReplyDirect),
+		Direct: flag(t.spec.Reply == ReplyDirect), Weak: uint32(mapmem.Weak()),
 	}
 	for i, d := range t.clients {
 		s.Client[i].Mac = word(d.mac)

@@ -16,10 +16,11 @@ import (
 // step, in the order in which we do.
 type Storage []uint64
 
-// Store writes a word.
+// Store writes a word, and what was written before stays before it: sync/atomic stores with release semantics at
+// least. Who reads the word in a program orders what it reads after that by READ_AFTER of bpf/lib/order.h.
 func (w Storage) Store(at uint32, word uint64) { atomic.StoreUint64(&w[at], word) }
 
-// Load reads a word.
+// Load reads a word, before all that is read after: sync/atomic loads with acquire semantics at least.
 func (w Storage) Load(at uint32) uint64 { return atomic.LoadUint64(&w[at]) }
 
 // Step is a word that is to be written.

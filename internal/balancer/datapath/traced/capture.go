@@ -39,6 +39,10 @@ type Capture struct {
 	stopped bool
 }
 
+// between is added to between two writes that packets are to see in this order: an addition of sync/atomic is a full
+// barrier.
+var between atomic.Uint32
+
 // lastID is the number of the latest capture of this process.
 var lastID atomic.Uint32
 
@@ -147,6 +151,8 @@ func (t *Tracing) write() error {
 		if err := m.Put(uint32(0), value); err != nil {
 			return fmt.Errorf("writing the filters of captures: %v", err)
 		}
+		// The kernel copies a value in no order, and a system call's end orders nothing for other CPUs.
+		between.Add(1)
 	}
 	return nil
 }
