@@ -28,6 +28,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/replyhop"
 	"github.com/jeoul/jeoul/internal/balancer/sources"
+	"github.com/jeoul/jeoul/internal/host/bpfhost"
 	"github.com/jeoul/jeoul/internal/host/capabilities"
 	"github.com/jeoul/jeoul/internal/host/neigh"
 	"github.com/jeoul/jeoul/internal/host/resident"
@@ -75,6 +76,12 @@ type balancer struct {
 // stays for the next process. SIGHUP has the file read again.
 func Run(ctx context.Context, cfg *config.Config, opt Options) (err error) {
 	resident.Daemon()
+	for _, lack := range bpfhost.Here().Lacks() {
+		if lack.Fatal {
+			return errors.New(lack.String())
+		}
+		opt.Log.Warn(lack.String())
+	}
 	// From here on: before that, nothing could be read again.
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/host/bpfhost"
 	"github.com/jeoul/jeoul/internal/host/drops"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
@@ -58,7 +59,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.For <= 0 {
 		return nil, fmt.Errorf("%w: nothing can be seen in %s; use --for 10s or so", ErrOptions, o.For)
 	}
-	x := &examination{options: o, evidence: &Evidence{}}
+	x := &examination{options: o, evidence: &Evidence{Lacks: bpfhost.Here().Lacks()}}
 	started := time.Now()
 	if err := x.look(ctx); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/bpfhost"
 	"github.com/jeoul/jeoul/internal/host/drops"
 )
 
@@ -26,6 +27,8 @@ type Evidence struct {
 	Wire    Wire   `json:"wire"`
 	Flows   Flows  `json:"flows"`
 	Paths   []Path `json:"paths,omitempty"`
+	// Lacks are what the kernel lacks that programs of a balancer, or of an agent, need.
+	Lacks []bpfhost.Lack `json:"lacks,omitempty"`
 }
 
 // Reading is everything that is counted, at one moment. What could not be read is nil.
@@ -138,7 +141,7 @@ func bounded(figures []Figure) []Figure {
 var rules = []func(*Evidence) []Finding{
 	judgePorts, judgeConntrack, judgeNeighbours, judgeWire, judgeMissingVIP, judgeReversePath, judgePaths,
 	judgeListeners, judgeRoutes, judgeBalancer, judgeFlows, judgeMemory, judgeSoftnet, judgeLinks,
-	judgeQdiscs, judgeXDP, judgeChecksums, judgeCores, judgeTimeWait, judgeRetransmits, judgeOtherDrops,
+	judgeQdiscs, judgeXDP, judgeChecksums, judgeCores, judgeTimeWait, judgeRetransmits, judgeOtherDrops, judgeKernel,
 }
 
 // Findings concludes from the evidence, the worst first.

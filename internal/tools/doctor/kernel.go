@@ -29,6 +29,18 @@ var harmless = []string{
 	"SOCKET_CLOSE", "SOCKET_DESTROY", "NETFILTER_CONNTRACK",
 }
 
+// judgeKernel tells of what the kernel lacks that eBPF programs need.
+func judgeKernel(e *Evidence) []Finding {
+	var figures []Figure
+	for _, lack := range e.Lacks {
+		figures = append(figures, Figure{Name: lack.What, Note: lack.Means + "; " + lack.Remedy})
+	}
+	if len(figures) == 0 {
+		return nil
+	}
+	return []Finding{finding(kernelLacks, "The kernel lacks something that eBPF programs need", figures...)}
+}
+
 // manyDrops is from how many packets a second on a reason that no rule knows is told
 // of.
 const manyDrops = 1

@@ -47,6 +47,7 @@ const (
 	unevenQueues     = "uneven-queues"
 	neighbourTable   = "neighbour-table-full"
 	otherDrops       = "kernel-drops"
+	kernelLacks      = "kernel-lacks"
 	connectionsHang  = "connections-hang"
 	retransmits      = "retransmits"
 	memberUnreached  = "member-unreached"
@@ -203,6 +204,9 @@ var kinds = []kind{
 		[]Cure{
 			{"syn-backlog", "Allow more half-open connections, and a longer backlog of the program."},
 			{"", "Bound floods at the balancer: `limits.rate`."}}},
+	{kernelLacks, Risk, false,
+		"A balancer or an agent of jeoul cannot run on this kernel as it is, or has not been tried on it.",
+		[]Cure{{"", "The figures say what to do about each."}}},
 	{vipAtBackup, Risk, false,
 		"Some neighbours of the segment have this balancer's MAC address for a VIP that another balancer holds. This one " +
 			"forwards what they send, so that nothing shows until it is switched off; then they send to nobody.",

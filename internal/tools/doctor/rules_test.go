@@ -15,6 +15,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/bpfhost"
 	"github.com/jeoul/jeoul/internal/host/drops"
 	"github.com/jeoul/jeoul/internal/tools/tune"
 )
@@ -167,6 +168,7 @@ func TestRules(t *testing.T) {
 			l.Driver = map[string]uint64{"rx-0.packets": 5000, "rx-1.packets": 6000, "rx-2.packets": 4000, "rx-3.packets": 7000}
 		}), nil},
 		{"XDP by the kernel", &Evidence{Seconds: 10, Drops: []drops.Drop{{Source: drops.XDPTransmit, Reason: "ENXIO", Packets: 3, Interface: 2}}}, []string{xdpFailures}},
+		{"a kernel without BTF", &Evidence{Seconds: 10, Lacks: []bpfhost.Lack{{What: "the kernel has no BTF"}}}, []string{kernelLacks}},
 		{"backlog", cores(true, CPU{Dropped: 3}), []string{softnetBacklog}},
 		{"another container's backlog", cores(false, CPU{Dropped: 3}), nil},
 		{"squeezed", cores(true, CPU{Squeezed: 5000}), []string{softnetSqueezed}},

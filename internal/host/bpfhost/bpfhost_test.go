@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpfhost
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// TestLacks: each thing that a kernel lacks is named with its remedy, and what cannot be read is taken to be there.
+func TestLacks(t *testing.T) {
+	t.Parallel()
+	whole := map[string]string{
+		"proc/sys/kernel/arch": "aarch64\n", "sys/kernel/btf/vmlinux": "", "proc/sys/net/core/bpf_jit_enable": "1\n",
+		"proc/sys/net/core/netdev_max_backlog": "1000\n",
+	}
+	for name, test := range map[string]struct {
+		change map[string]string // "-" removes a file
+		page   int
+		want   []string
+		fatal  bool
+	}{
+		"whole":           {},
+		"16 KiB":          {page: 16 << 10},
+		"64 KiB":          {page: 64 << 10, want: []string{"pages of 64 KiB", "4 KiB"}},
+		"another machine": {change: map[string]string{"proc/sys/kernel/arch": "x86_64\n"}, want: []string{"built for arm64", "x86_64"}, fatal: true},
+		"no BTF":          {change: map[string]string{"sys/kernel/btf/vmlinux": "-", "sys/kernel/notes": ""}, want: []string{"no BTF", "CONFIG_DEBUG_INFO_BTF"}, fatal: true},
+		"JIT off":         {change: map[string]string{"proc/sys/net/core/bpf_jit_enable": "0\n"}, want: []string{"is off", "sysctl -w"}},
+		"no JIT": {change: map[string]string{"proc/sys/net/core/bpf_jit_enable": "-"},
+			want: []string{"no JIT", "CONFIG_BPF_JIT"}},
+		"another namespace": {change: map[string]string{"proc/sys/net/core/bpf_jit_enable": "-", "proc/sys/net/core/netdev_max_backlog": "-"}},
+		"an older kernel":   {change: map[string]string{"proc/sys/kernel/arch": "-"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := fstest.MapFS{}
+			for path, text := range whole {
+				root[path] = &fstest.MapFile{Data: []byte(text)}
+			}
+			for path, text := range test.change {
+				if root[path] = (&fstest.MapFile{Data: []byte(text)}); text == "-" {
+					delete(root, path)
+				}
+			}
+			if test.page == 0 {
+				test.page = 4 << 10
+			}
+			lacks := Host{Root: root, Arch: "arm64", PageSize: test.page}.Lacks()
+			if test.want == nil {
+				if len(lacks) > 0 {
+					t.Fatalf("it lacks %v", lacks)
+				}
+				return
+			}
+			if len(lacks) != 1 || lacks[0].Fatal != test.fatal {
+				t.Fatalf("it lacks %+v", lacks)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(lacks[0].String(), want) {
+					t.Errorf("%q does not say %q", lacks[0], want)
+				}
+			}
+		})
+	}
+	if lacks := (Host{Root: fstest.MapFS{}, Arch: "arm64", PageSize: 4 << 10}).Lacks(); len(lacks) > 0 {
+		t.Errorf("where nothing can be read, it lacks %v", lacks)
+	}
+}
+
+// TestHere: this machine, whose programs the tests load, has what they need.
+func TestHere(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/sys/kernel/btf"); err != nil {
+		t.Skip("there is no sysfs here, or no BTF")
+	}
+	for _, lack := range Here().Lacks() {
+		if lack.Fatal {
+			t.Errorf("it lacks %v", lack)
+		}
+	}
+}
