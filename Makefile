@@ -173,6 +173,13 @@ test-kubernetes: rights-test deps build build-kubernetes ## serve a real Kuberne
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' \
 		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./...
 
+.PHONY: test-gateway
+test-gateway: rights-test deps build build-kubernetes ## run the conformance suite of the Gateway API on a Kubernetes cluster in namespaces, and write its report
+	@$(GO) build -C test/kubernetes -o '$(abspath $(dir $(BIN)))/echo-basic' sigs.k8s.io/gateway-api/conformance/echo-basic
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' JEOUL_TEST_REPORT='$(CURDIR)/docs/results/gateway-conformance.yaml' \
+		JEOUL_TEST_CRDS="$$($(GO) list -C test/kubernetes -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" \
+		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestGatewayConformance$$' ./e2e
+
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
 	@CGO_ENABLED=0 $(GO) test -c -o bin/proxy.test ./internal/balancer/proxy

@@ -93,6 +93,7 @@ stage_kubernetes() {
 	sed -i "0,/^\[Unit\]\$/s//[Unit]\nAssertArchitecture=$machine/" "$2/usr/lib/systemd/system/jeoul-kubernetes.service"
 	install -Dm644 deploy/package/kubernetes/jeoul-kubernetes.default "$2/etc/default/jeoul-kubernetes"
 	install -Dm644 -t "$2/usr/share/doc/jeoul-kubernetes/manifests" deploy/kubernetes/*.yaml
+	install -Dm644 -t "$2/usr/share/doc/jeoul-kubernetes/manifests/gateway" deploy/kubernetes/gateway/*.yaml
 	install -Dm755 -t "$2/usr/share/doc/jeoul-kubernetes/manifests" deploy/kubernetes/kubeconfig.sh
 	install -Dm644 LICENSE "$2/usr/share/doc/jeoul-kubernetes/copyright"
 }

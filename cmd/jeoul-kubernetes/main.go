@@ -6,29 +6,35 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/gateway-api/pkg/client/clientset/versioned"
+	gatewayscheme "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/scheme"
 
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/annotations"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/controller"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
@@ -53,6 +59,9 @@ type command struct {
 	Mode       lb.Mode `name:"mode" enum:"${modes}" default:"l2dsr" placeholder:"MODE" help:"Mode of Services that ask for none: ${enum} (${default})."`
 	RoutedPods bool    `name:"routed-pods" help:"This host reaches the addresses of pods: in the modes nat and fullnat they are the backends, rather than the nodes by NodePort."`
 	Zone       string  `name:"zone" placeholder:"ZONE" help:"The balancer's zone: of endpoints with hints, those for this zone get new flows."`
+
+	Gateways     bool   `name:"gateways" help:"Serve Gateways of the Gateway API, too: those of a GatewayClass whose controllerName is the CLASS."`
+	Certificates string `name:"certificates" placeholder:"DIR" help:"Directory that certificates of HTTPS listeners are written to, for the balancer to read. Without it such listeners are refused."`
 
 	LeaseNamespace string `name:"lease-namespace" default:"jeoul-system" placeholder:"NAMESPACE" help:"Namespace of the Lease by which one of several balancers writes status (${default})."`
 	Identity       string `name:"identity" placeholder:"NAME" help:"This balancer's name in the Lease, which no other has (the host's name)."`
@@ -96,11 +105,26 @@ func (c *command) run(ctx context.Context) error {
 	if err := config.CheckFragmentName(c.Owner); err != nil {
 		return fmt.Errorf("--owner: %w", err)
 	}
-	client, err := c.client()
+	reach, err := c.reach()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(reach)
+	if err != nil {
+		return err
+	}
+	gateways, err := versioned.NewForConfig(reach)
 	if err != nil {
 		return err
 	}
 	options, err := c.options(client, log)
+	if err != nil {
+		return err
+	}
+	if err := c.followGateways(&options, gateways); err != nil {
+		return err
+	}
+	known, err := kinds()
 	if err != nil {
 		return err
 	}
@@ -109,7 +133,7 @@ func (c *command) run(ctx context.Context) error {
 		return err
 	}
 	defer broadcaster.Shutdown()
-	options.Writer = &status.Writer{Client: client, Recorder: broadcaster.NewRecorder(scheme.Scheme, model.FieldManager)}
+	options.Writer = &status.Writer{Client: client, Gateways: gateways, Recorder: broadcaster.NewRecorder(known, model.FieldManager)}
 	control := controller.New(options)
 	if err := c.serve(ctx, control, log); err != nil {
 		return err
@@ -123,8 +147,32 @@ const (
 	burst            = 200
 )
 
-// client returns a client of the API server. That it answers is not asked: it may do so later.
-func (c *command) client() (kubernetes.Interface, error) {
+// kinds returns the kinds of objects that Events are about.
+func kinds() (*runtime.Scheme, error) {
+	known := runtime.NewScheme()
+	return known, errors.Join(scheme.AddToScheme(known), gatewayscheme.AddToScheme(known))
+}
+
+// followGateways has the controller serve Gateways, where that is asked for.
+func (c *command) followGateways(options *controller.Options, gateways versioned.Interface) error {
+	if !c.Gateways {
+		if c.Certificates != "" {
+			return errors.New("--certificates is for the listeners of Gateways; add --gateways")
+		}
+		return nil
+	}
+	if c.Certificates != "" && !filepath.IsAbs(c.Certificates) {
+		return fmt.Errorf("--certificates: %q is no absolute path, which the balancer needs", c.Certificates)
+	}
+	options.Gateways = &gateway.Settings{Controller: c.Class, Certificates: c.Certificates}
+	if c.Mode.Translates() {
+		options.Gateways.Mode = c.Mode
+	}
+	return options.Watcher.FollowGateways(options.Client, gateways, c.Certificates != "")
+}
+
+// reach says how the API server is reached. That it answers is not asked: it may do so later.
+func (c *command) reach() (*rest.Config, error) {
 	var reach *rest.Config
 	var err error
 	if c.Kubeconfig != "" {
@@ -136,7 +184,7 @@ func (c *command) client() (kubernetes.Interface, error) {
 		return nil, fmt.Errorf("find the API server: %w; name a file with --kubeconfig", err)
 	}
 	reach.QPS, reach.Burst, reach.UserAgent = queriesPerSecond, burst, "jeoul-kubernetes"
-	return kubernetes.NewForConfig(reach)
+	return reach, nil
 }
 
 // options returns what the controller needs but the writer of the status.

@@ -19,8 +19,9 @@ var foreign = map[string]string{
 	"scrape_configs:": "Prometheus's",
 	"# pools.yaml":    "pools of jeoul kubernetes",
 	"apiVersion: v1":  "an object of Kubernetes",
-	"items:":          "a profile of jeoul tune: internal/tools/tune has the test",
-	"backends:":       "a list of discovered backends: TestDocsList has the test",
+	"apiVersion: gateway.networking.k8s.io/v1": "objects of the Gateway API",
+	"items:":    "a profile of jeoul tune: internal/tools/tune has the test",
+	"backends:": "a list of discovered backends: TestDocsList has the test",
 }
 
 // TestDocs: the configurations that pages show are correct and without a warning, those that show a part only

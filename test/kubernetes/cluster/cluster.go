@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -37,7 +38,7 @@ type Options struct {
 	// ProxyMode is that of kube-proxy, iptables or nftables; by default iptables.
 	ProxyMode string
 	// Images are the programs of pods by image: a path, and arguments that come before the container's own.
-	// PodServerImage is always there.
+	// PodServerImage is always there. An image without a tag is that of all tags.
 	Images map[string][]string
 	// NodeGrace is how long the controller manager waits for a sign of life of a node before it calls the node not
 	// ready (--node-monitor-grace-period); 0 leaves the default of Kubernetes, which is 50 s.
@@ -189,8 +190,11 @@ func (c *Cluster) program(image string) ([]string, error) {
 	if image == PodServerImage {
 		return []string{c.executable, podserver.Role}, nil
 	}
-	if command := c.options.Images[image]; len(command) > 0 {
-		return command, nil
+	untagged, _, _ := strings.Cut(image, ":")
+	for _, name := range []string{image, untagged} {
+		if command := c.options.Images[name]; len(command) > 0 {
+			return command, nil
+		}
 	}
 	return nil, fmt.Errorf("this cluster has no program for the image %s", image)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -116,6 +117,9 @@ func (w *podWorker) setUp() error {
 	if w.pod.Spec.HostNetwork || len(w.pod.Spec.InitContainers) > 0 {
 		return fmt.Errorf("this cluster has no pods with hostNetwork or initContainers")
 	}
+	if err := w.makeVolumes(); err != nil {
+		return err
+	}
 	if err := w.makeNetwork(); err != nil {
 		return err
 	}
@@ -154,8 +158,15 @@ func (w *podWorker) start(c *container) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(command[0], append(command[1:len(command):len(command)], c.spec.Args...)...)
-	cmd.Env = environment(w.pod, c.spec, w.network.ipv4)
+	arguments := command[1:len(command):len(command)]
+	for _, argument := range c.spec.Args {
+		arguments = append(arguments, w.located(c.spec, argument))
+	}
+	cmd := exec.Command(command[0], arguments...)
+	for _, variable := range environment(w.pod, c.spec, w.network.ipv4) {
+		name, value, _ := strings.Cut(variable, "=")
+		cmd.Env = append(cmd.Env, name+"="+w.located(c.spec, value))
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	if c.process, err = startIn(w.network.netns, cmd); err != nil {
 		return fmt.Errorf("start container %s: %w", c.spec.Name, err)

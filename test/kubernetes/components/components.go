@@ -19,6 +19,7 @@ import (
 	kubeproxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 
 	// A process of a pod becomes its server while packages are initialized.
+	_ "github.com/jeoul/jeoul/test/kubernetes/dnsserver"
 	_ "github.com/jeoul/jeoul/test/kubernetes/podserver"
 )
 

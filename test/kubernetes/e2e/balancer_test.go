@@ -53,12 +53,18 @@ type balancer struct {
 // startBalancer starts one with services of its own file, and ends it with the test.
 func startBalancer(t *testing.T, host *lab.Host, services ...fields) *balancer {
 	t.Helper()
-	dir, err := os.MkdirTemp(host.Dir, "jeoul-") // short, for the socket's path
+	return startConfigured(t, host, fields{"services": append([]fields{}, services...)})
+}
+
+// startConfigured is startBalancer with a configuration that has more than services.
+func startConfigured(t *testing.T, host *lab.Host, configuration fields) *balancer {
+	t.Helper()
+	dir, err := os.MkdirTemp(host.Dir, "j") // short, for the paths of sockets
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &balancer{t: t, host: host, dir: dir, program: binary(t, "jeoul")}
-	configuration := fields{"interface": host.Interface, "socket": b.socket(), "services": append([]fields{}, services...)}
+	configuration["interface"], configuration["socket"] = host.Interface, b.socket()
 	text, err := yaml.Marshal(configuration)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +73,7 @@ func startBalancer(t *testing.T, host *lab.Host, services ...fields) *balancer {
 		t.Fatal(err)
 	}
 	b.daemon = b.start(&b.log, b.program, "run", "-c", b.path("jeoul.yaml"),
-		"--state-dir", b.path("state"), "--store-dir", b.path("store"))
+		"--state-dir", b.path("s"), "--store-dir", b.path("store"))
 	t.Cleanup(func() {
 		b.daemon.Stop(context.Background())
 		if t.Failed() {

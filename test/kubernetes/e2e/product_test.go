@@ -43,13 +43,19 @@ type controller struct {
 // startController starts a balancer without services of its own, and has it serve a cluster.
 func startController(t *testing.T, c *cluster.Cluster) *controller {
 	t.Helper()
+	return startControllerBeside(t, c, startBalancer(t, c.Lab.Balancer))
+}
+
+// startControllerBeside has a balancer serve a cluster. Arguments are further ones of jeoul-kubernetes.
+func startControllerBeside(t *testing.T, c *cluster.Cluster, b *balancer, arguments ...string) *controller {
+	t.Helper()
 	makeNamespace(t, c, "jeoul-system")
-	k := &controller{balancer: startBalancer(t, c.Lab.Balancer)}
+	k := &controller{balancer: b}
 	if err := os.WriteFile(k.path("pools.yaml"), []byte(addressPools), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	k.arguments = []string{"--kubeconfig", c.Kubeconfig, "--socket", k.socket(), "--pools", k.path("pools.yaml"),
-		"--identity", "balancer-1"}
+	k.arguments = append([]string{"--kubeconfig", c.Kubeconfig, "--socket", k.socket(), "--pools", k.path("pools.yaml"),
+		"--identity", "balancer-1"}, arguments...)
 	k.run()
 	t.Cleanup(func() {
 		k.process.Stop(context.Background())

@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -14,11 +15,13 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/status"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
@@ -39,6 +42,8 @@ type Options struct {
 	Client   kubernetes.Interface
 	Watcher  *watch.Watcher
 	Settings model.Settings
+	// Gateways is how Gateways are served; nil: they are not.
+	Gateways *gateway.Settings
 	// Pools returns the pools of a file, and an error where they cannot be read; nil where a ConfigMap has them.
 	Pools  func() ([]pools.Pool, error)
 	Pusher *push.Pusher
@@ -56,13 +61,17 @@ type Controller struct {
 	opt Options
 	// Only the loop of pictures has these.
 	picture model.Picture
-	pushed  bool
+	// plan is that of Gateways, nil where they are not served; services are those of both.
+	plan     *gateway.Plan
+	services []lb.Service
+	pushed   bool
 	// latest is what the status is to be written of.
-	mu      sync.Mutex
-	latest  map[string]model.Verdict
-	health  Health
-	refused map[string]string
-	write   chan struct{}
+	mu       sync.Mutex
+	latest   map[string]model.Verdict
+	gateways gateway.Report
+	health   Health
+	refused  map[string]string
+	write    chan struct{}
 	// unreached is what keeps packets from backends for good, by the name of their service; asked is when the balancer
 	// said so.
 	unreached map[string]string
@@ -114,9 +123,9 @@ func (c *Controller) look(ctx context.Context) {
 		return // there is no picture yet, and what the balancer has is the best that is known
 	}
 	c.readPools()
-	next := model.Build(c.opt.Watcher.Cluster(), c.opt.Settings, c.picture.Wishes)
-	same := c.pushed && reflect.DeepEqual(next.Services, c.picture.Services)
-	c.picture = next
+	services := c.build()
+	same := c.pushed && reflect.DeepEqual(services, c.services)
+	c.services = services
 	if !same || !c.balancerHasIt(ctx) || c.refusedForLong() {
 		c.push(ctx)
 	}
@@ -131,7 +140,7 @@ func (c *Controller) refusedForLong() bool {
 
 // push hands the picture over.
 func (c *Controller) push(ctx context.Context) {
-	result, err := c.opt.Pusher.Push(ctx, c.picture.Services)
+	result, err := c.pushServices(ctx)
 	c.pushed = err == nil
 	if err != nil {
 		if ctx.Err() == nil {
@@ -150,11 +159,11 @@ func (c *Controller) push(ctx context.Context) {
 	c.mu.Unlock()
 	changed := c.Health().Generation != result.Generation
 	c.note(func(h *Health) {
-		h.Balancer, h.Generation, h.Pushed, h.Services = Trouble{}, result.Generation, time.Now(), len(c.picture.Services)
+		h.Balancer, h.Generation, h.Pushed, h.Services = Trouble{}, result.Generation, time.Now(), len(c.services)
 		h.Refused = result.Refused
 	})
 	if changed {
-		c.opt.Log.Info("the balancer has the services of the cluster", "services", len(c.picture.Services),
+		c.opt.Log.Info("the balancer has the services of the cluster", "services", len(c.services),
 			"refused", len(result.Refused), "generation", result.Generation)
 	}
 }
@@ -222,6 +231,9 @@ func (c *Controller) publish() {
 		verdicts[c.picture.Owners[i]] = v
 	}
 	c.latest = verdicts
+	if c.plan != nil {
+		c.gateways = c.plan.Report(c.pending)
+	}
 	c.mu.Unlock()
 	select {
 	case c.write <- struct{}{}:
@@ -245,15 +257,15 @@ func (c *Controller) writeStatus(ctx context.Context) {
 			}
 		}
 		c.mu.Lock()
-		verdicts := c.latest
+		verdicts, gateways := c.latest, c.gateways
 		c.mu.Unlock()
 		if verdicts == nil {
 			continue
 		}
-		err := c.opt.Writer.Write(ctx, c.opt.Watcher.Cluster().Services, verdicts)
+		err := errors.Join(c.opt.Writer.Write(ctx, c.opt.Watcher.Cluster().Services, verdicts), c.opt.Writer.WriteGateways(ctx, gateways))
 		failed = err != nil
 		if err != nil && ctx.Err() == nil {
-			c.opt.Log.Error("the status of Services cannot be written", "err", err)
+			c.opt.Log.Error("status cannot be written", "err", err)
 			c.note(func(h *Health) { h.Status = problemNow(h.Status, err.Error()) })
 			continue
 		}

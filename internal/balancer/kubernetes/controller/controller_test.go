@@ -53,6 +53,12 @@ func (b *balancer) has() string {
 // started returns a controller that follows a cluster of one Service, without a Lease.
 func started(t *testing.T, client *fake.Clientset, b *balancer) *Controller {
 	t.Helper()
+	return startedWith(t, client, b, func(*Controller) {})
+}
+
+// startedWith is started with something changed before it runs.
+func startedWith(t *testing.T, client *fake.Clientset, b *balancer, change func(*Controller)) *Controller {
+	t.Helper()
 	watcher, err := watch.New(client, "")
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +74,7 @@ func started(t *testing.T, client *fake.Clientset, b *balancer) *Controller {
 		},
 		Backends: func(context.Context) ([]ops.ServiceBackend, error) { return nil, nil },
 		Pusher:   &push.Pusher{Balancer: b, Source: "kubernetes"}, Log: slog.New(slog.DiscardHandler)})
+	change(c)
 	var running sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	running.Go(func() { watcher.Run(ctx) })

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
@@ -32,6 +33,8 @@ type Health struct {
 	// for: the picture of them is as old as that.
 	Synced  bool                   `json:"synced"`
 	Watches map[watch.Kind]Trouble `json:"stale,omitempty"`
+	// Missing are the kinds of the Gateway API that the cluster does not have.
+	Missing []watch.Kind `json:"missing,omitempty"`
 	// Pools, Balancer and Status are what does not work of reading the pools, handing services to the balancer, and
 	// writing the status.
 	Pools    Trouble `json:"pools,omitzero"`
@@ -83,8 +86,12 @@ func (c *Controller) reportWatches() {
 			c.opt.Log.Warn("the API server does not say what there is: what was known last goes on", "kind", string(kind), "err", state.Problem)
 		}
 	}
+	missing := c.opt.Watcher.Missing()
+	if had := c.Health().Missing; !slices.Equal(missing, had) && len(missing) > 0 {
+		c.opt.Log.Warn("the cluster does not have all of the Gateway API (standard channel), and Gateways are served without", "missing", missing)
+	}
 	synced := c.opt.Watcher.Synced()
-	c.note(func(h *Health) { h.Watches, h.Synced = now, synced })
+	c.note(func(h *Health) { h.Watches, h.Synced, h.Missing = now, synced, missing })
 }
 
 // Handler answers /healthz (the process runs), /readyz (the balancer has a picture that is not old; otherwise 503),

@@ -44,6 +44,16 @@ func (p *plan) setChecks(s *lb.Service, port *corev1.ServicePort) {
 	s.Checks = lb.Checks{List: []lb.Check{check}, Panic: lb.UsualPanic(s.OnEmpty), OnDown: p.onDown(s.Protocol)}
 }
 
+// PodChecks are the checks of backends that are asked at their own address and port: by a connection, or of UDP, where
+// no datagram is known that every server would answer, by ICMP.
+func PodChecks(protocol lb.Protocol) lb.Checks {
+	check := lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Interval: checkInterval, Timeout: checkTimeout, Fall: checkFall, Rise: checkRise}
+	if protocol == lb.UDP {
+		check.Type = lb.CheckICMP
+	}
+	return lb.Checks{List: []lb.Check{check}, Panic: lb.UsualPanic(""), OnDown: lb.UsualOnDown(protocol)}
+}
+
 // onDown says what becomes of the flows of a backend whose checks fail: what the Service asks for, on the ports whose
 // protocol has that.
 func (p *plan) onDown(protocol lb.Protocol) lb.OnDown {

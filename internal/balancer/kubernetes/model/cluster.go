@@ -45,6 +45,8 @@ type Cluster struct {
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
 	Nodes    []*corev1.Node
+	// Claims are those of Gateways, which have their addresses from the same pools. Their names are none of Services.
+	Claims []pools.Claim
 }
 
 // Wishes are those of Services that were good, by "namespace/name": one whose annotations cannot be read keeps them.
@@ -99,6 +101,8 @@ type Picture struct {
 	Verdicts map[string]Verdict
 	// Wishes are to be handed to the next Build.
 	Wishes Wishes
+	// Grants are what the Claims of the cluster and its Services get, by the name of the claim.
+	Grants map[string]pools.Grant
 }
 
 // Key returns the "namespace/name" of a Service.
@@ -110,12 +114,10 @@ type builder struct {
 	// slices are those of each Service, by "namespace/name".
 	slices map[string][]*discoveryv1.EndpointSlice
 	nodes  nodes
-	grants map[string]pools.Grant
 	Picture
 }
 
-// Build makes services of a cluster. Wishes are those of the picture before, nil if there is none.
-func Build(c Cluster, settings Settings, before Wishes) Picture {
+func newBuilder(c Cluster, settings Settings) *builder {
 	b := &builder{settings: settings, slices: map[string][]*discoveryv1.EndpointSlice{}, nodes: nodesOf(c.Nodes),
 		Picture: Picture{Verdicts: map[string]Verdict{}, Wishes: Wishes{}}}
 	for _, slice := range c.Slices {
@@ -124,8 +126,14 @@ func Build(c Cluster, settings Settings, before Wishes) Picture {
 			b.slices[key] = append(b.slices[key], slice)
 		}
 	}
+	return b
+}
+
+// Build makes services of a cluster. Wishes are those of the picture before, nil if there is none.
+func Build(c Cluster, settings Settings, before Wishes) Picture {
+	b := newBuilder(c, settings)
 	var ours []*corev1.Service
-	var claims []pools.Claim
+	claims := slices.Clone(c.Claims)
 	for _, s := range c.Services {
 		if !b.admit(s, before) {
 			continue
@@ -133,7 +141,7 @@ func Build(c Cluster, settings Settings, before Wishes) Picture {
 		ours = append(ours, s)
 		claims = append(claims, b.claim(s))
 	}
-	b.grants = pools.Allocate(settings.Pools, claims)
+	b.Grants = pools.Allocate(settings.Pools, claims)
 	for _, s := range ours {
 		b.add(s)
 	}

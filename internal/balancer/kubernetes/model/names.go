@@ -30,12 +30,12 @@ func ServiceName(service *corev1.Service, port *corev1.ServicePort, v6 bool) str
 	if v6 {
 		parts = append(parts, "v6")
 	}
-	return fit(strings.Join(parts, ":"))
+	return Fit(strings.Join(parts, ":"))
 }
 
-// fit returns a name that is too long in a shorter form, which no other name has: an underscore, which names of
+// Fit returns a name that is too long in a shorter form, which no other name has: an underscore, which names of
 // Kubernetes objects do not have, and a hash of the whole stand at its end.
-func fit(name string) string {
+func Fit(name string) string {
 	if len(name) <= maxName {
 		return name
 	}
@@ -43,14 +43,14 @@ func fit(name string) string {
 	return name[:maxName-hashed-1] + "_" + hex.EncodeToString(sum[:])[:hashed]
 }
 
-// backendNames gives the backends of a service names of their own.
-type backendNames map[string]bool
+// BackendNames gives the backends of a service names of their own.
+type BackendNames map[string]bool
 
-// take returns a name, with the endpoint behind it where another backend has it already.
-func (n backendNames) take(name, endpoint string) string {
-	name = fit(name)
+// Take returns a name, with the endpoint behind it where another backend has it already.
+func (n BackendNames) Take(name, endpoint string) string {
+	name = Fit(name)
 	if n[name] {
-		name = fit(name + ":" + endpoint)
+		name = Fit(name + ":" + endpoint)
 	}
 	n[name] = true
 	return name

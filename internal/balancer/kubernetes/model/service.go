@@ -37,7 +37,7 @@ func (b *builder) add(s *corev1.Service) {
 	p.target = cmp.Or(p.wishes.Backends, b.usualTarget(s, p.mode))
 	p.clients, p.restricted = b.clientsOf(s)
 	b.checkWishes(&p)
-	grant := b.grants[Key(s)]
+	grant := b.Grants[Key(s)]
 	verdict := b.Verdicts[Key(s)]
 	verdict.Mode, verdict.Addresses = p.mode, grant.Addresses
 	for _, problem := range grant.Problems {
@@ -146,7 +146,7 @@ func (b *builder) addPort(p *plan, port *corev1.ServicePort, protocol lb.Protoco
 
 // addPods makes endpoints the backends of a service.
 func (b *builder) addPods(p *plan, s *lb.Service, endpoints []endpoint, field string) {
-	names := backendNames{}
+	names := BackendNames{}
 	for _, e := range endpoints {
 		if p.mode.KeepsPort() && e.at.Port() != s.Port {
 			b.fail(p.service, ReasonUnsupported, field+".targetPort", "pods listen on %d, and mode %s leaves the port %d as it is; use the same port, or %s %s, or send to nodes (%s)",
@@ -154,7 +154,7 @@ func (b *builder) addPods(p *plan, s *lb.Service, endpoints []endpoint, field st
 			s.Backends = nil
 			return
 		}
-		s.Backends = append(s.Backends, lb.Backend{Name: names.take(e.name, e.at.String()), Address: e.at.Addr(), Port: e.at.Port(),
+		s.Backends = append(s.Backends, lb.Backend{Name: names.Take(e.name, e.at.String()), Address: e.at.Addr(), Port: e.at.Port(),
 			Weight: 1, Draining: !e.takes})
 	}
 }
@@ -181,7 +181,7 @@ func (b *builder) addNodes(p *plan, s *lb.Service, endpoints []endpoint, port *c
 			taking[e.node]++
 		}
 	}
-	names, owners := backendNames{}, map[netip.Addr]string{}
+	names, owners := BackendNames{}, map[netip.Addr]string{}
 	for _, n := range b.nodes.sorted {
 		addr := n.addresses[family]
 		if p.local && there[n.name] == 0 {
@@ -196,7 +196,7 @@ func (b *builder) addNodes(p *plan, s *lb.Service, endpoints []endpoint, port *c
 			continue
 		}
 		owners[addr] = n.name
-		backend := lb.Backend{Name: names.take(n.name, addr.String()), Address: addr, Port: number, Weight: 1}
+		backend := lb.Backend{Name: names.Take(n.name, addr.String()), Address: addr, Port: number, Weight: 1}
 		switch {
 		case p.local:
 			backend.Weight = uint16(min(max(taking[n.name], 1), 1<<16-1))
@@ -219,7 +219,7 @@ func useUnready(s *lb.Service, all nodes) {
 	}
 	for i := range s.Backends {
 		backend := &s.Backends[i]
-		at := slices.IndexFunc(all.sorted, func(n *node) bool { return fit(n.name) == backend.Name })
+		at := slices.IndexFunc(all.sorted, func(n *node) bool { return Fit(n.name) == backend.Name })
 		backend.Draining = at < 0 || all.sorted[at].leaving
 	}
 }

@@ -70,6 +70,12 @@ func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error
 	return result, fmt.Errorf("the balancer refused other services in each of %d tries", maxRounds)
 }
 
+// Has says whether the balancer has taken a service of this name.
+func (p *Pusher) Has(name string) bool {
+	_, has := p.taken[name]
+	return has
+}
+
 // write returns services as the text of a source.
 func write(services []lb.Service) ([]byte, error) {
 	made := config.New()

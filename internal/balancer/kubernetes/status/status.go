@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/gateway-api/pkg/client/clientset/versioned"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/annotations"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
@@ -56,6 +57,8 @@ type Recorder interface {
 type Writer struct {
 	Client   kubernetes.Interface
 	Recorder Recorder
+	// Gateways is for the Gateway API; nil where its objects are not followed.
+	Gateways versioned.Interface
 	// told is what was said last of a Service that has no condition to say it, by its UID.
 	told map[types.UID]string
 }
@@ -259,8 +262,13 @@ func (w *Writer) tell(s *corev1.Service, problems []model.Problem) {
 }
 
 func (w *Writer) warn(s *corev1.Service, reason, message string) {
+	w.Recorder.Eventf(s, nil, corev1.EventTypeWarning, reason, "Serve", "%s", bounded(message))
+}
+
+// bounded cuts a message that an Event has no room for.
+func bounded(message string) string {
 	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+		return strings.ToValidUTF8(message[:maxMessage], "") + "…"
 	}
-	w.Recorder.Eventf(s, nil, corev1.EventTypeWarning, reason, "Serve", "%s", message)
+	return message
 }

@@ -33,6 +33,15 @@ const (
 	EndpointSlices Kind = "endpointslices"
 	Nodes          Kind = "nodes"
 	ConfigMaps     Kind = "configmaps"
+	// Those that are followed for Gateways.
+	Namespaces      Kind = "namespaces"
+	Secrets         Kind = "secrets"
+	GatewayClasses  Kind = "gatewayclasses"
+	Gateways        Kind = "gateways"
+	TCPRoutes       Kind = "tcproutes"
+	UDPRoutes       Kind = "udproutes"
+	HTTPRoutes      Kind = "httproutes"
+	ReferenceGrants Kind = "referencegrants"
 )
 
 // State is how well a kind is followed.
@@ -46,9 +55,11 @@ type State struct {
 
 // Watcher follows a cluster.
 type Watcher struct {
-	informers map[Kind]cache.SharedIndexInformer
-	changed   chan struct{}
+	changed chan struct{}
+	// gateways finds out which kinds of the Gateway API there are; nil: none is followed.
+	gateways  *gatewayKinds
 	mu        sync.Mutex
+	informers map[Kind]cache.SharedIndexInformer
 	states    map[Kind]State
 }
 
@@ -128,6 +139,8 @@ func (w *Watcher) add(client kubernetes.Interface, kind Kind, s source) error {
 		UpdateFunc: func(any, any) { w.signal() },
 		DeleteFunc: func(any) { w.signal() },
 	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.informers[kind], w.states[kind] = informer, State{}
 	return err
 }
@@ -181,10 +194,20 @@ func (w *Watcher) signal() {
 // Run follows the cluster until the context ends.
 func (w *Watcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	for _, informer := range w.informers {
+	for _, informer := range w.all() {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
+	if w.gateways != nil {
+		w.followGateways(ctx, &running)
+	}
 	running.Wait()
+}
+
+// all returns the informers.
+func (w *Watcher) all() map[Kind]cache.SharedIndexInformer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.informers)
 }
 
 // Changed has a value after each change.
@@ -192,7 +215,10 @@ func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // Synced says whether all objects of all kinds have been heard of once: until then there is no picture.
 func (w *Watcher) Synced() bool {
-	for _, informer := range w.informers {
+	if w.gateways != nil && !w.gateways.known() {
+		return false
+	}
+	for _, informer := range w.all() {
 		if !informer.HasSynced() {
 			return false
 		}
@@ -228,7 +254,7 @@ func (w *Watcher) ConfigMap() *corev1.ConfigMap {
 
 // listed returns the objects of a kind, by namespace and name.
 func listed[T metav1.Object](w *Watcher, kind Kind) []T {
-	informer := w.informers[kind]
+	informer := w.all()[kind]
 	if informer == nil {
 		return nil
 	}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// build makes a picture of the cluster, and returns the services of it, in the order of their names.
+func (c *Controller) build() []lb.Service {
+	cluster := c.opt.Watcher.Cluster()
+	if c.opt.Gateways == nil {
+		c.picture = model.Build(cluster, c.opt.Settings, c.picture.Wishes)
+		return c.picture.Services
+	}
+	plan := gateway.NewPlan(c.opt.Watcher.Gateways(), *c.opt.Gateways)
+	cluster.Claims = plan.Claims(c.opt.Settings.Pools)
+	c.picture = model.Build(cluster, c.opt.Settings, c.picture.Wishes)
+	services := slices.Concat(c.picture.Services, plan.Build(c.picture.Grants, model.NewFinder(cluster, c.opt.Settings)))
+	slices.SortFunc(services, func(a, b lb.Service) int { return strings.Compare(a.Name, b.Name) })
+	c.plan = plan
+	return services
+}
+
+// pushServices hands the services over, with the certificates that they name.
+func (c *Controller) pushServices(ctx context.Context) (push.Result, error) {
+	if c.plan == nil || c.opt.Gateways.Certificates == "" {
+		return c.opt.Pusher.Push(ctx, c.services)
+	}
+	if err := writeCertificates(c.opt.Gateways.Certificates, c.plan.Certificates); err != nil {
+		return push.Result{}, fmt.Errorf("write the certificates of HTTPS listeners: %w; --certificates names the directory",
+			err)
+	}
+	result, err := c.opt.Pusher.Push(ctx, c.services)
+	if err == nil && len(result.Refused) == 0 {
+		c.removeCertificates()
+	}
+	return result, err
+}
+
+// writeCertificates writes those files whose contents are others.
+func writeCertificates(dir string, files map[string][]byte) error {
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, text) {
+			continue
+		}
+		if err := replaceFile(path, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceFile writes a file that only its owner and group may read, as a whole or not at all.
+func replaceFile(path string, text []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) // where it was not renamed
+	_, err = file.Write(text)
+	if chmodErr := file.Chmod(0o640); err == nil {
+		err = chmodErr
+	}
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+// removeCertificates removes the files of certificates that no listener has any more. What cannot be removed is
+// tried again at the next change.
+func (c *Controller) removeCertificates() {
+	paths, _ := filepath.Glob(filepath.Join(c.opt.Gateways.Certificates, "*_*.pem"))
+	for _, path := range paths {
+		if _, wanted := c.plan.Certificates[filepath.Base(path)]; !wanted {
+			if err := os.Remove(path); err != nil {
+				c.opt.Log.Warn("a certificate that is not used any more cannot be removed", "err", err)
+			}
+		}
+	}
+}
+
+// pending returns why the balancer does not have a service; empty: it does. The lock is held.
+func (c *Controller) pending(service string) string {
+	if why, refused := c.refused[service]; refused {
+		return why
+	}
+	switch problem := c.health.Balancer.Problem; {
+	case c.opt.Pusher.Has(service):
+		return ""
+	case problem != "":
+		return "the balancer did not take it: " + problem
+	}
+	return "the balancer does not have it yet"
+}

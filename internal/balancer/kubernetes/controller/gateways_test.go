@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayfake "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/fake"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+)
+
+// TestGatewayAPIComes: a cluster without the Gateway API has its Services served, and its Gateways when it has the API.
+func TestGatewayAPIComes(t *testing.T) {
+	client, b := fake.NewClientset(web()), &balancer{}
+	class := &v1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "jeoul"},
+		Spec: v1.GatewayClassSpec{ControllerName: model.DefaultClass}}
+	made := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "edge"}, Spec: v1.GatewaySpec{GatewayClassName: "jeoul",
+		Listeners: []v1.Listener{{Name: "mail", Protocol: v1.TCPProtocolType, Port: 25}}}}
+	made.Status.Addresses = []v1.GatewayStatusAddress{{Value: "192.0.2.2"}}
+	gateways := gatewayfake.NewSimpleClientset(class) // NewClientset knows no plural of Gateway
+	if _, err := gateways.GatewayV1().Gateways("shop").Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c := startedWith(t, client, b, func(c *Controller) {
+		c.opt.Gateways = &gateway.Settings{Controller: model.DefaultClass}
+		if err := c.opt.Watcher.FollowGateways(client, gateways, false); err != nil {
+			t.Fatal(err)
+		}
+	})
+	eventually(t, "the balancer has the Service", func() bool { return strings.Contains(b.has(), "shop:web:http") })
+	eventually(t, "what is missing is said", func() bool { return slices.Contains(c.Health().Missing, "gateways") })
+	var resources []metav1.APIResource
+	for _, kind := range c.Health().Missing {
+		resources = append(resources, metav1.APIResource{Name: string(kind)})
+	}
+	client.Lock()
+	client.Resources = append(client.Resources, &metav1.APIResourceList{GroupVersion: v1.GroupVersion.String(), APIResources: resources})
+	client.Unlock()
+	eventually(t, "the balancer has the Gateway", func() bool { return strings.Contains(b.has(), "shop:edge:tcp-25:gateway") })
+	eventually(t, "nothing is missing", func() bool { return len(c.Health().Missing) == 0 && c.Health().Ready() })
+}
+
+// TestCertificates: files are written for the owner and its group, replaced where their contents change, and only then.
+func TestCertificates(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a_b.pem")
+	write := func(text string) os.FileInfo {
+		t.Helper()
+		if err := writeCertificates(dir, map[string][]byte{"a_b.pem": []byte(text)}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	first := write("one")
+	if again := write("one"); !os.SameFile(first, again) || first.Mode() != 0o640 {
+		t.Errorf("the file was replaced by the same contents, or has mode %v", first.Mode())
+	}
+	write("two")
+	if text, _ := os.ReadFile(path); string(text) != "two" {
+		t.Errorf("the file has %q", text)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left: %v", left)
+	}
+}

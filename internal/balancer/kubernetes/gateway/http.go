@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// unsupported says what of a rule of an HTTPRoute the proxy does not carry out: it goes by host and by the beginning of
+// a path only.
+func unsupported(rule *v1.HTTPRouteRule, i int) verdict {
+	at := fmt.Sprintf("spec.rules[%d]", i)
+	refuse := func(what string) verdict {
+		return because(v1.RouteReasonUnsupportedValue,
+			"%s.%s is not served; requests are told apart by hostname and by PathPrefix only", at, what)
+	}
+	switch {
+	case len(rule.Filters) > 0:
+		return refuse("filters")
+	case rule.Timeouts != nil:
+		return refuse("timeouts")
+	case rule.Retry != nil:
+		return refuse("retry")
+	case rule.SessionPersistence != nil:
+		return refuse("sessionPersistence")
+	}
+	for j := range rule.Matches {
+		m := &rule.Matches[j]
+		switch {
+		case m.Path != nil && valueOr(m.Path.Type, v1.PathMatchPathPrefix) != v1.PathMatchPathPrefix:
+			return refuse(fmt.Sprintf("matches[%d].path.type", j))
+		case m.Path != nil && strings.ContainsAny(valueOr(m.Path.Value, "/"), " \t\r\n\"'\\#$"):
+			return refuse(fmt.Sprintf("matches[%d].path.value", j))
+		case len(m.Headers) > 0:
+			return refuse(fmt.Sprintf("matches[%d].headers", j))
+		case len(m.QueryParams) > 0:
+			return refuse(fmt.Sprintf("matches[%d].queryParams", j))
+		case m.Method != nil:
+			return refuse(fmt.Sprintf("matches[%d].method", j))
+		}
+	}
+	for j := range rule.BackendRefs {
+		if len(rule.BackendRefs[j].Filters) > 0 {
+			return refuse(fmt.Sprintf("backendRefs[%d].filters", j))
+		}
+	}
+	return verdict{}
+}
+
+func backendRefs(rule *v1.HTTPRouteRule) []v1.BackendRef {
+	refs := make([]v1.BackendRef, len(rule.BackendRefs))
+	for i := range rule.BackendRefs {
+		refs[i] = rule.BackendRefs[i].BackendRef
+	}
+	return refs
+}
+
+// entry is what requests for a host, and paths below one, are sent to.
+type entry struct {
+	// host is empty for all, and path for all of them.
+	host, path string
+	backends   []lb.Backend
+	// status answers requests where there is no backend: 500 where the route names none that is there, 503 where that
+	// has no endpoint.
+	status int
+	from   *attachment
+}
+
+// addHTTP makes the service of the listeners for HTTP, or HTTPS, of one port.
+func (b *builder) addHTTP(g *owned, list []*listener, addr netip.Addr) {
+	port := list[0].port()
+	s := lb.Service{Name: serviceName(g, port, addr), VIP: addr, Port: port.Number, Protocol: lb.TCP, Mode: lb.ModeProxy,
+		Scheduler: lb.WeightedRoundRobin, AllowEmpty: true, Checks: model.PodChecks(lb.TCP),
+		Proxy: &lb.Proxy{Speaks: lb.SpeaksHTTP}}
+	var entries []entry
+	for _, l := range list {
+		l.services = append(l.services, s.Name)
+		for _, file := range l.certificates {
+			if path := filepath.Join(b.settings.Certificates, file); !slices.Contains(s.Proxy.Certificates, path) {
+				s.Proxy.Certificates = append(s.Proxy.Certificates, path)
+			}
+		}
+		for _, a := range l.attached {
+			entries = append(entries, b.entriesOf(l, a, pools.FamilyOf(addr))...)
+		}
+	}
+	entries = inOrder(entries)
+	s.Backends = joinBackends(entries)
+	var lines strings.Builder
+	for i, e := range entries {
+		e.write(&lines, i)
+		if len(e.backends) > 0 {
+			s.Proxy.Routes = append(s.Proxy.Routes, e.route(s.Backends))
+		}
+	}
+	writeAnswers(&lines, entries)
+	s.Proxy.Frontend = lines.String()
+	b.services = append(b.services, s)
+}
+
+// entriesOf returns what a route has a listener do.
+func (b *builder) entriesOf(l *listener, a *attachment, family pools.Family) (list []entry) {
+	hosts, _ := l.hostnamesOf(a.route)
+	for i := range a.route.http {
+		rule := &a.route.http[i]
+		if !unsupported(rule, i).ok() {
+			continue
+		}
+		all, problem := b.resolve(a.route, backendRefs(rule), corev1.ProtocolTCP, family)
+		made := entry{backends: weigh(all), from: a, status: 503}
+		if !problem.ok() || len(rule.BackendRefs) == 0 {
+			made.status = 500
+		}
+		made.backends = slices.DeleteFunc(made.backends, func(b lb.Backend) bool { return b.Draining })
+		matches := rule.Matches
+		if len(matches) == 0 {
+			matches = []v1.HTTPRouteMatch{{}}
+		}
+		for _, host := range hosts {
+			for j := range matches {
+				made.host, made.path = host, pathOf(&matches[j])
+				list = append(list, made)
+			}
+		}
+	}
+	return list
+}
+
+// pathOf returns the beginning of the paths that a match is for, without a slash at its end.
+func pathOf(m *v1.HTTPRouteMatch) string {
+	if m.Path == nil {
+		return ""
+	}
+	return strings.TrimRight(valueOr(m.Path.Value, "/"), "/")
+}
+
+// inOrder puts entries into the order in which they are tried: the most specific host first, then the longest path,
+// then the oldest route. Of two for the same requests, the first stays.
+func inOrder(list []entry) []entry {
+	slices.SortStableFunc(list, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(hostRank(b.host), hostRank(a.host)), strings.Compare(a.host, b.host),
+			cmp.Compare(len(b.path), len(a.path)),
+			strings.Compare(a.path, b.path), a.from.route.created().Compare(b.from.route.created()),
+			strings.Compare(a.from.route.name(), b.from.route.name()))
+	})
+	return slices.CompactFunc(list, func(a, b entry) bool { return a.host == b.host && a.path == b.path })
+}
+
+// hostRank is higher for names than for wildcards, and among each for longer ones.
+func hostRank(host string) int {
+	const names = 1000 // longer than a name can be
+	if host == "" || strings.HasPrefix(host, "*") {
+		return len(host)
+	}
+	return names + len(host)
+}
+
+// joinBackends returns the backends of all entries, each endpoint once. It has the weight that the first entry gives
+// it; a later one whose weights are others is named.
+func joinBackends(entries []entry) (list []lb.Backend) {
+	at, names := map[netip.AddrPort]int{}, model.BackendNames{}
+	for _, e := range entries {
+		for _, b := range e.backends {
+			endpoint := netip.AddrPortFrom(b.Address, b.Port)
+			if i, again := at[endpoint]; again {
+				if list[i].Weight != b.Weight && len(e.backends) > 1 && e.from.parent.partial.ok() {
+					e.from.parent.partial = because(v1.RouteReasonUnsupportedValue,
+						"spec.rules: a Service has the same weight in all rules of a port; %s has another already", b.Name)
+				}
+				continue
+			}
+			at[endpoint] = len(list)
+			b.Name = names.Take(b.Name, endpoint.String())
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// route returns the route of an entry to backends of the service.
+func (e *entry) route(all []lb.Backend) lb.Route {
+	var r lb.Route
+	if e.host != "" {
+		r.Hosts = []string{e.host}
+	}
+	if e.path != "" {
+		r.Paths = []string{e.path}
+	}
+	for _, b := range e.backends {
+		i := slices.IndexFunc(all, func(o lb.Backend) bool { return o.Address == b.Address && o.Port == b.Port })
+		r.Backends = append(r.Backends, all[i].Name)
+	}
+	return r
+}
+
+// matched is a variable of HAProxy: the number of the first entry that a request fits.
+const matched = "txn.gateway_rule"
+
+// write has HAProxy note that a request fits an entry, unless it fits one before.
+func (e *entry) write(lines *strings.Builder, i int) {
+	rule := fmt.Sprintf("http-request set-var(%s) int(%d) if !{ var(%s) -m found }", matched, i, matched)
+	if host, wild := strings.CutPrefix(e.host, "*"); wild {
+		rule += " { req.hdr(host),host_only,lower -m end -- " + host + " }"
+	} else if host != "" {
+		rule += " { req.hdr(host),host_only,lower -m str -- " + host + " }"
+	}
+	if e.path != "" {
+		fmt.Fprintf(lines, "acl gateway_path%d path -m str -- %s\nacl gateway_path%d path -m beg -- %s/\n", i, e.path, i,
+			e.path)
+		rule += fmt.Sprintf(" gateway_path%d", i)
+	}
+	lines.WriteString(rule + "\n")
+}
+
+// writeAnswers has HAProxy answer what no backend does: a request that fits no entry, or one without backends.
+func writeAnswers(lines *strings.Builder, entries []entry) {
+	answer := func(status int, condition string) {
+		fmt.Fprintf(lines, "http-request return status %d %s\n", status, condition)
+	}
+	if len(entries) == 0 {
+		answer(404, "if TRUE")
+		return
+	}
+	answer(404, "if !{ var("+matched+") -m found }")
+	for i, e := range entries {
+		if len(e.backends) == 0 {
+			answer(e.status, fmt.Sprintf("if { var(%s) -m int %d }", matched, i))
+		}
+	}
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// verdict is whether something is so, and, where it is not, why.
+type verdict struct {
+	reason, message string
+}
+
+func (v verdict) ok() bool { return v.reason == "" }
+
+// because returns that something is not so.
+func because[R ~string](reason R, format string, args ...any) verdict {
+	return verdict{string(reason), fmt.Sprintf(format, args...)}
+}
+
+// listener is a listener of a Gateway of ours.
+type listener struct {
+	spec *v1.Listener
+	// kinds are those of routes that may attach.
+	kinds []string
+	// accepted, resolved and conflicted are the conditions; conflicted holds where it has a reason.
+	accepted, resolved, conflicted verdict
+	// certificates are paths below the directory of certificates.
+	certificates []string
+	// attached are the routes that are accepted, in the order of routesOf.
+	attached []*attachment
+	// services are the names of the balancer's services that carry it out.
+	services []string
+}
+
+// serves says whether the listener is to have a service.
+func (l *listener) serves() bool { return l.accepted.ok() && l.usable() }
+
+// usable says whether what the listener refers to is there: one whose kinds of routes are only partly known is.
+func (l *listener) usable() bool {
+	return l.resolved.ok() || l.resolved.reason == string(v1.ListenerReasonInvalidRouteKinds) && len(l.kinds) > 0
+}
+
+func (l *listener) port() pools.Port {
+	protocol := lb.TCP
+	if l.spec.Protocol == v1.UDPProtocolType {
+		protocol = lb.UDP
+	}
+	return pools.Port{Protocol: protocol, Number: uint16(l.spec.Port)}
+}
+
+func (l *listener) isHTTP() bool {
+	return l.spec.Protocol == v1.HTTPProtocolType || l.spec.Protocol == v1.HTTPSProtocolType
+}
+
+// routeKinds are the kinds of routes of each protocol.
+var routeKinds = map[v1.ProtocolType]string{v1.TCPProtocolType: kindTCP, v1.UDPProtocolType: kindUDP,
+	v1.HTTPProtocolType:  kindHTTP,
+	v1.HTTPSProtocolType: kindHTTP}
+
+// judge makes the listeners of a Gateway.
+func (p *Plan) judge(g *v1.Gateway) []*listener {
+	list := make([]*listener, len(g.Spec.Listeners))
+	for i := range g.Spec.Listeners {
+		l := &listener{spec: &g.Spec.Listeners[i]}
+		list[i] = l
+		kind, known := routeKinds[l.spec.Protocol]
+		switch {
+		case !known:
+			l.accepted = because(v1.ListenerReasonUnsupportedProtocol,
+				"protocol: %s is not served; TCP, UDP, HTTP and HTTPS are", l.spec.Protocol)
+			continue
+		case l.spec.Protocol == v1.HTTPSProtocolType && p.settings.Certificates == "":
+			l.accepted = because(v1.ListenerReasonUnsupportedProtocol,
+				"protocol: this balancer serves no HTTPS; start jeoul-kubernetes with --certificates DIR, or use HTTP")
+			continue
+		}
+		l.resolveKinds(kind)
+		if l.spec.Protocol == v1.HTTPSProtocolType {
+			p.resolveCertificates(g, l)
+		}
+		l.findConflict(list[:i])
+	}
+	return list
+}
+
+// resolveKinds notes which of the kinds that a listener names it can have.
+func (l *listener) resolveKinds(own string) {
+	if l.spec.AllowedRoutes == nil || len(l.spec.AllowedRoutes.Kinds) == 0 {
+		l.kinds = []string{own}
+		return
+	}
+	for i, k := range l.spec.AllowedRoutes.Kinds {
+		if valueOr(k.Group, v1.GroupName) == v1.GroupName && string(k.Kind) == own {
+			l.kinds = []string{own}
+		} else if l.resolved.ok() {
+			l.resolved = because(v1.ListenerReasonInvalidRouteKinds,
+				"allowedRoutes.kinds[%d]: a listener of protocol %s has routes of kind %s, not %s",
+				i, l.spec.Protocol, own, k.Kind)
+		}
+	}
+}
+
+// findConflict compares a listener with those before it in the list, which stay as they are: what is served already
+// is not disturbed by a listener that is added.
+func (l *listener) findConflict(before []*listener) {
+	for _, other := range before {
+		if !other.accepted.ok() || other.port() != l.port() {
+			continue
+		}
+		switch {
+		case other.spec.Protocol != l.spec.Protocol || !l.isHTTP():
+			l.conflicted = because(v1.ListenerReasonProtocolConflict, "port: listener %s has port %d for %s", other.spec.Name,
+				l.spec.Port, other.spec.Protocol)
+		case valueOr(other.spec.Hostname, "") == valueOr(l.spec.Hostname, ""):
+			l.conflicted = because(v1.ListenerReasonHostnameConflict, "hostname: listener %s has this port and hostname",
+				other.spec.Name)
+		}
+		if !l.conflicted.ok() {
+			l.accepted = l.conflicted
+			return
+		}
+	}
+}
+
+// admits says whether routes of a namespace may attach to a listener of a Gateway.
+func (p *Plan) admits(g *v1.Gateway, l *listener, namespace string) bool {
+	allowed := l.spec.AllowedRoutes
+	if allowed == nil || allowed.Namespaces == nil {
+		return namespace == g.Namespace
+	}
+	switch valueOr(allowed.Namespaces.From, v1.NamespacesFromSame) {
+	case v1.NamespacesFromAll:
+		return true
+	case v1.NamespacesFromSame:
+		return namespace == g.Namespace
+	case v1.NamespacesFromSelector:
+		selector, err := metav1.LabelSelectorAsSelector(allowed.Namespaces.Selector)
+		return err == nil && slices.ContainsFunc(p.objects.Namespaces, func(n *corev1.Namespace) bool {
+			return n.Name == namespace && selector.Matches(labels.Set(n.Labels))
+		})
+	}
+	return false
+}
+
+// hostnamesOf returns the names for which requests of a route come by a listener, where the listener and the route
+// have names in common. An empty name stands for all.
+func (l *listener) hostnamesOf(r *route) (names []string, any bool) {
+	own := strings.ToLower(string(valueOr(l.spec.Hostname, "")))
+	if len(r.hostnames) == 0 {
+		return []string{own}, true
+	}
+	for _, h := range r.hostnames {
+		name := strings.ToLower(string(h))
+		switch {
+		case own == "" || below(name, own):
+			names = append(names, name)
+		case below(own, name):
+			names = append(names, own)
+		}
+	}
+	return names, len(names) > 0
+}
+
+// below says whether a name, which may be a wildcard, is one that another stands for.
+func below(name, other string) bool {
+	if name == other {
+		return true
+	}
+	suffix, wild := strings.CutPrefix(other, "*")
+	return wild && strings.HasSuffix(strings.TrimPrefix(name, "*"), suffix) && name != suffix
+}

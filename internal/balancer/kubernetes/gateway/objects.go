@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gateway makes services of the balancer, and statuses, from the objects of the Gateway API: a pure function of
+// them and of the settings. It does no I/O.
+package gateway
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Objects are what there is of the Gateway API, and what its objects refer to. Nothing in it is changed.
+type Objects struct {
+	Classes    []*v1.GatewayClass
+	Gateways   []*v1.Gateway
+	TCPRoutes  []*v1.TCPRoute
+	UDPRoutes  []*v1.UDPRoute
+	HTTPRoutes []*v1.HTTPRoute
+	Grants     []*v1.ReferenceGrant
+	Namespaces []*corev1.Namespace
+	Services   []*corev1.Service
+	// Secrets are those of type kubernetes.io/tls.
+	Secrets []*corev1.Secret
+}
+
+// Settings are what holds for all Gateways.
+type Settings struct {
+	// Controller is the spec.controllerName of the GatewayClasses that are served.
+	Controller string
+	// Mode is that of TCP and UDP listeners, lb.NAT or lb.FullNAT.
+	Mode lb.Mode
+	// Certificates is the directory in which the balancer finds the certificates of HTTPS listeners; empty: there is
+	// none, and such listeners are refused.
+	Certificates string
+}
+
+// The kinds of routes.
+const (
+	kindTCP  = "TCPRoute"
+	kindUDP  = "UDPRoute"
+	kindHTTP = "HTTPRoute"
+)
+
+// route is a route of any kind.
+type route struct {
+	kind   string
+	object metav1.Object
+	common v1.CommonRouteSpec
+	status *v1.RouteStatus
+	// hostnames and http are those of an HTTPRoute, backends are of each rule of the other kinds.
+	hostnames []v1.Hostname
+	http      []v1.HTTPRouteRule
+	backends  [][]v1.BackendRef
+}
+
+func (r *route) created() time.Time { return r.object.GetCreationTimestamp().Time }
+
+func (r *route) name() string { return r.object.GetNamespace() + "/" + r.object.GetName() }
+
+// routesOf returns the routes of all kinds. Of two that want the same, the one that comes first gets it: the older
+// one, or the first by name.
+func routesOf(o Objects) []*route {
+	var all []*route
+	for _, r := range o.TCPRoutes {
+		made := &route{kind: kindTCP, object: r, common: r.Spec.CommonRouteSpec, status: &r.Status.RouteStatus}
+		for i := range r.Spec.Rules {
+			made.backends = append(made.backends, r.Spec.Rules[i].BackendRefs)
+		}
+		all = append(all, made)
+	}
+	for _, r := range o.UDPRoutes {
+		made := &route{kind: kindUDP, object: r, common: r.Spec.CommonRouteSpec, status: &r.Status.RouteStatus}
+		for i := range r.Spec.Rules {
+			made.backends = append(made.backends, r.Spec.Rules[i].BackendRefs)
+		}
+		all = append(all, made)
+	}
+	for _, r := range o.HTTPRoutes {
+		all = append(all, &route{kind: kindHTTP, object: r, common: r.Spec.CommonRouteSpec, status: &r.Status.RouteStatus,
+			hostnames: r.Spec.Hostnames, http: r.Spec.Rules})
+	}
+	slices.SortStableFunc(all, func(a, b *route) int {
+		return cmp.Or(a.created().Compare(b.created()), strings.Compare(a.name(), b.name()))
+	})
+	return all
+}
+
+// valueOr returns what a pointer points to, or a default.
+func valueOr[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+// condition returns one of an object of a generation. When it has changed, the writer of the status says.
+func condition[T, R ~string](kind T, status metav1.ConditionStatus, reason R, message string,
+	generation int64) metav1.Condition {
+	return metav1.Condition{Type: string(kind), Status: status, Reason: string(reason), Message: message,
+		ObservedGeneration: generation}
+}

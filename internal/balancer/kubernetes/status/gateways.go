@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
+)
+
+// WriteGateways brings the status of the objects of the Gateway API to what was made of them. It goes on behind an
+// error, and returns all of them. An object that another has changed since is written when its change is heard of.
+func (w *Writer) WriteGateways(ctx context.Context, r gateway.Report) error {
+	var errs []error
+	note := func(kind string, object metav1.Object, err error) {
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("write the status of %s %s/%s: %w", kind, object.GetNamespace(), object.GetName(),
+				err))
+		}
+	}
+	for _, c := range r.Classes {
+		note("GatewayClass", c.Object, w.writeClass(ctx, c))
+	}
+	for _, g := range r.Gateways {
+		note("Gateway", g.Object, w.writeGateway(ctx, g))
+	}
+	for _, route := range r.Routes {
+		note(route.Kind, route.Object, w.writeRoute(ctx, route))
+	}
+	return errors.Join(errs...)
+}
+
+// merge returns conditions with those of ours in them: of those that are as they were, the time of the last change
+// stays. What an object of a later generation says already stays, too.
+func (w *Writer) merge(object runtime.Object, had, ours []metav1.Condition) []metav1.Condition {
+	merged := slices.Clone(had)
+	for _, c := range ours {
+		c.Message = bounded(c.Message)
+		before := apimeta.FindStatusCondition(had, c.Type)
+		if before != nil && before.ObservedGeneration > c.ObservedGeneration {
+			continue
+		}
+		apimeta.SetStatusCondition(&merged, c)
+		if c.Status == metav1.ConditionFalse && c.Type != string(v1.ListenerConditionConflicted) &&
+			(before == nil || before.Status != c.Status || before.Reason != c.Reason || before.Message != c.Message) {
+			w.Recorder.Eventf(object, nil, corev1.EventTypeWarning, c.Reason, "Serve", "%s: %s", c.Type, c.Message)
+		}
+	}
+	return merged
+}
+
+func (w *Writer) writeClass(ctx context.Context, c gateway.ClassStatus) error {
+	next := c.Object.DeepCopy()
+	next.Status.Conditions = w.merge(c.Object, c.Object.Status.Conditions, c.Status.Conditions)
+	next.Status.SupportedFeatures = c.Status.SupportedFeatures
+	if reflect.DeepEqual(next.Status, c.Object.Status) {
+		return nil
+	}
+	_, err := w.Gateways.GatewayV1().GatewayClasses().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+func (w *Writer) writeGateway(ctx context.Context, g gateway.GatewayStatus) error {
+	next := g.Object.DeepCopy()
+	next.Status.Addresses = g.Status.Addresses
+	next.Status.Conditions = w.merge(g.Object, g.Object.Status.Conditions, g.Status.Conditions)
+	next.Status.Listeners = make([]v1.ListenerStatus, len(g.Status.Listeners))
+	for i, l := range g.Status.Listeners {
+		var had []metav1.Condition
+		for _, before := range g.Object.Status.Listeners {
+			if before.Name == l.Name {
+				had = before.Conditions
+			}
+		}
+		l.Conditions = w.merge(g.Object, had, l.Conditions)
+		next.Status.Listeners[i] = l
+	}
+	if reflect.DeepEqual(next.Status, g.Object.Status) {
+		return nil
+	}
+	_, err := w.Gateways.GatewayV1().Gateways(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+// writeRoute replaces those parents of a route that are of our controller; those of others stay.
+func (w *Writer) writeRoute(ctx context.Context, r gateway.RouteStatus) error {
+	api := w.Gateways.GatewayV1()
+	var err error
+	switch object := r.Object.(type) {
+	case *v1.TCPRoute:
+		next := object.DeepCopy()
+		if next.Status.Parents = w.mergeParents(object, object.Status.Parents, r); !reflect.DeepEqual(next.Status,
+			object.Status) {
+			_, err = api.TCPRoutes(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		}
+	case *v1.UDPRoute:
+		next := object.DeepCopy()
+		if next.Status.Parents = w.mergeParents(object, object.Status.Parents, r); !reflect.DeepEqual(next.Status,
+			object.Status) {
+			_, err = api.UDPRoutes(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		}
+	case *v1.HTTPRoute:
+		next := object.DeepCopy()
+		if next.Status.Parents = w.mergeParents(object, object.Status.Parents, r); !reflect.DeepEqual(next.Status,
+			object.Status) {
+			_, err = api.HTTPRoutes(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		}
+	}
+	return err
+}
+
+func (w *Writer) mergeParents(object runtime.Object, had []v1.RouteParentStatus,
+	r gateway.RouteStatus) []v1.RouteParentStatus {
+	merged := []v1.RouteParentStatus{} // the field must be there
+	var before []v1.RouteParentStatus
+	for _, parent := range had {
+		if parent.ControllerName == r.Controller {
+			before = append(before, parent)
+		} else {
+			merged = append(merged, parent)
+		}
+	}
+	for _, parent := range r.Parents {
+		i := slices.IndexFunc(before, func(b v1.RouteParentStatus) bool {
+			return reflect.DeepEqual(b.ParentRef,
+				parent.ParentRef)
+		})
+		var conditions []metav1.Condition
+		if i >= 0 {
+			conditions = slices.DeleteFunc(slices.Clone(before[i].Conditions), func(c metav1.Condition) bool {
+				return c.Type == string(v1.RouteConditionPartiallyInvalid)
+			})
+		}
+		parent.Conditions = w.merge(object, conditions, parent.Conditions)
+		merged = append(merged, parent)
+	}
+	return merged
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"testing"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/fake"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
+)
+
+// silent takes Events, and drops them.
+type silent struct{ n int }
+
+func (s *silent) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) { s.n++ }
+
+func accept(status metav1.ConditionStatus) []metav1.Condition {
+	return []metav1.Condition{{Type: "Accepted", Status: status, Reason: "Because", Message: "so", ObservedGeneration: 1}}
+}
+
+// TestWriteRoute: parents of other controllers stay, ours are replaced, and what is as it should be is not written.
+func TestWriteRoute(t *testing.T) {
+	foreign := v1.RouteParentStatus{ParentRef: v1.ParentReference{Name: "theirs"}, ControllerName: "example.com/other",
+		Conditions: accept(metav1.ConditionTrue)}
+	old := v1.RouteParentStatus{ParentRef: v1.ParentReference{Name: "old"}, ControllerName: "jeoul.io/balancer"}
+	route := &v1.TCPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r", Generation: 1}}
+	route.Status.Parents = []v1.RouteParentStatus{foreign, old}
+	client, events := fake.NewClientset(route), &silent{}
+	w := &Writer{Gateways: client, Recorder: events}
+	ours := v1.RouteParentStatus{ParentRef: v1.ParentReference{Name: "gw"}, ControllerName: "jeoul.io/balancer",
+		Conditions: accept(metav1.ConditionFalse)}
+	write := func() *v1.TCPRoute {
+		now, err := client.GatewayV1().TCPRoutes("a").Get(t.Context(), "r", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = w.WriteGateways(t.Context(), gateway.Report{Routes: []gateway.RouteStatus{{Object: now, Kind: "TCPRoute",
+			Controller: "jeoul.io/balancer", Parents: []v1.RouteParentStatus{ours}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, _ = client.GatewayV1().TCPRoutes("a").Get(t.Context(), "r", metav1.GetOptions{})
+		return now
+	}
+	got := write().Status.Parents
+	if len(got) != 2 || got[0].ParentRef.Name != "theirs" || got[1].ParentRef.Name != "gw" || events.n != 1 {
+		t.Fatalf("got %+v and %d Events", got, events.n)
+	}
+	writes := len(client.Actions())
+	if write(); events.n != 1 || len(client.Actions()) != writes+2 { // it is read twice
+		t.Errorf("what is as it should be was written again: %v", client.Actions()[writes:])
+	}
+}
+
+// TestWriteGateway: conditions of others stay, and those of a later generation; the time of the last change stays
+// where nothing changed.
+func TestWriteGateway(t *testing.T) {
+	before := metav1.Unix(1000, 0)
+	g := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "gw", Generation: 1}}
+	g.Status.Conditions = []metav1.Condition{{Type: "example.com/Foreign", Status: metav1.ConditionTrue, Reason: "Theirs"},
+		{Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Because", LastTransitionTime: before},
+		{Type: "Programmed", Status: metav1.ConditionTrue, Reason: "Newer", ObservedGeneration: 2}}
+	client := fake.NewSimpleClientset() // NewClientset knows no plural of Gateway
+	if _, err := client.GatewayV1().Gateways("a").Create(t.Context(), g, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w := &Writer{Gateways: client, Recorder: &silent{}}
+	made := v1.GatewayStatus{Conditions: append(accept(metav1.ConditionTrue),
+		metav1.Condition{Type: "Programmed", Status: metav1.ConditionFalse, Reason: "Older", ObservedGeneration: 1})}
+	if err := w.WriteGateways(t.Context(), gateway.Report{Gateways: []gateway.GatewayStatus{{Object: g, Status: made}}}); err != nil {
+		t.Fatal(err)
+	}
+	now, err := client.GatewayV1().Gateways("a").Get(t.Context(), "gw", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := apimeta.FindStatusCondition(now.Status.Conditions, "Accepted")
+	if accepted == nil || accepted.ObservedGeneration != 1 || !accepted.LastTransitionTime.Equal(&before) {
+		t.Errorf("Accepted is %+v", accepted)
+	}
+	if c := apimeta.FindStatusCondition(now.Status.Conditions, "Programmed"); c == nil || c.Reason != "Newer" {
+		t.Errorf("Programmed is %+v", c)
+	}
+	if apimeta.FindStatusCondition(now.Status.Conditions, "example.com/Foreign") == nil {
+		t.Error("another's condition is gone")
+	}
+}

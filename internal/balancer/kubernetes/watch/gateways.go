@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/gateway-api/pkg/client/clientset/versioned"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
+	"github.com/jeoul/jeoul/internal/host/clock"
+)
+
+// askKinds is how often a cluster is asked for kinds of the Gateway API that it did not have.
+const askKinds = 10 * time.Second
+
+// gatewayKinds are the kinds of the Gateway API, which a cluster may have or not.
+type gatewayKinds struct {
+	client  kubernetes.Interface
+	sources map[Kind]source
+	mu      sync.Mutex
+	asked   bool
+	missing []Kind
+}
+
+// known says whether the cluster has said which kinds it has.
+func (g *gatewayKinds) known() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.asked
+}
+
+// FollowGateways has the Watcher follow the Gateway API, too, as soon as the cluster has it. It is called before Run.
+func (w *Watcher) FollowGateways(client kubernetes.Interface, gateways versioned.Interface, secrets bool) error {
+	api, all := gateways.GatewayV1(), metav1.NamespaceAll
+	w.gateways = &gatewayKinds{client: client, sources: map[Kind]source{
+		GatewayClasses:  sourceOf(api.GatewayClasses(), &v1.GatewayClass{}),
+		Gateways:        sourceOf(api.Gateways(all), &v1.Gateway{}),
+		TCPRoutes:       sourceOf(api.TCPRoutes(all), &v1.TCPRoute{}),
+		UDPRoutes:       sourceOf(api.UDPRoutes(all), &v1.UDPRoute{}),
+		HTTPRoutes:      sourceOf(api.HTTPRoutes(all), &v1.HTTPRoute{}),
+		ReferenceGrants: sourceOf(api.ReferenceGrants(all), &v1.ReferenceGrant{}),
+	}}
+	if err := w.add(client, Namespaces, sourceOf(client.CoreV1().Namespaces(), &corev1.Namespace{})); err != nil {
+		return err
+	}
+	if !secrets {
+		return nil
+	}
+	const certificates = "type=" + string(corev1.SecretTypeTLS)
+	list := client.CoreV1().Secrets(all)
+	return w.add(client, Secrets, source{
+		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = certificates
+			return list.List(ctx, o)
+		},
+		func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			o.FieldSelector = certificates
+			return list.Watch(ctx, o)
+		}, &corev1.Secret{}})
+}
+
+// followGateways starts to follow each kind when the cluster has it. One that is followed stays so: a kind that is
+// removed leaves the picture of it as it was.
+func (w *Watcher) followGateways(ctx context.Context, running *sync.WaitGroup) {
+	for {
+		found, err := w.gateways.ask()
+		if err == nil {
+			for _, kind := range found {
+				if w.all()[kind] != nil || w.add(w.gateways.client, kind, w.gateways.sources[kind]) != nil {
+					continue
+				}
+				informer := w.all()[kind]
+				running.Go(func() { informer.RunWithContext(ctx) })
+			}
+			w.gateways.note(found)
+			w.signal()
+		}
+		if len(found) == len(w.gateways.sources) || clock.Sleep(ctx, askKinds) != nil {
+			return
+		}
+	}
+}
+
+// ask returns which of the kinds the cluster has.
+func (g *gatewayKinds) ask() (found []Kind, err error) {
+	list, err := g.client.Discovery().ServerResourcesForGroupVersion(v1.GroupVersion.String())
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, resource := range list.APIResources {
+		if _, wanted := g.sources[Kind(resource.Name)]; wanted {
+			found = append(found, Kind(resource.Name))
+		}
+	}
+	return found, nil
+}
+
+func (g *gatewayKinds) note(found []Kind) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked, g.missing = true, nil
+	for kind := range g.sources {
+		if !slices.Contains(found, kind) {
+			g.missing = append(g.missing, kind)
+		}
+	}
+	slices.Sort(g.missing)
+}
+
+// Missing returns the kinds of the Gateway API that the cluster does not have, of those that are to be followed.
+func (w *Watcher) Missing() []Kind {
+	if w.gateways == nil {
+		return nil
+	}
+	w.gateways.mu.Lock()
+	defer w.gateways.mu.Unlock()
+	return slices.Clone(w.gateways.missing)
+}
+
+// Gateways returns the picture of the Gateway API; nothing in it may be changed.
+func (w *Watcher) Gateways() gateway.Objects {
+	return gateway.Objects{Classes: listed[*v1.GatewayClass](w, GatewayClasses),
+		Gateways:  listed[*v1.Gateway](w, Gateways),
+		TCPRoutes: listed[*v1.TCPRoute](w, TCPRoutes), UDPRoutes: listed[*v1.UDPRoute](w, UDPRoutes),
+		HTTPRoutes: listed[*v1.HTTPRoute](w, HTTPRoutes), Grants: listed[*v1.ReferenceGrant](w, ReferenceGrants),
+		Namespaces: listed[*corev1.Namespace](w, Namespaces), Services: listed[*corev1.Service](w, Services),
+		Secrets: listed[*corev1.Secret](w, Secrets)}
+}
