@@ -55,7 +55,7 @@ finding "poll with a bound and a context instead of time.Sleep" "$(
 	grep -nE '\btime\.Sleep\(' "${real_time_files[@]}" || true
 )"
 ours=github.com/jeoul/jeoul/internal
-must_not_reach 'balancer/lb balancer/ops balancer/config text/yamlfile text/keytable balancer/maglev weigh/results balancer/handover weigh/sizing' \
+must_not_reach 'balancer/lb balancer/ops balancer/config text/yamlfile text/keytable balancer/maglev weigh/results balancer/handover weigh/sizing weigh/advise' \
 	'^(github.com/(cilium/ebpf|vishvananda/)|net/http$)'
 must_not_reach 'balancer/paths balancer/control balancer/proxy' "^(github.com/cilium/ebpf|$ours/balancer/(datapath|api)$|net/http$)"
 # The layers of the data plane: each knows those below it, and none knows the package that puts them together.

@@ -33,6 +33,7 @@ const (
 
 // trials has each command that a page shows: this program's by its commands, other programs by name.
 var trials = map[string]trial{
+	"jeoul advise":             {test: "testdata/script/advise.txtar"},
 	"jeoul agent":              {test: "testdata/root/agent.txtar"},
 	"jeoul apply":              {test: "testdata/root/overtcp.txtar"},
 	"jeoul backend check":      {test: "testdata/root/overtcp.txtar"},

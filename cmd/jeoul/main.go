@@ -17,6 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/advisecmd"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -27,6 +28,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer"
 	"github.com/jeoul/jeoul/internal/text/cli"
 	"github.com/jeoul/jeoul/internal/tools/tune"
+	"github.com/jeoul/jeoul/internal/weigh/sizing"
 )
 
 // The tasks that help groups commands by; those of every day come first.
@@ -78,11 +80,12 @@ type commands struct {
 	Kubernetes kubernetesCmd `cmd:"" group:"hosts" passthrough:"" help:"Serve Services of a Kubernetes cluster by this host's balancer."`
 	Tune       tuneCmd       `cmd:"" group:"hosts" help:"Compare this host's settings with a profile; change, revert them."`
 
-	Try    tryCmd    `cmd:"" group:"weigh" help:"Try a balancer on this machine; nothing stays behind."`
-	Bench  benchCmd  `cmd:"" group:"weigh" help:"Weigh load balancers in a laboratory."`
-	Report reportCmd `cmd:"" group:"weigh" help:"Make tables, charts and a page from the results of a run."`
-	Plan   planCmd   `cmd:"" group:"weigh" help:"Say how many balancers a load needs."`
-	Wire   wireCmd   `cmd:"" group:"weigh" help:"Test a balancer at packet level, without sockets."`
+	Try    tryCmd        `cmd:"" group:"weigh" help:"Try a balancer on this machine; nothing stays behind."`
+	Bench  benchCmd      `cmd:"" group:"weigh" help:"Weigh load balancers in a laboratory."`
+	Report reportCmd     `cmd:"" group:"weigh" help:"Make tables, charts and a page from the results of a run."`
+	Plan   planCmd       `cmd:"" group:"weigh" help:"Say how many balancers a load needs."`
+	Advise advisecmd.Cmd `cmd:"" group:"weigh" help:"Say which mode, scheduler and number of balancers a service needs."`
+	Wire   wireCmd       `cmd:"" group:"weigh" help:"Test a balancer at packet level, without sockets."`
 
 	Completion completionCmd `cmd:"" group:"program" help:"Print what a shell needs to complete command lines."`
 	Man        manCmd        `cmd:"" group:"program" help:"Write the manual pages into a directory."`
@@ -156,7 +159,7 @@ func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Op
 			"topViews": enumeration(top.Views), "topInterval": top.DefaultInterval.String(),
 			"flowStates": enumeration(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","), "exports": strings.Join(exporter.Dialects(), ","),
 			"modes": enumeration(lb.PacketModes), "schedulers": enumeration(lb.Schedulers),
-			"tuneModes": strings.Join(tune.Modes(), ","), "rememberedFlows": strconv.Itoa(lb.DefaultFlowLimit), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
+			"tuneModes": strings.Join(tune.Modes(), ","), "besideNs": strconv.Itoa(sizing.UsualBesideNs), "rememberedFlows": strconv.Itoa(lb.DefaultFlowLimit), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Help(cli.PrintHelp),

@@ -38,7 +38,7 @@ type planCmd struct {
 	Costs    string   `name:"costs" type:"existingfile" placeholder:"FILE" help:"Results of jeoul bench packets on a core of the machine that is planned for: what a packet costs."`
 	KnownNs  *float64 `name:"known-ns" placeholder:"NS" help:"What a packet of a known flow costs, in place of what --costs has."`
 	NewNs    *float64 `name:"new-ns" placeholder:"NS" help:"What the first packet of a flow costs, in place of what --costs has."`
-	BesideNs float64  `name:"beside-ns" default:"200" placeholder:"NS" help:"What driver and kernel add to each packet, which jeoul bench packets does not measure (${default}; in TC rather 1000)."`
+	BesideNs float64  `name:"beside-ns" default:"${besideNs}" placeholder:"NS" help:"What driver and kernel add to each packet, which jeoul bench packets does not measure (${default}; in TC rather 1000)."`
 
 	HandOver bool `name:"hand-over" help:"Balancers tell each other the flows that they remember."`
 	outputFlag

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package advise
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/jeoul/jeoul/internal/weigh/sizing"
+)
+
+// under is a load of the suites that is like what the answers describe.
+type under struct {
+	// name is the load's name in the suites, against the subject that the mode is held against.
+	name, against string
+	// bytes are those of a reply.
+	bytes float64
+}
+
+// bulkBytes is the size from which on a transfer, and not a request, is what costs.
+const bulkBytes = 1 << 20
+
+// load returns the load that is like what the answers describe.
+func (d *decision) load() under { return loadOf(d.Answers) }
+
+func loadOf(a Answers) under {
+	const file = 5120 // the web suites' file
+	short := a.Lifetime == Short
+	switch {
+	case a.Speaks.datagrams():
+		return under{"full", "iptables-nth", 100}
+	case a.Speaks == HTTPS && (short || a.Layer7):
+		return under{"https", "haproxy-http", file}
+	case a.Speaks == HTTPS:
+		return under{"https-kept", "haproxy-http", file}
+	case a.Speaks == HTTP && short:
+		return under{"ab", "haproxy-http", file}
+	case a.Speaks == HTTP:
+		return under{"wrk", "haproxy-http", file}
+	case a.Bytes >= bulkBytes:
+		return under{"bulk", "haproxy-tcp", a.Bytes}
+	case short:
+		return under{"crr", "haproxy-tcp", 1}
+	}
+	return under{"rr", "haproxy-tcp", 1}
+}
+
+// subjects are those that stand for the mode, the likest first.
+func (d *decision) subjects() []string {
+	if d.Mode == lb.ModeProxy {
+		return []string{"jeoul-proxy", loadOf(d.Answers).against}
+	}
+	return []string{fmt.Sprintf("jeoul-%s-%s", d.Mode, lb.HookTC), fmt.Sprintf("jeoul-%s-%s", d.Mode, lb.HookXDP)}
+}
+
+// measured returns the point of the mode under a load, or nil: with the scheduler that is advised, if there is one.
+func (d *decision) measured(load string) *found {
+	var any *found
+	for _, subject := range d.subjects() {
+		at := d.evidence.most(load, subject, d.Scheduler)
+		if at == nil {
+			continue
+		}
+		if d.Mode == lb.ModeProxy || at.point.Params["scheduler"] == string(d.Scheduler) {
+			return at
+		}
+		if any == nil {
+			any = at
+		}
+	}
+	return any
+}
+
+// The sizes of packets and headers, in bytes, that a load's packets are counted by.
+const (
+	segmentBytes  = 1448 // of a full TCP segment with timestamps, on Ethernet
+	overheadBytes = 90   // Ethernet, IPv4, TCP with timestamps, and the gap between frames
+	requestBytes  = 200  // a request with its headers
+	replyHeaders  = 250
+)
+
+// perConnection is how many requests a long connection is taken to carry, as nginx's keepalive_requests has it.
+const perConnection = 1000
+
+// traffic are the packets of a request.
+type traffic struct {
+	// there are those to the balancer from clients, back those from backends, first those that begin a flow.
+	there, back, first float64
+}
+
+// trafficOf counts the packets of a request: each second segment is acknowledged (RFC 1122, section 4.2.3.2).
+func trafficOf(a Answers) traffic {
+	segments := math.Max(math.Ceil((a.Bytes+replyHeaders)/segmentBytes), 1)
+	if a.Speaks.datagrams() {
+		t := traffic{there: 1, back: segments, first: 1}
+		if a.Lifetime == Long {
+			t.first = 1.0 / perConnection
+		}
+		return t
+	}
+	t := traffic{there: 1 + math.Ceil(segments/2), back: segments, first: 1.0 / perConnection}
+	// SYN, ACK, FIN and the ACK of the other FIN; SYN-ACK, FIN with an ACK.
+	setup := traffic{there: 4, back: 2}
+	if a.Speaks == HTTPS {
+		setup.there, setup.back = setup.there+2, setup.back+3
+	}
+	if a.Lifetime == Short {
+		t.first = 1
+	}
+	t.there += setup.there * t.first
+	t.back += setup.back * t.first
+	return t
+}
+
+// size returns what the load needs, or nil if nothing says what a request costs.
+func (d *decision) size() (*sizing.Need, error) {
+	a, t := d.Answers, trafficOf(d.Answers)
+	packets := t.there
+	bits := a.Requests * 8 * (t.there*overheadBytes + requestBytes)
+	if d.Mode == lb.NAT || d.Mode == lb.FullNAT || d.Mode == lb.ModeProxy {
+		packets += t.back
+		// What comes in from backends goes out to clients, on the other half of the link.
+		bits = math.Max(bits, a.Requests*8*(t.back*overheadBytes+a.Bytes+replyHeaders))
+	}
+	ns, known := d.cost(t)
+	if !known {
+		return nil, nil
+	}
+	machine := sizing.Machine{Cores: a.Cores, Usage: a.Usage, LinkBits: a.Link, BesideNs: ns / packets}
+	if a.Open > 0 && d.Mode != lb.ModeProxy && (d.Scheduler.Remembers() || d.Mode == lb.FullNAT) {
+		machine.FlowLimit = lb.DefaultFlowLimit
+	}
+	need, err := sizing.NeedOf(sizing.Load{PacketsPerSecond: a.Requests * packets,
+		NewPerSecond: a.Requests * t.first, BitsPerSecond: bits, Flows: a.Open}, machine, 1)
+	if err != nil {
+		return nil, fmt.Errorf("sizing: %w", err)
+	}
+	return &need, nil
+}
+
+// cost returns how many nanoseconds of a core a request takes, and says what that rests on.
+func (d *decision) cost(t traffic) (float64, bool) {
+	like := d.load()
+	perByte, bytes := d.perByte()
+	if like.name == "bulk" && bytes != nil {
+		d.say("balancers", "", []*Figure{bytes}, "a transfer of %s bytes takes %.3g ms of a core",
+			number(d.Answers.Bytes), d.Answers.Bytes*perByte/1e6)
+		return d.Answers.Bytes * perByte, true
+	}
+	at := d.measured(like.name)
+	if at == nil {
+		return d.packetCosts(t)
+	}
+	if _, ok := at.point.Metrics[results.BalancerCPUUsPerRequest]; !ok {
+		return d.packetCosts(t)
+	}
+	figure := at.figure(results.BalancerCPUUsPerRequest)
+	ns := figure.Median * 1e3
+	figures := []*Figure{&figure}
+	if more := d.Answers.Bytes - like.bytes; more > 0 && bytes != nil {
+		ns += more * perByte
+		figures = append(figures, bytes)
+	}
+	d.say("balancers", "", figures, "a request takes %s µs of a core of the balancer, its kernel included",
+		number(ns/1e3))
+	return ns, true
+}
+
+// perByte returns what a byte takes of a core, in nanoseconds, by the bulk transfers of the evidence.
+func (d *decision) perByte() (float64, *Figure) {
+	for _, subject := range append(d.subjects(), "haproxy-tcp") {
+		if subject == "haproxy-tcp" && d.Mode != lb.ModeProxy {
+			continue
+		}
+		if at := d.evidence.most("bulk", subject, d.Scheduler); at != nil {
+			figure := at.figure(results.BalancerCPUMsPerGigabyte)
+			return figure.Median * 1e6 / 1e9, &figure
+		}
+	}
+	return 0, nil
+}
+
+// packetCosts returns what a request costs by what its packets do, where no run of the mode under the load is there.
+func (d *decision) packetCosts(t traffic) (float64, bool) {
+	known := d.evidence.packetCost(d.Mode, d.Scheduler, "known", "request")
+	first := d.evidence.packetCost(d.Mode, d.Scheduler, "new", "request")
+	if known == nil || first == nil {
+		return 0, false
+	}
+	figures := []*Figure{known, first}
+	ns := (t.there-t.first)*(known.Median+sizing.UsualBesideNs) + t.first*(first.Median+sizing.UsualBesideNs)
+	if d.Mode.Translates() {
+		back := d.evidence.packetCost(d.Mode, d.Scheduler, "known", "reply")
+		if back == nil {
+			return 0, false
+		}
+		figures = append(figures, back)
+		ns += t.back * (back.Median + sizing.UsualBesideNs)
+	}
+	figures = slices.DeleteFunc(figures, func(f *Figure) bool { return f == nil })
+	d.say("balancers", fmt.Sprintf("driver and kernel add %d ns to a packet", sizing.UsualBesideNs), figures,
+		"no run of mode %s under %s is in the evidence; by its packets (%.3g there, %.3g back) a request takes %s µs of a core",
+		d.Mode, d.load().name, t.there, t.back, number(ns/1e3))
+	return ns, true
+}
