@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -34,7 +35,7 @@ type found struct {
 	// set is the number of the newest pins that are attached, way how, and attached what is on
 	// the interfaces, whatever has put it there.
 	set      uint64
-	way      way
+	way      attach.Method
 	attached []attached
 	// pinned are the programs of the set, by the index of their interface.
 	pinned   map[int]*ebpf.Program
@@ -53,8 +54,8 @@ type found struct {
 	flows   *formerFlows
 	reading *flowtable.Reading
 	// ports are the interfaces of the snapshot, and holds[i] keeps programs[i] on ports[i].
-	ports    []port
-	holds    []hold
+	ports    []attach.Port
+	holds    []attach.Hold
 	programs []*ebpf.Program
 	// others keep other programs.
 	others []leftover
@@ -110,7 +111,7 @@ func (k *keeper) unpinned() (because string, err error) {
 		return "", nil
 	}
 	for _, i := range s.Interfaces {
-		if id, there := oursOn(port{name: i.Name, index: i.Index}); there {
+		if id, there := attach.OursOn(attach.Port{Name: i.Name, Index: i.Index}); there {
 			return "", fmt.Errorf("nothing is pinned in %s of the data plane whose program (id %d) is on %s: if a bpf file system was mounted over the one with its pins, unmount it (`findmnt /sys/fs/bpf`); if it is of another balancer, stop that", k.Store.Dir(), id, i.Name)
 		}
 	}
@@ -128,8 +129,8 @@ func (d *Datapath) startAfresh(because string) error {
 		return err
 	}
 	// Of filters, those on our interfaces serve until ours take their place.
-	gone := slices.DeleteFunc(k.interfaces(), func(p port) bool { return slices.ContainsFunc(ports, p.sameInterface) })
-	err = errors.Join(removeFilters(gone), k.clear())
+	gone := slices.DeleteFunc(k.interfaces(), func(p attach.Port) bool { return slices.ContainsFunc(ports, p.SameInterface) })
+	err = errors.Join(attach.RemoveFilters(gone), k.clear())
 	k.sweep(0)
 	return err
 }
@@ -299,13 +300,13 @@ func (d *Datapath) adopt(f *found) error {
 	}
 	d.holds, d.leftovers, d.way, d.hook = f.holds, f.others, f.way, s.Hook
 	d.sockets = f.sockets
-	d.attachments = attachments(f.ports, f.way, "as the process before has left it")
+	d.attachments = attach.Describe(f.ports, f.way, "as the process before has left it")
 	for _, one := range s.Shown {
-		d.noteShown(one.Link, one.Name)
+		d.tags.Note(one.Link, one.Name)
 	}
 	programs := map[string]*ebpf.Program{}
 	for i, p := range f.programs {
-		programs[programPin(f.ports[i].index)] = p
+		programs[programPin(f.ports[i].Index)] = p
 	}
 	d.current = &generation{adopted: true, set: f.set, ports: f.ports, programs: f.programs, memory: f.memory,
 		collections: []*ebpf.Collection{{Programs: programs}}, state: r.state, places: r.places}

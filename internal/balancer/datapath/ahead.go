@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -15,7 +16,7 @@ import (
 // writeAhead writes down what will be known after a change. It comes before the first word
 // that packets read of it. The ports are those of then. What cannot be written is a fault, and
 // the change is made all the same.
-func (d *Datapath) writeAhead(c *revision, ports []port) {
+func (d *Datapath) writeAhead(c *revision, ports []attach.Port) {
 	k := d.keeper
 	if k == nil {
 		return
@@ -32,7 +33,7 @@ func (d *Datapath) writeAhead(c *revision, ports []port) {
 }
 
 // ahead returns the next snapshot, and the encoded services in it.
-func (d *Datapath) ahead(c *revision, ports []port) ([]byte, map[*record][]byte, error) {
+func (d *Datapath) ahead(c *revision, ports []attach.Port) ([]byte, map[*record][]byte, error) {
 	k := d.keeper
 	lines, encoded := make(map[*record][]byte, len(c.records)), make([][]byte, len(c.records))
 	for i, r := range c.records {
@@ -54,7 +55,7 @@ func (d *Datapath) ahead(c *revision, ports []port) ([]byte, map[*record][]byte,
 }
 
 // headAhead returns what is not about one service.
-func (d *Datapath) headAhead(c *revision, ports []port) (snapshot.Head, error) {
+func (d *Datapath) headAhead(c *revision, ports []attach.Port) (snapshot.Head, error) {
 	head := c.places.saved()
 	head.Pool = c.numbers().saved()
 	head.Number, head.Written = d.keeper.number+1, time.Now()
@@ -79,8 +80,8 @@ func (d *Datapath) headAhead(c *revision, ports []port) (snapshot.Head, error) {
 		return head, err
 	}
 	head.Interfaces, head.Leaving = savedPorts(ports), savedPorts(d.leaving(ports))
-	for _, f := range d.shown {
-		head.Shown = append(head.Shown, snapshot.Feature{Link: f.link, Name: f.name})
+	for _, f := range d.tags.Off {
+		head.Shown = append(head.Shown, snapshot.Feature{Link: f.Link, Name: f.Name})
 	}
 	return head, nil
 }
@@ -102,9 +103,9 @@ func (d *Datapath) countedBefore(change *resettling) map[uint32]lb.BackendCount 
 	return before
 }
 
-func savedPorts(ports []port) (saved []snapshot.Interface) {
+func savedPorts(ports []attach.Port) (saved []snapshot.Interface) {
 	for _, p := range ports {
-		saved = append(saved, snapshot.Interface{Name: p.name, Index: p.index})
+		saved = append(saved, snapshot.Interface{Name: p.Name, Index: p.Index})
 	}
 	return saved
 }

@@ -3,12 +3,12 @@
 package datapath
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -43,7 +43,7 @@ func (d *Datapath) Apply(state lb.State) error {
 }
 
 // change does it.
-func (d *Datapath) change(state lb.State, ports []port) error {
+func (d *Datapath) change(state lb.State, ports []attach.Port) error {
 	c, err := d.register.plan(state.WithHairpins(), d.options.TableSize, d.now())
 	if err != nil {
 		return err
@@ -61,16 +61,16 @@ func (d *Datapath) change(state lb.State, ports []port) error {
 
 // giveUp removes what a killed balancer left, where the first change has failed: no
 // process takes its place.
-func (d *Datapath) giveUp(ports []port) error {
+func (d *Datapath) giveUp(ports []attach.Port) error {
 	if d.current != nil || d.detached {
 		return nil
 	}
-	return removeFilters(ports)
+	return attach.RemoveFilters(ports)
 }
 
 // fits says whether the program that is loaded would do for what is to be.
-func (d *Datapath) fits(c *revision, ports []port) bool {
-	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || d.current.answers != d.answering() || d.sockets.cgroupOf() != c.state.Local || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, port.same) {
+func (d *Datapath) fits(c *revision, ports []attach.Port) bool {
+	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || d.current.answers != d.answering() || d.sockets.cgroupOf() != c.state.Local || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, attach.Port.Same) {
 		return false
 	}
 	m := d.current.memory
@@ -81,10 +81,6 @@ func (d *Datapath) fits(c *revision, ports []port) bool {
 // wish returns the hook that a state asks for.
 func (d *Datapath) wish(state lb.State) lb.Hook {
 	return cmp.Or(state.Hook, d.hook, d.options.Hook)
-}
-
-func (p port) same(o port) bool {
-	return p.name == o.name && p.index == o.index && bytes.Equal(p.mac, o.mac)
 }
 
 // publish changes what differs in the memory that packets go by. It returns false,
@@ -113,7 +109,7 @@ func (d *Datapath) publish(c *revision) (bool, error) {
 }
 
 // replace loads a generation of its own, and swaps the programs for its.
-func (d *Datapath) replace(c *revision, ports []port) error {
+func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 	if err := d.planMemory(c); err != nil {
 		return err
 	}
@@ -190,7 +186,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 }
 
 // load loads a generation, and pins it.
-func (d *Datapath) load(kind programKind, ports []port, memory *memory, shared *shared) (*generation, error) {
+func (d *Datapath) load(kind programKind, ports []attach.Port, memory *memory, shared *shared) (*generation, error) {
 	made, err := loadGeneration(kind, ports, memory, shared, d.tracing, d.answering())
 	if err != nil {
 		return nil, err
@@ -249,7 +245,7 @@ func (d *Datapath) growShared(c *revision) (*shared, error) {
 	}
 	made, err := newShared(spec, want, d.shared, d.secret)
 	if err != nil {
-		return nil, loadError(err)
+		return nil, attach.LoadError(err)
 	}
 	return made, nil
 }

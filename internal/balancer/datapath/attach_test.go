@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
@@ -193,7 +194,7 @@ func TestAttachAllOrNone(t *testing.T) {
 		}
 		d.programs = bystander
 		defer d.Close()
-		if err := d.Apply(testState()); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "veth1") {
+		if err := d.Apply(testState()); !errors.Is(err, attach.ErrBusy) || !strings.Contains(err.Error(), "veth1") {
 			t.Errorf("the second interface has another XDP program: %v", err)
 		}
 		return eachAttached([]string{"veth0"}, false)
@@ -291,20 +292,20 @@ func programsOn(name string) ([]ebpf.ProgramID, error) {
 func TestAttachRefusals(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
-		if _, err := Open(Options{Interfaces: []string{"nothere"}, Hook: lb.HookXDP}); !errors.Is(err, ErrNoInterface) {
+		if _, err := Open(Options{Interfaces: []string{"nothere"}, Hook: lb.HookXDP}); !errors.Is(err, attach.ErrNoInterface) {
 			t.Errorf("an interface that is not there: %v", err)
 		}
-		if _, err := Open(Options{Hook: lb.HookXDP}); !errors.Is(err, ErrNoInterface) {
+		if _, err := Open(Options{Hook: lb.HookXDP}); !errors.Is(err, attach.ErrNoInterface) {
 			t.Errorf("no interface: %v", err)
 		}
-		if _, err := Open(Options{Interfaces: []string{"veth0", "veth1", "veth0"}, Hook: lb.HookXDP}); !errors.Is(err, ErrUnsupported) {
+		if _, err := Open(Options{Interfaces: []string{"veth0", "veth1", "veth0"}, Hook: lb.HookXDP}); !errors.Is(err, attach.ErrUnsupported) {
 			t.Errorf("an interface that is named twice: %v", err)
 		}
 		many := slices.Repeat([]string{"veth0"}, lb.MaxInterfaces+1)
-		if _, err := Open(Options{Interfaces: many, Hook: lb.HookXDP}); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "17") {
+		if _, err := Open(Options{Interfaces: many, Hook: lb.HookXDP}); !errors.Is(err, attach.ErrUnsupported) || !strings.Contains(err.Error(), "17") {
 			t.Errorf("more interfaces than there can be: %v", err)
 		}
-		if _, err := Open(Options{Interfaces: []string{"lo"}, Hook: lb.HookXDP}); !errors.Is(err, ErrUnsupported) {
+		if _, err := Open(Options{Interfaces: []string{"lo"}, Hook: lb.HookXDP}); !errors.Is(err, attach.ErrUnsupported) {
 			t.Errorf("an interface without Ethernet: %v", err)
 		}
 		other, err := occupy("veth0")
@@ -318,7 +319,7 @@ func TestAttachRefusals(t *testing.T) {
 		}
 		defer d.Close()
 		err = d.Apply(testState())
-		if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), `"occupant"`) || !strings.Contains(err.Error(), "stop its owner") {
+		if !errors.Is(err, attach.ErrBusy) || !strings.Contains(err.Error(), `"occupant"`) || !strings.Contains(err.Error(), "stop its owner") {
 			t.Errorf("an interface with another XDP program: %v", err)
 		}
 		// Once it is free, the same datapath attaches.
@@ -348,13 +349,13 @@ func occupy(name string) (link.Link, error) {
 func lacksTCX(err error) bool { return errors.Is(err, unix.EINVAL) }
 
 // ofThisKernel drops TCX from the ways to attach where the kernel has none.
-func ofThisKernel(ways ...way) []way {
+func ofThisKernel(ways ...attach.Method) []attach.Method {
 	const loopback = 1 // of every network namespace
 	if _, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXIngress}); lacksTCX(err) {
-		ways = slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w == tcx })
+		ways = slices.DeleteFunc(slices.Clone(ways), func(w attach.Method) bool { return w == attach.TCX })
 	}
 	if os.Getenv(libxdpObjects) == "" {
-		ways = slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.dispatched })
+		ways = slices.DeleteFunc(slices.Clone(ways), func(w attach.Method) bool { return w.Dispatched })
 	}
 	return ways
 }

@@ -104,7 +104,7 @@ func (d *Datapath) started(live *liveCapture) *capture.Started {
 	s := &capture.Started{ID: live.ID(), Request: live.request}
 	for i, p := range d.current.ports {
 		at := d.attachments[min(i, len(d.attachments)-1)]
-		s.Hooks = append(s.Hooks, capture.Point{Interface: p.name, Hook: at.Hook})
+		s.Hooks = append(s.Hooks, capture.Point{Interface: p.Name, Hook: at.Hook})
 	}
 	if d.register.state.Local != "" {
 		s.Notes = append(s.Notes, localNote)
@@ -128,7 +128,7 @@ func (d *Datapath) startCapture(request capture.Request, ring int) (*liveCapture
 		if err != nil {
 			return nil, fmt.Errorf("%w: %v", capture.ErrBadRequest, err)
 		}
-		filter.Interface = uint32(d.current.ports[at].index)
+		filter.Interface = uint32(d.current.ports[at].Index)
 	}
 	t := d.tracing
 	if t == nil {

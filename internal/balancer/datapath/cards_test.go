@@ -14,6 +14,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"
@@ -37,7 +38,7 @@ func virtualCards(t *testing.T) map[string][]string {
 	cards := map[string][]string{}
 	for _, driver := range drivers {
 		for _, nic := range nics {
-			if driverOf(nic.Name) == driver {
+			if attach.DriverOf(nic.Name) == driver {
 				cards[driver] = append(cards[driver], nic.Name)
 			}
 		}
@@ -173,7 +174,7 @@ func balanceOn(t *testing.T, w *wires, hook lb.Hook, service lb.RoutedService) {
 			t.Errorf("attached as %s", a)
 		}
 		// A driver with native XDP is to have it.
-		if driverOf(name) == "virtio_net" && a.Generic {
+		if attach.DriverOf(name) == "virtio_net" && a.Generic {
 			t.Errorf("attached as %s", a)
 		}
 		return nil

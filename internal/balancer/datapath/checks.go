@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/checknet"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/health"
@@ -106,9 +107,9 @@ func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error)
 }
 
 // use follows a change of the interfaces.
-func (c *Checks) use(ports []port) {
+func (c *Checks) use(ports []attach.Port) {
 	if c != nil {
-		c.first.Store(int64(ports[0].index))
+		c.first.Store(int64(ports[0].Index))
 	}
 }
 

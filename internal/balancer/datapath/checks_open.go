@@ -11,9 +11,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/checknet"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -93,7 +93,7 @@ func (c *Checks) openSender() error {
 		return err
 	}
 	if c.answers, err = ebpf.NewMap(spec.Maps[objects.CheckMapCheckAnswers]); err != nil {
-		return loadError(fmt.Errorf("making the map of answers to health checks: %w", err))
+		return attach.LoadError(fmt.Errorf("making the map of answers to health checks: %w", err))
 	}
 	c.closers = append(c.closers, c.answers)
 	// All modes, for a change of the configuration may bring others.
@@ -107,7 +107,7 @@ func (c *Checks) openSender() error {
 		Targets *ebpf.Map     `ebpf:"check_targets"`
 	}
 	if err := spec.LoadAndAssign(&made, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{objects.CheckMapCheckAnswers: c.answers}}); err != nil {
-		return loadError(err)
+		return attach.LoadError(err)
 	}
 	c.targets = made.Targets
 	c.closers = append(c.closers, made.Targets, made.Program)
@@ -123,10 +123,10 @@ func (c *Checks) openInside() error {
 	}
 	marks, err := ebpf.NewProgram(spec.Programs[objects.MarkProgJeoulMark])
 	if err != nil {
-		return loadError(err)
+		return attach.LoadError(err)
 	}
 	c.closers = append(c.closers, marks)
-	pass, err := passingXDP()
+	pass, err := attach.PassXDP()
 	if err != nil {
 		return err
 	}
@@ -153,20 +153,15 @@ func (c *Checks) attached(l io.Closer, err error) error {
 // the kernel has no TCX it is a filter, which goes with the device.
 func (c *Checks) attach(program *ebpf.Program, index int, at ebpf.AttachType) error {
 	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: at})
-	if err == nil || !unsupported(err) {
+	if err == nil || !attach.Unsupported(err) {
 		return c.attached(l, err)
 	}
-	clsact := (&filter{port: port{index: index}}).clsact()
-	place := (&filter{port: port{index: index}}).place()
+	direction := uint32(netlink.HANDLE_MIN_INGRESS)
 	if at == ebpf.AttachTCXEgress {
-		place.Parent = netlink.HANDLE_MIN_EGRESS
+		direction = netlink.HANDLE_MIN_EGRESS
 	}
-	if err := netlink.QdiscAdd(clsact); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("adding clsact to the device of health checks: %w", err)
-	}
-	err = netlink.FilterReplace(&netlink.BpfFilter{FilterAttrs: place, Fd: program.FD(), Name: filterName, DirectAction: true})
-	if err != nil {
-		return fmt.Errorf("adding a filter to the device of health checks: %w", err)
+	if err := attach.AddFilter(program, index, direction); err != nil {
+		return fmt.Errorf("attaching to the device of health checks: %w", err)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -77,9 +78,9 @@ func (o Options) withDefaults() Options {
 type Datapath struct {
 	options Options
 	// findPorts looks the interfaces up anew: a MAC address may have changed.
-	findPorts func(names []string) ([]port, error)
+	findPorts func(names []string) ([]attach.Port, error)
 	// ways lists the ways to attach; tests have others than attempts.
-	ways func(lb.Hook, []port) []attempt
+	ways func(lb.Hook, []attach.Port) []attach.Attempt
 	// programs says what is loaded for a hook; tests that only attach load a short program.
 	programs func(lb.Hook) programKind
 	// detached: programs are loaded and never attached.
@@ -101,13 +102,13 @@ type Datapath struct {
 	plan lb.MemoryPlan
 	// holds[i] keeps the program on the i-th interface; none before the first
 	// Apply, and none of a detached datapath.
-	holds       []hold
+	holds       []attach.Hold
 	attachments []lb.Attachment
 	// hook is what was asked for, and way what it came to; zero before the first Apply.
 	hook lb.Hook
-	way  way
-	// shown are the features that are switched off so that XDP sees VLAN tags.
-	shown []feature
+	way  attach.Method
+	// tags are what devices hide of frames, and what is switched off so that XDP sees it.
+	tags attach.Tags
 	// picture is what is in use, for readers, and readers is held by those that read its maps.
 	picture atomic.Pointer[picture]
 	// tables are what ServiceTables has returned last.
@@ -147,14 +148,14 @@ type Datapath struct {
 func Open(options Options) (*Datapath, error) {
 	options = options.withDefaults()
 	options.Interfaces = slices.Clone(options.Interfaces)
-	if _, err := ethernets(options.Interfaces); err != nil {
+	if _, err := attach.Ports(options.Interfaces); err != nil {
 		return nil, err
 	}
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	d := &Datapath{options: options, findPorts: ethernets, ways: attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
-		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: flowtable.NewJanitor(options.Timeouts), keeper: newKeeper(options.Keep), absent: LongAbsence}
+	d := &Datapath{options: options, findPorts: attach.Ports, ways: attach.Attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
+		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: flowtable.NewJanitor(options.Timeouts), keeper: newKeeper(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff, SwitchBack: options.SwitchBack}}
 	d.tryWatch()
 	if err := d.takeOver(); err != nil {
 		return nil, err
@@ -170,7 +171,7 @@ func Open(options Options) (*Datapath, error) {
 func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 	d := &Datapath{
 		options:     options.withDefaults(),
-		findPorts:   func([]string) ([]port, error) { return []port{{mac: mac}}, nil },
+		findPorts:   func([]string) ([]attach.Port, error) { return []attach.Port{{MAC: mac}}, nil },
 		programs:    programOf,
 		detached:    true,
 		stop:        make(chan struct{}),
@@ -189,32 +190,6 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 // does not compile.
 var _ [lb.MaxInterfaces]struct{} = [objects.XDPAgreementMAX_INTERFACES]struct{}{}
 
-// ethernets returns the interfaces if packets can be balanced on all of them.
-func ethernets(names []string) ([]port, error) {
-	if len(names) == 0 {
-		return nil, fmt.Errorf("%w: the configuration names none", ErrNoInterface)
-	}
-	if len(names) > lb.MaxInterfaces {
-		return nil, fmt.Errorf("%d interfaces: %w: there can be %d", len(names), ErrUnsupported, lb.MaxInterfaces)
-	}
-	var ports []port
-	for _, name := range names {
-		nic, err := net.InterfaceByName(name)
-		if err != nil {
-			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNoInterface)
-		}
-		if len(nic.HardwareAddr) != lb.MACLength {
-			return nil, fmt.Errorf("interface %q has no Ethernet address: %w: packets are taken and sent on in Ethernet frames", name, ErrUnsupported)
-		}
-		// By index, for an interface may have several names.
-		if slices.ContainsFunc(ports, func(p port) bool { return p.index == nic.Index }) {
-			return nil, fmt.Errorf("interface %q is named twice: %w: each can have one program", name, ErrUnsupported)
-		}
-		ports = append(ports, port{name: name, index: nic.Index, mac: nic.HardwareAddr})
-	}
-	return ports, nil
-}
-
 // Program returns the program that forwards on the first interface now, nil
 // before the first Apply. It stays valid until the next Apply.
 func (d *Datapath) Program() *ebpf.Program {
@@ -229,7 +204,7 @@ func (d *Datapath) Program() *ebpf.Program {
 // Close detaches and frees everything. Flows and counters are gone.
 func (d *Datapath) Close() error {
 	return d.end(func() error {
-		err := errors.Join(d.sockets.detach(), d.detach(), closeAll(holdsOf(d.leftovers)))
+		err := errors.Join(d.sockets.detach(), d.detach(), attach.CloseAll(holdsOf(d.leftovers)))
 		return errors.Join(err, d.keeper.forget())
 	})
 }
@@ -242,7 +217,7 @@ func (d *Datapath) Leave() error {
 	}
 	return d.end(func() (err error) {
 		for _, h := range slices.Concat(d.holds, holdsOf(d.leftovers)) {
-			if l, is := h.(leaver); is {
+			if l, is := h.(attach.Leaver); is {
 				err = errors.Join(err, l.Leave())
 			}
 		}

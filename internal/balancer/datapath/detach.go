@@ -11,8 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf/link"
-
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
@@ -56,7 +55,7 @@ func FirstInterface(keep *Keep) (index int, name string, err error) {
 		return 0, "", err
 	}
 	if s.Cookie != keep.Cookie || len(s.Interfaces) == 0 {
-		return 0, "", fmt.Errorf("it is of another network namespace: %w", ErrNoInterface)
+		return 0, "", fmt.Errorf("it is of another network namespace: %w", attach.ErrNoInterface)
 	}
 	return s.Interfaces[0].Index, s.Interfaces[0].Name, nil
 }
@@ -94,10 +93,10 @@ func Detach(keep *Keep, interfaces []string) error {
 	ports := k.interfaces()
 	for _, name := range interfaces {
 		if nic, err := net.InterfaceByName(name); err == nil {
-			ports = append(ports, port{name: name, index: nic.Index})
+			ports = append(ports, attach.Port{Name: name, Index: nic.Index})
 		}
 	}
-	err := errors.Join(removeFilters(ports), removeDispatched(ports, byName))
+	err := errors.Join(attach.RemoveFilters(ports), attach.RemoveDispatched(ports, attach.IsOurs))
 	if k.Store == nil {
 		return err
 	}
@@ -115,31 +114,10 @@ func Sweep(keep *Keep) (swept bool, err error) {
 		return false, err // a filter may be attached, which shows by nothing here
 	}
 	for _, name := range names {
-		on, err := interfaceOf(keep.Store.Path("", name))
+		on, err := attach.InterfaceOf(keep.Store.Path("", name))
 		if err != nil || on != 0 {
 			return false, err
 		}
 	}
 	return true, newKeeper(keep).forget()
-}
-
-// interfaceOf returns the index of the interface that a pinned link is on; 0: it is gone. The index is
-// one of the link's own network namespace.
-func interfaceOf(path string) (uint32, error) {
-	l, err := link.LoadPinnedLink(path, nil)
-	if err != nil {
-		return 0, fmt.Errorf("%s is no link of ours: %w", path, err)
-	}
-	defer l.Close()
-	info, err := l.Info()
-	if err != nil {
-		return 0, fmt.Errorf("asking for the interface of %s: %w", path, err)
-	}
-	if xdp := info.XDP(); xdp != nil {
-		return xdp.Ifindex, nil
-	}
-	if tcx := info.TCX(); tcx != nil {
-		return tcx.Ifindex, nil
-	}
-	return 0, fmt.Errorf("%s is a link of another kind: %v", path, info.Type)
 }

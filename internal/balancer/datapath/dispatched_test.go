@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -304,8 +305,8 @@ func inTCBeside(k *kept, refused error) error {
 		return err
 	}
 	// A veth is for TC anyway.
-	k.ways = func(wish lb.Hook, ports []port) []attempt {
-		return append(attempts(lb.HookXDP, ports), throughTC("")...)
+	k.ways = func(wish lb.Hook, ports []attach.Port) []attach.Attempt {
+		return append(attach.Attempts(lb.HookXDP, ports), attach.Attempts(lb.HookTC, nil)...)
 	}
 	k.hook = lb.HookAuto
 	d, err := k.openWith(killState(3, 1))
@@ -341,12 +342,12 @@ func TestLoaderAfterOurs(t *testing.T) {
 func TestAutoBesideOthers(t *testing.T) {
 	testenv.Root(t)
 	for name, test := range map[string]struct {
-		way    way
+		way    attach.Method
 		occupy bool
 		says   string
 	}{
-		"another's program":       {nativeXDP, true, `another program has XDP on veth0 (program "occupant", id `},
-		"a dispatcher without it": {nativeDispatched, false, "the program cannot be in libxdp's dispatcher"},
+		"another's program":       {attach.NativeXDP, true, `another program has XDP on veth0 (program "occupant", id `},
+		"a dispatcher without it": {attach.NativeDispatched, false, "the program cannot be in libxdp's dispatcher"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
@@ -375,11 +376,11 @@ func TestAutoBesideOthers(t *testing.T) {
 					}
 					return kind
 				}
-				d.ways = func(wish lb.Hook, _ []port) []attempt {
+				d.ways = func(wish lb.Hook, _ []attach.Port) []attach.Attempt {
 					if wish == lb.HookXDP {
-						return []attempt{{way: test.way}}
+						return []attach.Attempt{{Method: test.way}}
 					}
-					return append([]attempt{{way: test.way}}, throughTC("")...)
+					return append([]attach.Attempt{{Method: test.way}}, attach.Attempts(lb.HookTC, nil)...)
 				}
 				refused := testState()
 				refused.Hook = lb.HookXDP
@@ -411,7 +412,7 @@ func TestPassIsKnown(t *testing.T) {
 			return err
 		}
 		defer d.Close()
-		pass, err := passingXDP()
+		pass, err := attach.PassXDP()
 		if err != nil {
 			return err
 		}

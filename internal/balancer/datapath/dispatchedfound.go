@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 )
@@ -17,34 +18,29 @@ import (
 // listDispatched looks for what is attached in libxdp's dispatchers on interfaces: a program of one of our sets, or
 // one that stood in for it when a process was killed. What that process has pinned for a dispatcher that it did not attach
 // any more is removed: the next change need not be of that interface.
-func (f *found) listDispatched(sets []uint64, ports []port) error {
+func (f *found) listDispatched(sets []uint64, ports []attach.Port) error {
 	ids, err := f.programsOf(sets)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
 	for _, p := range ports {
 		// Elsewhere what cannot be removed costs memory, and is tried again by the next process.
-		if err := libxdp.Sweep(p.index, ids...); errors.Is(err, libxdp.ErrLocked) {
+		if err := libxdp.Sweep(p.Index, ids...); errors.Is(err, libxdp.ErrLocked) {
 			return err
 		}
-		all, generic, err := libxdp.Components(p.index)
+		all, generic, err := libxdp.Components(p.Index)
 		if errors.Is(err, libxdp.ErrLocked) {
 			return err
 		}
 		for _, c := range all {
-			if err != nil || !among(ids)(c) {
+			if err != nil || !attach.Among(ids)(c) {
 				continue
 			}
-			place, err := libxdp.Open(p.index, generic)
+			h, w, err := attach.OpenDispatched(p, generic, c.ID, ids)
 			if err != nil {
 				return err
 			}
-			place.Remember(ids...)
-			w := nativeDispatched
-			if generic {
-				w = genericDispatched
-			}
-			f.attached = append(f.attached, attached{leftover{&dispatched{place: place, id: c.ID}, w, p.index}, c.ID})
+			f.attached = append(f.attached, attached{leftover{h, w, p.Index}, c.ID})
 		}
 	}
 	return nil
@@ -120,9 +116,9 @@ func (k *keeper) clearDispatched() error {
 		// What is not ours, or cannot be read, is in no dispatcher by our doing.
 		return nil
 	}
-	err = removeDispatched(k.interfaces(), among(ids))
+	err = attach.RemoveDispatched(k.interfaces(), attach.Among(ids))
 	for _, p := range k.interfaces() {
-		err = errors.Join(err, libxdp.Sweep(p.index, ids...))
+		err = errors.Join(err, libxdp.Sweep(p.Index, ids...))
 	}
 	return err
 }

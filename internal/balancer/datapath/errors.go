@@ -2,18 +2,22 @@
 
 package datapath
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+)
 
 // Errors that callers may test for.
 var (
 	// ErrNoRights: the process may not load or attach eBPF programs.
-	ErrNoRights = errors.New("no right to load or attach eBPF programs")
+	ErrNoRights = attach.ErrNoRights
 	// ErrNoInterface: there is no such interface in this network namespace.
-	ErrNoInterface = errors.New("no such interface")
+	ErrNoInterface = attach.ErrNoInterface
 	// ErrBusy: another program has our place on the interface.
-	ErrBusy = errors.New("another program is attached")
+	ErrBusy = attach.ErrBusy
 	// ErrUnsupported: the kernel or the driver lacks what is needed.
-	ErrUnsupported = errors.New("not supported by this kernel or driver")
+	ErrUnsupported = attach.ErrUnsupported
 	// ErrSockets: clients on this host cannot be served.
 	ErrSockets = errors.New("clients on this host cannot be served")
 	// ErrClosed: the datapath was closed.

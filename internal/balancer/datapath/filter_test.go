@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -30,7 +31,7 @@ func openAsBeforeTCX(nics ...string) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.ways = onlyBy(tcFilter)
+	d.ways = onlyBy(attach.TCFilter)
 	d.programs = bystander
 	return d, nil
 }
@@ -201,7 +202,7 @@ func TestFilterLeavesOthersAlone(t *testing.T) {
 func TestFilterPlaceTaken(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
-		err := errors.Join(addQdisc("veth0", "clsact"), addFilter("veth0", netlink.HANDLE_MIN_INGRESS, filterPriority, "other"))
+		err := errors.Join(addQdisc("veth0", "clsact"), addFilter("veth0", netlink.HANDLE_MIN_INGRESS, attach.FilterPriority, "other"))
 		if err != nil {
 			return err
 		}
@@ -210,7 +211,7 @@ func TestFilterPlaceTaken(t *testing.T) {
 			return err
 		}
 		defer d.Close()
-		if err := d.Apply(testState()); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "tc filter show") {
+		if err := d.Apply(testState()); !errors.Is(err, attach.ErrBusy) || !strings.Contains(err.Error(), "tc filter show") {
 			t.Errorf("a filter of our priority: %v", err)
 		}
 		if names, err := filterNames("veth0"); len(names) != 1 || names[0] != "other" {
@@ -296,7 +297,7 @@ func TestFilterOfAKilledBalancer(t *testing.T) {
 			ns := nics(t)
 			killBalancer(t, ns)
 			testenv.In(t, ns, func() error {
-				if names, err := filterNames("veth0"); len(names) != 1 || names[0] != filterNameOnClsact {
+				if names, err := filterNames("veth0"); len(names) != 1 || names[0] != attach.FilterNameOnClsact {
 					return fmt.Errorf("a killed balancer left the filters %q: %v", names, err)
 				}
 				d, err := test.next()

@@ -12,16 +12,15 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
 // keptWays are those that can outlive a process.
-var keptWays = []way{nativeXDP, genericXDP, nativeDispatched, genericDispatched, tcx, tcFilter}
+var keptWays = []attach.Method{attach.NativeXDP, attach.GenericXDP, attach.NativeDispatched, attach.GenericDispatched, attach.TCX, attach.TCFilter}
 
 // attached is a program on an interface, and what keeps it there.
 type attached struct {
@@ -30,7 +29,7 @@ type attached struct {
 }
 
 // interfaces are those that programs may be on, by what the snapshots say.
-func (k *keeper) interfaces() (ports []port) {
+func (k *keeper) interfaces() (ports []attach.Port) {
 	numbers, _ := k.snapshots()
 	for _, number := range numbers {
 		data, err := k.load(number)
@@ -42,7 +41,7 @@ func (k *keeper) interfaces() (ports []port) {
 			continue // it matters only if it is the one that holds
 		}
 		for _, i := range slices.Concat(s.Interfaces, s.Leaving) {
-			if p := (port{name: i.Name, index: i.Index}); !slices.ContainsFunc(ports, p.sameInterface) {
+			if p := (attach.Port{Name: i.Name, Index: i.Index}); !slices.ContainsFunc(ports, p.SameInterface) {
 				ports = append(ports, p)
 			}
 		}
@@ -53,7 +52,7 @@ func (k *keeper) interfaces() (ports []port) {
 // findAttached finds the newest set whose programs are attached: one of them at least, and to
 // each of its interfaces ours by the same way, which is what a process leaves that is killed
 // while it swaps one by one. Ports are where filters are looked for.
-func (f *found) findAttached(sets []uint64, ports []port) error {
+func (f *found) findAttached(sets []uint64, ports []attach.Port) error {
 	if err := errors.Join(f.listAttached(ports), f.listDispatched(sets, ports)); err != nil {
 		return err
 	}
@@ -80,7 +79,7 @@ func (f *found) findAttached(sets []uint64, ports []port) error {
 
 // runs says whether one of these programs, by the index of their interface, is attached by a
 // way, and whether something of ours is on each of the interfaces.
-func (f *found) runs(w way, ids map[int]ebpf.ProgramID) (one, whole bool) {
+func (f *found) runs(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bool) {
 	there := map[int]ebpf.ProgramID{}
 	for _, a := range f.attached {
 		if a.way == w {
@@ -97,8 +96,8 @@ func (f *found) runs(w way, ids map[int]ebpf.ProgramID) (one, whole bool) {
 
 // choose tells the interfaces of the snapshot from what is attached besides.
 func (f *found) choose() error {
-	f.ports = make([]port, len(f.snapshot.Interfaces))
-	f.holds, f.programs = make([]hold, len(f.ports)), make([]*ebpf.Program, len(f.ports))
+	f.ports = make([]attach.Port, len(f.snapshot.Interfaces))
+	f.holds, f.programs = make([]attach.Hold, len(f.ports)), make([]*ebpf.Program, len(f.ports))
 	for i, of := range f.snapshot.Interfaces {
 		nic, err := net.InterfaceByIndex(of.Index)
 		if err != nil {
@@ -107,13 +106,13 @@ func (f *found) choose() error {
 		if f.programs[i] = f.pinned[of.Index]; f.programs[i] == nil || len(f.pinned) != len(f.ports) {
 			return fmt.Errorf("%w: its programs are for other interfaces than it says", snapshot.ErrDamaged)
 		}
-		f.ports[i] = port{name: nic.Name, index: of.Index, mac: nic.HardwareAddr}
+		f.ports[i] = attach.Port{Name: nic.Name, Index: of.Index, MAC: nic.HardwareAddr}
 		if again, err := net.InterfaceByName(of.Name); err == nil && again.Index == of.Index {
-			f.ports[i].name = of.Name // it may have several
+			f.ports[i].Name = of.Name // it may have several
 		}
 	}
 	for _, a := range f.attached {
-		i := slices.IndexFunc(f.ports, func(p port) bool { return p.index == a.index })
+		i := slices.IndexFunc(f.ports, func(p attach.Port) bool { return p.Index == a.index })
 		if a.way == f.way && i >= 0 {
 			f.holds[i] = a.hold
 		} else {
@@ -130,19 +129,19 @@ func closePrograms(programs map[int]*ebpf.Program) {
 }
 
 // listAttached looks for what is attached, by links that are pinned and by filters.
-func (f *found) listAttached(ports []port) error {
+func (f *found) listAttached(ports []attach.Port) error {
 	names, err := f.store.Links()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
 		for _, w := range keptWays {
-			digits, is := strings.CutPrefix(name, w.linkPrefix())
+			digits, is := strings.CutPrefix(name, w.LinkPrefix())
 			index, err := strconv.Atoi(digits)
 			if !is || err != nil {
 				continue
 			}
-			h, program, err := linkAt(f.store.Path("", name))
+			h, program, err := attach.OpenLink(f.store.Path("", name))
 			if err != nil {
 				return err
 			}
@@ -150,45 +149,15 @@ func (f *found) listAttached(ports []port) error {
 		}
 	}
 	for _, p := range ports {
-		h, program, err := filterOn(p)
+		h, program, err := attach.FilterOn(p)
 		if err != nil {
 			return err
 		}
 		if h != nil {
-			f.attached = append(f.attached, attached{leftover{h, tcFilter, p.index}, program})
+			f.attached = append(f.attached, attached{leftover{h, attach.TCFilter, p.Index}, program})
 		}
 	}
 	return nil
-}
-
-// linkAt opens a pinned link.
-func linkAt(path string) (hold, ebpf.ProgramID, error) {
-	l, err := link.LoadPinnedLink(path, nil)
-	if err != nil {
-		return nil, 0, fmt.Errorf("%s is no link of ours: %w", path, err)
-	}
-	info, err := l.Info()
-	if err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("asking for the program of %s: %w", path, err), l.Close())
-	}
-	return pinnedLink{l}, info.Program, nil
-}
-
-// filterOn returns our filter on an interface; the hold is nil where there is none.
-func filterOn(p port) (hold, ebpf.ProgramID, error) {
-	f, err := openFilter(p)
-	if err != nil {
-		return nil, 0, err
-	}
-	ours, err := f.ours()
-	if errors.Is(err, unix.ENODEV) {
-		err = nil // it went with its interface
-	}
-	if err != nil || len(ours) == 0 {
-		return nil, 0, errors.Join(err, f.Leave())
-	}
-	f.name = ours[0].Name
-	return f, ebpf.ProgramID(ours[0].Id), nil
 }
 
 // openPrograms opens the programs of a set, and returns their numbers, by the index of their
@@ -284,7 +253,7 @@ func (f *found) openShared(set uint64) (*shared, error) {
 // close lets go of what was found, which goes on.
 func (f *found) close() {
 	for _, a := range f.attached {
-		if l, is := a.hold.(leaver); is {
+		if l, is := a.hold.(attach.Leaver); is {
 			_ = l.Leave()
 		}
 	}

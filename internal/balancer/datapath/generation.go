@@ -3,15 +3,14 @@
 package datapath
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -24,7 +23,7 @@ type generation struct {
 	collections []*ebpf.Collection
 	// programs[i] is for ports[i]; all have the same maps.
 	programs []*ebpf.Program
-	ports    []port
+	ports    []attach.Port
 	memory   *memory
 	// tracing is what the programs were loaded with, and answers those of health checks.
 	tracing *tracing
@@ -40,14 +39,6 @@ type generation struct {
 	state  lb.State
 	places *places
 	words  *words
-}
-
-// port is an interface that a program is made for. Index 0 stands for
-// whichever one packets come in on.
-type port struct {
-	name  string
-	index int
-	mac   net.HardwareAddr
 }
 
 // close frees the programs. What is attached goes on working: the kernel holds what
@@ -82,7 +73,7 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
 	made, err := ebpf.NewMap(mapSpec)
 	if err != nil {
-		return nil, nil, loadError(fmt.Errorf("making the map of the configuration with %d bytes: %w", size, err))
+		return nil, nil, attach.LoadError(fmt.Errorf("making the map of the configuration with %d bytes: %w", size, err))
 	}
 	all, err := mapmem.Map(made)
 	if err != nil {
@@ -109,19 +100,19 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 
 // loadGeneration loads the programs for a memory. Nothing that is in use changes. With
 // tracing, the program is the one that tells of packets.
-func loadGeneration(program programKind, ports []port, m *memory, shared *shared, tracing *tracing, answers *ebpf.Map) (*generation, error) {
+func loadGeneration(program programKind, ports []attach.Port, m *memory, shared *shared, tracing *tracing, answers *ebpf.Map) (*generation, error) {
 	constants := m.constants
 	for _, p := range ports {
 		// A detached program has no interface, and may send to any.
-		if p.index != 0 {
-			constants.Interfaces[constants.InterfacesCount] = uint32(p.index)
+		if p.Index != 0 {
+			constants.Interfaces[constants.InterfacesCount] = uint32(p.Index)
 			constants.InterfacesCount++
 		}
 	}
 	made := &generation{ports: ports, memory: m, tracing: tracing, answers: answers}
 	for _, p := range ports {
-		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.mac), uint32(p.index)
-		putNear(&constants, m.hairpin.At(p.index), m.lists)
+		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.MAC), uint32(p.Index)
+		putNear(&constants, m.hairpin.At(p.Index), m.lists)
 		if err := made.add(program, p, constants, shared, tracing); err != nil {
 			made.close()
 			return nil, err
@@ -132,7 +123,7 @@ func loadGeneration(program programKind, ports []port, m *memory, shared *shared
 
 // add loads the program for one more port.
 func (g *generation) add(
-	program programKind, p port, constants objects.XDPSettings, shared *shared, tracing *tracing,
+	program programKind, p attach.Port, constants objects.XDPSettings, shared *shared, tracing *tracing,
 ) error {
 	spec, replacements, err := g.specify(program, constants, shared, tracing)
 	if err != nil {
@@ -148,7 +139,7 @@ func (g *generation) add(
 	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
 	if err != nil {
-		return loadError(err)
+		return attach.LoadError(err)
 	}
 	g.collections = append(g.collections, collection)
 	g.programs = append(g.programs, collection.Programs[program.name])
@@ -178,21 +169,19 @@ func (g *generation) specify(program programKind, constants objects.XDPSettings,
 	return spec, replacements, nil
 }
 
-// loadError names the usual reasons why the kernel refuses a program.
-func loadError(err error) error {
-	// The verifier's refusal comes with the same error number as a missing
-	// right, and is our fault, not the user's.
-	if refusal := (*ebpf.VerifierError)(nil); errors.As(err, &refusal) && len(refusal.Log) > 0 {
-		return fmt.Errorf("%w: the verifier refused the program: %v", ErrUnsupported, err)
+// addDispatched loads the program for one more port into a slot of its dispatcher.
+func (g *generation) addDispatched(program programKind, p attach.Port, spec *ebpf.CollectionSpec, replacements map[string]*ebpf.Map) error {
+	target, err := libxdp.TargetOf(p.Index)
+	if err != nil {
+		return fmt.Errorf("%w: %w", libxdp.ErrUnsupported, err)
 	}
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w (%v): run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", ErrNoRights, err)
+	defer target.Close()
+	target.Take(spec.Programs[program.name])
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	if err != nil {
+		return libxdp.Refused(err)
 	}
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		return fmt.Errorf("%w: %v: see the README for the oldest kernel that was tried", ErrUnsupported, err)
-	}
-	if errors.Is(err, unix.ENOMEM) {
-		return fmt.Errorf("%w: %v: the machine, or the control group of this process, has no more: use smaller flows.limit and flows.unproven, fewer services, or a smaller table_size", lb.ErrTooLarge, err)
-	}
-	return fmt.Errorf("loading the eBPF program: %v", err)
+	g.collections = append(g.collections, collection)
+	g.programs = append(g.programs, collection.Programs[program.name])
+	return nil
 }

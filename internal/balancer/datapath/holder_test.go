@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -36,13 +37,13 @@ func TestHolders(t *testing.T) {
 			return err
 		}, []string{`program "occupant", id`, "bpftool link detach id", "hook: tc"}},
 		"without a link": {lb.HookXDP, byNetlink("occupant"), []string{`program "occupant", id`, "ip link set dev veth0 xdp off", "hook: tc"}},
-		"libxdp's dispatcher": {lb.HookXDP, byNetlink(dispatcherName), []string{"libxdp's dispatcher, id",
+		"libxdp's dispatcher": {lb.HookXDP, byNetlink(attach.DispatcherName), []string{"libxdp's dispatcher, id",
 			"`xdp-loader unload veth0 --all`", "hook: tc"}},
 		"another balancer in XDP": {lb.HookXDP, occupyByJeoul(lb.HookXDP), []string{`program "jeoul_xdp", id`, "jeoul detach --interface veth0"}},
 		"another balancer in TC":  {lb.HookTC, occupyByJeoul(lb.HookTC), []string{`program "jeoul_tc", id`, "jeoul detach --interface veth0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if test.hook == lb.HookTC && ofThisKernel(tcx, tcFilter)[0] != tcx {
+			if test.hook == lb.HookTC && ofThisKernel(attach.TCX, attach.TCFilter)[0] != attach.TCX {
 				t.Skip("a filter of Jeoul's takes the place of the one before: TestFilterOfAKilledBalancer")
 			}
 			testenv.In(t, nics(t), func() error {
@@ -68,8 +69,8 @@ func refusedFor(t *testing.T, hook lb.Hook, says []string) error {
 	d.programs = bystander
 	defer d.Close()
 	err = d.Apply(testState())
-	if !errors.Is(err, ErrBusy) {
-		t.Errorf("the error is %v, want %v", err, ErrBusy)
+	if !errors.Is(err, attach.ErrBusy) {
+		t.Errorf("the error is %v, want %v", err, attach.ErrBusy)
 	}
 	for _, want := range says {
 		if err != nil && !strings.Contains(err.Error(), want) {

@@ -4,12 +4,12 @@ package datapath
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"syscall"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -18,13 +18,13 @@ import (
 type loader func(programKind) (*generation, error)
 
 // install loads a generation and puts it in the place of the current one.
-func (d *Datapath) install(ports []port, wish lb.Hook, load loader) (*generation, error) {
+func (d *Datapath) install(ports []attach.Port, wish lb.Hook, load loader) (*generation, error) {
 	switch {
 	case d.detached:
 		return load(d.programs(d.attachments[0].Hook))
 	case d.holds == nil:
 		return d.installFirst(ports, wish, load)
-	case wish != d.hook || !slices.EqualFunc(ports, d.current.ports, port.sameInterface):
+	case wish != d.hook || !slices.EqualFunc(ports, d.current.ports, attach.Port.SameInterface):
 		return d.rehook(ports, wish, load)
 	}
 	made, _, err := d.renew(ports, load)
@@ -33,7 +33,7 @@ func (d *Datapath) install(ports []port, wish lb.Hook, load loader) (*generation
 
 // renew loads a generation and puts it to work by the way that is in use. The lack that it
 // returns with an error says why another way may do.
-func (d *Datapath) renew(ports []port, load loader) (made *generation, lack string, err error) {
+func (d *Datapath) renew(ports []attach.Port, load loader) (made *generation, lack string, err error) {
 	kind := d.kindOf(d.way)
 	kind.unspecific = d.unspecific
 	made, lack, err = d.loadAndReach(kind, ports, load)
@@ -49,7 +49,7 @@ func (d *Datapath) renew(ports []port, load loader) (made *generation, lack stri
 	return made, lack, err
 }
 
-func (d *Datapath) loadAndReach(kind programKind, ports []port, load loader) (*generation, string, error) {
+func (d *Datapath) loadAndReach(kind programKind, ports []attach.Port, load loader) (*generation, string, error) {
 	made, err := load(kind)
 	if err != nil {
 		return nil, "", err
@@ -64,12 +64,12 @@ func (d *Datapath) loadAndReach(kind programKind, ports []port, load loader) (*g
 
 // installFirst attaches, and removes what a killed balancer left, unless its
 // place was taken: until then the packets of its connections are in good hands.
-func (d *Datapath) installFirst(ports []port, wish lb.Hook, load loader) (*generation, error) {
+func (d *Datapath) installFirst(ports []attach.Port, wish lb.Hook, load loader) (*generation, error) {
 	made, used, err := d.attachFirst(ports, wish, load)
-	if used == tcFilter {
+	if used == attach.TCFilter {
 		return made, nil
 	}
-	left := removeFilters(ports)
+	left := attach.RemoveFilters(ports)
 	if left != nil && err == nil {
 		left = errors.Join(left, d.detach())
 		made.close()
@@ -82,60 +82,90 @@ func (d *Datapath) installFirst(ports []port, wish lb.Hook, load loader) (*gener
 
 // attachFirst tries the ways to attach in turn, and returns the one that it took,
 // if any. One way serves all interfaces.
-func (d *Datapath) attachFirst(ports []port, wish lb.Hook, load loader) (*generation, way, error) {
+func (d *Datapath) attachFirst(ports []attach.Port, wish lb.Hook, load loader) (*generation, attach.Method, error) {
 	var lacks []string
 	var last error
 	for _, a := range d.ways(wish, ports) {
-		made, err := load(d.kindOf(a.way))
-		if a.way.dispatched && errors.Is(err, libxdp.ErrUnsupported) {
-			last = cannotJoin(err, ports)
-			lacks = append(lacks, lackOfXDP(ports))
+		made, err := load(d.kindOf(a.Method))
+		if a.Method.Dispatched && errors.Is(err, libxdp.ErrUnsupported) {
+			last = attach.CannotJoin(err, ports)
+			lacks = append(lacks, attach.LackOfXDP(ports))
 			continue
 		}
 		if err != nil {
-			return nil, way{}, err
+			return nil, attach.Method{}, err
 		}
-		holds, refused, err := d.attachAll(made.programs, ports, a.way)
+		holds, refused, err := d.attachAll(made.programs, ports, a.Method)
 		if err == nil {
-			if err = d.showTags(ports, a.way); err == nil {
-				d.holds, d.attachments = holds, attachments(ports, a.way, a.because(lacks))
-				d.hook, d.way = wish, a.way
-				return made, a.way, nil
+			if err = d.tags.Show(ports, a.Method); err == nil {
+				d.holds, d.attachments = holds, attach.Describe(ports, a.Method, a.Because(lacks))
+				d.hook, d.way = wish, a.Method
+				return made, a.Method, nil
 			}
 			made.close()
-			last = errors.Join(err, closeAll(holds), d.hideTags(nil))
+			last = errors.Join(err, attach.CloseAll(holds), d.tags.Hide(nil))
 			lacks = append(lacks, err.Error())
 			continue
 		}
 		made.close()
-		last = attachError(err, refused, a.way)
-		if wish == lb.HookAuto && a.way.hook == lb.HookXDP && heldByAnother(err, refused) {
-			lacks = append(lacks, lackOfXDP([]port{refused}))
+		last = attach.Explain(err, refused, a.Method)
+		if wish == lb.HookAuto && a.Method.Hook == lb.HookXDP && attach.HeldByAnother(err, refused) {
+			lacks = append(lacks, attach.LackOfXDP([]attach.Port{refused}))
 			continue
 		}
-		if !unsupported(err) {
+		if !attach.Unsupported(err) {
 			break
 		}
-		lacks = append(lacks, a.way.lack(refused))
+		lacks = append(lacks, a.Method.Lack(refused))
 	}
-	return nil, way{}, last
+	return nil, attach.Method{}, last
 }
 
-// swapAll puts programs in the place of those before. If one interface refuses, those
-// that have the new program get the old one again.
-func swapAll(holds []hold, ports []port, to, from []*ebpf.Program) error {
-	for i, h := range holds {
-		err := h.Update(to[i])
-		if err == nil {
-			continue
-		}
-		err = fmt.Errorf("swapping the program on %s (the old one goes on): %w", ports[i].name, err)
-		for back := range i {
-			if again := holds[back].Update(from[back]); again != nil {
-				err = errors.Join(err, fmt.Errorf("swapping back the program on %s (it has the new one now): %v", ports[back].name, again))
-			}
-		}
-		return err
+// leftover keeps a program on an interface that another process has put there.
+type leftover struct {
+	hold attach.Hold
+	way  attach.Method
+	// index is the interface's.
+	index int
+}
+
+func holdsOf(leftovers []leftover) (holds []attach.Hold) {
+	for _, l := range leftovers {
+		holds = append(holds, l.hold)
 	}
-	return nil
+	return holds
+}
+
+// attachAll hooks programs[i] onto ports[i], all of them or none. On an error
+// it returns the port that refused too.
+func (d *Datapath) attachAll(programs []*ebpf.Program, ports []attach.Port, w attach.Method) ([]attach.Hold, attach.Port, error) {
+	var holds []attach.Hold
+	for i, p := range ports {
+		h, err := d.attach(programs[i], p, w)
+		if err != nil {
+			return nil, p, errors.Join(err, attach.CloseAll(holds))
+		}
+		holds = append(holds, h)
+	}
+	return holds, attach.Port{}, nil
+}
+
+// attach hooks a program onto an interface, and keeps it there. It takes the place of what
+// another process has left there.
+func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method) (attach.Hold, error) {
+	if i := slices.IndexFunc(d.leftovers, func(l leftover) bool { return l.way == w && l.index == p.Index }); i >= 0 {
+		left := d.leftovers[i].hold
+		d.leftovers = slices.Delete(d.leftovers, i, i+1)
+		if left.Update(program) == nil {
+			return left, nil
+		}
+		if err := left.Close(); err != nil {
+			return nil, err
+		}
+	}
+	h, err := attach.Attach(program, p, w, d.options.Clsact)
+	if err != nil {
+		return nil, err
+	}
+	return d.keeper.hold(h, w, p), nil
 }

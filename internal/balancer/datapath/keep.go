@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/host/durable"
@@ -92,7 +92,7 @@ func (k *keeper) pin(g *generation, shared *shared, sockets *sockets) {
 		pinned[name] = mapPin{m}
 	}
 	for i, p := range g.programs {
-		pinned[programPin(g.ports[i].index)] = programPinner{p}
+		pinned[programPin(g.ports[i].Index)] = programPinner{p}
 	}
 	if g.watch != nil {
 		pinned[objects.OrphanMapWatches] = mapPin{g.watch.Maps[objects.OrphanMapWatches]}
@@ -180,7 +180,7 @@ func (k *keeper) clear() error {
 	names, failed := k.Store.Links()
 	err = errors.Join(err, failed)
 	for _, name := range names {
-		if l, _, failed := linkAt(k.Store.Path("", name)); failed == nil {
+		if l, _, failed := attach.OpenLink(k.Store.Path("", name)); failed == nil {
 			err = errors.Join(err, l.Close())
 		}
 	}
@@ -195,41 +195,14 @@ func remove(path string) error {
 	return nil
 }
 
-// leaver is a hold that can be let go of without taking the program off.
-type leaver interface{ Leave() error }
-
-// pinnedLink keeps a program on an interface, and goes on when the process ends.
-type pinnedLink struct{ link.Link }
-
-// Leave lets go of the link, which goes on.
-func (p pinnedLink) Leave() error { return p.Link.Close() }
-
-// Close takes the program off the interface, also where a pin that cannot be reached keeps the link, under
-// a mount for one. The pin goes first: a link that is detached is of no use to a next process.
-func (p pinnedLink) Close() error {
-	err := p.Unpin()
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(err, p.Detach(), p.Link.Close())
-}
-
-// linkPin names the pin of the link to the interface of an index.
-func (w way) linkPin(index int) string { return w.linkPrefix() + strconv.Itoa(index) }
-
-// linkPrefix begins the names of the pins of a way's links.
-func (w way) linkPrefix() string {
-	return strings.ReplaceAll(strings.ToLower(w.name), " ", "-") + "-"
-}
-
 // hold pins what keeps a program on an interface. Where it cannot be pinned, it is there all the same.
-func (k *keeper) hold(h hold, w way, p port) hold {
+func (k *keeper) hold(h attach.Hold, w attach.Method, p attach.Port) attach.Hold {
 	l, is := h.(link.Link)
 	if k == nil || !is {
 		return h // a filter outlives us by itself
 	}
-	if err := l.Pin(k.Store.Path("", w.linkPin(p.index))); err != nil {
-		k.lose(fmt.Errorf("pinning the link of %s: %w", w.name, err))
+	if err := l.Pin(k.Store.Path("", w.LinkPin(p.Index))); err != nil {
+		k.lose(fmt.Errorf("pinning the link of %s: %w", w.Name, err))
 	}
-	return pinnedLink{l}
+	return attach.PinnedLink{Link: l}
 }

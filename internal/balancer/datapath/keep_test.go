@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
@@ -28,7 +29,7 @@ import (
 type kept struct {
 	dir  string
 	hook lb.Hook
-	ways func(lb.Hook, []port) []attempt
+	ways func(lb.Hook, []attach.Port) []attach.Attempt
 	// programs are what is loaded, where that is not what is embedded.
 	programs func(lb.Hook) programKind
 	limit    uint32
@@ -104,8 +105,10 @@ func (k *kept) adopt() (*Datapath, error) {
 }
 
 // onlyBy has programs attached by one way, whatever hook is asked for.
-func onlyBy(w way) func(lb.Hook, []port) []attempt {
-	return func(lb.Hook, []port) []attempt { return []attempt{{way: w, reason: "as in the test"}} }
+func onlyBy(w attach.Method) func(lb.Hook, []attach.Port) []attach.Attempt {
+	return func(lb.Hook, []attach.Port) []attach.Attempt {
+		return []attach.Attempt{{Method: w, Reason: "as in the test"}}
+	}
 }
 
 // rememberFlow puts an established flow of the first service into a datapath's table.
@@ -124,10 +127,10 @@ func rememberFlow(t *testing.T, d *Datapath) objects.XDPFlow {
 func TestKept(t *testing.T) {
 	testenv.Root(t)
 	for _, w := range ofThisKernel(keptWays...) {
-		t.Run(w.name, func(t *testing.T) {
+		t.Run(w.Name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)
-				k.hook, k.ways = w.hook, onlyBy(w)
+				k.hook, k.ways = w.Hook, onlyBy(w)
 				first, err := k.open()
 				if err != nil {
 					return err
@@ -173,7 +176,7 @@ func TestKept(t *testing.T) {
 					t.Errorf("the clock goes back from %d to %d", clock, now)
 				}
 				if again.way != w {
-					t.Errorf("it is attached by %s", again.way.name)
+					t.Errorf("it is attached by %s", again.way.Name)
 				}
 				if sets, err := again.keeper.Store.Sets(); err != nil || len(sets) != 1 {
 					t.Errorf("sets of pins: %v, %v", sets, err)
@@ -349,7 +352,7 @@ func TestKeptIsRefused(t *testing.T) {
 			return errors.Join(os.Remove(path), m.Pin(path), m.Close())
 		}, "for fewer services"},
 		"a foreign map":     {foreign(func(*Datapath) string { return objects.XDPMapFlows }), "is no map of ours"},
-		"a foreign program": {foreign(func(d *Datapath) string { return programPin(d.current.ports[0].index) }), "is no program of ours"},
+		"a foreign program": {foreign(func(d *Datapath) string { return programPin(d.current.ports[0].Index) }), "is no program of ours"},
 		"a foreign memory":  {foreign(func(*Datapath) string { return generationPin }), "is no memory"},
 	} {
 		t.Run(name, func(t *testing.T) {

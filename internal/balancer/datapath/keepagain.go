@@ -5,6 +5,8 @@ package datapath
 import (
 	"errors"
 	"fmt"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 )
 
 // KeepAgain looks whether what is kept is still where the next process looks for it: it is not once a bpf file
@@ -74,15 +76,15 @@ func (d *Datapath) noteSockets(err error) {
 // its links keep: the change that comes at once pins what takes its place.
 func (d *Datapath) pinAgain() error {
 	for i, h := range d.holds {
-		l, is := h.(pinnedLink)
+		l, is := h.(attach.PinnedLink)
 		if !is {
 			continue
 		}
 		if err := l.Unpin(); err != nil {
 			return fmt.Errorf("forgetting where a link was pinned: %w", err)
 		}
-		if err := l.Pin(d.keeper.Store.Path("", d.way.linkPin(d.current.ports[i].index))); err != nil {
-			return fmt.Errorf("pinning the link of %s: %w", d.way.name, err)
+		if err := l.Pin(d.keeper.Store.Path("", d.way.LinkPin(d.current.ports[i].Index))); err != nil {
+			return fmt.Errorf("pinning the link of %s: %w", d.way.Name, err)
 		}
 	}
 	if err := d.sockets.pinAgain(d.keeper); err != nil {
@@ -101,3 +103,28 @@ func (d *Datapath) pinAgain() error {
 
 // errNotPinned stands for a fault that was noted.
 var errNotPinned = errors.New("its programs and maps cannot be pinned")
+
+// rejoin puts programs back into libxdp's dispatchers that others have taken out, such as `xdp-loader unload --all`, and
+// returns what is new of it.
+func (d *Datapath) rejoin() (note string) {
+	if !d.way.Dispatched || d.current == nil {
+		return ""
+	}
+	for i, p := range d.current.ports {
+		h, is := d.holds[i].(*attach.Dispatched)
+		if !is || h.Running() {
+			continue
+		}
+		if err := h.Update(d.current.programs[i]); err != nil {
+			note = fmt.Sprintf("packets on %s are not balanced: the program was taken out of libxdp's dispatcher, and cannot be put back: %v", p.Name, err)
+			if note == d.notBack {
+				return "" // that was told when it was new
+			}
+			d.notBack = note
+			return note
+		}
+		note = fmt.Sprintf("another has taken the program out of libxdp's dispatcher on %s: it is put back", p.Name)
+	}
+	d.notBack = ""
+	return note
+}

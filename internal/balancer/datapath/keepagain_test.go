@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -29,7 +30,7 @@ func unmountBPF() error { return unix.Unmount(bpfRoot, unix.MNT_DETACH) }
 func remountBPF() error { return errors.Join(unmountBPF(), mountBPF()) }
 
 // onOwnBPF runs a test with veth0 in a mount namespace of its own, whose bpf file system is new.
-func onOwnBPF(t *testing.T, w way, test func(*kept) error) {
+func onOwnBPF(t *testing.T, w attach.Method, test func(*kept) error) {
 	t.Helper()
 	testenv.In(t, nics(t), func() error {
 		// The thread ends with this function, and its mounts with it.
@@ -39,7 +40,7 @@ func onOwnBPF(t *testing.T, w way, test func(*kept) error) {
 		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), mountBPF()); err != nil {
 			return err
 		}
-		k := &kept{dir: t.TempDir(), hook: w.hook, ways: onlyBy(w), programs: bystander}
+		k := &kept{dir: t.TempDir(), hook: w.Hook, ways: onlyBy(w), programs: bystander}
 		return test(k)
 	})
 }
@@ -49,13 +50,13 @@ func onOwnBPF(t *testing.T, w way, test func(*kept) error) {
 // reached any more are of it.
 func TestKeptAgain(t *testing.T) {
 	testenv.Root(t)
-	for _, w := range ofThisKernel(nativeXDP, tcx, tcFilter) {
+	for _, w := range ofThisKernel(attach.NativeXDP, attach.TCX, attach.TCFilter) {
 		for name, replace := range map[string]func() error{"unmounted": unmountBPF, "mounted anew": remountBPF, "another one is over it": mountBPF} {
 			for what, notice := range map[string]func(*Datapath) error{
 				"looked at": func(*Datapath) error { return nil },
 				"changed":   func(d *Datapath) error { return d.Apply(swapping(testState(), 1)) },
 			} {
-				t.Run(w.name+", "+name+", "+what, func(t *testing.T) {
+				t.Run(w.Name+", "+name+", "+what, func(t *testing.T) {
 					onOwnBPF(t, w, func(k *kept) error { return keptAgain(t, k, replace, notice) })
 				})
 			}
@@ -126,8 +127,8 @@ func leftOn(k *kept) (*ebpf.Program, error) {
 // with its pins; a filter stays, until that of the next process is in its place. The next start says what is lost.
 func TestKeptWithoutFileSystem(t *testing.T) {
 	testenv.Root(t)
-	for _, w := range ofThisKernel(nativeXDP, tcx, tcFilter) {
-		t.Run(w.name, func(t *testing.T) {
+	for _, w := range ofThisKernel(attach.NativeXDP, attach.TCX, attach.TCFilter) {
+		t.Run(w.Name, func(t *testing.T) {
 			onOwnBPF(t, w, func(k *kept) error {
 				program, err := leftOn(k)
 				if err != nil {
@@ -137,7 +138,7 @@ func TestKeptWithoutFileSystem(t *testing.T) {
 				if err := remountBPF(); err != nil {
 					return err
 				}
-				if w == tcFilter {
+				if w == attach.TCFilter {
 					err = runsOn("veth0", program)
 				} else {
 					testenv.Eventually(t, 30*time.Second, "the program has gone with its pins", func() bool {
@@ -154,7 +155,7 @@ func TestKeptWithoutFileSystem(t *testing.T) {
 				if notes := strings.Join(again.Notes(), " "); again.Adopted() || !strings.Contains(notes, "nothing of it is pinned any more") {
 					t.Errorf("taken over: %v, and it says %q", again.Adopted(), notes)
 				}
-				if w == tcFilter {
+				if w == attach.TCFilter {
 					err = runsOn("veth0", program)
 				}
 				if err := errors.Join(err, again.Apply(testState())); err != nil {
@@ -176,8 +177,8 @@ func TestKeptWithoutFileSystem(t *testing.T) {
 // nothing is touched, and once it is unmounted the next one takes all over.
 func TestKeptUnderAnotherFileSystem(t *testing.T) {
 	testenv.Root(t)
-	for _, w := range ofThisKernel(nativeXDP, tcx) {
-		t.Run(w.name, func(t *testing.T) {
+	for _, w := range ofThisKernel(attach.NativeXDP, attach.TCX) {
+		t.Run(w.Name, func(t *testing.T) {
 			onOwnBPF(t, w, func(k *kept) error {
 				program, err := leftOn(k)
 				if err != nil {

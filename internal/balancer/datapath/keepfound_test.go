@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -116,7 +117,7 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if p := again.current.ports[0]; p.mac.String() != nic.HardwareAddr.String() || p.index != nic.Index {
+				if p := again.current.ports[0]; p.MAC.String() != nic.HardwareAddr.String() || p.Index != nic.Index {
 					t.Errorf("the program is for %+v, and the interface is %+v", p, nic)
 				}
 				if sets, err := again.keeper.Store.Sets(); err != nil || len(sets) != 1 {
@@ -131,11 +132,11 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 // TestSweep removes what is kept only once its interface is gone.
 func TestSweep(t *testing.T) {
 	testenv.Root(t)
-	for _, w := range ofThisKernel(nativeXDP, genericXDP, tcx) {
-		t.Run(w.name, func(t *testing.T) {
+	for _, w := range ofThisKernel(attach.NativeXDP, attach.GenericXDP, attach.TCX) {
+		t.Run(w.Name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)
-				k.hook, k.ways = w.hook, onlyBy(w)
+				k.hook, k.ways = w.Hook, onlyBy(w)
 				d, err := k.openWith(testState())
 				if err != nil {
 					return err

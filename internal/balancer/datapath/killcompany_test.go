@@ -17,6 +17,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -197,7 +198,7 @@ func (c *company) stays(when string) error {
 		}
 		var ids []ebpf.ProgramID
 		for _, one := range all {
-			if !byName(one) {
+			if !attach.IsOurs(one) {
 				ids = append(ids, one.ID)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
@@ -33,15 +34,15 @@ import (
 func TestKilledAtEachStep(t *testing.T) {
 	testenv.Root(t)
 	random := seeded(t)
-	for _, w := range ofThisKernel(nativeXDP, nativeDispatched, tcx, tcFilter) {
+	for _, w := range ofThisKernel(attach.NativeXDP, attach.NativeDispatched, attach.TCX, attach.TCFilter) {
 		for _, s := range someOf(random, stories(w), 4) {
-			t.Run(w.name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, false).all(t, random) })
+			t.Run(w.Name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, false).all(t, random) })
 		}
-		if !w.dispatched {
+		if !w.Dispatched {
 			continue
 		}
 		for _, s := range someOf(random, stories(w), 4) {
-			t.Run(w.name+" beside others, "+s.name, func(t *testing.T) { newWalk(t, w, s, false).besideOthers(t, random) })
+			t.Run(w.Name+" beside others, "+s.name, func(t *testing.T) { newWalk(t, w, s, false).besideOthers(t, random) })
 		}
 	}
 }
@@ -51,14 +52,14 @@ func TestKilledAtEachStep(t *testing.T) {
 func TestConnectionsGoOnAfterAKill(t *testing.T) {
 	testenv.Root(t)
 	random := seeded(t)
-	ways := ofThisKernel(nativeXDP, tcx)
+	ways := ofThisKernel(attach.NativeXDP, attach.TCX)
 	if !testkill.EveryStep() {
 		ways = ways[random.IntN(len(ways)):][:1]
 	}
 	for _, w := range ways {
 		balancing := slices.DeleteFunc(stories(w), func(s deadly) bool { return !s.balances })
 		for _, s := range someOf(random, balancing, 1) {
-			t.Run(w.name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, true).all(t, random) })
+			t.Run(w.Name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, true).all(t, random) })
 		}
 	}
 }
@@ -150,13 +151,13 @@ type deadly struct {
 	balances bool
 }
 
-func stories(w way) []deadly {
+func stories(w attach.Method) []deadly {
 	base := killState(3, 1)
 	drained, without, more, mode, other := killState(3, 1), killState(2, 1), killState(3, 2), killState(3, 1), killState(3, 1)
 	drained.Services[0].Backends[1].Weight = 0
 	mode.Services[1] = withPaths(inMode(mode.Services[1], lb.DSCP))
 	hook := lb.HookTC
-	if w.hook == lb.HookTC {
+	if w.Hook == lb.HookTC {
 		hook = lb.HookXDP
 	}
 	other.Hook = hook
@@ -219,7 +220,7 @@ func servedBy(s lb.State) string {
 // walk kills processes of a story.
 type walk struct {
 	deadly
-	way way
+	way attach.Method
 	// balances: with the programs that balance.
 	balances bool
 	dir      string
@@ -230,7 +231,7 @@ type walk struct {
 	kills int
 }
 
-func newWalk(t *testing.T, w way, s deadly, balances bool) *walk {
+func newWalk(t *testing.T, w attach.Method, s deadly, balances bool) *walk {
 	t.Helper()
 	k := newKept(t)
 	ns, peer := testenv.Namespace(t), testenv.Namespace(t)
@@ -259,7 +260,7 @@ func (w *walk) limit() uint32 {
 
 // open opens the data plane as a process of its own does.
 func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
-	k := &kept{dir: w.dir, hook: w.way.hook, limit: limit}
+	k := &kept{dir: w.dir, hook: w.way.Hook, limit: limit}
 	names := []string{"veth0"}
 	if len(w.before.Interfaces) > 0 {
 		names = w.before.Interfaces
@@ -289,15 +290,15 @@ func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 }
 
 // ways has each hook by one way, that of the walk's hook by the walk's.
-func (w *walk) ways(wish lb.Hook, _ []port) []attempt {
+func (w *walk) ways(wish lb.Hook, _ []attach.Port) []attach.Attempt {
 	take := w.way
-	if wish != w.way.hook {
-		take = nativeXDP
+	if wish != w.way.Hook {
+		take = attach.NativeXDP
 		if wish == lb.HookTC {
-			take = ofThisKernel(tcx, tcFilter)[0]
+			take = ofThisKernel(attach.TCX, attach.TCFilter)[0]
 		}
 	}
-	return []attempt{{way: take, reason: "as in the test"}}
+	return []attach.Attempt{{Method: take, Reason: "as in the test"}}
 }
 
 // kill kills a process before its step of a number, or lets it come to its end, and has the next one go on.
@@ -371,7 +372,7 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 	wanted := w.after
 	if w.stops || back && !w.starts && w.leaves == "" {
 		wanted = w.before
-		wanted.Hook = w.way.hook
+		wanted.Hook = w.way.Hook
 	}
 	if err := d.Apply(wanted); err != nil {
 		return err
@@ -457,7 +458,7 @@ func (w *walk) start(t *testing.T) *testkill.Victim {
 		t.Fatal(err)
 	}
 	command := exec.Command(program, "-test.run=^TestKillVictim$", "-test.timeout=10m")
-	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%t|%s", killStory, w.way.name, w.name, w.balances, w.dir))
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%t|%s", killStory, w.way.Name, w.name, w.balances, w.dir))
 	var output strings.Builder
 	command.Stdout, command.Stderr = &output, &output
 	var victim *testkill.Victim
@@ -485,7 +486,7 @@ func TestKillVictim(t *testing.T) {
 	}
 	told := strings.Split(os.Getenv(killStory), "|")
 	w := &walk{balances: told[2] == "true", dir: told[3]}
-	w.way = keptWays[slices.IndexFunc(keptWays, func(w way) bool { return w.name == told[0] })]
+	w.way = keptWays[slices.IndexFunc(keptWays, func(w attach.Method) bool { return w.Name == told[0] })]
 	all := stories(w.way)
 	w.deadly = all[slices.IndexFunc(all, func(s deadly) bool { return s.name == told[1] })]
 	if err := w.live(); err != nil {

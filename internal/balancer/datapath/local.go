@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/host/deadcode"
 	"github.com/jeoul/jeoul/internal/host/namespace"
@@ -47,7 +48,7 @@ type sockets struct {
 	cgroup string
 	id     uint64
 	// holds[i] keeps programs[i] at socketHooks[i].
-	holds    []hold
+	holds    []attach.Hold
 	programs []*ebpf.Program
 	// known and events are theirs: they stay from generation to generation.
 	known, events *ebpf.Map
@@ -100,7 +101,7 @@ func (s *sockets) detach() error {
 	if s == nil {
 		return nil
 	}
-	if err := closeAll(s.holds); err != nil {
+	if err := attach.CloseAll(s.holds); err != nil {
 		return fmt.Errorf("detaching from the sockets of %s: %w", s.cgroup, err)
 	}
 	return nil
@@ -112,7 +113,7 @@ func (s *sockets) leave() (err error) {
 		return nil
 	}
 	for _, h := range s.holds {
-		if l, is := h.(leaver); is {
+		if l, is := h.(attach.Leaver); is {
 			err = errors.Join(err, l.Leave())
 		}
 	}
@@ -120,10 +121,10 @@ func (s *sockets) leave() (err error) {
 }
 
 // ports names the hooks as swapAll names interfaces.
-func (s *sockets) ports() []port {
-	all := make([]port, len(socketHooks))
+func (s *sockets) ports() []attach.Port {
+	all := make([]attach.Port, len(socketHooks))
 	for i, hook := range socketHooks {
-		all[i].name = fmt.Sprintf("%s (%s)", s.cgroup, hook.program)
+		all[i].Name = fmt.Sprintf("%s (%s)", s.cgroup, hook.program)
 	}
 	return all
 }
@@ -170,7 +171,7 @@ func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before 
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
 	if err != nil {
 		made.closeUnless(before)
-		return nil, fmt.Errorf("%w: %s: %v", ErrSockets, cgroup, loadError(err))
+		return nil, fmt.Errorf("%w: %s: %v", ErrSockets, cgroup, attach.LoadError(err))
 	}
 	defer collection.Close()
 	for _, hook := range socketHooks {
@@ -219,14 +220,14 @@ func (d *Datapath) attachSockets(s *sockets) error {
 	for i, hook := range socketHooks {
 		l, err := link.AttachCgroup(link.CgroupOptions{Path: s.cgroup, Attach: hook.at, Program: s.programs[i]})
 		if err != nil {
-			return errors.Join(socketError(err, s.cgroup, hook.program), closeAll(s.holds))
+			return errors.Join(socketError(err, s.cgroup, hook.program), attach.CloseAll(s.holds))
 		}
-		var h hold = l
+		var h attach.Hold = l
 		if d.keeper != nil {
 			if err := l.Pin(d.keeper.Store.Path("", s.linkPin(i))); err != nil {
 				d.keeper.lose(fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err))
 			}
-			h = pinnedLink{l}
+			h = attach.PinnedLink{Link: l}
 		}
 		s.holds = append(s.holds, h)
 	}
@@ -239,7 +240,7 @@ func socketError(err error, cgroup, program string) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: %s: %v: another program is attached there, or to a control group above, that allows no other (`bpftool cgroup tree` shows them), or the rights CAP_BPF and CAP_NET_ADMIN are missing", ErrSockets, at, err)
-	case unsupported(err):
+	case attach.Unsupported(err):
 		return fmt.Errorf("%w: %s: %v: it needs Linux 5.14 or newer with CONFIG_CGROUP_BPF", ErrSockets, at, err)
 	}
 	return fmt.Errorf("%w: %s: %v", ErrSockets, at, err)
@@ -264,7 +265,7 @@ func (d *Datapath) beginSockets(cgroup string, m *memory, shared *shared) (*sock
 	}
 	if c.stays() {
 		c.next.holds = c.before.holds
-		err = swapAll(c.next.holds, c.next.ports(), c.next.programs, c.before.programs)
+		err = attach.SwapAll(c.next.holds, c.next.ports(), c.next.programs, c.before.programs)
 	} else {
 		err = d.attachSockets(c.next)
 	}
@@ -286,7 +287,7 @@ func (c *socketsChange) undo() (err error) {
 		return nil
 	}
 	if c.stays() {
-		err = swapAll(c.next.holds, c.next.ports(), c.before.programs, c.next.programs)
+		err = attach.SwapAll(c.next.holds, c.next.ports(), c.before.programs, c.next.programs)
 	} else {
 		err = c.next.detach()
 	}
@@ -329,7 +330,7 @@ func (s *sockets) pinAgain(k *keeper) error {
 		return nil
 	}
 	for i, h := range s.holds {
-		l, is := h.(pinnedLink)
+		l, is := h.(attach.PinnedLink)
 		if !is {
 			continue
 		}

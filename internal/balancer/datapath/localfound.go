@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 )
@@ -17,7 +18,7 @@ import (
 // findSockets opens what another process has left at sockets. What is not whole it takes away: it is
 // attached anew where it is still wanted.
 func (f *found) findSockets() (*sockets, error) {
-	s := &sockets{holds: make([]hold, len(socketHooks)), programs: make([]*ebpf.Program, len(socketHooks))}
+	s := &sockets{holds: make([]attach.Hold, len(socketHooks)), programs: make([]*ebpf.Program, len(socketHooks))}
 	names, err := f.store.Links()
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func (f *found) findSockets() (*sockets, error) {
 		}
 	}
 	s.closeUnless(nil)
-	return nil, errors.Join(closeAll(compact(s.holds)), f.removeSocketLinks())
+	return nil, errors.Join(attach.CloseAll(compact(s.holds)), f.removeSocketLinks())
 }
 
 // open opens a link; false where it is of another control group than those before, or of no use.
@@ -67,7 +68,7 @@ func (s *sockets) open(path, name string) bool {
 		l.Close()
 		return false
 	}
-	s.id, s.holds[hook] = id, pinnedLink{l}
+	s.id, s.holds[hook] = id, attach.PinnedLink{Link: l}
 	return true
 }
 
@@ -88,7 +89,7 @@ func (s *sockets) openMaps(f *found) (err error) {
 	return nil
 }
 
-func compact(holds []hold) (some []hold) {
+func compact(holds []attach.Hold) (some []attach.Hold) {
 	for _, h := range holds {
 		if h != nil {
 			some = append(some, h)
@@ -104,7 +105,7 @@ func (f *found) removeSocketLinks() error {
 		if !strings.HasPrefix(name, socketPrefix) {
 			continue
 		}
-		h, _, failed := linkAt(f.store.Path("", name))
+		h, _, failed := attach.OpenLink(f.store.Path("", name))
 		if failed == nil {
 			failed = h.Close()
 		}

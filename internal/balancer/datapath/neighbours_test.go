@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -24,14 +25,14 @@ import (
 // when ours goes.
 func TestNeighboursInTC(t *testing.T) {
 	testenv.Root(t)
-	for _, w := range ofThisKernel(tcx, tcFilter) {
-		t.Run(w.name, func(t *testing.T) {
+	for _, w := range ofThisKernel(attach.TCX, attach.TCFilter) {
+		t.Run(w.Name, func(t *testing.T) {
 			ns, outside := testenv.Namespace(t), testenv.Namespace(t)
 			mac, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: "veth0"}, testenv.End{Namespace: outside, Name: "peer0"})
 			wire, served := testenv.OpenWire(t, outside, "peer0"), newPackets(t, outside, "peer0", mac)
 			testenv.In(t, ns, func() error {
 				k := newKept(t)
-				k.hook, k.ways = w.hook, onlyBy(w)
+				k.hook, k.ways = w.Hook, onlyBy(w)
 				after, err := newNeighbour(t)
 				if err == nil {
 					err = after.attach(t, w, false)
@@ -145,13 +146,13 @@ func newNeighbour(t *testing.T) (*neighbour, error) {
 }
 
 // attach puts it before or after all programs that are on veth0.
-func (n *neighbour) attach(t *testing.T, w way, before bool) error {
+func (n *neighbour) attach(t *testing.T, w attach.Method, before bool) error {
 	nic, err := netlink.LinkByName("veth0")
 	if err != nil {
 		return err
 	}
 	index := nic.Attrs().Index
-	if w == tcx {
+	if w == attach.TCX {
 		anchor := link.Tail()
 		if before {
 			anchor = link.Head()
@@ -165,9 +166,9 @@ func (n *neighbour) attach(t *testing.T, w way, before bool) error {
 	if err := addQdisc("veth0", "clsact"); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
-	priority := uint16(filterPriority + 1)
+	priority := uint16(attach.FilterPriority + 1)
 	if before {
-		priority = filterPriority - 1
+		priority = attach.FilterPriority - 1
 	}
 	return netlink.FilterAdd(&netlink.BpfFilter{Fd: n.program.FD(), Name: "neighbour", DirectAction: true, FilterAttrs: netlink.FilterAttrs{
 		LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL}})

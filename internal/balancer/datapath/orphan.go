@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -27,7 +28,7 @@ func watchClock(memory *ebpf.Map) (*ebpf.Collection, error) {
 	made, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		MapReplacements: map[string]*ebpf.Map{objects.GenerationSection: memory}})
 	if err != nil {
-		return nil, loadError(err)
+		return nil, attach.LoadError(err)
 	}
 	// The kernel asks for a frame, which the program does not read.
 	failed, _, err := made.Programs[objects.OrphanProgJeoulOrphan].Test(make([]byte, 64))

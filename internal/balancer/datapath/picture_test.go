@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -28,7 +29,7 @@ func TestReadDuringApply(t *testing.T) {
 	}
 	before := d.Memory()
 	find, held, release := d.findPorts, make(chan struct{}), make(chan struct{})
-	d.findPorts = func(names []string) ([]port, error) {
+	d.findPorts = func(names []string) ([]attach.Port, error) {
 		close(held)
 		<-release
 		return find(names)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -43,22 +44,22 @@ func TestReach(t *testing.T) {
 	all := []string{"veth0", "veth1", "bridge0"}
 	for _, test := range []struct {
 		name  string
-		ways  func(lb.Hook, []port) []attempt
+		ways  func(lb.Hook, []attach.Port) []attach.Attempt
 		steps []lb.State
 		want  []string
 	}{
-		{"native XDP", attempts, []lb.State{on(lb.HookXDP, "veth0", "veth1"), on("", "veth1", "veth0"), on("", "veth1"), on("", "veth0")},
+		{"native XDP", attach.Attempts, []lb.State{on(lb.HookXDP, "veth0", "veth1"), on("", "veth1", "veth0"), on("", "veth1"), on("", "veth0")},
 			slices.Repeat([]string{"xdp (native)"}, 4)},
-		{"generic XDP", attempts, []lb.State{on(lb.HookTC, "bridge0"), on(lb.HookXDP, "veth0", "bridge0"), on("", "veth1")},
+		{"generic XDP", attach.Attempts, []lb.State{on(lb.HookTC, "bridge0"), on(lb.HookXDP, "veth0", "bridge0"), on("", "veth1")},
 			[]string{"tc", "xdp (generic)", "xdp (generic)"}},
-		{"TCX", attempts, []lb.State{on(lb.HookTC, "veth0", "veth1"), on("", "bridge0", "veth0"), on("", "veth1"), on("", "veth0", "bridge0", "veth1")},
+		{"TCX", attach.Attempts, []lb.State{on(lb.HookTC, "veth0", "veth1"), on("", "bridge0", "veth0"), on("", "veth1"), on("", "veth0", "bridge0", "veth1")},
 			slices.Repeat([]string{"tc"}, 4)},
 		{"a filter", throughFilters, []lb.State{on(lb.HookTC, "veth0", "veth1"), on("", "veth1", "bridge0"), on("", "veth0")},
 			slices.Repeat([]string{"tc"}, 3)},
-		{"with the hook", attempts, []lb.State{on(lb.HookXDP, "veth1"), on(lb.HookTC, "bridge0", "veth0"), on(lb.HookXDP, "veth0", "veth1"), on(lb.HookTC, "veth1")},
+		{"with the hook", attach.Attempts, []lb.State{on(lb.HookXDP, "veth1"), on(lb.HookTC, "bridge0", "veth0"), on(lb.HookXDP, "veth0", "veth1"), on(lb.HookTC, "veth1")},
 			[]string{"xdp (native)", "tc", "xdp (native)", "tc"}},
-		{"as auto chooses", func(wish lb.Hook, ports []port) []attempt {
-			return append([]attempt{{way: nativeXDP, reason: "for the test"}}, throughTC("")...)
+		{"as auto chooses", func(wish lb.Hook, ports []attach.Port) []attach.Attempt {
+			return append([]attach.Attempt{{Method: attach.NativeXDP, Reason: "for the test"}}, attach.Attempts(lb.HookTC, nil)...)
 		}, []lb.State{on(lb.HookAuto, "veth0", "veth1"), on(lb.HookAuto, "veth1", "bridge0"), on(lb.HookAuto, "veth1")},
 			[]string{"xdp (native)", "tc", "xdp (native)"}},
 	} {
@@ -80,7 +81,7 @@ func TestReach(t *testing.T) {
 						t.Errorf("step %d: flows and counters are others", i)
 					}
 					for _, name := range []string{"veth0", "veth1"} {
-						want := len(tagOffloads)
+						want := len(attach.TagOffloads)
 						if at.Hook == lb.HookXDP && slices.Contains(state.Interfaces, name) {
 							want = 0
 						}
@@ -111,32 +112,35 @@ func TestReachRefused(t *testing.T) {
 	before := []string{"veth0", "bridge0"}
 	for name, test := range map[string]struct {
 		hook  lb.Hook
-		ways  func(lb.Hook, []port) []attempt
+		ways  func(lb.Hook, []attach.Port) []attach.Attempt
 		from  []string
 		to    []string
 		spoil spoiling
 		says  []string
 		is    error
 	}{
-		"another XDP program":     {lb.HookXDP, attempts, []string{"veth0"}, []string{"veth1", "veth0"}, anotherXDP, []string{"veth1", "occupant", "stop its owner"}, ErrBusy},
-		"another filter":          {lb.HookTC, throughFilters, before, []string{"veth0", "veth1"}, anotherFilter, []string{"veth1", "the priority"}, ErrBusy},
-		"tags that stay hidden":   {lb.HookXDP, attempts, []string{"veth0"}, []string{"veth0", "veth1"}, tagsStayHidden, []string{"veth1 takes VLAN tags out", "use hook: tc"}, ErrUnsupported},
-		"one that cannot be left": {lb.HookTC, attempts, before, []string{"veth1", "veth0"}, secondIsStuck, []string{"detaching from bridge0 in TCX", "stuck"}, nil},
-		"one that does not take the new program": {lb.HookTC, attempts, before, []string{"veth1", "veth0"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+		"another XDP program":     {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth1", "veth0"}, anotherXDP, []string{"veth1", "occupant", "stop its owner"}, attach.ErrBusy},
+		"another filter":          {lb.HookTC, throughFilters, before, []string{"veth0", "veth1"}, anotherFilter, []string{"veth1", "the priority"}, attach.ErrBusy},
+		"tags that stay hidden":   {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth0", "veth1"}, tagsStayHidden, []string{"veth1 takes VLAN tags out", "use hook: tc"}, attach.ErrUnsupported},
+		"one that cannot be left": {lb.HookTC, attach.Attempts, before, []string{"veth1", "veth0"}, secondIsStuck, []string{"detaching from bridge0 in TCX", "stuck"}, nil},
+		"one that does not take the new program": {lb.HookTC, attach.Attempts, before, []string{"veth1", "veth0"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
 			last := d.holds[0]
 			d.holds[0] = stubborn{last}
 			return nil, func() error { d.holds[0] = last; return nil }, nil
 		}, []string{"swapping the program on veth0", "stubborn"}, nil},
-		"no native XDP": {lb.HookXDP, attempts, []string{"veth0"}, []string{"veth0", "bridge0"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			return nil, func() error { d.ways = func(lb.Hook, []port) []attempt { return attempts(lb.HookTC, nil) }; return nil }, nil
-		}, []string{"bridge0", "hook: tc may work"}, ErrUnsupported},
-		"no such interface": {lb.HookTC, attempts, before, []string{"veth0", "veth7"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+		"no native XDP": {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth0", "bridge0"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
 			return nil, func() error {
-				d.findPorts = func([]string) ([]port, error) { return ethernets([]string{"veth0", "veth1"}) }
+				d.ways = func(lb.Hook, []attach.Port) []attach.Attempt { return attach.Attempts(lb.HookTC, nil) }
 				return nil
 			}, nil
-		}, []string{"veth7", "`ip link` lists"}, ErrNoInterface},
-		"a program that does not load": {lb.HookTC, attempts, before, []string{"veth0", "veth1"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+		}, []string{"bridge0", "hook: tc may work"}, attach.ErrUnsupported},
+		"no such interface": {lb.HookTC, attach.Attempts, before, []string{"veth0", "veth7"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+			return nil, func() error {
+				d.findPorts = func([]string) ([]attach.Port, error) { return attach.Ports([]string{"veth0", "veth1"}) }
+				return nil
+			}, nil
+		}, []string{"veth7", "`ip link` lists"}, attach.ErrNoInterface},
+		"a program that does not load": {lb.HookTC, attach.Attempts, before, []string{"veth0", "veth1"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
 			programs := d.programs
 			d.programs = func(lb.Hook) programKind {
 				return programKind{load: func() (*ebpf.CollectionSpec, error) { return nil, errors.New("refused") }}
@@ -182,15 +186,15 @@ func TestReachRefused(t *testing.T) {
 	}
 }
 
-func portNames(ports []port) (names []string) {
+func portNames(ports []attach.Port) (names []string) {
 	for _, p := range ports {
-		names = append(names, p.name)
+		names = append(names, p.Name)
 	}
 	return names
 }
 
 // stubborn is a hold that takes no other program.
-type stubborn struct{ hold }
+type stubborn struct{ attach.Hold }
 
 func (s stubborn) Update(*ebpf.Program) error { return errors.New("stubborn") }
 
@@ -202,7 +206,7 @@ func TestKeptReaches(t *testing.T) {
 	all := []string{"veth0", "veth1", "bridge0", "bridge1"}
 	before, after := []string{"veth0", "bridge0"}, []string{"bridge1", "veth1", "veth0"}
 	// next makes the generation for the interfaces after, up to its pins.
-	next := func(d *Datapath) (*generation, []port, error) {
+	next := func(d *Datapath) (*generation, []attach.Port, error) {
 		c, err := d.register.plan(on("", after...), testTableSize, d.now())
 		if err != nil {
 			return nil, nil, err
@@ -220,7 +224,7 @@ func TestKeptReaches(t *testing.T) {
 		made, err := d.load(d.programs(lb.HookTC), ports, memory, d.shared)
 		return made, ports, err
 	}
-	attachNew := func(d *Datapath, made *generation, ports []port) (staying, error) {
+	attachNew := func(d *Datapath, made *generation, ports []attach.Port) (staying, error) {
 		h := &handover{d: d, ports: ports, made: made, way: d.way}
 		stay, err := h.attachNew()
 		for _, one := range h.holds {
@@ -239,7 +243,7 @@ func TestKeptReaches(t *testing.T) {
 		"attached to one of those that come": func(d *Datapath) error {
 			made, ports, err := next(d)
 			if err == nil {
-				var h hold
+				var h attach.Hold
 				h, err = d.attach(made.programs[0], ports[0], d.way)
 				d.holds = append(d.holds, h) // its process has it
 			}
@@ -257,16 +261,16 @@ func TestKeptReaches(t *testing.T) {
 			if err == nil {
 				var stay staying
 				if stay, err = attachNew(d, made, ports); err == nil {
-					err = swapAll(stay.holds, stay.ports, stay.to, stay.from)
+					err = attach.SwapAll(stay.holds, stay.ports, stay.to, stay.from)
 				}
 			}
 			return err
 		},
 		"afterwards": func(d *Datapath) error { return d.Apply(on("", after...)) },
 	} {
-		for _, w := range ofThisKernel(tcx, tcFilter) {
+		for _, w := range ofThisKernel(attach.TCX, attach.TCFilter) {
 			for what, wanted := range map[string][]string{"the new configuration": after, "the old configuration": before} {
-				t.Run(name+", "+w.name+", "+what, func(t *testing.T) {
+				t.Run(name+", "+w.Name+", "+what, func(t *testing.T) {
 					testenv.In(t, nics(t), func() error {
 						k := newKept(t)
 						k.ways = onlyBy(w)

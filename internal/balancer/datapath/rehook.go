@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -30,22 +30,22 @@ const queued = 50 * time.Millisecond
 
 // rehook attaches the programs of a new generation as a wish wants it, on interfaces that may
 // be others than before, and then takes the current ones off. On an error these go on.
-func (d *Datapath) rehook(ports []port, wish lb.Hook, load loader) (*generation, error) {
-	last := fmt.Errorf("hook: %s: %w on these interfaces", wish, ErrUnsupported)
+func (d *Datapath) rehook(ports []attach.Port, wish lb.Hook, load loader) (*generation, error) {
+	last := fmt.Errorf("hook: %s: %w on these interfaces", wish, attach.ErrUnsupported)
 	var lacks []string
 	for _, a := range d.ways(wish, ports) {
-		if a.way != d.way && a.way.hook == d.way.hook {
+		if a.Method != d.way && a.Method.Hook == d.way.Hook {
 			// An interface has one program of a hook at a time, so there is no step from
 			// one of its ways to the other.
-			lacks = append(lacks, d.passedOver(a.way, ports))
+			lacks = append(lacks, d.passedOver(a.Method, ports))
 			continue
 		}
-		made, lack, err := d.take(ports, a.way, load)
+		made, lack, err := d.take(ports, a.Method, load)
 		if lack != "" {
 			lacks = append(lacks, lack)
 		}
 		if err == nil {
-			d.hook, d.way, d.attachments = wish, a.way, attachments(ports, a.way, a.because(lacks))
+			d.hook, d.way, d.attachments = wish, a.Method, attach.Describe(ports, a.Method, a.Because(lacks))
 			return made, nil
 		}
 		if last = err; lack == "" {
@@ -56,23 +56,23 @@ func (d *Datapath) rehook(ports []port, wish lb.Hook, load loader) (*generation,
 }
 
 // passedOver says why a way of the hook in use is not taken.
-func (d *Datapath) passedOver(w way, ports []port) string {
-	if w == tcx || w == tcFilter || slices.EqualFunc(ports, d.current.ports, port.sameInterface) {
-		return w.lack(ports[0]) // it was tried before the one that is in use
+func (d *Datapath) passedOver(w attach.Method, ports []attach.Port) string {
+	if w == attach.TCX || w == attach.TCFilter || slices.EqualFunc(ports, d.current.ports, attach.Port.SameInterface) {
+		return w.Lack(ports[0]) // it was tried before the one that is in use
 	}
-	return fmt.Sprintf("the other interfaces were in %s already (a restart tries %s)", d.way.name, w.name)
+	return fmt.Sprintf("the other interfaces were in %s already (a restart tries %s)", d.way.Name, w.Name)
 }
 
 // take loads a generation and puts it to work by a way, which may be the one in use. The lack
 // that it returns with an error says why another way may do; without one, what is not as it
 // should be.
-func (d *Datapath) take(ports []port, w way, load loader) (made *generation, lack string, err error) {
+func (d *Datapath) take(ports []attach.Port, w attach.Method, load loader) (made *generation, lack string, err error) {
 	if w == d.way {
 		return d.renew(ports, load)
 	}
 	if made, err = load(d.kindOf(w)); err != nil {
-		if w.dispatched && errors.Is(err, libxdp.ErrUnsupported) {
-			return nil, lackOfXDP(ports), cannotJoin(err, ports)
+		if w.Dispatched && errors.Is(err, libxdp.ErrUnsupported) {
+			return nil, attach.LackOfXDP(ports), attach.CannotJoin(err, ports)
 		}
 		return nil, "", err
 	}
@@ -84,19 +84,19 @@ func (d *Datapath) take(ports []port, w way, load loader) (made *generation, lac
 }
 
 // moveTo puts the programs of a new generation to work by another hook.
-func (d *Datapath) moveTo(ports []port, made *generation, w way) (lack string, err error) {
-	pass, err := passing(w, d.way, ports)
+func (d *Datapath) moveTo(ports []attach.Port, made *generation, w attach.Method) (lack string, err error) {
+	pass, err := attach.PassProgram(w, d.way, ports)
 	if err != nil {
 		return "", err
 	}
 	defer pass.Close()
-	if w.dispatched || d.way.dispatched {
+	if w.Dispatched || d.way.Dispatched {
 		if err := d.keeper.pinPass(made, pass); err != nil {
 			return "", err
 		}
 	}
 	h := &handover{d: d, before: d.current.ports, ports: ports, made: made, way: w, pass: pass}
-	if w.hook == lb.HookXDP {
+	if w.Hook == lb.HookXDP {
 		err = h.toXDP()
 	} else {
 		err = h.toTC()
@@ -108,42 +108,17 @@ func (d *Datapath) moveTo(ports []port, made *generation, w way) (lack string, e
 	return h.lack, nil
 }
 
-// passing makes an XDP program that passes everything and can be exchanged for ours by the way to XDP, or
-// from it.
-func passing(to, from way, ports []port) (*ebpf.Program, error) {
-	if to.dispatched || from.dispatched {
-		return passingDispatched(ports)
-	}
-	return passingXDP()
-}
-
-func passingXDP() (*ebpf.Program, error) {
-	spec, err := xdpProgram.load()
-	if err != nil {
-		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
-	}
-	like := spec.Programs[xdpProgram.name]
-	const xdpPass = 2
-	made, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "jeoul_pass", Type: like.Type, AttachType: like.AttachType,
-		Flags: like.Flags, License: like.License,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
-	if err != nil {
-		return nil, loadError(err)
-	}
-	return made, nil
-}
-
 // handover is a change of the hook or the interfaces under way.
 type handover struct {
 	d *Datapath
 	// before are the interfaces that packets are taken on so far, and ports those to come.
-	before, ports []port
+	before, ports []attach.Port
 	made          *generation
-	way           way
+	way           attach.Method
 	// pass stands in for our programs in XDP.
 	pass *ebpf.Program
 	// holds keep the new programs.
-	holds []hold
+	holds []attach.Hold
 	lack  string
 	// done is how to take back what was done so far.
 	done []func() error
@@ -163,8 +138,8 @@ func (h *handover) toXDP() error {
 	if err := h.attach(pass); err != nil {
 		return err
 	}
-	h.done = append(h.done, func() error { return h.d.hideTags(nil) })
-	if err := h.d.showTags(h.ports, h.way); err != nil {
+	h.done = append(h.done, func() error { return h.d.tags.Hide(nil) })
+	if err := h.d.tags.Show(h.ports, h.way); err != nil {
 		h.lack = err.Error()
 		return err
 	}
@@ -191,7 +166,7 @@ func (h *handover) toTC() error {
 	if err := h.release(h.before, pass); err != nil {
 		return err
 	}
-	if err := h.d.hideTags(nil); err != nil {
+	if err := h.d.tags.Hide(nil); err != nil {
 		h.lack = err.Error() // harmless: TC sees tags wherever they are
 	}
 	return nil
@@ -201,41 +176,41 @@ func (h *handover) toTC() error {
 func (h *handover) attach(programs []*ebpf.Program) error {
 	holds, refused, err := h.d.attachAll(programs, h.ports, h.way)
 	if err != nil {
-		if unsupported(err) {
-			h.lack = h.way.lack(refused)
+		if attach.Unsupported(err) {
+			h.lack = h.way.Lack(refused)
 		}
-		return attachError(err, refused, h.way)
+		return attach.Explain(err, refused, h.way)
 	}
 	h.holds = holds
-	h.done = append(h.done, func() error { return closeAll(holds) })
+	h.done = append(h.done, func() error { return attach.CloseAll(holds) })
 	return nil
 }
 
 // exchange puts programs in the place of others.
-func (h *handover) exchange(holds []hold, ports []port, to, from []*ebpf.Program) error {
-	if err := swapAll(holds, ports, to, from); err != nil {
+func (h *handover) exchange(holds []attach.Hold, ports []attach.Port, to, from []*ebpf.Program) error {
+	if err := attach.SwapAll(holds, ports, to, from); err != nil {
 		return err
 	}
-	h.done = append(h.done, func() error { return swapAll(holds, ports, from, to) })
+	h.done = append(h.done, func() error { return attach.SwapAll(holds, ports, from, to) })
 	return nil
 }
 
 // release takes the programs off interfaces by which packets came so far. If one cannot be
 // taken off, all are put back: programs[i] is that of the i-th interface before.
-func (h *handover) release(leaving []port, programs []*ebpf.Program) error {
+func (h *handover) release(leaving []attach.Port, programs []*ebpf.Program) error {
 	for at, p := range leaving {
 		i := h.d.current.portAt(p)
 		err := h.d.holds[i].Close()
-		if err == nil || p.deleted() {
+		if err == nil || p.Deleted() {
 			continue
 		}
-		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", p.name, h.d.way.name, err)
+		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", p.Name, h.d.way.Name, err)
 		// The last one, too: it is not ours to exchange any more.
 		for _, p := range leaving[:at+1] {
 			back := h.d.current.portAt(p)
 			again, failed := h.d.attach(programs[back], p, h.d.way)
 			if failed != nil {
-				err = errors.Join(err, attachError(failed, p, h.d.way))
+				err = errors.Join(err, attach.Explain(failed, p, h.d.way))
 				continue
 			}
 			h.d.holds[back] = again

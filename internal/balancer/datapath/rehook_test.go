@@ -16,19 +16,21 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // throughFilters are the ways of a kernel without TCX.
-func throughFilters(wish lb.Hook, ports []port) []attempt {
-	return slices.DeleteFunc(attempts(wish, ports), func(a attempt) bool { return a.way == tcx })
+func throughFilters(wish lb.Hook, ports []attach.Port) []attach.Attempt {
+	return slices.DeleteFunc(attach.Attempts(wish, ports), func(a attach.Attempt) bool { return a.Method == attach.TCX })
 }
 
 // openOn opens a datapath with a state on interfaces of the calling thread's namespace.
-func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []port) []attempt, names ...string) (*Datapath, error) {
+func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.Port) []attach.Attempt, names ...string) (*Datapath, error) {
 	d, err := Open(Options{Interfaces: names, Hook: hook, TableSize: testTableSize, SwitchOff: changes.SwitchOff, SwitchBack: changes.SwitchBack})
 	if err != nil {
 		return nil, err
@@ -42,7 +44,7 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []port) [
 
 // onNICs runs a test with a datapath on interfaces of nics. What it has changed of them is taken
 // back when the test has closed it.
-func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []port) []attempt, names []string, test func(*Datapath) error) {
+func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []attach.Port) []attach.Attempt, names []string, test func(*Datapath) error) {
 	t.Helper()
 	testenv.In(t, nics(t), func() error {
 		changes, err := hostnet.Open(t.TempDir(), "test")
@@ -97,13 +99,13 @@ func TestRehook(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		nics  []string
-		ways  func(lb.Hook, []port) []attempt
+		ways  func(lb.Hook, []attach.Port) []attach.Attempt
 		xdp   string
 		shown int
 	}{
-		{"native XDP and TCX", []string{"veth0", "veth1"}, attempts, "xdp (native)", len(tagOffloads)},
-		{"generic XDP and TCX", []string{"veth0", "bridge0"}, attempts, "xdp (generic)", len(tagOffloads)},
-		{"native XDP and a filter", []string{"veth0", "veth1"}, throughFilters, "xdp (native)", len(tagOffloads)},
+		{"native XDP and TCX", []string{"veth0", "veth1"}, attach.Attempts, "xdp (native)", len(attach.TagOffloads)},
+		{"generic XDP and TCX", []string{"veth0", "bridge0"}, attach.Attempts, "xdp (generic)", len(attach.TagOffloads)},
+		{"native XDP and a filter", []string{"veth0", "veth1"}, throughFilters, "xdp (native)", len(attach.TagOffloads)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			onNICs(t, lb.HookTC, test.ways, test.nics, func(d *Datapath) error {
@@ -165,14 +167,14 @@ func anotherFilter(*testing.T, *Datapath) ([]ebpf.ProgramID, func() error, error
 
 // tagsStayHidden has the driver of veth1 refuse to leave VLAN tags in frames.
 func tagsStayHidden(_ *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-	off := d.options.SwitchOff
-	d.options.SwitchOff = func(name, feature, why string) error {
+	off := d.tags.SwitchOff
+	d.tags.SwitchOff = func(name, feature, why string) error {
 		if name == "veth1" {
 			return errors.New("its driver leaves it as it is")
 		}
 		return off(name, feature, why)
 	}
-	return nil, func() error { d.options.SwitchOff = off; return nil }, nil
+	return nil, func() error { d.tags.SwitchOff = off; return nil }, nil
 }
 
 // secondIsStuck has the second interface fail to be left, once.
@@ -182,39 +184,39 @@ func secondIsStuck(_ *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, e
 }
 
 // stuck is a hold that cannot be closed well.
-type stuck struct{ hold }
+type stuck struct{ attach.Hold }
 
-func (s stuck) Close() error { return errors.Join(errors.New("stuck"), s.hold.Close()) }
+func (s stuck) Close() error { return errors.Join(errors.New("stuck"), s.Hold.Close()) }
 
 // TestRehookRefused: where the hook cannot change, what was there goes on, on every
 // interface, and a later change can.
 func TestRehookRefused(t *testing.T) {
 	testenv.Root(t)
-	onlyFilters := func(lb.Hook, []port) []attempt { return []attempt{{way: tcFilter}} }
-	onlyXDP := func(wish lb.Hook, ports []port) []attempt {
+	onlyFilters := func(lb.Hook, []attach.Port) []attach.Attempt { return []attach.Attempt{{Method: attach.TCFilter}} }
+	onlyXDP := func(wish lb.Hook, ports []attach.Port) []attach.Attempt {
 		if wish == lb.HookTC {
-			return []attempt{{way: tcFilter}}
+			return []attach.Attempt{{Method: attach.TCFilter}}
 		}
-		return attempts(wish, ports)
+		return attach.Attempts(wish, ports)
 	}
 	for _, test := range []struct {
 		name     string
 		from, to lb.Hook
-		ways     func(lb.Hook, []port) []attempt
+		ways     func(lb.Hook, []attach.Port) []attach.Attempt
 		spoil    spoiling
 		says     []string
 		is       error
 	}{
-		{"another XDP program", lb.HookTC, lb.HookXDP, attempts, anotherXDP, []string{"veth1", "occupant"}, ErrBusy},
-		{"tags that stay hidden", lb.HookTC, lb.HookXDP, attempts, tagsStayHidden, []string{"veth1 takes VLAN tags out"}, ErrUnsupported},
-		{"TC cannot be left", lb.HookTC, lb.HookXDP, attempts, secondIsStuck, []string{"detaching from veth1 in TCX", "stuck"}, nil},
+		{"another XDP program", lb.HookTC, lb.HookXDP, attach.Attempts, anotherXDP, []string{"veth1", "occupant"}, attach.ErrBusy},
+		{"tags that stay hidden", lb.HookTC, lb.HookXDP, attach.Attempts, tagsStayHidden, []string{"veth1 takes VLAN tags out"}, attach.ErrUnsupported},
+		{"TC cannot be left", lb.HookTC, lb.HookXDP, attach.Attempts, secondIsStuck, []string{"detaching from veth1 in TCX", "stuck"}, nil},
 		{"a filter of TC cannot be left", lb.HookTC, lb.HookXDP, throughFilters, secondIsStuck, []string{"detaching from veth1 in a TC filter", "stuck"}, nil},
-		{"XDP cannot be left", lb.HookXDP, lb.HookTC, attempts, secondIsStuck, []string{"detaching from veth1 in native XDP", "stuck"}, nil},
-		{"another filter in our place", lb.HookXDP, lb.HookTC, onlyXDP, anotherFilter, []string{"veth1", "the priority"}, ErrBusy},
-		{"no way", lb.HookXDP, lb.HookTC, attempts, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			d.ways = func(lb.Hook, []port) []attempt { return []attempt{{way: genericXDP}} }
+		{"XDP cannot be left", lb.HookXDP, lb.HookTC, attach.Attempts, secondIsStuck, []string{"detaching from veth1 in native XDP", "stuck"}, nil},
+		{"another filter in our place", lb.HookXDP, lb.HookTC, onlyXDP, anotherFilter, []string{"veth1", "the priority"}, attach.ErrBusy},
+		{"no way", lb.HookXDP, lb.HookTC, attach.Attempts, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+			d.ways = func(lb.Hook, []attach.Port) []attach.Attempt { return []attach.Attempt{{Method: attach.GenericXDP}} }
 			return nil, func() error { d.ways = onlyFilters; return nil }, nil
-		}, []string{"hook: tc"}, ErrUnsupported},
+		}, []string{"hook: tc"}, attach.ErrUnsupported},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			both := []string{"veth0", "veth1"}
@@ -275,9 +277,11 @@ func occupyFilter(name string) (id ebpf.ProgramID, remove func() error, err erro
 		return 0, nil, err
 	}
 	id, _ = info.ID()
-	f := &filter{port: port{name: name, index: nic.Attrs().Index}}
-	other := &netlink.BpfFilter{FilterAttrs: f.place(), Fd: program.FD(), Name: "another's", DirectAction: true}
-	return id, func() error { return netlink.QdiscDel(f.clsact()) }, errors.Join(netlink.QdiscAdd(f.clsact()), netlink.FilterAdd(other))
+	index := nic.Attrs().Index
+	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	other := &netlink.BpfFilter{Fd: program.FD(), Name: "another's", DirectAction: true, FilterAttrs: netlink.FilterAttrs{
+		LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: attach.FilterPriority, Protocol: unix.ETH_P_ALL}}
+	return id, func() error { return netlink.QdiscDel(clsact) }, errors.Join(netlink.QdiscAdd(clsact), netlink.FilterAdd(other))
 }
 
 // received returns how many IPv4 packets the kernel's own stack has got in the calling
@@ -296,7 +300,7 @@ func received() (n int, err error) {
 // TestPacketsWhileTheHookChanges sends packets of a service all the time: none of them gets
 // past both programs into the kernel's stack, and after each change they arrive.
 func TestPacketsWhileTheHookChanges(t *testing.T) {
-	for name, ways := range map[string]func(lb.Hook, []port) []attempt{"TCX": attempts, "filter": throughFilters} {
+	for name, ways := range map[string]func(lb.Hook, []attach.Port) []attach.Attempt{"TCX": attach.Attempts, "filter": throughFilters} {
 		t.Run(name, func(t *testing.T) {
 			w := newWires(t)
 			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/safchain/ethtool"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
@@ -103,7 +104,7 @@ func hiding(t *testing.T, name string) (on []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, feature := range tagOffloads {
+	for _, feature := range attach.TagOffloads {
 		if features[feature] {
 			on = append(on, feature)
 		}
@@ -115,7 +116,7 @@ func hiding(t *testing.T, name string) (on []string) {
 // TC has no need of that.
 func TestShowTags(t *testing.T) {
 	testenv.Root(t)
-	for hook, want := range map[lb.Hook]int{lb.HookXDP: 0, lb.HookTC: len(tagOffloads), lb.HookAuto: len(tagOffloads)} {
+	for hook, want := range map[lb.Hook]int{lb.HookXDP: 0, lb.HookTC: len(attach.TagOffloads), lb.HookAuto: len(attach.TagOffloads)} {
 		testenv.In(t, nics(t), func() error {
 			changes, err := hostnet.Open(t.TempDir(), "test")
 			if err != nil {
@@ -139,7 +140,7 @@ func TestShowTags(t *testing.T) {
 			if err := changes.Close(); err != nil {
 				return err
 			}
-			if on := hiding(t, "veth1"); len(on) != len(tagOffloads) {
+			if on := hiding(t, "veth1"); len(on) != len(attach.TagOffloads) {
 				t.Errorf("%s: afterwards %v are on", hook, on)
 			}
 			return nil
@@ -166,12 +167,14 @@ func TestTagsThatStayHidden(t *testing.T) {
 			d.programs = bystander
 			defer d.Close()
 			if auto {
-				d.ways = func(lb.Hook, []port) []attempt { return append([]attempt{{way: nativeXDP}}, throughTC("")...) }
+				d.ways = func(lb.Hook, []attach.Port) []attach.Attempt {
+					return append([]attach.Attempt{{Method: attach.NativeXDP}}, attach.Attempts(lb.HookTC, nil)...)
+				}
 			}
 			err = d.Apply(testState())
 			const says = "veth1 takes VLAN tags out of frames before XDP"
 			if !auto {
-				if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "hook: tc") {
+				if !errors.Is(err, attach.ErrUnsupported) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "hook: tc") {
 					t.Errorf("%v; want ErrUnsupported, and what to do", err)
 				}
 				if attached, err := attachedTo("veth0"); err != nil || attached {
@@ -187,19 +190,5 @@ func TestTagsThatStayHidden(t *testing.T) {
 			}
 			return nil
 		})
-	}
-}
-
-// TestFixedTagOffload: what cannot be switched off is not tried.
-func TestFixedTagOffload(t *testing.T) {
-	d := &Datapath{options: Options{SwitchOff: func(string, string, string) error { return nil }}}
-	for state, refused := range map[ethtool.FeatureState]bool{
-		{Active: true, Available: true}:                     false,
-		{Active: true, Available: true, NeverChanged: true}: true,
-		{Active: true}: true,
-	} {
-		if err := d.hideNothing("eth9", tagOffloads[0], state); (err != nil) != refused || refused && !errors.Is(err, ErrUnsupported) {
-			t.Errorf("%+v: %v", state, err)
-		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
@@ -40,7 +41,7 @@ func newTracing(dryRun bool) (*tracing, error) {
 	}
 	t, err := traced.New(spec, dryRun)
 	if err != nil {
-		return nil, loadError(err)
+		return nil, attach.LoadError(err)
 	}
 	return &tracing{Tracing: t, dryRun: dryRun}, nil
 }

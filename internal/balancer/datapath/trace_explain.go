@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
@@ -29,7 +30,7 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame, err := question.Frame(d.current.ports[at].mac)
+	frame, err := question.Frame(d.current.ports[at].MAC)
 	if err != nil {
 		return nil, err
 	}
@@ -52,13 +53,13 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 const outcomeNoService = "passed_no_service"
 
 // portNamed returns the index of the port of that name; of the first for "".
-func portNamed(ports []port, name string) (int, error) {
+func portNamed(ports []attach.Port, name string) (int, error) {
 	var names []string
 	for i, p := range ports {
-		if name == "" || p.name == name {
+		if name == "" || p.Name == name {
 			return i, nil
 		}
-		names = append(names, p.name)
+		names = append(names, p.Name)
 	}
 	return 0, fmt.Errorf("%w: no balancing on interface %q; it is on %s", trace.ErrBadQuestion, name, strings.Join(names, ", "))
 }
@@ -139,7 +140,7 @@ func (e *explainer) explain(at int, frame []byte) (*trace.Packet, error) {
 func (e *explainer) run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	// Room for a tunnel's headers, or an answer's.
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+1024), Repeat: 1}
-	if context := testContext(e.hook, e.ports[at].index, len(frame)); context != nil {
+	if context := testContext(e.hook, e.ports[at].Index, len(frame)); context != nil {
 		options.Context = context
 	}
 	if _, err := e.programs[at].Run(&options); err != nil {

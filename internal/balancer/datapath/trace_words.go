@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
@@ -23,7 +24,7 @@ import (
 type words struct {
 	hook  lb.Hook
 	names []string
-	ports []port
+	ports []attach.Port
 	// services by id, and backends by index.
 	services map[uint32]*lb.RoutedService
 	backends map[uint32]member
@@ -116,8 +117,8 @@ func (w *words) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
 // port names an interface; "" is that of a datapath without.
 func (w *words) port(index uint32) string {
 	for _, p := range w.ports {
-		if uint32(p.index) == index {
-			return p.name
+		if uint32(p.Index) == index {
+			return p.Name
 		}
 	}
 	if nic, err := net.InterfaceByIndex(int(index)); err == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package attach
 
 import (
 	"errors"
@@ -18,13 +18,13 @@ import (
 // name tells the next one that it is ours, and whether clsact is too.
 const (
 	filterName         = "jeoul"
-	filterNameOnClsact = "jeoul, which brought clsact"
+	FilterNameOnClsact = "jeoul, which brought clsact"
 )
 
 // Our filter's place on an interface. Filters run by priority, the lowest number
 // first; 'J' lets others be before us, and is before what the kernel numbers itself.
 const (
-	filterPriority = 'J'
+	FilterPriority = 'J'
 	filterHandle   = 'j'<<24 | 'e'<<16 | 'o'<<8 | 'u'
 )
 
@@ -32,11 +32,11 @@ const (
 type filter struct {
 	// netlink stays in the interface's namespace, wherever its user goes.
 	netlink *netlink.Handle
-	port    port
+	port    Port
 	name    string
 }
 
-func openFilter(p port) (*filter, error) {
+func openFilter(p Port) (*filter, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("opening a netlink socket: %w", err)
@@ -44,19 +44,19 @@ func openFilter(p port) (*filter, error) {
 	return &filter{netlink: handle, port: p, name: filterName}, nil
 }
 
-// giveClsact gives an interface clsact if it has none, and calls attach, which is told whether we
-// brought it: see Options.
-type giveClsact func(name string, attach func(ours bool) error) error
+// GiveClsact gives an interface clsact if it has none, and calls attach, which is told whether we
+// brought it: see datapath.Options.
+type GiveClsact func(name string, attach func(ours bool) error) error
 
 // attachFilter puts a program into our place, or in one step into that of a
 // killed balancer's.
-func attachFilter(program *ebpf.Program, p port, give giveClsact) (hold, error) {
+func attachFilter(program *ebpf.Program, p Port, give GiveClsact) (Hold, error) {
 	f, err := openFilter(p)
 	if err != nil {
 		return nil, err
 	}
 	if give == nil {
-		give = f.giveClsact
+		give = f.addClsact
 	}
 	if err := f.attach(program, give); err != nil {
 		f.netlink.Close()
@@ -65,30 +65,30 @@ func attachFilter(program *ebpf.Program, p port, give giveClsact) (hold, error) 
 	return f, nil
 }
 
-func (f *filter) attach(program *ebpf.Program, give giveClsact) error {
+func (f *filter) attach(program *ebpf.Program, give GiveClsact) error {
 	left, others, err := f.list(netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
 		return err
 	}
 	for _, other := range others {
-		if other.Attrs().Priority == filterPriority {
-			return fmt.Errorf("%w: a filter of kind %s has the priority %d", syscall.EBUSY, other.Type(), filterPriority)
+		if other.Attrs().Priority == FilterPriority {
+			return fmt.Errorf("%w: a filter of kind %s has the priority %d", syscall.EBUSY, other.Type(), FilterPriority)
 		}
 	}
 	if len(left) > 0 {
 		f.name = left[0].Name
 		return f.Update(program)
 	}
-	return give(f.port.name, func(ours bool) error {
+	return give(f.port.Name, func(ours bool) error {
 		if ours {
-			f.name = filterNameOnClsact
+			f.name = FilterNameOnClsact
 		}
 		return f.Update(program)
 	})
 }
 
-// giveClsact does it without a note on the host.
-func (f *filter) giveClsact(_ string, attach func(ours bool) error) error {
+// addClsact is a GiveClsact that leaves no note on the host.
+func (f *filter) addClsact(_ string, attach func(ours bool) error) error {
 	err := f.netlink.QdiscAdd(f.clsact())
 	if err != nil && !errors.Is(err, unix.EEXIST) { // one, or its forerunner ingress, is there
 		return fmt.Errorf("adding the clsact qdisc: %w", err)
@@ -102,7 +102,8 @@ func (f *filter) giveClsact(_ string, attach func(ours bool) error) error {
 // Update puts another program into our place, in one step: each packet meets the
 // old one or the new one.
 func (f *filter) Update(program *ebpf.Program) error {
-	err := f.netlink.FilterReplace(&netlink.BpfFilter{FilterAttrs: f.place(), Fd: program.FD(), Name: f.name, DirectAction: true})
+	err := f.netlink.FilterReplace(&netlink.BpfFilter{FilterAttrs: f.place(), Fd: program.FD(), Name: f.name,
+		DirectAction: true})
 	if err != nil {
 		return fmt.Errorf("putting the TC filter %q into its place: %w", f.name, err)
 	}
@@ -133,7 +134,7 @@ func (f *filter) remove() error {
 	for _, left := range ours {
 		f.name = left.Name
 	}
-	if f.name == filterNameOnClsact {
+	if f.name == FilterNameOnClsact {
 		alone, err := f.alone()
 		if err != nil {
 			return err
@@ -180,13 +181,13 @@ func (f *filter) ours() ([]*netlink.BpfFilter, error) {
 
 // list returns the filters of one direction: ours, by their name, and the others.
 func (f *filter) list(parent uint32) (ours []*netlink.BpfFilter, others []netlink.Filter, err error) {
-	all, err := f.netlink.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: f.port.index}}, parent)
+	all, err := f.netlink.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: f.port.Index}}, parent)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing TC filters: %w", err)
 	}
 	for _, one := range all {
 		bpf, is := one.(*netlink.BpfFilter)
-		if is && (bpf.Name == filterName || bpf.Name == filterNameOnClsact) {
+		if is && (bpf.Name == filterName || bpf.Name == FilterNameOnClsact) {
 			ours = append(ours, bpf)
 		} else {
 			others = append(others, one)
@@ -197,25 +198,25 @@ func (f *filter) list(parent uint32) (ours []*netlink.BpfFilter, others []netlin
 
 func (f *filter) place() netlink.FilterAttrs {
 	return netlink.FilterAttrs{
-		LinkIndex: f.port.index,
+		LinkIndex: f.port.Index,
 		Parent:    netlink.HANDLE_MIN_INGRESS,
 		Handle:    filterHandle,
-		Priority:  filterPriority,
+		Priority:  FilterPriority,
 		Protocol:  unix.ETH_P_ALL,
 	}
 }
 
 func (f *filter) clsact() netlink.Qdisc {
 	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: f.port.index,
+		LinkIndex: f.port.Index,
 		Handle:    netlink.MakeHandle(0xffff, 0),
 		Parent:    netlink.HANDLE_CLSACT,
 	}}
 }
 
-// removeFilters removes what a killed balancer left on interfaces that are now
-// balanced on in another way, or not at all.
-func removeFilters(ports []port) error {
+// RemoveFilters removes what a killed balancer left on interfaces that are now
+// balanced on by another method, or not at all.
+func RemoveFilters(ports []Port) error {
 	var errs []error
 	for _, p := range ports {
 		f, err := openFilter(p)
@@ -223,8 +224,42 @@ func removeFilters(ports []port) error {
 			err = f.Close()
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("removing what a killed balancer left on %s: %v", p.name, err))
+			errs = append(errs, fmt.Errorf("removing what a killed balancer left on %s: %v", p.Name, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// FilterOn returns our filter on an interface and the number of its program; the hold is nil where there is none.
+func FilterOn(p Port) (Hold, ebpf.ProgramID, error) {
+	f, err := openFilter(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	ours, err := f.ours()
+	if errors.Is(err, unix.ENODEV) {
+		err = nil // it went with its interface
+	}
+	if err != nil || len(ours) == 0 {
+		return nil, 0, errors.Join(err, f.Leave())
+	}
+	f.name = ours[0].Name
+	return f, ebpf.ProgramID(ours[0].Id), nil
+}
+
+// AddFilter gives a device clsact and a program as its filter in one direction, netlink.HANDLE_MIN_INGRESS or
+// HANDLE_MIN_EGRESS. Both go with the device: nothing else removes them.
+func AddFilter(program *ebpf.Program, index int, direction uint32) error {
+	f := &filter{port: Port{Index: index}}
+	if err := netlink.QdiscAdd(f.clsact()); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("adding the clsact qdisc: %w", err)
+	}
+	place := f.place()
+	place.Parent = direction
+	err := netlink.FilterReplace(&netlink.BpfFilter{FilterAttrs: place, Fd: program.FD(), Name: filterName,
+		DirectAction: true})
+	if err != nil {
+		return fmt.Errorf("adding a TC filter: %w", err)
+	}
+	return nil
 }

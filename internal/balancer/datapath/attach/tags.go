@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package attach
 
 import (
 	"errors"
@@ -13,18 +13,27 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// tagOffloads are the kernel's names for the features by which a device takes the outer VLAN
+// TagOffloads are the kernel's names for the features by which a device takes the outer VLAN
 // tag (IEEE 802.1Q, 802.1ad) out of a frame and keeps it in the frame's metadata. XDP does not
 // see it there, and a frame that it sends on leaves without.
-var tagOffloads = []string{"rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"}
+var TagOffloads = []string{"rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"}
 
 // whyShown is why they are switched off, for a person.
 const whyShown = "XDP sees VLAN tags only in the frame, and would send tagged frames on without"
 
-// showTags has the devices leave VLAN tags in the frame, where programs are attached in XDP.
+// Tags are the VLAN tags that devices hide from XDP, and the features that were switched off so that it sees them.
+type Tags struct {
+	// SwitchOff and switchBack change a feature of an interface, by the kernel's name for it, and say why; nil where
+	// nothing is to be changed on the host.
+	SwitchOff, SwitchBack func(name, feature, why string) error
+	// Off are the features that are switched off.
+	Off []feature
+}
+
+// Show has the devices leave VLAN tags in the frame, where programs are attached in XDP.
 // It comes after that has succeeded, since to change a feature resets some devices.
-func (d *Datapath) showTags(ports []port, w way) error {
-	if w.hook != lb.HookXDP || d.options.SwitchOff == nil {
+func (t *Tags) Show(ports []Port, m Method) error {
+	if m.Hook != lb.HookXDP || t.SwitchOff == nil {
 		return nil
 	}
 	for _, p := range ports {
@@ -33,7 +42,7 @@ func (d *Datapath) showTags(ports []port, w way) error {
 			return err
 		}
 		for _, name := range names {
-			if err := d.showTagsOn(name); err != nil {
+			if err := t.showOn(name); err != nil {
 				return err
 			}
 		}
@@ -41,8 +50,8 @@ func (d *Datapath) showTags(ports []port, w way) error {
 	return nil
 }
 
-// showTagsOn does that for one device. A feature that the device lacks, or that is off, needs no change.
-func (d *Datapath) showTagsOn(name string) error {
+// showOn does that for one device. A feature that the device lacks, or that is off, needs no change.
+func (t *Tags) showOn(name string) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
 		return fmt.Errorf("asking %s for its features: %v", name, err)
@@ -52,11 +61,11 @@ func (d *Datapath) showTagsOn(name string) error {
 	if err != nil {
 		return fmt.Errorf("asking %s for its features: %v", name, err)
 	}
-	for _, feature := range tagOffloads {
+	for _, feature := range TagOffloads {
 		if !features[feature].Active {
 			continue
 		}
-		if err := d.hideNothing(name, feature, features[feature]); err != nil {
+		if err := t.hideNothing(name, feature, features[feature]); err != nil {
 			return err
 		}
 	}
@@ -64,33 +73,38 @@ func (d *Datapath) showTagsOn(name string) error {
 }
 
 // hideNothing switches a feature off, or says that it cannot be.
-func (d *Datapath) hideNothing(name, feature string, state ethtool.FeatureState) error {
+func (t *Tags) hideNothing(name, feature string, state ethtool.FeatureState) error {
 	const cure = "use hook: tc, which sees them there"
 	if state.NeverChanged || !state.Available {
-		return fmt.Errorf("%w: %s takes VLAN tags out of frames before XDP (%s), and that cannot be switched off: %s", ErrUnsupported, name, feature, cure)
+		return fmt.Errorf("%w: %s takes VLAN tags out of frames before XDP (%s), and that cannot be switched off: %s",
+			ErrUnsupported, name, feature, cure)
 	}
-	if err := d.options.SwitchOff(name, feature, whyShown); err != nil {
+	if err := t.SwitchOff(name, feature, whyShown); err != nil {
 		return fmt.Errorf("%w: %s takes VLAN tags out of frames before XDP: %w: %s", ErrUnsupported, name, err, cure)
 	}
-	d.noteShown(name, feature)
+	t.Note(name, feature)
 	return nil
 }
 
-// feature is one of an interface.
-type feature struct{ link, name string }
+// feature is a feature of an interface, by the kernel's name for it.
+type feature struct {
+	// Link is the interface's name, Name the feature's.
+	Link, Name string
+}
 
-func (d *Datapath) noteShown(link, name string) {
-	if f := (feature{link, name}); !slices.Contains(d.shown, f) {
-		d.shown = append(d.shown, f)
+// Note notes a feature that is switched off.
+func (t *Tags) Note(link, name string) {
+	if f := (feature{link, name}); !slices.Contains(t.Off, f) {
+		t.Off = append(t.Off, f)
 	}
 }
 
 // whyHidden is why they are switched on again, for a person.
 const whyHidden = "packets are taken in TC, which sees VLAN tags wherever they are"
 
-// hideTags switches on what showTags has switched off, but on these interfaces. What stays off
+// Hide switches on what show has switched off, but on these interfaces. What stays off
 // is tried again by the next call.
-func (d *Datapath) hideTags(but []port) error {
+func (t *Tags) Hide(but []Port) error {
 	var failed []error
 	var stay []string
 	for _, p := range but {
@@ -98,11 +112,11 @@ func (d *Datapath) hideTags(but []port) error {
 		failed = append(failed, err)
 		stay = append(stay, names...)
 	}
-	d.shown = slices.DeleteFunc(d.shown, func(f feature) bool {
-		if d.options.SwitchBack == nil || slices.Contains(stay, f.link) {
+	t.Off = slices.DeleteFunc(t.Off, func(f feature) bool {
+		if t.SwitchBack == nil || slices.Contains(stay, f.Link) {
 			return false
 		}
-		err := d.options.SwitchBack(f.link, f.name, whyHidden)
+		err := t.SwitchBack(f.Link, f.Name, whyHidden)
 		failed = append(failed, err)
 		return err == nil
 	})
@@ -111,15 +125,15 @@ func (d *Datapath) hideTags(but []port) error {
 
 // devicesOf returns the names of the devices that frames for an interface come in by: itself,
 // and those that it is a bond of, in which the bond's XDP runs.
-func devicesOf(p port) ([]string, error) {
-	names := []string{p.name}
-	link, err := netlink.LinkByName(p.name)
+func devicesOf(p Port) ([]string, error) {
+	names := []string{p.Name}
+	link, err := netlink.LinkByName(p.Name)
 	if err != nil || link.Type() != "bond" {
 		return names, err
 	}
 	links, err := netlink.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("looking for the links of the bond %s: %v", p.name, err)
+		return nil, fmt.Errorf("looking for the links of the bond %s: %v", p.Name, err)
 	}
 	for _, l := range links {
 		if l.Attrs().MasterIndex == link.Attrs().Index {
@@ -131,11 +145,12 @@ func devicesOf(p port) ([]string, error) {
 
 // hiddenByPeers says of which interfaces nothing that we can do shows all tags: a veth has them
 // beside the frame where its peer has left them to the offload, whatever its own features are.
-func hiddenByPeers(ports []port) string {
+func hiddenByPeers(ports []Port) string {
 	text := ""
 	for _, p := range ports {
-		if driverOf(p.name) == "veth" {
-			text += fmt.Sprintf("; %s is a veth: VLAN tags of devices on its peer are lost unless `ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off` is set there", p.name)
+		if DriverOf(p.Name) == "veth" {
+			text += fmt.Sprintf("; %s is a veth: VLAN tags of devices on its peer are lost unless `ethtool -K PEER txvlan "+
+				"off tx-vlan-stag-hw-insert off` is set there", p.Name)
 		}
 	}
 	return text

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package attach
 
 import (
 	"fmt"
@@ -12,18 +12,19 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // An interface has one XDP program. Those who want several attach libxdp's dispatcher, which we join where that is
 // possible (dispatched.go). In TC there can be any number of programs; of ours two would balance twice.
 
-// dispatcherName is that of the dispatcher's program, in each version of libxdp.
-const dispatcherName = "xdp_dispatcher"
+// DispatcherName is that of the dispatcher's program, in each version of libxdp.
+const DispatcherName = "xdp_dispatcher"
 
 // holder is the program that has our place on an interface.
 type holder struct {
-	port port
+	port Port
 	id   ebpf.ProgramID
 	// name is empty where it cannot be read.
 	name string
@@ -36,9 +37,9 @@ type holder struct {
 
 // holderOf says which program has our place on an interface, and what to do, in the words that follow
 // "another program is attached". Where nothing can be seen it is the latter only.
-func holderOf(p port, w way) holder {
+func holderOf(p Port, m Method) holder {
 	h := holder{port: p}
-	if w.hook == lb.HookTC {
+	if m.Hook == lb.HookTC {
 		h.id, _ = secondOf(p)
 	} else {
 		h.id = xdpOn(p)
@@ -47,30 +48,30 @@ func holderOf(p port, w way) holder {
 		h.name, _ = programName(h.id)
 		h.readLinks()
 	}
-	if h.name == dispatcherName {
-		_, _, h.foreign = libxdp.Components(p.index)
+	if h.name == DispatcherName {
+		_, _, h.foreign = libxdp.Components(p.Index)
 	}
 	return h
 }
 
 // secondOf returns the program of another data plane of Jeoul's that is on an interface by TCX.
-func secondOf(p port) (ebpf.ProgramID, bool) {
-	result, err := link.QueryPrograms(link.QueryOptions{Target: p.index, Attach: ebpf.AttachTCXIngress})
+func secondOf(p Port) (ebpf.ProgramID, bool) {
+	result, err := link.QueryPrograms(link.QueryOptions{Target: p.Index, Attach: ebpf.AttachTCXIngress})
 	if err != nil {
 		return 0, false // a kernel without TCX
 	}
 	for _, one := range result.Programs {
-		if name, _ := programName(one.ID); name == tcProgram.name {
+		if name, _ := programName(one.ID); name == objects.TCProgJeoulTc {
 			return one.ID, true
 		}
 	}
 	return 0, false
 }
 
-// oursOn returns a program of Jeoul's that a link or netlink has put on an interface.
-func oursOn(p port) (ebpf.ProgramID, bool) {
+// OursOn returns a program of Jeoul's that a link or netlink has put on an interface.
+func OursOn(p Port) (ebpf.ProgramID, bool) {
 	if id := xdpOn(p); id != 0 {
-		if name, _ := programName(id); name == xdpProgram.name {
+		if name, _ := programName(id); name == objects.XDPProgJeoulXdp {
 			return id, true
 		}
 		if id, there := dispatchedOn(p); there {
@@ -81,8 +82,8 @@ func oursOn(p port) (ebpf.ProgramID, bool) {
 }
 
 // xdpOn returns the XDP program on an interface; 0: none.
-func xdpOn(p port) ebpf.ProgramID {
-	nl, err := netlink.LinkByIndex(p.index)
+func xdpOn(p Port) ebpf.ProgramID {
+	nl, err := netlink.LinkByIndex(p.Index)
 	if err != nil || nl.Attrs().Xdp == nil {
 		return 0
 	}
@@ -134,28 +135,29 @@ func (h holder) String() string {
 
 // another says what to do about another balancer.
 func (h holder) another() string {
-	return fmt.Sprintf("it is of another balancer, which may have another --state-dir: stop it, or take away what one has left, with `jeoul detach --interface %s`", h.port.name)
+	return fmt.Sprintf("it is of another balancer, which may have another --state-dir: stop it, or take away what one "+
+		"has left, with `jeoul detach --interface %s`", h.port.Name)
 }
 
 func (h holder) describe() (is, cure string) {
 	is = fmt.Sprintf(" (program %q, id %d)", h.name, h.id)
 	const after = "or set hook: tc, which takes the packets that it passes"
 	switch {
-	case h.name == xdpProgram.name || h.name == tcProgram.name:
+	case h.name == objects.XDPProgJeoulXdp || h.name == objects.TCProgJeoulTc:
 		return is, h.another()
-	case h.name == dispatcherName:
+	case h.name == DispatcherName:
 		is = fmt.Sprintf(" (libxdp's dispatcher, id %d", h.id)
 		if len(h.runs) > 0 {
 			is += ", which runs " + strings.Join(h.runs, ", ")
 		}
 		is += ")"
-		if slices.Contains(h.runs, xdpProgram.name) {
+		if slices.Contains(h.runs, objects.XDPProgJeoulXdp) {
 			return is, h.another()
 		}
 		if h.foreign != nil {
 			is += fmt.Sprintf(", which Jeoul cannot join: %v", h.foreign)
 		}
-		return is, fmt.Sprintf("take its programs off with `xdp-loader unload %s --all`, %s", h.port.name, after)
+		return is, fmt.Sprintf("take its programs off with `xdp-loader unload %s --all`, %s", h.port.Name, after)
 	case h.link != 0:
 		return is, fmt.Sprintf("stop its owner, or take it off with `bpftool link detach id %d`, %s", h.link, after)
 	case h.id == 0:
@@ -163,5 +165,5 @@ func (h holder) describe() (is, cure string) {
 	case h.name == "":
 		is = fmt.Sprintf(" (program id %d)", h.id)
 	}
-	return is, fmt.Sprintf("stop its owner, or remove it with `ip link set dev %s xdp off`, %s", h.port.name, after)
+	return is, fmt.Sprintf("stop its owner, or remove it with `ip link set dev %s xdp off`, %s", h.port.Name, after)
 }

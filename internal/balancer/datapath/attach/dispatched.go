@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Where libxdp's dispatcher has an interface, our program joins its others: it is loaded for a function of the
+// dispatcher, and each program of ours that takes the place of another comes with a dispatcher of its own. What keeps
+// it there are pins of libxdp's protocol, which outlive us; our sets have the program's number, by which it is found
+// again.
+
+// Dispatched keeps a program in libxdp's dispatcher.
+type Dispatched struct {
+	place *libxdp.Place
+	id    ebpf.ProgramID
+}
+
+// join puts a program into the dispatcher on an interface, or into one that is made where the interface has no
+// program.
+func join(program *ebpf.Program, p Port, m Method) (Hold, error) {
+	if id, there := dispatchedOn(p); there {
+		return nil, fmt.Errorf("%w: the dispatcher runs a balancer already (program id %d)", syscall.EBUSY, id)
+	}
+	place, err := libxdp.Open(p.Index, m.Generic)
+	if err != nil {
+		return nil, err
+	}
+	h := &Dispatched{place: place}
+	if err := h.Update(program); err != nil {
+		place.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// Update puts another program into our place, in one step. Where ours was taken out, it is put in again.
+func (h *Dispatched) Update(program *ebpf.Program) error {
+	c, err := libxdp.New(program, lb.RunPriority)
+	if err == nil {
+		err = h.place.Put(c, h.id)
+	}
+	if err == nil {
+		h.id = c.ID
+	}
+	return err
+}
+
+// Close takes the program out of the dispatcher, and that off the interface where it has no other.
+func (h *Dispatched) Close() error {
+	defer h.place.Close()
+	return h.place.Remove(h.id)
+}
+
+// Leave lets go of the program, which goes on.
+func (h *Dispatched) Leave() error {
+	h.place.Close()
+	return nil
+}
+
+// OpenDispatched opens our place in libxdp's dispatcher on an interface, which runs our program of this number. What is
+// left of other dispatchers that had programs of the numbers in ours is removed with it.
+func OpenDispatched(p Port, generic bool, id ebpf.ProgramID, ours []ebpf.ProgramID) (Hold, Method, error) {
+	place, err := libxdp.Open(p.Index, generic)
+	if err != nil {
+		return nil, Method{}, err
+	}
+	place.Remember(ours...)
+	m := NativeDispatched
+	if generic {
+		m = GenericDispatched
+	}
+	return &Dispatched{place: place, id: id}, m, nil
+}
+
+// Running says whether the dispatcher runs the program. Where the dispatcher is locked, that is assumed.
+func (h *Dispatched) Running() bool {
+	all, _, err := h.place.Components()
+	return err == nil && slices.ContainsFunc(all, func(c libxdp.Component) bool { return c.ID == h.id }) ||
+		errors.Is(err, libxdp.ErrLocked)
+}
+
+// joiningOn returns how to join where an interface has libxdp's dispatcher: all of them are attached to in its
+// mode. It is nil where none has.
+func joiningOn(ports []Port) []Attempt {
+	for _, p := range ports {
+		all, generic, err := libxdp.Components(p.Index)
+		if err != nil {
+			continue
+		}
+		all = slices.DeleteFunc(all, IsOurs)
+		a := Attempt{Method: NativeDispatched, Reason: fmt.Sprintf("libxdp's dispatcher is on %s, which runs %s: joined "+
+			"at run priority %d",
+			p.Name, describeComponents(all), lb.RunPriority)}
+		if generic {
+			a.Method = GenericDispatched
+		}
+		return []Attempt{a}
+	}
+	return nil
+}
+
+// describeComponents names programs with their priorities.
+func describeComponents(all []libxdp.Component) string {
+	if len(all) == 0 {
+		return "nothing"
+	}
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = fmt.Sprintf("%s (%d)", c.Name, c.Priority)
+	}
+	return strings.Join(names, ", ")
+}
+
+// dispatchedOn returns a program of Jeoul's that libxdp's dispatcher runs on an interface.
+func dispatchedOn(p Port) (ebpf.ProgramID, bool) {
+	all, _, err := libxdp.Components(p.Index)
+	if err != nil {
+		return 0, false
+	}
+	i := slices.IndexFunc(all, func(c libxdp.Component) bool { return c.Name == objects.XDPProgJeoulXdp })
+	if i < 0 {
+		return 0, false
+	}
+	return all[i].ID, true
+}
+
+// CannotJoin says why the program is not in the dispatchers on interfaces, and what to do.
+func CannotJoin(err error, ports []Port) error {
+	for _, p := range ports {
+		if h := holderOf(p, NativeDispatched); h.id != 0 {
+			is, cure := h.describe()
+			return fmt.Errorf("attaching to %s: %w%s, and joining it failed: %w: %s", p.Name, ErrBusy, is, err, cure)
+		}
+	}
+	return fmt.Errorf("joining libxdp's dispatcher failed: %w: hook: tc takes the packets that its programs pass", err)
+}
+
+// LackOfXDP says why XDP is not to be had on interfaces, for others have it.
+func LackOfXDP(ports []Port) string {
+	for _, p := range ports {
+		if h := holderOf(p, NativeXDP); h.id != 0 {
+			is, _ := h.describe()
+			return fmt.Sprintf("another program has XDP on %s%s", p.Name, is)
+		}
+	}
+	return "the program cannot be in libxdp's dispatcher"
+}
+
+// HeldByAnother says whether an error of attaching means that a program of others has the interface's XDP, with which
+// TC can be had.
+func HeldByAnother(err error, p Port) bool {
+	if !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.EEXIST) {
+		return false
+	}
+	_, ours := OursOn(p)
+	return !ours
+}
+
+// RemoveDispatched takes the programs that ours is true of out of the dispatchers on interfaces.
+func RemoveDispatched(ports []Port, ours func(libxdp.Component) bool) (err error) {
+	for _, p := range ports {
+		all, generic, failed := libxdp.Components(p.Index)
+		if failed != nil {
+			if errors.Is(failed, libxdp.ErrLocked) {
+				err = errors.Join(err, failed)
+			}
+			continue // no dispatcher is none of ours
+		}
+		var ids []ebpf.ProgramID
+		for _, c := range all {
+			if ours(c) {
+				ids = append(ids, c.ID)
+			}
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		place, failed := libxdp.Open(p.Index, generic)
+		if failed == nil {
+			failed = place.Remove(ids...)
+			place.Close()
+		}
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("taking the program out of libxdp's dispatcher on %s: %w", p.Name, failed))
+		}
+	}
+	return err
+}
+
+// IsOurs says whether a component of a dispatcher is a program of any balancer of Jeoul's, or stands in for one.
+func IsOurs(c libxdp.Component) bool {
+	return c.Name == objects.XDPProgJeoulXdp || c.Name == libxdp.PassName
+}
+
+// Among returns a test whether a component of a dispatcher is one of these programs, or stands in for one.
+func Among(ids []ebpf.ProgramID) func(libxdp.Component) bool {
+	return func(c libxdp.Component) bool { return slices.Contains(ids, c.ID) || c.Name == libxdp.PassName }
+}

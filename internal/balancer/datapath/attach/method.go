@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Describe describes the attachments once every interface is attached to, for the status.
+func Describe(ports []Port, m Method, reason string) []lb.Attachment {
+	all := make([]lb.Attachment, len(ports))
+	for i, p := range ports {
+		all[i] = lb.Attachment{Interface: p.Name, Hook: m.Hook, Generic: m.Generic, Driver: DriverOf(p.Name), Reason: reason}
+		if m.Hook == lb.HookXDP && !m.Generic && all[i].Driver == vethDriver && !peerTakesXDP(p.Name) {
+			all[i].Warning = p.Name + vethLoses + ": give the peer one that passes everything, or set hook: tc"
+		}
+	}
+	return all
+}
+
+// Method is how programs are attached, to all interfaces alike: an XDP frame that
+// one redirects to another is lost where that one has no native XDP.
+type Method struct {
+	Hook lb.Hook
+	// Name names it in messages, after "in".
+	Name string
+	// Generic is XDP after the driver made a socket buffer; Dispatched is a program in libxdp's dispatcher.
+	Generic, Dispatched bool
+}
+
+// The methods that there are.
+var (
+	NativeXDP         = Method{Hook: lb.HookXDP, Name: "native XDP"}
+	GenericXDP        = Method{Hook: lb.HookXDP, Name: "generic XDP", Generic: true}
+	NativeDispatched  = Method{Hook: lb.HookXDP, Name: "libxdp's dispatcher in native XDP", Dispatched: true}
+	GenericDispatched = Method{Hook: lb.HookXDP, Name: "libxdp's dispatcher in generic XDP", Dispatched: true,
+		Generic: true}
+	TCX      = Method{Hook: lb.HookTC, Name: "TCX"}
+	TCFilter = Method{Hook: lb.HookTC, Name: "a TC filter"}
+)
+
+// Lack says what an interface lacks that refused the method.
+func (m Method) Lack(p Port) string {
+	if m.Dispatched {
+		return fmt.Sprintf("libxdp's dispatcher on %s cannot have the program", p.Name)
+	}
+	if m == TCX {
+		return "the kernel has no TCX (Linux 6.6 brought it), so it is a filter"
+	}
+	return fmt.Sprintf("the driver of %s has no %s", p.Name, m.Name)
+}
+
+// Attempt is a method to try, and why it is tried.
+type Attempt struct {
+	Method Method
+	// Reason is empty where what the attempts before it lacked is the reason.
+	Reason string
+}
+
+// Because returns the whole reason, after attempts that lacked something.
+func (a Attempt) Because(lacks []string) string {
+	if a.Reason != "" {
+		lacks = append([]string{a.Reason}, lacks...)
+	}
+	return strings.Join(lacks, "; ")
+}
+
+// Attempts lists the methods for the hook that a configuration asks for, best first.
+func Attempts(requested lb.Hook, ports []Port) []Attempt {
+	native := Attempt{Method: NativeXDP, Reason: "the driver runs XDP natively"}
+	if len(ports) > 1 {
+		native.Reason = "all drivers run XDP natively"
+	}
+	switch requested {
+	case lb.HookTC:
+		return throughTC("as configured")
+	case lb.HookXDP:
+		if joining := joiningOn(ports); joining != nil {
+			return joining
+		}
+		native.Reason += hiddenByPeers(ports)
+		return []Attempt{native, {Method: GenericXDP}}
+	}
+	for _, p := range ports {
+		if DriverOf(p.Name) == vethDriver {
+			return throughTC(p.Name + vethLoses + "; set hook: xdp if it has")
+		}
+	}
+	if joining := joiningOn(ports); joining != nil {
+		return append(joining, throughTC("")...)
+	}
+	return append([]Attempt{native}, throughTC("")...)
+}
+
+// A veth gives frames of XDP to its peer's NAPI instance only, and wakes that only where the
+// peer runs XDP (veth_xdp_xmit and veth_xdp_flush in the kernel's drivers/net/veth.c). With
+// GRO on, which makes such an instance too, they wait there unnoticed, and are counted as
+// sent. The peer is usually in a namespace that cannot be looked into.
+const (
+	vethDriver = "veth"
+	vethLoses  = " is a veth, which loses the frames that XDP sends unless its peer has an XDP program, too"
+)
+
+// peerTakesXDP says whether a veth's peer is in this namespace and is seen to run XDP.
+func peerTakesXDP(name string) bool {
+	link, err := netlink.LinkByName(name)
+	if err != nil || link.Attrs().NetNsID >= 0 {
+		return false
+	}
+	peer, err := netlink.LinkByIndex(link.Attrs().ParentIndex)
+	return err == nil && peer.Attrs().Xdp != nil && peer.Attrs().Xdp.Attached
+}
+
+// throughTC lists the methods of TC.
+func throughTC(reason string) []Attempt {
+	return []Attempt{{Method: TCX, Reason: reason}, {Method: TCFilter, Reason: reason}}
+}
+
+// DriverOf returns the interface's driver, or "" where it has no name for it.
+func DriverOf(name string) string {
+	handle, err := ethtool.NewEthtool()
+	if err != nil {
+		return ""
+	}
+	defer handle.Close()
+	driver, err := handle.DriverName(name)
+	if err != nil {
+		return ""
+	}
+	return driver
+}
+
+// Attach hooks a program onto an interface. Explain says what its errors mean.
+func Attach(program *ebpf.Program, p Port, m Method, clsact GiveClsact) (Hold, error) {
+	switch m {
+	case NativeDispatched, GenericDispatched:
+		return join(program, p, m)
+	case TCX:
+		if _, is := secondOf(p); is {
+			return nil, syscall.EBUSY
+		}
+		// First in line: a packet for a service is not for those behind us.
+		return link.AttachTCX(link.TCXOptions{Interface: p.Index, Program: program,
+			Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	case TCFilter:
+		return attachFilter(program, p, clsact)
+	case GenericXDP:
+		return link.AttachXDP(link.XDPOptions{Interface: p.Index, Program: program, Flags: link.XDPGenericMode})
+	}
+	return link.AttachXDP(link.XDPOptions{Interface: p.Index, Program: program, Flags: link.XDPDriverMode})
+}
+
+// Unsupported says whether an error of Attach means that another method may work.
+func Unsupported(err error) bool {
+	return errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, ebpf.ErrNotSupported) ||
+		errors.Is(err, syscall.EINVAL)
+}
+
+// Explain returns an error that says why Attach has failed and what to do. Errors: ErrNoRights, ErrBusy,
+// ErrUnsupported.
+func Explain(err error, p Port, m Method) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("attaching to %s: %w: run as root, or with CAP_BPF and CAP_NET_ADMIN", p.Name, ErrNoRights)
+	case m == TCFilter && errors.Is(err, syscall.EBUSY):
+		return fmt.Errorf("attaching to %s in TC: %w (%v): see `tc filter show dev %s ingress`, and remove or move it",
+			p.Name, ErrBusy, err, p.Name)
+	case errors.Is(err, syscall.EBUSY), m.Hook == lb.HookXDP && errors.Is(err, syscall.EEXIST):
+		return fmt.Errorf("attaching to %s: %w%s", p.Name, ErrBusy, holderOf(p, m))
+	case m.Dispatched:
+		return fmt.Errorf("attaching to %s: joining libxdp's dispatcher: %w: hook: tc takes the packets that its programs "+
+			"pass", p.Name, err)
+	case m.Hook == lb.HookTC && (Unsupported(err) || errors.Is(err, syscall.ENOENT)):
+		return fmt.Errorf("attaching to %s in TC: %w (%v): it needs Linux 6.6 or newer, or the kernel modules sch_ingress "+
+			"and cls_bpf; hook: xdp may work",
+			p.Name, ErrUnsupported, err)
+	case Unsupported(err):
+		return fmt.Errorf("attaching to %s in XDP: %w (%v): hook: tc may work", p.Name, ErrUnsupported, err)
+	}
+	return fmt.Errorf("attaching to %s in %s: %v", p.Name, m.Name, err)
+}

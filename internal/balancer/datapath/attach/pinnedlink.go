@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// Leaver is a Hold that the process can let go of while the program stays attached.
+type Leaver interface {
+	// Leave lets go of the program, which stays attached.
+	Leave() error
+}
+
+// LinkPin returns the name of the pin of the link on the interface of an index.
+func (m Method) LinkPin(index int) string { return m.LinkPrefix() + strconv.Itoa(index) }
+
+// LinkPrefix begins the names of the pins of a method's links.
+func (m Method) LinkPrefix() string {
+	return strings.ReplaceAll(strings.ToLower(m.Name), " ", "-") + "-"
+}
+
+// OpenLink opens the link that is pinned at a path, and returns the number of its program.
+func OpenLink(path string) (Hold, ebpf.ProgramID, error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s is no link of ours: %w", path, err)
+	}
+	info, err := l.Info()
+	if err != nil {
+		return nil, 0, errors.Join(fmt.Errorf("asking for the program of %s: %w", path, err), l.Close())
+	}
+	return PinnedLink{l}, info.Program, nil
+}
+
+// InterfaceOf returns the index of the interface that a pinned link is on; 0: it is gone. The index is
+// one of the link's own network namespace.
+func InterfaceOf(path string) (uint32, error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return 0, fmt.Errorf("%s is no link of ours: %w", path, err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return 0, fmt.Errorf("asking for the interface of %s: %w", path, err)
+	}
+	if xdp := info.XDP(); xdp != nil {
+		return xdp.Ifindex, nil
+	}
+	if tcx := info.TCX(); tcx != nil {
+		return tcx.Ifindex, nil
+	}
+	return 0, fmt.Errorf("%s is a link of another kind: %v", path, info.Type)
+}
+
+// PinnedLink keeps a program on an interface, and goes on when the process ends.
+type PinnedLink struct{ link.Link }
+
+// Leave lets go of the link, which goes on.
+func (p PinnedLink) Leave() error { return p.Link.Close() }
+
+// Close takes the program off the interface, also where a pin that cannot be reached keeps the link, under
+// a mount for one. The pin goes first: a link that is detached is of no use to a next process.
+func (p PinnedLink) Close() error {
+	err := p.Unpin()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, p.Detach(), p.Link.Close())
+}
