@@ -287,7 +287,7 @@ func (d *Datapath) adopt(f *found) error {
 		r.places.doubt(f.shared.counts.MaxEntries())
 		d.notes = append(d.notes, staleNote)
 	}
-	f.memory.later = newGrace(&d.mu)
+	f.memory.later = mapmem.NewGrace(&d.mu)
 	d.register, d.secret, d.shared, d.ledger = r, s.Secret, f.shared, restoreLedger(&s.Head)
 	d.ledger.former, d.ledger.backends = f.former, f.backends
 	if len(f.differ) > 0 {

@@ -88,7 +88,7 @@ func (d *Datapath) wish(state lb.State) lb.Hook {
 func (d *Datapath) publish(c *revision) (bool, error) {
 	m := d.current.memory
 	p := m.prepare(c)
-	if p == nil && m.later.wait() {
+	if p == nil && m.later.Wait() {
 		p = m.prepare(c)
 	}
 	if p == nil {

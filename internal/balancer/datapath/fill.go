@@ -39,7 +39,7 @@ func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
 			return nil, errNoRoom
 		}
 		for at := range rows {
-			m.rows.set(r.places[at].index, &rows[at], m.later)
+			m.rows.Set(r.places[at].index, &rows[at], m.later)
 		}
 		f.put(f.capacity.services, f.memory.services, r.key.VIP, r.slotKey(), mapmem.WordsOf(&homes[i].value))
 		m.vips[r.key.VIP]++
@@ -56,8 +56,8 @@ type filling struct {
 }
 
 // put puts a value where its key is to be in one of two directories.
-func (f *filling) put(at [2]placement, in [2]*directory, address netip.Addr, key slotKey, value mapmem.Storage) {
-	in[mapmem.Family(address)].fill(key, at[mapmem.Family(address)].at[key], value)
+func (f *filling) put(at [2]mapmem.Placement, in [2]*mapmem.Directory, address netip.Addr, key mapmem.Key, value mapmem.Storage) {
+	in[mapmem.Family(address)].Fill(key, at[mapmem.Family(address)].At[key], value)
 }
 
 // addVIPs makes the addresses of the services known, and those of the pool.
@@ -84,8 +84,8 @@ func (f *filling) addEndpoints(c *revision) {
 		if f.backendAddresses[address]++; f.backendAddresses[address] == 1 {
 			f.put(f.capacity.endpoints, f.memory.endpoints, address, vipKey(address), mapmem.WordsOf(&objects.XDPEndpoint{}))
 		}
-		if f.rows.fresh[e.index] {
-			f.rows.set(e.index, &objects.XDPBackend{Index: e.index, Generation: c.places.generation(e.index)}, f.later)
+		if f.rows.IsFresh(e.index) {
+			f.rows.Set(e.index, &objects.XDPBackend{Index: e.index, Generation: c.places.generation(e.index)}, f.later)
 		}
 	}
 }

@@ -221,7 +221,7 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	proven.write(90, flow(9, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
 	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: to, to: to,
 		former: &formerFlows{proven: []formerTable{proven.table}, unproven: []formerTable{unproven.table}},
-		memory: &memory{storage: make(mapmem.Storage, cacheLine/8)}}
+		memory: &memory{storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
 	m.begin()
 	expect := func(table *flowtable.Table, n int, backend uint32, state objects.XDPFlowState, seen uint32) {
 		t.Helper()

@@ -218,7 +218,7 @@ func TestMoveCountsWhatHasNoRoom(t *testing.T) {
 			t.Fatalf("flow %d has no room", n)
 		}
 	}
-	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: from, to: to, memory: &memory{storage: make(mapmem.Storage, cacheLine/8)}}
+	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: from, to: to, memory: &memory{storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
 	m.begin()
 	m.finish()
 	if there := len(to.proven.Places()) + len(to.unproven.Places()); m.lost == 0 || there+m.lost != proven+unproven {

@@ -24,8 +24,8 @@ type endpointKey struct {
 }
 
 // slot returns the key in the tables of endpoints.
-func (k endpointKey) slot() slotKey {
-	return keyOf(k.address.Addr(), k.address.Port(), uint8(k.protocol))
+func (k endpointKey) slot() mapmem.Key {
+	return mapmem.KeyOf(k.address.Addr(), k.address.Port(), uint8(k.protocol))
 }
 
 // natEndpoint is what the source of such replies becomes.

@@ -197,7 +197,7 @@ func openMemory(path string) (*memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is no memory of a generation: %w", path, err)
 	}
-	if m.Type() != ebpf.Array || m.ValueSize() < cacheLine {
+	if m.Type() != ebpf.Array || m.ValueSize() < mapmem.CacheLine {
 		return nil, errors.Join(fmt.Errorf("%s is no memory of a generation, but %s", path, m), m.Close())
 	}
 	all, err := mapmem.Map(m)

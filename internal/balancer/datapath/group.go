@@ -140,7 +140,7 @@ func hostBytes(hosts []objects.XDPHost) []byte {
 func (r *record) need() uint32 {
 	n := r.view.need()
 	if r.service.Persistence.Group != "" {
-		n += units((1 + int(hostPlaces(len(r.service.Backends)))) * int(unsafe.Sizeof(objects.XDPHost{})))
+		n += mapmem.Units((1 + int(hostPlaces(len(r.service.Backends)))) * int(unsafe.Sizeof(objects.XDPHost{})))
 	}
 	return n
 }

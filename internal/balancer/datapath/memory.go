@@ -22,10 +22,10 @@ type memory struct {
 	m         *ebpf.Map
 	storage   mapmem.Storage
 	constants objects.XDPSettings
-	arena     *arena
+	arena     *mapmem.Arena
 	// By family: 4, then 6.
-	services, endpoints [2]*directory
-	rows                *rows
+	services, endpoints [2]*mapmem.Directory
+	rows                *mapmem.Rows
 	// The entry for a whole address is there for as long as a service or an endpoint needs it.
 	vips, backendAddresses map[netip.Addr]int
 	pool                   lb.Pool
@@ -34,12 +34,12 @@ type memory struct {
 	hairpin lb.Hairpin
 	// lists: some service does not serve every client.
 	lists bool
-	later *grace
+	later *mapmem.Grace
 }
 
 // capacity is what memory is made for.
 type capacity struct {
-	services, endpoints [2]placement
+	services, endpoints [2]mapmem.Placement
 	indices, spares     uint32
 	// arena is in units of a cache line.
 	arena uint32
@@ -55,7 +55,7 @@ const maxGeneration = 1 << 29
 // Headroom. The arena holds twice what is needed, and besides room for the largest
 // service to change some times before readers are gone.
 const (
-	arenaSlack   = 1 << 18 / cacheLine
+	arenaSlack   = 1 << 18 / mapmem.CacheLine
 	arenaChanges = 4
 	// An index more for every eight, and these.
 	indexSlack = 256
@@ -67,12 +67,12 @@ func capacityFor(c *revision) (capacity, error) {
 	var p capacity
 	var err error
 	for family, keys := range c.serviceKeys() {
-		if p.services[family], err = openAddress(keys); err != nil {
+		if p.services[family], err = mapmem.Place(keys); err != nil {
 			return p, err
 		}
 	}
 	for family, keys := range c.endpointKeys() {
-		if p.endpoints[family], err = openAddress(keys); err != nil {
+		if p.endpoints[family], err = mapmem.Place(keys); err != nil {
 			return p, err
 		}
 	}
@@ -98,10 +98,10 @@ func (p *capacity) planArena(c *revision) error {
 		need, largest = need+n, max(largest, n)
 	}
 	_, rest := p.layout()
-	room := (maxGeneration - min(maxGeneration, uint64(rest))) / cacheLine
+	room := (maxGeneration - min(maxGeneration, uint64(rest))) / mapmem.CacheLine
 	if need > room {
 		return fmt.Errorf("the tables of the services need %d bytes, and the kernel's verifier allows %d: use fewer services or a smaller table_size",
-			need*cacheLine, room*cacheLine)
+			need*mapmem.CacheLine, room*mapmem.CacheLine)
 	}
 	p.arena = uint32(min(2*need+arenaChanges*largest+arenaSlack, room))
 	return nil
@@ -111,28 +111,28 @@ func (p *capacity) planArena(c *revision) error {
 func (p *capacity) layout() (objects.XDPSettings, uint32) {
 	s := objects.XDPSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
 		Pool4Count: uint32(len(p.pool[0])), Pool6Count: uint32(len(p.pool[1])), Own4Count: uint32(len(p.own[0])), Own6Count: uint32(len(p.own[1])),
-		TableSlots: p.arena * cacheLine / 2, MembersCount: p.arena, Weak: mapmem.Weak()}
-	s.Services4, s.Services6 = vectorOf(p.services[0].size), vectorOf(p.services[1].size)
-	s.Endpoints4, s.Endpoints6 = vectorOf(p.endpoints[0].size), vectorOf(p.endpoints[1].size)
+		TableSlots: p.arena * mapmem.CacheLine / 2, MembersCount: p.arena, Weak: mapmem.Weak()}
+	s.Services4, s.Services6 = vectorOf(p.services[0].Size), vectorOf(p.services[1].Size)
+	s.Endpoints4, s.Endpoints6 = vectorOf(p.endpoints[0].Size), vectorOf(p.endpoints[1].Size)
 	// The head has a cache line.
-	at := uint32(cacheLine)
+	at := uint32(mapmem.CacheLine)
 	for _, v := range []struct {
 		at    *uint32
 		lines uint32
 	}{
-		{&s.Services4.At, p.services[0].size},
-		{&s.Services6.At, p.services[1].size},
-		{&s.Endpoints4.At, p.endpoints[0].size},
-		{&s.Endpoints6.At, p.endpoints[1].size},
+		{&s.Services4.At, p.services[0].Size},
+		{&s.Services6.At, p.services[1].Size},
+		{&s.Endpoints4.At, p.endpoints[0].Size},
+		{&s.Endpoints6.At, p.endpoints[1].Size},
 		{&s.Backends, s.BackendsCount},
-		{&s.Pool4, units(16 * len(p.pool[0]))},
-		{&s.Pool6, units(16 * len(p.pool[1]))},
-		{&s.Own4, units(4 * len(p.own[0]))},
-		{&s.Own6, units(4 * len(p.own[1]))},
+		{&s.Pool4, mapmem.Units(16 * len(p.pool[0]))},
+		{&s.Pool6, mapmem.Units(16 * len(p.pool[1]))},
+		{&s.Own4, mapmem.Units(4 * len(p.own[0]))},
+		{&s.Own6, mapmem.Units(4 * len(p.own[1]))},
 		{&s.Table, p.arena},
 	} {
 		*v.at = at
-		at += v.lines * cacheLine
+		at += v.lines * mapmem.CacheLine
 	}
 	s.Members = s.Table
 	return s, at
@@ -140,12 +140,12 @@ func (p *capacity) layout() (objects.XDPSettings, uint32) {
 
 // vectorOf describes a hash table of that many slots.
 func vectorOf(slots uint32) objects.XDPVector {
-	return objects.XDPVector{Mask: slots - 1, Shift: hashShift(slots)}
+	return objects.XDPVector{Mask: slots - 1, Shift: mapmem.HashShift(slots)}
 }
 
 // head is what the memory begins with.
 func (m *memory) head() *objects.XDPHead {
-	return &mapmem.ElementsOf[objects.XDPHead](m.storage[:cacheLine/8])[0]
+	return &mapmem.ElementsOf[objects.XDPHead](m.storage[:mapmem.CacheLine/8])[0]
 }
 
 // storeHead writes what packets are to know of all services together.
@@ -162,24 +162,24 @@ func (c *revision) storeHead(h *objects.XDPHead) {
 // is the one that its user has.
 func newMemory(p *capacity, all mapmem.Storage, mu *sync.Mutex) *memory {
 	constants, _ := p.layout()
-	m := &memory{storage: all, constants: constants, arena: newArena(p.arena),
-		vips: map[netip.Addr]int{}, backendAddresses: map[netip.Addr]int{}, later: newGrace(mu)}
-	vector := func(at, lines uint32) mapmem.Storage { return all[at/8:][:lines*slotWords] }
-	m.services[0] = newDirectory(vector(constants.Services4.At, p.services[0].size), p.services[0].size, false)
-	m.services[1] = newDirectory(vector(constants.Services6.At, p.services[1].size), p.services[1].size, true)
-	m.endpoints[0] = newDirectory(vector(constants.Endpoints4.At, p.endpoints[0].size), p.endpoints[0].size, false)
-	m.endpoints[1] = newDirectory(vector(constants.Endpoints6.At, p.endpoints[1].size), p.endpoints[1].size, true)
-	m.rows = newRows(vector(constants.Backends, constants.BackendsCount), p.indices, p.spares)
+	m := &memory{storage: all, constants: constants, arena: mapmem.NewArena(p.arena),
+		vips: map[netip.Addr]int{}, backendAddresses: map[netip.Addr]int{}, later: mapmem.NewGrace(mu)}
+	vector := func(at, lines uint32) mapmem.Storage { return all[at/8:][:lines*mapmem.SlotWords] }
+	m.services[0] = mapmem.NewDirectory(vector(constants.Services4.At, p.services[0].Size), p.services[0].Size, false)
+	m.services[1] = mapmem.NewDirectory(vector(constants.Services6.At, p.services[1].Size), p.services[1].Size, true)
+	m.endpoints[0] = mapmem.NewDirectory(vector(constants.Endpoints4.At, p.endpoints[0].Size), p.endpoints[0].Size, false)
+	m.endpoints[1] = mapmem.NewDirectory(vector(constants.Endpoints6.At, p.endpoints[1].Size), p.endpoints[1].Size, true)
+	m.rows = mapmem.NewRows(vector(constants.Backends, constants.BackendsCount), p.indices, p.spares)
 	for f, at := range [2]struct{ pool, own uint32 }{{constants.Pool4, constants.Own4}, {constants.Pool6, constants.Own6}} {
-		copy(mapmem.ElementsOf[mapmem.Address](vector(at.pool, units(16*len(p.pool[f])))), p.pool[f])
-		copy(mapmem.ElementsOf[uint32](vector(at.own, units(4*len(p.own[f])))), p.own[f])
+		copy(mapmem.ElementsOf[mapmem.Address](vector(at.pool, mapmem.Units(16*len(p.pool[f])))), p.pool[f])
+		copy(mapmem.ElementsOf[uint32](vector(at.own, mapmem.Units(4*len(p.own[f])))), p.own[f])
 	}
 	return m
 }
 
 // piece returns the memory of a piece of the arena.
-func (m *memory) piece(e *extent) []byte {
-	return m.storage[(m.constants.Table+e.at*cacheLine)/8:][:e.size*slotWords].Bytes()
+func (m *memory) piece(e *mapmem.Extent) []byte {
+	return m.storage[(m.constants.Table+e.At*mapmem.CacheLine)/8:][:e.Size*mapmem.SlotWords].Bytes()
 }
 
 // close frees the memory. Programs that use it keep the map.
@@ -187,7 +187,7 @@ func (m *memory) close() {
 	if m == nil {
 		return
 	}
-	m.later.close()
+	m.later.Close()
 	if m.m != nil {
 		m.storage.Unmap()
 		m.m.Close()
@@ -211,7 +211,7 @@ func (c *revision) hairpin() lb.Hairpin {
 }
 
 // serviceKeys lists what is in the directories of services after a change, by family.
-func (c *revision) serviceKeys() (keys [2][]slotKey) {
+func (c *revision) serviceKeys() (keys [2][]mapmem.Key) {
 	seen := map[netip.Addr]bool{}
 	add := func(address netip.Addr) {
 		if !seen[address] {
@@ -230,12 +230,12 @@ func (c *revision) serviceKeys() (keys [2][]slotKey) {
 }
 
 // vipKey is what an address as a whole is under.
-func vipKey(address netip.Addr) slotKey {
-	return keyOf(address, 0, uint8(objects.XDPAgreementPROTOCOL_ANY))
+func vipKey(address netip.Addr) mapmem.Key {
+	return mapmem.KeyOf(address, 0, uint8(objects.XDPAgreementPROTOCOL_ANY))
 }
 
 // endpointKeys likewise lists what is in the directories of endpoints.
-func (c *revision) endpointKeys() (keys [2][]slotKey) {
+func (c *revision) endpointKeys() (keys [2][]mapmem.Key) {
 	seen := map[netip.Addr]bool{}
 	for key := range c.allEndpoints() {
 		address := key.address.Addr()

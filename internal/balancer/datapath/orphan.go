@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -48,7 +49,7 @@ func (d *Datapath) tryWatch() {
 	if d.keeper == nil || d.options.Orphan == 0 {
 		return
 	}
-	memory, err := ebpf.NewMap(&ebpf.MapSpec{Name: "generation", Type: ebpf.Array, KeySize: 4, ValueSize: cacheLine, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
+	memory, err := ebpf.NewMap(&ebpf.MapSpec{Name: "generation", Type: ebpf.Array, KeySize: 4, ValueSize: mapmem.CacheLine, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
 	if err == nil {
 		defer memory.Close()
 		var watch *ebpf.Collection

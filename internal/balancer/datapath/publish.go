@@ -48,9 +48,9 @@ type row struct {
 // slotted is what goes into a slot of a directory that was reserved for it; or where
 // only a word of it differs, stays in its own.
 type slotted[V any] struct {
-	key     slotKey
+	key     mapmem.Key
 	of      V
-	in      *directory
+	in      *mapmem.Directory
 	slot    uint32
 	inPlace bool
 }
@@ -69,19 +69,19 @@ func (m *memory) prepare(c *revision) *publication {
 func (p *publication) cancel() {
 	for i := range p.services {
 		e := &p.services[i]
-		p.memory.release(&e.home, p.memory.arena.give)
+		p.memory.release(&e.home, p.memory.arena.Give)
 		if !e.inPlace {
-			p.memory.services[mapmem.Family(e.is.key.VIP)].cancel(e.slot)
+			p.memory.services[mapmem.Family(e.is.key.VIP)].Cancel(e.slot)
 		}
 	}
 	for _, e := range p.endpoints {
 		if !e.inPlace {
-			e.in.cancel(e.slot)
+			e.in.Cancel(e.slot)
 		}
 	}
 	for _, list := range [][]slotted[netip.Addr]{p.vips, p.backendAddresses} {
 		for _, e := range list {
-			e.in.cancel(e.slot)
+			e.in.Cancel(e.slot)
 		}
 	}
 }
@@ -97,8 +97,8 @@ func (p *publication) house() bool {
 		e := entry{served: s, home: home}
 		e.inPlace = s.was != nil && s.was.home.canBecome(&e.home)
 		if !e.inPlace {
-			if e.slot, ok = p.memory.services[mapmem.Family(s.is.key.VIP)].reserve(s.is.slotKey()); !ok {
-				p.memory.release(&home, p.memory.arena.give)
+			if e.slot, ok = p.memory.services[mapmem.Family(s.is.key.VIP)].Reserve(s.is.slotKey()); !ok {
+				p.memory.release(&home, p.memory.arena.Give)
 				return false
 			}
 		}
@@ -111,12 +111,12 @@ func (p *publication) house() bool {
 }
 
 // slotKey is what the service is under.
-func (r *record) slotKey() slotKey {
+func (r *record) slotKey() mapmem.Key {
 	protocol := uint8(r.key.Protocol)
 	if r.key.Hairpin {
 		protocol |= uint8(objects.XDPAgreementPROTOCOL_HAIRPIN)
 	}
-	return keyOf(r.key.VIP, r.key.Port, protocol)
+	return mapmem.KeyOf(r.key.VIP, r.key.Port, protocol)
 }
 
 // canBecome says whether a service can change without packets finding parts of
@@ -138,10 +138,10 @@ func (l *residence) canBecome(o *residence) bool {
 // note keeps a row that differs from the one that is there.
 func (p *publication) note(to *[]row, r row) {
 	rows := p.memory.rows
-	if r.value == rows.get(r.index) {
+	if r.value == rows.Get(r.index) {
 		return
 	}
-	if rows.needsSpare(r.index, &r.value) {
+	if rows.NeedsSpare(r.index, &r.value) {
 		p.spares++
 	}
 	*to = append(*to, r)
@@ -164,7 +164,7 @@ func (p *publication) noteLeaving() bool {
 			p.note(&p.leaving, row{index, objects.XDPBackend{Index: index, Generation: c.generations[index]}})
 		}
 	}
-	return p.spares <= len(p.memory.rows.spare)
+	return p.spares <= p.memory.rows.Spares()
 }
 
 // prepareEndpoints finds slots for endpoints that are new or are another backend's now.
@@ -177,10 +177,10 @@ func (p *publication) prepareEndpoints() bool {
 			}
 			s := slotted[natEndpoint]{key: key.slot(), of: e, in: p.memory.endpoints[mapmem.Family(key.address.Addr())]}
 			value := e.value()
-			s.inPlace = sameButService(s.in.value(s.key), &value)
+			s.inPlace = sameButService(s.in.Value(s.key), &value)
 			ok := true
 			if !s.inPlace {
-				s.slot, ok = s.in.reserve(s.key)
+				s.slot, ok = s.in.Reserve(s.key)
 			}
 			if !ok {
 				return false
@@ -227,8 +227,8 @@ func (p *publication) prepareAddresses() bool {
 	return ok
 }
 
-func reserveAddress(to *[]slotted[netip.Addr], in *directory, address netip.Addr) bool {
-	slot, ok := in.reserve(vipKey(address))
+func reserveAddress(to *[]slotted[netip.Addr], in *mapmem.Directory, address netip.Addr) bool {
+	slot, ok := in.Reserve(vipKey(address))
 	if ok {
 		*to = append(*to, slotted[netip.Addr]{key: vipKey(address), of: address, in: in, slot: slot})
 	}
@@ -252,7 +252,7 @@ func (p *publication) publish() {
 
 func (p *publication) showRows(list []row) {
 	for i := range list {
-		p.memory.rows.set(list[i].index, &list[i].value, p.memory.later)
+		p.memory.rows.Set(list[i].index, &list[i].value, p.memory.later)
 	}
 }
 
@@ -261,10 +261,10 @@ func (p *publication) showEndpoints() {
 		e := &p.endpoints[i]
 		value := e.of.value()
 		if e.inPlace {
-			e.in.value(e.key).Store(serviceWord, mapmem.WordsOf(&value).Load(serviceWord))
+			e.in.Value(e.key).Store(serviceWord, mapmem.WordsOf(&value).Load(serviceWord))
 			continue
 		}
-		e.in.publish(e.key, e.slot, mapmem.WordsOf(&value), p.memory.later)
+		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&value), p.memory.later)
 	}
 }
 
@@ -273,7 +273,7 @@ func (p *publication) showEndpoints() {
 func (p *publication) showAddresses() {
 	m, vip := p.memory, objects.XDPService{Kind: uint8(objects.XDPServiceKindKIND_VIP)}
 	for _, e := range p.vips {
-		e.in.publish(e.key, e.slot, mapmem.WordsOf(&vip), m.later)
+		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&vip), m.later)
 	}
 	for _, s := range p.revision.services {
 		if s.was == nil {
@@ -281,7 +281,7 @@ func (p *publication) showAddresses() {
 		}
 	}
 	for _, e := range p.backendAddresses {
-		e.in.publish(e.key, e.slot, mapmem.WordsOf(&objects.XDPEndpoint{}), m.later)
+		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&objects.XDPEndpoint{}), m.later)
 	}
 	places := p.revision.places.places
 	for key := range p.revision.places.endpoints {
@@ -298,10 +298,10 @@ func (m *memory) show(e *entry) {
 	directory, key := m.services[mapmem.Family(e.is.key.VIP)], e.is.slotKey()
 	e.is.home = e.home
 	if e.inPlace {
-		directory.value(key).Follow(inPlace(&e.was.home.value, &e.is.home.value))
+		directory.Value(key).Follow(inPlace(&e.was.home.value, &e.is.home.value))
 		m.noteBase(e)
 	} else {
-		directory.publish(key, e.slot, mapmem.WordsOf(&e.is.home.value), m.later)
+		directory.Publish(key, e.slot, mapmem.WordsOf(&e.is.home.value), m.later)
 	}
 	if e.was != nil {
 		m.retire(&e.was.home)
@@ -337,7 +337,7 @@ func (m *memory) noteBase(e *entry) {
 	if e.was.home.hasBase() && !e.is.home.hasBase() {
 		idle := new(bool)
 		e.is.home.baseIdle = idle
-		m.later.later(func() { *idle = true })
+		m.later.Later(func() { *idle = true })
 	}
 }
 
@@ -348,18 +348,18 @@ func (l *residence) hasBase() bool {
 
 // retire lets go of what a service had, once no packet reads it.
 func (m *memory) retire(home *residence) {
-	m.release(home, func(e *extent) { m.later.later(func() { m.arena.give(e) }) })
+	m.release(home, func(e *mapmem.Extent) { m.later.Later(func() { m.arena.Give(e) }) })
 }
 
 // remove takes a service out.
 func (m *memory) remove(was *record) {
 	directory := m.services[mapmem.Family(was.key.VIP)]
-	directory.remove(was.slotKey(), m.later)
+	directory.Remove(was.slotKey(), m.later)
 	m.retire(&was.home)
 	if m.vips[was.key.VIP]--; m.vips[was.key.VIP] == 0 {
 		delete(m.vips, was.key.VIP)
 		if !m.pool.Has(was.key.VIP) {
-			directory.remove(vipKey(was.key.VIP), m.later)
+			directory.Remove(vipKey(was.key.VIP), m.later)
 		}
 	}
 }
@@ -372,10 +372,10 @@ func (m *memory) forget(c *revision) {
 		}
 		address := key.address.Addr()
 		directory := m.endpoints[mapmem.Family(address)]
-		directory.remove(key.slot(), m.later)
+		directory.Remove(key.slot(), m.later)
 		if m.backendAddresses[address]--; m.backendAddresses[address] == 0 {
 			delete(m.backendAddresses, address)
-			directory.remove(vipKey(address), m.later)
+			directory.Remove(vipKey(address), m.later)
 		}
 	}
 }
@@ -384,9 +384,9 @@ func (m *memory) forget(c *revision) {
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(objects.XDPService{})-5*8]
 	_ = [1]struct{}{}[unsafe.Sizeof(objects.XDPEndpoint{})-4*8]
-	_ = [1]struct{}{}[unsafe.Sizeof(objects.XDPBackend{})-cacheLine]
+	_ = [1]struct{}{}[unsafe.Sizeof(objects.XDPBackend{})-mapmem.CacheLine]
 	_ = [1]struct{}{}[unsafe.Offsetof(objects.XDPService{}.Id)-flagsWord*8]
 	_ = [1]struct{}{}[unsafe.Offsetof(objects.XDPService{}.TableSize)-sizesWord*8]
 	_ = [1]struct{}{}[unsafe.Offsetof(objects.XDPEndpoint{}.Service)-serviceWord*8]
-	_ = [1]struct{}{}[unsafe.Offsetof(objects.XDPBackend{}.Index)-nextWord*8]
+	_ = [1]struct{}{}[unsafe.Offsetof(objects.XDPBackend{}.Index)-mapmem.NextWord*8]
 )

@@ -49,7 +49,7 @@ func (p *plane) publish(c *revision) bool {
 		return false
 	}
 	made := m.prepare(c)
-	if made == nil && m.later.wait() {
+	if made == nil && m.later.Wait() {
 		made = m.prepare(c)
 	}
 	if made == nil {
@@ -68,7 +68,7 @@ func (p *plane) fill(t *testing.T, c *revision) {
 	}
 	_, size := plan.layout()
 	m := newMemory(&plan, make(mapmem.Storage, size/8), &p.mu)
-	m.later = manualGrace()
+	m.later = mapmem.NewManualGrace()
 	homes, err := m.fill(c, &plan)
 	if err != nil {
 		t.Fatal(err)
@@ -102,27 +102,18 @@ type sighting struct {
 // look reads as look_slot_up() of bpf/balancer/choose/slot.h does. It returns false where there is no such service.
 func (m *memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
 	d := m.services[mapmem.Family(key.VIP)]
-	k := keyOf(key.VIP, key.Port, uint8(key.Protocol))
-	start := hashOf(k) >> hashShift(d.mask+1)
-	for probe := range serviceProbes {
-		element := d.element((start + probe) & d.mask)
-		same := true
-		for i := range d.keyWords() {
-			same = same && element.Load(i) == k[i]
-		}
-		if !same {
-			continue
-		}
-		value := element[d.keyWords():]
-		words := mapmem.WordsOf(&s.service)
-		// The block is read before what it needs to be understood.
-		for i := range words {
-			words[i] = value.Load(uint32(i))
-		}
-		m.follow(&s, hash, value)
-		return s, true
+	k := mapmem.KeyOf(key.VIP, key.Port, uint8(key.Protocol))
+	value := d.Lookup(k)
+	if value == nil {
+		return s, false
 	}
-	return s, false
+	words := mapmem.WordsOf(&s.service)
+	// The block is read before what it needs to be understood.
+	for i := range words {
+		words[i] = value.Load(uint32(i))
+	}
+	m.follow(&s, hash, value)
+	return s, true
 }
 
 func (m *memory) follow(s *sighting, hash uint32, value mapmem.Storage) {
@@ -227,7 +218,7 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 	for i, b := range s.Backends {
 		row := r.row(i)
 		rows[netip.AddrPortFrom(b.Address, b.Port)] = row
-		if got := p.memory.rows.find(row.Index); got != row {
+		if got := p.memory.rows.Find(row.Index); got != row {
 			t.Fatalf("step %d: %s: index %d has %+v, want %+v", step, s.Name, row.Index, got, row)
 		}
 	}
@@ -285,14 +276,14 @@ func (p *plane) expectEndpoints(t *testing.T, step int) {
 	addresses := map[netip.Addr]bool{}
 	for key, e := range want {
 		addresses[key.address.Addr()] = true
-		there := p.memory.endpoints[mapmem.Family(key.address.Addr())].value(key.slot())
+		there := p.memory.endpoints[mapmem.Family(key.address.Addr())].Value(key.slot())
 		if value := e.value(); there == nil || !slices.Equal([]uint64(there[:4]), []uint64(mapmem.WordsOf(&value))) {
 			t.Fatalf("step %d: endpoint %v is %v, want %v", step, key, there, value)
 		}
 	}
 	found := 0
 	for _, d := range p.memory.endpoints {
-		found += len(d.at)
+		found += d.Keys()
 	}
 	if found != len(want)+len(addresses) {
 		t.Fatalf("step %d: %d endpoints and addresses, want %d and %d", step, found, len(want), len(addresses))
@@ -315,7 +306,7 @@ func TestPublishedMemory(t *testing.T) {
 			}
 			p.expect(t, step)
 			if rng.IntN(3) == 0 {
-				p.memory.later.wait()
+				p.memory.later.Wait()
 			}
 			inPlace++
 		}
@@ -331,8 +322,8 @@ func TestPublishedMemory(t *testing.T) {
 // what they had, and nothing else.
 func (p *plane) expectNoLeak(t *testing.T) {
 	t.Helper()
-	p.memory.later.wait()
-	var held []*extent
+	p.memory.later.Wait()
+	var held []*mapmem.Extent
 	for _, r := range p.records {
 		for _, e := range r.home.pieces() {
 			if !slices.Contains(held, e) {
@@ -340,15 +331,17 @@ func (p *plane) expectNoLeak(t *testing.T) {
 			}
 		}
 	}
-	expectWhole(t, p.memory.arena, held)
+	if err := p.memory.arena.Check(held); err != nil {
+		t.Fatal(err)
+	}
 	p.apply(t, lb.State{})
-	p.memory.later.wait()
-	if free := p.memory.arena.free; len(free) != 1 || free[0].size != p.memory.arena.size {
-		t.Errorf("with no service, the arena's free pieces are %v", free)
+	p.memory.later.Wait()
+	if err := p.memory.arena.Check(nil); err != nil {
+		t.Errorf("with no service: %v", err)
 	}
 	for _, d := range p.memory.services {
-		if len(d.at) != 0 {
-			t.Errorf("with no service, %v are left", d.at)
+		if n := d.Keys(); n != 0 {
+			t.Errorf("with no service, %d are left", n)
 		}
 	}
 }
@@ -364,7 +357,7 @@ func TestPublishedMeanwhile(t *testing.T) {
 	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
 	var readers sync.RWMutex
 	later := p.memory.later
-	later.synchronize = func() {
+	later.Synchronize = func() {
 		readers.Lock()
 		defer readers.Unlock()
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"unsafe"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -14,16 +15,16 @@ import (
 type residence struct {
 	value objects.XDPService
 	// The pieces of its blocks; nil where there is nothing to be there.
-	table, members, baseTable, baseMembers *extent
+	table, members, baseTable, baseMembers *mapmem.Extent
 	// baseIdle says that no packet is left that has read of an earlier base; nil: there
 	// was none.
 	baseIdle *bool
 }
 
 // pieces lists those that there are.
-func (l *residence) pieces() []*extent {
-	var all []*extent
-	for _, e := range []*extent{l.table, l.members, l.baseTable, l.baseMembers} {
+func (l *residence) pieces() []*mapmem.Extent {
+	var all []*mapmem.Extent
+	for _, e := range []*mapmem.Extent{l.table, l.members, l.baseTable, l.baseMembers} {
 		if e != nil {
 			all = append(all, e)
 		}
@@ -40,7 +41,7 @@ const countBytes = 4
 // before returns how many bytes there are before a table's slots, which begin on a
 // cache line: the sequence, and the number.
 func (t *table) before() int {
-	return int(units(2*len(t.sequence)+countBytes)) * cacheLine
+	return int(mapmem.Units(2*len(t.sequence)+countBytes)) * mapmem.CacheLine
 }
 
 // bytes is the size of a table with what is before it.
@@ -51,7 +52,7 @@ func (v view) need() uint32 {
 	n := uint32(0)
 	for _, t := range []*table{v.table, v.base} {
 		if t != nil && len(t.slots) > 0 {
-			n += units(t.bytes()) + uint32(len(t.owners))
+			n += mapmem.Units(t.bytes()) + uint32(len(t.owners))
 		}
 	}
 	return n
@@ -88,7 +89,7 @@ func (m *memory) house(is, was *record, rows []objects.XDPBackend) (residence, b
 		home.baseMembers = h.members(is.baseMembers(rows))
 	}
 	if h.full {
-		m.release(&home, m.arena.give)
+		m.release(&home, m.arena.Give)
 		return residence{}, false
 	}
 	home.value.Current = block(v.table, home.table, home.members)
@@ -97,17 +98,17 @@ func (m *memory) house(is, was *record, rows []objects.XDPBackend) (residence, b
 }
 
 // block says where a table and its members are.
-func block(t *table, slots, members *extent) objects.XDPBlock {
+func block(t *table, slots, members *mapmem.Extent) objects.XDPBlock {
 	if slots == nil || members == nil {
 		return objects.XDPBlock{}
 	}
-	return objects.XDPBlock{Table: (slots.at*cacheLine + uint32(t.before())) / 2, Members: members.at}
+	return objects.XDPBlock{Table: (slots.At*mapmem.CacheLine + uint32(t.before())) / 2, Members: members.At}
 }
 
 // release lets go of what a service has; give gets what no service holds any more.
-func (m *memory) release(home *residence, give func(*extent)) {
+func (m *memory) release(home *residence, give func(*mapmem.Extent)) {
 	for _, e := range home.pieces() {
-		if e.holders--; e.holders == 0 {
+		if e.Holders--; e.Holders == 0 {
 			give(e)
 		}
 	}
@@ -122,14 +123,14 @@ type housing struct {
 }
 
 // share holds a piece once more.
-func share(e *extent) *extent {
-	e.holders++
+func share(e *mapmem.Extent) *mapmem.Extent {
+	e.Holders++
 	return e
 }
 
 // take returns a new piece and its memory; nil where there is no room.
-func (h *housing) take(size int) (*extent, []byte) {
-	e := h.arena.take(units(size))
+func (h *housing) take(size int) (*mapmem.Extent, []byte) {
+	e := h.arena.Take(mapmem.Units(size))
 	if e == nil {
 		h.full = true
 		return nil, nil
@@ -138,13 +139,13 @@ func (h *housing) take(size int) (*extent, []byte) {
 }
 
 // table houses slots, and behind them, from the next cache line on, the service's hosts.
-func (h *housing) table(t *table, moved *slotSet, hosts []objects.XDPHost) *extent {
+func (h *housing) table(t *table, moved *slotSet, hosts []objects.XDPHost) *mapmem.Extent {
 	if len(t.slots) == 0 {
 		return nil
 	}
-	at, beside := int(units(t.bytes()))*cacheLine, hostBytes(hosts)
+	at, beside := int(mapmem.Units(t.bytes()))*mapmem.CacheLine, hostBytes(hosts)
 	if e := h.old.table; e != nil && h.view.table == t && h.view.moved == moved &&
-		e.size == units(at+len(beside)) && bytes.Equal(h.piece(e)[at:][:len(beside)], beside) {
+		e.Size == mapmem.Units(at+len(beside)) && bytes.Equal(h.piece(e)[at:][:len(beside)], beside) {
 		return share(e)
 	}
 	e, memory := h.take(at + len(beside))
@@ -155,7 +156,7 @@ func (h *housing) table(t *table, moved *slotSet, hosts []objects.XDPHost) *exte
 	return e
 }
 
-func (h *housing) baseTable(t *table) *extent {
+func (h *housing) baseTable(t *table) *mapmem.Extent {
 	switch {
 	case h.old.baseTable != nil && h.view.base == t:
 		return share(h.old.baseTable)
@@ -169,13 +170,13 @@ func (h *housing) baseTable(t *table) *extent {
 	return e
 }
 
-func (h *housing) members(rows []objects.XDPBackend) *extent {
+func (h *housing) members(rows []objects.XDPBackend) *mapmem.Extent {
 	if len(rows) == 0 {
 		return nil
 	}
 	wanted := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(rows))), len(rows)*memberBytes)
-	for _, e := range []*extent{h.old.members, h.old.baseMembers} {
-		if e != nil && int(e.size) == len(rows) && bytes.Equal(h.piece(e), wanted) {
+	for _, e := range []*mapmem.Extent{h.old.members, h.old.baseMembers} {
+		if e != nil && int(e.Size) == len(rows) && bytes.Equal(h.piece(e), wanted) {
 			return share(e)
 		}
 	}

@@ -23,7 +23,7 @@ func (d *Datapath) settleTransitions(now time.Time, flowsOf map[uint32]uint64) {
 // there is no room; the caller holds the lock.
 func (d *Datapath) publishViews(c *revision) bool {
 	p := d.current.memory.prepare(c)
-	if p == nil && d.current.memory.later.wait() {
+	if p == nil && d.current.memory.later.Wait() {
 		p = d.current.memory.prepare(c)
 	}
 	if p == nil {

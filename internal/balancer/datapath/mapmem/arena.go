@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package mapmem
 
 import (
 	"cmp"
 	"slices"
 )
 
-// cacheLine is the size of a cache line in bytes, on all that we run on. It is the
+// CacheLine is the size of a cache line in bytes, on all that we run on. It is the
 // unit of the arena, and the size of a member.
-const cacheLine = 64
+const CacheLine = 64
 
-// extent is a piece of the arena, in units of a cache line. Two blocks may share
+// Extent is a piece of the arena, in units of a cache line. Two blocks may share
 // one: the slots that a service has now may be those that it had before.
-type extent struct {
-	at, size uint32
-	holders  int
+type Extent struct {
+	At, Size uint32
+	Holders  int
 }
 
-// arena hands out the memory that slots and members lie in. It knows nothing of
+// Arena hands out the memory that slots and members lie in. It knows nothing of
 // readers: what is given back must have none.
-type arena struct {
+type Arena struct {
 	size uint32
 	// free are the pieces that are not allocated, by where they begin. No two touch.
 	free []piece
@@ -28,18 +28,18 @@ type arena struct {
 
 type piece struct{ at, size uint32 }
 
-// newArena returns one of that many units.
-func newArena(size uint32) *arena {
-	a := &arena{size: size}
+// NewArena returns one of that many units.
+func NewArena(size uint32) *Arena {
+	a := &Arena{size: size}
 	if size > 0 {
 		a.free = []piece{{0, size}}
 	}
 	return a
 }
 
-// take returns a piece of that many units, at least one, or nil where none is as
+// Take returns a piece of that many units, at least one, or nil where none is as
 // large. It takes from the smallest that will do, so that large ones stay whole.
-func (a *arena) take(size uint32) *extent {
+func (a *Arena) Take(size uint32) *Extent {
 	size = max(size, 1)
 	best := -1
 	for i, p := range a.free {
@@ -51,7 +51,7 @@ func (a *arena) take(size uint32) *extent {
 		return nil
 	}
 	p := &a.free[best]
-	e := &extent{at: p.at, size: size, holders: 1}
+	e := &Extent{At: p.at, Size: size, Holders: 1}
 	p.at, p.size = p.at+size, p.size-size
 	if p.size == 0 {
 		a.free = slices.Delete(a.free, best, best+1)
@@ -59,10 +59,10 @@ func (a *arena) take(size uint32) *extent {
 	return e
 }
 
-// give takes a piece back.
-func (a *arena) give(e *extent) {
-	at, _ := slices.BinarySearchFunc(a.free, e.at, func(p piece, at uint32) int { return cmp.Compare(p.at, at) })
-	a.free = slices.Insert(a.free, at, piece{e.at, e.size})
+// Give takes a piece back.
+func (a *Arena) Give(e *Extent) {
+	at, _ := slices.BinarySearchFunc(a.free, e.At, func(p piece, at uint32) int { return cmp.Compare(p.at, at) })
+	a.free = slices.Insert(a.free, at, piece{e.At, e.Size})
 	if at+1 < len(a.free) && a.free[at].at+a.free[at].size == a.free[at+1].at {
 		a.free[at].size += a.free[at+1].size
 		a.free = slices.Delete(a.free, at+1, at+2)
@@ -73,5 +73,5 @@ func (a *arena) give(e *extent) {
 	}
 }
 
-// units is how many units so many bytes take.
-func units(bytes int) uint32 { return uint32((bytes + cacheLine - 1) / cacheLine) }
+// Units is how many units so many bytes take.
+func Units(bytes int) uint32 { return uint32((bytes + CacheLine - 1) / CacheLine) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package mapmem
 
 import (
 	"sync"
@@ -17,8 +17,8 @@ import (
 // several changes set free then waits once.
 const graceAge = 20 * time.Millisecond
 
-// grace keeps what is to be done once no packet reads what was in use.
-type grace struct {
+// Grace keeps what is to be done once no packet reads what was in use.
+type Grace struct {
 	// mu is the datapath's: it guards this, and what the waiting functions touch.
 	mu      *sync.Mutex
 	waiting []idle
@@ -26,8 +26,8 @@ type grace struct {
 	done uint64
 	// running says that a goroutine is waiting in the background.
 	running bool
-	// synchronize waits for a grace period.
-	synchronize func()
+	// Synchronize waits for a grace period.
+	Synchronize func()
 }
 
 // idle is what became useless at a time.
@@ -36,10 +36,13 @@ type idle struct {
 	free  func()
 }
 
-func newGrace(mu *sync.Mutex) *grace { return &grace{mu: mu, synchronize: rcu.Wait} }
+func NewGrace(mu *sync.Mutex) *Grace { return &Grace{mu: mu, Synchronize: rcu.Wait} }
 
-// later calls free after a grace period, with the lock held. The caller holds it.
-func (g *grace) later(free func()) {
+// NewManualGrace returns one for memory that no program reads: what waits is freed by wait alone.
+func NewManualGrace() *Grace { return &Grace{mu: &sync.Mutex{}, running: true, Synchronize: func() {}} }
+
+// Later calls free after a grace period, with the lock held. The caller holds it.
+func (g *Grace) Later(free func()) {
 	g.waiting = append(g.waiting, idle{time.Now(), free})
 	if !g.running {
 		g.running = true
@@ -48,7 +51,7 @@ func (g *grace) later(free func()) {
 }
 
 // run waits until nothing is left to wait for.
-func (g *grace) run() {
+func (g *Grace) run() {
 	for {
 		<-time.After(graceAge)
 		g.mu.Lock()
@@ -56,7 +59,7 @@ func (g *grace) run() {
 		wait := due > g.done
 		g.mu.Unlock()
 		if wait {
-			g.synchronize()
+			g.Synchronize()
 		}
 		g.mu.Lock()
 		g.finish(due)
@@ -71,7 +74,7 @@ func (g *grace) run() {
 
 // due returns the number of the first that has not waited long enough for the next
 // grace period.
-func (g *grace) due(now time.Time) uint64 {
+func (g *Grace) due(now time.Time) uint64 {
 	n := 0
 	for n < len(g.waiting) && now.Sub(g.waiting[n].since) >= graceAge {
 		n++
@@ -80,7 +83,7 @@ func (g *grace) due(now time.Time) uint64 {
 }
 
 // finish frees those before that number, unless another caller has since.
-func (g *grace) finish(before uint64) {
+func (g *Grace) finish(before uint64) {
 	for g.done < before && len(g.waiting) > 0 {
 		free := g.waiting[0].free
 		g.waiting = g.waiting[1:]
@@ -89,17 +92,17 @@ func (g *grace) finish(before uint64) {
 	}
 }
 
-// wait frees all that is waiting, now. It keeps the lock. It says whether there was
+// Wait frees all that is waiting, now. It keeps the lock. It says whether there was
 // anything.
-func (g *grace) wait() bool {
+func (g *Grace) Wait() bool {
 	n := len(g.waiting)
 	if n == 0 {
 		return false
 	}
-	g.synchronize()
+	g.Synchronize()
 	g.finish(g.done + uint64(n))
 	return true
 }
 
-// close forgets what waits: the memory is gone.
-func (g *grace) close() { g.done, g.waiting = g.done+uint64(len(g.waiting)), nil }
+// Close forgets what waits: the memory is gone.
+func (g *Grace) Close() { g.done, g.waiting = g.done+uint64(len(g.waiting)), nil }

@@ -1,37 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package mapmem
 
 import (
 	"fmt"
 	"math/bits"
 	"net/netip"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // serviceProbes is how many slots the program looks at.
 const serviceProbes = uint32(objects.XDPAgreementSERVICE_PROBES)
 
-// slotKey is struct service_key4 or service_key6 as the words that it is compared
+// Key is struct service_key4 or service_key6 as the words that it is compared
 // by; IPv4 fills the first.
-type slotKey [3]uint64
+type Key [3]uint64
 
-// keyOf returns the key of an address, port and protocol of either family.
-func keyOf(address netip.Addr, port uint16, protocol uint8) slotKey {
-	a := mapmem.OfAddress(address)
+// KeyOf returns the key of an address, port and protocol of either family.
+func KeyOf(address netip.Addr, port uint16, protocol uint8) Key {
+	a := OfAddress(address)
 	if address.Is4() {
-		return slotKey{uint64(a[0]) | uint64(mapmem.NetworkOrder(port))<<32 | uint64(protocol)<<48}
+		return Key{uint64(a[0]) | uint64(NetworkOrder(port))<<32 | uint64(protocol)<<48}
 	}
-	return slotKey{uint64(a[0]) | uint64(a[1])<<32, uint64(a[2]) | uint64(a[3])<<32,
-		uint64(mapmem.NetworkOrder(port)) | uint64(protocol)<<16}
+	return Key{uint64(a[0]) | uint64(a[1])<<32, uint64(a[2]) | uint64(a[3])<<32,
+		uint64(NetworkOrder(port)) | uint64(protocol)<<16}
 }
 
 // hashOf is hash_service4 of bpf/balancer/hash.h, and hash_service6, which for a key with
 // one word is the same.
-func hashOf(k slotKey) uint32 {
-	return uint32((k[0]*mapmem.HashMultiplier + k[1]*mapmem.HashMultiplier2 + k[2]*mapmem.HashMultiplier3) >> 32)
+func hashOf(k Key) uint32 {
+	return uint32((k[0]*HashMultiplier + k[1]*HashMultiplier2 + k[2]*HashMultiplier3) >> 32)
 }
 
 // noKey is in the last word of a key that stands for no service, whatever the
@@ -45,45 +44,46 @@ const roomy = 512
 // leastSize is the smallest size that is tried for n keys. Half of it is still free
 // when as many come again.
 func leastSize(n int) uint32 {
-	return max(mapmem.PowerOfTwo(4*n), min(mapmem.PowerOfTwo(16*n), roomy), 32)
+	return max(PowerOfTwo(4*n), min(PowerOfTwo(16*n), roomy), 32)
 }
 
 // maxSparseness bounds how many times larger than its contents a hash table may
 // become. Keys that need more would have to be made for the purpose.
 const maxSparseness = 64
 
-// hashShift is by how much a hash is shifted right for a table of that size.
-func hashShift(size uint32) uint32 { return uint32(33 - bits.Len32(size)) }
+// HashShift is by how much a hash is shifted right for a table of that size.
+func HashShift(size uint32) uint32 { return uint32(33 - bits.Len32(size)) }
 
-// placement says where keys go in a hash table.
-type placement struct {
-	size uint32
-	at   map[slotKey]uint32
+// Placement says where keys go in a hash table.
+type Placement struct {
+	Size uint32
+	At   map[Key]uint32
 }
 
-// openAddress places keys in a hash table with open addressing and linear
+// Place places keys in a hash table with open addressing and linear
 // probing, a power of two in size and at least 2, in which no key is more than
 // serviceProbes - 1 slots from where its search begins. A load of at most a quarter
 // makes the first size do almost always; otherwise the table doubles.
-func openAddress(keys []slotKey) (placement, error) {
+func Place(keys []Key) (Placement, error) {
 	least := leastSize(len(keys))
 	for size := least; size <= maxSparseness*least; size *= 2 {
 		if p, ok := placeAll(keys, size); ok {
 			return p, nil
 		}
 	}
-	return placement{}, fmt.Errorf("the addresses and ports of %d services fall on each other in a hash table of %d slots", len(keys), maxSparseness*least)
+	return Placement{}, fmt.Errorf("the addresses and ports of %d services fall on each other in a hash table of %d slots",
+		len(keys), maxSparseness*least)
 }
 
-func placeAll(keys []slotKey, size uint32) (placement, bool) {
-	p := placement{size, make(map[slotKey]uint32, len(keys))}
-	d := newDirectory(nil, size, false)
+func placeAll(keys []Key, size uint32) (Placement, bool) {
+	p := Placement{size, make(map[Key]uint32, len(keys))}
+	d := NewDirectory(nil, size, false)
 	for _, key := range keys {
-		slot, ok := d.reserve(key)
+		slot, ok := d.Reserve(key)
 		if !ok {
-			return placement{}, false
+			return Placement{}, false
 		}
-		p.at[key] = slot
+		p.At[key] = slot
 	}
 	return p, true
 }
@@ -100,42 +100,43 @@ const (
 	slotIdle
 )
 
-// directory is a hash table of the data plane: of services or of endpoints. It
+// Directory is a hash table of the data plane: of services or of endpoints. It
 // changes while packets search it: what they find is always whole. An element has
 // slotWords words, first those of its key.
-type directory struct {
-	memory mapmem.Storage
+type Directory struct {
+	memory Storage
 	six    bool
 	mask   uint32
-	at     map[slotKey]uint32
+	at     map[Key]uint32
 	use    []slotUse
 	// lingering are the keys that are also in a slot of before, after the one that is
 	// true.
-	lingering map[slotKey]uint32
+	lingering map[Key]uint32
 }
 
-// slotWords is the size of an element: a cache line.
-const slotWords = cacheLine / 8
+// SlotWords is the size of an element: a cache line.
+const SlotWords = CacheLine / 8
 
-// fill puts a value under a key, in a directory that no packet searches yet.
-func (d *directory) fill(key slotKey, slot uint32, value mapmem.Storage) {
+// Fill puts a value under a key, in a directory that no packet searches yet.
+func (d *Directory) Fill(key Key, slot uint32, value Storage) {
 	d.use[slot], d.at[key] = slotTaken, slot
 	copy(d.element(slot), key[:d.keyWords()])
 	copy(d.element(slot)[d.keyWords():], value)
 }
 
-// newDirectory returns an empty one, in memory that is all zeros.
-func newDirectory(memory mapmem.Storage, size uint32, six bool) *directory {
-	return &directory{memory: memory, six: six, mask: size - 1, at: map[slotKey]uint32{}, use: make([]slotUse, size), lingering: map[slotKey]uint32{}}
+// NewDirectory returns an empty one, in memory that is all zeros.
+func NewDirectory(memory Storage, size uint32, six bool) *Directory {
+	return &Directory{memory: memory, six: six, mask: size - 1, at: map[Key]uint32{}, use: make([]slotUse, size),
+		lingering: map[Key]uint32{}}
 }
 
-// reserve finds a slot for a key, which may have another one already: one that a
+// Reserve finds a slot for a key, which may have another one already: one that a
 // search comes to later, if there is, for then the old one can go at once.
-func (d *directory) reserve(key slotKey) (slot uint32, ok bool) {
+func (d *Directory) Reserve(key Key) (slot uint32, ok bool) {
 	if _, waits := d.lingering[key]; waits {
 		return 0, false
 	}
-	start, from := hashOf(key)>>hashShift(d.mask+1), uint32(0)
+	start, from := hashOf(key)>>HashShift(d.mask+1), uint32(0)
 	if old, there := d.at[key]; there {
 		from = (old - start) & d.mask
 	}
@@ -148,11 +149,11 @@ func (d *directory) reserve(key slotKey) (slot uint32, ok bool) {
 	return 0, false
 }
 
-// cancel undoes a reservation.
-func (d *directory) cancel(slot uint32) { d.use[slot] = slotFree }
+// Cancel undoes a reservation.
+func (d *Directory) Cancel(slot uint32) { d.use[slot] = slotFree }
 
 // keyWords is how many words a key has.
-func (d *directory) keyWords() uint32 {
+func (d *Directory) keyWords() uint32 {
 	if d.six {
 		return 3
 	}
@@ -160,12 +161,12 @@ func (d *directory) keyWords() uint32 {
 }
 
 // element returns the words of a slot.
-func (d *directory) element(slot uint32) mapmem.Storage {
-	return d.memory[slot*slotWords:][:slotWords]
+func (d *Directory) element(slot uint32) Storage {
+	return d.memory[slot*SlotWords:][:SlotWords]
 }
 
-// value returns the words of what is under a key, nil if nothing is.
-func (d *directory) value(key slotKey) mapmem.Storage {
+// Value returns the words of what is under a key, nil if nothing is.
+func (d *Directory) Value(key Key) Storage {
 	slot, ok := d.at[key]
 	if !ok {
 		return nil
@@ -173,9 +174,9 @@ func (d *directory) value(key slotKey) mapmem.Storage {
 	return d.element(slot)[d.keyWords():]
 }
 
-// publish puts a value into the slot that was reserved for its key. What was under
+// Publish puts a value into the slot that was reserved for its key. What was under
 // the key before is found until then, and not any more after it.
-func (d *directory) publish(key slotKey, slot uint32, value mapmem.Storage, later *grace) {
+func (d *Directory) Publish(key Key, slot uint32, value Storage, later *Grace) {
 	element := d.element(slot)
 	for i, word := range value {
 		element.Store(d.keyWords()+uint32(i), word)
@@ -187,15 +188,15 @@ func (d *directory) publish(key slotKey, slot uint32, value mapmem.Storage, late
 		return
 	}
 	d.use[old] = slotIdle
-	if start := hashOf(key) >> hashShift(d.mask+1); (slot-start)&d.mask > (old-start)&d.mask {
+	if start := hashOf(key) >> HashShift(d.mask+1); (slot-start)&d.mask > (old-start)&d.mask {
 		// A search comes to the old one first.
 		d.element(old).Follow(d.hiding())
-		later.later(func() { d.release(old) })
+		later.Later(func() { d.release(old) })
 		return
 	}
 	// A search that has passed the new one before it was there must find the old.
 	d.lingering[key] = old
-	later.later(func() {
+	later.Later(func() {
 		if slot, lingers := d.lingering[key]; lingers && slot == old {
 			d.element(old).Follow(d.hiding())
 			delete(d.lingering, key)
@@ -204,8 +205,8 @@ func (d *directory) publish(key slotKey, slot uint32, value mapmem.Storage, late
 	})
 }
 
-// remove takes a key out.
-func (d *directory) remove(key slotKey, later *grace) {
+// Remove takes a key out.
+func (d *Directory) Remove(key Key, later *Grace) {
 	slot, ok := d.at[key]
 	if !ok {
 		return
@@ -217,12 +218,12 @@ func (d *directory) remove(key slotKey, later *grace) {
 	}
 	d.element(slot).Follow(d.hiding())
 	d.use[slot] = slotIdle
-	later.later(func() { d.release(slot) })
+	later.Later(func() { d.release(slot) })
 }
 
 // release makes a slot free. Where no search needs to go on after it, it becomes an
 // empty one, and so do those before it.
-func (d *directory) release(slot uint32) {
+func (d *Directory) release(slot uint32) {
 	d.use[slot] = slotFree
 	for d.use[slot] == slotFree && d.isEmpty((slot+1)&d.mask) && !d.isEmpty(slot) {
 		d.element(slot).Follow(d.emptying())
@@ -231,34 +232,34 @@ func (d *directory) release(slot uint32) {
 }
 
 // isEmpty says whether searches end at a slot.
-func (d *directory) isEmpty(slot uint32) bool {
+func (d *Directory) isEmpty(slot uint32) bool {
 	element := d.element(slot)
 	return element.Load(0) == 0 && (!d.six || element.Load(1) == 0)
 }
 
 // showing says how an element is found under a key: until the last word is there, its
 // key is none.
-func (d *directory) showing(key slotKey) []mapmem.Step {
+func (d *Directory) showing(key Key) []Step {
 	if d.six {
-		return []mapmem.Step{{At: 2, Word: noKey}, {At: 0, Word: key[0]}, {At: 1, Word: key[1]}, {At: 2, Word: key[2]}}
+		return []Step{{At: 2, Word: noKey}, {At: 0, Word: key[0]}, {At: 1, Word: key[1]}, {At: 2, Word: key[2]}}
 	}
-	return []mapmem.Step{{At: 0, Word: key[0]}}
+	return []Step{{At: 0, Word: key[0]}}
 }
 
 // hiding says how an element becomes one that no search finds, and that searches go on
 // after: in place of its key is none. (IPv4: the address 255.255.255.255, which no packet
 // for us has, with port and protocol 0.)
-func (d *directory) hiding() []mapmem.Step {
+func (d *Directory) hiding() []Step {
 	if d.six {
-		return []mapmem.Step{{At: 2, Word: noKey}, {At: 0, Word: noKey}, {At: 1, Word: noKey}}
+		return []Step{{At: 2, Word: noKey}, {At: 0, Word: noKey}, {At: 1, Word: noKey}}
 	}
-	return []mapmem.Step{{At: 0, Word: 0xffffffff}}
+	return []Step{{At: 0, Word: 0xffffffff}}
 }
 
 // emptying says how a hidden element becomes an empty one, at which searches end.
-func (d *directory) emptying() []mapmem.Step {
+func (d *Directory) emptying() []Step {
 	if d.six {
-		return []mapmem.Step{{At: 1, Word: 0}, {At: 0, Word: 0}, {At: 2, Word: 0}}
+		return []Step{{At: 1, Word: 0}, {At: 0, Word: 0}, {At: 2, Word: 0}}
 	}
-	return []mapmem.Step{{At: 0, Word: 0}}
+	return []Step{{At: 0, Word: 0}}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package mapmem
 
 import (
 	"sync"
@@ -14,16 +14,16 @@ import (
 // was waiting already, and not what came later.
 func TestGraceInTheBackground(t *testing.T) {
 	var mu sync.Mutex
-	g := newGrace(&mu)
+	g := NewGrace(&mu)
 	began, pass := make(chan struct{}), make(chan struct{})
-	g.synchronize = func() { began <- struct{}{}; <-pass }
+	g.Synchronize = func() { began <- struct{}{}; <-pass }
 	var freed []int
 	mu.Lock()
-	g.later(func() { freed = append(freed, 1) })
+	g.Later(func() { freed = append(freed, 1) })
 	mu.Unlock()
 	<-began
 	mu.Lock()
-	g.later(func() { freed = append(freed, 2) })
+	g.Later(func() { freed = append(freed, 2) })
 	mu.Unlock()
 	pass <- struct{}{}
 	<-began // the second grace period: the first is over
@@ -44,22 +44,22 @@ func TestGraceInTheBackground(t *testing.T) {
 // waits in the background for the same: it must not free what came since.
 func TestGraceWaitedFor(t *testing.T) {
 	var mu sync.Mutex
-	g := newGrace(&mu)
+	g := NewGrace(&mu)
 	began, pass := make(chan struct{}), make(chan struct{})
 	background := func() { began <- struct{}{}; <-pass }
-	g.synchronize = background
+	g.Synchronize = background
 	var freed []int
 	mu.Lock()
-	g.later(func() { freed = append(freed, 1) })
+	g.Later(func() { freed = append(freed, 1) })
 	mu.Unlock()
 	<-began
 	mu.Lock()
-	g.synchronize = func() {}
-	if !g.wait() || len(freed) != 1 {
+	g.Synchronize = func() {}
+	if !g.Wait() || len(freed) != 1 {
 		t.Errorf("waited for, %v were freed", freed)
 	}
-	g.synchronize = background
-	g.later(func() { freed = append(freed, 2) })
+	g.Synchronize = background
+	g.Later(func() { freed = append(freed, 2) })
 	mu.Unlock()
 	pass <- struct{}{}
 	<-began
@@ -67,7 +67,7 @@ func TestGraceWaitedFor(t *testing.T) {
 	if len(freed) != 1 {
 		t.Errorf("%v were freed, and 2 has had no grace period", freed)
 	}
-	g.close()
+	g.Close()
 	mu.Unlock()
 	pass <- struct{}{}
 	testenv.Eventually(t, time.Minute, "no goroutine waits any more", func() bool {

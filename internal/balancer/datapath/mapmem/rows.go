@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mapmem
+
+import (
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+)
+
+// backendWords is the size of a backend in words, nextWord the one with its index,
+// its generation and, in the upper 16 bits, its `next`.
+const (
+	backendWords = CacheLine / 8
+	NextWord     = 6
+	nextShift    = 48
+)
+
+// Rows are the backends by index. What is under an index changes in one step: what
+// is new is written into a spare row, and then the index's own says which.
+type Rows struct {
+	memory Storage
+	// at[i] is the row that is true for index i: its own, or a spare one.
+	at []uint32
+	// fresh[i]: no packet has had a reason to look at index i.
+	fresh []bool
+	// spare are rows that no packet reads.
+	spare []uint32
+}
+
+// NewRows returns rows for that many indices and that many spare ones, in memory
+// that is all zeros.
+func NewRows(memory Storage, indices, spares uint32) *Rows {
+	r := &Rows{memory: memory, at: make([]uint32, indices), fresh: make([]bool, indices)}
+	for i := range r.at {
+		r.at[i], r.fresh[i] = uint32(i), true
+	}
+	for i := range spares {
+		// The lowest is taken first.
+		r.spare = append(r.spare, indices+spares-1-i)
+	}
+	return r
+}
+
+// row returns the words of a row.
+func (r *Rows) row(at uint32) Storage { return r.memory[at*backendWords:][:backendWords] }
+
+// Get returns what is true for an index.
+func (r *Rows) Get(index uint32) objects.XDPBackend {
+	b := ElementsOf[objects.XDPBackend](r.row(r.at[index]))[0]
+	b.Next = 0
+	return b
+}
+
+// NeedsSpare says whether set will take a spare row.
+func (r *Rows) NeedsSpare(index uint32, value *objects.XDPBackend) bool {
+	return !r.fresh[index] && !r.isOwn(index, value)
+}
+
+// isOwn says whether the index's own row holds that value; it is never changed once
+// packets may read it, but for where it points to.
+func (r *Rows) isOwn(index uint32, value *objects.XDPBackend) bool {
+	own, wanted := r.row(index), WordsOf(value)
+	for i, word := range wanted {
+		had := own.Load(uint32(i))
+		if i == NextWord {
+			had &= 1<<nextShift - 1
+		}
+		if had != word {
+			return false
+		}
+	}
+	return true
+}
+
+// Set makes a value, whose Next is 0, what is true for an index. There must be a
+// spare row where needsSpare says so.
+func (r *Rows) Set(index uint32, value *objects.XDPBackend, later *Grace) {
+	own, before := r.row(index), r.at[index]
+	switch {
+	case r.fresh[index]:
+		copy(own, WordsOf(value))
+		r.fresh[index] = false
+		return
+	case r.isOwn(index, value):
+		own.Store(NextWord, own.Load(NextWord)&(1<<nextShift-1))
+		r.at[index] = index
+	default:
+		at := r.spare[len(r.spare)-1]
+		r.spare = r.spare[:len(r.spare)-1]
+		copy(r.row(at), WordsOf(value))
+		next := uint64(at) - uint64(len(r.at)) + 1
+		own.Store(NextWord, own.Load(NextWord)&(1<<nextShift-1)|next<<nextShift)
+		r.at[index] = at
+	}
+	if before != index {
+		later.Later(func() { r.spare = append(r.spare, before) })
+	}
+}
+
+// IsFresh says whether no packet has had a reason to look at an index yet.
+func (r *Rows) IsFresh(index uint32) bool { return r.fresh[index] }
+
+// Spares returns how many spare rows there are.
+func (r *Rows) Spares() int { return len(r.spare) }
