@@ -152,27 +152,13 @@ func (r *resettling) saved() snapshot.Head {
 // saved returns a service as it is written down.
 func (r *record) saved() *snapshot.Service {
 	s := &snapshot.Service{Service: r.service.Service, ID: r.id, GroupID: r.group, Exceptions: r.exceptions, Clients: r.clients,
-		Places: make([]snapshot.Place, len(r.places)), Table: *r.view.table.saved(), Base: r.view.base.saved(), Last: r.view.last.saved(),
-		Since: r.view.since, Until: r.view.until}
+		Places: make([]snapshot.Place, len(r.places)), Table: *r.view.Table.Saved(), Base: r.view.Base.Saved(), Last: r.view.Last.Saved(),
+		Since: r.view.Since, Until: r.view.Until}
 	for i, p := range r.places {
 		s.Places[i] = snapshot.Place{Index: p.index, Generation: p.generation}
 	}
-	if m := r.view.moved; m != nil {
-		s.Moved = &snapshot.Slots{Size: m.size, Bits: m.bits}
+	if m := r.view.Moved; m != nil {
+		s.Moved = &snapshot.Slots{Size: m.Size, Bits: m.Bits}
 	}
 	return s
-}
-
-// saved returns what a table is made of; nil of none.
-func (t *table) saved() *snapshot.Recipe {
-	if t == nil {
-		return nil
-	}
-	r := &snapshot.Recipe{Scheduler: t.scheduler, Size: t.size, All: t.all, Shares: t.shares, Owners: t.owners, Weights: t.weights}
-	for i, absent := range t.absent {
-		if absent {
-			r.Absent = append(r.Absent, i)
-		}
-	}
-	return r
 }

@@ -168,7 +168,7 @@ func TestTransitionSurvivesReload(t *testing.T) {
 	fewer.Backends, fewer.Paths = s.Backends[1:], s.Paths[1:]
 	r.apply(t, lb.State{Services: []lb.RoutedService{fewer}})
 	before := r.datapath.register.byKey[s.Key()].view
-	if before.base == nil || before.moved.empty() {
+	if before.Base == nil || before.Moved.Empty() {
 		t.Fatalf("no transition: %+v", before)
 	}
 	program := r.datapath.Program()
@@ -179,7 +179,7 @@ func TestTransitionSurvivesReload(t *testing.T) {
 		t.Fatal("the program is the same: the test needs another")
 	}
 	after := r.datapath.register.byKey[s.Key()].view
-	if after.base != before.base || after.moved != before.moved || !after.until.Equal(before.until) {
+	if after.Base != before.Base || after.Moved != before.Moved || !after.Until.Equal(before.Until) {
 		t.Error("the transition is another one")
 	}
 	for i := range 200 {

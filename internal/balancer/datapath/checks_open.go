@@ -17,6 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
 // The sockets have the ports where answers are looked for: otherwise this does not compile.
@@ -89,7 +90,7 @@ func (c *Checks) openSender() error {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	c.plan = planChecks(spec)
-	if err := fitPlan(c.plan, readMemoryLeft(os.DirFS("/"))); err != nil {
+	if err := fitPlan(c.plan, memleft.Read(os.DirFS("/"))); err != nil {
 		return err
 	}
 	if c.answers, err = ebpf.NewMap(spec.Maps[objects.CheckMapCheckAnswers]); err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/health"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/memleft"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
@@ -336,10 +337,10 @@ func TestChecksMemory(t *testing.T) {
 	if later := s.datapath.Memory(); later.Checks != plan.Checks {
 		t.Errorf("after a change: %v, before: %v", later, plan)
 	}
-	if err := fitPlan(s.checks.plan, memoryLeft{88 << 20, "a test", true}); err != nil {
+	if err := fitPlan(s.checks.plan, memleft.Left{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
 		t.Errorf("refused with 88 MiB left: %v", err)
 	}
-	if err := fitPlan(s.checks.plan, memoryLeft{80 << 20, "a test", true}); !errors.Is(err, lb.ErrTooLarge) || !strings.HasSuffix(err.Error(), "(via: address)") {
+	if err := fitPlan(s.checks.plan, memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}); !errors.Is(err, lb.ErrTooLarge) || !strings.HasSuffix(err.Error(), "(via: address)") {
 		t.Errorf("with 80 MiB left: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -28,7 +29,7 @@ type digests struct {
 // to the same backends; 0 does not occur. It is XXH64 of what decides on that, and knows no number that is of
 // this process only: backends are endpoints.
 func (r *record) digest() uint64 {
-	r.digests.once.Do(func() { r.digests.value = cmp.Or(digestOf(&r.service, r.view.table), 1) })
+	r.digests.once.Do(func() { r.digests.value = cmp.Or(digestOf(&r.service, r.view.Table), 1) })
 	return r.digests.value
 }
 
@@ -67,7 +68,7 @@ func (w digestWriter) prefixes(set []netip.Prefix) {
 	}
 }
 
-func digestOf(s *lb.RoutedService, t *table) uint64 {
+func digestOf(s *lb.RoutedService, t *tables.Table) uint64 {
 	w := digestWriter{xxhash.New()}
 	w.text(digestVersion)
 	w.text(s.Key().String())
@@ -88,7 +89,7 @@ func digestOf(s *lb.RoutedService, t *table) uint64 {
 	case s.Scheduler.Remembers():
 		w.set(members)
 	default:
-		w.slots(t.slots, members)
+		w.slots(t.Slots, members)
 	}
 	return w.Sum64()
 }
@@ -108,8 +109,8 @@ func limited(s *lb.RoutedService) bool {
 
 // memberDigests are of the members, in their order: of the endpoint and of what bounds its flows, and, where
 // there is no table that says it, of the weight.
-func memberDigests(s *lb.RoutedService, t *table) []uint64 {
-	digests := make([]uint64, 0, len(t.owners))
+func memberDigests(s *lb.RoutedService, t *tables.Table) []uint64 {
+	digests := make([]uint64, 0, len(t.Owners))
 	var bounds map[netip.AddrPort]lb.Backend
 	if limited(s) {
 		bounds = make(map[netip.AddrPort]lb.Backend, len(s.Backends))
@@ -118,13 +119,13 @@ func memberDigests(s *lb.RoutedService, t *table) []uint64 {
 		}
 	}
 	w := digestWriter{xxhash.New()}
-	for i, owner := range t.owners {
+	for i, owner := range t.Owners {
 		w.Reset()
 		w.text(owner.String())
 		bound := bounds[owner]
 		w.number(uint64(bound.Upper)<<32 | uint64(bound.Lower))
 		if s.Scheduler.Remembers() {
-			w.number(uint64(t.weights[i]))
+			w.number(uint64(t.Weights[i]))
 		}
 		digests = append(digests, w.Sum64())
 	}
@@ -186,13 +187,13 @@ func (d *Datapath) ServiceTables() []lb.ServiceTable {
 
 // takers are the members, if there are few.
 func (r *record) takers() []lb.Taker {
-	t := r.view.table
-	if len(t.owners) > lb.MaxTakers {
+	t := r.view.Table
+	if len(t.Owners) > lb.MaxTakers {
 		return nil
 	}
-	list := make([]lb.Taker, len(t.owners))
-	for i, owner := range t.owners {
-		list[i] = lb.Taker{Endpoint: owner, Weight: t.weights[i]}
+	list := make([]lb.Taker, len(t.Owners))
+	for i, owner := range t.Owners {
+		list[i] = lb.Taker{Endpoint: owner, Weight: t.Weights[i]}
 	}
 	return list
 }

@@ -47,39 +47,8 @@ func (p *picture) countFlows(c *lb.Counters, met flowtable.Presence) {
 			}
 		}
 		if !r.key.Hairpin {
-			count.Transition, count.TableDigest = r.view.transition(), r.digest()
+			count.Transition, count.TableDigest = r.view.Transition(), r.digest()
 		}
 		c.Services[key] = count
 	}
-}
-
-// transition says what of a service's tables is still changing.
-func (v view) transition() *lb.TransitionProgress {
-	if !v.inTransition() {
-		return nil
-	}
-	t := &lb.TransitionProgress{Since: v.since, Until: v.until, Slots: len(v.table.slots), Base: v.base != nil}
-	switch {
-	case t.Slots == 0:
-		// There is no backend for new flows: every slot of the last table leads nowhere.
-		t.Slots = v.lastSlots()
-		t.MovedSlots = t.Slots
-	case v.moved != nil:
-		t.MovedSlots = v.moved.count
-	}
-	return t
-}
-
-// lastSlots returns how many slots the last table with members had, where the present
-// one has none.
-func (v view) lastSlots() int {
-	for _, t := range []*table{v.last, v.base} {
-		if t != nil && len(t.slots) > 0 {
-			return len(t.slots)
-		}
-	}
-	if v.moved != nil { // the hash is made of something else since, and no table is kept
-		return int(v.moved.size)
-	}
-	return 0
 }

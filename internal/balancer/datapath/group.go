@@ -138,7 +138,7 @@ func hostBytes(hosts []objects.XDPHost) []byte {
 // need returns how many units a service takes in the arena. Hosts seldom need more places
 // than at first; there is room to spare for that.
 func (r *record) need() uint32 {
-	n := r.view.need()
+	n := r.view.Need()
 	if r.service.Persistence.Group != "" {
 		n += mapmem.Units((1 + int(hostPlaces(len(r.service.Backends)))) * int(unsafe.Sizeof(objects.XDPHost{})))
 	}

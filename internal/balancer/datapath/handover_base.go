@@ -3,15 +3,12 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"math"
-	"os"
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -33,7 +30,7 @@ func (d *Datapath) Bases() (bases []lb.Base, err error) {
 		// Records are not changed, and to compare tables takes time: each is looked at once.
 		made := map[*record]lb.Base{}
 		for _, r := range p.records {
-			if !r.view.inTransition() || r.service.IsHairpin || len(r.view.table.slots) == 0 {
+			if !r.view.InTransition() || r.service.IsHairpin || len(r.view.Table.Slots) == 0 {
 				continue
 			}
 			b, known := h.bases[r]
@@ -41,7 +38,7 @@ func (d *Datapath) Bases() (bases []lb.Base, err error) {
 				b = r.base()
 			}
 			made[r] = b
-			b.Age, b.Left = max(now.Sub(r.view.since), 0), max(r.view.until.Sub(now), 0)
+			b.Age, b.Left = max(now.Sub(r.view.Since), 0), max(r.view.Until.Sub(now), 0)
 			bases = append(bases, b)
 		}
 		h.bases = made
@@ -53,51 +50,22 @@ func (d *Datapath) Bases() (bases []lb.Base, err error) {
 // base says what the service's is, but for times.
 func (r *record) base() lb.Base {
 	v := &r.view
-	b := lb.Base{Service: r.key, BySource: r.service.BySource(), Scheduler: r.service.Scheduler, Beyond: true, Moved: v.moved.digest()}
-	if v.base == nil || len(v.base.slots) == 0 {
+	b := lb.Base{Service: r.key, BySource: r.service.BySource(), Scheduler: r.service.Scheduler, Beyond: true, Moved: v.Moved.Digest()}
+	if v.Base == nil || len(v.Base.Slots) == 0 {
 		return b
 	}
-	from := &v.base.recipe
-	b.Size, b.Scheduler, b.Backends = from.size, from.scheduler, make([]lb.BaseBackend, len(from.all))
+	from := &v.Base.Recipe
+	b.Size, b.Scheduler, b.Backends = from.Size, from.Scheduler, make([]lb.BaseBackend, len(from.All))
 	member := 0
-	for i := range from.all {
-		b.Backends[i] = lb.BaseBackend{Identity: from.all[i], Share: from.shares[i], Absent: from.absent[i]}
-		if !from.absent[i] {
-			b.Backends[i].Endpoint, b.Backends[i].Weight = from.owners[member], from.weights[member]
+	for i := range from.All {
+		b.Backends[i] = lb.BaseBackend{Identity: from.All[i], Share: from.Shares[i], Absent: from.Absent[i]}
+		if !from.Absent[i] {
+			b.Backends[i].Endpoint, b.Backends[i].Weight = from.Owners[member], from.Weights[member]
 			member++
 		}
 	}
-	b.Beyond = !v.moved.empty() && v.moved.count > differing(v.base, v.table).count
+	b.Beyond = !v.Moved.Empty() && v.Moved.Count > tables.Differing(v.Base, v.Table).Count
 	return b
-}
-
-// recipeOfBase says of what to make the table of a base.
-func recipeOfBase(b *lb.Base) recipe {
-	r := recipe{fullRecipe: fullRecipe{size: b.Size}, scheduler: b.Scheduler}
-	for _, backend := range b.Backends {
-		r.all, r.shares, r.absent = append(r.all, backend.Identity), append(r.shares, backend.Share), append(r.absent, backend.Absent)
-		if !backend.Absent {
-			r.owners, r.weights = append(r.owners, backend.Endpoint), append(r.weights, backend.Weight)
-		}
-	}
-	return r
-}
-
-// buildBase makes the table, of what another balancer has told.
-func (r recipe) buildBase() (*table, error) {
-	for i, weight := range r.weights {
-		if weight == 0 || weight > math.MaxUint16 || !r.owners[i].IsValid() {
-			return nil, fmt.Errorf("its backend %v has the weight %d: expected is one from 1 to %d", r.owners[i], weight, math.MaxUint16)
-		}
-	}
-	if err := checkTables([]recipe{r}, func() memoryLeft { return readMemoryLeft(os.DirFS("/")) }); err != nil {
-		return nil, err
-	}
-	t, err := r.build()
-	if err == nil && len(t.slots) == 0 {
-		err = errors.New("none of its backends took new flows")
-	}
-	return t, err
 }
 
 // TakeBase has a service that is in no transition here go by the base that another balancer has, for as long as it is to be
@@ -111,11 +79,11 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 		return ErrClosed
 	}
 	was := d.register.byKey[b.Service]
-	if d.current == nil || was == nil || b.Service.Hairpin || was.service.BySource() != b.BySource || len(was.view.table.slots) == 0 {
+	if d.current == nil || was == nil || b.Service.Hairpin || was.service.BySource() != b.BySource || len(was.view.Table.Slots) == 0 {
 		return fmt.Errorf("taking the base of %s: %w", b.Service, ErrNotHere)
 	}
-	if was.view.base != nil && !was.lacksSlots(&b) {
-		return fmt.Errorf("taking the base of %s: %w, since %v", b.Service, ErrOwnBase, was.view.since)
+	if was.view.Base != nil && !was.lacksSlots(&b) {
+		return fmt.Errorf("taking the base of %s: %w, since %v", b.Service, ErrOwnBase, was.view.Since)
 	}
 	after, changed, err := was.withBase(&b, d.now())
 	if err != nil {
@@ -133,42 +101,42 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 }
 
 // withBase returns the service's view with another balancer's base, and whether that says anything.
-func (r *record) withBase(b *lb.Base, now time.Time) (view, bool, error) {
+func (r *record) withBase(b *lb.Base, now time.Time) (tables.View, bool, error) {
 	v := r.view
-	if v.base != nil || r.lacksSlots(b) {
-		v.moved, v.quiet = allSlots(uint32(len(v.table.slots))), 0
+	if v.Base != nil || r.lacksSlots(b) {
+		v.Moved, v.Quiet = tables.AllSlots(uint32(len(v.Table.Slots))), 0
 		return v, true, nil
 	}
 	if len(b.Backends) == 0 {
-		if !v.moved.empty() || r.remembers {
+		if !v.Moved.Empty() || r.remembers {
 			return v, false, nil
 		}
-		v.moved, v.since, v.quiet = allSlots(uint32(len(v.table.slots))), now.Add(-b.Age), 0
+		v.Moved, v.Since, v.Quiet = tables.AllSlots(uint32(len(v.Table.Slots))), now.Add(-b.Age), 0
 		return v, true, nil
 	}
-	recipe := recipeOfBase(b)
-	base := v.find(&recipe)
+	recipe := tables.RecipeOfBase(b)
+	base := v.Find(&recipe)
 	if base == nil {
 		var err error
-		if base, err = recipe.buildBase(); err != nil {
+		if base, err = recipe.BuildBase(); err != nil {
 			return v, false, err
 		}
 	}
-	moved := differing(base, v.table)
+	moved := tables.Differing(base, v.Table)
 	if b.Beyond {
-		moved = allSlots(uint32(len(v.table.slots)))
+		moved = tables.AllSlots(uint32(len(v.Table.Slots)))
 	}
-	if moved.empty() {
+	if moved.Empty() {
 		// The other balancer is ahead by a change that is yet to come here: its flows are looked for, and what is
 		// not remembered goes by the present table, which is the base.
-		if !v.moved.empty() || r.remembers {
+		if !v.Moved.Empty() || r.remembers {
 			return v, false, nil
 		}
-		v.moved, v.since, v.quiet = allSlots(uint32(len(v.table.slots))), now, 0
+		v.Moved, v.Since, v.Quiet = tables.AllSlots(uint32(len(v.Table.Slots))), now, 0
 		return v, true, nil
 	}
-	v.moved = moved.and(v.moved)
-	v.base, v.since, v.until, v.quiet = base, now.Add(-b.Age), now.Add(min(max(b.Left, 0), windowOf(&r.service))), 0
+	v.Moved = moved.Union(v.Moved)
+	v.Base, v.Since, v.Until, v.Quiet = base, now.Add(-b.Age), now.Add(min(max(b.Left, 0), tables.Window(&r.service))), 0
 	return v, true, nil
 }
 
@@ -176,18 +144,7 @@ func (r *record) withBase(b *lb.Base, now time.Time) (view, bool, error) {
 // taken back. Which they are is not told, so that packets of all slots look for their flow.
 func (r *record) lacksSlots(b *lb.Base) bool {
 	v := &r.view
-	return b.Beyond && !r.remembers && !v.moved.empty() && v.moved.count < int(v.moved.size) && b.Moved != 0 && b.Moved != v.moved.digest()
-}
-
-// digest is 0 for no slots.
-func (s *slotSet) digest() uint64 {
-	if s.empty() {
-		return 0
-	}
-	h := fnv.New64a()
-	_ = binary.Write(h, binary.BigEndian, s.size)
-	_ = binary.Write(h, binary.BigEndian, s.bits)
-	return h.Sum64()
+	return b.Beyond && !r.remembers && !v.Moved.Empty() && v.Moved.Count < int(v.Moved.Size) && b.Moved != 0 && b.Moved != v.Moved.Digest()
 }
 
 // withView returns the change of one service's view.

@@ -575,7 +575,7 @@ func TestFreshStartBesideOthers(t *testing.T) {
 	for n := range len(s.Paths) {
 		piecemeal.apply(found(n + 1))
 	}
-	if whole.register.byKey[s.Key()].view.inTransition() {
+	if whole.register.byKey[s.Key()].view.InTransition() {
 		t.Error("the first table with backends has begun a transition")
 	}
 	astray := 0

@@ -206,4 +206,4 @@ func (r *flowReader) toHandOver(flow *objects.XDPFlow, state objects.XDPFlowStat
 }
 
 // looksUp says whether packets of the service look for their flow.
-func (r *record) looksUp() bool { return r.remembers || r.view.inTransition() }
+func (r *record) looksUp() bool { return r.remembers || r.view.InTransition() }

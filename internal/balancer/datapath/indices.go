@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -175,8 +176,8 @@ func (r *resettling) keep(is, was *record) (stays []bool) {
 		return nil
 	}
 	stays = make([]bool, len(was.service.Backends))
-	for i, before := range renumbered(endpointsOf(&is.service), endpointsOf(&was.service)) {
-		if before != noMember && !movesAway(&is.service, &was.service, i, int(before)) {
+	for i, before := range tables.Renumbered(tables.Endpoints(&is.service), tables.Endpoints(&was.service)) {
+		if before != tables.NoMember && !movesAway(&is.service, &was.service, i, int(before)) {
 			is.places[i], stays[before] = was.places[before], true
 		}
 	}

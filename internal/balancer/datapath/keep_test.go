@@ -424,7 +424,7 @@ func TestKeptGrows(t *testing.T) {
 			return err
 		}
 		was := first.register.records[0].view
-		if len(first.register.places.former) != 1 || was.base == nil || was.moved.empty() {
+		if len(first.register.places.former) != 1 || was.Base == nil || was.Moved.Empty() {
 			t.Fatalf("no transition, or no former endpoint: %+v", was)
 		}
 		former := maps.Clone(first.register.places.former)
@@ -441,7 +441,7 @@ func TestKeptGrows(t *testing.T) {
 			return err
 		}
 		is := again.register.records[0].view
-		if is.base == nil || is.moved.empty() || is.moved.count != was.moved.count || !is.until.Equal(was.until) || !is.since.Equal(was.since) {
+		if is.Base == nil || is.Moved.Empty() || is.Moved.Count != was.Moved.Count || !is.Until.Equal(was.Until) || !is.Since.Equal(was.Since) {
 			t.Errorf("the transition was %+v and is %+v", was, is)
 		}
 		for key, e := range former {

@@ -12,7 +12,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
 // flowLimit returns how many proven flows there is to be room for.
@@ -118,7 +120,7 @@ func (d *Datapath) planMemory(c *revision) error {
 		return err
 	}
 	d.putFlowLimits(&plan, want, c)
-	return fitPlan(planWithout(plan, want, d.shared), readMemoryLeft(os.DirFS("/")))
+	return fitPlan(planWithout(plan, want, d.shared), memleft.Read(os.DirFS("/")))
 }
 
 // noteMemory keeps what was taken.
@@ -146,26 +148,14 @@ func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sizes, c *revision) {
 	}
 }
 
-// The share of the memory that is available which is not taken: the kernel needs some for
-// packets, and we for changes.
-const (
-	memoryMargin      = 8 // an eighth
-	leastMemoryMargin = 64 << 20
-)
-
-// room is what may be taken.
-func (m memoryLeft) room() uint64 {
-	return m.bytes - min(max(m.bytes/memoryMargin, leastMemoryMargin), m.bytes)
-}
-
 // fitPlan says why what is to be made does not fit, and what would.
-func fitPlan(p lb.MemoryPlan, left memoryLeft) error {
-	room := left.room()
-	if !left.known || p.Total() <= room {
+func fitPlan(p lb.MemoryPlan, left memleft.Left) error {
+	room := left.Room()
+	if !left.Known || p.Total() <= room {
 		return nil
 	}
 	return fmt.Errorf("%w: %s are needed (%s), and of %s that are available (%s) %s may be taken: %s",
-		lb.ErrTooLarge, lb.Mebibytes(p.Total()), p.Parts(), lb.Mebibytes(left.bytes), left.source, lb.Mebibytes(room), adviceFor(p, room))
+		lb.ErrTooLarge, lb.Mebibytes(p.Total()), p.Parts(), lb.Mebibytes(left.Bytes), left.Source, lb.Mebibytes(room), adviceFor(p, room))
 }
 
 // adviceFor says what of it would fit, with the rest as it is.
@@ -188,52 +178,5 @@ func adviceFor(p lb.MemoryPlan, room uint64) string {
 	case largest == 0 || rest+flow > room:
 		return "use fewer services, a smaller table_size, or smaller flows.limit and flows.unproven"
 	}
-	return fmt.Sprintf("%s: %d would fit", name, roundDown((room-rest)*15/flow))
-}
-
-// roundDown leaves a twentieth out, for what is available differs a little each time,
-// and all but three digits of the rest.
-func roundDown(n uint64) uint64 {
-	n -= n / 20
-	unit := uint64(1)
-	for n/unit >= 1000 {
-		unit *= 10
-	}
-	return n / unit * unit
-}
-
-// slotBytes is the size of a slot.
-const slotBytes = 2
-
-// Tables of less than leastTables bytes are made without asking.
-const leastTables = 16 << 20
-
-// checkTables refuses tables that there is not even memory for to make them, before
-// they are put into that of the kernel: it would kill the process.
-func checkTables(recipes []recipe, look func() memoryLeft) error {
-	var need, largest, tables uint64
-	for i := range recipes {
-		r := &recipes[i]
-		if len(r.owners) == 0 {
-			continue
-		}
-		// Where some are absent, it is beside the table of all.
-		bytes := uint64(r.size) * slotBytes
-		need, largest, tables = need+bytes, max(largest, bytes), tables+1
-		if len(r.owners) < len(r.all) {
-			need += bytes
-		}
-	}
-	if need < leastTables {
-		return nil
-	}
-	// What is thrown away meanwhile, and the order of the turns by weights.
-	need += need/4 + 4*largest
-	left := look()
-	if !left.known || need <= left.bytes {
-		return nil
-	}
-	// In the kernel they take twice their slots, and four times the largest: see planArena.
-	return fmt.Errorf("%w: to make the tables of %d services takes %s, and %s are available (%s): use fewer services, or a smaller table_size: %d slots each would fit",
-		lb.ErrTooLarge, tables, lb.Mebibytes(need), lb.Mebibytes(left.bytes), left.source, roundDown(left.room()*4/(slotBytes*(13*tables+32))))
+	return fmt.Sprintf("%s: %d would fit", name, tables.RoundDown((room-rest)*15/flow))
 }

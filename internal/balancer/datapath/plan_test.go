@@ -4,17 +4,16 @@ package datapath
 
 import (
 	"errors"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
 // TestMemoryPlan: what is planned is what the kernel says that the maps take.
@@ -85,7 +84,7 @@ func TestTooLarge(t *testing.T) {
 // TestWhatWouldFit: the advice is right: with what it says the plan fits, and with a
 // little more it does not.
 func TestWhatWouldFit(t *testing.T) {
-	left := memoryLeft{1 << 30, "a test", true}
+	left := memleft.Left{Bytes: 1 << 30, Source: "a test", Known: true}
 	for _, full := range []uint32{0, 1} {
 		plan := func(flows uint32) lb.MemoryPlan {
 			want := sizes{backends: 256, services: 256, flows: flowtable.BucketsFor(flows), newcomers: flowtable.BucketsFor(1 << 18), returns: 1}
@@ -98,7 +97,7 @@ func TestWhatWouldFit(t *testing.T) {
 			}
 			return p
 		}
-		room := left.bytes - left.bytes/memoryMargin
+		room := left.Bytes - left.Bytes/memleft.Margin
 		p := plan(1 << 26)
 		if err := fitPlan(p, left); !errors.Is(err, lb.ErrTooLarge) {
 			t.Fatalf("%v fits: %v", p, err)
@@ -112,14 +111,14 @@ func TestWhatWouldFit(t *testing.T) {
 				flows = uint32(n)
 			}
 		}
-		if err := fitPlan(plan(flows), memoryLeft{left.bytes - left.bytes/30, "a little later", true}); err != nil {
+		if err := fitPlan(plan(flows), memleft.Left{Bytes: left.Bytes - left.Bytes/30, Source: "a little later", Known: true}); err != nil {
 			t.Errorf("%q: %v", adviceFor(p, room), err)
 		}
 		if err := fitPlan(plan(flows+flows/10), left); err == nil {
 			t.Errorf("%q: a tenth more would fit too", adviceFor(p, room))
 		}
 	}
-	small := memoryLeft{80 << 20, "a test", true}
+	small := memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}
 	if p := (lb.MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(fitPlan(p, small).Error(), "smaller flows.limit and flows.unproven") {
 		t.Errorf("%v", fitPlan(p, small))
 	}
@@ -130,67 +129,8 @@ func TestWhatWouldFit(t *testing.T) {
 	if p := (lb.MemoryPlan{Returns: 20 << 20}); !strings.Contains(fitPlan(p, small).Error(), "16.0 MiB may be taken: use fewer services") {
 		t.Errorf("%v", fitPlan(p, small)) // flows are remembered already, and full NAT comes
 	}
-	if err := fitPlan((lb.MemoryPlan{Proven: 1 << 60}), memoryLeft{}); err != nil {
+	if err := fitPlan((lb.MemoryPlan{Proven: 1 << 60}), memleft.Left{}); err != nil {
 		t.Errorf("refused where it is unknown what there is: %v", err)
-	}
-}
-
-// TestTablesTooLargeToMake: refused before they are made; small ones are not asked about.
-func TestTablesTooLargeToMake(t *testing.T) {
-	recipes := func(size uint32) []recipe {
-		return slices.Repeat([]recipe{{fullRecipe: fullRecipe{size: size, all: make([]netip.AddrPort, 2)}, owners: make([]netip.AddrPort, 2)}}, 7)
-	}
-	left := memoryLeft{100 << 20, "a test", true}
-	look := func() memoryLeft { return left }
-	err := checkTables(recipes(16777213), look)
-	if want := "not enough memory: to make the tables of 7 services takes 408.0 MiB, and 100.0 MiB are available (a test): use fewer services, or a smaller table_size: 583000 slots each would fit"; !errors.Is(err, lb.ErrTooLarge) || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-	if err := checkTables(recipes(583000), look); err != nil {
-		t.Errorf("what would fit: %v", err)
-	}
-	if err := checkTables(append(recipes(1021), recipe{fullRecipe: fullRecipe{size: 16777213}}), func() memoryLeft { t.Error("asked for tables of some kilobytes"); return left }); err != nil {
-		t.Error(err)
-	}
-	left.known = false
-	if err := checkTables(recipes(16777213), look); err != nil {
-		t.Errorf("refused where it is unknown what there is: %v", err)
-	}
-}
-
-func TestMemoryLeft(t *testing.T) {
-	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-	const meminfo = "MemTotal: 8000 kB\nMemAvailable:    4000 kB\n"
-	for _, c := range []struct {
-		name   string
-		files  fstest.MapFS
-		want   uint64
-		source string
-	}{
-		{"nothing", fstest.MapFS{}, 0, ""},
-		{"no groups", fstest.MapFS{"proc/meminfo": file(meminfo)}, 4000 << 10, "MemAvailable of /proc/meminfo"},
-		{"version 2, the one above is tighter", fstest.MapFS{
-			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("0::/a/b\n"),
-			"sys/fs/cgroup/a/b/memory.max": file("max\n"), "sys/fs/cgroup/a/b/memory.current": file("900000\n"),
-			"sys/fs/cgroup/a/memory.max": file("2000000\n"), "sys/fs/cgroup/a/memory.current": file("1000000\n"),
-			"sys/fs/cgroup/a/memory.stat": file("anon 5\ninactive_file 300000\n"),
-		}, 1300000, "/sys/fs/cgroup/a/memory.max"},
-		{"version 1", fstest.MapFS{
-			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("8:pids:/\n4:memory:/x\n0::/\n"),
-			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("1000000\n"), "sys/fs/cgroup/memory/x/memory.usage_in_bytes": file("1200000\n"),
-		}, 0, "/sys/fs/cgroup/memory/x/memory.limit_in_bytes"},
-		{"a limit that is none", fstest.MapFS{
-			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("4:memory:/\n"),
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"), "sys/fs/cgroup/memory/memory.usage_in_bytes": file("5\n"),
-		}, 4000 << 10, "MemAvailable of /proc/meminfo"},
-		{"in a container", fstest.MapFS{
-			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("0::/system.slice/x\n"),
-			"sys/fs/cgroup/memory.max": file("3000000\n"), "sys/fs/cgroup/memory.current": file("1000000\n"),
-		}, 2000000, "/sys/fs/cgroup/memory.max"},
-	} {
-		if got := readMemoryLeft(c.files); got.bytes != c.want || got.source != c.source || got.known != (c.source != "") {
-			t.Errorf("%s: %+v, want %d by %q", c.name, got, c.want, c.source)
-		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -209,8 +210,8 @@ func (p *plane) expect(t *testing.T, step int) {
 func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 	t.Helper()
 	r := p.byKey[s.Key()]
-	recipe := recipeOf(s, 0)
-	want, err := recipe.build()
+	recipe := tables.RecipeOf(s, 0)
+	want, err := recipe.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,24 +229,24 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 		if !found {
 			t.Fatalf("step %d: %s is not found", step, s.Name)
 		}
-		if got.service.Id != r.id || int(got.service.TableSize) != len(want.slots) || got.service.Flags != r.flags() {
-			t.Fatalf("step %d: %s is %+v, want %d slots, flags %b", step, s.Name, got.service, len(want.slots), r.flags())
+		if got.service.Id != r.id || int(got.service.TableSize) != len(want.Slots) || got.service.Flags != r.flags() {
+			t.Fatalf("step %d: %s is %+v, want %d slots, flags %b", step, s.Name, got.service, len(want.Slots), r.flags())
 		}
-		if len(want.slots) > 0 {
-			slot := uint64(hash) * uint64(len(want.slots)) >> 32
-			if owner := want.owners[want.slots[slot]]; got.current != rows[owner] {
+		if len(want.Slots) > 0 {
+			slot := uint64(hash) * uint64(len(want.Slots)) >> 32
+			if owner := want.Owners[want.Slots[slot]]; got.current != rows[owner] {
 				t.Fatalf("step %d: %s: hash %x leads to %+v, want %+v", step, s.Name, hash, got.current, rows[owner])
 			}
-			if moved := got.slot&uint16(objects.XDPSlotBitsSLOT_MOVED) != 0; moved != r.view.moved.has(int(slot)) {
+			if moved := got.slot&uint16(objects.XDPSlotBitsSLOT_MOVED) != 0; moved != r.view.Moved.Has(int(slot)) {
 				t.Fatalf("step %d: %s: slot %d moved: %t", step, s.Name, slot, moved)
 			}
-			if number := uint32(len(want.owners))<<objects.XDPAgreementSEQUENCE_BITS | uint32(len(want.sequence)); got.number != number {
+			if number := uint32(len(want.Owners))<<objects.XDPAgreementSEQUENCE_BITS | uint32(len(want.Sequence)); got.number != number {
 				t.Fatalf("step %d: %s: the number before its table is %x, want %x", step, s.Name, got.number, number)
 			}
-			p.expectSequence(t, got.service.Current.Table, want.sequence)
+			p.expectSequence(t, got.service.Current.Table, want.Sequence)
 		}
-		if base := r.view.base; base != nil {
-			owner := base.owners[base.slots[uint64(hash)*uint64(len(base.slots))>>32]]
+		if base := r.view.Base; base != nil {
+			owner := base.Owners[base.Slots[uint64(hash)*uint64(len(base.Slots))>>32]]
 			if got.base != rows[owner] {
 				t.Fatalf("step %d: %s: hash %x led to %+v, want %+v", step, s.Name, hash, got.base, rows[owner])
 			}
@@ -475,7 +476,7 @@ func TestBadStatesChangeNothing(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 4)
 	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
 	before := slices.Clone(p.memory.storage)
-	many := testService(vip4, 81, lb.TCP, lb.Maglev, maxMembers+1)
+	many := testService(vip4, 81, lb.TCP, lb.Maglev, tables.MaxMembers+1)
 	twice := testService(vip4, 81, lb.TCP, lb.Maglev, 2)
 	twice.Backends[1] = twice.Backends[0]
 	small := testService(vip4, 81, lb.TCP, lb.Maglev, 9)

@@ -3,12 +3,12 @@
 package datapath
 
 import (
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -28,20 +28,11 @@ type record struct {
 	places []place
 	// remembers: every flow of the service is remembered.
 	remembers bool
-	view      view
+	view      tables.View
 	// digests is shared by records that differ in the course of a transition only.
 	digests *digests
 	// home is where it is in the memory of the generation.
 	home residence
-}
-
-// endpoints lists the addresses of the backends.
-func endpointsOf(s *lb.RoutedService) []netip.AddrPort {
-	list := make([]netip.AddrPort, len(s.Backends))
-	for i, b := range s.Backends {
-		list[i] = netip.AddrPortFrom(b.Address, b.Port)
-	}
-	return list
 }
 
 // row is backend i as the data plane reads it.
@@ -53,7 +44,7 @@ func (r *record) row(i int) objects.XDPBackend {
 		Generation: place.generation,
 		Address:    mapmem.OfAddress(backend.Address),
 		Port:       mapmem.NetworkOrder(backend.Port),
-		Weight:     weightOf(s, i),
+		Weight:     tables.Weight(s, i),
 	}
 	if backend.Address.Is6() {
 		value.Ipv6 = 1
@@ -87,7 +78,7 @@ func (r *record) rows() []objects.XDPBackend {
 
 // members are the rows of the members, in their order.
 func (r *record) members(rows []objects.XDPBackend) []objects.XDPBackend {
-	members := make([]objects.XDPBackend, 0, len(r.view.table.owners))
+	members := make([]objects.XDPBackend, 0, len(r.view.Table.Owners))
 	for i := range rows {
 		if r.service.TakesFlows(i) {
 			members = append(members, rows[i])
@@ -99,9 +90,9 @@ func (r *record) members(rows []objects.XDPBackend) []objects.XDPBackend {
 // baseMembers are the rows of the base's members as they are now; one that is not
 // configured any more is down.
 func (r *record) baseMembers(rows []objects.XDPBackend) []objects.XDPBackend {
-	members := make([]objects.XDPBackend, len(r.view.base.owners))
-	for member, i := range renumbered(r.view.base.owners, endpointsOf(&r.service)) {
-		if i != noMember {
+	members := make([]objects.XDPBackend, len(r.view.Base.Owners))
+	for member, i := range tables.Renumbered(r.view.Base.Owners, tables.Endpoints(&r.service)) {
+		if i != tables.NoMember {
 			members[member] = rows[i]
 		}
 	}
@@ -112,7 +103,7 @@ func (r *record) baseMembers(rows []objects.XDPBackend) []objects.XDPBackend {
 func (r *record) value() objects.XDPService {
 	s := &r.service
 	value := objects.XDPService{
-		TableSize: uint32(len(r.view.table.slots)),
+		TableSize: uint32(len(r.view.Table.Slots)),
 		Id:        r.id,
 		Flags:     r.flags(),
 		Scheduler: uint8(schedulerNumbers[s.Scheduler]),
@@ -122,8 +113,8 @@ func (r *record) value() objects.XDPService {
 		Kind:      uint8(objects.XDPServiceKindKIND_SERVICE),
 		Clients:   [3]uint8{uint8(r.clients), uint8(r.clients >> 8), uint8(r.clients >> 16)},
 	}
-	if r.view.base != nil {
-		value.BaseSize = uint32(len(r.view.base.slots))
+	if r.view.Base != nil {
+		value.BaseSize = uint32(len(r.view.Base.Slots))
 	}
 	if s.Persistence.On() {
 		value.Prefix = clientBits(s)
@@ -142,8 +133,8 @@ func (r *record) flags() uint16 {
 	}{
 		{objects.XDPServiceFlagSERVICE_BY_SOURCE, s.BySource()},
 		{objects.XDPServiceFlagSERVICE_TRACKED, r.remembers},
-		{objects.XDPServiceFlagSERVICE_MOVED, r.view.inTransition()},
-		{objects.XDPServiceFlagSERVICE_BASE, r.view.base != nil},
+		{objects.XDPServiceFlagSERVICE_MOVED, r.view.InTransition()},
+		{objects.XDPServiceFlagSERVICE_BASE, r.view.Base != nil},
 		{objects.XDPServiceFlagSERVICE_PERSISTENT, s.Persistence.On()},
 		{objects.XDPServiceFlagSERVICE_RATE, s.Limits.Rate > 0},
 		{objects.XDPServiceFlagSERVICE_LIMITED, s.Limits.Connections > 0 || slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })},

@@ -4,11 +4,11 @@ package datapath
 
 import (
 	"bytes"
-	"encoding/binary"
 	"unsafe"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 )
 
 // residence is where a service is in the memory of a generation: what packets read.
@@ -35,43 +35,6 @@ func (l *residence) pieces() []*mapmem.Extent {
 // memberBytes is the size of a member.
 const memberBytes = int(unsafe.Sizeof(objects.XDPBackend{}))
 
-// countBytes is the size of the number before a table.
-const countBytes = 4
-
-// before returns how many bytes there are before a table's slots, which begin on a
-// cache line: the sequence, and the number.
-func (t *table) before() int {
-	return int(mapmem.Units(2*len(t.sequence)+countBytes)) * mapmem.CacheLine
-}
-
-// bytes is the size of a table with what is before it.
-func (t *table) bytes() int { return t.before() + 2*len(t.slots) }
-
-// need returns how many units a service takes in the arena.
-func (v view) need() uint32 {
-	n := uint32(0)
-	for _, t := range []*table{v.table, v.base} {
-		if t != nil && len(t.slots) > 0 {
-			n += mapmem.Units(t.bytes()) + uint32(len(t.owners))
-		}
-	}
-	return n
-}
-
-// write puts a table into memory that no packet reads.
-func (t *table) write(memory []byte, moved *slotSet) {
-	slots := memory[t.before():]
-	binary.NativeEndian.PutUint32(memory[t.before()-countBytes:],
-		uint32(len(t.owners))<<objects.XDPAgreementSEQUENCE_BITS|uint32(len(t.sequence)))
-	sequence := memory[t.before()-countBytes-2*len(t.sequence):]
-	for i, member := range t.sequence {
-		binary.NativeEndian.PutUint16(sequence[2*i:], member)
-	}
-	written := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(slots))), len(t.slots))
-	copy(written, t.slots)
-	moved.each(func(slot int) { written[slot] |= uint16(objects.XDPSlotBitsSLOT_MOVED) })
-}
-
 // house finds room for a service, and writes there what packets do not read yet. What
 // is the same as in was, the service before, stays where it is. It returns false where
 // there is no room; nothing is held then. The rows are those of the service's backends.
@@ -82,27 +45,27 @@ func (m *memory) house(is, was *record, rows []objects.XDPBackend) (residence, b
 	}
 	v := is.view
 	home := residence{value: is.value()}
-	home.table = h.table(v.table, v.moved, is.hosts())
+	home.table = h.table(v.Table, v.Moved, is.hosts())
 	home.members = h.members(is.members(rows))
-	if v.base != nil {
-		home.baseTable = h.baseTable(v.base)
+	if v.Base != nil {
+		home.baseTable = h.baseTable(v.Base)
 		home.baseMembers = h.members(is.baseMembers(rows))
 	}
 	if h.full {
 		m.release(&home, m.arena.Give)
 		return residence{}, false
 	}
-	home.value.Current = block(v.table, home.table, home.members)
-	home.value.Base = block(v.base, home.baseTable, home.baseMembers)
+	home.value.Current = block(v.Table, home.table, home.members)
+	home.value.Base = block(v.Base, home.baseTable, home.baseMembers)
 	return home, true
 }
 
 // block says where a table and its members are.
-func block(t *table, slots, members *mapmem.Extent) objects.XDPBlock {
+func block(t *tables.Table, slots, members *mapmem.Extent) objects.XDPBlock {
 	if slots == nil || members == nil {
 		return objects.XDPBlock{}
 	}
-	return objects.XDPBlock{Table: (slots.At*mapmem.CacheLine + uint32(t.before())) / 2, Members: members.At}
+	return objects.XDPBlock{Table: (slots.At*mapmem.CacheLine + uint32(t.Before())) / 2, Members: members.At}
 }
 
 // release lets go of what a service has; give gets what no service holds any more.
@@ -118,7 +81,7 @@ func (m *memory) release(home *residence, give func(*mapmem.Extent)) {
 type housing struct {
 	*memory
 	old  residence
-	view view
+	view tables.View
 	full bool
 }
 
@@ -139,33 +102,33 @@ func (h *housing) take(size int) (*mapmem.Extent, []byte) {
 }
 
 // table houses slots, and behind them, from the next cache line on, the service's hosts.
-func (h *housing) table(t *table, moved *slotSet, hosts []objects.XDPHost) *mapmem.Extent {
-	if len(t.slots) == 0 {
+func (h *housing) table(t *tables.Table, moved *tables.SlotSet, hosts []objects.XDPHost) *mapmem.Extent {
+	if len(t.Slots) == 0 {
 		return nil
 	}
-	at, beside := int(mapmem.Units(t.bytes()))*mapmem.CacheLine, hostBytes(hosts)
-	if e := h.old.table; e != nil && h.view.table == t && h.view.moved == moved &&
+	at, beside := int(mapmem.Units(t.Bytes()))*mapmem.CacheLine, hostBytes(hosts)
+	if e := h.old.table; e != nil && h.view.Table == t && h.view.Moved == moved &&
 		e.Size == mapmem.Units(at+len(beside)) && bytes.Equal(h.piece(e)[at:][:len(beside)], beside) {
 		return share(e)
 	}
 	e, memory := h.take(at + len(beside))
 	if e != nil {
-		t.write(memory, moved)
+		t.Write(memory, moved)
 		copy(memory[at:], beside)
 	}
 	return e
 }
 
-func (h *housing) baseTable(t *table) *mapmem.Extent {
+func (h *housing) baseTable(t *tables.Table) *mapmem.Extent {
 	switch {
-	case h.old.baseTable != nil && h.view.base == t:
+	case h.old.baseTable != nil && h.view.Base == t:
 		return share(h.old.baseTable)
-	case h.old.table != nil && h.view.table == t:
+	case h.old.table != nil && h.view.Table == t:
 		return share(h.old.table)
 	}
-	e, memory := h.take(t.bytes())
+	e, memory := h.take(t.Bytes())
 	if e != nil {
-		t.write(memory, nil)
+		t.Write(memory, nil)
 	}
 	return e
 }

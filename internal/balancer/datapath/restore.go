@@ -8,6 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -48,47 +49,38 @@ func restorePlaces(h *snapshot.Head) *places {
 }
 
 // restoreTables builds the tables of all services.
-func restoreTables(s *snapshot.Snapshot) (map[*snapshot.Recipe]*table, error) {
+func restoreTables(s *snapshot.Snapshot) (map[*snapshot.Recipe]*tables.Table, error) {
 	var saved []*snapshot.Recipe
-	var recipes []recipe
+	var recipes []tables.Recipe
 	for i := range s.Services {
 		service := &s.Services[i]
 		for _, r := range []*snapshot.Recipe{&service.Table, service.Base, service.Last} {
 			if r != nil {
-				saved, recipes = append(saved, r), append(recipes, restoreRecipe(r))
+				saved, recipes = append(saved, r), append(recipes, tables.RestoreRecipe(r))
 			}
 		}
 	}
-	made, failed, err := buildAll(recipes)
+	made, failed, err := tables.BuildAll(recipes)
 	if err != nil {
-		return nil, fmt.Errorf("%w: a table of %d slots: %v", snapshot.ErrDamaged, recipes[failed].size, err)
+		return nil, fmt.Errorf("%w: a table of %d slots: %v", snapshot.ErrDamaged, recipes[failed].Size, err)
 	}
-	tables := make(map[*snapshot.Recipe]*table, len(made))
+	tables := make(map[*snapshot.Recipe]*tables.Table, len(made))
 	for i, t := range made {
 		tables[saved[i]] = t
 	}
 	return tables, nil
 }
 
-func restoreRecipe(saved *snapshot.Recipe) recipe {
-	r := recipe{fullRecipe: fullRecipe{size: saved.Size, all: saved.All, shares: saved.Shares}, scheduler: saved.Scheduler,
-		owners: saved.Owners, weights: saved.Weights, absent: make([]bool, len(saved.All))}
-	for _, at := range saved.Absent {
-		r.absent[at] = true
-	}
-	return r
-}
-
-func restoreRecord(s *snapshot.Service, tables map[*snapshot.Recipe]*table) *record {
+func restoreRecord(s *snapshot.Service, built map[*snapshot.Recipe]*tables.Table) *record {
 	r := &record{key: s.Key(), service: lb.RoutedService{Service: s.Service}, id: s.ID, group: s.GroupID, exceptions: s.Exceptions, clients: s.Clients,
 		places: make([]place, len(s.Places)), remembers: s.Tracked(), digests: new(digests),
-		view: view{table: tables[&s.Table], base: tables[s.Base], last: tables[s.Last], since: s.Since, until: s.Until}}
+		view: tables.View{Table: built[&s.Table], Base: built[s.Base], Last: built[s.Last], Since: s.Since, Until: s.Until}}
 	for i, p := range s.Places {
 		r.places[i] = place{p.Index, p.Generation}
 	}
 	if s.Moved != nil {
-		r.view.moved = &slotSet{size: s.Moved.Size, bits: s.Moved.Bits}
-		r.view.moved.recount()
+		r.view.Moved = &tables.SlotSet{Size: s.Moved.Size, Bits: s.Moved.Bits}
+		r.view.Moved.Recount()
 	}
 	return r
 }
@@ -101,7 +93,7 @@ func (r *register) take(is *record, groupID uint32) {
 	for i, at := range is.places {
 		p.backends[s.BackendKey(s.Backends[i])] = at
 		p.holders[at.index]++
-		r.flowBackends[at.index] = flowtable.Backend{Generation: at.generation, Service: is.id, Weight: weightOf(s, i)}
+		r.flowBackends[at.index] = flowtable.Backend{Generation: at.generation, Service: is.id, Weight: tables.Weight(s, i)}
 	}
 	is.endpointsOf(func(key endpointKey, e natEndpoint) { p.endpoints[key] = e })
 	if name := s.Persistence.Group; name != "" {

@@ -9,8 +9,9 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
-	"github.com/jeoul/jeoul/internal/balancer/maglev"
+	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
 // register is what the control plane knows of what the data plane has. It changes
@@ -127,65 +128,45 @@ func (c *revision) findLeft(r *register) {
 // build gives the services their tables. Those that would be the same again are
 // taken over: building is most of what a change costs.
 func (c *revision) build(tableSize uint32, now time.Time) error {
-	var recipes []recipe
+	var recipes []tables.Recipe
 	var of []int
-	tables := make([]*table, len(c.services))
+	built := make([]*tables.Table, len(c.services))
 	for i, s := range c.services {
-		recipe := recipeOf(&s.is.service, tableSize)
+		recipe := tables.RecipeOf(&s.is.service, tableSize)
 		if s.was != nil {
-			if have := s.was.view.find(&recipe); have != nil {
-				tables[i] = have
+			if have := s.was.view.Find(&recipe); have != nil {
+				built[i] = have
 				continue
 			}
-			recipe.full = s.was.view.findFull(&recipe.fullRecipe)
+			recipe.Full = s.was.view.FindFull(&recipe.FullRecipe)
 		}
 		recipes, of = append(recipes, recipe), append(of, i)
 	}
-	if err := checkTables(recipes, func() memoryLeft { return readMemoryLeft(os.DirFS("/")) }); err != nil {
+	if err := tables.CheckMemory(recipes, func() memleft.Left { return memleft.Read(os.DirFS("/")) }); err != nil {
 		return err
 	}
-	made, failed, err := buildAll(recipes)
+	made, failed, err := tables.BuildAll(recipes)
 	if err != nil {
 		return fmt.Errorf("service %s: %w", c.services[of[failed]].is.service.Name, err)
 	}
 	for n, i := range of {
-		tables[i] = made[n]
+		built[i] = made[n]
 	}
 	for i, s := range c.services {
-		s.is.view = s.view(tables[i], now, c.state.Fresh)
-	}
-	return nil
-}
-
-// find returns the table that a recipe makes, if the view has it.
-func (v view) find(r *recipe) *table {
-	for _, t := range []*table{v.table, v.base, v.last} {
-		if r.makes(t) {
-			return t
-		}
-	}
-	return nil
-}
-
-// findFull returns the table of all backends that a recipe makes, if the view has it.
-func (v view) findFull(r *fullRecipe) *maglev.Table {
-	for _, t := range []*table{v.table, v.base, v.last} {
-		if t != nil && t.full != nil && t.same(r) {
-			return t.full
-		}
+		s.is.view = s.view(built[i], now, c.state.Fresh)
 	}
 	return nil
 }
 
 // view returns that of the service with its next table; fresh is lb.State's. A transition of other balancers goes on.
-func (s served) view(next *table, now time.Time, fresh bool) view {
-	if s.was == nil || fresh && !s.was.view.inTransition() {
-		return view{}.with(next, now, 0, upheaval{})
+func (s served) view(next *tables.Table, now time.Time, fresh bool) tables.View {
+	if s.was == nil || fresh && !s.was.view.InTransition() {
+		return tables.View{}.With(next, now, 0, tables.TableChange{})
 	}
 	before, after := &s.was.service, &s.is.service
-	return s.was.view.with(next, now, windowOf(after), upheaval{
-		lookUp: s.was.remembers && !s.is.remembers,
-		rehash: before.BySource() != after.BySource(),
+	return s.was.view.With(next, now, tables.Window(after), tables.TableChange{
+		LookUp: s.was.remembers && !s.is.remembers,
+		Rehash: before.BySource() != after.BySource(),
 	})
 }
 

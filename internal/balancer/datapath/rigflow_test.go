@@ -238,15 +238,15 @@ func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
 // compareTransition says in what differs what is known of a change that is under way.
 func (r *rig) compareTransition(key lb.ServiceKey, at *standing) string {
 	view := &r.datapath.register.byKey[key].view
-	if (view.base != nil) != (at.base != nil) || at.base != nil && !view.until.Equal(at.until) {
+	if (view.Base != nil) != (at.base != nil) || at.base != nil && !view.Until.Equal(at.until) {
 		return fmt.Sprintf("%s (%s): a base: %v, until %v, %d slots; want %v, until %v, %d slots\n", key, at.recipe,
-			view.base != nil, view.until, len(view.table.slots), at.base != nil, at.until, len(at.owners))
+			view.Base != nil, view.Until, len(view.Table.Slots), at.base != nil, at.until, len(at.owners))
 	}
-	if view.base != nil && len(view.base.slots) != len(at.base) {
-		return fmt.Sprintf("%s: a base of %d slots, want %d\n", key, len(view.base.slots), len(at.base))
+	if view.Base != nil && len(view.Base.Slots) != len(at.base) {
+		return fmt.Sprintf("%s: a base of %d slots, want %d\n", key, len(view.Base.Slots), len(at.base))
 	}
 	for slot, owner := range at.base {
-		if got := view.base.owners[view.base.slots[slot]]; got != netip.AddrPortFrom(owner.Address, owner.Port) {
+		if got := view.Base.Owners[view.Base.Slots[slot]]; got != netip.AddrPortFrom(owner.Address, owner.Port) {
 			return fmt.Sprintf("%s: slot %d of the base is %s's, want %s's\n", key, slot, got, owner.Address)
 		}
 	}
@@ -280,8 +280,8 @@ func (r *rig) insight() insight {
 
 // marks says whether the slot of a hash is marked as one that has changed hands.
 func (r *rig) marks(key lb.ServiceKey, hash uint32) bool {
-	moved := r.datapath.register.byKey[key].view.moved
-	return !moved.empty() && moved.has(int(scale(hash, int(moved.size))))
+	moved := r.datapath.register.byKey[key].view.Moved
+	return !moved.Empty() && moved.Has(int(scale(hash, int(moved.Size))))
 }
 
 // sequenceOf is the order of wrr that the program goes by.
@@ -289,7 +289,7 @@ func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
 	record := r.datapath.register.byKey[key]
 	s := &record.service
 	takers := takersOf(s)
-	for _, member := range record.view.table.sequence {
+	for _, member := range record.view.Table.Sequence {
 		sequence = append(sequence, takers[member])
 	}
 	return sequence

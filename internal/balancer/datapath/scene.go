@@ -8,6 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -62,13 +63,13 @@ func (r *record) weight(i int) uint16 {
 	if !r.service.TakesFlows(i) {
 		return 0
 	}
-	return weightOf(&r.service, i)
+	return tables.Weight(&r.service, i)
 }
 
 // flows is the service as the janitor sees it.
 func (r *record) flows() flowtable.Service {
 	s := &r.service
-	f := flowtable.Service{Present: true, Tracked: r.remembers, NAT: s.Mode == lb.NAT, Family: uint8(mapmem.Family(s.VIP)), Window: flowtable.Milliseconds(windowOf(s))}
+	f := flowtable.Service{Present: true, Tracked: r.remembers, NAT: s.Mode == lb.NAT, Family: uint8(mapmem.Family(s.VIP)), Window: flowtable.Milliseconds(tables.Window(s))}
 	if s.Persistence.On() {
 		f.Affinity = flowtable.Milliseconds(s.Persistence.Timeout)
 	}

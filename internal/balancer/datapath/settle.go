@@ -42,10 +42,10 @@ func (d *Datapath) publishViews(c *revision) bool {
 func (r *register) settle(now time.Time, flowsOf map[uint32]uint64) *revision {
 	c := &revision{state: r.state, places: r.places.resettle(now)}
 	for i, was := range r.records {
-		if !was.view.inTransition() {
+		if !was.view.InTransition() {
 			continue
 		}
-		after, changed := was.view.settled(now, was.remembers, flowsOf[was.id])
+		after, changed := was.view.Settled(now, was.remembers, flowsOf[was.id])
 		if !changed {
 			continue
 		}

@@ -54,7 +54,7 @@ func (d *Datapath) words() *words {
 	// The same information was read when the counters were made.
 	w.names, _ = outcomeNames()
 	for _, r := range d.register.records {
-		w.services[r.id], w.slots[r.id] = &r.service, len(r.view.table.slots)
+		w.services[r.id], w.slots[r.id] = &r.service, len(r.view.Table.Slots)
 		for at, place := range r.places {
 			w.backends[place.index] = member{&r.service, at, place.generation}
 		}

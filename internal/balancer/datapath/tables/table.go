@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package tables
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
 )
 
-// maxMembers is how many backends of one service its table can name.
-const maxMembers = int(objects.XDPSlotBitsSLOT_MEMBER)
+// MaxMembers is how many backends of one service its table can name.
+const MaxMembers = int(objects.XDPSlotBitsSLOT_MEMBER)
 
 // quickTable is up to how many slots a table is filled anew for each change, in a
 // millisecond or few. Larger ones are made of the table of all backends, which is filled
@@ -25,61 +25,62 @@ const maxMembers = int(objects.XDPSlotBitsSLOT_MEMBER)
 // had left to others moves once more.
 const quickTable = 1 << 17
 
-// fullRecipe is what the table is made of that a service's is made of.
-type fullRecipe struct {
-	size uint32
-	// all are, in a large table, all backends, and otherwise those that take new flows. The
+// FullRecipe is what the table is made of that a service's is made of.
+type FullRecipe struct {
+	Size uint32
+	// All are, in a large table, all backends, and otherwise those that take new flows. The
 	// table knows them by address and not by configured name, so that balancers whose
 	// configurations name backends differently agree: see identities.
-	all    []netip.AddrPort
-	shares []uint32
+	All    []netip.AddrPort
+	Shares []uint32
 }
 
-// recipe is what a table is made of.
-type recipe struct {
-	fullRecipe
-	// full is the table of all, where it has been made already.
-	full      *maglev.Table
-	scheduler lb.Scheduler
-	// owners are the members: the backends that take new flows, in the order of the service.
-	owners  []netip.AddrPort
-	weights []uint32
-	// absent says which of all are not among them.
-	absent []bool
+// Recipe is what a table is made of.
+type Recipe struct {
+	FullRecipe
+	// Full is the table of all, where it has been made already.
+	Full      *maglev.Table
+	Scheduler lb.Scheduler
+	// Owners are the members: the backends that take new flows, in the order of the service.
+	Owners  []netip.AddrPort
+	Weights []uint32
+	// Absent says which of all are not among them.
+	Absent []bool
 }
 
-// table is a service's slots over its members, numbered from 0, and the sequence of
+// Table is a service's slots over its members, numbered from 0, and the sequence of
 // their turns, if the scheduler has one. It is not changed once it is built.
-type table struct {
-	recipe
-	slots    []uint16
-	sequence []uint16
+type Table struct {
+	Recipe
+	Slots    []uint16
+	Sequence []uint16
 }
 
-// recipeOf says of what a service's table is to be made. Size is that of services
+// RecipeOf says of what a service's table is to be made. Size is that of services
 // that do not say, 0 for one by the number of backends.
-func recipeOf(s *lb.RoutedService, size uint32) recipe {
+func RecipeOf(s *lb.RoutedService, size uint32) Recipe {
 	n := len(s.Backends)
-	r := recipe{scheduler: s.Scheduler, absent: make([]bool, n), owners: make([]netip.AddrPort, 0, n), weights: make([]uint32, 0, n)}
+	r := Recipe{Scheduler: s.Scheduler, Absent: make([]bool, n), Owners: make([]netip.AddrPort, 0, n),
+		Weights: make([]uint32, 0, n)}
 	for i, b := range s.Backends {
-		if r.absent[i] = !s.TakesFlows(i); !r.absent[i] {
-			r.owners = append(r.owners, netip.AddrPortFrom(b.Address, b.Port))
-			r.weights = append(r.weights, uint32(weightOf(s, i)))
+		if r.Absent[i] = !s.TakesFlows(i); !r.Absent[i] {
+			r.Owners = append(r.Owners, netip.AddrPortFrom(b.Address, b.Port))
+			r.Weights = append(r.Weights, uint32(Weight(s, i)))
 		}
 	}
-	r.size = sizeOf(s, size)
+	r.Size = sizeOf(s, size)
 	all := identitiesOf(s)
-	if r.size > quickTable && len(s.Backends) <= maxMembers {
-		r.all, r.shares = all, fullShares(s)
+	if r.Size > quickTable && len(s.Backends) <= MaxMembers {
+		r.All, r.Shares = all, fullShares(s)
 		return r
 	}
-	r.all, r.shares = make([]netip.AddrPort, 0, len(r.owners)), r.weights
-	for i, absent := range r.absent {
+	r.All, r.Shares = make([]netip.AddrPort, 0, len(r.Owners)), r.Weights
+	for i, absent := range r.Absent {
 		if !absent {
-			r.all = append(r.all, all[i])
+			r.All = append(r.All, all[i])
 		}
 	}
-	r.absent = make([]bool, len(r.owners))
+	r.Absent = make([]bool, len(r.Owners))
 	return r
 }
 
@@ -90,7 +91,7 @@ func recipeOf(s *lb.RoutedService, size uint32) recipe {
 // their ports, and a client gets the same host from all of them, as SIP over UDP and TLS,
 // FTP's control and data connections, or 80 and 443 need it.
 func identitiesOf(s *lb.RoutedService) []netip.AddrPort {
-	all := endpointsOf(s)
+	all := Endpoints(s)
 	if !s.BySource() {
 		return all
 	}
@@ -140,8 +141,8 @@ func sizeOf(s *lb.RoutedService, size uint32) uint32 {
 	return lb.DefaultTableSize(len(s.Backends))
 }
 
-// weightOf returns backend i's share of new flows.
-func weightOf(s *lb.RoutedService, i int) uint16 {
+// Weight returns backend i's share of new flows.
+func Weight(s *lb.RoutedService, i int) uint16 {
 	switch b := s.Backends[i]; {
 	case !b.TakesFlows():
 		return 0
@@ -152,31 +153,31 @@ func weightOf(s *lb.RoutedService, i int) uint16 {
 }
 
 // same says whether two make the same table.
-func (f *fullRecipe) same(o *fullRecipe) bool {
-	return f.size == o.size && slices.Equal(f.all, o.all) && slices.Equal(f.shares, o.shares)
+func (f *FullRecipe) same(o *FullRecipe) bool {
+	return f.Size == o.Size && slices.Equal(f.All, o.All) && slices.Equal(f.Shares, o.Shares)
 }
 
 // makes says whether t is what the recipe makes.
-func (r *recipe) makes(t *table) bool {
-	return t != nil && t.scheduler == r.scheduler && t.fullRecipe.same(&r.fullRecipe) &&
-		slices.Equal(t.owners, r.owners) && slices.Equal(t.weights, r.weights)
+func (r *Recipe) makes(t *Table) bool {
+	return t != nil && t.Scheduler == r.Scheduler && t.FullRecipe.same(&r.FullRecipe) &&
+		slices.Equal(t.Owners, r.Owners) && slices.Equal(t.Weights, r.Weights)
 }
 
-// build makes the table; one without members has no slots.
-func (r recipe) build() (*table, error) {
-	t := &table{recipe: r}
-	if len(t.owners) > maxMembers {
-		return nil, fmt.Errorf("%d backends take new flows, and a service can have %d that do: give some weight 0, or make two services of it", len(t.owners), maxMembers)
+// Build makes the table; one without members has no slots.
+func (r Recipe) Build() (*Table, error) {
+	t := &Table{Recipe: r}
+	if len(t.Owners) > MaxMembers {
+		return nil, fmt.Errorf("%d backends take new flows, and a service can have %d that do: give some weight 0, or make two services of it", len(t.Owners), MaxMembers)
 	}
-	if len(t.owners) == 0 {
+	if len(t.Owners) == 0 {
 		return t, nil
 	}
-	switch r.scheduler {
+	switch r.Scheduler {
 	case lb.Failover:
-		t.slots = []uint16{0}
+		t.Slots = []uint16{0}
 		return t, nil
 	case lb.RoundRobin, lb.WeightedRoundRobin:
-		t.sequence = sequenceOf(t.weights)
+		t.Sequence = sequenceOf(t.Weights)
 	}
 	if err := t.fillSlots(); err != nil {
 		return nil, err
@@ -185,35 +186,35 @@ func (r recipe) build() (*table, error) {
 }
 
 // fillSlots takes the slots from the table of all backends, which it makes if there is none.
-func (t *table) fillSlots() error {
-	if t.full == nil {
-		names := make([]string, len(t.all))
-		for i, backend := range t.all {
+func (t *Table) fillSlots() error {
+	if t.Full == nil {
+		names := make([]string, len(t.All))
+		for i, backend := range t.All {
 			names[i] = backend.String()
 		}
-		full, err := maglev.New(t.shares, names, t.size)
+		full, err := maglev.New(t.Shares, names, t.Size)
 		if err != nil {
 			return err
 		}
-		t.full = full
+		t.Full = full
 	}
-	slots, err := t.full.Without(t.absent)
+	slots, err := t.Full.Without(t.Absent)
 	if err != nil {
 		return err
 	}
-	t.slots = t.numbered(slots)
+	t.Slots = t.numbered(slots)
 	return nil
 }
 
 // numbered returns slots that say which of all backends they lead to, as slots that say
 // which member: the same ones, changed, which are not the full table's where a backend
 // is absent.
-func (t *table) numbered(slots []uint16) []uint16 {
-	if len(t.owners) == len(t.all) {
+func (t *Table) numbered(slots []uint16) []uint16 {
+	if len(t.Owners) == len(t.All) {
 		return slots
 	}
-	numbers, next := make([]uint16, len(t.all)), uint16(0)
-	for i, absent := range t.absent {
+	numbers, next := make([]uint16, len(t.All)), uint16(0)
+	for i, absent := range t.Absent {
 		numbers[i] = next
 		if !absent {
 			next++
@@ -225,16 +226,16 @@ func (t *table) numbered(slots []uint16) []uint16 {
 	return slots
 }
 
-// buildAll makes tables, several at a time. On an error it returns that of the
+// BuildAll makes tables, several at a time. On an error it returns that of the
 // first recipe that cannot be made, with its number.
-func buildAll(recipes []recipe) (made []*table, failed int, err error) {
-	made, errs := make([]*table, len(recipes)), make([]error, len(recipes))
+func BuildAll(recipes []Recipe) (made []*Table, failed int, err error) {
+	made, errs := make([]*Table, len(recipes)), make([]error, len(recipes))
 	var next atomic.Int64
 	var group sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(recipes)) {
 		group.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(recipes)); i = next.Add(1) - 1 {
-				made[i], errs[i] = recipes[i].build()
+				made[i], errs[i] = recipes[i].Build()
 			}
 		})
 	}
@@ -245,4 +246,33 @@ func buildAll(recipes []recipe) (made []*table, failed int, err error) {
 		}
 	}
 	return made, 0, nil
+}
+
+// Find returns the table that a recipe makes, if the view has it.
+func (v View) Find(r *Recipe) *Table {
+	for _, t := range []*Table{v.Table, v.Base, v.Last} {
+		if r.makes(t) {
+			return t
+		}
+	}
+	return nil
+}
+
+// FindFull returns the table of all backends that a recipe makes, if the view has it.
+func (v View) FindFull(r *FullRecipe) *maglev.Table {
+	for _, t := range []*Table{v.Table, v.Base, v.Last} {
+		if t != nil && t.Full != nil && t.same(r) {
+			return t.Full
+		}
+	}
+	return nil
+}
+
+// endpoints lists the addresses of the backends.
+func Endpoints(s *lb.RoutedService) []netip.AddrPort {
+	list := make([]netip.AddrPort, len(s.Backends))
+	for i, b := range s.Backends {
+		list[i] = netip.AddrPortFrom(b.Address, b.Port)
+	}
+	return list
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package memleft
 
 import (
 	"bufio"
@@ -11,29 +11,30 @@ import (
 	"strings"
 )
 
-// memoryLeft is how much memory may still be taken, in bytes, and who says so.
-type memoryLeft struct {
-	bytes  uint64
-	source string
-	// known is false where no source tells.
-	known bool
+// Left is how much memory may still be taken, in bytes, and who says so.
+type Left struct {
+	Bytes uint64
+	// Source names the file that says so.
+	Source string
+	// Known is false where no source tells.
+	Known bool
 }
 
 // lower returns the tighter of two bounds.
-func (m memoryLeft) lower(o memoryLeft) memoryLeft {
-	if !m.known || o.known && o.bytes < m.bytes {
+func (m Left) lower(o Left) Left {
+	if !m.Known || o.Known && o.Bytes < m.Bytes {
 		return o
 	}
 	return m
 }
 
-// readMemoryLeft asks the kernel: what of the machine's memory is available, and what
+// Read asks the kernel: what of the machine's memory is available, and what
 // the control groups of this process leave of that. Maps are charged to them (Linux
 // 5.11 and later).
-func readMemoryLeft(root fs.FS) memoryLeft {
-	var left memoryLeft
+func Read(root fs.FS) Left {
+	var left Left
 	if available, ok := field(root, "proc/meminfo", "MemAvailable:"); ok {
-		left = memoryLeft{available << 10, "MemAvailable of /proc/meminfo", true}
+		left = Left{available << 10, "MemAvailable of /proc/meminfo", true}
 	}
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -48,7 +49,8 @@ func readMemoryLeft(root fs.FS) memoryLeft {
 		case parts[0] == "0" && parts[1] == "":
 			left = left.lower(groupLeft(root, "sys/fs/cgroup", parts[2], "memory.max", "memory.current", "inactive_file"))
 		case parts[1] == "memory":
-			left = left.lower(groupLeft(root, "sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
+			left = left.lower(groupLeft(root, "sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes",
+				"memory.usage_in_bytes", "total_inactive_file"))
 		}
 	}
 	return left
@@ -56,7 +58,7 @@ func readMemoryLeft(root fs.FS) memoryLeft {
 
 // groupLeft returns what a control group and those above it leave. In a container their
 // files may be where the root's would be.
-func groupLeft(root fs.FS, mount, group, limit, usage, cache string) (left memoryLeft) {
+func groupLeft(root fs.FS, mount, group, limit, usage, cache string) (left Left) {
 	for at := path.Clean("/" + group); ; at = path.Dir(at) {
 		dir := path.Join(mount, at)
 		most, ok := amount(root, path.Join(dir, limit))
@@ -65,7 +67,7 @@ func groupLeft(root fs.FS, mount, group, limit, usage, cache string) (left memor
 			// What is only a copy of files goes when memory is needed.
 			copies, _ := field(root, path.Join(dir, "memory.stat"), cache)
 			used -= min(copies, used)
-			left = left.lower(memoryLeft{most - min(used, most), "/" + path.Join(dir, limit), true})
+			left = left.lower(Left{most - min(used, most), "/" + path.Join(dir, limit), true})
 		}
 		if at == "/" {
 			return left
@@ -97,3 +99,16 @@ func field(root fs.FS, file, name string) (uint64, bool) {
 	}
 	return 0, false
 }
+
+// Room returns how many bytes may be taken.
+func (m Left) Room() uint64 {
+	return m.Bytes - min(max(m.Bytes/Margin, leastMemoryMargin), m.Bytes)
+}
+
+// The share of the memory that is available which is not taken: the kernel needs some for
+// packets, and we for changes.
+const (
+	// Margin divides what is available; one such part stays.
+	Margin            = 8
+	leastMemoryMargin = 64 << 20
+)

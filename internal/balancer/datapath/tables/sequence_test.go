@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package tables
 
 import (
 	"math"
@@ -33,7 +33,7 @@ func TestSequence(t *testing.T) {
 // weights that must be rounded too, and sees that no member waits much longer than
 // its share lets it.
 func TestSequenceShares(t *testing.T) {
-	many := make([]uint32, maxMembers)
+	many := make([]uint32, MaxMembers)
 	for i := range many {
 		many[i] = uint32(1 + i%7*9000)
 	}
@@ -63,7 +63,8 @@ func TestSequenceShares(t *testing.T) {
 			got, want := float64(counts[member]/2), float64(weight)/sum*float64(len(sequence))
 			// Each has one turn at least, which the others pay for.
 			if math.Abs(got-want) > 1+want*float64(len(weights))/float64(len(sequence)) {
-				t.Errorf("%s: member %d of weight %d has %v turns of %d, its share is %v", name, member, weight, got, len(sequence), want)
+				t.Errorf("%s: member %d of weight %d has %v turns of %d, its share is %v", name, member, weight, got,
+					len(sequence), want)
 			}
 			if most := float64(len(sequence))/got + float64(len(weights)) + 1; float64(gap[member]) > most {
 				t.Errorf("%s: member %d waits %d turns, at most %v would be even", name, member, gap[member], most)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package tables
 
 import "github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package tables
 
 import (
 	"math/rand/v2"
@@ -36,7 +36,8 @@ func ownerOf(owners []netip.AddrPort, probe int) netip.AddrPort {
 }
 
 // change notes a change to a table, which may be the same again.
-func (r *referenceTransition) change(next []netip.AddrPort, same bool, now time.Time, window time.Duration, lookUp bool) {
+func (r *referenceTransition) change(next []netip.AddrPort, same bool, now time.Time, window time.Duration,
+	lookUp bool) {
 	if !r.any {
 		r.now, r.any = next, true
 		return
@@ -109,21 +110,21 @@ func (r *referenceTransition) settle(now time.Time, tracked bool, flows uint64) 
 }
 
 // owners are whom the slots of a table lead to.
-func (t *table) ownerList() []netip.AddrPort {
+func (t *Table) ownerList() []netip.AddrPort {
 	if t == nil {
 		return nil
 	}
-	list := make([]netip.AddrPort, len(t.slots))
-	for slot, member := range t.slots {
-		list[slot] = t.owners[member]
+	list := make([]netip.AddrPort, len(t.Slots))
+	for slot, member := range t.Slots {
+		list[slot] = t.Owners[member]
 	}
 	return list
 }
 
 // expectSame compares a view with the reference, hash by hash.
-func (r *referenceTransition) expectSame(t *testing.T, step int, v view) {
+func (r *referenceTransition) expectSame(t *testing.T, step int, v View) {
 	t.Helper()
-	now, base := v.table.ownerList(), v.base.ownerList()
+	now, base := v.Table.ownerList(), v.Base.ownerList()
 	for probe := range probeHashes {
 		if got, want := ownerOf(now, probe), ownerOf(r.now, probe); got != want {
 			t.Fatalf("step %d: hash %d leads to %v, want %v", step, probe, got, want)
@@ -135,30 +136,30 @@ func (r *referenceTransition) expectSame(t *testing.T, step int, v view) {
 			continue
 		}
 		slot := probe * len(now) / probeHashes
-		if got, want := v.moved.has(slot), r.touched[probe]; got != want {
+		if got, want := v.Moved.Has(slot), r.touched[probe]; got != want {
 			t.Fatalf("step %d: hash %d (slot %d of %d): moved %t, want %t", step, probe, slot, len(now), got, want)
 		}
 	}
-	if (v.base != nil) != (r.before != nil) || v.base != nil && !v.until.Equal(r.until) {
-		t.Fatalf("step %d: a base %t until %v, want %t until %v", step, v.base != nil, v.until, r.before != nil, r.until)
+	if (v.Base != nil) != (r.before != nil) || v.Base != nil && !v.Until.Equal(r.until) {
+		t.Fatalf("step %d: a base %t until %v, want %t until %v", step, v.Base != nil, v.Until, r.before != nil, r.until)
 	}
-	if !v.moved.empty() {
+	if !v.Moved.Empty() {
 		count := 0
-		for slot := range int(v.moved.size) {
-			if v.moved.has(slot) {
+		for slot := range int(v.Moved.Size) {
+			if v.Moved.Has(slot) {
 				count++
 			}
 		}
-		if count != v.moved.count {
-			t.Fatalf("step %d: %d slots have moved, and it says %d", step, count, v.moved.count)
+		if count != v.Moved.Count {
+			t.Fatalf("step %d: %d slots have moved, and it says %d", step, count, v.Moved.Count)
 		}
 	}
 }
 
 // expectFigures looks at what a person is told of a transition.
-func expectFigures(t *testing.T, step int, v view, now time.Time) {
+func expectFigures(t *testing.T, step int, v View, now time.Time) {
 	t.Helper()
-	told := v.transition()
+	told := v.Transition()
 	if told == nil {
 		return
 	}
@@ -168,14 +169,14 @@ func expectFigures(t *testing.T, step int, v view, now time.Time) {
 	if told.Slots == 0 || told.MovedSlots > told.Slots {
 		t.Fatalf("step %d: %d of %d slots moved", step, told.MovedSlots, told.Slots)
 	}
-	if len(v.table.slots) == 0 && told.MovedSlots != told.Slots {
+	if len(v.Table.Slots) == 0 && told.MovedSlots != told.Slots {
 		t.Fatalf("step %d: without a backend %d of %d slots moved, want all", step, told.MovedSlots, told.Slots)
 	}
 }
 
 // randomService has some of eight backends, some of them not usable.
 func randomService(rng *rand.Rand) lb.RoutedService {
-	s := testService(vip4, 80, lb.TCP, []lb.Scheduler{lb.Maglev, lb.Maglev, lb.Maglev, lb.Failover}[rng.IntN(4)], 8)
+	s := routedService(80, []lb.Scheduler{lb.Maglev, lb.Maglev, lb.Maglev, lb.Failover}[rng.IntN(4)], 8)
 	s.TableSize = []uint32{251, 251, 251, 127}[rng.IntN(4)]
 	for i := range s.Backends {
 		switch rng.IntN(6) {
@@ -205,17 +206,17 @@ func TestTransitions(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		now, tracked := time.Unix(1000, 0), false
-		v, want := view{}, &referenceTransition{}
+		v, want := View{}, &referenceTransition{}
 		for step := range 120 {
 			now = now.Add(time.Duration(rng.IntN(int(window / 2))))
 			switch {
 			case step == 0 || rng.IntN(3) == 0:
 				s := randomService(rng)
-				r := recipeOf(&s, 0)
-				next := v.find(&r)
+				r := RecipeOf(&s, 0)
+				next := v.Find(&r)
 				if next == nil {
 					var err error
-					if next, err = r.build(); err != nil {
+					if next, err = r.Build(); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -223,12 +224,12 @@ func TestTransitions(t *testing.T) {
 				if step > 0 && rng.IntN(10) == 0 {
 					tracked = !tracked
 				}
-				same := v.table == next
-				v = v.with(next, now, window, upheaval{lookUp: was && !tracked})
+				same := v.Table == next
+				v = v.With(next, now, window, TableChange{LookUp: was && !tracked})
 				want.change(next.ownerList(), same, now, window, was && !tracked)
 			default:
 				flows := uint64(rng.IntN(2))
-				v, _ = v.settled(now, tracked, flows)
+				v, _ = v.Settled(now, tracked, flows)
 				want.settle(now, tracked, flows)
 			}
 			want.expectSame(t, step, v)
@@ -240,35 +241,35 @@ func TestTransitions(t *testing.T) {
 // TestFlaps loses a backend from sight and finds it again 100 times. All the while the
 // base is as it was before the first time, and in the end everything is.
 func TestFlaps(t *testing.T) {
-	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
-	all, err := recipeOf(&s, 1021).build()
+	s := routedService(80, lb.Maglev, 5)
+	all, err := RecipeOf(&s, 1021).Build()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Paths[2].MAC = nil
-	fewer, err := recipeOf(&s, 1021).build()
+	fewer, err := RecipeOf(&s, 1021).Build()
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Unix(1000, 0)
-	v := view{}.with(all, now, time.Minute, upheaval{})
+	v := View{}.With(all, now, time.Minute, TableChange{})
 	for range 100 {
-		for _, next := range []*table{fewer, all} {
+		for _, next := range []*Table{fewer, all} {
 			now = now.Add(time.Second)
-			v = v.with(next, now, time.Minute, upheaval{})
-			if v.base != all || !v.until.Equal(now.Add(time.Minute)) {
+			v = v.With(next, now, time.Minute, TableChange{})
+			if v.Base != all || !v.Until.Equal(now.Add(time.Minute)) {
 				t.Fatal("the base is not the table of before the first change, or the window not the last one's")
 			}
 		}
 	}
-	if lost := differing(all, fewer).count; v.moved.count != lost {
-		t.Errorf("%d slots have moved, want the %d that differ meanwhile", v.moved.count, lost)
+	if lost := Differing(all, fewer).Count; v.Moved.Count != lost {
+		t.Errorf("%d slots have moved, want the %d that differ meanwhile", v.Moved.Count, lost)
 	}
 	for range 1 + quietRounds {
 		now = now.Add(2 * time.Minute)
-		v, _ = v.settled(now, false, 0)
+		v, _ = v.Settled(now, false, 0)
 	}
-	if v.inTransition() || v.table != all {
+	if v.InTransition() || v.Table != all {
 		t.Errorf("in the end: %+v", v)
 	}
 }
@@ -277,18 +278,18 @@ func TestFlaps(t *testing.T) {
 // scheduler, with as many backends as are left.
 func TestTransitionFigures(t *testing.T) {
 	for _, scheduler := range lb.Schedulers {
-		s := testService(vip4, 80, lb.TCP, scheduler, 2)
-		v, slots, now := view{}, 251, time.Unix(1000, 0)
+		s := routedService(80, scheduler, 2)
+		v, slots, now := View{}, 251, time.Unix(1000, 0)
 		change := func(what string, do func()) lb.TransitionProgress {
 			t.Helper()
 			do()
-			r := recipeOf(&s, 251)
-			next, err := r.build()
+			r := RecipeOf(&s, 251)
+			next, err := r.Build()
 			if err != nil {
 				t.Fatal(err)
 			}
-			v = v.with(next, now, time.Minute, upheaval{})
-			told := v.transition()
+			v = v.With(next, now, time.Minute, TableChange{})
+			told := v.Transition()
 			if told == nil {
 				t.Fatalf("%s: %s: no transition", scheduler, what)
 			}
@@ -300,11 +301,11 @@ func TestTransitionFigures(t *testing.T) {
 		if scheduler == lb.Failover {
 			slots = 1
 		}
-		first, err := recipeOf(&s, 251).build()
+		first, err := RecipeOf(&s, 251).Build()
 		if err != nil {
 			t.Fatal(err)
 		}
-		v = v.with(first, now, time.Minute, upheaval{})
+		v = v.With(first, now, time.Minute, TableChange{})
 		some := change("one backend drained", func() { s.Backends[0].Draining = true }).MovedSlots
 		if some == 0 || slots > 1 && some == slots {
 			t.Errorf("%s: with one backend of two drained, %d of %d slots moved", scheduler, some, slots)

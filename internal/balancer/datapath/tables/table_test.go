@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package tables
 
 import (
 	"net/netip"
@@ -15,20 +15,20 @@ import (
 const largeTable = 131_101
 
 // ownersOf returns whom each slot of a table leads to.
-func (t *table) ownersOf() []netip.AddrPort {
-	owners := make([]netip.AddrPort, len(t.slots))
-	for slot, member := range t.slots {
-		owners[slot] = t.owners[member]
+func (t *Table) ownersOf() []netip.AddrPort {
+	owners := make([]netip.AddrPort, len(t.Slots))
+	for slot, member := range t.Slots {
+		owners[slot] = t.Owners[member]
 	}
 	return owners
 }
 
 // buildAfter builds a service's table after that of an earlier state of it.
-func buildAfter(t *testing.T, s *lb.RoutedService, was *table) *table {
+func buildAfter(t *testing.T, s *lb.RoutedService, was *Table) *Table {
 	t.Helper()
-	r := recipeOf(s, 0)
-	r.full = view{table: was}.findFull(&r.fullRecipe)
-	made, err := r.build()
+	r := RecipeOf(s, 0)
+	r.Full = View{Table: was}.FindFull(&r.FullRecipe)
+	made, err := r.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestLargeTables(t *testing.T) {
 	for name, leave := range away {
 		for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin, lb.WeightedLeastConnections} {
 			t.Run(name+" "+string(scheduler), func(t *testing.T) {
-				s := testService(vip4, 80, lb.TCP, scheduler, 30)
+				s := routedService(80, scheduler, 30)
 				s.TableSize = largeTable
 				for i := range s.Backends {
 					s.Backends[i].Weight = 7
@@ -57,14 +57,14 @@ func TestLargeTables(t *testing.T) {
 				for _, i := range []int{4, 0, 29} {
 					leave(&s, i)
 					last = buildAfter(t, &s, last)
-					if last.full != whole.full {
+					if last.Full != whole.Full {
 						t.Error("the table of all was filled again")
 					}
 				}
 				if !slices.Equal(last.ownersOf(), buildAfter(t, &s, nil).ownersOf()) {
 					t.Error("made of the table of before, it is another than made anew")
 				}
-				gone := []netip.AddrPort{whole.owners[4], whole.owners[0], whole.owners[29]}
+				gone := []netip.AddrPort{whole.Owners[4], whole.Owners[0], whole.Owners[29]}
 				for slot, owner := range last.ownersOf() {
 					left := slices.Contains(gone, all[slot])
 					if slices.Contains(gone, owner) || left == (owner == all[slot]) {
@@ -78,19 +78,19 @@ func TestLargeTables(t *testing.T) {
 
 // TestSmallTables are the same as if those who are absent did not exist.
 func TestSmallTables(t *testing.T) {
-	s := testService(vip4, 80, lb.TCP, lb.Maglev, 12)
+	s := routedService(80, lb.Maglev, 12)
 	whole := buildAfter(t, &s, nil)
 	s.Paths[5].MAC = nil
 	got := buildAfter(t, &s, whole)
 	s.Backends, s.Paths = slices.Delete(s.Backends, 5, 6), slices.Delete(s.Paths, 5, 6)
-	if want := buildAfter(t, &s, nil); !slices.Equal(got.ownersOf(), want.ownersOf()) || got.full == whole.full {
+	if want := buildAfter(t, &s, nil); !slices.Equal(got.ownersOf(), want.ownersOf()) || got.Full == whole.Full {
 		t.Error("a backend that is down has left a trace")
 	}
 }
 
 // TestLargeTableIsMaglevs: where no backend is absent, and where weights differ.
 func TestLargeTableIsMaglevs(t *testing.T) {
-	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	s := routedService(80, lb.Maglev, 5)
 	s.TableSize = largeTable
 	var weights []uint32
 	var names []string
@@ -104,17 +104,18 @@ func TestLargeTableIsMaglevs(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := buildAfter(t, &s, nil)
-	if !slices.Equal(whole.slots, want) {
+	if !slices.Equal(whole.Slots, want) {
 		t.Error("the table is another")
 	}
 	// With another weight the table of all is another.
 	s.Backends[2].Weight++
-	if next := buildAfter(t, &s, whole); next.full == whole.full || slices.Equal(next.slots, want) {
+	if next := buildAfter(t, &s, whole); next.Full == whole.Full || slices.Equal(next.Slots, want) {
 		t.Error("the weight did not matter")
 	}
 	// Weight 0 has the heaviest's share in the table of all.
 	s.Backends[2].Weight = 0
-	if r := recipeOf(&s, 0); !slices.Equal(r.shares, []uint32{1, 4, 13, 10, 13}) || !slices.Equal(r.weights, []uint32{1, 4, 10, 13}) {
-		t.Errorf("shares %v, weights %v", r.shares, r.weights)
+	if r := RecipeOf(&s, 0); !slices.Equal(r.Shares, []uint32{1, 4, 13, 10, 13}) ||
+		!slices.Equal(r.Weights, []uint32{1, 4, 10, 13}) {
+		t.Errorf("shares %v, weights %v", r.Shares, r.Weights)
 	}
 }

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tables
+
+import (
+	"math/bits"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Window returns how long after the last change of a service's backends packets of flows that
+// are not remembered are sent where they went before.
+func Window(s *lb.RoutedService) time.Duration {
+	switch {
+	case s.Transition.Window > 0:
+		return s.Transition.Window
+	case s.Protocol == lb.UDP:
+		return lb.DefaultUDPWindow
+	}
+	return lb.DefaultTCPWindow
+}
+
+// View is the tables of a service that packets see: the one that new flows go by and,
+// during a transition, the one that was in use before. It is not changed; each change
+// makes another.
+type View struct {
+	Table *Table
+	// Moved says which slots of the table have changed hands, or may have flows that
+	// are remembered because they have; nil: none.
+	Moved *SlotSet
+	// Base is the table as it was before the first change of the transition.
+	Base *Table
+	// Last is the last table that had members, where this one has none.
+	Last *Table
+	// Since is when the transition began, and until when it ends unless there is
+	// another change.
+	Since, Until time.Time
+	// Quiet counts the rounds of the janitor in which it has found no flow of the
+	// service since the transition ended.
+	Quiet int
+}
+
+// SlotSet is a set of slots of a table of some size.
+type SlotSet struct {
+	Size  uint32
+	Count int
+	Bits  []uint64
+}
+
+// Recount counts the slots.
+func (s *SlotSet) Recount() {
+	s.Count = 0
+	for _, word := range s.Bits {
+		s.Count += bits.OnesCount64(word)
+	}
+}
+
+func (s *SlotSet) Has(slot int) bool { return s != nil && s.Bits[slot/64]>>(slot%64)&1 != 0 }
+
+// each calls do for each slot in it.
+func (s *SlotSet) each(do func(slot int)) {
+	if s.Empty() {
+		return
+	}
+	for at, word := range s.Bits {
+		for ; word != 0; word &= word - 1 {
+			do(at*64 + bits.TrailingZeros64(word))
+		}
+	}
+}
+
+// Empty says whether there is no slot in it.
+func (s *SlotSet) Empty() bool { return s == nil || s.Count == 0 }
+
+// AllSlots returns the set of all slots.
+func AllSlots(size uint32) *SlotSet {
+	s := &SlotSet{Size: size, Count: int(size), Bits: make([]uint64, (size+63)/64)}
+	for slot := range size {
+		s.Bits[slot/64] |= 1 << (slot % 64)
+	}
+	return s
+}
+
+// TableChange says what a change of a service does beyond its table.
+type TableChange struct {
+	// LookUp: flows of any slot may be remembered.
+	LookUp bool
+	// Rehash: the slots of before mean nothing any more.
+	Rehash bool
+}
+
+// With returns the view after a change to another table.
+func (v View) With(next *Table, now time.Time, window time.Duration, c TableChange) View {
+	if v.Table == nil {
+		return View{Table: next}
+	}
+	before := v.Table
+	if len(before.Slots) == 0 {
+		before = v.Last
+	}
+	after := View{Table: next, Moved: v.Moved, Base: v.Base, Since: v.Since, Until: v.Until, Quiet: v.Quiet}
+	if len(next.Slots) == 0 {
+		after.Last = before
+	}
+	if c.Rehash {
+		after.Base, after.Last = nil, nil
+		c.LookUp = c.LookUp || !v.Moved.Empty()
+	} else if next != v.Table && before != nil {
+		after.change(before, now, window)
+	}
+	if c.LookUp {
+		if !v.InTransition() && after.Base == nil {
+			after.Since = now
+		}
+		after.Moved, after.Quiet = AllSlots(slotsOf(next, before)), 0
+	}
+	if len(next.Slots) > 0 {
+		after.Moved = after.Moved.onto(next)
+	}
+	return after
+}
+
+// slotsOf returns how many slots a table has; of one without members, for the time when it has
+// some again, as many as the one before, and one where there was none: flows that are remembered
+// must be looked up meanwhile, too.
+func slotsOf(t, before *Table) uint32 {
+	switch {
+	case len(t.Slots) > 0:
+		return uint32(len(t.Slots))
+	case before != nil:
+		return uint32(len(before.Slots))
+	}
+	return 1
+}
+
+// change begins a transition from the table of before, or goes on with the one that
+// there is.
+func (v *View) change(before *Table, now time.Time, window time.Duration) {
+	base := v.Base
+	if base == nil {
+		base = before
+	}
+	if len(v.Table.Slots) == 0 {
+		v.begin(base, now, window)
+		return
+	}
+	moved := Differing(base, v.Table)
+	if moved.Empty() && v.Base == nil {
+		// The same slots to the same backends.
+		return
+	}
+	v.Moved = moved.Union(v.Moved)
+	v.begin(base, now, window)
+}
+
+// begin notes that a transition is under way.
+func (v *View) begin(base *Table, now time.Time, window time.Duration) {
+	if v.Base == nil {
+		v.Base, v.Since = base, now
+	}
+	v.Until, v.Quiet = now.Add(window), 0
+}
+
+// onto returns the set for another table: the same, if that has the same size. One of
+// no slot is nil.
+func (s *SlotSet) onto(t *Table) *SlotSet {
+	if s.Empty() {
+		return nil
+	}
+	if int(s.Size) == len(t.Slots) {
+		return s
+	}
+	return AllSlots(uint32(len(t.Slots)))
+}
+
+// Union returns the slots that are in either set. Of one of another size it is unknown which slots
+// they are now: they could be any.
+func (s *SlotSet) Union(o *SlotSet) *SlotSet {
+	switch {
+	case o.Empty():
+		return s
+	case o.Size != s.Size:
+		return AllSlots(s.Size)
+	}
+	both := &SlotSet{Size: s.Size, Bits: slices.Clone(s.Bits)}
+	for i := range both.Bits {
+		both.Bits[i] |= o.Bits[i]
+	}
+	both.Recount()
+	return both
+}
+
+// Differing returns the slots of a table that lead to another backend than a base
+// has for the same hash: all of them where the sizes differ.
+func Differing(base, t *Table) *SlotSet {
+	if len(base.Slots) != len(t.Slots) {
+		return AllSlots(uint32(len(t.Slots)))
+	}
+	s := &SlotSet{Size: uint32(len(t.Slots)), Bits: make([]uint64, (len(t.Slots)+63)/64)}
+	if base == t {
+		return s
+	}
+	now := Renumbered(base.Owners, t.Owners)
+	for at := range s.Bits {
+		from := at * 64
+		to := min(from+64, len(t.Slots))
+		s.Bits[at] = differences(now, base.Slots[from:to], t.Slots[from:to])
+		s.Count += bits.OnesCount64(s.Bits[at])
+	}
+	return s
+}
+
+// differences has a bit for each of 64 slots that do not lead where they led.
+func differences(now []int32, before, after []uint16) uint64 {
+	var word uint64
+	after = after[:len(before)]
+	for i, member := range before {
+		// Without a branch: 1 where the two numbers differ.
+		differs := uint64(uint32(now[member]) ^ uint32(after[i]))
+		word |= (differs + (1<<32 - 1)) >> 32 << i
+	}
+	return word
+}
+
+// NoMember is no member's number.
+const NoMember = -1
+
+// Renumbered returns the number that each of the old owners has among the new ones,
+// or noMember.
+func Renumbered(old, new []netip.AddrPort) []int32 {
+	numbers := make([]int32, len(old))
+	var at map[netip.AddrPort]int32
+	next := 0
+	for i, owner := range old {
+		// Mostly they follow each other as before.
+		if next < len(new) && new[next] == owner {
+			numbers[i] = int32(next)
+			next++
+			continue
+		}
+		if at == nil {
+			at = make(map[netip.AddrPort]int32, len(new))
+			for number, owner := range new {
+				at[owner] = int32(number)
+			}
+		}
+		number, there := at[owner]
+		if !there {
+			numbers[i] = NoMember
+			continue
+		}
+		numbers[i], next = number, int(number)+1
+	}
+	return numbers
+}
+
+// InTransition says whether some packets go by something else than the table alone.
+func (v View) InTransition() bool { return v.Base != nil || !v.Moved.Empty() }
+
+// quietRounds is how many rounds of the janitor without a flow of the service end the
+// look-ups.
+const quietRounds = 2
+
+// Settled returns the view after a full round of the janitor that found so many flows
+// of the service. The base goes when the window is over; that some slots have moved
+// is remembered for longer, for as long as flows of theirs may be.
+func (v View) Settled(now time.Time, tracked bool, flows uint64) (View, bool) {
+	switch {
+	case v.Base != nil && now.After(v.Until):
+		v.Base, v.Quiet = nil, 0
+		if tracked {
+			// Its flows are looked up anyway.
+			v.Moved = nil
+		}
+		return v, true
+	case v.Base != nil || v.Moved.Empty():
+		return v, false
+	case tracked:
+		v.Moved = nil
+		return v, true
+	case flows > 0:
+		changed := v.Quiet != 0
+		v.Quiet = 0
+		return v, changed
+	}
+	v.Quiet++
+	if v.Quiet >= quietRounds {
+		v.Moved, v.Since, v.Until = nil, time.Time{}, time.Time{}
+	}
+	return v, true
+}
+
+// Transition says what of a service's tables is still changing.
+func (v View) Transition() *lb.TransitionProgress {
+	if !v.InTransition() {
+		return nil
+	}
+	t := &lb.TransitionProgress{Since: v.Since, Until: v.Until, Slots: len(v.Table.Slots), Base: v.Base != nil}
+	switch {
+	case t.Slots == 0:
+		// There is no backend for new flows: every slot of the last table leads nowhere.
+		t.Slots = v.lastSlots()
+		t.MovedSlots = t.Slots
+	case v.Moved != nil:
+		t.MovedSlots = v.Moved.Count
+	}
+	return t
+}
+
+// lastSlots returns how many slots the last table with members had, where the present
+// one has none.
+func (v View) lastSlots() int {
+	for _, t := range []*Table{v.Last, v.Base} {
+		if t != nil && len(t.Slots) > 0 {
+			return len(t.Slots)
+		}
+	}
+	if v.Moved != nil { // the hash is made of something else since, and no table is kept
+		return int(v.Moved.Size)
+	}
+	return 0
+}
