@@ -29,6 +29,8 @@ TESTFLAGS ?=
 TRY ?=
 # More flags for `make bench-instructions`, such as --quick or --only=direct,jeoul-l2dsr-tc.
 INSTRUCTIONS ?=
+# More flags for `make bench-l2dsr`, such as --loads=ab,wrk --only=direct,haproxy-http,jeoul-ipip-xdp,jeoul-gue-xdp.
+L2DSR ?=
 # What `make bench` measures with `jeoul bench`.
 MEASURED ?= packets distribution memory scale
 # Runs the tests, and names the slowest.
@@ -221,6 +223,12 @@ bench: rights-bench deps build ## measure the data plane and the Go code into re
 	done
 	$(GO) test -run='^$$' -bench=. -benchmem ./... | tee $(RESULTS)/bench/go.txt
 	@$(GIVE_BACK) $(RESULTS)
+
+.PHONY: bench-l2dsr
+bench-l2dsr: rights-bench-l2dsr deps build ## weigh L2DSR against a proxy, every mode, hook and load, into results/l2dsr: hours; needs root
+	@mkdir -p $(RESULTS)
+	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
+	$(AS_ROOT) $(BIN) bench run suites/l2dsr-bmt.yaml $(L2DSR) --to $(RESULTS)/l2dsr
 
 .PHONY: bench-health
 bench-health: rights-bench-health deps build ## measure health checks into results/health: what they cost, and ten minutes of them on saturated cores; needs root
