@@ -299,10 +299,7 @@ func startChangeOf(t *testing.T, text string, subjects ...string) *runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Only: subjects, Progress: t.Output(), Executable: executable})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := patientRunner(t, Options{Suite: suite, Dir: t.TempDir(), Only: subjects, Progress: t.Output(), Executable: executable})
 	return r
 }
 

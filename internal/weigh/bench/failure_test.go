@@ -70,10 +70,7 @@ func newRun(t *testing.T, suite, dir string, options Options) *runner {
 		t.Fatal(err)
 	}
 	options.Suite, options.Dir, options.Progress = parsed, dir, t.Output()
-	r, err := newRunner(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := patientRunner(t, options)
 	return r
 }
 

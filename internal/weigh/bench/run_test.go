@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/procfs"
 
@@ -46,6 +47,18 @@ func suiteRunner(t *testing.T, name, text, executable string, only ...string) *r
 	return loadsRunner(t, name, text, executable, nil, only...)
 }
 
+// patientRunner returns a runner that gives its generators a minute beyond the time of their load, for the machine may
+// stall.
+func patientRunner(t *testing.T, options Options) *runner {
+	t.Helper()
+	r, err := newRunner(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.grace = time.Minute
+	return r
+}
+
 // loadsRunner is suiteRunner with only these loads, unless there are none.
 func loadsRunner(t *testing.T, name, text, executable string, loads []string, only ...string) *runner {
 	t.Helper()
@@ -53,10 +66,7 @@ func loadsRunner(t *testing.T, name, text, executable string, loads []string, on
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Only: only, Loads: loads, Progress: t.Output(), Executable: executable})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := patientRunner(t, Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Only: only, Loads: loads, Progress: t.Output(), Executable: executable})
 	return r
 }
 

@@ -92,10 +92,7 @@ func TestNetperf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Only: []string{"jeoul-nat-tc"}, Loads: some("crr"), Progress: t.Output(), Executable: buildJeoul(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := patientRunner(t, Options{Suite: suite, Dir: t.TempDir(), Only: []string{"jeoul-nat-tc"}, Loads: some("crr"), Progress: t.Output(), Executable: buildJeoul(t)})
 	run, err := r.run(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -93,10 +93,7 @@ func TestTunedRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Progress: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := patientRunner(t, Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Progress: t.Output()})
 	if r.lab, err = lab.New(t.Context(), r.form.spec()); err != nil {
 		t.Fatal(err)
 	}
