@@ -36,7 +36,7 @@ static __always_inline __u64 pick_plainly(void *generation, const struct service
 	if (service->scheduler == SCHEDULER_TURN)
 		member = pick_turn(generation, &pick);
 	else if (service->scheduler == SCHEDULER_FEWEST)
-		member = pick_fewest(generation, service, &pick);
+		member = pick_fewest(&pick, service->id);
 	else
 		member = pick_two(generation, &pick, service->table_size);
 	return member_index(generation, pick.members, member, false);

@@ -229,9 +229,11 @@ static __always_inline __u32 state_of(const struct flow_bucket *bucket, __u32 at
 }
 
 /* set_state moves a flow from one state to another, once: of several CPUs that see it
- * end, one counts that. */
-static __always_inline bool set_state(struct flow_bucket *bucket, __u32 at, __u64 from, __u64 to)
+ * end, one counts that. Verifiers follow its loop once, not for each state of each caller. */
+__noinline int set_state(struct flow_bucket *bucket, __u32 at, __u64 from, __u64 to)
 {
+	if (!bucket)
+		return false;
 	for (int i = 0; i < TRIES; i++) {
 		__u64 was = bucket->states;
 

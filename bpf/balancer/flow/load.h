@@ -10,14 +10,16 @@ static __always_inline struct backend_load *load_of(__u32 index)
 	return bpf_map_lookup_elem(&loads, &index);
 }
 
-/* is_full says whether a backend has as many flows as it may, or has had and has not yet
- * gone below the lower threshold. */
-static __always_inline bool is_full(struct backend_load *load)
+/* reaches_bound is is_full of a backend that may not have any number of flows. Verifiers
+ * follow it once, not for each state of each caller's loop. */
+__noinline int reaches_bound(struct backend_load *load)
 {
-	__u32 active = load->active, lower = load->lower;
+	__u32 active, lower;
 
-	if (!load->upper)
+	if (!load)
 		return false;
+	active = load->active;
+	lower = load->lower;
 	if (!load->full) {
 		if (active < load->upper)
 			return false;
@@ -30,6 +32,13 @@ static __always_inline bool is_full(struct backend_load *load)
 	if (!dry_run())
 		load->full = 0;
 	return false;
+}
+
+/* is_full says whether a backend has as many flows as it may, or has had and has not yet
+ * gone below the lower threshold. */
+static __always_inline bool is_full(struct backend_load *load)
+{
+	return load->upper && reaches_bound(load);
 }
 
 /* burden_of is how many flows the schedulers take a backend to have. */
