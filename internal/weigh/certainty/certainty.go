@@ -7,7 +7,8 @@
 // that inverts Wilcoxon's signed-rank test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed.,
 // sections 3.2 and 3.3). It asks only that noise is as likely to favour one side as the other, and holds its level
 // with six repeats and with noise of two modes, where the intervals of a percentile bootstrap miss the true ratio three
-// to five times as often as they promise.
+// to five times as often as they promise. Fewer than six pairs have too few signs for that test; theirs is Student's
+// interval, whose quantiles are so wide with so few that noise of two modes does not deceive it either.
 package certainty
 
 import (
@@ -24,8 +25,10 @@ const (
 	tail = 1. / 64
 	// Level is how often an interval has the true ratio in it: 97 %.
 	Level = 1 - 2*tail
-	// Fewest is the number of pairs below which no interval has that level.
-	Fewest = 6
+	// Fewest is the number of pairs below which there is no interval.
+	Fewest = 3
+	// signsFrom is the number of pairs from which the signed-rank test has the level.
+	signsFrom = 6
 	// exactUpTo is the number of pairs up to which the test's distribution is counted; beyond it is normal.
 	exactUpTo = 60
 	// efficiency is what the signed-rank interval makes of normal noise, relative to Student's: 3/π.
@@ -37,7 +40,7 @@ type Pair struct{ Of, To float64 }
 
 // Estimate is a ratio with its interval.
 type Estimate struct {
-	// Ratio is the Hodges–Lehmann estimate; NaN without a pair.
+	// Ratio is the estimate: Hodges and Lehmann's, or the geometric mean of fewer than six. It is NaN without a pair.
 	Ratio float64
 	// Low and High are the interval's ends: 0 and +Inf with fewer than Fewest pairs.
 	Low, High float64
@@ -63,13 +66,29 @@ func Ratio(pairs []Pair) Estimate {
 	if e.Pairs > 1 {
 		e.scatter = stat.StdDev(logs, nil)
 	}
+	if e.Pairs < signsFrom {
+		return e.few(logs)
+	}
 	n := e.Pairs * (e.Pairs + 1) / 2
 	e.Ratio = math.Exp((walsh(logs, (n+1)/2) + walsh(logs, n/2+1)) / 2)
-	if k := critical(e.Pairs); k > 0 {
-		e.Low, e.High = math.Exp(walsh(logs, k)), math.Exp(walsh(logs, n+1-k))
+	k := critical(e.Pairs)
+	e.Low, e.High = math.Exp(walsh(logs, k)), math.Exp(walsh(logs, n+1-k))
+	return e
+}
+
+// few fills the estimate from the logarithms of fewer than signsFrom ratios.
+func (e Estimate) few(logs []float64) Estimate {
+	mean, n := stat.Mean(logs, nil), float64(e.Pairs)
+	e.Ratio = math.Exp(mean)
+	if e.Pairs >= Fewest {
+		half := student(e.Pairs) * e.scatter / math.Sqrt(n)
+		e.Low, e.High = math.Exp(mean-half), math.Exp(mean+half)
 	}
 	return e
 }
+
+// student is the quantile of the mean of n values, in its standard errors.
+func student(n int) float64 { return distuv.StudentsT{Sigma: 1, Nu: float64(n - 1)}.Quantile(1 - tail) }
 
 // Bounded says whether there were enough pairs for an interval.
 func (e Estimate) Bounded() bool { return e.Low > 0 }
@@ -90,17 +109,21 @@ func (e Estimate) Margin() float64 {
 func (e Estimate) PairsFor(margin float64) int {
 	const most = 1_000_000
 	if e.Pairs < 2 || !(margin > 0) {
-		return Fewest
+		return signsFrom
 	}
-	quantile := distuv.UnitNormal.Quantile(1 - tail)
-	n := math.Pow(quantile*e.scatter/math.Log1p(margin), 2) / efficiency
-	return max(Fewest, int(math.Ceil(min(n, most))))
+	for n := Fewest; n < signsFrom; n++ {
+		if e.scatter*student(n)/math.Sqrt(float64(n)) <= math.Log1p(margin) {
+			return n
+		}
+	}
+	n := math.Pow(distuv.UnitNormal.Quantile(1-tail)*e.scatter/math.Log1p(margin), 2) / efficiency
+	return max(signsFrom, int(math.Ceil(min(n, most))))
 }
 
 // PairsToTell estimates how many pairs would tell the two sides apart if the ratio is what it looks like.
 func (e Estimate) PairsToTell() int { return e.PairsFor(math.Exp(math.Abs(math.Log(e.Ratio))) - 1) }
 
-// critical returns which Walsh average, from the lowest, is the interval's lower end; 0 means that none is.
+// critical returns which Walsh average, from the lowest, is the interval's lower end.
 func critical(n int) int {
 	if n > exactUpTo {
 		f := float64(n)

@@ -52,6 +52,13 @@ func TestKnownTruth(t *testing.T) {
 		found int // at least so many of the runs
 		seed  uint64
 	}{
+		{"equal, three repeats", 1, 3, gaussian, 0, 21},
+		{"equal, two modes, three repeats", 1, 3, bimodal, 0, 22},
+		{"equal, two modes, four repeats", 1, 4, bimodal, 0, 23},
+		{"equal, two modes, five repeats", 1, 5, bimodal, 0, 24},
+		{"equal, rarely slow, three repeats", 1, 3, rarelySlow, 0, 25},
+		{"equal, rarely slow, five repeats", 1, 5, rarelySlow, 0, 26},
+		{"twice, three repeats", 2, 3, gaussian, 950, 27},
 		{"equal", 1, 6, gaussian, 0, 1},
 		{"equal, many repeats", 1, 20, gaussian, 0, 2},
 		{"equal, two modes", 1, 6, bimodal, 0, 3},
@@ -89,7 +96,7 @@ func TestKnownTruth(t *testing.T) {
 	}
 }
 
-// TestTooFew: nothing is told apart by fewer than six repeats, and how many would do is said.
+// TestTooFew: nothing is told apart by fewer than three repeats, and how many would do is said.
 func TestTooFew(t *testing.T) {
 	t.Parallel()
 	for n := range Fewest {

@@ -62,6 +62,8 @@ type point struct {
 	// Trials counts all repeats, Valid those that may be quoted.
 	Trials, Valid int
 	Stats         map[string]stat
+	// valid are those trials.
+	valid []results.Trial
 	// Saturated sums up saturated, which has a word for each valid trial.
 	Saturated string
 	saturated []string
@@ -112,6 +114,8 @@ type section struct {
 	// Varying names the load's parameters that do, Own those of the subjects.
 	Varying, Own []string
 	trials       []results.Trial
+	// ranked is nil until it was asked for.
+	ranked *ranked
 }
 
 // points returns the points of all groups, in the order of the tables.
@@ -245,6 +249,7 @@ func newPoint(trials []results.Trial) *point {
 			continue
 		}
 		p.Valid++
+		p.valid = append(p.valid, t)
 		for name, v := range t.Metrics {
 			if !math.IsNaN(v) && !math.IsInf(v, 0) {
 				values[name] = append(values[name], v)
@@ -399,3 +404,7 @@ func ratioOf(a, b *point, metric string) (r float64, ok bool) {
 	}
 	return ratio(a.Stats[metric].Median, b.Stats[metric].Median)
 }
+
+// notBalancers are the subjects that no service can be given to: they are the
+// measure of the others.
+var notBalancers = []string{baselineSubject, "routed", "bare", "bare-tc", emptySubject, swapSubject}

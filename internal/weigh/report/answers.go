@@ -11,18 +11,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// notBalancers are the subjects that no service can be given to: they are the
-// measure of the others.
-var notBalancers = []string{baselineSubject, "routed", "bare", "bare-tc", emptySubject, swapSubject}
-
-// rest of a winner's name where it is not told apart from all others.
-const maxRivals = 3
-
 // answer is which balancer is best at a point, by one metric.
 type answer struct {
 	best *point
-	// rivals are those whose repeats overlap the best one's: between them the run
-	// does not decide.
+	// rivals are those that cannot be told apart from the best one.
 	rivals []*point
 }
 
@@ -86,7 +78,7 @@ func (s *section) answered() bool {
 func answersSheet(sections []*section) *sheet {
 	sh := &sheet{
 		Title: "The best at each point",
-		Lead:  "The best median at each point. Where another one's repeats overlap the best one's, it is named too: this run does not tell them apart.",
+		Lead:  "The best median at each point, and those that this run does not tell apart from it.",
 		Columns: []column{{Title: "Load"}, {Title: "Point"}, {Title: "Serves most"}, {Title: "Costs least CPU"},
 			{Title: "Shortest p99"}, {Title: "What limited the first"}},
 	}
@@ -122,67 +114,4 @@ func answerLines(s *section) []line {
 		}})
 	}
 	return lines
-}
-
-// costMetric is what the balancer's CPU time is counted by under the load.
-func (s *section) costMetric() (metric, unit string) {
-	if s.isBulk() {
-		return results.BalancerCPUMsPerGigabyte, "ms/GB"
-	}
-	return results.BalancerCPUUsPerRequest, "µs"
-}
-
-// answersInWords sums each load's answers up in a sentence.
-func answersInWords(sections []*section) []string {
-	var sentences []string
-	for _, s := range sections {
-		if s.answered() {
-			sentences = append(sentences, s.title()+": "+s.recommendation())
-		}
-	}
-	return sentences
-}
-
-// recommendation says which balancer served most, at how many of the points, and
-// what that is worth.
-func (s *section) recommendation() string {
-	rate, _, noun := s.rate()
-	wins, alone, points := map[string]int{}, 0, 0
-	var order []string
-	var ratios span
-	for _, g := range s.Groups {
-		a := bestBy(s.balancers(g), rate, true)
-		if a.best == nil {
-			continue
-		}
-		points++
-		if wins[a.best.Subject]++; wins[a.best.Subject] == 1 {
-			order = append(order, a.best.Subject)
-		}
-		if !slices.ContainsFunc(a.rivals, func(p *point) bool { return p.Subject != a.best.Subject }) {
-			alone++
-		}
-	}
-	if points == 0 {
-		return "no two balancers have a valid trial at the same point, so there is no choice to make."
-	}
-	slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(wins[b], wins[a]) })
-	first := order[0]
-	for _, g := range s.Groups {
-		ratios.add(ratioOf(g.best(first, rate), g.best(s.Baseline, rate), rate))
-	}
-	text := fmt.Sprintf("%s serves the most %s", clean(first), noun)
-	if points > 1 {
-		text += fmt.Sprintf(" at %d of %d points", wins[first], points)
-	}
-	if ratios.n > 0 {
-		text += fmt.Sprintf(", %s of %s", ratios.text(times), s.Baseline)
-	}
-	switch {
-	case alone == points:
-		return text + "; no other balancer comes within the spread."
-	case alone == 0:
-		return text + ", but another balancer is within the spread: choose by cost and by what it can do."
-	}
-	return text + fmt.Sprintf("; at %d of %d points another balancer is within the spread.", points-alone, points)
 }

@@ -3,7 +3,9 @@
 package report
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -20,32 +22,57 @@ func repeated(subject string, rates ...float64) []results.Trial {
 	return all
 }
 
-// TestRecommended checks the sentence on which balancer is best: the baseline is
-// none, and one within the spread is named as such.
-func TestRecommended(t *testing.T) {
-	tests := map[string]struct {
+// TestAnswer: the first screen names a winner only where there is one, and says how much more would tell.
+func TestAnswer(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
 		others [][]results.Trial
 		want   []string
 	}{
-		"apart": {[][]results.Trial{repeated("haproxy-tcp", 50, 51), repeated("jeoul-nat-tc", 80, 82)},
-			[]string{"http: jeoul-nat-tc serves the most requests/s, 0.81 × of direct; no other balancer comes within the spread."}},
-		"tied": {[][]results.Trial{repeated("haproxy-tcp", 50, 81), repeated("jeoul-nat-tc", 80, 82)},
-			[]string{"http: jeoul-nat-tc serves the most requests/s, 0.81 × of direct, but another balancer is within the spread: choose by cost and by what it can do."}},
-		"one alone": {[][]results.Trial{repeated("jeoul-nat-tc", 80, 82)}, nil},
-	}
-	for name, test := range tests {
+		"apart": {[][]results.Trial{repeated("haproxy-http", 50, 51, 50), repeated("jeoul-nat-tc", 80, 82, 81)},
+			[]string{"jeoul-nat-tc serves 1.61 × haproxy-http's requests/s (1.58–1.64) at 1.61 × its CPU time.", "That is the most of all 2 balancers, beyond the spread."}},
+		"not apart": {[][]results.Trial{repeated("haproxy-http", 50, 81, 80), repeated("jeoul-nat-tc", 80, 82, 79)},
+			[]string{"jeoul-nat-tc and haproxy-http cannot be told apart by their requests/s: the ratio is 1.17 (0.49–2.78).",
+				"No balancer of this run is better than another beyond the spread."}},
+		"another as good": {[][]results.Trial{repeated("haproxy-http", 50, 51, 50), repeated("jeoul-nat-tc", 80, 82, 81), repeated("jeoul-l2dsr-tc", 80, 80, 84)},
+			[]string{"jeoul-l2dsr-tc serves 1.62 × haproxy-http's requests/s (1.44–1.81) at 1.62 × its CPU time.", "Not told apart from it in this run: jeoul-nat-tc."}},
+		"one repeat": {[][]results.Trial{repeated("haproxy-http", 50), repeated("jeoul-nat-tc", 80)},
+			[]string{"This run is too short to name a winner: jeoul-nat-tc looks like 1.60 × haproxy-http's requests/s, but chance alone can do that.",
+				"An interval needs 3 pairs of trials from 2 repeats or more; here are 1 from 1 repeat. 6 repeats of each point (about 6 min) would tell."}},
+		"one alone": {[][]results.Trial{repeated("jeoul-nat-tc", 100, 101, 99)},
+			[]string{"jeoul-nat-tc and direct cannot be told apart by their requests/s: the ratio is 1.00 (0.97–1.03).",
+				"No balancer of this run is better than another beyond the spread."}},
+		"none": {nil, []string{"The tables below show what was measured; there is nothing to hold it against."}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			run := runOf(repeated("direct", 100, 100)...)
+			run := runOf(repeated("direct", 100, 100, 100)...)
+			if name == "one repeat" {
+				run = runOf(repeated("direct", 100)...)
+			}
 			for _, other := range test.others {
 				run.Trials = append(run.Trials, other...)
 			}
-			d := newDocument(run)
-			if diff := cmp.Diff(test.want, d.Recommended); diff != "" {
+			run.Ended = run.Started.Add(time.Duration(len(run.Trials)/max(1, len(test.others)+1)) * time.Minute)
+			if diff := cmp.Diff(test.want, newDocument(run).Overview.Answer); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if (d.Answers == nil) != (test.want == nil) {
-				t.Errorf("the table of answers is %v", d.Answers)
-			}
 		})
+	}
+}
+
+// TestManyTrials: 10,000 trials, names with markup, and no baseline make a page.
+func TestManyTrials(t *testing.T) {
+	t.Parallel()
+	run := &results.Run{Schema: results.Schema}
+	for i := range 5000 {
+		for _, subject := range []string{"<b>a</b>", "jeoul-nat-tc"} {
+			made := trial(subject, rps(float64(100+i%7)))
+			made.Repeat = i + 1
+			run.Trials = append(run.Trials, made)
+		}
+	}
+	page := render(t, HTML, run)
+	if strings.Contains(page, "<b>a</b>") || !strings.Contains(page, "&lt;b&gt;a&lt;/b&gt; and jeoul-nat-tc cannot be told apart") {
+		t.Errorf("the page begins with %.2000s", page[strings.Index(page, "<main>"):])
 	}
 }

@@ -27,8 +27,8 @@ func TestBulkAgainstItsBaseline(t *testing.T) {
 	run.Baseline = "routed"
 	text := render(t, Terminal, run)
 	for _, part := range []string{
-		"how many gigabits a second does each let through",
-		"jeoul-nat-tc served 0.95 × the Gbit/s of routed",
+		"How many gigabits a second does each let through",
+		"jeoul-nat-tc looks like 2.38 × haproxy-tcp's Gbit/s",
 		"× routed: against the same load through routed",
 		"iptables-nft is not installed",
 		"1 stream",

@@ -63,10 +63,20 @@ func (s *section) isChange() bool {
 	return slices.ContainsFunc(s.trials, func(t results.Trial) bool { return t.Params[paramEvent] != nil })
 }
 
+func init() {
+	register(rankChange, func(s *section) *loadKind {
+		if s.isChange() {
+			return changeKind()
+		}
+		return nil
+	})
+}
+
 // changeKind is how a change experiment is reported.
 func changeKind() *loadKind {
-	return &loadKind{"who of those that are connected through each is cut off while its backends change",
-		changeSheets, changeVerdict, changeFigures, changeReading}
+	return &loadKind{question: "who of those that are connected through each is cut off while its backends change",
+		sheets: changeSheets, verdict: changeVerdict, figures: changeFigures, reading: changeReading,
+		answer: changeAnswer, overview: changeOverview, picture: changePicture}
 }
 
 var changeReading = []paragraph{

@@ -37,7 +37,7 @@ func TestChangeReport(t *testing.T) {
 	run.Baseline = "iptables-nth"
 	text := strings.Join(strings.Fields(render(t, Terminal, run)), " ")
 	for _, part := range []string{
-		"who of those that are connected through each is cut off while its backends change?",
+		"Who of those that are connected through each is cut off while its backends change?",
 		"Not one connection to a backend that stayed broke in any event through iptables-nth.",
 		"jeoul-nat-xdp · maglev broke connections to backends that stayed: 7 (flapped 7).",
 		"jeoul-nat-xdp · maglev left UDP queries without an answer: 2 (removed 2).",

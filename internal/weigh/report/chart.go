@@ -28,6 +28,9 @@ type chart struct {
 	// vertical axis.
 	Lines []series
 	YAxis string
+	// Places and Limits are what a chart of the kind scatterPlot has.
+	Places []place
+	Limits []limit
 	// Reference is where a line marks the value to compare with, if HasReference.
 	Reference    float64
 	HasReference bool
@@ -44,6 +47,7 @@ const (
 	stackedBars
 	dots
 	lines
+	scatterPlot
 )
 
 type legendEntry struct {
@@ -137,8 +141,11 @@ func (c *chart) usable(v float64) bool {
 
 // empty says whether no row has anything to draw.
 func (c *chart) empty() bool {
-	if c.Kind == lines {
+	switch c.Kind {
+	case lines:
 		return len(c.Lines) == 0
+	case scatterPlot:
+		return len(c.Places) == 0
 	}
 	for _, r := range c.Rows {
 		if len(r.Marks) > 0 {
@@ -187,6 +194,9 @@ func (c *chart) height(width float64) float64 {
 	if len(c.Legend) > 0 {
 		h += legendLine
 	}
+	if c.Kind == scatterPlot {
+		return h + scatterHeight
+	}
 	for _, r := range c.Rows {
 		h += c.rowHeight(r, width)
 	}
@@ -199,8 +209,12 @@ func (c *chart) draw(dc draw.Canvas) {
 		dc.FillText(style(14, inkText, true, atStart), vg.Point{X: dc.Min.X, Y: dc.Max.Y - titleHeight/2 + 3}, c.Title)
 		dc.Max.Y -= titleHeight
 	}
-	if c.Kind == lines {
+	switch c.Kind {
+	case lines:
 		c.drawLines(dc)
+		return
+	case scatterPlot:
+		c.drawScatter(dc)
 		return
 	}
 	if len(c.Legend) > 0 {
@@ -394,3 +408,43 @@ func (c *chart) drawLegend(dc draw.Canvas) {
 func circle(dc draw.Canvas, c color.Color, x, y, radius vg.Length) {
 	dc.DrawGlyph(draw.GlyphStyle{Color: c, Radius: radius, Shape: draw.CircleGlyph{}}, vg.Point{X: x, Y: y})
 }
+
+// Widths at which a page's charts are drawn, in pixels.
+const (
+	wideChart   = 544
+	narrowChart = 400
+)
+
+// wide says whether a chart's values differ too much for a linear axis, and a
+// logarithmic one can show them all.
+func (c *chart) wide() bool {
+	least, most := math.Inf(1), 0.0
+	for _, r := range c.Rows {
+		for _, m := range r.Marks {
+			least, most = min(least, m.Value), max(most, m.Value)
+		}
+	}
+	return least > 0 && most/least > logFrom
+}
+
+// logFrom is the ratio of largest to smallest from which an axis is logarithmic.
+const logFrom = 12
+
+// figure is a chart with what is said about it.
+type figure struct {
+	Title, Caption string
+	chart          *chart
+}
+
+// fitted leaves out the last rows, as far as the first screen has no room for them.
+func (f figure) fitted() *figure {
+	short := *f.chart
+	for short.height(wideChart) > overviewHeight && len(short.Rows) > 1 {
+		short.Rows = short.Rows[:len(short.Rows)-1]
+	}
+	f.chart = &short
+	return &f
+}
+
+// overviewHeight is how high the picture of the first screen may be, in pixels.
+const overviewHeight = 440

@@ -50,7 +50,7 @@ func (m *markdownWriter) comparison(d *document) {
 		fmt.Fprintf(m.w, "\n> %s\n", escapeMarkdown(s))
 	}
 	m.heading("Verdict")
-	m.items(d.Verdict)
+	m.items(d.Overview.Answer)
 	for _, l := range d.Loads {
 		m.sheet("##", &l.Sheets[0])
 	}
@@ -61,7 +61,7 @@ func (t *textWriter) comparison(d *document) {
 	for _, s := range d.Warnings {
 		t.paragraph("! ", s)
 	}
-	for _, s := range d.Verdict {
+	for _, s := range d.Overview.Answer {
 		t.paragraph("* ", s)
 	}
 	for i := range d.Loads {
@@ -85,7 +85,7 @@ func comparison(first, second *results.Run) (*document, error) {
 			continue
 		}
 		d.Loads = append(d.Loads, loadPart{Title: s.title(), Sheets: []sheet{c.sheet()}, section: s})
-		d.Verdict = append(d.Verdict, s.title()+": "+c.verdict())
+		d.Overview.Answer = append(d.Overview.Answer, s.title()+": "+c.verdict())
 	}
 	if len(d.Loads) == 0 {
 		return nil, fmt.Errorf("comparing %s with %s: %w", runName(second), runName(first), ErrNothingShared)

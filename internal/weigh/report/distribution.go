@@ -166,3 +166,13 @@ var distributionReading = []paragraph{
 	{"Shares", "Schedulers that take turns, or compare how many flows backends have, can be exact. One that hashes gives each backend its part of a table, and the flows fall on the table as chance has it: with n flows for a backend, deviations of 1/√n and the largest of many backends two or three times that. Against the table's own shares, χ² should therefore be near its degrees of freedom."},
 	{"Flows that end", "A scheduler by least connections does not give each backend the same number of new flows, but has the same number open. Where no flow ends, that is the same; where half of them do, by lot, what is compared with the shares is how many are open at the end."},
 }
+
+func init() {
+	register(rankNamed, func(s *section) *loadKind {
+		if s.Load != "distribution" {
+			return nil
+		}
+		return &loadKind{question: "how many new flows does each backend get, and how many should it",
+			sheets: distributionSheets, verdict: distributionVerdict, figures: distributionFigures, reading: distributionReading}
+	})
+}

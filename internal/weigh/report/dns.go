@@ -41,10 +41,19 @@ const (
 // isDNS says whether the load asked name servers.
 func (s *section) isDNS() bool { return s.hasParam(paramQuestion) }
 
+func init() {
+	register(rankDNS, func(s *section) *loadKind {
+		if s.isDNS() {
+			return dnsKind()
+		}
+		return nil
+	})
+}
+
 // dnsKind is how the DNS experiment is reported.
 func dnsKind() *loadKind {
-	return &loadKind{"how many queries a second are answered by one and by more name servers, and what does that cost the machine",
-		dnsSheets, dnsVerdict, dnsFigures, dnsReading}
+	return &loadKind{question: "how many queries a second are answered by one and by more name servers, and what does that cost the machine",
+		sheets: dnsSheets, verdict: dnsVerdict, figures: dnsFigures, reading: dnsReading}
 }
 
 var dnsReading = []paragraph{

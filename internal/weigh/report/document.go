@@ -18,11 +18,9 @@ type document struct {
 	Asked string
 	// Warnings are what a reader must know before any figure.
 	Warnings []string
-	Verdict  []string
-	Cards    []card
-	// Recommended says in words which balancer is best for which load, and Answers
-	// at which point.
-	Recommended []string
+	// Overview is what a reader sees first.
+	Overview overview
+	// Answers says which balancer is best at which point.
 	Answers     *sheet
 	Environment []fact
 	// Laboratory are facts about it that a figure depends on.
@@ -35,20 +33,13 @@ type document struct {
 	Reading    []paragraph
 }
 
-// card is a verdict in figures, for the top of the page.
-type card struct {
-	Subject, Load string
-	Figures       []figureText
-	ink           ink
-}
-
-type figureText struct{ Value, Means string }
-
 type fact struct{ Name, Value string }
 
 // loadPart is everything about one load.
 type loadPart struct {
 	Title, Constant string
+	// Answer is the load's in short, but of the one that the overview is of; Verdict is what else its figures show.
+	Answer, Verdict []string
 	Sheets          []sheet
 	section         *section
 }
@@ -66,30 +57,16 @@ func newDocument(run *results.Run) *document {
 		Remarks:     remarkSheet(sections),
 		Evidence:    evidenceSheet(sections),
 		Published:   publishedSheet(run.Published, sections),
-		Recommended: answersInWords(sections),
 		Answers:     answersSheet(sections),
 	}
-	colours := newPalette(sections)
+	each := pace(run)
+	d.Overview = newOverview(sections, newPalette(sections), each)
 	for _, s := range sections {
-		d.Verdict = append(d.Verdict, verdict(s)...)
-		d.Cards = append(d.Cards, cards(s, colours)...)
-		part := loadPart{Title: s.title(), Constant: s.Constant.text(), section: s}
-		switch kind := s.kind(); {
-		case kind != nil:
-			part.Sheets = kind.sheets(s)
-		case s.isPackets():
-			part.Sheets = packetSheets(s)
-		case s.transacts():
-			part.Sheets = transactSheets(s)
-		case s.isBulk():
-			part.Sheets = bulkSheets(s)
-		default:
-			part.Sheets = loadSheets(s)
+		part := loadPart{Title: s.title(), Constant: s.Constant.text(), Verdict: verdict(s), Sheets: s.sheets(), section: s}
+		if s != d.Overview.of {
+			part.Answer = s.answer(each)
 		}
 		d.Loads = append(d.Loads, part)
-	}
-	if len(run.Trials) == 0 {
-		d.Verdict = []string{"The run has no trials: there is nothing to judge."}
 	}
 	d.Reading = reading(sections, d.Published != nil)
 	return d
@@ -123,19 +100,7 @@ func asked(run *results.Run, sections []*section) string {
 	for _, t := range run.Trials {
 		repeats = max(repeats, t.Repeat)
 	}
-	question := "how many requests a second does each serve, how long do its clients wait, and what does the balancer itself cost"
-	switch kind := sections[0].kind(); {
-	case kind != nil:
-		question = kind.question
-	case sections[0].isPackets():
-		question = "how many nanoseconds does each spend on a packet"
-	case slices.ContainsFunc(sections, (*section).transacts):
-		question = "how many transactions a second does each carry, how long does one take, and what does the balancer itself cost"
-	case sections[0].isBulk():
-		question = "how many gigabits a second does each let through"
-	}
-	return fmt.Sprintf("Asked of %s under %s, %s: %s?",
-		list(subjects), list(loads), times1(repeats), question)
+	return fmt.Sprintf("Asked of %s under %s, %s.", list(subjects), list(loads), times1(repeats))
 }
 
 // times1 says how often everything was repeated.
@@ -144,14 +109,6 @@ func times1(repeats int) string {
 		return "once each"
 	}
 	return fmt.Sprintf("%d times each", repeats)
-}
-
-// list joins words as a sentence does.
-func list(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
 func warnings(run *results.Run) []string {

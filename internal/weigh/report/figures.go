@@ -8,12 +8,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// figure is a chart with what is said about it.
-type figure struct {
-	Title, Caption string
-	chart          *chart
-}
-
 // figures returns the charts of a load that have something to show.
 func figures(s *section, colours *palette) []figure {
 	var all []figure
@@ -99,9 +93,6 @@ func costChart(s *section, colours *palette) figure {
 	}
 	return figure{"The balancer's own CPU time", "Less is better; kernel work included. " + whiskerCaption, c}
 }
-
-// logFrom is the ratio of largest to smallest from which an axis is logarithmic.
-const logFrom = 12
 
 func latencyChart(s *section, colours *palette) figure {
 	var values []float64

@@ -21,10 +21,20 @@ func (s *section) isFlood() bool {
 // paramFlood says what the packets of a flood are.
 const paramFlood = "flood"
 
+func init() {
+	register(rankFlood, func(s *section) *loadKind {
+		if s.isFlood() {
+			return floodKind()
+		}
+		return nil
+	})
+}
+
 // floodKind is how a flood's experiment is reported.
 func floodKind() *loadKind {
-	return &loadKind{"who of those that are connected is lost or has to wait while it is flooded, and what does it keep of the flood",
-		floodSheets, floodVerdict, floodFigures, floodReading}
+	return &loadKind{question: "who of those that are connected is lost or has to wait while it is flooded, and what does it keep of the flood",
+		sheets: floodSheets, verdict: floodVerdict, figures: floodFigures, reading: floodReading,
+		answer: floodAnswer, overview: floodOverview}
 }
 
 // beyondText says what becomes of what the balancer sends.

@@ -89,7 +89,7 @@ func TestFloodReport(t *testing.T) {
 		}
 		// 0.2 cores for a million packets a second are 200 ns each.
 		words := strings.Join(strings.Fields(text.String()), " ")
-		for _, want := range []string{"Those who are connected", "a flood of SYN", "dropped behind the balancer", "1,000,000", "200", "who of those that are connected"} {
+		for _, want := range []string{"Those who are connected", "a flood of SYN", "dropped behind the balancer", "1,000,000", "200", "Who of those that are connected"} {
 			if !strings.Contains(words, want) {
 				t.Errorf("%s does not say %q", name, want)
 			}

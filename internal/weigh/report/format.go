@@ -152,3 +152,22 @@ func clean(s string) string {
 		return r
 	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
 }
+
+// list joins words as a sentence does.
+func list(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}
+
+// cleanAll cleans texts and leaves out the empty ones.
+func cleanAll(texts []string) []string {
+	var out []string
+	for _, t := range texts {
+		if t = strings.TrimSpace(clean(t)); t != "" {
+			out = append(out, t)
+		}
+	}
+	return out
+}

@@ -23,19 +23,7 @@ var pageStyle string
 //go:embed assets/report.js
 var pageScript string
 
-// Widths at which a page's charts are drawn, in pixels.
-const (
-	wideChart   = 544
-	narrowChart = 400
-)
-
-// HTML writes the report as one page that needs nothing else: styles, script
-// and charts are inside, and its content security policy forbids to load
-// anything. The error is w's.
-func HTML(w io.Writer, run *results.Run) error { return writeHTML(w, English, run) }
-
-func writeHTML(w io.Writer, language Language, run *results.Run) error {
-	words := language.words()
+func writeHTML(w io.Writer, words *translator, run *results.Run) error {
 	d := newDocument(run)
 	words.document(d)
 	page, err := template.New("report").Funcs(template.FuncMap{"t": words.text}).Parse(pageTemplate)
@@ -43,7 +31,7 @@ func writeHTML(w io.Writer, language Language, run *results.Run) error {
 		return fmt.Errorf("parsing the report's page: %w", err)
 	}
 	var buf bytes.Buffer
-	if err := page.Execute(&buf, newPage(d, language)); err != nil {
+	if err := page.Execute(&buf, newPage(d, words)); err != nil {
 		return fmt.Errorf("filling the report's page: %w", err)
 	}
 	_, err = w.Write(buf.Bytes())
@@ -53,11 +41,13 @@ func writeHTML(w io.Writer, language Language, run *results.Run) error {
 // page is what the template reads.
 type page struct {
 	*document
-	Language Language
+	Language string
 	Policy   string
-	Style    template.CSS
-	Script   template.JS
-	Loads    []pageLoad
+	// Picture is the overview's.
+	Picture *pageFigure
+	Style   template.CSS
+	Script  template.JS
+	Loads   []pageLoad
 }
 
 type pageLoad struct {
@@ -71,12 +61,12 @@ type pageFigure struct {
 	Wide, Narrow template.HTML
 }
 
-func newPage(d *document, language Language) page {
+func newPage(d *document, words *translator) page {
 	style := fmt.Sprintf(":root{color-scheme:light;%s}@media(prefers-color-scheme:dark){:root:not([data-theme=light]){color-scheme:dark;%s}}:root[data-theme=dark]{color-scheme:dark;%s}\n%s",
 		declarations(false), declarations(true), declarations(true), pageStyle)
 	p := page{
 		document: d,
-		Language: language,
+		Language: words.language,
 		Policy: fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src '%s'; base-uri 'none'; form-action 'none'",
 			integrity(pageScript)),
 		Style:  template.CSS(style),
@@ -86,20 +76,29 @@ func newPage(d *document, language Language) page {
 	for _, l := range d.Loads {
 		sections = append(sections, l.section)
 	}
-	colours, words := newPalette(sections), language.words()
+	if f := d.Overview.Picture; f != nil {
+		picture := drawn(*f)
+		p.Picture = &picture
+	}
+	colours := newPalette(sections)
 	for _, l := range d.Loads {
 		pl := pageLoad{loadPart: l}
 		for _, f := range words.figures(figures(l.section, colours)) {
-			pl.Figures = append(pl.Figures, pageFigure{
-				Title:   f.Title,
-				Caption: f.Caption,
-				Wide:    template.HTML(f.chart.inline(wideChart, "wide")),
-				Narrow:  template.HTML(f.chart.inline(narrowChart, "narrow")),
-			})
+			pl.Figures = append(pl.Figures, drawn(f))
 		}
 		p.Loads = append(p.Loads, pl)
 	}
 	return p
+}
+
+// drawn draws a figure for wide and for narrow pages.
+func drawn(f figure) pageFigure {
+	return pageFigure{
+		Title:   f.Title,
+		Caption: f.Caption,
+		Wide:    template.HTML(f.chart.inline(wideChart, "wide")),
+		Narrow:  template.HTML(f.chart.inline(narrowChart, "narrow")),
+	}
 }
 
 // integrity returns the hash by which a policy allows one inline script.
@@ -107,6 +106,3 @@ func integrity(script string) string {
 	sum := sha256.Sum256([]byte(script))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
-
-// Ink returns the card's colour for a style attribute.
-func (c card) Ink() template.CSS { return template.CSS(c.ink.Variable()) }

@@ -26,9 +26,18 @@ var instructionRivals = []string{"bare-tc", "ipvs-dr", "ipvs-nat"}
 // countsInstructions says whether the trials were in a machine whose clock counts them.
 func (s *section) countsInstructions() bool { return s.has(results.InstructionsPerRequest) }
 
+func init() {
+	register(rankInstructions, func(s *section) *loadKind {
+		if s.countsInstructions() {
+			return instructionsKind()
+		}
+		return nil
+	})
+}
+
 func instructionsKind() *loadKind {
-	return &loadKind{"how many instructions does a request take, and how many of them does each add to it",
-		instructionSheets, instructionVerdict, nil, instructionReading}
+	return &loadKind{question: "how many instructions does a request take, and how many of them does each add to it",
+		sheets: instructionSheets, verdict: instructionVerdict, reading: instructionReading}
 }
 
 // added is how many instructions a point adds to what the baseline takes in its group.

@@ -30,7 +30,7 @@ func TestInstructions(t *testing.T) {
 	}
 	text := strings.Join(strings.Fields(render(t, Markdown, run)), " ")
 	for _, want := range []string{
-		"how many instructions does a request take",
+		"How many instructions does a request take",
 		"jeoul-l2dsr-tc adds 21,000 instructions to a request.",
 		"Targets that hold: jeoul-l2dsr-tc ≤ 0.62 × what ipvs-dr adds (0.53); jeoul-l2dsr-tc ≤ 1.10 × what bare-tc adds (1.05).",
 		"Targets that are missed: jeoul-nat-tc ≤ 0.60 × what ipvs-nat adds (0.70).",

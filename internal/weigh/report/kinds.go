@@ -3,7 +3,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -16,42 +18,46 @@ type loadKind struct {
 	verdict  func(*section) []string
 	// figures may be nil.
 	figures func(*section) []figure
-	reading []paragraph
+	// answer, overview and picture are those of the first screen, where the verdict, the first table and the first
+	// figure do not fit it; nil otherwise.
+	answer   func(*section) []string
+	overview func(*section) *sheet
+	picture  func(*section) *figure
+	reading  []paragraph
+}
+
+// kinds says of a section how it is reported, or nil; the lowest rank that has an answer counts.
+var kinds []rankedKind
+
+type rankedKind struct {
+	rank int
+	of   func(*section) *loadKind
+}
+
+// The ranks: a load is told by what was done to its hosts or is counted, before what it sends.
+const (
+	rankTuned = iota
+	rankFlood
+	rankWire
+	rankPacketInstructions
+	rankInstructions
+	rankDNS
+	rankChange
+	rankNamed
+)
+
+// register adds a kind of load, in an init of its file.
+func register(rank int, of func(*section) *loadKind) {
+	kinds = append(kinds, rankedKind{rank, of})
+	slices.SortStableFunc(kinds, func(a, b rankedKind) int { return cmp.Compare(a.rank, b.rank) })
 }
 
 // kind returns how a section is reported; nil for one of the usual kind.
 func (s *section) kind() *loadKind {
-	if s.isTuned() {
-		return tunedKind()
-	}
-	if s.isFlood() {
-		return floodKind()
-	}
-	if s.isWire() {
-		return wireKind(s)
-	}
-	if s.countsPackets() {
-		return packetInstructionsKind()
-	}
-	if s.countsInstructions() {
-		return instructionsKind()
-	}
-	if s.isDNS() {
-		return dnsKind()
-	}
-	if s.isChange() {
-		return changeKind()
-	}
-	switch s.Load {
-	case "distribution":
-		return &loadKind{"how many new flows does each backend get, and how many should it",
-			distributionSheets, distributionVerdict, distributionFigures, distributionReading}
-	case "memory":
-		return &loadKind{"how much kernel memory does a remembered flow take",
-			memorySheets, memoryVerdict, nil, memoryReading}
-	case "scale":
-		return &loadKind{"how long does a large configuration take to load and to change, and what does a packet cost there",
-			scaleSheets, scaleVerdict, nil, scaleReading}
+	for _, k := range kinds {
+		if kind := k.of(s); kind != nil {
+			return kind
+		}
 	}
 	return nil
 }

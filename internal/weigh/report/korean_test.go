@@ -57,7 +57,7 @@ func TestKoreanIsComplete(t *testing.T) {
 			_ = write(&page, run)
 		}
 		if missed := slices.Sorted(maps.Keys(words.missed)); len(missed) > 0 {
-			t.Errorf("%s has %d texts without Korean ones; add them to korean*.go:\n%s",
+			t.Errorf("%s has %d texts without Korean ones; add them to assets/texts.*.yaml:\n%s",
 				path, len(missed), strings.Join(missed, "\n"))
 		}
 	}

@@ -11,27 +11,16 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Markdown writes the report as GitHub-flavoured Markdown. The error is w's.
-func Markdown(w io.Writer, run *results.Run) error { return writeMarkdown(w, English, run) }
-
-func writeMarkdown(w io.Writer, language Language, run *results.Run) error {
+func writeMarkdown(w io.Writer, words *translator, run *results.Run) error {
 	d := newDocument(run)
-	m := &markdownWriter{w: bufio.NewWriter(w), words: language.words()}
+	m := &markdownWriter{w: bufio.NewWriter(w), words: words}
 	m.words.document(d)
 	fmt.Fprintf(m.w, "# %s\n", escapeMarkdown(d.Title))
-	m.paragraph(d.Asked)
+	m.overview(&d.Overview)
 	for _, s := range d.Warnings {
 		fmt.Fprintf(m.w, "\n> %s\n", escapeMarkdown(s))
 	}
-	if len(d.Recommended) > 0 {
-		m.heading("Which balancer for which load")
-		m.items(d.Recommended)
-	}
-	m.heading("Verdict")
-	m.items(d.Verdict)
-	if d.Answers != nil {
-		m.sheet("##", d.Answers)
-	}
+	m.paragraph(d.Asked)
 	if len(d.Environment) > 0 {
 		m.heading("Environment")
 		for _, f := range d.Environment {
@@ -41,6 +30,11 @@ func writeMarkdown(w io.Writer, language Language, run *results.Run) error {
 	for _, l := range d.Loads {
 		fmt.Fprintf(m.w, "\n## %s\n", escapeMarkdown(l.Title))
 		m.paragraph(l.Constant)
+		m.paragraph(strings.Join(l.Answer, " "))
+		if len(l.Verdict) > 0 {
+			fmt.Fprintln(m.w)
+			m.items(l.Verdict)
+		}
 		for i := range l.Sheets {
 			m.sheet("###", &l.Sheets[i])
 		}
@@ -49,8 +43,25 @@ func writeMarkdown(w io.Writer, language Language, run *results.Run) error {
 	return m.w.Flush()
 }
 
+// overview writes the question, the answer and the compact table.
+func (m *markdownWriter) overview(o *overview) {
+	m.paragraph(o.Question)
+	if answer := strings.Join(o.Answer, " "); answer != "" {
+		fmt.Fprintf(m.w, "\n**%s**\n", escapeMarkdown(answer))
+	}
+	m.paragraph(o.Sure)
+	if sh := o.Table; sh != nil {
+		m.paragraph(o.Load)
+		m.table(sh)
+		m.paragraph(sh.Lead)
+	}
+}
+
 // appendix writes what stands behind the loads' tables.
 func (m *markdownWriter) appendix(d *document) {
+	if d.Answers != nil {
+		m.sheet("##", d.Answers)
+	}
 	if d.Invalid != nil {
 		m.sheet("##", d.Invalid)
 	}
@@ -105,6 +116,10 @@ func (m *markdownWriter) items(texts []string) {
 func (m *markdownWriter) sheet(level string, sh *sheet) {
 	fmt.Fprintf(m.w, "\n%s %s\n", level, escapeMarkdown(sh.Title))
 	m.paragraph(sh.Lead)
+	m.table(sh)
+}
+
+func (m *markdownWriter) table(sh *sheet) {
 	fmt.Fprintf(m.w, "\n%s\n", newTable(sh, column.head, escapeMarkdown).RenderMarkdown())
 	if len(sh.Notes) > 0 {
 		fmt.Fprintln(m.w)

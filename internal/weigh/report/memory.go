@@ -89,3 +89,13 @@ func roomVerdict(s *section) []string {
 var memoryReading = []paragraph{
 	{"Planned memory", "The tables of flows are made when the balancer starts, for as many flows as the configuration says: what is measured is the whole table by the flows in it when it is as full as planned. With fewer flows each would take more, and a flood makes none of it grow."},
 }
+
+func init() {
+	register(rankNamed, func(s *section) *loadKind {
+		if s.Load != "memory" {
+			return nil
+		}
+		return &loadKind{question: "how much kernel memory does a remembered flow take",
+			sheets: memorySheets, verdict: memoryVerdict, reading: memoryReading}
+	})
+}

@@ -227,29 +227,3 @@ func (s *section) pointsOf(trials []results.Trial) []string {
 	}
 	return names
 }
-
-// group adds lines as a group, if there are any.
-func (sh *sheet) group(lines []line) {
-	if len(lines) > 0 {
-		sh.Groups = append(sh.Groups, lines)
-	}
-}
-
-// orNil returns nil for a sheet without lines.
-func (sh *sheet) orNil() *sheet {
-	if sh.empty() {
-		return nil
-	}
-	return sh
-}
-
-// cleanAll cleans texts and leaves out the empty ones.
-func cleanAll(texts []string) []string {
-	var out []string
-	for _, t := range texts {
-		if t = strings.TrimSpace(clean(t)); t != "" {
-			out = append(out, t)
-		}
-	}
-	return out
-}

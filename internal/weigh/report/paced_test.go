@@ -36,10 +36,10 @@ func TestPaced(t *testing.T) {
 	}}
 	text := strings.Join(strings.Fields(render(t, Markdown, run)), " ")
 	for _, want := range []string{
-		"with 2,000 requests due a second, 99 % were answered within: direct 1.25 ms; haproxy-http 9.75 ms; jeoul-l2dsr-xdp 1.50 ms.",
-		"with 4,000 requests due a second, 99 % were answered within: direct 2.25 ms; jeoul-l2dsr-xdp 2.50 ms.",
+		"With 2,000 requests due a second, 99 % were answered within: direct 1.25 ms; haproxy-http 9.75 ms; jeoul-l2dsr-xdp 1.50 ms.",
+		"With 4,000 requests due a second, 99 % were answered within: direct 2.25 ms; jeoul-l2dsr-xdp 2.50 ms.",
 		"## The highest rate that holds, new connections (open loop)",
-		"jeoul-l2dsr-xdp served 2.00 × the requests/s of haproxy-http and 0.90 × that of direct",
+		"jeoul-l2dsr-xdp looks like 2.00 × haproxy-http's requests/s",
 		"p99 of at most 50 ms",
 		"**Open loop.**",
 	} {
@@ -47,8 +47,8 @@ func TestPaced(t *testing.T) {
 			t.Errorf("the report does not say %q", want)
 		}
 	}
-	if strings.Contains(text, "Closed loop") || strings.Contains(text, "open loop): jeoul-l2dsr-xdp serves the most requests/s at") {
-		t.Error("the report speaks of a closed loop, or calls one the best by the rate that all were given")
+	if strings.Contains(text, "Closed loop") {
+		t.Error("the report speaks of a closed loop")
 	}
 	if t.Failed() {
 		t.Log(text)

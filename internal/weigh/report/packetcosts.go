@@ -159,25 +159,3 @@ func (c packetCost) text() string {
 	name = strings.Replace(name, "-"+clean(c.hook.word), "", 1)
 	return name + " " + strings.Join(slices.Compact(costs), " → ") + " ns"
 }
-
-// packetCards are the verdicts of `jeoul bench packets` in figures.
-func packetCards(s *section, colours *palette) []card {
-	var out []card
-	for _, c := range packetCosts(s) {
-		if c.foreign || strings.Contains(c.variant, replyDirection) || strings.Contains(c.variant, packetsText(newPackets)) {
-			continue
-		}
-		k := card{Subject: c.name(), Load: "net of an empty program", ink: colours.subject(c.subject)}
-		if c.few.n > 0 {
-			k.Figures = append(k.Figures, figureText{c.few.text(nanoseconds) + " ns", "a packet" + withFlows(c.fewFlows)})
-		}
-		if c.many.n > 0 && c.fewFlows != c.manyFlows {
-			k.Figures = append(k.Figures, figureText{c.many.text(nanoseconds) + " ns", "a packet" + withFlows(c.manyFlows)})
-		}
-		if c.growth.n > 0 {
-			k.Figures = append(k.Figures, figureText{c.growth.text(times), "its one-flow figure"})
-		}
-		out = append(out, k)
-	}
-	return out
-}

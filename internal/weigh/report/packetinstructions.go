@@ -14,9 +14,18 @@ import (
 // countsPackets says whether the trials counted the instructions of packets.
 func (s *section) countsPackets() bool { return s.has(results.InstructionsPerPacket) }
 
+func init() {
+	register(rankPacketInstructions, func(s *section) *loadKind {
+		if s.countsPackets() {
+			return packetInstructionsKind()
+		}
+		return nil
+	})
+}
+
 func packetInstructionsKind() *loadKind {
-	return &loadKind{"how many instructions does a packet take in the data plane",
-		packetInstructionSheets, packetInstructionVerdict, nil, packetInstructionReading}
+	return &loadKind{question: "how many instructions does a packet take in the data plane",
+		sheets: packetInstructionSheets, verdict: packetInstructionVerdict, reading: packetInstructionReading}
 }
 
 // packetInstructionSheets has a table a hook, with a row for every kind of packet.

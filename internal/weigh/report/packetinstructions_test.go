@@ -34,7 +34,7 @@ func countedPackets(net float64) *results.Run {
 func TestPacketInstructions(t *testing.T) {
 	text := strings.Join(strings.Fields(render(t, Markdown, countedPackets(300))), " ")
 	for _, want := range []string{
-		"how many instructions does a packet take in the data plane?",
+		"How many instructions does a packet take in the data plane?",
 		"A packet in TC takes, in instructions net of an empty program: jeoul-l2dsr-tc 302–305.",
 		"Instructions of a packet in TC",
 		"| 540 | 302 | 305 | 301–302 | 2 |",

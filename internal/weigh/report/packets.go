@@ -5,7 +5,6 @@ package report
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -263,18 +262,6 @@ func packetCharts(s *section) []figure {
 		out = append(out, figure{"What a packet costs" + inHook(g), caption, c}, schedulerFigure(s, g))
 	}
 	return out
-}
-
-// wide says whether a chart's values differ too much for a linear axis, and a
-// logarithmic one can show them all.
-func (c *chart) wide() bool {
-	least, most := math.Inf(1), 0.0
-	for _, r := range c.Rows {
-		for _, m := range r.Marks {
-			least, most = min(least, m.Value), max(most, m.Value)
-		}
-	}
-	return least > 0 && most/least > logFrom
 }
 
 // packetRows joins the points of a group that differ in their flows only, under

@@ -22,15 +22,10 @@ const (
 	pictureFoot   = 22
 )
 
-// Chart writes the run's main result as one SVG picture that follows the
-// reader's light or dark scheme by itself. It shows the run's first load. The
-// error says that no valid trial has a figure to draw, or is w's.
-func Chart(w io.Writer, run *results.Run) error { return writeChart(w, English, run) }
-
-func writeChart(w io.Writer, language Language, run *results.Run) error {
+func writeChart(w io.Writer, words *translator, run *results.Run) error {
 	for _, s := range aggregate(run.Trials, run.Baseline) {
 		if figs := pictured(s); len(figs) > 0 {
-			return writePicture(w, language.words(), run, s, figs)
+			return writePicture(w, words, run, s, figs)
 		}
 	}
 	return fmt.Errorf("drawing a chart of %s: no valid trial has a figure to draw", title(run))

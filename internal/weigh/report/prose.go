@@ -90,7 +90,7 @@ var requestReading = []paragraph{
 	{"Saturated", "The part that was out of CPU, or refused work, while others still had room. Where it is not the balancer, the requests/s are a lower bound of what that subject could do. “none” means that no part was short, “unknown” that the probes did not tell."},
 }
 
-var spreadReading = paragraph{"Medians and spread", "Repeats of different subjects are interleaved, so a slow minute of the machine touches all of them. A difference smaller than the spread is no difference: “within the spread” stands behind a ratio if the repeats of the two overlap at every point."}
+var spreadReading = paragraph{"Medians and certainty", "Repeats of different subjects are interleaved, so a slow minute of the machine touches all of them. The ratio of two subjects is estimated from the pairs that each repeat makes (Hodges and Lehmann; of fewer than six pairs, their geometric mean), with the interval of Wilcoxon's signed-rank test (or Student's). Two subjects are told apart where the interval is all on one side of 1."}
 
 var bulkReading = []paragraph{
 	{"Bulk transfer", "A sender goes as fast as TCP lets it, so the figure is what clients, switch, balancer and servers together can move with the machine's cores. What a balancer that passes both directions adds to that is seen in the ratio to plain forwarding at the same place, not in the gigabits."},

@@ -140,3 +140,13 @@ func scaleVerdict(s *section) []string {
 var scaleReading = []paragraph{
 	{"Size", "What a packet costs grows with what it has to read that is in no cache. One service's packets read that service's part of the tables, and those to ten of its backends these backends' part, however many others there are. A quarter of a million flows to ten thousand backends, and packets spread at random over ten thousand services, read a different part each, which no table layout spares them and no real traffic does to that degree."},
 }
+
+func init() {
+	register(rankNamed, func(s *section) *loadKind {
+		if s.Load != "scale" {
+			return nil
+		}
+		return &loadKind{question: "how long does a large configuration take to load and to change, and what does a packet cost there",
+			sheets: scaleSheets, verdict: scaleVerdict, reading: scaleReading}
+	})
+}

@@ -27,8 +27,8 @@ type column struct {
 // line is one row; its first cell is its head.
 type line struct {
 	Cells []string
-	// Baseline marks the rows that the others are held against.
-	Baseline bool
+	// Baseline marks the rows that the others are held against, Quiet those that cannot be told apart from them.
+	Baseline, Quiet bool
 }
 
 func (sh *sheet) empty() bool {
@@ -128,4 +128,19 @@ func (sh *sheet) remove(column int) {
 			g[i].Cells = append(g[i].Cells[:column:column], g[i].Cells[column+1:]...)
 		}
 	}
+}
+
+// group adds lines as a group, if there are any.
+func (sh *sheet) group(lines []line) {
+	if len(lines) > 0 {
+		sh.Groups = append(sh.Groups, lines)
+	}
+}
+
+// orNil returns nil for a sheet without lines.
+func (sh *sheet) orNil() *sheet {
+	if sh.empty() {
+		return nil
+	}
+	return sh
 }

@@ -5,7 +5,9 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -351,6 +353,55 @@ func restSheet(s *section, shown ...string) sheet {
 	return sh
 }
 
+// leftOut shows the metrics of which some figure is in none of the tables.
+func (s *section) leftOut(sheets []sheet) sheet {
+	shown := map[float64]bool{}
+	for _, sh := range sheets {
+		for _, g := range sh.Groups {
+			for _, l := range g {
+				for _, c := range l.Cells {
+					for _, word := range strings.FieldsFunc(c, func(r rune) bool { return strings.ContainsRune(" –()/→+%×", r) }) {
+						if v, err := strconv.ParseFloat(figureText.Replace(word), 64); err == nil {
+							shown[v] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	missed := map[string]bool{}
+	for _, p := range s.points() {
+		for name, st := range p.Stats {
+			if !missed[name] && !figureShown(shown, st.Median) {
+				missed[name] = true
+			}
+		}
+	}
+	if len(missed) == 0 {
+		return sheet{}
+	}
+	fields := append([]field{{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string { return p.marked(clean(s.label(p, true))) }}},
+		placeFields(s)...)
+	for _, name := range slices.Sorted(maps.Keys(missed)) {
+		fields = append(fields, metricField(clean(name), "", name))
+	}
+	sh := sheet{Title: "What no other table has", Lead: "Medians over the valid repeats, by the names of results.json.", Aside: true}
+	sh.fill(s, fields)
+	return sh
+}
+
+// figureText makes a number of a table one that can be parsed.
+var figureText = strings.NewReplacer(",", "", "−", "-")
+
+// figureShown says whether a figure is among others, rounded as some table rounds.
+func figureShown(shown map[float64]bool, v float64) bool {
+	is := func(format byte, digits int) bool {
+		rounded, err := strconv.ParseFloat(strconv.FormatFloat(v, format, digits, 64), 64)
+		return err == nil && shown[rounded]
+	}
+	return is('f', 0) || is('f', 1) || is('f', 2) || is('f', 3) || is('g', 2) || is('g', 3)
+}
+
 func metricTitle(name string) string {
 	t := clean(strings.ReplaceAll(name, "_", " "))
 	t = strings.ReplaceAll(t, " per second", "/s")
@@ -358,4 +409,27 @@ func metricTitle(name string) string {
 		return missing
 	}
 	return strings.ToUpper(t[:1]) + t[1:]
+}
+
+// sheets are the load's tables: those of its kind, and one with every metric that they leave out.
+func (s *section) sheets() []sheet {
+	all := s.kindSheets()
+	if rest := s.leftOut(all); !rest.empty() {
+		all = append(all, rest)
+	}
+	return all
+}
+
+func (s *section) kindSheets() []sheet {
+	switch kind := s.kind(); {
+	case kind != nil:
+		return kind.sheets(s)
+	case s.isPackets():
+		return packetSheets(s)
+	case s.transacts():
+		return transactSheets(s)
+	case s.isBulk():
+		return bulkSheets(s)
+	}
+	return loadSheets(s)
 }

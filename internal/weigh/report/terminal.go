@@ -16,28 +16,16 @@ import (
 // textWidth is where running text wraps in a terminal, in columns.
 const textWidth = 100
 
-// Terminal writes the report as text for a terminal. The error is w's.
-func Terminal(w io.Writer, run *results.Run) error { return writeTerminal(w, English, run) }
-
-func writeTerminal(w io.Writer, language Language, run *results.Run) error {
+func writeTerminal(w io.Writer, words *translator, run *results.Run) error {
 	d := newDocument(run)
-	t := &textWriter{w: bufio.NewWriter(w), words: language.words()}
+	t := &textWriter{w: bufio.NewWriter(w), words: words}
 	t.words.document(d)
 	t.heading(d.Title, '=')
-	t.paragraph("", d.Asked)
+	t.overview(&d.Overview)
 	for _, s := range d.Warnings {
 		t.paragraph("! ", s)
 	}
-	if len(d.Recommended) > 0 {
-		t.heading(t.words.text("Which balancer for which load"), '-')
-		for _, s := range d.Recommended {
-			t.paragraph("* ", s)
-		}
-	}
-	t.heading(t.words.text("Verdict"), '-')
-	for _, s := range d.Verdict {
-		t.paragraph("* ", s)
-	}
+	t.paragraph("", d.Asked)
 	if len(d.Environment) > 0 {
 		t.heading(t.words.text("Environment"), '-')
 		for _, f := range d.Environment {
@@ -51,10 +39,25 @@ func writeTerminal(w io.Writer, language Language, run *results.Run) error {
 	return t.w.Flush()
 }
 
+// overview writes the question, the answer and the compact table.
+func (t *textWriter) overview(o *overview) {
+	t.paragraph("", o.Question)
+	t.paragraph("= ", strings.Join(o.Answer, " "))
+	t.paragraph("  ", o.Sure)
+	if o.Table != nil {
+		t.sheet(&sheet{Title: o.Load, Lead: o.Table.Lead, Notes: o.Table.Notes, Columns: o.Table.Columns, Groups: o.Table.Groups})
+	}
+	fmt.Fprintln(t.w)
+}
+
 // load writes the tables of a load that are not aside, and names those that are.
 func (t *textWriter) load(l *loadPart) {
 	t.heading(l.Title, '-')
 	t.paragraph("", l.Constant)
+	t.paragraph("= ", strings.Join(l.Answer, " "))
+	for _, s := range l.Verdict {
+		t.paragraph("* ", s)
+	}
 	var aside []string
 	for i := range l.Sheets {
 		if sh := &l.Sheets[i]; sh.Aside {
@@ -71,6 +74,7 @@ func (t *textWriter) load(l *loadPart) {
 
 // appendix writes what stands behind the loads' tables.
 func (t *textWriter) appendix(d *document) {
+	t.section(d.Answers)
 	t.section(d.Invalid)
 	t.section(d.Remarks)
 	if d.Evidence != nil {

@@ -36,7 +36,7 @@ func TestTransactions(t *testing.T) {
 	}}
 	text := strings.Join(strings.Fields(render(t, Markdown, run)), " ")
 	for _, want := range []string{
-		"how many transactions a second does each carry",
+		"How many transactions a second does each carry",
 		"## A connection for each transaction (TCP_CRR)",
 		"## Transactions over kept connections (TCP_RR)",
 		"| Min latency, ms | Mean, ms |",

@@ -4,25 +4,25 @@ package report
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 )
 
-// phrase is a text of ours, or of a run's notes, in English and in another
-// language. In the English one, {} stands for any words and {n} for a number or
-// a range of numbers; in the other one, {1}, {2}, … stand for what they matched,
-// translated in its turn.
+// phrase is a text of ours, or of a run's notes, in English and in another language. A field like {text1} stands for any
+// words, one like {number2} for a number or a range of numbers; in the other language it is what it matched, translated
+// in its turn.
 //
 // Texts are translated once they are whole, and not where they are made: notes
 // come from results files, which are written in English by runs of any age.
-type phrase struct{ english, other string }
+type phrase struct{ id, english, other string }
 
 // translator turns whole texts into another language. The zero value leaves them
 // as they are.
 type translator struct {
+	// language is what the texts are turned into, as BCP 47 names it.
+	language string
 	exact    map[string]string
 	patterns []pattern
 	// missed collects the texts that stay English for want of a phrase, for tests.
@@ -44,20 +44,22 @@ type pattern struct {
 	// parts are what such a text has besides what is open, in this order, the first at
 	// its beginning: a look for them is quicker than the expression.
 	parts []string
+	// names are the fields, in the order of the expression's groups.
+	names []string
 	other string
 	// fixed is the length of what is no placeholder: the more, the better it fits.
 	fixed int
 }
 
 // placeholder is what a phrase leaves open.
-var placeholder = regexp.MustCompile(`\{n?\}`)
+var placeholder = regexp.MustCompile(`\{(?:text|number)\d+\}`)
 
-// aNumber is what {n} matches: a number, a range of them, or a ratio.
+// aNumber is what a field of a number matches: a number, a range of them, or a ratio.
 const aNumber = `([−+-]?\d[\d.,]*(?:e[+-]?\d+)?(?:–[−+-]?\d[\d.,]*(?:e[+-]?\d+)?)?)`
 
-func newTranslator(phrases ...[]phrase) *translator {
+func newTranslator(phrases []phrase) *translator {
 	t := &translator{exact: map[string]string{}, known: map[string]translated{}}
-	for _, p := range slices.Concat(phrases...) {
+	for _, p := range phrases {
 		if !placeholder.MatchString(p.english) {
 			t.exact[p.english] = p.other
 			continue
@@ -72,11 +74,13 @@ func compile(p phrase) pattern {
 	var expression strings.Builder
 	expression.WriteString(`(?s)^`)
 	rest, fixed := p.english, 0
+	var names []string
 	for _, at := range placeholder.FindAllStringIndex(p.english, -1) {
 		begin := at[0] - (len(p.english) - len(rest))
 		expression.WriteString(regexp.QuoteMeta(rest[:begin]))
 		fixed += begin
-		if p.english[at[0]:at[1]] == "{n}" {
+		names = append(names, p.english[at[0]:at[1]])
+		if strings.HasPrefix(names[len(names)-1], "{number") {
 			expression.WriteString(aNumber)
 			fixed++
 		} else {
@@ -85,7 +89,7 @@ func compile(p phrase) pattern {
 		rest = p.english[at[1]:]
 	}
 	expression.WriteString(regexp.QuoteMeta(rest) + `$`)
-	return pattern{regexp.MustCompile(expression.String()), placeholder.Split(p.english, -1), p.other, fixed + len(rest)}
+	return pattern{regexp.MustCompile(expression.String()), placeholder.Split(p.english, -1), names, p.other, fixed + len(rest)}
 }
 
 // text translates a whole text, or leaves it as it is: a text half in one language
@@ -227,7 +231,7 @@ func (t *translator) match(p *pattern, s string) translated {
 		if !part.ok {
 			return translated{}
 		}
-		other = strings.ReplaceAll(other, fmt.Sprintf("{%d}", i+1), part.text)
+		other = strings.ReplaceAll(other, p.names[i], part.text)
 	}
 	return translated{other, true}
 }

@@ -15,11 +15,8 @@ var quoted = []string{"Command", "Source", "CPU", "Its host"}
 // the command, and the name and machine of a document.
 func (t *translator) document(d *document) {
 	d.Title, d.Asked = t.text(d.Title), t.text(d.Asked)
-	d.Warnings, d.Verdict, d.Laboratory = t.all(d.Warnings), t.all(d.Verdict), t.all(d.Laboratory)
-	d.Recommended = t.all(d.Recommended)
-	for i := range d.Cards {
-		t.card(&d.Cards[i])
-	}
+	d.Warnings, d.Laboratory = t.all(d.Warnings), t.all(d.Laboratory)
+	t.overview(&d.Overview)
 	for i, f := range d.Environment {
 		if !slices.Contains(quoted, f.Name) {
 			f.Value = t.text(f.Value)
@@ -28,6 +25,7 @@ func (t *translator) document(d *document) {
 	}
 	for i := range d.Loads {
 		l := &d.Loads[i]
+		l.Answer, l.Verdict = t.sentences(l.Answer, l.Title), t.sentences(l.Verdict, l.Title)
 		l.Title, l.Constant = t.text(l.Title), t.text(l.Constant)
 		for j := range l.Sheets {
 			t.sheet(&l.Sheets[j])
@@ -47,11 +45,35 @@ func (t *translator) document(d *document) {
 	}
 }
 
-func (t *translator) card(c *card) {
-	c.Load = t.text(c.Load)
-	for i, f := range c.Figures {
-		c.Figures[i] = figureText{t.text(f.Value), t.text(f.Means)}
+func (t *translator) overview(o *overview) {
+	o.Question, o.Answer, o.Sure, o.Load = t.text(o.Question), t.sentences(o.Answer, o.Load), t.text(o.Sure), t.text(o.Load)
+	if o.Question != "" {
+		o.Question = capitalized(o.Question) + "?"
 	}
+	if o.Table != nil {
+		t.sheet(o.Table)
+	}
+	if o.Picture != nil {
+		o.Picture = &t.figures([]figure{*o.Picture})[0]
+	}
+}
+
+// sentences translates sentences that stand under a title, and leaves the title out of them.
+func (t *translator) sentences(all []string, title string) []string {
+	all, title = t.all(all), t.text(title)+t.joint(": ")
+	for i, s := range all {
+		all[i] = capitalized(strings.TrimPrefix(s, title))
+	}
+	return all
+}
+
+// capitalized makes a sentence begin with a capital, unless that is a name.
+func capitalized(s string) string {
+	first, _, _ := strings.Cut(s, " ")
+	if first == "" || strings.ContainsAny(first, "-·_0123456789") || first[0] < 'a' || first[0] > 'z' {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
 }
 
 // sheet translates a table. It works on copies: several forms may be written of
@@ -92,6 +114,12 @@ func (t *translator) chart(c *chart) {
 	}
 	for i, e := range c.Legend {
 		c.Legend[i].Name = t.text(e.Name)
+	}
+	for i, p := range c.Places {
+		c.Places[i].Name = t.text(p.Name)
+	}
+	for i, l := range c.Limits {
+		c.Limits[i].Name = t.text(l.Name)
 	}
 	for i, r := range c.Rows {
 		c.Rows[i].Label, c.Rows[i].Value = t.text(r.Label), t.text(r.Value)

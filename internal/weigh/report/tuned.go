@@ -181,9 +181,18 @@ func tunedVerdict(s *section) []string {
 	return sentences
 }
 
+func init() {
+	register(rankTuned, func(s *section) *loadKind {
+		if s.isTuned() {
+			return tunedKind()
+		}
+		return nil
+	})
+}
+
 // tunedKind is how a load is reported whose hosts were tuned.
 func tunedKind() *loadKind {
-	return &loadKind{"what is each setting of the hosts worth",
-		func(s *section) []sheet { return append([]sheet{tunedSheet(s)}, loadSheets(s)...) },
-		tunedVerdict, nil, nil}
+	return &loadKind{question: "what is each setting of the hosts worth",
+		sheets:  func(s *section) []sheet { return append([]sheet{tunedSheet(s)}, loadSheets(s)...) },
+		verdict: tunedVerdict}
 }

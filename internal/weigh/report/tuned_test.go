@@ -36,11 +36,11 @@ func TestTuned(t *testing.T) {
 	}
 	text := strings.Join(strings.Fields(render(t, Markdown, run)), " ")
 	for _, want := range []string{
-		"what is each setting of the hosts worth?",
-		"New connections (ab): tuned by somaxconn: direct +22 %, -90 drops.",
-		"without an effect that shows: fin-timeout.",
-		"measured too few times (4 are needed) to say anything of: tw-reuse.",
-		"nothing to change, for the hosts have it by themselves, or cannot have it: timestamps.",
+		"What is each setting of the hosts worth?",
+		"Tuned by somaxconn: direct +22 %, -90 drops.",
+		"Without an effect that shows: fin-timeout.",
+		"Measured too few times (4 are needed) to say anything of: tw-reuse.",
+		"Nothing to change, for the hosts have it by themselves, or cannot have it: timestamps.",
 		"direct · tuned by timestamps",
 		"| nothing to change |",
 		"| too few repeats |",

@@ -93,6 +93,15 @@ func offeredText(v string) string {
 	return v + " offered"
 }
 
+func init() {
+	register(rankWire, func(s *section) *loadKind {
+		if s.isWire() {
+			return wireKind(s)
+		}
+		return nil
+	})
+}
+
 // wireKind is how a packet-level load is reported.
 func wireKind(s *section) *loadKind {
 	kind := &loadKind{sheets: wirePeakSheets, verdict: wirePeakVerdict, figures: wirePeakFigures, reading: wireReading}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// floodAnswer says who lost a connection, and whose clients wait longer in the flood than before it.
+func floodAnswer(s *section) []string {
+	var lost []string
+	points := slices.DeleteFunc(s.points(), func(p *point) bool { return slices.Contains(notBalancers, p.Subject) })
+	for _, p := range points {
+		if n := p.Stats[results.EstablishedLost].Max; n > 0 {
+			lost = append(lost, fmt.Sprintf("%s %s", clean(p.Label), decimal(n, 0)))
+		}
+	}
+	out := []string{fmt.Sprintf("No connection is lost in the flood through any of the %d.", len(points))}
+	if len(lost) > 0 {
+		out = []string{fmt.Sprintf("Connections are lost in the flood through %s.", list(atMost(lost, maxRivals)))}
+	}
+	with := slices.DeleteFunc(points, func(p *point) bool { return !p.has(results.FloodRatioP99) })
+	if len(with) == 0 {
+		return out
+	}
+	slices.SortStableFunc(with, func(a, b *point) int {
+		return cmp.Compare(a.Stats[results.FloodRatioP99].Median, b.Stats[results.FloodRatioP99].Median)
+	})
+	text := func(p *point) string {
+		st := p.Stats[results.FloodRatioP99]
+		if st.N < 2 {
+			return fmt.Sprintf("%s, %s", clean(p.Label), times(st.Median))
+		}
+		return fmt.Sprintf("%s, %s (%s–%s)", clean(p.Label), times(st.Median), ratioText(st.Min), ratioText(st.Max))
+	}
+	first, last := with[0], with[len(with)-1]
+	if len(with) > 1 && tied(first, last, results.FloodRatioP99) {
+		return append(out, fmt.Sprintf("Their p99 in the flood over the quiet one cannot be told apart: from %s to %s.", text(first), text(last)))
+	}
+	return append(out, fmt.Sprintf("p99 in the flood over the quiet one is from %s to %s.", text(first), text(last)))
+}
+
+// floodOverview is what the clients saw and what was kept, in five columns.
+func floodOverview(s *section) *sheet {
+	sh := &sheet{Lead: "Medians over the repeats; connections that were open before the flood."}
+	sh.fill(s, []field{
+		{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string { return p.marked(clean(s.label(p, true))) }},
+		fixed(metricField("Lost", "", results.EstablishedLost), 0),
+		floodLatency("p99 quiet", results.QuietLatencyMsP99),
+		floodLatency("p99 flood", results.FloodLatencyMsP99),
+		timesField("p99 flood / quiet", results.FloodRatioP99),
+		fixed(metricField("Kept in flood", "", results.RememberedDuring), 0),
+	})
+	return sh.clipped(overviewRows, len(sh.Columns))
+}
