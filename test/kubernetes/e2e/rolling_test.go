@@ -3,15 +3,22 @@
 package e2e
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	jeoule2e "github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // TestRollingUpdateBehindNodes: all pods of a service whose policy is Cluster are replaced, under connections that are
@@ -50,6 +57,7 @@ func (s *scope) rollUnderLoad(vip netip.AddrPort) {
 	s.awaitAnswer(s.Lab.Clients[0], "tcp", vip)
 	connections := hold(t, s.Lab.Clients[0], vip, held)
 	s.eventually("every connection was answered", func() bool { return connections.asked.Load() >= held*3 })
+	refusals := watchICMP(t, s.Lab.Clients[1])
 	made := open(t, s.Lab.Clients[1], vip, perSecond)
 	made.progress(t, perSecond)
 
@@ -72,7 +80,11 @@ func (s *scope) rollUnderLoad(vip netip.AddrPort) {
 		return left == 0 && len(s.readyPods("web")) == len(before)
 	})
 	made.progress(t, perSecond)
-	s.judgeRoll(connections.end(), made.end(), ends)
+	failed := made.end()
+	if errors := refusals(); len(failed) > 0 {
+		t.Logf("ICMP errors that the client of new connections got: %v", errors)
+	}
+	s.judgeRoll(connections.end(), failed, ends)
 	t.Logf("%d new connections, %d requests over %d held ones", made.opened.Load(), connections.asked.Load(), held)
 }
 
@@ -95,4 +107,39 @@ func (s *scope) judgeRoll(broken []breakage, failed []error, ends map[string]tim
 		s.t.Errorf("%d connections broke before the end of their pods' grace periods", early)
 	}
 	s.t.Logf("%d connections were held until their pods were killed", len(broken)-early)
+}
+
+// watchICMP notes the ICMP errors that a host gets, until the function that it returns is called: who sends them, of
+// what type, and for which packet.
+func watchICMP(t *testing.T, host *lab.Host) func() []string {
+	t.Helper()
+	var mu sync.Mutex
+	var seen []string
+	capture := jeoule2e.StartCapture(t, host, host.Interface, func(packet gopacket.Packet) {
+		icmp, isICMP := packet.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
+		ip, isIP := packet.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
+		if !isICMP || !isIP || icmp.TypeCode.Type() == layers.ICMPv4TypeEchoReply {
+			return
+		}
+		quoted := gopacket.NewPacket(icmp.Payload, layers.LayerTypeIPv4, gopacket.Default)
+		about := "?"
+		if inner, ok := quoted.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok {
+			about = fmt.Sprintf("%s to %s TTL %d", inner.SrcIP, inner.DstIP, inner.TTL)
+			if p := inner.Payload; len(p) >= 4 {
+				about += fmt.Sprintf(" ports %d %d", int(p[0])<<8|int(p[1]), int(p[2])<<8|int(p[3]))
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(seen) < 100 {
+			seen = append(seen, fmt.Sprintf("%s %s %s of %s", time.Now().Format(time.StampMilli), ip.SrcIP,
+				icmp.TypeCode, about))
+		}
+	})
+	return func() []string {
+		capture.Stop(t)
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(seen)
+	}
 }
