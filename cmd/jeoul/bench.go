@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,11 +43,13 @@ type benchCmd struct {
 
 // benchRunCmd runs a suite.
 type benchRunCmd struct {
-	Suite   string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
-	Quick   bool     `help:"Run the suite's short form."`
-	Only    []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
-	Loads   []string `placeholder:"LOAD,…" help:"Leave out all loads but these."`
-	Repeats int      `placeholder:"N" help:"Measure every point so often, whatever the suite says."`
+	Suite   string        `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
+	Quick   bool          `help:"Run the suite's short form."`
+	Only    []string      `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
+	Loads   []string      `placeholder:"LOAD,…" help:"Leave out all loads but these."`
+	Repeats int           `placeholder:"N" help:"Measure every point so often, whatever the suite says."`
+	Until   margin        `placeholder:"PERCENT" help:"Repeat until each ratio to the baseline is known this well, such as 5%, or --within is over; at most --repeats times (100)."`
+	Within  time.Duration `default:"1h" placeholder:"DURATION" help:"How long --until may take (${default}); the repeat that is on its way ends first."`
 	reportLanguage
 	Dir       string `name:"to" type:"path" xor:"place" placeholder:"PATH" help:"Write results and reports into this directory (results/SUITE-TIME)."`
 	Inventory string `name:"inventory" short:"i" type:"path" placeholder:"FILE" help:"Run on the machines of this Ansible inventory (INI, or YAML by its name) instead of namespaces."`
@@ -59,6 +62,12 @@ type benchRunCmd struct {
 func (c *benchRunCmd) Validate() error {
 	if c.Repeats < 0 || c.Repeats > bench.MaxRepeats {
 		return fmt.Errorf("--repeats %d is not possible: use 1 to %d", c.Repeats, bench.MaxRepeats)
+	}
+	if c.Until > 0 && c.Lab != labHere {
+		return fmt.Errorf("--until is for the machine's own laboratory, and --lab %s is a virtual one: use --repeats there", c.Lab)
+	}
+	if c.Within <= 0 {
+		return fmt.Errorf("--within %v is no time: use a duration above 0, such as 30m", c.Within)
 	}
 	if c.Inventory != "" && c.Lab != labHere {
 		return fmt.Errorf("--inventory takes machines, and --lab %s a virtual one: choose one of them", c.Lab)
@@ -117,11 +126,39 @@ func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, execut
 		}
 	}
 	version, commit := build()
+	repeats, enough := c.until()
 	return bench.Run(ctx, bench.Options{
-		Suite: suite, Quick: c.Quick, Only: c.Only, Loads: c.Loads, Repeats: c.Repeats, Dir: dir, Resume: c.Resume != "", Inventory: inventory,
+		Suite: suite, Quick: c.Quick, Only: c.Only, Loads: c.Loads, Repeats: repeats, Enough: enough, Dir: dir, Resume: c.Resume != "", Inventory: inventory,
 		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Other: c.Other, Virtual: c.virtual(),
 		Progress: os.Stderr, Live: terminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
 	})
+}
+
+// margin is a part of one, read as per cent.
+type margin float64
+
+// UnmarshalText reads "5%" or "5".
+func (m *margin) UnmarshalText(text []byte) error {
+	v, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(string(text), "%")), 64)
+	if err != nil || !(v > 0) || v > 100 {
+		return fmt.Errorf("%q is no margin: use per cent above 0, up to 100, such as 5%%", text)
+	}
+	*m = margin(v / 100)
+	return nil
+}
+
+// mostUntil is how often --until repeats where --repeats says nothing.
+const mostUntil = 100
+
+// until returns how often every point is measured at most, and what ends the run before; nil without --until.
+func (c *benchRunCmd) until() (repeats int, enough func(*results.Run) string) {
+	if c.Until <= 0 {
+		return c.Repeats, nil
+	}
+	deadline := time.Now().Add(c.Within)
+	return cmp.Or(c.Repeats, mostUntil), func(run *results.Run) string {
+		return report.Enough(run, float64(c.Until), deadline, time.Now())
+	}
 }
 
 // interrupted gives an interrupted run the exit status of one.

@@ -38,6 +38,9 @@ type Options struct {
 	Only, Loads []string
 	// Repeats is how often every point is measured; 0 means as the suite says.
 	Repeats int
+	// Enough, if it is not nil, is asked after every whole repeat; the run ends early, and well, for a reason that it
+	// returns.
+	Enough func(*results.Run) string
 	// Dir is where the results go; it is made if it is missing.
 	Dir string
 	// Inventory, if it is not nil, are the machines that take the namespaces' place.
@@ -329,9 +332,16 @@ func (r *runner) trials(ctx context.Context, trials []Trial, all int) error {
 	r.progress.begin(all, all-len(trials))
 	var broken error
 	rebuilt := 0
-	for _, t := range trials {
+	for i, t := range trials {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if i > 0 && t.Repeat > trials[i-1].Repeat && r.options.Enough != nil {
+			if reason := r.options.Enough(r.results); reason != "" {
+				r.progress.say("ending %s", reason)
+				r.remember("the run ended " + reason)
+				return nil
+			}
 		}
 		if broken != nil {
 			if rebuilt++; rebuilt > mostRebuilt {

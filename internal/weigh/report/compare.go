@@ -85,12 +85,44 @@ func comparison(first, second *results.Run) (*document, error) {
 			continue
 		}
 		d.Loads = append(d.Loads, loadPart{Title: s.title(), Sheets: []sheet{c.sheet()}, section: s})
-		d.Overview.Answer = append(d.Overview.Answer, s.title()+": "+c.verdict())
+		said := changedBeyond(before[i], s)
+		if said == "" {
+			said = c.verdict()
+		}
+		d.Overview.Answer = append(d.Overview.Answer, s.title()+": "+said)
 	}
 	if len(d.Loads) == 0 {
 		return nil, fmt.Errorf("comparing %s with %s: %w", runName(second), runName(first), ErrNothingShared)
 	}
 	return d, nil
+}
+
+// changedBeyond says which subjects stand otherwise to the baseline than in the run before: their intervals have nothing
+// in common. It is empty where a run has no intervals.
+func changedBeyond(before, after *section) string {
+	y, ok := after.yardstick()
+	if !ok {
+		return ""
+	}
+	var changed []string
+	same := 0
+	for _, name := range after.Subjects {
+		then, now := before.duel(y, name, before.Baseline, y.metric), after.duel(y, name, after.Baseline, y.metric)
+		switch {
+		case name == after.Baseline || !then.sure() || !now.sure():
+		case now.Low > then.High || now.High < then.Low:
+			changed = append(changed, fmt.Sprintf("%s from %s to %s", clean(name), then.interval(), now.interval()))
+		default:
+			same++
+		}
+	}
+	switch {
+	case len(changed)+same == 0:
+		return ""
+	case len(changed) == 0:
+		return fmt.Sprintf("nothing changed beyond the spread: of %d subjects, the intervals of the ratio to %s overlap.", same, clean(after.Baseline))
+	}
+	return fmt.Sprintf("changed beyond the spread, in %s × %s: %s; not told apart: %d.", y.noun, clean(after.Baseline), strings.Join(changed, "; "), same)
 }
 
 func runName(run *results.Run) string {

@@ -4,6 +4,7 @@ package report
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,5 +48,23 @@ func TestCompareNothing(t *testing.T) {
 		if err := Compare(&text, FormatTerminal, English, runOf(trial("direct", rps(1))), second); !errors.Is(err, ErrNothingShared) || text.Len() > 0 {
 			t.Errorf("%s: got %v and %q; want ErrNothingShared and nothing written", name, err, &text)
 		}
+	}
+}
+
+// TestCompareBeyondTheSpread: with repeats, a change is one where the intervals of both runs have nothing in common.
+func TestCompareBeyondTheSpread(t *testing.T) {
+	t.Parallel()
+	first := runOf(slices.Concat(repeated("direct", 100, 101, 100), repeated("jeoul-nat-tc", 90, 91, 90), repeated("haproxy-tcp", 50, 51, 50))...)
+	second := runOf(slices.Concat(repeated("direct", 200, 201, 202), repeated("jeoul-nat-tc", 180, 181, 183), repeated("haproxy-tcp", 80, 81, 80))...)
+	var text strings.Builder
+	if err := Compare(&text, FormatMarkdown, English, first, second); err != nil {
+		t.Fatal(err)
+	}
+	if want := "changed beyond the spread, in requests/s × direct: haproxy-tcp from 0.50 (0.49–0.51) to 0.40 (0.39–0.41); not told apart: 1."; !strings.Contains(text.String(), want) {
+		t.Errorf("the comparison lacks %q:\n%s", want, &text)
+	}
+	text.Reset()
+	if err := Compare(&text, FormatTerminal, Korean, first, first); err != nil || !strings.Contains(text.String(), "편차를 넘는 변화 없음") {
+		t.Errorf("a run compared with itself: %v\n%s", err, &text)
 	}
 }

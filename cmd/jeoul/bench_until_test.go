@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+// TestUntilRefused: what is no margin or no time is refused with what would be one, before anything is built.
+func TestUntilRefused(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--until", "0%"}, "is no margin"},
+		{[]string{"--until", "tight"}, "is no margin"},
+		{[]string{"--until", "NaN"}, "is no margin"},
+		{[]string{"--until", "5%", "--within", "0s"}, "is no time"},
+		{[]string{"--until", "5%", "--lab", "vm"}, "use --repeats there"},
+	} {
+		var stdout, stderr bytes.Buffer
+		args := append([]string{"bench", "run", "../../suites/l2dsr-bmt.yaml"}, test.args...)
+		if code := execute(context.Background(), args, &stdout, &stderr); code == exitOK || !strings.Contains(stderr.String(), test.want) {
+			t.Errorf("%q: exit status %d, error %q; want a failure that says %q", test.args, code, &stderr, test.want)
+		}
+	}
+}
+
+// TestUntil: a margin is per cent, with or without the sign, and brings a bound on the repeats.
+func TestUntil(t *testing.T) {
+	var c benchRunCmd
+	if err := c.Until.UnmarshalText([]byte("5 %")); err != nil || c.Until != 0.05 {
+		t.Fatalf("%v, %v", c.Until, err)
+	}
+	if repeats, enough := c.until(); repeats != mostUntil || enough == nil {
+		t.Errorf("%d repeats at most, %v", repeats, enough != nil)
+	}
+	c.Until, c.Repeats = 0, 3
+	if repeats, enough := c.until(); repeats != 3 || enough != nil {
+		t.Errorf("%d repeats without --until, %v", repeats, enough != nil)
+	}
+}

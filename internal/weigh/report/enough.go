@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// Enough says why a run that is on its way may end, after a whole repeat: every ratio to the baseline of its load has an
+// interval narrower than margin (0.05 is ± 5 %), or it is past the deadline, or no ratio can be made at all. It is empty
+// where the run should go on.
+func Enough(run *results.Run, margin float64, deadline, now time.Time) string {
+	widest, ratios, repeats := duel{}, 0, 0
+	for _, t := range run.Trials {
+		repeats = max(repeats, t.Repeat)
+	}
+	for _, s := range aggregate(run.Trials, run.Baseline) {
+		y, ok := s.yardstick()
+		if !ok {
+			continue
+		}
+		against := s.Baseline
+		if !s.measured(against) {
+			i := slices.IndexFunc(s.Subjects, s.measured)
+			if i < 0 {
+				continue
+			}
+			against = s.Subjects[i]
+		}
+		for _, name := range s.Subjects {
+			if d := s.duel(y, name, against, y.metric); name != against && d.points > 0 {
+				if ratios++; ratios == 1 || d.Margin() > widest.Margin() {
+					widest = d
+				}
+			}
+		}
+	}
+	after := fmt.Sprintf("after %s", counted("repeat")(fmt.Sprint(repeats)))
+	switch {
+	case ratios == 0:
+		return after + ": no two subjects of a load have a valid trial at the same point, so no ratio can get narrower"
+	case widest.sure() && widest.Margin() <= margin:
+		return fmt.Sprintf("%s: each ratio is known to ± %s", after, percentText(widest.Margin()))
+	case now.Before(deadline):
+		return ""
+	case !widest.sure():
+		return fmt.Sprintf("%s, because the time is up: %s to %s has no interval yet", after, clean(widest.of), clean(widest.to))
+	}
+	return fmt.Sprintf("%s, because the time is up: %s to %s is known to ± %s", after, clean(widest.of), clean(widest.to), percentText(widest.Margin()))
+}
+
+func percentText(v float64) string { return decimal(v*100, 1) + " %" }
