@@ -11,7 +11,7 @@
 
 /* The control plane writes what is found under a key before the key, whose last word comes last; and where a key
  * moves to a slot further on, it writes it there before it takes it out here. So what is under a key is read after
- * the key, and the next slot after the one that had another key: directory.publish() in openaddress.go. */
+ * the key, and the next slot after the one that had another key: Directory.Publish() in mapmem/directory.go. */
 
 /* after_key6 is the number of a slot that is read after this key. */
 static __always_inline __u32 after_key6(__u32 at, const __u64 *key)

@@ -152,12 +152,12 @@ func describeKept(keep *datapath.Keep) string {
 // forwardsUntil says for how long a data plane without a process forwards, or since when it does
 // not.
 func forwardsUntil(k datapath.Kept, now time.Time) string {
-	switch at := k.Aside.Format(time.DateTime); {
-	case k.IsAside:
-		return fmt.Sprintf("it has left packets for its VIPs to the kernel since %s (for %s)", at, max(now.Sub(k.Aside), 0).Round(time.Second))
-	case k.Aside.IsZero():
+	switch at := k.FailOpen.Format(time.DateTime); {
+	case k.IsFailOpen:
+		return fmt.Sprintf("it has left packets for its VIPs to the kernel since %s (for %s)", at, max(now.Sub(k.FailOpen), 0).Round(time.Second))
+	case k.FailOpen.IsZero():
 		return "it forwards for ever"
 	default:
-		return fmt.Sprintf("it forwards until %s (for %s)", at, max(k.Aside.Sub(now), 0).Round(time.Second))
+		return fmt.Sprintf("it forwards until %s (for %s)", at, max(k.FailOpen.Sub(now), 0).Round(time.Second))
 	}
 }

@@ -70,7 +70,7 @@ func (d *Datapath) giveUp(ports []attach.Port) error {
 
 // fits says whether the program that is loaded would do for what is to be.
 func (d *Datapath) fits(c *revision, ports []attach.Port) bool {
-	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || d.current.answers != d.answering() || d.sockets.cgroupOf() != c.state.Local || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, attach.Port.Same) {
+	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || d.current.answers != d.answering() || d.sockets.cgroupOf() != c.state.Local || !d.detached && d.requestedHook(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, attach.Port.Same) {
 		return false
 	}
 	m := d.current.memory
@@ -78,8 +78,8 @@ func (d *Datapath) fits(c *revision, ports []attach.Port) bool {
 		c.places.indices <= m.constants.BackendsIndices && d.sizesFor(c).within(d.shared)
 }
 
-// wish returns the hook that a state asks for.
-func (d *Datapath) wish(state lb.State) lb.Hook {
+// requestedHook returns the hook that a state asks for.
+func (d *Datapath) requestedHook(state lb.State) lb.Hook {
 	return cmp.Or(state.Hook, d.hook, d.options.Hook)
 }
 
@@ -94,7 +94,7 @@ func (d *Datapath) publish(c *revision) (bool, error) {
 	if p == nil {
 		return false, nil
 	}
-	d.writeAhead(c, d.current.ports)
+	d.writeSnapshot(c, d.current.ports)
 	d.putLimits(c)
 	// Until the janitor knows which backends are new, it would take their flows for those of
 	// backends that have left.
@@ -102,9 +102,9 @@ func (d *Datapath) publish(c *revision) (bool, error) {
 	d.keeper.show(m)
 	p.publish()
 	c.storeHead(m.head())
-	d.settled(c, d.shared)
+	d.committed(c, d.shared)
 	d.publishPicture()
-	d.keeper.settle(d.current)
+	d.keeper.removeOld(d.current)
 	return true, nil
 }
 
@@ -126,11 +126,11 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 		next.closeUnless(d.shared)
 		return err
 	}
-	d.writeAhead(c, ports)
+	d.writeSnapshot(c, ports)
 	d.keeper.show(memory)
 	// Packets find the programs before the limits are written.
 	c.noteUnremembered(next, d.janitor.Now())
-	flows := move{janitor: d.janitor, from: d.shared, to: next, former: d.former, memory: memory,
+	flows := move{janitor: d.janitor, from: d.shared, to: next, previous: d.previous, memory: memory,
 		returns: c.returnsOf(d.secret)}
 	sockets, err := d.beginSockets(c.state.Local, memory, next)
 	if err != nil {
@@ -139,7 +139,7 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 		next.closeUnless(d.shared)
 		return err
 	}
-	made, err := d.install(ports, d.wish(c.state), func(kind programKind) (*generation, error) {
+	made, err := d.install(ports, d.requestedHook(c.state), func(kind programKind) (*generation, error) {
 		made, err := d.load(kind, ports, memory, next)
 		if err == nil {
 			flows.begin()
@@ -155,22 +155,22 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 		return err
 	}
 	for i, r := range c.records {
-		r.home = homes[i]
+		r.placement = homes[i]
 	}
 	old, last := d.shared, d.current
 	d.shared, d.current = next, made
 	d.putLimits(c)
 	flows.finish()
 	d.noteLost(flows.lost)
-	d.former.close()
-	d.former = nil
+	d.previous.close()
+	d.previous = nil
 	d.noteSockets(sockets.finish())
-	d.settled(c, old)
+	d.committed(c, old)
 	d.noteMemory(c)
 	d.checks.use(ports)
 	d.publishPicture()
 	d.awaitReaders()
-	d.settleKept(old)
+	d.finishAdoption(old)
 	old.closeUnless(next)
 	sockets.release()
 	if last != nil {
@@ -202,14 +202,14 @@ func (d *Datapath) load(kind programKind, ports []attach.Port, memory *memory, s
 	return made, nil
 }
 
-// settled takes note of a change that was made. Old are the shared maps of before.
-func (d *Datapath) settled(c *revision, old *shared) {
+// committed takes note of a change that was made. Old are the shared maps of before.
+func (d *Datapath) committed(c *revision, old *shared) {
 	d.ledger.settle(old, d.shared, c.places)
 	d.register.commit(c)
 	d.shared.prefixes.sweep(d.register)
 	d.current.state, d.current.places, d.current.words = d.register.state, d.register.places, nil
 	d.tracing.resolve(d.register)
-	d.janitor.Use(d.scene())
+	d.janitor.Use(d.janitorInput())
 }
 
 // putLimits writes the limits of the services and the backends that are new or differ.

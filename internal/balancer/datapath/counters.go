@@ -82,10 +82,10 @@ type ledger struct {
 	before map[uint32]lb.BackendCount
 	// carried[i] is what index i counted in maps that were replaced.
 	carried map[uint32]lb.BackendCount
-	// outcomes is what was counted by outcome in maps that were replaced, and former the one that
+	// outcomes is what was counted by outcome in maps that were replaced, and previous the one that
 	// packets still count in, nil where there is none.
 	outcomes map[string]uint64
-	former   *formerOutcomes
+	previous *previousOutcomes
 	// backends is the map of backends' counters that packets still count in beside our own; nil where there
 	// is none.
 	backends *foreignElements
@@ -105,7 +105,7 @@ func (l *ledger) elsewhere(index uint32) lb.BackendCount {
 
 // settle takes note of a change from one generation to the next, after the
 // swap. Reading fails only for maps that are gone; then there is nothing to carry.
-func (l *ledger) settle(old, next *shared, change *resettling) {
+func (l *ledger) settle(old, next *shared, change *placeChange) {
 	if old != nil && old.counts != next.counts {
 		carried := map[uint32]lb.BackendCount{}
 		for index := range uint32(len(change.places.generations)) {
@@ -169,7 +169,7 @@ func (p *picture) counters() (lb.Counters, error) {
 	}
 	for index := range counts {
 		// The data plane counts a packet that was sent on once, for its backend;
-		// former owners of an index are in the sum.
+		// previous owners of an index are in the sum.
 		outcomes[objects.XDPOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
 		outcomes[objects.XDPOutcomeOUTCOME_RETURNED].Packets += counts[index].ReturnedPackets
 	}
@@ -181,7 +181,7 @@ func (p *picture) counters() (lb.Counters, error) {
 	return lb.Counters{Outcomes: outcomes, Backends: backends}, nil
 }
 
-// counted reads what each index has counted, those of its former owners included.
+// counted reads what each index has counted, those of its previous owners included.
 func (p *picture) counted() ([]lb.BackendCount, error) {
 	counts, err := readBackends(p.shared.counts, p.indices)
 	for index := range counts {

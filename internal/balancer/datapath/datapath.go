@@ -79,8 +79,8 @@ type Datapath struct {
 	options Options
 	// findPorts looks the interfaces up anew: a MAC address may have changed.
 	findPorts func(names []string) ([]attach.Port, error)
-	// ways lists the ways to attach; tests have others than attempts.
-	ways func(lb.Hook, []attach.Port) []attach.Attempt
+	// attempts lists the ways to attach; tests have others than attempts.
+	attempts func(lb.Hook, []attach.Port) []attach.Attempt
 	// programs says what is loaded for a hook; tests that only attach load a short program.
 	programs func(lb.Hook) programKind
 	// detached: programs are loaded and never attached.
@@ -96,8 +96,8 @@ type Datapath struct {
 	register *register
 	ledger   ledger
 	janitor  *flowtable.Janitor
-	// former are tables of flows that were found besides, until the first change.
-	former *formerFlows
+	// previous are tables of flows that were found besides, until the first change.
+	previous *previousFlows
 	// plan is what memory is in use.
 	plan lb.MemoryPlan
 	// holds[i] keeps the program on the i-th interface; none before the first
@@ -105,8 +105,8 @@ type Datapath struct {
 	holds       []attach.Hold
 	attachments []lb.Attachment
 	// hook is what was asked for, and way what it came to; zero before the first Apply.
-	hook lb.Hook
-	way  attach.Method
+	hook   lb.Hook
+	method attach.Method
 	// tags are what devices hide of frames, and what is switched off so that XDP sees it.
 	tags attach.Tags
 	// picture is what is in use, for readers, and readers is held by those that read its maps.
@@ -154,7 +154,7 @@ func Open(options Options) (*Datapath, error) {
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	d := &Datapath{options: options, findPorts: attach.Ports, ways: attach.Attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
+	d := &Datapath{options: options, findPorts: attach.Ports, attempts: attach.Attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
 		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: flowtable.NewJanitor(options.Timeouts), keeper: newKeeper(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff, SwitchBack: options.SwitchBack}}
 	d.tryWatch()
 	if err := d.takeOver(); err != nil {
@@ -207,49 +207,6 @@ func (d *Datapath) Close() error {
 		err := errors.Join(d.sockets.detach(), d.detach(), attach.CloseAll(holdsOf(d.leftovers)))
 		return errors.Join(err, d.keeper.forget())
 	})
-}
-
-// Leave ends the process's part: what is kept goes on, and the next process takes it over. A
-// datapath that keeps nothing is closed.
-func (d *Datapath) Leave() error {
-	if d.keeper == nil {
-		return d.Close()
-	}
-	return d.end(func() (err error) {
-		for _, h := range slices.Concat(d.holds, holdsOf(d.leftovers)) {
-			if l, is := h.(attach.Leaver); is {
-				err = errors.Join(err, l.Leave())
-			}
-		}
-		err = errors.Join(err, d.sockets.leave())
-		d.keeper.Store.Close()
-		return err
-	})
-}
-
-// end closes the datapath: release lets go of what is attached.
-func (d *Datapath) end(release func() error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil
-	}
-	d.closed = true
-	close(d.stop)
-	d.janitor.Leave()
-	err := errors.Join(release(), d.checks.close())
-	d.publishPicture()
-	d.awaitReaders()
-	d.ledger.former.close()
-	d.ledger.backends.close()
-	d.former.close()
-	d.sockets.closeUnless(nil)
-	d.current.close()
-	if d.current != nil {
-		d.current.memory.close()
-	}
-	d.shared.closeUnless(nil)
-	return err
 }
 
 // detach takes the programs off their interfaces.

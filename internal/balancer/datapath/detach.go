@@ -3,9 +3,7 @@
 package datapath
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -25,10 +23,10 @@ type Kept struct {
 	Interfaces []string
 	Services   int
 	Changed    time.Time
-	// Aside is when packets for the VIPs begin or began to be left to the kernel, but for a part of a second; zero where
+	// FailOpen is when packets for the VIPs begin or began to be left to the kernel, but for a part of a second; zero where
 	// that never comes, or cannot be told. IsAside says whether they are left to it now.
-	Aside   time.Time
-	IsAside bool
+	FailOpen   time.Time
+	IsFailOpen bool
 }
 
 // ReadKept says what is kept, without touching it. What it cannot tell is an error, and Dir
@@ -43,7 +41,7 @@ func ReadKept(keep *Keep) (Kept, error) {
 		kept.Interfaces = append(kept.Interfaces, i.Name)
 	}
 	kept.Services, kept.Changed = len(s.Services), s.Written
-	kept.Aside, kept.IsAside, err = k.aside()
+	kept.FailOpen, kept.IsFailOpen, err = k.failOpenAt()
 	return kept, err
 }
 
@@ -63,9 +61,9 @@ func FirstInterface(keep *Keep) (index int, name string, err error) {
 // read returns the newest snapshot.
 func (k *keeper) read() (*snapshot.Snapshot, error) { return k.newest(k.latest(0)) }
 
-// aside returns when what is kept steps aside (zero: never), and whether it has: that is its own to say, for it looks
+// failOpenAt returns when what is kept steps aside (zero: never), and whether it has: that is its own to say, for it looks
 // at the time four times a second.
-func (k *keeper) aside() (when time.Time, is bool, err error) {
+func (k *keeper) failOpenAt() (when time.Time, is bool, err error) {
 	sets, err := k.Store.Sets()
 	if err != nil || len(sets) == 0 {
 		return when, false, err
@@ -82,26 +80,6 @@ func (k *keeper) aside() (when time.Time, is bool, err error) {
 		when = monotonicZero().Add(time.Duration(moved) + time.Duration(patience)*time.Millisecond)
 	}
 	return when, atomic.LoadUint32(&head.Aside) != 0, nil
-}
-
-// Detach takes what is kept off the interfaces, and removes it, also where another build
-// has made it or it cannot be read. Without a store, since nothing is pinned, it removes filters, which need no
-// pin. The interfaces are those that it may be attached to besides those that
-// it says itself. Call it in their network namespace.
-func Detach(keep *Keep, interfaces []string) error {
-	k := newKeeper(keep)
-	ports := k.interfaces()
-	for _, name := range interfaces {
-		if nic, err := net.InterfaceByName(name); err == nil {
-			ports = append(ports, attach.Port{Name: name, Index: nic.Index})
-		}
-	}
-	err := errors.Join(attach.RemoveFilters(ports), attach.RemoveDispatched(ports, attach.IsOurs))
-	if k.Store == nil {
-		return err
-	}
-	// A start that finds something attached needs its snapshot: that goes after what is attached.
-	return errors.Join(err, k.clear(), k.forget())
 }
 
 // Sweep removes what is kept where it was attached by links, and none of them is on an interface

@@ -305,7 +305,7 @@ func inTCBeside(k *kept, refused error) error {
 		return err
 	}
 	// A veth is for TC anyway.
-	k.ways = func(wish lb.Hook, ports []attach.Port) []attach.Attempt {
+	k.ways = func(requested lb.Hook, ports []attach.Port) []attach.Attempt {
 		return append(attach.Attempts(lb.HookXDP, ports), attach.Attempts(lb.HookTC, nil)...)
 	}
 	k.hook = lb.HookAuto
@@ -376,8 +376,8 @@ func TestAutoBesideOthers(t *testing.T) {
 					}
 					return kind
 				}
-				d.ways = func(wish lb.Hook, _ []attach.Port) []attach.Attempt {
-					if wish == lb.HookXDP {
+				d.attempts = func(requested lb.Hook, _ []attach.Port) []attach.Attempt {
+					if requested == lb.HookXDP {
 						return []attach.Attempt{{Method: test.way}}
 					}
 					return append([]attach.Attempt{{Method: test.way}}, attach.Attempts(lb.HookTC, nil)...)

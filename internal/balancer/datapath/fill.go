@@ -15,7 +15,7 @@ var errNoRoom = errors.New("the configuration has no room in the memory that was
 
 // fill puts a configuration into memory that no packet reads yet. It returns where
 // the services are, in the order of the change's records.
-func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
+func (m *memory) fill(c *revision, plan *capacity) ([]placement, error) {
 	f := filling{m, plan}
 	m.constants.Modes = c.neededModes()
 	if m.lists = c.lists; c.lists {
@@ -31,11 +31,11 @@ func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
 	}
 	m.constants.HairpinFirstPort, m.constants.HairpinLastPort = m.hairpin.FirstPort, m.hairpin.LastPort
 	m.constants.FirstPort, m.constants.LastPort = m.pool.FirstPort, m.pool.LastPort
-	homes := make([]residence, len(c.records))
+	homes := make([]placement, len(c.records))
 	for i, r := range c.records {
 		var ok bool
 		rows := r.rows()
-		if homes[i], ok = m.house(r, nil, rows); !ok {
+		if homes[i], ok = m.placeService(r, nil, rows); !ok {
 			return nil, errNoRoom
 		}
 		for at := range rows {

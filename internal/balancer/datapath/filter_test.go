@@ -31,7 +31,7 @@ func openAsBeforeTCX(nics ...string) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.ways = onlyBy(attach.TCFilter)
+	d.attempts = onlyBy(attach.TCFilter)
 	d.programs = bystander
 	return d, nil
 }

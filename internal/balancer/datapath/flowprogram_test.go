@@ -353,7 +353,7 @@ func TestJanitorIsTold(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		hashed := testService(vip4, 81, lb.TCP, lb.Maglev, 3)
 		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), hashed}})
-		head := r.datapath.scene().Head
+		head := r.datapath.janitorInput().Head
 		for _, step := range []struct {
 			name, flags string
 			port        uint16

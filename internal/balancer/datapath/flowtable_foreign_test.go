@@ -141,7 +141,7 @@ func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, un
 	if err := d.shared.mapFlows(nil); err != nil {
 		t.Fatal(err)
 	}
-	d.former = &formerFlows{proven: []formerTable{proven.table}, unproven: []formerTable{unproven.table}}
+	d.previous = &previousFlows{proven: []previousTable{proven.table}, unproven: []previousTable{unproven.table}}
 	d.current.adopted = true
 	return proven, unproven, places
 }
@@ -190,7 +190,7 @@ func TestFlowsOfAnotherLayout(t *testing.T) {
 		for _, p := range others {
 			r.check(t, with(p, func(p *packetSpec) { p.flags = "A" }).build(t))
 		}
-		if r.datapath.former.any() {
+		if r.datapath.previous.any() {
 			t.Error("the tables before are still there")
 		}
 	})
@@ -220,8 +220,8 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	over := proven.put(flow(6, 1), objects.XDPFlowStateFLOW_CLIENT_FIN, 1000, false)
 	proven.write(90, flow(9, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
 	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: to, to: to,
-		former: &formerFlows{proven: []formerTable{proven.table}, unproven: []formerTable{unproven.table}},
-		memory: &memory{storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
+		previous: &previousFlows{proven: []previousTable{proven.table}, unproven: []previousTable{unproven.table}},
+		memory:   &memory{storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
 	m.begin()
 	expect := func(table *flowtable.Table, n int, backend uint32, state objects.XDPFlowState, seen uint32) {
 		t.Helper()

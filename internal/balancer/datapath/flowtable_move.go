@@ -19,8 +19,8 @@ import (
 type move struct {
 	janitor  *flowtable.Janitor
 	from, to *shared
-	// former are tables that a process before has left besides.
-	former *formerFlows
+	// previous are tables that a process before has left besides.
+	previous *previousFlows
 	// returns makes the entries anew that lead to the flows of full NAT.
 	returns flowtable.ReplyKeys
 	// memory is that of the programs that use the new tables.
@@ -34,27 +34,27 @@ type move struct {
 // the time that copies take, for a process may be killed in the middle of one.
 const moveBound = 10 * time.Second
 
-// formerFlows are tables that packets go by, or went by last, and that are not among the shared
+// previousFlows are tables that packets go by, or went by last, and that are not among the shared
 // maps: they are laid out differently, or were about to be replaced when a process was killed.
-type formerFlows struct {
-	proven, unproven []formerTable
+type previousFlows struct {
+	proven, unproven []previousTable
 	// bytes is what those take that another layout has.
 	bytes uint64
 }
 
-// formerTable is one of them.
-type formerTable interface {
+// previousTable is one of them.
+type previousTable interface {
 	flowtable.Source
 	// IsOf says whether it is that map.
 	IsOf(*ebpf.Map) bool
 	Close()
 }
 
-func (f *formerFlows) close() {
+func (f *previousFlows) close() {
 	if f == nil {
 		return
 	}
-	for _, tables := range [][]formerTable{f.proven, f.unproven} {
+	for _, tables := range [][]previousTable{f.proven, f.unproven} {
 		for _, t := range tables {
 			t.Close()
 		}
@@ -62,7 +62,7 @@ func (f *formerFlows) close() {
 	f.proven, f.unproven = nil, nil
 }
 
-func (f *formerFlows) any() bool { return f != nil && len(f.proven)+len(f.unproven) > 0 }
+func (f *previousFlows) any() bool { return f != nil && len(f.proven)+len(f.unproven) > 0 }
 
 // begin copies what there is, and again what has changed while that took. From then on until the
 // janitor is told of the new tables, nothing is forgotten: it would be in one and not in the other.
@@ -78,7 +78,7 @@ func (m *move) begin() {
 }
 
 func (m *move) needed() bool {
-	return m.from.proven != m.to.proven || m.from.unproven != m.to.unproven || m.former.any()
+	return m.from.proven != m.to.proven || m.from.unproven != m.to.unproven || m.previous.any()
 }
 
 // finish copies what packets have begun and ended since: at once, for until then the new programs do not
@@ -103,11 +103,11 @@ func (m *move) cancel() {
 
 func (m *move) copy(proven func(*objects.XDPFlow)) {
 	m.lost = 0
-	if m.former.any() {
-		for _, t := range m.former.proven {
+	if m.previous.any() {
+		for _, t := range m.previous.proven {
 			m.lost += m.to.proven.Adopt(t, proven)
 		}
-		for _, t := range m.former.unproven {
+		for _, t := range m.previous.unproven {
 			m.lost += m.to.unproven.Adopt(t, m.leaveEnded)
 		}
 	}

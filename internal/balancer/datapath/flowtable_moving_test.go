@@ -183,13 +183,13 @@ func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLa
 	if own.fullNAT != nil {
 		clear(own.fullNAT.Buckets)
 	}
-	for _, table := range []formerTable{proven.table, unproven.table} {
+	for _, table := range []previousTable{proven.table, unproven.table} {
 		t.Cleanup(table.Close)
 	}
 	d.current.adopted = false
-	former := d.former
-	d.former = nil
-	m := &move{janitor: d.janitor, from: d.shared, to: d.shared, former: former, returns: c.returnsOf(d.secret),
+	previous := d.previous
+	d.previous = nil
+	m := &move{janitor: d.janitor, from: d.shared, to: d.shared, previous: previous, returns: c.returnsOf(d.secret),
 		memory: d.current.memory, begun: true}
 	atomic.StoreUint64(&d.current.memory.head().Moving, uint64(flowtable.Monotonic()+time.Hour))
 	return m

@@ -14,13 +14,16 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// keptWays are those that can outlive a process.
-var keptWays = []attach.Method{attach.NativeXDP, attach.GenericXDP, attach.NativeDispatched, attach.GenericDispatched, attach.TCX, attach.TCFilter}
+// keptMethods are those that can outlive a process.
+var keptMethods = []attach.Method{attach.NativeXDP, attach.GenericXDP, attach.NativeDispatched,
+	attach.GenericDispatched, attach.TCX, attach.TCFilter}
 
 // attached is a program on an interface, and what keeps it there.
 type attached struct {
@@ -62,10 +65,10 @@ func (f *found) findAttached(sets []uint64, ports []attach.Port) error {
 		if err != nil {
 			return err
 		}
-		for _, w := range keptWays {
+		for _, w := range keptMethods {
 			runs, whole := f.runs(w, ids)
 			if some = some || runs; runs && whole {
-				f.set, f.way, f.pinned = set, w, programs
+				f.set, f.method, f.pinned = set, w, programs
 				return nil
 			}
 		}
@@ -82,7 +85,7 @@ func (f *found) findAttached(sets []uint64, ports []attach.Port) error {
 func (f *found) runs(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bool) {
 	there := map[int]ebpf.ProgramID{}
 	for _, a := range f.attached {
-		if a.way == w {
+		if a.method == w {
 			there[a.index] = a.program
 		}
 	}
@@ -113,7 +116,7 @@ func (f *found) choose() error {
 	}
 	for _, a := range f.attached {
 		i := slices.IndexFunc(f.ports, func(p attach.Port) bool { return p.Index == a.index })
-		if a.way == f.way && i >= 0 {
+		if a.method == f.method && i >= 0 {
 			f.holds[i] = a.hold
 		} else {
 			f.others = append(f.others, a.leftover)
@@ -135,7 +138,7 @@ func (f *found) listAttached(ports []attach.Port) error {
 		return err
 	}
 	for _, name := range names {
-		for _, w := range keptWays {
+		for _, w := range keptMethods {
 			digits, is := strings.CutPrefix(name, w.LinkPrefix())
 			index, err := strconv.Atoi(digits)
 			if !is || err != nil {
@@ -265,7 +268,75 @@ func (f *found) close() {
 		f.memory.m.Close()
 	}
 	f.shared.closeUnless(nil)
-	f.former.close()
+	f.previous.close()
 	f.backends.close()
 	f.flows.close()
+}
+
+// catchUp notes tables that a process was about to replace when it was killed: packets may have
+// gone by them last. Of a set whose snapshot is gone, the process had finished.
+func (f *found) catchUp(k *keeper, sets []uint64) error {
+	for _, set := range sets {
+		if set >= f.set {
+			continue
+		}
+		before, err := f.snapshotOf(k, set)
+		if err != nil {
+			return err
+		}
+		if before == nil {
+			continue
+		}
+		for name, table := range map[string]struct {
+			of *ebpf.Map
+			to *[]previousTable
+		}{objects.XDPMapFlows: {f.shared.flows, &f.flows.proven}, objects.XDPMapNewcomers: {f.shared.newcomers,
+			&f.flows.unproven}} {
+			if err := f.noteTable(f.store.Path(pins.Set(set), name), before, table.of, table.to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// snapshotOf reads the snapshot of a set; nil where it is gone, or was not whole.
+func (f *found) snapshotOf(k *keeper, set uint64) (*snapshot.Snapshot, error) {
+	m, err := openMemory(f.store.Path(pins.Set(set), generationPin))
+	if err != nil {
+		return nil, err
+	}
+	number := m.head().Snapshot
+	m.storage.Unmap()
+	m.m.Close()
+	s, err := k.decode(number)
+	if err != nil {
+		return nil, nil
+	}
+	return s, nil
+}
+
+// noteTable notes a pinned table of flows to take over, unless it is one of the shared maps.
+func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *[]previousTable) error {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return fmt.Errorf("%s is no map of ours: %w", path, err)
+	}
+	if mapmem.SameMap(m, is) || slices.ContainsFunc(*to, func(t previousTable) bool { return t.IsOf(m) }) {
+		return m.Close()
+	}
+	theirs := of.Flows
+	if ours, err := sharedLayouts(); err == nil && of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
+		theirs, _ = flowtable.Layout()
+	}
+	reading, err := flowtable.ReadingOf(theirs)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())
+	}
+	table, err := flowtable.OpenForeign(m, reading)
+	if err != nil {
+		return errors.Join(err, m.Close())
+	}
+	*to = append(*to, table)
+	return nil
 }

@@ -57,7 +57,7 @@ func (g *generation) close() {
 
 // makeMemory makes the map of a generation for a configuration, and puts that there.
 // It returns where the services are, in the order of the change's records.
-func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence, error) {
+func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []placement, error) {
 	plan, err := capacityFor(c)
 	if err != nil {
 		return nil, nil, err

@@ -26,7 +26,7 @@ type group struct {
 }
 
 // groupOf returns the id of a service's group, which it makes if there is none.
-func (r *resettling) groupOf(name string) uint32 {
+func (r *placeChange) groupOf(name string) uint32 {
 	if name == "" {
 		return 0
 	}

@@ -38,7 +38,7 @@ func localOf(s *lb.RoutedService, i int) netip.Addr {
 }
 
 // movesAway says whether flows of a hairpin to its backend i, before the number was, cannot go on: they
-// are sent from another address now, and what the backend sends to the former one belongs to no flow.
+// are sent from another address now, and what the backend sends to the previous one belongs to no flow.
 // The backend is another one then, and they end.
 func movesAway(is, was *lb.RoutedService, i, before int) bool {
 	now, then := localOf(is, i), localOf(was, before)

@@ -149,7 +149,7 @@ func (r *record) lacksSlots(b *lb.Base) bool {
 
 // withView returns the change of one service's view.
 func (r *register) withView(was, is *record, now time.Time) *revision {
-	c := &revision{state: r.state, records: slices.Clone(r.records), places: r.places.resettle(now), services: []served{{was, is}}}
+	c := &revision{state: r.state, records: slices.Clone(r.records), places: r.places.beginChange(now), services: []served{{was, is}}}
 	c.records[slices.Index(c.records, was)] = is
 	c.places.free = r.places.free
 	return c

@@ -411,8 +411,8 @@ func TestPortThatWasUsedAgainBefore(t *testing.T) {
 	a.janitor.Pass(time.Second)
 	b.janitor.Pass(time.Second)
 	goesTo := a.send(1000, "S", "A")
-	if former := b.backendOf(1000); former == a.backendOf(1000) {
-		t.Fatalf("both connections go to %v", former)
+	if previous := b.backendOf(1000); previous == a.backendOf(1000) {
+		t.Fatalf("both connections go to %v", previous)
 	}
 	a.nextProcess(3 * time.Second)
 	b.janitor.Pass(3 * time.Second)
@@ -609,7 +609,7 @@ func TestRememberedSlotsElsewhere(t *testing.T) {
 		a.send(port, "A", "A")
 	}
 	now = now.Add(20 * time.Minute)
-	a.settleTransitions(now, map[uint32]uint64{a.register.byKey[s.Key()].id: 40})
+	a.endTransitions(now, map[uint32]uint64{a.register.byKey[s.Key()].id: 40})
 	bases, err := a.Bases()
 	if err != nil || len(bases) != 1 || bases[0].Size != 0 {
 		t.Fatalf("%v, %v", bases, err)
@@ -970,14 +970,14 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 				a.send(1001, "S", "A")
 				flows := a.snapshot()
 				slices.SortFunc(flows, func(a, b lb.Flow) int { return int(a.Client.Port()) - int(b.Client.Port()) })
-				former, other := flows[0], flows[1]
-				other.Client = former.Client
-				if other.SYN = former.SYN + 1; mode == lb.FullNAT {
+				previous, other := flows[0], flows[1]
+				other.Client = previous.Client
+				if other.SYN = previous.SYN + 1; mode == lb.FullNAT {
 					other.SYN = 0
 				}
-				tell(former, lb.FlowEstablished, 10*time.Second, FlowsTaken{Taken: 1})
+				tell(previous, lb.FlowEstablished, 10*time.Second, FlowsTaken{Taken: 1})
 				if before == lb.FlowClosed {
-					tell(former, lb.FlowClosed, 9*time.Second, FlowsTaken{Followed: 1})
+					tell(previous, lb.FlowClosed, 9*time.Second, FlowsTaken{Followed: 1})
 					tell(other, lb.FlowClosed, time.Second, FlowsTaken{Followed: 1})
 				} else {
 					tell(other, lb.FlowClosed, 11*time.Second, refused)

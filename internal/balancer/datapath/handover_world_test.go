@@ -502,7 +502,7 @@ func (w *world) tick() {
 		w.deliver(m)
 		w.regain(m)
 		if w.now%flowtable.StepEvery == 0 && m.janitor.Step(w.now) {
-			m.settleTransitions(m.now(), m.janitor.FlowsOf())
+			m.endTransitions(m.now(), m.janitor.FlowsOf())
 		}
 		w.tell(m, false)
 	}

@@ -40,33 +40,33 @@ type places struct {
 	// first id that none has had.
 	groups   map[string]group
 	groupIDs uint32
-	// endpoints are those of the backends of mode NAT, and former those of
+	// endpoints are those of the backends of mode NAT, and previous those of
 	// backends that have left lately.
-	endpoints, former map[endpointKey]natEndpoint
+	endpoints, previous map[endpointKey]natEndpoint
 	// pool are the numbers of full NAT's addresses.
 	pool poolNumbers
 	// lastList is the number that a list of prefixes got last.
 	lastList uint32
-	// doubtful are indices that may have had owners which nothing here knows: see doubt.
-	doubtful map[uint32]bool
+	// stale are indices that may have had owners which nothing here knows: see markStale.
+	stale map[uint32]bool
 }
 
-// doubt notes that changes were made which nothing has written down: any of these indices may have had further
+// markStale notes that changes were made which nothing has written down: any of these indices may have had further
 // owners. The next owner of one gets a generation far from theirs, so that their flows are not taken for its own.
-func (p *places) doubt(indices uint32) {
-	p.doubtful = make(map[uint32]bool, indices)
+func (p *places) markStale(indices uint32) {
+	p.stale = make(map[uint32]bool, indices)
 	for index := range indices {
-		p.doubtful[index] = true
+		p.stale[index] = true
 	}
 }
 
-// doubtfulOwners is more than the generations that an index goes through between two snapshots.
-const doubtfulOwners = 1 << 12
+// staleOwners is more than the generations that an index goes through between two snapshots.
+const staleOwners = 1 << 12
 
 // ownedFrom returns the generation of the next owner of an index that had this one last.
 func (p *places) ownedFrom(index uint32, last uint16) uint16 {
-	if p.doubtful[index] {
-		last += doubtfulOwners
+	if p.stale[index] {
+		last += staleOwners
 	}
 	return nextGeneration(last)
 }
@@ -74,7 +74,7 @@ func (p *places) ownedFrom(index uint32, last uint16) uint16 {
 func newPlaces() *places {
 	return &places{
 		backends: map[lb.BackendKey]place{}, services: map[lb.ServiceKey]uint32{}, quarantine: map[uint32]int{}, groups: map[string]group{},
-		endpoints: map[endpointKey]natEndpoint{}, former: map[endpointKey]natEndpoint{},
+		endpoints: map[endpointKey]natEndpoint{}, previous: map[endpointKey]natEndpoint{},
 	}
 }
 
@@ -86,8 +86,8 @@ func nextGeneration(g uint16) uint16 {
 	return g + 1
 }
 
-// resettling is a change of the places, put together first and made later, or never.
-type resettling struct {
+// placeChange is a change of the places, put together first and made later, or never.
+type placeChange struct {
 	places *places
 	now    time.Time
 	// left and arrived are backends that go and come.
@@ -101,9 +101,9 @@ type resettling struct {
 	// endpoints are to be set, gone to be taken for those of backends that have left.
 	endpoints map[endpointKey]natEndpoint
 	gone      map[endpointKey]natEndpoint
-	// claimed are former endpoints that a backend has now.
+	// claimed are previous endpoints that a backend has now.
 	claimed map[endpointKey]bool
-	// forgotten are former endpoints that are no more: too long ago, or a backend has them.
+	// forgotten are previous endpoints that are no more: too long ago, or a backend has them.
 	forgotten []endpointKey
 	// vacated are the indices that the endpoints of backends which left were the last
 	// to hold.
@@ -129,16 +129,16 @@ type arriving struct {
 	at  int
 }
 
-// resettle begins a change.
-func (p *places) resettle(now time.Time) *resettling {
-	return &resettling{places: p, now: now, endpoints: map[endpointKey]natEndpoint{}, gone: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
+// beginChange begins a change.
+func (p *places) beginChange(now time.Time) *placeChange {
+	return &placeChange{places: p, now: now, endpoints: map[endpointKey]natEndpoint{}, gone: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
 		holders: map[uint32]int{}, generations: map[uint32]uint16{},
 		newGroups: map[string]uint32{}, freeIDs: p.freeIDs, indices: uint32(len(p.generations)), ids: p.ids}
 }
 
 // service gives a service an id, and its backends places: those that they had in was,
 // the same service before, which may be nil. New ones get theirs in assign.
-func (r *resettling) service(is, was *record) {
+func (r *placeChange) service(is, was *record) {
 	is.places = make([]place, len(is.service.Backends))
 	if was.keepsFlows(is) {
 		is.id = was.id
@@ -171,7 +171,7 @@ func (r *record) keepsFlows(is *record) bool {
 
 // keep gives the backends that were there the places that they had, and says which
 // those are by their numbers before.
-func (r *resettling) keep(is, was *record) (stays []bool) {
+func (r *placeChange) keep(is, was *record) (stays []bool) {
 	if was == nil {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (r *resettling) keep(is, was *record) (stays []bool) {
 }
 
 // leave notes the backends of a service that do not stay.
-func (r *resettling) leave(was *record, stays []bool) {
+func (r *placeChange) leave(was *record, stays []bool) {
 	for i, backend := range was.service.Backends {
 		if stays == nil || !stays[i] {
 			r.left = append(r.left, departing{was.service.BackendKey(backend), was.places[i]})
@@ -194,12 +194,12 @@ func (r *resettling) leave(was *record, stays []bool) {
 }
 
 // leaveService notes that a service goes.
-func (r *resettling) leaveService(was *record) {
+func (r *placeChange) leaveService(was *record) {
 	r.leftServices = append(r.leftServices, was.key)
 	r.leave(was, nil)
 }
 
-func (r *resettling) takeID() (id uint32) {
+func (r *placeChange) takeID() (id uint32) {
 	if len(r.freeIDs) > 0 {
 		id, r.freeIDs = r.freeIDs[0], r.freeIDs[1:]
 		return id
@@ -209,14 +209,14 @@ func (r *resettling) takeID() (id uint32) {
 }
 
 // assign frees the places of those that leave and gives places to those that come.
-func (r *resettling) assign() {
+func (r *placeChange) assign() {
 	r.free = slices.Clone(r.places.free)
-	r.keepFormer()
+	r.keepPrevious()
 	for _, d := range r.left {
 		r.generations[d.index] = nextGeneration(d.generation)
 		r.release(d.index)
 	}
-	r.forgetFormer()
+	r.forgetPrevious()
 	for _, a := range r.arrived {
 		var index uint32
 		if len(r.free) > 0 {
@@ -232,24 +232,24 @@ func (r *resettling) assign() {
 	}
 }
 
-func (r *resettling) generation(index uint32) uint16 {
+func (r *placeChange) generation(index uint32) uint16 {
 	if g, changed := r.generations[index]; changed || int(index) >= len(r.places.generations) {
 		return g
 	}
 	return r.places.generations[index]
 }
 
-func (r *resettling) held(index uint32) int {
+func (r *placeChange) held(index uint32) int {
 	if n, changed := r.holders[index]; changed || int(index) >= len(r.places.holders) {
 		return n
 	}
 	return int(r.places.holders[index])
 }
 
-func (r *resettling) hold(index uint32) { r.holders[index] = r.held(index) + 1 }
+func (r *placeChange) hold(index uint32) { r.holders[index] = r.held(index) + 1 }
 
 // release gives up one hold of an index, and says whether that was the last.
-func (r *resettling) release(index uint32) (free bool) {
+func (r *placeChange) release(index uint32) (free bool) {
 	n := r.held(index) - 1
 	r.holders[index] = n
 	if n == 0 {
@@ -259,7 +259,7 @@ func (r *resettling) release(index uint32) (free bool) {
 }
 
 // commit makes the change.
-func (r *resettling) commit() {
+func (r *placeChange) commit() {
 	p := r.places
 	for _, d := range r.left {
 		delete(p.backends, d.key)
@@ -279,7 +279,7 @@ func (r *resettling) commit() {
 	}
 	p.free, p.freeIDs, p.ids = r.free, r.freeIDs, r.ids
 	for _, a := range r.arrived {
-		delete(p.doubtful, a.of.places[a.at].index)
+		delete(p.stale, a.of.places[a.at].index)
 		p.backends[a.key] = a.of.places[a.at]
 	}
 	for _, s := range r.newServices {

@@ -18,14 +18,14 @@ import (
 type loader func(programKind) (*generation, error)
 
 // install loads a generation and puts it in the place of the current one.
-func (d *Datapath) install(ports []attach.Port, wish lb.Hook, load loader) (*generation, error) {
+func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loader) (*generation, error) {
 	switch {
 	case d.detached:
 		return load(d.programs(d.attachments[0].Hook))
 	case d.holds == nil:
-		return d.installFirst(ports, wish, load)
-	case wish != d.hook || !slices.EqualFunc(ports, d.current.ports, attach.Port.SameInterface):
-		return d.rehook(ports, wish, load)
+		return d.installFirst(ports, requested, load)
+	case requested != d.hook || !slices.EqualFunc(ports, d.current.ports, attach.Port.SameInterface):
+		return d.rehook(ports, requested, load)
 	}
 	made, _, err := d.renew(ports, load)
 	return made, err
@@ -34,7 +34,7 @@ func (d *Datapath) install(ports []attach.Port, wish lb.Hook, load loader) (*gen
 // renew loads a generation and puts it to work by the way that is in use. The lack that it
 // returns with an error says why another way may do.
 func (d *Datapath) renew(ports []attach.Port, load loader) (made *generation, lack string, err error) {
-	kind := d.kindOf(d.way)
+	kind := d.kindOf(d.method)
 	kind.unspecific = d.unspecific
 	made, lack, err = d.loadAndReach(kind, ports, load)
 	if err == nil || !d.current.adopted || !errors.Is(err, syscall.EINVAL) {
@@ -64,8 +64,8 @@ func (d *Datapath) loadAndReach(kind programKind, ports []attach.Port, load load
 
 // installFirst attaches, and removes what a killed balancer left, unless its
 // place was taken: until then the packets of its connections are in good hands.
-func (d *Datapath) installFirst(ports []attach.Port, wish lb.Hook, load loader) (*generation, error) {
-	made, used, err := d.attachFirst(ports, wish, load)
+func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loader) (*generation, error) {
+	made, used, err := d.attachFirst(ports, requested, load)
 	if used == attach.TCFilter {
 		return made, nil
 	}
@@ -82,10 +82,11 @@ func (d *Datapath) installFirst(ports []attach.Port, wish lb.Hook, load loader) 
 
 // attachFirst tries the ways to attach in turn, and returns the one that it took,
 // if any. One way serves all interfaces.
-func (d *Datapath) attachFirst(ports []attach.Port, wish lb.Hook, load loader) (*generation, attach.Method, error) {
+func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load loader) (*generation, attach.Method,
+	error) {
 	var lacks []string
 	var last error
-	for _, a := range d.ways(wish, ports) {
+	for _, a := range d.attempts(requested, ports) {
 		made, err := load(d.kindOf(a.Method))
 		if a.Method.Dispatched && errors.Is(err, libxdp.ErrUnsupported) {
 			last = attach.CannotJoin(err, ports)
@@ -99,7 +100,7 @@ func (d *Datapath) attachFirst(ports []attach.Port, wish lb.Hook, load loader) (
 		if err == nil {
 			if err = d.tags.Show(ports, a.Method); err == nil {
 				d.holds, d.attachments = holds, attach.Describe(ports, a.Method, a.Because(lacks))
-				d.hook, d.way = wish, a.Method
+				d.hook, d.method = requested, a.Method
 				return made, a.Method, nil
 			}
 			made.close()
@@ -109,7 +110,7 @@ func (d *Datapath) attachFirst(ports []attach.Port, wish lb.Hook, load loader) (
 		}
 		made.close()
 		last = attach.Explain(err, refused, a.Method)
-		if wish == lb.HookAuto && a.Method.Hook == lb.HookXDP && attach.HeldByAnother(err, refused) {
+		if requested == lb.HookAuto && a.Method.Hook == lb.HookXDP && attach.HeldByAnother(err, refused) {
 			lacks = append(lacks, attach.LackOfXDP([]attach.Port{refused}))
 			continue
 		}
@@ -123,8 +124,8 @@ func (d *Datapath) attachFirst(ports []attach.Port, wish lb.Hook, load loader) (
 
 // leftover keeps a program on an interface that another process has put there.
 type leftover struct {
-	hold attach.Hold
-	way  attach.Method
+	hold   attach.Hold
+	method attach.Method
 	// index is the interface's.
 	index int
 }
@@ -138,7 +139,8 @@ func holdsOf(leftovers []leftover) (holds []attach.Hold) {
 
 // attachAll hooks programs[i] onto ports[i], all of them or none. On an error
 // it returns the port that refused too.
-func (d *Datapath) attachAll(programs []*ebpf.Program, ports []attach.Port, w attach.Method) ([]attach.Hold, attach.Port, error) {
+func (d *Datapath) attachAll(programs []*ebpf.Program, ports []attach.Port, w attach.Method) ([]attach.Hold,
+	attach.Port, error) {
 	var holds []attach.Hold
 	for i, p := range ports {
 		h, err := d.attach(programs[i], p, w)
@@ -153,7 +155,8 @@ func (d *Datapath) attachAll(programs []*ebpf.Program, ports []attach.Port, w at
 // attach hooks a program onto an interface, and keeps it there. It takes the place of what
 // another process has left there.
 func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method) (attach.Hold, error) {
-	if i := slices.IndexFunc(d.leftovers, func(l leftover) bool { return l.way == w && l.index == p.Index }); i >= 0 {
+	if i := slices.IndexFunc(d.leftovers, func(l leftover) bool { return l.method == w &&
+		l.index == p.Index }); i >= 0 {
 		left := d.leftovers[i].hold
 		d.leftovers = slices.Delete(d.leftovers, i, i+1)
 		if left.Update(program) == nil {

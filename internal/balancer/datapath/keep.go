@@ -143,9 +143,9 @@ func (p programPinner) PinCopy(path string) error {
 	return errors.Join(again.Pin(path), again.Close())
 }
 
-// settle removes the pins and the snapshots of before. What cannot be removed is tried again
+// removeOld removes the pins and the snapshots of before. What cannot be removed is tried again
 // after the next change; it costs memory, and harms nothing.
-func (k *keeper) settle(g *generation) {
+func (k *keeper) removeOld(g *generation) {
 	if k == nil {
 		return
 	}

@@ -67,7 +67,7 @@ func (k *kept) open() (*Datapath, error) {
 		return nil, err
 	}
 	if k.ways != nil {
-		d.ways = k.ways
+		d.attempts = k.ways
 	}
 	if k.programs != nil {
 		d.programs = k.programs
@@ -126,7 +126,7 @@ func rememberFlow(t *testing.T, d *Datapath) objects.XDPFlow {
 // meanwhile, identities, flows and counters stay, and what is closed leaves nothing.
 func TestKept(t *testing.T) {
 	testenv.Root(t)
-	for _, w := range ofThisKernel(keptWays...) {
+	for _, w := range ofThisKernel(keptMethods...) {
 		t.Run(w.Name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)
@@ -175,8 +175,8 @@ func TestKept(t *testing.T) {
 				if now := again.janitor.Now(); now < clock {
 					t.Errorf("the clock goes back from %d to %d", clock, now)
 				}
-				if again.way != w {
-					t.Errorf("it is attached by %s", again.way.Name)
+				if again.method != w {
+					t.Errorf("it is attached by %s", again.method.Name)
 				}
 				if sets, err := again.keeper.Store.Sets(); err != nil || len(sets) != 1 {
 					t.Errorf("sets of pins: %v, %v", sets, err)
@@ -216,7 +216,7 @@ func TestKeptAfterKill(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		d.writeAhead(c, d.current.ports)
+		d.writeSnapshot(c, d.current.ports)
 		d.keeper.show(memory)
 		return d.load(tcProgram, d.current.ports, memory, d.shared)
 	}
@@ -227,7 +227,7 @@ func TestKeptAfterKill(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			d.writeAhead(c, d.current.ports)
+			d.writeSnapshot(c, d.current.ports)
 			return nil
 		},
 		"in the middle of a change in place": func(d *Datapath) error {
@@ -239,7 +239,7 @@ func TestKeptAfterKill(t *testing.T) {
 			if p == nil {
 				return errors.New("no room")
 			}
-			d.writeAhead(c, d.current.ports)
+			d.writeSnapshot(c, d.current.ports)
 			d.keeper.show(d.current.memory)
 			p.showRows(p.rows)
 			return nil
@@ -403,7 +403,7 @@ func TestKeptByOne(t *testing.T) {
 }
 
 // TestKeptGrows lets the tables grow while a datapath is taken over, and keeps transitions
-// and former endpoints.
+// and previous endpoints.
 func TestKeptGrows(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
@@ -424,10 +424,10 @@ func TestKeptGrows(t *testing.T) {
 			return err
 		}
 		was := first.register.records[0].view
-		if len(first.register.places.former) != 1 || was.Base == nil || was.Moved.Empty() {
-			t.Fatalf("no transition, or no former endpoint: %+v", was)
+		if len(first.register.places.previous) != 1 || was.Base == nil || was.Moved.Empty() {
+			t.Fatalf("no transition, or no previous endpoint: %+v", was)
 		}
-		former := maps.Clone(first.register.places.former)
+		previous := maps.Clone(first.register.places.previous)
 		if err := first.Leave(); err != nil {
 			return err
 		}
@@ -444,9 +444,9 @@ func TestKeptGrows(t *testing.T) {
 		if is.Base == nil || is.Moved.Empty() || is.Moved.Count != was.Moved.Count || !is.Until.Equal(was.Until) || !is.Since.Equal(was.Since) {
 			t.Errorf("the transition was %+v and is %+v", was, is)
 		}
-		for key, e := range former {
-			if now, there := again.register.places.former[key]; !there || now.index != e.index || !now.until.Equal(e.until) {
-				t.Errorf("the former endpoint %v was %v and is %v", key, e, now)
+		for key, e := range previous {
+			if now, there := again.register.places.previous[key]; !there || now.index != e.index || !now.until.Equal(e.until) {
+				t.Errorf("the previous endpoint %v was %v and is %v", key, e, now)
 			}
 		}
 		if have := again.shared.flows.MaxEntries(); have < flowtable.BucketsFor(5000) {
@@ -504,8 +504,8 @@ func TestSnapshotRestores(t *testing.T) {
 		if !bytes.Equal(got.places.holders, r.places.holders) {
 			t.Errorf("holders were %v and are %v", r.places.holders, got.places.holders)
 		}
-		if !maps.Equal(got.places.endpoints, r.places.endpoints) || len(got.places.former) != len(r.places.former) {
-			t.Errorf("endpoints were %v, %v and are %v, %v", r.places.endpoints, r.places.former, got.places.endpoints, got.places.former)
+		if !maps.Equal(got.places.endpoints, r.places.endpoints) || len(got.places.previous) != len(r.places.previous) {
+			t.Errorf("endpoints were %v, %v and are %v, %v", r.places.endpoints, r.places.previous, got.places.endpoints, got.places.previous)
 		}
 	}
 }

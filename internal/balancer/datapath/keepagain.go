@@ -83,8 +83,8 @@ func (d *Datapath) pinAgain() error {
 		if err := l.Unpin(); err != nil {
 			return fmt.Errorf("forgetting where a link was pinned: %w", err)
 		}
-		if err := l.Pin(d.keeper.Store.Path("", d.way.LinkPin(d.current.ports[i].Index))); err != nil {
-			return fmt.Errorf("pinning the link of %s: %w", d.way.Name, err)
+		if err := l.Pin(d.keeper.Store.Path("", d.method.LinkPin(d.current.ports[i].Index))); err != nil {
+			return fmt.Errorf("pinning the link of %s: %w", d.method.Name, err)
 		}
 	}
 	if err := d.sockets.pinAgain(d.keeper); err != nil {
@@ -107,7 +107,7 @@ var errNotPinned = errors.New("its programs and maps cannot be pinned")
 // rejoin puts programs back into libxdp's dispatchers that others have taken out, such as `xdp-loader unload --all`, and
 // returns what is new of it.
 func (d *Datapath) rejoin() (note string) {
-	if !d.way.Dispatched || d.current == nil {
+	if !d.method.Dispatched || d.current == nil {
 		return ""
 	}
 	for i, p := range d.current.ports {

@@ -256,3 +256,10 @@ func (k *keeper) removeSnapshots() (err error) {
 	}
 	return errors.Join(err, remove(k.Snapshot+reserveSuffix))
 }
+
+// latest returns the greatest number of a snapshot that there is, at least the one given: one
+// of a change that was not made is not written over.
+func (k *keeper) latest(number uint64) uint64 {
+	numbers, _ := k.snapshots()
+	return max(number, slices.Max(append(numbers, number)))
+}

@@ -278,7 +278,7 @@ func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 		store.Close()
 		return nil, nil, err
 	}
-	if d.ways = w.ways; !w.balances {
+	if d.attempts = w.ways; !w.balances {
 		d.programs = echoer
 	}
 	openChanges := hostnet.Open
@@ -290,11 +290,11 @@ func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 }
 
 // ways has each hook by one way, that of the walk's hook by the walk's.
-func (w *walk) ways(wish lb.Hook, _ []attach.Port) []attach.Attempt {
+func (w *walk) ways(requested lb.Hook, _ []attach.Port) []attach.Attempt {
 	take := w.way
-	if wish != w.way.Hook {
+	if requested != w.way.Hook {
 		take = attach.NativeXDP
-		if wish == lb.HookTC {
+		if requested == lb.HookTC {
 			take = ofThisKernel(attach.TCX, attach.TCFilter)[0]
 		}
 	}
@@ -486,7 +486,7 @@ func TestKillVictim(t *testing.T) {
 	}
 	told := strings.Split(os.Getenv(killStory), "|")
 	w := &walk{balances: told[2] == "true", dir: told[3]}
-	w.way = keptWays[slices.IndexFunc(keptWays, func(w attach.Method) bool { return w.Name == told[0] })]
+	w.way = keptMethods[slices.IndexFunc(keptMethods, func(w attach.Method) bool { return w.Name == told[0] })]
 	all := stories(w.way)
 	w.deadly = all[slices.IndexFunc(all, func(s deadly) bool { return s.name == told[1] })]
 	if err := w.live(); err != nil {

@@ -248,18 +248,18 @@ func (c *revision) endpointKeys() (keys [2][]mapmem.Key) {
 	return keys
 }
 
-// allEndpoints returns those of present and of former backends after a change.
+// allEndpoints returns those of present and of previous backends after a change.
 func (c *revision) allEndpoints() map[endpointKey]natEndpoint {
 	all := map[endpointKey]natEndpoint{}
 	r := c.places
-	for key, e := range r.places.former {
+	for key, e := range r.places.previous {
 		all[key] = e
 	}
 	for _, key := range r.forgotten {
 		delete(all, key)
 	}
 	for key, e := range r.gone {
-		all[key] = r.formerOf(e)
+		all[key] = r.previousOf(e)
 	}
 	for _, is := range c.records {
 		is.endpointsOf(func(key endpointKey, e natEndpoint) { all[key] = e })

@@ -167,7 +167,7 @@ type insight struct {
 	groupID      func(name string) uint32
 	backendIndex func(lb.BackendKey) uint32
 	sequenceOf   func(lb.ServiceKey) []int
-	// marks says whether the slot of a hash is marked as one that has changed hands: marks of former
+	// marks says whether the slot of a hash is marked as one that has changed hands: marks of previous
 	// transitions go when no flow is remembered any more.
 	marks func(key lb.ServiceKey, hash uint32) bool
 }
@@ -191,7 +191,7 @@ var modelEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // of what leaves.
 func (m *model) apply(state lb.State) error {
 	m.state, m.stale = state, true
-	former, before := m.services, m.endpoints
+	previous, before := m.services, m.endpoints
 	m.services, m.vips = map[lb.ServiceKey]*lb.RoutedService{}, map[netip.Addr]bool{}
 	m.endpoints, m.hosts = map[endpoint]origin{}, map[netip.Addr]bool{}
 	lives, standings := m.lives, m.standings
@@ -211,7 +211,7 @@ func (m *model) apply(state lb.State) error {
 		if at != nil && at.tracked != isTracked(service) {
 			recounted = append(recounted, at)
 		}
-		if at != nil && sameService(service, former[service.Key()]) {
+		if at != nil && sameService(service, previous[service.Key()]) {
 			m.standings[service.Key()] = at
 			continue
 		}
@@ -236,13 +236,13 @@ func (m *model) apply(state lb.State) error {
 }
 
 // sameService says that nothing about a service has changed, without a look at its backends where
-// it shares them with the former one: a long run has more changes than there is time for looks.
-func sameService(s, former *lb.RoutedService) bool {
-	if former == nil || unsafe.SliceData(s.Backends) != unsafe.SliceData(former.Backends) || len(s.Backends) != len(former.Backends) ||
-		unsafe.SliceData(s.Paths) != unsafe.SliceData(former.Paths) || len(s.Paths) != len(former.Paths) {
+// it shares them with the previous one: a long run has more changes than there is time for looks.
+func sameService(s, previous *lb.RoutedService) bool {
+	if previous == nil || unsafe.SliceData(s.Backends) != unsafe.SliceData(previous.Backends) || len(s.Backends) != len(previous.Backends) ||
+		unsafe.SliceData(s.Paths) != unsafe.SliceData(previous.Paths) || len(s.Paths) != len(previous.Paths) {
 		return false
 	}
-	a, b := s.Service, former.Service
+	a, b := s.Service, previous.Service
 	a.Backends, b.Backends = nil, nil
 	return reflect.DeepEqual(a, b)
 }

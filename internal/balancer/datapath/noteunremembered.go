@@ -27,10 +27,10 @@ func (c *revision) noteUnremembered(in *shared, clock uint32) {
 
 // returns says whether a service has a backend that left of late and is there again: it is
 // another to the flows that it had.
-func (r *resettling) returns(is *record) (returns bool) {
+func (r *placeChange) returns(is *record) (returns bool) {
 	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
-		former, there := r.places.former[key]
-		returns = returns || there && !r.now.After(former.until)
+		previous, there := r.places.previous[key]
+		returns = returns || there && !r.now.After(previous.until)
 	})
 	return returns
 }

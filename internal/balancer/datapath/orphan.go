@@ -49,7 +49,8 @@ func (d *Datapath) tryWatch() {
 	if d.keeper == nil || d.options.Orphan == 0 {
 		return
 	}
-	memory, err := ebpf.NewMap(&ebpf.MapSpec{Name: "generation", Type: ebpf.Array, KeySize: 4, ValueSize: mapmem.CacheLine, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
+	memory, err := ebpf.NewMap(&ebpf.MapSpec{Name: "generation", Type: ebpf.Array, KeySize: 4,
+		ValueSize: mapmem.CacheLine, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
 	if err == nil {
 		defer memory.Close()
 		var watch *ebpf.Collection
@@ -59,6 +60,8 @@ func (d *Datapath) tryWatch() {
 	}
 	if err != nil {
 		d.options.Orphan = 0
-		d.notes = append(d.notes, fmt.Sprintf("without a process the data plane goes on for ever, and not for as long as orphan says: %v", err))
+		d.notes = append(d.notes,
+			fmt.Sprintf("without a process the data plane goes on for ever, and not for as long as orphan says: %v",
+			err))
 	}
 }

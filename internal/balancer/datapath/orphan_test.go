@@ -71,8 +71,8 @@ func TestOrphanStepsAside(t *testing.T) {
 		}
 		kept, err := ReadKept(k.keep(store))
 		store.Close()
-		if now := time.Now(); err != nil || !kept.IsAside || kept.Aside.After(now) || kept.Aside.Before(now.Add(-time.Hour)) {
-			t.Errorf("what is kept stepped aside (%t) at %v: %v", kept.IsAside, kept.Aside, err)
+		if now := time.Now(); err != nil || !kept.IsFailOpen || kept.FailOpen.After(now) || kept.FailOpen.Before(now.Add(-time.Hour)) {
+			t.Errorf("what is kept stepped aside (%t) at %v: %v", kept.IsFailOpen, kept.FailOpen, err)
 		}
 		// As a process that was only held up does.
 		testenv.Eventually(t, 30*time.Second, "it balances again", func() bool {

@@ -253,7 +253,7 @@ func (y *story) dies() {
 	}
 }
 
-// TestMovedFlowsBeginAnew where their slot's former backend is drained: a connection that it
+// TestMovedFlowsBeginAnew where their slot's previous backend is drained: a connection that it
 // has reset, unseen, must not lead there.
 func TestMovedFlowsBeginAnew(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.Failover, lb.SourceHash} {

@@ -144,7 +144,7 @@ func (m *prefixMap) sweep(r *register) {
 	for _, is := range r.records {
 		used[is.exceptions], used[is.clients] = true, true
 	}
-	for _, e := range r.places.former {
+	for _, e := range r.places.previous {
 		used[e.exceptions] = true
 	}
 	for number, keys := range m.lists {

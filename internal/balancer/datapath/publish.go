@@ -33,7 +33,7 @@ type publication struct {
 // entry is a service that is to be shown.
 type entry struct {
 	served
-	home residence
+	placement placement
 	// slot is where it goes in its directory, unless it stays where it is.
 	slot    uint32
 	inPlace bool
@@ -58,7 +58,7 @@ type slotted[V any] struct {
 // prepare does the first part. It returns nil where there is no room.
 func (m *memory) prepare(c *revision) *publication {
 	p := &publication{memory: m, revision: c}
-	if p.house() && p.noteLeaving() && p.prepareEndpoints() && p.prepareAddresses() {
+	if p.placeAll() && p.noteLeaving() && p.prepareEndpoints() && p.prepareAddresses() {
 		return p
 	}
 	p.cancel()
@@ -69,7 +69,7 @@ func (m *memory) prepare(c *revision) *publication {
 func (p *publication) cancel() {
 	for i := range p.services {
 		e := &p.services[i]
-		p.memory.release(&e.home, p.memory.arena.Give)
+		p.memory.release(&e.placement, p.memory.arena.Give)
 		if !e.inPlace {
 			p.memory.services[mapmem.Family(e.is.key.VIP)].Cancel(e.slot)
 		}
@@ -86,16 +86,16 @@ func (p *publication) cancel() {
 	}
 }
 
-// house finds room for the services and their backends.
-func (p *publication) house() bool {
+// placeAll finds room for the services and their backends.
+func (p *publication) placeAll() bool {
 	for _, s := range p.revision.services {
 		rows := s.is.rows()
-		home, ok := p.memory.house(s.is, s.was, rows)
+		home, ok := p.memory.placeService(s.is, s.was, rows)
 		if !ok {
 			return false
 		}
-		e := entry{served: s, home: home}
-		e.inPlace = s.was != nil && s.was.home.canBecome(&e.home)
+		e := entry{served: s, placement: home}
+		e.inPlace = s.was != nil && s.was.placement.canBecome(&e.placement)
 		if !e.inPlace {
 			if e.slot, ok = p.memory.services[mapmem.Family(s.is.key.VIP)].Reserve(s.is.slotKey()); !ok {
 				p.memory.release(&home, p.memory.arena.Give)
@@ -121,7 +121,7 @@ func (r *record) slotKey() mapmem.Key {
 
 // canBecome says whether a service can change without packets finding parts of
 // different times: where all but its blocks, and the flags of a transition, stays.
-func (l *residence) canBecome(o *residence) bool {
+func (l *placement) canBecome(o *placement) bool {
 	a, b := l.value, o.value
 	switch hadBase, hasBase := l.hasBase(), o.hasBase(); {
 	case hadBase && hasBase && a.BaseSize != b.BaseSize:
@@ -173,7 +173,7 @@ func (p *publication) prepareEndpoints() bool {
 	for _, endpoints := range []map[endpointKey]natEndpoint{r.endpoints, r.gone} {
 		for key, e := range endpoints {
 			if _, gone := r.gone[key]; gone {
-				e = r.formerOf(e)
+				e = r.previousOf(e)
 			}
 			s := slotted[natEndpoint]{key: key.slot(), of: e, in: p.memory.endpoints[mapmem.Family(key.address.Addr())]}
 			value := e.value()
@@ -286,8 +286,8 @@ func (p *publication) showAddresses() {
 	places := p.revision.places.places
 	for key := range p.revision.places.endpoints {
 		_, present := places.endpoints[key]
-		_, former := places.former[key]
-		if !present && !former {
+		_, previous := places.previous[key]
+		if !present && !previous {
 			m.backendAddresses[key.address.Addr()]++
 		}
 	}
@@ -296,15 +296,15 @@ func (p *publication) showAddresses() {
 // show makes a service what packets find under its key.
 func (m *memory) show(e *entry) {
 	directory, key := m.services[mapmem.Family(e.is.key.VIP)], e.is.slotKey()
-	e.is.home = e.home
+	e.is.placement = e.placement
 	if e.inPlace {
-		directory.Value(key).Follow(inPlace(&e.was.home.value, &e.is.home.value))
+		directory.Value(key).Follow(inPlace(&e.was.placement.value, &e.is.placement.value))
 		m.noteBase(e)
 	} else {
-		directory.Publish(key, e.slot, mapmem.WordsOf(&e.is.home.value), m.later)
+		directory.Publish(key, e.slot, mapmem.WordsOf(&e.is.placement.value), m.later)
 	}
 	if e.was != nil {
-		m.retire(&e.was.home)
+		m.retire(&e.was.placement)
 	}
 }
 
@@ -333,21 +333,21 @@ func inPlace(before, after *objects.XDPService) []mapmem.Step {
 // noteBase keeps whether the words of the base may be written, for another base: not
 // while packets may be reading of the last.
 func (m *memory) noteBase(e *entry) {
-	e.is.home.baseIdle = e.was.home.baseIdle
-	if e.was.home.hasBase() && !e.is.home.hasBase() {
+	e.is.placement.baseIdle = e.was.placement.baseIdle
+	if e.was.placement.hasBase() && !e.is.placement.hasBase() {
 		idle := new(bool)
-		e.is.home.baseIdle = idle
+		e.is.placement.baseIdle = idle
 		m.later.Later(func() { *idle = true })
 	}
 }
 
 // hasBase says whether packets are told of a base.
-func (l *residence) hasBase() bool {
+func (l *placement) hasBase() bool {
 	return l.value.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0
 }
 
 // retire lets go of what a service had, once no packet reads it.
-func (m *memory) retire(home *residence) {
+func (m *memory) retire(home *placement) {
 	m.release(home, func(e *mapmem.Extent) { m.later.Later(func() { m.arena.Give(e) }) })
 }
 
@@ -355,7 +355,7 @@ func (m *memory) retire(home *residence) {
 func (m *memory) remove(was *record) {
 	directory := m.services[mapmem.Family(was.key.VIP)]
 	directory.Remove(was.slotKey(), m.later)
-	m.retire(&was.home)
+	m.retire(&was.placement)
 	if m.vips[was.key.VIP]--; m.vips[was.key.VIP] == 0 {
 		delete(m.vips, was.key.VIP)
 		if !m.pool.Has(was.key.VIP) {
@@ -364,7 +364,7 @@ func (m *memory) remove(was *record) {
 	}
 }
 
-// forget takes out former endpoints that no backend has taken over.
+// forget takes out previous endpoints that no backend has taken over.
 func (m *memory) forget(c *revision) {
 	for _, key := range c.places.forgotten {
 		if _, claimed := c.places.endpoints[key]; claimed {

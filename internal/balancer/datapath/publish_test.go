@@ -75,7 +75,7 @@ func (p *plane) fill(t *testing.T, c *revision) {
 		t.Fatal(err)
 	}
 	for i, r := range c.records {
-		r.home = homes[i]
+		r.placement = homes[i]
 	}
 	p.memory, p.filled = m, p.filled+1
 }
@@ -83,7 +83,7 @@ func (p *plane) fill(t *testing.T, c *revision) {
 // settle is settleTransitions.
 func (p *plane) settle(flowsOf map[uint32]uint64) {
 	p.places.releaseIDs(flowsOf)
-	if c := p.register.settle(p.now, flowsOf); c != nil && p.publish(c) {
+	if c := p.register.endTransitions(p.now, flowsOf); c != nil && p.publish(c) {
 		p.commit(c)
 	}
 }
@@ -268,7 +268,7 @@ func (p *plane) expectSequence(t *testing.T, table uint32, want []uint16) {
 func (p *plane) expectEndpoints(t *testing.T, step int) {
 	t.Helper()
 	want := map[endpointKey]natEndpoint{}
-	for key, e := range p.places.former {
+	for key, e := range p.places.previous {
 		want[key] = e
 	}
 	for _, r := range p.records {
@@ -326,7 +326,7 @@ func (p *plane) expectNoLeak(t *testing.T) {
 	p.memory.later.Wait()
 	var held []*mapmem.Extent
 	for _, r := range p.records {
-		for _, e := range r.home.pieces() {
+		for _, e := range r.placement.pieces() {
 			if !slices.Contains(held, e) {
 				held = append(held, e)
 			}

@@ -47,13 +47,14 @@ func (d *Datapath) leaving(ports []attach.Port) []attach.Port {
 	if d.current == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(d.current.ports), func(p attach.Port) bool { return slices.ContainsFunc(ports, p.SameInterface) })
+	return slices.DeleteFunc(slices.Clone(d.current.ports),
+		func(p attach.Port) bool { return slices.ContainsFunc(ports, p.SameInterface) })
 }
 
 // reach puts the programs of a new generation to work by the way in use, on these interfaces
 // and no others. The lack that it returns with an error says why another way may do.
 func (d *Datapath) reach(ports []attach.Port, made *generation) (lack string, err error) {
-	h := &handover{d: d, before: d.current.ports, ports: ports, made: made, way: d.way}
+	h := &hookChange{d: d, before: d.current.ports, ports: ports, made: made, method: d.method}
 	if err := h.reach(); err != nil {
 		return h.lack, errors.Join(err, h.undo())
 	}
@@ -61,7 +62,7 @@ func (d *Datapath) reach(ports []attach.Port, made *generation) (lack string, er
 	return "", nil
 }
 
-func (h *handover) reach() error {
+func (h *hookChange) reach() error {
 	stay, err := h.attachNew()
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (h *handover) reach() error {
 	leaving := h.d.leaving(h.ports)
 	if len(leaving) > 0 || len(stay.ports) < len(h.ports) {
 		h.done = append(h.done, func() error { return h.d.tags.Hide(h.before) })
-		if err := h.d.tags.Show(h.ports, h.way); err != nil {
+		if err := h.d.tags.Show(h.ports, h.method); err != nil {
 			h.lack = err.Error()
 			return err
 		}
@@ -98,7 +99,7 @@ type staying struct {
 }
 
 // attachNew attaches to the interfaces that come, and returns those that stay.
-func (h *handover) attachNew() (stay staying, err error) {
+func (h *hookChange) attachNew() (stay staying, err error) {
 	h.holds = make([]attach.Hold, len(h.ports))
 	for i, p := range h.ports {
 		if at := h.d.current.portAt(p); at >= 0 {
@@ -107,12 +108,12 @@ func (h *handover) attachNew() (stay staying, err error) {
 			stay.to, stay.from = append(stay.to, h.made.programs[i]), append(stay.from, h.d.current.programs[at])
 			continue
 		}
-		made, err := h.d.attach(h.made.programs[i], p, h.way)
+		made, err := h.d.attach(h.made.programs[i], p, h.method)
 		if err != nil {
 			if attach.Unsupported(err) {
-				h.lack = h.way.Lack(p)
+				h.lack = h.method.Lack(p)
 			}
-			return stay, attach.Explain(err, p, h.way)
+			return stay, attach.Explain(err, p, h.method)
 		}
 		h.holds[i] = made
 		h.done = append(h.done, made.Close)

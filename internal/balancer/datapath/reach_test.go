@@ -58,7 +58,7 @@ func TestReach(t *testing.T) {
 			slices.Repeat([]string{"tc"}, 3)},
 		{"with the hook", attach.Attempts, []lb.State{on(lb.HookXDP, "veth1"), on(lb.HookTC, "bridge0", "veth0"), on(lb.HookXDP, "veth0", "veth1"), on(lb.HookTC, "veth1")},
 			[]string{"xdp (native)", "tc", "xdp (native)", "tc"}},
-		{"as auto chooses", func(wish lb.Hook, ports []attach.Port) []attach.Attempt {
+		{"as auto chooses", func(requested lb.Hook, ports []attach.Port) []attach.Attempt {
 			return append([]attach.Attempt{{Method: attach.NativeXDP, Reason: "for the test"}}, attach.Attempts(lb.HookTC, nil)...)
 		}, []lb.State{on(lb.HookAuto, "veth0", "veth1"), on(lb.HookAuto, "veth1", "bridge0"), on(lb.HookAuto, "veth1")},
 			[]string{"xdp (native)", "tc", "xdp (native)"}},
@@ -130,7 +130,7 @@ func TestReachRefused(t *testing.T) {
 		}, []string{"swapping the program on veth0", "stubborn"}, nil},
 		"no native XDP": {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth0", "bridge0"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
 			return nil, func() error {
-				d.ways = func(lb.Hook, []attach.Port) []attach.Attempt { return attach.Attempts(lb.HookTC, nil) }
+				d.attempts = func(lb.Hook, []attach.Port) []attach.Attempt { return attach.Attempts(lb.HookTC, nil) }
 				return nil
 			}, nil
 		}, []string{"bridge0", "hook: tc may work"}, attach.ErrUnsupported},
@@ -219,13 +219,13 @@ func TestKeptReaches(t *testing.T) {
 		if err != nil {
 			return nil, nil, err
 		}
-		d.writeAhead(c, ports)
+		d.writeSnapshot(c, ports)
 		d.keeper.show(memory)
 		made, err := d.load(d.programs(lb.HookTC), ports, memory, d.shared)
 		return made, ports, err
 	}
 	attachNew := func(d *Datapath, made *generation, ports []attach.Port) (staying, error) {
-		h := &handover{d: d, ports: ports, made: made, way: d.way}
+		h := &hookChange{d: d, ports: ports, made: made, method: d.method}
 		stay, err := h.attachNew()
 		for _, one := range h.holds {
 			if !slices.Contains(d.holds, one) {
@@ -244,7 +244,7 @@ func TestKeptReaches(t *testing.T) {
 			made, ports, err := next(d)
 			if err == nil {
 				var h attach.Hold
-				h, err = d.attach(made.programs[0], ports[0], d.way)
+				h, err = d.attach(made.programs[0], ports[0], d.method)
 				d.holds = append(d.holds, h) // its process has it
 			}
 			return err

@@ -31,8 +31,8 @@ type record struct {
 	view      tables.View
 	// digests is shared by records that differ in the course of a transition only.
 	digests *digests
-	// home is where it is in the memory of the generation.
-	home residence
+	// placement is where it is in the memory of the generation.
+	placement placement
 }
 
 // row is backend i as the data plane reads it.

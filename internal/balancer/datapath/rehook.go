@@ -28,13 +28,13 @@ import (
 // another CPU (RPS) or waiting to be merged (GRO).
 const queued = 50 * time.Millisecond
 
-// rehook attaches the programs of a new generation as a wish wants it, on interfaces that may
+// rehook attaches the programs of a new generation as a requested wants it, on interfaces that may
 // be others than before, and then takes the current ones off. On an error these go on.
-func (d *Datapath) rehook(ports []attach.Port, wish lb.Hook, load loader) (*generation, error) {
-	last := fmt.Errorf("hook: %s: %w on these interfaces", wish, attach.ErrUnsupported)
+func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loader) (*generation, error) {
+	last := fmt.Errorf("hook: %s: %w on these interfaces", requested, attach.ErrUnsupported)
 	var lacks []string
-	for _, a := range d.ways(wish, ports) {
-		if a.Method != d.way && a.Method.Hook == d.way.Hook {
+	for _, a := range d.attempts(requested, ports) {
+		if a.Method != d.method && a.Method.Hook == d.method.Hook {
 			// An interface has one program of a hook at a time, so there is no step from
 			// one of its ways to the other.
 			lacks = append(lacks, d.passedOver(a.Method, ports))
@@ -45,7 +45,7 @@ func (d *Datapath) rehook(ports []attach.Port, wish lb.Hook, load loader) (*gene
 			lacks = append(lacks, lack)
 		}
 		if err == nil {
-			d.hook, d.way, d.attachments = wish, a.Method, attach.Describe(ports, a.Method, a.Because(lacks))
+			d.hook, d.method, d.attachments = requested, a.Method, attach.Describe(ports, a.Method, a.Because(lacks))
 			return made, nil
 		}
 		if last = err; lack == "" {
@@ -60,14 +60,14 @@ func (d *Datapath) passedOver(w attach.Method, ports []attach.Port) string {
 	if w == attach.TCX || w == attach.TCFilter || slices.EqualFunc(ports, d.current.ports, attach.Port.SameInterface) {
 		return w.Lack(ports[0]) // it was tried before the one that is in use
 	}
-	return fmt.Sprintf("the other interfaces were in %s already (a restart tries %s)", d.way.Name, w.Name)
+	return fmt.Sprintf("the other interfaces were in %s already (a restart tries %s)", d.method.Name, w.Name)
 }
 
 // take loads a generation and puts it to work by a way, which may be the one in use. The lack
 // that it returns with an error says why another way may do; without one, what is not as it
 // should be.
 func (d *Datapath) take(ports []attach.Port, w attach.Method, load loader) (made *generation, lack string, err error) {
-	if w == d.way {
+	if w == d.method {
 		return d.renew(ports, load)
 	}
 	if made, err = load(d.kindOf(w)); err != nil {
@@ -85,17 +85,17 @@ func (d *Datapath) take(ports []attach.Port, w attach.Method, load loader) (made
 
 // moveTo puts the programs of a new generation to work by another hook.
 func (d *Datapath) moveTo(ports []attach.Port, made *generation, w attach.Method) (lack string, err error) {
-	pass, err := attach.PassProgram(w, d.way, ports)
+	pass, err := attach.PassProgram(w, d.method, ports)
 	if err != nil {
 		return "", err
 	}
 	defer pass.Close()
-	if w.Dispatched || d.way.Dispatched {
+	if w.Dispatched || d.method.Dispatched {
 		if err := d.keeper.pinPass(made, pass); err != nil {
 			return "", err
 		}
 	}
-	h := &handover{d: d, before: d.current.ports, ports: ports, made: made, way: w, pass: pass}
+	h := &hookChange{d: d, before: d.current.ports, ports: ports, made: made, method: w, pass: pass}
 	if w.Hook == lb.HookXDP {
 		err = h.toXDP()
 	} else {
@@ -108,13 +108,13 @@ func (d *Datapath) moveTo(ports []attach.Port, made *generation, w attach.Method
 	return h.lack, nil
 }
 
-// handover is a change of the hook or the interfaces under way.
-type handover struct {
+// hookChange is a change of the hook or the interfaces under way.
+type hookChange struct {
 	d *Datapath
 	// before are the interfaces that packets are taken on so far, and ports those to come.
 	before, ports []attach.Port
 	made          *generation
-	way           attach.Method
+	method        attach.Method
 	// pass stands in for our programs in XDP.
 	pass *ebpf.Program
 	// holds keep the new programs.
@@ -125,7 +125,7 @@ type handover struct {
 }
 
 // undo takes back what was done, the last step first.
-func (h *handover) undo() (err error) {
+func (h *hookChange) undo() (err error) {
 	for _, back := range slices.Backward(h.done) {
 		err = errors.Join(err, back())
 	}
@@ -133,13 +133,13 @@ func (h *handover) undo() (err error) {
 }
 
 // toXDP moves from TC to XDP.
-func (h *handover) toXDP() error {
+func (h *hookChange) toXDP() error {
 	pass := slices.Repeat([]*ebpf.Program{h.pass}, len(h.ports))
 	if err := h.attach(pass); err != nil {
 		return err
 	}
 	h.done = append(h.done, func() error { return h.d.tags.Hide(nil) })
-	if err := h.d.tags.Show(h.ports, h.way); err != nil {
+	if err := h.d.tags.Show(h.ports, h.method); err != nil {
 		h.lack = err.Error()
 		return err
 	}
@@ -153,7 +153,7 @@ func (h *handover) toXDP() error {
 }
 
 // toTC moves from XDP to TC.
-func (h *handover) toTC() error {
+func (h *hookChange) toTC() error {
 	if err := h.attach(h.made.programs); err != nil {
 		return err
 	}
@@ -173,13 +173,13 @@ func (h *handover) toTC() error {
 }
 
 // attach hooks programs onto the interfaces by the new way.
-func (h *handover) attach(programs []*ebpf.Program) error {
-	holds, refused, err := h.d.attachAll(programs, h.ports, h.way)
+func (h *hookChange) attach(programs []*ebpf.Program) error {
+	holds, refused, err := h.d.attachAll(programs, h.ports, h.method)
 	if err != nil {
 		if attach.Unsupported(err) {
-			h.lack = h.way.Lack(refused)
+			h.lack = h.method.Lack(refused)
 		}
-		return attach.Explain(err, refused, h.way)
+		return attach.Explain(err, refused, h.method)
 	}
 	h.holds = holds
 	h.done = append(h.done, func() error { return attach.CloseAll(holds) })
@@ -187,7 +187,7 @@ func (h *handover) attach(programs []*ebpf.Program) error {
 }
 
 // exchange puts programs in the place of others.
-func (h *handover) exchange(holds []attach.Hold, ports []attach.Port, to, from []*ebpf.Program) error {
+func (h *hookChange) exchange(holds []attach.Hold, ports []attach.Port, to, from []*ebpf.Program) error {
 	if err := attach.SwapAll(holds, ports, to, from); err != nil {
 		return err
 	}
@@ -197,20 +197,20 @@ func (h *handover) exchange(holds []attach.Hold, ports []attach.Port, to, from [
 
 // release takes the programs off interfaces by which packets came so far. If one cannot be
 // taken off, all are put back: programs[i] is that of the i-th interface before.
-func (h *handover) release(leaving []attach.Port, programs []*ebpf.Program) error {
+func (h *hookChange) release(leaving []attach.Port, programs []*ebpf.Program) error {
 	for at, p := range leaving {
 		i := h.d.current.portAt(p)
 		err := h.d.holds[i].Close()
 		if err == nil || p.Deleted() {
 			continue
 		}
-		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", p.Name, h.d.way.Name, err)
+		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", p.Name, h.d.method.Name, err)
 		// The last one, too: it is not ours to exchange any more.
 		for _, p := range leaving[:at+1] {
 			back := h.d.current.portAt(p)
-			again, failed := h.d.attach(programs[back], p, h.d.way)
+			again, failed := h.d.attach(programs[back], p, h.d.method)
 			if failed != nil {
-				err = errors.Join(err, attach.Explain(failed, p, h.d.way))
+				err = errors.Join(err, attach.Explain(failed, p, h.d.method))
 				continue
 			}
 			h.d.holds[back] = again

@@ -25,8 +25,8 @@ import (
 )
 
 // throughFilters are the ways of a kernel without TCX.
-func throughFilters(wish lb.Hook, ports []attach.Port) []attach.Attempt {
-	return slices.DeleteFunc(attach.Attempts(wish, ports), func(a attach.Attempt) bool { return a.Method == attach.TCX })
+func throughFilters(requested lb.Hook, ports []attach.Port) []attach.Attempt {
+	return slices.DeleteFunc(attach.Attempts(requested, ports), func(a attach.Attempt) bool { return a.Method == attach.TCX })
 }
 
 // openOn opens a datapath with a state on interfaces of the calling thread's namespace.
@@ -35,7 +35,7 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.
 	if err != nil {
 		return nil, err
 	}
-	d.ways, d.programs = ways, bystander
+	d.attempts, d.programs = ways, bystander
 	if err := d.Apply(testState()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -193,11 +193,11 @@ func (s stuck) Close() error { return errors.Join(errors.New("stuck"), s.Hold.Cl
 func TestRehookRefused(t *testing.T) {
 	testenv.Root(t)
 	onlyFilters := func(lb.Hook, []attach.Port) []attach.Attempt { return []attach.Attempt{{Method: attach.TCFilter}} }
-	onlyXDP := func(wish lb.Hook, ports []attach.Port) []attach.Attempt {
-		if wish == lb.HookTC {
+	onlyXDP := func(requested lb.Hook, ports []attach.Port) []attach.Attempt {
+		if requested == lb.HookTC {
 			return []attach.Attempt{{Method: attach.TCFilter}}
 		}
-		return attach.Attempts(wish, ports)
+		return attach.Attempts(requested, ports)
 	}
 	for _, test := range []struct {
 		name     string
@@ -214,8 +214,8 @@ func TestRehookRefused(t *testing.T) {
 		{"XDP cannot be left", lb.HookXDP, lb.HookTC, attach.Attempts, secondIsStuck, []string{"detaching from veth1 in native XDP", "stuck"}, nil},
 		{"another filter in our place", lb.HookXDP, lb.HookTC, onlyXDP, anotherFilter, []string{"veth1", "the priority"}, attach.ErrBusy},
 		{"no way", lb.HookXDP, lb.HookTC, attach.Attempts, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			d.ways = func(lb.Hook, []attach.Port) []attach.Attempt { return []attach.Attempt{{Method: attach.GenericXDP}} }
-			return nil, func() error { d.ways = onlyFilters; return nil }, nil
+			d.attempts = func(lb.Hook, []attach.Port) []attach.Attempt { return []attach.Attempt{{Method: attach.GenericXDP}} }
+			return nil, func() error { d.attempts = onlyFilters; return nil }, nil
 		}, []string{"hook: tc"}, attach.ErrUnsupported},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestPacketsWhileTheHookChanges(t *testing.T) {
 					return err
 				}
 				t.Cleanup(func() { d.Close() })
-				d.ways = ways
+				d.attempts = ways
 				return d.Apply(lb.State{Services: []lb.RoutedService{service}})
 			})
 			p := web4()

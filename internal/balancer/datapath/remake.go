@@ -33,9 +33,9 @@ func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 		}
 		spec.MaxEntries = entries
 	case objects.XDPMapOutcomes:
-		f.former = &formerOutcomes{m: old, names: f.snapshot.Outcomes}
-		if old.Type() != like.Type || old.ValueSize() != like.ValueSize || int(old.MaxEntries()) != len(f.former.names) {
-			return nil, fmt.Errorf("%w: %s does not hold the %d counters that it says", snapshot.ErrDamaged, old, len(f.former.names))
+		f.previous = &previousOutcomes{m: old, names: f.snapshot.Outcomes}
+		if old.Type() != like.Type || old.ValueSize() != like.ValueSize || int(old.MaxEntries()) != len(f.previous.names) {
+			return nil, fmt.Errorf("%w: %s does not hold the %d counters that it says", snapshot.ErrDamaged, old, len(f.previous.names))
 		}
 	case objects.XDPMapBackendCounts:
 		spec.MaxEntries = old.MaxEntries()
@@ -129,20 +129,20 @@ func (f *found) writeAnew(r *register) {
 	}
 }
 
-// formerOutcomes are counters of another build, in its order.
-type formerOutcomes struct {
+// previousOutcomes are counters of another build, in its order.
+type previousOutcomes struct {
 	m     *ebpf.Map
 	names []string
 }
 
-func (o *formerOutcomes) close() {
+func (o *previousOutcomes) close() {
 	if o != nil {
 		o.m.Close()
 	}
 }
 
 // counts reads them by their names.
-func (o *formerOutcomes) counts() (map[string]uint64, error) {
+func (o *previousOutcomes) counts() (map[string]uint64, error) {
 	counts := make(map[string]uint64, len(o.names))
 	for i, name := range o.names {
 		var perCPU []uint64
@@ -158,15 +158,15 @@ func (o *formerOutcomes) counts() (map[string]uint64, error) {
 
 // addOutcomes adds what was counted in maps that are not in use any more, or will not be.
 func (l *ledger) addOutcomes(to []lb.OutcomeCount) error {
-	var former map[string]uint64
-	if l.former != nil {
+	var previous map[string]uint64
+	if l.previous != nil {
 		var err error
-		if former, err = l.former.counts(); err != nil {
+		if previous, err = l.previous.counts(); err != nil {
 			return err
 		}
 	}
 	for i := range to {
-		to[i].Packets += l.outcomes[to[i].Name] + former[to[i].Name]
+		to[i].Packets += l.outcomes[to[i].Name] + previous[to[i].Name]
 	}
 	return nil
 }
@@ -174,8 +174,8 @@ func (l *ledger) addOutcomes(to []lb.OutcomeCount) error {
 // counted is what was counted in all maps but ours.
 func (l *ledger) counted() (backends map[uint32]lb.BackendCount, outcomes map[string]uint64, err error) {
 	backends, outcomes = l.carried, l.outcomes
-	if l.former != nil {
-		if outcomes, err = l.former.counts(); err != nil {
+	if l.previous != nil {
+		if outcomes, err = l.previous.counts(); err != nil {
 			return nil, nil, err
 		}
 		for name, n := range l.outcomes {
@@ -193,10 +193,10 @@ func (l *ledger) counted() (backends map[uint32]lb.BackendCount, outcomes map[st
 	return backends, outcomes, nil
 }
 
-// endFormer takes what the maps before have counted, once no packet counts there, and returns what closes
+// endPrevious takes what the maps before have counted, once no packet counts there, and returns what closes
 // them: readers may still have them. It returns nothing where there are none.
-func (l *ledger) endFormer() (ended []func()) {
-	if l.former == nil && l.backends == nil {
+func (l *ledger) endPrevious() (ended []func()) {
+	if l.previous == nil && l.backends == nil {
 		return nil
 	}
 	rcu.Wait()
@@ -204,7 +204,7 @@ func (l *ledger) endFormer() (ended []func()) {
 	if err != nil {
 		return nil // they go on to be read
 	}
-	ended = []func(){l.former.close, l.backends.close}
-	l.carried, l.outcomes, l.former, l.backends = backends, outcomes, nil, nil
+	ended = []func(){l.previous.close, l.backends.close}
+	l.carried, l.outcomes, l.previous, l.backends = backends, outcomes, nil, nil
 	return ended
 }

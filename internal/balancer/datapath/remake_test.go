@@ -124,7 +124,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		}
 		expect(second, "before the programs are exchanged", 7, 5)
 		// The old program goes on counting until then.
-		count(second.ledger.former.m, one, 6)
+		count(second.ledger.previous.m, one, 6)
 		if turn := mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0]; turn.Cap != 1000 {
 			t.Errorf("before the programs are exchanged, the bound of connections is %d", turn.Cap)
 		}

@@ -30,7 +30,7 @@ func restore(s *snapshot.Snapshot) (*register, error) {
 		r.take(is, s.Services[i].GroupID)
 	}
 	for _, e := range s.Former {
-		r.places.former[endpointKey{e.Address, e.Protocol}] = natEndpoint{vip: e.VIP, mss: e.MSS, index: e.Index,
+		r.places.previous[endpointKey{e.Address, e.Protocol}] = natEndpoint{vip: e.VIP, mss: e.MSS, index: e.Index,
 			service: uint32(objects.XDPNoServiceNO_SERVICE), exceptions: e.Exceptions, until: e.Until}
 		r.places.holders[e.Index]++
 	}

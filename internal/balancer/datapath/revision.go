@@ -40,7 +40,7 @@ type revision struct {
 	// those that are no more.
 	services []served
 	left     []*record
-	places   *resettling
+	places   *placeChange
 	summary
 }
 
@@ -76,7 +76,7 @@ type served struct{ was, is *record }
 
 // plan says what is to change for a state. Errors are of what cannot be.
 func (r *register) plan(state lb.State, tableSize uint32, now time.Time) (*revision, error) {
-	c := &revision{state: state, records: make([]*record, len(state.Services)), places: r.places.resettle(now)}
+	c := &revision{state: state, records: make([]*record, len(state.Services)), places: r.places.beginChange(now)}
 	stay := 0
 	for i := range state.Services {
 		service := &state.Services[i]
@@ -100,7 +100,7 @@ func (r *register) plan(state lb.State, tableSize uint32, now time.Time) (*revis
 	if err := c.build(tableSize, now); err != nil {
 		return nil, err
 	}
-	c.settle()
+	c.assignPlaces()
 	return c, nil
 }
 
@@ -170,8 +170,8 @@ func (s served) view(next *tables.Table, now time.Time, fresh bool) tables.View 
 	})
 }
 
-// settle gives services and backends their places.
-func (c *revision) settle() {
+// assignPlaces gives services and backends their places.
+func (c *revision) assignPlaces() {
 	r := c.places
 	for _, was := range c.left {
 		r.goneEndpoints(was)
@@ -215,7 +215,7 @@ func (r *register) commit(c *revision) {
 // that have left need NAT.
 func (c *revision) neededModes() uint32 {
 	modes := c.modes
-	if len(c.places.gone) > 0 || len(c.places.places.former) > len(c.places.forgotten) {
+	if len(c.places.gone) > 0 || len(c.places.places.previous) > len(c.places.forgotten) {
 		modes |= 1 << objects.XDPModeMODE_NAT
 	}
 	return modes

@@ -39,7 +39,7 @@ func (r *rig) pass(tb testing.TB, d time.Duration) {
 	r.model.sweep()
 	r.model.settleUnremembered()
 	r.datapath.janitor.Pass(d)
-	r.datapath.settleTransitions(r.model.now, r.datapath.janitor.FlowsOf())
+	r.datapath.endTransitions(r.model.now, r.datapath.janitor.FlowsOf())
 }
 
 // compareTouched compares the buckets that the model has changed, and what its

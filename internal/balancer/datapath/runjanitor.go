@@ -37,7 +37,7 @@ func (d *Datapath) followRounds(rounds <-chan struct{}) {
 		case <-d.stop:
 			return
 		case <-rounds:
-			d.settleTransitions(d.now(), d.janitor.FlowsOf())
+			d.endTransitions(d.now(), d.janitor.FlowsOf())
 			d.tellCounted()
 			d.keepSockets()
 		}

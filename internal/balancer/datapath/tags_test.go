@@ -167,7 +167,7 @@ func TestTagsThatStayHidden(t *testing.T) {
 			d.programs = bystander
 			defer d.Close()
 			if auto {
-				d.ways = func(lb.Hook, []attach.Port) []attach.Attempt {
+				d.attempts = func(lb.Hook, []attach.Port) []attach.Attempt {
 					return append([]attach.Attempt{{Method: attach.NativeXDP}}, attach.Attempts(lb.HookTC, nil)...)
 				}
 			}

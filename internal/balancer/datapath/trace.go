@@ -181,7 +181,7 @@ func (d *Datapath) reload() error {
 	}
 	made.state, made.places = last.state, last.places
 	d.current = made
-	d.keeper.settle(made)
+	d.keeper.removeOld(made)
 	last.close()
 	return nil
 }

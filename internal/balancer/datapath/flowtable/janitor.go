@@ -83,7 +83,7 @@ type Janitor struct {
 	frozen bool
 	// penalised: backends have refused connections, and it weighs on them.
 	penalised bool
-	// Uncounted: what is active has been counted in other memory; the next scene counts it anew.
+	// Uncounted: what is active has been counted in other memory; the next input counts it anew.
 	Uncounted bool
 	// relieved is when their penalties were last made less.
 	relieved time.Duration
@@ -124,23 +124,23 @@ func NewJanitor(timeouts lb.Timeouts) *Janitor {
 // the memory of before. What is active is counted anew where it was counted by other
 // rules, or in other memory: of services that begin or cease to be tracked, and of all
 // where something was copied while packets went on.
-func (j *Janitor) Use(scene JanitorInput) {
+func (j *Janitor) Use(input JanitorInput) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	anew := j.compare(scene)
-	if scene.Flows != j.Input.Flows {
+	anew := j.compare(input)
+	if input.Flows != j.Input.Flows {
 		j.flows.next = 0
 	}
-	if scene.Newcomers != j.Input.Newcomers {
+	if input.Newcomers != j.Input.Newcomers {
 		j.Newcomers.next = 0
 	}
-	if scene.Returns != j.Input.Returns {
+	if input.Returns != j.Input.Returns {
 		j.nextReturn = 0
 	}
-	j.Input, j.frozen, j.penalised = scene, false, true
+	j.Input, j.frozen, j.penalised = input, false, true
 	j.wake()
-	j.Rules.backends, j.Rules.services, j.Rules.groups = scene.Backends, scene.Services, scene.Groups
-	j.Rules.Loads, j.Rules.Turns, j.Rules.pooled, j.Rules.own = scene.Loads, scene.Turns, scene.Returns != nil, scene.Own
+	j.Rules.backends, j.Rules.services, j.Rules.groups = input.Backends, input.Services, input.Groups
+	j.Rules.Loads, j.Rules.Turns, j.Rules.pooled, j.Rules.own = input.Loads, input.Turns, input.Returns != nil, input.Own
 	j.show()
 	if len(anew) > 0 {
 		j.recount(anew)
@@ -149,7 +149,7 @@ func (j *Janitor) Use(scene JanitorInput) {
 }
 
 // compare returns the services whose active flows are to be counted anew in the next
-// scene, and tells that of those that are gone whether they were tracked.
+// input, and tells that of those that are gone whether they were tracked.
 func (j *Janitor) compare(next JanitorInput) map[uint32]bool {
 	anew := map[uint32]bool{}
 	moved := next.Flows != j.Input.Flows || next.Newcomers != j.Input.Newcomers ||

@@ -17,7 +17,7 @@ import (
 // testHouse is a janitor, and memory as the data plane has it.
 type testHouse struct {
 	*Janitor
-	scene JanitorInput
+	input JanitorInput
 	head  objects.XDPHead
 }
 
@@ -25,13 +25,13 @@ type testHouse struct {
 // and 1 are tracked, 1 is persistent, 2 is stateless, 3 is gone.
 func newTestHouse(limit uint32) *testHouse {
 	h := &testHouse{Janitor: NewJanitor(lb.Timeouts{})}
-	h.scene = JanitorInput{Head: &h.head, Flows: NewTable(limit, 0x5eed), Newcomers: NewTable(limit/4, 0x5eed),
+	h.input = JanitorInput{Head: &h.head, Flows: NewTable(limit, 0x5eed), Newcomers: NewTable(limit/4, 0x5eed),
 		Services: []Service{{Present: true, Tracked: true}, {Present: true, Tracked: true, Affinity: 90_000}, {Present: true}, {}},
 		Loads:    make([]objects.XDPBackendLoad, 6), Turns: make([]objects.XDPTurn, 4)}
 	for b := range 6 {
-		h.scene.Backends = append(h.scene.Backends, Backend{Generation: 1, Service: uint32(b % 3)})
+		h.input.Backends = append(h.input.Backends, Backend{Generation: 1, Service: uint32(b % 3)})
 	}
-	h.Use(h.scene)
+	h.Use(h.input)
 	return h
 }
 
@@ -48,16 +48,16 @@ func (h *testHouse) open(table *Table, flow objects.XDPFlow, state objects.XDPFl
 		return false
 	}
 	atomic.StoreUint32(&h.head.Remembered, 1)
-	if IsLive(state) && h.scene.Services[flow.Service&^AffinityKey].Tracked {
-		atomic.AddUint32(&h.scene.Loads[flow.Backend].Active, 1)
-		atomic.AddUint32(&h.scene.Turns[flow.Service&^AffinityKey].Active, 1)
+	if IsLive(state) && h.input.Services[flow.Service&^AffinityKey].Tracked {
+		atomic.AddUint32(&h.input.Loads[flow.Backend].Active, 1)
+		atomic.AddUint32(&h.input.Turns[flow.Service&^AffinityKey].Active, 1)
 	}
 	return true
 }
 
 // active returns the counts of a backend and of a service.
 func (h *testHouse) active(backend, service uint32) [2]uint32 {
-	return [2]uint32{h.scene.Loads[backend].Active, h.scene.Turns[service].Active}
+	return [2]uint32{h.input.Loads[backend].Active, h.input.Turns[service].Active}
 }
 
 // TestJanitorExpires: an entry goes when it has been silent for as long as its state
@@ -87,7 +87,7 @@ func TestJanitorExpires(t *testing.T) {
 			if c.state >= objects.XDPFlowStateFLOW_AFFINITY_NEW {
 				flow.Service |= AffinityKey
 			}
-			for _, table := range []*Table{h.scene.Flows, h.scene.Newcomers} {
+			for _, table := range []*Table{h.input.Flows, h.input.Newcomers} {
 				h.open(table, flow, c.state)
 				before := h.active(4, 1)
 				if want := map[bool]uint32{true: 1}[IsLive(c.state)]; before != [2]uint32{want, want} {
@@ -123,12 +123,12 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 	for _, pooled := range []bool{false, true} {
 		h := newTestHouse(1000)
 		if pooled {
-			h.scene.Returns = &ReturnTable{}
-			h.Use(h.scene)
+			h.input.Returns = &ReturnTable{}
+			h.Use(h.input)
 		}
 		want := uint32(0)
 		for state := objects.XDPFlowStateFLOW_OPENING; state < objects.XDPFlowStateFLOW_AFFINITY_NEW; state++ {
-			for i, table := range []*Table{h.scene.Flows, h.scene.Newcomers} {
+			for i, table := range []*Table{h.input.Flows, h.input.Newcomers} {
 				h.open(table, houseFlow(2*int(state)+i, 1, 4), state)
 				if holds[state] && pooled {
 					want++
@@ -139,7 +139,7 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 				t.Errorf("with flows up to state %d, %d ports are held, want %d", state, got, want)
 			}
 		}
-		h.open(h.scene.Flows, houseFlow(99, 1|AffinityKey, 4), objects.XDPFlowStateFLOW_AFFINITY)
+		h.open(h.input.Flows, houseFlow(99, 1|AffinityKey, 4), objects.XDPFlowStateFLOW_AFFINITY)
 		h.Pass(0)
 		if got := h.Met().Backends; got[4].Held != want || got[1].Held != 0 {
 			t.Errorf("with a client of no flow: %+v, want %d of backend 4", got, want)
@@ -155,10 +155,10 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 // of another generation, which is ahead.
 func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 	h := newTestHouse(100)
-	h.open(h.scene.Flows, houseFlow(1, 0, 0), objects.XDPFlowStateFLOW_UDP)
+	h.open(h.input.Flows, houseFlow(1, 0, 0), objects.XDPFlowStateFLOW_UDP)
 	for range 10 {
 		h.Pass(100 * time.Second)
-		place := h.scene.Flows.Places()
+		place := h.input.Flows.Places()
 		if len(place) != 1 {
 			t.Fatal("a flow that was seen is gone")
 		}
@@ -168,9 +168,9 @@ func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 	for half := range 2 {
 		h.Pass(1<<31*time.Millisecond - time.Duration(h.Now())*time.Millisecond*time.Duration(1-half) - 500*time.Millisecond)
 	}
-	h.open(h.scene.Flows, houseFlow(2, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
+	h.open(h.input.Flows, houseFlow(2, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
 	h.Pass(2 * time.Second)
-	if n := len(h.scene.Flows.Places()); n != 1 || h.head.Clock > 2000 {
+	if n := len(h.input.Flows.Places()); n != 1 || h.head.Clock > 2000 {
 		t.Errorf("%d flows after the clock went around to %d, want 1", n, h.head.Clock)
 	}
 }
@@ -180,18 +180,18 @@ func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 func TestJanitorForgetsWhoLeft(t *testing.T) {
 	h := newTestHouse(100)
 	for backend := range uint32(6) {
-		h.open(h.scene.Flows, houseFlow(int(backend), backend%3, backend), objects.XDPFlowStateFLOW_ESTABLISHED)
-		h.open(h.scene.Newcomers, houseFlow(int(100+backend), backend%3, backend), objects.XDPFlowStateFLOW_OPENING)
+		h.open(h.input.Flows, houseFlow(int(backend), backend%3, backend), objects.XDPFlowStateFLOW_ESTABLISHED)
+		h.open(h.input.Newcomers, houseFlow(int(100+backend), backend%3, backend), objects.XDPFlowStateFLOW_OPENING)
 	}
-	next := h.scene
-	next.Backends = append([]Backend(nil), h.scene.Backends...)
+	next := h.input
+	next.Backends = append([]Backend(nil), h.input.Backends...)
 	next.Backends[0].Generation = 2 // another owner
 	next.Backends[4] = Backend{}    // none
-	next.Services = append([]Service(nil), h.scene.Services...)
+	next.Services = append([]Service(nil), h.input.Services...)
 	next.Services[2] = Service{}
 	h.Use(next)
 	h.Pass(0)
-	for _, table := range []*Table{h.scene.Flows, h.scene.Newcomers} {
+	for _, table := range []*Table{h.input.Flows, h.input.Newcomers} {
 		left := map[uint32]bool{}
 		for _, place := range table.Places() {
 			flow := place.Flow()
@@ -202,7 +202,7 @@ func TestJanitorForgetsWhoLeft(t *testing.T) {
 		}
 	}
 	for backend, want := range []uint32{0, 2, 0, 2, 0, 0} {
-		if got := h.scene.Loads[backend].Active; got != want {
+		if got := h.input.Loads[backend].Active; got != want {
 			t.Errorf("backend %d has %d active flows, want %d", backend, got, want)
 		}
 	}
@@ -217,30 +217,30 @@ func TestJanitorCountsAnew(t *testing.T) {
 	h := newTestHouse(100)
 	for n := range 30 {
 		backend := uint32(n % 6)
-		h.open(h.scene.Flows, houseFlow(n, backend%3, backend), objects.XDPFlowStateFLOW_ESTABLISHED)
+		h.open(h.input.Flows, houseFlow(n, backend%3, backend), objects.XDPFlowStateFLOW_ESTABLISHED)
 	}
-	next := h.scene
-	next.Services = append([]Service(nil), h.scene.Services...)
+	next := h.input
+	next.Services = append([]Service(nil), h.input.Services...)
 	next.Services[0].Tracked, next.Services[2].Tracked = false, true
-	h.scene.Turns[2].Fewest = 1
+	h.input.Turns[2].Fewest = 1
 	h.Use(next)
-	if got := h.scene.Turns[2].Fewest; got != 0 {
+	if got := h.input.Turns[2].Fewest; got != 0 {
 		t.Errorf("counted anew, the fewest flows of a backend are %d, want 0", got)
 	}
 	for backend, want := range []uint32{0, 5, 5, 0, 5, 5} {
-		if got := h.scene.Loads[backend].Active; got != want {
+		if got := h.input.Loads[backend].Active; got != want {
 			t.Errorf("backend %d has %d active flows, want %d", backend, got, want)
 		}
 	}
 	for service, want := range []uint32{0, 10, 10} {
-		if got := h.scene.Turns[service].Active; got != want {
+		if got := h.input.Turns[service].Active; got != want {
 			t.Errorf("service %d has %d active flows, want %d", service, got, want)
 		}
 	}
-	h.scene = next
+	h.input = next
 	h.Pass(lb.DefaultTimeouts.Established)
-	for backend := range h.scene.Loads {
-		if got := h.scene.Loads[backend].Active; got != 0 {
+	for backend := range h.input.Loads {
+		if got := h.input.Loads[backend].Active; got != 0 {
 			t.Errorf("backend %d has %d active flows when all have gone", backend, got)
 		}
 	}
@@ -251,7 +251,7 @@ func TestJanitorCountsAnew(t *testing.T) {
 func TestJanitorPutsCountsRight(t *testing.T) {
 	h := newTestHouse(100)
 	for n := range 10 {
-		h.open(h.scene.Flows, houseFlow(n, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
+		h.open(h.input.Flows, houseFlow(n, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
 	}
 	for range 2 * stillRounds {
 		h.Pass(time.Second)
@@ -259,23 +259,23 @@ func TestJanitorPutsCountsRight(t *testing.T) {
 	if h.Drift.Corrected != 0 {
 		t.Fatalf("%d counts that were right were changed", h.Drift.Corrected)
 	}
-	h.scene.Loads[3].Active--
-	h.scene.Loads[0].Active += 2
-	h.scene.Turns[0].Fewest = 12
+	h.input.Loads[3].Active--
+	h.input.Loads[0].Active += 2
+	h.input.Turns[0].Fewest = 12
 	for range stillRounds - 1 {
 		h.Pass(time.Second)
 	}
-	if got := h.scene.Loads[3].Active; got != 0 {
+	if got := h.input.Loads[3].Active; got != 0 {
 		t.Errorf("a count below 0 became %d", got)
 	}
-	if got := h.scene.Loads[0].Active; got != 12 {
+	if got := h.input.Loads[0].Active; got != 12 {
 		t.Errorf("%d are active: changed though packets may have been on their way", got)
 	}
 	h.Pass(time.Second)
 	if got := h.active(0, 0); got != [2]uint32{10, 10} {
 		t.Errorf("%v are active, want 10", got)
 	}
-	if got := h.scene.Turns[0].Fewest; got > 10 {
+	if got := h.input.Turns[0].Fewest; got > 10 {
 		t.Errorf("a backend has 10 flows, and the fewest flows of a backend are %d", got)
 	}
 }
@@ -298,22 +298,22 @@ func TestJanitorRests(t *testing.T) {
 		t.Errorf("%d rounds of 3 over empty tables", got)
 	}
 	// What only a packet can do, here without telling.
-	h.scene.Flows.Insert(houseFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
+	h.input.Flows.Insert(houseFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
 	if got := rounds(2); got != 2 || h.FlowsOf()[2] != 0 {
 		t.Errorf("%d rounds of 2, and %d flows were met: the janitor has walked", got, h.FlowsOf()[2])
 	}
-	h.open(h.scene.Newcomers, houseFlow(2, 2, 2), objects.XDPFlowStateFLOW_OPENING)
+	h.open(h.input.Newcomers, houseFlow(2, 2, 2), objects.XDPFlowStateFLOW_OPENING)
 	if rounds(2); h.FlowsOf()[2] != 2 || h.head.Remembered != 0 {
 		t.Errorf("%d flows were met, want 2", h.FlowsOf()[2])
 	}
 	h.Pass(lb.DefaultTimeouts.Established)
-	if n := len(h.scene.Flows.Places()) + len(h.scene.Newcomers.Places()); n != 0 {
+	if n := len(h.input.Flows.Places()) + len(h.input.Newcomers.Places()); n != 0 {
 		t.Errorf("%d flows are left", n)
 	}
-	// A change of the scene may bring flows along.
+	// A change of the input may bring flows along.
 	rounds(3)
-	h.scene.Flows.Insert(houseFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
-	h.Use(h.scene)
+	h.input.Flows.Insert(houseFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
+	h.Use(h.input)
 	if rounds(2); h.FlowsOf()[2] != 1 {
 		t.Errorf("%d flows were met after a change, want 1", h.FlowsOf()[2])
 	}
@@ -323,7 +323,7 @@ func TestJanitorRests(t *testing.T) {
 // has missed, and a round takes its time.
 func TestJanitorSteps(t *testing.T) {
 	h := newTestHouse(10000)
-	h.open(h.scene.Flows, houseFlow(1, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
+	h.open(h.input.Flows, houseFlow(1, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
 	now, start, rounds := time.Hour, h.Now(), 0
 	for range 100 {
 		if h.Step(now) {
@@ -346,7 +346,7 @@ func TestJanitorSteps(t *testing.T) {
 	if got := h.head.Clock - start; got != uint32(longestStep.Milliseconds()) {
 		t.Errorf("the clock went back, or on, when time did: by %d ms", got)
 	}
-	if len(h.scene.Flows.Places()) != 1 {
+	if len(h.input.Flows.Places()) != 1 {
 		t.Error("a stall has aged a flow")
 	}
 }
@@ -381,18 +381,18 @@ func TestJanitorAmongPackets(t *testing.T) {
 		t.Errorf("%d counts were wrong in between", n)
 	}
 	h.Pass(lb.DefaultTimeouts.Established)
-	for _, table := range []*Table{h.scene.Flows, h.scene.Newcomers} {
+	for _, table := range []*Table{h.input.Flows, h.input.Newcomers} {
 		if n, wrongs := len(table.Places()), table.Check(); n != 0 || wrongs != "" {
 			t.Errorf("%d flows are left: %s", n, wrongs)
 		}
 	}
-	for i := range h.scene.Loads {
-		if got := h.scene.Loads[i].Active; got != 0 {
+	for i := range h.input.Loads {
+		if got := h.input.Loads[i].Active; got != 0 {
 			t.Errorf("backend %d has %d active flows", i, int32(got))
 		}
 	}
-	for i := range h.scene.Turns {
-		if got := h.scene.Turns[i].Active; got != 0 {
+	for i := range h.input.Turns {
+		if got := h.input.Turns[i].Active; got != 0 {
 			t.Errorf("service %d has %d active flows", i, int32(got))
 		}
 	}
@@ -400,11 +400,11 @@ func TestJanitorAmongPackets(t *testing.T) {
 
 // packet does what bpf/balancer/flow/track.h does with a packet of a client.
 func (h *testHouse) packet(flow objects.XDPFlow, ends bool) {
-	place, proven := h.scene.Flows.Find(&flow)
+	place, proven := h.input.Flows.Find(&flow)
 	if !proven {
 		var found bool
-		if place, found = h.scene.Newcomers.Find(&flow); !found {
-			h.open(h.scene.Newcomers, flow, objects.XDPFlowStateFLOW_OPENING)
+		if place, found = h.input.Newcomers.Find(&flow); !found {
+			h.open(h.input.Newcomers, flow, objects.XDPFlowStateFLOW_OPENING)
 			return
 		}
 	}
@@ -416,8 +416,8 @@ func (h *testHouse) packet(flow objects.XDPFlow, ends bool) {
 			h.Rules.countOff(&flow, state)
 		}
 	case state == objects.XDPFlowStateFLOW_OPENING && place.Change(state, objects.XDPFlowStateFLOW_ESTABLISHED):
-		if h.scene.Flows.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, place.Seen()) && place.Change(objects.XDPFlowStateFLOW_ESTABLISHED, objects.XDPFlowStateFLOW_FREE) {
-			h.scene.Newcomers.Release(place, tag, always)
+		if h.input.Flows.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, place.Seen()) && place.Change(objects.XDPFlowStateFLOW_ESTABLISHED, objects.XDPFlowStateFLOW_FREE) {
+			h.input.Newcomers.Release(place, tag, always)
 		}
 	}
 }

@@ -141,14 +141,14 @@ func TestFlowTableHoldsWhatItIsPlannedFor(t *testing.T) {
 func BenchmarkFlowWalk(b *testing.B) {
 	const limit = 1_000_000
 	h := newTestHouse(8)
-	h.scene.Flows = NewTable(limit, 0x5eed)
+	h.input.Flows = NewTable(limit, 0x5eed)
 	for n := range limit {
-		h.scene.Flows.Insert(houseFlow(n, uint32(n%3), uint32(n%6)), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
+		h.input.Flows.Insert(houseFlow(n, uint32(n%3), uint32(n%6)), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
 	}
 	var tally Tally
 	tally.fit(&h.Rules)
 	for b.Loop() {
-		h.Rules.walk(h.scene.Flows, 0, len(h.scene.Flows.Buckets), h.head.Clock, &tally)
+		h.Rules.walk(h.input.Flows, 0, len(h.input.Flows.Buckets), h.head.Clock, &tally)
 	}
 }
 

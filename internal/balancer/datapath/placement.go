@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 )
 
-// residence is where a service is in the memory of a generation: what packets read.
-type residence struct {
+// placement is where a service is in the memory of a generation: what packets read.
+type placement struct {
 	value objects.XDPService
 	// The pieces of its blocks; nil where there is nothing to be there.
 	table, members, baseTable, baseMembers *mapmem.Extent
@@ -22,7 +22,7 @@ type residence struct {
 }
 
 // pieces lists those that there are.
-func (l *residence) pieces() []*mapmem.Extent {
+func (l *placement) pieces() []*mapmem.Extent {
 	var all []*mapmem.Extent
 	for _, e := range []*mapmem.Extent{l.table, l.members, l.baseTable, l.baseMembers} {
 		if e != nil {
@@ -35,16 +35,16 @@ func (l *residence) pieces() []*mapmem.Extent {
 // memberBytes is the size of a member.
 const memberBytes = int(unsafe.Sizeof(objects.XDPBackend{}))
 
-// house finds room for a service, and writes there what packets do not read yet. What
+// placeService finds room for a service, and writes there what packets do not read yet. What
 // is the same as in was, the service before, stays where it is. It returns false where
 // there is no room; nothing is held then. The rows are those of the service's backends.
-func (m *memory) house(is, was *record, rows []objects.XDPBackend) (residence, bool) {
-	h := housing{memory: m}
+func (m *memory) placeService(is, was *record, rows []objects.XDPBackend) (placement, bool) {
+	h := placing{memory: m}
 	if was != nil {
-		h.old, h.view = was.home, was.view
+		h.old, h.view = was.placement, was.view
 	}
 	v := is.view
-	home := residence{value: is.value()}
+	home := placement{value: is.value()}
 	home.table = h.table(v.Table, v.Moved, is.hosts())
 	home.members = h.members(is.members(rows))
 	if v.Base != nil {
@@ -53,7 +53,7 @@ func (m *memory) house(is, was *record, rows []objects.XDPBackend) (residence, b
 	}
 	if h.full {
 		m.release(&home, m.arena.Give)
-		return residence{}, false
+		return placement{}, false
 	}
 	home.value.Current = block(v.Table, home.table, home.members)
 	home.value.Base = block(v.Base, home.baseTable, home.baseMembers)
@@ -69,7 +69,7 @@ func block(t *tables.Table, slots, members *mapmem.Extent) objects.XDPBlock {
 }
 
 // release lets go of what a service has; give gets what no service holds any more.
-func (m *memory) release(home *residence, give func(*mapmem.Extent)) {
+func (m *memory) release(home *placement, give func(*mapmem.Extent)) {
 	for _, e := range home.pieces() {
 		if e.Holders--; e.Holders == 0 {
 			give(e)
@@ -77,10 +77,10 @@ func (m *memory) release(home *residence, give func(*mapmem.Extent)) {
 	}
 }
 
-// housing is the work of house.
-type housing struct {
+// placing is the work of placeService.
+type placing struct {
 	*memory
-	old  residence
+	old  placement
 	view tables.View
 	full bool
 }
@@ -92,7 +92,7 @@ func share(e *mapmem.Extent) *mapmem.Extent {
 }
 
 // take returns a new piece and its memory; nil where there is no room.
-func (h *housing) take(size int) (*mapmem.Extent, []byte) {
+func (h *placing) take(size int) (*mapmem.Extent, []byte) {
 	e := h.arena.Take(mapmem.Units(size))
 	if e == nil {
 		h.full = true
@@ -102,7 +102,7 @@ func (h *housing) take(size int) (*mapmem.Extent, []byte) {
 }
 
 // table houses slots, and behind them, from the next cache line on, the service's hosts.
-func (h *housing) table(t *tables.Table, moved *tables.SlotSet, hosts []objects.XDPHost) *mapmem.Extent {
+func (h *placing) table(t *tables.Table, moved *tables.SlotSet, hosts []objects.XDPHost) *mapmem.Extent {
 	if len(t.Slots) == 0 {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (h *housing) table(t *tables.Table, moved *tables.SlotSet, hosts []objects.
 	return e
 }
 
-func (h *housing) baseTable(t *tables.Table) *mapmem.Extent {
+func (h *placing) baseTable(t *tables.Table) *mapmem.Extent {
 	switch {
 	case h.old.baseTable != nil && h.view.Base == t:
 		return share(h.old.baseTable)
@@ -133,7 +133,7 @@ func (h *housing) baseTable(t *tables.Table) *mapmem.Extent {
 	return e
 }
 
-func (h *housing) members(rows []objects.XDPBackend) *mapmem.Extent {
+func (h *placing) members(rows []objects.XDPBackend) *mapmem.Extent {
 	if len(rows) == 0 {
 		return nil
 	}

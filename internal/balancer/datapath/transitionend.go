@@ -4,16 +4,16 @@ package datapath
 
 import "time"
 
-// settleTransitions ends what need not go on of the transitions, after a full round of
+// endTransitions ends what need not go on of the transitions, after a full round of
 // the janitor that found so many flows of each service, by its id.
-func (d *Datapath) settleTransitions(now time.Time, flowsOf map[uint32]uint64) {
+func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || d.current == nil {
 		return
 	}
 	d.register.places.releaseIDs(flowsOf)
-	if c := d.register.settle(now, flowsOf); c != nil {
+	if c := d.register.endTransitions(now, flowsOf); c != nil {
 		// Without room, the transitions go on until the next round, or the next change.
 		d.publishViews(c)
 	}
@@ -29,18 +29,18 @@ func (d *Datapath) publishViews(c *revision) bool {
 	if p == nil {
 		return false
 	}
-	d.writeAhead(c, d.current.ports)
+	d.writeSnapshot(c, d.current.ports)
 	d.keeper.show(d.current.memory)
 	p.publish()
 	d.register.commit(c)
 	d.publishPicture()
-	d.keeper.settle(d.current)
+	d.keeper.removeOld(d.current)
 	return true
 }
 
-// settle returns the change that ends transitions, nil where there is nothing to do.
-func (r *register) settle(now time.Time, flowsOf map[uint32]uint64) *revision {
-	c := &revision{state: r.state, places: r.places.resettle(now)}
+// endTransitions returns the change that ends transitions, nil where there is nothing to do.
+func (r *register) endTransitions(now time.Time, flowsOf map[uint32]uint64) *revision {
+	c := &revision{state: r.state, places: r.places.beginChange(now)}
 	for i, was := range r.records {
 		if !was.view.InTransition() {
 			continue

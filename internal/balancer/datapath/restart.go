@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -20,11 +21,39 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// A process that finds a data plane which was kept goes on with its shared maps, its links and
-// what the snapshot says. Its generation is replaced by one of our own with the first change:
-// whether the same program or another has made it, that is the same way, and until the links
-// have the new programs the old ones forward. Its interfaces may be others than those of our
-// configuration: the first change moves to these, as a reload would.
+// The story of a restart, from top to bottom. Each change that a process makes pins a set of programs and maps (keep.go)
+// and writes a snapshot of what only the process knows (snapshotwrite.go).
+//
+//  1. Leave: the old process ends. Programs and maps stay, by their pins.
+//  2. takeOver: Open of the new process looks for sets of pins. Without any, or where they are of no use, it begins with
+//     startAfresh, which takes off what is attached and says why.
+//  3. find: of the sets it takes the newest one that is attached (found.go), with the snapshot that its memory names;
+//     check compares that snapshot with this build.
+//  4. adopt: the register is restored from the snapshot (restore.go). Packets have noticed nothing so far.
+//  5. The first Apply replaces the generation by one of our own, as every reload does that needs other programs
+//     (replace in apply.go). Whether the same build or another one made it, that is one way: until the links have the new
+//     programs the old ones forward. Interfaces of the snapshot that the configuration lacks are left as by a reload.
+//  6. finishAdoption: what only the old generation needed is closed; noteLedger writes down what its maps had counted.
+//
+// Detach ends it: without a process, it takes all of this away.
+
+// Leave ends the process's part: what is kept goes on, and the next process takes it over. A
+// datapath that keeps nothing is closed.
+func (d *Datapath) Leave() error {
+	if d.keeper == nil {
+		return d.Close()
+	}
+	return d.end(func() (err error) {
+		for _, h := range slices.Concat(d.holds, holdsOf(d.leftovers)) {
+			if l, is := h.(attach.Leaver); is {
+				err = errors.Join(err, l.Leave())
+			}
+		}
+		err = errors.Join(err, d.sockets.leave())
+		d.keeper.Store.Close()
+		return err
+	})
+}
 
 // cure ends an error of what was found and is of no use.
 const cure = "the data plane that is attached goes on as it is: start the jeoul that it is of, or take it away with `jeoul detach`, with which its connections end"
@@ -35,7 +64,7 @@ type found struct {
 	// set is the number of the newest pins that are attached, way how, and attached what is on
 	// the interfaces, whatever has put it there.
 	set      uint64
-	way      attach.Method
+	method   attach.Method
 	attached []attached
 	// pinned are the programs of the set, by the index of their interface.
 	pinned   map[int]*ebpf.Program
@@ -44,14 +73,14 @@ type found struct {
 	// stale: changes were made after the snapshot that no snapshot has.
 	stale  bool
 	shared *shared
-	// differ lists the shared maps that are made anew; former and backends are the counters of
+	// differ lists the shared maps that are made anew; previous and backends are the counters of
 	// before, of those that are among them.
 	differ   []string
-	former   *formerOutcomes
+	previous *previousOutcomes
 	backends *foreignElements
 	// flows are tables of flows that are not among the shared maps; reading is how those of the
 	// snapshot are read where these are laid out differently.
-	flows   *formerFlows
+	flows   *previousFlows
 	reading *flowtable.Reading
 	// ports are the interfaces of the snapshot, and holds[i] keeps programs[i] on ports[i].
 	ports    []attach.Port
@@ -122,36 +151,20 @@ func (k *keeper) unpinned() (because string, err error) {
 func (d *Datapath) startAfresh(because string) error {
 	k := d.keeper
 	if because != "" {
-		d.notes = append(d.notes, fmt.Sprintf("the data plane that is kept in %s is taken away, and what it remembered of connections ends: %s", k.Store.Dir(), because))
+		d.notes = append(d.notes,
+			fmt.Sprintf("the data plane that is kept in %s is taken away, and what it remembered of connections ends: %s", k.Store.Dir(), because))
 	}
 	ports, err := d.findPorts(d.options.Interfaces)
 	if err != nil {
 		return err
 	}
 	// Of filters, those on our interfaces serve until ours take their place.
-	gone := slices.DeleteFunc(k.interfaces(), func(p attach.Port) bool { return slices.ContainsFunc(ports, p.SameInterface) })
+	gone := slices.DeleteFunc(k.interfaces(), func(p attach.Port) bool { return slices.ContainsFunc(ports,
+		p.SameInterface) })
 	err = errors.Join(attach.RemoveFilters(gone), k.clear())
 	k.sweep(0)
 	return err
 }
-
-// Adopted says whether the datapath goes on with a data plane that another process has left:
-// it forwards already.
-func (d *Datapath) Adopted() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.current != nil && d.current.adopted
-}
-
-// LongAbsence is what Absent returns at most.
-const LongAbsence = 365 * 24 * time.Hour
-
-// Absent returns for how long there was no process when Open took a data plane over; LongAbsence where it took none over, or a build
-// has left that which does not note it.
-func (d *Datapath) Absent() time.Duration { return d.absent }
-
-// Notes returns what there is to say of what Open found, a line each.
-func (d *Datapath) Notes() []string { return d.notes }
 
 // find opens what was kept.
 func (f *found) find(k *keeper, sets []uint64) error {
@@ -181,73 +194,6 @@ func (f *found) find(k *keeper, sets []uint64) error {
 	return f.catchUp(k, sets)
 }
 
-// catchUp notes tables that a process was about to replace when it was killed: packets may have
-// gone by them last. Of a set whose snapshot is gone, the process had finished.
-func (f *found) catchUp(k *keeper, sets []uint64) error {
-	for _, set := range sets {
-		if set >= f.set {
-			continue
-		}
-		before, err := f.snapshotOf(k, set)
-		if err != nil {
-			return err
-		}
-		if before == nil {
-			continue
-		}
-		for name, table := range map[string]struct {
-			of *ebpf.Map
-			to *[]formerTable
-		}{objects.XDPMapFlows: {f.shared.flows, &f.flows.proven}, objects.XDPMapNewcomers: {f.shared.newcomers, &f.flows.unproven}} {
-			if err := f.noteTable(f.store.Path(pins.Set(set), name), before, table.of, table.to); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// snapshotOf reads the snapshot of a set; nil where it is gone, or was not whole.
-func (f *found) snapshotOf(k *keeper, set uint64) (*snapshot.Snapshot, error) {
-	m, err := openMemory(f.store.Path(pins.Set(set), generationPin))
-	if err != nil {
-		return nil, err
-	}
-	number := m.head().Snapshot
-	m.storage.Unmap()
-	m.m.Close()
-	s, err := k.decode(number)
-	if err != nil {
-		return nil, nil
-	}
-	return s, nil
-}
-
-// noteTable notes a pinned table of flows to take over, unless it is one of the shared maps.
-func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *[]formerTable) error {
-	m, err := ebpf.LoadPinnedMap(path, nil)
-	if err != nil {
-		return fmt.Errorf("%s is no map of ours: %w", path, err)
-	}
-	if mapmem.SameMap(m, is) || slices.ContainsFunc(*to, func(t formerTable) bool { return t.IsOf(m) }) {
-		return m.Close()
-	}
-	theirs := of.Flows
-	if ours, err := sharedLayouts(); err == nil && of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
-		theirs, _ = flowtable.Layout()
-	}
-	reading, err := flowtable.ReadingOf(theirs)
-	if err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())
-	}
-	table, err := flowtable.OpenForeign(m, reading)
-	if err != nil {
-		return errors.Join(err, m.Close())
-	}
-	*to = append(*to, table)
-	return nil
-}
-
 // check compares the snapshot with what there is.
 func (f *found) check(k *keeper, number uint64) error {
 	s := f.snapshot
@@ -259,12 +205,13 @@ func (f *found) check(k *keeper, number uint64) error {
 	if f.differ, err = otherLayouts(s.Layouts, s.Elements); err != nil {
 		return err
 	}
-	f.flows = &formerFlows{}
+	f.flows = &previousFlows{}
 	if !slices.Contains(f.differ, objects.XDPMapFlows) {
 		return nil
 	}
 	if f.reading, err = flowtable.ReadingOf(s.Flows); err != nil {
-		return fmt.Errorf("%w: its maps %s are laid out differently, and %v", snapshot.ErrVersion, strings.Join(flowMaps, ", "), err)
+		return fmt.Errorf("%w: its maps %s are laid out differently, and %v", snapshot.ErrVersion,
+			strings.Join(flowMaps, ", "), err)
 	}
 	return nil
 }
@@ -276,7 +223,8 @@ const staleNote = "the last changes before the process ended could be written do
 // adopt goes on with what was found.
 func (d *Datapath) adopt(f *found) error {
 	s := f.snapshot
-	if s.IDs > f.shared.turns.MaxEntries() || len(s.Generations) > int(f.shared.counts.MaxEntries()) || len(s.Generations) > int(f.shared.loads.MaxEntries()) {
+	if s.IDs > f.shared.turns.MaxEntries() || len(s.Generations) > int(f.shared.counts.MaxEntries()) ||
+		len(s.Generations) > int(f.shared.loads.MaxEntries()) {
 		return fmt.Errorf("%w: its maps are for fewer services or backends than it says", snapshot.ErrDamaged)
 	}
 	r, err := restore(s)
@@ -284,23 +232,25 @@ func (d *Datapath) adopt(f *found) error {
 		return err
 	}
 	if f.stale {
-		r.places.doubt(f.shared.counts.MaxEntries())
+		r.places.markStale(f.shared.counts.MaxEntries())
 		d.notes = append(d.notes, staleNote)
 	}
 	f.memory.later = mapmem.NewGrace(&d.mu)
 	d.register, d.secret, d.shared, d.ledger = r, s.Secret, f.shared, restoreLedger(&s.Head)
-	d.ledger.former, d.ledger.backends = f.former, f.backends
+	d.ledger.previous, d.ledger.backends = f.previous, f.backends
 	if len(f.differ) > 0 {
 		f.writeAnew(r)
 		d.janitor.Uncounted = true
-		d.notes = append(d.notes, "of the data plane that is attached, maps are laid out differently and are made anew; flows and counters stay: "+strings.Join(f.differ, ", "))
+		d.notes = append(d.notes,
+			"of the data plane that is attached, maps are laid out differently and are made anew; flows and counters stay: "+strings.Join(f.differ, ", "))
 	}
-	if d.former = f.flows; d.former.bytes > 0 {
-		d.notes = append(d.notes, fmt.Sprintf("flows are copied into tables of another layout; until the programs are exchanged, the old tables take %d MiB besides", d.former.bytes>>20))
+	if d.previous = f.flows; d.previous.bytes > 0 {
+		d.notes = append(d.notes,
+			fmt.Sprintf("flows are copied into tables of another layout; until the programs are exchanged, the old tables take %d MiB besides", d.previous.bytes>>20))
 	}
-	d.holds, d.leftovers, d.way, d.hook = f.holds, f.others, f.way, s.Hook
+	d.holds, d.leftovers, d.method, d.hook = f.holds, f.others, f.method, s.Hook
 	d.sockets = f.sockets
-	d.attachments = attach.Describe(f.ports, f.way, "as the process before has left it")
+	d.attachments = attach.Describe(f.ports, f.method, "as the process before has left it")
 	for _, one := range s.Shown {
 		d.tags.Note(one.Link, one.Name)
 	}
@@ -318,25 +268,19 @@ func (d *Datapath) adopt(f *found) error {
 		d.absent = min(stood, LongAbsence)
 	}
 	d.janitor.Begin(atomic.LoadUint32(&head.Clock), stood)
-	d.notes = append(d.notes, fmt.Sprintf("going on with the data plane that is attached (%s): services: %d, its configuration was last changed at %s",
+	d.notes = append(d.notes,
+		fmt.Sprintf("going on with the data plane that is attached (%s): services: %d, its configuration was last changed at %s",
 		d.attachments[0], len(s.Services), s.Written.Format(time.DateTime)))
 	return nil
 }
 
-// latest returns the greatest number of a snapshot that there is, at least the one given: one
-// of a change that was not made is not written over.
-func (k *keeper) latest(number uint64) uint64 {
-	numbers, _ := k.snapshots()
-	return max(number, slices.Max(append(numbers, number)))
-}
-
-// settleKept does what is left to do once a generation of ours has taken the place of one
+// finishAdoption does what is left to do once a generation of ours has taken the place of one
 // before. Old are the shared maps of before.
-func (d *Datapath) settleKept(old *shared) {
+func (d *Datapath) finishAdoption(old *shared) {
 	if d.keeper == nil {
 		return
 	}
-	ended := d.ledger.endFormer()
+	ended := d.ledger.endPrevious()
 	if len(ended) > 0 {
 		d.publishPicture()
 		d.awaitReaders()
@@ -351,14 +295,77 @@ func (d *Datapath) settleKept(old *shared) {
 		_ = l.hold.Close()
 	}
 	d.leftovers = nil
-	d.keeper.settle(d.current)
+	d.keeper.removeOld(d.current)
 }
 
 // noteLedger writes down what maps of counters had counted that were replaced: until the last
 // packet had gone by them, that was not known. Without it, a snapshot is less exact.
 func (d *Datapath) noteLedger() {
-	c := &revision{state: d.register.state, records: d.register.records, places: d.register.places.resettle(d.now())}
+	c := &revision{state: d.register.state, records: d.register.records, places: d.register.places.beginChange(d.now())}
 	c.places.free = d.register.places.free
-	d.writeAhead(c, d.current.ports)
+	d.writeSnapshot(c, d.current.ports)
 	d.keeper.show(d.current.memory)
+}
+
+// end closes the datapath: release lets go of what is attached.
+func (d *Datapath) end(release func() error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	close(d.stop)
+	d.janitor.Leave()
+	err := errors.Join(release(), d.checks.close())
+	d.publishPicture()
+	d.awaitReaders()
+	d.ledger.previous.close()
+	d.ledger.backends.close()
+	d.previous.close()
+	d.sockets.closeUnless(nil)
+	d.current.close()
+	if d.current != nil {
+		d.current.memory.close()
+	}
+	d.shared.closeUnless(nil)
+	return err
+}
+
+// Adopted says whether the datapath goes on with a data plane that another process has left:
+// it forwards already.
+func (d *Datapath) Adopted() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.current != nil && d.current.adopted
+}
+
+// LongAbsence is what Absent returns at most.
+const LongAbsence = 365 * 24 * time.Hour
+
+// Absent returns for how long there was no process when Open took a data plane over; LongAbsence where it took none over, or a build
+// has left that which does not note it.
+func (d *Datapath) Absent() time.Duration { return d.absent }
+
+// Notes returns what there is to say of what Open found, a line each.
+func (d *Datapath) Notes() []string { return d.notes }
+
+// Detach takes what is kept off the interfaces, and removes it, also where another build
+// has made it or it cannot be read. Without a store, since nothing is pinned, it removes filters, which need no
+// pin. The interfaces are those that it may be attached to besides those that
+// it says itself. Call it in their network namespace.
+func Detach(keep *Keep, interfaces []string) error {
+	k := newKeeper(keep)
+	ports := k.interfaces()
+	for _, name := range interfaces {
+		if nic, err := net.InterfaceByName(name); err == nil {
+			ports = append(ports, attach.Port{Name: name, Index: nic.Index})
+		}
+	}
+	err := errors.Join(attach.RemoveFilters(ports), attach.RemoveDispatched(ports, attach.IsOurs))
+	if k.Store == nil {
+		return err
+	}
+	// A start that finds something attached needs its snapshot: that goes after what is attached.
+	return errors.Join(err, k.clear(), k.forget())
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// writeAhead writes down what will be known after a change. It comes before the first word
+// writeSnapshot writes down what will be known after a change. It comes before the first word
 // that packets read of it. The ports are those of then. What cannot be written is a fault, and
 // the change is made all the same.
-func (d *Datapath) writeAhead(c *revision, ports []attach.Port) {
+func (d *Datapath) writeSnapshot(c *revision, ports []attach.Port) {
 	k := d.keeper
 	if k == nil {
 		return
 	}
 	_ = d.keepAgain() // it is a fault, and tried again
-	data, lines, err := d.ahead(c, ports)
+	data, lines, err := d.nextSnapshot(c, ports)
 	k.number++
 	if err != nil {
 		k.fault(err, false)
@@ -32,8 +32,8 @@ func (d *Datapath) writeAhead(c *revision, ports []attach.Port) {
 	k.lines = lines
 }
 
-// ahead returns the next snapshot, and the encoded services in it.
-func (d *Datapath) ahead(c *revision, ports []attach.Port) ([]byte, map[*record][]byte, error) {
+// nextSnapshot returns the next snapshot, and the encoded services in it.
+func (d *Datapath) nextSnapshot(c *revision, ports []attach.Port) ([]byte, map[*record][]byte, error) {
 	k := d.keeper
 	lines, encoded := make(map[*record][]byte, len(c.records)), make([][]byte, len(c.records))
 	for i, r := range c.records {
@@ -46,7 +46,7 @@ func (d *Datapath) ahead(c *revision, ports []attach.Port) ([]byte, map[*record]
 		}
 		lines[r], encoded[i] = line, line
 	}
-	head, err := d.headAhead(c, ports)
+	head, err := d.nextHead(c, ports)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,12 +54,12 @@ func (d *Datapath) ahead(c *revision, ports []attach.Port) ([]byte, map[*record]
 	return data, lines, err
 }
 
-// headAhead returns what is not about one service.
-func (d *Datapath) headAhead(c *revision, ports []attach.Port) (snapshot.Head, error) {
+// nextHead returns what is not about one service.
+func (d *Datapath) nextHead(c *revision, ports []attach.Port) (snapshot.Head, error) {
 	head := c.places.saved()
 	head.Pool = c.numbers().saved()
 	head.Number, head.Written = d.keeper.number+1, time.Now()
-	head.Secret, head.Cookie, head.Hook = d.secret, d.keeper.Cookie, d.wish(c.state)
+	head.Secret, head.Cookie, head.Hook = d.secret, d.keeper.Cookie, d.requestedHook(c.state)
 	// Of maps that the change replaces, this is what they have counted so far: the rest is written down after
 	// it (noteLedger).
 	carried, outcomes, err := d.ledger.counted()
@@ -88,7 +88,7 @@ func (d *Datapath) headAhead(c *revision, ports []attach.Port) (snapshot.Head, e
 
 // countedBefore is what the ledger will hold of owners before. Their last packets may still
 // be counted, and then seem to be the next owner's.
-func (d *Datapath) countedBefore(change *resettling) map[uint32]lb.BackendCount {
+func (d *Datapath) countedBefore(change *placeChange) map[uint32]lb.BackendCount {
 	before := map[uint32]lb.BackendCount{}
 	maps.Copy(before, d.ledger.before)
 	for _, a := range change.arrived {
@@ -114,7 +114,8 @@ func savedCounts(counts map[uint32]lb.BackendCount) []snapshot.Count {
 	saved := make([]snapshot.Count, 0, len(counts))
 	for _, index := range slices.Sorted(maps.Keys(counts)) {
 		c := counts[index]
-		saved = append(saved, snapshot.Count{Index: index, Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
+		saved = append(saved, snapshot.Count{Index: index, Packets: c.Packets, Bytes: c.Bytes,
+			Connections: c.Connections,
 			ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes,
 			Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable})
 	}
@@ -122,7 +123,7 @@ func savedCounts(counts map[uint32]lb.BackendCount) []snapshot.Count {
 }
 
 // saved returns the places after a change.
-func (r *resettling) saved() snapshot.Head {
+func (r *placeChange) saved() snapshot.Head {
 	p := r.places
 	head := snapshot.Head{IDs: r.ids, FreeIDs: r.freeIDs, Free: r.free, GroupIDs: p.groupIDs + uint32(len(r.newGroups)),
 		LastList: p.lastList, Generations: make([]uint16, r.indices)}
@@ -135,14 +136,14 @@ func (r *resettling) saved() snapshot.Head {
 		quarantine[p.services[key]] = 0
 	}
 	head.Quarantine = slices.Sorted(maps.Keys(quarantine))
-	former := maps.Clone(p.former)
+	previous := maps.Clone(p.previous)
 	for _, key := range r.forgotten {
-		delete(former, key)
+		delete(previous, key)
 	}
 	for key, e := range r.gone {
-		former[key] = r.formerOf(e)
+		previous[key] = r.previousOf(e)
 	}
-	for key, e := range former {
+	for key, e := range previous {
 		head.Former = append(head.Former, snapshot.Endpoint{Address: key.address, Protocol: key.protocol, VIP: e.vip,
 			MSS: e.mss, Index: e.index, Exceptions: e.exceptions, Until: e.until})
 	}
@@ -151,8 +152,10 @@ func (r *resettling) saved() snapshot.Head {
 
 // saved returns a service as it is written down.
 func (r *record) saved() *snapshot.Service {
-	s := &snapshot.Service{Service: r.service.Service, ID: r.id, GroupID: r.group, Exceptions: r.exceptions, Clients: r.clients,
-		Places: make([]snapshot.Place, len(r.places)), Table: *r.view.Table.Saved(), Base: r.view.Base.Saved(), Last: r.view.Last.Saved(),
+	s := &snapshot.Service{Service: r.service.Service, ID: r.id, GroupID: r.group, Exceptions: r.exceptions,
+		Clients: r.clients,
+		Places: make([]snapshot.Place,
+			len(r.places)), Table: *r.view.Table.Saved(), Base: r.view.Base.Saved(), Last: r.view.Last.Saved(),
 		Since: r.view.Since, Until: r.view.Until}
 	for i, p := range r.places {
 		s.Places[i] = snapshot.Place{Index: p.index, Generation: p.generation}

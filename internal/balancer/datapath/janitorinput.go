@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// scene is what the janitor is to know after a change.
-func (d *Datapath) scene() flowtable.JanitorInput {
+// janitorInput is what the janitor is to know after a change.
+func (d *Datapath) janitorInput() flowtable.JanitorInput {
 	r := d.register
 	return flowtable.JanitorInput{
 		Head:      d.current.memory.head(),
@@ -69,7 +69,8 @@ func (r *record) weight(i int) uint16 {
 // flows is the service as the janitor sees it.
 func (r *record) flows() flowtable.Service {
 	s := &r.service
-	f := flowtable.Service{Present: true, Tracked: r.remembers, NAT: s.Mode == lb.NAT, Family: uint8(mapmem.Family(s.VIP)), Window: flowtable.Milliseconds(tables.Window(s))}
+	f := flowtable.Service{Present: true, Tracked: r.remembers, NAT: s.Mode == lb.NAT,
+		Family: uint8(mapmem.Family(s.VIP)), Window: flowtable.Milliseconds(tables.Window(s))}
 	if s.Persistence.On() {
 		f.Affinity = flowtable.Milliseconds(s.Persistence.Timeout)
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// formerTime is for how long the replies of a backend that has left (mode NAT) are
+// previousTime is for how long the replies of a backend that has left (mode NAT) are
 // still given the address of its VIP: as long as Linux retransmits what is not
 // acknowledged (net.ipv4.tcp_retries2, about 15 minutes). Before that they
 // would reach clients from an address that these have never sent to.
-const formerTime = 15 * time.Minute
+const previousTime = 15 * time.Minute
 
 // endpointKey is what a backend's replies bear.
 type endpointKey struct {
@@ -44,7 +44,8 @@ type natEndpoint struct {
 
 // value is the endpoint as the data plane reads it.
 func (e natEndpoint) value() objects.XDPEndpoint {
-	return objects.XDPEndpoint{Vip: mapmem.OfAddress(e.vip.Addr()), Port: mapmem.NetworkOrder(e.vip.Port()), Mss: e.mss, Backend: e.index, Service: e.service, Exceptions: e.exceptions}
+	return objects.XDPEndpoint{Vip: mapmem.OfAddress(e.vip.Addr()), Port: mapmem.NetworkOrder(e.vip.Port()),
+		Mss: e.mss, Backend: e.index, Service: e.service, Exceptions: e.exceptions}
 }
 
 // endpointsOf calls do for the endpoints of a service, if it has any.
@@ -53,7 +54,8 @@ func (r *record) endpointsOf(do func(endpointKey, natEndpoint)) {
 	if s.Mode != lb.NAT {
 		return
 	}
-	e := natEndpoint{vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS, service: uint32(objects.XDPNoServiceNO_SERVICE), exceptions: r.exceptions}
+	e := natEndpoint{vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS,
+		service: uint32(objects.XDPNoServiceNO_SERVICE), exceptions: r.exceptions}
 	if r.remembers {
 		e.service = r.id
 	}
@@ -65,7 +67,7 @@ func (r *record) endpointsOf(do func(endpointKey, natEndpoint)) {
 
 // goneEndpoints notes that the endpoints of a service are no more, unless others have
 // taken them since. Those that stay are set again by newEndpoints.
-func (r *resettling) goneEndpoints(was *record) {
+func (r *placeChange) goneEndpoints(was *record) {
 	was.endpointsOf(func(key endpointKey, e natEndpoint) {
 		if have := r.places.endpoints[key]; have.vip == e.vip {
 			r.gone[key] = have
@@ -75,17 +77,17 @@ func (r *resettling) goneEndpoints(was *record) {
 
 // claimEndpoints notes the endpoints that a service's backends have. All that are gone are
 // known; the places of those that come need not be.
-func (r *resettling) claimEndpoints(is *record) {
+func (r *placeChange) claimEndpoints(is *record) {
 	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
 		delete(r.gone, key)
-		if _, former := r.places.former[key]; former {
+		if _, previous := r.places.previous[key]; previous {
 			r.claimed[key] = true
 		}
 	})
 }
 
 // newEndpoints notes the endpoints of a service that are new or have changed.
-func (r *resettling) newEndpoints(is *record) {
+func (r *placeChange) newEndpoints(is *record) {
 	is.endpointsOf(func(key endpointKey, e natEndpoint) {
 		if have, there := r.places.endpoints[key]; !there || have != e {
 			r.endpoints[key] = e
@@ -93,13 +95,13 @@ func (r *resettling) newEndpoints(is *record) {
 	})
 }
 
-// forgetFormer lets go of former endpoints that a backend has now, and of those that
+// forgetPrevious lets go of previous endpoints that a backend has now, and of those that
 // left too long ago.
-func (r *resettling) forgetFormer() {
-	for key, e := range r.places.former {
+func (r *placeChange) forgetPrevious() {
+	for key, e := range r.places.previous {
 		if r.claimed[key] || r.now.After(e.until) {
 			r.forgotten = append(r.forgotten, key)
-			// Fragments whose first one was a former backend's reply go by the
+			// Fragments whose first one was a previous backend's reply go by the
 			// generation, and must not follow it any more.
 			if r.release(e.index) {
 				r.generations[e.index] = nextGeneration(r.generation(e.index))
@@ -109,29 +111,29 @@ func (r *resettling) forgetFormer() {
 	}
 }
 
-// keepFormer holds the indices of the endpoints that are gone. It comes before the
+// keepPrevious holds the indices of the endpoints that are gone. It comes before the
 // backends of the indices are released.
-func (r *resettling) keepFormer() {
+func (r *placeChange) keepPrevious() {
 	for _, e := range r.gone {
 		r.hold(e.index)
 	}
 }
 
-// formerOf is what becomes of an endpoint that is gone.
-func (r *resettling) formerOf(e natEndpoint) natEndpoint {
-	e.until, e.service = r.now.Add(formerTime), uint32(objects.XDPNoServiceNO_SERVICE)
+// previousOf is what becomes of an endpoint that is gone.
+func (r *placeChange) previousOf(e natEndpoint) natEndpoint {
+	e.until, e.service = r.now.Add(previousTime), uint32(objects.XDPNoServiceNO_SERVICE)
 	return e
 }
 
 // commitEndpoints is the part of commit that is about endpoints.
-func (r *resettling) commitEndpoints() {
+func (r *placeChange) commitEndpoints() {
 	p := r.places
 	for _, key := range r.forgotten {
-		delete(p.former, key)
+		delete(p.previous, key)
 	}
 	for key, e := range r.gone {
 		delete(p.endpoints, key)
-		p.former[key] = r.formerOf(e)
+		p.previous[key] = r.previousOf(e)
 	}
 	for key, e := range r.endpoints {
 		p.endpoints[key] = e

@@ -42,13 +42,13 @@ func TestFormerEndpoints(t *testing.T) {
 		return r, was
 	}
 	apply(t, r, both, now)
-	if len(r.places.former) != 0 || len(r.places.endpoints) != 3 {
-		t.Fatalf("at first: %v, former %v", r.places.endpoints, r.places.former)
+	if len(r.places.previous) != 0 || len(r.places.endpoints) != 3 {
+		t.Fatalf("at first: %v, previous %v", r.places.endpoints, r.places.previous)
 	}
 	r, was := afterwards(t)
-	e, kept := r.places.former[key]
+	e, kept := r.places.previous[key]
 	if !kept || e.index != was.index || e.vip != netip.AddrPortFrom(vip4, 80) {
-		t.Fatalf("after it left: %v", r.places.former)
+		t.Fatalf("after it left: %v", r.places.previous)
 	}
 	if r.places.generations[was.index] == was.generation {
 		t.Error("its flows go on")
@@ -67,16 +67,16 @@ func TestFormerEndpoints(t *testing.T) {
 		other := testService(netip.MustParseAddr("198.18.0.101"), 81, lb.TCP, lb.Maglev, 1)
 		other.Mode, other.Backends[0].Address, other.Backends[0].Port = lb.NAT, left.Address, left.Port
 		apply(t, r, lb.State{Services: []lb.RoutedService{fewer, other}}, now)
-		if len(r.places.former) != 0 {
-			t.Errorf("still former: %v", r.places.former)
+		if len(r.places.previous) != 0 {
+			t.Errorf("still previous: %v", r.places.previous)
 		}
 	})
 	t.Run("it comes back", func(t *testing.T) {
 		r, was := afterwards(t)
 		apply(t, r, both, now)
 		is := r.places.backends[service.BackendKey(left)]
-		if len(r.places.former) != 0 || r.places.endpoints[key].index != is.index {
-			t.Errorf("former %v, present %v", r.places.former, r.places.endpoints[key])
+		if len(r.places.previous) != 0 || r.places.endpoints[key].index != is.index {
+			t.Errorf("previous %v, present %v", r.places.previous, r.places.endpoints[key])
 		}
 		if is == was {
 			t.Error("its flows from before it left go on")
@@ -84,15 +84,15 @@ func TestFormerEndpoints(t *testing.T) {
 	})
 	t.Run("it is forgotten", func(t *testing.T) {
 		r, was := afterwards(t)
-		former := r.places.generations[was.index]
-		apply(t, r, lb.State{}, now.Add(2*formerTime))
-		if len(r.places.former) != 2 {
-			t.Errorf("left are %v; want the two that leave now", r.places.former)
+		previous := r.places.generations[was.index]
+		apply(t, r, lb.State{}, now.Add(2*previousTime))
+		if len(r.places.previous) != 2 {
+			t.Errorf("left are %v; want the two that leave now", r.places.previous)
 		}
 		if !slices.Contains(r.places.free, was.index) {
 			t.Errorf("its index %d is not free again: %v", was.index, r.places.free)
 		}
-		if r.places.generations[was.index] == former {
+		if r.places.generations[was.index] == previous {
 			t.Error("the later fragments of its replies go on")
 		}
 	})
