@@ -12,7 +12,7 @@
 #include "answer/refuse.h"
 #include "choose/clients.h"
 #include "choose/hairpin.h"
-#include "choose/road.h"
+#include "choose/fastpath.h"
 #include "choose/select.h"
 #include "send/forward.h"
 #include "send/plain.h"
@@ -20,9 +20,9 @@
 #include "link.h"
 #include "parse.h"
 
-/* choose_off_road chooses for a packet before anything else is done with it: from further
+/* choose_on_slow_path chooses for a packet before anything else is done with it: from further
  * down it would not fit the stack. Scratch: takes packet; leaves tracking.source. */
-__noinline __u64 choose_off_road(ctx_t *ctx, const struct service *service)
+__noinline __u64 choose_on_slow_path(ctx_t *ctx, const struct service *service)
 {
 	struct scratch *scratch = get_scratch();
 
@@ -208,9 +208,9 @@ __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 	return outcome;
 }
 
-/* leave_the_road keeps what is known of a packet for the other ways, and of its flow, if it is
+/* leave_fast_path keeps what is known of a packet for the slow path, and of its flow, if it is
  * remembered. Scratch: leaves packet, and tracking.source. */
-static __always_inline enum outcome leave_the_road(const struct packet *packet,
+static __always_inline enum outcome leave_fast_path(const struct packet *packet,
 						   const struct flow *flow)
 {
 	struct scratch *scratch = get_scratch();
@@ -227,7 +227,7 @@ static __always_inline enum outcome leave_the_road(const struct packet *packet,
  * to OUTCOME_NONE where it leaves the common way. Inlined for each family, so
  * that neither pays for the other, and written for the packet that is common:
  * whole, of TCP or UDP, and for a service that at most readdresses it. Of another, *service
- * is then known. Scratch: leaves what leave_the_road() does. */
+ * is then known. Scratch: leaves what leave_fast_path() does. */
 static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
 					       __u32 network, struct service **service,
 					       __u32 *egress)
@@ -252,21 +252,21 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 			return OUTCOME_PASSED_NO_SERVICE;
 	}
 	if (!*service || packet.fragment)
-		return leave_the_road(&packet, NULL);
+		return leave_fast_path(&packet, NULL);
 	trace_service(*service);
 	if (!whole(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
 	if (asks_clients(*service)) {
 		if (is_near(*service, &packet, ipv6))
-			return leave_the_road(&packet, NULL);
+			return leave_fast_path(&packet, NULL);
 		if (is_denied(*service, &packet, ipv6))
 			return OUTCOME_DROPPED_DENIED;
 	}
 	decide_by(*service, &packet, &decision);
-	if (!decide_on_road(ctx, generation, &packet, &decision, ipv6, &flow))
-		return leave_the_road(&packet, NULL);
+	if (!decide_on_fast_path(ctx, generation, &packet, &decision, ipv6, &flow))
+		return leave_fast_path(&packet, NULL);
 	if (!decision.backend) {
-		leave_the_road(&packet, NULL);
+		leave_fast_path(&packet, NULL);
 		return OUTCOME_DROPPED_NO_BACKEND;
 	}
 	trace_backend(decision.backend->index, decision.backend->generation);
@@ -282,7 +282,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		if (outcome != OUTCOME_NONE)
 			return outcome;
 	}
-	leave_the_road(&packet, flow);
+	leave_fast_path(&packet, flow);
 	return balance_service(ctx, *service, choice_of(decision.backend->index, decision.opens),
 			       egress);
 }
@@ -305,9 +305,9 @@ static __always_inline enum outcome balance_unusual(ctx_t *ctx, void *generation
 	return OUTCOME_NONE;
 }
 
-/* balance_off_road takes a packet that has left the common way, its backend not chosen, to its
+/* balance_on_slow_path takes a packet that has left the fast path, its backend not chosen, to its
  * outcome. Scratch: takes packet. */
-static __always_inline enum outcome balance_off_road(ctx_t *ctx, struct service *service,
+static __always_inline enum outcome balance_on_slow_path(ctx_t *ctx, struct service *service,
 						     __u32 *egress)
 {
 	struct scratch *scratch;
@@ -316,7 +316,7 @@ static __always_inline enum outcome balance_off_road(ctx_t *ctx, struct service 
 	if (service && scratch) {
 		service = serving(current_generation(), service, &scratch->packet,
 				  scratch->packet.protocol);
-		return balance_service(ctx, service, choose_off_road(ctx, service), egress);
+		return balance_service(ctx, service, choose_on_slow_path(ctx, service), egress);
 	}
 	if (!scratch || !has_ports(&scratch->packet))
 		return balance_other(ctx, egress);
@@ -352,7 +352,7 @@ static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 
 	else
 		outcome = balance_unusual(ctx, generation, network, ipv6, &service);
 	if (outcome == OUTCOME_NONE)
-		outcome = balance_off_road(ctx, service, egress);
+		outcome = balance_on_slow_path(ctx, service, egress);
 	if (outcome == OUTCOME_TOO_BIG)
 		return answer_too_big(ctx);
 	if (outcome == OUTCOME_TIME_EXCEEDED)

@@ -7,7 +7,7 @@
 #include "readable.h"
 #include "choose/clients.h"
 #include "choose/hairpin.h"
-#include "choose/road.h"
+#include "choose/fastpath.h"
 #include "send/plain.h"
 #include "send/returns.h"
 #include "link.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The short way of a flow's first packet, for services that remember every flow and bound
- * none. What it cannot do in one go it leaves as it was, for choose_off_road(). */
+ * none. What it cannot do in one go it leaves as it was, for choose_on_slow_path(). */
 #pragma once
 
 #include "choose.h"
@@ -105,7 +105,7 @@ __noinline __u64 begin_plainly(ctx_t *ctx, const struct service *service, __u64 
 	bucket = bucket_at(false, home_of(key, loaded.newcomer_buckets));
 	if (!bucket || tags_in(bucket) >= HOME_ENOUGH)
 		return CHOICE_OPEN;
-	at = claim(bucket, favourite_of(key));
+	at = claim(bucket, preferred_slot_of(key));
 	if (at >= FLOW_BUCKET)
 		return CHOICE_OPEN;
 	choice = pick_plainly(generation, service,
@@ -122,9 +122,9 @@ __noinline __u64 begin_plainly(ctx_t *ctx, const struct service *service, __u64 
 	return choice;
 }
 
-/* begin_on_road begins a packet's flow by the short way: its backend, or NULL. Traced
+/* begin_on_fast_path begins a packet's flow on the fast path: its backend, or NULL. Traced
  * programs go the long one, which says why. */
-static __always_inline struct backend *begin_on_road(ctx_t *ctx, void *generation,
+static __always_inline struct backend *begin_on_fast_path(ctx_t *ctx, void *generation,
 						     const struct service *service,
 						     const struct packet *packet, bool ipv6)
 {

@@ -71,9 +71,9 @@ static __always_inline __u64 elsewhere_bit(__u64 hash)
 	return 1ULL << 32 << (tag_of(hash) & 31);
 }
 
-/* favourite_of is the place of a bucket that a flow takes if it is free: a caller can
+/* preferred_slot_of is the place of a bucket that a flow takes if it is free: a caller can
  * have its memory brought near before it reads from the bucket which places are. */
-static __always_inline __u32 favourite_of(__u64 hash)
+static __always_inline __u32 preferred_slot_of(__u64 hash)
 {
 	return hash >> 24 & (FLOW_BUCKET - 1);
 }
@@ -162,7 +162,7 @@ static __always_inline place_t find_second(bool proven, __u64 hash, const __be32
 }
 
 /* find_place looks a flow up in a table. Of one that is `likely` to be there, the memory
- * of its favourite place is asked for while the tags are still on their way. */
+ * of its preferred place is asked for while the tags are still on their way. */
 static __always_inline place_t find_place(bool proven, bool likely, __u64 hash,
 					  const __be32 *address, __be16 port, __u32 service,
 					  bool ipv6)
@@ -173,7 +173,7 @@ static __always_inline place_t find_place(bool proven, bool likely, __u64 hash,
 	if (!bucket)
 		return 0;
 	if (likely)
-		asm volatile("" : : "r"(*(volatile __u64 *)&bucket->flows[favourite_of(hash)]));
+		asm volatile("" : : "r"(*(volatile __u64 *)&bucket->flows[preferred_slot_of(hash)]));
 	at = find_in(bucket, hash, address, port, service, ipv6);
 	if (at < FLOW_BUCKET)
 		return index * FLOW_BUCKET + at + 1;
@@ -259,12 +259,12 @@ static __always_inline bool put_state(struct flow_bucket *bucket, __u32 at, __u6
 	return false;
 }
 
-/* claim takes a free place in a bucket, the favourite one if it can: 0 to 7, or
+/* claim takes a free place in a bucket, the preferred one if it can: 0 to 7, or
  * FLOW_BUCKET. */
-static __always_inline __u32 claim(struct flow_bucket *bucket, __u32 favourite)
+static __always_inline __u32 claim(struct flow_bucket *bucket, __u32 preferred)
 {
 	for (int i = 0; i < TRIES; i++) {
-		__u32 word = favourite >> 2 & 1, at = favourite & 3;
+		__u32 word = preferred >> 2 & 1, at = preferred & 3;
 		__u64 was = bucket->tags[word];
 
 		if (was >> 16 * at & 0xffff) {
@@ -336,7 +336,7 @@ static __always_inline void settle_at(struct flow_bucket *bucket, __u64 at,
 static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct flow *flow,
 				       __u64 hash, __u32 state, __u32 clock)
 {
-	__u32 at = claim(bucket, favourite_of(hash));
+	__u32 at = claim(bucket, preferred_slot_of(hash));
 
 	if (at >= FLOW_BUCKET)
 		return 0;
@@ -344,9 +344,9 @@ static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct 
 	return at + 1;
 }
 
-/* go_elsewhere notes in a home bucket that a flow is in its second one; false where too
+/* inc_overflow notes in a home bucket that a flow is in its second one; false where too
  * many change it at the same time. */
-static __always_inline bool go_elsewhere(struct flow_bucket *home, __u64 hash)
+static __always_inline bool inc_overflow(struct flow_bucket *home, __u64 hash)
 {
 	for (int i = 0; i < TRIES; i++) {
 		__u64 was = home->elsewhere;
@@ -358,8 +358,8 @@ static __always_inline bool go_elsewhere(struct flow_bucket *home, __u64 hash)
 	return false;
 }
 
-/* come_home takes it back. With the last one go the bits of all. */
-static __always_inline void come_home(struct flow_bucket *home)
+/* dec_overflow takes it back. With the last one go the bits of all. */
+static __always_inline void dec_overflow(struct flow_bucket *home)
 {
 	for (int i = 0; i < TRIES; i++) {
 		__u64 was = home->elsewhere;
@@ -392,10 +392,10 @@ static __always_inline place_t insert_as(bool proven, const struct flow *flow, _
 
 		second = bucket_at(proven, other);
 		if (second && other != first && tags_in(second) < tags &&
-		    go_elsewhere(home, hash)) {
+		    inc_overflow(home, hash)) {
 			settled = settle_in(second, flow, hash, state, clock);
 			if (!settled)
-				come_home(home);
+				dec_overflow(home);
 			return place_of(other, settled);
 		}
 	}
@@ -423,7 +423,7 @@ static __always_inline bool remove_as(bool proven, place_t place, __u64 hash)
 		return true;
 	home = bucket_at(proven, first);
 	if (home)
-		come_home(home);
+		dec_overflow(home);
 	return true;
 }
 
@@ -445,7 +445,7 @@ static __always_inline void touch(__u64 hash)
 	if (!unproven)
 		return;
 	asm volatile("" : : "r"(*(volatile __u64 *)unproven->tags));
-	asm volatile("" : : "r"(*(volatile __u64 *)&unproven->flows[favourite_of(hash)]));
+	asm volatile("" : : "r"(*(volatile __u64 *)&unproven->flows[preferred_slot_of(hash)]));
 }
 
 /* note_change keeps when a flow has begun, or ended: another balancer may be told of that, and

@@ -737,7 +737,7 @@ func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 	a.apply(drained(s, 2))
 	flows := a.changed()
 	b.take(flows, FlowsTaken{Taken: len(flows)})
-	goElsewhere := func() (n int) {
+	overflowed := func() (n int) {
 		for port, backend := range at {
 			if b.send(port, "A") != backend {
 				n++
@@ -745,7 +745,7 @@ func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 		}
 		return n
 	}
-	if goElsewhere() == 0 {
+	if overflowed() == 0 {
 		t.Error("all flows go on before the base is heard of again: the test shows nothing")
 	}
 	after, err := a.Bases()
@@ -755,7 +755,7 @@ func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 	if err := b.TakeBase(after[0]); err != nil {
 		t.Fatal(err)
 	}
-	if n := goElsewhere(); n > 0 {
+	if n := overflowed(); n > 0 {
 		t.Errorf("%d flows go elsewhere", n)
 	}
 }

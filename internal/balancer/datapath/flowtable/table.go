@@ -245,7 +245,7 @@ func (t *Table) Insert(flow objects.XDPFlow, state objects.XDPFlowState, seen ui
 	return settleIn(home, flow, hash, tag, state, seen)
 }
 
-// preferredSlot is favourite_of of bpf/balancer/flow/flowtable.h.
+// preferredSlot is preferred_slot_of of bpf/balancer/flow/flowtable.h.
 func preferredSlot(hash uint64) int { return int(hash>>24) % PerBucket }
 
 // elsewhereBit is elsewhere_bit of bpf/balancer/flow/flowtable.h.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the common roads decide by: the slot, a flow that is known and goes on, or one that is
+/* What the fast path decides by: the slot, a flow that is known and goes on, or one that is
  * new and that nothing bounds. */
 #pragma once
 
@@ -13,9 +13,9 @@ static __always_inline bool changes_flow(const struct packet *packet)
 	return packet->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
 }
 
-/* decide_on_road chooses on the common way: by the hash, or because the flow is known
+/* decide_on_fast_path chooses on the fast path: by the hash, or because the flow is known
  * and goes on, or because it is new and nothing bounds it. False where that is not enough. */
-static __always_inline bool decide_on_road(ctx_t *ctx, void *generation,
+static __always_inline bool decide_on_fast_path(ctx_t *ctx, void *generation,
 					   const struct packet *packet,
 					   struct decision *decision, bool ipv6,
 					   const struct flow **flow)
@@ -41,6 +41,6 @@ static __always_inline bool decide_on_road(ctx_t *ctx, void *generation,
 			return true;
 	}
 	decision->opens = true;
-	decision->backend = begin_on_road(ctx, generation, service, packet, ipv6);
+	decision->backend = begin_on_fast_path(ctx, generation, service, packet, ipv6);
 	return decision->backend;
 }
