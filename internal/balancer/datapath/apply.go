@@ -70,11 +70,15 @@ func (d *Datapath) giveUp(ports []attach.Port) error {
 
 // fits says whether the program that is loaded would do for what is to be.
 func (d *Datapath) fits(c *revision, ports []attach.Port) bool {
-	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || d.current.answers != d.answering() || d.sockets.cgroupOf() != c.state.Local || !d.detached && d.requestedHook(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, attach.Port.Same) {
+	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing ||
+		d.current.answers != d.answering() || d.sockets.cgroupOf() != c.state.Local ||
+		!d.detached && d.requestedHook(c.state) != d.hook ||
+		!slices.EqualFunc(ports, d.current.ports, attach.Port.Same) {
 		return false
 	}
 	m := d.current.memory
-	return m.constants.Modes == c.neededModes() && m.lists == c.lists && m.pool.Equal(c.pool()) && m.hairpin.Equal(c.hairpin()) &&
+	return m.constants.Modes == c.neededModes() && m.lists == c.lists && m.pool.Equal(c.pool()) &&
+		m.hairpin.Equal(c.hairpin()) &&
 		c.places.indices <= m.constants.BackendsIndices && d.sizesFor(c).within(d.shared)
 }
 

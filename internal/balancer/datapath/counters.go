@@ -192,7 +192,8 @@ func (p *picture) counted() ([]lb.BackendCount, error) {
 
 // BackendCounts returns what was counted of the backends of some services' packets, as Counters has
 // it, but for what they have now: their flows and ports. It costs much less.
-func (d *Datapath) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount, err error) {
+func (d *Datapath) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount,
+	err error) {
 	counts = map[lb.BackendKey]lb.BackendCount{}
 	err = d.read(func(p *picture) error {
 		if p.shared == nil {

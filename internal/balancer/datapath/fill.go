@@ -56,7 +56,8 @@ type filling struct {
 }
 
 // put puts a value where its key is to be in one of two directories.
-func (f *filling) put(at [2]mapmem.Placement, in [2]*mapmem.Directory, address netip.Addr, key mapmem.Key, value mapmem.Storage) {
+func (f *filling) put(at [2]mapmem.Placement, in [2]*mapmem.Directory, address netip.Addr, key mapmem.Key,
+	value mapmem.Storage) {
 	in[mapmem.Family(address)].Fill(key, at[mapmem.Family(address)].At[key], value)
 }
 
@@ -82,7 +83,8 @@ func (f *filling) addEndpoints(c *revision) {
 		address, value := key.address.Addr(), e.value()
 		f.put(f.capacity.endpoints, f.memory.endpoints, address, key.slot(), mapmem.WordsOf(&value))
 		if f.backendAddresses[address]++; f.backendAddresses[address] == 1 {
-			f.put(f.capacity.endpoints, f.memory.endpoints, address, vipKey(address), mapmem.WordsOf(&objects.XDPEndpoint{}))
+			f.put(f.capacity.endpoints, f.memory.endpoints, address, vipKey(address),
+				mapmem.WordsOf(&objects.XDPEndpoint{}))
 		}
 		if f.rows.IsFresh(e.index) {
 			f.rows.Set(e.index, &objects.XDPBackend{Index: e.index, Generation: c.places.generation(e.index)}, f.later)

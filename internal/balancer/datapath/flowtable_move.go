@@ -128,7 +128,8 @@ func (m *move) leaveUnproven(flow *objects.XDPFlow) {
 		return
 	}
 	m.to.unproven.Release(place, place.Tag(), func(is *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
-		return flowtable.IsLive(state) && is.Backend == flow.Backend && is.Generation == flow.Generation && is.Source == flow.Source
+		return flowtable.IsLive(state) && is.Backend == flow.Backend && is.Generation == flow.Generation &&
+			is.Source == flow.Source
 	})
 }
 

@@ -73,7 +73,8 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []placement
 	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
 	made, err := ebpf.NewMap(mapSpec)
 	if err != nil {
-		return nil, nil, attach.LoadError(fmt.Errorf("making the map of the configuration with %d bytes: %w", size, err))
+		return nil, nil, attach.LoadError(
+			fmt.Errorf("making the map of the configuration with %d bytes: %w", size, err))
 	}
 	all, err := mapmem.Map(made)
 	if err != nil {
@@ -100,7 +101,8 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []placement
 
 // loadGeneration loads the programs for a memory. Nothing that is in use changes. With
 // tracing, the program is the one that tells of packets.
-func loadGeneration(program programKind, ports []attach.Port, m *memory, shared *shared, tracing *tracing, answers *ebpf.Map) (*generation, error) {
+func loadGeneration(program programKind, ports []attach.Port, m *memory, shared *shared, tracing *tracing,
+	answers *ebpf.Map) (*generation, error) {
 	constants := m.constants
 	for _, p := range ports {
 		// A detached program has no interface, and may send to any.
@@ -170,7 +172,8 @@ func (g *generation) specify(program programKind, constants objects.XDPSettings,
 }
 
 // addDispatched loads the program for one more port into a slot of its dispatcher.
-func (g *generation) addDispatched(program programKind, p attach.Port, spec *ebpf.CollectionSpec, replacements map[string]*ebpf.Map) error {
+func (g *generation) addDispatched(program programKind, p attach.Port, spec *ebpf.CollectionSpec,
+	replacements map[string]*ebpf.Map) error {
 	target, err := libxdp.TargetOf(p.Index)
 	if err != nil {
 		return fmt.Errorf("%w: %w", libxdp.ErrUnsupported, err)

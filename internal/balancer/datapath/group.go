@@ -115,7 +115,8 @@ func hostPlaces(hosts int) uint32 { return mapmem.PowerOfTwo(2 * hosts) }
 // with one address the first is the host.
 func (r *record) putHosts(places []objects.XDPHost) bool {
 	for i, b := range r.service.Backends {
-		host := objects.XDPHost{Number: hostNumber(b.Address), Index: r.places[i].index, Generation: r.places[i].generation}
+		host := objects.XDPHost{Number: hostNumber(b.Address), Index: r.places[i].index,
+			Generation: r.places[i].generation}
 		home, put := uint32(host.Number*mapmem.HashMultiplier>>32), false
 		for probe := uint32(0); probe < uint32(objects.XDPHostTableHOST_PROBES) && !put; probe++ {
 			at := &places[(home+probe)&uint32(len(places)-1)]
@@ -132,7 +133,8 @@ func (r *record) putHosts(places []objects.XDPHost) bool {
 
 // hostBytes are hosts as they lie in memory.
 func hostBytes(hosts []objects.XDPHost) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(hosts))), len(hosts)*int(unsafe.Sizeof(objects.XDPHost{})))
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(hosts))),
+		len(hosts)*int(unsafe.Sizeof(objects.XDPHost{})))
 }
 
 // need returns how many units a service takes in the arena. Hosts seldom need more places

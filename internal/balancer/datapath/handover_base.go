@@ -50,7 +50,8 @@ func (d *Datapath) Bases() (bases []lb.Base, err error) {
 // base says what the service's is, but for times.
 func (r *record) base() lb.Base {
 	v := &r.view
-	b := lb.Base{Service: r.key, BySource: r.service.BySource(), Scheduler: r.service.Scheduler, Beyond: true, Moved: v.Moved.Digest()}
+	b := lb.Base{Service: r.key, BySource: r.service.BySource(), Scheduler: r.service.Scheduler, Beyond: true,
+		Moved: v.Moved.Digest()}
 	if v.Base == nil || len(v.Base.Slots) == 0 {
 		return b
 	}
@@ -79,7 +80,8 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 		return ErrClosed
 	}
 	was := d.register.byKey[b.Service]
-	if d.current == nil || was == nil || b.Service.Hairpin || was.service.BySource() != b.BySource || len(was.view.Table.Slots) == 0 {
+	if d.current == nil || was == nil || b.Service.Hairpin || was.service.BySource() != b.BySource ||
+		len(was.view.Table.Slots) == 0 {
 		return fmt.Errorf("taking the base of %s: %w", b.Service, ErrNotHere)
 	}
 	if was.view.Base != nil && !was.lacksSlots(&b) {
@@ -95,7 +97,8 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 	is := *was
 	is.view = after
 	if !d.publishViews(d.register.withView(was, &is, d.now())) {
-		return fmt.Errorf("taking the base of %s: there is no room for its table: it goes on by its present table", b.Service)
+		return fmt.Errorf("taking the base of %s: there is no room for its table: it goes on by its present table",
+			b.Service)
 	}
 	return nil
 }
@@ -136,7 +139,8 @@ func (r *record) withBase(b *lb.Base, now time.Time) (tables.View, bool, error) 
 		return v, true, nil
 	}
 	v.Moved = moved.Union(v.Moved)
-	v.Base, v.Since, v.Until, v.Quiet = base, now.Add(-b.Age), now.Add(min(max(b.Left, 0), tables.Window(&r.service))), 0
+	v.Base, v.Since, v.Until, v.Quiet = base, now.Add(-b.Age), now.Add(min(max(b.Left, 0),
+		tables.Window(&r.service))), 0
 	return v, true, nil
 }
 
@@ -144,12 +148,14 @@ func (r *record) withBase(b *lb.Base, now time.Time) (tables.View, bool, error) 
 // taken back. Which they are is not told, so that packets of all slots look for their flow.
 func (r *record) lacksSlots(b *lb.Base) bool {
 	v := &r.view
-	return b.Beyond && !r.remembers && !v.Moved.Empty() && v.Moved.Count < int(v.Moved.Size) && b.Moved != 0 && b.Moved != v.Moved.Digest()
+	return b.Beyond && !r.remembers && !v.Moved.Empty() && v.Moved.Count < int(v.Moved.Size) && b.Moved != 0 &&
+		b.Moved != v.Moved.Digest()
 }
 
 // withView returns the change of one service's view.
 func (r *register) withView(was, is *record, now time.Time) *revision {
-	c := &revision{state: r.state, records: slices.Clone(r.records), places: r.places.beginChange(now), services: []served{{was, is}}}
+	c := &revision{state: r.state, records: slices.Clone(r.records), places: r.places.beginChange(now),
+		services: []served{{was, is}}}
 	c.records[slices.Index(c.records, was)] = is
 	c.places.free = r.places.free
 	return c

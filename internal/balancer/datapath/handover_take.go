@@ -94,7 +94,8 @@ type taking struct {
 }
 
 func (d *Datapath) taking() *taking {
-	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, numbers: d.current.memory.numbers, timeouts: d.janitor.Timeouts(),
+	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool,
+		numbers: d.current.memory.numbers, timeouts: d.janitor.Timeouts(),
 		loads: mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory), turns: mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory), handed: &d.handed}
 	t.inheritedUntil, t.anyInherited = d.janitor.Inherited()
 	t.stood, t.clock = d.janitor.ClockGaps(), d.janitor.Now()
@@ -159,24 +160,32 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 func (t *taking) evictFor(place flowtable.Place, in *incoming) bool {
 	there := place.Flow()
 	gives := t.canReplace(place, &there, in)
-	return t.forget(t.shared.unproven, place, place.Tag(), in, func(have *objects.XDPFlow, state objects.XDPFlowState) bool {
+	return t.forget(t.shared.unproven, place, place.Tag(), in, func(have *objects.XDPFlow,
+		state objects.XDPFlowState) bool {
 		switch {
 		case !flowtable.IsLive(state):
 			// It would only keep a place that the next connection of this client needs.
 			return true
-		case !flowtable.IsLive(in.state), state != objects.XDPFlowStateFLOW_OPENING && state != objects.XDPFlowStateFLOW_SEEN && state != objects.XDPFlowStateFLOW_FIRST:
+		case !flowtable.IsLive(in.state), state != objects.XDPFlowStateFLOW_OPENING &&
+			state != objects.XDPFlowStateFLOW_SEEN && state != objects.XDPFlowStateFLOW_FIRST:
 			return false // there was no room for it among the proven
 		}
-		same := in.record.service.Mode != lb.FullNAT && have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
-		sent := in.record.service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 && flowtable.SynOf(have) == flowtable.SynOf(&in.flow)
+		same := in.record.service.Mode != lb.FullNAT && have.Backend == in.flow.Backend &&
+			have.Generation == in.flow.Generation
+		sent := in.record.service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 &&
+			flowtable.SynOf(have) == flowtable.SynOf(&in.flow)
 		// Without sequence numbers of both, what has begun here since may be older than it seems beside what is told.
 		return same || sent || gives || t.later(place, in) > 0 && !haveSYNs(have, in)
 	})
 }
 
 // forget releases what is in a place if it may go for what is told, and says whether it has.
-func (t *taking) forget(table *flowtable.Table, place flowtable.Place, tag uint64, in *incoming, may func(have *objects.XDPFlow, state objects.XDPFlowState) bool) bool {
-	have, state, released := table.Release(place, tag, func(have *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool { return may(have, state) })
+func (t *taking) forget(table *flowtable.Table, place flowtable.Place, tag uint64, in *incoming,
+	may func(have *objects.XDPFlow, state objects.XDPFlowState) bool) bool {
+	have, state, released := table.Release(place, tag, func(have *objects.XDPFlow, state objects.XDPFlowState,
+		_ uint32) bool {
+		return may(have, state)
+	})
 	if released && flowtable.IsLive(state) {
 		t.count(&incoming{flow: have, record: in.record}, -1)
 	}
@@ -191,7 +200,8 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	}
 	in.record = t.register.byKey[one.Backend.Service]
 	place, known := t.register.places.backends[one.Backend]
-	if in.record == nil || !known || !one.Client.IsValid() || one.Client.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Backend.Service.Hairpin ||
+	if in.record == nil || !known || !one.Client.IsValid() ||
+		one.Client.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Backend.Service.Hairpin ||
 		(in.state == objects.XDPFlowStateFLOW_UDP) != (one.Backend.Service.Protocol == lb.UDP) {
 		return in, RefusedUnknown
 	}
@@ -203,14 +213,16 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 		return in, RefusedOver
 	}
 	in.seen = t.stood.Ago(t.clock, silent)
-	in.flow = objects.XDPFlow{Address: mapmem.OfAddress(one.Client.Addr()), Port: mapmem.NetworkOrder(one.Client.Port()), Service: in.record.id,
+	in.flow = objects.XDPFlow{Address: mapmem.OfAddress(one.Client.Addr()),
+		Port: mapmem.NetworkOrder(one.Client.Port()), Service: in.record.id,
 		Backend: place.index, Generation: place.generation}
 	if in.record.service.Mode != lb.FullNAT {
 		flowtable.PutSYN(&in.flow, one.SYN)
 		return in, ""
 	}
 	number, pooled := t.numbers.number(one.Source.Addr())
-	if !pooled || one.Source.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Source.Port() < t.pool.FirstPort || one.Source.Port() > t.pool.LastPort {
+	if !pooled || one.Source.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Source.Port() < t.pool.FirstPort ||
+		one.Source.Port() > t.pool.LastPort {
 		return in, RefusedPool
 	}
 	in.flow.Source.Port, in.flow.Source.Address = mapmem.NetworkOrder(one.Source.Port()), number
@@ -314,7 +326,8 @@ func (t *taking) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *in
 	switch {
 	case state == objects.XDPFlowStateFLOW_OPENING, t.later(place, in) <= 0, !t.canReplace(place, have, in):
 		return
-	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.Change(state, objects.XDPFlowStateFLOW_CLOSED):
+	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.Change(state,
+		objects.XDPFlowStateFLOW_CLOSED):
 		return
 	}
 	atomic.StoreUint32(&place.Bucket.Seen[place.At], in.seen)
@@ -364,7 +377,8 @@ func (t *taking) canReplace(place flowtable.Place, have *objects.XDPFlow, in *in
 		return true
 	case later <= 0:
 		return false
-	case t.isInherited(place), t.isCopy(place), place.State() == objects.XDPFlowStateFLOW_OPENING && in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
+	case t.isInherited(place), t.isCopy(place), place.State() == objects.XDPFlowStateFLOW_OPENING &&
+		in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
 		return true
 	case in.record.service.Mode != lb.FullNAT && flowtable.SynOf(have) == 0 && flowtable.SynOf(&in.flow) != 0:
 		// What was met in its middle had begun before the transition, and what has a SYN since.
@@ -431,7 +445,10 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowtable.Place, i
 		return true
 	}
 	yields := (t.isInherited(place) || t.isCopy(place)) && t.later(place, in) > 0
-	return t.forget(table, place, tag, in, func(_ *objects.XDPFlow, state objects.XDPFlowState) bool { return yields || !flowtable.IsLive(state) })
+	return t.forget(table, place, tag, in, func(_ *objects.XDPFlow,
+		state objects.XDPFlowState) bool {
+		return yields || !flowtable.IsLive(state)
+	})
 }
 
 // arrived notes a flow that was written: what leads replies to it, and that its balancer need not be told.
@@ -441,7 +458,8 @@ func (t *taking) arrived(in *incoming) {
 		return
 	}
 	if hash, is := t.returns.Hash(&in.flow); is {
-		t.shared.fullNAT.Put(hash, t.shared.proven.Number(place)|flowtable.ReturnProven, uint32(t.shared.proven.HashKey(&in.flow)))
+		t.shared.fullNAT.Put(hash, t.shared.proven.Number(place)|flowtable.ReturnProven,
+			uint32(t.shared.proven.HashKey(&in.flow)))
 		t.reclaim(in, hash)
 	}
 	t.mark(place)
@@ -464,21 +482,24 @@ func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
 	}
 	t.forget(t.shared.unproven, place, place.Tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
 		have, is := t.returns.Hash(flow)
-		return is && have == hash && (state == objects.XDPFlowStateFLOW_OPENING || state == objects.XDPFlowStateFLOW_FIRST)
+		return is && have == hash && (state == objects.XDPFlowStateFLOW_OPENING ||
+			state == objects.XDPFlowStateFLOW_FIRST)
 	})
 }
 
 // mark notes that other balancers know of what is in a place, and that it came from one.
 func (t *taking) mark(place flowtable.Place) {
 	flow := place.Flow()
-	t.handed.known[t.shared.proven.Number(place)-1] = markTakenAs(markOf(&flow, place.State(), place.Seen(), t.timeouts), place.Seen())
+	t.handed.known[t.shared.proven.Number(place)-1] = markTakenAs(markOf(&flow, place.State(), place.Seen(),
+		t.timeouts), place.Seen())
 }
 
 // isCopy says whether what is in a place came from another balancer and has not changed since, nor been seen.
 func (t *taking) isCopy(place flowtable.Place) bool {
 	if number := t.shared.proven.Number(place); int(number) <= len(t.handed.known) && t.isProven(place) {
 		flow := place.Flow()
-		return t.handed.known[number-1] == markTakenAs(markOf(&flow, place.State(), place.Seen(), t.timeouts), place.Seen())
+		return t.handed.known[number-1] == markTakenAs(markOf(&flow, place.State(), place.Seen(), t.timeouts),
+			place.Seen())
 	}
 	return false
 }

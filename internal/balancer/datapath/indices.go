@@ -131,7 +131,8 @@ type arriving struct {
 
 // beginChange begins a change.
 func (p *places) beginChange(now time.Time) *placeChange {
-	return &placeChange{places: p, now: now, endpoints: map[endpointKey]natEndpoint{}, gone: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
+	return &placeChange{places: p, now: now, endpoints: map[endpointKey]natEndpoint{},
+		gone: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
 		holders: map[uint32]int{}, generations: map[uint32]uint16{},
 		newGroups: map[string]uint32{}, freeIDs: p.freeIDs, indices: uint32(len(p.generations)), ids: p.ids}
 }

@@ -155,8 +155,10 @@ func (d *Datapath) attachAll(programs []*ebpf.Program, ports []attach.Port, w at
 // attach hooks a program onto an interface, and keeps it there. It takes the place of what
 // another process has left there.
 func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method) (attach.Hold, error) {
-	if i := slices.IndexFunc(d.leftovers, func(l leftover) bool { return l.method == w &&
-		l.index == p.Index }); i >= 0 {
+	if i := slices.IndexFunc(d.leftovers, func(l leftover) bool {
+		return l.method == w &&
+			l.index == p.Index
+	}); i >= 0 {
 		left := d.leftovers[i].hold
 		d.leftovers = slices.Delete(d.leftovers, i, i+1)
 		if left.Update(program) == nil {

@@ -167,10 +167,13 @@ func newMemory(p *capacity, all mapmem.Storage, mu *sync.Mutex) *memory {
 	vector := func(at, lines uint32) mapmem.Storage { return all[at/8:][:lines*mapmem.SlotWords] }
 	m.services[0] = mapmem.NewDirectory(vector(constants.Services4.At, p.services[0].Size), p.services[0].Size, false)
 	m.services[1] = mapmem.NewDirectory(vector(constants.Services6.At, p.services[1].Size), p.services[1].Size, true)
-	m.endpoints[0] = mapmem.NewDirectory(vector(constants.Endpoints4.At, p.endpoints[0].Size), p.endpoints[0].Size, false)
-	m.endpoints[1] = mapmem.NewDirectory(vector(constants.Endpoints6.At, p.endpoints[1].Size), p.endpoints[1].Size, true)
+	m.endpoints[0] = mapmem.NewDirectory(vector(constants.Endpoints4.At, p.endpoints[0].Size), p.endpoints[0].Size,
+		false)
+	m.endpoints[1] = mapmem.NewDirectory(vector(constants.Endpoints6.At, p.endpoints[1].Size), p.endpoints[1].Size,
+		true)
 	m.rows = mapmem.NewRows(vector(constants.Backends, constants.BackendsCount), p.indices, p.spares)
-	for f, at := range [2]struct{ pool, own uint32 }{{constants.Pool4, constants.Own4}, {constants.Pool6, constants.Own6}} {
+	for f, at := range [2]struct{ pool, own uint32 }{{constants.Pool4, constants.Own4}, {constants.Pool6,
+		constants.Own6}} {
 		copy(mapmem.ElementsOf[mapmem.Address](vector(at.pool, mapmem.Units(16*len(p.pool[f])))), p.pool[f])
 		copy(mapmem.ElementsOf[uint32](vector(at.own, mapmem.Units(4*len(p.own[f])))), p.own[f])
 	}

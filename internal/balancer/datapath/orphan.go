@@ -62,6 +62,6 @@ func (d *Datapath) tryWatch() {
 		d.options.Orphan = 0
 		d.notes = append(d.notes,
 			fmt.Sprintf("without a process the data plane goes on for ever, and not for as long as orphan says: %v",
-			err))
+				err))
 	}
 }

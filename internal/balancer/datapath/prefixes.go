@@ -100,7 +100,8 @@ const listBits = 32
 
 // prefixKey is a prefix as the data plane finds it.
 func prefixKey(number uint32, prefix netip.Prefix) objects.XDPPrefixKey {
-	return objects.XDPPrefixKey{Bits: listBits + uint32(prefix.Bits()), List: number, Address: mapmem.OfAddress(prefix.Addr())}
+	return objects.XDPPrefixKey{Bits: listBits + uint32(prefix.Bits()), List: number,
+		Address: mapmem.OfAddress(prefix.Addr())}
 }
 
 // add puts the lists of services that are new or have changed beside the others, which is

@@ -324,9 +324,11 @@ func inPlace(before, after *objects.XDPService) []mapmem.Step {
 	both.Flags |= before.Flags
 	var steps []mapmem.Step
 	if after.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0 {
-		steps = append(steps, mapmem.Step{At: sizesWord, Word: to[sizesWord]}, mapmem.Step{At: baseWord, Word: to[baseWord]})
+		steps = append(steps, mapmem.Step{At: sizesWord, Word: to[sizesWord]}, mapmem.Step{At: baseWord,
+			Word: to[baseWord]})
 	}
-	return append(steps, mapmem.Step{At: flagsWord, Word: mapmem.WordsOf(&both)[flagsWord]}, mapmem.Step{At: currentWord, Word: to[currentWord]},
+	return append(steps, mapmem.Step{At: flagsWord, Word: mapmem.WordsOf(&both)[flagsWord]},
+		mapmem.Step{At: currentWord, Word: to[currentWord]},
 		mapmem.Step{At: flagsWord, Word: to[flagsWord]})
 }
 

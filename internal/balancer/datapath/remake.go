@@ -34,8 +34,10 @@ func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 		spec.MaxEntries = entries
 	case objects.XDPMapOutcomes:
 		f.previous = &previousOutcomes{m: old, names: f.snapshot.Outcomes}
-		if old.Type() != like.Type || old.ValueSize() != like.ValueSize || int(old.MaxEntries()) != len(f.previous.names) {
-			return nil, fmt.Errorf("%w: %s does not hold the %d counters that it says", snapshot.ErrDamaged, old, len(f.previous.names))
+		if old.Type() != like.Type || old.ValueSize() != like.ValueSize ||
+			int(old.MaxEntries()) != len(f.previous.names) {
+			return nil, fmt.Errorf("%w: %s does not hold the %d counters that it says", snapshot.ErrDamaged, old,
+				len(f.previous.names))
 		}
 	case objects.XDPMapBackendCounts:
 		spec.MaxEntries = old.MaxEntries()
@@ -81,10 +83,12 @@ func (f *found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, er
 }
 
 // elements opens a map by what the snapshot says of its elements, which have a size.
-func (f *found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.MapSpec, needed []string) (*foreignElements, error) {
+func (f *found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.MapSpec,
+	needed []string) (*foreignElements, error) {
 	layout, described := f.snapshot.Elements[name]
 	if !described {
-		return nil, fmt.Errorf("%w: its map %s is laid out differently, and it does not say where the fields are", snapshot.ErrVersion, name)
+		return nil, fmt.Errorf("%w: its map %s is laid out differently, and it does not say where the fields are",
+			snapshot.ErrVersion, name)
 	}
 	if old.Type() != like.Type {
 		return nil, fmt.Errorf("%w: %s is not %s", snapshot.ErrDamaged, old, like.Type)

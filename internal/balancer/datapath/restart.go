@@ -159,8 +159,10 @@ func (d *Datapath) startAfresh(because string) error {
 		return err
 	}
 	// Of filters, those on our interfaces serve until ours take their place.
-	gone := slices.DeleteFunc(k.interfaces(), func(p attach.Port) bool { return slices.ContainsFunc(ports,
-		p.SameInterface) })
+	gone := slices.DeleteFunc(k.interfaces(), func(p attach.Port) bool {
+		return slices.ContainsFunc(ports,
+			p.SameInterface)
+	})
 	err = errors.Join(attach.RemoveFilters(gone), k.clear())
 	k.sweep(0)
 	return err
@@ -270,7 +272,7 @@ func (d *Datapath) adopt(f *found) error {
 	d.janitor.Begin(atomic.LoadUint32(&head.Clock), stood)
 	d.notes = append(d.notes,
 		fmt.Sprintf("going on with the data plane that is attached (%s): services: %d, its configuration was last changed at %s",
-		d.attachments[0], len(s.Services), s.Written.Format(time.DateTime)))
+			d.attachments[0], len(s.Services), s.Written.Format(time.DateTime)))
 	return nil
 }
 

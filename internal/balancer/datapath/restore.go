@@ -72,9 +72,11 @@ func restoreTables(s *snapshot.Snapshot) (map[*snapshot.Recipe]*tables.Table, er
 }
 
 func restoreRecord(s *snapshot.Service, built map[*snapshot.Recipe]*tables.Table) *record {
-	r := &record{key: s.Key(), service: lb.RoutedService{Service: s.Service}, id: s.ID, group: s.GroupID, exceptions: s.Exceptions, clients: s.Clients,
+	r := &record{key: s.Key(), service: lb.RoutedService{Service: s.Service}, id: s.ID, group: s.GroupID,
+		exceptions: s.Exceptions, clients: s.Clients,
 		places: make([]place, len(s.Places)), remembers: s.Tracked(), digests: new(digests),
-		view: tables.View{Table: built[&s.Table], Base: built[s.Base], Last: built[s.Last], Since: s.Since, Until: s.Until}}
+		view: tables.View{Table: built[&s.Table], Base: built[s.Base], Last: built[s.Last], Since: s.Since,
+			Until: s.Until}}
 	for i, p := range s.Places {
 		r.places[i] = place{p.Index, p.Generation}
 	}
@@ -93,12 +95,14 @@ func (r *register) take(is *record, groupID uint32) {
 	for i, at := range is.places {
 		p.backends[s.BackendKey(s.Backends[i])] = at
 		p.holders[at.index]++
-		r.flowBackends[at.index] = flowtable.Backend{Generation: at.generation, Service: is.id, Weight: tables.Weight(s, i)}
+		r.flowBackends[at.index] = flowtable.Backend{Generation: at.generation, Service: is.id,
+			Weight: tables.Weight(s, i)}
 	}
 	is.endpointsOf(func(key endpointKey, e natEndpoint) { p.endpoints[key] = e })
 	if name := s.Persistence.Group; name != "" {
 		g := p.groups[name]
-		p.groups[name] = group{id: groupID, members: g.members + 1, timeout: flowtable.Milliseconds(s.Persistence.Timeout)}
+		p.groups[name] = group{id: groupID, members: g.members + 1,
+			timeout: flowtable.Milliseconds(s.Persistence.Timeout)}
 	}
 }
 

@@ -115,7 +115,7 @@ func savedCounts(counts map[uint32]lb.BackendCount) []snapshot.Count {
 	for _, index := range slices.Sorted(maps.Keys(counts)) {
 		c := counts[index]
 		saved = append(saved, snapshot.Count{Index: index, Packets: c.Packets, Bytes: c.Bytes,
-			Connections: c.Connections,
+			Connections:     c.Connections,
 			ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes,
 			Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable})
 	}

@@ -50,7 +50,8 @@ func MapTable(m *ebpf.Map, secret uint64) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Table{Buckets: mapmem.ElementsOf[objects.XDPFlowBucket](memory)[:m.MaxEntries()], secret: secret, memory: memory}, nil
+	return &Table{Buckets: mapmem.ElementsOf[objects.XDPFlowBucket](memory)[:m.MaxEntries()], secret: secret,
+		memory: memory}, nil
 }
 
 // Close takes the table out of our memory.
@@ -174,7 +175,8 @@ func (p Place) publish(tag uint64) {
 // Release forgets the flow of a place if it still has that tag, and if `over` says so
 // of what is there when no other writer can take the place. It returns the flow and the
 // state that it had: once for a flow, to the caller that ends it.
-func (t *Table) Release(p Place, tag uint64, over func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool) (flow objects.XDPFlow, state objects.XDPFlowState, released bool) {
+func (t *Table) Release(p Place, tag uint64, over func(flow *objects.XDPFlow, state objects.XDPFlowState,
+	seen uint32) bool) (flow objects.XDPFlow, state objects.XDPFlowState, released bool) {
 	if tag <= BusyTag || !p.claim(tag) {
 		return flow, 0, false
 	}
@@ -197,7 +199,8 @@ func (t *Table) Release(p Place, tag uint64, over func(flow *objects.XDPFlow, st
 // Find returns where a flow is.
 func (t *Table) Find(key *objects.XDPFlow) (Place, bool) {
 	home, second, tag := t.homes(t.HashKey(key))
-	if place, ok := findIn(&t.Buckets[home], key, tag); ok || atomic.LoadUint64(&t.Buckets[home].Elsewhere)&elsewhereBit(tag) == 0 {
+	if place, ok := findIn(&t.Buckets[home], key, tag); ok ||
+		atomic.LoadUint64(&t.Buckets[home].Elsewhere)&elsewhereBit(tag) == 0 {
 		return place, ok
 	}
 	return findIn(&t.Buckets[second], key, tag)
@@ -276,7 +279,8 @@ func decOverflow(home *objects.XDPFlowBucket) {
 }
 
 // settleIn writes a flow into a bucket, for others to see when it is whole.
-func settleIn(bucket *objects.XDPFlowBucket, flow objects.XDPFlow, hash, tag uint64, state objects.XDPFlowState, seen uint32) bool {
+func settleIn(bucket *objects.XDPFlowBucket, flow objects.XDPFlow, hash, tag uint64, state objects.XDPFlowState,
+	seen uint32) bool {
 	place := Place{bucket, preferredSlot(hash)}
 	for at := 0; !place.claim(0); at++ {
 		if at == PerBucket {
