@@ -3,7 +3,8 @@
 # shellcheck shell=bash
 #
 # Kernels and programs of Debian, of any suite and architecture, fetched by apt and unpacked below $cache for $arch,
-# never installed; sourced by test-kernels.sh.
+# never installed; sourced by test-kernels.sh, which sets both.
+# shellcheck disable=SC2154
 
 # apt_of SUITE COMMAND...: apt with a list of its own, in the cache: this
 # machine's may be of another suite or architecture, and stays as it is.

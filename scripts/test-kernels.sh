@@ -79,12 +79,18 @@ Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfac
 	fi
 }
 
-# of_machine: QEMU's program, its package, its machine and the console's name, the processor where QEMU translates, the
+# QEMU's program, its package, its machine and the console's name, the processor where QEMU translates, the
 # kernel's name of the architecture, and the directory that Debian has libraries of it in.
 case $arch in
-amd64) qemu=qemu-system-x86_64 qemu_package=qemu-system-x86 board=(-machine pc) console=ttyS0 cpu=max kernel_arch=x86 triplet=x86_64-linux-gnu ;;
-# The processor of Graviton2, which QEMU translates faster than max: it signs no pointers.
-arm64) qemu=qemu-system-aarch64 qemu_package=qemu-system-arm board=(-machine virt,gic-version=3) console=ttyAMA0 cpu=neoverse-n1 kernel_arch=arm64 triplet=aarch64-linux-gnu ;;
+amd64)
+	qemu=qemu-system-x86_64 qemu_package=qemu-system-x86 board=(-machine pc)
+	console=ttyS0 cpu=max kernel_arch=x86 triplet=x86_64-linux-gnu
+	;;
+arm64)
+	# The processor of Graviton2, which QEMU translates faster than max: it signs no pointers.
+	qemu=qemu-system-aarch64 qemu_package=qemu-system-arm board=(-machine 'virt,gic-version=3')
+	console=ttyAMA0 cpu=neoverse-n1 kernel_arch=arm64 triplet=aarch64-linux-gnu
+	;;
 *) die "--arch takes amd64 or arm64, and no $arch" ;;
 esac
 cpu=${JEOUL_CPU:-$cpu}
@@ -258,7 +264,8 @@ try() {
 	mkfifo "$2/console"
 	sed -u 's|\r||' <"$2/console" | tee "$2/log" &
 	reader=$!
-	machine "$limit" "$2/kernel" -accel "$accelerator" -cpu "$([ "$accelerator" = kvm ] && echo host || echo "$cpu")" -initrd "$2/initramfs" "${cards[@]}" >"$2/console" || true
+	[ "$accelerator" != kvm ] || cpu=host
+	machine "$limit" "$2/kernel" -accel "$accelerator" -cpu "$cpu" -initrd "$2/initramfs" "${cards[@]}" >"$2/console" || true
 	wait "$reader"
 	grep -q '^tests ended with' "$2/log" || printf 'The machine did not come to its end within %s.\n' "$limit" >&2
 	grep -q '^tests ended with 0$' "$2/log"
