@@ -101,7 +101,8 @@ end_to_end() { [[ " ${packages[*]} " == *" cmd/jeoul "* ]]; }
 # What Debian has of the machine's own architecture in the machine: always where it is another than ours, and for the
 # end-to-end tests.
 of_debian=(busybox-static xdp-tools)
-end_to_end && of_debian+=(iproute2 ethtool nginx-light haproxy bird2 libnginx-mod-stream iptables nftables curl procps netbase)
+end_to_end && of_debian+=(iproute2 ethtool nginx-light libnginx-mod-stream bind9 haproxy bird2 keepalived
+	iptables nftables openssl curl procps netbase)
 
 # install_tools installs what is missing to run a machine.
 install_tools() {

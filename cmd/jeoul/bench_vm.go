@@ -29,7 +29,7 @@ const (
 type benchLab struct {
 	Lab     string        `enum:"here,vm,vm-icount" default:"here" placeholder:"here|vm|vm-icount" help:"Where the laboratory is: here; in a virtual machine with Debian's kernel (vm); or in an emulated one whose clock counts instructions (vm-icount)."`
 	Kernel  string        `placeholder:"RELEASE" default:"trixie" help:"The Debian release whose kernel a virtual machine has (${default})."`
-	Arch    vm.Arch       `enum:"own,amd64,arm64" default:"own" placeholder:"amd64|arm64" help:"The architecture of a virtual machine; by default this machine's own. Another is emulated, and has Debian's programs of that release."`
+	Arch    vm.Arch       `placeholder:"ARCH" help:"The architecture of a virtual machine: amd64 or arm64; by default this machine's own. Another is emulated, and has Debian's programs of that release."`
 	Program string        `name:"program" placeholder:"FILE" help:"The jeoul that a virtual machine has; by default this one, or for another architecture ARCH/jeoul beside it, where make build ARCH=ARCH puts it."`
 	Limit   time.Duration `name:"time-limit" default:"6h" placeholder:"DURATION" help:"How long a virtual machine may run (${default}); what it measured until then is kept."`
 }
@@ -59,6 +59,12 @@ func (v benchVM) virtual() *results.Virtual {
 func (l benchLab) Validate() error {
 	if l.Limit <= 0 {
 		return errors.New("--time-limit must be more than 0")
+	}
+	if l.Arch == "" {
+		return nil
+	}
+	if err := l.Arch.Check(); err != nil {
+		return fmt.Errorf("--arch: %w", err)
 	}
 	return nil
 }
@@ -131,7 +137,7 @@ func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, err
 
 // prepare finds a kernel and chooses how to run it.
 func (l *vmLab) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error) {
-	if l.Arch == "own" {
+	if l.Arch == "" {
 		l.Arch = vm.Own()
 	}
 	emulator, err := vm.Version(ctx, l.Arch)

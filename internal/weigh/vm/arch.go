@@ -49,8 +49,8 @@ func (a Arch) board() board {
 // isOwn says whether a machine of the architecture runs programs of this one.
 func (a Arch) isOwn() bool { return a == "" || a == Own() }
 
-// check says whether machines have the architecture. Its error wraps ErrArch.
-func (a Arch) check() error {
+// Check says whether machines have the architecture. Its error wraps ErrArch.
+func (a Arch) Check() error {
 	if _, known := boards[a]; !known {
 		return fmt.Errorf("%w: a virtual machine is amd64 or arm64, and not %s", ErrArch, a)
 	}

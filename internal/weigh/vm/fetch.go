@@ -43,7 +43,7 @@ func Fetch(ctx context.Context, cache, release string, arch Arch, say func(strin
 	if !releaseName.MatchString(release) {
 		return nil, fmt.Errorf("%q is not a name of a Debian release, such as %s", release, DefaultRelease)
 	}
-	if err := arch.check(); err != nil {
+	if err := arch.Check(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {

@@ -105,7 +105,7 @@ var versionNumber = regexp.MustCompile(`\d+(\.\d+)+`)
 
 // Version returns that of QEMU for an architecture. Its error wraps ErrMissing where there is none, or ErrArch.
 func Version(ctx context.Context, arch Arch) (string, error) {
-	if err := arch.check(); err != nil {
+	if err := arch.Check(); err != nil {
 		return "", err
 	}
 	path, err := find(arch.board().qemu)
