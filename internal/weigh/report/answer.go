@@ -33,7 +33,8 @@ func (s *section) answer(pace time.Duration) []string {
 // sentences says who leads and by how much, or that nobody does.
 func (r ranking) sentences(s *section, pace time.Duration) []string {
 	d := r.toReference
-	looks := fmt.Sprintf("%s looks like %s × %s's %s%s", clean(d.of), ratioText(d.Ratio), clean(d.to), r.noun, d.brackets())
+	looks := fmt.Sprintf("%s looks like %s × %s's %s%s",
+		clean(d.of), ratioText(d.Ratio), clean(d.to), r.noun, d.brackets())
 	switch {
 	case !d.sure():
 		return []string{
@@ -45,7 +46,8 @@ func (r ranking) sentences(s *section, pace time.Duration) []string {
 		out := []string{fmt.Sprintf("%s and %s cannot be told apart by their %s: the ratio is %s%s.",
 			clean(d.of), clean(d.to), r.noun, ratioText(d.Ratio), d.brackets())}
 		if len(r.beaten) > 0 {
-			return append(out, fmt.Sprintf("%s is better than %s, beyond the spread.", clean(d.of), list(atMost(opponents(r.beaten), maxRivals))))
+			return append(out, fmt.Sprintf("%s is better than %s, beyond the spread.",
+				clean(d.of), list(atMost(opponents(r.beaten), maxRivals))))
 		}
 		return append(out, "No balancer of this run is better than another beyond the spread.")
 	}
@@ -135,7 +137,9 @@ const briefItems = 3
 
 // brief makes one or two short sentences of a verdict: what is missed before what holds, and lists cut short.
 func brief(sentences []string, prefix string) []string {
-	sentences = slices.DeleteFunc(slices.Clone(sentences), func(s string) bool { return strings.HasPrefix(strings.TrimPrefix(s, prefix), saturatedWords) })
+	sentences = slices.DeleteFunc(slices.Clone(sentences), func(s string) bool {
+		return strings.HasPrefix(strings.TrimPrefix(s, prefix), saturatedWords)
+	})
 	if len(sentences) == 0 {
 		return []string{"The tables below show what was measured; there is nothing to hold it against."}
 	}
@@ -156,8 +160,8 @@ func (s *section) certaintyNote() string {
 	if !ok || !r.toReference.sure() {
 		return ""
 	}
-	return fmt.Sprintf("In brackets: the interval that has the true ratio in it in %.0f of 100 runs; from %d pairs of interleaved trials at %s.",
-		math.Round(certainty.Level*100), r.toReference.Pairs, counted("point")(fmt.Sprint(r.toReference.points)))
+	return fmt.Sprintf("In brackets: the interval that has the true ratio in it in %.0f of 100 runs; "+
+		"from %d pairs of interleaved trials at %s.", math.Round(certainty.Level*100), r.toReference.Pairs, counted("point")(fmt.Sprint(r.toReference.points)))
 }
 
 // rest of a winner's name where it is not told apart from all others.

@@ -92,7 +92,8 @@ func changeAnswer(s *section) []string {
 	case len(lossy) == 0 && len(whole) > maxRivals+1:
 		return []string{fmt.Sprintf("Nothing breaks, fails or moves in any event through all %d.", len(whole))}
 	case len(whole) > 0:
-		out = append(out, fmt.Sprintf("Nothing breaks, fails or moves in any event through %s.", list(atMost(whole, maxRivals))))
+		out = append(out, fmt.Sprintf("Nothing breaks, fails or moves in any event through %s.",
+			list(atMost(whole, maxRivals))))
 	default:
 		out = append(out, fmt.Sprintf("Least is lost through %s.", lossy[0].text()))
 	}
@@ -149,5 +150,6 @@ func changePicture(s *section) *figure {
 			c.Legend = append(c.Legend, legendEntry{Name: loss.title, Ink: loss.ink})
 		}
 	}
-	return figure{"What was lost through each", "Less is better; over all events, the most first. Who lost nothing has no bar.", c}.fitted()
+	return figure{"What was lost through each",
+		"Less is better; over all events, the most first. Who lost nothing has no bar.", c}.fitted()
 }

@@ -164,7 +164,9 @@ func (s *section) rank() (r ranking, ok bool) {
 		return slices.Contains(notBalancers, name) || !s.measured(name)
 	})
 	if len(balancers) == 0 { // A run may ask what the way to a balancer costs.
-		balancers = slices.DeleteFunc(slices.Clone(s.Subjects), func(name string) bool { return name == s.Baseline || !s.measured(name) })
+		balancers = slices.DeleteFunc(slices.Clone(s.Subjects), func(name string) bool {
+			return name == s.Baseline || !s.measured(name)
+		})
 	}
 	if len(balancers) == 0 {
 		return r, false

@@ -10,9 +10,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Enough says why a run that is on its way may end, after a whole repeat: every ratio to the baseline of its load has an
-// interval narrower than margin (0.05 is ± 5 %), or it is past the deadline, or no ratio can be made at all. It is empty
-// where the run should go on.
+// Enough says why a run that is on its way may end, after a whole repeat: every ratio to the baseline of its load
+// has an interval narrower than margin (0.05 is ± 5 %), or it is past the deadline, or no ratio can be made at all.
+// It is empty where the run should go on.
 func Enough(run *results.Run, margin float64, deadline, now time.Time) string {
 	widest, ratios, repeats := duel{}, 0, 0
 	for _, t := range run.Trials {
@@ -42,15 +42,18 @@ func Enough(run *results.Run, margin float64, deadline, now time.Time) string {
 	after := fmt.Sprintf("after %s", counted("repeat")(fmt.Sprint(repeats)))
 	switch {
 	case ratios == 0:
-		return after + ": no two subjects of a load have a valid trial at the same point, so no ratio can get narrower"
+		return after +
+			": no two subjects of a load have a valid trial at the same point, so no ratio can get narrower"
 	case widest.sure() && widest.Margin() <= margin:
 		return fmt.Sprintf("%s: each ratio is known to ± %s", after, percentText(widest.Margin()))
 	case now.Before(deadline):
 		return ""
 	case !widest.sure():
-		return fmt.Sprintf("%s, because the time is up: %s to %s has no interval yet", after, clean(widest.of), clean(widest.to))
+		return fmt.Sprintf("%s, because the time is up: %s to %s has no interval yet",
+			after, clean(widest.of), clean(widest.to))
 	}
-	return fmt.Sprintf("%s, because the time is up: %s to %s is known to ± %s", after, clean(widest.of), clean(widest.to), percentText(widest.Margin()))
+	return fmt.Sprintf("%s, because the time is up: %s to %s is known to ± %s",
+		after, clean(widest.of), clean(widest.to), percentText(widest.Margin()))
 }
 
 func percentText(v float64) string { return decimal(v*100, 1) + " %" }

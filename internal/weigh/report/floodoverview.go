@@ -39,7 +39,8 @@ func floodAnswer(s *section) []string {
 	}
 	first, last := with[0], with[len(with)-1]
 	if len(with) > 1 && tied(first, last, results.FloodRatioP99) {
-		return append(out, fmt.Sprintf("Their p99 in the flood over the quiet one cannot be told apart: from %s to %s.", text(first), text(last)))
+		return append(out, fmt.Sprintf("Their p99 in the flood over the quiet one cannot be told apart: from %s to %s.",
+			text(first), text(last)))
 	}
 	return append(out, fmt.Sprintf("p99 in the flood over the quiet one is from %s to %s.", text(first), text(last)))
 }
@@ -48,7 +49,9 @@ func floodAnswer(s *section) []string {
 func floodOverview(s *section) *sheet {
 	sh := &sheet{Lead: "Medians over the repeats; connections that were open before the flood."}
 	sh.fill(s, []field{
-		{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string { return p.marked(clean(s.label(p, true))) }},
+		{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string {
+			return p.marked(clean(s.label(p, true)))
+		}},
 		fixed(metricField("Lost", "", results.EstablishedLost), 0),
 		floodLatency("p99 quiet", results.QuietLatencyMsP99),
 		floodLatency("p99 flood", results.FloodLatencyMsP99),

@@ -115,12 +115,14 @@ func (s *section) scatter(r ranking, colours *palette) figure {
 			}
 			continue
 		}
-		at := place{Name: clean(name), Ink: colours.subject(name), Hollow: !slices.Contains(p.saturated, string(results.SaturatedBalancer)),
-			X: mark{Value: x.Median, Low: x.Min, High: x.Max}, Y: mark{Value: y.Median, Low: y.Min, High: y.Max}}
+		at := place{Name: clean(name), Ink: colours.subject(name),
+			Hollow: !slices.Contains(p.saturated, string(results.SaturatedBalancer)),
+			X:      mark{Value: x.Median, Low: x.Min, High: x.Max}, Y: mark{Value: y.Median, Low: y.Min, High: y.Max}}
 		hollow = hollow || at.Hollow
 		c.Places = append(c.Places, at)
 	}
-	caption := "Up and to the left is better. Lines through a point reach from its lowest to its highest repeat; the CPU axis is logarithmic."
+	caption := "Up and to the left is better. " +
+		"Lines through a point reach from its lowest to its highest repeat; the CPU axis is logarithmic."
 	if hollow {
 		caption += " Hollow: not the balancer was saturated, so it can do at least that."
 	}
@@ -162,11 +164,14 @@ func (s *section) variant(p *point) string {
 // rankingTable has a row for each subject: its rate, how it stands to the reference, what it costs.
 func (s *section) rankingTable(r ranking) *sheet {
 	g := s.fullest()
-	sh := &sheet{Columns: []column{{Title: "Subject"}, {Title: r.title, Numeric: true}, {Title: "× " + r.reference, Numeric: true},
+	sh := &sheet{Columns: []column{
+		{Title: "Subject"}, {Title: r.title, Numeric: true}, {Title: "× " + r.reference, Numeric: true},
 		{Title: "Balancer CPU", Unit: r.costUnit, Numeric: true}, {Title: "Saturated"}}}
-	sh.Lead = fmt.Sprintf("Medians; ratios to %s are over all points. Grey: not told apart from it.", clean(r.reference))
+	sh.Lead = fmt.Sprintf(
+		"Medians; ratios to %s are over all points. Grey: not told apart from it.", clean(r.reference))
 	if at := g.Params.only(s.Varying).text(); at != "" {
-		sh.Lead = fmt.Sprintf("Medians at %s; ratios to %s are over all points. Grey: not told apart from it.", at, clean(r.reference))
+		sh.Lead = fmt.Sprintf("Medians at %s; ratios to %s are over all points. Grey: not told apart from it.",
+			at, clean(r.reference))
 	}
 	var lines []line
 	for _, name := range s.Subjects {
@@ -174,7 +179,8 @@ func (s *section) rankingTable(r ranking) *sheet {
 		if p == nil {
 			continue
 		}
-		l := line{Baseline: name == r.reference, Cells: []string{s.variant(p), significant(p.Stats[r.metric].Median), missing, missing, cmp.Or(p.Saturated, missing)}}
+		l := line{Baseline: name == r.reference, Cells: []string{
+			s.variant(p), significant(p.Stats[r.metric].Median), missing, missing, cmp.Or(p.Saturated, missing)}}
 		if p.has(r.cost) && !slices.Contains(notBalancers, name) {
 			l.Cells[3] = significant(p.Stats[r.cost].Median)
 		}

@@ -16,9 +16,11 @@ func packetAnswer(s *section) []string {
 	}
 	slices.SortStableFunc(costs, func(a, b *packetCost) int { return cmp.Compare(a.few.high, b.few.high) })
 	least, most := costs[0], costs[len(costs)-1]
-	out := []string{fmt.Sprintf("A packet costs least through %s: %s ns more than an empty program.", least.name(), least.few.text(nanoseconds))}
+	out := []string{fmt.Sprintf("A packet costs least through %s: %s ns more than an empty program.",
+		least.name(), least.few.text(nanoseconds))}
 	if most != least {
-		out = []string{fmt.Sprintf("A packet costs least through %s (%s ns more than an empty program) and most through %s (%s ns).",
+		out = []string{fmt.Sprintf(
+			"A packet costs least through %s (%s ns more than an empty program) and most through %s (%s ns).",
 			least.name(), least.few.text(nanoseconds), most.name(), most.few.text(nanoseconds))}
 	}
 	for _, sentence := range brief(packetVerdict(s), "") {
@@ -80,5 +82,6 @@ func packetPicture(s *section) *figure {
 		c.Log = true
 		c.Axis += " (logarithmic)"
 	}
-	return figure{"What a packet costs", "Less is better; the lowest and the highest median over kinds of packets.", c}.fitted()
+	return figure{"What a packet costs",
+		"Less is better; the lowest and the highest median over kinds of packets.", c}.fitted()
 }

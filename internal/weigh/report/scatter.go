@@ -46,12 +46,17 @@ func (c *chart) drawScatter(dc draw.Canvas) {
 	a.drawY(upwards, a.Min.X-number.Width(" "))
 	taken := &labels{within: a.Rectangle}
 	for _, l := range c.Limits {
-		segment(a, xy{low.X, l.Value}, xy{high.X, l.Value}, draw.LineStyle{Color: inkQuiet.color(), Width: 1.2, Dashes: dashes[1]})
+		segment(a, xy{low.X, l.Value}, xy{high.X, l.Value},
+			draw.LineStyle{Color: inkQuiet.color(), Width: 1.2, Dashes: dashes[1]})
 		taken.take(a.Min.X, a.y(l.Value)-1, a.Max.X, a.y(l.Value)+1)
-		taken.put(quiet.Width(l.Name)*labelSlack, a.Max.X-1, a.y(l.Value)+legendEach/2, func(x, y vg.Length) { fill(a.Canvas, quiet, x, y, l.Name) })
+		taken.put(quiet.Width(l.Name)*labelSlack, a.Max.X-1, a.y(l.Value)+legendEach/2, func(x, y vg.Length) {
+			fill(a.Canvas, quiet, x, y, l.Name)
+		})
 	}
 	for _, p := range c.Places {
-		taken.take(a.x(p.X.Value)-dotRadius-2, a.y(p.Y.Value)-dotRadius-2, a.x(p.X.Value)+dotRadius+2, a.y(p.Y.Value)+dotRadius+2)
+		const room = dotRadius + 2
+		at := vg.Point{X: a.x(p.X.Value), Y: a.y(p.Y.Value)}
+		taken.take(at.X-room, at.Y-room, at.X+room, at.Y+room)
 		taken.take(a.x(p.X.Low), a.y(p.Y.Value)-1, a.x(p.X.High), a.y(p.Y.Value)+1)
 		taken.take(a.x(p.X.Value)-1, a.y(p.Y.Low), a.x(p.X.Value)+1, a.y(p.Y.High))
 		s := draw.LineStyle{Color: p.Ink.color(), Width: 1.2}
@@ -64,7 +69,9 @@ func (c *chart) drawScatter(dc draw.Canvas) {
 	}
 	for _, p := range c.Places {
 		s := style(fontSize, inkText, false, atStart)
-		taken.put(s.Width(p.Name)*labelSlack, a.x(p.X.Value), a.y(p.Y.Value), func(x, y vg.Length) { fill(a.Canvas, s, x, y, p.Name) })
+		taken.put(s.Width(p.Name)*labelSlack, a.x(p.X.Value), a.y(p.Y.Value), func(x, y vg.Length) {
+			fill(a.Canvas, s, x, y, p.Name)
+		})
 	}
 }
 
@@ -122,7 +129,8 @@ func (l *labels) put(width, x, y vg.Length, write func(x, y vg.Length)) {
 }
 
 func (l *labels) free(r vg.Rectangle) bool {
-	if r.Min.X < l.within.Min.X || r.Max.X > l.within.Max.X || r.Min.Y < l.within.Min.Y || r.Max.Y > l.within.Max.Y+legendEach {
+	if r.Min.X < l.within.Min.X || r.Max.X > l.within.Max.X ||
+		r.Min.Y < l.within.Min.Y || r.Max.Y > l.within.Max.Y+legendEach {
 		return false
 	}
 	for _, t := range l.taken {
