@@ -71,6 +71,7 @@ var trials = map[string]trial{
 	"jeoul plan":               {test: "testdata/script/plan.txtar"},
 	"jeoul report":             {test: "testdata/root/measure.txtar"},
 	"jeoul report compare":     {test: "report_test.go"},
+	"jeoul report summarise":   {test: "report_test.go"},
 	"jeoul run":                {test: "testdata/root/balance.txtar"},
 	"jeoul status":             {test: "testdata/root/balance.txtar"},
 	"jeoul token":              {test: "testdata/root/overtcp.txtar"},

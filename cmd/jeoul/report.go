@@ -18,8 +18,9 @@ import (
 
 // reportCmd makes something to read of results.
 type reportCmd struct {
-	Show    reportShowCmd    `cmd:"" default:"withargs" help:"Make tables, charts and a page from the results of a run."`
-	Compare reportCompareCmd `cmd:"" help:"Say what changed from one run to another, point by point."`
+	Show      reportShowCmd      `cmd:"" default:"withargs" help:"Make tables, charts and a page from the results of a run."`
+	Compare   reportCompareCmd   `cmd:"" help:"Say what changed from one run to another, point by point."`
+	Summarise reportSummariseCmd `cmd:"" help:"Write a run's results without samples, as a far smaller file."`
 }
 
 // reportShowCmd makes a report, a picture or both from a results file.
@@ -105,6 +106,21 @@ func (c *reportCompareCmd) Run(ctx context.Context) error {
 	return writeForm("", second, func(w io.Writer, run *results.Run) error {
 		return report.Compare(w, report.Format(c.Output), report.Language(c.Lang), first, run)
 	})
+}
+
+// reportSummariseCmd makes a results file smaller, to be kept.
+type reportSummariseCmd struct {
+	File string `arg:"" help:"The results.json of a run." placeholder:"FILE"`
+	To   string `name:"to" placeholder:"PATH" help:"Write the summary to this file instead of standard output; it may be FILE."`
+}
+
+// Run reads the results first: if they are unusable, nothing is written.
+func (c *reportSummariseCmd) Run(context.Context) error {
+	run, err := results.Load(c.File)
+	if err != nil {
+		return err
+	}
+	return writeForm(c.To, run, func(w io.Writer, run *results.Run) error { return run.WriteSummary(w) })
 }
 
 // writeForm renders in memory, so that a failure leaves no half a report, and

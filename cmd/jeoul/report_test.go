@@ -142,3 +142,19 @@ func write(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+// TestReportSummarises: a summary takes the place of its file, and reports of both say the same.
+func TestReportSummarises(t *testing.T) {
+	t.Parallel()
+	const file = "../../docs/results/instructions.json"
+	summary, first, second := filepath.Join(t.TempDir(), "summary.json"), filepath.Join(t.TempDir(), "a.md"), filepath.Join(t.TempDir(), "b.md")
+	for _, words := range [][]string{{"report", "summarise", file, "--to", summary}, {"report", summary, "--to", first}, {"report", file, "--to", second}} {
+		var stdout, stderr bytes.Buffer
+		if code := execute(t.Context(), words, &stdout, &stderr); code != exitOK {
+			t.Fatalf("%v: status %d: %s", words, code, &stderr)
+		}
+	}
+	if a, b := read(t, first), read(t, second); a != b || a == "" {
+		t.Error("the summary's report differs")
+	}
+}

@@ -61,9 +61,20 @@ func parse(data []byte) (*Run, error) {
 	case *head.Schema != Schema:
 		return nil, fmt.Errorf(": %w %d: this jeoul reads schema %d; use the jeoul that wrote the file", ErrSchema, *head.Schema, Schema)
 	}
-	var run Run
-	if err := decode(data, &run); err != nil {
+	var file struct {
+		Run
+		summary
+	}
+	if err := decode(data, &file); err != nil {
 		return nil, err
+	}
+	run := file.Run
+	if run.Summarised {
+		trials, err := file.trials()
+		if err != nil {
+			return nil, fmt.Errorf(": %w", err)
+		}
+		run.Trials = append(run.Trials, trials...)
 	}
 	if err := run.Validate(); err != nil {
 		return nil, fmt.Errorf(": %w", err)

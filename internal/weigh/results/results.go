@@ -34,9 +34,11 @@ type Run struct {
 	// means as it says.
 	Repeats int `json:"repeats,omitempty"`
 	// Interrupted says that the run ended before its last trial.
-	Interrupted bool      `json:"interrupted,omitempty"`
-	Started     time.Time `json:"started"`
-	Ended       time.Time `json:"ended,omitzero"`
+	Interrupted bool `json:"interrupted,omitempty"`
+	// Summarised says that the run was read from a summary: see WriteSummary for what it lacks.
+	Summarised bool      `json:"summarised,omitempty"`
+	Started    time.Time `json:"started"`
+	Ended      time.Time `json:"ended,omitzero"`
 	// Resumed are the times at which the run was gone on with.
 	Resumed     []time.Time `json:"resumed,omitempty"`
 	Environment Environment `json:"environment"`

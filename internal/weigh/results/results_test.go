@@ -124,6 +124,8 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"suite":"s","started":"2030-01-02T03:04:05Z","trials":[]}`))
 	f.Add([]byte(`{"schema":1,"suite":"s","started":"2030-01-02T03:04:05Z","trials":[{"subject":"a","load":"b","repeat":1,"saturated":"none","notes":["x"]}]}`))
 	f.Add([]byte(`{"schema":2}`))
+	f.Add([]byte(`{"schema":1,"suite":"s","started":"2030-01-02T03:04:05Z","summarised":true,"texts":["x"],"points":[` +
+		`{"subject":"a","load":"b","repeats":[1,2],"valid":[false],"saturated":["none"],"notes":[[0]]}]}`))
 	f.Add([]byte("{\n"))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
