@@ -43,7 +43,7 @@ func (c *Controller) followAbsence(before, now iface.State) {
 		c.opt.Log.Warn(goneMessage(now.Name), about)
 	default:
 		c.opt.Log.Info(fmt.Sprintf("interface %s is back: packets are taken there again", now.Name), about)
-		c.tasks.silence.in(silence) // as where it was down
+		c.tasks.silence.In(silence) // as where it was down
 		c.remade = append(c.remade, now.Name)
 	}
 	c.unsettled = true
@@ -86,7 +86,8 @@ func (c *Controller) settleLinks() error {
 	if !c.unsettled || c.view == nil || len(c.view.links) == 0 {
 		return nil
 	}
-	c.stale, c.relearn, c.paths.stale = true, true, true
+	c.stale, c.relearn = true, true
+	c.paths.MarkStale()
 	// What was set of the interface that is gone is given up first: the new one has settings of its own.
 	err := c.forward(c.view)
 	if remade := c.remade; len(remade) > 0 && err == nil {

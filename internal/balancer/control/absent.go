@@ -101,7 +101,7 @@ func (c *Controller) lapse() error {
 	if len(lapsed) == 0 {
 		return nil
 	}
-	if err := c.become(c.view.withOverlays(overlays, nil)); err != nil {
+	if err := c.become(c.view.withOverlays(overlays, nil, now)); err != nil {
 		return fmt.Errorf("end what operations have changed of backends that are absent: %w", err)
 	}
 	c.mu.Lock()

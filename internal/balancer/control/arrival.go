@@ -37,7 +37,7 @@ func (a arrival) why() string {
 // packets come all the time, goes on: it knows its flows, and its verdicts.
 func (c *Controller) joinLater() {
 	if c.arrival.flows = c.opt.Joined != nil && !c.opt.TakesOver; c.opt.Joined != nil {
-		c.on(c.opt.Joined, func() {
+		c.loop.On(c.opt.Joined, func() {
 			c.arrival.flows = false
 			c.arrived()
 		})
@@ -71,7 +71,7 @@ func (c *Controller) arrive(first *view) string {
 // awaitOthers bounds how long first verdicts are waited for. The checks go by the data plane, so its loading does not count.
 func (c *Controller) awaitOthers() {
 	if c.arrival.verdicts {
-		c.tasks.judged.in(verdictsBound)
+		c.tasks.judged.In(verdictsBound)
 	}
 	if c.joining != "" && c.view.byAddress() {
 		c.opt.Log.Info(fmt.Sprintf("the VIPs come onto %s later: %s", c.view.links[0].Name, c.joining))
@@ -103,7 +103,7 @@ func (c *Controller) judged() {
 // judgedInTime waits for no verdict any more.
 func (c *Controller) judgedInTime() {
 	c.arrival.verdicts = false
-	c.tasks.judged.off()
+	c.tasks.judged.Off()
 	c.arrived()
 }
 

@@ -224,7 +224,7 @@ func (c *Controller) expire() error {
 			services = append(services, i)
 		}
 	}
-	if err := c.become(c.view.withOverlays(overlays, services)); err != nil {
+	if err := c.become(c.view.withOverlays(overlays, services, now)); err != nil {
 		return fmt.Errorf("take drained backends out of their services, whose deadline has passed: %w", err)
 	}
 	c.armDeadline()
@@ -275,8 +275,8 @@ func (c *Controller) armDeadline() {
 		}
 	}
 	if next.IsZero() {
-		c.tasks.deadline.off()
+		c.tasks.deadline.Off()
 		return
 	}
-	c.tasks.deadline.in(time.Until(next))
+	c.tasks.deadline.In(time.Until(next))
 }

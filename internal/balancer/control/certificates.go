@@ -59,9 +59,9 @@ func (c *Controller) readCertificates(cfg *config.Config) map[string]digest {
 // armRenewal looks at the files again later, if there are any.
 func (c *Controller) armRenewal(cfg *config.Config) {
 	if len(certificateFiles(cfg)) > 0 {
-		c.tasks.renew.in(renewEvery)
+		c.tasks.renew.In(renewEvery)
 	} else {
-		c.tasks.renew.off()
+		c.tasks.renew.Off()
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/outliers"
@@ -33,7 +34,7 @@ import (
 )
 
 // ErrStopped is what Reload returns when the controller does not run.
-var ErrStopped = errors.New("the balancer is not running")
+var ErrStopped = loop.ErrStopped
 
 // ErrLeaving is the cause of a context that ends Run where another process is to go on with
 // what this one has made.
@@ -201,12 +202,9 @@ var announceAt = [...]time.Duration{0, announceEvery, 2 * time.Second, 5 * time.
 // Controller runs one balancer.
 type Controller struct {
 	opt     Options
-	calls   chan func() // what others want done in the loop
+	loop    *loop.Loop
 	started time.Time
 	reloads sync.Mutex // held by the one Reload under way
-	stopped chan struct{}
-	// heard has something to receive after an event was given.
-	heard chan struct{}
 
 	// What follows is written by Start and Run only, and read by Status too.
 	mu         sync.Mutex
@@ -226,19 +224,19 @@ type Controller struct {
 
 	// What follows is the loop's own, but that Status reads the sets and what is refused of them.
 	discovering discovering
-	discovery   *source // one of the sources
-	sources     []*source
-	interfaces  *source // one of them
-	paths       *source // likewise
-	checks      *source // likewise
-	events      []*event
-	actuators   []actuator // in the order in which they bring in what is new
-	vips        *vips      // one of them
-	routes      *routes    // likewise
-	election    *election  // likewise
-	agenda      *agenda
-	tasks       tasks
-	pending     *reload
+	discovery   *loop.Source
+	interfaces  *loop.Source
+	paths       *loop.Source
+	checks      *loop.Source
+	// atStart are those that are read at the start: of the paths and the backends' health nothing is known before they
+	// are watched.
+	atStart   []*loop.Source
+	actuators []actuator // in the order in which they bring in what is new
+	vips      *vips      // one of them
+	routes    *routes    // likewise
+	election  *election  // likewise
+	tasks     tasks
+	pending   *reload
 	// unsettled: an interface went or came back, and not all that follows from that is done.
 	unsettled  bool
 	remade     []string // interfaces that came back, by name, of which the settings are not made yet
@@ -269,7 +267,7 @@ type Controller struct {
 }
 
 // tasks are what the loop does at a time.
-type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, judged, outliers, discover, renew, routes *task }
+type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, judged, outliers, discover, renew, routes *loop.Task }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
@@ -288,11 +286,8 @@ func New(opt Options, cfg *config.Config) *Controller {
 	c := &Controller{
 		opt:     opt,
 		view:    &view{layout: newLayout(cfg)},
-		calls:   make(chan func()),
-		stopped: make(chan struct{}),
-		heard:   make(chan struct{}, 1),
+		loop:    loop.New(),
 		started: time.Now(),
-		agenda:  newAgenda(),
 		bare:    map[lb.ServiceKey]bool{},
 		lost:    map[string]uint64{},
 
@@ -302,30 +297,31 @@ func New(opt Options, cfg *config.Config) *Controller {
 		proxy:       proxying{stale: opt.Proxy != nil},
 	}
 	c.plan()
-	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() })), renewal: c.agenda.add(quietly(func() { c.vips.renewSome() }))}
+	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.loop.Quiet(func() { c.vips.announceSome() }), renewal: c.loop.Quiet(func() { c.vips.renewSome() })}
 	c.routes = &routes{c: c}
 	c.election = &election{c: c}
 	c.actuators = []actuator{c.routes, c.election, interfaces{c}, settings{c}, c.vips, proxies{c}, plane{c}}
-	c.interfaces = c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks, c.soon)
-	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths, c.soon)
-	c.checks = c.addSource("the health checks", opt.Checks.Changes(), c.takeVerdicts, c.promptly)
-	c.discovery = c.addSource("the discovered backends", opt.Discovery.Changes(), c.takeDiscovered, c.discoverSoon)
+	c.interfaces = c.loop.Follow("the interfaces", opt.Links.Changes(), c.takeLinks, c.soon)
+	c.paths = c.loop.Follow("the paths", opt.Paths.Changes(), c.takePaths, c.soon)
+	c.checks = c.loop.Follow("the health checks", opt.Checks.Changes(), c.takeVerdicts, c.promptly)
+	c.discovery = c.loop.Follow("the discovered backends", opt.Discovery.Changes(), c.takeDiscovered, c.discoverSoon)
+	c.atStart = []*loop.Source{c.interfaces, c.discovery}
 	if opt.Election != nil {
 		c.opt.Role = opt.Election
 	}
 	if c.opt.Role != nil {
-		c.addSource("the role", c.opt.Role.Changes(), c.takeRole, c.promptly)
+		c.atStart = append(c.atStart, c.loop.Follow("the role", c.opt.Role.Changes(), c.takeRole, c.promptly))
 	}
 	c.joinLater()
 	if opt.Proxy != nil {
-		c.on(opt.Proxy.Changes(), c.tellProxy)
+		c.loop.On(opt.Proxy.Changes(), c.tellProxy)
 	}
 	if opt.Files != nil {
-		c.on(opt.Files.Changes(), c.tellStorage)
+		c.loop.On(opt.Files.Changes(), c.tellStorage)
 	}
 	if plane, ok := opt.DataPlane.(portCounter); ok {
 		c.ports = plane
-		c.on(plane.Counted(), c.watchPool)
+		c.loop.On(plane.Counted(), c.watchPool)
 	}
 	return c
 }
@@ -333,36 +329,28 @@ func New(opt Options, cfg *config.Config) *Controller {
 // plan fills in the tasks.
 func (c *Controller) plan() {
 	c.tasks = tasks{
-		reconcile: c.agenda.add(c.reconcile),
-		deadline: c.agenda.add(quietly(func() {
+		reconcile: c.loop.Task(c.reconcile),
+		deadline: c.loop.Quiet(func() {
 			if err := c.expire(); err != nil {
 				c.settleFailure(err)
 			}
-		})),
-		pending:  c.agenda.add(quietly(c.commit)),
-		retry:    c.agenda.add(quietly(c.distrust)),
-		silence:  c.agenda.add(quietly(c.reportSilent)),
-		losses:   c.agenda.add(quietly(c.tellLosses)),
-		keep:     c.agenda.add(quietly(c.keepAgain)),
-		illness:  c.agenda.add(quietly(c.tellUntold)),
-		outliers: c.agenda.add(quietly(c.judgeOutliers)),
-		discover: c.agenda.add(quietly(c.discover)),
-		renew:    c.agenda.add(quietly(c.renew)),
-		routes:   c.agenda.add(quietly(func() { c.routes.follow(c.view) })),
-		judged:   c.agenda.add(quietly(c.judgedInTime)),
-		steps: c.agenda.add(quietly(func() {
+		}),
+		pending:  c.loop.Quiet(c.commit),
+		retry:    c.loop.Quiet(c.distrust),
+		silence:  c.loop.Quiet(c.reportSilent),
+		losses:   c.loop.Quiet(c.tellLosses),
+		keep:     c.loop.Quiet(c.keepAgain),
+		illness:  c.loop.Quiet(c.tellUntold),
+		outliers: c.loop.Quiet(c.judgeOutliers),
+		discover: c.loop.Quiet(c.discover),
+		renew:    c.loop.Quiet(c.renew),
+		routes:   c.loop.Quiet(func() { c.routes.follow(c.view) }),
+		judged:   c.loop.Quiet(c.judgedInTime),
+		steps: c.loop.Quiet(func() {
 			if err := c.advance(); err != nil {
 				c.settleFailure(err)
 			}
-		})),
-	}
-}
-
-// quietly is a task that cannot end the balancer.
-func quietly(do func()) func() error {
-	return func() error {
-		do()
-		return nil
+		}),
 	}
 }
 
@@ -372,12 +360,10 @@ func quietly(do func()) func() error {
 // under a name of its own. After an error,
 // close the parts in order to take back what was done.
 func (c *Controller) Start() error {
-	for _, s := range c.sources {
-		// Of the paths and the backends' health nothing is known before they are watched.
-		if s.stale = s != c.paths && s != c.checks; s.stale {
-			if err := s.refresh(); err != nil {
-				return err
-			}
+	for _, s := range c.atStart {
+		s.MarkStale()
+		if err := s.Refresh(); err != nil {
+			return err
 		}
 	}
 	l, err := c.layAtStart()
@@ -401,7 +387,7 @@ func (c *Controller) Start() error {
 	c.awaitPaths(l)
 	overlays, tallies := c.recall(l)
 	c.recallOutliers()
-	first := newView(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), c.ejectionsOf(l), nil)
+	first := newView(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), c.ejectionsOf(l), nil, time.Now())
 	first.links, first.tallies = c.links, tallies
 	first.passive = c.passive
 	first.joining = c.arrive(first)
@@ -452,11 +438,11 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	}
 	c.routes.begin(c.view)
 	c.election.follow(c.view)
-	c.tasks.losses.in(lossEvery)
-	c.tasks.keep.in(keepEvery)
-	c.tasks.silence.in(silence)
+	c.tasks.losses.In(lossEvery)
+	c.tasks.keep.In(keepEvery)
+	c.tasks.silence.In(silence)
 	c.armOutliers()
-	c.paths.stale = true // some may have been found meanwhile
+	c.paths.MarkStale() // some may have been found meanwhile
 	c.soon()
 }
 
@@ -491,70 +477,43 @@ func (c *Controller) tellMemory() {
 
 // Run follows changes until the context ends, which is no error. Call it once, after Start.
 func (c *Controller) Run(ctx context.Context) error {
-	defer close(c.stopped)
-	defer c.finish(ctx)
-	hearing, stop := context.WithCancel(ctx)
-	var ears sync.WaitGroup
-	c.hear(hearing, &ears)
-	defer ears.Wait()
-	defer stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.heard:
-			c.answerEvents()
-		case call := <-c.calls:
-			call()
-		case <-c.agenda.timer.C:
-			if err := c.agenda.work(); err != nil {
-				return err
-			}
-		}
-	}
+	return c.loop.Run(ctx, func() { c.finish(ctx) })
 }
 
 // Responds returns when the loop has come by: what hangs in it stops every change. Errors:
 // ErrStopped, the context's.
-func (c *Controller) Responds(ctx context.Context) error {
-	select {
-	case c.calls <- func() {}:
-		return nil
-	case <-c.stopped:
-		return ErrStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func (c *Controller) Responds(ctx context.Context) error { return c.loop.Call(ctx, func() {}) }
 
 // soon arms a reconcile. Later changes do not put it off: a backend that
 // flaps must not keep the others' from being applied.
 func (c *Controller) soon() {
-	if !c.tasks.reconcile.on {
-		c.tasks.reconcile.in(settle)
-	}
+	c.tasks.reconcile.Within(settle)
 }
 
 // promptly arms a reconcile at once, or as late as lets what comes within settle of the last one
 // be applied together. It is for what is whole as it comes: a verdict is, and each millisecond
 // sends new flows to a backend that fails; the kernel tells of a route in pieces.
 func (c *Controller) promptly() {
-	if at := c.reconciled.Add(settle); !c.tasks.reconcile.on || c.tasks.reconcile.at.After(at) {
-		c.tasks.reconcile.in(max(0, time.Until(at)))
-	}
+	c.tasks.reconcile.Within(max(0, time.Until(c.reconciled.Add(settle))))
 }
 
 // reconcile reads the sources that may have changed, and puts the desired state in force that
 // follows. Its error is one that ends the balancer; others are logged, and tried again later.
 func (c *Controller) reconcile() error {
 	c.news, c.verdicts = nil, nil
-	err := c.refresh()
+	err := c.loop.Refresh()
 	c.settleFailure(errors.Join(err, c.vips.mend(), c.converge(), c.expire(), c.advance()))
 	if c.pending != nil && c.resolved(c.pending) {
 		c.commit()
 	}
 	c.reconciled = time.Now()
 	return nil
+}
+
+// distrust has all sources read again.
+func (c *Controller) distrust() {
+	c.loop.MarkStale()
+	c.soon()
 }
 
 // settleFailure notes what is wrong now, says what is new in that, and arms
@@ -566,7 +525,7 @@ func (c *Controller) settleFailure(err error) {
 	c.mu.Unlock()
 	if err == nil {
 		c.wait = 0
-		c.tasks.retry.off()
+		c.tasks.retry.Off()
 		if before != nil {
 			c.opt.Log.Info("recovered: what had failed is done")
 		}
@@ -576,7 +535,7 @@ func (c *Controller) settleFailure(err error) {
 		c.opt.Log.Error(oneLine(err))
 	}
 	c.wait = min(max(2*c.wait, retryFirst), retryMost)
-	c.tasks.retry.in(c.wait)
+	c.tasks.retry.In(c.wait)
 }
 
 // takeLinks reads the interfaces' states.
@@ -606,7 +565,7 @@ func (c *Controller) followLink(before, now iface.State) {
 		c.opt.Log.Warn(downMessage(now.Name))
 	case !before.Up && now.Up:
 		c.opt.Log.Info(fmt.Sprintf("interface %s is up", now.Name))
-		c.tasks.silence.in(silence) // a backend that is silent now has no excuse
+		c.tasks.silence.In(silence) // a backend that is silent now has no excuse
 	}
 	if moved(before, now) {
 		c.opt.Log.Info(fmt.Sprintf("interface %s has a new MAC address: %s → %s", now.Name, before.MAC, now.MAC))
@@ -680,19 +639,21 @@ func (c *Controller) takePaths() error {
 // converge puts the desired state in force that follows from what the sources say, if it is
 // another than the one that is.
 func (c *Controller) converge() error {
-	before := c.view
-	next, judged := before.withVerdicts(c.verdicts)
+	before, now := c.view, time.Now()
+	next, judged := before.withVerdicts(c.verdicts, now)
 	if !c.stale && len(c.news)+len(judged) == 0 && before.passive == c.passive && before.joining == c.joining {
 		c.recheck = false
 		return nil
 	}
-	next = next.withPaths(c.news)
+	next = next.withPaths(c.news, now)
 	next.links = c.currentLinks()
 	next.passive, next.joining = c.passive, c.joining
 	if err := c.become(next); err != nil {
 		// What is new will not be told again.
-		c.relearn, c.paths.stale = true, true
-		c.recheck, c.checks.stale = true, true
+		c.relearn = true
+		c.paths.MarkStale()
+		c.recheck = true
+		c.checks.MarkStale()
 		return err
 	}
 	c.relearn, c.recheck = false, false

@@ -73,8 +73,8 @@ func (c *Controller) takeDiscovered() error {
 
 // discoverSoon arms a change to what is discovered.
 func (c *Controller) discoverSoon() {
-	if !c.tasks.discover.on {
-		c.tasks.discover.in(max(discoverySettle, time.Until(c.discovering.next)))
+	if !c.tasks.discover.On() { // one that failed is tried again no sooner
+		c.tasks.discover.In(max(discoverySettle, time.Until(c.discovering.next)))
 	}
 }
 
@@ -135,10 +135,10 @@ func unfit(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) strin
 // discover puts in force what the origins have found, as a reload of the configuration.
 func (c *Controller) discover() {
 	if c.pending != nil { // which may be refused yet
-		c.tasks.discover.in(discoverySettle)
+		c.tasks.discover.In(discoverySettle)
 		return
 	}
-	if err := c.discovery.refresh(); err != nil {
+	if err := c.discovery.Refresh(); err != nil {
 		c.settleDiscovery(err)
 		return
 	}
@@ -179,7 +179,7 @@ func (c *Controller) settleDiscovery(err error) {
 		c.opt.Log.Error(oneLine(c.undiscovered))
 	}
 	d.wait = min(max(2*d.wait, retryFirst), retryMost)
-	c.tasks.discover.in(d.wait)
+	c.tasks.discover.In(d.wait)
 }
 
 // settleWanted notes the configuration whose services backends are looked for from now on.

@@ -119,8 +119,8 @@ func (c *Controller) takeVerdicts() error {
 	return nil
 }
 
-// withVerdicts returns the view with other verdicts on some backends, and whose those are.
-func (v *view) withVerdicts(news map[lb.BackendKey]lb.Verdict) (*view, []use) {
+// withVerdicts returns the view with other verdicts on some backends, as of now, and whose those are.
+func (v *view) withVerdicts(news map[lb.BackendKey]lb.Verdict, now time.Time) (*view, []use) {
 	next := *v
 	var changed []use
 	services := map[int]bool{}
@@ -129,20 +129,20 @@ func (v *view) withVerdicts(news map[lb.BackendKey]lb.Verdict) (*view, []use) {
 		if at == nil || v.verdicts[at.i] == nil {
 			continue // of a configuration before
 		}
-		now := verdictOf(news)
-		if was := v.verdicts[at.i][at.j]; was == now {
+		is := verdictOf(news)
+		if was := v.verdicts[at.i][at.j]; was == is {
 			continue
 		}
 		if len(changed) == 0 {
 			next.verdicts, next.selected = slices.Clone(v.verdicts), slices.Clone(v.selected)
 			next.state.Services = slices.Clone(v.state.Services)
-			next.starts, next.now = slices.Clone(v.starts), time.Now()
+			next.starts, next.now = slices.Clone(v.starts), now
 		}
 		if !services[at.i] {
 			next.verdicts[at.i] = slices.Clone(v.verdicts[at.i])
 			services[at.i] = true
 		}
-		next.verdicts[at.i][at.j] = now
+		next.verdicts[at.i][at.j] = is
 		changed = append(changed, at.use)
 	}
 	for i := range services {

@@ -25,8 +25,8 @@ type illnesses struct {
 
 // sayHealth logs a line, or counts it where there were too many of late; it is an event all the same.
 func (c *Controller) sayHealth(log func(string, ...any), about events.About, format string, args ...any) {
-	if !c.tasks.illness.on {
-		c.tasks.illness.in(illnessEvery)
+	if !c.tasks.illness.On() {
+		c.tasks.illness.In(illnessEvery)
 	}
 	if c.ill.told == mostTold {
 		c.ill.untold++

@@ -63,7 +63,7 @@ func (c *Controller) release(was, is string) error {
 // follow watches interfaces. Their states are those of the view until they are read again.
 func (c *Controller) follow(names []string) error {
 	err := c.opt.Links.Follow(names)
-	c.interfaces.stale = true
+	c.interfaces.MarkStale()
 	c.soon()
 	return err
 }

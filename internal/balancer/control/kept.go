@@ -17,7 +17,7 @@ const keepEvery = 10 * time.Second
 func (c *Controller) keepAgain() {
 	c.opt.Files.Retry()
 	defer func() {
-		c.tasks.keep.in(keepEvery)
+		c.tasks.keep.In(keepEvery)
 		c.tellStorage()
 	}()
 	k, is := c.opt.DataPlane.(keeping)

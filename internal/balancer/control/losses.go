@@ -63,5 +63,5 @@ func (c *Controller) tellLosses() {
 			c.opt.Log.Warn(messages[i])
 		}
 	}
-	c.tasks.losses.in(lossEvery)
+	c.tasks.losses.In(lossEvery)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -90,28 +91,11 @@ func (o operation) lost() string {
 // returns. Errors: api.ErrNotFound, api.ErrRefused, api.ErrBadRequest,
 // api.ErrStopping, the context's (then it may still be done), those of the data plane.
 func (c *Controller) Operate(ctx context.Context, order ops.Order) (ops.Operation, error) {
-	type answer struct {
-		done ops.Operation
-		err  error
+	done, err := loop.Ask(ctx, c.loop, func() (ops.Operation, error) { return c.operate(order) })
+	if errors.Is(err, ErrStopped) {
+		err = ops.ErrStopping
 	}
-	answers := make(chan answer, 1)
-	call := func() {
-		done, err := c.operate(order)
-		answers <- answer{done, err}
-	}
-	select {
-	case c.calls <- call:
-	case <-c.stopped:
-		return ops.Operation{}, ops.ErrStopping
-	case <-ctx.Done():
-		return ops.Operation{}, ctx.Err()
-	}
-	select {
-	case a := <-answers:
-		return a.done, a.err
-	case <-ctx.Done():
-		return ops.Operation{}, ctx.Err()
-	}
+	return done, err
 }
 
 // operate is in the loop.
@@ -394,7 +378,7 @@ func (c *Controller) lay(overlays map[backendName]overlay, changes []change) err
 			overlays[change.name] = o
 		}
 	}
-	next := c.view.withOverlays(overlays, services)
+	next := c.view.withOverlays(overlays, services, time.Now())
 	for _, i := range services {
 		if err := next.leaves(c.view, i); err != nil {
 			return err

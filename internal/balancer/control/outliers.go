@@ -34,15 +34,15 @@ func ejecting(services []lb.Service) (all []int) {
 func (c *Controller) armOutliers() {
 	switch {
 	case len(c.view.ejecting) == 0:
-		c.tasks.outliers.off()
-	case !c.tasks.outliers.on:
-		c.tasks.outliers.in(outliers.Every)
+		c.tasks.outliers.Off()
+	case !c.tasks.outliers.On():
+		c.tasks.outliers.In(outliers.Every)
 	}
 }
 
 // judgeOutliers looks at the counters, and puts in force what follows.
 func (c *Controller) judgeOutliers() {
-	c.tasks.outliers.in(outliers.Every)
+	c.tasks.outliers.In(outliers.Every)
 	services := map[lb.ServiceKey]bool{}
 	for _, i := range c.view.ejecting {
 		services[c.view.cfg.Services[i].Key()] = true
@@ -87,7 +87,7 @@ func (c *Controller) takeEjections() error {
 		c.keepOutliers()
 		return nil
 	}
-	next, changed := c.view.withEjections(now)
+	next, changed := c.view.withEjections(now, time.Now())
 	if err := c.become(next); err != nil {
 		return fmt.Errorf("eject backends that fail, or let them back: %w", err)
 	}
@@ -98,10 +98,10 @@ func (c *Controller) takeEjections() error {
 	return nil
 }
 
-// withEjections returns the view with other ejections, and the services for which they are.
-func (v *view) withEjections(ejections map[lb.BackendKey]outliers.Ejection) (*view, []int) {
+// withEjections returns the view with other ejections, as of now, and the services for which they are.
+func (v *view) withEjections(ejections map[lb.BackendKey]outliers.Ejection, now time.Time) (*view, []int) {
 	next := *v
-	next.ejections, next.now = ejections, time.Now()
+	next.ejections, next.now = ejections, now
 	next.selected, next.starts = slices.Clone(v.selected), slices.Clone(v.starts)
 	var changed []int
 	shared := true

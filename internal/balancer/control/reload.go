@@ -64,12 +64,8 @@ func (c *Controller) Replace(ctx context.Context, load func() (*config.Config, e
 // hand gives a configuration to the loop and waits for its answer.
 func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
 	r := &reload{new: newLayout(cfg), wanting: cfg, done: make(chan error, 1)}
-	select {
-	case c.calls <- func() { c.prepare(r) }:
-	case <-c.stopped:
-		return ErrStopped
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := c.loop.Call(ctx, func() { c.prepare(r) }); err != nil {
+		return err
 	}
 	select {
 	case err := <-r.done:
@@ -100,7 +96,7 @@ func (c *Controller) prepare(r *reload) {
 		c.commit()
 		return
 	}
-	c.tasks.pending.in(resolveBound)
+	c.tasks.pending.In(resolveBound)
 }
 
 // weigh checks a configuration, and has its backends looked for.
@@ -156,7 +152,7 @@ func (c *Controller) resolved(r *reload) bool {
 func (c *Controller) commit() {
 	r := c.pending
 	c.pending = nil
-	c.tasks.pending.off()
+	c.tasks.pending.Off()
 	c.answer(r, c.replace(r))
 }
 
@@ -174,7 +170,7 @@ func (c *Controller) replace(r *reload) error {
 	l, before, attached := r.new, c.view, c.opt.DataPlane.Attachments()
 	carried := c.carry(l)
 	c.opt.Checks.Watch(l.checking())
-	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejectionsOf(l), before)
+	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejectionsOf(l), before, time.Now())
 	next.passive, next.joining, next.links, next.tallies = c.passive, c.joining, r.links, c.retally(next)
 	var err error
 	if !r.discovered { // what is there, is there, whatever operations have changed
@@ -217,7 +213,7 @@ func (c *Controller) replace(r *reload) error {
 	if !r.discovered {
 		c.vips.announceAll()
 	}
-	c.tasks.silence.in(0) // what has not answered by now was waited for
+	c.tasks.silence.In(0) // what has not answered by now was waited for
 	return nil
 }
 

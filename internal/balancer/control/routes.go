@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/clock"
@@ -261,7 +262,7 @@ func (r *routes) begin(v *view) {
 		r.trusted = time.Now().Add(trust)
 		r.wanted.VIPs = both(r.left, vipsOf(v.cfg))
 		r.told = r.wanted
-		r.c.tasks.routes.in(trust)
+		r.c.tasks.routes.In(trust)
 	}
 	r.follow(v)
 	if r.drained != nil && r.tells(v) {
@@ -272,7 +273,7 @@ func (r *routes) begin(v *view) {
 // arm has the VIPs withdrawn when they have been the last choice for long enough.
 func (r *routes) arm(v *view) {
 	if left := time.Until(r.drained.At.Add(v.cfg.BGP.DrainPause)); left > 0 {
-		r.c.tasks.routes.in(left)
+		r.c.tasks.routes.In(left)
 	}
 }
 
@@ -324,28 +325,14 @@ func (r *routes) save(drained *savedDrain) error {
 // Drain takes this balancer out of every anycast, or brings it back; by says who asks. Errors:
 // ops.ErrRefused, ops.ErrStopping, the context's.
 func (c *Controller) Drain(ctx context.Context, drain bool, by string) (ops.Sharing, error) {
-	type answer struct {
-		come ops.Sharing
-		err  error
-	}
-	answers := make(chan answer, 1)
-	call := func() {
+	come, err := loop.Ask(ctx, c.loop, func() (ops.Sharing, error) {
 		err := c.routes.drain(drain, by)
-		answers <- answer{ops.Sharing{BGP: c.bgpStatus(c.view), VRRP: c.vrrpStatus(c.view)}, err}
+		return ops.Sharing{BGP: c.bgpStatus(c.view), VRRP: c.vrrpStatus(c.view)}, err
+	})
+	if errors.Is(err, ErrStopped) {
+		err = ops.ErrStopping
 	}
-	select {
-	case c.calls <- call:
-	case <-c.stopped:
-		return ops.Sharing{}, ops.ErrStopping
-	case <-ctx.Done():
-		return ops.Sharing{}, ctx.Err()
-	}
-	select {
-	case a := <-answers:
-		return a.come, a.err
-	case <-ctx.Done():
-		return ops.Sharing{}, ctx.Err()
-	}
+	return come, err
 }
 
 // drain is in the loop.

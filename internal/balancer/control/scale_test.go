@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -76,7 +77,7 @@ func large(b *testing.B, services, backends int) (*Controller, still) {
 	}
 	c := New(Options{DataPlane: world, Paths: world, Host: anyHost{host{world.world}}, Links: manyLinks{links{world.world}},
 		Announce: func(string, ...netip.Addr) error { return nil }, Log: slog.New(slog.DiscardHandler), Version: "v0"}, cfg)
-	v := newView(c.view.layout, nil, c.known(c.view.layout, world.links, nil), c.verdictsFor(c.view.layout), nil, nil)
+	v := newView(c.view.layout, nil, c.known(c.view.layout, world.links, nil), c.verdictsFor(c.view.layout), nil, nil, time.Now())
 	v.links = world.links
 	if err := c.install(v); err != nil {
 		b.Fatal(err)
@@ -112,7 +113,7 @@ func BenchmarkChange(b *testing.B) {
 		b.Run(name+"/neighbour", func(b *testing.B) {
 			for i := range b.N {
 				world.answer(last.Backends[0].Address, byte(i))
-				c.paths.stale = true
+				c.paths.MarkStale()
 				if err := c.reconcile(); err != nil {
 					b.Fatal(err)
 				}

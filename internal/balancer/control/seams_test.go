@@ -12,8 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -172,45 +170,4 @@ func TestCarryOut(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestAgenda(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began, a := time.Now(), newAgenda()
-		var did []string
-		add := func(name string, do func()) *task {
-			return a.add(quietly(func() {
-				did = append(did, name+" "+time.Since(began).String())
-				if do != nil {
-					do()
-				}
-			}))
-		}
-		var again, later *task
-		again = add("again", func() {
-			if time.Since(began) < 3*time.Second {
-				again.in(time.Second)
-			}
-		})
-		off, never := add("off", nil), add("never", nil)
-		later = add("later", func() { off.off() })
-		again.in(time.Second)
-		off.in(4 * time.Second)
-		later.in(time.Second)
-		later.in(4*time.Second - 1) // instead
-		_ = never
-		failed := a.add(func() error { return errors.New("the end") })
-		failed.in(5 * time.Second)
-		for {
-			<-a.timer.C
-			if err := a.work(); err != nil {
-				did = append(did, err.Error())
-				break
-			}
-		}
-		want := []string{"again 1s", "again 2s", "again 3s", "later 3.999999999s", "the end"}
-		if diff := cmp.Diff(want, did); diff != "" {
-			t.Errorf("done (-want +got):\n%s", diff)
-		}
-	})
 }

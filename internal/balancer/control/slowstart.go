@@ -119,10 +119,10 @@ func (v *view) nextStep(now time.Time) (due []int, in time.Duration) {
 	return due, in
 }
 
-// withSteps returns the view with the shares of these services as they are now.
-func (v *view) withSteps(services []int) *view {
+// withSteps returns the view with the shares of these services as of now.
+func (v *view) withSteps(services []int, now time.Time) *view {
 	next := *v
-	next.now = time.Now()
+	next.now = now
 	next.state.Services, next.selected, next.starts = slices.Clone(v.state.Services), slices.Clone(v.selected), slices.Clone(v.starts)
 	for _, i := range services {
 		next.state.Services[i] = sharing(next.join(i), &v.state.Services[i])
@@ -132,11 +132,12 @@ func (v *view) withSteps(services []int) *view {
 
 // advance gives the backends that are in slow start the shares that they have by now.
 func (c *Controller) advance() error {
-	due, _ := c.view.nextStep(time.Now())
+	now := time.Now()
+	due, _ := c.view.nextStep(now)
 	if len(due) == 0 {
 		return nil
 	}
-	if err := c.become(c.view.withSteps(due)); err != nil {
+	if err := c.become(c.view.withSteps(due, now)); err != nil {
 		return fmt.Errorf("give backends in slow start a larger share: %w", err)
 	}
 	return nil
@@ -148,11 +149,11 @@ func (c *Controller) armSteps(before, now *view) {
 	due, in := now.nextStep(time.Now())
 	switch {
 	case len(due) > 0:
-		c.tasks.steps.in(slowPause)
+		c.tasks.steps.In(slowPause)
 	case in > 0:
-		c.tasks.steps.in(max(in, slowPause))
+		c.tasks.steps.In(max(in, slowPause))
 	default:
-		c.tasks.steps.off()
+		c.tasks.steps.Off()
 	}
 }
 

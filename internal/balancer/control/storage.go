@@ -32,8 +32,8 @@ func (c *Controller) tellStorage() {
 		}
 	}
 	c.unwritten = now
-	if at := time.Now().Add(writeAgainEvery); len(now) > 0 && (!c.tasks.keep.on || c.tasks.keep.at.After(at)) {
-		c.tasks.keep.in(writeAgainEvery)
+	if len(now) > 0 {
+		c.tasks.keep.Within(writeAgainEvery)
 	}
 }
 

@@ -156,11 +156,13 @@ type view struct {
 	state lb.State
 }
 
-// newView puts a configuration, operations, paths, verdicts and ejections together. What is as in the
-// former view, which may be nil, is taken from there.
-func newView(l *layout, overlays map[backendName]overlay, known []*paths.Entry, verdicts [][]verdict, ejections map[lb.BackendKey]outliers.Ejection, former *view) *view {
+// newView puts a configuration, operations, paths, verdicts and ejections together, as of now. What is as in the former
+// view, which may be nil, is taken from there.
+func newView(l *layout, overlays map[backendName]overlay, known []*paths.Entry, verdicts [][]verdict,
+	ejections map[lb.BackendKey]outliers.Ejection,
+	former *view, now time.Time) *view {
 	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
-		verdicts: verdicts, ejections: ejections, selected: make([]selection, len(l.cfg.Services)), now: time.Now(),
+		verdicts: verdicts, ejections: ejections, selected: make([]selection, len(l.cfg.Services)), now: now,
 		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook, Interfaces: l.cfg.Interfaces, Local: l.cgroup}}
 	v.findStarts(former)
 	for i, s := range l.cfg.Services {
@@ -300,27 +302,26 @@ func equalPaths(a, b lb.Path) bool {
 	return a.Interface == b.Interface && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) && a.MTU == b.MTU && a.Local == b.Local
 }
 
-// withOverlays returns the view with other operations, of which those on services
-// with these numbers are new.
-func (v *view) withOverlays(overlays map[backendName]overlay, services []int) *view {
+// withOverlays returns the view with other operations, as of now, of which those on services with these numbers are new.
+func (v *view) withOverlays(overlays map[backendName]overlay, services []int, now time.Time) *view {
 	next := *v
 	next.overlays, next.laid, next.tallies = overlays, countOverlays(overlays), v.talliesWith(overlays)
 	next.state.Services, next.selected = slices.Clone(v.state.Services), slices.Clone(v.selected)
-	next.starts, next.now = slices.Clone(v.starts), time.Now()
+	next.starts, next.now = slices.Clone(v.starts), now
 	for _, i := range services {
 		next.state.Services[i] = sharing(next.join(i), &v.state.Services[i])
 	}
 	return &next
 }
 
-// withPaths returns the view with other paths to the addresses of these numbers.
-func (v *view) withPaths(news map[int]*paths.Entry) *view {
+// withPaths returns the view with other paths to the addresses of these numbers, as of now.
+func (v *view) withPaths(news map[int]*paths.Entry, now time.Time) *view {
 	next := *v
 	if len(news) == 0 {
 		return &next
 	}
 	next.known, next.state.Services, next.selected = slices.Clone(v.known), slices.Clone(v.state.Services), slices.Clone(v.selected)
-	next.starts, next.now = slices.Clone(v.starts), time.Now()
+	next.starts, next.now = slices.Clone(v.starts), now
 	for n, entry := range news {
 		next.known[n] = entry
 	}

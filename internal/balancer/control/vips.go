@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
@@ -37,7 +38,7 @@ type vips struct {
 	held []netip.Addr
 	// turn makes the next announcements: those of a round of announceAt that began last at began, of which this many
 	// addresses are announced.
-	turn  *task
+	turn  *loop.Task
 	round int
 	told  int
 	began time.Time
@@ -48,7 +49,7 @@ type vips struct {
 	// lifetime is for how long the addresses stay without this process; 0: for good. renewal renews them, of which
 	// this many have been.
 	lifetime time.Duration
-	renewal  *task
+	renewal  *loop.Task
 	renewed  int
 }
 
@@ -172,7 +173,7 @@ func (h *vips) options() hostnet.AddressOptions {
 // configuration with another lifetime.
 func (h *vips) renewAll() {
 	h.renewed = 0
-	h.renewal.in(0)
+	h.renewal.In(0)
 }
 
 // renewSome renews the next addresses, and at the end says when all are to be again.
@@ -184,16 +185,16 @@ func (h *vips) renewSome() {
 		if err := h.host.RenewAddresses(h.link.Name, some, h.options()); err != nil {
 			h.log.Warn(oneLine(err))
 			h.renewed = 0
-			h.renewal.in(stayRenewed)
+			h.renewal.In(stayRenewed)
 			return
 		}
 	}
 	switch {
 	case end < len(h.held):
-		h.renewal.in(announcePause)
+		h.renewal.In(announcePause)
 	case h.lifetime > 0 && len(h.held) > 0:
 		h.renewed = 0
-		h.renewal.in(stayRenewed)
+		h.renewal.In(stayRenewed)
 	}
 }
 
@@ -212,7 +213,7 @@ func (h *vips) remove(link string, addrs []netip.Addr) {
 // announceAll tells the segment where our addresses are, at each time of announceAt.
 func (h *vips) announceAll() {
 	h.round, h.told = 0, 0
-	h.turn.in(0)
+	h.turn.In(0)
 }
 
 // announceAgain does so where neighbours may have been told otherwise. However often that is, rounds begin
@@ -221,10 +222,10 @@ func (h *vips) announceAgain() {
 	switch since := time.Since(h.began); {
 	case h.told > 0:
 		h.round = 0 // the one under way is the first of the new ones
-	case h.round == 0 && h.turn.on:
+	case h.round == 0 && h.turn.On():
 	case since < announceEvery:
 		h.round = 1
-		h.turn.in(announceEvery - since)
+		h.turn.In(announceEvery - since)
 	default:
 		h.announceAll()
 	}
@@ -246,12 +247,12 @@ func (h *vips) announceSome() {
 		}
 	}
 	if h.told = end; end < len(h.held) {
-		h.turn.in(announcePause)
+		h.turn.In(announcePause)
 		return
 	}
 	h.told = 0
 	if h.round++; h.round < len(announceAt) {
-		h.turn.in(announceAt[h.round] - announceAt[h.round-1])
+		h.turn.In(announceAt[h.round] - announceAt[h.round-1])
 	}
 }
 
