@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
@@ -38,10 +39,10 @@ func (r *carried) note(name backendName, format string, args ...any) {
 // carry takes the operations over to another configuration, where each stays with the backend that has the same name
 // in it. Where the configuration says something new about the same part of a backend, it counts; a backend that leaves
 // it takes its operations with it, but for one that is discovered, and may be absent for a while.
-func (c *Controller) carry(l *layout) carried {
+func (r *operator) carry(l *layout) carried {
 	result := carried{overlays: map[backendName]overlay{}}
-	was, is := c.view.locate(maps.Keys(c.view.overlays)), l.locate(maps.Keys(c.view.overlays))
-	for name, o := range c.view.overlays {
+	was, is := r.view.locate(maps.Keys(r.view.overlays)), l.locate(maps.Keys(r.view.overlays))
+	for name, o := range r.view.overlays {
 		former := o.absent
 		if former == nil {
 			former = &absence{time.Now(), was[name].backend}
@@ -57,7 +58,7 @@ func (c *Controller) carry(l *layout) carried {
 			name, mostAbsent)
 	}
 	slices.SortFunc(result.notes, func(a, b carriedNote) int { return cmp.Compare(a.text, b.text) })
-	result.history = c.carryHistory(l)
+	result.history = r.carryHistory(l)
 	return result
 }
 
@@ -113,8 +114,8 @@ func (l *layout) holder(service string, b lb.Backend) *found {
 }
 
 // carryHistory marks what cannot be taken back after a change of the configuration.
-func (c *Controller) carryHistory(l *layout) []operation {
-	history := slices.Clone(c.history)
+func (r *operator) carryHistory(l *layout) []operation {
+	history := slices.Clone(r.history)
 	names := map[backendName]bool{}
 	for i := range history {
 		for _, change := range history[i].changes {
@@ -165,21 +166,21 @@ func whereFrom(b lb.Backend) string {
 }
 
 // settleOperations is called when what was carried is in force.
-func (c *Controller) settleOperations(by carried) {
-	c.mu.Lock()
-	c.history = by.history
-	c.mu.Unlock()
-	lines, back := tale{log: c.opt.Log.Warn}, tale{log: c.opt.Log.Info}
+func (r *operator) settleOperations(by carried) {
+	r.mu.Lock()
+	r.history = by.history
+	r.mu.Unlock()
+	lines, back := loglines.To(r.opt.Log.Warn), loglines.To(r.opt.Log.Info)
 	for _, note := range by.notes {
 		if note.back {
-			back.say(note.name.about(), "%s", note.text)
+			back.Say(note.name.about(), "%s", note.text)
 			continue
 		}
-		lines.say(note.name.about(), "%s", note.text)
+		lines.Say(note.name.about(), "%s", note.text)
 	}
-	back.end("%d more backends are found again, on which operations still hold: `jeoul backend list` shows them")
-	lines.end("%d more backends have left on which operations were: `jeoul backend list` shows what is still in force")
-	c.armDeadline()
+	back.End("%d more backends are found again, on which operations still hold: `jeoul backend list` shows them")
+	lines.End("%d more backends have left on which operations were: `jeoul backend list` shows what is still in force")
+	r.armDeadline()
 }
 
 // checkTakers finds services that have no backend that may take flows because of
@@ -200,13 +201,13 @@ func (v *view) checkTakers() error {
 
 // expire takes backends out of their services whose deadline has passed, and ends operations on those that have been
 // absent for too long.
-func (c *Controller) expire() error {
-	if err := c.lapse(); err != nil {
+func (r *operator) expire() error {
+	if err := r.lapse(); err != nil {
 		return err
 	}
 	now := time.Now()
 	var due []backendName
-	for name, o := range c.view.overlays {
+	for name, o := range r.view.overlays {
 		if o.due(now) {
 			due = append(due, name)
 		}
@@ -214,25 +215,25 @@ func (c *Controller) expire() error {
 	if len(due) == 0 {
 		return nil
 	}
-	left := c.leftOf(due)
-	overlays, services := maps.Clone(c.view.overlays), []int{}
+	left := r.counting.leftOf(due)
+	overlays, services := maps.Clone(r.view.overlays), []int{}
 	for _, name := range due {
 		o := overlays[name]
 		o.drain = takenOut(o.drain, left[name])
 		overlays[name] = o
-		if i, there := c.view.named[name.service]; there {
+		if i, there := r.view.named[name.service]; there {
 			services = append(services, i)
 		}
 	}
-	if err := c.become(c.view.withOverlays(overlays, services, now)); err != nil {
+	if err := r.become(r.view.withOverlays(overlays, services, now)); err != nil {
 		return fmt.Errorf("take drained backends out of their services, whose deadline has passed: %w", err)
 	}
-	c.armDeadline()
-	lines := tale{log: c.opt.Log.Warn}
+	r.armDeadline()
+	lines := loglines.To(r.opt.Log.Warn)
 	for _, name := range due {
-		lines.say(name.about(), "the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", name, endText(left[name]))
+		lines.Say(name.about(), "the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", name, endText(left[name]))
 	}
-	lines.end("%d more backends are taken out, whose deadline has passed: `jeoul backend list` shows them")
+	lines.End("%d more backends are taken out, whose deadline has passed: `jeoul backend list` shows them")
 	return nil
 }
 
@@ -259,14 +260,14 @@ func endText(left *ops.Left) string {
 }
 
 // armDeadline arms the timer for the next deadline, or for when the next absent backend has been so for too long.
-func (c *Controller) armDeadline() {
+func (r *operator) armDeadline() {
 	var next time.Time
 	at := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {
 			next = t
 		}
 	}
-	for _, o := range c.view.overlays {
+	for _, o := range r.view.overlays {
 		if d := o.drain; d != nil && d.On && !d.Out && !d.Deadline.IsZero() {
 			at(d.Deadline)
 		}
@@ -275,8 +276,8 @@ func (c *Controller) armDeadline() {
 		}
 	}
 	if next.IsZero() {
-		c.tasks.deadline.Off()
+		r.deadlineTask.Off()
 		return
 	}
-	c.tasks.deadline.In(time.Until(next))
+	r.deadlineTask.In(time.Until(next))
 }

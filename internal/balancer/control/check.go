@@ -16,13 +16,16 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
+// hostChecks checks configurations against the machine.
+type hostChecks struct{ *core }
+
 // check checks a configuration against the machine. The error is a yamlfile.Problems
 // if something in the file cannot be used on this host; the warnings are what works
 // but is hardly meant, and backends that get no packets for now: those that can serve
 // do, and Run brings the others in when routes and addresses allow it.
-func (c *Controller) check(l *layout, links []iface.State) (warnings yamlfile.Problems, err error) {
+func (m *hostChecks) check(l *layout, links []iface.State) (warnings yamlfile.Problems, err error) {
 	cfg := l.cfg
-	routes, err := c.opt.Paths.Routes(l.watched)
+	routes, err := m.opt.Paths.Routes(l.watched)
 	if err != nil {
 		return nil, err
 	}
@@ -30,25 +33,25 @@ func (c *Controller) check(l *layout, links []iface.State) (warnings yamlfile.Pr
 		routes[addr] = within(links, r)
 	}
 	mistakes, unreached := checkRoutes(cfg, links, routes)
-	mistakes = append(mistakes, c.checkChecks(l)...)
-	mistakes = append(mistakes, c.findCgroup(l)...)
+	mistakes = append(mistakes, m.checkChecks(l)...)
+	mistakes = append(mistakes, m.findCgroup(l)...)
 	if err := mistakes.Err(); err != nil {
 		return nil, err
 	}
-	return slices.Concat(unreached, checkMTUs(cfg, routes), c.checkPorts(cfg, links)), nil
+	return slices.Concat(unreached, checkMTUs(cfg, routes), m.checkPorts(cfg, links)), nil
 }
 
 // findCgroup finds the control group whose sockets are to be served.
-func (c *Controller) findCgroup(l *layout) yamlfile.Problems {
+func (m *hostChecks) findCgroup(l *layout) yamlfile.Problems {
 	local := l.cfg.Local
 	if !local.On {
 		return nil
 	}
-	if c.opt.Cgroup == nil {
+	if m.opt.Cgroup == nil {
 		return yamlfile.Problems{l.cfg.At("local", "this program does not serve clients on its own host")}
 	}
 	var err error
-	if l.cgroup, err = c.opt.Cgroup(local.Cgroup); err != nil {
+	if l.cgroup, err = m.opt.Cgroup(local.Cgroup); err != nil {
 		return yamlfile.Problems{l.cfg.At(local.Field(), "%v", err)}
 	}
 	return nil
@@ -93,6 +96,7 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 
 // ownVIP says why a VIP cannot be the address that the host asks for its backends from.
 const ownVIP = "%[1]s is the address from which this host sends its ARP requests on %[2]s: in %[5]s its backends have the VIP, too, and no host answers a request from an address of its own, so none of them would be found (%[3]s, %[4]s, for one). " +
+
 	"Use an address for the VIP that is not this host's own, or give the interface another address in the backends' subnet and keep this one as a /32; or use mode nat or fullnat, whose backends do not have the VIP"
 
 // unreachable says of a backend's address why a service's packets do not reach it, and
@@ -150,22 +154,18 @@ func checkMTUs(cfg *config.Config, routes map[netip.Addr]paths.Route) yamlfile.P
 	return warnings
 }
 
-// portRange is where Linux takes the ports of connections that it makes itself,
-// for IPv6 too.
-const portRange = "net.ipv4.ip_local_port_range"
-
 // checkPorts warns where an address of full NAT is one that the host sends from,
 // and may use the same ports: replies to it would be dropped.
-func (c *Controller) checkPorts(cfg *config.Config, links []iface.State) yamlfile.Problems {
+func (m *hostChecks) checkPorts(cfg *config.Config, links []iface.State) yamlfile.Problems {
 	var warnings yamlfile.Problems
 	pool := cfg.FullNAT
 	for i, listed := range pool.Addresses {
 		addr := listed.Address
-		ours := slices.Contains(c.view.addresses, addr) && c.generation > 0
+		ours := slices.Contains(m.view.addresses, addr) && m.generation > 0
 		if ours || !hostHas(links, addr) {
 			continue
 		}
-		value, err := c.opt.Host.Sysctl(portRange)
+		value, err := m.opt.Host.Sysctl(portRange)
 		if err != nil {
 			return append(warnings, cfg.At("fullnat.ports", "not compared with the host's own ports: %v", err))
 		}
@@ -243,4 +243,16 @@ func membersFields(before, after lb.Members) []reloadField {
 		fields = append(fields, reloadField{"members.flows_port", before.FlowsAt(), after.FlowsAt()})
 	}
 	return fields
+}
+
+// checkChecks finds the checks that cannot be made on this host.
+func (m *hostChecks) checkChecks(l *layout) (problems yamlfile.Problems) {
+	for i, s := range l.cfg.Services {
+		for k, check := range s.Asked() {
+			if why := m.opt.Checks.Unfit(check); why != "" {
+				problems = append(problems, l.cfg.At(l.cfg.CheckField(i, k), "%s", why))
+			}
+		}
+	}
+	return problems
 }

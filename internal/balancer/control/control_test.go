@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
@@ -351,7 +352,7 @@ func TestManyVIPs(t *testing.T) {
 		w := newWorld(t)
 		var file strings.Builder
 		file.WriteString("interface: eth9\nservices:\n")
-		for i := range mostTold + 30 {
+		for i := range loglines.Most + 30 {
 			fmt.Fprintf(&file, "  - {name: s%d, vip: 192.0.3.%d, port: 80, backends: [{name: web01, address: 192.0.2.1}]}\n", i, i)
 		}
 		stop := w.run(w.controller(file.String()))

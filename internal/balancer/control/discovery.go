@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -18,25 +20,14 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// What is discovered enters as the configuration does, by a reload that the loop itself asks for. Such a change waits for one that is under way, and is never refused for what was found:
-// backends that cannot be are left out, and named.
-
-// Discovery finds backends of services.
-type Discovery interface {
-	// Watch replaces the services for which backends are looked for. What stays keeps its sets.
-	Watch([]lb.Service)
-	// Sets returns what is known of the origins of services, watched or not.
-	Sets([]lb.Service) []lb.Discovered
-	// Changes is signalled when Sets may return something else.
-	Changes() <-chan struct{}
-}
-
 // noDiscovery is in the place of a Discovery that is not there.
 type noDiscovery struct{}
 
-func (noDiscovery) Watch([]lb.Service)                {}
+func (noDiscovery) Watch([]lb.Service) {}
+
 func (noDiscovery) Sets([]lb.Service) []lb.Discovered { return nil }
-func (noDiscovery) Changes() <-chan struct{}          { return nil }
+
+func (noDiscovery) Changes() <-chan struct{} { return nil }
 
 const (
 	// discoverySettle lets what an origin tells in pieces be applied together: an engine starts
@@ -49,6 +40,7 @@ const (
 
 // discovering is what the loop knows of what is discovered.
 type discovering struct {
+	*core
 	// wanted is the configuration as it was handed in.
 	wanted *config.Config
 	// sets are those that were read last, and refused what of them cannot be.
@@ -59,44 +51,35 @@ type discovering struct {
 	// next is when the next change may be, and wait until one that failed is tried again.
 	next time.Time
 	wait time.Duration
+	// undiscovered is why what was discovered is not in force. Status reads it, and sets and refused, under the lock.
+	undiscovered error
+	discovery    *loop.Source
+	discoverTask *loop.Task
 }
 
 // takeDiscovered reads what the origins have found.
-func (c *Controller) takeDiscovered() error {
-	sets := c.opt.Discovery.Sets(c.discovering.wanted.Services)
-	c.mu.Lock()
-	c.discovering.sets = sets
-	c.mu.Unlock()
-	c.tellOrigins()
+func (d *discovering) takeDiscovered() error {
+	sets := d.opt.Discovery.Sets(d.wanted.Services)
+	d.mu.Lock()
+	d.sets = sets
+	d.mu.Unlock()
+	d.logOrigins()
 	return nil
 }
 
-// discoverSoon arms a change to what is discovered.
-func (c *Controller) discoverSoon() {
-	if !c.tasks.discover.On() { // one that failed is tried again no sooner
-		c.tasks.discover.In(max(discoverySettle, time.Until(c.discovering.next)))
+// scheduleDiscovery arms a change to what is discovered.
+func (d *discovering) scheduleDiscovery() {
+	if !d.discoverTask.On() { // one that failed is tried again no sooner
+		d.discoverTask.In(max(discoverySettle, time.Until(d.next)))
 	}
 }
 
-// layAtStart returns the layout that the balancer starts with: what was discovered by the process
-// before is in it.
-func (c *Controller) layAtStart() (*layout, error) {
-	r := &reload{new: c.view.layout, wanting: c.discovering.wanted, links: c.links}
-	if err := c.layOut(r); err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.discovering.refused, c.view = r.refused, &view{layout: r.new}
-	return r.new, nil
-}
-
-// layOut lays a reload out with what is discovered for it.
-func (c *Controller) layOut(r *reload) error {
+// resolve lays a reload out with what is discovered for it.
+func (d *discovering) resolve(r *reload) error {
 	if r.wanting == nil {
 		return nil
 	}
-	sets := c.opt.Discovery.Sets(r.wanting.Services)
+	sets := d.opt.Discovery.Sets(r.wanting.Services)
 	if len(sets) == 0 {
 		return nil
 	}
@@ -106,7 +89,7 @@ func (c *Controller) layOut(r *reload) error {
 			found = append(found, b.Address)
 		}
 	}
-	routes, err := c.opt.Paths.Routes(distinct(found))
+	routes, err := d.opt.Paths.Routes(distinct(found))
 	if err != nil {
 		return err
 	}
@@ -132,23 +115,6 @@ func unfit(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) strin
 	return why
 }
 
-// discover puts in force what the origins have found, as a reload of the configuration.
-func (c *Controller) discover() {
-	if c.pending != nil { // which may be refused yet
-		c.tasks.discover.In(discoverySettle)
-		return
-	}
-	if err := c.discovery.Refresh(); err != nil {
-		c.settleDiscovery(err)
-		return
-	}
-	r := &reload{new: &layout{cfg: c.discovering.wanted}, wanting: c.discovering.wanted, discovered: true, done: make(chan error, 1)}
-	if len(c.discovering.sets) == 0 {
-		return
-	}
-	c.prepare(r)
-}
-
 // errUnchanged is for what was discovered where that is in force.
 var errUnchanged = errors.New("nothing is new")
 
@@ -160,40 +126,38 @@ func (v *view) sameBackends(l *layout) bool {
 }
 
 // settleDiscovery is called with what became of a change to what was discovered.
-func (c *Controller) settleDiscovery(err error) {
-	d := &c.discovering
-	c.mu.Lock()
-	failed := c.undiscovered
-	if c.undiscovered = err; err != nil {
-		c.undiscovered = fmt.Errorf("what was discovered could not be put in force, and what was goes on: %w", err)
+func (d *discovering) settleDiscovery(err error) {
+	d.mu.Lock()
+	failed := d.undiscovered
+	if d.undiscovered = err; err != nil {
+		d.undiscovered = fmt.Errorf("what was discovered could not be put in force, and what was goes on: %w", err)
 	}
-	c.mu.Unlock()
+	d.mu.Unlock()
 	if err == nil {
 		d.wait, d.next = 0, time.Now().Add(discoveryEvery)
 		if failed != nil {
-			c.opt.Log.Info("recovered: what was discovered is in force")
+			d.opt.Log.Info("recovered: what was discovered is in force")
 		}
 		return
 	}
-	if failed == nil || failed.Error() != c.undiscovered.Error() {
-		c.opt.Log.Error(oneLine(c.undiscovered))
+	if failed == nil || failed.Error() != d.undiscovered.Error() {
+		d.opt.Log.Error(oneLine(d.undiscovered))
 	}
 	d.wait = min(max(2*d.wait, retryFirst), retryMost)
-	c.tasks.discover.In(d.wait)
+	d.discoverTask.In(d.wait)
 }
 
 // settleWanted notes the configuration whose services backends are looked for from now on.
-func (c *Controller) settleWanted(r *reload) {
-	c.mu.Lock()
-	c.discovering.wanted, c.discovering.refused = r.wanting, r.refused
-	c.mu.Unlock()
-	c.opt.Discovery.Watch(r.wanting.Services)
-	c.tellOrigins()
+func (d *discovering) settleWanted(r *reload) {
+	d.mu.Lock()
+	d.wanted, d.refused = r.wanting, r.refused
+	d.mu.Unlock()
+	d.opt.Discovery.Watch(r.wanting.Services)
+	d.logOrigins()
 }
 
-// tellOrigins logs what is new of origins that fail, and of backends that cannot be, once each.
-func (c *Controller) tellOrigins() {
-	d := &c.discovering
+// logOrigins logs what is new of origins that fail, and of backends that cannot be, once each.
+func (d *discovering) logOrigins() {
 	now, about := map[string]string{}, map[string]events.About{}
 	note := func(key, service, text string) {
 		now[key], about[key] = text, events.About{Kind: events.KindDiscovery, Service: service}
@@ -211,17 +175,17 @@ func (c *Controller) tellOrigins() {
 		key := fmt.Sprintf("service %s: %s: %s %s", r.Service, r.Origin, r.Backend, r.Why)
 		note(key, r.Service, key+": it is left out")
 	}
-	lines := tale{log: c.opt.Log.Warn}
+	lines := loglines.To(d.opt.Log.Warn)
 	for _, key := range sortedKeys(now) {
 		if d.told[key] != now[key] {
-			lines.say(about[key], "%s", now[key])
+			lines.Say(about[key], "%s", now[key])
 		}
 	}
-	lines.end("%d more of what was discovered cannot be used: `jeoul status` says why")
+	lines.End("%d more of what was discovered cannot be used: `jeoul status` says why")
 	for _, set := range d.sets {
 		whose := fmt.Sprintf("service %s: %s", set.Service, d.textOf(set))
 		if _, failed := d.told[whose]; failed && set.Problem == "" {
-			c.opt.Log.Info(fmt.Sprintf("%s: recovered, backends: %d", whose, len(set.Backends)), events.About{Kind: events.KindDiscovery, Service: set.Service}.Attr())
+			d.opt.Log.Info(fmt.Sprintf("%s: recovered, backends: %d", whose, len(set.Backends)), events.About{Kind: events.KindDiscovery, Service: set.Service}.Attr())
 		}
 	}
 	d.told = now
@@ -259,10 +223,10 @@ func sortedKeys(of map[string]string) []string {
 	return keys
 }
 
-// tellDiscovered logs which backends came and went with a change of what was discovered.
-func (c *Controller) tellDiscovered(before *view) {
-	lines := tale{log: c.opt.Log.Info}
-	for _, s := range c.view.cfg.Services {
+// logDiscovered logs which backends came and went with a change of what was discovered.
+func (d *discovering) logDiscovered(before *view) {
+	lines := loglines.To(d.opt.Log.Info)
+	for _, s := range d.view.cfg.Services {
 		if !s.Discovery.On() {
 			continue
 		}
@@ -271,12 +235,12 @@ func (c *Controller) tellDiscovered(before *view) {
 			continue
 		}
 		came := newNames(s.Backends, before.addressesIn(s.Name))
-		went := newNames(before.cfg.Services[i].Backends, c.view.addressesIn(s.Name))
+		went := newNames(before.cfg.Services[i].Backends, d.view.addressesIn(s.Name))
 		if len(came)+len(went) > 0 {
-			lines.say(events.About{Kind: events.KindDiscovery, Service: s.Name}, "service %s: backends: %d%s%s", s.Name, len(s.Backends), someText("came", came), someText("went", went))
+			lines.Say(events.About{Kind: events.KindDiscovery, Service: s.Name}, "service %s: backends: %d%s%s", s.Name, len(s.Backends), someText("came", came), someText("went", went))
 		}
 	}
-	lines.end("the backends of %d more services have changed")
+	lines.End("the backends of %d more services have changed")
 }
 
 // newNames are the names of backends that are not among those of before.

@@ -132,27 +132,6 @@ func portsBeside(first, last uint16) (from, to uint16) {
 	return 0, 0
 }
 
-// hairpins says which clients a view that is to come serves by hairpins.
-func (c *Controller) hairpins(next *view) hairpins {
-	if len(next.hairpinned) == 0 {
-		return hairpins{}
-	}
-	links := slices.Clone(next.links)
-	for i := range links {
-		if at := slices.IndexFunc(c.links, func(l iface.State) bool { return sameLink(l, links[i]) }); at >= 0 {
-			links[i] = c.links[at]
-		}
-	}
-	ports, err := c.opt.Host.Sysctl(portRange)
-	if err != nil {
-		ports = err.Error()
-	}
-	if c.view.hairpin.isOf(c.view, next, links, ports) {
-		return c.view.hairpin
-	}
-	return hairpinsOf(next, links, ports)
-}
-
 // isOf says whether hairpins of a view before are those of the next one: a change of what backends take, as of a
 // verdict, is not to wait for a look at each of them.
 func (h *hairpins) isOf(before, next *view, links []iface.State, ports string) bool {
@@ -193,3 +172,7 @@ func (v *view) hairpinProblems() (list []string) {
 	}
 	return list
 }
+
+// portRange is where Linux takes the ports of connections that it makes itself,
+// for IPv6 too.
+const portRange = "net.ipv4.ip_local_port_range"

@@ -9,29 +9,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
-	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
-
-// Checks ask backends whether they serve.
-type Checks interface {
-	// Unfit says of a check why it cannot be made on this host, and what to do; "" if it can.
-	Unfit(lb.Check) string
-	// Watch replaces what is asked. What stays keeps its verdict.
-	Watch([]lb.Checking)
-	// CutOff says why this host reaches no backend, or with "" that it does. Until then no check that
-	// fails is evidence.
-	CutOff(why string)
-	// Changes is signalled when Changed has something.
-	Changes() <-chan struct{}
-	// Changed returns the verdicts that say something else than at the last call.
-	Changed() map[lb.BackendKey]lb.Verdict
-	// Verdicts returns all, and Verdict that of one backend, if it is watched.
-	Verdicts() map[lb.BackendKey]lb.Verdict
-	Verdict(lb.BackendKey) (lb.Verdict, bool)
-	// Ask checks a backend now, without consequence for its verdict, and reports every step.
-	// The error is the context's.
-	Ask(context.Context, lb.Checking, func(lb.CheckStep)) ([]lb.CheckResult, error)
-}
 
 // noChecks is in the place of Checks that are not there.
 type noChecks struct{}
@@ -39,12 +17,19 @@ type noChecks struct{}
 func (noChecks) Unfit(lb.Check) string {
 	return "this program makes no health checks; remove the check"
 }
-func (noChecks) Watch([]lb.Checking)                      {}
-func (noChecks) CutOff(string)                            {}
-func (noChecks) Changes() <-chan struct{}                 { return nil }
-func (noChecks) Changed() map[lb.BackendKey]lb.Verdict    { return nil }
-func (noChecks) Verdicts() map[lb.BackendKey]lb.Verdict   { return nil }
+
+func (noChecks) Watch([]lb.Checking) {}
+
+func (noChecks) CutOff(string) {}
+
+func (noChecks) Changes() <-chan struct{} { return nil }
+
+func (noChecks) Changed() map[lb.BackendKey]lb.Verdict { return nil }
+
+func (noChecks) Verdicts() map[lb.BackendKey]lb.Verdict { return nil }
+
 func (noChecks) Verdict(lb.BackendKey) (lb.Verdict, bool) { return lb.Verdict{}, false }
+
 func (noChecks) Ask(context.Context, lb.Checking, func(lb.CheckStep)) ([]lb.CheckResult, error) {
 	return nil, nil
 }
@@ -77,46 +62,6 @@ func (l *layout) checking() (all []lb.Checking) {
 		}
 	}
 	return all
-}
-
-// checkChecks finds the checks that cannot be made on this host.
-func (c *Controller) checkChecks(l *layout) (problems yamlfile.Problems) {
-	for i, s := range l.cfg.Services {
-		for k, check := range s.Asked() {
-			if why := c.opt.Checks.Unfit(check); why != "" {
-				problems = append(problems, l.cfg.At(l.cfg.CheckField(i, k), "%s", why))
-			}
-		}
-	}
-	return problems
-}
-
-// verdictsFor returns the verdicts on the backends of a configuration, by service and backend;
-// nil for a service that asks nothing.
-func (c *Controller) verdictsFor(l *layout) [][]verdict {
-	all := c.opt.Checks.Verdicts()
-	verdicts := make([][]verdict, len(l.cfg.Services))
-	for i, s := range l.cfg.Services {
-		if !s.Checks.On() {
-			continue
-		}
-		verdicts[i] = make([]verdict, len(s.Backends))
-		for j, b := range s.Backends {
-			verdicts[i][j] = verdictOf(all[s.BackendKey(b)])
-		}
-	}
-	return verdicts
-}
-
-// takeVerdicts reads what is new of the verdicts.
-func (c *Controller) takeVerdicts() error {
-	if c.recheck {
-		c.opt.Checks.Changed() // all of it is in what follows
-		c.verdicts = c.opt.Checks.Verdicts()
-		return nil
-	}
-	c.verdicts = c.opt.Checks.Changed()
-	return nil
 }
 
 // withVerdicts returns the view with other verdicts on some backends, as of now, and whose those are.
@@ -209,8 +154,8 @@ func (m *member) serves() bool {
 // fails says whether the backend would take new flows but for its checks, or its ejection.
 func (m *member) fails() bool { return m.wanted() && !m.serves() }
 
-// elect decides which of a service's backends take new flows.
-func elect(s lb.Service, members []member) selection {
+// selectBackends decides which of a service's backends take new flows.
+func selectBackends(s lb.Service, members []member) selection {
 	var wanted, healthy, failing [2]int // those that are no backups, and backups
 	for i := range members {
 		m, kind := &members[i], 0
@@ -277,7 +222,7 @@ func asksShares(s lb.Service) bool {
 func (v *view) judge(i int) (lb.RoutedService, selection) {
 	s := v.cfg.Services[i]
 	members, most := v.members(i)
-	p := elect(s, members)
+	p := selectBackends(s, members)
 	made := lb.RoutedService{Service: s, Paths: make([]lb.Path, len(members))}
 	made.Backends = make([]lb.Backend, len(members))
 	for k := range members {
@@ -385,4 +330,12 @@ func (v *view) failing() (all []use) {
 		}
 	}
 	return all
+}
+
+// reasonOf says of a backend that fails why it does.
+func reasonOf(v verdict) string {
+	if v.reason == "" {
+		return "fails its health checks"
+	}
+	return v.reason
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/iface"
@@ -479,13 +480,13 @@ func TestManyVerdicts(t *testing.T) {
 		}
 		w, c, asked, stop := runningChecked(t, file)
 		asked.say(t, c, failing("refuses connections"), names...)
-		time.Sleep(settle + illnessEvery)
+		time.Sleep(settle + healthLogEvery)
 		synctest.Wait()
 		w.mu.Lock()
 		lines := strings.Count(w.log.String(), "is unhealthy")
 		w.mu.Unlock()
-		if lines != mostTold {
-			t.Errorf("%d lines, want %d", lines, mostTold)
+		if lines != loglines.Most {
+			t.Errorf("%d lines, want %d", lines, loglines.Most)
 		}
 		w.expectLog("50 more changes of the backends' health in the last 10s")
 		stop()
@@ -549,7 +550,7 @@ func TestElect(t *testing.T) {
 		{"hfH", 100, "++-", panicked},
 	} {
 		members, s := read(test.words), lb.Service{Checks: lb.Checks{Panic: test.panic}}
-		got := elect(s, members)
+		got := selectBackends(s, members)
 		takes := ""
 		for i := range members {
 			got.admit(&members[i])

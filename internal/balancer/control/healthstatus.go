@@ -3,9 +3,6 @@
 package control
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -49,58 +46,6 @@ func healthOf(v lb.Verdict, asked bool) *ops.Health {
 		h.Checks = append(h.Checks, ops.ResultOf(r))
 	}
 	return h
-}
-
-// addHealth writes into the status of service i what the checks say of its backends, and what
-// follows for them.
-func (c *Controller) addHealth(v *view, i int, spared map[lb.BackendKey]string, status *ops.Service) {
-	s := v.cfg.Services[i]
-	status.Checks, status.Require = checksStatus(s)
-	status.Serving = servingOf(v.selected[i])
-	status.Withdrawn = v.withdrawn(s.VIP)
-	v.showStarts(i, status)
-	v.showOutliers(i, spared, status)
-	if !s.Checks.On() {
-		return
-	}
-	status.OnDown = s.Checks.OnDown
-	for j, b := range s.Backends {
-		shown := &status.Backends[j]
-		shown.Health = healthOf(c.opt.Checks.Verdict(s.BackendKey(b)))
-		if now := v.verdict(use{i, j}); shown.Since.IsZero() && shown.Reason != "" && now.state == lb.Failing {
-			shown.Since = now.since
-		}
-	}
-}
-
-// Check asks a backend of a service now, as its checks do, without consequence for its verdict.
-// Errors: ops.ErrNotFound, ops.ErrRefused where nothing is asked of it, the context's.
-func (c *Controller) Check(ctx context.Context, service, backend string) (ops.Checked, error) {
-	c.mu.Lock()
-	v := c.view
-	c.mu.Unlock()
-	targets, err := v.targets(ops.Order{Service: service, Backend: backend})
-	if err != nil {
-		return ops.Checked{}, err
-	}
-	at := targets[0]
-	s, b := v.service(at), v.backend(at)
-	checked := ops.Checked{Target: targetOf(s, b), Results: []ops.CheckResult{}, Steps: []ops.CheckStep{}}
-	if !s.Checks.On() {
-		return checked, fmt.Errorf("%w: the configuration has no check for %s; add one, such as check: tcp", ops.ErrRefused, s.Name)
-	}
-	checked.Checks, _ = checksStatus(s)
-	o, e := v.overlayOf(s, b), v.known[v.at[at.i][at.j]]
-	checked.State = condition(s, v.applied(at.i)[at.j], o, e).State
-	results, err := c.opt.Checks.Ask(ctx, lb.Checking{Backend: s.BackendKey(b), Mode: s.Mode, Checks: s.Asked(), Any: s.Checks.Any},
-		func(step lb.CheckStep) { checked.Steps = append(checked.Steps, ops.StepOf(step)) })
-	for _, r := range results {
-		checked.Results = append(checked.Results, ops.ResultOf(r))
-	}
-	if err != nil {
-		return checked, fmt.Errorf("check %s: %w", checked.Target, err)
-	}
-	return checked, nil
 }
 
 // applied returns the backends of service i as the data plane has them, or, where a deadline has

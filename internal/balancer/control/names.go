@@ -5,6 +5,7 @@ package control
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
 // backendName is what a person calls a backend by. Names are unique within a service, and services' names are unique.
@@ -94,4 +97,53 @@ func (o overlay) heldText() string {
 // about is what an event of an operation on the backend is about.
 func (n backendName) about() events.About {
 	return events.About{Kind: events.KindOperation, Service: n.service, Backend: n.backend}
+}
+
+// addressesIn returns where the backends of a service are, by their names.
+func (v *view) addressesIn(service string) map[string]string {
+	i, there := v.named[service]
+	if !there {
+		return nil
+	}
+	s := v.cfg.Services[i]
+	all := make(map[string]string, len(s.Backends))
+	for _, b := range s.Backends {
+		all[b.Name] = addressText(s, b)
+	}
+	return all
+}
+
+// stays says which operations stay with a backend; empty: there are none.
+func (v *view) stays(s lb.Service, b lb.Backend) string {
+	if held := v.overlayOf(s, b).heldText(); held != "" {
+		return fmt.Sprintf("; it stays %s", held)
+	}
+	return ""
+}
+
+// listing is the command that lists services and backends.
+const listing = "`jeoul status`"
+
+// owners returns the backends that names of services and of backends mean, all of them where there is none.
+func (v *view) owners(names []string) (map[lb.BackendKey]ops.Target, error) {
+	met, owners := map[string]bool{}, map[lb.BackendKey]ops.Target{}
+	for _, s := range v.cfg.Services {
+		for _, b := range s.Backends {
+			target := targetOf(s, b)
+			met[s.Name], met[target.String()] = true, true
+			if len(names) == 0 || slices.Contains(names, s.Name) || slices.Contains(names, target.String()) {
+				owners[s.BackendKey(b)] = target
+			}
+		}
+	}
+	for _, name := range names {
+		if !met[name] {
+			return nil, fmt.Errorf("%w: there is no service or backend %s; %s", ops.ErrNotFound, name, nearest.Proposal(name, slices.Sorted(maps.Keys(met)), listing))
+		}
+	}
+	return owners, nil
+}
+
+func targetOf(s lb.Service, b lb.Backend) ops.Target {
+	return ops.Target{Service: s.Name, Backend: b.Name, Address: b.Address, Port: b.Port}
 }

@@ -3,7 +3,7 @@
 package control
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,14 +11,30 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
 // mostUndone is how many operations can be taken back.
 const mostUndone = 32
+
+// operator does operations, takes them back, and carries them over to other configurations and processes.
+type operator struct {
+	*core
+	health   *healthLog
+	ejector  *ejector
+	storage  *storage
+	counting *counting
+	// history has what can be taken back, the latest last. Status reads it under the lock.
+	history []operation
+	// unsaved is why the operations in force may end with the process; nil: they do not.
+	unsaved      error
+	deadlineTask *loop.Task
+}
 
 // operation is one that was done, and how to take it back.
 type operation struct {
@@ -87,27 +103,16 @@ func (o operation) lost() string {
 	return o.changes[0].lost
 }
 
-// Operate does what is asked for, or nothing. It reaches the data plane before it
-// returns. Errors: api.ErrNotFound, api.ErrRefused, api.ErrBadRequest,
-// api.ErrStopping, the context's (then it may still be done), those of the data plane.
-func (c *Controller) Operate(ctx context.Context, order ops.Order) (ops.Operation, error) {
-	done, err := loop.Ask(ctx, c.loop, func() (ops.Operation, error) { return c.operate(order) })
-	if errors.Is(err, ErrStopped) {
-		err = ops.ErrStopping
-	}
-	return done, err
-}
-
 // operate is in the loop.
-func (c *Controller) operate(order ops.Order) (ops.Operation, error) {
+func (r *operator) operate(order ops.Order) (ops.Operation, error) {
 	if order.Verb == ops.Undo {
-		done, err := c.undo(order)
+		done, err := r.undo(order)
 		if err != nil {
 			return done, fmt.Errorf("undo: %w", err)
 		}
 		return done, nil
 	}
-	done, err := c.change(order)
+	done, err := r.change(order)
 	if err != nil {
 		return done, fmt.Errorf("%s %s/%s: %w", order.Verb, order.Service, order.Backend, err)
 	}
@@ -115,33 +120,33 @@ func (c *Controller) operate(order ops.Order) (ops.Operation, error) {
 }
 
 // change does anything but Undo.
-func (c *Controller) change(order ops.Order) (ops.Operation, error) {
+func (r *operator) change(order ops.Order) (ops.Operation, error) {
 	if order.Verb == ops.Weight && (order.Weight < 0 || order.Weight > 1<<16-1) {
 		return ops.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", ops.ErrBadRequest, order.Weight)
 	}
 	op := newOperation(order)
 	name := backendName{order.Service, order.Backend}
-	if o := c.view.overlays[name]; o.absent != nil {
-		return c.changeAbsent(op, name, o)
+	if o := r.view.overlays[name]; o.absent != nil {
+		return r.changeAbsent(op, name, o)
 	}
-	targets, err := c.view.targets(order)
+	targets, err := r.view.targets(order)
 	if err != nil {
 		return ops.Operation{}, err
 	}
 	var ejected []use
 	if order.Verb == ops.Enable {
-		ejected = c.view.ejected(targets)
+		ejected = r.view.ejected(targets)
 	}
-	overlays := maps.Clone(c.view.overlays)
+	overlays := maps.Clone(r.view.overlays)
 	if overlays == nil {
 		overlays = map[backendName]overlay{}
 	}
 	var left map[backendName]*ops.Left
 	if order.Verb == ops.Disable {
-		left = c.leftOf(c.view.namesOf(targets))
+		left = r.counting.leftOf(r.view.namesOf(targets))
 	}
 	for _, at := range targets {
-		s, b := c.view.service(at), c.view.backend(at)
+		s, b := r.view.service(at), r.view.backend(at)
 		name := nameOf(s, b)
 		before := overlays[name]
 		after, err := op.laidOver(s, b, before)
@@ -158,43 +163,43 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 		op.changes = append(op.changes, change{name: name, target: targetOf(s, b), before: before, was: b})
 	}
 	if len(op.changes) == 0 && len(ejected) > 0 {
-		return c.endEjections(op, ejected)
+		return r.endEjections(op, ejected)
 	}
 	if len(op.changes) == 0 {
 		return ops.Operation{}, fmt.Errorf("%w: in no service is there anything to change", ops.ErrRefused)
 	}
-	shown, err := c.perform(op, overlays)
+	shown, err := r.perform(op, overlays)
 	if err == nil && len(ejected) > 0 {
-		readmitted, err := c.endEjections(op, ejected)
+		readmitted, err := r.endEjections(op, ejected)
 		if err != nil {
 			return shown, err
 		}
 		shown.Notes = append(shown.Notes, readmitted.Notes...)
 	}
 	if err == nil {
-		shown.Notes = append(shown.Notes, c.view.notes(op)...)
+		shown.Notes = append(shown.Notes, r.view.notes(op)...)
 	}
 	return shown, err
 }
 
 // perform puts overlays in force, of which an operation's changes are new, and remembers and logs the operation.
-func (c *Controller) perform(op operation, overlays map[backendName]overlay) (ops.Operation, error) {
-	if err := c.lay(overlays, op.changes); err != nil {
+func (r *operator) perform(op operation, overlays map[backendName]overlay) (ops.Operation, error) {
+	if err := r.lay(overlays, op.changes); err != nil {
 		return ops.Operation{}, err
 	}
-	c.remember(op)
-	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
+	r.remember(op)
+	r.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
 	shown := op.shown()
-	shown.Notes = c.unsavedNotes()
+	shown.Notes = r.unsavedNotes()
 	return shown, nil
 }
 
 // unsavedNotes say that an operation is in force and a restart may not know of it.
-func (c *Controller) unsavedNotes() []string {
-	if c.unsaved == nil {
+func (r *operator) unsavedNotes() []string {
+	if r.unsaved == nil {
 		return nil
 	}
-	return []string{"in force, and not durable yet: " + oneLine(c.unsaved)}
+	return []string{"in force, and not durable yet: " + oneLine(r.unsaved)}
 }
 
 // newOperation returns an operation that is asked for now, and has changed nothing yet.
@@ -212,8 +217,8 @@ func newOperation(order ops.Order) operation {
 
 // changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes what holds
 // when the backend is found again.
-func (c *Controller) changeAbsent(op operation, name backendName, before overlay) (ops.Operation, error) {
-	s, was := c.view.cfg.Services[c.view.named[name.service]], before.absent.was
+func (r *operator) changeAbsent(op operation, name backendName, before overlay) (ops.Operation, error) {
+	s, was := r.view.cfg.Services[r.view.named[name.service]], before.absent.was
 	after, err := op.laidOver(s, was, before)
 	if err != nil {
 		return ops.Operation{}, err
@@ -221,10 +226,10 @@ func (c *Controller) changeAbsent(op operation, name backendName, before overlay
 	if op.verb == ops.Disable {
 		after.drain = takenOut(after.drain, nil)
 	}
-	overlays := maps.Clone(c.view.overlays)
+	overlays := maps.Clone(r.view.overlays)
 	lay(overlays, name, after)
 	op.changes = []change{{name: name, target: targetOf(s, was), before: before, was: was}}
-	shown, err := c.perform(op, overlays)
+	shown, err := r.perform(op, overlays)
 	if err == nil {
 		shown.Notes = append(shown.Notes, fmt.Sprintf("%s has not been found since %s: this holds when it is found again",
 			name, before.absent.since.Format(time.DateTime)))
@@ -243,15 +248,15 @@ func (v *view) namesOf(uses []use) []backendName {
 
 // endEjections lets ejected backends back for an operation that enables them. It leaves nothing that
 // could be taken back.
-func (c *Controller) endEjections(op operation, ejected []use) (ops.Operation, error) {
+func (r *operator) endEjections(op operation, ejected []use) (ops.Operation, error) {
 	ended := ops.Operation{Verb: op.verb, By: op.by, At: op.at}
 	for _, at := range ejected {
-		s, b := c.view.service(at), c.view.backend(at)
+		s, b := r.view.service(at), r.view.backend(at)
 		ended.Targets = append(ended.Targets, targetOf(s, b))
 		ended.Notes = append(ended.Notes, fmt.Sprintf("%s/%s was ejected, and is let back before its time; it is ejected again if it fails again", s.Name, b.Name))
-		c.opt.Log.Info(fmt.Sprintf("%s is let back before its time, by %s", who(s, b), op.by))
+		r.opt.Log.Info(fmt.Sprintf("%s is let back before its time, by %s", who(s, b), op.by))
 	}
-	if err := c.readmit(ejected); err != nil {
+	if err := r.ejector.readmit(ejected); err != nil {
 		return ops.Operation{}, err
 	}
 	return ended, nil
@@ -285,10 +290,6 @@ func untilText(deadline time.Time) string {
 		return ""
 	}
 	return ", until " + deadline.Format(time.DateTime)
-}
-
-func targetOf(s lb.Service, b lb.Backend) ops.Target {
-	return ops.Target{Service: s.Name, Backend: b.Name, Address: b.Address, Port: b.Port}
 }
 
 // errNothing is for an operation that has nothing to change on a backend.
@@ -367,52 +368,52 @@ func weightHint(now lb.Backend, o overlay) string {
 
 // lay puts overlays in force, unless that leaves a service without a backend that
 // takes flows.
-func (c *Controller) lay(overlays map[backendName]overlay, changes []change) error {
+func (r *operator) lay(overlays map[backendName]overlay, changes []change) error {
 	var services []int
 	for _, change := range changes {
-		if i, ok := c.view.named[change.name.service]; ok {
+		if i, ok := r.view.named[change.name.service]; ok {
 			services = append(services, i)
 		}
-		if o, laid := overlays[change.name]; laid && o.absent == nil && c.view.byName(change.name) == nil {
+		if o, laid := overlays[change.name]; laid && o.absent == nil && r.view.byName(change.name) == nil {
 			o.absent = &absence{time.Now(), change.was}
 			overlays[change.name] = o
 		}
 	}
-	next := c.view.withOverlays(overlays, services, time.Now())
+	next := r.view.withOverlays(overlays, services, time.Now())
 	for _, i := range services {
-		if err := next.leaves(c.view, i); err != nil {
+		if err := next.leaves(r.view, i); err != nil {
 			return err
 		}
 	}
-	if err := c.become(next); err != nil {
+	if err := r.become(next); err != nil {
 		return fmt.Errorf("the data plane did not take it, and nothing was changed: %w", err)
 	}
-	c.armDeadline()
+	r.armDeadline()
 	for _, i := range services {
-		c.tellServing(i)
+		r.health.logServing(i)
 	}
 	return nil
 }
 
 // remember adds an operation to what can be taken back.
-func (c *Controller) remember(op operation) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	kept := c.history[max(0, len(c.history)-mostUndone+1):]
-	c.history = append(slices.Clone(kept), op)
+func (r *operator) remember(op operation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept := r.history[max(0, len(r.history)-mostUndone+1):]
+	r.history = append(slices.Clone(kept), op)
 }
 
 // undo takes back the latest operation.
-func (c *Controller) undo(order ops.Order) (ops.Operation, error) {
-	if len(c.history) == 0 {
+func (r *operator) undo(order ops.Order) (ops.Operation, error) {
+	if len(r.history) == 0 {
 		return ops.Operation{}, fmt.Errorf("%w: there is no operation to take back", ops.ErrRefused)
 	}
-	op := c.history[len(c.history)-1]
+	op := r.history[len(r.history)-1]
 	if lost := op.lost(); lost != "" {
-		c.forget()
-		return ops.Operation{}, fmt.Errorf("%w: %s cannot be taken back: %s%s", ops.ErrRefused, op, lost, c.nextUndo())
+		r.forget()
+		return ops.Operation{}, fmt.Errorf("%w: %s cannot be taken back: %s%s", ops.ErrRefused, op, lost, r.nextUndo())
 	}
-	overlays := maps.Clone(c.view.overlays)
+	overlays := maps.Clone(r.view.overlays)
 	if overlays == nil {
 		overlays = map[backendName]overlay{}
 	}
@@ -423,13 +424,13 @@ func (c *Controller) undo(order ops.Order) (ops.Operation, error) {
 			done.changes = append(done.changes, change)
 		}
 	}
-	if err := c.lay(overlays, done.changes); err != nil {
+	if err := r.lay(overlays, done.changes); err != nil {
 		return ops.Operation{}, err
 	}
-	c.forget()
-	c.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime), order.By), op.about(order.By).Attr())
+	r.forget()
+	r.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime), order.By), op.about(order.By).Attr())
 	shown, undone := done.shown(), op.shown()
-	shown.Undone, shown.Notes = &undone, c.unsavedNotes()
+	shown.Undone, shown.Notes = &undone, r.unsavedNotes()
 	return shown, nil
 }
 
@@ -448,18 +449,18 @@ func (ch change) restore(verb ops.Verb, now overlay, at time.Time) overlay {
 }
 
 // forget drops the latest operation.
-func (c *Controller) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.history = slices.Clone(c.history[:len(c.history)-1])
+func (r *operator) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.history = slices.Clone(r.history[:len(r.history)-1])
 }
 
 // nextUndo says what another undo would take back.
-func (c *Controller) nextUndo() string {
-	if len(c.history) == 0 {
+func (r *operator) nextUndo() string {
+	if len(r.history) == 0 {
 		return "; there is no other"
 	}
-	return fmt.Sprintf("; another undo takes back %s", c.history[len(c.history)-1])
+	return fmt.Sprintf("; another undo takes back %s", r.history[len(r.history)-1])
 }
 
 // targets returns the backends that an order is about.
@@ -467,7 +468,7 @@ func (v *view) targets(order ops.Order) ([]use, error) {
 	i, ok := v.named[order.Service]
 	if !ok {
 		return nil, fmt.Errorf("%w: there is no service %s; %s", ops.ErrNotFound, order.Service,
-			near(order.Service, slices.Collect(maps.Keys(v.named))))
+			nearest.Proposal(order.Service, slices.Collect(maps.Keys(v.named)), listing))
 	}
 	s := v.cfg.Services[i]
 	j := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Name == order.Backend })
@@ -476,7 +477,7 @@ func (v *view) targets(order ops.Order) ([]use, error) {
 		for _, b := range s.Backends {
 			names = append(names, b.Name)
 		}
-		return nil, fmt.Errorf("%w: %s has no backend %s; %s", ops.ErrNotFound, s.Name, order.Backend, near(order.Backend, names))
+		return nil, fmt.Errorf("%w: %s has no backend %s; %s", ops.ErrNotFound, s.Name, order.Backend, nearest.Proposal(order.Backend, names, listing))
 	}
 	if order.AllServices {
 		return v.uses[v.at[i][j]], nil
@@ -526,4 +527,47 @@ func (v *view) others(i int) string {
 		}
 	}
 	return " (then: " + strings.Join(list, ", ") + ")"
+}
+
+// lapse ends what operations have changed of backends that have been absent for too long.
+func (r *operator) lapse() error {
+	overlays, now := maps.Clone(r.view.overlays), time.Now()
+	var lapsed []backendName
+	for name, o := range overlays {
+		if o.absent.lapsed(now) {
+			lapsed = append(lapsed, name)
+			delete(overlays, name)
+		}
+	}
+	if len(lapsed) == 0 {
+		return nil
+	}
+	if err := r.become(r.view.withOverlays(overlays, nil, now)); err != nil {
+		return fmt.Errorf("end what operations have changed of backends that are absent: %w", err)
+	}
+	r.mu.Lock()
+	why := fmt.Sprintf("by %s the backend had been absent for %s", now.Format(time.DateTime), absentFor)
+	r.history = unrecoverable(r.history, lapsed, why)
+	r.mu.Unlock()
+	lines := loglines.To(r.opt.Log.Warn)
+	slices.SortFunc(lapsed, func(a, b backendName) int { return cmp.Compare(a.String(), b.String()) })
+	for _, name := range lapsed {
+		lines.Say(name.about(), "%s has been absent for %s, and what operations had changed of it ends", name, absentFor)
+	}
+	lines.End("what operations had changed ends of %d more backends that have been absent for long")
+	return nil
+}
+
+// unrecoverable returns a history in which nothing of these backends can be taken back any more, and why.
+func unrecoverable(history []operation, names []backendName, why string) []operation {
+	history = slices.Clone(history)
+	for i := range history {
+		history[i].changes = slices.Clone(history[i].changes)
+		for k := range history[i].changes {
+			if change := &history[i].changes[k]; change.lost == "" && slices.Contains(names, change.name) {
+				change.lost = why
+			}
+		}
+	}
+	return history
 }

@@ -3,35 +3,20 @@
 package control
 
 import (
-	"context"
+	"cmp"
 	"errors"
-	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
-	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/proxy"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
-
-// Services of mode proxy are a part of every view as others are: operations, checks, backups, slow start and
-// the panic threshold decide about their backends. What becomes of that is the proxy engine's to do, and not the
-// data plane's, which leaves packets for them to the kernel.
-
-// Proxy runs the services of mode proxy; see proxy.Engine. The rest of that, to leave and to stop it, is for
-// its owner.
-type Proxy interface {
-	Check(ctx context.Context, d proxy.Desired) error
-	Apply(ctx context.Context, d proxy.Desired) error
-	Stats(ctx context.Context) (proxy.Stats, error)
-	State() proxy.State
-	Changes() <-chan struct{}
-	Renewed(ctx context.Context) error
-}
 
 const (
 	// proxyBound is how long the proxy engine may take for a change: it starts a process, and waits for it.
@@ -81,30 +66,6 @@ func (v *view) desired() proxy.Desired {
 	return d
 }
 
-// proxies is the proxy engine. It comes before the data plane, so that a service that gets the mode proxy is served before
-// its packets are left to the kernel, and one that loses it until they are not any more.
-type proxies struct{ c *Controller }
-
-func (p proxies) change(before, next *view) (bring, retire []step) {
-	was, is := before.desired(), next.desired()
-	if p.c.opt.Proxy == nil && len(was.Services)+len(is.Services) == 0 {
-		return nil, nil
-	}
-	if !p.c.proxy.stale && sameDesired(was, is, before.layout == next.layout) {
-		return nil, nil
-	}
-	both := is
-	both.Services = slices.Concat(is.Services, leaving(was, is))
-	bring = []step{{
-		do:   func() error { return next.proxyError(p.c.applyProxy(both, next)) },
-		undo: func() error { return p.c.applyProxy(was, before) },
-	}}
-	if len(both.Services) > len(is.Services) {
-		retire = []step{{do: func() error { return p.c.applyProxy(is, next) }}}
-	}
-	return bring, retire
-}
-
 // leaving are the services that are not in the next state.
 func leaving(was, is proxy.Desired) (gone []proxy.Service) {
 	for _, s := range was.Services {
@@ -131,59 +92,6 @@ func sameDesired(a, b proxy.Desired, sameLayout bool) bool {
 		}
 	}
 	return true
-}
-
-// applyProxy brings the engine to a desired state, which is of a view.
-func (c *Controller) applyProxy(d proxy.Desired, of *view) error {
-	if c.opt.Proxy == nil {
-		return errNoProxy
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
-	defer cancel()
-	read := c.readCertificates(of.cfg) // before the engine reads them: what changes meanwhile is taken again
-	first := c.proxy.certificates == nil
-	if err := c.opt.Proxy.Apply(ctx, d); err != nil {
-		c.proxy.stale = true
-		return fmt.Errorf("change the proxy: %w", err)
-	}
-	c.proxy.stale = false
-	// The engine has read those that are new to it. Others may have changed, and are taken as such.
-	for path := range read {
-		if was, known := c.proxy.certificates[path]; known {
-			read[path] = was
-		}
-	}
-	if first && len(read) > 0 { // they may have changed since a process before has handed them in
-		if err := c.opt.Proxy.Renewed(ctx); err != nil {
-			c.opt.Log.Warn("certificates that have changed are not taken, which is tried again: " + oneLine(err))
-			clear(read)
-		}
-	}
-	c.proxy.certificates = read
-	c.judgeCertificates(of.cfg)
-	c.armRenewal(of.cfg)
-	return nil
-}
-
-// checkProxy has the engine judge a configuration, with its backends as they are written, and looks at its certificates.
-func (c *Controller) checkProxy(l *layout) (warnings yamlfile.Problems, err error) {
-	if len(l.proxied) == 0 {
-		return nil, nil
-	}
-	if c.opt.Proxy == nil {
-		return nil, yamlfile.Problems{l.cfg.At(config.ServiceField(l.proxied[0], "mode"), "%v", errNoProxy)}
-	}
-	problems, warnings := l.cfg.CheckCertificates(c.opt.ReadFile, time.Now())
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
-	d := proxy.Desired{Engine: l.cfg.Proxy}
-	for _, i := range l.proxied {
-		d.Services = append(d.Services, proxy.Service{Service: l.cfg.Services[i]})
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
-	defer cancel()
-	return warnings, l.proxyError(c.opt.Proxy.Check(ctx, d))
 }
 
 // proxyError names the place in the configuration where the engine does.
@@ -215,38 +123,27 @@ func ProxyProblem(cfg *config.Config, err error) (problem yamlfile.Problem, ok b
 	return problem, false
 }
 
-// proxying is what the loop knows of the proxy engine.
-type proxying struct {
-	// stale: it is to be brought to what is wanted, even if that is the same, as at the start: a process before may have left
-	// one that serves, which is gone on with, or has no service any more, and ends.
-	stale bool
-	// told is its state as it was logged last.
-	told proxy.State
-	// certificates are the hashes of the files that it has read, and bad those that it was not told of since they
-	// are of no use.
-	certificates, bad map[string]digest
-	// judged is when the files were looked at last, and troubles what was wrong with them then.
-	judged   time.Time
-	troubles []string
-	// stats are what it has counted, as it said last; Status writes them.
-	stats proxy.Stats
+// showProxied shows what the proxy does for a service.
+func showProxied(s lb.Service, counts proxy.Stats, status *ops.Service) {
+	if s.Mode != lb.ModeProxy {
+		return
+	}
+	n := counts.Services[s.Key()]
+	status.TableSize = 0
+	status.Proxy = &ops.ProxiedService{Speaks: cmp.Or(s.Proxy.Speaks, lb.SpeaksTCP), TLS: len(s.Proxy.Certificates) > 0,
+		Connections: n.Connections, BytesIn: n.BytesIn, BytesOut: n.BytesOut, Denied: n.Denied, Proxied: proxiedOf(n)}
+	for j := range status.Backends {
+		b := &status.Backends[j]
+		key := lb.BackendKey{Service: s.Key(), Address: b.Address, Port: b.Port}
+		of := proxiedOf(counts.Backends[key])
+		b.Proxied = &of
+		// The kernel leads there, and what is known of the address is another service's.
+		b.Neighbour, b.Interface, b.NextHop, b.MAC, b.MTU, b.Narrow = "", "", netip.Addr{}, "", 0, false
+	}
 }
 
-// tellProxy logs what is new about the engine's process.
-func (c *Controller) tellProxy() {
-	was, is := c.proxy.told, c.opt.Proxy.State()
-	c.proxy.told = is
-	about := events.About{Kind: events.KindProxy}.Attr()
-	if was.PID != 0 && was.PID != is.PID && len(c.view.proxied) > 0 {
-		c.opt.Log.Warn(fmt.Sprintf("the proxy has ended: HAProxy, process %d", was.PID), about)
-	}
-	if is.PID != 0 && was.PID != is.PID {
-		c.opt.Log.Info(fmt.Sprintf("the proxy runs: HAProxy %s, process %d", is.Version, is.PID), about)
-	}
-	switch {
-	case is.Trouble != "" && is.Trouble != was.Trouble:
-		c.opt.Log.Warn("the proxy: "+is.Trouble, about)
-	case is.Trouble == "" && was.Trouble != "":
-		c.opt.Log.Info("the proxy has no trouble any more", about)
-	}
+func proxiedOf(n proxy.Counts) ops.Proxied {
+	r := n.Responses
+	return ops.Proxied{Requests: n.Requests, Failed: n.Failed, Retried: n.Retried, Redispatched: n.Redispatched, Queued: n.Queued,
+		Responses: ops.Responses{Other: r[0], Informational: r[1], Successful: r[2], Redirection: r[3], ClientError: r[4], ServerError: r[5]}}
 }

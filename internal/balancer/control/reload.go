@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -19,21 +18,6 @@ import (
 	"github.com/jeoul/jeoul/internal/host/neigh"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
-
-// reload is a configuration on its way into the loop.
-type reload struct {
-	new *layout
-	// wanting is the configuration as it was handed in, and refused what was discovered for it and
-	// cannot be. discovered: nothing else is new than what was discovered.
-	wanting    *config.Config
-	refused    []config.Refused
-	discovered bool
-	links      []iface.State // of its interfaces
-	looks      bool          // paths are looked for by these, too
-	warnings   yamlfile.Problems
-	wanted     []netip.Addr // backends that are not known yet
-	done       chan error   // buffered: the loop never waits for who asked
-}
 
 // Reload replaces the configuration by the one that load returns, whole or not
 // at all, and returns when it is in use. It waits, within a bound, until the
@@ -78,16 +62,16 @@ func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
 // prepare checks a configuration and starts to look for its backends.
 func (c *Controller) prepare(r *reload) {
 	if c.pending != nil { // its caller waits for it no more
-		c.lookBack(c.pending)
+		c.stopLooking(c.pending)
 	}
-	err := c.weigh(r)
+	err := c.validate(r)
 	if errors.Is(err, errUnchanged) {
-		c.settleWanted(r)
+		c.discovering.settleWanted(r)
 		c.answer(r, nil)
 		return
 	}
 	if err != nil {
-		c.lookBack(r)
+		c.stopLooking(r)
 		c.answer(r, err)
 		return
 	}
@@ -96,24 +80,24 @@ func (c *Controller) prepare(r *reload) {
 		c.commit()
 		return
 	}
-	c.tasks.pending.In(resolveBound)
+	c.pendingTask.In(resolveBound)
 }
 
-// weigh checks a configuration, and has its backends looked for.
-func (c *Controller) weigh(r *reload) error {
+// validate checks a configuration, and has its backends looked for.
+func (c *Controller) validate(r *reload) error {
 	err := c.look(r)
 	if err == nil {
-		err = c.layOut(r)
+		err = c.discovering.resolve(r)
 	}
 	if err == nil && r.discovered && c.view.sameBackends(r.new) {
 		return errUnchanged
 	}
 	if err == nil {
-		r.warnings, err = c.check(r.new, r.links)
+		r.warnings, err = c.hostChecks.check(r.new, r.links)
 	}
 	if err == nil && !r.discovered { // no key of a proxy is new then
 		var odd yamlfile.Problems
-		odd, err = c.checkProxy(r.new)
+		odd, err = c.proxies.checkProxy(r.new)
 		r.warnings = append(r.warnings, odd...)
 	}
 	var problems yamlfile.Problems
@@ -152,7 +136,7 @@ func (c *Controller) resolved(r *reload) bool {
 func (c *Controller) commit() {
 	r := c.pending
 	c.pending = nil
-	c.tasks.pending.Off()
+	c.pendingTask.Off()
 	c.answer(r, c.replace(r))
 }
 
@@ -160,7 +144,7 @@ func (c *Controller) commit() {
 func (c *Controller) answer(r *reload, err error) {
 	r.done <- err
 	if r.discovered {
-		c.settleDiscovery(err)
+		c.discovering.settleDiscovery(err)
 	}
 }
 
@@ -168,10 +152,10 @@ func (c *Controller) answer(r *reload, err error) {
 // as it was.
 func (c *Controller) replace(r *reload) error {
 	l, before, attached := r.new, c.view, c.opt.DataPlane.Attachments()
-	carried := c.carry(l)
+	carried := c.operator.carry(l)
 	c.opt.Checks.Watch(l.checking())
-	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejectionsOf(l), before, time.Now())
-	next.passive, next.joining, next.links, next.tallies = c.passive, c.joining, r.links, c.retally(next)
+	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejector.ejectionsOf(l), before, time.Now())
+	next.passive, next.joining, next.links, next.tallies = c.passive, c.gate.joining, r.links, c.counting.retally(next)
 	var err error
 	if !r.discovered { // what is there, is there, whatever operations have changed
 		err = next.checkTakers()
@@ -182,38 +166,38 @@ func (c *Controller) replace(r *reload) error {
 	if err != nil {
 		c.watch(before.layout)
 		c.opt.Checks.Watch(before.checking())
-		c.lookBack(r)
+		c.stopLooking(r)
 		return interfaceError(before, next, err)
 	}
-	c.settleOperations(carried)
+	c.operator.settleOperations(carried)
 	c.watch(l)
-	c.tellAttachments(attached)
-	c.armOutliers()
-	c.tellDown(before.links)
+	c.logAttachments(attached)
+	c.ejector.armOutliers()
+	c.linkWatch.logDown(before.links)
 	kind := events.KindConfiguration
 	if r.discovered {
 		kind = events.KindDiscovery
-		c.tellDiscovered(before)
+		c.discovering.logDiscovered(before)
 	} else {
-		c.describe(before, r.warnings)
+		c.pathLog.describe(before, r.warnings)
 	}
-	c.tellReaddressed(before, kind)
-	c.absentees.follow(before.layout, l)
-	c.tellMemory()
-	c.outages.keep(l)
-	c.scarcity.keep(l)
-	maps.DeleteFunc(c.lost, func(name string, _ uint64) bool { return !slices.Contains(l.cfg.Interfaces, name) })
-	maps.DeleteFunc(c.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.keyed[key]; return !there })
-	c.tellMoves(before, l.all())
-	c.warned()
-	c.tellAllServing()
+	c.pathLog.logReaddressed(before, kind)
+	c.pathLog.absentees.follow(before.layout, l)
+	c.logMemory()
+	c.pathLog.outages.keep(l)
+	c.poolWatch.scarcity.keep(l)
+	maps.DeleteFunc(c.counting.lost, func(name string, _ uint64) bool { return !slices.Contains(l.cfg.Interfaces, name) })
+	maps.DeleteFunc(c.pathLog.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.keyed[key]; return !there })
+	c.pathLog.logMoves(before, l.all())
+	c.pathLog.warned()
+	c.health.logAllServing()
 	if r.wanting != nil {
-		c.settleWanted(r)
+		c.discovering.settleWanted(r)
 	}
 	if !r.discovered {
 		c.vips.announceAll()
 	}
-	c.tasks.silence.In(0) // what has not answered by now was waited for
+	c.pathLog.silenceTask.In(0) // what has not answered by now was waited for
 	return nil
 }
 
@@ -224,14 +208,6 @@ func interfaceError(before, next *view, err error) error {
 		return err
 	}
 	return next.cfg.At(next.cfg.InterfaceField(), "%v; %s goes on serving", err, listLinks(before.links))
-}
-
-// tooLarge names the file where there is not enough memory for what it says.
-func tooLarge(cfg *config.Config, err error) error {
-	if errors.Is(err, lb.ErrTooLarge) {
-		return cfg.At("", "%v", err)
-	}
-	return err
 }
 
 // watch narrows what is looked for; a failure costs needless probes.
@@ -253,6 +229,75 @@ func (c *Controller) finish(ctx context.Context) {
 		c.pending = nil
 	}
 	if leaving {
-		c.giveUp()
+		c.election.giveUp()
 	}
+}
+
+// look reads the states of the interfaces of a configuration that is to come, and has paths
+// looked for by these, too.
+func (c *Controller) look(r *reload) (err error) {
+	r.links = c.links
+	names := r.new.cfg.Interfaces
+	if slices.Equal(names, c.view.cfg.Interfaces) {
+		return nil
+	}
+	if r.links, err = c.opt.Links.Look(names); err != nil {
+		return r.new.cfg.At(r.new.cfg.InterfaceField(), "%v", err)
+	}
+	r.looks = true
+	if err := c.opt.Paths.Use(c.union(r)); err != nil {
+		return r.new.cfg.At(r.new.cfg.InterfaceField(), "%v", err)
+	}
+	return nil
+}
+
+// union names the interfaces of before, and those to come that are none of them.
+func (c *Controller) union(r *reload) []string {
+	names := slices.Clone(c.view.cfg.Interfaces)
+	for i, link := range r.links {
+		if !slices.ContainsFunc(c.links, func(o iface.State) bool { return sameLink(o, link) }) {
+			names = append(names, r.new.cfg.Interfaces[i])
+		}
+	}
+	return names
+}
+
+// stopLooking has paths looked for by the interfaces in use only, after a reload was refused.
+func (c *Controller) stopLooking(r *reload) {
+	if !r.looks {
+		return
+	}
+	if err := c.opt.Paths.Use(c.view.cfg.Interfaces); err != nil {
+		c.opt.Log.Warn(fmt.Sprintf("looking for the backends: %v", err))
+	}
+}
+
+// layAtStart returns the layout that the balancer starts with: what was discovered by the process
+// before is in it.
+func (c *Controller) layAtStart() (*layout, error) {
+	r := &reload{new: c.view.layout, wanting: c.discovering.wanted, links: c.links}
+	if err := c.discovering.resolve(r); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.discovering.refused, c.view = r.refused, &view{layout: r.new}
+	return r.new, nil
+}
+
+// discover puts in force what the origins have found, as a reload of the configuration.
+func (c *Controller) discover() {
+	if c.pending != nil { // which may be refused yet
+		c.discovering.discoverTask.In(discoverySettle)
+		return
+	}
+	if err := c.discovering.discovery.Refresh(); err != nil {
+		c.discovering.settleDiscovery(err)
+		return
+	}
+	r := &reload{new: &layout{cfg: c.discovering.wanted}, wanting: c.discovering.wanted, discovered: true, done: make(chan error, 1)}
+	if len(c.discovering.sets) == 0 {
+		return
+	}
+	c.prepare(r)
 }

@@ -244,7 +244,7 @@ func TestRoutesWaitForFlows(t *testing.T) {
 					a.found = []netip.Addr{netip.MustParseAddr("192.0.2.100")}
 				}
 				c.opt.Joined, c.opt.TakesOver = joined, test.takesOver
-				c.joinLater()
+				c.gate.awaitFlows()
 			})
 			if test.found {
 				told.expect(t, name, "192.0.2.100")
@@ -471,7 +471,7 @@ services:
 		c, _ := watched(w, divided)
 		told, joined := &announcer{w: w}, make(chan struct{}, 1)
 		c.opt.Routes, c.opt.Drained, c.opt.Joined = told, &noted{}, joined
-		c.joinLater()
+		c.gate.awaitFlows()
 		stop := w.run(c)
 		w.quiet()
 		told.expect(t, "before it knows the others' flows", "")

@@ -105,7 +105,7 @@ func BenchmarkChange(b *testing.B) {
 		b.Run(name+"/weight", func(b *testing.B) {
 			for range b.N {
 				weight = 5 - weight
-				if _, err := c.operate(ops.Order{Verb: ops.Weight, Service: last.Name, Backend: last.Backends[0].Name, Weight: weight}); err != nil {
+				if _, err := c.operator.operate(ops.Order{Verb: ops.Weight, Service: last.Name, Backend: last.Backends[0].Name, Weight: weight}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -5,7 +5,6 @@ package control
 import (
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -136,38 +135,4 @@ func TestStatusDuringApply(t *testing.T) {
 		}
 		stop()
 	})
-}
-
-func TestCarryOut(t *testing.T) {
-	var did []string
-	named := func(name string, err, back error) step {
-		return step{
-			do:   func() error { did = append(did, name); return err },
-			undo: func() error { did = append(did, "undo "+name); return back },
-		}
-	}
-	last := named("last", nil, nil)
-	last.undo = nil
-	tests := map[string]struct {
-		steps []step
-		did   []string
-		err   string
-	}{
-		"all": {[]step{named("a", nil, nil), last}, []string{"a", "last"}, ""},
-		"third fails": {[]step{named("a", nil, errors.New("a stays")), named("b", nil, nil), named("c", errors.New("no c"), nil), last},
-			[]string{"a", "b", "c", "undo b", "undo a"}, "no c\na stays"},
-		"after one without undo": {[]step{last, named("a", errors.New("no a"), nil)}, []string{"last", "a"}, "no a"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			did = nil
-			text := ""
-			if err := carryOut(test.steps); err != nil {
-				text = err.Error()
-			}
-			if !slices.Equal(did, test.did) || text != test.err {
-				t.Errorf("did %q with the error %q, want %q and %q", did, text, test.did, test.err)
-			}
-		})
-	}
 }

@@ -3,11 +3,9 @@
 package control
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -128,46 +126,6 @@ func (v *view) withSteps(services []int, now time.Time) *view {
 		next.state.Services[i] = sharing(next.join(i), &v.state.Services[i])
 	}
 	return &next
-}
-
-// advance gives the backends that are in slow start the shares that they have by now.
-func (c *Controller) advance() error {
-	now := time.Now()
-	due, _ := c.view.nextStep(now)
-	if len(due) == 0 {
-		return nil
-	}
-	if err := c.become(c.view.withSteps(due, now)); err != nil {
-		return fmt.Errorf("give backends in slow start a larger share: %w", err)
-	}
-	return nil
-}
-
-// armSteps arms the timer for the next step, and logs what begins with a view.
-func (c *Controller) armSteps(before, now *view) {
-	c.tellStarts(before, now)
-	due, in := now.nextStep(time.Now())
-	switch {
-	case len(due) > 0:
-		c.tasks.steps.In(slowPause)
-	case in > 0:
-		c.tasks.steps.In(max(in, slowPause))
-	default:
-		c.tasks.steps.Off()
-	}
-}
-
-// tellStarts logs which backends begin slowly.
-func (c *Controller) tellStarts(before, now *view) {
-	for i := range now.starts {
-		s := now.cfg.Services[i]
-		for j, is := range now.starts[i] {
-			if is.slowing() && before.startOf(now.keyOf(use{i, j})).began != is.began {
-				c.sayHealth(c.opt.Log.Info, aboutBackend(events.KindHealth, s, s.Backends[j]), "%s begins with %d%% of its weight, and has all of it in %s", who(s, s.Backends[j]), is.share,
-					(s.SlowStart - now.now.Sub(is.began)).Round(time.Millisecond))
-			}
-		}
-	}
 }
 
 // startOf returns how far a backend has come, which does not serve yet where there is none, and

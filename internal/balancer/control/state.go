@@ -3,6 +3,7 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -10,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
 	"github.com/jeoul/jeoul/internal/host/iface"
-	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
 // vipsOf returns the VIPs of a configuration, each once, in its order.
@@ -76,19 +77,6 @@ func missing(link iface.State, addrs []netip.Addr) []netip.Addr {
 	return without(addrs, have)
 }
 
-// known returns what is known of the paths to a configuration's backends, by their
-// numbers. Entries that say nothing new are the former ones.
-func (c *Controller) known(l *layout, links []iface.State, former *view) []*paths.Entry {
-	entries, known := c.opt.Paths.Entries(), make([]*paths.Entry, len(l.backends))
-	for n, addr := range l.backends {
-		entry := entryWithin(links, entries[addr])
-		if known[n] = former.entry(addr); known[n] == nil || !sameEntry(&entry, known[n]) {
-			known[n] = kept(entry)
-		}
-	}
-	return known
-}
-
 // reason says why a service's packets cannot take the path to a backend, and ""
 // if they can. It is worded of the backend, as in "does not answer ARP requests".
 func reason(s lb.Service, e *paths.Entry) string {
@@ -139,80 +127,6 @@ func family(addr netip.Addr) string {
 	return "IPv6"
 }
 
-// install gives the data plane a view.
-func (c *Controller) install(v *view) error {
-	if err := c.opt.DataPlane.Apply(v.packets()); err != nil {
-		return err
-	}
-	c.remind(v)
-	c.armSteps(c.view, v)
-	c.stale = false
-	defer c.found()
-	if !slices.EqualFunc(c.view.links, v.links, sameLink) {
-		c.setLinks(v.links)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.view = v
-	c.generation++
-	return nil
-}
-
-// show puts a view in force for which the data plane has what it needs.
-func (c *Controller) show(v *view) {
-	c.remind(v)
-	c.armSteps(c.view, v)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.view = v
-}
-
-// mostTold is how many lines of one kind are logged one by one.
-const mostTold = 100
-
-// tale says things of one kind line by line, and counts those that are too many.
-type tale struct {
-	log    func(string, ...any)
-	told   int
-	untold int
-}
-
-// say logs a line, or counts it; it is an event all the same.
-func (t *tale) say(about events.About, format string, args ...any) {
-	if t.told == mostTold {
-		t.untold++
-		about.Unlogged = true
-	} else {
-		t.told++
-	}
-	t.log(fmt.Sprintf(format, args...), about.Attr())
-}
-
-// end says how many more there were, of what.
-func (t *tale) end(format string) {
-	if t.untold > 0 {
-		t.log(fmt.Sprintf(format, t.untold))
-	}
-}
-
-// describe says what a configuration asks for that the former view, nil at the
-// start, had not, and what is odd about it here.
-func (c *Controller) describe(former *view, warnings yamlfile.Problems) {
-	cfg, services := c.view.cfg, tale{log: c.opt.Log.Info}
-	for _, s := range cfg.Services {
-		if former.holds(s) {
-			continue
-		}
-		mode := string(s.Mode)
-		if s.DSCP != 0 {
-			mode = fmt.Sprintf("%s %d", s.Mode, s.DSCP)
-		}
-		services.say(events.About{Kind: events.KindConfiguration, Service: s.Name}, "service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), mode, s.Scheduler, len(s.Backends))
-	}
-	services.end("%d more services: `jeoul status` shows them")
-	c.tellWarnings(slices.Concat(cfg.Warnings, warnings))
-}
-
 // told is a backend of which something is logged once: another mode may reach the
 // same address, or not.
 type told struct {
@@ -250,82 +164,84 @@ func (l *layout) all() iter.Seq[int] {
 	}
 }
 
-// place says where packets for an entry go: "" if nowhere.
-func (c *Controller) place(s lb.Service, e *paths.Entry) string {
-	if reason(s, e) != "" || s.Mode == lb.ModeProxy {
-		return ""
-	}
-	place := e.MAC.String()
-	if e.Gateway.IsValid() {
-		place += " (the router " + e.Gateway.String() + ")"
-	}
-	if len(c.links) > 1 {
-		place += " on " + e.Interface
-	}
-	return place
-}
-
-// tellMoves says which backends of these numbers were found, lost or moved since a
-// view before, which may be nil.
-func (c *Controller) tellMoves(before *view, numbers iter.Seq[int]) {
-	found, lost := tale{log: c.opt.Log.Info}, tale{log: c.opt.Log.Warn}
-	c.view.eachBackend(numbers, func(t told, n int, s lb.Service, b lb.Backend) {
-		old, now := before.entry(t.address), c.view.known[n]
-		c.outages.note(t, reason(s, now) != "")
-		if old == now {
-			return
-		}
-		if old == nil {
-			old = &paths.Entry{}
-		}
-		was, is := c.place(s, old), c.place(s, now)
-		switch {
-		case was == is:
-		case was == "":
-			found.say(aboutBackend(events.KindPath, s, b), "%s is at %s", who(s, b), is)
-		case is == "":
-			c.outages.say(t)
-			c.tellLost(&lost, s, b, now)
-		default:
-			found.say(aboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", who(s, b), was, is)
-		}
-	})
-	found.end("%d more backends were found or have moved: `jeoul status` shows them")
-	lost.end(moreLost)
-}
-
 func who(s lb.Service, b lb.Backend) string {
 	return fmt.Sprintf("backend %s (%s) of %s", b.Name, b.Address, s.Name)
 }
 
-const moreLost = "%d more backends get no packets: `jeoul status` says why"
+// sameLink says whether two states are of one interface.
+func sameLink(a, b iface.State) bool { return a.Index == b.Index }
 
-func (c *Controller) tellLost(lost *tale, s lb.Service, b lb.Backend, e *paths.Entry) {
-	lost.say(aboutBackend(events.KindPath, s, b), "%s %s: no packets until that changes", who(s, b), reason(s, e))
+func moved(before, now iface.State) bool { return before.MAC.String() != now.MAC.String() }
+
+// listLinks names the interfaces.
+func listLinks(links []iface.State) string {
+	return strings.Join(linkNames(links), ", ")
 }
 
-// reportSilent says, once each, which backends have not been found in a while, and
-// which services have none.
-func (c *Controller) reportSilent() {
-	lost := tale{log: c.opt.Log.Warn}
-	c.view.eachBackend(c.view.all(), func(t told, n int, s lb.Service, b lb.Backend) {
-		e := c.view.known[n]
-		if reason(s, e) == "" || c.excused(e) || !c.outages.say(t) {
-			return
-		}
-		c.tellLost(&lost, s, b, e)
-	})
-	lost.end(moreLost)
-	c.tellServices(nil, slices.Collect(c.view.all()))
+func linkNames(links []iface.State) []string {
+	names := make([]string, len(links))
+	for i, link := range links {
+		names[i] = link.Name
+	}
+	return names
 }
 
-// excused says whether an interface that is down, which was reported, is the reason
-// for what is missing.
-func (c *Controller) excused(e *paths.Entry) bool {
-	return slices.ContainsFunc(c.links, func(link iface.State) bool {
-		return !link.Up && (e.Fault != paths.None || e.Interface == "" || e.Interface == link.Name)
-	})
+// cutOff says why no backend can be reached, or "". While one interface of several is up, it leads
+// to some backends, and which of them the checks would reach is the routes' to say.
+func cutOff(links []iface.State) string {
+	switch {
+	case len(links) == 0 || slices.ContainsFunc(links, func(l iface.State) bool { return l.Up }):
+		return ""
+	case len(links) == 1:
+		return fmt.Sprintf("interface %s is down", links[0].Name)
+	}
+	return fmt.Sprintf("interfaces %s are down", listLinks(links))
+}
+
+// within returns a route as it is for a balancer on these interfaces: while they change, paths
+// are looked for by those before and after.
+func within(links []iface.State, r paths.Route) paths.Route {
+	if r.Fault != paths.None || slices.ContainsFunc(links, func(l iface.State) bool { return l.Index == r.Index }) {
+		return r
+	}
+	return paths.Elsewhere(r.Interface, linkNames(links))
+}
+
+// entryWithin is within for what is known of an address.
+func entryWithin(links []iface.State, e paths.Entry) paths.Entry {
+	if e.Interface == "" {
+		return e
+	}
+	if r := within(links, e.Route); r != e.Route {
+		return paths.Entry{Address: e.Address, Route: r, Neighbour: e.Neighbour, Reason: r.Reason}
+	}
+	return e
+}
+
+// tooLarge names the file where there is not enough memory for what it says.
+func tooLarge(cfg *config.Config, err error) error {
+	if errors.Is(err, lb.ErrTooLarge) {
+		return cfg.At("", "%v", err)
+	}
+	return err
 }
 
 // oneLine keeps a message with several lines together in a log.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// aboutBackend is what an event of a backend is about.
+func aboutBackend(kind events.Kind, s lb.Service, b lb.Backend) events.About {
+	return events.About{Kind: kind, Service: s.Name, Backend: b.Name}
+}
+
+// some lists a few addresses and counts the others.
+func some(addrs []netip.Addr) string {
+	var text []string
+	for _, a := range addrs[:min(len(addrs), loglines.Most)] {
+		text = append(text, a.String())
+	}
+	if more := len(addrs) - len(text); more > 0 {
+		text = append(text, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(text, ", ")
+}

@@ -23,14 +23,14 @@ func (c *Controller) Status() (ops.Status, error) {
 	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
 	// The view does not change any more: no caller waits for us to be done.
 	c.mu.Lock()
-	v, links, missing, generation, history, spared, problems := c.view, c.links, c.missing, c.generation, c.history, c.spared, c.problems()
+	v, links, missing, generation, history, spared, problems := c.view, c.links, c.missing, c.generation, c.operator.history, c.ejector.spared, c.problems()
 	sets, refused := c.discovering.sets, c.discovering.refused
 	c.mu.Unlock()
-	counters, err := c.counters(v)
+	counters, err := c.counting.counters(v)
 	if err != nil {
 		return ops.Status{}, err
 	}
-	lost := c.xdpLost()
+	lost := c.counting.xdpLost()
 	for _, message := range lossMessages(attachments, lost) {
 		if message != "" {
 			problems = append(problems, message)
@@ -50,20 +50,20 @@ func (c *Controller) Status() (ops.Status, error) {
 		Services:   []ops.Service{},
 		Outcomes:   []ops.Outcome{},
 		Operations: v.operations(history, counters.Counters),
-		Proxy:      c.engineStatus(v),
+		Proxy:      c.proxies.engineStatus(v),
 	}
 	for i := range v.cfg.Services {
 		service := v.serviceStatus(i, entries, counters.Counters)
 		showProxied(v.cfg.Services[i], counters.proxy, &service)
-		c.outages.date(&service)
-		c.scarcity.show(v.layout, i, counters.Counters, &service)
+		c.pathLog.outages.date(&service)
+		c.poolWatch.scarcity.show(v.layout, i, counters.Counters, &service)
 		c.addHealth(v, i, spared, &service)
 		service.Discovered = v.discovered(i, sets, refused, time.Now())
 		status.Services = append(status.Services, service)
 	}
-	status.Problems = append(status.Problems, c.scarcity.problems(v.layout, counters.Counters)...)
+	status.Problems = append(status.Problems, c.poolWatch.scarcity.problems(v.layout, counters.Counters)...)
 	status.Problems = append(status.Problems, v.sparedProblems(spared)...)
-	status.Problems = append(status.Problems, c.engineProblems(v)...)
+	status.Problems = append(status.Problems, c.proxies.engineProblems(v)...)
 	status.Problems = append(status.Problems, discoveryProblems(status.Services)...)
 	if c.opt.ReplyHops != nil {
 		status.Problems = append(status.Problems, c.opt.ReplyHops.Problems()...)
@@ -77,9 +77,9 @@ func (c *Controller) Status() (ops.Status, error) {
 			Unproven: flows.Unproven, UnprovenLimit: flows.UnprovenLimit, Bytes: flows.Bytes}
 		status.Problems = append(status.Problems, nearlyFull(*status.Flows)...)
 	}
-	c.showStorage(&status)
-	c.showRoutes(v, &status)
-	c.showElection(v, &status)
+	c.storage.showStorage(&status)
+	c.routes.showRoutes(v, &status)
+	c.election.showElection(v, &status)
 	if plane, ok := c.opt.DataPlane.(planner); ok {
 		plan := plane.Memory()
 		status.Memory = &ops.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven, Returns: plan.Returns,
@@ -87,19 +87,6 @@ func (c *Controller) Status() (ops.Status, error) {
 			Checks: plan.Checks}
 	}
 	return status, nil
-}
-
-// Operations returns what operations have changed, and which can be taken back. It
-// may be called from any goroutine, after Start.
-func (c *Controller) Operations() (ops.Operations, error) {
-	c.mu.Lock()
-	v, history := c.view, c.history
-	c.mu.Unlock()
-	counters, err := c.counters(v)
-	if err != nil {
-		return ops.Operations{}, err
-	}
-	return v.operations(history, counters.Counters), nil
 }
 
 // localStatus says what became of this host's own sockets; nil where they are not served.
@@ -164,8 +151,8 @@ func (c *Controller) problems() []string {
 	if c.failed != nil {
 		list = append(list, oneLine(c.failed))
 	}
-	if c.undiscovered != nil {
-		list = append(list, oneLine(c.undiscovered))
+	if c.discovering.undiscovered != nil {
+		list = append(list, oneLine(c.discovering.undiscovered))
 	}
 	if c.refused != nil {
 		list = append(list, fmt.Sprintf("the reload of %s was refused, and nothing of it applied: %s",
@@ -189,15 +176,6 @@ func (v *view) problems() []string {
 		}
 	}
 	return list
-}
-
-// condition judges a backend, as operations have it, by what the data plane has.
-func condition(s lb.Service, b lb.Backend, o overlay, e *paths.Entry) lb.Condition {
-	if s.Mode == lb.ModeProxy { // whose ways are the kernel's
-		return lb.ConditionOf(b, o.out(), lb.Reach{})
-	}
-	return lb.ConditionOf(b, o.out(), lb.Reach{NoRoute: e.Fault != paths.None || misfit(s, e.Address, e.Route) != "",
-		NoMAC: e.MAC == nil, Reason: reason(s, e)})
 }
 
 // serviceStatus joins what the data plane has (the view), what is known now, and
@@ -309,30 +287,6 @@ func (o overlay) shown(target ops.Target, left ops.Left) ops.Overlay {
 	return shown
 }
 
-// leftOf returns what a backend still has to do.
-func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
-	count := counters.Backends[key]
-	left := &ops.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
-	if t := counters.Services[key.Service].Transition; t != nil && t.Base && !left.Tracked {
-		left.Until = t.Until
-	}
-	return left
-}
-
-// leftOf returns what the backends still have to do, as far as that can be told.
-func (c *Controller) leftOf(names []backendName) map[backendName]*ops.Left {
-	counters, err := c.counters(c.view)
-	if err != nil {
-		c.opt.Log.Warn(fmt.Sprintf("what is left of drained backends cannot be told: %v", err))
-		return nil
-	}
-	left := map[backendName]*ops.Left{}
-	for name, at := range c.view.locate(slices.Values(names)) {
-		left[name] = leftOf(at.service, at.service.BackendKey(at.backend), counters.Counters)
-	}
-	return left
-}
-
 // nextHop returns the router or the backend itself; invalid without a route.
 func nextHop(e *paths.Entry) netip.Addr {
 	if e.Interface == "" {
@@ -346,4 +300,26 @@ func neighbourState(e *paths.Entry) string {
 		return neigh.Unknown
 	}
 	return e.Neighbour
+}
+
+// addHealth writes into the status of service i what the checks say of its backends, and what
+// follows for them.
+func (c *Controller) addHealth(v *view, i int, spared map[lb.BackendKey]string, status *ops.Service) {
+	s := v.cfg.Services[i]
+	status.Checks, status.Require = checksStatus(s)
+	status.Serving = servingOf(v.selected[i])
+	status.Withdrawn = v.withdrawn(s.VIP)
+	v.showStarts(i, status)
+	v.showOutliers(i, spared, status)
+	if !s.Checks.On() {
+		return
+	}
+	status.OnDown = s.Checks.OnDown
+	for j, b := range s.Backends {
+		shown := &status.Backends[j]
+		shown.Health = healthOf(c.opt.Checks.Verdict(s.BackendKey(b)))
+		if now := v.verdict(use{i, j}); shown.Since.IsZero() && shown.Reason != "" && now.state == lb.Failing {
+			shown.Since = now.since
+		}
+	}
 }

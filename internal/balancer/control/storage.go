@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/durable"
@@ -15,43 +16,87 @@ import (
 // writeAgainEvery is how often files are written again that could not be.
 const writeAgainEvery = 2 * time.Second
 
-// tellStorage logs which files cannot be written, and which can again, and has them written again soon.
-func (c *Controller) tellStorage() {
-	faults := c.opt.Files.Faults()
+// storage knows which files cannot be written, and has them written again.
+type storage struct {
+	*core
+	// unwritten are the files that cannot be written, by path, and notKept why the data plane does not outlive the
+	// process, as they were logged last.
+	unwritten map[string]durable.Fault
+	notKept   string
+	keepTask  *loop.Task
+}
+
+// logFaults logs which files cannot be written, and which can again, and has them written again soon.
+func (s *storage) logFaults() {
+	faults := s.opt.Files.Faults()
 	about := events.About{Kind: events.KindStorage}.Attr()
 	now := make(map[string]durable.Fault, len(faults))
 	for _, f := range faults {
 		now[f.Path] = f
-		if before, told := c.unwritten[f.Path]; !told || before.Kept != f.Kept || before.Err.Error() != f.Err.Error() {
-			c.opt.Log.Warn(oneLine(errors.New(f.String())), about)
+		if before, told := s.unwritten[f.Path]; !told || before.Kept != f.Kept || before.Err.Error() != f.Err.Error() {
+			s.opt.Log.Warn(oneLine(errors.New(f.String())), about)
 		}
 	}
-	for path, f := range c.unwritten {
+	for path, f := range s.unwritten {
 		if _, still := now[path]; !still {
-			c.opt.Log.Info(fmt.Sprintf("writing %s to %s succeeds again", f.What, path), about)
+			s.opt.Log.Info(fmt.Sprintf("writing %s to %s succeeds again", f.What, path), about)
 		}
 	}
-	c.unwritten = now
+	s.unwritten = now
 	if len(now) > 0 {
-		c.tasks.keep.Within(writeAgainEvery)
+		s.keepTask.Within(writeAgainEvery)
 	}
 }
 
 // showStorage fills in the files that cannot be written.
-func (c *Controller) showStorage(status *ops.Status) {
-	for _, f := range c.opt.Files.Faults() {
+func (s *storage) showStorage(status *ops.Status) {
+	for _, f := range s.opt.Files.Faults() {
 		status.Unwritten = append(status.Unwritten,
 			ops.Unwritten{What: f.What, Path: f.Path, Since: f.Since, Error: oneLine(f.Err), Kept: f.Kept})
 		status.Problems = append(status.Problems, f.String())
 	}
-	status.WriteFailures = c.opt.Files.Failures()
+	status.WriteFailures = s.opt.Files.Failures()
 }
 
 // noteUnsaved logs why something could not be saved, unless files tell of it, and returns what a person who asked
 // for it should know.
-func (c *Controller) noteUnsaved(saving string, err error) error {
+func (s *storage) noteUnsaved(saving string, err error) error {
 	if err != nil && !errors.Is(err, durable.ErrNotWritten) {
-		c.opt.Log.Warn(fmt.Sprintf("%s (it ends with this process): %s", saving, oneLine(err)))
+		s.opt.Log.Warn(fmt.Sprintf("%s (it ends with this process): %s", saving, oneLine(err)))
 	}
 	return err
+}
+
+// keeping is a DataPlane that outlives its process by what may be taken away meanwhile.
+type keeping interface {
+	// KeepAgain looks for that, puts right what it can, and says what there is to say.
+	KeepAgain() (note string, err error)
+}
+
+// keepEvery is how often that is looked at: for so long the process may die and its data plane with it.
+const keepEvery = 10 * time.Second
+
+// keepAgain logs what is new of it, and looks again later.
+func (s *storage) keepAgain() {
+	s.opt.Files.Retry()
+	defer func() {
+		s.keepTask.In(keepEvery)
+		s.logFaults()
+	}()
+	k, is := s.opt.DataPlane.(keeping)
+	if !is {
+		return
+	}
+	note, err := k.KeepAgain()
+	if note != "" {
+		s.opt.Log.Warn(note)
+	}
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	if problem != "" && problem != s.notKept {
+		s.opt.Log.Warn("the data plane ends with this process: " + problem)
+	}
+	s.notKept = problem
 }

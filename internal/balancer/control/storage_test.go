@@ -32,7 +32,7 @@ func TestUnwritableOperations(t *testing.T) {
 			files := durable.New(durable.Options{FileSystem: disk})
 			c.opt.Memory = onDisk{files.Content("the drains", path, "operations", 0o600)}
 			c.opt.Files = files
-			c.loop.On(files.Changes(), c.tellStorage) // as New does where it is told of files
+			c.loop.On(files.Changes(), c.storage.logFaults) // as New does where it is told of files
 			stop := w.run(c)
 			w.quiet()
 			disk.Fail(&trouble, 0)

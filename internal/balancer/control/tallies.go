@@ -3,7 +3,6 @@
 package control
 
 import (
-	"fmt"
 	"maps"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -12,7 +11,7 @@ import (
 
 // The data plane and the proxy count by endpoints. What is shown and scraped is counted by names: where names exchange
 // addresses, or one gets another's, each goes on from what it had. A tally is the difference. Who judges an endpoint by
-// what it answers (outliers.go) reads the data plane's own counters.
+// what it answers (ejector.go) reads the data plane's own counters.
 
 // tally makes the count of a name of that of the endpoint that it has.
 type tally struct {
@@ -63,30 +62,6 @@ func (v *view) tallied(all counted) counted {
 		}
 	}
 	return by
-}
-
-// retally returns the tallies of the next configuration. It reads the counters only where names have other endpoints in
-// it; where they cannot be read, such names go on with what their endpoints have counted.
-func (c *Controller) retally(next *view) map[backendName]tally {
-	before := c.view
-	all, moves := next.moves(before)
-	if len(moves) == 0 {
-		return all
-	}
-	counts, err := c.endpointCounters(before)
-	if err != nil {
-		c.opt.Log.Warn(fmt.Sprintf(
-			"backends that have another address go on with the counters of those that had it before: %v", err))
-		return all
-	}
-	for _, m := range moves {
-		t := tally{Base: counts.total(m.to)}
-		if m.existed {
-			t.Carried = before.tallies[m.name].of(counts.total(m.from))
-		}
-		all[m.name] = t
-	}
-	return all
 }
 
 // move is a name that has an endpoint which was another's, or another than it had; it had none if it is new.
@@ -148,4 +123,10 @@ func (v *view) talliesWith(overlays map[backendName]overlay) map[backendName]tal
 	all := maps.Clone(v.tallies)
 	maps.DeleteFunc(all, func(name backendName, _ tally) bool { return overlays[name].out() })
 	return all
+}
+
+// counted is what the data plane and the proxy have counted.
+type counted struct {
+	lb.Counters
+	proxy proxy.Stats
 }

@@ -3,23 +3,16 @@
 package control
 
 import (
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/steps"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
-
-// Role says whether this balancer holds its VIPs, where several balancers share them.
-type Role interface {
-	Holds() (bool, error)
-	// Changes is signalled after Holds may have changed.
-	Changes() <-chan struct{}
-}
 
 // vips holds the balancer's addresses on its first interface, which are the VIPs and those of
 // full NAT: it puts them there, puts back what others take away, and announces them.
@@ -75,7 +68,7 @@ func (v *view) addressesHeld() []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(v.addresses), v.withdrawn)
 }
 
-func (h *vips) change(before, next *view) (bring, retire []step) {
+func (h *vips) change(before, next *view) (bring, retire []steps.Step) {
 	same := before.layout == next.layout && before.passive == next.passive && before.joining == next.joining
 	if same && len(next.yielding) == 0 {
 		return nil, nil
@@ -91,9 +84,9 @@ func (h *vips) change(before, next *view) (bring, retire []step) {
 		// To the new first interface, and only then off the old one.
 		added, removed, now = is, was, next.links[0]
 	}
-	bring = []step{{
+	bring = []steps.Step{{
 		// It is not announced yet that the new addresses are here.
-		do: func() error {
+		Do: func() error {
 			h.lifetime = next.lifetime()
 			if err := h.add(now.Name, added); err != nil {
 				h.lifetime = stayed
@@ -103,14 +96,14 @@ func (h *vips) change(before, next *view) (bring, retire []step) {
 			h.link, h.held, h.looked = now, is, true
 			return nil
 		},
-		undo: func() error {
+		Undo: func() error {
 			h.link, h.held, h.lifetime = old, was, stayed
 			h.remove(now.Name, added)
 			return nil
 		},
 	}}
-	retire = []step{{do: func() error {
-		tellWithdrawn(h.log, before, next)
+	retire = []steps.Step{{Do: func() error {
+		logWithdrawn(h.log, before, next)
 		h.remove(old.Name, removed)
 		if len(added) > 0 {
 			h.announceAll()
@@ -256,29 +249,9 @@ func (h *vips) announceSome() {
 	}
 }
 
-// takeRole reads whether this balancer holds its VIPs, and logs a change of that.
-func (c *Controller) takeRole() error {
-	holds, err := c.opt.Role.Holds()
-	if err != nil {
-		return fmt.Errorf("read whether this balancer holds its VIPs: %w", err)
-	}
-	if c.passive == holds {
-		c.opt.Log.Info(map[bool]string{true: "this balancer holds its VIPs", false: "this balancer does not hold its VIPs"}[holds])
-	}
-	if c.passive && holds {
-		c.hasten()
-	}
-	c.passive = !holds
-	if c.opt.Election != nil {
-		was, before := c.vips.quiet, c.vips.announcements
-		c.vips.quiet, c.vips.announcements = c.opt.Election.Keeping(), c.opt.Election.Announcements()
-		switch {
-		case !holds || c.vips.quiet:
-		case was:
-			c.vips.announceAll()
-		case before != c.vips.announcements:
-			c.vips.announceAgain()
-		}
-	}
-	return nil
-}
+// announceAt are the times at which VIPs are announced after what makes it necessary. Frames get lost, other balancers
+// answer for the VIPs until they have heard of this one, and a port passes nothing while a switch listens and learns:
+// for 30 s by the spanning tree protocol's timers, and for 50 s after a failure elsewhere (IEEE 802.1D-2004 clause
+// 17.14).
+var announceAt = [...]time.Duration{0, announceEvery, 2 * time.Second, 5 * time.Second,
+	15 * time.Second, 35 * time.Second, 55 * time.Second}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package nearest
 
 import (
 	"cmp"
@@ -10,12 +10,12 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// mostNear is how many names are proposed.
-const mostNear = 3
+// mostProposed is how many names are proposed.
+const mostProposed = 3
 
-// near proposes names for one that there is not: those that differ little, or all
-// where there are few.
-func near(name string, names []string) string {
+// Proposal proposes names in the place of one that there is not, as a part of an error: those that differ little, or all
+// of them where there are few; otherwise it says that list shows them.
+func Proposal(name string, names []string, list string) string {
 	type candidate struct {
 		name     string
 		distance int
@@ -31,14 +31,14 @@ func near(name string, names []string) string {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
 	})
 	if len(candidates) == 0 {
-		if len(names) > 2*mostNear {
-			return "`jeoul status` lists those there are"
+		if len(names) > 2*mostProposed {
+			return list + " lists those there are"
 		}
 		return "there is " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
 	}
-	var list []string
-	for _, c := range candidates[:min(len(candidates), mostNear)] {
-		list = append(list, c.name)
+	var proposed []string
+	for _, c := range candidates[:min(len(candidates), mostProposed)] {
+		proposed = append(proposed, c.name)
 	}
-	return "did you mean " + strings.Join(list, " or ") + "?"
+	return "did you mean " + strings.Join(proposed, " or ") + "?"
 }

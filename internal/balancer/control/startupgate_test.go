@@ -33,7 +33,7 @@ func TestAddressesWait(t *testing.T) {
 			w, joined := newWorld(t), make(chan struct{}, 1)
 			c, asked := watched(w, membersWeb)
 			c.opt.Joined, c.opt.TakesOver, c.opt.Memory = joined, takesOver, &noted{}
-			c.joinLater()
+			c.gate.awaitFlows()
 			stop := w.run(c)
 			has := func(when string, want, fresh bool) {
 				t.Helper()

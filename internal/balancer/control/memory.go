@@ -13,13 +13,6 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// Memory keeps what operations have changed for the process that follows this one.
-type Memory interface {
-	// Load returns what was saved last; nothing where nothing was.
-	Load() ([]byte, error)
-	Save([]byte) error
-}
-
 // savedOverlay is an overlay as it is saved. Its times are those of the wall clock of Clock.
 type savedOverlay struct {
 	// Backend is where the backend was. Versions up to 0.4.0 go by it, and save no names.
@@ -60,48 +53,23 @@ func (o overlay) at(other func(time.Time) time.Time) overlay {
 	return o
 }
 
-// awaitPaths waits, within a bound, until the backends of a configuration are looked for, where what arrives at
-// once may have begun before this process: a data plane forwards already and goes on with what it knows until then,
-// or other balancers have the VIPs too. Without its whole table from the first packet on, a balancer beside others
-// would begin a transition with each backend that it finds, and take flows of theirs for older than that.
-func (c *Controller) awaitPaths(l *layout) {
-	if !c.opt.TakesOver && !l.besideOthers() {
-		return
-	}
-	all := &reload{wanted: l.watched}
-	bound := time.NewTimer(resolveBound)
-	defer bound.Stop()
-	for !c.resolved(all) {
-		select {
-		case <-c.opt.Paths.Changes():
-		case <-bound.C:
-			return
-		}
-	}
-}
-
-// besideOthers says whether other balancers may have the VIPs, too.
-func (l *layout) besideOthers() bool {
-	return l.cfg.BGP.On() || l.cfg.VRRP.ID != 0 || l.cfg.Members.Listen.IsValid()
-}
-
 // recall returns what operations had changed when the process before ended, as far as the
 // configuration has the backends, and by what their counts differ from those of their endpoints.
-func (c *Controller) recall(l *layout) (map[backendName]overlay, map[backendName]tally) {
-	if !c.opt.TakesOver || c.opt.Memory == nil {
+func (r *operator) recall(l *layout) (map[backendName]overlay, map[backendName]tally) {
+	if !r.opt.TakesOver || r.opt.Memory == nil {
 		return nil, nil
 	}
-	data, err := c.opt.Memory.Load()
+	data, err := r.opt.Memory.Load()
 	var saved []savedOverlay
 	if err == nil && len(data) > 0 {
 		err = json.Unmarshal(data, &saved)
 	}
 	if err != nil {
 		// Without a process, no backend that dies is noticed: that is worse than a drain that is to be asked for again.
-		c.opt.Log.Error("the drains and weights that operations had set are lost, for they cannot be read: " + oneLine(err))
+		r.opt.Log.Error("the drains and weights that operations had set are lost, for they cannot be read: " + oneLine(err))
 		return nil, nil
 	}
-	overlays, tallies, now := map[backendName]overlay{}, map[backendName]tally{}, c.opt.Clock()
+	overlays, tallies, now := map[backendName]overlay{}, map[backendName]tally{}, r.opt.Clock()
 	for i := range saved {
 		saved[i].findName(l)
 	}
@@ -157,15 +125,15 @@ func (s *savedOverlay) restored(now clock.Reading) (backendName, overlay) {
 
 // remind saves what operations have changed, where a view has other operations than the last.
 // Where it cannot be saved, it is in force all the same.
-func (c *Controller) remind(now *view) {
-	if c.opt.Memory == nil || maps.Equal(c.view.overlays, now.overlays) && maps.Equal(c.view.tallies, now.tallies) {
+func (r *operator) remind(now *view) {
+	if r.opt.Memory == nil || maps.Equal(r.view.overlays, now.overlays) && maps.Equal(r.view.tallies, now.tallies) {
 		return
 	}
-	data, err := json.Marshal(now.savedOverlays(c.opt.Clock()))
+	data, err := json.Marshal(now.savedOverlays(r.opt.Clock()))
 	if err == nil {
-		err = c.opt.Memory.Save(data)
+		err = r.opt.Memory.Save(data)
 	}
-	c.unsaved = c.noteUnsaved("saving what operations have changed of backends", err)
+	r.unsaved = r.storage.noteUnsaved("saving what operations have changed of backends", err)
 }
 
 // savedOverlays returns what operations have changed as it is saved at a time.
@@ -197,16 +165,4 @@ func (v *view) savedOverlays(clock clock.Reading) []savedOverlay {
 		saved = append(saved, s)
 	}
 	return saved
-}
-
-// dropAddresses takes away what the process before had put on its first interface and the
-// balancer is to hold no more, or on another one.
-func (c *Controller) dropAddresses(first *view) {
-	if !c.opt.TakesOver {
-		return
-	}
-	if err := c.opt.Host.KeepAddresses(c.links[0].Name, first.addressesHeld()); err != nil {
-		c.opt.Log.Warn(oneLine(err))
-	}
-	c.logHost()
 }

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/steps"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/paths"
+	"github.com/jeoul/jeoul/internal/host/iface"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// core is what the components of a controller share: its options and its loop, what is in force, and the one way to put
+// something else in force. It knows none of them.
+type core struct {
+	opt  Options
+	loop *loop.Loop
+
+	// What follows is written by Start and the loop only, and read by Status under mu.
+	mu         sync.Mutex
+	view       *view // before Start, without paths
+	links      []iface.State
+	missing    []string // interfaces that went, and that the data plane is not attached to again; replaced as a whole
+	generation uint64
+	failed     error // of the last attempt to bring things in order
+
+	// What follows is the loop's own.
+	interfaces *loop.Source
+	paths      *loop.Source
+	checks     *loop.Source
+	actuators  []actuator // in the order in which they bring in what is new
+	// followers are called with a view that is about to be in force, and the one before.
+	followers     []func(before, now *view)
+	reconcileTask *loop.Task
+	retryTask     *loop.Task
+	remade        []string      // interfaces that came back, by name, of which the settings are not made yet
+	passive       bool          // others hold the VIPs
+	reconciled    time.Time     // when a reconcile ended last
+	stale         bool          // the data plane needs its state again, even if it is the same
+	recheck       bool          // the verdicts may be others, whatever Checks.Changed says
+	relearn       bool          // the paths may have changed, whatever Changed says
+	wait          time.Duration // until what failed is tried again
+}
+
+// announceView tells the followers of a view that is about to be in force.
+func (c *core) announceView(next *view) {
+	for _, follow := range c.followers {
+		follow(c.view, next)
+	}
+}
+
+// attached takes note that the data plane is attached to all interfaces that there are.
+func (c *core) attached() {
+	if len(c.missing) == 0 {
+		return
+	}
+	var still []string
+	for _, l := range c.links {
+		if l.Gone {
+			still = append(still, l.Name)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.missing = still
+}
+
+// schedule arms a reconcile. Later changes do not put it off: a backend that
+// flaps must not keep the others' from being applied.
+func (c *core) schedule() {
+	c.reconcileTask.Within(settle)
+}
+
+// scheduleNow arms a reconcile at once, or as late as lets what comes within settle of the last one
+// be applied together. It is for what is whole as it comes: a verdict is, and each millisecond
+// sends new flows to a backend that fails; the kernel tells of a route in pieces.
+func (c *core) scheduleNow() {
+	c.reconcileTask.Within(max(0, time.Until(c.reconciled.Add(settle))))
+}
+
+// markStale has all sources read again.
+func (c *core) markStale() {
+	c.loop.MarkStale()
+	c.schedule()
+}
+
+// settleFailure notes what is wrong now, says what is new in that, and arms
+// another try.
+func (c *core) settleFailure(err error) {
+	before := c.failed
+	c.mu.Lock()
+	c.failed = err
+	c.mu.Unlock()
+	if err == nil {
+		c.wait = 0
+		c.retryTask.Off()
+		if before != nil {
+			c.opt.Log.Info("recovered: what had failed is done")
+		}
+		return
+	}
+	if before == nil || before.Error() != err.Error() {
+		c.opt.Log.Error(oneLine(err))
+	}
+	c.wait = min(max(2*c.wait, retryFirst), retryMost)
+	c.retryTask.In(c.wait)
+}
+
+func (c *core) setLinks(states []iface.State) {
+	c.mu.Lock()
+	c.links = states
+	c.mu.Unlock()
+	c.opt.Checks.CutOff(cutOff(states))
+}
+
+func (c *core) logHost() {
+	changes := loglines.To(c.opt.Log.Info)
+	for _, event := range c.opt.Host.Events() {
+		changes.Say(events.About{}, "%s", event)
+	}
+	changes.End("%d more changes to the host's network settings")
+}
+
+// currentLinks are the view's interfaces as they were read last, where the view's are not others: one that was made
+// anew has another index.
+func (c *core) currentLinks() []iface.State {
+	if slices.EqualFunc(c.links, c.view.links, func(a, b iface.State) bool { return a.Name == b.Name }) {
+		return c.links
+	}
+	return c.view.links
+}
+
+// linkIsGone says whether an interface is gone, or what is known of its settings is of the one before.
+func (c *core) linkIsGone(name string) bool {
+	return slices.Contains(c.remade, name) || slices.ContainsFunc(c.links, func(l iface.State) bool { return l.Gone && l.Name == name })
+}
+
+// hasten has others tell of what begins there while packets of that come to be sent here.
+func (c *core) hasten() {
+	if c.opt.Hasten != nil {
+		c.opt.Hasten()
+	}
+}
+
+// install gives the data plane a view.
+func (c *core) install(v *view) error {
+	if err := c.opt.DataPlane.Apply(v.packets()); err != nil {
+		return err
+	}
+	c.announceView(v)
+	c.stale = false
+	defer c.attached()
+	if !slices.EqualFunc(c.view.links, v.links, sameLink) {
+		c.setLinks(v.links)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.view = v
+	c.generation++
+	return nil
+}
+
+// show puts a view in force for which the data plane has what it needs.
+func (c *core) show(v *view) {
+	c.announceView(v)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.view = v
+}
+
+// place says where packets for an entry go: "" if nowhere.
+func (c *core) place(s lb.Service, e *paths.Entry) string {
+	if reason(s, e) != "" || s.Mode == lb.ModeProxy {
+		return ""
+	}
+	place := e.MAC.String()
+	if e.Gateway.IsValid() {
+		place += " (the router " + e.Gateway.String() + ")"
+	}
+	if len(c.links) > 1 {
+		place += " on " + e.Interface
+	}
+	return place
+}
+
+// excused says whether an interface that is down, which was reported, is the reason
+// for what is missing.
+func (c *core) excused(e *paths.Entry) bool {
+	return slices.ContainsFunc(c.links, func(link iface.State) bool {
+		return !link.Up && (e.Fault != paths.None || e.Interface == "" || e.Interface == link.Name)
+	})
+}
+
+// become puts another desired state in force, whole or not at all. What cannot be retired is
+// logged, and taken back at the end with the rest.
+func (c *core) become(next *view) error {
+	before := c.view
+	var bring, retire []steps.Step
+	for _, a := range c.actuators {
+		b, r := a.change(before, next)
+		bring, retire = append(bring, b...), append(r, retire...)
+	}
+	if err := steps.CarryOut(bring); err != nil {
+		return err
+	}
+	for _, s := range retire {
+		if err := s.Do(); err != nil {
+			c.opt.Log.Warn(oneLine(err))
+		}
+	}
+	return nil
+}
+
+// How long things take.
+const (
+	// settle lets changes that come together be applied together.
+	settle = 20 * time.Millisecond
+	// resolveBound is how long a reload waits for the paths to backends that are
+	// new in it; without that, one that replaces them all would leave
+	// the service without any for a moment.
+	resolveBound = 3 * time.Second
+	// silence is how long a backend may stay without a path before that is logged.
+	silence = 3 * time.Second
+	// announceEvery is how far apart rounds of announcements begin at least.
+	announceEvery = time.Second
+	// announceAtOnce is how many announcements are made in one go, and announcePause
+	// how long they are apart: 10,000 of them in a second are no load for a segment,
+	// and leave time for what else there is to do.
+	announceAtOnce = 500
+	announcePause  = 50 * time.Millisecond
+	// addressesStay is for how long addresses that balancers share stay without the process, at least, and stayRenewed how
+	// often they are renewed: a process that is late twice loses none.
+	addressesStay = 6 * time.Second
+	stayRenewed   = 2 * time.Second
+	// What failed is tried again after retryFirst, then twice as long each time
+	// up to retryMost.
+	retryFirst = time.Second
+	retryMost  = 30 * time.Second
+)
+
+// actuator makes a part of what is there as the desired state has it.
+type actuator interface {
+	// change says how to get from one desired state to another: bring is what the next one
+	// needs before it is in force, beside what the one before needs, and retire what
+	// can go once it is, which the last actuator retires first.
+	change(before, next *view) (bring, retire []steps.Step)
+}
+
+// reload is a configuration on its way into the loop.
+type reload struct {
+	new *layout
+	// wanting is the configuration as it was handed in, and refused what was discovered for it and
+	// cannot be. discovered: nothing else is new than what was discovered.
+	wanting    *config.Config
+	refused    []config.Refused
+	discovered bool
+	links      []iface.State // of its interfaces
+	looks      bool          // paths are looked for by these, too
+	warnings   yamlfile.Problems
+	wanted     []netip.Addr // backends that are not known yet
+	done       chan error   // buffered: the loop never waits for who asked
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// retally returns the tallies of the next configuration. It reads the counters only where names have other endpoints in
+// it; where they cannot be read, such names go on with what their endpoints have counted.
+func (n *counting) retally(next *view) map[backendName]tally {
+	before := n.view
+	all, moves := next.moves(before)
+	if len(moves) == 0 {
+		return all
+	}
+	counts, err := n.endpointCounters(before)
+	if err != nil {
+		n.opt.Log.Warn(fmt.Sprintf(
+			"backends that have another address go on with the counters of those that had it before: %v", err))
+		return all
+	}
+	for _, m := range moves {
+		t := tally{Base: counts.total(m.to)}
+		if m.existed {
+			t.Carried = before.tallies[m.name].of(counts.total(m.from))
+		}
+		all[m.name] = t
+	}
+	return all
+}
+
+// counting reads what the data plane and the proxy have counted.
+type counting struct {
+	*core
+	proxies *proxies
+	// lost are frames of XDP, by interface, as it was logged last.
+	lost       map[string]uint64
+	lossesTask *loop.Task
+}
+
+// counters reads what was counted, of backends by their names: see tally.
+func (n *counting) counters(v *view) (counted, error) {
+	all, err := n.endpointCounters(v)
+	if err != nil {
+		return counted{}, err
+	}
+	return v.tallied(all), nil
+}
+
+// endpointCounters reads what was counted. What the proxy has counted of backends stands among the counters of the data plane, too,
+// so that what goes by these knows no difference. Where it cannot be asked, what it has said last counts.
+func (n *counting) endpointCounters(v *view) (counted, error) {
+	from, err := n.opt.DataPlane.Counters()
+	if err != nil {
+		return counted{}, fmt.Errorf("read the counters: %w", err)
+	}
+	all := counted{Counters: from}
+	if len(v.proxied) == 0 || n.opt.Proxy == nil {
+		return all, nil
+	}
+	all.proxy, err = n.proxies.askProxy()
+	if err != nil {
+		n.opt.Log.Debug("the counters of the proxy cannot be read", "why", err)
+	}
+	all.Backends, all.Services = maps.Clone(from.Backends), maps.Clone(from.Services)
+	if all.Backends == nil {
+		all.Backends = map[lb.BackendKey]lb.BackendCount{}
+	}
+	if all.Services == nil {
+		all.Services = map[lb.ServiceKey]lb.ServiceCount{}
+	}
+	for key, n := range all.proxy.Backends {
+		all.Backends[key] = lb.BackendCount{Connections: n.Connections, Active: capped(n.Active), Flows: n.Active, Bytes: n.BytesIn, ReturnedBytes: n.BytesOut}
+	}
+	for key, n := range all.proxy.Services {
+		all.Services[key] = lb.ServiceCount{Active: capped(n.Active), Flows: n.Active}
+	}
+	return all, nil
+}
+
+// capped is a number of connections in 32 bits.
+func capped(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
+
+// lossCounter are Links that know what was lost of the frames that XDP sent, by interface.
+type losing interface{ XDPLost() []uint64 }
+
+// lossEvery is how often the losses are looked at.
+const lossEvery = 10 * time.Second
+
+// lossMessages says what is lost, or may be, by the hook that is in use: a frame that a
+// driver does not take was counted as forwarded before. One for each interface, empty if
+// there is nothing to say.
+func lossMessages(attachments []lb.Attachment, lost []uint64) []string {
+	messages := make([]string, len(attachments))
+	for i, a := range attachments {
+		if a.Hook != lb.HookXDP {
+			continue
+		}
+		switch frames := lossOf(lost, i); {
+		case frames > 0 && a.Warning != "":
+			messages[i] = fmt.Sprintf("%d frames that XDP sent are lost, though they are counted as forwarded: %s", frames, a.Warning)
+		case frames > 0:
+			messages[i] = fmt.Sprintf("%d frames that XDP sent on %s are lost, though they are counted as forwarded: its driver (%s) did not take them; see `ethtool -S %s`, and set hook: tc if it goes on",
+				frames, a.Interface, a.Driver, a.Interface)
+		case a.Warning != "":
+			messages[i] = a.Warning
+		}
+	}
+	return messages
+}
+
+func lossOf(lost []uint64, i int) uint64 {
+	if i < len(lost) {
+		return lost[i]
+	}
+	return 0
+}
+
+// xdpLost returns what was lost by each interface; nil if that is not known.
+func (n *counting) xdpLost() []uint64 {
+	if links, ok := n.opt.Links.(losing); ok {
+		return links.XDPLost()
+	}
+	return nil
+}
+
+// logLosses logs what is lost, where that is ten times what was logged, and looks again
+// later.
+func (n *counting) logLosses() {
+	attachments, lost := n.opt.DataPlane.Attachments(), n.xdpLost()
+	messages := lossMessages(attachments, lost)
+	for i, a := range attachments {
+		if frames := lossOf(lost, i); frames > 0 && messages[i] != "" && frames >= 10*n.lost[a.Interface] {
+			n.lost[a.Interface] = frames
+			n.opt.Log.Warn(messages[i])
+		}
+	}
+	n.lossesTask.In(lossEvery)
+}
+
+// leftOf returns what the backends still have to do, as far as that can be told.
+func (n *counting) leftOf(names []backendName) map[backendName]*ops.Left {
+	counters, err := n.counters(n.view)
+	if err != nil {
+		n.opt.Log.Warn(fmt.Sprintf("what is left of drained backends cannot be told: %v", err))
+		return nil
+	}
+	left := map[backendName]*ops.Left{}
+	for name, at := range n.view.locate(slices.Values(names)) {
+		left[name] = leftOf(at.service, at.service.BackendKey(at.backend), counters.Counters)
+	}
+	return left
+}
+
+// leftOf returns what a backend still has to do.
+func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
+	count := counters.Backends[key]
+	left := &ops.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
+	if t := counters.Services[key.Service].Transition; t != nil && t.Base && !left.Tracked {
+		left.Until = t.Until
+	}
+	return left
+}

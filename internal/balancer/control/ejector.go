@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/outliers"
+	"github.com/jeoul/jeoul/internal/host/clock"
+)
+
+// ejector ejects backends, and lets them back.
+type ejector struct {
+	*core
+	health   *healthLog
+	storage  *storage
+	outliers *outliers.Engine
+	// spared says why backends that fail are not ejected. Status reads it under the lock.
+	spared map[lb.BackendKey]string
+	// kept is what was saved last.
+	kept         []outliers.Remembered
+	outliersTask *loop.Task
+}
+
+// armOutliers has the counters looked at while a service wants that.
+func (e *ejector) armOutliers() {
+	switch {
+	case len(e.view.ejecting) == 0:
+		e.outliersTask.Off()
+	case !e.outliersTask.On():
+		e.outliersTask.In(outliers.Every)
+	}
+}
+
+// judgeOutliers looks at the counters, and puts in force what follows.
+func (e *ejector) judgeOutliers() {
+	e.outliersTask.In(outliers.Every)
+	services := map[lb.ServiceKey]bool{}
+	for _, i := range e.view.ejecting {
+		services[e.view.cfg.Services[i].Key()] = true
+	}
+	counts, err := e.opt.DataPlane.BackendCounts(services)
+	if err != nil {
+		err = fmt.Errorf("read the counters by which backends are judged: %w", err)
+	} else {
+		changes := e.outliers.Look(time.Now(), e.view.outliers(counts))
+		if err = e.takeEjections(); err == nil {
+			e.health.logEjections(changes)
+		}
+	}
+	if err != nil {
+		e.settleFailure(err)
+	}
+}
+
+// takeEjections puts the engine's ejections in force, and saves them.
+func (e *ejector) takeEjections() error {
+	now := e.outliers.Ejections()
+	e.mu.Lock()
+	e.spared = e.outliers.Spared()
+	e.mu.Unlock()
+	if maps.Equal(e.view.ejections, now) {
+		e.keepOutliers()
+		return nil
+	}
+	next, changed := e.view.withEjections(now, time.Now())
+	if err := e.become(next); err != nil {
+		return fmt.Errorf("eject backends that fail, or let them back: %w", err)
+	}
+	e.keepOutliers()
+	for _, i := range changed {
+		e.health.logServing(i)
+	}
+	return nil
+}
+
+// ejectionsOf returns the ejections that hold for a configuration.
+func (e *ejector) ejectionsOf(l *layout) map[lb.BackendKey]outliers.Ejection {
+	all := e.outliers.Ejections()
+	maps.DeleteFunc(all, func(key lb.BackendKey, _ outliers.Ejection) bool {
+		at := l.find(key)
+		return at == nil || !at.service.Outliers.On()
+	})
+	return all
+}
+
+// readmit ends the ejections of those of these backends that are ejected, as an operation asks for.
+func (e *ejector) readmit(targets []use) error {
+	for _, at := range targets {
+		e.outliers.LetBack(e.view.keyOf(at), time.Now())
+	}
+	return e.takeEjections()
+}
+
+// staleOutliers is how old what was saved may be of how often backends were ejected.
+const staleOutliers = time.Hour
+
+// savedOutliers is the form in which ejections are saved. Its times are those of the wall clock of Clock.
+type savedOutliers struct {
+	Clock    clock.Reading         `json:"clock"`
+	Backends []outliers.Remembered `json:"backends"`
+}
+
+// timed returns what is remembered with other times: those of a file, or those of this process.
+func timed(all []outliers.Remembered, other func(time.Time) time.Time) []outliers.Remembered {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Since, all[i].Until = other(all[i].Since), other(all[i].Until)
+	}
+	return all
+}
+
+// keepOutliers saves what the engine remembers, where it is something else than the last time.
+// Where it cannot be saved, it is in force all the same.
+func (e *ejector) keepOutliers() {
+	all := e.outliers.Save()
+	if e.opt.Ejections == nil || slices.Equal(all, e.kept) {
+		return
+	}
+	e.kept = all
+	clock := e.opt.Clock()
+	data, err := json.Marshal(savedOutliers{clock, timed(all, clock.Written)})
+	if err == nil {
+		err = e.opt.Ejections.Save(data)
+	}
+	_ = e.storage.noteUnsaved("saving which backends are ejected", err)
+}
+
+// recallOutliers goes on with what a process before has saved.
+func (e *ejector) recallOutliers() {
+	if e.opt.Ejections == nil {
+		return
+	}
+	data, err := e.opt.Ejections.Load()
+	var saved savedOutliers
+	if err == nil && len(data) > 0 {
+		err = json.Unmarshal(data, &saved)
+	}
+	if err != nil {
+		e.opt.Log.Warn(fmt.Sprintf("no backend is ejected until it fails again: reading what was saved: %v", err))
+		return
+	}
+	now, clock := time.Now(), e.opt.Clock()
+	told := func(t time.Time) time.Time { return saved.Clock.Told(t, clock) }
+	saved.Backends = timed(saved.Backends, told)
+	if now.Sub(told(saved.Clock.Wall)) >= staleOutliers {
+		saved.Backends = slices.DeleteFunc(saved.Backends, func(r outliers.Remembered) bool { return !now.Before(r.Until) })
+	}
+	e.outliers.Restore(saved.Backends, now)
+	e.kept = e.outliers.Save()
+}

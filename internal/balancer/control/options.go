@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/paths"
+	"github.com/jeoul/jeoul/internal/balancer/proxy"
+	"github.com/jeoul/jeoul/internal/host/clock"
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/iface"
+)
+
+// ErrLeaving is the cause of a context that ends Run where another process is to go on with
+// what this one has made.
+var ErrLeaving = errors.New("the process ends, and its work goes on")
+
+// DataPlane forwards packets.
+type DataPlane interface {
+	// Apply puts a state in place of the one before, whole or not at all.
+	Apply(lb.State) error
+	Attachments() []lb.Attachment
+	Counters() (lb.Counters, error)
+	// BackendCounts has what Counters has of packets of some services' backends.
+	BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKey]lb.BackendCount, error)
+}
+
+// planner is a DataPlane that knows what memory it has taken.
+type planner interface{ Memory() lb.MemoryPlan }
+
+// portCounter is a DataPlane that counts how much of full NAT's pool is in use.
+type portCounter interface {
+	// Counted has something to receive after each new count.
+	Counted() <-chan struct{}
+	PortsHeld([]lb.BackendKey) []uint32
+}
+
+// Paths finds how packets reach the backends, and follows that.
+type Paths interface {
+	// Watch replaces the set of addresses that are looked for.
+	Watch([]netip.Addr) error
+	// Use has paths lead by the interfaces of these names, and no others.
+	Use([]string) error
+	// Routes looks addresses up without watching them.
+	Routes([]netip.Addr) (map[netip.Addr]paths.Route, error)
+	Entries() map[netip.Addr]paths.Entry
+	// Changed returns what is new since the last call; all says that this may be
+	// anything, and Entries has it.
+	Changed() (entries map[netip.Addr]paths.Entry, all bool)
+	Changes() <-chan struct{}
+}
+
+// Host changes the network settings of the host, and remembers what it changed
+// in order to take it back.
+type Host interface {
+	// AddAddresses puts all of them on a link, or none.
+	AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
+	// RemoveAddresses takes them off a link, as many as it can.
+	RemoveAddresses(link string, addrs []netip.Addr) error
+	// RenewAddresses has those of ours stay for opt.Lifetime more, or for good.
+	RenewAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
+	// KeepAddresses takes all of ours off all links, but these on this one.
+	KeepAddresses(link string, addrs []netip.Addr) error
+	// Forward makes the host a router on links for the families that are true.
+	Forward(links []string, four, six bool) error
+	Sysctl(name string) (string, error)
+	// Events are what was done since the last call.
+	Events() []hostnet.Event
+}
+
+// Links are the interfaces that packets arrive on and leave by.
+type Links interface {
+	// States are in the configuration's order; the first carries the VIPs.
+	States() ([]iface.State, error)
+	// Look returns the states of interfaces that may be followed or not.
+	Look(names []string) ([]iface.State, error)
+	// Follow replaces the interfaces.
+	Follow(names []string) error
+	Changes() <-chan struct{}
+}
+
+// ReplyHops confirms the routers and the clients that replies are sent to.
+type ReplyHops interface {
+	// Problems says which of them do not answer. It may be called from any goroutine.
+	Problems() []string
+}
+
+// Options are the parts that a controller works with. They stay the caller's
+// to close, after Run has returned.
+type Options struct {
+	DataPlane DataPlane
+	Paths     Paths
+	Host      Host
+	Links     Links
+	// Announce tells the segment that VIPs are here.
+	Announce func(link string, vips ...netip.Addr) error
+	// Checks ask the backends whether they serve; nil: a configuration that has checks is
+	// refused.
+	Checks Checks
+	// Discovery finds backends of services that have an origin; nil: none is found.
+	Discovery Discovery
+	// Routes tells routers of the VIPs; nil: none is told, whatever the configuration says.
+	Routes Routes
+	// Role says whether the VIPs are this balancer's to hold; nil: they are.
+	Role Role
+	// Election is the Role of a configuration that shares its VIPs by VRRP; it holds them for one that does not;
+	// nil: there is none, and Role holds.
+	Election Election
+	Log      *slog.Logger
+	// Cgroup checks the directory of a control group, or finds that of the root where its path is
+	// empty; nil: a configuration that serves clients on this host is refused.
+	Cgroup func(path string) (string, error)
+	// Proxy runs the services of mode proxy; nil: a configuration that has any is refused.
+	Proxy Proxy
+	// ReadFile reads the files of certificates; nil: os.ReadFile.
+	ReadFile func(path string) ([]byte, error)
+	// Identity is told of another first interface; nil: nothing goes by it.
+	Identity Identity
+	// Joined has a value once this balancer knows of the flows that others remember: before that, VIPs that are announced,
+	// or taken, would break connections of others. nil: it waits for nothing.
+	Joined <-chan struct{}
+	// Hasten has other balancers tell this one of flows as soon as may be, for a while: packets are about to come here that
+	// went there. It does not wait for that; nil: none is asked.
+	Hasten func()
+	// ReplyHops knows which next hops of replies do not answer; nil: nothing is known of them.
+	ReplyHops ReplyHops
+	// TakesOver: the data plane forwards already, as a process before has left it.
+	TakesOver bool
+	// Memory keeps what operations have changed; nil: it ends with the process.
+	Memory Memory
+	// Ejections keeps which backends are ejected; nil: it ends with the process.
+	Ejections Memory
+	// Drained keeps that the balancer is drained; nil: it ends with the process.
+	Drained Memory
+	// Clock reads the machine's clocks, by which what is in a Memory is timed; nil: clock.Read.
+	Clock func() clock.Reading
+	// Files are told of files that cannot be written, and write them again; nil: there are none.
+	Files *durable.Files
+	// Version is shown in the status.
+	Version string
+}
+
+// Checks ask backends whether they serve.
+type Checks interface {
+	// Unfit says of a check why it cannot be made on this host, and what to do; "" if it can.
+	Unfit(lb.Check) string
+	// Watch replaces what is asked. What stays keeps its verdict.
+	Watch([]lb.Checking)
+	// CutOff says why this host reaches no backend, or with "" that it does. Until then no check that
+	// fails is evidence.
+	CutOff(why string)
+	// Changes is signalled when Changed has something.
+	Changes() <-chan struct{}
+	// Changed returns the verdicts that say something else than at the last call.
+	Changed() map[lb.BackendKey]lb.Verdict
+	// Verdicts returns all, and Verdict that of one backend, if it is watched.
+	Verdicts() map[lb.BackendKey]lb.Verdict
+	Verdict(lb.BackendKey) (lb.Verdict, bool)
+	// Ask checks a backend now, without consequence for its verdict, and reports every step.
+	// The error is the context's.
+	Ask(context.Context, lb.Checking, func(lb.CheckStep)) ([]lb.CheckResult, error)
+}
+
+// What is discovered enters as the configuration does, by a reload that the loop itself asks for. Such a change waits for one that is under way, and is never refused for what was found:
+// backends that cannot be are left out, and named.
+
+// Discovery finds backends of services.
+type Discovery interface {
+	// Watch replaces the services for which backends are looked for. What stays keeps its sets.
+	Watch([]lb.Service)
+	// Sets returns what is known of the origins of services, watched or not.
+	Sets([]lb.Service) []lb.Discovered
+	// Changes is signalled when Sets may return something else.
+	Changes() <-chan struct{}
+}
+
+// Routes tells routers of the VIPs.
+type Routes interface {
+	// Found are the VIPs that routers know of by a process before this one.
+	Found() []netip.Addr
+	// Want says what is announced from now on. It does not wait for that, but Await does, for so long at
+	// most.
+	Want(ops.Routes)
+	Await(time.Duration)
+	// Show fills in how the routers are.
+	Show(*ops.BGP)
+}
+
+// Role says whether this balancer holds its VIPs, where several balancers share them.
+type Role interface {
+	Holds() (bool, error)
+	// Changes is signalled after Holds may have changed.
+	Changes() <-chan struct{}
+}
+
+// Election is a Role that balancers of a segment agree on.
+type Election interface {
+	Role
+	// Keeping says that the VIPs are held as a process before has left them, or as before there was an election. Another
+	// balancer may have them: they are not announced.
+	Keeping() bool
+	// Announcements counts how often the VIPs are to be announced to the neighbours again, beside when they are taken;
+	// Changes is signalled after each.
+	Announcements() uint64
+	// Want says how this balancer takes part from now on. It does not wait for what comes of it.
+	Want(ops.Election)
+	// Show fills in how the election is.
+	Show(*ops.VRRP)
+}
+
+// Services of mode proxy are a part of every view as others are: operations, checks, backups, slow start and
+// the panic threshold decide about their backends. What becomes of that is the proxy engine's to do, and not the
+// data plane's, which leaves packets for them to the kernel.
+
+// Proxy runs the services of mode proxy; see proxy.Engine. The rest of that, to leave and to stop it, is for
+// its owner.
+type Proxy interface {
+	Check(ctx context.Context, d proxy.Desired) error
+	Apply(ctx context.Context, d proxy.Desired) error
+	Stats(ctx context.Context) (proxy.Stats, error)
+	State() proxy.State
+	Changes() <-chan struct{}
+	Renewed(ctx context.Context) error
+}
+
+// Identity is what the process is known by among the balancers of a host, to those that are
+// started later: the interface that carries its VIPs.
+type Identity interface {
+	// Take has it known by another interface, too. On an error nothing has changed.
+	Take(link string) error
+	// Release has it not known by an interface any more.
+	Release(link string) error
+}
+
+// Memory keeps what operations have changed for the process that follows this one.
+type Memory interface {
+	// Load returns what was saved last; nothing where nothing was.
+	Load() ([]byte, error)
+	Save([]byte) error
+}
+
+// ErrStopped is what Reload returns when the controller does not run.
+var ErrStopped = loop.ErrStopped

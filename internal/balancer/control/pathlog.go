@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/paths"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// outage is a time in which a backend gets no packets.
+type outage struct {
+	since time.Time
+	told  bool // in the log
+}
+
+// outages are those under way. The loop writes them, and Status reads them.
+type outages struct {
+	mu sync.Mutex
+	of map[told]outage
+}
+
+// note begins an outage, or ends it.
+func (o *outages) note(t told, out bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !out {
+		delete(o.of, t)
+		return
+	}
+	if _, already := o.of[t]; !already {
+		if o.of == nil {
+			o.of = map[told]outage{}
+		}
+		o.of[t] = outage{since: time.Now()}
+	}
+}
+
+// say reports whether an outage is still to be logged, and takes note that it is.
+func (o *outages) say(t told) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, out := o.of[t]
+	if !out || now.told {
+		return false
+	}
+	now.told = true
+	o.of[t] = now
+	return true
+}
+
+// keep ends the outages of what is in no configuration any more.
+func (o *outages) keep(l *layout) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.of, func(t told, _ outage) bool {
+		n, there := l.number[t.address]
+		return !there || !slices.ContainsFunc(l.uses[n], func(at use) bool { return l.service(at).Mode == t.mode })
+	})
+}
+
+// date fills in since when the backends of a status get no packets.
+func (o *outages) date(s *ops.Service) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for j, b := range s.Backends {
+		if b.Reason != "" {
+			s.Backends[j].Since = o.of[told{b.Address, s.Mode}].since
+		}
+	}
+}
+
+// pathLog logs which backends packets reach, and which they do not.
+type pathLog struct {
+	*core
+	outages outages // has a lock of its own
+	// bare are services of which it was logged that they have no backend.
+	bare map[lb.ServiceKey]bool
+	// absentees are backends that were discovered and are not any more.
+	absentees   absentees
+	silenceTask *loop.Task
+}
+
+// warned takes note of the backends whose routes do not do, which the warnings of a
+// configuration have named: their outages need not be logged again.
+func (p *pathLog) warned() {
+	p.view.eachBackend(p.view.all(), func(t told, n int, s lb.Service, _ lb.Backend) {
+		if e := p.view.known[n]; (e.Fault != paths.None || misfit(s, e.Address, e.Route) != "") && !p.excused(e) {
+			p.outages.say(t)
+		}
+	})
+}
+
+// logWarnings says what is odd about a configuration.
+func (p *pathLog) logWarnings(warnings yamlfile.Problems) {
+	lines := loglines.To(p.opt.Log.Warn)
+	for _, warning := range warnings {
+		lines.Say(events.About{Kind: events.KindConfiguration}, "%s", warning)
+	}
+	lines.End("%d more warnings of this kind: `jeoul status` shows the backends that get no packets, and why")
+}
+
+// logServices says which services have lost their last backend that can take packets,
+// and which have one again, of those that have backends with these numbers. Before is
+// nil where backends have had their time to be found.
+func (p *pathLog) logServices(before *view, numbers []int) {
+	lost, back := loglines.To(p.opt.Log.Warn), loglines.To(p.opt.Log.Info)
+	seen := map[int]bool{}
+	for _, n := range numbers {
+		for _, at := range p.view.uses[n] {
+			if seen[at.i] {
+				continue
+			}
+			seen[at.i] = true
+			s := p.view.service(at)
+			switch key, bare := s.Key(), p.view.bare(at.i); {
+			case !bare && p.bare[key]:
+				delete(p.bare, key)
+				back.Say(events.About{Kind: events.KindPath, Service: s.Name}, "service %s has a backend again that can take packets", s.Name)
+			case bare && !p.bare[key] && (before == nil || !before.bare(at.i)) && !p.allExcused(at.i):
+				p.bare[key] = true
+				lost.Say(events.About{Kind: events.KindPath, Service: s.Name}, "service %s has no backend that can take packets until that changes", s.Name)
+			}
+		}
+	}
+	back.End("%d more services have a backend again")
+	lost.End("%d more services have no backend that can take packets: `jeoul status` shows them")
+}
+
+// bare says whether no backend of service i can take packets.
+func (v *view) bare(i int) bool {
+	s := v.state.Services[i]
+	for _, p := range s.Paths {
+		if reached(s.Service, p) {
+			return false
+		}
+	}
+	return true
+}
+
+// allExcused says whether an interface that is down is the reason for all that service
+// i lacks.
+func (p *pathLog) allExcused(i int) bool {
+	for _, n := range p.view.at[i] {
+		if !p.excused(p.view.known[n]) {
+			return false
+		}
+	}
+	return true
+}
+
+// logReaddressed logs which names of backends have another address or port than in the view before or, of those
+// that are discovered, than when they were found last: flows that are remembered stay with the address, and operations
+// with the name.
+func (p *pathLog) logReaddressed(before *view, kind events.Kind) {
+	lines := loglines.To(p.opt.Log.Info)
+	for i := range p.view.cfg.Services {
+		s := &p.view.cfg.Services[i]
+		if before.holdsBackends(s) {
+			continue
+		}
+		former := before.addressesIn(s.Name)
+		for _, b := range s.Backends {
+			name := nameOf(*s, b)
+			was, known := former[b.Name]
+			if a := p.absentees[name]; !known && a != nil && !a.lapsed(time.Now()) {
+				was, known = addressText(*s, a.was), true
+			}
+			if is := addressText(*s, b); known && was != is {
+				about := events.About{Kind: kind, Service: s.Name, Backend: b.Name}
+				lines.Say(about, "%s has another address: %s → %s%s", name, was, is, p.view.stays(*s, b))
+			}
+		}
+	}
+	lines.End("%d more backends have another address")
+}
+
+// describe says what a configuration asks for that the former view, nil at the
+// start, had not, and what is odd about it here.
+func (p *pathLog) describe(former *view, warnings yamlfile.Problems) {
+	cfg, services := p.view.cfg, loglines.To(p.opt.Log.Info)
+	for _, s := range cfg.Services {
+		if former.holds(s) {
+			continue
+		}
+		mode := string(s.Mode)
+		if s.DSCP != 0 {
+			mode = fmt.Sprintf("%s %d", s.Mode, s.DSCP)
+		}
+		services.Say(events.About{Kind: events.KindConfiguration, Service: s.Name}, "service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), mode, s.Scheduler, len(s.Backends))
+	}
+	services.End("%d more services: `jeoul status` shows them")
+	p.logWarnings(slices.Concat(cfg.Warnings, warnings))
+}
+
+// logMoves says which backends of these numbers were found, lost or moved since a
+// view before, which may be nil.
+func (p *pathLog) logMoves(before *view, numbers iter.Seq[int]) {
+	found, lost := loglines.To(p.opt.Log.Info), loglines.To(p.opt.Log.Warn)
+	p.view.eachBackend(numbers, func(t told, n int, s lb.Service, b lb.Backend) {
+		old, now := before.entry(t.address), p.view.known[n]
+		p.outages.note(t, reason(s, now) != "")
+		if old == now {
+			return
+		}
+		if old == nil {
+			old = &paths.Entry{}
+		}
+		was, is := p.place(s, old), p.place(s, now)
+		switch {
+		case was == is:
+		case was == "":
+			found.Say(aboutBackend(events.KindPath, s, b), "%s is at %s", who(s, b), is)
+		case is == "":
+			p.outages.say(t)
+			p.logLost(lost, s, b, now)
+		default:
+			found.Say(aboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", who(s, b), was, is)
+		}
+	})
+	found.End("%d more backends were found or have moved: `jeoul status` shows them")
+	lost.End(moreLost)
+}
+
+func (p *pathLog) logLost(lost *loglines.Lines, s lb.Service, b lb.Backend, e *paths.Entry) {
+	lost.Say(aboutBackend(events.KindPath, s, b), "%s %s: no packets until that changes", who(s, b), reason(s, e))
+}
+
+// logSilent says, once each, which backends have not been found in a while, and
+// which services have none.
+func (p *pathLog) logSilent() {
+	lost := loglines.To(p.opt.Log.Warn)
+	p.view.eachBackend(p.view.all(), func(t told, n int, s lb.Service, b lb.Backend) {
+		e := p.view.known[n]
+		if reason(s, e) == "" || p.excused(e) || !p.outages.say(t) {
+			return
+		}
+		p.logLost(lost, s, b, e)
+	})
+	lost.End(moreLost)
+	p.logServices(nil, slices.Collect(p.view.all()))
+}
+
+const moreLost = "%d more backends get no packets: `jeoul status` says why"

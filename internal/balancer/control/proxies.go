@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/steps"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/proxy"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// proxies is the proxy engine. It comes before the data plane, so that a service that gets the mode proxy is served before
+// its packets are left to the kernel, and one that loses it until they are not any more.
+type proxies struct {
+	*core
+	// stale: the engine is to be brought to what is wanted, even if that is the same, as at the start: a process before may
+	// have left one that serves, which is gone on with, or has no service any more, and ends.
+	stale bool
+	// told is its state as it was logged last.
+	told proxy.State
+	// certificates are the hashes of the files that it has read, and bad those that it was not told of since they
+	// are of no use.
+	certificates, bad map[string]digest
+	// judged is when the files were looked at last, and troubles what was wrong with them then.
+	judged   time.Time
+	troubles []string
+	// stats are what it has counted, as it said last; Status writes them.
+	stats     proxy.Stats
+	renewTask *loop.Task
+}
+
+func (p *proxies) change(before, next *view) (bring, retire []steps.Step) {
+	was, is := before.desired(), next.desired()
+	if p.opt.Proxy == nil && len(was.Services)+len(is.Services) == 0 {
+		return nil, nil
+	}
+	if !p.stale && sameDesired(was, is, before.layout == next.layout) {
+		return nil, nil
+	}
+	both := is
+	both.Services = slices.Concat(is.Services, leaving(was, is))
+	bring = []steps.Step{{
+		Do:   func() error { return next.proxyError(p.applyProxy(both, next)) },
+		Undo: func() error { return p.applyProxy(was, before) },
+	}}
+	if len(both.Services) > len(is.Services) {
+		retire = []steps.Step{{Do: func() error { return p.applyProxy(is, next) }}}
+	}
+	return bring, retire
+}
+
+// applyProxy brings the engine to a desired state, which is of a view.
+func (p *proxies) applyProxy(d proxy.Desired, of *view) error {
+	if p.opt.Proxy == nil {
+		return errNoProxy
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
+	defer cancel()
+	read := p.readCertificates(of.cfg) // before the engine reads them: what changes meanwhile is taken again
+	first := p.certificates == nil
+	if err := p.opt.Proxy.Apply(ctx, d); err != nil {
+		p.stale = true
+		return fmt.Errorf("change the proxy: %w", err)
+	}
+	p.stale = false
+	// The engine has read those that are new to it. Others may have changed, and are taken as such.
+	for path := range read {
+		if was, known := p.certificates[path]; known {
+			read[path] = was
+		}
+	}
+	if first && len(read) > 0 { // they may have changed since a process before has handed them in
+		if err := p.opt.Proxy.Renewed(ctx); err != nil {
+			p.opt.Log.Warn("certificates that have changed are not taken, which is tried again: " + oneLine(err))
+			clear(read)
+		}
+	}
+	p.certificates = read
+	p.judgeCertificates(of.cfg)
+	p.armRenewal(of.cfg)
+	return nil
+}
+
+// checkProxy has the engine judge a configuration, with its backends as they are written, and looks at its certificates.
+func (p *proxies) checkProxy(l *layout) (warnings yamlfile.Problems, err error) {
+	if len(l.proxied) == 0 {
+		return nil, nil
+	}
+	if p.opt.Proxy == nil {
+		return nil, yamlfile.Problems{l.cfg.At(config.ServiceField(l.proxied[0], "mode"), "%v", errNoProxy)}
+	}
+	problems, warnings := l.cfg.CheckCertificates(p.opt.ReadFile, time.Now())
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	d := proxy.Desired{Engine: l.cfg.Proxy}
+	for _, i := range l.proxied {
+		d.Services = append(d.Services, proxy.Service{Service: l.cfg.Services[i]})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
+	defer cancel()
+	return warnings, l.proxyError(p.opt.Proxy.Check(ctx, d))
+}
+
+// logState logs what is new about the engine's process.
+func (p *proxies) logState() {
+	was, is := p.told, p.opt.Proxy.State()
+	p.told = is
+	about := events.About{Kind: events.KindProxy}.Attr()
+	if was.PID != 0 && was.PID != is.PID && len(p.view.proxied) > 0 {
+		p.opt.Log.Warn(fmt.Sprintf("the proxy has ended: HAProxy, process %d", was.PID), about)
+	}
+	if is.PID != 0 && was.PID != is.PID {
+		p.opt.Log.Info(fmt.Sprintf("the proxy runs: HAProxy %s, process %d", is.Version, is.PID), about)
+	}
+	switch {
+	case is.Trouble != "" && is.Trouble != was.Trouble:
+		p.opt.Log.Warn("the proxy: "+is.Trouble, about)
+	case is.Trouble == "" && was.Trouble != "":
+		p.opt.Log.Info("the proxy has no trouble any more", about)
+	}
+}
+
+// renewEvery is how often the files of certificates are looked at: they are renewed some days before they expire, and a
+// directory that is watched says nothing where a symbolic link leads elsewhere. Whether one has expired is looked at every
+// judgeEvery.
+const (
+	renewEvery = 5 * time.Second
+	judgeEvery = time.Minute
+)
+
+// digest is the hash of a file's content; zero: it could not be read.
+type digest [sha256.Size]byte
+
+// certificateFiles are those of a configuration's services, each once.
+func certificateFiles(cfg *config.Config) []string {
+	files := map[string]bool{}
+	for _, s := range cfg.Services {
+		if s.Proxy == nil {
+			continue
+		}
+		for _, path := range s.Proxy.Certificates {
+			files[path] = true
+		}
+		if s.Proxy.BackendCA != "" {
+			files[s.Proxy.BackendCA] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(files))
+}
+
+// readCertificates hashes the files of a configuration.
+func (p *proxies) readCertificates(cfg *config.Config) map[string]digest {
+	read := map[string]digest{}
+	for _, path := range certificateFiles(cfg) {
+		if data, err := p.opt.ReadFile(path); err == nil {
+			read[path] = sha256.Sum256(data)
+		} else {
+			read[path] = digest{}
+		}
+	}
+	return read
+}
+
+// armRenewal looks at the files again later, if there are any.
+func (p *proxies) armRenewal(cfg *config.Config) {
+	if len(certificateFiles(cfg)) > 0 {
+		p.renewTask.In(renewEvery)
+	} else {
+		p.renewTask.Off()
+	}
+}
+
+// judgeCertificates looks at what the files have, and notes for the status what is wrong with it.
+func (p *proxies) judgeCertificates(cfg *config.Config) (problems, warnings yamlfile.Problems) {
+	now := time.Now()
+	problems, warnings = cfg.CheckCertificates(p.opt.ReadFile, now)
+	var troubles []string
+	for _, problem := range problems {
+		troubles = append(troubles, problem.Error()+" (the one before serves on until the proxy is reloaded)")
+	}
+	for _, warning := range warnings {
+		troubles = append(troubles, warning.Error())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.judged, p.troubles = now, troubles
+	return problems, warnings
+}
+
+// renew has the engine take certificates whose files have changed. Those that it cannot use are logged once, and what it has
+// goes on: a file may be half written.
+func (p *proxies) renew() {
+	cfg := p.view.cfg
+	defer p.armRenewal(cfg)
+	now := p.readCertificates(cfg)
+	changed := slices.DeleteFunc(slices.Sorted(maps.Keys(now)), func(path string) bool { return now[path] == p.certificates[path] })
+	if len(changed) == 0 && time.Since(p.judged) < judgeEvery {
+		return
+	}
+	problems, warnings := p.judgeCertificates(cfg)
+	if len(changed) == 0 {
+		return
+	}
+	err := problems.Err()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
+		defer cancel()
+		err = p.opt.Proxy.Renewed(ctx)
+	}
+	about := events.About{Kind: events.KindProxy}.Attr()
+	if err != nil {
+		if !maps.Equal(p.bad, now) {
+			p.opt.Log.Warn("changed certificates are not taken, and those before serve on: "+oneLine(err), about)
+		}
+		p.bad = now
+		return
+	}
+	p.certificates, p.bad = now, nil
+	p.opt.Log.Info("the proxy has taken certificates that have changed: "+strings.Join(changed, ", "), about)
+	for _, warning := range warnings {
+		p.opt.Log.Warn(warning.Error(), about)
+	}
+}
+
+// askProxy returns what the proxy has counted, or where it does not say, what it has said last.
+func (p *proxies) askProxy() (proxy.Stats, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), statsBound)
+	defer cancel()
+	stats, err := p.opt.Proxy.Stats(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		return p.stats, err
+	}
+	p.stats = stats
+	return stats, nil
+}
+
+// engineStatus is the proxy's process; nil where no service needs one.
+func (p *proxies) engineStatus(v *view) *ops.ProxyEngine {
+	if len(v.proxied) == 0 || p.opt.Proxy == nil {
+		return nil
+	}
+	is := p.opt.Proxy.State()
+	return &ops.ProxyEngine{Program: is.Program, Version: is.Version, PID: is.PID, Started: is.Started,
+		Reloads: is.Reloads, Workers: is.Workers, Trouble: is.Trouble}
+}
+
+// engineProblems says what is wrong with the proxy.
+func (p *proxies) engineProblems(v *view) (list []string) {
+	if is := p.engineStatus(v); is != nil && is.Trouble != "" {
+		list = append(list, "the proxy: "+is.Trouble)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Concat(list, p.troubles)
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+)
+
+// slowStarts has backends that begin to serve get more and more of their weight.
+type slowStarts struct {
+	*core
+	health    *healthLog
+	stepsTask *loop.Task
+}
+
+// advance gives the backends that are in slow start the shares that they have by now.
+func (t *slowStarts) advance() error {
+	now := time.Now()
+	due, _ := t.view.nextStep(now)
+	if len(due) == 0 {
+		return nil
+	}
+	if err := t.become(t.view.withSteps(due, now)); err != nil {
+		return fmt.Errorf("give backends in slow start a larger share: %w", err)
+	}
+	return nil
+}
+
+// armSteps arms the timer for the next step, and logs what begins with a view.
+func (t *slowStarts) armSteps(before, now *view) {
+	t.health.logStarts(before, now)
+	due, in := now.nextStep(time.Now())
+	switch {
+	case len(due) > 0:
+		t.stepsTask.In(slowPause)
+	case in > 0:
+		t.stepsTask.In(max(in, slowPause))
+	default:
+		t.stepsTask.Off()
+	}
+}
