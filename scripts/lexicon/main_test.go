@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCheck: a refused word is found in each kind of declaration, by whole words of a name; a folder that is excused, or
+// below one that is, may have it, and an excuse that nothing needs is a finding.
+func TestCheck(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("C.md", "# C\n\n### Words in names\n| Not | But |\n| --- | --- |\n| `keepHouse`, `tale` | `janitor` |\n\n## End\n| `ear` | no |\n")
+	write("a/a.go", "package a\n\ntype tale struct{ theTale int }\n\nfunc KeepHouse(talent int) { ear := talent; _ = ear }\n")
+	write("b/c/c.go", "package c\n\nvar tales, tale int\n")
+	write("allowed.txt", "# a comment\ntale b\nkeepHouse b\n")
+	problems, err := check("C.md", "allowed.txt", []string{"a/a.go", "b/c/c.go"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(problems, "\n")
+	for _, want := range []string{"a/a.go:3:6: tale: the field says janitor", "a/a.go:3:19: theTale:", "a/a.go:5:6: KeepHouse:",
+		`allowed.txt: b uses "keepHouse" no more`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the findings lack %q", want)
+		}
+	}
+	if len(problems) != 4 {
+		t.Errorf("findings:\n%s", got)
+	}
+	if _, err := check("allowed.txt", "allowed.txt", nil); err == nil {
+		t.Error("a page without a table is taken")
+	}
+}
