@@ -27,14 +27,37 @@ static __always_inline enum outcome leave_to_host(void *generation,
 							    OUTCOME_NONE;
 }
 
-/* hasten_reply sends a backend's reply to its client (mode nat), by a way that is known. Of what
- * begins a connection it is not known yet as a rule, and that is counted, and its MSS lowered. */
+/* hasten_by_way sends a reply by a way, unless it must take the longer one: OUTCOME_NONE. */
+static __always_inline enum outcome hasten_by_way(ctx_t *ctx, const struct packet *packet, bool ipv6,
+						  const struct endpoint *endpoint,
+						  const struct translation *to, const void *macs,
+						  __u32 interface, __u32 *egress)
+{
+	void *frame = ctx_data(ctx);
+
+	if ((leaves(interface) && ctx_tagged(ctx)) ||
+	    frame + sizeof(struct ethhdr) + sizeof(struct iphdr) > ctx_data_end(ctx) ||
+	    !has_hops(frame + sizeof(struct ethhdr), ipv6))
+		return OUTCOME_NONE;
+	*egress = interface;
+	copy_macs(frame, macs);
+	if (translate_as(ctx, packet, to, ipv6) != OUTCOME_NONE)
+		return OUTCOME_DROPPED_MALFORMED;
+	count_reply(packet, &endpoint->backend, ctx_packets(ctx));
+	return OUTCOME_RETURNED;
+}
+
+/* hasten_reply sends a backend's reply to its client (mode nat), by a way that is mirrored or known.
+ * Of what begins a connection it is not known yet as a rule, and that is counted, and its MSS
+ * lowered. Both ways have a copy of what sends, which needs less of the stack than what they would
+ * have in common. */
 static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 						 const struct packet *packet, bool ipv6,
 						 __u32 *egress)
 {
+	enum outcome outcome = OUTCOME_NONE;
 	struct endpoint *endpoint;
-	void *frame = ctx_data(ctx);
+	struct mirror_hop *hop;
 	struct known_way *known;
 	struct translation to;
 
@@ -51,19 +74,25 @@ static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 		return leave_to_host(generation, endpoint, packet);
 	unchanged(packet, &to);
 	from_vip(endpoint, &to);
+	if (!to.exceptions && !to.asked_of) {
+		hop = mirrored(ctx, packet, &to, clock_of(generation), ipv6);
+		if (hop) {
+			outcome = hasten_by_way(
+				ctx, packet, ipv6, endpoint, &to, hop->macs,
+				hop->interface == ctx_interface(ctx) ? 0 : hop->interface, egress);
+			return outcome == OUTCOME_NONE ?
+				       leave_to_host(generation, endpoint, packet) : outcome;
+		}
+	}
 	known = way_of(packet, &to);
-	if (!known || !knows(ctx, known, packet, &to, clock_of(generation)) ||
-	    (leaves(known->egress) && ctx_tagged(ctx)) ||
-	    frame + sizeof(struct ethhdr) + sizeof(struct iphdr) > ctx_data_end(ctx) ||
-	    !has_hops(frame + sizeof(struct ethhdr), ipv6))
+	if (!known || !knows(ctx, known, packet, &to, way_stamp(clock_of(generation))))
+		return leave_to_host(generation, endpoint, packet);
+	outcome = hasten_by_way(ctx, packet, ipv6, endpoint, &to, known->macs, known->egress,
+				egress);
+	if (outcome == OUTCOME_NONE)
 		return leave_to_host(generation, endpoint, packet);
 	known->left--;
-	*egress = known->egress;
-	copy_macs(frame, known->macs);
-	if (translate_as(ctx, packet, &to, ipv6) != OUTCOME_NONE)
-		return OUTCOME_DROPPED_MALFORMED;
-	count_reply(packet, &endpoint->backend, ctx_packets(ctx));
-	return OUTCOME_RETURNED;
+	return outcome;
 }
 
 /* hasten_by sends a packet to the backend that was chosen, if there is one. */

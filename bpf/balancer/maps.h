@@ -30,6 +30,8 @@ const enum return_table *unused_return_table __attribute__((unused));
 const enum way_table *unused_way_table __attribute__((unused));
 const enum hop_flag *unused_hop_flag __attribute__((unused));
 const enum hop_table *unused_hop_table __attribute__((unused));
+const enum mirror_table *unused_mirror_table __attribute__((unused));
+const enum mirror_state *unused_mirror_state __attribute__((unused));
 const enum flow_table *unused_flow_table __attribute__((unused));
 const enum prefix_verdict *unused_prefix_verdict __attribute__((unused));
 const enum host_table *unused_host_table __attribute__((unused));
@@ -264,6 +266,23 @@ struct {
 	__type(key, __u32);
 	__type(value, struct reply_hop);
 } reply_hops SEC(".maps");
+
+/* reply_routes and reply_blocks mirror the kernel's routes: written by the control plane. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct mirror);
+} reply_routes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct mirror_block);
+} reply_blocks SEC(".maps");
 
 /* prefixes has lists of prefixes, with an enum prefix_verdict each. Each element takes its memory
  * when it comes. */

@@ -649,6 +649,76 @@ enum way_table {
 	WAY_USES = 255,
 };
 
+/* mirror_hop is a next hop that replies take, as the control plane has it from the kernel. 32 bytes
+ * long. */
+struct mirror_hop {
+	/* Destination and source, as in the frame. */
+	__u8 macs[12];
+	__u32 interface;
+	/* The largest IP packet that the way takes, in bytes. */
+	__u32 mtu;
+	/* When a reply last went there, by the clock of struct head. */
+	__u32 seen;
+	__u32 unused[2];
+};
+
+/* mirror_net is an IPv6 network of 64 bits that has a route other than its surroundings. */
+struct mirror_net {
+	/* The first two words of its addresses, as in the packet. */
+	__u64 key;
+	/* The number of its next hop; 0: the kernel is to be asked. */
+	__u32 hop;
+	/* Not 0 where several networks have this place: of each the kernel is to be asked. */
+	__u32 crowded;
+};
+
+/* mirror_table holds numbers of the mirror of routes. */
+enum mirror_table {
+	/* Next hops, of which number 0 says that the kernel is to be asked; a power of two. */
+	MIRROR_HOPS = 128,
+	/* A bit beside the number of a next hop: a struct mirror_net may say otherwise. */
+	MIRROR_EXACT = 128,
+	/* Places of struct mirror_net, a power of two. */
+	MIRROR_NETS = 512,
+	/* Numbers in a block, and blocks of a family: a number for each 16 bits that an address
+	 * can begin with. */
+	MIRROR_BLOCK = 64,
+	MIRROR_BLOCKS = 1024,
+	/* Jiffies within which the control plane's clock must move: 4 s at 100 Hz, 0.4 s at
+	 * 1000 Hz. */
+	MIRROR_LEASE = 400,
+};
+
+/* mirror_state says of which families the mirror holds. */
+enum mirror_state {
+	MIRROR_IPV4 = 1,
+	MIRROR_IPV6 = 2,
+};
+
+/* mirror_block has the numbers of the next hops to addresses by their first 16 bits. */
+struct mirror_block {
+	__u8 hops[MIRROR_BLOCK];
+};
+
+/* mirror is the head of the mirror of the routes that replies take. The control plane takes
+ * `state` back as soon as it hears of a change that it cannot interpret, waits until no packet is on
+ * its way that has seen the old state, writes what is new, waits again, and sets `state`. */
+struct mirror {
+	/* See enum mirror_state; 0: the kernel is asked of each reply. */
+	__u32 state;
+	/* Another number after each change: a way that was learned before (struct known_way) does
+	 * not count any more. */
+	__u32 epoch;
+	__u64 rest[7];
+	/* The clock of struct head as it was last seen to move, in the high half; and when, in
+	 * jiffies, above a bit that says whether that was soon after the reading before. Packets
+	 * write it. */
+	__u64 lease;
+	__u64 rest2[7];
+	struct mirror_hop hops[MIRROR_HOPS];
+	struct mirror_net nets[MIRROR_NETS];
+};
+
 /* reply_hop is a neighbour that replies were sent to: their client itself, or the router before
  * it. The kernel has its MAC address, and nothing there asks whether that is still right, for
  * what only looks a neighbour's entry up does not use it; so the control plane has to know. */

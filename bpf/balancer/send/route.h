@@ -3,6 +3,7 @@
  * asked. */
 #pragma once
 
+#include "mirror.h"
 #include "replies.h"
 #include "replyhop.h"
 #include "../hash.h"
@@ -89,6 +90,16 @@ static __always_inline struct known_way *way_of(const struct packet *packet,
 	return bpf_map_lookup_elem(&ways, &at);
 }
 
+/* way_stamp is what a way is marked with that is learned now: the tick of the clock, and the changes
+ * of routes that the control plane has heard of. It is taken before the kernel is asked: what changes
+ * after that makes the answer an old one. */
+static __always_inline __u32 way_stamp(__u32 now)
+{
+	struct mirror *routes = reply_routes_of();
+
+	return routes ? now + routes->epoch : now;
+}
+
 /* way_kind tells ways with the same ends apart: by family, by what their owner is, and by the
  * exceptions that the destination is none of. */
 static __always_inline __u32 way_kind(const struct packet *packet, const struct translation *to)
@@ -99,13 +110,13 @@ static __always_inline __u32 way_kind(const struct packet *packet, const struct 
 /* knows says whether a way is that of a packet, still counts, and is wide enough. One that
  * was asked for in another tick of the clock does not count. Should the clock stand still,
  * since the control plane does, the number of packets is what bounds it: routes and
- * neighbours may change at any time. */
+ * neighbours may change at any time. A route or neighbour that changed is another stamp. */
 static __always_inline bool knows(ctx_t *ctx, const struct known_way *known,
 				  const struct packet *packet, const struct translation *to,
-				  __u32 now)
+				  __u32 stamp)
 {
 	if (known->destination[0] != to->destination[0] || known->owner != way_owner(packet, to) ||
-	    known->asked != now || known->protocol != packet->protocol || !known->left ||
+	    known->asked != stamp || known->protocol != packet->protocol || !known->left ||
 	    known->kind != way_kind(packet, to) || known->ingress != ctx_interface(ctx))
 		return false;
 	if (packet->ipv6 &&
@@ -122,18 +133,17 @@ static __always_inline bool knows(ctx_t *ctx, const struct known_way *known,
 /* learn keeps an answer. Of a GSO packet the kernel did not look at the route's own MTU. */
 static __always_inline void learn(ctx_t *ctx, struct known_way *known,
 				  const struct packet *packet, const struct translation *to,
-				  const struct bpf_fib_lookup *fib, const struct route *route,
-				  __u32 now)
+				  __u16 mtu, const struct route *route, __u32 stamp)
 {
 	if (ctx_packets(ctx) > 1)
 		return;
 	known->owner = way_owner(packet, to);
 	__builtin_memcpy(known->rest, to->source + 2, sizeof(known->rest));
 	__builtin_memcpy(known->destination, to->destination, sizeof(known->destination));
-	known->asked = now;
+	known->asked = stamp;
 	known->ingress = ctx_interface(ctx);
 	known->egress = route->interface;
-	known->mtu = fib->mtu_result;
+	known->mtu = mtu;
 	known->left = WAY_USES;
 	known->protocol = packet->protocol;
 	known->kind = way_kind(packet, to);
@@ -154,13 +164,31 @@ static __always_inline bool is_exception(const struct translation *to, struct sc
 	return bpf_map_lookup_elem(&prefixes, key);
 }
 
+/* follow_mirror finds a reply's way in the mirror: false where the kernel is to be asked. */
+static __always_inline bool follow_mirror(ctx_t *ctx, const struct packet *packet,
+					  const struct translation *to, __u32 now,
+					  struct route *route)
+{
+	struct mirror_hop *hop = packet->ipv6 ? mirrored(ctx, packet, to, now, true) :
+						mirrored(ctx, packet, to, now, false);
+
+	if (!hop)
+		return false;
+	route->interface = hop->interface == ctx_interface(ctx) ? 0 : hop->interface;
+	if (route->interface && !takes(route->interface))
+		return false;
+	__builtin_memcpy(route->macs, hop->macs, MACS_LENGTH);
+	route->mtu = hop->mtu;
+	return true;
+}
+
 /* ask_route asks the kernel, and keeps what it says in `known` if that is not NULL. With
  * `doubts` it first asks is_reply(), where there is something to ask. Scratch: takes what
  * is_reply() and note_reply_hop() do; fib is its own. */
 static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packet,
 					  const struct translation *to, struct known_way *known,
-					  __u32 now, struct route *route, bool doubts,
-					  bool notes)
+					  __u32 now, __u32 stamp, struct route *route,
+					  bool doubts, bool notes)
 {
 	struct scratch *scratch = get_scratch();
 	struct bpf_fib_lookup *fib;
@@ -171,6 +199,11 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
 		return WAY_UNTRANSLATED;
 	if (doubts && has_mode(MODE_NAT) && to->asked_of && !is_reply(packet, true))
 		return WAY_NO_FLOW;
+	if (notes && to->asked_of && follow_mirror(ctx, packet, to, now, route)) {
+		if (known)
+			learn(ctx, known, packet, to, route->mtu, route, stamp);
+		return WAY_FOUND;
+	}
 	fib = (void *)scratch->fib;
 	switch (ask(ctx, packet, to->source, to->destination, fib)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
@@ -182,7 +215,7 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
 		__builtin_memcpy(route->macs + ETH_ALEN, fib->smac, ETH_ALEN);
 		route->interface = fib->ifindex == ctx_interface(ctx) ? 0 : fib->ifindex;
 		if (known)
-			learn(ctx, known, packet, to, fib, route, now);
+			learn(ctx, known, packet, to, fib->mtu_result, route, stamp);
 		return WAY_FOUND;
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
 		if (notes && !dry_run())
@@ -209,12 +242,16 @@ static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packe
 						  bool notes)
 {
 	void *generation = current_generation();
-	struct known_way *known = way_of(packet, to);
-	__u32 now;
+	__u32 now = clock_of(generation), stamp;
+	struct known_way *known;
 
-	now = clock_of(generation);
-	if (!known || !knows(ctx, known, packet, to, now))
-		return ask_route(ctx, packet, to, known, now, route, doubts, notes);
+	if (notes && !to->exceptions && !to->asked_of &&
+	    follow_mirror(ctx, packet, to, now, route))
+		return WAY_FOUND;
+	known = way_of(packet, to);
+	stamp = way_stamp(now);
+	if (!known || !knows(ctx, known, packet, to, stamp))
+		return ask_route(ctx, packet, to, known, now, stamp, route, doubts, notes);
 	known->left--;
 	__builtin_memcpy(route->macs, known->macs, MACS_LENGTH);
 	route->interface = known->egress;

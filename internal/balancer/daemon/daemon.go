@@ -27,6 +27,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/metrics"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/replyhop"
+	"github.com/jeoul/jeoul/internal/balancer/replyroutes"
 	"github.com/jeoul/jeoul/internal/balancer/sources"
 	"github.com/jeoul/jeoul/internal/host/bpfhost"
 	"github.com/jeoul/jeoul/internal/host/capabilities"
@@ -64,6 +65,7 @@ type balancer struct {
 	discovery  *discover.Engine
 	election   election
 	confirmer  *replyhop.Confirmer
+	routes     *replyroutes.Follower
 	controller *control.Controller
 	// status is the controller's with all parts in it.
 	status  func() (ops.Status, error)
@@ -176,6 +178,14 @@ func (b *balancer) assemble(ctx context.Context) (err error) {
 	if b.confirmer, err = replyhop.New(r.datapath, b.Log); err != nil {
 		return err
 	}
+	if b.routes, err = replyroutes.New(r.datapath, func() (names []string) {
+		for _, a := range r.datapath.Attachments() {
+			names = append(names, a.Interface)
+		}
+		return names
+	}, b.Log); err != nil {
+		return err
+	}
 	b.controller = control.New(control.Options{
 		DataPlane: r.datapath, Paths: r.paths, Host: r.changes, Links: r.links, Checks: b.checks,
 		Discovery: b.discovery, Announce: neigh.Announce, Log: b.Log, Version: b.Version, TakesOver: r.takesOver,
@@ -205,6 +215,7 @@ func (b *balancer) serve(ctx context.Context, hangup <-chan os.Signal) error {
 	})
 	group.Go(func() error { return b.controller.Run(serving) })
 	group.Go(func() error { b.confirmer.Run(ctx); return nil })
+	group.Go(func() error { b.routes.Run(ctx); return nil })
 	group.Go(func() error { return b.member.run(serving, b.controller.Drained) })
 	group.Go(func() error { return b.checks.run(ctx) })
 	group.Go(func() error { b.discovery.Run(ctx); return nil })

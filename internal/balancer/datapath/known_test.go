@@ -87,9 +87,9 @@ func TestResetBeforeProof(t *testing.T) {
 	})
 }
 
-// TestLateEndOfThePoolPort: a pool port has gone to a new flow while a FIN or RST of its last connection was on the way. It
-// must not end the newcomer, whose port would be given away. A refusal has the flag ACK, which that RST lacks (RFC 9293
-// section 3.10.7.1).
+// TestLateEndOfThePoolPort: a pool port has gone to a new flow while a FIN or RST of its last connection was on the
+// way. It must not end the newcomer, whose port would be given away. A refusal has the flag ACK, which that RST lacks
+// (RFC 9293 section 3.10.7.1).
 func TestLateEndOfThePoolPort(t *testing.T) {
 	follow(t, portFullNAT, []remembrance{
 		{"FIN", "S <FA", stateOpening, unproven, 1},

@@ -25,10 +25,10 @@ var numbersIn = map[string][]string{
 }
 
 // addedMaps are shared maps that builds before 0.5 do not have, and that begin empty.
-var addedMaps = []string{objects.XDPMapReplyHops}
+var addedMaps = []string{objects.XDPMapReplyHops, objects.XDPMapReplyRoutes, objects.XDPMapReplyBlocks}
 
 // Shared maps that another build has laid out differently a start makes anew. What they hold is asked for
-// again (ways, reply_hops), counted or written again (turns, loads), carried by its name (outcomes), read field by field
+// again (ways, reply_hops, reply_routes, reply_blocks), counted or written again (turns, loads), carried by its name (outcomes), read field by field
 // (flows, counters of backends, prefixes), or forgotten within a second (allowances) or half a minute
 // (fragments).
 

@@ -61,7 +61,8 @@ func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 	}
 	if want.ways > 1 {
 		plan.Ways = uint64(want.ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPKnownWay{}))) +
-			uint64(want.replyHops())*uint64(unsafe.Sizeof(objects.XDPReplyHop{}))
+			uint64(want.replyHops())*uint64(unsafe.Sizeof(objects.XDPReplyHop{})) +
+			uint64(unsafe.Sizeof(objects.XDPMirror{})) + uint64(want.replyBlocks())*uint64(unsafe.Sizeof(objects.XDPMirrorBlock{}))
 	}
 	return plan, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mirror"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -72,3 +73,38 @@ func hopOf(h *objects.XDPReplyHop) lb.ReplyHop {
 	}
 	return hop
 }
+
+// routesNow calls do with the mirror of the routes that replies take; not before the first Apply, and not where no
+// mode has replies. It does not wait for a change under way.
+func (d *Datapath) routesNow(do func(mirror.Table)) error {
+	return d.read(func(p *picture) error {
+		if p.shared != nil && p.shared.replyBlocks.MaxEntries() == mirror.Blocks {
+			do(p.shared.mirror())
+		}
+		return nil
+	})
+}
+
+// RetractReplyRoutes has packets ask the kernel where replies go, from now on. Errors: ErrClosed.
+func (d *Datapath) RetractReplyRoutes() error { return d.routesNow(mirror.Table.Retract) }
+
+// WriteReplyRoutes writes what packets may know of routes, once they have been retracted; it takes two grace periods
+// of RCU. Errors: ErrClosed.
+func (d *Datapath) WriteReplyRoutes(routes lb.ReplyRoutes) error {
+	return d.routesNow(func(t mirror.Table) { t.Write(routes) })
+}
+
+// HoldReplyRoutes lets packets go by the routes that were written. Errors: ErrClosed.
+func (d *Datapath) HoldReplyRoutes(routes lb.ReplyRoutes) error {
+	return d.routesNow(func(t mirror.Table) { t.Hold(routes.IPv4, routes.IPv6) })
+}
+
+// HoldsReplyRoutes says whether packets go by the routes that were written, and whether there are packets that could.
+// Errors: ErrClosed.
+func (d *Datapath) HoldsReplyRoutes() (holds, could bool, err error) {
+	err = d.routesNow(func(t mirror.Table) { holds, could = t.Holds(), true })
+	return holds, could, err
+}
+
+// Beat moves the clock that packets see to the present, for a data plane that is not attached and has no janitor.
+func (d *Datapath) Beat() { d.janitor.Beat() }

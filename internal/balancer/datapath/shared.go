@@ -10,6 +10,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mirror"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -20,8 +21,10 @@ type shared struct {
 	returns          *ebpf.Map
 	ways             *ebpf.Map
 	replyHops        *ebpf.Map
-	fragments        *ebpf.Map
-	allowances       *ebpf.Map
+	// The mirror of the routes that replies take. We write it.
+	replyRoutes, replyBlocks array
+	fragments                *ebpf.Map
+	allowances               *ebpf.Map
 	// prefixes is shared by all that were made one from another, as are its lists.
 	prefixes prefixMap
 	// What schedulers and limits remember, by the service's id, and how many flows a
@@ -68,7 +71,21 @@ func (s sizes) within(have *shared) bool {
 	return have != nil && s.backends <= have.counts.MaxEntries() && s.backends <= have.loads.MaxEntries() &&
 		s.services <= have.turns.MaxEntries() && s.flows <= have.flows.MaxEntries() &&
 		s.newcomers <= have.newcomers.MaxEntries() && s.returns <= have.returns.MaxEntries() &&
-		s.ways <= have.ways.MaxEntries() && s.replyHops() <= have.replyHops.MaxEntries()
+		s.ways <= have.ways.MaxEntries() && s.replyHops() <= have.replyHops.MaxEntries() &&
+		s.replyBlocks() <= have.replyBlocks.MaxEntries()
+}
+
+// replyBlocks is how many blocks the mirror of routes has: as many, or one where no mode has replies.
+func (s sizes) replyBlocks() uint32 {
+	if s.ways > 1 {
+		return mirror.Blocks
+	}
+	return 1
+}
+
+// mirror is the mirror of routes.
+func (s *shared) mirror() mirror.Table {
+	return mirror.Table{Head: s.replyRoutes.memory, Groups: s.replyBlocks.memory}
 }
 
 // replyHops is how many neighbours replies are noted of: none where no mode has replies.
@@ -90,7 +107,8 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64
 	entries := map[string]uint32{
 		objects.XDPMapBackendCounts: want.backends, objects.XDPMapOutcomes: uint32(objects.XDPOutcomeOUTCOME_COUNT), objects.XDPMapTurns: want.services,
 		objects.XDPMapLoads: want.backends, objects.XDPMapFlows: want.flows, objects.XDPMapNewcomers: want.newcomers, objects.XDPMapReturns: want.returns,
-		objects.XDPMapWays: want.ways, objects.XDPMapReplyHops: want.replyHops(), objects.XDPMapFragments: spec.Maps[objects.XDPMapFragments].MaxEntries, objects.XDPMapAllowances: 1,
+		objects.XDPMapWays: want.ways, objects.XDPMapReplyHops: want.replyHops(), objects.XDPMapReplyRoutes: 1, objects.XDPMapReplyBlocks: want.replyBlocks(),
+		objects.XDPMapFragments: spec.Maps[objects.XDPMapFragments].MaxEntries, objects.XDPMapAllowances: 1,
 		objects.XDPMapPrefixes: spec.Maps[objects.XDPMapPrefixes].MaxEntries,
 	}
 	for _, at := range next.places() {
@@ -122,6 +140,10 @@ func (s *shared) forget(made *ebpf.Map) {
 		s.turns.memory = nil
 	case s.loads.Map:
 		s.loads.memory = nil
+	case s.replyRoutes.Map:
+		s.replyRoutes.memory = nil
+	case s.replyBlocks.Map:
+		s.replyBlocks.memory = nil
 	case s.flows:
 		s.proven = nil
 	case s.newcomers:
@@ -134,14 +156,17 @@ func (s *shared) forget(made *ebpf.Map) {
 }
 
 // mapVectors maps the memory of vectors that are new, and copies what the old ones
-// hold.
+// hold, but of routes: then they are written anew.
 func (s *shared) mapVectors(old *shared) error {
 	for _, v := range []struct {
-		new *array
-		old func() array
+		new  *array
+		old  func() array
+		anew bool
 	}{
-		{&s.turns, func() array { return old.turns }},
-		{&s.loads, func() array { return old.loads }},
+		{&s.turns, func() array { return old.turns }, false},
+		{&s.loads, func() array { return old.loads }, false},
+		{&s.replyRoutes, func() array { return old.replyRoutes }, true},
+		{&s.replyBlocks, func() array { return old.replyBlocks }, true},
 	} {
 		var before array
 		if old != nil {
@@ -154,7 +179,14 @@ func (s *shared) mapVectors(old *shared) error {
 		if v.new.memory, err = mapmem.Map(v.new.Map); err != nil {
 			return err
 		}
-		copy(v.new.memory, before.memory)
+		if !v.anew {
+			copy(v.new.memory, before.memory)
+		}
+	}
+	// Blocks that are new know of no routes; and those that a process has left which was followed by
+	// this one are followed by nobody.
+	if old == nil || s.replyBlocks.Map != old.replyBlocks.Map {
+		s.mirror().Retract()
 	}
 	return nil
 }
@@ -195,6 +227,8 @@ func (s *shared) places() []mapPlace {
 		{objects.XDPMapReturns, &s.returns},
 		{objects.XDPMapWays, &s.ways},
 		{objects.XDPMapReplyHops, &s.replyHops},
+		{objects.XDPMapReplyRoutes, &s.replyRoutes.Map},
+		{objects.XDPMapReplyBlocks, &s.replyBlocks.Map},
 		{objects.XDPMapFragments, &s.fragments},
 		{objects.XDPMapAllowances, &s.allowances},
 		{objects.XDPMapPrefixes, &s.prefixes.Map},
@@ -229,7 +263,7 @@ func (s *shared) closeUnless(other *shared) {
 		}
 	}
 	s.closeFlows(kept)
-	for _, v := range []array{s.turns, s.loads} {
+	for _, v := range []array{s.turns, s.loads, s.replyRoutes, s.replyBlocks} {
 		if v.Map != nil && !kept[v.Map] {
 			v.memory.Unmap()
 		}

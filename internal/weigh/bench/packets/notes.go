@@ -7,7 +7,8 @@ var Notes = []string{
 	"BPF_PROG_TEST_RUN repeats a harness that restores the packet, takes the next flow and tail-calls the program under test; its cost is in `empty`, and so not in the net figures",
 	"a packet that a tunnel made longer has to be made shorter again: that is in the tunnels' net figures, and in those of `adjust`, which makes a packet 20 bytes longer and nothing else",
 	"in TC the kernel takes a socket buffer that was in a tunnel once for one that still is, and refuses to put it in another: from the second packet on, tunnels and `adjust` make room in a second try, which real packets do not need",
-	"replies of nat and fullnat find their way by the kernel's route lookup, in a network namespace with one route a family and a known neighbour",
+	"replies of nat and fullnat find their way by routes that are mirrored from the kernel's, in a network namespace with one " +
+		"route a family and a known neighbour",
 	"no device, no driver, no memory traffic of packets: this is the program's own cost, on one CPU with warm code",
 	"each scheduler that remembers flows has a balancer of its own, with room for just the known flows of a case, that all are proven; new flows are measured beside them, " +
 		"and fill at most half of the room for unproven ones",

@@ -5,11 +5,14 @@ package packets
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/replyroutes"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
@@ -30,6 +33,8 @@ type rig struct {
 	next map[int]uint32
 	// replies are the flows that full NAT chose addresses for, by family.
 	replies map[family]*harness.Recording
+	// followers mirror the router's routes into the balancers whose packets are replies.
+	followers map[setup]*replyroutes.Follower
 	// moving are flows by what a change is to them.
 	moving map[change]*harness.Recording
 }
@@ -44,7 +49,7 @@ func newRig(hook lb.Hook, list []measured, most, packets uint32) (*rig, error) {
 	}
 	r := &rig{hook: hook, harness: h, list: list, most: most, packets: packets,
 		balancers: map[setup]*datapath.Datapath{}, spent: map[setup]bool{}, next: map[int]uint32{},
-		replies: map[family]*harness.Recording{}, moving: map[change]*harness.Recording{}}
+		replies: map[family]*harness.Recording{}, moving: map[change]*harness.Recording{}, followers: map[setup]*replyroutes.Follower{}}
 	for _, m := range list {
 		if m.baseline() || r.balancers[m.setup] != nil {
 			continue
@@ -62,6 +67,7 @@ func newRig(hook lb.Hook, list []measured, most, packets uint32) (*rig, error) {
 func (r *rig) renew(s setup) error {
 	if old := r.balancers[s]; old != nil {
 		delete(r.balancers, s)
+		r.unfollow(s)
 		if err := old.Close(); err != nil {
 			return err
 		}
@@ -78,7 +84,23 @@ func (r *rig) renew(s setup) error {
 			return fmt.Errorf("%v: %w", m, err)
 		}
 	}
-	return r.record(s)
+	return errors.Join(r.record(s), r.follow(s))
+}
+
+// follow mirrors the router's routes into the balancer of a setup whose packets are replies.
+func (r *rig) follow(s setup) error {
+	if !slices.ContainsFunc(r.list, func(m measured) bool { return m.setup == s && m.reply() }) {
+		return nil
+	}
+	f := r.followers[s]
+	if f == nil {
+		var err error
+		if f, err = replyroutes.New(r.balancers[s], func() []string { return []string{"lo"} }, slog.New(slog.DiscardHandler)); err != nil {
+			return err
+		}
+		r.followers[s] = f
+	}
+	return f.Update()
 }
 
 // apply brings the balancer of a setup to its state.
@@ -135,8 +157,19 @@ func (r *rig) sort(before *ebpf.Program) error {
 	return nil
 }
 
+// unfollow ends what follow has begun.
+func (r *rig) unfollow(s setup) {
+	if f := r.followers[s]; f != nil {
+		f.Close()
+		delete(r.followers, s)
+	}
+}
+
 func (r *rig) close() {
 	r.harness.Close()
+	for s := range r.followers {
+		r.unfollow(s)
+	}
 	for _, balancer := range r.balancers {
 		balancer.Close()
 	}
@@ -233,6 +266,9 @@ func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 	if err := r.remember(id); err != nil {
 		return 0, err
 	}
+	if err := r.live(id, m); err != nil {
+		return 0, err
+	}
 	before, err := r.counts(m)
 	if err != nil {
 		return 0, err
@@ -249,6 +285,24 @@ func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 		return 0, err
 	}
 	return ns, expect(m, before, after, uint64(packets))
+}
+
+// live has a balancer whose packets are replies find that its control plane lives and follows the kernel's routes:
+// the clock moves twice, with packets after each move.
+func (r *rig) live(id int, m measured) error {
+	if !m.reply() {
+		return nil
+	}
+	for range 2 {
+		r.balancers[m.setup].Beat()
+		if err := r.harness.SendAtLeast(r.program(m), r.stream(m, r.next[id]), 4); err != nil {
+			return err
+		}
+		if err := r.remember(id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // remember notes where the harness has come to in the flows of a case.

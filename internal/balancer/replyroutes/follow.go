@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package replyroutes mirrors the kernel's routes into the data plane, for replies (modes nat and fullnat), so that
+// it does not ask the kernel for the next hop of each.
+//
+// What is mirrored is answered exactly as bpf_fib_lookup answers it, and all else is left to the kernel: destinations
+// on a link, several next hops, tunnels, metrics that set an MTU, routes that expire, rules other than the kernel's
+// own. Any event that may change an answer takes the mirror back at once; it is read anew when the kernel has been
+// quiet for a while.
+package replyroutes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+)
+
+const (
+	// settle is how long nothing may change before routes are read.
+	settle = 50 * time.Millisecond
+	// again is how often they are read though nothing has changed, for what the kernel tells nobody of: MTUs of paths.
+	again = 2 * time.Second
+	// share bounds what reading costs: the time between readings is as many times what they take.
+	share = 20
+	// retry is when routes are read again of which there were too many.
+	retry = time.Minute
+	// lasting is how long a receiving socket waits, so that it notices the end.
+	lasting = 200 * time.Millisecond
+)
+
+// Mirror is the data plane's: *datapath.Datapath.
+type Mirror interface {
+	RetractReplyRoutes() error
+	WriteReplyRoutes(lb.ReplyRoutes) error
+	HoldReplyRoutes(lb.ReplyRoutes) error
+	HoldsReplyRoutes() (holds, could bool, err error)
+}
+
+// Follower keeps a mirror as the kernel's routes are.
+type Follower struct {
+	mirror Mirror
+	log    *slog.Logger
+	ns     *namespace.Namespace
+	// ingress names the interfaces that replies come in on.
+	ingress func() []string
+	events  *nl.NetlinkSocket
+	// stirred says that something has changed.
+	stirred chan struct{}
+	told    string
+	// held is what the mirror holds.
+	held lb.ReplyRoutes
+
+	mu sync.Mutex
+	// changes counts what may have changed an answer.
+	changes uint64
+	// routers are the next hops that routes have, and their MAC addresses, as far as they are known.
+	routers map[neighbour]mac
+	// idle: routes are not read, so events change nothing.
+	idle bool
+}
+
+// New returns a Follower of the routes in the calling thread's network namespace. Ingress names the interfaces that
+// replies come in on, as of the call. It works in Run.
+func New(mirror Mirror, ingress func() []string, log *slog.Logger) (*Follower, error) {
+	ns, err := namespace.Current()
+	if err != nil {
+		return nil, fmt.Errorf("mirror the routes of replies: %w", err)
+	}
+	f := &Follower{mirror: mirror, log: log, ns: ns, ingress: ingress, stirred: make(chan struct{}, 1)}
+	err = ns.Do(func() error {
+		f.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_NEXTHOP,
+			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV4_NETCONF,
+			unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV6_NETCONF,
+			unix.RTNLGRP_IPV6_IFINFO)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen to changes of the routes of replies: %w", err), ns.Close())
+	}
+	patience := unix.NsecToTimeval(int64(lasting))
+	if err := f.events.SetReceiveTimeout(&patience); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("listen to changes of the routes of replies: %w", err)
+	}
+	return f, nil
+}
+
+// Close lets go of a Follower that is not run.
+func (f *Follower) Close() {
+	f.events.Close()
+	_ = f.ns.Close()
+}
+
+// Run follows routes until the context ends. Then the mirror is taken back, for nobody follows them any more, and the
+// Follower is closed.
+func (f *Follower) Run(ctx context.Context) {
+	var listening sync.WaitGroup
+	ctx, stop := context.WithCancel(ctx)
+	listening.Go(func() { f.listen(ctx) })
+	f.follow(ctx)
+	stop()
+	listening.Wait()
+	f.stir()
+	f.Close()
+}
+
+// listen takes the mirror back at each event that may change an answer, and at all that it cannot interpret.
+func (f *Follower) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		messages, _, err := f.events.Receive()
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		case err != nil: // of ENOBUFS messages were lost
+			f.stir()
+		default:
+			for i := range messages {
+				if f.matters(&messages[i]) {
+					f.stir()
+					break
+				}
+			}
+		}
+	}
+}
+
+// matters says whether an event may change an answer.
+func (f *Follower) matters(m *syscall.NetlinkMessage) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.idle {
+		return false
+	}
+	if m.Header.Type != unix.RTM_NEWNEIGH && m.Header.Type != unix.RTM_DELNEIGH {
+		return true
+	}
+	n, address, valid, err := parseNeighbour(m.Data)
+	if err != nil {
+		return true
+	}
+	known, is := f.routers[n]
+	if m.Header.Type == unix.RTM_DELNEIGH {
+		valid = false
+	}
+	return is && (known != mac{}) != valid || is && valid && known != address
+}
+
+// stir takes the mirror back.
+func (f *Follower) stir() {
+	f.mu.Lock()
+	f.changes++
+	_ = f.mirror.RetractReplyRoutes() // closed: there are no packets
+	f.mu.Unlock()
+	select {
+	case f.stirred <- struct{}{}:
+	default:
+	}
+}
+
+// follow reads routes when they have changed and been quiet since, and now and then.
+func (f *Follower) follow(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	earliest := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.stirred:
+			timer.Reset(max(settle, time.Until(earliest)))
+			continue
+		case <-timer.C:
+		}
+		began, next := time.Now(), again
+		if err := f.Update(); errors.Is(err, errTooMany) {
+			next = retry
+		} else if err != nil {
+			f.tell(fmt.Sprintf("the kernel is asked where each reply goes: %v", err))
+			next = settle
+		}
+		next = max(next, share*time.Since(began))
+		earliest = began.Add(share * time.Since(began))
+		timer.Reset(next)
+	}
+}
+
+// Update reads the kernel's routes, and has the mirror hold them if it does not, and nothing has changed meanwhile.
+// It is for who does not call Run.
+func (f *Follower) Update() error {
+	holds, could, err := f.mirror.HoldsReplyRoutes()
+	if err != nil || !could {
+		return nil // closed, or nothing has replies
+	}
+	f.mu.Lock()
+	before := f.changes
+	f.idle = false
+	f.mu.Unlock()
+	var read picture
+	if err := f.ns.Do(func() (err error) { read, err = f.read(); return err }); err != nil {
+		f.mu.Lock()
+		f.idle = errors.Is(err, errTooMany)
+		_ = f.mirror.RetractReplyRoutes()
+		f.mu.Unlock()
+		if errors.Is(err, errTooMany) {
+			f.tell(err.Error())
+		}
+		return err
+	}
+	if holds && reflect.DeepEqual(read.routes, f.held) {
+		return nil
+	}
+	if err := errors.Join(f.mirror.RetractReplyRoutes(), f.mirror.WriteReplyRoutes(read.routes)); err != nil {
+		return nil // closed
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.changes == before {
+		_ = f.mirror.HoldReplyRoutes(read.routes)
+		f.held = read.routes
+		f.tell(read.String())
+	}
+	return nil
+}
+
+// tell logs how replies find their way, when that is new.
+func (f *Follower) tell(what string) {
+	if what != f.told {
+		f.log.Info(what)
+	}
+	f.told = what
+}
