@@ -88,8 +88,8 @@ func New(mirror Mirror, ingress func() []string, log *slog.Logger) (*Follower, e
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to changes of the routes of replies: %w", err), ns.Close())
 	}
-	patience := unix.NsecToTimeval(int64(lasting))
-	if err := f.events.SetReceiveTimeout(&patience); err != nil {
+	timeout := unix.NsecToTimeval(int64(lasting))
+	if err := f.events.SetReceiveTimeout(&timeout); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("listen to changes of the routes of replies: %w", err)
 	}
@@ -185,7 +185,7 @@ func (f *Follower) follow(ctx context.Context) {
 		if err := f.Update(); errors.Is(err, errTooMany) {
 			next = retry
 		} else if err != nil {
-			f.tell(fmt.Sprintf("the kernel is asked where each reply goes: %v", err))
+			f.logOnce(fmt.Sprintf("the kernel is asked where each reply goes: %v", err))
 			next = settle
 		}
 		next = max(next, share*time.Since(began))
@@ -212,7 +212,7 @@ func (f *Follower) Update() error {
 		_ = f.mirror.RetractReplyRoutes()
 		f.mu.Unlock()
 		if errors.Is(err, errTooMany) {
-			f.tell(err.Error())
+			f.logOnce(err.Error())
 		}
 		return err
 	}
@@ -227,13 +227,13 @@ func (f *Follower) Update() error {
 	if f.changes == before {
 		_ = f.mirror.HoldReplyRoutes(read.routes)
 		f.held = read.routes
-		f.tell(read.String())
+		f.logOnce(read.String())
 	}
 	return nil
 }
 
-// tell logs how replies find their way, when that is new.
-func (f *Follower) tell(what string) {
+// logOnce logs how replies find their way, when that is new.
+func (f *Follower) logOnce(what string) {
 	if what != f.told {
 		f.log.Info(what)
 	}

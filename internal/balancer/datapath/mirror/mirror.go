@@ -76,7 +76,7 @@ func (t Table) control() *uint64 { return &t.Head[0] }
 // what was before.
 func (t Table) Write(routes lb.ReplyRoutes) {
 	rcu.Wait()
-	made := layOut(routes)
+	made := encode(routes)
 	head := (*objects.XDPMirror)(unsafe.Pointer(&t.Head[0]))
 	head.Hops, head.Nets = made.hops, made.nets
 	copy(t.Groups.Bytes(), made.groups[:])
@@ -99,8 +99,8 @@ type network struct {
 	hop   byte
 }
 
-// layOut lays routes out. Next hops beyond those that there are numbers for are asked of the kernel.
-func layOut(routes lb.ReplyRoutes) *layout {
+// encode lays routes out. Next hops beyond those that there are numbers for are asked of the kernel.
+func encode(routes lb.ReplyRoutes) *layout {
 	l := &layout{apart: map[uint64]network{}}
 	for i, hop := range routes.Hops[:min(len(routes.Hops), mostHops)] {
 		at := &l.hops[i+1]
