@@ -23,7 +23,7 @@ func TestLacks(t *testing.T) {
 		fatal  bool
 	}{
 		"whole":           {},
-		"16 KiB":          {page: 16 << 10},
+		"16 KiB":          {page: 16 << 10, want: []string{"pages of 16 KiB", "4 KiB"}},
 		"64 KiB":          {page: 64 << 10, want: []string{"pages of 64 KiB", "4 KiB"}},
 		"another machine": {change: map[string]string{"proc/sys/kernel/arch": "x86_64\n"}, want: []string{"built for arm64", "x86_64"}, fatal: true},
 		"no BTF":          {change: map[string]string{"sys/kernel/btf/vmlinux": "-", "sys/kernel/notes": ""}, want: []string{"no BTF", "CONFIG_DEBUG_INFO_BTF"}, fatal: true},

@@ -268,7 +268,7 @@ func (v View) FindFull(r *FullRecipe) *maglev.Table {
 	return nil
 }
 
-// endpoints lists the addresses of the backends.
+// Endpoints lists the addresses of the backends, in their order.
 func Endpoints(s *lb.RoutedService) []netip.AddrPort {
 	list := make([]netip.AddrPort, len(s.Backends))
 	for i, b := range s.Backends {
