@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,7 +160,10 @@ func TestFirstTableBesideOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, host := range ways {
-			if !deadIsKnown(running[host].status(t)) {
+			if b := running[host]; !deadIsKnown(b.status(t)) {
+				if strings.Contains(b.log.String(), "the VIPs are taken without a verdict") {
+					t.Skipf("the machine kept the health checks of %s waiting for longer than a balancer waits for them", host.Name)
+				}
 				t.Fatalf("the router sends to %s, which takes the dead backend for one that serves", host.Name)
 			}
 		}

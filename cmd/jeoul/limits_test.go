@@ -38,8 +38,13 @@ var limits = []limit{
 		refusedFile("interface: eth0\nvrrp: [{id: 1}, {id: 2}]\n"+oneService(""), "vrrp: ")(t)
 		refusedFile("interface: eth0\nvrrp: {id: 1, version: 2}\n"+oneService(""), "vrrp.version: unknown key")(t)
 	}},
-	{"README.md", "**Kubernetes:** Services of type LoadBalancer only", func(t *testing.T) {
-		absent(t, "internal/balancer/kubernetes/gateway")
+	{"README.md", "**Kubernetes:** Services of type LoadBalancer, and Gateways with TCPRoutes", func(t *testing.T) {
+		followed := read(t, filepath.Join(testdocs.Root(t), "internal/balancer/kubernetes/watch/gateways.go"))
+		for _, kind := range []string{"TLSRoute", "GRPCRoute", "ListenerSet", "Ingress"} {
+			if strings.Contains(followed, kind) {
+				t.Errorf("%s is followed", kind)
+			}
+		}
 	}},
 	{"README.md", "**Failed backends:** their TCP connections stay", func(t *testing.T) {
 		if got := taken(t, "check: tcp").Services[0].Checks.OnDown; got != "" && got != lb.KeepFlows {

@@ -106,9 +106,9 @@ func (l *layout) leavesAll() bool {
 	return true
 }
 
-// unjudged says whether there is a backend that would take new flows and on which its checks have no verdict, or that of a process before alone,
-// long after that has ended.
-func (v *view) unjudged() bool {
+// unjudged names a backend that would take new flows and on which its checks have no verdict, or that of a process
+// before alone, long after that has ended. It is empty if there is none.
+func (v *view) unjudged() string {
 	for i := range v.cfg.Services {
 		if v.verdicts[i] == nil || i >= len(v.state.Services) {
 			continue
@@ -117,11 +117,11 @@ func (v *view) unjudged() bool {
 		for j, b := range s.Backends {
 			now := v.verdicts[i][j]
 			if (now.former || now.state == "" || now.state == lb.HealthUnknown) && b.TakesFlows() && s.Reachable(j) {
-				return true
+				return fmt.Sprintf("backend %s of %s", b.Name, s.Name)
 			}
 		}
 	}
-	return false
+	return ""
 }
 
 // besideOthers says whether other balancers may have the VIPs, too.

@@ -129,7 +129,7 @@ func (c *Controller) addActuators() {
 	c.election = &election{core: c.core, routes: c.routes, vips: c.vips}
 	c.routes.election = c.election
 	c.gate = &startupGate{core: c.core, routes: c.routes}
-	c.gate.judgedTask = c.loop.Quiet(c.gate.endVerdictWait)
+	c.gate.judgedTask = c.loop.Quiet(c.gate.giveUpVerdicts)
 	c.linkWatch = &linkWatch{core: c.core, pathLog: c.pathLog, vips: c.vips}
 	c.actuators = []actuator{c.routes, c.election, &identities{c.core}, &settings{c.linkWatch}, c.vips, c.proxies, &plane{c.core}}
 }

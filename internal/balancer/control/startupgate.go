@@ -71,12 +71,13 @@ func (g *startupGate) begin(first *view) string {
 	if elsewhere {
 		g.flows = g.opt.Joined != nil
 	}
-	g.verdicts = (elsewhere || !g.opt.TakesOver && first.besideOthers()) && first.unjudged()
+	g.verdicts = (elsewhere || !g.opt.TakesOver && first.besideOthers()) && first.unjudged() != ""
 	g.joining = g.why()
 	return g.joining
 }
 
-// boundVerdicts bounds how long first verdicts are waited for. The checks go by the data plane, so its loading does not count.
+// boundVerdicts bounds how long first verdicts are waited for. The checks go by the data plane, so its loading does not
+// count.
 func (g *startupGate) boundVerdicts() {
 	if g.verdicts {
 		g.judgedTask.In(verdictsBound)
@@ -96,9 +97,18 @@ func (g *startupGate) proceed() {
 
 // judged goes on once the data plane has the first verdict on each backend. So no transition begins by it.
 func (g *startupGate) judged() {
-	if g.verdicts && !g.view.unjudged() {
+	if g.verdicts && g.view.unjudged() == "" {
 		g.endVerdictWait()
 	}
+}
+
+// giveUpVerdicts takes the VIPs without the verdicts that have not come in time: their backends count as healthy.
+func (g *startupGate) giveUpVerdicts() {
+	if backend := g.view.unjudged(); backend != "" {
+		g.opt.Log.Warn(fmt.Sprintf("the VIPs are taken without a verdict on %s, for which its health checks had %v: "+
+			"clients may be sent to it although it does not serve", backend, verdictsBound))
+	}
+	g.endVerdictWait()
 }
 
 // endVerdictWait waits for no verdict any more.
