@@ -51,6 +51,9 @@ func (r ranking) sentences(s *section, pace time.Duration) []string {
 		}
 		return append(out, "No balancer of this run is better than another beyond the spread.")
 	}
+	if len(r.rivals) == 0 && len(r.beaten) == 1 {
+		return []string{r.margin(s) + "."} // which names the only other balancer already
+	}
 	return []string{r.margin(s) + ".", r.others()}
 }
 
