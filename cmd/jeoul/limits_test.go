@@ -3,7 +3,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -166,14 +165,6 @@ func mentioned(file, text string) func(t *testing.T) {
 		if !strings.Contains(read(t, filepath.Join(testdocs.Root(t), file)), text) {
 			t.Errorf("%s has no %q", file, text)
 		}
-	}
-}
-
-// absent wants no such folder in the tree.
-func absent(t *testing.T, folder string) {
-	t.Helper()
-	if _, err := os.Stat(filepath.Join(testdocs.Root(t), folder)); err == nil {
-		t.Errorf("there is %s", folder)
 	}
 }
 
