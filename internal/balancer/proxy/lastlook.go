@@ -14,6 +14,9 @@ import (
 const (
 	// heldPause is how long is waited before a worker that is to end is asked again whether it has work.
 	heldPause = 100 * time.Millisecond
+	// idleLooks is how many looks in a row must find a worker without work before it may end. One of its threads may have
+	// taken a connection from the kernel and not counted it as work yet, and a busy host may keep that thread waiting.
+	idleLooks = 5
 	// lastMoments are the time before a worker's hard stop in which each look may be the last.
 	lastMoments = time.Second
 )
@@ -64,16 +67,16 @@ func (e *engine) lookLast(s *master.Session, hardStop time.Duration) {
 	end := time.Now().Add(hardStop - lastMoments)
 	e.watching.Go(func() {
 		defer e.letGo(s)
-		for clock.Sleep(e.watch, heldPause) == nil {
+		for looks := 0; looks < idleLooks && clock.Sleep(e.watch, heldPause) == nil; {
 			idle, err := s.Idle(e.watch)
 			if err != nil {
 				return // it has been ended
 			}
-			if !idle && time.Now().Before(end) {
-				continue
+			if looks++; !idle {
+				looks = 0
 			}
-			if e.noteLast(s); idle {
-				return
+			if idle || !time.Now().Before(end) {
+				e.noteLast(s)
 			}
 		}
 	})
