@@ -101,10 +101,14 @@ static __noinline void add_to_others(const struct charge_key *key, __u64 ns)
 {
 	__u64 *sum = bpf_map_lookup_elem(&others, key);
 
+	if (!sum) {
+		if (!bpf_map_update_elem(&others, key, &ns, BPF_NOEXIST))
+			return;
+		/* Another CPU has made the entry meanwhile. */
+		sum = bpf_map_lookup_elem(&others, key);
+	}
 	if (sum)
 		*sum += ns;
-	else
-		bpf_map_update_elem(&others, key, &ns, BPF_NOEXIST);
 }
 
 static __always_inline void add(struct charge_key key, __u64 ns)
