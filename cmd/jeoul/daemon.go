@@ -64,7 +64,7 @@ type dashboardCmd struct {
 // Help says who may use it.
 func (dashboardCmd) Help() string {
 	return `The command prints a link and serves the dashboard on the loopback address until you interrupt it. The link
-contains a random token: whoever has the link has your rights. From another machine: ssh -L PORT:127.0.0.1:PORT HOST.
+contains a random token: anyone with the link has your rights. From another machine: ssh -L PORT:127.0.0.1:PORT HOST.
 With api.listen set, the balancer serves the dashboard itself.`
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the fast path decides by: the slot, a flow that is known and goes on, or one that is
- * new and that nothing bounds. */
+/* The fast path selects a backend by the slot, for a known flow in midstream, or for a new flow of
+ * a service without limits. */
 #pragma once
 
 #include "begin.h"

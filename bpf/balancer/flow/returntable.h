@@ -173,7 +173,7 @@ __noinline int put_return(__u32 index, __u64 hash, __u32 place, __u32 owner)
 	for (int i = 0; i < RETURN_TRIES; i++) {
 		was[0] = *(volatile __u64 *)&bucket->tags[0];
 		was[1] = *(volatile __u64 *)&bucket->tags[1];
-		/* What is judged of an entry is read after its tag. */
+		/* The other words of an entry are read after its tag. */
 		order_all(is_weak());
 		at = vacant_return(bucket);
 		if (at >= RETURN_BUCKET)

@@ -120,7 +120,7 @@ static __always_inline struct local_peer *find_current(struct local_socket *sock
 		struct local_peer *peer = &socket->peers[i];
 		__u32 state = peer_state(peer);
 
-		/* What a peer is, is read between the two readings of its state. */
+		/* The peer is read between the two readings of its state. */
 		peer = READ_AFTER(is_weak(), peer, &peer->state);
 		if (!is_current(state) || !is_for(peer, packet))
 			continue;

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/advise"
 )
 
-// errUnanswered says that answers are missing, and that nobody is there to be asked.
+// errUnanswered: flags leave questions unanswered, and standard input is no terminal to ask at.
 var errUnanswered = errors.New("answers are missing, and there is no terminal to ask at")
 
 // question is one that is asked where no flag answers it.

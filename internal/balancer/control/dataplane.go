@@ -26,7 +26,7 @@ func (p *plane) change(before, next *view) (bring, retire []steps.Step) {
 	}}}, nil
 }
 
-// hairpins says which clients a view that is to come serves by hairpins.
+// hairpins returns the clients that the next view serves by hairpins.
 func (p *plane) hairpins(next *view) hairpins {
 	if len(next.hairpinned) == 0 {
 		return hairpins{}

@@ -233,8 +233,8 @@ func (c *Controller) finish(ctx context.Context) {
 	}
 }
 
-// look reads the states of the interfaces of a configuration that is to come, and has paths
-// looked for by these, too.
+// look reads the states of the interfaces of the next configuration, and has paths looked for
+// through these, too.
 func (c *Controller) look(r *reload) (err error) {
 	r.links = c.links
 	names := r.new.cfg.Interfaces

@@ -20,8 +20,8 @@ const (
 	// interval is the time from one status to the next where nothing happens, and gap the least time between two: an
 	// event has one made at once.
 	interval, gap = time.Second, 200 * time.Millisecond
-	// Share bounds what statuses cost, whoever watches how many backends: the time that making them takes is at most
-	// this part of all time.
+	// Share bounds the cost of statuses for any number of watchers and backends: making them takes at most this part
+	// of the time.
 	Share = 1.0 / 25
 )
 

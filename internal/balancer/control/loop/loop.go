@@ -54,7 +54,7 @@ func (l *Loop) Run(ctx context.Context, last func()) error {
 	defer last()
 	hearing, stop := context.WithCancel(ctx)
 	var ears sync.WaitGroup
-	l.hear(hearing, &ears)
+	l.forwardSignals(hearing, &ears)
 	defer ears.Wait()
 	defer stop()
 	for {
@@ -77,10 +77,10 @@ func (l *Loop) Run(ctx context.Context, last func()) error {
 	}
 }
 
-// hear passes signals on to the loop, which waits for one channel however many there are, until the context ends.
-func (l *Loop) hear(ctx context.Context, hearing *sync.WaitGroup) {
+// forwardSignals passes all signals on to the one channel that the loop waits for, until the context ends.
+func (l *Loop) forwardSignals(ctx context.Context, forwarding *sync.WaitGroup) {
 	for _, s := range l.signals {
-		hearing.Go(func() {
+		forwarding.Go(func() {
 			for {
 				select {
 				case <-ctx.Done():
