@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCheck: a refused word is found in each kind of declaration, by whole words of a name; a folder that is excused, or
-// below one that is, may have it, and an excuse that nothing needs is a finding.
+// TestCheck: a refused word is found in each kind of declaration, by whole words of a name; a folder that is excused,
+// or below one that is, may have it, and an excuse that nothing needs is a finding.
 func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write := func(name, text string) {

@@ -76,8 +76,8 @@ func (v *view) announces() (vips []netip.Addr) {
 	return vips
 }
 
-// pool are the addresses of full NAT that routers are to be told of: replies find this balancer's own, and those of others when
-// these are gone. There are none where the pool is not divided, for then no other balancer knows of them.
+// pool are the addresses of full NAT that routers are to be told of: replies find this balancer's own, and those of
+// others when these are gone. There are none where the pool is not divided, for then no other balancer knows of them.
 func (v *view) pool() (own, others []netip.Addr) {
 	if !v.cfg.BGP.On() || v.passive || v.joining != "" || !v.cfg.PoolIsDivided() {
 		return nil, nil
@@ -86,14 +86,15 @@ func (v *view) pool() (own, others []netip.Addr) {
 	return pool.Addresses, pool.Others
 }
 
-// byAddress says whether nothing but the VIPs' addresses on the interface tells others that this balancer has them: there are members,
-// and neither BGP nor VRRP.
+// byAddress says whether nothing but the VIPs' addresses on the interface tells others that this balancer has them:
+// there are members, and neither BGP nor VRRP.
 func (l *layout) byAddress() bool {
 	return l.cfg.Members.Listen.IsValid() && !l.cfg.BGP.On() && l.cfg.VRRP.ID == 0
 }
 
-// leavesAll says whether no packet comes for any VIP while this balancer leaves them to others. By VIPs' addresses, some may: what
-// else steers them there does not ask. The tables of others count for more then, for they have the flows that are older.
+// leavesAll says whether no packet comes for any VIP while this balancer leaves them to others. By VIPs' addresses,
+// some may: what else steers them there does not ask. The tables of others count for more then, for they have the flows
+// that are older.
 func (l *layout) leavesAll() bool {
 	if !l.besideOthers() {
 		return false

@@ -237,8 +237,8 @@ const (
 	// and leave time for what else there is to do.
 	announceAtOnce = 500
 	announcePause  = 50 * time.Millisecond
-	// addressesStay is for how long addresses that balancers share stay without the process, at least, and stayRenewed how
-	// often they are renewed: a process that is late twice loses none.
+	// addressesStay is for how long addresses that balancers share stay without the process, at least, and stayRenewed
+	// how often they are renewed: a process that is late twice loses none.
 	addressesStay = 6 * time.Second
 	stayRenewed   = 2 * time.Second
 	// What failed is tried again after retryFirst, then twice as long each time

@@ -56,8 +56,8 @@ func (n *counting) counters(v *view) (counted, error) {
 	return v.tallied(all), nil
 }
 
-// endpointCounters reads what was counted. What the proxy has counted of backends stands among the counters of the data plane, too,
-// so that what goes by these knows no difference. Where it cannot be asked, what it has said last counts.
+// endpointCounters reads what was counted. What the proxy has counted of backends stands among the counters of the data
+// plane, too, so that what goes by these knows no difference. Where it cannot be asked, what it has said last counts.
 func (n *counting) endpointCounters(v *view) (counted, error) {
 	from, err := n.opt.DataPlane.Counters()
 	if err != nil {

@@ -125,11 +125,11 @@ type Options struct {
 	ReadFile func(path string) ([]byte, error)
 	// Identity is told of another first interface; nil: nothing goes by it.
 	Identity Identity
-	// Joined has a value once this balancer knows of the flows that others remember: before that, VIPs that are announced,
-	// or taken, would break connections of others. nil: it waits for nothing.
+	// Joined has a value once this balancer knows of the flows that others remember: before that, VIPs that are
+	// announced, or taken, would break connections of others. nil: it waits for nothing.
 	Joined <-chan struct{}
-	// Hasten has other balancers tell this one of flows as soon as may be, for a while: packets are about to come here that
-	// went there. It does not wait for that; nil: none is asked.
+	// Hasten has other balancers tell this one of flows as soon as may be, for a while: packets are about to come here
+	// that went there. It does not wait for that; nil: none is asked.
 	Hasten func()
 	// ReplyHops knows which next hops of replies do not answer; nil: nothing is known of them.
 	ReplyHops ReplyHops
@@ -170,8 +170,8 @@ type Checks interface {
 	Ask(context.Context, lb.Checking, func(lb.CheckStep)) ([]lb.CheckResult, error)
 }
 
-// What is discovered enters as the configuration does, by a reload that the loop itself asks for. Such a change waits for one that is under way, and is never refused for what was found:
-// backends that cannot be are left out, and named.
+// What is discovered enters as the configuration does, by a reload that the loop itself asks for. Such a change waits
+// for one that is under way, and is never refused for what was found: backends that cannot be are left out, and named.
 
 // Discovery finds backends of services.
 type Discovery interface {
@@ -205,8 +205,8 @@ type Role interface {
 // Election is a Role that balancers of a segment agree on.
 type Election interface {
 	Role
-	// Keeping says that the VIPs are held as a process before has left them, or as before there was an election. Another
-	// balancer may have them: they are not announced.
+	// Keeping says that the VIPs are held as a process before has left them, or as before there was an election.
+	// Another balancer may have them: they are not announced.
 	Keeping() bool
 	// Announcements counts how often the VIPs are to be announced to the neighbours again, beside when they are taken;
 	// Changes is signalled after each.

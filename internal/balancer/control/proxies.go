@@ -20,12 +20,12 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// proxies is the proxy engine. It comes before the data plane, so that a service that gets the mode proxy is served before
-// its packets are left to the kernel, and one that loses it until they are not any more.
+// proxies is the proxy engine. It comes before the data plane, so that a service that gets the mode proxy is served
+// before its packets are left to the kernel, and one that loses it until they are not any more.
 type proxies struct {
 	*core
-	// stale: the engine is to be brought to what is wanted, even if that is the same, as at the start: a process before may
-	// have left one that serves, which is gone on with, or has no service any more, and ends.
+	// stale: the engine is to be brought to what is wanted, even if that is the same, as at the start: a process before
+	// may have left one that serves, which is gone on with, or has no service any more, and ends.
 	stale bool
 	// told is its state as it was logged last.
 	told proxy.State
@@ -92,7 +92,8 @@ func (p *proxies) applyProxy(d proxy.Desired, of *view) error {
 	return nil
 }
 
-// checkProxy has the engine judge a configuration, with its backends as they are written, and looks at its certificates.
+// checkProxy has the engine judge a configuration, with its backends as they are written, and looks at its
+// certificates.
 func (p *proxies) checkProxy(l *layout) (warnings yamlfile.Problems, err error) {
 	if len(l.proxied) == 0 {
 		return nil, nil
@@ -133,8 +134,8 @@ func (p *proxies) logState() {
 }
 
 // renewEvery is how often the files of certificates are looked at: they are renewed some days before they expire, and a
-// directory that is watched says nothing where a symbolic link leads elsewhere. Whether one has expired is looked at every
-// judgeEvery.
+// directory that is watched says nothing where a symbolic link leads elsewhere. Whether one has expired is looked at
+// every judgeEvery.
 const (
 	renewEvery = 5 * time.Second
 	judgeEvery = time.Minute
@@ -199,8 +200,8 @@ func (p *proxies) judgeCertificates(cfg *config.Config) (problems, warnings yaml
 	return problems, warnings
 }
 
-// renew has the engine take certificates whose files have changed. Those that it cannot use are logged once, and what it has
-// goes on: a file may be half written.
+// renew has the engine take certificates whose files have changed. Those that it cannot use are logged once, and what
+// it has goes on: a file may be half written.
 func (p *proxies) renew() {
 	cfg := p.view.cfg
 	defer p.armRenewal(cfg)

@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 )
 
-// startupGate leaves the VIPs to others until a balancer that starts beside them knows the flows that they remember, and
-// what its health checks say, so that its first table is theirs.
+// startupGate leaves the VIPs to others until a balancer that starts beside them knows the flows that they remember,
+// and what its health checks say, so that its first table is theirs.
 type startupGate struct {
 	*core
 	routes *routes
@@ -41,8 +41,8 @@ func (g *startupGate) why() string {
 	return ""
 }
 
-// awaitFlows has this balancer leave the VIPs to others until it knows what they remember. What a process before has left, and to which
-// packets come all the time, goes on: it knows its flows, and its verdicts.
+// awaitFlows has this balancer leave the VIPs to others until it knows what they remember. What a process before has
+// left, and to which packets come all the time, goes on: it knows its flows, and its verdicts.
 func (g *startupGate) awaitFlows() {
 	if g.flows = g.opt.Joined != nil && !g.opt.TakesOver; g.opt.Joined != nil {
 		g.loop.On(g.opt.Joined, func() {
@@ -52,8 +52,8 @@ func (g *startupGate) awaitFlows() {
 	}
 }
 
-// packetsWentElsewhere says whether packets went to other balancers while there was no process: no speaker announces the VIPs any more, or another
-// balancer has taken them.
+// packetsWentElsewhere says whether packets went to other balancers while there was no process: no speaker announces
+// the VIPs any more, or another balancer has taken them.
 func (g *startupGate) packetsWentElsewhere(first *view) bool {
 	if first.cfg.VRRP.ID != 0 {
 		return g.opt.Election != nil && first.passive
@@ -61,8 +61,9 @@ func (g *startupGate) packetsWentElsewhere(first *view) bool {
 	return g.opt.Routes != nil && first.cfg.BGP.On() && len(g.routes.left) == 0
 }
 
-// begin returns why the first view's VIPs are to be left to others yet. Where packets went to others since the process before ended, nothing is known here
-// of the flows that began there, nor of backends that have died, as when the balancer had never been.
+// begin returns why the first view's VIPs are to be left to others yet. Where packets went to others since the process
+// before ended, nothing is known here of the flows that began there, nor of backends that have died, as when the
+// balancer had never been.
 func (g *startupGate) begin(first *view) string {
 	if g.opt.TakesOver && g.opt.Routes != nil {
 		g.routes.left = g.opt.Routes.Found()

@@ -302,7 +302,8 @@ func equalPaths(a, b lb.Path) bool {
 	return a.Interface == b.Interface && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) && a.MTU == b.MTU && a.Local == b.Local
 }
 
-// withOverlays returns the view with other operations, as of now, of which those on services with these numbers are new.
+// withOverlays returns the view with other operations, as of now, of which those on services with these numbers are
+// new.
 func (v *view) withOverlays(overlays map[backendName]overlay, services []int, now time.Time) *view {
 	next := *v
 	next.overlays, next.laid, next.tallies = overlays, countOverlays(overlays), v.talliesWith(overlays)

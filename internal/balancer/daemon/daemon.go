@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon is a running balancer: it opens what one consists of on this host, puts the controller, its sources and
-// its actuators together, has reloads reach all of them or none, and takes everything back at the end, or leaves it for
-// the next process. It knows no command line.
+// Package daemon is a running balancer: it opens what one consists of on this host, puts the controller, its sources
+// and its actuators together, has reloads reach all of them or none, and takes everything back at the end, or leaves it
+// for the next process. It knows no command line.
 package daemon
 
 import (

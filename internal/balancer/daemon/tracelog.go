@@ -33,8 +33,8 @@ func loggedTrace(d *datapath.Datapath, log *slog.Logger) func(context.Context, t
 	}
 }
 
-// loggedCapture is the daemon's part of a capture: its log and events say when one begins and ends, and for whom. Status
-// says which services the data plane does not serve.
+// loggedCapture is the daemon's part of a capture: its log and events say when one begins and ends, and for whom.
+// Status says which services the data plane does not serve.
 func loggedCapture(d *datapath.Datapath, status func() (ops.Status, error), log *slog.Logger) func(context.Context, capture.Request, string, func(capture.Event) error) error {
 	return func(ctx context.Context, request capture.Request, by string, tell func(capture.Event) error) error {
 		about := events.About{Kind: events.KindCapture, Service: request.Service, Backend: request.Backend, By: by}.Attr()

@@ -23,8 +23,8 @@ type Kept struct {
 	Interfaces []string
 	Services   int
 	Changed    time.Time
-	// FailOpen is when packets for the VIPs begin or began to be left to the kernel, but for a part of a second; zero where
-	// that never comes, or cannot be told. IsAside says whether they are left to it now.
+	// FailOpen is when packets for the VIPs begin or began to be left to the kernel, but for a part of a second; zero
+	// where that never comes, or cannot be told. IsAside says whether they are left to it now.
 	FailOpen   time.Time
 	IsFailOpen bool
 }
@@ -61,8 +61,8 @@ func FirstInterface(keep *Keep) (index int, name string, err error) {
 // read returns the newest snapshot.
 func (k *keeper) read() (*snapshot.Snapshot, error) { return k.newest(k.latest(0)) }
 
-// failOpenAt returns when what is kept steps aside (zero: never), and whether it has: that is its own to say, for it looks
-// at the time four times a second.
+// failOpenAt returns when what is kept steps aside (zero: never), and whether it has: that is its own to say, for it
+// looks at the time four times a second.
 func (k *keeper) failOpenAt() (when time.Time, is bool, err error) {
 	sets, err := k.Store.Sets()
 	if err != nil || len(sets) == 0 {

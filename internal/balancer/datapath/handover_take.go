@@ -155,8 +155,9 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	return "", false
 }
 
-// evictFor forgets what is in a place of unproven flows, if it is over, and for a flow that goes on and was proven elsewhere, if it is
-// that one or older: a SYN that came here was sent again, and answered by another balancer's backend. One that begins here since stays.
+// evictFor forgets what is in a place of unproven flows, if it is over, and for a flow that goes on and was proven
+// elsewhere, if it is that one or older: a SYN that came here was sent again, and answered by another balancer's
+// backend. One that begins here since stays.
 func (t *taking) evictFor(place flowtable.Place, in *incoming) bool {
 	there := place.Flow()
 	gives := t.canReplace(place, &there, in)
@@ -363,13 +364,16 @@ func (t *taking) later(place flowtable.Place, in *incoming) int64 {
 // later than it was, but by less than this, unless it waited behind much else.
 const lateBy = 2 * time.Second
 
-// canReplace says whether what is in a place gives way to another connection of its client, by the rule that the packets of a client's port go to one
-// balancer at a time, so that the connection which was seen last is the one that goes on. Four need little time to tell: what has no backend any more; what
-// full NAT has opened again where an ended one was, and the client has not answered for; what came from another balancer and of which no packet was here; and what this balancer knew before its process ended, or was held up, and has not seen since: packets
-// went to others, and the end of that connection was told to none here. These give way to what was seen later at all: what begins just before a process ends is told
-// to none, and others tell of the connection before it when the next process is there. Any other must have been seen earlier by lateBy, so that what a balancer tells late does not
-// take the place of a connection that has begun here since. Within that time sequence numbers of SYNs tell, which a host chooses in their order
-// (RFC 9293, section 3.4.1); full NAT has none.
+// canReplace says whether what is in a place gives way to another connection of its client, by the rule that the
+// packets of a client's port go to one balancer at a time, so that the connection which was seen last is the one that
+// goes on. Four need little time to tell: what has no backend any more; what full NAT has opened again where an ended
+// one was, and the client has not answered for; what came from another balancer and of which no packet was here; and
+// what this balancer knew before its process ended, or was held up, and has not seen since: packets went to others, and
+// the end of that connection was told to none here. These give way to what was seen later at all: what begins just
+// before a process ends is told to none, and others tell of the connection before it when the next process is there.
+// Any other must have been seen earlier by lateBy, so that what a balancer tells late does not take the place of a
+// connection that has begun here since. Within that time sequence numbers of SYNs tell, which a host chooses in their
+// order (RFC 9293, section 3.4.1); full NAT has none.
 func (t *taking) canReplace(place flowtable.Place, have *objects.XDPFlow, in *incoming) bool {
 	later := t.later(place, in)
 	switch {

@@ -104,8 +104,8 @@ func (d *Datapath) pinAgain() error {
 // errNotPinned stands for a fault that was noted.
 var errNotPinned = errors.New("its programs and maps cannot be pinned")
 
-// rejoin puts programs back into libxdp's dispatchers that others have taken out, such as `xdp-loader unload --all`, and
-// returns what is new of it.
+// rejoin puts programs back into libxdp's dispatchers that others have taken out, such as `xdp-loader unload --all`,
+// and returns what is new of it.
 func (d *Datapath) rejoin() (note string) {
 	if !d.method.Dispatched || d.current == nil {
 		return ""

@@ -28,9 +28,9 @@ var numbersIn = map[string][]string{
 var addedMaps = []string{objects.XDPMapReplyHops, objects.XDPMapReplyRoutes, objects.XDPMapReplyBlocks}
 
 // Shared maps that another build has laid out differently a start makes anew. What they hold is asked for
-// again (ways, reply_hops, reply_routes, reply_blocks), counted or written again (turns, loads), carried by its name (outcomes), read field by field
-// (flows, counters of backends, prefixes), or forgotten within a second (allowances) or half a minute
-// (fragments).
+// again (ways, reply_hops, reply_routes, reply_blocks), counted or written again (turns, loads), carried by its name
+// (outcomes), read field by field (flows, counters of backends, prefixes), or forgotten within a second (allowances) or
+// half a minute (fragments).
 
 // sharedLayouts identifies, by its name, what each shared map is and what its elements look like, by the
 // program's own type information. Another program can go on with a map that has the same. Keys are not

@@ -21,8 +21,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// The story of a restart, from top to bottom. Each change that a process makes pins a set of programs and maps (keep.go)
-// and writes a snapshot of what only the process knows (snapshotwrite.go).
+// The story of a restart, from top to bottom. Each change that a process makes pins a set of programs and maps
+// (keep.go) and writes a snapshot of what only the process knows (snapshotwrite.go).
 //
 //  1. Leave: the old process ends. Programs and maps stay, by their pins.
 //  2. takeOver: Open of the new process looks for sets of pins. Without any, or where they are of no use, it begins with
@@ -345,8 +345,8 @@ func (d *Datapath) Adopted() bool {
 // LongAbsence is what Absent returns at most.
 const LongAbsence = 365 * 24 * time.Hour
 
-// Absent returns for how long there was no process when Open took a data plane over; LongAbsence where it took none over, or a build
-// has left that which does not note it.
+// Absent returns for how long there was no process when Open took a data plane over; LongAbsence where it took none
+// over, or a build has left that which does not note it.
 func (d *Datapath) Absent() time.Duration { return d.absent }
 
 // Notes returns what there is to say of what Open found, a line each.

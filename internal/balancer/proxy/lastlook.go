@@ -14,8 +14,9 @@ import (
 const (
 	// heldPause is how long is waited before a worker that is to end is asked again whether it has work.
 	heldPause = 100 * time.Millisecond
-	// idleLooks is how many looks in a row must find a worker without work before it may end. One of its threads may have
-	// taken a connection from the kernel and not counted it as work yet, and a busy host may keep that thread waiting.
+	// idleLooks is how many looks in a row must find a worker without work before it may end. One of its threads may
+	// have taken a connection from the kernel and not counted it as work yet, and a busy host may keep that thread
+	// waiting.
 	idleLooks = 5
 	// lastMoments are the time before a worker's hard stop in which each look may be the last.
 	lastMoments = time.Second

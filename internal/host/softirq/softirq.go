@@ -59,8 +59,8 @@ func NewMeter() (*Meter, error) {
 	if err := loadMeterObjects(&m.objects, nil); err != nil {
 		return nil, meterError(err)
 	}
-	// Nothing is charged before SoftirqEntry, which comes last: a softirq whose end is not seen would charge devices with
-	// work that nobody is billed for.
+	// Nothing is charged before SoftirqEntry, which comes last: a softirq whose end is not seen would charge devices
+	// with work that nobody is billed for.
 	for _, program := range []*ebpf.Program{m.objects.SoftirqExit, m.objects.NapiPoll, m.objects.SoftirqEntry} {
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 // mostProposed is how many names are proposed.
 const mostProposed = 3
 
-// Proposal proposes names in the place of one that there is not, as a part of an error: those that differ little, or all
-// of them where there are few; otherwise it says that list shows them.
+// Proposal proposes names in the place of one that there is not, as a part of an error: those that differ little, or
+// all of them where there are few; otherwise it says that list shows them.
 func Proposal(name string, names []string, list string) string {
 	type candidate struct {
 		name     string

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// ErrAnswer says that an answer is impossible, or contradicts another one. The text names the field and what is allowed.
+// ErrAnswer says that an answer is impossible, or contradicts another one. The text names the field and what is
+// allowed.
 var ErrAnswer = errors.New("the answers cannot be")
 
 // Speaks is the protocol between clients and the service.
@@ -108,7 +109,8 @@ type Answers struct {
 	Permits       []Permission  `json:"permits" yaml:"permits,flow"`
 	// Failures is how many balancers may fail at once.
 	Failures int `json:"failures" yaml:"failures"`
-	// Cores of a balancer; Link is its link in bits/s, 0: not asked; Usage is the share of each, of 1, that may be used.
+	// Cores of a balancer; Link is its link in bits/s, 0: not asked; Usage is the share of each, of 1, that may be
+	// used.
 	Cores float64 `json:"cores" yaml:"cores"`
 	Link  float64 `json:"link,omitempty" yaml:"link,omitempty"`
 	Usage float64 `json:"usage" yaml:"usage"`

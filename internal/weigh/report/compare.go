@@ -97,8 +97,8 @@ func comparison(first, second *results.Run) (*document, error) {
 	return d, nil
 }
 
-// changedBeyond says which subjects stand otherwise to the baseline than in the run before: their intervals have nothing
-// in common. It is empty where a run has no intervals.
+// changedBeyond says which subjects stand otherwise to the baseline than in the run before: their intervals have
+// nothing in common. It is empty where a run has no intervals.
 func changedBeyond(before, after *section) string {
 	y, ok := after.yardstick()
 	if !ok {

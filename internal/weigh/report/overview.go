@@ -44,7 +44,8 @@ func newOverview(sections []*section, colours *palette, each time.Duration) over
 	return o
 }
 
-// telling says how much a load tells: 2 that one balancer is better than another, 0 that none could be, 1 something else.
+// telling says how much a load tells: 2 that one balancer is better than another, 0 that none could be, 1 something
+// else.
 func (s *section) telling() int {
 	switch r, ok := s.ranking(); {
 	case ok && r.toReference.told():

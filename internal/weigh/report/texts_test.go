@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestTexts: both languages have the same ids, each English text stands once, and a translation has no field of its own.
+// TestTexts: both languages have the same ids, each English text stands once, and a translation has no field of its
+// own.
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	phrases, err := pairTexts(englishTexts, koreanFile)

@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// phrase is a text of ours, or of a run's notes, in English and in another language. A field like {text1} stands for any
-// words, one like {number2} for a number or a range of numbers; in the other language it is what it matched, translated
-// in its turn.
+// phrase is a text of ours, or of a run's notes, in English and in another language. A field like {text1} stands for
+// any words, one like {number2} for a number or a range of numbers; in the other language it is what it matched,
+// translated in its turn.
 //
 // Texts are translated once they are whole, and not where they are made: notes
 // come from results files, which are written in English by runs of any age.

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// UsualBesideNs is what driver and kernel add to a packet in XDP, in nanoseconds: a starting point, and not a measurement
-// of a network card (docs/weigh/plan.md).
+// UsualBesideNs is what driver and kernel add to a packet in XDP, in nanoseconds: a starting point, and not a
+// measurement of a network card (docs/weigh/plan.md).
 const UsualBesideNs = 200
 
 // Load is what all balancers carry together, each second: packets and bits that come to them, new connections, and

@@ -49,8 +49,8 @@ func (s *Source) Refresh() error {
 	return nil
 }
 
-// Refresh reads the sources whose picture may be another. One that fails is read again by the next Refresh, and does not
-// keep the others from being read.
+// Refresh reads the sources whose picture may be another. One that fails is read again by the next Refresh, and does
+// not keep the others from being read.
 func (l *Loop) Refresh() (err error) {
 	for _, s := range l.sources {
 		err = errors.Join(err, s.Refresh())
