@@ -76,7 +76,7 @@ func (e *engine) lookLast(s *master.Session, hardStop time.Duration) {
 			if looks++; !idle {
 				looks = 0
 			}
-			if idle || !time.Now().Before(end) {
+			if looks == idleLooks || !time.Now().Before(end) {
 				e.noteLast(s)
 			}
 		}

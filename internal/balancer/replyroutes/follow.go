@@ -29,14 +29,14 @@ import (
 const (
 	// settle is how long nothing may change before routes are read.
 	settle = 50 * time.Millisecond
-	// again is how often they are read though nothing has changed, for what the kernel tells nobody of: MTUs of paths.
-	again = 2 * time.Second
+	// rereadEvery is the time between readings while nothing changes: the kernel sends no event for MTUs of paths.
+	rereadEvery = 2 * time.Second
 	// share bounds what reading costs: the time between readings is as many times what they take.
 	share = 20
 	// retry is when routes are read again of which there were too many.
 	retry = time.Minute
-	// lasting is how long a receiving socket waits, so that it notices the end.
-	lasting = 200 * time.Millisecond
+	// receiveTimeout bounds each wait of the receiving socket, so that listen notices the end of its context.
+	receiveTimeout = 200 * time.Millisecond
 )
 
 // Mirror is the data plane's: *datapath.Datapath.
@@ -55,9 +55,10 @@ type Follower struct {
 	// ingress names the interfaces that replies come in on.
 	ingress func() []string
 	events  *nl.NetlinkSocket
-	// stirred says that something has changed.
-	stirred chan struct{}
-	told    string
+	// changed has a value after an event that may change an answer.
+	changed chan struct{}
+	// logged is the last line of logOnce.
+	logged string
 	// held is what the mirror holds.
 	held lb.ReplyRoutes
 
@@ -77,7 +78,7 @@ func New(mirror Mirror, ingress func() []string, log *slog.Logger) (*Follower, e
 	if err != nil {
 		return nil, fmt.Errorf("mirror the routes of replies: %w", err)
 	}
-	f := &Follower{mirror: mirror, log: log, ns: ns, ingress: ingress, stirred: make(chan struct{}, 1)}
+	f := &Follower{mirror: mirror, log: log, ns: ns, ingress: ingress, changed: make(chan struct{}, 1)}
 	err = ns.Do(func() error {
 		f.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_NEXTHOP,
 			unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV4_NETCONF,
@@ -88,7 +89,7 @@ func New(mirror Mirror, ingress func() []string, log *slog.Logger) (*Follower, e
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to changes of the routes of replies: %w", err), ns.Close())
 	}
-	timeout := unix.NsecToTimeval(int64(lasting))
+	timeout := unix.NsecToTimeval(int64(receiveTimeout))
 	if err := f.events.SetReceiveTimeout(&timeout); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("listen to changes of the routes of replies: %w", err)
@@ -111,7 +112,7 @@ func (f *Follower) Run(ctx context.Context) {
 	f.follow(ctx)
 	stop()
 	listening.Wait()
-	f.stir()
+	f.retract()
 	f.Close()
 }
 
@@ -122,11 +123,11 @@ func (f *Follower) listen(ctx context.Context) {
 		switch {
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 		case err != nil: // of ENOBUFS messages were lost
-			f.stir()
+			f.retract()
 		default:
 			for i := range messages {
 				if f.matters(&messages[i]) {
-					f.stir()
+					f.retract()
 					break
 				}
 			}
@@ -155,14 +156,14 @@ func (f *Follower) matters(m *syscall.NetlinkMessage) bool {
 	return is && (known != mac{}) != valid || is && valid && known != address
 }
 
-// stir takes the mirror back.
-func (f *Follower) stir() {
+// retract takes the mirror back, and has the routes read anew.
+func (f *Follower) retract() {
 	f.mu.Lock()
 	f.changes++
 	_ = f.mirror.RetractReplyRoutes() // closed: there are no packets
 	f.mu.Unlock()
 	select {
-	case f.stirred <- struct{}{}:
+	case f.changed <- struct{}{}:
 	default:
 	}
 }
@@ -176,12 +177,12 @@ func (f *Follower) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.stirred:
+		case <-f.changed:
 			timer.Reset(max(settle, time.Until(earliest)))
 			continue
 		case <-timer.C:
 		}
-		began, next := time.Now(), again
+		began, next := time.Now(), rereadEvery
 		if err := f.Update(); errors.Is(err, errTooMany) {
 			next = retry
 		} else if err != nil {
@@ -195,7 +196,7 @@ func (f *Follower) follow(ctx context.Context) {
 }
 
 // Update reads the kernel's routes, and has the mirror hold them if it does not, and nothing has changed meanwhile.
-// It is for who does not call Run.
+// It is for callers that do not call Run.
 func (f *Follower) Update() error {
 	holds, could, err := f.mirror.HoldsReplyRoutes()
 	if err != nil || !could {
@@ -234,8 +235,8 @@ func (f *Follower) Update() error {
 
 // logOnce logs how replies find their way, when that is new.
 func (f *Follower) logOnce(what string) {
-	if what != f.told {
+	if what != f.logged {
 		f.log.Info(what)
 	}
-	f.told = what
+	f.logged = what
 }
