@@ -188,15 +188,16 @@ static __always_inline void note_fewest(struct turn *turn, const struct pick *pi
  * comparison waits for the one before it. A member that is looked at twice so, where they are
  * odd, loses to itself. No other is looked at if the first is known to have the fewest: while
  * flows begin and none ends, it nearly always has. To ask that of each would take verifiers
- * half as long again for the whole program. A function of its own, which verifiers follow
- * once: following its loop for each of the caller's states would be a third of all they do. */
+ * half as long again for the whole program. Verifiers
+ * follow this function once; inlined, they would follow its loop for each of the caller's states,
+ * a third of all that they do. */
 __noinline __u32 pick_fewest(const struct pick *pick, __u32 service)
 {
 	__u64 one = STANDING_NOBODY, other = STANDING_NOBODY, start, enough, first, second, member;
 	void *generation = current_generation();
 	struct turn *turn = turn_of(service);
 
-	if (!pick || !pick->count)
+	if (!pick)
 		return NO_MEMBER;
 	start = first_looked_at(pick);
 	enough = few_enough(turn, pick);
