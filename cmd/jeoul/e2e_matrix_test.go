@@ -115,14 +115,14 @@ func (s *stage) tryWeb(t *testing.T, p path, to netip.AddrPort) {
 		sizes = append(sizes, huge)
 	}
 	for _, size := range sizes {
-		seen, err := browser.Download(bounded(t), to, s.files, size)
+		seen, err := browser.Download(t.Context(), to, s.files, size)
 		if err == nil {
 			err = s.checkSeen(p, seen, client)
 		}
 		if err != nil {
 			t.Errorf("download of %d bytes: %v", size, err)
 		}
-		seen, err = browser.Upload(bounded(t), to, s.files, size, "upload", s.webs)
+		seen, err = browser.Upload(t.Context(), to, s.files, size, "upload", s.webs)
 		if err == nil {
 			err = s.checkSeen(p, seen, client)
 		}

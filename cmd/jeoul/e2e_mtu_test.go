@@ -88,10 +88,10 @@ func (s *stage) moveBig(t *testing.T, p path, client e2e.Inside, from netip.Addr
 	browser := e2e.NewBrowser(client, from)
 	for _, port := range []uint16{webPort, otherWebPort} {
 		to := netip.AddrPortFrom(p.vip, port)
-		if _, err := browser.Download(bounded(t), to, s.files, bigFile); err != nil {
+		if _, err := browser.Download(t.Context(), to, s.files, bigFile); err != nil {
 			t.Errorf("download: %v", err)
 		}
-		if _, err := browser.Upload(bounded(t), to, s.files, bigFile, "big", s.webs); err != nil {
+		if _, err := browser.Upload(t.Context(), to, s.files, bigFile, "big", s.webs); err != nil {
 			t.Errorf("upload: %v", err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"testing"
 	"text/template"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -194,8 +195,35 @@ func (b *Browser) Who(ctx context.Context, to netip.AddrPort) (Seen, error) {
 	})
 }
 
-// Download gets the file of that size and compares its hash.
+// errStalled ends a transfer of which nothing comes any more.
+var errStalled = errors.New("nothing has moved for " + Patience.String())
+
+// transfer bounds what moves many bytes by its progress, and not by their number: slow machines take their time.
+// The context ends when moved was not called for Patience, with the error errStalled.
+func transfer(ctx context.Context) (moving context.Context, moved, end func()) {
+	moving, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(Patience, func() { cancel(errStalled) })
+	return moving, func() { timer.Reset(Patience) }, func() { timer.Stop(); cancel(nil) }
+}
+
+// movingReader calls moved whenever something was read.
+type movingReader struct {
+	io.Reader
+	moved func()
+}
+
+func (r movingReader) Read(p []byte) (n int, err error) {
+	n, err = r.Reader.Read(p)
+	if n > 0 {
+		r.moved()
+	}
+	return n, err
+}
+
+// Download gets the file of that size and compares its hash. It may take as long as something comes.
 func (b *Browser) Download(ctx context.Context, to netip.AddrPort, files *Files, size int64) (Seen, error) {
+	ctx, moved, end := transfer(ctx)
+	defer end()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url(to, "/"+strconv.FormatInt(size, 10)), nil)
 	if err != nil {
 		return Seen{}, err
@@ -203,7 +231,7 @@ func (b *Browser) Download(ctx context.Context, to netip.AddrPort, files *Files,
 	hash := sha256.New()
 	var got int64
 	seen, err := b.do(request, http.StatusOK, func(body io.Reader) (err error) {
-		got, err = io.Copy(hash, body)
+		got, err = io.Copy(hash, movingReader{body, moved})
 		return err
 	})
 	if err == nil && Hash(hash.Sum(nil)) != files.hashes[size] {
@@ -213,14 +241,16 @@ func (b *Browser) Download(ctx context.Context, to netip.AddrPort, files *Files,
 }
 
 // Upload sends the file of that size under a name, and compares the hash of what
-// the server has got; servers are those that may have got it.
+// the server has got; servers are those that may have got it. It may take as long as something goes.
 func (b *Browser) Upload(ctx context.Context, to netip.AddrPort, files *Files, size int64, name string, servers map[string]*Web) (Seen, error) {
 	file, err := os.Open(files.path(size))
 	if err != nil {
 		return Seen{}, err
 	}
 	defer file.Close()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url(to, "/uploads/"+name), file)
+	ctx, moved, end := transfer(ctx)
+	defer end()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url(to, "/uploads/"+name), movingReader{file, moved})
 	if err != nil {
 		return Seen{}, err
 	}
