@@ -42,11 +42,14 @@ depends() {
 		awk -v name="^linux-($3)-[0-9]" '$1 == "Depends:" && $2 ~ name { print $2 }'
 }
 
-# fetch_kernel SUITE: prints the directory of the suite's newest kernel, unpacked; what
+# fetch_kernel SUITE[/cards|/16k]: prints the directory of the suite's newest kernel, unpacked; what
 # is there already is not fetched again.
 fetch_kernel() {
-	local suite=${1%/cards} flavour=cloud-$arch image parts version dir package
-	[ "$1" = "$suite" ] || flavour=$arch
+	local suite=${1%/*} flavour=cloud-$arch image parts version dir package
+	case $1 in
+	*/cards) flavour=$arch ;;
+	*/16k) flavour=$arch-16k ;;
+	esac
 	apt_of "$suite" apt-get -q update >&2 ||
 		printf 'apt-get update failed for %s; going on with the lists that are here.\n' "$suite" >&2
 	image=$(depends "$suite" "linux-image-$flavour" image)

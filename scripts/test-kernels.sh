@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test-kernels.sh [--arch amd64|arm64] [SUITE[/cards]...]: boots the cloud kernel of each Debian suite
+# test-kernels.sh [--arch amd64|arm64] [SUITE[/cards|/16k]...]: boots the cloud kernel of each Debian suite
 # in QEMU and runs in it, as root, the tests that load eBPF programs and feed them
 # packets; with /cards the kernel that has drivers of physical cards, and the test
-# that needs them. Without arguments: the oldest kernel that is looked after, and the
+# that needs them; with /16k the kernel of arm64 whose pages have 16 KiB. Without arguments: the oldest kernel that is looked after, and the
 # newest that Debian has, and the oldest one's with cards. A machine of the other architecture
 # is emulated whole. docs/internals/kernels.md says more.
 #
 # Kernels are downloaded and unpacked under bin/kernels, never installed.
 # JEOUL_RUN=REGEXP chooses tests, JEOUL_PACKAGES='DIRECTORY...' packages (cmd/jeoul has the end-to-end tests), JEOUL_LIMIT=DURATION
-# bounds each machine, JEOUL_ACCELERATOR is QEMU's -accel, JEOUL_CPU its -cpu, JEOUL_CPUS its -smp, JEOUL_TEST_EVERY_STEP=1 has
+# bounds each machine, JEOUL_MACHINE_SETUP='COMMAND' is run in it before the tests, JEOUL_ACCELERATOR is QEMU's -accel, JEOUL_CPU its -cpu, JEOUL_CPUS its -smp, JEOUL_TEST_EVERY_STEP=1 has
 # processes killed at every step, JEOUL_MACHINE_ENV='NAME=VALUE...' is the tests' environment besides, and TESTFLAGS='-test.v'
 # is handed to the tests.
 set -euo pipefail
@@ -28,7 +28,7 @@ fi
 limit=${JEOUL_LIMIT:-30m}
 suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie-backports bookworm/cards)
-packages=(internal/balancer/datapath/pins internal/balancer/datapath/libxdp internal/host/hostnet internal/balancer/datapath internal/balancer/local internal/tools/agent internal/host/drops internal/weigh/bench/subject)
+packages=(internal/host/bpfhost internal/balancer/datapath/pins internal/balancer/datapath/libxdp internal/host/hostnet internal/balancer/datapath internal/balancer/local internal/tools/agent internal/host/drops internal/weigh/bench/subject)
 [ -z "${JEOUL_PACKAGES:-}" ] || read -ra packages <<<"$JEOUL_PACKAGES"
 # What tests use of a kernel that has them as modules.
 modules=(virtio_pci virtio_net e1000 e1000e veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
@@ -66,7 +66,7 @@ chosen() {
 	elif [ "$2" = internal/balancer/datapath ]; then
 		printf '^Test(%s)$\n' "Attach|SwapAllOrNone|Filter|FilterSwapsInOneStep|FilterOfAKilledBalancer|\
 Frames|Headers|Modes|MSS|ChecksumsAreRightOnTheWire|FullNATPoolExhausted|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO|\
-OnlyTheTracedProgramHasTheRing|TagsOfCards|Holders|Dispatcher|DispatcherOfOurs|DispatcherHooks|DispatcherPackets|LoaderAfterOurs|AutoBesideOthers|Company|NeighboursInTC|WhatBackendsAnswer|Clients|FlowsMoving|FlowsBeginAtTheExchange|PacketsOfNoFlow|MovedSlots|FlowsOfABackendThatLeft|PoolNumbersOutliveTheProcess|\
+OnlyTheTracedProgramHasTheRing|TagsOfCards|Holders|Dispatcher|DispatcherOfOurs|DispatcherHooks|DispatcherPackets|ChangesMeanwhile|ReplyRoutesMeanwhile|FlowsMeanwhile|LoaderAfterOurs|AutoBesideOthers|Company|NeighboursInTC|WhatBackendsAnswer|Clients|FlowsMoving|FlowsBeginAtTheExchange|PacketsOfNoFlow|MovedSlots|FlowsOfABackendThatLeft|PoolNumbersOutliveTheProcess|\
 Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfaces|Sweep|OrphanStepsAside|WatchEnds|KilledAtEachStep"
 	elif [ "$2" = internal/host/hostnet ]; then
 		# What is left by a kill, and taken back or taken over.
@@ -153,7 +153,8 @@ make_initramfs() {
 			for module in ${modules[*]}; do modprobe -q \$module; done
 			ip link set lo up
 			export JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=${JEOUL_TEST_EVERY_STEP:-} JEOUL_TEST_CARDS='$drivers' JEOUL_TEST_LIBXDP=$libxdp HOME=/tmp
-			export JEOUL_TEST_BINARY=/tests/jeoul PATH=/usr/sbin:/usr/bin:/sbin:/bin ${JEOUL_MACHINE_ENV:-}
+			${JEOUL_MACHINE_SETUP:-}
+			export JEOUL_TEST_MACHINE=1 JEOUL_TEST_BINARY=/tests/jeoul PATH=/usr/sbin:/usr/bin:/sbin:/bin ${JEOUL_MACHINE_ENV:-}
 			status=0
 		END
 		for package in "${packages[@]}"; do

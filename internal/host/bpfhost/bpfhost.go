@@ -39,8 +39,8 @@ func Here() Host { return Host{os.DirFS("/"), runtime.GOARCH, os.Getpagesize()} 
 // machines are the kernel's names of architectures, by Go's.
 var machines = map[string][]string{"amd64": {"x86_64"}, "arm64": {"aarch64", "arm64"}}
 
-// triedPage is the size of pages, in bytes, with which the tests of the eBPF programs have run.
-const triedPage = 4 << 10
+// triedPages are the sizes of pages, in bytes, with which tests of the eBPF programs have run (docs/internals/kernels.md).
+var triedPages = []int{4 << 10, 16 << 10}
 
 // Lacks returns what the kernel lacks, nothing where all is there. What cannot be read is taken to be there: the load
 // of the programs tells.
@@ -104,10 +104,10 @@ func (h Host) compiler() *Lack {
 
 // pages asks for the size of pages.
 func (h Host) pages() *Lack {
-	if h.PageSize == triedPage {
+	if slices.Contains(triedPages, h.PageSize) {
 		return nil
 	}
 	return &Lack{What: fmt.Sprintf("the kernel has pages of %d KiB", h.PageSize>>10),
 		Means:  "nothing of jeoul has been tried on such a kernel",
-		Remedy: "boot a kernel with pages of 4 KiB"}
+		Remedy: "boot a kernel with pages of 4 or 16 KiB"}
 }

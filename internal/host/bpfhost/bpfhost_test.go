@@ -4,6 +4,7 @@ package bpfhost
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -23,8 +24,8 @@ func TestLacks(t *testing.T) {
 		fatal  bool
 	}{
 		"whole":           {},
-		"16 KiB":          {page: 16 << 10, want: []string{"pages of 16 KiB", "4 KiB"}},
-		"64 KiB":          {page: 64 << 10, want: []string{"pages of 64 KiB", "4 KiB"}},
+		"16 KiB":          {page: 16 << 10},
+		"64 KiB":          {page: 64 << 10, want: []string{"pages of 64 KiB", "4 or 16 KiB"}},
 		"another machine": {change: map[string]string{"proc/sys/kernel/arch": "x86_64\n"}, want: []string{"built for arm64", "x86_64"}, fatal: true},
 		"no BTF":          {change: map[string]string{"sys/kernel/btf/vmlinux": "-", "sys/kernel/notes": ""}, want: []string{"no BTF", "CONFIG_DEBUG_INFO_BTF"}, fatal: true},
 		"JIT off":         {change: map[string]string{"proc/sys/net/core/bpf_jit_enable": "0\n"}, want: []string{"is off", "sysctl -w"}},
@@ -78,5 +79,38 @@ func TestHere(t *testing.T) {
 		if lack.Fatal {
 			t.Errorf("it lacks %v", lack)
 		}
+	}
+}
+
+// TestCompilerIsOff: a kernel whose compiler was switched off is named with the remedy, and no more so once it is on
+// again. It is a machine's setting, and so only a machine of `make test-kernels` has it changed.
+func TestCompilerIsOff(t *testing.T) {
+	const path = "/proc/sys/net/core/bpf_jit_enable"
+	if os.Getenv("JEOUL_TEST_MACHINE") == "" {
+		t.Skip("runs in a machine of `make test-kernels`")
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("0"), 0); err != nil {
+		t.Skipf("this kernel has it always on: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(path, before, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	isOff := func(lack Lack) bool {
+		return strings.Contains(lack.String(), "is off") && strings.Contains(lack.Remedy, "sysctl -w")
+	}
+	if lacks := Here().Lacks(); !slices.ContainsFunc(lacks, isOff) {
+		t.Errorf("the compiler is off, and it lacks %v", lacks)
+	}
+	if err := os.WriteFile(path, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if lacks := Here().Lacks(); slices.ContainsFunc(lacks, isOff) {
+		t.Errorf("the compiler is on, and it lacks %v", lacks)
 	}
 }
