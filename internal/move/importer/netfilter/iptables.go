@@ -27,12 +27,16 @@ type reader struct {
 	turns bool
 	// steps bounds the walk through chains that lead to each other.
 	steps int
+	// gone are the shares of the packets of a match that go no further, by its key.
+	gone map[string]float64
+	// several says that packets meet several chains when they arrive, one after the other.
+	several bool
 	// kept are the packets that the rules which have been walked through keep from those behind them.
 	kept exceptions
 }
 
 func newReader(d *draft.Draft) *reader {
-	return &reader{Draft: d, chains: map[string][]rule{}, byKey: map[string]*group{}}
+	return &reader{Draft: d, chains: map[string][]rule{}, byKey: map[string]*group{}, gone: map[string]float64{}}
 }
 
 // ReadIPTables fills a draft from what iptables-save prints, or from command lines of iptables that add

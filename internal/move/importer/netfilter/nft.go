@@ -3,8 +3,10 @@
 package netfilter
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
@@ -23,6 +25,15 @@ type ruleset struct {
 	tokens []token
 	table  string // family and name
 	maps   map[string]*namedMap
+	// bases are the chains that packets meet when they arrive.
+	bases []base
+}
+
+// base is a chain of a hook. Packets meet those of lower priority first.
+type base struct {
+	name, family string
+	at           remark.At
+	priority     int
 }
 
 // namedMap is a map that rules name.
@@ -53,6 +64,7 @@ func ReadNFTables(d *draft.Draft, file draft.File) error {
 	if err := s.top(); err != nil {
 		return err
 	}
+	s.joinBases()
 	s.walk("PREROUTING", match{}, 1, 0)
 	s.serve()
 	for _, name := range sortedKeys(s.maps) {
@@ -259,6 +271,47 @@ func (s *ruleset) named(words, inner []token) {
 // hooks are those of nft, and the chains of iptables that stand for them here.
 var hooks = map[string]string{"prerouting": "PREROUTING", "postrouting": "POSTROUTING", "output": "OUTPUT", "input": "INPUT"}
 
+// priorities are the names that nft has for some.
+var priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
+
+// addBase notes a chain that packets meet when they arrive, with its line: … priority NAME, NUMBER, NAME + NUMBER.
+func (s *ruleset) addBase(name string, statement []token) {
+	if slices.ContainsFunc(s.bases, func(b base) bool { return b.name == name }) {
+		return
+	}
+	family := map[string]string{"ip": "ipv4", "ip6": "ipv6"}[strings.Split(s.table, "/")[0]]
+	b := base{name: name, family: family, at: statement[0].at}
+	sign := 1
+	at := slices.IndexFunc(statement, func(t token) bool { return t.text == "priority" })
+	for _, t := range statement[at+1:] {
+		number, err := strconv.Atoi(t.text)
+		switch {
+		case at < 0:
+		case err == nil:
+			b.priority += sign * number
+		case t.text == "-":
+			sign = -1
+		default:
+			b.priority += priorities[t.text]
+		}
+	}
+	s.bases = append(s.bases, b)
+}
+
+// joinBases makes one chain of those that packets meet when they arrive.
+func (s *ruleset) joinBases() {
+	slices.SortStableFunc(s.bases, func(a, b base) int { return cmp.Compare(a.priority, b.priority) })
+	if s.several = len(s.bases) > 1; !s.several {
+		for _, b := range s.bases {
+			s.chains["PREROUTING"] = s.chains[b.name]
+		}
+		return
+	}
+	for _, b := range s.bases {
+		s.chains["PREROUTING"] = append(s.chains["PREROUTING"], rule{at: b.at, match: match{family: b.family}, target: b.name})
+	}
+}
+
 // verdictWords are those by which a rule keeps packets from those behind it.
 var verdictWords = []string{"accept", "drop", "reject", "return", "jump", "goto", "dnat", "redirect", "queue", "tproxy", "vmap", "dup", "fwd"}
 
@@ -291,7 +344,12 @@ func (s *ruleset) chain(words []token) {
 			for i, t := range statement {
 				if t.text == "hook" && i+1 < len(statement) && len(statement) > 1 {
 					filters = statement[1].text != "nat"
-					if hook, known := hooks[statement[i+1].text]; known && !filters {
+					hook, known := hooks[statement[i+1].text]
+					switch {
+					case filters || !known:
+					case hook == "PREROUTING":
+						s.addBase(name, statement)
+					default:
 						name = hook
 					}
 				}

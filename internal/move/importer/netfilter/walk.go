@@ -65,7 +65,7 @@ const full = 1 - 1e-9
 // walk goes through a chain with packets of a match, of which the share mass comes, and returns
 // which share of them has got a destination there.
 func (r *reader) walk(chain string, m match, mass float64, depth int, through ...remark.At) float64 {
-	left := map[string]float64{}
+	left, seen := map[string]float64{}, map[string]float64{}
 	taken := 0.0
 	defer r.kept.leave(depth)
 	for _, rule := range r.chains[chain] {
@@ -83,13 +83,20 @@ func (r *reader) walk(chain string, m match, mass float64, depth int, through ..
 		if _, met := left[key]; !met {
 			left[key] = mass
 		}
-		share := left[key]
+		if key != m.key() { // those of mass are without what has gone
+			left[key] -= mass * (r.gone[key] - seen[key])
+		}
+		share := max(left[key], 0)
 		if rule.partly {
 			share *= rule.share
 		}
 		gone := r.apply(rule, both, share, depth, through)
-		left[key] -= gone
-		if key == m.key() {
+		returns := r.returns(rule, depth) > 0
+		if !returns && (rule.target == "DNAT" || slices.Contains(terminal, rule.target)) {
+			r.gone[key] += gone
+		}
+		left[key], seen[key] = left[key]-gone, r.gone[key]
+		if key == m.key() && !returns {
 			taken += gone
 		}
 		r.keep(rule, both, left[key], gone, depth)
@@ -97,13 +104,24 @@ func (r *reader) walk(chain string, m match, mass float64, depth int, through ..
 	return taken
 }
 
+// returns says which depth's chains a rule ends for its packets, which go on behind those; 0: they go on nowhere. With
+// several chains of a hook, nft's accept ends one of them.
+func (r *reader) returns(rule rule, depth int) int {
+	const base = 1
+	switch {
+	case rule.target == "RETURN" && depth > 0:
+		return depth + 1
+	case rule.target == "ACCEPT" && depth > 0 && r.several:
+		return base + 1
+	}
+	return 0
+}
+
 // keep notes which packets a rule keeps from those behind it.
 func (r *reader) keep(rule rule, m match, left, gone float64, depth int) {
 	e := exception{match: m, at: rule.at}
+	e.within = r.returns(rule, depth)
 	switch {
-	case rule.target == "RETURN" && depth > 0:
-		e.within = depth + 1
-		fallthrough
 	case slices.Contains(terminal, rule.target):
 		e.partly = rule.partly
 	case rule.target == "DNAT" && gone > 0: // of all that come, once nothing is left
