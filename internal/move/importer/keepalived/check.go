@@ -44,13 +44,16 @@ func isCheck(word string) bool {
 func (r *reader) checks(s *draft.Service, n *node) {
 	var first []lb.Check
 	var from *node
+	var unchecked []*node
 	for _, server := range n.children {
 		if server.word(0) != "real_server" || !r.backend(s, server) {
 			continue
 		}
 		own := r.checksOf(s, n, server)
 		switch {
-		case from == nil && len(own) > 0:
+		case len(own) == 0:
+			unchecked = append(unchecked, server)
+		case from == nil:
 			first, from = own, server
 		case from != nil && !sameCommands(own, first):
 			r.Left(server.at, "is checked by another program, or with other arguments, than the real server at %s; a service's checks are those of all its backends, so the program is not run: let one ask all, by JEOUL_ADDRESS and JEOUL_PORT", from.at)
@@ -60,6 +63,11 @@ func (r *reader) checks(s *draft.Service, n *node) {
 		}
 	}
 	s.Checks.List = first
+	for _, server := range unchecked {
+		if len(first) > 0 {
+			r.Approximate(server.at, "is not checked by keepalived, and so always serves; here a service's checks are those of all its backends, and they are those of the real server at %s", from.at)
+		}
+	}
 }
 
 // commands are the programs of checks.
@@ -237,6 +245,10 @@ func (r *reader) urls(n *node, c lb.Check, blocks []*node) []lb.Check {
 		for _, line := range url.children {
 			r.url(line, &request)
 		}
+		if without := url.child("regex_no_match"); without != nil && url.child("regex") != nil {
+			request.Body = ""
+			r.Left(url.child("regex").at, "by regex_no_match, a page that matches fails; body has an expression that the page must match")
+		}
 		one.HTTP = &request
 		if n.word(0) == "SSL_GET" {
 			one.TLS = &lb.TLSCheck{}
@@ -305,7 +317,7 @@ func (r *reader) misc(n, server *node, c lb.Check) []lb.Check {
 	if timeout := seconds([]*node{n}, "misc_timeout", 0); timeout > 0 {
 		draft.SetTimes(&c, 0, timeout)
 	}
-	if c.Exec.Command = forEach(words, server); len(c.Exec.Command) == len(words) && len(words) > 1 {
+	if c.Exec.Command = forEach(words, server); slices.Equal(c.Exec.Command, words) && len(words) > 1 {
 		r.Approximate(path.at, "the program gets these arguments for every backend; which one it is to ask is in JEOUL_ADDRESS and JEOUL_PORT")
 	}
 	return []lb.Check{c}
@@ -314,19 +326,55 @@ func (r *reader) misc(n, server *node, c lb.Check) []lb.Check {
 // plainWord needs no quotation in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=@%+,-]+$`)
 
+// What stands in a program's arguments for the backend that it is to ask.
+const (
+	addressVariable = `"$JEOUL_ADDRESS"`
+	portVariable    = `"$JEOUL_PORT"`
+)
+
+// quoted writes a word for a shell.
+func quoted(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// withAddress writes a word for a shell in which the variables stand for an address, and for a port behind it, as in
+// http://ADDRESS:PORT/.
+func withAddress(word, address, port string) string {
+	before, after, found := strings.Cut(word, address)
+	if !found || address == "" || strings.TrimRight(before, "0123456789.") != before || strings.TrimLeft(after, "0123456789.") != after {
+		return quoted(word)
+	}
+	text := addressVariable
+	if before != "" {
+		text = quoted(before) + text
+	}
+	for _, between := range []string{":", "]:"} {
+		if rest, is := strings.CutPrefix(after, between+port); is && port != "" && strings.TrimLeft(rest, "0123456789") == rest {
+			text, after = text+between+portVariable, rest
+		}
+	}
+	if after != "" {
+		text += quoted(after)
+	}
+	return text
+}
+
 // forEach returns a command in which the address and the port of its real server are those of the backend that is asked.
 func forEach(words []string, server *node) []string {
 	own, script := false, []string{"exec"}
 	for i, word := range words {
+		text := quoted(word)
 		switch {
-		case i > 0 && word == server.word(1):
-			word, own = `"$JEOUL_ADDRESS"`, true
 		case i > 0 && word == server.word(2):
-			word, own = `"$JEOUL_PORT"`, true
-		case !plainWord.MatchString(word):
-			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+			text = portVariable
+		case i > 0:
+			text = withAddress(word, server.word(1), server.word(2))
 		}
-		script = append(script, word)
+		own = own || text != quoted(word)
+		script = append(script, text)
 	}
 	if !own {
 		return words

@@ -5,6 +5,7 @@ package keepalived
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -137,6 +138,13 @@ func (r *reader) addresses(n *node) ([]place, error) {
 func (r *reader) fill(s *draft.Service, n *node) {
 	scheduler, flags, at := "wlc", "", n.at
 	var sorry *node
+	s.Mode = lb.NAT // of a block that names none
+	for _, c := range n.children {
+		if slices.Contains(kindWords, c.word(0)) { // real servers may stand before it
+			r.kind(s, c)
+		}
+	}
+	usual := r.usualWeight(n)
 	for _, c := range n.children {
 		switch word := c.word(0); word {
 		case "lb_algo", "lvs_sched":
@@ -145,8 +153,7 @@ func (r *reader) fill(s *draft.Service, n *node) {
 		case "sh-port", "mh-port":
 			flags = "port"
 			r.Carry(c.at)
-		case "lb_kind", "lvs_method":
-			r.kind(s, c)
+		case "lb_kind", "lvs_method", "weight": // above
 		case "protocol", "delay_loop", "delay_before_retry", "retry", "connect_timeout", "virtualhost":
 			r.Carry(c.at) // virtualServer, and the checks
 		case "persistence_timeout":
@@ -156,7 +163,11 @@ func (r *reader) fill(s *draft.Service, n *node) {
 		case "sorry_server":
 			sorry = c
 		case "real_server":
-			r.realServer(s, c)
+			r.realServer(s, c, usual)
+		case "sorry_server_inhibit", "sorry_server_lvs_method": // sorryServer
+			if sorry == nil && n.child("sorry_server") == nil {
+				r.Needless(c.at, "is of a sorry server, and there is none")
+			}
 		default:
 			r.other(c)
 		}
@@ -167,22 +178,55 @@ func (r *reader) fill(s *draft.Service, n *node) {
 	ipvsadm.Schedule(r.Draft, s, at, scheduler, flags)
 	r.checks(s, n)
 	if sorry != nil {
-		r.sorryServer(s, sorry)
+		r.sorryServer(s, sorry, n)
 	}
 }
 
+// kindWords name how packets reach real servers.
+var kindWords = []string{"lb_kind", "lvs_method"}
+
 // kind reads how packets reach real servers.
 func (r *reader) kind(s *draft.Service, c *node) {
-	mode, known := modes[c.word(1)]
-	if known && c.word(1) == "TUN" && c.word(2) == "type" && c.word(3) != "ipip" {
-		mode, known = lb.GUE, c.word(3) == "gue"
-	}
-	if !known {
-		r.Left(c.at, "Jeoul has no mode like it, and the service has %s", lb.L2DSR)
+	mode, known := modeOf(c)
+	if !known && r.Mode == "" {
+		r.Left(c.at, "Jeoul has no mode like it; give the service another by --mode")
+		s.Unsafe = "Jeoul has no mode like `" + strings.Join(c.words, " ") + "`"
 		return
 	}
 	s.Mode = mode
 	r.Carry(c.at)
+}
+
+// modeOf returns the mode of keepalived's kind.
+func modeOf(c *node) (mode lb.Mode, known bool) {
+	mode, known = modes[c.word(1)]
+	if known && c.word(1) == "TUN" && c.word(2) == "type" && c.word(3) != "ipip" {
+		return lb.GUE, c.word(3) == "gue"
+	}
+	return mode, known
+}
+
+// sameMode says whether a server with a kind of its own, if c is one, gets packets as the others of its service do.
+func (r *reader) sameMode(s *draft.Service, c *node) bool {
+	if c == nil || r.Mode != "" {
+		return true
+	}
+	mode, known := modeOf(c)
+	return known && mode == s.Mode
+}
+
+// usualWeight is that of real servers which name none.
+func (r *reader) usualWeight(n *node) uint16 {
+	c := n.child("weight")
+	if c == nil {
+		return 1
+	}
+	weight, _, err := draft.Number(c.word(1), 65535)
+	r.note(c, err)
+	if err != nil {
+		return 1
+	}
+	return uint16(weight)
 }
 
 // persistence reads a timeout in seconds.
@@ -215,11 +259,14 @@ func (r *reader) granularity(s *draft.Service, c *node) {
 }
 
 // realServer reads a backend.
-func (r *reader) realServer(s *draft.Service, n *node) {
-	b := lb.Backend{Port: s.Port, Weight: 1}
+func (r *reader) realServer(s *draft.Service, n *node, weight uint16) {
+	b := lb.Backend{Port: s.Port, Weight: weight}
 	var err error
 	if b.Address, err = r.Address(n.word(1)); err == nil && n.word(2) != "" && n.word(2) != "0" {
 		b.Port, err = draft.Port(s.Protocol.String(), n.word(2))
+	}
+	if err == nil && !r.sameMode(s, n.child(kindWords...)) {
+		err = fmt.Errorf("a service has one mode, and this one's is %s; make a service of its own of this backend", s.Mode)
 	}
 	if err != nil {
 		r.leave(n, err.Error())
@@ -244,7 +291,7 @@ func (r *reader) realServer(s *draft.Service, n *node) {
 		case "virtualhost", "delay_loop", "retry", "delay_before_retry":
 			r.Carry(c.at)
 		case "lvs_method", "lb_kind":
-			r.Left(c.at, "a service has one mode; make a service of its own of this backend")
+			r.Carry(c.at)
 		default:
 			if !isCheck(word) {
 				r.other(c)
@@ -270,7 +317,19 @@ func (r *reader) note(c *node, err error) {
 }
 
 // sorryServer is a backup; with the scheduler fo, the last in the order.
-func (r *reader) sorryServer(s *draft.Service, c *node) {
+func (r *reader) sorryServer(s *draft.Service, c, virtual *node) {
+	method := virtual.child("sorry_server_lvs_method")
+	if !r.sameMode(s, method) {
+		r.Left(c.at, "a service has one mode, and the backends of this one have %s; make a service of its own of the sorry server", s.Mode)
+		r.Left(method.at, "of the sorry server, which is left out")
+		return
+	}
+	if method != nil {
+		r.Carry(method.at)
+	}
+	if inhibit := virtual.child("sorry_server_inhibit"); inhibit != nil {
+		r.passOver(inServer, inhibit)
+	}
 	b := lb.Backend{Port: s.Port, Weight: 1, Backup: s.Scheduler != lb.Failover}
 	var err error
 	if b.Address, err = r.Address(c.word(1)); err == nil && c.word(2) != "" {
@@ -294,6 +353,10 @@ func (r *reader) other(c *node) {
 	case "notify_up", "notify_down", "quorum_up", "quorum_down":
 		r.leave(c, "Jeoul runs no program when a backend comes or goes; watch its events, or its metrics")
 	case "quorum", "hysteresis":
+		if c.word(0) == "quorum" && c.word(1) == "1" {
+			r.Needless(c.at, "a service serves while a backend does, as without it")
+			return
+		}
 		r.leave(c, "Jeoul has no quorum; panic says below which share of healthy backends all are used")
 	case "ops":
 		r.Approximate(c.at, "by ops IPVS chooses anew for each datagram; here all of a client's address and port go to one backend while they follow each other")

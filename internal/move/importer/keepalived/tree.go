@@ -52,6 +52,8 @@ type parser struct {
 	files     []string // that are being read, one included by the other
 	included  int
 	variables map[string]string
+	// conditional counts the blocks that are open of one that holds under a condition.
+	conditional int
 	// opened is the last statement, which a brace on the next line belongs to.
 	opened *node
 }
@@ -88,8 +90,8 @@ func (p *parser) line(line draft.Line) error {
 	if len(words) == 0 {
 		return nil
 	}
-	if words[0][0] == '@' {
-		p.Left(line.At, "holds under a condition (@) only; write what holds here without it")
+	if words[0][0] == '@' || p.conditional > 0 {
+		p.skip(line.At, words)
 		return nil
 	}
 	if slices.Contains(includeWords, words[0]) {
@@ -113,6 +115,20 @@ func (p *parser) line(line draft.Line) error {
 		words = words[end+1:]
 	}
 	return nil
+}
+
+// skip leaves out a line that holds under a condition, and the block that it opens.
+func (p *parser) skip(at remark.At, words []string) {
+	p.Left(at, "holds under a condition (@) only; write what holds here without it")
+	for _, word := range words {
+		switch word {
+		case "{":
+			p.conditional++
+		case "}":
+			p.conditional--
+		}
+	}
+	p.conditional = max(p.conditional, 0)
 }
 
 // add puts a statement into the block that is open.
