@@ -4,6 +4,8 @@ package haproxy
 
 import (
 	"errors"
+	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -13,8 +15,11 @@ var (
 	errVariable  = errors.New("a variable of the environment; write its value")
 )
 
-// escapes are what stands for characters after a backslash, beside the character itself.
-var escapes = map[byte]byte{'n': '\n', 'r': '\r', 't': '\t'}
+// escapes are what a backslash and a character stand for. Before all others it is a backslash, as in (.*)\.php and \1.
+var escapes = map[byte]byte{'n': '\n', 'r': '\r', 't': '\t', ' ': ' ', '\\': '\\', '#': '#', '"': '"', '\'': '\'', '$': '$'}
+
+// hexadecimal is a character by its number, behind a backslash.
+var hexadecimal = regexp.MustCompile(`^x[0-9a-fA-F]{2}`)
 
 // split splits a line into words by the rules of section 2.2 of HAProxy's configuration manual.
 func split(text string) ([]string, error) {
@@ -34,12 +39,16 @@ func split(text string) ([]string, error) {
 		case c == '$' && quote == '"':
 			return nil, errVariable
 		case c == '\\' && quote != '\'' && i+1 < len(text):
-			i++
 			within = true
-			if replaced, ok := escapes[text[i]]; ok {
+			if number := hexadecimal.FindString(text[i+1:]); number != "" {
+				n, _ := strconv.ParseUint(number[1:], 16, 8) // of two such digits
+				word.WriteByte(byte(n))
+				i += len(number)
+			} else if replaced, ok := escapes[text[i+1]]; ok && (text[i+1] != '$' || quote == '"') {
 				word.WriteByte(replaced)
+				i++
 			} else {
-				word.WriteByte(text[i])
+				word.WriteByte(c)
 			}
 		case quote != 0 && c == quote:
 			quote = 0
