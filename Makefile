@@ -136,8 +136,10 @@ test-writers: rights-test deps build ## change a balancer by file and by API at 
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_CHANGES=1000 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestTwoWriters$$' ./cmd/jeoul
 
 .PHONY: test-import
-test-import: rights-test deps build ## serve 1,000 requests by each of 100 configurations of other programs, and by what jeoul import makes of it
+test-import: rights-test deps build ## serve 1,000 requests by each of 150 configurations of other programs, and by what jeoul import makes of it; keepalived's IPVS in a virtual machine
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_IMPORTS=1 $(GO) test -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestImportsServeTheSame$$' ./cmd/jeoul
+	@GO='$(GO)' JEOUL_PACKAGES=cmd/jeoul JEOUL_RUN='^TestKeepalivedImportsServeTheSame$$' JEOUL_MACHINE_ENV=JEOUL_TEST_IMPORTS=1 TESTFLAGS=-test.v \
+		scripts/test-kernels.sh --arch $(ARCH) bookworm
 
 .PHONY: test-discovery
 test-discovery: rights-test deps build ## rewrite a list of backends 1,000 times beside BIND under live connections, and follow a real Podman, if it runs here

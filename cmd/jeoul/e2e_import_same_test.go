@@ -10,11 +10,11 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +36,10 @@ type sameCase struct {
 	ports, hosts, paths []string
 	pools               map[string]string // the pool of each server
 	differs             []named
+	parts               map[string]string // the files that the configuration includes
+	up                  int               // the servers that keepalived finds to serve
+	containers          bool              // servers are behind the balancer
+	sticky              bool              // a client stays with a server, or does not, by the original's decision
 }
 
 // named is a difference: of requests that match, which a remark that matches speaks of.
@@ -94,19 +98,24 @@ func sameCases(t *testing.T, l *lab.Lab, dialect string) (list []sameCase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace := []string{"VIP", l.VIP4.String(), "IF", l.Balancer.Interface, "BR", l.Balancer.Bridge}
+	replace := []string{"VIP", l.VIP4.String(), "VIP2", l.VIP4.Next().String(), "VIP6", l.VIP6.String(), "IF", l.Balancer.Interface, "BR", l.Balancer.Bridge}
 	for i, host := range l.Servers {
-		replace = append(replace, fmt.Sprintf("S%d", i+1), host.IPv4.String())
+		replace = append(replace, fmt.Sprintf("S%d", i+1), host.IPv4.String(), fmt.Sprintf("S%dv6", i+1), host.IPv6.String())
 	}
 	for i, host := range l.Clients {
 		replace = append(replace, fmt.Sprintf("C%d", i+1), host.IPv4.String())
 	}
 	for _, f := range archive.Files {
-		c := sameCase{dialect: dialect, name: f.Name, ports: []string{"80"}, hosts: []string{"www.example.org"}, paths: []string{"/"}, pools: map[string]string{}}
+		c := sameCase{dialect: dialect, name: f.Name, ports: []string{"80"}, hosts: []string{"www.example.org"}, paths: []string{"/"}, pools: map[string]string{}, parts: map[string]string{}}
 		var body strings.Builder
+		part := ""
 		for line := range strings.Lines(string(f.Data)) {
-			if about, is := strings.CutPrefix(line, "#: "); is {
+			if name, is := strings.CutPrefix(line, "#: part "); is {
+				part = strings.TrimSpace(name)
+			} else if about, is := strings.CutPrefix(line, "#: "); is {
 				c.head(t, l, about)
+			} else if part != "" {
+				c.parts[part] += replaceWords(line, replace)
 			} else {
 				body.WriteString(replaceWords(line, replace))
 			}
@@ -118,7 +127,7 @@ func sameCases(t *testing.T, l *lab.Lab, dialect string) (list []sameCase) {
 }
 
 // word is what stands for an address or an interface.
-var word = regexp.MustCompile(`\b(VIP|IF|BR|[SC][1-4])\b`)
+var word = regexp.MustCompile(`\b(VIP[26]?|IF|BR|[SC][1-4](v6)?)\b`)
 
 func replaceWords(text string, pairs []string) string {
 	return word.ReplaceAllStringFunc(text, func(w string) string { return pairs[slices.Index(pairs, w)+1] })
@@ -142,6 +151,12 @@ func (c *sameCase) head(t *testing.T, l *lab.Lab, line string) {
 				c.pools[l.Servers[server[1]-'1'].Name] = name
 			}
 		}
+	case "up":
+		c.up, _ = strconv.Atoi(words[1])
+	case "containers":
+		c.containers = true
+	case "sticky":
+		c.sticky = true
 	case "differs":
 		requests, remark, _ := strings.Cut(strings.TrimSpace(line[len("differs"):]), "::")
 		c.differs = append(c.differs, named{regexp.MustCompile(strings.TrimSpace(requests)), regexp.MustCompile(strings.TrimSpace(remark))})
@@ -158,6 +173,8 @@ func wrap(dialect, text string) string {
 		return strings.NewReplacer("{D}", "defaults\n mode http"+times, "{T}", "defaults\n mode tcp"+times).Replace(text)
 	case "nginx":
 		return "events {\n}\n" + strings.NewReplacer("{H}", "http {\n access_log off; client_max_body_size 1m;", "{S}", "stream {").Replace(text)
+	case "keepalived":
+		return text
 	case "iptables":
 		return "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n" + text + "COMMIT\n"
 	}
@@ -260,7 +277,7 @@ func (c sameCase) explained(kind request, after map[string]int, remarks string) 
 		}
 	}
 	for line := range strings.Lines(remarks) {
-		speaks := strings.Contains(line, ":"+kind.port) || strings.Contains(line, "dport "+kind.port) || strings.Contains(line, "-"+kind.port+" could be carried over")
+		speaks := strings.Contains(line, ":"+kind.port) || strings.Contains(line, " "+kind.port+" {`") || strings.Contains(line, "dport "+kind.port) || strings.Contains(line, "-"+kind.port+" could be carried over")
 		if strings.Contains(line, ": left out: ") && speaks && len(after) == 1 && after[nothing] > 0 {
 			return true
 		}
@@ -270,13 +287,13 @@ func (c sameCase) explained(kind request, after map[string]int, remarks string) 
 
 // askAll asks each request so many times, and counts the answers.
 func (c sameCase) askAll(t *testing.T, l *lab.Lab, kinds []request, each int) map[request]map[string]int {
-	counts := map[request]map[string]int{}
+	counts, servers := map[request]map[string]int{}, map[request]map[string]bool{}
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	free := make(chan struct{}, 8)
 	for _, kind := range kinds {
-		answers := map[string]int{}
-		counts[kind] = answers
+		answers, names := map[string]int{}, map[string]bool{}
+		counts[kind], servers[kind] = answers, names
 		refused := 0 // one that is never answered need not be asked for ever
 		for range each {
 			free <- struct{}{}
@@ -289,9 +306,10 @@ func (c sameCase) askAll(t *testing.T, l *lab.Lab, kinds []request, each int) ma
 			}
 			group.Go(func() {
 				defer func() { <-free }()
-				answer := c.ask(l, kind)
+				name, answer := c.ask(l, kind)
 				mu.Lock()
 				defer mu.Unlock()
+				names[name] = true
 				if answers[answer]++; answer == nothing {
 					refused++
 				}
@@ -299,36 +317,55 @@ func (c sameCase) askAll(t *testing.T, l *lab.Lab, kinds []request, each int) ma
 		}
 	}
 	group.Wait()
+	for kind, answers := range counts {
+		if len(servers[kind]) == 1 && c.sticky {
+			answers["always of one server"]++
+		}
+	}
 	return counts
 }
 
-// ask sends a request, and returns its answer without what differs each time: of several servers in a pool, the pool.
-func (c sameCase) ask(l *lab.Lab, r request) string {
+// ask sends a request, and returns the server's name and its answer without what differs each time: of several servers
+// in a pool, the pool.
+func (c sameCase) ask(l *lab.Lab, r request) (name, answer string) {
 	const bound = 2 * time.Second // a client that is not served learns of it by silence
 	client := l.Clients[r.client]
-	connection, err := dialFor(client, netip.MustParseAddrPort(l.VIP4.String()+":"+r.port), bound)
+	to, kind := r.target(l)
+	if kind == "udp" || kind == "dns" {
+		if name = askDatagram(client, to, kind, bound); name == "" {
+			return "", nothing
+		}
+		return name, c.pool(name)
+	}
+	connection, err := dialFor(client, to, bound)
 	if err != nil {
-		return nothing
+		return "", nothing
 	}
 	defer connection.Close()
+	connection = wrapTLS(connection, kind)
 	connection.SetDeadline(time.Now().Add(10 * bound))
 	fmt.Fprintf(connection, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: test\r\nConnection: close\r\n\r\n", r.path, r.host)
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 	if err != nil {
-		return nothing
+		return "", nothing
 	}
 	defer response.Body.Close()
 	var body bytes.Buffer
 	body.ReadFrom(response.Body)
 	text := strings.ReplaceAll(body.String(), client.IPv4.String(), "CLIENT")
 	name, rest, isServer := strings.Cut(text, " port ")
-	switch {
-	case !isServer:
-		return strings.TrimSpace(fmt.Sprintf("%d %s", response.StatusCode, response.Header.Get("Location")))
-	case c.pools[name] == "":
-		return "another server: " + name
+	if !isServer {
+		return "", strings.TrimSpace(fmt.Sprintf("%d %s", response.StatusCode, response.Header.Get("Location")))
 	}
-	return fmt.Sprintf("%d %s port %s", response.StatusCode, c.pools[name], strings.TrimSpace(rest))
+	return name, fmt.Sprintf("%d %s port %s", response.StatusCode, c.pool(name), strings.TrimSpace(rest))
+}
+
+// pool is the pool that a server is in.
+func (c sameCase) pool(server string) string {
+	if c.pools[server] == "" {
+		return "another server: " + server
+	}
+	return c.pools[server]
 }
 
 // run runs a program on the balancer to its end.
@@ -364,9 +401,11 @@ func must(t *testing.T, host *lab.Host, input, path string, args ...string) {
 func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[string]int) map[request]map[string]int {
 	t.Helper()
 	host, ip := l.Balancer, testenv.Program(t, "ip")
-	must(t, host, "", ip, "address", "add", l.VIP4.String()+"/32", "dev", host.Interface)
-	defer must(t, host, "", ip, "address", "del", l.VIP4.String()+"/32", "dev", host.Interface)
-	if c.dialect == "iptables" || c.dialect == "nftables" { // the namespace's kernel forwards what it has translated
+	for _, vip := range c.vips(l) {
+		must(t, host, "", ip, "address", "add", vip, "dev", host.Interface)
+		defer must(t, host, "", ip, "address", "del", vip, "dev", host.Interface)
+	}
+	if c.dialect == "iptables" || c.dialect == "nftables" || c.containers { // the namespace's kernel forwards what it has translated
 		must(t, host, "", testenv.Program(t, "sysctl"), "-qw", "net.ipv4.ip_forward=1")
 		defer must(t, host, "", testenv.Program(t, "sysctl"), "-qw", "net.ipv4.ip_forward=0")
 	}
@@ -374,6 +413,9 @@ func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	case "iptables":
 		must(t, host, c.text, testenv.Program(t, "iptables-restore"))
 		defer must(t, host, "*nat\nCOMMIT\n", testenv.Program(t, "iptables-restore"))
+		return do()
+	case "keepalived":
+		defer c.startKeepalived(t, l)()
 		return do()
 	case "nftables":
 		must(t, host, c.text, testenv.Program(t, "nft"), "-f", "-")
@@ -394,6 +436,17 @@ func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[s
 		return err == nil && strings.Count(listening, "\n") >= c.sockets()
 	})
 	return do()
+}
+
+// vips are the addresses that are put on the balancer's interface for the program of the dialect.
+func (c sameCase) vips(l *lab.Lab) []string {
+	switch {
+	case c.dialect != "keepalived":
+		return []string{l.VIP4.String() + "/32"}
+	case c.holds():
+		return nil
+	}
+	return []string{l.VIP4.String() + "/32", l.VIP4.Next().String() + "/32", l.VIP6.String() + "/128"}
 }
 
 // sockets is how many addresses the program listens on.
@@ -429,12 +482,15 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 		t.Fatal(err)
 	}
 	file := filepath.Join(l.Balancer.Dir, "imported")
-	if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+	if err := c.write(file); err != nil {
 		t.Fatal(err)
 	}
 	var output, told syncBuffer
-	process, err := l.Balancer.Start(t.Context(), lab.Command{Path: executable, Args: []string{"import", c.dialect, file, "--vip", l.VIP4.String(), "--source", l.FullNAT.String(),
-		"--interface", l.Balancer.Interface, "--interface", l.Balancer.Bridge}, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &told})
+	args := []string{"import", c.dialect, file, "--vip", l.VIP4.String(), "--source", l.FullNAT.String(), "--interface", l.Balancer.Interface}
+	if l.Balancer.Bridge != "" {
+		args = append(args, "--interface", l.Balancer.Bridge)
+	}
+	process, err := l.Balancer.Start(t.Context(), lab.Command{Path: executable, Args: args, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &told})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,12 +509,20 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	b.eventually(t, "the backends are known", func(s *ops.Status) bool {
 		for _, service := range s.Services {
 			for _, backend := range service.Backends {
-				if !slices.Contains([]lb.BackendState{lb.Up, lb.Draining, lb.Standby}, backend.State) {
+				if !c.known(backend.State) {
 					return false
 				}
 			}
 		}
-		return len(s.Services) > 0
+		return len(s.Services) > 0 && (s.VRRP == nil || s.VRRP.State == "active")
 	})
 	return told.String(), do()
+}
+
+// known says whether a backend's state is what it stays: where the original checks servers, some are down.
+func (c sameCase) known(state lb.BackendState) bool {
+	if c.dialect == "keepalived" && slices.Contains([]lb.BackendState{lb.Unhealthy, lb.WeightZero}, state) {
+		return true
+	}
+	return slices.Contains([]lb.BackendState{lb.Up, lb.Draining, lb.Standby}, state)
 }
