@@ -220,7 +220,7 @@ func (c sameCase) settled(t *testing.T, l *lab.Lab, ended *atomic.Bool, log *syn
 			t.Logf("IPVS has:\n%s\nkeepalived said:\n%s\nof:\n%s", table, log.String(), c.text)
 		}
 	}()
-	testenv.Eventually(t, time.Minute, fmt.Sprintf("keepalived has %d servers", c.up), func() bool {
+	testenv.Eventually(t, sameBound, fmt.Sprintf("keepalived has %d servers", c.up), func() bool {
 		if ended.Load() {
 			t.Fatal("keepalived ended")
 		}

@@ -265,6 +265,9 @@ func union(a, b map[string]int) map[string]int {
 	return all
 }
 
+// sameBound bounds what a program needs to start: an emulated machine is slow.
+const sameBound = 10 * time.Minute
+
 // nothing is what a client gets that is not served.
 const nothing = "no answer"
 
@@ -431,7 +434,7 @@ func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[s
 		process.Signal(syscall.SIGTERM)
 		process.Wait()
 	}()
-	testenv.Eventually(t, time.Minute, c.dialect+" listens", func() bool {
+	testenv.Eventually(t, sameBound, c.dialect+" listens", func() bool {
 		listening, err := run(t, host, "", testenv.Program(t, "ss"), "-Hltn", "src", l.VIP4.String())
 		return err == nil && strings.Count(listening, "\n") >= c.sockets()
 	})
@@ -506,7 +509,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	b.configureImported(t, configuration)
 	b.daemon = jeoul(t, b.host, &b.log, b.arguments()...)
 	defer stop(t, b.daemon)
-	b.eventually(t, "the backends are known", func(s *ops.Status) bool {
+	b.within(t, sameBound, "the backends are known", func(s *ops.Status) bool {
 		for _, service := range s.Services {
 			for _, backend := range service.Backends {
 				if !c.known(backend.State) {
