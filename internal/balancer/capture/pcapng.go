@@ -8,10 +8,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -28,7 +24,7 @@ const (
 // Writer writes packets as a pcapng file (draft-ietf-opsawg-pcapng): an interface block for each interface, hook and
 // direction, and the decision about a packet as its comments.
 type Writer struct {
-	to      *pcapgo.NgWriter
+	to      *blocks
 	frames  Frames
 	request Request
 	hooks   []Point
@@ -46,19 +42,18 @@ type block struct {
 // NewWriter begins a file. Application is the program and its version, for the file's head.
 func NewWriter(to io.Writer, started *Started, frames Frames, application string) (*Writer, error) {
 	w := &Writer{frames: frames, request: started.Request, hooks: started.Hooks, interfaces: map[block]int{}}
-	options := pcapgo.DefaultNgWriterOptions
-	options.SectionInfo.Application = application
-	options.SectionInfo.Comment = strings.Join(started.Notes, "; ")
 	first := block{name: "", hook: lb.HookXDP}
 	if len(w.hooks) > 0 {
 		first = block{name: w.hooks[0].Interface, hook: w.hooks[0].Hook}
 	}
 	first.out = frames == FramesOut
 	var err error
-	if w.to, err = pcapgo.NewNgWriterInterface(to, w.describe(first), options); err != nil {
+	if w.to, err = newBlocks(to, application, strings.Join(started.Notes, "; ")); err != nil {
 		return nil, fmt.Errorf("beginning the capture file: %w", err)
 	}
-	w.interfaces[first] = 0
+	if _, err := w.interfaceOf(first); err != nil {
+		return nil, err
+	}
 	for _, hook := range w.hooks {
 		for _, out := range []bool{false, true} {
 			if (out && frames == FramesIn) || (!out && frames == FramesOut) {
@@ -72,8 +67,8 @@ func NewWriter(to io.Writer, started *Started, frames Frames, application string
 	return w, w.Flush()
 }
 
-// describe is an interface block.
-func (w *Writer) describe(b block) pcapgo.NgInterface {
+// describe returns the name and the description of an interface block.
+func describe(b block) (title, description string) {
 	direction, what := "in", "frames as they come in"
 	if b.out {
 		direction, what = "out", "frames as they leave"
@@ -82,8 +77,7 @@ func (w *Writer) describe(b block) pcapgo.NgInterface {
 	if name == "" {
 		name = "-"
 	}
-	return pcapgo.NgInterface{Name: fmt.Sprintf("%s:%s:%s", name, b.hook, direction), LinkType: layers.LinkTypeEthernet,
-		Description: fmt.Sprintf("%s on %s, at the hook %s", what, name, b.hook), SnapLength: uint32(w.request.Snap), OS: "Linux"}
+	return fmt.Sprintf("%s:%s:%s", name, b.hook, direction), fmt.Sprintf("%s on %s, at the hook %s", what, name, b.hook)
 }
 
 // interfaceOf returns the number of an interface block, which it writes if there is none yet.
@@ -91,7 +85,8 @@ func (w *Writer) interfaceOf(b block) (int, error) {
 	if id, known := w.interfaces[b]; known {
 		return id, nil
 	}
-	id, err := w.to.AddInterface(w.describe(b))
+	name, description := describe(b)
+	id, err := w.to.addInterface(name, description, uint32(w.request.Snap))
 	if err != nil {
 		return 0, fmt.Errorf("writing an interface of the capture file: %w", err)
 	}
@@ -124,15 +119,12 @@ func (w *Writer) frame(p *Packet, f Frame, out bool) error {
 	if err != nil {
 		return err
 	}
-	direction := pcapgo.NgEpbFlagDirectionInbound
+	direction := uint32(directionIn)
 	if out {
-		direction = pcapgo.NgEpbFlagDirectionOutbound
+		direction = directionOut
 	}
 	// What is captured is no longer than the frame, whatever the daemon says.
-	info := gopacket.CaptureInfo{Timestamp: p.Time, CaptureLength: len(f.Bytes), Length: max(f.Length, len(f.Bytes)), InterfaceIndex: id}
-	err = w.to.WritePacketWithOptions(info, f.Bytes, pcapgo.NgPacketOptions{Comments: p.Comments(),
-		Flags: &pcapgo.NgEpbFlags{Direction: direction}})
-	if err != nil {
+	if err := w.to.packet(id, p.Time, f.Bytes, max(f.Length, len(f.Bytes)), direction, p.Comments()); err != nil {
 		return fmt.Errorf("writing a packet of the capture file: %w", err)
 	}
 	return nil
@@ -140,7 +132,7 @@ func (w *Writer) frame(p *Packet, f Frame, out bool) error {
 
 // Flush writes what is held back.
 func (w *Writer) Flush() error {
-	if err := w.to.Flush(); err != nil {
+	if err := w.to.to.Flush(); err != nil {
 		return fmt.Errorf("writing the capture file: %w", err)
 	}
 	return nil

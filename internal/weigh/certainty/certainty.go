@@ -15,8 +15,7 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
+	"gonum.org/v1/gonum/mathext"
 )
 
 const (
@@ -64,7 +63,7 @@ func Ratio(pairs []Pair) Estimate {
 	}
 	slices.Sort(logs)
 	if e.Pairs > 1 {
-		e.scatter = stat.StdDev(logs, nil)
+		e.scatter = deviation(logs)
 	}
 	if e.Pairs < signsFrom {
 		return e.few(logs)
@@ -78,7 +77,7 @@ func Ratio(pairs []Pair) Estimate {
 
 // few fills the estimate from the logarithms of fewer than signsFrom ratios.
 func (e Estimate) few(logs []float64) Estimate {
-	mean, n := stat.Mean(logs, nil), float64(e.Pairs)
+	mean, n := mean(logs), float64(e.Pairs)
 	e.Ratio = math.Exp(mean)
 	if e.Pairs >= Fewest {
 		half := student(e.Pairs) * e.scatter / math.Sqrt(n)
@@ -87,8 +86,32 @@ func (e Estimate) few(logs []float64) Estimate {
 	return e
 }
 
-// student is the quantile of the mean of n values, in its standard errors.
-func student(n int) float64 { return distuv.StudentsT{Sigma: 1, Nu: float64(n - 1)}.Quantile(1 - tail) }
+// Gonum's packages of distributions would bring its linear algebra into the program, 2 MB.
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+// deviation is the standard deviation of a sample.
+func deviation(values []float64) float64 {
+	m, squares := mean(values), 0.0
+	for _, v := range values {
+		squares += (v - m) * (v - m)
+	}
+	return math.Sqrt(squares / float64(len(values)-1))
+}
+
+// student is the quantile of the mean of n values, in its standard errors: Student's distribution with n-1 degrees of
+// freedom by the inverse of the regularized incomplete beta function.
+func student(n int) float64 {
+	freedom := float64(n - 1)
+	x := mathext.InvRegIncBeta(freedom/2, 0.5, 2*tail)
+	return math.Sqrt(freedom * (1 - x) / x)
+}
 
 // Bounded says whether there were enough pairs for an interval.
 func (e Estimate) Bounded() bool { return e.Low > 0 }
@@ -116,7 +139,7 @@ func (e Estimate) PairsFor(margin float64) int {
 			return n
 		}
 	}
-	n := math.Pow(distuv.UnitNormal.Quantile(1-tail)*e.scatter/math.Log1p(margin), 2) / efficiency
+	n := math.Pow(mathext.NormalQuantile(1-tail)*e.scatter/math.Log1p(margin), 2) / efficiency
 	return max(signsFrom, int(math.Ceil(min(n, most))))
 }
 
@@ -128,7 +151,7 @@ func critical(n int) int {
 	if n > exactUpTo {
 		f := float64(n)
 		sigma := math.Sqrt(f * (f + 1) * (2*f + 1) / 24)
-		return int(math.Floor(f*(f+1)/4 + distuv.UnitNormal.Quantile(tail)*sigma))
+		return int(math.Floor(f*(f+1)/4 + mathext.NormalQuantile(tail)*sigma))
 	}
 	// ways[t] is how many of the 2^n choices of signs have the sum of positive ranks t.
 	ways := make([]float64, n*(n+1)/2+1)
