@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What becomes of packets when the control plane has been away for too long: it no longer
- * looks after the backends, and to send to dead ones for ever would be worse than not to
- * balance. orphan.bpf.c decides when that is so. Include after one of the ctx_*.h headers. */
+/* What becomes of packets for VIPs when the control plane has been away for too long, or another
+ * balancer holds the VIPs. The one no longer looks after the backends, and to send to dead ones for
+ * ever would be worse than not to balance: orphan.bpf.c decides when that is so. Of the other the
+ * control plane knows: a backup that balances hides that its clients have not heard of a change,
+ * until it is switched off. Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "balance.h"
@@ -10,7 +12,7 @@
  * second, and a branch. */
 static __always_inline bool stands_aside(void *generation)
 {
-	return __builtin_expect(head_of(generation)->aside != 0, 0);
+	return __builtin_expect(*(const __u32 *)(const void *)&head_of(generation)->orphaned != 0, 0);
 }
 
 /* set_aside leaves a packet for a VIP to the kernel, as if there were no program: its sender is
@@ -29,5 +31,8 @@ __noinline int set_aside(ctx_t *ctx)
 		return OUTCOME_NONE;
 	if (read_packet(ctx, network_at(tag), type == bpf_htons(ETH_P_IPV6)) != OUTCOME_NONE)
 		return OUTCOME_NONE;
-	return kind_of(&scratch->packet) == KIND_VIP ? OUTCOME_PASSED_ORPHANED : OUTCOME_NONE;
+	if (kind_of(&scratch->packet) != KIND_VIP)
+		return OUTCOME_NONE;
+	return head_of(current_generation())->orphaned ? OUTCOME_PASSED_ORPHANED :
+							  OUTCOME_PASSED_BACKUP;
 }

@@ -35,7 +35,7 @@ static int look(void *map, __u32 *key, struct watch *watch)
 		watch->clock = head->clock;
 		head->moved = now;
 	}
-	head->aside = head->patience && now - head->moved > head->patience * NSEC_PER_MSEC;
+	head->orphaned = head->patience && now - head->moved > head->patience * NSEC_PER_MSEC;
 	bpf_timer_start(&watch->timer, WATCH_EVERY, 0);
 	return 0;
 }

@@ -49,8 +49,10 @@ enum outcome {
 	 * none: as it was. */
 	OUTCOME_PASSED_NO_FLOW,
 	/* For a VIP, while the control plane has been away for longer than it may be: struct
-	 * head, `aside`. */
+	 * head, `orphaned`. */
 	OUTCOME_PASSED_ORPHANED,
+	/* For a VIP that another balancer holds: `standby`. */
+	OUTCOME_PASSED_BACKUP,
 	/* A reply, rewritten, whose way the kernel must find. */
 	OUTCOME_PASSED_TO_ROUTE,
 	/* Lost, for the reason in the name. */
@@ -567,8 +569,11 @@ struct head {
 	/* How long it may stand, in milliseconds, until packets for the VIPs are left to the
 	 * kernel; 0 is for ever. */
 	__u32 patience;
-	/* Not 0 while it has stood for longer. */
-	__u32 aside;
+	/* Two halves of what a packet reads as one: not 0 where it is left to the kernel if it is for
+	 * a VIP. The clock has stood for longer; */
+	__u16 orphaned;
+	/* another balancer holds the VIPs, which the control plane says. */
+	__u16 standby;
 	/* While flows are moved from other tables into those that packets go by: until when, in
 	 * nanoseconds of the monotonic clock, should the control plane be killed meanwhile; 0
 	 * otherwise. See flows_move(). */

@@ -38,6 +38,7 @@ type Controller struct {
 	storage     *storage
 	linkWatch   *linkWatch
 	gate        *startupGate
+	standby     *standby
 	slowStarts  *slowStarts
 	ejector     *ejector
 	operator    *operator
@@ -131,7 +132,10 @@ func (c *Controller) addActuators() {
 	c.gate = &startupGate{core: c.core, routes: c.routes}
 	c.gate.judgedTask = c.loop.Quiet(c.gate.giveUpVerdicts)
 	c.linkWatch = &linkWatch{core: c.core, pathLog: c.pathLog, vips: c.vips}
-	c.actuators = []actuator{c.routes, c.election, &identities{c.core}, &settings{c.linkWatch}, c.vips, c.proxies, &plane{c.core}}
+	c.standby = &standby{core: c.core}
+	c.standby.end = c.loop.Quiet(c.standby.stop)
+	c.standby.plane, _ = c.opt.DataPlane.(standbyPlane)
+	c.actuators = []actuator{c.routes, c.election, &identities{c.core}, &settings{c.linkWatch}, c.standby, c.vips, c.proxies, &plane{c.core}}
 }
 
 // addSources has the loop follow what changes by itself.
@@ -203,6 +207,7 @@ func (c *Controller) Start() error {
 	first.links, first.tallies = c.links, tallies
 	first.passive = c.passive
 	first.joining = c.gate.begin(first)
+	c.standby.begin(first)
 	if err := c.begin(first); err != nil {
 		return err
 	}

@@ -7,14 +7,17 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/control/steps"
+	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // election has this balancer take part as a view says. It comes before what is brought, and asks at the end: a balancer
-// takes the VIPs with all that serves them in force. What still arrives when they have gone to another one is served:
-// the data plane is ready all the time, so a planned change of the role loses no packet.
+// takes the VIPs with all that serves them in force. What still arrives when they have gone to another one is served
+// for a while (standby): the data plane is ready all the time, so a planned change of the role loses no packet.
 type election struct {
 	*core
 	routes *routes
@@ -111,4 +114,68 @@ func (e *election) giveUp() {
 		return
 	}
 	e.vips.remove(e.vips.link.Name, e.vips.held)
+}
+
+// balancesOn is for how long a balancer whose VIPs another one has taken over balances what still arrives: until that one
+// has made the last of its announcements. Who has not heard of the change by then will not hear of it, and a backup that
+// went on for it would hide that until it is switched off.
+var balancesOn = announceAt[len(announceAt)-1] + 5*time.Second
+
+// standby has the data plane of a backup leave packets for the VIPs to the kernel, which does not have them either.
+type standby struct {
+	*core
+	plane standbyPlane
+	// end is when balancing ends after the VIPs have gone to another balancer.
+	end *loop.Task
+}
+
+// standbyPlane is a DataPlane that can leave packets for the VIPs to the kernel.
+type standbyPlane interface{ Standby(on bool) }
+
+// change comes before the VIPs: the kernel that has them and gets a packet would reset its connection.
+func (s *standby) change(before, next *view) (bring, retire []steps.Step) {
+	switch {
+	case s.plane == nil || before.passive == next.passive:
+		return nil, nil
+	case next.passive:
+		return nil, []steps.Step{{Do: func() error { s.end.In(balancesOn); return nil }}}
+	}
+	ends := s.end.On()
+	return []steps.Step{{
+		Do: func() error {
+			s.end.Off()
+			s.plane.Standby(false)
+			return nil
+		},
+		Undo: func() error {
+			if ends {
+				s.end.In(balancesOn)
+				return nil
+			}
+			s.plane.Standby(true)
+			return nil
+		},
+	}}, nil
+}
+
+// begin has a balancer that starts as the backup leave packets to the kernel. What a process before has left may be what
+// the VIPs' packets come to yet.
+func (s *standby) begin(first *view) {
+	switch {
+	case s.plane == nil || !first.passive:
+	case s.opt.TakesOver:
+		s.end.In(balancesOn)
+	default:
+		s.plane.Standby(true)
+	}
+}
+
+// stop ends balancing.
+func (s *standby) stop() {
+	if !s.view.passive {
+		return
+	}
+	s.plane.Standby(true)
+	s.opt.Log.Info("packets for the VIPs that still arrive here are not balanced any more: another balancer has announced the VIPs",
+		"for", balancesOn, events.About{Kind: events.KindRole}.Attr())
 }

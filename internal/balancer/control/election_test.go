@@ -3,6 +3,7 @@
 package control
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -225,4 +226,62 @@ func TestKeptAddressesAreQuiet(t *testing.T) {
 			}
 		}
 	})
+}
+
+// bystander is a data plane that notes whether it is to leave packets for the VIPs to the kernel.
+type bystander struct{ *world }
+
+func (b bystander) Standby(on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.note("standby %t", on)
+}
+
+// TestBackupBalancesForAWhile: packets for the VIPs are balanced before these are held, and after another balancer has
+// taken them for as long as that one announces it; from the start, a backup balances none, unless a process before has
+// left a data plane that packets may come to.
+func TestBackupBalancesForAWhile(t *testing.T) {
+	for _, takesOver := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			c, b := votes(w, voted, false)
+			b.holds = false
+			c.opt.DataPlane, c.opt.TakesOver = bystander{w}, takesOver
+			c = New(c.opt, c.view.cfg)
+			changed := func(d time.Duration, when string, want ...string) {
+				t.Helper()
+				time.Sleep(d)
+				synctest.Wait()
+				var some []string
+				for _, line := range w.done() {
+					if what, _, _ := strings.Cut(line, " "); what == "standby" || what == "add" || what == "remove" {
+						some = append(some, line)
+					}
+				}
+				if !slices.Equal(some, want) {
+					t.Errorf("left by another process: %t; %s: %q, want %q", takesOver, when, some, want)
+				}
+			}
+			stop := w.run(c)
+			if takesOver {
+				changed(balancesOn-time.Second, "within the time", []string(nil)...)
+				changed(2*time.Second, "after it", "standby true")
+			} else {
+				changed(time.Second, "from the start", "standby true")
+			}
+			b.become(true, nil)
+			changed(10*time.Minute, "active", "standby false", "add 192.0.2.100")
+			b.become(false, nil)
+			changed(balancesOn-time.Second, "within the time after the role has gone", "remove 192.0.2.100")
+			b.become(true, nil)
+			changed(time.Hour, "active again", "standby false", "add 192.0.2.100")
+			b.become(false, nil)
+			changed(balancesOn+time.Second, "after the time", "remove 192.0.2.100", "standby true")
+			w.mustReload(c, strings.Replace(voted, "id: 51", "id: 51, priority: 120", 1))
+			changed(time.Hour, "after a reload")
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
 }

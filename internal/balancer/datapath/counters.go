@@ -44,6 +44,7 @@ var outcomeHelp = map[objects.XDPOutcome]string{
 	objects.XDPOutcomeOUTCOME_PASSED_UNTRANSLATED:          "left to the kernel, not translated: from a backend's port, and to a destination that its service has under untranslated",
 	objects.XDPOutcomeOUTCOME_PASSED_NO_FLOW:               "left to the kernel, not translated: from a backend's port, and part of no flow of its service, which remembers them",
 	objects.XDPOutcomeOUTCOME_PASSED_ORPHANED:              "left to the kernel, as without a balancer: the daemon has been away for longer than orphan; start it",
+	objects.XDPOutcomeOUTCOME_PASSED_BACKUP:                "left to the kernel: another balancer holds the VIPs, and its sender has this one's MAC address; see jeoul doctor",
 	objects.XDPOutcomeOUTCOME_PASSED_TO_ROUTE:              "a backend's reply, rewritten and left to the kernel to route: its next hop is not known yet",
 	objects.XDPOutcomeOUTCOME_DROPPED_MALFORMED:            "dropped: the headers contradict the packet",
 	objects.XDPOutcomeOUTCOME_DROPPED_FRAGMENT:             "dropped: a fragment whose first one, which bears the port, was not seen",

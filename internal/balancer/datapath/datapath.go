@@ -114,6 +114,8 @@ type Datapath struct {
 	// tables are what ServiceTables has returned last.
 	tables  atomic.Pointer[serviceTables]
 	readers sync.RWMutex
+	// standby is not 0 where packets for the VIPs are left to the kernel: another balancer holds them.
+	standby uint16
 	// replyHops are what ReplyHops reads into.
 	replyHops replyHopBuffers
 	// tracing is what programs are loaded with while packets are traced or captured.

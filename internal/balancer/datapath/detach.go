@@ -79,7 +79,7 @@ func (k *keeper) failOpenAt() (when time.Time, is bool, err error) {
 	if moved != 0 && patience != 0 {
 		when = monotonicZero().Add(time.Duration(moved) + time.Duration(patience)*time.Millisecond)
 	}
-	return when, atomic.LoadUint32(&head.Aside) != 0, nil
+	return when, head.Orphaned != 0, nil
 }
 
 // Sweep removes what is kept where it was attached by links, and none of them is on an interface
@@ -98,4 +98,19 @@ func Sweep(keep *Keep) (swept bool, err error) {
 		}
 	}
 	return true, newKeeper(keep).forget()
+}
+
+// Standby has packets for the VIPs left to the kernel, at once and for all services, or has them balanced again. It holds
+// for programs that are loaded later, too.
+func (d *Datapath) Standby(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.standby = 0
+	if on {
+		d.standby = 1
+	}
+	// What another build has left may have something else there, and is replaced by the first change.
+	if !d.closed && d.current != nil && !d.current.adopted {
+		d.current.memory.head().Standby = d.standby
+	}
 }

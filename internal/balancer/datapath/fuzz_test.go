@@ -207,6 +207,8 @@ var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_
 	"reset_no_address", "unreachable_no_address", "dropped_no_address",
 	// Of a data plane whose process is gone for too long.
 	"passed_orphaned",
+	// Of a balancer that is the backup.
+	"passed_backup",
 	// Of flows that are being moved into other tables.
 	"dropped_flows_moving"}
 

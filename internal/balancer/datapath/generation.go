@@ -90,6 +90,7 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []placement
 	}
 	m.head().Clock = d.janitor.Now()
 	c.storeHead(m.head())
+	m.head().Standby = d.standby
 	m.head().Patience = flowtable.Milliseconds(d.options.Orphan)
 	m.constants.TooBigRate = d.options.TooBigRate
 	m.constants.FlowBuckets = shared.flows.MaxEntries()

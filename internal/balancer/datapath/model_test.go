@@ -64,8 +64,9 @@ type model struct {
 	// stale: the next hop that a CPU knows for replies may hold no more, for the flow that they
 	// were of is another, or none; it may believe it until the clock moves.
 	stale bool
-	// aside: the control plane has been away for too long.
-	aside bool
+	// aside is how packets for VIPs end while the control plane has been away for too long, or another balancer holds
+	// the VIPs.
+	aside string
 	// moving: flows are being moved into other tables.
 	moving bool
 
@@ -344,8 +345,8 @@ func (m *model) decide(frame []byte, seen seen) verdict {
 	if outcome != "" {
 		return p.untouched(outcome)
 	}
-	if m.aside && m.vips[p.destination] {
-		return p.untouched("passed_orphaned")
+	if m.aside != "" && m.vips[p.destination] {
+		return p.untouched(m.aside)
 	}
 	v := m.place(&p, seen)
 	v.ipLength = uint64(p.length)

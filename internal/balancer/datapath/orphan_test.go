@@ -24,16 +24,42 @@ func TestStandsAside(t *testing.T) {
 		r := newRig(t, hook, state)
 		g := &generator{Rand: rand.New(rand.NewPCG(1, 2)), tb: t, model: r.model, ids: 1, first: state.Services}
 		ends := r.feedRandom(t, hook, g, func(part int) {
-			r.model.aside = part%2 == 1
-			var aside uint32
-			if r.model.aside {
-				aside = 1
+			r.model.aside = ""
+			head := r.datapath.current.memory.head()
+			head.Orphaned = uint16(part % 2)
+			r.datapath.Standby(part%3 == 2)
+			switch {
+			case head.Orphaned != 0:
+				r.model.aside = "passed_orphaned"
+			case head.Standby != 0:
+				r.model.aside = "passed_backup"
 			}
-			atomic.StoreUint32(&r.datapath.current.memory.head().Aside, aside)
-		}, func() bool { return r.model.aside })
-		if ends[true]["passed_orphaned"] == 0 || ends[true]["returned"] == 0 || ends[false]["forwarded"] == 0 ||
-			ends[true]["forwarded"] != 0 || ends[false]["passed_orphaned"] != 0 {
-			t.Errorf("packets ended so while it did not stand aside: %v, and so while it did: %v", ends[false], ends[true])
+		}, func() bool { return r.model.aside != "" })
+		aside, not := ends[true], ends[false]
+		if aside["passed_orphaned"] == 0 || aside["passed_backup"] == 0 || aside["returned"] == 0 || aside["forwarded"] != 0 ||
+			not["forwarded"] == 0 || not["passed_orphaned"]+not["passed_backup"] != 0 {
+			t.Errorf("packets ended so while it did not stand aside: %v, and so while it did: %v", not, aside)
+		}
+	})
+}
+
+// TestStandbyOutlivesGenerations: a program that is loaded anew for a backup leaves packets for VIPs to the kernel as well,
+// and one for the balancer that holds them does not.
+func TestStandbyOutlivesGenerations(t *testing.T) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
+		r := newRig(t, hook, testState())
+		d := r.datapath
+		for _, standby := range []bool{true, false} {
+			d.Standby(standby)
+			before := d.current
+			d.tracing, before.tracing = nil, &tracing{}
+			if err := d.Apply(testState()); err != nil {
+				t.Fatal(err)
+			}
+			if d.current == before || d.current.memory.head().Standby != 0 != standby {
+				t.Errorf("the program loaded anew: %t; it stands by: %d, want %t", d.current != before,
+					d.current.memory.head().Standby, standby)
+			}
 		}
 	})
 }
@@ -63,7 +89,7 @@ func TestOrphanStepsAside(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		aside := func() bool { return atomic.LoadUint32(&m.head().Aside) != 0 }
+		aside := func() bool { return m.head().Orphaned != 0 }
 		testenv.Eventually(t, 30*time.Second, "it stands aside", aside)
 		store, err := k.store()
 		if err != nil {
@@ -91,7 +117,7 @@ func TestOrphanStepsAside(t *testing.T) {
 		if err := again.Apply(testState()); err != nil {
 			return err
 		}
-		if atomic.LoadUint32(&again.current.memory.head().Aside) != 0 {
+		if again.current.memory.head().Orphaned != 0 {
 			t.Error("what another process has taken over stands aside")
 		}
 		return nil

@@ -208,8 +208,9 @@ var kinds = []kind{
 		"A balancer or an agent of jeoul cannot run on this kernel as it is, or has not been tried on it.",
 		[]Cure{{"", "The figures say what to do about each."}}},
 	{vipAtBackup, Risk, false,
-		"Some neighbours of the segment have this balancer's MAC address for a VIP that another balancer holds. This one " +
-			"forwards what they send, so that nothing shows until it is switched off; then they send to nobody.",
+		"Some neighbours of the segment have this balancer's MAC address for a VIP that another balancer holds. For a minute " +
+			"after a change of the role this one balances what they send; from then on it leaves it to its kernel, which does not " +
+			"have the VIP either.",
 		[]Cure{
 			{"", "See that the active balancer announces its VIPs (`vrrp.announce_interval` there is not 0s), and that switches " +
 				"and routers let gratuitous ARP and unsolicited neighbour advertisements through."},

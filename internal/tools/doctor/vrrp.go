@@ -54,11 +54,28 @@ func judgeStrays(before, after *ops.Status) []Finding {
 			vip = s.VIP.String()
 		}
 	}
+	title := fmt.Sprintf("Packets for the VIP %s come to this balancer, which is the backup", vip)
+	if n := less(leftAsBackup(after), leftAsBackup(before)); n >= fewPackets {
+		figures = append(figures, Figure{
+			Name: "packets for VIPs, left to the kernel", Value: float64(n), Unit: "packets"})
+		if vip == "" {
+			title = "Packets for VIPs come to this balancer, which is the backup"
+		}
+	}
 	if len(figures) == 0 {
 		return nil
 	}
-	title := fmt.Sprintf("Packets for the VIP %s come to this balancer, which is the backup", vip)
 	return []Finding{finding(vipAtBackup, title, bounded(figures)...)}
+}
+
+// leftAsBackup are the packets for VIPs that were not balanced, for another balancer holds the VIPs.
+func leftAsBackup(status *ops.Status) (n uint64) {
+	for _, o := range status.Outcomes {
+		if o.Name == "passed_backup" {
+			n = o.Packets
+		}
+	}
+	return n
 }
 
 // packetsOf are those that a service's backends were sent.

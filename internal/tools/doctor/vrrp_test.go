@@ -20,6 +20,11 @@ func TestJudgeVRRP(t *testing.T) {
 		backends := []ops.Backend{{Name: "web01", Packets: packets / 2}, {Name: "web02", Packets: packets - packets/2}}
 		return &ops.Status{VRRP: v, Services: []ops.Service{{Name: "web", VIP: vip4, Backends: backends}}}
 	}
+	left := func(v *ops.VRRP, packets uint64) *ops.Status {
+		s := status(v, 5000)
+		s.Outcomes = []ops.Outcome{{Name: "passed_orphaned", Packets: 9}, {Name: "passed_backup", Packets: packets}}
+		return s
+	}
 	active := &ops.VRRP{ID: 51, State: "active", Since: begin, Peer: peer}
 	both := &ops.VRRP{ID: 51, State: "active", Since: begin, Peer: peer, Both: true}
 	backup := &ops.VRRP{ID: 51, State: "backup", Since: begin, Peer: peer}
@@ -37,6 +42,8 @@ func TestJudgeVRRP(t *testing.T) {
 		"foreign":         {status(active, 0), status(foreign, 1000), []string{vrrpForeign}},
 		"backup":          {status(backup, 5000), status(backup, 5001), nil},
 		"strays":          {status(backup, 5000), status(backup, 6000), []string{vipAtBackup}},
+		"strays, left":    {left(backup, 10), left(backup, 1010), []string{vipAtBackup}},
+		"few, left":       {left(backup, 1010), left(backup, 1011), nil},
 		"just backup":     {status(active, 5000), status(just, 6000), nil},
 		"backup again":    {status(backup, 5000), status(just, 6000), nil},
 	} {
