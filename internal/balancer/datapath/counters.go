@@ -219,6 +219,20 @@ func (d *Datapath) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb
 	return counts, err
 }
 
+// unused says whether no packet of a service was sent to a backend yet. The caller holds the lock.
+func (d *Datapath) unused(r *record) bool {
+	if d.shared == nil {
+		return false
+	}
+	for _, p := range r.places {
+		count, err := readBackend(d.shared.counts, p.index)
+		if err != nil || count.Plus(d.ledger.elsewhere(p.index)).Minus(d.ledger.before[p.index]).Packets != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func readOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
 	names, err := outcomeNames()
 	if err != nil {

@@ -163,6 +163,7 @@ func Open(options Options) (*Datapath, error) {
 	if err := d.takeOver(); err != nil {
 		return nil, err
 	}
+	d.register.unused = d.unused
 	d.publishPicture()
 	return d, nil
 }

@@ -29,6 +29,8 @@ type record struct {
 	// remembers: every flow of the service is remembered.
 	remembers bool
 	view      tables.View
+	// published is when the service came; zero where a process before had it.
+	published time.Time
 	// digests is shared by records that differ in the course of a transition only.
 	digests *digests
 	// placement is where it is in the memory of the generation.

@@ -22,6 +22,8 @@ type register struct {
 	records []*record
 	byKey   map[lb.ServiceKey]*record
 	places  *places
+	// unused says whether no packet of a service was sent on yet; nil: that is not asked.
+	unused func(*record) bool
 	// What the janitor knows of them, by index and by id.
 	flowBackends []flowtable.Backend
 	flowServices []flowtable.Service
@@ -89,7 +91,10 @@ func (r *register) plan(state lb.State, tableSize uint32, now time.Time) (*revis
 			c.summarize(was)
 			continue
 		}
-		is := &record{key: service.Key(), service: *service, remembers: service.Tracked(), digests: new(digests)}
+		is := &record{key: service.Key(), service: *service, remembers: service.Tracked(), digests: new(digests), published: now}
+		if was != nil {
+			is.published = was.published
+		}
 		c.records[i] = is
 		c.summarize(is)
 		c.services = append(c.services, served{was, is})
@@ -97,7 +102,7 @@ func (r *register) plan(state lb.State, tableSize uint32, now time.Time) (*revis
 	if stay < len(r.records) {
 		c.findLeft(r)
 	}
-	if err := c.build(tableSize, now); err != nil {
+	if err := c.build(r, tableSize, now); err != nil {
 		return nil, err
 	}
 	c.assignPlaces()
@@ -127,7 +132,7 @@ func (c *revision) findLeft(r *register) {
 
 // build gives the services their tables. Those that would be the same again are
 // taken over: building is most of what a change costs.
-func (c *revision) build(tableSize uint32, now time.Time) error {
+func (c *revision) build(r *register, tableSize uint32, now time.Time) error {
 	var recipes []tables.Recipe
 	var of []int
 	built := make([]*tables.Table, len(c.services))
@@ -153,12 +158,25 @@ func (c *revision) build(tableSize uint32, now time.Time) error {
 		built[i] = made[n]
 	}
 	for i, s := range c.services {
-		s.is.view = s.view(built[i], now, c.state.Fresh)
+		s.is.view = s.view(built[i], now, c.state.Fresh || s.begins(r, now))
 	}
 	return nil
 }
 
-// view returns that of the service with its next table; fresh is lb.State's. A transition of other balancers goes on.
+// firstTables is for how long the tables of a service that has just come may be incomplete: until the MAC addresses of its
+// backends are known.
+const firstTables = lb.DefaultUDPWindow
+
+// begins says whether there is no flow of a service yet that has just come, because none of its packets was sent on. UDP's
+// packets do not say that they are new: each would go by the first table for the whole window, which may have only the
+// backend whose MAC address was known first. A datagram that comes just now begins where the next one does not go.
+func (s served) begins(r *register, now time.Time) bool {
+	return s.was != nil && s.was.service.Protocol == lb.UDP && r.unused != nil && now.Sub(s.was.published) < firstTables &&
+		r.unused(s.was)
+}
+
+// view returns that of the service with its next table; fresh: there are no flows that went by the one before. A transition
+// of other balancers goes on.
 func (s served) view(next *tables.Table, now time.Time, fresh bool) tables.View {
 	if s.was == nil || fresh && !s.was.view.InTransition() {
 		return tables.View{}.With(next, now, 0, tables.TableChange{})
