@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -12,9 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	datagrams "github.com/jeoul/jeoul/internal/weigh/numbered"
@@ -172,6 +177,123 @@ func TestStalledBalancers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestBackupDoesNotBalance: a client that has the backup's MAC address gets nothing from it, and that is counted, until the
+// backup has become active, at which it balances at once; when the role has gone again, it goes on for a while.
+func TestBackupDoesNotBalance(t *testing.T) {
+	t.Parallel()
+	c := newCouple(t, "100ms")
+	backup := c.both[1]
+	passed := func() uint64 { return backup.outcomes(t)["passed_backup"] }
+	sent := func() uint64 { return backup.status(t).Services[0].Backends[0].Packets }
+	within(t, c.lab.Clients[0], func() error {
+		link, err := netlink.LinkByName(c.lab.Clients[0].Interface)
+		if err != nil {
+			return err
+		}
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: streamed.Addr().AsSlice(),
+			HardwareAddr: backup.host.MAC, State: netlink.NUD_PERMANENT})
+	})
+	c.stream(t, 500)
+	testenv.Eventually(t, e2e.Patience, "packets come to the backup", func() bool { return passed() > 200 })
+	if n := sent(); n != 0 {
+		t.Errorf("the backup has balanced %d packets", n)
+	}
+	c.both[0].commandBalancer(t, "drain")
+	c.active(t, 1, "drained")
+	left := passed()
+	testenv.Eventually(t, e2e.Patience, "the balancer that has become active balances", func() bool { return sent() > 200 })
+	c.both[0].commandBalancer(t, "undrain")
+	c.active(t, 0, "undrained")
+	backup.eventually(t, "it is the backup again", func(s *ops.Status) bool { return s.VRRP.State == "backup" })
+	before := sent()
+	testenv.Eventually(t, e2e.Patience, "what still arrives is balanced", func() bool { return sent() > before+200 })
+	if n := passed(); n != left {
+		t.Errorf("from the moment on at which it became active, it left %d packets to the kernel", n-left)
+	}
+}
+
+// TestInterfaceOfVRRPIsMadeAnew deletes the active balancer's interface, and makes it anew with the same name: another one
+// takes over meanwhile, and then the VIPs come back, and a client that sends nothing learns where they are.
+func TestInterfaceOfVRRPIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
+	client := l.Clients[0]
+	p := &vrrpPair{hosts: [2]*lab.Host{l.Balancer, l.Clients[1]}, vips: vipsEnding(105)}
+	both := p.balancers(t, l.Servers[0])
+	role := func(which int, state string) {
+		t.Helper()
+		both[which].within(t, 3*e2e.Patience, fmt.Sprintf("%s is %s", p.hosts[which].Name, state),
+			func(s *ops.Status) bool { return s.VRRP.State == state && !s.VRRP.Both })
+	}
+	role(0, "active")
+	role(1, "backup")
+	p.know(t, client)
+	p.learns(t, client, 0, "at first")
+	var addresses []netlink.Addr
+	var old int
+	within(t, l.Balancer, func() error {
+		link, err := netlink.LinkByName(l.Balancer.Interface)
+		if err != nil {
+			return err
+		}
+		old = link.Attrs().Index
+		all, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		for _, a := range all {
+			if addr, _ := netip.AddrFromSlice(a.IP); addr.Unmap() == l.Balancer.IPv4 || addr == l.Balancer.IPv6 {
+				addresses = append(addresses, netlink.Addr{IPNet: a.IPNet})
+			}
+		}
+		return errors.Join(err, netlink.LinkDel(link))
+	})
+	role(1, "active")
+	p.learns(t, client, 1, "without the interface")
+	if index := plugAnew(t, l, addresses); index == old {
+		t.Fatalf("the interface that was made anew has the old one's index %d", old)
+	}
+	role(0, "active")
+	role(1, "backup")
+	p.learns(t, client, 0, "with an interface made anew")
+}
+
+// plugAnew puts a cable from the balancer to the switch, with the names and the MAC address of the one before, and the
+// balancer's addresses.
+func plugAnew(t *testing.T, l *lab.Lab, addresses []netlink.Addr) (index int) {
+	t.Helper()
+	var at *namespace.Namespace
+	within(t, l.Switch, func() (err error) { at, err = namespace.Current(); return err })
+	defer at.Close()
+	host := l.Balancer
+	within(t, host, func() error {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: host.Interface, HardwareAddr: host.MAC},
+			PeerName: host.Port, PeerNamespace: netlink.NsFd(at.Handle())}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName(host.Interface)
+		if err != nil {
+			return err
+		}
+		index = link.Attrs().Index
+		for i := range addresses {
+			addresses[i].Flags = unix.IFA_F_NODAD
+			err = errors.Join(err, netlink.AddrAdd(link, &addresses[i]))
+		}
+		return errors.Join(err, netlink.LinkSetUp(link))
+	})
+	within(t, l.Switch, func() error {
+		port, err := netlink.LinkByName(host.Port)
+		if err != nil {
+			return err
+		}
+		bridge, err := netlink.LinkByName("br0")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetMaster(port, bridge), netlink.LinkSetUp(port))
+	})
+	return index
 }
 
 // TestMeasureVRRPSwitches counts what planned changes of the role lose: JEOUL_TEST_VRRP is how often each is made.

@@ -330,6 +330,10 @@ func (e *Elector) open() (err error) {
 	if err != nil {
 		return fmt.Errorf("take part in VRRP on %s: %w", e.in.Interface, err)
 	}
+	if states[0].Index != e.looked.Index {
+		// They are bound to the interface that had the name before.
+		e.closeSockets()
+	}
 	e.looked = states[0]
 	if !e.looked.Up {
 		return nil
@@ -403,12 +407,16 @@ func (e *Elector) listen(socket wire, own netip.Addr) {
 	}
 }
 
-func (e *Elector) closeAll() {
-	e.leaving, e.others = time.Time{}, others{} // no other one is heard any more
+func (e *Elector) closeSockets() {
 	for own, socket := range e.sockets {
 		_ = socket.close()
 		delete(e.sockets, own)
 	}
+}
+
+func (e *Elector) closeAll() {
+	e.leaving, e.others = time.Time{}, others{} // no other one is heard any more
+	e.closeSockets()
 	if e.link != nil {
 		e.link.Close()
 		e.link = nil

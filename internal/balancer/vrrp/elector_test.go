@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,13 +25,16 @@ type segment struct {
 	done chan struct{}
 	// stall is for how long reading the interface's state keeps the elector from all else.
 	stall time.Duration
+	// changes tell that the interface, which has had this many numbers before, may be another.
+	changes chan struct{}
+	numbers atomic.Int32
 }
 
 func (s *segment) States() ([]iface.State, error) {
 	time.Sleep(s.stall)
-	return []iface.State{{Name: "eth0", Index: 2, Up: true, Addresses: []netip.Prefix{netip.PrefixFrom(own4, 24)}}}, nil
+	return []iface.State{{Name: "eth0", Index: 2 + int(s.numbers.Load()), Up: true, Addresses: []netip.Prefix{netip.PrefixFrom(own4, 24)}}}, nil
 }
-func (s *segment) Changes() <-chan struct{} { return nil }
+func (s *segment) Changes() <-chan struct{} { return s.changes }
 func (s *segment) Close()                   {}
 
 func (s *segment) send(a Advert) error { s.sent <- a; return nil }
@@ -82,6 +87,58 @@ func (e *Elector) expect(t *testing.T, when string, holds bool, state State) {
 }
 
 var shared = Wanted{Settings: settings, Interface: "eth0", VIPs: []netip.Addr{vip4}}
+
+// TestInterfaceMadeAnew: sockets of an interface that has another number than before are opened anew, though its name and
+// its addresses are the same.
+func TestInterfaceMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var opened, closed []int
+		s := &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{}), changes: make(chan struct{})}
+		e := New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) { return s, nil },
+			open: func(_ string, index int, _ netip.Addr) (wire, error) {
+				opened = append(opened, index)
+				return &numbered{segment: s, closed: func() { closed = append(closed, index) }, done: make(chan struct{})}, nil
+			}}, shared)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			e.Run(ctx)
+		}()
+		for range 2 {
+			s.changes <- struct{}{} // the same interface
+			synctest.Wait()
+		}
+		s.numbers.Add(5)
+		s.changes <- struct{}{}
+		synctest.Wait()
+		if !slices.Equal(opened, []int{2, 7}) || !slices.Equal(closed, []int{2}) {
+			t.Errorf("sockets were opened on the interfaces of the numbers %d, and closed on %d", opened, closed)
+		}
+		time.Sleep(time.Second)
+		e.expect(t, "with an interface made anew", true, Active)
+		cancel()
+		<-ended
+	})
+}
+
+// numbered is a socket of an interface on the segment.
+type numbered struct {
+	*segment
+	closed func()
+	done   chan struct{}
+}
+
+func (n *numbered) receive() (received, error) {
+	<-n.done
+	return received{}, errors.New("closed")
+}
+
+func (n *numbered) close() error {
+	n.closed()
+	close(n.done)
+	return nil
+}
 
 // TestElector: who is to take part holds nothing before it is active, gives the VIPs up in order, and says when two are active.
 func TestElector(t *testing.T) {
