@@ -40,6 +40,7 @@ func newZoo(t *testing.T, stdout *bytes.Buffer) *kong.Kong {
 func TestExplain(t *testing.T) {
 	for line, want := range map[string]string{
 		"fed":                              "fed: unknown command; did you mean feed?\nsee `zoo --help`",
+		"close":                            "close: unknown command; did you mean `zoo house close`?\nsee `zoo --help`",
 		"walk":                             "walk: unknown command; use one of feed, house\nsee `zoo --help`",
 		"feed":                             "ANIMAL is missing: Who: bear or ape.\nwrite `zoo feed ANIMAL`\n--keeper=NAME is missing: Who feeds.\nsee `zoo feed --help`",
 		"feed bear":                        "--keeper=NAME is missing: Who feeds.\nsee `zoo feed --help`",

@@ -56,7 +56,21 @@ func noCommand(app *kong.Application, node *kong.Node, rest []string) error {
 	if len(rest) == 0 {
 		return fmt.Errorf("`%s` of what? Use one of %s", Called(app, node), strings.Join(names, ", "))
 	}
+	if there := elsewhere(app, app.Node, rest[0]); len(there) > 0 {
+		return fmt.Errorf("%s: unknown command; did you mean %s?", rest[0], strings.Join(there, " or "))
+	}
 	return fmt.Errorf("%s: %s", rest[0], allowed("command", rest[0], names))
+}
+
+// elsewhere returns the commands below a node that end with a word, as they are called.
+func elsewhere(app *kong.Application, node *kong.Node, word string) (there []string) {
+	for _, child := range Visible(node) {
+		if child.Name == word {
+			there = append(there, "`"+app.Name+" "+Name(child)+"`")
+		}
+		there = append(there, elsewhere(app, child, word)...)
+	}
+	return there
 }
 
 func commandNames(node *kong.Node) (names []string) {
