@@ -84,7 +84,7 @@ func (s *senders) end(t *testing.T) {
 const (
 	steadyPort    = 80
 	changingPorts = 16
-	revisions     = 200
+	revisions     = 60
 )
 
 // revised is a revision of the configuration: each backend's path says in all its fields which revision it is of.
@@ -342,7 +342,7 @@ func TestReplyRoutesMeanwhile(t *testing.T) {
 // changeRoutes goes through many changes of the mirror.
 func changeRoutes(t *testing.T, d *Datapath, run *senders, held *atomic.Uint64) {
 	t.Helper()
-	for change := range uint64(60) {
+	for change := range uint64(20) {
 		number := byte(1 + change%250)
 		held.Store(change << 8)
 		routes := routesOf(number)

@@ -21,7 +21,7 @@ import (
 const (
 	// churnServices have three backends each. A flow's client says which of them it is of.
 	churnServices, churnBackends = 8, 3
-	churnFlows                   = 3000
+	churnFlows                   = 1000
 	// churnWindow is how many flows are under way at most.
 	churnWindow = 64
 	// Of so many flows, one is taken from another balancer.

@@ -147,8 +147,8 @@ func (p *publication) note(to *[]row, r row) {
 	*to = append(*to, r)
 }
 
-// noteLeaving keeps the rows of indices that no backend has any more. It says whether there
-// is room for all rows.
+// noteLeaving keeps the rows of indices that no backend has any more. They keep their path: a packet under way may have
+// chosen the backend, and reads its row after that. It says whether there is room for all rows.
 func (p *publication) noteLeaving() bool {
 	c := p.revision.places
 	given := make(map[uint32]bool, len(c.arrived))
@@ -161,7 +161,9 @@ func (p *publication) noteLeaving() bool {
 	}
 	for _, index := range leaving {
 		if !given[index] {
-			p.note(&p.leaving, row{index, objects.XDPBackend{Index: index, Generation: c.generations[index]}})
+			value := p.memory.rows.Get(index)
+			value.Index, value.Generation, value.Weight, value.Up = index, c.generations[index], 0, 0
+			p.note(&p.leaving, row{index, value})
 		}
 	}
 	return p.spares <= p.memory.rows.Spares()

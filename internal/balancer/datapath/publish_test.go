@@ -347,6 +347,24 @@ func (p *plane) expectNoLeak(t *testing.T) {
 	}
 }
 
+// TestLeavingBackendKeepsItsPath: a packet under way that has chosen a backend finds where to send it, when that has
+// left meanwhile. Without an MTU, its sender would be told that it is too big.
+func TestLeavingBackendKeepsItsPath(t *testing.T) {
+	p := newPlane()
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 3)
+	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
+	before := p.byKey[s.Key()].row(2)
+	s.Backends, s.Paths = s.Backends[:2], s.Paths[:2]
+	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
+	after := p.memory.rows.Get(before.Index)
+	if after.Up != 0 || after.Generation == before.Generation {
+		t.Errorf("the backend has left, and its row is %+v", after)
+	}
+	if after.Mtu != before.Mtu || after.Destination != before.Destination || after.Source != before.Source {
+		t.Errorf("the row was %+v, and is %+v", before, after)
+	}
+}
+
 // TestPublishedMeanwhile changes a service while packets look it up: whatever they
 // read is of a service that there was, and leads to one of its backends.
 func TestPublishedMeanwhile(t *testing.T) {
