@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bfd finds within milliseconds that a neighbour is not reached any more: Bidirectional Forwarding Detection
-// (RFC 5880) over one hop (RFC 5881), in asynchronous mode, without authentication and without the echo function. A Session is the
-// protocol as a function of packets and time; an Engine has the sockets and the thread.
+// (RFC 5880) over one hop (RFC 5881), in asynchronous mode, without authentication and without the echo function. A
+// Session is the protocol as a function of packets and time; an Engine has the sockets and the thread.
+//
+// It is our own because a detection time of 150 ms must not depend on when the runtime schedules a goroutine: an Engine
+// sends from a thread of its own, which waits in ppoll, and says which packets this host sent too late. GoBGP's BFD
+// (4.8) shares its peers' goroutines and ends the session after the one that failed; other implementations in Go are
+// parts of routers, such as SCION's, or experiments. Where FRR or BIRD run on the host, `speaker: local` leaves BFD to
+// them. Once GoBGP ends the session that failed, and can be given a sender of its own, this package may go.
 package bfd
 
 import (

@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // Protocol is the version of what is spoken on the socket. Balancers of all versions can ask for State, and
 // End; a speaker that speaks another one is replaced.
-const Protocol = 1
+const Protocol = 2
 
 // The paths that a speaker answers on its unix socket by HTTP.
 const (
@@ -57,62 +58,11 @@ type State struct {
 	Told bool         `json:"told"`
 	VIPs []netip.Addr `json:"vips"`
 	// Orphaned: it has heard of no balancer for too long, and has withdrawn the VIPs.
-	Orphaned bool   `json:"orphaned"`
-	Peers    []Peer `json:"peers"`
+	Orphaned bool          `json:"orphaned"`
+	Peers    []ops.BGPPeer `json:"peers"`
 	// Faults are files of the speaker that cannot be written, a sentence each.
 	Faults []string `json:"faults,omitempty"`
 }
-
-// Peer is how a peer is.
-type Peer struct {
-	// Name is its address, with the link of one that is link-local.
-	Name string `json:"name"`
-	ASN  uint32 `json:"asn"`
-	// State is that of RFC 4271's state machine, in lower case.
-	State string `json:"state"`
-	// Since is when the session was established, or ended last; zero: it never was.
-	Since time.Time `json:"since,omitzero"`
-	// Sessions counts those that were established.
-	Sessions uint64 `json:"sessions"`
-	// Reason says why there is none, or why the last one ended.
-	Reason string `json:"reason,omitempty"`
-	// RouterID is the router's, HoldTime what was agreed on, in seconds, and Restarts whether the router
-	// keeps routes while this speaker restarts; of the present session.
-	RouterID string  `json:"router_id,omitempty"`
-	HoldTime float64 `json:"hold_time,omitempty"`
-	Restarts bool    `json:"restarts,omitempty"`
-	// Received are the routes that the router announces; none is used.
-	Received uint64 `json:"received"`
-	// BFD is how the way to the router is; absent where it is not watched.
-	BFD *BFD `json:"bfd,omitempty"`
-}
-
-// BFD is how a session of BFD is (RFC 5880).
-type BFD struct {
-	// State is "up", "init", "down" or "admin-down", since Since; RemoteState is the router's.
-	State       string    `json:"state"`
-	Since       time.Time `json:"since"`
-	RemoteState string    `json:"remote_state"`
-	// Diagnostic says why this end went down last, and RemoteDiagnostic why the router's did.
-	Diagnostic       string `json:"diagnostic"`
-	RemoteDiagnostic string `json:"remote_diagnostic"`
-	// Interval is how often packets are sent, and Detection after what silence the router is lost; as was agreed on, in seconds.
-	Interval  float64 `json:"interval"`
-	Detection float64 `json:"detection"`
-	// Ups and Failures count how often the session came up, and how often the router was lost then.
-	Ups      uint64 `json:"ups"`
-	Failures uint64 `json:"failures"`
-	// Sent, Received and Refused count packets; Late are those that this host sent too late.
-	Sent     uint64 `json:"sent"`
-	Received uint64 `json:"received"`
-	Refused  uint64 `json:"refused"`
-	Late     uint64 `json:"late"`
-	// Problem says why it is not up, where that is known.
-	Problem string `json:"problem,omitempty"`
-}
-
-// Established is the state of a session over which routes are announced.
-const Established = "established"
 
 // Ending is how a speaker ends.
 type Ending string

@@ -48,9 +48,9 @@ const (
 
 // Keeper keeps a speaker running while one is wanted, and tells it what is.
 type Keeper struct {
-	opt    KeeperOptions
-	client *Client
-	tale   tale
+	opt      KeeperOptions
+	client   *Client
+	sessions sessionLog
 
 	mu sync.Mutex
 	// wanted is nil until something is. version counts what was wanted, and sent is the one that the
@@ -67,7 +67,7 @@ type Keeper struct {
 
 // NewKeeper returns one that does nothing before Run.
 func NewKeeper(opt KeeperOptions) *Keeper {
-	return &Keeper{opt: opt, client: NewClient(opt.Socket), tale: tale{log: opt.Log, established: opt.Established, known: map[string]*heard{}},
+	return &Keeper{opt: opt, client: NewClient(opt.Socket), sessions: sessionLog{log: opt.Log, established: opt.Established, known: map[string]*loggedPeer{}},
 		told: make(chan struct{}), poked: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
 }
 
@@ -243,9 +243,9 @@ func (k *Keeper) take(state State) {
 	k.state = state
 	k.mu.Unlock()
 	if before.PID != 0 && before.PID != state.PID {
-		k.tale.another()
+		k.sessions.speakerReplaced()
 	}
-	k.tale.tell(state.Peers)
+	k.sessions.logPeers(state.Peers)
 	if before.Number != state.Number || before.PID != state.PID {
 		k.signal()
 	}

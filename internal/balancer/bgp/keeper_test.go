@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -72,10 +73,10 @@ func (f *fake) Orphan() {
 	f.note()
 }
 
-func (f *fake) peer(p Peer) {
+func (f *fake) peer(p ops.BGPPeer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.state.Peers = []Peer{p}
+	f.state.Peers = []ops.BGPPeer{p}
 	f.note()
 }
 
@@ -154,13 +155,13 @@ func TestKeeper(t *testing.T) {
 		t.Errorf("after it was withdrawn, the speaker announces %v", found)
 	}
 	for _, step := range []struct {
-		peer Peer
+		peer ops.BGPPeer
 		says string
 	}{
-		{Peer{Name: "192.0.2.1", ASN: 64513, State: "active", Reason: "it does not answer"}, "192.0.2.1 (AS 64513) has no session: it does not answer"},
-		{Peer{Name: "192.0.2.1", ASN: 64513, State: Established, Sessions: 1}, "192.0.2.1 (AS 64513) established"},
-		{Peer{Name: "192.0.2.1", ASN: 64513, State: Established, Sessions: 1, Received: 5}, "announces routes (5 so far), which are ignored"},
-		{Peer{Name: "192.0.2.1", ASN: 64513, State: "idle", Sessions: 1, Reason: "the connection broke"}, "192.0.2.1 (AS 64513) down: the connection broke"},
+		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: "active", Reason: "it does not answer"}, "192.0.2.1 (AS 64513) has no session: it does not answer"},
+		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: ops.BGPEstablished, Sessions: 1}, "192.0.2.1 (AS 64513) established"},
+		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: ops.BGPEstablished, Sessions: 1, Received: 5}, "announces routes (5 so far), which are ignored"},
+		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: "idle", Sessions: 1, Reason: "the connection broke"}, "192.0.2.1 (AS 64513) down: the connection broke"},
 	} {
 		speaker.peer(step.peer)
 		testenv.Eventually(t, time.Minute, "the log says "+step.says, func() bool { return log.has(step.says) })

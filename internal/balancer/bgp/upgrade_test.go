@@ -66,14 +66,17 @@ func foreignSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends bo
 // TestUpgrade: a speaker of another build or protocol is ended without a word to routers, whatever else it says and whether it obeys or not,
 // and the next one knows that there was one.
 func TestUpgrade(t *testing.T) {
+	says := func(protocol int, build string) string {
+		return fmt.Sprintf(`"protocol": %d, "build": %q`, protocol, build)
+	}
 	for _, test := range []struct {
 		name, protocolAndBuild, says string
 		ends                         bool
 	}{
-		{"another build", `"protocol": 1, "build": "before"`, `"vips": ["198.51.100.80"], "peers": []`, true},
-		{"another protocol", `"protocol": 2, "build": "after"`, `"vips": {"198.51.100.80": {"metric": 1}}, "peers": "none"`, true},
-		{"another protocol of the same build", `"protocol": 2, "build": "this build"`, `"vips": 7`, true},
-		{"one that does not end", `"protocol": 1, "build": "before"`, `"vips": [], "peers": []`, false},
+		{"another build", says(Protocol, "before"), `"vips": ["198.51.100.80"], "peers": []`, true},
+		{"another protocol", says(Protocol+1, "after"), `"vips": {"198.51.100.80": {"metric": 1}}, "peers": "none"`, true},
+		{"another protocol of the same build", says(Protocol+1, "this build"), `"vips": 7`, true},
+		{"one that does not end", says(Protocol, "before"), `"vips": [], "peers": []`, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -113,7 +116,7 @@ func TestUpgrade(t *testing.T) {
 // FuzzReadState: whatever a speaker of another protocol says, it is known who it is, or that it says nothing that is understood.
 func FuzzReadState(f *testing.F) {
 	f.Add([]byte(`{"protocol": 1, "build": "b", "pid": 7, "start": 9, "vips": ["192.0.2.1"], "peers": [{"name": "x"}]}`))
-	f.Add([]byte(`{"protocol": 2, "build": "b", "pid": 7, "start": 9, "vips": 3}`))
+	f.Add([]byte(`{"protocol": 3, "build": "b", "pid": 7, "start": 9, "vips": 3}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		state, err := readState(text)
 		if err == nil && state.Protocol != Protocol && (state.VIPs != nil || state.Peers != nil || state.Told) {

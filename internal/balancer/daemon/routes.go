@@ -82,18 +82,7 @@ func (r routers) Show(to *ops.BGP) {
 	if problem != nil {
 		to.Problem = problem.Error()
 	}
-	for _, p := range state.Peers {
-		var watched *ops.BFD
-		if b := p.BFD; b != nil {
-			watched = &ops.BFD{State: b.State, Since: b.Since, RemoteState: b.RemoteState,
-				Diagnostic: b.Diagnostic, RemoteDiagnostic: b.RemoteDiagnostic,
-				IntervalSeconds: b.Interval, DetectionSeconds: b.Detection, Ups: b.Ups, Failures: b.Failures,
-				Sent: b.Sent, Received: b.Received, Refused: b.Refused, Late: b.Late, Problem: b.Problem}
-		}
-		to.Peers = append(to.Peers, ops.BGPPeer{Address: p.Name, ASN: p.ASN, State: p.State, Since: p.Since,
-			Sessions: p.Sessions, Reason: p.Reason,
-			RouterID: p.RouterID, HoldSeconds: p.HoldTime, Restarts: p.Restarts, Received: p.Received, BFD: watched})
-	}
+	to.Peers = append(to.Peers, state.Peers...)
 }
 
 // stop withdraws all VIPs, and ends the speaker.

@@ -52,7 +52,7 @@ type AnnouncedVIP struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// BGPPeer is how the session with a router is.
+// BGPPeer is the session with a router: as the speaker says it to the balancer, and as the balancer's status has it.
 type BGPPeer struct {
 	// Address has the interface of a link-local one behind a per cent sign.
 	Address string `json:"address"`
@@ -103,8 +103,11 @@ type BFD struct {
 // Up says whether the router is heard.
 func (b BFD) Up() bool { return b.State == "up" }
 
+// BGPEstablished is the state of a session over which routes are announced (RFC 4271 section 8.2.2).
+const BGPEstablished = "established"
+
 // Established says whether the router is told of the VIPs.
-func (p BGPPeer) Established() bool { return p.State == "established" }
+func (p BGPPeer) Established() bool { return p.State == BGPEstablished }
 
 // Routes are what is to be announced.
 type Routes struct {

@@ -3,6 +3,13 @@
 // Package vrrp elects, among balancers of one segment, the one that holds the VIPs (VRRP version 3,
 // RFC 9568, IPv4 and IPv6). It knows no balancer: it is told what to announce, and says whether this
 // host is the active one.
+//
+// It is our own because the election must wait for the balancer: a host whose backends have no verdict yet listens
+// without taking over, a drain yields before flows stop, and addresses have a lifetime in the kernel that only a living
+// process renews. The libraries in Go that speak version 3 (VRRP-go and its forks) send and count time in goroutines
+// that own their sockets, so that no test can hold their clock, and leave addresses to the caller; keepalived is a
+// second daemon with a configuration and a state of its own to keep in step. A kept library whose machine is a function
+// of packets and time would replace packet.go and the machine; sockets and addresses would stay.
 package vrrp
 
 import (

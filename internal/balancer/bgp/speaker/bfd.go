@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/bfd"
-	"github.com/jeoul/jeoul/internal/balancer/bgp"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // lostByBFD begins the reason of a session that was ended for BFD's sake.
@@ -97,7 +97,7 @@ func shutIfTo(number int, peer netip.AddrPort) error {
 }
 
 // showBFD is how the way to a peer is; nil where it is not watched.
-func (s *Speaker) showBFD(name string) *bgp.BFD {
+func (s *Speaker) showBFD(name string) *ops.BFD {
 	peer, err := netip.ParseAddr(name)
 	if err != nil {
 		return nil
@@ -106,7 +106,7 @@ func (s *Speaker) showBFD(name string) *bgp.BFD {
 	if !watched {
 		return nil
 	}
-	return &bgp.BFD{State: b.State.String(), Since: b.Since, RemoteState: b.RemoteState.String(), Diagnostic: b.Diagnostic.String(), RemoteDiagnostic: b.RemoteDiagnostic.String(),
-		Interval: b.Interval.Seconds(), Detection: b.Detection.Seconds(), Ups: b.Ups, Failures: b.Failures, Sent: b.Sent, Received: b.Received, Refused: b.Refused,
+	return &ops.BFD{State: b.State.String(), Since: b.Since, RemoteState: b.RemoteState.String(), Diagnostic: b.Diagnostic.String(), RemoteDiagnostic: b.RemoteDiagnostic.String(),
+		IntervalSeconds: b.Interval.Seconds(), DetectionSeconds: b.Detection.Seconds(), Ups: b.Ups, Failures: b.Failures, Sent: b.Sent, Received: b.Received, Refused: b.Refused,
 		Late: b.Late, Problem: b.Problem}
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/bgp"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -70,7 +70,7 @@ func TestBFDWithFRR(t *testing.T) {
 	})
 	p.want(t, watched(1, vip4))
 	// FRR makes its session of BFD anew once BGP is established, with the address of that, and ends that first session of BGP.
-	p.peer(t, "BFD and BGP are up, for the second time", func(peer bgp.Peer) bool { return isUp(peer) && peer.Sessions > 1 })
+	p.peer(t, "BFD and BGP are up, for the second time", func(peer ops.BGPPeer) bool { return isUp(peer) && peer.Sessions > 1 })
 	r.expectHops(t, "with BFD", vip4, 1)
 
 	t.Run("a speaker that stands still", func(t *testing.T) {
@@ -85,10 +85,10 @@ func TestBFDWithFRR(t *testing.T) {
 		if err := daemons["bfdd"].Process.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		p.peer(t, "the session falls", func(peer bgp.Peer) bool {
-			return peer.State != bgp.Established && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
+		p.peer(t, "the session falls", func(peer ops.BGPPeer) bool {
+			return peer.State != ops.BGPEstablished && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
 		})
-		p.peer(t, "it comes back without BFD", func(peer bgp.Peer) bool { return peer.State == bgp.Established && peer.BFD.State == "down" })
+		p.peer(t, "it comes back without BFD", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.BFD.State == "down" })
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/bfd"
 	"github.com/jeoul/jeoul/internal/balancer/bgp"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -48,12 +49,12 @@ func watched(n int, vips ...string) bgp.Wanted {
 }
 
 // isUp says whether BFD and BGP are.
-func isUp(p bgp.Peer) bool {
-	return p.State == bgp.Established && p.BFD != nil && p.BFD.State == "up" && p.BFD.Interval == bfdInterval.Seconds() && p.BFD.Detection == (3*bfdInterval).Seconds()
+func isUp(p ops.BGPPeer) bool {
+	return p.State == ops.BGPEstablished && p.BFD != nil && p.BFD.State == "up" && p.BFD.IntervalSeconds == bfdInterval.Seconds() && p.BFD.DetectionSeconds == (3*bfdInterval).Seconds()
 }
 
 // bfdOf is the state of the only peer.
-func (p *process) bfdOf(t *testing.T) bgp.BFD {
+func (p *process) bfdOf(t *testing.T) ops.BFD {
 	t.Helper()
 	state, err := p.client.State(t.Context(), 0)
 	if err != nil || len(state.Peers) != 1 || state.Peers[0].BFD == nil {
@@ -93,8 +94,8 @@ func TestBFD(t *testing.T) {
 		r, p := newWatched(t)
 		signal := routerSignals(t, r)
 		signal(syscall.SIGSTOP)
-		p.peer(t, "the session has fallen", func(peer bgp.Peer) bool {
-			return peer.State != bgp.Established && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
+		p.peer(t, "the session has fallen", func(peer ops.BGPPeer) bool {
+			return peer.State != ops.BGPEstablished && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
 		})
 		signal(syscall.SIGCONT)
 		p.peer(t, "all is up again", isUp)
@@ -103,10 +104,10 @@ func TestBFD(t *testing.T) {
 		t.Parallel()
 		r, p := newWatched(t)
 		r.ask("disable bfd1")
-		p.peer(t, "the session falls", func(peer bgp.Peer) bool {
-			return peer.State != bgp.Established && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
+		p.peer(t, "the session falls", func(peer ops.BGPPeer) bool {
+			return peer.State != ops.BGPEstablished && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
 		})
-		p.peer(t, "BGP is up without BFD, and the reason is there", func(peer bgp.Peer) bool { return peer.State == bgp.Established && peer.BFD.Problem != "" })
+		p.peer(t, "BGP is up without BFD, and the reason is there", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.BFD.Problem != "" })
 		r.expectHops(t, "without BFD", vip4, 1)
 	})
 }
@@ -194,7 +195,7 @@ func strangers(t *testing.T, r *bird, p *process) {
 	} {
 		testenv.In(t, r.ns, func() error { return sendTo(c.from, c.ttl, c.payload, c.times) })
 	}
-	p.peer(t, "what comes from the router's address is counted", func(peer bgp.Peer) bool {
+	p.peer(t, "what comes from the router's address is counted", func(peer ops.BGPPeer) bool {
 		return peer.BFD.Refused >= before.Refused+150 && isUp(peer)
 	})
 	after := p.bfdOf(t)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/bgp"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -73,7 +74,7 @@ func patient(n int, vips ...string) bgp.Wanted {
 // router keeps routes, as on a machine that stalls: then there is nothing to be seen.
 func keepsRoutes(t *testing.T, r *bird, p *process) bool {
 	t.Helper()
-	p.peer(t, "the router keeps routes", func(peer bgp.Peer) bool { return peer.State == bgp.Established && peer.Restarts })
+	p.peer(t, "the router keeps routes", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.Restarts })
 	fewest, stop, done := 3, make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -95,7 +96,7 @@ func keepsRoutes(t *testing.T, r *bird, p *process) bool {
 	_ = p.cmd.Wait()
 	p.start(t, true)
 	p.want(t, patient(2, vip4))
-	p.peer(t, "the session is there again", func(peer bgp.Peer) bool { return peer.State == bgp.Established })
+	p.peer(t, "the session is there again", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished })
 	took := time.Since(killed)
 	testenv.Eventually(t, testBound, "the restart is over", func() bool {
 		state := r.ask("show protocols all b2")
@@ -197,7 +198,9 @@ func TestWrongPeers(t *testing.T) {
 	r.start(t, strings.Replace(right, "as 64512;", "as 64599;", 1))
 	reason := func(what, says string) {
 		t.Helper()
-		p.peer(t, what+" is named", func(peer bgp.Peer) bool { return peer.State != bgp.Established && strings.Contains(peer.Reason, says) })
+		p.peer(t, what+" is named", func(peer ops.BGPPeer) bool {
+			return peer.State != ops.BGPEstablished && strings.Contains(peer.Reason, says)
+		})
 	}
 	p.want(t, wanted(1, vip4))
 	reason("another AS than the router expects", "it refused this balancer: are the AS")
@@ -216,7 +219,7 @@ func TestWrongPeers(t *testing.T) {
 
 	w.BGP.Peers[0].Password = ""
 	p.want(t, w)
-	p.peer(t, "the session is there", func(peer bgp.Peer) bool { return peer.State == bgp.Established && peer.Reason == "" })
+	p.peer(t, "the session is there", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.Reason == "" })
 	r.expectHops(t, "with all put right", vip4, 1)
 }
 
@@ -237,11 +240,11 @@ func TestFlood(t *testing.T) {
 	}
 	r.start(t, table(10))
 	p.want(t, wanted(1, vip4))
-	p.peer(t, "ten routes are counted", func(peer bgp.Peer) bool { return peer.State == bgp.Established && peer.Received == 10 })
+	p.peer(t, "ten routes are counted", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.Received == 10 })
 	r.configure(t, table(maxReceived+1000))
 	r.ask("configure")
-	p.peer(t, "too many routes are named", func(peer bgp.Peer) bool {
-		return peer.State != bgp.Established && strings.Contains(peer.Reason, "announces more than 20000 routes")
+	p.peer(t, "too many routes are named", func(peer ops.BGPPeer) bool {
+		return peer.State != ops.BGPEstablished && strings.Contains(peer.Reason, "announces more than 20000 routes")
 	})
 }
 
@@ -261,7 +264,7 @@ func TestOrphan(t *testing.T) {
 		}
 	}
 	r.expectHops(t, "without a balancer", vip4, 0)
-	if state, err := p.client.State(t.Context(), 0); err != nil || !state.Orphaned || len(state.Peers) != 1 || state.Peers[0].State != bgp.Established {
+	if state, err := p.client.State(t.Context(), 0); err != nil || !state.Orphaned || len(state.Peers) != 1 || state.Peers[0].State != ops.BGPEstablished {
 		t.Errorf("orphaned, the speaker is %+v, %v", state, err)
 	}
 	p.want(t, w)

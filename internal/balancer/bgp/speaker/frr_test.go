@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/balancer/bgp"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -65,7 +66,7 @@ func TestFRR(t *testing.T) {
 		out := ask("show bgp ipv4 unicast " + vip4 + "/32")
 		return strings.Contains(out, "graceful-shutdown") && strings.Contains(out, "localpref 0")
 	})
-	all[1].peer(t, "FRR is known to keep routes", func(peer bgp.Peer) bool { return peer.State == bgp.Established && peer.Restarts })
+	all[1].peer(t, "FRR is known to keep routes", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.Restarts })
 	version := func() string {
 		_, after, _ := strings.Cut(ask("show bgp ipv4 unicast "+vip4+"/32"), "version ")
 		number, _, _ := strings.Cut(after, "\n")
@@ -78,7 +79,7 @@ func TestFRR(t *testing.T) {
 	_ = all[1].cmd.Wait()
 	all[1].start(t, true)
 	all[1].want(t, wanted(2, vip4))
-	all[1].peer(t, "the session is there again", func(peer bgp.Peer) bool { return peer.State == bgp.Established })
+	all[1].peer(t, "the session is there again", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished })
 	paths("with the speaker again", 3)
 	if after := version(); after != before || before == "" {
 		t.Errorf("over a restart, the route's version went from %q to %q: FRR has not kept it", before, after)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/osrg/gobgp/v4/api"
 
-	"github.com/jeoul/jeoul/internal/balancer/bgp"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 const (
@@ -97,7 +97,7 @@ func (s *Speaker) part(name string, forget bool) error {
 func (s *Speaker) add(p lb.BGPPeer) error {
 	s.seen.Lock()
 	if s.known[p.Name()] == nil {
-		s.known[p.Name()] = &bgp.Peer{Name: p.Name(), State: "idle"}
+		s.known[p.Name()] = &ops.BGPPeer{Address: p.Name(), State: "idle"}
 	}
 	s.known[p.Name()].ASN = p.ASN
 	s.seen.Unlock()

@@ -22,6 +22,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/bgp"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -240,7 +241,7 @@ func (p *process) want(t *testing.T, w bgp.Wanted) {
 }
 
 // peer waits until the only peer is in a state.
-func (p *process) peer(t *testing.T, what string, ok func(bgp.Peer) bool) {
+func (p *process) peer(t *testing.T, what string, ok func(ops.BGPPeer) bool) {
 	t.Helper()
 	testenv.Eventually(t, testBound, what, func() bool {
 		state, err := p.client.State(t.Context(), 0)

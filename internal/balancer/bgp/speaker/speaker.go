@@ -25,6 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/bgp"
 	"github.com/jeoul/jeoul/internal/balancer/bgp/hosttable"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
@@ -56,7 +57,7 @@ type Speaker struct {
 
 	// seen guards what follows: what is known of the peers.
 	seen    sync.Mutex
-	known   map[string]*bgp.Peer
+	known   map[string]*ops.BGPPeer
 	shown   []netip.Addr
 	number  uint64
 	changed chan struct{}
@@ -66,7 +67,7 @@ type Speaker struct {
 // that routers may have kept its routes: they are told so (RFC 4724, the R bit). The file journal has what is put into the host's tables.
 func New(log *slog.Logger, restarting bool, journal string) *Speaker {
 	s := &Speaker{log: log, restarting: restarting, journal: journal, files: durable.New(durable.Options{}),
-		known: map[string]*bgp.Peer{}, changed: make(chan struct{}), number: 1}
+		known: map[string]*ops.BGPPeer{}, changed: make(chan struct{}), number: 1}
 	s.heard = &hearing{speaker: s}
 	s.bfd = bfd.NewEngine(s.followBFD)
 	return s
@@ -251,10 +252,10 @@ func (s *Speaker) State() bgp.State {
 	}
 	for _, p := range s.known {
 		shown := *p
-		shown.BFD = s.showBFD(p.Name)
+		shown.BFD = s.showBFD(p.Address)
 		state.Peers = append(state.Peers, shown)
 	}
-	slices.SortFunc(state.Peers, func(a, b bgp.Peer) int { return compareNames(a.Name, b.Name) })
+	slices.SortFunc(state.Peers, func(a, b ops.BGPPeer) int { return compareNames(a.Address, b.Address) })
 	return state
 }
 

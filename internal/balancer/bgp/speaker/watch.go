@@ -14,7 +14,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	gobgp "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"github.com/jeoul/jeoul/internal/balancer/bgp"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 const (
@@ -39,11 +39,11 @@ func (s *Speaker) follow(event *apiutil.WatchEventMessage_PeerEvent, at time.Tim
 	was := p.State
 	p.State = strings.ToLower(strings.TrimPrefix(state.SessionState.String(), "BGP_FSM_"))
 	switch {
-	case p.State == bgp.Established && was != bgp.Established:
+	case p.State == ops.BGPEstablished && was != ops.BGPEstablished:
 		p.Since, p.Sessions, p.Reason = at, p.Sessions+1, ""
-	case p.State != bgp.Established && was == bgp.Established:
+	case p.State != ops.BGPEstablished && was == ops.BGPEstablished:
 		p.Since = at
-		p.RouterID, p.HoldTime, p.Restarts, p.Received = "", 0, false, 0
+		p.RouterID, p.HoldSeconds, p.Restarts, p.Received = "", 0, false, 0
 		if reason := downReason(state); reason != "" && !strings.HasPrefix(p.Reason, lostByBFD) {
 			p.Reason = reason
 		}
@@ -105,12 +105,12 @@ func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
 	s.seen.Lock()
 	defer s.seen.Unlock()
 	known := s.known[name]
-	if known == nil || known.State != bgp.Established {
+	if known == nil || known.State != ops.BGPEstablished {
 		return
 	}
 	now := *known
 	now.Received, now.RouterID = received, p.State.GetRouterId()
-	now.HoldTime = float64(p.Timers.GetState().GetNegotiatedHoldTime())
+	now.HoldSeconds = float64(p.Timers.GetState().GetNegotiatedHoldTime())
 	// A router that has the capability keeps routes, even if it names no family: those that it names are what it
 	// keeps over a restart of its own (RFC 4724 section 3).
 	now.Restarts = s.peers[name].GracefulRestart && slices.ContainsFunc(p.State.GetRemoteCap(), func(c *api.Capability) bool { return c.GetGracefulRestart() != nil })
