@@ -228,6 +228,11 @@ func (c sameCase) settled(t *testing.T, l *lab.Lab, ended *atomic.Bool, log *syn
 		if table = text; err != nil || servedBy(text) != c.up {
 			return false
 		}
+		for _, server := range c.upAre {
+			if !strings.Contains(text, server) {
+				return false
+			}
+		}
 		if !c.holds() {
 			return true
 		}

@@ -37,7 +37,8 @@ type sameCase struct {
 	pools               map[string]string // the pool of each server
 	differs             []named
 	parts               map[string]string // the files that the configuration includes
-	up                  int               // the servers that keepalived finds to serve
+	up                  int               // how many servers keepalived finds to serve
+	upAre               []string          // they are these, as a table of IPVS has them; empty: any
 	containers          bool              // servers are behind the balancer
 	sticky              bool              // a client stays with a server, or does not, by the original's decision
 }
@@ -153,6 +154,9 @@ func (c *sameCase) head(t *testing.T, l *lab.Lab, line string) {
 		}
 	case "up":
 		c.up, _ = strconv.Atoi(words[1])
+		for _, server := range words[2:] {
+			c.upAre = append(c.upAre, fmt.Sprintf("%X:", l.Servers[server[1]-'1'].IPv4.AsSlice()))
+		}
 	case "containers":
 		c.containers = true
 	case "sticky":
@@ -512,7 +516,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	b.within(t, sameBound, "the backends are known", func(s *ops.Status) bool {
 		for _, service := range s.Services {
 			for _, backend := range service.Backends {
-				if !c.known(backend.State) {
+				if !c.known(backend) {
 					return false
 				}
 			}
@@ -523,9 +527,9 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 }
 
 // known says whether a backend's state is what it stays: where the original checks servers, some are down.
-func (c sameCase) known(state lb.BackendState) bool {
-	if c.dialect == "keepalived" && slices.Contains([]lb.BackendState{lb.Unhealthy, lb.WeightZero}, state) {
-		return true
+func (c sameCase) known(backend ops.Backend) bool {
+	if c.dialect == "keepalived" && backend.Health != nil {
+		return backend.Health.State != lb.HealthUnknown
 	}
-	return slices.Contains([]lb.BackendState{lb.Up, lb.Draining, lb.Standby}, state)
+	return slices.Contains([]lb.BackendState{lb.Up, lb.Draining, lb.Standby, lb.WeightZero}, backend.State)
 }
