@@ -160,6 +160,10 @@ test-disk: rights-test deps build ## make the state directory unwritable 100 tim
 test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, and what planned switches lose, ten times
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_VRRP=10 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasureVRRP' ./cmd/jeoul
 
+.PHONY: test-reply-hops
+test-reply-hops: rights-test deps build ## measure how long a client whose MAC address changes gets no replies, beside the kernel as a forwarder, ten times
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_REPLYHOPS=10 $(GO) test -v -count=1 -timeout=40m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasureReplyHops$$' ./cmd/jeoul
+
 .PHONY: test-bench
 test-bench: rights-test deps build ## run every subject, load and event of the bench, and all that it measures, not only one of each kind
 	$(call root_test,test-bench,-p=1 ./internal/weigh/bench/...)
