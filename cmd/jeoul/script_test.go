@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/jeoul/jeoul/internal/test/testcert"
+	"github.com/jeoul/jeoul/internal/test/testdisk"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/test/testkill"
 )
@@ -27,6 +28,9 @@ const actAsJeoul = "JEOUL_TEST_ACT_AS_JEOUL"
 // TestMain makes this test binary the program `jeoul` of the scripts.
 func TestMain(m *testing.M) {
 	if os.Getenv(actAsJeoul) != "" {
+		if err := testdisk.Report(); err != nil {
+			panic(err)
+		}
 		if testkill.Told() {
 			if err := errors.Join(testkill.Report(), testkill.Begin()); err != nil {
 				panic(err)

@@ -28,6 +28,10 @@ const (
 	Remove   Op = "remove"
 	MkdirAll Op = "mkdir"
 	Close    Op = "close"
+	// Those that only an Injector has fail.
+	Chmod Op = "chmod"
+	Sync  Op = "sync"
+	Bind  Op = "bind"
 )
 
 // Trouble is what is wrong with a file system.

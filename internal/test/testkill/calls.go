@@ -3,11 +3,11 @@
 package testkill
 
 import (
-	"bytes"
 	"fmt"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/test/unotify"
 )
 
 // call is a system call that is a step: always, or where an argument has one of these values, or one
@@ -41,12 +41,6 @@ var calls = []call{
 	{name: "ethtool", number: unix.SYS_IOCTL, argument: 1, values: []uint32{unix.SIOCETHTOOL}},
 }
 
-// Offsets in struct seccomp_data.
-const (
-	offsetNumber   = 0
-	offsetArgument = 16
-)
-
 // filter is a program of classic BPF that has the kernel ask about calls.
 func filter() (program []unix.SockFilter) {
 	statement := func(code uint16, k uint32) { program = append(program, unix.SockFilter{Code: code, K: k}) }
@@ -54,7 +48,7 @@ func filter() (program []unix.SockFilter) {
 		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | code, Jt: yes, Jf: no, K: k})
 	}
 	const load, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_RET | unix.BPF_K
-	statement(load, offsetNumber)
+	statement(load, unotify.OffsetNumber)
 	for _, c := range calls {
 		var tests []unix.SockFilter
 		for i, v := range c.values {
@@ -69,7 +63,7 @@ func filter() (program []unix.SockFilter) {
 			continue
 		}
 		jump(unix.BPF_JEQ, c.number, 0, uint8(len(tests)+3))
-		statement(load, uint32(offsetArgument+8*c.argument)) // the lower half, on a little-endian machine
+		statement(load, uint32(unotify.OffsetArgument+8*c.argument)) // the lower half, on a little-endian machine
 		program = append(program, tests...)
 		statement(ret, unix.SECCOMP_RET_ALLOW)
 		statement(ret, unix.SECCOMP_RET_USER_NOTIF)
@@ -79,38 +73,18 @@ func filter() (program []unix.SockFilter) {
 }
 
 // describe names a step.
-func describe(n *notice) string {
+func describe(n *unotify.Notice) string {
 	for _, c := range calls {
-		if int32(c.number) != n.call.number {
+		if int32(c.number) != n.Call.Number {
 			continue
 		}
 		switch {
 		case c.path != 0:
-			return c.name + " " + stringAt(int(n.pid), n.call.argument[c.path])
+			return c.name + " " + unotify.StringAt(int(n.PID), n.Call.Argument[c.path])
 		case len(c.values) > 0:
-			return fmt.Sprintf("%s %d", c.name, n.call.argument[c.argument])
+			return fmt.Sprintf("%s %d", c.name, n.Call.Argument[c.argument])
 		}
 		return c.name
 	}
-	return fmt.Sprintf("call %d", n.call.number)
-}
-
-// stringAt reads a string of a process that is halted.
-func stringAt(pid int, at uint64) string {
-	var text []byte
-	// It may end just before a page that is not there.
-	for len(text) < unix.PathMax {
-		part := make([]byte, 64-at%64)
-		remote := []unix.RemoteIovec{{Base: uintptr(at), Len: len(part)}}
-		local := []unix.Iovec{{Base: unsafe.SliceData(part), Len: uint64(len(part))}}
-		n, err := unix.ProcessVMReadv(pid, local, remote, 0)
-		if err != nil {
-			break
-		}
-		if end := bytes.IndexByte(part[:n], 0); end >= 0 {
-			return string(append(text, part[:end]...))
-		}
-		text, at = append(text, part[:n]...), at+uint64(n)
-	}
-	return string(text)
+	return fmt.Sprintf("call %d", n.Call.Number)
 }

@@ -10,15 +10,17 @@ package testkill
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"slices"
 	"sync/atomic"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/test/unotify"
 )
 
 // Victim is a process that is halted at each step, and may be killed there.
@@ -50,7 +52,7 @@ func Start(command *exec.Cmd) (*Victim, error) {
 	// With it, reading ends when the process does.
 	theirs.Close()
 	v := &Victim{command: command, socket: ours, listener: -1, served: make(chan error, 1)}
-	if v.listener, err = receive(ours); err == nil {
+	if v.listener, err = unotify.Receive(ours); err == nil {
 		go func() {
 			err := v.serve()
 			if err != nil {
@@ -91,45 +93,15 @@ func (v *Victim) End(last int) (steps []string, killed bool, err error) {
 	return v.steps, v.killed, err
 }
 
-// notice is struct seccomp_notif of the kernel's include/uapi/linux/seccomp.h, and answer is struct
-// seccomp_notif_resp.
-type (
-	notice struct {
-		id         uint64
-		pid, flags uint32
-		call       callData
-	}
-	answer struct {
-		id    uint64
-		value int64
-		err   int32
-		flags uint32
-	}
-	// callData is struct seccomp_data.
-	callData struct {
-		number   int32
-		arch     uint32
-		pointer  uint64
-		argument [6]uint64
-	}
-)
-
 // serve answers the kernel's questions until the process is gone.
 func (v *Victim) serve() error {
 	for {
-		poll := []unix.PollFd{{Fd: int32(v.listener), Events: unix.POLLIN}}
-		if _, err := unix.Poll(poll, -1); err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("waiting for a step: %w", err)
+		n, err := unotify.Next(v.listener)
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		if poll[0].Revents&unix.POLLIN == 0 {
-			if poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0 {
-				return nil
-			}
-			continue
-		}
-		var n notice
-		if err := ioctl(v.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); err != nil {
-			continue // its thread has given up: a signal, or the end
+		if err != nil {
+			return err
 		}
 		if v.killed {
 			continue
@@ -142,21 +114,9 @@ func (v *Victim) serve() error {
 				}
 				continue
 			}
-			v.steps = append(v.steps, describe(&n))
+			v.steps = append(v.steps, describe(n))
 		}
-		_ = ioctl(v.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}))
-	}
-}
-
-func ioctl(fd int, request uintptr, argument unsafe.Pointer) error {
-	for {
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(argument))
-		if errno == 0 {
-			return nil
-		}
-		if errno != unix.EINTR {
-			return errno
-		}
+		unotify.Continue(v.listener, n)
 	}
 }
 
