@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 )
 
@@ -53,11 +54,8 @@ func (a alias) read() (journal string, err error) {
 
 // write says which name the interface stands for.
 func (a alias) write(journal string) error {
-	err := os.WriteFile(a.path+".new", fmt.Appendf(nil, "%s %d\n", journal, a.cookie), 0o600)
-	if err == nil {
-		err = os.Rename(a.path+".new", a.path)
-	}
-	if err != nil {
+	text := fmt.Appendf(nil, "%s %d\n", journal, a.cookie)
+	if err := durable.Replace(durable.OS, a.path, text, 0o600, false); err != nil {
 		return fmt.Errorf("noting which balancer has the interface: %w", err)
 	}
 	return nil

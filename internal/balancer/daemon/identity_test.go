@@ -5,6 +5,7 @@ package daemon
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -66,4 +67,20 @@ func TestIdentity(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestAliasIsRefused: an alias that cannot be written is an error, and nothing of it is left.
+func TestAliasIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	at := alias{filepath.Join(dir, "run-eth1-1"+aliasSuffix), 1}
+	// What another puts in its way.
+	if err := os.MkdirAll(filepath.Join(at.path, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := at.write("run-eth0"); err == nil || !strings.Contains(err.Error(), "noting which balancer has the interface") {
+		t.Errorf("it says %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("there is left %v: %v", left, err)
+	}
 }

@@ -89,7 +89,13 @@ func (k *keeper) goBack(number uint64) {
 // writeFile writes a snapshot's file, whole or not at all.
 func (k *keeper) writeFile(number uint64, data []byte) error {
 	fsys, reserve := k.Files.FileSystem(), k.Snapshot+reserveSuffix
-	file, err := fsys.OpenFile(reserve, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	const flags = os.O_WRONLY | os.O_CREATE | unix.O_NOFOLLOW
+	file, err := fsys.OpenFile(reserve, flags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) { // somebody has removed the directory
+		if err = fsys.MkdirAll(filepath.Dir(reserve), 0o755); err == nil {
+			file, err = fsys.OpenFile(reserve, flags, 0o600)
+		}
+	}
 	if err != nil {
 		return err
 	}

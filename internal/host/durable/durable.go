@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -211,8 +212,11 @@ func (c *Content) write() error {
 	var err error
 	if c.wanted == nil {
 		err = remove(fsys, c.path)
-	} else {
-		err = Replace(fsys, c.path, c.wanted, c.mode, false)
+	} else if err = Replace(fsys, c.path, c.wanted, c.mode, false); errors.Is(err, fs.ErrNotExist) {
+		// Somebody has removed the directory.
+		if err = fsys.MkdirAll(filepath.Dir(c.path), 0o755); err == nil {
+			err = Replace(fsys, c.path, c.wanted, c.mode, false)
+		}
 	}
 	spare := c.spare()
 	if err == nil {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/test/testdisk"
 )
@@ -110,11 +112,33 @@ func TestRemovalFails(t *testing.T) {
 	}
 }
 
+// TestDirectoryIsGone: a content whose directory somebody has removed is written into a new one.
+func TestDirectoryIsGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "jeoul")
+	files := durable.New(durable.Options{})
+	c := files.Content("the drains", filepath.Join(dir, "run.operations"), "operations", 0o600)
+	for _, content := range []string{"first", "second"} {
+		if err := c.Save([]byte(content)); err != nil {
+			t.Error(err)
+		}
+		if got := contentOf(t, c); got != content {
+			t.Errorf("the next process reads %q, want %q", got, content)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestNoFiles: a nil Files writes, and keeps no account.
 func TestNoFiles(t *testing.T) {
 	var files *durable.Files
-	c := files.Content("the drains", filepath.Join(t.TempDir(), "none", "run.operations"), "operations", 0o600)
-	if err := c.Save([]byte("x")); !errors.Is(err, durable.ErrNotWritten) || !errors.Is(err, fs.ErrNotExist) {
+	notDir := filepath.Join(t.TempDir(), "none")
+	if err := os.WriteFile(notDir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := files.Content("the drains", filepath.Join(notDir, "run.operations"), "operations", 0o600)
+	if err := c.Save([]byte("x")); !errors.Is(err, durable.ErrNotWritten) || !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("it says %v", err)
 	}
 	files.Retry()

@@ -87,11 +87,11 @@ func remove(fsys FileSystem, path string) error {
 	return nil
 }
 
-// Unwritable says whether an error is one of a file system that has no room, is read-only, broken or closed to root:
-// what can be over later, and says nothing against the one who asked.
+// Unwritable says whether an error is one of a file system that has no room, is read-only, broken or closed to root, or
+// of a directory that is not there: what can be over later, and says nothing against the one who asked.
 func Unwritable(err error) bool {
 	for _, of := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO, unix.ESTALE,
-		unix.ENOMEM, unix.ENFILE, unix.EMFILE} {
+		unix.ENOMEM, unix.ENFILE, unix.EMFILE, unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.ELOOP} {
 		if errors.Is(err, of) {
 			return true
 		}

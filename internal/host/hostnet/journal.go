@@ -192,12 +192,17 @@ func openLock(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 }
 
-// lockAgain takes a lock that could not be had.
+// lockAgain takes a lock that could not be had, or whose file somebody has removed.
 func (j *lockedJournal) lockAgain() {
-	if j.lock != nil {
-		return
-	}
 	path := j.path + lockSuffix
+	if j.lock != nil {
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		j.lock.Close()
+		j.lock = nil
+		_ = j.files.FileSystem().MkdirAll(filepath.Dir(path), 0o755)
+	}
 	file, err := openLock(path)
 	if err == nil {
 		j.lock = file
@@ -270,7 +275,7 @@ func (j *lockedJournal) owner() string {
 // and why they do not matter any more.
 func (j *lockedJournal) load() (why string, err error) {
 	c, err := j.read()
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return "", nil
 	}
 	if err != nil {

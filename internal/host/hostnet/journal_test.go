@@ -186,28 +186,53 @@ func TestOpenForeignJournal(t *testing.T) {
 	}
 }
 
-// A change that cannot be journalled is not made.
-func TestUnwritableDirectory(t *testing.T) {
-	ns := testenv.Namespace(t)
-	dir := filepath.Join(t.TempDir(), "jeoul")
-	var c *Changes
-	testenv.In(t, ns, func() (err error) { c, err = Open(dir, "test"); return err })
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	vip := netip.MustParseAddr("198.18.0.100")
-	err1, err2 := c.SetSysctl("net.ipv4.conf.all.arp_ignore", "1"), c.AddAddress("lo", vip, AddressOptions{})
-	if !errors.Is(err1, os.ErrNotExist) || !errors.Is(err2, os.ErrNotExist) {
-		t.Errorf("%v; %v", err1, err2)
-	}
-	if value, err := c.Sysctl("net.ipv4.conf.all.arp_ignore"); err != nil || value != "0" {
-		t.Errorf("arp_ignore is %s, %v", value, err)
-	}
-	if links, err := c.Links(vip); err != nil || links != nil {
-		t.Errorf("the address is on %v, %v", links, err)
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
+// TestDirectoryIsGone: somebody removes the state directory under a balancer. What it changes then holds; the journal and
+// its lock are in a new directory, or nowhere where that cannot be made; and a start without one is a start.
+func TestDirectoryIsGone(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		ns := testenv.Namespace(t)
+		dir := filepath.Join(t.TempDir(), "jeoul")
+		var c *Changes
+		testenv.In(t, ns, func() (err error) { c, err = Open(dir, "test"); return err })
+		err := os.RemoveAll(dir)
+		if !again && err == nil { // a file in its place
+			err = os.WriteFile(dir, nil, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		const sysctl = "net.ipv4.conf.all.arp_ignore"
+		vip := netip.MustParseAddr("198.18.0.100")
+		if err := errors.Join(c.SetSysctl(sysctl, "1"), c.AddAddress("lo", vip, AddressOptions{})); err != nil {
+			t.Fatalf("with a directory that can be made (%v): %v", again, err)
+		}
+		if value, err := c.Sysctl(sysctl); err != nil || value != "1" {
+			t.Errorf("arp_ignore is %s, %v", value, err)
+		}
+		if links, err := c.Links(vip); err != nil || len(links) != 1 {
+			t.Errorf("the address is on %v, %v", links, err)
+		}
+		testenv.In(t, ns, func() error {
+			switch other, err := Open(dir, "test"); {
+			case again && !errors.Is(err, ErrBusy):
+				t.Errorf("a second process: %v", err)
+			case !again && err != nil:
+				t.Errorf("a start without a directory: %v", err)
+			case !again:
+				other.Leave()
+			}
+			return nil
+		})
+		if err := c.Close(); err != nil && again {
+			t.Error(err)
+		}
+		testenv.In(t, ns, func() error {
+			value, err := os.ReadFile("/proc/sys/net/ipv4/conf/all/arp_ignore")
+			if string(value) != "0\n" {
+				t.Errorf("taken back, arp_ignore is %q", value)
+			}
+			return err
+		})
 	}
 }
 

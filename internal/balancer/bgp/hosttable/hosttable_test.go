@@ -5,6 +5,7 @@ package hosttable
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/test/testdisk"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -184,6 +187,50 @@ func TestConsulted(t *testing.T) {
 		expect(t, "refused", 179)
 		return nil
 	})
+}
+
+// TestUnwritableJournal: VIPs are announced and withdrawn though the journal cannot be written, by each trouble of a file
+// system, and the next process takes over what is there.
+func TestUnwritableJournal(t *testing.T) {
+	for _, trouble := range testdisk.Troubles {
+		inNamespace(t, func(journal string) error {
+			disk := &testdisk.FileSystem{}
+			files := durable.New(durable.Options{FileSystem: disk})
+			table, err := Open(journal, files)
+			if err != nil {
+				return err
+			}
+			if err := table.Put(179, at(lb.RouteMetric, vip4)); err != nil {
+				return err
+			}
+			disk.Fail(&trouble, 0)
+			if err := table.Put(179, at(lb.DrainedRouteMetric, both...)); err != nil {
+				return fmt.Errorf("%s: %w", trouble.Name, err)
+			}
+			expect(t, trouble.Name, 179, "198.19.0.10 200", "2001:2::10 200")
+			if len(files.Faults()) != 1 {
+				t.Errorf("%s: faults are %v", trouble.Name, files.Faults())
+			}
+			// The process is killed, and another one goes on.
+			if table, err = Open(journal, files); err != nil {
+				return err
+			}
+			if err := table.Put(179, at(lb.DrainedRouteMetric, both...)); err != nil {
+				return fmt.Errorf("%s, another process: %w", trouble.Name, err)
+			}
+			disk.Fail(nil, 0)
+			if _, err := table.Restore(); err != nil || len(files.Faults()) != 0 {
+				t.Errorf("%s is over: %v, faults %v", trouble.Name, err, files.Faults())
+			}
+			err = table.Clear()
+			// What a process had written down last, and then withdrew, has no trace.
+			expect(t, trouble.Name+", cleared", 179)
+			if _, there := os.Stat(journal); !errors.Is(there, fs.ErrNotExist) {
+				t.Errorf("%s, cleared: %v", trouble.Name, there)
+			}
+			return err
+		})
+	}
 }
 
 func TestJournal(t *testing.T) {
