@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
+	"github.com/jeoul/jeoul/internal/host/standin"
 )
 
 // maxAnswer bounds what a client reads, in bytes.
@@ -40,7 +41,7 @@ type Client struct {
 // call.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
+		return standin.Dial(ctx, path)
 	}
 	return newClient(path, "http://jeoul", &http.Transport{DialContext: dial})
 }

@@ -115,7 +115,7 @@ const socketMode fs.FileMode = 0o660
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	doing := func(err error) error {
 		if errors.Is(err, fs.ErrPermission) {
-			err = fmt.Errorf("%w; run as root, or choose a socket in a directory of your own", ErrNoRights)
+			err = fmt.Errorf("%w (%w); run as root, or choose a socket in a directory of your own", ErrNoRights, err)
 		}
 		return fmt.Errorf("listen on the unix socket %s: %w", path, err)
 	}

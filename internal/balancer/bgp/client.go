@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/standin"
 )
 
 // Errors that callers may test for.
@@ -43,7 +45,7 @@ type Client struct {
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+		conn, err := standin.Dial(ctx, socket)
 		if err != nil {
 			return nil, fmt.Errorf("%w on %s: %w", ErrNoSpeaker, socket, err)
 		}

@@ -253,7 +253,8 @@ func (k *Keeper) take(state State) {
 
 // start starts a speaker where none is.
 func (k *Keeper) start(ctx context.Context, known State) error {
-	left := k.leftBehind()
+	// One that had no file for its socket has left nothing.
+	left := k.leftBehind() || known.PID != 0
 	if known.PID != 0 {
 		k.opt.Log.Error(fmt.Sprintf("the BGP speaker (process %d) has died: another one is started", known.PID), about())
 	}

@@ -186,6 +186,23 @@ func TestKeeper(t *testing.T) {
 	<-ended
 }
 
+// TestSpeakerWithoutFile: a speaker whose socket has no file, for there is no room or no directory, is found all the same,
+// and a second one is refused.
+func TestSpeakerWithoutFile(t *testing.T) {
+	socket, speaker := filepath.Join(t.TempDir(), "missing", "speaker"), newFake()
+	serve(t, socket, speaker)
+	client := NewClient(socket)
+	if err := client.Want(t.Context(), wanting("198.51.100.80")); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := client.State(t.Context(), 0); err != nil || len(state.VIPs) != 1 || state.PID != os.Getpid() {
+		t.Errorf("it says %+v: %v", state, err)
+	}
+	if _, err := Listen(t.Context(), socket); err == nil {
+		t.Error("another one listens, too")
+	}
+}
+
 func TestOrphan(t *testing.T) {
 	socket, speaker := filepath.Join(t.TempDir(), "speaker"), newFake()
 	serve(t, socket, speaker)

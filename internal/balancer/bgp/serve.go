@@ -15,7 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/host/httpserve"
+	"github.com/jeoul/jeoul/internal/host/standin"
 )
 
 // Speaker is what a balancer asks over the socket.
@@ -41,12 +43,21 @@ const (
 )
 
 // Listen opens the socket of a speaker, for the owner alone. One that answers there already is an error; what
-// a dead one has left is removed.
+// a dead one has left is removed. Where no file can be made, another socket stands in for it, which clients find.
 func Listen(ctx context.Context, socket string) (net.Listener, error) {
-	if conn, err := new(net.Dialer).DialContext(ctx, "unix", socket); err == nil {
+	if conn, err := standin.Dial(ctx, socket); err == nil {
 		conn.Close()
 		return nil, fmt.Errorf("a speaker answers on %s already", socket)
 	}
+	listener, err := listenOnFile(ctx, socket)
+	if durable.Unwritable(err) { // routers are told of the VIPs all the same
+		return standin.Listen(ctx, socket)
+	}
+	return listener, err
+}
+
+// listenOnFile opens the socket's file.
+func listenOnFile(ctx context.Context, socket string) (net.Listener, error) {
 	// Bound under another name first: nothing connects before the socket is the owner's alone.
 	made := socket + ".new"
 	if err := os.RemoveAll(made); err != nil {

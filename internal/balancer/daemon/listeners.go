@@ -6,12 +6,14 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/metrics"
 	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/standin"
 )
 
 // listeners are where a balancer is asked.
@@ -70,10 +72,17 @@ func listenForScrapes(ctx context.Context, cfg *config.Config) (net.Listener, er
 const socketAgain = 2 * time.Second
 
 // serveSocket serves the API at the unix socket. Where that could not be made, for its directory cannot be written to,
-// the balancer goes on without, and it is made later.
+// another stands in for it, and it is made later.
 func serveSocket(ctx context.Context, listener net.Listener, unheard error, path string, b api.Balancer,
-	files *durable.Files) error {
+	files *durable.Files, log *slog.Logger) error {
 	const what = "the unix socket of the API"
+	standing, end := context.WithCancel(ctx)
+	var stands sync.WaitGroup
+	defer stands.Wait()
+	defer end()
+	if listener == nil {
+		stands.Go(func() { standIn(standing, path, b, log) })
+	}
 	for listener == nil {
 		files.Note(what, path, unheard, false)
 		select {
@@ -86,5 +95,17 @@ func serveSocket(ctx context.Context, listener net.Listener, unheard error, path
 		}
 	}
 	files.Note(what, path, nil, false)
+	end()
 	return api.Serve(ctx, listener, b)
+}
+
+// standIn serves the API in the place of its unix socket until the context ends.
+func standIn(ctx context.Context, path string, b api.Balancer, log *slog.Logger) {
+	listener, err := standin.Listen(ctx, path)
+	if err == nil {
+		err = api.Serve(ctx, listener, b)
+	}
+	if err != nil {
+		log.Warn("answering the API without its unix socket: " + err.Error())
+	}
 }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standin_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/standin"
+)
+
+// answer has a listener say a word to whoever connects.
+func answer(t *testing.T, l net.Listener, err error, word string) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintln(conn, word)
+			conn.Close()
+		}
+	}()
+}
+
+// heard is the word of who answers at a path.
+func heard(t *testing.T, path string) string {
+	t.Helper()
+	conn, err := standin.Dial(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	word, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return word
+}
+
+// TestStandIn: what stands in answers where there is no file of the socket, and where a dead process has left one, and
+// the file is what counts where there is one. Without either the error is about the file.
+func TestStandIn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	if _, err := standin.Dial(t.Context(), path); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("without a socket: %v", err)
+	}
+	l, err := standin.Listen(t.Context(), path)
+	answer(t, l, err, "name")
+	if got := heard(t, path); got != "name\n" {
+		t.Errorf("without a file, %q answers", got)
+	}
+	if _, err := standin.Listen(t.Context(), path); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("a second one: %v", err)
+	}
+	dead, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.(*net.UnixListener).SetUnlinkOnClose(false)
+	dead.Close()
+	if got := heard(t, path); got != "name\n" {
+		t.Errorf("with the file of a dead process, %q answers", got)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	l, err = net.Listen("unix", path)
+	answer(t, l, err, "file")
+	if got := heard(t, path); got != "file\n" {
+		t.Errorf("with a file, %q answers", got)
+	}
+}
