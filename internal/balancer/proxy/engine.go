@@ -40,6 +40,8 @@ type engine struct {
 	known, config, counted *durable.Content
 	// unwritten: the configuration's file is older than what was to be written last.
 	unwritten bool
+	// filed is what the configuration's file has, as far as this process knows.
+	filed *Rendering
 
 	log    *slog.Logger
 	now    func() time.Time

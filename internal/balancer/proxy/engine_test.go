@@ -21,10 +21,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/proxy/process"
 	"github.com/jeoul/jeoul/internal/host/clock"
+	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/test/testcert"
+	"github.com/jeoul/jeoul/internal/test/testdisk"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -250,6 +254,67 @@ func TestKilledComesBack(t *testing.T) {
 	after, err := r.Stats(t.Context())
 	if a, b := after.Services[s.Key()], before.Services[s.Key()]; err != nil || a.Connections < b.Connections || a.Requests <= b.Requests {
 		t.Errorf("counts went from %+v to %+v, %v", b, a, err)
+	}
+}
+
+// TestKilledWithoutRoom: servers that have changed since HAProxy's configuration could be written last are as they
+// were asked for, also after HAProxy was killed and started with the older file; a change that needs another file is
+// refused until there is room.
+func TestKilledWithoutRoom(t *testing.T) {
+	t.Parallel()
+	disk := &testdisk.FileSystem{}
+	r := &rig{t: t, dir: t.TempDir() + "/proxy", files: durable.New(durable.Options{FileSystem: disk, Spare: &testdisk.Spare{}})}
+	testenv.Root(t)
+	testenv.Program(t, "haproxy")
+	r.open()
+	t.Cleanup(func() {
+		if err := r.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"), newBackend(t, "w2"))
+	r.apply(s)
+	disk.Fail(&testdisk.Troubles[0], 0)
+	alone := s
+	alone.Backends = s.Backends[1:]
+	r.apply(alone)
+	c := client(t, nil, s)
+	onlySecond := func(when string) {
+		t.Helper()
+		for range 6 {
+			if _, text, err := get(c, "http://a.test/"); err != nil || !strings.HasPrefix(text, "w2") {
+				t.Errorf("%s, %q answers: %v", when, text, err)
+			}
+		}
+	}
+	onlySecond("without room")
+	state := r.State()
+	if err := syscall.Kill(state.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, time.Minute, "another HAProxy serves", func() bool {
+		_, _, err := get(c, "http://a.test/")
+		return err == nil && r.State().PID != state.PID && r.State().PID != 0
+	})
+	onlySecond("killed")
+	// Another process goes on with that, and may change servers.
+	if err := r.Leave(); err != nil {
+		t.Error(err)
+	}
+	r.open()
+	r.apply(s)
+	r.apply(alone)
+	onlySecond("with another process")
+	other := alone
+	other.Proxy = &lb.Proxy{Speaks: lb.SpeaksHTTP, SecurityHeaders: true}
+	if err := r.Apply(t.Context(), desired(other)); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("a change that needs a reload: %v", err)
+	}
+	onlySecond("after a change that was refused")
+	disk.Fail(nil, 0)
+	r.apply(other)
+	if answer, _ := mustGet(t, client(t, nil, s), "http://a.test/"); answer.Header.Get("X-Content-Type-Options") == "" {
+		t.Error("with room again, the change is not in force")
 	}
 }
 

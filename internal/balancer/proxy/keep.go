@@ -29,6 +29,8 @@ type kept struct {
 	// Rendering is what HAProxy has, if Whole; where a change was not finished, the next one must not build on it.
 	Rendering *Rendering `json:"rendering"`
 	Whole     bool       `json:"whole"`
+	// Unfiled: the configuration's file is older than Rendering, for it could not be written.
+	Unfiled bool `json:"unfiled,omitempty"`
 	// Served are the certificates that it has in memory, by the paths in the configuration.
 	Served map[string]served `json:"served,omitempty"`
 	// Left are servers that the rendering has no more, and that have connections still.
@@ -45,6 +47,7 @@ type served struct {
 
 // save keeps what is known. A file that cannot be written is a fault, and keeps nothing from being done.
 func (e *engine) save() error {
+	e.kept.Unfiled = e.unwritten
 	contents, err := json.Marshal(e.kept)
 	if err != nil {
 		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
@@ -97,6 +100,7 @@ func (e *engine) writeFile(r *Rendering) error {
 	if e.unwritten = err != nil; e.unwritten {
 		return fmt.Errorf("writing HAProxy's configuration: %w", err)
 	}
+	e.filed = r
 	return nil
 }
 

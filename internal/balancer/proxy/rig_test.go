@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/test/testcert"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -27,6 +28,8 @@ import (
 type rig struct {
 	t   *testing.T
 	dir string
+	// files is nil where all can be written.
+	files *durable.Files
 	Engine
 }
 
@@ -48,7 +51,7 @@ func newRig(t *testing.T) *rig {
 // open makes an engine in the rig's directory.
 func (r *rig) open() {
 	r.t.Helper()
-	engine, err := New(Options{Dir: r.dir, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil))})
+	engine, err := New(Options{Dir: r.dir, Files: r.files, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil))})
 	if err != nil {
 		r.t.Fatal(err)
 	}

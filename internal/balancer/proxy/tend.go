@@ -87,7 +87,8 @@ func (e *engine) adopt() {
 		return
 	}
 	contents, err := os.ReadFile(e.host.file())
-	k.Whole = k.Whole && err == nil && string(contents) == k.Rendering.String()
+	e.unwritten = err != nil || string(contents) != k.Rendering.String()
+	k.Whole = k.Whole && (k.Unfiled || !e.unwritten)
 	e.lived = time.Now()
 	e.workers(now)
 	e.follow()
