@@ -130,6 +130,11 @@ func (f *Files) Note(what, path string, err error, kept bool) {
 	f.note(what, path, err, kept, nil)
 }
 
+// NoteAgain is Note for what Retry does again, as what is written in another way than a Content.
+func (f *Files) NoteAgain(what, path string, err error, again func() error) {
+	f.note(what, path, err, false, again)
+}
+
 func (f *Files) note(what, path string, err error, kept bool, again func() error) {
 	if f == nil {
 		return

@@ -5,6 +5,8 @@ package hostnet_test
 import (
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/host/durable"
@@ -55,4 +57,33 @@ func TestUnwritableJournal(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestLockComesLater: a lock whose file could not be made at the start is taken once it can be, without a change.
+func TestLockComesLater(t *testing.T) {
+	ns, dir := testenv.Namespace(t), filepath.Join(t.TempDir(), "jeoul")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file in the place of the directory
+		t.Fatal(err)
+	}
+	files := durable.New(durable.Options{})
+	testenv.In(t, ns, func() error {
+		c, err := hostnet.Open(dir, "test", hostnet.Files(files))
+		if err != nil {
+			return err
+		}
+		if len(files.Faults()) == 0 {
+			t.Error("that there is no lock is no fault")
+		}
+		if err := errors.Join(os.Remove(dir), os.Mkdir(dir, 0o755)); err != nil {
+			return err
+		}
+		files.Retry()
+		if faults := files.Faults(); len(faults) != 0 {
+			t.Errorf("faults are %v", faults)
+		}
+		if _, err := hostnet.Open(dir, "test"); !errors.Is(err, hostnet.ErrBusy) {
+			t.Errorf("a second process: %v", err)
+		}
+		return c.Close()
+	})
 }

@@ -153,11 +153,21 @@ func (c *Changes) open(dir, name string, begin func(*Changes) error, files *dura
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", rights(err))
 	}
-	c.journal, err = lockJournal(pathOf(dir, name, c.ns), id, files)
+	c.journal, err = lockJournal(pathOf(dir, name, c.ns), id, files, c.lockAgain)
 	if err != nil {
 		return err
 	}
 	return begin(c)
+}
+
+// lockAgain takes the lock where that could not be had.
+func (c *Changes) lockAgain() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	return c.journal.lockAgain()
 }
 
 // recover takes back what the journal's last owner left.

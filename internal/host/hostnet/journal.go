@@ -148,32 +148,37 @@ type lockedJournal struct {
 	files *durable.Files
 	// content is the file and its copy.
 	content *durable.Content
-	// lock is nil where its file cannot be made: another one then is kept out by what else a balancer holds.
-	lock *os.File
+	// lock is nil where its file cannot be made: another one then is kept out by what else a balancer holds. again
+	// is one more attempt at it, for files.
+	lock  *os.File
+	again func() error
 	// changes are those that hold, oldest first.
 	changes []change
 }
 
-const whatJournal = "the journal of network changes"
+const (
+	whatJournal = "the journal of network changes"
+	whatLock    = "the lock of network changes"
+)
 
 // The lock is on a file of its own, since the journal's is replaced at each change.
 const lockSuffix = ".lock"
 
 // lockJournal takes the lock that belongs to path. Errors: ErrBusy, ErrNoRights.
-func lockJournal(path string, id identity, files *durable.Files) (*lockedJournal, error) {
+func lockJournal(path string, id identity, files *durable.Files, again func() error) (*lockedJournal, error) {
 	content := files.Content(whatJournal, path, "journal", 0o600)
 	// An owner that closes removes the lock file, perhaps between our opening
 	// it and our locking it: then the lock is on a file that no other process will find.
 	for range 100 {
 		file, err := openLock(path + lockSuffix)
 		if durable.Unwritable(err) {
-			files.Note("the lock of network changes", path+lockSuffix, err, false)
-			return &lockedJournal{path: path, id: id, files: files, content: content}, nil
+			files.NoteAgain(whatLock, path+lockSuffix, err, again)
+			return &lockedJournal{path: path, id: id, files: files, content: content, again: again}, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock the journal of network changes: %w: %s", rights(err), elsewhere)
 		}
-		j := &lockedJournal{path: path, id: id, files: files, content: content, lock: file}
+		j := &lockedJournal{path: path, id: id, files: files, content: content, lock: file, again: again}
 		found, err := j.take()
 		if found && err == nil {
 			return j, nil
@@ -193,11 +198,11 @@ func openLock(path string) (*os.File, error) {
 }
 
 // lockAgain takes a lock that could not be had, or whose file somebody has removed.
-func (j *lockedJournal) lockAgain() {
+func (j *lockedJournal) lockAgain() error {
 	path := j.path + lockSuffix
 	if j.lock != nil {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-			return
+			return nil
 		}
 		j.lock.Close()
 		j.lock = nil
@@ -210,7 +215,8 @@ func (j *lockedJournal) lockAgain() {
 			j.lock, err = nil, errors.Join(failed, file.Close(), errNotTaken)
 		}
 	}
-	j.files.Note("the lock of network changes", path, err, false)
+	j.files.NoteAgain(whatLock, path, err, j.again)
+	return err
 }
 
 var errNotTaken = errors.New("another process has taken it")
@@ -341,7 +347,7 @@ func (j *lockedJournal) replace(changes []change) error {
 		return fmt.Errorf("write the journal of network changes: %d changes are more than it holds", len(changes))
 	}
 	if err == nil {
-		j.lockAgain()
+		_ = j.lockAgain() // it is a fault, and tried again
 		err = j.content.Save(data)
 	}
 	if err != nil && !durable.Unwritable(err) {
