@@ -368,7 +368,7 @@ func (c *captureCmd) Run(ctx context.Context) error {
 			return err
 		}
 		defer file.Close()
-		out.File = file
+		out.File = &capture.WholePackets{File: file}
 	}
 	if err = client.Capture(ctx, request, out.Tell); err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
 // Output is where a client's capture goes.
@@ -57,17 +59,26 @@ func (o *Output) start(s *Started) error {
 	for _, h := range s.Hooks {
 		at = append(at, fmt.Sprintf("%s (%s)", h.Interface, h.Hook))
 	}
-	fmt.Fprintf(o.Messages, "jeoul: capturing on %s for %v, at most %d packets/s; Ctrl-C ends it\n", strings.Join(at, ", "),
+	fmt.Fprintf(o.Messages, "jeoul: capturing on %s for %v, at most %d packets/s; Ctrl-C ends it\n", trace.Printable(strings.Join(at, ", ")),
 		s.Request.For(), s.Request.Rate)
 	for _, note := range s.Notes {
-		fmt.Fprintf(o.Messages, "jeoul: %s\n", note)
+		fmt.Fprintf(o.Messages, "jeoul: %s\n", trace.Printable(note))
 	}
 	if o.File == nil {
 		return nil
 	}
 	var err error
-	o.writer, err = NewWriter(o.File, s, o.Frames, o.Application)
+	if o.writer, err = NewWriter(o.File, s, o.Frames, o.Application); err == nil {
+		o.mark()
+	}
 	return err
+}
+
+// mark notes that the file ends with a whole packet.
+func (o *Output) mark() {
+	if file, ok := o.File.(*WholePackets); ok {
+		file.Mark()
+	}
 }
 
 // packet writes one.
@@ -81,6 +92,7 @@ func (o *Output) packet(p *Packet) error {
 		if err != nil {
 			return fmt.Errorf("after %d packets: %w", o.packets, err)
 		}
+		o.mark()
 	}
 	o.packets++
 	if o.Lines == nil || o.JSON {

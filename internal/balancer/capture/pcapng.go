@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
 // Frames says which frames of a packet are written: as it came in, as it leaves, or both.
@@ -48,7 +49,7 @@ func NewWriter(to io.Writer, started *Started, frames Frames, application string
 	}
 	first.out = frames == FramesOut
 	var err error
-	if w.to, err = newBlocks(to, application, strings.Join(started.Notes, "; ")); err != nil {
+	if w.to, err = newBlocks(to, application, trace.Printable(strings.Join(started.Notes, "; "))); err != nil {
 		return nil, fmt.Errorf("beginning the capture file: %w", err)
 	}
 	if _, err := w.interfaceOf(first); err != nil {
@@ -77,6 +78,7 @@ func describe(b block) (title, description string) {
 	if name == "" {
 		name = "-"
 	}
+	name = trace.Printable(name)
 	return fmt.Sprintf("%s:%s:%s", name, b.hook, direction), fmt.Sprintf("%s on %s, at the hook %s", what, name, b.hook)
 }
 
@@ -145,8 +147,9 @@ const mostComment = 4096
 func (p *Packet) Comments() []string {
 	var comments []string
 	add := func(name, text string) {
-		if text = strings.ToValidUTF8(text, "?"); text != "" {
-			comments = append(comments, name+": "+text[:min(len(text), mostComment)])
+		if text != "" {
+			text = strings.ToValidUTF8(text[:min(len(text), mostComment)], "?")
+			comments = append(comments, name+": "+trace.Printable(text))
 		}
 	}
 	outcome := p.Outcome

@@ -5,11 +5,13 @@ package capture
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/pcapgo"
@@ -219,5 +221,68 @@ func TestOutcomeBits(t *testing.T) {
 	if _, err := OutcomeBits([]string{"drop"}, names); !errors.Is(err, ErrBadRequest) ||
 		!strings.HasSuffix(err.Error(), `no outcome "drop"; use dropped, dropped_denied, dropped_no_flow, forwarded, passed, passed_no_service`) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestNamesAreNoControl has names that would end a line, act on a terminal, or turn text around.
+func TestNamesAreNoControl(t *testing.T) {
+	const name = "web\n00:00:00.000000 eth0\x1b[2J\u202e\x00\xff"
+	p := captured(nil)
+	p.Service.Name, p.Backend.Name, p.Interface = name, name, name
+	const want = "web?00:00:00.000000 eth0?[2J??\ufffd"
+	if line := p.Line(); strings.Count(line, want) != 3 {
+		t.Errorf("line %q", line)
+	}
+	for _, comment := range p.Comments() {
+		if strings.ContainsFunc(comment, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("comment %q", comment)
+		}
+	}
+	var messages bytes.Buffer
+	o := Output{Messages: &messages}
+	if err := o.Tell(Event{Started: &Started{Hooks: []Point{{name, lb.HookXDP}}, Notes: []string{name}}}); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(messages.String(), "\n"); len(lines) != 3 || strings.Contains(messages.String(), "\x1b") {
+		t.Errorf("messages %q", messages.String())
+	}
+}
+
+// smallDisk takes so many bytes, and of a write what fits.
+type smallDisk struct {
+	bytes.Buffer
+	room int
+}
+
+func (d *smallDisk) Write(b []byte) (int, error) {
+	n, _ := d.Buffer.Write(b[:min(len(b), d.room-d.Len())])
+	if n < len(b) {
+		return n, errors.New("no space left on device")
+	}
+	return n, nil
+}
+
+func (d *smallDisk) Truncate(size int64) error {
+	d.Buffer.Truncate(int(size))
+	return nil
+}
+
+// TestFileEndsWithAWholePacket fills disks of many sizes: what is there can be read to its end.
+func TestFileEndsWithAWholePacket(t *testing.T) {
+	for room := 1000; room < 2500; room += 7 {
+		disk := &smallDisk{room: room}
+		o := Output{File: &WholePackets{File: disk}, Messages: io.Discard, Frames: FramesBoth}
+		err := o.Tell(Event{Started: testStarted})
+		packets := 0
+		for ; err == nil; packets++ {
+			err = o.Tell(Event{Packet: captured([]byte{4, 5, 6})})
+		}
+		packets--
+		if want := fmt.Sprintf("after %d packets: ", packets); !strings.Contains(err.Error(), want) {
+			t.Fatalf("%d bytes: %v, want %q", room, err, want)
+		}
+		if lines, _ := readBack(t, disk.Bytes()); len(lines) != 2*packets {
+			t.Fatalf("%d bytes: %d frames, want %d", room, len(lines), 2*packets)
+		}
 	}
 }

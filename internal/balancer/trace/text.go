@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unicode"
 )
 
 // Text writes "tcp 192.0.2.7:4711 → 192.0.2.100:80 syn, 44 bytes". A nil *Flow is a frame that was not read.
@@ -43,7 +44,18 @@ func (p *Packet) Line() string {
 	if leaves := p.LeavesText(); leaves != "" {
 		words = append(words, "as "+leaves)
 	}
-	return strings.Join(words, " ")
+	return Printable(strings.Join(words, " "))
+}
+
+// Printable returns text with "?" in place of each character that is not printable, so that a name neither acts on a
+// terminal nor begins a line of its own.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
 }
 
 // LeavesText is what a packet that is sent on leaves as, from its next hop on.

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"errors"
+	"io"
+)
+
+// File is what a capture is written to, as an *os.File.
+type File interface {
+	io.Writer
+	Truncate(size int64) error
+}
+
+// WholePackets keeps a file whole where there is no room for more: what was written since Mark is taken away again, for
+// readers refuse a file that ends within a packet.
+type WholePackets struct {
+	File File
+	// size is what was written, and whole what of it is to stay.
+	size, whole int64
+}
+
+// Write writes to the file.
+func (w *WholePackets) Write(b []byte) (int, error) {
+	n, err := w.File.Write(b)
+	if w.size += int64(n); err != nil && w.size > w.whole {
+		err = errors.Join(err, w.File.Truncate(w.whole))
+	}
+	return n, err
+}
+
+// Mark says that what was written is whole.
+func (w *WholePackets) Mark() { w.whole = w.size }
