@@ -129,6 +129,9 @@ func (m measured) params() map[string]any {
 	if m.compared {
 		p["configured"] = m.setup.name
 	}
+	if m.setup.captured != "" {
+		p["captured"] = m.setup.captured
+	}
 	return p
 }
 
@@ -166,6 +169,7 @@ func cases(hook lb.Hook, flowCounts []uint32) []measured {
 	c.schedulers(lb.L2DSR)
 	c.transition()
 	c.configured()
+	c.captured()
 	c.tunnels()
 	c.rewriting()
 	c.schedulers(lb.NAT)
@@ -279,6 +283,18 @@ func (c *casebook) transition() {
 func (c *casebook) configured() {
 	for _, s := range []setup{oneService, allModes, allSchedulers} {
 		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: s, compared: true, frame: ack4(web4)}, c.ends()...)
+	}
+}
+
+// captured measures the same packets while others are captured: requests of l2dsr beside those of one service, and both
+// directions of nat.
+func (c *casebook) captured() {
+	for _, name := range slices.Sorted(maps.Keys(captured)) {
+		one, nat := oneService, only(lb.NAT)
+		one.captured, nat.captured = name, name
+		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: one, compared: true, frame: ack4(web4)}, c.fewest())
+		c.add(measured{mode: lb.NAT, scheduler: lb.Maglev, kind: known, setup: nat, frame: ack4(web4)}, c.fewest())
+		c.add(measured{mode: lb.NAT, scheduler: lb.Maglev, kind: known, setup: nat, frame: reply(backend4, client4)}, c.fewest())
 	}
 }
 

@@ -24,7 +24,7 @@ const benchTarget = "test-bench"
 // someCases are those that need few balancers, each of which the kernel takes half a second to verify: of L2DSR, which
 // remembers nothing, of NAT, which remembers, of a tunnel, of full NAT, and of a change of the backends.
 var someCases = regexp.MustCompile(`adjust|line|macswap|` +
-	`jeoul-l2dsr-.* flows=1 .*scheduler=maglev$|jeoul-gue-.*scheduler=maglev$|` +
+	`jeoul-l2dsr-\w+ (configured|family)=.* flows=1 .*scheduler=maglev$|jeoul-gue-.*scheduler=maglev$|` +
 	`jeoul-fullnat-|jeoul-nat-.*scheduler=rr$|change=`)
 
 // TestMeasure runs some cases in XDP, and in the run of its target every case in XDP and every mode in TC, with few

@@ -35,6 +35,8 @@ type rig struct {
 	replies map[family]*harness.Recording
 	// followers mirror the router's routes into the balancers whose packets are replies.
 	followers map[setup]*replyroutes.Follower
+	// captures run beside the balancers of setups that say so.
+	captures map[setup]*capturing
 	// moving are flows by what a change is to them.
 	moving map[change]*harness.Recording
 }
@@ -49,7 +51,7 @@ func newRig(hook lb.Hook, list []measured, most, packets uint32) (*rig, error) {
 	}
 	r := &rig{hook: hook, harness: h, list: list, most: most, packets: packets,
 		balancers: map[setup]*datapath.Datapath{}, spent: map[setup]bool{}, next: map[int]uint32{},
-		replies: map[family]*harness.Recording{}, moving: map[change]*harness.Recording{}, followers: map[setup]*replyroutes.Follower{}}
+		replies: map[family]*harness.Recording{}, moving: map[change]*harness.Recording{}, followers: map[setup]*replyroutes.Follower{}, captures: map[setup]*capturing{}}
 	for _, m := range list {
 		if m.baseline() || r.balancers[m.setup] != nil {
 			continue
@@ -68,9 +70,10 @@ func (r *rig) renew(s setup) error {
 	if old := r.balancers[s]; old != nil {
 		delete(r.balancers, s)
 		r.unfollow(s)
-		if err := old.Close(); err != nil {
+		if err := errors.Join(r.captures[s].stop(), old.Close()); err != nil {
 			return err
 		}
+		delete(r.captures, s)
 	}
 	r.balancers[s], r.spent[s] = harness.NewBalancer(r.hook, s.room(r.most, r.packets)), false
 	if err := r.apply(s); err != nil {
@@ -84,7 +87,12 @@ func (r *rig) renew(s setup) error {
 			return fmt.Errorf("%v: %w", m, err)
 		}
 	}
-	return errors.Join(r.record(s), r.follow(s))
+	if err := errors.Join(r.record(s), r.follow(s)); err != nil {
+		return err
+	}
+	started, err := startCapture(r.balancers[s], s)
+	r.captures[s] = started
+	return err
 }
 
 // follow mirrors the router's routes into the balancer of a setup whose packets are replies.
@@ -169,6 +177,10 @@ func (r *rig) close() {
 	r.harness.Close()
 	for s := range r.followers {
 		r.unfollow(s)
+	}
+	for _, capture := range r.captures {
+		// What it read does not matter.
+		_ = capture.stop()
 	}
 	for _, balancer := range r.balancers {
 		balancer.Close()

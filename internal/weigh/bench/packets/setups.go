@@ -18,6 +18,8 @@ type setup struct {
 	// mode and scheduler are those of its services, where it is about one.
 	mode      lb.Mode
 	scheduler lb.Scheduler
+	// captured is the name of what is captured meanwhile, one of captured; "": nothing.
+	captured string
 }
 
 var (
@@ -91,6 +93,7 @@ func of(scheduler lb.Scheduler) netip.AddrPort {
 // state is what a balancer forwards with a setup.
 func (s setup) state() lb.State {
 	b := &builder{}
+	s.captured = ""
 	switch s {
 	case oneService:
 		b.add(lb.L2DSR, web4, lb.TCP, backend4, backendCount)
