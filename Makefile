@@ -153,8 +153,8 @@ test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: re
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestLocalSpeaker|TestFRRAnnouncesConnected)$$' ./cmd/jeoul
 
 .PHONY: test-disk
-test-disk: rights-test deps build ## make the state directory unwritable 100 times, under connections that must not break
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=test-disk $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestUnwritable' ./cmd/jeoul ./internal/balancer/datapath
+test-disk: rights-test deps build ## make the state directory unwritable 100 times, and each write of the daemon's fail, under connections that must not break
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=test-disk $(GO) test -v -count=1 -timeout=90m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestUnwritable|TestFaultsAtEachWrite)' ./cmd/jeoul ./internal/balancer/datapath
 
 .PHONY: test-vrrp
 test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, and what planned switches lose, ten times
