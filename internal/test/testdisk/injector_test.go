@@ -51,7 +51,8 @@ func TestInjector(t *testing.T) {
 		command := exec.Command(program, "-test.run=^TestOfInjected$")
 		command.Env = append(os.Environ(), where+"="+dir, injector.Env())
 		output, err := command.CombinedOutput()
-		if says := strings.Contains(string(output), unix.EDQUOT.Error()); (err == nil) != (fails == "nothing") || says == (err == nil) {
+		says := strings.Contains(string(output), unix.EDQUOT.Error())
+		if (err == nil) != (fails == "nothing") || says == (err == nil) {
 			t.Errorf("where %s fails: %v\n%s", fails, err, output)
 		}
 		if err := injector.Close(); err != nil {
