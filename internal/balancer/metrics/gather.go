@@ -145,28 +145,39 @@ func pointers[T any](of []T) []*T {
 // series makes families, each with a series for each of these. labels are the values of a
 // family with the most labels; the others have the first of them.
 func series[T any](families []of[T], these []T, labels func(T) []string) []*dto.MetricFamily {
+	names := mostLabels(families)
 	pairs := make([][]*dto.LabelPair, len(these))
 	for i, from := range these {
-		pairs[i] = pair(families, labels(from))
+		pairs[i] = pair(names, labels(from))
 	}
 	var all []*dto.MetricFamily
 	for _, f := range families {
 		made := &dto.MetricFamily{Name: &f.name, Help: &f.help, Type: f.kind.Enum()}
 		// All at once: a scrape may have hundreds of thousands.
-		metrics, values := make([]dto.Metric, len(these)), make([]float64, len(these))
+		metrics, values, n := make([]dto.Metric, len(these)), make([]float64, len(these)), 0
 		for i, from := range these {
 			value, ok := f.value(from)
 			if !ok {
 				continue
 			}
-			values[i] = value
-			metrics[i].Label = pairs[i][:len(f.labels)]
+			values[n] = value
+			metrics[n].Label = pairs[i][:len(f.labels)]
+			n++
+		}
+		made.Metric = make([]*dto.Metric, n)
+		counters, gauges := make([]dto.Counter, n), []dto.Gauge(nil)
+		if f.kind != counter {
+			counters, gauges = nil, make([]dto.Gauge, n)
+		}
+		for i := range n {
 			if f.kind == counter {
-				metrics[i].Counter = &dto.Counter{Value: &values[i]}
+				counters[i].Value = &values[i]
+				metrics[i].Counter = &counters[i]
 			} else {
-				metrics[i].Gauge = &dto.Gauge{Value: &values[i]}
+				gauges[i].Value = &values[i]
+				metrics[i].Gauge = &gauges[i]
 			}
-			made.Metric = append(made.Metric, &metrics[i])
+			made.Metric[i] = &metrics[i]
 		}
 		if len(made.Metric) > 0 {
 			all = append(all, made)
@@ -175,17 +186,22 @@ func series[T any](families []of[T], these []T, labels func(T) []string) []*dto.
 	return all
 }
 
-// pair gives values the names of the family that has the most labels.
-func pair[T any](families []of[T], values []string) []*dto.LabelPair {
-	var names []string
+// mostLabels returns those of the family that has the most.
+func mostLabels[T any](families []of[T]) (names []string) {
 	for _, f := range families {
 		if len(f.labels) > len(names) {
 			names = f.labels
 		}
 	}
-	pairs := make([]*dto.LabelPair, len(names))
+	return names
+}
+
+// pair gives values the names of labels.
+func pair(names, values []string) []*dto.LabelPair {
+	pairs, made := make([]*dto.LabelPair, len(names)), make([]dto.LabelPair, len(names))
 	for i := range names {
-		pairs[i] = &dto.LabelPair{Name: &names[i], Value: &values[i]}
+		made[i].Name, made[i].Value = &names[i], &values[i]
+		pairs[i] = &made[i]
 	}
 	return pairs
 }

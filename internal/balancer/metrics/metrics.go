@@ -54,10 +54,10 @@ const (
 // Handler answers a scrape, in the Prometheus text format or, where that is asked for,
 // OpenMetrics. A balancer that cannot be read is answered with 500.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.gatherer, promhttp.HandlerOpts{
+	return zipped(promhttp.HandlerFor(m.gatherer, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeBound,
-		EnableOpenMetrics: true,
-	})
+		EnableOpenMetrics: true, DisableCompression: true,
+	}))
 }
 
 // Listen opens a TCP address for Serve.

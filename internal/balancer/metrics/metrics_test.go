@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"compress/gzip"
 	"errors"
 	"flag"
 	"fmt"
@@ -236,6 +237,39 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 	if diff := cmp.Diff(Reference(), string(page)); diff != "" {
 		t.Errorf("%s is stale (`go test ./internal/balancer/metrics -run Reference -update` writes it anew):\n%s", path, diff)
+	}
+}
+
+// TestScrapeIsZipped: a client that takes gzip gets the same text by it, and so it is said; one that does not, does not.
+func TestScrapeIsZipped(t *testing.T) {
+	handler := New(statusOf(sample()), 100).Handler()
+	read := func(accepts string) string {
+		request := httptest.NewRequestWithContext(t.Context(), "GET", Path, nil)
+		request.Header.Set("Accept-Encoding", accepts)
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, request)
+		answer := recorder.Result()
+		body := io.Reader(answer.Body)
+		if zipped := answer.Header.Get("Content-Encoding") == "gzip"; zipped {
+			reader, err := gzip.NewReader(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body = reader
+		}
+		text, err := io.ReadAll(body)
+		if err != nil || answer.StatusCode != http.StatusOK || answer.Header.Get("Vary") == "" {
+			t.Fatalf("%s: %s, %v, %v", accepts, answer.Status, answer.Header, err)
+		}
+		// Figures of the process differ from scrape to scrape.
+		kept, _, _ := strings.Cut(string(text), "# HELP go_")
+		return answer.Header.Get("Content-Encoding") + "\n" + kept
+	}
+	plain := read("")
+	for accepts, want := range map[string]string{"gzip": "gzip" + plain, "deflate, gzip;q=0.5": "gzip" + plain, "gzip;q=0": plain, "br": plain} {
+		if got := read(accepts); got != want {
+			t.Errorf("with Accept-Encoding %q: %.200q, want %.200q", accepts, got, want)
+		}
 	}
 }
 

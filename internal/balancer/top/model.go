@@ -101,7 +101,7 @@ const (
 	readBound = 15 * time.Second
 	retry     = time.Second
 	// idleShare bounds the work that watching gives to the balancer: readings pause for so many times their own duration.
-	idleShare = 19
+	idleShare = 49
 	// slowest bounds that pause.
 	slowest = 10 * time.Second
 	// silent is how long a reading may take before the screen says so.

@@ -22,7 +22,7 @@ const (
 	interval, gap = time.Second, 200 * time.Millisecond
 	// Share bounds the cost of statuses for any number of watchers and backends: making them takes at most this part
 	// of the time.
-	Share = 1.0 / 25
+	Share = 1.0 / 50
 )
 
 // Watcher is a stream that gets statuses.

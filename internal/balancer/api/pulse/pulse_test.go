@@ -29,7 +29,7 @@ func TestWatchersShare(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		n := made.Load()
-		if most := int64(time.Minute/cost) / 20; n == 0 || n > most {
+		if most := int64(time.Minute/cost) / 40; n == 0 || n > most {
 			t.Errorf("%d statuses of %s in a minute, want 1 to %d", n, cost, most)
 		}
 		first := <-watchers[0].Frames
