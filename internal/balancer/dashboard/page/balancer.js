@@ -73,8 +73,8 @@ function drops(status) {
     mine.forEach((o) => rest.delete(o));
     const seen = mine.filter((o) => o.packets > 0).sort((a, b) => (model.outcome(b.name) || 0) - (model.outcome(a.name) || 0) || b.packets - a.packets);
     return section(end.title, end.id, seen.length === 0 ? h('p', { class: 'aside' }, `No packet, of ${plural(mine.length, 'way')} in which one can end so.`)
-      : table(end.title, ['Outcome', '#Now', '#Packets', 'What it means', 'What cures it'].slice(0, end.id === 'lost' || end.id === 'refused' ? 5 : 4), seen.map((o) => ({ key: o.name, cells: [
-        pill(o.name, end.tone, end.mark), rate(model.outcome(o.name)), count(o.packets), h('span', { class: 'prose' }, o.help),
+      : table(end.title, ['+Outcome', '#Now', '#Packets', 'What it means', 'What cures it'].slice(0, end.id === 'lost' || end.id === 'refused' ? 5 : 4), seen.map((o) => ({ key: o.name, cells: [
+        (model.outcome(o.name) || 0) > 0 ? pill(o.name, end.tone, end.mark, 'now') : pill(o.name, 'calm', '○', 'not now'), rate(model.outcome(o.name)), count(o.packets), h('span', { class: 'prose' }, o.help),
         ...(end.id === 'lost' || end.id === 'refused' ? [h('span', { class: 'prose' }, o.remedy || h('span', {}, h('code', {}, 'jeoul trace --live'), ' shows the packets, ', h('code', {}, 'jeoul doctor'), ' what else is lost'))] : []),
       ] }))));
   });
@@ -145,8 +145,8 @@ function transitions(services) {
 }
 
 function interfaces(status) {
-  return section('Interfaces', 'interfaces', table('Interfaces', ['Interface', 'State', 'MAC', 'Hook'], (status.interfaces || []).map((i) => ({ key: i.name, cells: [
-    i.name, i.up ? pill('up', 'good', '●') : pill('down', 'bad', '▼'), i.mac || '–', `${status.hook.name}${status.hook.generic ? ' (generic)' : ''}, ${status.hook.driver}`] }))),
+  return section('Interfaces', 'interfaces', table('Interfaces', ['Interface', 'State', 'MAC', 'Hook', '#Frames that XDP lost'], (status.interfaces || []).map((i) => ({ key: i.name, cells: [
+    i.name, i.up ? pill('up', 'good', '●') : pill('down', 'bad', '▼'), i.mac || '–', [i.hook.name, i.hook.generic && 'generic', i.hook.driver].filter(Boolean).join(', '), i.hook.name === 'xdp' ? count(i.xdp_lost || 0) : '–'] }))),
   status.hook.warning && notice('warn', 'Hook', status.hook.warning, 'hook'));
 }
 

@@ -9,8 +9,12 @@ import { model } from './model.js';
 /** STEP is the time in seconds from one point to the next, and HOUR how many points are kept. */
 const STEP = 5;
 const HOUR = 720;
+/** KEPT is up to how many backends each has its past kept; where more are sent, only those do that have their charts on the screen. */
+const KEPT = 500;
 const NAMES = ['connections', 'packets', 'bytes', 'active', 'up'];
 const series = new Map();
+/** charted are the keys of the charts on the screen. */
+const charted = new Set();
 let noted = -Infinity;
 
 /** note keeps what the model knows now, every STEP seconds: of all, of each service, and of the backends that are sent. */
@@ -20,6 +24,7 @@ export function note() {
   noted = now;
   const at = Math.round(model.at);
   const all = { active: 0, up: 0 };
+  const each = model.status.services.reduce((n, s) => n + s.backends.length, 0) <= KEPT;
   for (const service of model.status.services) {
     const totals = model.totals[service.name];
     const up = totals.states.up || 0;
@@ -27,7 +32,10 @@ export function note() {
     all.active += active;
     all.up += up;
     add(service.name, at, active, up);
-    for (const b of service.backends) add(`${service.name}/${b.name}`, at, service.tracked || service.proxy ? b.active : b.flows, b.state === 'up' ? 1 : 0);
+    for (const b of service.backends) {
+      const key = `${service.name}/${b.name}`;
+      if (each || charted.has(key)) add(key, at, service.tracked || service.proxy ? b.active : b.flows, b.state === 'up' ? 1 : 0);
+    }
   }
   add('', at, all.active, all.up);
   // What has not been there for an hour is forgotten.
@@ -63,11 +71,12 @@ const KINDS = {
 export class Charts {
   constructor(key, kinds) {
     this.key = key;
+    charted.add(key);
     this.plots = kinds.map((kind) => {
       const holder = h('div', { class: 'plot', 'data-keep': true });
       return { kind, holder, now: h('b', {}), figure: null };
     });
-    this.element = h('div', { class: 'charts' }, this.plots.map((p) => h('figure', {}, h('figcaption', {}, KINDS[p.kind].title, ' ', p.now), p.holder)));
+    this.element = h('div', { class: 'charts', tabindex: 0, role: 'group', 'aria-label': 'Charts' }, this.plots.map((p) => h('figure', {}, h('figcaption', {}, KINDS[p.kind].title, ' ', p.now), p.holder)));
     this.resized = new ResizeObserver(() => this.size());
     this.resized.observe(this.element);
     this.scheme = matchMedia('(prefers-color-scheme: dark)');
@@ -76,6 +85,7 @@ export class Charts {
   }
 
   close() {
+    charted.delete(this.key);
     this.resized.disconnect();
     this.scheme.removeEventListener('change', this.again);
     for (const p of this.plots) this.drop(p);

@@ -39,7 +39,10 @@ function append(element, children) {
 export function show(element, ...children) {
   const wanted = document.createDocumentFragment();
   append(wanted, children);
+  const focused = document.activeElement;
   become(element, wanted);
+  // An element that is moved loses the focus.
+  if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
 }
 
 function become(element, wanted) {

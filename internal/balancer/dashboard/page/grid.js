@@ -25,7 +25,7 @@ export class Grid {
       if (this.asked) return;
       this.asked = requestAnimationFrame(() => {
         this.asked = 0;
-        this.draw();
+        this.slide();
       });
     };
     addEventListener('scroll', this.redraw, { passive: true });
@@ -53,14 +53,36 @@ export class Grid {
         h('span', { 'aria-hidden': 'true' }, { ascending: ' ▲', descending: ' ▼' }[order] || '')) : column.title);
   }
 
-  draw() {
+  /** shown returns the rows that are to exist, and makes room for the others; first is the number of the first of them. */
+  shown() {
     const height = parseFloat(getComputedStyle(this.element).getPropertyValue('--row')) || 34;
     const top = this.before.getBoundingClientRect().top;
     const first = Math.max(0, Math.min(this.rows.length, Math.floor(-top / height) - BEYOND));
-    const last = Math.min(this.rows.length, Math.ceil((innerHeight - top) / height) + BEYOND);
+    const last = Math.max(first, Math.min(this.rows.length, Math.ceil((innerHeight - top) / height) + BEYOND));
     this.before.style.height = `${first * height}px`;
-    this.after.style.height = `${Math.max(0, this.rows.length - Math.max(first, last)) * height}px`;
-    show(this.body, this.rows.slice(first, Math.max(first, last)).map((row, i) =>
-      h('div', { class: `grid-row ${row.class || ''}`, role: 'row', 'data-key': row.key, 'aria-rowindex': first + i + 2 }, this.render(row))));
+    this.after.style.height = `${(this.rows.length - last) * height}px`;
+    return { rows: this.rows.slice(first, last), first };
+  }
+
+  row(row, at) {
+    return h('div', { class: `grid-row ${row.class || ''}`, role: 'row', 'data-key': row.key, 'aria-rowindex': at + 2 }, this.render(row));
+  }
+
+  /** draw shows all rows on the screen as they are now. */
+  draw() {
+    const { rows, first } = this.shown();
+    show(this.body, rows.map((row, i) => this.row(row, first + i)));
+  }
+
+  /** slide makes the rows that scrolling brings, and leaves those that are there as they are. */
+  slide() {
+    const { rows, first } = this.shown();
+    const keys = new Set(rows.map((row) => row.key));
+    for (const old of [...this.body.children]) if (!keys.has(old.dataset.key)) old.remove();
+    let at = this.body.firstChild;
+    rows.forEach((row, i) => {
+      if (at && at.dataset.key === row.key) at = at.nextSibling;
+      else this.body.insertBefore(this.row(row, first + i), at);
+    });
   }
 }

@@ -8,6 +8,9 @@ import { model } from './model.js';
 /** SILENCE is after how many seconds without a word the link counts as lost, and HIDDEN after how many a tab that nobody sees ends it. */
 const SILENCE = 60;
 const HIDDEN = 60;
+/** TICK is every how many milliseconds the link is looked after. A tick that comes ASLEEP later than it should comes after a sleep. */
+const TICK = 5000;
+const ASLEEP = 10_000;
 
 export const link = {
   /** state is connecting, live, lost, paused or locked. */
@@ -22,9 +25,13 @@ export const link = {
 let changed = () => {};
 let wanted = '';
 let heard = 0;
+let listening = false;
 let attempt = null;
 let wake = () => {};
 let hiddenAt = 0;
+
+/** silence is for how many seconds nothing was heard on a link that is live. */
+export const silence = () => (link.state === 'live' ? (performance.now() - heard) / 1000 : 0);
 
 function become(state, why) {
   if (state !== link.state) link.since = performance.now();
@@ -87,14 +94,19 @@ async function once(signal) {
   model.session = await get('/v1/session', limit);
   if (version && version !== model.session.version) link.upgraded = model.session.version;
   heard = performance.now();
-  await listen(`/v1/watch${wanted ? `?${wanted}` : ''}`, model.lastEvent, signal, (kind, data) => {
-    heard = performance.now();
-    if (kind === 'status') model.take(data);
-    else if (kind === 'event') model.tell(data);
-    else if (kind === 'lost') model.lost = data;
-    else if (kind === 'problem') throw new Refusal(data.status, data.detail);
-    if (kind === 'status') become('live');
-  });
+  listening = true;
+  try {
+    await listen(`/v1/watch${wanted ? `?${wanted}` : ''}`, model.lastEvent, signal, (kind, data) => {
+      heard = performance.now();
+      if (kind === 'status') model.take(data);
+      else if (kind === 'event') model.tell(data);
+      else if (kind === 'lost') model.lost = data;
+      else if (kind === 'problem') throw new Refusal(data.status, data.detail);
+      if (kind === 'status') become('live');
+    });
+  } finally {
+    listening = false;
+  }
 }
 
 /** asleep returns after some milliseconds, or when something asks for a link. */
@@ -107,8 +119,15 @@ function asleep(ms) {
 
 /** watchOver ends a link that is silent, or that nobody needs, and has one made when it is needed again. */
 function watchOver() {
+  let ticked = Date.now();
   setInterval(() => {
-    if (link.state === 'live' && performance.now() - heard > SILENCE * 1000) {
+    // While a machine sleeps, performance.now() stands still in most browsers, and a connection may die without a word.
+    const slept = Math.abs(Date.now() - ticked - TICK) > ASLEEP;
+    ticked = Date.now();
+    if (listening && slept) {
+      become('connecting', 'this machine has slept, or its clock was set');
+      renew();
+    } else if (listening && performance.now() - heard > SILENCE * 1000) {
       become('lost', 'nothing has been heard from the balancer');
       renew();
     }
@@ -116,7 +135,7 @@ function watchOver() {
       become('paused', 'this tab is hidden');
       attempt.abort();
     }
-  }, 5000);
+  }, TICK);
   document.addEventListener('visibilitychange', () => {
     hiddenAt = performance.now();
     if (!document.hidden && (link.state !== 'live' || performance.now() - heard > 5000)) {

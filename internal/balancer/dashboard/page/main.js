@@ -9,7 +9,7 @@ import { balancerPage, dropsPage, limitsPage } from './balancer.js';
 import { note } from './chart.js';
 import * as events from './events.js';
 import { duration } from './format.js';
-import { link, login, start } from './link.js';
+import { link, login, silence, start } from './link.js';
 import { model, troubled } from './model.js';
 import { BackendView, Overview, ServiceView } from './overview.js';
 import { pill } from './parts.js';
@@ -26,6 +26,8 @@ const LINKS = {
   live: ['live', 'good', '●'], connecting: ['connecting', 'calm', '○'], lost: ['not reached', 'bad', '▼'],
   paused: ['paused', 'calm', '○'], locked: ['locked', 'warn', '■'],
 };
+/** QUIET is for how many seconds the balancer may say nothing before that is said. */
+const QUIET = 8;
 const acts = { ...services.acts, ...events.acts, ...actions.acts, reload: () => location.reload() };
 
 const main = document.getElementById('main');
@@ -59,7 +61,14 @@ function draw() {
     shownAt = at;
     main.replaceChildren(shown.element);
   }
-  shown.update();
+  try {
+    shown.update();
+  } catch (error) {
+    // What the page cannot draw is the page's fault, and not the link's.
+    reportError(error);
+    show(shown.element, h('p', { class: 'notice bad', role: 'alert' }, h('b', {}, 'Not drawn: '), `this page cannot draw what the balancer says (${error.message}). Other views may work; `,
+      h('code', {}, 'jeoul status'), ' has it all.'));
+  }
 }
 
 /** waiting is what is shown before there is a status. */
@@ -91,7 +100,8 @@ function drawFrame() {
   show(document.getElementById('about'), session && `Jeoul ${session.version}`, status && ` · ${status.hook.name} on ${status.interface} · up ${duration(model.now() - Date.parse(status.started) / 1000)}`);
   show(document.getElementById('views'), VIEWS.map((v, i) => h('a', { href: `#/${v.id}`, 'data-key': v.id, 'aria-keyshortcuts': i + 1,
     'aria-current': (current || 'services') === v.id || (current === 'service' && v.id === 'services') ? 'page' : null }, v.title)));
-  const [word, tone, mark] = LINKS[link.state];
+  const quiet = silence();
+  const [word, tone, mark] = quiet > QUIET ? [`silent for ${duration(quiet)}`, 'warn', '◐'] : LINKS[link.state];
   show(document.getElementById('link'), session && h('span', { class: 'who' }, `${session.client} · ${session.role}`),
     pill(word, tone, mark, link.why), link.state === 'lost' && h('span', { class: 'why' }, `for ${duration((performance.now() - link.since) / 1000)}: ${link.why}`),
     link.upgraded && h('button', { type: 'button', 'data-act': 'reload' }, `${link.upgraded} runs now: reload this page`));
@@ -143,4 +153,4 @@ token.take();
 draw();
 start(draw);
 // Times go on between statuses.
-setInterval(() => { if (link.state !== 'live') drawFrame(); }, 1000);
+setInterval(() => { if (link.state !== 'live' || silence() > QUIET / 2) drawFrame(); }, 1000);

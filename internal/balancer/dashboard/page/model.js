@@ -123,6 +123,7 @@ class Model {
 
   /** tell takes an event. */
   tell(event) {
+    if (this.events.some((one) => one.id === event.id)) return;
     this.lastEvent = event.id;
     this.events.unshift(event);
     if (this.events.length > EVENTS) this.events.length = EVENTS;

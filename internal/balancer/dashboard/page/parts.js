@@ -49,9 +49,9 @@ export const facts = (pairs) => h('dl', { class: 'facts' }, pairs.filter(([, val
 /** section is a part of a view with a heading. */
 export const section = (title, key, ...children) => h('section', { 'data-key': `s-${key}`, 'aria-label': title }, h('h2', {}, title), children);
 
-/** table is a table of words; columns with a title that begins with # are numbers. */
+/** table is a table of words; columns with a title that begins with # are numbers. With a + before the first, columns of tables below each other are equally wide. */
 export const table = (label, titles, rows) => h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': `${label}, table` },
-  h('table', {}, h('thead', {}, h('tr', {}, titles.map((t) => h('th', { scope: 'col', class: t.startsWith('#') && 'number' }, t.replace('#', ''))))),
+  h('table', { class: titles[0].startsWith('+') && `aligned of${titles.length}` }, h('thead', {}, h('tr', {}, titles.map((t) => h('th', { scope: 'col', class: t.startsWith('#') && 'number' }, t.replace(/^[#+]/, ''))))),
     h('tbody', {}, rows.map((row) => h('tr', { 'data-key': row.key }, row.cells.map((cell, i) =>
       (i === 0 ? h('th', { scope: 'row' }, cell) : h('td', { class: titles[i].startsWith('#') && 'number' }, cell))))))));
 

@@ -138,7 +138,7 @@ function backendCells({ service, backend, share }) {
   return {
     name: [h('a', { href: address('service', service.name, backend.name) }, backend.name), h('span', { class: 'aside' }, endpoint(backend.address, backend.port))],
     state: statePill(backend),
-    rate: [rate(now('connections')), spark(model.spark(at))],
+    rate: [h('span', {}, rate(now('connections'))), spark(model.spark(at))],
     share: [bar(share.got, share.ideal), h('span', { class: 'aside' }, share.got === null ? `– | ${percent(share.ideal)}` : `${percent(share.got)} | ${percent(share.ideal)}`)],
     weight: backend.configured_weight === undefined ? count(backend.weight) : h('span', { title: `${backend.configured_weight} in the configuration` }, `${count(backend.weight)} (${count(backend.configured_weight)})`),
     packets: rate(now('packets')),
