@@ -97,6 +97,7 @@ func besiege(t *testing.T, file *os.File) *besieged {
 			"backends": []entry{{"name": "server", "address": l.Servers[0].IPv4.String(), "port": 8080}}}},
 		"fullnat": entry{"addresses": []string{"198.18.0.99"}}})
 	b.startBuilt(t)
+	b.eventually(t, "every backend is up", allUp)
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	for range 4 {
@@ -115,20 +116,20 @@ func besiege(t *testing.T, file *os.File) *besieged {
 }
 
 // startBuilt runs the program that `make build` has built: that of the tests takes more memory.
-func (b *besieged) startBuilt(t *testing.T) {
+func (b *balancer) startBuilt(t *testing.T) {
 	t.Helper()
 	built, err := filepath.Abs("../../bin/jeoul")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(built); err != nil {
-		t.Skipf("no program to measure; run make build: %v", err)
+		t.Skipf("the program is not there; run make build: %v", err)
 	}
 	b.daemon, err = b.host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: built, Args: b.arguments(), Stdout: &b.log, Stderr: &b.log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.eventually(t, "every backend is up", allUp)
+	b.eventually(t, "the daemon answers", func(*ops.Status) bool { return true })
 }
 
 // ask opens one connection to the VIP after the other.

@@ -7,13 +7,15 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/api/access"
@@ -55,13 +57,7 @@ func TestDashboardInBrowser(t *testing.T) {
 	t.Cleanup(end)
 	web := s.ask(t, ctx, "web", 40)
 	tab := showing(t, s.url)
-	t.Run("a killed backend turns down", func(t *testing.T) {
-		tab.Until("web02 is up", row("web/web02")+`.textContent.includes("up")`)
-		s.patients[s.Servers[1].Name].close(t)
-		tab.Until("web02 is unhealthy", row("web/web02")+`.textContent.includes("unhealthy")`)
-		s.patients[s.Servers[1].Name].open(t)
-		tab.Until("web02 is up again", row("web/web02")+`.querySelector(".pill").textContent.includes("up")`)
-	})
+	t.Run("a killed backend turns down", func(t *testing.T) { s.killedTurnsDown(t, tab) })
 	t.Run("a drain by click takes effect", func(t *testing.T) { s.drainByClick(t, tab, web) })
 	t.Run("the page survives a restart", func(t *testing.T) {
 		kill(t, s.daemon)
@@ -76,6 +72,9 @@ func TestDashboardInBrowser(t *testing.T) {
 		tab.Eval(`location.hash = "#/balancer"`)
 		tab.Until("the page shows the next process", fmt.Sprintf(`document.querySelector("main").textContent.includes("%d")`, pid))
 	})
+	t.Run("the page survives an upgrade", func(t *testing.T) { s.upgradedBelow(t, tab) })
+	t.Run("all is done by keys", func(t *testing.T) { s.byKeys(t, tab) })
+	t.Run("focus stays where rows move", func(t *testing.T) { focusStays(t, tab) })
 	t.Run("markup stays text", func(t *testing.T) { markupStaysText(t, tab) })
 	t.Run("axe-core finds no error", func(t *testing.T) { accessible(t, tab) })
 	if dir := os.Getenv("JEOUL_TEST_PICTURES"); dir != "" {
@@ -83,6 +82,102 @@ func TestDashboardInBrowser(t *testing.T) {
 	}
 	end()
 	stop(t, s.daemon)
+}
+
+// killedTurnsDown ends a backend's server and waits until the page says that it is down. It logs how long that took.
+func (s *watched) killedTurnsDown(t *testing.T, tab *testbrowser.Tab) {
+	tab.Until("web02 is up", row("web/web02")+`.textContent.includes("up")`)
+	began := time.Now()
+	s.patients[s.Servers[1].Name].close(t)
+	tab.Until("web02 is unhealthy", row("web/web02")+`.querySelector(".pill").textContent.includes("unhealthy")`)
+	t.Logf("the page showed it %v after the kill, of which the checks took some", time.Since(began).Round(time.Millisecond))
+	tab.Until("the title counts it", `/^\(\d+\) /.test(document.title)`)
+	s.patients[s.Servers[1].Name].open(t)
+	tab.Until("web02 is up again", row("web/web02")+`.querySelector(".pill").textContent.includes("up")`)
+}
+
+// upgradedBelow has a daemon of another build take over: the page goes on, and offers to become that build's.
+func (s *watched) upgradedBelow(t *testing.T, tab *testbrowser.Tab) {
+	leave(t, s.daemon)
+	s.startBuilt(t)
+	tab.Until("the page is live, and says that another build runs", linkLive+` && document.querySelector('#link [data-act="reload"]')`)
+	tab.Click(`#link [data-act="reload"]`)
+	tab.Until("the page is the other build's", linkLive+` && !document.querySelector('#link [data-act="reload"]')`)
+}
+
+// byKeys changes views, filters, and disables and enables a backend without a pointer.
+func (s *watched) byKeys(t *testing.T, tab *testbrowser.Tab) {
+	s.eventually(t, "web01 takes new connections", func(status *ops.Status) bool { return stateNow(status, "web/web01") == "up" })
+	tab.Eval(`location.hash = "#/services"`)
+	for key, view := range map[string]string{"2": "drops", "3": "limits", "4": "balancer", "5": "events"} {
+		tab.Key(key)
+		tab.Until(key+" shows "+view, fmt.Sprintf(`location.hash === "#/%s" && document.querySelector('#views [aria-current="page"]').hash === location.hash`, view))
+	}
+	tab.Key("1")
+	tab.Until("there is a filter", `document.getElementById("filter")`)
+	tab.Key("/")
+	tab.Until("the filter has the focus", `document.activeElement.id === "filter"`)
+	tab.Type("#filter", "web01")
+	tab.Until("only web01 is there", row("web/web01")+` && !`+row("web/web02"))
+	for range 60 {
+		if string(tab.Eval(`document.activeElement.dataset.act === "change"`)) == "true" {
+			break
+		}
+		tab.Key("\t")
+	}
+	tab.Key("\r")
+	tab.Until("the dialog is open", `document.querySelector("dialog[open]")`)
+	tab.Key("\u001b")
+	tab.Until("Escape leaves all as it is, and the focus returns", `!document.querySelector("dialog[open]") && document.activeElement.dataset.act === "change"`)
+	if state := stateNow(s.status(t), "web/web01"); state != "up" {
+		t.Errorf("web01 is %s", state)
+	}
+	s.chooseByKeys(t, tab, "disable", "out")
+	s.chooseByKeys(t, tab, "enable", "up")
+	tab.Eval(`document.getElementById("filter").value = ""; document.getElementById("filter").dispatchEvent(new InputEvent("input", { bubbles: true }))`)
+	tab.Until("all are there again", row("web/web02"))
+}
+
+// chooseByKeys opens the dialog of the backend whose button has the focus and does one of its changes, by keys.
+func (s *watched) chooseByKeys(t *testing.T, tab *testbrowser.Tab, verb, state string) {
+	t.Helper()
+	tab.Until("the button has the focus", `document.activeElement.dataset.act === "change"`)
+	tab.Key("\r")
+	tab.Until("the dialog is open, and has the focus", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
+	for range 20 {
+		if string(tab.Eval(fmt.Sprintf(`document.querySelector("dialog input:checked")?.value === %q`, verb))) == "true" {
+			break
+		}
+		if string(tab.Eval(`document.activeElement.type === "radio"`)) == "true" {
+			if string(tab.Eval(`document.activeElement.checked`)) == "false" {
+				tab.Key(" ")
+			} else {
+				tab.Key(kb.ArrowDown)
+			}
+		} else {
+			tab.Key("\t")
+		}
+	}
+	tab.Until(verb+" is chosen", fmt.Sprintf(`document.querySelector("dialog input:checked").value === %q && document.querySelector('dialog button[type="submit"]')`, verb))
+	tab.Key("\r")
+	tab.Until("it is done", `document.querySelector("dialog").textContent.includes("Done")`)
+	tab.Key("\u001b")
+	s.eventually(t, "web01 is "+state, func(status *ops.Status) bool { return string(stateNow(status, "web/web01")) == state })
+}
+
+// focusStays: a row that is drawn elsewhere, as others have more connections now, keeps the focus that is in it.
+func focusStays(t *testing.T, tab *testbrowser.Tab) {
+	tab.Until("the rows are there", row("web/web04"))
+	tab.Eval(row("web/web04") + `.querySelector("button").focus()`)
+	for _, column := range []string{"weight", "name"} {
+		before := string(tab.Eval(row("web/web04") + `.getAttribute("aria-rowindex")`))
+		tab.Eval(fmt.Sprintf(`document.querySelector('[data-column=%q]').click()`, column))
+		tab.Until("the row has moved", fmt.Sprintf(`%s.getAttribute("aria-rowindex") !== %s`, row("web/web04"), before))
+		if on := tab.Eval(`document.activeElement === ` + row("web/web04") + `.querySelector("button")`); string(on) != "true" {
+			t.Errorf("sorted by %s, the focus is on %s", column, tab.Eval(`document.activeElement.outerHTML`))
+		}
+	}
+	tab.Eval(`document.querySelector('[data-column="name"]').click(); document.querySelector('[data-column="name"]').click()`)
 }
 
 // drainByClick drains web03 as a person does, and waits until clients get none of its answers any more.
@@ -124,23 +219,40 @@ func accessible(t *testing.T, tab *testbrowser.Tab) {
 	for _, window := range []struct {
 		width, height int
 		dark          bool
-	}{{1440, 900, false}, {1440, 900, true}, {390, 844, false}} {
+	}{{1440, 900, false}, {1440, 900, true}, {390, 844, false}, {390, 844, true}} {
 		tab.Window(window.width, window.height, window.dark)
 		for _, view := range []string{"services", "service/shop", "service/shop/shop01", "drops", "limits", "balancer", "events"} {
 			tab.Eval(fmt.Sprintf("location.hash = %q", "#/"+view))
 			tab.Until("the view is there", `document.querySelector("main").children.length > 0`)
-			var found []string
-			text := tab.Eval(`axe.run(document).then((r) => r.violations.map((v) => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map((n) => n.html).join(" ")))`)
-			if err := json.Unmarshal(text, &found); err != nil {
-				t.Fatal(err)
-			}
-			if len(found) > 0 {
-				t.Errorf("%s, %+v: %s", view, window, strings.Join(found, "\n"))
+			noFindings(t, tab, fmt.Sprintf("%s, %+v", view, window))
+			if wide := tab.Eval(`document.documentElement.scrollWidth - innerWidth`); string(wide) != "0" && !strings.HasPrefix(string(wide), "-") {
+				t.Errorf("%s, %+v: the page is %s pixels wider than the window", view, window, wide)
 			}
 		}
+		tab.Eval(`location.hash = "#/services"`)
+		tab.Click(`[data-key="b web/web01"] [data-act="change"]`)
+		for _, verb := range []string{"drain", "disable", "enable", "weight"} {
+			tab.Click(fmt.Sprintf(`dialog input[value=%q]`, verb))
+			tab.Until("it is said what will be", `document.querySelector("dialog .says")`)
+			noFindings(t, tab, fmt.Sprintf("the dialog to %s, %+v", verb, window))
+		}
+		tab.Click(`dialog [data-act="dismiss"]`)
 	}
 	tab.Window(1440, 900, false)
 	tab.Eval(`location.hash = "#/services"`)
+}
+
+// noFindings has axe-core look at what is shown.
+func noFindings(t *testing.T, tab *testbrowser.Tab, what string) {
+	t.Helper()
+	var found []string
+	text := tab.Eval(`axe.run(document).then((r) => r.violations.map((v) => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map((n) => n.html).join(" ")))`)
+	if err := json.Unmarshal(text, &found); err != nil {
+		t.Fatal(err)
+	}
+	if len(found) > 0 {
+		t.Errorf("%s: %s", what, strings.Join(found, "\n"))
+	}
 }
 
 // pictures writes those of docs/guides/dashboard.md.
@@ -185,7 +297,8 @@ func TestDashboardOverTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newWatched(t, entry{"api": entry{"listen": "127.0.0.1:9540", "certificate": path("crt"), "key": path("key"), "tokens": path("tokens")}})
-	tab := testbrowser.Open(t, "https://"+s.relay(t, "127.0.0.1:9540")+"/")
+	way := s.relay(t, "127.0.0.1:9540")
+	tab := testbrowser.Open(t, "https://"+way.address+"/")
 	tab.Type("#token", "wrong")
 	tab.Click(`form button[type="submit"]`)
 	tab.Until("a wrong token is refused", `document.querySelector(".login") && document.body.textContent.includes("unknown")`)
@@ -200,20 +313,79 @@ func TestDashboardOverTCP(t *testing.T) {
 	if state := stateNow(s.status(t), "web/web01"); state != "up" {
 		t.Errorf("web01 is %s", state)
 	}
+	tab.Click(`dialog [data-act="dismiss"]`)
+	t.Run("the page survives sleep", func(t *testing.T) { s.sleepsThrough(t, tab, way) })
 	if faults := tab.Faults(); len(faults) > 0 {
 		t.Errorf("the page has done wrong: %q", faults)
 	}
 	stop(t, s.daemon)
 }
 
+// sleepsThrough has the page miss things in each way in which browsers and their machines rest, and catch up with them.
+func (s *watched) sleepsThrough(t *testing.T, tab *testbrowser.Tab, way *relay) {
+	// As of an hour that passes while the test does not.
+	tab.Eval(`window.passed = { wall: 0, running: 0 };
+		((wall, running) => { Date.now = () => wall() + passed.wall; performance.now = () => running() + passed.running; })(Date.now, performance.now.bind(performance)); 0`)
+	missed := func(what, backend string) {
+		t.Helper()
+		tab.Until(what+": the page has caught up", linkLive+` && `+row("web/"+backend)+`.textContent.includes("draining")`)
+		tab.Eval(`location.hash = "#/events"`)
+		tab.Until(what+": the event that was missed is there once", fmt.Sprintf(
+			`[...document.querySelectorAll(".events li")].filter((e) => e.textContent.includes("web/%s") && e.textContent.includes("drain")).length === 1`, backend))
+		tab.Eval(`location.hash = "#/services"`)
+		tab.Until("the services are there", row("web/web01"))
+	}
+	drain := func(backend string) {
+		t.Helper()
+		s.operate(t, ops.Order{Verb: ops.Drain, Service: "web", Backend: backend})
+	}
+
+	tab.Freeze()
+	drain("web02")
+	tab.Thaw()
+	missed("a frozen tab", "web02")
+
+	tab.Eval(`Object.defineProperty(document, "hidden", { value: true, configurable: true }); document.dispatchEvent(new Event("visibilitychange")); passed.running += 3.6e6; passed.wall += 3.6e6`)
+	tab.Until("a hidden tab lets go", `document.getElementById("link").textContent.includes("paused")`)
+	drain("web03")
+	tab.Eval(`Object.defineProperty(document, "hidden", { value: false, configurable: true }); document.dispatchEvent(new Event("visibilitychange"))`)
+	missed("a hidden tab", "web03")
+
+	// The machine sleeps: its connections die without a word, and performance.now() has stood still when it wakes.
+	way.cut()
+	drain("web04")
+	tab.Eval(`passed.wall += 3.6e6`)
+	tab.Until("the page notices it", `!`+linkLive)
+	missed("a machine that has slept", "web04")
+
+	tab.Eval(`passed.wall -= 36e6`)
+	tab.Until("the page is live with a clock that was set back", linkLive)
+}
+
 // relay leads from an address of this machine's loopback to one inside of the balancer's host.
-func (s *watched) relay(t *testing.T, to string) string {
+type relay struct {
+	address string
+	mu      sync.Mutex
+	// whole is closed when the connections that there are die without a word.
+	whole chan struct{}
+}
+
+// cut has all connections that there are carry nothing any more. They stay open.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.whole)
+	r.whole = make(chan struct{})
+}
+
+func (s *watched) relay(t *testing.T, to string) *relay {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
+	r := &relay{address: listener.Addr().String(), whole: make(chan struct{})}
 	go func() {
 		for {
 			near, err := listener.Accept()
@@ -225,9 +397,29 @@ func (s *watched) relay(t *testing.T, to string) string {
 				near.Close()
 				continue
 			}
-			go func() { _, _ = io.Copy(far, near); far.Close() }()
-			go func() { _, _ = io.Copy(near, far); near.Close() }()
+			r.mu.Lock()
+			whole := r.whole
+			r.mu.Unlock()
+			go carry(t, far, near, whole)
+			go carry(t, near, far, whole)
 		}
 	}()
-	return listener.Addr().String()
+	return r
+}
+
+// carry copies from a connection to another until that ends, and nothing more once whole is closed.
+func carry(t *testing.T, to, from net.Conn, whole <-chan struct{}) {
+	defer to.Close()
+	for part := make([]byte, 64<<10); ; {
+		n, err := from.Read(part)
+		select {
+		case <-whole:
+			<-t.Context().Done()
+			return
+		default:
+		}
+		if _, wrong := to.Write(part[:n]); wrong != nil || err != nil {
+			return
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
@@ -165,6 +166,19 @@ func (t *Tab) Window(width, height int, dark bool) {
 	do(t, func(ctx context.Context, target *chromedp.Target) (cdp.Empty, error) {
 		return cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	})
+}
+
+// Freeze stops all that the page does, as browsers do with tabs that were not looked at for long; Thaw has it go on.
+func (t *Tab) Freeze() { t.tb.Helper(); t.lifecycle(page.SetWebLifecycleStateStateFrozen) }
+
+// Thaw ends what Freeze has begun.
+func (t *Tab) Thaw() { t.tb.Helper(); t.lifecycle(page.SetWebLifecycleStateStateActive) }
+
+func (t *Tab) lifecycle(state page.SetWebLifecycleStateState) {
+	t.tb.Helper()
+	do(t, func(ctx context.Context, target *chromedp.Target) (cdp.Empty, error) {
+		return cdp.Call(ctx, target, page.SetWebLifecycleState, page.SetWebLifecycleStateParams{State: state})
 	})
 }
 
