@@ -34,6 +34,7 @@ must_not_reach() {
 }
 
 mapfile -t go_files < <(sources '*.go')
+mapfile -t c_files < <(sources 'bpf/*.c' 'bpf/*.h')
 mapfile -t shell_files < <(sources 'scripts/*.sh' '.ci/run')
 mapfile -t inner_files < <(printf '%s\n' "${go_files[@]}" | grep '^internal/' | grep -v '_test\.go$')
 
@@ -79,6 +80,7 @@ finding "what programs share knows none of them" "$(
 )"
 
 "$go" run ./scripts/filedeps -limits scripts/filedeps/limits.txt ./... || failed=yes
+"$go" run ./scripts/columns "${go_files[@]}" "${c_files[@]}" || failed=yes
 "$go" run ./scripts/lexicon CONTRIBUTING.md scripts/lexicon/allowed.txt "${go_files[@]}" || failed=yes
 "$go" vet ./... || failed=yes
 "$go" run "$STATICCHECK" ./... || failed=yes

@@ -45,8 +45,8 @@ struct numbers returned SEC(".maps");
 /* Whether a packet is of this stream; reads its tail. */
 static __always_inline bool numbered(struct __sk_buff *skb, struct tail *tail)
 {
-	return skb->len >= HEADERS + sizeof(*tail) && !bpf_skb_load_bytes(skb, skb->len - sizeof(*tail), tail, sizeof(*tail)) &&
-	       tail->mark == mark;
+	return skb->len >= HEADERS + sizeof(*tail) &&
+	       !bpf_skb_load_bytes(skb, skb->len - sizeof(*tail), tail, sizeof(*tail)) && tail->mark == mark;
 }
 
 /* Sets the bit of a number, and says whether it was set. */

@@ -263,7 +263,8 @@ __noinline int wire_write(struct xdp_md *ctx, const struct wire_segment *s)
 	if (s->payload && s->content == WIRE_PAYLOAD_THERE)
 		sum += wire_sum(ctx, WIRE_L4 + header, s->payload);
 	else if (s->content == WIRE_PAYLOAD_WORDS && s->payload > WIRE_NUMBERED)
-		sum += wire_write_payload(ctx, WIRE_L4 + header + WIRE_NUMBERED, s->payload - WIRE_NUMBERED, WIRE_PAYLOAD_FILLER);
+		sum += wire_write_payload(ctx, WIRE_L4 + header + WIRE_NUMBERED, s->payload - WIRE_NUMBERED,
+					  WIRE_PAYLOAD_FILLER);
 	else if (s->payload && s->content != WIRE_PAYLOAD_WORDS)
 		sum += wire_write_payload(ctx, WIRE_L4 + header, s->payload, s->content);
 	data = (void *)(long)ctx->data;

@@ -40,8 +40,8 @@ static __always_inline __s64 wire_late(const struct wire_turn *t, __u64 start, _
 }
 
 /* wire_send writes a frame of a connection and sends it by its client port. */
-static __always_inline int wire_send(struct xdp_md *ctx, const struct wire_turn *t, __u32 slot, __u8 protocol, __u8 flags,
-				     __u32 sequence, __u32 acknowledged, __u16 window, __u16 payload)
+static __always_inline int wire_send(struct xdp_md *ctx, const struct wire_turn *t, __u32 slot, __u8 protocol,
+				     __u8 flags, __u32 sequence, __u32 acknowledged, __u16 window, __u16 payload)
 {
 	struct wire_ends ends = wire_ends(slot);
 	struct wire_segment s = {
@@ -114,8 +114,8 @@ static __always_inline int wire_send_datagram(struct xdp_md *ctx, const struct w
 }
 
 /* wire_begin sends the first packet of a connection, or a query. */
-static __always_inline int wire_begin(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c, __u32 slot,
-				      __u32 epoch)
+static __always_inline int wire_begin(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c,
+				      __u32 slot, __u32 epoch)
 {
 	__u32 first = wire_first(slot, epoch);
 
@@ -154,7 +154,8 @@ static __always_inline int wire_open(struct xdp_md *ctx, const struct wire_turn 
 	if (!c || !shared)
 		return -1;
 	if (control->outstanding &&
-	    (__s64)(n - sender->no_answer - sender->checksum - *(volatile __u64 *)&shared->answered) >= control->outstanding)
+	    (__s64)(n - sender->no_answer - sender->checksum - *(volatile __u64 *)&shared->answered) >=
+		    control->outstanding)
 		return -1;
 	if (control->kind != WIRE_UDP && !wire_is_over(wire_state_of(c->word)))
 		return -1;
@@ -190,8 +191,8 @@ static __always_inline bool wire_move(const struct wire_turn *t, struct wire_con
 	return __sync_val_compare_and_swap(&c->word, word, wire_word(wire_epoch_of(word), tries, state)) == word;
 }
 
-static __always_inline int wire_send_fin(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c, __u32 slot,
-					 __u32 first)
+static __always_inline int wire_send_fin(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c,
+					 __u32 slot, __u32 first)
 {
 	t->sender->finished++;
 	return wire_send_tcp(ctx, t, slot, first, c, TCP_FIN | TCP_ACK, first + 1 + t->control->request, 0);
@@ -205,8 +206,8 @@ static __always_inline int wire_send_request(struct xdp_md *ctx, const struct wi
 }
 
 /* wire_send_reset resets a connection in the state it was in. */
-static __always_inline int wire_send_reset(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c, __u32 slot,
-					   __u32 first, enum wire_state was)
+static __always_inline int wire_send_reset(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c,
+					   __u32 slot, __u32 first, enum wire_state was)
 {
 	__u32 sequence = wire_sent(t->control, first, was);
 
@@ -284,8 +285,8 @@ static __always_inline int wire_follow(struct xdp_md *ctx, const struct wire_tur
 }
 
 /* wire_resend sends what a connection waits with again. */
-static __always_inline int wire_resend(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c, __u32 slot,
-				       __u32 first, enum wire_state state)
+static __always_inline int wire_resend(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c,
+				       __u32 slot, __u32 first, enum wire_state state)
 {
 	t->sender->retransmitted++;
 	switch (state) {

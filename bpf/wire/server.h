@@ -97,8 +97,8 @@ static __always_inline bool wire_first_time(const struct wire_seen *seen, __u32 
 
 /* wire_respond_some sends so many bytes of the response. With the last of them the
  * connection is closed, as HTTP/1.0 has it; but clients of ours close it themselves. */
-static __always_inline int wire_respond_some(struct xdp_md *ctx, const struct wire_call *c, __u32 offset, __u32 received,
-					     __u32 length)
+static __always_inline int wire_respond_some(struct xdp_md *ctx, const struct wire_call *c, __u32 offset,
+					     __u32 received, __u32 length)
 {
 	__u8 flags = length ? TCP_ACK | TCP_PSH : TCP_ACK;
 
