@@ -186,13 +186,13 @@ static __always_inline int serve(struct bpf_sock_addr *ctx, bool ipv6, void *gen
 	return PROCEED;
 }
 
-/* serving finds the service that a socket asks for; NULL where it is to go on as it is. */
+/* asks_for finds the service that a socket asks for; NULL where it is to go on as it is. */
 static __always_inline struct service *asks_for(struct bpf_sock_addr *ctx, void *generation,
 						struct packet *packet)
 {
 	struct service *service;
 
-	if (head_of(generation)->aside)
+	if (head_of(generation)->orphaned)
 		return NULL;
 	service = find_service(generation, packet, packet->destination_port, packet->protocol);
 	return service && read_own(ctx, packet) ? service : NULL;
