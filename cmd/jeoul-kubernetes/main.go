@@ -133,7 +133,8 @@ func (c *command) run(ctx context.Context) error {
 		return err
 	}
 	defer broadcaster.Shutdown()
-	options.Writer = &status.Writer{Client: client, Gateways: gateways, Recorder: broadcaster.NewRecorder(known, model.FieldManager)}
+	options.Writer = &status.Writer{Client: client, Gateways: gateways,
+		Recorder: broadcaster.NewRecorder(known, model.FieldManager)}
 	control := controller.New(options)
 	if err := c.serve(ctx, control, log); err != nil {
 		return err
@@ -196,15 +197,19 @@ func (c *command) options(client kubernetes.Interface, log *slog.Logger) (contro
 	identity := c.Identity
 	if identity == "" {
 		if identity, err = os.Hostname(); err != nil {
-			return controller.Options{}, fmt.Errorf("this balancer's name in the Lease: %w; give it one with --identity", err)
+			return controller.Options{},
+				fmt.Errorf("this balancer's name in the Lease: %w; give it one with --identity", err)
 		}
 	}
 	balancer := api.NewClient(c.Socket)
 	options := controller.Options{Client: client, Watcher: watcher, Log: log,
-		Settings:   model.Settings{Class: c.Class, Classless: c.Classless, Mode: c.Mode, RoutedPods: c.RoutedPods, Zone: c.Zone},
-		Pusher:     &push.Pusher{Balancer: balancer, Source: c.Owner},
-		Generation: func(ctx context.Context, source string) (uint64, error) { return generation(ctx, balancer, source) },
-		Backends:   func(ctx context.Context) ([]ops.ServiceBackend, error) { return balancer.Backends(ctx) },
+		Settings: model.Settings{Class: c.Class, Classless: c.Classless, Mode: c.Mode, RoutedPods: c.RoutedPods,
+			Zone: c.Zone},
+		Pusher: &push.Pusher{Balancer: balancer, Source: c.Owner},
+		Generation: func(ctx context.Context, source string) (uint64, error) {
+			return generation(ctx, balancer, source)
+		},
+		Backends: func(ctx context.Context) ([]ops.ServiceBackend, error) { return balancer.Backends(ctx) },
 		Lease: status.Lease{Namespace: c.LeaseNamespace, Identity: identity,
 			Name: "jeoul-" + strings.Trim(strings.Map(leaseRune, strings.ToLower(c.Class)), "-.")}}
 	if c.Pools != "" {

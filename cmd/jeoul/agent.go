@@ -49,7 +49,8 @@ func (c *agentCmd) Validate() error {
 
 // Run prepares this host as a backend, and takes everything back when ctx ends.
 func (c *agentCmd) Run(ctx context.Context) error {
-	opt := agent.Options{VIPs: c.VIP, Modes: c.Mode, Marks: c.DSCP, MSS: c.MSS, Interfaces: c.Interface, Hook: c.Hook, Dir: c.StateDir}
+	opt := agent.Options{VIPs: c.VIP, Modes: c.Mode, Marks: c.DSCP, MSS: c.MSS, Interfaces: c.Interface, Hook: c.Hook,
+		Dir: c.StateDir}
 	if c.Check {
 		return c.check(opt)
 	}

@@ -251,13 +251,16 @@ func writeInForce(w io.Writer, overlays []ops.Overlay, now time.Time) {
 	t := newTable(w, "backend", "operation", "by", "since", "deadline", "left")
 	for _, o := range overlays {
 		if d := o.Drain; d != nil {
-			t.AppendRow(table.Row{o.Target, d.Word(), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now), absentOr(&o, leftText(d, o.Left))})
+			t.AppendRow(table.Row{o.Target, d.Word(), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now),
+				absentOr(&o, leftText(d, o.Left))})
 		}
 		if f := o.Forced; f != nil {
-			t.AppendRow(table.Row{o.Target, "enable --force", f.By, f.At.Local().Format(time.DateTime), "-", absentOr(&o, "-")})
+			t.AppendRow(table.Row{o.Target, "enable --force", f.By, f.At.Local().Format(time.DateTime), "-",
+				absentOr(&o, "-")})
 		}
 		if weight := o.Weight; weight != nil {
-			t.AppendRow(table.Row{o.Target, fmt.Sprintf("weight %d (configured: %d)", weight.Value, weight.Configured), weight.By,
+			t.AppendRow(table.Row{o.Target, fmt.Sprintf("weight %d (configured: %d)", weight.Value, weight.Configured),
+				weight.By,
 				weight.At.Local().Format(time.DateTime), "-", absentOr(&o, "-")})
 		}
 	}
@@ -313,7 +316,8 @@ func leftText(d *ops.Drained, left ops.Left) string {
 func flowsText(left ops.Left) string {
 	if left.Tracked {
 		// The flows are counted now and then only.
-		return fmt.Sprintf("%s active, %s remembered", count(uint64(left.Active)), count(max(left.Flows, uint64(left.Active))))
+		return fmt.Sprintf("%s active, %s remembered", count(uint64(left.Active)),
+			count(max(left.Flows, uint64(left.Active))))
 	}
 	return count(left.Flows) + " remembered"
 }

@@ -57,7 +57,8 @@ func (c *checkCmd) Run(ctx context.Context) error {
 		}
 	}
 	if failed > 0 {
-		return failingError{fmt.Sprintf("%s: %d of %d checks did not pass; this changes nothing of the balancer, to which it is %s",
+		return failingError{fmt.Sprintf(
+			"%s: %d of %d checks did not pass; this changes nothing of the balancer, to which it is %s",
 			checked.Target, failed, len(checked.Results), checked.State)}
 	}
 	return nil
@@ -66,7 +67,8 @@ func (c *checkCmd) Run(ctx context.Context) error {
 // writeChecked prints what came of each check.
 func writeChecked(w io.Writer, c *ops.Checked, verbose bool) {
 	for i, r := range c.Results {
-		fmt.Fprintf(w, "%s  %s via %s: %s, %s\n", c.Target, c.Checks[i].Check, c.Checks[i].Via, resultText(r, c.Checks[i]), took(r.TookSeconds))
+		fmt.Fprintf(w, "%s  %s via %s: %s, %s\n", c.Target, c.Checks[i].Check, c.Checks[i].Via,
+			resultText(r, c.Checks[i]), took(r.TookSeconds))
 		if !verbose {
 			continue
 		}

@@ -49,18 +49,23 @@ func changed(at time.Time) *ops.Operations {
 	return &ops.Operations{
 		InForce: []ops.Overlay{
 			{Target: web01, Drain: &ops.Drained{On: true, By: "kim", At: at, Deadline: at.Add(10 * time.Minute)},
-				Weight: &ops.Weighted{Value: 20, Configured: 5, By: "root", At: at.Add(-time.Hour)}, Left: ops.Left{Flows: 1234}},
-			{Target: web02, Drain: &ops.Drained{On: true, By: "uid 1000", At: at, Deadline: at.Add(30 * time.Second), Out: true,
+				Weight: &ops.Weighted{Value: 20, Configured: 5, By: "root", At: at.Add(-time.Hour)},
+				Left:   ops.Left{Flows: 1234}},
+			{Target: web02, Drain: &ops.Drained{On: true, By: "uid 1000", At: at, Deadline: at.Add(30 * time.Second),
+				Out:        true,
 				AtDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 7}}},
-			{Target: db01, Drain: &ops.Drained{On: true, By: "root", At: at}, Left: ops.Left{Tracked: true, Active: 1000, Flows: 1001}},
+			{Target: db01, Drain: &ops.Drained{On: true, By: "root", At: at},
+				Left: ops.Left{Tracked: true, Active: 1000, Flows: 1001}},
 			{Target: backendOf("db", "db02", 4), Drain: &ops.Drained{On: false, By: "root", At: at}},
 			{Target: backendOf("db", "db03", 5), Drain: &ops.Drained{On: true, By: "root", At: at, Out: true}},
 			{Target: backendOf("db", "db04", 6), Forced: &ops.Forced{By: "kim", At: at}},
-			{Target: backendOf("db", "db05", 7), Drain: &ops.Drained{On: true, By: "kim", At: at}, Absent: at.Add(time.Minute)},
+			{Target: backendOf("db", "db05", 7), Drain: &ops.Drained{On: true, By: "kim", At: at},
+				Absent: at.Add(time.Minute)},
 		},
 		History: []ops.Operation{
 			{Verb: ops.Drain, Targets: []ops.Target{web01, db01}, By: "kim", At: at},
-			{Verb: ops.Weight, Targets: []ops.Target{web01}, Weight: &weight, By: "root", At: at.Add(-time.Hour), Lost: "the reload of 12:00 changed its weight to 3"},
+			{Verb: ops.Weight, Targets: []ops.Target{web01}, Weight: &weight, By: "root", At: at.Add(-time.Hour),
+				Lost: "the reload of 12:00 changed its weight to 3"},
 		},
 	}
 }
@@ -89,13 +94,16 @@ func TestWriteOperation(t *testing.T) {
 		want string
 	}{
 		{ops.Operation{Verb: ops.Drain, Targets: web01}, "web/web01: no new flows\n"},
-		{ops.Operation{Verb: ops.Drain, Targets: web01, Deadline: at}, "web/web01: no new flows; out at 2026-01-02 03:04:05, with what is left then\n"},
+		{ops.Operation{Verb: ops.Drain, Targets: web01, Deadline: at},
+			"web/web01: no new flows; out at 2026-01-02 03:04:05, with what is left then\n"},
 		{ops.Operation{Verb: ops.Disable, Targets: web01}, "web/web01: out of service\n"},
-		{ops.Operation{Verb: ops.Undo, Targets: web01, Undone: &ops.Operation{Verb: ops.Enable, Targets: web01, Forced: true}},
+		{ops.Operation{Verb: ops.Undo, Targets: web01, Undone: &ops.Operation{Verb: ops.Enable, Targets: web01,
+			Forced: true}},
 			"web/web01: taken back: enable web/web01 --force\n"},
 		{ops.Operation{Verb: ops.Enable, Targets: many}, "a/x, b/x, c/x, d/x, e/x and 2 more: takes new flows\n"},
 		{ops.Operation{Verb: ops.Weight, Targets: web01, Weight: &weight}, "web/web01: weight 20\n"},
-		{ops.Operation{Verb: ops.Undo, Targets: web01, Undone: &ops.Operation{Verb: ops.Weight, Targets: web01, Weight: &weight}},
+		{ops.Operation{Verb: ops.Undo, Targets: web01, Undone: &ops.Operation{Verb: ops.Weight, Targets: web01,
+			Weight: &weight}},
 			"web/web01: taken back: weight web/web01 20\n"},
 	} {
 		var got bytes.Buffer
@@ -127,32 +135,49 @@ func TestAwaitDrain(t *testing.T) {
 		after      time.Duration
 	}{
 		"tracked": {left: []ops.Left{tracked(3, 100), tracked(3, 600), tracked(1, 700), tracked(0, 700)},
-			want: "web/web01: 3 active, 5 remembered, 0 packets/s\nweb/web01: nothing is left after 5s\n", after: 5 * time.Second},
-		"for a person": {left: []ops.Left{tracked(3, 100), tracked(3, 600), tracked(0, 600)}, person: true, deadline: time.Hour,
+			want:  "web/web01: 3 active, 5 remembered, 0 packets/s\nweb/web01: nothing is left after 5s\n",
+			after: 5 * time.Second},
+		"for a person": {left: []ops.Left{tracked(3, 100), tracked(3, 600), tracked(0, 600)}, person: true,
+			deadline: time.Hour,
 			want: "\r\x1b[Kweb/web01: 3 active, 5 remembered, 0 packets/s; 1h0m0s to the deadline" +
 				"\r\x1b[Kweb/web01: 3 active, 5 remembered, 500 packets/s; 59m59s to the deadline" +
 				"\r\x1b[Kweb/web01: 0 active, 2 remembered, 0 packets/s; 59m58s to the deadline" +
 				"\r\x1b[Kweb/web01: 0 active, 2 remembered, 0 packets/s; 59m57s to the deadline" +
 				"\nweb/web01: nothing is left after 4s\n", after: 4 * time.Second},
-		"not tracked": {left: []ops.Left{{Packets: 5}, {Packets: 7}, {Flows: 2, Packets: 7}, {Packets: 7, Until: time.Date(2000, 1, 1, 0, 15, 0, 0, time.Local)}},
+		"not tracked": {left: []ops.Left{{Packets: 5}, {Packets: 7}, {Flows: 2, Packets: 7},
+			{Packets: 7, Until: time.Date(2000, 1, 1, 0, 15, 0, 0, time.Local)}},
 			want: "web/web01: 0 remembered, 0 packets/s\nweb/web01: 0 remembered, 0 packets/s\nweb/web01: nothing is left after 16s that has sent anything; " +
 				"connections that are silent are not known, and still find it if they speak before 2000-01-01 00:15:00\n", after: 16 * time.Second},
-		"deadline": {left: []ops.Left{tracked(3, 100)}, deadline: 12 * time.Second, atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
-			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 12s to the deadline\nweb/web01: 3 active, 5 remembered, 0 packets/s; 2s to the deadline\n",
-			err:  "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered", status: exitLeft, after: 12 * time.Second},
-		"taken out late": {left: []ops.Left{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second, atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
-			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
-			err:  "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered", status: exitLeft, after: 7 * time.Second},
-		"wall clock set forward": {left: []ops.Left{tracked(3, 100), tracked(0, 100)}, deadline: time.Hour, set: -2 * time.Hour,
+		"deadline": {left: []ops.Left{tracked(3, 100)}, deadline: 12 * time.Second,
+			atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
+			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 12s to the deadline\nweb/web01: 3 active, 5 remembered, 0 packets/s; 2s to the deadline\n",
+			err:        "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered",
+			status:     exitLeft,
+			after:      12 * time.Second},
+		"taken out late": {left: []ops.Left{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100),
+			tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second,
+			atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
+			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
+			err:        "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered",
+			status:     exitLeft,
+			after:      7 * time.Second},
+		"wall clock set forward": {left: []ops.Left{tracked(3, 100), tracked(0, 100)}, deadline: time.Hour,
+			set:  -2 * time.Hour,
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1h0m0s to the deadline\nweb/web01: nothing is left after 3s\n", after: 3 * time.Second},
-		"wall clock set back": {left: []ops.Left{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second, set: 2 * time.Hour, atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
-			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
-			err:  "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered", status: exitLeft, after: 7 * time.Second},
-		"nothing left at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second, atDeadline: &ops.Left{Tracked: true, Flows: 4},
-			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\nweb/web01: nothing was left at its deadline\n", after: time.Second},
+		"wall clock set back": {left: []ops.Left{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100),
+			tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second, set: 2 * time.Hour,
+			atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
+			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
+			err:        "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered",
+			status:     exitLeft,
+			after:      7 * time.Second},
+		"nothing left at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second,
+			atDeadline: &ops.Left{Tracked: true, Flows: 4},
+			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\nweb/web01: nothing was left at its deadline\n", after: time.Second},
 		"not counted at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second,
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\n",
-			err:  "web/web01: out at its deadline; what was left could not be counted", status: exitLeft, after: time.Second},
+			err:  "web/web01: out at its deadline; what was left could not be counted", status: exitLeft,
+			after: time.Second},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +193,8 @@ func TestAwaitDrain(t *testing.T) {
 					if test.deadline > 0 && time.Since(began) >= test.deadline+test.late {
 						drained.Out, drained.AtDeadline = true, test.atDeadline
 					}
-					return &ops.Operations{InForce: []ops.Overlay{{Target: target, Drain: drained, Left: test.left[min(second, len(test.left)-1)]}}}, nil
+					return &ops.Operations{InForce: []ops.Overlay{{Target: target, Drain: drained,
+						Left: test.left[min(second, len(test.left)-1)]}}}, nil
 				}
 				var got bytes.Buffer
 				err := awaitDrain(t.Context(), &got, ask, drain, began, test.person)
@@ -198,9 +224,12 @@ func checkLeft(t *testing.T, err error, says string, status int) {
 func TestAwaitDrainEndsEarly(t *testing.T) {
 	target := backendOf("web", "web01", 1)
 	drain := &ops.Operation{Verb: ops.Drain, Targets: []ops.Target{target}}
-	stays := &ops.Operations{InForce: []ops.Overlay{{Target: target, Drain: &ops.Drained{On: true}, Left: ops.Left{Flows: 1}}}}
+	stays := &ops.Operations{InForce: []ops.Overlay{{Target: target, Drain: &ops.Drained{On: true},
+		Left: ops.Left{Flows: 1}}}}
 	synctest.Test(t, func(t *testing.T) {
-		err := awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return &ops.Operations{}, nil }, drain, time.Now(), false)
+		err := awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) {
+			return &ops.Operations{}, nil
+		}, drain, time.Now(), false)
 		wantError(t, err, "web/web01 is not drained any more")
 		for want, now := range map[string]ops.Overlay{
 			"web/web01, at 192.0.2.1:80, is not found any more: what was left there cannot be told; it stays drained": {Target: target, Absent: time.Now()},
@@ -213,13 +242,17 @@ func TestAwaitDrainEndsEarly(t *testing.T) {
 			wantError(t, err, want)
 		}
 		gone := errors.New("gone")
-		err = awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return nil, gone }, drain, time.Now(), false)
+		err = awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) {
+			return nil, gone
+		}, drain, time.Now(), false)
 		if !errors.Is(err, gone) {
 			t.Errorf("error = %v, want that of who is asked", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		defer cancel()
-		err = awaitDrain(ctx, &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return stays, nil }, drain, time.Now(), false)
+		err = awaitDrain(ctx, &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) {
+			return stays, nil
+		}, drain, time.Now(), false)
 		wantError(t, err, "interrupted; web/web01 stays drained")
 	})
 }

@@ -49,7 +49,8 @@ type drainWait struct {
 
 // awaitDrain says what is left on backends that were drained after began, until nothing is, or until
 // their deadline has passed, which is a leftError if something was left.
-func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*ops.Operations, error), drain *ops.Operation, began time.Time, person bool) error {
+func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*ops.Operations, error),
+	drain *ops.Operation, began time.Time, person bool) error {
 	waits := make([]*drainWait, len(drain.Targets))
 	for i, t := range drain.Targets {
 		waits[i] = &drainWait{target: t, quiet: began, looked: began}
@@ -95,11 +96,14 @@ func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
 	}
 	switch {
 	case found == nil:
-		return fmt.Errorf("%s is not drained any more: an operation has enabled it, or the configuration has changed", d.target)
+		return fmt.Errorf("%s is not drained any more: an operation has enabled it, or the configuration has changed",
+			d.target)
 	case !found.Absent.IsZero():
-		return fmt.Errorf("%s, at %s, is not found any more: what was left there cannot be told; it stays drained if it is found again", d.target, d.address())
+		return fmt.Errorf(
+			"%s, at %s, is not found any more: what was left there cannot be told; it stays drained if it is found again", d.target, d.address())
 	case found.Address != d.target.Address || found.Port != d.target.Port:
-		return fmt.Errorf("%s is at %s now and stays drained; flows that were left at %s are not among those of %s any more: wait for these by another `jeoul backend drain`, or look for the others by `jeoul get flows`",
+		return fmt.Errorf(
+			"%s is at %s now and stays drained; flows that were left at %s are not among those of %s any more: wait for these by another `jeoul backend drain`, or look for the others by `jeoul get flows`",
 			d.target, netip.AddrPortFrom(found.Address, found.Port), d.address(), d.target)
 	}
 	if d.overlay == nil || !found.Drain.At.Equal(d.overlay.Drain.At) {
@@ -153,7 +157,8 @@ func leftLine(waits []*drainWait, deadline, now time.Time) string {
 	var rate float64
 	for _, d := range waits {
 		left := d.overlay.Left
-		all.Active, all.Flows, all.Tracked, rate = all.Active+left.Active, all.Flows+left.Flows, all.Tracked || left.Tracked, rate+d.rate
+		all.Active, all.Flows, all.Tracked, rate = all.Active+left.Active, all.Flows+left.Flows, all.Tracked ||
+			left.Tracked, rate+d.rate
 	}
 	who := waits[0].target.String()
 	if len(waits) > 1 {
@@ -173,13 +178,15 @@ func conclude(w io.Writer, waits []*drainWait, after time.Duration) error {
 		drain := d.overlay.Drain
 		switch at := drain.AtDeadline; {
 		case !drain.Out:
-			fmt.Fprintf(w, "%s: nothing is left after %s%s\n", d.target, after.Round(time.Second), silentText(d.overlay.Left))
+			fmt.Fprintf(w, "%s: nothing is left after %s%s\n", d.target, after.Round(time.Second),
+				silentText(d.overlay.Left))
 		case at == nil:
 			left = append(left, fmt.Sprintf("%s: out%s; what was left could not be counted", d.target, outWhen(drain)))
 		case at.Active == 0 && (at.Tracked || at.Flows == 0):
 			fmt.Fprintf(w, "%s: nothing was left%s\n", d.target, outWhen(drain))
 		default:
-			left = append(left, fmt.Sprintf("%s: out%s, and with it what was left: %s", d.target, outWhen(drain), flowsText(*at)))
+			left = append(left, fmt.Sprintf("%s: out%s, and with it what was left: %s", d.target, outWhen(drain),
+				flowsText(*at)))
 		}
 	}
 	if len(left) > 0 {
@@ -201,7 +208,8 @@ func silentText(left ops.Left) string {
 	if left.Tracked || left.Until.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf(" that has sent anything; connections that are silent are not known, and still find it if they speak before %s",
+	return fmt.Sprintf(
+		" that has sent anything; connections that are silent are not known, and still find it if they speak before %s",
 		left.Until.Local().Format(time.DateTime))
 }
 

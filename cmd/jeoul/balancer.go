@@ -49,7 +49,8 @@ func (c *balancerDrainCmd) Run(ctx context.Context) error {
 		}
 		return nil
 	}
-	fmt.Printf("drained: routers have this balancer as the last choice, and from %s on not at all\n", bgp.Drained.Withdrawn.Local().Format(time.TimeOnly))
+	fmt.Printf("drained: routers have this balancer as the last choice, and from %s on not at all\n",
+		bgp.Drained.Withdrawn.Local().Format(time.TimeOnly))
 	if !c.Wait {
 		return nil
 	}
@@ -71,7 +72,8 @@ func awaitWithdrawn(ctx context.Context, client *api.Client) error {
 		switch {
 		case (status.BGP == nil || status.BGP.Drained == nil) && (status.VRRP == nil || status.VRRP.Drained == nil):
 			return errUndrained
-		case (status.BGP == nil || !announcing(status.BGP)) && (status.VRRP == nil || status.VRRP.State == "initialize"):
+		case (status.BGP == nil || !announcing(status.BGP)) &&
+			(status.VRRP == nil || status.VRRP.State == "initialize"):
 			fmt.Println("withdrawn")
 			return nil
 		}

@@ -64,7 +64,8 @@ func (c *benchRunCmd) Validate() error {
 		return fmt.Errorf("--repeats %d is not possible: use 1 to %d", c.Repeats, bench.MaxRepeats)
 	}
 	if c.Until > 0 && c.Lab != labHere {
-		return fmt.Errorf("--until is for the machine's own laboratory, and --lab %s is a virtual one: use --repeats there", c.Lab)
+		return fmt.Errorf(
+			"--until is for the machine's own laboratory, and --lab %s is a virtual one: use --repeats there", c.Lab)
 	}
 	if c.Within <= 0 {
 		return fmt.Errorf("--within %v is no time: use a duration above 0, such as 30m", c.Within)
@@ -128,8 +129,10 @@ func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, execut
 	version, commit := build()
 	repeats, enough := c.until()
 	return bench.Run(ctx, bench.Options{
-		Suite: suite, Quick: c.Quick, Only: c.Only, Loads: c.Loads, Repeats: repeats, Enough: enough, Dir: dir, Resume: c.Resume != "", Inventory: inventory,
-		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Other: c.Other, Virtual: c.virtual(),
+		Suite: suite, Quick: c.Quick, Only: c.Only, Loads: c.Loads, Repeats: repeats, Enough: enough, Dir: dir,
+		Resume: c.Resume != "", Inventory: inventory,
+		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Other: c.Other,
+		Virtual:  c.virtual(),
 		Progress: os.Stderr, Live: terminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
 	})
 }

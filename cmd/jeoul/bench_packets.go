@@ -38,7 +38,8 @@ func (c *benchPacketsCmd) Validate() error {
 		return errors.New("--repeats, --rounds and --packets must be 1 or more")
 	}
 	if c.Build != "" && c.Lab == labHere {
-		return errors.New("--build puts another jeoul into a virtual machine: add --lab vm-icount; here, run that jeoul by itself")
+		return errors.New(
+			"--build puts another jeoul into a virtual machine: add --lab vm-icount; here, run that jeoul by itself")
 	}
 	if err := c.benchLab.Validate(); err != nil {
 		return err
@@ -65,7 +66,8 @@ func (c *benchPacketsCmd) Run(ctx context.Context) error {
 		Environment: results.Environment{Notes: packetsNotes()}}
 	return c.run(run, func() ([]results.Trial, error) {
 		trials, err := packets.Measure(ctx, packets.Options{
-			Repeats: c.Repeats, Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Only: c.only, Progress: tellRounds(),
+			Repeats: c.Repeats, Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Only: c.only,
+			Progress: tellRounds(),
 		})
 		if errors.Is(err, packets.ErrNothing) {
 			err = fmt.Errorf("--match %s: %w: --list shows what there is", c.Only, err)

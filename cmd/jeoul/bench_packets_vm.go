@@ -66,7 +66,8 @@ func (v *packetsVM) job() vm.Job {
 	}
 	args := []string{
 		"bench", "packets", format, "--hook", strings.Join(hooks, ","),
-		"--repeats", strconv.Itoa(c.Repeats), "--rounds", strconv.Itoa(c.Rounds), "--packets", strconv.FormatUint(uint64(c.Packets), 10),
+		"--repeats", strconv.Itoa(c.Repeats), "--rounds", strconv.Itoa(c.Rounds), "--packets",
+		strconv.FormatUint(uint64(c.Packets), 10),
 	}
 	if c.Only != "" {
 		args = append(args, match, c.Only)

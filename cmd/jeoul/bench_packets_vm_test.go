@@ -20,16 +20,22 @@ import (
 // TestPacketsInAMachine checks what a virtual machine is asked to measure, and what is made of
 // what it tells, without one.
 func TestPacketsInAMachine(t *testing.T) {
-	command := &benchPacketsCmd{Repeats: 2, Rounds: 1, Packets: 20_000, Hook: []lb.Hook{lb.HookXDP, lb.HookTC}, Only: "l2dsr.*=rr$"}
-	v := &packetsVM{command: command, vmLab: vmLab{started: time.Unix(1, 0), machine: results.Virtual{Instructions: true, Emulator: "QEMU 9", Clock: "tsc"}}}
+	command := &benchPacketsCmd{Repeats: 2, Rounds: 1, Packets: 20_000, Hook: []lb.Hook{lb.HookXDP, lb.HookTC},
+		Only: "l2dsr.*=rr$"}
+	v := &packetsVM{command: command,
+		vmLab: vmLab{started: time.Unix(1, 0), machine: results.Virtual{Instructions: true, Emulator: "QEMU 9",
+			Clock: "tsc"}}}
 	job := v.job()
-	want := []string{"bench", "packets", "--output=json", "--hook", "xdp,tc", "--repeats", "2", "--rounds", "1", "--packets", "20000", "--match", "l2dsr.*=rr$"}
+	want := []string{"bench", "packets", "--output=json", "--hook", "xdp,tc", "--repeats", "2", "--rounds", "1",
+		"--packets", "20000", "--match", "l2dsr.*=rr$"}
 	if !slices.Equal(job.Args, want) || !job.Prints {
 		t.Errorf("the job is %q, want %q, printed", job.Args, want)
 	}
-	inside := &results.Run{Schema: results.Schema, Suite: "packets", Started: time.Unix(8, 0), Ended: time.Unix(9, 0), Environment: results.Environment{Commit: "1cb2b35", Notes: []string{"of another build"}},
-		Trials: []results.Trial{{Subject: "empty", Load: "packets", Valid: true, Repeat: 1, Saturated: results.SaturatedNone,
-			Params: map[string]any{"hook": "tc"}, Metrics: map[string]float64{results.NsPerPacket: 238}}}}
+	inside := &results.Run{Schema: results.Schema, Suite: "packets", Started: time.Unix(8, 0), Ended: time.Unix(9, 0),
+		Environment: results.Environment{Commit: "1cb2b35", Notes: []string{"of another build"}},
+		Trials: []results.Trial{{Subject: "empty", Load: "packets", Valid: true, Repeat: 1,
+			Saturated: results.SaturatedNone,
+			Params:    map[string]any{"hook": "tc"}, Metrics: map[string]float64{results.NsPerPacket: 238}}}}
 	var told bytes.Buffer
 	if err := inside.Write(&told); err != nil {
 		t.Fatal(err)
@@ -38,10 +44,12 @@ func TestPacketsInAMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := v.run.Environment
-	if env.Commit != "1cb2b35" || env.Virtual == nil || env.Virtual.Emulator != "QEMU 9" || slices.Contains(env.Notes, "of another build") {
+	if env.Commit != "1cb2b35" || env.Virtual == nil || env.Virtual.Emulator != "QEMU 9" ||
+		slices.Contains(env.Notes, "of another build") {
 		t.Errorf("environment %+v", env)
 	}
-	if got := v.run.Trials[0].Metrics[results.InstructionsPerPacket]; got != 238 || v.run.Suite != "packets-instructions" || !v.run.Started.Equal(v.started) {
+	if got := v.run.Trials[0].Metrics[results.InstructionsPerPacket]; got != 238 ||
+		v.run.Suite != "packets-instructions" || !v.run.Started.Equal(v.started) {
 		t.Errorf("%g instructions in suite %q of %v", got, v.run.Suite, v.run.Started)
 	}
 
@@ -66,7 +74,8 @@ func TestPacketsInAMachineEnd(t *testing.T) {
 	}
 	for _, why := range []error{context.Canceled, fmt.Errorf("%w: 5m", vm.ErrLimit)} {
 		var interrupted errInterrupted
-		if err := v.outcome(vm.End{Status: 130}, why); !errors.As(err, &interrupted) || !errors.Is(err, why) && !strings.Contains(err.Error(), why.Error()) {
+		if err := v.outcome(vm.End{Status: 130}, why); !errors.As(err, &interrupted) || !errors.Is(err, why) &&
+			!strings.Contains(err.Error(), why.Error()) {
 			t.Errorf("%v: %v", why, err)
 		}
 	}

@@ -40,6 +40,7 @@ func (c *benchScaleCmd) Run(ctx context.Context) error {
 	run := &results.Run{Suite: "scale", Title: "What the size of a configuration costs",
 		Environment: results.Environment{Notes: scaleNotes}}
 	return c.run(run, func() ([]results.Trial, error) {
-		return scale.Measure(ctx, scale.Options{Hook: c.Hook, Rounds: c.Rounds, Changes: c.Changes, Packets: c.Packets, Progress: tell()})
+		return scale.Measure(ctx, scale.Options{Hook: c.Hook, Rounds: c.Rounds, Changes: c.Changes, Packets: c.Packets,
+			Progress: tell()})
 	})
 }

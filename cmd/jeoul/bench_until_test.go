@@ -23,7 +23,8 @@ func TestUntilRefused(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		args := append([]string{"bench", "run", "../../suites/l2dsr-bmt.yaml"}, test.args...)
-		if code := execute(context.Background(), args, &stdout, &stderr); code == exitOK || !strings.Contains(stderr.String(), test.want) {
+		if code := execute(context.Background(), args, &stdout, &stderr); code == exitOK ||
+			!strings.Contains(stderr.String(), test.want) {
 			t.Errorf("%q: exit status %d, error %q; want a failure that says %q", test.args, code, &stderr, test.want)
 		}
 	}

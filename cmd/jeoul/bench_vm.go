@@ -162,8 +162,9 @@ func (l *vmLab) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error)
 		return nil, "", err
 	}
 	l.machine = results.Virtual{
-		Emulator: "QEMU " + emulator, Accelerator: string(accelerator), Reason: reason, Instructions: accelerator == vm.Counting,
-		Package: kernel.Package, HostKernel: host.Kernel, HostCPU: host.CPU, HostCores: host.Cores,
+		Emulator: "QEMU " + emulator, Accelerator: string(accelerator), Reason: reason,
+		Instructions: accelerator == vm.Counting,
+		Package:      kernel.Package, HostKernel: host.Kernel, HostCPU: host.CPU, HostCores: host.Cores,
 	}
 	say(fmt.Sprintf("starting a virtual machine: Linux %s, %s%s", kernel.Version, accelerator, inBrackets(reason)))
 	return kernel, accelerator, nil
@@ -181,8 +182,9 @@ func (l *vmLab) program(own string) (string, error) {
 		path = filepath.Join(filepath.Dir(own), string(l.Arch), "jeoul")
 	}
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("a virtual machine of %[1]s needs a jeoul of %[1]s: %[2]w: build it by `make build ARCH=%[1]s`, "+
-			"or name it by --program", l.Arch, err)
+		return "", fmt.Errorf(
+			"a virtual machine of %[1]s needs a jeoul of %[1]s: %[2]w: build it by `make build ARCH=%[1]s`, "+
+				"or name it by --program", l.Arch, err)
 	}
 	return path, l.Arch.CheckProgram(path)
 }
@@ -289,7 +291,8 @@ func (v *vmRun) outcome(ctx context.Context, end vm.End, err error) error {
 			err = nil // that it was interrupted is reported already
 		}
 		if v.run == nil {
-			return errors.Join(fmt.Errorf("%w before the first trial had ended; nothing is kept", bench.ErrInterrupted), err)
+			return errors.Join(fmt.Errorf("%w before the first trial had ended; nothing is kept", bench.ErrInterrupted),
+				err)
 		}
 		v.run.Interrupted, v.run.Ended = true, time.Now()
 		path := filepath.Join(v.dir, bench.ResultsFile)

@@ -17,10 +17,12 @@ func TestRunInAMachine(t *testing.T) {
 		want    string
 	}{
 		{benchRunCmd{}, "bench run /job/suite.yaml --guest GUEST --to /tmp/results"},
-		{benchRunCmd{Resume: "results/before", Repeats: 3}, "bench run /job/suite.yaml --guest GUEST --resume /job/before --repeats 3"},
+		{benchRunCmd{Resume: "results/before", Repeats: 3},
+			"bench run /job/suite.yaml --guest GUEST --resume /job/before --repeats 3"},
 		{benchRunCmd{Quick: true, Only: []string{"direct", "routed"}, Loads: []string{"ab"}},
 			"bench run /job/suite.yaml --guest GUEST --to /tmp/results --quick --only direct,routed --loads ab"},
-		{benchRunCmd{Other: "bin/jeoul-other"}, "bench run /job/suite.yaml --guest GUEST --to /tmp/results --other " + vm.OtherPath},
+		{benchRunCmd{Other: "bin/jeoul-other"}, "bench run /job/suite.yaml --guest GUEST --to /tmp/results --other " +
+			vm.OtherPath},
 	} {
 		v := &vmRun{command: &c.command}
 		job, err := v.job()

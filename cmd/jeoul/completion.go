@@ -61,7 +61,8 @@ func completeLine(parser *kong.Kong) {
 // mostArguments is up to which of its arguments one that may be repeated is completed.
 const mostArguments = 32
 
-// widen adds what is not made of the model of the command line: other names of commands, and arguments that may be repeated.
+// widen adds what is not made of the model of the command line: other names of commands, and arguments that may be
+// repeated.
 func widen(command complete.Command, node *kong.Node) {
 	for _, child := range node.Children {
 		sub, shown := command.Sub[child.Name]
@@ -74,7 +75,8 @@ func widen(command complete.Command, node *kong.Node) {
 		}
 	}
 	last := len(node.Positional) - 1
-	if args, ok := command.Args.(*kongcompletion.PositionalPredictor); ok && last >= 0 && node.Positional[last].IsCumulative() {
+	if args, ok := command.Args.(*kongcompletion.PositionalPredictor); ok && last >= 0 &&
+		node.Positional[last].IsCumulative() {
 		for len(args.Predictors) < mostArguments {
 			args.Predictors = append(args.Predictors, args.Predictors[last])
 		}
@@ -107,8 +109,10 @@ func daemonOf(words []string) (at daemonFlags) {
 		name, variable string
 		to             *string
 	}{
-		{"--socket", "", &at.Socket}, {"--server", "JEOUL_SERVER", &at.Server}, {"--token-file", "JEOUL_TOKEN_FILE", &at.TokenFile},
-		{"--ca", "JEOUL_CA", &at.CA}, {"--certificate", "JEOUL_CERTIFICATE", &at.Certificate}, {"--key", "JEOUL_KEY", &at.Key},
+		{"--socket", "", &at.Socket}, {"--server", "JEOUL_SERVER", &at.Server},
+		{"--token-file", "JEOUL_TOKEN_FILE", &at.TokenFile},
+		{"--ca", "JEOUL_CA", &at.CA}, {"--certificate", "JEOUL_CERTIFICATE", &at.Certificate},
+		{"--key", "JEOUL_KEY", &at.Key},
 	} {
 		*flag.to = os.Getenv(flag.variable)
 		for i, word := range words {

@@ -19,7 +19,8 @@ import (
 // and none where no daemon answers.
 func TestLiveBackends(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
-	if names := liveNames(backendKind)(complete.Args{All: []string{"backend", "drain", "--socket", socket}}); len(names) != 0 {
+	if names := liveNames(backendKind)(complete.Args{All: []string{"backend", "drain", "--socket",
+		socket}}); len(names) != 0 {
 		t.Errorf("without a daemon: %q", names)
 	}
 	listener, err := api.Listen(t.Context(), socket)
@@ -30,8 +31,10 @@ func TestLiveBackends(t *testing.T) {
 	go func() {
 		served <- api.Serve(t.Context(), listener, api.Balancer{Status: func() (ops.Status, error) {
 			return ops.Status{Hook: ops.Hook{Name: lb.HookTC}, Services: []ops.Service{
-				{Name: "web", Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []ops.Backend{{Name: "web01", State: lb.Up}, {Name: "web02"}}},
-				{Name: "dns", Protocol: lb.UDP, Mode: lb.NAT, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []ops.Backend{{Name: "ns1"}}}}}, nil
+				{Name: "web", Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev, Hash: lb.HashFlow,
+					Backends: []ops.Backend{{Name: "web01", State: lb.Up}, {Name: "web02"}}},
+				{Name: "dns", Protocol: lb.UDP, Mode: lb.NAT, Scheduler: lb.Maglev, Hash: lb.HashFlow,
+					Backends: []ops.Backend{{Name: "ns1"}}}}}, nil
 		}})
 	}()
 	t.Cleanup(func() {

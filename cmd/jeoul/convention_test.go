@@ -125,14 +125,16 @@ var placeholder = regexp.MustCompile(`^[A-Z][A-Z/@:=,\[\]…-]*$|^[a-z-]+(\|[a-z
 func TestConventionValues(t *testing.T) {
 	shownNodes(t, func(t *testing.T, _ *kong.Application, node *kong.Node) {
 		for _, flag := range ownFlags(node) {
-			if !strings.HasSuffix(flag.Help, ".") || strings.ToUpper(flag.Help[:1]) != flag.Help[:1] && !strings.Contains(flag.Help, ":") {
+			if !strings.HasSuffix(flag.Help, ".") || strings.ToUpper(flag.Help[:1]) != flag.Help[:1] &&
+				!strings.Contains(flag.Help, ":") {
 				t.Errorf("--%s: help is a sentence: %q", flag.Name, flag.Help)
 			}
 			if flag.IsBool() {
 				continue
 			}
 			if !placeholder.MatchString(flag.PlaceHolder) {
-				t.Errorf("--%s: the placeholder %q is neither a word in capitals nor a list of words", flag.Name, flag.PlaceHolder)
+				t.Errorf("--%s: the placeholder %q is neither a word in capitals nor a list of words", flag.Name,
+					flag.PlaceHolder)
 			}
 			if _, duration := flag.Target.Interface().(time.Duration); duration && flag.PlaceHolder != "DURATION" {
 				t.Errorf("--%s: a time is a DURATION, and not %q", flag.Name, flag.PlaceHolder)
@@ -201,7 +203,9 @@ const mostHelp = 90
 // TestConventionHelp: each command belongs to a task, is explained in one line, and fits into a list.
 func TestConventionHelp(t *testing.T) {
 	shownNodes(t, func(t *testing.T, app *kong.Application, node *kong.Node) {
-		if group := node.ClosestGroup(); group == nil || !slices.ContainsFunc(tasks, func(g kong.Group) bool { return g.Key == group.Key }) {
+		if group := node.ClosestGroup(); group == nil || !slices.ContainsFunc(tasks, func(g kong.Group) bool {
+			return g.Key == group.Key
+		}) {
 			t.Error("belongs to no task")
 		}
 		if !regexp.MustCompile(`^[A-Z].*\.$`).MatchString(node.Help) || len(node.Help) > mostHelp {
@@ -297,14 +301,16 @@ func TestConventionErrors(t *testing.T) {
 		expectRefused(t, parser, append(words, "--xyzzy"), "--xyzzy: unknown flag; `jeoul ")
 		for _, flag := range ownFlags(node) {
 			if len(flag.Name) > 4 && flag.Name != "server-port" && (flag.Group == nil || node.Name == "status") {
-				expectRefused(t, parser, append(words, "--"+misspelt(flag.Name)), fmt.Sprintf("did you mean --%s?", flag.Name))
+				expectRefused(t, parser, append(words, "--"+misspelt(flag.Name)),
+					fmt.Sprintf("did you mean --%s?", flag.Name))
 			}
 			if choices := cli.Choices(flag.Value); len(choices) > 0 {
 				expectRefused(t, parser, append(append(words, enough(node, flag)...), "--"+flag.Name+"=xyzzy"),
 					fmt.Sprintf(`--%s: "xyzzy" is not possible; use one of %s`, flag.Name, strings.Join(choices, ", ")))
 			}
 			if flag.Required && len(flag.Xor) == 0 {
-				expectRefused(t, parser, append(words, enough(node, flag)...), "--"+flag.Name+"=", "is missing: "+flag.Help)
+				expectRefused(t, parser, append(words, enough(node, flag)...), "--"+flag.Name+"=",
+					"is missing: "+flag.Help)
 			}
 		}
 		for _, value := range node.Positional {
@@ -371,15 +377,18 @@ func TestDeprecatedSpellings(t *testing.T) {
 			t.Fatal(err)
 		}
 		words, notices := cli.Modernise(parser.Model, strings.Fields(old), deprecations(), deprecatedUntil)
-		if got := strings.Join(words, " "); got != now || len(notices) == 0 || !strings.Contains(notices[0], "is deprecated, and works until "+deprecatedUntil) {
+		if got := strings.Join(words, " "); got != now || len(notices) == 0 ||
+			!strings.Contains(notices[0], "is deprecated, and works until "+deprecatedUntil) {
 			t.Errorf("%s: %s, %q", old, got, notices)
 		}
-		if _, notices := cli.Modernise(parser.Model, strings.Fields(now), deprecations(), deprecatedUntil); len(notices) > 0 {
+		if _, notices := cli.Modernise(parser.Model, strings.Fields(now), deprecations(),
+			deprecatedUntil); len(notices) > 0 {
 			t.Errorf("%s is said to be old: %q", now, notices)
 		}
 	}
 	_, _, stderr := typed(t, "events", "--help")
-	if !strings.Contains(stderr, "warning: `jeoul events` is deprecated") || !strings.Contains(stderr, "use `jeoul get events`") {
+	if !strings.Contains(stderr, "warning: `jeoul events` is deprecated") ||
+		!strings.Contains(stderr, "use `jeoul get events`") {
 		t.Errorf("of events: %s", stderr)
 	}
 	changes := read(t, filepath.Join(testdocs.Root(t), "CHANGELOG.md"))

@@ -52,7 +52,8 @@ func (f daemonFlags) client() (*api.Client, error) {
 		}
 		token = strings.TrimSpace(string(text))
 	}
-	return api.NewRemoteClient(api.Remote{Server: f.Server, Token: token, CA: f.CA, Certificate: f.Certificate, Key: f.Key})
+	return api.NewRemoteClient(api.Remote{Server: f.Server, Token: token, CA: f.CA, Certificate: f.Certificate,
+		Key: f.Key})
 }
 
 // dashboardCmd shows a balancer in a browser of this host.

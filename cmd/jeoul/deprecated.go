@@ -16,7 +16,8 @@ var deprecatedCommands = map[string]string{"events": "get events"}
 
 // deprecations are the flags that have another spelling now.
 func deprecations() []cli.Deprecated {
-	getting := []string{"get services", "get backends", "get checks", "get flows", "get events", "get sources", "get members"}
+	getting := []string{"get services", "get backends", "get checks", "get flows", "get events", "get sources",
+		"get members"}
 	listing := append([]string{"status", "backend check", "backend list"}, getting...)
 	measuring := []string{"bench packets", "bench distribution", "bench memory", "bench scale", "wire send"}
 	virtual := []string{"bench run", "bench packets"}

@@ -122,7 +122,8 @@ func (d *description) askConfiguration(ctx context.Context, client *api.Client) 
 // askEvents reads the latest events about it.
 func (d *description) askEvents(ctx context.Context, client *api.Client) error {
 	err := client.Events(ctx, "", false, func(event *events.Event, _ *events.Lost) error {
-		if event != nil && event.Service == d.service.Name && (d.backend.Name == "" || event.Backend == d.backend.Name) {
+		if event != nil && event.Service == d.service.Name &&
+			(d.backend.Name == "" || event.Backend == d.backend.Name) {
 			d.events = append(d.events, *event)
 		}
 		return nil
@@ -155,7 +156,9 @@ func (d *description) writeService(w io.Writer, now time.Time) {
 	for _, c := range []struct {
 		name string
 		of   func(ops.Backend) uint64
-	}{{"Connections", func(b ops.Backend) uint64 { return b.Connections }}, {"Packets", func(b ops.Backend) uint64 { return b.Packets }},
+	}{{"Connections", func(b ops.Backend) uint64 { return b.Connections }}, {"Packets", func(b ops.Backend) uint64 {
+		return b.Packets
+	}},
 		{"Bytes", func(b ops.Backend) uint64 { return b.Bytes }}} {
 		if c.name != "Packets" || s.Mode != lb.ModeProxy {
 			f.add(c.name, sumOf(c.of)(s))
@@ -185,7 +188,8 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 	s, b := d.service, d.backend
 	f := newFields(w)
 	f.add("Backend", b.Name)
-	f.add("Service", fmt.Sprintf("%s, %s, %s", s.Name, lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}, modeText(s)))
+	f.add("Service", fmt.Sprintf("%s, %s, %s", s.Name, lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol},
+		modeText(s)))
 	f.add("Owner", s.Owner)
 	if b.Origin != "" {
 		f.add("Found by", b.Origin)
@@ -198,7 +202,8 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 	}
 	f.add("Way", wayText(s, b))
 	if e := b.Ejection; e != nil {
-		f.add("Ejected", fmt.Sprintf("%s until %s, %d times of late: %s", timeText(e.Since), timeText(e.Until), e.Times, e.Reason))
+		f.add("Ejected", fmt.Sprintf("%s until %s, %d times of late: %s", timeText(e.Since), timeText(e.Until),
+			e.Times, e.Reason))
 	}
 	if b.Spared != "" {
 		f.add("Not ejected", b.Spared)
@@ -218,16 +223,20 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 		value uint64
 		shown bool
 	}{{"Connections", b.Connections, true}, {"Packets", b.Packets, s.Mode != lb.ModeProxy}, {"Bytes", b.Bytes, true},
-		{"Packets returned", b.ReturnedPackets, s.Mode.Translates()}, {"Bytes returned", b.ReturnedBytes, s.Mode.Translates() || s.Mode == lb.ModeProxy},
-		{"SYNs answered", b.Answered, s.Mode.Translates()}, {"SYNs refused", b.Refused, s.Mode.Translates()}, {"Unreachable", b.Unreachable, s.Mode.Translates()}} {
+		{"Packets returned", b.ReturnedPackets, s.Mode.Translates()},
+		{"Bytes returned", b.ReturnedBytes, s.Mode.Translates() || s.Mode == lb.ModeProxy},
+		{"SYNs answered", b.Answered, s.Mode.Translates()}, {"SYNs refused", b.Refused, s.Mode.Translates()},
+		{"Unreachable", b.Unreachable, s.Mode.Translates()}} {
 		if c.shown {
 			f.add(c.name, count(c.value))
 		}
 	}
 	if p := b.Proxied; p != nil {
 		r := p.Responses
-		f.add("Requests", fmt.Sprintf("%s (2xx %s, 3xx %s, 4xx %s, 5xx %s)", count(p.Requests), count(r.Successful), count(r.Redirection), count(r.ClientError), count(r.ServerError)))
-		f.add("Connections failed", fmt.Sprintf("%s, %s retried, %s redispatched", count(p.Failed), count(p.Retried), count(p.Redispatched)))
+		f.add("Requests", fmt.Sprintf("%s (2xx %s, 3xx %s, 4xx %s, 5xx %s)", count(p.Requests), count(r.Successful),
+			count(r.Redirection), count(r.ClientError), count(r.ServerError)))
+		f.add("Connections failed", fmt.Sprintf("%s, %s retried, %s redispatched", count(p.Failed), count(p.Retried),
+			count(p.Redispatched)))
 		f.add("Queued", count(p.Queued))
 	}
 	f.render()
@@ -255,7 +264,9 @@ func (d *description) writeHealth(w io.Writer) {
 	if h.Reason != "" {
 		fmt.Fprintf(w, "  it %s\n", h.Reason)
 	}
-	own := slices.DeleteFunc(ops.ChecksOf([]ops.Service{d.service}), func(c ops.BackendCheck) bool { return c.Backend != d.backend.Name })
+	own := slices.DeleteFunc(ops.ChecksOf([]ops.Service{d.service}), func(c ops.BackendCheck) bool {
+		return c.Backend != d.backend.Name
+	})
 	out := &getWriter[ops.BackendCheck]{to: w, kind: checkKind, format: "wide"}
 	_ = out.table(own)
 }

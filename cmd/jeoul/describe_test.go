@@ -23,10 +23,13 @@ func TestDescribe(t *testing.T) {
 	failing.ConfiguredWeight, failing.Interface, failing.NextHop, failing.MTU = &weight, "eth0", failing.Address, 1500
 	failing.Health.Since, failing.Health.Reason = at, "answers GET /healthz with status 503"
 	failing.Reason, failing.Since = failing.Health.Reason, at
-	status.Services[0].Outliers = &ops.Outliers{FailuresPercent: 50, Connections: 20, IntervalSeconds: 10, PauseSeconds: 30, LongestPauseSeconds: 300, EjectedPercent: 10}
+	status.Services[0].Outliers = &ops.Outliers{FailuresPercent: 50, Connections: 20, IntervalSeconds: 10,
+		PauseSeconds: 30, LongestPauseSeconds: 300, EjectedPercent: 10}
 	status.Services[0].SlowStartSeconds = 30
-	status.Services[0].Transition = &ops.Transition{Since: at, Until: at.Add(15 * time.Minute), MovedSlots: 347, Slots: 1021, Base: true}
-	status.Operations.InForce = []ops.Overlay{{Target: backendOf("web", "web03", 13), Weight: &ops.Weighted{Value: 0, Configured: 5, By: "kim", At: at}},
+	status.Services[0].Transition = &ops.Transition{Since: at, Until: at.Add(15 * time.Minute), MovedSlots: 347,
+		Slots: 1021, Base: true}
+	status.Operations.InForce = []ops.Overlay{{Target: backendOf("web", "web03", 13),
+		Weight: &ops.Weighted{Value: 0, Configured: 5, By: "kim", At: at}},
 		{Target: backendOf("web6", "web01", 13), Weight: &ops.Weighted{By: "other", At: at}}}
 	s, stop := serveShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), status)
 	defer stop()

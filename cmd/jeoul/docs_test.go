@@ -123,7 +123,8 @@ func operations(t *testing.T, root string) func(*testing.T, []string) error {
 	var document struct {
 		Paths map[string]map[string]json.RawMessage `json:"paths"`
 	}
-	if err := json.Unmarshal([]byte(read(t, filepath.Join(root, "docs/reference/openapi.json"))), &document); err != nil {
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(root, "docs/reference/openapi.json"))),
+		&document); err != nil {
 		t.Fatal(err)
 	}
 	return func(_ *testing.T, words []string) error {
@@ -226,7 +227,8 @@ func commandsOf(path string, block testdocs.Block) ([]pageCommand, error) {
 		}
 		if words = bare(words); len(words) > 0 {
 			line := int(call.Pos().Line())
-			commands = append(commands, pageCommand{fmt.Sprintf("%s:%d", path, block.Line+line-1), words, refused[line]})
+			commands = append(commands, pageCommand{fmt.Sprintf("%s:%d", path, block.Line+line-1), words,
+				refused[line]})
 		}
 		return true
 	})
@@ -319,7 +321,9 @@ var commandWord = regexp.MustCompile(`^[a-z|]+$`)
 
 func hasFlag(node *kong.Node, name string) bool {
 	for _, group := range node.AllFlags(false) {
-		if slices.ContainsFunc(group, func(flag *kong.Flag) bool { return flag.Name == name || "no-"+flag.Name == name }) {
+		if slices.ContainsFunc(group, func(flag *kong.Flag) bool {
+			return flag.Name == name || "no-"+flag.Name == name
+		}) {
 			return true
 		}
 	}

@@ -60,7 +60,8 @@ func (c *doctorCmd) Run(ctx context.Context) error {
 	if !c.json() {
 		fmt.Fprintf(os.Stderr, "jeoul: watching for %s\n", c.For)
 	}
-	report, err := doctor.Run(ctx, doctor.Options{Interface: c.Interface, For: c.For, Socket: c.Socket, VIPs: c.VIP, Passive: c.Passive})
+	report, err := doctor.Run(ctx, doctor.Options{Interface: c.Interface, For: c.For, Socket: c.Socket, VIPs: c.VIP,
+		Passive: c.Passive})
 	switch {
 	case errors.Is(err, context.Canceled):
 		return errInterrupted{err}

@@ -77,7 +77,8 @@ func (s *stage) advise(t *testing.T, mode lb.Mode) lb.Service {
 	dir, log := t.TempDir(), &syncBuffer{}
 	process := jeoul(t, s.host, log, append([]string{"advise", "--requests", "1000", "--size", "1024", "--failures",
 		"0", "--to", dir,
-		"--interface", s.host.Interface, "--vip", s.VIP4.String(), "--pool", "198.18.0.99", "--backend-address", strings.Join(backends, ",")},
+		"--interface", s.host.Interface, "--vip", s.VIP4.String(), "--pool", "198.18.0.99", "--backend-address",
+		strings.Join(backends, ",")},
 		strings.Fields(advised[mode])...)...)
 	if err := process.Wait(); err != nil {
 		t.Fatalf("jeoul advise: %v\n%s", err, log)

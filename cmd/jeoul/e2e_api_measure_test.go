@@ -64,13 +64,19 @@ func TestBoundsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(file, "# New connections to a VIP (fullnat, TC, 4 at a time, each greeted and reset) for %v of each part or as long as that takes, the daemon's\n"+
-		"# memory at its end, and how long GET /v1/status takes then (median of 20). Load before: %s", underTraffic, load)
+	fmt.Fprintf(file,
+		"# New connections to a VIP (fullnat, TC, 4 at a time, each greeted and reset) for %v of each part or as long as that takes, the daemon's\n"+
+			"# memory at its end, and how long GET /v1/status takes then (median of 20). Load before: %s",
+		underTraffic, load)
 	b := besiege(t, file)
 	b.part(t, "quiet", func() string { return "nothing" })
-	b.part(t, fmt.Sprintf("%d idle connections to the socket", idleAtOnce), func() string { return b.idle(t, b.dialSocket) })
+	b.part(t, fmt.Sprintf("%d idle connections to the socket", idleAtOnce), func() string {
+		return b.idle(t, b.dialSocket)
+	})
 	b.part(t, fmt.Sprintf("%d idle connections over TLS", idleAtOnce), func() string { return b.idle(t, b.dialTLS) })
-	b.part(t, fmt.Sprintf("%d readers of events that read nothing, and 200 operations", readersAtOnce), func() string { return b.slowReaders(t) })
+	b.part(t, fmt.Sprintf("%d readers of events that read nothing, and 200 operations", readersAtOnce), func() string {
+		return b.slowReaders(t)
+	})
 	b.part(t, "three bodies of 100 MiB", func() string { return b.hugeBodies(t) })
 	b.part(t, fmt.Sprintf("%d clients that go away amid a body", goneClients), func() string { return b.goAway(t) })
 	b.part(t, "quiet again", func() string { return "nothing" })
@@ -81,7 +87,8 @@ func besiege(t *testing.T, file *os.File) *besieged {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
 	authority := testcert.NewAuthority(t)
-	b := &besieged{balancer: newBalancer(t, l.Balancer), client: l.Clients[0], vip: netip.MustParseAddrPort("198.18.0.105:80"), file: file}
+	b := &besieged{balancer: newBalancer(t, l.Balancer), client: l.Clients[0],
+		vip: netip.MustParseAddrPort("198.18.0.105:80"), file: file}
 	certificate, key := filepath.Join(l.Balancer.Dir, "lb.crt"), filepath.Join(l.Balancer.Dir, "lb.key")
 	authority.Write(t, pkix.Name{CommonName: "lb"}, time.Hour, certificate, key)
 	roots := x509.NewCertPool()
@@ -125,7 +132,8 @@ func (b *balancer) startBuilt(t *testing.T) {
 	if _, err := os.Stat(built); err != nil {
 		t.Skipf("the program is not there; run make build: %v", err)
 	}
-	b.daemon, err = b.host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: built, Args: b.arguments(), Stdout: &b.log, Stderr: &b.log})
+	b.daemon, err = b.host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: built, Args: b.arguments(),
+		Stdout: &b.log, Stderr: &b.log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +162,9 @@ func (b *besieged) part(t *testing.T, name string, do func() string) {
 	answered, failed, began := b.answered.Load(), b.failed.Load(), time.Now()
 	b.longest.Store(0)
 	came := do()
-	testenv.Eventually(t, e2e.Patience+underTraffic, "connections are counted for "+underTraffic.String(), func() bool { return time.Since(began) > underTraffic })
+	testenv.Eventually(t, e2e.Patience+underTraffic, "connections are counted for "+underTraffic.String(), func() bool {
+		return time.Since(began) > underTraffic
+	})
 	seconds := time.Since(began).Seconds()
 	answered, failed = b.answered.Load()-answered, b.failed.Load()-failed
 	memory := b.memory(t)
@@ -165,8 +175,11 @@ func (b *besieged) part(t *testing.T, name string, do func() string) {
 		took = append(took, time.Since(asked))
 	}
 	slices.Sort(took)
-	fmt.Fprintf(b.file, "%s: %.0f connections/s, %d failed, longest %d ms; memory %.1f MiB; status %.1f ms; %s (%.1f s)\n", name, float64(answered)/seconds, failed,
-		time.Duration(b.longest.Load()).Milliseconds(), float64(memory)/(1<<20), float64(took[len(took)/2].Microseconds())/1000, came, seconds)
+	fmt.Fprintf(b.file,
+		"%s: %.0f connections/s, %d failed, longest %d ms; memory %.1f MiB; status %.1f ms; %s (%.1f s)\n", name,
+		float64(answered)/seconds, failed,
+		time.Duration(b.longest.Load()).Milliseconds(), float64(memory)/(1<<20),
+		float64(took[len(took)/2].Microseconds())/1000, came, seconds)
 	if failed > 0 || answered == 0 {
 		t.Errorf("%s: of new connections to the VIP %d failed, %d were answered", name, failed, answered)
 	}
@@ -260,7 +273,8 @@ func (b *besieged) slowReaders(t *testing.T) string {
 	client := api.NewClient(b.socket)
 	began, done := time.Now(), 0
 	for i := range 200 {
-		if _, err := client.Operate(t.Context(), ops.Order{Verb: ops.Weight, Service: "web", Backend: "server", Weight: int64(2 + i%2)}); err != nil {
+		if _, err := client.Operate(t.Context(), ops.Order{Verb: ops.Weight, Service: "web", Backend: "server",
+			Weight: int64(2 + i%2)}); err != nil {
 			t.Errorf("operation %d: %v", i, err)
 			break
 		}
@@ -273,7 +287,8 @@ func (b *besieged) slowReaders(t *testing.T) string {
 func (b *besieged) send(t *testing.T, conn net.Conn, size int, body io.Reader) (answer string) {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(e2e.Patience))
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://jeoul/v1/config/sources/other", body)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://jeoul/v1/config/sources/other",
+		body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,10 +329,12 @@ func (b *besieged) goAway(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "PUT /v1/config/sources/other HTTP/1.1\r\nHost: jeoul\r\nContent-Type: application/json\r\nContent-Length: 500000\r\n\r\n{\"services\": [")
+		fmt.Fprintf(conn,
+			"PUT /v1/config/sources/other HTTP/1.1\r\nHost: jeoul\r\nContent-Type: application/json\r\nContent-Length: 500000\r\n\r\n{\"services\": [")
 		conn.Close()
 	}
-	if list, err := api.NewClient(b.socket).Sources(t.Context()); err != nil || slices.ContainsFunc(list, func(s api.Source) bool { return s.Name == "other" }) {
+	if list, err := api.NewClient(b.socket).Sources(t.Context()); err != nil ||
+		slices.ContainsFunc(list, func(s api.Source) bool { return s.Name == "other" }) {
 		t.Errorf("sources %+v, error %v", list, err)
 	}
 	return "nothing of it is configured"

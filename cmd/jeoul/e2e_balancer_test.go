@@ -89,7 +89,8 @@ type balancer struct {
 // newBalancer prepares a balancer, which is to be configured and started.
 func newBalancer(t *testing.T, host *lab.Host) *balancer {
 	t.Helper()
-	b := &balancer{host: host, config: filepath.Join(host.Dir, "jeoul.yaml"), socket: filepath.Join(host.Dir, "jeoul.sock")}
+	b := &balancer{host: host, config: filepath.Join(host.Dir, "jeoul.yaml"),
+		socket: filepath.Join(host.Dir, "jeoul.sock")}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the balancer's log:\n%s", b.log.String())
@@ -173,7 +174,8 @@ func (b *balancer) hangUp(t *testing.T) {
 func (b *balancer) commandBalancer(t *testing.T, words ...string) {
 	t.Helper()
 	var out syncBuffer
-	if err := jeoul(t, b.host, &out, append(append([]string{"balancer"}, words...), "--socket", b.socket)...).Wait(); err != nil {
+	if err := jeoul(t, b.host, &out, append(append([]string{"balancer"}, words...), "--socket",
+		b.socket)...).Wait(); err != nil {
 		t.Fatalf("jeoul balancer %q: %v\n%s", words, err, out.String())
 	}
 }

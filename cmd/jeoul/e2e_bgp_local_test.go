@@ -32,7 +32,8 @@ func fromGuide(t *testing.T, line string, balancer, router netip.Addr) string {
 	}
 	for i, block := range strings.Split(string(page), "```") {
 		if i%2 == 1 && strings.Contains(block, line) {
-			return strings.NewReplacer("192.0.2.10", balancer.String(), "192.0.2.1", router.String(), "198.51.100.0/24", "198.18.0.0/15").Replace(block)
+			return strings.NewReplacer("192.0.2.10", balancer.String(), "192.0.2.1", router.String(), "198.51.100.0/24",
+				"198.18.0.0/15").Replace(block)
 		}
 	}
 	t.Fatalf("the guide has no block with %q", line)
@@ -42,7 +43,8 @@ func fromGuide(t *testing.T, line string, balancer, router netip.Addr) string {
 // runDaemon runs a routing daemon on a host.
 func runDaemon(t *testing.T, host *lab.Host, log *syncBuffer, path string, args ...string) {
 	t.Helper()
-	process, err := host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: path, Args: args, Stdout: log, Stderr: log})
+	process, err := host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: path, Args: args, Stdout: log,
+		Stderr: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +61,13 @@ func localBIRD(t *testing.T, l *lab.Lab) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "bird.conf")
 	text := fromGuide(t, "kernel table 179", l.Balancer.IPv4, l.Clients[0].IPv4)
-	text = strings.Replace(text, "graceful restart on;", "graceful restart on; connect delay time 1; error wait time 1, 2;", 1)
+	text = strings.Replace(text, "graceful restart on;",
+		"graceful restart on; connect delay time 1; error wait time 1, 2;", 1)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	runDaemon(t, l.Balancer, &syncBuffer{}, "bird", "-f", "-c", file, "-s", filepath.Join(dir, "ctl"), "-P", filepath.Join(dir, "pid"))
+	runDaemon(t, l.Balancer, &syncBuffer{}, "bird", "-f", "-c", file, "-s", filepath.Join(dir, "ctl"), "-P",
+		filepath.Join(dir, "pid"))
 }
 
 // localFRR runs FRR on the balancer's host, as the guide has it.
@@ -80,7 +84,8 @@ func localFRR(t *testing.T, l *lab.Lab) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	file, empty, api := filepath.Join(dir, "frr.conf"), filepath.Join(dir, "zebra.conf"), filepath.Join(dir, "zserv")
 	text := fromGuide(t, "redistribute connected", l.Balancer.IPv4, l.Clients[0].IPv4)
-	text = strings.Replace(text, " address-family ipv4", " neighbor "+l.Clients[0].IPv4.String()+" timers connect 1\n address-family ipv4", 1)
+	text = strings.Replace(text, " address-family ipv4", " neighbor "+l.Clients[0].IPv4.String()+
+		" timers connect 1\n address-family ipv4", 1)
 	for path, content := range map[string]string{file: text, empty: ""} {
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
@@ -89,21 +94,27 @@ func localFRR(t *testing.T, l *lab.Lab) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	runDaemon(t, l.Balancer, &syncBuffer{}, zebra, "-f", empty, "-i", filepath.Join(dir, "zebra.pid"), "--vty_socket", dir, "-z", api, "-P", "0", "--log", "stdout")
-	testenv.Eventually(t, e2e.Patience, "zebra answers", func() bool { return exec.Command("test", "-S", api).Run() == nil })
-	runDaemon(t, l.Balancer, &syncBuffer{}, bgpd, "-f", file, "-i", filepath.Join(dir, "bgpd.pid"), "--vty_socket", dir, "-z", api, "-P", "0", "--log", "stdout", "-S")
+	runDaemon(t, l.Balancer, &syncBuffer{}, zebra, "-f", empty, "-i", filepath.Join(dir, "zebra.pid"), "--vty_socket",
+		dir, "-z", api, "-P", "0", "--log", "stdout")
+	testenv.Eventually(t, e2e.Patience, "zebra answers", func() bool {
+		return exec.Command("test", "-S", api).Run() == nil
+	})
+	runDaemon(t, l.Balancer, &syncBuffer{}, bgpd, "-f", file, "-i", filepath.Join(dir, "bgpd.pid"), "--vty_socket", dir,
+		"-z", api, "-P", "0", "--log", "stdout", "-S")
 }
 
 // foreignRoute is one of another program beside the VIPs' in the table of the balancer's host.
 func foreignRoute(table int) *netlink.Route {
-	return &netlink.Route{Table: table, Protocol: 75, Priority: lb.RouteMetric, Type: unix.RTN_BLACKHOLE, Dst: &net.IPNet{IP: net.IPv4(198, 19, 0, 66).To4(), Mask: net.CIDRMask(32, 32)}}
+	return &netlink.Route{Table: table, Protocol: 75, Priority: lb.RouteMetric, Type: unix.RTN_BLACKHOLE,
+		Dst: &net.IPNet{IP: net.IPv4(198, 19, 0, 66).To4(), Mask: net.CIDRMask(32, 32)}}
 }
 
 // protocolsOf are those of the routes of one address in a table of a host, but of a routing daemon's own.
 func protocolsOf(t *testing.T, host *lab.Host, table int) (all []int) {
 	t.Helper()
 	err := host.Do(func() error {
-		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: table, Type: unix.RTN_BLACKHOLE}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4,
+			&netlink.Route{Table: table, Type: unix.RTN_BLACKHOLE}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 		for _, r := range routes {
 			all = append(all, int(r.Protocol))
 		}
@@ -128,7 +139,8 @@ func (b *bgpBalancer) followsBackends(t *testing.T) {
 	b.knows(t, "with one", true)
 }
 
-// TestFRRAnnouncesConnected: FRR on the balancer's host, configured as in the guide, announces the VIP while the interface has it.
+// TestFRRAnnouncesConnected: FRR on the balancer's host, configured as in the guide, announces the VIP while the
+// interface has it.
 func TestFRRAnnouncesConnected(t *testing.T) {
 	t.Parallel()
 	b := newBGPBalancer(t)
@@ -143,8 +155,9 @@ func TestFRRAnnouncesConnected(t *testing.T) {
 	b.knows(t, "stopped", false)
 }
 
-// TestLocalSpeaker: a routing daemon of the balancer's host, configured as in the guide, announces the VIP while the balancer serves it, and
-// marks it while that is drained. Ends of the balancer's processes move no route; its stop leaves what is another's.
+// TestLocalSpeaker: a routing daemon of the balancer's host, configured as in the guide, announces the VIP while the
+// balancer serves it, and marks it while that is drained. Ends of the balancer's processes move no route; its stop
+// leaves what is another's.
 func TestLocalSpeaker(t *testing.T) {
 	t.Parallel()
 	const table = lb.DefaultRouteTable
@@ -160,7 +173,8 @@ func TestLocalSpeaker(t *testing.T) {
 	keeper := func(when string) (pid int) {
 		b.eventually(t, when+", a process keeps the routes", func(status *ops.Status) bool {
 			pid = status.BGP.SpeakerPID
-			return pid != 0 && status.BGP.Problem == "" && status.BGP.Speaker == lb.SpeakerLocal && int(status.BGP.Table) == table
+			return pid != 0 && status.BGP.Problem == "" && status.BGP.Speaker == lb.SpeakerLocal &&
+				int(status.BGP.Table) == table
 		})
 		return pid
 	}
@@ -202,8 +216,8 @@ func TestLocalSpeaker(t *testing.T) {
 	}
 }
 
-// TestLocalSpeakerAnnouncesPool: a routing daemon of the balancer's host, configured as in the guide, announces the addresses of a divided pool of full
-// NAT: another member's by a longer path. A drain marks the VIP alone.
+// TestLocalSpeakerAnnouncesPool: a routing daemon of the balancer's host, configured as in the guide, announces the
+// addresses of a divided pool of full NAT: another member's by a longer path. A drain marks the VIP alone.
 func TestLocalSpeakerAnnouncesPool(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
@@ -214,7 +228,8 @@ func TestLocalSpeakerAnnouncesPool(t *testing.T) {
 	member := &memberOn{balancer: b.balancer}
 	among := member.among(t, l, freshKey(t, l.Balancer))
 	b.configure(t, lb.HookTC, entry{"bgp": entry{"speaker": "local"}, "members": among,
-		"fullnat": entry{"addresses": []entry{{"address": own, "member": l.Balancer.IPv4.String()}, {"address": other, "member": l.Clients[0].IPv4.String()}}},
+		"fullnat": entry{"addresses": []entry{{"address": own, "member": l.Balancer.IPv4.String()},
+			{"address": other, "member": l.Clients[0].IPv4.String()}}},
 		"services": []entry{{"name": "web", "vip": b.vip.String(), "port": 80, "mode": "fullnat",
 			"backends": []entry{{"name": "web01", "address": l.Servers[0].IPv4.String()}}}}})
 	b.start(t)
@@ -227,14 +242,19 @@ func TestLocalSpeakerAnnouncesPool(t *testing.T) {
 	for _, when := range []struct {
 		drained bool
 		do      func()
-	}{{false, func() {}}, {true, func() { b.commandBalancer(t, "drain") }}, {false, func() { b.commandBalancer(t, "undrain") }}} {
+	}{{false, func() {}}, {true, func() { b.commandBalancer(t, "drain") }},
+		{false, func() { b.commandBalancer(t, "undrain") }}} {
 		when.do()
 		testenv.Eventually(t, e2e.Patience, "the VIP is marked or not, and the pool is announced", func() bool {
-			return strings.Contains(about(b.vip.String()), path) && strings.Contains(about(b.vip.String()), "(65535,0)") == when.drained &&
+			return strings.Contains(about(b.vip.String()), path) &&
+				strings.Contains(about(b.vip.String()), "(65535,0)") == when.drained &&
 				strings.Contains(about(own), path+"\n") && !strings.Contains(about(own), "(65535,0)") &&
-				strings.Contains(about(other), path+" 64512 64512 64512\n") && !strings.Contains(about(other), "(65535,0)")
+				strings.Contains(about(other), path+" 64512 64512 64512\n") &&
+				!strings.Contains(about(other), "(65535,0)")
 		})
 	}
 	stop(t, b.daemon)
-	testenv.Eventually(t, e2e.Patience, "the router knows none of them any more", func() bool { return about(own) == "" && about(other) == "" && about(b.vip.String()) == "" })
+	testenv.Eventually(t, e2e.Patience, "the router knows none of them any more", func() bool {
+		return about(own) == "" && about(other) == "" && about(b.vip.String()) == ""
+	})
 }

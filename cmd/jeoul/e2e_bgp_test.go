@@ -39,7 +39,9 @@ protocol bgp balancer {
 		t.Fatal(err)
 	}
 	var log syncBuffer
-	process, err := host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: "bird", Args: []string{"-f", "-c", file, "-s", socket, "-P", filepath.Join(host.Dir, "bird.pid")}, Stdout: &log, Stderr: &log})
+	process, err := host.Start(context.WithoutCancel(t.Context()),
+		lab.Command{Path: "bird", Args: []string{"-f", "-c", file, "-s", socket, "-P",
+			filepath.Join(host.Dir, "bird.pid")}, Stdout: &log, Stderr: &log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,11 +79,13 @@ func newBGPBalancer(t *testing.T) *bgpBalancer {
 			door.Close()
 		}
 	})
-	b.configured(t, entry{"asn": 64512, "router_id": l.Balancer.IPv4.String(), "drain_pause": "1s", "peers": []entry{{"address": l.Clients[0].IPv4.String(), "asn": 64513, "hold_time": "9s"}}})
+	b.configured(t, entry{"asn": 64512, "router_id": l.Balancer.IPv4.String(), "drain_pause": "1s",
+		"peers": []entry{{"address": l.Clients[0].IPv4.String(), "asn": 64513, "hold_time": "9s"}}})
 	return b
 }
 
-// configured writes the configuration, with that of BGP; without one, the VIP is on the interface only while a backend serves.
+// configured writes the configuration, with that of BGP; without one, the VIP is on the interface only while a backend
+// serves.
 func (b *bgpBalancer) configured(t *testing.T, bgp entry) {
 	t.Helper()
 	var backends []entry
@@ -140,7 +144,9 @@ func TestRoutersAreTold(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	b.eventually(t, "another speaker is started", func(status *ops.Status) bool { return status.BGP.SpeakerPID != 0 && status.BGP.SpeakerPID != pid })
+	b.eventually(t, "another speaker is started", func(status *ops.Status) bool {
+		return status.BGP.SpeakerPID != 0 && status.BGP.SpeakerPID != pid
+	})
 	b.speaker(t, "with another speaker")
 	b.knows(t, "with another speaker", true)
 

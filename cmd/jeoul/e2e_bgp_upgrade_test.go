@@ -42,7 +42,8 @@ func otherBuild(t *testing.T) string {
 	return path
 }
 
-// TestSpeakerOfAnotherBuild: a daemon of another build replaces the speaker that it finds, and the router keeps the route meanwhile.
+// TestSpeakerOfAnotherBuild: a daemon of another build replaces the speaker that it finds, and the router keeps the
+// route meanwhile.
 func TestSpeakerOfAnotherBuild(t *testing.T) {
 	t.Parallel()
 	b := newBGPBalancer(t)
@@ -51,7 +52,8 @@ func TestSpeakerOfAnotherBuild(t *testing.T) {
 	b.knows(t, "at first", true)
 	before := b.speaker(t, "at first")
 	leave(t, b.daemon)
-	daemon, err := b.host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: other, Args: b.arguments(), Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &b.log, Stderr: &b.log})
+	daemon, err := b.host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: other, Args: b.arguments(),
+		Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &b.log, Stderr: &b.log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,8 @@ func TestSpeakerOfAnotherBuild(t *testing.T) {
 		if !strings.Contains(b.ask("show route"), b.vip.String()+"/32") {
 			missing++
 		}
-		return status.BGP != nil && status.BGP.SpeakerPID != before && len(status.BGP.Peers) == 1 && status.BGP.Peers[0].Established()
+		return status.BGP != nil && status.BGP.SpeakerPID != before && len(status.BGP.Peers) == 1 &&
+			status.BGP.Peers[0].Established()
 	})
 	b.knows(t, "with the other build", true)
 	if missing > 0 {

@@ -39,7 +39,8 @@ func unitCapabilities(t *testing.T, unit string) []string {
 }
 
 // unprivileged starts this program on a host as an ordinary user with these capabilities only.
-func unprivileged(t *testing.T, host *lab.Host, log *syncBuffer, capabilities []string, arguments ...string) *lab.Process {
+func unprivileged(t *testing.T, host *lab.Host, log *syncBuffer, capabilities []string,
+	arguments ...string) *lab.Process {
 	t.Helper()
 	set := "-all"
 	for _, name := range capabilities {
@@ -47,7 +48,8 @@ func unprivileged(t *testing.T, host *lab.Host, log *syncBuffer, capabilities []
 	}
 	id := strconv.Itoa(ordinary)
 	process, err := host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: testenv.Program(t, "setpriv"),
-		Args: append([]string{"--reuid", id, "--regid", id, "--clear-groups", "--no-new-privs", "--bounding-set", set, "--inh-caps", set, "--ambient-caps", set,
+		Args: append([]string{"--reuid", id, "--regid", id, "--clear-groups", "--no-new-privs", "--bounding-set", set,
+			"--inh-caps", set, "--ambient-caps", set,
 			"--", readableExecutable(t, host)}, arguments...),
 		Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: log, Stderr: log})
 	if err != nil {
@@ -84,7 +86,8 @@ func readableExecutable(t *testing.T, host *lab.Host) string {
 // prepareUser makes what the unit has systemd make: directories for the process, and one for its pins.
 func prepareUser(t *testing.T, host *lab.Host) {
 	t.Helper()
-	dirs := []string{filepath.Join(host.Dir, "state"), filepath.Join(host.Dir, "store"), filepath.Join(host.Dir, "sockets"), "/sys/fs/bpf/jeoul"}
+	dirs := []string{filepath.Join(host.Dir, "state"), filepath.Join(host.Dir, "store"),
+		filepath.Join(host.Dir, "sockets"), "/sys/fs/bpf/jeoul"}
 	err := host.Do(func() error {
 		if err := os.Chmod("/sys/fs/bpf", 0o755); err != nil {
 			return err
@@ -150,7 +153,8 @@ func wantRefusals(t *testing.T, host *lab.Host, capabilities []string, arguments
 			t.Fatalf("without %s it goes on: %s", name, output.String())
 		}
 		text := output.String()
-		if process.Wait() == nil || !strings.Contains(text, "this process does not have "+name) || !strings.Contains(text, "setcap "+strings.ToLower(strings.Join(capabilities, ","))+"+ep") {
+		if process.Wait() == nil || !strings.Contains(text, "this process does not have "+name) ||
+			!strings.Contains(text, "setcap "+strings.ToLower(strings.Join(capabilities, ","))+"+ep") {
 			t.Errorf("without %s: %v: %s", name, process.Wait(), text)
 		}
 		t.Logf("without %s:\n%s", name, text)
@@ -166,13 +170,16 @@ func TestAgentCapabilities(t *testing.T) {
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
 	host := l.Servers[0]
 	prepareUser(t, host)
-	arguments := []string{"agent", "--mode", "ipip", "--vip", l.VIP4.String(), "--state-dir", filepath.Join(host.Dir, "state")}
+	arguments := []string{"agent", "--mode", "ipip", "--vip", l.VIP4.String(), "--state-dir",
+		filepath.Join(host.Dir, "state")}
 	all := unitCapabilities(t, "jeoul-agent.service")
 	wantRefusals(t, host, all, arguments...)
 	before := e2e.ReadSettings(t, host)
 	var output syncBuffer
 	process := unprivileged(t, host, &output, all, arguments...)
-	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool { return strings.Contains(output.String(), "ready") })
+	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool {
+		return strings.Contains(output.String(), "ready")
+	})
 	stop(t, process)
 	for _, line := range e2e.ReadSettings(t, host).Difference(before) {
 		t.Errorf("there is left: %s", line)

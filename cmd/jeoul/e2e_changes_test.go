@@ -40,7 +40,9 @@ func (s *stage) takeAway(t *testing.T) {
 			s.configure(t, s.hook, s.configuration())
 			s.hangUp(t)
 			s.eventually(t, fmt.Sprintf("%d backends are up", len(servers)), func(status *ops.Status) bool {
-				return allUp(status) && !slices.ContainsFunc(status.Services, func(service ops.Service) bool { return len(service.Backends) != len(servers) })
+				return allUp(status) && !slices.ContainsFunc(status.Services, func(service ops.Service) bool {
+					return len(service.Backends) != len(servers)
+				})
 			})
 			if len(servers) < len(all) {
 				s.awaitAgain(t, w, func() error { return nil })

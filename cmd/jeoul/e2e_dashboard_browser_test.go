@@ -61,7 +61,8 @@ func TestDashboardInBrowser(t *testing.T) {
 	t.Run("a drain by click takes effect", func(t *testing.T) { s.drainByClick(t, tab, web) })
 	t.Run("the page survives a restart", func(t *testing.T) {
 		kill(t, s.daemon)
-		tab.Until("the page says that the balancer is gone", `document.getElementById("link").textContent.includes("not reached")`)
+		tab.Until("the page says that the balancer is gone",
+			`document.getElementById("link").textContent.includes("not reached")`)
 		s.daemon = jeoul(t, s.host, &s.log, s.arguments()...)
 		tab.Until("the page is live again", linkLive+` && `+row("web/web03")+`.textContent.includes("draining")`)
 		leave(t, s.daemon)
@@ -70,7 +71,8 @@ func TestDashboardInBrowser(t *testing.T) {
 		pid := s.status(t).PID
 		tab.Until("the page shows the next process", linkLive)
 		tab.Eval(`location.hash = "#/balancer"`)
-		tab.Until("the page shows the next process", fmt.Sprintf(`document.querySelector("main").textContent.includes("%d")`, pid))
+		tab.Until("the page shows the next process",
+			fmt.Sprintf(`document.querySelector("main").textContent.includes("%d")`, pid))
 	})
 	t.Run("the page survives an upgrade", func(t *testing.T) { s.upgradedBelow(t, tab) })
 	t.Run("all is done by keys", func(t *testing.T) { s.byKeys(t, tab) })
@@ -90,7 +92,8 @@ func (s *watched) killedTurnsDown(t *testing.T, tab *testbrowser.Tab) {
 	began := time.Now()
 	s.patients[s.Servers[1].Name].close(t)
 	tab.Until("web02 is unhealthy", row("web/web02")+`.querySelector(".pill").textContent.includes("unhealthy")`)
-	t.Logf("the page showed it %v after the kill, of which the checks took some", time.Since(began).Round(time.Millisecond))
+	t.Logf("the page showed it %v after the kill, of which the checks took some",
+		time.Since(began).Round(time.Millisecond))
 	tab.Until("the title counts it", `/^\(\d+\) /.test(document.title)`)
 	s.patients[s.Servers[1].Name].open(t)
 	tab.Until("web02 is up again", row("web/web02")+`.querySelector(".pill").textContent.includes("up")`)
@@ -100,18 +103,22 @@ func (s *watched) killedTurnsDown(t *testing.T, tab *testbrowser.Tab) {
 func (s *watched) upgradedBelow(t *testing.T, tab *testbrowser.Tab) {
 	leave(t, s.daemon)
 	s.startBuilt(t)
-	tab.Until("the page is live, and says that another build runs", linkLive+` && document.querySelector('#link [data-act="reload"]')`)
+	tab.Until("the page is live, and says that another build runs",
+		linkLive+` && document.querySelector('#link [data-act="reload"]')`)
 	tab.Click(`#link [data-act="reload"]`)
 	tab.Until("the page is the other build's", linkLive+` && !document.querySelector('#link [data-act="reload"]')`)
 }
 
 // byKeys changes views, filters, and disables and enables a backend without a pointer.
 func (s *watched) byKeys(t *testing.T, tab *testbrowser.Tab) {
-	s.eventually(t, "web01 takes new connections", func(status *ops.Status) bool { return stateNow(status, "web/web01") == "up" })
+	s.eventually(t, "web01 takes new connections", func(status *ops.Status) bool {
+		return stateNow(status, "web/web01") == "up"
+	})
 	tab.Eval(`location.hash = "#/services"`)
 	for key, view := range map[string]string{"2": "drops", "3": "limits", "4": "balancer", "5": "events"} {
 		tab.Key(key)
-		tab.Until(key+" shows "+view, fmt.Sprintf(`location.hash === "#/%s" && document.querySelector('#views [aria-current="page"]').hash === location.hash`, view))
+		tab.Until(key+" shows "+view,
+			fmt.Sprintf(`location.hash === "#/%s" && document.querySelector('#views [aria-current="page"]').hash === location.hash`, view))
 	}
 	tab.Key("1")
 	tab.Until("there is a filter", `document.getElementById("filter")`)
@@ -128,7 +135,8 @@ func (s *watched) byKeys(t *testing.T, tab *testbrowser.Tab) {
 	tab.Key("\r")
 	tab.Until("the dialog is open", `document.querySelector("dialog[open]")`)
 	tab.Key("\u001b")
-	tab.Until("Escape leaves all as it is, and the focus returns", `!document.querySelector("dialog[open]") && document.activeElement.dataset.act === "change"`)
+	tab.Until("Escape leaves all as it is, and the focus returns",
+		`!document.querySelector("dialog[open]") && document.activeElement.dataset.act === "change"`)
 	if state := stateNow(s.status(t), "web/web01"); state != "up" {
 		t.Errorf("web01 is %s", state)
 	}
@@ -143,9 +151,11 @@ func (s *watched) chooseByKeys(t *testing.T, tab *testbrowser.Tab, verb, state s
 	t.Helper()
 	tab.Until("the button has the focus", `document.activeElement.dataset.act === "change"`)
 	tab.Key("\r")
-	tab.Until("the dialog is open, and has the focus", `document.querySelector("dialog[open]")?.contains(document.activeElement)`)
+	tab.Until("the dialog is open, and has the focus",
+		`document.querySelector("dialog[open]")?.contains(document.activeElement)`)
 	for range 20 {
-		if string(tab.Eval(fmt.Sprintf(`document.querySelector("dialog input:checked")?.value === %q`, verb))) == "true" {
+		if string(tab.Eval(fmt.Sprintf(`document.querySelector("dialog input:checked")?.value === %q`,
+			verb))) == "true" {
 			break
 		}
 		if string(tab.Eval(`document.activeElement.type === "radio"`)) == "true" {
@@ -158,11 +168,14 @@ func (s *watched) chooseByKeys(t *testing.T, tab *testbrowser.Tab, verb, state s
 			tab.Key("\t")
 		}
 	}
-	tab.Until(verb+" is chosen", fmt.Sprintf(`document.querySelector("dialog input:checked").value === %q && document.querySelector('dialog button[type="submit"]')`, verb))
+	tab.Until(verb+" is chosen",
+		fmt.Sprintf(`document.querySelector("dialog input:checked").value === %q && document.querySelector('dialog button[type="submit"]')`, verb))
 	tab.Key("\r")
 	tab.Until("it is done", `document.querySelector("dialog").textContent.includes("Done")`)
 	tab.Key("\u001b")
-	s.eventually(t, "web01 is "+state, func(status *ops.Status) bool { return string(stateNow(status, "web/web01")) == state })
+	s.eventually(t, "web01 is "+state, func(status *ops.Status) bool {
+		return string(stateNow(status, "web/web01")) == state
+	})
 }
 
 // focusStays: a row that is drawn elsewhere, as others have more connections now, keeps the focus that is in it.
@@ -173,7 +186,8 @@ func focusStays(t *testing.T, tab *testbrowser.Tab) {
 		before := string(tab.Eval(row("web/web04") + `.getAttribute("aria-rowindex")`))
 		tab.Eval(fmt.Sprintf(`document.querySelector('[data-column=%q]').click()`, column))
 		tab.Until("the row has moved", fmt.Sprintf(`%s.getAttribute("aria-rowindex") !== %s`, row("web/web04"), before))
-		if on := tab.Eval(`document.activeElement === ` + row("web/web04") + `.querySelector("button")`); string(on) != "true" {
+		if on := tab.Eval(`document.activeElement === ` + row("web/web04") +
+			`.querySelector("button")`); string(on) != "true" {
 			t.Errorf("sorted by %s, the focus is on %s", column, tab.Eval(`document.activeElement.outerHTML`))
 		}
 	}
@@ -184,7 +198,8 @@ func focusStays(t *testing.T, tab *testbrowser.Tab) {
 func (s *watched) drainByClick(t *testing.T, tab *testbrowser.Tab, web *answers) {
 	tab.Click(`[data-key="b web/web03"] [data-act="change"]`)
 	tab.Click(`dialog input[value="drain"]`)
-	tab.Until("it is said what will be", `document.querySelector("dialog .says").textContent.includes("no new connection")`)
+	tab.Until("it is said what will be",
+		`document.querySelector("dialog .says").textContent.includes("no new connection")`)
 	tab.Click(`dialog button[type="submit"]`)
 	tab.Until("it is done", `document.querySelector("dialog").textContent.includes("Done")`)
 	tab.Click(`dialog [data-act="dismiss"]`)
@@ -203,8 +218,10 @@ func markupStaysText(t *testing.T, tab *testbrowser.Tab) {
 	tab.Eval(`location.hash = "#/events"`)
 	tab.Eval(fmt.Sprintf(`import("/dashboard/model.js").then(({ model }) => model.tell({ id: "x-1", at: new Date().toISOString(), level: "info",
 		kind: %[1]q, service: %[1]q, backend: %[1]q, by: %[1]q, message: %[1]q }))`, markup))
-	tab.Until("the text is shown as it is", fmt.Sprintf("document.querySelector('.events').textContent.includes(%q)", markup))
-	if made := tab.Eval(`document.getElementById("made") !== null || document.title === "run"`); string(made) != "false" {
+	tab.Until("the text is shown as it is",
+		fmt.Sprintf("document.querySelector('.events').textContent.includes(%q)", markup))
+	if made := tab.Eval(
+		`document.getElementById("made") !== null || document.title === "run"`); string(made) != "false" {
 		t.Error("the text became an element")
 	}
 }
@@ -221,11 +238,13 @@ func accessible(t *testing.T, tab *testbrowser.Tab) {
 		dark          bool
 	}{{1440, 900, false}, {1440, 900, true}, {390, 844, false}, {390, 844, true}} {
 		tab.Window(window.width, window.height, window.dark)
-		for _, view := range []string{"services", "service/shop", "service/shop/shop01", "drops", "limits", "balancer", "events"} {
+		for _, view := range []string{"services", "service/shop", "service/shop/shop01", "drops", "limits", "balancer",
+			"events"} {
 			tab.Eval(fmt.Sprintf("location.hash = %q", "#/"+view))
 			tab.Until("the view is there", `document.querySelector("main").children.length > 0`)
 			noFindings(t, tab, fmt.Sprintf("%s, %+v", view, window))
-			if wide := tab.Eval(`document.documentElement.scrollWidth - innerWidth`); string(wide) != "0" && !strings.HasPrefix(string(wide), "-") {
+			if wide := tab.Eval(`document.documentElement.scrollWidth - innerWidth`); string(wide) != "0" &&
+				!strings.HasPrefix(string(wide), "-") {
 				t.Errorf("%s, %+v: the page is %s pixels wider than the window", view, window, wide)
 			}
 		}
@@ -246,7 +265,8 @@ func accessible(t *testing.T, tab *testbrowser.Tab) {
 func noFindings(t *testing.T, tab *testbrowser.Tab, what string) {
 	t.Helper()
 	var found []string
-	text := tab.Eval(`axe.run(document).then((r) => r.violations.map((v) => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map((n) => n.html).join(" ")))`)
+	text := tab.Eval(
+		`axe.run(document).then((r) => r.violations.map((v) => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map((n) => n.html).join(" ")))`)
 	if err := json.Unmarshal(text, &found); err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +289,8 @@ func (s *watched) pictures(t *testing.T, ctx context.Context, tab *testbrowser.T
 		name, view    string
 		width, height int
 		dark          bool
-	}{{"light", "services", 1440, 860, false}, {"dark", "service/shop", 1440, 860, true}, {"phone", "services", 390, 844, false}} {
+	}{{"light", "services", 1440, 860, false}, {"dark", "service/shop", 1440, 860, true},
+		{"phone", "services", 390, 844, false}} {
 		tab.Window(p.width, p.height, p.dark)
 		tab.Eval(fmt.Sprintf("location.hash = %q; new Promise((r) => setTimeout(r, 3000))", "#/"+p.view))
 		if err := os.WriteFile(filepath.Join(dir, "dashboard-"+p.name+".png"), tab.Picture(), 0o644); err != nil {
@@ -296,20 +317,24 @@ func TestDashboardOverTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newWatched(t, entry{"api": entry{"listen": "127.0.0.1:9540", "certificate": path("crt"), "key": path("key"), "tokens": path("tokens")}})
+	s := newWatched(t, entry{"api": entry{"listen": "127.0.0.1:9540", "certificate": path("crt"), "key": path("key"),
+		"tokens": path("tokens")}})
 	way := s.relay(t, "127.0.0.1:9540")
 	tab := testbrowser.Open(t, "https://"+way.address+"/")
 	tab.Type("#token", "wrong")
 	tab.Click(`form button[type="submit"]`)
-	tab.Until("a wrong token is refused", `document.querySelector(".login") && document.body.textContent.includes("unknown")`)
+	tab.Until("a wrong token is refused",
+		`document.querySelector(".login") && document.body.textContent.includes("unknown")`)
 	tab.Type("#token", secret)
 	tab.Click(`form button[type="submit"]`)
 	tab.Until("the page is live", linkLive)
 	tab.Click(`[data-key="b web/web01"] [data-act="change"]`)
 	tab.Click(`dialog input[value="drain"]`)
-	tab.Until("it is said that one may only look", `document.querySelector("dialog").textContent.includes("token viewer has the role read")`)
+	tab.Until("it is said that one may only look",
+		`document.querySelector("dialog").textContent.includes("token viewer has the role read")`)
 	tab.Click(`dialog button[type="submit"]`)
-	tab.Until("the balancer refuses it, and says why", `document.querySelector("dialog").textContent.includes("this needs operate")`)
+	tab.Until("the balancer refuses it, and says why",
+		`document.querySelector("dialog").textContent.includes("this needs operate")`)
 	if state := stateNow(s.status(t), "web/web01"); state != "up" {
 		t.Errorf("web01 is %s", state)
 	}
@@ -328,7 +353,8 @@ func (s *watched) sleepsThrough(t *testing.T, tab *testbrowser.Tab, way *relay) 
 		((wall, running) => { Date.now = () => wall() + passed.wall; performance.now = () => running() + passed.running; })(Date.now, performance.now.bind(performance)); 0`)
 	missed := func(what, backend string) {
 		t.Helper()
-		tab.Until(what+": the page has caught up", linkLive+` && `+row("web/"+backend)+`.textContent.includes("draining")`)
+		tab.Until(what+": the page has caught up", linkLive+` && `+row("web/"+backend)+
+			`.textContent.includes("draining")`)
 		tab.Eval(`location.hash = "#/events"`)
 		tab.Until(what+": the event that was missed is there once", fmt.Sprintf(
 			`[...document.querySelectorAll(".events li")].filter((e) => e.textContent.includes("web/%s") && e.textContent.includes("drain")).length === 1`, backend))
@@ -393,7 +419,10 @@ func (s *watched) relay(t *testing.T, to string) *relay {
 				return
 			}
 			var far net.Conn
-			if s.host.Do(func() (err error) { far, err = net.DialTimeout("tcp", to, e2e.Patience); return err }) != nil {
+			if s.host.Do(func() (err error) {
+				far, err = net.DialTimeout("tcp", to, e2e.Patience)
+				return err
+			}) != nil {
 				near.Close()
 				continue
 			}

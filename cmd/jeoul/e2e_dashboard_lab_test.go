@@ -69,16 +69,20 @@ func newWatched(t *testing.T, more entry) *watched {
 // services are three of different kinds, all on the same four servers.
 func (s *watched) services() (services []entry) {
 	for _, service := range []entry{
-		{"name": "web", "scheduler": "maglev", "check": entry{"type": "http", "via": "address", "path": "/healthz", "interval": "300ms", "timeout": "200ms"}},
-		{"name": "shop", "scheduler": "wrr", "check": entry{"type": "tcp", "via": "address", "interval": "300ms", "timeout": "200ms"},
+		{"name": "web", "scheduler": "maglev", "check": entry{"type": "http", "via": "address", "path": "/healthz",
+			"interval": "300ms", "timeout": "200ms"}},
+		{"name": "shop", "scheduler": "wrr", "check": entry{"type": "tcp", "via": "address", "interval": "300ms",
+			"timeout": "200ms"},
 			"limits": entry{"rate": 200, "connections": 400}},
 		{"name": "mail", "scheduler": "wlc"},
 	} {
 		var backends []entry
 		for i, server := range s.Servers {
-			backends = append(backends, entry{"name": fmt.Sprintf("%s%02d", service["name"], i+1), "address": server.IPv4.String(), "weight": 1 + i%2})
+			backends = append(backends, entry{"name": fmt.Sprintf("%s%02d", service["name"], i+1),
+				"address": server.IPv4.String(), "weight": 1 + i%2})
 		}
-		service["vip"], service["port"], service["backends"] = s.VIP4.String(), watchedPorts[fmt.Sprint(service["name"])], backends
+		service["vip"], service["port"], service["backends"] = s.VIP4.String(),
+			watchedPorts[fmt.Sprint(service["name"])], backends
 		services = append(services, service)
 	}
 	return services
@@ -116,7 +120,8 @@ func (s *watched) ask(t *testing.T, ctx context.Context, service string, perSeco
 		})
 		return connection, err
 	}
-	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}, Timeout: e2e.Patience}
+	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
+		Timeout: e2e.Patience}
 	a := &answers{by: map[string]int{}}
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -164,5 +169,8 @@ func (a *answers) of(server string) (its, all int) {
 func (a *answers) more(t *testing.T, n int) {
 	t.Helper()
 	_, before := a.of("")
-	testenv.Eventually(t, e2e.Patience, "clients are answered", func() bool { _, now := a.of(""); return now >= before+n })
+	testenv.Eventually(t, e2e.Patience, "clients are answered", func() bool {
+		_, now := a.of("")
+		return now >= before+n
+	})
 }

@@ -18,7 +18,8 @@ import (
 func TestDashboardIsServed(t *testing.T) {
 	s := newWatched(t, entry{})
 	at, token, _ := strings.Cut(s.url, "/#token=")
-	for path, want := range map[string]int{"/": http.StatusOK, "/dashboard/main.js": http.StatusOK, "/v1/status": http.StatusUnauthorized} {
+	for path, want := range map[string]int{"/": http.StatusOK, "/dashboard/main.js": http.StatusOK,
+		"/v1/status": http.StatusUnauthorized} {
 		response, err := http.Get(at + path)
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +63,8 @@ func TestDashboardNeedsAPort(t *testing.T) {
 	defer taken.Close()
 	_, port, _ := net.SplitHostPort(taken.Addr().String())
 	var errs bytes.Buffer
-	if code := execute(t.Context(), []string{"dashboard", "--port", port}, io.Discard, &errs); code != exitError || !strings.Contains(errs.String(), "--port") {
+	if code := execute(t.Context(), []string{"dashboard", "--port", port}, io.Discard, &errs); code != exitError ||
+		!strings.Contains(errs.String(), "--port") {
 		t.Errorf("status %d, %q; want %d, and what to do", code, errs.String(), exitError)
 	}
 }

@@ -101,12 +101,16 @@ func newDiscovered(t *testing.T) *discovered {
 		}
 	}
 	service := func(name string, port int, origin entry) entry {
-		return entry{"name": name, "vip": "198.18.0.105", "port": port, "mode": "fullnat", "scheduler": "rr", "discover": origin}
+		return entry{"name": name, "vip": "198.18.0.105", "port": port, "mode": "fullnat", "scheduler": "rr",
+			"discover": origin}
 	}
-	d.configure(t, lb.HookTC, entry{"fullnat": entry{"addresses": []string{"198.18.0.99"}, "ports": "20000-29999"}, "services": []entry{
-		service("listed", 80, entry{"file": entry{"path": d.list}}),
-		service("named", 81, entry{"dns": entry{"name": "web.lab.test.", "port": 8080, "servers": []string{netip.AddrPortFrom(l.Clients[0].IPv4, 5353).String()}}}),
-	}})
+	d.configure(t, lb.HookTC, entry{"fullnat": entry{"addresses": []string{"198.18.0.99"}, "ports": "20000-29999"},
+		"services": []entry{
+			service("listed", 80, entry{"file": entry{"path": d.list}}),
+			service("named", 81,
+				entry{"dns": entry{"name": "web.lab.test.", "port": 8080,
+					"servers": []string{netip.AddrPortFrom(l.Clients[0].IPv4, 5353).String()}}}),
+		}})
 	return d
 }
 

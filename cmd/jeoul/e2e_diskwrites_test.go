@@ -156,7 +156,8 @@ func TestFaultsAtEachWrite(t *testing.T) {
 		}
 		began := time.Now()
 		f.round(t, fmt.Sprintf("round %d (%s)", n, name), fails)
-		t.Logf("round %d: %s: %s, %d connections lost so far", n, name, time.Since(began).Round(time.Millisecond), f.lost)
+		t.Logf("round %d: %s: %s, %d connections lost so far", n, name, time.Since(began).Round(time.Millisecond),
+			f.lost)
 		if t.Failed() {
 			break
 		}
@@ -230,7 +231,8 @@ func (f *faulted) configure(t *testing.T) {
 		b.configure(t, lb.HookTC, entry{"vrrp": entry{"id": 51, "priority": 200 - 100*i, "interval": "100ms"},
 			"services": []entry{service("web", turnPort, entry{"scheduler": "maglev"}),
 				service("proxied", 7003, entry{"mode": "proxy", "proxy": entry{"speaks": "tcp"}}),
-				{"name": "found", "vip": f.lab.VIP4.String(), "port": 7004, "discover": entry{"file": entry{"path": file}}}}})
+				{"name": "found", "vip": f.lab.VIP4.String(), "port": 7004,
+					"discover": entry{"file": entry{"path": file}}}}})
 	}
 }
 

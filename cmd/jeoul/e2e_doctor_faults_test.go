@@ -120,7 +120,8 @@ func fullListenQueue(t *testing.T, w *ward) {
 // fullConntrack fills the table of a backend that has rules with a state.
 func fullConntrack(t *testing.T, w *ward) {
 	web := w.Servers[0]
-	runOn(t, web, "table inet ward { chain in { type filter hook input priority 0; ct state invalid drop; }; }", "nft", "-f", "-")
+	runOn(t, web, "table inet ward { chain in { type filter hook input priority 0; ct state invalid drop; }; }",
+		"nft", "-f", "-")
 	mend(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
 	w.fill(t, web)
 	mend(t, web, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
@@ -152,7 +153,8 @@ func (w *ward) flood(t *testing.T, web *lab.Host, sources string, options flood.
 		if err != nil {
 			return err
 		}
-		options.Packets, options.Sources, options.Target = flood.UDP, netip.MustParsePrefix(sources), netip.AddrPortFrom(web.IPv4, discardPort)
+		options.Packets, options.Sources, options.Target = flood.UDP, netip.MustParsePrefix(sources),
+			netip.AddrPortFrom(web.IPv4, discardPort)
 		options.From, options.To, options.Interface = client.MAC, []net.HardwareAddr{web.MAC}, link.Attrs().Index
 		f, err := flood.New(options)
 		if err != nil {
@@ -236,7 +238,8 @@ func reversePathDrop(t *testing.T, w *ward) {
 		if err != nil {
 			return err
 		}
-		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(client.IPv4), Scope: netlink.SCOPE_LINK})
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(client.IPv4),
+			Scope: netlink.SCOPE_LINK})
 	})
 	mend(t, web, func() error {
 		link, err := netlink.LinkByName("leg")
@@ -257,8 +260,9 @@ func wrongMACAddress(t *testing.T, w *ward) {
 		if err != nil {
 			return err
 		}
-		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: netlink.FAMILY_V4, State: netlink.NUD_PERMANENT,
-			IP: web.IPv4.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0xde, 0xad}})
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: netlink.FAMILY_V4,
+			State: netlink.NUD_PERMANENT,
+			IP:    web.IPv4.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0xde, 0xad}})
 	})
 	t.Cleanup(func() { w.complete(t) })
 	mend(t, balancer, func() error { return forget(balancer, web.IPv4) })
@@ -389,7 +393,8 @@ func narrowClient(t *testing.T, w *ward) {
 	web, gateway := w.Servers[0], w.Clients[1]
 	far := e2e.NewFar(t, gateway, 1)
 	within(t, web, func() error { return e2e.LeadToFar(gateway, 0) })
-	runOn(t, gateway, "table inet ward { chain out { type filter hook output priority 0; icmp type destination-unreachable drop; }; }", "nft", "-f", "-")
+	runOn(t, gateway,
+		"table inet ward { chain out { type filter hook output priority 0; icmp type destination-unreachable drop; }; }", "nft", "-f", "-")
 	mend(t, gateway, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
 	// Or they would go on hanging for minutes.
 	t.Cleanup(func() {

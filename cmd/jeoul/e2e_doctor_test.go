@@ -44,7 +44,8 @@ type ward struct {
 func newWard(t *testing.T) *ward {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
-	w := &ward{Lab: l, balancer: newBalancer(t, l.Balancer), agents: map[string]*lab.Process{}, delays: map[string]*atomic.Int64{}}
+	w := &ward{Lab: l, balancer: newBalancer(t, l.Balancer), agents: map[string]*lab.Process{},
+		delays: map[string]*atomic.Int64{}}
 	var backends []entry
 	for _, server := range l.Servers {
 		w.startAgent(t, server)
@@ -65,9 +66,12 @@ func newWard(t *testing.T) *ward {
 func (w *ward) startAgent(t *testing.T, server *lab.Host) {
 	t.Helper()
 	log := &syncBuffer{}
-	process := jeoul(t, server, log, "agent", "--vip", w.VIP4.String(), "--state-dir", filepath.Join(server.Dir, "state"))
+	process := jeoul(t, server, log, "agent", "--vip", w.VIP4.String(), "--state-dir",
+		filepath.Join(server.Dir, "state"))
 	w.agents[server.Name] = process
-	testenv.Eventually(t, e2e.Patience, "the agent of "+server.Name+" is ready", func() bool { return strings.Contains(log.String(), "ready") })
+	testenv.Eventually(t, e2e.Patience, "the agent of "+server.Name+" is ready", func() bool {
+		return strings.Contains(log.String(), "ready")
+	})
 }
 
 // serve answers requests with 5 KiB, after a while.
@@ -106,7 +110,8 @@ func (w *ward) keepAsking(t *testing.T, client *lab.Host) {
 		})
 		return connection, err
 	}
-	web := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}, Timeout: 2 * time.Second}
+	web := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
+		Timeout: 2 * time.Second}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -130,7 +135,8 @@ func (w *ward) keepAsking(t *testing.T, client *lab.Host) {
 }
 
 func (w *ward) ask(ctx context.Context, web *http.Client) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+netip.AddrPortFrom(w.VIP4, wardPort).String()+"/", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+
+		netip.AddrPortFrom(w.VIP4, wardPort).String()+"/", nil)
 	if err != nil {
 		return err
 	}
@@ -161,7 +167,8 @@ func (w *ward) examine(t *testing.T, host *lab.Host, arguments ...string) *docto
 		arguments = append(arguments, "--socket", w.socket)
 	}
 	output, complaints := &syncBuffer{}, &syncBuffer{}
-	process, err := host.Start(t.Context(), lab.Command{Path: executable, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: output, Stderr: complaints,
+	process, err := host.Start(t.Context(), lab.Command{Path: executable, Env: append(os.Environ(), actAsJeoul+"=1"),
+		Stdout: output, Stderr: complaints,
 		Args: append([]string{"doctor", "-o", "json", "--evidence", "--for", "2s"}, arguments...)})
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +199,8 @@ func record(t *testing.T, host *lab.Host, r *doctor.Report) {
 		t.Fatal(err)
 	}
 	name := strings.NewReplacer("TestDoctorNamesFaults/", "", "_", "-").Replace(t.Name()) + "-" + host.Name + ".json"
-	if err := os.WriteFile(filepath.Join("..", "..", "internal", "doctor", "testdata", name), append(text, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join("..", "..", "internal", "doctor", "testdata", name), append(text, '\n'),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 }

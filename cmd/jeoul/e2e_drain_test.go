@@ -86,7 +86,9 @@ func (c *drainCell) begin(t *testing.T, server *lab.Host, arguments ...string) {
 	t.Helper()
 	c.held = c.hold(t, c.path, c.port)
 	c.drain = c.command(t, append([]string{"backend", "drain", c.target(server), "--wait"}, arguments...)...)
-	c.eventually(t, c.target(server)+" is drained", func(status *ops.Status) bool { return stateNow(status, c.target(server)) == lb.Draining })
+	c.eventually(t, c.target(server)+" is drained", func(status *ops.Status) bool {
+		return stateNow(status, c.target(server)) == lb.Draining
+	})
 	c.checkNew(t, c.path, c.port, func(name string) bool { return name != server.Name })
 	c.held.read(t, heldStep)
 }
@@ -101,7 +103,8 @@ func drainGently(t *testing.T, cells []*drainCell) {
 	for _, c := range cells {
 		select {
 		case <-c.drain.Done():
-			t.Errorf("nothing is left, says the drain, and %d downloads are under way:\n%s", heldDownloads, c.drain.output)
+			t.Errorf("nothing is left, says the drain, and %d downloads are under way:\n%s", heldDownloads,
+				c.drain.output)
 		default:
 		}
 		c.held.finish(t)
@@ -112,7 +115,8 @@ func drainGently(t *testing.T, cells []*drainCell) {
 		case <-time.After(3 * e2e.Patience):
 			t.Fatalf("%s is not empty:\n%s", c.target(server), c.drain.output)
 		}
-		if err := c.drain.Wait(); err != nil || !strings.Contains(c.drain.output.String(), c.target(server)+": nothing is left after ") {
+		if err := c.drain.Wait(); err != nil || !strings.Contains(c.drain.output.String(), c.target(server)+
+			": nothing is left after ") {
 			t.Errorf("the drain ended with %v:\n%s", err, c.drain.output)
 		}
 	}
@@ -138,7 +142,8 @@ func drainByDeadline(t *testing.T, cells []*drainCell) {
 	for _, c := range cells {
 		err := c.drain.Wait()
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != exitLeft || !strings.Contains(c.drain.output.String(), c.target(server)+": out at its deadline, and with it what was left: ") {
+		if !errors.As(err, &exit) || exit.ExitCode() != exitLeft || !strings.Contains(c.drain.output.String(),
+			c.target(server)+": out at its deadline, and with it what was left: ") {
 			t.Errorf("the drain ended with %v, want status %d:\n%s", err, exitLeft, c.drain.output)
 		}
 		c.held.close()
@@ -147,7 +152,9 @@ func drainByDeadline(t *testing.T, cells []*drainCell) {
 		}
 		c.checkNew(t, c.path, c.port, func(name string) bool { return name != server.Name })
 		c.run(t, "backend", "enable", c.target(server))
-		c.eventually(t, c.target(server)+" is up", func(status *ops.Status) bool { return stateNow(status, c.target(server)) == lb.Up })
+		c.eventually(t, c.target(server)+" is up", func(status *ops.Status) bool {
+			return stateNow(status, c.target(server)) == lb.Up
+		})
 	}
 }
 

@@ -38,7 +38,8 @@ func (d *deadAmong) skipIfStalled(t *testing.T) {
 	t.Helper()
 	for _, b := range d.balancers {
 		if strings.Contains(b.log.String(), "the VIPs are taken without a verdict") {
-			t.Skipf("the machine kept the health checks of %s waiting for longer than a balancer waits for them", b.host.Name)
+			t.Skipf("the machine kept the health checks of %s waiting for longer than a balancer waits for them",
+				b.host.Name)
 		}
 	}
 }
@@ -70,15 +71,18 @@ func newDeadAmong(t *testing.T, l *lab.Lab, client *lab.Host) *deadAmong {
 
 // services are one that computes and one that takes turns, whose checks find a dead backend within some seconds.
 func (d *deadAmong) services() (all []lb.Service) {
-	check := lb.Check{Type: lb.CheckTCP, Interval: 500 * time.Millisecond, Fast: 500 * time.Millisecond, Timeout: 500 * time.Millisecond, Fall: 2, Rise: 1}
+	check := lb.Check{Type: lb.CheckTCP, Interval: 500 * time.Millisecond, Fast: 500 * time.Millisecond,
+		Timeout: 500 * time.Millisecond, Fall: 2, Rise: 1}
 	for _, one := range []struct {
 		port      uint16
 		scheduler lb.Scheduler
 	}{{hashPort, lb.Maglev}, {turnPort, lb.RoundRobin}} {
-		s := lb.Service{Name: string(one.scheduler), VIP: d.lab.VIP4, Port: one.port, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: one.scheduler,
-			Checks: lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(lb.TCP), List: []lb.Check{check}}}
+		s := lb.Service{Name: string(one.scheduler), VIP: d.lab.VIP4, Port: one.port, Protocol: lb.TCP, Mode: lb.L2DSR,
+			Scheduler: one.scheduler,
+			Checks:    lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(lb.TCP), List: []lb.Check{check}}}
 		for _, server := range d.lab.Servers {
-			s.Backends = append(s.Backends, lb.Backend{Name: server.Name, Address: server.IPv4, Port: one.port, Weight: 1})
+			s.Backends = append(s.Backends, lb.Backend{Name: server.Name, Address: server.IPv4, Port: one.port,
+				Weight: 1})
 		}
 		all = append(all, s)
 	}
@@ -126,7 +130,8 @@ func (d *deadAmong) goOn(t *testing.T, when string) {
 	for connection, server := range d.open {
 		if got, _, err := ask(connection); err != nil || got != server {
 			d.skipIfStalled(t)
-			t.Errorf("%s, a connection to %s from %s was answered by %q: %v", when, server, connection.LocalAddr(), got, err)
+			t.Errorf("%s, a connection to %s from %s was answered by %q: %v", when, server,
+				connection.LocalAddr(), got, err)
 			delete(d.open, connection)
 		}
 	}
@@ -138,7 +143,9 @@ func (d *deadAmong) goOn(t *testing.T, when string) {
 
 // deadIsKnown says whether the last backend of each service has failed.
 func deadIsKnown(status *ops.Status) bool {
-	return !slices.ContainsFunc(status.Services, func(s ops.Service) bool { return s.Backends[len(s.Backends)-1].State != lb.Unhealthy })
+	return !slices.ContainsFunc(status.Services, func(s ops.Service) bool {
+		return s.Backends[len(s.Backends)-1].State != lb.Unhealthy
+	})
 }
 
 // routeTo starts the router before the balancers of a laboratory, which have a members' key, and stops it at the end.
@@ -158,8 +165,9 @@ func routeTo(t *testing.T, l *lab.Lab) {
 	})
 }
 
-// TestFirstTableBesideOthers: of three balancers behind a router, two start while connections are held through the first, and a
-// backend is dead from the start. None of them sends a connection there once the router sends to it, and connections go on where they were.
+// TestFirstTableBesideOthers: of three balancers behind a router, two start while connections are held through the
+// first, and a backend is dead from the start. None of them sends a connection there once the router sends to it, and
+// connections go on where they were.
 func TestFirstTableBesideOthers(t *testing.T) {
 	t.Parallel()
 	testenv.Program(t, "bird")
@@ -203,8 +211,9 @@ func TestFirstTableBesideOthers(t *testing.T) {
 	d.goOn(t, "at last")
 }
 
-// TestFirstTableByAddress: of two members that no router is told of, one starts while connections are held through the other, and a
-// backend is dead from the start. It has the VIP once it knows that, and connections go on through it where they were.
+// TestFirstTableByAddress: of two members that no router is told of, one starts while connections are held through the
+// other, and a backend is dead from the start. It has the VIP once it knows that, and connections go on through it
+// where they were.
 func TestFirstTableByAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 4})
@@ -212,8 +221,9 @@ func TestFirstTableByAddress(t *testing.T) {
 	d, key := newDeadAmong(t, l, client), freshKey(t, l.Balancer)
 	begin := func(host *lab.Host) {
 		d.run(t, host, func(file *config.Config) {
-			file.Members = lb.Members{Listen: netip.AddrPortFrom(host.IPv4, lb.DefaultMembersPort), KeyFile: filepath.Join(host.Dir, "members.key"),
-				Name: host.Name, Peers: []netip.Addr{l.Balancer.IPv4, l.Clients[0].IPv4}, HandOver: true}
+			file.Members = lb.Members{Listen: netip.AddrPortFrom(host.IPv4, lb.DefaultMembersPort),
+				KeyFile: filepath.Join(host.Dir, "members.key"),
+				Name:    host.Name, Peers: []netip.Addr{l.Balancer.IPv4, l.Clients[0].IPv4}, HandOver: true}
 			if err := host.WriteSecret(file.Members.KeyFile, []byte(key)); err != nil {
 				t.Fatal(err)
 			}

@@ -112,14 +112,16 @@ func (h *containerHost) addBridge(t *testing.T, own *namespace.Namespace) {
 }
 
 // lay joins the balancer's host to another, whose default routes lead back.
-func (h *containerHost) lay(t *testing.T, own *namespace.Namespace, name, device string, ours, nets []netip.Prefix, number byte) {
+func (h *containerHost) lay(t *testing.T, own *namespace.Namespace, name, device string, ours, nets []netip.Prefix,
+	number byte) {
 	t.Helper()
 	ns := testenv.Namespace(t)
 	var theirs []netip.Prefix
 	for _, p := range nets {
 		theirs = append(theirs, numbered(p, number))
 	}
-	testenv.Veth(t, testenv.End{Namespace: own, Name: device, Addresses: ours}, testenv.End{Namespace: ns, Name: "eth0", Addresses: theirs})
+	testenv.Veth(t, testenv.End{Namespace: own, Name: device, Addresses: ours},
+		testenv.End{Namespace: ns, Name: "eth0", Addresses: theirs})
 	testenv.In(t, ns, func() error {
 		for _, p := range nets {
 			if err := netlink.RouteAdd(&netlink.Route{Gw: p.Addr().AsSlice()}); err != nil {
@@ -241,14 +243,18 @@ func (h *containerHost) use(t *testing.T, mode lb.Mode, keys entry) {
 	t.Helper()
 	var services []entry
 	for _, cell := range hairpinCells() {
-		service := entry{"name": cell.name(), "vip": cell.vip.String(), "port": cell.port(), "protocol": cell.protocol, "mode": string(mode), "scheduler": "maglev",
-			"backends": []entry{{"name": cell.backend, "address": numbered(cell.bridgeNet(), containers[cell.backend]).Addr().String(), "port": 8000 + cell.port()}}}
+		service := entry{"name": cell.name(), "vip": cell.vip.String(), "port": cell.port(), "protocol": cell.protocol,
+			"mode": string(mode), "scheduler": "maglev",
+			"backends": []entry{{"name": cell.backend,
+				"address": numbered(cell.bridgeNet(), containers[cell.backend]).Addr().String(), "port": 8000 +
+					cell.port()}}}
 		if h.answers {
 			service["limits"] = entry{"refuse": "reset"}
 		}
 		services = append(services, service)
 	}
-	configuration := entry{"interfaces": []string{"up", "br0"}, "hook": string(h.hook), "socket": h.socket, "services": services}
+	configuration := entry{"interfaces": []string{"up", "br0"}, "hook": string(h.hook), "socket": h.socket,
+		"services": services}
 	maps.Copy(configuration, keys)
 	if err := os.WriteFile(h.config, yamlOf(t, configuration), 0o644); err != nil {
 		t.Fatal(err)
@@ -261,7 +267,8 @@ func (h *containerHost) dial(t *testing.T, from string, cell hairpinCell) (conne
 	ctx, stop := context.WithTimeout(t.Context(), e2e.Patience)
 	defer stop()
 	err = h.at[from].Do(func() (err error) {
-		connection, err = (&net.Dialer{}).DialContext(ctx, cell.protocol, netip.AddrPortFrom(cell.vip, cell.port()).String())
+		connection, err = (&net.Dialer{}).DialContext(ctx, cell.protocol,
+			netip.AddrPortFrom(cell.vip, cell.port()).String())
 		return err
 	})
 	return connection, err
@@ -396,7 +403,9 @@ func TestContainersUseFullNAT(t *testing.T) {
 func TestHairpinWithoutPortsIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newContainerHost(t, lb.HookTC)
-	if err := h.host.Do(func() error { return testenv.WriteSysctl("net/ipv4/ip_local_port_range", "1024 65535") }); err != nil {
+	if err := h.host.Do(func() error {
+		return testenv.WriteSysctl("net/ipv4/ip_local_port_range", "1024 65535")
+	}); err != nil {
 		t.Fatal(err)
 	}
 	h.answers = true
@@ -408,6 +417,8 @@ func TestHairpinWithoutPortsIsRefused(t *testing.T) {
 		}
 	}
 	h.eventually(t, "the status says why", func(status *ops.Status) bool {
-		return slices.ContainsFunc(status.Problems, func(problem string) bool { return strings.Contains(problem, "ip_local_port_range") })
+		return slices.ContainsFunc(status.Problems, func(problem string) bool {
+			return strings.Contains(problem, "ip_local_port_range")
+		})
 	})
 }

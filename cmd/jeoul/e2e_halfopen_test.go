@@ -38,7 +38,8 @@ func TestFullNATAmongHalfOpen(t *testing.T) {
 		b.configure(t, hook, entry{
 			"services": []entry{{"name": "web", "vip": vip.Addr().String(), "port": vip.Port(), "mode": "fullnat",
 				"backends": []entry{{"name": "server", "address": l.Servers[0].IPv4.String(), "port": 8080}}}},
-			"fullnat": entry{"addresses": []string{"198.18.0.99"}, "ports": fmt.Sprintf("%d-%d", firstPoolPort, firstPoolPort+halfOpenPorts-1)}})
+			"fullnat": entry{"addresses": []string{"198.18.0.99"},
+				"ports": fmt.Sprintf("%d-%d", firstPoolPort, firstPoolPort+halfOpenPorts-1)}})
 		// What is answered to those who do not exist is lost at the client. Unreachable,
 		// as where no route leads to them, would end their connections.
 		if err := l.Balancer.Do(func() error {
@@ -73,10 +74,12 @@ func halfOpen(t *testing.T, l *lab.Lab, vip netip.AddrPort, n int) {
 	for i := range n {
 		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP,
 			SrcIP: append(halfOpenClients.IP.To4()[:3:3], byte(i)), DstIP: vip.Addr().AsSlice()}
-		tcp := &layers.TCP{SrcPort: layers.TCPPort(1024 + i), DstPort: layers.TCPPort(vip.Port()), Seq: rand.Uint32(), SYN: true, Window: 65535}
+		tcp := &layers.TCP{SrcPort: layers.TCPPort(1024 + i), DstPort: layers.TCPPort(vip.Port()), Seq: rand.Uint32(),
+			SYN: true, Window: 65535}
 		if err := tcp.SetNetworkLayerForChecksum(ip); err != nil {
 			t.Fatal(err)
 		}
-		wire.Send(&layers.Ethernet{SrcMAC: client.MAC, DstMAC: l.Balancer.MAC, EthernetType: layers.EthernetTypeIPv4}, ip, tcp)
+		wire.Send(&layers.Ethernet{SrcMAC: client.MAC, DstMAC: l.Balancer.MAC, EthernetType: layers.EthernetTypeIPv4},
+			ip, tcp)
 	}
 }

@@ -55,12 +55,17 @@ func (s *stage) illnesses(t *testing.T, p *patient, timeout time.Duration) []ill
 	}
 	return []illness{
 		// The kernel goes on opening connections to a process that is stopped.
-		{"stopped", stepAside, func() { aside.signal(t, syscall.SIGSTOP) }, func() { aside.signal(t, syscall.SIGCONT) }, none, silent},
-		{"killed", stepAside, func() { aside.kill(t) }, func() { p.open(t) }, "refuses connections", "refuses connections"},
+		{"stopped", stepAside, func() { aside.signal(t, syscall.SIGSTOP) }, func() { aside.signal(t, syscall.SIGCONT) },
+			none, silent},
+		{"killed", stepAside, func() { aside.kill(t) }, func() { p.open(t) }, "refuses connections",
+			"refuses connections"},
 		{"hangs", nil, func() { p.answer(t, 0) }, func() { p.answer(t, http.StatusOK) }, none, silent},
-		{"answers 503", nil, func() { p.answer(t, http.StatusServiceUnavailable) }, func() { p.answer(t, http.StatusOK) }, none, "503"},
+		{"answers 503", nil, func() { p.answer(t, http.StatusServiceUnavailable) }, func() {
+			p.answer(t, http.StatusOK)
+		}, none, "503"},
 		{"slow", nil, func() { p.linger(10 * timeout) }, func() { p.linger(0) }, none, silent},
-		{"accept queue full", nil, func() { p.acceptNone(t, true) }, func() { p.acceptNone(t, false) }, unopened, unopened},
+		{"accept queue full", nil, func() { p.acceptNone(t, true) }, func() { p.acceptNone(t, false) },
+			unopened, unopened},
 		{"cable out", nil, func() { s.cut(t, p.host, true) }, func() { s.cut(t, p.host, false) }, unopened, unopened},
 	}
 }
@@ -68,8 +73,11 @@ func (s *stage) illnesses(t *testing.T, p *patient, timeout time.Duration) []ill
 // unwilling are the illnesses of a backend that serves at its own address, and takes nothing for the VIPs.
 func (s *stage) unwilling(t *testing.T, ill *lab.Host, timeout time.Duration) []illness {
 	return []illness{
-		{"VIPs dropped", nil, func() { s.holdVIPs(t, ill, false) }, func() { s.holdVIPs(t, ill, true) }, timeout.String(), timeout.String()},
-		{"without VIPs and decapsulation", nil, func() { stop(t, s.agents[ill.Name]) }, func() { s.startAgent(t, ill) }, none, none},
+		{"VIPs dropped", nil, func() { s.holdVIPs(t, ill, false) }, func() { s.holdVIPs(t, ill, true) },
+			timeout.String(), timeout.String()},
+		{"without VIPs and decapsulation", nil, func() { stop(t, s.agents[ill.Name]) }, func() {
+			s.startAgent(t, ill)
+		}, none, none},
 	}
 }
 
@@ -155,13 +163,18 @@ const (
 // found, and until it is found that it is over.
 func TestMeasureFaults(t *testing.T) {
 	file := measured(t, "health-faults.txt")
-	fmt.Fprintf(file, "# Seconds from a fault to the verdict (\"since\" of jeoul status -o json), and from its end to the other verdict.\n"+
-		"# Check http, interval %v, timeout %v, fall %d, rise %d: a fault is to be found within %v.\n", faultInterval, faultTimeout, faultFall, faultRise, faultFound)
+	fmt.Fprintf(file,
+		"# Seconds from a fault to the verdict (\"since\" of jeoul status -o json), and from its end to the other verdict.\n"+
+			"# Check http, interval %v, timeout %v, fall %d, rise %d: a fault is to be found within %v.\n",
+		faultInterval,
+		faultTimeout, faultFall, faultRise, faultFound)
 	forEachHook(t, func(t *testing.T, hook lb.Hook) {
 		s := buildStage(t, hook, 1)
-		check := entry{"type": "http", "path": "/healthz", "interval": faultInterval.String(), "timeout": faultTimeout.String(), "fall": faultFall, "rise": faultRise}
+		check := entry{"type": "http", "path": "/healthz", "interval": faultInterval.String(),
+			"timeout": faultTimeout.String(), "fall": faultFall, "rise": faultRise}
 		every := func(lb.Mode) bool { return true }
-		patients := s.startChecked(t, hook, every, check, webPort, webPort+portShift[lb.NAT], webPort+portShift[lb.FullNAT])
+		patients := s.startChecked(t, hook, every, check, webPort, webPort+portShift[lb.NAT],
+			webPort+portShift[lb.FullNAT])
 		s.turnedTo(t, s.Servers[1], lb.Healthy, every)
 		ill := s.Servers[1]
 		for _, fault := range s.illnesses(t, patients[ill.Name], faultTimeout) {
@@ -183,7 +196,8 @@ func keepsVIP(mode lb.Mode) bool { return !mode.Translates() }
 // startChecked starts the balancer with a service of the web port for each wanted mode and family, all
 // with one check, before servers on these ports of each backend, which it returns by their names. Backends have
 // an agent.
-func (s *stage) startChecked(t *testing.T, hook lb.Hook, wanted func(lb.Mode) bool, check entry, ports ...uint16) map[string]*patient {
+func (s *stage) startChecked(t *testing.T, hook lb.Hook, wanted func(lb.Mode) bool, check entry,
+	ports ...uint16) map[string]*patient {
 	t.Helper()
 	var services []entry
 	for _, p := range paths() {
@@ -223,7 +237,8 @@ func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault 
 				continue
 			}
 			name := fmt.Sprintf("%s-%s-%d", p.mode, familyName(p.vip), webPort)
-			fmt.Fprintf(file, " %s %.2f/%.2f", p, found[name].since.Sub(began).Seconds(), back[name].since.Sub(healing).Seconds())
+			fmt.Fprintf(file, " %s %.2f/%.2f", p, found[name].since.Sub(began).Seconds(),
+				back[name].since.Sub(healing).Seconds())
 			if reason := found[name].reason; !strings.Contains(reason, fault.http) {
 				t.Errorf("%s: the reason is %q, and should say %q", p, reason, fault.http)
 			}

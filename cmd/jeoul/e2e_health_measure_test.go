@@ -53,9 +53,10 @@ const quietAfter = 300 * time.Millisecond
 // comes to it, while 2,000 connections a second begin.
 func TestMeasureLastNewFlow(t *testing.T) {
 	file := measured(t, "health-last-flow.txt")
-	fmt.Fprintf(file, "# Milliseconds from the verdict (\"since\" of jeoul status -o json) to the last SYN at the backend's\n"+
-		"# interface (kernel's time stamp, same clock); negative: none came after the verdict. 2,000 SYNs a second over\n"+
-		"# three backends; check tcp, interval 100ms, timeout 100ms, fall 2, rise 1.\n")
+	fmt.Fprintf(file,
+		"# Milliseconds from the verdict (\"since\" of jeoul status -o json) to the last SYN at the backend's\n"+
+			"# interface (kernel's time stamp, same clock); negative: none came after the verdict. 2,000 SYNs a second over\n"+
+			"# three backends; check tcp, interval 100ms, timeout 100ms, fall 2, rise 1.\n")
 	var all []float64
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
 		for _, mode := range []lb.Mode{lb.L2DSR, lb.NAT} {
@@ -75,7 +76,8 @@ func TestMeasureLastNewFlow(t *testing.T) {
 	}
 	slices.Sort(all)
 	at := func(percent int) float64 { return all[min(len(all)-1, len(all)*percent/100)] }
-	fmt.Fprintf(file, "# all %d: median %.2f, p90 %.2f, p99 %.2f, max %.2f\n", len(all), at(50), at(90), at(99), all[len(all)-1])
+	fmt.Fprintf(file, "# all %d: median %.2f, p90 %.2f, p99 %.2f, max %.2f\n", len(all), at(50), at(90), at(99),
+		all[len(all)-1])
 }
 
 // lastFlows measures one mode by one hook.
@@ -102,7 +104,9 @@ func lastFlows(t *testing.T, hook lb.Hook, mode lb.Mode) (samples []float64) {
 	for range measuredTimes {
 		s.awaitHealth(t, ill, lb.Healthy)
 		before := arrivals.Count()
-		testenv.Eventually(t, e2e.Patience, "SYNs come to "+ill.Name, func() bool { return arrivals.Count() > before+10 })
+		testenv.Eventually(t, e2e.Patience, "SYNs come to "+ill.Name, func() bool {
+			return arrivals.Count() > before+10
+		})
 		patients[ill.Name].close(t)
 		since := s.awaitHealth(t, ill, lb.Failing)
 		testenv.Eventually(t, e2e.Patience, "no SYN comes to "+ill.Name+" any more", func() bool {
@@ -155,7 +159,8 @@ func TestMeasureFalseDowns(t *testing.T) {
 		for k := range addressesEach {
 			address := netip.AddrFrom4([4]byte{198, 18, byte(20 + i), byte(1 + k)})
 			s.addAddress(t, server, address)
-			backends = append(backends, entry{"name": fmt.Sprintf("%s-%d", server.Name, k), "address": address.String(), "port": webPort + portShift[p.mode]})
+			backends = append(backends, entry{"name": fmt.Sprintf("%s-%d", server.Name, k), "address": address.String(),
+				"port": webPort + portShift[p.mode]})
 		}
 	}
 	service["backends"] = backends
@@ -190,11 +195,17 @@ func TestMeasureFalseDowns(t *testing.T) {
 	for _, b := range s.status(t).Services[0].Backends {
 		passed += uint64(b.Health.Checks[0].Passed)
 	}
-	busy := (after.User + after.System + after.SoftIRQ + after.IRQ + after.Nice) - (before.User + before.System + before.SoftIRQ + before.IRQ + before.Nice)
-	fmt.Fprintf(file, "%d endpoints (mode nat, hook tc), check http, interval 1s, timeout 1s, fall 3, rise 2\n", len(backends))
-	fmt.Fprintf(file, "for %s: %d SYNs sent, %d a second; the machine's cores were busy %.2f of %.2f, %.2f of it in softirqs\n", took.Round(time.Second), sent,
-		uint64(float64(sent)/took.Seconds()), busy/took.Seconds(), float64(len(machine(t).CPU)), (after.SoftIRQ-before.SoftIRQ)/took.Seconds())
-	fmt.Fprintf(file, "backends found to fail: %d; checks passed in a row at the end, all backends together: %d; log lines that left checks out of the count: %d\n", downs, passed, open)
+	busy := (after.User + after.System + after.SoftIRQ + after.IRQ + after.Nice) - (before.User + before.System +
+		before.SoftIRQ + before.IRQ + before.Nice)
+	fmt.Fprintf(file, "%d endpoints (mode nat, hook tc), check http, interval 1s, timeout 1s, fall 3, rise 2\n",
+		len(backends))
+	fmt.Fprintf(file,
+		"for %s: %d SYNs sent, %d a second; the machine's cores were busy %.2f of %.2f, %.2f of it in softirqs\n",
+		took.Round(time.Second), sent,
+		uint64(float64(sent)/took.Seconds()), busy/took.Seconds(), float64(len(machine(t).CPU)),
+		(after.SoftIRQ-before.SoftIRQ)/took.Seconds())
+	fmt.Fprintf(file,
+		"backends found to fail: %d; checks passed in a row at the end, all backends together: %d; log lines that left checks out of the count: %d\n", downs, passed, open)
 	fmt.Fprintf(file, "packets ended before:%s\npackets ended after:%s\n", ended(forwarded), ended(s.outcomes(t)))
 	if downs > 0 {
 		t.Errorf("%d backends were found to fail though they serve", downs)
@@ -223,7 +234,8 @@ func (s *stage) addAddress(t *testing.T, host *lab.Host, address netip.Addr) {
 		if err != nil {
 			return err
 		}
-		return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(16, 32)}})
+		return netlink.AddrAdd(link,
+			&netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(16, 32)}})
 	})
 	if err != nil {
 		t.Fatal(err)

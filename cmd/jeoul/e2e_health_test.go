@@ -75,7 +75,8 @@ func (p *patient) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Lab-Server", p.host.Name)
-	for name, address := range map[string]string{"Client": r.RemoteAddr, "Local": r.Context().Value(http.LocalAddrContextKey).(net.Addr).String()} {
+	for name, address := range map[string]string{"Client": r.RemoteAddr,
+		"Local": r.Context().Value(http.LocalAddrContextKey).(net.Addr).String()} {
 		end := netip.MustParseAddrPort(address)
 		w.Header().Set("Lab-"+name, end.Addr().Unmap().String())
 		w.Header().Set("Lab-"+name+"-Port", fmt.Sprint(end.Port()))
@@ -165,7 +166,8 @@ func (p *patient) fill(port int) error {
 			return opening
 		}
 		p.full = append(p.full, socket)
-		if connecting := unix.Connect(socket, &unix.SockaddrInet6{Port: port, Addr: netip.IPv6Loopback().As16()}); connecting != unix.EINPROGRESS {
+		if connecting := unix.Connect(socket,
+			&unix.SockaddrInet6{Port: port, Addr: netip.IPv6Loopback().As16()}); connecting != unix.EINPROGRESS {
 			err = errors.Join(err, connecting)
 		}
 	}
@@ -195,8 +197,9 @@ const checkTimeout = 200 * time.Millisecond
 
 // checksOf are what the services of the stage ask on each of its two web ports.
 var checksOf = map[uint16]entry{
-	webPort:      {"type": "tcp", "via": "address", "interval": "300ms", "timeout": checkTimeout.String()},
-	otherWebPort: {"type": "http", "via": "address", "path": "/healthz", "interval": "300ms", "timeout": checkTimeout.String()},
+	webPort: {"type": "tcp", "via": "address", "interval": "300ms", "timeout": checkTimeout.String()},
+	otherWebPort: {"type": "http", "via": "address", "path": "/healthz", "interval": "300ms",
+		"timeout": checkTimeout.String()},
 }
 
 // TestHealthChecks: a backend that falls ill in any way gets no new connection once its checks have
@@ -277,7 +280,9 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 			}
 			test.heal()
 			s.eventually(t, ill.Name+" is found healthy", func(status *ops.Status) bool {
-				return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return b.Health.State == lb.Healthy && b.State == lb.Up })
+				return everyBackend(status, func(_ ops.Service, b ops.Backend) bool {
+					return b.Health.State == lb.Healthy && b.State == lb.Up
+				})
 			})
 		})
 	}
@@ -286,7 +291,9 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 		patient.close(t)
 		defer patient.open(t)
 		s.eventually(t, ill.Name+" is found ill", func(status *ops.Status) bool {
-			return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return (b.Health.State == lb.Failing) == (b.Name == ill.Name) })
+			return everyBackend(status, func(_ ops.Service, b ops.Backend) bool {
+				return (b.Health.State == lb.Failing) == (b.Name == ill.Name)
+			})
 		})
 		s.goOn(t, ill, translating)
 	})
@@ -348,11 +355,13 @@ func (s *stage) askNow(t *testing.T, patient *patient) {
 		last   string
 	}{{http.StatusOK, lb.Healthy, ""}, {http.StatusServiceUnavailable, lb.Failing, "503"}} {
 		patient.answer(t, test.status)
-		checked, err := client.Check(context.WithoutCancel(t.Context()), fmt.Sprintf("nat-IPv4-%d", otherWebPort), patient.host.Name)
+		checked, err := client.Check(context.WithoutCancel(t.Context()), fmt.Sprintf("nat-IPv4-%d", otherWebPort),
+			patient.host.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(checked.Results) != 1 || checked.Results[0].State != test.want || !strings.Contains(checked.Results[0].Reason, test.last) || len(checked.Steps) < 2 {
+		if len(checked.Results) != 1 || checked.Results[0].State != test.want ||
+			!strings.Contains(checked.Results[0].Reason, test.last) || len(checked.Steps) < 2 {
 			t.Errorf("with status %d: %+v, steps %+v", test.status, checked.Results, checked.Steps)
 		}
 	}

@@ -73,21 +73,22 @@ func (s *troubled) areWell(t *testing.T) {
 	s.answerAll(t, append(s.byVIP, s.byAddress...))
 }
 
-// answerAll asks services until each backend has had a turn (rr). One may come a little later than its check has passed: a link that was down has its MAC
-// address found anew.
+// answerAll asks services until each backend has had a turn (rr). One may come a little later than its check has
+// passed: a link that was down has its MAC address found anew.
 func (s *troubled) answerAll(t *testing.T, services []path) {
 	t.Helper()
 	browser := e2e.NewBrowser(s.Clients[0])
 	for _, p := range services {
 		names := map[string]bool{}
-		testenv.Eventually(t, e2e.Patience, fmt.Sprintf("%s is answered by each of %d backends", p, len(s.Servers)), func() bool {
-			seen, err := browser.Who(bounded(t), netip.AddrPortFrom(p.vip, otherWebPort))
-			if err != nil {
-				t.Fatalf("%s: %v", p, err)
-			}
-			names[seen.Server] = true
-			return len(names) == len(s.Servers)
-		})
+		testenv.Eventually(t, e2e.Patience, fmt.Sprintf("%s is answered by each of %d backends", p, len(s.Servers)),
+			func() bool {
+				seen, err := browser.Who(bounded(t), netip.AddrPortFrom(p.vip, otherWebPort))
+				if err != nil {
+					t.Fatalf("%s: %v", p, err)
+				}
+				names[seen.Server] = true
+				return len(names) == len(s.Servers)
+			})
 	}
 }
 
@@ -176,14 +177,15 @@ func (s *troubled) fence(t *testing.T) {
 	rules := "table inet fence { chain out { type filter hook output priority 0; " +
 		"tcp dport " + strconv.Itoa(int(otherWebPort+portShift[lb.NAT])) + " drop; }; }"
 	runOn(t, s.Balancer, rules, "nft", "-f", "-")
-	s.eventually(t, "all backends that are checked by address fail and get new flows all the same", func(status *ops.Status) bool {
-		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
-			if service.Mode == lb.L2DSR {
-				return b.Health.State == lb.Healthy && b.State == lb.Up
-			}
-			return b.Health.State == lb.Failing && b.State == lb.Up && service.Serving == ops.ServingAll
+	s.eventually(t, "all backends that are checked by address fail and get new flows all the same",
+		func(status *ops.Status) bool {
+			return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
+				if service.Mode == lb.L2DSR {
+					return b.Health.State == lb.Healthy && b.State == lb.Up
+				}
+				return b.Health.State == lb.Failing && b.State == lb.Up && service.Serving == ops.ServingAll
+			})
 		})
-	})
 	s.answerAll(t, append(s.byVIP, s.byAddress...))
 	runOn(t, s.Balancer, "", "nft", "delete", "table", "inet", "fence")
 	s.areWell(t)
@@ -218,11 +220,13 @@ func (s *troubled) partition(t *testing.T) {
 	for _, server := range s.Servers {
 		s.cut(t, server, true)
 	}
-	s.eventually(t, "no check passes, and new flows go to all backends that have a path", func(status *ops.Status) bool {
-		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
-			return b.State == lb.NoMAC || b.Health.State == lb.Failing && b.State == lb.Up && service.Serving == ops.ServingAll
+	s.eventually(t, "no check passes, and new flows go to all backends that have a path",
+		func(status *ops.Status) bool {
+			return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
+				return b.State == lb.NoMAC || b.Health.State == lb.Failing && b.State == lb.Up &&
+					service.Serving == ops.ServingAll
+			})
 		})
-	})
 	for _, server := range s.Servers {
 		s.cut(t, server, false)
 	}

@@ -25,7 +25,8 @@ func TestHealthChecksByVIP(t *testing.T) {
 
 func checkByVIP(t *testing.T, hook lb.Hook) {
 	s := buildStage(t, hook, 1)
-	patients := s.startChecked(t, hook, keepsVIP, entry{"type": "http", "path": "/healthz", "interval": "500ms", "timeout": "400ms"}, webPort)
+	patients := s.startChecked(t, hook, keepsVIP, entry{"type": "http", "path": "/healthz", "interval": "500ms",
+		"timeout": "400ms"}, webPort)
 	ill := s.Servers[1]
 	patient := patients[ill.Name]
 	everyOne := func(what string, state lb.Health, reason string) {
@@ -43,7 +44,8 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 		})
 	}
 	everyOne("every backend is found healthy", lb.Healthy, "")
-	for _, test := range append(s.illnesses(t, patient, 400*time.Millisecond), s.unwilling(t, ill, 400*time.Millisecond)...) {
+	for _, test := range append(s.illnesses(t, patient, 400*time.Millisecond),
+		s.unwilling(t, ill, 400*time.Millisecond)...) {
 		if !test.runs() {
 			continue
 		}
@@ -105,7 +107,9 @@ func (s *stage) hangAll(t *testing.T, patients map[string]*patient) {
 				return false
 			}
 		}
-		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return b.Health.State == lb.Failing && b.State == lb.Up })
+		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool {
+			return b.Health.State == lb.Failing && b.State == lb.Up
+		})
 	})
 	every(func(p *patient) { p.answer(t, http.StatusOK) })
 	s.eventually(t, "every backend is found healthy", func(status *ops.Status) bool {

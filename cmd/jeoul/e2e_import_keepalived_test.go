@@ -273,7 +273,8 @@ func (c sameCase) startKeepalived(t *testing.T, l *lab.Lab) (end func()) {
 		t.Fatal(err)
 	}
 	var log syncBuffer
-	args := []string{"--dont-fork", "--log-console", "--use-file", file("keepalived.conf"), "--pid", file("keepalived.pid"),
+	args := []string{"--dont-fork", "--log-console", "--use-file", file("keepalived.conf"), "--pid",
+		file("keepalived.pid"),
 		"--checkers_pid", file("checkers.pid"), "--vrrp_pid", file("vrrp.pid")}
 	process, err := l.Balancer.Start(context.WithoutCancel(t.Context()),
 		lab.Command{Path: testenv.Program(t, "keepalived"), Args: args, Stdout: &log, Stderr: &log})

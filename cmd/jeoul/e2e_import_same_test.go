@@ -85,7 +85,8 @@ func serveWeb(t *testing.T, server *lab.Host) {
 		}
 		web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			forwarded, scheme := r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto")
-			fmt.Fprintf(w, "%s port %d host %s path %s forwarded %q %q\n", server.Name, port, r.Host, r.URL.Path, forwarded, scheme)
+			fmt.Fprintf(w, "%s port %d host %s path %s forwarded %q %q\n", server.Name, port, r.Host, r.URL.Path,
+				forwarded, scheme)
 		})}
 		t.Cleanup(func() { web.Close() })
 		go web.Serve(listener)
@@ -99,15 +100,18 @@ func sameCases(t *testing.T, l *lab.Lab, dialect string) (list []sameCase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace := []string{"VIP", l.VIP4.String(), "VIP2", l.VIP4.Next().String(), "VIP6", l.VIP6.String(), "IF", l.Balancer.Interface, "BR", l.Balancer.Bridge}
+	replace := []string{"VIP", l.VIP4.String(), "VIP2", l.VIP4.Next().String(), "VIP6", l.VIP6.String(), "IF",
+		l.Balancer.Interface, "BR", l.Balancer.Bridge}
 	for i, host := range l.Servers {
-		replace = append(replace, fmt.Sprintf("S%d", i+1), host.IPv4.String(), fmt.Sprintf("S%dv6", i+1), host.IPv6.String())
+		replace = append(replace, fmt.Sprintf("S%d", i+1), host.IPv4.String(), fmt.Sprintf("S%dv6", i+1),
+			host.IPv6.String())
 	}
 	for i, host := range l.Clients {
 		replace = append(replace, fmt.Sprintf("C%d", i+1), host.IPv4.String())
 	}
 	for _, f := range archive.Files {
-		c := sameCase{dialect: dialect, name: f.Name, ports: []string{"80"}, hosts: []string{"www.example.org"}, paths: []string{"/"}, pools: map[string]string{}, parts: map[string]string{}}
+		c := sameCase{dialect: dialect, name: f.Name, ports: []string{"80"}, hosts: []string{"www.example.org"},
+			paths: []string{"/"}, pools: map[string]string{}, parts: map[string]string{}}
 		var body strings.Builder
 		part := ""
 		for line := range strings.Lines(string(f.Data)) {
@@ -163,7 +167,8 @@ func (c *sameCase) head(t *testing.T, l *lab.Lab, line string) {
 		c.sticky = true
 	case "differs":
 		requests, remark, _ := strings.Cut(strings.TrimSpace(line[len("differs"):]), "::")
-		c.differs = append(c.differs, named{regexp.MustCompile(strings.TrimSpace(requests)), regexp.MustCompile(strings.TrimSpace(remark))})
+		c.differs = append(c.differs, named{regexp.MustCompile(strings.TrimSpace(requests)),
+			regexp.MustCompile(strings.TrimSpace(remark))})
 	default:
 		t.Fatalf("%s: %q", c.name, line)
 	}
@@ -174,9 +179,11 @@ func wrap(dialect, text string) string {
 	const times = "\n timeout connect 3s\n timeout client 6s\n timeout server 6s"
 	switch dialect {
 	case "haproxy":
-		return strings.NewReplacer("{D}", "defaults\n mode http"+times, "{T}", "defaults\n mode tcp"+times).Replace(text)
+		return strings.NewReplacer("{D}", "defaults\n mode http"+times, "{T}", "defaults\n mode tcp"+
+			times).Replace(text)
 	case "nginx":
-		return "events {\n}\n" + strings.NewReplacer("{H}", "http {\n access_log off; client_max_body_size 1m;", "{S}", "stream {").Replace(text)
+		return "events {\n}\n" + strings.NewReplacer("{H}", "http {\n access_log off; client_max_body_size 1m;", "{S}",
+			"stream {").Replace(text)
 	case "keepalived":
 		return text
 	case "iptables":
@@ -199,8 +206,10 @@ func wrap(dialect, text string) string {
 			rules += "\t\t" + line
 		}
 	}
-	return "table " + family + " nat {\n" + first + "\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n" + rules +
-		"\t}\n\tchain postrouting {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n" + post + "\t}\n}\n"
+	return "table " + family + " nat {\n" + first +
+		"\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n" + rules +
+		"\t}\n\tchain postrouting {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n" +
+		post + "\t}\n}\n"
 }
 
 // request is what a client asks for.
@@ -235,7 +244,8 @@ func (c sameCase) compare(t *testing.T, l *lab.Lab, count int) {
 	remarks, after := c.imported(t, l, func() map[request]map[string]int { return c.askAll(t, l, kinds, each) })
 	for _, kind := range kinds {
 		if d := difference(before[kind], after[kind]); d != "" && !c.explained(kind, after[kind], remarks) {
-			t.Errorf("%s: %s\n%s: %v\nimported: %v\nremarks:\n%s\nconfiguration:\n%s", kind, d, c.dialect, before[kind], after[kind], remarks, c.text)
+			t.Errorf("%s: %s\n%s: %v\nimported: %v\nremarks:\n%s\nconfiguration:\n%s", kind, d, c.dialect, before[kind],
+				after[kind], remarks, c.text)
 		}
 	}
 	for _, n := range c.differs {
@@ -284,7 +294,8 @@ func (c sameCase) explained(kind request, after map[string]int, remarks string) 
 		}
 	}
 	for line := range strings.Lines(remarks) {
-		speaks := strings.Contains(line, ":"+kind.port) || strings.Contains(line, " "+kind.port+" {`") || strings.Contains(line, "dport "+kind.port) || strings.Contains(line, "-"+kind.port+" could be carried over")
+		speaks := strings.Contains(line, ":"+kind.port) || strings.Contains(line, " "+kind.port+" {`") ||
+			strings.Contains(line, "dport "+kind.port) || strings.Contains(line, "-"+kind.port+" could be carried over")
 		if strings.Contains(line, ": left out: ") && speaks && len(after) == 1 && after[nothing] > 0 {
 			return true
 		}
@@ -351,7 +362,8 @@ func (c sameCase) ask(l *lab.Lab, r request) (name, answer string) {
 	defer connection.Close()
 	connection = wrapTLS(connection, kind)
 	connection.SetDeadline(time.Now().Add(10 * bound))
-	fmt.Fprintf(connection, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: test\r\nConnection: close\r\n\r\n", r.path, r.host)
+	fmt.Fprintf(connection, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: test\r\nConnection: close\r\n\r\n",
+		r.path, r.host)
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 	if err != nil {
 		return "", nothing
@@ -388,7 +400,8 @@ func run(t *testing.T, host *lab.Host, input, path string, args ...string) (outp
 		t.Fatal(err)
 	}
 	defer file.Close()
-	process, err := host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: path, Args: args, Stdin: file, Stdout: &text, Stderr: &text})
+	process, err := host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: path, Args: args, Stdin: file,
+		Stdout: &text, Stderr: &text})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +425,8 @@ func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[s
 		must(t, host, "", ip, "address", "add", vip, "dev", host.Interface)
 		defer must(t, host, "", ip, "address", "del", vip, "dev", host.Interface)
 	}
-	if c.dialect == "iptables" || c.dialect == "nftables" || c.containers { // the namespace's kernel forwards what it has translated
+	// the namespace's kernel forwards what it has translated
+	if c.dialect == "iptables" || c.dialect == "nftables" || c.containers {
 		must(t, host, "", testenv.Program(t, "sysctl"), "-qw", "net.ipv4.ip_forward=1")
 		defer must(t, host, "", testenv.Program(t, "sysctl"), "-qw", "net.ipv4.ip_forward=0")
 	}
@@ -482,7 +496,8 @@ func (c sameCase) command(t *testing.T, dir string, log *syncBuffer) lab.Command
 }
 
 // imported has Jeoul serve by what the importer makes of the configuration while do asks, and returns the remarks.
-func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[string]int) (remarks string, answers map[request]map[string]int) {
+func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[string]int) (remarks string,
+	answers map[request]map[string]int) {
 	t.Helper()
 	executable, err := os.Executable()
 	if err != nil {
@@ -493,11 +508,14 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 		t.Fatal(err)
 	}
 	var output, told syncBuffer
-	args := []string{"import", c.dialect, file, "--vip", l.VIP4.String(), "--source", l.FullNAT.String(), "--interface", l.Balancer.Interface}
+	args := []string{"import", c.dialect, file, "--vip", l.VIP4.String(), "--source", l.FullNAT.String(), "--interface",
+		l.Balancer.Interface}
 	if l.Balancer.Bridge != "" {
 		args = append(args, "--interface", l.Balancer.Bridge)
 	}
-	process, err := l.Balancer.Start(t.Context(), lab.Command{Path: executable, Args: args, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &told})
+	process, err := l.Balancer.Start(t.Context(),
+		lab.Command{Path: executable, Args: args, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output,
+			Stderr: &told})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,8 +54,9 @@ func importOn(t *testing.T, host *lab.Host, dialect, text string, options ...str
 		t.Fatal(err)
 	}
 	var output, remarks syncBuffer
-	process, err := host.Start(t.Context(), lab.Command{Path: executable, Args: append([]string{"import", dialect, file}, options...),
-		Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &remarks})
+	process, err := host.Start(t.Context(),
+		lab.Command{Path: executable, Args: append([]string{"import", dialect, file}, options...),
+			Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &remarks})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,8 @@ func TestImportedThresholds(t *testing.T) {
 	}
 	lines := strings.Split(documented(t, "ipvsadm/document-l2dsr.txtar", addresses...), "\n")
 	b := newBalancer(t, l.Balancer)
-	b.configureImported(t, importOn(t, l.Balancer, "ipvsadm", strings.Join(lines[:1+servers], "\n"), "--interface", l.Balancer.Interface))
+	b.configureImported(t, importOn(t, l.Balancer, "ipvsadm", strings.Join(lines[:1+servers], "\n"), "--interface",
+		l.Balancer.Interface))
 	b.start(t)
 	t.Cleanup(func() { stop(t, b.daemon) })
 	to := netip.AddrPortFrom(l.VIP4, 80)
@@ -185,7 +187,8 @@ func holdAndServe(t *testing.T, server *lab.Host, vip netip.Addr) {
 	t.Helper()
 	var a *agent.Agent
 	err := server.Do(func() (err error) {
-		if a, err = agent.Start(agent.Options{VIPs: []netip.Addr{vip}, Modes: []lb.Mode{lb.L2DSR}, Dir: filepath.Join(server.Dir, "state")}); err != nil {
+		if a, err = agent.Start(agent.Options{VIPs: []netip.Addr{vip}, Modes: []lb.Mode{lb.L2DSR},
+			Dir: filepath.Join(server.Dir, "state")}); err != nil {
 			return err
 		}
 		listener, err := net.Listen("tcp4", ":80")
@@ -247,8 +250,9 @@ func TestImportedDNSContainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var output syncBuffer
-	process, err := l.Clients[0].Start(context.WithoutCancel(t.Context()), lab.Command{Path: dnsperf, Stdout: &output, Stderr: &output,
-		Args: []string{"-s", l.VIP4.String(), "-d", domain, "-l", "1", "-c", "3", "-Q", "300"}})
+	process, err := l.Clients[0].Start(context.WithoutCancel(t.Context()),
+		lab.Command{Path: dnsperf, Stdout: &output, Stderr: &output,
+			Args: []string{"-s", l.VIP4.String(), "-d", domain, "-l", "1", "-c", "3", "-Q", "300"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,8 @@ func newCrossing(t *testing.T, hook lb.Hook) *crossing {
 	t.Helper()
 	// Of the laboratory it has the means to run a program on a host.
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
-	x := &crossing{balancer: newBalancer(t, l.Balancer), hook: hook, cable: map[string]*namespace.Namespace{}, hosts: map[string]net.Listener{}}
+	x := &crossing{balancer: newBalancer(t, l.Balancer), hook: hook, cable: map[string]*namespace.Namespace{},
+		hosts: map[string]net.Listener{}}
 	var own *namespace.Namespace
 	if err := l.Balancer.Do(func() (err error) { own, err = namespace.Current(); return err }); err != nil {
 		t.Fatal(err)
@@ -70,7 +71,8 @@ func (x *crossing) lay(t *testing.T, own *namespace.Namespace, i int, name strin
 	if name == "back" {
 		theirs = append(theirs, prefix(11), prefix(12), prefix(13))
 	}
-	testenv.Veth(t, testenv.End{Namespace: own, Name: name, Addresses: []netip.Prefix{prefix(1)}}, testenv.End{Namespace: ns, Name: "eth0", Addresses: theirs})
+	testenv.Veth(t, testenv.End{Namespace: own, Name: name, Addresses: []netip.Prefix{prefix(1)}},
+		testenv.End{Namespace: ns, Name: "eth0", Addresses: theirs})
 	testenv.In(t, ns, func() error { return netlink.RouteAdd(&netlink.Route{Gw: prefix(1).Addr().AsSlice()}) })
 	if x.hook == lb.HookXDP {
 		// What XDP sends to a veth needs an XDP program at its other end, and whole checksums.
@@ -125,7 +127,8 @@ func (x *crossing) interfaces(t *testing.T, names ...string) {
 		backends = append(backends, entry{"name": name, "address": fmt.Sprintf("10.77.3.%d", 11+i)})
 	}
 	text := yamlOf(t, entry{"interfaces": names, "hook": string(x.hook), "socket": x.socket, "services": []entry{{
-		"name": "web", "vip": crossingVIP.String(), "port": webPort, "mode": "nat", "scheduler": "rr", "backends": backends}}})
+		"name": "web", "vip": crossingVIP.String(), "port": webPort, "mode": "nat", "scheduler": "rr",
+		"backends": backends}}})
 	if err := os.WriteFile(x.config, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +292,9 @@ func TestInterfacesChangeByReload(t *testing.T) {
 		x.interfaces(t, "none0", "back")
 		x.hangUp(t)
 		x.eventually(t, "the reload is refused", func(status *ops.Status) bool {
-			return slices.ContainsFunc(status.Problems, func(p string) bool { return strings.Contains(p, `interface "none0"`) })
+			return slices.ContainsFunc(status.Problems, func(p string) bool {
+				return strings.Contains(p, `interface "none0"`)
+			})
 		})
 		alive(t, "after a refusal", two[1:])
 

@@ -47,7 +47,8 @@ func TestKilledAtEachStep(t *testing.T) {
 					n := random.IntN(steps)
 					next := nexts[random.IntN(len(nexts))]
 					if done := m.kill(t, n, next); t.Failed() {
-						t.Fatalf("killed after these of some %d steps, and then %s:\n%s", steps, next.name, strings.Join(done, "\n"))
+						t.Fatalf("killed after these of some %d steps, and then %s:\n%s", steps, next.name,
+							strings.Join(done, "\n"))
 					}
 				}
 			})
@@ -102,15 +103,18 @@ type mortal struct {
 func newMortal(t *testing.T, hook lb.Hook, l life) *mortal {
 	t.Helper()
 	s := newLab(t, lab.Spec{Clients: 1, Servers: 1})
-	m := &mortal{life: l, balancer: newBalancer(t, s.Balancer), hook: hook, state: filepath.Join(s.Balancer.Dir, "state"), before: e2e.ReadSettings(t, s.Balancer)}
+	m := &mortal{life: l, balancer: newBalancer(t, s.Balancer), hook: hook,
+		state: filepath.Join(s.Balancer.Dir, "state"), before: e2e.ReadSettings(t, s.Balancer)}
 	server := s.Servers[0]
 	for _, service := range []struct{ name, vip, mode, backend string }{
 		{"nat4", "198.18.0.100", "nat", server.IPv4.String()},
 		{"nat6", "2001:2::100", "nat", server.IPv6.String()},
 		{"dsr4", "198.18.0.101", "l2dsr", server.IPv4.String()},
 	} {
-		m.one = append(m.one, entry{"name": service.name, "vip": service.vip, "port": webPort, "protocol": "tcp", "mode": service.mode,
-			"backends": []entry{{"name": server.Name, "address": service.backend, "port": webPort + portShift[lb.Mode(service.mode)]}}})
+		m.one = append(m.one, entry{"name": service.name, "vip": service.vip, "port": webPort, "protocol": "tcp",
+			"mode": service.mode,
+			"backends": []entry{{"name": server.Name, "address": service.backend, "port": webPort +
+				portShift[lb.Mode(service.mode)]}}})
 	}
 	return m
 }

@@ -74,7 +74,8 @@ func (w *watcher) stop(t *testing.T) {
 	for _, leak := range w.leaks {
 		t.Error(leak)
 	}
-	t.Logf("%s got %d packets, of them %d segments again and %d ICMP errors, from %v", w.client.Name, w.Packets(), w.again, w.errors, w.from)
+	t.Logf("%s got %d packets, of them %d segments again and %d ICMP errors, from %v", w.client.Name, w.Packets(),
+		w.again, w.errors, w.from)
 }
 
 // retransmitted returns how many TCP segments have come again.
@@ -222,7 +223,8 @@ func (w *watcher) judgeQuoted(packet gopacket.Packet) error {
 	}
 	source, destination := ends(packet.NetworkLayer())
 	if source != w.client.IPv4 && source != w.client.IPv6 || !w.vips[destination] {
-		return fmt.Errorf("an ICMP error about a packet from %s to %s, which the client has not sent", source, destination)
+		return fmt.Errorf("an ICMP error about a packet from %s to %s, which the client has not sent", source,
+			destination)
 	}
 	if transport := packet.TransportLayer(); transport != nil {
 		return servicePort(transport.TransportFlow().Dst())
@@ -289,7 +291,8 @@ func (s *stage) makeBulk(t *testing.T, p path) {
 			return err
 		})
 		group.Go(func() error {
-			_, err := e2e.NewBrowser(s.Clients[0]).Upload(ctx, netip.AddrPortFrom(p.vip, otherWebPort), s.files, bulk, fmt.Sprint("bulk", i), s.webs)
+			_, err := e2e.NewBrowser(s.Clients[0]).Upload(ctx, netip.AddrPortFrom(p.vip, otherWebPort), s.files, bulk,
+				fmt.Sprint("bulk", i), s.webs)
 			return err
 		})
 	}
@@ -354,7 +357,9 @@ func (s *stage) fetch(t *testing.T, p path, file string, localPort uint16) net.C
 
 // reuse lets a port be used again at once.
 func reuse(_, _ string, socket syscall.RawConn) (err error) {
-	return errors.Join(socket.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }), err)
+	return errors.Join(socket.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}), err)
 }
 
 // abort breaks transfers off, as the death of a client does, again and again from

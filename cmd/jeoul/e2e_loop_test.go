@@ -33,8 +33,10 @@ func newLoop(t *testing.T, mode lb.Mode) *loop {
 		backends = [2]netip.Addr{vips[1], vips[0]}
 	}
 	for i, b := range []*balancer{p.here, p.there} {
-		b.configure(t, lb.HookTC, entry{"services": []entry{{"name": "web", "vip": vips[i].String(), "port": wardPort, "protocol": "tcp",
-			"mode": string(mode), "scheduler": "maglev", "backends": []entry{{"name": "other", "address": backends[i].String(), "port": wardPort}}}}})
+		b.configure(t, lb.HookTC,
+			entry{"services": []entry{{"name": "web", "vip": vips[i].String(), "port": wardPort, "protocol": "tcp",
+				"mode": string(mode), "scheduler": "maglev",
+				"backends": []entry{{"name": "other", "address": backends[i].String(), "port": wardPort}}}}})
 		b.daemon = jeoul(t, b.host, &b.log, "run", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"))
 	}
 	for _, b := range []*balancer{p.here, p.there} {
@@ -46,7 +48,8 @@ func newLoop(t *testing.T, mode lb.Mode) *loop {
 // knock sends a SYN, and another one each second until the time is over.
 func (p *loop) knock(ctx context.Context, patience time.Duration) {
 	_ = p.Clients[0].Do(func() error {
-		connection, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", netip.AddrPortFrom(p.VIP4, wardPort).String())
+		connection, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp",
+			netip.AddrPortFrom(p.VIP4, wardPort).String())
 		if err == nil {
 			connection.Close()
 		}
@@ -77,7 +80,8 @@ func TestLoopEnds(t *testing.T) {
 	})
 	forwarded, ended := p.counted(t, "forwarded"), p.counted(t, "answered_time_exceeded", "dropped_time_exceeded")
 	if forwarded < 2 || forwarded > 255*ended {
-		t.Errorf("%d SYNs were forwarded %d times: once is no loop, and more than 255 times each is one without an end", ended, forwarded)
+		t.Errorf("%d SYNs were forwarded %d times: once is no loop, and more than 255 times each is one without an end",
+			ended, forwarded)
 	}
 }
 

@@ -129,7 +129,8 @@ func points(t *testing.T, dir string) map[string]bool {
 			t.Logf("%s, %s: %q", trial.Subject, trial.Load, trial.Notes)
 			continue
 		}
-		for _, name := range []string{results.RequestsPerSecond, results.ConnectionsPerSecond, results.TransactionsPerSecond, results.QueriesPerSecond,
+		for _, name := range []string{results.RequestsPerSecond, results.ConnectionsPerSecond,
+			results.TransactionsPerSecond, results.QueriesPerSecond,
 			results.GigabitsPerSecond, results.ClientCPUCores, results.LatencyMsMean, results.NameServerCPUPercent} {
 			if value, there := trial.Metrics[name]; there && value <= 0 {
 				t.Errorf("%s, %s: %s is %g", trial.Subject, trial.Load, name, value)
@@ -140,7 +141,8 @@ func points(t *testing.T, dir string) map[string]bool {
 			asked += backend.Connections + backend.Queries
 		}
 		if asked == 0 || len(trial.Backends) != 2 {
-			t.Errorf("%s, %s: %d connections or queries to %d backends", trial.Subject, trial.Load, asked, len(trial.Backends))
+			t.Errorf("%s, %s: %d connections or queries to %d backends", trial.Subject, trial.Load, asked,
+				len(trial.Backends))
 		}
 	}
 	return all
@@ -161,7 +163,8 @@ func (s *station) nothingLeft(t *testing.T) {
 			"nft list tables":                     "jeoul",
 		} {
 			var output bytes.Buffer
-			p, err := host.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command + " 2>&1"}, Stdout: &output})
+			p, err := host.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command + " 2>&1"},
+				Stdout: &output})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -238,28 +241,34 @@ func TestMachinesThatCannotBeHadAreNamed(t *testing.T) {
 	inventory := func() string { return s.ssh.Inventory(t, s.lab, "") }
 	// Line 2 is the client, 4 the balancer, 6 and 7 are the servers.
 	s.refused(t, rewrite(t, inventory(), s.ssh.Key(), s.ssh.WrongKey()),
-		"hosts.ini:2: client01: SSH does not get there", "Permission denied (publickey); give the right ansible_user", "hosts.ini:7: web02")
-	s.refused(t, rewrite(t, inventory(), "web02 ansible_host=198.18.2.2", "web02 ansible_host=198.18.2.2 ansible_port=2222"),
+		"hosts.ini:2: client01: SSH does not get there", "Permission denied (publickey); give the right ansible_user",
+		"hosts.ini:7: web02")
+	s.refused(t, rewrite(t, inventory(), "web02 ansible_host=198.18.2.2",
+		"web02 ansible_host=198.18.2.2 ansible_port=2222"),
 		"hosts.ini:7: web02: SSH does not get there", "Connection refused; does sshd run there")
-	s.refused(t, rewrite(t, inventory(), "web02 ansible_host=198.18.2.2", "web02 ansible_host=198.18.2.2 jeoul_interface=lan0"),
+	s.refused(t, rewrite(t, inventory(), "web02 ansible_host=198.18.2.2",
+		"web02 ansible_host=198.18.2.2 jeoul_interface=lan0"),
 		"hosts.ini:7: web02: the machine cannot be used: no interface lan0")
 	s.refused(t, rewrite(t, inventory(), "jeoul_vip=198.18.0.100", "jeoul_vip=192.0.2.1"),
 		"jeoul_vip: 192.0.2.1 is not of the machines' segment 198.18.0.0/16")
-	for host, lacks := range map[*lab.Host][]string{s.lab.Clients[0]: {"dnsperf"}, s.lab.Servers[1]: {"iperf3", "named"}} {
+	for host, lacks := range map[*lab.Host][]string{s.lab.Clients[0]: {"dnsperf"},
+		s.lab.Servers[1]: {"iperf3", "named"}} {
 		for _, program := range lacks {
 			if output, err := ssh(s, host, "mount --bind /dev/null "+testenv.Program(t, program)); err != nil {
 				t.Fatalf("%v: %s", err, output)
 			}
 		}
 	}
-	s.refused(t, inventory(), "hosts.ini:2: client01: dnsperf is not installed there", "hosts.ini:7: web02: iperf3 is not installed there",
+	s.refused(t, inventory(), "hosts.ini:2: client01: dnsperf is not installed there",
+		"hosts.ini:7: web02: iperf3 is not installed there",
 		"hosts.ini:7: web02: named is not installed there", "prepare the machines: ansible-playbook")
 }
 
 // ssh runs a command in a host's own mounts, as a session there would.
 func ssh(s *station, host *lab.Host, command string) (string, error) {
 	var output bytes.Buffer
-	p, err := host.Start(context.Background(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command}, Stdout: &output, Stderr: &output})
+	p, err := host.Start(context.Background(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command},
+		Stdout: &output, Stderr: &output})
 	if err != nil {
 		return "", err
 	}
@@ -276,8 +285,9 @@ func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
 	}
 	var output bytes.Buffer
 	p, err := s.lab.Attacker.Start(t.Context(), lab.Command{Path: program,
-		Args: []string{"bench", "run", s.suite(t), "--only", "iptables-nth", "--inventory", s.ssh.Inventory(t, s.lab, ""), "--to", filepath.Join(s.dir, "out")},
-		Env:  append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &output})
+		Args: []string{"bench", "run", s.suite(t), "--only", "iptables-nth", "--inventory",
+			s.ssh.Inventory(t, s.lab, ""), "--to", filepath.Join(s.dir, "out")},
+		Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &output})
 	if err != nil {
 		t.Fatal(err)
 	}

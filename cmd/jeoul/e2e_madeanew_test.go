@@ -27,7 +27,9 @@ func (x *crossing) unplug(t *testing.T, name string) {
 		return netlink.LinkDel(link)
 	})
 	x.eventually(t, name+" is missed", func(status *ops.Status) bool {
-		return slices.ContainsFunc(status.Problems, func(p string) bool { return strings.HasPrefix(p, "interface "+name+" was deleted") })
+		return slices.ContainsFunc(status.Problems, func(p string) bool {
+			return strings.HasPrefix(p, "interface "+name+" was deleted")
+		})
 	})
 }
 
@@ -36,7 +38,9 @@ func (x *crossing) has(t *testing.T, name string) {
 	t.Helper()
 	x.within(t, 3*e2e.Patience, name+" is in use again", func(status *ops.Status) bool {
 		up := slices.ContainsFunc(status.Interfaces, func(nic ops.Interface) bool { return nic.Name == name && nic.Up })
-		return up && !slices.ContainsFunc(status.Problems, func(p string) bool { return strings.HasPrefix(p, "interface "+name) })
+		return up && !slices.ContainsFunc(status.Problems, func(p string) bool {
+			return strings.HasPrefix(p, "interface "+name)
+		})
 	})
 }
 
@@ -84,8 +88,9 @@ func TestOnlyInterfaceIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		x := newCrossing(t, hook)
-		text := yamlOf(t, entry{"interface": "one", "hook": string(hook), "socket": x.socket, "services": []entry{{"name": "web", "vip": crossingVIP.String(), "port": webPort, "scheduler": "rr",
-			"mode": "l2dsr", "backends": []entry{{"name": "web01", "address": "10.77.1.2"}}}}})
+		text := yamlOf(t, entry{"interface": "one", "hook": string(hook), "socket": x.socket,
+			"services": []entry{{"name": "web", "vip": crossingVIP.String(), "port": webPort, "scheduler": "rr",
+				"mode": "l2dsr", "backends": []entry{{"name": "web01", "address": "10.77.1.2"}}}}})
 		if err := os.WriteFile(x.config, text, 0o644); err != nil {
 			t.Fatal(err)
 		}

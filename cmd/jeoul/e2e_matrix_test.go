@@ -140,7 +140,8 @@ func (s *stage) tryDNS(t *testing.T, p path, to netip.AddrPort) {
 	// for as long as the window of that change lasts.
 	s.eventually(t, fmt.Sprintf("no transition of %s is under way", to), func(status *ops.Status) bool {
 		return !slices.ContainsFunc(status.Services, func(service ops.Service) bool {
-			return service.Transition != nil && service.Protocol == lb.UDP && service.VIP == to.Addr() && service.Port == to.Port()
+			return service.Transition != nil && service.Protocol == lb.UDP && service.VIP == to.Addr() &&
+				service.Port == to.Port()
 		})
 	})
 	counts := map[string]int{}
@@ -227,7 +228,8 @@ func (s *stage) checkOutcomes(t *testing.T) {
 	t.Helper()
 	counts := s.outcomes(t)
 	for name, packets := range counts {
-		if strings.HasPrefix(name, "dropped") && packets > 0 && name != "dropped_fragment" && name != "dropped_too_big" {
+		if strings.HasPrefix(name, "dropped") && packets > 0 && name != "dropped_fragment" &&
+			name != "dropped_too_big" {
 			t.Errorf("%d packets were %s", packets, name)
 		}
 	}
@@ -244,11 +246,13 @@ var noCells = []struct {
 	says   string
 	change func(service entry)
 }{
-	{[]lb.Mode{lb.L2DSR, lb.DSCP, lb.NAT, lb.FullNAT}, "the packet's own header goes to the backend, so both have one family",
+	{[]lb.Mode{lb.L2DSR, lb.DSCP, lb.NAT, lb.FullNAT},
+		"the packet's own header goes to the backend, so both have one family",
 		"which only the modes ipip, gue and proxy can cross", func(service entry) {
 			service["backends"] = []entry{{"name": "w", "address": "2001:2::2:1"}}
 		}},
-	{[]lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP}, "the packet's ports are not touched, so a backend listens on the service's",
+	{[]lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP},
+		"the packet's ports are not touched, so a backend listens on the service's",
 		"leaves ports as they are", func(service entry) {
 			service["backends"] = []entry{{"name": "w", "address": "198.18.2.1", "port": 8080}}
 		}},
@@ -262,7 +266,9 @@ func TestImpossibleCells(t *testing.T) {
 			service := entry{"name": "s", "vip": "198.18.0.100", "port": 80, "mode": string(mode)}
 			cells.change(service)
 			t.Logf("there is no cell %s with %v: %s", mode, service["backends"], cells.why)
-			_, err := config.Parse("cells.yaml", yamlOf(t, entry{"interface": "eth0", "fullnat": entry{"addresses": []string{"198.18.0.99"}}, "services": []entry{service}}))
+			_, err := config.Parse("cells.yaml",
+				yamlOf(t, entry{"interface": "eth0", "fullnat": entry{"addresses": []string{"198.18.0.99"}},
+					"services": []entry{service}}))
 			wantError(t, err, cells.says)
 		}
 	}

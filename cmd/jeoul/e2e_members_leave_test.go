@@ -47,8 +47,8 @@ var leavings = map[string]leaving{
 	},
 }
 
-// TestLastConnectionsOutliveTheirBalancer: connections by turns that were opened just before their balancer was stopped, or drained, go on
-// through another member.
+// TestLastConnectionsOutliveTheirBalancer: connections by turns that were opened just before their balancer was
+// stopped, or drained, go on through another member.
 func TestLastConnectionsOutliveTheirBalancer(t *testing.T) {
 	for name, how := range leavings {
 		t.Run(name, func(t *testing.T) { t.Parallel(); outliveLeaving(t, how) })
@@ -89,7 +89,9 @@ func outliveLeaving(t *testing.T, how leaving) {
 			}
 			// Until the client has the announcement, it sends to the one before, whose word of a new flow may
 			// come later than the flow's next packet.
-			testenv.Eventually(t, e2e.Patience, client.Name+" sends to "+m.host.Name, func() bool { return sendsBy(t, client, l.VIP4, m.host) })
+			testenv.Eventually(t, e2e.Patience, client.Name+" sends to "+m.host.Name, func() bool {
+				return sendsBy(t, client, l.VIP4, m.host)
+			})
 			return
 		}
 		sendBy(t, client, l.VIP4, m.host)

@@ -17,8 +17,9 @@ import (
 // partedTable is the table of a host's filter that takes nothing from another member.
 const partedTable = "parted"
 
-// TestMembersParted: two members do not reach each other, and a third reaches both, so that they stay members: each notices that the other one does
-// not hear it and tells it nothing, without an error of either's kernel. Once they reach each other, connections that began meanwhile are known.
+// TestMembersParted: two members do not reach each other, and a third reaches both, so that they stay members: each
+// notices that the other one does not hear it and tells it nothing, without an error of either's kernel. Once they
+// reach each other, connections that began meanwhile are known.
 func TestMembersParted(t *testing.T) {
 	t.Parallel()
 	l, key, one, other, third := threeMembers(t)
@@ -40,15 +41,19 @@ func TestMembersParted(t *testing.T) {
 	reachesThird(len(on))
 	pairs := [][2]*memberOn{{one, other}, {other, one}}
 	for _, pair := range pairs {
-		runOn(t, pair[0].host, fmt.Sprintf("table ip %s { chain in { type filter hook input priority -10; ip saddr %s drop; }; }", partedTable, pair[1].host.IPv4), "nft", "-f", "-")
+		runOn(t, pair[0].host,
+			fmt.Sprintf("table ip %s { chain in { type filter hook input priority -10; ip saddr %s drop; }; }",
+				partedTable, pair[1].host.IPv4), "nft", "-f", "-")
 	}
 	begun := time.Now()
 	for _, pair := range pairs {
-		pair[0].within(t, 2*e2e.Patience, "they notice that they are parted, and are members yet", func(status *ops.Status) bool {
-			return slices.ContainsFunc(status.Members.Members, func(m ops.Member) bool {
-				return m.Name == pair[1].host.Name && m.State == ops.MemberAlive && m.Flows != nil && !m.Flows.Telling && !m.Flows.Heard
+		pair[0].within(t, 2*e2e.Patience, "they notice that they are parted, and are members yet",
+			func(status *ops.Status) bool {
+				return slices.ContainsFunc(status.Members.Members, func(m ops.Member) bool {
+					return m.Name == pair[1].host.Name && m.State == ops.MemberAlive && m.Flows != nil &&
+						!m.Flows.Telling && !m.Flows.Heard
+				})
 			})
-		})
 	}
 	t.Logf("noticed after %v", time.Since(begun))
 	more := openSome(t, client, l)
@@ -57,10 +62,11 @@ func TestMembersParted(t *testing.T) {
 		runOn(t, pair[0].host, "", "nft", "delete", "table", "ip", partedTable)
 	}
 	begun = time.Now()
-	other.within(t, 2*e2e.Patience, "the second has the connections that began meanwhile", func(status *ops.Status) bool {
-		flows, both := handed(status, one.host.Name)
-		return both && flows >= uint64(len(more))
-	})
+	other.within(t, 2*e2e.Patience, "the second has the connections that began meanwhile",
+		func(status *ops.Status) bool {
+			flows, both := handed(status, one.host.Name)
+			return both && flows >= uint64(len(more))
+		})
 	t.Logf("mended after %v", time.Since(begun))
 	sendBy(t, client, l.VIP4, other.host)
 	maps.Copy(on, more)

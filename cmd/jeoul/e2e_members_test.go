@@ -50,7 +50,8 @@ func freshKey(t *testing.T, host *lab.Host) string {
 	return out.String()
 }
 
-// sees says whether a status has a member in a state, and how many services of it differ for longer than a change takes.
+// sees says whether a status has a member in a state, and how many services of it differ for longer than a change
+// takes.
 func sees(status *ops.Status, name string, state ops.MemberState, differ int) bool {
 	return status.Members != nil && slices.ContainsFunc(status.Members.Members, func(m ops.Member) bool {
 		lasting := slices.DeleteFunc(slices.Clone(m.Differs), func(d ops.Difference) bool { return !d.Lasting })
@@ -64,7 +65,8 @@ func TestMembers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 2})
 	key := freshKey(t, l.Balancer)
-	one, other, keyless := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}, &memberOn{balancer: newBalancer(t, l.Clients[1])}
+	one, other, keyless := &memberOn{balancer: newBalancer(t, l.Balancer)},
+		&memberOn{balancer: newBalancer(t, l.Clients[0])}, &memberOn{balancer: newBalancer(t, l.Clients[1])}
 	one.configureMember(t, l, key, 1, 1)
 	other.configureMember(t, l, key, 1, 1)
 	keyless.configureMember(t, l, freshKey(t, l.Balancer), 1, 1)
@@ -78,9 +80,13 @@ func TestMembers(t *testing.T) {
 		digest = status.Services[0].TableDigest
 		return sees(status, name, ops.MemberAlive, 0)
 	})
-	other.eventually(t, "the second's digest is the first's", func(status *ops.Status) bool { return digest != "" && status.Services[0].TableDigest == digest })
+	other.eventually(t, "the second's digest is the first's", func(status *ops.Status) bool {
+		return digest != "" && status.Services[0].TableDigest == digest
+	})
 	keyless.eventually(t, "the third says that it has another key", func(status *ops.Status) bool {
-		return slices.ContainsFunc(status.Problems, func(p string) bool { return strings.Contains(p, "it has another key") })
+		return slices.ContainsFunc(status.Problems, func(p string) bool {
+			return strings.Contains(p, "it has another key")
+		})
 	})
 
 	other.configureMember(t, l, key, 1, 3)
@@ -88,11 +94,13 @@ func TestMembers(t *testing.T) {
 	one.eventually(t, "the first warns of the second", func(status *ops.Status) bool {
 		return sees(status, name, ops.MemberAlive, 1) &&
 			slices.ContainsFunc(status.Problems, func(p string) bool {
-				return strings.HasPrefix(p, "member "+name+" sends new flows of service web to other backends: "+l.Servers[1].IPv4.String()+":80 has weight 1 here and 3")
+				return strings.HasPrefix(p, "member "+name+" sends new flows of service web to other backends: "+
+					l.Servers[1].IPv4.String()+":80 has weight 1 here and 3")
 			})
 	})
 	var out syncBuffer
-	if err := jeoul(t, one.host, &out, "get", "members", "--socket", one.socket).Wait(); err != nil || !strings.Contains(out.String(), "web") {
+	if err := jeoul(t, one.host, &out, "get", "members", "--socket", one.socket).Wait(); err != nil ||
+		!strings.Contains(out.String(), "web") {
 		t.Errorf("jeoul get members: %v\n%s", err, out.String())
 	}
 	other.configureMember(t, l, key, 1, 1)
@@ -101,7 +109,9 @@ func TestMembers(t *testing.T) {
 
 	kill(t, other.daemon)
 	other.start(t)
-	one.eventually(t, "the second is back as another process", func(status *ops.Status) bool { return sees(status, name, ops.MemberAlive, 0) })
+	one.eventually(t, "the second is back as another process", func(status *ops.Status) bool {
+		return sees(status, name, ops.MemberAlive, 0)
+	})
 	if refused := strings.Count(one.log.String(), "refused what "+keyless.host.IPv4.String()+" sends"); refused != 1 {
 		t.Errorf("the first says %d times that it refuses the third", refused)
 	}
@@ -110,8 +120,8 @@ func TestMembers(t *testing.T) {
 	})
 }
 
-// threeMembers returns balancers on the laboratory's own host and its first two clients, that are to be members by a key, with servers that answer; the
-// third client is one of theirs.
+// threeMembers returns balancers on the laboratory's own host and its first two clients, that are to be members by a
+// key, with servers that answer; the third client is one of theirs.
 func threeMembers(t *testing.T) (l *lab.Lab, key string, one, other, third *memberOn) {
 	t.Helper()
 	l = newLab(t, lab.Spec{Clients: 3, Servers: 2})
@@ -124,8 +134,9 @@ func threeMembers(t *testing.T) (l *lab.Lab, key string, one, other, third *memb
 	return l, key, one, other, third
 }
 
-// TestMembersChange: a third balancer becomes a member while the others run, by a reload at each, and is told of the flows of one whose
-// connections it then carries on; let go, it is no member any more, and nothing of the others is lost.
+// TestMembersChange: a third balancer becomes a member while the others run, by a reload at each, and is told of the
+// flows of one whose connections it then carries on; let go, it is no member any more, and nothing of the others is
+// lost.
 func TestMembersChange(t *testing.T) {
 	t.Parallel()
 	l, key, one, other, third := threeMembers(t)
@@ -150,7 +161,9 @@ func TestMembersChange(t *testing.T) {
 	// What the others know this one by is not changed by a reload, and nothing else of that file is.
 	for field, value := range map[string]any{"name": "another", "flows_port": 9000} {
 		among(one, entry{field: value}, one, other, third)
-		if _, err := api.NewClient(one.socket).Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "members."+field+": changed from ") || !strings.Contains(err.Error(), "takes a restart") {
+		if _, err := api.NewClient(one.socket).Reload(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), "members."+field+": changed from ") ||
+			!strings.Contains(err.Error(), "takes a restart") {
 			t.Errorf("a reload with another %s: %v", field, err)
 		}
 	}
@@ -188,7 +201,8 @@ func TestMembersChange(t *testing.T) {
 	}
 	for _, m := range []*memberOn{one, other} {
 		members, err := api.NewClient(m.socket).Members(t.Context())
-		if err != nil || len(members.Members) != 1 || members.Members[0].State != ops.MemberAlive || !members.Members[0].Flows.Telling {
+		if err != nil || len(members.Members) != 1 || members.Members[0].State != ops.MemberAlive ||
+			!members.Members[0].Flows.Telling {
 			t.Errorf("after the third was let go, %s has the members %+v, %v", m.host.Name, members.Members, err)
 		}
 		if strings.Contains(m.log.String(), "not reached any more") {
@@ -202,8 +216,9 @@ func TestMembersChange(t *testing.T) {
 	goOn("without the third")
 }
 
-// TestMembersRotateKeys: three balancers get another key by the documented steps, by a reload at each, while connections by turns begin
-// and go on through another one each time. No member is missed, a step too early is refused, and the old key is refused in the end.
+// TestMembersRotateKeys: three balancers get another key by the documented steps, by a reload at each, while
+// connections by turns begin and go on through another one each time. No member is missed, a step too early is refused,
+// and the old key is refused in the end.
 func TestMembersRotateKeys(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 4, Servers: 2})
@@ -242,7 +257,8 @@ func TestMembersRotateKeys(t *testing.T) {
 					}
 				}
 				return !slices.ContainsFunc(status.Members.Members, func(one ops.Member) bool {
-					return one.Name != "" && (one.State != ops.MemberAlive || one.Configuration == "" || !slices.Equal(one.Keys, status.Members.Keys) || len(one.Keys) != keys)
+					return one.Name != "" && (one.State != ops.MemberAlive || one.Configuration == "" ||
+						!slices.Equal(one.Keys, status.Members.Keys) || len(one.Keys) != keys)
 				}) && len(status.Members.Keys) == keys && allUp(status)
 			})
 		}
@@ -257,20 +273,24 @@ func TestMembersRotateKeys(t *testing.T) {
 		to.eventually(t, "the other has the flows", func(status *ops.Status) bool {
 			flows, err := api.NewClient(to.socket).Flows(t.Context(), ops.FlowQuery{Limit: ops.DefaultFlows})
 			return err == nil && !slices.ContainsFunc(slices.Collect(maps.Keys(on)), func(c net.Conn) bool {
-				return !slices.ContainsFunc(flows.Flows, func(f ops.Flow) bool { return f.Client.String() == c.LocalAddr().String() })
+				return !slices.ContainsFunc(flows.Flows, func(f ops.Flow) bool {
+					return f.Client.String() == c.LocalAddr().String()
+				})
 			})
 		})
 		sendBy(t, client, l.VIP4, to.host)
 		for connection, server := range on {
 			if got, _, err := ask(connection); err != nil || got != server {
-				t.Errorf("in step %d through %s, a connection to %s was answered by %q: %v", step, to.host.Name, server, got, err)
+				t.Errorf("in step %d through %s, a connection to %s was answered by %q: %v", step, to.host.Name,
+					server, got, err)
 			}
 		}
 	}
 	whole(1)
 	goOn(0)
 	among(all[1], fresh)
-	if _, err := api.NewClient(all[1].socket).Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "members.key_file: a member would be cut off: ") {
+	if _, err := api.NewClient(all[1].socket).Reload(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "members.key_file: a member would be cut off: ") {
 		t.Errorf("a reload with a key that no other member has: %v", err)
 	}
 	for i, keys := range []string{old + fresh, fresh + old, fresh} {
@@ -287,7 +307,9 @@ func TestMembersRotateKeys(t *testing.T) {
 	outdated.start(t)
 	t.Cleanup(func() { stop(t, outdated.daemon) })
 	outdated.eventually(t, "one with the old key says so", func(status *ops.Status) bool {
-		return slices.ContainsFunc(status.Problems, func(p string) bool { return strings.Contains(p, "it has another key") })
+		return slices.ContainsFunc(status.Problems, func(p string) bool {
+			return strings.Contains(p, "it has another key")
+		})
 	})
 	goOn(0)
 	for _, m := range all {
@@ -321,8 +343,8 @@ func handed(status *ops.Status, name string) (flows uint64, both bool) {
 	return 0, false
 }
 
-// TestConnectionsOutliveABalancer: connections by turns, of which only their balancer knows the backend, go on through another
-// member when that balancer is gone.
+// TestConnectionsOutliveABalancer: connections by turns, of which only their balancer knows the backend, go on through
+// another member when that balancer is gone.
 func TestConnectionsOutliveABalancer(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -343,7 +365,8 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 			sendBy(t, client, l.VIP4, through.host)
 			for connection, server := range on {
 				if got, _, err := ask(connection); err != nil || got != server {
-					t.Errorf("through %s, a connection to %s was answered by %q: %v", through.host.Name, server, got, err)
+					t.Errorf("through %s, a connection to %s was answered by %q: %v", through.host.Name,
+						server, got, err)
 				}
 			}
 		}
@@ -360,15 +383,17 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 	})
 }
 
-// TestFullNATOutlivesABalancer: connections of full NAT, whose backends answer an address of the balancer that began them, go on
-// through another member when that balancer is gone and the address leads to the other one, and when it is back.
+// TestFullNATOutlivesABalancer: connections of full NAT, whose backends answer an address of the balancer that began
+// them, go on through another member when that balancer is gone and the address leads to the other one, and when it is
+// back.
 func TestFullNATOutlivesABalancer(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
 		key := freshKey(t, l.Balancer)
 		one, other := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}
-		pools := map[*memberOn]netip.Addr{one: netip.MustParseAddr("198.18.0.98"), other: netip.MustParseAddr("198.18.0.99")}
+		pools := map[*memberOn]netip.Addr{one: netip.MustParseAddr("198.18.0.98"),
+			other: netip.MustParseAddr("198.18.0.99")}
 		var backends, pool []entry
 		for _, server := range l.Servers {
 			(&segment{l, one.balancer}).serve(t, server)
@@ -379,7 +404,8 @@ func TestFullNATOutlivesABalancer(t *testing.T) {
 		}
 		for _, m := range []*memberOn{one, other} {
 			m.configure(t, hook, entry{"members": m.among(t, l, key), "fullnat": entry{"addresses": pool},
-				"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": turnPort, "mode": "fullnat", "scheduler": "rr", "backends": backends}}})
+				"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": turnPort, "mode": "fullnat",
+					"scheduler": "rr", "backends": backends}}})
 			m.start(t)
 			t.Cleanup(func() { stop(t, m.daemon) })
 		}
@@ -415,8 +441,8 @@ func TestFullNATOutlivesABalancer(t *testing.T) {
 	})
 }
 
-// openThrough opens connections by a balancer, once it tells another of flows, and waits until the other knows them. Each has the
-// server that answers it.
+// openThrough opens connections by a balancer, once it tells another of flows, and waits until the other knows them.
+// Each has the server that answers it.
 func openThrough(t *testing.T, client *lab.Host, l *lab.Lab, one, other *memberOn) map[net.Conn]string {
 	t.Helper()
 	for _, pair := range [][2]*memberOn{{one, other}, {other, one}} {
@@ -469,7 +495,8 @@ func (m *memberOn) configureAmong(t *testing.T, l *lab.Lab, hook lb.Hook, member
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String()})
 	}
 	configuration := entry{"members": members,
-		"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": turnPort, "scheduler": "rr", "backends": backends}}}
+		"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": turnPort, "scheduler": "rr",
+			"backends": backends}}}
 	maps.Copy(configuration, beside)
 	m.configure(t, hook, configuration)
 }
@@ -481,7 +508,8 @@ func (m *memberOn) among(t *testing.T, l *lab.Lab, key string) entry {
 	if err := os.WriteFile(m.key, []byte(key), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return entry{"listen": netip.AddrPortFrom(m.host.IPv4, lb.DefaultMembersPort).String(), "key_file": m.key, "name": m.host.Name,
+	return entry{"listen": netip.AddrPortFrom(m.host.IPv4, lb.DefaultMembersPort).String(), "key_file": m.key,
+		"name":  m.host.Name,
 		"peers": []string{l.Balancer.IPv4.String(), l.Clients[0].IPv4.String(), l.Clients[1].IPv4.String()}}
 }
 
@@ -493,7 +521,8 @@ func sendBy(t *testing.T, client *lab.Host, vip netip.Addr, by *lab.Host) {
 		if err != nil {
 			return err
 		}
-		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: vip.AsSlice(), State: netlink.NUD_PERMANENT, HardwareAddr: by.MAC})
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: vip.AsSlice(),
+			State: netlink.NUD_PERMANENT, HardwareAddr: by.MAC})
 	})
 	if err != nil {
 		t.Fatal(err)

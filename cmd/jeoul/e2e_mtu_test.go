@@ -113,8 +113,9 @@ func (s *stage) ping(t *testing.T, client *lab.Host, to netip.Addr, size int) {
 	t.Helper()
 	output := &syncBuffer{}
 	// -c with -w: until that many answers have come.
-	process, err := client.Start(t.Context(), lab.Command{Path: testenv.Program(t, "ping"), Stdout: output, Stderr: output,
-		Args: []string{"-n", "-c", "2", "-i", "0.2", "-w", pingPatience, "-s", strconv.Itoa(size), to.String()}})
+	process, err := client.Start(t.Context(), lab.Command{Path: testenv.Program(t, "ping"), Stdout: output,
+		Stderr: output,
+		Args:   []string{"-n", "-c", "2", "-i", "0.2", "-w", pingPatience, "-s", strconv.Itoa(size), to.String()}})
 	if err == nil {
 		err = process.Wait()
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// namesStage is a balancer with three services that have the same backends: one from the configuration, one from a list of
-// backends, one from SRV records of BIND's.
+// namesStage is a balancer with three services that have the same backends: one from the configuration, one from a list
+// of backends, one from SRV records of BIND's.
 type namesStage struct {
 	*lab.Lab
 	*balancer
@@ -80,15 +80,17 @@ func (n *namesStage) put(t *testing.T, names ...string) {
 		}
 	}
 	service := func(name, key string, value any) entry {
-		return entry{"name": name, "vip": "198.18.0.105", "port": namedPort(name), "mode": "fullnat", "scheduler": "rr", key: value,
+		return entry{"name": name, "vip": "198.18.0.105", "port": namedPort(name), "mode": "fullnat", "scheduler": "rr",
+			key:     value,
 			"check": entry{"type": "tcp", "port": checkedPort, "interval": "300ms"}, "on_down": string(lb.KeepFlows)}
 	}
-	n.configure(t, lb.HookTC, entry{"fullnat": entry{"addresses": []string{"198.18.0.99"}, "ports": "20000-29999"}, "services": []entry{
-		service("typed", "backends", typed),
-		service("listed", "discover", entry{"file": entry{"path": n.list()}}),
-		service("resolved", "discover", entry{"dns": entry{"name": "_web._tcp.lab.test.", "type": "SRV",
-			"servers": []string{netip.AddrPortFrom(n.Clients[0].IPv4, 5353).String()}}}),
-	}})
+	n.configure(t, lb.HookTC, entry{"fullnat": entry{"addresses": []string{"198.18.0.99"}, "ports": "20000-29999"},
+		"services": []entry{
+			service("typed", "backends", typed),
+			service("listed", "discover", entry{"file": entry{"path": n.list()}}),
+			service("resolved", "discover", entry{"dns": entry{"name": "_web._tcp.lab.test.", "type": "SRV",
+				"servers": []string{netip.AddrPortFrom(n.Clients[0].IPv4, 5353).String()}}}),
+		}})
 	replace(n.list(), list)
 	replace(n.zone, zone)
 	if err := n.bind.Process.Signal(syscall.SIGHUP); err != nil {
@@ -153,7 +155,8 @@ func (n *namesStage) told(t *testing.T, service, backend, says string) {
 		met := false
 		err := api.NewClient(n.socket).Events(t.Context(), "", false, func(e *events.Event, _ *events.Lost) error {
 			about := e != nil && (e.Kind == events.KindConfiguration || e.Kind == events.KindDiscovery)
-			met = met || about && e.Service == service && strings.HasPrefix(e.Backend, backend) && strings.Contains(e.Message, says)
+			met = met || about && e.Service == service && strings.HasPrefix(e.Backend, backend) &&
+				strings.Contains(e.Message, says)
 			return nil
 		})
 		return err == nil && met
@@ -161,9 +164,9 @@ func (n *namesStage) told(t *testing.T, service, backend, says string) {
 }
 
 // TestNamesExchangeAddresses: three backends exchange their addresses in one change, of a file, of a list and of SRV
-// records, while the first is drained and the third's address fails its checks. The drain and the counters stay with the
-// names, connections and verdicts with the addresses, and an event tells of it. A new backend that takes the address of
-// the drained one is not drained.
+// records, while the first is drained and the third's address fails its checks. The drain and the counters stay with
+// the names, connections and verdicts with the addresses, and an event tells of it. A new backend that takes the
+// address of the drained one is not drained.
 func TestNamesExchangeAddresses(t *testing.T) {
 	t.Parallel()
 	n := newNamesStage(t)
@@ -174,7 +177,8 @@ func TestNamesExchangeAddresses(t *testing.T) {
 	servers := n.Servers
 	flows := map[string]map[string]net.Conn{}
 	for _, service := range namedServices {
-		flows[service] = flowsTo(t, n.Lab, "tcp", netip.AddrPortFrom(netip.MustParseAddr("198.18.0.105"), namedPort(service)))
+		flows[service] = flowsTo(t, n.Lab, "tcp", netip.AddrPortFrom(netip.MustParseAddr("198.18.0.105"),
+			namedPort(service)))
 	}
 	stay := func(when string) {
 		t.Helper()
@@ -207,7 +211,8 @@ func TestNamesExchangeAddresses(t *testing.T) {
 	n.put(t, "gamma", "alpha", "beta")
 	after := n.at(t, "in a circle", "gamma", "alpha", "beta")
 	for _, service := range namedServices {
-		for name, state := range map[string]lb.BackendState{"alpha": lb.Draining, "beta": lb.Unhealthy, "gamma": lb.Up} {
+		for name, state := range map[string]lb.BackendState{"alpha": lb.Draining, "beta": lb.Unhealthy,
+			"gamma": lb.Up} {
 			if is := after[service][name]; is.State != state {
 				t.Errorf("%s: %s, at its new address, is %s, want %s", service, name, is.State, state)
 			}
@@ -215,7 +220,8 @@ func TestNamesExchangeAddresses(t *testing.T) {
 		}
 		n.told(t, service, "alpha", "it stays drained")
 		// The name that the drained one's address has now does not have its count.
-		was, alpha, gamma := before[service]["alpha"].Packets, after[service]["alpha"].Packets, after[service]["gamma"].Packets
+		was, alpha, gamma := before[service]["alpha"].Packets, after[service]["alpha"].Packets,
+			after[service]["gamma"].Packets
 		if service == "resolved" {
 			// Records are asked for one by one: a name may have been absent meanwhile, and begins at 0 then.
 			was, alpha = max(was, alpha), max(was, alpha)
@@ -237,7 +243,8 @@ func TestNamesExchangeAddresses(t *testing.T) {
 		})
 	})
 	for _, service := range namedServices {
-		if met := n.newFlows(t, service); met[servers[0].Name] == 0 || met[servers[1].Name] == 0 || met[servers[2].Name] != 0 {
+		if met := n.newFlows(t, service); met[servers[0].Name] == 0 || met[servers[1].Name] == 0 ||
+			met[servers[2].Name] != 0 {
 			t.Errorf("%s: new connections go to %v", service, met)
 		}
 	}

@@ -39,8 +39,11 @@ func TestNarrowRouter(t *testing.T) {
 	within(t, l.Balancer, func() error { return leadOver(l.Balancer, router, backend) })
 	within(t, l.Clients[0], func() error { return sendSingly(l.Clients[0]) })
 	log := &syncBuffer{}
-	jeoul(t, backend, log, "agent", "--vip", l.VIP4.String(), "--mode", "ipip", "--mode", "gue", "--state-dir", filepath.Join(backend.Dir, "state"))
-	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool { return strings.Contains(log.String(), "ready") })
+	jeoul(t, backend, log, "agent", "--vip", l.VIP4.String(), "--mode", "ipip", "--mode", "gue", "--state-dir",
+		filepath.Join(backend.Dir, "state"))
+	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool {
+		return strings.Contains(log.String(), "ready")
+	})
 
 	b := newBalancer(t, l.Balancer)
 	var services []entry
@@ -48,18 +51,24 @@ func TestNarrowRouter(t *testing.T) {
 		for j, mode := range []lb.Mode{lb.IPIP, lb.GUE} {
 			port := uint16(8001 + 2*i + j)
 			takeUploads(t, backend, port)
-			services = append(services, entry{"name": fmt.Sprintf("%s-%s", mode, familyName(to)), "vip": l.VIP4.String(), "port": port, "protocol": "tcp",
-				"mode": string(mode), "scheduler": "maglev", "backends": []entry{{"name": "far", "address": to.String(), "port": port}}})
+			services = append(services, entry{"name": fmt.Sprintf("%s-%s", mode, familyName(to)),
+				"vip": l.VIP4.String(), "port": port, "protocol": "tcp",
+				"mode": string(mode), "scheduler": "maglev",
+				"backends": []entry{{"name": "far", "address": to.String(), "port": port}}})
 		}
 	}
 	b.configure(t, lb.HookTC, entry{"services": services})
 	b.start(t)
 	for i, service := range services {
 		t.Run(service["name"].(string), func(t *testing.T) {
-			if err := l.Clients[0].Do(func() error { return upload(netip.AddrPortFrom(l.VIP4, uint16(8001+i))) }); err != nil {
+			if err := l.Clients[0].Do(func() error {
+				return upload(netip.AddrPortFrom(l.VIP4, uint16(8001+i)))
+			}); err != nil {
 				t.Error(err)
 			}
-			b.eventually(t, "the way is known to be narrow", func(s *ops.Status) bool { return s.Services[i].Backends[0].MTU == narrowWay })
+			b.eventually(t, "the way is known to be narrow", func(s *ops.Status) bool {
+				return s.Services[i].Backends[0].MTU == narrowWay
+			})
 		})
 	}
 }
@@ -72,7 +81,8 @@ func routeNarrowly(router, to *lab.Host) error {
 		return err
 	}
 	var errs []error
-	for _, name := range []string{"net/ipv4/ip_forward=1", "net/ipv6/conf/all/forwarding=1", "net/ipv4/conf/all/send_redirects=0",
+	for _, name := range []string{"net/ipv4/ip_forward=1", "net/ipv6/conf/all/forwarding=1",
+		"net/ipv4/conf/all/send_redirects=0",
 		"net/ipv4/conf/" + router.Interface + "/send_redirects=0"} {
 		name, value, _ := strings.Cut(name, "=")
 		errs = append(errs, testenv.WriteSysctl(name, value))
@@ -80,8 +90,10 @@ func routeNarrowly(router, to *lab.Host) error {
 	for _, addr := range []netip.Addr{to.IPv4, to.IPv6} {
 		// Without the lock it would bound only what the router itself sends. The MTU of the
 		// interface for IPv6 would do too, but the kernel sets it anew when the link is up.
-		errs = append(errs, netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(addr), MTU: narrowWay, MTULock: true,
-			Scope: netlink.SCOPE_LINK}))
+		errs = append(errs,
+			netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(addr), MTU: narrowWay,
+				MTULock: true,
+				Scope:   netlink.SCOPE_LINK}))
 	}
 	return errors.Join(errs...)
 }
@@ -105,7 +117,9 @@ func leadOver(host, router, to *lab.Host) error {
 	}
 	var errs []error
 	for _, ends := range [][2]netip.Addr{{to.IPv4, router.IPv4}, {to.IPv6, router.IPv6}} {
-		errs = append(errs, netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(ends[0]), Gw: ends[1].AsSlice()}))
+		errs = append(errs,
+			netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(ends[0]),
+				Gw: ends[1].AsSlice()}))
 	}
 	return errors.Join(append(errs, testenv.WriteSysctl("net/ipv6/conf/"+host.Interface+"/accept_redirects", "0"))...)
 }

@@ -114,7 +114,8 @@ func newOnDownStage(t *testing.T, hook lb.Hook) *onDownStage {
 			services = append(services, s.add(t, mode, does))
 		}
 	}
-	s.configure(t, hook, entry{"services": services, "fullnat": entry{"addresses": []string{"198.18.0.99"}, "ports": "20000-29999"}})
+	s.configure(t, hook,
+		entry{"services": services, "fullnat": entry{"addresses": []string{"198.18.0.99"}, "ports": "20000-29999"}})
 	for _, server := range l.Servers {
 		if err := server.RouteThrough(l.Balancer, netip.PrefixFrom(l.Clients[0].IPv4, 32), true); err != nil {
 			t.Fatal(err)
@@ -126,7 +127,8 @@ func newOnDownStage(t *testing.T, hook lb.Hook) *onDownStage {
 // add starts the servers of another service, and returns what configures it.
 func (s *onDownStage) add(t *testing.T, mode lb.Mode, does lb.OnDown) entry {
 	port := uint16(80 + len(s.services))
-	service := onDownService{string(mode) + "-" + string(does), "tcp", does, netip.AddrPortFrom(netip.MustParseAddr("198.18.0.105"), port)}
+	service := onDownService{string(mode) + "-" + string(does), "tcp", does,
+		netip.AddrPortFrom(netip.MustParseAddr("198.18.0.105"), port)}
 	serve := namer.serveTCP
 	if does == lb.MoveFlows {
 		service.network, serve = "udp", namer.serveUDP
@@ -137,8 +139,10 @@ func (s *onDownStage) add(t *testing.T, mode lb.Mode, does lb.OnDown) entry {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": 8000 + port})
 		serve(namer{server}, t, 8000+port)
 	}
-	return entry{"name": service.name, "vip": service.at.Addr().String(), "port": port, "protocol": service.network, "mode": string(mode), "scheduler": "rr",
-		"check": entry{"type": "tcp", "port": checkedPort, "interval": "300ms"}, "on_down": string(does), "backends": backends}
+	return entry{"name": service.name, "vip": service.at.Addr().String(), "port": port, "protocol": service.network,
+		"mode": string(mode), "scheduler": "rr",
+		"check": entry{"type": "tcp", "port": checkedPort, "interval": "300ms"}, "on_down": string(does),
+		"backends": backends}
 }
 
 // found waits until all backends are healthy but, perhaps, one.
@@ -208,7 +212,8 @@ func TestOnDown(t *testing.T) {
 				continue
 			}
 			if answer, err := askName(flows[i][ill.Name]); err != nil || answer != ill.Name {
-				t.Errorf("%s: a connection of %s, which is well again, is answered by %q, %v", service.name, ill.Name, answer, err)
+				t.Errorf("%s: a connection of %s, which is well again, is answered by %q, %v", service.name, ill.Name,
+					answer, err)
 			}
 		}
 	})

@@ -30,7 +30,9 @@ func hasAddress(host *lab.Host, addr netip.Addr) (has bool, err error) {
 // holdsVIP waits until the balancer has the VIP, or has it no more, and the status shows it.
 func (b *balancer) holdsVIP(t *testing.T, vip netip.Addr, want bool) {
 	t.Helper()
-	b.eventually(t, "the VIP is held or withdrawn", func(status *ops.Status) bool { return status.Services[0].Withdrawn == !want })
+	b.eventually(t, "the VIP is held or withdrawn", func(status *ops.Status) bool {
+		return status.Services[0].Withdrawn == !want
+	})
 	testenv.Eventually(t, e2e.Patience, "the VIP is on the interface or off it", func() bool {
 		has, err := hasAddress(b.host, vip)
 		return err == nil && has == want
@@ -60,8 +62,10 @@ func TestVIPIsWithdrawnWhileEmpty(t *testing.T) {
 			door.Close()
 		}
 	})
-	b.configure(t, lb.HookTC, entry{"services": []entry{{"name": "web", "vip": vip.String(), "port": 80, "mode": "nat", "scheduler": "rr",
-		"check": entry{"type": "tcp", "port": checkedPort, "interval": "300ms"}, "on_empty": "withdraw", "backends": backends}}})
+	b.configure(t, lb.HookTC,
+		entry{"services": []entry{{"name": "web", "vip": vip.String(), "port": 80, "mode": "nat", "scheduler": "rr",
+			"check": entry{"type": "tcp", "port": checkedPort, "interval": "300ms"}, "on_empty": "withdraw",
+			"backends": backends}}})
 	b.start(t)
 	b.holdsVIP(t, vip, true)
 

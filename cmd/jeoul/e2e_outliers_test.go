@@ -76,14 +76,16 @@ func ejectOutliers(t *testing.T, hook lb.Hook) {
 	s.sparesEjected(t, asked)
 	s.onceEverywhere(t, "it is ejected again, for longer", func(_ ops.Service, b ops.Backend) bool {
 		return !is(b, 1) || b.Ejection != nil && b.Ejection.Times >= 2 &&
-			b.Ejection.Until.Sub(b.Ejection.Since).Round(time.Millisecond) == min(outlierPause<<(b.Ejection.Times-1), outlierLongest)
+			b.Ejection.Until.Sub(b.Ejection.Since).Round(time.Millisecond) == min(outlierPause<<(b.Ejection.Times-1),
+				outlierLongest)
 	})
 	patients[1].open(t)
 	echoes[1].open(t)
 	s.everywhere(t, "it serves when it is cured", up)
 
 	ward := func(rule string) {
-		runOn(t, s.Servers[2], "table inet ward { chain in { type filter hook input priority 0; "+rule+" }; }", "nft", "-f", "-")
+		runOn(t, s.Servers[2], "table inet ward { chain in { type filter hook input priority 0; "+rule+" }; }",
+			"nft", "-f", "-")
 	}
 	lift := func() error {
 		return exec.CommandContext(context.WithoutCancel(t.Context()), "nft", "delete", "table", "inet", "ward").Run()
@@ -102,7 +104,9 @@ func ejectOutliers(t *testing.T, hook lb.Hook) {
 		patient.close(t)
 		echoes[i].close(t)
 	}
-	s.onceEverywhere(t, "both that refuse are ejected", func(_ ops.Service, b ops.Backend) bool { return is(b, 2) || b.State == lb.Ejected })
+	s.onceEverywhere(t, "both that refuse are ejected", func(_ ops.Service, b ops.Backend) bool {
+		return is(b, 2) || b.State == lb.Ejected
+	})
 	patients[2].close(t)
 	echoes[2].close(t)
 	told := map[string]bool{}
@@ -187,7 +191,8 @@ func (s *stage) sparesEjected(t *testing.T, asked []serving) {
 			}
 			seen++
 			if now.Connections != b.Connections || service.Protocol == lb.UDP && now.Packets != b.Packets {
-				t.Errorf("%s/%s is ejected, and got %d new connections and %d packets", service.Name, b.Name, now.Connections-b.Connections, now.Packets-b.Packets)
+				t.Errorf("%s/%s is ejected, and got %d new connections and %d packets", service.Name, b.Name,
+					now.Connections-b.Connections, now.Packets-b.Packets)
 			}
 		}
 	}

@@ -48,7 +48,8 @@ func TestConnectionsOutliveTheProcess(t *testing.T) {
 		}
 		before := e2e.ReadSettings(t, s.Balancer)
 		s.start(t)
-		s.operate(t, ops.Order{Verb: ops.Weight, Weight: 3, Service: s.status(t).Services[0].Name, Backend: s.Servers[0].Name, By: "the test"})
+		s.operate(t, ops.Order{Verb: ops.Weight, Weight: 3, Service: s.status(t).Services[0].Name,
+			Backend: s.Servers[0].Name, By: "the test"})
 		all := s.openEverywhere(t)
 		for i, end := range []func(*testing.T, *lab.Process){kill, leave, kill} {
 			counts, pinned, balancing := s.outcomes(t), s.pinned(t), e2e.ReadSettings(t, s.Balancer)
@@ -117,8 +118,9 @@ func (c connections) goOn(t *testing.T, when string) {
 // checkPort is where servers are asked whether they serve, by TestBackendDiesWithoutAProcess.
 const checkPort = 7002
 
-// TestBackendDiesWithoutAProcess: a backend that has died while there was no daemon gets no new flow soon after the next one is there, and not only when as many
-// checks have failed as ever, an interval apart; connections of the others go on all the time.
+// TestBackendDiesWithoutAProcess: a backend that has died while there was no daemon gets no new flow soon after the
+// next one is there, and not only when as many checks have failed as ever, an interval apart; connections of the others
+// go on all the time.
 func TestBackendDiesWithoutAProcess(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -128,7 +130,10 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 		var dies net.Listener
 		for _, server := range l.Servers {
 			s.serve(t, server)
-			if err := server.Do(func() (err error) { dies, err = net.Listen("tcp", fmt.Sprintf(":%d", checkPort)); return err }); err != nil {
+			if err := server.Do(func() (err error) {
+				dies, err = net.Listen("tcp", fmt.Sprintf(":%d", checkPort))
+				return err
+			}); err != nil {
 				t.Fatal(err)
 			}
 			go serveTCP(dies, server.Name)
@@ -138,8 +143,11 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 		dead := l.Servers[2]
 		// A verdict by its intervals would take 80 s.
 		const interval = 4 * time.Second
-		s.configure(t, hook, entry{"services": []entry{{"name": "web", "vip": s.VIP4.String(), "port": turnPort, "scheduler": "rr", "backends": backends,
-			"check": entry{"type": "tcp", "via": "address", "port": checkPort, "interval": interval.String(), "timeout": "1s", "rise": 1, "fall": 20}}}})
+		s.configure(t, hook,
+			entry{"services": []entry{{"name": "web", "vip": s.VIP4.String(), "port": turnPort, "scheduler": "rr",
+				"backends": backends,
+				"check": entry{"type": "tcp", "via": "address", "port": checkPort, "interval": interval.String(),
+					"timeout": "1s", "rise": 1, "fall": 20}}}})
 		s.start(t)
 		testenv.Eventually(t, 2*time.Minute, "all verdicts are saved", func() bool {
 			files, _ := filepath.Glob(filepath.Join(s.host.Dir, "state", "*.health"))
@@ -159,7 +167,8 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 		t.Cleanup(func() { stop(t, s.daemon) })
 		s.within(t, time.Minute, dead.Name+" is unhealthy, and the others are healthy", func(status *ops.Status) bool {
 			for _, b := range status.Services[0].Backends {
-				if want := map[bool]lb.Health{true: lb.Failing, false: lb.Healthy}[b.Name == dead.Name]; b.Health == nil || b.Health.State != want {
+				if want := map[bool]lb.Health{true: lb.Failing,
+					false: lb.Healthy}[b.Name == dead.Name]; b.Health == nil || b.Health.State != want {
 					return false
 				}
 				// The check's verdict comes first, and what becomes of it in the data plane a moment later.
@@ -188,7 +197,8 @@ func TestDetach(t *testing.T) {
 	run := func(arguments ...string) string {
 		t.Helper()
 		var output syncBuffer
-		process := jeoul(t, s.Balancer, &output, append(arguments, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))...)
+		process := jeoul(t, s.Balancer, &output,
+			append(arguments, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))...)
 		<-process.Done()
 		return output.String()
 	}
@@ -196,7 +206,8 @@ func TestDetach(t *testing.T) {
 		t.Errorf("detach beside a daemon says %q", output)
 	}
 	kill(t, s.daemon)
-	if output := run("status", "--socket", s.socket); !strings.Contains(output, "a data plane without a process is on "+s.Balancer.Interface+": services: 48") {
+	if output := run("status", "--socket", s.socket); !strings.Contains(output, "a data plane without a process is on "+
+		s.Balancer.Interface+": services: 48") {
 		t.Errorf("status without a daemon says %q", output)
 	}
 	for _, want := range []string{"detached: /sys/fs/bpf/jeoul/run-", "no data plane was left"} {
@@ -224,7 +235,8 @@ func TestPinsAreGone(t *testing.T) {
 	run := func(path string, arguments ...string) string {
 		t.Helper()
 		var output syncBuffer
-		process, err := s.Balancer.Start(t.Context(), lab.Command{Path: path, Args: arguments, Stdout: &output, Stderr: &output})
+		process, err := s.Balancer.Start(t.Context(), lab.Command{Path: path, Args: arguments, Stdout: &output,
+			Stderr: &output})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +253,9 @@ func TestPinsAreGone(t *testing.T) {
 	s.start(t)
 	pinned := s.pinned(t)
 	remount()
-	testenv.Eventually(t, 2*time.Minute, "it says that all is pinned anew", func() bool { return strings.Contains(s.log.String(), "it is pinned in") })
+	testenv.Eventually(t, 2*time.Minute, "it says that all is pinned anew", func() bool {
+		return strings.Contains(s.log.String(), "it is pinned in")
+	})
 	kill(t, s.daemon)
 	s.start(t)
 	if now := s.pinned(t); now != pinned {
@@ -252,15 +266,18 @@ func TestPinsAreGone(t *testing.T) {
 	ask := func(arguments ...string) string {
 		t.Helper()
 		var output syncBuffer
-		process := jeoul(t, s.Balancer, &output, append(arguments, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))...)
+		process := jeoul(t, s.Balancer, &output,
+			append(arguments, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))...)
 		<-process.Done()
 		return output.String()
 	}
 	link := s.Balancer.Interface
-	if output := ask("status", "--socket", s.socket); !strings.Contains(output, "on "+link+" nothing is pinned any more") {
+	if output := ask("status", "--socket", s.socket); !strings.Contains(output, "on "+link+
+		" nothing is pinned any more") {
 		t.Errorf("status says %q", output)
 	}
-	if output := ask("detach", "--interface", link); !strings.Contains(output, "no data plane was left pinned on "+link) {
+	if output := ask("detach", "--interface", link); !strings.Contains(output,
+		"no data plane was left pinned on "+link) {
 		t.Errorf("detach says %q", output)
 	}
 	for _, line := range e2e.ReadSettings(t, s.Balancer).Difference(before) {
@@ -290,7 +307,8 @@ func TestOrphanStepsAside(t *testing.T) {
 		all.ask(t, "without a process")
 		says := func(want string) bool {
 			var output syncBuffer
-			process := jeoul(t, s.Balancer, &output, "status", "--socket", s.socket, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))
+			process := jeoul(t, s.Balancer, &output, "status", "--socket", s.socket, "--state-dir",
+				filepath.Join(s.Balancer.Dir, "state"))
 			<-process.Done()
 			return strings.Contains(output.String(), want)
 		}
@@ -299,7 +317,8 @@ func TestOrphanStepsAside(t *testing.T) {
 		})
 		for _, p := range paths() {
 			err := s.Clients[0].Do(func() error {
-				connection, err := (&net.Dialer{Timeout: e2e.Patience}).Dial("tcp", netip.AddrPortFrom(p.vip, webPort).String())
+				connection, err := (&net.Dialer{Timeout: e2e.Patience}).Dial("tcp",
+					netip.AddrPortFrom(p.vip, webPort).String())
 				if err == nil {
 					connection.Close()
 				}
@@ -377,7 +396,8 @@ func (l living) ask(t *testing.T, when string) {
 		}
 		if server, err := whoOn(connection); err != nil || server != connection.server {
 			broken[connection.path.String()]++
-			t.Logf("%s, %s: a connection to %s was answered by %q: %v", connection.path, when, connection.server, server, err)
+			t.Logf("%s, %s: a connection to %s was answered by %q: %v", connection.path, when, connection.server,
+				server, err)
 		}
 	}
 	for path, n := range broken {

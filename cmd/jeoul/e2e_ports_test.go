@@ -37,9 +37,11 @@ func TestFullNATShortConnections(t *testing.T) {
 				b := newBalancer(t, l.Balancer)
 				vip := netip.MustParseAddrPort("198.18.0.105:80")
 				b.configure(t, hook, entry{
-					"services": []entry{{"name": "web", "vip": vip.Addr().String(), "port": vip.Port(), "mode": "fullnat",
+					"services": []entry{{"name": "web", "vip": vip.Addr().String(), "port": vip.Port(),
+						"mode":     "fullnat",
 						"backends": []entry{{"name": "server", "address": l.Servers[0].IPv4.String(), "port": 8080}}}},
-					"fullnat": entry{"addresses": []string{"198.18.0.99"}, "ports": fmt.Sprintf("%d-%d", firstPoolPort, firstPoolPort+shortPorts-1)}})
+					"fullnat": entry{"addresses": []string{"198.18.0.99"},
+						"ports": fmt.Sprintf("%d-%d", firstPoolPort, firstPoolPort+shortPorts-1)}})
 				greet(t, l.Servers[0], 8080, how == "server closes first")
 				b.start(t)
 				shortOnes(t, l.Clients[0], vip, how)

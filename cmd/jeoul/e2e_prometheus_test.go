@@ -44,9 +44,11 @@ func TestPrometheusCounts(t *testing.T) {
 	}
 	b.configure(t, lb.HookTC, entry{
 		"metrics": entry{"listen": scrapedAddress},
-		"services": []entry{{"name": "echo", "vip": vip.Addr().String(), "port": vip.Port(), "protocol": "udp", "mode": "fullnat", "scheduler": "rr",
+		"services": []entry{{"name": "echo", "vip": vip.Addr().String(), "port": vip.Port(), "protocol": "udp",
+			"mode": "fullnat", "scheduler": "rr",
 			// Checks are not the service's packets, and its counters know nothing of them.
-			"check": entry{"type": "udp", "send": "are you there", "expect": "are you there", "interval": "200ms"}, "backends": backends}},
+			"check":    entry{"type": "udp", "send": "are you there", "expect": "are you there", "interval": "200ms"},
+			"backends": backends}},
 		"fullnat": entry{"addresses": []string{"198.18.0.99"}}})
 	b.start(t)
 	for range scrapedPackets {
@@ -154,14 +156,16 @@ const (
 func startPrometheus(t *testing.T, program string, host *lab.Host, address string) *prometheus {
 	t.Helper()
 	config := filepath.Join(host.Dir, "prometheus.yml")
-	text := fmt.Sprintf("global: {scrape_interval: 100ms, scrape_timeout: 100ms}\nscrape_configs:\n  - job_name: jeoul\n    scrape_interval: 500ms\n    scrape_timeout: 500ms\n    static_configs: [{targets: [%q]}]\n", address)
+	text := fmt.Sprintf(
+		"global: {scrape_interval: 100ms, scrape_timeout: 100ms}\nscrape_configs:\n  - job_name: jeoul\n    scrape_interval: 500ms\n    scrape_timeout: 500ms\n    static_configs: [{targets: [%q]}]\n", address)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	p := &prometheus{host: host}
 	var err error
 	p.process, err = host.Start(t.Context(), lab.Command{Path: program, Stdout: &p.log, Stderr: &p.log, Args: []string{
-		"--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(host.Dir, "tsdb"), "--web.listen-address=" + prometheusAddress}})
+		"--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(host.Dir, "tsdb"), "--web.listen-address=" +
+			prometheusAddress}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,11 +202,13 @@ func (p *prometheus) knows(t *testing.T, query string) {
 
 // present asks for the present values of an expression.
 func (p *prometheus) present(t *testing.T, query string) (values []float64, err error) {
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+prometheusAddress+"/api/v1/query?query="+url.QueryEscape(query), nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+prometheusAddress+
+		"/api/v1/query?query="+url.QueryEscape(query), nil)
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, address string) (c net.Conn, err error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network,
+		address string) (c net.Conn, err error) {
 		err = p.host.Do(func() error { c, err = net.DialTimeout(network, address, e2e.Patience); return err })
 		return c, err
 	}}

@@ -29,7 +29,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The ports of the services of mode proxy on a stage, and of another one on the same VIP whose packets the data plane sends on.
+// The ports of the services of mode proxy on a stage, and of another one on the same VIP whose packets the data plane
+// sends on.
 const (
 	proxyPort, proxyTLSPort, besidePort = 80, 443, 8081
 )
@@ -96,24 +97,29 @@ func (p *proxied) reconfigure(t *testing.T, routed *lab.Host) {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": webPort})
 	}
 	service := func(name string, port int, more entry) entry {
-		s := entry{"name": name, "vip": p.VIP4.String(), "port": port, "mode": string(lb.ModeProxy), "backends": backends,
-			"check": entry{"type": "http", "path": "/who", "interval": "500ms", "fast": "200ms", "fall": 2, "rise": 1}}
+		s := entry{"name": name, "vip": p.VIP4.String(), "port": port, "mode": string(lb.ModeProxy),
+			"backends": backends,
+			"check": entry{"type": "http", "path": "/who", "interval": "500ms", "fast": "200ms", "fall": 2,
+				"rise": 1}}
 		for key, value := range more {
 			s[key] = value
 		}
 		return s
 	}
-	speaks := entry{"speaks": "http", "routes": []entry{{"hosts": []string{"one.example.com"}, "backends": []string{routed.Name}}}}
+	speaks := entry{"speaks": "http",
+		"routes": []entry{{"hosts": []string{"one.example.com"}, "backends": []string{routed.Name}}}}
 	p.configure(t, p.hook, entry{"fullnat": entry{"addresses": []string{p.FullNAT.String()}}, "services": []entry{
 		service("web", proxyPort, entry{"proxy": speaks}),
-		service("shop", proxyTLSPort, entry{"proxy": entry{"speaks": "http", "certificates": []string{p.pem()}, "security_headers": true}}),
+		service("shop", proxyTLSPort,
+			entry{"proxy": entry{"speaks": "http", "certificates": []string{p.pem()}, "security_headers": true}}),
 		service("beside", besidePort, entry{"mode": string(lb.FullNAT)}),
 	}})
 }
 
 // ask makes a request, and returns the server's name and the response, whose body was read.
 func (p *proxied) ask(scheme, host string, port int) (server string, response *http.Response, err error) {
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, fmt.Sprintf("%s://%s:%d/who", scheme, p.VIP4, port), nil)
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet,
+		fmt.Sprintf("%s://%s:%d/who", scheme, p.VIP4, port), nil)
 	if err != nil {
 		return "", nil, err
 	}
@@ -223,8 +229,8 @@ func (p *proxied) operate(t *testing.T, order ops.Order) {
 	}
 }
 
-// TestProxy has clients served through the proxy engine: over HTTP and HTTPS, beside a service of the data plane on the same VIP,
-// through drains, weights, reloads and a backend's death, and with no process of ours.
+// TestProxy has clients served through the proxy engine: over HTTP and HTTPS, beside a service of the data plane on the
+// same VIP, through drains, weights, reloads and a backend's death, and with no process of ours.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -234,18 +240,21 @@ func TestProxy(t *testing.T) {
 			scheme string
 			port   int
 		}{{"http", proxyPort}, {"https", proxyTLSPort}, {"http", besidePort}} {
-			if from := p.askMany(t, 12, asked.scheme, "", asked.port); len(from) < 2 || asked.port != besidePort && len(from) != 3 {
+			if from := p.askMany(t, 12, asked.scheme, "", asked.port); len(from) < 2 || asked.port != besidePort &&
+				len(from) != 3 {
 				t.Errorf("%s to port %d was answered by %v", asked.scheme, asked.port, from)
 			}
 		}
 		if from := p.askMany(t, 6, "http", "one.example.com", proxyPort); from[first] != 6 {
 			t.Errorf("the route leads to %v, want %s", from, first)
 		}
-		if _, response, err := p.ask("https", "", proxyTLSPort); err != nil || response.Header.Get("Strict-Transport-Security") == "" {
+		if _, response, err := p.ask("https", "", proxyTLSPort); err != nil ||
+			response.Header.Get("Strict-Transport-Security") == "" {
 			t.Errorf("security headers: %v, %v", response, err)
 		}
 		p.eventually(t, "the status has counted the requests", func(s *ops.Status) bool {
-			return s.Services[0].Proxy != nil && s.Services[0].Proxy.Requests >= 18 && s.Services[0].Proxy.Responses.Successful >= 18
+			return s.Services[0].Proxy != nil && s.Services[0].Proxy.Requests >= 18 &&
+				s.Services[0].Proxy.Responses.Successful >= 18
 		})
 		p.certify(t, "second")
 		p.changes(t, second)
@@ -253,7 +262,8 @@ func TestProxy(t *testing.T) {
 			_, response, err := p.ask("https", "", proxyTLSPort)
 			return err == nil && response.TLS.PeerCertificates[0].Subject.CommonName == "second"
 		})
-		if reloads := p.status(t).Proxy.Reloads; reloads > 1 { // one, where a busy host's HAProxy is too late with an answer; servers and certificates change without
+		// one, where a busy host's HAProxy is too late with an answer; servers and certificates change without
+		if reloads := p.status(t).Proxy.Reloads; reloads > 1 {
 			t.Errorf("HAProxy was reloaded %d times", reloads)
 		}
 		p.dies(t, second)
@@ -279,8 +289,10 @@ func processRuns(pid int) bool {
 
 // detaches kills a daemon that has no service of the data plane's: what it leaves is taken away by `jeoul detach`.
 func (p *proxied) detaches(t *testing.T) {
-	p.configure(t, p.hook, entry{"services": []entry{{"name": "web", "vip": p.VIP6.String(), "port": proxyPort, "mode": string(lb.ModeProxy),
-		"backends": []entry{{"name": "web01", "address": p.Servers[0].IPv4.String()}}}}})
+	p.configure(t, p.hook,
+		entry{"services": []entry{{"name": "web", "vip": p.VIP6.String(), "port": proxyPort,
+			"mode":     string(lb.ModeProxy),
+			"backends": []entry{{"name": "web01", "address": p.Servers[0].IPv4.String()}}}}})
 	p.start(t)
 	testenv.Eventually(t, e2e.Patience, "an IPv4 server answers at an IPv6 VIP", func() bool {
 		seen, err := e2e.NewBrowser(p.Clients[0]).Who(t.Context(), netip.AddrPortFrom(p.VIP6, proxyPort))
@@ -291,7 +303,8 @@ func (p *proxied) detaches(t *testing.T) {
 	if !processRuns(master) {
 		t.Errorf("HAProxy's process %d is gone with the daemon", master)
 	}
-	if err := jeoul(t, p.host, &p.log, "detach", "-c", p.config, "--state-dir", filepath.Join(p.host.Dir, "state")).Wait(); err != nil {
+	if err := jeoul(t, p.host, &p.log, "detach", "-c", p.config, "--state-dir",
+		filepath.Join(p.host.Dir, "state")).Wait(); err != nil {
 		t.Errorf("detach: %v", err)
 	}
 	if processRuns(master) {
@@ -336,14 +349,17 @@ func (p *proxied) dies(t *testing.T, name string) {
 	}
 	<-web.Process.Done()
 	p.eventually(t, name+" is found to be dead", func(s *ops.Status) bool {
-		return slices.ContainsFunc(s.Services[0].Backends, func(b ops.Backend) bool { return b.Name == name && b.State == lb.Unhealthy })
+		return slices.ContainsFunc(s.Services[0].Backends, func(b ops.Backend) bool {
+			return b.Name == name && b.State == lb.Unhealthy
+		})
 	})
 	if from := p.askMany(t, 12, "http", "", proxyPort); from[name] != 0 || len(from) != 2 {
 		t.Errorf("%s is dead, and answers come from %v", name, from)
 	}
 }
 
-// restarts kills the daemon: HAProxy serves on, and the next daemon goes on with it. A HAProxy that is killed is started again.
+// restarts kills the daemon: HAProxy serves on, and the next daemon goes on with it. A HAProxy that is killed is
+// started again.
 func (p *proxied) restarts(t *testing.T) {
 	before := p.status(t).Proxy
 	c := p.crowd(t)
@@ -359,7 +375,9 @@ func (p *proxied) restarts(t *testing.T) {
 	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	p.eventually(t, "HAProxy was started again", func(s *ops.Status) bool { return s.Proxy.PID != 0 && s.Proxy.PID != before.PID })
+	p.eventually(t, "HAProxy was started again", func(s *ops.Status) bool {
+		return s.Proxy.PID != 0 && s.Proxy.PID != before.PID
+	})
 	testenv.Eventually(t, e2e.Patience, "it serves", func() bool {
 		_, _, err := p.ask("http", "", proxyPort)
 		return err == nil

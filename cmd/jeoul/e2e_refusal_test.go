@@ -33,9 +33,11 @@ func TestDeadProgram(t *testing.T) {
 		for i, mode := range modes {
 			var backends []entry
 			for _, server := range l.Servers {
-				backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": 8080 + i})
+				backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(),
+					"port": 8080 + i})
 			}
-			services = append(services, entry{"name": string(mode), "vip": "198.18.0.105", "port": 80 + i, "mode": string(mode), "scheduler": "lc", "backends": backends})
+			services = append(services, entry{"name": string(mode), "vip": "198.18.0.105", "port": 80 + i,
+				"mode": string(mode), "scheduler": "lc", "backends": backends})
 		}
 		b.configure(t, hook, entry{"services": services,
 			"fullnat": entry{"addresses": []string{"198.18.0.99"}, "ports": "20000-29999"}})
@@ -73,7 +75,8 @@ func deadProgram(t *testing.T, l *lab.Lab, vip netip.AddrPort, port uint16) {
 	}
 	t.Logf("%d of %d connections went to the dead program", refused, laterConnections)
 	if refused > laterConnections/4 {
-		t.Errorf("%d of %d connections went to the dead program: more than those that tell that it is dead", refused, laterConnections)
+		t.Errorf("%d of %d connections went to the dead program: more than those that tell that it is dead", refused,
+			laterConnections)
 	}
 	back := listen(t, l.Servers[0], port)
 	for i := 0; ; i++ {

@@ -89,7 +89,8 @@ func (r resting) goOn(t *testing.T) {
 	t.Helper()
 	for _, connection := range r {
 		if server, err := whoOn(connection); err != nil || server != connection.server {
-			t.Errorf("%s: a connection to %s that has rested was answered by %q: %v", connection.path, connection.server, server, err)
+			t.Errorf("%s: a connection to %s that has rested was answered by %q: %v", connection.path,
+				connection.server, server, err)
 		}
 		connection.Close()
 	}

@@ -68,13 +68,15 @@ func TestInterfaceIsRenamed(t *testing.T) {
 
 		b.rename(t, name, other)
 		state := filepath.Join(b.host.Dir, "state")
-		text := yamlOf(t, entry{"interface": other, "hook": string(hook), "socket": b.socket, "services": []entry{service}})
+		text := yamlOf(t, entry{"interface": other, "hook": string(hook), "socket": b.socket,
+			"services": []entry{service}})
 		if err := os.WriteFile(b.config, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		var log syncBuffer
 		err := jeoul(t, b.host, &log, "run", "-c", b.config, "--state-dir", state).Wait()
-		if err == nil || !strings.Contains(log.String(), "other0 had the name "+name) || !strings.Contains(log.String(), "jeoul detach --interface "+name) {
+		if err == nil || !strings.Contains(log.String(), "other0 had the name "+name) ||
+			!strings.Contains(log.String(), "jeoul detach --interface "+name) {
 			t.Errorf("a start by the new name ended with %v and wrote:\n%s", err, log.String())
 		}
 		b.rename(t, other, name)

@@ -123,16 +123,17 @@ func remember(t *testing.T, host *lab.Host, others ...*lab.Host) {
 		link, err := netlink.LinkByName(host.Interface)
 		for _, other := range others {
 			for _, address := range []netip.Addr{other.IPv4, other.IPv6} {
-				err = errors.Join(err, netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: address.AsSlice(),
-					HardwareAddr: other.MAC, State: netlink.NUD_PERMANENT}))
+				err = errors.Join(err,
+					netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: address.AsSlice(),
+						HardwareAddr: other.MAC, State: netlink.NUD_PERMANENT}))
 			}
 		}
 		return err
 	})
 }
 
-// newReplyWays has a client ask a server by each mode that sends replies, and another one by a kernel that forwards, for
-// both families.
+// newReplyWays has a client ask a server by each mode that sends replies, and another one by a kernel that forwards,
+// for both families.
 func newReplyWays(t *testing.T) (client *lab.Host, ways []*replyWay, know func()) {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 2})
@@ -147,8 +148,10 @@ func newReplyWays(t *testing.T) (client *lab.Host, ways []*replyWay, know func()
 			}
 			at := netip.AddrPortFrom(netip.MustParseAddr(vip), uint16(7001+i))
 			name := fmt.Sprintf("%s, IPv%d", mode, map[bool]int{false: 4, true: 6}[six])
-			services = append(services, entry{"name": fmt.Sprintf("%s%t", mode, six), "vip": vip, "port": at.Port(), "protocol": "udp",
-				"mode": mode, "backends": []entry{{"name": served.Name, "address": address.String(), "port": 8001 + i}}})
+			services = append(services, entry{"name": fmt.Sprintf("%s%t", mode, six), "vip": vip, "port": at.Port(),
+				"protocol": "udp",
+				"mode":     mode,
+				"backends": []entry{{"name": served.Name, "address": address.String(), "port": 8001 + i}}})
 			ways = append(ways, &replyWay{name: name, to: at})
 		}
 		echoBoth(t, served, uint16(8001+i))
@@ -165,7 +168,8 @@ func newReplyWays(t *testing.T) (client *lab.Host, ways []*replyWay, know func()
 	}
 	for _, own := range []netip.Addr{client.IPv4, client.IPv6} {
 		to := netip.PrefixFrom(own, own.BitLen())
-		if err := errors.Join(served.RouteThrough(l.Balancer, to, true), routed.RouteThrough(forwarder, to, true)); err != nil {
+		if err := errors.Join(served.RouteThrough(l.Balancer, to, true),
+			routed.RouteThrough(forwarder, to, true)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -173,7 +177,8 @@ func newReplyWays(t *testing.T) (client *lab.Host, ways []*replyWay, know func()
 		if err := client.RouteThrough(forwarder, netip.PrefixFrom(address, address.BitLen()), true); err != nil {
 			t.Fatal(err)
 		}
-		ways = append(ways, &replyWay{name: fmt.Sprintf("the kernel, IPv%d", 4+2*i), to: netip.AddrPortFrom(address, 8003)})
+		ways = append(ways, &replyWay{name: fmt.Sprintf("the kernel, IPv%d", 4+2*i),
+			to: netip.AddrPortFrom(address, 8003)})
 	}
 	for _, host := range []*lab.Host{client, routed} {
 		for _, name := range []string{"all", host.Interface} {
@@ -187,15 +192,16 @@ func newReplyWays(t *testing.T) (client *lab.Host, ways []*replyWay, know func()
 			link, err := netlink.LinkByName(client.Interface)
 			for _, vip := range []string{"198.18.0.105", "2001:2::105"} {
 				err = errors.Join(err, netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index,
-					IP: netip.MustParseAddr(vip).AsSlice(), HardwareAddr: l.Balancer.MAC, State: netlink.NUD_PERMANENT}))
+					IP: netip.MustParseAddr(vip).AsSlice(), HardwareAddr: l.Balancer.MAC,
+					State: netlink.NUD_PERMANENT}))
 			}
 			return err
 		})
 	}
 }
 
-// TestMeasureReplyHops measures how long a client gets no answer that has another MAC address and tells nobody, by the modes
-// that send replies and by a kernel that forwards, at the same time. JEOUL_TEST_REPLYHOPS is how often.
+// TestMeasureReplyHops measures how long a client gets no answer that has another MAC address and tells nobody, by the
+// modes that send replies and by a kernel that forwards, at the same time. JEOUL_TEST_REPLYHOPS is how often.
 func TestMeasureReplyHops(t *testing.T) {
 	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_REPLYHOPS"))
 	if err != nil {
@@ -243,6 +249,7 @@ func TestMeasureReplyHops(t *testing.T) {
 	}
 	for i, w := range ways {
 		slices.Sort(took[i])
-		t.Logf("%s: no answer for: median %v, most %v; all: %v", w.name, took[i][len(took[i])/2], took[i][len(took[i])-1], took[i])
+		t.Logf("%s: no answer for: median %v, most %v; all: %v", w.name, took[i][len(took[i])/2],
+			took[i][len(took[i])-1], took[i])
 	}
 }

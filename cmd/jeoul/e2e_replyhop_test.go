@@ -18,8 +18,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestRouterOfRepliesIsConfirmed: a router behind which clients are gets another MAC address and tells nobody, and then is
-// silent for a while. Only the balancer can find that out: the router knows where the balancer is, and asks for nothing.
+// TestRouterOfRepliesIsConfirmed: a router behind which clients are gets another MAC address and tells nobody, and then
+// is silent for a while. Only the balancer can find that out: the router knows where the balancer is, and asks for
+// nothing.
 func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

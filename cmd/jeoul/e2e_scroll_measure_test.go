@@ -63,11 +63,15 @@ func TestScrollingMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(file, "# make bench-watch: %d services of %d backends, all open in headless Chromium (software rendering). Load before: %s"+
-		"GET /v1/status: %.2f MB in %v\n", scrolledServices, scrolledBackends, load, float64(len(text))/1e6, took.Round(time.Millisecond))
+	fmt.Fprintf(file,
+		"# make bench-watch: %d services of %d backends, all open in headless Chromium (software rendering). Load before: %s"+
+			"GET /v1/status: %.2f MB in %v\n", scrolledServices, scrolledBackends, load, float64(len(text))/1e6,
+		took.Round(time.Millisecond))
 	tab := showing(t, startDashboard(t, daemonFlags{Socket: b.socket}))
 	tab.Click(`[data-act="open-all"]`)
-	tab.Until("all backends are there", fmt.Sprintf(`document.querySelector(".grid").getAttribute("aria-rowcount") > %d`, scrolledServices*scrolledBackends))
+	tab.Until("all backends are there",
+		fmt.Sprintf(`document.querySelector(".grid").getAttribute("aria-rowcount") > %d`,
+			scrolledServices*scrolledBackends))
 	for range 4 {
 		var f struct {
 			Frames, Over100, Rows, Elements int
@@ -76,7 +80,8 @@ func TestScrollingMeasured(t *testing.T) {
 		if err := json.Unmarshal(tab.Eval(scrollThrough), &f); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(file, "20 s of scrolling: %d frames, median %.0f ms, 99 %% within %.0f ms, longest %.0f ms, %d above 100 ms; at most %d rows exist; %d elements, heap %.0f MB\n",
+		fmt.Fprintf(file,
+			"20 s of scrolling: %d frames, median %.0f ms, 99 %% within %.0f ms, longest %.0f ms, %d above 100 ms; at most %d rows exist; %d elements, heap %.0f MB\n",
 			f.Frames, f.Median, f.P99, f.Longest, f.Over100, f.Rows, f.Elements, f.HeapMB)
 		if f.Rows > mostRows {
 			t.Errorf("%d rows exist at once, want at most %d", f.Rows, mostRows)

@@ -36,8 +36,11 @@ func TestSlowStart(t *testing.T) {
 		}
 	})
 	vip := netip.MustParseAddrPort("198.18.0.105:80")
-	b.configure(t, lb.HookTC, entry{"services": []entry{{"name": "web", "vip": vip.Addr().String(), "port": vip.Port(), "mode": "nat", "scheduler": "wrr",
-		"check": entry{"type": "tcp", "port": checkedPort, "interval": "300ms"}, "slow_start": "5m", "backends": backends}}})
+	b.configure(t, lb.HookTC,
+		entry{"services": []entry{{"name": "web", "vip": vip.Addr().String(), "port": vip.Port(), "mode": "nat",
+			"scheduler": "wrr",
+			"check":     entry{"type": "tcp", "port": checkedPort, "interval": "300ms"}, "slow_start": "5m",
+			"backends": backends}}})
 	b.start(t)
 	late := l.Servers[2]
 	// connections of 60 that get to the server, of which 20 are its share.
@@ -62,7 +65,9 @@ func TestSlowStart(t *testing.T) {
 	found := func(what string, holds func(ops.Backend) bool) {
 		t.Helper()
 		b.eventually(t, what, func(status *ops.Status) bool {
-			return everyBackend(status, func(_ ops.Service, at ops.Backend) bool { return at.Name != late.Name || holds(at) })
+			return everyBackend(status, func(_ ops.Service, at ops.Backend) bool {
+				return at.Name != late.Name || holds(at)
+			})
 		})
 	}
 	found("it is healthy", func(at ops.Backend) bool { return at.Health.State == lb.Healthy && at.State == lb.Up })

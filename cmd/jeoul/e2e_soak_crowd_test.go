@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// crowdAsks is how often each connection asks, on average, and crowdPatience how long it waits for an answer: a SYN or a segment
-	// that was lost several times is sent again until then.
+	// crowdAsks is how often each connection asks, on average, and crowdPatience how long it waits for an answer: a SYN
+	// or a segment that was lost several times is sent again until then.
 	crowdAsks     = time.Second
 	crowdPatience = 45 * time.Second
 	// shortLife is the longest life of connections that come and go.
@@ -177,8 +177,10 @@ func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakSe
 		if err != nil {
 			if ctx.Err() == nil {
 				local, _ := netip.ParseAddrPort(connection.LocalAddr().String())
-				c.broke(soak.Connection{Service: service.name, Client: local, Computes: !service.scheduler.Remembers(), Backend: c.backends[server],
-					Opened: began, Proven: proven, Answered: answered, Broke: time.Now(), Error: fmt.Sprintf("from %s to %s: %v", connection.LocalAddr(), server, err)})
+				c.broke(soak.Connection{Service: service.name, Client: local, Computes: !service.scheduler.Remembers(),
+					Backend: c.backends[server],
+					Opened:  began, Proven: proven, Answered: answered, Broke: time.Now(),
+					Error: fmt.Sprintf("from %s to %s: %v", connection.LocalAddr(), server, err)})
 			}
 			return
 		}
@@ -188,11 +190,13 @@ func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakSe
 }
 
 // open connects and asks once.
-func (c *soakClients) open(ctx context.Context, client *lab.Host, service soakService) (connection net.Conn, reader *bufio.Reader, server string, err error) {
+func (c *soakClients) open(ctx context.Context, client *lab.Host, service soakService) (connection net.Conn,
+	reader *bufio.Reader, server string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, crowdPatience)
 	defer cancel()
 	err = client.Do(func() (err error) {
-		connection, err = (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", netip.AddrPortFrom(c.vip, service.port).String())
+		connection, err = (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp",
+			netip.AddrPortFrom(c.vip, service.port).String())
 		return err
 	})
 	if err != nil {
@@ -217,8 +221,8 @@ func askOn(connection net.Conn, reader *bufio.Reader) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// TestSoakNotesProof: a connection that is long in being opened, as one whose first SYN went to a backend that is gone, counts as proven from its
-// first answer on.
+// TestSoakNotesProof: a connection that is long in being opened, as one whose first SYN went to a backend that is gone,
+// counts as proven from its first answer on.
 func TestSoakNotesProof(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
@@ -248,7 +252,8 @@ func TestSoakNotesProof(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), crowdPatience)
 	defer cancel()
 	broken := make(chan soak.Connection, 1)
-	crowd := soakClients{clients: l.Clients, vip: l.Servers[0].IPv4, backends: map[string]int{"web01": 0}, broke: func(c soak.Connection) { broken <- c },
+	crowd := soakClients{clients: l.Clients, vip: l.Servers[0].IPv4, backends: map[string]int{"web01": 0},
+		broke:   func(c soak.Connection) { broken <- c },
 		refused: func(_ soakService, _ soak.Span, err error) { t.Error(err); cancel() }}
 	crowd.group.Go(func() {
 		crowd.live(ctx, l.Clients[0], soakService{name: "rr", port: 7000, scheduler: lb.RoundRobin}, 0)

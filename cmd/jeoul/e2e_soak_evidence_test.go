@@ -39,7 +39,9 @@ func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 func (b *soaked) testify(ctx context.Context, c soak.Connection) soak.Testimony {
 	t := soak.Testimony{Balancer: b.host.Name}
 	client := api.NewClient(b.socket)
-	list, err := client.Flows(ctx, ops.FlowQuery{Of: []string{c.Service}, Client: netip.PrefixFrom(c.Client.Addr(), c.Client.Addr().BitLen()), Limit: ops.MaxFlows})
+	list, err := client.Flows(ctx,
+		ops.FlowQuery{Of: []string{c.Service}, Client: netip.PrefixFrom(c.Client.Addr(), c.Client.Addr().BitLen()),
+			Limit: ops.MaxFlows})
 	if err != nil {
 		t.Flow = "it does not say: " + err.Error()
 		return t
@@ -71,7 +73,8 @@ func serviceText(s *ops.Service) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "table %s", s.TableDigest)
 	if of := s.Transition; of != nil {
-		fmt.Fprintf(&text, ", in transition since %s, %d of %d slots moved, base %v", of.Since.Format("15:04:05.000"), of.MovedSlots, of.Slots, of.Base)
+		fmt.Fprintf(&text, ", in transition since %s, %d of %d slots moved, base %v", of.Since.Format("15:04:05.000"),
+			of.MovedSlots, of.Slots, of.Base)
 	}
 	for _, backend := range s.Backends {
 		fmt.Fprintf(&text, ", %s %s", backend.Name, backend.State)
@@ -85,7 +88,9 @@ func membersText(all []ops.Member) string {
 	for _, m := range all {
 		line := fmt.Sprintf("%s %s", m.Name, m.State)
 		if f := m.Flows; f != nil {
-			line += fmt.Sprintf(", telling %v, told %d, behind %d, resyncs %d, heard %v, whole %v, taken %d, known %d, refused", f.Telling, f.Told, f.Behind, f.Resyncs, f.Heard, f.Whole, f.Taken, f.Known)
+			line += fmt.Sprintf(
+				", telling %v, told %d, behind %d, resyncs %d, heard %v, whole %v, taken %d, known %d, refused",
+				f.Telling, f.Told, f.Behind, f.Resyncs, f.Heard, f.Whole, f.Taken, f.Known)
 			for _, reason := range slices.Sorted(maps.Keys(f.Refused)) {
 				line += fmt.Sprintf(" %s %d", reason, f.Refused[reason])
 			}

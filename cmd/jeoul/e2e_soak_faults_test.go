@@ -28,7 +28,8 @@ import (
 )
 
 const (
-	// soakBound is how long anything may take on a busy machine, and operateBound an answer of one that a fault may have hung up.
+	// soakBound is how long anything may take on a busy machine, and operateBound an answer of one that a fault may
+	// have hung up.
 	soakBound    = 2 * time.Minute
 	operateBound = 15 * time.Second
 	// atOnce is how many faults of balancers go on at a time: one balancer is left alone.
@@ -60,8 +61,9 @@ func (b *soaked) begin(ctx context.Context) error {
 		return err
 	}
 	b.daemon, err = b.host.Start(context.WithoutCancel(ctx), lab.Command{Path: executable, Session: true,
-		Args: []string{"run", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"), "--store-dir", filepath.Join(b.host.Dir, "store")},
-		Env:  append(os.Environ(), actAsJeoul+"=1"), Stdout: b.log, Stderr: b.log})
+		Args: []string{"run", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"), "--store-dir",
+			filepath.Join(b.host.Dir, "store")},
+		Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: b.log, Stderr: b.log})
 	if err != nil {
 		return err
 	}
@@ -127,7 +129,9 @@ func (b *soaked) detach(ctx context.Context) error {
 // run runs a program on the host.
 func (b *soaked) run(ctx context.Context, path string, arguments ...string) error {
 	var out syncBuffer
-	process, err := b.host.Start(ctx, lab.Command{Path: path, Args: arguments, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &out, Stderr: &out})
+	process, err := b.host.Start(ctx,
+		lab.Command{Path: path, Args: arguments, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &out,
+			Stderr: &out})
 	if err == nil {
 		err = process.Wait()
 	}
@@ -143,7 +147,9 @@ func (b *soaked) part(ctx context.Context, other *soaked, on bool) error {
 	if !on {
 		return b.run(ctx, "nft", "delete", "table", "ip", table)
 	}
-	return b.run(ctx, "nft", fmt.Sprintf("table ip %s { chain in { type filter hook input priority -10; ip saddr %s drop; }; }", table, other.host.IPv4))
+	return b.run(ctx, "nft",
+		fmt.Sprintf("table ip %s { chain in { type filter hook input priority -10; ip saddr %s drop; }; }", table,
+			other.host.IPv4))
 }
 
 // carryOut makes a fault, of which what it takes is locked already, and waits until all is whole again.
@@ -196,7 +202,8 @@ func (s *soakRun) becomesWhole(ctx context.Context, fault soak.Fault) error {
 	})
 }
 
-// backendMissing says what keeps balancers without a fault from sending to a backend, or from agreeing; watch.mu is held.
+// backendMissing says what keeps balancers without a fault from sending to a backend, or from agreeing; watch.mu is
+// held.
 func (s *soakRun) backendMissing(backend int) string {
 	for n, status := range s.watch.seen {
 		if s.balancers[n].faults.Load() > 0 {
@@ -206,9 +213,12 @@ func (s *soakRun) backendMissing(backend int) string {
 			return s.balancers[n].host.Name + " does not answer"
 		}
 		for _, service := range status.Services {
-			i := slices.IndexFunc(service.Backends, func(b ops.Backend) bool { return b.Name == s.doors[backend].host.Name })
+			i := slices.IndexFunc(service.Backends, func(b ops.Backend) bool {
+				return b.Name == s.doors[backend].host.Name
+			})
 			if i < 0 || service.Backends[i].State != lb.Up {
-				return fmt.Sprintf("%s is not up in %s at %s", s.doors[backend].host.Name, service.Name, s.balancers[n].host.Name)
+				return fmt.Sprintf("%s is not up in %s at %s", s.doors[backend].host.Name, service.Name,
+					s.balancers[n].host.Name)
 			}
 		}
 	}
@@ -259,7 +269,8 @@ func (s *soakRun) want(ctx context.Context, set func(on bool)) (undoFault, error
 	return func(ctx context.Context) error { return change(ctx, false) }, change(ctx, true)
 }
 
-// tell has a balancer do what is wanted: by its file, and by API. What a balancer with a fault is not told now, it is when that is over.
+// tell has a balancer do what is wanted: by its file, and by API. What a balancer with a fault is not told now, it is
+// when that is over.
 func (s *soakRun) tell(ctx context.Context, b *soaked) error {
 	b.admin.Lock()
 	defer b.admin.Unlock()
@@ -380,15 +391,16 @@ func (s *soakRun) setLink(host *lab.Host, up bool) error {
 	})
 }
 
-// intrude sends garbage to what a balancer's members talk to, from a host that is none and from one that is: there, what comes is
-// as that of a member with another key.
+// intrude sends garbage to what a balancer's members talk to, from a host that is none and from one that is: there,
+// what comes is as that of a member with another key.
 func (s *soakRun) intrude(n int) error {
 	at := s.balancers[n].host
 	for _, from := range []*lab.Host{s.lab.Clients[0], s.balancers[(n+1)%len(s.balancers)].host} {
 		err := from.Do(func() error {
 			for _, port := range []uint16{lb.DefaultMembersPort, lb.DefaultMembersPort + 1} {
 				for _, network := range []string{"udp", "tcp"} {
-					connection, err := net.DialTimeout(network, netip.AddrPortFrom(at.IPv4, port).String(), operateBound)
+					connection, err := net.DialTimeout(network, netip.AddrPortFrom(at.IPv4, port).String(),
+						operateBound)
 					if err != nil {
 						continue // the balancer may be gone, or the two parted
 					}

@@ -25,8 +25,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The environment of a soak: how long faults are made (1h), what they are drawn from, how many long-lived connections each
-// service has (40), and the file that the summary is written to.
+// The environment of a soak: how long faults are made (1h), what they are drawn from, how many long-lived connections
+// each service has (40), and the file that the summary is written to.
 const (
 	soakFor   = "JEOUL_SOAK"
 	soakSeed  = "JEOUL_SOAK_SEED"
@@ -48,7 +48,8 @@ const (
 )
 
 // soakTimeouts are short, so that flows are told of again and forgotten many times in an hour.
-var soakTimeouts = lb.Timeouts{Opening: 10 * time.Second, First: 10 * time.Second, Established: 90 * time.Second, UDP: 30 * time.Second, Fin: 20 * time.Second, Closed: 10 * time.Second}
+var soakTimeouts = lb.Timeouts{Opening: 10 * time.Second, First: 10 * time.Second, Established: 90 * time.Second,
+	UDP: 30 * time.Second, Fin: 20 * time.Second, Closed: 10 * time.Second}
 
 // soakService is one of the services of a soak, each of which has all backends.
 type soakService struct {
@@ -86,8 +87,8 @@ type soakRun struct {
 	judging sync.WaitGroup
 }
 
-// TestSoak has faults come to three balancers behind a router, as a seed says, under live connections: none breaks without a reason
-// that package soak knows, and in the end all balancers agree, and hold no more than in the beginning.
+// TestSoak has faults come to three balancers behind a router, as a seed says, under live connections: none breaks
+// without a reason that package soak knows, and in the end all balancers agree, and hold no more than in the beginning.
 func TestSoak(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv(soakFor))
 	if err != nil {
@@ -126,7 +127,8 @@ func TestSoak(t *testing.T) {
 }
 
 func (s *soakRun) logf(format string, arguments ...any) {
-	s.t.Logf("%s +%-8v %s", time.Now().Format("15:04:05.000"), time.Since(s.began).Round(time.Second), fmt.Sprintf(format, arguments...))
+	s.t.Logf("%s +%-8v %s", time.Now().Format("15:04:05.000"), time.Since(s.began).Round(time.Second),
+		fmt.Sprintf(format, arguments...))
 }
 
 // failf notes what is wrong, and goes on.
@@ -152,8 +154,10 @@ func newSoak(t *testing.T) *soakRun {
 	id = l.ID
 	s := &soakRun{t: t, began: time.Now(), lab: l, services: soakServices, backends: map[string]int{}}
 	s.narrow(t)
-	s.summary.Faults, s.summary.Broken, s.summary.Digests = map[soak.Kind]int{}, map[soak.Reason]int{}, map[string]string{}
-	s.wanted.drained, s.wanted.left, s.wanted.weights = make([]bool, soakBackends), make([]bool, soakBackends), slices.Repeat([]int{1}, soakBackends)
+	s.summary.Faults, s.summary.Broken, s.summary.Digests = map[soak.Kind]int{}, map[soak.Reason]int{},
+		map[string]string{}
+	s.wanted.drained, s.wanted.left, s.wanted.weights = make([]bool, soakBackends), make([]bool, soakBackends),
+		slices.Repeat([]int{1}, soakBackends)
 	for n, h := range l.Servers {
 		s.backends[h.Name] = n
 		s.serve(t, h)
@@ -163,7 +167,8 @@ func newSoak(t *testing.T) *soakRun {
 		s.addBalancer(t, n, h)
 	}
 	s.watch = &watch{lab: l, balancers: s.balancers}
-	s.crowd = &soakClients{clients: l.Clients, vip: l.VIP4, services: s.services, backends: s.backends, broke: s.judge, refused: s.judgeRefused}
+	s.crowd = &soakClients{clients: l.Clients, vip: l.VIP4, services: s.services, backends: s.backends, broke: s.judge,
+		refused: s.judgeRefused}
 	return s
 }
 
@@ -180,7 +185,9 @@ func (s *soakRun) narrow(t *testing.T) {
 	}
 	if text := os.Getenv(soakOfServices); text != "" {
 		names := strings.Split(text, ",")
-		s.services = slices.DeleteFunc(slices.Clone(soakServices), func(of soakService) bool { return !slices.Contains(names, of.name) })
+		s.services = slices.DeleteFunc(slices.Clone(soakServices), func(of soakService) bool {
+			return !slices.Contains(names, of.name)
+		})
 		if len(s.services) != len(names) {
 			t.Fatalf("%s=%s: not all of these are services", soakOfServices, text)
 		}
@@ -194,7 +201,8 @@ func (s *soakRun) addBalancer(t *testing.T, n int, h *lab.Host) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &soaked{number: n, host: h, config: filepath.Join(h.Dir, "jeoul.yaml"), socket: filepath.Join(h.Dir, "jeoul.sock"), log: log, failf: s.failf}
+	b := &soaked{number: n, host: h, config: filepath.Join(h.Dir, "jeoul.yaml"),
+		socket: filepath.Join(h.Dir, "jeoul.sock"), log: log, failf: s.failf}
 	s.balancers = append(s.balancers, b)
 	if err := s.write(b); err != nil {
 		t.Fatal(err)
@@ -216,7 +224,8 @@ func (s *soakRun) serve(t *testing.T, server *lab.Host) {
 	t.Helper()
 	var a *agent.Agent
 	err := server.Do(func() (err error) {
-		a, err = agent.Start(agent.Options{VIPs: []netip.Addr{s.lab.VIP4}, Modes: []lb.Mode{lb.L2DSR, lb.IPIP}, Dir: filepath.Join(server.Dir, "state")})
+		a, err = agent.Start(agent.Options{VIPs: []netip.Addr{s.lab.VIP4}, Modes: []lb.Mode{lb.L2DSR, lb.IPIP},
+			Dir: filepath.Join(server.Dir, "state")})
 		return err
 	})
 	if err != nil {
@@ -248,12 +257,15 @@ func (s *soakRun) write(b *soaked) error {
 	s.wanted.mu.Lock()
 	defer s.wanted.mu.Unlock()
 	for _, of := range s.services {
-		service := lb.Service{Name: of.name, VIP: s.lab.VIP4, Port: of.port, Protocol: lb.TCP, Mode: of.mode, Scheduler: of.scheduler,
-			Checks: lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(lb.TCP), List: []lb.Check{{Type: lb.CheckTCP,
-				Interval: 2 * time.Second, Fast: 2 * time.Second, Timeout: 2 * time.Second, Fall: 2, Rise: 1}}}}
+		service := lb.Service{Name: of.name, VIP: s.lab.VIP4, Port: of.port, Protocol: lb.TCP, Mode: of.mode,
+			Scheduler: of.scheduler,
+			Checks: lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(lb.TCP),
+				List: []lb.Check{{Type: lb.CheckTCP,
+					Interval: 2 * time.Second, Fast: 2 * time.Second, Timeout: 2 * time.Second, Fall: 2, Rise: 1}}}}
 		for n, d := range s.doors {
 			if !s.wanted.left[n] {
-				service.Backends = append(service.Backends, lb.Backend{Name: d.host.Name, Address: d.host.IPv4, Port: of.port, Weight: uint16(s.wanted.weights[n])})
+				service.Backends = append(service.Backends, lb.Backend{Name: d.host.Name, Address: d.host.IPv4,
+					Port: of.port, Weight: uint16(s.wanted.weights[n])})
 			}
 		}
 		file.Services = append(file.Services, service)
@@ -296,7 +308,8 @@ func (s *soakRun) calm(t *testing.T, ctx context.Context) {
 
 // makeFaults makes one fault after the other, and returns when the last is over.
 func (s *soakRun) makeFaults(ctx context.Context, seed uint64, length time.Duration) {
-	schedule := soak.Schedule(seed, length, soak.Among{Balancers: len(s.balancers), Backends: len(s.doors), Kinds: s.kinds})
+	schedule := soak.Schedule(seed, length, soak.Among{Balancers: len(s.balancers), Backends: len(s.doors),
+		Kinds: s.kinds})
 	s.summary.Seed = seed
 	s.logf("%s=%d: %d faults in %v", soakSeed, seed, len(schedule), length)
 	var group sync.WaitGroup
@@ -363,8 +376,8 @@ func (s *soakRun) report() {
 		s.crowd.answered.Load(), s.summary.Broken, s.summary.Refused, s.summary.RefusedInPeace, len(s.summary.Failures))
 }
 
-// judge finds out why a connection broke, once what happened about then is known. Where nothing that is known yet says so, the
-// balancers are asked at once.
+// judge finds out why a connection broke, once what happened about then is known. Where nothing that is known yet says
+// so, the balancers are asked at once.
 func (s *soakRun) judge(c soak.Connection) {
 	s.judging.Go(func() {
 		s.watch.mu.Lock()
@@ -381,7 +394,9 @@ func (s *soakRun) judge(c soak.Connection) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.summary.Broken[reason]++
-		line := fmt.Sprintf("%s: %s, opened %s, proven %s, last answered %s, broken %s: %s", c.Service, reason, c.Opened.Format("15:04:05.000"), c.Proven.Format("15:04:05.000"), c.Answered.Format("15:04:05.000"), c.Broke.Format("15:04:05.000"), c.Error)
+		line := fmt.Sprintf("%s: %s, opened %s, proven %s, last answered %s, broken %s: %s", c.Service, reason,
+			c.Opened.Format("15:04:05.000"), c.Proven.Format("15:04:05.000"), c.Answered.Format("15:04:05.000"),
+			c.Broke.Format("15:04:05.000"), c.Error)
 		if reason == soak.Unexplained {
 			s.summary.Unexplained = append(s.summary.Unexplained, line)
 			found.Connection = line
@@ -407,7 +422,8 @@ func (s *soakRun) judgeRefused(service soakService, opening soak.Span, err error
 			return
 		}
 		s.summary.RefusedInPeace++
-		s.summary.Unexplained = append(s.summary.Unexplained, fmt.Sprintf("%s: a new connection at %s: %v", service.name, opening.From.Format("15:04:05.000"), err))
+		s.summary.Unexplained = append(s.summary.Unexplained, fmt.Sprintf("%s: a new connection at %s: %v",
+			service.name, opening.From.Format("15:04:05.000"), err))
 		s.logf("WRONG: %s: a new connection failed: %v", service.name, err)
 	})
 }
@@ -482,7 +498,8 @@ func (s *soakRun) end(t *testing.T) {
 func (s *soakRun) finish(t *testing.T) {
 	t.Helper()
 	sum := &s.summary
-	sum.WayChanges, sum.Opened, sum.Answered = len(s.watch.timeline.Ways), s.crowd.opened.Load(), s.crowd.answered.Load()
+	sum.WayChanges, sum.Opened, sum.Answered = len(s.watch.timeline.Ways), s.crowd.opened.Load(),
+		s.crowd.answered.Load()
 	for _, line := range append(slices.Clone(sum.Unexplained), sum.Failures...) {
 		t.Error(line)
 	}

@@ -200,8 +200,10 @@ func (w *watch) missing(n int) string {
 		if i < 0 {
 			return fmt.Sprintf("%s does not know %s", b.host.Name, o.host.Name)
 		}
-		if m := status.Members.Members[i]; m.State != ops.MemberAlive || !m.Ready || m.Flows == nil || !m.Flows.Telling || !m.Flows.Heard || !m.Flows.Whole {
-			return fmt.Sprintf("%s and %s do not tell each other of flows: %s, ready %v, %+v", b.host.Name, o.host.Name, m.State, m.Ready, m.Flows)
+		if m := status.Members.Members[i]; m.State != ops.MemberAlive || !m.Ready || m.Flows == nil ||
+			!m.Flows.Telling || !m.Flows.Heard || !m.Flows.Whole {
+			return fmt.Sprintf("%s and %s do not tell each other of flows: %s, ready %v, %+v", b.host.Name, o.host.Name,
+				m.State, m.Ready, m.Flows)
 		}
 	}
 	return ""
@@ -220,7 +222,8 @@ func (w *watch) different(services []soakService) string {
 				first = digest
 			}
 			if digest == "" || digest != first {
-				return fmt.Sprintf("the digest of %s at %s is %q, and %q elsewhere", service.name, w.balancers[n].host.Name, digest, first)
+				return fmt.Sprintf("the digest of %s at %s is %q, and %q elsewhere", service.name,
+					w.balancers[n].host.Name, digest, first)
 			}
 		}
 	}

@@ -77,8 +77,10 @@ func familyName(a netip.Addr) string {
 func paths() []path {
 	var all []path
 	for i, mode := range lb.PacketModes {
-		four := path{mode: mode, vip: netip.AddrFrom4([4]byte{198, 18, 0, byte(100 + i)}), pool: netip.MustParseAddr("198.18.0.99")}
-		six := path{mode: mode, vip: netip.AddrFrom16([16]byte{0x20, 1, 0, 2, 14: 1, 15: byte(i)}), pool: netip.MustParseAddr("2001:2::99")}
+		four := path{mode: mode, vip: netip.AddrFrom4([4]byte{198, 18, 0, byte(100 + i)}),
+			pool: netip.MustParseAddr("198.18.0.99")}
+		six := path{mode: mode, vip: netip.AddrFrom16([16]byte{0x20, 1, 0, 2, 14: 1, 15: byte(i)}),
+			pool: netip.MustParseAddr("2001:2::99")}
 		if mode == lb.DSCP {
 			four.dscp, six.dscp = 10, 46
 		}
@@ -192,7 +194,8 @@ func (s *stage) routeReplies(server *lab.Host) error {
 	if err != nil {
 		return err
 	}
-	for _, ends := range []struct{ from, via netip.Addr }{{server.IPv4, s.Balancer.IPv4}, {server.IPv6, s.Balancer.IPv6}} {
+	for _, ends := range []struct{ from, via netip.Addr }{{server.IPv4, s.Balancer.IPv4},
+		{server.IPv6, s.Balancer.IPv6}} {
 		family := netlink.FAMILY_V4
 		if ends.from.Is6() {
 			family = netlink.FAMILY_V6
@@ -267,9 +270,11 @@ func (s *stage) service(p path, port uint16) entry {
 		if p.vip.Is6() != (second && p.crosses()) {
 			address = server.IPv6
 		}
-		backends = append(backends, entry{"name": server.Name, "address": address.String(), "port": port + portShift[p.mode]})
+		backends = append(backends, entry{"name": server.Name, "address": address.String(), "port": port +
+			portShift[p.mode]})
 	}
-	service := entry{"name": fmt.Sprintf("%s-%s-%d", p.mode, familyName(p.vip), port), "vip": p.vip.String(), "port": port,
+	service := entry{"name": fmt.Sprintf("%s-%s-%d", p.mode, familyName(p.vip), port), "vip": p.vip.String(),
+		"port":     port,
 		"protocol": protocol.String(), "mode": string(p.mode), "scheduler": string(scheduler), "backends": backends}
 	if p.dscp != 0 {
 		service["dscp"] = p.dscp
@@ -298,7 +303,8 @@ func (p path) checkSeen(seen e2e.Seen, client netip.Addr, server *lab.Host) erro
 		wantLocal = p.own(server)
 	}
 	if seen.Client.Addr() != wantClient || seen.Local.Addr() != wantLocal {
-		return fmt.Errorf("%s saw %s ask %s, want %s and %s", seen.Server, seen.Client, seen.Local.Addr(), wantClient, wantLocal)
+		return fmt.Errorf("%s saw %s ask %s, want %s and %s", seen.Server, seen.Client, seen.Local.Addr(),
+			wantClient, wantLocal)
 	}
 	return nil
 }

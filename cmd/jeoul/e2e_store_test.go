@@ -44,7 +44,8 @@ func (s *segment) service(name string, port int, servers []*lab.Host) entry {
 // apply has the API configure one service on turnPort.
 func (s *segment) apply(t *testing.T, servers ...*lab.Host) error {
 	t.Helper()
-	_, err := api.NewClient(s.socket).Apply(t.Context(), sources.API, yamlOf(t, entry{"services": []entry{s.service("turn", turnPort, servers)}}), false)
+	_, err := api.NewClient(s.socket).Apply(t.Context(), sources.API,
+		yamlOf(t, entry{"services": []entry{s.service("turn", turnPort, servers)}}), false)
 	return err
 }
 
@@ -111,11 +112,14 @@ func TestConfiguredOutlivesReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := 1 + bytes.Count(text[:bytes.Index(text, []byte("port: 7001"))], []byte("\n"))
-	if err := os.WriteFile(path, bytes.Replace(text, []byte("port: 7001"), []byte("port: many"), 1), 0o600); err != nil {
+	if err := os.WriteFile(path, bytes.Replace(text, []byte("port: 7001"), []byte("port: many"), 1),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	var output syncBuffer
-	if err := jeoul(t, s.host, &output, s.arguments()...).Wait(); err == nil || !strings.Contains(output.String(), fmt.Sprintf("api:%d: services[0].port: \"many\"", line)) || !strings.Contains(output.String(), s.stored(t)) {
+	if err := jeoul(t, s.host, &output, s.arguments()...).Wait(); err == nil ||
+		!strings.Contains(output.String(), fmt.Sprintf("api:%d: services[0].port: \"many\"", line)) ||
+		!strings.Contains(output.String(), s.stored(t)) {
 		t.Errorf("a start with a spoilt file: %v: %s", err, output.String())
 	}
 }

@@ -55,7 +55,8 @@ func (s *segment) serve(t *testing.T, server *lab.Host) {
 	t.Helper()
 	var a *agent.Agent
 	err := server.Do(func() (err error) {
-		if a, err = agent.Start(agent.Options{VIPs: []netip.Addr{s.VIP4, s.VIP6}, Dir: filepath.Join(server.Dir, "state")}); err != nil {
+		if a, err = agent.Start(agent.Options{VIPs: []netip.Addr{s.VIP4, s.VIP6},
+			Dir: filepath.Join(server.Dir, "state")}); err != nil {
 			return err
 		}
 		for _, port := range []int{hashPort, turnPort} {
@@ -145,7 +146,8 @@ func (s *segment) configureTurns(t *testing.T, hook lb.Hook, turning []*lab.Host
 					backends = append(backends, entry{"name": server.Name, "address": address.String()})
 				}
 				services = append(services, entry{"name": fmt.Sprintf("s%d", len(services)), "vip": vip.String(),
-					"port": kind.port, "protocol": protocol.String(), "scheduler": string(kind.scheduler), "backends": backends})
+					"port": kind.port, "protocol": protocol.String(), "scheduler": string(kind.scheduler),
+					"backends": backends})
 			}
 		}
 	}
@@ -316,7 +318,9 @@ func TestHookChangesUnderConnections(t *testing.T) {
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC, lb.HookXDP, lb.HookTC} {
 		s.configureTurns(t, hook, s.Servers)
 		s.hangUp(t)
-		s.eventually(t, "packets are taken in "+string(hook), func(status *ops.Status) bool { return status.Hook.Name == hook && allUp(status) })
+		s.eventually(t, "packets are taken in "+string(hook), func(status *ops.Status) bool {
+			return status.Hook.Name == hook && allUp(status)
+		})
 		for connection, server := range open {
 			if got, _, err := ask(connection); err != nil || got != server {
 				t.Errorf("in %s, a connection to %s was answered by %q: %v", hook, server, got, err)
@@ -383,7 +387,8 @@ func TestBackendWithoutMAC(t *testing.T) {
 	lost := s.Servers[1]
 	s.setLink(t, lost, false)
 	s.eventually(t, lost.Name+" has no MAC", func(status *ops.Status) bool { return stateOf(status, lost) == lb.NoMAC })
-	if counts := s.askMany(t, "tcp", netip.AddrPortFrom(s.VIP4, hashPort), 10); counts[lost.Name] > 0 || len(counts) != 2 {
+	if counts := s.askMany(t, "tcp", netip.AddrPortFrom(s.VIP4, hashPort), 10); counts[lost.Name] > 0 ||
+		len(counts) != 2 {
 		t.Errorf("with %s away, answers came from %v", lost.Name, counts)
 	}
 	s.setLink(t, lost, true)

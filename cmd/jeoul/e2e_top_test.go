@@ -34,7 +34,8 @@ func startTmux(t *testing.T, columns, lines int, arguments ...string) *tmux {
 	}
 	m := &tmux{testenv.Program(t, "tmux"), filepath.Join(t.TempDir(), "tmux")}
 	t.Cleanup(func() { _, _ = m.try(context.Background(), "kill-server") })
-	command := []string{"-f", "/dev/null", "-u", "new-session", "-d", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(lines),
+	command := []string{"-f", "/dev/null", "-u", "new-session", "-d", "-x", fmt.Sprint(columns), "-y",
+		fmt.Sprint(lines),
 		"env", "LC_ALL=C.UTF-8", actAsJeoul + "=1", own}
 	if out, err := m.try(t.Context(), append(command, arguments...)...); err != nil {
 		t.Fatalf("tmux: %v\n%s", err, out)

@@ -49,7 +49,8 @@ func sandboxID(t *testing.T, text string) string {
 
 // remains are what there is of a laboratory: names of namespaces, directory and lock.
 func remains(id string) (left []string) {
-	for _, pattern := range []string{"/run/netns/jeoul-" + id + "-*", filepath.Join(os.TempDir(), "jeoul-lab-"+id), "/run/jeoul/labs/" + id + ".lock"} {
+	for _, pattern := range []string{"/run/netns/jeoul-" + id + "-*", filepath.Join(os.TempDir(), "jeoul-lab-"+id),
+		"/run/jeoul/labs/" + id + ".lock"} {
 		found, _ := filepath.Glob(pattern)
 		left = append(left, found...)
 	}
@@ -85,7 +86,8 @@ func TestTryCommand(t *testing.T) {
 	if err != nil {
 		t.Errorf("a shell that ends with a status: %v\n%s", err, output)
 	}
-	for _, says := range []string{"ask 12", `no web server "web07"; there are web01 to web03`, "web01        1 #", "leaving the sandbox"} {
+	for _, says := range []string{"ask 12", `no web server "web07"; there are web01 to web03`, "web01        1 #",
+		"leaving the sandbox"} {
 		if !strings.Contains(string(output), says) {
 			t.Errorf("it does not say %q:\n%s", says, output)
 		}
@@ -96,7 +98,8 @@ func TestTryCommand(t *testing.T) {
 		t.Errorf("a command that ends with 7: %v\n%s", err, output)
 	}
 	wantNoRemains(t, sandboxID(t, string(output)))
-	if output, err := asJeoul(t, "sandbox", "ask").CombinedOutput(); err == nil || !strings.Contains(string(output), "start `jeoul try`") {
+	if output, err := asJeoul(t, "sandbox", "ask").CombinedOutput(); err == nil ||
+		!strings.Contains(string(output), "start `jeoul try`") {
 		t.Errorf("outside of a sandbox: %v, %s", err, output)
 	}
 }
@@ -159,7 +162,9 @@ func TestTryEnds(t *testing.T) {
 				}
 			}
 			// Another laboratory that begins at the same time may be the one that removes them.
-			testenv.Eventually(t, tryPatience, "nothing of the sandbox is left", func() bool { return len(remains(id)) == 0 })
+			testenv.Eventually(t, tryPatience, "nothing of the sandbox is left", func() bool {
+				return len(remains(id)) == 0
+			})
 		})
 	}
 }

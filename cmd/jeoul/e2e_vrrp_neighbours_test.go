@@ -144,7 +144,8 @@ func TestNeighboursAfterPartition(t *testing.T) {
 	for i, b := range both {
 		b.eventually(t, "the other group is named", func(s *ops.Status) bool {
 			foreign := s.VRRP.Foreign
-			return len(foreign) > 0 && foreign[0].Priority == 250 && slices.Contains(s.Problems, "VRRP: "+foreign[0].Reason)
+			return len(foreign) > 0 && foreign[0].Priority == 250 &&
+				slices.Contains(s.Problems, "VRRP: "+foreign[0].Reason)
 		})
 		state(i, []string{"active", "backup"}[i])
 	}

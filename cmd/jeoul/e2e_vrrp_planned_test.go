@@ -41,7 +41,8 @@ func newCouple(t *testing.T, interval string) *couple {
 	for i, host := range []*lab.Host{l.Balancer, l.Clients[1]} {
 		c.both[i] = newBalancer(t, host)
 		c.both[i].configure(t, lb.HookTC, entry{"vrrp": entry{"id": 51, "priority": 200 - i, "interval": interval},
-			"services": []entry{{"name": "stream", "vip": streamed.Addr().String(), "port": streamed.Port(), "protocol": "udp", "mode": "l2dsr",
+			"services": []entry{{"name": "stream", "vip": streamed.Addr().String(), "port": streamed.Port(),
+				"protocol": "udp", "mode": "l2dsr",
 				"backends": []entry{{"name": "one", "address": l.Servers[0].IPv4.String()}}}}})
 		c.both[i].start(t)
 		t.Cleanup(func() { _ = c.both[i].daemon.Stop(context.Background()) })
@@ -53,7 +54,8 @@ func newCouple(t *testing.T, interval string) *couple {
 // active waits until one of the balancers is.
 func (c *couple) active(t *testing.T, which int, when string) {
 	t.Helper()
-	c.both[which].eventually(t, fmt.Sprintf("%s, %s holds the VIPs", when, c.both[which].host.Name), func(s *ops.Status) bool { return s.VRRP.State == "active" && !s.VRRP.Both })
+	c.both[which].eventually(t, fmt.Sprintf("%s, %s holds the VIPs", when, c.both[which].host.Name),
+		func(s *ops.Status) bool { return s.VRRP.State == "active" && !s.VRRP.Both })
 }
 
 // stream sends numbered datagrams from the first client until the test ends.
@@ -122,8 +124,8 @@ func TestPlannedSwitches(t *testing.T) {
 	}
 }
 
-// TestStalledBalancers: the VIPs stay where they are when the active one is stopped for less than three intervals, and when
-// both are for longer, as on a host that is suspended, and go on.
+// TestStalledBalancers: the VIPs stay where they are when the active one is stopped for less than three intervals, and
+// when both are for longer, as on a host that is suspended, and go on.
 func TestStalledBalancers(t *testing.T) {
 	t.Parallel()
 	c := newCouple(t, "1s")
@@ -179,8 +181,8 @@ func TestStalledBalancers(t *testing.T) {
 	}
 }
 
-// TestBackupDoesNotBalance: a client that has the backup's MAC address gets nothing from it, and that is counted, until the
-// backup has become active, at which it balances at once; when the role has gone again, it goes on for a while.
+// TestBackupDoesNotBalance: a client that has the backup's MAC address gets nothing from it, and that is counted, until
+// the backup has become active, at which it balances at once; when the role has gone again, it goes on for a while.
 func TestBackupDoesNotBalance(t *testing.T) {
 	t.Parallel()
 	c := newCouple(t, "100ms")
@@ -203,7 +205,9 @@ func TestBackupDoesNotBalance(t *testing.T) {
 	c.both[0].commandBalancer(t, "drain")
 	c.active(t, 1, "drained")
 	left := passed()
-	testenv.Eventually(t, e2e.Patience, "the balancer that has become active balances", func() bool { return sent() > 200 })
+	testenv.Eventually(t, e2e.Patience, "the balancer that has become active balances", func() bool {
+		return sent() > 200
+	})
 	c.both[0].commandBalancer(t, "undrain")
 	c.active(t, 0, "undrained")
 	backup.eventually(t, "it is the backup again", func(s *ops.Status) bool { return s.VRRP.State == "backup" })
@@ -214,8 +218,8 @@ func TestBackupDoesNotBalance(t *testing.T) {
 	}
 }
 
-// TestInterfaceOfVRRPIsMadeAnew deletes the active balancer's interface, and makes it anew with the same name: another one
-// takes over meanwhile, and then the VIPs come back, and a client that sends nothing learns where they are.
+// TestInterfaceOfVRRPIsMadeAnew deletes the active balancer's interface, and makes it anew with the same name: another
+// one takes over meanwhile, and then the VIPs come back, and a client that sends nothing learns where they are.
 func TestInterfaceOfVRRPIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
@@ -322,7 +326,9 @@ func (c *couple) switches(t *testing.T, stream *datagrams.Stream, rate int) map[
 	t.Helper()
 	came := func(since uint64) {
 		t.Helper()
-		testenv.Eventually(t, e2e.Patience, "datagrams are sent", func() bool { return stream.Sent() > since+uint64(rate)/2 })
+		testenv.Eventually(t, e2e.Patience, "datagrams are sent", func() bool {
+			return stream.Sent() > since+uint64(rate)/2
+		})
 	}
 	came(0)
 	lost := map[string][]datagrams.Gap{}

@@ -40,7 +40,8 @@ func newSharedPair(t *testing.T) *sharedPair {
 	t.Helper()
 	testenv.Program(t, "keepalived")
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
-	p := &sharedPair{balancer: newBalancer(t, l.Balancer), lab: l, vips: []netip.Addr{netip.MustParseAddr("198.18.0.105"), netip.MustParseAddr("2001:2::105")}, peer: l.Clients[1]}
+	p := &sharedPair{balancer: newBalancer(t, l.Balancer), lab: l,
+		vips: []netip.Addr{netip.MustParseAddr("198.18.0.105"), netip.MustParseAddr("2001:2::105")}, peer: l.Clients[1]}
 	p.prefer(t, 200)
 	return p
 }
@@ -55,9 +56,11 @@ func (p *sharedPair) prefer(t *testing.T, priority int) {
 		if vip.Is6() {
 			address = server.IPv6
 		}
-		services = append(services, entry{"name": fmt.Sprintf("web%d", i), "vip": vip.String(), "port": 80, "mode": "l2dsr", "backends": []entry{{"name": server.Name, "address": address.String()}}})
+		services = append(services, entry{"name": fmt.Sprintf("web%d", i), "vip": vip.String(), "port": 80,
+			"mode": "l2dsr", "backends": []entry{{"name": server.Name, "address": address.String()}}})
 	}
-	p.configure(t, lb.HookTC, entry{"vrrp": entry{"id": 51, "priority": priority, "interval": "100ms"}, "services": services})
+	p.configure(t, lb.HookTC, entry{"vrrp": entry{"id": 51, "priority": priority, "interval": "100ms"},
+		"services": services})
 }
 
 // keepalived starts the other one, with the priority 150.
@@ -89,7 +92,8 @@ func startKeepalived(t *testing.T, host *lab.Host, config string) (process *lab.
 		t.Fatal(err)
 	}
 	var log syncBuffer
-	arguments := []string{"-n", "-l", "-D", "--vrrp", "-f", file, "-p", filepath.Join(host.Dir, "keepalived.pid"), "-r", pid}
+	arguments := []string{"-n", "-l", "-D", "--vrrp", "-f", file, "-p", filepath.Join(host.Dir, "keepalived.pid"), "-r",
+		pid}
 	process, err := host.Start(context.WithoutCancel(t.Context()),
 		lab.Command{Path: "keepalived", Stdout: &log, Stderr: &log, Args: arguments})
 	if err != nil {
@@ -149,7 +153,8 @@ func (p *sharedPair) has(t *testing.T, host *lab.Host) (some []netip.Addr) {
 func (p *sharedPair) held(t *testing.T, when string, ours, theirs bool) {
 	t.Helper()
 	count := map[bool]int{true: len(p.vips)}
-	testenv.Eventually(t, e2e.Patience, fmt.Sprintf("%s, the VIPs are held by jeoul: %v, by keepalived: %v", when, ours, theirs), func() bool {
+	testenv.Eventually(t, e2e.Patience, fmt.Sprintf("%s, the VIPs are held by jeoul: %v, by keepalived: %v", when, ours,
+		theirs), func() bool {
 		return len(p.has(t, p.host)) == count[ours] && len(p.has(t, p.peer)) == count[theirs]
 	})
 }
@@ -158,7 +163,8 @@ func (p *sharedPair) held(t *testing.T, when string, ours, theirs bool) {
 func (p *sharedPair) apart(t *testing.T, on bool) {
 	t.Helper()
 	if on {
-		runOn(t, p.peer, "table inet apart { chain in { type filter hook input priority 0; meta l4proto 112 drop; }; chain out { type filter hook output priority 0; meta l4proto 112 drop; }; }", "nft", "-f", "-")
+		runOn(t, p.peer,
+			"table inet apart { chain in { type filter hook input priority 0; meta l4proto 112 drop; }; chain out { type filter hook output priority 0; meta l4proto 112 drop; }; }", "nft", "-f", "-")
 		return
 	}
 	runOn(t, p.peer, "", "nft", "delete", "table", "inet", "apart")
@@ -176,8 +182,8 @@ func (p *sharedPair) reprioritize(t *testing.T, priority int) {
 	p.hangUp(t)
 }
 
-// TestSharedWithKeepalived: the VIPs of both families are with the balancer or with keepalived: by priority, over drains,
-// reloads, silence, a partition, a stop and a kill.
+// TestSharedWithKeepalived: the VIPs of both families are with the balancer or with keepalived: by priority, over
+// drains, reloads, silence, a partition, a stop and a kill.
 func TestSharedWithKeepalived(t *testing.T) {
 	t.Parallel()
 	p := newSharedPair(t)
@@ -194,7 +200,8 @@ func TestSharedWithKeepalived(t *testing.T) {
 	p.reprioritize(t, 100)
 	p.held(t, "with less priority", false, true)
 	p.eventually(t, "the peer is shown", func(s *ops.Status) bool {
-		return s.VRRP.State == "backup" && s.VRRP.Peer != nil && s.VRRP.Peer.Priority == 150 && s.VRRP.Rejected == 0 && s.VRRP.Problem == ""
+		return s.VRRP.State == "backup" && s.VRRP.Peer != nil && s.VRRP.Peer.Priority == 150 && s.VRRP.Rejected == 0 &&
+			s.VRRP.Problem == ""
 	})
 
 	p.apart(t, true)
@@ -218,8 +225,8 @@ func TestSharedWithKeepalived(t *testing.T) {
 	p.held(t, "stopped", false, true)
 }
 
-// TestKilledWithVIPs: the VIPs of a killed balancer stay on the interface without a gap where another process goes on soon,
-// and leave it where none does.
+// TestKilledWithVIPs: the VIPs of a killed balancer stay on the interface without a gap where another process goes on
+// soon, and leave it where none does.
 func TestKilledWithVIPs(t *testing.T) {
 	t.Parallel()
 	p := newSharedPair(t)
@@ -253,7 +260,8 @@ func (p *sharedPair) watchLosses(t *testing.T) *atomic.Int64 {
 	t.Cleanup(func() { close(done) })
 	go func() {
 		for u := range updates {
-			if addr, ok := netip.AddrFromSlice(u.LinkAddress.IP); ok && !u.NewAddr && slices.Contains(p.vips, addr.Unmap()) {
+			if addr, ok := netip.AddrFromSlice(u.LinkAddress.IP); ok && !u.NewAddr &&
+				slices.Contains(p.vips, addr.Unmap()) {
 				lost.Add(1)
 			}
 		}
@@ -288,7 +296,9 @@ func TestMeasureVRRP(t *testing.T) {
 	took := map[string][]time.Duration{}
 	for range times {
 		note := func(what string, d time.Duration) { took[what] = append(took[what], d) }
-		note("keepalived stopped by SIGSTOP, jeoul has the VIPs", p.failover(t, p.host, func() { p.signal(t, syscall.SIGSTOP) }))
+		note("keepalived stopped by SIGSTOP, jeoul has the VIPs", p.failover(t, p.host, func() {
+			p.signal(t, syscall.SIGSTOP)
+		}))
 		p.signal(t, syscall.SIGCONT)
 		p.held(t, "keepalived goes on", false, true)
 		link := func(host *lab.Host, up bool) {

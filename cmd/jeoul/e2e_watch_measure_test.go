@@ -43,8 +43,8 @@ const (
 )
 
 // TestWatchingMeasured measures what it costs that a balancer with 100 services of 20 backends is watched by
-// Prometheus each second, `jeoul top` and three dashboards: the daemon's time on a processor, and the time that a packet
-// takes in the program that the daemon has attached, with and without watchers in turn.
+// Prometheus each second, `jeoul top` and three dashboards: the daemon's time on a processor, and the time that a
+// packet takes in the program that the daemon has attached, with and without watchers in turn.
 func TestWatchingMeasured(t *testing.T) {
 	file := measured(t, "watching.txt")
 	w := newMeasuredWatch(t)
@@ -52,9 +52,10 @@ func TestWatchingMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(file, "# make bench-watch: %d services of %d backends (l2dsr, TC, no checks). In turn, %d times %v each: nobody watches; watched.\n"+
-		"# daemon: part of a core, user and system. packet: median and quartiles of bursts of %d packets by BPF_PROG_TEST_RUN through the\n"+
-		"# program that the daemon has attached, which others on the machine disturb. Load before: %s",
+	fmt.Fprintf(file,
+		"# make bench-watch: %d services of %d backends (l2dsr, TC, no checks). In turn, %d times %v each: nobody watches; watched.\n"+
+			"# daemon: part of a core, user and system. packet: median and quartiles of bursts of %d packets by BPF_PROG_TEST_RUN through the\n"+
+			"# program that the daemon has attached, which others on the machine disturb. Load before: %s",
 		measuredServices, measuredBackends, watchPairs, watchPart, burst, load)
 	for _, way := range []struct{ name, query string }{
 		{"metrics each second, top, 3 dashboards as they open", ""},
@@ -93,7 +94,8 @@ func newMeasuredWatch(t *testing.T) *measuredWatch {
 	w.configure(t, lb.HookTC, entry{"services": manyServices(t, l, measuredServices, measuredBackends)})
 	w.startBuilt(t)
 	w.eventually(t, "every backend is up", allUp)
-	w.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	w.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", w.socket)
 	}}}
 	t.Cleanup(w.client.CloseIdleConnections)
@@ -132,7 +134,8 @@ func manyServices(t *testing.T, l *lab.Lab, services, backends int) (all []entry
 		t.Fatal(err)
 	}
 	for i := range services {
-		all = append(all, entry{"name": fmt.Sprintf("service-%03d", i), "vip": l.VIP4.String(), "port": manyPort + i, "mode": "l2dsr", "backends": list})
+		all = append(all, entry{"name": fmt.Sprintf("service-%03d", i), "vip": l.VIP4.String(), "port": manyPort + i,
+			"mode": "l2dsr", "backends": list})
 	}
 	return all
 }
@@ -197,7 +200,8 @@ func (f *watchFigures) cost() float64 { return f.processor.Seconds() / f.time.Se
 func (f watchFigures) String() string {
 	sorted := slices.Sorted(slices.Values(f.packets))
 	quarter := func(n int) float64 { return sorted[min(len(sorted)*n/4, len(sorted)-1)] }
-	return fmt.Sprintf("daemon %.2f %% of a core, packet %.1f ns (%.1f to %.1f, %d bursts)", 100*f.cost(), quarter(2), quarter(1), quarter(3), len(sorted))
+	return fmt.Sprintf("daemon %.2f %% of a core, packet %.1f ns (%.1f to %.1f, %d bursts)", 100*f.cost(), quarter(2),
+		quarter(1), quarter(3), len(sorted))
 }
 
 // part measures for a while.
@@ -293,5 +297,6 @@ func (w *measuredWatch) dashboard(body io.Reader) {
 func (w *measuredWatch) read() string {
 	seconds := (watchPairs * watchPart).Seconds()
 	rate := func(n *atomic.Int64) float64 { return float64(n.Swap(0)) / seconds }
-	return fmt.Sprintf("%.1f scrapes/s, %.1f statuses/s by dashboards, %.2f MB/s", rate(&w.scrapes), rate(&w.statuses), rate(&w.bytes)/1e6)
+	return fmt.Sprintf("%.1f scrapes/s, %.1f statuses/s by dashboards, %.2f MB/s", rate(&w.scrapes), rate(&w.statuses),
+		rate(&w.bytes)/1e6)
 }

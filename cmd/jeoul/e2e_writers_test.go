@@ -88,7 +88,8 @@ func (w *writers) counted(what string) {
 func written(t *testing.T) *writers {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 3})
-	w := &writers{segment: &segment{l, newBalancer(t, l.Balancer)}, file: wanted{}, api: wanted{}, counts: map[string]int{}}
+	w := &writers{segment: &segment{l, newBalancer(t, l.Balancer)}, file: wanted{}, api: wanted{},
+		counts: map[string]int{}}
 	for _, server := range l.Servers {
 		w.answer(t, server)
 	}
@@ -105,7 +106,8 @@ func (w *writers) answer(t *testing.T, server *lab.Host) {
 	t.Helper()
 	var a *agent.Agent
 	if err := server.Do(func() (err error) {
-		if a, err = agent.Start(agent.Options{VIPs: []netip.Addr{w.VIP4}, Dir: filepath.Join(server.Dir, "state")}); err != nil {
+		if a, err = agent.Start(agent.Options{VIPs: []netip.Addr{w.VIP4},
+			Dir: filepath.Join(server.Dir, "state")}); err != nil {
 			return err
 		}
 		for port := alwaysThere; port < pastWritten; port++ {
@@ -187,7 +189,8 @@ func (d dice) one(w wanted) (string, bool) {
 var errGone = errors.New("no answer")
 
 // send asks the daemon for something. Error: errGone.
-func (w *writers) send(method, path string, header http.Header, body any) (code int, answered http.Header, text []byte, err error) {
+func (w *writers) send(method, path string, header http.Header, body any) (code int, answered http.Header, text []byte,
+	err error) {
 	content, err := json.Marshal(body)
 	if err != nil {
 		return 0, nil, nil, err
@@ -327,7 +330,8 @@ func (w *writers) writeByAPI(t *testing.T, d dice, changes int) {
 			}
 		case code == http.StatusPreconditionFailed && !may:
 			w.counted("refused by If-Match")
-		case code == http.StatusConflict || code == http.StatusUnprocessableEntity || code == http.StatusNotFound && !may:
+		case code == http.StatusConflict || code == http.StatusUnprocessableEntity || code == http.StatusNotFound &&
+			!may:
 			w.counted("changes by API refused")
 		default:
 			t.Errorf("%s %s, If-Match %q: %d: %s", c.method, c.path, header.Get("If-Match"), code, text)
@@ -353,7 +357,9 @@ func (w *writers) round(t *testing.T, by [2]dice, changes int, number int64, mom
 	var watching sync.WaitGroup
 	watching.Go(func() { w.storedIsValid(t, over) })
 	if number > 0 {
-		testenv.Eventually(t, 2*time.Minute, "the change has begun", func() bool { return w.began.Load() >= number || closed(over) })
+		testenv.Eventually(t, 2*time.Minute, "the change has begun", func() bool {
+			return w.began.Load() >= number || closed(over)
+		})
 		select {
 		case <-time.After(moment):
 		case <-over:
@@ -378,7 +384,9 @@ func closed(over <-chan struct{}) bool {
 func (w *writers) storedIsValid(t *testing.T, over <-chan struct{}) {
 	alone := filepath.Join(w.host.Dir, "alone")
 	base := filepath.Join(w.host.Dir, "alone.yaml")
-	err := os.WriteFile(base, yamlOf(t, entry{"interface": w.host.Interface, "services": []entry{w.segment.service("always", alwaysThere, w.Servers)}}), 0o600)
+	err := os.WriteFile(base,
+		yamlOf(t, entry{"interface": w.host.Interface,
+			"services": []entry{w.segment.service("always", alwaysThere, w.Servers)}}), 0o600)
 	if err = errors.Join(err, os.MkdirAll(alone, 0o755)); err != nil {
 		t.Error(err)
 		return
@@ -477,8 +485,8 @@ func (w *writers) nothingIsLost(t *testing.T) {
 	}
 }
 
-// dataPlaneIsAsGet checks by connections that each service has the backends that get names, and no other, and that there is no
-// other service.
+// dataPlaneIsAsGet checks by connections that each service has the backends that get names, and no other, and that
+// there is no other service.
 func (w *writers) dataPlaneIsAsGet(t *testing.T) {
 	t.Helper()
 	client := api.NewClient(w.socket)
@@ -511,7 +519,8 @@ func (w *writers) dataPlaneIsAsGet(t *testing.T) {
 	}
 }
 
-// mostAsked bounds how many connections it takes to meet each of three backends: one of the least weight gets a ninth of them.
+// mostAsked bounds how many connections it takes to meet each of three backends: one of the least weight gets a ninth
+// of them.
 const mostAsked = 400
 
 // onPort connects to a port until every backend of its service has answered; without one, connections are refused.
@@ -547,7 +556,8 @@ func (w *writers) onPort(t *testing.T, to netip.AddrPort, s ops.Service) {
 			return
 		}
 	}
-	t.Errorf("seed %d: %s has %d backends, and of %d connections only these answered: %v", w.seed, s.Name, len(s.Backends), mostAsked, met)
+	t.Errorf("seed %d: %s has %d backends, and of %d connections only these answered: %v", w.seed, s.Name,
+		len(s.Backends), mostAsked, met)
 }
 
 // askOnce asks on a connection of its own, which ends with it.
@@ -579,8 +589,8 @@ func numberOf(t *testing.T, variable string, otherwise uint64) uint64 {
 }
 
 // TestTwoWriters: the file and the API are changed at once, at random, and the daemon is killed in between. No change
-// that was acknowledged is lost, what is stored is valid at every moment, and the data plane is as get says. JEOUL_TEST_CHANGES
-// is how many changes each makes, and JEOUL_TEST_SEED repeats the choices of a run.
+// that was acknowledged is lost, what is stored is valid at every moment, and the data plane is as get says.
+// JEOUL_TEST_CHANGES is how many changes each makes, and JEOUL_TEST_SEED repeats the choices of a run.
 func TestTwoWriters(t *testing.T) {
 	t.Parallel()
 	w := written(t)
@@ -592,7 +602,8 @@ func TestTwoWriters(t *testing.T) {
 	w.start(t)
 	began := time.Now()
 	made := func() int {
-		return min(w.counts["reloads acknowledged"]+w.counts["reloads refused"], w.counts["changes by API acknowledged"]+w.counts["changes by API refused"]+w.counts["refused by If-Match"])
+		return min(w.counts["reloads acknowledged"]+w.counts["reloads refused"],
+			w.counts["changes by API acknowledged"]+w.counts["changes by API refused"]+w.counts["refused by If-Match"])
 	}
 	for round := 0; made() < changes && !t.Failed(); round++ {
 		if round%4 == 3 { // all that was begun is answered
@@ -605,7 +616,8 @@ func TestTwoWriters(t *testing.T) {
 		w.dataPlaneIsAsGet(t)
 	}
 	t.Logf("in %s: %v", time.Since(began).Round(time.Second), w.counts)
-	for _, what := range []string{"reloads acknowledged", "changes by API acknowledged", "refused by If-Match", "kills"} {
+	for _, what := range []string{"reloads acknowledged", "changes by API acknowledged",
+		"refused by If-Match", "kills"} {
 		if w.counts[what] == 0 {
 			t.Errorf("no %s", what)
 		}

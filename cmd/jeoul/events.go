@@ -42,7 +42,8 @@ func (c *eventsCmd) Run(ctx context.Context) error {
 func writeEvent(w io.Writer, event *events.Event, lost *events.Lost) (err error) {
 	switch {
 	case event != nil:
-		_, err = fmt.Fprintf(w, "%s  %-7s  %-13s  %s\n", event.At.Local().Format(time.DateTime), event.Level, event.Kind, event.Message)
+		_, err = fmt.Fprintf(w, "%s  %-7s  %-13s  %s\n", event.At.Local().Format(time.DateTime), event.Level,
+			event.Kind, event.Message)
 	case lost.Events > 0:
 		_, err = fmt.Fprintf(w, "! %d events are lost: %s\n", lost.Events, lost.Why)
 	default:

@@ -50,7 +50,9 @@ type getServicesCmd struct {
 
 // Run prints them.
 func (c *getServicesCmd) Run(ctx context.Context) error {
-	return show(ctx, os.Stdout, c.getFlags, serviceKind, query[ops.Service]{c.Names, func(s ops.Service) bool { return c.Owner == "" || s.Owner == c.Owner }})
+	return show(ctx, os.Stdout, c.getFlags, serviceKind, query[ops.Service]{c.Names, func(s ops.Service) bool {
+		return c.Owner == "" || s.Owner == c.Owner
+	}})
 }
 
 type getBackendsCmd struct {
@@ -61,7 +63,10 @@ type getBackendsCmd struct {
 
 // Run prints them.
 func (c *getBackendsCmd) Run(ctx context.Context) error {
-	return show(ctx, os.Stdout, c.getFlags, backendKind, query[ops.ServiceBackend]{c.Names, func(b ops.ServiceBackend) bool { return len(c.States) == 0 || slices.Contains(c.States, b.State) }})
+	return show(ctx, os.Stdout, c.getFlags, backendKind,
+		query[ops.ServiceBackend]{c.Names, func(b ops.ServiceBackend) bool {
+			return len(c.States) == 0 || slices.Contains(c.States, b.State)
+		}})
 }
 
 type getChecksCmd struct {
@@ -72,7 +77,9 @@ type getChecksCmd struct {
 
 // Run prints them.
 func (c *getChecksCmd) Run(ctx context.Context) error {
-	return show(ctx, os.Stdout, c.getFlags, checkKind, query[ops.BackendCheck]{c.Names, func(b ops.BackendCheck) bool { return len(c.States) == 0 || slices.Contains(c.States, b.State) }})
+	return show(ctx, os.Stdout, c.getFlags, checkKind, query[ops.BackendCheck]{c.Names, func(b ops.BackendCheck) bool {
+		return len(c.States) == 0 || slices.Contains(c.States, b.State)
+	}})
 }
 
 type getSourcesCmd struct {
@@ -82,7 +89,9 @@ type getSourcesCmd struct {
 
 // Run prints them.
 func (c *getSourcesCmd) Run(ctx context.Context) error {
-	return show(ctx, os.Stdout, c.getFlags, sourceKind, query[api.Source]{c.Names, func(api.Source) bool { return true }})
+	return show(ctx, os.Stdout, c.getFlags, sourceKind, query[api.Source]{c.Names, func(api.Source) bool {
+		return true
+	}})
 }
 
 type getEventsCmd struct {
@@ -94,7 +103,9 @@ type getEventsCmd struct {
 
 // Run prints them.
 func (c *getEventsCmd) Run(ctx context.Context) error {
-	q := query[events.Event]{c.Names, func(e events.Event) bool { return len(c.Kinds) == 0 || slices.Contains(c.Kinds, e.Kind) }}
+	q := query[events.Event]{c.Names, func(e events.Event) bool {
+		return len(c.Kinds) == 0 || slices.Contains(c.Kinds, e.Kind)
+	}}
 	if !c.Watch {
 		after := eventKind
 		after.list = eventsAfter(c.After)
@@ -104,7 +115,8 @@ func (c *getEventsCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return watchEvents(ctx, client, &getWriter[events.Event]{to: os.Stdout, kind: eventKind, format: c.Output}, q, c.After, os.Stderr)
+	return watchEvents(ctx, client, &getWriter[events.Event]{to: os.Stdout, kind: eventKind, format: c.Output}, q,
+		c.After, os.Stderr)
 }
 
 // kind is a kind of thing that the API lists.
@@ -116,7 +128,8 @@ type kind[T any] struct {
 	name    func(T) string
 	matches func(one T, argument string) bool
 	columns []getColumn[T]
-	// settled is a thing without what changes all the time, such as counters: watching prints it again when the rest changes.
+	// settled is a thing without what changes all the time, such as counters: watching prints it again when the rest
+	// changes.
 	settled func(T) T
 	// absent: a name that fits none is no mistake.
 	absent bool
@@ -141,7 +154,9 @@ type query[T any] struct {
 
 // means says whether a thing of a kind is meant.
 func (q query[T]) means(k kind[T], one T) bool {
-	return q.fits(one) && (len(q.names) == 0 || slices.ContainsFunc(q.names, func(name string) bool { return k.matches(one, name) }))
+	return q.fits(one) && (len(q.names) == 0 || slices.ContainsFunc(q.names, func(name string) bool {
+		return k.matches(one, name)
+	}))
 }
 
 // choose returns the things that a query means. The error names those that are not there; then the others are
@@ -172,7 +187,8 @@ func noSuch[T any](k kind[T], name string, all []T) error {
 		names = append(names, k.name(one))
 	}
 	if near := nearest.Word(name, names); near != "" {
-		return fmt.Errorf("there is no %s %s; did you mean %s? `jeoul get %[1]ss -o name` lists those there are", k.noun, name, near)
+		return fmt.Errorf("there is no %s %s; did you mean %s? `jeoul get %[1]ss -o name` lists those there are",
+			k.noun, name, near)
 	}
 	return fmt.Errorf("there is no %s %s; `jeoul get %[1]ss -o name` lists those there are", k.noun, name)
 }

@@ -61,7 +61,8 @@ func writeFlows(to, says io.Writer, format string, list *ops.FlowList) error {
 		return err
 	}
 	if shown := uint64(len(list.Flows)); shown < list.Matching {
-		fmt.Fprintf(says, "jeoul: %s of %s flows; name a backend, --client, --state or another --limit\n", count(shown), count(list.Matching))
+		fmt.Fprintf(says, "jeoul: %s of %s flows; name a backend, --client, --state or another --limit\n", count(shown),
+			count(list.Matching))
 	}
 	return nil
 }
@@ -73,7 +74,9 @@ var flowKind = kind[ops.Flow]{
 		{name: "client", value: func(f ops.Flow) any { return f.Client }},
 		{name: "backend", value: func(f ops.Flow) any { return f.Service + "/" + f.Backend }},
 		{name: "state", value: func(f ops.Flow) any { return f.State }},
-		{name: "silent", right: true, value: func(f ops.Flow) any { return time.Duration(f.SilentSeconds * float64(time.Second)).Round(time.Second) }},
+		{name: "silent", right: true, value: func(f ops.Flow) any {
+			return time.Duration(f.SilentSeconds * float64(time.Second)).Round(time.Second)
+		}},
 		{name: "proven", wide: true, value: func(f ops.Flow) any { return f.Proven }},
 		{name: "source", wide: true, value: func(f ops.Flow) any {
 			if f.Source == nil {

@@ -15,8 +15,10 @@ import (
 func TestWriteFlows(t *testing.T) {
 	source := netip.MustParseAddrPort("198.51.100.1:20000")
 	list := &ops.FlowList{Matching: 12345, Flows: []ops.Flow{
-		{Service: "shop", Backend: "s1", Client: netip.MustParseAddrPort("[2001:db8::1]:1024"), State: lb.FlowOpening, SilentSeconds: 0.2},
-		{Service: "web", Backend: "web01", Client: netip.MustParseAddrPort("203.0.113.9:40000"), Source: &source, State: lb.FlowEstablished, Proven: true, SilentSeconds: 61.5},
+		{Service: "shop", Backend: "s1", Client: netip.MustParseAddrPort("[2001:db8::1]:1024"), State: lb.FlowOpening,
+			SilentSeconds: 0.2},
+		{Service: "web", Backend: "web01", Client: netip.MustParseAddrPort("203.0.113.9:40000"), Source: &source,
+			State: lb.FlowEstablished, Proven: true, SilentSeconds: 61.5},
 	}}
 	var got bytes.Buffer
 	for _, format := range []string{"text", "wide", "json", "yaml", "name"} {

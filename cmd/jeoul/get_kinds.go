@@ -28,7 +28,9 @@ var serviceKind = kind[ops.Service]{
 		}},
 		{name: "mode", value: func(s ops.Service) any { return s.Mode }},
 		{name: "scheduler", value: func(s ops.Service) any { return s.Scheduler }},
-		{name: "up", right: true, value: func(s ops.Service) any { return fmt.Sprintf("%d/%d", upOf(s), len(s.Backends)) }},
+		{name: "up", right: true, value: func(s ops.Service) any {
+			return fmt.Sprintf("%d/%d", upOf(s), len(s.Backends))
+		}},
 		{name: "serving", fate: true, value: servingText},
 		{name: "owner", value: func(s ops.Service) any { return s.Owner }},
 		{name: "active", right: true, wide: true, value: func(s ops.Service) any { return count(uint64(s.Active)) }},
@@ -48,7 +50,8 @@ var backendKind = kind[ops.ServiceBackend]{
 	},
 	matches: func(b ops.ServiceBackend, argument string) bool {
 		service, backend, one := strings.Cut(argument, "/")
-		return service == b.Service && (!one || backend == b.Name || backend == b.Address.String() || backend == netip.AddrPortFrom(b.Address, b.Port).String())
+		return service == b.Service && (!one || backend == b.Name || backend == b.Address.String() ||
+			backend == netip.AddrPortFrom(b.Address, b.Port).String())
 	},
 	columns: []getColumn[ops.ServiceBackend]{
 		{name: "name", value: func(b ops.ServiceBackend) any { return nameOf(b) }},
@@ -77,7 +80,8 @@ var checkKind = kind[ops.BackendCheck]{
 		return c
 	},
 	matches: func(c ops.BackendCheck, argument string) bool {
-		return argument == c.Service || argument == c.Service+"/"+c.Backend || argument == fmt.Sprintf("%s/%s/%d", c.Service, c.Backend, c.Index)
+		return argument == c.Service || argument == c.Service+"/"+c.Backend ||
+			argument == fmt.Sprintf("%s/%s/%d", c.Service, c.Backend, c.Index)
 	},
 	columns: []getColumn[ops.BackendCheck]{
 		{name: "backend", value: func(c ops.BackendCheck) any { return c.Service + "/" + c.Backend }},
@@ -88,7 +92,9 @@ var checkKind = kind[ops.BackendCheck]{
 		{name: "last", value: func(c ops.BackendCheck) any { return timeText(c.Last) }},
 		{name: "took", right: true, value: func(c ops.BackendCheck) any { return took(c.TookSeconds) }},
 		{name: "via", wide: true, value: func(c ops.BackendCheck) any { return c.Via }},
-		{name: "interval", right: true, wide: true, value: func(c ops.BackendCheck) any { return secondsText(c.IntervalSeconds) }},
+		{name: "interval", right: true, wide: true, value: func(c ops.BackendCheck) any {
+			return secondsText(c.IntervalSeconds)
+		}},
 		{name: "next", wide: true, value: func(c ops.BackendCheck) any { return timeText(c.Next) }},
 		{name: "expected", wide: true, value: func(c ops.BackendCheck) any { return c.Expected }},
 		{name: "answer", value: func(c ops.BackendCheck) any { return orDash(c.Answer) }},
@@ -167,8 +173,8 @@ func settledResult(r ops.CheckResult) ops.CheckResult {
 	return ops.CheckResult{State: r.State, Reason: r.Reason}
 }
 
-// eventsAfter lists the events that are kept and came after the one of an id, or all of them; of all services, for many are
-// about none alone.
+// eventsAfter lists the events that are kept and came after the one of an id, or all of them; of all services, for many
+// are about none alone.
 func eventsAfter(id string) func(*api.Client, context.Context, ...string) ([]events.Event, error) {
 	return func(client *api.Client, ctx context.Context, _ ...string) (list []events.Event, err error) {
 		err = client.Events(ctx, id, false, func(event *events.Event, _ *events.Lost) error {

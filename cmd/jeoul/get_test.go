@@ -44,13 +44,15 @@ func (s *shown) change(change func(*ops.Status)) {
 func serveShown(t *testing.T, socket string, status *ops.Status) (s *shown, stop func()) {
 	t.Helper()
 	happened := events.NewLog(64, time.Unix(1, 0))
-	s = &shown{flags: daemonFlags{Socket: socket}, log: slog.New(happened.Handler(slog.DiscardHandler)), events: happened, status: status}
+	s = &shown{flags: daemonFlags{Socket: socket}, log: slog.New(happened.Handler(slog.DiscardHandler)),
+		events: happened, status: status}
 	listener, err := api.Listen(t.Context(), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "jeoul.yaml")
-	if err := os.WriteFile(file, []byte("interface: eth0\nservices: [{name: web, vip: 192.0.2.100, port: 80, backends: [{name: web01, address: 192.0.2.1}, {name: web03, address: 192.0.2.13, weight: 0}]}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("interface: eth0\nservices: [{name: web, vip: 192.0.2.100, port: 80, backends: [{name: web01, address: 192.0.2.1}, {name: web03, address: 192.0.2.13, weight: 0}]}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	configuration, err := sources.Open(file, filepath.Join(t.TempDir(), "store"))
@@ -60,17 +62,19 @@ func serveShown(t *testing.T, socket string, status *ops.Status) (s *shown, stop
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
 	go func() {
-		served <- api.Serve(ctx, listener, api.Balancer{Events: happened, Sources: configuration, Operations: func() (ops.Operations, error) { return s.status.Operations, nil }, Status: func() (ops.Status, error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			copied := *s.status
-			copied.Services = nil
-			for _, service := range s.status.Services {
-				service.Backends = append([]ops.Backend{}, service.Backends...)
-				copied.Services = append(copied.Services, service)
-			}
-			return copied, nil
-		}})
+		served <- api.Serve(ctx, listener, api.Balancer{Events: happened, Sources: configuration,
+			Operations: func() (ops.Operations, error) { return s.status.Operations, nil },
+			Status: func() (ops.Status, error) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				copied := *s.status
+				copied.Services = nil
+				for _, service := range s.status.Services {
+					service.Backends = append([]ops.Backend{}, service.Backends...)
+					copied.Services = append(copied.Services, service)
+				}
+				return copied, nil
+			}})
 	}()
 	return s, sync.OnceFunc(func() {
 		cancel()
@@ -85,12 +89,16 @@ func checked() *ops.Status {
 	status := sample()
 	web := &status.Services[0]
 	web.Hash, web.Serving, web.Owner = lb.HashFlow, ops.ServingHealthy, "file"
-	web.Checks = []ops.Check{{Check: "http GET /healthz", Expected: "status 200-399", Via: lb.ViaAddress, IntervalSeconds: 2, TimeoutSeconds: 1, Rise: 2, Fall: 3}}
+	web.Checks = []ops.Check{{Check: "http GET /healthz", Expected: "status 200-399", Via: lb.ViaAddress,
+		IntervalSeconds: 2, TimeoutSeconds: 1, Rise: 2, Fall: 3}}
 	for i := range web.Backends {
-		web.Backends[i].Health = &ops.Health{State: lb.Healthy, WeightPercent: 100, Checks: []ops.CheckResult{{State: lb.Healthy, Passed: 12, Last: status.Started, TookSeconds: 0.00123, Answer: "200"}}}
+		web.Backends[i].Health = &ops.Health{State: lb.Healthy, WeightPercent: 100,
+			Checks: []ops.CheckResult{{State: lb.Healthy, Passed: 12, Last: status.Started, TookSeconds: 0.00123,
+				Answer: "200"}}}
 	}
 	web.Backends[2].Health.State, web.Backends[2].State = lb.Failing, lb.Unhealthy
-	web.Backends[2].Health.Checks[0] = ops.CheckResult{State: lb.Failing, Failed: 4, Last: status.Started, TookSeconds: 0.5, Answer: "503\nService \x1b[31munavailable", Reason: "answers with status 503"}
+	web.Backends[2].Health.Checks[0] = ops.CheckResult{State: lb.Failing, Failed: 4, Last: status.Started,
+		TookSeconds: 0.5, Answer: "503\nService \x1b[31munavailable", Reason: "answers with status 503"}
 	web6 := &status.Services[1]
 	web6.Hash, web6.Serving, web6.Owner = lb.HashFlow, ops.ServingHealthy, "api"
 	return status
@@ -100,7 +108,8 @@ func checked() *ops.Status {
 func got[T any](t *testing.T, s *shown, format string, k kind[T], names ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := show(t.Context(), &out, getFlags{daemonFlags: s.flags, getOutput: getOutput{format}}, k, query[T]{names, func(T) bool { return true }})
+	err := show(t.Context(), &out, getFlags{daemonFlags: s.flags, getOutput: getOutput{format}}, k,
+		query[T]{names, func(T) bool { return true }})
 	return out.String(), err
 }
 
@@ -108,7 +117,8 @@ func got[T any](t *testing.T, s *shown, format string, k kind[T], names ...strin
 func TestGetTables(t *testing.T) {
 	s, stop := serveShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), checked())
 	defer stop()
-	s.log.Info("web/web03 fails its health checks", events.About{Kind: events.KindHealth, Service: "web", Backend: "web03"}.Attr())
+	s.log.Info("web/web03 fails its health checks", events.About{Kind: events.KindHealth, Service: "web",
+		Backend: "web03"}.Attr())
 	s.log.Warn("another matter")
 	var all strings.Builder
 	add := func(text string, err error) {
@@ -190,5 +200,6 @@ func TestGetMissing(t *testing.T) {
 	if text != "web/web01\n" {
 		t.Errorf("printed %q", text)
 	}
-	wantError(t, err, "there is no backend web/web9; did you mean web/web01? `jeoul get backends -o name` lists those there are\nthere is no backend shop;")
+	wantError(t, err,
+		"there is no backend web/web9; did you mean web/web01? `jeoul get backends -o name` lists those there are\nthere is no backend shop;")
 }

@@ -197,9 +197,10 @@ func (w *getWriter[T]) change(one T, gone bool) error {
 	return w.row(columns, cells)
 }
 
-// watchEvents prints the events that are kept, or those of them after that of an id, and those that come; it goes on after the
-// last one where the daemon has gone and comes back.
-func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.Event], q query[events.Event], last string,
+// watchEvents prints the events that are kept, or those of them after that of an id, and those that come; it goes on
+// after the last one where the daemon has gone and comes back.
+func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.Event], q query[events.Event],
+	last string,
 	says io.Writer) error {
 	if err := out.begin(nil); err != nil {
 		return err

@@ -34,8 +34,10 @@ func watchBackends(t *testing.T, s *shown, format string, again time.Duration, n
 	ctx, cancel := context.WithCancel(t.Context())
 	g.cancel = cancel
 	t.Cleanup(cancel)
-	w := &follower[ops.ServiceBackend]{client: client, query: query[ops.ServiceBackend]{names, func(ops.ServiceBackend) bool { return true }},
-		out: &getWriter[ops.ServiceBackend]{to: &g.out, kind: backendKind, format: format}, says: &g.says, retry: time.Millisecond, again: again}
+	w := &follower[ops.ServiceBackend]{client: client,
+		query: query[ops.ServiceBackend]{names, func(ops.ServiceBackend) bool { return true }},
+		out:   &getWriter[ops.ServiceBackend]{to: &g.out, kind: backendKind, format: format}, says: &g.says,
+		retry: time.Millisecond, again: again}
 	go func() { g.done <- w.watch(ctx) }()
 	return g
 }
@@ -88,11 +90,15 @@ func TestWatch(t *testing.T) {
 	}
 
 	stop()
-	testenv.Eventually(t, e2e.Patience, "it says so", func() bool { return strings.Contains(g.says.String(), "to come back") })
+	testenv.Eventually(t, e2e.Patience, "it says so", func() bool {
+		return strings.Contains(g.says.String(), "to come back")
+	})
 	again, stop := serveShown(t, socket, checked())
 	defer stop()
 	g.wants(t, 2, `web/web01 .* up`)
-	testenv.Eventually(t, e2e.Patience, "it says so", func() bool { return strings.Contains(g.says.String(), "answers again") })
+	testenv.Eventually(t, e2e.Patience, "it says so", func() bool {
+		return strings.Contains(g.says.String(), "answers again")
+	})
 	again.change(func(status *ops.Status) { status.Services[0].Backends[0].State = lb.Out })
 	again.log.Info("something has changed")
 	g.wants(t, 1, `web/web01 .* out`)

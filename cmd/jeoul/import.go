@@ -62,7 +62,8 @@ func (c importCmd) Run(ctx context.Context) error {
 		for _, remark := range result.Remarks {
 			fmt.Fprintf(os.Stderr, "%s\n", remark)
 		}
-		fmt.Fprintf(os.Stderr, "jeoul: %s: services: %d, lines carried over: %d\n", file.Name, result.Services, len(result.Carried))
+		fmt.Fprintf(os.Stderr, "jeoul: %s: services: %d, lines carried over: %d\n", file.Name, result.Services,
+			len(result.Carried))
 	}
 	if err != nil {
 		return err
@@ -106,9 +107,12 @@ func readBounded(path string) (draft.File, error) {
 
 // options are what the file cannot say.
 func (c importCmd) options(ctx context.Context) draft.Options {
-	options := draft.Options{Interfaces: c.Interface, VIPs: c.VIP, Sources: c.Source, Mode: lb.Mode(c.Mode), HTTPAsTCP: c.HTTPAsTCP}
+	options := draft.Options{Interfaces: c.Interface, VIPs: c.VIP, Sources: c.Source, Mode: lb.Mode(c.Mode),
+		HTTPAsTCP: c.HTTPAsTCP}
 	if c.Resolve {
-		options.Resolve = func(name string) ([]netip.Addr, error) { return net.DefaultResolver.LookupNetIP(ctx, "ip", name) }
+		options.Resolve = func(name string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		}
 	}
 	if c.File != "-" {
 		options.Include = func(pattern string) ([]draft.File, error) { return included(filepath.Dir(c.File), pattern) }

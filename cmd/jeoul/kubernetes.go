@@ -40,7 +40,8 @@ func (c *kubernetesCmd) Run() error {
 func findKubernetes(self func() (string, error), look func(string) (string, error)) (string, error) {
 	if own, err := self(); err == nil {
 		dir := filepath.Dir(own)
-		for _, path := range []string{filepath.Join(dir, kubernetesProgram), filepath.Join(dir, "../libexec/jeoul", kubernetesProgram)} {
+		for _, path := range []string{filepath.Join(dir, kubernetesProgram),
+			filepath.Join(dir, "../libexec/jeoul", kubernetesProgram)} {
 			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 				return path, nil
 			}
@@ -48,7 +49,8 @@ func findKubernetes(self func() (string, error), look func(string) (string, erro
 	}
 	path, err := look(kubernetesProgram)
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return "", fmt.Errorf("the program %s is not installed: install the package %[1]s, or put the program beside jeoul or into PATH (`make build-kubernetes` makes it)",
+		return "", fmt.Errorf(
+			"the program %s is not installed: install the package %[1]s, or put the program beside jeoul or into PATH (`make build-kubernetes` makes it)",
 			kubernetesProgram)
 	}
 	return path, err

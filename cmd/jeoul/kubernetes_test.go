@@ -17,7 +17,8 @@ func TestFindKubernetes(t *testing.T) {
 	own := filepath.Join(root, "bin/jeoul")
 	self := func() (string, error) { return own, nil }
 	nowhere := func(name string) (string, error) { return "", &exec.Error{Name: name, Err: exec.ErrNotFound} }
-	if _, err := findKubernetes(self, nowhere); err == nil || !strings.Contains(err.Error(), "install the package jeoul-kubernetes") {
+	if _, err := findKubernetes(self, nowhere); err == nil ||
+		!strings.Contains(err.Error(), "install the package jeoul-kubernetes") {
 		t.Errorf("missing: %v", err)
 	}
 	inPath := func(string) (string, error) { return "/elsewhere/jeoul-kubernetes", nil }

@@ -23,8 +23,10 @@ type limit struct {
 
 // limits has each statement below a heading of limits. The heading of a page is in limitHeadings.
 var limits = []limit{
-	{"README.md", "**Kernel:** Linux 6.1 or newer", mentioned("docs/internals/kernels.md", "Debian 12 (6.1, the oldest that is tried)")},
-	{"README.md", "**Machine:** amd64 and arm64", mentioned("scripts/package.sh", "packages are made for amd64 and arm64")},
+	{"README.md", "**Kernel:** Linux 6.1 or newer",
+		mentioned("docs/internals/kernels.md", "Debian 12 (6.1, the oldest that is tried)")},
+	{"README.md", "**Machine:** amd64 and arm64",
+		mentioned("scripts/package.sh", "packages are made for amd64 and arm64")},
 	{"README.md", "**Protocols:** TCP and UDP", refusedService("protocol: sctp", "services[0].protocol")},
 	{"README.md", "**Ports:** a service has one port", func(t *testing.T) {
 		refusedService("ports: 8000-8010", "services[0].ports: unknown key")(t)
@@ -50,11 +52,13 @@ var limits = []limit{
 			t.Errorf("on_down is %q by default", got)
 		}
 	}},
-	{"README.md", "**Silent connections:** one that is silent for the whole window after a change (15 minutes", func(t *testing.T) {
-		if got := taken(t, "scheduler: maglev").Services[0].Transition.Window; got != lb.DefaultTCPWindow || got.Minutes() != 15 {
-			t.Errorf("the window is %s by default", got)
-		}
-	}},
+	{"README.md", "**Silent connections:** one that is silent for the whole window after a change (15 minutes",
+		func(t *testing.T) {
+			if got := taken(t, "scheduler: maglev").Services[0].Transition.Window; got != lb.DefaultTCPWindow ||
+				got.Minutes() != 15 {
+				t.Errorf("the window is %s by default", got)
+			}
+		}},
 	{"README.md", "**Operations:** what `jeoul backend` changed outlives a restart", func(t *testing.T) {
 		if help := (backendCmd{}).Help(); !strings.Contains(help, "ends when the daemon is stopped") {
 			t.Errorf("help says: %s", help)
@@ -66,19 +70,22 @@ var limits = []limit{
 			t.Errorf("a service has %d checks by default", len(checks))
 		}
 	}},
-	{"docs/start/l2dsr.md", "Several balancers on one host need several interfaces", mentioned("cmd/jeoul/testdata/root/balance.txtar", "already running in this network namespace")},
+	{"docs/start/l2dsr.md", "Several balancers on one host need several interfaces",
+		mentioned("cmd/jeoul/testdata/root/balance.txtar", "already running in this network namespace")},
 	{"docs/start/l2dsr.md", "The balancer's host should have one interface on the segment", byKernel},
 	{"docs/start/l2dsr.md", "ICMP errors about answers", byKernel},
 	{"docs/start/l2dsr.md", "Two balancers with the same VIP on a segment disturb each other", byKernel},
 
 	{"docs/guides/proxy.md", "UDP. Give that", refusedService("mode: proxy, protocol: udp", "services[0].protocol")},
 	{"docs/guides/proxy.md", "What acts on packets", func(t *testing.T) {
-		for _, key := range []string{"dscp: 10", "mss: 1400", "hairpin: false", "untranslated: [192.0.2.0/24]", "table_size: 1021", "hash: source"} {
+		for _, key := range []string{"dscp: 10", "mss: 1400", "hairpin: false", "untranslated: [192.0.2.0/24]",
+			"table_size: 1021", "hash: source"} {
 			name, _, _ := strings.Cut(key, ":")
 			refusedService("mode: proxy, "+key, "services[0]."+name)(t)
 		}
 	}},
-	{"docs/guides/proxy.md", "`maglev`: HAProxy has no such scheduler", refusedService("mode: proxy, scheduler: maglev", "services[0].scheduler")},
+	{"docs/guides/proxy.md", "`maglev`: HAProxy has no such scheduler", refusedService("mode: proxy, scheduler: maglev",
+		"services[0].scheduler")},
 	{"docs/guides/proxy.md", "A balancer's own clients reach the VIP without", byKernel},
 }
 

@@ -155,11 +155,16 @@ func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Op
 		kong.Name("jeoul"),
 		kong.Description("Jeoul is a load balancer for Linux that also weighs load balancers."),
 		kong.Writers(stdout, stderr),
-		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir, "backendStates": enumeration(lb.BackendStates), "eventKinds": enumeration(events.Kinds), "memberStates": enumeration(ops.MemberStates),
-			"topViews": enumeration(top.Views), "topInterval": top.DefaultInterval.String(),
-			"flowStates": enumeration(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","), "exports": strings.Join(exporter.Dialects(), ","),
-			"modes": enumeration(lb.PacketModes), "schedulers": enumeration(lb.Schedulers),
-			"tuneModes": strings.Join(tune.Modes(), ","), "besideNs": strconv.Itoa(sizing.UsualBesideNs), "rememberedFlows": strconv.Itoa(lb.DefaultFlowLimit), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
+		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir,
+			"backendStates": enumeration(lb.BackendStates), "eventKinds": enumeration(events.Kinds),
+			"memberStates": enumeration(ops.MemberStates),
+			"topViews":     enumeration(top.Views), "topInterval": top.DefaultInterval.String(),
+			"flowStates": enumeration(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","),
+			"exports": strings.Join(exporter.Dialects(), ","),
+			"modes":   enumeration(lb.PacketModes), "schedulers": enumeration(lb.Schedulers),
+			"tuneModes": strings.Join(tune.Modes(), ","), "besideNs": strconv.Itoa(sizing.UsualBesideNs),
+			"rememberedFlows": strconv.Itoa(lb.DefaultFlowLimit), "flowLimit": strconv.Itoa(ops.DefaultFlows),
+			"mostFlows": strconv.Itoa(ops.MaxFlows)},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Help(cli.PrintHelp),
@@ -180,7 +185,8 @@ func enumeration[T ~string](words []T) string {
 func modernised(parser *kong.Kong, args []string, stderr io.Writer) []string {
 	args = cli.Help(parser.Model, args)
 	if name, old := deprecatedCommands[args[0]]; old {
-		fmt.Fprintf(stderr, "jeoul: warning: `jeoul %s` is deprecated, and works until %s: use `jeoul %s`\n", args[0], deprecatedUntil, name)
+		fmt.Fprintf(stderr, "jeoul: warning: `jeoul %s` is deprecated, and works until %s: use `jeoul %s`\n", args[0],
+			deprecatedUntil, name)
 	}
 	args, notices := cli.Modernise(parser.Model, args, deprecations(), deprecatedUntil)
 	for _, notice := range notices {

@@ -73,5 +73,8 @@ func manPages(app *kong.Application) ([]manpage.Page, error) {
 		return nil, err
 	}
 	return append(manpage.Commands(app, release, manCommon),
-		manpage.Document(configPage, manpage.SectionFiles, release, "the configuration of jeoul run", "## DESCRIPTION\n"+manpage.Text(keys.String())+"\n## SEE ALSO\n**jeoul-run**(1), **jeoul-config**(1)\n")), nil
+			manpage.Document(configPage, manpage.SectionFiles, release, "the configuration of jeoul run",
+				"## DESCRIPTION\n"+manpage.Text(keys.String())+
+					"\n## SEE ALSO\n**jeoul-run**(1), **jeoul-config**(1)\n")),
+		nil
 }

@@ -39,7 +39,9 @@ type getMembersCmd struct {
 
 // Run prints them.
 func (c *getMembersCmd) Run(ctx context.Context) error {
-	return show(ctx, os.Stdout, c.getFlags, memberKind, query[ops.Member]{c.Names, func(m ops.Member) bool { return len(c.States) == 0 || slices.Contains(c.States, m.State) }})
+	return show(ctx, os.Stdout, c.getFlags, memberKind, query[ops.Member]{c.Names, func(m ops.Member) bool {
+		return len(c.States) == 0 || slices.Contains(c.States, m.State)
+	}})
 }
 
 var memberKind = kind[ops.Member]{
@@ -60,11 +62,17 @@ var memberKind = kind[ops.Member]{
 		{name: "configuration", wide: true, value: func(m ops.Member) any { return orDash(m.Configuration) }},
 		{name: "keys", wide: true, value: func(m ops.Member) any { return orDash(strings.Join(m.Keys, ",")) }},
 		{name: "drained", wide: true, value: func(m ops.Member) any { return m.Drained }},
-		{name: "told", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Told }) }},
-		{name: "taken", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Taken }) }},
+		{name: "told", wide: true, value: func(m ops.Member) any {
+			return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Told })
+		}},
+		{name: "taken", wide: true, value: func(m ops.Member) any {
+			return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Taken })
+		}},
 		{name: "refused", wide: true, value: func(m ops.Member) any { return orDash(refusedText(m)) }},
 		{name: "whole", wide: true, value: func(m ops.Member) any { return orDash(wholeText(m)) }},
-		{name: "behind", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Behind }) }},
+		{name: "behind", wide: true, value: func(m ops.Member) any {
+			return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Behind })
+		}},
 		{name: "reason", value: func(m ops.Member) any { return orDash(m.Reason) }},
 	},
 }
@@ -139,7 +147,8 @@ func writeMembers(w io.Writer, all *ops.Members) {
 	}
 	fmt.Fprintf(w, "\nMember %s, listening on %s\n", all.Name, all.Address)
 	for _, m := range all.Members {
-		fmt.Fprintf(w, "  %s %s: %s since %s", orDash(m.Name), m.Address, m.State, m.Since.Local().Format(time.DateTime))
+		fmt.Fprintf(w, "  %s %s: %s since %s", orDash(m.Name), m.Address, m.State,
+			m.Since.Local().Format(time.DateTime))
 		for _, part := range []string{m.Reason, differing(m), handedText(m.Flows)} {
 			if part != "" {
 				fmt.Fprintf(w, ", %s", part)

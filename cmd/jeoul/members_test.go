@@ -14,13 +14,17 @@ import (
 // acquainted is a balancer that knows others.
 func acquainted() *ops.Status {
 	status := sample()
-	status.Members = &ops.Members{Name: "lb1", Address: "192.0.2.10:7946", Configuration: "c0ffee", Keys: []string{"3f2a9c01"}, Refused: 3, Members: []ops.Member{
-		{Name: "lb2", Address: "192.0.2.11:7946", State: ops.MemberAlive, Since: status.Started, Version: "1.2.3", Configuration: "decaf", Keys: []string{"3f2a9c01", "77aa00ee"}, Ready: true,
-			Differs: []ops.Difference{{Service: "web", Detail: "a weight", Since: status.Started, Lasting: true}, {Service: "web6", Since: status.Started}},
-			Flows:   &ops.MemberFlows{Telling: true, Told: 7, Behind: 2, Heard: true, Whole: true, Taken: 5, Refused: map[string]uint64{"no slot": 2, "no service": 1}}},
-		{Name: "lb3", Address: "192.0.2.12:7946", State: ops.MemberLeft, Since: status.Started},
-		{Address: "192.0.2.13:7946", State: ops.MemberUnknown, Since: status.Started, Reason: "it has another key"},
-	}}
+	status.Members = &ops.Members{Name: "lb1", Address: "192.0.2.10:7946", Configuration: "c0ffee",
+		Keys: []string{"3f2a9c01"}, Refused: 3, Members: []ops.Member{
+			{Name: "lb2", Address: "192.0.2.11:7946", State: ops.MemberAlive, Since: status.Started, Version: "1.2.3",
+				Configuration: "decaf", Keys: []string{"3f2a9c01", "77aa00ee"}, Ready: true,
+				Differs: []ops.Difference{{Service: "web", Detail: "a weight", Since: status.Started, Lasting: true},
+					{Service: "web6", Since: status.Started}},
+				Flows: &ops.MemberFlows{Telling: true, Told: 7, Behind: 2, Heard: true, Whole: true, Taken: 5,
+					Refused: map[string]uint64{"no slot": 2, "no service": 1}}},
+			{Name: "lb3", Address: "192.0.2.12:7946", State: ops.MemberLeft, Since: status.Started},
+			{Address: "192.0.2.13:7946", State: ops.MemberUnknown, Since: status.Started, Reason: "it has another key"},
+		}}
 	return status
 }
 

@@ -60,7 +60,8 @@ func (c *planCmd) Validate() error {
 	case c.Backends < 1:
 		return errors.New("--backends: use 1 or more")
 	case c.Costs == "" && (c.KnownNs == nil || c.NewNs == nil):
-		return errors.New("what does a packet cost? Give --costs FILE, from jeoul bench packets on such a machine, or --known-ns and --new-ns")
+		return errors.New(
+			"what does a packet cost? Give --costs FILE, from jeoul bench packets on such a machine, or --known-ns and --new-ns")
 	}
 	return nil
 }
@@ -112,8 +113,9 @@ func (c *planCmd) plan() (*plan, error) {
 	if p.Need, err = sizing.NeedOf(p.Load, p.Machine, c.Balancers); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	flows := sizing.Flows{Mode: c.Mode, Scheduler: c.Scheduler, Backends: c.Backends, HandOver: c.HandOver, HandOverSeconds: handOverSeconds,
-		Flows: c.Flows, NewPerSecond: c.New}
+	flows := sizing.Flows{Mode: c.Mode, Scheduler: c.Scheduler, Backends: c.Backends, HandOver: c.HandOver,
+		HandOverSeconds: handOverSeconds,
+		Flows:           c.Flows, NewPerSecond: c.New}
 	for _, hashing := range sizing.Hashings {
 		moved, err := hashing.Leave(c.Balancers)
 		if err != nil {
@@ -135,7 +137,8 @@ func (c *planCmd) cost(p *plan) error {
 		p.Machine.KnownNs, known = packetCost(run, c, "known")
 		p.Machine.NewNs, first = packetCost(run, c, "new")
 		if !known || !first && c.NewNs == nil {
-			return fmt.Errorf("plan: %s has no figure of jeoul-%s-%s by %s for packets of known and of new flows: measure it (jeoul bench packets), or give --known-ns and --new-ns",
+			return fmt.Errorf(
+				"plan: %s has no figure of jeoul-%s-%s by %s for packets of known and of new flows: measure it (jeoul bench packets), or give --known-ns and --new-ns",
 				c.Costs, c.Mode, c.Hook, c.Scheduler)
 		}
 		p.Costs = fmt.Sprintf("%s, %s", c.Costs, run.Environment.CPU)
@@ -157,7 +160,8 @@ func packetCost(run *results.Run, c *planCmd, packets string) (float64, bool) {
 	for _, t := range run.Trials {
 		net, ok := t.Metrics[results.NsNetOfEmpty]
 		flows, counted := t.Params["flows"].(float64)
-		if !ok || !t.Valid || t.Subject != fmt.Sprintf("jeoul-%s-%s", c.Mode, c.Hook) || !counted || !c.usual(t.Params, packets) || flows < most {
+		if !ok || !t.Valid || t.Subject != fmt.Sprintf("jeoul-%s-%s", c.Mode, c.Hook) || !counted ||
+			!c.usual(t.Params, packets) || flows < most {
 			continue
 		}
 		if flows > most {
@@ -183,7 +187,8 @@ func (c *planCmd) usual(params map[string]any, packets string) bool {
 	scheduler := params["scheduler"] == string(c.Scheduler) || c.Mode == lb.FullNAT
 	way := params["direction"] == nil || params["direction"] == "request"
 	outer := params["outer"] == nil || params["outer"] == "ipv4"
-	return scheduler && way && outer && params["packets"] == packets && params["family"] == "ipv4" && params["protocol"] == "tcp"
+	return scheduler && way && outer && params["packets"] == packets && params["family"] == "ipv4" &&
+		params["protocol"] == "tcp"
 }
 
 // write prints the plan.
@@ -192,7 +197,8 @@ func (p *plan) write(to io.Writer, c *planCmd) error {
 	if !p.Need.Enough {
 		verdict = "not enough"
 	}
-	fmt.Fprintf(to, "%d balancers are %s: the load needs %d, one of which may fail (by its %s)\n\n", p.Balancers, verdict, p.Need.Machines, p.Need.By)
+	fmt.Fprintf(to, "%d balancers are %s: the load needs %d, one of which may fail (by its %s)\n\n", p.Balancers,
+		verdict, p.Need.Machines, p.Need.By)
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "PART\tMACHINES\tUSED\tWITH ONE FAILING")
 	for _, part := range p.Need.Parts {
@@ -201,13 +207,15 @@ func (p *plan) write(to io.Writer, c *planCmd) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(to, "of the %.0f %% that may be used; a packet costs %.0f ns, the first of a flow %.0f ns, and %.0f ns beside (%s)\n\n",
+	fmt.Fprintf(to,
+		"of the %.0f %% that may be used; a packet costs %.0f ns, the first of a flow %.0f ns, and %.0f ns beside (%s)\n\n",
 		100*p.Machine.Usage, p.Machine.KnownNs, p.Machine.NewNs, p.Machine.BesideNs, p.Costs)
 	fmt.Fprintf(to, "When one of %d leaves, or comes back, of all flows (%s, %s):\n", p.Balancers, p.Mode, p.Scheduler)
 	table = tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ROUTER\tITS OWN MOVE\tOTHERS MOVE\tBROKEN")
 	for _, r := range p.Rehash {
-		fmt.Fprintf(table, "%s\t%.1f %%\t%.1f %%\t%.0f of %.0f\n", r.Hashing, 100*r.OfOne, 100*r.Others, r.Broken, c.Flows)
+		fmt.Fprintf(table, "%s\t%.1f %%\t%.1f %%\t%.0f of %.0f\n", r.Hashing, 100*r.OfOne, 100*r.Others,
+			r.Broken, c.Flows)
 	}
 	return table.Flush()
 }

@@ -82,7 +82,8 @@ func (c *reportShowCmd) form() (formFunc, error) {
 		}
 	}
 	language := report.Language(c.Lang)
-	return map[string]formFunc{"text": language.Terminal, "markdown": language.Markdown, "html": language.HTML}[format], nil
+	return map[string]formFunc{"text": language.Terminal, "markdown": language.Markdown, "html": language.HTML}[format],
+		nil
 }
 
 // reportCompareCmd holds two runs against each other.

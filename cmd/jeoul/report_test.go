@@ -92,7 +92,8 @@ func TestReportErrors(t *testing.T) {
 			}
 			write(t, "out.html", "kept")
 			var stdout, stderr bytes.Buffer
-			code := execute(context.Background(), append([]string{"report", "results.json"}, test.args...), &stdout, &stderr)
+			code := execute(context.Background(), append([]string{"report", "results.json"}, test.args...),
+				&stdout, &stderr)
 			if code == exitOK || !strings.Contains(stderr.String(), test.want) {
 				t.Errorf("exit status %d, error %q; want a failure that says %q", code, &stderr, test.want)
 			}
@@ -147,8 +148,10 @@ func write(t *testing.T, path, text string) {
 func TestReportSummarises(t *testing.T) {
 	t.Parallel()
 	const file = "../../docs/results/instructions.json"
-	summary, first, second := filepath.Join(t.TempDir(), "summary.json"), filepath.Join(t.TempDir(), "a.md"), filepath.Join(t.TempDir(), "b.md")
-	for _, words := range [][]string{{"report", "summarise", file, "--to", summary}, {"report", summary, "--to", first}, {"report", file, "--to", second}} {
+	summary, first, second := filepath.Join(t.TempDir(), "summary.json"), filepath.Join(t.TempDir(), "a.md"),
+		filepath.Join(t.TempDir(), "b.md")
+	for _, words := range [][]string{{"report", "summarise", file, "--to", summary}, {"report", summary, "--to", first},
+		{"report", file, "--to", second}} {
 		var stdout, stderr bytes.Buffer
 		if code := execute(t.Context(), words, &stdout, &stderr); code != exitOK {
 			t.Fatalf("%v: status %d: %s", words, code, &stderr)

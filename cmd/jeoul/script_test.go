@@ -77,8 +77,10 @@ func TestRootScripts(t *testing.T) {
 func writeCertificates(t *testing.T, dir string) {
 	t.Helper()
 	ca := testcert.NewAuthority(t)
-	ca.Write(t, pkix.Name{CommonName: "lb1"}, 90*24*time.Hour, filepath.Join(dir, "lb.crt"), filepath.Join(dir, "lb.key"))
-	ca.Write(t, pkix.Name{CommonName: "kim", OrganizationalUnit: []string{"operators"}}, time.Hour, filepath.Join(dir, "kim.crt"), filepath.Join(dir, "kim.key"))
+	ca.Write(t, pkix.Name{CommonName: "lb1"}, 90*24*time.Hour, filepath.Join(dir, "lb.crt"),
+		filepath.Join(dir, "lb.key"))
+	ca.Write(t, pkix.Name{CommonName: "kim", OrganizationalUnit: []string{"operators"}}, time.Hour,
+		filepath.Join(dir, "kim.crt"), filepath.Join(dir, "kim.key"))
 	if err := os.Rename(ca.File, filepath.Join(dir, "ca.pem")); err != nil {
 		t.Fatal(err)
 	}

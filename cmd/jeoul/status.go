@@ -91,7 +91,8 @@ func writeTables(w io.Writer, status *ops.Status) {
 	}
 	if m := status.Memory; m != nil {
 		fmt.Fprintf(w, "memory      %s KiB: flows %s, configuration %s, counters %s, fragments %s%s\n",
-			kibibytes(m.Total), kibibytes(m.Proven+m.Unproven+m.Returns), kibibytes(m.Configuration), kibibytes(m.Counters), kibibytes(m.Fragments), furtherMemory(m))
+			kibibytes(m.Total), kibibytes(m.Proven+m.Unproven+m.Returns), kibibytes(m.Configuration),
+			kibibytes(m.Counters), kibibytes(m.Fragments), furtherMemory(m))
 	}
 	if l := status.Local; l != nil {
 		fmt.Fprintf(w, "local       %s\n", localText(l))
@@ -197,7 +198,8 @@ func hairpinText(h *ops.Hairpin) string {
 	if h.LastPort == 0 {
 		return fmt.Sprintf("hairpin: clients in %s are refused, for there are no ports", joined(h.Clients))
 	}
-	return fmt.Sprintf("hairpin: clients in %s by full NAT from %s, ports %d-%d, %s active", joined(h.Clients), from, h.FirstPort, h.LastPort, count(uint64(h.Active)))
+	return fmt.Sprintf("hairpin: clients in %s by full NAT from %s, ports %d-%d, %s active", joined(h.Clients), from,
+		h.FirstPort, h.LastPort, count(uint64(h.Active)))
 }
 
 // ownerText names the source of a service that is not of the configuration file.
@@ -255,14 +257,16 @@ func transitionText(t *ops.Transition, flows uint64, now time.Time) string {
 func writeReasons(w io.Writer, s ops.Service) {
 	for _, b := range s.Backends {
 		if b.SlowStart != nil {
-			fmt.Fprintf(w, "  %s is in slow start: %d%% of its weight, all of it at %s\n", b.Name, b.SlowStart.Percent, b.SlowStart.Until.Local().Format(time.TimeOnly))
+			fmt.Fprintf(w, "  %s is in slow start: %d%% of its weight, all of it at %s\n", b.Name, b.SlowStart.Percent,
+				b.SlowStart.Until.Local().Format(time.TimeOnly))
 		}
 		if b.Ejection != nil {
 			fmt.Fprintf(w, "  %s %s\n", b.Name, ejectionText(b.Ejection))
 		}
 		if b.Health != nil && (b.Health.State == lb.Failing || b.Health.Reason != "") {
 			writeIllness(w, s, b)
-		} else if b.Reason != "" && b.State != lb.Ejected && b.State != lb.Up && b.State != lb.WeightZero && b.State != lb.Out {
+		} else if b.Reason != "" && b.State != lb.Ejected && b.State != lb.Up && b.State != lb.WeightZero &&
+			b.State != lb.Out {
 			fmt.Fprintf(w, "  %s %s%s\n", b.Name, b.Reason, sinceText(b.Since))
 		}
 	}
@@ -340,7 +344,8 @@ func columnsOf(s ops.Service, several bool) []column {
 	return append(columns, refusalColumns(s)...)
 }
 
-// proxiedColumns are those of a service of mode proxy: what was counted of connections and requests, and not of packets.
+// proxiedColumns are those of a service of mode proxy: what was counted of connections and requests, and not of
+// packets.
 func proxiedColumns(s ops.Service) []column {
 	of := func(value func(*ops.Proxied) uint64) func(ops.Backend) any {
 		return func(b ops.Backend) any {
@@ -374,7 +379,8 @@ func proxyText(p *ops.ProxiedService) string {
 	text += fmt.Sprintf(": %s connections", count(p.Connections))
 	if p.Speaks == lb.SpeaksHTTP {
 		r := p.Responses
-		text += fmt.Sprintf(", %s requests (2xx %s, 3xx %s, 4xx %s, 5xx %s)", count(p.Requests), count(r.Successful), count(r.Redirection), count(r.ClientError), count(r.ServerError))
+		text += fmt.Sprintf(", %s requests (2xx %s, 3xx %s, 4xx %s, 5xx %s)", count(p.Requests), count(r.Successful),
+			count(r.Redirection), count(r.ClientError), count(r.ServerError))
 	}
 	for _, c := range []struct {
 		name string

@@ -23,12 +23,14 @@ func writeBGP(w io.Writer, bgp *ops.BGP) {
 		speaker = "speaker: " + process
 	}
 	if bgp.Speaker == lb.SpeakerLocal {
-		fmt.Fprintf(w, "\nBGP by a daemon of this host: routes of protocol %d in table %d (%s)\n", lb.RouteProtocol, bgp.Table, cmp.Or(process, "no process keeps them"))
+		fmt.Fprintf(w, "\nBGP by a daemon of this host: routes of protocol %d in table %d (%s)\n", lb.RouteProtocol,
+			bgp.Table, cmp.Or(process, "no process keeps them"))
 	} else {
 		fmt.Fprintf(w, "\nBGP as AS %d, %s (%s)\n", bgp.ASN, bgp.RouterID, speaker)
 	}
 	if d := bgp.Drained; d != nil {
-		fmt.Fprintf(w, "  drained by %s at %s, VIPs withdrawn from %s on\n", d.By, d.At.Local().Format(time.DateTime), d.Withdrawn.Local().Format(time.TimeOnly))
+		fmt.Fprintf(w, "  drained by %s at %s, VIPs withdrawn from %s on\n", d.By, d.At.Local().Format(time.DateTime),
+			d.Withdrawn.Local().Format(time.TimeOnly))
 	}
 	for _, p := range bgp.Peers {
 		fmt.Fprintf(w, "  peer %s, AS %d: %s\n", p.Address, p.ASN, peerText(p))

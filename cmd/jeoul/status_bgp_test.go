@@ -14,7 +14,8 @@ import (
 // TestStatusLocalSpeaker: with a routing daemon of the host, the table is named that it finds the VIPs in, and no AS.
 func TestStatusLocalSpeaker(t *testing.T) {
 	var out strings.Builder
-	status := &ops.BGP{Speaker: lb.SpeakerLocal, Table: 179, SpeakerPID: 4711, VIPs: []ops.AnnouncedVIP{{VIP: netip.MustParseAddr("198.51.100.80"), Announced: true}}}
+	status := &ops.BGP{Speaker: lb.SpeakerLocal, Table: 179, SpeakerPID: 4711,
+		VIPs: []ops.AnnouncedVIP{{VIP: netip.MustParseAddr("198.51.100.80"), Announced: true}}}
 	writeBGP(&out, status)
 	status.SpeakerPID = 0
 	writeBGP(&out, status)

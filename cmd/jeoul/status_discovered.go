@@ -30,7 +30,8 @@ func discoveredText(d ops.Discovered, now time.Time) string {
 	if d.Taken.IsZero() {
 		return fmt.Sprintf("%s: no backend yet: %s%s", d.From, d.Problem, sinceText(d.Since))
 	}
-	text := fmt.Sprintf("%s: backends: %d, of %s ago", d.From, d.Backends, time.Duration(d.AgeSeconds*float64(time.Second)).Truncate(time.Second))
+	text := fmt.Sprintf("%s: backends: %d, of %s ago", d.From, d.Backends,
+		time.Duration(d.AgeSeconds*float64(time.Second)).Truncate(time.Second))
 	switch {
 	case d.Overdue:
 		text += fmt.Sprintf("; out of date: %s%s", d.Problem, sinceText(d.Since))

@@ -38,7 +38,8 @@ func writeOutliers(w io.Writer, o *ops.Outliers) {
 	if o.LongestPauseSeconds > o.PauseSeconds {
 		pause += " to " + secondsText(o.LongestPauseSeconds)
 	}
-	fmt.Fprintf(w, "  a backend is ejected for %s that fails %d%% of what clients send it in %s, of %s or more; at most %d%% of the backends at a time\n",
+	fmt.Fprintf(w,
+		"  a backend is ejected for %s that fails %d%% of what clients send it in %s, of %s or more; at most %d%% of the backends at a time\n",
 		pause, o.FailuresPercent, secondsText(o.IntervalSeconds), count(uint64(o.Connections)), o.EjectedPercent)
 }
 
@@ -87,7 +88,8 @@ func writeIllness(w io.Writer, s ops.Service, b ops.Backend) {
 		if r.Failed == 0 || i >= len(s.Checks) {
 			continue
 		}
-		fmt.Fprintf(w, "    %s: %d failed in a row, the last at %s after %s: %s; expected: %s\n", s.Checks[i].Check, r.Failed,
+		fmt.Fprintf(w, "    %s: %d failed in a row, the last at %s after %s: %s; expected: %s\n",
+			s.Checks[i].Check, r.Failed,
 			r.Last.Local().Format(time.TimeOnly), took(r.TookSeconds), orDash(oneLine(r.Answer)), s.Checks[i].Expected)
 	}
 	if f := b.Forced; f != nil {

@@ -20,18 +20,25 @@ func sample() *ops.Status {
 	started := time.Date(2026, 1, 2, 3, 4, 5, 600, time.Local)
 	return &ops.Status{
 		Version: "v1.2.3", PID: 42, Started: started, Config: "/etc/jeoul/web.yaml", Interface: "eth0",
-		Hook:     ops.Hook{Name: lb.HookXDP, Generic: true, Driver: "dummy", Reason: "the driver has no native XDP"},
-		Problems: []string{"interface eth0 is down: no packets until it is up", "service web6 has no backend that can take packets: all to it are dropped"},
+		Hook: ops.Hook{Name: lb.HookXDP, Generic: true, Driver: "dummy", Reason: "the driver has no native XDP"},
+		Problems: []string{"interface eth0 is down: no packets until it is up",
+			"service web6 has no backend that can take packets: all to it are dropped"},
 		Services: []ops.Service{
-			{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []ops.Backend{
-				{Name: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable",
-					MAC: "02:00:00:00:00:01", Packets: 1234567, Bytes: 9876543210, Connections: 12345},
-				{Name: "저울02", Address: netip.MustParseAddr("192.0.2.12"), Port: 80, Weight: 65535, State: lb.NoMAC, Neighbour: "failed", Reason: "does not answer ARP requests"},
-				{Name: "web03", Address: netip.MustParseAddr("192.0.2.13"), Port: 80, State: lb.WeightZero, Neighbour: "stale", MAC: "02:00:00:00:00:03"},
-			}},
-			{Name: "web6", VIP: netip.MustParseAddr("2001:db8::100"), Port: 443, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Tracked: true, Backends: []ops.Backend{
-				{Name: "web01", Address: netip.MustParseAddr("2001:db8::1"), Port: 443, Weight: 1, State: lb.NoMAC, Neighbour: "probing"},
-			}},
+			{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR,
+				Scheduler: lb.Maglev, Backends: []ops.Backend{
+					{Name: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1, State: lb.Up,
+						Neighbour: "reachable",
+						MAC:       "02:00:00:00:00:01", Packets: 1234567, Bytes: 9876543210, Connections: 12345},
+					{Name: "저울02", Address: netip.MustParseAddr("192.0.2.12"), Port: 80, Weight: 65535, State: lb.NoMAC,
+						Neighbour: "failed", Reason: "does not answer ARP requests"},
+					{Name: "web03", Address: netip.MustParseAddr("192.0.2.13"), Port: 80, State: lb.WeightZero,
+						Neighbour: "stale", MAC: "02:00:00:00:00:03"},
+				}},
+			{Name: "web6", VIP: netip.MustParseAddr("2001:db8::100"), Port: 443, Protocol: lb.UDP, Mode: lb.L2DSR,
+				Scheduler: lb.RoundRobin, Tracked: true, Backends: []ops.Backend{
+					{Name: "web01", Address: netip.MustParseAddr("2001:db8::1"), Port: 443, Weight: 1, State: lb.NoMAC,
+						Neighbour: "probing"},
+				}},
 		},
 		Outcomes: []ops.Outcome{
 			{Name: "forwarded", Packets: 1234567, Help: "sent on to a backend"},
@@ -47,23 +54,36 @@ func modes() *ops.Status {
 	hook := ops.Hook{Name: lb.HookTC, Driver: "ixgbe", Reason: "as configured"}
 	status.Hook, status.Problems, status.Outcomes = hook, nil, nil
 	status.Interfaces = []ops.Interface{{Name: "eth0", Up: true, Hook: hook}, {Name: "eth1", Up: true, Hook: hook}}
-	near, far, router := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("192.0.2.254")
+	near, far, router := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.2"),
+		netip.MustParseAddr("192.0.2.254")
 	status.Services = []ops.Service{
-		{Name: "dsr", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.DSCP, DSCP: 5, Scheduler: lb.Maglev, Backends: []ops.Backend{
-			{Name: "near", Address: near, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500},
-			{Name: "far", Address: far, Port: 80, Weight: 1, State: lb.NoMAC, Neighbour: "failed", Interface: "eth1", NextHop: router, MTU: 1400,
-				Reason: "is behind the router 192.0.2.254, which does not answer ARP requests"},
-			{Name: "lost", Address: netip.MustParseAddr("203.0.113.1"), Port: 80, Weight: 1, State: lb.NoRoute, Neighbour: "unknown", Reason: "has no route",
-				Since: status.Started.Add(time.Hour)},
-		}},
-		{Name: "nat", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, MSS: 1400, Scheduler: lb.Maglev, Backends: []ops.Backend{
-			{Name: "near", Address: near, Port: 8080, Weight: 1, State: lb.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
-				Packets: 1000, Bytes: 64000, Connections: 10, ReturnedPackets: 2000, ReturnedBytes: 3000000, Answered: 9, Refused: 1},
-		}},
-		{Name: "full", VIP: netip.MustParseAddr("192.0.2.102"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT, Scheduler: lb.Maglev, Tracked: true, Active: 33000, Flows: 34000, Backends: []ops.Backend{
-			{Name: "near", Address: near, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
-				Active: 33000, Flows: 34000, Ports: &ops.Ports{Held: 32500, Limit: 40000, Scarce: true}},
-		}},
+		{Name: "dsr", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.DSCP, DSCP: 5,
+			Scheduler: lb.Maglev, Backends: []ops.Backend{
+				{Name: "near", Address: near, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable",
+					Interface: "eth0",
+					NextHop:   near, MAC: "02:00:00:00:00:01", MTU: 1500},
+				{Name: "far", Address: far, Port: 80, Weight: 1, State: lb.NoMAC, Neighbour: "failed",
+					Interface: "eth1",
+					NextHop:   router, MTU: 1400,
+					Reason: "is behind the router 192.0.2.254, which does not answer ARP requests"},
+				{Name: "lost", Address: netip.MustParseAddr("203.0.113.1"), Port: 80, Weight: 1, State: lb.NoRoute,
+					Neighbour: "unknown", Reason: "has no route",
+					Since: status.Started.Add(time.Hour)},
+			}},
+		{Name: "nat", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, MSS: 1400,
+			Scheduler: lb.Maglev, Backends: []ops.Backend{
+				{Name: "near", Address: near, Port: 8080, Weight: 1, State: lb.Up, Neighbour: "reachable",
+					Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
+					Packets: 1000, Bytes: 64000, Connections: 10, ReturnedPackets: 2000, ReturnedBytes: 3000000,
+					Answered: 9, Refused: 1},
+			}},
+		{Name: "full", VIP: netip.MustParseAddr("192.0.2.102"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT,
+			Scheduler: lb.Maglev, Tracked: true, Active: 33000, Flows: 34000, Backends: []ops.Backend{
+				{Name: "near", Address: near, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable",
+					Interface: "eth0",
+					NextHop:   near, MAC: "02:00:00:00:00:01", MTU: 1500,
+					Active: 33000, Flows: 34000, Ports: &ops.Ports{Held: 32500, Limit: 40000, Scarce: true}},
+			}},
 	}
 	return status
 }
@@ -74,24 +94,32 @@ func tracking() *ops.Status {
 	at := status.Started.Add(36 * time.Hour)
 	status.Problems, status.Outcomes, status.Generation = nil, nil, 7
 	status.Flows = &ops.Flows{Proven: 1234, ProvenLimit: 1000000, Unproven: 56, UnprovenLimit: 262144, Bytes: 80777216}
-	status.Memory = &ops.Memory{Total: 90000001, Proven: 64000000, Unproven: 16777216, Returns: 1, Configuration: 1234567, Counters: 65536, Fragments: 1000}
+	status.Memory = &ops.Memory{Total: 90000001, Proven: 64000000, Unproven: 16777216, Returns: 1,
+		Configuration: 1234567, Counters: 65536, Fragments: 1000}
 	status.Operations = *changed(at.Add(-time.Minute))
 	backend := func(name string, last byte) ops.Backend {
 		address := netip.AddrFrom4([4]byte{192, 0, 2, last})
-		return ops.Backend{Name: name, Address: address, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable", NextHop: address, MAC: "02:00:00:00:00:01"}
+		return ops.Backend{Name: name, Address: address, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable",
+			NextHop: address, MAC: "02:00:00:00:00:01"}
 	}
 	web01, web02, web03, db01 := backend("web01", 1), backend("web02", 2), backend("web03", 3), backend("db01", 4)
 	web01.State, web01.Flows, web01.Reason, web02.State = lb.Draining, 1234, "does not answer ARP requests", lb.Out
 	db01.Active, db01.Upper, db01.Flows = 1000, 2000, 1001
 	status.Services = []ops.Service{
-		{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashSource, TableDigest: "bda3065bd78f73ba",
+		{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR,
+			Scheduler: lb.Maglev, Hash: lb.HashSource, TableDigest: "bda3065bd78f73ba",
 			Limits: &ops.Limits{Rate: 1000, Burst: 100, Refuse: lb.RefuseByReset}, Flows: 1234,
-			Transition: &ops.Transition{Since: at.Add(-time.Minute), Until: at.Add(14 * time.Minute), MovedSlots: 340, Slots: 1021, Base: true},
-			Backends:   []ops.Backend{web01, web02, web03}},
-		{Name: "old", VIP: netip.MustParseAddr("192.0.2.100"), Port: 81, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.SourceHash, Hash: lb.HashSource,
-			Transition: &ops.Transition{Since: at.Add(-time.Hour), MovedSlots: 10, Slots: 1021}, Backends: []ops.Backend{web03}},
-		{Name: "db", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.WeightedLeastConnections, Hash: lb.HashFlow,
-			Tracked: true, Active: 1000, Flows: 1001, Persistence: &ops.Persistence{TimeoutSeconds: 300, Prefix: 24, Group: "shop"},
+			Transition: &ops.Transition{Since: at.Add(-time.Minute), Until: at.Add(14 * time.Minute), MovedSlots: 340,
+				Slots: 1021, Base: true},
+			Backends: []ops.Backend{web01, web02, web03}},
+		{Name: "old", VIP: netip.MustParseAddr("192.0.2.100"), Port: 81, Protocol: lb.TCP, Mode: lb.L2DSR,
+			Scheduler: lb.SourceHash, Hash: lb.HashSource,
+			Transition: &ops.Transition{Since: at.Add(-time.Hour), MovedSlots: 10, Slots: 1021},
+			Backends:   []ops.Backend{web03}},
+		{Name: "db", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR,
+			Scheduler: lb.WeightedLeastConnections, Hash: lb.HashFlow,
+			Tracked: true, Active: 1000, Flows: 1001, Persistence: &ops.Persistence{TimeoutSeconds: 300, Prefix: 24,
+				Group: "shop"},
 			Limits: &ops.Limits{Connections: 50000, Refuse: lb.RefuseByDrop}, Backends: []ops.Backend{db01, web03}},
 	}
 	return status
@@ -127,8 +155,10 @@ func TestStatusFits(t *testing.T) {
 		s.Checks = []ops.Check{{Check: "tcp"}}
 		for j := range s.Backends {
 			b := &status.Services[i].Backends[j]
-			b.Name, b.Origin, b.NextHop, b.Health = "shop-web-0017", lb.FromDNS, netip.MustParseAddr("192.0.2.254"), &ops.Health{State: lb.Healthy, WeightPercent: 100}
-			b.Connections, b.Packets, b.Bytes, b.ReturnedPackets, b.ReturnedBytes, b.Answered = 1e6, 1e8, 1e11, 1e8, 1e12, 1e6
+			b.Name, b.Origin, b.NextHop, b.Health = "shop-web-0017", lb.FromDNS, netip.MustParseAddr("192.0.2.254"),
+				&ops.Health{State: lb.Healthy, WeightPercent: 100}
+			b.Connections, b.Packets, b.Bytes, b.ReturnedPackets, b.ReturnedBytes, b.Answered = 1e6, 1e8, 1e11,
+				1e8, 1e12, 1e6
 		}
 		columns := columnsOf(s, true)
 		var fits, wide bytes.Buffer
@@ -145,7 +175,8 @@ func TestStatusFits(t *testing.T) {
 			if !strings.Contains(wide.String(), name) {
 				t.Errorf("%s: %s is not in the wide table", s.Name, c.name)
 			}
-			if _, also, _ := strings.Cut(fits.String(), "-o wide also shows: "); !strings.Contains(head, name) && !strings.Contains(also, c.name) {
+			if _, also, _ := strings.Cut(fits.String(), "-o wide also shows: "); !strings.Contains(head, name) &&
+				!strings.Contains(also, c.name) {
 				t.Errorf("%s: %s is left out, and not named:\n%s", s.Name, c.name, fits.String())
 			}
 		}
@@ -155,7 +186,8 @@ func TestStatusFits(t *testing.T) {
 // TestDiscoveredUntil: a set that was used until a time is not said to be used until then afterwards.
 func TestDiscoveredUntil(t *testing.T) {
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
-	d := ops.Discovered{From: "dns web.example.com", Backends: 2, Taken: until.Add(-time.Hour), AgeSeconds: 60, Problem: "no answer", Until: until}
+	d := ops.Discovered{From: "dns web.example.com", Backends: 2, Taken: until.Add(-time.Hour), AgeSeconds: 60,
+		Problem: "no answer", Until: until}
 	for now, want := range map[time.Time]string{
 		until.Add(-time.Second): "; used until 2026-01-02 03:04:05: no answer",
 		until:                   "; used no longer since 2026-01-02 03:04:05: no answer",
@@ -170,13 +202,18 @@ func TestDiscoveredUntil(t *testing.T) {
 func TestStatusHealth(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	backend := func(name string, state lb.BackendState, h *ops.Health) ops.Backend {
-		return ops.Backend{Name: name, Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1, State: state, Neighbour: "reachable", MAC: "02:00:00:00:00:01", Health: h}
+		return ops.Backend{Name: name, Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1, State: state,
+			Neighbour: "reachable", MAC: "02:00:00:00:00:01", Health: h}
 	}
-	web01 := backend("web01", lb.Unhealthy, &ops.Health{State: lb.Failing, Since: at, Reason: "answers with status 503", WeightPercent: 100,
-		Checks: []ops.CheckResult{{State: lb.Failing, Failed: 4, Last: at.Add(time.Minute), TookSeconds: 0.0015, Answer: "status 503"}}})
+	web01 := backend("web01", lb.Unhealthy, &ops.Health{State: lb.Failing, Since: at, Reason: "answers with status 503",
+		WeightPercent: 100,
+		Checks: []ops.CheckResult{{State: lb.Failing, Failed: 4, Last: at.Add(time.Minute), TookSeconds: 0.0015,
+			Answer: "status 503"}}})
 	web01.Reason = "answers with status 503"
-	service := ops.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev, Serving: ops.ServingHealthy,
-		Checks: []ops.Check{{Check: "http GET /", Expected: "status 200-399", Via: lb.ViaAddress, IntervalSeconds: 2, TimeoutSeconds: 1, Rise: 2, Fall: 3}},
+	service := ops.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP,
+		Mode: lb.NAT, Scheduler: lb.Maglev, Serving: ops.ServingHealthy,
+		Checks: []ops.Check{{Check: "http GET /", Expected: "status 200-399", Via: lb.ViaAddress, IntervalSeconds: 2,
+			TimeoutSeconds: 1, Rise: 2, Fall: 3}},
 		Backends: []ops.Backend{web01,
 			backend("web02", lb.Up, &ops.Health{State: lb.Healthy, Since: at, WeightPercent: 50}),
 			backend("web03", lb.Draining, &ops.Health{State: lb.Healthy, Since: at, WeightPercent: 100, Drain: true}),
@@ -186,9 +223,11 @@ func TestStatusHealth(t *testing.T) {
 	for _, want := range []string{
 		"  check http GET / via address every 2s, within 1s, rise 2, fall 3: status 200-399\n",
 		"  web01 answers with status 503 (since 2026-01-02 03:04:05)\n    http GET /: 4 failed in a row, the last at 03:05:05 after 1.5ms: status 503; expected: status 200-399\n",
-		"  unhealthy  failing  ", "  up         healthy, 50%  ", "  draining   healthy, drain  ", "  standby    unknown  ",
+		"  unhealthy  failing  ", "  up         healthy, 50%  ", "  draining   healthy, drain  ",
+		"  standby    unknown  ",
 	} {
-		if got := regexp.MustCompile(" {2,}").ReplaceAllString(out.String(), "  "); !strings.Contains(got, regexp.MustCompile(" {2,}").ReplaceAllString(want, "  ")) {
+		if got := regexp.MustCompile(" {2,}").ReplaceAllString(out.String(), "  "); !strings.Contains(got,
+			regexp.MustCompile(" {2,}").ReplaceAllString(want, "  ")) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
 	}
@@ -198,10 +237,13 @@ func TestStatusHealth(t *testing.T) {
 func TestStatusOutliers(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	const reason = "has answered 0 of 40 new connections in 5s, and refused 40"
-	web01 := ops.Backend{Name: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1, State: lb.Ejected, Reason: reason, Since: at,
+	web01 := ops.Backend{Name: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1,
+		State: lb.Ejected, Reason: reason, Since: at,
 		Ejection: &ops.Ejection{Since: at, Until: at.Add(time.Minute), Times: 2, Reason: reason}}
-	service := ops.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev, Serving: ops.ServingHealthy, OnDown: lb.KeepFlows,
-		Outliers: &ops.Outliers{FailuresPercent: 50, Connections: 20, IntervalSeconds: 5, PauseSeconds: 30, LongestPauseSeconds: 300, EjectedPercent: 40}, Backends: []ops.Backend{web01}}
+	service := ops.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP,
+		Mode: lb.NAT, Scheduler: lb.Maglev, Serving: ops.ServingHealthy, OnDown: lb.KeepFlows,
+		Outliers: &ops.Outliers{FailuresPercent: 50, Connections: 20, IntervalSeconds: 5, PauseSeconds: 30,
+			LongestPauseSeconds: 300, EjectedPercent: 40}, Backends: []ops.Backend{web01}}
 	var out bytes.Buffer
 	writeService(&out, service, false, statusForm{}, at)
 	for _, want := range []string{
@@ -221,10 +263,12 @@ func TestStatusOutliers(t *testing.T) {
 // TestWriteChecked: what came of checks that were asked for, with every step.
 func TestWriteChecked(t *testing.T) {
 	checked := &ops.Checked{Target: ops.Target{Service: "web", Backend: "web01"},
-		Checks: []ops.Check{{Check: "tcp", Via: lb.ViaAddress, Expected: "a connection"}, {Check: "http GET /", Via: lb.ViaAddress, Expected: "status 200-399"}},
+		Checks: []ops.Check{{Check: "tcp", Via: lb.ViaAddress, Expected: "a connection"},
+			{Check: "http GET /", Via: lb.ViaAddress, Expected: "status 200-399"}},
 		Results: []ops.CheckResult{{State: lb.Healthy, Answer: "connected", TookSeconds: 0.0002},
 			{State: lb.Failing, Reason: "answers GET / with status 503, not 200-399", TookSeconds: 0.0123}},
-		Steps: []ops.CheckStep{{Check: 0, Name: "connect", TookSeconds: 0.0002, Text: "192.0.2.1:80"}, {Check: 1, Name: "answer", AtSeconds: 0.0123, TookSeconds: 0.01, Text: "status 503", Failed: true}}}
+		Steps: []ops.CheckStep{{Check: 0, Name: "connect", TookSeconds: 0.0002, Text: "192.0.2.1:80"},
+			{Check: 1, Name: "answer", AtSeconds: 0.0123, TookSeconds: 0.01, Text: "status 503", Failed: true}}}
 	var out bytes.Buffer
 	writeChecked(&out, checked, true)
 	for _, want := range []string{"web/web01  tcp via address: passed (connected), 200µs\n",

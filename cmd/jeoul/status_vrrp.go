@@ -19,7 +19,8 @@ func writeVRRP(w io.Writer, v *ops.VRRP) {
 	if v.Priority != v.ConfiguredPriority {
 		priority += fmt.Sprintf(" of %d", v.ConfiguredPriority)
 	}
-	fmt.Fprintf(w, "\nVRRP %d on %s: %s, priority %s, each %s%s: %s\n", v.ID, v.Interface, v.State, priority, secondsText(v.IntervalSeconds), sinceText(v.Since), v.Why)
+	fmt.Fprintf(w, "\nVRRP %d on %s: %s, priority %s, each %s%s: %s\n", v.ID, v.Interface, v.State, priority,
+		secondsText(v.IntervalSeconds), sinceText(v.Since), v.Why)
 	if d := v.Drained; d != nil {
 		fmt.Fprintf(w, "  drained by %s at %s\n", d.By, d.At.Local().Format(time.DateTime))
 	}

@@ -47,7 +47,8 @@ func (c *traceCmd) Validate() error {
 		name        string
 		given, live bool
 	}{
-		{"--flags", len(c.Flags) > 0, false}, {"--length", c.Length != 0, false}, {"--interface", c.Interface != "", false},
+		{"--flags", len(c.Flags) > 0, false}, {"--length", c.Length != 0, false},
+		{"--interface", c.Interface != "", false},
 		{"--count", c.Count != 0, true}, {"--for", c.For != 0, true}, {"--sample", c.Sample != 0, true},
 	} {
 		if misplaced.given && misplaced.live && !c.Live {
@@ -92,16 +93,19 @@ func (c *traceCmd) Run(ctx context.Context) error {
 	return tellProxied(ctx, os.Stdout, client, question)
 }
 
-// tellProxied says which service of mode proxy a packet that is asked about is for: the data plane knows none, and leaves
-// it to the kernel.
+// tellProxied says which service of mode proxy a packet that is asked about is for: the data plane knows none, and
+// leaves it to the kernel.
 func tellProxied(ctx context.Context, w io.Writer, client *api.Client, question trace.Question) error {
 	services, err := client.Services(ctx)
 	if err != nil {
 		return err
 	}
 	for _, s := range services {
-		if s.Mode == lb.ModeProxy && s.VIP == question.Destination && s.Port == question.DestinationPort && question.Protocol == s.Protocol {
-			fmt.Fprintf(w, "\nThe kernel hands it to the proxy, which serves %s (mode %s): `jeoul describe service %s`\n", s.Name, s.Mode, s.Name)
+		if s.Mode == lb.ModeProxy && s.VIP == question.Destination && s.Port == question.DestinationPort &&
+			question.Protocol == s.Protocol {
+			fmt.Fprintf(w,
+				"\nThe kernel hands it to the proxy, which serves %s (mode %s): `jeoul describe service %s`\n", s.Name,
+				s.Mode, s.Name)
 		}
 	}
 	return nil
@@ -116,8 +120,9 @@ func (c *traceCmd) question() (trace.Question, error) {
 	if err != nil {
 		return trace.Question{}, fmt.Errorf("--vip: %v", err)
 	}
-	question := trace.Question{Source: source.Unmap(), SourcePort: c.Sport, Destination: destination.Unmap(), DestinationPort: c.Port,
-		Protocol: lb.TCP, Flags: c.Flags, Length: c.Length, Interface: c.Interface}
+	question := trace.Question{Source: source.Unmap(), SourcePort: c.Sport, Destination: destination.Unmap(),
+		DestinationPort: c.Port,
+		Protocol:        lb.TCP, Flags: c.Flags, Length: c.Length, Interface: c.Interface}
 	if c.Protocol == lb.UDP.String() {
 		question.Protocol = lb.UDP
 	} else if len(c.Flags) == 0 {
@@ -213,7 +218,8 @@ func (c *traceCmd) tell(event trace.Event) error {
 		}
 	}
 	if event.Lost > 0 {
-		fmt.Fprintf(os.Stderr, "jeoul: %s more packets came too fast to tell of them; ask for fewer, or say --sample\n", count(event.Lost))
+		fmt.Fprintf(os.Stderr, "jeoul: %s more packets came too fast to tell of them; ask for fewer, or say --sample\n",
+			count(event.Lost))
 	}
 	return nil
 }
@@ -358,7 +364,8 @@ func (c *captureCmd) Run(ctx context.Context) error {
 		out.Lines, out.JSON = os.Stdout, c.json()
 	case "-":
 		if terminal(os.Stdout) {
-			return errors.New("--write - writes a binary file, and standard output is a terminal: pipe it, as in | wireshark -k -i -")
+			return errors.New(
+				"--write - writes a binary file, and standard output is a terminal: pipe it, as in | wireshark -k -i -")
 		}
 		out.File = os.Stdout
 	default:
@@ -379,8 +386,10 @@ func (c *captureCmd) Run(ctx context.Context) error {
 
 func (c *captureCmd) request() (capture.Request, error) {
 	r := capture.Request{Snap: c.Snap, Packets: c.Count, Seconds: c.For.Seconds(), Rate: c.Rate, Bytes: c.Bytes,
-		Filter: capture.Filter{Service: c.Service, Backend: c.Backend, Outcomes: c.Outcome, Family: c.Family, Interface: c.Interface}}
-	ends := traceCmd{Src: c.Client, VIP: c.VIP, Sport: c.ClientPort, Port: c.Port, Protocol: c.Protocol, Sample: c.Sample}
+		Filter: capture.Filter{Service: c.Service, Backend: c.Backend, Outcomes: c.Outcome, Family: c.Family,
+			Interface: c.Interface}}
+	ends := traceCmd{Src: c.Client, VIP: c.VIP, Sport: c.ClientPort, Port: c.Port, Protocol: c.Protocol,
+		Sample: c.Sample}
 	asked, err := ends.request()
 	if err != nil {
 		return r, fmt.Errorf("%s", strings.Replace(err.Error(), "--src", "--client", 1))

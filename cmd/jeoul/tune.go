@@ -51,7 +51,8 @@ func (p tuneProfile) options(host tuneHost) (tune.Options, error) {
 	if err != nil {
 		return tune.Options{}, fmt.Errorf("--packet-cpus %s: not a list of CPUs, such as 2-7,9", host.PacketCPUs)
 	}
-	opt := tune.Options{Role: p.Role, Mode: p.Mode, Interfaces: host.Interface, Profile: profile, PacketCPUs: cpus, Root: host.Root}
+	opt := tune.Options{Role: p.Role, Mode: p.Mode, Interfaces: host.Interface, Profile: profile, PacketCPUs: cpus,
+		Root: host.Root}
 	for _, text := range host.Service {
 		service, err := untracked.ParseService(text)
 		if err != nil {
@@ -119,7 +120,8 @@ func (c *tuneCheckCmd) Run() error {
 		for _, f := range bad {
 			ids = append(ids, f.Item)
 		}
-		return errDeviates{fmt.Errorf("what matters for a %s and is not as it should be: %s", r.Role, strings.Join(ids, ", "))}
+		return errDeviates{fmt.Errorf("what matters for a %s and is not as it should be: %s", r.Role,
+			strings.Join(ids, ", "))}
 	}
 	return nil
 }

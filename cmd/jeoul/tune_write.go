@@ -48,7 +48,8 @@ func tuneTable(w io.Writer, columns ...any) table.Writer {
 }
 
 // order is that in which states are shown: what needs the operator first.
-var order = []tune.State{tune.Failed, tune.Differs, tune.Changed, tune.Advised, tune.Unread, tune.Good, tune.Left, tune.Machines, tune.Absent}
+var order = []tune.State{tune.Failed, tune.Differs, tune.Changed, tune.Advised, tune.Unread, tune.Good, tune.Left,
+	tune.Machines, tune.Absent}
 
 // writeTune prints what check found: the plan, what differs, and how much is well.
 func writeTune(w io.Writer, r *tune.Report, all bool) {
@@ -81,7 +82,8 @@ func writeHost(w io.Writer, r *tune.Report) {
 func writeFindings(w io.Writer, findings []tune.Finding) {
 	findings = slices.Clone(findings)
 	slices.SortStableFunc(findings, func(a, b tune.Finding) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), boolFirst(a.Matters, b.Matters))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)),
+			boolFirst(a.Matters, b.Matters))
 	})
 	t := tuneTable(w, "", "item", "now", "wanted", "state", "why")
 	for _, f := range findings {
@@ -139,7 +141,8 @@ func writeRest(w io.Writer, r *tune.Report) {
 	for _, of := range []struct {
 		state   tune.State
 		meaning string
-	}{{tune.Good, "as they should be"}, {tune.Left, "left alone on purpose"}, {tune.Machines, "the machine's, not this namespace's"}, {tune.Absent, "not applicable here"}} {
+	}{{tune.Good, "as they should be"}, {tune.Left, "left alone on purpose"},
+		{tune.Machines, "the machine's, not this namespace's"}, {tune.Absent, "not applicable here"}} {
 		if n := counts[of.state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, of.meaning))
 		}

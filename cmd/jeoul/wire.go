@@ -67,7 +67,8 @@ func (c *wireSendCmd) Validate() error {
 	}
 	switch {
 	case len(c.Client) == 0:
-		return errors.New("no client port: say --client-interface IF=PREFIX, or --self-test N to measure the tester itself")
+		return errors.New(
+			"no client port: say --client-interface IF=PREFIX, or --self-test N to measure the tester itself")
 	case !c.VIP.IsValid():
 		return errors.New("--vip ADDRESS:PORT is missing: where should clients send to?")
 	case len(c.NextMAC) == 0 && len(c.Server) == 0:
@@ -75,10 +76,12 @@ func (c *wireSendCmd) Validate() error {
 	}
 	for _, p := range c.Client {
 		if !p.prefix.IsValid() {
-			return fmt.Errorf("--client-interface %s: it needs the addresses of its clients: --client-interface %s=PREFIX", p, p)
+			return fmt.Errorf(
+				"--client-interface %s: it needs the addresses of its clients: --client-interface %s=PREFIX", p, p)
 		}
 		if !slices.Contains(c.Yes, p.name) {
-			return fmt.Errorf("--client-interface %s: this sends up to millions of packets a second, from addresses of %v; if that is what you want, add --yes-send-traffic %s",
+			return fmt.Errorf(
+				"--client-interface %s: this sends up to millions of packets a second, from addresses of %v; if that is what you want, add --yes-send-traffic %s",
 				p, p.prefix, p.name)
 		}
 	}
@@ -99,7 +102,8 @@ func (c *wireSendCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	run := &results.Run{Suite: "wire", Title: "What comes of a packet-level load", Environment: results.Environment{Notes: wireNotes}}
+	run := &results.Run{Suite: "wire", Title: "What comes of a packet-level load",
+		Environment: results.Environment{Notes: wireNotes}}
 	return c.run(run, func() ([]results.Trial, error) {
 		trials, err := c.ceiling(ctx, load)
 		if err != nil {
@@ -126,7 +130,8 @@ func (c *wireSendCmd) measure(ctx context.Context, load wire.Load) ([]results.Tr
 
 // ceiling measures the tester itself, as fast as it can, for as long as a step takes.
 func (c *wireSendCmd) ceiling(ctx context.Context, load wire.Load) ([]results.Trial, error) {
-	if !*c.Ceiling || c.Lab != 0 && load.Rate == 0 && load.Ladder == nil && load.Search == nil || load.Kind == wire.Capacity {
+	if !*c.Ceiling || c.Lab != 0 && load.Rate == 0 && load.Ladder == nil && load.Search == nil ||
+		load.Kind == wire.Capacity {
 		return nil, nil
 	}
 	plain, err := wire.NewPlain(max(c.Lab, len(c.Client)))
@@ -141,7 +146,8 @@ func (c *wireSendCmd) ceiling(ctx context.Context, load wire.Load) ([]results.Tr
 }
 
 // test runs a load on an arrangement, tells of each step, and returns the steps.
-func (c *wireSendCmd) test(ctx context.Context, spec wire.Spec, load wire.Load, subject string) (trials []results.Trial, err error) {
+func (c *wireSendCmd) test(ctx context.Context, spec wire.Spec, load wire.Load, subject string) (trials []results.Trial,
+	err error) {
 	tester, err := wire.New(ctx, spec)
 	if err != nil {
 		return nil, err

@@ -161,8 +161,10 @@ func (c *wireSendCmd) load() (wire.Load, error) {
 
 func (f *wireLoadFlags) read() (wire.Load, error) {
 	l := wire.Load{
-		Kind: wire.Kind(f.Load), Rate: f.Rate, Connections: f.Connections, Duration: f.Duration, Outstanding: f.Outstanding,
-		WarmUp: f.WarmUp, Settle: f.Settle, Timeout: f.Timeout, Tries: f.Tries, Request: f.Request, Hold: f.Hold, Frame: f.Frame, Question: f.Question,
+		Kind: wire.Kind(f.Load), Rate: f.Rate, Connections: f.Connections, Duration: f.Duration,
+		Outstanding: f.Outstanding,
+		WarmUp:      f.WarmUp, Settle: f.Settle, Timeout: f.Timeout, Tries: f.Tries, Request: f.Request, Hold: f.Hold,
+		Frame: f.Frame, Question: f.Question,
 	}
 	if f.Rate < 0 {
 		return l, fmt.Errorf("--rate %v: a rate is above 0", f.Rate)

@@ -69,8 +69,10 @@ func writeServed(w io.Writer, spec wire.Spec, s wire.Step) {
 		name string
 		n    uint64
 	}{
-		{"duplicates", s.Strange.Duplicate}, {"with a wrong checksum", s.Strange.Checksum}, {"malformed", s.Strange.Malformed},
-		{"of no known connection", s.Strange.Unacknowledgeable}, {"of another server port's connection", s.Strange.WrongBackend},
+		{"duplicates", s.Strange.Duplicate}, {"with a wrong checksum", s.Strange.Checksum},
+		{"malformed", s.Strange.Malformed},
+		{"of no known connection", s.Strange.Unacknowledgeable},
+		{"of another server port's connection", s.Strange.WrongBackend},
 		{"of no load of ours", s.Strange.Stranger},
 	} {
 		if strange.n > 0 {

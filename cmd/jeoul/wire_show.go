@@ -17,13 +17,16 @@ func wireLine(subject string, s wire.Step) string {
 	if s.Offered > 0 {
 		offered = fmt.Sprintf("%.0f/s", s.Offered)
 	}
-	words := []string{fmt.Sprintf("%s, %s, offered %s: %.0f %s", subject, s.Kind, offered, s.Metrics()[s.Kind.Metric()], wireNoun(s.Kind)),
+	words := []string{fmt.Sprintf("%s, %s, offered %s: %.0f %s", subject, s.Kind, offered, s.Metrics()[s.Kind.Metric()],
+		wireNoun(s.Kind)),
 		fmt.Sprintf("%d begun, %d failed", s.Begun, s.Failed.Total())}
 	if l := s.Setup; l.Count > 0 {
-		words = append(words, fmt.Sprintf("setup p50 %v p99 %v", l.P50.Round(time.Microsecond/10), l.P99.Round(time.Microsecond/10)))
+		words = append(words, fmt.Sprintf("setup p50 %v p99 %v", l.P50.Round(time.Microsecond/10),
+			l.P99.Round(time.Microsecond/10)))
 	}
 	if l := s.Response; l.Count > 0 {
-		words = append(words, fmt.Sprintf("response p50 %v p99 %v", l.P50.Round(time.Microsecond/10), l.P99.Round(time.Microsecond/10)))
+		words = append(words, fmt.Sprintf("response p50 %v p99 %v", l.P50.Round(time.Microsecond/10),
+			l.P99.Round(time.Microsecond/10)))
 	}
 	if s.FloodSent > 0 {
 		words = append(words, fmt.Sprintf("flood %d SYNs, %d arrived", s.FloodSent, s.FloodArrived))
@@ -52,7 +55,8 @@ func wireTrials(spec wire.Spec, load wire.Load, subject string, steps []wire.Ste
 		best, found := wire.Best(steps, load.Search.Loss)
 		if !found {
 			best = steps[len(steps)-1]
-			notes = append([]string{fmt.Sprintf("no rate from %v a second on lost at most %v", load.Search.From, load.Search.Loss)}, notes...)
+			notes = append([]string{fmt.Sprintf("no rate from %v a second on lost at most %v", load.Search.From,
+				load.Search.Loss)}, notes...)
 		}
 		trial := wireTrial(spec, load, subject, best, notes)
 		trial.Valid = trial.Valid && found
@@ -66,8 +70,9 @@ func wireTrials(spec wire.Spec, load wire.Load, subject string, steps []wire.Ste
 }
 
 func wireTrial(spec wire.Spec, load wire.Load, subject string, s wire.Step, notes []string) results.Trial {
-	t := results.Trial{Subject: subject, Load: "wire", Repeat: 1, Valid: true, Notes: append([]string{}, notes...), Metrics: s.Metrics(),
-		Params: map[string]any{"wire": string(s.Kind), "offered": wireOffered(load, s), "clients": len(spec.Clients)}}
+	t := results.Trial{Subject: subject, Load: "wire", Repeat: 1, Valid: true, Notes: append([]string{}, notes...),
+		Metrics: s.Metrics(),
+		Params:  map[string]any{"wire": string(s.Kind), "offered": wireOffered(load, s), "clients": len(spec.Clients)}}
 	for name, value := range map[string]int{"request_bytes": load.Request, "response_bytes": load.Response} {
 		if value > 0 {
 			t.Params[name] = value
@@ -77,7 +82,8 @@ func wireTrial(spec wire.Spec, load wire.Load, subject string, s wire.Step, note
 		t.Params["beside"] = "a SYN flood"
 	}
 	for i, n := range s.PerServer {
-		t.Backends = append(t.Backends, results.Backend{Name: spec.Servers[i].Name, Address: wireAddress(spec.Servers[i]), Connections: n})
+		t.Backends = append(t.Backends,
+			results.Backend{Name: spec.Servers[i].Name, Address: wireAddress(spec.Servers[i]), Connections: n})
 	}
 	switch {
 	case s.Interrupted:
@@ -92,7 +98,8 @@ func wireTrial(spec wire.Spec, load wire.Load, subject string, s wire.Step, note
 		t.Notes = append(t.Notes, fmt.Sprintf("%d connections could not be reset after the step", s.LeftOpen))
 	}
 	if !s.KeptUp {
-		t.Notes = append(t.Notes, fmt.Sprintf("the tester itself did not keep up: it was %v late", s.Behind.Round(time.Microsecond)))
+		t.Notes = append(t.Notes, fmt.Sprintf("the tester itself did not keep up: it was %v late",
+			s.Behind.Round(time.Microsecond)))
 	}
 	return t
 }
@@ -117,7 +124,8 @@ func wireOffered(load wire.Load, s wire.Step) any {
 
 // wireSaturated says who was the limit, as far as the tester knows.
 func wireSaturated(load wire.Load, subject string, s wire.Step) results.Part {
-	limited := s.Offered == 0 || load.Search != nil || s.Begun > 0 && float64(s.Failed.Total()) > wireLoss*float64(s.Begun)
+	limited := s.Offered == 0 || load.Search != nil || s.Begun > 0 &&
+		float64(s.Failed.Total()) > wireLoss*float64(s.Begun)
 	switch {
 	case !s.KeptUp, limited && subject == "direct":
 		return results.SaturatedClient

@@ -13,7 +13,8 @@ import (
 // FuzzWireFlags reads what a person may write: nothing panics, and what is read can be
 // written again, or is a load that is possible.
 func FuzzWireFlags(f *testing.F) {
-	for _, seed := range []string{"eth0", "eth0@blue=198.19.1.0/24", "=", "@", "eth0=::1", "1:2:3", "2800:21000:1400", "1024-65535", "10=198.18.0.100", "02:00:5e:10:00:01", "80:1000,20:20000"} {
+	for _, seed := range []string{"eth0", "eth0@blue=198.19.1.0/24", "=", "@", "eth0=::1", "1:2:3", "2800:21000:1400",
+		"1024-65535", "10=198.18.0.100", "02:00:5e:10:00:01", "80:1000,20:20000"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -35,7 +36,8 @@ func FuzzWireFlags(f *testing.F) {
 		if mac.UnmarshalText([]byte(text)) == nil && len(mac) != 6 {
 			t.Errorf("%q is %v", text, mac)
 		}
-		for _, flags := range []wireLoadFlags{{Load: "setup", Ladder: text}, {Load: "setup", Search: text}, {Load: "mix", Sizes: text}, {Load: "session", Content: text}, {Load: "dns", Question: text}} {
+		for _, flags := range []wireLoadFlags{{Load: "setup", Ladder: text}, {Load: "setup", Search: text},
+			{Load: "mix", Sizes: text}, {Load: "session", Content: text}, {Load: "dns", Question: text}} {
 			load, err := flags.read()
 			if err == nil {
 				err = load.Validate()

@@ -28,7 +28,8 @@ func main() {
 			os.Exit(2)
 		}
 		for _, line := range longLines(source, strings.HasSuffix(file, ".go")) {
-			fmt.Fprintf(os.Stderr, "%s:%d: has %d columns, of at most %d\n", file, line.number, line.columns, mostColumns)
+			fmt.Fprintf(os.Stderr, "%s:%d: has %d columns, of at most %d\n", file, line.number, line.columns,
+				mostColumns)
 			long = true
 		}
 	}
@@ -40,8 +41,8 @@ func main() {
 // longLine is a line that has too many columns, by its number from 1.
 type longLine struct{ number, columns int }
 
-// longLines returns the lines of a file that are too long. Of Go, it leaves out the directives of tools, which cannot be
-// broken, and lines that would fit without the strings in them.
+// longLines returns the lines of a file that are too long. Of Go, it leaves out the directives of tools, which cannot
+// be broken, and lines that would fit without the strings in them.
 func longLines(source []byte, isGo bool) []longLine {
 	var long []longLine
 	strings := map[int]int{}

@@ -144,7 +144,8 @@ func (l limits) check(found []figures) error {
 			allowed = own
 		}
 		if f.files > allowed.files {
-			errs = append(errs, fmt.Errorf("%s has %d files, of at most %d: split the package", f.path, f.files, allowed.files))
+			errs = append(errs, fmt.Errorf("%s has %d files, of at most %d: split the package", f.path, f.files,
+				allowed.files))
 		}
 		if len(f.block) > allowed.block {
 			errs = append(errs, fmt.Errorf("%s has %d files that depend on each other, of at most %d "+

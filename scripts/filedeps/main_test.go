@@ -69,9 +69,11 @@ func TestLimits(t *testing.T) {
 		found        []figures
 		want         string
 	}{
-		{"kept", "5 2 others\n# big ones\n9 4 m/big\n", []figures{{"m/big", 9, block(4)}, {"m/small", 5, block(2)}}, ""},
+		{"kept", "5 2 others\n# big ones\n9 4 m/big\n", []figures{{"m/big", 9, block(4)}, {"m/small", 5, block(2)}},
+			""},
 		{"files of others", "5 2 others", []figures{{"m/small", 6, block(2)}}, "has 6 files, of at most 5"},
-		{"block of others", "5 2 others", []figures{{"m/small", 5, block(3)}}, "small has 3 files that depend on each other"},
+		{"block of others", "5 2 others", []figures{{"m/small", 5, block(3)}},
+			"small has 3 files that depend on each other"},
 		{"own files", "5 2 others\n9 4 m/big", []figures{{"m/big", 10, block(4)}}, "m/big has 10 files, of at most 9"},
 		{"own block", "5 2 others\n9 4 m/big", []figures{{"m/big", 9, block(5)}}, "5 files that depend on each other"},
 		{"shrunk", "5 2 others\n9 4 m/big", []figures{{"m/big", 8, block(4)}}, `write "8 4 m/big" into`},

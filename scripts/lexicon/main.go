@@ -72,7 +72,8 @@ func check(contributing, allowed string, files []string) (problems []string, err
 	}
 	for _, u := range excused {
 		if !needed[u] {
-			problems = append(problems, fmt.Sprintf("%s: %s uses %q no more: remove the line", allowed, u.folder, u.word))
+			problems = append(problems, fmt.Sprintf("%s: %s uses %q no more: remove the line", allowed,
+				u.folder, u.word))
 		}
 	}
 	slices.Sort(problems)

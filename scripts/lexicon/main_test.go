@@ -22,8 +22,10 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("C.md", "# C\n\n### Words in names\n| Not | But |\n| --- | --- |\n| `keepHouse`, `tale` | `janitor` |\n\n## End\n| `ear` | no |\n")
-	write("a/a.go", "package a\n\ntype tale struct{ theTale int }\n\nfunc KeepHouse(talent int) { ear := talent; _ = ear }\n")
+	write("C.md",
+		"# C\n\n### Words in names\n| Not | But |\n| --- | --- |\n| `keepHouse`, `tale` | `janitor` |\n\n## End\n| `ear` | no |\n")
+	write("a/a.go",
+		"package a\n\ntype tale struct{ theTale int }\n\nfunc KeepHouse(talent int) { ear := talent; _ = ear }\n")
 	write("b/c/c.go", "package c\n\nvar tales, tale int\n")
 	write("allowed.txt", "# a comment\ntale b\nkeepHouse b\n")
 	problems, err := check("C.md", "allowed.txt", []string{"a/a.go", "b/c/c.go"})
@@ -31,7 +33,8 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.Join(problems, "\n")
-	for _, want := range []string{"a/a.go:3:6: tale: the field says janitor", "a/a.go:3:19: theTale:", "a/a.go:5:6: KeepHouse:",
+	for _, want := range []string{"a/a.go:3:6: tale: the field says janitor", "a/a.go:3:19: theTale:",
+		"a/a.go:5:6: KeepHouse:",
 		`allowed.txt: b uses "keepHouse" no more`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the findings lack %q", want)

@@ -179,6 +179,7 @@ func (o *output) print(to io.Writer, format, dir string) error {
 		return err
 	}
 	_, err := fmt.Fprintf(to,
-		"\nThe configuration (jeoul.yaml):\n\n%s\nThe suite that proves it (suite.yaml):\n\n%s", o.Configuration, o.Suite)
+		"\nThe configuration (jeoul.yaml):\n\n%s\nThe suite that proves it (suite.yaml):\n\n%s",
+		o.Configuration, o.Suite)
 	return err
 }

@@ -117,7 +117,8 @@ func ask(questions []question, from io.Reader, to io.Writer) error {
 func (c *Cmd) given() (advise.Answers, error) {
 	a := advise.Answers{Speaks: advise.Speaks(c.Speaks), Layer7: c.Layer7, Requests: c.Requests, Bytes: c.Size,
 		Lifetime: advise.Lifetime(c.Lifetime), Open: c.Open, ClientAddress: advise.ClientAddress(c.ClientAddress),
-		Network: advise.Network(c.Network), Failures: c.Failures, Cores: c.Cores, Link: c.Link, Usage: c.Usage, Permits: []advise.Permission{}}
+		Network: advise.Network(c.Network), Failures: c.Failures, Cores: c.Cores, Link: c.Link, Usage: c.Usage,
+		Permits: []advise.Permission{}}
 	for _, p := range c.Permits {
 		if p != "none" {
 			a.Permits = append(a.Permits, advise.Permission(p))

@@ -77,7 +77,8 @@ func (c *Capture) read() {
 		if err != nil {
 			return
 		}
-		c.look(gopacket.NewPacket(frame[:n], layers.LayerTypeEthernet, gopacket.DecodeOptions{Lazy: true, NoCopy: true}))
+		c.look(gopacket.NewPacket(frame[:n], layers.LayerTypeEthernet,
+			gopacket.DecodeOptions{Lazy: true, NoCopy: true}))
 		c.mu.Lock()
 		c.packets++
 		c.mu.Unlock()

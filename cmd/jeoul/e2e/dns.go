@@ -91,7 +91,8 @@ func StartDNS(tb testing.TB, host *lab.Host, ports ...uint16) *DNS {
 // prepare makes named's directory.
 func (d *DNS) prepare(program string) error {
 	var text bytes.Buffer
-	err := namedTemplate.Execute(&text, map[string]any{"Name": d.host.Name, "Dir": d.dir, "Zone": dnsZone, "Ports": d.ports})
+	err := namedTemplate.Execute(&text, map[string]any{"Name": d.host.Name, "Dir": d.dir, "Zone": dnsZone,
+		"Ports": d.ports})
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Patience ends waits that have no other bound. It is no measure of anything: a busy machine may keep the programs of a test
-// from running for many seconds.
+// Patience ends waits that have no other bound. It is no measure of anything: a busy machine may keep the programs of a
+// test from running for many seconds.
 const Patience = time.Minute
 
 // Inside is a place to run code in: a host of a laboratory, or a namespace.

@@ -62,7 +62,8 @@ func NewFar(tb testing.TB, gateway *lab.Host, addresses int) *Far {
 	}
 	testenv.Veth(tb,
 		testenv.End{Namespace: f.Namespace, Name: clientEnd, Addresses: far},
-		testenv.End{Namespace: router, Name: routerEnd, Addresses: []netip.Prefix{member(farNet4, 1), member(farNet6, 1)}})
+		testenv.End{Namespace: router, Name: routerEnd, Addresses: []netip.Prefix{member(farNet4, 1),
+			member(farNet6, 1)}})
 
 	var gate *namespace.Namespace
 	in(tb, gateway, func() (err error) {
@@ -71,13 +72,16 @@ func NewFar(tb testing.TB, gateway *lab.Host, addresses int) *Far {
 	})
 	tb.Cleanup(func() { gate.Close() })
 	testenv.Veth(tb,
-		testenv.End{Namespace: router, Name: routerUp, Addresses: []netip.Prefix{member(narrowNet4, 2), member(narrowNet6, 2)}},
-		testenv.End{Namespace: gate, Name: gatewayEnd, Addresses: []netip.Prefix{member(narrowNet4, 1), member(narrowNet6, 1)}})
+		testenv.End{Namespace: router, Name: routerUp, Addresses: []netip.Prefix{member(narrowNet4, 2),
+			member(narrowNet6, 2)}},
+		testenv.End{Namespace: gate, Name: gatewayEnd, Addresses: []netip.Prefix{member(narrowNet4, 1),
+			member(narrowNet6, 1)}})
 
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	in(tb, f, func() error { return routes(everything, member(farNet4, 1), member(farNet6, 1)) })
 	in(tb, router, func() error {
-		return errors.Join(forward(), narrow(routerUp), routes(everything, member(narrowNet4, 1), member(narrowNet6, 1)))
+		return errors.Join(forward(), narrow(routerUp),
+			routes(everything, member(narrowNet4, 1), member(narrowNet6, 1)))
 	})
 	in(tb, gate, func() error {
 		return errors.Join(forward(), narrow(gatewayEnd), routes(FarNets, member(narrowNet4, 2), member(narrowNet6, 2)))

@@ -113,13 +113,15 @@ func (s Settings) programs(l netlink.Link) error {
 func (s Settings) routing() error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		// With a filter by a table of 0, those of all tables are listed.
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+			netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return err
 		}
 		for _, r := range routes {
 			if r.Flags&unix.RTM_F_CLONED == 0 {
-				s.add("route to %v from %v by %v on %d in table %d, type %d, metric %d, MTU %d", r.Dst, r.Src, r.Gw, r.LinkIndex, r.Table, r.Type, r.Priority, r.MTU)
+				s.add("route to %v from %v by %v on %d in table %d, type %d, metric %d, MTU %d", r.Dst, r.Src, r.Gw,
+					r.LinkIndex, r.Table, r.Type, r.Priority, r.MTU)
 			}
 		}
 		rules, err := netlink.RuleList(family)
@@ -142,7 +144,8 @@ func (s Settings) sysctls() error {
 				return err
 			}
 			if value, err := os.ReadFile(path); err == nil {
-				s.add("sysctl %s = %s", strings.TrimPrefix(path, root), strings.Join(strings.Fields(string(value)), " "))
+				s.add("sysctl %s = %s", strings.TrimPrefix(path, root),
+					strings.Join(strings.Fields(string(value)), " "))
 			}
 			return nil
 		})

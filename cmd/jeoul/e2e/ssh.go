@@ -36,7 +36,8 @@ func NewSSH(tb testing.TB) *SSH {
 	testenv.Program(tb, "ssh")
 	keygen := testenv.Program(tb, "ssh-keygen")
 	for _, name := range []string{"host", "root", "wrong"} {
-		if output, err := exec.Command(keygen, "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", s.path(name)).CombinedOutput(); err != nil {
+		if output, err := exec.Command(keygen, "-q", "-t", "ed25519", "-N", "", "-C", name, "-f",
+			s.path(name)).CombinedOutput(); err != nil {
 			tb.Fatalf("making a key: %v: %s", err, output)
 		}
 	}
@@ -72,17 +73,21 @@ func (s *SSH) Start(tb testing.TB, hosts ...*lab.Host) {
 		config := filepath.Join(host.Dir, "sshd_config")
 		text := strings.Join([]string{
 			"HostKey " + s.path("host"), "AuthorizedKeysFile " + s.path("root.pub"), "StrictModes no", "PidFile none",
-			"PermitRootLogin yes", "PasswordAuthentication no", "KbdInteractiveAuthentication no", "MaxStartups 100", "UsePAM no",
+			"PermitRootLogin yes", "PasswordAuthentication no", "KbdInteractiveAuthentication no", "MaxStartups 100",
+			"UsePAM no",
 			"Subsystem sftp internal-sftp", "",
 		}, "\n")
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)
 		}
-		if _, err := host.Start(context.WithoutCancel(tb.Context()), lab.Command{Path: s.sshd, Args: []string{"-D", "-e", "-f", config}}); err != nil {
+		if _, err := host.Start(context.WithoutCancel(tb.Context()),
+			lab.Command{Path: s.sshd, Args: []string{"-D", "-e", "-f", config}}); err != nil {
 			tb.Fatal(err)
 		}
 		fmt.Fprintf(known, "%v %s", host.IPv4, public)
-		testenv.Eventually(tb, Patience, "sshd answers on "+host.Name, func() bool { return listens(host, netip.AddrPortFrom(host.IPv4, 22)) })
+		testenv.Eventually(tb, Patience, "sshd answers on "+host.Name, func() bool {
+			return listens(host, netip.AddrPortFrom(host.IPv4, 22))
+		})
 	}
 }
 
@@ -111,7 +116,8 @@ func (s *SSH) Inventory(tb testing.TB, l *lab.Lab, further string) string {
 		}
 	}
 	fmt.Fprintf(&text, "[all:vars]\nansible_user=root\nansible_ssh_private_key_file=%s\n", s.Key())
-	fmt.Fprintf(&text, "ansible_ssh_common_args=-F none -o UserKnownHostsFile=%s -o StrictHostKeyChecking=yes\n", s.path("known_hosts"))
+	fmt.Fprintf(&text, "ansible_ssh_common_args=-F none -o UserKnownHostsFile=%s -o StrictHostKeyChecking=yes\n",
+		s.path("known_hosts"))
 	fmt.Fprintf(&text, "jeoul_vip=%v\njeoul_fullnat_address=%v\n%s", l.VIP4, l.FullNAT, further)
 	path := filepath.Join(tb.TempDir(), "hosts.ini")
 	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {

@@ -87,13 +87,16 @@ func (s *SYNs) Wait() { <-s.ended }
 
 // syn builds a SYN.
 func syn(from, to netip.AddrPort) ([]byte, error) {
-	ip := &layers.IPv4{Version: 4, IHL: 5, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
-	tcp := &layers.TCP{SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()), Seq: uint32(from.Port()) << 16, SYN: true, Window: 64240}
+	ip := &layers.IPv4{Version: 4, IHL: 5, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(),
+		DstIP: to.Addr().AsSlice()}
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()),
+		Seq: uint32(from.Port()) << 16, SYN: true, Window: 64240}
 	if err := tcp.SetNetworkLayerForChecksum(ip); err != nil {
 		return nil, err
 	}
 	buffer := gopacket.NewSerializeBuffer()
-	err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ip, tcp)
+	err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ip,
+		tcp)
 	return buffer.Bytes(), err
 }
 
@@ -163,7 +166,8 @@ func (a *Arrivals) read() {
 // wanted says whether a packet of IPv4 is a SYN from the client.
 func (a *Arrivals) wanted(packet []byte) bool {
 	const header, flags, syn, ack = 20, 13, 0x02, 0x10
-	if len(packet) <= header+flags || packet[0] != 0x45 || packet[9] != unix.IPPROTO_TCP || netip.AddrFrom4([4]byte(packet[12:16])) != a.from {
+	if len(packet) <= header+flags || packet[0] != 0x45 || packet[9] != unix.IPPROTO_TCP ||
+		netip.AddrFrom4([4]byte(packet[12:16])) != a.from {
 		return false
 	}
 	return packet[header+flags]&(syn|ack) == syn
@@ -177,7 +181,8 @@ func stamp(control []byte) (int64, bool) {
 	}
 	for _, m := range messages {
 		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SO_TIMESTAMPNS && len(m.Data) >= 16 {
-			seconds, nanoseconds := int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:]))
+			seconds, nanoseconds := int64(binary.NativeEndian.Uint64(m.Data)),
+				int64(binary.NativeEndian.Uint64(m.Data[8:]))
 			return seconds*int64(time.Second) + nanoseconds, true
 		}
 	}

@@ -82,7 +82,8 @@ func StartWeb(tb testing.TB, host *lab.Host, files *Files, ports ...uint16) *Web
 	program := testenv.Program(tb, "nginx")
 	w := &Web{host: host, dir: filepath.Join(host.Dir, "web")}
 	var text bytes.Buffer
-	err := nginxTemplate.Execute(&text, map[string]any{"Name": host.Name, "Dir": w.dir, "Files": files.dir, "Ports": ports})
+	err := nginxTemplate.Execute(&text, map[string]any{"Name": host.Name, "Dir": w.dir, "Files": files.dir,
+		"Ports": ports})
 	if err == nil {
 		err = os.Mkdir(w.dir, 0o755)
 	}
@@ -147,7 +148,8 @@ func NewBrowser(where Inside, from ...netip.Addr) *Browser {
 		})
 		return connection, err
 	}
-	return &Browser{http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true}}}
+	return &Browser{http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true,
+		DisableCompression: true}}}
 }
 
 // do makes a request and hands the answer's body to use.
@@ -242,7 +244,8 @@ func (b *Browser) Download(ctx context.Context, to netip.AddrPort, files *Files,
 
 // Upload sends the file of that size under a name, and compares the hash of what
 // the server has got; servers are those that may have got it. It may take as long as something goes.
-func (b *Browser) Upload(ctx context.Context, to netip.AddrPort, files *Files, size int64, name string, servers map[string]*Web) (Seen, error) {
+func (b *Browser) Upload(ctx context.Context, to netip.AddrPort, files *Files, size int64, name string,
+	servers map[string]*Web) (Seen, error) {
 	file, err := os.Open(files.path(size))
 	if err != nil {
 		return Seen{}, err
@@ -250,7 +253,8 @@ func (b *Browser) Upload(ctx context.Context, to netip.AddrPort, files *Files, s
 	defer file.Close()
 	ctx, moved, end := transfer(ctx)
 	defer end()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url(to, "/uploads/"+name), movingReader{file, moved})
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url(to, "/uploads/"+name),
+		movingReader{file, moved})
 	if err != nil {
 		return Seen{}, err
 	}

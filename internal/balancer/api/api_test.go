@@ -170,7 +170,9 @@ func TestClientErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello")
+	})}
 	go func() { _ = server.Serve(listener) }()
 	defer server.Close()
 	tests := map[string]struct {
@@ -185,7 +187,8 @@ func TestClientErrors(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewClient(test.path).Status(t.Context())
-			if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
+			if err == nil || test.want != nil && !errors.Is(err, test.want) ||
+				!strings.Contains(err.Error(), test.text) {
 				t.Errorf("error = %v, want %v with %q", err, test.want, test.text)
 			}
 			if err != nil && !strings.Contains(err.Error(), test.path) {
@@ -193,7 +196,8 @@ func TestClientErrors(t *testing.T) {
 			}
 		})
 	}
-	if err := NewClient("x").explain(&net.OpError{Err: os.NewSyscallError("connect", syscall.EACCES)}); !errors.Is(err, ErrNoRights) {
+	if err := NewClient("x").explain(&net.OpError{Err: os.NewSyscallError("connect", syscall.EACCES)}); !errors.Is(err,
+		ErrNoRights) {
 		t.Errorf("EACCES gives %v, want ErrNoRights", err)
 	}
 }

@@ -48,19 +48,21 @@ func bounded(next http.Handler) http.Handler {
 		default:
 			w.Header().Set("Retry-After", retryAfter)
 			w.Header().Set("Connection", "close")
-			newProblem(http.StatusServiceUnavailable, "other requests with a large body are being read; try again in "+retryAfter+" s").write(w)
+			newProblem(http.StatusServiceUnavailable, "other requests with a large body are being read; try again in "+
+				retryAfter+" s").write(w)
 		}
 	})
 }
 
-// tooLarge answers to a body that is beyond every bound. The answer goes first; what the client sends nevertheless is thrown
-// away, for many clients read no answer before they have sent everything.
+// tooLarge answers to a body that is beyond every bound. The answer goes first; what the client sends nevertheless is
+// thrown away, for many clients read no answer before they have sent everything.
 func tooLarge(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	_ = control.EnableFullDuplex()
 	_ = control.SetReadDeadline(time.Now().Add(bodyBound))
 	w.Header().Set("Connection", "close")
-	newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of %d bytes; a configuration has up to %d", r.ContentLength, config.MaxBytes)).write(w)
+	newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of %d bytes; a configuration has up to %d",
+		r.ContentLength, config.MaxBytes)).write(w)
 	if control.Flush() == nil && r.Header.Get("Expect") == "" {
 		_, _ = io.Copy(io.Discard, r.Body)
 	}
@@ -85,7 +87,8 @@ type limited struct {
 
 // limit bounds the connections of a listener; its note is to be the server's ConnState.
 func limit(listener net.Listener, most int) *limited {
-	return &limited{Listener: listener, most: most, freed: make(chan struct{}, 1), done: make(chan struct{}), idle: list.New()}
+	return &limited{Listener: listener, most: most, freed: make(chan struct{}, 1), done: make(chan struct{}),
+		idle: list.New()}
 }
 
 // Accept waits for a connection, and for room for it where all others have a request in hand.

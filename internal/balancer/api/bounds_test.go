@@ -17,8 +17,8 @@ func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
 func (p pipes) Close() error              { return nil }
 func (p pipes) Addr() net.Addr            { return &net.UnixAddr{} }
 
-// TestRoomIsMadeBetweenRequests: a connection whose request has begun makes no room for another one, also before the server has
-// said so; one that has made room reads no request any more.
+// TestRoomIsMadeBetweenRequests: a connection whose request has begun makes no room for another one, also before the
+// server has said so; one that has made room reads no request any more.
 func TestRoomIsMadeBetweenRequests(t *testing.T) {
 	given := make(pipes, 1)
 	l := limit(given, 2)
@@ -43,7 +43,8 @@ func TestRoomIsMadeBetweenRequests(t *testing.T) {
 	// The longest without a request but for what it has just read, which the server has not yet told of.
 	_, third := accept()
 	if began.closed || !idle.closed || third.closed {
-		t.Errorf("room is made: the asking one %t, the idle one %t, the new one %t", began.closed, idle.closed, third.closed)
+		t.Errorf("room is made: the asking one %t, the idle one %t, the new one %t", began.closed, idle.closed,
+			third.closed)
 	}
 	if n, err := idle.Read(make([]byte, 1)); n != 0 || !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the one that made room reads %d, %v", n, err)

@@ -68,7 +68,8 @@ func (c caller) name() string {
 	return fmt.Sprintf("uid %d", c.user.Uid)
 }
 
-// guarded lets in clients that the guard knows, and has what they may do noted; denied (nil: nothing) is told of others.
+// guarded lets in clients that the guard knows, and has what they may do noted; denied (nil: nothing) is told of
+// others.
 func guarded(next http.Handler, guard *access.Guard, denied func(from string, why error)) http.Handler {
 	origins := http.NewCrossOriginProtection() // browsers send a client certificate from any page
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -89,12 +90,13 @@ func guarded(next http.Handler, guard *access.Guard, denied func(from string, wh
 			p.write(w)
 			return
 		}
-		origins.Handler(next).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller{client: client})))
+		origins.Handler(next).ServeHTTP(w,
+			r.WithContext(context.WithValue(r.Context(), callerKey{}, caller{client: client})))
 	})
 }
 
-// asksForLogin says whether a request is the dashboard's, which asks whether the browser has a client certificate. That is no
-// attempt to get in.
+// asksForLogin says whether a request is the dashboard's, which asks whether the browser has a client certificate. That
+// is no attempt to get in.
 func asksForLogin(r *http.Request) bool {
 	return r.URL.Path == sessionPath && r.Header.Get("Authorization") == "" && len(r.TLS.PeerCertificates) == 0
 }
@@ -118,8 +120,9 @@ func needs(roleFor func(huma.Context) ops.Role) func(huma.Context, func(huma.Con
 		}
 		_, w := humago.Unwrap(ctx)
 		w.Header().Set("Connection", "close")
-		newProblem(http.StatusForbidden, fmt.Sprintf("%s has the role %s, and this needs %s; use other credentials, or change the role where it is configured",
-			who.name(), who.client.Role, role)).write(w)
+		newProblem(http.StatusForbidden,
+			fmt.Sprintf("%s has the role %s, and this needs %s; use other credentials, or change the role where it is configured",
+				who.name(), who.client.Role, role)).write(w)
 	}
 }
 

@@ -51,7 +51,8 @@ func (c *Client) At() string { return c.at }
 
 // newClient returns a client that connects by a transport. It connects at each call.
 func newClient(at, base string, transport *http.Transport) *Client {
-	transport.DisableKeepAlives, transport.ResponseHeaderTimeout, transport.ExpectContinueTimeout = true, 30*time.Second, 10*time.Second
+	transport.DisableKeepAlives, transport.ResponseHeaderTimeout, transport.ExpectContinueTimeout = true,
+		30*time.Second, 10*time.Second
 	patient := transport.Clone()
 	patient.ResponseHeaderTimeout = 0
 	return &Client{at: at, base: base, patient: &http.Client{Transport: patient},
@@ -85,8 +86,8 @@ func (c *Client) Trace(ctx context.Context, request TraceRequest, tell func(trac
 	})
 }
 
-// Capture follows real packets, with their bytes, and calls tell for each event, until the capture ends, the context ends
-// (both no error) or tell returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
+// Capture follows real packets, with their bytes, and calls tell for each event, until the capture ends, the context
+// ends (both no error) or tell returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Capture(ctx context.Context, request capture.Request, tell func(capture.Event) error) error {
 	return follow(ctx, c, capturePath, request, func(event capture.Event) error {
 		if event.Error != "" {
@@ -127,18 +128,22 @@ func (c *Client) ask(ctx context.Context, method, path string, question, into an
 	}
 	defer body.Close()
 	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(into); err != nil {
-		return fmt.Errorf("ask the daemon on %s: the answer cannot be understood (is it another program, or another version?): %w", c.at, err)
+		return fmt.Errorf(
+			"ask the daemon on %s: the answer cannot be understood (is it another program, or another version?): %w",
+			c.at, err)
 	}
 	return nil
 }
 
 // open sends a request and returns the body of an answer that is a success.
-func (c *Client) open(ctx context.Context, client *http.Client, method, path string, question any) (io.ReadCloser, error) {
+func (c *Client) open(ctx context.Context, client *http.Client, method, path string,
+	question any) (io.ReadCloser, error) {
 	return c.openWith(ctx, client, method, path, question, http.Header{})
 }
 
 // openWith is open with a header of its own.
-func (c *Client) openWith(ctx context.Context, client *http.Client, method, path string, question any, header http.Header) (io.ReadCloser, error) {
+func (c *Client) openWith(ctx context.Context, client *http.Client, method, path string, question any,
+	header http.Header) (io.ReadCloser, error) {
 	response, err := c.send(ctx, client, method, path, question, header)
 	if err != nil {
 		return nil, err
@@ -147,7 +152,8 @@ func (c *Client) openWith(ctx context.Context, client *http.Client, method, path
 }
 
 // send sends a request and returns an answer that is a success.
-func (c *Client) send(ctx context.Context, client *http.Client, method, path string, question any, header http.Header) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, client *http.Client, method, path string, question any,
+	header http.Header) (*http.Response, error) {
 	var content io.Reader
 	written, isYAML := question.(yamlText)
 	switch {

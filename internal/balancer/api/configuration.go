@@ -163,9 +163,11 @@ func value(contentType string, body []byte) (sources.Request, error) {
 // handleConfiguration adds what configures a balancer.
 func (b Balancer) handleConfiguration(a huma.API) {
 	schemas := configSchemas(a)
-	add(a, endpoint{method: http.MethodGet, path: configPath, id: "get-config", summary: "The configuration in force, of all sources", answer: schemas.config},
+	add(a, endpoint{method: http.MethodGet, path: configPath, id: "get-config",
+		summary: "The configuration in force, of all sources", answer: schemas.config},
 		func(context.Context, *none) (*content, error) { return b.inForce() })
-	add(a, endpoint{method: http.MethodGet, path: sourcesPath, id: "list-sources", summary: "The sources of the configuration"},
+	add(a, endpoint{method: http.MethodGet, path: sourcesPath, id: "list-sources",
+		summary: "The sources of the configuration"},
 		func(context.Context, *none) (*answer[[]Source], error) {
 			list, err := b.listSources()
 			return &answer[[]Source]{list}, err
@@ -198,7 +200,8 @@ func (b Balancer) handleConfiguration(a huma.API) {
 
 // handlePart adds what reads, takes away and brings one kind of part.
 func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, noun string, schema *huma.Schema) {
-	add(a, endpoint{method: http.MethodGet, path: path, id: "get-" + noun, summary: "A " + noun + " of the configuration", answer: schema},
+	add(a, endpoint{method: http.MethodGet, path: path, id: "get-" + noun, summary: "A " + noun +
+		" of the configuration", answer: schema},
 		func(_ context.Context, in *P) (*content, error) {
 			part, err := b.Sources.Get((*in).place())
 			if err != nil {
@@ -206,16 +209,22 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 			}
 			return contentOf(part)
 		})
-	add(a, endpoint{method: http.MethodDelete, path: path, id: "delete-" + noun, summary: "Take a " + noun + " out of the configuration; answers when the data plane has it", role: ops.RoleConfigure, tries: true, slow: true},
+	add(a, endpoint{method: http.MethodDelete, path: path, id: "delete-" + noun, summary: "Take a " + noun +
+		" out of the configuration; answers when the data plane has it", role: ops.RoleConfigure, tries: true,
+		slow: true},
 		func(ctx context.Context, in *D) (*answer[Change], error) {
 			terms := (*in).Terms()
-			return b.change(ctx, sources.Request{At: (*in).place(), Verb: sources.Delete, If: terms.check, Dry: terms.DryRun})
+			return b.change(ctx, sources.Request{At: (*in).place(), Verb: sources.Delete, If: terms.check,
+				Dry: terms.DryRun})
 		})
 	for method, verb := range map[string]sources.Verb{http.MethodPut: sources.Put, http.MethodPatch: sources.Patch} {
-		e := endpoint{method: method, path: path, id: "put-" + noun, summary: "Put a " + noun + " in the place of the one there is, if any; answers when the data plane has it",
+		e := endpoint{method: method, path: path, id: "put-" + noun, summary: "Put a " + noun +
+			" in the place of the one there is, if any; answers when the data plane has it",
 			body: schema, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure, tries: true, slow: true}
 		if verb == sources.Patch {
-			e.id, e.summary, e.body = "patch-"+noun, "Change a "+noun+" by a JSON merge patch (RFC 7396); answers when the data plane has it", &huma.Schema{Type: huma.TypeObject}
+			e.id, e.summary, e.body = "patch-"+noun, "Change a "+noun+
+				" by a JSON merge patch (RFC 7396); answers when the data plane has it",
+				&huma.Schema{Type: huma.TypeObject}
 		}
 		add(a, e, func(ctx context.Context, in *W) (*answer[Change], error) {
 			terms, sent := (*in).Terms(), (*in).Content()
@@ -229,7 +238,8 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 	}
 }
 
-// inForce is the configuration of all sources together, without its secrets: who may change it reads them no more than others do.
+// inForce is the configuration of all sources together, without its secrets: who may change it reads them no more than
+// others do.
 func (b Balancer) inForce() (*content, error) {
 	text, err := config.Write(config.WithoutSecrets(b.Sources.Config()))
 	if err != nil {
@@ -251,7 +261,8 @@ func (b Balancer) listSources() ([]Source, error) {
 	}
 	list := []Source{{Name: config.FileOwner, Services: counts[config.FileOwner]}}
 	for _, f := range b.Sources.Fragments() {
-		list = append(list, Source{Name: f.Name, Generation: f.Generation, Services: counts[f.Name], By: f.By, At: f.At})
+		list = append(list, Source{Name: f.Name, Generation: f.Generation, Services: counts[f.Name],
+			By: f.By, At: f.At})
 	}
 	if !slices.ContainsFunc(cfg.Services, func(s lb.Service) bool { return s.Discovery.On() }) {
 		return list, nil
@@ -259,7 +270,8 @@ func (b Balancer) listSources() ([]Source, error) {
 	status, err := b.Status()
 	for _, s := range status.Services {
 		for _, d := range s.Discovered {
-			list = append(list, Source{Name: s.Name + "/" + string(d.Origin), Services: 1, By: d.From, At: d.Taken, Backends: d.Backends, Problem: d.Problem})
+			list = append(list, Source{Name: s.Name + "/" + string(d.Origin), Services: 1, By: d.From, At: d.Taken,
+				Backends: d.Backends, Problem: d.Problem})
 		}
 	}
 	return list, err
@@ -295,6 +307,7 @@ func configSchemas(a huma.API) partSchemas {
 	service, fields := item(root, "services", "ConfigService")
 	backend, _ := item(fields, "backends", "ConfigBackend")
 	source := name("ConfigSource", map[string]any{"type": "object", "additionalProperties": false,
-		"properties": map[string]any{"services": map[string]any{"type": "array", "items": map[string]any{"$ref": service.Ref}}}})
+		"properties": map[string]any{"services": map[string]any{"type": "array",
+			"items": map[string]any{"$ref": service.Ref}}}})
 	return partSchemas{name("Config", root), source, service, backend}
 }

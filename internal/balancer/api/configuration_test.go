@@ -108,16 +108,20 @@ func TestConfiguration(t *testing.T) {
 		{"PUT", shop + "?dry_run=true", shopBody, nil, 200, `+  - name: shop`},
 		{"GET", shop, "", nil, 404, "there is no service shop"},
 		{"PUT", shop, shopBody, map[string]string{"If-Match": `"x"`}, 412, "not there any more"},
-		{"PUT", shop, shopBody, map[string]string{"If-None-Match": "*"}, 200, `"source":"api","generation":1,"changed":true`},
+		{"PUT", shop, shopBody, map[string]string{"If-None-Match": "*"}, 200,
+			`"source":"api","generation":1,"changed":true`},
 		{"PUT", shop, shopBody, map[string]string{"If-None-Match": "*"}, 412, "it is there already"},
 		{"PUT", shop, shopBody, nil, 200, `"generation":1,"changed":false`},
 		{"PUT", shop + "/backends/b2", "address: 192.0.2.2\nweight: 3\n", yaml, 200, `"generation":2`},
 		{"GET", shop + "/backends/b2", "", nil, 200, `{"address":"192.0.2.2","name":"b2","weight":3}`},
-		{"PATCH", shop + "/backends/b2", `{"weight": null}`, map[string]string{"Content-Type": "application/merge-patch+json"}, 200, `"generation":3`},
+		{"PATCH", shop + "/backends/b2", `{"weight": null}`,
+			map[string]string{"Content-Type": "application/merge-patch+json"}, 200, `"generation":3`},
 		{"GET", shop + "/backends/b2", "", nil, 200, `{"address":"192.0.2.2","name":"b2"}`},
 		{"PATCH", shop, `{"weight": 7}`, nil, 422, `"field":"services[0].weight","message":"unknown key`},
-		{"PUT", sourcesPath + "/kube", "services:\n  - name: mail\n    vip: nonsense\n", yaml, 422, `{"source":"kube","line":3,"field":"services[0].vip","message":"\"nonsense\" is not an IP address`},
-		{"PUT", sourcesPath + "/kube", `{"services": [{"name": "shop", ` + shopBody[1:] + `]}`, nil, 422, `"source":"kube","field":"services[0].name","message":"shop is already the name of services[0].name (api, line 4)`},
+		{"PUT", sourcesPath + "/kube", "services:\n  - name: mail\n    vip: nonsense\n", yaml, 422,
+			`{"source":"kube","line":3,"field":"services[0].vip","message":"\"nonsense\" is not an IP address`},
+		{"PUT", sourcesPath + "/kube", `{"services": [{"name": "shop", ` + shopBody[1:] + `]}`, nil, 422,
+			`"source":"kube","field":"services[0].name","message":"shop is already the name of services[0].name (api, line 4)`},
 		{"PUT", sourcesPath + "/file", `{"services": []}`, nil, 409, "change it there, and reload"},
 		{"DELETE", configPath + "/services/web", "", nil, 409, "change it there, and reload"},
 		{"PUT", configPath + "/services/web?source=api", shopBody, nil, 409, "change it there"},
@@ -159,7 +163,8 @@ func TestApply(t *testing.T) {
 			t.Errorf("dry %t: shop is of %q", dry, owner)
 		}
 	}
-	if _, err := client.Apply(t.Context(), "kube", []byte("hook: tc\n"+text), false); err == nil || err.Error() != "kube:1: hook: is the configuration file's to say; here stand services only: remove it" {
+	if _, err := client.Apply(t.Context(), "kube", []byte("hook: tc\n"+text), false); err == nil ||
+		err.Error() != "kube:1: hook: is the configuration file's to say; here stand services only: remove it" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -175,7 +180,8 @@ func TestLargeBody(t *testing.T) {
 		}
 		defer conn.Close()
 		waiting = append(waiting, conn)
-		if _, err := io.WriteString(conn, "PUT "+shop+" HTTP/1.1\r\nHost: jeoul\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn, "PUT "+shop+
+			" HTTP/1.1\r\nHost: jeoul\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		// The server asks for the body when it begins to read it.
@@ -183,13 +189,15 @@ func TestLargeBody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	request{"PUT", shop, strings.Repeat(" ", largeBody+1), map[string]string{"Expect": "100-continue"}, 503, "try again"}.do(t, client)
+	request{"PUT", shop, strings.Repeat(" ", largeBody+1), map[string]string{"Expect": "100-continue"}, 503,
+		"try again"}.do(t, client)
 	request{"PUT", shop, shopBody, nil, 200, "shop"}.do(t, client)
 	for _, conn := range waiting {
 		conn.Close()
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://jeoul"+shop, strings.NewReader(strings.Repeat(" ", config.MaxBytes+1)))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://jeoul"+shop,
+			strings.NewReader(strings.Repeat(" ", config.MaxBytes+1)))
 		if err != nil {
 			t.Fatal(err)
 		}

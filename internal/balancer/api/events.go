@@ -46,9 +46,11 @@ type EventsAfter struct {
 func (b Balancer) handleEvents(a huma.API) {
 	schemaOf[events.Event](a)
 	streams := make(chan struct{}, maxStreams)
-	stream := &huma.Schema{Type: huma.TypeString, Description: "Server-sent events: \"event\" has an Event as data and its id; \"lost\" has a Lost as data, before the events that come after a gap."}
+	stream := &huma.Schema{Type: huma.TypeString,
+		Description: "Server-sent events: \"event\" has an Event as data and its id; \"lost\" has a Lost as data, before the events that come after a gap."}
 	schemaOf[events.Lost](a)
-	add(a, endpoint{method: http.MethodGet, path: eventsPath, id: "watch-events", summary: "What becomes of the balancer, as server-sent events", kind: eventsType, answer: stream},
+	add(a, endpoint{method: http.MethodGet, path: eventsPath, id: "watch-events",
+		summary: "What becomes of the balancer, as server-sent events", kind: eventsType, answer: stream},
 		func(_ context.Context, in *EventsAfter) (*huma.StreamResponse, error) {
 			select {
 			case streams <- struct{}{}:
@@ -118,10 +120,12 @@ func (b Balancer) handleWatches(a huma.API) {
 		func(ctx context.Context, _ *none) (*answer[session], error) {
 			host, err := os.Hostname()
 			who := callerOf(ctx)
-			return &answer[session]{session{Client: who.name(), Role: who.client.Role, Host: host, Version: b.Version}}, err
+			return &answer[session]{session{Client: who.name(), Role: who.client.Role, Host: host, Version: b.Version}},
+				err
 		})
-	stream := &huma.Schema{Type: huma.TypeString, Description: "Server-sent events: \"status\" has a Watched as data, at least " +
-		"every few seconds; \"event\" and \"lost\" are those of /v1/events."}
+	stream := &huma.Schema{Type: huma.TypeString,
+		Description: "Server-sent events: \"status\" has a Watched as data, at least " +
+			"every few seconds; \"event\" and \"lost\" are those of /v1/events."}
 	p := pulse.New(b.Status, b.Events, func(err error) any { return problemOf(err) })
 	watchers := make(chan struct{}, maxStreams)
 	add(a, endpoint{method: http.MethodGet, path: watchPath, id: "watch-status", kind: eventsType, answer: stream,
@@ -204,8 +208,10 @@ func sendEvents(w io.Writer, read []events.Event, lost *events.Lost) error {
 // Events tells of events after that of an id (empty: of all that are kept), and of what was lost, until
 // the context ends (no error), the daemon has sent all that there are and is not to be followed, or tell returns an
 // error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
-func (c *Client) Events(ctx context.Context, after string, follow bool, tell func(*events.Event, *events.Lost) error) error {
-	body, err := c.openWith(ctx, c.stream, http.MethodGet, fmt.Sprintf("%s?follow=%t", eventsPath, follow), nil, http.Header{"Last-Event-ID": {after}})
+func (c *Client) Events(ctx context.Context, after string, follow bool,
+	tell func(*events.Event, *events.Lost) error) error {
+	body, err := c.openWith(ctx, c.stream, http.MethodGet, fmt.Sprintf("%s?follow=%t", eventsPath, follow), nil,
+		http.Header{"Last-Event-ID": {after}})
 	if err != nil {
 		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
 	}

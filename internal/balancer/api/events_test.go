@@ -51,7 +51,8 @@ func TestEvents(t *testing.T) {
 	log.Info("a")
 	log.Warn("b", events.About{Kind: events.KindHealth}.Attr())
 	var first told
-	if err := client.Events(t.Context(), "", false, first.tell); err != nil || !slices.Equal(first.messages, []string{"a", "b"}) {
+	if err := client.Events(t.Context(), "", false, first.tell); err != nil ||
+		!slices.Equal(first.messages, []string{"a", "b"}) {
 		t.Errorf("what is kept: %q, %v", first.messages, err)
 	}
 
@@ -73,18 +74,21 @@ func TestEvents(t *testing.T) {
 
 	log.Info("d")
 	var second told
-	if err := client.Events(t.Context(), first.last, false, second.tell); err != nil || !slices.Equal(second.messages, []string{"c", "d"}) {
+	if err := client.Events(t.Context(), first.last, false, second.tell); err != nil ||
+		!slices.Equal(second.messages, []string{"c", "d"}) {
 		t.Errorf("after b: %q, %v", second.messages, err)
 	}
 	for _, m := range []string{"e", "f"} {
 		log.Info(m)
 	}
 	var third told
-	if err := client.Events(t.Context(), first.last, false, third.tell); err != nil || !slices.Equal(third.messages, []string{"lost 1", "d", "e", "f"}) {
+	if err := client.Events(t.Context(), first.last, false, third.tell); err != nil ||
+		!slices.Equal(third.messages, []string{"lost 1", "d", "e", "f"}) {
 		t.Errorf("after b, of which one is not kept: %q, %v", third.messages, err)
 	}
 	var strange told
-	if err := client.Events(t.Context(), "other-7", false, strange.tell); err != nil || !slices.Equal(strange.messages, []string{"lost 0", "d", "e", "f"}) {
+	if err := client.Events(t.Context(), "other-7", false, strange.tell); err != nil ||
+		!slices.Equal(strange.messages, []string{"lost 0", "d", "e", "f"}) {
 		t.Errorf("after an event of another start: %q, %v", strange.messages, err)
 	}
 }
@@ -108,7 +112,8 @@ func TestStreamsAreBounded(t *testing.T) {
 		<-begun
 	}
 	var problem *Problem
-	if err := client.Events(t.Context(), "", true, nil); !errors.As(err, &problem) || problem.Status != http.StatusServiceUnavailable {
+	if err := client.Events(t.Context(), "", true, nil); !errors.As(err, &problem) ||
+		problem.Status != http.StatusServiceUnavailable {
 		t.Errorf("one more: %v, want 503", err)
 	}
 	cancel()

@@ -28,7 +28,8 @@ type OfFlows struct {
 
 // showFlows adds the list of remembered flows.
 func (b Balancer) showFlows(a huma.API) {
-	add(a, endpoint{method: http.MethodGet, path: flowsPath, id: "list-flows", summary: "Flows that the data plane remembers"},
+	add(a, endpoint{method: http.MethodGet, path: flowsPath, id: "list-flows",
+		summary: "Flows that the data plane remembers"},
 		func(_ context.Context, in *OfFlows) (*answer[ops.FlowList], error) {
 			query := ops.FlowQuery{Of: in.Of, States: in.States, Limit: in.Limit}
 			if in.Client != "" {
@@ -50,7 +51,8 @@ func ParseClients(text string) (netip.Prefix, error) {
 	}
 	address, err := netip.ParseAddr(text)
 	if err != nil || address.Zone() != "" {
-		return netip.Prefix{}, fmt.Errorf("%w: %q is neither a network, such as 192.0.2.0/24, nor an address", ops.ErrBadRequest, text)
+		return netip.Prefix{}, fmt.Errorf("%w: %q is neither a network, such as 192.0.2.0/24, nor an address",
+			ops.ErrBadRequest, text)
 	}
 	return netip.PrefixFrom(address, address.BitLen()), nil
 }

@@ -18,15 +18,20 @@ import (
 func TestFlows(t *testing.T) {
 	var asked ops.FlowQuery
 	source := netip.MustParseAddrPort("198.51.100.1:20000")
-	list := ops.FlowList{Matching: 7, Flows: []ops.Flow{{Service: "web", Backend: "web01", Client: netip.MustParseAddrPort("[2001:db8::1]:1024"), Source: &source, State: lb.FlowUDP, Proven: true, SilentSeconds: 2.5}}}
+	list := ops.FlowList{Matching: 7,
+		Flows: []ops.Flow{{Service: "web", Backend: "web01", Client: netip.MustParseAddrPort("[2001:db8::1]:1024"),
+			Source: &source, State: lb.FlowUDP, Proven: true, SilentSeconds: 2.5}}}
 	path, stop := serveAll(t, Balancer{Flows: func(q ops.FlowQuery) (ops.FlowList, error) {
 		asked = q
 		return list, nil
 	}})
 	defer stop()
 	client := NewClient(path)
-	comparer := cmp.Options{cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmpopts.EquateEmpty()}
-	for _, query := range []ops.FlowQuery{{Limit: ops.DefaultFlows}, {Of: []string{"web", "shop/s 1"}, Client: netip.MustParsePrefix("2001:db8::/32"), States: []lb.FlowState{lb.FlowUDP, lb.FlowFirst}, Limit: 3}} {
+	comparer := cmp.Options{cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmpopts.EquateEmpty()}
+	for _, query := range []ops.FlowQuery{{Limit: ops.DefaultFlows},
+		{Of: []string{"web", "shop/s 1"}, Client: netip.MustParsePrefix("2001:db8::/32"),
+			States: []lb.FlowState{lb.FlowUDP, lb.FlowFirst}, Limit: 3}} {
 		got, err := client.Flows(t.Context(), query)
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +43,8 @@ func TestFlows(t *testing.T) {
 			t.Errorf("answered (-want +got):\n%s", diff)
 		}
 	}
-	for query, code := range map[string]int{"": 200, "?client=192.0.2.7": 200, "?client=fe80::1%25eth0": 400, "?client=web": 400, "?limit=0": 422,
+	for query, code := range map[string]int{"": 200, "?client=192.0.2.7": 200, "?client=fe80::1%25eth0": 400,
+		"?client=web": 400, "?limit=0": 422,
 		fmt.Sprint("?limit=", ops.MaxFlows): 200, fmt.Sprint("?limit=", ops.MaxFlows+1): 422} {
 		response, err := client.http.Get(client.base + flowsPath + query)
 		if err != nil {

@@ -27,12 +27,14 @@ type OneMember struct {
 
 // showMembers adds the balancers that share VIPs with this one.
 func (b Balancer) showMembers(a huma.API) {
-	add(a, endpoint{method: http.MethodGet, path: membersPath, id: "list-members", summary: "This balancer among those that it shares VIPs with, and the others as it knows them"},
+	add(a, endpoint{method: http.MethodGet, path: membersPath, id: "list-members",
+		summary: "This balancer among those that it shares VIPs with, and the others as it knows them"},
 		func(_ context.Context, in *OfMembers) (*answer[ops.Members], error) {
 			status, err := b.Status()
 			return &answer[ops.Members]{status.MembersOf(in.Members, in.States)}, err
 		})
-	add(a, endpoint{method: http.MethodGet, path: membersPath + "/{member}", id: "get-member", summary: "Another member as this balancer knows it"},
+	add(a, endpoint{method: http.MethodGet, path: membersPath + "/{member}", id: "get-member",
+		summary: "Another member as this balancer knows it"},
 		func(_ context.Context, in *OneMember) (*answer[ops.Member], error) {
 			status, err := b.Status()
 			if err != nil {

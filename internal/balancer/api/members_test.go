@@ -15,19 +15,23 @@ import (
 // TestMembers: the members that a client asks for come back as the status has them, and one by one.
 func TestMembers(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	all := &ops.Members{Name: "lb1", Address: "192.0.2.10:7946", Configuration: "c0ffee", Refused: 3, Members: []ops.Member{
-		{Name: "lb2", Address: "192.0.2.11:7946", State: ops.MemberAlive, Since: since, Version: "1.2.3", Configuration: "decaf", Ready: true,
-			Differs: []ops.Difference{{Service: "web", Detail: "a weight", Since: since, Lasting: true}},
-			Flows:   &ops.MemberFlows{Telling: true, Told: 7, Behind: 2, Heard: true, Whole: true, Taken: 5, Refused: map[string]uint64{"no such service": 1}}},
-		{Address: "[2001:db8::12]:7946", State: ops.MemberUnknown, Since: since, Reason: "it has another key"},
-	}}
+	all := &ops.Members{Name: "lb1", Address: "192.0.2.10:7946", Configuration: "c0ffee", Refused: 3,
+		Members: []ops.Member{
+			{Name: "lb2", Address: "192.0.2.11:7946", State: ops.MemberAlive, Since: since, Version: "1.2.3",
+				Configuration: "decaf", Ready: true,
+				Differs: []ops.Difference{{Service: "web", Detail: "a weight", Since: since, Lasting: true}},
+				Flows: &ops.MemberFlows{Telling: true, Told: 7, Behind: 2, Heard: true, Whole: true, Taken: 5,
+					Refused: map[string]uint64{"no such service": 1}}},
+			{Address: "[2001:db8::12]:7946", State: ops.MemberUnknown, Since: since, Reason: "it has another key"},
+		}}
 	path, stop := serve(t, func() (ops.Status, error) { return ops.Status{Members: all}, nil })
 	defer stop()
 	client := NewClient(path)
 	for _, test := range []struct {
 		names []string
 		want  []ops.Member
-	}{{nil, all.Members}, {[]string{"lb2"}, all.Members[:1]}, {[]string{"2001:db8::12", "lb9"}, all.Members[1:]}, {[]string{"lb9"}, []ops.Member{}}} {
+	}{{nil, all.Members}, {[]string{"lb2"}, all.Members[:1]}, {[]string{"2001:db8::12", "lb9"}, all.Members[1:]},
+		{[]string{"lb9"}, []ops.Member{}}} {
 		want := *all
 		want.Members = test.want
 		got, err := client.Members(t.Context(), test.names...)
@@ -38,7 +42,8 @@ func TestMembers(t *testing.T) {
 			t.Errorf("members %q (-want +got):\n%s", test.names, diff)
 		}
 	}
-	for path, code := range map[string]int{"?state=alive&state=failed": 200, "?state=gone": 422, "/lb2": 200, "/192.0.2.11": 200, "/lb9": 404} {
+	for path, code := range map[string]int{"?state=alive&state=failed": 200, "?state=gone": 422, "/lb2": 200,
+		"/192.0.2.11": 200, "/lb9": 404} {
 		response, err := client.http.Get(client.base + membersPath + path)
 		if err != nil {
 			t.Fatal(err)

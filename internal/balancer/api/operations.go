@@ -35,7 +35,8 @@ const maxDeadline = 366 * 24 * time.Hour
 
 // order puts a request's path and body together.
 func (b orderBody) order(verb ops.Verb, at OfBackend, by string) (ops.Order, error) {
-	o := ops.Order{Verb: verb, Service: at.Service, Backend: at.Backend, AllServices: b.AllServices, Force: b.Force, By: by}
+	o := ops.Order{Verb: verb, Service: at.Service, Backend: at.Backend, AllServices: b.AllServices,
+		Force: b.Force, By: by}
 	switch {
 	case verb != ops.Drain && b.DeadlineSeconds != 0:
 		return o, fmt.Errorf("%w: deadline_seconds goes with drain only", ops.ErrBadRequest)
@@ -46,9 +47,11 @@ func (b orderBody) order(verb ops.Verb, at OfBackend, by string) (ops.Order, err
 	case verb != ops.Enable && b.Force:
 		return o, fmt.Errorf("%w: force goes with enable only", ops.ErrBadRequest)
 	case verb == ops.Undo && b.AllServices:
-		return o, fmt.Errorf("%w: all_services does not go with undo, which takes back all that the operation did", ops.ErrBadRequest)
+		return o, fmt.Errorf("%w: all_services does not go with undo, which takes back all that the operation did",
+			ops.ErrBadRequest)
 	case b.DeadlineSeconds < 0 || b.DeadlineSeconds > maxDeadline.Seconds():
-		return o, fmt.Errorf("%w: a deadline of %g seconds; it can be up to %g, or 0 for none", ops.ErrBadRequest, b.DeadlineSeconds, maxDeadline.Seconds())
+		return o, fmt.Errorf("%w: a deadline of %g seconds; it can be up to %g, or 0 for none", ops.ErrBadRequest,
+			b.DeadlineSeconds, maxDeadline.Seconds())
 	}
 	o.Deadline = time.Duration(b.DeadlineSeconds * float64(time.Second))
 	if b.Weight != nil {
@@ -65,26 +68,31 @@ type OfBackend struct {
 
 // handleOperations adds what changes a balancer beside its configuration.
 func (b Balancer) handleOperations(a huma.API) {
-	add(a, endpoint{method: http.MethodGet, path: operationsPath, id: "list-operations", summary: "What operations have changed, and which can be taken back"},
+	add(a, endpoint{method: http.MethodGet, path: operationsPath, id: "list-operations",
+		summary: "What operations have changed, and which can be taken back"},
 		func(context.Context, *none) (*answer[ops.Operations], error) {
 			operations, err := b.Operations()
 			return &answer[ops.Operations]{operations}, err
 		})
-	add(a, endpoint{method: http.MethodPost, path: backendPath + checkPath, id: "check", summary: "Ask a backend now whether it serves, without consequence for its verdict", role: ops.RoleOperate},
+	add(a, endpoint{method: http.MethodPost, path: backendPath + checkPath, id: "check",
+		summary: "Ask a backend now whether it serves, without consequence for its verdict", role: ops.RoleOperate},
 		func(ctx context.Context, in *OfBackend) (*answer[ops.Checked], error) {
 			checked, err := b.check(ctx, *in)
 			return &answer[ops.Checked]{checked}, err
 		})
-	add(a, endpoint{method: http.MethodPost, path: undoPath, id: "undo", summary: "Take the latest operation back", body: schemaOf[orderBody](a), role: ops.RoleOperate, slow: true},
+	add(a, endpoint{method: http.MethodPost, path: undoPath, id: "undo", summary: "Take the latest operation back",
+		body: schemaOf[orderBody](a), role: ops.RoleOperate, slow: true},
 		func(ctx context.Context, in *Sent) (*answer[ops.Operation], error) {
 			return b.operate(ctx, ops.Undo, OfBackend{}, in.RawBody)
 		})
 	for _, drain := range []bool{true, false} {
-		path, id, summary := drainPath, "drain-balancer", "Take this balancer out of every anycast, and leave the VIPs that it shares by VRRP to others: routers have it as the last choice, and after a pause not at all"
+		path, id, summary := drainPath, "drain-balancer",
+			"Take this balancer out of every anycast, and leave the VIPs that it shares by VRRP to others: routers have it as the last choice, and after a pause not at all"
 		if !drain {
 			path, id, summary = undrainPath, "undrain-balancer", "Bring this balancer back"
 		}
-		add(a, endpoint{method: http.MethodPost, path: path, id: id, summary: summary, role: ops.RoleOperate, slow: true},
+		add(a, endpoint{method: http.MethodPost, path: path, id: id, summary: summary, role: ops.RoleOperate,
+			slow: true},
 			func(ctx context.Context, _ *none) (*answer[ops.Sharing], error) {
 				come, err := b.Drain(ctx, drain, callerOf(ctx).name())
 				return &answer[ops.Sharing]{come}, err
@@ -92,8 +100,10 @@ func (b Balancer) handleOperations(a huma.API) {
 	}
 	for verb, summary := range map[ops.Verb]string{ops.Drain: "Let a backend finish its flows, and give it no new one",
 		ops.Disable: "Take a backend out of its service at once, and end the flows that it has",
-		ops.Enable:  "Give a drained or disabled backend new flows again", ops.Weight: "Give a backend another share of new flows"} {
-		add(a, endpoint{method: http.MethodPost, path: backendPath + "/" + string(verb), id: string(verb), summary: summary, body: schemaOf[orderBody](a), role: ops.RoleOperate, slow: true},
+		ops.Enable:  "Give a drained or disabled backend new flows again",
+		ops.Weight:  "Give a backend another share of new flows"} {
+		add(a, endpoint{method: http.MethodPost, path: backendPath + "/" + string(verb), id: string(verb),
+			summary: summary, body: schemaOf[orderBody](a), role: ops.RoleOperate, slow: true},
 			func(ctx context.Context, in *struct {
 				OfBackend
 				Sent
@@ -104,7 +114,8 @@ func (b Balancer) handleOperations(a huma.API) {
 }
 
 // operate reads what is asked for, and does it.
-func (b Balancer) operate(ctx context.Context, verb ops.Verb, at OfBackend, text []byte) (*answer[ops.Operation], error) {
+func (b Balancer) operate(ctx context.Context, verb ops.Verb, at OfBackend, text []byte) (*answer[ops.Operation],
+	error) {
 	var body orderBody
 	if len(text) > 0 {
 		if err := read(text, &body); err != nil {
@@ -140,8 +151,8 @@ func (c *Client) Operate(ctx context.Context, o ops.Order) (*ops.Operation, erro
 	return done, c.ask(ctx, http.MethodPost, path, body, done)
 }
 
-// Drain takes the balancer out of every anycast and leaves VIPs to others, or brings it back. Errors: ErrNotRunning, ErrNoRights, or the
-// daemon's: then nothing was changed.
+// Drain takes the balancer out of every anycast and leaves VIPs to others, or brings it back. Errors: ErrNotRunning,
+// ErrNoRights, or the daemon's: then nothing was changed.
 func (c *Client) Drain(ctx context.Context, drain bool) (*ops.Sharing, error) {
 	path := undrainPath
 	if drain {

@@ -46,7 +46,9 @@ func TestOperate(t *testing.T) {
 		t.Fatal(err)
 	}
 	weight, at := uint16(7), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	want := ops.Operation{Verb: ops.Weight, Targets: []ops.Target{{Service: "web", Backend: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80}}, By: "kim", At: at,
+	want := ops.Operation{Verb: ops.Weight,
+		Targets: []ops.Target{{Service: "web", Backend: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80}},
+		By:      "kim", At: at,
 		Deadline: at, Weight: &weight, Lost: "why", Undone: &ops.Operation{Verb: ops.Drain}}
 	path, asked, stop := serveOperations(t, want, nil)
 	defer stop()
@@ -55,7 +57,8 @@ func TestOperate(t *testing.T) {
 		{Verb: ops.Drain, Service: "저울:_-.", Backend: "a%2F?#b"},
 		{Verb: ops.Enable, Service: "web", Backend: "web01", AllServices: true},
 		{Verb: ops.Weight, Service: "web", Backend: "web01", Weight: 0},
-		{Verb: ops.Weight, Service: "web", Backend: "web01", Weight: 70000, AllServices: true}, // the balancer says what is right
+		// the balancer says what is right
+		{Verb: ops.Weight, Service: "web", Backend: "web01", Weight: 70000, AllServices: true},
 		{Verb: ops.Undo},
 	} {
 		got, err := NewClient(path).Operate(t.Context(), order)
@@ -83,14 +86,16 @@ func TestOperate(t *testing.T) {
 // TestOperateFails: the kind of an error is in the status code, its text in the body.
 func TestOperateFails(t *testing.T) {
 	tests := map[error]int{
-		ops.ErrBadRequest: http.StatusBadRequest, ops.ErrNotFound: http.StatusNotFound, ops.ErrRefused: http.StatusConflict,
+		ops.ErrBadRequest: http.StatusBadRequest, ops.ErrNotFound: http.StatusNotFound,
+		ops.ErrRefused:  http.StatusConflict,
 		ops.ErrStopping: http.StatusServiceUnavailable, errors.New("no memory"): http.StatusInternalServerError,
 	}
 	for kind, code := range tests {
 		path, _, stop := serveOperations(t, ops.Operation{}, fmt.Errorf("drain web/web01: %w: why", kind))
 		client := NewClient(path)
 		_, err := client.Operate(t.Context(), ops.Order{Verb: ops.Drain, Service: "web", Backend: "web01"})
-		if want := fmt.Sprintf("ask the daemon on %s: drain web/web01: %v: why", path, kind); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("ask the daemon on %s: drain web/web01: %v: why", path, kind); err == nil ||
+			err.Error() != want {
 			t.Errorf("error = %v, want %s", err, want)
 		}
 		post(t, client, "/v1/services/web/backends/web01/drain", "", code, "why")
@@ -148,7 +153,8 @@ func TestBodies(t *testing.T) {
 // TestCheck: a check that is asked for arrives, and what came of it comes back; an error keeps its
 // words.
 func TestCheck(t *testing.T) {
-	want := ops.Checked{Target: ops.Target{Service: "web", Backend: "web 01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80},
+	want := ops.Checked{Target: ops.Target{Service: "web", Backend: "web 01", Address: netip.MustParseAddr("192.0.2.1"),
+		Port: 80},
 		Checks:  []ops.Check{{Check: "tcp", Via: "address", Expected: "a connection"}},
 		Results: []ops.CheckResult{{State: "failing", Failed: 1, Answer: "connection refused"}},
 		Steps:   []ops.CheckStep{{Name: "connect", TookSeconds: 0.5, Failed: true}}, State: "unhealthy"}
@@ -167,7 +173,8 @@ func TestCheck(t *testing.T) {
 	if diff := cmp.Diff(&want, got, sameAddresses); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if _, err := NewClient(path).Check(t.Context(), "web", "gone"); err == nil || !strings.Contains(err.Error(), "there is no gone") {
+	if _, err := NewClient(path).Check(t.Context(), "web", "gone"); err == nil ||
+		!strings.Contains(err.Error(), "there is no gone") {
 		t.Errorf("error %v", err)
 	}
 }

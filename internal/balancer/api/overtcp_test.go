@@ -43,7 +43,8 @@ func serveOverTCP(t *testing.T, b Balancer) *overTCP {
 	path := func(name string) string { return filepath.Join(s.dir, name) }
 	cfg := config.New()
 	cfg.API = config.API{Certificate: path("crt"), Key: path("key"), Tokens: path("tokens"), ClientCA: s.ca.File,
-		Clients: []config.APIClient{{Subject: config.Subject{Attribute: "OU", Value: "operators"}, Role: ops.RoleOperate}}}
+		Clients: []config.APIClient{{Subject: config.Subject{Attribute: "OU", Value: "operators"},
+			Role: ops.RoleOperate}}}
 	s.ca.Write(t, pkix.Name{CommonName: "lb1"}, 90*24*time.Hour, cfg.API.Certificate, cfg.API.Key)
 	var text []byte
 	for _, role := range ops.Roles {
@@ -98,7 +99,8 @@ func (s *overTCP) certificate(t *testing.T, ca *testcert.Authority, subject pkix
 	return r
 }
 
-// TestNothingWithoutCredentials: whatever is asked for over TCP, there are or not, answers 401, but for the files of the dashboard.
+// TestNothingWithoutCredentials: whatever is asked for over TCP, there are or not, answers 401, but for the files of
+// the dashboard.
 func TestNothingWithoutCredentials(t *testing.T) {
 	s := serveOverTCP(t, Balancer{Metrics: http.NotFoundHandler()})
 	var document struct {
@@ -111,12 +113,14 @@ func TestNothingWithoutCredentials(t *testing.T) {
 	if err != nil || len(document.Paths) < 10 {
 		t.Fatalf("the document has %d paths: %v", len(document.Paths), err)
 	}
-	document.Paths["/metrics"], document.Paths["/openapi.json"], document.Paths["/none"] = map[string]any{"get": nil}, map[string]any{"get": nil}, map[string]any{"put": nil}
+	document.Paths["/metrics"], document.Paths["/openapi.json"], document.Paths["/none"] = map[string]any{"get": nil},
+		map[string]any{"get": nil}, map[string]any{"put": nil}
 	for _, token := range []string{"", "wrong"} {
 		client := s.client(t, Remote{Token: token})
 		for path, methods := range document.Paths {
 			for method := range methods {
-				request, err := http.NewRequestWithContext(t.Context(), strings.ToUpper(method), s.url+path, strings.NewReader("{}"))
+				request, err := http.NewRequestWithContext(t.Context(), strings.ToUpper(method), s.url+path,
+					strings.NewReader("{}"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -128,7 +132,8 @@ func TestNothingWithoutCredentials(t *testing.T) {
 					t.Fatal(err)
 				}
 				response.Body.Close()
-				if response.StatusCode != http.StatusUnauthorized || response.Header.Get("WWW-Authenticate") == "" || response.Header.Get("Content-Type") != problemType {
+				if response.StatusCode != http.StatusUnauthorized || response.Header.Get("WWW-Authenticate") == "" ||
+					response.Header.Get("Content-Type") != problemType {
 					t.Errorf("%s %s with token %q: %s, %v", method, path, token, response.Status, response.Header)
 				}
 			}
@@ -147,7 +152,8 @@ func TestReaderTries(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serveOverTCP(t, Balancer{Sources: configuration})
-	text := []byte("services: [{name: dns, vip: 192.0.2.53, port: 53, protocol: udp, backends: [{name: ns1, address: 192.0.2.2}]}]\n")
+	text := []byte(
+		"services: [{name: dns, vip: 192.0.2.53, port: 53, protocol: udp, backends: [{name: ns1, address: 192.0.2.2}]}]\n")
 	for _, role := range []ops.Role{ops.RoleRead, ops.RoleOperate} {
 		client := s.client(t, Remote{Token: s.tokens[role]})
 		change, err := client.Apply(t.Context(), "api", text, true)
@@ -155,11 +161,14 @@ func TestReaderTries(t *testing.T) {
 			t.Errorf("%s tries: %+v, %v", role, change, err)
 		}
 		var problem *Problem
-		if _, err := client.Apply(t.Context(), "api", text, false); !errors.As(err, &problem) || problem.Status != http.StatusForbidden {
+		if _, err := client.Apply(t.Context(), "api", text, false); !errors.As(err, &problem) ||
+			problem.Status != http.StatusForbidden {
 			t.Errorf("%s applies: %v, want 403", role, err)
 		}
-		for _, query := range []string{"", "?dry_run=false", "?dry_run=false&dry_run=true", "?dry_run=", "?DRY_RUN=true"} {
-			if _, err := client.open(t.Context(), client.http, http.MethodDelete, configPath+"/services/web"+query, nil); !errors.As(err, &problem) || problem.Status != http.StatusForbidden {
+		for _, query := range []string{"", "?dry_run=false", "?dry_run=false&dry_run=true", "?dry_run=",
+			"?DRY_RUN=true"} {
+			if _, err := client.open(t.Context(), client.http, http.MethodDelete, configPath+"/services/web"+query,
+				nil); !errors.As(err, &problem) || problem.Status != http.StatusForbidden {
 				t.Errorf("%s takes away with %q: %v, want 403", role, query, err)
 			}
 		}
@@ -179,8 +188,11 @@ func TestRoles(t *testing.T) {
 		}
 		denied = append(denied, why)
 	}, Status: func() (ops.Status, error) { return running, nil },
-		Operate: func(_ context.Context, o ops.Order) (ops.Operation, error) { asked = o.By; return ops.Operation{}, nil },
-		Reload:  func(by string) (ops.Reloaded, error) { asked = by; return ops.Reloaded{}, nil }})
+		Operate: func(_ context.Context, o ops.Order) (ops.Operation, error) {
+			asked = o.By
+			return ops.Operation{}, nil
+		},
+		Reload: func(by string) (ops.Reloaded, error) { asked = by; return ops.Reloaded{}, nil }})
 	order := ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01"}
 	calls := []func(*Client) error{
 		func(c *Client) error { _, err := c.Status(t.Context()); return err },
@@ -197,7 +209,8 @@ func TestRoles(t *testing.T) {
 				t.Errorf("%s does what needs %s: %v", role, ops.Roles[j], err)
 			case j > i && (!errors.As(err, &problem) || problem.Status != http.StatusForbidden):
 				t.Errorf("%s does what needs %s: %v, want 403", role, ops.Roles[j], err)
-			case j > i && !strings.Contains(problem.Detail, "token "+string(role)+"er has the role "+string(role)+", and this needs "+string(ops.Roles[j])):
+			case j > i && !strings.Contains(problem.Detail, "token "+string(role)+"er has the role "+string(role)+
+				", and this needs "+string(ops.Roles[j])):
 				t.Errorf("the problem: %s", problem.Detail)
 			}
 		}
@@ -206,7 +219,8 @@ func TestRoles(t *testing.T) {
 		t.Errorf("asked by %q", asked)
 	}
 
-	client := s.client(t, s.certificate(t, s.ca, pkix.Name{CommonName: "kim", OrganizationalUnit: []string{"operators"}}))
+	client := s.client(t,
+		s.certificate(t, s.ca, pkix.Name{CommonName: "kim", OrganizationalUnit: []string{"operators"}}))
 	if err := calls[1](client); err != nil || asked != "certificate CN=kim,OU=operators" {
 		t.Errorf("by certificate: %v, by %q", err, asked)
 	}
@@ -222,7 +236,8 @@ func TestRoles(t *testing.T) {
 	if len(denied) != 2 || !errors.Is(denied[0], access.ErrNoRole) || !errors.Is(denied[1], access.ErrUnknown) {
 		t.Errorf("denied: %v", denied)
 	}
-	client = s.client(t, s.certificate(t, testcert.NewAuthority(t), pkix.Name{OrganizationalUnit: []string{"operators"}}))
+	client = s.client(t,
+		s.certificate(t, testcert.NewAuthority(t), pkix.Name{OrganizationalUnit: []string{"operators"}}))
 	if err := calls[0](client); err == nil || errors.As(err, &problem) && problem.Status == http.StatusOK {
 		t.Errorf("a certificate of another authority: %v", err)
 	}
@@ -231,7 +246,8 @@ func TestRoles(t *testing.T) {
 // TestPlainTextOverTCP: what is no TLS gets no answer of the API.
 func TestPlainTextOverTCP(t *testing.T) {
 	s := serveOverTCP(t, Balancer{Status: func() (ops.Status, error) { return running, nil }})
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.Replace(s.url, "https", "http", 1)+statusPath, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.Replace(s.url, "https", "http", 1)+
+		statusPath, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +265,8 @@ func TestPlainTextOverTCP(t *testing.T) {
 func TestOtherSites(t *testing.T) {
 	s := serveOverTCP(t, Balancer{})
 	client := s.client(t, s.certificate(t, s.ca, pkix.Name{OrganizationalUnit: []string{"operators"}}))
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/v1/services/web/backends/web01/drain", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		s.url+"/v1/services/web/backends/web01/drain", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +277,8 @@ func TestOtherSites(t *testing.T) {
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if response.StatusCode != http.StatusForbidden || err != nil || !strings.Contains(string(text), "page of another site") {
+	if response.StatusCode != http.StatusForbidden || err != nil ||
+		!strings.Contains(string(text), "page of another site") {
 		t.Errorf("%s: %s, %v", response.Status, text, err)
 	}
 }
@@ -286,7 +304,8 @@ func TestManyConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer secured.Close()
-	if _, err := io.WriteString(secured, "PUT /v1/config/services/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+client.token+"\r\nContent-Length: 104857600\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(secured, "PUT /v1/config/services/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+
+		client.token+"\r\nContent-Length: 104857600\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := http.ReadResponse(bufio.NewReader(secured), nil)
@@ -303,7 +322,8 @@ func TestManyConnections(t *testing.T) {
 // TestRemoteMistakes: what a person gets wrong is named.
 func TestRemoteMistakes(t *testing.T) {
 	for _, server := range []string{"lb1:9540", "http://lb1:9540", "https://", "https://lb1/v1", "https://a:b@lb1"} {
-		if _, err := NewRemoteClient(Remote{Server: server}); err == nil || !strings.Contains(err.Error(), "is not https://HOST:PORT") {
+		if _, err := NewRemoteClient(Remote{Server: server}); err == nil ||
+			!strings.Contains(err.Error(), "is not https://HOST:PORT") {
 			t.Errorf("%s: %v", server, err)
 		}
 	}
@@ -312,7 +332,8 @@ func TestRemoteMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "name the file of its authority with --ca") {
+	if _, err := client.Status(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "name the file of its authority with --ca") {
 		t.Errorf("an authority that this host does not know: %v", err)
 	}
 }

@@ -23,7 +23,9 @@ func TestReload(t *testing.T) {
 		"broken":         {errors.New("x.yaml: the kernel refuses"), http.StatusInternalServerError},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, stop := serveAll(t, Balancer{Reload: func(string) (ops.Reloaded, error) { return ops.Reloaded{File: "x.yaml"}, test.err }})
+			path, stop := serveAll(t, Balancer{Reload: func(string) (ops.Reloaded, error) {
+				return ops.Reloaded{File: "x.yaml"}, test.err
+			}})
 			defer stop()
 			client := NewClient(path)
 			post(t, client, reloadPath, "", test.code, "x.yaml")

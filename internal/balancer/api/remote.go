@@ -35,7 +35,8 @@ type Remote struct {
 // be used of the remote's description.
 func NewRemoteClient(r Remote) (*Client, error) {
 	at, err := url.Parse(r.Server)
-	if err != nil || at.Scheme != "https" || at.Host == "" || strings.Trim(at.Path, "/") != "" || at.RawQuery != "" || at.User != nil {
+	if err != nil || at.Scheme != "https" || at.Host == "" || strings.Trim(at.Path, "/") != "" || at.RawQuery != "" ||
+		at.User != nil {
 		return nil, fmt.Errorf("the server %q is not https://HOST:PORT, such as https://lb1.example.com:9540", r.Server)
 	}
 	secured := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -45,7 +46,8 @@ func NewRemoteClient(r Remote) (*Client, error) {
 			return nil, fmt.Errorf("read the authorities of %s: %w", r.Server, err)
 		}
 		if secured.RootCAs = x509.NewCertPool(); !secured.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s has no certificate; it needs those of the authorities of %s, as PEM", r.CA, r.Server)
+			return nil, fmt.Errorf("%s has no certificate; it needs those of the authorities of %s, as PEM",
+				r.CA, r.Server)
 		}
 	}
 	if r.Certificate != "" {
@@ -63,8 +65,8 @@ func NewRemoteClient(r Remote) (*Client, error) {
 	return client, nil
 }
 
-// Proxy returns a handler that hands requests on to the daemon with the client's own credentials, in the place of those that they
-// come with. Where the daemon is not reached, it answers with a problem (502).
+// Proxy returns a handler that hands requests on to the daemon with the client's own credentials, in the place of those
+// that they come with. Where the daemon is not reached, it answers with a problem (502).
 func (c *Client) Proxy() (http.Handler, error) {
 	base, err := url.Parse(c.base)
 	if err != nil {
@@ -103,7 +105,8 @@ func explainRemote(err error) error {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("%w; renew the certificate of the balancer", err)
 	case errors.As(err, &alert):
-		return fmt.Errorf("%w; the balancer refuses the client certificate: is it one of an authority in api.client_ca, and still valid?", err)
+		return fmt.Errorf(
+			"%w; the balancer refuses the client certificate: is it one of an authority in api.client_ca, and still valid?", err)
 	}
 	return err
 }

@@ -35,14 +35,18 @@ type OneService struct {
 func (b Balancer) showResources(a huma.API) {
 	addList(b, a, endpoint{path: servicesPath, id: "list-services", summary: "The services as they are now"},
 		func(services []ops.Service) []ops.Service { return services })
-	addList(b, a, endpoint{path: backendsPath, id: "list-backends", summary: "The backends of services as they are now"}, ops.BackendsOf)
-	addList(b, a, endpoint{path: checksPath, id: "list-checks", summary: "The health checks of backends, and their latest results"}, ops.ChecksOf)
-	add(a, endpoint{method: http.MethodGet, path: servicesPath + "/{service}", id: "get-service-status", summary: "A service as it is now"},
+	addList(b, a, endpoint{path: backendsPath, id: "list-backends",
+		summary: "The backends of services as they are now"}, ops.BackendsOf)
+	addList(b, a, endpoint{path: checksPath, id: "list-checks",
+		summary: "The health checks of backends, and their latest results"}, ops.ChecksOf)
+	add(a, endpoint{method: http.MethodGet, path: servicesPath + "/{service}", id: "get-service-status",
+		summary: "A service as it is now"},
 		func(_ context.Context, in *OneService) (*answer[ops.Service], error) {
 			service, err := b.service(in.Service)
 			return &answer[ops.Service]{service}, err
 		})
-	add(a, endpoint{method: http.MethodGet, path: backendPath, id: "get-backend-status", summary: "A backend as it is now"},
+	add(a, endpoint{method: http.MethodGet, path: backendPath, id: "get-backend-status",
+		summary: "A backend as it is now"},
 		func(_ context.Context, in *OfBackend) (*answer[ops.ServiceBackend], error) {
 			service, err := b.service(in.Service)
 			if err != nil {
@@ -117,7 +121,8 @@ type Configured struct {
 	Value json.RawMessage
 }
 
-// Configuration asks for what is configured of a service or, where it is named, a backend of it. Errors: as those of Services.
+// Configuration asks for what is configured of a service or, where it is named, a backend of it. Errors: as those of
+// Services.
 func (c *Client) Configuration(ctx context.Context, service, backend string) (*Configured, error) {
 	path := configPath + "/services/" + url.PathEscape(service)
 	if backend != "" {

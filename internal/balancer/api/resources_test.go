@@ -14,12 +14,14 @@ import (
 func TestResources(t *testing.T) {
 	asked := []ops.Check{{Check: "tcp", Via: lb.ViaAddress}}
 	service := func(name string, backends ...ops.Backend) ops.Service {
-		return ops.Service{Name: name, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, Checks: asked, Backends: backends}
+		return ops.Service{Name: name, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow,
+			Checks: asked, Backends: backends}
 	}
 	healthy := &ops.Health{State: lb.Healthy, Checks: []ops.CheckResult{{State: lb.Healthy, Passed: 3}}}
 	path, stop := serve(t, func() (ops.Status, error) {
 		return ops.Status{Services: []ops.Service{
-			service("web", ops.Backend{Name: "web01", State: lb.Up, Health: healthy}, ops.Backend{Name: "web02", State: lb.Up}),
+			service("web", ops.Backend{Name: "web01", State: lb.Up, Health: healthy},
+				ops.Backend{Name: "web02", State: lb.Up}),
 			service("a/b", ops.Backend{Name: "c d", State: lb.Up, Health: healthy}),
 		}}, nil
 	})
@@ -42,7 +44,8 @@ func TestResources(t *testing.T) {
 			t.Errorf("checks of %q: %v, %v", test.names, checks, err)
 		}
 	}
-	for path, code := range map[string]int{servicesPath + "/web": 200, servicesPath + "/shop": 404, pathOf("a/b", "c d"): 200, pathOf("web", "web09"): 404, pathOf("shop", "web01"): 404} {
+	for path, code := range map[string]int{servicesPath + "/web": 200, servicesPath + "/shop": 404,
+		pathOf("a/b", "c d"): 200, pathOf("web", "web09"): 404, pathOf("shop", "web01"): 404} {
 		response, err := client.http.Get(client.base + path)
 		if err != nil {
 			t.Fatal(err)

@@ -66,8 +66,10 @@ func add[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O,
 	op := huma.Operation{Method: e.method, Path: e.path, OperationID: e.id, Summary: e.summary,
 		SkipValidateBody: true, MaxBodyBytes: max(e.maxBody, maxQuestion) + 1, BodyReadTimeout: bodyBound,
 		Security: credentials, Middlewares: huma.Middlewares{needs(e.roleFor)},
-		Errors: []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusRequestTimeout, http.StatusPreconditionFailed,
-			http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusInsufficientStorage}}
+		Errors: []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+			http.StatusConflict, http.StatusRequestTimeout, http.StatusPreconditionFailed,
+			http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError,
+			http.StatusServiceUnavailable, http.StatusInsufficientStorage}}
 	if e.slow {
 		op.Middlewares = append(op.Middlewares, func(ctx huma.Context, next func(huma.Context)) {
 			_, w := humago.Unwrap(ctx)
@@ -100,7 +102,8 @@ func (e endpoint) roleFor(ctx huma.Context) ops.Role {
 // whose messages name the key and the cure.
 func (e endpoint) describe(a huma.API) {
 	item := a.OpenAPI().Paths[e.path]
-	op := map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post, http.MethodPatch: item.Patch, http.MethodDelete: item.Delete}[e.method]
+	op := map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post,
+		http.MethodPatch: item.Patch, http.MethodDelete: item.Delete}[e.method]
 	op.Description = fmt.Sprintf("Over TCP it needs the role %s.", cmp.Or(e.role, ops.RoleRead))
 	if e.tries {
 		op.Description = fmt.Sprintf("Over TCP it needs the role %s; with dry_run, %s.", e.role, ops.RoleRead)
@@ -183,11 +186,14 @@ func (b Balancer) showStatus(a huma.API) {
 			status, err := b.Status()
 			return &answer[ops.Status]{status}, err
 		})
-	add(a, endpoint{method: http.MethodGet, path: versionPath, id: "get-version", summary: "The versions of the program and of the API"},
+	add(a, endpoint{method: http.MethodGet, path: versionPath, id: "get-version",
+		summary: "The versions of the program and of the API"},
 		func(context.Context, *none) (*answer[version], error) {
 			return &answer[version]{version{b.Version, "v1"}}, nil
 		})
-	add(a, endpoint{method: http.MethodPost, path: reloadPath, id: "reload", summary: "Read the configuration file again; answers when it is in force or refused", role: ops.RoleConfigure, slow: true},
+	add(a, endpoint{method: http.MethodPost, path: reloadPath, id: "reload",
+		summary: "Read the configuration file again; answers when it is in force or refused", role: ops.RoleConfigure,
+		slow: true},
 		func(ctx context.Context, _ *none) (*answer[ops.Reloaded], error) {
 			done, err := b.Reload(callerOf(ctx).name())
 			return &answer[ops.Reloaded]{done}, err
@@ -213,7 +219,8 @@ func read(body []byte, into any) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: the request cannot be understood (is it from another version?): %v", ops.ErrBadRequest, err)
+		return fmt.Errorf("%w: the request cannot be understood (is it from another version?): %v",
+			ops.ErrBadRequest, err)
 	}
 	return nil
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package api is how other processes look at a running balancer: HTTP over a
-// unix socket and, with TLS and credentials, over TCP. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with
-// what would become of a packet, POST /v1/trace with real packets, a line each, and POST /v1/capture with their bytes, too.
+// unix socket and, with TLS and credentials, over TCP. GET /v1/status answers with a ops.Status as JSON, POST
+// /v1/explain with what would become of a packet, POST /v1/trace with real packets, a line each, and POST /v1/capture
+// with their bytes, too.
 //
 // POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
 // backend, POST /v1/operations/undo takes the latest change back, and GET
@@ -65,9 +66,9 @@ type Balancer struct {
 	// Trace tells of real packets, first that it has started, until the context
 	// ends or tell returns an error, which it returns. Error: trace.ErrBusy.
 	Trace func(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error
-	// Capture tells of real packets, with their bytes, for the client by, first that it has started, until a bound of the
-	// request is reached, the context ends or tell returns an error, which it returns. Errors: capture.ErrBadRequest,
-	// capture.ErrNoService, capture.ErrBusy.
+	// Capture tells of real packets, with their bytes, for the client by, first that it has started, until a bound of
+	// the request is reached, the context ends or tell returns an error, which it returns. Errors:
+	// capture.ErrBadRequest, capture.ErrNoService, capture.ErrBusy.
 	Capture func(ctx context.Context, request capture.Request, by string, tell func(capture.Event) error) error
 	// Operate changes a backend. Errors: ErrNotFound, ErrRefused, ErrBadRequest,
 	// ErrStopping.
@@ -129,7 +130,9 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	// afterwards alone, any process could connect in between.
 	listen := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		if controlErr := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), uint32(socketMode)) }); controlErr != nil {
+		if controlErr := c.Control(func(fd uintptr) {
+			err = syscall.Fchmod(int(fd), uint32(socketMode))
+		}); controlErr != nil {
 			return controlErr
 		}
 		return err
@@ -177,8 +180,8 @@ func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 	return answerOn(ctx, limited, limited, router)
 }
 
-// ServeTLS is Serve over TCP, for clients that the guard knows; and for everybody the dashboard, whose files are the same on
-// every balancer: what it shows, it asks the API for, with its user's credentials.
+// ServeTLS is Serve over TCP, for clients that the guard knows; and for everybody the dashboard, whose files are the
+// same on every balancer: what it shows, it asks the API for, with its user's credentials.
 func ServeTLS(ctx context.Context, listener net.Listener, b Balancer, guard *access.Guard) error {
 	router, _ := newRouter(b)
 	limited := limit(listener, maxConnections)

@@ -34,7 +34,8 @@ const (
 
 // handleTraces adds what explains packets.
 func (b Balancer) handleTraces(a huma.API) {
-	add(a, endpoint{method: http.MethodPost, path: explainPath, id: "explain", summary: "What would become of a packet", body: schemaOf[trace.Question](a), required: true, slow: true},
+	add(a, endpoint{method: http.MethodPost, path: explainPath, id: "explain", summary: "What would become of a packet",
+		body: schemaOf[trace.Question](a), required: true, slow: true},
 		func(_ context.Context, in *Sent) (*answer[*trace.Packet], error) {
 			var question trace.Question
 			if err := read(in.RawBody, &question); err != nil {
@@ -43,7 +44,9 @@ func (b Balancer) handleTraces(a huma.API) {
 			packet, err := b.Explain(question)
 			return &answer[*trace.Packet]{packet}, err
 		})
-	add(a, endpoint{method: http.MethodPost, path: tracePath, id: "trace", summary: "Real packets, a line of JSON each", body: schemaOf[TraceRequest](a), required: true, role: ops.RoleOperate, kind: traceType, answer: schemaOf[trace.Event](a)},
+	add(a, endpoint{method: http.MethodPost, path: tracePath, id: "trace", summary: "Real packets, a line of JSON each",
+		body: schemaOf[TraceRequest](a), required: true, role: ops.RoleOperate, kind: traceType,
+		answer: schemaOf[trace.Event](a)},
 		func(_ context.Context, in *Sent) (*huma.StreamResponse, error) {
 			var request TraceRequest
 			if err := read(in.RawBody, &request); err != nil {
@@ -52,8 +55,9 @@ func (b Balancer) handleTraces(a huma.API) {
 			return &huma.StreamResponse{Body: func(ctx huma.Context) { b.streamTrace(ctx, request) }}, nil
 		})
 	add(a, endpoint{method: http.MethodPost, path: capturePath, id: "capture", role: ops.RoleOperate, kind: traceType,
-		summary: "Real packets with their bytes, a line of JSON each", body: schemaOf[capture.Request](a), required: true,
-		answer: schemaOf[capture.Event](a)},
+		summary: "Real packets with their bytes, a line of JSON each", body: schemaOf[capture.Request](a),
+		required: true,
+		answer:   schemaOf[capture.Event](a)},
 		func(ctx context.Context, in *Sent) (*huma.StreamResponse, error) {
 			var request capture.Request
 			if err := read(in.RawBody, &request); err != nil {
@@ -82,7 +86,8 @@ func (b Balancer) streamTrace(stream huma.Context, request TraceRequest) {
 
 // streamLines sends what run tells, a line of JSON each, until run returns; its context ends when the client hangs up,
 // or the server stops. An error of run is a problem before the first line, and a line that failed makes after it.
-func streamLines[E any](stream huma.Context, run func(ctx context.Context, tell func(E) error) error, failed func(error) E) {
+func streamLines[E any](stream huma.Context, run func(ctx context.Context, tell func(E) error) error,
+	failed func(error) E) {
 	r, w := humago.Unwrap(stream)
 	// The server's bounds are for those who say nothing; here they are ours.
 	control := http.NewResponseController(w)

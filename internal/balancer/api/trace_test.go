@@ -24,7 +24,8 @@ var (
 )
 
 func TestExplain(t *testing.T) {
-	question := trace.Question{Source: client, SourcePort: 4711, Destination: vip, DestinationPort: 80, Protocol: lb.TCP, Flags: []string{"syn"}}
+	question := trace.Question{Source: client, SourcePort: 4711, Destination: vip, DestinationPort: 80,
+		Protocol: lb.TCP, Flags: []string{"syn"}}
 	slot := uint32(0)
 	answer := &trace.Packet{Hook: lb.HookXDP, Outcome: "forwarded", Help: "sent on", Slot: &slot, Slots: 7,
 		Service: &trace.Service{Name: "web", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev},
@@ -57,10 +58,12 @@ func TestExplainRefusals(t *testing.T) {
 		http.StatusInternalServerError: errors.New("because: why"),
 	} {
 		refusal = err
-		if _, got := NewClient(path).Explain(t.Context(), trace.Question{Protocol: lb.UDP}); got == nil || !strings.HasSuffix(got.Error(), refusal.Error()) {
+		if _, got := NewClient(path).Explain(t.Context(), trace.Question{Protocol: lb.UDP}); got == nil ||
+			!strings.HasSuffix(got.Error(), refusal.Error()) {
 			t.Errorf("error %v, want the server's (%v)", got, refusal)
 		}
-		response, err := NewClient(path).http.Post("http://jeoul"+explainPath, "application/json", strings.NewReader("{}"))
+		response, err := NewClient(path).http.Post("http://jeoul"+explainPath, "application/json",
+			strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,8 +72,11 @@ func TestExplainRefusals(t *testing.T) {
 			t.Errorf("%v: status %d, want %d", refusal, response.StatusCode, code)
 		}
 	}
-	for body, want := range map[string]int{"": http.StatusBadRequest, "{": http.StatusBadRequest, "{} {}": http.StatusBadRequest, `{"souce": "192.0.2.7"}`: http.StatusBadRequest, `{"source": "` + strings.Repeat("1", maxQuestion) + `"}`: http.StatusRequestEntityTooLarge} {
-		response, err := NewClient(path).http.Post("http://jeoul"+explainPath, "application/json", strings.NewReader(body))
+	for body, want := range map[string]int{"": http.StatusBadRequest, "{": http.StatusBadRequest,
+		"{} {}": http.StatusBadRequest, `{"souce": "192.0.2.7"}`: http.StatusBadRequest, `{"source": "` +
+			strings.Repeat("1", maxQuestion) + `"}`: http.StatusRequestEntityTooLarge} {
+		response, err := NewClient(path).http.Post("http://jeoul"+explainPath, "application/json",
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +108,8 @@ func TestTrace(t *testing.T) {
 	ended := make(chan error, 1)
 	path, stop := serveAll(t, tracer(&asked, ended))
 	defer stop()
-	want := trace.Filter{Source: netip.MustParsePrefix("192.0.2.0/24"), DestinationPort: 80, Protocol: lb.UDP, Sample: 10}
+	want := trace.Filter{Source: netip.MustParsePrefix("192.0.2.0/24"), DestinationPort: 80, Protocol: lb.UDP,
+		Sample: 10}
 	var lost uint64
 	enough := errors.New("enough")
 	err := NewClient(path).Trace(t.Context(), TraceRequest{Filter: want}, func(e trace.Event) error {
@@ -128,7 +135,10 @@ func TestTraceEndsInTime(t *testing.T) {
 	path, stop := serveAll(t, tracer(&trace.Filter{}, ended))
 	defer stop()
 	events := 0
-	err := NewClient(path).Trace(t.Context(), TraceRequest{Seconds: 0.01}, func(trace.Event) error { events++; return nil })
+	err := NewClient(path).Trace(t.Context(), TraceRequest{Seconds: 0.01}, func(trace.Event) error {
+		events++
+		return nil
+	})
 	if err != nil || events != 4 {
 		t.Errorf("%d events and %v, want 4 and none", events, err)
 	}
@@ -152,14 +162,15 @@ func TestTraceEndsWithTheServer(t *testing.T) {
 
 func TestTraceFails(t *testing.T) {
 	var told int
-	path, stop := serveAll(t, Balancer{Trace: func(_ context.Context, _ trace.Filter, tell func(trace.Event) error) error {
-		for range told {
-			if err := tell(trace.Event{Started: true}); err != nil {
-				return err
+	path, stop := serveAll(t,
+		Balancer{Trace: func(_ context.Context, _ trace.Filter, tell func(trace.Event) error) error {
+			for range told {
+				if err := tell(trace.Event{Started: true}); err != nil {
+					return err
+				}
 			}
-		}
-		return fmt.Errorf("%w, sorry", trace.ErrBusy)
-	}})
+			return fmt.Errorf("%w, sorry", trace.ErrBusy)
+		}})
 	defer stop()
 	for told = range 2 {
 		err := NewClient(path).Trace(t.Context(), TraceRequest{}, func(trace.Event) error { return nil })

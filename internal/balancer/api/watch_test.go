@@ -22,8 +22,11 @@ import (
 // twoServices is a status with two services.
 func twoServices() (ops.Status, error) {
 	return ops.Status{PID: 7, Hook: running.Hook, Services: []ops.Service{
-		{Name: "web", Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []ops.Backend{{Name: "a", State: lb.Up, Packets: 1, Connections: 2}, {Name: "b", State: lb.Unhealthy, Packets: 3}}},
-		{Name: "dns", Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []ops.Backend{{Name: "c", State: lb.Up, Packets: 5}}},
+		{Name: "web", Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
+			Backends: []ops.Backend{{Name: "a", State: lb.Up, Packets: 1, Connections: 2},
+				{Name: "b", State: lb.Unhealthy, Packets: 3}}},
+		{Name: "dns", Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
+			Backends: []ops.Backend{{Name: "c", State: lb.Up, Packets: 5}}},
 	}}, nil
 }
 
@@ -53,7 +56,8 @@ func TestWatch(t *testing.T) {
 	if len(web.Backends) != 0 || len(dns.Backends) != 1 {
 		t.Errorf("web has %d backends and dns %d; want 0 and 1", len(web.Backends), len(dns.Backends))
 	}
-	if totals := got.Totals["web"]; totals.Backends != 2 || totals.Packets != 4 || totals.Connections != 2 || totals.States[lb.Up] != 1 || totals.States[lb.Unhealthy] != 1 {
+	if totals := got.Totals["web"]; totals.Backends != 2 || totals.Packets != 4 || totals.Connections != 2 ||
+		totals.States[lb.Up] != 1 || totals.States[lb.Unhealthy] != 1 {
 		t.Errorf("the totals of web are %+v", totals)
 	}
 	say.Info("second")
@@ -96,7 +100,9 @@ func watch(t *testing.T, path, query string) func() (kind, data string) {
 
 // TestWatchSaysWhatFails: a status that cannot be read is a problem on the stream, which goes on.
 func TestWatchSaysWhatFails(t *testing.T) {
-	path, stop := serveAll(t, Balancer{Status: func() (ops.Status, error) { return ops.Status{}, errors.New("no counters") },
+	path, stop := serveAll(t, Balancer{Status: func() (ops.Status, error) {
+		return ops.Status{}, errors.New("no counters")
+	},
 		Events: events.NewLog(events.Kept, time.Now())})
 	defer stop()
 	next := watch(t, path, "")

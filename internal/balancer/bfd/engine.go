@@ -19,7 +19,8 @@ import (
 type Peer struct {
 	// Address has the zone of a link-local one.
 	Address netip.Addr
-	// Local is what packets are sent from, invalid: as the routes say; Interface is where they leave, if it is not empty.
+	// Local is what packets are sent from, invalid: as the routes say; Interface is where they leave, if it is not
+	// empty.
 	Local     netip.Addr
 	Interface string
 	Timing    Timing
@@ -33,12 +34,13 @@ type Status struct {
 	// Diagnostic says why it went down last, and RemoteDiagnostic why the neighbour's end did.
 	Diagnostic, RemoteDiagnostic Diagnostic
 	RemoteState                  State
-	// Interval is how often packets are sent, and Detection after what silence the neighbour is lost; 0 before it was heard.
+	// Interval is how often packets are sent, and Detection after what silence the neighbour is lost; 0 before it was
+	// heard.
 	Interval, Detection time.Duration
 	// Ups and Failures count how often the session came Up and the neighbour was lost.
 	Ups, Failures uint64
-	// Sent and Received count packets, Refused those of the neighbour's address that were not taken, and Late those that this
-	// process sent later than the neighbour could expect them.
+	// Sent and Received count packets, Refused those of the neighbour's address that were not taken, and Late those
+	// that this process sent later than the neighbour could expect them.
 	Sent, Received, Refused, Late uint64
 	// Problem says why the session is not Up; empty: the neighbour has not been heard.
 	Problem string
@@ -81,15 +83,16 @@ type running struct {
 // patience is how long a neighbour is not heard before that is a problem.
 const patience = 5 * time.Second
 
-// NewEngine returns an engine without sessions, which has no thread and no sockets before Want has one. It calls changed, from a goroutine
-// of its own, after each change of a session's state.
+// NewEngine returns an engine without sessions, which has no thread and no sockets before Want has one. It calls
+// changed, from a goroutine of its own, after each change of a session's state.
 func NewEngine(changed func(netip.Addr, Change, Status)) *Engine {
-	return &Engine{changed: changed, sessions: map[netip.Addr]*running{}, wake: -1, sockets: [2]receiver{{fd: -1}, {fd: -1, six: true}},
-		ended: make(chan struct{}), told: make(chan struct{}, 1)}
+	return &Engine{changed: changed, sessions: map[netip.Addr]*running{}, wake: -1,
+		sockets: [2]receiver{{fd: -1}, {fd: -1, six: true}},
+		ended:   make(chan struct{}), told: make(chan struct{}, 1)}
 }
 
-// Want has sessions with these neighbours and no others. Those with neighbours that are as they were go on; those that go are
-// taken down by this end's administrator. On an error, sessions with the others are there all the same.
+// Want has sessions with these neighbours and no others. Those with neighbours that are as they were go on; those that
+// go are taken down by this end's administrator. On an error, sessions with the others are there all the same.
 func (e *Engine) Want(peers []Peer) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -126,7 +129,9 @@ func (e *Engine) Want(peers []Peer) error {
 func (e *Engine) discriminator() uint32 {
 	for {
 		n := rand.Uint32()
-		if n != 0 && !slices.ContainsFunc(slices.Collect(e.all()), func(r *running) bool { return r.session.local == n }) {
+		if n != 0 && !slices.ContainsFunc(slices.Collect(e.all()), func(r *running) bool {
+			return r.session.local == n
+		}) {
 			return n
 		}
 	}
@@ -218,8 +223,8 @@ func (e *Engine) Status(peer netip.Addr) (Status, bool) {
 	return status, true
 }
 
-// Dropped counts packets to the port of BFD that the kernel has dropped: from none of the peers, with a TTL below 255 (RFC 5881
-// section 5), or more than could be read.
+// Dropped counts packets to the port of BFD that the kernel has dropped: from none of the peers, with a TTL below 255
+// (RFC 5881 section 5), or more than could be read.
 func (e *Engine) Dropped() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,19 +23,22 @@ func (q *queue) read() (datagram, bool) {
 
 func (q *queue) empty(time.Time) {}
 
-// TestLateReader: a process that comes late to its socket takes a neighbour for what it was: alive where packets have come all the while, with
-// the state that the last of them has, and lost at once where none has for the detection time.
+// TestLateReader: a process that comes late to its socket takes a neighbour for what it was: alive where packets have
+// come all the while, with the state that the last of them has, and lost at once where none has for the detection time.
 func TestLateReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval, late = 50 * time.Millisecond, 2 * time.Second
 		neighbour := netip.MustParseAddr("127.0.0.2")
 		e := NewEngine(nil)
-		r := &running{peer: Peer{Address: neighbour}, session: New(Timing{interval, 3}, 1, func() float64 { return 0 }, time.Now()), sender: sender{fd: -1}}
+		r := &running{peer: Peer{Address: neighbour}, session: New(Timing{interval, 3}, 1, func() float64 {
+			return 0
+		}, time.Now()), sender: sender{fd: -1}}
 		e.sessions[neighbour] = r
 		t.Cleanup(r.sender.close)
 		var q queue
 		comes := func(state State, yours uint32, at time.Time) {
-			p := Packet{State: state, Multiplier: 3, Mine: 2, Yours: yours, DesiredMinTx: interval, RequiredMinRx: interval}
+			p := Packet{State: state, Multiplier: 3, Mine: 2, Yours: yours, DesiredMinTx: interval,
+				RequiredMinRx: interval}
 			q = append(q, datagram{payload: p.Append(nil), from: neighbour, ttl: maxTTL, at: at})
 		}
 		comesUntil := func(end time.Time) {
@@ -48,14 +51,16 @@ func TestLateReader(t *testing.T) {
 			time.Sleep(time.Millisecond) // what comes with the turn is left for the next one
 			e.turn(&q)
 			if r.session.State() != state || r.status.Failures != failures {
-				t.Errorf("%s, the session is %s after %d failures, want %s after %d", when, r.session.State(), r.status.Failures, state, failures)
+				t.Errorf("%s, the session is %s after %d failures, want %s after %d", when, r.session.State(),
+					r.status.Failures, state, failures)
 			}
 		}
 		comes(Down, 0, time.Now())
 		comes(Up, 1, time.Now())
 		expect("at first", Up, 0)
 
-		// Packets wait in the socket: also more than the detection time before this process looks, the last one is recent.
+		// Packets wait in the socket: also more than the detection time before this process looks, the last one is
+		// recent.
 		comesUntil(time.Now().Add(late))
 		time.Sleep(late)
 		expect("late, with all packets there", Up, 0)

@@ -57,8 +57,10 @@ const (
 	AdministrativeDown Diagnostic = 7
 )
 
-var diagnosticNames = [...]string{"none", "control detection time expired", "echo function failed", "neighbor signaled session down",
-	"forwarding plane reset", "path down", "concatenated path down", "administratively down", "reverse concatenated path down"}
+var diagnosticNames = [...]string{"none", "control detection time expired", "echo function failed",
+	"neighbor signaled session down",
+	"forwarding plane reset", "path down", "concatenated path down", "administratively down",
+	"reverse concatenated path down"}
 
 // String is the RFC's name.
 func (d Diagnostic) String() string {
@@ -100,8 +102,8 @@ const (
 // version is in the upper three bits of the first byte.
 const version = 1
 
-// Parse reads a UDP payload, with all checks of RFC 5880 section 6.8.6 that need no session. What is behind the length that the packet
-// says is ignored, as there.
+// Parse reads a UDP payload, with all checks of RFC 5880 section 6.8.6 that need no session. What is behind the length
+// that the packet says is ignored, as there.
 func Parse(b []byte) (Packet, error) {
 	if len(b) < packetLength {
 		return Packet{}, fmt.Errorf("a packet of %d bytes %w", len(b), ErrShort)
@@ -117,7 +119,8 @@ func Parse(b []byte) (Packet, error) {
 		return Packet{}, fmt.Errorf("a packet of %d bytes %w: %d", len(b), ErrLength, length)
 	}
 	p := Packet{
-		Diagnostic: Diagnostic(b[0] & 0x1f), State: State(flags >> 6), Poll: flags&bitPoll != 0, Final: flags&bitFinal != 0,
+		Diagnostic: Diagnostic(b[0] & 0x1f), State: State(flags >> 6), Poll: flags&bitPoll != 0,
+		Final:                   flags&bitFinal != 0,
 		ControlPlaneIndependent: flags&bitIndependent != 0, Demand: flags&bitDemand != 0, Multiplier: b[2],
 		Mine: binary.BigEndian.Uint32(b[4:]), Yours: binary.BigEndian.Uint32(b[8:]),
 		DesiredMinTx: micros(b[12:]), RequiredMinRx: micros(b[16:]), RequiredMinEchoRx: micros(b[20:]),

@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-var example = Packet{Diagnostic: DetectionExpired, State: Up, Poll: true, ControlPlaneIndependent: true, Multiplier: 3, Mine: 0x01020304, Yours: 0x0a0b0c0d,
+var example = Packet{Diagnostic: DetectionExpired, State: Up, Poll: true, ControlPlaneIndependent: true, Multiplier: 3,
+	Mine: 0x01020304, Yours: 0x0a0b0c0d,
 	DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 60 * time.Millisecond, RequiredMinEchoRx: 7 * time.Microsecond}
 
 // exampleBytes was written by hand from the figure in RFC 5880 section 4.1.
-var exampleBytes = []byte{0x21, 0xe8, 3, 24, 1, 2, 3, 4, 0x0a, 0x0b, 0x0c, 0x0d, 0, 0, 0xc3, 0x50, 0, 0, 0xea, 0x60, 0, 0, 0, 7}
+var exampleBytes = []byte{0x21, 0xe8, 3, 24, 1, 2, 3, 4, 0x0a, 0x0b, 0x0c, 0x0d, 0, 0, 0xc3, 0x50, 0, 0, 0xea, 0x60,
+	0, 0, 0, 7}
 
 func TestPacket(t *testing.T) {
 	t.Parallel()
@@ -40,7 +42,8 @@ func TestRefused(t *testing.T) {
 		{"a length below that of a packet", func(b []byte) []byte { b[3] = 23; return b }, ErrLength},
 		{"a length beyond the payload", func(b []byte) []byte { b[3] = 25; return b }, ErrLength},
 		{"authentication without its bytes", func(b []byte) []byte { b[1] |= bitAuthenticated; return b }, ErrLength},
-		{"authentication", func(b []byte) []byte { b[1] |= bitAuthenticated; b[3] = 26; return append(b, 1, 2) }, ErrAuthenticated},
+		{"authentication", func(b []byte) []byte { b[1] |= bitAuthenticated; b[3] = 26; return append(b, 1, 2) },
+			ErrAuthenticated},
 		{"multiplier 0", func(b []byte) []byte { b[2] = 0; return b }, ErrMultiplier},
 		{"multipoint", func(b []byte) []byte { b[1] |= bitMultipoint; return b }, ErrMultipoint},
 		{"no discriminator of its own", func(b []byte) []byte { clear(b[4:8]); return b }, ErrDiscriminator},

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// urgency is the thread's nice value, where the process may have it. A priority of real time made no difference that could be measured.
+	// urgency is the thread's nice value, where the process may have it. A priority of real time made no difference
+	// that could be measured.
 	urgency = -15
 	// idle is how long the thread waits at most.
 	idle = time.Second
@@ -35,7 +36,8 @@ func (e *Engine) run() {
 			return
 		}
 		wait := e.until(time.Now())
-		fds := []unix.PollFd{{Fd: int32(e.wake), Events: unix.POLLIN}, {Fd: int32(e.sockets[0].fd), Events: unix.POLLIN}, {Fd: int32(e.sockets[1].fd), Events: unix.POLLIN}}
+		fds := []unix.PollFd{{Fd: int32(e.wake), Events: unix.POLLIN},
+			{Fd: int32(e.sockets[0].fd), Events: unix.POLLIN}, {Fd: int32(e.sockets[1].fd), Events: unix.POLLIN}}
 		e.mu.Unlock()
 		timeout := unix.NsecToTimespec(int64(wait))
 		_, _ = unix.Ppoll(fds, &timeout, nil)
@@ -66,8 +68,8 @@ func (e *Engine) until(now time.Time) time.Duration {
 	return wait
 }
 
-// turn does all that is due. A neighbour is lost by what had come when the turn began, and not by when this process came to look:
-// all that the kernel has received until then is taken up first, with the time of that.
+// turn does all that is due. A neighbour is lost by what had come when the turn began, and not by when this process
+// came to look: all that the kernel has received until then is taken up first, with the time of that.
 func (e *Engine) turn(sources ...source) {
 	began := time.Now()
 	read := true

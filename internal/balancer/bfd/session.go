@@ -18,8 +18,8 @@ type Timing struct {
 	Multiplier uint8
 }
 
-// Session is one end of a session: a function of the packets that come, and of time. It has no clock and no socket, and is
-// not for use by several goroutines. Times are of one clock that is never set.
+// Session is one end of a session: a function of the packets that come, and of time. It has no clock and no socket, and
+// is not for use by several goroutines. Times are of one clock that is never set.
 type Session struct {
 	timing Timing
 	// random is a number from 0 up to 1, for the jitter.
@@ -52,11 +52,13 @@ type Session struct {
 // Change is what became of a session's state.
 type Change struct {
 	From, To State
-	// Failed: the neighbour was lost. It was not where the neighbour's administrator took its session down (RFC 5882 section 3.2).
+	// Failed: the neighbour was lost. It was not where the neighbour's administrator took its session down (RFC 5882
+	// section 3.2).
 	Failed bool
 }
 
-// New returns a session that is down, and that sends at once. The discriminator is not 0, and another one for each session.
+// New returns a session that is down, and that sends at once. The discriminator is not 0, and another one for each
+// session.
 func New(timing Timing, discriminator uint32, random func() float64, now time.Time) *Session {
 	return &Session{timing: timing, random: random, state: Down, remoteState: Down, local: discriminator,
 		remoteMinRx: time.Microsecond, desiredTx: max(timing.Interval, slowest), sentTx: max(timing.Interval, slowest),
@@ -161,8 +163,8 @@ func (s *Session) Detection() time.Duration {
 	return time.Duration(s.remoteMultiplier) * max(s.heardRx, s.remoteMinTx)
 }
 
-// plan sets when the next packet is due: the interval less 0 to 25 %, or with a multiplier of 1 less 10 to 25 %, so that the next
-// one comes in time (RFC 5880 section 6.8.7).
+// plan sets when the next packet is due: the interval less 0 to 25 %, or with a multiplier of 1 less 10 to 25 %, so
+// that the next one comes in time (RFC 5880 section 6.8.7).
 func (s *Session) plan(from time.Time) {
 	least, spread := 0.75, 0.25
 	if s.timing.Multiplier == 1 {
@@ -188,7 +190,8 @@ func (s *Session) Due(now time.Time) time.Time {
 	return due
 }
 
-// Expire takes up that nothing more has come up to now. Call it when all packets that had come by then were given to Receive.
+// Expire takes up that nothing more has come up to now. Call it when all packets that had come by then were given to
+// Receive.
 func (s *Session) Expire(now time.Time) Change {
 	if s.heard.IsZero() || now.Before(s.heard.Add(s.Detection())) {
 		return Change{s.state, s.state, false}
@@ -221,9 +224,11 @@ func (s *Session) Send(now time.Time) (due []Packet) {
 
 // packet is what the session has to say.
 func (s *Session) packet() Packet {
-	return Packet{Diagnostic: s.diag, State: s.state, Poll: s.polling, Multiplier: s.timing.Multiplier, Mine: s.local, Yours: s.remote,
+	return Packet{Diagnostic: s.diag, State: s.state, Poll: s.polling, Multiplier: s.timing.Multiplier, Mine: s.local,
+		Yours:        s.remote,
 		DesiredMinTx: s.desiredTx, RequiredMinRx: s.requiredRx}
 }
 
-// Shut takes the session down, which the neighbour must not take for a failure (RFC 5882 section 3.2): it is told by the next packets.
+// Shut takes the session down, which the neighbour must not take for a failure (RFC 5882 section 3.2): it is told by
+// the next packets.
 func (s *Session) Shut(now time.Time) Change { return s.enter(AdminDown, AdministrativeDown, now) }

@@ -24,7 +24,8 @@ type end struct {
 }
 
 func newEnd(timing Timing, discriminator uint32) *end {
-	return &end{Session: New(timing, discriminator, rand.Float64, time.Now()), packets: make(chan Packet, 64), commands: make(chan func())}
+	return &end{Session: New(timing, discriminator, rand.Float64, time.Now()), packets: make(chan Packet, 64),
+		commands: make(chan func())}
 }
 
 // pair has two ends speak until the test's end.
@@ -93,7 +94,8 @@ func (e *end) expect(t *testing.T, when string, state State, diag Diagnostic) {
 
 var quick = Timing{50 * time.Millisecond, 3}
 
-// TestUp: both ends come Up, agree on the slower interval of each direction by a poll sequence, and send as often as that says.
+// TestUp: both ends come Up, agree on the slower interval of each direction by a poll sequence, and send as often as
+// that says.
 func TestUp(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -105,9 +107,11 @@ func TestUp(t *testing.T) {
 		most      float64
 	}{
 		{"the same", quick, quick, 50 * time.Millisecond, 150 * time.Millisecond, 0.75, 1},
-		{"a slow neighbour", quick, Timing{400 * time.Millisecond, 5}, 400 * time.Millisecond, 2 * time.Second, 0.75, 1},
+		{"a slow neighbour", quick, Timing{400 * time.Millisecond, 5}, 400 * time.Millisecond,
+			2 * time.Second, 0.75, 1},
 		{"slower than a start", quick, Timing{3 * time.Second, 2}, 3 * time.Second, 6 * time.Second, 0.75, 1},
-		{"a multiplier of 1", Timing{50 * time.Millisecond, 1}, quick, 50 * time.Millisecond, 150 * time.Millisecond, 0.75, 0.9},
+		{"a multiplier of 1", Timing{50 * time.Millisecond, 1}, quick, 50 * time.Millisecond, 150 * time.Millisecond,
+			0.75, 0.9},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +122,8 @@ func TestUp(t *testing.T) {
 				y.expect(t, "after a while", Up, NoDiagnostic)
 				x.do(func() {
 					if x.interval() != c.interval || x.Detection() != c.detection || x.polling {
-						t.Errorf("sends each %v, and detects within %v; polling %v", x.interval(), x.Detection(), x.polling)
+						t.Errorf("sends each %v, and detects within %v; polling %v", x.interval(),
+							x.Detection(), x.polling)
 					}
 					x.sent = nil
 				})
@@ -151,7 +156,8 @@ func TestSlowStart(t *testing.T) {
 				t.Errorf("%d packets in 100 s", len(x.sent))
 			}
 			for _, p := range x.said {
-				if p.DesiredMinTx != time.Second || p.RequiredMinRx != quick.Interval || p.Yours != 0 || p.State != Down {
+				if p.DesiredMinTx != time.Second || p.RequiredMinRx != quick.Interval || p.Yours != 0 ||
+					p.State != Down {
 					t.Errorf("sent %+v", p)
 				}
 			}
@@ -162,7 +168,8 @@ func TestSlowStart(t *testing.T) {
 	})
 }
 
-// TestLost: an end that hears nothing any more is Down within the detection time, and says so to the other; both come Up again.
+// TestLost: an end that hears nothing any more is Down within the detection time, and says so to the other; both come
+// Up again.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -241,15 +248,18 @@ func TestTransitions(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	for _, c := range []struct{ is, hears, becomes State }{
-		{AdminDown, Down, AdminDown}, {AdminDown, Init, AdminDown}, {AdminDown, Up, AdminDown}, {AdminDown, AdminDown, AdminDown},
+		{AdminDown, Down, AdminDown}, {AdminDown, Init, AdminDown}, {AdminDown, Up, AdminDown},
+		{AdminDown, AdminDown, AdminDown},
 		{Down, AdminDown, Down}, {Down, Down, Init}, {Down, Init, Up}, {Down, Up, Down},
 		{Init, AdminDown, Down}, {Init, Down, Init}, {Init, Init, Up}, {Init, Up, Up},
 		{Up, AdminDown, Down}, {Up, Down, Down}, {Up, Init, Up}, {Up, Up, Up},
 	} {
 		s := New(quick, 7, rand.Float64, now)
 		s.state = c.is
-		p := Packet{State: c.hears, Multiplier: 3, Mine: 9, Yours: 7, DesiredMinTx: time.Second, RequiredMinRx: time.Second}
-		if change, err := s.Receive(p, now); err != nil || change.From != c.is || change.To != c.becomes || s.State() != c.becomes {
+		p := Packet{State: c.hears, Multiplier: 3, Mine: 9, Yours: 7, DesiredMinTx: time.Second,
+			RequiredMinRx: time.Second}
+		if change, err := s.Receive(p, now); err != nil || change.From != c.is || change.To != c.becomes ||
+			s.State() != c.becomes {
 			t.Errorf("%s that hears %s: %+v, %v; want %s", c.is, c.hears, change, err, c.becomes)
 		}
 	}
@@ -268,7 +278,8 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// TestPollsAreAnswered: each poll at once, several that came together by one packet; a neighbour that wants no packets still gets that.
+// TestPollsAreAnswered: each poll at once, several that came together by one packet; a neighbour that wants no packets
+// still gets that.
 func TestPollsAreAnswered(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)

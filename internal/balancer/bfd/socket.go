@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// port is where control packets of one hop are sent to, and firstSource and lastSource where from (RFC 5881 section 4).
+	// port is where control packets of one hop are sent to, and firstSource and lastSource where from (RFC 5881 section
+	// 4).
 	port                    = 3784
 	firstSource, lastSource = 49152, 65535
 	// maxTTL is what a packet has that no router has forwarded (RFC 5881 section 5).
@@ -50,7 +51,8 @@ func (r *receiver) listen(peers []netip.Addr) error {
 	}
 	if r.fd < 0 {
 		if err := r.open(); err != nil {
-			return fmt.Errorf("listen on the UDP port of BFD, %d: %w; does a routing daemon of this host speak BFD?", port, err)
+			return fmt.Errorf("listen on the UDP port of BFD, %d: %w; does a routing daemon of this host speak BFD?",
+				port, err)
 		}
 	}
 	if err := sockfilter.Attach(r.fd, accept(peers)); err != nil {
@@ -64,7 +66,8 @@ func (r *receiver) open() error {
 	options := [][3]int{{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1}, {unix.IPPROTO_IP, unix.IP_RECVTTL, 1}}
 	if r.six {
 		family, any = unix.AF_INET6, &unix.SockaddrInet6{Port: port}
-		options = [][3]int{{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1}, {unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1}, {unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1}}
+		options = [][3]int{{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1}, {unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
+			{unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1}}
 	}
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -116,8 +119,8 @@ func (r *receiver) read() (datagram, bool) {
 
 func (r *receiver) empty(at time.Time) { r.emptied = at }
 
-// readControls finds the TTL, and when the kernel received the datagram. It says that of the clock that can be set: where that was set
-// meanwhile, it is neither later than now nor earlier than when the socket was empty.
+// readControls finds the TTL, and when the kernel received the datagram. It says that of the clock that can be set:
+// where that was set meanwhile, it is neither later than now nor earlier than when the socket was empty.
 func (r *receiver) readControls(got *datagram, controls []byte) {
 	messages, _ := unix.ParseSocketControlMessage(controls)
 	for _, m := range messages {
@@ -129,7 +132,8 @@ func (r *receiver) readControls(got *datagram, controls []byte) {
 				at = r.emptied
 			}
 			got.at = at
-		case len(m.Data) >= 4 && (m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_TTL || m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_HOPLIMIT):
+		case len(m.Data) >= 4 && (m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_TTL ||
+			m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_HOPLIMIT):
 			got.ttl = int(binary.NativeEndian.Uint32(m.Data))
 		}
 	}
@@ -142,14 +146,16 @@ func (r *receiver) drops() uint32 {
 	}
 	var memory [9]uint32 // SK_MEMINFO_DROPS is the last one, <linux/sock_diag.h>
 	size := uint32(unsafe.Sizeof(memory))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(r.fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&memory)), uintptr(unsafe.Pointer(&size)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(r.fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&memory)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return 0
 	}
 	return memory[8]
 }
 
-// accept is a filter that takes datagrams of these neighbours which no router has forwarded: a flood of others fills no buffer.
+// accept is a filter that takes datagrams of these neighbours which no router has forwarded: a flood of others fills no
+// buffer.
 func accept(peers []netip.Addr) []bpf.Instruction {
 	// Of the network header, which this offset stands for (SKF_NET_OFF, <linux/filter.h>).
 	const network = 0xfff00000

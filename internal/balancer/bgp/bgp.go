@@ -25,8 +25,8 @@ const (
 	endPath    = "/v1/end"
 )
 
-// RoutesJournal is the file that says which routes of VIPs the speaker on a socket has put into tables of the host. It outlives a speaker
-// that has died.
+// RoutesJournal is the file that says which routes of VIPs the speaker on a socket has put into tables of the host. It
+// outlives a speaker that has died.
 func RoutesJournal(socket string) string { return socket + ".routes" }
 
 // Wanted is all that a speaker is to do.
@@ -36,8 +36,8 @@ type Wanted struct {
 	VIPs []netip.Addr `json:"vips"`
 	// Draining has them announced as the last choice (RFC 8326).
 	Draining bool `json:"draining"`
-	// Pool are this balancer's addresses of full NAT, announced like VIPs but never as the last choice, and Backup those of others,
-	// announced for when their balancer is gone.
+	// Pool are this balancer's addresses of full NAT, announced like VIPs but never as the last choice, and Backup
+	// those of others, announced for when their balancer is gone.
 	Pool   []netip.Addr `json:"pool,omitempty"`
 	Backup []netip.Addr `json:"backup,omitempty"`
 	// Orphan is how long the speaker goes on without hearing of a balancer; 0 is for ever.

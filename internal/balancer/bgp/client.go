@@ -44,17 +44,18 @@ type Client struct {
 // NewClient returns one that connects at each call.
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
-	c.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := standin.Dial(ctx, socket)
-		if err != nil {
-			return nil, fmt.Errorf("%w on %s: %w", ErrNoSpeaker, socket, err)
-		}
-		if err := trusted(conn); err != nil {
-			conn.Close()
-			return nil, err
-		}
-		return conn, nil
-	}}}
+	c.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := standin.Dial(ctx, socket)
+			if err != nil {
+				return nil, fmt.Errorf("%w on %s: %w", ErrNoSpeaker, socket, err)
+			}
+			if err := trusted(conn); err != nil {
+				conn.Close()
+				return nil, err
+			}
+			return conn, nil
+		}}}
 	return c
 }
 

@@ -28,7 +28,8 @@ type KeeperOptions struct {
 	// Start starts a speaker's process, which outlives this one; restarting says that one before it ended
 	// without a word.
 	Start func(restarting bool) error
-	// Established is called with each session that is new, by which a router may begin to send packets; nil: nothing is.
+	// Established is called with each session that is new, by which a router may begin to send packets; nil: nothing
+	// is.
 	Established func()
 	Log         *slog.Logger
 }
@@ -67,8 +68,9 @@ type Keeper struct {
 
 // NewKeeper returns one that does nothing before Run.
 func NewKeeper(opt KeeperOptions) *Keeper {
-	return &Keeper{opt: opt, client: NewClient(opt.Socket), sessions: sessionLog{log: opt.Log, established: opt.Established, known: map[string]*loggedPeer{}},
-		told: make(chan struct{}), poked: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
+	return &Keeper{opt: opt, client: NewClient(opt.Socket),
+		sessions: sessionLog{log: opt.Log, established: opt.Established, known: map[string]*loggedPeer{}},
+		told:     make(chan struct{}), poked: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
 }
 
 // Found returns what a speaker that another process has left announces; none where there is none.
@@ -256,7 +258,8 @@ func (k *Keeper) start(ctx context.Context, known State) error {
 	// One that had no file for its socket has left nothing.
 	left := k.leftBehind() || known.PID != 0
 	if known.PID != 0 {
-		k.opt.Log.Error(fmt.Sprintf("the BGP speaker (process %d) has died: another one is started", known.PID), about())
+		k.opt.Log.Error(fmt.Sprintf("the BGP speaker (process %d) has died: another one is started", known.PID),
+			about())
 	}
 	if err := k.opt.Start(left); err != nil {
 		return fmt.Errorf("start the BGP speaker: %w", err)
@@ -282,10 +285,12 @@ func (k *Keeper) leftBehind() bool {
 
 // replace ends a speaker that runs another program, so that the next one goes on where it was.
 func (k *Keeper) replace(ctx context.Context, state State) error {
-	k.opt.Log.Info(fmt.Sprintf("the BGP speaker (process %d) runs %q, and this balancer %q: it is restarted, and routers keep the routes meanwhile where they agreed to that", state.PID, state.Build, k.opt.Build), about())
+	k.opt.Log.Info(fmt.Sprintf(
+		"the BGP speaker (process %d) runs %q, and this balancer %q: it is restarted, and routers keep the routes meanwhile where they agreed to that", state.PID, state.Build, k.opt.Build), about())
 	if err := k.end(ctx, state, Restart); err != nil && ctx.Err() == nil {
 		// One that is killed says nothing to routers either.
-		k.opt.Log.Warn(fmt.Sprintf("the BGP speaker (process %d) cannot be restarted, and is killed: %v", state.PID, err), about())
+		k.opt.Log.Warn(fmt.Sprintf("the BGP speaker (process %d) cannot be restarted, and is killed: %v", state.PID,
+			err), about())
 		if err := kill(ctx, state); err != nil {
 			return err
 		}

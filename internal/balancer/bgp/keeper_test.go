@@ -129,13 +129,14 @@ func wanting(vips ...string) Wanted {
 func TestKeeper(t *testing.T) {
 	socket, speaker, log := filepath.Join(t.TempDir(), "speaker"), newFake(), &lines{}
 	starts := 0
-	k := NewKeeper(KeeperOptions{Socket: socket, Build: "this build", Log: slog.New(slog.NewTextHandler(log, nil)), Start: func(restarting bool) error {
-		if starts++; restarting {
-			t.Error("the first speaker is told that there was one before")
-		}
-		serve(t, socket, speaker)
-		return nil
-	}})
+	k := NewKeeper(KeeperOptions{Socket: socket, Build: "this build", Log: slog.New(slog.NewTextHandler(log, nil)),
+		Start: func(restarting bool) error {
+			if starts++; restarting {
+				t.Error("the first speaker is told that there was one before")
+			}
+			serve(t, socket, speaker)
+			return nil
+		}})
 	if found := k.Found(t.Context()); found != nil {
 		t.Errorf("without a speaker, it has found %v", found)
 	}
@@ -146,7 +147,8 @@ func TestKeeper(t *testing.T) {
 	defer stop()
 	k.Want(wanting("198.51.100.80"))
 	k.Await(bound)
-	if found := k.Found(t.Context()); len(found) != 1 || found[0] != netip.MustParseAddr("198.51.100.80") || starts != 1 {
+	if found := k.Found(t.Context()); len(found) != 1 || found[0] != netip.MustParseAddr("198.51.100.80") ||
+		starts != 1 {
 		t.Errorf("after %d starts, the speaker announces %v", starts, found)
 	}
 	k.Want(wanting())
@@ -158,10 +160,14 @@ func TestKeeper(t *testing.T) {
 		peer ops.BGPPeer
 		says string
 	}{
-		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: "active", Reason: "it does not answer"}, "192.0.2.1 (AS 64513) has no session: it does not answer"},
-		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: ops.BGPEstablished, Sessions: 1}, "192.0.2.1 (AS 64513) established"},
-		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: ops.BGPEstablished, Sessions: 1, Received: 5}, "announces routes (5 so far), which are ignored"},
-		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: "idle", Sessions: 1, Reason: "the connection broke"}, "192.0.2.1 (AS 64513) down: the connection broke"},
+		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: "active", Reason: "it does not answer"},
+			"192.0.2.1 (AS 64513) has no session: it does not answer"},
+		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: ops.BGPEstablished, Sessions: 1},
+			"192.0.2.1 (AS 64513) established"},
+		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: ops.BGPEstablished, Sessions: 1, Received: 5},
+			"announces routes (5 so far), which are ignored"},
+		{ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: "idle", Sessions: 1, Reason: "the connection broke"},
+			"192.0.2.1 (AS 64513) down: the connection broke"},
 	} {
 		speaker.peer(step.peer)
 		testenv.Eventually(t, time.Minute, "the log says "+step.says, func() bool { return log.has(step.says) })
@@ -186,8 +192,8 @@ func TestKeeper(t *testing.T) {
 	<-ended
 }
 
-// TestSpeakerWithoutFile: a speaker whose socket has no file, for there is no room or no directory, is found all the same,
-// and a second one is refused.
+// TestSpeakerWithoutFile: a speaker whose socket has no file, for there is no room or no directory, is found all the
+// same, and a second one is refused.
 func TestSpeakerWithoutFile(t *testing.T) {
 	socket, speaker := filepath.Join(t.TempDir(), "missing", "speaker"), newFake()
 	serve(t, socket, speaker)
@@ -212,7 +218,9 @@ func TestOrphan(t *testing.T) {
 	if err := client.Want(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, time.Minute, "what no balancer is heard of is withdrawn", func() bool { return len(speaker.State().VIPs) == 0 })
+	testenv.Eventually(t, time.Minute, "what no balancer is heard of is withdrawn", func() bool {
+		return len(speaker.State().VIPs) == 0
+	})
 	state, err := client.State(t.Context(), 0)
 	if err != nil || !state.Orphaned || !state.Told || state.Protocol != Protocol || state.Build != "this build" {
 		t.Errorf("the state is %+v, %v", state, err)
@@ -236,7 +244,8 @@ func TestWantIsUnderstood(t *testing.T) {
 		t.Errorf("a second speaker on the socket: %v", err)
 	}
 	client := NewClient(socket)
-	if err := client.ask(t.Context(), "PUT", wantedPath, map[string]any{"surprise": 1}, nil); err == nil || !strings.Contains(err.Error(), "cannot be understood") {
+	if err := client.ask(t.Context(), "PUT", wantedPath, map[string]any{"surprise": 1}, nil); err == nil ||
+		!strings.Contains(err.Error(), "cannot be understood") {
 		t.Errorf("another program's words: %v", err)
 	}
 	if err := client.End(t.Context(), "perhaps"); err == nil || !strings.Contains(err.Error(), "stop or restart") {

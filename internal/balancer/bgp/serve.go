@@ -200,7 +200,8 @@ func (s *server) want(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) end(w http.ResponseWriter, r *http.Request) {
 	var how end
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&how); err != nil || how.How != Stop && how.How != Restart {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&how); err != nil || how.How != Stop &&
+		how.How != Restart {
 		http.Error(w, "say how to end: stop or restart", http.StatusBadRequest)
 		return
 	}

@@ -76,7 +76,8 @@ func (l *sessionLog) logPeer(h *loggedPeer, p ops.BGPPeer) {
 	}
 	l.logBFD(h, p)
 	if is && p.Received > 0 && !h.floods {
-		l.log.Info(fmt.Sprintf("BGP peer %s announces routes (%d so far), which are ignored", p.Address, p.Received), about())
+		l.log.Info(fmt.Sprintf("BGP peer %s announces routes (%d so far), which are ignored", p.Address, p.Received),
+			about())
 		h.floods = true
 	}
 }

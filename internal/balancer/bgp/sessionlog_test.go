@@ -12,7 +12,9 @@ import (
 // TestEstablishedIsTold: each session that is new is told once, those with another speaker's process, too.
 func TestEstablishedIsTold(t *testing.T) {
 	told := 0
-	sessions := sessionLog{log: slog.New(slog.DiscardHandler), established: func() { told++ }, known: map[string]*loggedPeer{}}
+	sessions := sessionLog{log: slog.New(slog.DiscardHandler), established: func() {
+		told++
+	}, known: map[string]*loggedPeer{}}
 	up := ops.BGPPeer{Address: "192.0.2.1", State: ops.BGPEstablished, Sessions: 1}
 	down, again := up, up
 	down.State, again.Sessions = "idle", 2
@@ -20,7 +22,8 @@ func TestEstablishedIsTold(t *testing.T) {
 		peers []ops.BGPPeer
 		want  int
 	}{
-		{[]ops.BGPPeer{{Address: "192.0.2.1", State: "active"}}, 0}, {[]ops.BGPPeer{up}, 1}, {[]ops.BGPPeer{up}, 1}, {[]ops.BGPPeer{down}, 1}, {[]ops.BGPPeer{again}, 2},
+		{[]ops.BGPPeer{{Address: "192.0.2.1", State: "active"}}, 0}, {[]ops.BGPPeer{up}, 1}, {[]ops.BGPPeer{up}, 1},
+		{[]ops.BGPPeer{down}, 1}, {[]ops.BGPPeer{again}, 2},
 		{[]ops.BGPPeer{again, {Address: "192.0.2.2", State: ops.BGPEstablished, Sessions: 1}}, 3},
 	} {
 		if sessions.logPeers(step.peers); told != step.want {

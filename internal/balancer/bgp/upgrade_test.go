@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// foreignSpeaker is a process that is a speaker of another build on a socket: says is what State answers behind who it is, and ends says
-// whether it ends when it is to. Its answers to the end are sent to ended.
+// foreignSpeaker is a process that is a speaker of another build on a socket: says is what State answers behind who it
+// is, and ends says whether it ends when it is to. Its answers to the end are sent to ended.
 func foreignSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends bool, ended chan<- string) (pid int) {
 	t.Helper()
 	// A program that does nothing stands for the process.
@@ -38,7 +38,8 @@ func foreignSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends bo
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+statePath, func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{%s, "pid": %d, "start": %d, "number": 1, "told": true, %s}`, protocolAndBuild, cmd.Process.Pid, start, says)
+		fmt.Fprintf(w, `{%s, "pid": %d, "start": %d, "number": 1, "told": true, %s}`, protocolAndBuild, cmd.Process.Pid,
+			start, says)
 	})
 	mux.HandleFunc("PUT "+wantedPath, func(w http.ResponseWriter, _ *http.Request) {
 		t.Error("a speaker of another build is told what is wanted")
@@ -63,8 +64,8 @@ func foreignSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends bo
 	return cmd.Process.Pid
 }
 
-// TestUpgrade: a speaker of another build or protocol is ended without a word to routers, whatever else it says and whether it obeys or not,
-// and the next one knows that there was one.
+// TestUpgrade: a speaker of another build or protocol is ended without a word to routers, whatever else it says and
+// whether it obeys or not, and the next one knows that there was one.
 func TestUpgrade(t *testing.T) {
 	says := func(protocol int, build string) string {
 		return fmt.Sprintf(`"protocol": %d, "build": %q`, protocol, build)
@@ -74,7 +75,8 @@ func TestUpgrade(t *testing.T) {
 		ends                         bool
 	}{
 		{"another build", says(Protocol, "before"), `"vips": ["198.51.100.80"], "peers": []`, true},
-		{"another protocol", says(Protocol+1, "after"), `"vips": {"198.51.100.80": {"metric": 1}}, "peers": "none"`, true},
+		{"another protocol", says(Protocol+1, "after"), `"vips": {"198.51.100.80": {"metric": 1}}, "peers": "none"`,
+			true},
 		{"another protocol of the same build", says(Protocol+1, "this build"), `"vips": 7`, true},
 		{"one that does not end", says(Protocol, "before"), `"vips": [], "peers": []`, false},
 	} {
@@ -84,13 +86,14 @@ func TestUpgrade(t *testing.T) {
 			ended := make(chan string, 1)
 			pid := foreignSpeaker(t, socket, test.protocolAndBuild, test.says, test.ends, ended)
 			starts := 0
-			k := NewKeeper(KeeperOptions{Socket: socket, Build: "this build", Log: slog.New(slog.NewTextHandler(log, nil)), Start: func(restarting bool) error {
-				if starts++; !restarting {
-					t.Error("the next speaker is not told that there was one before")
-				}
-				serve(t, socket, next)
-				return nil
-			}})
+			k := NewKeeper(KeeperOptions{Socket: socket, Build: "this build",
+				Log: slog.New(slog.NewTextHandler(log, nil)), Start: func(restarting bool) error {
+					if starts++; !restarting {
+						t.Error("the next speaker is not told that there was one before")
+					}
+					serve(t, socket, next)
+					return nil
+				}})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			k.Want(wanting("198.51.100.80"))
@@ -106,16 +109,19 @@ func TestUpgrade(t *testing.T) {
 			if state := next.State(); len(state.VIPs) != 1 || starts != 1 {
 				t.Errorf("after %d starts, the next one announces %v", starts, state.VIPs)
 			}
-			if says := fmt.Sprintf("the BGP speaker (process %d) cannot be restarted, and is killed", pid); log.has(says) == test.ends {
+			if says := fmt.Sprintf("the BGP speaker (process %d) cannot be restarted, and is killed",
+				pid); log.has(says) == test.ends {
 				t.Errorf("the log says %q: %v\n%s", says, !test.ends, log.text.String())
 			}
 		})
 	}
 }
 
-// FuzzReadState: whatever a speaker of another protocol says, it is known who it is, or that it says nothing that is understood.
+// FuzzReadState: whatever a speaker of another protocol says, it is known who it is, or that it says nothing that is
+// understood.
 func FuzzReadState(f *testing.F) {
-	f.Add([]byte(`{"protocol": 1, "build": "b", "pid": 7, "start": 9, "vips": ["192.0.2.1"], "peers": [{"name": "x"}]}`))
+	f.Add([]byte(
+		`{"protocol": 1, "build": "b", "pid": 7, "start": 9, "vips": ["192.0.2.1"], "peers": [{"name": "x"}]}`))
 	f.Add([]byte(`{"protocol": 3, "build": "b", "pid": 7, "start": 9, "vips": 3}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		state, err := readState(text)

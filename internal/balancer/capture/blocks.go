@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Blocks and options of a pcapng file (draft-ietf-opsawg-pcapng, sections 3.5 and 4). A library's writer would bring its
-// tables of all protocols into the program, 3 MB; tests read what is written here by that library.
+// Blocks and options of a pcapng file (draft-ietf-opsawg-pcapng, sections 3.5 and 4). A library's writer would bring
+// its tables of all protocols into the program, 3 MB; tests read what is written here by that library.
 const (
 	sectionBlock   = 0x0A0D0D0A
 	interfaceBlock = 1
@@ -95,7 +95,8 @@ func (w *blocks) addInterface(name, description string, snap uint32) (int, error
 	body = binary.LittleEndian.AppendUint32(body, snap)
 	id := w.interfaces
 	w.interfaces++
-	return id, w.write(interfaceBlock, body, option{optionName, []byte(name)}, option{optionDescription, []byte(description)},
+	return id, w.write(interfaceBlock, body, option{optionName, []byte(name)},
+		option{optionDescription, []byte(description)},
 		option{optionResolution, []byte{nanoseconds}}, option{optionInterfaceOS, []byte("Linux")})
 }
 

@@ -14,8 +14,9 @@ import (
 var (
 	payload  = gopacket.Payload(strings.Repeat("secret", 10))
 	ethernet = &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeIPv4}
-	tagged   = &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeDot1Q}
-	tag      = &layers.Dot1Q{VLANIdentifier: 7, Type: layers.EthernetTypeIPv6}
+	tagged   = &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6),
+		EthernetType: layers.EthernetTypeDot1Q}
+	tag = &layers.Dot1Q{VLANIdentifier: 7, Type: layers.EthernetTypeIPv6}
 )
 
 func ip4(protocol layers.IPProtocol) *layers.IPv4 {
@@ -23,27 +24,33 @@ func ip4(protocol layers.IPProtocol) *layers.IPv4 {
 }
 
 func ip6(protocol layers.IPProtocol) *layers.IPv6 {
-	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: protocol, SrcIP: make([]byte, 16), DstIP: make([]byte, 16)}
+	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: protocol, SrcIP: make([]byte, 16),
+		DstIP: make([]byte, 16)}
 }
 
 // TestHeaderLength builds frames by gopacket: of each, all but the payload are headers.
 func TestHeaderLength(t *testing.T) {
-	tcp := &layers.TCP{SrcPort: 1, DstPort: 80, Options: []layers.TCPOption{{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: make([]byte, 2)}}}
+	tcp := &layers.TCP{SrcPort: 1, DstPort: 80,
+		Options: []layers.TCPOption{{OptionType: layers.TCPOptionKindMSS, OptionLength: 4,
+			OptionData: make([]byte, 2)}}}
 	udp, gue := &layers.UDP{SrcPort: 1, DstPort: 53}, &layers.UDP{SrcPort: 1, DstPort: guePort}
 	unreachable := &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 4)}
 	echo := &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0)}
 	for name, frame := range map[string][]gopacket.SerializableLayer{
-		"TCP":                 {ethernet, ip4(layers.IPProtocolTCP), tcp, payload},
-		"UDP over IPv6, tag":  {tagged, tag, ip6(layers.IPProtocolUDP), udp, payload},
-		"IP in IP":            {ethernet, ip4(layers.IPProtocolIPv4), ip4(layers.IPProtocolTCP), tcp, payload},
-		"IPv6 in IPv4":        {ethernet, ip4(layers.IPProtocolIPv6), ip6(layers.IPProtocolUDP), udp, payload},
-		"GUE":                 {ethernet, ip4(layers.IPProtocolUDP), gue, ip6(layers.IPProtocolTCP), tcp, payload},
-		"no GUE":              {ethernet, ip4(layers.IPProtocolUDP), gue, payload},
-		"quoted":              {ethernet, ip4(layers.IPProtocolICMPv4), unreachable, ip4(layers.IPProtocolUDP), udp, payload},
-		"echo":                {ethernet, ip4(layers.IPProtocolICMPv4), echo, payload},
-		"other protocol":      {ethernet, ip4(layers.IPProtocolSCTP), payload},
-		"options of IPv6":     {tagged, tag, ip6(layers.IPProtocolIPv6Destination), gopacket.Payload{17, 0, 1, 4, 0, 0, 0, 0}, udp, payload},
-		"later IPv6 fragment": {tagged, tag, ip6(layers.IPProtocolIPv6Fragment), gopacket.Payload{17, 0, 0, 8, 0, 0, 0, 0}, payload},
+		"TCP":                {ethernet, ip4(layers.IPProtocolTCP), tcp, payload},
+		"UDP over IPv6, tag": {tagged, tag, ip6(layers.IPProtocolUDP), udp, payload},
+		"IP in IP":           {ethernet, ip4(layers.IPProtocolIPv4), ip4(layers.IPProtocolTCP), tcp, payload},
+		"IPv6 in IPv4":       {ethernet, ip4(layers.IPProtocolIPv6), ip6(layers.IPProtocolUDP), udp, payload},
+		"GUE":                {ethernet, ip4(layers.IPProtocolUDP), gue, ip6(layers.IPProtocolTCP), tcp, payload},
+		"no GUE":             {ethernet, ip4(layers.IPProtocolUDP), gue, payload},
+		"quoted": {ethernet, ip4(layers.IPProtocolICMPv4), unreachable, ip4(layers.IPProtocolUDP),
+			udp, payload},
+		"echo":           {ethernet, ip4(layers.IPProtocolICMPv4), echo, payload},
+		"other protocol": {ethernet, ip4(layers.IPProtocolSCTP), payload},
+		"options of IPv6": {tagged, tag, ip6(layers.IPProtocolIPv6Destination),
+			gopacket.Payload{17, 0, 1, 4, 0, 0, 0, 0}, udp, payload},
+		"later IPv6 fragment": {tagged, tag, ip6(layers.IPProtocolIPv6Fragment),
+			gopacket.Payload{17, 0, 0, 8, 0, 0, 0, 0}, payload},
 	} {
 		buffer := gopacket.NewSerializeBuffer()
 		if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true}, frame...); err != nil {
@@ -68,10 +75,12 @@ func FuzzHeaderLength(f *testing.F) {
 // TestRequestComplete has defaults, and refuses what cannot be.
 func TestRequestComplete(t *testing.T) {
 	r, err := Request{}.Complete()
-	if err != nil || r.For() != DefaultFor || r.Rate != DefaultRate || r.Bytes != DefaultBytes || r.SnapLength() != HeaderSnap {
+	if err != nil || r.For() != DefaultFor || r.Rate != DefaultRate || r.Bytes != DefaultBytes ||
+		r.SnapLength() != HeaderSnap {
 		t.Errorf("%+v, %v", r, err)
 	}
-	bad := []Request{{Snap: MaxSnap + 1}, {Snap: noFrames}, {Seconds: -1}, {Seconds: 1e9}, {Rate: MaxRate + 1}, {Filter: Filter{Family: 5}},
+	bad := []Request{{Snap: MaxSnap + 1}, {Snap: noFrames}, {Seconds: -1}, {Seconds: 1e9}, {Rate: MaxRate + 1},
+		{Filter: Filter{Family: 5}},
 		{Filter: Filter{Backend: "web01"}}}
 	mixed := Request{Filter: Filter{Family: 6}}
 	mixed.Source = netip.MustParsePrefix("192.0.2.0/24")

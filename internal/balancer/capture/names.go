@@ -40,7 +40,8 @@ func unknownOutcome(word string, names []string) error {
 	}
 	slices.Sort(known)
 	known = slices.Compact(known)
-	return fmt.Errorf("%w: there is no outcome %q%s; use %s", ErrBadRequest, word, hint(word, known), strings.Join(known, ", "))
+	return fmt.Errorf("%w: there is no outcome %q%s; use %s", ErrBadRequest, word, hint(word, known),
+		strings.Join(known, ", "))
 }
 
 // mostListed bounds a list of names that a person is to read.

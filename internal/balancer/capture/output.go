@@ -59,7 +59,8 @@ func (o *Output) start(s *Started) error {
 	for _, h := range s.Hooks {
 		at = append(at, fmt.Sprintf("%s (%s)", h.Interface, h.Hook))
 	}
-	fmt.Fprintf(o.Messages, "jeoul: capturing on %s for %v, at most %d packets/s; Ctrl-C ends it\n", trace.Printable(strings.Join(at, ", ")),
+	fmt.Fprintf(o.Messages, "jeoul: capturing on %s for %v, at most %d packets/s; Ctrl-C ends it\n",
+		trace.Printable(strings.Join(at, ", ")),
 		s.Request.For(), s.Request.Rate)
 	for _, note := range s.Notes {
 		fmt.Fprintf(o.Messages, "jeoul: %s\n", trace.Printable(note))
@@ -122,7 +123,8 @@ func (o *Output) Summary() string {
 		EndClosed: "the daemon stops", "": "it was ended"}[o.ended]
 	text := fmt.Sprintf("%d packets captured; %s", o.packets, why)
 	if o.counts.Limited+o.counts.Lost > 0 {
-		text += fmt.Sprintf("; %d more than --rate allows and %d that came too fast were left out", o.counts.Limited, o.counts.Lost)
+		text += fmt.Sprintf("; %d more than --rate allows and %d that came too fast were left out", o.counts.Limited,
+			o.counts.Lost)
 	}
 	return text
 }

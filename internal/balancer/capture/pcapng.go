@@ -158,7 +158,9 @@ func (p *Packet) Comments() []string {
 	}
 	add("outcome", outcome)
 	if s := p.Service; s != nil {
-		add("service", fmt.Sprintf("%s (%s, %s, %s)", s.Name, lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}, s.Mode, s.Scheduler))
+		add("service",
+			fmt.Sprintf("%s (%s, %s, %s)", s.Name, lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol},
+				s.Mode, s.Scheduler))
 	}
 	if b := p.Backend; b != nil {
 		add("backend", fmt.Sprintf("%s (%s)", b.Name, netip.AddrPortFrom(b.Address, b.Port)))

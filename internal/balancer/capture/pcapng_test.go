@@ -24,12 +24,18 @@ import (
 func captured(leaves []byte) *Packet {
 	slot := uint32(17)
 	return &Packet{
-		Packet: trace.Packet{Time: time.Unix(1767323045, 123456789), Hook: lb.HookXDP, Interface: "eth0", Outcome: "forwarded", Help: "sent on to a backend",
-			Service: &trace.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev},
-			Backend: &trace.Backend{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 8080}, Slot: &slot, Slots: 251,
-			Came:   &trace.Flow{Source: netip.MustParseAddr("192.0.2.7"), SourcePort: 4711, Destination: netip.MustParseAddr("192.0.2.100"), DestinationPort: 80, Protocol: "tcp", Length: 44},
-			Leaves: []trace.Layer{{Name: "ipv4", Fields: []trace.Field{{Name: "source", Value: "192.0.2.7"}, {Name: "destination", Value: "192.0.2.3"}}}}},
-		Count: 1, CameFrame: Frame{Length: 1514, Bytes: []byte{1, 2, 3}}, LeavesFrame: Frame{Length: 1514, Bytes: leaves},
+		Packet: trace.Packet{Time: time.Unix(1767323045, 123456789), Hook: lb.HookXDP, Interface: "eth0",
+			Outcome: "forwarded", Help: "sent on to a backend",
+			Service: &trace.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP,
+				Mode: lb.NAT, Scheduler: lb.Maglev},
+			Backend: &trace.Backend{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 8080}, Slot: &slot,
+			Slots: 251,
+			Came: &trace.Flow{Source: netip.MustParseAddr("192.0.2.7"), SourcePort: 4711,
+				Destination: netip.MustParseAddr("192.0.2.100"), DestinationPort: 80, Protocol: "tcp", Length: 44},
+			Leaves: []trace.Layer{{Name: "ipv4", Fields: []trace.Field{{Name: "source", Value: "192.0.2.7"},
+				{Name: "destination", Value: "192.0.2.3"}}}}},
+		Count: 1, CameFrame: Frame{Length: 1514, Bytes: []byte{1, 2, 3}},
+		LeavesFrame: Frame{Length: 1514, Bytes: leaves},
 	}
 }
 
@@ -201,7 +207,8 @@ func TestProgress(t *testing.T) {
 	}
 	var counts []Counts
 	p := NewProgress(Request{}, func(e Event) error { counts = append(counts, *e.Counts); return nil }, nil)
-	for _, c := range []Counts{{Matched: 1}, {Matched: 2, Lost: 1}, {Matched: 3, Lost: 1}, {Matched: 3, Lost: 1, Limited: 1}} {
+	for _, c := range []Counts{{Matched: 1}, {Matched: 2, Lost: 1}, {Matched: 3, Lost: 1},
+		{Matched: 3, Lost: 1, Limited: 1}} {
 		if err := p.Count(c, false); err != nil {
 			t.Fatal(err)
 		}
@@ -213,13 +220,15 @@ func TestProgress(t *testing.T) {
 
 func TestOutcomeBits(t *testing.T) {
 	names := []string{"forwarded", "passed_no_service", "dropped_denied", "dropped_no_flow"}
-	for want, words := range map[uint64][]string{^uint64(0): nil, 1: {"forwarded"}, 12: {"dropped"}, 9: {"dropped_no_flow", "forwarded"}} {
+	for want, words := range map[uint64][]string{^uint64(0): nil, 1: {"forwarded"}, 12: {"dropped"},
+		9: {"dropped_no_flow", "forwarded"}} {
 		if got, err := OutcomeBits(words, names); err != nil || got != want {
 			t.Errorf("%v: %b, %v, want %b", words, got, err, want)
 		}
 	}
 	if _, err := OutcomeBits([]string{"drop"}, names); !errors.Is(err, ErrBadRequest) ||
-		!strings.HasSuffix(err.Error(), `no outcome "drop"; use dropped, dropped_denied, dropped_no_flow, forwarded, passed, passed_no_service`) {
+		!strings.HasSuffix(err.Error(),
+			`no outcome "drop"; use dropped, dropped_denied, dropped_no_flow, forwarded, passed, passed_no_service`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -64,7 +64,8 @@ func Open() (*Net, error) {
 	n := &Net{host: host, inside: inside}
 	n.ports.taken = map[portKey]bool{}
 	if err := errors.Join(inside.Do(n.makeDevice), host.Do(n.raiseOuter)); err != nil {
-		return nil, errors.Join(fmt.Errorf("joining the network namespace of health checks to the host's: %w", err), n.Close())
+		return nil, errors.Join(fmt.Errorf("joining the network namespace of health checks to the host's: %w", err),
+			n.Close())
 	}
 	return n, nil
 }

@@ -118,9 +118,11 @@ func connect(fd int, port uint16, t Target) error {
 	}
 	var local, remote unix.Sockaddr
 	if a := t.Remote.Addr(); a.Is4() {
-		local, remote = &unix.SockaddrInet4{Port: int(port)}, &unix.SockaddrInet4{Port: int(t.Remote.Port()), Addr: a.As4()}
+		local, remote = &unix.SockaddrInet4{Port: int(port)}, &unix.SockaddrInet4{Port: int(t.Remote.Port()),
+			Addr: a.As4()}
 	} else {
-		local, remote = &unix.SockaddrInet6{Port: int(port)}, &unix.SockaddrInet6{Port: int(t.Remote.Port()), Addr: a.As16()}
+		local, remote = &unix.SockaddrInet6{Port: int(port)}, &unix.SockaddrInet6{Port: int(t.Remote.Port()),
+			Addr: a.As16()}
 	}
 	if err := unix.Bind(fd, local); err != nil {
 		return os.NewSyscallError("bind", err)

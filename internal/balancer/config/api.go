@@ -46,8 +46,10 @@ func (s Subject) String() string { return s.Attribute + "=" + s.Value }
 var subject = keytable.Scalar[Subject]{
 	Parse: func(text string) (Subject, string) {
 		attribute, value, _ := strings.Cut(text, "=")
-		if attribute != "CN" && attribute != "OU" || value == "" || len(value) > maxArgument || strings.ContainsFunc(value, unicode.IsControl) {
-			return Subject{}, yamlfile.Quote(text) + " is not one attribute of a subject; write its common name as CN=ci, or an organizational unit as OU=operators"
+		if attribute != "CN" && attribute != "OU" || value == "" || len(value) > maxArgument ||
+			strings.ContainsFunc(value, unicode.IsControl) {
+			return Subject{}, yamlfile.Quote(text) +
+				" is not one attribute of a subject; write its common name as CN=ci, or an organizational unit as OU=operators"
 		}
 		return Subject{attribute, value}, ""
 	},
@@ -64,8 +66,10 @@ func (p *parser) checkAPI() {
 	case a.Tokens == "" && a.ClientCA == "":
 		p.Fail("api", "no client could use it: add tokens, or client_ca and clients")
 	case a.ClientCA == "" && len(a.Clients) > 0:
-		p.Fail("api.clients", "says what clients with a certificate may do, and without client_ca none is accepted; add client_ca or remove clients")
+		p.Fail("api.clients",
+			"says what clients with a certificate may do, and without client_ca none is accepted; add client_ca or remove clients")
 	case a.ClientCA != "" && len(a.Clients) == 0:
-		p.Fail("api.client_ca", "vouches for clients, and without clients none of them may do anything; add clients, such as {subject: OU=operators, role: operate}")
+		p.Fail("api.client_ca",
+			"vouches for clients, and without clients none of them may do anything; add clients, such as {subject: OU=operators, role: operate}")
 	}
 }

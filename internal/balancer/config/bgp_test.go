@@ -18,7 +18,8 @@ services:
 `
 
 func TestBGP(t *testing.T) {
-	cfg, err := Parse("f", []byte("bgp:\n  asn: 64512\n  router_id: 192.0.2.10\n  peers:\n    - {address: 192.0.2.1, asn: 64513, bfd: {interval: 50ms}}\n    - {address: 'fe80::1', bfd: true, interface: eth0, asn: 64512, communities: [no-export, '0064512:1'], local_preference: 1}\n"+bgpServices))
+	cfg, err := Parse("f",
+		[]byte("bgp:\n  asn: 64512\n  router_id: 192.0.2.10\n  peers:\n    - {address: 192.0.2.1, asn: 64513, bfd: {interval: 50ms}}\n    - {address: 'fe80::1', bfd: true, interface: eth0, asn: 64512, communities: [no-export, '0064512:1'], local_preference: 1}\n"+bgpServices))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,16 +27,20 @@ func TestBGP(t *testing.T) {
 	if b := cfg.BGP; b.ASN != 64512 || b.DrainPause != lb.DefaultDrainPause || len(p) != 2 {
 		t.Fatalf("BGP is %+v", b)
 	}
-	if p[0].HoldTime != 9*time.Second || p[0].Port != 179 || !p[0].GracefulRestart || p[0].Name() != "192.0.2.1" || p[0].Announces()[0] != lb.IPv4 {
+	if p[0].HoldTime != 9*time.Second || p[0].Port != 179 || !p[0].GracefulRestart || p[0].Name() != "192.0.2.1" ||
+		p[0].Announces()[0] != lb.IPv4 {
 		t.Errorf("the first peer is %+v", p[0])
 	}
-	if p[0].BFD != (lb.BFD{On: true, Interval: 50 * time.Millisecond, Multiplier: 3}) || p[1].BFD != (lb.BFD{On: true, Interval: 300 * time.Millisecond, Multiplier: 3}) {
+	if p[0].BFD != (lb.BFD{On: true, Interval: 50 * time.Millisecond, Multiplier: 3}) ||
+		p[1].BFD != (lb.BFD{On: true, Interval: 300 * time.Millisecond, Multiplier: 3}) {
 		t.Errorf("BFD is %+v and %+v", p[0].BFD, p[1].BFD)
 	}
-	if p[1].Name() != "fe80::1%eth0" || p[1].Communities[0] != "65535:65281" || p[1].Communities[1] != "64512:1" || p[1].LocalPreference == nil || *p[1].LocalPreference != 1 {
+	if p[1].Name() != "fe80::1%eth0" || p[1].Communities[0] != "65535:65281" || p[1].Communities[1] != "64512:1" ||
+		p[1].LocalPreference == nil || *p[1].LocalPreference != 1 {
 		t.Errorf("the second peer is %+v", p[1])
 	}
-	if s := cfg.Services; s[0].Announcement != (lb.Announcement{Minimum: 2}) || s[1].Announcement != (lb.Announcement{Never: true}) {
+	if s := cfg.Services; s[0].Announcement != (lb.Announcement{Minimum: 2}) ||
+		s[1].Announcement != (lb.Announcement{Never: true}) {
 		t.Errorf("services announce %+v and %+v", s[0].Announcement, s[1].Announcement)
 	}
 	without, err := Parse("f", []byte(bgpServices))
@@ -49,12 +54,14 @@ func TestLocalSpeaker(t *testing.T) {
 	for _, test := range []struct{ bgp, says string }{
 		{"speaker: local", ""},
 		{"speaker: local, drain_pause: 1s, table: 254", ""},
-		{"speaker: local, asn: 64512", "f:1: bgp.asn: with speaker: local, the routing daemon of this host has the sessions with routers"},
+		{"speaker: local, asn: 64512",
+			"f:1: bgp.asn: with speaker: local, the routing daemon of this host has the sessions with routers"},
 		{"speaker: local, router_id: 192.0.2.10", "bgp.router_id: with speaker: local"},
 		{"speaker: local, peers: [{address: 192.0.2.1, asn: 64513}]", "bgp.peers: with speaker: local"},
 		{"speaker: local, table: 255", "bgp.table: \"255\" is no table for VIPs"},
 		{"speaker: bird", "bgp.speaker: unknown speaker of BGP \"bird\": write local"},
-		{"asn: 64512, router_id: 192.0.2.10, table: 9, peers: [{address: 192.0.2.1, asn: 64513}]", "bgp.table: routes are put into a table for a daemon of this host only; add speaker: local"},
+		{"asn: 64512, router_id: 192.0.2.10, table: 9, peers: [{address: 192.0.2.1, asn: 64513}]",
+			"bgp.table: routes are put into a table for a daemon of this host only; add speaker: local"},
 		{"table: 9", "bgp.asn"},
 	} {
 		cfg, err := Parse("f", []byte("bgp: {"+test.bgp+"}"+bgpServices))
@@ -64,7 +71,9 @@ func TestLocalSpeaker(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || !cfg.BGP.On() || cfg.BGP.Speaker != lb.SpeakerLocal || cfg.BGP.Table != map[bool]uint32{true: 254, false: lb.DefaultRouteTable}[strings.Contains(test.bgp, "254")] {
+		if err != nil || !cfg.BGP.On() || cfg.BGP.Speaker != lb.SpeakerLocal ||
+			cfg.BGP.Table != map[bool]uint32{true: 254,
+				false: lb.DefaultRouteTable}[strings.Contains(test.bgp, "254")] {
 			t.Errorf("%s: %+v, %v", test.bgp, cfg, err)
 			continue
 		}
@@ -79,13 +88,15 @@ func TestWithoutSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := Write(WithoutSecrets(cfg))
-	if err != nil || strings.Contains(string(text), "secret") || !strings.Contains(string(text), "password: "+Hidden) || !strings.Contains(string(text), "password_file: /etc/jeoul/bgp.password") {
+	if err != nil || strings.Contains(string(text), "secret") || !strings.Contains(string(text), "password: "+Hidden) ||
+		!strings.Contains(string(text), "password_file: /etc/jeoul/bgp.password") {
 		t.Errorf("what is shown has the password, or not what stands for it (%v):\n%s", err, text)
 	}
 	if cfg.BGP.Peers[0].Password != "secret" {
 		t.Errorf("the configuration itself has the password %q", cfg.BGP.Peers[0].Password)
 	}
-	if _, err := Parse("f", text); err == nil || !strings.Contains(err.Error(), "bgp.peers[0].password: \"(hidden)\" stands for a password") {
+	if _, err := Parse("f", text); err == nil ||
+		!strings.Contains(err.Error(), "bgp.peers[0].password: \"(hidden)\" stands for a password") {
 		t.Errorf("what was shown is read: %v", err)
 	}
 }
@@ -100,7 +111,8 @@ func TestBGPProblems(t *testing.T) {
 		{"address: 192.0.2.1", "bgp.peers[0].asn"},
 		{"address: 192.0.2.1, asn: 64513, hold_time: 2s", "bgp.peers[0].hold_time"},
 		{"address: 192.0.2.1, asn: 64513, hold_time: 3500ms", "no whole number of seconds; write 3s"},
-		{"address: 192.0.2.1, asn: 64513, bfd: true, multihop: 2", "BFD is with neighbours, and the router may be 2 hops away"},
+		{"address: 192.0.2.1, asn: 64513, bfd: true, multihop: 2",
+			"BFD is with neighbours, and the router may be 2 hops away"},
 		{"address: 192.0.2.1, asn: 64513, bfd: {interval: 1ms}", "bgp.peers[0].bfd.interval"},
 		{"address: 192.0.2.1, asn: 64513, bfd: {multiplier: 0}", "bgp.peers[0].bfd.multiplier"},
 		{"address: 192.0.2.1, asn: 64513, password: x, password_file: /x", "password_file says it too"},
@@ -116,7 +128,8 @@ func TestBGPProblems(t *testing.T) {
 		{"address: 192.0.2.1, asn: 64513}\n    - {address: 192.0.2.1, asn: 64514", "a session is there once"},
 		{"address: 'fe80::1', interface: eth0, asn: 64513, med: 1}\n    - {address: 'fe80::1', interface: eth1, asn: 64513", "their routes would differ"},
 	} {
-		_, err := Parse("f", []byte("bgp:\n  asn: 64512\n  router_id: 192.0.2.10\n  peers:\n    - {"+test.peer+"}\n"+bgpServices))
+		_, err := Parse("f", []byte("bgp:\n  asn: 64512\n  router_id: 192.0.2.10\n  peers:\n    - {"+test.peer+"}\n"+
+			bgpServices))
 		if err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: the error is %v, and should say %q", test.peer, err, test.says)
 		}

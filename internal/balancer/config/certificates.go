@@ -17,9 +17,10 @@ import (
 var errNoAuthorities = errors.New("there is no certificate in it; write the authorities' as PEM")
 
 // CheckCertificates finds the files of the services' certificates and authorities that a proxy cannot use: those
-// that cannot be read, without a certificate or its key, or with another one's key. It warns of certificates that are out of
-// date, with which a proxy serves clients that do not mind. It reads the files by read: this package reads none.
-func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now time.Time) (problems, warnings yamlfile.Problems) {
+// that cannot be read, without a certificate or its key, or with another one's key. It warns of certificates that are
+// out of date, with which a proxy serves clients that do not mind. It reads the files by read: this package reads none.
+func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now time.Time) (problems,
+	warnings yamlfile.Problems) {
 	known := map[string]judgement{}
 	look := func(field, path string, judge func([]byte, time.Time) judgement) {
 		is, done := known[path]
@@ -62,14 +63,18 @@ type judgement struct {
 func judgeCertificate(data []byte, now time.Time) judgement {
 	pair, err := tls.X509KeyPair(data, data)
 	if err != nil {
-		return judgement{err: fmt.Errorf("%w; a file has a certificate, those between it and its authority, and its private key, all as PEM", err)}
+		return judgement{err: fmt.Errorf(
+			"%w; a file has a certificate, those between it and its authority, and its private key, all as PEM", err)}
 	}
 	leaf := pair.Leaf
 	switch {
 	case now.After(leaf.NotAfter):
-		return judgement{warning: fmt.Sprintf("the certificate of %s has expired at %s; renew it", nameOf(leaf), leaf.NotAfter.Format(time.DateTime))}
+		return judgement{warning: fmt.Sprintf("the certificate of %s has expired at %s; renew it", nameOf(leaf),
+			leaf.NotAfter.Format(time.DateTime))}
 	case now.Before(leaf.NotBefore):
-		return judgement{warning: fmt.Sprintf("the certificate of %s is not valid before %s; is this host's clock right?", nameOf(leaf), leaf.NotBefore.Format(time.DateTime))}
+		return judgement{warning: fmt.Sprintf(
+			"the certificate of %s is not valid before %s; is this host's clock right?", nameOf(leaf),
+			leaf.NotBefore.Format(time.DateTime))}
 	}
 	return judgement{}
 }

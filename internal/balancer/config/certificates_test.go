@@ -15,7 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testcert"
 )
 
-// TestCheckCertificates: what keeps a file from being served is found at its field, and one that has expired is warned of.
+// TestCheckCertificates: what keeps a file from being served is found at its field, and one that has expired is warned
+// of.
 func TestCheckCertificates(t *testing.T) {
 	ca, dir := testcert.NewAuthority(t), t.TempDir()
 	made := func(left time.Duration) (certificate, key []byte) {
@@ -45,9 +46,12 @@ func TestCheckCertificates(t *testing.T) {
 		}
 		return all
 	}
-	files := map[string]string{"/good": join(certificate, authority, key), "/first": join(key, certificate), "/old": join(old, oldKey),
+	files := map[string]string{"/good": join(certificate, authority, key), "/first": join(key, certificate),
+		"/old":   join(old, oldKey),
 		"/nokey": join(certificate), "/mixed": join(other, key), "/text": "hello", "/ca": join(authority)}
-	cfg, err := Parse("f", []byte(proxied("proxy:", "  certificates: [/good, /first, /missing, /old, /nokey, /mixed, /text]", "  backend_tls: verify", "  backend_ca: /text")))
+	cfg, err := Parse("f",
+		[]byte(proxied("proxy:", "  certificates: [/good, /first, /missing, /old, /nokey, /mixed, /text]",
+			"  backend_tls: verify", "  backend_ca: /text")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +67,10 @@ func TestCheckCertificates(t *testing.T) {
 		field, _, _ := strings.Cut(strings.TrimPrefix(p.Error(), "f:"), ": /")
 		got = append(got, field)
 	}
-	want := []string{"8: services[0].proxy.certificates[2]", "8: services[0].proxy.certificates[4]", "8: services[0].proxy.certificates[5]",
-		"8: services[0].proxy.certificates[6]", "10: services[0].proxy.backend_ca", "8: services[0].proxy.certificates[3]"}
+	want := []string{"8: services[0].proxy.certificates[2]", "8: services[0].proxy.certificates[4]",
+		"8: services[0].proxy.certificates[5]",
+		"8: services[0].proxy.certificates[6]", "10: services[0].proxy.backend_ca",
+		"8: services[0].proxy.certificates[3]"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems and warnings (-want +got):\n%s\n%v\n%v", diff, problems, warnings)
 	}

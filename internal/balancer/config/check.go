@@ -93,7 +93,8 @@ func (p *parser) checkBackends(i int, vips map[netip.Addr]string) {
 				b.Name, p.Place(BackendField(i, first, "name")))
 		}
 		if s.Mode.KeepsPort() && b.Port != s.Port && b.Port != 0 && s.Port != 0 {
-			p.Fail(BackendField(i, j, "port"), "%d is not the service's port %d, and %s leaves ports as they are; remove the line and let the backend listen on %d, or use %s or %s",
+			p.Fail(BackendField(i, j, "port"),
+				"%d is not the service's port %d, and %s leaves ports as they are; remove the line and let the backend listen on %d, or use %s or %s",
 				b.Port, s.Port, s.Mode, s.Port, lb.NAT, lb.FullNAT)
 		}
 		if b.Address.IsValid() {
@@ -116,10 +117,12 @@ func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips m
 	vip, isVIP := vips[b.Address]
 	switch {
 	case again:
-		p.Fail(BackendField(i, j, "address"), "%s is already %s; a backend stands once in a service, give it a weight instead",
+		p.Fail(BackendField(i, j, "address"),
+			"%s is already %s; a backend stands once in a service, give it a weight instead",
 			b.Address, p.Place(BackendField(i, first, "address")))
 	case isVIP:
-		p.Fail(BackendField(i, j, "address"), "%s is the VIP of %s; write the backend's own address", b.Address, p.Place(vip))
+		p.Fail(BackendField(i, j, "address"), "%s is the VIP of %s; write the backend's own address", b.Address,
+			p.Place(vip))
 	default:
 		p.checkFamily(i, j)
 	}
@@ -148,7 +151,8 @@ func (p *parser) checkLocal() {
 		}
 		for j, b := range s.Backends {
 			if b.Address.IsValid() && b.Address.Is4() != s.VIP.Is4() && !p.isBad(i, j, "address") {
-				p.Fail(BackendField(i, j, "address"), "%s is of another family than the VIP %s, and a socket that a client on this host (local) has opened to the one cannot reach the other; use an address of the VIP's family, or remove local",
+				p.Fail(BackendField(i, j, "address"),
+					"%s is of another family than the VIP %s, and a socket that a client on this host (local) has opened to the one cannot reach the other; use an address of the VIP's family, or remove local",
 					b.Address, s.VIP)
 			}
 		}

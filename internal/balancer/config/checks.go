@@ -65,9 +65,12 @@ func writesTLS(c *lb.Check) bool {
 
 // typesOf are the types that have a key; all have those that are not here.
 var typesOf = map[string][]lb.CheckType{
-	"via":     {lb.CheckTCP, lb.CheckTLS, lb.CheckHTTP, lb.CheckDNS, lb.CheckUDP, lb.CheckICMP, lb.CheckGRPC, lb.CheckAgent},
-	"port":    {lb.CheckTCP, lb.CheckTLS, lb.CheckHTTP, lb.CheckDNS, lb.CheckUDP, lb.CheckGRPC, lb.CheckExec, lb.CheckAgent},
-	"source":  {lb.CheckTCP, lb.CheckTLS, lb.CheckHTTP, lb.CheckDNS, lb.CheckUDP, lb.CheckICMP, lb.CheckGRPC, lb.CheckAgent},
+	"via": {lb.CheckTCP, lb.CheckTLS, lb.CheckHTTP, lb.CheckDNS, lb.CheckUDP, lb.CheckICMP, lb.CheckGRPC,
+		lb.CheckAgent},
+	"port": {lb.CheckTCP, lb.CheckTLS, lb.CheckHTTP, lb.CheckDNS, lb.CheckUDP, lb.CheckGRPC, lb.CheckExec,
+		lb.CheckAgent},
+	"source": {lb.CheckTCP, lb.CheckTLS, lb.CheckHTTP, lb.CheckDNS, lb.CheckUDP, lb.CheckICMP, lb.CheckGRPC,
+		lb.CheckAgent},
 	"method":  {lb.CheckHTTP},
 	"path":    {lb.CheckHTTP},
 	"host":    {lb.CheckHTTP},
@@ -103,7 +106,8 @@ func (p *parser) checkChecks(i int) {
 		return
 	}
 	p.checkOutliers(i)
-	if field := ServiceField(i, "require"); p.Written(field) && len(s.Checks.List) < 2 && !p.Bad(ServiceField(i, "checks")) {
+	if field := ServiceField(i, "require"); p.Written(field) && len(s.Checks.List) < 2 &&
+		!p.Bad(ServiceField(i, "checks")) {
 		p.Fail(field, "there are no two checks to require all or any of; add another under checks, or remove the line")
 	}
 	switch field := ServiceField(i, "panic"); {
@@ -112,10 +116,12 @@ func (p *parser) checkChecks(i int) {
 			s.Checks.Panic = lb.UsualPanic(s.OnEmpty)
 		}
 	case !s.Judged() && !p.Bad(ServiceField(i, "checks")) && !p.Bad(ServiceField(i, "outliers")):
-		p.Fail(field, "says what to do when backends are not healthy, and no check says whether they are; add check, or remove the line")
+		p.Fail(field,
+			"says what to do when backends are not healthy, and no check says whether they are; add check, or remove the line")
 	}
 	if field := ServiceField(i, "panic"); s.OnEmpty == lb.WithdrawVIP && s.Checks.Panic > 0 && !p.Bad(field) {
-		p.Fail(field, "uses all backends where none is healthy, and on_empty withdraws the VIP then; write 0%%, or remove one of the lines")
+		p.Fail(field,
+			"uses all backends where none is healthy, and on_empty withdraws the VIP then; write 0%%, or remove one of the lines")
 	}
 	p.checkOnDown(i)
 	p.checkSlowStart(i)
@@ -137,10 +143,12 @@ func (p *parser) checkOnDown(i int) {
 		}
 	case !s.Checks.On() && (s.Protocol == lb.TCP || !s.Outliers.On()):
 		if !p.Bad(ServiceField(i, "checks")) && !p.Bad(ServiceField(i, "check")) {
-			p.Fail(field, "says what becomes of the flows of a backend whose checks fail, and there is no check; add check, or remove the line")
+			p.Fail(field,
+				"says what becomes of the flows of a backend whose checks fail, and there is no check; add check, or remove the line")
 		}
 	case s.Protocol == lb.TCP && s.Checks.OnDown == lb.MoveFlows:
-		p.Fail(field, "a connection cannot be moved: another backend does not know it, and would reset it; write %s, which does that at once, or %s", lb.ResetFlows, lb.KeepFlows)
+		p.Fail(field,
+			"a connection cannot be moved: another backend does not know it, and would reset it; write %s, which does that at once, or %s", lb.ResetFlows, lb.KeepFlows)
 	case s.Protocol == lb.UDP && s.Checks.OnDown == lb.ResetFlows:
 		p.Fail(field, "UDP has no connections to reset; write %s or %s", lb.MoveFlows, lb.KeepFlows)
 	}
@@ -159,8 +167,10 @@ func (p *parser) checkSlowStart(i int) {
 	if s.SlowStart == 0 || p.Bad(field) || p.Bad(ServiceField(i, "scheduler")) || s.Scheduler.Weighted() {
 		return
 	}
-	p.Fail(field, "a share that grows is a weight, and the scheduler %s heeds none; write another scheduler, such as %s, or remove the line", s.Scheduler,
-		map[lb.Scheduler]lb.Scheduler{lb.RoundRobin: lb.WeightedRoundRobin, lb.LeastConnections: lb.WeightedLeastConnections, lb.Failover: lb.Maglev}[s.Scheduler])
+	p.Fail(field,
+		"a share that grows is a weight, and the scheduler %s heeds none; write another scheduler, such as %s, or remove the line", s.Scheduler,
+		map[lb.Scheduler]lb.Scheduler{lb.RoundRobin: lb.WeightedRoundRobin,
+			lb.LeastConnections: lb.WeightedLeastConnections, lb.Failover: lb.Maglev}[s.Scheduler])
 }
 
 // checkCheck looks at check k of service i, and drops what its type does not have.
@@ -240,11 +250,14 @@ func (p *parser) checkTimes(c *lb.Check, field string) {
 	}
 	switch {
 	case c.Fast > c.Interval:
-		p.Fail(at("fast"), "%s is longer than interval, %s; write a shorter time, or remove the line", c.Fast, c.Interval)
+		p.Fail(at("fast"), "%s is longer than interval, %s; write a shorter time, or remove the line", c.Fast,
+			c.Interval)
 	case c.Timeout > c.Interval:
-		p.Fail(at("timeout"), "%s is longer than interval, %s: the next check would begin before this one has its answer; lower it, or raise interval", c.Timeout, c.Interval)
+		p.Fail(at("timeout"),
+			"%s is longer than interval, %s: the next check would begin before this one has its answer; lower it, or raise interval", c.Timeout, c.Interval)
 	case c.Fast > 0 && c.Timeout > c.Fast:
-		p.Fail(at("timeout"), "%s is longer than fast, %s: the next check would begin before this one has its answer; lower it, or raise fast", c.Timeout, c.Fast)
+		p.Fail(at("timeout"),
+			"%s is longer than fast, %s: the next check would begin before this one has its answer; lower it, or raise fast", c.Timeout, c.Fast)
 	}
 }
 
@@ -253,18 +266,23 @@ func (p *parser) checkWay(s lb.Service, c lb.Check, field string) {
 	at := func(name string) string { return yamlfile.Join(field, name) }
 	via := c.ViaIn(s.Mode)
 	if via == lb.ViaVIP && !s.Mode.KeepsPort() {
-		p.Fail(at("via"), "in the mode %s the backends do not have the VIP, and what is sent to it reaches them under their own addresses; remove the line", s.Mode)
+		p.Fail(at("via"),
+			"in the mode %s the backends do not have the VIP, and what is sent to it reaches them under their own addresses; remove the line", s.Mode)
 		return
 	}
 	if c.Type == lb.CheckICMP && via == lb.ViaVIP && s.Mode == lb.DSCP {
-		p.Fail(at("via"), "the mode %s takes TCP and UDP to the VIP, and no ICMP; write via: %s, or another type", s.Mode, lb.ViaAddress)
+		p.Fail(at("via"), "the mode %s takes TCP and UDP to the VIP, and no ICMP; write via: %s, or another type",
+			s.Mode, lb.ViaAddress)
 	}
 	if c.Source.IsValid() && via == lb.ViaVIP {
-		p.Fail(at("source"), "a check via the VIP is sent from an address that leads its answer back; remove the line, or write via: %s", lb.ViaAddress)
+		p.Fail(at("source"),
+			"a check via the VIP is sent from an address that leads its answer back; remove the line, or write via: %s",
+			lb.ViaAddress)
 	}
 	for _, b := range s.Backends {
 		if c.Source.IsValid() && b.Address.IsValid() && b.Address.Is4() != c.Source.Is4() {
-			p.Fail(at("source"), "%s is %s, and %s is %s (%s); remove the line, or split the service by family", c.Source, family(c.Source), b.Name, family(b.Address), b.Address)
+			p.Fail(at("source"), "%s is %s, and %s is %s (%s); remove the line, or split the service by family",
+				c.Source, family(c.Source), b.Name, family(b.Address), b.Address)
 			break
 		}
 	}
@@ -297,8 +315,11 @@ func (p *parser) checkContent(c lb.Check, field string) {
 		p.Fail(at("answer"), "a response with the code %s has no answer; remove one of the lines", c.DNS.Code)
 	case c.Exec != nil && !p.Written(at("command")):
 		p.Fail(at("command"), "missing; write the program, by its absolute path, and its arguments")
-	case c.Exec != nil && len(c.Exec.Command) > 0 && !p.Bad(yamlfile.Element(at("command"), 0)) && !filepath.IsAbs(c.Exec.Command[0]):
-		p.Fail(yamlfile.Element(at("command"), 0), "%s is not the absolute path of a program; write one such as /usr/local/bin/check", yamlfile.Quote(c.Exec.Command[0]))
+	case c.Exec != nil && len(c.Exec.Command) > 0 && !p.Bad(yamlfile.Element(at("command"), 0)) &&
+		!filepath.IsAbs(c.Exec.Command[0]):
+		p.Fail(yamlfile.Element(at("command"), 0),
+			"%s is not the absolute path of a program; write one such as /usr/local/bin/check",
+			yamlfile.Quote(c.Exec.Command[0]))
 	}
 	if c.TLS != nil && c.TLS.CA != "" && !c.TLS.Verify {
 		p.Fail(at("tls.ca"), "nothing is verified against it; write verify: true, or remove the line")
@@ -315,11 +336,13 @@ func (p *parser) checkBackups(i int) {
 		}
 		backups++
 		if s.Scheduler == lb.Failover {
-			p.Fail(BackendField(i, j, "backup"), "the scheduler %s has each backend wait for those before it; remove the line, and write the backends in the order in which they shall serve", s.Scheduler)
+			p.Fail(BackendField(i, j, "backup"),
+				"the scheduler %s has each backend wait for those before it; remove the line, and write the backends in the order in which they shall serve", s.Scheduler)
 			return
 		}
 	}
 	if backups > 0 && backups == len(s.Backends) && !s.MayBeEmpty() {
-		p.Fail(ServiceField(i, "backends"), "all are backups, and there is no backend to take the place of; remove backup from one")
+		p.Fail(ServiceField(i, "backends"),
+			"all are backups, and there is no backend to take the place of; remove backup from one")
 	}
 }

@@ -14,7 +14,8 @@ import (
 
 // checked is a file with a service of these lines.
 func checked(lines ...string) string {
-	return "interface: eth0\nservices:\n  - name: web\n    vip: 192.0.2.100\n    port: 80\n    " + strings.Join(lines, "\n    ") +
+	return "interface: eth0\nservices:\n  - name: web\n    vip: 192.0.2.100\n    port: 80\n    " +
+		strings.Join(lines, "\n    ") +
 		"\n    backends:\n      - {name: a, address: 192.0.2.1}\n      - {name: b, address: 192.0.2.2}\n"
 }
 
@@ -30,21 +31,27 @@ func TestCheck(t *testing.T) {
 		"check: {type: tcp}": with(func(*lb.Check) {}),
 		"check: icmp":        with(func(c *lb.Check) { c.Type = lb.CheckICMP }),
 		"check: tls":         with(func(c *lb.Check) { c.Type, c.TLS = lb.CheckTLS, &lb.TLSCheck{} }),
-		"check: http":        with(func(c *lb.Check) { c.Type, c.HTTP = lb.CheckHTTP, &lb.HTTPCheck{Method: "GET", Path: "/"} }),
+		"check: http": with(func(c *lb.Check) {
+			c.Type, c.HTTP = lb.CheckHTTP, &lb.HTTPCheck{Method: "GET", Path: "/"}
+		}),
 		"check: {type: http, status: 200, tls: {verify: false}}": with(func(c *lb.Check) {
 			c.Type, c.TLS = lb.CheckHTTP, &lb.TLSCheck{}
 			c.HTTP = &lb.HTTPCheck{Method: "GET", Path: "/", Status: []lb.StatusRange{{First: 200, Last: 200}}}
 		}),
-		"protocol: udp\n    check: icmp":      {List: with(func(c *lb.Check) { c.Type = lb.CheckICMP }).List, Panic: lb.DefaultPanic, OnDown: lb.MoveFlows},
-		"check: tcp\n    on_down: reset":      {List: []lb.Check{usual}, Panic: lb.DefaultPanic, OnDown: lb.ResetFlows},
-		"check: {type: tcp, interval: 500ms}": with(func(c *lb.Check) { c.Interval, c.Timeout = 500*time.Millisecond, 500*time.Millisecond }),
+		"protocol: udp\n    check: icmp": {List: with(func(c *lb.Check) { c.Type = lb.CheckICMP }).List,
+			Panic: lb.DefaultPanic, OnDown: lb.MoveFlows},
+		"check: tcp\n    on_down: reset": {List: []lb.Check{usual}, Panic: lb.DefaultPanic, OnDown: lb.ResetFlows},
+		"check: {type: tcp, interval: 500ms}": with(func(c *lb.Check) {
+			c.Interval, c.Timeout = 500*time.Millisecond, 500*time.Millisecond
+		}),
 		"check: {type: tcp, interval: 5s, fast: 300ms}": with(func(c *lb.Check) {
 			c.Interval, c.Fast, c.Timeout = 5*time.Second, 300*time.Millisecond, 300*time.Millisecond
 		}),
 		"check: {type: grpc, service: a.B, jitter: 50%}": with(func(c *lb.Check) {
 			c.Type, c.GRPC, c.Jitter = lb.CheckGRPC, &lb.GRPCCheck{Service: "a.B"}, 50
 		}),
-		"checks: [tcp, icmp]\n    require: any\n    panic: 0%": {Any: true, OnDown: lb.KeepFlows, List: []lb.Check{usual, with(func(c *lb.Check) { c.Type = lb.CheckICMP }).List[0]}},
+		"checks: [tcp, icmp]\n    require: any\n    panic: 0%": {Any: true, OnDown: lb.KeepFlows,
+			List: []lb.Check{usual, with(func(c *lb.Check) { c.Type = lb.CheckICMP }).List[0]}},
 	} {
 		cfg, err := Parse("f", []byte(checked(line)))
 		if err != nil {
@@ -129,8 +136,10 @@ func TestCheckRefused(t *testing.T) {
 
 func TestBackups(t *testing.T) {
 	backups := func(scheduler, a, b string) string {
-		return "interface: eth0\nservices:\n  - name: web\n    vip: 192.0.2.100\n    port: 80\n    scheduler: " + scheduler +
-			"\n    backends:\n      - {name: a, address: 192.0.2.1" + a + "}\n      - {name: b, address: 192.0.2.2" + b + "}\n"
+		return "interface: eth0\nservices:\n  - name: web\n    vip: 192.0.2.100\n    port: 80\n    scheduler: " +
+			scheduler +
+			"\n    backends:\n      - {name: a, address: 192.0.2.1" + a + "}\n      - {name: b, address: 192.0.2.2" +
+			b + "}\n"
 	}
 	for text, want := range map[string]string{
 		backups("rr", "", ", backup: true"):               "",

@@ -53,7 +53,8 @@ func oneOf(words ...string) keytable.Scalar[string] {
 	return keytable.Scalar[string]{
 		Parse: func(text string) (string, string) {
 			if !slices.Contains(words, text) {
-				return "", fmt.Sprintf("unknown word %s: use one of %s", yamlfile.Quote(text), strings.Join(words, ", "))
+				return "", fmt.Sprintf("unknown word %s: use one of %s", yamlfile.Quote(text),
+					strings.Join(words, ", "))
 			}
 			return text, ""
 		},
@@ -73,7 +74,8 @@ func share(least, most uint64) keytable.Scalar[uint8] {
 			number, sign := strings.CutSuffix(text, "%")
 			n, ok := keytable.Decimal(number, most)
 			if !ok || !sign || n < least {
-				return 0, fmt.Sprintf("%s is not a share in per cent, from %d%% to %d%%; write one such as 10%%", yamlfile.Quote(text), least, most)
+				return 0, fmt.Sprintf("%s is not a share in per cent, from %d%% to %d%%; write one such as 10%%",
+					yamlfile.Quote(text), least, most)
 			}
 			return uint8(n), ""
 		},
@@ -103,9 +105,11 @@ func text(kind, pattern, advice string, most int) keytable.Scalar[string] {
 }
 
 var (
-	httpMethod = text("a method in capitals", `^[A-Z]{1,16}$`, "is not a method of HTTP; write one such as GET, HEAD or OPTIONS", maxPath)
-	httpPath   = text("a path that begins with `/`", `^/[!-"$-~]*$`, "is not a path; write one such as /healthz, with other than printable ASCII characters escaped (%20)", maxPath)
-	hostName   = text("a name", `^[!-.0-~]+$`, "is not the name of a host; write one such as www.example.com", maxHost)
+	httpMethod = text("a method in capitals", `^[A-Z]{1,16}$`,
+		"is not a method of HTTP; write one such as GET, HEAD or OPTIONS", maxPath)
+	httpPath = text("a path that begins with `/`", `^/[!-"$-~]*$`,
+		"is not a path; write one such as /healthz, with other than printable ASCII characters escaped (%20)", maxPath)
+	hostName = text("a name", `^[!-.0-~]+$`, "is not the name of a host; write one such as www.example.com", maxHost)
 )
 
 // plainText is text without control characters, of up to so many bytes.
@@ -149,7 +153,9 @@ var expression = keytable.Scalar[string]{
 			return "", fmt.Sprintf("a regular expression has from 1 to %d bytes", maxPattern)
 		}
 		if _, err := regexp.Compile(text); err != nil {
-			return "", fmt.Sprintf("%s does not compile (%v); write it as RE2 has it: https://github.com/google/re2/wiki/Syntax", yamlfile.Quote(text), err)
+			return "", fmt.Sprintf(
+				"%s does not compile (%v); write it as RE2 has it: https://github.com/google/re2/wiki/Syntax",
+				yamlfile.Quote(text), err)
 		}
 		return text, ""
 	},
@@ -159,7 +165,8 @@ var expression = keytable.Scalar[string]{
 }
 
 // notOurs are the header fields that the checker sets by itself.
-var notOurs = []string{"Host", "Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Te", "Trailer", "Keep-Alive", "Proxy-Connection"}
+var notOurs = []string{"Host", "Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Te", "Trailer",
+	"Keep-Alive", "Proxy-Connection"}
 
 var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
@@ -169,7 +176,8 @@ var httpHeader = keytable.Scalar[lb.Header]{
 		name, value, ok := strings.Cut(text, ":")
 		value = strings.TrimSpace(value)
 		switch {
-		case !ok || !fieldName.MatchString(name) || strings.ContainsFunc(value, unicode.IsControl) || len(text) > maxHeader:
+		case !ok || !fieldName.MatchString(name) || strings.ContainsFunc(value, unicode.IsControl) ||
+			len(text) > maxHeader:
 			return lb.Header{}, yamlfile.Quote(text) + " is not a header field; write one such as \"X-Check: jeoul\""
 		case textproto.CanonicalMIMEHeaderKey(name) == "Host":
 			return lb.Header{}, "the request's host is written under host"
@@ -193,13 +201,15 @@ var httpStatus = keytable.Scalar[lb.StatusRange]{
 		first, firstOK := keytable.Decimal(from, 599)
 		last, lastOK := keytable.Decimal(to, 599)
 		if !firstOK || !lastOK || first < 100 || last < first {
-			return lb.StatusRange{}, yamlfile.Quote(text) + " is not a status code from 100 to 599, or a range of them; write 200 or 200-299"
+			return lb.StatusRange{}, yamlfile.Quote(text) +
+				" is not a status code from 100 to 599, or a range of them; write 200 or 200-299"
 		}
 		return lb.StatusRange{First: uint16(first), Last: uint16(last)}, ""
 	},
-	Show:   lb.StatusRange.String,
-	Kind:   "a status code as `200`, or a range as `200-299`",
-	Schema: map[string]any{"type": []string{"string", "integer"}, "minimum": 100, "maximum": 599, "pattern": "^[1-5][0-9]{2}(-[1-5][0-9]{2})?$"},
+	Show: lb.StatusRange.String,
+	Kind: "a status code as `200`, or a range as `200-299`",
+	Schema: map[string]any{"type": []string{"string", "integer"}, "minimum": 100, "maximum": 599,
+		"pattern": "^[1-5][0-9]{2}(-[1-5][0-9]{2})?$"},
 }
 
 // payload is what a datagram holds: text, in which a backslash begins an escape of Go's.
@@ -208,9 +218,11 @@ var payload = keytable.Scalar[string]{
 		bytes, err := strconv.Unquote(`"` + strings.ReplaceAll(text, `"`, `\"`) + `"`)
 		switch {
 		case err != nil || bytes == "":
-			return "", yamlfile.Quote(text) + ` is not the content of a datagram; write text, a backslash as \\ and other bytes as \x00`
+			return "", yamlfile.Quote(text) +
+				` is not the content of a datagram; write text, a backslash as \\ and other bytes as \x00`
 		case len(bytes) > maxPayload:
-			return "", fmt.Sprintf("%d bytes are more than the %d that fit a datagram on every link", len(bytes), maxPayload)
+			return "", fmt.Sprintf("%d bytes are more than the %d that fit a datagram on every link", len(bytes),
+				maxPayload)
 		}
 		return bytes, ""
 	},

@@ -102,7 +102,8 @@ func (g *gathering) gather(s *lb.Service, sets []lb.Discovered) {
 }
 
 // take puts a set behind what a service has.
-func (g *gathering) take(s *lb.Service, set lb.Discovered, names map[string]lb.Backend, places map[netip.AddrPort]lb.Backend) {
+func (g *gathering) take(s *lb.Service, set lb.Discovered, names map[string]lb.Backend,
+	places map[netip.AddrPort]lb.Backend) {
 	for _, b := range set.Backends {
 		b.Origin = set.Origin
 		if b.Port == 0 {
@@ -152,14 +153,19 @@ func (g *gathering) why(s *lb.Service, b lb.Backend) string {
 	case slices.ContainsFunc(g.cfg.FullNAT.Addresses, func(a PoolAddress) bool { return a.Address == b.Address }):
 		return fmt.Sprintf("is at %s, an address of the balancer (%s)", b.Address, fieldPool)
 	case !s.Mode.CrossesFamilies() && s.VIP.Is4() != b.Address.Is4():
-		return fmt.Sprintf("is at %s, which is %s, and the VIP %s is %s, which only the modes %s, %s and %s can cross", b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE, lb.ModeProxy)
+		return fmt.Sprintf("is at %s, which is %s, and the VIP %s is %s, which only the modes %s, %s and %s can cross",
+			b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE, lb.ModeProxy)
 	case s.Mode.KeepsPort() && b.Port != s.Port:
-		return fmt.Sprintf("has port %d, and %s leaves the service's port %d as it is; use %s or %s", b.Port, s.Mode, s.Port, lb.NAT, lb.FullNAT)
+		return fmt.Sprintf("has port %d, and %s leaves the service's port %d as it is; use %s or %s", b.Port, s.Mode,
+			s.Port, lb.NAT, lb.FullNAT)
 	case s.Mode == lb.NAT && claimed:
-		return fmt.Sprintf("is at %s, as %s is, and with %s their replies could not be told apart; use %s for one of the services", netip.AddrPortFrom(b.Address, b.Port), of, s.Mode, lb.FullNAT)
+		return fmt.Sprintf(
+			"is at %s, as %s is, and with %s their replies could not be told apart; use %s for one of the services",
+			netip.AddrPortFrom(b.Address, b.Port), of, s.Mode, lb.FullNAT)
 	case b.Backup && s.Scheduler == lb.Failover:
 		return fmt.Sprintf("is a backup, and the scheduler %s has each backend wait for those before it", s.Scheduler)
-	case s.TableSize != 0 && s.Scheduler != lb.Failover && len(s.Backends) >= int(s.TableSize), len(s.Backends) >= MaxBackends:
+	case s.TableSize != 0 && s.Scheduler != lb.Failover && len(s.Backends) >= int(s.TableSize),
+		len(s.Backends) >= MaxBackends:
 		return fmt.Sprintf("is more than the %d backends that the service has room for (table_size)", len(s.Backends))
 	case g.unfit != nil:
 		return g.unfit(*s, b)

@@ -42,7 +42,8 @@ func foundAt(service string, origin lb.Origin, at ...string) lb.Discovered {
 		if err != nil {
 			place = netip.AddrPortFrom(netip.MustParseAddr(text), 0)
 		}
-		set.Backends = append(set.Backends, lb.Backend{Name: name, Address: place.Addr(), Port: place.Port(), Weight: 1})
+		set.Backends = append(set.Backends, lb.Backend{Name: name, Address: place.Addr(), Port: place.Port(),
+			Weight: 1})
 	}
 	return set
 }
@@ -55,7 +56,8 @@ func TestWithDiscovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	full, refused := cfg.WithDiscovered([]lb.Discovered{
-		foundAt("web", lb.FromDNS, "d1=192.0.2.3", "d2=192.0.2.2", "own=192.0.2.4", "vip=192.0.2.101", "six=2001:db8::1", "port=192.0.2.6:8080", "pool=192.0.2.5", "far=198.51.100.1"),
+		foundAt("web", lb.FromDNS, "d1=192.0.2.3", "d2=192.0.2.2", "own=192.0.2.4", "vip=192.0.2.101",
+			"six=2001:db8::1", "port=192.0.2.6:8080", "pool=192.0.2.5", "far=198.51.100.1"),
 		foundAt("web", lb.FromFile, "f1=192.0.2.2", "f2=192.0.2.1"),
 		foundAt("shop", lb.FromFile, "s1=192.0.2.9:8080", "s2=192.0.2.9:8081", "s3=192.0.2.9"),
 		foundAt("full", lb.FromFile, "g1=192.0.2.9:8080", "g2=192.0.2.9:8080", "own=127.0.0.1"),
@@ -118,7 +120,8 @@ func TestOverdue(t *testing.T) {
 		set.Overdue = true
 		return set
 	}
-	full, _ := cfg.WithDiscovered([]lb.Discovered{overdue(foundAt("web", lb.FromDNS, "d=192.0.2.3")), overdue(foundAt("shop", lb.FromFile, "s=192.0.2.4"))}, nil)
+	full, _ := cfg.WithDiscovered([]lb.Discovered{overdue(foundAt("web", lb.FromDNS, "d=192.0.2.3")),
+		overdue(foundAt("shop", lb.FromFile, "s=192.0.2.4"))}, nil)
 	if web, shop := len(full.Services[0].Backends), len(full.Services[1].Backends); web != 1 || shop != 1 {
 		t.Errorf("web has %d backends, and shop %d", web, shop)
 	}
@@ -141,8 +144,10 @@ func TestDiscoverRefused(t *testing.T) {
 		"discover: {file: {path: /f, most: 0}}":                "most",
 		"mode: nat":                                            "f:3: services[0].backends: missing; add it",
 	} {
-		_, err := Parse("f", []byte("interface: eth0\nservices:\n  - name: web\n    vip: 192.0.2.100\n    port: 80\n    "+key+"\n"))
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") && key != "discover: {}" {
+		_, err := Parse("f",
+			[]byte("interface: eth0\nservices:\n  - name: web\n    vip: 192.0.2.100\n    port: 80\n    "+key+"\n"))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") &&
+			key != "discover: {}" {
 			t.Errorf("%s:\n%v\nwant:\n%s", key, err, want)
 		}
 	}

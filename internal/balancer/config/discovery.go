@@ -33,7 +33,8 @@ func unlessEmpty[T any, V comparable](at func(*T) *V, scalar keytable.Scalar[V],
 }
 
 // domainName is a name of the DNS.
-var domainName = text("a name of the DNS", `^([A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?\.?$`,
+var domainName = text("a name of the DNS",
+	`^([A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?\.?$`,
 	"is not a name of the DNS; write one such as web.example.com", maxDomainName)
 
 // nameServer is the address of a name server, with its port where that is another than 53.
@@ -46,7 +47,8 @@ var nameServer = keytable.Scalar[netip.AddrPort]{
 			}
 		}
 		if err != nil || at.Port() == 0 || at.Addr().Is4In6() || at.Addr().IsUnspecified() || at.Addr().IsMulticast() {
-			return netip.AddrPort{}, yamlfile.Quote(text) + " is not the address of a name server; write one such as 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53"
+			return netip.AddrPort{}, yamlfile.Quote(text) +
+				" is not the address of a name server; write one such as 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53"
 		}
 		return at, ""
 	},
@@ -88,7 +90,8 @@ var backendListKind = yamlfile.Kind{Noun: "a list of backends", Needs: "backends
 func ReadBackends(name string, data []byte, most int) ([]lb.Backend, error) {
 	keys := keytable.Table[backendList]{{Name: "backends", Required: true,
 		Value: keytable.Mappings(func(l *backendList) *[]lb.Backend { return &l.backends }, backendKeys,
-			keytable.Length{Max: most, TooMany: "of the key `most` of this service's discovery; raise it, or write fewer"})}}
+			keytable.Length{Max: most,
+				TooMany: "of the key `most` of this service's discovery; raise it, or write fewer"})}}
 	file, list := yamlfile.NewFile(name), backendList{}
 	root := file.Document(data, backendListKind)
 	if root == nil {
@@ -108,11 +111,13 @@ func checkList(f *yamlfile.File, list []lb.Backend) {
 	for j, b := range list {
 		at := yamlfile.Element("backends", j)
 		if first, again := claim(names, b.Name, j); again && b.Name != "" {
-			f.Fail(at+".name", "%s is already the name of %s; give each backend its own", b.Name, f.Place(yamlfile.Element("backends", first)))
+			f.Fail(at+".name", "%s is already the name of %s; give each backend its own", b.Name,
+				f.Place(yamlfile.Element("backends", first)))
 		}
 		place := netip.AddrPortFrom(b.Address, b.Port)
 		if first, again := claim(places, place, j); again && b.Address.IsValid() {
-			f.Fail(at+".address", "%s is already %s; write each backend once", b.Address, f.Place(yamlfile.Element("backends", first)))
+			f.Fail(at+".address", "%s is already %s; write each backend once", b.Address,
+				f.Place(yamlfile.Element("backends", first)))
 		}
 		if b.Lower > b.Upper && !f.Bad(at+".upper") {
 			f.Fail(at+".lower", "%d is above upper, %d; write a number up to that", b.Lower, b.Upper)

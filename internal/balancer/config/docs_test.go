@@ -91,7 +91,8 @@ func checkBlock(t *testing.T, text string) {
 		t.Fatal(err)
 	}
 	if cfg.Flows != silent.Flows || cfg.Transition != silent.Transition {
-		t.Errorf("(-default +shown):\n%s", cmp.Diff([]any{silent.Flows, silent.Transition}, []any{cfg.Flows, cfg.Transition}))
+		t.Errorf("(-default +shown):\n%s", cmp.Diff([]any{silent.Flows, silent.Transition},
+			[]any{cfg.Flows, cfg.Transition}))
 	}
 }
 

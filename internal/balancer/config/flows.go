@@ -59,11 +59,13 @@ func (p *parser) checkFlows() {
 	case !p.Written(fieldUnproven) || p.Bad(fieldUnproven):
 		flows.Unproven = flows.usualUnproven()
 	case flows.Unproven > limit && !p.Bad("flows.limit"):
-		p.warn(fieldUnproven, "%d is more than the limit of %d for proven flows, and each of those begins here; a quarter of it is usual",
+		p.warn(fieldUnproven,
+			"%d is more than the limit of %d for proven flows, and each of those begins here; a quarter of it is usual",
 			flows.Unproven, limit)
 	}
 	if flows.Timeouts.Established < hastyEstablished {
-		p.warn(fieldEstablished, "a connection that is silent for %s is forgotten, and its next packet may go to another backend, which resets it; %s is what RFC 5382 asks of a NAT",
+		p.warn(fieldEstablished,
+			"a connection that is silent for %s is forgotten, and its next packet may go to another backend, which resets it; %s is what RFC 5382 asks of a NAT",
 			keytable.ShowDuration(flows.Timeouts.Established), keytable.ShowDuration(lb.DefaultTimeouts.Established))
 	}
 	for i := range p.cfg.Services {

@@ -81,7 +81,8 @@ func (p *parser) checkPool(vips map[netip.Addr]string) {
 		case isVIP:
 			p.Fail(field, "%s is the VIP of %s; use another address of the balancer", a.Address, p.Place(vip))
 		case backends[a.Address] != "":
-			p.Fail(field, "%s is the backend %s; use an address of the balancer", a.Address, p.Place(backends[a.Address]))
+			p.Fail(field, "%s is the backend %s; use an address of the balancer", a.Address,
+				p.Place(backends[a.Address]))
 		}
 		first[a.Address] = field
 	}
@@ -101,17 +102,23 @@ func (p *parser) checkPoolMembers() {
 		switch {
 		case p.Bad(field):
 		case !a.Member.IsValid():
-			p.Fail(yamlfile.Element(fieldPool, i), "has no member, and %s has one; say for each address which member's it is", p.Place(yamlfile.Element(fieldPool, divided)))
+			p.Fail(yamlfile.Element(fieldPool, i),
+				"has no member, and %s has one; say for each address which member's it is",
+				p.Place(yamlfile.Element(fieldPool, divided)))
 		case !m.Listen.IsValid():
 			if !p.Written("members") {
-				p.Fail(field, "the file has no members; add members, or leave this balancer's own addresses and remove member")
+				p.Fail(field,
+					"the file has no members; add members, or leave this balancer's own addresses and remove member")
 				return
 			}
 		case !m.HandOver:
-			p.Fail(field, "members hand no flows over (members.hand_over), so no other balancer has any use for the address; leave this balancer's own addresses and remove member, or remove hand_over")
+			p.Fail(field,
+				"members hand no flows over (members.hand_over), so no other balancer has any use for the address; leave this balancer's own addresses and remove member, or remove hand_over")
 			return
 		case a.Member != m.Listen.Addr() && !slices.Contains(m.Peers, a.Member):
-			p.Fail(field, "%s is no member; write an address of members.peers, or this balancer's own, %s (members.listen)", a.Member, m.Listen.Addr())
+			p.Fail(field,
+				"%s is no member; write an address of members.peers, or this balancer's own, %s (members.listen)",
+				a.Member, m.Listen.Addr())
 		}
 	}
 }
@@ -128,10 +135,12 @@ func (p *parser) checkPoolFamilies() {
 		switch own, others := p.poolHas(s.VIP.Is4()); {
 		case own:
 		case others:
-			p.Fail(ServiceField(i, "mode"), "%s needs an %s address to send from, and all of them in %s are other members'; add one with `member: %s`, this balancer's own (members.listen)",
+			p.Fail(ServiceField(i, "mode"),
+				"%s needs an %s address to send from, and all of them in %s are other members'; add one with `member: %s`, this balancer's own (members.listen)",
 				s.Mode, family(s.VIP), fieldPool, p.cfg.Members.Listen.Addr())
 		default:
-			p.Fail(ServiceField(i, "mode"), "%s needs an %s address to send from; add `fullnat: {addresses: [ADDRESS]}` to the file, with one of the balancer's own",
+			p.Fail(ServiceField(i, "mode"),
+				"%s needs an %s address to send from; add `fullnat: {addresses: [ADDRESS]}` to the file, with one of the balancer's own",
 				s.Mode, family(s.VIP))
 		}
 	}
@@ -141,11 +150,12 @@ func (p *parser) checkPoolFamilies() {
 	}
 }
 
-// poolHas says whether the pool has an address of a family that is this balancer's, and of other members. One that was refused
-// may have been meant for either.
+// poolHas says whether the pool has an address of a family that is this balancer's, and of other members. One that was
+// refused may have been meant for either.
 func (p *parser) poolHas(four bool) (own, others bool) {
 	for i, a := range p.cfg.FullNAT.Addresses {
-		refused := p.Bad(poolField(i, "address")) || p.Bad(poolField(i, "member")) || p.Bad(yamlfile.Element(fieldPool, i))
+		refused := p.Bad(poolField(i, "address")) || p.Bad(poolField(i, "member")) ||
+			p.Bad(yamlfile.Element(fieldPool, i))
 		switch {
 		case refused, a.Address.Is4() == four && p.cfg.isOwn(a):
 			own = true

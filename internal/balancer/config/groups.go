@@ -32,21 +32,25 @@ func (p *parser) checkMember(i, leader int) {
 	group, there := s.Persistence.Group, p.Place(ServiceField(leader, "persistence.group"))
 	switch {
 	case s.VIP.Is4() != of.VIP.Is4():
-		p.Fail(field("group"), "%s is a group of services for %s clients (%s), and those of %s have %s; make two groups, one for each family",
+		p.Fail(field("group"),
+			"%s is a group of services for %s clients (%s), and those of %s have %s; make two groups, one for each family",
 			group, family(of.VIP), there, s.VIP, family(s.VIP))
 	case p.badPersistence(i) || p.badPersistence(leader):
 	case s.Persistence.Timeout != of.Persistence.Timeout:
-		p.Fail(field("timeout"), "%s, and the group %s has %s (%s); services of a group remember a client once, so write one timeout in all of them",
+		p.Fail(field("timeout"),
+			"%s, and the group %s has %s (%s); services of a group remember a client once, so write one timeout in all of them",
 			s.Persistence.Timeout, group, of.Persistence.Timeout, there)
 	case s.Persistence.Prefix != of.Persistence.Prefix:
-		p.Fail(p.prefixField(i), "/%d, and the group %s has /%d (%s); services of a group remember a client once, so write one prefix in all of them",
+		p.Fail(p.prefixField(i),
+			"/%d, and the group %s has /%d (%s); services of a group remember a client once, so write one prefix in all of them",
 			s.Persistence.Prefix, group, of.Persistence.Prefix, there)
 	}
 }
 
 // badPersistence says whether something about it was refused already.
 func (p *parser) badPersistence(i int) bool {
-	return p.Bad(ServiceField(i, "persistence.timeout")) || p.Bad(ServiceField(i, "persistence.prefix")) || p.cfg.Services[i].Persistence == lb.Persistence{}
+	return p.Bad(ServiceField(i, "persistence.timeout")) || p.Bad(ServiceField(i, "persistence.prefix")) ||
+		p.cfg.Services[i].Persistence == lb.Persistence{}
 }
 
 // prefixField is where a service's prefix is written, or what it is missing from.
@@ -67,8 +71,10 @@ func (p *parser) checkHosts(i int) {
 			continue
 		}
 		if first, again := claim(hosts, b.Address, j); again {
-			p.Fail(BackendField(i, j, "address"), "%s is already %s, and the group %s knows a host by its address alone; give each backend an address of its own, or remove %s",
-				b.Address, p.Place(BackendField(i, first, "address")), s.Persistence.Group, ServiceField(i, "persistence.group"))
+			p.Fail(BackendField(i, j, "address"),
+				"%s is already %s, and the group %s knows a host by its address alone; give each backend an address of its own, or remove %s",
+				b.Address, p.Place(BackendField(i, first, "address")), s.Persistence.Group,
+				ServiceField(i, "persistence.group"))
 			return
 		}
 	}

@@ -46,20 +46,28 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct{ vip, persistence, one, line, field, says string }{
-		"timeout":        {"192.0.2.101", "{timeout: 11m, prefix: 24, group: phones}", "192.0.2.3", "15", "services[1].persistence.timeout", "10m0s (services[0].persistence.group (line 7))"},
-		"prefix":         {"192.0.2.101", "{timeout: 10m, prefix: 25, group: phones}", "192.0.2.3", "15", "services[1].persistence.prefix", "/24"},
-		"no prefix":      {"192.0.2.101", "{timeout: 10m, group: phones}", "192.0.2.3", "15", "services[1].persistence", "/32, and the group phones has /24"},
-		"family":         {"\"2001:db8::1\"", "{timeout: 10m, prefix: 24, group: phones}", "192.0.2.3", "15", "services[1].persistence.group", "one for each family"},
-		"a host twice":   {"192.0.2.101", "{timeout: 10m, prefix: 24, group: phones}", "192.0.2.2", "18", "services[1].backends[1].address", "knows a host by its address alone"},
-		"not a name":     {"192.0.2.101", "{timeout: 10m, prefix: 24, group: my phones}", "192.0.2.3", "15", "services[1].persistence.group", "letters, digits"},
-		"without a time": {"192.0.2.101", "{group: phones}", "192.0.2.3", "15", "services[1].persistence.timeout", "missing"},
+		"timeout": {"192.0.2.101", "{timeout: 11m, prefix: 24, group: phones}", "192.0.2.3", "15",
+			"services[1].persistence.timeout", "10m0s (services[0].persistence.group (line 7))"},
+		"prefix": {"192.0.2.101", "{timeout: 10m, prefix: 25, group: phones}", "192.0.2.3", "15",
+			"services[1].persistence.prefix", "/24"},
+		"no prefix": {"192.0.2.101", "{timeout: 10m, group: phones}", "192.0.2.3", "15", "services[1].persistence",
+			"/32, and the group phones has /24"},
+		"family": {"\"2001:db8::1\"", "{timeout: 10m, prefix: 24, group: phones}", "192.0.2.3", "15",
+			"services[1].persistence.group", "one for each family"},
+		"a host twice": {"192.0.2.101", "{timeout: 10m, prefix: 24, group: phones}", "192.0.2.2", "18",
+			"services[1].backends[1].address", "knows a host by its address alone"},
+		"not a name": {"192.0.2.101", "{timeout: 10m, prefix: 24, group: my phones}", "192.0.2.3", "15",
+			"services[1].persistence.group", "letters, digits"},
+		"without a time": {"192.0.2.101", "{group: phones}", "192.0.2.3", "15", "services[1].persistence.timeout",
+			"missing"},
 	} {
 		_, err := Parse("f", groupedFile(test.vip, test.persistence, test.one))
 		if err == nil {
 			t.Errorf("%s: accepted", name)
 			continue
 		}
-		if text := err.Error(); !strings.Contains(text, "f:"+test.line+": "+test.field) || !strings.Contains(text, test.says) {
+		if text := err.Error(); !strings.Contains(text, "f:"+test.line+": "+test.field) ||
+			!strings.Contains(text, test.says) {
 			t.Errorf("%s: %v; want line %s, %s and %q", name, err, test.line, test.field, test.says)
 		}
 	}

@@ -42,9 +42,11 @@ func (p *parser) checkThresholds(i, j int) {
 	switch {
 	case b.Lower == 0 && b.Upper == 0, p.isBad(i, j, "upper"):
 	case b.Upper == 0:
-		p.Fail(BackendField(i, j, "lower"), "says when a full backend takes new flows again, and without upper it is never full; add upper or remove the line")
+		p.Fail(BackendField(i, j, "lower"),
+			"says when a full backend takes new flows again, and without upper it is never full; add upper or remove the line")
 	case b.Lower > b.Upper:
-		p.Fail(BackendField(i, j, "lower"), "%d is above upper, %d: a backend that is full at %d takes new ones again when it has fewer than lower; write a number up to %d",
+		p.Fail(BackendField(i, j, "lower"),
+			"%d is above upper, %d: a backend that is full at %d takes new ones again when it has fewer than lower; write a number up to %d",
 			b.Lower, b.Upper, b.Upper, b.Upper)
 	case b.Upper > p.flowLimit() && p.cfg.Services[i].Mode != lb.ModeProxy:
 		p.checkRoom(BackendField(i, j, "upper"), b.Upper)
@@ -54,7 +56,8 @@ func (p *parser) checkThresholds(i, j int) {
 // checkRoom warns of a number of flows that is never reached.
 func (p *parser) checkRoom(field string, flows uint32) {
 	if flows > p.flowLimit() && !p.Bad(field) {
-		p.warn(field, "%d is more than the %d flows that are remembered (flows.limit), and what cannot be remembered is not let in; raise that or lower this",
+		p.warn(field,
+			"%d is more than the %d flows that are remembered (flows.limit), and what cannot be remembered is not let in; raise that or lower this",
 			flows, p.flowLimit())
 	}
 }
@@ -87,7 +90,8 @@ func (p *parser) checkPersistence(i int) {
 	case s.Persistence.Prefix == 0 && s.Persistence.On():
 		s.Persistence.Prefix = bits
 	case s.Persistence.Prefix > bits:
-		p.Fail(field, "%d is more than the %d bits of an %s address, which clients of %s have; write a number from 1 to %d",
+		p.Fail(field,
+			"%d is more than the %d bits of an %s address, which clients of %s have; write a number from 1 to %d",
 			s.Persistence.Prefix, bits, family(s.VIP), s.VIP, bits)
 	}
 }

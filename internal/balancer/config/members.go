@@ -44,7 +44,8 @@ var membersKeys = keytable.Table[lb.Members]{
 	{Name: "peers", Required: true,
 		What: "The addresses of the others. What comes from other addresses is refused. This balancer's may be among them, so that all files have the same list.",
 		Value: keytable.Several(func(m *lb.Members) *[]netip.Addr { return &m.Peers }, hostAddress, "address",
-			keytable.Length{Max: maxMembers, Empty: "name the address of another balancer", TooMany: "that there can be"})},
+			keytable.Length{Max: maxMembers, Empty: "name the address of another balancer",
+				TooMany: "that there can be"})},
 	{Name: "key_file", Required: true,
 		What:    "The file of the key that the members know each other by, and encrypt by (AES-GCM): 16, 24 or 32 bytes in base64, as `jeoul members key` makes it. Of up to four lines with a key each, all are accepted, and the first one is sent by: [another key](../guides/members.md#another-key). A reload reads it again.",
 		Refused: "A file that others than its owner and group can read; at a reload, keys by which a member that is reached would be cut off.",
@@ -52,11 +53,14 @@ var membersKeys = keytable.Table[lb.Members]{
 	{Name: "name",
 		What:  "This balancer's name among them, which no other has.",
 		Value: keytable.Optional(func(m *lb.Members) *string { return &m.Name }, memberName, "the host's name")},
-	{Name: "hand_over", What: "Whether members hand flows over, so that [connections go on](../guides/members.md#connections-that-outlive-a-balancer) through another one.",
+	{Name: "hand_over",
+		What:  "Whether members hand flows over, so that [connections go on](../guides/members.md#connections-that-outlive-a-balancer) through another one.",
 		Value: keytable.Field(func(m *lb.Members) *bool { return &m.HandOver }, keytable.Bool, true)},
 	{Name: "flows_port", What: "The port at which members take flows, by TCP; all use one.",
 		Refused: "The port of `listen`; `hand_over: false` beside it.",
-		Value:   keytable.Optional(func(m *lb.Members) *uint16 { return &m.FlowsPort }, keytable.Number[uint16](1, 65535), "the one after that of `listen`")},
+		Value: keytable.Optional(func(m *lb.Members) *uint16 {
+			return &m.FlowsPort
+		}, keytable.Number[uint16](1, 65535), "the one after that of `listen`")},
 }
 
 // checkMembers looks at the fields among themselves.
@@ -67,10 +71,12 @@ func (p *parser) checkMembers(vips map[netip.Addr]string) {
 		return
 	}
 	if m.Listen.Addr().IsUnspecified() {
-		p.Fail("members.listen", "%s is every address; write the one that the other members have under peers", m.Listen.Addr())
+		p.Fail("members.listen", "%s is every address; write the one that the other members have under peers",
+			m.Listen.Addr())
 	}
 	if vip, is := vips[m.Listen.Addr()]; is {
-		p.Fail("members.listen", "%s is the VIP of %s; write an address of this balancer's own", m.Listen.Addr(), p.Place(vip))
+		p.Fail("members.listen", "%s is the VIP of %s; write an address of this balancer's own", m.Listen.Addr(),
+			p.Place(vip))
 	}
 	switch {
 	case m.FlowsPort != 0 && !m.HandOver:
@@ -83,7 +89,8 @@ func (p *parser) checkMembers(vips map[netip.Addr]string) {
 	others := 0
 	for i, peer := range m.Peers {
 		if vip, is := vips[peer]; is {
-			p.Fail(yamlfile.Element("members.peers", i), "%s is the VIP of %s; write an address of the member's own", peer, p.Place(vip))
+			p.Fail(yamlfile.Element("members.peers", i), "%s is the VIP of %s; write an address of the member's own",
+				peer, p.Place(vip))
 		}
 		if peer != m.Listen.Addr() {
 			others++

@@ -38,7 +38,9 @@ func fragmentTable() keytable.Table[Config] {
 		case key.Name == "services":
 			table = append(table, key)
 		case key.Gone == "":
-			table = append(table, keytable.Key[Config]{Name: key.Name, Gone: "is the configuration file's to say; here stand services only: remove it"})
+			table = append(table,
+				keytable.Key[Config]{Name: key.Name,
+					Gone: "is the configuration file's to say; here stand services only: remove it"})
 		}
 	}
 	return table
@@ -74,7 +76,9 @@ func Merge(file Source, fragments ...Source) (*Config, error) {
 		p.add(source)
 	}
 	if n := len(p.cfg.Services); n > MaxServices && len(fragments) > 0 {
-		p.Fail("services", "%d services of all sources are more than the %d that a balancer can hold; split them between two", n, MaxServices)
+		p.Fail("services",
+			"%d services of all sources are more than the %d that a balancer can hold; split them between two", n,
+			MaxServices)
 	}
 	if root != nil {
 		p.check()

@@ -20,12 +20,14 @@ services:
 `
 
 func fragmentOf(name, service, vip string) Source {
-	return Source{name, []byte("# of a program\nservices:\n  - name: " + service + "\n    vip: " + vip + "\n    port: 80\n    backends:\n      - {name: b1, address: 192.0.2.1}\n")}
+	return Source{name, []byte("# of a program\nservices:\n  - name: " + service + "\n    vip: " + vip +
+		"\n    port: 80\n    backends:\n      - {name: b1, address: 192.0.2.1}\n")}
 }
 
 // TestMerge: services of all sources stand together, and each has one owner.
 func TestMerge(t *testing.T) {
-	cfg, err := Merge(Source{"f", []byte(mergedFile)}, fragmentOf("api", "shop", "192.0.2.101"), Source{"empty", []byte("# nothing\n")}, fragmentOf("kube", "mail", "192.0.2.102"))
+	cfg, err := Merge(Source{"f", []byte(mergedFile)}, fragmentOf("api", "shop", "192.0.2.101"),
+		Source{"empty", []byte("# nothing\n")}, fragmentOf("kube", "mail", "192.0.2.102"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +83,9 @@ func TestWriteFragment(t *testing.T) {
 		t.Fatal(err)
 	}
 	head, services, _ := strings.Cut(string(text), "services:\n")
-	file := Source{"f", []byte(head + "services:\n  - name: other\n    vip: 192.0.2.200\n    port: 80\n    backends:\n      - {name: o1, address: 192.0.2.222}\n")}
+	file := Source{"f",
+		[]byte(head +
+			"services:\n  - name: other\n    vip: 192.0.2.200\n    port: 80\n    backends:\n      - {name: o1, address: 192.0.2.222}\n")}
 	before, err := Merge(file, Source{"api", []byte("services:\n" + services)})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +107,8 @@ func TestWriteFragment(t *testing.T) {
 }
 
 func TestFragmentNames(t *testing.T) {
-	for name, good := range map[string]bool{"api": true, "kube-1": true, "": false, FileOwner: false, "-a": false, "../a": false, "A": false, strings.Repeat("a", 64): false, "a\n": false} {
+	for name, good := range map[string]bool{"api": true, "kube-1": true, "": false, FileOwner: false, "-a": false,
+		"../a": false, "A": false, strings.Repeat("a", 64): false, "a\n": false} {
 		if err := CheckFragmentName(name); (err == nil) != good {
 			t.Errorf("%q: %v", name, err)
 		}

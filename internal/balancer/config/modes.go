@@ -48,7 +48,8 @@ func (p *parser) claimDSCP(s lb.Service, field string, points codePoints) {
 	holder, held := points.at[s.DSCP]
 	switch {
 	case has && own != s.DSCP:
-		p.Fail(field, "%d, and %s has %d in %s; a VIP has one value for all its services", s.DSCP, s.VIP, own, p.Place(points.at[own]))
+		p.Fail(field, "%d, and %s has %d in %s; a VIP has one value for all its services", s.DSCP, s.VIP, own,
+			p.Place(points.at[own]))
 	case !has && held:
 		p.Fail(field, "%d already stands for another VIP in %s; give each VIP its own", s.DSCP, p.Place(holder))
 	case !has:
@@ -87,7 +88,8 @@ func (p *parser) giveDSCP(s *lb.Service, field string, points codePoints) {
 		}
 	}
 	points.of[s.VIP] = 0
-	p.Fail(field, "no DSCP value is left for %s: all %d stand for other VIPs; use another mode for it, such as %s", s.VIP, lastDSCP, lb.GUE)
+	p.Fail(field, "no DSCP value is left for %s: all %d stand for other VIPs; use another mode for it, such as %s",
+		s.VIP, lastDSCP, lb.GUE)
 }
 
 // checkMSS refuses what has nothing to act on.
@@ -107,7 +109,8 @@ func (p *parser) checkUntranslated(i int) {
 		return
 	}
 	if s.Mode != lb.NAT {
-		p.Fail(field, "only the mode %s takes whatever its backends send from their ports for replies, and this service has %s; remove the line", lb.NAT, s.Mode)
+		p.Fail(field,
+			"only the mode %s takes whatever its backends send from their ports for replies, and this service has %s; remove the line", lb.NAT, s.Mode)
 		return
 	}
 	p.checkFamilies(field, s.VIP, s.Untranslated)
@@ -126,7 +129,8 @@ func (p *parser) checkHairpin(i int) {
 func (p *parser) checkFamilies(field string, vip netip.Addr, networks []netip.Prefix) {
 	for j, prefix := range networks {
 		if prefix.IsValid() && vip.IsValid() && prefix.Addr().Is4() != vip.Is4() {
-			p.Fail(fmt.Sprintf("%s[%d]", field, j), "%s is %s, and the VIP %s is %s: name it under the service of that family",
+			p.Fail(fmt.Sprintf("%s[%d]", field, j),
+				"%s is %s, and the VIP %s is %s: name it under the service of that family",
 				prefix, family(prefix.Addr()), vip, family(vip))
 		}
 	}
@@ -143,7 +147,8 @@ func (p *parser) checkClients(i int) {
 	}
 	for j, prefix := range s.Deny {
 		if at, both := allowed[prefix]; both && prefix.IsValid() {
-			p.Fail(fmt.Sprintf("%s[%d]", ServiceField(i, "deny"), j), "%s is allowed too, by %s; remove one of the two lines",
+			p.Fail(fmt.Sprintf("%s[%d]", ServiceField(i, "deny"), j),
+				"%s is allowed too, by %s; remove one of the two lines",
 				prefix, p.Place(fmt.Sprintf("%s[%d]", ServiceField(i, "allow"), at)))
 		}
 	}
@@ -171,8 +176,10 @@ func (p *parser) checkEndpoints() {
 			e := endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}
 			// Twice in one service is another mistake, reported before.
 			if first, again := claim(seen, e, place{i, j}); again && first.service != i && !p.isBad(i, j, "address") {
-				p.Fail(BackendField(i, j, "address"), "%s %s is already %s, and with %s its replies could not be told apart; use %s for one of the services, or another port",
-					s.Protocol, e.address, p.Place(BackendField(first.service, first.backend, "address")), s.Mode, lb.FullNAT)
+				p.Fail(BackendField(i, j, "address"),
+					"%s %s is already %s, and with %s its replies could not be told apart; use %s for one of the services, or another port",
+					s.Protocol, e.address, p.Place(BackendField(first.service, first.backend, "address")), s.Mode,
+					lb.FullNAT)
 			}
 		}
 	}
@@ -186,6 +193,7 @@ func (p *parser) checkFamily(i, j int) {
 	if !s.VIP.IsValid() || s.Mode.CrossesFamilies() || s.VIP.Is4() == b.Address.Is4() {
 		return
 	}
-	p.Fail(BackendField(i, j, "address"), "%s is %s and the VIP %s is %s, which only the modes %s, %s and %s can cross; make a second service for the other family",
+	p.Fail(BackendField(i, j, "address"),
+		"%s is %s and the VIP %s is %s, which only the modes %s, %s and %s can cross; make a second service for the other family",
 		b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE, lb.ModeProxy)
 }

@@ -20,7 +20,8 @@ const (
 
 // unlessUsual is a key of a part of a service that may not be there: what holds where the part
 // is, and not the key, is set when all is read.
-func unlessUsual[V comparable](at func(*lb.Outliers) *V, scalar keytable.Scalar[V], usual V) keytable.Value[lb.Outliers] {
+func unlessUsual[V comparable](at func(*lb.Outliers) *V, scalar keytable.Scalar[V],
+	usual V) keytable.Value[lb.Outliers] {
 	return keytable.Computed(func(o *lb.Outliers) (V, bool) { return *at(o), *at(o) != usual },
 		func(o *lb.Outliers, value V) { *at(o) = value }, scalar, *new(V), fmt.Sprintf("`%s`", scalar.Show(usual)))
 }
@@ -38,7 +39,8 @@ func (p *parser) checkOutliers(i int) {
 		return
 	}
 	if !s.Mode.Translates() && !p.Bad(ServiceField(i, "mode")) {
-		p.Fail(field, "in the mode %s the backends' answers do not come back through the balancer, which would judge by them; write a check, or use mode %s", s.Mode, lb.OutlierModes())
+		p.Fail(field,
+			"in the mode %s the backends' answers do not come back through the balancer, which would judge by them; write a check, or use mode %s", s.Mode, lb.OutlierModes())
 	}
 	setUsual(&o.Connections, lb.DefaultOutlierConnections)
 	setUsual(&o.Interval, lb.DefaultOutlierInterval)
@@ -46,7 +48,8 @@ func (p *parser) checkOutliers(i int) {
 	setUsual(&o.LongestPause, usualLongestPause(*o))
 	setUsual(&o.Ejected, lb.DefaultOutlierEjected)
 	if at := yamlfile.Join(field, "longest_pause"); o.LongestPause < o.Pause && !p.Bad(at) {
-		p.Fail(at, "%s is less than pause, %s, with which the pauses begin; raise it, or remove the line", keytable.ShowDuration(o.LongestPause), keytable.ShowDuration(o.Pause))
+		p.Fail(at, "%s is less than pause, %s, with which the pauses begin; raise it, or remove the line",
+			keytable.ShowDuration(o.LongestPause), keytable.ShowDuration(o.Pause))
 	}
 }
 

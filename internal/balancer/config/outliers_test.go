@@ -13,7 +13,8 @@ import (
 )
 
 func TestOutliers(t *testing.T) {
-	usual := lb.Outliers{Failures: 50, Connections: 20, Interval: 5 * time.Second, Pause: 30 * time.Second, LongestPause: 5 * time.Minute, Ejected: 50}
+	usual := lb.Outliers{Failures: 50, Connections: 20, Interval: 5 * time.Second, Pause: 30 * time.Second,
+		LongestPause: 5 * time.Minute, Ejected: 50}
 	with := func(change func(*lb.Outliers)) lb.Outliers {
 		o := usual
 		change(&o)
@@ -21,10 +22,16 @@ func TestOutliers(t *testing.T) {
 	}
 	for line, want := range map[string]lb.Outliers{
 		"mode: nat": {},
-		"mode: nat\n    outliers: {failures: 50%}":                                  usual,
-		"mode: nat\n    outliers: {failures: 50%, pause: 10m}":                      with(func(o *lb.Outliers) { o.Pause, o.LongestPause = 10*time.Minute, 10*time.Minute }),
-		"mode: nat\n    outliers: {failures: 1%, ejected: 100%, connections: 1}":    with(func(o *lb.Outliers) { o.Failures, o.Ejected, o.Connections = 1, 100, 1 }),
-		"mode: nat\n    protocol: udp\n    outliers: {failures: 50%, interval: 1s}": with(func(o *lb.Outliers) { o.Interval = time.Second }),
+		"mode: nat\n    outliers: {failures: 50%}": usual,
+		"mode: nat\n    outliers: {failures: 50%, pause: 10m}": with(func(o *lb.Outliers) {
+			o.Pause, o.LongestPause = 10*time.Minute, 10*time.Minute
+		}),
+		"mode: nat\n    outliers: {failures: 1%, ejected: 100%, connections: 1}": with(func(o *lb.Outliers) {
+			o.Failures, o.Ejected, o.Connections = 1, 100, 1
+		}),
+		"mode: nat\n    protocol: udp\n    outliers: {failures: 50%, interval: 1s}": with(func(o *lb.Outliers) {
+			o.Interval = time.Second
+		}),
 	} {
 		cfg, err := Parse("f", []byte(checked(line)))
 		if err != nil {

@@ -27,7 +27,8 @@ func (p *parser) checkProxy(i int) {
 	}
 	if s.Mode != lb.ModeProxy {
 		if field := ServiceField(i, "proxy"); p.Written(field) {
-			p.Fail(field, "only the mode %s has it, and this service has %s; remove it, or write mode: %s", lb.ModeProxy, s.Mode, lb.ModeProxy)
+			p.Fail(field, "only the mode %s has it, and this service has %s; remove it, or write mode: %s",
+				lb.ModeProxy, s.Mode, lb.ModeProxy)
 		}
 		s.Proxy = nil
 		return
@@ -36,7 +37,8 @@ func (p *parser) checkProxy(i int) {
 		s.Proxy = &lb.Proxy{}
 	}
 	if field := ServiceField(i, "protocol"); s.Protocol != lb.TCP && !p.Bad(field) {
-		p.Fail(field, "the mode %s ends connections, and %s has none; write another mode, such as %s", s.Mode, s.Protocol, lb.NAT)
+		p.Fail(field, "the mode %s ends connections, and %s has none; write another mode, such as %s", s.Mode,
+			s.Protocol, lb.NAT)
 	}
 	p.refuseForeign(i)
 	p.checkProxyTLS(i)
@@ -64,7 +66,8 @@ func (p *parser) refuseForeign(i int) {
 	}
 	for j, b := range s.Backends {
 		if b.Lower != 0 && !p.isBad(i, j, "lower") {
-			p.Fail(BackendField(i, j, "lower"), "the mode %s has none: a full backend takes connections again as soon as it has fewer than upper; remove it", s.Mode)
+			p.Fail(BackendField(i, j, "lower"),
+				"the mode %s has none: a full backend takes connections again as soon as it has fewer than upper; remove it", s.Mode)
 		}
 	}
 	field := ServiceField(i, "scheduler")
@@ -72,7 +75,8 @@ func (p *parser) refuseForeign(i int) {
 	case !p.Written(field):
 		s.Scheduler = usualScheduler(s.Mode)
 	case s.Scheduler == lb.Maglev && !p.Bad(field):
-		p.Fail(field, "the mode %s has no %s; remove the line for %s, or write %s, which sends a client to one backend", s.Mode, s.Scheduler, usualScheduler(s.Mode), lb.SourceHash)
+		p.Fail(field, "the mode %s has no %s; remove the line for %s, or write %s, which sends a client to one backend",
+			s.Mode, s.Scheduler, usualScheduler(s.Mode), lb.SourceHash)
 	}
 }
 
@@ -88,18 +92,22 @@ func (p *parser) checkProxyTLS(i int) {
 		return
 	}
 	if p.Written(field("http2")) && len(proxy.Certificates) == 0 {
-		p.Fail(field("http2"), "HTTP/2 is offered over TLS, and the service is without; add certificates, or remove the line")
+		p.Fail(field("http2"),
+			"HTTP/2 is offered over TLS, and the service is without; add certificates, or remove the line")
 	}
 	if proxy.RedirectTLS && len(proxy.Certificates) > 0 {
-		p.Fail(field("redirect_tls"), "the service has certificates, so its requests come over TLS already; redirect in a service of port 80, and remove the line here")
+		p.Fail(field("redirect_tls"),
+			"the service has certificates, so its requests come over TLS already; redirect in a service of port 80, and remove the line here")
 	}
 	if proxy.BackendCA != "" && proxy.BackendTLS != lb.BackendTLSVerified && !p.Bad(field("backend_tls")) {
-		p.Fail(field("backend_ca"), "nothing is verified against it; write backend_tls: %s, or remove the line", lb.BackendTLSVerified)
+		p.Fail(field("backend_ca"), "nothing is verified against it; write backend_tls: %s, or remove the line",
+			lb.BackendTLSVerified)
 	}
 }
 
 // needHTTP are the keys of a proxy that act on requests.
-var needHTTP = []string{"http2", "routes", "forwarded_for", "security_headers", "request_headers", "response_headers", "redirect_tls", "cookie",
+var needHTTP = []string{"http2", "routes", "forwarded_for", "security_headers", "request_headers", "response_headers",
+	"redirect_tls", "cookie",
 	"timeouts.request", "timeouts.keep_alive"}
 
 // checkProxyHTTP refuses keys that act on requests where none are understood.
@@ -109,7 +117,8 @@ func (p *parser) checkProxyHTTP(i int) {
 	}
 	for _, name := range needHTTP {
 		if field := proxyField(i, name); p.Written(field) && !p.Bad(field) {
-			p.Fail(field, "acts on requests, and the proxy passes bytes on without understanding them (speaks: %s); write speaks: %s, or remove it", lb.SpeaksTCP, lb.SpeaksHTTP)
+			p.Fail(field,
+				"acts on requests, and the proxy passes bytes on without understanding them (speaks: %s); write speaks: %s, or remove it", lb.SpeaksTCP, lb.SpeaksHTTP)
 		}
 	}
 }
@@ -126,11 +135,14 @@ func (p *parser) checkRoutes(i int) {
 		if !s.Discovery.On() { // which may find it
 			for n, name := range r.Backends {
 				if name != "" && !names[name] {
-					p.Fail(yamlfile.Element(yamlfile.Join(at, "backends"), n), "%s has no backend %s; name one of its backends", s.Name, yamlfile.Quote(name))
+					p.Fail(yamlfile.Element(yamlfile.Join(at, "backends"), n),
+						"%s has no backend %s; name one of its backends", s.Name, yamlfile.Quote(name))
 				}
 			}
 		}
-		p.checkReached(at, s.Proxy.Routes[:k], r, func(k int) string { return yamlfile.Element(proxyField(i, "routes"), k) })
+		p.checkReached(at, s.Proxy.Routes[:k], r, func(k int) string {
+			return yamlfile.Element(proxyField(i, "routes"), k)
+		})
 	}
 }
 

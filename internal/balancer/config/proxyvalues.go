@@ -35,7 +35,9 @@ const (
 var cookieName = keytable.Scalar[string]{
 	Parse: func(text string) (string, string) {
 		if !fieldName.MatchString(text) || len(text) > maxName {
-			return "", fmt.Sprintf("%s cannot be the name of a cookie; write up to %d letters, digits and - _ such as SERVER", yamlfile.Quote(text), maxName)
+			return "", fmt.Sprintf(
+				"%s cannot be the name of a cookie; write up to %d letters, digits and - _ such as SERVER",
+				yamlfile.Quote(text), maxName)
 		}
 		return text, ""
 	},
@@ -49,8 +51,10 @@ var proxyHeader = keytable.Scalar[lb.Header]{
 	Parse: func(text string) (lb.Header, string) {
 		name, value, ok := strings.Cut(text, ":")
 		value = strings.TrimSpace(value)
-		if !ok || !fieldName.MatchString(name) || strings.ContainsFunc(value, unicode.IsControl) || len(text) > maxHeader {
-			return lb.Header{}, yamlfile.Quote(text) + " is not a header field; write one such as \"X-Origin: jeoul\", or \"X-Powered-By:\" to remove one"
+		if !ok || !fieldName.MatchString(name) || strings.ContainsFunc(value, unicode.IsControl) ||
+			len(text) > maxHeader {
+			return lb.Header{}, yamlfile.Quote(text) +
+				" is not a header field; write one such as \"X-Origin: jeoul\", or \"X-Powered-By:\" to remove one"
 		}
 		return lb.Header{Name: textproto.CanonicalMIMEHeaderKey(name), Value: value}, ""
 	},
@@ -65,14 +69,16 @@ var proxyHeader = keytable.Scalar[lb.Header]{
 }
 
 // hostPattern is a name of a Host header, or all names below one.
-var hostPattern = regexp.MustCompile(`^(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$|^\[[0-9a-f:.]+\]$`)
+var hostPattern = regexp.MustCompile(
+	`^(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$|^\[[0-9a-f:.]+\]$`)
 
 // routeHost is a host that requests are routed by.
 var routeHost = keytable.Scalar[string]{
 	Parse: func(text string) (string, string) {
 		name := strings.TrimSuffix(strings.ToLower(text), ".")
 		if !hostPattern.MatchString(name) || len(name) > maxHost {
-			return "", yamlfile.Quote(text) + " is not a host, without scheme and port; write one such as www.example.com, or *.example.com for all below it"
+			return "", yamlfile.Quote(text) +
+				" is not a host, without scheme and port; write one such as www.example.com, or *.example.com for all below it"
 		}
 		return name, ""
 	},
@@ -88,7 +94,8 @@ var routePath = keytable.Scalar[string]{
 		case !strings.HasPrefix(text, "/") || len(text) > maxPath || strings.ContainsFunc(text, notInPath):
 			return "", yamlfile.Quote(text) + " is not the beginning of a path; write one such as /api, without query"
 		case len(text) > 1 && strings.HasSuffix(text, "/"):
-			return "", fmt.Sprintf("%s ends with a slash, and a path is compared up to one: write %s", yamlfile.Quote(text), strings.TrimRight(text, "/"))
+			return "", fmt.Sprintf("%s ends with a slash, and a path is compared up to one: write %s",
+				yamlfile.Quote(text), strings.TrimRight(text, "/"))
 		}
 		return text, ""
 	},
@@ -120,7 +127,8 @@ var snippet = keytable.Scalar[string]{
 var accountName = keytable.Scalar[string]{
 	Parse: func(text string) (string, string) {
 		if !account.MatchString(text) {
-			return "", yamlfile.Quote(text) + " cannot be the name of an account of this host; write one such as haproxy"
+			return "", yamlfile.Quote(text) +
+				" cannot be the name of an account of this host; write one such as haproxy"
 		}
 		return text, ""
 	},

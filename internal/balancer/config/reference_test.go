@@ -41,7 +41,8 @@ func TestReferenceIsCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s is stale; go test ./internal/balancer/config -update writes it (-want +got):\n%s", filepath.Base(path), diff)
+			t.Errorf("%s is stale; go test ./internal/balancer/config -update writes it (-want +got):\n%s",
+				filepath.Base(path), diff)
 		}
 	}
 }
@@ -125,9 +126,12 @@ func TestSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, wrong := range [][2]string{
-		{"hook: tc", "hook: dpdk"}, {"hook: tc", "hok: tc"}, {"hook: tc", "interface: eth0"}, {"port: 80\n", "port: 65536\n"}, {"    port: 80\n", ""},
-		{"weight: 3", "weight: heavy"}, {"opening: 20s", "opening: 20"}, {"vip: 192.0.2.100", "vip: web"}, {"drain: true", "drain: 1"},
-		{"interfaces: [eth0, eth1]", "interfaces: []"}, {"interfaces: [eth0, eth1]", ""}, {"name: web01", "name: web 01"},
+		{"hook: tc", "hook: dpdk"}, {"hook: tc", "hok: tc"}, {"hook: tc", "interface: eth0"},
+		{"port: 80\n", "port: 65536\n"}, {"    port: 80\n", ""},
+		{"weight: 3", "weight: heavy"}, {"opening: 20s", "opening: 20"}, {"vip: 192.0.2.100", "vip: web"},
+		{"drain: true", "drain: 1"},
+		{"interfaces: [eth0, eth1]", "interfaces: []"}, {"interfaces: [eth0, eth1]", ""},
+		{"name: web01", "name: web 01"},
 	} {
 		text := strings.Replace(string(right), wrong[0], wrong[1], 1)
 		if text == string(right) {

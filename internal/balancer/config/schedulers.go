@@ -51,7 +51,8 @@ func (p *parser) checkHash(i int) {
 	switch {
 	case s.Hash == "" || s.Scheduler == lb.Maglev:
 	case s.Scheduler == lb.SourceHash:
-		p.Fail(field, "the scheduler %s always goes by the source; remove the line, or use %s to go by the flow", s.Scheduler, lb.Maglev)
+		p.Fail(field, "the scheduler %s always goes by the source; remove the line, or use %s to go by the flow",
+			s.Scheduler, lb.Maglev)
 	default:
 		p.Fail(field, "the scheduler %s does not go by a hash; remove the line, or use %s", s.Scheduler, lb.Maglev)
 	}
@@ -86,7 +87,8 @@ func (p *parser) checkTakers(i int) {
 	case idle == 0:
 		why, what = "every backend is drained", "end the drain of one"
 	}
-	p.Fail(ServiceField(i, "backends"), "%s, so no backend would take new connections; %s, add another, or remove the service", why, what)
+	p.Fail(ServiceField(i, "backends"),
+		"%s, so no backend would take new connections; %s, add another, or remove the service", why, what)
 }
 
 // checkWeights warns of weights that count for nothing.
@@ -102,7 +104,8 @@ func (p *parser) checkWeights(i int) {
 		case first == 0:
 			first = b.Weight
 		case b.Weight != first:
-			p.warn(BackendField(i, j, "weight"), "differs from the others, but the scheduler %s %s", s.Scheduler, insteadOfWeights[s.Scheduler])
+			p.warn(BackendField(i, j, "weight"), "differs from the others, but the scheduler %s %s", s.Scheduler,
+				insteadOfWeights[s.Scheduler])
 			return
 		}
 	}
@@ -111,7 +114,8 @@ func (p *parser) checkWeights(i int) {
 // insteadOfWeights says what schedulers go by that have no use for weights, and
 // what to do about it.
 var insteadOfWeights = map[lb.Scheduler]string{
-	lb.RoundRobin: fmt.Sprintf("gives each backend the same share (only 0 counts); use %s for weights", lb.WeightedRoundRobin),
+	lb.RoundRobin: fmt.Sprintf("gives each backend the same share (only 0 counts); use %s for weights",
+		lb.WeightedRoundRobin),
 	lb.LeastConnections: fmt.Sprintf("goes by the number of flows alone (only 0 counts); use %s for weights",
 		lb.WeightedLeastConnections),
 	lb.Failover: "goes by the order of the backends (only 0 counts); write them in the order in which they shall serve",
@@ -132,7 +136,8 @@ func (p *parser) checkTable(i int, field string) {
 		return
 	}
 	if size < n {
-		p.Fail(field, "%d slots cannot hold the %d backends of %s; use %d", size, n, ServiceField(i, ""), lb.DefaultTableSize(len(s.Backends)))
+		p.Fail(field, "%d slots cannot hold the %d backends of %s; use %d", size, n, ServiceField(i, ""),
+			lb.DefaultTableSize(len(s.Backends)))
 		return
 	}
 	if field == "" {
@@ -140,13 +145,15 @@ func (p *parser) checkTable(i int, field string) {
 	}
 	shares := sharesOf(s)
 	switch {
-	case !s.Scheduler.Weighted() || s.Scheduler == lb.WeightedLeastConnections: // slots are for what cannot be remembered
+	case !s.Scheduler.Weighted() || s.Scheduler == lb.WeightedLeastConnections:
+		// slots are for what cannot be remembered
 	case s.Scheduler == lb.WeightedRoundRobin:
 		if shares.sum > maxTurns*shares.common {
 			p.checkLightest(i, shares, maxTurns, "turns of a round", noRemedy)
 		}
 	case n*slotsPerBackend > size:
-		p.warn(field, "%d slots are fewer than %d for each of the %d backends of %s, so their shares are uneven; use a larger prime, such as table_size: %d",
+		p.warn(field,
+			"%d slots are fewer than %d for each of the %d backends of %s, so their shares are uneven; use a larger prime, such as table_size: %d",
 			size, slotsPerBackend, n, ServiceField(i, ""), nextPrime(n*slotsPerBackend))
 	default:
 		p.checkLightest(i, shares, uint64(size), "slots", shares.largerTable)
@@ -182,7 +189,8 @@ func (p *parser) checkLightest(i int, sh shares, room uint64, word string, remed
 	if sh.least == 0 || room*sh.least >= slotsForLightest*sh.sum {
 		return
 	}
-	p.warn(BackendField(i, sh.lightest, "weight"), "%d of %d comes to %.2g of %d %s, so rounding decides the share; use weights that are closer to each other%s",
+	p.warn(BackendField(i, sh.lightest, "weight"),
+		"%d of %d comes to %.2g of %d %s, so rounding decides the share; use weights that are closer to each other%s",
 		sh.least, sh.sum, float64(room*sh.least)/float64(sh.sum), room, word, remedy())
 }
 

@@ -54,7 +54,8 @@ func (p *parser) checkTables() {
 			advice = fmt.Sprintf("table_size: %d for each of the %d would fit", size, services)
 		}
 	}
-	p.Fail(p.largestTable(), "the tables of all services take %d bytes together, and can take %d; %s", need, maxTables, advice)
+	p.Fail(p.largestTable(), "the tables of all services take %d bytes together, and can take %d; %s", need,
+		maxTables, advice)
 }
 
 // largestTable is where the size of the largest table is written, or, if that is

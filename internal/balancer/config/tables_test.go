@@ -18,7 +18,8 @@ func tabled(top string, fields ...string) string {
 	var b strings.Builder
 	b.WriteString(top + "interface: eth0\nservices:\n")
 	for i, field := range fields {
-		fmt.Fprintf(&b, "  - {name: s%d, vip: 198.18.%d.%d, port: 80, %s, backends: [{name: a, address: 192.0.2.1}, {name: b, address: 192.0.2.2}]}\n",
+		fmt.Fprintf(&b,
+			"  - {name: s%d, vip: 198.18.%d.%d, port: 80, %s, backends: [{name: a, address: 192.0.2.1}, {name: b, address: 192.0.2.2}]}\n",
 			i, i>>8, i&255, field)
 	}
 	return b.String()
@@ -39,7 +40,8 @@ func TestTablesTogether(t *testing.T) {
 			"f:3: services[0].table_size: the tables of all services take 268438154 bytes together, and can take 268435456; table_size: 14913013 for each of the 9 would fit"},
 		"of the file": {tabled("table_size: 1048573\n", repeated(129, "mode: gue")...),
 			"f:1: table_size: the tables of all services take 270548346 bytes together, and can take 268435456; table_size: 1040381 for each of the 129 would fit"},
-		"failover has none": {tabled("table_size: 1048573\n", append(repeated(127, "mode: gue"), repeated(100, "scheduler: fo")...)...), ""},
+		"failover has none": {tabled("table_size: 1048573\n",
+			append(repeated(127, "mode: gue"), repeated(100, "scheduler: fo")...)...), ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +59,8 @@ func TestTablesTogether(t *testing.T) {
 			fits, _, _ = strings.Cut(fits, " for")
 			lines := strings.Split(test.file, "\n")
 			for i := range lines {
-				for _, size := range []string{large, "table_size: 16776989", "table_size: 1048573", "table_size: 1021"} {
+				for _, size := range []string{large, "table_size: 16776989", "table_size: 1048573",
+					"table_size: 1021"} {
 					lines[i] = strings.Replace(lines[i], size, fits, 1)
 				}
 			}
@@ -71,7 +74,8 @@ func TestTablesTogether(t *testing.T) {
 // TestTablesOfManyBackends: where nothing is written, the number of backends has
 // asked for too much.
 func TestTablesOfManyBackends(t *testing.T) {
-	p := &parser{File: yamlfile.NewFile("f"), cfg: &Config{Services: slices.Repeat([]lb.Service{{Backends: make([]lb.Backend, 11)}}, 16500)}}
+	p := &parser{File: yamlfile.NewFile("f"),
+		cfg: &Config{Services: slices.Repeat([]lb.Service{{Backends: make([]lb.Backend, 11)}}, 16500)}}
 	p.checkTables()
 	want := "f: services: the tables of all services take 281919000 bytes together, and can take 268435456; table_size: 7759 for each of the 16500 would fit"
 	if got := p.Problems.Error(); got != want {

@@ -36,7 +36,8 @@ var interfaceName = keytable.Scalar[string]{
 		case name == "":
 			return "", "empty; write the name of the interface that the packets arrive on, as `ip link` shows it"
 		case len(name) > maxInterfaceName:
-			return "", fmt.Sprintf("%s is longer than the %d bytes that the kernel allows", yamlfile.Quote(name), maxInterfaceName)
+			return "", fmt.Sprintf("%s is longer than the %d bytes that the kernel allows", yamlfile.Quote(name),
+				maxInterfaceName)
 		case name == "." || name == ".." || strings.ContainsFunc(name, notInInterface):
 			return "", yamlfile.Quote(name) + " cannot be the name of an interface; write it as `ip link` shows it"
 		}
@@ -56,7 +57,8 @@ var socketPath = keytable.Scalar[string]{
 	Parse: func(path string) (string, string) {
 		switch {
 		case !filepath.IsAbs(path) || strings.ContainsRune(path, 0):
-			return "", fmt.Sprintf("%s is not an absolute path; write one such as %s", yamlfile.Quote(path), DefaultSocket)
+			return "", fmt.Sprintf("%s is not an absolute path; write one such as %s", yamlfile.Quote(path),
+				DefaultSocket)
 		case len(path) > maxSocketPath:
 			return "", fmt.Sprintf("longer than the %d bytes that the kernel allows for a unix socket", maxSocketPath)
 		}
@@ -83,7 +85,8 @@ var label = keytable.Scalar[string]{
 	Show: asIs,
 	Kind: fmt.Sprintf("up to %d letters, digits and `-` `_` `.` `:`", maxName),
 	// A name of digits alone is a number to YAML.
-	Schema: map[string]any{"type": []string{"string", "integer"}, "minLength": 1, "maxLength": maxName, "pattern": `^[-_.:\p{L}\p{Nd}]+$`},
+	Schema: map[string]any{"type": []string{"string", "integer"}, "minLength": 1, "maxLength": maxName,
+		"pattern": `^[-_.:\p{L}\p{Nd}]+$`},
 }
 
 func notInName(r rune) bool {
@@ -99,9 +102,10 @@ var hostAddress = keytable.Scalar[netip.Addr]{
 		}
 		return addr, ""
 	},
-	Show:   netip.Addr.String,
-	Kind:   "an IPv4 or IPv6 address",
-	Schema: map[string]any{"type": "string", "anyOf": []any{map[string]any{"format": "ipv4"}, map[string]any{"format": "ipv6"}}},
+	Show: netip.Addr.String,
+	Kind: "an IPv4 or IPv6 address",
+	Schema: map[string]any{"type": "string", "anyOf": []any{map[string]any{"format": "ipv4"},
+		map[string]any{"format": "ipv6"}}},
 }
 
 // listenAddress is a TCP address to listen on.
@@ -109,7 +113,8 @@ var listenAddress = keytable.Scalar[netip.AddrPort]{
 	Parse: func(text string) (netip.AddrPort, string) {
 		at, err := netip.ParseAddrPort(text)
 		if err != nil || at.Port() == 0 || at.Addr().Is4In6() {
-			return netip.AddrPort{}, yamlfile.Quote(text) + " is not an IP address and a port; write one such as 192.0.2.10:9533, [2001:db8::10]:9533, or 0.0.0.0:9533 for every address"
+			return netip.AddrPort{}, yamlfile.Quote(text) +
+				" is not an IP address and a port; write one such as 192.0.2.10:9533, [2001:db8::10]:9533, or 0.0.0.0:9533 for every address"
 		}
 		return at, ""
 	},
@@ -125,11 +130,14 @@ var network = keytable.Scalar[netip.Prefix]{
 		addr, addrErr := netip.ParseAddr(text)
 		switch {
 		case addrErr == nil && addr.Zone() == "" && !addr.Is4In6():
-			return netip.Prefix{}, fmt.Sprintf("%s is an address; write the network, or for this host alone %s", yamlfile.Quote(text), netip.PrefixFrom(addr, addr.BitLen()))
+			return netip.Prefix{}, fmt.Sprintf("%s is an address; write the network, or for this host alone %s",
+				yamlfile.Quote(text), netip.PrefixFrom(addr, addr.BitLen()))
 		case err != nil || prefix.Addr().Is4In6():
-			return netip.Prefix{}, yamlfile.Quote(text) + " is not a network; write one such as 192.0.2.0/24 or 2001:db8::/32"
+			return netip.Prefix{}, yamlfile.Quote(text) +
+				" is not a network; write one such as 192.0.2.0/24 or 2001:db8::/32"
 		case prefix != prefix.Masked():
-			return netip.Prefix{}, fmt.Sprintf("%s has bits beyond its length; write %s", yamlfile.Quote(text), prefix.Masked())
+			return netip.Prefix{}, fmt.Sprintf("%s has bits beyond its length; write %s", yamlfile.Quote(text),
+				prefix.Masked())
 		}
 		return prefix, ""
 	},
@@ -168,7 +176,8 @@ var tableSize = keytable.Scalar[uint32]{
 	Parse: func(text string) (uint32, string) {
 		size, ok := keytable.Decimal(text, maglev.MaxSize)
 		if !ok {
-			return 0, fmt.Sprintf("%s is not a whole number up to %d; use a prime such as %d", yamlfile.Quote(text), maglev.MaxSize, maglev.DefaultSize)
+			return 0, fmt.Sprintf("%s is not a whole number up to %d; use a prime such as %d", yamlfile.Quote(text),
+				maglev.MaxSize, maglev.DefaultSize)
 		}
 		if err := maglev.CheckSize(uint32(size)); err != nil {
 			return 0, err.Error()
@@ -195,14 +204,17 @@ var ports = keytable.Scalar[portRange]{
 		last, lastOK := keytable.Decimal(strings.TrimSpace(to), 65535)
 		switch quoted := yamlfile.Quote(text); {
 		case !firstOK || !lastOK:
-			return portRange{}, fmt.Sprintf("%s is not a range of ports; write one such as %d-%d", quoted, DefaultFirstPort, DefaultLastPort)
+			return portRange{}, fmt.Sprintf("%s is not a range of ports; write one such as %d-%d", quoted,
+				DefaultFirstPort, DefaultLastPort)
 		case first > last:
 			return portRange{}, fmt.Sprintf("%s begins after it ends; write %d-%d", quoted, last, first)
 		case first < lowestPort:
-			return portRange{}, fmt.Sprintf("%s has ports below %d, which are for services; write one such as %d-%d", quoted, lowestPort, DefaultFirstPort, DefaultLastPort)
+			return portRange{}, fmt.Sprintf("%s has ports below %d, which are for services; write one such as %d-%d",
+				quoted, lowestPort, DefaultFirstPort, DefaultLastPort)
 		case last-first+1 < fewPorts:
-			return portRange{}, fmt.Sprintf("%s is %d ports, and a backend has at most that many connections from each address; use at least %d",
-				quoted, last-first+1, fewPorts)
+			return portRange{},
+				fmt.Sprintf("%s is %d ports, and a backend has at most that many connections from each address; use at least %d",
+					quoted, last-first+1, fewPorts)
 		}
 		return portRange{uint16(first), uint16(last)}, ""
 	},

@@ -25,25 +25,36 @@ const (
 
 // vrrpKeys are those of `vrrp`.
 var vrrpKeys = keytable.Table[lb.VRRP]{
-	{Name: "id", Required: true, What: "The number of the virtual router (VRID). Balancers that share the VIPs have the same; others of the segment have another.",
+	{Name: "id", Required: true,
+		What:  "The number of the virtual router (VRID). Balancers that share the VIPs have the same; others of the segment have another.",
 		Value: keytable.Optional(func(v *lb.VRRP) *uint8 { return &v.ID }, keytable.Number[uint8](1, maxVRID), "")},
-	{Name: "priority", What: "Of the balancers that are there, the one with the greatest holds the VIPs; of two with the same, the one that has them.",
-		Value: keytable.Field(func(v *lb.VRRP) *uint8 { return &v.Priority }, keytable.Number[uint8](1, maxVRRPPriority), lb.DefaultVRRPPriority)},
+	{Name: "priority",
+		What: "Of the balancers that are there, the one with the greatest holds the VIPs; of two with the same, the one that has them.",
+		Value: keytable.Field(func(v *lb.VRRP) *uint8 {
+			return &v.Priority
+		}, keytable.Number[uint8](1, maxVRRPPriority), lb.DefaultVRRPPriority)},
 	{Name: "interface", What: "The interface that balancers hear each other on.",
 		Value: keytable.Optional(func(v *lb.VRRP) *string { return &v.Interface }, interfaceName, "the first one")},
-	{Name: "interval", What: "How often the balancer that holds the VIPs is heard, in whole hundredths of a second. After a silence of three and up to one more, another one takes over.",
-		Value: keytable.Field(func(v *lb.VRRP) *time.Duration { return &v.Interval }, keytable.Duration(vrrpTick, longestAdvert), lb.DefaultVRRPInterval)},
+	{Name: "interval",
+		What: "How often the balancer that holds the VIPs is heard, in whole hundredths of a second. After a silence of three and up to one more, another one takes over.",
+		Value: keytable.Field(func(v *lb.VRRP) *time.Duration {
+			return &v.Interval
+		}, keytable.Duration(vrrpTick, longestAdvert), lb.DefaultVRRPInterval)},
 	{Name: "preempt", What: "Whether this balancer takes the VIPs from one of a lower priority.",
 		Value: keytable.Field(func(v *lb.VRRP) *bool { return &v.Preempt }, keytable.Bool, true)},
-	{Name: "preempt_delay", What: "How long one of a lower priority keeps the VIPs after this balancer has heard it first.",
+	{Name: "preempt_delay",
+		What:    "How long one of a lower priority keeps the VIPs after this balancer has heard it first.",
 		Refused: "`preempt: false` beside it.",
-		Value:   keytable.Field(func(v *lb.VRRP) *time.Duration { return &v.PreemptDelay }, keytable.Duration(0, longestPreempt), 0)},
-	{Name: "announce_interval", What: "How often the balancer that holds the VIPs announces them to the neighbours (ARP, " +
-		"neighbour discovery) with no other reason to do so. `0s`: never.",
+		Value: keytable.Field(func(v *lb.VRRP) *time.Duration { return &v.PreemptDelay },
+			keytable.Duration(0, longestPreempt), 0)},
+	{Name: "announce_interval",
+		What: "How often the balancer that holds the VIPs announces them to the neighbours (ARP, " +
+			"neighbour discovery) with no other reason to do so. `0s`: never.",
 		Value: keytable.Field(func(v *lb.VRRP) *time.Duration { return &v.AnnounceInterval },
 			keytable.Duration(0, longestAnnounce), lb.DefaultVRRPAnnounceInterval)},
 	{Name: "weight", What: "How much the priority falls, down to 1, for each service without a backend that serves.",
-		Value: keytable.Field(func(v *lb.VRRP) *uint8 { return &v.Weight }, keytable.Number[uint8](0, maxVRRPWeight), 0)},
+		Value: keytable.Field(func(v *lb.VRRP) *uint8 { return &v.Weight }, keytable.Number[uint8](0, maxVRRPWeight),
+			0)},
 }
 
 // checkVRRP looks at the fields among themselves.
@@ -54,7 +65,8 @@ func (p *parser) checkVRRP(vips map[netip.Addr]string) {
 		return
 	}
 	if v.Interval%vrrpTick != 0 {
-		p.Fail("vrrp.interval", "%s is no whole number of hundredths of a second; write %s", keytable.ShowDuration(v.Interval), keytable.ShowDuration(v.Interval.Truncate(vrrpTick)))
+		p.Fail("vrrp.interval", "%s is no whole number of hundredths of a second; write %s",
+			keytable.ShowDuration(v.Interval), keytable.ShowDuration(v.Interval.Truncate(vrrpTick)))
 	}
 	if !v.Preempt && v.PreemptDelay > 0 {
 		p.Fail("vrrp.preempt_delay", "with preempt: false no balancer is preempted; remove one of them")
@@ -68,9 +80,13 @@ func (p *parser) checkVRRP(vips map[netip.Addr]string) {
 		}
 	}
 	if four > maxVIPs4 {
-		p.warn("vrrp", "a packet has room for %d of the %d IPv4 VIPs; all of them move together, and the first ones are named", maxVIPs4, four)
+		p.warn("vrrp",
+			"a packet has room for %d of the %d IPv4 VIPs; all of them move together, and the first ones are named",
+			maxVIPs4, four)
 	}
 	if six > maxVIPs6 {
-		p.warn("vrrp", "a packet has room for %d of the %d IPv6 VIPs; all of them move together, and the first ones are named", maxVIPs6, six)
+		p.warn("vrrp",
+			"a packet has room for %d of the %d IPv6 VIPs; all of them move together, and the first ones are named",
+			maxVIPs6, six)
 	}
 }

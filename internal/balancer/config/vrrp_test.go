@@ -36,7 +36,8 @@ func TestVRRP(t *testing.T) {
 		"id: 51, interval: 15ms": "f:1: vrrp.interval: 15ms is no whole number of hundredths of a second; write 10ms",
 		"id: 51, preempt: false, preempt_delay: 1s": "with preempt: false no balancer is preempted",
 	} {
-		if _, err := Parse("f", []byte("vrrp: {"+fields+"}\n"+vrrpServices)); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := Parse("f", []byte("vrrp: {"+fields+"}\n"+vrrpServices)); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: the error is %v, and should say %q", fields, err, says)
 		}
 	}
@@ -47,10 +48,13 @@ func TestVRRPBounds(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("vrrp: {id: 51}\ninterface: eth0\nservices:\n")
 	for i := range 91 {
-		fmt.Fprintf(&text, "  - {name: s%d, vip: '2001:db8::1:%x', port: 80, backends: [{name: a, address: '2001:db8::21'}]}\n", i, i+1)
+		fmt.Fprintf(&text,
+			"  - {name: s%d, vip: '2001:db8::1:%x', port: 80, backends: [{name: a, address: '2001:db8::21'}]}\n", i,
+			i+1)
 	}
 	cfg, err := Parse("f", []byte(text.String()))
-	if err != nil || len(cfg.Warnings) != 1 || !strings.Contains(cfg.Warnings[0].Error(), "room for 90 of the 91 IPv6 VIPs") {
+	if err != nil || len(cfg.Warnings) != 1 || !strings.Contains(cfg.Warnings[0].Error(),
+		"room for 90 of the 91 IPv6 VIPs") {
 		t.Errorf("91 VIPs: %v, %v", cfg.Warnings, err)
 	}
 }

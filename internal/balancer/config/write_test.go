@@ -92,7 +92,8 @@ func TestSwitch(t *testing.T) {
 			t.Fatal(err)
 		}
 		written, err := Write(cfg)
-		if err != nil || cfg.Local != want.local || strings.Contains(string(written), "local:") != want.local.On || !strings.Contains(string(written), want.written) {
+		if err != nil || cfg.Local != want.local || strings.Contains(string(written), "local:") != want.local.On ||
+			!strings.Contains(string(written), want.written) {
 			t.Errorf("%q: %+v, written as\n%s%v", text, cfg.Local, written, err)
 		}
 	}

@@ -56,7 +56,8 @@ func (v *view) unannounced(vip netip.Addr) string {
 		return ""
 	case len(services) == 1:
 		i := services[0]
-		return fmt.Sprintf("%d backends of %s serve, of at least %d", v.serving(i), v.cfg.Services[i].Name, v.minimum(i))
+		return fmt.Sprintf("%d backends of %s serve, of at least %d", v.serving(i), v.cfg.Services[i].Name,
+			v.minimum(i))
 	}
 	return "no service of it has enough backends that serve"
 }

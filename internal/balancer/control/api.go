@@ -60,11 +60,13 @@ func (c *Controller) Flows(q ops.FlowQuery) (ops.FlowList, error) {
 	}
 	limit := cmp.Or(q.Limit, ops.DefaultFlows)
 	if limit < 0 || limit > ops.MaxFlows {
-		return ops.FlowList{}, fmt.Errorf("%w: a limit of %d flows; it can be 1 to %d", ops.ErrBadRequest, limit, ops.MaxFlows)
+		return ops.FlowList{}, fmt.Errorf("%w: a limit of %d flows; it can be 1 to %d", ops.ErrBadRequest, limit,
+			ops.MaxFlows)
 	}
 	for _, state := range q.States {
 		if !slices.Contains(lb.FlowStates, state) {
-			return ops.FlowList{}, fmt.Errorf("%w: no flow is ever %q; the states are %v", ops.ErrBadRequest, state, lb.FlowStates)
+			return ops.FlowList{}, fmt.Errorf("%w: no flow is ever %q; the states are %v", ops.ErrBadRequest, state,
+				lb.FlowStates)
 		}
 	}
 	c.mu.Lock()
@@ -76,7 +78,8 @@ func (c *Controller) Flows(q ops.FlowQuery) (ops.FlowList, error) {
 	}
 	flows, matching, err := plane.Flows(func(f *lb.Flow) bool {
 		_, meant := names[f.Backend]
-		return meant && (!q.Client.IsValid() || q.Client.Contains(f.Client.Addr())) && (len(q.States) == 0 || slices.Contains(q.States, f.State))
+		return meant && (!q.Client.IsValid() || q.Client.Contains(f.Client.Addr())) &&
+			(len(q.States) == 0 || slices.Contains(q.States, f.State))
 	}, limit)
 	if err != nil {
 		return ops.FlowList{}, fmt.Errorf("read the tables of flows: %w", err)
@@ -84,7 +87,8 @@ func (c *Controller) Flows(q ops.FlowQuery) (ops.FlowList, error) {
 	list := ops.FlowList{Flows: make([]ops.Flow, len(flows)), Matching: matching}
 	for i, f := range flows {
 		at := names[f.Backend]
-		list.Flows[i] = ops.Flow{Service: at.Service, Backend: at.Backend, Client: f.Client, State: f.State, Proven: f.Proven, SilentSeconds: f.Silent.Seconds()}
+		list.Flows[i] = ops.Flow{Service: at.Service, Backend: at.Backend, Client: f.Client, State: f.State,
+			Proven: f.Proven, SilentSeconds: f.Silent.Seconds()}
 		if f.Source.IsValid() {
 			list.Flows[i].Source = &f.Source
 		}
@@ -109,12 +113,14 @@ func (c *Controller) Check(ctx context.Context, service, backend string) (ops.Ch
 	s, b := v.service(at), v.backend(at)
 	checked := ops.Checked{Target: targetOf(s, b), Results: []ops.CheckResult{}, Steps: []ops.CheckStep{}}
 	if !s.Checks.On() {
-		return checked, fmt.Errorf("%w: the configuration has no check for %s; add one, such as check: tcp", ops.ErrRefused, s.Name)
+		return checked, fmt.Errorf("%w: the configuration has no check for %s; add one, such as check: tcp",
+			ops.ErrRefused, s.Name)
 	}
 	checked.Checks, _ = checksStatus(s)
 	o, e := v.overlayOf(s, b), v.known[v.at[at.i][at.j]]
 	checked.State = condition(s, v.applied(at.i)[at.j], o, e).State
-	results, err := c.opt.Checks.Ask(ctx, lb.Checking{Backend: s.BackendKey(b), Mode: s.Mode, Checks: s.Asked(), Any: s.Checks.Any},
+	results, err := c.opt.Checks.Ask(ctx, lb.Checking{Backend: s.BackendKey(b), Mode: s.Mode, Checks: s.Asked(),
+		Any: s.Checks.Any},
 		func(step lb.CheckStep) { checked.Steps = append(checked.Steps, ops.StepOf(step)) })
 	for _, r := range results {
 		checked.Results = append(checked.Results, ops.ResultOf(r))

@@ -231,7 +231,9 @@ func (r *operator) expire() error {
 	r.armDeadline()
 	lines := loglines.To(r.opt.Log.Warn)
 	for _, name := range due {
-		lines.Say(name.about(), "the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", name, endText(left[name]))
+		lines.Say(name.about(),
+			"the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", name,
+			endText(left[name]))
 	}
 	lines.End("%d more backends are taken out, whose deadline has passed: `jeoul backend list` shows them")
 	return nil

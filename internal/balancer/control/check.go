@@ -60,7 +60,8 @@ func (m *hostChecks) findCgroup(l *layout) yamlfile.Problems {
 // checkRoutes finds backends that the services' modes do not reach: mistakes that only
 // another address in the file mends, and those that are unreached until a route or an
 // address of the host changes.
-func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) (mistakes, unreached yamlfile.Problems) {
+func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) (mistakes,
+	unreached yamlfile.Problems) {
 	down := slices.ContainsFunc(links, func(link iface.State) bool { return !link.Up })
 	for i, s := range cfg.Services {
 		if s.Mode == lb.ModeProxy { // whose backends are the kernel's to find
@@ -71,7 +72,8 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 			r := routes[b.Address]
 			if asksFromVIP(s, r) {
 				if !claimed {
-					mistakes = append(mistakes, cfg.At(config.ServiceField(i, "vip"), ownVIP, s.VIP, r.Interface, b.Name, b.Address, s.Mode))
+					mistakes = append(mistakes, cfg.At(config.ServiceField(i, "vip"), ownVIP, s.VIP, r.Interface,
+						b.Name, b.Address, s.Mode))
 				}
 				claimed = true
 				continue
@@ -88,7 +90,8 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 				mistakes = append(mistakes, cfg.At(field, "%s %s; %s", b.Address, reason, advice))
 				continue
 			}
-			unreached = append(unreached, cfg.At(field, "%s %s; %s. Until then it gets no packets", b.Address, reason, advice))
+			unreached = append(unreached, cfg.At(field, "%s %s; %s. Until then it gets no packets", b.Address,
+				reason, advice))
 		}
 	}
 	return mistakes, unreached
@@ -105,12 +108,14 @@ func unreachable(s lb.Service, addr netip.Addr, links []iface.State, r paths.Rou
 	wrong := misfit(s, addr, r)
 	switch {
 	case s.Mode == lb.L2DSR && r.Fault == paths.NoRoute:
-		return fmt.Sprintf("is in no subnet of %s (%s), and %s reaches neighbours only", listLinks(links), listSubnets(links, addr), s.Mode),
+		return fmt.Sprintf("is in no subnet of %s (%s), and %s reaches neighbours only", listLinks(links),
+				listSubnets(links, addr), s.Mode),
 			"use an address there, or put the interface into the backend's subnet"
 	case r.Fault != paths.None:
 		return r.Reason, r.Advice
 	case wrong != "" && s.Mode == lb.L2DSR:
-		return wrong, fmt.Sprintf("use %s or %s, or an address in a subnet of %s (%s)", lb.IPIP, lb.GUE, listLinks(links), listSubnets(links, addr))
+		return wrong, fmt.Sprintf("use %s or %s, or an address in a subnet of %s (%s)", lb.IPIP, lb.GUE,
+			listLinks(links), listSubnets(links, addr))
 	case wrong != "":
 		return wrong, "give the interface one"
 	}
@@ -171,7 +176,8 @@ func (m *hostChecks) checkPorts(cfg *config.Config, links []iface.State) yamlfil
 		}
 		var first, last uint16
 		if _, err := fmt.Sscan(value, &first, &last); err != nil {
-			return append(warnings, cfg.At("fullnat.ports", "not compared with the host's own ports: %s is %q", portRange, value))
+			return append(warnings, cfg.At("fullnat.ports", "not compared with the host's own ports: %s is %q",
+				portRange, value))
 		}
 		if first <= pool.LastPort && pool.FirstPort <= last {
 			warnings = append(warnings, cfg.At(fmt.Sprintf("fullnat.addresses[%d]", i),
@@ -216,8 +222,9 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 		{"flows.timeouts.closed", was.Closed, is.Closed},
 	}...) {
 		if field.before != field.after {
-			problems = append(problems, after.At(field.name, "changed from %v to %v, which takes a restart; nothing of the file was applied",
-				field.before, field.after))
+			problems = append(problems,
+				after.At(field.name, "changed from %v to %v, which takes a restart; nothing of the file was applied",
+					field.before, field.after))
 		}
 	}
 	return problems

@@ -135,7 +135,8 @@ func (c *Controller) addActuators() {
 	c.standby = &standby{core: c.core}
 	c.standby.end = c.loop.Quiet(c.standby.stop)
 	c.standby.plane, _ = c.opt.DataPlane.(standbyPlane)
-	c.actuators = []actuator{c.routes, c.election, &identities{c.core}, &settings{c.linkWatch}, c.standby, c.vips, c.proxies, &plane{c.core}}
+	c.actuators = []actuator{c.routes, c.election, &identities{c.core}, &settings{c.linkWatch}, c.standby, c.vips,
+		c.proxies, &plane{c.core}}
 }
 
 // addSources has the loop follow what changes by itself.
@@ -391,7 +392,8 @@ func (c *Controller) takeRole() error {
 		return fmt.Errorf("read whether this balancer holds its VIPs: %w", err)
 	}
 	if c.passive == holds {
-		c.opt.Log.Info(map[bool]string{true: "this balancer holds its VIPs", false: "this balancer does not hold its VIPs"}[holds])
+		c.opt.Log.Info(map[bool]string{true: "this balancer holds its VIPs",
+			false: "this balancer does not hold its VIPs"}[holds])
 	}
 	if c.passive && holds {
 		c.hasten()

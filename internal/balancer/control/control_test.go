@@ -76,19 +76,26 @@ func TestStartRefused(t *testing.T) {
 		wantDid []string
 	}{
 		"own address": {func(w *world) {
-			w.routed("192.0.2.254", paths.Route{Fault: paths.OwnAddress, Reason: "is an address of this host", Advice: "a backend is another host"})
+			w.routed("192.0.2.254", paths.Route{Fault: paths.OwnAddress, Reason: "is an address of this host",
+				Advice: "a backend is another host"})
 		}, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.254}"),
-			"f:9: services[0].backends[1].address: 192.0.2.254 is an address of this host; a backend is another host", nil},
+			"f:9: services[0].backends[1].address: 192.0.2.254 is an address of this host; a backend is another host",
+			nil},
 		"broadcast": {func(w *world) {
-			w.routed("192.0.2.255", paths.Route{Fault: paths.NotUnicast, Reason: "is no single host", Advice: "use the backend's own address"})
+			w.routed("192.0.2.255", paths.Route{Fault: paths.NotUnicast, Reason: "is no single host",
+				Advice: "use the backend's own address"})
 		}, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.255}"),
 			"f:9: services[0].backends[1].address: 192.0.2.255 is no single host; use the backend's own address", nil},
 		"no interface": {func(w *world) { w.linkErr = iface.ErrGone }, web, "the interface was deleted", nil},
-		"no rights":    {func(w *world) { w.applyErr = errors.New("no rights") }, web, "no rights", []string{started[0], "fail to apply web: web01=- web02=-"}},
+		"no rights": {func(w *world) { w.applyErr = errors.New("no rights") }, web, "no rights",
+			[]string{started[0], "fail to apply web: web01=- web02=-"}},
 		"no watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web,
 			"no rights", []string{started[0]}},
-		"second VIP fails": {func(w *world) { w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off") }, web + dns, "IPv6 is off",
-			[]string{"watch 192.0.2.1 192.0.2.2 2001:db8::1", "apply web: web01=- web02=- dns: dns01=-", "add 192.0.2.100", "fail to add 2001:db8::53"}},
+		"second VIP fails": {func(w *world) {
+			w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off")
+		}, web + dns, "IPv6 is off",
+			[]string{"watch 192.0.2.1 192.0.2.2 2001:db8::1", "apply web: web01=- web02=- dns: dns01=-",
+				"add 192.0.2.100", "fail to add 2001:db8::53"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +232,8 @@ func (p planned) Memory() lb.MemoryPlan { return *p.plan }
 func TestMemoryIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		plan := &lb.MemoryPlan{ProvenLimit: 1000, UnprovenLimit: 500, Proven: 64000, Unproven: 32000, Configuration: 1 << 20}
+		plan := &lb.MemoryPlan{ProvenLimit: 1000, UnprovenLimit: 500, Proven: 64000, Unproven: 32000,
+			Configuration: 1 << 20}
 		c := w.controller(web)
 		c.opt.DataPlane = planned{w, plan}
 		stop := w.run(c)
@@ -298,13 +306,16 @@ func TestStatus(t *testing.T) {
 		file := web + "      - {name: web03, address: 192.0.2.3, weight: 0}\n" + dns
 		vip, backend, since := netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.1"), time.Now()
 		w.counters = lb.Counters{
-			Outcomes: []lb.OutcomeCount{{Name: "forwarded", Help: "sent on", Packets: 9}, {Name: "dropped", Help: "lost"}},
+			Outcomes: []lb.OutcomeCount{{Name: "forwarded", Help: "sent on", Packets: 9},
+				{Name: "dropped", Help: "lost"}},
 			Backends: map[lb.BackendKey]lb.BackendCount{
-				{Service: lb.ServiceKey{VIP: vip, Port: 80, Protocol: lb.TCP}, Address: backend, Port: 80}: {Packets: 7, Bytes: 420, Connections: 2, Active: 3, Flows: 4},
+				{Service: lb.ServiceKey{VIP: vip, Port: 80, Protocol: lb.TCP}, Address: backend, Port: 80}: {Packets: 7,
+					Bytes: 420, Connections: 2, Active: 3, Flows: 4},
 			},
 			Flows: lb.FlowCounts{Proven: 1, ProvenLimit: 10, Unproven: 2, UnprovenLimit: 20, Bytes: 1920},
 			Services: map[lb.ServiceKey]lb.ServiceCount{{VIP: vip, Port: 80, Protocol: lb.TCP}: {Active: 5, Flows: 6,
-				Transition: &lb.TransitionProgress{Since: since, Until: since.Add(time.Minute), MovedSlots: 7, Slots: 1021, Base: true}}},
+				Transition: &lb.TransitionProgress{Since: since, Until: since.Add(time.Minute), MovedSlots: 7,
+					Slots: 1021, Base: true}}},
 		}
 		w.found("192.0.2.1", 1)
 		w.found("192.0.2.2", 0)
@@ -321,21 +332,30 @@ func TestStatus(t *testing.T) {
 			Hook: hook, Interfaces: []ops.Interface{{Name: "eth9", Up: true, MAC: "02:00:00:00:00:ff", Hook: hook}},
 			Problems: []string{"service dns has no backend that can take packets: all to it are dropped"},
 			Services: []ops.Service{
-				{Name: "web", Owner: "file", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021,
-					Active: 5, Flows: 6, Serving: ops.ServingHealthy, Transition: &ops.Transition{Since: since, Until: since.Add(time.Minute), MovedSlots: 7, Slots: 1021, Base: true}, Backends: []ops.Backend{
+				{Name: "web", Owner: "file", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
+					Hash: lb.HashFlow, TableSize: 1021,
+					Active: 5, Flows: 6, Serving: ops.ServingHealthy,
+					Transition: &ops.Transition{Since: since, Until: since.Add(time.Minute), MovedSlots: 7, Slots: 1021,
+						Base: true}, Backends: []ops.Backend{
 						{Name: "web01", Address: backend, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable",
 							Interface: "eth9", NextHop: backend, MTU: 1500,
 							MAC: "02:00:00:00:00:01", Packets: 7, Bytes: 420, Connections: 2, Active: 3, Flows: 4},
 						{Name: "web02", Address: netip.MustParseAddr("192.0.2.2"), Port: 80, Weight: 1, State: lb.NoMAC,
 							Interface: "eth9", NextHop: netip.MustParseAddr("192.0.2.2"), MTU: 1500,
 							Neighbour: "failed", Reason: "does not answer", Since: since},
-						{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: lb.WeightZero, Neighbour: "unknown", Reason: "was not asked yet", Since: since},
+						{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: lb.WeightZero,
+							Neighbour: "unknown", Reason: "was not asked yet", Since: since},
 					}},
-				{Name: "dns", Owner: "file", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021, Serving: ops.ServingHealthy, Backends: []ops.Backend{
-					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: lb.NoMAC, Neighbour: "unknown", Reason: "was not asked yet", Since: since},
-				}},
+				{Name: "dns", Owner: "file", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP,
+					Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021,
+					Serving: ops.ServingHealthy, Backends: []ops.Backend{
+						{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1,
+							State:     lb.NoMAC,
+							Neighbour: "unknown", Reason: "was not asked yet", Since: since},
+					}},
 			},
-			Outcomes:   []ops.Outcome{{Name: "forwarded", Packets: 9, Help: "sent on"}, {Name: "dropped", Help: "lost"}},
+			Outcomes: []ops.Outcome{{Name: "forwarded", Packets: 9, Help: "sent on"},
+				{Name: "dropped", Help: "lost"}},
 			Flows:      &ops.Flows{Proven: 1, ProvenLimit: 10, Unproven: 2, UnprovenLimit: 20, Bytes: 1920},
 			Operations: ops.Operations{InForce: []ops.Overlay{}, History: []ops.Operation{}},
 		}
@@ -353,7 +373,8 @@ func TestManyVIPs(t *testing.T) {
 		var file strings.Builder
 		file.WriteString("interface: eth9\nservices:\n")
 		for i := range loglines.Most + 30 {
-			fmt.Fprintf(&file, "  - {name: s%d, vip: 192.0.3.%d, port: 80, backends: [{name: web01, address: 192.0.2.1}]}\n", i, i)
+			fmt.Fprintf(&file,
+				"  - {name: s%d, vip: 192.0.3.%d, port: 80, backends: [{name: web01, address: 192.0.2.1}]}\n", i, i)
 		}
 		stop := w.run(w.controller(file.String()))
 		w.expectLog("192.0.3.99: absent → present")

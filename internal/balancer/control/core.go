@@ -141,7 +141,9 @@ func (c *core) currentLinks() []iface.State {
 
 // linkIsGone says whether an interface is gone, or what is known of its settings is of the one before.
 func (c *core) linkIsGone(name string) bool {
-	return slices.Contains(c.remade, name) || slices.ContainsFunc(c.links, func(l iface.State) bool { return l.Gone && l.Name == name })
+	return slices.Contains(c.remade, name) || slices.ContainsFunc(c.links, func(l iface.State) bool {
+		return l.Gone && l.Name == name
+	})
 }
 
 // hasten has others tell of what begins there while packets of that come to be sent here.

@@ -79,7 +79,8 @@ func (n *counting) endpointCounters(v *view) (counted, error) {
 		all.Services = map[lb.ServiceKey]lb.ServiceCount{}
 	}
 	for key, n := range all.proxy.Backends {
-		all.Backends[key] = lb.BackendCount{Connections: n.Connections, Active: capped(n.Active), Flows: n.Active, Bytes: n.BytesIn, ReturnedBytes: n.BytesOut}
+		all.Backends[key] = lb.BackendCount{Connections: n.Connections, Active: capped(n.Active), Flows: n.Active,
+			Bytes: n.BytesIn, ReturnedBytes: n.BytesOut}
 	}
 	for key, n := range all.proxy.Services {
 		all.Services[key] = lb.ServiceCount{Active: capped(n.Active), Flows: n.Active}
@@ -107,9 +108,11 @@ func lossMessages(attachments []lb.Attachment, lost []uint64) []string {
 		}
 		switch frames := lossOf(lost, i); {
 		case frames > 0 && a.Warning != "":
-			messages[i] = fmt.Sprintf("%d frames that XDP sent are lost, though they are counted as forwarded: %s", frames, a.Warning)
+			messages[i] = fmt.Sprintf("%d frames that XDP sent are lost, though they are counted as forwarded: %s",
+				frames, a.Warning)
 		case frames > 0:
-			messages[i] = fmt.Sprintf("%d frames that XDP sent on %s are lost, though they are counted as forwarded: its driver (%s) did not take them; see `ethtool -S %s`, and set hook: tc if it goes on",
+			messages[i] = fmt.Sprintf(
+				"%d frames that XDP sent on %s are lost, though they are counted as forwarded: its driver (%s) did not take them; see `ethtool -S %s`, and set hook: tc if it goes on",
 				frames, a.Interface, a.Driver, a.Interface)
 		case a.Warning != "":
 			messages[i] = a.Warning

@@ -185,7 +185,8 @@ func (d *discovering) logOrigins() {
 	for _, set := range d.sets {
 		whose := fmt.Sprintf("service %s: %s", set.Service, d.textOf(set))
 		if _, failed := d.told[whose]; failed && set.Problem == "" {
-			d.opt.Log.Info(fmt.Sprintf("%s: recovered, backends: %d", whose, len(set.Backends)), events.About{Kind: events.KindDiscovery, Service: set.Service}.Attr())
+			d.opt.Log.Info(fmt.Sprintf("%s: recovered, backends: %d", whose, len(set.Backends)),
+				events.About{Kind: events.KindDiscovery, Service: set.Service}.Attr())
 		}
 	}
 	d.told = now
@@ -208,9 +209,12 @@ func meanwhile(set lb.Discovered) string {
 	case n == 0:
 		return "it has no backend"
 	case set.Overdue:
-		return fmt.Sprintf("what it said at %s is out of date, and used only where the service had no backend otherwise; backends: %d", set.Taken.Format(time.DateTime), n)
+		return fmt.Sprintf(
+			"what it said at %s is out of date, and used only where the service had no backend otherwise; backends: %d",
+			set.Taken.Format(time.DateTime), n)
 	default:
-		return fmt.Sprintf("what it said at %s counts until %s; backends: %d", set.Taken.Format(time.DateTime), set.Until.Format(time.DateTime), n)
+		return fmt.Sprintf("what it said at %s counts until %s; backends: %d", set.Taken.Format(time.DateTime),
+			set.Until.Format(time.DateTime), n)
 	}
 }
 
@@ -237,7 +241,8 @@ func (d *discovering) logDiscovered(before *view) {
 		came := newNames(s.Backends, before.addressesIn(s.Name))
 		went := newNames(before.cfg.Services[i].Backends, d.view.addressesIn(s.Name))
 		if len(came)+len(went) > 0 {
-			lines.Say(events.About{Kind: events.KindDiscovery, Service: s.Name}, "service %s: backends: %d%s%s", s.Name, len(s.Backends), someText("came", came), someText("went", went))
+			lines.Say(events.About{Kind: events.KindDiscovery, Service: s.Name}, "service %s: backends: %d%s%s", s.Name,
+				len(s.Backends), someText("came", came), someText("went", went))
 		}
 	}
 	lines.End("the backends of %d more services have changed")
@@ -279,7 +284,8 @@ func (v *view) discovered(i int, sets []lb.Discovered, refused []config.Refused,
 			if set.Service != s.Name || set.Origin != origin {
 				continue
 			}
-			shown.Taken, shown.Problem, shown.Since, shown.Until, shown.Overdue = set.Taken, set.Problem, set.Since, set.Until, set.Overdue
+			shown.Taken, shown.Problem, shown.Since, shown.Until, shown.Overdue = set.Taken, set.Problem, set.Since,
+				set.Until, set.Overdue
 			if !set.Taken.IsZero() {
 				shown.AgeSeconds = now.Sub(set.Taken).Seconds()
 			}
@@ -306,11 +312,13 @@ func discoveryProblems(services []ops.Service) (list []string) {
 	for _, s := range services {
 		for _, d := range s.Discovered {
 			if d.Problem != "" {
-				set := lb.Discovered{Backends: make([]lb.Backend, d.Backends), Taken: d.Taken, Until: d.Until, Overdue: d.Overdue}
+				set := lb.Discovered{Backends: make([]lb.Backend, d.Backends), Taken: d.Taken, Until: d.Until,
+					Overdue: d.Overdue}
 				list = append(list, fmt.Sprintf("service %s: %s: %s; %s", s.Name, d.From, d.Problem, meanwhile(set)))
 			}
 			if n := len(d.Refused); n > 0 {
-				list = append(list, fmt.Sprintf("service %s: %s names what cannot be a backend: %s%s", s.Name, d.From, d.Refused[0], andMore(n-1)))
+				list = append(list, fmt.Sprintf("service %s: %s names what cannot be a backend: %s%s", s.Name, d.From,
+					d.Refused[0], andMore(n-1)))
 			}
 		}
 	}

@@ -87,14 +87,17 @@ func TestDiscovered(t *testing.T) {
 		w.quiet()
 		f.find("", "a=192.0.2.2", "b=192.0.2.3")
 		time.Sleep(discoverySettle)
-		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.3", "apply web: own=1 a=2 b=3", "watch 192.0.2.1 192.0.2.2 192.0.2.3")
+		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.3", "apply web: own=1 a=2 b=3",
+			"watch 192.0.2.1 192.0.2.2 192.0.2.3")
 		w.expectLog("service web: backends: 3; came: a, b")
-		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Drain, Service: "web", Backend: "b", By: "me"}); err != nil {
+		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Drain, Service: "web", Backend: "b",
+			By: "me"}); err != nil {
 			t.Fatal(err)
 		}
 		w.expect("apply web: own=1 a=2 b=3~")
 		status := statusOf(t, c)
-		if d := status.Services[0].Discovered; len(d) != 1 || d[0].Backends != 2 || d[0].From != "file /etc/web.yaml" || len(status.Problems) > 0 {
+		if d := status.Services[0].Discovered; len(d) != 1 || d[0].Backends != 2 || d[0].From != "file /etc/web.yaml" ||
+			len(status.Problems) > 0 {
 			t.Errorf("discovered %+v, problems %q", d, status.Problems)
 		}
 		if b := status.Services[0].Backends; b[0].Origin != "" || b[1].Origin != lb.FromFile {
@@ -168,7 +171,8 @@ func TestDiscoveredUnfit(t *testing.T) {
 		f := newFinds()
 		w, c, stop := finding(t, discovered, f)
 		w.quiet()
-		w.routed("192.0.2.9", paths.Route{Fault: paths.OwnAddress, Reason: "is an address of this host", Advice: "use another"})
+		w.routed("192.0.2.9", paths.Route{Fault: paths.OwnAddress, Reason: "is an address of this host",
+			Advice: "use another"})
 		for range 3 {
 			f.find("", "a=192.0.2.2", "vip=192.0.2.100", "own=192.0.2.3", "mine=192.0.2.9")
 			time.Sleep(2 * discoveryEvery)
@@ -177,7 +181,8 @@ func TestDiscoveredUnfit(t *testing.T) {
 		if n := len(status.Services[0].Backends); n != 2 {
 			t.Errorf("%d backends", n)
 		}
-		for _, words := range []string{"vip is at 192.0.2.100, the VIP of web", "own has the name of another backend", "mine is an address of this host"} {
+		for _, words := range []string{"vip is at 192.0.2.100, the VIP of web", "own has the name of another backend",
+			"mine is an address of this host"} {
 			if n := strings.Count(w.log.String(), words); n != 1 {
 				t.Errorf("%q was logged %d times:\n%s", words, n, w.log.String())
 			}

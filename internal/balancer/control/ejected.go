@@ -30,7 +30,8 @@ func ejecting(services []lb.Service) (all []int) {
 func (v *view) outliers(counts map[lb.BackendKey]lb.BackendCount) (all []outliers.Service) {
 	for _, i := range v.ejecting {
 		s := v.cfg.Services[i]
-		judged := outliers.Service{Outliers: s.Outliers, Protocol: s.Protocol, Backends: make([]outliers.Backend, len(s.Backends))}
+		judged := outliers.Service{Outliers: s.Outliers, Protocol: s.Protocol,
+			Backends: make([]outliers.Backend, len(s.Backends))}
 		for j, b := range s.Backends {
 			key := s.BackendKey(b)
 			m := v.member(use{i, j})
@@ -83,8 +84,9 @@ func (v *view) showOutliers(i int, spared map[lb.BackendKey]string, status *ops.
 	}
 	status.OnDown = s.Checks.OnDown
 	o := s.Outliers
-	status.Outliers = &ops.Outliers{FailuresPercent: o.Failures, Connections: o.Connections, IntervalSeconds: o.Interval.Seconds(),
-		PauseSeconds: o.Pause.Seconds(), LongestPauseSeconds: o.LongestPause.Seconds(), EjectedPercent: o.Ejected}
+	status.Outliers = &ops.Outliers{FailuresPercent: o.Failures, Connections: o.Connections,
+		IntervalSeconds: o.Interval.Seconds(),
+		PauseSeconds:    o.Pause.Seconds(), LongestPauseSeconds: o.LongestPause.Seconds(), EjectedPercent: o.Ejected}
 	for j, b := range s.Backends {
 		key := s.BackendKey(b)
 		shown := &status.Backends[j]
@@ -106,7 +108,8 @@ func (v *view) sparedProblems(spared map[lb.BackendKey]string) (list []string) {
 		s := v.cfg.Services[i]
 		for _, b := range s.Backends {
 			if why := spared[s.BackendKey(b)]; why != "" {
-				list = append(list, fmt.Sprintf("%s fails what clients send it, and is not ejected: %s", who(s, b), why))
+				list = append(list, fmt.Sprintf("%s fails what clients send it, and is not ejected: %s",
+					who(s, b), why))
 			}
 		}
 	}

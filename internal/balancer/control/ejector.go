@@ -150,7 +150,9 @@ func (e *ejector) recallOutliers() {
 	told := func(t time.Time) time.Time { return saved.Clock.Told(t, clock) }
 	saved.Backends = timed(saved.Backends, told)
 	if now.Sub(told(saved.Clock.Wall)) >= staleOutliers {
-		saved.Backends = slices.DeleteFunc(saved.Backends, func(r outliers.Remembered) bool { return !now.Before(r.Until) })
+		saved.Backends = slices.DeleteFunc(saved.Backends, func(r outliers.Remembered) bool {
+			return !now.Before(r.Until)
+		})
 	}
 	e.outliers.Restore(saved.Backends, now)
 	e.kept = e.outliers.Save()

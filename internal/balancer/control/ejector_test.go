@@ -79,12 +79,15 @@ func TestOutliers(t *testing.T) {
 		w.expect()
 		w.clients(8, "web01")
 		w.expect("apply web: web01=1!e web02=2 web03=3")
-		w.expectLog("WARN", "backend web01 (192.0.2.1) of web is ejected for 10s: it has answered ", " new connections in 5s, and refused ")
+		w.expectLog("WARN", "backend web01 (192.0.2.1) of web is ejected for 10s: it has answered ",
+			" new connections in 5s, and refused ")
 		b := stateOf(t, c, "web", "web01")
-		if b.State != lb.Ejected || b.Ejection == nil || b.Ejection.Until.Sub(b.Ejection.Since) != 10*time.Second || !strings.Contains(b.Reason, "has answered") || !b.Since.Equal(b.Ejection.Since) {
+		if b.State != lb.Ejected || b.Ejection == nil || b.Ejection.Until.Sub(b.Ejection.Since) != 10*time.Second ||
+			!strings.Contains(b.Reason, "has answered") || !b.Since.Equal(b.Ejection.Since) {
 			t.Errorf("status %+v, ejection %+v", b, b.Ejection)
 		}
-		if s := statusOf(t, c).Services[0]; s.Outliers == nil || s.Outliers.FailuresPercent != 50 || s.Outliers.PauseSeconds != 10 || s.OnDown != lb.KeepFlows {
+		if s := statusOf(t, c).Services[0]; s.Outliers == nil || s.Outliers.FailuresPercent != 50 ||
+			s.Outliers.PauseSeconds != 10 || s.OnDown != lb.KeepFlows {
 			t.Errorf("the service: %+v", s.Outliers)
 		}
 		if !strings.Contains(string(kept.data), "192.0.2.1") {
@@ -126,15 +129,17 @@ func TestOutliersOverRestart(t *testing.T) {
 		c = New(opt, c.view.cfg)
 		stop = w.run(c)
 		synctest.Wait()
-		if did := w.done(); !slices.Contains(did, "apply web: web01=1!e web02=2 web03=3") || slices.Contains(did, "apply web: web01=1 web02=2 web03=3") {
+		if did := w.done(); !slices.Contains(did, "apply web: web01=1!e web02=2 web03=3") ||
+			slices.Contains(did, "apply web: web01=1 web02=2 web03=3") {
 			t.Errorf("a start did %q", did)
 		}
 		w.clients(11, "web01")
 		w.expectLog("INFO", "web01", "is let back, after 10s")
 		stop()
 		// What cannot be read, and what is old, is no evidence.
-		for _, data := range []string{"{", fmt.Sprintf(`{"clock":{"wall":%q},"backends":[{"backend":{"Service":{"VIP":"192.0.2.100","Port":80,"Protocol":"tcp"},"Address":"192.0.2.1","Port":80},"times":7}]}`,
-			time.Now().Add(-2*time.Hour).Format(time.RFC3339))} {
+		for _, data := range []string{"{",
+			fmt.Sprintf(`{"clock":{"wall":%q},"backends":[{"backend":{"Service":{"VIP":"192.0.2.100","Port":80,"Protocol":"tcp"},"Address":"192.0.2.1","Port":80},"times":7}]}`,
+				time.Now().Add(-2*time.Hour).Format(time.RFC3339))} {
 			opt.Ejections = &noted{[]byte(data)}
 			c = New(opt, c.view.cfg)
 			stop = w.run(c)
@@ -153,7 +158,8 @@ func TestOutliersOverRestart(t *testing.T) {
 // the panic threshold and the backups what they are.
 func TestOutliersAndChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		file := strings.Replace(natWeb, "    backends:", "    check: tcp\n    backends:", 1) + "      - {name: web04, address: 192.0.2.4, backup: true}\n"
+		file := strings.Replace(natWeb, "    backends:", "    check: tcp\n    backends:", 1) +
+			"      - {name: web04, address: 192.0.2.4, backup: true}\n"
 		w, c, asked, _, stop := judged(t, file)
 		asked.say(t, c, healthy(), "web01", "web02", "web03", "web04")
 		w.clients(8, "web01")
@@ -184,7 +190,9 @@ func TestOutliersAndChecks(t *testing.T) {
 // TestOutliersAndBackups: the backups serve where all others are ejected or fail.
 func TestOutliersAndBackups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		file := strings.Replace(natWeb, "      - {name: web02, address: 192.0.2.2}\n      - {name: web03, address: 192.0.2.3}", "      - {name: web02, address: 192.0.2.2, backup: true}", 1)
+		file := strings.Replace(natWeb,
+			"      - {name: web02, address: 192.0.2.2}\n      - {name: web03, address: 192.0.2.3}",
+			"      - {name: web02, address: 192.0.2.2, backup: true}", 1)
 		w, c, _, _, stop := judged(t, file)
 		w.clients(8, "web01")
 		w.expect("apply web: web01=1!e web02=2")
@@ -197,8 +205,10 @@ func TestOutliersAndBackups(t *testing.T) {
 		w.found("192.0.2.2", 0)
 		w.clients(20, "web01")
 		w.expect("apply web: web01=1 web02=-^")
-		w.expectLog("WARN", "backend web01 (192.0.2.1) of web has answered", "and is not ejected: no other backend serves")
-		expectProblems(t, c, "web01 (192.0.2.1) of web fails what clients send it, and is not ejected: no other backend serves")
+		w.expectLog("WARN", "backend web01 (192.0.2.1) of web has answered",
+			"and is not ejected: no other backend serves")
+		expectProblems(t, c,
+			"web01 (192.0.2.1) of web fails what clients send it, and is not ejected: no other backend serves")
 		stop()
 	})
 }
@@ -211,11 +221,13 @@ func TestOperationsOutrankOutliers(t *testing.T) {
 		w.clients(8, "web01")
 		w.done()
 		done, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", By: "uid 0"})
-		if err != nil || len(done.Targets) != 1 || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "web/web01 was ejected, and is let back before its time") {
+		if err != nil || len(done.Targets) != 1 || len(done.Notes) != 1 ||
+			!strings.Contains(done.Notes[0], "web/web01 was ejected, and is let back before its time") {
 			t.Errorf("%v, %+v", err, done)
 		}
 		w.expect("apply web: web01=1 web02=2 web03=3")
-		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", By: "uid 0"}); !errors.Is(err, ops.ErrRefused) {
+		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01",
+			By: "uid 0"}); !errors.Is(err, ops.ErrRefused) {
 			t.Errorf("error %v", err)
 		}
 		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Undo, By: "uid 0"}); !errors.Is(err, ops.ErrRefused) {
@@ -224,12 +236,14 @@ func TestOperationsOutrankOutliers(t *testing.T) {
 		w.clients(8, "web01")
 		w.expect("apply web: web01=1!e web02=2 web03=3")
 		for _, name := range []string{"web01", "web02"} {
-			if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Drain, Service: "web", Backend: name, By: "uid 0"}); err != nil {
+			if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Drain, Service: "web", Backend: name,
+				By: "uid 0"}); err != nil {
 				t.Error(err)
 			}
 		}
 		time.Sleep(time.Second)
-		w.expect("apply web: web01=1~!e web02=2 web03=3", "apply web: web01=1~!e web02=2~ web03=3", "apply web: web01=1~ web02=2~ web03=3")
+		w.expect("apply web: web01=1~!e web02=2 web03=3", "apply web: web01=1~!e web02=2~ web03=3",
+			"apply web: web01=1~ web02=2~ web03=3")
 		if b := stateOf(t, c, "web", "web01"); b.State != lb.Draining || b.Ejection != nil {
 			t.Errorf("status %+v", b)
 		}
@@ -265,7 +279,8 @@ func TestSavedOutliers(t *testing.T) {
 		w, _, _, kept, stop := judged(t, natWeb)
 		w.clients(8, "web01")
 		var saved savedOutliers
-		if err := json.Unmarshal(kept.data, &saved); err != nil || len(saved.Backends) != 1 || saved.Backends[0].Times != 1 {
+		if err := json.Unmarshal(kept.data, &saved); err != nil || len(saved.Backends) != 1 ||
+			saved.Backends[0].Times != 1 {
 			t.Errorf("%v: %s", err, kept.data)
 		}
 		stop()

@@ -77,7 +77,8 @@ func (e *election) vrrpStatus(v *view) *ops.VRRP {
 	if e.opt.Election == nil || cfg.ID == 0 {
 		return nil
 	}
-	status := &ops.VRRP{ID: cfg.ID, Interface: cfg.Interface, ConfiguredPriority: cfg.Priority, IntervalSeconds: cfg.Interval.Seconds(), Preempt: cfg.Preempt}
+	status := &ops.VRRP{ID: cfg.ID, Interface: cfg.Interface, ConfiguredPriority: cfg.Priority,
+		IntervalSeconds: cfg.Interval.Seconds(), Preempt: cfg.Preempt}
 	if status.Interface == "" {
 		status.Interface = v.links[0].Name
 	}
@@ -103,7 +104,8 @@ func (e *election) showElection(v *view, status *ops.Status) {
 		status.Problems = append(status.Problems, "VRRP: "+f.Reason)
 	}
 	if p := status.VRRP.Peer; status.VRRP.Both && p != nil {
-		status.Problems = append(status.Problems, fmt.Sprintf("VRRP: %s is active beside this balancer: both hold the VIPs, for %s does not hear this one, or has just begun to", p.Address, p.Address))
+		status.Problems = append(status.Problems,
+			fmt.Sprintf("VRRP: %s is active beside this balancer: both hold the VIPs, for %s does not hear this one, or has just begun to", p.Address, p.Address))
 	}
 }
 
@@ -116,9 +118,9 @@ func (e *election) giveUp() {
 	e.vips.remove(e.vips.link.Name, e.vips.held)
 }
 
-// balancesOn is for how long a balancer whose VIPs another one has taken over balances what still arrives: until that one
-// has made the last of its announcements. Who has not heard of the change by then will not hear of it, and a backup that
-// went on for it would hide that until it is switched off.
+// balancesOn is for how long a balancer whose VIPs another one has taken over balances what still arrives: until that
+// one has made the last of its announcements. Who has not heard of the change by then will not hear of it, and a backup
+// that went on for it would hide that until it is switched off.
 var balancesOn = announceAt[len(announceAt)-1] + 5*time.Second
 
 // standby has the data plane of a backup leave packets for the VIPs to the kernel, which does not have them either.
@@ -158,8 +160,8 @@ func (s *standby) change(before, next *view) (bring, retire []steps.Step) {
 	}}, nil
 }
 
-// begin has a balancer that starts as the backup leave packets to the kernel. What a process before has left may be what
-// the VIPs' packets come to yet.
+// begin has a balancer that starts as the backup leave packets to the kernel. What a process before has left may be
+// what the VIPs' packets come to yet.
 func (s *standby) begin(first *view) {
 	switch {
 	case s.plane == nil || !first.passive:
@@ -176,6 +178,7 @@ func (s *standby) stop() {
 		return
 	}
 	s.plane.Standby(true)
-	s.opt.Log.Info("packets for the VIPs that still arrive here are not balanced any more: another balancer has announced the VIPs",
+	s.opt.Log.Info(
+		"packets for the VIPs that still arrive here are not balanced any more: another balancer has announced the VIPs",
 		"for", balancesOn, events.About{Kind: events.KindRole}.Attr())
 }

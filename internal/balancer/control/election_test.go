@@ -76,8 +76,8 @@ func (w *world) renewals(of string) (n int) {
 	return n
 }
 
-// TestSharedAddressesAreRenewed: addresses that are shared stay without the process for a while only, and are renewed for as
-// long as they are held; a configuration that shares them no more leaves them there for good.
+// TestSharedAddressesAreRenewed: addresses that are shared stay without the process for a while only, and are renewed
+// for as long as they are held; a configuration that shares them no more leaves them there for good.
 func TestSharedAddressesAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -114,8 +114,9 @@ func TestSharedAddressesAreRenewed(t *testing.T) {
 	})
 }
 
-// TestElectionWaits: a balancer that goes on with a data plane takes no part in the election before it knows the flows of others, and has answers
-// that bear out its old verdicts, where another one has taken the VIPs meanwhile; where it holds them still, it goes on.
+// TestElectionWaits: a balancer that goes on with a data plane takes no part in the election before it knows the flows
+// of others, and has answers that bear out its old verdicts, where another one has taken the VIPs meanwhile; where it
+// holds them still, it goes on.
 func TestElectionWaits(t *testing.T) {
 	for _, holds := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -208,7 +209,8 @@ func TestKeptAddressesAreQuiet(t *testing.T) {
 			w := newWorld(t)
 			c, b := votes(w, voted, true)
 			stop := w.run(c)
-			w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-", "add 192.0.2.100", "renew 192.0.2.100 for 6s")
+			w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-", "add 192.0.2.100",
+				"renew 192.0.2.100 for 6s")
 			time.Sleep(time.Second)
 			w.expect()
 			b.mu.Lock()

@@ -152,8 +152,8 @@ func (w *world) Write(p []byte) (int, error) {
 }
 
 // Apply notes the state as "apply web: web01=1 web02=-", with "~" after a backend
-// that is draining, "!" after one that is unhealthy, "!e" after one that is ejected, "^" after one on standby and "*20" after
-// one of weight 20.
+// that is draining, "!" after one that is unhealthy, "!e" after one that is ejected, "^" after one on standby and "*20"
+// after one of weight 20.
 func (w *world) Apply(state lb.State) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,11 +205,13 @@ func (w *world) Attachments() []lb.Attachment {
 	if len(w.attached) > 1 || len(w.attached) == 1 && w.attached[0] != "eth9" {
 		var all []lb.Attachment
 		for _, name := range w.attached {
-			all = append(all, lb.Attachment{Interface: name, Hook: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"})
+			all = append(all, lb.Attachment{Interface: name, Hook: lb.HookTC, Driver: "veth",
+				Reason: "the configuration asks for it"})
 		}
 		return all
 	}
-	return []lb.Attachment{{Interface: "eth9", Hook: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}}
+	return []lb.Attachment{{Interface: "eth9", Hook: lb.HookTC, Driver: "veth",
+		Reason: "the configuration asks for it"}}
 }
 
 func (w *world) Counters() (lb.Counters, error) {
@@ -440,7 +442,9 @@ func (l links) Follow(names []string) error {
 	states, err := l.Look(names)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.others = slices.DeleteFunc(slices.Concat(l.links, l.others), func(s iface.State) bool { return slices.Contains(names, s.Name) })
+	l.others = slices.DeleteFunc(slices.Concat(l.links, l.others), func(s iface.State) bool {
+		return slices.Contains(names, s.Name)
+	})
 	l.links = states
 	return err
 }
@@ -463,7 +467,9 @@ func (w *world) lose(frames uint64) {
 // drop takes addresses off the interface.
 func (w *world) drop(addrs ...netip.Addr) {
 	w.links = slices.Clone(w.links)
-	w.links[0].Addresses = slices.DeleteFunc(slices.Clone(w.links[0].Addresses), func(p netip.Prefix) bool { return slices.Contains(addrs, p.Addr()) })
+	w.links[0].Addresses = slices.DeleteFunc(slices.Clone(w.links[0].Addresses), func(p netip.Prefix) bool {
+		return slices.Contains(addrs, p.Addr())
+	})
 }
 
 func list(addrs []netip.Addr) string {

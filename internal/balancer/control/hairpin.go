@@ -73,7 +73,9 @@ func hairpinsOf(v *view, links []iface.State, localPorts string) hairpins {
 	}
 	h.FirstPort, h.LastPort = portsBeside(first, last)
 	if h.LastPort == 0 {
-		h.trouble = fmt.Sprintf("the host's own connections take the ports %d-%d (%s), which leaves none: make that range smaller", first, last, portRange)
+		h.trouble = fmt.Sprintf(
+			"the host's own connections take the ports %d-%d (%s), which leaves none: make that range smaller", first,
+			last, portRange)
 	}
 	return h
 }
@@ -136,7 +138,9 @@ func portsBeside(first, last uint16) (from, to uint16) {
 // verdict, is not to wait for a look at each of them.
 func (h *hairpins) isOf(before, next *view, links []iface.State, ports string) bool {
 	return before.layout == next.layout && h.ports == ports && slices.Equal(before.known, next.known) &&
-		slices.EqualFunc(h.links, links, func(a, b iface.State) bool { return sameLink(a, b) && slices.Equal(a.Subnets, b.Subnets) })
+		slices.EqualFunc(h.links, links, func(a, b iface.State) bool {
+			return sameLink(a, b) && slices.Equal(a.Subnets, b.Subnets)
+		})
 }
 
 // hairpinStatus is of service i; nil where it has no near clients.
@@ -147,7 +151,8 @@ func (v *view) hairpinStatus(i int, active uint32) *ops.Hairpin {
 	}
 	status := &ops.Hairpin{FirstPort: v.state.Hairpin.FirstPort, LastPort: v.state.Hairpin.LastPort, Active: active}
 	for _, p := range v.state.Hairpin.At(0) {
-		if slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return p.Contains(b.Address) }) && !slices.Contains(status.Clients, p) {
+		if slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return p.Contains(b.Address) }) &&
+			!slices.Contains(status.Clients, p) {
 			status.Clients = append(status.Clients, p)
 		}
 	}
@@ -165,10 +170,12 @@ func (v *view) hairpinStatus(i int, active uint32) *ops.Hairpin {
 // hairpinProblems says which near clients get no answer.
 func (v *view) hairpinProblems() (list []string) {
 	if v.hairpin.trouble != "" && v.hairpin.On() {
-		list = append(list, fmt.Sprintf("clients on the links of backends of mode %s are refused (hairpin): %s", lb.NAT, v.hairpin.trouble))
+		list = append(list, fmt.Sprintf("clients on the links of backends of mode %s are refused (hairpin): %s", lb.NAT,
+			v.hairpin.trouble))
 	}
 	if v.hairpin.left > 0 {
-		list = append(list, fmt.Sprintf("clients in %d networks of backends of mode %s get no answer from the VIPs (hairpin): an interface can have %d such networks of a family, and a backend behind a router is one by itself", v.hairpin.left, lb.NAT, lb.MaxNear))
+		list = append(list,
+			fmt.Sprintf("clients in %d networks of backends of mode %s get no answer from the VIPs (hairpin): an interface can have %d such networks of a family, and a backend behind a router is one by itself", v.hairpin.left, lb.NAT, lb.MaxNear))
 	}
 	return list
 }

@@ -38,19 +38,29 @@ func TestNearClients(t *testing.T) {
 		entry   paths.Entry
 		want    []lb.Near
 	}{
-		"on the bridge":         {"172.17.0.2", reachedBy(links[1], ""), []lb.Near{{Interface: 3, Prefixes: prefixes("172.17.0.0/16")}}},
-		"in two subnets":        {"172.17.9.2", reachedBy(links[1], ""), []lb.Near{{Interface: 3, Prefixes: prefixes("172.17.0.0/16")}}},
-		"IPv6":                  {"2001:db8:17::2", reachedBy(links[1], ""), []lb.Near{{Interface: 3, Prefixes: prefixes("2001:db8:17::/64")}}},
-		"behind a router":       {"10.9.0.1", reachedBy(links[0], "192.0.2.9"), []lb.Near{{Interface: 2, Prefixes: prefixes("10.9.0.1/32")}}},
-		"IPv6, behind a router": {"2001:db8:f::1", reachedBy(links[0], "2001:db8::9"), []lb.Near{{Interface: 2, Prefixes: prefixes("2001:db8:f::1/128")}}},
-		"reached elsewhere":     {"172.17.0.2", reachedBy(links[0], "192.0.2.9"), []lb.Near{{Interface: 2, Prefixes: prefixes("172.17.0.2/32")}}},
-		"no route yet":          {"172.17.0.2", paths.Entry{}, []lb.Near{{Interface: 3, Prefixes: prefixes("172.17.0.0/16")}}},
-		"no route at all":       {"10.9.0.1", paths.Entry{}, nil},
+		"on the bridge": {"172.17.0.2", reachedBy(links[1], ""),
+			[]lb.Near{{Interface: 3, Prefixes: prefixes("172.17.0.0/16")}}},
+		"in two subnets": {"172.17.9.2", reachedBy(links[1], ""),
+			[]lb.Near{{Interface: 3, Prefixes: prefixes("172.17.0.0/16")}}},
+		"IPv6": {"2001:db8:17::2", reachedBy(links[1], ""),
+			[]lb.Near{{Interface: 3, Prefixes: prefixes("2001:db8:17::/64")}}},
+		"behind a router": {"10.9.0.1", reachedBy(links[0], "192.0.2.9"),
+			[]lb.Near{{Interface: 2, Prefixes: prefixes("10.9.0.1/32")}}},
+		"IPv6, behind a router": {"2001:db8:f::1", reachedBy(links[0], "2001:db8::9"),
+			[]lb.Near{{Interface: 2, Prefixes: prefixes("2001:db8:f::1/128")}}},
+		"reached elsewhere": {"172.17.0.2", reachedBy(links[0], "192.0.2.9"),
+			[]lb.Near{{Interface: 2, Prefixes: prefixes("172.17.0.2/32")}}},
+		"no route yet": {"172.17.0.2", paths.Entry{},
+			[]lb.Near{{Interface: 3, Prefixes: prefixes("172.17.0.0/16")}}},
+		"no route at all": {"10.9.0.1", paths.Entry{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := &view{layout: &layout{backends: []netip.Addr{netip.MustParseAddr(test.backend)}, hairpinned: []int{0}}, known: []*paths.Entry{&test.entry}}
+			v := &view{layout: &layout{backends: []netip.Addr{netip.MustParseAddr(test.backend)}, hairpinned: []int{0}},
+				known: []*paths.Entry{&test.entry}}
 			h := hairpinsOf(v, links, usualPorts)
-			if diff := cmp.Diff(test.want, h.Near, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(test.want, h.Near, cmp.Comparer(func(a, b netip.Prefix) bool {
+				return a == b
+			})); diff != "" {
 				t.Errorf("near clients (-want +got):\n%s", diff)
 			}
 			if h.FirstPort != 61000 || h.LastPort != 65535 || h.trouble != "" {
@@ -73,14 +83,16 @@ func reachedBy(link iface.State, router string) paths.Entry {
 func TestFewestPrefixes(t *testing.T) {
 	var many []netip.Prefix
 	for i := range lb.MaxNear + 3 {
-		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32))
+		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32),
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32))
 	}
 	many = append(many, prefixes("2001:db8::/64", "2001:db8::1/128")...)
 	kept, left := fewest(many)
 	if len(kept) != lb.MaxNear+1 || left != 3 || !slices.Contains(kept, netip.MustParsePrefix("2001:db8::/64")) {
 		t.Errorf("%d are left out, and these stay: %v", left, kept)
 	}
-	if kept, left := fewest(prefixes("10.0.0.5/32", "10.1.0.0/16", "10.0.0.0/24", "10.0.0.0/8", "11.0.0.0/8")); left != 0 || !slices.Equal(kept, prefixes("10.0.0.0/8", "11.0.0.0/8")) {
+	if kept, left := fewest(prefixes("10.0.0.5/32", "10.1.0.0/16", "10.0.0.0/24", "10.0.0.0/8",
+		"11.0.0.0/8")); left != 0 || !slices.Equal(kept, prefixes("10.0.0.0/8", "11.0.0.0/8")) {
 		t.Errorf("these stay: %v", kept)
 	}
 }
@@ -104,11 +116,13 @@ func TestPortsBeside(t *testing.T) {
 
 // TestNoPortsForHairpins is said with its cause, and near clients are refused.
 func TestNoPortsForHairpins(t *testing.T) {
-	v := &view{layout: &layout{backends: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, hairpinned: []int{0}}, known: []*paths.Entry{{}}}
+	v := &view{layout: &layout{backends: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, hairpinned: []int{0}},
+		known: []*paths.Entry{{}}}
 	links := []iface.State{{Name: "eth0", Index: 2, Subnets: prefixes("192.0.2.0/24")}}
 	for ports, want := range map[string]string{"1024 65535": "1024-65535", "gone": "gone"} {
 		v.hairpin = hairpinsOf(v, links, ports)
-		if problems := v.hairpinProblems(); !v.hairpin.On() || v.hairpin.LastPort != 0 || len(problems) != 1 || !strings.Contains(problems[0], want) {
+		if problems := v.hairpinProblems(); !v.hairpin.On() || v.hairpin.LastPort != 0 || len(problems) != 1 ||
+			!strings.Contains(problems[0], want) {
 			t.Errorf("%q: on: %v, problems %q", ports, v.hairpin.On(), problems)
 		}
 	}
@@ -149,7 +163,8 @@ func TestHairpinOfAService(t *testing.T) {
 				if h == nil {
 					return
 				}
-				if !slices.Equal(h.Clients, prefixes("192.0.2.0/24")) || len(h.From) != 1 || h.From[0] != netip.MustParseAddr("192.0.2.254") {
+				if !slices.Equal(h.Clients, prefixes("192.0.2.0/24")) || len(h.From) != 1 ||
+					h.From[0] != netip.MustParseAddr("192.0.2.254") {
 					t.Errorf("clients in %v are served from %v", h.Clients, h.From)
 				}
 				w.mu.Lock()
@@ -177,7 +192,8 @@ func (w *world) expectNear(want []netip.Prefix) {
 // TestHairpinsAreMadeAnew of another layout, path, link or range of ports, and of nothing else.
 func TestHairpinsAreMadeAnew(t *testing.T) {
 	links := []iface.State{{Name: "eth0", Index: 2, Subnets: prefixes("192.0.2.0/24")}}
-	before := &view{layout: &layout{backends: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, hairpinned: []int{0}}, known: []*paths.Entry{{}}}
+	before := &view{layout: &layout{backends: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, hairpinned: []int{0}},
+		known: []*paths.Entry{{}}}
 	before.hairpin = hairpinsOf(before, links, usualPorts)
 	for name, test := range map[string]struct {
 		layout *layout
@@ -189,9 +205,11 @@ func TestHairpinsAreMadeAnew(t *testing.T) {
 		"nothing new":    {before.layout, slices.Clone(before.known), slices.Clone(links), usualPorts, true},
 		"another layout": {&layout{}, before.known, links, usualPorts, false},
 		"another path":   {before.layout, []*paths.Entry{{}}, links, usualPorts, false},
-		"another subnet": {before.layout, before.known, []iface.State{{Name: "eth0", Index: 2, Subnets: prefixes("192.0.2.0/25")}}, usualPorts, false},
-		"another link":   {before.layout, before.known, []iface.State{{Name: "eth0", Index: 3, Subnets: prefixes("192.0.2.0/24")}}, usualPorts, false},
-		"other ports":    {before.layout, before.known, links, "1024 65535", false},
+		"another subnet": {before.layout, before.known,
+			[]iface.State{{Name: "eth0", Index: 2, Subnets: prefixes("192.0.2.0/25")}}, usualPorts, false},
+		"another link": {before.layout, before.known,
+			[]iface.State{{Name: "eth0", Index: 3, Subnets: prefixes("192.0.2.0/24")}}, usualPorts, false},
+		"other ports": {before.layout, before.known, links, "1024 65535", false},
 	} {
 		next := &view{layout: test.layout, known: test.known}
 		if got := before.hairpin.isOf(before, next, test.links, test.ports); got != test.want {

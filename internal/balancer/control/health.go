@@ -241,7 +241,8 @@ func (v *view) member(at use) member {
 	s, b := v.service(at), v.backend(at)
 	key := s.BackendKey(b)
 	o := v.overlayOf(s, b)
-	m := member{Backend: o.over(b), path: pathOf(s, v.known[v.at[at.i][at.j]]), verdict: v.verdict(at), out: o.out(), slow: 100,
+	m := member{Backend: o.over(b), path: pathOf(s, v.known[v.at[at.i][at.j]]), verdict: v.verdict(at),
+		out: o.out(), slow: 100,
 		ejection: v.ejections[key].Reason}
 	m.reached = reached(s, m.path)
 	if o.forced != nil {
@@ -302,7 +303,9 @@ func (v *view) isPlain(i int) bool { return v.plain[i] && v.laid[v.cfg.Services[
 func usually(services []lb.Service) []bool {
 	plain := make([]bool, len(services))
 	for i, s := range services {
-		plain[i] = !s.Judged() && s.SlowStart == 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Backup })
+		plain[i] = !s.Judged() && s.SlowStart == 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
+			return b.Backup
+		})
 	}
 	return plain
 }

@@ -34,7 +34,8 @@ type checks struct {
 }
 
 func newChecks() *checks {
-	return &checks{verdicts: map[lb.BackendKey]lb.Verdict{}, changed: map[lb.BackendKey]bool{}, changes: make(chan struct{}, 1)}
+	return &checks{verdicts: map[lb.BackendKey]lb.Verdict{}, changed: map[lb.BackendKey]bool{},
+		changes: make(chan struct{}, 1)}
 }
 
 func (c *checks) Unfit(lb.Check) string { return c.unfit }
@@ -184,7 +185,8 @@ func TestVerdicts(t *testing.T) {
 		w.expect("apply web: web01=1! web02=2")
 		w.expectLog("WARN", "backend web01 (192.0.2.1) of web is unhealthy: it refuses connections")
 		b := stateOf(t, c, "web", "web01")
-		if b.State != lb.Unhealthy || b.Reason != "refuses connections" || b.Health == nil || b.Health.State != lb.Failing || !b.Health.Since.Equal(since) {
+		if b.State != lb.Unhealthy || b.Reason != "refuses connections" || b.Health == nil ||
+			b.Health.State != lb.Failing || !b.Health.Since.Equal(since) {
 			t.Errorf("status %+v, health %+v", b, b.Health)
 		}
 		// What only the answer has changed is shown, and changes nothing.
@@ -241,7 +243,8 @@ func TestPanic(t *testing.T) {
 		asked.say(t, c, failing("does not answer within 1s"), "web01", "web02")
 		time.Sleep(settle)
 		w.expect("apply web: web01=1 web02=2") // nothing changes for packets
-		w.expectLog("WARN", "service web: 0 of 2 backends are healthy, which is less than panic, 1%: new flows go to all of them")
+		w.expectLog("WARN",
+			"service web: 0 of 2 backends are healthy, which is less than panic, 1%: new flows go to all of them")
 		synctest.Wait()
 		expectProblems(t, c, "less than panic")
 		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up || b.Health.State != lb.Failing {
@@ -308,7 +311,9 @@ func TestOperationsOutrankChecks(t *testing.T) {
 		}
 		drain.Verb = ops.Enable
 		done, err = c.Operate(t.Context(), drain)
-		if err != nil || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "web/web01 refuses connections: it takes no new flow until its health checks pass") {
+		if err != nil || len(done.Notes) != 1 ||
+			!strings.Contains(done.Notes[0],
+				"web/web01 refuses connections: it takes no new flow until its health checks pass") {
 			t.Errorf("%v, notes %q", err, done.Notes)
 		}
 		// The last healthy one is not drained: what is left fails.
@@ -333,11 +338,13 @@ func TestEnableByForce(t *testing.T) {
 		time.Sleep(settle)
 		w.expect("apply web: web01=1! web02=2")
 		done, err := c.Operate(t.Context(), enable)
-		if err != nil || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "takes new flows whatever its health checks say, until") {
+		if err != nil || len(done.Notes) != 1 ||
+			!strings.Contains(done.Notes[0], "takes new flows whatever its health checks say, until") {
 			t.Fatalf("%+v, error %v", done, err)
 		}
 		w.expect("apply web: web01=1 web02=2")
-		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up || b.Forced == nil || b.Forced.By != "kim" || b.Health.State != lb.Failing {
+		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up || b.Forced == nil || b.Forced.By != "kim" ||
+			b.Health.State != lb.Failing {
 			t.Errorf("status %+v", b)
 		}
 		asked.say(t, c, failing("hangs"), "web01")
@@ -346,11 +353,14 @@ func TestEnableByForce(t *testing.T) {
 		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up {
 			t.Errorf("after another verdict: %+v", b)
 		}
-		if _, err := c.Operate(t.Context(), enable); !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), "enabled by force already, by kim") {
+		if _, err := c.Operate(t.Context(), enable); !errors.Is(err, ops.ErrRefused) ||
+			!strings.Contains(err.Error(), "enabled by force already, by kim") {
 			t.Errorf("once more: %v", err)
 		}
 		enable.Force = false
-		if done, err := c.Operate(t.Context(), enable); err != nil || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "takes no new flow until its health checks pass, or it is enabled with --force") {
+		if done, err := c.Operate(t.Context(), enable); err != nil || len(done.Notes) != 1 ||
+			!strings.Contains(done.Notes[0],
+				"takes no new flow until its health checks pass, or it is enabled with --force") {
 			t.Errorf("%+v, error %v", done, err)
 		}
 		w.expect("apply web: web01=1! web02=2")
@@ -359,7 +369,8 @@ func TestEnableByForce(t *testing.T) {
 		}
 		w.expect("apply web: web01=1 web02=2")
 		for _, verb := range []ops.Verb{ops.Drain, ops.Disable} {
-			if _, err := c.Operate(t.Context(), ops.Order{Verb: verb, Service: "web", Backend: "web01", By: "kim"}); err != nil {
+			if _, err := c.Operate(t.Context(), ops.Order{Verb: verb, Service: "web", Backend: "web01",
+				By: "kim"}); err != nil {
 				t.Error(err)
 			}
 			if b := stateOf(t, c, "web", "web01"); b.Forced != nil {
@@ -374,8 +385,10 @@ func TestEnableByForce(t *testing.T) {
 func TestForceWithoutChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, stop := allUp(t, "")
-		_, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true, By: "kim"})
-		if !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), "web has neither health checks nor outliers") {
+		_, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true,
+			By: "kim"})
+		if !errors.Is(err, ops.ErrRefused) ||
+			!strings.Contains(err.Error(), "web has neither health checks nor outliers") {
 			t.Errorf("error = %v", err)
 		}
 		stop()
@@ -385,14 +398,16 @@ func TestForceWithoutChecks(t *testing.T) {
 // TestAgent: an agent's share scales weights, and its drain drains.
 func TestAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, asked, stop := runningChecked(t, strings.Replace(checkedWeb, "{type: tcp, via: address}", "{type: agent, port: 9000}", 1))
+		w, c, asked, stop := runningChecked(t, strings.Replace(checkedWeb, "{type: tcp, via: address}",
+			"{type: agent, port: 9000}", 1))
 		half := healthy()
 		half.Weight = 50
 		asked.say(t, c, half, "web01")
 		time.Sleep(settle)
 		w.expect("apply web: web01=1*50 web02=2*100")
 		w.expectLog("backend web01 (192.0.2.1) of web asks for 50% of its weight")
-		if b := stateOf(t, c, "web", "web01"); b.Weight != 1 || b.ConfiguredWeight != nil || b.Health.WeightPercent != 50 {
+		if b := stateOf(t, c, "web", "web01"); b.Weight != 1 || b.ConfiguredWeight != nil ||
+			b.Health.WeightPercent != 50 {
 			t.Errorf("status %+v", b)
 		}
 		half.Drain = true
@@ -414,7 +429,8 @@ func TestChecksOverReload(t *testing.T) {
 		time.Sleep(settle)
 		w.expect("apply web: web01=1! web02=2")
 		w.mustReload(c, checkedWeb+"      - {name: web03, address: 192.0.2.3}\n")
-		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.3", "apply web: web01=1! web02=2 web03=3", "watch 192.0.2.1 192.0.2.2 192.0.2.3", "announce 192.0.2.100 on eth9")
+		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.3", "apply web: web01=1! web02=2 web03=3",
+			"watch 192.0.2.1 192.0.2.2 192.0.2.3", "announce 192.0.2.100 on eth9")
 		if len(asked.wanted) != 3 {
 			t.Errorf("%d backends are watched", len(asked.wanted))
 		}
@@ -425,7 +441,8 @@ func TestChecksOverReload(t *testing.T) {
 		}
 		asked.unfit = "cannot be made here"
 		err := finished(t, w.reload(c, checkedWeb))
-		if err == nil || !strings.Contains(err.Error(), "f:7: services[0].check: cannot be made here") || len(asked.wanted) != 3 {
+		if err == nil || !strings.Contains(err.Error(), "f:7: services[0].check: cannot be made here") ||
+			len(asked.wanted) != 3 {
 			t.Errorf("error %v, watched %d", err, len(asked.wanted))
 		}
 		asked.unfit = ""
@@ -446,7 +463,8 @@ func TestVerdictsOfTheStart(t *testing.T) {
 		s := c.view.cfg.Services[0]
 		asked.verdicts[s.BackendKey(s.Backends[0])] = failing("refuses connections")
 		stop := w.run(c)
-		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1! web02=2", "add 192.0.2.100", "announce 192.0.2.100 on eth9")
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1! web02=2", "add 192.0.2.100",
+			"announce 192.0.2.100 on eth9")
 		w.expectLog("WARN", "web01", "is unhealthy")
 		stop()
 	})
@@ -476,7 +494,8 @@ func TestManyVerdicts(t *testing.T) {
 		for i := range 150 {
 			name := fmt.Sprintf("b%d", i)
 			names = append(names, name)
-			file += fmt.Sprintf("  - name: s%d\n    vip: 192.0.2.100\n    port: %d\n    check: {type: tcp, via: address}\n    panic: 0%%\n    backends:\n      - {name: shared, address: 192.0.2.1}\n      - {name: %s, address: 192.0.2.2}\n", i, i+1, name)
+			file += fmt.Sprintf(
+				"  - name: s%d\n    vip: 192.0.2.100\n    port: %d\n    check: {type: tcp, via: address}\n    panic: 0%%\n    backends:\n      - {name: shared, address: 192.0.2.1}\n      - {name: %s, address: 192.0.2.2}\n", i, i+1, name)
 		}
 		w, c, asked, stop := runningChecked(t, file)
 		asked.say(t, c, failing("refuses connections"), names...)
@@ -500,8 +519,10 @@ func TestCheckNow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.String() != "web/web02" || len(got.Steps) != 1 || got.Steps[0].TookSeconds != 0.001 || len(got.Results) != 1 ||
-			got.Results[0].Answer != "connection refused" || got.Checks[0].Check != "tcp" || got.Checks[0].Via != lb.ViaAddress || got.State != lb.Up {
+		if got.String() != "web/web02" || len(got.Steps) != 1 || got.Steps[0].TookSeconds != 0.001 ||
+			len(got.Results) != 1 ||
+			got.Results[0].Answer != "connection refused" || got.Checks[0].Check != "tcp" ||
+			got.Checks[0].Via != lb.ViaAddress || got.State != lb.Up {
 			t.Errorf("checked %+v", got)
 		}
 		if _, err := c.Check(t.Context(), "web", "web09"); !errors.Is(err, ops.ErrNotFound) {
@@ -521,7 +542,8 @@ func TestElect(t *testing.T) {
 	// its agent; in capitals, a backup.
 	read := func(words string) (members []member) {
 		for _, r := range words {
-			m := member{Backend: lb.Backend{Weight: 1, Backup: r < 'a'}, path: path, reached: true, verdict: verdict{state: lb.Healthy, weight: 100}}
+			m := member{Backend: lb.Backend{Weight: 1, Backup: r < 'a'}, path: path, reached: true,
+				verdict: verdict{state: lb.Healthy, weight: 100}}
 			switch r | 0x20 {
 			case 'f':
 				m.state = lb.Failing
@@ -542,11 +564,15 @@ func TestElect(t *testing.T) {
 		takes string // of each, whether it takes new flows
 		want  serving
 	}{
-		{"hhh", 1, "+++", primaries}, {"hff", 1, "+--", primaries}, {"fff", 1, "+++", panicked}, {"fff", 0, "---", primaries},
+		{"hhh", 1, "+++", primaries}, {"hff", 1, "+--", primaries}, {"fff", 1, "+++", panicked},
+		{"fff", 0, "---", primaries},
 		{"hff", 50, "+++", panicked}, {"hhf", 50, "++-", primaries}, {"hf", 50, "+-", primaries},
-		{"hhH", 1, "++-", primaries}, {"ffH", 1, "--+", backups}, {"ffH", 100, "--+", backups}, {"ffF", 1, "++-", panicked}, {"ffF", 0, "---", primaries},
-		{"ddH", 1, "--+", backups}, {"ddF", 1, "--+", panicked}, {"ddF", 0, "---", backups}, {"nnH", 1, "--+", backups}, {"nn", 1, "--", primaries},
-		{"nf", 1, "-+", panicked}, {"af", 1, "-+", panicked}, {"ah", 1, "-+", primaries}, {"aH", 1, "-+", backups}, {"dh", 100, "-+", primaries},
+		{"hhH", 1, "++-", primaries}, {"ffH", 1, "--+", backups}, {"ffH", 100, "--+", backups},
+		{"ffF", 1, "++-", panicked}, {"ffF", 0, "---", primaries},
+		{"ddH", 1, "--+", backups}, {"ddF", 1, "--+", panicked}, {"ddF", 0, "---", backups}, {"nnH", 1, "--+", backups},
+		{"nn", 1, "--", primaries},
+		{"nf", 1, "-+", panicked}, {"af", 1, "-+", panicked}, {"ah", 1, "-+", primaries}, {"aH", 1, "-+", backups},
+		{"dh", 100, "-+", primaries},
 		{"hfH", 100, "++-", panicked},
 	} {
 		members, s := read(test.words), lb.Service{Checks: lb.Checks{Panic: test.panic}}
@@ -557,7 +583,8 @@ func TestElect(t *testing.T) {
 			takes += map[bool]string{true: "+", false: "-"}[members[i].TakesFlows() && members[i].path.MAC != nil]
 		}
 		if diff := cmp.Diff(test.takes, takes); diff != "" || got.serving != test.want {
-			t.Errorf("%s at %d%%: takes %s, %d; want %s, %d", test.words, test.panic, takes, got.serving, test.takes, test.want)
+			t.Errorf("%s at %d%%: takes %s, %d; want %s, %d", test.words, test.panic, takes, got.serving,
+				test.takes, test.want)
 		}
 	}
 }

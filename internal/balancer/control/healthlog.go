@@ -46,7 +46,9 @@ func (h *healthLog) say(log func(string, ...any), about events.About, format str
 // logUncounted logs how much was not logged.
 func (h *healthLog) logUncounted() {
 	if h.untold > 0 {
-		h.opt.Log.Warn(fmt.Sprintf("%d more changes of the backends' health in the last %s: `jeoul status` shows what is", h.untold, healthLogEvery))
+		h.opt.Log.Warn(fmt.Sprintf(
+			"%d more changes of the backends' health in the last %s: `jeoul status` shows what is", h.untold,
+			healthLogEvery))
 	}
 	h.told, h.untold = 0, 0
 }
@@ -85,7 +87,8 @@ func (h *healthLog) logVerdicts(before *view, judged []use) {
 func (h *healthLog) logVerdict(before *view, uses []use) {
 	at := uses[0]
 	was, now := before.verdict(at), h.view.verdict(at)
-	whose, about := who(h.view.service(at), h.view.backend(at)), aboutBackend(events.KindHealth, h.view.service(at), h.view.backend(at))
+	whose, about := who(h.view.service(at), h.view.backend(at)), aboutBackend(events.KindHealth, h.view.service(at),
+		h.view.backend(at))
 	switch more := len(uses) - 1; {
 	case more == 1:
 		whose += " (and of one more service)"
@@ -96,7 +99,8 @@ func (h *healthLog) logVerdict(before *view, uses []use) {
 	case now.state == lb.Failing && was.state != lb.Failing:
 		h.say(h.opt.Log.Warn, about, "%s is unhealthy: it %s", whose, reasonOf(now))
 	case now.state == lb.Healthy && was.state == lb.Failing:
-		h.say(h.opt.Log.Info, about, "%s is healthy again, after %s", whose, now.since.Sub(was.since).Round(100*time.Millisecond))
+		h.say(h.opt.Log.Info, about, "%s is healthy again, after %s", whose,
+			now.since.Sub(was.since).Round(100*time.Millisecond))
 	}
 	switch {
 	case now.drain && !was.drain:
@@ -114,7 +118,10 @@ func (h *healthLog) logAllServing() {
 	for i := range h.view.selected {
 		h.logServing(i)
 	}
-	maps.DeleteFunc(h.selected, func(key lb.ServiceKey, _ serving) bool { _, there := h.view.keyed[key]; return !there })
+	maps.DeleteFunc(h.selected, func(key lb.ServiceKey, _ serving) bool {
+		_, there := h.view.keyed[key]
+		return !there
+	})
 }
 
 // logServing says which backends of service i take new flows, where that is new.
@@ -145,7 +152,8 @@ func (p selection) text(s lb.Service) string {
 		}
 		return "its backups take new flows, for no other backend does"
 	case panicked:
-		return fmt.Sprintf("%d of %d backends are healthy, which is less than panic, %d%%: new flows go to all of them", p.healthy, p.wanted, s.Checks.Panic)
+		return fmt.Sprintf("%d of %d backends are healthy, which is less than panic, %d%%: new flows go to all of them",
+			p.healthy, p.wanted, s.Checks.Panic)
 	}
 	return fmt.Sprintf("new flows go to healthy backends only again: %d of %d", p.healthy, p.wanted)
 }
@@ -156,7 +164,8 @@ func (h *healthLog) logStarts(before, now *view) {
 		s := now.cfg.Services[i]
 		for j, is := range now.starts[i] {
 			if is.slowing() && before.startOf(now.keyOf(use{i, j})).began != is.began {
-				h.say(h.opt.Log.Info, aboutBackend(events.KindHealth, s, s.Backends[j]), "%s begins with %d%% of its weight, and has all of it in %s", who(s, s.Backends[j]), is.share,
+				h.say(h.opt.Log.Info, aboutBackend(events.KindHealth, s, s.Backends[j]),
+					"%s begins with %d%% of its weight, and has all of it in %s", who(s, s.Backends[j]), is.share,
 					(s.SlowStart - now.now.Sub(is.began)).Round(time.Millisecond))
 			}
 		}
@@ -174,13 +183,17 @@ func (h *healthLog) logEjections(changes []outliers.Change) {
 		about := aboutBackend(events.KindHealth, at.service, at.backend)
 		switch change.Kind {
 		case outliers.Ejected:
-			h.say(h.opt.Log.Warn, about, "%s is ejected for %s: it %s", whose, change.Until.Sub(change.Since), change.Reason)
+			h.say(h.opt.Log.Warn, about, "%s is ejected for %s: it %s", whose, change.Until.Sub(change.Since),
+				change.Reason)
 		case outliers.LetBack:
 			h.say(h.opt.Log.Info, about, "%s is let back, after %s", whose, lasted)
 		case outliers.Needed:
-			h.say(h.opt.Log.Warn, about, "%s is let back after %s, before its time: no other backend serves", whose, lasted)
+			h.say(h.opt.Log.Warn, about, "%s is let back after %s, before its time: no other backend serves",
+				whose, lasted)
 		case outliers.Outranked:
-			h.say(h.opt.Log.Info, about, "%s is no longer ejected, after %s: an operation, its checks or its path keep new flows from it", whose, lasted)
+			h.say(h.opt.Log.Info, about,
+				"%s is no longer ejected, after %s: an operation, its checks or its path keep new flows from it",
+				whose, lasted)
 		case outliers.Spared:
 			h.say(h.opt.Log.Warn, about, "%s %s, and is not ejected: %s", whose, change.Reason, change.Why)
 		}

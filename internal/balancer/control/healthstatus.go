@@ -38,7 +38,8 @@ func healthOf(v lb.Verdict, asked bool) *ops.Health {
 	if !asked {
 		return nil
 	}
-	h := &ops.Health{State: v.State, Reason: v.Reason, Since: v.Since, WeightPercent: v.Weight, Drain: v.Drain, Checks: []ops.CheckResult{}}
+	h := &ops.Health{State: v.State, Reason: v.Reason, Since: v.Since, WeightPercent: v.Weight, Drain: v.Drain,
+		Checks: []ops.CheckResult{}}
 	if h.State == "" {
 		h.State = lb.HealthUnknown
 	}
@@ -60,7 +61,8 @@ func (v *view) applied(i int) []lb.Backend {
 		if o.out() {
 			continue
 		}
-		all[j].Draining, all[j].Unhealthy, all[j].Ejected, all[j].Standby = left[0].Draining, left[0].Unhealthy, left[0].Ejected, left[0].Standby
+		all[j].Draining, all[j].Unhealthy, all[j].Ejected, all[j].Standby = left[0].Draining, left[0].Unhealthy,
+			left[0].Ejected, left[0].Standby
 		left = left[1:]
 	}
 	return all

@@ -53,7 +53,8 @@ func ported(t *testing.T, m lb.Mode) (*world, *Controller, *known) {
 	w := newWorld(t)
 	w.others = []iface.State{{Name: "eth8", Index: 8, Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0xee},
 		Subnets: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}}
-	w.routed("192.0.2.2", paths.Route{Interface: "eth8", Index: 8, MTU: 1500, Local: netip.MustParseAddr("198.51.100.1")})
+	w.routed("192.0.2.2", paths.Route{Interface: "eth8", Index: 8, MTU: 1500,
+		Local: netip.MustParseAddr("198.51.100.1")})
 	w.found("192.0.2.1", 1)
 	w.found("192.0.2.2", 2)
 	c, k := w.controller(mode(m)), &known{world: w}
@@ -66,21 +67,28 @@ func TestInterfacesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, _ := ported(t, lb.NAT)
 		stop := w.run(c)
-		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=-", "add 192.0.2.100", "forward IPv4 on eth9", "announce 192.0.2.100 on eth9")
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=-", "add 192.0.2.100", "forward IPv4 on eth9",
+			"announce 192.0.2.100 on eth9")
 		w.quiet()
 		for _, change := range []struct {
 			interfaces string
 			want       []string
 		}{
-			{"eth9, eth8", []string{"use eth9 eth8", "watch 192.0.2.1 192.0.2.2", "follow eth9 eth8", "forward IPv4 on eth9 eth8",
-				"apply web: web01=1 web02=2", "use eth9 eth8", "watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9"}},
-			{"eth8, eth9", []string{"use eth9 eth8", "watch 192.0.2.1 192.0.2.2", "take eth8", "follow eth8 eth9", "add 192.0.2.100 on eth8",
-				"apply web: web01=1 web02=2", "remove 192.0.2.100", "forward IPv4 on eth8 eth9", "use eth8 eth9", "release eth9",
+			{"eth9, eth8", []string{"use eth9 eth8", "watch 192.0.2.1 192.0.2.2", "follow eth9 eth8",
+				"forward IPv4 on eth9 eth8",
+				"apply web: web01=1 web02=2", "use eth9 eth8", "watch 192.0.2.1 192.0.2.2",
+				"announce 192.0.2.100 on eth9"}},
+			{"eth8, eth9", []string{"use eth9 eth8", "watch 192.0.2.1 192.0.2.2", "take eth8", "follow eth8 eth9",
+				"add 192.0.2.100 on eth8",
+				"apply web: web01=1 web02=2", "remove 192.0.2.100", "forward IPv4 on eth8 eth9", "use eth8 eth9",
+				"release eth9",
 				"watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth8"}},
 			{"eth8", []string{"use eth8 eth9", "watch 192.0.2.1 192.0.2.2", "follow eth8", "apply web: web01=- web02=2",
 				"forward IPv4 on eth8", "use eth8", "watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth8"}},
-			{"eth9", []string{"use eth8 eth9", "watch 192.0.2.1 192.0.2.2", "take eth9", "follow eth9", "forward IPv4 on eth8 eth9", "add 192.0.2.100",
-				"apply web: web01=1 web02=-", "remove 192.0.2.100 on eth8", "forward IPv4 on eth9", "use eth9", "release eth8",
+			{"eth9", []string{"use eth8 eth9", "watch 192.0.2.1 192.0.2.2", "take eth9", "follow eth9",
+				"forward IPv4 on eth8 eth9", "add 192.0.2.100",
+				"apply web: web01=1 web02=-", "remove 192.0.2.100 on eth8", "forward IPv4 on eth9", "use eth9",
+				"release eth8",
 				"watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9"}},
 		} {
 			if err := finished(t, w.reload(c, withInterfaces(mode(lb.NAT), change.interfaces))); err != nil {
@@ -128,9 +136,11 @@ func TestInterfacesChangeRefused(t *testing.T) {
 		"VIPs": {func(w *world, _ *known, err error) {
 			w.addErr = map[netip.Addr]error{netip.MustParseAddr("192.0.2.100"): err}
 		},
-			[]string{"take eth8", "follow eth8", "forward IPv4 on eth9 eth8", "fail to add 192.0.2.100", "forward IPv4 on eth9", "follow eth9", "release eth8"}},
+			[]string{"take eth8", "follow eth8", "forward IPv4 on eth9 eth8", "fail to add 192.0.2.100",
+				"forward IPv4 on eth9", "follow eth9", "release eth8"}},
 		"data plane": {func(w *world, _ *known, err error) { w.applyErr = err },
-			[]string{"take eth8", "follow eth8", "forward IPv4 on eth9 eth8", "add 192.0.2.100 on eth8", "fail to apply web: web01=- web02=2",
+			[]string{"take eth8", "follow eth8", "forward IPv4 on eth9 eth8", "add 192.0.2.100 on eth8",
+				"fail to apply web: web01=- web02=2",
 				"remove 192.0.2.100 on eth8", "forward IPv4 on eth9", "follow eth9", "release eth8"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +181,8 @@ func TestInterfacesAreTried(t *testing.T) {
 		w, c, _ := ported(t, lb.NAT)
 		stop := w.run(c)
 		w.quiet()
-		result := w.reload(c, withInterfaces(strings.ReplaceAll(mode(lb.NAT), "192.0.2.1}", "192.0.2.11}"), "eth9, eth8"))
+		result := w.reload(c, withInterfaces(strings.ReplaceAll(mode(lb.NAT), "192.0.2.1}", "192.0.2.11}"),
+			"eth9, eth8"))
 		synctest.Wait()
 		w.found("192.0.2.2", 3)
 		time.Sleep(settle)

@@ -60,7 +60,8 @@ func TestKeptAgain(t *testing.T) {
 			k.becomes(step.note, step.err)
 			time.Sleep(keepEvery)
 			synctest.Wait()
-			if lost, pinned := k.warnings("ends with this process: no bpf file system"), k.warnings("it is pinned"); lost != step.lost || pinned != step.pinned {
+			if lost, pinned := k.warnings("ends with this process: no bpf file system"),
+				k.warnings("it is pinned"); lost != step.lost || pinned != step.pinned {
 				t.Errorf("%+v: it has logged %d losses and %d pins", step, lost, pinned)
 			}
 		}

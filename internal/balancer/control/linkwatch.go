@@ -139,7 +139,9 @@ func (w *linkWatch) followLink(before, now iface.State) {
 // logDown says which interfaces are down that were not there before.
 func (w *linkWatch) logDown(before []iface.State) {
 	for _, link := range w.links {
-		if !link.Up && !link.Gone && !slices.ContainsFunc(before, func(o iface.State) bool { return sameLink(o, link) }) {
+		if !link.Up && !link.Gone && !slices.ContainsFunc(before, func(o iface.State) bool {
+			return sameLink(o, link)
+		}) {
 			w.opt.Log.Warn(downMessage(link.Name))
 		}
 	}

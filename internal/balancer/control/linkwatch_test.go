@@ -37,7 +37,9 @@ func TestInterfaceIsMadeAnew(t *testing.T) {
 			was := w.links[0]
 			gone := func() bool {
 				status, err := c.Status()
-				return err == nil && slices.ContainsFunc(status.Problems, func(p string) bool { return strings.HasPrefix(p, "interface eth9 was deleted: ") })
+				return err == nil && slices.ContainsFunc(status.Problems, func(p string) bool {
+					return strings.HasPrefix(p, "interface eth9 was deleted: ")
+				})
 			}
 			if noticed {
 				w.changeLink(func() { w.links[0] = iface.State{Name: "eth9", Index: 9, Gone: true} })
@@ -47,7 +49,9 @@ func TestInterfaceIsMadeAnew(t *testing.T) {
 					t.Error("status does not say that the interface is gone")
 				}
 				w.expectLog("interface eth9 was deleted: no packets by it until there is one of that name again")
-				if got := w.done(); slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, "forward IPv4 on eth9") }) {
+				if got := w.done(); slices.ContainsFunc(got, func(line string) bool {
+					return strings.Contains(line, "forward IPv4 on eth9")
+				}) {
 					t.Errorf("settings of an interface that is gone: %q", got)
 				}
 			}
@@ -62,7 +66,8 @@ func TestInterfaceIsMadeAnew(t *testing.T) {
 			}
 			w.expectLog("interface eth9 is back: packets are taken there again")
 			done := w.done()
-			for _, want := range []string{"forward IPv4 on eth9", "use eth9", "apply web: web01=1 web02=2", "add 192.0.2.100", "announce 192.0.2.100 on eth9"} {
+			for _, want := range []string{"forward IPv4 on eth9", "use eth9", "apply web: web01=1 web02=2",
+				"add 192.0.2.100", "announce 192.0.2.100 on eth9"} {
 				if !slices.Contains(done, want) {
 					t.Errorf("not done: %s, but %q", want, done)
 				}

@@ -66,7 +66,8 @@ func (r *operator) recall(l *layout) (map[backendName]overlay, map[backendName]t
 	}
 	if err != nil {
 		// Without a process, no backend that dies is noticed: that is worse than a drain that is to be asked for again.
-		r.opt.Log.Error("the drains and weights that operations had set are lost, for they cannot be read: " + oneLine(err))
+		r.opt.Log.Error("the drains and weights that operations had set are lost, for they cannot be read: " +
+			oneLine(err))
 		return nil, nil
 	}
 	overlays, tallies, now := map[backendName]overlay{}, map[backendName]tally{}, r.opt.Clock()
@@ -100,7 +101,8 @@ func savedNames(saved []savedOverlay) iter.Seq[backendName] {
 	}
 }
 
-// findName fills in the names where a version up to 0.4.0 has saved none: those of the backend that has the address now.
+// findName fills in the names where a version up to 0.4.0 has saved none: those of the backend that has the address
+// now.
 func (s *savedOverlay) findName(l *layout) {
 	if s.Name != "" {
 		return
@@ -110,8 +112,8 @@ func (s *savedOverlay) findName(l *layout) {
 	}
 }
 
-// restored returns an overlay that was saved in the times of this process, and whose it is. It has the backend for absent,
-// since when it was saved at the latest: whether it is there now is the configuration's to say.
+// restored returns an overlay that was saved in the times of this process, and whose it is. It has the backend for
+// absent, since when it was saved at the latest: whether it is there now is the configuration's to say.
 func (s *savedOverlay) restored(now clock.Reading) (backendName, overlay) {
 	o := overlay{drain: s.Drain, weight: s.Weight, forced: s.Forced}
 	if s.Was != nil {
@@ -148,7 +150,8 @@ func (v *view) savedOverlays(clock clock.Reading) []savedOverlay {
 	saved, is := make([]savedOverlay, 0, len(names)), v.locate(maps.Keys(names))
 	for name := range names {
 		o := v.overlays[name].at(clock.Written)
-		s := savedOverlay{Service: name.service, Name: name.backend, Drain: o.drain, Weight: o.weight, Forced: o.forced, Clock: clock}
+		s := savedOverlay{Service: name.service, Name: name.backend, Drain: o.drain, Weight: o.weight, Forced: o.forced,
+			Clock: clock}
 		switch at := is[name]; {
 		case at != nil:
 			s.Backend, s.Was = at.service.BackendKey(at.backend), &at.backend

@@ -126,7 +126,8 @@ func TestTakeOverWaitsForSomeTime(t *testing.T) {
 		if waited := time.Since(began); waited != resolveBound {
 			t.Errorf("it waited for %v", waited)
 		}
-		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=-", "add 192.0.2.100", "announce 192.0.2.100 on eth9")
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=-", "add 192.0.2.100",
+			"announce 192.0.2.100 on eth9")
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +175,8 @@ func TestForceOverRestart(t *testing.T) {
 			return c, stop
 		}
 		c, stop := begin()
-		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true, By: "kim"}); err != nil {
+		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true,
+			By: "kim"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := stop(); err != nil {

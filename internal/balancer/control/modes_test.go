@@ -46,25 +46,32 @@ func router(local string) paths.Route {
 func TestRoutesAreChecked(t *testing.T) {
 	const later = ". Until then it gets no packets"
 	const at = "f:9: services[0].backends[0].address: 192.0.2.1 "
-	other := paths.Route{Fault: paths.OtherInterface, Interface: "eth5", Reason: "is reached by eth5", Advice: "add eth5 to interfaces"}
+	other := paths.Route{Fault: paths.OtherInterface, Interface: "eth5", Reason: "is reached by eth5",
+		Advice: "add eth5 to interfaces"}
 	tests := map[string]struct {
 		mode    lb.Mode
 		route   paths.Route
 		want    string
 		refused bool
 	}{
-		"l2dsr and a router": {lb.L2DSR, router("192.0.2.254"), at + "is behind the router 192.0.2.7, and l2dsr reaches neighbours only; use ipip or gue, or an address in a subnet of eth9 (192.0.2.0/24)" + later, false},
-		"ipip and a router":  {lb.IPIP, router("192.0.2.254"), "", false},
-		"nat and a router":   {lb.NAT, router(""), "", false},
-		"other interface":    {lb.GUE, other, at + "is reached by eth5; add eth5 to interfaces" + later, false},
-		"l2dsr and another":  {lb.L2DSR, other, at + "is reached by eth5; add eth5 to interfaces" + later, false},
-		"no route":           {lb.DSCP, paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"}, at + "has no route; add one" + later, false},
+		"l2dsr and a router": {lb.L2DSR, router("192.0.2.254"),
+			at + "is behind the router 192.0.2.7, and l2dsr reaches neighbours only; use ipip or gue, or an address in a subnet of eth9 (192.0.2.0/24)" + later, false},
+		"ipip and a router": {lb.IPIP, router("192.0.2.254"), "", false},
+		"nat and a router":  {lb.NAT, router(""), "", false},
+		"other interface":   {lb.GUE, other, at + "is reached by eth5; add eth5 to interfaces" + later, false},
+		"l2dsr and another": {lb.L2DSR, other, at + "is reached by eth5; add eth5 to interfaces" + later, false},
+		"no route": {lb.DSCP, paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"},
+			at + "has no route; add one" + later, false},
 		"l2dsr, no route": {lb.L2DSR, paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"},
 			at + "is in no subnet of eth9 (192.0.2.0/24), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet" + later, false},
-		"own":            {lb.NAT, paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"}, at + "is ours; use another", true},
-		"broadcast":      {lb.NAT, paths.Route{Fault: paths.NotUnicast, Reason: "is no host", Advice: "use another"}, at + "is no host; use another", true},
-		"no source":      {lb.IPIP, router(""), at + "cannot be sent tunnel packets: this host has no IPv4 address on eth9 to send them from; give the interface one" + later, false},
-		"no good source": {lb.GUE, router("fe80::1"), at + "cannot be sent tunnel packets: this host has no IPv4 address on eth9 to send them from; give the interface one" + later, false},
+		"own": {lb.NAT, paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"},
+			at + "is ours; use another", true},
+		"broadcast": {lb.NAT, paths.Route{Fault: paths.NotUnicast, Reason: "is no host", Advice: "use another"},
+			at + "is no host; use another", true},
+		"no source": {lb.IPIP, router(""),
+			at + "cannot be sent tunnel packets: this host has no IPv4 address on eth9 to send them from; give the interface one" + later, false},
+		"no good source": {lb.GUE, router("fe80::1"),
+			at + "cannot be sent tunnel packets: this host has no IPv4 address on eth9 to send them from; give the interface one" + later, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +155,8 @@ func TestVIPThatTheHostAsksFrom(t *testing.T) {
 func TestVIPBecomesTheAsker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := running(t, web, "192.0.2.1", "192.0.2.2")
-		r := paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: netip.MustParseAddr("192.0.2.100"), Asks: netip.MustParseAddr("192.0.2.100")}
+		r := paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: netip.MustParseAddr("192.0.2.100"),
+			Asks: netip.MustParseAddr("192.0.2.100")}
 		w.routed("192.0.2.1", r)
 		w.found("192.0.2.1", 1)
 		time.Sleep(settle)
@@ -161,7 +169,8 @@ func TestVIPBecomesTheAsker(t *testing.T) {
 		if b := status.Services[0].Backends[0]; b.State != lb.NoRoute || b.Reason != why {
 			t.Errorf("%s: %q, want %q", b.State, b.Reason, why)
 		}
-		if err := finished(t, w.reload(c, web)); err == nil || !strings.HasPrefix(err.Error(), "f:5: services[0].vip: 192.0.2.100 is the address from which") {
+		if err := finished(t, w.reload(c, web)); err == nil ||
+			!strings.HasPrefix(err.Error(), "f:5: services[0].vip: 192.0.2.100 is the address from which") {
 			t.Errorf("the reload: %v", err)
 		}
 		w.expect()
@@ -198,7 +207,8 @@ func TestRouteComesLater(t *testing.T) {
 		}
 		for _, b := range []ops.Backend{status.Services[0].Backends[1], status.Services[1].Backends[0]} {
 			if b.State != lb.NoRoute || b.Reason != "has no route" || !b.Since.Equal(began) {
-				t.Errorf("%s is %s, %q since %s; want a missing route since %s", b.Name, b.State, b.Reason, b.Since, began)
+				t.Errorf("%s is %s, %q since %s; want a missing route since %s", b.Name, b.State, b.Reason,
+					b.Since, began)
 			}
 		}
 		if want := []string{"service dns has no backend that can take packets: all to it are dropped"}; !slices.Equal(status.Problems, want) {
@@ -302,11 +312,13 @@ func TestTunnelsTooNarrow(t *testing.T) {
 		1327: "the way to 2001:db8::1 by eth9 takes 1327 bytes, of which gue leaves 1279, and IPv6 clients need not send less than 1280; raise the MTU to 1328",
 	} {
 		w := newWorld(t)
-		w.routed("2001:db8::1", paths.Route{Interface: "eth9", Index: 9, MTU: mtu, Local: netip.MustParseAddr("2001:db8::254")})
+		w.routed("2001:db8::1", paths.Route{Interface: "eth9", Index: 9, MTU: mtu,
+			Local: netip.MustParseAddr("2001:db8::254")})
 		if err := w.controller(web + file).Start(); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.logged("the way to"); got != (want != "") || want != "" && !w.logged("services[1].backends[0].address: "+want) {
+		if got := w.logged("the way to"); got != (want != "") || want != "" &&
+			!w.logged("services[1].backends[0].address: "+want) {
 			t.Errorf("MTU %d: want the warning %q:\n%s", mtu, want, w.log.String())
 		}
 	}
@@ -320,7 +332,8 @@ func TestForwarding(t *testing.T) {
 		w.found("2001:db8::1", 3)
 		c := w.controller(w.twoLinks(mode(lb.NAT)))
 		stop := w.run(c)
-		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=2", "add 192.0.2.100", "forward IPv4 on eth9 eth8", "announce 192.0.2.100 on eth9")
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=2", "add 192.0.2.100",
+			"forward IPv4 on eth9 eth8", "announce 192.0.2.100 on eth9")
 		w.quiet()
 		both := mode(lb.NAT) + strings.ReplaceAll(dns, "port: 53", "port: 53\n    mode: nat")
 		for name, test := range map[string]struct {
@@ -328,9 +341,12 @@ func TestForwarding(t *testing.T) {
 			want []string
 		}{
 			"forward": {func(err error) { w.forwardErr = err },
-				[]string{"watch 192.0.2.1 192.0.2.2 2001:db8::1", "fail to forward IPv4 and IPv6", "watch 192.0.2.1 192.0.2.2"}},
-			"apply": {w.failApply, []string{"watch 192.0.2.1 192.0.2.2 2001:db8::1", "forward IPv4 and IPv6 on eth9 eth8", "add 2001:db8::53",
-				"fail to apply web: web01=1 web02=2 dns: dns01=3", "remove 2001:db8::53", "forward IPv4 on eth9 eth8", "watch 192.0.2.1 192.0.2.2"}},
+				[]string{"watch 192.0.2.1 192.0.2.2 2001:db8::1", "fail to forward IPv4 and IPv6",
+					"watch 192.0.2.1 192.0.2.2"}},
+			"apply": {w.failApply, []string{"watch 192.0.2.1 192.0.2.2 2001:db8::1",
+				"forward IPv4 and IPv6 on eth9 eth8", "add 2001:db8::53",
+				"fail to apply web: web01=1 web02=2 dns: dns01=3", "remove 2001:db8::53", "forward IPv4 on eth9 eth8",
+				"watch 192.0.2.1 192.0.2.2"}},
 		} {
 			test.fail(errors.New("refused"))
 			err := finished(t, w.reload(c, strings.Replace(both, "interface: eth9", "interfaces: [eth9, eth8]", 1)))
@@ -342,7 +358,8 @@ func TestForwarding(t *testing.T) {
 		}
 		// Without the mode, and in one step.
 		w.mustReload(c, strings.Replace(mode(lb.GUE), "interface: eth9", "interfaces: [eth9, eth8]", 1))
-		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=2", "forward nothing", "watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9")
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=2", "forward nothing",
+			"watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9")
 		stop()
 	})
 }
@@ -356,11 +373,13 @@ func TestPool(t *testing.T) {
 		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-",
 			"add 192.0.2.100", "add 192.0.2.9", "add 192.0.2.254", "forward IPv4 on eth9",
 			"announce 192.0.2.100 on eth9", "announce 192.0.2.9 on eth9", "announce 192.0.2.254 on eth9")
-		want := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.254")}, FirstPort: 30000, LastPort: 33000}
+		want := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.254")},
+			FirstPort: 30000, LastPort: 33000}
 		if diff := cmp.Diff(want, w.pool, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("pool (-want +got):\n%s", diff)
 		}
-		w.expectLog("WARN", "fullnat.addresses[1]: 192.0.2.254 is an address of this host already, whose own connections take ports 32768-60999")
+		w.expectLog("WARN",
+			"fullnat.addresses[1]: 192.0.2.254 is an address of this host already, whose own connections take ports 32768-60999")
 		if w.logged("fullnat.addresses[0]") {
 			t.Error("a warning for an address that is the pool's alone")
 		}
@@ -375,7 +394,8 @@ func TestPool(t *testing.T) {
 		}
 		w.quiet()
 		w.mustReload(c, mode(lb.NAT))
-		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-", "remove 192.0.2.9", "remove 192.0.2.254", "watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9")
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-", "remove 192.0.2.9", "remove 192.0.2.254",
+			"watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9")
 		if len(w.pool.Addresses) > 0 {
 			t.Errorf("pool %+v", w.pool)
 		}
@@ -387,7 +407,8 @@ func TestSecondLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		file := w.twoLinks(mode(lb.IPIP))
-		w.routed("192.0.2.2", paths.Route{Interface: "eth8", Index: 8, MTU: 1400, Gateway: netip.MustParseAddr("198.51.100.7"), Local: netip.MustParseAddr("198.51.100.1")})
+		w.routed("192.0.2.2", paths.Route{Interface: "eth8", Index: 8, MTU: 1400,
+			Gateway: netip.MustParseAddr("198.51.100.7"), Local: netip.MustParseAddr("198.51.100.1")})
 		w.found("192.0.2.1", 1)
 		w.found("192.0.2.2", 2)
 		c := w.controller(file)
@@ -400,7 +421,8 @@ func TestSecondLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := status.Services[0].Backends[1]
-		if b.Interface != "eth8" || b.NextHop != netip.MustParseAddr("198.51.100.7") || b.MTU != 1400 || b.State != lb.Up {
+		if b.Interface != "eth8" || b.NextHop != netip.MustParseAddr("198.51.100.7") || b.MTU != 1400 ||
+			b.State != lb.Up {
 			t.Errorf("backend %+v", b)
 		}
 		if len(status.Interfaces) != 2 || status.Interfaces[1].Name != "eth8" || status.Interface != "eth9" {
@@ -427,7 +449,8 @@ func TestSecondLink(t *testing.T) {
 func TestRouteMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		file := web + strings.NewReplacer("name: web\n", "name: tunnel\n", "port: 80", "port: 81\n    mode: gue").Replace(strings.SplitAfter(web, "services:\n")[1])
+		file := web + strings.NewReplacer("name: web\n", "name: tunnel\n", "port: 80",
+			"port: 81\n    mode: gue").Replace(strings.SplitAfter(web, "services:\n")[1])
 		for _, addr := range []string{"192.0.2.1", "192.0.2.2"} {
 			w.found(addr, addr[len(addr)-1]-'0')
 		}
@@ -438,21 +461,25 @@ func TestRouteMoves(t *testing.T) {
 		w.found("192.0.2.1", 7)
 		time.Sleep(settle)
 		w.expect("apply web: web01=- web02=2 tunnel: web01=7 web02=2")
-		w.expectLog("WARN", "backend web01 (192.0.2.1) of web is behind the router 192.0.2.7, and l2dsr reaches neighbours only: no packets until that changes")
+		w.expectLog("WARN",
+			"backend web01 (192.0.2.1) of web is behind the router 192.0.2.7, and l2dsr reaches neighbours only: no packets until that changes")
 		w.expectLog("backend web01 (192.0.2.1) of tunnel has moved from 02:00:00:00:00:01 to 02:00:00:00:00:07 (the router 192.0.2.7)")
 		status, err := c.Status()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if one, two := status.Services[0].Backends[0], status.Services[1].Backends[0]; one.State != lb.NoRoute || one.Reason == "" || two.State != lb.Up || two.Reason != "" {
+		if one, two := status.Services[0].Backends[0], status.Services[1].Backends[0]; one.State != lb.NoRoute ||
+			one.Reason == "" || two.State != lb.Up || two.Reason != "" {
 			t.Errorf("backends %+v and %+v", one, two)
 		}
 
-		w.routed("192.0.2.1", paths.Route{Interface: "eth9", Index: 9, MTU: 1400, Local: netip.MustParseAddr("192.0.2.254")})
+		w.routed("192.0.2.1", paths.Route{Interface: "eth9", Index: 9, MTU: 1400,
+			Local: netip.MustParseAddr("192.0.2.254")})
 		w.found("192.0.2.1", 1)
 		time.Sleep(settle)
 		w.expect("apply web: web01=1 web02=2 tunnel: web01=1 web02=2")
-		w.routed("192.0.2.1", paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: netip.MustParseAddr("192.0.2.254")})
+		w.routed("192.0.2.1", paths.Route{Interface: "eth9", Index: 9, MTU: 1500,
+			Local: netip.MustParseAddr("192.0.2.254")})
 		w.found("192.0.2.1", 1)
 		time.Sleep(settle)
 		w.expect("apply web: web01=1 web02=2 tunnel: web01=1 web02=2") // for the MTU

@@ -138,7 +138,8 @@ func (v *view) owners(names []string) (map[lb.BackendKey]ops.Target, error) {
 	}
 	for _, name := range names {
 		if !met[name] {
-			return nil, fmt.Errorf("%w: there is no service or backend %s; %s", ops.ErrNotFound, name, nearest.Proposal(name, slices.Sorted(maps.Keys(met)), listing))
+			return nil, fmt.Errorf("%w: there is no service or backend %s; %s", ops.ErrNotFound, name,
+				nearest.Proposal(name, slices.Sorted(maps.Keys(met)), listing))
 		}
 	}
 	return owners, nil

@@ -51,8 +51,10 @@ func TestReaddressed(t *testing.T) {
 		w.done()
 		w.mustReload(c, swapped(web, "192.0.2.1}", "192.0.2.2}"))
 		w.expectApplied("apply web: web01=2~ web02=1*9")
-		w.expectLog("INFO", "web/web01 has another address: 192.0.2.1 → 192.0.2.2; it stays drained by kim since "+since)
-		w.expectLog("INFO", "web/web02 has another address: 192.0.2.2 → 192.0.2.1; it stays of weight 9 by kim since "+since)
+		w.expectLog("INFO", "web/web01 has another address: 192.0.2.1 → 192.0.2.2; it stays drained by kim since "+
+			since)
+		w.expectLog("INFO", "web/web02 has another address: 192.0.2.2 → 192.0.2.1; it stays of weight 9 by kim since "+
+			since)
 		must(t, c, "undo", "undo")
 		w.expectApplied("apply web: web01=2 web02=1")
 		stop()

@@ -68,8 +68,8 @@ func TestSavedForBefore(t *testing.T) {
 	})
 }
 
-// TestReaddressedOverRestart: addresses that are exchanged while no process runs leave operations with the names, and so
-// do backends that are discovered and absent at the start, however often the process is restarted meanwhile.
+// TestReaddressedOverRestart: addresses that are exchanged while no process runs leave operations with the names, and
+// so do backends that are discovered and absent at the start, however often the process is restarted meanwhile.
 func TestReaddressedOverRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory, f, boot := &noted{}, newFinds(), time.Now()

@@ -122,7 +122,8 @@ func (r *operator) operate(order ops.Order) (ops.Operation, error) {
 // change does anything but Undo.
 func (r *operator) change(order ops.Order) (ops.Operation, error) {
 	if order.Verb == ops.Weight && (order.Weight < 0 || order.Weight > 1<<16-1) {
-		return ops.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", ops.ErrBadRequest, order.Weight)
+		return ops.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", ops.ErrBadRequest,
+			order.Weight)
 	}
 	op := newOperation(order)
 	name := backendName{order.Service, order.Backend}
@@ -231,8 +232,9 @@ func (r *operator) changeAbsent(op operation, name backendName, before overlay) 
 	op.changes = []change{{name: name, target: targetOf(s, was), before: before, was: was}}
 	shown, err := r.perform(op, overlays)
 	if err == nil {
-		shown.Notes = append(shown.Notes, fmt.Sprintf("%s has not been found since %s: this holds when it is found again",
-			name, before.absent.since.Format(time.DateTime)))
+		shown.Notes = append(shown.Notes,
+			fmt.Sprintf("%s has not been found since %s: this holds when it is found again",
+				name, before.absent.since.Format(time.DateTime)))
 	}
 	return shown, err
 }
@@ -253,7 +255,9 @@ func (r *operator) endEjections(op operation, ejected []use) (ops.Operation, err
 	for _, at := range ejected {
 		s, b := r.view.service(at), r.view.backend(at)
 		ended.Targets = append(ended.Targets, targetOf(s, b))
-		ended.Notes = append(ended.Notes, fmt.Sprintf("%s/%s was ejected, and is let back before its time; it is ejected again if it fails again", s.Name, b.Name))
+		ended.Notes = append(ended.Notes,
+			fmt.Sprintf("%s/%s was ejected, and is let back before its time; it is ejected again if it fails again",
+				s.Name, b.Name))
 		r.opt.Log.Info(fmt.Sprintf("%s is let back before its time, by %s", who(s, b), op.by))
 	}
 	if err := r.ejector.readmit(ejected); err != nil {
@@ -273,13 +277,17 @@ func (v *view) notes(op operation) (notes []string) {
 		now := v.verdict(at.use)
 		switch {
 		case op.verb == ops.Drain:
-			notes = append(notes, fmt.Sprintf("%s stays drained until it is enabled, whatever its health checks say", at))
+			notes = append(notes, fmt.Sprintf("%s stays drained until it is enabled, whatever its health checks say",
+				at))
 		case op.verb == ops.Disable:
 			notes = append(notes, fmt.Sprintf("%s stays out until it is enabled, whatever its health checks say", at))
 		case op.force:
-			notes = append(notes, fmt.Sprintf("%s takes new flows whatever its health checks say, until it is enabled without --force, drained or disabled", at))
+			notes = append(notes,
+				fmt.Sprintf("%s takes new flows whatever its health checks say, until it is enabled without --force, drained or disabled", at))
 		case now.state == lb.Failing && v.selected[at.i].serving != panicked:
-			notes = append(notes, fmt.Sprintf("%s %s: it takes no new flow until its health checks pass, or it is enabled with --force", at, reasonOf(now)))
+			notes = append(notes,
+				fmt.Sprintf("%s %s: it takes no new flow until its health checks pass, or it is enabled with --force",
+					at, reasonOf(now)))
 		}
 	}
 	return notes
@@ -333,11 +341,14 @@ func (o operation) enabled(s lb.Service, b lb.Backend, before overlay) (overlay,
 	held := now.Draining || before.out()
 	switch {
 	case o.force && !s.Judged():
-		return after, fmt.Errorf("%w: %s has neither health checks nor outliers that could be outranked; enable %s without --force", ops.ErrRefused, s.Name, b.Name)
+		return after,
+			fmt.Errorf("%w: %s has neither health checks nor outliers that could be outranked; enable %s without --force", ops.ErrRefused, s.Name, b.Name)
 	case o.force && before.forced != nil && !held:
-		return after, fmt.Errorf("%w: %s is enabled by force already, by %s since %s", errNothing, b.Name, before.forced.By, before.forced.At.Format(time.DateTime))
+		return after, fmt.Errorf("%w: %s is enabled by force already, by %s since %s", errNothing, b.Name,
+			before.forced.By, before.forced.At.Format(time.DateTime))
 	case !o.force && before.forced == nil && !held:
-		return after, fmt.Errorf("%w: %s is neither drained nor disabled%s", errNothing, b.Name, weightHint(now, before))
+		return after, fmt.Errorf("%w: %s is neither drained nor disabled%s", errNothing, b.Name,
+			weightHint(now, before))
 	}
 	after.drain, after.forced = nil, nil
 	if b.Draining {
@@ -353,7 +364,8 @@ func drainedBy(o overlay) string {
 	if o.drain == nil {
 		return " by the configuration"
 	}
-	return fmt.Sprintf(", by %s since %s; say --deadline to give it another", o.drain.By, o.drain.At.Format(time.DateTime))
+	return fmt.Sprintf(", by %s since %s; say --deadline to give it another", o.drain.By,
+		o.drain.At.Format(time.DateTime))
 }
 
 func weightHint(now lb.Backend, o overlay) string {
@@ -428,7 +440,8 @@ func (r *operator) undo(order ops.Order) (ops.Operation, error) {
 		return ops.Operation{}, err
 	}
 	r.forget()
-	r.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime), order.By), op.about(order.By).Attr())
+	r.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime),
+		order.By), op.about(order.By).Attr())
 	shown, undone := done.shown(), op.shown()
 	shown.Undone, shown.Notes = &undone, r.unsavedNotes()
 	return shown, nil
@@ -477,7 +490,8 @@ func (v *view) targets(order ops.Order) ([]use, error) {
 		for _, b := range s.Backends {
 			names = append(names, b.Name)
 		}
-		return nil, fmt.Errorf("%w: %s has no backend %s; %s", ops.ErrNotFound, s.Name, order.Backend, nearest.Proposal(order.Backend, names, listing))
+		return nil, fmt.Errorf("%w: %s has no backend %s; %s", ops.ErrNotFound, s.Name, order.Backend,
+			nearest.Proposal(order.Backend, names, listing))
 	}
 	if order.AllServices {
 		return v.uses[v.at[i][j]], nil
@@ -552,7 +566,8 @@ func (r *operator) lapse() error {
 	lines := loglines.To(r.opt.Log.Warn)
 	slices.SortFunc(lapsed, func(a, b backendName) int { return cmp.Compare(a.String(), b.String()) })
 	for _, name := range lapsed {
-		lines.Say(name.about(), "%s has been absent for %s, and what operations had changed of it ends", name, absentFor)
+		lines.Say(name.about(), "%s has been absent for %s, and what operations had changed of it ends",
+			name, absentFor)
 	}
 	lines.End("what operations had changed ends of %d more backends that have been absent for long")
 	return nil

@@ -121,11 +121,14 @@ func TestOperations(t *testing.T) {
 			{"drain web/web01", "apply web: web01=1~ web02=2 shop: s1=1 s9=9*5",
 				[]string{"web/web01 drain=true by kim", "undo drain web/web01"}},
 			{"weight shop/s9 20", "apply web: web01=1~ web02=2 shop: s1=1 s9=9*20",
-				[]string{"web/web01 drain=true by kim", "shop/s9 weight=20 by kim", "undo weight shop/s9", "undo drain web/web01"}},
+				[]string{"web/web01 drain=true by kim", "shop/s9 weight=20 by kim", "undo weight shop/s9",
+					"undo drain web/web01"}},
 			{"enable web/web01", "apply web: web01=1 web02=2 shop: s1=1 s9=9*20",
-				[]string{"shop/s9 weight=20 by kim", "undo enable web/web01", "undo weight shop/s9", "undo drain web/web01"}},
+				[]string{"shop/s9 weight=20 by kim", "undo enable web/web01", "undo weight shop/s9",
+					"undo drain web/web01"}},
 			{"undo", "apply web: web01=1~ web02=2 shop: s1=1 s9=9*20",
-				[]string{"web/web01 drain=true by kim", "shop/s9 weight=20 by kim", "undo weight shop/s9", "undo drain web/web01"}},
+				[]string{"web/web01 drain=true by kim", "shop/s9 weight=20 by kim", "undo weight shop/s9",
+					"undo drain web/web01"}},
 			{"undo", "apply web: web01=1~ web02=2 shop: s1=1 s9=9*5",
 				[]string{"web/web01 drain=true by kim", "undo drain web/web01"}},
 			{"undo", "apply web: web01=1 web02=2 shop: s1=1 s9=9*5", nil},
@@ -136,9 +139,11 @@ func TestOperations(t *testing.T) {
 			{"enable shop/s1 all", "apply web: web01=1 web02=2 shop: s1=1 s9=9*5",
 				[]string{"undo enable web/web01", "undo enable shop/s1", "undo drain web/web01 shop/s1"}},
 			{"weight web/web01 0", "apply web: web01=1*0 web02=2 shop: s1=1 s9=9*5",
-				[]string{"web/web01 weight=0 by kim", "undo weight web/web01", "undo enable web/web01", "undo enable shop/s1", "undo drain web/web01 shop/s1"}},
+				[]string{"web/web01 weight=0 by kim", "undo weight web/web01", "undo enable web/web01",
+					"undo enable shop/s1", "undo drain web/web01 shop/s1"}},
 			{"weight web/web01 1", "apply web: web01=1 web02=2 shop: s1=1 s9=9*5", // as configured: nothing is in force
-				[]string{"undo weight web/web01", "undo weight web/web01", "undo enable web/web01", "undo enable shop/s1", "undo drain web/web01 shop/s1"}},
+				[]string{"undo weight web/web01", "undo weight web/web01", "undo enable web/web01",
+					"undo enable shop/s1", "undo drain web/web01 shop/s1"}},
 		}
 		for _, step := range steps {
 			must(t, c, step.do)
@@ -165,24 +170,31 @@ func TestOperationsRefused(t *testing.T) {
 		kind   error
 		want   string
 	}{
-		{nil, "drain wbe/web01", ops.ErrNotFound, "drain wbe/web01: not found: there is no service wbe; did you mean web?"},
+		{nil, "drain wbe/web01", ops.ErrNotFound,
+			"drain wbe/web01: not found: there is no service wbe; did you mean web?"},
 		{nil, "drain nothing/web01", ops.ErrNotFound, "there is no service nothing; there is shop, web"},
-		{nil, "weight web/web1 7", ops.ErrNotFound, "weight web/web1: not found: web has no backend web1; did you mean web01 or web02?"},
-		{nil, "weight web/web01 65536", ops.ErrBadRequest, "weight web/web01: not possible: the weight 65536 is out of range: 0 to 65535"},
+		{nil, "weight web/web1 7", ops.ErrNotFound,
+			"weight web/web1: not found: web has no backend web1; did you mean web01 or web02?"},
+		{nil, "weight web/web01 65536", ops.ErrBadRequest,
+			"weight web/web01: not possible: the weight 65536 is out of range: 0 to 65535"},
 		{nil, "weight web/web01 -1", ops.ErrBadRequest, "the weight -1 is out of range"},
 		{nil, "weight web/web01 1", ops.ErrRefused, "weight web/web01: refused: web01 has the weight 1 already"},
 		{nil, "enable web/web01", ops.ErrRefused, "enable web/web01: refused: web01 is neither drained nor disabled"},
-		{[]string{"weight web/web01 0"}, "enable web/web01", ops.ErrRefused, "web01 is neither drained nor disabled; it takes no new flow because its weight was set to 0"},
+		{[]string{"weight web/web01 0"}, "enable web/web01", ops.ErrRefused,
+			"web01 is neither drained nor disabled; it takes no new flow because its weight was set to 0"},
 		{nil, "enable web/web01 all", ops.ErrRefused, "in no service is there anything to change"},
 		{nil, "undo", ops.ErrRefused, "undo: refused: there is no operation to take back"},
 		{[]string{"drain web/web01"}, "drain web/web01", ops.ErrRefused, "web01 is drained already, by kim since "},
 		{[]string{"drain web/web01"}, "drain web/web02", ops.ErrRefused,
 			"drain web/web02: refused: web would have no backend left that takes new flows (then: web01 drained, web02 drained); give it another first"},
 		{[]string{"drain web/web01"}, "weight web/web02 0", ops.ErrRefused, "(then: web01 drained, web02 of weight 0)"},
-		{[]string{"weight web/web02 0"}, "drain shop/s1 all", ops.ErrRefused, "web would have no backend left that takes new flows (then: web01 drained, web02 of weight 0)"},
+		{[]string{"weight web/web02 0"}, "drain shop/s1 all", ops.ErrRefused,
+			"web would have no backend left that takes new flows (then: web01 drained, web02 of weight 0)"},
 		{[]string{down}, "drain web/web01", ops.ErrRefused, "(then: web01 drained, web02 does not answer)"},
-		{[]string{"drain web/web01", "enable web/web01", "drain web/web02"}, "drain web/web01 1h", ops.ErrRefused, "no backend left"},
-		{[]string{"drain web/web01", "enable web/web01", down}, "undo", ops.ErrRefused, "undo: refused: web would have no backend left that takes new flows (then: web01 drained, web02 does not answer)"},
+		{[]string{"drain web/web01", "enable web/web01", "drain web/web02"}, "drain web/web01 1h", ops.ErrRefused,
+			"no backend left"},
+		{[]string{"drain web/web01", "enable web/web01", down}, "undo", ops.ErrRefused,
+			"undo: refused: web would have no backend left that takes new flows (then: web01 drained, web02 does not answer)"},
 	}
 	for _, test := range tests {
 		t.Run(test.do, func(t *testing.T) {
@@ -238,12 +250,14 @@ func TestDeadline(t *testing.T) {
 		time.Sleep(time.Second)
 		w.expect("apply web: web02=2 shop: s1=1~ s9=9*5")
 		w.expectLog("WARN", "the deadline of the drain of web/web01 has passed: it is taken out until it is enabled")
-		wantOperations(t, c, "web/web01 drain=true by kim deadline out", "shop/s1 drain=true by kim deadline", "undo drain shop/s1", "undo drain web/web01")
+		wantOperations(t, c, "web/web01 drain=true by kim deadline out", "shop/s1 drain=true by kim deadline",
+			"undo drain shop/s1", "undo drain web/web01")
 		status, err := c.Status()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if web01, s1 := status.Services[0].Backends[0], status.Services[1].Backends[0]; web01.State != lb.Out || s1.State != lb.Draining || s1.Drain.By != "kim" {
+		if web01, s1 := status.Services[0].Backends[0], status.Services[1].Backends[0]; web01.State != lb.Out ||
+			s1.State != lb.Draining || s1.Drain.By != "kim" {
 			t.Errorf("states %s and %s, want out and draining", web01.State, s1.State)
 		}
 		if _, err := do(t, c, "drain web/web01"); !errors.Is(err, ops.ErrRefused) {
@@ -326,7 +340,8 @@ func TestOperationFails(t *testing.T) {
 		w, c, stop := allUp(t, "")
 		w.failApply(errors.New("no memory"))
 		_, err := do(t, c, "drain web/web01")
-		if err == nil || err.Error() != "drain web/web01: the data plane did not take it, and nothing was changed: no memory" {
+		if err == nil ||
+			err.Error() != "drain web/web01: the data plane did not take it, and nothing was changed: no memory" {
 			t.Errorf("error = %v", err)
 		}
 		wantOperations(t, c)
@@ -345,7 +360,8 @@ func TestOperationFails(t *testing.T) {
 func TestOperationsOfTheConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, strings.ReplaceAll(shop, "weight: 5", "drain: true"))
-		if _, err := do(t, c, "drain shop/s9"); !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), "by the configuration") {
+		if _, err := do(t, c, "drain shop/s9"); !errors.Is(err, ops.ErrRefused) ||
+			!strings.Contains(err.Error(), "by the configuration") {
 			t.Errorf("error = %v", err)
 		}
 		must(t, c, "enable shop/s9")
@@ -410,26 +426,42 @@ func TestOperationsOverReloads(t *testing.T) {
 		in     []string
 		log    string
 	}{
-		"the same": {shop, []string{"drain web/web01", "weight shop/s9 20"}, base, "apply web: web01=1~ web02=2 shop: s1=1 s9=9*20",
-			[]string{"web/web01 drain=true by kim", "shop/s9 weight=20 by kim", "undo weight shop/s9", "undo drain web/web01"}, ""},
-		"another name": {shop, []string{"drain web/web01"}, strings.ReplaceAll(base, "web01", "first"), "apply web: first=1 web02=2 shop: s1=1 s9=9*5",
-			[]string{"undo drain web/web01 lost"}, "web/web01 is no longer in the configuration, and what operations had changed of it ends; its address 192.0.2.1 is web/first's now"},
-		"addresses swapped": {shop, []string{"drain web/web01"}, swapped(base, "192.0.2.1}", "192.0.2.2}"), "apply web: web01=2~ web02=1 shop: s1=2 s9=9*5",
+		"the same": {shop, []string{"drain web/web01", "weight shop/s9 20"}, base,
+			"apply web: web01=1~ web02=2 shop: s1=1 s9=9*20",
+			[]string{"web/web01 drain=true by kim", "shop/s9 weight=20 by kim", "undo weight shop/s9",
+				"undo drain web/web01"}, ""},
+		"another name": {shop, []string{"drain web/web01"}, strings.ReplaceAll(base, "web01", "first"),
+			"apply web: first=1 web02=2 shop: s1=1 s9=9*5",
+			[]string{"undo drain web/web01 lost"},
+			"web/web01 is no longer in the configuration, and what operations had changed of it ends; its address 192.0.2.1 is web/first's now"},
+		"addresses swapped": {shop, []string{"drain web/web01"}, swapped(base, "192.0.2.1}", "192.0.2.2}"),
+			"apply web: web01=2~ web02=1 shop: s1=2 s9=9*5",
 			[]string{"web/web01 drain=true by kim", "undo drain web/web01"}, ""},
-		"names swapped": {shop, []string{"drain web/web01", "weight web/web02 9"}, swapped(base, "web01", "web02"), "apply web: web02=1*9 web01=2~ shop: s1=1 s9=9*5",
-			[]string{"web/web02 weight=9 by kim", "web/web01 drain=true by kim", "undo weight web/web02", "undo drain web/web01"}, ""},
-		"another VIP": {shop, []string{"drain web/web01"}, strings.ReplaceAll(base, "192.0.2.100", "192.0.2.102"), "apply web: web01=1~ web02=2 shop: s1=1 s9=9*5",
+		"names swapped": {shop, []string{"drain web/web01", "weight web/web02 9"}, swapped(base, "web01", "web02"),
+			"apply web: web02=1*9 web01=2~ shop: s1=1 s9=9*5",
+			[]string{"web/web02 weight=9 by kim", "web/web01 drain=true by kim", "undo weight web/web02",
+				"undo drain web/web01"}, ""},
+		"another VIP": {shop, []string{"drain web/web01"}, strings.ReplaceAll(base, "192.0.2.100", "192.0.2.102"),
+			"apply web: web01=1~ web02=2 shop: s1=1 s9=9*5",
 			[]string{"web/web01 drain=true by kim", "undo drain web/web01"}, ""},
-		"services swapped": {shop, []string{"drain web/web01", "weight shop/s9 20"}, swapped(base, "192.0.2.100", "192.0.2.101"), "apply web: web01=1~ web02=2 shop: s1=1 s9=9*20",
-			[]string{"web/web01 drain=true by kim", "shop/s9 weight=20 by kim", "undo weight shop/s9", "undo drain web/web01"}, ""},
-		"weight changed": {shop, []string{"drain shop/s9", "weight shop/s9 20"}, strings.ReplaceAll(base, "weight: 5", "weight: 7"), "apply web: web01=1 web02=2 shop: s1=1 s9=9~*7",
-			[]string{"shop/s9 drain=true by kim", "undo weight shop/s9 lost", "undo drain shop/s9"}, "the configuration has changed the weight of shop/s9 to 7, and counts; the operation on it ends"},
-		"drain changed": {drained, []string{"enable shop/s9", "weight shop/s9 20"}, base, "apply web: web01=1 web02=2 shop: s1=1 s9=9*20",
-			[]string{"shop/s9 weight=20 by kim", "undo weight shop/s9", "undo enable shop/s9 lost"}, "the configuration has changed `drain` of shop/s9, and counts"},
+		"services swapped": {shop, []string{"drain web/web01", "weight shop/s9 20"},
+			swapped(base, "192.0.2.100", "192.0.2.101"), "apply web: web01=1~ web02=2 shop: s1=1 s9=9*20",
+			[]string{"web/web01 drain=true by kim", "shop/s9 weight=20 by kim", "undo weight shop/s9",
+				"undo drain web/web01"}, ""},
+		"weight changed": {shop, []string{"drain shop/s9", "weight shop/s9 20"},
+			strings.ReplaceAll(base, "weight: 5", "weight: 7"), "apply web: web01=1 web02=2 shop: s1=1 s9=9~*7",
+			[]string{"shop/s9 drain=true by kim", "undo weight shop/s9 lost", "undo drain shop/s9"},
+			"the configuration has changed the weight of shop/s9 to 7, and counts; the operation on it ends"},
+		"drain changed": {drained, []string{"enable shop/s9", "weight shop/s9 20"}, base,
+			"apply web: web01=1 web02=2 shop: s1=1 s9=9*20",
+			[]string{"shop/s9 weight=20 by kim", "undo weight shop/s9", "undo enable shop/s9 lost"},
+			"the configuration has changed `drain` of shop/s9, and counts"},
 		"gone": {shop, []string{"drain shop/s9", "drain web/web01"}, web, "apply web: web01=1~ web02=2",
-			[]string{"web/web01 drain=true by kim", "undo drain web/web01", "undo drain shop/s9 lost"}, "shop/s9 is no longer in the configuration, and what operations had changed of it ends"},
+			[]string{"web/web01 drain=true by kim", "undo drain web/web01", "undo drain shop/s9 lost"},
+			"shop/s9 is no longer in the configuration, and what operations had changed of it ends"},
 		"gone in part": {shop, []string{"drain shop/s1 all"}, web, "apply web: web01=1~ web02=2",
-			[]string{"web/web01 drain=true by kim", "undo drain web/web01 shop/s1"}, "shop/s1 is no longer in the configuration"},
+			[]string{"web/web01 drain=true by kim", "undo drain web/web01 shop/s1"},
+			"shop/s1 is no longer in the configuration"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

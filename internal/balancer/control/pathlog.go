@@ -127,10 +127,12 @@ func (p *pathLog) logServices(before *view, numbers []int) {
 			switch key, bare := s.Key(), p.view.bare(at.i); {
 			case !bare && p.bare[key]:
 				delete(p.bare, key)
-				back.Say(events.About{Kind: events.KindPath, Service: s.Name}, "service %s has a backend again that can take packets", s.Name)
+				back.Say(events.About{Kind: events.KindPath, Service: s.Name},
+					"service %s has a backend again that can take packets", s.Name)
 			case bare && !p.bare[key] && (before == nil || !before.bare(at.i)) && !p.allExcused(at.i):
 				p.bare[key] = true
-				lost.Say(events.About{Kind: events.KindPath, Service: s.Name}, "service %s has no backend that can take packets until that changes", s.Name)
+				lost.Say(events.About{Kind: events.KindPath, Service: s.Name},
+					"service %s has no backend that can take packets until that changes", s.Name)
 			}
 		}
 	}
@@ -198,7 +200,8 @@ func (p *pathLog) describe(former *view, warnings yamlfile.Problems) {
 		if s.DSCP != 0 {
 			mode = fmt.Sprintf("%s %d", s.Mode, s.DSCP)
 		}
-		services.Say(events.About{Kind: events.KindConfiguration, Service: s.Name}, "service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), mode, s.Scheduler, len(s.Backends))
+		services.Say(events.About{Kind: events.KindConfiguration, Service: s.Name},
+			"service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), mode, s.Scheduler, len(s.Backends))
 	}
 	services.End("%d more services: `jeoul status` shows them")
 	p.logWarnings(slices.Concat(cfg.Warnings, warnings))

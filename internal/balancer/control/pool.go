@@ -79,7 +79,8 @@ func (l *layout) whose(p pooled) string {
 
 // scarceText says of an endpoint that ports are scarce, and what to do.
 func (l *layout) scarceText(p pooled, held uint64) string {
-	return fmt.Sprintf("%s: open flows hold %d of the %d ports that full NAT has for it, and new flows that find none free are lost: add to fullnat.addresses, widen fullnat.ports, or add backends",
+	return fmt.Sprintf(
+		"%s: open flows hold %d of the %d ports that full NAT has for it, and new flows that find none free are lost: add to fullnat.addresses, widen fullnat.ports, or add backends",
 		l.whose(p), held, l.portsFor(p.address))
 }
 

@@ -38,7 +38,8 @@ const (
 
 // held names a backend of that configuration by its service's VIP and its address.
 func held(vip, address string, protocol lb.Protocol) lb.BackendKey {
-	return lb.BackendKey{Service: lb.ServiceKey{VIP: netip.MustParseAddr(vip), Port: 80, Protocol: protocol}, Address: netip.MustParseAddr(address), Port: 80}
+	return lb.BackendKey{Service: lb.ServiceKey{VIP: netip.MustParseAddr(vip), Port: 80, Protocol: protocol},
+		Address: netip.MustParseAddr(address), Port: 80}
 }
 
 var (
@@ -118,7 +119,8 @@ func TestScarcePorts(t *testing.T) {
 			{700, nil, []string{two + " 700 of the 1000 ports"}},
 			{699, []string{"level=INFO msg=\"backend web02 (192.0.2.2) of web: full NAT has ports enough for it again, with 699 of 1000"}, nil},
 			{799, nil, nil},
-			{1000, []string{"add to fullnat.addresses, widen fullnat.ports, or add backends"}, []string{two + " 1000 of the 1000 ports"}},
+			{1000, []string{"add to fullnat.addresses, widen fullnat.ports, or add backends"},
+				[]string{two + " 1000 of the 1000 ports"}},
 		} {
 			w.counts(c, map[lb.BackendKey]uint32{webTwo: step.held}, step.log, step.problems)
 		}
@@ -133,11 +135,14 @@ func TestScarcePortsOfSeveral(t *testing.T) {
 		c := w.controller(pooling(onePool, thousand))
 		stop := w.run(c)
 		defer stop()
-		w.counts(c, map[lb.BackendKey]uint32{webOne: 400, shopOne: 399, webTwo: 799, dnsOne: 799, sixOne: 799}, nil, nil)
+		w.counts(c, map[lb.BackendKey]uint32{webOne: 400, shopOne: 399, webTwo: 799, dnsOne: 799, sixOne: 799}, nil,
+			nil)
 		shared := "backend web01 (192.0.2.1) of web (and of one more service): open flows hold 800 of"
-		w.counts(c, map[lb.BackendKey]uint32{webOne: 400, shopOne: 400, webTwo: 799, dnsOne: 799, sixOne: 799}, []string{shared}, []string{shared})
+		w.counts(c, map[lb.BackendKey]uint32{webOne: 400, shopOne: 400, webTwo: 799, dnsOne: 799, sixOne: 799},
+			[]string{shared}, []string{shared})
 		for _, at := range [][2]int{{0, 0}, {1, 0}} {
-			if got := portsOf(t, c, at[0], at[1]); got == nil || *got != (ops.Ports{Held: 800, Limit: 1000, Scarce: true}) {
+			if got := portsOf(t, c, at[0], at[1]); got == nil ||
+				*got != (ops.Ports{Held: 800, Limit: 1000, Scarce: true}) {
 				t.Errorf("service %d says %+v", at[0], got)
 			}
 		}
@@ -170,10 +175,13 @@ func TestScarcePortsOfAReload(t *testing.T) {
 			w.mustReload(c, file)
 		}
 		busy := map[lb.BackendKey]uint32{webTwo: 900, sixOne: 900}
-		two, six := "backend web02 (192.0.2.2) of web: open flows hold 900 of", "of tcp6: open flows hold 900 of the 1000"
+		two, six := "backend web02 (192.0.2.2) of web: open flows hold 900 of",
+			"of tcp6: open flows hold 900 of the 1000"
 		w.counts(c, busy, []string{two, six}, []string{two, six})
 		load(pooling(twoPools, thousand))
-		w.counts(c, busy, []string{"web02 (192.0.2.2) of web: full NAT has ports enough for it again, with 900 of 2000"}, []string{six})
+		w.counts(c, busy,
+			[]string{"web02 (192.0.2.2) of web: full NAT has ports enough for it again, with 900 of 2000"},
+			[]string{six})
 		load(pooling(onePool, thousand))
 		w.counts(c, busy, []string{two}, []string{two, six})
 		load(pooling(onePool, "20000-29999"))

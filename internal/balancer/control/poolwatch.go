@@ -75,7 +75,8 @@ func (w *poolWatch) watchPool() {
 		case begins:
 			scarce.Say(events.About{}, "%s", l.scarceText(p, held))
 		case ends:
-			enough.Say(events.About{}, "%s: full NAT has ports enough for it again, with %d of %d held", l.whose(p), held, limit)
+			enough.Say(events.About{}, "%s: full NAT has ports enough for it again, with %d of %d held", l.whose(p),
+				held, limit)
 		}
 	}
 	enough.End("full NAT has ports enough for %d more backends again")
@@ -91,7 +92,8 @@ func (s *scarcity) show(l *layout, i int, counters lb.Counters, status *ops.Serv
 	defer s.mu.Unlock()
 	for j, b := range l.cfg.Services[i].Backends {
 		p := l.pooled[l.pooledAt[endpointOf(l.cfg.Services[i], b)]]
-		status.Backends[j].Ports = &ops.Ports{Held: l.heldOf(p, counters), Limit: l.portsFor(p.address), Scarce: s.of[p.endpoint]}
+		status.Backends[j].Ports = &ops.Ports{Held: l.heldOf(p, counters), Limit: l.portsFor(p.address),
+			Scarce: s.of[p.endpoint]}
 	}
 }
 

@@ -206,7 +206,9 @@ func (p *proxies) renew() {
 	cfg := p.view.cfg
 	defer p.armRenewal(cfg)
 	now := p.readCertificates(cfg)
-	changed := slices.DeleteFunc(slices.Sorted(maps.Keys(now)), func(path string) bool { return now[path] == p.certificates[path] })
+	changed := slices.DeleteFunc(slices.Sorted(maps.Keys(now)), func(path string) bool {
+		return now[path] == p.certificates[path]
+	})
 	if len(changed) == 0 && time.Since(p.judged) < judgeEvery {
 		return
 	}

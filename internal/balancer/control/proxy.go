@@ -50,7 +50,9 @@ func (l *layout) findProxied() {
 func (v *view) packets() lb.State {
 	state := v.state
 	if len(v.proxied) > 0 {
-		state.Services = slices.DeleteFunc(slices.Clone(v.state.Services), func(s lb.RoutedService) bool { return s.Mode == lb.ModeProxy })
+		state.Services = slices.DeleteFunc(slices.Clone(v.state.Services), func(s lb.RoutedService) bool {
+			return s.Mode == lb.ModeProxy
+		})
 	}
 	return state
 }
@@ -144,6 +146,8 @@ func showProxied(s lb.Service, counts proxy.Stats, status *ops.Service) {
 
 func proxiedOf(n proxy.Counts) ops.Proxied {
 	r := n.Responses
-	return ops.Proxied{Requests: n.Requests, Failed: n.Failed, Retried: n.Retried, Redispatched: n.Redispatched, Queued: n.Queued,
-		Responses: ops.Responses{Other: r[0], Informational: r[1], Successful: r[2], Redirection: r[3], ClientError: r[4], ServerError: r[5]}}
+	return ops.Proxied{Requests: n.Requests, Failed: n.Failed, Retried: n.Retried, Redispatched: n.Redispatched,
+		Queued: n.Queued,
+		Responses: ops.Responses{Other: r[0], Informational: r[1], Successful: r[2], Redirection: r[3],
+			ClientError: r[4], ServerError: r[5]}}
 }

@@ -45,7 +45,8 @@ func shown(d proxy.Desired) string {
 			for _, mark := range []struct {
 				on   bool
 				text string
-			}{{backend.Draining, "~"}, {backend.Unhealthy != "", "!"}, {backend.Standby, "^"}, {backend.Weight != 1, fmt.Sprintf("*%d", backend.Weight)}} {
+			}{{backend.Draining, "~"}, {backend.Unhealthy != "", "!"}, {backend.Standby, "^"},
+				{backend.Weight != 1, fmt.Sprintf("*%d", backend.Weight)}} {
 				if mark.on {
 					b.WriteString(mark.text)
 				}
@@ -109,7 +110,8 @@ func (h *haproxy) fail(check, apply error) {
 	h.checkErr, h.applyErr = check, apply
 }
 
-// shopProxied is a service of mode proxy, whose backend is one of web's, too, and one that is reached by the kernel alone.
+// shopProxied is a service of mode proxy, whose backend is one of web's, too, and one that is reached by the kernel
+// alone.
 const shopProxied = `
   - name: shop
     vip: 192.0.2.101
@@ -138,12 +140,14 @@ func runningProxied(t *testing.T, file string) (w *world, c *Controller, h *hapr
 func TestProxyStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, h, _, stop := runningProxied(t, web+shopProxied)
-		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=2", "add 192.0.2.100", "add 192.0.2.101", "proxy shop: s1 s7",
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=2", "add 192.0.2.100", "add 192.0.2.101",
+			"proxy shop: s1 s7",
 			"announce 192.0.2.100 on eth9", "announce 192.0.2.101 on eth9")
 		w.quiet()
 		h.is(proxy.State{Version: "2.6.12", Program: "/usr/sbin/haproxy", PID: 17, Workers: 1})
 		status := statusOf(t, c)
-		if len(status.Problems) > 0 || status.Proxy == nil || status.Proxy.PID != 17 || status.Services[1].Backends[1].State != lb.Up {
+		if len(status.Problems) > 0 || status.Proxy == nil || status.Proxy.PID != 17 ||
+			status.Services[1].Backends[1].State != lb.Up {
 			t.Errorf("status %+v", status)
 		}
 		w.expectLog("INFO", "the proxy runs: HAProxy 2.6.12, process 17")
@@ -157,7 +161,8 @@ func TestProxyStart(t *testing.T) {
 func TestProxyAbsent(t *testing.T) {
 	w := newWorld(t)
 	err := w.controller(web + strings.ReplaceAll(shopProxied, "    check: {type: tcp}\n", "")).Start()
-	if want := "f:14: services[1].mode: this program has no proxy engine; use another mode"; err == nil || err.Error() != want {
+	if want := "f:14: services[1].mode: this program has no proxy engine; use another mode"; err == nil ||
+		err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
@@ -177,7 +182,8 @@ func TestProxyFollows(t *testing.T) {
 		must(t, c, "drain shop/s1")
 		w.expect("proxy shop: s1~ s7", "apply web: web01=1 web02=2")
 		must(t, c, "enable shop/s1", "weight shop/s1 20")
-		w.expect("proxy shop: s1 s7", "apply web: web01=1 web02=2", "proxy shop: s1*20 s7", "apply web: web01=1 web02=2")
+		w.expect("proxy shop: s1 s7", "apply web: web01=1 web02=2", "proxy shop: s1*20 s7",
+			"apply web: web01=1 web02=2")
 		must(t, c, "drain web/web01")
 		w.expect("apply web: web01=1~ web02=2")
 		w.found("192.0.2.1", 9)
@@ -237,9 +243,11 @@ func TestProxyRefusal(t *testing.T) {
 			err  error
 			want string
 		}{
-			{&proxy.FieldError{Service: key, Field: "proxy.speaks", Err: errors.New("no such word")}, "f:15: services[1].proxy.speaks: no such word"},
+			{&proxy.FieldError{Service: key, Field: "proxy.speaks", Err: errors.New("no such word")},
+				"f:15: services[1].proxy.speaks: no such word"},
 			{&proxy.FieldError{Service: key, Err: errors.New("cannot bind")}, "f:11: services[1]: cannot bind"},
-			{fmt.Errorf("check: %w", &proxy.FieldError{Field: "global", Engine: true, Err: errors.New("unknown keyword")}), "f:2: proxy.global: unknown keyword"},
+			{fmt.Errorf("check: %w", &proxy.FieldError{Field: "global", Engine: true,
+				Err: errors.New("unknown keyword")}), "f:2: proxy.global: unknown keyword"},
 			{errors.New("no HAProxy here"), "no HAProxy here"},
 		} {
 			h.fail(test.err, nil)
@@ -258,9 +266,11 @@ func TestProxyMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, _, _, stop := runningProxied(t, web+shopProxied)
 		w.quiet()
-		plain := strings.NewReplacer("    mode: proxy\n    proxy: {speaks: http}\n    check: {type: tcp}\n", "    mode: nat\n    hairpin: false\n").Replace(shopProxied)
+		plain := strings.NewReplacer("    mode: proxy\n    proxy: {speaks: http}\n    check: {type: tcp}\n",
+			"    mode: nat\n    hairpin: false\n").Replace(shopProxied)
 		w.mustReload(c, web+strings.ReplaceAll(plain, "198.51.100.7", "192.0.2.2"))
-		w.expect("watch 192.0.2.1 192.0.2.2", "forward IPv4 on eth9", "proxy shop: s1 s7", "apply web: web01=1 web02=2 shop: s1=1 s7=2", "proxy",
+		w.expect("watch 192.0.2.1 192.0.2.2", "forward IPv4 on eth9", "proxy shop: s1 s7",
+			"apply web: web01=1 web02=2 shop: s1=1 s7=2", "proxy",
 			"watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9", "announce 192.0.2.101 on eth9")
 		w.quiet()
 		w.mustReload(c, web+shopProxied)
@@ -270,20 +280,24 @@ func TestProxyMoves(t *testing.T) {
 	})
 }
 
-// TestProxyCounts: what the engine counts stands in the status, what it has said last where it says nothing, and its trouble.
+// TestProxyCounts: what the engine counts stands in the status, what it has said last where it says nothing, and its
+// trouble.
 func TestProxyCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, h, _, stop := runningProxied(t, web+shopProxied)
 		w.quiet()
 		s := parse(t, web+shopProxied).Services[1]
 		h.mu.Lock()
-		h.stats = proxy.Stats{Services: map[lb.ServiceKey]proxy.Counts{s.Key(): {Connections: 5, Active: 2, Requests: 9, Responses: [6]uint64{0, 0, 8, 0, 0, 1}, BytesIn: 10, BytesOut: 20}},
-			Backends: map[lb.BackendKey]proxy.Counts{s.BackendKey(s.Backends[0]): {Connections: 3, Active: 1, Requests: 9, Failed: 4, BytesIn: 7, BytesOut: 8}}}
+		h.stats = proxy.Stats{Services: map[lb.ServiceKey]proxy.Counts{s.Key(): {Connections: 5, Active: 2, Requests: 9,
+			Responses: [6]uint64{0, 0, 8, 0, 0, 1}, BytesIn: 10, BytesOut: 20}},
+			Backends: map[lb.BackendKey]proxy.Counts{s.BackendKey(s.Backends[0]): {Connections: 3, Active: 1,
+				Requests: 9, Failed: 4, BytesIn: 7, BytesOut: 8}}}
 		h.mu.Unlock()
 		want := func(status ops.Status) {
 			t.Helper()
 			is, b := status.Services[1], status.Services[1].Backends[0]
-			got := []uint64{is.Proxy.Connections, uint64(is.Active), is.Proxy.Requests, is.Proxy.Responses.Successful, is.Proxy.Responses.ServerError,
+			got := []uint64{is.Proxy.Connections, uint64(is.Active), is.Proxy.Requests, is.Proxy.Responses.Successful,
+				is.Proxy.Responses.ServerError,
 				b.Connections, uint64(b.Active), b.Proxied.Failed, b.Bytes, b.ReturnedBytes}
 			if diff := cmp.Diff([]uint64{5, 2, 9, 8, 1, 3, 1, 4, 7, 8}, got); diff != "" {
 				t.Errorf("counts (-want +got):\n%s", diff)
@@ -329,7 +343,8 @@ func TestProxyCertificates(t *testing.T) {
 		opt := w.controller(web).opt
 		opt.Proxy, opt.Checks, opt.ReadFile = h, newChecks(), files.read
 		file := web + strings.ReplaceAll(shopProxied, "{speaks: http}", "{speaks: http, certificates: [/a.pem]}")
-		if err := New(opt, parse(t, file)).Start(); err == nil || !strings.HasPrefix(err.Error(), "f:15: services[1].proxy.certificates[0]: /a.pem: file does not exist") {
+		if err := New(opt, parse(t, file)).Start(); err == nil ||
+			!strings.HasPrefix(err.Error(), "f:15: services[1].proxy.certificates[0]: /a.pem: file does not exist") {
 			t.Errorf("error %v", err)
 		}
 		files.write("/a.pem", first)

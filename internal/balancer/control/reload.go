@@ -154,7 +154,8 @@ func (c *Controller) replace(r *reload) error {
 	l, before, attached := r.new, c.view, c.opt.DataPlane.Attachments()
 	carried := c.operator.carry(l)
 	c.opt.Checks.Watch(l.checking())
-	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejector.ejectionsOf(l), before, time.Now())
+	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejector.ejectionsOf(l),
+		before, time.Now())
 	next.passive, next.joining, next.links, next.tallies = c.passive, c.gate.joining, r.links, c.counting.retally(next)
 	var err error
 	if !r.discovered { // what is there, is there, whatever operations have changed
@@ -186,7 +187,9 @@ func (c *Controller) replace(r *reload) error {
 	c.logMemory()
 	c.pathLog.outages.keep(l)
 	c.poolWatch.scarcity.keep(l)
-	maps.DeleteFunc(c.counting.lost, func(name string, _ uint64) bool { return !slices.Contains(l.cfg.Interfaces, name) })
+	maps.DeleteFunc(c.counting.lost, func(name string, _ uint64) bool {
+		return !slices.Contains(l.cfg.Interfaces, name)
+	})
 	maps.DeleteFunc(c.pathLog.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.keyed[key]; return !there })
 	c.pathLog.logMoves(before, l.all())
 	c.pathLog.warned()
@@ -222,7 +225,8 @@ func (c *Controller) watch(l *layout) {
 func (c *Controller) finish(ctx context.Context) {
 	leaving := errors.Is(context.Cause(ctx), ErrLeaving)
 	if n := len(c.view.overlays); n > 0 && !leaving {
-		c.opt.Log.Warn(fmt.Sprintf("what operations have changed ends now: the next start has the weights and drains of the configuration; backends: %d", n))
+		c.opt.Log.Warn(fmt.Sprintf(
+			"what operations have changed ends now: the next start has the weights and drains of the configuration; backends: %d", n))
 	}
 	if c.pending != nil {
 		c.pending.done <- ErrStopped
@@ -295,7 +299,8 @@ func (c *Controller) discover() {
 		c.discovering.settleDiscovery(err)
 		return
 	}
-	r := &reload{new: &layout{cfg: c.discovering.wanted}, wanting: c.discovering.wanted, discovered: true, done: make(chan error, 1)}
+	r := &reload{new: &layout{cfg: c.discovering.wanted}, wanting: c.discovering.wanted, discovered: true,
+		done: make(chan error, 1)}
 	if len(c.discovering.sets) == 0 {
 		return
 	}

@@ -25,7 +25,8 @@ func TestReload(t *testing.T) {
 		w.found("192.0.2.3", 3)
 		w.found("2001:db8::1", 4)
 		time.Sleep(settle)
-		result := w.reload(c, strings.NewReplacer("192.0.2.100", "192.0.2.101", "192.0.2.2}", "192.0.2.3}").Replace(web)+dns)
+		result := w.reload(c, strings.NewReplacer("192.0.2.100", "192.0.2.101", "192.0.2.2}",
+			"192.0.2.3}").Replace(web)+dns)
 		if err := finished(t, result); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +52,8 @@ func TestReload(t *testing.T) {
 func TestReloadWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := running(t, web, "192.0.2.1", "192.0.2.2")
-		result := w.reload(c, strings.NewReplacer("192.0.2.1}", "192.0.2.11}", "192.0.2.2}", "192.0.2.12}").Replace(web))
+		result := w.reload(c, strings.NewReplacer("192.0.2.1}", "192.0.2.11}", "192.0.2.2}",
+			"192.0.2.12}").Replace(web))
 		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.11 192.0.2.12")
 		w.found("192.0.2.11", 11)
 		w.found("192.0.2.2", 0)
@@ -96,8 +98,8 @@ func TestReloadWaitsNoLonger(t *testing.T) {
 // members is a section that all members have alike.
 const members = "members: {listen: '192.0.2.10:7946', peers: [192.0.2.11], key_file: /etc/key}"
 
-// TestReloadOfMembers: peers and the key's file change while the balancer runs; what other members know this one by, and where it
-// listens, only with a restart.
+// TestReloadOfMembers: peers and the key's file change while the balancer runs; what other members know this one by,
+// and where it listens, only with a restart.
 func TestReloadOfMembers(t *testing.T) {
 	read := func(section string) *config.Config {
 		t.Helper()
@@ -127,14 +129,16 @@ func TestReloadOfMembers(t *testing.T) {
 			t.Errorf("%s: %v, want %s", test[1], got, test[2])
 		}
 	}
-	if problems := checkReload(before, read("")); len(problems) != 1 || !strings.Contains(problems[0].Error(), "members: changed from 192.0.2.10:7946 to none") {
+	if problems := checkReload(before, read("")); len(problems) != 1 ||
+		!strings.Contains(problems[0].Error(), "members: changed from 192.0.2.10:7946 to none") {
 		t.Errorf("without members: %v", problems)
 	}
 }
 
 func TestReloadRefused(t *testing.T) {
 	restart := func(field, from, to string) string {
-		return "f:1: " + field + ": changed from " + from + " to " + to + ", which takes a restart; nothing of the file was applied"
+		return "f:1: " + field + ": changed from " + from + " to " + to +
+			", which takes a restart; nothing of the file was applied"
 	}
 	union := "watch 192.0.2.1 192.0.2.2 2001:db8::1"
 	tests := map[string]struct {
@@ -143,24 +147,30 @@ func TestReloadRefused(t *testing.T) {
 		want   string
 		did    []string
 	}{
-		"flows":     {nil, "flows: {unproven: 5000}" + web, restart("flows.unproven", "262144", "5000"), nil},
-		"not YAML":  {nil, "interface: [", "f:1: not YAML: did not find expected node content", nil},
-		"interface": {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), "f:1: interface: interface \"eth0\": no such interface: `ip link` lists those there are", nil},
-		"socket":    {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
-		"metrics":   {nil, "metrics: {listen: '192.0.2.9:9533'}" + web, restart("metrics.listen", "none", "192.0.2.9:9533"), nil},
-		"members":   {nil, members + web, restart("members", "none", "192.0.2.10:7946"), nil},
-		"cgroup":    {nil, "local: {cgroup: /missing}" + web, "f:1: local.cgroup: /missing: no control group", nil},
+		"flows":    {nil, "flows: {unproven: 5000}" + web, restart("flows.unproven", "262144", "5000"), nil},
+		"not YAML": {nil, "interface: [", "f:1: not YAML: did not find expected node content", nil},
+		"interface": {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"),
+			"f:1: interface: interface \"eth0\": no such interface: `ip link` lists those there are", nil},
+		"socket": {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
+		"metrics": {nil, "metrics: {listen: '192.0.2.9:9533'}" + web,
+			restart("metrics.listen", "none", "192.0.2.9:9533"), nil},
+		"members": {nil, members + web, restart("members", "none", "192.0.2.10:7946"), nil},
+		"cgroup":  {nil, "local: {cgroup: /missing}" + web, "f:1: local.cgroup: /missing: no control group", nil},
 		"own address": {func(w *world) {
 			w.routed("192.0.2.254", paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"})
 		}, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.254}"),
 			"f:9: services[0].backends[1].address: 192.0.2.254 is ours; use another", nil},
-		"watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web + dns, "look for the backends: no rights", []string{union}},
-		"add": {func(w *world) { w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off") }, web + dns, "IPv6 is off",
+		"watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web + dns,
+			"look for the backends: no rights", []string{union}},
+		"add": {func(w *world) { w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off") }, web + dns,
+			"IPv6 is off",
 			[]string{union, "fail to add 2001:db8::53", started[0]}},
-		"too large": {func(w *world) { w.applyErr = fmt.Errorf("%w: flows.limit: 5 would fit", lb.ErrTooLarge) }, web, "f:2: not enough memory: flows.limit: 5 would fit",
+		"too large": {func(w *world) { w.applyErr = fmt.Errorf("%w: flows.limit: 5 would fit", lb.ErrTooLarge) }, web,
+			"f:2: not enough memory: flows.limit: 5 would fit",
 			[]string{started[0], "fail to apply web: web01=- web02=-", started[0]}},
 		"apply": {func(w *world) { w.applyErr = errors.New("no memory") }, web + dns, "no memory",
-			[]string{union, "add 2001:db8::53", "fail to apply web: web01=- web02=- dns: dns01=-", "remove 2001:db8::53", started[0]}},
+			[]string{union, "add 2001:db8::53", "fail to apply web: web01=- web02=- dns: dns01=-",
+				"remove 2001:db8::53", started[0]}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -186,11 +196,14 @@ func TestReloadRefused(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if problems := strings.Join(after.Problems, "\n"); !strings.Contains(problems, "was refused, and nothing of it applied: "+test.want) {
+				if problems := strings.Join(after.Problems, "\n"); !strings.Contains(problems,
+					"was refused, and nothing of it applied: "+test.want) {
 					t.Errorf("problems %q", after.Problems)
 				}
 				after.Problems = before.Problems
-				if diff := cmp.Diff(before, after, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				if diff := cmp.Diff(before, after, cmp.Comparer(func(a, b netip.Addr) bool {
+					return a == b
+				})); diff != "" {
 					t.Errorf("status before and after:\n%s", diff)
 				}
 				stop()
@@ -259,7 +272,8 @@ func TestReloadGivenUp(t *testing.T) {
 func TestReloadHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := running(t, web)
-		w.moves = map[lb.Hook]lb.Attachment{lb.HookXDP: {Interface: "eth9", Hook: lb.HookXDP, Reason: "as asked", Warning: "eth9 may lose frames"}}
+		w.moves = map[lb.Hook]lb.Attachment{lb.HookXDP: {Interface: "eth9", Hook: lb.HookXDP, Reason: "as asked",
+			Warning: "eth9 may lose frames"}}
 		w.mustReload(c, "hook: xdp"+web)
 		if w.state.Hook != lb.HookXDP {
 			t.Errorf("the data plane was asked for the hook %q", w.state.Hook)
@@ -267,7 +281,8 @@ func TestReloadHook(t *testing.T) {
 		w.expectLog("balancing on eth9 in xdp (native)", "as asked")
 		w.expectLog("WARN", "eth9 may lose frames")
 		w.failApply(errors.New("its driver refuses"))
-		if err := finished(t, w.reload(c, "hook: tc"+web)); err == nil || !strings.Contains(err.Error(), "its driver refuses") {
+		if err := finished(t, w.reload(c, "hook: tc"+web)); err == nil ||
+			!strings.Contains(err.Error(), "its driver refuses") {
 			t.Errorf("a hook that is refused: %v", err)
 		}
 		w.failApply(nil)
@@ -288,7 +303,8 @@ func TestReloadLocal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := running(t, web)
 		for _, local := range []struct{ written, want string }{
-			{"local: true", "/cgroup"}, {"local: {cgroup: /cgroup/a}", "/cgroup/a"}, {"local: {}", "/cgroup"}, {"local: false", ""},
+			{"local: true", "/cgroup"}, {"local: {cgroup: /cgroup/a}", "/cgroup/a"}, {"local: {}", "/cgroup"},
+			{"local: false", ""},
 		} {
 			w.mustReload(c, local.written+web)
 			if w.state.Local != local.want {
@@ -299,7 +315,8 @@ func TestReloadLocal(t *testing.T) {
 			time.Sleep(settle)
 			synctest.Wait()
 			if w.state.Local != local.want {
-				t.Errorf("%s: after a change the data plane was given the control group %q", local.written, w.state.Local)
+				t.Errorf("%s: after a change the data plane was given the control group %q", local.written,
+					w.state.Local)
 			}
 		}
 		stop()

@@ -60,7 +60,8 @@ func (r *routes) change(before, next *view) (bring, retire []steps.Step) {
 		return nil, nil
 	}
 	was, stays := r.wanted, r.of(next)
-	stays.VIPs, stays.Pool, stays.Backup = both(was.VIPs, stays.VIPs), both(was.Pool, stays.Pool), both(was.Backup, stays.Backup)
+	stays.VIPs, stays.Pool, stays.Backup = both(was.VIPs, stays.VIPs), both(was.Pool, stays.Pool),
+		both(was.Backup, stays.Backup)
 	if len(stays.VIPs) < len(was.VIPs) || len(stays.Pool) < len(was.Pool) || len(stays.Backup) < len(was.Backup) {
 		stays.BGP, stays.Draining, stays.Orphan = was.BGP, was.Draining, was.Orphan
 		bring = []steps.Step{{
@@ -112,8 +113,8 @@ func (r *routes) of(v *view) ops.Routes {
 	return wanted
 }
 
-// waits says whether nothing is told yet, not even that there is nothing: routers may have kept, over the end of a speaker, the
-// routes of the data plane that was taken over (RFC 4724), and would drop them.
+// waits says whether nothing is told yet, not even that there is nothing: routers may have kept, over the end of a
+// speaker, the routes of the data plane that was taken over (RFC 4724), and would drop them.
 func (r *routes) waits(v *view) bool {
 	return r.opt.TakesOver && v.joining != "" && v.cfg.VRRP.ID == 0
 }
@@ -166,7 +167,8 @@ func (r *routes) begin(v *view) {
 		r.opt.Log.Error(oneLine(err))
 	}
 	if r.drained != nil && (r.tells(v) || r.shares(v)) {
-		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained, by %s at %s: `jeoul balancer undrain` ends that", r.drained.By, r.drained.At.Format(time.DateTime)))
+		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained, by %s at %s: `jeoul balancer undrain` ends that",
+			r.drained.By, r.drained.At.Format(time.DateTime)))
 	}
 	if r.opt.Routes == nil {
 		return
@@ -244,9 +246,12 @@ func (r *routes) drain(drain bool, by string) error {
 	v := r.view
 	switch {
 	case !r.tells(v) && !r.shares(v):
-		return fmt.Errorf("%w: the configuration has neither bgp nor vrrp, so there is no other balancer to leave the VIPs to", ops.ErrRefused)
+		return fmt.Errorf(
+			"%w: the configuration has neither bgp nor vrrp, so there is no other balancer to leave the VIPs to",
+			ops.ErrRefused)
 	case drain && r.drained != nil:
-		return fmt.Errorf("%w: the balancer is drained already, by %s at %s", ops.ErrRefused, r.drained.By, r.drained.At.Format(time.DateTime))
+		return fmt.Errorf("%w: the balancer is drained already, by %s at %s", ops.ErrRefused, r.drained.By,
+			r.drained.At.Format(time.DateTime))
 	case !drain && r.drained == nil:
 		return fmt.Errorf("%w: the balancer is not drained", ops.ErrRefused)
 	}
@@ -263,7 +268,8 @@ func (r *routes) drain(drain bool, by string) error {
 	case drain && !r.tells(v):
 		r.opt.Log.Warn("the balancer is drained: it leaves the VIPs to others", "by", by, about)
 	case drain:
-		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained: routers have it as the last choice, and in %s not at all", v.cfg.BGP.DrainPause), "by", by, about)
+		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained: routers have it as the last choice, and in %s not at all",
+			v.cfg.BGP.DrainPause), "by", by, about)
 		r.arm(v)
 	default:
 		r.opt.Log.Info("the balancer is drained no more", "by", by, about)
@@ -283,13 +289,15 @@ func (r *routes) shares(v *view) bool { return v.cfg.VRRP.ID != 0 && r.opt.Elect
 
 // bgpStatus is what routers are told by a view, nil where there is none.
 func (r *routes) bgpStatus(v *view) ops.BGP {
-	status := ops.BGP{Speaker: v.cfg.BGP.Speaker, Table: v.cfg.BGP.Table, ASN: v.cfg.BGP.ASN, RouterID: v.cfg.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}
+	status := ops.BGP{Speaker: v.cfg.BGP.Speaker, Table: v.cfg.BGP.Table, ASN: v.cfg.BGP.ASN,
+		RouterID: v.cfg.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}
 	r.mu.Lock()
 	drained := r.drained
 	r.mu.Unlock()
 	out := false
 	if drained != nil {
-		status.Drained = &ops.BalancerDrained{By: drained.By, At: drained.At, Withdrawn: drained.At.Add(v.cfg.BGP.DrainPause)}
+		status.Drained = &ops.BalancerDrained{By: drained.By, At: drained.At,
+			Withdrawn: drained.At.Add(v.cfg.BGP.DrainPause)}
 		out = !time.Now().Before(status.Drained.Withdrawn)
 	}
 	for _, vip := range vipsOf(v.cfg) {
@@ -327,7 +335,8 @@ func (r *routes) showRoutes(v *view, status *ops.Status) {
 	}
 	for _, p := range bgp.Peers {
 		if !p.Established() {
-			status.Problems = append(status.Problems, fmt.Sprintf("BGP peer %s (AS %d) has no session: %s", p.Address, p.ASN, cmp.Or(p.Reason, "it is "+p.State)))
+			status.Problems = append(status.Problems, fmt.Sprintf("BGP peer %s (AS %d) has no session: %s", p.Address,
+				p.ASN, cmp.Or(p.Reason, "it is "+p.State)))
 		}
 	}
 }

@@ -102,7 +102,8 @@ services:
 `
 
 // runningRoutes is a controller that tells routers of VIPs.
-func runningRoutes(t *testing.T, memory *noted, change func(*Controller, *announcer)) (w *world, c *Controller, asked *checks, told *announcer, stop func() error) {
+func runningRoutes(t *testing.T, memory *noted, change func(*Controller, *announcer)) (w *world, c *Controller,
+	asked *checks, told *announcer, stop func() error) {
 	t.Helper()
 	w = newWorld(t)
 	c, asked = watched(w, announcedWeb)
@@ -121,7 +122,8 @@ func TestVIPsAreAnnounced(t *testing.T) {
 		w, c, asked, told, stop := runningRoutes(t, &noted{}, nil)
 		told.expect(t, "at first", "192.0.2.100")
 		status := statusOf(t, c)
-		if v := status.BGP.VIPs; len(v) != 2 || !v[0].Announced || v[1].Announced || v[1].Reason != "no service of it is to be announced" {
+		if v := status.BGP.VIPs; len(v) != 2 || !v[0].Announced || v[1].Announced ||
+			v[1].Reason != "no service of it is to be announced" {
 			t.Errorf("the status has VIPs %+v", v)
 		}
 		if !slices.Contains(status.Problems, "BGP peer 192.0.2.254 (AS 64513) has no session: it does not answer") {
@@ -145,10 +147,12 @@ func TestVIPsAreAnnounced(t *testing.T) {
 		w.mustReload(c, strings.ReplaceAll(announcedWeb, "192.0.2.100", "192.0.2.102"))
 		did := w.done()
 		at := func(what string) int { return slices.Index(did, what) }
-		if at("routes ") < 0 || at("routes ") > at("add 192.0.2.102") || at("routes 192.0.2.102") < at("add 192.0.2.102") {
+		if at("routes ") < 0 || at("routes ") > at("add 192.0.2.102") ||
+			at("routes 192.0.2.102") < at("add 192.0.2.102") {
 			t.Errorf("for another VIP, it did %q", did)
 		}
-		without := strings.ReplaceAll(announcedWeb, announcedWeb[strings.Index(announcedWeb, "bgp:"):strings.Index(announcedWeb, "services:")], "")
+		without := strings.ReplaceAll(announcedWeb,
+			announcedWeb[strings.Index(announcedWeb, "bgp:"):strings.Index(announcedWeb, "services:")], "")
 		w.mustReload(c, without)
 		told.expect(t, "without bgp", "no BGP")
 		if statusOf(t, c).BGP != nil {
@@ -216,7 +220,8 @@ func TestRoutesAreTakenOver(t *testing.T) {
 		for _, last := range []string{"1", "2", "3", "4"} {
 			w.found("192.0.2."+last, 0)
 		}
-		told := &announcer{w: w, found: []netip.Addr{netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.99")}}
+		told := &announcer{w: w, found: []netip.Addr{netip.MustParseAddr("192.0.2.100"),
+			netip.MustParseAddr("192.0.2.99")}}
 		c.opt.Routes, c.opt.TakesOver, c.opt.Memory = told, true, &noted{}
 		stop := w.run(c)
 		told.expect(t, "at once", "192.0.2.100")
@@ -231,8 +236,9 @@ func TestRoutesAreTakenOver(t *testing.T) {
 }
 
 // TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember; one that
-// goes on with the data plane of a process before at once, if routers send to it. If none knows of it, because the speaker has ended,
-// too, others had its packets meanwhile; then its routers are told nothing before, for they may have kept its routes.
+// goes on with the data plane of a process before at once, if routers send to it. If none knows of it, because the
+// speaker has ended, too, others had its packets meanwhile; then its routers are told nothing before, for they may have
+// kept its routes.
 func TestRoutesWaitForFlows(t *testing.T) {
 	for name, test := range map[string]struct{ takesOver, found bool }{
 		"a start": {}, "it goes on": {true, true}, "it goes on without a speaker": {true, false},
@@ -274,12 +280,13 @@ func TestRoutesWaitForFlows(t *testing.T) {
 	}
 }
 
-// TestRoutesWaitForVerdicts: a balancer that starts beside others is announced once its checks have a verdict on each backend, by a
-// table that no transition has begun for, or after some time; one that goes on with a data plane at once, if routers send to it. If no speaker
-// announces it any more, it waits for answers that bear its old verdicts out, too.
+// TestRoutesWaitForVerdicts: a balancer that starts beside others is announced once its checks have a verdict on each
+// backend, by a table that no transition has begun for, or after some time; one that goes on with a data plane at once,
+// if routers send to it. If no speaker announces it any more, it waits for answers that bear its old verdicts out, too.
 func TestRoutesWaitForVerdicts(t *testing.T) {
 	file := strings.Replace(announcedWeb, "    announce: false\n", "    check: {type: tcp, via: address}\n", 1)
-	begin := func(t *testing.T, takesOver bool, found ...string) (*world, *Controller, *checks, *announcer, func() error) {
+	begin := func(t *testing.T, takesOver bool, found ...string) (*world, *Controller, *checks, *announcer,
+		func() error) {
 		w := newWorld(t)
 		c, asked := watched(w, file)
 		told := &announcer{w: w}
@@ -369,8 +376,8 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 	}
 }
 
-// TestOthersHasten: other balancers are asked to tell of flows sooner when a VIP is announced that was not, or a drain is over, and not when a process goes on with
-// what is announced.
+// TestOthersHasten: other balancers are asked to tell of flows sooner when a VIP is announced that was not, or a drain
+// is over, and not when a process goes on with what is announced.
 func TestOthersHasten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0 // by the controller's loop alone
@@ -406,7 +413,8 @@ func TestOthersHasten(t *testing.T) {
 // TestFirstTableIsWhole: a fresh balancer beside others forwards, and tells routers of VIPs, only when its backends
 // are found or for so long not; one by itself serves with those that it has.
 func TestFirstTableIsWhole(t *testing.T) {
-	beside := strings.Replace(web, "services:", "bgp: {asn: 64512, router_id: 192.0.2.10, peers: [{address: 192.0.2.254, asn: 64513}]}\nservices:", 1)
+	beside := strings.Replace(web, "services:",
+		"bgp: {asn: 64512, router_id: 192.0.2.10, peers: [{address: 192.0.2.254, asn: 64513}]}\nservices:", 1)
 	for name, tc := range map[string]struct {
 		file   string
 		second time.Duration // until web02 is found
@@ -446,8 +454,8 @@ func TestFirstTableIsWhole(t *testing.T) {
 	}
 }
 
-// TestPoolIsAnnounced: routers are told of all addresses of a divided pool, by each balancer that knows the flows there; a drain leaves them, and
-// the interface has this balancer's own alone.
+// TestPoolIsAnnounced: routers are told of all addresses of a divided pool, by each balancer that knows the flows
+// there; a drain leaves them, and the interface has this balancer's own alone.
 func TestPoolIsAnnounced(t *testing.T) {
 	const divided = `
 interface: eth9
@@ -483,7 +491,8 @@ services:
 		w.mu.Lock()
 		held := slices.Clone(c.vips.held)
 		w.mu.Unlock()
-		if want := []netip.Addr{netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.202")}; !slices.Equal(held, want) {
+		if want := []netip.Addr{netip.MustParseAddr("192.0.2.100"),
+			netip.MustParseAddr("192.0.2.202")}; !slices.Equal(held, want) {
 			t.Errorf("the interface has %v, want %v", held, want)
 		}
 		if _, err := c.Drain(context.Background(), true, "a test"); err != nil {

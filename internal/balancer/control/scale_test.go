@@ -66,18 +66,23 @@ func large(b *testing.B, services, backends int) (*Controller, still) {
 	next := netip.MustParseAddr("10.0.0.1")
 	for i := range services {
 		vip := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
-		s := lb.Service{Name: fmt.Sprintf("s%05d", i), VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.IPIP, Scheduler: lb.Maglev}
+		s := lb.Service{Name: fmt.Sprintf("s%05d", i), VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.IPIP,
+			Scheduler: lb.Maglev}
 		for j := range backends {
-			s.Backends = append(s.Backends, lb.Backend{Name: fmt.Sprintf("b%05d", j), Address: next, Port: 80, Weight: 1})
+			s.Backends = append(s.Backends, lb.Backend{Name: fmt.Sprintf("b%05d", j), Address: next, Port: 80,
+				Weight: 1})
 			world.answer(next, 1)
 			next = next.Next()
 		}
 		cfg.Services = append(cfg.Services, s)
 		world.links[0].Addresses = append(world.links[0].Addresses, netip.PrefixFrom(vip, 32))
 	}
-	c := New(Options{DataPlane: world, Paths: world, Host: anyHost{host{world.world}}, Links: manyLinks{links{world.world}},
-		Announce: func(string, ...netip.Addr) error { return nil }, Log: slog.New(slog.DiscardHandler), Version: "v0"}, cfg)
-	v := newView(c.view.layout, nil, c.known(c.view.layout, world.links, nil), c.verdictsFor(c.view.layout), nil, nil, time.Now())
+	c := New(Options{DataPlane: world, Paths: world, Host: anyHost{host{world.world}},
+		Links:    manyLinks{links{world.world}},
+		Announce: func(string, ...netip.Addr) error { return nil }, Log: slog.New(slog.DiscardHandler), Version: "v0"},
+		cfg)
+	v := newView(c.view.layout, nil, c.known(c.view.layout, world.links, nil), c.verdictsFor(c.view.layout), nil, nil,
+		time.Now())
 	v.links = world.links
 	if err := c.install(v); err != nil {
 		b.Fatal(err)
@@ -89,8 +94,10 @@ func large(b *testing.B, services, backends int) (*Controller, still) {
 
 // answer gives an address a MAC address that ends in last.
 func (s still) answer(addr netip.Addr, last byte) {
-	s.changed[addr] = paths.Entry{Address: addr, MAC: net.HardwareAddr{2, 0, 0, 0, 1, last}, Source: net.HardwareAddr{2, 0, 0, 0, 0, 1},
-		Neighbour: neigh.Reachable, Route: paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: netip.MustParseAddr("10.255.255.1")}}
+	s.changed[addr] = paths.Entry{Address: addr, MAC: net.HardwareAddr{2, 0, 0, 0, 1, last},
+		Source:    net.HardwareAddr{2, 0, 0, 0, 0, 1},
+		Neighbour: neigh.Reachable, Route: paths.Route{Interface: "eth9", Index: 9, MTU: 1500,
+			Local: netip.MustParseAddr("10.255.255.1")}}
 	s.entries[addr] = s.changed[addr]
 }
 
@@ -105,7 +112,8 @@ func BenchmarkChange(b *testing.B) {
 		b.Run(name+"/weight", func(b *testing.B) {
 			for range b.N {
 				weight = 5 - weight
-				if _, err := c.operator.operate(ops.Order{Verb: ops.Weight, Service: last.Name, Backend: last.Backends[0].Name, Weight: weight}); err != nil {
+				if _, err := c.operator.operate(ops.Order{Verb: ops.Weight, Service: last.Name,
+					Backend: last.Backends[0].Name, Weight: weight}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -68,8 +68,8 @@ func (s start) begin(m *member, out bool, duration time.Duration, now time.Time)
 }
 
 // findStarts takes over from the former view, which may be nil, how far the backends have come.
-// One that is new in a service that was there, by its endpoint or its name, begins to serve; in a service that is new all do,
-// and none begins, but for one that its checks, of a process before, have found healthy of late.
+// One that is new in a service that was there, by its endpoint or its name, begins to serve; in a service that is new
+// all do, and none begins, but for one that its checks, of a process before, have found healthy of late.
 func (v *view) findStarts(former *view) {
 	v.starts = make([][]start, len(v.cfg.Services))
 	for i, s := range v.cfg.Services {
@@ -121,7 +121,8 @@ func (v *view) nextStep(now time.Time) (due []int, in time.Duration) {
 func (v *view) withSteps(services []int, now time.Time) *view {
 	next := *v
 	next.now = now
-	next.state.Services, next.selected, next.starts = slices.Clone(v.state.Services), slices.Clone(v.selected), slices.Clone(v.starts)
+	next.state.Services, next.selected, next.starts = slices.Clone(v.state.Services), slices.Clone(v.selected),
+		slices.Clone(v.starts)
 	for _, i := range services {
 		next.state.Services[i] = sharing(next.join(i), &v.state.Services[i])
 	}
@@ -141,8 +142,8 @@ func (v *view) startOf(key lb.BackendKey) start {
 	return v.starts[at.i][at.j]
 }
 
-// startUnder is startOf for a backend of this name: where the endpoint had another name before, another process is taken to
-// be there, which begins to serve.
+// startUnder is startOf for a backend of this name: where the endpoint had another name before, another process is
+// taken to be there, which begins to serve.
 func (v *view) startUnder(name string, key lb.BackendKey) start {
 	is := v.startOf(key)
 	if at := v.find(key); at != nil && at.backend.Name != name && !is.unmet {

@@ -68,13 +68,15 @@ func TestSlowStart(t *testing.T) {
 		for _, step := range []struct {
 			after time.Duration
 			want  string
-		}{{0, "100 5"}, {900 * time.Millisecond, "100 5"}, {1100 * time.Millisecond, "100 15"}, {5500 * time.Millisecond, "100 55"}, {9900 * time.Millisecond, "100 95"}} {
+		}{{0, "100 5"}, {900 * time.Millisecond, "100 5"}, {1100 * time.Millisecond, "100 15"},
+			{5500 * time.Millisecond, "100 55"}, {9900 * time.Millisecond, "100 95"}} {
 			time.Sleep(time.Until(began.Add(step.after)))
 			if got := w.weights(2); got != step.want {
 				t.Errorf("after %s: weights %s, want %s", step.after, got, step.want)
 			}
 		}
-		if b := stateOf(t, c, "web", "web02"); b.SlowStart == nil || b.SlowStart.Percent != 95 || b.SlowStart.Until.Sub(began.Add(10*time.Second)).Abs() > settle {
+		if b := stateOf(t, c, "web", "web02"); b.SlowStart == nil || b.SlowStart.Percent != 95 ||
+			b.SlowStart.Until.Sub(began.Add(10*time.Second)).Abs() > settle {
 			t.Errorf("slow start %+v", b.SlowStart)
 		}
 		time.Sleep(time.Until(began.Add(time.Hour)))
@@ -107,7 +109,8 @@ func TestSlowStartBeside(t *testing.T) {
 		if got := w.weights(2); got != "100 22" { // 40% of 55%
 			t.Errorf("with an agent: weights %s", got)
 		}
-		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Weight, Service: "web", Backend: "web02", Weight: 3}); err != nil {
+		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Weight, Service: "web", Backend: "web02",
+			Weight: 3}); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.weights(2); got != "100 66" {

@@ -25,8 +25,9 @@ services:
       - {name: web02, address: 192.0.2.2}
 `
 
-// TestAddressesWait: where nothing but addresses on the interface brings packets, a balancer that starts beside members has no VIP there
-// before it knows their flows and what its checks say, and no transition begins by that; one that goes on with a data plane has all at once.
+// TestAddressesWait: where nothing but addresses on the interface brings packets, a balancer that starts beside members
+// has no VIP there before it knows their flows and what its checks say, and no transition begins by that; one that goes
+// on with a data plane has all at once.
 func TestAddressesWait(t *testing.T) {
 	for _, takesOver := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -40,8 +41,10 @@ func TestAddressesWait(t *testing.T) {
 				time.Sleep(2 * settle)
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				if has := slices.Contains(c.vips.held, netip.MustParseAddr("192.0.2.100")); has != want || w.state.Fresh != fresh {
-					t.Errorf("%s, the interface has the VIP: %v, and the table is the first: %v; want %v, %v", when, has, w.state.Fresh, want, fresh)
+				if has := slices.Contains(c.vips.held, netip.MustParseAddr("192.0.2.100")); has != want ||
+					w.state.Fresh != fresh {
+					t.Errorf("%s, the interface has the VIP: %v, and the table is the first: %v; want %v, %v", when,
+						has, w.state.Fresh, want, fresh)
 				}
 			}
 			if takesOver {

@@ -104,9 +104,12 @@ func misfit(s lb.Service, addr netip.Addr, r paths.Route) string {
 	case s.Mode == lb.L2DSR && r.Gateway.IsValid():
 		return fmt.Sprintf("is behind the router %s, and %s reaches neighbours only", r.Gateway, s.Mode)
 	case asksFromVIP(s, r):
-		return fmt.Sprintf("does not answer ARP requests from the VIP %s, which this host asks from on %s and the backend has itself in %s", s.VIP, r.Interface, s.Mode)
-	case s.Mode.Tunnels() && r.Interface != "" && (!r.Local.IsValid() || r.Local.IsLinkLocalUnicast() && !addr.IsLinkLocalUnicast()):
-		return fmt.Sprintf("cannot be sent tunnel packets: this host has no %s address on %s to send them from", family(addr), r.Interface)
+		return fmt.Sprintf(
+			"does not answer ARP requests from the VIP %s, which this host asks from on %s and the backend has itself in %s", s.VIP, r.Interface, s.Mode)
+	case s.Mode.Tunnels() && r.Interface != "" && (!r.Local.IsValid() || r.Local.IsLinkLocalUnicast() &&
+		!addr.IsLinkLocalUnicast()):
+		return fmt.Sprintf("cannot be sent tunnel packets: this host has no %s address on %s to send them from",
+			family(addr), r.Interface)
 	}
 	return ""
 }

@@ -23,7 +23,8 @@ func (c *Controller) Status() (ops.Status, error) {
 	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
 	// The view does not change any more: no caller waits for us to be done.
 	c.mu.Lock()
-	v, links, missing, generation, history, spared, problems := c.view, c.links, c.missing, c.generation, c.operator.history, c.ejector.spared, c.problems()
+	v, links, missing, generation, history, spared, problems := c.view, c.links, c.missing, c.generation,
+		c.operator.history, c.ejector.spared, c.problems()
 	sets, refused := c.discovering.sets, c.discovering.refused
 	c.mu.Unlock()
 	counters, err := c.counting.counters(v)
@@ -69,7 +70,8 @@ func (c *Controller) Status() (ops.Status, error) {
 		status.Problems = append(status.Problems, c.opt.ReplyHops.Problems()...)
 	}
 	for _, o := range counters.Outcomes {
-		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help, Remedy: ops.RemedyOf(o.Name)})
+		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help,
+			Remedy: ops.RemedyOf(o.Name)})
 	}
 	status.Local = localStatus(counters.Local)
 	if flows := counters.Flows; flows.ProvenLimit > 0 {
@@ -82,7 +84,8 @@ func (c *Controller) Status() (ops.Status, error) {
 	c.election.showElection(v, &status)
 	if plane, ok := c.opt.DataPlane.(planner); ok {
 		plan := plane.Memory()
-		status.Memory = &ops.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven, Returns: plan.Returns,
+		status.Memory = &ops.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven,
+			Returns:       plan.Returns,
 			Configuration: plan.Configuration, Counters: plan.Counters, Ways: plan.Ways, Fragments: plan.Fragments,
 			Checks: plan.Checks}
 	}
@@ -94,7 +97,8 @@ func localStatus(counts *lb.LocalCounts) *ops.Local {
 	if counts == nil {
 		return nil
 	}
-	status := &ops.Local{Cgroup: counts.Cgroup, Sockets: counts.Sockets, Warning: counts.Warning, Events: []ops.LocalEvent{}}
+	status := &ops.Local{Cgroup: counts.Cgroup, Sockets: counts.Sockets, Warning: counts.Warning,
+		Events: []ops.LocalEvent{}}
 	for _, e := range counts.Events {
 		status.Events = append(status.Events, ops.LocalEvent{Name: e.Name, Count: e.Count, Help: e.Help})
 	}
@@ -104,12 +108,14 @@ func localStatus(counts *lb.LocalCounts) *ops.Local {
 // nearlyFull warns when nine tenths of a table of flows are taken.
 func nearlyFull(f ops.Flows) (problems []string) {
 	if f.Proven*10 >= f.ProvenLimit*9 {
-		problems = append(problems, fmt.Sprintf("%d flows are remembered of at most %d, and new ones are not when the table is full: raise flows.limit",
-			f.Proven, f.ProvenLimit))
+		problems = append(problems,
+			fmt.Sprintf("%d flows are remembered of at most %d, and new ones are not when the table is full: raise flows.limit",
+				f.Proven, f.ProvenLimit))
 	}
 	if f.Unproven*10 >= f.UnprovenLimit*9 {
-		problems = append(problems, fmt.Sprintf("%d unproven flows are remembered of at most %d, as in a SYN flood; new ones are not when the table is full: raise flows.unproven, or shorten flows.timeouts.opening",
-			f.Unproven, f.UnprovenLimit))
+		problems = append(problems,
+			fmt.Sprintf("%d unproven flows are remembered of at most %d, as in a SYN flood; new ones are not when the table is full: raise flows.unproven, or shorten flows.timeouts.opening",
+				f.Unproven, f.UnprovenLimit))
 	}
 	return problems
 }
@@ -120,13 +126,17 @@ func hookOf(a lb.Attachment) ops.Hook {
 
 // interfaceStatus puts together what is known of each interface, which the configuration calls
 // by these names: while they change, the attachments may be those of before or after.
-func interfaceStatus(names []string, links []iface.State, missing []string, attachments []lb.Attachment, lost []uint64) []ops.Interface {
+func interfaceStatus(names []string, links []iface.State, missing []string, attachments []lb.Attachment,
+	lost []uint64) []ops.Interface {
 	list := make([]ops.Interface, len(links))
 	for i, link := range links {
 		// One that is missing has the hook that the one to come will have.
-		list[i] = ops.Interface{Name: link.Name, Up: link.Up && !slices.Contains(missing, link.Name), MAC: link.MAC.String(),
+		list[i] = ops.Interface{Name: link.Name, Up: link.Up && !slices.Contains(missing, link.Name),
+			MAC:  link.MAC.String(),
 			Hook: ops.Hook{Name: attachments[0].Hook}}
-		at := slices.IndexFunc(attachments, func(a lb.Attachment) bool { return i < len(names) && a.Interface == names[i] })
+		at := slices.IndexFunc(attachments, func(a lb.Attachment) bool {
+			return i < len(names) && a.Interface == names[i]
+		})
 		if at >= 0 {
 			list[i].Hook = hookOf(attachments[at])
 			if attachments[at].Hook == lb.HookXDP {
@@ -172,7 +182,8 @@ func (v *view) problems() []string {
 		case slices.ContainsFunc(s.Paths, func(p lb.Path) bool { return reached(s.Service, p) }):
 			list = append(list, fmt.Sprintf("service %s has no backend that takes new flows: they are dropped", s.Name))
 		default:
-			list = append(list, fmt.Sprintf("service %s has no backend that can take packets: all to it are dropped", s.Name))
+			list = append(list, fmt.Sprintf("service %s has no backend that can take packets: all to it are dropped",
+				s.Name))
 		}
 	}
 	return list
@@ -182,16 +193,19 @@ func (v *view) problems() []string {
 // what was counted.
 func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.Counters) ops.Service {
 	s := v.cfg.Services[i]
-	status := ops.Service{Name: s.Name, Owner: v.cfg.Owner(i), VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode,
+	status := ops.Service{Name: s.Name, Owner: v.cfg.Owner(i), VIP: s.VIP, Port: s.Port, Protocol: s.Protocol,
+		Mode: s.Mode,
 		DSCP: s.DSCP, MSS: s.MSS, Scheduler: s.Scheduler, Hash: lb.HashFlow, Tracked: s.Tracked()}
 	if s.BySource() {
 		status.Hash = lb.HashSource
 	}
 	if s.Persistence.On() {
-		status.Persistence = &ops.Persistence{TimeoutSeconds: s.Persistence.Timeout.Seconds(), Prefix: s.Persistence.Prefix, Group: s.Persistence.Group}
+		status.Persistence = &ops.Persistence{TimeoutSeconds: s.Persistence.Timeout.Seconds(),
+			Prefix: s.Persistence.Prefix, Group: s.Persistence.Group}
 	}
 	if limits := s.Limits; limits.Rate > 0 || limits.Connections > 0 || limits.Refuse == lb.RefuseByReset {
-		status.Limits = &ops.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections, Refuse: limits.Refuse}
+		status.Limits = &ops.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections,
+			Refuse: limits.Refuse}
 		if s.Mode == lb.ModeProxy {
 			status.Limits.Burst, status.Limits.Refuse = 0, "" // it has none: what is beyond waits
 		}
@@ -211,7 +225,8 @@ func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 	status.Hairpin = v.hairpinStatus(i, count.Hairpins)
 	for j, b := range v.applied(i) {
 		entry := now[b.Address]
-		status.Backends = append(status.Backends, v.backendStatus(use{i, j}, b, &entry, counters.Backends[s.BackendKey(b)]))
+		status.Backends = append(status.Backends,
+			v.backendStatus(use{i, j}, b, &entry, counters.Backends[s.BackendKey(b)]))
 	}
 	return status
 }
@@ -271,7 +286,9 @@ func (v *view) absent() (list []ops.Overlay) {
 	for name, o := range v.overlays {
 		if o.absent != nil {
 			was := o.absent.was
-			list = append(list, o.shown(ops.Target{Service: name.service, Backend: name.backend, Address: was.Address, Port: was.Port}, ops.Left{}))
+			list = append(list,
+				o.shown(ops.Target{Service: name.service, Backend: name.backend, Address: was.Address, Port: was.Port},
+					ops.Left{}))
 		}
 	}
 	slices.SortFunc(list, func(a, b ops.Overlay) int { return cmp.Compare(a.String(), b.String()) })

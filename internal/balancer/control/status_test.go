@@ -20,7 +20,8 @@ func TestNearlyFull(t *testing.T) {
 		want             []string
 	}{
 		{0, 0, nil}, {89, 179, nil}, {90, 0, []string{"raise flows.limit"}}, {0, 180, []string{"SYN flood"}},
-		{100, 200, []string{"100 flows are remembered of at most 100", "200 unproven flows are remembered of at most 200"}},
+		{100, 200, []string{"100 flows are remembered of at most 100",
+			"200 unproven flows are remembered of at most 200"}},
 	} {
 		got := nearlyFull(ops.Flows{Proven: test.proven, ProvenLimit: 100, Unproven: test.unproven, UnprovenLimit: 200})
 		if len(got) != len(test.want) || !slices.EqualFunc(got, test.want, strings.Contains) {
@@ -41,7 +42,8 @@ func TestLossesOfXDP(t *testing.T) {
 		{lb.Attachment{Interface: "eth9", Hook: lb.HookTC, Warning: ""}, 7, ""}, // another program's
 		{lb.Attachment{Interface: "eth9", Hook: lb.HookXDP}, 0, ""},
 		{lb.Attachment{Interface: "eth9", Hook: lb.HookXDP, Warning: warning}, 0, warning},
-		{lb.Attachment{Interface: "eth9", Hook: lb.HookXDP, Warning: warning}, 7, "7 frames that XDP sent are lost, though they are counted as forwarded: " + warning},
+		{lb.Attachment{Interface: "eth9", Hook: lb.HookXDP, Warning: warning}, 7,
+			"7 frames that XDP sent are lost, though they are counted as forwarded: " + warning},
 		{lb.Attachment{Interface: "eth9", Hook: lb.HookXDP, Driver: "ixgbe"}, 7,
 			"7 frames that XDP sent on eth9 are lost, though they are counted as forwarded: its driver (ixgbe) did not take them; see `ethtool -S eth9`, and set hook: tc if it goes on"},
 	} {

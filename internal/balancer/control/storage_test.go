@@ -43,7 +43,8 @@ func TestUnwritableOperations(t *testing.T) {
 			}
 			synctest.Wait()
 			status, err := c.Status()
-			if err != nil || len(status.Unwritten) != 1 || status.Unwritten[0].Path != path || status.WriteFailures == 0 ||
+			if err != nil || len(status.Unwritten) != 1 || status.Unwritten[0].Path != path ||
+				status.WriteFailures == 0 ||
 				!strings.Contains(strings.Join(status.Problems, "\n"), "it ends with this process") {
 				t.Errorf("%s: unwritten %v, problems %q: %v", trouble.Name, status.Unwritten, status.Problems, err)
 			}
@@ -53,7 +54,8 @@ func TestUnwritableOperations(t *testing.T) {
 			disk.Fail(nil, 0)
 			time.Sleep(writeAgainEvery)
 			synctest.Wait()
-			if status, err = c.Status(); err != nil || len(status.Unwritten) != 0 || !w.logged("writing the drains to") {
+			if status, err = c.Status(); err != nil || len(status.Unwritten) != 0 ||
+				!w.logged("writing the drains to") {
 				t.Errorf("%s: with room again, unwritten %v: %v", trouble.Name, status.Unwritten, err)
 			}
 			if data, err := os.ReadFile(path); err != nil || !strings.Contains(string(data), "192.0.2.1") {

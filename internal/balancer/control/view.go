@@ -65,7 +65,8 @@ type use struct{ i, j int }
 
 func newLayout(cfg *config.Config) *layout {
 	l := &layout{cfg: cfg, addresses: addresses(cfg), backends: backendAddresses(cfg),
-		at: make([][]int, len(cfg.Services)), named: make(map[string]int, len(cfg.Services)), keyed: make(map[lb.ServiceKey]int, len(cfg.Services))}
+		at: make([][]int, len(cfg.Services)), named: make(map[string]int, len(cfg.Services)),
+		keyed: make(map[lb.ServiceKey]int, len(cfg.Services))}
 	l.number, l.uses = make(map[netip.Addr]int, len(l.backends)), make([][]use, len(l.backends))
 	for n, addr := range l.backends {
 		l.number[addr] = n
@@ -151,8 +152,8 @@ type view struct {
 	now    time.Time
 	// hairpin is of which state.Hairpin is a part.
 	hairpin hairpins
-	// state.Services[i] is service i, those of mode proxy included: see packets. Slices of backends and paths that a change
-	// does not touch are those of the view before: the data plane compares by them.
+	// state.Services[i] is service i, those of mode proxy included: see packets. Slices of backends and paths that a
+	// change does not touch are those of the view before: the data plane compares by them.
 	state lb.State
 }
 
@@ -163,7 +164,8 @@ func newView(l *layout, overlays map[backendName]overlay, known []*paths.Entry, 
 	former *view, now time.Time) *view {
 	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
 		verdicts: verdicts, ejections: ejections, selected: make([]selection, len(l.cfg.Services)), now: now,
-		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook, Interfaces: l.cfg.Interfaces, Local: l.cgroup}}
+		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook,
+			Interfaces: l.cfg.Interfaces, Local: l.cgroup}}
 	v.findStarts(former)
 	for i, s := range l.cfg.Services {
 		if old := former.same(v, i); old != nil {
@@ -299,7 +301,8 @@ func sharing(made lb.RoutedService, former *lb.RoutedService) lb.RoutedService {
 }
 
 func equalPaths(a, b lb.Path) bool {
-	return a.Interface == b.Interface && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) && a.MTU == b.MTU && a.Local == b.Local
+	return a.Interface == b.Interface && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) &&
+		a.MTU == b.MTU && a.Local == b.Local
 }
 
 // withOverlays returns the view with other operations, as of now, of which those on services with these numbers are
@@ -321,7 +324,8 @@ func (v *view) withPaths(news map[int]*paths.Entry, now time.Time) *view {
 	if len(news) == 0 {
 		return &next
 	}
-	next.known, next.state.Services, next.selected = slices.Clone(v.known), slices.Clone(v.state.Services), slices.Clone(v.selected)
+	next.known, next.state.Services, next.selected = slices.Clone(v.known), slices.Clone(v.state.Services),
+		slices.Clone(v.selected)
 	next.starts, next.now = slices.Clone(v.starts), now
 	for n, entry := range news {
 		next.known[n] = entry
@@ -348,7 +352,8 @@ func (v *view) withPaths(news map[int]*paths.Entry, now time.Time) *view {
 }
 
 // news returns the entries that make other paths than the view has, by number. All
-// says that an address of which there is no entry is not known any more. links are the view's interfaces as they are now.
+// says that an address of which there is no entry is not known any more. links are the view's interfaces as they are
+// now.
 func (v *view) news(links []iface.State, entries map[netip.Addr]paths.Entry, all bool) map[int]*paths.Entry {
 	news := map[int]*paths.Entry{}
 	take := func(n int, entry paths.Entry) {
@@ -381,7 +386,8 @@ func samePath(a, b *paths.Entry) bool {
 // sameEntry says whether two entries say the same to a person, too, who does not
 // read of probes and answers.
 func sameEntry(a, b *paths.Entry) bool {
-	return samePath(a, b) && a.Interface == b.Interface && a.Gateway == b.Gateway && a.Reason == b.Reason && a.Address == b.Address
+	return samePath(a, b) && a.Interface == b.Interface && a.Gateway == b.Gateway && a.Reason == b.Reason &&
+		a.Address == b.Address
 }
 
 // kept returns an entry that stays; only those that are new take memory.

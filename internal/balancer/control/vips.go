@@ -46,9 +46,9 @@ type vips struct {
 	renewed  int
 }
 
-// lifetime is for how long addresses stay on the interface without the process. Where another balancer takes them over from
-// one that was killed, the kernel of that one would answer for them beside it for ever. It is longer than the others
-// take, for until then packets arrive here, and are served.
+// lifetime is for how long addresses stay on the interface without the process. Where another balancer takes them over
+// from one that was killed, the kernel of that one would answer for them beside it for ever. It is longer than the
+// others take, for until then packets arrive here, and are served.
 func (v *view) lifetime() time.Duration {
 	if v.cfg.VRRP.ID == 0 {
 		return 0
@@ -80,7 +80,8 @@ func (h *vips) change(before, next *view) (bring, retire []steps.Step) {
 	added, removed := without(is, was), without(was, is)
 	old, now, stayed := h.link, h.link, h.lifetime
 	// To one that was made anew with the same name, mend puts them.
-	if moves := len(before.links) > 0 && !sameLink(before.links[0], next.links[0]) && before.links[0].Name != next.links[0].Name; moves {
+	if moves := len(before.links) > 0 && !sameLink(before.links[0], next.links[0]) &&
+		before.links[0].Name != next.links[0].Name; moves {
 		// To the new first interface, and only then off the old one.
 		added, removed, now = is, was, next.links[0]
 	}
@@ -162,8 +163,8 @@ func (h *vips) options() hostnet.AddressOptions {
 	return hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true, Lifetime: h.lifetime}
 }
 
-// renewAll has the addresses that are there stay for as long as they are to, those too that a process before has left, or a
-// configuration with another lifetime.
+// renewAll has the addresses that are there stay for as long as they are to, those too that a process before has left,
+// or a configuration with another lifetime.
 func (h *vips) renewAll() {
 	h.renewed = 0
 	h.renewal.In(0)

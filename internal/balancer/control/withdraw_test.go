@@ -86,7 +86,8 @@ func TestVIPIsWithdrawn(t *testing.T) {
 		time.Sleep(settle)
 		w.expectLog("INFO", "a backend serves, so the VIP is held again: 192.0.2.100")
 		did := addressesDone(w)
-		if len(did) == 0 || did[0] != "add 192.0.2.100" || !strings.Contains(strings.Join(did, "; "), "announce 192.0.2.100 on eth9") {
+		if len(did) == 0 || did[0] != "add 192.0.2.100" || !strings.Contains(strings.Join(did, "; "),
+			"announce 192.0.2.100 on eth9") {
 			t.Errorf("with a backend that serves again: did %q", did)
 		}
 		if names := withdrawnServices(t, c); names != "" {

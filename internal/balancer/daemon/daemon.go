@@ -225,7 +225,8 @@ func (b *balancer) serve(ctx context.Context, hangup <-chan os.Signal) error {
 	}
 	answers := b.answers(ctx, reloads)
 	group.Go(func() error {
-		return serveSocket(ctx, b.listeners.socket, b.listeners.noSocket, b.cfg.Socket, answers, b.resources.instance.files, b.Log)
+		return serveSocket(ctx, b.listeners.socket, b.listeners.noSocket, b.cfg.Socket, answers,
+			b.resources.instance.files, b.Log)
 	})
 	if tcp := b.listeners.tcp; tcp != nil {
 		b.Log.Info(fmt.Sprintf("answering the API at https://%s", tcp.listener.Addr()))

@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestDenials: each is counted, by what was lacking, and the log has a line each ten seconds at most, with the number of those
-// that have none.
+// TestDenials: each is counted, by what was lacking, and the log has a line each ten seconds at most, with the number
+// of those that have none.
 func TestDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -37,7 +37,8 @@ func TestDenials(t *testing.T) {
 		}
 		scrape := httptest.NewRecorder()
 		shown.Handler().ServeHTTP(scrape, httptest.NewRequest("GET", metrics.Path, nil))
-		for _, want := range []string{`jeoul_api_denied_total{lacking="credentials"} 501`, `jeoul_api_denied_total{lacking="role"} 1`} {
+		for _, want := range []string{`jeoul_api_denied_total{lacking="credentials"} 501`,
+			`jeoul_api_denied_total{lacking="role"} 1`} {
 			if !strings.Contains(scrape.Body.String(), want+"\n") {
 				t.Errorf("the scrape has no %s", want)
 			}

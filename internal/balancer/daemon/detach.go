@@ -115,7 +115,8 @@ func Kept(stateDir string) (lines []string) {
 		store, err := pins.Find(stateDir, name)
 		if errors.Is(err, pins.ErrNothing) {
 			link := strings.TrimPrefix(strings.TrimSuffix(name, here), journalPrefix)
-			lines = append(lines, fmt.Sprintf("of a data plane that a process has left on %s nothing is pinned any more: start the daemon, or take away what else was left with `jeoul detach --interface %s`", link, link))
+			lines = append(lines,
+				fmt.Sprintf("of a data plane that a process has left on %s nothing is pinned any more: start the daemon, or take away what else was left with `jeoul detach --interface %s`", link, link))
 			continue
 		}
 		if err != nil {
@@ -145,8 +146,10 @@ func describeKept(keep *datapath.Keep) string {
 	if err != nil {
 		return fmt.Sprintf("a data plane without a process is kept in %s: %v", k.Dir, err)
 	}
-	return fmt.Sprintf("a data plane without a process is on %s: services: %d, last changed at %s; %s; start the daemon to go on with it, or take it away with `jeoul detach --interface %s`",
-		strings.Join(k.Interfaces, ", "), k.Services, k.Changed.Format(time.DateTime), forwardsUntil(k, time.Now()), k.Interfaces[0])
+	return fmt.Sprintf(
+		"a data plane without a process is on %s: services: %d, last changed at %s; %s; start the daemon to go on with it, or take it away with `jeoul detach --interface %s`",
+		strings.Join(k.Interfaces, ", "), k.Services, k.Changed.Format(time.DateTime), forwardsUntil(k, time.Now()),
+		k.Interfaces[0])
 }
 
 // forwardsUntil says for how long a data plane without a process forwards, or since when it does
@@ -154,7 +157,8 @@ func describeKept(keep *datapath.Keep) string {
 func forwardsUntil(k datapath.Kept, now time.Time) string {
 	switch at := k.FailOpen.Format(time.DateTime); {
 	case k.IsFailOpen:
-		return fmt.Sprintf("it has left packets for its VIPs to the kernel since %s (for %s)", at, max(now.Sub(k.FailOpen), 0).Round(time.Second))
+		return fmt.Sprintf("it has left packets for its VIPs to the kernel since %s (for %s)", at,
+			max(now.Sub(k.FailOpen), 0).Round(time.Second))
 	case k.FailOpen.IsZero():
 		return "it forwards for ever"
 	default:

@@ -21,12 +21,13 @@ import (
 // election is VRRP's, as the controller sees it.
 type election struct{ *vrrp.Elector }
 
-// newElection returns one that takes no part before the controller says so; left are the addresses that a process before
-// has left on the interface.
+// newElection returns one that takes no part before the controller says so; left are the addresses that a process
+// before has left on the interface.
 func newElection(cfg *config.Config, left []netip.Addr, log *slog.Logger) election {
 	first := vrrp.Wanted{}
 	if cfg.VRRP.ID != 0 {
-		first = vrrp.Wanted{Settings: settingsOf(cfg.VRRP, cfg.VRRP.Priority), Interface: cfg.VRRP.Interface, Out: "the balancer starts"}
+		first = vrrp.Wanted{Settings: settingsOf(cfg.VRRP, cfg.VRRP.Priority), Interface: cfg.VRRP.Interface,
+			Out: "the balancer starts"}
 		if first.Interface == "" {
 			first.Interface = cfg.Interfaces[0]
 		}
@@ -41,13 +42,13 @@ func settingsOf(v lb.VRRP, priority uint8) vrrp.Settings {
 		Preempt: v.Preempt, PreemptDelay: v.PreemptDelay, AnnounceInterval: v.AnnounceInterval}
 }
 
-// announceBound is for how long packets are served after another balancer was heard that has taken the VIPs over: it announces
-// them to the neighbours only then, which takes a busy one a while.
+// announceBound is for how long packets are served after another balancer was heard that has taken the VIPs over: it
+// announces them to the neighbours only then, which takes a busy one a while.
 const announceBound = time.Second
 
-// handOn takes part in the election until ctx ends, and returns when no more packets need to be served here. Members are told
-// of the last flows before packets go to them, and of those that have begun until they did; outlives says that the data plane
-// can go on without a process.
+// handOn takes part in the election until ctx ends, and returns when no more packets need to be served here. Members
+// are told of the last flows before packets go to them, and of those that have begun until they did; outlives says that
+// the data plane can go on without a process.
 func handOn(ctx context.Context, shared election, routers routers, member *member, outlives bool) error {
 	elected, end := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
@@ -72,7 +73,8 @@ func (e election) Want(w ops.Election) {
 		e.Elector.Want(vrrp.Wanted{})
 		return
 	}
-	e.Elector.Want(vrrp.Wanted{Settings: settingsOf(w.VRRP, w.Priority), Interface: w.Interface, VIPs: w.VIPs, Out: w.Out})
+	e.Elector.Want(vrrp.Wanted{Settings: settingsOf(w.VRRP, w.Priority), Interface: w.Interface, VIPs: w.VIPs,
+		Out: w.Out})
 }
 
 // Show fills in how the election is.
@@ -87,6 +89,7 @@ func (e election) Show(to *ops.VRRP) {
 			Address: f.Address, VIPs: f.VIPs, Priority: f.Priority, Heard: f.Heard, Reason: f.String()})
 	}
 	if s.Peer.IsValid() {
-		to.Peer = &ops.VRRPPeer{Address: s.Peer, Priority: s.PeerPriority, IntervalSeconds: s.PeerInterval.Seconds(), Heard: s.Heard}
+		to.Peer = &ops.VRRPPeer{Address: s.Peer, Priority: s.PeerPriority, IntervalSeconds: s.PeerInterval.Seconds(),
+			Heard: s.Heard}
 	}
 }

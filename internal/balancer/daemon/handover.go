@@ -76,7 +76,9 @@ func listenBeforeAddress(ctx context.Context, at netip.AddrPort) (net.Listener, 
 		if at.Addr().Is6() {
 			level, option = unix.SOL_IPV6, unix.IPV6_FREEBIND
 		}
-		if failed := conn.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }); failed != nil {
+		if failed := conn.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), level, option, 1)
+		}); failed != nil {
 			return failed
 		}
 		return err
@@ -95,7 +97,8 @@ func (m *member) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushBound)
 	defer cancel()
 	if err := m.exchange.Flush(ctx); err != nil {
-		m.log.Warn(fmt.Sprintf("the last connections may break: other members have not taken all flows within %s", flushBound))
+		m.log.Warn(fmt.Sprintf("the last connections may break: other members have not taken all flows within %s",
+			flushBound))
 	}
 }
 

@@ -89,13 +89,16 @@ func (n identity) Take(link string) error {
 		return err
 	}
 	if journal != "" && journal != n.instance.journal {
-		return fmt.Errorf("%s carries the VIPs of another balancer, which was started on %s: stop it, or take it away with `jeoul detach --interface %s`",
+		return fmt.Errorf(
+			"%s carries the VIPs of another balancer, which was started on %s: stop it, or take it away with `jeoul detach --interface %s`",
 			link, strings.TrimPrefix(journal, journalPrefix), link)
 	}
 	store, err := pins.Find(own.stateDir, own.name)
 	if err == nil {
 		store.Close()
-		return fmt.Errorf("a data plane without a process is kept for %s: take it away with `jeoul detach --interface %s`", link, link)
+		return fmt.Errorf(
+			"a data plane without a process is kept for %s: take it away with `jeoul detach --interface %s`",
+			link, link)
 	}
 	if !errors.Is(err, pins.ErrNothing) {
 		return fmt.Errorf("%s carries the VIPs of another balancer: %w", link, err)

@@ -25,7 +25,8 @@ func TestIdentity(t *testing.T) {
 		}
 		is := func(link, journal string) {
 			t.Helper()
-			if i, err := instanceOn(link, dir); err != nil || i.journal != journal || !strings.HasPrefix(i.name, journal+"-") {
+			if i, err := instanceOn(link, dir); err != nil || i.journal != journal ||
+				!strings.HasPrefix(i.name, journal+"-") {
 				t.Errorf("the balancer on %s is %+v (%v), want %s", link, i, err, journal)
 			}
 		}
@@ -36,7 +37,8 @@ func TestIdentity(t *testing.T) {
 		is("eth0", "run-eth0")
 		is("eth1", "run-eth0")
 		is("eth2", "run-eth0")
-		if err := (identity{own.named("run-eth5")}).Take("eth1"); err == nil || !strings.Contains(err.Error(), "was started on eth0") {
+		if err := (identity{own.named("run-eth5")}).Take("eth1"); err == nil ||
+			!strings.Contains(err.Error(), "was started on eth0") {
 			t.Errorf("another balancer's interface: %v", err)
 		}
 		if err := own.named("run-eth1").recheck("eth1"); !errors.Is(err, hostnet.ErrBusy) {
@@ -52,7 +54,8 @@ func TestIdentity(t *testing.T) {
 		is("eth3", "run-eth3")
 		gone := own
 		gone.cookie++
-		if err := errors.Join(other.Close(), gone.alias("eth4").write("run-eth0"), n.Release("eth1"), own.forgetAliases("eth2")); err != nil {
+		if err := errors.Join(other.Close(), gone.alias("eth4").write("run-eth0"), n.Release("eth1"),
+			own.forgetAliases("eth2")); err != nil {
 			return err
 		}
 		is("eth1", "run-eth1")
@@ -77,7 +80,8 @@ func TestAliasIsRefused(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(at.path, "below"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := at.write("run-eth0"); err == nil || !strings.Contains(err.Error(), "noting which balancer has the interface") {
+	if err := at.write("run-eth0"); err == nil ||
+		!strings.Contains(err.Error(), "noting which balancer has the interface") {
 		t.Errorf("it says %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {

@@ -41,7 +41,8 @@ func TestReloadAll(t *testing.T) {
 		load, first, second, apply error
 		want                       steps
 	}{
-		"all accept": {want: steps{"load", "prepare first", "prepare second", "apply", "commit first", "commit second"}},
+		"all accept": {want: steps{"load", "prepare first", "prepare second", "apply", "commit first",
+			"commit second"}},
 		"the file":   {load: refusal, want: steps{"load"}},
 		"first":      {first: refusal, want: steps{"load", "prepare first"}},
 		"second":     {second: refusal, want: steps{"load", "prepare first", "prepare second"}},
@@ -66,7 +67,8 @@ func TestReloadAll(t *testing.T) {
 				done.add("load")
 				return asked, c.load
 			})
-			if refuses := c.load != nil || c.first != nil || c.second != nil || c.apply != nil; refuses != errors.Is(err, refusal) {
+			if refuses := c.load != nil || c.first != nil || c.second != nil ||
+				c.apply != nil; refuses != errors.Is(err, refusal) {
 				t.Errorf("the reload returns %v", err)
 			}
 			if !slices.Equal(done, c.want) {
@@ -85,7 +87,8 @@ func TestShowAll(t *testing.T) {
 	status := showAll(func() (ops.Status, error) { return ops.Status{Problems: shared}, fails },
 		[]part{recorded{name: "first"}, recorded{name: "second"}})
 	s, err := status()
-	if want := []string{"problem of the controller", "problem of first", "problem of second"}; err != nil || !slices.Equal(s.Problems, want) {
+	if want := []string{"problem of the controller", "problem of first", "problem of second"}; err != nil ||
+		!slices.Equal(s.Problems, want) {
 		t.Errorf("the problems are %q (%v), want %q", s.Problems, err, want)
 	}
 	if spare := shared[:2][1]; spare != "" {

@@ -74,8 +74,9 @@ func CheckProxied(ctx context.Context, cfg *config.Config) (warnings []string, e
 		warnings = append(warnings, fmt.Sprint(warning))
 	}
 	if len(hidden) > 0 {
-		return append(warnings, fmt.Sprintf("certificates were not looked at, nor was HAProxy asked, for want of the right to "+
-			"read %s: check as root", hidden[0])), nil
+		return append(warnings,
+			fmt.Sprintf("certificates were not looked at, nor was HAProxy asked, for want of the right to "+
+				"read %s: check as root", hidden[0])), nil
 	}
 	if err := problems.Err(); err != nil {
 		return warnings, err

@@ -41,8 +41,9 @@ type routersOptions struct {
 // newRouters returns routers that start no process before something is wanted.
 func newRouters(i instance, opt routersOptions) routers {
 	socket := i.file(kindSpeaker)
-	keeper := bgp.NewKeeper(bgp.KeeperOptions{Socket: socket, Build: opt.build, Log: opt.log, Established: opt.established,
-		Start: func(restarting bool) error { return opt.start(socket, restarting) }})
+	keeper := bgp.NewKeeper(bgp.KeeperOptions{Socket: socket, Build: opt.build, Log: opt.log,
+		Established: opt.established,
+		Start:       func(restarting bool) error { return opt.start(socket, restarting) }})
 	return routers{keeper, opt.flush}
 }
 

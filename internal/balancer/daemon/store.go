@@ -25,7 +25,8 @@ func (i instance) open(cfg *config.Config) (store *pins.Store, warning string, e
 	}
 	store, err = pins.Open(i.stateDir, i.name)
 	if errors.Is(err, pins.ErrBusy) {
-		return nil, "", fmt.Errorf("balance on %s: %v: stop the balancer that runs on it first", cfg.Interfaces[0], hostnet.ErrBusy)
+		return nil, "", fmt.Errorf("balance on %s: %v: stop the balancer that runs on it first", cfg.Interfaces[0],
+			hostnet.ErrBusy)
 	}
 	if errors.Is(err, pins.ErrUnavailable) {
 		err = fmt.Errorf("%w: mount one on /sys/fs/bpf (`mount -t bpf bpf /sys/fs/bpf`)", err)
@@ -35,7 +36,8 @@ func (i instance) open(cfg *config.Config) (store *pins.Store, warning string, e
 		return nil, "", cfg.At("survive", "%v", err)
 	}
 	if err == nil && store.Private() {
-		warning = fmt.Sprintf("connections end with this process: %s is in a mount namespace that was made for it alone: enter the network namespace only (`nsenter --net=/run/netns/NAME` in the place of `ip netns exec NAME`)", store.Dir())
+		warning = fmt.Sprintf(
+			"connections end with this process: %s is in a mount namespace that was made for it alone: enter the network namespace only (`nsenter --net=/run/netns/NAME` in the place of `ip netns exec NAME`)", store.Dir())
 	}
 	return store, warning, err
 }
@@ -74,8 +76,10 @@ func (i instance) renamed(link string) error {
 		}
 		other := instance{stateDir: i.stateDir, name: name, cookie: i.cookie}
 		// What cannot be read is not of this network namespace, or of no use to anyone.
-		if index, former, err := datapath.FirstInterface(other.keep(nil)); err == nil && index == nic.Index && former != link {
-			return fmt.Errorf("%s had the name %s when the balancer was started whose data plane is attached to it: rename it back, or stop that one, or take it away with `jeoul detach --interface %s`, with which its connections end", link, former, former)
+		if index, former, err := datapath.FirstInterface(other.keep(nil)); err == nil && index == nic.Index &&
+			former != link {
+			return fmt.Errorf(
+				"%s had the name %s when the balancer was started whose data plane is attached to it: rename it back, or stop that one, or take it away with `jeoul detach --interface %s`, with which its connections end", link, former, former)
 		}
 	}
 	return nil
@@ -91,5 +95,6 @@ func (i instance) refuseLeft() error {
 		return err
 	}
 	defer store.Close()
-	return fmt.Errorf("a data plane is kept in %s, which the configuration (survive: %s) does not go on with: take it away with `jeoul detach`", store.Dir(), config.SurviveNever)
+	return fmt.Errorf(
+		"a data plane is kept in %s, which the configuration (survive: %s) does not go on with: take it away with `jeoul detach`", store.Dir(), config.SurviveNever)
 }

@@ -18,7 +18,8 @@ import (
 
 // loggedTrace is the daemon's part: it says in its log when packets are traced,
 // for that slows them down.
-func loggedTrace(d *datapath.Datapath, log *slog.Logger) func(context.Context, trace.Filter, func(trace.Event) error) error {
+func loggedTrace(d *datapath.Datapath, log *slog.Logger) func(context.Context, trace.Filter,
+	func(trace.Event) error) error {
 	return func(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error {
 		err := d.Trace(ctx, filter, func(event trace.Event) error {
 			if event.Started {
@@ -35,18 +36,22 @@ func loggedTrace(d *datapath.Datapath, log *slog.Logger) func(context.Context, t
 
 // loggedCapture is the daemon's part of a capture: its log and events say when one begins and ends, and for whom.
 // Status says which services the data plane does not serve.
-func loggedCapture(d *datapath.Datapath, status func() (ops.Status, error), log *slog.Logger) func(context.Context, capture.Request, string, func(capture.Event) error) error {
+func loggedCapture(d *datapath.Datapath, status func() (ops.Status, error), log *slog.Logger) func(context.Context,
+	capture.Request, string, func(capture.Event) error) error {
 	return func(ctx context.Context, request capture.Request, by string, tell func(capture.Event) error) error {
-		about := events.About{Kind: events.KindCapture, Service: request.Service, Backend: request.Backend, By: by}.Attr()
+		about := events.About{Kind: events.KindCapture, Service: request.Service, Backend: request.Backend,
+			By: by}.Attr()
 		var id uint32
 		err := d.Capture(ctx, request, func(event capture.Event) error {
 			if s := event.Started; s != nil {
 				id = s.ID
-				log.Info(fmt.Sprintf("capture %d begins, for %s: %s; for %v, at most %d packets/s", id, by, s.Request.Text(), s.Request.For(), s.Request.Rate), about)
+				log.Info(fmt.Sprintf("capture %d begins, for %s: %s; for %v, at most %d packets/s", id, by,
+					s.Request.Text(), s.Request.For(), s.Request.Rate), about)
 			}
 			if event.Ended != "" {
 				c := event.Counts
-				log.Info(fmt.Sprintf("capture %d ends, for %s (%s): %d packets, %d left out by the rate, %d lost", id, by, event.Ended, c.Taken, c.Limited, c.Lost), about)
+				log.Info(fmt.Sprintf("capture %d ends, for %s (%s): %d packets, %d left out by the rate, %d lost", id,
+					by, event.Ended, c.Taken, c.Limited, c.Lost), about)
 				id = 0
 			}
 			return tell(event)
@@ -69,8 +74,9 @@ func explainProxied(err error, service string, status func() (ops.Status, error)
 	}
 	for _, s := range now.Services {
 		if s.Name == service && s.Mode == lb.ModeProxy {
-			return fmt.Errorf("%w: %s is of mode proxy: the kernel and HAProxy serve it at their sockets, and the data plane has no packet of it; "+
-				"capture with tcpdump, or read `jeoul describe service %s`", capture.ErrNoService, service, service)
+			return fmt.Errorf(
+				"%w: %s is of mode proxy: the kernel and HAProxy serve it at their sockets, and the data plane has no packet of it; "+
+					"capture with tcpdump, or read `jeoul describe service %s`", capture.ErrNoService, service, service)
 		}
 	}
 	return err

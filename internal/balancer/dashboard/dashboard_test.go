@@ -17,7 +17,9 @@ import (
 const mostBytes = 300 << 10
 
 // behind answers what is not the page's.
-var behind = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "behind "+r.URL.Path) })
+var behind = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.WriteString(w, "behind "+r.URL.Path)
+})
 
 func get(handler http.Handler, path string, change func(*http.Request)) *http.Response {
 	request := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:9"+path, nil)
@@ -41,7 +43,8 @@ func TestFilesAreServed(t *testing.T) {
 		total += len(f.zipd)
 		response := get(handler, path, nil)
 		plain, _ := io.ReadAll(response.Body)
-		if response.StatusCode != http.StatusOK || response.Header.Get("Content-Security-Policy") != policy || response.Header.Get("Content-Type") == "" {
+		if response.StatusCode != http.StatusOK || response.Header.Get("Content-Security-Policy") != policy ||
+			response.Header.Get("Content-Type") == "" {
 			t.Errorf("%s: %s, %v", path, response.Status, response.Header)
 		}
 		zipped := get(handler, path, func(r *http.Request) { r.Header.Set("Accept-Encoding", "br, gzip") })
@@ -82,7 +85,8 @@ func TestNothingInline(t *testing.T) {
 		}
 	}
 	for path, f := range all {
-		if strings.HasSuffix(path, ".js") && !strings.Contains(path, "/uplot/") && regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(`).Match(f.plain) {
+		if strings.HasSuffix(path, ".js") && !strings.Contains(path, "/uplot/") &&
+			regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(`).Match(f.plain) {
 			t.Errorf("%s makes markup or code of text", path)
 		}
 	}
@@ -90,7 +94,8 @@ func TestNothingInline(t *testing.T) {
 
 func TestOthersAreLeftAlone(t *testing.T) {
 	handler := Before(behind)
-	for path, want := range map[string]string{"/v1/status": "behind /v1/status", "/dashboard": "behind /dashboard", "/index.html": "behind /index.html"} {
+	for path, want := range map[string]string{"/v1/status": "behind /v1/status", "/dashboard": "behind /dashboard",
+		"/index.html": "behind /index.html"} {
 		response := get(handler, path, nil)
 		if text, _ := io.ReadAll(response.Body); string(text) != want {
 			t.Errorf("%s answers %q, want %q", path, text, want)
@@ -99,7 +104,9 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	if response := get(handler, Folder+"none.js", nil); response.StatusCode != http.StatusNotFound {
 		t.Errorf("a file that there is not: %s", response.Status)
 	}
-	if response := get(handler, "/", func(r *http.Request) { r.Method = http.MethodPost }); response.StatusCode != http.StatusMethodNotAllowed {
+	if response := get(handler, "/", func(r *http.Request) {
+		r.Method = http.MethodPost
+	}); response.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("POST /: %s", response.Status)
 	}
 }
@@ -123,12 +130,13 @@ func TestLocalLetsOneUserIn(t *testing.T) {
 		change func(*http.Request)
 		want   int
 	}{
-		"the page":              {"/", nil, http.StatusOK},
-		"the page, rebound":     {"/", with("Host", "evil.example:9"), http.StatusMisdirectedRequest},
-		"the token":             {"/v1/status", with("Sec-Fetch-Site", "same-origin"), http.StatusOK},
-		"by its other name":     {"/v1/status", with("Host", "localhost:9"), http.StatusOK},
-		"no token":              {"/v1/status", nil, http.StatusUnauthorized},
-		"a cookie":              {"/v1/status", func(r *http.Request) { r.Header.Set("Cookie", "token=secret") }, http.StatusUnauthorized},
+		"the page":          {"/", nil, http.StatusOK},
+		"the page, rebound": {"/", with("Host", "evil.example:9"), http.StatusMisdirectedRequest},
+		"the token":         {"/v1/status", with("Sec-Fetch-Site", "same-origin"), http.StatusOK},
+		"by its other name": {"/v1/status", with("Host", "localhost:9"), http.StatusOK},
+		"no token":          {"/v1/status", nil, http.StatusUnauthorized},
+		"a cookie": {"/v1/status", func(r *http.Request) { r.Header.Set("Cookie", "token=secret") },
+			http.StatusUnauthorized},
 		"in the address":        {"/v1/status?token=secret", nil, http.StatusUnauthorized},
 		"a wrong token":         {"/v1/status", with("Authorization", "Bearer secreT"), http.StatusUnauthorized},
 		"another scheme":        {"/v1/status", with("Authorization", "Basic secret"), http.StatusUnauthorized},

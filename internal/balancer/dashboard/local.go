@@ -28,10 +28,12 @@ func ServeLocal(ctx context.Context, port uint16, out io.Writer, api http.Handle
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port)))
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
 	if err != nil {
-		return fmt.Errorf("serve the dashboard on %s: %w; choose another port with --port, or none for a free one", at, err)
+		return fmt.Errorf("serve the dashboard on %s: %w; choose another port with --port, or none for a free one", at,
+			err)
 	}
 	token := rand.Text()
-	server := &http.Server{Handler: Local(listener.Addr(), token, api), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	server := &http.Server{Handler: Local(listener.Addr(), token, api), ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout: time.Minute}
 	fmt.Fprintf(out, "http://%s/#token=%s\n", listener.Addr(), token)
 	return httpserve.Until(ctx, server, listener, farewell)
 }
@@ -49,7 +51,8 @@ func Local(address net.Addr, token string, next http.Handler) http.Handler {
 		scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		got := sha256.Sum256([]byte(strings.TrimSpace(text)))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], wanted[:]) != 1 {
-			refuse(w, http.StatusUnauthorized, "the token of `jeoul dashboard` is needed: open the link that the command has printed")
+			refuse(w, http.StatusUnauthorized,
+				"the token of `jeoul dashboard` is needed: open the link that the command has printed")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -57,7 +60,8 @@ func Local(address net.Addr, token string, next http.Handler) http.Handler {
 	page := Before(guarded)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !hosts[r.Host] {
-			refuse(w, http.StatusMisdirectedRequest, "this is not "+r.Host+"; open the link that `jeoul dashboard` has printed")
+			refuse(w, http.StatusMisdirectedRequest, "this is not "+r.Host+
+				"; open the link that `jeoul dashboard` has printed")
 			return
 		}
 		page.ServeHTTP(w, r)
@@ -68,5 +72,6 @@ func Local(address net.Addr, token string, next http.Handler) http.Handler {
 func refuse(w http.ResponseWriter, code int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(code), "status": code, "detail": detail}) // the client has gone
+	// the client has gone
+	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(code), "status": code, "detail": detail})
 }

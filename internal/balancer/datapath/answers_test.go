@@ -38,22 +38,31 @@ func TestWhatBackendsAnswer(t *testing.T) {
 					packet []byte
 					want   [3]uint64 // answered, refused, unreachable
 				}{
-					{"SYN and ACK", with(reply, func(p *packetSpec) { p.flags, p.seq = "SA", 7 }).build(t), [3]uint64{1, 0, 0}},
-					{"the same again, by a way that is known", with(reply, func(p *packetSpec) { p.flags, p.seq = "SA", 7 }).build(t), [3]uint64{1, 0, 0}},
-					{"data", with(reply, func(p *packetSpec) { p.flags, p.seq, p.payload = "PA", 8, 100 }).build(t), [3]uint64{}},
+					{"SYN and ACK", with(reply, func(p *packetSpec) { p.flags, p.seq = "SA", 7 }).build(t),
+						[3]uint64{1, 0, 0}},
+					{"the same again, by a way that is known", with(reply, func(p *packetSpec) {
+						p.flags, p.seq = "SA", 7
+					}).build(t), [3]uint64{1, 0, 0}},
+					{"data", with(reply, func(p *packetSpec) { p.flags, p.seq, p.payload = "PA", 8, 100 }).build(t),
+						[3]uint64{}},
 					{"the error of the backend", errorOf(sent.destination, unreachable, 3), [3]uint64{0, 0, 1}},
-					{"another error of the backend", errorOf(sent.destination, unreachable, 4), [3]uint64{0, 0, sameType}},
+					{"another error of the backend", errorOf(sent.destination, unreachable, 4),
+						[3]uint64{0, 0, sameType}},
 					{"an error on the way", errorOf(hostOnTheWay(vip.Is6()), unreachable, 1), [3]uint64{}},
 					{"an error of another kind", errorOf(sent.destination, other, 0), [3]uint64{}},
-					{"a RST of a connection", with(reply, func(p *packetSpec) { p.flags, p.seq = "RA", 8 }).build(t), [3]uint64{}},
-					{"a RST to a SYN", with(reply, func(p *packetSpec) { p.flags = "RA" }).build(t), [3]uint64{0, 1, 0}},
-					{"a RST to another segment", with(reply, func(p *packetSpec) { p.flags = "R" }).build(t), [3]uint64{}},
+					{"a RST of a connection", with(reply, func(p *packetSpec) { p.flags, p.seq = "RA", 8 }).build(t),
+						[3]uint64{}},
+					{"a RST to a SYN", with(reply, func(p *packetSpec) { p.flags = "RA" }).build(t),
+						[3]uint64{0, 1, 0}},
+					{"a RST to another segment", with(reply, func(p *packetSpec) { p.flags = "R" }).build(t),
+						[3]uint64{}},
 				} {
 					before := r.counters(t).Backends[v.backend]
 					r.check(t, c.packet)
 					after := r.counters(t).Backends[v.backend].Minus(before)
 					if got := [3]uint64{after.Answered, after.Refused, after.Unreachable}; got != c.want {
-						t.Errorf("%s, port %d: %s counts %v as answered, refused and unreachable, want %v", vip, port, c.name, got, c.want)
+						t.Errorf("%s, port %d: %s counts %v as answered, refused and unreachable, want %v", vip, port,
+							c.name, got, c.want)
 					}
 				}
 			}

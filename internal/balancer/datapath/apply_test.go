@@ -123,9 +123,17 @@ func TestApplyInPlace(t *testing.T) {
 			a.Backends, a.Paths = a.Backends[1:], a.Paths[1:]
 			return []lb.RoutedService{*a, *b}
 		}, false},
-		{"no backend usable", func(a, b *lb.RoutedService) []lb.RoutedService { a.Paths = nil; return []lb.RoutedService{*a, *b} }, false},
-		{"all again, in another order", func(a, b *lb.RoutedService) []lb.RoutedService { return []lb.RoutedService{*b, *a} }, false},
-		{"a larger table", func(a, b *lb.RoutedService) []lb.RoutedService { a.TableSize = 1021; return []lb.RoutedService{*a, *b} }, false},
+		{"no backend usable", func(a, b *lb.RoutedService) []lb.RoutedService {
+			a.Paths = nil
+			return []lb.RoutedService{*a, *b}
+		}, false},
+		{"all again, in another order", func(a, b *lb.RoutedService) []lb.RoutedService {
+			return []lb.RoutedService{*b, *a}
+		}, false},
+		{"a larger table", func(a, b *lb.RoutedService) []lb.RoutedService {
+			a.TableSize = 1021
+			return []lb.RoutedService{*a, *b}
+		}, false},
 		{"another scheduler", func(a, b *lb.RoutedService) []lb.RoutedService {
 			a.Scheduler, b.Scheduler = lb.RoundRobin, lb.Maglev
 			return []lb.RoutedService{*a, *b}
@@ -143,7 +151,10 @@ func TestApplyInPlace(t *testing.T) {
 		{"a service more", func(a, b *lb.RoutedService) []lb.RoutedService {
 			return []lb.RoutedService{*a, *b, testService(vip4, 81, lb.TCP, lb.Maglev, 7)}
 		}, false},
-		{"a mode more", func(a, b *lb.RoutedService) []lb.RoutedService { a.Mode = lb.IPIP; return []lb.RoutedService{*a, *b} }, true},
+		{"a mode more", func(a, b *lb.RoutedService) []lb.RoutedService {
+			a.Mode = lb.IPIP
+			return []lb.RoutedService{*a, *b}
+		}, true},
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			a, b := first, second

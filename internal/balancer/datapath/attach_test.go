@@ -29,7 +29,8 @@ func nics(t testing.TB) *namespace.Namespace {
 	t.Helper()
 	ns, peer := testenv.Namespace(t), testenv.Namespace(t)
 	for _, number := range []string{"0", "1"} {
-		testenv.Veth(t, testenv.End{Namespace: ns, Name: "veth" + number}, testenv.End{Namespace: peer, Name: "peer" + number})
+		testenv.Veth(t, testenv.End{Namespace: ns, Name: "veth" + number},
+			testenv.End{Namespace: peer, Name: "peer" + number})
 		testenv.In(t, ns, func() error {
 			return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge" + number}})
 		})
@@ -61,7 +62,8 @@ func TestAttach(t *testing.T) {
 				if err := d.Apply(testState()); err != nil {
 					return err
 				}
-				if got := d.Attachments(); len(got) != 1 || got[0].String() != test.want || got[0].Interface != test.nic || got[0].Reason == "" {
+				if got := d.Attachments(); len(got) != 1 || got[0].String() != test.want ||
+					got[0].Interface != test.nic || got[0].Reason == "" {
 					t.Errorf("attached as %+v, want %s", got, test.want)
 				}
 				if attached, err := attachedTo(test.nic); err != nil || !attached {
@@ -128,7 +130,8 @@ func TestAttachSeveral(t *testing.T) {
 					return fmt.Errorf("attached as %+v, want %v", got, test.nics)
 				}
 				for i, nic := range test.nics {
-					if got[i].Interface != nic || got[i].String() != test.want || !strings.Contains(got[i].Reason, test.reason) {
+					if got[i].Interface != nic || got[i].String() != test.want ||
+						!strings.Contains(got[i].Reason, test.reason) {
 						t.Errorf("attached as %+v, want %s on %s because of %q", got[i], test.want, nic, test.reason)
 					}
 				}
@@ -165,7 +168,8 @@ func bystander(hook lb.Hook) programKind {
 	kind.load = func() (*ebpf.CollectionSpec, error) {
 		spec, err := load()
 		if err == nil {
-			spec.Programs[kind.name].Instructions = short(spec.Programs[kind.name], asm.Mov.Imm(asm.R0, int32(actions[hook].pass)), asm.Return())
+			spec.Programs[kind.name].Instructions = short(spec.Programs[kind.name],
+				asm.Mov.Imm(asm.R0, int32(actions[hook].pass)), asm.Return())
 		}
 		return spec, err
 	}
@@ -292,20 +296,24 @@ func programsOn(name string) ([]ebpf.ProgramID, error) {
 func TestAttachRefusals(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
-		if _, err := Open(Options{Interfaces: []string{"nothere"}, Hook: lb.HookXDP}); !errors.Is(err, attach.ErrNoInterface) {
+		if _, err := Open(Options{Interfaces: []string{"nothere"}, Hook: lb.HookXDP}); !errors.Is(err,
+			attach.ErrNoInterface) {
 			t.Errorf("an interface that is not there: %v", err)
 		}
 		if _, err := Open(Options{Hook: lb.HookXDP}); !errors.Is(err, attach.ErrNoInterface) {
 			t.Errorf("no interface: %v", err)
 		}
-		if _, err := Open(Options{Interfaces: []string{"veth0", "veth1", "veth0"}, Hook: lb.HookXDP}); !errors.Is(err, attach.ErrUnsupported) {
+		if _, err := Open(Options{Interfaces: []string{"veth0", "veth1", "veth0"}, Hook: lb.HookXDP}); !errors.Is(err,
+			attach.ErrUnsupported) {
 			t.Errorf("an interface that is named twice: %v", err)
 		}
 		many := slices.Repeat([]string{"veth0"}, lb.MaxInterfaces+1)
-		if _, err := Open(Options{Interfaces: many, Hook: lb.HookXDP}); !errors.Is(err, attach.ErrUnsupported) || !strings.Contains(err.Error(), "17") {
+		if _, err := Open(Options{Interfaces: many, Hook: lb.HookXDP}); !errors.Is(err, attach.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "17") {
 			t.Errorf("more interfaces than there can be: %v", err)
 		}
-		if _, err := Open(Options{Interfaces: []string{"lo"}, Hook: lb.HookXDP}); !errors.Is(err, attach.ErrUnsupported) {
+		if _, err := Open(Options{Interfaces: []string{"lo"}, Hook: lb.HookXDP}); !errors.Is(err,
+			attach.ErrUnsupported) {
 			t.Errorf("an interface without Ethernet: %v", err)
 		}
 		other, err := occupy("veth0")
@@ -319,7 +327,8 @@ func TestAttachRefusals(t *testing.T) {
 		}
 		defer d.Close()
 		err = d.Apply(testState())
-		if !errors.Is(err, attach.ErrBusy) || !strings.Contains(err.Error(), `"occupant"`) || !strings.Contains(err.Error(), "stop its owner") {
+		if !errors.Is(err, attach.ErrBusy) || !strings.Contains(err.Error(), `"occupant"`) ||
+			!strings.Contains(err.Error(), "stop its owner") {
 			t.Errorf("an interface with another XDP program: %v", err)
 		}
 		// Once it is free, the same datapath attaches.

@@ -28,7 +28,9 @@ func TestFirstTableOfUDP(t *testing.T) {
 	}
 	datagram := func(m peer, port int) string {
 		t.Helper()
-		_, out, err := m.Program().Test(with(modePacket(vip4, 53, true), func(p *packetSpec) { p.sport = uint16(port) }).build(t))
+		_, out, err := m.Program().Test(with(modePacket(vip4, 53, true), func(p *packetSpec) {
+			p.sport = uint16(port)
+		}).build(t))
 		if err != nil {
 			t.Fatal(err)
 		}

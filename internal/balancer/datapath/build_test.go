@@ -208,7 +208,8 @@ func (p packetSpec) icmp(tb testing.TB, kind, code byte, body ...byte) []byte {
 	tb.Helper()
 	if p.at.Is4() {
 		eth, ip := p.lower(layers.IPProtocolICMPv4)
-		return testpacket.Serialize(tb, eth, ip, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, code)}, gopacket.Payload(body))
+		return testpacket.Serialize(tb, eth, ip, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, code)},
+			gopacket.Payload(body))
 	}
 	eth, ip := p.lower(layers.IPProtocolICMPv6)
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, code)}

@@ -185,7 +185,8 @@ func (d *Datapath) forgetCapture(live *liveCapture) {
 
 // follow calls started, then packet for each record and count about once a second and at the end, until the context
 // ends, which is no error, or one of them returns an error, which it returns.
-func (d *Datapath) follow(ctx context.Context, live *liveCapture, started func() error, packet func(*traced.Record) error,
+func (d *Datapath) follow(ctx context.Context, live *liveCapture, started func() error,
+	packet func(*traced.Record) error,
 	count func(traced.XdpCaptureState) error) error {
 	defer d.forgetCapture(live)
 	stop := sync.OnceValue(func() error { return d.stopCapture(live) })

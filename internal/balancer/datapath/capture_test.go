@@ -121,7 +121,8 @@ func isOf(p *capture.Packet, clients netip.Prefix) bool {
 func TestCapture(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
-		service, clients := r.model.state.Services[len(r.model.state.Services)-1], netip.MustParsePrefix("198.18.1.0/30")
+		service, clients := r.model.state.Services[len(r.model.state.Services)-1],
+			netip.MustParsePrefix("198.18.1.0/30")
 		named := func(f capture.Filter) capture.Request {
 			return capture.Request{Filter: f, Snap: capture.MaxSnap, Rate: capture.MaxRate}
 		}
@@ -132,24 +133,32 @@ func TestCapture(t *testing.T) {
 			some[name] = wants
 			captures = append(captures, startCapturing(t, r, name, named(f)))
 		}
-		add("dropped, forwarded", capture.Filter{Outcomes: []string{"dropped", "forwarded"}}, func(p *capture.Packet) bool {
-			return strings.HasPrefix(p.Outcome, "dropped_") || p.Outcome == "forwarded"
-		})
+		add("dropped, forwarded", capture.Filter{Outcomes: []string{"dropped", "forwarded"}},
+			func(p *capture.Packet) bool {
+				return strings.HasPrefix(p.Outcome, "dropped_") || p.Outcome == "forwarded"
+			})
 		add("a service", capture.Filter{Service: service.Name}, func(p *capture.Packet) bool {
 			return p.Service != nil && p.Service.Name == service.Name
 		})
-		add("a backend", capture.Filter{Service: service.Name, Backend: service.Backends[0].Name}, func(p *capture.Packet) bool {
-			return p.Service != nil && p.Service.Name == service.Name && p.Backend != nil && p.Backend.Name == service.Backends[0].Name
+		add("a backend", capture.Filter{Service: service.Name, Backend: service.Backends[0].Name},
+			func(p *capture.Packet) bool {
+				return p.Service != nil && p.Service.Name == service.Name && p.Backend != nil &&
+					p.Backend.Name == service.Backends[0].Name
+			})
+		add("clients", capture.Filter{Filter: trace.Filter{Source: clients}}, func(p *capture.Packet) bool {
+			return isOf(p, clients)
 		})
-		add("clients", capture.Filter{Filter: trace.Filter{Source: clients}}, func(p *capture.Packet) bool { return isOf(p, clients) })
-		add("IPv6", capture.Filter{Family: 6}, func(p *capture.Packet) bool { return p.Came != nil && p.Came.Source.Is6() })
+		add("IPv6", capture.Filter{Family: 6}, func(p *capture.Packet) bool {
+			return p.Came != nil && p.Came.Source.Is6()
+		})
 		add("headers", capture.Filter{}, func(p *capture.Packet) bool { return true })
 		captures[len(captures)-1].finish(t)
 		captures = captures[:len(captures)-1]
 		headers := startCapturing(t, r, "headers", capture.Request{Rate: capture.MaxRate})
 		sent := r.sendRandom(t, 600)
 		compareCaptured(t, sent, all.finish(t).packets)
-		if diff := cmp.Diff(capture.Counts{Matched: uint64(len(sent)), Taken: uint64(len(sent)), Bytes: all.last.Counts.Bytes}, *all.last.Counts); diff != "" {
+		if diff := cmp.Diff(capture.Counts{Matched: uint64(len(sent)), Taken: uint64(len(sent)),
+			Bytes: all.last.Counts.Bytes}, *all.last.Counts); diff != "" {
 			t.Errorf("counts (-want +got):\n%s", diff)
 		}
 		for _, c := range captures {
@@ -195,15 +204,18 @@ func compareCaptured(t *testing.T, sent []sentFrame, got []*capture.Packet) {
 		if problem := differs(s.ending, &p.Packet); problem != "" {
 			t.Errorf("packet %d: %s\n%s", i, problem, jsonOf(&p.Packet))
 		}
-		if !bytes.Equal(p.CameFrame.Bytes, s.frame[:min(len(s.frame), capture.MaxSnap)]) || p.CameFrame.Length != len(s.frame) {
-			t.Errorf("packet %d (%s) came as\n%s, captured\n%s", i, s.outcome, testpacket.Dump(s.frame), testpacket.Dump(p.CameFrame.Bytes))
+		if !bytes.Equal(p.CameFrame.Bytes, s.frame[:min(len(s.frame), capture.MaxSnap)]) ||
+			p.CameFrame.Length != len(s.frame) {
+			t.Errorf("packet %d (%s) came as\n%s, captured\n%s", i, s.outcome, testpacket.Dump(s.frame),
+				testpacket.Dump(p.CameFrame.Bytes))
 		}
 		want := s.out
 		if strings.HasPrefix(s.outcome, "dropped_") || bytes.Equal(s.out, s.frame) {
 			want = nil
 		}
 		if !bytes.Equal(p.LeavesFrame.Bytes, want[:min(len(want), capture.MaxSnap)]) {
-			t.Errorf("packet %d (%s) left as\n%s, captured\n%s", i, s.outcome, testpacket.Dump(want), testpacket.Dump(p.LeavesFrame.Bytes))
+			t.Errorf("packet %d (%s) left as\n%s, captured\n%s", i, s.outcome, testpacket.Dump(want),
+				testpacket.Dump(p.LeavesFrame.Bytes))
 		}
 	}
 }
@@ -228,7 +240,8 @@ func TestCaptureBounds(t *testing.T) {
 	r := newRig(t, lb.HookXDP, testState())
 	frame := web4().build(t)
 	// While it runs, the others need no program of their own.
-	keeper := startCapturing(t, r, "keeper", capture.Request{Filter: capture.Filter{Outcomes: []string{"dropped_no_room"}}})
+	keeper := startCapturing(t, r, "keeper",
+		capture.Request{Filter: capture.Filter{Outcomes: []string{"dropped_no_room"}}})
 	packets := startCapturing(t, r, "packets", capture.Request{Packets: 10})
 	size := startCapturing(t, r, "bytes", capture.Request{Bytes: uint64(10 * len(frame))})
 	rate := startCapturing(t, r, "rate", capture.Request{Rate: 1})
@@ -240,10 +253,12 @@ func TestCaptureBounds(t *testing.T) {
 	}
 	// Both frames of a packet count.
 	if size.wait(t); len(size.packets) == 0 || len(size.packets) > 10 || size.last.Ended != capture.EndBytes {
-		t.Errorf("a capture of %d bytes has %d packets, and ended by %q", 10*len(frame), len(size.packets), size.last.Ended)
+		t.Errorf("a capture of %d bytes has %d packets, and ended by %q", 10*len(frame), len(size.packets),
+			size.last.Ended)
 	}
 	rate.finish(t)
-	if c := rate.last.Counts; c.Matched != 100 || c.Taken == 100 || c.Limited == 0 || c.Taken+c.Limited != 100 || uint64(len(rate.packets)) != c.Taken {
+	if c := rate.last.Counts; c.Matched != 100 || c.Taken == 100 || c.Limited == 0 || c.Taken+c.Limited != 100 ||
+		uint64(len(rate.packets)) != c.Taken {
 		t.Errorf("a capture of a packet a second: %+v, and %d packets", *c, len(rate.packets))
 	}
 	timed := startCapturing(t, r, "time", capture.Request{Seconds: 0.01})
@@ -264,20 +279,21 @@ func stalledReader(t *testing.T, r *rig, frame []byte) {
 	var told uint64
 	var counts capture.Counts
 	go func() {
-		result <- r.datapath.Capture(ctx, capture.Request{Rate: capture.MaxRate, Snap: capture.MaxSnap}, func(e capture.Event) error {
-			if e.Started != nil {
-				close(started)
+		result <- r.datapath.Capture(ctx, capture.Request{Rate: capture.MaxRate, Snap: capture.MaxSnap},
+			func(e capture.Event) error {
+				if e.Started != nil {
+					close(started)
+					return nil
+				}
+				<-reads
+				if e.Packet != nil {
+					told++
+				}
+				if e.Counts != nil {
+					counts = *e.Counts
+				}
 				return nil
-			}
-			<-reads
-			if e.Packet != nil {
-				told++
-			}
-			if e.Counts != nil {
-				counts = *e.Counts
-			}
-			return nil
-		})
+			})
 	}()
 	<-started
 	for range packets {
@@ -306,15 +322,20 @@ func TestCaptureRefuses(t *testing.T) {
 		request capture.Request
 		kind    error
 	}{
-		`no service is named "` + service.Name + `x"; did you mean ` + service.Name: {capture.Request{Filter: capture.Filter{Service: service.Name + "x"}}, capture.ErrNoService},
-		`no backend of ` + service.Name + ` is named "web99"`:                       {capture.Request{Filter: capture.Filter{Service: service.Name, Backend: "web99"}}, capture.ErrNoService},
+		`no service is named "` + service.Name + `x"; did you mean ` +
+			service.Name: {capture.Request{Filter: capture.Filter{Service: service.Name + "x"}}, capture.ErrNoService},
+		`no backend of ` + service.Name +
+			` is named "web99"`: {capture.Request{Filter: capture.Filter{Service: service.Name, Backend: "web99"}},
+			capture.ErrNoService},
 		`of which service?`: {capture.Request{Filter: capture.Filter{Backend: "web99"}}, capture.ErrBadRequest},
 		`there is no outcome "droped"; did you mean dropped?`: {capture.Request{Filter: capture.Filter{Outcomes: []string{"droped"}}}, capture.ErrBadRequest},
 		`no balancing on interface "eth7"`:                    {capture.Request{Filter: capture.Filter{Interface: "eth7"}}, capture.ErrBadRequest},
 		`snap length 9217; use 0 (headers) to 9216 bytes`:     {capture.Request{Snap: 9217}, capture.ErrBadRequest},
-		`2000000 packets a second`:                            {capture.Request{Rate: 2_000_000}, capture.ErrBadRequest},
+		`2000000 packets a second`: {capture.Request{Rate: 2_000_000},
+			capture.ErrBadRequest},
 		`are of different families`: {capture.Request{Filter: capture.Filter{Filter: trace.Filter{
-			Source: netip.MustParsePrefix("::/0"), Destination: netip.MustParsePrefix("0.0.0.0/0")}}}, capture.ErrBadRequest},
+			Source: netip.MustParsePrefix("::/0"), Destination: netip.MustParsePrefix("0.0.0.0/0")}}},
+			capture.ErrBadRequest},
 	} {
 		if err := ask(test.request); !errors.Is(err, test.kind) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
@@ -329,7 +350,9 @@ func TestCaptureRefuses(t *testing.T) {
 func TestCaptureFollowsTheConfiguration(t *testing.T) {
 	r := newRig(t, lb.HookTC, testState())
 	state := testState()
-	service := slices.IndexFunc(state.Services, func(s lb.RoutedService) bool { return s.VIP == vip4 && s.Port == 80 && s.Protocol == lb.TCP })
+	service := slices.IndexFunc(state.Services, func(s lb.RoutedService) bool {
+		return s.VIP == vip4 && s.Port == 80 && s.Protocol == lb.TCP
+	})
 	c := startCapturing(t, r, "web", capture.Request{Filter: capture.Filter{Service: state.Services[service].Name}})
 	frame := web4().build(t)
 	r.run(t, frame)

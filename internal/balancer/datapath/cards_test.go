@@ -75,7 +75,8 @@ func cabled(t *testing.T, cards []string) *wires {
 			// A card that filters by VLAN lets those in that have a device.
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name, attrs.ParentIndex = "vlan7", link.Attrs().Index
-			return errors.Join(netlink.LinkSetUp(link), netlink.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: 7, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}))
+			return errors.Join(netlink.LinkSetUp(link),
+				netlink.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: 7, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}))
 		})
 	}
 	testenv.In(t, w.outside, func() (err error) {
@@ -160,7 +161,8 @@ func balanceOn(t *testing.T, w *wires, hook lb.Hook, service lb.RoutedService) {
 			return err
 		}
 		t.Cleanup(func() { changes.Close() })
-		d, err := Open(Options{Interfaces: []string{name}, Hook: hook, TableSize: testTableSize, SwitchOff: changes.SwitchOff})
+		d, err := Open(Options{Interfaces: []string{name}, Hook: hook, TableSize: testTableSize,
+			SwitchOff: changes.SwitchOff})
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,9 @@ func (c *Checks) Ping(ctx context.Context, backend lb.BackendKey) error {
 		return err
 	}
 	if r.service.Mode == lb.DSCP {
-		return fmt.Errorf("%w: mode dscp takes TCP and UDP to the VIP, and no ICMP: set via: address, or check by TCP or UDP", health.ErrNoWay)
+		return fmt.Errorf(
+			"%w: mode dscp takes TCP and UDP to the VIP, and no ICMP: set via: address, or check by TCP or UDP",
+			health.ErrNoWay)
 	}
 	t, err := c.target(backend, 0)
 	if err != nil {

@@ -43,7 +43,8 @@ func (d *Datapath) OpenChecks() (*Checks, error) {
 	c := &Checks{d: d, known: map[lb.BackendKey]*checked{}}
 	c.use(ports)
 	if err := c.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("making the way for health checks through the data plane: %w", err), c.close())
+		return nil, errors.Join(fmt.Errorf("making the way for health checks through the data plane: %w", err),
+			c.close())
 	}
 	d.checks = c
 	// What another process has loaded is replaced by the first Apply.
@@ -52,7 +53,8 @@ func (d *Datapath) OpenChecks() (*Checks, error) {
 	}
 	if err := d.reload(); err != nil {
 		d.checks = nil
-		return nil, errors.Join(fmt.Errorf("loading the programs that know answers to health checks: %w", err), c.close())
+		return nil, errors.Join(fmt.Errorf("loading the programs that know answers to health checks: %w", err),
+			c.close())
 	}
 	d.plan.Checks = c.plan.Checks
 	d.publishPicture()
@@ -107,7 +109,10 @@ func (c *Checks) openSender() error {
 		Program *ebpf.Program `ebpf:"jeoul_check"`
 		Targets *ebpf.Map     `ebpf:"check_targets"`
 	}
-	if err := spec.LoadAndAssign(&made, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{objects.CheckMapCheckAnswers: c.answers}}); err != nil {
+	if err := spec.LoadAndAssign(&made,
+		&ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
+			objects.CheckMapCheckAnswers: c.answers,
+		}}); err != nil {
 		return attach.LoadError(err)
 	}
 	c.targets = made.Targets
@@ -177,7 +182,8 @@ func (d *Datapath) answering() *ebpf.Map {
 
 // putAnswers gives a program the map of answers; one of a single entry that is never looked at
 // where there is none.
-func putAnswers(spec *ebpf.CollectionSpec, answers *ebpf.Map, constants *objects.XDPSettings, replacements map[string]*ebpf.Map) {
+func putAnswers(spec *ebpf.CollectionSpec, answers *ebpf.Map, constants *objects.XDPSettings,
+	replacements map[string]*ebpf.Map) {
 	if answers == nil {
 		spec.Maps[objects.XDPMapCheckAnswers].MaxEntries = 1
 		return

@@ -38,7 +38,8 @@ func (c *Checks) hostAddress(index int, four bool) (address netip.Addr, err erro
 	if nic, err := net.InterfaceByIndex(index); err == nil {
 		where = nic.Name
 	}
-	return address, fmt.Errorf("%w: %s has no %s address of the host's, which answers to a VIP of %s would be sent to", health.ErrNoWay, where, name, name)
+	return address, fmt.Errorf("%w: %s has no %s address of the host's, which answers to a VIP of %s would be sent to",
+		health.ErrNoWay, where, name, name)
 }
 
 // vips are the addresses of the services.

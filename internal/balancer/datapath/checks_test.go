@@ -73,7 +73,8 @@ func newCheckStage(t *testing.T, hook lb.Hook) *checkStage {
 			return err
 		}
 		s.state = checkState(nic.Index, ours, theirs)
-		if s.datapath, err = Open(Options{Interfaces: []string{"eth0"}, Hook: hook, TableSize: testTableSize}); err != nil {
+		if s.datapath,
+			err = Open(Options{Interfaces: []string{"eth0"}, Hook: hook, TableSize: testTableSize}); err != nil {
 			return err
 		}
 		t.Cleanup(func() { testenv.In(t, s.balancer, s.datapath.Close) })
@@ -88,11 +89,13 @@ func newCheckStage(t *testing.T, hook lb.Hook) *checkStage {
 
 // checkState has a service in each mode and family, with the backend behind it.
 func checkState(index int, ours, theirs net.HardwareAddr) lb.State {
-	state := lb.State{Pool: lb.Pool{Addresses: []netip.Addr{checkHost(vip4, 99), checkHost(vip6, 99)}, FirstPort: 20000, LastPort: 20999}}
+	state := lb.State{Pool: lb.Pool{Addresses: []netip.Addr{checkHost(vip4, 99), checkHost(vip6, 99)}, FirstPort: 20000,
+		LastPort: 20999}}
 	for i, mode := range lb.PacketModes {
 		for _, family := range []netip.Addr{vip4, vip6} {
 			for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
-				service := lb.Service{Name: string(mode), VIP: checkHost(family, byte(100+i)), Port: checkPort, Protocol: protocol, Mode: mode, Scheduler: lb.Maglev,
+				service := lb.Service{Name: string(mode), VIP: checkHost(family, byte(100+i)), Port: checkPort,
+					Protocol: protocol, Mode: mode, Scheduler: lb.Maglev,
 					Backends: []lb.Backend{{Name: "web", Address: checkHost(family, 2), Port: checkPort, Weight: 1}}}
 				if mode == lb.DSCP {
 					service.DSCP = 10
@@ -101,7 +104,8 @@ func checkState(index int, ours, theirs net.HardwareAddr) lb.State {
 					service.Backends[0].Port = checkTranslatedPort + uint16(i)
 				}
 				state.Services = append(state.Services, lb.RoutedService{Service: service,
-					Paths: []lb.Path{{Interface: index, MAC: theirs, Source: ours, MTU: 1500, Local: checkHost(family, 1)}}})
+					Paths: []lb.Path{{Interface: index, MAC: theirs, Source: ours, MTU: 1500,
+						Local: checkHost(family, 1)}}})
 			}
 		}
 	}
@@ -130,8 +134,10 @@ func holdVIPs() error {
 // beStrict has the calling thread's host forward, as mode nat needs, and take nothing in from where
 // it would not send to.
 func beStrict() error {
-	return errors.Join(testenv.WriteSysctl("net/ipv4/ip_forward", "1"), testenv.WriteSysctl("net/ipv6/conf/all/forwarding", "1"),
-		testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "1"), testenv.WriteSysctl("net/ipv4/conf/eth0/rp_filter", "1"))
+	return errors.Join(testenv.WriteSysctl("net/ipv4/ip_forward", "1"),
+		testenv.WriteSysctl("net/ipv6/conf/all/forwarding", "1"),
+		testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "1"),
+		testenv.WriteSysctl("net/ipv4/conf/eth0/rp_filter", "1"))
 }
 
 // wholeChecksums has the calling thread's host fill checksums in, which XDP cannot leave to others.
@@ -158,7 +164,8 @@ func (s *checkStage) serve(t *testing.T) {
 			vips = append(vips, four, six)
 		}
 	}
-	options := agent.Options{VIPs: vips, Marks: marks, Modes: []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP}, Interfaces: []string{"eth0"}, Dir: t.TempDir()}
+	options := agent.Options{VIPs: vips, Marks: marks, Modes: []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP},
+		Interfaces: []string{"eth0"}, Dir: t.TempDir()}
 	testenv.In(t, s.backend, func() error {
 		var err error
 		if s.agent, err = agent.Start(options); err != nil {
@@ -225,7 +232,8 @@ func (s *checkStage) ask(t *testing.T, service *lb.RoutedService, bound time.Dur
 }
 
 // askPort asks it on another port.
-func (s *checkStage) askPort(t *testing.T, service *lb.RoutedService, port uint16, bound time.Duration) (answer string, err error) {
+func (s *checkStage) askPort(t *testing.T, service *lb.RoutedService, port uint16, bound time.Duration) (answer string,
+	err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
@@ -266,7 +274,9 @@ func (s *checkStage) ping(t *testing.T, service *lb.RoutedService, bound time.Du
 func (s *checkStage) each(t *testing.T, test func(*testing.T, *lb.RoutedService)) {
 	for i := range s.state.Services {
 		service := &s.state.Services[i]
-		t.Run(fmt.Sprintf("%s/%s/%s", service.Mode, service.Protocol, service.VIP), func(t *testing.T) { test(t, service) })
+		t.Run(fmt.Sprintf("%s/%s/%s", service.Mode, service.Protocol, service.VIP), func(t *testing.T) {
+			test(t, service)
+		})
 	}
 }
 
@@ -340,7 +350,8 @@ func TestChecksMemory(t *testing.T) {
 	if err := fitPlan(s.checks.plan, memleft.Left{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
 		t.Errorf("refused with 88 MiB left: %v", err)
 	}
-	if err := fitPlan(s.checks.plan, memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}); !errors.Is(err, lb.ErrTooLarge) || !strings.HasSuffix(err.Error(), "(via: address)") {
+	if err := fitPlan(s.checks.plan, memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}); !errors.Is(err,
+		lb.ErrTooLarge) || !strings.HasSuffix(err.Error(), "(via: address)") {
 		t.Errorf("with 80 MiB left: %v", err)
 	}
 }
@@ -390,7 +401,8 @@ func TestChecksSeeFaults(t *testing.T) {
 				})
 			})
 			testenv.In(t, s.balancer, func() error {
-				c, err := net.DialTimeout("tcp", netip.AddrPortFrom(checkHost(vip4, 2), checkTranslatedPort+4).String(), 20*time.Second)
+				c, err := net.DialTimeout("tcp", netip.AddrPortFrom(checkHost(vip4, 2), checkTranslatedPort+4).String(),
+					20*time.Second)
 				if err == nil {
 					err = c.Close()
 				}

@@ -134,12 +134,14 @@ func (w *wires) unwrap(t *testing.T) (mac net.HardwareAddr) {
 // wrapped returns a frame inside of the tunnel, whose own checksum is right.
 func wrapped(t *testing.T, to net.HardwareAddr, frame []byte) []gopacket.SerializableLayer {
 	t.Helper()
-	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: tunnelThere.AsSlice(), DstIP: tunnelHere.Addr().AsSlice()}
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: tunnelThere.AsSlice(),
+		DstIP: tunnelHere.Addr().AsSlice()}
 	udp := &layers.UDP{SrcPort: 50000, DstPort: tunnelPort}
 	if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
 		t.Fatal(err)
 	}
-	return []gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: routerMAC, DstMAC: to, EthernetType: layers.EthernetTypeIPv4},
+	return []gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: routerMAC, DstMAC: to,
+		EthernetType: layers.EthernetTypeIPv4},
 		ip, udp, &layers.VXLAN{ValidIDFlag: true, VNI: tunnelNetwork}, gopacket.Payload(frame)}
 }
 

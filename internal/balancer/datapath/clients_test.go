@@ -82,7 +82,8 @@ func TestClients(t *testing.T) {
 		bring([]string{"198.18.1.7/32", "2001:2::1:7/128"}, nil)
 		expect(one, true)
 		expect(two, false)
-		bring([]string{"198.18.0.0/16", "2001:2::/32", "198.18.1.7/32", "2001:2::1:7/128"}, []string{"198.18.1.0/24", "2001:2::1:0/112"})
+		bring([]string{"198.18.0.0/16", "2001:2::/32", "198.18.1.7/32", "2001:2::1:7/128"},
+			[]string{"198.18.1.0/24", "2001:2::1:0/112"})
 		expect(one, true)
 		expect(two, false)
 		bring([]string{"0.0.0.0/0", "::/0"}, []string{"198.18.1.8/32", "2001:2::1:8/128"})
@@ -110,7 +111,8 @@ func TestClients(t *testing.T) {
 // list of thousands is searched as one of two is.
 func TestClientsAreOfTheirService(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portDSCP, lb.TCP, lb.Maglev), modeService(vip4, portNAT, lb.TCP, lb.RoundRobin)}}
+		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portDSCP, lb.TCP, lb.Maglev),
+			modeService(vip4, portNAT, lb.TCP, lb.RoundRobin)}}
 		for n := range 5000 {
 			prefix := netip.MustParsePrefix(fmt.Sprintf("198.%d.%d.0/24", 18+n>>8&1, n&0xff))
 			if n >= 512 {
@@ -121,7 +123,8 @@ func TestClientsAreOfTheirService(t *testing.T) {
 		r := newRig(t, hook, state)
 		for i := range state.Services {
 			s := &state.Services[i]
-			p := packetSpec{from: netip.MustParseAddr("198.18.200.9"), at: s.VIP, sport: 40000, dport: s.Port, flags: "S"}
+			p := packetSpec{from: netip.MustParseAddr("198.18.200.9"), at: s.VIP, sport: 40000, dport: s.Port,
+				flags: "S"}
 			want := "forwarded"
 			if i == 0 {
 				want = denied

@@ -26,7 +26,8 @@ var elementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, 
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	layouts := map[string]snapshot.ElementLayout{}
-	for name, t := range map[string]btf.Type{objects.XDPMapBackendCounts: spec.Maps[objects.XDPMapBackendCounts].Value, objects.XDPMapPrefixes: spec.Maps[objects.XDPMapPrefixes].Key} {
+	for name, t := range map[string]btf.Type{objects.XDPMapBackendCounts: spec.Maps[objects.XDPMapBackendCounts].Value,
+		objects.XDPMapPrefixes: spec.Maps[objects.XDPMapPrefixes].Key} {
 		of, is := btf.UnderlyingType(t).(*btf.Struct)
 		if !is {
 			return nil, fmt.Errorf("reading the embedded eBPF program: the elements of %s are no struct", name)
@@ -49,7 +50,8 @@ type foreignElements struct {
 // openElements checks that a map is as its layout says; size is that of the elements that it has.
 func openElements(m *ebpf.Map, size uint32, layout snapshot.ElementLayout, needed []string) (*foreignElements, error) {
 	if int(size) != layout.Size {
-		return nil, fmt.Errorf("%w: %s does not have the elements of %d bytes that it says", snapshot.ErrDamaged, m, layout.Size)
+		return nil, fmt.Errorf("%w: %s does not have the elements of %d bytes that it says", snapshot.ErrDamaged, m,
+			layout.Size)
 	}
 	for name, field := range layout.Fields {
 		if field.Offset < 0 || field.Size < 0 || field.Offset+field.Size > layout.Size {
@@ -96,9 +98,11 @@ func (e *foreignElements) backend(index uint32) (sum lb.BackendCount, err error)
 		return sum, fmt.Errorf("reading the counters of backend index %d of the data plane before: %v", index, err)
 	}
 	for _, c := range perCPU {
-		sum = sum.Plus(lb.BackendCount{Packets: e.number(c, "packets"), Bytes: e.number(c, "bytes"), Connections: e.number(c, "connections"),
+		sum = sum.Plus(lb.BackendCount{Packets: e.number(c, "packets"), Bytes: e.number(c, "bytes"),
+			Connections:     e.number(c, "connections"),
 			ReturnedPackets: e.number(c, "returned_packets"), ReturnedBytes: e.number(c, "returned_bytes"),
-			Answered: e.number(c, "answered"), Refused: e.number(c, "refused"), Unreachable: e.number(c, "unreachable")})
+			Answered: e.number(c, "answered"), Refused: e.number(c, "refused"),
+			Unreachable: e.number(c, "unreachable")})
 	}
 	return sum, nil
 }
@@ -115,7 +119,8 @@ func (e *foreignElements) prefixesInto(to *ebpf.Map) error {
 	var value uint32
 	all := e.m.Iterate()
 	for all.Next(&key, &value) {
-		ours := objects.XDPPrefixKey{Bits: uint32(e.number(key, "bits")) - uint32(8*before) + listBits, List: uint32(e.number(key, "list"))}
+		ours := objects.XDPPrefixKey{Bits: uint32(e.number(key, "bits")) - uint32(8*before) + listBits,
+			List: uint32(e.number(key, "list"))}
 		for i := range min(len(ours.Address), address.Size/4) {
 			ours.Address[i] = binary.NativeEndian.Uint32(key[address.Offset+4*i:])
 		}

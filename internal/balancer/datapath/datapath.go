@@ -158,7 +158,9 @@ func Open(options Options) (*Datapath, error) {
 	_ = rlimit.RemoveMemlock()
 	d := &Datapath{options: options, findPorts: attach.Ports, attempts: attach.Attempts, programs: programOf,
 		stop: make(chan struct{}), counted: make(chan struct{}, 1),
-		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: flowtable.NewJanitor(options.Timeouts), keeper: newKeeper(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff, SwitchBack: options.SwitchBack}}
+		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: flowtable.NewJanitor(options.Timeouts),
+		keeper: newKeeper(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff,
+			SwitchBack: options.SwitchBack}}
 	d.tryWatch()
 	if err := d.takeOver(); err != nil {
 		return nil, err

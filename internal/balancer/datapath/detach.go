@@ -100,8 +100,8 @@ func Sweep(keep *Keep) (swept bool, err error) {
 	return true, newKeeper(keep).forget()
 }
 
-// Standby has packets for the VIPs left to the kernel, at once and for all services, or has them balanced again. It holds
-// for programs that are loaded later, too.
+// Standby has packets for the VIPs left to the kernel, at once and for all services, or has them balanced again. It
+// holds for programs that are loaded later, too.
 func (d *Datapath) Standby(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

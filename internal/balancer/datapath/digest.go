@@ -178,7 +178,8 @@ func (d *Datapath) ServiceTables() []lb.ServiceTable {
 	list := make([]lb.ServiceTable, 0, len(p.records))
 	for _, r := range p.records {
 		if !r.key.Hairpin {
-			list = append(list, lb.ServiceTable{Key: r.key, Name: r.service.Name, Digest: r.digest(), Takers: r.takers()})
+			list = append(list, lb.ServiceTable{Key: r.key, Name: r.service.Name, Digest: r.digest(),
+				Takers: r.takers()})
 		}
 	}
 	d.tables.Store(&serviceTables{p, list})

@@ -29,7 +29,8 @@ func digestWith(t *testing.T, s lb.RoutedService) uint64 {
 // TestDigestsArePinned: another release of the program, or of Go, must not have others.
 func TestDigestsArePinned(t *testing.T) {
 	for scheduler, want := range map[lb.Scheduler]string{
-		lb.Maglev: "bda3065bd78f73ba", lb.SourceHash: "84f2cfd3ebc09f17", lb.Failover: "90ac8c703b043cfe", lb.RoundRobin: "35248d936a7d4a86", lb.WeightedLeastConnections: "a292db4a6c943d8d",
+		lb.Maglev: "bda3065bd78f73ba", lb.SourceHash: "84f2cfd3ebc09f17", lb.Failover: "90ac8c703b043cfe",
+		lb.RoundRobin: "35248d936a7d4a86", lb.WeightedLeastConnections: "a292db4a6c943d8d",
 	} {
 		if got := fmt.Sprintf("%016x", digestWith(t, testService(vip4, 80, lb.TCP, scheduler, 3))); got != want {
 			t.Errorf("%s: %s, want %s: a digest of other releases does not compare to this", scheduler, got, want)
@@ -47,33 +48,45 @@ func reordered(s lb.RoutedService) lb.RoutedService {
 
 // TestDigestIsOfWhoGetsFlows changes a service, and says whether new flows go elsewhere.
 func TestDigestIsOfWhoGetsFlows(t *testing.T) {
-	all := []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections, lb.WeightedLeastConnections, lb.TwoChoices, lb.Failover}
+	all := []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections,
+		lb.WeightedLeastConnections, lb.TwoChoices, lb.Failover}
 	byOrder := []lb.Scheduler{lb.Failover}
 	for name, test := range map[string]struct {
 		change func(*lb.RoutedService)
 		// differs are the schedulers by which it does.
 		differs []lb.Scheduler
 	}{
-		"nothing":              {func(*lb.RoutedService) {}, nil},
-		"another order":        {func(s *lb.RoutedService) { *s = reordered(*s) }, byOrder},
-		"other names":          {func(s *lb.RoutedService) { s.Name, s.Backends[0].Name = "other", "other" }, nil},
-		"other ways":           {func(s *lb.RoutedService) { s.Paths[1].MAC, s.Paths[1].MTU = net.HardwareAddr{2, 0, 0, 0, 9, 9}, 1400 }, nil},
+		"nothing":       {func(*lb.RoutedService) {}, nil},
+		"another order": {func(s *lb.RoutedService) { *s = reordered(*s) }, byOrder},
+		"other names":   {func(s *lb.RoutedService) { s.Name, s.Backends[0].Name = "other", "other" }, nil},
+		"other ways": {func(s *lb.RoutedService) {
+			s.Paths[1].MAC, s.Paths[1].MTU = net.HardwareAddr{2, 0, 0, 0, 9, 9}, 1400
+		}, nil},
 		"no way to the second": {func(s *lb.RoutedService) { s.Paths[1].MAC = nil }, allBut(all, lb.Failover)},
 		"no way to the first":  {func(s *lb.RoutedService) { s.Paths[0].MAC = nil }, all},
 		"a drained backend":    {func(s *lb.RoutedService) { s.Backends[0].Draining = true }, all},
 		"a failing backend":    {func(s *lb.RoutedService) { s.Backends[0].Unhealthy = "fails" }, all},
 		"another port":         {func(s *lb.RoutedService) { s.Backends[0].Port++ }, all},
-		"another address":      {func(s *lb.RoutedService) { s.Backends[0].Address = netip.MustParseAddr("198.18.2.77") }, all},
-		"one backend more":     {func(s *lb.RoutedService) { addBackends(s, 5, s.Port, false) }, allBut(all, lb.Failover)},
-		"another weight":       {func(s *lb.RoutedService) { s.Backends[1].Weight = 7 }, []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.WeightedRoundRobin, lb.WeightedLeastConnections, lb.TwoChoices}},
-		"more slots":           {func(s *lb.RoutedService) { s.TableSize = 8191 }, []lb.Scheduler{lb.Maglev, lb.SourceHash}},
-		"by the source":        {func(s *lb.RoutedService) { s.Hash = lb.HashSource }, allBut(all, lb.SourceHash)},
-		"another mode":         {func(s *lb.RoutedService) { s.Mode = lb.IPIP }, all},
-		"persistence":          {func(s *lb.RoutedService) { s.Persistence.Timeout = time.Minute }, all},
-		"a rate":               {func(s *lb.RoutedService) { s.Limits.Rate = 5 }, nil},
-		"a client less":        {func(s *lb.RoutedService) { s.Deny = []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")} }, all},
-		"a bound of one":       {func(s *lb.RoutedService) { s.Backends[0].Upper = 10 }, all},
-		"another interface":    {func(s *lb.RoutedService) { s.Paths[0].Interface = 77 }, nil},
+		"another address": {func(s *lb.RoutedService) {
+			s.Backends[0].Address = netip.MustParseAddr("198.18.2.77")
+		}, all},
+		"one backend more": {func(s *lb.RoutedService) { addBackends(s, 5, s.Port, false) },
+			allBut(all, lb.Failover)},
+		"another weight": {func(s *lb.RoutedService) { s.Backends[1].Weight = 7 },
+			[]lb.Scheduler{lb.Maglev, lb.SourceHash, lb.WeightedRoundRobin, lb.WeightedLeastConnections,
+				lb.TwoChoices}},
+		"more slots": {func(s *lb.RoutedService) {
+			s.TableSize = 8191
+		}, []lb.Scheduler{lb.Maglev, lb.SourceHash}},
+		"by the source": {func(s *lb.RoutedService) { s.Hash = lb.HashSource }, allBut(all, lb.SourceHash)},
+		"another mode":  {func(s *lb.RoutedService) { s.Mode = lb.IPIP }, all},
+		"persistence":   {func(s *lb.RoutedService) { s.Persistence.Timeout = time.Minute }, all},
+		"a rate":        {func(s *lb.RoutedService) { s.Limits.Rate = 5 }, nil},
+		"a client less": {func(s *lb.RoutedService) {
+			s.Deny = []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")}
+		}, all},
+		"a bound of one":    {func(s *lb.RoutedService) { s.Backends[0].Upper = 10 }, all},
+		"another interface": {func(s *lb.RoutedService) { s.Paths[0].Interface = 77 }, nil},
 	} {
 		for _, scheduler := range all {
 			s := testService(vip4, 80, lb.TCP, scheduler, 4)
@@ -109,7 +122,8 @@ func TestTwoBalancersAgree(t *testing.T) {
 		differ := 0
 		for range flows / 2 {
 			client := netip.AddrFrom4([4]byte{203, 0, byte(random.Uint32()), byte(random.Uint32())})
-			frame := packetSpec{from: client, at: vip4, sport: uint16(1 + random.IntN(65535)), dport: 80, flags: "S"}.build(t)
+			frame := packetSpec{from: client, at: vip4, sport: uint16(1 + random.IntN(65535)), dport: 80,
+				flags: "S"}.build(t)
 			if one.to(t, frame) != other.to(t, frame) {
 				differ++
 			}

@@ -135,7 +135,8 @@ func joins(k *kept, d **Datapath) error {
 		return err
 	}
 	is := (*d).Attachments()[0]
-	if is.String() != "xdp (native)" || !strings.Contains(is.Reason, "libxdp's dispatcher is on veth0, which runs "+libxdpFilter+" (10): joined at run priority 20") {
+	if is.String() != "xdp (native)" || !strings.Contains(is.Reason, "libxdp's dispatcher is on veth0, which runs "+
+		libxdpFilter+" (10): joined at run priority 20") {
 		return fmt.Errorf("it is attached as %+v", is)
 	}
 	if err := loadBy("xdp-dispatcher.o", libxdpPass, 50); err != nil {
@@ -151,7 +152,8 @@ func joins(k *kept, d **Datapath) error {
 	if err := runsInTurn("exchanged", libxdpFilter, ours, libxdpPass); err != nil {
 		return err
 	}
-	if _, after := chain(); after[ours] == before[ours] || after[libxdpPass] != before[libxdpPass] || after[libxdpFilter] != before[libxdpFilter] {
+	if _, after := chain(); after[ours] == before[ours] || after[libxdpPass] != before[libxdpPass] ||
+		after[libxdpFilter] != before[libxdpFilter] {
 		return fmt.Errorf("exchanging ours, the programs %v became %v", before, after)
 	}
 	if err := (*d).Leave(); err != nil {
@@ -203,13 +205,17 @@ func TestDispatcherOfOurs(t *testing.T) {
 			return err
 		}
 		// A second balancer is refused.
-		if err := refusedFor(t, lb.HookXDP, []string{"libxdp's dispatcher, id", xdpProgram.name, "jeoul detach --interface veth0"}); err != nil {
+		if err := refusedFor(t, lb.HookXDP, []string{"libxdp's dispatcher, id", xdpProgram.name,
+			"jeoul detach --interface veth0"}); err != nil {
 			return err
 		}
 		// Another takes all off; ours is put back when that is looked at, and by the next change.
 		for when, back := range map[string]func() error{
-			"looked at": func() error { note, err := d.KeepAgain(); return errors.Join(err, wants(note, "it is put back")) },
-			"changed":   func() error { return d.Apply(swapping(testState(), 1)) },
+			"looked at": func() error {
+				note, err := d.KeepAgain()
+				return errors.Join(err, wants(note, "it is put back"))
+			},
+			"changed": func() error { return d.Apply(swapping(testState(), 1)) },
 		} {
 			if err := xdpLoader("unload", "veth0", "--all"); err != nil {
 				return err
@@ -263,8 +269,8 @@ func TestDispatcherHooks(t *testing.T) {
 }
 
 // TestDispatcherPackets has the balancer's own program between two others: packets for the VIP come back, each of
-// them, also while the dispatcher is exchanged by us and by libxdp. Where the kernel keeps programs that change packets out of the
-// dispatcher of this libxdp, the balancer is refused, or in TC.
+// them, also while the dispatcher is exchanged by us and by libxdp. Where the kernel keeps programs that change packets
+// out of the dispatcher of this libxdp, the balancer is refused, or in TC.
 func TestDispatcherPackets(t *testing.T) {
 	needLibxdp(t)
 	ns, outside := testenv.Namespace(t), testenv.Namespace(t)
@@ -287,7 +293,8 @@ func TestDispatcherPackets(t *testing.T) {
 		}
 		defer d.Close()
 		served.begin(t)
-		if err := errors.Join(loadBy("xdp-dispatcher.o", libxdpPass, 50), d.Apply(swapping(killState(3, 1), 1))); err != nil {
+		if err := errors.Join(loadBy("xdp-dispatcher.o", libxdpPass, 50),
+			d.Apply(swapping(killState(3, 1), 1))); err != nil {
 			return err
 		}
 		served.end(t, "")
@@ -300,7 +307,8 @@ func TestDispatcherPackets(t *testing.T) {
 
 // inTCBeside has a balancer in TC whose program cannot be in the dispatcher.
 func inTCBeside(k *kept, refused error) error {
-	err := errors.Join(wants(refused.Error(), "those of 1.5.5 and newer do"), wants(refused.Error(), "set hook: tc"), runsInTurn("refused", libxdpPass))
+	err := errors.Join(wants(refused.Error(), "those of 1.5.5 and newer do"), wants(refused.Error(), "set hook: tc"),
+		runsInTurn("refused", libxdpPass))
 	if err != nil {
 		return err
 	}
@@ -314,7 +322,8 @@ func inTCBeside(k *kept, refused error) error {
 		return err
 	}
 	is := d.Attachments()[0]
-	return errors.Join(wants(is.String(), "tc"), wants(is.Reason, "another program has XDP on veth0 (libxdp's dispatcher, id"), d.Close())
+	return errors.Join(wants(is.String(), "tc"),
+		wants(is.Reason, "another program has XDP on veth0 (libxdp's dispatcher, id"), d.Close())
 }
 
 // TestLoaderAfterOurs has libxdp's loader come to an interface that ours has without a dispatcher: it is refused.
@@ -346,7 +355,8 @@ func TestAutoBesideOthers(t *testing.T) {
 		occupy bool
 		says   string
 	}{
-		"another's program":       {attach.NativeXDP, true, `another program has XDP on veth0 (program "occupant", id `},
+		"another's program": {attach.NativeXDP, true,
+			`another program has XDP on veth0 (program "occupant", id `},
 		"a dispatcher without it": {attach.NativeDispatched, false, "the program cannot be in libxdp's dispatcher"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -401,7 +411,8 @@ func TestAutoBesideOthers(t *testing.T) {
 	}
 }
 
-// TestPassIsKnown: what stands in for our programs while the hook changes is known by its number once a process was killed meanwhile.
+// TestPassIsKnown: what stands in for our programs while the hook changes is known by its number once a process was
+// killed meanwhile.
 func TestPassIsKnown(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {

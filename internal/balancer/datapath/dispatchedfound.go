@@ -16,8 +16,8 @@ import (
 )
 
 // listDispatched looks for what is attached in libxdp's dispatchers on interfaces: a program of one of our sets, or
-// one that stood in for it when a process was killed. What that process has pinned for a dispatcher that it did not attach
-// any more is removed: the next change need not be of that interface.
+// one that stood in for it when a process was killed. What that process has pinned for a dispatcher that it did not
+// attach any more is removed: the next change need not be of that interface.
 func (f *found) listDispatched(sets []uint64, ports []attach.Port) error {
 	ids, err := f.programsOf(sets)
 	if err != nil || len(ids) == 0 {
@@ -49,8 +49,8 @@ func (f *found) listDispatched(sets []uint64, ports []attach.Port) error {
 // passPin names the pin, in a set, of what stands in for our programs in libxdp's dispatchers while the hook changes.
 const passPin = "pass"
 
-// pinPass pins what is to stand in for our programs, with the set of a generation that is to come into use: by its number a next
-// process tells what a kill leaves of dispatchers that had it.
+// pinPass pins what is to stand in for our programs, with the set of a generation that is to come into use: by its
+// number a next process tells what a kill leaves of dispatchers that had it.
 func (k *keeper) pinPass(g *generation, pass *ebpf.Program) error {
 	if k == nil {
 		return nil
@@ -104,8 +104,8 @@ func (f *found) programsOf(sets []uint64) (ids []ebpf.ProgramID, err error) {
 	return slices.Compact(ids), nil
 }
 
-// clearDispatched takes the programs of all sets out of libxdp's dispatchers, and removes what is left of dispatchers that
-// had them or were to.
+// clearDispatched takes the programs of all sets out of libxdp's dispatchers, and removes what is left of dispatchers
+// that had them or were to.
 func (k *keeper) clearDispatched() error {
 	sets, err := k.Store.Sets()
 	if err != nil || len(sets) == 0 {

@@ -123,7 +123,9 @@ func TestExceptionsAreOfTheirService(t *testing.T) {
 			for range 3 {
 				expectOutcome(t, r, natReply(r.model, vip, false, client).build(t), "returned")
 				expectOutcome(t, r, natReply(r.model, vip, true, client).build(t), untranslated)
-				expectOutcome(t, r, with(natReply(r.model, vip, false, client), func(p *packetSpec) { p.from, p.sport = other.Address, other.Port }).build(t), untranslated)
+				expectOutcome(t, r, with(natReply(r.model, vip, false, client), func(p *packetSpec) {
+					p.from, p.sport = other.Address, other.Port
+				}).build(t), untranslated)
 			}
 		}
 	})
@@ -170,8 +172,11 @@ func TestExceptionsOfFormerBackends(t *testing.T) {
 		fewer := exceptOf("198.18.1.0/24")
 		for i := range fewer.Services {
 			s := &fewer.Services[i]
-			if at := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Address == left.from && b.Port == left.sport }); at >= 0 {
-				s.Backends, s.Paths = slices.Delete(slices.Clone(s.Backends), at, at+1), slices.Delete(slices.Clone(s.Paths), at, at+1)
+			if at := slices.IndexFunc(s.Backends, func(b lb.Backend) bool {
+				return b.Address == left.from && b.Port == left.sport
+			}); at >= 0 {
+				s.Backends, s.Paths = slices.Delete(slices.Clone(s.Backends), at, at+1),
+					slices.Delete(slices.Clone(s.Paths), at, at+1)
 			}
 		}
 		expectOutcome(t, r, left.build(t), untranslated)
@@ -192,13 +197,16 @@ func TestTraceOfExceptions(t *testing.T) {
 			6: {Outcome: notForwarded, Reasons: []trace.Reason{trace.FromBackend}},
 		} {
 			p := natReply(r.model, vip4, false, clientOf(subnet, false, 7))
-			got, err := r.datapath.Explain(trace.Question{Source: p.from, SourcePort: p.sport, Destination: p.at, DestinationPort: p.dport,
-				Protocol: lb.TCP, Flags: []string{"ack"}})
+			got, err := r.datapath.Explain(trace.Question{Source: p.from, SourcePort: p.sport, Destination: p.at,
+				DestinationPort: p.dport,
+				Protocol:        lb.TCP, Flags: []string{"ack"}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Outcome != want.Outcome || !slices.Equal(got.Reasons, want.Reasons) || got.Path != nil || got.Backend == nil {
-				t.Errorf("to %v: %s because %v, by %v, from %v; want %s because %v", p.at, got.Outcome, got.Reasons, got.Path, got.Backend, want.Outcome, want.Reasons)
+			if got.Outcome != want.Outcome || !slices.Equal(got.Reasons, want.Reasons) || got.Path != nil ||
+				got.Backend == nil {
+				t.Errorf("to %v: %s because %v, by %v, from %v; want %s because %v", p.at, got.Outcome, got.Reasons,
+					got.Path, got.Backend, want.Outcome, want.Reasons)
 			}
 		}
 	})
@@ -213,8 +221,10 @@ func TestClientsThroughTheBalancer(t *testing.T) {
 			s.Backends, s.Paths = s.Backends[:1], s.Paths[:1]
 			backend := netip.AddrPortFrom(s.Backends[0].Address, s.Backends[0].Port)
 			balancer, host, client := testenv.Namespace(t), testenv.Namespace(t), testenv.Namespace(t)
-			ours, theirs := testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in", Addresses: prefixes("198.18.0.1/16")},
-				testenv.End{Namespace: host, Name: "out", Addresses: []netip.Prefix{netip.PrefixFrom(backend.Addr(), 16)}})
+			ours, theirs := testenv.Veth(t,
+				testenv.End{Namespace: balancer, Name: "in", Addresses: prefixes("198.18.0.1/16")},
+				testenv.End{Namespace: host, Name: "out",
+					Addresses: []netip.Prefix{netip.PrefixFrom(backend.Addr(), 16)}})
 			testenv.Veth(t, testenv.End{Namespace: balancer, Name: "front", Addresses: prefixes("192.0.2.1/24")},
 				testenv.End{Namespace: client, Name: "out", Addresses: prefixes("192.0.2.7/24")})
 			testenv.In(t, host, func() error {

@@ -73,7 +73,8 @@ func TestFilter(t *testing.T) {
 		if err := d.Close(); err != nil {
 			return err
 		}
-		return errors.Join(eachAttached([]string{"veth0", "bridge0"}, false), ingressQdisc("veth0", ""), ingressQdisc("bridge0", ""))
+		return errors.Join(eachAttached([]string{"veth0", "bridge0"}, false), ingressQdisc("veth0", ""),
+			ingressQdisc("bridge0", ""))
 	})
 }
 
@@ -134,7 +135,8 @@ func TestFilterSwapsInOneStep(t *testing.T) {
 		})
 	}()
 	for port := layers.UDPPort(1024); len(swapped) == 0; port = max(port+1, 1024) {
-		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: client4.AsSlice(), DstIP: vip4.AsSlice()}
+		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: client4.AsSlice(),
+			DstIP: vip4.AsSlice()}
 		udp := &layers.UDP{SrcPort: port, DstPort: 53}
 		if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
 			t.Fatal(err)
@@ -165,8 +167,11 @@ func TestFilterLeavesOthersAlone(t *testing.T) {
 		{"a filter was there", func() error {
 			return errors.Join(addQdisc("veth0", "clsact"), addFilter("veth0", netlink.HANDLE_MIN_INGRESS, 1, "other"))
 		}, nil, "clsact", []string{"other"}},
-		{"a filter came", nil, func() error { return addFilter("veth0", netlink.HANDLE_MIN_INGRESS, 1, "other") }, "clsact", []string{"other"}},
-		{"a filter of the other direction came", nil, func() error { return addFilter("veth0", netlink.HANDLE_MIN_EGRESS, 1, "other") },
+		{"a filter came", nil, func() error { return addFilter("veth0", netlink.HANDLE_MIN_INGRESS, 1, "other") },
+			"clsact", []string{"other"}},
+		{"a filter of the other direction came", nil, func() error {
+			return addFilter("veth0", netlink.HANDLE_MIN_EGRESS, 1, "other")
+		},
 			"clsact", nil},
 		{"another has taken all away", nil, func() error { return delQdisc("veth0") }, "", nil},
 	} {
@@ -177,7 +182,8 @@ func TestFilterLeavesOthersAlone(t *testing.T) {
 					return err
 				}
 				defer d.Close()
-				for _, do := range []func() error{test.before, func() error { return d.Apply(testState()) }, test.while} {
+				for _, do := range []func() error{
+					test.before, func() error { return d.Apply(testState()) }, test.while} {
 					if do == nil {
 						continue
 					}
@@ -202,7 +208,8 @@ func TestFilterLeavesOthersAlone(t *testing.T) {
 func TestFilterPlaceTaken(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
-		err := errors.Join(addQdisc("veth0", "clsact"), addFilter("veth0", netlink.HANDLE_MIN_INGRESS, attach.FilterPriority, "other"))
+		err := errors.Join(addQdisc("veth0", "clsact"), addFilter("veth0", netlink.HANDLE_MIN_INGRESS,
+			attach.FilterPriority, "other"))
 		if err != nil {
 			return err
 		}
@@ -211,7 +218,8 @@ func TestFilterPlaceTaken(t *testing.T) {
 			return err
 		}
 		defer d.Close()
-		if err := d.Apply(testState()); !errors.Is(err, attach.ErrBusy) || !strings.Contains(err.Error(), "tc filter show") {
+		if err := d.Apply(testState()); !errors.Is(err, attach.ErrBusy) ||
+			!strings.Contains(err.Error(), "tc filter show") {
 			t.Errorf("a filter of our priority: %v", err)
 		}
 		if names, err := filterNames("veth0"); len(names) != 1 || names[0] != "other" {
@@ -251,8 +259,9 @@ func addFilter(name string, parent uint32, priority uint16, called string) error
 		return err
 	}
 	defer program.Close()
-	return netlink.FilterAdd(&netlink.BpfFilter{Fd: program.FD(), Name: called, DirectAction: true, FilterAttrs: netlink.FilterAttrs{
-		LinkIndex: nic.Attrs().Index, Parent: parent, Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL}})
+	return netlink.FilterAdd(&netlink.BpfFilter{Fd: program.FD(), Name: called, DirectAction: true,
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: nic.Attrs().Index, Parent: parent, Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL}})
 }
 
 // filterNames returns the names of the eBPF filters on what comes in.

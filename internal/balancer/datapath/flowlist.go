@@ -91,15 +91,19 @@ func (r *flowReader) read(flow *objects.XDPFlow, state objects.XDPFlowState, see
 		return one, false
 	}
 	owner := r.backends[flow.Backend]
-	if owner.record == nil || owner.record.id != flow.Service || owner.record.places[owner.at].generation != flow.Generation {
+	if owner.record == nil || owner.record.id != flow.Service ||
+		owner.record.places[owner.at].generation != flow.Generation {
 		return one, false
 	}
 	s := &owner.record.service
-	one = lb.Flow{Backend: visible(s.BackendKey(s.Backends[owner.at])), Client: netip.AddrPortFrom(addressOf(flow.Address, [...]uint8{4, 6}[mapmem.Family(s.VIP)]), mapmem.NetworkOrder(flow.Port)),
+	one = lb.Flow{Backend: visible(s.BackendKey(s.Backends[owner.at])),
+		Client: netip.AddrPortFrom(addressOf(flow.Address, [...]uint8{4, 6}[mapmem.Family(s.VIP)]),
+			mapmem.NetworkOrder(flow.Port)),
 		State: word, Proven: r.proven, Silent: time.Duration(flowtable.SilentFor(r.clock, seen)) * time.Millisecond}
 	if local := localOf(s, owner.at); s.IsHairpin && local.IsValid() {
 		one.Source = netip.AddrPortFrom(local, mapmem.NetworkOrder(flow.Source.Port))
-	} else if pool := r.numbers[mapmem.Family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) && pool[flow.Source.Address].IsValid() {
+	} else if pool := r.numbers[mapmem.Family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) &&
+		pool[flow.Source.Address].IsValid() {
 		one.Source = netip.AddrPortFrom(pool[flow.Source.Address], mapmem.NetworkOrder(flow.Source.Port))
 	}
 	if s.Mode != lb.FullNAT {

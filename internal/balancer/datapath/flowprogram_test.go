@@ -39,7 +39,8 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 		// Clients with persistence take places too. In tables as full as they are planned
 		// to be, one in 140 secrets leaves one of these flows without a place.
 		const room = 4 * flows
-		d := NewDetached(Options{Hook: hook, TableSize: testTableSize, FlowLimit: room, UnprovenLimit: room}, balancerMAC)
+		d := NewDetached(Options{Hook: hook, TableSize: testTableSize, FlowLimit: room, UnprovenLimit: room},
+			balancerMAC)
 		t.Cleanup(func() { d.Close() })
 		state := lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3),
 			testService(vip6, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 53, lb.UDP, lb.RoundRobin, 3)}}
@@ -49,7 +50,8 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 		}
 		send := func(p packetSpec) {
 			t.Helper()
-			if action, err := d.Program().Run(&ebpf.RunOptions{Data: p.build(t), DataOut: make([]byte, 4096)}); err != nil || action == actions[hook].drop {
+			if action, err := d.Program().Run(&ebpf.RunOptions{Data: p.build(t),
+				DataOut: make([]byte, 4096)}); err != nil || action == actions[hook].drop {
 				t.Fatalf("action %d, %v", action, err)
 			}
 		}
@@ -118,7 +120,8 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 		active(uint32(flows - ended))
 		for i, p := range specs[lb.TCP] {
 			key := d.flowKeyOf(p, lb.TCP)
-			if place, found := proven.Find(&key); found == (i%4 == 0) || found && place.State() != objects.XDPFlowStateFLOW_ESTABLISHED {
+			if place, found := proven.Find(&key); found == (i%4 == 0) || found &&
+				place.State() != objects.XDPFlowStateFLOW_ESTABLISHED {
 				t.Fatalf("flow %d of TCP is among the proven: %v", i, found)
 			}
 		}
@@ -158,9 +161,11 @@ func TestReturnsAreTakenOut(t *testing.T) {
 	testenv.Root(t)
 	service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	service.Mode = lb.FullNAT
-	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 5000, UnprovenLimit: 5000}, balancerMAC)
+	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 5000, UnprovenLimit: 5000},
+		balancerMAC)
 	defer d.Close()
-	if err := d.Apply(lb.State{Services: []lb.RoutedService{service}, Pool: lb.Pool{Addresses: []netip.Addr{vip4.Next()}, FirstPort: 20000, LastPort: 59999}}); err != nil {
+	if err := d.Apply(lb.State{Services: []lb.RoutedService{service},
+		Pool: lb.Pool{Addresses: []netip.Addr{vip4.Next()}, FirstPort: 20000, LastPort: 59999}}); err != nil {
 		t.Fatal(err)
 	}
 	const threads, flows = 3, 1000
@@ -193,7 +198,8 @@ func TestReturnsAreTakenOut(t *testing.T) {
 		}
 	}
 	const proven = threads * flows / 2
-	if led, entries := leading(d), entriesOfReturns(d.shared.fullNAT); led != threads*flows || entries != threads*flows {
+	if led, entries := leading(d), entriesOfReturns(d.shared.fullNAT); led != threads*flows ||
+		entries != threads*flows {
 		t.Errorf("replies would find %d flows by %d entries, want %d", led, entries, threads*flows)
 	}
 	for _, stage := range []struct {
@@ -202,7 +208,8 @@ func TestReturnsAreTakenOut(t *testing.T) {
 	}{{lb.DefaultTimeouts.Opening, proven}, {lb.DefaultTimeouts.Established, 0}} {
 		d.janitor.Pass(stage.passes)
 		if led, entries := leading(d), entriesOfReturns(d.shared.fullNAT); led != stage.want || entries != stage.want {
-			t.Errorf("after %v replies would find %d flows by %d entries, want %d", stage.passes, led, entries, stage.want)
+			t.Errorf("after %v replies would find %d flows by %d entries, want %d", stage.passes, led, entries,
+				stage.want)
 		}
 	}
 }
@@ -214,7 +221,8 @@ func TestHouseIsKept(t *testing.T) {
 	testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in"}, testenv.End{Namespace: outside, Name: "out"})
 	var d *Datapath
 	testenv.In(t, balancer, func() (err error) {
-		if d, err = Open(Options{Interfaces: []string{"in"}, Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 1000, UnprovenLimit: 1000,
+		if d, err = Open(Options{Interfaces: []string{"in"}, Hook: lb.HookXDP, TableSize: testTableSize,
+			FlowLimit: 1000, UnprovenLimit: 1000,
 			Timeouts: lb.Timeouts{Opening: 3 * flowtable.NewcomersEvery}}); err != nil {
 			return err
 		}
@@ -228,14 +236,17 @@ func TestHouseIsKept(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = d.Program().Run(&ebpf.RunOptions{Data: with(web4(), func(p *packetSpec) { p.to = nic.HardwareAddr }).build(t), DataOut: make([]byte, 4096)})
+		_, err = d.Program().Run(&ebpf.RunOptions{Data: with(web4(), func(p *packetSpec) {
+			p.to = nic.HardwareAddr
+		}).build(t), DataOut: make([]byte, 4096)})
 		return err
 	})
 	// A walk over the table takes newcomersEvery: it meets the flow before its time is up.
 	counted := func(want uint64) func() bool {
 		return func() bool {
 			counters, err := d.Counters()
-			return err == nil && counters.Flows.Unproven == want && uint64(counters.Services[lb.ServiceKey{VIP: vip4, Port: 80, Protocol: lb.TCP}].Active) == want
+			return err == nil && counters.Flows.Unproven == want &&
+				uint64(counters.Services[lb.ServiceKey{VIP: vip4, Port: 80, Protocol: lb.TCP}].Active) == want
 		}
 	}
 	testenv.Eventually(t, time.Minute, "the flow is counted", counted(1))
@@ -248,7 +259,8 @@ func TestHouseIsKept(t *testing.T) {
 func TestProgramAmongTheJanitor(t *testing.T) {
 	testenv.Root(t)
 	const threads, epochs, packets, window = 3, 60, 60, 40
-	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: epochs * window / 3, UnprovenLimit: 300}, balancerMAC)
+	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: epochs * window / 3,
+		UnprovenLimit: 300}, balancerMAC)
 	defer d.Close()
 	service := testService(vip4, 80, lb.TCP, lb.LeastConnections, 3)
 	service.Persistence = lb.Persistence{Timeout: time.Minute}
@@ -263,7 +275,8 @@ func TestProgramAmongTheJanitor(t *testing.T) {
 				random := rand.New(rand.NewPCG(uint64(epoch), uint64(thread)))
 				for range packets {
 					n := epoch*window + random.IntN(2*window)
-					p := packetSpec{from: client4, at: vip4, sport: uint16(1024 + n), dport: 80, flags: []string{"S", "A", "A", "A", "FA"}[random.IntN(5)]}
+					p := packetSpec{from: client4, at: vip4, sport: uint16(1024 + n), dport: 80,
+						flags: []string{"S", "A", "A", "A", "FA"}[random.IntN(5)]}
 					if _, _, err := d.Program().Test(p.build(t)); err != nil {
 						t.Error(err)
 						return
@@ -352,7 +365,8 @@ func memlock(t *testing.T, m *ebpf.Map) (bytes uint64) {
 func TestJanitorIsTold(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		hashed := testService(vip4, 81, lb.TCP, lb.Maglev, 3)
-		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), hashed}})
+		r := newRig(t, hook,
+			lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), hashed}})
 		head := r.datapath.janitorInput().Head
 		for _, step := range []struct {
 			name, flags string

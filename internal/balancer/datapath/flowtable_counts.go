@@ -31,7 +31,8 @@ func (p *picture) countFlows(c *lb.Counters, met flowtable.Presence) {
 			}
 			key = visible(key)
 			count := c.Backends[key]
-			count.Active, count.Flows, count.PortsHeld = count.Active+has.Active, count.Flows+has.Entries, count.PortsHeld+has.Held
+			count.Active, count.Flows, count.PortsHeld = count.Active+has.Active, count.Flows+has.Entries,
+				count.PortsHeld+has.Held
 			c.Backends[key] = count
 		}
 	})

@@ -32,12 +32,17 @@ func anotherLayout(tb testing.TB) *snapshot.FlowLayout {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := &snapshot.FlowLayout{Bucket: 40 + 4*48, Flow: 48, States: maps.Clone(ours.States), Numbers: maps.Clone(ours.Numbers),
-		Fields: map[string]snapshot.Field{"unknown": {Offset: 0, Size: 12}, "states": {Offset: 12, Size: 4}, "tags": {Offset: 16, Size: 8},
+	l := &snapshot.FlowLayout{Bucket: 40 + 4*48, Flow: 48, States: maps.Clone(ours.States),
+		Numbers: maps.Clone(ours.Numbers),
+		Fields: map[string]snapshot.Field{"unknown": {Offset: 0, Size: 12}, "states": {Offset: 12, Size: 4},
+			"tags": {Offset: 16, Size: 8},
 			"seen": {Offset: 24, Size: 16}, "flows": {Offset: 40, Size: 4 * 48},
-			"flows.port": {Offset: 0, Size: 2}, "flows.generation": {Offset: 2, Size: 2}, "flows.backend": {Offset: 4, Size: 4},
-			"flows.source.address": {Offset: 8, Size: 2}, "flows.source.port": {Offset: 10, Size: 2}, "flows.syn": {Offset: 12, Size: 4},
-			"flows.unknown": {Offset: 16, Size: 8}, "flows.service": {Offset: 24, Size: 4}, "flows.address": {Offset: 32, Size: 16}}}
+			"flows.port": {Offset: 0, Size: 2}, "flows.generation": {Offset: 2, Size: 2},
+			"flows.backend":        {Offset: 4, Size: 4},
+			"flows.source.address": {Offset: 8, Size: 2}, "flows.source.port": {Offset: 10, Size: 2},
+			"flows.syn":     {Offset: 12, Size: 4},
+			"flows.unknown": {Offset: 16, Size: 8}, "flows.service": {Offset: 24, Size: 4},
+			"flows.address": {Offset: 32, Size: 16}}}
 	l.Numbers["FLOW_BUCKET"], l.Numbers["FLOW_BUSY"] = 4, 3
 	last := uint64(objects.XDPFlowStateFLOW_STATES)
 	for name, number := range l.States {
@@ -61,7 +66,8 @@ func newForeign(tb testing.TB, layout *snapshot.FlowLayout, flows int) *foreignW
 	if err != nil {
 		tb.Fatal(err)
 	}
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(layout.Bucket), Flags: unix.BPF_F_MMAPABLE,
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(layout.Bucket),
+		Flags:      unix.BPF_F_MMAPABLE,
 		MaxEntries: uint32((flows + reading.Places - 1) / reading.Places)})
 	if err != nil {
 		tb.Fatal(err)
@@ -82,7 +88,8 @@ func (w *foreignWriter) put(flow objects.XDPFlow, state objects.XDPFlowState, se
 	return at
 }
 
-func (w *foreignWriter) write(number int, flow objects.XDPFlow, state objects.XDPFlowState, seen uint32, pooled bool, tag uint16) {
+func (w *foreignWriter) write(number int, flow objects.XDPFlow, state objects.XDPFlowState, seen uint32, pooled bool,
+	tag uint16) {
 	r := w.table.Reading
 	bucket, at := w.table.Memory.Bytes()[number/r.Places*r.Bucket:][:r.Bucket], number%r.Places
 	theirs, ours := bucket[r.Flows+at*r.Flow:][:r.Flow], mapmem.Storage(flowtable.WordsOf(&flow)[:]).Bytes()
@@ -113,7 +120,8 @@ func keyText(flow *objects.XDPFlow) string { return fmt.Sprint(flow.Address, flo
 
 // asFound gives the datapath of a rig its flows as those of a build that lays them out differently: in
 // tables that are not its own, beside empty ones.
-func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, unproven *foreignWriter, places map[string]int) {
+func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, unproven *foreignWriter,
+	places map[string]int) {
 	t.Helper()
 	spec, err := xdpProgram.load()
 	if err != nil {
@@ -121,9 +129,12 @@ func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, un
 	}
 	pooled := func(flow *objects.XDPFlow) bool {
 		id := flow.Service &^ flowtable.AffinityKey
-		return slices.ContainsFunc(d.register.records, func(r *record) bool { return r.id == id && r.service.Mode == lb.FullNAT })
+		return slices.ContainsFunc(d.register.records, func(r *record) bool {
+			return r.id == id && r.service.Mode == lb.FullNAT
+		})
 	}
-	proven, unproven = newForeign(t, layout, len(d.shared.proven.Buckets)*flowtable.PerBucket), newForeign(t, layout, len(d.shared.unproven.Buckets)*flowtable.PerBucket)
+	proven, unproven = newForeign(t, layout, len(d.shared.proven.Buckets)*flowtable.PerBucket),
+		newForeign(t, layout, len(d.shared.unproven.Buckets)*flowtable.PerBucket)
 	places = proven.become(d.shared.proven, pooled)
 	unproven.become(d.shared.unproven, pooled)
 	for _, name := range flowMaps {
@@ -228,7 +239,8 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 		want := flow(n, backend)
 		place, there := table.Find(&want)
 		if !there || place.Flow() != want || place.State() != state || place.Seen() != seen {
-			t.Errorf("flow %d (%v): %+v in state %d, seen at %d; want %+v in %d, %d", n, there, place, state, seen, want, state, seen)
+			t.Errorf("flow %d (%v): %+v in state %d, seen at %d; want %+v in %d, %d", n, there, place, state, seen,
+				want, state, seen)
 		}
 	}
 	expect(to.unproven, 4, 1, objects.XDPFlowStateFLOW_OPENING, 1000)
@@ -274,9 +286,13 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 // TestUnreadableFlows refuses layouts without what a flow needs, and names it.
 func TestUnreadableFlows(t *testing.T) {
 	for says, change := range map[string]func(*snapshot.FlowLayout){
-		`no field "backend"`:            func(l *snapshot.FlowLayout) { delete(l.Fields, "flows.backend") },
-		`"generation" of its flows`:     func(l *snapshot.FlowLayout) { l.Fields["flows.generation"] = snapshot.Field{Offset: 0, Size: 4} },
-		`"address" of its flows`:        func(l *snapshot.FlowLayout) { l.Fields["flows.address"] = snapshot.Field{Offset: 40, Size: 16} },
+		`no field "backend"`: func(l *snapshot.FlowLayout) { delete(l.Fields, "flows.backend") },
+		`"generation" of its flows`: func(l *snapshot.FlowLayout) {
+			l.Fields["flows.generation"] = snapshot.Field{Offset: 0, Size: 4}
+		},
+		`"address" of its flows`: func(l *snapshot.FlowLayout) {
+			l.Fields["flows.address"] = snapshot.Field{Offset: 40, Size: 16}
+		},
 		"a state FLOW_OTHER":            func(l *snapshot.FlowLayout) { l.States["FLOW_OTHER"] = 20 },
 		"its FLOW_KEY_GROUP":            func(l *snapshot.FlowLayout) { l.Numbers["FLOW_KEY_GROUP"]++ },
 		"in its buckets, seen":          func(l *snapshot.FlowLayout) { delete(l.Fields, "seen") },
@@ -325,9 +341,12 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 	if err := first.Apply(state); err != nil {
 		return err
 	}
-	is := first.register.records[slices.IndexFunc(state.Services, func(s lb.RoutedService) bool { return s.Scheduler == lb.RoundRobin })]
+	is := first.register.records[slices.IndexFunc(state.Services, func(s lb.RoutedService) bool {
+		return s.Scheduler == lb.RoundRobin
+	})]
 	flow := func(port uint16) objects.XDPFlow {
-		return objects.XDPFlow{Port: port, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+		return objects.XDPFlow{Port: port, Service: is.id, Backend: is.places[0].index,
+			Generation: is.places[0].generation}
 	}
 	layout := anotherLayout(t)
 	proven, unproven := newForeign(t, layout, 2000), newForeign(t, layout, 2000)
@@ -356,7 +375,8 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 
 	second, err := k.open()
 	if change != nil {
-		if !errors.Is(err, snapshot.ErrVersion) || !strings.Contains(err.Error(), `no field "backend"`) || !strings.Contains(err.Error(), "jeoul detach") {
+		if !errors.Is(err, snapshot.ErrVersion) || !strings.Contains(err.Error(), `no field "backend"`) ||
+			!strings.Contains(err.Error(), "jeoul detach") {
 			t.Errorf("%v, want that it has no field, and what to do", err)
 		}
 		if after, err := programsOn("veth0"); err != nil || !slices.Equal(before, after) {
@@ -368,7 +388,8 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 		return err
 	}
 	defer second.Close()
-	if notes := strings.Join(second.Notes(), " "); !second.Adopted() || !strings.Contains(notes, "tables of another layout") {
+	if notes := strings.Join(second.Notes(), " "); !second.Adopted() ||
+		!strings.Contains(notes, "tables of another layout") {
 		t.Fatalf("it was not taken over: %q", notes)
 	}
 	// The old program goes on until the first change.

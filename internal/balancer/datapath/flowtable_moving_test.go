@@ -43,8 +43,10 @@ func TestFlowsMoving(t *testing.T) {
 				r.movesFlows(flowtable.Monotonic() - time.Second)
 			}
 		}, func() bool { return r.model.moving })
-		if ends[true]["dropped_flows_moving"] == 0 || ends[true]["forwarded"] == 0 || ends[false]["dropped_flows_moving"] != 0 {
-			t.Errorf("packets ended so while no flows were moved: %v, and so while they were: %v", ends[false], ends[true])
+		if ends[true]["dropped_flows_moving"] == 0 || ends[true]["forwarded"] == 0 ||
+			ends[false]["dropped_flows_moving"] != 0 {
+			t.Errorf("packets ended so while no flows were moved: %v, and so while they were: %v", ends[false],
+				ends[true])
 		}
 	})
 }
@@ -66,7 +68,8 @@ func TestFlowsBeginAtTheExchange(t *testing.T) {
 				p := modePacket(vip, port, false)
 				expectOutcome(t, r, p.build(t), "forwarded")
 				begun = append(begun, p)
-				backends = append(backends, r.model.lookUp(r.model.flowOf(service, asker{client: netip.AddrPortFrom(p.from, p.sport)})).backend)
+				backends = append(backends,
+					r.model.lookUp(r.model.flowOf(service, asker{client: netip.AddrPortFrom(p.from, p.sport)})).backend)
 			}
 		}
 		if len(begun) < 4 {
@@ -83,7 +86,8 @@ func TestFlowsBeginAtTheExchange(t *testing.T) {
 			if service.Mode != lb.NAT {
 				continue
 			}
-			reply := packetSpec{from: backends[i].Address, sport: backends[i].Port, at: p.from, dport: p.sport, flags: "SA"}
+			reply := packetSpec{from: backends[i].Address, sport: backends[i].Port, at: p.from, dport: p.sport,
+				flags: "SA"}
 			if got := r.outcome(t, reply.build(t)); got != "returned" && got != "passed_to_route" {
 				t.Errorf("the answer of %s meanwhile: %s", backends[i].Address, got)
 			}
@@ -109,7 +113,8 @@ func TestDatagramsBeginAtTheExchange(t *testing.T) {
 		r := newRig(t, hook, state)
 		backendOf := func(host byte, sport, dport uint16) string {
 			t.Helper()
-			frame := packetSpec{from: netip.AddrFrom4([4]byte{203, 0, 113, host}), at: vip4, sport: sport, dport: dport, udp: true, payload: 20}.build(t)
+			frame := packetSpec{from: netip.AddrFrom4([4]byte{203, 0, 113, host}), at: vip4, sport: sport, dport: dport,
+				udp: true, payload: 20}.build(t)
 			action, out := r.run(t, frame)
 			if action == actions[hook].drop || action == actions[hook].pass {
 				t.Errorf("a datagram to port %d ended with action %d", dport, action)
@@ -143,7 +148,8 @@ func TestDatagramsBeginAtTheExchange(t *testing.T) {
 			for _, waits := range waiting {
 				for _, port := range ports {
 					if is := backendOf(waits, first, port); is != begun[waits][port] {
-						t.Errorf("port %d: a flow without a packet meanwhile went from %s to %s", port, begun[waits][port], is)
+						t.Errorf("port %d: a flow without a packet meanwhile went from %s to %s", port,
+							begun[waits][port], is)
 					}
 				}
 				if is := backendOf(waits, later, byClient); is != begun[waits][byClient] {
@@ -152,7 +158,8 @@ func TestDatagramsBeginAtTheExchange(t *testing.T) {
 			}
 			for _, port := range ports {
 				if is := backendOf(goesOn, first, port); is != meanwhile[port] {
-					t.Errorf("port %d: a flow with a packet meanwhile went once more, from %s to %s", port, meanwhile[port], is)
+					t.Errorf("port %d: a flow with a packet meanwhile went once more, from %s to %s", port,
+						meanwhile[port], is)
 				}
 			}
 			if is := backendOf(goesOn, later, byClient); is != meanwhile[byClient] {
@@ -207,7 +214,8 @@ func (r *rig) outcome(t *testing.T, frame []byte) string {
 // TestMoveCountsWhatHasNoRoom moves flows into tables that are too small for them: it is known how many are
 // not there, and said once.
 func TestMoveCountsWhatHasNoRoom(t *testing.T) {
-	from, to := &shared{proven: flowtable.NewTable(100, 0x5eed), unproven: flowtable.NewTable(100, 0x5eed)}, &shared{proven: flowtable.NewTable(10, 0x5eed), unproven: flowtable.NewTable(10, 0x5eed)}
+	from, to := &shared{proven: flowtable.NewTable(100, 0x5eed), unproven: flowtable.NewTable(100, 0x5eed)},
+		&shared{proven: flowtable.NewTable(10, 0x5eed), unproven: flowtable.NewTable(10, 0x5eed)}
 	const proven, unproven = 60, 40
 	for n := range proven + unproven {
 		table, state := from.proven, objects.XDPFlowStateFLOW_ESTABLISHED
@@ -218,7 +226,8 @@ func TestMoveCountsWhatHasNoRoom(t *testing.T) {
 			t.Fatalf("flow %d has no room", n)
 		}
 	}
-	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: from, to: to, memory: &memory{storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
+	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: from, to: to,
+		memory: &memory{storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
 	m.begin()
 	m.finish()
 	if there := len(to.proven.Places()) + len(to.unproven.Places()); m.lost == 0 || there+m.lost != proven+unproven {

@@ -242,7 +242,8 @@ func (f *found) openShared(set uint64) (*shared, error) {
 		*at.of = m
 		if m.Type() != like.Type || m.KeySize() != like.KeySize || m.ValueSize() != like.ValueSize {
 			s.closeUnless(nil)
-			return nil, fmt.Errorf("%s is no map of ours: it is %s with keys of %d bytes and values of %d, and not %s with %d and %d",
+			return nil, fmt.Errorf(
+				"%s is no map of ours: it is %s with keys of %d bytes and values of %d, and not %s with %d and %d",
 				path, m.Type(), m.KeySize(), m.ValueSize(), like.Type, like.KeySize, like.ValueSize)
 		}
 	}

@@ -31,7 +31,8 @@ func TestFragmentsFollowTheFirst(t *testing.T) {
 				expectOutcome(t, r, parts[2], "dropped_fragment")
 				first := expectOutcome(t, r, parts[0], "forwarded")
 				for _, part := range [][]byte{parts[1], parts[2], tagged(parts[1], 0x8100), parts[0]} {
-					if v := expectOutcome(t, r, part, "forwarded"); v.outcome == "forwarded" && v.backend != first.backend {
+					if v := expectOutcome(t, r, part, "forwarded"); v.outcome == "forwarded" &&
+						v.backend != first.backend {
 						t.Errorf("a fragment went to %v, the first to %v", v.backend, first.backend)
 					}
 				}
@@ -120,7 +121,8 @@ func TestFragmentCases(t *testing.T) {
 	rest := fragment(packetSpec{from: client4, at: vip4}.icmp(t, 8, 0, make([]byte, 64)...), 21, 32, 99)
 	noSuch := with(udp, func(p *packetSpec) { p.dport = 9999 }).build(t)
 	poolPart := packetSpec{from: client4, at: pool4, sport: 1, dport: 9, udp: true, payload: 64}.build(t)
-	backend := packetSpec{from: netip.MustParseAddr("198.18.2.1"), at: client4, sport: 9, dport: 9, udp: true, payload: 64}.build(t)
+	backend := packetSpec{from: netip.MustParseAddr("198.18.2.1"), at: client4, sport: 9, dport: 9, udp: true,
+		payload: 64}.build(t)
 	twice := ipv6WithExtensions(web6().build(t), [2]byte{44, 1}, [2]byte{44, 1})
 	runCases(t, freshRig, []packetCase{
 		{"first fragment, too short for TCP", fragment(web4().build(t), 1, 0, 16), malformed},
@@ -129,8 +131,11 @@ func TestFragmentCases(t *testing.T) {
 		{"for another address", fragment(elsewhere.build(t), 4, 8, 16), unserved},
 		{"first, for another address", fragment(elsewhere.build(t), 4, 0, 20), unserved},
 		{"and what follows", fragment(elsewhere.build(t), 4, 16, 20), unserved},
-		{"for 0.0.0.0", patched(with(web4(), func(p *packetSpec) { p.at = netip.IPv4Unspecified() }).build(t), 20, 0x20, 0), unserved},
-		{"for ::", patched(ipv6WithExtensions(with(web6(), func(p *packetSpec) { p.at = netip.IPv6Unspecified() }).build(t), [2]byte{44, 1}), 56, 0, 1), unserved},
+		{"for 0.0.0.0", patched(with(web4(), func(p *packetSpec) { p.at = netip.IPv4Unspecified() }).build(t), 20, 0x20,
+			0), unserved},
+		{"for ::", patched(ipv6WithExtensions(with(web6(), func(p *packetSpec) {
+			p.at = netip.IPv6Unspecified()
+		}).build(t), [2]byte{44, 1}), 56, 0, 1), unserved},
 		{"first of an echo to a VIP", ping, unserved},
 		{"and what follows", rest, unserved},
 		{"and what follows, cut short", rest[:len(rest)-1], malformed},
@@ -147,12 +152,20 @@ func TestFragmentCases(t *testing.T) {
 		{"overlapping the first", overlap, "forwarded"},
 		{"first once more", fragment(udp.build(t), 20, 0, 32), "forwarded"},
 		{"beyond 64 KiB", patched(slices.Clone(overlap), 20, 0x1f, 0xff), "forwarded"},
-		{"IPv6 first, extension headers behind", patched(ipv6WithExtensions(web6().build(t), [2]byte{0, 1}, [2]byte{44, 1}, [2]byte{60, 1}), 64, 0, 1, 0, 0, 0, 9), "forwarded"},
-		{"IPv6 first, more extension headers than are walked", patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}), 56, 0, 1), "dropped_extension_headers"},
+		{"IPv6 first, extension headers behind",
+			patched(ipv6WithExtensions(web6().build(t), [2]byte{0, 1}, [2]byte{44, 1}, [2]byte{60, 1}), 64, 0, 1, 0, 0,
+				0, 9), "forwarded"},
+		{"IPv6 first, more extension headers than are walked",
+			patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1},
+				[2]byte{60, 1}), 56, 0, 1), "dropped_extension_headers"},
 		{"IPv6 two fragment headers, the second later", patched(slices.Clone(twice), 64, 0, 8), "dropped_fragment"},
-		{"IPv6 first, an atomic fragment header behind", patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}, [2]byte{44, 1}), 56, 0, 1, 0, 0, 0, 10), "forwarded"},
-		{"and what follows", patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}), 56, 0, 8, 0, 0, 0, 10), "forwarded"},
-		{"IPv6 reserved bits are no offset", patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}), 56, 0, 6), "forwarded"},
+		{"IPv6 first, an atomic fragment header behind",
+			patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}, [2]byte{44, 1}), 56, 0, 1, 0, 0, 0, 10),
+			"forwarded"},
+		{"and what follows", patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}), 56, 0, 8, 0, 0, 0, 10),
+			"forwarded"},
+		{"IPv6 reserved bits are no offset", patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}), 56, 0, 6),
+			"forwarded"},
 	})
 }
 

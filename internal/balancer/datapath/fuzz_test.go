@@ -54,7 +54,8 @@ func newEpoch(t *testing.T, hook lb.Hook, seed, number uint64) *epoch {
 	t.Helper()
 	e := &epoch{state: allKinds(), ends: map[string]uint64{}}
 	e.rig = newRig(t, hook, e.state)
-	e.generator = &generator{Rand: rand.New(rand.NewPCG(seed, number)), tb: t, model: e.rig.model, ids: 1, first: e.state.Services}
+	e.generator = &generator{Rand: rand.New(rand.NewPCG(seed, number)), tb: t, model: e.rig.model, ids: 1,
+		first: e.state.Services}
 	e.events = []event{{state: &e.state}}
 	return e
 }
@@ -108,7 +109,8 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 // pass lets some time pass: from next to nothing to more than most flows live.
 func (e *epoch) pass(t *testing.T) (problem string) {
 	t.Helper()
-	passed := []time.Duration{7 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond,
+	passed := []time.Duration{7 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond,
+		600 * time.Millisecond, 1200 * time.Millisecond,
 		2 * time.Second, 2 * time.Second, 5 * time.Second, 5 * time.Second, 12 * time.Second}[e.generator.IntN(10)]
 	switch e.generator.IntN(40) {
 	case 0:
@@ -168,7 +170,8 @@ func TestRandomPackets(t *testing.T) {
 		ends := map[string]uint64{}
 		began := time.Now()
 		done := uint64(0)
-		for epochs := number(t, "JEOUL_FUZZ_EPOCH", 0); !t.Failed() && (done < packets || done < beyond*packets && len(notReached(t, ends, packets)) > 0); epochs++ {
+		for epochs := number(t, "JEOUL_FUZZ_EPOCH", 0); !t.Failed() &&
+			(done < packets || done < beyond*packets && len(notReached(t, ends, packets)) > 0); epochs++ {
 			t.Run(fmt.Sprint(epochs), func(t *testing.T) {
 				e := newEpoch(t, hook, seed, epochs)
 				left := packets - done
@@ -179,7 +182,8 @@ func TestRandomPackets(t *testing.T) {
 				done += n
 				e.collect(ends)
 				if problem != "" {
-					t.Errorf("%s, packet %d with JEOUL_FUZZ_SEED=%d JEOUL_FUZZ_EPOCH=%d: %s", hook, n, seed, epochs, problem)
+					t.Errorf("%s, packet %d with JEOUL_FUZZ_SEED=%d JEOUL_FUZZ_EPOCH=%d: %s", hook, n, seed,
+						epochs, problem)
 					t.Log(report(t, hook, e.events, problem))
 				}
 			})
@@ -213,12 +217,18 @@ var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_
 	"dropped_flows_moving"}
 
 // metByRandom are the things of the model that random packets must reach.
-var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false", "forgotten: reused", "reopened",
-	"SYN: again", "SYN: again, drained", "SYN: late", "SYN: another, to the same", "SYN: anew, drained", "SYN: anew, down", "SYN: contests, drained",
-	"SYN: contests, down", "forgotten: UDP of a backend that is down", "ended while its backend is down", "reset for its backend is down", "contested: the rival", "contested: goes on",
+var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false",
+	"forgotten: reused", "reopened",
+	"SYN: again", "SYN: again, drained", "SYN: late", "SYN: another, to the same", "SYN: anew, drained",
+	"SYN: anew, down", "SYN: contests, drained",
+	"SYN: contests, down", "forgotten: UDP of a backend that is down", "ended while its backend is down",
+	"reset for its backend is down", "contested: the rival", "contested: goes on",
 	"contested: replaced", "contested: no more", "contested: reset",
-	"forgotten: of a backend that left", "known, tracked: true", "known, tracked: false", "moved: opens", "moved: goes on", "moved: orphaned",
-	"refused", "forgiven", "reply: of a known flow", "reply: by the hash", "reply: by the base's hash", "reply: of a backend that came back", "unremembered: by the base", "without a table: by the base", "full", "full: another is looked for"}
+	"forgotten: of a backend that left", "known, tracked: true", "known, tracked: false", "moved: opens",
+	"moved: goes on", "moved: orphaned",
+	"refused", "forgiven", "reply: of a known flow", "reply: by the hash", "reply: by the base's hash",
+	"reply: of a backend that came back", "unremembered: by the base", "without a table: by the base", "full",
+	"full: another is looked for"}
 
 // seldom are the outcomes for which more than one thing must come together.
 var seldom = []string{"reset_rate_limit", "reset_connection_limit", "dropped_rate_limit", "dropped_connection_limit",

@@ -102,15 +102,18 @@ func (g *generator) toService() packetSpec {
 		return g.goOn()
 	}
 	s := g.anyService()
-	p := packetSpec{from: g.client(s.VIP.Is6()), at: s.VIP, dport: s.Port, udp: s.Protocol == lb.UDP, sport: uint16(1 + g.IntN(24)),
-		flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0, id: uint16(g.ids)}
+	p := packetSpec{from: g.client(s.VIP.Is6()), at: s.VIP, dport: s.Port, udp: s.Protocol == lb.UDP,
+		sport: uint16(1 + g.IntN(24)),
+		flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0,
+		id: uint16(g.ids)}
 	switch g.IntN(30) {
 	case 0:
 		p.dport = uint16(79 + g.IntN(3))
 	case 1:
 		p.udp = !p.udp
 	case 2:
-		p.from = []netip.Addr{netip.MustParseAddr("224.0.0.9"), netip.IPv4Unspecified(), netip.MustParseAddr("127.0.0.1"), p.from}[g.IntN(4)]
+		p.from = []netip.Addr{netip.MustParseAddr("224.0.0.9"), netip.IPv4Unspecified(),
+			netip.MustParseAddr("127.0.0.1"), p.from}[g.IntN(4)]
 		if p.at.Is6() {
 			p.from = netip.MustParseAddr("ff02::9")
 		}
@@ -132,8 +135,10 @@ func (g *generator) reply() packetSpec {
 		s = services[g.IntN(len(services))]
 	}
 	b := s.Backends[g.IntN(len(s.Backends))]
-	return packetSpec{from: b.Address, at: g.client(b.Address.Is6()), sport: b.Port, dport: uint16(1 + g.IntN(24)), udp: s.Protocol == lb.UDP,
-		flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0, id: uint16(g.ids)}
+	return packetSpec{from: b.Address, at: g.client(b.Address.Is6()), sport: b.Port, dport: uint16(1 + g.IntN(24)),
+		udp:   s.Protocol == lb.UDP,
+		flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0,
+		id: uint16(g.ids)}
 }
 
 // aTranslation is a flow of full NAT that was met; nil if there is none.
@@ -171,17 +176,20 @@ func (g *generator) aTranslation() *remembered {
 
 // replyToPool is a packet of a backend of full NAT, or nearly.
 func (g *generator) replyToPool() packetSpec {
-	p := packetSpec{flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0, id: uint16(g.ids)}
+	p := packetSpec{flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()),
+		df: g.IntN(2) == 0, id: uint16(g.ids)}
 	t := g.aTranslation()
 	if t == nil || g.IntN(12) == 0 {
-		p.from, p.at, p.sport, p.dport = netip.MustParseAddr("198.18.2.1"), pool4, portFullNAT+natPortOffset, uint16(19990+g.IntN(4020))
+		p.from, p.at, p.sport, p.dport = netip.MustParseAddr("198.18.2.1"), pool4, portFullNAT+natPortOffset,
+			uint16(19990+g.IntN(4020))
 		if g.IntN(2) == 0 {
 			p.from, p.at = netip.MustParseAddr("2001:2::2:1"), pool6
 		}
 		p.udp = g.IntN(2) == 0
 		return p
 	}
-	p.from, p.sport, p.at, p.dport, p.udp = t.backend.Address, t.backend.Port, t.pool.Addr(), t.pool.Port(), t.backend.Service.Protocol == lb.UDP
+	p.from, p.sport, p.at, p.dport, p.udp = t.backend.Address, t.backend.Port, t.pool.Addr(), t.pool.Port(),
+		t.backend.Service.Protocol == lb.UDP
 	return p
 }
 

@@ -38,8 +38,10 @@ func (g *generator) goOn() packetSpec {
 		}
 	}
 	flags := c.flags(g)
-	return packetSpec{from: c.client.Addr(), at: c.service.VIP, sport: c.client.Port(), dport: c.service.Port, udp: c.service.Protocol == lb.UDP,
-		flags: flags, seq: c.sequence(g, flags), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0, id: uint16(g.ids)}
+	return packetSpec{from: c.client.Addr(), at: c.service.VIP, sport: c.client.Port(), dport: c.service.Port,
+		udp:   c.service.Protocol == lb.UDP,
+		flags: flags, seq: c.sequence(g, flags), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()),
+		df: g.IntN(2) == 0, id: uint16(g.ids)}
 }
 
 // begin adds a conversation, in the place of another where there are enough.
@@ -122,12 +124,15 @@ func (g *generator) answer() (p packetSpec, ok bool) {
 			continue
 		}
 		b := s.Backends[g.IntN(len(s.Backends))]
-		if e := g.model.lookUp(g.model.flowOf(s, asker{client: c.client})); e != nil && g.model.valid(e) && g.IntN(5) > 0 {
+		if e := g.model.lookUp(g.model.flowOf(s, asker{client: c.client})); e != nil && g.model.valid(e) &&
+			g.IntN(5) > 0 {
 			_, i := g.model.find(e.backend)
 			b = s.Backends[i]
 		}
-		return packetSpec{from: b.Address, at: c.client.Addr(), sport: b.Port, dport: c.client.Port(), udp: s.Protocol == lb.UDP,
-			flags: []string{"SA", "A", "PA", "FA", "FA", "R", "FR"}[g.IntN(7)], payload: g.size(), df: g.IntN(2) == 0, id: uint16(g.ids)}, true
+		return packetSpec{from: b.Address, at: c.client.Addr(), sport: b.Port, dport: c.client.Port(),
+			udp:   s.Protocol == lb.UDP,
+			flags: []string{"SA", "A", "PA", "FA", "FA", "R", "FR"}[g.IntN(7)], payload: g.size(), df: g.IntN(2) == 0,
+			id: uint16(g.ids)}, true
 	}
 	return p, false
 }
@@ -207,7 +212,8 @@ func (g *generator) strike(last lb.State) (next lb.State, ok bool) {
 		s.Backends[backend].Upper, s.Backends[backend].Lower = 1, 0
 	default:
 		for i := range s.Backends {
-			s.Backends[i].Draining, s.Backends[i].Weight, s.Backends[i].Upper, s.Backends[i].Lower = false, max(1, s.Backends[i].Weight), 0, 0
+			s.Backends[i].Draining, s.Backends[i].Weight, s.Backends[i].Upper, s.Backends[i].Lower = false,
+				max(1, s.Backends[i].Weight), 0, 0
 			s.Backends[i].Unhealthy = ""
 			if i < len(s.Paths) && s.Paths[i].MAC == nil {
 				s.Paths[i].MAC = []byte{2, 6, 6, 6, byte(g.Uint32()), byte(i)}
@@ -223,7 +229,8 @@ func (g *generator) mutate(s *lb.RoutedService) {
 	switch g.IntN(17) {
 	case 0: // one leaves
 		if len(s.Backends) > 1 {
-			s.Backends, s.Paths = slices.Delete(s.Backends, some, some+1), slices.Delete(s.Paths, min(some, len(s.Paths)), min(some+1, len(s.Paths)))
+			s.Backends, s.Paths = slices.Delete(s.Backends, some, some+1),
+				slices.Delete(s.Paths, min(some, len(s.Paths)), min(some+1, len(s.Paths)))
 		}
 	case 1: // one is lost from sight
 		if some < len(s.Paths) {
@@ -252,8 +259,9 @@ func (g *generator) mutate(s *lb.RoutedService) {
 		upper := uint32(g.IntN(8))
 		bound(s, upper, uint32(g.IntN(int(upper)+1)))
 	case 10:
-		s.Limits = lb.Limits{Rate: []uint32{0, 0, 20, 200}[g.IntN(4)], Burst: uint32(g.IntN(3)), Connections: uint32(g.IntN(3) * 10),
-			Refuse: []lb.Refusal{lb.RefuseByDrop, lb.RefuseByReset}[g.IntN(2)]}
+		s.Limits = lb.Limits{Rate: []uint32{0, 0, 20, 200}[g.IntN(4)], Burst: uint32(g.IntN(3)),
+			Connections: uint32(g.IntN(3) * 10),
+			Refuse:      []lb.Refusal{lb.RefuseByDrop, lb.RefuseByReset}[g.IntN(2)]}
 	case 11, 12: // one comes
 		if len(s.Paths) == len(s.Backends) && len(s.Backends) < 100 {
 			b, path := s.Backends[len(s.Backends)-1], s.Paths[len(s.Paths)-1]

@@ -80,7 +80,8 @@ func groundRoutes() []groundRoute {
 	p := netip.MustParsePrefix
 	var routes []groundRoute
 	for i, subnet := range clientSubnets {
-		four, six := groundRoute{prefix: p(subnet.four), kind: unix.RTN_UNICAST}, groundRoute{prefix: p(subnet.six), kind: unix.RTN_UNICAST}
+		four, six := groundRoute{prefix: p(subnet.four), kind: unix.RTN_UNICAST},
+			groundRoute{prefix: p(subnet.six), kind: unix.RTN_UNICAST}
 		switch i {
 		case 0:
 			four.link, six.link = nearLink, nearLink
@@ -184,7 +185,8 @@ func (r groundRoute) make() error {
 		return nil
 	}
 	for a := r.prefix.Addr(); neighbourMAC(a) != nil; a = a.Next() {
-		err := netlink.NeighSet(&netlink.Neigh{LinkIndex: r.link.index, IP: a.AsSlice(), HardwareAddr: neighbourMAC(a), State: netlink.NUD_PERMANENT})
+		err := netlink.NeighSet(&netlink.Neigh{LinkIndex: r.link.index, IP: a.AsSlice(), HardwareAddr: neighbourMAC(a),
+			State: netlink.NUD_PERMANENT})
 		if err != nil {
 			return err
 		}
@@ -245,7 +247,8 @@ var routesOfGround = groundRoutes()
 // model takes for granted must be so.
 func TestGround(t *testing.T) {
 	enterGround(t)
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "lookup", Type: ebpf.XDP, License: "GPL", Instructions: lookupProgram()})
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "lookup", Type: ebpf.XDP, License: "GPL",
+		Instructions: lookupProgram()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +332,8 @@ func lookupProgram() asm.Instructions {
 		asm.JGT.Reg(asm.R4, asm.R3, "out"),
 	}
 	for at := int16(0); at < 64; at += 4 {
-		program = append(program, asm.LoadMem(asm.R2, asm.R7, at, asm.Word), asm.StoreMem(asm.R10, at-64, asm.R2, asm.Word))
+		program = append(program, asm.LoadMem(asm.R2, asm.R7, at, asm.Word),
+			asm.StoreMem(asm.R10, at-64, asm.R2, asm.Word))
 	}
 	program = append(program,
 		asm.Mov.Reg(asm.R1, asm.R6),
@@ -339,7 +343,8 @@ func lookupProgram() asm.Instructions {
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnFibLookup.Call())
 	for at := int16(0); at < 64; at += 4 {
-		program = append(program, asm.LoadMem(asm.R2, asm.R10, at-64, asm.Word), asm.StoreMem(asm.R7, at, asm.R2, asm.Word))
+		program = append(program, asm.LoadMem(asm.R2, asm.R10, at-64, asm.Word),
+			asm.StoreMem(asm.R7, at, asm.R2, asm.Word))
 	}
 	return append(program, asm.Return().WithSymbol("out"))
 }

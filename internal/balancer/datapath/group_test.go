@@ -228,11 +228,13 @@ func TestHosts(t *testing.T) {
 				r.places = append(r.places, place{uint32(1000 + i), uint16(1 + i%7)})
 			}
 			hosts := r.hosts()
-			if hosts[0] != (objects.XDPHost{Number: uint64(len(hosts) - 1), Index: 7}) || len(hosts)-1 != int(mapmem.PowerOfTwo(len(hosts)-1)) {
+			if hosts[0] != (objects.XDPHost{Number: uint64(len(hosts) - 1), Index: 7}) ||
+				len(hosts)-1 != int(mapmem.PowerOfTwo(len(hosts)-1)) {
 				t.Fatalf("%d hosts: %d places, headed by %+v", n, len(hosts)-1, hosts[0])
 			}
 			for i, b := range s.Backends {
-				want := objects.XDPHost{Number: hostOf(b.Address), Index: r.places[i].index, Generation: r.places[i].generation}
+				want := objects.XDPHost{Number: hostOf(b.Address), Index: r.places[i].index,
+					Generation: r.places[i].generation}
 				if got := findHost(hosts, want.Number); got != want {
 					t.Fatalf("%d hosts: %v is %+v, want %+v", n, b.Address, got, want)
 				}

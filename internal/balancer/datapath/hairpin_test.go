@@ -91,14 +91,18 @@ func TestHairpinFlows(t *testing.T) {
 	eachHairpin(t, func(t *testing.T, r *rig, p packetSpec) {
 		sent, _ := r.open(t, p)
 		for range 3 {
-			reply := packetSpec{from: sent.destination, at: sent.source, sport: sent.dport, dport: sent.sport, udp: p.udp, flags: "SA", payload: 10}
+			reply := packetSpec{from: sent.destination, at: sent.source, sport: sent.dport, dport: sent.sport,
+				udp: p.udp, flags: "SA", payload: 10}
 			back, _ := r.sends(t, reply.build(t), "returned")
 			if back.source != p.at || back.sport != p.dport || back.destination != p.from || back.dport != p.sport {
-				t.Errorf("the reply is from %s port %d to %s port %d", back.source, back.sport, back.destination, back.dport)
+				t.Errorf("the reply is from %s port %d to %s port %d", back.source, back.sport, back.destination,
+					back.dport)
 			}
 			p.flags = "A"
-			if again, _ := r.sends(t, p.build(t), "forwarded"); again.source != sent.source || again.sport != sent.sport || again.destination != sent.destination {
-				t.Errorf("its flow goes on from %s port %d to %s, and was from %s port %d to %s", again.source, again.sport, again.destination, sent.source, sent.sport, sent.destination)
+			if again, _ := r.sends(t, p.build(t), "forwarded"); again.source != sent.source ||
+				again.sport != sent.sport || again.destination != sent.destination {
+				t.Errorf("its flow goes on from %s port %d to %s, and was from %s port %d to %s", again.source,
+					again.sport, again.destination, sent.source, sent.sport, sent.destination)
 			}
 		}
 	})
@@ -119,7 +123,8 @@ func TestHairpinLeavesTheHost(t *testing.T) {
 	eachHairpin(t, func(t *testing.T, r *rig, p packetSpec) {
 		sent, _ := r.open(t, p)
 		for _, port := range []uint16{sent.sport ^ 1, 40000} {
-			reply := packetSpec{from: sent.destination, at: sent.source, sport: sent.dport, dport: port, udp: p.udp, flags: "A", payload: 10}
+			reply := packetSpec{from: sent.destination, at: sent.source, sport: sent.dport, dport: port, udp: p.udp,
+				flags: "A", payload: 10}
 			if left, _ := r.sends(t, reply.build(t), notForwarded); left.source != reply.from {
 				t.Errorf("a packet to the host's own port %d was changed", port)
 			}
@@ -135,7 +140,8 @@ func TestHairpinErrors(t *testing.T) {
 		quote := frame[14+back.transport+8:]
 		quoted, ok := readHeader(quote, p.at.Is6())
 		if back.destination != p.from || !ok || quoted.source != p.from || quoted.destination != p.at {
-			t.Errorf("the error is for %s, and about a packet from %s to %s", back.destination, quoted.source, quoted.destination)
+			t.Errorf("the error is for %s, and about a packet from %s to %s", back.destination, quoted.source,
+				quoted.destination)
 		}
 	})
 }

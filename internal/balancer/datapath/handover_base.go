@@ -20,8 +20,8 @@ var (
 	ErrOwnBase = errors.New("the service has a base of its own")
 )
 
-// Bases returns what services go by that are in a transition, for balancers that have not seen its beginning. It does not
-// wait for a change under way. Errors: ErrClosed.
+// Bases returns what services go by that are in a transition, for balancers that have not seen its beginning. It does
+// not wait for a change under way. Errors: ErrClosed.
 func (d *Datapath) Bases() (bases []lb.Base, err error) {
 	now, h := d.now(), &d.handed
 	h.mu.Lock()
@@ -69,10 +69,11 @@ func (r *record) base() lb.Base {
 	return b
 }
 
-// TakeBase has a service that is in no transition here go by the base that another balancer has, for as long as it is to be
-// there and no longer than this balancer's own window; where its present table is the same, packets of the service look for their flow
-// until none is left. It waits for a
-// change under way. Errors: ErrClosed, ErrNotHere, ErrOwnBase, or why there cannot be such a table; then nothing has changed.
+// TakeBase has a service that is in no transition here go by the base that another balancer has, for as long as it is
+// to be there and no longer than this balancer's own window; where its present table is the same, packets of the
+// service look for their flow until none is left. It waits for a
+// change under way. Errors: ErrClosed, ErrNotHere, ErrOwnBase, or why there cannot be such a table; then nothing has
+// changed.
 func (d *Datapath) TakeBase(b lb.Base) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,8 +145,9 @@ func (r *record) withBase(b *lb.Base, now time.Time) (tables.View, bool, error) 
 	return v, true, nil
 }
 
-// lacksSlots says whether another balancer remembers flows of slots that have changed hands there, and not here: this one has missed a change that was
-// taken back. Which they are is not told, so that packets of all slots look for their flow.
+// lacksSlots says whether another balancer remembers flows of slots that have changed hands there, and not here: this
+// one has missed a change that was taken back. Which they are is not told, so that packets of all slots look for their
+// flow.
 func (r *record) lacksSlots(b *lb.Base) bool {
 	v := &r.view
 	return b.Beyond && !r.remembers && !v.Moved.Empty() && v.Moved.Count < int(v.Moved.Size) && b.Moved != 0 &&

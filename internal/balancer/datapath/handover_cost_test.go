@@ -51,8 +51,8 @@ func listenForFlows(tb testing.TB) net.Listener {
 	return l
 }
 
-// TestHearingEnd is the other process of BenchmarkHandoverEnds: it says where it listens, and for each line that it reads, what it has used
-// of the CPUs in nanoseconds and how many flows it has taken.
+// TestHearingEnd is the other process of BenchmarkHandoverEnds: it says where it listens, and for each line that it
+// reads, what it has used of the CPUs in nanoseconds and how many flows it has taken.
 func TestHearingEnd(t *testing.T) {
 	at := os.Getenv(tellingEnd)
 	if at == "" {
@@ -125,7 +125,8 @@ func put(d *Datapath, s *lb.RoutedService, flows []lb.Flow) {
 	id := d.register.byKey[s.Key()].id
 	for _, f := range flows {
 		place := d.register.places.backends[f.Backend]
-		flow := objects.XDPFlow{Address: mapmem.OfAddress(f.Client.Addr()), Port: mapmem.NetworkOrder(f.Client.Port()), Service: id, Backend: place.index, Generation: place.generation}
+		flow := objects.XDPFlow{Address: mapmem.OfAddress(f.Client.Addr()), Port: mapmem.NetworkOrder(f.Client.Port()),
+			Service: id, Backend: place.index, Generation: place.generation}
 		d.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now())
 	}
 }
@@ -137,8 +138,8 @@ func ofThread() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkHandoverEnds measures what each of two balancers uses of a core, of which one tells the other of new flows: without what puts them into
-// the table, and beyond what both use while there are none, which is shown beside it.
+// BenchmarkHandoverEnds measures what each of two balancers uses of a core, of which one tells the other of new flows:
+// without what puts them into the table, and beyond what both use while there are none, which is shown beside it.
 func BenchmarkHandoverEnds(b *testing.B) {
 	testenv.Root(b)
 	const seconds, steps = 5, 50

@@ -9,8 +9,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestFullNATEndsSeenApart: a client's FIN passes one balancer, and its backend's another, as replies come by the one whose address
-// of the pool they bear. Once they have told each other, the flow holds its port at none, whichever FIN was first, and where both were told at the same time.
+// TestFullNATEndsSeenApart: a client's FIN passes one balancer, and its backend's another, as replies come by the one
+// whose address of the pool they bear. Once they have told each other, the flow holds its port at none, whichever FIN
+// was first, and where both were told at the same time.
 func TestFullNATEndsSeenApart(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 	s.Mode = lb.FullNAT
@@ -52,7 +53,8 @@ func TestFullNATEndsSeenApart(t *testing.T) {
 				second.take(told, FlowsTaken{Followed: 1})
 			}
 			third.take(append(told, told2...), FlowsTaken{Followed: 2})
-			for at, m := range map[string]peer{"the client's FIN passed": client.peer, "the backend's FIN passed": backend.peer, "neither passed": third} {
+			for at, m := range map[string]peer{"the client's FIN passed": client.peer,
+				"the backend's FIN passed": backend.peer, "neither passed": third} {
 				m.janitor.Pass(time.Second)
 				for _, f := range m.snapshot() {
 					if f.State != lb.FlowClosed && f.State != lb.FlowTimeWait {

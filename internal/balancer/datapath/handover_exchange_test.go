@@ -40,7 +40,8 @@ func exchangeAmong(tb testing.TB, all ...*Datapath) (exchanges []*peers.Exchange
 			tb.Fatal(err)
 		}
 		listeners = append(listeners, l)
-		others = append(others, lb.Peer{Name: string(rune('a' + i)), Address: netip.MustParseAddrPort(l.Addr().String())})
+		others = append(others,
+			lb.Peer{Name: string(rune('a' + i)), Address: netip.MustParseAddrPort(l.Addr().String())})
 	}
 	for i, d := range all {
 		var beside otherPeers
@@ -57,7 +58,8 @@ func exchangeAmong(tb testing.TB, all ...*Datapath) (exchanges []*peers.Exchange
 // exchangeBeside has a data plane hand over to others until the test ends.
 func exchangeBeside(tb testing.TB, d *Datapath, name string, listener net.Listener, beside otherPeers) *peers.Exchange {
 	tb.Helper()
-	e, err := peers.New(peers.Options{Name: name, Keys: [][]byte{make([]byte, 32)}, Listener: listener, Group: beside, DataPlane: d, Log: slog.New(slog.DiscardHandler)})
+	e, err := peers.New(peers.Options{Name: name, Keys: [][]byte{make([]byte, 32)}, Listener: listener, Group: beside,
+		DataPlane: d, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -82,7 +84,8 @@ func until(tb testing.TB, is func() bool) {
 	}
 }
 
-// TestExchange: flows that are proven at one of three balancers, and the base of a transition that one has not seen, are at all.
+// TestExchange: flows that are proven at one of three balancers, and the base of a transition that one has not seen,
+// are at all.
 func TestExchange(t *testing.T) {
 	tracked, computed := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 81, lb.TCP, lb.Maglev, 5)
 	a, b := newPeer(t, tracked, computed), newPeer(t, tracked, computed)
@@ -112,7 +115,8 @@ func manyFlows(s *lb.RoutedService, n int) []lb.Flow {
 	flows := make([]lb.Flow, n)
 	for i := range flows {
 		client := netip.AddrFrom4([4]byte{198, 19, byte(i >> 16), byte(i >> 8)})
-		flows[i] = lb.Flow{Backend: s.BackendKey(s.Backends[i%len(s.Backends)]), Client: netip.AddrPortFrom(client, uint16(1024+i&0xff)), State: lb.FlowEstablished, Proven: true}
+		flows[i] = lb.Flow{Backend: s.BackendKey(s.Backends[i%len(s.Backends)]),
+			Client: netip.AddrPortFrom(client, uint16(1024+i&0xff)), State: lb.FlowEstablished, Proven: true}
 	}
 	return flows
 }

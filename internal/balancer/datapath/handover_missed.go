@@ -4,9 +4,9 @@ package datapath
 
 import "github.com/jeoul/jeoul/internal/balancer/lb"
 
-// A flow is told once, and seldom again. One that was refused for what a change here may end, such as a backend that the other balancer
-// has by a reload which is yet to come here, would be unknown when its packets come. So what such flows need is noted, and when
-// a change has brought it, others are asked to tell again.
+// A flow is told once, and seldom again. One that was refused for what a change here may end, such as a backend that
+// the other balancer has by a reload which is yet to come here, would be unknown when its packets come. So what such
+// flows need is noted, and when a change has brought it, others are asked to tell again.
 
 // missed are the backends of flows that were refused so.
 type missed struct {
@@ -39,8 +39,9 @@ func (r *register) takes(key lb.BackendKey) bool {
 	return record != nil && known && record.looksUp()
 }
 
-// Regains says whether flows would be taken by now that TakeFlows has counted as missed; then these are to be told again, and are not
-// missed any more. It does not wait for a change under way, and costs nothing while nothing has changed. Errors: ErrClosed.
+// Regains says whether flows would be taken by now that TakeFlows has counted as missed; then these are to be told
+// again, and are not missed any more. It does not wait for a change under way, and costs nothing while nothing has
+// changed. Errors: ErrClosed.
 func (d *Datapath) Regains() (regains bool, err error) {
 	h := &d.handed
 	h.mu.Lock()

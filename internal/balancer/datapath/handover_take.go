@@ -30,10 +30,10 @@ const (
 	RefusedFull = "full"
 )
 
-// TakeFlows writes flows that another balancer has proven into the table of proven ones, by the endpoints of service and
-// backend: what fits this configuration, where packets would look for it. It never takes a place from a flow of this
-// balancer's own that goes on. It waits for a change under way; packets do not wait for it. Errors: ErrClosed; before
-// the first Apply all flows are refused as unknown.
+// TakeFlows writes flows that another balancer has proven into the table of proven ones, by the endpoints of service
+// and backend: what fits this configuration, where packets would look for it. It never takes a place from a flow of
+// this balancer's own that goes on. It waits for a change under way; packets do not wait for it. Errors: ErrClosed;
+// before the first Apply all flows are refused as unknown.
 func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,7 +96,8 @@ type taking struct {
 func (d *Datapath) taking() *taking {
 	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool,
 		numbers: d.current.memory.numbers, timeouts: d.janitor.Timeouts(),
-		loads: mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory), turns: mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory), handed: &d.handed}
+		loads: mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory),
+		turns: mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory), handed: &d.handed}
 	t.inheritedUntil, t.anyInherited = d.janitor.Inherited()
 	t.stood, t.clock = d.janitor.ClockGaps(), d.janitor.Now()
 	if d.shared.fullNAT == nil {
@@ -257,7 +258,8 @@ func (t *taking) meet(place flowtable.Place, in *incoming) (refused string, foll
 	return "", false
 }
 
-// follow: the flow is known here, or is the client's next connection to the same backend. What is told of the one before does not end it.
+// follow: the flow is known here, or is the client's next connection to the same backend. What is told of the one
+// before does not end it.
 func (t *taking) follow(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
 	state, later, other := place.State(), t.later(place, in), isOther(have, in)
 	if other && later <= 0 || !flowtable.IsLive(in.state) && later < 0 && !haveSYNs(have, in) {
@@ -283,13 +285,15 @@ func haveSYNs(have *objects.XDPFlow, in *incoming) bool {
 	return in.record.service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 && flowtable.SynOf(&in.flow) != 0
 }
 
-// isOther says whether two flows of a client's port to one backend are two connections for certain, for their SYNs differ.
+// isOther says whether two flows of a client's port to one backend are two connections for certain, for their SYNs
+// differ.
 func isOther(have *objects.XDPFlow, in *incoming) bool {
 	return haveSYNs(have, in) && flowtable.SynOf(have) != flowtable.SynOf(&in.flow)
 }
 
-// hasEnded says whether what is told of as going on is what has ended here, or older: a connection is known by its SYN, and of two that which was seen
-// later is the later one. Where the times are near each other, SYNs tell: packets of the later one may have found here what has ended, before it was told of.
+// hasEnded says whether what is told of as going on is what has ended here, or older: a connection is known by its SYN,
+// and of two that which was seen later is the later one. Where the times are near each other, SYNs tell: packets of the
+// later one may have found here what has ended, before it was told of.
 func (t *taking) hasEnded(have *objects.XDPFlow, place flowtable.Place, in *incoming, same bool) bool {
 	later := t.later(place, in)
 	if same && haveSYNs(have, in) && !isOther(have, in) {
@@ -301,7 +305,8 @@ func (t *taking) hasEnded(have *objects.XDPFlow, place flowtable.Place, in *inco
 	return later <= 0
 }
 
-// instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another one.
+// instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another
+// one.
 func (t *taking) instead(place flowtable.Place, have *objects.XDPFlow, in *incoming) (refused string, followed bool) {
 	state := place.State()
 	if !flowtable.IsLive(in.state) {
@@ -319,9 +324,11 @@ func (t *taking) instead(place flowtable.Place, have *objects.XDPFlow, in *incom
 	return "", false
 }
 
-// endEarlier ends what is in a place where a later connection of its client's port has ended elsewhere: what was before it has, too. Else other members' copies of that
-// later one, which do not know of its end yet, would take the place, and full NAT would take the client's next connection for it, of which others were told as of
-// one that they know to be over. What was here before this balancer's process ended must be from before that: what begins just then is told to none.
+// endEarlier ends what is in a place where a later connection of its client's port has ended elsewhere: what was before
+// it has, too. Else other members' copies of that later one, which do not know of its end yet, would take the place,
+// and full NAT would take the client's next connection for it, of which others were told as of one that they know to be
+// over. What was here before this balancer's process ended must be from before that: what begins just then is told to
+// none.
 func (t *taking) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
 	state := place.State()
 	switch {
@@ -336,8 +343,9 @@ func (t *taking) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *in
 	t.mark(place)
 }
 
-// endAgain: what is in a place has ended, and so has what is told of: the same connection, or another one of its client's port. The later end is what copies that do not know of
-// it yet are to be known by as over. Full NAT keeps the port of its own pool that is there, with the entry that leads to it.
+// endAgain: what is in a place has ended, and so has what is told of: the same connection, or another one of its
+// client's port. The later end is what copies that do not know of it yet are to be known by as over. Full NAT keeps the
+// port of its own pool that is there, with the entry that leads to it.
 func (t *taking) endAgain(place flowtable.Place, have *objects.XDPFlow, in *incoming, same bool) {
 	later := t.later(place, in)
 	one := same && !isOther(have, in)
@@ -355,13 +363,14 @@ func (t *taking) endAgain(place flowtable.Place, have *objects.XDPFlow, in *inco
 	t.mark(place)
 }
 
-// later is by how many milliseconds the told flow was seen later than what is in a place, as this balancer's clock has it.
+// later is by how many milliseconds the told flow was seen later than what is in a place, as this balancer's clock has
+// it.
 func (t *taking) later(place flowtable.Place, in *incoming) int64 {
 	return int64(int32(in.seen - place.Seen()))
 }
 
-// lateBy is by how much a told flow must have been seen later than one of this balancer's own: what is told comes late, and seems to be seen so much
-// later than it was, but by less than this, unless it waited behind much else.
+// lateBy is by how much a told flow must have been seen later than one of this balancer's own: what is told comes late,
+// and seems to be seen so much later than it was, but by less than this, unless it waited behind much else.
 const lateBy = 2 * time.Second
 
 // canReplace says whether what is in a place gives way to another connection of its client, by the rule that the
@@ -391,7 +400,8 @@ func (t *taking) canReplace(place flowtable.Place, have *objects.XDPFlow, in *in
 	return haveSYNs(have, in) && int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(have)) > 0
 }
 
-// isInherited says whether what is in a place is of before this balancer's process ended, or was held up, and has not been seen since, here or by others.
+// isInherited says whether what is in a place is of before this balancer's process ended, or was held up, and has not
+// been seen since, here or by others.
 func (t *taking) isInherited(place flowtable.Place) bool {
 	return t.anyInherited && int32(place.Seen()-t.inheritedUntil) <= 0 && !t.isCopy(place)
 }
@@ -402,12 +412,13 @@ func (t *taking) serves(flow *objects.XDPFlow) bool {
 	return int(flow.Backend) < len(all) && all[flow.Backend].Generation == flow.Generation
 }
 
-// endMore has a flow whose one end was seen here end as the other balancer knows it: it is to be forgotten here when it is there,
-// or full NAT would refuse the next flow that has its port.
+// endMore has a flow whose one end was seen here end as the other balancer knows it: it is to be forgotten here when it
+// is there, or full NAT would refuse the next flow that has its port.
 func endMore(place flowtable.Place, state objects.XDPFlowState, in *incoming) {
 	next := in.state
 	if isHalfEnded(state) && isHalfEnded(next) && state != next {
-		next = objects.XDPFlowStateFLOW_TIME_WAIT // one balancer has seen the client's FIN, and the other one the backend's
+		// one balancer has seen the client's FIN, and the other one the backend's
+		next = objects.XDPFlowStateFLOW_TIME_WAIT
 	}
 	if isHalfEnded(state) && !isHalfEnded(next) {
 		place.Change(state, next)
@@ -419,9 +430,11 @@ func isHalfEnded(state objects.XDPFlowState) bool {
 	return state == objects.XDPFlowStateFLOW_CLIENT_FIN || state == objects.XDPFlowStateFLOW_BACKEND_FIN
 }
 
-// canReturn says whether replies to the flow find it, once it stands in a place of its own name, if there is one: no other flow here
-// has what they bear. One that is over, and, where the told one was seen later, one that came from another balancer and of which no packet was here, and one of before
-// this balancer's process ended that was not seen since, give that up: who gives the port out has forgotten it. One that was seen later than what is told has the port of it.
+// canReturn says whether replies to the flow find it, once it stands in a place of its own name, if there is one: no
+// other flow here has what they bear. One that is over, and, where the told one was seen later, one that came from
+// another balancer and of which no packet was here, and one of before this balancer's process ended that was not seen
+// since, give that up: who gives the port out has forgotten it. One that was seen later than what is told has the port
+// of it.
 func (t *taking) canReturn(in *incoming, own flowtable.Place) bool {
 	hash, is := t.returns.Hash(&in.flow)
 	if !is {
@@ -469,8 +482,9 @@ func (t *taking) arrived(in *incoming) {
 	t.mark(place)
 }
 
-// reclaim forgets new flows that packets have given what replies to a told one bear, since canReturn has looked: from now on its entry keeps them from that
-// (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its own is made, as this does). Their clients send the SYN again, and get another port.
+// reclaim forgets new flows that packets have given what replies to a told one bear, since canReturn has looked: from
+// now on its entry keeps them from that (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its
+// own is made, as this does). Their clients send the SYN again, and get another port.
 func (t *taking) reclaim(in *incoming, hash uint64) {
 	t.shared.fullNAT.PlacesOf(hash, func(number uint32) bool {
 		t.forgetNew(number, hash, in)

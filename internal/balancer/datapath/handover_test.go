@@ -31,7 +31,8 @@ type peer struct {
 func newPeer(t *testing.T, services ...lb.RoutedService) peer {
 	t.Helper()
 	testenv.Root(t)
-	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 5000, UnprovenLimit: 5000}, balancerMAC)
+	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 5000, UnprovenLimit: 5000},
+		balancerMAC)
 	t.Cleanup(func() { d.Close() })
 	m := peer{d, t}
 	m.apply(services...)
@@ -42,7 +43,8 @@ func newPeer(t *testing.T, services ...lb.RoutedService) peer {
 func newPeerOfOnePort(t *testing.T, services ...lb.RoutedService) peer {
 	t.Helper()
 	m := newPeer(t)
-	m.applyWith(lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20000}, services...)
+	m.applyWith(lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20000},
+		services...)
 	return m
 }
 
@@ -54,7 +56,8 @@ func (m peer) nextProcess(absent time.Duration) {
 
 func (m peer) apply(services ...lb.RoutedService) {
 	m.t.Helper()
-	m.applyWith(lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20999}, services...)
+	m.applyWith(lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20999},
+		services...)
 }
 
 func (m peer) applyWith(pool lb.Pool, services ...lb.RoutedService) {
@@ -69,7 +72,9 @@ func (m peer) send(port int, flags ...string) string {
 	m.t.Helper()
 	var frame []byte
 	for _, f := range flags {
-		_, out, err := m.Program().Test(with(web4(), func(p *packetSpec) { p.sport, p.flags = uint16(port), f }).build(m.t))
+		_, out, err := m.Program().Test(with(web4(), func(p *packetSpec) {
+			p.sport, p.flags = uint16(port), f
+		}).build(m.t))
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -126,8 +131,8 @@ func (m peer) activeOf(s *lb.RoutedService) uint32 {
 
 const handedFlows = 40
 
-// TestFlowGoesOnElsewhere: a flow that was proven at one balancer goes on at another, by a scheduler that remembers; without
-// being told of it, that one sends some of them elsewhere.
+// TestFlowGoesOnElsewhere: a flow that was proven at one balancer goes on at another, by a scheduler that remembers;
+// without being told of it, that one sends some of them elsewhere.
 func TestFlowGoesOnElsewhere(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	a, told, untold := newPeer(t, s), newPeer(t, s), newPeer(t, s)
@@ -209,7 +214,8 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("%d flows are active, want 1", got)
 	}
-	// A flow of b's own stays, unless the other one was seen later by so much that nothing but a later connection explains it.
+	// A flow of b's own stays, unless the other one was seen later by so much that nothing but a later connection
+	// explains it.
 	b.send(1001, "S", "A")
 	mine := b.changed()
 	strange := mine[len(mine)-1]
@@ -228,8 +234,8 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	b.take([]lb.Flow{strange}, FlowsTaken{Taken: 1})
 }
 
-// TestNextConnectionIsToldBySYN: within the time by which what is told may be late, sequence numbers say which of two connections of a port is the
-// later one; the end of the one before does not end it.
+// TestNextConnectionIsToldBySYN: within the time by which what is told may be late, sequence numbers say which of two
+// connections of a port is the later one; the end of the one before does not end it.
 func TestNextConnectionIsToldBySYN(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -268,7 +274,8 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 	late := next
 	late.State, late.Silent = lb.FlowClosed, time.Second
 	b.take([]lb.Flow{late, ended}, FlowsTaken{Followed: 1, Refused: map[string]int{RefusedKnown: 1}})
-	if got := b.snapshot(); len(got) != 1 || got[0].State != lb.FlowEstablished || got[0].SYN != 3000 || got[0].Backend != next.Backend {
+	if got := b.snapshot(); len(got) != 1 || got[0].State != lb.FlowEstablished || got[0].SYN != 3000 ||
+		got[0].Backend != next.Backend {
 		t.Errorf("it has %v", got)
 	}
 	if got := b.activeOf(&s); got != 1 {
@@ -280,8 +287,8 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 	b.take([]lb.Flow{again}, known)
 }
 
-// TestTellerThatWasHeldUp: a balancer whose process stood still says for how long its flows were silent in truth, so that they take no place from
-// connections that have begun elsewhere meanwhile; and takes those.
+// TestTellerThatWasHeldUp: a balancer whose process stood still says for how long its flows were silent in truth, so
+// that they take no place from connections that have begun elsewhere meanwhile; and takes those.
 func TestTellerThatWasHeldUp(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -316,8 +323,9 @@ func TestTellerThatWasHeldUp(t *testing.T) {
 	a.take([]lb.Flow{mine}, FlowsTaken{Taken: 1})
 }
 
-// TestSYNThatIsSentAgainElsewhere: a client's SYN came here and got no answer; it was sent again, and reached a backend by another
-// balancer, as routers changed their ways meanwhile. What that balancer has proven counts, unless the client has begun another connection here since.
+// TestSYNThatIsSentAgainElsewhere: a client's SYN came here and got no answer; it was sent again, and reached a backend
+// by another balancer, as routers changed their ways meanwhile. What that balancer has proven counts, unless the client
+// has begun another connection here since.
 func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -370,8 +378,9 @@ func (m peer) backendOf(port uint16) (key lb.BackendKey) {
 	return flows[0].Backend
 }
 
-// TestPortThatIsUsedAgainMeanwhile: while a balancer's process was dead, a client's connection ended at another balancer, and the client
-// has another one from the same port, to another backend. What that balancer tells counts, unless packets have come here since.
+// TestPortThatIsUsedAgainMeanwhile: while a balancer's process was dead, a client's connection ended at another
+// balancer, and the client has another one from the same port, to another backend. What that balancer tells counts,
+// unless packets have come here since.
 func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	b := newPeer(t, s)
@@ -400,8 +409,9 @@ func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 	}
 }
 
-// TestPortThatWasUsedAgainBefore: just before a balancer's process ended, a connection ended and its client's port had another one, of which others were not
-// told. When the next process is there, they tell of the one before, which takes nothing.
+// TestPortThatWasUsedAgainBefore: just before a balancer's process ended, a connection ended and its client's port had
+// another one, of which others were not told. When the next process is there, they tell of the one before, which takes
+// nothing.
 func TestPortThatWasUsedAgainBefore(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -426,7 +436,8 @@ func TestPortThatWasUsedAgainBefore(t *testing.T) {
 func TestFlowsThatAreNotTaken(t *testing.T) {
 	s, computing := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 81, lb.TCP, lb.Maglev, 3)
 	m := newPeer(t, s, computing)
-	good := lb.Flow{Backend: s.BackendKey(s.Backends[0]), Client: netip.AddrPortFrom(client4, 1000), State: lb.FlowEstablished, Proven: true}
+	good := lb.Flow{Backend: s.BackendKey(s.Backends[0]), Client: netip.AddrPortFrom(client4, 1000),
+		State: lb.FlowEstablished, Proven: true}
 	for _, test := range []struct {
 		name, reason string
 		change       func(*lb.Flow)
@@ -440,7 +451,9 @@ func TestFlowsThatAreNotTaken(t *testing.T) {
 		{"another family", RefusedUnknown, func(f *lb.Flow) { f.Client = netip.AddrPortFrom(client6, 1) }},
 		{"no client", RefusedUnknown, func(f *lb.Flow) { f.Client = netip.AddrPort{} }},
 		{"a hairpin", RefusedUnknown, func(f *lb.Flow) { f.Backend.Service.Hairpin = true }},
-		{"a service that computes", RefusedComputed, func(f *lb.Flow) { f.Backend = computing.BackendKey(computing.Backends[0]) }},
+		{"a service that computes", RefusedComputed, func(f *lb.Flow) {
+			f.Backend = computing.BackendKey(computing.Backends[0])
+		}},
 		{"silent for long", RefusedOver, func(f *lb.Flow) { f.Silent = 3 * time.Hour }},
 		{"silent for ever", RefusedOver, func(f *lb.Flow) { f.Silent = 1 << 62 }},
 		{"it has ended, and was not known", RefusedOver, func(f *lb.Flow) { f.State = lb.FlowClosed }},
@@ -467,8 +480,8 @@ func drained(s lb.RoutedService, at int) lb.RoutedService {
 	return s
 }
 
-// TestTransitionElsewhere: the same change at two balancers, and one that has started after it. A flow from before it goes on at
-// all of them, once the third knows the base; one that has begun since, once they know the flow.
+// TestTransitionElsewhere: the same change at two balancers, and one that has started after it. A flow from before it
+// goes on at all of them, once the third knows the base; one that has begun since, once they know the flow.
 func TestTransitionElsewhere(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -506,8 +519,11 @@ func TestTransitionElsewhere(t *testing.T) {
 	if astray == 0 {
 		t.Error("a balancer that came after the change has sent each flow to its backend: the test shows nothing")
 	}
-	if own, err := informed.Bases(); err != nil || cmp.Diff(bases[0], own[0], cmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() < time.Minute }),
-		cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })) != "" {
+	if own, err := informed.Bases(); err != nil ||
+		cmp.Diff(bases[0], own[0], cmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() < time.Minute }),
+			cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool {
+				return a == b
+			})) != "" {
 		t.Errorf("it has the base %v, %v", own, err)
 	}
 
@@ -530,12 +546,13 @@ func TestTransitionElsewhere(t *testing.T) {
 	}
 }
 
-// TestFormerOwnerComesBack: a flow began at a balancer that was killed before it told of it, by a slot whose owner had left. Another one sends
-// it to the same backend, as its table is the same, and goes on to when that owner is back.
+// TestFormerOwnerComesBack: a flow began at a balancer that was killed before it told of it, by a slot whose owner had
+// left. Another one sends it to the same backend, as its table is the same, and goes on to when that owner is back.
 func TestFormerOwnerComesBack(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	without := s
-	without.Backends, without.Paths = slices.Delete(slices.Clone(s.Backends), 1, 2), slices.Delete(slices.Clone(s.Paths), 1, 2)
+	without.Backends, without.Paths = slices.Delete(slices.Clone(s.Backends), 1, 2),
+		slices.Delete(slices.Clone(s.Paths), 1, 2)
 	a, b := newPeer(t, s), newPeer(t, s)
 	a.apply(without)
 	b.apply(without)
@@ -627,8 +644,8 @@ func TestRememberedSlotsElsewhere(t *testing.T) {
 	}
 }
 
-// TestChangeBeforeAnnouncement: a verdict that comes before any packet begins no transition: no flow goes to a backend that
-// failed by then, and the table is that of a balancer which has known it from the first.
+// TestChangeBeforeAnnouncement: a verdict that comes before any packet begins no transition: no flow goes to a backend
+// that failed by then, and the table is that of a balancer which has known it from the first.
 func TestChangeBeforeAnnouncement(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	late, knows := newPeer(t, s), newPeer(t, drained(s, 1))
@@ -689,7 +706,8 @@ func TestBasesThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestBaseBeforeTheChange: a balancer hears of a flow that has begun since a change, and the change is yet to come there.
+// TestBaseBeforeTheChange: a balancer hears of a flow that has begun since a change, and the change is yet to come
+// there.
 func TestBaseBeforeTheChange(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -717,8 +735,9 @@ func TestBaseBeforeTheChange(t *testing.T) {
 	}
 }
 
-// TestChangeThatWasTakenBackElsewhere: within a transition that two balancers have in common, a backend is drained at one for a moment. Flows that began
-// there meanwhile go on at the other, which has not seen that, once it hears of the base again; by their being told alone, some go elsewhere.
+// TestChangeThatWasTakenBackElsewhere: within a transition that two balancers have in common, a backend is drained at
+// one for a moment. Flows that began there meanwhile go on at the other, which has not seen that, once it hears of the
+// base again; by their being told alone, some go elsewhere.
 func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 	s := drained(testService(vip4, 80, lb.TCP, lb.Maglev, 5), 1)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -749,7 +768,8 @@ func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 		t.Error("all flows go on before the base is heard of again: the test shows nothing")
 	}
 	after, err := a.Bases()
-	if err != nil || len(after) != 1 || !after[0].Beyond || after[0].Moved == before[0].Moved || after[0].Size != before[0].Size {
+	if err != nil || len(after) != 1 || !after[0].Beyond || after[0].Moved == before[0].Moved ||
+		after[0].Size != before[0].Size {
 		t.Fatalf("%v, %v", after, err)
 	}
 	if err := b.TakeBase(after[0]); err != nil {
@@ -760,7 +780,8 @@ func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 	}
 }
 
-// TestFlowsOfALaterChange: a balancer is told of flows whose backend, or transition, is yet to come there. Once it has, they are asked for, and once.
+// TestFlowsOfALaterChange: a balancer is told of flows whose backend, or transition, is yet to come there. Once it has,
+// they are asked for, and once.
 func TestFlowsOfALaterChange(t *testing.T) {
 	s, computing := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 80, lb.TCP, lb.Maglev, 3)
 	a := newPeer(t, s)
@@ -770,7 +791,8 @@ func TestFlowsOfALaterChange(t *testing.T) {
 	flows := a.changed()
 	fewer := s
 	fewer.Backends, fewer.Paths = s.Backends[:2], s.Paths[:2]
-	for name, b := range map[string]peer{"a service": newPeer(t), "a backend": newPeer(t, fewer), "what remembers": newPeer(t, computing)} {
+	for name, b := range map[string]peer{"a service": newPeer(t), "a backend": newPeer(t, fewer),
+		"what remembers": newPeer(t, computing)} {
 		regains := func(when string, want bool) {
 			t.Helper()
 			if got, err := b.Regains(); got != want || err != nil {
@@ -812,12 +834,14 @@ func TestFullNATElsewhere(t *testing.T) {
 		t.Fatalf("%v", flows)
 	}
 	b.take(flows, FlowsTaken{Taken: 1})
-	reply := packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: flows[0].Source.Addr(), dport: flows[0].Source.Port(), flags: "A"}
+	reply := packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: flows[0].Source.Addr(),
+		dport: flows[0].Source.Port(), flags: "A"}
 	_, out, err := b.Program().Test(reply.build(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if source, destination := netip.AddrFrom4([4]byte(out[26:30])), netip.AddrFrom4([4]byte(out[30:34])); source != vip4 || destination != client4 {
+	if source, destination := netip.AddrFrom4([4]byte(out[26:30])),
+		netip.AddrFrom4([4]byte(out[30:34])); source != vip4 || destination != client4 {
 		t.Errorf("a reply goes from %s to %s, want from %s to %s", source, destination, vip4, client4)
 	}
 	twice, strange := flows[0], flows[0]
@@ -828,8 +852,9 @@ func TestFullNATElsewhere(t *testing.T) {
 	b.take([]lb.Flow{twice, strange, outside}, FlowsTaken{Refused: map[string]int{RefusedPool: 3}})
 }
 
-// TestFullNATPortGoesOnToAnother: what replies to a flow bear is another's before long. That is taken where the one before has ended as it has at the
-// balancer that gives the port out, from the same client or another; and where its end was not told.
+// TestFullNATPortGoesOnToAnother: what replies to a flow bear is another's before long. That is taken where the one
+// before has ended as it has at the balancer that gives the port out, from the same client or another; and where its
+// end was not told.
 func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 1)
 	s.Mode = lb.FullNAT
@@ -884,8 +909,9 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	}
 }
 
-// TestFullNATPortOfBeforeIsKept: just before a balancer's process ended, it gave the port of a flow that had ended to another one, of which others were not told.
-// When the next process is there, they tell of the one before: it takes no port from the flow that has it, and that port is given to no other flow.
+// TestFullNATPortOfBeforeIsKept: just before a balancer's process ended, it gave the port of a flow that had ended to
+// another one, of which others were not told. When the next process is there, they tell of the one before: it takes no
+// port from the flow that has it, and that port is given to no other flow.
 func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 1)
 	s.Mode = lb.FullNAT
@@ -912,8 +938,8 @@ func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	}
 }
 
-// TestFullNATPortIsGivenMeanwhile: while a flow is taken, a packet begins another one that gets its port. That one has to begin anew, and two flows have one port at no
-// time after that.
+// TestFullNATPortIsGivenMeanwhile: while a flow is taken, a packet begins another one that gets its port. That one has
+// to begin anew, and two flows have one port at no time after that.
 func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 	s.Mode = lb.FullNAT
@@ -951,8 +977,9 @@ func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	}
 }
 
-// TestEndIsKnownBeforeItsBeginning: a balancer that others tell of all that they know hears of a connection's end from one of them, and from another one, which does not know of it yet, that
-// it goes on. What it has is the connection that the client's port had before.
+// TestEndIsKnownBeforeItsBeginning: a balancer that others tell of all that they know hears of a connection's end from
+// one of them, and from another one, which does not know of it yet, that it goes on. What it has is the connection that
+// the client's port had before.
 func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 	for _, mode := range []lb.Mode{lb.L2DSR, lb.FullNAT} {
 		for _, before := range []lb.FlowState{lb.FlowEstablished, lb.FlowClosed} {
@@ -999,8 +1026,8 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 	}
 }
 
-// TestFullNATConnectionOfBeforeHasEnded: while a balancer's process was dead, its client had a connection from the same port elsewhere, which has ended. The client's next one here is not taken
-// for that of before: others are told of it.
+// TestFullNATConnectionOfBeforeHasEnded: while a balancer's process was dead, its client had a connection from the same
+// port elsewhere, which has ended. The client's next one here is not taken for that of before: others are told of it.
 func TestFullNATConnectionOfBeforeHasEnded(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 1)
 	s.Mode = lb.FullNAT
@@ -1011,7 +1038,8 @@ func TestFullNATConnectionOfBeforeHasEnded(t *testing.T) {
 	if len(ended) != 1 {
 		t.Fatalf("the flows are %v, want one", ended)
 	}
-	ended[0].State, ended[0].Source = lb.FlowClosed, netip.AddrPortFrom(ended[0].Source.Addr(), ended[0].Source.Port()^1)
+	ended[0].State, ended[0].Source = lb.FlowClosed,
+		netip.AddrPortFrom(ended[0].Source.Addr(), ended[0].Source.Port()^1)
 	// One that has ended before tells nothing of this one.
 	for _, since := range []struct {
 		silent time.Duration
@@ -1031,7 +1059,8 @@ func TestFullNATConnectionOfBeforeHasEnded(t *testing.T) {
 
 // answersTo returns the packet of a backend to the pool's end of a flow, from which it went to the backend.
 func answersTo(s *lb.RoutedService, source netip.AddrPort) packetSpec {
-	return packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: source.Addr(), dport: source.Port(), flags: "A"}
+	return packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: source.Addr(), dport: source.Port(),
+		flags: "A"}
 }
 
 // run sends a packet, and returns its source and destination; as it was sent where it is dropped.
@@ -1044,8 +1073,8 @@ func (m peer) run(p packetSpec) (source, destination netip.Addr) {
 	return netip.AddrFrom4([4]byte(out[26:30])), netip.AddrFrom4([4]byte(out[30:34]))
 }
 
-// TestDividedPool: of a pool that is divided, each balancer gives out ports of its own address alone; a flow goes on from
-// another's address, there and back, and while it does, its balancer does not give out its port again.
+// TestDividedPool: of a pool that is divided, each balancer gives out ports of its own address alone; a flow goes on
+// from another's address, there and back, and while it does, its balancer does not give out its port again.
 func TestDividedPool(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 	s.Mode, s.Limits.Refuse = lb.FullNAT, lb.RefuseByReset

@@ -42,8 +42,8 @@ type flowWalk struct {
 // SnapshotFlows returns a walk over all proven flows that another balancer needs.
 func (d *Datapath) SnapshotFlows() lb.FlowWalk { return &flowWalk{datapath: d} }
 
-// Next calls visit for flows of the next so many places at least, and says whether those were the last ones. Where the table
-// was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
+// Next calls visit for flows of the next so many places at least, and says whether those were the last ones. Where the
+// table was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
 func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
 	stood, clock := w.datapath.janitor.ClockGaps(), w.datapath.janitor.Now()
 	err = w.datapath.read(func(p *picture) error {
@@ -70,10 +70,10 @@ func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 	return whole, err
 }
 
-// ChangedFlows calls visit for proven flows among the next so many places at least that have begun, ended, changed hands, or
-// gone on for a quarter of the time after which they are forgotten, since the last walk over these; not for what
-// TakeFlows has taken. It says whether the walk has come to its end; the next call begins another. The first one has all.
-// It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
+// ChangedFlows calls visit for proven flows among the next so many places at least that have begun, ended, changed
+// hands, or gone on for a quarter of the time after which they are forgotten, since the last walk over these; not for
+// what TakeFlows has taken. It says whether the walk has come to its end; the next call begins another. The first one
+// has all. It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
 func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, err error) {
 	h := &d.handed
 	h.mu.Lock()
@@ -125,9 +125,10 @@ func (h *handed) use(table *flowtable.Table) {
 	}
 }
 
-// lookAt calls changed with each flow of a bucket that is not as it was noted, and notes it if that says so. What has not changed,
-// as nearly all, is read where it is.
-func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool) {
+// lookAt calls changed with each flow of a bucket that is not as it was noted, and notes it if that says so. What has
+// not changed, as nearly all, is read where it is.
+func (h *handed) lookAt(number int, timeouts *[256]uint32,
+	changed func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool) {
 	bucket := &h.table.Buckets[number]
 	for half := range bucket.Tags {
 		tags := atomic.LoadUint64(&bucket.Tags[half])
@@ -154,7 +155,8 @@ func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *ob
 // marksPerTimeout is how often a flow that goes on is told of in the time after which it would be forgotten.
 const marksPerTimeout = 4
 
-// Bits of a mark: there is one, and it came from another balancer. Then others say when it was seen when it came, roughly.
+// Bits of a mark: there is one, and it came from another balancer. Then others say when it was seen when it came,
+// roughly.
 const (
 	markThere = 1
 	markTaken = 2
@@ -184,11 +186,13 @@ func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, time
 	address, more := atomic.LoadUint64(&words[0]), atomic.LoadUint64(&words[1])
 	owner, port := atomic.LoadUint64(&words[flowtable.OwnerWord]), atomic.LoadUint64(&words[flowtable.PortWord])
 	told := uint32(0)
-	// That packets find what has ended is no news: they may be of another connection of which this balancer has yet to be told.
+	// That packets find what has ended is no news: they may be of another connection of which this balancer has yet to
+	// be told.
 	if flowtable.IsLive(state) {
 		told = seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
 	}
-	h := mapmem.HashMix(address*mapmem.HashMultiplier + more*mapmem.HashMultiplier2 + owner*mapmem.HashMultiplier3 + port*mapmem.HashMultiplier4 +
+	h := mapmem.HashMix(address*mapmem.HashMultiplier + more*mapmem.HashMultiplier2 + owner*mapmem.HashMultiplier3 +
+		port*mapmem.HashMultiplier4 +
 		(uint64(told)<<8|uint64(uint8(state)))*mapmem.HashMultiplier5)
 	return uint32(h>>32)&^markTaken | markThere
 }

@@ -18,9 +18,10 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// A world of three balancers in one process, whose time is the test's: a router spreads connections over them, clients use their ports
-// again, backends come and go, and balancers learn of that one after the other; they are killed, cut off, held up, stopped and started
-// afresh, and tell each other of flows and bases with a delay. Each packet must go where its connection's backend is.
+// A world of three balancers in one process, whose time is the test's: a router spreads connections over them, clients
+// use their ports again, backends come and go, and balancers learn of that one after the other; they are killed, cut
+// off, held up, stopped and started afresh, and tell each other of flows and bases with a delay. Each packet must go
+// where its connection's backend is.
 
 const (
 	worldTick     = 100 * time.Millisecond
@@ -69,7 +70,8 @@ type toldBase struct {
 	at, until time.Duration
 }
 
-// isDue says whether another base is to be told of, as internal/balancer/handover does: it is another one, and not told so soon, or goes on for longer.
+// isDue says whether another base is to be told of, as internal/balancer/handover does: it is another one, and not told
+// so soon, or goes on for longer.
 func (t *toldBase) isDue(b lb.Base, now, pause time.Duration) bool {
 	was := t.Base
 	was.Age, was.Left = b.Age, b.Left
@@ -80,7 +82,8 @@ func (t *toldBase) isDue(b lb.Base, now, pause time.Duration) bool {
 type worldMember struct {
 	peer
 	number int
-	// alive: its process runs; attached: its programs are on its interface; reached: packets can come; routed: the router sends some.
+	// alive: its process runs; attached: its programs are on its interface; reached: packets can come; routed: the
+	// router sends some.
 	alive, attached, reached, routed bool
 	view                             [worldBackends]serverState
 	verdicts                         map[int]time.Duration
@@ -132,7 +135,8 @@ func worldServices() (all []lb.RoutedService) {
 		all = append(all, s)
 		port++
 	}
-	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.Failover, lb.RoundRobin, lb.LeastConnections} {
+	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.Failover, lb.RoundRobin,
+		lb.LeastConnections} {
 		add(lb.L2DSR, scheduler)
 	}
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin} {
@@ -188,9 +192,11 @@ func (w *world) apply(m *worldMember) {
 
 func (w *world) start(m *worldMember) {
 	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 5000, UnprovenLimit: 5000,
-		Timeouts: lb.Timeouts{Established: 80 * time.Second, Fin: 12 * time.Second, Closed: 4 * time.Second, Opening: 5 * time.Second}}, balancerMAC)
+		Timeouts: lb.Timeouts{Established: 80 * time.Second, Fin: 12 * time.Second, Closed: 4 * time.Second,
+			Opening: 5 * time.Second}}, balancerMAC)
 	w.t.Cleanup(func() { d.Close() })
-	d.secret = w.rand.Uint64() // else places of flows and ports of pools differ from run to run, and a seed shows nothing again
+	// else places of flows and ports of pools differ from run to run, and a seed shows nothing again
+	d.secret = w.rand.Uint64()
 	m.peer = peer{d, w.t}
 	d.now = func() time.Time { return w.epoch.Add(w.now) }
 	m.janitor.Monotonic = func() time.Duration { return w.now }
@@ -201,7 +207,8 @@ func (w *world) start(m *worldMember) {
 
 // newWorld has three balancers that know of each other.
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 1)), epoch: time.Unix(1_700_000_000, 0), services: worldServices(), agenda: map[time.Duration][]func(){},
+	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 1)), epoch: time.Unix(1_700_000_000, 0),
+		services: worldServices(), agenda: map[time.Duration][]func(){},
 		broken: map[string]int{}, byPort: map[uint16]*worldConn{}}
 	for i := range w.members {
 		m := &worldMember{number: i, verdicts: map[int]time.Duration{}}
@@ -216,7 +223,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	for service := range w.services {
 		for i := range 16 {
-			w.conns = append(w.conns, &worldConn{service: service, port: uint16(1000 + 100*service + i), next: w.upTo(5 * time.Second)})
+			w.conns = append(w.conns, &worldConn{service: service, port: uint16(1000 + 100*service + i),
+				next: w.upTo(5 * time.Second)})
 		}
 	}
 	for _, c := range w.conns {
@@ -344,7 +352,8 @@ func (w *world) deliver(m *worldMember) {
 				s.missed = s.missed || taken.Missed > 0
 				f := &d.flows[i]
 				if c := w.byPort[f.Client.Port()]; c != nil {
-					c.tell(w, "%d is told of one to %v by %v, %s, silent for %.1f s: %+v", m.number, f.Backend.Address, f.Source, f.State, f.Silent.Seconds(), taken)
+					c.tell(w, "%d is told of one to %v by %v, %s, silent for %.1f s: %+v", m.number, f.Backend.Address,
+						f.Source, f.State, f.Silent.Seconds(), taken)
 				}
 			}
 			s.whole = s.whole || d.whole
@@ -538,8 +547,8 @@ func worldSeeds() int {
 	return max(n, 2)
 }
 
-// TestConnectionsOutliveTheirBalancers: whatever happens to three balancers, each connection goes on with its backend, but for those that were
-// too young to be known elsewhere when their packets moved.
+// TestConnectionsOutliveTheirBalancers: whatever happens to three balancers, each connection goes on with its backend,
+// but for those that were too young to be known elsewhere when their packets moved.
 func TestConnectionsOutliveTheirBalancers(t *testing.T) {
 	testenv.Root(t)
 	for seed := range uint64(worldSeeds()) {
@@ -548,7 +557,8 @@ func TestConnectionsOutliveTheirBalancers(t *testing.T) {
 			w.run(2 * time.Minute)
 			t.Logf("%d packets, %d moved before their connections were known", w.packets, w.excused)
 			if w.packets < 5000 || w.excused > 50 {
-				t.Errorf("of %d packets, %d moved before their connections were known: the test shows little", w.packets, w.excused)
+				t.Errorf("of %d packets, %d moved before their connections were known: the test shows little",
+					w.packets, w.excused)
 			}
 		})
 	}

@@ -58,7 +58,9 @@ func (w *world) pass(c *worldConn, flags string) (m *worldMember, backend int, s
 		seq++
 	}
 	s := &w.services[c.service]
-	verdict, out, err := m.Program().Test(packetSpec{from: client4, at: vip4, sport: c.port, dport: s.Port, flags: flags, seq: seq}.build(w.t))
+	verdict, out,
+		err := m.Program().Test(packetSpec{from: client4, at: vip4, sport: c.port, dport: s.Port, flags: flags,
+		seq: seq}.build(w.t))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -184,7 +186,8 @@ func (w *world) lost(c *worldConn, m *worldMember, backend int, source netip.Add
 	w.broken[s.Name]++
 	if w.broken[s.Name] <= 2 {
 		w.t.Errorf("%.1f: a connection of %s from port %d, %.1f s old, was with %d by %v, and at %d goes to %d by %v\n  %s\n%s", w.now.Seconds(), s.Name, c.port, (w.now - c.begun).Seconds(),
-			c.backend, c.source, m.number, backend, source, strings.Join(c.story, "\n  "), strings.Join(w.log[max(len(w.log)-14, 0):], "\n"))
+			c.backend, c.source, m.number, backend, source, strings.Join(c.story, "\n  "),
+			strings.Join(w.log[max(len(w.log)-14, 0):], "\n"))
 	}
 }
 
@@ -224,7 +227,8 @@ func (w *world) reply(c *worldConn, flags string) {
 	}
 	s := &w.services[c.service]
 	b := s.Backends[c.backend]
-	if _, _, err := at.Program().Test(packetSpec{from: b.Address, sport: b.Port, at: c.source.Addr(), dport: c.source.Port(), flags: flags}.build(w.t)); err != nil {
+	if _, _, err := at.Program().Test(packetSpec{from: b.Address, sport: b.Port, at: c.source.Addr(),
+		dport: c.source.Port(), flags: flags}.build(w.t)); err != nil {
 		w.t.Fatal(err)
 	}
 }

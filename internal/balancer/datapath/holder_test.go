@@ -36,11 +36,14 @@ func TestHolders(t *testing.T) {
 			}
 			return err
 		}, []string{`program "occupant", id`, "bpftool link detach id", "hook: tc"}},
-		"without a link": {lb.HookXDP, byNetlink("occupant"), []string{`program "occupant", id`, "ip link set dev veth0 xdp off", "hook: tc"}},
+		"without a link": {lb.HookXDP, byNetlink("occupant"),
+			[]string{`program "occupant", id`, "ip link set dev veth0 xdp off", "hook: tc"}},
 		"libxdp's dispatcher": {lb.HookXDP, byNetlink(attach.DispatcherName), []string{"libxdp's dispatcher, id",
 			"`xdp-loader unload veth0 --all`", "hook: tc"}},
-		"another balancer in XDP": {lb.HookXDP, occupyByJeoul(lb.HookXDP), []string{`program "jeoul_xdp", id`, "jeoul detach --interface veth0"}},
-		"another balancer in TC":  {lb.HookTC, occupyByJeoul(lb.HookTC), []string{`program "jeoul_tc", id`, "jeoul detach --interface veth0"}},
+		"another balancer in XDP": {lb.HookXDP, occupyByJeoul(lb.HookXDP),
+			[]string{`program "jeoul_xdp", id`, "jeoul detach --interface veth0"}},
+		"another balancer in TC": {lb.HookTC, occupyByJeoul(lb.HookTC),
+			[]string{`program "jeoul_tc", id`, "jeoul detach --interface veth0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.hook == lb.HookTC && ofThisKernel(attach.TCX, attach.TCFilter)[0] != attach.TCX {

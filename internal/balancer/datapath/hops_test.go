@@ -40,7 +40,8 @@ func TestHopsOfRequests(t *testing.T) {
 		for backend := range s.Backends {
 			base.sport = sportOf(t, r.model, s, base.from, backend)
 			for _, plain := range shapes(t, base)[:1] {
-				for hops, want := range map[byte]string{0: "answered_time_exceeded", 1: "answered_time_exceeded", 2: "forwarded", 64: "forwarded", 255: "forwarded"} {
+				for hops, want := range map[byte]string{0: "answered_time_exceeded", 1: "answered_time_exceeded",
+					2: "forwarded", 64: "forwarded", 255: "forwarded"} {
 					if s.Mode == lb.L2DSR {
 						want = "forwarded"
 					}
@@ -85,7 +86,8 @@ func TestHopsOfReplies(t *testing.T) {
 						p.from = clientOf(0, vip.Is6(), number)
 						out := slices.Clone(expectOutcome(t, r, p.build(t), "forwarded").frame)
 						reply := backOf(out)
-						for hops, want := range map[byte]string{0: "answered_time_exceeded", 1: "answered_time_exceeded", 2: "returned", 64: "returned"} {
+						for hops, want := range map[byte]string{0: "answered_time_exceeded",
+							1: "answered_time_exceeded", 2: "returned", 64: "returned"} {
 							if kernels {
 								want = "passed_to_route"
 							}
@@ -139,17 +141,23 @@ func TestHopsAreNotAnswered(t *testing.T) {
 	runCases(t, freshRig, []packetCase{
 		{"flow", nat.build(t), "forwarded"},
 		{"flow, IPv6", nat6.build(t), "forwarded"},
-		{"error to a backend", withHops(icmpError(t, hostOnTheWay(false), reply.build(t), 1500), 1), "dropped_time_exceeded"},
-		{"error to a backend, IPv6", withHops(icmpError(t, hostOnTheWay(true), reply6.build(t), 1500), 1), "dropped_time_exceeded"},
-		{"error to a backend, by two hops", withHops(icmpError(t, hostOnTheWay(false), reply.build(t), 1500), 2), "forwarded"},
-		{"error to a client", withHops(icmpError(t, hostOnTheWay(false), about.build(t), 100), 1), "dropped_time_exceeded"},
-		{"error to a client, by two hops", withHops(icmpError(t, hostOnTheWay(false), about.build(t), 100), 2), "returned"},
+		{"error to a backend", withHops(icmpError(t, hostOnTheWay(false), reply.build(t), 1500), 1),
+			"dropped_time_exceeded"},
+		{"error to a backend, IPv6", withHops(icmpError(t, hostOnTheWay(true), reply6.build(t), 1500), 1),
+			"dropped_time_exceeded"},
+		{"error to a backend, by two hops", withHops(icmpError(t, hostOnTheWay(false), reply.build(t), 1500), 2),
+			"forwarded"},
+		{"error to a client", withHops(icmpError(t, hostOnTheWay(false), about.build(t), 100), 1),
+			"dropped_time_exceeded"},
+		{"error to a client, by two hops", withHops(icmpError(t, hostOnTheWay(false), about.build(t), 100), 2),
+			"returned"},
 		{"first fragment", fragment(big.build(t), 51, 0, 504), "forwarded"},
 		{"later fragment", withHops(fragment(big.build(t), 51, 504, 1020), 1), "dropped_time_exceeded"},
 		{"later fragment by two hops", withHops(fragment(big.build(t), 51, 504, 1020), 2), "forwarded"},
 		{"first fragment without hops", withHops(fragment(big.build(t), 52, 0, 504), 1), "answered_time_exceeded"},
 		{"from a group", withHops(stranger.build(t), 1), "dropped_time_exceeded"},
-		{"too big as well", withHops(with(nat, func(p *packetSpec) { p.payload = 1500 }).build(t), 1), "answered_time_exceeded"},
+		{"too big as well", withHops(with(nat, func(p *packetSpec) { p.payload = 1500 }).build(t), 1),
+			"answered_time_exceeded"},
 	})
 }
 
@@ -170,7 +178,8 @@ func TestHopsOfLoop(t *testing.T) {
 					v = r.check(t, frame)
 				}
 				if rounds != 254 || v.outcome != "answered_time_exceeded" {
-					t.Errorf("%s, %s: the packet went round %d times and ended as %s, want 254 times, and an answer", mode, vip, rounds, v.outcome)
+					t.Errorf("%s, %s: the packet went round %d times and ended as %s, want 254 times, and an answer",
+						mode, vip, rounds, v.outcome)
 				}
 			}
 		}

@@ -123,10 +123,12 @@ func TestICMP(t *testing.T) {
 		p.at, p.dport = netip.MustParseAddr("2001:2::2:1"), portNAT+natPortOffset
 	}).build(t)
 	var byKind []packetCase
-	for k, want := range map[byte]string{3: "forwarded", 11: "forwarded", 12: "forwarded", 4: unserved, 5: unserved, 0: unserved, 8: unserved, 13: unserved} {
+	for k, want := range map[byte]string{3: "forwarded", 11: "forwarded", 12: "forwarded", 4: unserved, 5: unserved,
+		0: unserved, 8: unserved, 13: unserved} {
 		byKind = append(byKind, packetCase{"IPv4 type " + string('0'+rune(k)), kind(error4, k), want})
 	}
-	for k, want := range map[byte]string{1: "forwarded", 2: "forwarded", 3: "forwarded", 4: "forwarded", 0: unserved, 5: unserved, 100: unserved, 128: unserved, 135: unserved} {
+	for k, want := range map[byte]string{1: "forwarded", 2: "forwarded", 3: "forwarded", 4: "forwarded", 0: unserved,
+		5: unserved, 100: unserved, 128: unserved, 135: unserved} {
 		byKind = append(byKind, packetCase{"IPv6 type " + string('0'+rune(k)), kind6(error6, k), want})
 	}
 	runCases(t, commonRig, append(byKind, []packetCase{
@@ -137,15 +139,29 @@ func TestICMP(t *testing.T) {
 		{"error to a VIP, IPv6", error6, "forwarded"},
 		{"error to a VIP, extension headers", ipv6WithExtensions(error6, [2]byte{0, 1}, [2]byte{60, 1}), "forwarded"},
 		{"error to a VIP, wrong checksum", patched(slices.Clone(error4), 36, 1, 2), "forwarded"},
-		{"error about no service", icmpError(t, hostOnTheWay(false), with(web4(), func(p *packetSpec) { p.dport = 9999 }).answer().build(t), 100), unserved},
-		{"error about a service without a usable backend", icmpError(t, hostOnTheWay(false), with(web4(), func(p *packetSpec) { p.dport = 81 }).answer().build(t), 100), "dropped_no_backend"},
+		{"error about no service", icmpError(t, hostOnTheWay(false), with(web4(), func(p *packetSpec) {
+			p.dport = 9999
+		}).answer().build(t), 100), unserved},
+		{"error about a service without a usable backend",
+			icmpError(t, hostOnTheWay(false), with(web4(), func(p *packetSpec) { p.dport = 81 }).answer().build(t),
+				100), "dropped_no_backend"},
 		{"error about another VIP's packet", patched(slices.Clone(error4), 33, 99), unserved},
-		{"error about an error", icmpError(t, hostOnTheWay(false), packetSpec{from: vip4, at: client4}.icmp(t, 3, 1, reply4[14:]...), 1500), unserved},
-		{"error about an error, IPv6", icmpError(t, hostOnTheWay(true), packetSpec{from: vip6, at: client6}.icmp(t, 1, 1, reply6[14:]...), 1500), unserved},
-		{"error about an unknown flow of full NAT", icmpError(t, hostOnTheWay(false), with(modePacket(vip4, portFullNAT, false), func(p *packetSpec) { p.sport = 39999 }).answer().build(t), 100), "dropped_no_flow"},
-		{"error to the pool about an unknown flow", icmpError(t, hostOnTheWay(false), packetSpec{from: pool4, at: client4, sport: 20000, dport: 80}.build(t), 100), unserved},
+		{"error about an error",
+			icmpError(t, hostOnTheWay(false), packetSpec{from: vip4, at: client4}.icmp(t, 3, 1, reply4[14:]...), 1500),
+			unserved},
+		{"error about an error, IPv6",
+			icmpError(t, hostOnTheWay(true), packetSpec{from: vip6, at: client6}.icmp(t, 1, 1, reply6[14:]...), 1500),
+			unserved},
+		{"error about an unknown flow of full NAT",
+			icmpError(t, hostOnTheWay(false), with(modePacket(vip4, portFullNAT, false), func(p *packetSpec) {
+				p.sport = 39999
+			}).answer().build(t), 100), "dropped_no_flow"},
+		{"error to the pool about an unknown flow",
+			icmpError(t, hostOnTheWay(false), packetSpec{from: pool4, at: client4, sport: 20000, dport: 80}.build(t),
+				100), unserved},
 		{"error from a group, about NAT", icmpError(t, netip.MustParseAddr("ff01::9"), toEndpoint, 100), notForwarded},
-		{"error from a link's address, about NAT", icmpError(t, netip.MustParseAddr("fe80::9"), toEndpoint, 100), notForwarded},
+		{"error from a link's address, about NAT", icmpError(t, netip.MustParseAddr("fe80::9"), toEndpoint, 100),
+			notForwarded},
 		{"error from a link beyond, about NAT", icmpError(t, hostOnTheWay(true), toEndpoint, 100), "returned"},
 		{"error that is a first fragment", fragment(error4, 7, 0, 32), unserved},
 		{"error without a quote", packetSpec{from: client4, at: vip4}.icmp(t, 3, 1), unserved},
@@ -160,9 +176,11 @@ func TestICMP(t *testing.T) {
 		{"quoted first fragment", quoted(6, 0x20, 0), "forwarded"},
 		{"quoted later fragment", quoted(6, 0, 1), unserved},
 		{"quoted protocol without ports", quoted(9, 47), unserved},
-		{"quoted IPv6 packet in ICMP of IPv4", packetSpec{from: client4, at: vip4}.icmp(t, 3, 1, reply6[14:]...), unserved},
+		{"quoted IPv6 packet in ICMP of IPv4", packetSpec{from: client4, at: vip4}.icmp(t, 3, 1, reply6[14:]...),
+			unserved},
 		{"quoted packet with more extension headers than are walked", icmpError(t, hostOnTheWay(true),
-			ipv6WithExtensions(reply6, [2]byte{0, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}), 1500), unserved},
+			ipv6WithExtensions(reply6, [2]byte{0, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}),
+			1500), unserved},
 	}...))
 }
 
@@ -174,7 +192,8 @@ func TestErrorTooBigForTheTunnel(t *testing.T) {
 		for _, vip := range vips {
 			reply := modePacket(vip, portIPIP, false).answer()
 			reply.payload = 1440
-			if v := r.check(t, icmpError(t, hostOnTheWay(vip.Is6()), reply.build(t), 1500)); v.outcome != "dropped_too_big" {
+			if v := r.check(t, icmpError(t, hostOnTheWay(vip.Is6()), reply.build(t),
+				1500)); v.outcome != "dropped_too_big" {
 				t.Errorf("the model says %s", v.outcome)
 			}
 		}
@@ -197,7 +216,8 @@ func TestErrorChecksumsAreRight(t *testing.T) {
 			"outer header":  sum(ip[:20]),
 			"ICMP":          sum(ip[20:]),
 			"quoted header": sum(ip[28:48]),
-			"quoted TCP":    sum(ip[48:], ip[40:48], []byte{0, protoTCP}, binary.BigEndian.AppendUint16(nil, uint16(len(ip)-48))),
+			"quoted TCP": sum(ip[48:], ip[40:48], []byte{0, protoTCP},
+				binary.BigEndian.AppendUint16(nil, uint16(len(ip)-48))),
 		} {
 			if got != 0 {
 				t.Errorf("the sum of the %s is off by %#04x: %x", name, got, out)

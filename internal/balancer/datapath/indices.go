@@ -73,7 +73,8 @@ func (p *places) ownedFrom(index uint32, last uint16) uint16 {
 
 func newPlaces() *places {
 	return &places{
-		backends: map[lb.BackendKey]place{}, services: map[lb.ServiceKey]uint32{}, quarantine: map[uint32]int{}, groups: map[string]group{},
+		backends: map[lb.BackendKey]place{}, services: map[lb.ServiceKey]uint32{}, quarantine: map[uint32]int{},
+		groups:    map[string]group{},
 		endpoints: map[endpointKey]natEndpoint{}, previous: map[endpointKey]natEndpoint{},
 	}
 }

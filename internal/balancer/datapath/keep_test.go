@@ -140,7 +140,8 @@ func TestKept(t *testing.T) {
 					return err
 				}
 				flow := rememberFlow(t, first)
-				program, backends, clock := first.Program(), maps.Clone(first.register.places.backends), first.janitor.Now()
+				program, backends, clock := first.Program(), maps.Clone(first.register.places.backends),
+					first.janitor.Now()
 				before, err := program.Info()
 				if err != nil {
 					return err
@@ -321,11 +322,14 @@ func TestKeptIsRefused(t *testing.T) {
 		spoil func(*Datapath) error
 		want  string
 	}{
-		"no snapshot":      {func(d *Datapath) error { return os.Remove(snapshotOf(d)) }, "is missing"},
-		"half a snapshot":  {edit(func(b []byte) []byte { return b[:len(b)/2] }), "damaged"},
-		"another checksum": {edit(func(b []byte) []byte { return bytes.Replace(b, []byte("198.18.2"), []byte("198.18.3"), 1) }), "checksum"},
+		"no snapshot":     {func(d *Datapath) error { return os.Remove(snapshotOf(d)) }, "is missing"},
+		"half a snapshot": {edit(func(b []byte) []byte { return b[:len(b)/2] }), "damaged"},
+		"another checksum": {edit(func(b []byte) []byte {
+			return bytes.Replace(b, []byte("198.18.2"), []byte("198.18.3"), 1)
+		}), "checksum"},
 		"a newer snapshot": {edit(func(b []byte) []byte {
-			return bytes.Replace(b, fmt.Appendf(nil, `"version":%d`, snapshot.Version), fmt.Appendf(nil, `"version":%d`, snapshot.Version+1), 1)
+			return bytes.Replace(b, fmt.Appendf(nil, `"version":%d`, snapshot.Version),
+				fmt.Appendf(nil, `"version":%d`, snapshot.Version+1), 1)
 		}), "another version"},
 		"counters of backends laid out differently": {func(d *Datapath) error {
 			return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
@@ -351,9 +355,10 @@ func TestKeptIsRefused(t *testing.T) {
 			}
 			return errors.Join(os.Remove(path), m.Pin(path), m.Close())
 		}, "for fewer services"},
-		"a foreign map":     {foreign(func(*Datapath) string { return objects.XDPMapFlows }), "is no map of ours"},
-		"a foreign program": {foreign(func(d *Datapath) string { return programPin(d.current.ports[0].Index) }), "is no program of ours"},
-		"a foreign memory":  {foreign(func(*Datapath) string { return generationPin }), "is no memory"},
+		"a foreign map": {foreign(func(*Datapath) string { return objects.XDPMapFlows }), "is no map of ours"},
+		"a foreign program": {foreign(func(d *Datapath) string { return programPin(d.current.ports[0].Index) }),
+			"is no program of ours"},
+		"a foreign memory": {foreign(func(*Datapath) string { return generationPin }), "is no memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
@@ -441,11 +446,13 @@ func TestKeptGrows(t *testing.T) {
 			return err
 		}
 		is := again.register.records[0].view
-		if is.Base == nil || is.Moved.Empty() || is.Moved.Count != was.Moved.Count || !is.Until.Equal(was.Until) || !is.Since.Equal(was.Since) {
+		if is.Base == nil || is.Moved.Empty() || is.Moved.Count != was.Moved.Count || !is.Until.Equal(was.Until) ||
+			!is.Since.Equal(was.Since) {
 			t.Errorf("the transition was %+v and is %+v", was, is)
 		}
 		for key, e := range previous {
-			if now, there := again.register.places.previous[key]; !there || now.index != e.index || !now.until.Equal(e.until) {
+			if now, there := again.register.places.previous[key]; !there || now.index != e.index ||
+				!now.until.Equal(e.until) {
 				t.Errorf("the previous endpoint %v was %v and is %v", key, e, now)
 			}
 		}
@@ -499,13 +506,15 @@ func TestSnapshotRestores(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !maps.Equal(got.places.backends, r.places.backends) || !maps.Equal(got.places.services, r.places.services) {
-			t.Errorf("places were %v, %v and are %v, %v", r.places.backends, r.places.services, got.places.backends, got.places.services)
+			t.Errorf("places were %v, %v and are %v, %v", r.places.backends, r.places.services, got.places.backends,
+				got.places.services)
 		}
 		if !bytes.Equal(got.places.holders, r.places.holders) {
 			t.Errorf("holders were %v and are %v", r.places.holders, got.places.holders)
 		}
 		if !maps.Equal(got.places.endpoints, r.places.endpoints) || len(got.places.previous) != len(r.places.previous) {
-			t.Errorf("endpoints were %v, %v and are %v, %v", r.places.endpoints, r.places.previous, got.places.endpoints, got.places.previous)
+			t.Errorf("endpoints were %v, %v and are %v, %v", r.places.endpoints, r.places.previous,
+				got.places.endpoints, got.places.previous)
 		}
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 // KeepAgain looks whether what is kept is still where the next process looks for it: it is not once a bpf file
 // system was unmounted, or another one mounted over it. Then it is pinned anew, without a packet noticing, and the
-// note says so; or the note says how many flows the last move of flows had no room for, or that the program was put back
-// into libxdp's dispatcher. After an error the data plane ends with this process unless a later call succeeds, which
-// every change begins with. What could not be written or pinned is tried again.
+// note says so; or the note says how many flows the last move of flows had no room for, or that the program was put
+// back into libxdp's dispatcher. After an error the data plane ends with this process unless a later call succeeds,
+// which every change begins with. What could not be written or pinned is tried again.
 func (d *Datapath) KeepAgain() (note string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,12 +45,14 @@ func (d *Datapath) keepAgain() error {
 	}
 	if err != nil {
 		k.lost = lost
-		err = fmt.Errorf("what is kept in %s is not there any more, and cannot be pinned anew: %w: mount a bpf file system (`mount -t bpf bpf /sys/fs/bpf`)", before, err)
+		err = fmt.Errorf(
+			"what is kept in %s is not there any more, and cannot be pinned anew: %w: mount a bpf file system (`mount -t bpf bpf /sys/fs/bpf`)", before, err)
 		k.Files.Note(whatPins, before, err, false)
 		return err
 	}
 	if lost {
-		k.note = fmt.Sprintf("what is kept of the data plane was not in %s any more, where a bpf file system was unmounted or mounted anew: it is pinned in %s now",
+		k.note = fmt.Sprintf(
+			"what is kept of the data plane was not in %s any more, where a bpf file system was unmounted or mounted anew: it is pinned in %s now",
 			before, k.Store.Dir())
 		k.lost = false
 		k.Files.Note(whatPins, before, nil, false)
@@ -61,7 +63,8 @@ func (d *Datapath) keepAgain() error {
 // noteLost has the next note say for how many flows there was no room in the tables that a change has made.
 func (d *Datapath) noteLost(flows int) {
 	if flows > 0 && d.keeper != nil {
-		d.keeper.note = fmt.Sprintf("of the flows that were moved into other tables, %d had no room: their connections are balanced as new ones; raise flows.limit", flows)
+		d.keeper.note = fmt.Sprintf(
+			"of the flows that were moved into other tables, %d had no room: their connections are balanced as new ones; raise flows.limit", flows)
 	}
 }
 
@@ -116,7 +119,8 @@ func (d *Datapath) rejoin() (note string) {
 			continue
 		}
 		if err := h.Update(d.current.programs[i]); err != nil {
-			note = fmt.Sprintf("packets on %s are not balanced: the program was taken out of libxdp's dispatcher, and cannot be put back: %v", p.Name, err)
+			note = fmt.Sprintf(
+				"packets on %s are not balanced: the program was taken out of libxdp's dispatcher, and cannot be put back: %v", p.Name, err)
 			if note == d.notBack {
 				return "" // that was told when it was new
 			}

@@ -51,7 +51,8 @@ func onOwnBPF(t *testing.T, w attach.Method, test func(*kept) error) {
 func TestKeptAgain(t *testing.T) {
 	testenv.Root(t)
 	for _, w := range ofThisKernel(attach.NativeXDP, attach.TCX, attach.TCFilter) {
-		for name, replace := range map[string]func() error{"unmounted": unmountBPF, "mounted anew": remountBPF, "another one is over it": mountBPF} {
+		for name, replace := range map[string]func() error{
+			"unmounted": unmountBPF, "mounted anew": remountBPF, "another one is over it": mountBPF} {
 			for what, notice := range map[string]func(*Datapath) error{
 				"looked at": func(*Datapath) error { return nil },
 				"changed":   func(d *Datapath) error { return d.Apply(swapping(testState(), 1)) },
@@ -152,7 +153,8 @@ func TestKeptWithoutFileSystem(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if notes := strings.Join(again.Notes(), " "); again.Adopted() || !strings.Contains(notes, "nothing of it is pinned any more") {
+				if notes := strings.Join(again.Notes(), " "); again.Adopted() ||
+					!strings.Contains(notes, "nothing of it is pinned any more") {
 					t.Errorf("taken over: %v, and it says %q", again.Adopted(), notes)
 				}
 				if w == attach.TCFilter {

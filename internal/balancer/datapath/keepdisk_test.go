@@ -36,7 +36,8 @@ func TestUnwritableSnapshot(t *testing.T) {
 	testenv.Root(t)
 	for i, trouble := range testdisk.Troubles {
 		for n, after := range []int{0, 1, 3} {
-			if !testenv.InTarget("test-disk") && i != 3*n { // no room at all, and a disk that becomes read-only meanwhile
+			// no room at all, and a disk that becomes read-only meanwhile
+			if !testenv.InTarget("test-disk") && i != 3*n {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s after %d", trouble.Name, after), func(t *testing.T) {
@@ -62,7 +63,8 @@ func TestUnwritableSnapshot(t *testing.T) {
 						return err
 					}
 					defer again.Close()
-					if again.keeper.number != first.keeper.number || !maps.Equal(again.register.places.backends, places) {
+					if again.keeper.number != first.keeper.number ||
+						!maps.Equal(again.register.places.backends, places) {
 						t.Errorf("the next process goes on with snapshot %d of %d: %v, want %v",
 							again.keeper.number, first.keeper.number, again.register.places.backends, places)
 					}
@@ -76,7 +78,8 @@ func TestUnwritableSnapshot(t *testing.T) {
 					if _, err := again.KeepAgain(); err != nil {
 						return err
 					}
-					if _, err := os.Stat(again.keeper.file(again.keeper.number)); err != nil || len(again.keeper.pinned()) != 0 {
+					if _, err := os.Stat(again.keeper.file(again.keeper.number)); err != nil ||
+						len(again.keeper.pinned()) != 0 {
 						t.Errorf("with room again: %v, pinned %v", err, again.keeper.pinned())
 					}
 					return nil

@@ -83,7 +83,8 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 			made := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0", Flags: net.FlagUp}, PeerName: "peer0"}
 			return netlink.LinkAdd(made)
 		}, false, "is taken away"},
-		"another MAC address": {func(link netlink.Link) error { return netlink.LinkSetHardwareAddr(link, address) }, true, "going on with"},
+		"another MAC address": {func(link netlink.Link) error { return netlink.LinkSetHardwareAddr(link, address) },
+			true, "going on with"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
@@ -107,7 +108,8 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 					return err
 				}
 				defer again.Close()
-				if notes := strings.Join(again.Notes(), " "); again.Adopted() != test.adopts || !strings.Contains(notes, test.says) {
+				if notes := strings.Join(again.Notes(), " "); again.Adopted() != test.adopts ||
+					!strings.Contains(notes, test.says) {
 					t.Errorf("taken over: %v, and it says %q", again.Adopted(), notes)
 				}
 				if err := again.Apply(testState()); err != nil {

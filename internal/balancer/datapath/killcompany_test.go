@@ -22,14 +22,14 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// company is programs of others in the dispatchers of interfaces, which libxdp's own loader has put there: a filter that
-// runs before ours and counts, and a program behind it. A nil one is none.
+// company is programs of others in the dispatchers of interfaces, which libxdp's own loader has put there: a filter
+// that runs before ours and counts, and a program behind it. A nil one is none.
 type company struct {
 	nics  []*net.Interface
 	ids   map[string][]ebpf.ProgramID
 	stats *ebpf.Map
-	// Frames go to the first interface, one after the other, each once the one before was counted. They have a port of their
-	// own, by which the socket of [packets] leaves them out: it has room for some fifty.
+	// Frames go to the first interface, one after the other, each once the one before was counted. They have a port of
+	// their own, by which the socket of [packets] leaves them out: it has room for some fifty.
 	fd     int
 	frame  []byte
 	stop   chan struct{}
@@ -48,7 +48,8 @@ func inCompany(t *testing.T, names ...string) (*company, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = errors.Join(loadOnto(name, libxdpFilter+".o", libxdpFilter, 10), loadOnto(name, "xdp-dispatcher.o", libxdpPass, 50))
+		err = errors.Join(loadOnto(name, libxdpFilter+".o", libxdpFilter, 10),
+			loadOnto(name, "xdp-dispatcher.o", libxdpPass, 50))
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +187,8 @@ func (c *company) end() error {
 	return nil
 }
 
-// stays says what is wrong unless each interface's dispatcher runs all of them, in their order: with ours among them or not.
+// stays says what is wrong unless each interface's dispatcher runs all of them, in their order: with ours among them or
+// not.
 func (c *company) stays(when string) error {
 	if c == nil {
 		return nil

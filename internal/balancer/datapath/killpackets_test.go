@@ -63,13 +63,16 @@ func newPackets(t *testing.T, ns *namespace.Namespace, name string, to net.Hardw
 	t.Helper()
 	p := &packets{}
 	for i := range packetFlows {
-		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: client4.AsSlice(), DstIP: vip4.AsSlice()}
+		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: client4.AsSlice(),
+			DstIP: vip4.AsSlice()}
 		udp := &layers.UDP{SrcPort: layers.UDPPort(2000 + i), DstPort: 53}
 		if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
 			t.Fatal(err)
 		}
-		p.frames = append(p.frames, testpacket.Serialize(t, &layers.Ethernet{SrcMAC: routerMAC, DstMAC: to, EthernetType: layers.EthernetTypeIPv4},
-			ip, udp, gopacket.Payload(make([]byte, 18))))
+		p.frames = append(p.frames,
+			testpacket.Serialize(t, &layers.Ethernet{SrcMAC: routerMAC, DstMAC: to,
+				EthernetType: layers.EthernetTypeIPv4},
+				ip, udp, gopacket.Payload(make([]byte, 18))))
 	}
 	testenv.In(t, ns, func() (err error) {
 		nic, err := net.InterfaceByName(name)
@@ -79,7 +82,8 @@ func newPackets(t *testing.T, ns *namespace.Namespace, name string, to net.Hardw
 		if p.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		return errors.Join(leaveOut(p.fd, companyPort), unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: mapmem.NetworkOrder(unix.ETH_P_ALL), Ifindex: nic.Index}))
+		return errors.Join(leaveOut(p.fd, companyPort),
+			unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: mapmem.NetworkOrder(unix.ETH_P_ALL), Ifindex: nic.Index}))
 	})
 	t.Cleanup(func() {
 		p.halt()
@@ -177,7 +181,8 @@ func (p *packets) send(flow int) {
 			continue
 		}
 		n, from, err := unix.Recvfrom(p.fd, got, 0)
-		if at, is := from.(*unix.SockaddrLinklayer); err != nil || is && at.Pkttype == unix.PACKET_OUTGOING || n != len(frame) {
+		if at, is := from.(*unix.SockaddrLinklayer); err != nil || is && at.Pkttype == unix.PACKET_OUTGOING ||
+			n != len(frame) {
 			continue
 		}
 		if binary.BigEndian.Uint64(got[n-8:]) != uint64(p.sent) {
@@ -192,13 +197,14 @@ func (p *packets) send(flow int) {
 	}
 	p.failed = fmt.Sprintf("packet %d did not come back", p.sent)
 	if stats, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-		p.failed += fmt.Sprintf(" (the socket had no room for %d of %d that came since it was opened)", stats.Drops, stats.Packets)
+		p.failed += fmt.Sprintf(" (the socket had no room for %d of %d that came since it was opened)", stats.Drops,
+			stats.Packets)
 	}
 }
 
-// writeFrame sends a frame, and says how often again: on Linux 6.1 the kernel refuses one of a veth at times (ENOBUFS) while
-// processes attach and detach at its other end, and says so to the sender, as no loss on the way would be told. What
-// refuses it is not known; no other kernel was seen to.
+// writeFrame sends a frame, and says how often again: on Linux 6.1 the kernel refuses one of a veth at times (ENOBUFS)
+// while processes attach and detach at its other end, and says so to the sender, as no loss on the way would be told.
+// What refuses it is not known; no other kernel was seen to.
 func writeFrame(fd int, frame []byte) (again int, err error) {
 	for deadline := time.Now().Add(comesBack); ; again++ {
 		_, err = unix.Write(fd, frame)

@@ -42,7 +42,9 @@ func TestKilledAtEachStep(t *testing.T) {
 			continue
 		}
 		for _, s := range someOf(random, stories(w), 4) {
-			t.Run(w.Name+" beside others, "+s.name, func(t *testing.T) { newWalk(t, w, s, false).besideOthers(t, random) })
+			t.Run(w.Name+" beside others, "+s.name, func(t *testing.T) {
+				newWalk(t, w, s, false).besideOthers(t, random)
+			})
 		}
 	}
 }
@@ -89,7 +91,8 @@ func (w *walk) all(t *testing.T, random *rand.Rand) {
 		t.Fatal("it has no step")
 	}
 	defer func(began int) {
-		t.Logf("killed %d times in %d steps, packets that were sent again: %d", w.kills-began, len(steps), w.packets.again+w.company.sentAgain())
+		t.Logf("killed %d times in %d steps, packets that were sent again: %d", w.kills-began, len(steps),
+			w.packets.again+w.company.sentAgain())
 	}(w.kills)
 	first, end := 0, len(steps)
 	if w.company != nil {
@@ -103,8 +106,8 @@ func (w *walk) all(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// aroundDispatchers bounds the steps from a few before the first one that a dispatcher's pins show until all are done. What comes
-// before and after is as on an interface without others, and takes long where a machine is emulated.
+// aroundDispatchers bounds the steps from a few before the first one that a dispatcher's pins show until all are done.
+// What comes before and after is as on an interface without others, and takes long where a machine is emulated.
 func aroundDispatchers(steps []string) (first, end int) {
 	const before = 4
 	ofPins := func(step string) bool { return strings.Contains(step, "/xdp/dispatch-") }
@@ -153,7 +156,8 @@ type deadly struct {
 
 func stories(w attach.Method) []deadly {
 	base := killState(3, 1)
-	drained, without, more, mode, other := killState(3, 1), killState(2, 1), killState(3, 2), killState(3, 1), killState(3, 1)
+	drained, without, more, mode, other := killState(3, 1), killState(2, 1), killState(3, 2), killState(3, 1),
+		killState(3, 1)
 	drained.Services[0].Backends[1].Weight = 0
 	mode.Services[1] = withPaths(inMode(mode.Services[1], lb.DSCP))
 	hook := lb.HookTC
@@ -177,7 +181,8 @@ func stories(w attach.Method) []deadly {
 		{name: "an interface leaves", before: both, after: one},
 		{name: "an adoption and a change", before: base, after: more, adopts: true, balances: true},
 		{name: "an adoption with larger tables", before: base, after: mode, grows: true, adopts: true},
-		{name: "an adoption on other interfaces and by another hook", before: one, after: onHook(both, hook), adopts: true},
+		{name: "an adoption on other interfaces and by another hook", before: one, after: onHook(both, hook),
+			adopts: true},
 		{name: "a stop", before: base, stops: true},
 	}
 }
@@ -238,7 +243,8 @@ func newWalk(t *testing.T, w attach.Method, s deadly, balances bool) *walk {
 	walk := &walk{deadly: s, way: w, balances: balances, dir: k.dir, ns: ns}
 	var mac []byte
 	for i, name := range []string{"veth0", "veth1"} {
-		at, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: name}, testenv.End{Namespace: peer, Name: fmt.Sprintf("peer%d", i)})
+		at, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: name},
+			testenv.End{Namespace: peer, Name: fmt.Sprintf("peer%d", i)})
 		if i == 0 {
 			mac = at
 		}
@@ -270,7 +276,8 @@ func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 		return nil, nil, err
 	}
 	var changes *hostnet.Changes
-	d, err := Open(Options{Interfaces: names, Hook: k.hook, TableSize: testTableSize, FlowLimit: k.limit, Keep: k.keep(store),
+	d, err := Open(Options{Interfaces: names, Hook: k.hook, TableSize: testTableSize, FlowLimit: k.limit,
+		Keep:       k.keep(store),
 		SwitchOff:  func(link, feature, why string) error { return changes.SwitchOff(link, feature, why) },
 		SwitchBack: func(link, feature, why string) error { return changes.SwitchBack(link, feature, why) },
 		Clsact:     func(link string, attach func(ours bool) error) error { return changes.GiveClsact(link, attach) }})
@@ -366,7 +373,8 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 	if d.Adopted() {
 		is := servedBy(d.register.state)
 		if is != servedBy(w.after) && (is != servedBy(w.before) || !killed) || w.stops && is != servedBy(w.before) {
-			t.Errorf("it has found\n%s\nwant\n%s\nor, if it was killed (%v),\n%s", is, servedBy(w.after), killed, servedBy(w.before))
+			t.Errorf("it has found\n%s\nwant\n%s\nor, if it was killed (%v),\n%s", is, servedBy(w.after), killed,
+				servedBy(w.before))
 		}
 	}
 	wanted := w.after
@@ -383,8 +391,11 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 		}
 	}
 	names := portNames(d.current.ports)
-	others := slices.DeleteFunc([]string{"veth0", "veth1"}, func(name string) bool { return slices.Contains(names, name) })
-	err := errors.Join(runsCurrent(d, names, w.company.others()...), w.unattached(others...), w.company.stays("gone on"))
+	others := slices.DeleteFunc([]string{"veth0", "veth1"}, func(name string) bool {
+		return slices.Contains(names, name)
+	})
+	err := errors.Join(runsCurrent(d, names, w.company.others()...), w.unattached(others...),
+		w.company.stays("gone on"))
 	if w.company != nil {
 		err = errors.Join(err, pinnedFor("veth0", 1), pinnedFor("veth1", 1))
 	}
@@ -427,7 +438,8 @@ func (w *walk) nothingLeft() error {
 	if w.company != nil {
 		dispatchers = 1
 	}
-	err = errors.Join(err, w.company.stays("in the end"), pinnedFor("veth0", dispatchers), pinnedFor("veth1", dispatchers))
+	err = errors.Join(err, w.company.stays("in the end"), pinnedFor("veth0", dispatchers),
+		pinnedFor("veth1", dispatchers))
 	left, failed := os.ReadDir(w.dir)
 	if failed != nil || len(left) != 0 {
 		err = errors.Join(err, failed, fmt.Errorf("there is left: %v", left))

@@ -108,7 +108,8 @@ func (y *story) expectEntry(port int, state flowState, proven bool) {
 	case e == nil && state != stateFree:
 		y.t.Errorf("the flow of port %d is not remembered, want state %d", port, state)
 	case e != nil && (e.state != state || (e.at == y.r.model.flows) != proven):
-		y.t.Errorf("the flow of port %d is in state %d (proven: %v), want %d (%v)", port, e.state, e.at == y.r.model.flows, state, proven)
+		y.t.Errorf("the flow of port %d is in state %d (proven: %v), want %d (%v)", port, e.state,
+			e.at == y.r.model.flows, state, proven)
 	}
 }
 
@@ -202,8 +203,10 @@ func TestKnownFlowsStay(t *testing.T) {
 				} {
 					y.change(how)
 					for port, backend := range at {
-						if v := y.expect(port, "PA", "forwarded"); indexOfBackend(&y.s, v.backend) != backend || v.opens {
-							y.t.Fatalf("%s: the flow of port %d goes to %v, and began with backend %d", name, port, v.backend, backend)
+						if v := y.expect(port, "PA", "forwarded"); indexOfBackend(&y.s, v.backend) != backend ||
+							v.opens {
+							y.t.Fatalf("%s: the flow of port %d goes to %v, and began with backend %d", name, port,
+								v.backend, backend)
 						}
 					}
 				}
@@ -360,7 +363,8 @@ func TestServicesThatBeginToRemember(t *testing.T) {
 			y.t.Helper()
 			for port, backend := range at {
 				if got := y.to(port, "A"); got != backend {
-					y.t.Fatalf("%s: the flow of port %d goes to backend %d, and began with %d", what, port, got, backend)
+					y.t.Fatalf("%s: the flow of port %d goes to backend %d, and began with %d", what, port,
+						got, backend)
 				}
 			}
 		}

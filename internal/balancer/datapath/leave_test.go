@@ -42,7 +42,8 @@ func TestRepliesOfThoseThatLeft(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			oneHook(t, func(t *testing.T, hook lb.Hook) {
 				r := newRig(t, hook, lb.State{Services: []lb.RoutedService{service, other}})
-				reply := packetSpec{from: left.Address, sport: left.Port, at: client4, dport: 9, udp: true, payload: 200}
+				reply := packetSpec{from: left.Address, sport: left.Port, at: client4, dport: 9, udp: true,
+					payload: 200}
 				before := threeParts(reply.build(t), 3)
 				expectOutcome(t, r, before[0], "returned")
 				r.apply(t, lb.State{Services: test.after})
@@ -105,7 +106,9 @@ func TestFlowsOfThoseThatLeftAreOver(t *testing.T) {
 		for _, modes := range [][]lb.Mode{{lb.NAT, lb.NAT}, {lb.L2DSR, lb.L2DSR}} {
 			r := newRig(t, hook, lb.State{Services: []lb.RoutedService{service}})
 			v := expectOutcome(t, r, frame, "forwarded")
-			i := slices.IndexFunc(service.Backends, func(b lb.Backend) bool { return service.BackendKey(b) == v.backend })
+			i := slices.IndexFunc(service.Backends, func(b lb.Backend) bool {
+				return service.BackendKey(b) == v.backend
+			})
 			r.apply(t, lb.State{Services: []lb.RoutedService{inMode(service, modes[0])}})
 			r.apply(t, lb.State{Services: []lb.RoutedService{withoutBackend(inMode(service, modes[1]), i)}})
 			if v := expectOutcome(t, r, frame, "forwarded"); !v.opens {

@@ -160,7 +160,8 @@ func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before 
 	replacements := shared.maps()
 	maps.Copy(replacements, made.maps())
 	replacements[objects.GenerationSection] = m.m
-	if err := errors.Join(spec.Variables[objects.LocalVarLoaded].Set(m.constants), spec.Variables[objects.LocalVarLocal].Set(settings)); err != nil {
+	if err := errors.Join(spec.Variables[objects.LocalVarLoaded].Set(m.constants),
+		spec.Variables[objects.LocalVarLocal].Set(settings)); err != nil {
 		made.closeUnless(before)
 		return nil, fmt.Errorf("setting the program's constants: %v", err)
 	}
@@ -178,7 +179,8 @@ func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before 
 		made.programs = append(made.programs, collection.DetachProgram(hook.program))
 	}
 	if err := made.loadAborter(m, shared); err != nil {
-		made.lack = fmt.Sprintf("a connected UDP socket stays with a backend that is gone (Linux 6.5 brought what ends it): %v", err)
+		made.lack = fmt.Sprintf(
+			"a connected UDP socket stays with a backend that is gone (Linux 6.5 brought what ends it): %v", err)
 	}
 	return made, nil
 }
@@ -205,7 +207,8 @@ func socketSettings(ns *namespace.Namespace) (settings objects.LocalLocalSetting
 		return settings, err
 	}
 	if settings.Netns == 0 {
-		return settings, fmt.Errorf("%w: the kernel does not number network namespaces (Linux 5.14 brought it)", ErrSockets)
+		return settings, fmt.Errorf("%w: the kernel does not number network namespaces (Linux 5.14 brought it)",
+			ErrSockets)
 	}
 	// Linux 5.18 brought it; before, a program that is refused sees EPERM.
 	// Linux 7.3 finds fault with the argument of the probe: it has the helper. Only a missing one is ErrNotSupported.
@@ -239,7 +242,8 @@ func socketError(err error, cgroup, program string) error {
 	at := fmt.Sprintf("attaching %s to the sockets of %s", program, cgroup)
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: %s: %v: another program is attached there, or to a control group above, that allows no other (`bpftool cgroup tree` shows them), or the rights CAP_BPF and CAP_NET_ADMIN are missing", ErrSockets, at, err)
+		return fmt.Errorf(
+			"%w: %s: %v: another program is attached there, or to a control group above, that allows no other (`bpftool cgroup tree` shows them), or the rights CAP_BPF and CAP_NET_ADMIN are missing", ErrSockets, at, err)
 	case attach.Unsupported(err):
 		return fmt.Errorf("%w: %s: %v: it needs Linux 5.14 or newer with CONFIG_CGROUP_BPF", ErrSockets, at, err)
 	}

@@ -46,7 +46,9 @@ func (s *sockets) loadAborter(m *memory, shared *shared) error {
 // isConnected says whether a socket is a UDP socket that is connected to a backend.
 func isConnected(s *objects.LocalLocalSocket) bool {
 	for i := range s.Peers {
-		if p := &s.Peers[i]; p.State&uint32(objects.LocalPeerStatePEER_STATE) == uint32(objects.LocalPeerStatePEER_CONNECTED) && p.Protocol == unix.IPPROTO_UDP {
+		p := &s.Peers[i]
+		state := objects.LocalPeerState(p.State) & objects.LocalPeerStatePEER_STATE
+		if state == objects.LocalPeerStatePEER_CONNECTED && p.Protocol == unix.IPPROTO_UDP {
 			return true
 		}
 	}
@@ -61,7 +63,9 @@ func (d *Datapath) endStranded() {
 		return
 	}
 	some := false
-	if err := flowtable.EachSocket(s.known, func(one *objects.LocalLocalSocket) { some = some || isConnected(one) }); err != nil || !some {
+	if err := flowtable.EachSocket(s.known, func(one *objects.LocalLocalSocket) {
+		some = some || isConnected(one)
+	}); err != nil || !some {
 		return
 	}
 	_ = s.ns.Do(func() error {

@@ -44,7 +44,8 @@ func (d *Datapath) forgetSockets(s *sockets) {
 	if err != nil {
 		return // the janitor puts it right
 	}
-	loads, turns := mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory), mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory)
+	loads, turns := mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory),
+		mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory)
 	for index, n := range t.Backends {
 		if int(index) < len(loads) {
 			atomic.AddUint32(&loads[index].Active, -n)
@@ -76,7 +77,8 @@ func (s *sockets) counts() (*lb.LocalCounts, error) {
 		if err := s.events.Lookup(uint32(i), &n); err != nil {
 			return nil, fmt.Errorf("reading the counter %s of sockets: %v", name, err)
 		}
-		counts.Events = append(counts.Events, lb.EventCount{Name: strings.ToLower(name), Help: eventHelp[objects.LocalLocalEvent(i)], Count: n})
+		counts.Events = append(counts.Events,
+			lb.EventCount{Name: strings.ToLower(name), Help: eventHelp[objects.LocalLocalEvent(i)], Count: n})
 	}
 	return counts, nil
 }

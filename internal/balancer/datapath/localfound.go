@@ -78,7 +78,8 @@ func (s *sockets) openMaps(f *found) (err error) {
 	if err != nil {
 		return err
 	}
-	for name, to := range map[string]**ebpf.Map{objects.LocalMapLocalSockets: &s.known, objects.LocalMapLocalEvents: &s.events} {
+	for name, to := range map[string]**ebpf.Map{objects.LocalMapLocalSockets: &s.known,
+		objects.LocalMapLocalEvents: &s.events} {
 		if *to, err = ebpf.LoadPinnedMap(f.store.Path(pins.Set(f.set), name), nil); err != nil {
 			return err
 		}

@@ -346,7 +346,8 @@ func changeRoutes(t *testing.T, d *Datapath, run *senders, held *atomic.Uint64) 
 		number := byte(1 + change%250)
 		held.Store(change << 8)
 		routes := routesOf(number)
-		if err := errors.Join(d.RetractReplyRoutes(), d.WriteReplyRoutes(routes), d.HoldReplyRoutes(routes)); err != nil {
+		if err := errors.Join(d.RetractReplyRoutes(), d.WriteReplyRoutes(routes),
+			d.HoldReplyRoutes(routes)); err != nil {
 			t.Fatal(err)
 		}
 		held.Store(change<<8 | uint64(number))

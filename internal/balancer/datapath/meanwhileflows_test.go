@@ -130,7 +130,8 @@ func (c *churn) thread(number int) error {
 		// The first of these packets prove the flow, which moves to another table meanwhile.
 		for range 4 {
 			if got, err := c.send(f, c.acks[flow], flow); err != nil || uint32(got)+1 != want {
-				return fmt.Errorf("a packet of flow %d goes to backend %d, others went to %d: %w", flow, got, want-1, err)
+				return fmt.Errorf("a packet of flow %d goes to backend %d, others went to %d: %w", flow, got,
+					want-1, err)
 			}
 		}
 		c.done[flow].Add(1)

@@ -100,7 +100,8 @@ func (p *capacity) planArena(c *revision) error {
 	_, rest := p.layout()
 	room := (maxGeneration - min(maxGeneration, uint64(rest))) / mapmem.CacheLine
 	if need > room {
-		return fmt.Errorf("the tables of the services need %d bytes, and the kernel's verifier allows %d: use fewer services or a smaller table_size",
+		return fmt.Errorf(
+			"the tables of the services need %d bytes, and the kernel's verifier allows %d: use fewer services or a smaller table_size",
 			need*mapmem.CacheLine, room*mapmem.CacheLine)
 	}
 	p.arena = uint32(min(2*need+arenaChanges*largest+arenaSlack, room))
@@ -110,7 +111,8 @@ func (p *capacity) planArena(c *revision) error {
 // layout says by constants where each vector is, and how many bytes all of them take.
 func (p *capacity) layout() (objects.XDPSettings, uint32) {
 	s := objects.XDPSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
-		Pool4Count: uint32(len(p.pool[0])), Pool6Count: uint32(len(p.pool[1])), Own4Count: uint32(len(p.own[0])), Own6Count: uint32(len(p.own[1])),
+		Pool4Count: uint32(len(p.pool[0])), Pool6Count: uint32(len(p.pool[1])), Own4Count: uint32(len(p.own[0])),
+		Own6Count:  uint32(len(p.own[1])),
 		TableSlots: p.arena * mapmem.CacheLine / 2, MembersCount: p.arena, Weak: mapmem.Weak()}
 	s.Services4, s.Services6 = vectorOf(p.services[0].Size), vectorOf(p.services[1].Size)
 	s.Endpoints4, s.Endpoints6 = vectorOf(p.endpoints[0].Size), vectorOf(p.endpoints[1].Size)

@@ -175,8 +175,10 @@ type insight struct {
 
 // newModel returns a model without a configuration.
 func newModel(mac net.HardwareAddr, options Options) *model {
-	return &model{mac: mac, options: options, ingress: loopback, now: modelEpoch, clock: firstClock, passed: firstClock * time.Millisecond,
-		standings: map[lb.ServiceKey]*standing{}, numbered: map[uint32]*standing{}, lives: map[lb.BackendKey]*modelLife{}, loads: map[uint32]*modelLoad{},
+	return &model{mac: mac, options: options, ingress: loopback, now: modelEpoch, clock: firstClock,
+		passed:    firstClock * time.Millisecond,
+		standings: map[lb.ServiceKey]*standing{}, numbered: map[uint32]*standing{},
+		lives: map[lb.BackendKey]*modelLife{}, loads: map[uint32]*modelLoad{},
 		flows: newModelFlows(options.FlowLimit), newcomers: newModelFlows(options.UnprovenLimit),
 		returns: map[returnKey]*remembered{}, tables: map[string][]uint16{},
 		fragments: map[fragmentKey]treatment{}, met: map[string]uint64{}}
@@ -205,7 +207,8 @@ func (m *model) apply(state lb.State) error {
 			m.keepLife(service.BackendKey(backend), lives)
 			if service.Mode == lb.NAT {
 				at := endpoint{netip.AddrPortFrom(backend.Address, backend.Port), byte(service.Protocol)}
-				m.endpoints[at] = origin{at: serviceAt(service), mss: service.MSS, untranslated: service.Untranslated, backend: service.BackendKey(backend)}
+				m.endpoints[at] = origin{at: serviceAt(service), mss: service.MSS, untranslated: service.Untranslated,
+					backend: service.BackendKey(backend)}
 			}
 		}
 		at := standings[service.Key()]
@@ -239,7 +242,8 @@ func (m *model) apply(state lb.State) error {
 // sameService says that nothing about a service has changed, without a look at its backends where
 // it shares them with the previous one: a long run has more changes than there is time for looks.
 func sameService(s, previous *lb.RoutedService) bool {
-	if previous == nil || unsafe.SliceData(s.Backends) != unsafe.SliceData(previous.Backends) || len(s.Backends) != len(previous.Backends) ||
+	if previous == nil || unsafe.SliceData(s.Backends) != unsafe.SliceData(previous.Backends) ||
+		len(s.Backends) != len(previous.Backends) ||
 		unsafe.SliceData(s.Paths) != unsafe.SliceData(previous.Paths) || len(s.Paths) != len(previous.Paths) {
 		return false
 	}
@@ -538,7 +542,8 @@ func (m *model) toBackend(p *packet, s *lb.RoutedService, seen seen) verdict {
 func (m *model) refused(p *packet, answers bool, outcome string) verdict {
 	reason, dropped := strings.CutPrefix(outcome, "dropped_")
 	switch {
-	case !answers || !dropped || !slices.Contains(answerable, outcome) || p.part != whole || !p.complete() || !isHost(p.source) || p.flags&flagRST != 0:
+	case !answers || !dropped || !slices.Contains(answerable, outcome) || p.part != whole || !p.complete() ||
+		!isHost(p.source) || p.flags&flagRST != 0:
 		return p.untouched(outcome)
 	case p.protocol == protoTCP:
 		return verdict{outcome: "reset_" + reason, rewritten: p.reset()}
@@ -551,9 +556,12 @@ func answersRefused(s *lb.RoutedService, outcome string) bool {
 	return s.Limits.Refuse == lb.RefuseByReset || outcome == backendDown && s.Checks.OnDown == lb.ResetFlows
 }
 
-// poolAnswers says that backends are answered, too: a service of full NAT does that, unless another balancer may know the flow.
+// poolAnswers says that backends are answered, too: a service of full NAT does that, unless another balancer may know
+// the flow.
 func (m *model) poolAnswers() bool {
-	return len(m.state.Pool.Others) == 0 && slices.ContainsFunc(m.state.Services, func(s lb.RoutedService) bool { return s.Mode == lb.FullNAT && s.Limits.Refuse == lb.RefuseByReset })
+	return len(m.state.Pool.Others) == 0 && slices.ContainsFunc(m.state.Services, func(s lb.RoutedService) bool {
+		return s.Mode == lb.FullNAT && s.Limits.Refuse == lb.RefuseByReset
+	})
 }
 
 // mtu is the largest IP packet on the way to backend i.
@@ -601,7 +609,8 @@ func (v *verdict) leave(p *packet, ingress, egress int, to, from net.HardwareAdd
 
 // translatedBack is the way back of full NAT.
 func (m *model) translatedBack(p *packet) verdict {
-	e := m.flowBehind(returnKey{netip.AddrPortFrom(p.source, p.sport), netip.AddrPortFrom(p.destination, p.dport), p.protocol})
+	e := m.flowBehind(returnKey{netip.AddrPortFrom(p.source, p.sport), netip.AddrPortFrom(p.destination, p.dport),
+		p.protocol})
 	switch {
 	case e == nil && m.moving:
 		return p.untouched(flowsMoving)
@@ -613,7 +622,8 @@ func (m *model) translatedBack(p *packet) verdict {
 		m.tell(e, p.flags)
 	}
 	s, _ := m.find(e.backend)
-	return m.back(p, e.backend, change{source: serviceAt(s), destination: e.end(), bothPorts: true, mss: s.MSS}, treatment{vip: s.VIP, client: e.client})
+	return m.back(p, e.backend, change{source: serviceAt(s), destination: e.end(), bothPorts: true, mss: s.MSS},
+		treatment{vip: s.VIP, client: e.client})
 }
 
 // flowBehind finds the flow of full NAT that a reply belongs to, if its backend is
@@ -730,7 +740,8 @@ func (m *model) expired(p *packet, from netip.Addr) verdict {
 
 // isHost says that there may be a host to answer.
 func isHost(a netip.Addr) bool {
-	return !a.IsMulticast() && !a.IsUnspecified() && !a.IsLoopback() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return !a.IsMulticast() && !a.IsUnspecified() && !a.IsLoopback() &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // icmp places an ICMP packet: an error that tells of a flow goes to that flow's
@@ -741,7 +752,8 @@ func (m *model) icmp(p *packet) verdict {
 		return p.untouched(unserved)
 	}
 	from, to := netip.AddrPortFrom(q.source, q.sport), netip.AddrPortFrom(q.destination, q.dport)
-	if s := m.services[lb.ServiceKey{VIP: q.source, Port: q.sport, Protocol: lb.Protocol(q.protocol)}]; s != nil && p.destination == q.source {
+	if s := m.services[lb.ServiceKey{VIP: q.source, Port: q.sport, Protocol: lb.Protocol(q.protocol)}]; s != nil &&
+		p.destination == q.source {
 		return m.errorToBackend(p, &q, s)
 	}
 	if slices.Contains(m.state.Pool.All(), p.destination) {

@@ -165,7 +165,8 @@ const crowded = 6
 
 // newModelFlows has room for some more flows than limit.
 func newModelFlows(limit uint32) *modelFlows {
-	return &modelFlows{buckets: make([]modelBucket, (limit+4)/5), known: map[flowName]*remembered{}, touched: map[uint32]bool{}}
+	return &modelFlows{buckets: make([]modelBucket, (limit+4)/5), known: map[flowName]*remembered{},
+		touched: map[uint32]bool{}}
 }
 
 // insert gives an entry a place in one of its two buckets, if there is one.
@@ -258,7 +259,8 @@ func flowHash(client netip.AddrPort) uint32 {
 	if client.Addr().Is4() {
 		return uint32(mix(port|uint64(binary.LittleEndian.Uint32(a))) >> 32)
 	}
-	return uint32(mix(port+binary.LittleEndian.Uint64(a)*multiplier+binary.LittleEndian.Uint64(a[8:])*multiplier2) >> 32)
+	return uint32(mix(port+binary.LittleEndian.Uint64(a)*multiplier+
+		binary.LittleEndian.Uint64(a[8:])*multiplier2) >> 32)
 }
 
 // lookUp finds an entry, in whichever table.
@@ -366,7 +368,8 @@ func (m *model) note(s *lb.RoutedService, e, contested *remembered, a asker) {
 		m.met["contested: replaced"]++
 		m.free(contested)
 	}
-	if affinity := m.newcomers.known[m.affinityOf(s, a)]; s.Persistence.On() && m.sharesNow(s) && affinity != nil && affinity.state == stateAffinityNew {
+	if affinity := m.newcomers.known[m.affinityOf(s, a)]; s.Persistence.On() && m.sharesNow(s) && affinity != nil &&
+		affinity.state == stateAffinityNew {
 		affinity.state = stateAffinity
 		affinity.at.touched[affinity.bucket] = true
 		m.prove(affinity)
@@ -520,7 +523,8 @@ func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembere
 		if i >= 4 && elder != nil && (i >= 8 || int32(m.clock-elder.seen) > 0) && elders == nil {
 			elders = []*remembered{elder}
 		}
-		tried.pool = netip.AddrPortFrom(pool[scale(hash*0x85ebca6b, len(pool))], m.state.Pool.FirstPort+uint16(scale(hash, ports)))
+		tried.pool = netip.AddrPortFrom(pool[scale(hash*0x85ebca6b, len(pool))], m.state.Pool.FirstPort+
+			uint16(scale(hash, ports)))
 		holder := m.flowBehind(tried.returnKey())
 		if holder == nil {
 			return tried.pool, elders
@@ -668,6 +672,9 @@ func (m *model) timeout(e *remembered) uint32 {
 		}
 		return uint32(s.Persistence.Timeout.Milliseconds())
 	}
-	return uint32(map[flowState]time.Duration{stateOpening: t.Opening, stateSeen: t.Opening, stateAffinityNew: t.Opening, stateFirst: t.First,
-		stateEstablished: t.Established, stateContested: t.Established, stateUDP: t.UDP, stateClientFIN: t.Fin, stateBackendFIN: t.Fin, stateClosed: t.Closed, stateRefused: t.Closed, stateTimeWait: t.Closed}[e.state].Milliseconds())
+	return uint32(map[flowState]time.Duration{stateOpening: t.Opening, stateSeen: t.Opening,
+		stateAffinityNew: t.Opening, stateFirst: t.First,
+		stateEstablished: t.Established, stateContested: t.Established, stateUDP: t.UDP, stateClientFIN: t.Fin,
+		stateBackendFIN: t.Fin, stateClosed: t.Closed, stateRefused: t.Closed,
+		stateTimeWait: t.Closed}[e.state].Milliseconds())
 }

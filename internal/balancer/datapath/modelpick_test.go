@@ -593,7 +593,8 @@ func (m *model) overRate(c *choice, s *lb.RoutedService, seen seen) bool {
 	due := seen.due(s.Key())
 	if due == at.due {
 		if at.due <= seen.from+burst {
-			c.complaint = fmt.Sprintf("refused for the rate %d ns after it was due, with a burst of %d ns", int64(seen.from-at.due), burst)
+			c.complaint = fmt.Sprintf("refused for the rate %d ns after it was due, with a burst of %d ns",
+				int64(seen.from-at.due), burst)
 		}
 		return true
 	}

@@ -164,7 +164,8 @@ func readIPv6(b []byte) (h header, ok bool) {
 	h.length = 40 + int(binary.BigEndian.Uint16(b[4:]))
 	h.source, h.destination = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 	h.transport = 40
-	for walked := 0; slices.Contains([]byte{protoHopByHop, protoRouting, protoDestination, protoFragment}, h.protocol); walked++ {
+	for walked := 0; slices.Contains([]byte{protoHopByHop, protoRouting, protoDestination, protoFragment},
+		h.protocol); walked++ {
 		if walked == maxExtensions {
 			h.unwalked = true
 			return h, true

@@ -68,7 +68,8 @@ func (m *model) level(s *lb.RoutedService, backend int) (penalty uint64) {
 	own := m.lives[backendKeyOf(s, backend)].load
 	best := -1
 	for _, i := range takersOf(s) {
-		if m.lives[backendKeyOf(s, i)].load.penalty == 0 && (best < 0 || m.burden(s, i)*m.share(s, best) < m.burden(s, best)*m.share(s, i)) {
+		if m.lives[backendKeyOf(s, i)].load.penalty == 0 &&
+			(best < 0 || m.burden(s, i)*m.share(s, best) < m.burden(s, best)*m.share(s, i)) {
 			best = i
 		}
 	}

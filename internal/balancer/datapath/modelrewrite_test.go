@@ -362,7 +362,8 @@ func (p *packet) reset() rewritten {
 	covered := slices.Concat(p.destination.AsSlice(), p.source.AsSlice(), []byte{0, protoTCP, 0, byte(len(tcp))})
 	binary.BigEndian.PutUint16(tcp[16:], ^sum(covered, tcp))
 	if p.six {
-		return rewritten{slices.Concat(link, newIPv6(0, 0, len(tcp), protoTCP, p.destination, p.source), tcp), []int{len(tcp) - 16}}
+		return rewritten{slices.Concat(link, newIPv6(0, 0, len(tcp), protoTCP, p.destination, p.source), tcp),
+			[]int{len(tcp) - 16}}
 	}
 	header := newIPv4(0, len(tcp), true, protoTCP, p.destination, p.source)
 	return rewritten{slices.Concat(link, header, tcp), []int{len(tcp) - 16, len(tcp) + ipv4Size - 10}}

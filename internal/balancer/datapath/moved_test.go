@@ -44,7 +44,8 @@ func TestMovedSlots(t *testing.T) {
 		{"its flow is proven like any other", "S A", false, stateEstablished, true},
 		{"the middle of a flow goes to the old backend, and is remembered", "A", true, stateSeen, false},
 		{"the next packet proves that it is one", "A A", true, stateEstablished, true},
-		{"a SYN after the middle of a flow is another's, and the old backend takes none", "A S+", false, stateOpening, false},
+		{"a SYN after the middle of a flow is another's, and the old backend takes none", "A S+", false,
+			stateOpening, false},
 		{"a SYN after the flow's end moves the port", "A FA S+", false, stateOpening, false},
 		{"the end of a flow is like its middle", "FA", true, stateSeen, false},
 		{"an RST is not remembered", "R", true, stateFree, false},
@@ -103,8 +104,8 @@ func (y *story) expectUncounted() {
 	}
 }
 
-// TestMovedSlotsOfABackendThatLeft: only the new backend can have its flows. One that has a packet meanwhile began there by another balancer, or is
-// reset there.
+// TestMovedSlotsOfABackendThatLeft: only the new backend can have its flows. One that has a packet meanwhile began
+// there by another balancer, or is reset there.
 func TestMovedSlotsOfABackendThatLeft(t *testing.T) {
 	tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
 		ports := y.portsTo(1, 20)
@@ -140,7 +141,9 @@ func TestBeginnersInAnOrphanedSlot(t *testing.T) {
 	for name, away := range map[string]struct {
 		goes, comes func(*story, lb.RoutedService)
 	}{
-		"out of sight": {func(y *story, _ lb.RoutedService) { y.lose(1) }, func(y *story, _ lb.RoutedService) { y.find(1) }},
+		"out of sight": {func(y *story, _ lb.RoutedService) { y.lose(1) }, func(y *story, _ lb.RoutedService) {
+			y.find(1)
+		}},
 		"left": {func(y *story, s lb.RoutedService) {
 			y.change(func(now *lb.RoutedService) { *now = withoutBackend(s, 1) })
 		},
@@ -161,7 +164,8 @@ func TestBeginnersInAnOrphanedSlot(t *testing.T) {
 						y.t.Helper()
 						for port, backend := range at {
 							if v := y.expect(port, "A", "forwarded"); v.backend != backend {
-								y.t.Errorf("%s: the flow of port %d goes to %s, and began with %s", what, port, v.backend.Address, backend.Address)
+								y.t.Errorf("%s: the flow of port %d goes to %s, and began with %s", what, port,
+									v.backend.Address, backend.Address)
 							}
 						}
 					}
@@ -230,7 +234,8 @@ func TestFlowsOfTheSchedulerBefore(t *testing.T) {
 					y.t.Helper()
 					for port, backend := range at {
 						if got := y.to(port, "A"); got != backend {
-							y.t.Errorf("%s, port %d goes to backend %d, and was at backend %d", when, port, got, backend)
+							y.t.Errorf("%s, port %d goes to backend %d, and was at backend %d", when, port,
+								got, backend)
 						}
 					}
 				}
@@ -285,7 +290,8 @@ func TestWindowsAreAsLongAsToldTo(t *testing.T) {
 // The flows of the others do not mind, nor do its own that speak in between.
 func TestFlowsSurviveFlaps(t *testing.T) {
 	// The others take turns of the same code.
-	for scheduler, flaps := range map[lb.Scheduler]int{lb.Maglev: 100, lb.SourceHash: 10, lb.RoundRobin: 20, lb.LeastConnections: 10} {
+	for scheduler, flaps := range map[lb.Scheduler]int{lb.Maglev: 100, lb.SourceHash: 10, lb.RoundRobin: 20,
+		lb.LeastConnections: 10} {
 		t.Run(string(scheduler), func(t *testing.T) {
 			tell(t, testService(vip4, 80, lb.TCP, scheduler, 5), func(y *story) {
 				at := map[int]int{}
@@ -333,7 +339,8 @@ func TestLastBackendDrains(t *testing.T) {
 			y.expect(30, "S", noBackend)
 			for port, backend := range at {
 				if got := y.to(port, "A"); got != backend {
-					y.t.Errorf("%s: the flow of port %d goes to backend %d, and began with %d", scheduler, port, got, backend)
+					y.t.Errorf("%s: the flow of port %d goes to backend %d, and began with %d", scheduler, port,
+						got, backend)
 				}
 			}
 			y.change(func(s *lb.RoutedService) { s.Backends[0].Draining = false })
@@ -342,7 +349,8 @@ func TestLastBackendDrains(t *testing.T) {
 			}
 			for port, backend := range at {
 				if got := y.to(port, "A"); got != backend {
-					y.t.Errorf("%s: the flow of port %d goes to backend %d, and began with %d", scheduler, port, got, backend)
+					y.t.Errorf("%s: the flow of port %d goes to backend %d, and began with %d", scheduler, port,
+						got, backend)
 				}
 			}
 		})

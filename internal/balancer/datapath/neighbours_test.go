@@ -28,7 +28,8 @@ func TestNeighboursInTC(t *testing.T) {
 	for _, w := range ofThisKernel(attach.TCX, attach.TCFilter) {
 		t.Run(w.Name, func(t *testing.T) {
 			ns, outside := testenv.Namespace(t), testenv.Namespace(t)
-			mac, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: "veth0"}, testenv.End{Namespace: outside, Name: "peer0"})
+			mac, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: "veth0"},
+				testenv.End{Namespace: outside, Name: "peer0"})
 			wire, served := testenv.OpenWire(t, outside, "peer0"), newPackets(t, outside, "peer0", mac)
 			testenv.In(t, ns, func() error {
 				k := newKept(t)
@@ -57,13 +58,16 @@ func TestNeighboursInTC(t *testing.T) {
 					served.begin(t)
 					served.end(t, "")
 					// The last packet comes when all others have been seen.
-					wire.Send(&layers.Ethernet{SrcMAC: routerMAC, DstMAC: mac, EthernetType: markedType}, gopacket.Payload(make([]byte, 64)))
-					testenv.Eventually(t, 30*time.Second, when+": the one after ours sees what is not for a VIP", func() bool { return after.seen(t, seenMarked) == 1 })
+					wire.Send(&layers.Ethernet{SrcMAC: routerMAC, DstMAC: mac, EthernetType: markedType},
+						gopacket.Payload(make([]byte, 64)))
+					testenv.Eventually(t, 30*time.Second, when+": the one after ours sees what is not for a VIP",
+						func() bool { return after.seen(t, seenMarked) == 1 })
 					if n := before.seen(t, seenMarked); n != 1 {
 						t.Errorf("%s: the one before ours has seen %d such packets, want 1", when, n)
 					}
 					if n := before.seen(t, seenIPv4); n != uint64(served.sent) {
-						t.Errorf("%s: the one before ours has seen %d packets for the VIP, want %d", when, n, served.sent)
+						t.Errorf("%s: the one before ours has seen %d packets for the VIP, want %d", when, n,
+							served.sent)
 					}
 					if n := after.seen(t, seenIPv4); n != 0 {
 						t.Errorf("%s: the one after ours has seen %d packets for the VIP", when, n)
@@ -121,23 +125,24 @@ func newNeighbour(t *testing.T) (*neighbour, error) {
 		return nil, err
 	}
 	t.Cleanup(func() { counts.Close() })
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "neighbour", Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
-		asm.LoadMem(asm.R1, asm.R1, 16 /* __sk_buff.protocol */, asm.Word),
-		asm.StoreImm(asm.RFP, -4, int64(seenIPv4), asm.Word),
-		asm.JEq.Imm(asm.R1, int32(mapmem.NetworkOrder(uint16(layers.EthernetTypeIPv4))), "count"),
-		asm.StoreImm(asm.RFP, -4, int64(seenMarked), asm.Word),
-		asm.JEq.Imm(asm.R1, int32(mapmem.NetworkOrder(uint16(markedType))), "count"),
-		asm.StoreImm(asm.RFP, -4, int64(seenOthers), asm.Word),
-		asm.LoadMapPtr(asm.R1, counts.FD()).WithSymbol("count"),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, -4),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "next"),
-		asm.Mov.Imm(asm.R1, 1),
-		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0),
-		asm.Mov.Imm(asm.R0, -1 /* TC_ACT_UNSPEC */).WithSymbol("next"),
-		asm.Return(),
-	}})
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "neighbour", Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.LoadMem(asm.R1, asm.R1, 16 /* __sk_buff.protocol */, asm.Word),
+			asm.StoreImm(asm.RFP, -4, int64(seenIPv4), asm.Word),
+			asm.JEq.Imm(asm.R1, int32(mapmem.NetworkOrder(uint16(layers.EthernetTypeIPv4))), "count"),
+			asm.StoreImm(asm.RFP, -4, int64(seenMarked), asm.Word),
+			asm.JEq.Imm(asm.R1, int32(mapmem.NetworkOrder(uint16(markedType))), "count"),
+			asm.StoreImm(asm.RFP, -4, int64(seenOthers), asm.Word),
+			asm.LoadMapPtr(asm.R1, counts.FD()).WithSymbol("count"),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -4),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "next"),
+			asm.Mov.Imm(asm.R1, 1),
+			asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0),
+			asm.Mov.Imm(asm.R0, -1 /* TC_ACT_UNSPEC */).WithSymbol("next"),
+			asm.Return(),
+		}})
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +162,8 @@ func (n *neighbour) attach(t *testing.T, w attach.Method, before bool) error {
 		if before {
 			anchor = link.Head()
 		}
-		l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: n.program, Attach: ebpf.AttachTCXIngress, Anchor: anchor})
+		l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: n.program, Attach: ebpf.AttachTCXIngress,
+			Anchor: anchor})
 		if err == nil {
 			t.Cleanup(func() { l.Close() })
 		}
@@ -170,8 +176,10 @@ func (n *neighbour) attach(t *testing.T, w attach.Method, before bool) error {
 	if before {
 		priority = attach.FilterPriority - 1
 	}
-	return netlink.FilterAdd(&netlink.BpfFilter{Fd: n.program.FD(), Name: "neighbour", DirectAction: true, FilterAttrs: netlink.FilterAttrs{
-		LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL}})
+	return netlink.FilterAdd(&netlink.BpfFilter{Fd: n.program.FD(), Name: "neighbour", DirectAction: true,
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: priority,
+			Protocol: unix.ETH_P_ALL}})
 }
 
 // seen returns how many packets of a kind it has seen.

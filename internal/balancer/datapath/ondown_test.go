@@ -12,7 +12,8 @@ import (
 // What becomes of the flows of a backend whose health checks fail.
 
 // onDownService is a service of a mode whose backends fail one day.
-func onDownService(vip netip.Addr, mode lb.Mode, protocol lb.Protocol, scheduler lb.Scheduler, onDown lb.OnDown) lb.RoutedService {
+func onDownService(vip netip.Addr, mode lb.Mode, protocol lb.Protocol, scheduler lb.Scheduler,
+	onDown lb.OnDown) lb.RoutedService {
 	const port = 8600
 	s := testService(vip, port, protocol, scheduler, 3)
 	if s.Mode = mode; mode.Translates() {
@@ -41,7 +42,8 @@ func eachOnDown(t *testing.T, protocol lb.Protocol, onDown lb.OnDown, test func(
 		for _, vip := range vips {
 			for _, scheduler := range []lb.Scheduler{lb.LeastConnections, lb.Maglev, lb.SourceHash} {
 				s := onDownService(vip, mode, protocol, scheduler, onDown)
-				t.Run(string(mode)+"/"+map[bool]string{true: "IPv6", false: "IPv4"}[vip.Is6()]+"/"+string(scheduler), func(t *testing.T) { tell(t, s, test) })
+				t.Run(string(mode)+"/"+map[bool]string{true: "IPv6", false: "IPv4"}[vip.Is6()]+"/"+string(scheduler),
+					func(t *testing.T) { tell(t, s, test) })
 			}
 		}
 	}

@@ -36,15 +36,16 @@ func TestStandsAside(t *testing.T) {
 			}
 		}, func() bool { return r.model.aside != "" })
 		aside, not := ends[true], ends[false]
-		if aside["passed_orphaned"] == 0 || aside["passed_backup"] == 0 || aside["returned"] == 0 || aside["forwarded"] != 0 ||
+		if aside["passed_orphaned"] == 0 || aside["passed_backup"] == 0 || aside["returned"] == 0 ||
+			aside["forwarded"] != 0 ||
 			not["forwarded"] == 0 || not["passed_orphaned"]+not["passed_backup"] != 0 {
 			t.Errorf("packets ended so while it did not stand aside: %v, and so while it did: %v", not, aside)
 		}
 	})
 }
 
-// TestStandbyOutlivesGenerations: a program that is loaded anew for a backup leaves packets for VIPs to the kernel as well,
-// and one for the balancer that holds them does not.
+// TestStandbyOutlivesGenerations: a program that is loaded anew for a backup leaves packets for VIPs to the kernel as
+// well, and one for the balancer that holds them does not.
 func TestStandbyOutlivesGenerations(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, testState())
@@ -97,7 +98,8 @@ func TestOrphanStepsAside(t *testing.T) {
 		}
 		kept, err := ReadKept(k.keep(store))
 		store.Close()
-		if now := time.Now(); err != nil || !kept.IsFailOpen || kept.FailOpen.After(now) || kept.FailOpen.Before(now.Add(-time.Hour)) {
+		if now := time.Now(); err != nil || !kept.IsFailOpen || kept.FailOpen.After(now) ||
+			kept.FailOpen.Before(now.Add(-time.Hour)) {
 			t.Errorf("what is kept stepped aside (%t) at %v: %v", kept.IsFailOpen, kept.FailOpen, err)
 		}
 		// As a process that was only held up does.

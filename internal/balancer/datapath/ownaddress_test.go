@@ -33,7 +33,8 @@ func TestOwnConnectionsToBackends(t *testing.T) {
 				for _, vip := range vips {
 					s := modeService(vip, portNAT, lb.TCP, scheduler)
 					state.Services = append(state.Services, s)
-					listener, err := net.Listen("tcp", netip.AddrPortFrom(s.Backends[0].Address, s.Backends[0].Port).String())
+					listener, err := net.Listen("tcp",
+						netip.AddrPortFrom(s.Backends[0].Address, s.Backends[0].Port).String())
 					if err != nil {
 						return err
 					}

@@ -36,7 +36,8 @@ var plights = []plight{
 
 // counting are the schedulers that remember every flow, and those that remember the flows of
 // slots that have changed hands.
-var counting = []lb.Scheduler{lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections, lb.WeightedLeastConnections, lb.TwoChoices}
+var counting = []lb.Scheduler{lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections, lb.WeightedLeastConnections,
+	lb.TwoChoices}
 
 // where says what of a SYN's fate a row of the table names.
 type where int
@@ -78,7 +79,8 @@ func TestSYNs(t *testing.T) {
 					y.expectEntry(port, row.state, row.state != stateOpening)
 					owner := indexOfBackend(&y.s, y.entry(port).backend)
 					// Its turn comes to another, so that a new choice is seen.
-					for strike == nil && want == toAnother && y.r.model.standings[y.s.Key()].turn%uint64(len(y.s.Backends)) == uint64(owner) {
+					for strike == nil && want == toAnother &&
+						y.r.model.standings[y.s.Key()].turn%uint64(len(y.s.Backends)) == uint64(owner) {
 						y.to(port+500, "S+")
 					}
 					if strike != nil {
@@ -112,15 +114,18 @@ func (y *story) expectSYN(what string, port int, flags string, owner int, want w
 	switch want {
 	case toOwner:
 		if got != owner || v.opens || y.entry(port).state != old.state || y.entry(port).isn != y.isns[port] {
-			y.t.Errorf("%s: to backend %d, a new flow: %v, state %d; want it at %d, in state %d", what, got, v.opens, y.entry(port).state, owner, old.state)
+			y.t.Errorf("%s: to backend %d, a new flow: %v, state %d; want it at %d, in state %d", what, got, v.opens,
+				y.entry(port).state, owner, old.state)
 		}
 	case toAnother:
 		if got == owner || !v.opens || proven != nil || unproven == nil || unproven.state != stateOpening {
-			y.t.Errorf("%s: to backend %d, a new flow: %v, a proven one: %v; want a new one elsewhere", what, got, v.opens, proven != nil)
+			y.t.Errorf("%s: to backend %d, a new flow: %v, a proven one: %v; want a new one elsewhere", what, got,
+				v.opens, proven != nil)
 		}
 	case besides:
 		if got == owner || !v.opens || proven == nil || proven.state != stateContested || unproven == nil {
-			y.t.Errorf("%s: to backend %d, a new flow: %v; want one beside the first, which is contested", what, got, v.opens)
+			y.t.Errorf("%s: to backend %d, a new flow: %v; want one beside the first, which is contested", what,
+				got, v.opens)
 		}
 	}
 }
@@ -187,8 +192,10 @@ func (y *story) contests(plight plight) {
 	}
 	// The client's own has an acknowledgement, and the next number: it is the one.
 	expect("the first segment of the second connection", at(1, "A", other), next)
-	if e := y.entry(1); e.state != stateEstablished || indexOfBackend(&y.s, e.backend) != next || y.active(owner) != 0 && owner != next {
-		y.t.Errorf("the second connection is in state %d at %s, %d are active at the first's", e.state, e.backend.Address, y.active(owner))
+	if e := y.entry(1); e.state != stateEstablished || indexOfBackend(&y.s, e.backend) != next ||
+		y.active(owner) != 0 && owner != next {
+		y.t.Errorf("the second connection is in state %d at %s, %d are active at the first's", e.state,
+			e.backend.Address, y.active(owner))
 	}
 	expect("what comes later", at(1, "PA", other+1<<30), next)
 

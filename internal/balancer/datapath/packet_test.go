@@ -41,9 +41,15 @@ func runCases(t *testing.T, rigOf func(*testing.T, lb.Hook) *rig, cases []packet
 
 func TestFrames(t *testing.T) {
 	runCases(t, commonRig, []packetCase{
-		{"frame for another host", with(web4(), func(p *packetSpec) { p.to = net.HardwareAddr{2, 0, 0, 0, 0, 2} }).build(t), "passed_other_host"},
-		{"broadcast", with(web4(), func(p *packetSpec) { p.to = net.HardwareAddr{255, 255, 255, 255, 255, 255} }).build(t), "passed_other_host"},
-		{"MAC differs in its first byte", with(web4(), func(p *packetSpec) { p.to = net.HardwareAddr{6, 0, 0, 0, 0, 1} }).build(t), "passed_other_host"},
+		{"frame for another host", with(web4(), func(p *packetSpec) {
+			p.to = net.HardwareAddr{2, 0, 0, 0, 0, 2}
+		}).build(t), "passed_other_host"},
+		{"broadcast", with(web4(), func(p *packetSpec) {
+			p.to = net.HardwareAddr{255, 255, 255, 255, 255, 255}
+		}).build(t), "passed_other_host"},
+		{"MAC differs in its first byte", with(web4(), func(p *packetSpec) {
+			p.to = net.HardwareAddr{6, 0, 0, 0, 0, 1}
+		}).build(t), "passed_other_host"},
 		{"ARP", patched(web4().build(t), 12, 0x08, 0x06), "passed_not_ip"},
 		{"VLAN tag", tagged(web4().build(t), 0x8100), "forwarded"},
 		{"VLAN tag, IPv6", tagged(web6().build(t), 0x8100), "forwarded"},
@@ -70,33 +76,40 @@ func TestHeaders(t *testing.T) {
 		{"IPv4 TCP SYN", web4().build(t), "forwarded"},
 		{"IPv4 TCP data", with(web4(), func(p *packetSpec) { p.flags, p.payload = "PA", 1000 }).build(t), "forwarded"},
 		{"IPv4 TCP RST", with(web4(), func(p *packetSpec) { p.flags = "R" }).build(t), "forwarded"},
-		{"IPv4 UDP", packetSpec{from: client4, at: vip4, sport: 9, dport: 53, udp: true, payload: 30}.build(t), "forwarded"},
+		{"IPv4 UDP", packetSpec{from: client4, at: vip4, sport: 9, dport: 53, udp: true, payload: 30}.build(t),
+			"forwarded"},
 		{"IPv6 TCP SYN", web6().build(t), "forwarded"},
 		{"IPv6 UDP", packetSpec{from: client6, at: vip6, sport: 9, dport: 53, udp: true}.build(t), "forwarded"},
 		{"IPv4 options", with(web4(), func(p *packetSpec) { p.options = option }).build(t), "forwarded"},
 		{"IPv4 longest header", patched(append(web4().build(t), make([]byte, 40)...), 14, 0x4f, 0, 0, 80), malformed},
-		{"IPv4 options beyond the frame, protocol without ports", patched(patched(web4().build(t)[:50], 14, 0x4f, 0, 0, 80), 23, 47), malformed},
+		{"IPv4 options beyond the frame, protocol without ports",
+			patched(patched(web4().build(t)[:50], 14, 0x4f, 0, 0, 80), 23, 47), malformed},
 		{"don't fragment is no fragment", patched(web4().build(t), 20, 0x40, 0x00), "forwarded"},
 		{"TTL 1", patched(web4().build(t), 22, 1), "forwarded"},
 
 		{"IPv6 atomic fragment", ipv6WithExtensions(web6().build(t), [2]byte{44, 1}), "forwarded"},
 		{"IPv6 hop-by-hop", ipv6WithExtensions(web6().build(t), [2]byte{0, 1}), "forwarded"},
-		{"IPv6 three long extension headers", ipv6WithExtensions(web6().build(t), [2]byte{0, 1}, [2]byte{43, 3}, [2]byte{60, 2}), "forwarded"},
+		{"IPv6 three long extension headers", ipv6WithExtensions(web6().build(t), [2]byte{0, 1}, [2]byte{43, 3},
+			[2]byte{60, 2}), "forwarded"},
 		{"IPv6 four extension headers", extended(0, 60, 43, 60), "forwarded"},
 		{"IPv6 five extension headers", extended(0, 60, 43, 44, 60), "dropped_extension_headers"},
 		{"IPv6 five extension headers, for another address", patched(extended(0, 60, 43, 44, 60), 53, 1), unserved},
 		{"IPv6 extension header that names another where none is", patched(extended(60, 60), 62, 60), unserved},
-		{"IPv6 extension header that goes beyond the packet", patched(ipv6WithExtensions(web6().build(t), [2]byte{0, 1}), 55, 200), malformed},
+		{"IPv6 extension header that goes beyond the packet",
+			patched(ipv6WithExtensions(web6().build(t), [2]byte{0, 1}), 55, 200), malformed},
 		{"IPv6 extension header cut short", extended(0)[:58], malformed},
 
-		{"other address", with(web4(), func(p *packetSpec) { p.at = netip.MustParseAddr("198.18.0.101") }).build(t), unserved},
+		{"other address", with(web4(), func(p *packetSpec) { p.at = netip.MustParseAddr("198.18.0.101") }).build(t),
+			unserved},
 		{"other port", with(web4(), func(p *packetSpec) { p.dport = 443 }).build(t), unserved},
 		{"port 0", with(web4(), func(p *packetSpec) { p.dport = 0 }).build(t), unserved},
-		{"other protocol, same port", packetSpec{from: client4, at: vip4, sport: 9, dport: 80, udp: true}.build(t), unserved},
+		{"other protocol, same port", packetSpec{from: client4, at: vip4, sport: 9, dport: 80, udp: true}.build(t),
+			unserved},
 		{"protocol without ports", patched(web4().build(t), 23, 47), unserved},
 		{"protocol 255 to the VIP", patched(web4().build(t), 23, 255), unserved},
 		{"IPv4 in IPv4 to the VIP", patched(web4().build(t), 23, 4), unserved},
-		{"IPv6 other address", with(web6(), func(p *packetSpec) { p.at = netip.MustParseAddr("2001:2::101") }).build(t), unserved},
+		{"IPv6 other address", with(web6(), func(p *packetSpec) { p.at = netip.MustParseAddr("2001:2::101") }).build(t),
+			unserved},
 		{"IPv6 no next header", patched(web6().build(t), 20, 59), unserved},
 		{"ICMP that is no message", patched(web4().build(t), 23, 1), unserved},
 		{"ICMPv6 in IPv4", patched(web4().build(t), 23, 58), unserved},
@@ -106,7 +119,8 @@ func TestHeaders(t *testing.T) {
 		{"half an IPv4 header", web4().build(t)[:24], malformed},
 		{"half a TCP header", web4().build(t)[:44], malformed},
 		{"half an IPv6 header", web6().build(t)[:40], malformed},
-		{"half a UDP header", packetSpec{from: client4, at: vip4, sport: 9, dport: 53, udp: true}.build(t)[:40], malformed},
+		{"half a UDP header", packetSpec{from: client4, at: vip4, sport: 9, dport: 53, udp: true}.build(t)[:40],
+			malformed},
 		{"IPv4 version 6", patched(web4().build(t), 14, 0x65), malformed},
 		{"IPv6 version 4", patched(web6().build(t), 14, 0x40), malformed},
 		{"IPv4 header length 16", patched(web4().build(t), 14, 0x44), malformed},
@@ -117,9 +131,11 @@ func TestHeaders(t *testing.T) {
 		{"IPv6 length 0", patched(web6().build(t), 18, 0, 0), malformed},
 		{"TCP header length 16", patched(web4().build(t), 46, 0x40), malformed},
 		{"TCP header longer than the packet", patched(web4().build(t), 46, 0xf0), "forwarded"},
-		{"length beyond the frame, for another address", patched(with(web4(), func(p *packetSpec) { p.at = client4 }).build(t), 16, 0xff, 0xff), unserved},
+		{"length beyond the frame, for another address",
+			patched(with(web4(), func(p *packetSpec) { p.at = client4 }).build(t), 16, 0xff, 0xff), unserved},
 
-		{"service without a usable backend", with(web4(), func(p *packetSpec) { p.dport = 81 }).build(t), "dropped_no_backend"},
+		{"service without a usable backend", with(web4(), func(p *packetSpec) { p.dport = 81 }).build(t),
+			"dropped_no_backend"},
 		{"service with one usable backend", with(web4(), func(p *packetSpec) { p.dport = 82 }).build(t), "forwarded"},
 	})
 }
@@ -227,7 +243,8 @@ func TestUDPChecksumNeverBecomesNone(t *testing.T) {
 			// The payload takes up what the checksum was.
 			carry := uint32(binary.BigEndian.Uint16(frame[at+2:])) + uint32(binary.BigEndian.Uint16(v.frame[at:]))
 			binary.BigEndian.PutUint16(frame[at+2:], uint16(carry%0xffff))
-			sumNow := uint32(binary.BigEndian.Uint16(frame[at:])) + 0xffff - uint32(binary.BigEndian.Uint16(v.frame[at:]))
+			sumNow := uint32(binary.BigEndian.Uint16(frame[at:])) +
+				0xffff - uint32(binary.BigEndian.Uint16(v.frame[at:]))
 			binary.BigEndian.PutUint16(frame[at:], uint16(sumNow%0xffff))
 			v = r.check(t, frame)
 			if got := binary.BigEndian.Uint16(v.frame[at:]); v.outcome != "forwarded" || got != 0xffff {
@@ -287,7 +304,8 @@ func TestRoundRobin(t *testing.T) {
 		r := commonRig(t, hook)
 		var sequence uint32
 		packet := func(sport int, flags string) verdict {
-			return r.check(t, packetSpec{from: client4, at: vip4, sport: uint16(sport), dport: 8080, flags: flags, seq: sequence}.build(t))
+			return r.check(t, packetSpec{from: client4, at: vip4, sport: uint16(sport), dport: 8080, flags: flags,
+				seq: sequence}.build(t))
 		}
 		turns := map[lb.BackendKey]int{}
 		first := map[int]lb.BackendKey{}

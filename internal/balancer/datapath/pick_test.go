@@ -168,7 +168,8 @@ func TestFewestFlowsAgain(t *testing.T) {
 				backend := fewer(y)
 				least := int(y.active((backend+1)%4)) - int(y.active(backend))
 				if least < 2 {
-					y.t.Fatalf("backend %d has %d flows, another %d", backend, y.active(backend), y.active((backend+1)%4))
+					y.t.Fatalf("backend %d has %d flows, another %d", backend, y.active(backend),
+						y.active((backend+1)%4))
 				}
 				if got := y.spread(401, 400+least-1); got[backend] != least-1 {
 					y.t.Errorf("of %d new flows backend %d has %v", least-1, backend, got)

@@ -36,7 +36,8 @@ func (d *Datapath) publishPicture() {
 	case d.closed:
 		next.err = ErrClosed
 	case d.current != nil:
-		next.shared, next.records, next.indices, next.numbers = d.shared, d.register.records, len(d.register.places.generations), d.current.memory.numbers
+		next.shared, next.records, next.indices, next.numbers = d.shared, d.register.records,
+			len(d.register.places.generations), d.current.memory.numbers
 		next.sockets = d.sockets
 	}
 	d.picture.Store(next)

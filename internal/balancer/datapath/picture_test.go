@@ -58,7 +58,8 @@ func TestReadDuringApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	if counters, err := d.Counters(); err != nil || len(counters.Backends) != 5 || len(counters.Services) != 2 {
-		t.Errorf("after the change %d backends and %d services are counted: %v", len(counters.Backends), len(counters.Services), err)
+		t.Errorf("after the change %d backends and %d services are counted: %v", len(counters.Backends),
+			len(counters.Services), err)
 	}
 }
 
@@ -86,7 +87,8 @@ func TestReadWhileMapsGrow(t *testing.T) {
 		})
 	}
 	for n := 1; n <= 4; n++ {
-		if err := d.Apply(lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.Maglev, n*indexSlack)}}); err != nil {
+		if err := d.Apply(lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.Maglev,
+			n*indexSlack)}}); err != nil {
 			t.Error(err)
 		}
 	}

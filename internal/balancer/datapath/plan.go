@@ -45,7 +45,8 @@ func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 	if err != nil {
 		return lb.MemoryPlan{}, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPBackendCount{})) + uint64(unsafe.Sizeof(objects.XDPBackendLoad{}))
+	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPBackendCount{})) +
+		uint64(unsafe.Sizeof(objects.XDPBackendLoad{}))
 	plan := lb.MemoryPlan{
 		ProvenLimit:   want.flows * flowtable.PlannedPerBucket,
 		UnprovenLimit: want.newcomers * flowtable.PlannedPerBucket,
@@ -62,7 +63,8 @@ func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 	if want.ways > 1 {
 		plan.Ways = uint64(want.ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPKnownWay{}))) +
 			uint64(want.replyHops())*uint64(unsafe.Sizeof(objects.XDPReplyHop{})) +
-			uint64(unsafe.Sizeof(objects.XDPMirror{})) + uint64(want.replyBlocks())*uint64(unsafe.Sizeof(objects.XDPMirrorBlock{}))
+			uint64(unsafe.Sizeof(objects.XDPMirror{})) +
+			uint64(want.replyBlocks())*uint64(unsafe.Sizeof(objects.XDPMirrorBlock{}))
 	}
 	return plan, nil
 }
@@ -80,7 +82,8 @@ func directoryBytes(m *ebpf.MapSpec) uint64 {
 // planChecks says what the way for health checks takes, however many there are: what backends add
 // that are asked is some hundred bytes each.
 func planChecks(spec *ebpf.CollectionSpec) lb.MemoryPlan {
-	return lb.MemoryPlan{Checks: evictingBytes(spec.Maps[objects.CheckMapCheckAnswers]) + directoryBytes(spec.Maps[objects.CheckMapCheckTargets])}
+	return lb.MemoryPlan{Checks: evictingBytes(spec.Maps[objects.CheckMapCheckAnswers]) +
+		directoryBytes(spec.Maps[objects.CheckMapCheckTargets])}
 }
 
 // planWithout leaves out the maps that are there already and stay.
@@ -156,7 +159,8 @@ func fitPlan(p lb.MemoryPlan, left memleft.Left) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s are needed (%s), and of %s that are available (%s) %s may be taken: %s",
-		lb.ErrTooLarge, lb.Mebibytes(p.Total()), p.Parts(), lb.Mebibytes(left.Bytes), left.Source, lb.Mebibytes(room), adviceFor(p, room))
+		lb.ErrTooLarge, lb.Mebibytes(p.Total()), p.Parts(), lb.Mebibytes(left.Bytes), left.Source, lb.Mebibytes(room),
+		adviceFor(p, room))
 }
 
 // adviceFor says what of it would fit, with the rest as it is.
@@ -175,7 +179,8 @@ func adviceFor(p lb.MemoryPlan, room uint64) string {
 	case p.Checks == p.Total():
 		return "check backends by their own addresses (via: address)"
 	case p.Configuration > largest:
-		return "use fewer services, or a smaller table_size: " + lb.Mebibytes(room-min(p.Total()-p.Configuration, room)) + " of configuration would fit"
+		return "use fewer services, or a smaller table_size: " +
+			lb.Mebibytes(room-min(p.Total()-p.Configuration, room)) + " of configuration would fit"
 	case largest == 0 || rest+flow > room:
 		return "use fewer services, a smaller table_size, or smaller flows.limit and flows.unproven"
 	}

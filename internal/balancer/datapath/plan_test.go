@@ -27,7 +27,8 @@ func TestMemoryPlan(t *testing.T) {
 		services []lb.RoutedService
 		proven   uint32
 	}{
-		{"nothing tracked", Options{}, []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.Maglev, 3)}, lb.DefaultPinLimit},
+		{"nothing tracked", Options{}, []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.Maglev, 3)},
+			lb.DefaultPinLimit},
 		{"tracked", Options{}, []lb.RoutedService{tracked}, lb.DefaultFlowLimit},
 		{"full NAT", Options{}, []lb.RoutedService{fullNAT}, lb.DefaultFlowLimit},
 		{"configured", Options{FlowLimit: 123456, UnprovenLimit: 7}, []lb.RoutedService{tracked, fullNAT}, 123456},
@@ -37,7 +38,8 @@ func TestMemoryPlan(t *testing.T) {
 			c.options.Hook, c.options.TableSize = lb.HookXDP, testTableSize
 			d := NewDetached(c.options, balancerMAC)
 			defer d.Close()
-			if err := d.Apply(lb.State{Services: c.services, Pool: lb.Pool{FirstPort: 20000, LastPort: 40000}}); err != nil {
+			if err := d.Apply(lb.State{Services: c.services,
+				Pool: lb.Pool{FirstPort: 20000, LastPort: 40000}}); err != nil {
 				t.Fatal(err)
 			}
 			plan := d.Memory()
@@ -52,7 +54,8 @@ func TestMemoryPlan(t *testing.T) {
 				{"proven", plan.Proven, taken[objects.XDPMapFlows]},
 				{"unproven", plan.Unproven, taken[objects.XDPMapNewcomers]},
 				{"returns", plan.Returns, taken[objects.XDPMapReturns]},
-				{"counters", plan.Counters, taken[objects.XDPMapBackendCounts] + taken[objects.XDPMapLoads] + taken[objects.XDPMapTurns]},
+				{"counters", plan.Counters, taken[objects.XDPMapBackendCounts] + taken[objects.XDPMapLoads] +
+					taken[objects.XDPMapTurns]},
 				{"fragments", plan.Fragments, taken[objects.XDPMapFragments]},
 				{"configuration", plan.Configuration, memlock(t, d.current.memory.m)},
 			} {
@@ -62,8 +65,10 @@ func TestMemoryPlan(t *testing.T) {
 				}
 			}
 			counters, err := d.Counters()
-			if err != nil || plan.ProvenLimit != c.proven || counters.Flows.ProvenLimit != uint64(c.proven) || counters.Flows.UnprovenLimit != uint64(d.options.UnprovenLimit) {
-				t.Errorf("%v, room for %d flows, the counters say %+v, %v; want %d", plan, plan.ProvenLimit, counters.Flows, err, c.proven)
+			if err != nil || plan.ProvenLimit != c.proven || counters.Flows.ProvenLimit != uint64(c.proven) ||
+				counters.Flows.UnprovenLimit != uint64(d.options.UnprovenLimit) {
+				t.Errorf("%v, room for %d flows, the counters say %+v, %v; want %d", plan, plan.ProvenLimit,
+					counters.Flows, err, c.proven)
 			}
 		})
 	}
@@ -76,7 +81,8 @@ func TestTooLarge(t *testing.T) {
 	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 1 << 31}, balancerMAC)
 	defer d.Close()
 	err := d.Apply(lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)}})
-	if !errors.Is(err, lb.ErrTooLarge) || !strings.Contains(err.Error(), "flows.limit: ") || d.shared != nil || d.current != nil {
+	if !errors.Is(err, lb.ErrTooLarge) || !strings.Contains(err.Error(), "flows.limit: ") || d.shared != nil ||
+		d.current != nil {
 		t.Errorf("a table of 128 GiB: %v", err)
 	}
 }
@@ -87,7 +93,8 @@ func TestWhatWouldFit(t *testing.T) {
 	left := memleft.Left{Bytes: 1 << 30, Source: "a test", Known: true}
 	for _, full := range []uint32{0, 1} {
 		plan := func(flows uint32) lb.MemoryPlan {
-			want := sizes{backends: 256, services: 256, flows: flowtable.BucketsFor(flows), newcomers: flowtable.BucketsFor(1 << 18), returns: 1}
+			want := sizes{backends: 256, services: 256, flows: flowtable.BucketsFor(flows),
+				newcomers: flowtable.BucketsFor(1 << 18), returns: 1}
 			if full == 1 {
 				want.returns = flowtable.ReturnBucketsFor(uint64(flows) + 1<<18)
 			}
@@ -111,7 +118,8 @@ func TestWhatWouldFit(t *testing.T) {
 				flows = uint32(n)
 			}
 		}
-		if err := fitPlan(plan(flows), memleft.Left{Bytes: left.Bytes - left.Bytes/30, Source: "a little later", Known: true}); err != nil {
+		if err := fitPlan(plan(flows), memleft.Left{Bytes: left.Bytes - left.Bytes/30, Source: "a little later",
+			Known: true}); err != nil {
 			t.Errorf("%q: %v", adviceFor(p, room), err)
 		}
 		if err := fitPlan(plan(flows+flows/10), left); err == nil {
@@ -119,14 +127,16 @@ func TestWhatWouldFit(t *testing.T) {
 		}
 	}
 	small := memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}
-	if p := (lb.MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(fitPlan(p, small).Error(), "smaller flows.limit and flows.unproven") {
+	if p := (lb.MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(fitPlan(p, small).Error(),
+		"smaller flows.limit and flows.unproven") {
 		t.Errorf("%v", fitPlan(p, small))
 	}
 	if p := (lb.MemoryPlan{Proven: 5 << 20, Configuration: 70 << 20}); !strings.HasSuffix(fitPlan(p, small).Error(),
 		"75.0 MiB are needed (0 proven flows 5.0 MiB, configuration 70.0 MiB), and of 80.0 MiB that are available (a test) 16.0 MiB may be taken: use fewer services, or a smaller table_size: 11.0 MiB of configuration would fit") {
 		t.Errorf("%v", fitPlan(p, small))
 	}
-	if p := (lb.MemoryPlan{Returns: 20 << 20}); !strings.Contains(fitPlan(p, small).Error(), "16.0 MiB may be taken: use fewer services") {
+	if p := (lb.MemoryPlan{Returns: 20 << 20}); !strings.Contains(fitPlan(p, small).Error(),
+		"16.0 MiB may be taken: use fewer services") {
 		t.Errorf("%v", fitPlan(p, small)) // flows are remembered already, and full NAT comes
 	}
 	if err := fitPlan((lb.MemoryPlan{Proven: 1 << 60}), memleft.Left{}); err != nil {
@@ -150,7 +160,8 @@ func TestTablesGrowUnderFlows(t *testing.T) {
 	}
 	send := func(sport int) []byte {
 		t.Helper()
-		options := ebpf.RunOptions{Data: packetSpec{from: client4, at: vip4, sport: uint16(sport), dport: 53, udp: true}.build(t), DataOut: make([]byte, 4096)}
+		options := ebpf.RunOptions{Data: packetSpec{from: client4, at: vip4, sport: uint16(sport), dport: 53,
+			udp: true}.build(t), DataOut: make([]byte, 4096)}
 		if action, err := d.Program().Run(&options); err != nil || action == actions[lb.HookXDP].drop {
 			t.Fatalf("action %d, %v", action, err)
 		}

@@ -10,12 +10,13 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// poolNumbers are the addresses of full NAT by their numbers, of IPv4 and of IPv6. A flow carries the number of its address, which
-// keeps it whatever becomes of the pool: also while it is not in there, for it may come back. They are not changed; each change makes others.
+// poolNumbers are the addresses of full NAT by their numbers, of IPv4 and of IPv6. A flow carries the number of its
+// address, which keeps it whatever becomes of the pool: also while it is not in there, for it may come back. They are
+// not changed; each change makes others.
 type poolNumbers [2][]netip.Addr
 
-// maxPoolNumbers is how many numbers there are in a family, many times the addresses of a pool. Beyond it, that of an address which
-// is not in the pool is given to another.
+// maxPoolNumbers is how many numbers there are in a family, many times the addresses of a pool. Beyond it, that of an
+// address which is not in the pool is given to another.
 const maxPoolNumbers = 1024
 
 // with returns the numbers once a pool is there.

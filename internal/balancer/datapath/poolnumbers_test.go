@@ -12,12 +12,14 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestPoolChangesUnderFlows: flows go on from the address that they have, whatever comes into the pool or leaves it beside that, and replies find
-// them. One whose address has left is dropped, and goes on when that is back; new flows get ports of this balancer's own addresses alone.
+// TestPoolChangesUnderFlows: flows go on from the address that they have, whatever comes into the pool or leaves it
+// beside that, and replies find them. One whose address has left is dropped, and goes on when that is back; new flows
+// get ports of this balancer's own addresses alone.
 func TestPoolChangesUnderFlows(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 	s.Mode = lb.FullNAT
-	first, added, other := netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("198.18.0.76"), netip.MustParseAddr("198.18.0.78")
+	first, added, other := netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("198.18.0.76"),
+		netip.MustParseAddr("198.18.0.78")
 	a, b := newPeer(t), newPeer(t)
 	have := func(others []netip.Addr, own ...netip.Addr) {
 		t.Helper()
@@ -45,10 +47,12 @@ func TestPoolChangesUnderFlows(t *testing.T) {
 				from, to, replyFrom, replyTo = packet.from, packet.at, reply.from, reply.at
 			}
 			if gotFrom, gotTo := a.run(packet); gotFrom != from || gotTo != to {
-				t.Errorf("%s, a flow from %s goes on from %s to %s, want from %s to %s", when, f.Source, gotFrom, gotTo, from, to)
+				t.Errorf("%s, a flow from %s goes on from %s to %s, want from %s to %s", when, f.Source, gotFrom,
+					gotTo, from, to)
 			}
 			if gotFrom, gotTo := a.run(reply); gotFrom != replyFrom || gotTo != replyTo {
-				t.Errorf("%s, a reply to %s goes from %s to %s, want from %s to %s", when, f.Source, gotFrom, gotTo, replyFrom, replyTo)
+				t.Errorf("%s, a reply to %s goes from %s to %s, want from %s to %s", when, f.Source, gotFrom, gotTo,
+					replyFrom, replyTo)
 			}
 		}
 	}
@@ -80,14 +84,16 @@ func TestPoolChangesUnderFlows(t *testing.T) {
 	begin("with all", first)
 }
 
-// TestPoolNumbersOutliveTheProcess: a process that goes on with the data plane of another has the numbers that flows carry, whatever its pool is.
+// TestPoolNumbersOutliveTheProcess: a process that goes on with the data plane of another has the numbers that flows
+// carry, whatever its pool is.
 func TestPoolNumbersOutliveTheProcess(t *testing.T) {
 	testenv.Root(t)
 	one, two := netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("2001:2::78")
 	testenv.In(t, nics(t), func() error {
 		k, state := newKept(t), testState()
 		state.Services[0].Mode = lb.FullNAT
-		state.Pool = lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.76"), one, two}, FirstPort: 20000, LastPort: 20063}
+		state.Pool = lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.76"), one, two}, FirstPort: 20000,
+			LastPort: 20063}
 		first, err := k.openWith(state)
 		if err != nil {
 			return err
@@ -101,14 +107,16 @@ func TestPoolNumbersOutliveTheProcess(t *testing.T) {
 		if err := again.Apply(state); err != nil {
 			return err
 		}
-		if got, want := fmt.Sprint(again.current.memory.numbers), fmt.Sprint(poolNumbers{{{}, one}, {two}}); got != want {
+		if got, want := fmt.Sprint(again.current.memory.numbers),
+			fmt.Sprint(poolNumbers{{{}, one}, {two}}); got != want {
 			t.Errorf("the numbers are %s, want %s", got, want)
 		}
 		return nil
 	})
 }
 
-// TestPoolNumbersEnd: of all the addresses that a pool has had, some give their number up, none of those that are in it.
+// TestPoolNumbersEnd: of all the addresses that a pool has had, some give their number up, none of those that are in
+// it.
 func TestPoolNumbersEnd(t *testing.T) {
 	var n poolNumbers
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}) }

@@ -17,15 +17,18 @@ func TestPortsHeld(t *testing.T) {
 	testenv.Root(t)
 	pooled, plain := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2), testService(vip4, 81, lb.TCP, lb.RoundRobin, 1)
 	pooled.Mode, plain.Mode = lb.FullNAT, lb.L2DSR
-	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 5000, UnprovenLimit: 5000}, balancerMAC)
+	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 5000, UnprovenLimit: 5000},
+		balancerMAC)
 	defer d.Close()
-	keys := []lb.BackendKey{pooled.BackendKey(pooled.Backends[0]), {Service: pooled.Key(), Address: vip4, Port: 1}, pooled.BackendKey(pooled.Backends[1])}
+	keys := []lb.BackendKey{pooled.BackendKey(pooled.Backends[0]), {Service: pooled.Key(), Address: vip4, Port: 1},
+		pooled.BackendKey(pooled.Backends[1])}
 	if held := d.PortsHeld(keys); !slices.Equal(held, []uint32{0, 0, 0}) {
 		t.Errorf("before the first Apply %v are held", held)
 	}
 	apply := func(services ...lb.RoutedService) {
 		t.Helper()
-		if err := d.Apply(lb.State{Services: services, Pool: lb.Pool{Addresses: []netip.Addr{vip4.Next()}, FirstPort: 20000, LastPort: 59999}}); err != nil {
+		if err := d.Apply(lb.State{Services: services, Pool: lb.Pool{Addresses: []netip.Addr{vip4.Next()},
+			FirstPort: 20000, LastPort: 59999}}); err != nil {
 			t.Fatal(err)
 		}
 	}

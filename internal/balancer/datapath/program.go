@@ -27,7 +27,8 @@ type programKind struct {
 var (
 	xdpProgram = programKind{name: objects.XDPProgJeoulXdp, load: objects.XDP.Spec,
 		traced: objects.Embed(traced.LoadXdp).Spec}
-	tcProgram = programKind{name: objects.TCProgJeoulTc, load: objects.TC.Spec, traced: objects.Embed(traced.LoadTc).Spec}
+	tcProgram = programKind{name: objects.TCProgJeoulTc, load: objects.TC.Spec,
+		traced: objects.Embed(traced.LoadTc).Spec}
 )
 
 // programOf returns the program for a hook.

@@ -131,7 +131,8 @@ func (l *placement) canBecome(o *placement) bool {
 	}
 	a.Flags, b.Flags = a.Flags&^transitionFlags, b.Flags&^transitionFlags
 	a.BaseSize, b.BaseSize = 0, 0
-	a.Current, a.Base, b.Current, b.Base = objects.XDPBlock{}, objects.XDPBlock{}, objects.XDPBlock{}, objects.XDPBlock{}
+	a.Current, a.Base, b.Current, b.Base = objects.XDPBlock{}, objects.XDPBlock{}, objects.XDPBlock{},
+		objects.XDPBlock{}
 	return a == b
 }
 

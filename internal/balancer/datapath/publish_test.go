@@ -133,7 +133,8 @@ func (m *memory) follow(s *sighting, hash uint32, value mapmem.Storage) {
 		return
 	}
 	s.service.Flags |= uint16(objects.XDPServiceFlagSERVICE_BASE)
-	mapmem.WordsOf(&s.service)[baseWord], mapmem.WordsOf(&again)[sizesWord] = value.Load(baseWord), value.Load(sizesWord)
+	mapmem.WordsOf(&s.service)[baseWord], mapmem.WordsOf(&again)[sizesWord] = value.Load(baseWord),
+		value.Load(sizesWord)
 	s.service.BaseSize = again.BaseSize
 	slot := m.slotAt(s.service.Base.Table + uint32(uint64(hash)*uint64(s.service.BaseSize)>>32))
 	s.base = m.memberAt(s.service.Base.Members + uint32(slot)&uint32(objects.XDPSlotBitsSLOT_MEMBER))
@@ -230,7 +231,8 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 			t.Fatalf("step %d: %s is not found", step, s.Name)
 		}
 		if got.service.Id != r.id || int(got.service.TableSize) != len(want.Slots) || got.service.Flags != r.flags() {
-			t.Fatalf("step %d: %s is %+v, want %d slots, flags %b", step, s.Name, got.service, len(want.Slots), r.flags())
+			t.Fatalf("step %d: %s is %+v, want %d slots, flags %b", step, s.Name, got.service,
+				len(want.Slots), r.flags())
 		}
 		if len(want.Slots) > 0 {
 			slot := uint64(hash) * uint64(len(want.Slots)) >> 32
@@ -240,7 +242,8 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 			if moved := got.slot&uint16(objects.XDPSlotBitsSLOT_MOVED) != 0; moved != r.view.Moved.Has(int(slot)) {
 				t.Fatalf("step %d: %s: slot %d moved: %t", step, s.Name, slot, moved)
 			}
-			if number := uint32(len(want.Owners))<<objects.XDPAgreementSEQUENCE_BITS | uint32(len(want.Sequence)); got.number != number {
+			number := uint32(len(want.Owners))<<objects.XDPAgreementSEQUENCE_BITS | uint32(len(want.Sequence))
+			if got.number != number {
 				t.Fatalf("step %d: %s: the number before its table is %x, want %x", step, s.Name, got.number, number)
 			}
 			p.expectSequence(t, got.service.Current.Table, want.Sequence)
@@ -439,14 +442,16 @@ func TestPublishedMeanwhile(t *testing.T) {
 func strange(got sighting, found bool, backends int) string {
 	known := func(b objects.XDPBackend) bool {
 		port := mapmem.NetworkOrder(b.Port)
-		return port >= 1000 && int(port) < 1000+backends && b.Address == mapmem.OfAddress(backendAddress(int(port-1000)))
+		return port >= 1000 && int(port) < 1000+backends &&
+			b.Address == mapmem.OfAddress(backendAddress(int(port-1000)))
 	}
 	switch {
 	case !found:
 		return "the service is not found"
 	case got.service.TableSize > 0 && (got.current.Up == 0 || !known(got.current)):
 		return fmt.Sprintf("a slot leads to %+v (of %+v)", got.current, got.service)
-	case got.slot&uint16(objects.XDPSlotBitsSLOT_MOVED) != 0 && got.service.Flags&uint16(objects.XDPServiceFlagSERVICE_MOVED) == 0 && !got.replaced:
+	case got.slot&uint16(objects.XDPSlotBitsSLOT_MOVED) != 0 &&
+		got.service.Flags&uint16(objects.XDPServiceFlagSERVICE_MOVED) == 0 && !got.replaced:
 		// The end of a transition is another matter: then the table goes first.
 		return fmt.Sprintf("a slot has moved, and the service does not know: %+v", got.service)
 	case got.service.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0 && !known(got.base):
@@ -507,7 +512,8 @@ func TestBadStatesChangeNothing(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if !slices.Equal(before, p.memory.storage) || len(p.records) != 1 || len(p.places.backends) != 4 || len(p.places.free) != 0 {
+	if !slices.Equal(before, p.memory.storage) || len(p.records) != 1 || len(p.places.backends) != 4 ||
+		len(p.places.free) != 0 {
 		t.Error("something has changed")
 	}
 	p.expect(t, 0)
@@ -525,7 +531,8 @@ func TestInPlaceOrder(t *testing.T) {
 		}
 		return s
 	}
-	for _, flags := range [][2]uint16{{0, moved | base}, {moved, moved | base}, {moved | base, moved}, {moved, 0}, {moved | base, 0}, {moved | base, moved | base}} {
+	for _, flags := range [][2]uint16{{0, moved | base}, {moved, moved | base}, {moved | base, moved}, {moved, 0},
+		{moved | base, 0}, {moved | base, moved | base}} {
 		before, after := made(flags[0], 100), made(flags[1], 200)
 		steps := inPlace(&before, &after)
 		// moments[i] is the service after i steps.
@@ -535,7 +542,8 @@ func TestInPlaceOrder(t *testing.T) {
 			mapmem.Storage(mapmem.WordsOf(&next)).Store(s.At, s.Word)
 			moments = append(moments, next)
 		}
-		if last := moments[len(moments)-1]; last.Current != after.Current || last.Flags != after.Flags || flags[1]&base != 0 && last.Base != after.Base {
+		if last := moments[len(moments)-1]; last.Current != after.Current || last.Flags != after.Flags ||
+			flags[1]&base != 0 && last.Base != after.Base {
 			t.Fatalf("%b: it becomes %+v, not %+v", flags, last, after)
 		}
 		for i, block := range moments {
@@ -544,15 +552,18 @@ func TestInPlaceOrder(t *testing.T) {
 				if block.Current == after.Current {
 					whose = after
 				}
-				if ends := whose.Flags == before.Flags && flag.Current == after.Current; !ends && whose.Flags&moved != 0 && flag.Flags&moved == 0 {
-					t.Errorf("%b: a packet with the block of step %d does not know at step %d that slots have moved", flags, i, i+j)
+				if ends := whose.Flags == before.Flags && flag.Current == after.Current; !ends &&
+					whose.Flags&moved != 0 && flag.Flags&moved == 0 {
+					t.Errorf("%b: a packet with the block of step %d does not know at step %d that slots have moved",
+						flags, i, i+j)
 				}
 				for k, then := range moments[i+j:] {
 					if flag.Flags&base == 0 || flags[1]&base == 0 && then.Base == before.Base {
 						continue
 					}
 					if then.BaseSize != 127 || then.Base.Table <= 1000 {
-						t.Errorf("%b: told of a base at step %d, a packet finds %+v at step %d", flags, i+j, then, i+j+k)
+						t.Errorf("%b: told of a base at step %d, a packet finds %+v at step %d", flags, i+j,
+							then, i+j+k)
 					}
 				}
 			}

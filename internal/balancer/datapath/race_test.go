@@ -23,7 +23,8 @@ func TestFullNATOnSeveralCPUs(t *testing.T) {
 	service.Mode = lb.FullNAT
 	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize}, balancerMAC)
 	t.Cleanup(func() { d.Close() })
-	state := lb.State{Services: []lb.RoutedService{service}, Pool: lb.Pool{Addresses: []netip.Addr{vip4.Next()}, FirstPort: 20000, LastPort: 59999}}
+	state := lb.State{Services: []lb.RoutedService{service}, Pool: lb.Pool{Addresses: []netip.Addr{vip4.Next()},
+		FirstPort: 20000, LastPort: 59999}}
 	if err := d.Apply(state); err != nil {
 		t.Fatal(err)
 	}

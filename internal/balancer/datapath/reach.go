@@ -22,7 +22,8 @@ import (
 func (g *generation) portAt(p attach.Port) int { return slices.IndexFunc(g.ports, p.SameInterface) }
 
 // portsOf returns the interfaces of these names. One in use that was deleted is left out until there is one of its name
-// again. If all of them were, those in use stay: no packet arrives, and what is to be done with packets can change in memory.
+// again. If all of them were, those in use stay: no packet arrives, and what is to be done with packets can change in
+// memory.
 func (d *Datapath) portsOf(names []string) ([]attach.Port, error) {
 	ports, err := d.findPorts(names)
 	if err == nil || d.current == nil || !errors.Is(err, attach.ErrNoInterface) {

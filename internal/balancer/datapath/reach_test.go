@@ -48,18 +48,24 @@ func TestReach(t *testing.T) {
 		steps []lb.State
 		want  []string
 	}{
-		{"native XDP", attach.Attempts, []lb.State{on(lb.HookXDP, "veth0", "veth1"), on("", "veth1", "veth0"), on("", "veth1"), on("", "veth0")},
+		{"native XDP", attach.Attempts, []lb.State{on(lb.HookXDP, "veth0", "veth1"), on("", "veth1", "veth0"),
+			on("", "veth1"), on("", "veth0")},
 			slices.Repeat([]string{"xdp (native)"}, 4)},
-		{"generic XDP", attach.Attempts, []lb.State{on(lb.HookTC, "bridge0"), on(lb.HookXDP, "veth0", "bridge0"), on("", "veth1")},
+		{"generic XDP", attach.Attempts, []lb.State{on(lb.HookTC, "bridge0"), on(lb.HookXDP, "veth0", "bridge0"),
+			on("", "veth1")},
 			[]string{"tc", "xdp (generic)", "xdp (generic)"}},
-		{"TCX", attach.Attempts, []lb.State{on(lb.HookTC, "veth0", "veth1"), on("", "bridge0", "veth0"), on("", "veth1"), on("", "veth0", "bridge0", "veth1")},
+		{"TCX", attach.Attempts, []lb.State{on(lb.HookTC, "veth0", "veth1"), on("", "bridge0", "veth0"),
+			on("", "veth1"), on("", "veth0", "bridge0", "veth1")},
 			slices.Repeat([]string{"tc"}, 4)},
-		{"a filter", throughFilters, []lb.State{on(lb.HookTC, "veth0", "veth1"), on("", "veth1", "bridge0"), on("", "veth0")},
+		{"a filter", throughFilters, []lb.State{on(lb.HookTC, "veth0", "veth1"), on("", "veth1", "bridge0"),
+			on("", "veth0")},
 			slices.Repeat([]string{"tc"}, 3)},
-		{"with the hook", attach.Attempts, []lb.State{on(lb.HookXDP, "veth1"), on(lb.HookTC, "bridge0", "veth0"), on(lb.HookXDP, "veth0", "veth1"), on(lb.HookTC, "veth1")},
+		{"with the hook", attach.Attempts, []lb.State{on(lb.HookXDP, "veth1"), on(lb.HookTC, "bridge0", "veth0"),
+			on(lb.HookXDP, "veth0", "veth1"), on(lb.HookTC, "veth1")},
 			[]string{"xdp (native)", "tc", "xdp (native)", "tc"}},
 		{"as auto chooses", func(requested lb.Hook, ports []attach.Port) []attach.Attempt {
-			return append([]attach.Attempt{{Method: attach.NativeXDP, Reason: "for the test"}}, attach.Attempts(lb.HookTC, nil)...)
+			return append([]attach.Attempt{{Method: attach.NativeXDP, Reason: "for the test"}},
+				attach.Attempts(lb.HookTC, nil)...)
 		}, []lb.State{on(lb.HookAuto, "veth0", "veth1"), on(lb.HookAuto, "veth1", "bridge0"), on(lb.HookAuto, "veth1")},
 			[]string{"xdp (native)", "tc", "xdp (native)"}},
 	} {
@@ -119,34 +125,46 @@ func TestReachRefused(t *testing.T) {
 		says  []string
 		is    error
 	}{
-		"another XDP program":     {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth1", "veth0"}, anotherXDP, []string{"veth1", "occupant", "stop its owner"}, attach.ErrBusy},
-		"another filter":          {lb.HookTC, throughFilters, before, []string{"veth0", "veth1"}, anotherFilter, []string{"veth1", "the priority"}, attach.ErrBusy},
-		"tags that stay hidden":   {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth0", "veth1"}, tagsStayHidden, []string{"veth1 takes VLAN tags out", "use hook: tc"}, attach.ErrUnsupported},
-		"one that cannot be left": {lb.HookTC, attach.Attempts, before, []string{"veth1", "veth0"}, secondIsStuck, []string{"detaching from bridge0 in TCX", "stuck"}, nil},
-		"one that does not take the new program": {lb.HookTC, attach.Attempts, before, []string{"veth1", "veth0"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			last := d.holds[0]
-			d.holds[0] = stubborn{last}
-			return nil, func() error { d.holds[0] = last; return nil }, nil
-		}, []string{"swapping the program on veth0", "stubborn"}, nil},
-		"no native XDP": {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth0", "bridge0"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			return nil, func() error {
-				d.attempts = func(lb.Hook, []attach.Port) []attach.Attempt { return attach.Attempts(lb.HookTC, nil) }
-				return nil
-			}, nil
-		}, []string{"bridge0", "hook: tc may work"}, attach.ErrUnsupported},
-		"no such interface": {lb.HookTC, attach.Attempts, before, []string{"veth0", "veth7"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			return nil, func() error {
-				d.findPorts = func([]string) ([]attach.Port, error) { return attach.Ports([]string{"veth0", "veth1"}) }
-				return nil
-			}, nil
-		}, []string{"veth7", "`ip link` lists"}, attach.ErrNoInterface},
-		"a program that does not load": {lb.HookTC, attach.Attempts, before, []string{"veth0", "veth1"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			programs := d.programs
-			d.programs = func(lb.Hook) programKind {
-				return programKind{load: func() (*ebpf.CollectionSpec, error) { return nil, errors.New("refused") }}
-			}
-			return nil, func() error { d.programs = programs; return nil }, nil
-		}, []string{"refused"}, nil},
+		"another XDP program": {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth1", "veth0"},
+			anotherXDP, []string{"veth1", "occupant", "stop its owner"}, attach.ErrBusy},
+		"another filter": {lb.HookTC, throughFilters, before, []string{"veth0", "veth1"}, anotherFilter,
+			[]string{"veth1", "the priority"}, attach.ErrBusy},
+		"tags that stay hidden": {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth0", "veth1"},
+			tagsStayHidden, []string{"veth1 takes VLAN tags out", "use hook: tc"}, attach.ErrUnsupported},
+		"one that cannot be left": {lb.HookTC, attach.Attempts, before, []string{"veth1", "veth0"}, secondIsStuck,
+			[]string{"detaching from bridge0 in TCX", "stuck"}, nil},
+		"one that does not take the new program": {lb.HookTC, attach.Attempts, before, []string{"veth1", "veth0"},
+			func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+				last := d.holds[0]
+				d.holds[0] = stubborn{last}
+				return nil, func() error { d.holds[0] = last; return nil }, nil
+			}, []string{"swapping the program on veth0", "stubborn"}, nil},
+		"no native XDP": {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth0", "bridge0"},
+			func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+				return nil, func() error {
+					d.attempts = func(lb.Hook, []attach.Port) []attach.Attempt {
+						return attach.Attempts(lb.HookTC, nil)
+					}
+					return nil
+				}, nil
+			}, []string{"bridge0", "hook: tc may work"}, attach.ErrUnsupported},
+		"no such interface": {lb.HookTC, attach.Attempts, before, []string{"veth0", "veth7"},
+			func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+				return nil, func() error {
+					d.findPorts = func([]string) ([]attach.Port, error) {
+						return attach.Ports([]string{"veth0", "veth1"})
+					}
+					return nil
+				}, nil
+			}, []string{"veth7", "`ip link` lists"}, attach.ErrNoInterface},
+		"a program that does not load": {lb.HookTC, attach.Attempts, before, []string{"veth0", "veth1"},
+			func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+				programs := d.programs
+				d.programs = func(lb.Hook) programKind {
+					return programKind{load: func() (*ebpf.CollectionSpec, error) { return nil, errors.New("refused") }}
+				}
+				return nil, func() error { d.programs = programs; return nil }, nil
+			}, []string{"refused"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNICs(t, test.hook, test.ways, test.from, func(d *Datapath) error {
@@ -174,7 +192,8 @@ func TestReachRefused(t *testing.T) {
 					t.Errorf("of what hides tags of veth1, %v are on, were %d", on, features)
 				}
 				// It goes on changing as it was, and once it is mended moves.
-				if err := errors.Join(d.Apply(lb.State{Services: testState().Services[:1]}), mend(), d.Apply(on("", test.to...))); err != nil {
+				if err := errors.Join(d.Apply(lb.State{Services: testState().Services[:1]}), mend(),
+					d.Apply(on("", test.to...))); err != nil {
 					return err
 				}
 				if err := runsCurrent(d, portNames(d.current.ports), others...); err != nil {
@@ -269,7 +288,8 @@ func TestKeptReaches(t *testing.T) {
 		"afterwards": func(d *Datapath) error { return d.Apply(on("", after...)) },
 	} {
 		for _, w := range ofThisKernel(attach.TCX, attach.TCFilter) {
-			for what, wanted := range map[string][]string{"the new configuration": after, "the old configuration": before} {
+			for what, wanted := range map[string][]string{"the new configuration": after,
+				"the old configuration": before} {
 				t.Run(name+", "+w.Name+", "+what, func(t *testing.T) {
 					testenv.In(t, nics(t), func() error {
 						k := newKept(t)

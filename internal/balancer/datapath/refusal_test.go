@@ -66,7 +66,8 @@ func TestRefusalsWeigh(t *testing.T) {
 			t.Run(string(mode)+"/"+string(test.scheduler), func(t *testing.T) {
 				tell(t, seenService(mode, test.scheduler, test.weights...), func(y *story) {
 					if n := y.holdAndRefuse(0, 20, 100); n > test.most {
-						y.t.Errorf("%d of 100 connections go to a backend that refuses them, want at most %d", n, test.most)
+						y.t.Errorf("%d of 100 connections go to a backend that refuses them, want at most %d",
+							n, test.most)
 					}
 				})
 			})
@@ -91,7 +92,8 @@ func TestRefusalsAreNoMerit(t *testing.T) {
 				}
 			}
 			if refused > 10 {
-				y.t.Errorf("%d of 30 connections, one each 20 s, go to a backend that refuses them, want a third", refused)
+				y.t.Errorf("%d of 30 connections, one each 20 s, go to a backend that refuses them, want a third",
+					refused)
 			}
 		})
 	}
@@ -111,7 +113,8 @@ func TestRefusalsAreForgiven(t *testing.T) {
 				counts[at]++
 			}
 			if counts[0] < 20 {
-				y.t.Errorf("of 40 connections after its program is back, it has %d, the others %v", counts[0], counts[1:])
+				y.t.Errorf("of 40 connections after its program is back, it has %d, the others %v", counts[0],
+					counts[1:])
 			}
 		})
 	}

@@ -69,7 +69,8 @@ func TestNoBackendIsAnswered(t *testing.T) {
 					for _, frame := range frames {
 						// Counters are looked at once: that takes longer than the packets.
 						if v, problem := r.feed(t, frame); v.outcome != want(flags) || problem != "" {
-							t.Errorf("%s, %q: the model says %s, the test %s; %s", s.Name, flags, v.outcome, want(flags), problem)
+							t.Errorf("%s, %q: the model says %s, the test %s; %s", s.Name, flags, v.outcome,
+								want(flags), problem)
 						}
 					}
 				}
@@ -100,7 +101,8 @@ func TestNoBackendIsAnswered(t *testing.T) {
 // TestRefusalsThatAreNotAnswered: no answer goes to groups or to an address that is no
 // host's, nor about fragments, ICMP errors, and what is not whole.
 func TestRefusalsThatAreNotAnswered(t *testing.T) {
-	four, datagram, six := modePacket(vip4, portIPIP, false), modePacket(vip4, portIPIP, true), modePacket(vip6, portGUE, true)
+	four, datagram, six := modePacket(vip4, portIPIP, false), modePacket(vip4, portIPIP, true),
+		modePacket(vip6, portGUE, true)
 	from := func(p packetSpec, text string) []byte {
 		p.from = netip.MustParseAddr(text)
 		return p.build(t)
@@ -119,7 +121,8 @@ func TestRefusalsThatAreNotAnswered(t *testing.T) {
 		{"an error, IPv6", icmpError(t, hostOnTheWay(true), six.answer().build(t), 100), noBackend},
 	}
 	for _, text := range []string{"224.0.0.1", "239.255.255.255", "0.0.0.0", "255.255.255.255", "127.0.0.1"} {
-		cases = append(cases, packetCase{"from " + text, from(four, text), noBackend}, packetCase{"UDP from " + text, from(datagram, text), noBackend})
+		cases = append(cases, packetCase{"from " + text, from(four, text), noBackend},
+			packetCase{"UDP from " + text, from(datagram, text), noBackend})
 	}
 	for _, text := range []string{"::", "::1", "ff02::1"} {
 		cases = append(cases, packetCase{"UDP from " + text, from(six, text), noBackend})
@@ -139,7 +142,8 @@ func TestUnreachableRate(t *testing.T) {
 			count[action]++
 		}
 		// The limit is per CPU, and the test may move.
-		if a := actions[hook]; count[a.transmit] == 0 || count[a.transmit] > 200 || count[a.transmit]+count[a.drop] != 400 {
+		if a := actions[hook]; count[a.transmit] == 0 || count[a.transmit] > 200 || count[a.transmit]+
+			count[a.drop] != 400 {
 			t.Errorf("400 datagrams, 3 answers a second: %v", count)
 		}
 		for range 400 {
@@ -154,14 +158,16 @@ func TestUnreachableRate(t *testing.T) {
 func TestFlowThatCannotGoOnIsAnswered(t *testing.T) {
 	for _, mode := range []uint16{portIPIP, portNAT, portFullNAT} {
 		oneHook(t, func(t *testing.T, hook lb.Hook) {
-			state := answering(lb.State{Services: []lb.RoutedService{modeService(vip4, mode, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool})
+			state := answering(lb.State{Services: []lb.RoutedService{modeService(vip4, mode, lb.TCP, lb.RoundRobin)},
+				Pool: allModes().Pool})
 			r := newRig(t, hook, state)
 			p := modePacket(vip4, mode, false)
 			r.check(t, p.build(t))
 			p.flags = "A"
 			expectOutcome(t, r, p.build(t), "forwarded")
 			r.apply(t, without(state))
-			for flags, want := range map[string]string{"A": "reset_backend_down", "PA": "reset_backend_down", "R": backendDown} {
+			for flags, want := range map[string]string{"A": "reset_backend_down", "PA": "reset_backend_down",
+				"R": backendDown} {
 				p.flags = flags
 				expectOutcome(t, r, p.build(t), want)
 			}
@@ -175,7 +181,8 @@ func TestIdleFullNATIsAnswered(t *testing.T) {
 	for _, vip := range vips {
 		oneHook(t, func(t *testing.T, hook lb.Hook) {
 			silent := modeService(vip, portFullNATAlike, lb.TCP, lb.Maglev)
-			state := lb.State{Services: []lb.RoutedService{silent, modeService(vip, portFullNAT, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool}
+			state := lb.State{Services: []lb.RoutedService{silent,
+				modeService(vip, portFullNAT, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool}
 			r := newRig(t, hook, state)
 			f := openFlow(t, r, modePacket(vip, portFullNAT, false))
 			f.send(t, "A")
@@ -183,7 +190,8 @@ func TestIdleFullNATIsAnswered(t *testing.T) {
 				t.Errorf("a reply: %s", v.outcome)
 			}
 			r.pass(t, testTimeouts.Established+time.Minute)
-			for _, want := range []struct{ client, backend string }{{noFlow, noFlow}, {"reset_no_flow", "reset_no_flow"}} {
+			for _, want := range []struct{ client, backend string }{{noFlow, noFlow},
+				{"reset_no_flow", "reset_no_flow"}} {
 				if v := f.send(t, "PA"); v.outcome != want.client {
 					t.Errorf("a client's later data: %s, want %s", v.outcome, want.client)
 				}
@@ -194,9 +202,12 @@ func TestIdleFullNATIsAnswered(t *testing.T) {
 					t.Errorf("a backend's reset: %s", v.outcome)
 				}
 				// By a reload, without a new program.
-				r.apply(t, lb.State{Services: []lb.RoutedService{silent, answering(state).Services[1]}, Pool: state.Pool})
+				r.apply(t, lb.State{Services: []lb.RoutedService{silent, answering(state).Services[1]},
+					Pool: state.Pool})
 			}
-			if v := r.check(t, with(f.reply(""), func(p *packetSpec) { p.udp = true }).build(t)); v.outcome != "unreachable_no_flow" {
+			if v := r.check(t, with(f.reply(""), func(p *packetSpec) {
+				p.udp = true
+			}).build(t)); v.outcome != "unreachable_no_flow" {
 				t.Errorf("a datagram to the pool: %s", v.outcome)
 			}
 			if v := r.check(t, modePacket(vip, portFullNATAlike, false).build(t)); v.outcome != "forwarded" {
@@ -212,7 +223,8 @@ func TestUsedUpIsAnswered(t *testing.T) {
 		oneHook(t, func(t *testing.T, hook lb.Hook) {
 			s := modeService(vip4, portFullNAT, protocol, lb.Maglev)
 			addBackends(&s, 1, portFullNAT+natPortOffset, false)
-			state := answering(lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20000}})
+			state := answering(lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4},
+				FirstPort: 20000, LastPort: 20000}})
 			r := newRig(t, hook, state)
 			p := modePacket(vip4, portFullNAT, protocol == lb.UDP)
 			openFlow(t, r, p)
@@ -234,7 +246,8 @@ func TestUsedUpIsAnswered(t *testing.T) {
 					y.to(port, "A")
 				}
 			}
-			if want := answered(noRoomForFlow, protocol == lb.UDP); ends["forwarded"]+ends[want] != 300 || ends[want] == 0 {
+			if want := answered(noRoomForFlow, protocol == lb.UDP); ends["forwarded"]+ends[want] != 300 ||
+				ends[want] == 0 {
 				y.t.Errorf("300 flows into tables of 10 buckets and 1: %v", ends)
 			}
 		})
@@ -246,8 +259,10 @@ func TestUsedUpIsAnswered(t *testing.T) {
 func TestRefusalReachesItsClient(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		balancer, client := testenv.Namespace(t), testenv.Namespace(t)
-		mac, _ := testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in"}, testenv.End{Namespace: client, Name: "out",
-			Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.77/24"), netip.MustParsePrefix("2001:2::77/64")}})
+		mac, _ := testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in"},
+			testenv.End{Namespace: client, Name: "out",
+				Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.77/24"),
+					netip.MustParsePrefix("2001:2::77/64")}})
 		testenv.In(t, client, func() error { return resident(t, "out", mac) })
 		testenv.In(t, balancer, func() error {
 			d, err := Open(Options{Interfaces: []string{"in"}, Hook: hook, TableSize: testTableSize})
@@ -257,7 +272,8 @@ func TestRefusalReachesItsClient(t *testing.T) {
 			t.Cleanup(func() { d.Close() })
 			var state lb.State
 			for _, vip := range vips {
-				state.Services = append(state.Services, testService(vip, 80, lb.TCP, lb.Maglev, 2), testService(vip, 53, lb.UDP, lb.RoundRobin, 2))
+				state.Services = append(state.Services, testService(vip, 80, lb.TCP, lb.Maglev, 2),
+					testService(vip, 53, lb.UDP, lb.RoundRobin, 2))
 			}
 			return d.Apply(without(answering(state)))
 		})
@@ -267,7 +283,8 @@ func TestRefusalReachesItsClient(t *testing.T) {
 				testenv.In(t, client, func() error {
 					for network, port := range map[string]uint16{"tcp": 80, "udp": 53} {
 						if err := exchange(network, netip.AddrPortFrom(vip, port)); !errors.Is(err, unix.ECONNREFUSED) {
-							return fmt.Errorf("%s to %v, checksums by the device: %v: %v, want a refusal", network, vip, offload, err)
+							return fmt.Errorf("%s to %v, checksums by the device: %v: %v, want a refusal", network, vip,
+								offload, err)
 						}
 					}
 					return nil

@@ -26,12 +26,16 @@ import (
 
 // throughFilters are the ways of a kernel without TCX.
 func throughFilters(requested lb.Hook, ports []attach.Port) []attach.Attempt {
-	return slices.DeleteFunc(attach.Attempts(requested, ports), func(a attach.Attempt) bool { return a.Method == attach.TCX })
+	return slices.DeleteFunc(attach.Attempts(requested, ports), func(a attach.Attempt) bool {
+		return a.Method == attach.TCX
+	})
 }
 
 // openOn opens a datapath with a state on interfaces of the calling thread's namespace.
-func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.Port) []attach.Attempt, names ...string) (*Datapath, error) {
-	d, err := Open(Options{Interfaces: names, Hook: hook, TableSize: testTableSize, SwitchOff: changes.SwitchOff, SwitchBack: changes.SwitchBack})
+func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.Port) []attach.Attempt,
+	names ...string) (*Datapath, error) {
+	d, err := Open(Options{Interfaces: names, Hook: hook, TableSize: testTableSize, SwitchOff: changes.SwitchOff,
+		SwitchBack: changes.SwitchBack})
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +48,8 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.
 
 // onNICs runs a test with a datapath on interfaces of nics. What it has changed of them is taken
 // back when the test has closed it.
-func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []attach.Port) []attach.Attempt, names []string, test func(*Datapath) error) {
+func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []attach.Port) []attach.Attempt, names []string,
+	test func(*Datapath) error) {
 	t.Helper()
 	testenv.In(t, nics(t), func() error {
 		changes, err := hostnet.Open(t.TempDir(), "test")
@@ -104,8 +109,10 @@ func TestRehook(t *testing.T) {
 		shown int
 	}{
 		{"native XDP and TCX", []string{"veth0", "veth1"}, attach.Attempts, "xdp (native)", len(attach.TagOffloads)},
-		{"generic XDP and TCX", []string{"veth0", "bridge0"}, attach.Attempts, "xdp (generic)", len(attach.TagOffloads)},
-		{"native XDP and a filter", []string{"veth0", "veth1"}, throughFilters, "xdp (native)", len(attach.TagOffloads)},
+		{"generic XDP and TCX", []string{"veth0", "bridge0"}, attach.Attempts, "xdp (generic)",
+			len(attach.TagOffloads)},
+		{"native XDP and a filter", []string{"veth0", "veth1"}, throughFilters, "xdp (native)",
+			len(attach.TagOffloads)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			onNICs(t, lb.HookTC, test.ways, test.nics, func(d *Datapath) error {
@@ -113,7 +120,8 @@ func TestRehook(t *testing.T) {
 				for _, step := range []struct {
 					hook lb.Hook
 					want string
-				}{{lb.HookXDP, test.xdp}, {lb.HookTC, "tc"}, {"", "tc"}, {lb.HookXDP, test.xdp}, {"", test.xdp}, {lb.HookAuto, "tc"}, {lb.HookTC, "tc"}} {
+				}{{lb.HookXDP, test.xdp}, {lb.HookTC, "tc"}, {"", "tc"}, {lb.HookXDP, test.xdp}, {"", test.xdp},
+					{lb.HookAuto, "tc"}, {lb.HookTC, "tc"}} {
 					if err := d.Apply(hooked(step.hook)); err != nil {
 						return fmt.Errorf("hook %q: %w", step.hook, err)
 					}
@@ -207,14 +215,23 @@ func TestRehookRefused(t *testing.T) {
 		says     []string
 		is       error
 	}{
-		{"another XDP program", lb.HookTC, lb.HookXDP, attach.Attempts, anotherXDP, []string{"veth1", "occupant"}, attach.ErrBusy},
-		{"tags that stay hidden", lb.HookTC, lb.HookXDP, attach.Attempts, tagsStayHidden, []string{"veth1 takes VLAN tags out"}, attach.ErrUnsupported},
-		{"TC cannot be left", lb.HookTC, lb.HookXDP, attach.Attempts, secondIsStuck, []string{"detaching from veth1 in TCX", "stuck"}, nil},
-		{"a filter of TC cannot be left", lb.HookTC, lb.HookXDP, throughFilters, secondIsStuck, []string{"detaching from veth1 in a TC filter", "stuck"}, nil},
-		{"XDP cannot be left", lb.HookXDP, lb.HookTC, attach.Attempts, secondIsStuck, []string{"detaching from veth1 in native XDP", "stuck"}, nil},
-		{"another filter in our place", lb.HookXDP, lb.HookTC, onlyXDP, anotherFilter, []string{"veth1", "the priority"}, attach.ErrBusy},
-		{"no way", lb.HookXDP, lb.HookTC, attach.Attempts, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			d.attempts = func(lb.Hook, []attach.Port) []attach.Attempt { return []attach.Attempt{{Method: attach.GenericXDP}} }
+		{"another XDP program", lb.HookTC, lb.HookXDP, attach.Attempts, anotherXDP, []string{"veth1", "occupant"},
+			attach.ErrBusy},
+		{"tags that stay hidden", lb.HookTC, lb.HookXDP, attach.Attempts, tagsStayHidden,
+			[]string{"veth1 takes VLAN tags out"}, attach.ErrUnsupported},
+		{"TC cannot be left", lb.HookTC, lb.HookXDP, attach.Attempts, secondIsStuck,
+			[]string{"detaching from veth1 in TCX", "stuck"}, nil},
+		{"a filter of TC cannot be left", lb.HookTC, lb.HookXDP, throughFilters, secondIsStuck,
+			[]string{"detaching from veth1 in a TC filter", "stuck"}, nil},
+		{"XDP cannot be left", lb.HookXDP, lb.HookTC, attach.Attempts, secondIsStuck,
+			[]string{"detaching from veth1 in native XDP", "stuck"}, nil},
+		{"another filter in our place", lb.HookXDP, lb.HookTC, onlyXDP, anotherFilter,
+			[]string{"veth1", "the priority"}, attach.ErrBusy},
+		{"no way", lb.HookXDP, lb.HookTC, attach.Attempts, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID,
+			func() error, error) {
+			d.attempts = func(lb.Hook, []attach.Port) []attach.Attempt {
+				return []attach.Attempt{{Method: attach.GenericXDP}}
+			}
 			return nil, func() error { d.attempts = onlyFilters; return nil }, nil
 		}, []string{"hook: tc"}, attach.ErrUnsupported},
 	} {
@@ -245,7 +262,8 @@ func TestRehookRefused(t *testing.T) {
 					t.Errorf("of what hides tags, %v are on, were %v", on, features)
 				}
 				// It goes on changing as it was, and once it is mended moves.
-				if err := errors.Join(d.Apply(lb.State{Services: testState().Services[:1]}), mend(), d.Apply(hooked(test.to))); err != nil {
+				if err := errors.Join(d.Apply(lb.State{Services: testState().Services[:1]}), mend(),
+					d.Apply(hooked(test.to))); err != nil {
 					return err
 				}
 				if got := d.Attachments()[1]; got.Hook != test.to {
@@ -278,10 +296,14 @@ func occupyFilter(name string) (id ebpf.ProgramID, remove func() error, err erro
 	}
 	id, _ = info.ID()
 	index := nic.Attrs().Index
-	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
-	other := &netlink.BpfFilter{Fd: program.FD(), Name: "another's", DirectAction: true, FilterAttrs: netlink.FilterAttrs{
-		LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: attach.FilterPriority, Protocol: unix.ETH_P_ALL}}
-	return id, func() error { return netlink.QdiscDel(clsact) }, errors.Join(netlink.QdiscAdd(clsact), netlink.FilterAdd(other))
+	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0),
+		Parent: netlink.HANDLE_CLSACT}}
+	other := &netlink.BpfFilter{Fd: program.FD(), Name: "another's", DirectAction: true,
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: attach.FilterPriority,
+			Protocol: unix.ETH_P_ALL}}
+	return id, func() error { return netlink.QdiscDel(clsact) },
+		errors.Join(netlink.QdiscAdd(clsact), netlink.FilterAdd(other))
 }
 
 // received returns how many IPv4 packets the kernel's own stack has got in the calling
@@ -300,7 +322,8 @@ func received() (n int, err error) {
 // TestPacketsWhileTheHookChanges sends packets of a service all the time: none of them gets
 // past both programs into the kernel's stack, and after each change they arrive.
 func TestPacketsWhileTheHookChanges(t *testing.T) {
-	for name, ways := range map[string]func(lb.Hook, []attach.Port) []attach.Attempt{"TCX": attach.Attempts, "filter": throughFilters} {
+	for name, ways := range map[string]func(lb.Hook, []attach.Port) []attach.Attempt{
+		"TCX": attach.Attempts, "filter": throughFilters} {
 		t.Run(name, func(t *testing.T) {
 			w := newWires(t)
 			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
@@ -333,7 +356,9 @@ func TestPacketsWhileTheHookChanges(t *testing.T) {
 				}
 			}()
 			move := func(hook lb.Hook) {
-				testenv.In(t, w.balancer, func() error { return d.Apply(lb.State{Services: []lb.RoutedService{service}, Hook: hook}) })
+				testenv.In(t, w.balancer, func() error {
+					return d.Apply(lb.State{Services: []lb.RoutedService{service}, Hook: hook})
+				})
 			}
 			move(lb.HookXDP)
 			move(lb.HookTC)
@@ -357,7 +382,8 @@ func TestPacketsWhileTheHookChanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The flow began before the changes and went on after each.
-			if got := counters.Backends[service.BackendKey(service.Backends[0])]; got.Connections != 1 || got.Active != 1 {
+			if got := counters.Backends[service.BackendKey(service.Backends[0])]; got.Connections != 1 ||
+				got.Active != 1 {
 				t.Errorf("it was counted as %+v, want one connection, which goes on", got)
 			}
 		})

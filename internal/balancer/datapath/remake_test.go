@@ -72,13 +72,16 @@ func TestKeptByAnotherBuild(t *testing.T) {
 			return err
 		}
 		state := testState()
-		tracked := slices.IndexFunc(state.Services, func(s lb.RoutedService) bool { return s.Scheduler == lb.RoundRobin })
+		tracked := slices.IndexFunc(state.Services, func(s lb.RoutedService) bool {
+			return s.Scheduler == lb.RoundRobin
+		})
 		state.Services[tracked].Limits.Connections = 1000
 		if err := first.Apply(state); err != nil {
 			return err
 		}
 		is := first.register.records[tracked]
-		flow := objects.XDPFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+		flow := objects.XDPFlow{Port: 7, Service: is.id, Backend: is.places[0].index,
+			Generation: is.places[0].generation}
 		if !first.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, first.janitor.Now()) {
 			t.Fatal("no room for a flow")
 		}
@@ -108,7 +111,10 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		}
 		count(first.shared.outcomes, one, 5)
 		count(first.shared.outcomes, other, 7)
-		if err := asAnotherBuild(first, []string{objects.XDPMapOutcomes, objects.XDPMapTurns, objects.XDPMapLoads, objects.XDPMapWays, objects.XDPMapFragments, objects.XDPMapAllowances}, func(names []string) { names[one], names[other] = names[other], names[one] }); err != nil {
+		if err := asAnotherBuild(first, []string{objects.XDPMapOutcomes, objects.XDPMapTurns, objects.XDPMapLoads,
+			objects.XDPMapWays, objects.XDPMapFragments, objects.XDPMapAllowances}, func(names []string) {
+			names[one], names[other] = names[other], names[one]
+		}); err != nil {
 			return err
 		}
 		if err := first.Leave(); err != nil {
@@ -136,7 +142,8 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		if _, there := second.shared.proven.Find(&flow); !there {
 			t.Error("a flow is forgotten")
 		}
-		if active := atomic.LoadUint32(&mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0].Active); active != 1 {
+		turn := &mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0]
+		if active := atomic.LoadUint32(&turn.Active); active != 1 {
 			t.Errorf("active flows of its service: %d, want 1", active)
 		}
 		if err := second.Leave(); err != nil {
@@ -191,15 +198,20 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 		}
 		// Longer elements, and their fields elsewhere.
 		field := func(at, size int) snapshot.Field { return snapshot.Field{Offset: at, Size: size} }
-		counts := snapshot.ElementLayout{Size: 88, Fields: map[string]snapshot.Field{"bytes": field(0, 8), "packets": field(24, 8),
+		counts := snapshot.ElementLayout{Size: 88, Fields: map[string]snapshot.Field{"bytes": field(0, 8),
+			"packets":     field(24, 8),
 			"connections": field(40, 8), "returned_packets": field(64, 8), "returned_bytes": field(80, 8)}}
-		keys := snapshot.ElementLayout{Size: 28, Fields: map[string]snapshot.Field{"bits": field(0, 4), "list": field(8, 4), "address": field(12, 16)}}
-		theirs, err := pinInPlaceOf(first, objects.XDPMapBackendCounts, &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 88, MaxEntries: first.shared.counts.MaxEntries()})
+		keys := snapshot.ElementLayout{Size: 28, Fields: map[string]snapshot.Field{"bits": field(0, 4),
+			"list": field(8, 4), "address": field(12, 16)}}
+		theirs, err := pinInPlaceOf(first, objects.XDPMapBackendCounts,
+			&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 88,
+				MaxEntries: first.shared.counts.MaxEntries()})
 		if err != nil {
 			return err
 		}
 		defer theirs.Close()
-		lists, err := pinInPlaceOf(first, objects.XDPMapPrefixes, &ebpf.MapSpec{Type: ebpf.LPMTrie, KeySize: 28, ValueSize: 4, MaxEntries: 100, Flags: unix.BPF_F_NO_PREALLOC})
+		lists, err := pinInPlaceOf(first, objects.XDPMapPrefixes, &ebpf.MapSpec{Type: ebpf.LPMTrie, KeySize: 28,
+			ValueSize: 4, MaxEntries: 100, Flags: unix.BPF_F_NO_PREALLOC})
 		if err != nil {
 			return err
 		}
@@ -237,7 +249,8 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 				n *= 2
 			}
 			plus := min(uint64(cpus), 2)
-			want := lb.BackendCount{Packets: n, Bytes: n + plus, Connections: n + 2*plus, ReturnedPackets: n + 3*plus, ReturnedBytes: n + 4*plus}
+			want := lb.BackendCount{Packets: n, Bytes: n + plus, Connections: n + 2*plus, ReturnedPackets: n + 3*plus,
+				ReturnedBytes: n + 4*plus}
 			if is := counters.Backends[nat.BackendKey(nat.Backends[0])]; is != want {
 				t.Errorf("%s, the backend has counted %+v, want %+v", when, is, want)
 			}
@@ -250,7 +263,8 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 		}
 		err = rewriteSnapshot(first, func(s *snapshot.Snapshot) {
 			s.Layouts[objects.XDPMapBackendCounts], s.Layouts[objects.XDPMapPrefixes] = "another", "another"
-			s.Elements = map[string]snapshot.ElementLayout{objects.XDPMapBackendCounts: counts, objects.XDPMapPrefixes: keys}
+			s.Elements = map[string]snapshot.ElementLayout{objects.XDPMapBackendCounts: counts,
+				objects.XDPMapPrefixes: keys}
 		})
 		count(100)
 		if err := errors.Join(err, first.Leave()); err != nil {

@@ -36,13 +36,15 @@ func newTalk(t *testing.T, r *rig, vip netip.Addr, protocol lb.Protocol, backend
 // says sends a packet of the client to the service.
 func (k *talk) says(port uint16, flags string) verdict {
 	k.Helper()
-	p := packetSpec{from: k.client, at: k.service.VIP, sport: port, dport: k.service.Port, flags: flags, udp: k.service.Protocol == lb.UDP, payload: 10}
+	p := packetSpec{from: k.client, at: k.service.VIP, sport: port, dport: k.service.Port, flags: flags,
+		udp: k.service.Protocol == lb.UDP, payload: 10}
 	return expectOutcome(k.T, k.rig, p.build(k.T), "forwarded")
 }
 
 // from is what a backend sends to a port of the client.
 func (k *talk) from(b lb.Backend, port uint16, flags string) packetSpec {
-	return packetSpec{from: b.Address, at: k.client, sport: b.Port, dport: port, flags: flags, udp: k.service.Protocol == lb.UDP, payload: 10}
+	return packetSpec{from: b.Address, at: k.client, sport: b.Port, dport: port, flags: flags,
+		udp: k.service.Protocol == lb.UDP, payload: 10}
 }
 
 // hears expects an outcome of that.
@@ -144,8 +146,10 @@ func TestPacketsOfNoFlow(t *testing.T) {
 		"ICMP errors": {protocol: lb.TCP, run: func(k *talk) {
 			its, other := k.ofVerdict(k.says(1000, "S"))
 			router := hostOnTheWay(k.client.Is6())
-			expectOutcome(k.T, k.rig, icmpError(k.T, router, k.from(its, 1000, "A").answer().build(k.T), 100), "returned")
-			expectOutcome(k.T, k.rig, icmpError(k.T, router, k.from(other, 1000, "A").answer().build(k.T), 100), unknown)
+			expectOutcome(k.T, k.rig, icmpError(k.T, router, k.from(its, 1000, "A").answer().build(k.T), 100),
+				"returned")
+			expectOutcome(k.T, k.rig, icmpError(k.T, router, k.from(other, 1000, "A").answer().build(k.T), 100),
+				unknown)
 			expectOutcome(k.T, k.rig, icmpError(k.T, router, k.from(its, 1001, "A").answer().build(k.T), 100), unknown)
 		}},
 		"of before the service remembered": {protocol: lb.TCP, run: func(k *talk) {
@@ -234,7 +238,8 @@ func TestBackendsAreReachedThemselves(t *testing.T) {
 		backend := netip.AddrPortFrom(web.Backends[0].Address, web.Backends[0].Port)
 		server := netip.MustParseAddrPort("192.0.2.7:9123")
 		balancer, host, client := testenv.Namespace(t), testenv.Namespace(t), testenv.Namespace(t)
-		ours, theirs := testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in", Addresses: prefixes("198.18.0.1/16")},
+		ours, theirs := testenv.Veth(t,
+			testenv.End{Namespace: balancer, Name: "in", Addresses: prefixes("198.18.0.1/16")},
 			testenv.End{Namespace: host, Name: "out", Addresses: []netip.Prefix{netip.PrefixFrom(backend.Addr(), 16)}})
 		testenv.Veth(t, testenv.End{Namespace: balancer, Name: "front", Addresses: prefixes("192.0.2.1/24")},
 			testenv.End{Namespace: client, Name: "out", Addresses: prefixes("192.0.2.7/24")})

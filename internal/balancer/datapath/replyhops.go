@@ -67,7 +67,8 @@ func hopOf(h *objects.XDPReplyHop) lb.ReplyHop {
 	for i, word := range h.Address {
 		binary.NativeEndian.PutUint32(address[4*i:], word)
 	}
-	hop := lb.ReplyHop{Interface: int(h.Interface), Address: netip.AddrFrom16(address), Router: h.Flags&uint32(objects.XDPHopFlagHOP_ROUTER) != 0}
+	hop := lb.ReplyHop{Interface: int(h.Interface), Address: netip.AddrFrom16(address),
+		Router: h.Flags&uint32(objects.XDPHopFlagHOP_ROUTER) != 0}
 	if h.Flags&uint32(objects.XDPHopFlagHOP_IPV4) != 0 {
 		hop.Address = netip.AddrFrom4([4]byte(address[:4]))
 	}

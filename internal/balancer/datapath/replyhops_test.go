@@ -26,8 +26,9 @@ func forget(tb testing.TB, client netip.Addr) {
 	}
 }
 
-// TestReplyHops: where replies go is noted, a client or the router to it, for as long as replies go there. A neighbour whose
-// MAC address the kernel does not know is noted only where it was known before, and a mere question notes nothing.
+// TestReplyHops: where replies go is noted, a client or the router to it, for as long as replies go there. A neighbour
+// whose MAC address the kernel does not know is noted only where it was known before, and a mere question notes
+// nothing.
 func TestReplyHops(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
@@ -37,13 +38,15 @@ func TestReplyHops(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty(),
+			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+				cmpopts.EquateEmpty(),
 				cmpopts.SortSlices(func(a, b lb.ReplyHop) bool { return a.Address.Less(b.Address) })); diff != "" {
 				t.Errorf("%s: next hops of replies (-want +got):\n%s", what, diff)
 			}
 		}
 		for _, vip := range vips {
-			client, router, stranger := clientOf(0, vip.Is6(), neighbours-3), gateway4, clientOf(0, vip.Is6(), neighbours+3)
+			client, router, stranger := clientOf(0, vip.Is6(), neighbours-3), gateway4,
+				clientOf(0, vip.Is6(), neighbours+3)
 			if vip.Is6() {
 				router = gateway6
 			}
@@ -57,7 +60,8 @@ func TestReplyHops(t *testing.T) {
 			}
 			r.pass(t, time.Minute)
 			expect("nothing was sent of late")
-			answer, err := r.datapath.Explain(trace.Question{Source: natReply(r.model, vip, false, client).from, Destination: client, Protocol: lb.TCP,
+			answer, err := r.datapath.Explain(trace.Question{Source: natReply(r.model, vip, false, client).from,
+				Destination: client, Protocol: lb.TCP,
 				SourcePort: natReply(r.model, vip, false, client).sport, DestinationPort: 1234, Flags: []string{"ack"}})
 			if err != nil || answer.Outcome != "returned" {
 				t.Fatalf("%+v, %v", answer, err)
@@ -95,7 +99,8 @@ func TestReplyHopByOtherFamily(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		prefix := netip.MustParsePrefix("198.51.100.0/24")
-		route := netlink.Route{LinkIndex: farLink.index, Dst: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), 32)},
+		route := netlink.Route{LinkIndex: farLink.index,
+			Dst: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), 32)},
 			Via: &netlink.Via{AddrFamily: unix.AF_INET6, Addr: gateway6.AsSlice()}}
 		if err := netlink.RouteAdd(&route); err != nil {
 			t.Fatal(err)
@@ -111,7 +116,8 @@ func TestReplyHopByOtherFamily(t *testing.T) {
 			t.Fatalf("action %d", action)
 		}
 		hops, err := r.datapath.ReplyHops(2 * time.Second)
-		if want := (lb.ReplyHop{Interface: farLink.index, Address: gateway6, Router: true}); err != nil || len(hops) != 1 || hops[0] != want {
+		if want := (lb.ReplyHop{Interface: farLink.index, Address: gateway6, Router: true}); err != nil ||
+			len(hops) != 1 || hops[0] != want {
 			t.Errorf("next hops %v, %v, want %v", hops, err, want)
 		}
 	})

@@ -45,11 +45,13 @@ func resetOf(tb testing.TB, frame []byte) []byte {
 	if !ok {
 		tb.Fatalf("no TCP: %v", p)
 	}
-	tcp := &layers.TCP{SrcPort: syn.DstPort, DstPort: syn.SrcPort, RST: true, ACK: true, Ack: syn.Seq + 1 + uint32(len(syn.Payload))}
+	tcp := &layers.TCP{SrcPort: syn.DstPort, DstPort: syn.SrcPort, RST: true, ACK: true, Ack: syn.Seq + 1 +
+		uint32(len(syn.Payload))}
 	if syn.FIN {
 		tcp.Ack++
 	}
-	parts, length := []gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: eth.DstMAC, DstMAC: eth.SrcMAC, EthernetType: eth.EthernetType}}, 14+20+20
+	parts, length := []gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: eth.DstMAC, DstMAC: eth.SrcMAC,
+		EthernetType: eth.EthernetType}}, 14+20+20
 	if tag := p.Layer(layers.LayerTypeDot1Q); tag != nil {
 		parts, length = append(parts, tag.(*layers.Dot1Q)), length+4
 	}
@@ -59,13 +61,15 @@ func resetOf(tb testing.TB, frame []byte) []byte {
 			SrcIP: v4.(*layers.IPv4).DstIP, DstIP: v4.(*layers.IPv4).SrcIP}
 	} else {
 		v6 := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
-		ip, length = &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: v6.DstIP, DstIP: v6.SrcIP}, length+20
+		ip, length = &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: v6.DstIP,
+			DstIP: v6.SrcIP}, length+20
 	}
 	if err := tcp.SetNetworkLayerForChecksum(ip); err != nil {
 		tb.Fatal(err)
 	}
 	buffer := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, append(parts, ip, tcp)...); err != nil {
+	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		append(parts, ip, tcp)...); err != nil {
 		tb.Fatal(err)
 	}
 	// gopacket pads short frames, which is the device's business.
@@ -93,8 +97,10 @@ func TestReset(t *testing.T) {
 		for i, base := range []packetSpec{web4(), web6()} {
 			base.flags = "S"
 			for name, p := range map[string]packetSpec{
-				"plain":       base,
-				"TCP options": with(base, func(p *packetSpec) { p.tcpOptions = []byte{2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0} }),
+				"plain": base,
+				"TCP options": with(base, func(p *packetSpec) {
+					p.tcpOptions = []byte{2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0}
+				}),
 				"data":        with(base, func(p *packetSpec) { p.payload = 777 }),
 				"SYN and FIN": with(base, func(p *packetSpec) { p.flags = "SF" }),
 				"IP options":  with(base, func(p *packetSpec) { p.options, p.payload = option, 3 }),
@@ -103,10 +109,12 @@ func TestReset(t *testing.T) {
 				frames := [][]byte{plain, append(bytes.Clone(plain), make([]byte, 30)...)}
 				wants := [][]byte{resetOf(t, plain), resetOf(t, plain)}
 				if hook == lb.HookXDP {
-					frames, wants = append(frames, tagged(plain, 0x8100)), append(wants, resetOf(t, tagged(plain, 0x8100)))
+					frames, wants = append(frames, tagged(plain, 0x8100)),
+						append(wants, resetOf(t, tagged(plain, 0x8100)))
 				}
 				if i == 1 {
-					frames, wants = append(frames, ipv6WithExtensions(plain, [2]byte{0, 1}, [2]byte{60, 2})), append(wants, wants[0])
+					frames, wants = append(frames, ipv6WithExtensions(plain, [2]byte{0, 1}, [2]byte{60, 2})),
+						append(wants, wants[0])
 				}
 				for n, frame := range frames {
 					action, out := run(frame)
@@ -143,8 +151,9 @@ func TestResetReachesItsClient(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		balancer, client := testenv.Namespace(t), testenv.Namespace(t)
 		six := netip.MustParseAddr("2001:2::77")
-		mac, _ := testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in"}, testenv.End{Namespace: client, Name: "out",
-			Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.77/24"), netip.PrefixFrom(six, 64)}})
+		mac, _ := testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in"},
+			testenv.End{Namespace: client, Name: "out",
+				Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.77/24"), netip.PrefixFrom(six, 64)}})
 		testenv.In(t, client, func() error { return resident(t, "out", mac) })
 		testenv.In(t, balancer, func() error {
 			d, err := Open(Options{Interfaces: []string{"in"}, Hook: hook, TableSize: testTableSize})

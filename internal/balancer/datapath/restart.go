@@ -25,14 +25,15 @@ import (
 // (keep.go) and writes a snapshot of what only the process knows (snapshotwrite.go).
 //
 //  1. Leave: the old process ends. Programs and maps stay, by their pins.
-//  2. takeOver: Open of the new process looks for sets of pins. Without any, or where they are of no use, it begins with
-//     startAfresh, which takes off what is attached and says why.
+//  2. takeOver: Open of the new process looks for sets of pins. Without any, or where they are of no use, it begins
+//     with startAfresh, which takes off what is attached and says why.
 //  3. find: of the sets it takes the newest one that is attached (found.go), with the snapshot that its memory names;
 //     check compares that snapshot with this build.
 //  4. adopt: the register is restored from the snapshot (restore.go). Packets have noticed nothing so far.
 //  5. The first Apply replaces the generation by one of our own, as every reload does that needs other programs
-//     (replace in apply.go). Whether the same build or another one made it, that is one way: until the links have the new
-//     programs the old ones forward. Interfaces of the snapshot that the configuration lacks are left as by a reload.
+//     (replace in apply.go). Whether the same build or another one made it, that is one way: until the links have the
+//     new programs the old ones forward. Interfaces of the snapshot that the configuration lacks are left as by a
+//     reload.
 //  6. finishAdoption: what only the old generation needed is closed; noteLedger writes down what its maps had counted.
 //
 // Detach ends it: without a process, it takes all of this away.
@@ -141,7 +142,8 @@ func (k *keeper) unpinned() (because string, err error) {
 	}
 	for _, i := range s.Interfaces {
 		if id, there := attach.OursOn(attach.Port{Name: i.Name, Index: i.Index}); there {
-			return "", fmt.Errorf("nothing is pinned in %s of the data plane whose program (id %d) is on %s: if a bpf file system was mounted over the one with its pins, unmount it (`findmnt /sys/fs/bpf`); if it is of another balancer, stop that", k.Store.Dir(), id, i.Name)
+			return "", fmt.Errorf(
+				"nothing is pinned in %s of the data plane whose program (id %d) is on %s: if a bpf file system was mounted over the one with its pins, unmount it (`findmnt /sys/fs/bpf`); if it is of another balancer, stop that", k.Store.Dir(), id, i.Name)
 		}
 	}
 	return "nothing of it is pinned any more: its bpf file system was unmounted or mounted anew, or the machine was started anew", nil

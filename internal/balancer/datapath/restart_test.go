@@ -21,8 +21,8 @@ import (
 
 // BenchmarkAdoption measures how long it takes until a process serves with a data plane that another one has
 // left: to find it (found-ms), and with the first change (apply-ms), in which its programs take the place of
-// those that forward until then; cpu-ms is what the process uses of the processors for both. With flows, they are in the tables of the same build, or of one that lays
-// them out differently.
+// those that forward until then; cpu-ms is what the process uses of the processors for both. With flows, they are in
+// the tables of the same build, or of one that lays them out differently.
 func BenchmarkAdoption(b *testing.B) {
 	testenv.Root(b)
 	for _, c := range []struct {
@@ -103,7 +103,8 @@ func processTime() time.Duration {
 func benchFlow(d *Datapath, n int) objects.XDPFlow {
 	is := d.register.records[n%len(d.register.records)]
 	to := is.places[n/len(d.register.records)%len(is.places)]
-	return objects.XDPFlow{Address: [4]uint32{uint32(n)}, Port: uint16(n), Service: is.id, Backend: to.index, Generation: to.generation}
+	return objects.XDPFlow{Address: [4]uint32{uint32(n)}, Port: uint16(n), Service: is.id, Backend: to.index,
+		Generation: to.generation}
 }
 
 // relay puts tables of another layout in the place of a datapath's pinned ones, with its flows.
@@ -111,7 +112,8 @@ func relay(b *testing.B, d *Datapath) error {
 	layout := anotherLayout(b)
 	none := func(*objects.XDPFlow) bool { return false }
 	store, set := d.keeper.Store, d.current.set
-	for name, table := range map[string]*flowtable.Table{objects.XDPMapFlows: d.shared.proven, objects.XDPMapNewcomers: d.shared.unproven} {
+	for name, table := range map[string]*flowtable.Table{objects.XDPMapFlows: d.shared.proven,
+		objects.XDPMapNewcomers: d.shared.unproven} {
 		w := newForeign(b, layout, len(table.Buckets)*flowtable.PerBucket)
 		w.become(table, none)
 		path := store.Path(pins.Set(set), name)

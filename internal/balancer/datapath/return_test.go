@@ -47,7 +47,8 @@ var subnetCases = []subnetCase{
 	{"larger than the route", 2, 7, 1300, false, [2]string{"passed_to_route", "answered_too_big"}},
 	{"larger than the route, DF", 2, 7, 1300, true, [2]string{"answered_too_big", "answered_too_big"}},
 	{"smaller than the route", 2, 7, 500, true, [2]string{"returned", "returned"}},
-	{"larger than the link, without a known neighbour, DF", 0, 200, 1500, true, [2]string{"answered_too_big", "answered_too_big"}},
+	{"larger than the link, without a known neighbour, DF", 0, 200, 1500, true,
+		[2]string{"answered_too_big", "answered_too_big"}},
 	{"unreachable", 3, 7, 100, false, [2]string{"dropped_no_route", "dropped_no_route"}},
 	{"blackhole", 4, 7, 100, false, [2]string{"dropped_no_route", "dropped_no_route"}},
 	{"prohibited", 5, 7, 100, false, [2]string{"dropped_no_route", "dropped_no_route"}},
@@ -106,7 +107,8 @@ func modelOf(tb testing.TB, state lb.State) *model {
 // natReply is what a backend of NAT sends to a client.
 func natReply(m *model, vip netip.Addr, udp bool, client netip.Addr) packetSpec {
 	backend := m.service(vip, portNAT, udp).Backends[1]
-	return packetSpec{from: backend.Address, at: client, sport: backend.Port, dport: 40000, udp: udp, flags: "SA", payload: 10,
+	return packetSpec{from: backend.Address, at: client, sport: backend.Port, dport: 40000, udp: udp, flags: "SA",
+		payload:    10,
 		tcpOptions: []byte{2, 4, 0x23, 0x00}}
 }
 
@@ -118,19 +120,33 @@ func TestReturnEndpoints(t *testing.T) {
 	runCases(t, commonRig, []packetCase{
 		{"reply", reply.build(t), "returned"},
 		{"from another port", with(reply, func(p *packetSpec) { p.sport++ }).build(t), unserved},
-		{"by another protocol, from a port that only TCP has", with(reply, func(p *packetSpec) { p.sport, p.udp = 80, true }).build(t), unserved},
-		{"of a backend to a VIP's port", with(reply, func(p *packetSpec) { p.at, p.dport = vip4, 80 }).build(t), "forwarded"},
-		{"of a backend to the pool", with(reply, func(p *packetSpec) { p.at, p.dport = pool4, 20000 }).build(t), "dropped_no_flow"},
-		{"of a backend to the pool's address, below its ports", with(reply, func(p *packetSpec) { p.at, p.dport = pool4, 19999 }).build(t), notForwarded},
+		{"by another protocol, from a port that only TCP has", with(reply, func(p *packetSpec) {
+			p.sport, p.udp = 80, true
+		}).build(t), unserved},
+		{"of a backend to a VIP's port", with(reply, func(p *packetSpec) { p.at, p.dport = vip4, 80 }).build(t),
+			"forwarded"},
+		{"of a backend to the pool", with(reply, func(p *packetSpec) { p.at, p.dport = pool4, 20000 }).build(t),
+			"dropped_no_flow"},
+		{"of a backend to the pool's address, below its ports", with(reply, func(p *packetSpec) {
+			p.at, p.dport = pool4, 19999
+		}).build(t), notForwarded},
 		{"longer than the frame", cut[:len(cut)-1], malformed},
-		{"extension headers", ipv6WithExtensions(natReply(m, vip6, true, client6).build(t), [2]byte{0, 1}, [2]byte{60, 2}), "returned"},
+		{"extension headers", ipv6WithExtensions(natReply(m, vip6, true, client6).build(t), [2]byte{0, 1},
+			[2]byte{60, 2}), "returned"},
 		{"more extension headers than are walked", ipv6WithExtensions(natReply(m, vip6, true, client6).build(t),
-			[2]byte{0, 1}, [2]byte{60, 2}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}), "dropped_extension_headers"},
-		{"last port of the pool", packetSpec{from: client4, at: pool4, sport: 1, dport: 23999, udp: true}.build(t), "dropped_no_flow"},
-		{"port above the pool's", packetSpec{from: client4, at: pool4, sport: 1, dport: 24000, udp: true}.build(t), unserved},
-		{"protocol without ports to the pool", patched(packetSpec{from: client4, at: pool4, sport: 1, dport: 20000, udp: true}.build(t), 23, 47), unserved},
-		{"more extension headers than are walked, to the pool", ipv6WithExtensions(packetSpec{from: client6, at: pool6, sport: 1, dport: 1, udp: true}.build(t),
-			[2]byte{0, 1}, [2]byte{60, 2}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}), "dropped_extension_headers"},
+			[2]byte{0, 1}, [2]byte{60, 2}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}),
+			"dropped_extension_headers"},
+		{"last port of the pool", packetSpec{from: client4, at: pool4, sport: 1, dport: 23999, udp: true}.build(t),
+			"dropped_no_flow"},
+		{"port above the pool's", packetSpec{from: client4, at: pool4, sport: 1, dport: 24000, udp: true}.build(t),
+			unserved},
+		{"protocol without ports to the pool",
+			patched(packetSpec{from: client4, at: pool4, sport: 1, dport: 20000, udp: true}.build(t), 23, 47),
+			unserved},
+		{"more extension headers than are walked, to the pool",
+			ipv6WithExtensions(packetSpec{from: client6, at: pool6, sport: 1, dport: 1, udp: true}.build(t),
+				[2]byte{0, 1}, [2]byte{60, 2}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}),
+			"dropped_extension_headers"},
 	})
 }
 
@@ -147,7 +163,8 @@ type flow struct {
 func openFlow(t *testing.T, r *rig, p packetSpec) *flow {
 	t.Helper()
 	v := r.check(t, p.build(t))
-	known := r.model.lookUp(r.model.flowOf(r.model.service(p.at, p.dport, p.udp), asker{client: netip.AddrPortFrom(p.from, p.sport)}))
+	known := r.model.lookUp(r.model.flowOf(r.model.service(p.at, p.dport, p.udp),
+		asker{client: netip.AddrPortFrom(p.from, p.sport)}))
 	if v.outcome != "forwarded" || !v.opens || known == nil || !known.pool.IsValid() {
 		t.Fatalf("the first packet of a flow: %s (opens: %v)", v.outcome, v.opens)
 	}
@@ -250,7 +267,8 @@ func TestFullNATFlows(t *testing.T) {
 			expect(t, f.answer(t, "A"), "returned")
 			again := openFlow(t, r, p)
 			if again.pool != f.pool || again.backend != f.backend {
-				t.Errorf("a client that comes again has %v to %v, had %v to %v", again.pool, again.backend, f.pool, f.backend)
+				t.Errorf("a client that comes again has %v to %v, had %v to %v", again.pool, again.backend,
+					f.pool, f.backend)
 			}
 			expect(t, again.answer(t, "SA"), "returned")
 
@@ -315,7 +333,8 @@ func TestFullNATPoolIsShared(t *testing.T) {
 // TestFullNATForgetsBackends takes a flow's backend away and brings it back.
 func TestFullNATForgetsBackends(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)}, Pool: allModes().Pool}
+		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)},
+			Pool: allModes().Pool}
 		r := newRig(t, hook, state)
 		f := openFlow(t, r, modePacket(vip4, portFullNAT, false))
 		gone, kept := lb.State{Pool: state.Pool}, state
@@ -342,7 +361,8 @@ func TestFullNATForgetsBackends(t *testing.T) {
 // TestFullNATBackendDown takes the path of a flow's backend away.
 func TestFullNATBackendDown(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		state := lb.State{Services: []lb.RoutedService{modeService(vip6, portFullNAT, lb.TCP, lb.Maglev)}, Pool: allModes().Pool}
+		state := lb.State{Services: []lb.RoutedService{modeService(vip6, portFullNAT, lb.TCP, lb.Maglev)},
+			Pool: allModes().Pool}
 		r := newRig(t, hook, state)
 		f := openFlow(t, r, modePacket(vip6, portFullNAT, false))
 		s := state.Services[0]
@@ -367,7 +387,8 @@ func TestFullNATBackendDown(t *testing.T) {
 // ones, it begins at another.
 func TestFullNATComesAgain(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool}
+		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.TCP, lb.RoundRobin)},
+			Pool: allModes().Pool}
 		r := newRig(t, hook, state)
 		f := openFlow(t, r, modePacket(vip4, portFullNAT, false))
 		for range 3 {
@@ -375,7 +396,8 @@ func TestFullNATComesAgain(t *testing.T) {
 			f.answer(t, "FA")
 			again := openFlow(t, r, f.client)
 			if again.pool != f.pool || again.backend != f.backend {
-				t.Errorf("a client that comes again has %v to %v, had %v to %v", again.pool, again.backend, f.pool, f.backend)
+				t.Errorf("a client that comes again has %v to %v, had %v to %v", again.pool, again.backend,
+					f.pool, f.backend)
 			}
 			if v := again.send(t, "S"); v.outcome != "forwarded" || v.opens {
 				t.Errorf("its SYN sent again: %s (opens: %v)", v.outcome, v.opens)
@@ -404,7 +426,8 @@ func TestFullNATPoolExhausted(t *testing.T) {
 			Pool: lb.Pool{Addresses: []netip.Addr{pool4, pool4.Prev()}, FirstPort: 20000, LastPort: 20001}})
 		outcomes := openMany(t, r, modePacket(vip4, portFullNAT, true), 300)
 		if outcomes["forwarded"] != 300 || r.model.met["taken over"] != 296 {
-			t.Errorf("300 flows to one backend with a pool of 4: %v, %d taken over", outcomes, r.model.met["taken over"])
+			t.Errorf("300 flows to one backend with a pool of 4: %v, %d taken over", outcomes,
+				r.model.met["taken over"])
 		}
 		expectKnown(t, r)
 		r.model.mayExhaust = []string{"dropped_no_port"}
@@ -438,7 +461,9 @@ func TestFullNATTakesOver(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
 		addBackends(&s, 1, portFullNAT+natPortOffset, false)
-		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20005}})
+		r := newRig(t, hook,
+			lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000,
+				LastPort: 20005}})
 		var flows []*flow
 		for i := range 60 {
 			p := modePacket(vip4, portFullNAT, false)
@@ -476,10 +501,14 @@ func TestFullNATTableFull(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
 		options.UnprovenLimit = 64
-		r := newRigWith(t, options, lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.UDP, lb.Maglev)}, Pool: allModes().Pool})
+		r := newRigWith(t, options,
+			lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.UDP, lb.Maglev)},
+				Pool: allModes().Pool})
 		outcomes := openMany(t, r, modePacket(vip4, portFullNAT, true), 500)
-		if n := len(r.model.returns); n < 64 || n > 104 || outcomes["forwarded"] != 500 || r.model.met["evicted"] != uint64(500-n) {
-			t.Errorf("500 flows into a table of 13 buckets: %v, %d are known, %d evicted", outcomes, n, r.model.met["evicted"])
+		if n := len(r.model.returns); n < 64 || n > 104 || outcomes["forwarded"] != 500 ||
+			r.model.met["evicted"] != uint64(500-n) {
+			t.Errorf("500 flows into a table of 13 buckets: %v, %d are known, %d evicted", outcomes, n,
+				r.model.met["evicted"])
 		}
 		expectKnown(t, r)
 	})
@@ -513,7 +542,8 @@ func TestReturnByTheSameInterface(t *testing.T) {
 			for subnet := range 2 {
 				reply := natReply(r.model, vip, true, clientOf(subnet, vip.Is6(), 3)).build(t)
 				for _, frame := range [][]byte{reply, tagged(reply, 0x8100)} {
-					if v := expectOutcome(t, r, frame, "returned"); v.outcome == "returned" && v.elsewhere != (subnet == 1) {
+					if v := expectOutcome(t, r, frame, "returned"); v.outcome == "returned" &&
+						v.elsewhere != (subnet == 1) {
 						t.Errorf("to subnet %d: leaves elsewhere: %v", subnet, v.elsewhere)
 					}
 				}
@@ -530,7 +560,9 @@ func TestFullNATTakesPortsOfEnded(t *testing.T) {
 			oneHook(t, func(t *testing.T, hook lb.Hook) {
 				s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
 				addBackends(&s, 1, portFullNAT+natPortOffset, false)
-				r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20009}})
+				r := newRig(t, hook,
+					lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4},
+						FirstPort: 20000, LastPort: 20009}})
 				var open []*flow
 				for i := range 100 {
 					p := modePacket(vip4, portFullNAT, false)
@@ -585,7 +617,9 @@ func TestFullNATPrefersPortsWithoutTimeWait(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
 		addBackends(&s, 1, portFullNAT+natPortOffset, false)
-		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20001}})
+		r := newRig(t, hook,
+			lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000,
+				LastPort: 20001}})
 		open := func(sport int) *flow {
 			p := modePacket(vip4, portFullNAT, false)
 			p.sport = uint16(sport)

@@ -26,7 +26,8 @@ func returnsOfRecords(records []*record, numbers poolNumbers, secret uint64) flo
 		r.Protocols[is.id] = uint8(is.key.Protocol)
 		for i, p := range is.places {
 			b := &is.service.Backends[i]
-			end := flowtable.BackendEnd{Generation: p.generation, Address: mapmem.OfAddress(b.Address), Port: mapmem.NetworkOrder(b.Port), Family: mapmem.Family(b.Address)}
+			end := flowtable.BackendEnd{Generation: p.generation, Address: mapmem.OfAddress(b.Address),
+				Port: mapmem.NetworkOrder(b.Port), Family: mapmem.Family(b.Address)}
 			if local := localOf(&is.service, i); local.IsValid() {
 				end.Local = mapmem.OfAddress(local)
 			}

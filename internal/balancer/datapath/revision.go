@@ -91,7 +91,8 @@ func (r *register) plan(state lb.State, tableSize uint32, now time.Time) (*revis
 			c.summarize(was)
 			continue
 		}
-		is := &record{key: service.Key(), service: *service, remembers: service.Tracked(), digests: new(digests), published: now}
+		is := &record{key: service.Key(), service: *service, remembers: service.Tracked(), digests: new(digests),
+			published: now}
 		if was != nil {
 			is.published = was.published
 		}
@@ -163,20 +164,22 @@ func (c *revision) build(r *register, tableSize uint32, now time.Time) error {
 	return nil
 }
 
-// firstTables is for how long the tables of a service that has just come may be incomplete: until the MAC addresses of its
-// backends are known.
+// firstTables is for how long the tables of a service that has just come may be incomplete: until the MAC addresses of
+// its backends are known.
 const firstTables = lb.DefaultUDPWindow
 
-// begins says whether there is no flow of a service yet that has just come, because none of its packets was sent on. UDP's
-// packets do not say that they are new: each would go by the first table for the whole window, which may have only the
-// backend whose MAC address was known first. A datagram that comes just now begins where the next one does not go.
+// begins says whether there is no flow of a service yet that has just come, because none of its packets was sent on.
+// UDP's packets do not say that they are new: each would go by the first table for the whole window, which may have
+// only the backend whose MAC address was known first. A datagram that comes just now begins where the next one does not
+// go.
 func (s served) begins(r *register, now time.Time) bool {
-	return s.was != nil && s.was.service.Protocol == lb.UDP && r.unused != nil && now.Sub(s.was.published) < firstTables &&
+	return s.was != nil && s.was.service.Protocol == lb.UDP && r.unused != nil &&
+		now.Sub(s.was.published) < firstTables &&
 		r.unused(s.was)
 }
 
-// view returns that of the service with its next table; fresh: there are no flows that went by the one before. A transition
-// of other balancers goes on.
+// view returns that of the service with its next table; fresh: there are no flows that went by the one before. A
+// transition of other balancers goes on.
 func (s served) view(next *tables.Table, now time.Time, fresh bool) tables.View {
 	if s.was == nil || fresh && !s.was.view.InTransition() {
 		return tables.View{}.With(next, now, 0, tables.TableChange{})

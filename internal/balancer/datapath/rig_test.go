@@ -45,7 +45,8 @@ type rig struct {
 
 // testOptions are such that few packets meet a bound.
 func testOptions(hook lb.Hook) Options {
-	return Options{Hook: hook, TableSize: testTableSize, FlowLimit: 10000, UnprovenLimit: 5000, Timeouts: testTimeouts, TooBigRate: 1 << 30}
+	return Options{Hook: hook, TableSize: testTableSize, FlowLimit: 10000, UnprovenLimit: 5000, Timeouts: testTimeouts,
+		TooBigRate: 1 << 30}
 }
 
 func newRig(tb testing.TB, hook lb.Hook, state lb.State) *rig {
@@ -227,7 +228,8 @@ func (r *rig) forgetWays(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	// As bytes, which the library copies; of structs it would look at each field.
-	if _, err := ways.BatchUpdate(keys, slices.Repeat([][]byte{make([]byte, ways.ValueSize())}, len(keys)*cpus), nil); err != nil {
+	if _, err := ways.BatchUpdate(keys, slices.Repeat([][]byte{make([]byte, ways.ValueSize())}, len(keys)*cpus),
+		nil); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -284,7 +286,8 @@ func (r *rewritten) is(out []byte) bool {
 func (r *rig) action(v verdict) uint32 {
 	a := actions[r.hook]
 	switch {
-	case strings.HasPrefix(v.outcome, "answered_"), strings.HasPrefix(v.outcome, "reset_"), strings.HasPrefix(v.outcome, "unreachable_"):
+	case strings.HasPrefix(v.outcome, "answered_"), strings.HasPrefix(v.outcome, "reset_"),
+		strings.HasPrefix(v.outcome, "unreachable_"):
 		return a.transmit
 	case v.outcome == "forwarded" || v.outcome == "returned":
 		if v.elsewhere {
@@ -403,7 +406,8 @@ func oneHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 
 // feedRandom feeds a generator's packets in twelve parts of 500, with what changes before each packet
 // set by its part. It returns how packets ended, by whether something was so at the time.
-func (r *rig) feedRandom(t *testing.T, hook lb.Hook, g *generator, set func(part int), is func() bool) map[bool]map[string]int {
+func (r *rig) feedRandom(t *testing.T, hook lb.Hook, g *generator, set func(part int),
+	is func() bool) map[bool]map[string]int {
 	t.Helper()
 	ends := map[bool]map[string]int{false: {}, true: {}}
 	for n := range 6000 {

@@ -93,11 +93,13 @@ func (r *rig) compareBucket(table int, number uint32, got *objects.XDPFlowBucket
 	var problem strings.Builder
 	for place, e := range want.places {
 		if is, should := r.describe(got, place), r.model.describe(e); !is.same(should) {
-			fmt.Fprintf(&problem, "%s, bucket %d, place %d: %v, want %v (%s)\n", tableNames[table], number, place, is, should, r.model.nameOf(e))
+			fmt.Fprintf(&problem, "%s, bucket %d, place %d: %v, want %v (%s)\n", tableNames[table], number, place, is,
+				should, r.model.nameOf(e))
 		}
 	}
 	if got.Elsewhere != want.elsewhere {
-		fmt.Fprintf(&problem, "%s, bucket %d: of flows in their other bucket it says %#x, want %#x\n", tableNames[table], number, got.Elsewhere, want.elsewhere)
+		fmt.Fprintf(&problem, "%s, bucket %d: of flows in their other bucket it says %#x, want %#x\n",
+			tableNames[table], number, got.Elsewhere, want.elsewhere)
 	}
 	return problem.String()
 }
@@ -126,7 +128,8 @@ func (p placeContents) String() string {
 	if p.backend.Address.IsValid() {
 		to = netip.AddrPortFrom(p.backend.Address, p.backend.Port).String()
 	}
-	return fmt.Sprintf("tag %d, %08x port %d of service %#x to %s from %s, opened with %d, state %d, seen at %d", p.tag, p.address, p.port, p.service, to, p.pool, p.isn, p.state, p.seen)
+	return fmt.Sprintf("tag %d, %08x port %d of service %#x to %s from %s, opened with %d, state %d, seen at %d", p.tag,
+		p.address, p.port, p.service, to, p.pool, p.isn, p.state, p.seen)
 }
 
 func (p placeContents) same(o placeContents) bool { return p == o || p.tag == 0 && o.tag == 0 }
@@ -187,7 +190,8 @@ func (m *model) describe(e *remembered) (contents placeContents) {
 	if e == nil {
 		return contents
 	}
-	contents = placeContents{tag: e.tag(m.secret), state: e.state, seen: e.seen, address: mapmem.OfAddress(e.client), port: e.port, service: e.service}
+	contents = placeContents{tag: e.tag(m.secret), state: e.state, seen: e.seen, address: mapmem.OfAddress(e.client),
+		port: e.port, service: e.service}
 	if e.affinity {
 		contents.service |= 1 << 31
 	}
@@ -228,9 +232,12 @@ func (m *model) nameOf(e *remembered) string {
 // compareTurn says in what the program's memory of a service differs.
 func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
 	turn := r.turnOf(key)
-	if turn.Next != at.turn || turn.Active != at.active || turn.Due != at.due || turn.Unremembered != at.unremembered || turn.CameBack != at.cameBack {
-		return fmt.Sprintf("%s: turn %d, %d active, next due at %d, unremembered at %d, came back at %d; want turn %d, %d active, next due at %d, unremembered at %d, came back at %d\n",
-			key, turn.Next, turn.Active, turn.Due, turn.Unremembered, turn.CameBack, at.turn, at.active, at.due, at.unremembered, at.cameBack)
+	if turn.Next != at.turn || turn.Active != at.active || turn.Due != at.due || turn.Unremembered != at.unremembered ||
+		turn.CameBack != at.cameBack {
+		return fmt.Sprintf(
+			"%s: turn %d, %d active, next due at %d, unremembered at %d, came back at %d; want turn %d, %d active, next due at %d, unremembered at %d, came back at %d\n",
+			key, turn.Next, turn.Active, turn.Due, turn.Unremembered, turn.CameBack, at.turn, at.active, at.due,
+			at.unremembered, at.cameBack)
 	}
 	return ""
 }
@@ -257,7 +264,8 @@ func (r *rig) compareTransition(key lb.ServiceKey, at *standing) string {
 func (r *rig) compareLoad(key lb.BackendKey, want *modelLoad) string {
 	load := r.loadOf(key)
 	if load.Active != want.active || (load.Full != 0) != want.full || uint64(load.Penalty) != want.penalty {
-		return fmt.Sprintf("%s, %s: %d active, full: %v, a penalty of %d; want %d, full: %v, a penalty of %d\n", key.Service, key.Address,
+		return fmt.Sprintf("%s, %s: %d active, full: %v, a penalty of %d; want %d, full: %v, a penalty of %d\n",
+			key.Service, key.Address,
 			load.Active, load.Full != 0, load.Penalty, want.active, want.full, want.penalty)
 	}
 	return ""
@@ -297,11 +305,13 @@ func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
 
 // turnOf and loadOf read what schedulers and limits go by.
 func (r *rig) turnOf(key lb.ServiceKey) objects.XDPTurn {
-	return *(*objects.XDPTurn)(unsafe.Pointer(unsafe.SliceData(r.datapath.shared.turn(r.datapath.current.places.services[key]))))
+	row := r.datapath.shared.turn(r.datapath.current.places.services[key])
+	return *(*objects.XDPTurn)(unsafe.Pointer(unsafe.SliceData(row)))
 }
 
 func (r *rig) loadOf(key lb.BackendKey) objects.XDPBackendLoad {
-	return *(*objects.XDPBackendLoad)(unsafe.Pointer(unsafe.SliceData(r.datapath.shared.load(r.datapath.current.places.backends[key].index))))
+	row := r.datapath.shared.load(r.datapath.current.places.backends[key].index)
+	return *(*objects.XDPBackendLoad)(unsafe.Pointer(unsafe.SliceData(row)))
 }
 
 // buckets are those of the program's table of proven flows, 0, or of newcomers, 1.

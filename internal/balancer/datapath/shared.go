@@ -105,10 +105,13 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64
 		*next = *old
 	}
 	entries := map[string]uint32{
-		objects.XDPMapBackendCounts: want.backends, objects.XDPMapOutcomes: uint32(objects.XDPOutcomeOUTCOME_COUNT), objects.XDPMapTurns: want.services,
-		objects.XDPMapLoads: want.backends, objects.XDPMapFlows: want.flows, objects.XDPMapNewcomers: want.newcomers, objects.XDPMapReturns: want.returns,
-		objects.XDPMapWays: want.ways, objects.XDPMapReplyHops: want.replyHops(), objects.XDPMapReplyRoutes: 1, objects.XDPMapReplyBlocks: want.replyBlocks(),
-		objects.XDPMapFragments: spec.Maps[objects.XDPMapFragments].MaxEntries, objects.XDPMapAllowances: 1,
+		objects.XDPMapBackendCounts: want.backends, objects.XDPMapOutcomes: uint32(objects.XDPOutcomeOUTCOME_COUNT),
+		objects.XDPMapTurns: want.services,
+		objects.XDPMapLoads: want.backends, objects.XDPMapFlows: want.flows, objects.XDPMapNewcomers: want.newcomers,
+		objects.XDPMapReturns: want.returns,
+		objects.XDPMapWays:    want.ways, objects.XDPMapReplyHops: want.replyHops(), objects.XDPMapReplyRoutes: 1,
+		objects.XDPMapReplyBlocks: want.replyBlocks(),
+		objects.XDPMapFragments:   spec.Maps[objects.XDPMapFragments].MaxEntries, objects.XDPMapAllowances: 1,
 		objects.XDPMapPrefixes: spec.Maps[objects.XDPMapPrefixes].MaxEntries,
 	}
 	for _, at := range next.places() {

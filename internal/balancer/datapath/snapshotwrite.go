@@ -66,7 +66,8 @@ func (d *Datapath) nextHead(c *revision, ports []attach.Port) (snapshot.Head, er
 	if err != nil {
 		return head, err
 	}
-	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.countedBefore(c.places)), savedCounts(carried), outcomes
+	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.countedBefore(c.places)),
+		savedCounts(carried), outcomes
 	if head.Layouts, err = sharedLayouts(); err != nil {
 		return head, err
 	}

@@ -20,7 +20,9 @@ type meeting struct {
 // one name or the other, with weights, and with and without memory of flows.
 func bySource() lb.State {
 	state := allModes()
-	state.Services = slices.DeleteFunc(state.Services, func(s lb.RoutedService) bool { return s.Port < portIPIP || s.Port > portFullNATAlike })
+	state.Services = slices.DeleteFunc(state.Services, func(s lb.RoutedService) bool {
+		return s.Port < portIPIP || s.Port > portFullNATAlike
+	})
 	for i := range state.Services {
 		s := &state.Services[i]
 		s.Scheduler, s.MSS = lb.SourceHash, 0

@@ -27,7 +27,8 @@ func TestStackOfOldKernels(t *testing.T) {
 		load func() (*ebpf.CollectionSpec, error)
 		// functions are those that a program has at least.
 		functions int
-	}{{objects.LoadXDP, 10}, {objects.LoadTC, 10}, {traced.LoadXdp, 10}, {traced.LoadTc, 10}, {objects.LoadLocal, 1}, {objects.LoadAbort, 1}} {
+	}{{objects.LoadXDP, 10}, {objects.LoadTC, 10}, {traced.LoadXdp, 10}, {traced.LoadTc, 10}, {objects.LoadLocal, 1},
+		{objects.LoadAbort, 1}} {
 		spec, err := of.load()
 		if err != nil {
 			t.Fatal(err)

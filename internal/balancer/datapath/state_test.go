@@ -101,13 +101,15 @@ const natPortOffset = 1000
 // scheduler or the other.
 func allModes() lb.State {
 	state := testState()
-	state.Pool = lb.Pool{Addresses: []netip.Addr{pool4, pool4.Prev(), pool6, pool6.Prev()}, FirstPort: 20000, LastPort: 23999}
+	state.Pool = lb.Pool{Addresses: []netip.Addr{pool4, pool4.Prev(), pool6, pool6.Prev()}, FirstPort: 20000,
+		LastPort: 23999}
 	turn := 0
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 			for port := uint16(portIPIP); port <= portFullNATAlike; port++ {
 				turn++
-				state.Services = append(state.Services, modeService(vip, port, protocol, []lb.Scheduler{lb.Maglev, lb.RoundRobin}[turn/2%2]))
+				state.Services = append(state.Services,
+					modeService(vip, port, protocol, []lb.Scheduler{lb.Maglev, lb.RoundRobin}[turn/2%2]))
 			}
 		}
 	}

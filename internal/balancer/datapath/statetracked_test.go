@@ -29,9 +29,15 @@ var trackedKinds = []struct {
 		bound(s, 3, 1)
 	}},
 	{"random2", 6, func(s *lb.RoutedService) { s.Scheduler = lb.TwoChoices; weigh(s, 1, 2, 4) }},
-	{"random2 with bounds", 6, func(s *lb.RoutedService) { s.Scheduler = lb.TwoChoices; weigh(s, 1, 2, 4); bound(s, 4, 2) }},
+	{"random2 with bounds", 6, func(s *lb.RoutedService) {
+		s.Scheduler = lb.TwoChoices
+		weigh(s, 1, 2, 4)
+		bound(s, 4, 2)
+	}},
 	{"sh", 5, func(s *lb.RoutedService) { s.Scheduler = lb.SourceHash; weigh(s, 3, 1) }},
-	{"maglev by source", 5, func(s *lb.RoutedService) { s.Scheduler, s.Hash, s.TableSize = lb.Maglev, lb.HashSource, 127 }},
+	{"maglev by source", 5, func(s *lb.RoutedService) {
+		s.Scheduler, s.Hash, s.TableSize = lb.Maglev, lb.HashSource, 127
+	}},
 	{"fo", 3, func(s *lb.RoutedService) { s.Scheduler = lb.Failover }},
 	{"fo with bounds", 3, func(s *lb.RoutedService) {
 		s.Scheduler = lb.Failover
@@ -63,7 +69,11 @@ var trackedKinds = []struct {
 		s.Limits = lb.Limits{Rate: 100, Refuse: lb.RefuseByReset}
 	}},
 	{"rr persistent", 4, func(s *lb.RoutedService) { s.Scheduler = lb.RoundRobin; persist(s, 0, 0) }},
-	{"maglev persistent by prefix", 4, func(s *lb.RoutedService) { s.Scheduler = lb.Maglev; persist(s, 24, 112); bound(s, 9, 0) }},
+	{"maglev persistent by prefix", 4, func(s *lb.RoutedService) {
+		s.Scheduler = lb.Maglev
+		persist(s, 24, 112)
+		bound(s, 9, 0)
+	}},
 	{"fo persistent", 3, func(s *lb.RoutedService) { s.Scheduler = lb.Failover; persist(s, 30, 126) }},
 	{"rr in a group", 4, func(s *lb.RoutedService) { s.Scheduler = lb.RoundRobin; shareAffinity(s) }},
 	{"lc in a group", 3, func(s *lb.RoutedService) { s.Scheduler = lb.LeastConnections; shareAffinity(s) }},

@@ -31,7 +31,8 @@ func tell(t *testing.T, s lb.RoutedService, test func(*story)) {
 	t.Helper()
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		beside := beside(s)
-		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []lb.RoutedService{beside}, isns: map[int]uint32{}, r: storyRig(t, hook, s, beside)})
+		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []lb.RoutedService{beside},
+			isns: map[int]uint32{}, r: storyRig(t, hook, s, beside)})
 	})
 }
 
@@ -104,7 +105,8 @@ func (y *story) send(port int, flags string) verdict {
 // sendAs is send for a connection whose SYN had a sequence number.
 func (y *story) sendAs(port int, flags string, isn uint32) verdict {
 	y.t.Helper()
-	p := packetSpec{from: y.from, at: y.s.VIP, sport: uint16(port), dport: y.s.Port, udp: y.s.Protocol == lb.UDP, flags: flags, seq: isn, payload: 11}
+	p := packetSpec{from: y.from, at: y.s.VIP, sport: uint16(port), dport: y.s.Port, udp: y.s.Protocol == lb.UDP,
+		flags: flags, seq: isn, payload: 11}
 	if !strings.Contains(flags, "S") || strings.Contains(flags, "A") {
 		p.seq++
 	}
@@ -138,7 +140,8 @@ func (y *story) reply(port int, flags string) {
 	if e == nil {
 		y.t.Fatalf("the flow of port %d is unknown", port)
 	}
-	p := packetSpec{from: e.backend.Address, at: y.from, sport: e.backend.Port, dport: uint16(port), udp: y.s.Protocol == lb.UDP, flags: flags}
+	p := packetSpec{from: e.backend.Address, at: y.from, sport: e.backend.Port, dport: uint16(port),
+		udp: y.s.Protocol == lb.UDP, flags: flags}
 	if e.pool.IsValid() {
 		p.at, p.dport = e.pool.Addr(), e.pool.Port()
 	}

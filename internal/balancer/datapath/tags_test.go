@@ -25,13 +25,14 @@ import (
 // tagger gives every frame that leaves by an interface a tag of VLAN 7, beside the frame: as a
 // card has it there that took it out of one.
 func tagger(t *testing.T, name string) error {
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Dual BSD/GPL", Instructions: asm.Instructions{
-		asm.Mov.Imm(asm.R2, int32(mapmem.NetworkOrder(0x8100))),
-		asm.Mov.Imm(asm.R3, 7),
-		asm.FnSkbVlanPush.Call(),
-		asm.Mov.Imm(asm.R0, -1),
-		asm.Return(),
-	}})
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{
+			asm.Mov.Imm(asm.R2, int32(mapmem.NetworkOrder(0x8100))),
+			asm.Mov.Imm(asm.R3, 7),
+			asm.FnSkbVlanPush.Call(),
+			asm.Mov.Imm(asm.R0, -1),
+			asm.Return(),
+		}})
 	if err != nil {
 		return err
 	}
@@ -116,14 +117,16 @@ func hiding(t *testing.T, name string) (on []string) {
 // TC has no need of that.
 func TestShowTags(t *testing.T) {
 	testenv.Root(t)
-	for hook, want := range map[lb.Hook]int{lb.HookXDP: 0, lb.HookTC: len(attach.TagOffloads), lb.HookAuto: len(attach.TagOffloads)} {
+	for hook, want := range map[lb.Hook]int{lb.HookXDP: 0, lb.HookTC: len(attach.TagOffloads),
+		lb.HookAuto: len(attach.TagOffloads)} {
 		testenv.In(t, nics(t), func() error {
 			changes, err := hostnet.Open(t.TempDir(), "test")
 			if err != nil {
 				return err
 			}
 			defer changes.Close()
-			d, err := Open(Options{Interfaces: []string{"veth0", "veth1"}, Hook: hook, TableSize: testTableSize, SwitchOff: changes.SwitchOff})
+			d, err := Open(Options{Interfaces: []string{"veth0", "veth1"}, Hook: hook, TableSize: testTableSize,
+				SwitchOff: changes.SwitchOff})
 			if err != nil {
 				return err
 			}
@@ -160,7 +163,8 @@ func TestTagsThatStayHidden(t *testing.T) {
 	}
 	for _, auto := range []bool{false, true} {
 		testenv.In(t, nics(t), func() error {
-			d, err := Open(Options{Interfaces: []string{"veth0", "veth1"}, Hook: lb.HookXDP, TableSize: testTableSize, SwitchOff: refuse})
+			d, err := Open(Options{Interfaces: []string{"veth0", "veth1"}, Hook: lb.HookXDP, TableSize: testTableSize,
+				SwitchOff: refuse})
 			if err != nil {
 				return err
 			}
@@ -174,7 +178,8 @@ func TestTagsThatStayHidden(t *testing.T) {
 			err = d.Apply(testState())
 			const says = "veth1 takes VLAN tags out of frames before XDP"
 			if !auto {
-				if !errors.Is(err, attach.ErrUnsupported) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "hook: tc") {
+				if !errors.Is(err, attach.ErrUnsupported) || !strings.Contains(err.Error(), says) ||
+					!strings.Contains(err.Error(), "hook: tc") {
 					t.Errorf("%v; want ErrUnsupported, and what to do", err)
 				}
 				if attached, err := attachedTo("veth0"); err != nil || attached {

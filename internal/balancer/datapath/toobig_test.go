@@ -83,7 +83,8 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 		{"first fragment that fits", fragment(big.build(t), 32, 0, 104), "forwarded"},
 		{"later fragment", fragment(big.build(t), 32, 1600, 3200), "dropped_too_big"},
 	}
-	for _, text := range []string{"224.0.0.1", "239.255.255.255", "0.0.0.0", "255.255.255.255", "127.0.0.1", "127.9.9.9", "::", "::1", "ff02::1"} {
+	for _, text := range []string{"224.0.0.1", "239.255.255.255", "0.0.0.0", "255.255.255.255", "127.0.0.1",
+		"127.9.9.9", "::", "::1", "ff02::1"} {
 		cases = append(cases, packetCase{"from " + text, from(text), "dropped_too_big"})
 	}
 	runCases(t, freshRig, cases)

@@ -61,7 +61,8 @@ func portNamed(ports []attach.Port, name string) (int, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return 0, fmt.Errorf("%w: no balancing on interface %q; it is on %s", trace.ErrBadQuestion, name, strings.Join(names, ", "))
+	return 0, fmt.Errorf("%w: no balancing on interface %q; it is on %s", trace.ErrBadQuestion, name,
+		strings.Join(names, ", "))
 }
 
 // mostServices bounds a list that a person is to read.

@@ -32,7 +32,8 @@ import (
 // forwards when no trace runs.
 func TestPlainProgramCannotTrace(t *testing.T) {
 	for _, kind := range []programKind{xdpProgram, tcProgram} {
-		for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"plain": kind.load, "traced": kind.traced} {
+		for name, load := range map[string]func() (*ebpf.CollectionSpec, error){
+			"plain": kind.load, "traced": kind.traced} {
 			spec, err := load()
 			if err != nil {
 				t.Fatal(err)
@@ -239,12 +240,15 @@ func jsonOf(p *trace.Packet) string {
 func TestExplain(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		d := commonRig(t, hook).datapath
-		for port, mode := range map[uint16]lb.Mode{80: lb.L2DSR, portIPIP: lb.IPIP, portGUE: lb.GUE, portDSCP: lb.DSCP, portNAT: lb.NAT, portFullNAT: lb.FullNAT} {
-			p, err := d.Explain(trace.Question{Source: client4, SourcePort: 4711, Destination: vip4, DestinationPort: port, Protocol: lb.TCP, Flags: []string{"syn"}})
+		for port, mode := range map[uint16]lb.Mode{80: lb.L2DSR, portIPIP: lb.IPIP, portGUE: lb.GUE, portDSCP: lb.DSCP,
+			portNAT: lb.NAT, portFullNAT: lb.FullNAT} {
+			p, err := d.Explain(trace.Question{Source: client4, SourcePort: 4711, Destination: vip4,
+				DestinationPort: port, Protocol: lb.TCP, Flags: []string{"syn"}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.Outcome != "forwarded" || p.Service == nil || p.Service.Mode != mode || p.Backend == nil || p.Path == nil || (p.Slot == nil) != p.Has(trace.NewFlow) || p.Hook != hook {
+			if p.Outcome != "forwarded" || p.Service == nil || p.Service.Mode != mode || p.Backend == nil ||
+				p.Path == nil || (p.Slot == nil) != p.Has(trace.NewFlow) || p.Hook != hook {
 				t.Fatalf("%s: %s", mode, jsonOf(p))
 			}
 			changed := map[string]string{}
@@ -271,16 +275,24 @@ func TestExplainRefuses(t *testing.T) {
 		state.Services = append(state.Services, testService(vip4, 9000+port, lb.TCP, lb.Maglev, 1))
 	}
 	d := newRig(t, lb.HookXDP, state).datapath
-	question := trace.Question{Source: client4, SourcePort: 4711, Destination: vip4, DestinationPort: 80, Protocol: lb.TCP}
+	question := trace.Question{Source: client4, SourcePort: 4711, Destination: vip4, DestinationPort: 80,
+		Protocol: lb.TCP}
 	for want, test := range map[string]struct {
 		change func(*trace.Question)
 		kind   error
 	}{
-		"tcp 198.18.0.100:443 is none":                     {func(q *trace.Question) { q.DestinationPort = 443 }, trace.ErrNoService},
-		"There are: maglev-tcp-80 (tcp 198.18.0.100:80), ": {func(q *trace.Question) { q.DestinationPort = 443 }, trace.ErrNoService},
-		", and 9 more":                                         {func(q *trace.Question) { q.DestinationPort = 443 }, trace.ErrNoService},
-		`no balancing on interface "eth7"`:                     {func(q *trace.Question) { q.Interface = "eth7" }, trace.ErrBadQuestion},
-		"198.18.1.7 and 2001:2::100 are of different families": {func(q *trace.Question) { q.Destination = vip6 }, trace.ErrBadQuestion},
+		"tcp 198.18.0.100:443 is none": {func(q *trace.Question) { q.DestinationPort = 443 },
+			trace.ErrNoService},
+		"There are: maglev-tcp-80 (tcp 198.18.0.100:80), ": {func(q *trace.Question) { q.DestinationPort = 443 },
+			trace.ErrNoService},
+		", and 9 more": {func(q *trace.Question) { q.DestinationPort = 443 },
+			trace.ErrNoService},
+		`no balancing on interface "eth7"`: {func(q *trace.Question) {
+			q.Interface = "eth7"
+		}, trace.ErrBadQuestion},
+		"198.18.1.7 and 2001:2::100 are of different families": {func(q *trace.Question) {
+			q.Destination = vip6
+		}, trace.ErrBadQuestion},
 	} {
 		q := question
 		test.change(&q)
@@ -412,7 +424,8 @@ func TestTrace(t *testing.T) {
 // TestTraceFilter sends the packets of a few flows, and counts those told of.
 func TestTraceFilter(t *testing.T) {
 	// The kernel verifies a program for each filter: one of each kind will do, and all in `make test-hooks`.
-	quickFilters := []string{"a prefix with host", "the other VIP", "a VIP's port", "UDP", "one in very many", "a flow of all numbers"}
+	quickFilters := []string{"a prefix with host", "the other VIP", "a VIP's port", "UDP", "one in very many",
+		"a flow of all numbers"}
 	other := with(web4(), func(p *packetSpec) { p.from = netip.MustParseAddr("198.18.1.9") })
 	nat := with(web4(), func(p *packetSpec) { p.dport = portNAT })
 	udp := packetSpec{from: client4, at: vip4, sport: 40000, dport: 53, udp: true}
@@ -426,23 +439,26 @@ func TestTraceFilter(t *testing.T) {
 		filter trace.Filter
 		want   int // of send, and the reply to nat, and an ICMP error about nat
 	}{
-		"everything":            {trace.Filter{}, 7},
-		"a client":              {trace.Filter{Source: prefix("198.18.1.7/32")}, 4}, // web4, nat, its reply, udp
-		"a network of clients":  {trace.Filter{Source: prefix("198.18.1.0/28")}, 5},
-		"a prefix with host":    {trace.Filter{Source: prefix("198.18.1.9/28")}, 5},
-		"another network":       {trace.Filter{Source: prefix("198.18.1.128/25")}, 0},
-		"a VIP":                 {trace.Filter{Destination: prefix("198.18.0.100/32")}, 6}, // all of IPv4, the ICMP error too
-		"the other VIP":         {trace.Filter{Destination: prefix("2001:2::100/128")}, 1},
-		"an IPv6 network":       {trace.Filter{Source: prefix("2001:2::/64")}, 1},
-		"any IPv6":              {trace.Filter{Source: prefix("::/0")}, 1},
-		"a VIP's port":          {trace.Filter{Destination: prefix("198.18.0.100/32"), DestinationPort: portNAT}, 3}, // nat, its reply, the ICMP error
-		"a client's port":       {trace.Filter{Source: prefix("198.18.1.7/32"), SourcePort: 40000}, 4},
-		"an unused port":        {trace.Filter{Source: prefix("198.18.1.7/32"), SourcePort: 40001}, 0},
-		"UDP":                   {trace.Filter{Protocol: lb.UDP}, 1},
-		"TCP":                   {trace.Filter{Protocol: lb.TCP}, 5},
-		"one in very many":      {trace.Filter{Sample: 1 << 31}, 0},
-		"one in one":            {trace.Filter{Sample: 1, Protocol: lb.UDP}, 1},
-		"a flow of all numbers": {trace.Filter{Source: prefix("198.18.1.7/32"), SourcePort: 40000, Destination: prefix("198.18.0.100/32"), DestinationPort: 80, Protocol: lb.TCP}, 1},
+		"everything":           {trace.Filter{}, 7},
+		"a client":             {trace.Filter{Source: prefix("198.18.1.7/32")}, 4}, // web4, nat, its reply, udp
+		"a network of clients": {trace.Filter{Source: prefix("198.18.1.0/28")}, 5},
+		"a prefix with host":   {trace.Filter{Source: prefix("198.18.1.9/28")}, 5},
+		"another network":      {trace.Filter{Source: prefix("198.18.1.128/25")}, 0},
+		// all of IPv4, the ICMP error too
+		"a VIP":           {trace.Filter{Destination: prefix("198.18.0.100/32")}, 6},
+		"the other VIP":   {trace.Filter{Destination: prefix("2001:2::100/128")}, 1},
+		"an IPv6 network": {trace.Filter{Source: prefix("2001:2::/64")}, 1},
+		"any IPv6":        {trace.Filter{Source: prefix("::/0")}, 1},
+		// nat, its reply, the ICMP error
+		"a VIP's port":     {trace.Filter{Destination: prefix("198.18.0.100/32"), DestinationPort: portNAT}, 3},
+		"a client's port":  {trace.Filter{Source: prefix("198.18.1.7/32"), SourcePort: 40000}, 4},
+		"an unused port":   {trace.Filter{Source: prefix("198.18.1.7/32"), SourcePort: 40001}, 0},
+		"UDP":              {trace.Filter{Protocol: lb.UDP}, 1},
+		"TCP":              {trace.Filter{Protocol: lb.TCP}, 5},
+		"one in very many": {trace.Filter{Sample: 1 << 31}, 0},
+		"one in one":       {trace.Filter{Sample: 1, Protocol: lb.UDP}, 1},
+		"a flow of all numbers": {trace.Filter{Source: prefix("198.18.1.7/32"), SourcePort: 40000,
+			Destination: prefix("198.18.0.100/32"), DestinationPort: 80, Protocol: lb.TCP}, 1},
 	} {
 		if !slices.Contains(quickFilters, name) && !testenv.InTarget(testenv.HooksTarget) {
 			continue
@@ -458,7 +474,8 @@ func TestTraceFilter(t *testing.T) {
 			if e := r.send(t, reply.build(t)); e.outcome != "returned" {
 				t.Fatalf("%s: a reply was %s", name, e.outcome)
 			}
-			if e := r.send(t, icmpError(t, netip.MustParseAddr("198.18.5.5"), nat.answer().build(t), 64)); e.outcome != "forwarded" {
+			if e := r.send(t, icmpError(t, netip.MustParseAddr("198.18.5.5"), nat.answer().build(t),
+				64)); e.outcome != "forwarded" {
 				t.Fatalf("%s: an ICMP error was %s", name, e.outcome)
 			}
 		}
@@ -542,7 +559,8 @@ func TestTraceEndsWithItsListener(t *testing.T) {
 }
 
 func TestTraceNumbers(t *testing.T) {
-	got, err := filterOf(capture.Request{Filter: capture.Filter{Filter: trace.Filter{Source: netip.MustParsePrefix("198.18.1.7/20"),
+	got, err := filterOf(capture.Request{Filter: capture.Filter{Filter: trace.Filter{Source: netip.MustParsePrefix(
+		"198.18.1.7/20"),
 		DestinationPort: 80, Protocol: lb.TCP, Sample: 5}}})
 	if err != nil {
 		t.Fatal(err)
@@ -551,7 +569,8 @@ func TestTraceNumbers(t *testing.T) {
 	binary.NativeEndian.PutUint32(source, got.Client[0])
 	mask := binary.BigEndian.AppendUint32(nil, 0)
 	binary.NativeEndian.PutUint32(mask, got.ClientMask[0])
-	if !bytes.Equal(source, []byte{198, 18, 0, 0}) || !bytes.Equal(mask, []byte{255, 255, 240, 0}) || got.Family != 4 || got.Protocol != 6 || got.Sample != 5 {
+	if !bytes.Equal(source, []byte{198, 18, 0, 0}) || !bytes.Equal(mask, []byte{255, 255, 240, 0}) || got.Family != 4 ||
+		got.Protocol != 6 || got.Sample != 5 {
 		t.Errorf("198.18.1.7/20 became %v/%v: %+v", source, mask, got)
 	}
 	for _, a := range []netip.Addr{client4, client6} {

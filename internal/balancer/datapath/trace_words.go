@@ -102,7 +102,8 @@ func (w *words) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
 	if p.Service == nil {
 		// A reply is known by its backend.
 		s := m.service
-		p.Service = &trace.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler, BySource: s.BySource()}
+		p.Service = &trace.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode,
+			Scheduler: s.Scheduler, BySource: s.BySource()}
 	}
 	if p.Has(trace.Reply) || p.Has(trace.FromBackend) || !m.service.Up(m.at) {
 		return

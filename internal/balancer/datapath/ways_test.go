@@ -43,7 +43,8 @@ func stayOnThisCPU(tb testing.TB) {
 // teach gives a client on the near link another MAC address.
 func teach(tb testing.TB, client netip.Addr, mac net.HardwareAddr) {
 	tb.Helper()
-	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: nearLink.index, IP: client.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT})
+	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: nearLink.index, IP: client.AsSlice(), HardwareAddr: mac,
+		State: netlink.NUD_PERMANENT})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -61,8 +62,10 @@ func TestKnownWays(t *testing.T) {
 			tcp, udp := natReply(r.model, vip, false, client).build(t), natReply(r.model, vip, true, client).build(t)
 			expect := func(what string, frame []byte, mac net.HardwareAddr) {
 				t.Helper()
-				if action, out := r.run(t, frame); action != actions[hook].redirect || !bytes.Equal(out[:lb.MACLength], mac) {
-					t.Errorf("%s: %s: action %d, to %v, want %d and %v", client, what, action, net.HardwareAddr(out[:lb.MACLength]), actions[hook].redirect, mac)
+				if action, out := r.run(t, frame); action != actions[hook].redirect ||
+					!bytes.Equal(out[:lb.MACLength], mac) {
+					t.Errorf("%s: %s: action %d, to %v, want %d and %v", client, what, action,
+						net.HardwareAddr(out[:lb.MACLength]), actions[hook].redirect, mac)
 				}
 			}
 			t.Cleanup(func() { teach(t, client, was) })
@@ -108,7 +111,8 @@ func TestQuestionsKnowNoWays(t *testing.T) {
 		r := freshRig(t, hook)
 		stayOnThisCPU(t)
 		reply := natReply(r.model, vip4, false, clientOf(0, false, neighbours-2))
-		got, err := r.datapath.Explain(trace.Question{Source: reply.from, SourcePort: reply.sport, Destination: reply.at, DestinationPort: reply.dport,
+		got, err := r.datapath.Explain(trace.Question{Source: reply.from, SourcePort: reply.sport,
+			Destination: reply.at, DestinationPort: reply.dport,
 			Protocol: lb.TCP, Flags: []string{"ack"}})
 		if err != nil || got.Outcome != "returned" {
 			t.Fatalf("%+v, %v", got, err)

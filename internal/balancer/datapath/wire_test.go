@@ -36,7 +36,8 @@ func newWires(t *testing.T) *wires {
 	w := &wires{balancer: testenv.Namespace(t), outside: testenv.Namespace(t)}
 	for i := range w.mac {
 		name, peer := []string{"in", "out"}[i], []string{"outin", "outout"}[i]
-		w.mac[i], _ = testenv.Veth(t, testenv.End{Namespace: w.balancer, Name: name}, testenv.End{Namespace: w.outside, Name: peer})
+		w.mac[i], _ = testenv.Veth(t, testenv.End{Namespace: w.balancer, Name: name},
+			testenv.End{Namespace: w.outside, Name: peer})
 		testenv.In(t, w.balancer, func() error {
 			nic, err := net.InterfaceByName(name)
 			if err == nil {
@@ -64,7 +65,8 @@ func newWires(t *testing.T) *wires {
 
 // path leads to the backend behind a wire.
 func (w *wires) path(wire int) lb.Path {
-	return lb.Path{Interface: w.index[wire], MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(wire)}, Source: w.mac[wire], Local: local4}
+	return lb.Path{Interface: w.index[wire], MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(wire)}, Source: w.mac[wire],
+		Local: local4}
 }
 
 // listen opens a packet socket on an interface of the calling thread's namespace.

@@ -212,8 +212,9 @@ func (q query) services(ctx context.Context) (records, error) {
 			known[target], got.ttl = addrs, min(got.ttl, max(of.ttl, shortestTTL))
 		}
 		for _, addr := range addrs {
-			got.found = append(got.found, Found{Backend: lb.Backend{Name: record.Target, Address: addr, Port: record.Port,
-				Weight: max(record.Weight, 1), Backup: record.Priority > list[0].Priority}})
+			got.found = append(got.found,
+				Found{Backend: lb.Backend{Name: record.Target, Address: addr, Port: record.Port,
+					Weight: max(record.Weight, 1), Backup: record.Priority > list[0].Priority}})
 		}
 	}
 	if len(got.found) == 0 {
@@ -269,10 +270,12 @@ func (q query) one(ctx context.Context, server, full string, kind uint16) (*dns.
 	switch {
 	case err != nil:
 		return nil, err
-	case len(answer.Question) != 1 || !strings.EqualFold(answer.Question[0].Name, ask.Question[0].Name) || answer.Question[0].Qtype != kind:
+	case len(answer.Question) != 1 || !strings.EqualFold(answer.Question[0].Name, ask.Question[0].Name) ||
+		answer.Question[0].Qtype != kind:
 		return nil, errors.New("the server answers another question")
 	case answer.Rcode != dns.RcodeSuccess && answer.Rcode != dns.RcodeNameError:
-		return nil, fmt.Errorf("the server says %s", cmp.Or(dns.RcodeToString[answer.Rcode], fmt.Sprint("rcode ", answer.Rcode)))
+		return nil, fmt.Errorf("the server says %s",
+			cmp.Or(dns.RcodeToString[answer.Rcode], fmt.Sprint("rcode ", answer.Rcode)))
 	case answer.Truncated:
 		return nil, errors.New("the answer is cut off over TCP, too")
 	}
@@ -298,7 +301,8 @@ func addressesOf(answer *dns.Msg, host string, kind uint16) (addrs []netip.Addr,
 			addr, _ = netip.AddrFromSlice(r.AAAA)
 		}
 		head := record.Header()
-		if addr = addr.Unmap(); addr.IsValid() && head.Rrtype == kind && addr.Is4() == (kind == dns.TypeA) && strings.EqualFold(head.Name, owner) {
+		if addr = addr.Unmap(); addr.IsValid() && head.Rrtype == kind && addr.Is4() == (kind == dns.TypeA) &&
+			strings.EqualFold(head.Name, owner) {
 			addrs, ttl = append(addrs, addr), min(ttl, seconds(head.Ttl))
 		}
 	}

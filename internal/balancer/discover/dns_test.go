@@ -92,7 +92,8 @@ func (z *zone) of(t *testing.T, d lb.DNSOrigin) name {
 	n := dnsName(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT, Discovery: lb.Discovery{DNS: d}})
 	n.exchange = z.exchange
 	n.conf = filepath.Join(t.TempDir(), "resolv.conf")
-	if err := os.WriteFile(n.conf, []byte("nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch example.com example.net\n"), 0o644); err != nil {
+	if err := os.WriteFile(n.conf,
+		[]byte("nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch example.com example.net\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -124,14 +125,16 @@ func TestDNS(t *testing.T) {
 		why    string
 	}{
 		"addresses": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
-			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2", "web.example.org. 20 IN A 192.0.2.1", "other. 1 IN A 192.0.2.3")
+			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2", "web.example.org. 20 IN A 192.0.2.1",
+				"other. 1 IN A 192.0.2.3")
 			z.set("web.example.org. AAAA", "web.example.org. 5 IN AAAA 2001:db8::1")
 		}, "192.0.2.1@192.0.2.1:0*1 192.0.2.2@192.0.2.2:0*1", 20 * time.Second, ""},
 		"IPv6": {lb.DNSOrigin{Name: "web.example.org.", Type: "AAAA"}, func(z *zone) {
 			z.set("web.example.org. AAAA", "web.example.org. 5 IN AAAA 2001:db8::1")
 		}, "2001:db8::1@[2001:db8::1]:0*1", 5 * time.Second, ""},
 		"alias": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
-			z.set("web.example.org. A", "web.example.org. 3 IN CNAME WEB1.example.org.", "web1.example.org. 20 IN A 192.0.2.1")
+			z.set("web.example.org. A", "web.example.org. 3 IN CNAME WEB1.example.org.",
+				"web1.example.org. 20 IN A 192.0.2.1")
 		}, "192.0.2.1@192.0.2.1:0*1", 3 * time.Second, ""},
 		"aliases in a circle": {lb.DNSOrigin{Name: "a."}, func(z *zone) {
 			z.set("a. A", "a. 3 IN CNAME b.", "b. 3 IN CNAME a.")
@@ -139,7 +142,8 @@ func TestDNS(t *testing.T) {
 		"search": {lb.DNSOrigin{Name: "web"}, func(z *zone) {
 			z.set("web.example.net. A", "web.example.net. 9 IN A 192.0.2.9")
 		}, "192.0.2.9@192.0.2.9:0*1", 9 * time.Second, ""},
-		"gone": {lb.DNSOrigin{Name: "web.example.org."}, func(*zone) {}, "", shortestTTL, "web.example.org. does not exist (NXDOMAIN)"},
+		"gone": {lb.DNSOrigin{Name: "web.example.org."}, func(*zone) {}, "", shortestTTL,
+			"web.example.org. does not exist (NXDOMAIN)"},
 		"over TCP": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
 			z.small = true
 			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2")
@@ -148,13 +152,17 @@ func TestDNS(t *testing.T) {
 			z.fails["192.0.2.53:53"] = errors.New("no answer")
 			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2")
 		}, "192.0.2.2@192.0.2.2:0*1", 30 * time.Second, ""},
-		"own server": {lb.DNSOrigin{Name: "web.example.org.", Servers: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.55:5353")}}, func(z *zone) {
-			z.fails["192.0.2.53:53"], z.fails["192.0.2.54:53"] = errors.New("not to be asked"), errors.New("not to be asked")
+		"own server": {lb.DNSOrigin{Name: "web.example.org.",
+			Servers: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.55:5353")}}, func(z *zone) {
+			z.fails["192.0.2.53:53"], z.fails["192.0.2.54:53"] = errors.New("not to be asked"),
+				errors.New("not to be asked")
 			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2")
 		}, "192.0.2.2@192.0.2.2:0*1", 30 * time.Second, ""},
 		"services": {lb.DNSOrigin{Name: "_http._tcp.example.org.", Type: "SRV"}, func(z *zone) {
-			z.set("_http._tcp.example.org. SRV", "_http._tcp.example.org. 60 IN SRV 10 5 8080 a.example.org.", "_http._tcp.example.org. 60 IN SRV 10 0 8081 b.example.org.",
-				"_http._tcp.example.org. 60 IN SRV 20 1 8080 c.example.org.", "_http._tcp.example.org. 60 IN SRV 1 1 1 .")
+			z.set("_http._tcp.example.org. SRV", "_http._tcp.example.org. 60 IN SRV 10 5 8080 a.example.org.",
+				"_http._tcp.example.org. 60 IN SRV 10 0 8081 b.example.org.",
+				"_http._tcp.example.org. 60 IN SRV 20 1 8080 c.example.org.",
+				"_http._tcp.example.org. 60 IN SRV 1 1 1 .")
 			z.set("a.example.org. A", "a.example.org. 50 IN A 192.0.2.1", "a.example.org. 50 IN A 192.0.2.2")
 			z.set("b.example.org. A", "b.example.org. 40 IN A 192.0.2.3")
 			z.set("c.example.org. A", "c.example.org. 70 IN A 192.0.2.4")
@@ -169,7 +177,8 @@ func TestDNS(t *testing.T) {
 			test.change(z)
 			got, all, err := asks(t, z.of(t, test.origin))
 			if err != nil || got != test.want || all.ttl != test.ttl || len(all.found) == 0 && all.why != test.why {
-				t.Errorf("%q for %s (%s), %v; want %q for %s (%s)", got, all.ttl, all.why, err, test.want, test.ttl, test.why)
+				t.Errorf("%q for %s (%s), %v; want %q for %s (%s)", got, all.ttl, all.why, err, test.want,
+					test.ttl, test.why)
 			}
 		})
 	}
@@ -194,7 +203,8 @@ func TestDNSFails(t *testing.T) {
 	} {
 		n := z.of(t, lb.DNSOrigin{Name: "web."})
 		n.exchange = reply(change)
-		if _, _, err := asks(t, n); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "192.0.2.54:53") {
+		if _, _, err := asks(t, n); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "192.0.2.54:53") {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -269,7 +279,8 @@ func TestDNSMany(t *testing.T) {
 	}
 	z.set("s. SRV", services...)
 	z.times()
-	if _, _, err := asks(t, z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV", Keeping: lb.Keeping{Most: 20}})); err != nil || z.times() > 22 {
+	if _, _, err := asks(t,
+		z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV", Keeping: lb.Keeping{Most: 20}})); err != nil || z.times() > 22 {
 		t.Errorf("of 1,000 targets, where 20 backends are taken, more were asked for; %v", err)
 	}
 }
@@ -277,7 +288,8 @@ func TestDNSMany(t *testing.T) {
 // FuzzDNS: whatever an answer has becomes addresses of the type that was asked for.
 func FuzzDNS(f *testing.F) {
 	answer := new(dns.Msg).SetQuestion("web.", dns.TypeA)
-	for _, text := range []string{"web. 30 IN CNAME a.", "a. 5 IN A 192.0.2.1", "web. 30 IN SRV 1 2 80 a.", "a. 5 IN AAAA ::ffff:192.0.2.1"} {
+	for _, text := range []string{"web. 30 IN CNAME a.", "a. 5 IN A 192.0.2.1", "web. 30 IN SRV 1 2 80 a.",
+		"a. 5 IN AAAA ::ffff:192.0.2.1"} {
 		record, err := dns.NewRR(text)
 		if err != nil {
 			f.Fatal(err)

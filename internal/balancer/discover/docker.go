@@ -68,7 +68,8 @@ func engineOf(s lb.Service) containers {
 	}
 	return containers{socket: socket, network: s.Discovery.Docker.Network,
 		four: slices.Contains(types, dns.TypeA), six: slices.Contains(types, dns.TypeAAAA),
-		client: &http.Client{Transport: &http.Transport{DialContext: dial, ResponseHeaderTimeout: engineTimeout, MaxIdleConns: 1}}}
+		client: &http.Client{Transport: &http.Transport{DialContext: dial, ResponseHeaderTimeout: engineTimeout,
+			MaxIdleConns: 1}}}
 }
 
 // Follow lists the containers whenever the engine tells of an event.
@@ -178,7 +179,8 @@ func (c containers) get(ctx context.Context, path string, query url.Values) (io.
 	if response.StatusCode != http.StatusOK {
 		defer response.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(response.Body, maxComplaint)) // whatever of it there is
-		return nil, fmt.Errorf("the engine at %s answers with status %d: %s", c.socket, response.StatusCode, yamlfile.Quote(strings.TrimSpace(string(text))))
+		return nil, fmt.Errorf("the engine at %s answers with status %d: %s", c.socket, response.StatusCode,
+			yamlfile.Quote(strings.TrimSpace(string(text))))
 	}
 	return response.Body, nil
 }
@@ -187,7 +189,8 @@ func (c containers) get(ctx context.Context, path string, query url.Values) (io.
 func (c containers) list(ctx context.Context) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
-	body, err := c.get(ctx, "/containers/json", url.Values{"all": {"1"}, "filters": {filters(map[string][]string{"label": {labelService}})}})
+	body, err := c.get(ctx, "/containers/json",
+		url.Values{"all": {"1"}, "filters": {filters(map[string][]string{"label": {labelService}})}})
 	if err != nil {
 		return Answer{}, err
 	}
@@ -238,7 +241,9 @@ func (c containers) answer(text []byte) (Answer, error) {
 
 // take adds a container's backends, or why it is none.
 func (c containers) take(a *Answer, of *container) {
-	services := slices.DeleteFunc(strings.FieldsFunc(of.Labels[labelService], func(r rune) bool { return r == ',' || r == ' ' }), func(s string) bool { return s == "" })
+	services := slices.DeleteFunc(strings.FieldsFunc(of.Labels[labelService], func(r rune) bool {
+		return r == ',' || r == ' '
+	}), func(s string) bool { return s == "" })
 	if len(services) == 0 || of.State != "running" && of.State != "paused" {
 		return
 	}
@@ -267,12 +272,14 @@ func (c containers) backends(of *container) (list []lb.Backend, why string) {
 	var err error
 	if text, is := of.Labels[labelPort]; is {
 		if b.Port, err = number(text, 1); err != nil {
-			return nil, fmt.Sprintf("has the label %s=%s, which is no port from 1 to 65535", labelPort, yamlfile.Quote(text))
+			return nil, fmt.Sprintf("has the label %s=%s, which is no port from 1 to 65535", labelPort,
+				yamlfile.Quote(text))
 		}
 	}
 	if text, is := of.Labels[labelWeight]; is {
 		if b.Weight, err = number(text, 0); err != nil {
-			return nil, fmt.Sprintf("has the label %s=%s, which is no weight from 0 to 65535", labelWeight, yamlfile.Quote(text))
+			return nil, fmt.Sprintf("has the label %s=%s, which is no weight from 0 to 65535", labelWeight,
+				yamlfile.Quote(text))
 		}
 	}
 	addrs, why := c.addresses(of)

@@ -125,9 +125,11 @@ const started = `{"Type":"container","Action":"start","Actor":{"ID":"0123456789a
 
 // TestEvents: events of containers with the label are noted, however they come in pieces, and those of others are not.
 func TestEvents(t *testing.T) {
-	for text, want := range map[string]bool{started: true, strings.ReplaceAll(started, "jeoul.service", "service"): false,
-		strings.Repeat("x", 10_000) + started: true, strings.Repeat("x", 10_000): false} {
-		for _, reader := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)), iotest.HalfReader(strings.NewReader(text))} {
+	for text, want := range map[string]bool{started: true,
+		strings.ReplaceAll(started, "jeoul.service", "service"): false,
+		strings.Repeat("x", 10_000) + started:                   true, strings.Repeat("x", 10_000): false} {
+		for _, reader := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)),
+			iotest.HalfReader(strings.NewReader(text))} {
 			told, ended := make(chan struct{}, 1), make(chan error, 1)
 			listen(reader, told, ended)
 			if got := len(told) > 0; got != want || len(ended) != 1 {
@@ -144,7 +146,8 @@ func made(name, addr string, labels ...string) map[string]any {
 		key, value, _ := strings.Cut(label, "=")
 		all[key] = value
 	}
-	return map[string]any{"Id": "0123456789abcdef", "Names": []string{"/" + name}, "Labels": all, "State": "running", "Status": "Up 2 minutes",
+	return map[string]any{"Id": "0123456789abcdef", "Names": []string{"/" + name}, "Labels": all, "State": "running",
+		"Status":          "Up 2 minutes",
 		"NetworkSettings": map[string]any{"Networks": map[string]any{"bridge": map[string]any{"IPAddress": addr}}}}
 }
 
@@ -155,7 +158,8 @@ func with(of map[string]any, key string, value any) map[string]any {
 }
 
 func (e *engine) of(network string) containers {
-	return engineOf(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT, Discovery: lb.Discovery{Docker: lb.DockerOrigin{Socket: e.path, Network: network}}})
+	return engineOf(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT,
+		Discovery: lb.Discovery{Docker: lb.DockerOrigin{Socket: e.path, Network: network}}})
 }
 
 // TestDocker: containers come and go with the engine's events.
@@ -226,23 +230,34 @@ func TestContainers(t *testing.T) {
 		container map[string]any
 		want      string // NAME@ADDRESS:PORT*WEIGHT REASON, or the note
 	}{
-		"labels":          {"", made("w1", "192.0.2.1", "jeoul.port=8080", "jeoul.weight=3"), "w1@192.0.2.1:8080*3 "},
-		"two services":    {"", made("w1", "192.0.2.1", "jeoul.service=web, shop"), "w1@192.0.2.1:0*1 w1@192.0.2.1:0*1 "},
-		"no service":      {"", made("w1", "192.0.2.1", "jeoul.service="), ""},
-		"port":            {"", made("w1", "192.0.2.1", "jeoul.port=http"), `container w1 has the label jeoul.port="http", which is no port from 1 to 65535: it is left out`},
-		"port 0":          {"", made("w1", "192.0.2.1", "jeoul.port=0"), `container w1 has the label jeoul.port="0", which is no port from 1 to 65535: it is left out`},
-		"weight":          {"", made("w1", "192.0.2.1", "jeoul.weight=-1"), `container w1 has the label jeoul.weight="-1", which is no weight from 0 to 65535: it is left out`},
-		"stopped":         {"", with(made("w1", "192.0.2.1"), "State", "exited"), ""},
-		"paused":          {"", with(made("w1", "192.0.2.1"), "State", "paused"), "w1@192.0.2.1:0*1 is paused, as its engine says"},
-		"unhealthy":       {"", with(made("w1", "192.0.2.1"), "Status", "Up 2 minutes (unhealthy)"), "w1@192.0.2.1:0*1 is unhealthy, as its engine says"},
-		"starting":        {"", with(made("w1", "192.0.2.1"), "Health", map[string]any{"Status": "starting"}), "w1@192.0.2.1:0*1 is not healthy yet, as its engine says"},
-		"healthy":         {"", with(made("w1", "192.0.2.1"), "Status", "Up 2 minutes (healthy)"), "w1@192.0.2.1:0*1 "},
-		"no name":         {"", with(made("w1", "192.0.2.1"), "Names", nil), "0123456789ab@192.0.2.1:0*1 "},
-		"a network":       {"b", with(made("w1", ""), "NetworkSettings", networks("a", "b")), "w1@192.0.2.2:0*1 "},
-		"networks":        {"", with(made("w1", ""), "NetworkSettings", networks("a", "b")), "container w1 is on several networks (a, b): say by `network` which one counts: it is left out"},
-		"another network": {"c", with(made("w1", ""), "NetworkSettings", networks("a", "b")), "container w1 is not on the network c; it is on a, b: it is left out"},
-		"no network":      {"", with(made("w1", ""), "NetworkSettings", nil), "container w1 is on no network: it is left out"},
-		"no address":      {"", made("w1", ""), "container w1 has no address on the network bridge that the service's mode reaches: it is left out"},
+		"labels": {"", made("w1", "192.0.2.1", "jeoul.port=8080", "jeoul.weight=3"), "w1@192.0.2.1:8080*3 "},
+		"two services": {"", made("w1", "192.0.2.1", "jeoul.service=web, shop"),
+			"w1@192.0.2.1:0*1 w1@192.0.2.1:0*1 "},
+		"no service": {"", made("w1", "192.0.2.1", "jeoul.service="), ""},
+		"port": {"", made("w1", "192.0.2.1", "jeoul.port=http"),
+			`container w1 has the label jeoul.port="http", which is no port from 1 to 65535: it is left out`},
+		"port 0": {"", made("w1", "192.0.2.1", "jeoul.port=0"),
+			`container w1 has the label jeoul.port="0", which is no port from 1 to 65535: it is left out`},
+		"weight": {"", made("w1", "192.0.2.1", "jeoul.weight=-1"),
+			`container w1 has the label jeoul.weight="-1", which is no weight from 0 to 65535: it is left out`},
+		"stopped": {"", with(made("w1", "192.0.2.1"), "State", "exited"), ""},
+		"paused": {"", with(made("w1", "192.0.2.1"), "State", "paused"),
+			"w1@192.0.2.1:0*1 is paused, as its engine says"},
+		"unhealthy": {"", with(made("w1", "192.0.2.1"), "Status", "Up 2 minutes (unhealthy)"),
+			"w1@192.0.2.1:0*1 is unhealthy, as its engine says"},
+		"starting": {"", with(made("w1", "192.0.2.1"), "Health", map[string]any{"Status": "starting"}),
+			"w1@192.0.2.1:0*1 is not healthy yet, as its engine says"},
+		"healthy":   {"", with(made("w1", "192.0.2.1"), "Status", "Up 2 minutes (healthy)"), "w1@192.0.2.1:0*1 "},
+		"no name":   {"", with(made("w1", "192.0.2.1"), "Names", nil), "0123456789ab@192.0.2.1:0*1 "},
+		"a network": {"b", with(made("w1", ""), "NetworkSettings", networks("a", "b")), "w1@192.0.2.2:0*1 "},
+		"networks": {"", with(made("w1", ""), "NetworkSettings", networks("a", "b")),
+			"container w1 is on several networks (a, b): say by `network` which one counts: it is left out"},
+		"another network": {"c", with(made("w1", ""), "NetworkSettings", networks("a", "b")),
+			"container w1 is not on the network c; it is on a, b: it is left out"},
+		"no network": {"", with(made("w1", ""), "NetworkSettings", nil),
+			"container w1 is on no network: it is left out"},
+		"no address": {"", made("w1", ""),
+			"container w1 has no address on the network bridge that the service's mode reaches: it is left out"},
 	}
 	for title, test := range tests {
 		t.Run(title, func(t *testing.T) {
@@ -340,7 +355,8 @@ func TestDockerNoSocket(t *testing.T) {
 
 // FuzzDocker: whatever an engine lists becomes backends that have a name, an address and a service.
 func FuzzDocker(f *testing.F) {
-	text, err := json.Marshal([]any{made("w1", "192.0.2.1", "jeoul.port=80", "jeoul.weight=3"), with(made("", "::1"), "State", "paused")})
+	text, err := json.Marshal([]any{made("w1", "192.0.2.1", "jeoul.port=80", "jeoul.weight=3"),
+		with(made("", "::1"), "State", "paused")})
 	if err != nil {
 		f.Fatal(err)
 	}

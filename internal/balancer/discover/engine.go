@@ -212,7 +212,8 @@ func (k *known) fail(why string, now time.Time) {
 
 // says says whether another says the same, whenever it did.
 func (k *known) says(o *known) bool {
-	return k.awaited == o.awaited && k.problem == o.problem && k.empty == o.empty && k.taken.IsZero() == o.taken.IsZero() &&
+	return k.awaited == o.awaited && k.problem == o.problem && k.empty == o.empty &&
+		k.taken.IsZero() == o.taken.IsZero() &&
 		slices.Equal(k.found, o.found) && slices.Equal(k.notes, o.notes)
 }
 
@@ -220,7 +221,8 @@ func (k *known) says(o *known) bool {
 func sorted(found []Found) []Found {
 	found = slices.Clone(found)
 	slices.SortStableFunc(found, func(a, b Found) int {
-		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port))
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address),
+			cmp.Compare(a.Port, b.Port))
 	})
 	return found
 }
@@ -271,7 +273,8 @@ func (k *known) put(set *lb.Discovered, s lb.Service, of lb.Origin, now time.Tim
 	}
 	if n := len(set.Backends); n > int(keeping.Most) {
 		set.Backends = set.Backends[:keeping.Most]
-		set.Notes = append(set.Notes, fmt.Sprintf("names %d backends, of which %d are taken: raise `most`", n, keeping.Most))
+		set.Notes = append(set.Notes, fmt.Sprintf("names %d backends, of which %d are taken: raise `most`", n,
+			keeping.Most))
 	}
 	if k.since.IsZero() {
 		return
@@ -299,7 +302,8 @@ func (e *Engine) arm() {
 			if k == nil || k.since.IsZero() {
 				continue
 			}
-			if until := k.since.Add(s.Discovery.Keeping(of).Stale); until.After(now) && (next.IsZero() || until.Before(next)) {
+			if until := k.since.Add(s.Discovery.Keeping(of).Stale); until.After(now) &&
+				(next.IsZero() || until.Before(next)) {
 				next = until
 			}
 		}

@@ -57,7 +57,8 @@ type stage struct {
 	stop   func()
 }
 
-var staged = []lb.Service{{Name: "web", Discovery: lb.Discovery{DNS: lb.DNSOrigin{Name: "web", Keeping: lb.Keeping{Stale: time.Hour, Most: 3}}}}}
+var staged = []lb.Service{{Name: "web",
+	Discovery: lb.Discovery{DNS: lb.DNSOrigin{Name: "web", Keeping: lb.Keeping{Stale: time.Hour, Most: 3}}}}}
 
 func newStage(t *testing.T, memory *kept) *stage {
 	s := &stage{t: t, origin: make(says), memory: memory}
@@ -78,7 +79,9 @@ func newStage(t *testing.T, memory *kept) *stage {
 func (s *stage) say(names ...string) {
 	var found []Found
 	for i, name := range names {
-		found = append(found, Found{Backend: lb.Backend{Name: name, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), Weight: 1}})
+		found = append(found,
+			Found{Backend: lb.Backend{Name: name, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}),
+				Weight: 1}})
 	}
 	s.origin <- Answer{Found: found}
 }
@@ -243,7 +246,8 @@ func TestForgotten(t *testing.T) {
 
 func TestNameOf(t *testing.T) {
 	long := strings.Repeat("a", 70)
-	for text, want := range map[string]string{"web-1": "web-1", "2001:db8::1": "2001:db8::1", "a b/c": "a-b-c", "": "-e3b0c442"} {
+	for text, want := range map[string]string{"web-1": "web-1", "2001:db8::1": "2001:db8::1", "a b/c": "a-b-c",
+		"": "-e3b0c442"} {
 		if got := nameOf(text); got != want {
 			t.Errorf("%q is named %q, not %q", text, got, want)
 		}
@@ -255,7 +259,8 @@ func TestNameOf(t *testing.T) {
 
 // FuzzKept: what a file holds is restored, or is an error.
 func FuzzKept(f *testing.F) {
-	f.Add([]byte(`{"version":1,"clock":{"wall":"2026-01-02T03:04:05Z","boot":"b","up_ns":5},"origins":{"dns web":{"found":[{"name":"a","address":"192.0.2.1","port":0,"weight":1}],"taken":"2026-01-02T03:04:05Z"}}}`))
+	f.Add([]byte(
+		`{"version":1,"clock":{"wall":"2026-01-02T03:04:05Z","boot":"b","up_ns":5},"origins":{"dns web":{"found":[{"name":"a","address":"192.0.2.1","port":0,"weight":1}],"taken":"2026-01-02T03:04:05Z"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		all, err := decode(text, clock.Read())
 		if err != nil {

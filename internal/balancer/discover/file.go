@@ -96,7 +96,8 @@ func (r *reading) later(err error) time.Duration {
 		r.writing, r.wait = time.Now(), writingRetry
 	}
 	if time.Since(r.writing) > writingBound {
-		r.tell(Answer{Err: fmt.Errorf("%s %w since %s, and is read when that ends", r.path, err, r.writing.Format(time.DateTime))})
+		r.tell(Answer{Err: fmt.Errorf("%s %w since %s, and is read when that ends", r.path, err,
+			r.writing.Format(time.DateTime))})
 		r.told = false
 	}
 	r.wait = min(2*r.wait, writingMost)

@@ -186,7 +186,8 @@ func TestFileRefused(t *testing.T) {
 func FuzzFile(f *testing.F) {
 	f.Add([]byte(listOf("a", "b")))
 	f.Add([]byte("backends: []\n"))
-	f.Add([]byte("backends:\n  - {name: a, address: '2001:db8::1', port: 8080, weight: 3, upper: 9, lower: 3, backup: true, drain: true}\n"))
+	f.Add([]byte(
+		"backends:\n  - {name: a, address: '2001:db8::1', port: 8080, weight: 3, upper: 9, lower: 3, backup: true, drain: true}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		a := file{"list", 5}.answer(text)
 		if a.Err != nil && (len(a.Found) > 0 || a.Err.Error() == "") {
@@ -197,7 +198,8 @@ func FuzzFile(f *testing.F) {
 		}
 		names := map[string]bool{}
 		for _, b := range a.Found {
-			if names[b.Name] || nameOf(b.Name) != b.Name || !b.Address.IsValid() || b.Address.IsLoopback() || b.Address.IsMulticast() || b.Origin != lb.Origin("") {
+			if names[b.Name] || nameOf(b.Name) != b.Name || !b.Address.IsValid() || b.Address.IsLoopback() ||
+				b.Address.IsMulticast() || b.Origin != lb.Origin("") {
 				t.Errorf("backend %+v", b)
 			}
 			names[b.Name] = true

@@ -71,7 +71,8 @@ func newPodman(t *testing.T) *podman {
 	dir := t.TempDir()
 	writeImage(t, filepath.Join(dir, "image.tar"))
 	var log bytes.Buffer
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", podmanScript)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "unshare", "--net", "--mount", "--pid", "--fork",
+		"--mount-proc", "--kill-child", "sh", "-c", podmanScript)
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "DIR="+dir), &log, &log
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
@@ -84,9 +85,10 @@ func newPodman(t *testing.T) *podman {
 		<-ended
 	})
 	p := &podman{socket: filepath.Join(dir, "api.sock")}
-	p.client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", p.socket)
-	}}}
+	p.client = &http.Client{Timeout: time.Minute,
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", p.socket)
+		}}}
 	bound := time.After(2 * time.Minute)
 	for tick := time.NewTicker(100 * time.Millisecond); ; {
 		select {
@@ -147,7 +149,8 @@ func (p *podman) order(t *testing.T, what string) error {
 // TestPodman: containers of a real engine come and go.
 func TestPodman(t *testing.T) {
 	p := newPodman(t)
-	c := engineOf(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT, Discovery: lb.Discovery{Docker: lb.DockerOrigin{Socket: p.socket}}})
+	c := engineOf(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT,
+		Discovery: lb.Discovery{Docker: lb.DockerOrigin{Socket: p.socket}}})
 	answers := follow(t, c)
 	expect(t, answers, "")
 	if err := p.order(t, "w1/start"); err != nil {
@@ -163,7 +166,8 @@ func TestPodman(t *testing.T) {
 		case a := <-answers:
 			if found = len(a.Found) == 2; found {
 				for _, f := range a.Found {
-					if f.Port != 8080 || f.Weight != 2 || f.Service != "web" || !strings.HasPrefix(f.Address.String(), "10.") {
+					if f.Port != 8080 || f.Weight != 2 || f.Service != "web" ||
+						!strings.HasPrefix(f.Address.String(), "10.") {
 						t.Errorf("found %+v", f)
 					}
 				}

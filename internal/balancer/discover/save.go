@@ -67,7 +67,8 @@ func (e *Engine) restore() {
 		e.restored, err = decode(text, e.opt.Clock())
 	}
 	if err != nil {
-		e.opt.Log.Warn(fmt.Sprintf("discovered backends come with the first answers, and not from the process before: %v", err))
+		e.opt.Log.Warn(fmt.Sprintf(
+			"discovered backends come with the first answers, and not from the process before: %v", err))
 	}
 }
 

@@ -54,7 +54,8 @@ const (
 )
 
 // Kinds are all of them.
-var Kinds = []Kind{KindHealth, KindPath, KindOperation, KindReload, KindConfiguration, KindDiscovery, KindProxy, KindRoutes, KindRole, KindMembers, KindStorage, KindCapture, KindNotice}
+var Kinds = []Kind{KindHealth, KindPath, KindOperation, KindReload, KindConfiguration, KindDiscovery, KindProxy,
+	KindRoutes, KindRole, KindMembers, KindStorage, KindCapture, KindNotice}
 
 // Event is one thing that has happened.
 type Event struct {
@@ -87,7 +88,8 @@ type Log struct {
 
 // NewLog returns one that keeps so many events; start tells this start of the daemon from others.
 func NewLog(kept int, start time.Time) *Log {
-	return &Log{start: strconv.FormatInt(start.UnixMicro(), 36), ring: make([]Event, 0, kept), more: make(chan struct{})}
+	return &Log{start: strconv.FormatInt(start.UnixMicro(), 36), ring: make([]Event, 0, kept),
+		more: make(chan struct{})}
 }
 
 // add keeps an event, under the next id.

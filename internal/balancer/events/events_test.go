@@ -50,7 +50,8 @@ func TestReader(t *testing.T) {
 		t.Errorf("after the second: %q, %v", got, lost)
 	}
 	add(l, "f")
-	if got, lost := read(l.After(second)); cmp.Diff([]string{"d", "e", "f"}, got) != "" || lost == nil || lost.Events != 1 {
+	if got, lost := read(l.After(second)); cmp.Diff([]string{"d", "e", "f"}, got) != "" || lost == nil ||
+		lost.Events != 1 {
 		t.Errorf("after the second, with one lost: %q, %v", got, lost)
 	}
 	if got, lost := read(r); cmp.Diff([]string{"d", "e", "f"}, got) != "" || lost == nil || lost.Events != 1 {
@@ -99,12 +100,13 @@ func TestWait(t *testing.T) {
 func TestHandler(t *testing.T) {
 	var text bytes.Buffer
 	l := NewLog(10, time.Unix(1, 0))
-	log := slog.New(l.Handler(slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}})))
+	log := slog.New(l.Handler(slog.NewTextHandler(&text,
+		&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})))
 	about := About{Kind: KindHealth, Service: "web", Backend: "web01", By: "kim"}
 	log.Warn("it fails", about.Attr())
 	log.With("a", 1).Info("plain", "b", 2)
@@ -120,12 +122,14 @@ func TestHandler(t *testing.T) {
 	for _, e := range events {
 		got = append(got, strings.Join([]string{e.Level, string(e.Kind), e.Service, e.Backend, e.By, e.Message}, "|"))
 	}
-	wanted := []string{"warning|health|web|web01|kim|it fails", "info|notice||||plain a=1 b=2", "error|health|web|web01|kim|too much"}
+	wanted := []string{"warning|health|web|web01|kim|it fails", "info|notice||||plain a=1 b=2",
+		"error|health|web|web01|kim|too much"}
 	if diff := cmp.Diff(wanted, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	log.Info(strings.Repeat("é", maxMessage))
-	if events, _ = l.After(events[2].ID).Read(); len(events) != 1 || len(events[0].Message) > maxMessage+4 || strings.ContainsRune(events[0].Message, '\uFFFD') {
+	if events, _ = l.After(events[2].ID).Read(); len(events) != 1 || len(events[0].Message) > maxMessage+4 ||
+		strings.ContainsRune(events[0].Message, '\uFFFD') {
 		t.Errorf("a long message: %s", fmt.Sprint(events))
 	}
 }

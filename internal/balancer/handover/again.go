@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// askPause is between two times that a peer is asked to tell all again, or to hasten: changes may follow each other, and all are many.
+// askPause is between two times that a peer is asked to tell all again, or to hasten: changes may follow each other,
+// and all are many.
 const askPause = time.Second
 
 // regain has peers tell again whose flows were refused for what a change here has ended.

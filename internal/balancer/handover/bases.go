@@ -13,8 +13,9 @@ import (
 // longer is by how much a base must be to stay longer for peers to be told of that alone.
 const longer = time.Second
 
-// tellBases tells of those that are new, or others than peers were told of, or go on for longer; of one that was told of, not before pause has
-// passed. What a change has taken back is told of, too: flows that began in between are remembered, and looked for where that is known.
+// tellBases tells of those that are new, or others than peers were told of, or go on for longer; of one that was told
+// of, not before pause has passed. What a change has taken back is told of, too: flows that began in between are
+// remembered, and looked for where that is known.
 func (e *Exchange) tellBases(now time.Time, pause time.Duration) error {
 	bases, err := e.options.DataPlane.Bases()
 	if err != nil {
@@ -43,8 +44,11 @@ func (e *Exchange) tellBases(now time.Time, pause time.Duration) error {
 	return nil
 }
 
-// isSame says whether two bases of a service are the same but for their times. Backends are mostly the same memory: there may be many.
+// isSame says whether two bases of a service are the same but for their times. Backends are mostly the same memory:
+// there may be many.
 func isSame(a, b *lb.Base) bool {
-	return a.BySource == b.BySource && a.Scheduler == b.Scheduler && a.Size == b.Size && a.Beyond == b.Beyond && a.Moved == b.Moved &&
-		len(a.Backends) == len(b.Backends) && (len(a.Backends) == 0 || &a.Backends[0] == &b.Backends[0] || slices.Equal(a.Backends, b.Backends))
+	return a.BySource == b.BySource && a.Scheduler == b.Scheduler && a.Size == b.Size && a.Beyond == b.Beyond &&
+		a.Moved == b.Moved &&
+		len(a.Backends) == len(b.Backends) && (len(a.Backends) == 0 || &a.Backends[0] == &b.Backends[0] ||
+		slices.Equal(a.Backends, b.Backends))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestBasesToldAgain: a peer hears of a base that has changed, also where that was taken back within a second and moves its end by less, and not
-// more often than flows are looked at; not of one that only ages.
+// TestBasesToldAgain: a peer hears of a base that has changed, also where that was taken back within a second and moves
+// its end by less, and not more often than flows are looked at; not of one that only ages.
 func TestBasesToldAgain(t *testing.T) {
 	b := prepare(t, "a", nil)
 	t.Cleanup(func() { b.options.Listener.Close() })
@@ -22,8 +22,10 @@ func TestBasesToldAgain(t *testing.T) {
 	s.told.Connected = true
 	b.senders["b"] = s
 	begun := time.Now()
-	base := lb.Base{Service: lb.ServiceKey{VIP: netip.MustParseAddr("198.18.0.1"), Port: 80, Protocol: lb.TCP}, Scheduler: lb.Maglev, Size: 251, Moved: 1,
-		Backends: []lb.BaseBackend{{Identity: netip.MustParseAddrPort("198.18.2.1:80"), Endpoint: netip.MustParseAddrPort("198.18.2.1:80"), Share: 1, Weight: 1}}}
+	base := lb.Base{Service: lb.ServiceKey{VIP: netip.MustParseAddr("198.18.0.1"), Port: 80, Protocol: lb.TCP},
+		Scheduler: lb.Maglev, Size: 251, Moved: 1,
+		Backends: []lb.BaseBackend{{Identity: netip.MustParseAddrPort("198.18.2.1:80"),
+			Endpoint: netip.MustParseAddrPort("198.18.2.1:80"), Share: 1, Weight: 1}}}
 	const window = time.Minute
 	changed := time.Duration(0)
 	for _, step := range []struct {
@@ -40,8 +42,13 @@ func TestBasesToldAgain(t *testing.T) {
 		{"half a second has passed", 3500 * time.Millisecond, func() {}, true, true},
 		{"it ages again", 4500 * time.Millisecond, func() {}, true, false},
 		{"a change that leaves it as it was, soon", 5 * time.Second, func() {}, false, true},
-		{"the same backends elsewhere in memory", 6 * time.Second, func() { base.Backends = slices.Clone(base.Backends) }, true, false},
-		{"another share", 7 * time.Second, func() { base.Backends = slices.Clone(base.Backends); base.Backends[0].Share++ }, true, true},
+		{"the same backends elsewhere in memory", 6 * time.Second, func() {
+			base.Backends = slices.Clone(base.Backends)
+		}, true, false},
+		{"another share", 7 * time.Second, func() {
+			base.Backends = slices.Clone(base.Backends)
+			base.Backends[0].Share++
+		}, true, true},
 	} {
 		step.change()
 		if !step.rests {

@@ -34,8 +34,8 @@ var (
 	errMixed = errors.New("its addresses are of two families")
 )
 
-// Sizes of a flow in bytes, all numbers big-endian: four ends (client, VIP, backend, and full NAT's source or the last SYN), the
-// protocol, the state, flags, a byte of 0, and for how long it was silent, in milliseconds.
+// Sizes of a flow in bytes, all numbers big-endian: four ends (client, VIP, backend, and full NAT's source or the last
+// SYN), the protocol, the state, flags, a byte of 0, and for how long it was silent, in milliseconds.
 const (
 	flowBytes4 = 4*(4+2) + 8
 	flowBytes6 = 4*(16+2) + 8
@@ -47,7 +47,8 @@ const flagSource = 1
 // appendFlow appends a flow as it is sent; errMixed of one that cannot be.
 func appendFlow(b []byte, f *lb.Flow) ([]byte, error) {
 	four := f.Client.Addr().Is4()
-	ends := [...]netip.AddrPort{f.Client, netip.AddrPortFrom(f.Backend.Service.VIP, f.Backend.Service.Port), netip.AddrPortFrom(f.Backend.Address, f.Backend.Port)}
+	ends := [...]netip.AddrPort{f.Client, netip.AddrPortFrom(f.Backend.Service.VIP, f.Backend.Service.Port),
+		netip.AddrPortFrom(f.Backend.Address, f.Backend.Port)}
 	for _, end := range ends {
 		if !end.IsValid() || end.Addr().Is4() != four || end.Addr().Zone() != "" {
 			return b, errMixed
@@ -103,8 +104,10 @@ func parseFlow(b []byte, four bool) (f lb.Flow, err error) {
 	if int(rest[1]) >= len(lb.FlowStates) || rest[2]&^flagSource != 0 || rest[3] != 0 {
 		return f, fmt.Errorf("%w: a flow of state %d and flags %d, %d", ErrDamaged, rest[1], rest[2], rest[3])
 	}
-	f = lb.Flow{Client: ends[0], State: lb.FlowStates[rest[1]], Proven: true, Silent: time.Duration(binary.BigEndian.Uint32(rest[4:])) * time.Millisecond,
-		Backend: lb.BackendKey{Service: lb.ServiceKey{VIP: ends[1].Addr(), Port: ends[1].Port(), Protocol: lb.Protocol(rest[0])}, Address: ends[2].Addr(), Port: ends[2].Port()}}
+	f = lb.Flow{Client: ends[0], State: lb.FlowStates[rest[1]], Proven: true,
+		Silent: time.Duration(binary.BigEndian.Uint32(rest[4:])) * time.Millisecond,
+		Backend: lb.BackendKey{Service: lb.ServiceKey{VIP: ends[1].Addr(), Port: ends[1].Port(),
+			Protocol: lb.Protocol(rest[0])}, Address: ends[2].Addr(), Port: ends[2].Port()}}
 	if rest[2]&flagSource != 0 {
 		f.Source = ends[3]
 		return f, nil
@@ -134,11 +137,11 @@ const (
 	kindWhole
 	// kindTaken answers: so many flows of this connection have been looked at, in 8 bytes.
 	kindTaken
-	// kindAgain answers: tell all again, for what was refused would be taken by now. A member of a version before it ends the
-	// connection at that, and tells all by the next one.
+	// kindAgain answers: tell all again, for what was refused would be taken by now. A member of a version before it
+	// ends the connection at that, and tells all by the next one.
 	kindAgain
-	// kindHasten answers: packets are about to come here, so tell of what begins as soon as may be, for a while. A member of a version
-	// before it ends the connection as at kindAgain.
+	// kindHasten answers: packets are about to come here, so tell of what begins as soon as may be, for a while. A
+	// member of a version before it ends the connection as at kindAgain.
 	kindHasten
 	kinds
 )
@@ -186,7 +189,8 @@ func parseHeader(b []byte) (k kind, length int, err error) {
 	if n := binary.BigEndian.Uint32(b[4:]); int64(n) <= int64(k.longest()) {
 		return k, int(n), nil
 	}
-	return 0, 0, fmt.Errorf("%w: it says that %d bytes follow, and at most %d can", ErrDamaged, binary.BigEndian.Uint32(b[4:]), k.longest())
+	return 0, 0, fmt.Errorf("%w: it says that %d bytes follow, and at most %d can", ErrDamaged,
+		binary.BigEndian.Uint32(b[4:]), k.longest())
 }
 
 // parseFlows appends the flows of a message.

@@ -20,8 +20,10 @@ func testFlow(n int, six bool) lb.Flow {
 		}
 		return netip.AddrFrom4([4]byte{198, 18, subnet, byte(n)})
 	}
-	f := lb.Flow{Client: netip.AddrPortFrom(address(1), uint16(n)), State: lb.FlowStates[n%len(lb.FlowStates)], Proven: true, Silent: time.Duration(n) * time.Millisecond,
-		Backend: lb.BackendKey{Service: lb.ServiceKey{VIP: address(2), Port: 80, Protocol: lb.TCP}, Address: address(3), Port: 8080}}
+	f := lb.Flow{Client: netip.AddrPortFrom(address(1), uint16(n)), State: lb.FlowStates[n%len(lb.FlowStates)],
+		Proven: true, Silent: time.Duration(n) * time.Millisecond,
+		Backend: lb.BackendKey{Service: lb.ServiceKey{VIP: address(2), Port: 80, Protocol: lb.TCP}, Address: address(3),
+			Port: 8080}}
 	if n%2 == 0 {
 		f.Source = netip.AddrPortFrom(address(4), uint16(n+1))
 	} else {

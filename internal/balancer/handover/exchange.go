@@ -20,7 +20,8 @@ import (
 
 // DataPlane is what flows are read from and written to.
 type DataPlane interface {
-	// ChangedFlows goes on over the proven flows for so many places, and visits what has changed; true at the end of a walk.
+	// ChangedFlows goes on over the proven flows for so many places, and visits what has changed; true at the end of a
+	// walk.
 	ChangedFlows(places int, visit func(*lb.Flow)) (bool, error)
 	// FlowPlaces is how many places such a walk goes by.
 	FlowPlaces() int
@@ -46,16 +47,16 @@ type Group interface {
 type Options struct {
 	// Name is this member's.
 	Name string
-	// Keys are what all members have in common for this: 32 bytes each, derived for Purpose. The first is proven to others, and each
-	// is accepted.
+	// Keys are what all members have in common for this: 32 bytes each, derived for Purpose. The first is proven to
+	// others, and each is accepted.
 	Keys [][]byte
 	// Listener takes the connections of peers; Run closes it.
 	Listener  net.Listener
 	Group     Group
 	DataPlane DataPlane
 	Log       *slog.Logger
-	// Hears says whether connections from an address are listened to; nil: from all. Others are closed before anything is read,
-	// so that a flood of theirs leaves peers their places.
+	// Hears says whether connections from an address are listened to; nil: from all. Others are closed before anything
+	// is read, so that a flood of theirs leaves peers their places.
 	Hears func(from netip.Addr) bool
 	// Refused is told of what is refused, and why; nil: nothing is. It may be called often.
 	Refused func(from netip.Addr, why error)
@@ -116,7 +117,8 @@ type Exchange struct {
 	bases     map[lb.ServiceKey]known
 	// progress says that a peer has come, or has told all; joined is closed when there is no more to wait for.
 	progress, joined chan struct{}
-	// flushes are those who wait until peers are told all, and hasten has a value when a peer is to be told sooner for a while.
+	// flushes are those who wait until peers are told all, and hasten has a value when a peer is to be told sooner for
+	// a while.
 	flushes chan chan struct{}
 	hasten  chan struct{}
 }
@@ -133,9 +135,11 @@ func New(options Options) (*Exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Exchange{options: options.withDefaults(), tls: config, shaken: map[net.Conn]tls.ConnectionState{}, senders: map[string]*sender{}, heard: map[string]*Heard{},
+	return &Exchange{options: options.withDefaults(), tls: config, shaken: map[net.Conn]tls.ConnectionState{},
+		senders: map[string]*sender{}, heard: map[string]*Heard{},
 		conns: map[net.Conn]struct{}{}, receivers: map[*receiver]struct{}{}, bases: map[lb.ServiceKey]known{},
-		progress: make(chan struct{}, 1), joined: make(chan struct{}), flushes: make(chan chan struct{}), hasten: make(chan struct{}, 1)}, nil
+		progress: make(chan struct{}, 1), joined: make(chan struct{}), flushes: make(chan chan struct{}),
+		hasten: make(chan struct{}, 1)}, nil
 }
 
 // Run hands over until the context ends.
@@ -192,8 +196,8 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 		if !present[name] {
 			s.cancel()
 			delete(e.senders, name)
-			// One that was only held up may not have noticed that it was taken for gone: when it is a peer again, it tells by the
-			// connection that it has, which is forgotten when it ends (hearsNoMore).
+			// One that was only held up may not have noticed that it was taken for gone: when it is a peer again, it
+			// tells by the connection that it has, which is forgotten when it ends (hearsNoMore).
 			if h := e.heard[name]; h != nil && !h.Connected {
 				delete(e.heard, name)
 			}
@@ -206,8 +210,8 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 	}
 }
 
-// Joined returns a channel that is closed once each peer that is reached has told all that it knows, and there is one; or when
-// patience is over. Before that, this balancer would break connections of others.
+// Joined returns a channel that is closed once each peer that is reached has told all that it knows, and there is one;
+// or when patience is over. Before that, this balancer would break connections of others.
 func (e *Exchange) Joined() <-chan struct{} { return e.joined }
 
 // join waits for it.

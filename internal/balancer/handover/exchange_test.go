@@ -196,8 +196,10 @@ func prepare(t *testing.T, name string, change func(*Options)) *balancer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &balancer{memory: newMemory(), group: newGroup(), peer: lb.Peer{Name: name, Address: netip.MustParseAddrPort(listener.Addr().String())}}
-	options := Options{Name: name, Keys: [][]byte{testKey}, Listener: listener, Group: b.group, DataPlane: b.memory, Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Patience: time.Minute}
+	b := &balancer{memory: newMemory(), group: newGroup(),
+		peer: lb.Peer{Name: name, Address: netip.MustParseAddrPort(listener.Addr().String())}}
+	options := Options{Name: name, Keys: [][]byte{testKey}, Listener: listener, Group: b.group, DataPlane: b.memory,
+		Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Patience: time.Minute}
 	if change != nil {
 		change(&options)
 	}
@@ -254,20 +256,24 @@ func provenFlows(from, n int) (flows []lb.Flow) {
 	return flows
 }
 
-// TestMembersTellEachOther: what two of them prove, all know; and one that comes later, what there was, before it joins.
+// TestMembersTellEachOther: what two of them prove, all know; and one that comes later, what there was, before it
+// joins.
 func TestMembersTellEachOther(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	a.memory.prove(provenFlows(0, 100)...)
 	meet(a, b)
 	b.memory.prove(provenFlows(1000, 100)...)
 	a.memory.mu.Lock()
-	a.memory.bases = []lb.Base{{Service: lb.ServiceKey{VIP: netip.MustParseAddr("198.18.0.1"), Port: 80, Protocol: lb.TCP}, Scheduler: lb.Maglev, Size: 251, Left: time.Minute,
-		Backends: []lb.BaseBackend{{Identity: netip.MustParseAddrPort("198.18.2.1:80"), Endpoint: netip.MustParseAddrPort("198.18.2.1:80"), Share: 1, Weight: 1}}}}
+	a.memory.bases = []lb.Base{{Service: lb.ServiceKey{VIP: netip.MustParseAddr("198.18.0.1"), Port: 80,
+		Protocol: lb.TCP}, Scheduler: lb.Maglev, Size: 251, Left: time.Minute,
+		Backends: []lb.BaseBackend{{Identity: netip.MustParseAddrPort("198.18.2.1:80"),
+			Endpoint: netip.MustParseAddrPort("198.18.2.1:80"), Share: 1, Weight: 1}}}}
 	want := a.memory.bases[0]
 	a.memory.mu.Unlock()
 	eventually(t, "200 flows at both", func() bool { return a.memory.has(200) && b.memory.has(200) })
 	eventually(t, "the base at the other", b.memory.hasBase)
-	if got := b.memory.taken[0]; got.Service != want.Service || got.Size != want.Size || len(got.Backends) != 1 || got.Backends[0] != want.Backends[0] {
+	if got := b.memory.taken[0]; got.Service != want.Service || got.Size != want.Size || len(got.Backends) != 1 ||
+		got.Backends[0] != want.Backends[0] {
 		t.Errorf("the base is %+v, want %+v", got, want)
 	}
 
@@ -298,8 +304,8 @@ func TestMembersTellEachOther(t *testing.T) {
 	eventually(t, "one peer", func() bool { told, _ := a.Status(); return len(told) == 1 })
 }
 
-// TestFlush: what is proven just before is known to all peers that are connected when a flush returns, and one that does not
-// answer holds it up for no longer than its context.
+// TestFlush: what is proven just before is known to all peers that are connected when a flush returns, and one that
+// does not answer holds it up for no longer than its context.
 func TestFlush(t *testing.T) {
 	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
 	a, b, c := start(t, "a", rarely), start(t, "b", nil), start(t, "c", nil)
@@ -327,7 +333,8 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestHasten: peers that are asked to hasten tell of what is proven at once, for a while, and other ones at their times.
+// TestHasten: peers that are asked to hasten tell of what is proven at once, for a while, and other ones at their
+// times.
 func TestHasten(t *testing.T) {
 	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
 	a, b, c := start(t, "a", rarely), start(t, "b", rarely), start(t, "c", rarely)
@@ -335,7 +342,8 @@ func TestHasten(t *testing.T) {
 	for _, m := range []*balancer{a, b, c} {
 		eventually(t, "connections", func() bool {
 			told, heard := m.Status()
-			return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1 && len(heard) == 2 && heard[0].Whole && heard[1].Whole
+			return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1 && len(heard) == 2 && heard[0].Whole &&
+				heard[1].Whole
 		})
 	}
 	a.memory.prove(provenFlows(0, 700)...)
@@ -343,7 +351,9 @@ func TestHasten(t *testing.T) {
 	eventually(t, "what was proven before", func() bool { return b.memory.knows(0, 700) })
 	for round := 1; round < 10; round++ {
 		a.memory.prove(provenFlows(1000*round, 700)...)
-		eventually(t, "what is proven since", func() bool { return b.memory.knows(1000*round, 700) && c.memory.knows(1000*round, 700) })
+		eventually(t, "what is proven since", func() bool {
+			return b.memory.knows(1000*round, 700) && c.memory.knows(1000*round, 700)
+		})
 	}
 	b.memory.prove(provenFlows(100_000, 10)...)
 	if a.memory.knows(100_000, 10) {
@@ -352,7 +362,8 @@ func TestHasten(t *testing.T) {
 	for _, test := range []struct {
 		hurries    bool
 		took, want time.Duration
-	}{{false, time.Second, DefaultEvery}, {true, 0, hurriedEvery}, {true, 10 * time.Millisecond, 4 * 10 * time.Millisecond}, {true, time.Second, DefaultEvery}} {
+	}{{false, time.Second, DefaultEvery}, {true, 0, hurriedEvery},
+		{true, 10 * time.Millisecond, 4 * 10 * time.Millisecond}, {true, time.Second, DefaultEvery}} {
 		e := &Exchange{options: Options{}.withDefaults()}
 		if got := e.pause(test.hurries, test.took); got != test.want {
 			t.Errorf("%+v: the pause is %v", test, got)
@@ -360,7 +371,8 @@ func TestHasten(t *testing.T) {
 	}
 }
 
-// TestPeerThatWasHeldUp: one that was taken for gone, and has not noticed, tells by the connection that it has, and is seen to.
+// TestPeerThatWasHeldUp: one that was taken for gone, and has not noticed, tells by the connection that it has, and is
+// seen to.
 func TestPeerThatWasHeldUp(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	meet(a, b)
@@ -375,7 +387,10 @@ func TestPeerThatWasHeldUp(t *testing.T) {
 	eventually(t, "both tell each other again", heardOf)
 	b.stop()
 	a.group.are()
-	eventually(t, "nothing is known of one that has gone", func() bool { told, heard := a.Status(); return len(told)+len(heard) == 0 })
+	eventually(t, "nothing is known of one that has gone", func() bool {
+		told, heard := a.Status()
+		return len(told)+len(heard) == 0
+	})
 }
 
 // TestPeerThatIsSlow: beyond what may wait, it is told all.
@@ -385,7 +400,10 @@ func TestPeerThatIsSlow(t *testing.T) {
 	eventually(t, "connections", func() bool { told, _ := a.Status(); return len(told) == 1 && told[0].Wholes == 1 })
 	a.memory.prove(provenFlows(0, 3000)...)
 	eventually(t, "all flows", func() bool { return b.memory.has(3000) })
-	eventually(t, "an overflow, and all anew", func() bool { told, _ := a.Status(); return told[0].Overflows > 0 && told[0].Wholes > 1 })
+	eventually(t, "an overflow, and all anew", func() bool {
+		told, _ := a.Status()
+		return told[0].Overflows > 0 && told[0].Wholes > 1
+	})
 }
 
 // TestStrangers: who has another key, no TLS, or nothing to say, hears and tells nothing.
@@ -432,13 +450,16 @@ func TestMembersThatContradict(t *testing.T) {
 	flow := testFlow(1, false)
 	body, _ := appendFlow(nil, &flow)
 	for name, say := range map[string][]byte{
-		"another version":     append([]byte{version + 1}, message(nil, kindHello, []byte(`{"name":"b"}`))[1:]...),
-		"its own name":        message(nil, kindHello, []byte(`{"name":"a"}`)),
-		"no name":             message(nil, kindHello, []byte(`{}`)),
-		"a flow at first":     message(nil, kindFlows4, body),
-		"half a flow":         append(message(nil, kindHello, []byte(`{"name":"b"}`)), message(nil, kindFlows4, body[1:])...),
-		"too much":            append(message(nil, kindHello, []byte(`{"name":"b"}`)), version, byte(kindBase), 0, 0, 255, 255, 255, 255),
-		"a base that is none": append(message(nil, kindHello, []byte(`{"name":"b"}`)), message(nil, kindBase, []byte("[]"))...),
+		"another version": append([]byte{version + 1}, message(nil, kindHello, []byte(`{"name":"b"}`))[1:]...),
+		"its own name":    message(nil, kindHello, []byte(`{"name":"a"}`)),
+		"no name":         message(nil, kindHello, []byte(`{}`)),
+		"a flow at first": message(nil, kindFlows4, body),
+		"half a flow": append(message(nil, kindHello, []byte(`{"name":"b"}`)),
+			message(nil, kindFlows4, body[1:])...),
+		"too much": append(message(nil, kindHello, []byte(`{"name":"b"}`)), version, byte(kindBase), 0, 0,
+			255, 255, 255, 255),
+		"a base that is none": append(message(nil, kindHello, []byte(`{"name":"b"}`)),
+			message(nil, kindBase, []byte("[]"))...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := tls.Dial("tcp", a.peer.Address.String(), config)
@@ -462,8 +483,8 @@ func TestMembersThatContradict(t *testing.T) {
 	}
 }
 
-// TestPeerThatComesBack: one whose process ended and began again, and was not missed meanwhile, is told as soon as it is seen:
-// by its own connection, or as a member; not when the next attempt to connect was due.
+// TestPeerThatComesBack: one whose process ended and began again, and was not missed meanwhile, is told as soon as it
+// is seen: by its own connection, or as a member; not when the next attempt to connect was due.
 func TestPeerThatComesBack(t *testing.T) {
 	for name, seen := range map[string]func(a, b *balancer){
 		"by its connection": func(a, b *balancer) { b.group.are(a.peer) },
@@ -473,10 +494,16 @@ func TestPeerThatComesBack(t *testing.T) {
 			t.Parallel()
 			a, b := start(t, "a", func(o *Options) { o.retry = time.Hour }), start(t, "b", nil)
 			meet(a, b)
-			eventually(t, "a connection", func() bool { told, _ := a.Status(); return len(told) == 1 && told[0].Wholes == 1 })
+			eventually(t, "a connection", func() bool {
+				told, _ := a.Status()
+				return len(told) == 1 && told[0].Wholes == 1
+			})
 			a.memory.prove(provenFlows(0, 10)...)
 			b.stop()
-			eventually(t, "an attempt that fails", func() bool { told, _ := a.Status(); return !told[0].Connected && told[0].Failed != nil })
+			eventually(t, "an attempt that fails", func() bool {
+				told, _ := a.Status()
+				return !told[0].Connected && told[0].Failed != nil
+			})
 			b = prepare(t, "b", func(o *Options) {
 				o.Listener.Close()
 				listener, err := net.Listen("tcp", b.peer.Address.String())
@@ -493,8 +520,8 @@ func TestPeerThatComesBack(t *testing.T) {
 	}
 }
 
-// TestKeysRotate: two get another key by the steps of members, with flows told all through; connections end when the key that they were
-// made by is accepted no more, and are made anew.
+// TestKeysRotate: two get another key by the steps of members, with flows told all through; connections end when the
+// key that they were made by is accepted no more, and are made anew.
 func TestKeysRotate(t *testing.T) {
 	old, fresh := testKey, bytes.Repeat([]byte{9}, 32)
 	a, b := start(t, "a", nil), start(t, "b", nil)
@@ -520,7 +547,8 @@ func TestKeysRotate(t *testing.T) {
 	eventually(t, "both tell each other by the fresh key", func() bool {
 		toldA, heardA := a.Status()
 		toldB, heardB := b.Status()
-		return len(toldA) == 1 && toldA[0].Connected && len(toldB) == 1 && toldB[0].Connected && len(heardA) == 1 && heardA[0].Connected && len(heardB) == 1 && heardB[0].Connected
+		return len(toldA) == 1 && toldA[0].Connected && len(toldB) == 1 && toldB[0].Connected && len(heardA) == 1 &&
+			heardA[0].Connected && len(heardB) == 1 && heardB[0].Connected
 	})
 	for _, x := range []*balancer{a, b} {
 		x.mu.Lock()
@@ -539,7 +567,8 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// TestMissedFlowsAreToldAgain: what a member has refused for want of a change that is yet to come there, it knows after that.
+// TestMissedFlowsAreToldAgain: what a member has refused for want of a change that is yet to come there, it knows after
+// that.
 func TestMissedFlowsAreToldAgain(t *testing.T) {
 	t.Parallel()
 	a, b, c := start(t, "a", nil), start(t, "b", nil), start(t, "c", nil)

@@ -4,19 +4,23 @@ package handover
 
 import "time"
 
-// A balancer that begins to announce VIPs gets packets of connections that others have begun just before. What it does not know of them breaks, and peers tell of
-// what begins within half a second, as walks over all flows take that long. So it has them look at all of it at once, and for a while, until routers have changed
-// their ways, each few milliseconds.
+// A balancer that begins to announce VIPs gets packets of connections that others have begun just before. What it does
+// not know of them breaks, and peers tell of what begins within half a second, as walks over all flows take that long.
+// So it has them look at all of it at once, and for a while, until routers have changed their ways, each few
+// milliseconds.
 
 const (
-	// hastened is for how long peers that are asked to tell of what begins sooner do so: routers take some seconds to go by what is announced.
+	// hastened is for how long peers that are asked to tell of what begins sooner do so: routers take some seconds to
+	// go by what is announced.
 	hastened = 10 * time.Second
-	// hurriedEvery is from one look at all flows to the next one meanwhile, or after a Flush; hurriedShare bounds it by how often that has the time that a look takes.
+	// hurriedEvery is from one look at all flows to the next one meanwhile, or after a Flush; hurriedShare bounds it by
+	// how often that has the time that a look takes.
 	hurriedEvery = 20 * time.Millisecond
 	hurriedShare = 4
 )
 
-// Hasten has peers that tell us tell of flows as soon as they are proven, for a while: packets of theirs are about to come here. It does not wait for that.
+// Hasten has peers that tell us tell of flows as soon as they are proven, for a while: packets of theirs are about to
+// come here. It does not wait for that.
 func (e *Exchange) Hasten() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

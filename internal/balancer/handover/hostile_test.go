@@ -18,7 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What may come from those who are no members, from members that are broken, and from networks that cut, change and repeat.
+// What may come from those who are no members, from members that are broken, and from networks that cut, change and
+// repeat.
 
 // refusals are what a member has refused, by the address.
 type refusals struct {
@@ -81,8 +82,8 @@ func speak(t *testing.T, conn net.Conn, says []byte) *tls.Conn {
 	return secured
 }
 
-// TestFloodOfStrangers: connections from addresses that are no member's are closed at once, however many, and leave members
-// their places.
+// TestFloodOfStrangers: connections from addresses that are no member's are closed at once, however many, and leave
+// members their places.
 func TestFloodOfStrangers(t *testing.T) {
 	var refused refusals
 	a := start(t, "a", func(o *Options) {
@@ -110,10 +111,14 @@ func TestPeerLetGo(t *testing.T) {
 	eventually(t, "the peer", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Whole })
 	gone.Store(true)
 	meet(a)
-	eventually(t, "the end of what it tells", func() bool { told, heard := a.Status(); return len(told)+len(heard) == 0 })
+	eventually(t, "the end of what it tells", func() bool {
+		told, heard := a.Status()
+		return len(told)+len(heard) == 0
+	})
 }
 
-// TestAnotherMembersName: who has the key and the name of a member that is elsewhere is refused, and that member goes on.
+// TestAnotherMembersName: who has the key and the name of a member that is elsewhere is refused, and that member goes
+// on.
 func TestAnotherMembersName(t *testing.T) {
 	var refused refusals
 	a := start(t, "a", func(o *Options) { o.Refused = refused.note })
@@ -133,7 +138,10 @@ func TestNamesOfNoMember(t *testing.T) {
 	a := start(t, "a", nil)
 	for _, name := range []string{"x", "y", "z"} {
 		conn := speak(t, dialFrom(t, stranger, a), message(nil, kindHello, []byte(`{"name":"`+name+`"}`)))
-		eventually(t, "it is heard", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Name == name })
+		eventually(t, "it is heard", func() bool {
+			_, heard := a.Status()
+			return len(heard) == 1 && heard[0].Name == name
+		})
 		conn.Close()
 		eventually(t, "it is forgotten", func() bool { _, heard := a.Status(); return len(heard) == 0 })
 	}
@@ -141,7 +149,8 @@ func TestNamesOfNoMember(t *testing.T) {
 
 // TestPeerThatStopsReading: it is given up after a while and told all anew, and others are told meanwhile.
 func TestPeerThatStopsReading(t *testing.T) {
-	a, c := start(t, "a", func(o *Options) { o.stalled = 100 * time.Millisecond; o.Queue = 1 << 20 }), start(t, "c", nil)
+	a, c := start(t, "a", func(o *Options) { o.stalled = 100 * time.Millisecond; o.Queue = 1 << 20 }),
+		start(t, "c", nil)
 	config, err := identity(testKey)
 	if err != nil {
 		t.Fatal(err)
@@ -250,8 +259,8 @@ func TestClocksApart(t *testing.T) {
 	eventually(t, "all flows at both", func() bool { return a.memory.has(20) && b.memory.has(20) })
 }
 
-// TestCutFromEachOther: two that cannot reach each other, and a third that reaches both. All is everywhere once they reach each
-// other.
+// TestCutFromEachOther: two that cannot reach each other, and a third that reaches both. All is everywhere once they
+// reach each other.
 func TestCutFromEachOther(t *testing.T) {
 	a, b, c := start(t, "a", nil), start(t, "b", nil), start(t, "c", nil)
 	a.group.are(c.peer)
@@ -263,7 +272,9 @@ func TestCutFromEachOther(t *testing.T) {
 	eventually(t, "all flows at the third", func() bool { return c.memory.has(30) })
 	eventually(t, "the third's at both", func() bool { return a.memory.knows(200, 10) && b.memory.knows(200, 10) })
 	meet(a, b, c)
-	eventually(t, "all flows everywhere", func() bool { return a.memory.has(30) && b.memory.has(30) && c.memory.has(30) })
+	eventually(t, "all flows everywhere", func() bool {
+		return a.memory.has(30) && b.memory.has(30) && c.memory.has(30)
+	})
 }
 
 // relay is a network between a member and its peer, which may change or record what goes by it.
@@ -335,7 +346,8 @@ func TestChangedOnTheWay(t *testing.T) {
 	between := &relay{forge: func(connection int, data []byte) {
 		// The first connections, each further on: in the handshake, after it, in the midst of flows.
 		at := []int{100, 3000, 30000}
-		if before := seen[connection]; connection < len(at) && at[connection] >= before && at[connection] < before+len(data) {
+		if before := seen[connection]; connection < len(at) && at[connection] >= before &&
+			at[connection] < before+len(data) {
 			data[at[connection]-before] ^= 0x10
 		}
 		seen[connection] += len(data)

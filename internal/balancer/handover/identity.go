@@ -20,10 +20,10 @@ import (
 // Purpose is what the key of Options is derived for.
 const Purpose = "handover"
 
-// identity returns what both ends of a connection prove to be: the holder of a key of the members, by a key pair that follows from a
-// key of ed25519.SeedSize bytes. Of several keys, it proves the first and accepts each. TLS 1.3 has fresh secrets for each connection, so
-// that nothing can be replayed or read later by who comes by the key. Certificates carry the public key only: names and times mean
-// nothing, for members' clocks may be apart.
+// identity returns what both ends of a connection prove to be: the holder of a key of the members, by a key pair that
+// follows from a key of ed25519.SeedSize bytes. Of several keys, it proves the first and accepts each. TLS 1.3 has
+// fresh secrets for each connection, so that nothing can be replayed or read later by who comes by the key.
+// Certificates carry the public key only: names and times mean nothing, for members' clocks may be apart.
 func identity(keys ...[]byte) (*tls.Config, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("making the members' identity: there is no key")
@@ -31,7 +31,8 @@ func identity(keys ...[]byte) (*tls.Config, error) {
 	accepted := make([]ed25519.PublicKey, len(keys))
 	for i, key := range keys {
 		if len(key) != ed25519.SeedSize {
-			return nil, fmt.Errorf("making the members' identity: the key has %d bytes, and %d are needed", len(key), ed25519.SeedSize)
+			return nil, fmt.Errorf("making the members' identity: the key has %d bytes, and %d are needed", len(key),
+				ed25519.SeedSize)
 		}
 		accepted[i] = ed25519.NewKeyFromSeed(key).Public().(ed25519.PublicKey)
 	}
@@ -51,7 +52,9 @@ func identity(keys ...[]byte) (*tls.Config, error) {
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			their := proven(state)
-			if !slices.ContainsFunc(accepted, func(own ed25519.PublicKey) bool { return subtle.ConstantTimeCompare(their, own) == 1 }) {
+			if !slices.ContainsFunc(accepted, func(own ed25519.PublicKey) bool {
+				return subtle.ConstantTimeCompare(their, own) == 1
+			}) {
 				return ErrStranger
 			}
 			return nil
@@ -95,8 +98,8 @@ func (e *Exchange) identity() *tls.Config {
 	return e.tls
 }
 
-// prove notes what the other end of a connection has proven; false where that is not accepted any more. The connection is forgotten
-// by forget.
+// prove notes what the other end of a connection has proven; false where that is not accepted any more. The connection
+// is forgotten by forget.
 func (e *Exchange) prove(conn *tls.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -87,7 +87,8 @@ func addressOf(end net.Addr) netip.Addr {
 func isEnd(err error) bool {
 	var broken *net.OpError
 	// TLS has what either end refuses as such an error, too.
-	return errors.Is(err, io.EOF) || errors.As(err, &broken) && broken.Op != "remote error" && broken.Op != "local error"
+	return errors.Is(err, io.EOF) || errors.As(err, &broken) && broken.Op != "remote error" &&
+		broken.Op != "local error"
 }
 
 // admit says why there may not be one more connection: ErrNoPeer, errCrowd.
@@ -120,8 +121,8 @@ type receiver struct {
 	heard    *Heard
 	flows    []lb.Flow
 	looked   uint64
-	// missed: flows of this connection were refused that a change here may have taken, since the peer was asked last; guarded by
-	// the exchange. again has a value when it is to be asked.
+	// missed: flows of this connection were refused that a change here may have taken, since the peer was asked last;
+	// guarded by the exchange. again has a value when it is to be asked.
 	missed bool
 	again  chan struct{}
 	// hasten has a value when it is to be asked to tell of what begins sooner.
@@ -137,7 +138,8 @@ func (e *Exchange) receive(conn *tls.Conn) error {
 	if err := e.checkName(name, addressOf(conn.RemoteAddr())); err != nil {
 		return err
 	}
-	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.hears(name), again: make(chan struct{}, 1), hasten: make(chan struct{}, 1)}
+	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.hears(name),
+		again: make(chan struct{}, 1), hasten: make(chan struct{}, 1)}
 	defer e.hearsNoMore(r.heard)
 	defer e.listens(r)()
 	for {
@@ -169,8 +171,8 @@ func (e *Exchange) hears(name string) *Heard {
 	return h
 }
 
-// hearsNoMore notes that a peer's connection has ended. What one tells that is no member is forgotten with it, for it can have
-// another name each time.
+// hearsNoMore notes that a peer's connection has ended. What one tells that is no member is forgotten with it, for it
+// can have another name each time.
 func (e *Exchange) hearsNoMore(h *Heard) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -54,8 +54,8 @@ type Told struct {
 }
 
 const (
-	// firstPause and longestPause are between two attempts to connect. What lasted longer, as a connection does, or an attempt that had no answer, is
-	// followed by the first one again.
+	// firstPause and longestPause are between two attempts to connect. What lasted longer, as a connection does, or an
+	// attempt that had no answer, is followed by the first one again.
 	firstPause, longestPause = 200 * time.Millisecond, 2 * time.Second
 	// writeTimeout is how long a peer may take nothing.
 	writeTimeout = 10 * time.Second
@@ -66,7 +66,8 @@ const (
 )
 
 func newSender(e *Exchange, peer lb.Peer, cancel context.CancelFunc) *sender {
-	return &sender{exchange: e, peer: peer, cancel: cancel, more: make(chan struct{}, 1), back: make(chan struct{}, 1), told: Told{Peer: peer}}
+	return &sender{exchange: e, peer: peer, cancel: cancel, more: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		told: Told{Peer: peer}}
 }
 
 // enqueue has messages wait for a peer that is connected: one that is not will be told all.
@@ -93,7 +94,8 @@ func signal(to chan<- struct{}) {
 	}
 }
 
-// wake has a sender that waits connect now: its peer is seen to be there, as another process may be long before the wait is over.
+// wake has a sender that waits connect now: its peer is seen to be there, as another process may be long before the
+// wait is over.
 func (s *sender) wake() {
 	signal(s.back)
 }
@@ -111,7 +113,8 @@ func (s *sender) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.exchange.options.Log.Debug("a member cannot be told of flows", "member", s.peer.Name, "address", s.peer.Address, "error", err)
+		s.exchange.options.Log.Debug("a member cannot be told of flows", "member", s.peer.Name, "address",
+			s.peer.Address, "error", err)
 		if pause = min(2*pause, max(longestPause, first)); time.Since(begun) > longestPause {
 			pause = first
 		}

@@ -11,25 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A peer may be out of reach of this member alone: others see it, so that it stays a peer, and nothing but the connection shows it. TCP by itself
-// sends again for a quarter of an hour, more and more seldom, and goes on up to two minutes after the network does.
+// A peer may be out of reach of this member alone: others see it, so that it stays a peer, and nothing but the
+// connection shows it. TCP by itself sends again for a quarter of an hour, more and more seldom, and goes on up to two
+// minutes after the network does.
 const (
-	// silentFor is how long a peer's kernel may acknowledge nothing, or have no room for what waits, until its connection is given up.
+	// silentFor is how long a peer's kernel may acknowledge nothing, or have no room for what waits, until its
+	// connection is given up.
 	silentFor = 5 * time.Second
-	// askedAfter is after how long without a word a peer's kernel is asked whether it is there, and askedEvery how often from then on.
+	// askedAfter is after how long without a word a peer's kernel is asked whether it is there, and askedEvery how
+	// often from then on.
 	askedAfter, askedEvery = 2 * time.Second, time.Second
 	// dialTimeout bounds an attempt to connect: meanwhile a SYN is sent two or three times.
 	dialTimeout = 3 * time.Second
 )
 
-// endSilence has the kernel end a connection whose other end is silent, by TCP's user timeout (RFC 5482, section 1), which also bounds
-// for how long what asks whether the peer is there goes unanswered. What is no TCP is left as it is.
+// endSilence has the kernel end a connection whose other end is silent, by TCP's user timeout (RFC 5482, section 1),
+// which also bounds for how long what asks whether the peer is there goes unanswered. What is no TCP is left as it is.
 func endSilence(conn net.Conn) error {
 	tcp, is := conn.(*net.TCPConn)
 	if !is {
 		return nil
 	}
-	if err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: askedAfter, Interval: askedEvery}); err != nil {
+	if err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: askedAfter,
+		Interval: askedEvery}); err != nil {
 		return err
 	}
 	raw, err := tcp.SyscallConn()
@@ -38,7 +42,8 @@ func endSilence(conn net.Conn) error {
 	}
 	var set error
 	err = raw.Control(func(fd uintptr) {
-		set = os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silentFor.Milliseconds())))
+		set = os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP,
+			unix.TCP_USER_TIMEOUT, int(silentFor.Milliseconds())))
 	})
 	return errors.Join(err, set)
 }

@@ -146,7 +146,8 @@ func (o *observer) Check(ctx context.Context, e health.Endpoint, c *lb.Check, re
 	return answer
 }
 
-func (o *observer) Start(ctx context.Context, e health.Endpoint, c *lb.Check, within time.Duration, done func(health.Answer)) bool {
+func (o *observer) Start(ctx context.Context, e health.Endpoint, c *lb.Check, within time.Duration,
+	done func(health.Answer)) bool {
 	begun := o.Checker.(health.Starter).Start(ctx, e, c, within, func(answer health.Answer) {
 		o.ends(answer)
 		done(answer)
@@ -221,8 +222,8 @@ func BenchmarkDialer(b *testing.B) {
 	b.ReportMetric(float64((used(b)-cpu).Microseconds())/float64(b.N), "us/check")
 }
 
-// BenchmarkSystemCalls is the floor of what 5,000 checks a second can take: socket, connect and close of as many endpoints
-// at the engine's pace, some every 4 ms, and nothing else.
+// BenchmarkSystemCalls is the floor of what 5,000 checks a second can take: socket, connect and close of as many
+// endpoints at the engine's pace, some every 4 ms, and nothing else.
 func BenchmarkSystemCalls(b *testing.B) {
 	testenv.Root(b)
 	const endpoints, pace, lasts = 5_000, 4 * time.Millisecond, 20 * time.Second
@@ -268,10 +269,12 @@ func silentPort(b *testing.B) uint16 {
 }
 
 func measure(b *testing.B, endpoints, services int, interval, lasts time.Duration, port uint16, hangs bool) {
-	check := lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Port: port, Interval: interval, Timeout: time.Second, Rise: 2, Fall: 3}
+	check := lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Port: port, Interval: interval, Timeout: time.Second,
+		Rise: 2, Fall: 3}
 	if hangs {
 		// A datagram that nothing answers.
-		check.Type, check.UDP, check.Port = lb.CheckUDP, &lb.UDPCheck{Send: []byte("?"), Expect: []byte("!")}, silentPort(b)
+		check.Type, check.UDP, check.Port = lb.CheckUDP, &lb.UDPCheck{Send: []byte("?"), Expect: []byte("!")},
+			silentPort(b)
 	}
 	var wanted []health.Wanted
 	for s := range services {
@@ -284,7 +287,8 @@ func measure(b *testing.B, endpoints, services int, interval, lasts time.Duratio
 	var before runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	o := &observer{Checker: checker.New(nil), starts: make([]start, 2*int(float64(endpoints)*lasts.Seconds()/interval.Seconds()))}
+	o := &observer{Checker: checker.New(nil),
+		starts: make([]start, 2*int(float64(endpoints)*lasts.Seconds()/interval.Seconds()))}
 	e := health.New(health.Options{Checker: o, Log: slog.New(slog.DiscardHandler)})
 	began := time.Now()
 	e.Watch(wanted)
@@ -317,7 +321,8 @@ func used(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func report(b *testing.B, o *observer, e *health.Engine, interval time.Duration, ran time.Time, took, cpu time.Duration) {
+func report(b *testing.B, o *observer, e *health.Engine, interval time.Duration, ran time.Time, took,
+	cpu time.Duration) {
 	starts := o.starts[:min(len(o.starts), int(o.next.Load()))]
 	const window = 100 * time.Millisecond
 	perWindow := make([]int, int(took/window)+2)
@@ -335,7 +340,8 @@ func report(b *testing.B, o *observer, e *health.Engine, interval time.Duration,
 	b.ReportMetric(cpu.Seconds()/took.Seconds(), "cores")
 	b.ReportMetric(float64(cpu.Microseconds())/float64(len(starts)), "us/check")
 	b.ReportMetric(float64(len(starts))/took.Seconds(), "checks/s")
-	b.ReportMetric(float64(slices.Max(perWindow))/(float64(len(starts))/took.Seconds()*window.Seconds()), "busiest/mean")
+	b.ReportMetric(float64(slices.Max(perWindow))/(float64(len(starts))/took.Seconds()*window.Seconds()),
+		"busiest/mean")
 	if len(late) > 0 {
 		b.ReportMetric(float64(late[len(late)*99/100].Microseconds())/1000, "ms-late-p99")
 	}

@@ -89,5 +89,6 @@ func Trouble(kind, reason string) Answer {
 
 // Silence returns the answer of a check in which the endpoint was asked, and did not answer.
 func Silence(timeout time.Duration) Answer {
-	return Answer{Outcome: Failed, Silent: true, Text: "no answer", Reason: "does not answer within " + timeout.String()}
+	return Answer{Outcome: Failed, Silent: true, Text: "no answer", Reason: "does not answer within " +
+		timeout.String()}
 }

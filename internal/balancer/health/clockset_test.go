@@ -67,7 +67,9 @@ func TestClockIsSet(t *testing.T) {
 			}
 			setClock(t, -by)
 			open()
-			testenv.Eventually(t, time.Minute, "every backend is healthy", func() bool { return web.all(e, lb.Healthy) })
+			testenv.Eventually(t, time.Minute, "every backend is healthy", func() bool {
+				return web.all(e, lb.Healthy)
+			})
 			e.Changed()
 		})
 	}
@@ -108,7 +110,8 @@ func (w *clockedWeb) open(t *testing.T) {
 func (w *clockedWeb) wanted() (all []health.Wanted) {
 	service := lb.ServiceKey{VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP}
 	for i, kind := range []lb.CheckType{lb.CheckTCP, lb.CheckHTTP} {
-		check := lb.Check{Type: kind, Via: lb.ViaAddress, Port: w.port, Interval: time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
+		check := lb.Check{Type: kind, Via: lb.ViaAddress, Port: w.port, Interval: time.Second, Timeout: time.Second,
+			Rise: 2, Fall: 3}
 		if kind == lb.CheckHTTP {
 			check.HTTP = &lb.HTTPCheck{Method: http.MethodGet, Path: "/"}
 		}

@@ -4,15 +4,16 @@ package health
 
 import "time"
 
-// A verdict of a process before may be of a backend that has died, or come back, since that process ended. What this one finds by
-// rise or fall checks an interval apart would be right too late: until then the backend gets new flows. So, where no process asked for
-// longer than the interval, the verdict is confirmed: the endpoint is asked soon after the start, and answers that contradict
-// its state are followed by the next check at once. They count as ever (rise, fall), so one probe that was lost takes no backend out,
-// which a first failure that decided would (HAProxy's rule at a start). After a shorter absence, as of a restart, nothing was
-// missed, and checks go on as if there had been none.
+// A verdict of a process before may be of a backend that has died, or come back, since that process ended. What this
+// one finds by rise or fall checks an interval apart would be right too late: until then the backend gets new flows.
+// So, where no process asked for longer than the interval, the verdict is confirmed: the endpoint is asked soon after
+// the start, and answers that contradict its state are followed by the next check at once. They count as ever (rise,
+// fall), so one probe that was lost takes no backend out, which a first failure that decided would (HAProxy's rule at a
+// start). After a shorter absence, as of a restart, nothing was missed, and checks go on as if there had been none.
 
 const (
-	// hurry is from a check's start to the next one's while a verdict is confirmed, and the answers do not bear it out yet.
+	// hurry is from a check's start to the next one's while a verdict is confirmed, and the answers do not bear it out
+	// yet.
 	hurry = 200 * time.Millisecond
 	// firstWithin is the time over which the first checks of the verdicts to confirm are spread, the interval at most.
 	firstWithin = time.Second
@@ -20,13 +21,15 @@ const (
 	spareHurries = 5
 )
 
-// hurriesFor is how many checks of a target may hurry: an endpoint that can be asked in no way hurries for some time only.
+// hurriesFor is how many checks of a target may hurry: an endpoint that can be asked in no way hurries for some time
+// only.
 func hurriesFor(t *target) uint32 { return t.rise() + t.fall() + spareHurries }
 
 // hurries says whether the target's verdict is to be confirmed soon.
 func (t *target) hurries() bool { return t.unasked > 0 && t.hurried > 0 }
 
-// start returns when a target is asked first: at the next of its own times from the one given, or within a moment, where its verdict is to be confirmed.
+// start returns when a target is asked first: at the next of its own times from the one given, or within a moment,
+// where its verdict is to be confirmed.
 func (t *target) start(now, from time.Duration) time.Duration {
 	if t.hurries() {
 		return now + time.Duration(t.id%uint64(min(firstWithin, t.key.spec.check.Interval)))

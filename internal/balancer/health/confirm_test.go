@@ -48,8 +48,8 @@ func following(t *testing.T, f *fake, saved []byte, absent time.Duration, wanted
 // soon is by when a verdict is confirmed: the first check, and two more.
 const soon = firstWithin + 2*hurry + 10*time.Millisecond
 
-// TestConfirms: where no process asked for longer than the interval, what has become of a backend is found soon after the start, by as many answers as
-// ever; after a shorter absence at its own times.
+// TestConfirms: where no process asked for longer than the interval, what has become of a backend is found soon after
+// the start, by as many answers as ever; after a shorter absence at its own times.
 func TestConfirms(t *testing.T) {
 	pass := Pass("connected")
 	for _, c := range []struct {
@@ -112,8 +112,8 @@ func TestConfirms(t *testing.T) {
 	}
 }
 
-// TestConfirmsInTheEnd: a process that ends before it knows better leaves that to the next one, and an endpoint that cannot be asked hurries no check for
-// ever.
+// TestConfirmsInTheEnd: a process that ends before it knows better leaves that to the next one, and an endpoint that
+// cannot be asked hurries no check for ever.
 func TestConfirmsInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, old := newFake(), newFake()
@@ -140,7 +140,8 @@ func TestConfirmsInTheEnd(t *testing.T) {
 	})
 }
 
-// TestManyConfirm: where thousands of backends are asked soon, and have all died, checks start no faster than the schedule bounds them.
+// TestManyConfirm: where thousands of backends are asked soon, and have all died, checks start no faster than the
+// schedule bounds them.
 func TestManyConfirm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const targets = 2000

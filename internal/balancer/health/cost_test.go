@@ -66,7 +66,9 @@ func runEngine(text string) {
 	service := lb.ServiceKey{VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP}
 	var wanted []health.Wanted
 	for i := range endpoints {
-		wanted = append(wanted, health.Wanted{Backend: lb.BackendKey{Service: service, Address: addressFrom(first, i), Port: port}, Checks: []lb.Check{check}})
+		wanted = append(wanted,
+			health.Wanted{Backend: lb.BackendKey{Service: service, Address: addressFrom(first, i), Port: port},
+				Checks: []lb.Check{check}})
 	}
 	e := health.New(health.Options{Checker: checker.New(nil), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	e.Watch(wanted)
@@ -165,13 +167,15 @@ type stand struct {
 func onLoopbackStand(t *testing.T, file io.Writer) *stand {
 	t.Helper()
 	ns := testenv.Namespace(t)
-	return &stand{name: "loopback", checking: ns, server: ns, first: onLoopbackFrom, port: serverIn(t, ns, toLoopback), file: file}
+	return &stand{name: "loopback", checking: ns, server: ns, first: onLoopbackFrom, port: serverIn(t, ns, toLoopback),
+		file: file}
 }
 
 // beyondStand has the server in another network namespace, as on another machine.
 func beyondStand(t *testing.T, file io.Writer) *stand {
 	t.Helper()
-	s := &stand{name: "link", checking: testenv.Namespace(t), server: testenv.Namespace(t), first: beyondFrom, file: file}
+	s := &stand{name: "link", checking: testenv.Namespace(t), server: testenv.Namespace(t), first: beyondFrom,
+		file: file}
 	near, far := netip.MustParsePrefix("192.0.2.1/30"), netip.MustParsePrefix("192.0.2.2/30")
 	testenv.Veth(t, testenv.End{Namespace: s.checking, Name: "near", Addresses: []netip.Prefix{near}},
 		testenv.End{Namespace: s.server, Name: "far", Addresses: []netip.Prefix{far}})
@@ -182,10 +186,12 @@ func beyondStand(t *testing.T, file io.Writer) *stand {
 			return err
 		}
 		s.device = softirq.Device{Namespace: s.checking.Inode(), Index: link.Attrs().Index}
-		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(all), Gw: far.Addr().AsSlice()})
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(all),
+			Gw: far.Addr().AsSlice()})
 	})
 	testenv.In(t, s.server, func() error { // every address of theirs is its own
-		return netlink.RouteAdd(&netlink.Route{LinkIndex: 1, Dst: ipNet(all), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST})
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: 1, Dst: ipNet(all), Type: unix.RTN_LOCAL,
+			Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST})
 	})
 	s.port = serverIn(t, s.server, toAll)
 	meter, err := softirq.NewMeter()
@@ -209,7 +215,8 @@ func (s *stand) weigh(t *testing.T, haproxy, keepalived string, endpoints, secon
 	t.Helper()
 	for range repeats {
 		s.costs(t, "jeoul", endpoints, seconds, s.engine(endpoints, seconds))
-		s.costs(t, "haproxy", endpoints, seconds, exec.Command(haproxy, "-db", "-f", s.haproxyFile(t, endpoints, seconds)))
+		s.costs(t, "haproxy", endpoints, seconds,
+			exec.Command(haproxy, "-db", "-f", s.haproxyFile(t, endpoints, seconds)))
 		if keepalived != "" {
 			s.costs(t, "keepalived", endpoints, seconds, s.keepalived(t, keepalived, endpoints, seconds))
 		}
@@ -238,8 +245,9 @@ func keepalivedWithIPVS(t *testing.T) string {
 func (s *stand) keepalived(t *testing.T, program string, endpoints, seconds int) *exec.Cmd {
 	t.Helper()
 	var text strings.Builder
-	fmt.Fprintf(&text, "global_defs {\n\trouter_id measured\n}\nvirtual_server 127.0.0.1 1 {\n\tprotocol TCP\n\tlvs_sched rr\n\tlvs_method DR\n\tdelay_loop %d\n"+
-		"\tconnect_timeout 1\n\tretry 2\n\tdelay_before_retry %d\n", seconds, seconds)
+	fmt.Fprintf(&text,
+		"global_defs {\n\trouter_id measured\n}\nvirtual_server 127.0.0.1 1 {\n\tprotocol TCP\n\tlvs_sched rr\n\tlvs_method DR\n\tdelay_loop %d\n"+
+			"\tconnect_timeout 1\n\tretry 2\n\tdelay_before_retry %d\n", seconds, seconds)
 	for i := range endpoints {
 		fmt.Fprintf(&text, "\treal_server %s %d {\n\t\tTCP_CHECK {\n\t\t}\n\t}\n", addressFrom(s.first, i), s.port)
 	}
@@ -268,11 +276,13 @@ func describe(t *testing.T, file io.Writer, haproxy, keepalived string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(file, "# CPU time of checks, ms in each second: type tcp, rise 2, fall 3, timeout 1s. On loopback, of the process that checks (user and system,\n"+
-		"# /proc/PID/stat, with its children): the kernel delivers packets in the sender's time, so its work for the server's end is in it. Over a link\n"+
-		"# (veth), of the process, and the kernel's for what arrives at its end, without what it did in the process's time for the server's end.\n"+
-		"# checks: connections that were begun (Tcp ActiveOpens); resets: those that were sent where checks are made (OutRsts)\n"+
-		"# Linux %s, %d processors, %s, %s, load average %s", unix.ByteSliceToString(uname.Release[:]), runtime.NumCPU(), runtime.Version(),
+	fmt.Fprintf(file,
+		"# CPU time of checks, ms in each second: type tcp, rise 2, fall 3, timeout 1s. On loopback, of the process that checks (user and system,\n"+
+			"# /proc/PID/stat, with its children): the kernel delivers packets in the sender's time, so its work for the server's end is in it. Over a link\n"+
+			"# (veth), of the process, and the kernel's for what arrives at its end, without what it did in the process's time for the server's end.\n"+
+			"# checks: connections that were begun (Tcp ActiveOpens); resets: those that were sent where checks are made (OutRsts)\n"+
+			"# Linux %s, %d processors, %s, %s, load average %s", unix.ByteSliceToString(uname.Release[:]),
+		runtime.NumCPU(), runtime.Version(),
 		versions, load)
 }
 
@@ -298,8 +308,9 @@ func (s *stand) engine(endpoints, seconds int) *exec.Cmd {
 func (s *stand) haproxyFile(t *testing.T, endpoints, seconds int) string {
 	t.Helper()
 	var text strings.Builder
-	fmt.Fprintf(&text, "global\n\tnbthread 1\n\tmaxconn 100\n\tno strict-limits\ndefaults\n\tmode tcp\n\ttimeout connect 1s\n\ttimeout client 1s\n\ttimeout server 1s\n"+
-		"\tdefault-server inter %ds fastinter %ds downinter %ds rise 2 fall 3\nfrontend f\n\tbind 127.0.0.1:1\n\tdefault_backend b0\n", seconds, seconds, seconds)
+	fmt.Fprintf(&text,
+		"global\n\tnbthread 1\n\tmaxconn 100\n\tno strict-limits\ndefaults\n\tmode tcp\n\ttimeout connect 1s\n\ttimeout client 1s\n\ttimeout server 1s\n"+
+			"\tdefault-server inter %ds fastinter %ds downinter %ds rise 2 fall 3\nfrontend f\n\tbind 127.0.0.1:1\n\tdefault_backend b0\n", seconds, seconds, seconds)
 	for i := range endpoints {
 		if i%1000 == 0 { // it looks each name up among all others of its backend
 			fmt.Fprintf(&text, "backend b%d\n", i/1000)
@@ -350,8 +361,11 @@ func (s *stand) costs(t *testing.T, name string, endpoints, seconds int, command
 	took := time.Since(start).Seconds()
 	afterOpens, afterResets := s.begun(t)
 	checks := afterOpens - opens
-	fmt.Fprintf(s.file, "\n  %.0f checks (%.0f a second), %.3f cores, %.1f us a check; the process %.3f; %.2f resets a check\n", checks, checks/took,
-		(last.own-first.own)/took, (last.own-first.own)*1e6/checks, (last.process-first.process)/took, (afterResets-resets)/checks)
+	fmt.Fprintf(s.file,
+		"\n  %.0f checks (%.0f a second), %.3f cores, %.1f us a check; the process %.3f; %.2f resets a check\n", checks,
+		checks/took,
+		(last.own-first.own)/took, (last.own-first.own)*1e6/checks, (last.process-first.process)/took,
+		(afterResets-resets)/checks)
 	if checks < float64(endpoints)/float64(seconds) {
 		t.Errorf("%s made %.0f checks in %v s\n%s", name, checks, took, output.String())
 	}

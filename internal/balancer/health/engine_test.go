@@ -79,7 +79,8 @@ func backendOf(port uint16, i int, checks ...lb.Check) Wanted {
 }
 
 func everySecond() lb.Check {
-	return lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Interval: time.Second, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 3}
+	return lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Interval: time.Second, Timeout: 500 * time.Millisecond,
+		Rise: 2, Fall: 3}
 }
 
 // run runs an engine for a test inside a synctest bubble.
@@ -121,7 +122,8 @@ func expect(t *testing.T, e *Engine, wanted Wanted, state State, reason string) 
 	synctest.Wait()
 	v, ok := e.Verdict(wanted.Backend)
 	if !ok || v.State != state || v.Reason != reason {
-		t.Errorf("%s: verdict %q, reason %q (watched: %t), expected %q, %q", wanted.Backend.Address, v.State, v.Reason, ok, state, reason)
+		t.Errorf("%s: verdict %q, reason %q (watched: %t), expected %q, %q", wanted.Backend.Address, v.State, v.Reason,
+			ok, state, reason)
 	}
 }
 
@@ -223,7 +225,8 @@ func TestSpread(t *testing.T) {
 				}
 				for i, n := range windows {
 					if mean := targets * int(window) / int(time.Second); n > 2*mean {
-						t.Errorf("%d checks began at %v..%v: the mean is %d", n, time.Duration(i)*window, time.Duration(i+1)*window, mean)
+						t.Errorf("%d checks began at %v..%v: the mean is %d", n, time.Duration(i)*window,
+							time.Duration(i+1)*window, mean)
 					}
 				}
 			})
@@ -346,8 +349,10 @@ func TestCombine(t *testing.T) {
 		any    bool
 		want   State
 	}{
-		{"h", false, Healthy}, {"hh", false, Healthy}, {"hf", false, Failing}, {"hu", false, Unknown}, {"uf", false, Failing},
-		{"hf", true, Healthy}, {"hu", true, Healthy}, {"uf", true, Unknown}, {"ff", true, Failing}, {"", false, Unknown}, {"", true, Unknown},
+		{"h", false, Healthy}, {"hh", false, Healthy}, {"hf", false, Failing}, {"hu", false, Unknown},
+		{"uf", false, Failing},
+		{"hf", true, Healthy}, {"hu", true, Healthy}, {"uf", true, Unknown}, {"ff", true, Failing},
+		{"", false, Unknown}, {"", true, Unknown},
 	} {
 		w := &watch{any: c.any}
 		for _, s := range c.states {
@@ -368,7 +373,8 @@ func TestAsk(t *testing.T) {
 	results, err := e.Ask(t.Context(), backendOf(80, 1, everySecond(), everySecond()), func(s Step) {
 		steps = append(steps, fmt.Sprint(s.Check, s.Name))
 	})
-	if err != nil || len(results) != 2 || results[1].State != Failing || results[1].Reason != refused.Reason || fmt.Sprint(steps) != "[0connect 1connect]" {
+	if err != nil || len(results) != 2 || results[1].State != Failing || results[1].Reason != refused.Reason ||
+		fmt.Sprint(steps) != "[0connect 1connect]" {
 		t.Errorf("%+v, %v, %v", results, steps, err)
 	}
 }

@@ -90,12 +90,15 @@ func (h *hung) Check(ctx context.Context, _ Endpoint, c *lb.Check, _ func(Step))
 func TestHangIsFoundByLateProcess(t *testing.T) {
 	for _, c := range []struct {
 		share []float64
-		// longest is how long the last checks wait, in timeouts; found, of how many checks the verdict is; 0: there is none.
+		// longest is how long the last checks wait, in timeouts; found, of how many checks the verdict is; 0: there is
+		// none.
 		longest float64
 		found   int
 	}{
-		{[]float64{0}, 1, 3}, {[]float64{0.25}, 1, 3}, {[]float64{0.3}, 1 / 0.7, 4}, {[]float64{0.5}, 2, 4}, {[]float64{0.75}, 4, 4}, {[]float64{0.8}, 4, 4},
-		{[]float64{0.5, 0}, 2, 4}, {[]float64{0, 0.5, 0.7}, 1 / 0.3, 5}, {[]float64{0.82}, 4, 0}, {[]float64{1}, 4, 0}, {[]float64{3}, 4, 0},
+		{[]float64{0}, 1, 3}, {[]float64{0.25}, 1, 3}, {[]float64{0.3}, 1 / 0.7, 4}, {[]float64{0.5}, 2, 4},
+		{[]float64{0.75}, 4, 4}, {[]float64{0.8}, 4, 4},
+		{[]float64{0.5, 0}, 2, 4}, {[]float64{0, 0.5, 0.7}, 1 / 0.3, 5}, {[]float64{0.82}, 4, 0}, {[]float64{1}, 4, 0},
+		{[]float64{3}, 4, 0},
 	} {
 		t.Run(fmt.Sprint(c.share), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -118,7 +121,8 @@ func TestHangIsFoundByLateProcess(t *testing.T) {
 				time.Sleep(10 * bound)
 				synctest.Wait()
 				longest := h.waited[len(h.waited)-1]
-				if want := time.Duration(c.longest * float64(check.Timeout)); longest < want-time.Millisecond || longest > want+time.Millisecond {
+				if want := time.Duration(c.longest * float64(check.Timeout)); longest < want-time.Millisecond ||
+					longest > want+time.Millisecond {
 					t.Errorf("waited for %v, expected %v: %v", longest, want, h.waited)
 				}
 				if v, _ := e.Verdict(w.Backend); (v.State == Failing) != (c.found > 0) {
@@ -162,7 +166,9 @@ func TestPulse(t *testing.T) {
 			beats       bool
 		}{
 			{beat, 0, true}, {beat + slack, 0, true}, {beat + slack + time.Millisecond, time.Millisecond, true},
-			{time.Minute, time.Minute - beat - slack + time.Millisecond, false}, {0, time.Minute - beat - slack + time.Millisecond, true}, {beat, time.Minute - beat - slack + time.Millisecond, true},
+			{time.Minute, time.Minute - beat - slack + time.Millisecond, false},
+			{0, time.Minute - beat - slack + time.Millisecond, true},
+			{beat, time.Minute - beat - slack + time.Millisecond, true},
 		} {
 			time.Sleep(c.after)
 			if c.beats {
@@ -191,13 +197,15 @@ func TestOwnTroubleIsNoEvidence(t *testing.T) {
 		e.Watch(wanted)
 		time.Sleep(4 * time.Second)
 		for i := range 100 {
-			f.says(backend(i), Trouble("too many open files", fmt.Sprintf("is not asked: socket %d: too many open files", i)))
+			f.says(backend(i),
+				Trouble("too many open files", fmt.Sprintf("is not asked: socket %d: too many open files", i)))
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		for i, w := range wanted {
 			v, _ := e.Verdict(w.Backend)
-			if state := []State{Healthy, Failing}[i%2]; v.State != state || v.Checks[0].Answer != "too many open files" {
+			if state := []State{Healthy, Failing}[i%2]; v.State != state ||
+				v.Checks[0].Answer != "too many open files" {
 				t.Errorf("%+v, expected %s", v, state)
 			}
 		}
@@ -332,7 +340,8 @@ func TestSuspended(t *testing.T) {
 			f.mu.Unlock()
 			for at, n := range windows {
 				if mean := targets / 20; n > 2*mean+int(max(16, targets/50)) {
-					t.Errorf("after %v: %d checks began in the 50 ms at %v: the mean is %d", asleep, n, at*50*time.Millisecond, mean)
+					t.Errorf("after %v: %d checks began in the 50 ms at %v: the mean is %d", asleep, n,
+						at*50*time.Millisecond, mean)
 				}
 			}
 		}

@@ -52,9 +52,9 @@ type oneReport struct {
 	Log              string // but for lines that say that this machine is busy
 }
 
-// TestThousandsOfChecksOfOneHost has a process that may open 1,024 files check 4,000 ports of one host, which answers, refuses,
-// or says nothing. Every port gets its verdict; no more checks run than half of those files; and where they would
-// have to, they wait their turn, which is logged, and keep no other host from being asked.
+// TestThousandsOfChecksOfOneHost has a process that may open 1,024 files check 4,000 ports of one host, which answers,
+// refuses, or says nothing. Every port gets its verdict; no more checks run than half of those files; and where they
+// would have to, they wait their turn, which is logged, and keep no other host from being asked.
 func TestThousandsOfChecksOfOneHost(t *testing.T) {
 	testenv.Root(t)
 	ns := testenv.Namespace(t)
@@ -75,7 +75,8 @@ func TestThousandsOfChecksOfOneHost(t *testing.T) {
 			reports := json.NewDecoder(again(t, ns, asOneHost, c.host))
 			var last oneReport
 			deadline := time.Now().Add(3 * time.Minute)
-			for last.Neighbour != lb.Healthy || c.failing && last.Failing < onePorts || !c.failing && last.Healthy < onePorts {
+			for last.Neighbour != lb.Healthy || c.failing && last.Failing < onePorts || !c.failing &&
+				last.Healthy < onePorts {
 				if err := reports.Decode(&last); err != nil || time.Now().After(deadline) {
 					t.Fatalf("%v; the last report is %+v", err, last)
 				}
@@ -84,7 +85,8 @@ func TestThousandsOfChecksOfOneHost(t *testing.T) {
 			if last.Running > oneOpenFiles/2 || last.Files >= oneOpenFiles || last.HeapMiB > 64 {
 				t.Errorf("it needs too much: %+v", last)
 			}
-			if lines := strings.Count(last.Log, "\n"); (c.log == "") != (lines == 0) || lines > 1 || !strings.Contains(last.Log, c.log) {
+			if lines := strings.Count(last.Log, "\n"); (c.log == "") != (lines == 0) || lines > 1 ||
+				!strings.Contains(last.Log, c.log) {
 				t.Errorf("the log is %q, and should say %q", last.Log, c.log)
 			}
 		})
@@ -101,7 +103,8 @@ func silence(t *testing.T, ns *namespace.Namespace, address string) {
 		if err != nil {
 			return err
 		}
-		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(address), HardwareAddr: mac})
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
+			IP: net.ParseIP(address), HardwareAddr: mac})
 	})
 }
 
@@ -154,13 +157,15 @@ func listenOnPorts(address string) error {
 		if err != nil {
 			return err
 		}
-		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: oneFirstPort + i, Addr: netip.MustParseAddr(address).As4()}); err != nil {
+		if err := unix.Bind(fd,
+			&unix.SockaddrInet4{Port: oneFirstPort + i, Addr: netip.MustParseAddr(address).As4()}); err != nil {
 			return err
 		}
 		if err := unix.Listen(fd, 16); err != nil {
 			return err
 		}
-		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd,
+			&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
 			return err
 		}
 	}
@@ -186,7 +191,8 @@ type crowd struct {
 	now, most atomic.Int64
 }
 
-func (c *crowd) Start(ctx context.Context, e health.Endpoint, check *lb.Check, within time.Duration, done func(health.Answer)) bool {
+func (c *crowd) Start(ctx context.Context, e health.Endpoint, check *lb.Check, within time.Duration,
+	done func(health.Answer)) bool {
 	for n := c.now.Add(1); ; {
 		if most := c.most.Load(); n <= most || c.most.CompareAndSwap(most, n) {
 			break
@@ -203,7 +209,8 @@ func checkOneHost(host string) error {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: oneOpenFiles, Max: oneOpenFiles}); err != nil {
 		return err
 	}
-	check := lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Interval: 1600 * time.Millisecond, Timeout: 250 * time.Millisecond, Rise: 1, Fall: 1}
+	check := lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Interval: 1600 * time.Millisecond,
+		Timeout: 250 * time.Millisecond, Rise: 1, Fall: 1}
 	var wanted []health.Wanted
 	watch := func(vip, address string, port uint16) lb.BackendKey {
 		service := lb.ServiceKey{VIP: netip.MustParseAddr(vip), Port: port, Protocol: lb.TCP}

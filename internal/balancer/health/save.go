@@ -37,7 +37,8 @@ type saved struct {
 const version = 1
 
 func (t *target) memory() memory {
-	return memory{State: t.state, Since: t.since, Last: t.last, Text: t.text, Reason: t.reason, Weight: t.weight, Drain: t.drain, Unasked: t.unasked}
+	return memory{State: t.state, Since: t.since, Last: t.last, Text: t.text, Reason: t.reason, Weight: t.weight,
+		Drain: t.drain, Unasked: t.unasked}
 }
 
 // Save returns the verdicts for a later process's Restore: those of endpoints, whatever services
@@ -102,5 +103,6 @@ func (e *Engine) recall(t *target) {
 	if time.Since(m.Last) > stale {
 		return
 	}
-	t.state, t.since, t.last, t.text, t.reason, t.weight, t.drain = m.State, m.Since, m.Last, m.Text, m.Reason, m.Weight, m.Drain
+	t.state, t.since, t.last, t.text, t.reason, t.weight, t.drain = m.State, m.Since, m.Last, m.Text, m.Reason,
+		m.Weight, m.Drain
 }

@@ -78,7 +78,8 @@ func (in *interner) spec(check lb.Check) *spec {
 	s := in.all[text]
 	if s == nil {
 		asked := check
-		asked.Interval, asked.Fast, asked.Timeout, asked.Delay, asked.Jitter, asked.Rise, asked.Fall = 0, 0, 0, 0, 0, 0, 0
+		asked.Interval, asked.Fast, asked.Timeout, asked.Delay, asked.Jitter, asked.Rise, asked.Fall = 0, 0,
+			0, 0, 0, 0, 0
 		s = &spec{check: check, ask: hash(write(asked))}
 		in.all[text] = s
 	}
@@ -126,8 +127,9 @@ type target struct {
 	gone    bool
 	// extra is what a check may take beyond its timeout: see heed.
 	extra time.Duration
-	// unasked is for how long the endpoint was not asked before this process, until answers have borne its state out, or
-	// changed it; 0: they have, or it was not for longer than the interval. Hurried is how many checks may still hurry for that.
+	// unasked is for how long the endpoint was not asked before this process, until answers have borne its state out,
+	// or changed it; 0: they have, or it was not for longer than the interval. Hurried is how many checks may still
+	// hurry for that.
 	unasked time.Duration
 	hurried uint32
 

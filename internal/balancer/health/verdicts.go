@@ -123,7 +123,8 @@ func (w *watch) combine() (state State, weight uint16, drain bool) {
 }
 
 func (e *Engine) verdict(w *watch) Verdict {
-	v := Verdict{State: w.state, Since: w.since, Weight: w.weight, Drain: w.drain, Former: w.unconfirmed, Checks: make([]Result, len(w.targets))}
+	v := Verdict{State: w.state, Since: w.since, Weight: w.weight, Drain: w.drain, Former: w.unconfirmed,
+		Checks: make([]Result, len(w.targets))}
 	for i, t := range w.targets {
 		v.Checks[i] = e.result(t)
 	}
@@ -148,7 +149,8 @@ func (w *watch) reason() string {
 }
 
 func (e *Engine) result(t *target) Result {
-	r := Result{State: t.state, Passed: t.passed, Failed: t.failed, Last: t.last, Took: t.took, Answer: t.text, Reason: t.reason}
+	r := Result{State: t.state, Passed: t.passed, Failed: t.failed, Last: t.last, Took: t.took, Answer: t.text,
+		Reason: t.reason}
 	if t.place >= 0 {
 		r.Next = e.began.Add(t.next)
 	}

@@ -21,7 +21,8 @@ func startsVM() bool {
 	if os.Getpid() != 1 {
 		return false
 	}
-	for name, value := range map[string]string{"JEOUL_TEST_ROOT": "1", clockIsOurs: "1", measureInto: "/tmp", fewEndpoints: "100"} {
+	for name, value := range map[string]string{"JEOUL_TEST_ROOT": "1", clockIsOurs: "1", measureInto: "/tmp",
+		fewEndpoints: "100"} {
 		os.Setenv(name, value)
 	}
 	err := vm.Init()

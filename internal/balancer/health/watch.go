@@ -184,7 +184,9 @@ func (e *Engine) begin(t *target, c *changes) {
 // Where other checks came at the same time, what it knows is kept for them to be taken back:
 // that is how a refused reload ends. e.mu is held.
 func (e *Engine) leave(t *target, c *changes) {
-	t.watches = slices.DeleteFunc(t.watches, func(w *watch) bool { return w.seen != e.call || !slices.Contains(w.targets, t) })
+	t.watches = slices.DeleteFunc(t.watches, func(w *watch) bool {
+		return w.seen != e.call || !slices.Contains(w.targets, t)
+	})
 	if len(t.watches) > 0 {
 		return
 	}

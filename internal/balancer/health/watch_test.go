@@ -63,7 +63,8 @@ func TestWatchChanges(t *testing.T) {
 		f.says(backend(7), refused)
 		slower, elsewhere := everySecond(), everySecond()
 		slower.Interval, elsewhere.Port = 3*time.Second, 81
-		lists := [][]lb.Check{{everySecond()}, {slower}, {elsewhere}, {everySecond(), elsewhere}, {elsewhere, elsewhere}}
+		lists := [][]lb.Check{{everySecond()}, {slower}, {elsewhere}, {everySecond(), elsewhere},
+			{elsewhere, elsewhere}}
 		random := rand.New(rand.NewPCG(26, 1))
 		for round := range 30 {
 			var wanted []Wanted
@@ -75,7 +76,8 @@ func TestWatchChanges(t *testing.T) {
 					}
 					key := backendOf(uint16(80+s), 0).Backend
 					key.Address = netip.AddrFrom4([4]byte{192, 0, byte(2 + i>>8), byte(i)})
-					wanted = append(wanted, Wanted{Backend: key, Checks: lists[random.IntN(kinds)], Any: random.IntN(20) == 0})
+					wanted = append(wanted, Wanted{Backend: key, Checks: lists[random.IntN(kinds)],
+						Any: random.IntN(20) == 0})
 				}
 			}
 			random.Shuffle(len(wanted), func(i, k int) { wanted[i], wanted[k] = wanted[k], wanted[i] })

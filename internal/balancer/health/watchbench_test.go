@@ -15,7 +15,8 @@ import (
 
 // many returns what is wanted of so many backends of one service.
 func many(endpoints int) []health.Wanted {
-	checks := []lb.Check{{Type: lb.CheckTCP, Via: lb.ViaAddress, Port: 80, Interval: 10 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}}
+	checks := []lb.Check{{Type: lb.CheckTCP, Via: lb.ViaAddress, Port: 80, Interval: 10 * time.Second,
+		Timeout: time.Second, Rise: 2, Fall: 3}}
 	service := lb.ServiceKey{VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP}
 	wanted := make([]health.Wanted, endpoints)
 	for i := range wanted {

@@ -21,7 +21,8 @@ type Base struct {
 	Backends []BaseBackend
 	// Beyond: flows are remembered of other slots, too, than those that differ from the present table.
 	Beyond bool
-	// Moved is a digest of the slots of which flows are remembered: two balancers that have equal ones remember flows of the same.
+	// Moved is a digest of the slots of which flows are remembered: two balancers that have equal ones remember flows
+	// of the same.
 	Moved uint64
 	// Age is how long ago the transition began, and Left in how long it ends unless there is another change.
 	Age, Left time.Duration

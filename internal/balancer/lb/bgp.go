@@ -8,9 +8,11 @@ import (
 	"time"
 )
 
-// BGP is how this balancer announces its VIPs to routers (RFC 4271), each as a route of one address. It is empty where it announces none.
+// BGP is how this balancer announces its VIPs to routers (RFC 4271), each as a route of one address. It is empty where
+// it announces none.
 type BGP struct {
-	// Speaker has the sessions with the routers; where it is SpeakerLocal, there are neither ASN, RouterID nor Peers here.
+	// Speaker has the sessions with the routers; where it is SpeakerLocal, there are neither ASN, RouterID nor Peers
+	// here.
 	Speaker Speaker `json:"speaker,omitempty"`
 	// Table is where a daemon of this host finds the VIPs; 0 with another speaker.
 	Table uint32 `json:"table,omitempty"`
@@ -27,13 +29,15 @@ type BGP struct {
 // Speaker is what has the sessions with routers.
 type Speaker string
 
-// SpeakerLocal is a routing daemon of this host, which finds the VIPs as routes in a table of the kernel; the zero value is this program.
+// SpeakerLocal is a routing daemon of this host, which finds the VIPs as routes in a table of the kernel; the zero
+// value is this program.
 const SpeakerLocal Speaker = "local"
 
 // UnmarshalText accepts "local"; anything else is ErrUnknownSpeaker.
 func (s *Speaker) UnmarshalText(text []byte) error {
 	if Speaker(text) != SpeakerLocal {
-		return fmt.Errorf("%w %q: write %s, or leave the key out: then this program speaks to the routers", ErrUnknownSpeaker, text, SpeakerLocal)
+		return fmt.Errorf("%w %q: write %s, or leave the key out: then this program speaks to the routers",
+			ErrUnknownSpeaker, text, SpeakerLocal)
 	}
 	*s = SpeakerLocal
 	return nil
@@ -84,7 +88,8 @@ type BGPPeer struct {
 // BFD is how the way to a router is watched (RFC 5880, RFC 5881).
 type BFD struct {
 	On bool `json:"on"`
-	// Interval is how often packets are sent and taken, in microseconds on the wire, and Multiplier how many may be missing.
+	// Interval is how often packets are sent and taken, in microseconds on the wire, and Multiplier how many may be
+	// missing.
 	Interval   time.Duration `json:"interval"`
 	Multiplier uint8         `json:"multiplier"`
 }

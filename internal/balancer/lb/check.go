@@ -36,7 +36,8 @@ const (
 )
 
 // CheckTypes are all of them.
-var CheckTypes = []CheckType{CheckTCP, CheckTLS, CheckHTTP, CheckDNS, CheckUDP, CheckICMP, CheckGRPC, CheckExec, CheckAgent}
+var CheckTypes = []CheckType{CheckTCP, CheckTLS, CheckHTTP, CheckDNS, CheckUDP, CheckICMP, CheckGRPC, CheckExec,
+	CheckAgent}
 
 // Via is the way that a check takes to a backend.
 type Via string

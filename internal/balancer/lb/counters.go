@@ -198,7 +198,8 @@ func (p MemoryPlan) Parts() string {
 		{fmt.Sprintf("%d proven flows", p.ProvenLimit), p.Proven},
 		{fmt.Sprintf("%d unproven flows", p.UnprovenLimit), p.Unproven},
 		{"full NAT's replies", p.Returns},
-		{"configuration", p.Configuration}, {"counters", p.Counters}, {"ways of replies", p.Ways}, {"fragments", p.Fragments},
+		{"configuration", p.Configuration}, {"counters", p.Counters}, {"ways of replies", p.Ways},
+		{"fragments", p.Fragments},
 		{"health checks", p.Checks},
 	} {
 		if part.bytes > 0 {

@@ -81,7 +81,8 @@ const (
 	DefaultHoldTime = 9 * time.Second
 	// MinHoldTime is what RFC 4271 permits, section 4.2.
 	MinHoldTime = 3 * time.Second
-	// DefaultBFDInterval and DefaultBFDMultiplier notice a dead router within a second, and are what BIRD and FRR bear without trouble.
+	// DefaultBFDInterval and DefaultBFDMultiplier notice a dead router within a second, and are what BIRD and FRR bear
+	// without trouble.
 	DefaultBFDInterval   = 300 * time.Millisecond
 	DefaultBFDMultiplier = 3
 	// DefaultRouteTable is the table of routes where a daemon of this host finds the VIPs: BGP's port.
@@ -92,10 +93,11 @@ const (
 
 // How routes in a table of the kernel are known as ours, to a daemon's filter too.
 const (
-	// RouteProtocol is their protocol (rtm_protocol), which neither <linux/rtnetlink.h> nor a known daemon has: the letter J.
+	// RouteProtocol is their protocol (rtm_protocol), which neither <linux/rtnetlink.h> nor a known daemon has: the
+	// letter J.
 	RouteProtocol = 74
-	// RouteMetric is their metric, DrainedRouteMetric that of VIPs of a balancer which is drained, and BackupRouteMetric that of
-	// other balancers' addresses of full NAT.
+	// RouteMetric is their metric, DrainedRouteMetric that of VIPs of a balancer which is drained, and
+	// BackupRouteMetric that of other balancers' addresses of full NAT.
 	RouteMetric, DrainedRouteMetric, BackupRouteMetric = 100, 200, 300
 )
 

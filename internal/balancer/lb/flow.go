@@ -36,7 +36,8 @@ const (
 )
 
 // FlowStates are all of them, in the order in which a flow comes by them.
-var FlowStates = []FlowState{FlowOpening, FlowSeen, FlowFirst, FlowEstablished, FlowContested, FlowUDP, FlowClientFIN, FlowBackendFIN, FlowClosed,
+var FlowStates = []FlowState{FlowOpening, FlowSeen, FlowFirst, FlowEstablished, FlowContested, FlowUDP, FlowClientFIN,
+	FlowBackendFIN, FlowClosed,
 	FlowRefused, FlowTimeWait}
 
 // Flow is one that the data plane remembers.

@@ -40,9 +40,10 @@ func (h Hairpin) On() bool { return len(h.Near) > 0 }
 
 // Equal says whether two are the same.
 func (h Hairpin) Equal(o Hairpin) bool {
-	return h.FirstPort == o.FirstPort && h.LastPort == o.LastPort && slices.EqualFunc(h.Near, o.Near, func(a, b Near) bool {
-		return a.Interface == b.Interface && slices.Equal(a.Prefixes, b.Prefixes)
-	})
+	return h.FirstPort == o.FirstPort && h.LastPort == o.LastPort &&
+		slices.EqualFunc(h.Near, o.Near, func(a, b Near) bool {
+			return a.Interface == b.Interface && slices.Equal(a.Prefixes, b.Prefixes)
+		})
 }
 
 // At are the near clients of the interface with an index; of all interfaces for 0.

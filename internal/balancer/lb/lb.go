@@ -245,7 +245,8 @@ func (s Service) MayBeEmpty() bool { return s.AllowEmpty || s.Discovery.On() }
 // threshold, or because nothing but memory tells a first UDP packet from the next,
 // or the client of a reply in mode FullNAT. A proxy knows its connections.
 func (s Service) Tracked() bool {
-	return s.Mode == FullNAT || s.Mode == ModeProxy || s.Scheduler.Remembers() || s.Persistence.On() || s.Limits.Connections > 0 ||
+	return s.Mode == FullNAT || s.Mode == ModeProxy || s.Scheduler.Remembers() || s.Persistence.On() ||
+		s.Limits.Connections > 0 ||
 		s.Protocol == UDP && s.Limits.Rate > 0 ||
 		slices.ContainsFunc(s.Backends, func(b Backend) bool { return b.Upper > 0 })
 }

@@ -26,7 +26,8 @@ func TestWords(t *testing.T) {
 		{new(Refusal), []string{"drop", "reset"}, ErrUnknownRefusal},
 		{new(OnEmpty), []string{"keep", "withdraw"}, ErrUnknownOnEmpty},
 		{new(OnDown), []string{"keep", "reset", "move"}, ErrUnknownOnDown},
-		{new(CheckType), []string{"tcp", "tls", "http", "dns", "udp", "icmp", "grpc", "exec", "agent"}, ErrUnknownCheck},
+		{new(CheckType), []string{"tcp", "tls", "http", "dns", "udp", "icmp", "grpc", "exec", "agent"},
+			ErrUnknownCheck},
 		{new(Via), []string{"vip", "address"}, ErrUnknownVia},
 		{new(Hook), []string{"auto", "xdp", "tc"}, ErrUnknownHook},
 	} {
@@ -81,13 +82,15 @@ func TestModes(t *testing.T) {
 		if !known {
 			t.Errorf("%s is not in this test", mode)
 		}
-		if mode.Tunnels() != want.tunnels || mode.Translates() != want.translates || mode.KeepsPort() == want.translates ||
+		if mode.Tunnels() != want.tunnels || mode.Translates() != want.translates ||
+			mode.KeepsPort() == want.translates ||
 			mode.Overhead(four) != want.over4 || mode.Overhead(six) != want.over6 {
 			t.Errorf("%s: tunnels %t, translates %t, keeps the port %t, overhead %d and %d", mode,
 				mode.Tunnels(), mode.Translates(), mode.KeepsPort(), mode.Overhead(four), mode.Overhead(six))
 		}
 	}
-	if m := ModeProxy; m.Tunnels() || m.Translates() || m.KeepsPort() || !m.CrossesFamilies() || m.Overhead(six) != 0 || m.UsualVia() != ViaAddress || !slices.Contains(Modes, m) {
+	if m := ModeProxy; m.Tunnels() || m.Translates() || m.KeepsPort() || !m.CrossesFamilies() || m.Overhead(six) != 0 ||
+		m.UsualVia() != ViaAddress || !slices.Contains(Modes, m) {
 		t.Errorf("%s: a packet of it is no backend's", m)
 	}
 }
@@ -110,7 +113,8 @@ func TestSchedulers(t *testing.T) {
 			t.Errorf("%s is not in this test", scheduler)
 		}
 		s := Service{Scheduler: scheduler, Protocol: TCP}
-		if scheduler.Remembers() != want.remembers || s.Tracked() != want.remembers || scheduler.Weighted() != want.weighted || s.BySource() != want.bySource ||
+		if scheduler.Remembers() != want.remembers || s.Tracked() != want.remembers ||
+			scheduler.Weighted() != want.weighted || s.BySource() != want.bySource ||
 			scheduler.ByLoad() != want.byLoad {
 			t.Errorf("%s: remembers %t, tracked %t, weighted %t, by source %t, by load %t", scheduler,
 				scheduler.Remembers(), s.Tracked(), scheduler.Weighted(), s.BySource(), scheduler.ByLoad())

@@ -17,8 +17,8 @@ type Members struct {
 	KeyFile string
 	// Name is this balancer's among them; empty: its host's.
 	Name string
-	// HandOver: flows that others would lose are handed over between members, at the port FlowsPort of all of them; 0: the
-	// one after that of Listen.
+	// HandOver: flows that others would lose are handed over between members, at the port FlowsPort of all of them; 0:
+	// the one after that of Listen.
 	HandOver  bool
 	FlowsPort uint16
 }

@@ -14,12 +14,14 @@ func TestUp(t *testing.T) {
 		path             Path
 		up, takes, reach bool
 	}{
-		{"", "", path, true, true, true}, {"", "", Path{}, false, false, false}, {"", "refuses", path, true, false, true},
+		{"", "", path, true, true, true}, {"", "", Path{}, false, false, false},
+		{"", "refuses", path, true, false, true},
 		{KeepFlows, "refuses", path, true, false, true}, {KeepFlows, "refuses", Path{}, false, false, false},
 		{ResetFlows, "", path, true, true, true}, {ResetFlows, "refuses", path, false, false, true},
 		{MoveFlows, "", path, true, true, true}, {MoveFlows, "refuses", path, false, false, true},
 	} {
-		s := RoutedService{Service: Service{Checks: Checks{OnDown: test.onDown}, Backends: []Backend{{Weight: 1, Unhealthy: test.unhealthy}}}, Paths: []Path{test.path}}
+		s := RoutedService{Service: Service{Checks: Checks{OnDown: test.onDown},
+			Backends: []Backend{{Weight: 1, Unhealthy: test.unhealthy}}}, Paths: []Path{test.path}}
 		if s.Up(0) != test.up || s.TakesFlows(0) != test.takes || s.Reachable(0) != test.reach {
 			t.Errorf("%+v: up %t, takes flows %t, reachable %t", test, s.Up(0), s.TakesFlows(0), s.Reachable(0))
 		}

@@ -16,7 +16,8 @@ type Proxy struct {
 	NoHTTP2 bool `json:"no_http2,omitempty"`
 	// Routes are tried in order; a request that none fits goes to all backends of the service.
 	Routes []Route `json:"routes,omitempty"`
-	// NoForwardedFor: requests are not given X-Forwarded-For with the client's address, nor X-Forwarded-Proto: what clients sent of them is passed on.
+	// NoForwardedFor: requests are not given X-Forwarded-For with the client's address, nor X-Forwarded-Proto: what
+	// clients sent of them is passed on.
 	NoForwardedFor bool `json:"no_forwarded_for,omitempty"`
 	// SendProxy is the version, 1 or 2, of the PROXY protocol header that backends' connections begin with,
 	// and AcceptProxy says that clients' begin with one; 0: there is none.

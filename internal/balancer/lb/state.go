@@ -43,8 +43,9 @@ type State struct {
 type Pool struct {
 	// Addresses belong to the balancer, whose new flows get their ports.
 	Addresses []netip.Addr
-	// Others belong to other balancers: flows that come from there go on, and replies to them are turned back, but no new
-	// flow gets a port of theirs. Where there are some, packets that belong to no flow known here are not answered, for another balancer may know it.
+	// Others belong to other balancers: flows that come from there go on, and replies to them are turned back, but no
+	// new flow gets a port of theirs. Where there are some, packets that belong to no flow known here are not answered,
+	// for another balancer may know it.
 	Others              []netip.Addr
 	FirstPort, LastPort uint16
 }
@@ -54,7 +55,8 @@ func (p Pool) All() []netip.Addr { return slices.Concat(p.Addresses, p.Others) }
 
 // Equal says whether two pools have the same addresses, in the same order, and ports.
 func (p Pool) Equal(o Pool) bool {
-	return p.FirstPort == o.FirstPort && p.LastPort == o.LastPort && slices.Equal(p.Addresses, o.Addresses) && slices.Equal(p.Others, o.Others)
+	return p.FirstPort == o.FirstPort && p.LastPort == o.LastPort && slices.Equal(p.Addresses, o.Addresses) &&
+		slices.Equal(p.Others, o.Others)
 }
 
 // Has says whether the address is one of the pool's, the balancer's or another's.
@@ -106,7 +108,8 @@ func (s *RoutedService) Same(o *RoutedService) bool {
 	return a.Name == b.Name && a.VIP == b.VIP && a.Port == b.Port && a.Protocol == b.Protocol &&
 		a.Mode == b.Mode && a.Scheduler == b.Scheduler && a.Hash == b.Hash && a.TableSize == b.TableSize &&
 		a.Persistence == b.Persistence && a.Limits == b.Limits && a.Transition == b.Transition &&
-		a.DSCP == b.DSCP && a.MSS == b.MSS && a.Checks.OnDown == b.Checks.OnDown && slices.Equal(a.Untranslated, b.Untranslated) && a.SameClients(b) &&
+		a.DSCP == b.DSCP && a.MSS == b.MSS && a.Checks.OnDown == b.Checks.OnDown &&
+		slices.Equal(a.Untranslated, b.Untranslated) && a.SameClients(b) &&
 		a.IsHairpin == b.IsHairpin && s.HasHairpin == o.HasHairpin &&
 		sameSlice(a.Backends, b.Backends, func(x, y Backend) bool { return x == y }) &&
 		sameSlice(s.Paths, o.Paths, Path.Equal)

@@ -38,7 +38,8 @@ func Cgroup(path string) (string, error) {
 	defer file.Close()
 	path, err = root(file)
 	if err != nil {
-		return "", fmt.Errorf("looking in %s: %w: mount one (`mount -t cgroup2 none /sys/fs/cgroup`), or boot with systemd.unified_cgroup_hierarchy=1", mountInfo, err)
+		return "", fmt.Errorf(
+			"looking in %s: %w: mount one (`mount -t cgroup2 none /sys/fs/cgroup`), or boot with systemd.unified_cgroup_hierarchy=1", mountInfo, err)
 	}
 	return path, check(path)
 }

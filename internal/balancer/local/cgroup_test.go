@@ -19,8 +19,9 @@ func TestRoot(t *testing.T) {
 			"41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n", "/sys/fs/cgroup/unified", nil},
 		"a part of it, in a container": {"30 23 0:26 /docker/1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n31 23 0:26 / /host/cgroup ro - cgroup2 cgroup rw\n", "/host/cgroup", nil},
 		"a blank":                      {`30 23 0:26 / /my\040cgroup rw - cgroup2 none rw`, "/my cgroup", nil},
-		"none":                         {"32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", "", ErrNoCgroup2},
-		"not understood":               {"32 31 - cgroup2\n", "", ErrNoCgroup2},
+		"none": {"32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", "",
+			ErrNoCgroup2},
+		"not understood": {"32 31 - cgroup2\n", "", ErrNoCgroup2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := root(strings.NewReader(test.mounts)); got != test.want || !errors.Is(err, test.err) {

@@ -21,7 +21,8 @@ import (
 // attached is how many programs are attached to the sockets of the tests' control group.
 func (r *rig) attached() (n int) {
 	r.t.Helper()
-	for _, at := range []ebpf.AttachType{ebpf.AttachCGroupInet4Connect, ebpf.AttachCGroupInet6Connect, ebpf.AttachCGroupUDP4Sendmsg,
+	for _, at := range []ebpf.AttachType{ebpf.AttachCGroupInet4Connect, ebpf.AttachCGroupInet6Connect,
+		ebpf.AttachCGroupUDP4Sendmsg,
 		ebpf.AttachCGroupUDP6Sendmsg, ebpf.AttachCGroupUDP4Recvmsg, ebpf.AttachCGroupUDP6Recvmsg,
 		ebpf.AttachCgroupInet4GetPeername, ebpf.AttachCgroupInet6GetPeername, ebpf.AttachCgroupInetSockRelease} {
 		result, err := link.QueryPrograms(link.QueryOptions{Target: r.cgroupFD(), Attach: at})

@@ -94,11 +94,14 @@ func newRig(t *testing.T) *rig {
 }
 
 func (r *rig) options() datapath.Options {
-	return datapath.Options{Interfaces: []string{"veth0"}, Hook: lb.HookTC, TableSize: 1021, FlowLimit: 1024, UnprovenLimit: 1024}
+	return datapath.Options{Interfaces: []string{"veth0"}, Hook: lb.HookTC, TableSize: 1021, FlowLimit: 1024,
+		UnprovenLimit: 1024}
 }
 
 func own(lo netlink.Link, a netip.Addr) error {
-	return netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}, Flags: unix.IFA_F_NODAD})
+	return netlink.AddrAdd(lo,
+		&netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())},
+			Flags: unix.IFA_F_NODAD})
 }
 
 // in runs f in the namespace.
@@ -145,13 +148,16 @@ func (r *rig) listen(at netip.AddrPort, word string) {
 
 // service is one whose backends are all there.
 func service(ipv6 bool, protocol lb.Protocol, scheduler lb.Scheduler) lb.RoutedService {
-	s := lb.RoutedService{Service: lb.Service{Name: fmt.Sprintf("%s-%t", protocol, ipv6), VIP: vip4, Port: port, Protocol: protocol, Mode: lb.NAT, Scheduler: scheduler}}
+	s := lb.RoutedService{Service: lb.Service{Name: fmt.Sprintf("%s-%t", protocol, ipv6), VIP: vip4, Port: port,
+		Protocol: protocol, Mode: lb.NAT, Scheduler: scheduler}}
 	if ipv6 {
 		s.VIP = vip6
 	}
 	for n := 1; n <= backends; n++ {
-		s.Backends = append(s.Backends, lb.Backend{Name: name(n), Address: address(ipv6, n), Port: backendPort, Weight: 1})
-		s.Paths = append(s.Paths, lb.Path{MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(n)}, Source: net.HardwareAddr{2, 0, 0, 0, 1, 0}})
+		s.Backends = append(s.Backends, lb.Backend{Name: name(n), Address: address(ipv6, n), Port: backendPort,
+			Weight: 1})
+		s.Paths = append(s.Paths, lb.Path{MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(n)},
+			Source: net.HardwareAddr{2, 0, 0, 0, 1, 0}})
 	}
 	return s
 }
@@ -166,7 +172,8 @@ func (r *rig) apply(services ...lb.RoutedService) {
 // without returns a service without a backend.
 func without(s lb.RoutedService, n int) lb.RoutedService {
 	at := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Name == name(n) })
-	s.Backends, s.Paths = slices.Delete(slices.Clone(s.Backends), at, at+1), slices.Delete(slices.Clone(s.Paths), at, at+1)
+	s.Backends, s.Paths = slices.Delete(slices.Clone(s.Backends), at, at+1),
+		slices.Delete(slices.Clone(s.Paths), at, at+1)
 	return s
 }
 
@@ -257,7 +264,8 @@ func (r *rig) socket(f family, kind int) *client {
 		if c.fd, err = unix.Socket(domain, kind|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		return unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(patience.Seconds())})
+		return unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+			&unix.Timeval{Sec: int64(patience.Seconds())})
 	})
 	r.t.Cleanup(c.close)
 	return c

@@ -341,7 +341,8 @@ func TestReconnect(t *testing.T) {
 	if err := unix.Connect(c.fd, c.sockaddr(address(false, 1), backendPort)); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fmt.Sprint(r.counters().Services[s.Key()].Active, c.peer()), fmt.Sprint(0, " ", address(false, 1), ":", backendPort); got != want {
+	if got, want := fmt.Sprint(r.counters().Services[s.Key()].Active, c.peer()),
+		fmt.Sprint(0, " ", address(false, 1), ":", backendPort); got != want {
 		t.Errorf("connected to a backend itself: %s, not %s", got, want)
 	}
 }
@@ -386,7 +387,8 @@ func TestStranded(t *testing.T) {
 			if _, err := unix.Write(c.fd, []byte("?")); err != nil {
 				t.Errorf(f.name+": the one on %s: %v", word, err)
 			}
-			if got, from, err := c.hear(); err != nil || got == name(1) || word != name(1) && got != word || from.Addr() != f.vip() {
+			if got, from, err := c.hear(); err != nil || got == name(1) || word != name(1) && got != word ||
+				from.Addr() != f.vip() {
 				t.Errorf(f.name+": the one on %s hears %q from %s, %v", word, got, from, err)
 			}
 		}

@@ -158,7 +158,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		got := mustBuild(t, shuffledWeights, shuffledNames, 4099)
 		for slot := range want {
 			if names[want[slot]] != shuffledNames[got[slot]] {
-				t.Fatalf("slot %d leads to %s, and after a shuffle to %s", slot, names[want[slot]], shuffledNames[got[slot]])
+				t.Fatalf("slot %d leads to %s, and after a shuffle to %s", slot, names[want[slot]],
+					shuffledNames[got[slot]])
 			}
 		}
 	}
@@ -237,7 +238,8 @@ func TestWithout(t *testing.T) {
 		}
 		for i := range left {
 			ideal := DefaultSize * float64(left[i]) / sum
-			if off := math.Abs(counts[i] - ideal); (left[i] == 0) != (counts[i] == 0) || off > 2+2*ideal*float64(n)/DefaultSize {
+			if off := math.Abs(counts[i] - ideal); (left[i] == 0) != (counts[i] == 0) || off > 2+
+				2*ideal*float64(n)/DefaultSize {
 				t.Errorf("trial %d: weights %v: backend %d has %v slots, ideal %.2f", trial, left, i, counts[i], ideal)
 			}
 		}

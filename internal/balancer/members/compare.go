@@ -42,7 +42,8 @@ func (m *Members) compareWith(n *node, now time.Time) {
 		is.difference = d
 		if !is.warned && now.Sub(is.since) >= m.opt.tolerance {
 			is.warned = true
-			m.opt.Log.Warn(fmt.Sprintf("member %s sends new flows of service %s to other backends%s", n.name, d.name, orNothing(": ", d.detail)), about(d.name)...)
+			m.opt.Log.Warn(fmt.Sprintf("member %s sends new flows of service %s to other backends%s", n.name, d.name,
+				orNothing(": ", d.detail)), about(d.name)...)
 		}
 	}
 	for service, is := range n.differs {
@@ -51,7 +52,8 @@ func (m *Members) compareWith(n *node, now time.Time) {
 		}
 		delete(n.differs, service)
 		if is.warned {
-			m.opt.Log.Info(fmt.Sprintf("member %s sends new flows of service %s to the same backends again", n.name, is.name), about(is.name)...)
+			m.opt.Log.Info(fmt.Sprintf("member %s sends new flows of service %s to the same backends again", n.name,
+				is.name), about(is.name)...)
 		}
 	}
 }
@@ -67,7 +69,8 @@ func orNothing(before, text string) string {
 func (m *Members) Status() ops.Members {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	status := ops.Members{Name: m.opt.Name, Address: m.opt.Listen.String(), Configuration: m.own.Configuration, Keys: m.Keys().shown(), Problem: m.problem,
+	status := ops.Members{Name: m.opt.Name, Address: m.opt.Listen.String(), Configuration: m.own.Configuration,
+		Keys: m.Keys().shown(), Problem: m.problem,
 		Refused: m.logs.count(), Members: []ops.Member{}}
 	heard := map[netip.Addr]bool{}
 	for _, n := range m.nodes {
@@ -79,8 +82,9 @@ func (m *Members) Status() ops.Members {
 	}
 	for peer, s := range m.silent {
 		if !heard[peer] {
-			status.Members = append(status.Members, ops.Member{Address: netip.AddrPortFrom(peer, m.opt.Listen.Port()).String(),
-				State: ops.MemberUnknown, Since: s.since, Reason: s.reason, SameName: s.sameName})
+			status.Members = append(status.Members,
+				ops.Member{Address: netip.AddrPortFrom(peer, m.opt.Listen.Port()).String(),
+					State: ops.MemberUnknown, Since: s.since, Reason: s.reason, SameName: s.sameName})
 		}
 	}
 	slices.SortFunc(status.Members, func(a, b ops.Member) int {
@@ -90,12 +94,15 @@ func (m *Members) Status() ops.Members {
 }
 
 func (m *Members) member(n *node) ops.Member {
-	is := ops.Member{Name: n.name, Address: n.address.String(), State: n.state, Since: n.since, Version: n.greeting.Version, Reason: n.problem}
+	is := ops.Member{Name: n.name, Address: n.address.String(), State: n.state, Since: n.since,
+		Version: n.greeting.Version, Reason: n.problem}
 	if n.said != nil {
-		is.Configuration, is.Keys, is.Ready, is.Drained = n.said.Configuration, n.said.Keys, n.said.Ready, n.said.Drained
+		is.Configuration, is.Keys, is.Ready, is.Drained = n.said.Configuration, n.said.Keys, n.said.Ready,
+			n.said.Drained
 	}
 	for _, d := range n.differs {
-		is.Differs = append(is.Differs, ops.Difference{Service: d.name, Detail: d.detail, Since: d.since, Lasting: d.warned})
+		is.Differs = append(is.Differs, ops.Difference{Service: d.name, Detail: d.detail, Since: d.since,
+			Lasting: d.warned})
 	}
 	slices.SortFunc(is.Differs, func(a, b ops.Difference) int { return cmp.Compare(a.Service, b.Service) })
 	return is
@@ -118,7 +125,8 @@ func Problems(s ops.Members) (problems []string) {
 		}
 		for _, d := range one.Differs {
 			if d.Lasting {
-				problems = append(problems, fmt.Sprintf("member %s sends new flows of service %s to other backends%s", name, d.Service, orNothing(": ", d.Detail)))
+				problems = append(problems, fmt.Sprintf("member %s sends new flows of service %s to other backends%s",
+					name, d.Service, orNothing(": ", d.Detail)))
 			}
 		}
 	}

@@ -176,8 +176,8 @@ func send(t *testing.T, from netip.Addr, to *tested, texts ...[]byte) {
 	}
 }
 
-// TestReplayedDatagrams: all that a member ever sent, sent again from its address, brings back neither the process that it was of, nor
-// one that has left, also when memberlist has forgotten it.
+// TestReplayedDatagrams: all that a member ever sent, sent again from its address, brings back neither the process that
+// it was of, nor one that has left, also when memberlist has forgotten it.
 func TestReplayedDatagrams(t *testing.T) {
 	bubble(t, testReplayedDatagrams)
 }
@@ -200,7 +200,9 @@ func testReplayedDatagrams(t *testing.T, n *network) {
 	eventually(t, "the first misses the second", func() bool { return one.sees("lb2", ops.MemberFailed) })
 	other = n.begin(2, 2, func(o *Options) { o.Version = "1.2.4" })
 	second := func() ops.Member { return one.Status().Members[0] }
-	eventually(t, "the first has heard the second's next process", func() bool { return one.heard("lb2") && second().Version == "1.2.4" })
+	eventually(t, "the first has heard the second's next process", func() bool {
+		return one.heard("lb2") && second().Version == "1.2.4"
+	})
 	recorded := wire.recorded(n.address(2))
 	n.send(n.address(2), one, recorded...)
 	// What comes after the recording is heard after it.
@@ -220,11 +222,13 @@ func testReplayedDatagrams(t *testing.T, n *network) {
 		return time.Since(begun) > 2*time.Second && len(wire.recorded(n.address(2))) > before+len(recorded)
 	})
 	if one.log.count("lb2 ("+n.address(2).String()) != 4 || !one.sees("lb2", ops.MemberLeft) || len(one.Peers()) > 0 {
-		t.Errorf("after a recording of one that has left, the first has %+v, and its log is\n%s", one.Status().Members, one.log.text.String())
+		t.Errorf("after a recording of one that has left, the first has %+v, and its log is\n%s", one.Status().Members,
+			one.log.text.String())
 	}
 }
 
-// TestPartition: of three, one is cut off; each side goes on with those that it reaches, and they find each other again.
+// TestPartition: of three, one is cut off; each side goes on with those that it reaches, and they find each other
+// again.
 func TestPartition(t *testing.T) {
 	bubble(t, testPartition)
 }
@@ -250,8 +254,12 @@ func testPartition(t *testing.T, n *network) {
 		wires[0].isolate(n.address(2), n.address(3))
 		wires[1].isolate(n.address(1))
 		wires[2].isolate(n.address(1))
-		eventually(t, "the first misses both", func() bool { return all[0].sees("lb2", ops.MemberFailed) && all[0].sees("lb3", ops.MemberFailed) })
-		eventually(t, "both miss the first", func() bool { return all[1].sees("lb1", ops.MemberFailed) && all[2].sees("lb1", ops.MemberFailed) })
+		eventually(t, "the first misses both", func() bool {
+			return all[0].sees("lb2", ops.MemberFailed) && all[0].sees("lb3", ops.MemberFailed)
+		})
+		eventually(t, "both miss the first", func() bool {
+			return all[1].sees("lb1", ops.MemberFailed) && all[2].sees("lb1", ops.MemberFailed)
+		})
 		eventually(t, "each side has those that it reaches", func() bool {
 			return all[1].heard("lb3") && all[2].heard("lb2") && len(all[0].Peers()) == 0 && len(all[1].Peers()) == 1
 		})
@@ -264,8 +272,8 @@ func testPartition(t *testing.T, n *network) {
 	eventually(t, "all is well", func() bool { return len(Problems(all[0].Status())) == 0 })
 }
 
-// TestEqualNames: two members of one name are found and named by both and by a third, which goes on with the one that it has; with a
-// name of its own, the other is a member.
+// TestEqualNames: two members of one name are found and named by both and by a third, which goes on with the one that
+// it has; with a name of its own, the other is a member.
 func TestEqualNames(t *testing.T) {
 	bubble(t, testEqualNames)
 }
@@ -277,8 +285,11 @@ func testEqualNames(t *testing.T, n *network) {
 	other := n.begin(3, 3, named("lb2"))
 	same := func(m *tested, at byte) bool {
 		return slices.ContainsFunc(m.Status().Members, func(is ops.Member) bool {
-			return is.State == ops.MemberUnknown && is.SameName == "lb2" && is.Address == netip.AddrPortFrom(n.address(at), m.opt.Listen.Port()).String()
-		}) && slices.ContainsFunc(Problems(m.Status()), func(p string) bool { return strings.Contains(p, "it has the name lb2, which the member at ") })
+			return is.State == ops.MemberUnknown && is.SameName == "lb2" &&
+				is.Address == netip.AddrPortFrom(n.address(at), m.opt.Listen.Port()).String()
+		}) && slices.ContainsFunc(Problems(m.Status()), func(p string) bool {
+			return strings.Contains(p, "it has the name lb2, which the member at ")
+		})
 	}
 	eventually(t, "all three name it", func() bool { return same(third, 3) && same(one, 3) && same(other, 2) })
 	for _, m := range []*tested{third, one, other} {
@@ -286,17 +297,20 @@ func testEqualNames(t *testing.T, n *network) {
 			t.Errorf("%v says it %d times", m.opt.Listen, said)
 		}
 	}
-	if peers := third.Peers(); len(peers) != 1 || peers[0].Address.Addr() != n.address(2) || third.log.count("not reached any more") > 0 {
+	if peers := third.Peers(); len(peers) != 1 || peers[0].Address.Addr() != n.address(2) ||
+		third.log.count("not reached any more") > 0 {
 		t.Errorf("the third has the peers %v", peers)
 	}
 	other.end(false)
 	n.begin(3, 3, nil)
 	eventually(t, "all have a name of their own", func() bool {
-		return third.heard("lb2") && third.heard("lb3") && one.heard("lb3") && len(Problems(third.Status())) == 0 && len(Problems(one.Status())) == 0
+		return third.heard("lb2") && third.heard("lb3") && one.heard("lb3") && len(Problems(third.Status())) == 0 &&
+			len(Problems(one.Status())) == 0
 	})
 }
 
-// TestFloodOfStrangers: datagrams and connections of very many strangers neither part members nor fill memory or the log.
+// TestFloodOfStrangers: datagrams and connections of very many strangers neither part members nor fill memory or the
+// log.
 func TestFloodOfStrangers(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -319,7 +333,9 @@ func TestFloodOfStrangers(t *testing.T) {
 	}
 	eventually(t, "all connections are refused", func() bool { return one.Status().Refused >= uint64(strangers) })
 	one.set(func(l *Local) { l.Configuration = "decaf" })
-	eventually(t, "the second hears the first", func() bool { return other.Status().Members[0].Configuration == "decaf" })
+	eventually(t, "the second hears the first", func() bool {
+		return other.Status().Members[0].Configuration == "decaf"
+	})
 	if lines := one.log.count("refused what"); lines > mostSeen {
 		t.Errorf("the log has %d lines of strangers", lines)
 	}

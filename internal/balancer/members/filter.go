@@ -34,7 +34,8 @@ const (
 func (f *filter) logger() *log.Logger { return log.New(f, "", 0) }
 
 // foreign are texts of memberlist's that say of a sender that it has another key or protocol.
-var foreign = []string{"Decrypt packet failed", "failed to receive", "unacceptable label", "missing message type", "not supported",
+var foreign = []string{"Decrypt packet failed", "failed to receive", "unacceptable label", "missing message type",
+	"not supported",
 	"failed to remove", "Failed to read remote state", "Failed to receive user message", "invalid msgType"}
 
 // Write takes a line of memberlist's log.
@@ -49,7 +50,8 @@ func (f *filter) Write(line []byte) (int, error) {
 					from = address.Addr().Unmap().String()
 				}
 			}
-			f.refuse(from, fmt.Sprintf("refused what %s sends to the members' port: it has another key, or is no member", from))
+			f.refuse(from,
+				fmt.Sprintf("refused what %s sends to the members' port: it has another key, or is no member", from))
 			return len(line), nil
 		}
 	}
@@ -58,12 +60,14 @@ func (f *filter) Write(line []byte) (int, error) {
 
 // stranger counts what comes from an address that is no peer's.
 func (f *filter) stranger(from netip.Addr) {
-	f.refuse(from.String(), fmt.Sprintf("refused what %s sends to the members' port: its address is not under members.peers", from))
+	f.refuse(from.String(),
+		fmt.Sprintf("refused what %s sends to the members' port: its address is not under members.peers", from))
 }
 
 // Refuse counts what was refused at the port where flows are handed over, and says it if that was not lately.
 func (m *Members) Refuse(from netip.Addr, why error) {
-	m.logs.refuse("flows "+from.String(), fmt.Sprintf("refused what %s sends to the port at which members take flows: %v", from, why))
+	m.logs.refuse("flows "+from.String(),
+		fmt.Sprintf("refused what %s sends to the port at which members take flows: %v", from, why))
 }
 
 // refuse counts a refusal, and says it if that was not lately.
@@ -100,7 +104,8 @@ func (f *filter) count() uint64 {
 func joinText(err error) string {
 	text := err.Error()
 	switch {
-	case strings.Contains(text, "o installed keys could decrypt"), strings.Contains(text, "remote error"), strings.Contains(text, "encrypted"):
+	case strings.Contains(text, "o installed keys could decrypt"), strings.Contains(text, "remote error"),
+		strings.Contains(text, "encrypted"):
 		return "it has another key"
 	case strings.Contains(text, "connection refused"):
 		return "nothing listens there"

@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// guard is a transport that hears the configured peers only, and talks to no other: what comes from other addresses is not even tried
-// to be decrypted. A peer that is let go would seem alive to memberlist as long as it answers.
+// guard is a transport that hears the configured peers only, and talks to no other: what comes from other addresses is
+// not even tried to be decrypted. A peer that is let go would seem alive to memberlist as long as it answers.
 type guard struct {
 	memberlist.NodeAwareTransport
 	dial dial

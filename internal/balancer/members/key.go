@@ -92,7 +92,8 @@ func ReadKeys(path string) (Keys, error) {
 		return nil, err
 	}
 	if info.Mode().Perm()&0o027 != 0 {
-		return nil, fmt.Errorf("%w: %s can be read by others than its owner and group, or changed by others than its owner: `chmod g-w,o= %[2]s`", ErrKey, path)
+		return nil, fmt.Errorf(
+			"%w: %s can be read by others than its owner and group, or changed by others than its owner: `chmod g-w,o= %[2]s`", ErrKey, path)
 	}
 	text, err := io.ReadAll(io.LimitReader(file, mostKeyFile+1))
 	if err == nil && len(text) > mostKeyFile {
@@ -125,7 +126,8 @@ func (k Keys) Derive(purpose string) (derived [][]byte, err error) {
 	return derived, nil
 }
 
-// shown are names of the keys that persons can compare, and that tell nothing of the keys: 32 bits, derived for it alone.
+// shown are names of the keys that persons can compare, and that tell nothing of the keys: 32 bits, derived for it
+// alone.
 func (k Keys) shown() []string {
 	names := make([]string, len(k))
 	for i, key := range k {

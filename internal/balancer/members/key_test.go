@@ -31,9 +31,10 @@ func TestKeyFiles(t *testing.T) {
 		"two":             {"# since May\n" + key.String() + "\n\n  " + NewKey().String(), 0o600, true},
 		"one repeated":    {key.String() + "\n" + key.String(), 0o600, false},
 		"a line between":  {key.String() + "\nsecret\n" + NewKey().String(), 0o600, false},
-		"five":            {strings.Join([]string{key.String(), NewKey().String(), NewKey().String(), NewKey().String(), NewKey().String()}, "\n"), 0o600, false},
-		"only a comment":  {"# none", 0o600, false},
-		"too long":        {string(bytes.Repeat([]byte("A"), 4096)), 0o600, false},
+		"five": {strings.Join([]string{key.String(), NewKey().String(), NewKey().String(), NewKey().String(),
+			NewKey().String()}, "\n"), 0o600, false},
+		"only a comment": {"# none", 0o600, false},
+		"too long":       {string(bytes.Repeat([]byte("A"), 4096)), 0o600, false},
 	} {
 		path := filepath.Join(t.TempDir(), "key")
 		if err := os.WriteFile(path, []byte(test.text), test.mode); err != nil {
@@ -123,7 +124,9 @@ func FuzzParseKeys(f *testing.F) {
 		for _, key := range keys {
 			again = append(again, key.String()+"\n"...)
 		}
-		if read, err := ParseKeys(again); err != nil || !slices.EqualFunc(keys, read, func(a, b Key) bool { return bytes.Equal(a, b) }) {
+		if read, err := ParseKeys(again); err != nil || !slices.EqualFunc(keys, read, func(a, b Key) bool {
+			return bytes.Equal(a, b)
+		}) {
 			t.Errorf("%q: %v", text, err)
 		}
 	})

@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// turn puts keys in the place of those of a ring, of which memberlist reads meanwhile. RemoveKey moves the keys behind the removed one
-// within the slice that readers have, so keys are removed from the end only.
+// turn puts keys in the place of those of a ring, of which memberlist reads meanwhile. RemoveKey moves the keys behind
+// the removed one within the slice that readers have, so keys are removed from the end only.
 func turn(ring *memberlist.Keyring, keys Keys) error {
 	err := errors.Join(ring.AddKey(keys[0]), ring.UseKey(keys[0]))
 	unwanted := func(key []byte) bool {
@@ -35,23 +35,27 @@ func turn(ring *memberlist.Keyring, keys Keys) error {
 	return err
 }
 
-// CheckKeys says whether the members that are reached now, and are to be peers further on, would still be reached with other keys: each
-// must accept the first one, and send by one of them. Of a version that does not say, it is not known. Error: ErrCutOff.
+// CheckKeys says whether the members that are reached now, and are to be peers further on, would still be reached with
+// other keys: each must accept the first one, and send by one of them. Of a version that does not say, it is not known.
+// Error: ErrCutOff.
 func (m *Members) CheckKeys(keys Keys, peers []netip.Addr) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := keys.shown()
 	for _, n := range m.nodes {
-		if n.state != ops.MemberAlive || n.said == nil || len(n.said.Keys) == 0 || !slices.Contains(peers, n.address.Addr()) {
+		if n.state != ops.MemberAlive || n.said == nil || len(n.said.Keys) == 0 ||
+			!slices.Contains(peers, n.address.Addr()) {
 			continue
 		}
 		their := n.said.Keys
 		switch {
 		case !slices.Contains(their, names[0]):
-			return fmt.Errorf("%w: %s does not accept the first key, %s, but %s; add it as another line of the file there, and reload there, first",
+			return fmt.Errorf(
+				"%w: %s does not accept the first key, %s, but %s; add it as another line of the file there, and reload there, first",
 				ErrCutOff, n.name, names[0], strings.Join(their, ", "))
 		case !slices.Contains(names, their[0]):
-			return fmt.Errorf("%w: %s sends by the key %s, which the file has no more; make a key of this file the first one there, and reload there, first",
+			return fmt.Errorf(
+				"%w: %s sends by the key %s, which the file has no more; make a key of this file the first one there, and reload there, first",
 				ErrCutOff, n.name, their[0])
 		}
 	}
@@ -87,7 +91,8 @@ func (m *Members) useKeys(keys Keys) {
 		return
 	}
 	m.keys.Store(&keys)
-	m.opt.Log.Info("the members' keys are others: this one sends by the first of "+strings.Join(keys.shown(), ", "), about("")...)
+	m.opt.Log.Info("the members' keys are others: this one sends by the first of "+strings.Join(keys.shown(), ", "),
+		about("")...)
 }
 
 // Keys are those that are accepted; what is sent is encrypted by the first.

@@ -85,7 +85,8 @@ type Members struct {
 	problem string
 	// own is what was told last.
 	own state
-	// nodes are the others that were ever reached, by name; those that are no peers any more until memberlist misses them.
+	// nodes are the others that were ever reached, by name; those that are no peers any more until memberlist misses
+	// them.
 	nodes map[string]*node
 	// silent says why configured peers of which nothing was heard are not reached, and since.
 	silent  map[netip.Addr]*silence
@@ -291,7 +292,8 @@ func (m *Members) join(ctx context.Context) {
 // note looks at what this balancer has, and says whether that is something new.
 func (m *Members) note() bool {
 	local := m.opt.Local()
-	next := state{Format: format, Name: m.opt.Name, Instance: m.instance, Configuration: local.Configuration, Ready: local.Ready, Drained: local.Drained,
+	next := state{Format: format, Name: m.opt.Name, Instance: m.instance, Configuration: local.Configuration,
+		Ready: local.Ready, Drained: local.Drained,
 		Keys: m.Keys().shown(), Tables: tableStates(local.Tables)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -302,8 +304,11 @@ func (m *Members) note() bool {
 }
 
 func sameState(a, b *state) bool {
-	return a.Configuration == b.Configuration && a.Ready == b.Ready && a.Drained == b.Drained && slices.Equal(a.Keys, b.Keys) &&
-		slices.EqualFunc(a.Tables, b.Tables, func(x, y tableState) bool { return x.Service == y.Service && x.Name == y.Name && x.Digest == y.Digest })
+	return a.Configuration == b.Configuration && a.Ready == b.Ready && a.Drained == b.Drained &&
+		slices.Equal(a.Keys, b.Keys) &&
+		slices.EqualFunc(a.Tables, b.Tables, func(x, y tableState) bool {
+			return x.Service == y.Service && x.Name == y.Name && x.Digest == y.Digest
+		})
 }
 
 // say returns what there is to say, with a number that is greater than all before.
@@ -346,14 +351,16 @@ func (m *Members) hear(text []byte) {
 	}
 	n := m.nodes[s.Name]
 	switch {
-	case n == nil || n.greeting.Instance != s.Instance: // of a process before, or of one that is not known yet: it says it again
+	case n == nil || n.greeting.Instance != s.Instance:
+		// of a process before, or of one that is not known yet: it says it again
 	case n.said != nil && n.said.Sequence >= s.Sequence: // an older one, or a replay
 	default:
 		n.said = s
 	}
 }
 
-// Peers are the other members that are reached now, by name, each at the address where its gossip is heard. Safe for concurrent use.
+// Peers are the other members that are reached now, by name, each at the address where its gossip is heard. Safe for
+// concurrent use.
 func (m *Members) Peers() []lb.Peer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -409,13 +416,16 @@ func (l *listener) NotifyLeave(of *memberlist.Node) { (*Members)(l).part(of) }
 
 // NotifyConflict notes that two have one name.
 func (l *listener) NotifyConflict(one, other *memberlist.Node) {
-	l.logs.refuse("name "+other.Address(), fmt.Sprintf("two members have the name %s, at %s and %s: give each its own (members.name)", one.Name, one.Address(), other.Address()))
+	l.logs.refuse("name "+other.Address(),
+		fmt.Sprintf("two members have the name %s, at %s and %s: give each its own (members.name)", one.Name,
+			one.Address(), other.Address()))
 	m := (*Members)(l)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.silent[addressOf(other).Addr()]; s != nil {
 		s.sameName = one.Name
-		s.reason = fmt.Sprintf("it has the name %s, which the member at %s has, too: give each its own (members.name)", one.Name, addressOf(one).Addr())
+		s.reason = fmt.Sprintf("it has the name %s, which the member at %s has, too: give each its own (members.name)",
+			one.Name, addressOf(one).Addr())
 	}
 }
 
@@ -448,7 +458,8 @@ func (m *Members) meet(of *memberlist.Node) {
 	case err != nil:
 		n.problem = err.Error()
 	case g.Format != format:
-		n.problem = fmt.Sprintf("it has version %s, which tells of itself in another form: tables are not compared", g.Version)
+		n.problem = fmt.Sprintf("it has version %s, which tells of itself in another form: tables are not compared",
+			g.Version)
 	}
 	if n.state != ops.MemberAlive || n.address != addressOf(of) {
 		n.state, n.since, n.address = ops.MemberAlive, time.Now(), addressOf(of)

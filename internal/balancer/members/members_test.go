@@ -84,22 +84,26 @@ func takers(ports ...uint16) []lb.Taker {
 }
 
 func webTable(digest uint64, takers []lb.Taker) []lb.ServiceTable {
-	return []lb.ServiceTable{{Key: lb.ServiceKey{VIP: netip.MustParseAddr("198.51.100.80"), Port: 80, Protocol: lb.TCP}, Name: "web", Digest: digest, Takers: takers}}
+	return []lb.ServiceTable{{Key: lb.ServiceKey{VIP: netip.MustParseAddr("198.51.100.80"), Port: 80, Protocol: lb.TCP},
+		Name: "web", Digest: digest, Takers: takers}}
 }
 
 // begin starts member i of so many.
 func (n *network) begin(i, of byte, change func(*Options)) *tested {
 	n.t.Helper()
 	is := &tested{has: Local{Configuration: "c0ffee", Ready: true, Tables: webTable(1, takers(80, 81))}}
-	options := Options{Members: lb.Members{Listen: netip.AddrPortFrom(n.address(i), lb.DefaultMembersPort), Name: fmt.Sprintf("lb%d", i)},
-		Keys: Keys{n.key}, Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&is.log, nil)), tolerance: 50 * time.Millisecond,
+	options := Options{Members: lb.Members{Listen: netip.AddrPortFrom(n.address(i), lb.DefaultMembersPort),
+		Name: fmt.Sprintf("lb%d", i)},
+		Keys: Keys{n.key}, Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&is.log, nil)),
+		tolerance: 50 * time.Millisecond,
 		Local: func() Local {
 			is.mu.Lock()
 			defer is.mu.Unlock()
 			return is.has
 		},
 		tune: func(c *memberlist.Config) {
-			c.ProbeInterval, c.ProbeTimeout, c.GossipInterval = 200*time.Millisecond, 100*time.Millisecond, 50*time.Millisecond
+			c.ProbeInterval, c.ProbeTimeout, c.GossipInterval = 200*time.Millisecond, 100*time.Millisecond,
+				50*time.Millisecond
 			c.SuspicionMult = 10
 		}}
 	if n.paper != nil {
@@ -143,7 +147,9 @@ func eventually(t *testing.T, what string, is func() bool) {
 
 // sees says whether a member has another in a state.
 func (m *tested) sees(name string, state ops.MemberState) bool {
-	return slices.ContainsFunc(m.Status().Members, func(one ops.Member) bool { return one.Name == name && one.State == state })
+	return slices.ContainsFunc(m.Status().Members, func(one ops.Member) bool {
+		return one.Name == name && one.State == state
+	})
 }
 
 func (m *tested) heard(name string) bool {
@@ -168,7 +174,8 @@ func testMembersCompare(t *testing.T, n *network) {
 		}
 		return true
 	})
-	if peers := all[0].Peers(); len(peers) != 2 || peers[0].Name != "lb2" || peers[0].Address != netip.AddrPortFrom(n.address(2), lb.DefaultMembersPort) {
+	if peers := all[0].Peers(); len(peers) != 2 || peers[0].Name != "lb2" ||
+		peers[0].Address != netip.AddrPortFrom(n.address(2), lb.DefaultMembersPort) {
 		t.Errorf("the first has the peers %v", peers)
 	}
 	if problems := Problems(all[0].Status()); len(problems) > 0 {
@@ -177,14 +184,16 @@ func testMembersCompare(t *testing.T, n *network) {
 	all[2].set(func(l *Local) { l.Tables = webTable(2, takers(80)) })
 	warning := "member lb3 sends new flows of service web to other backends: 192.0.2.21:81 takes new flows here and not at lb3"
 	eventually(t, "the others warn of the third", func() bool {
-		return slices.Contains(Problems(all[0].Status()), warning) && slices.Contains(Problems(all[1].Status()), warning)
+		return slices.Contains(Problems(all[0].Status()), warning) &&
+			slices.Contains(Problems(all[1].Status()), warning)
 	})
 	if all[0].log.count("lb2 sends new flows") > 0 {
 		t.Error("the second, which is like the first, is warned of")
 	}
 	all[2].set(func(l *Local) { l.Tables = webTable(1, takers(80, 81)) })
 	eventually(t, "it is over", func() bool { return len(Problems(all[0].Status())) == 0 })
-	if warned, over := all[0].log.count(warning), all[0].log.count("to the same backends again"); warned != 1 || over != 1 {
+	if warned, over := all[0].log.count(warning), all[0].log.count("to the same backends again"); warned != 1 ||
+		over != 1 {
 		t.Errorf("it was said %d times, and that it is over %d times", warned, over)
 	}
 }
@@ -209,7 +218,9 @@ func testMembersGoAndCome(t *testing.T, n *network) {
 		t.Error("a member that has failed is a peer")
 	}
 	other = n.begin(2, 2, func(o *Options) { o.Version = "1.2.4" })
-	eventually(t, "the first has heard the second's next process", func() bool { return one.heard("lb2") && one.Status().Members[0].Version == "1.2.4" })
+	eventually(t, "the first has heard the second's next process", func() bool {
+		return one.heard("lb2") && one.Status().Members[0].Version == "1.2.4"
+	})
 	other.end(true)
 	eventually(t, "the second has left", func() bool { return one.sees("lb2", ops.MemberLeft) })
 	if problems := Problems(one.Status()); len(problems) > 0 {
@@ -226,10 +237,14 @@ func TestMembersRefuse(t *testing.T) {
 	stranger := n.begin(9, 3, nil)
 	eventually(t, "the two have heard each other", func() bool { return one.heard("lb2") && other.heard("lb1") })
 	eventually(t, "the one with another key is told", func() bool {
-		return slices.ContainsFunc(Problems(keyless.Status()), func(p string) bool { return strings.Contains(p, "it has another key") })
+		return slices.ContainsFunc(Problems(keyless.Status()), func(p string) bool {
+			return strings.Contains(p, "it has another key")
+		})
 	})
 	eventually(t, "the stranger is told", func() bool {
-		return slices.ContainsFunc(Problems(stranger.Status()), func(p string) bool { return strings.Contains(p, "closes the connection") })
+		return slices.ContainsFunc(Problems(stranger.Status()), func(p string) bool {
+			return strings.Contains(p, "closes the connection")
+		})
 	})
 	from := &net.UDPAddr{IP: n.address(8).AsSlice()}
 	conn, err := net.DialUDP("udp", from, net.UDPAddrFromAddrPort(one.opt.Listen))
@@ -256,8 +271,8 @@ func TestMembersRefuse(t *testing.T) {
 	}
 }
 
-// TestPeersChange: a peer that is added is found, one that is removed is let go though it and a third go on, and comes back when it
-// is a peer again, at once or later.
+// TestPeersChange: a peer that is added is found, one that is removed is let go though it and a third go on, and comes
+// back when it is a peer again, at once or later.
 func TestPeersChange(t *testing.T) {
 	bubble(t, testPeersChange)
 }
@@ -280,7 +295,8 @@ func testPeersChange(t *testing.T, n *network) {
 	one.SetPeers(peers(1, 2, 3))
 	eventually(t, "the first has heard the third", func() bool { return one.heard("lb3") && third.heard("lb1") })
 
-	// Away and back while the second goes on knowing it, and then until all have forgotten it: SWIM asks by others, too.
+	// Away and back while the second goes on knowing it, and then until all have forgotten it: SWIM asks by others,
+	// too.
 	for _, longer := range []bool{false, true} {
 		changed := one.Changed()
 		one.SetPeers(peers(2))
@@ -295,7 +311,9 @@ func testPeersChange(t *testing.T, n *network) {
 		eventually(t, "the second, which has its own peers, has the third", func() bool { return other.heard("lb3") })
 		if longer {
 			other.SetPeers(peers(1))
-			eventually(t, "the third misses the others", func() bool { return third.sees("lb1", ops.MemberFailed) && third.sees("lb2", ops.MemberFailed) })
+			eventually(t, "the third misses the others", func() bool {
+				return third.sees("lb1", ops.MemberFailed) && third.sees("lb2", ops.MemberFailed)
+			})
 			eventually(t, "memberlist has forgotten the third", func() bool {
 				one.Members.mu.Lock()
 				defer one.Members.mu.Unlock()
@@ -304,7 +322,9 @@ func testPeersChange(t *testing.T, n *network) {
 		}
 		other.SetPeers(peers(1, 3))
 		one.SetPeers(peers(2, 3))
-		eventually(t, "the first has heard the third again", func() bool { return one.heard("lb3") && third.heard("lb1") })
+		eventually(t, "the first has heard the third again", func() bool {
+			return one.heard("lb3") && third.heard("lb1")
+		})
 	}
 	eventually(t, "the second has heard the third again", func() bool { return other.heard("lb3") })
 	if gone := one.log.count("lb3 (" + n.address(3).String()); one.log.count("is let go") != 2 || gone == 0 {
@@ -312,8 +332,8 @@ func testPeersChange(t *testing.T, n *network) {
 	}
 }
 
-// TestKeysRotate: three get another key by three steps each, one after the other, and none is missed by another at any time; a step too
-// early is found before it cuts one off, and the old key opens nothing any more.
+// TestKeysRotate: three get another key by three steps each, one after the other, and none is missed by another at any
+// time; a step too early is found before it cuts one off, and the old key opens nothing any more.
 func TestKeysRotate(t *testing.T) {
 	bubble(t, testKeysRotate)
 }
@@ -340,7 +360,8 @@ func testKeysRotate(t *testing.T, n *network) {
 				t.Fatal(err)
 			}
 			use()
-			if early := (Keys{NewKey()}); !errors.Is(m.CheckKeys(early, m.opt.Peers), ErrCutOff) || m.CheckKeys(early, nil) != nil {
+			if early := (Keys{NewKey()}); !errors.Is(m.CheckKeys(early, m.opt.Peers), ErrCutOff) ||
+				m.CheckKeys(early, nil) != nil {
 				t.Error("a key that no other member has is none that cuts it off")
 			}
 		}
@@ -357,7 +378,9 @@ func testKeysRotate(t *testing.T, n *network) {
 	}
 	outdated := n.begin(4, 4, nil)
 	eventually(t, "one that has the old key is told", func() bool {
-		return slices.ContainsFunc(Problems(outdated.Status()), func(p string) bool { return strings.Contains(p, "it has another key") })
+		return slices.ContainsFunc(Problems(outdated.Status()), func(p string) bool {
+			return strings.Contains(p, "it has another key")
+		})
 	})
 	for _, m := range all {
 		if m.log.count("not reached any more") > 0 {
@@ -373,10 +396,14 @@ func testKeysRotate(t *testing.T, n *network) {
 
 // TestReplayedStates: what was said before, by a process before, or of one that is not there, is not listened to.
 func TestReplayedStates(t *testing.T) {
-	m := New(Options{Members: lb.Members{Name: "lb1"}, Keys: Keys{NewKey()}, Local: func() Local { return Local{} }, Log: slog.New(slog.DiscardHandler)})
-	m.nodes["lb2"] = &node{name: "lb2", state: ops.MemberAlive, greeting: greeting{format, 7, "1"}, differs: map[string]*differing{}}
+	m := New(Options{Members: lb.Members{Name: "lb1"}, Keys: Keys{NewKey()}, Local: func() Local {
+		return Local{}
+	}, Log: slog.New(slog.DiscardHandler)})
+	m.nodes["lb2"] = &node{name: "lb2", state: ops.MemberAlive, greeting: greeting{format, 7, "1"},
+		differs: map[string]*differing{}}
 	said := func(instance, sequence uint64, name string) string {
-		m.hear(state{Format: format, Name: name, Instance: instance, Sequence: sequence, Configuration: fmt.Sprint(instance, "-", sequence), Tables: []tableState{}}.encode())
+		m.hear(state{Format: format, Name: name, Instance: instance, Sequence: sequence,
+			Configuration: fmt.Sprint(instance, "-", sequence), Tables: []tableState{}}.encode())
 		if s := m.nodes["lb2"].said; s != nil {
 			return s.Configuration
 		}
@@ -406,14 +433,18 @@ func TestDifferences(t *testing.T) {
 		own, their []lb.ServiceTable
 		want       string
 	}{
-		"equal":          {webTable(1, takers(80)), webTable(1, takers(80)), ""},
-		"one more there": {webTable(1, takers(80)), webTable(2, takers(80, 81)), "192.0.2.21:81 takes new flows at lb2 and not here"},
-		"one more here":  {webTable(1, takers(80, 81)), webTable(2, takers(80)), "192.0.2.21:81 takes new flows here and not at lb2"},
-		"a weight":       {webTable(1, takers(80, 81)), webTable(2, weighed), "192.0.2.21:81 has weight 1 here and 3 at lb2"},
-		"the rest":       {webTable(1, takers(80)), webTable(2, takers(80)), "the same backends by another scheduler, mode, hash, table size, persistence, list of clients or limit"},
-		"not here":       {nil, webTable(2, takers(80)), "only lb2 has the service, tcp 198.51.100.80:80"},
-		"not there":      {webTable(2, takers(80)), nil, "lb2 does not have the service"},
-		"too many":       {webTable(1, nil), webTable(2, nil), ""},
+		"equal": {webTable(1, takers(80)), webTable(1, takers(80)), ""},
+		"one more there": {webTable(1, takers(80)), webTable(2, takers(80, 81)),
+			"192.0.2.21:81 takes new flows at lb2 and not here"},
+		"one more here": {webTable(1, takers(80, 81)), webTable(2, takers(80)),
+			"192.0.2.21:81 takes new flows here and not at lb2"},
+		"a weight": {webTable(1, takers(80, 81)), webTable(2, weighed),
+			"192.0.2.21:81 has weight 1 here and 3 at lb2"},
+		"the rest": {webTable(1, takers(80)), webTable(2, takers(80)),
+			"the same backends by another scheduler, mode, hash, table size, persistence, list of clients or limit"},
+		"not here":  {nil, webTable(2, takers(80)), "only lb2 has the service, tcp 198.51.100.80:80"},
+		"not there": {webTable(2, takers(80)), nil, "lb2 does not have the service"},
+		"too many":  {webTable(1, nil), webTable(2, nil), ""},
 	} {
 		got := ""
 		list := differences(tableStates(test.own), &state{Name: "lb2", Tables: tableStates(test.their)})
@@ -438,7 +469,8 @@ func TestLongStates(t *testing.T) {
 }
 
 func FuzzState(f *testing.F) {
-	f.Add(state{Format: format, Name: "lb2", Instance: 7, Sequence: 1, Tables: tableStates(webTable(1, takers(80, 81)))}.encode())
+	f.Add(state{Format: format, Name: "lb2", Instance: 7, Sequence: 1,
+		Tables: tableStates(webTable(1, takers(80, 81)))}.encode())
 	f.Add([]byte(`{"format":1,"name":"x","tables":[{"digest":"zz"}]}`))
 	own := tableStates(webTable(1, takers(80)))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -447,7 +479,8 @@ func FuzzState(f *testing.F) {
 			return
 		}
 		differences(own, s)
-		if again, err := decodeState(s.encode()); err != nil || again.Name != s.Name || len(again.Tables) != len(s.Tables) {
+		if again, err := decodeState(s.encode()); err != nil || again.Name != s.Name ||
+			len(again.Tables) != len(s.Tables) {
 			t.Errorf("%q is read again as %v: %v", text, again, err)
 		}
 	})

@@ -20,8 +20,9 @@ func (m *Members) Hears(from netip.Addr) bool { return (*m.allowed.Load())[from]
 // knows says whether a node is a peer.
 func (m *Members) knows(n *node) bool { return m.Hears(n.address.Addr()) }
 
-// SetPeers puts other addresses in the place of the peers'. New ones are asked for at once. Those that are missing are let go: they
-// are no Peers any more, and what they send is refused. The others do not hear of it, and each decides on its own peers.
+// SetPeers puts other addresses in the place of the peers'. New ones are asked for at once. Those that are missing are
+// let go: they are no Peers any more, and what they send is refused. The others do not hear of it, and each decides on
+// its own peers.
 func (m *Members) SetPeers(peers []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -34,10 +35,11 @@ func (m *Members) SetPeers(peers []netip.Addr) {
 			continue
 		}
 		if slices.Contains(removed, n.address.Addr()) {
-			m.opt.Log.Info(fmt.Sprintf("member %s (%s) is let go: %v any more", n.name, n.address, errNoPeer), about("")...)
+			m.opt.Log.Info(fmt.Sprintf("member %s (%s) is let go: %v any more", n.name, n.address, errNoPeer),
+				about("")...)
 		}
-		// memberlist goes on asking one that is alive, also by others that have it as a peer, until it does not answer; meanwhile it
-		// may be a peer again.
+		// memberlist goes on asking one that is alive, also by others that have it as a peer, until it does not answer;
+		// meanwhile it may be a peer again.
 		n.said = nil
 		clear(n.differs)
 		if n.state != ops.MemberAlive {
@@ -56,7 +58,8 @@ func (m *Members) SetPeers(peers []netip.Addr) {
 	}
 }
 
-// usePeers notes the peers, and says which are new and which are not there any more. The caller holds the lock, or is alone.
+// usePeers notes the peers, and says which are new and which are not there any more. The caller holds the lock, or is
+// alone.
 func (m *Members) usePeers(peers []netip.Addr) (added, removed []netip.Addr) {
 	before, allowed := m.peers, map[netip.Addr]bool{}
 	m.peers = nil
@@ -90,8 +93,9 @@ func texts(addresses []netip.Addr) string {
 	return strings.Join(list, ", ")
 }
 
-// NotifyAlive refuses what others tell of balancers that are no peers here, for each has its own list; and of processes that have
-// ended, for none of them comes back: it is a recording, which memberlist would believe once it has forgotten the process.
+// NotifyAlive refuses what others tell of balancers that are no peers here, for each has its own list; and of processes
+// that have ended, for none of them comes back: it is a recording, which memberlist would believe once it has forgotten
+// the process.
 func (l *listener) NotifyAlive(of *memberlist.Node) error {
 	m, at := (*Members)(l), addressOf(of).Addr()
 	if at != m.opt.Listen.Addr() && !m.Hears(at) {

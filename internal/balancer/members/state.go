@@ -67,7 +67,8 @@ type tableState struct {
 func tableStates(tables []lb.ServiceTable) []tableState {
 	list := make([]tableState, len(tables))
 	for i, t := range tables {
-		list[i] = tableState{Service: t.Key.String(), Name: bounded(t.Name), Digest: fmt.Sprintf("%016x", t.Digest), Told: t.Takers != nil}
+		list[i] = tableState{Service: t.Key.String(), Name: bounded(t.Name), Digest: fmt.Sprintf("%016x", t.Digest),
+			Told: t.Takers != nil}
 		if t.Takers == nil {
 			continue
 		}
@@ -117,11 +118,14 @@ func decodeState(text []byte) (*state, error) {
 	if s.Format != format {
 		return nil, fmt.Errorf("%w: its format is %d, and this program has %d", errState, s.Format, format)
 	}
-	if len(s.Tables) > mostTables || len(s.Keys) > mostTold || slices.ContainsFunc(s.Keys, func(k string) bool { return !plain(k) }) || !plain(s.Name) || s.Name == "" || !plain(s.Configuration) {
+	if len(s.Tables) > mostTables || len(s.Keys) > mostTold || slices.ContainsFunc(s.Keys, func(k string) bool {
+		return !plain(k)
+	}) || !plain(s.Name) || s.Name == "" || !plain(s.Configuration) {
 		return nil, fmt.Errorf("%w: its parts are out of bounds", errState)
 	}
 	for _, t := range s.Tables {
-		if _, err := strconv.ParseUint(t.Digest, 16, 64); err != nil || !plain(t.Service) || !plain(t.Name) || len(t.Takers) > lb.MaxTakers {
+		if _, err := strconv.ParseUint(t.Digest, 16, 64); err != nil || !plain(t.Service) || !plain(t.Name) ||
+			len(t.Takers) > lb.MaxTakers {
 			return nil, fmt.Errorf("%w: a service of it is out of bounds", errState)
 		}
 	}
@@ -187,7 +191,8 @@ func detail(own, their *tableState, name string) string {
 	first := func(a, b map[netip.AddrPort]uint32, text func(netip.AddrPort) string) {
 		var least netip.AddrPort
 		for endpoint, weight := range a {
-			if other, has := b[endpoint]; (!has || other != weight) && (!least.IsValid() || endpoint.Compare(least) < 0) {
+			if other, has := b[endpoint]; (!has || other != weight) &&
+				(!least.IsValid() || endpoint.Compare(least) < 0) {
 				least = endpoint
 			}
 		}
@@ -201,7 +206,9 @@ func detail(own, their *tableState, name string) string {
 		}
 		return fmt.Sprintf("%s takes new flows here and not at %s", e, name)
 	})
-	first(their.Takers, own.Takers, func(e netip.AddrPort) string { return fmt.Sprintf("%s takes new flows at %s and not here", e, name) })
+	first(their.Takers, own.Takers, func(e netip.AddrPort) string {
+		return fmt.Sprintf("%s takes new flows at %s and not here", e, name)
+	})
 	if len(found) == 0 {
 		return "the same backends by another scheduler, mode, hash, table size, persistence, list of clients or limit"
 	}

@@ -13,32 +13,42 @@ import (
 // The families of what routers are told are there where the configuration has some.
 var (
 	bgpFamilies = []of[*ops.BGP]{
-		{family{"jeoul_bgp_speaker_up", "1 where a process speaks BGP to the routers, or has the VIPs in a table for a routing daemon of this host, and does what the balancer wants.", gauge, nil},
+		{family{"jeoul_bgp_speaker_up",
+			"1 where a process speaks BGP to the routers, or has the VIPs in a table for a routing daemon of this host, and does what the balancer wants.", gauge, nil},
 			always(func(b *ops.BGP) float64 { return truth(b.SpeakerPID != 0 && b.Problem == "") })},
-		{family{"jeoul_bgp_drained", "1 while the balancer is taken out of every anycast (jeoul balancer drain).", gauge, nil},
+		{family{"jeoul_bgp_drained", "1 while the balancer is taken out of every anycast (jeoul balancer drain).",
+			gauge, nil},
 			always(func(b *ops.BGP) float64 { return truth(b.Drained != nil) })},
 	}
 	peerFamilies = []of[*ops.BGPPeer]{
-		{family{"jeoul_bgp_peer_established", "1 where the session with the router is established.", gauge, []string{"peer"}},
+		{family{"jeoul_bgp_peer_established", "1 where the session with the router is established.", gauge,
+			[]string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return truth(p.Established()) })},
-		{family{"jeoul_bgp_peer_sessions_total", "Sessions with the router that were established since the speaker was started.", counter, []string{"peer"}},
+		{family{"jeoul_bgp_peer_sessions_total",
+			"Sessions with the router that were established since the speaker was started.", counter, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.Sessions) })},
-		{family{"jeoul_bgp_peer_received_routes", "Routes that the router announces, none of which is used.", gauge, []string{"peer"}},
+		{family{"jeoul_bgp_peer_received_routes", "Routes that the router announces, none of which is used.", gauge,
+			[]string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.Received) })},
 	}
 	bfdFamilies = []of[*ops.BGPPeer]{
 		{family{"jeoul_bgp_peer_bfd_up", "1 where BFD hears the router.", gauge, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return truth(p.BFD.Up()) })},
-		{family{"jeoul_bgp_peer_bfd_failures_total", "How often BFD has lost the router since the speaker was started.", counter, []string{"peer"}},
+		{family{"jeoul_bgp_peer_bfd_failures_total", "How often BFD has lost the router since the speaker was started.",
+			counter, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.BFD.Failures) })},
-		{family{"jeoul_bgp_peer_bfd_detection_seconds", "After what silence BFD loses the router, as was agreed on.", gauge, []string{"peer"}},
+		{family{"jeoul_bgp_peer_bfd_detection_seconds", "After what silence BFD loses the router, as was agreed on.",
+			gauge, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return p.BFD.DetectionSeconds })},
-		{family{"jeoul_bgp_peer_bfd_refused_packets_total", "Packets of BFD from the router's address that were not taken.", counter, []string{"peer"}},
+		{family{"jeoul_bgp_peer_bfd_refused_packets_total",
+			"Packets of BFD from the router's address that were not taken.", counter, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.BFD.Refused) })},
-		{family{"jeoul_bgp_peer_bfd_late_packets_total", "Packets of BFD that this host sent later than the router was told.", counter, []string{"peer"}},
+		{family{"jeoul_bgp_peer_bfd_late_packets_total",
+			"Packets of BFD that this host sent later than the router was told.", counter, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.BFD.Late) })},
 	}
-	vipAnnounced = of[ops.AnnouncedVIP]{family{"jeoul_bgp_vip_announced", "1 where routers are told of the VIP.", gauge, []string{"vip"}},
+	vipAnnounced = of[ops.AnnouncedVIP]{family{"jeoul_bgp_vip_announced", "1 where routers are told of the VIP.", gauge,
+		[]string{"vip"}},
 		always(func(v ops.AnnouncedVIP) float64 { return truth(v.Announced) })}
 )
 
@@ -48,8 +58,12 @@ func routers(bgp *ops.BGP) []*dto.MetricFamily {
 		return nil
 	}
 	all := series(bgpFamilies, []*ops.BGP{bgp}, func(*ops.BGP) []string { return nil })
-	all = append(all, series(peerFamilies, pointers(bgp.Peers), func(p *ops.BGPPeer) []string { return []string{p.Address} })...)
+	all = append(all, series(peerFamilies, pointers(bgp.Peers), func(p *ops.BGPPeer) []string {
+		return []string{p.Address}
+	})...)
 	watched := slices.DeleteFunc(pointers(bgp.Peers), func(p *ops.BGPPeer) bool { return p.BFD == nil })
 	all = append(all, series(bfdFamilies, watched, func(p *ops.BGPPeer) []string { return []string{p.Address} })...)
-	return append(all, series([]of[ops.AnnouncedVIP]{vipAnnounced}, bgp.VIPs, func(v ops.AnnouncedVIP) []string { return []string{v.VIP.String()} })...)
+	return append(all, series([]of[ops.AnnouncedVIP]{vipAnnounced}, bgp.VIPs, func(v ops.AnnouncedVIP) []string {
+		return []string{v.VIP.String()}
+	})...)
 }

@@ -48,49 +48,67 @@ func truth(b bool) float64 {
 
 // What counts reloads and requests that were refused is kept by itself: a status says nothing of it.
 var (
-	deniedTotal          = family{"jeoul_api_denied_total", "Requests to the API over TCP that were refused, by what the client lacked: credentials, or a role for its certificate.", counter, []string{"lacking"}}
-	reloadsTotal         = family{"jeoul_reloads_total", "Reloads of the configuration, by what became of them.", counter, []string{"result"}}
-	lastReloadSuccessful = family{"jeoul_last_reload_successful", "1 where the last reload was applied, or there was none; 0 where it was refused and the balancer went on as it was.", gauge, nil}
-	lastReloadSuccess    = family{"jeoul_last_reload_success_timestamp_seconds", "When the configuration in force was applied.", gauge, nil}
+	deniedTotal = family{"jeoul_api_denied_total",
+		"Requests to the API over TCP that were refused, by what the client lacked: credentials, or a role for its certificate.", counter, []string{"lacking"}}
+	reloadsTotal = family{"jeoul_reloads_total", "Reloads of the configuration, by what became of them.",
+		counter, []string{"result"}}
+	lastReloadSuccessful = family{"jeoul_last_reload_successful",
+		"1 where the last reload was applied, or there was none; 0 where it was refused and the balancer went on as it was.", gauge, nil}
+	lastReloadSuccess = family{"jeoul_last_reload_success_timestamp_seconds",
+		"When the configuration in force was applied.", gauge, nil}
 )
 
 var balancerFamilies = []of[*ops.Status]{
 	{family{"jeoul_build_info", "1, with the version of the program.", gauge, []string{"version"}},
 		always(func(*ops.Status) float64 { return 1 })},
-	{family{"jeoul_configuration_generation", "Counts the states that the data plane was given since the start.", gauge, nil},
+	{family{"jeoul_configuration_generation", "Counts the states that the data plane was given since the start.",
+		gauge, nil},
 		always(func(s *ops.Status) float64 { return float64(s.Generation) })},
-	{family{"jeoul_problems", "What a person should look at now: the lines under “problems” in the status.", gauge, nil},
+	{family{"jeoul_problems", "What a person should look at now: the lines under “problems” in the status.",
+		gauge, nil},
 		always(func(s *ops.Status) float64 { return float64(len(s.Problems)) })},
-	{family{"jeoul_operations_in_force", "Backends that an operation has drained or given another weight than the configuration's.", gauge, nil},
+	{family{"jeoul_operations_in_force",
+		"Backends that an operation has drained or given another weight than the configuration's.", gauge, nil},
 		always(func(s *ops.Status) float64 { return float64(len(s.Operations.InForce)) })},
-	{family{"jeoul_file_write_failures_total", "Attempts that failed to write a file that only a restart needs, since the start.", counter, nil},
+	{family{"jeoul_file_write_failures_total",
+		"Attempts that failed to write a file that only a restart needs, since the start.", counter, nil},
 		always(func(s *ops.Status) float64 { return float64(s.WriteFailures) })},
 }
 
 // unwrittenFiles has a series for each place where the contents are meanwhile.
 var unwrittenFiles = of[part]{
-	family{"jeoul_unwritten_files", "Files that only a restart needs and that cannot be written now, by where their content is meanwhile: the kernel, or this process alone.", gauge, []string{"kept"}},
+	family{"jeoul_unwritten_files",
+		"Files that only a restart needs and that cannot be written now, by where their content is meanwhile: the kernel, or this process alone.", gauge, []string{"kept"}},
 	always(func(p part) float64 { return float64(p.value) })}
 
 // packetsTotal has a series for each outcome, those of no packet too.
 var packetsTotal = of[ops.Outcome]{
-	family{"jeoul_packets_total", "Packets by what became of them; each is in exactly one outcome.", counter, []string{"outcome"}},
+	family{"jeoul_packets_total", "Packets by what became of them; each is in exactly one outcome.", counter,
+		[]string{"outcome"}},
 	always(func(o ops.Outcome) float64 { return float64(o.Packets) })}
 
 var interfaceFamilies = []of[*ops.Interface]{
-	{family{"jeoul_interface_info", "1, with the hook that takes an interface's packets, and whether that is generic XDP.", gauge, []string{"interface", "hook", "generic", "driver"}},
+	{family{"jeoul_interface_info",
+		"1, with the hook that takes an interface's packets, and whether that is generic XDP.", gauge,
+		[]string{"interface", "hook", "generic", "driver"}},
 		always(func(*ops.Interface) float64 { return 1 })},
-	{family{"jeoul_interface_up", "1 where an interface is switched on and has a carrier.", gauge, []string{"interface"}},
+	{family{"jeoul_interface_up", "1 where an interface is switched on and has a carrier.", gauge,
+		[]string{"interface"}},
 		always(func(i *ops.Interface) float64 { return truth(i.Up) })},
-	{family{"jeoul_interface_xdp_lost_frames_total", "Frames that were counted as sent on, and that the driver lost then, as far as it counts them.", counter, []string{"interface"}},
+	{family{"jeoul_interface_xdp_lost_frames_total",
+		"Frames that were counted as sent on, and that the driver lost then, as far as it counts them.", counter,
+		[]string{"interface"}},
 		always(func(i *ops.Interface) float64 { return float64(i.XDPLost) })},
 }
 
 // localSockets and localEvents are there where clients on the balancer's own host are served.
 var (
-	localSockets = of[*ops.Local]{family{"jeoul_local_sockets", "Sockets of clients on the balancer's own host that have a backend.", gauge, nil},
+	localSockets = of[*ops.Local]{family{"jeoul_local_sockets",
+		"Sockets of clients on the balancer's own host that have a backend.", gauge, nil},
 		always(func(l *ops.Local) float64 { return float64(l.Sockets) })}
-	localEvents = of[ops.LocalEvent]{family{"jeoul_local_events_total", "What became of sockets of clients on the balancer's own host that asked for a VIP.", counter, []string{"event"}},
+	localEvents = of[ops.LocalEvent]{family{"jeoul_local_events_total",
+		"What became of sockets of clients on the balancer's own host that asked for a VIP.", counter,
+		[]string{"event"}},
 		always(func(e ops.LocalEvent) float64 { return float64(e.Count) })}
 )
 
@@ -101,39 +119,54 @@ type part struct {
 }
 
 var (
-	flowsNow    = of[part]{family{"jeoul_flows", "Flows that are remembered: proven ones, whose client has shown that it is there, and others.", gauge, []string{"table"}}, partValue}
-	flowsLimit  = of[part]{family{"jeoul_flows_limit", "Flows that there is room for.", gauge, []string{"table"}}, partValue}
-	memoryBytes = of[part]{family{"jeoul_memory_bytes", "Kernel memory of the data plane, by what it is for.", gauge, []string{"part"}}, partValue}
+	flowsNow = of[part]{family{"jeoul_flows",
+		"Flows that are remembered: proven ones, whose client has shown that it is there, and others.", gauge,
+		[]string{"table"}}, partValue}
+	flowsLimit = of[part]{family{"jeoul_flows_limit", "Flows that there is room for.", gauge, []string{"table"}},
+		partValue}
+	memoryBytes = of[part]{family{"jeoul_memory_bytes", "Kernel memory of the data plane, by what it is for.", gauge,
+		[]string{"part"}}, partValue}
 	// backendsWithoutSeries says that the series of each backend are left out.
-	backendsWithoutSeries = of[part]{family{"jeoul_backends_without_series", "Backends that have no series of their own, for there are more than metrics.backends; 0 where all have.", gauge, nil}, partValue}
+	backendsWithoutSeries = of[part]{family{"jeoul_backends_without_series",
+		"Backends that have no series of their own, for there are more than metrics.backends; 0 where all have.", gauge,
+		nil}, partValue}
 )
 
 var partValue = always(func(p part) float64 { return float64(p.value) })
 
 var serviceFamilies = []of[*ops.Service]{
-	{family{"jeoul_service_info", "1, with what a service is.", gauge, []string{"service", "vip", "port", "protocol", "mode", "scheduler"}},
+	{family{"jeoul_service_info", "1, with what a service is.", gauge, []string{"service", "vip", "port", "protocol",
+		"mode", "scheduler"}},
 		always(func(*ops.Service) float64 { return 1 })},
 	{family{"jeoul_service_backends", "Backends that are configured.", gauge, []string{"service"}},
 		always(func(s *ops.Service) float64 { return float64(len(s.Backends)) })},
 	{family{"jeoul_service_backends_up", "Backends that take new flows.", gauge, []string{"service"}},
 		always(func(s *ops.Service) float64 { return float64(backendsUp(s)) })},
-	{family{"jeoul_service_backends_healthy", "Backends that do not fail their health checks, of a service that has any.", gauge, []string{"service"}},
+	{family{"jeoul_service_backends_healthy",
+		"Backends that do not fail their health checks, of a service that has any.", gauge, []string{"service"}},
 		func(s *ops.Service) (float64, bool) { return float64(backendsHealthy(s)), len(s.Checks) > 0 }},
-	{family{"jeoul_service_backends_ejected", "Backends that take no new flow for a while, for they fail what clients send them, of a service with outliers.", gauge, []string{"service"}},
+	{family{"jeoul_service_backends_ejected",
+		"Backends that take no new flow for a while, for they fail what clients send them, of a service with outliers.",
+		gauge, []string{"service"}},
 		func(s *ops.Service) (float64, bool) { return float64(backendsEjected(s)), s.Outliers != nil }},
-	{family{"jeoul_service_panic", "1 where fewer backends are healthy than the service's panic threshold asks for, and new flows go to all of them.", gauge, []string{"service"}},
+	{family{"jeoul_service_panic",
+		"1 where fewer backends are healthy than the service's panic threshold asks for, and new flows go to all of them.", gauge, []string{"service"}},
 		func(s *ops.Service) (float64, bool) { return truth(s.Serving == ops.ServingAll), len(s.Checks) > 0 }},
-	{family{"jeoul_service_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge, []string{"service"}},
+	{family{"jeoul_service_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge,
+		[]string{"service"}},
 		func(s *ops.Service) (float64, bool) { return float64(s.Active), s.Tracked }},
-	{family{"jeoul_service_active_flows_limit", "How many active flows a service may have, where limits.connections bounds them.",
+	{family{"jeoul_service_active_flows_limit",
+		"How many active flows a service may have, where limits.connections bounds them.",
 		gauge, []string{"service"}},
 		ofLimits(func(l *ops.Limits) uint32 { return l.Connections })},
 	{family{"jeoul_service_rate_limit", "New flows a second that a service lets in, where limits.rate bounds them.",
 		gauge, []string{"service"}},
 		ofLimits(func(l *ops.Limits) uint32 { return l.Rate })},
-	{family{"jeoul_service_remembered_flows", "Flows that are remembered, those that have ended until they are forgotten.", gauge, []string{"service"}},
+	{family{"jeoul_service_remembered_flows",
+		"Flows that are remembered, those that have ended until they are forgotten.", gauge, []string{"service"}},
 		always(func(s *ops.Service) float64 { return float64(s.Flows) })},
-	{family{"jeoul_service_transition_moved_slots", "Slots of the hash table that lead to another backend than before a change whose transition is under way; 0 where there is none.", gauge, []string{"service"}},
+	{family{"jeoul_service_transition_moved_slots",
+		"Slots of the hash table that lead to another backend than before a change whose transition is under way; 0 where there is none.", gauge, []string{"service"}},
 		always(func(s *ops.Service) float64 {
 			if s.Transition == nil {
 				return 0
@@ -155,7 +188,8 @@ func ofLimits(value func(*ops.Limits) uint32) func(*ops.Service) (float64, bool)
 
 // tableInfo is of services that have a table.
 var tableInfo = of[*ops.Service]{
-	family{"jeoul_service_table_info", "1, with a digest that is equal on two balancers exactly when they send new flows of a service to the same backends.", gauge, []string{"service", "digest"}},
+	family{"jeoul_service_table_info",
+		"1, with a digest that is equal on two balancers exactly when they send new flows of a service to the same backends.", gauge, []string{"service", "digest"}},
 	func(s *ops.Service) (float64, bool) { return 1, s.TableDigest != "" }}
 
 // found is an origin of backends of a service.
@@ -166,13 +200,17 @@ type found struct {
 
 // discoveredFamilies are those of the origins that services have.
 var discoveredFamilies = []of[found]{
-	{family{"jeoul_discovered_backends", "Backends of a service that an origin has found.", gauge, []string{"service", "origin"}},
+	{family{"jeoul_discovered_backends", "Backends of a service that an origin has found.", gauge,
+		[]string{"service", "origin"}},
 		always(func(f found) float64 { return float64(f.Backends) })},
-	{family{"jeoul_discovered_failing", "1 where an origin gives no newer set of backends, and the last one is used.", gauge, []string{"service", "origin"}},
+	{family{"jeoul_discovered_failing", "1 where an origin gives no newer set of backends, and the last one is used.",
+		gauge, []string{"service", "origin"}},
 		always(func(f found) float64 { return truth(f.Problem != "") })},
-	{family{"jeoul_discovered_refused", "Backends that an origin names and that cannot be any.", gauge, []string{"service", "origin"}},
+	{family{"jeoul_discovered_refused", "Backends that an origin names and that cannot be any.", gauge,
+		[]string{"service", "origin"}},
 		always(func(f found) float64 { return float64(len(f.Refused)) })},
-	{family{"jeoul_discovered_timestamp_seconds", "When an origin gave the set of backends that is used.", gauge, []string{"service", "origin"}},
+	{family{"jeoul_discovered_timestamp_seconds", "When an origin gave the set of backends that is used.", gauge,
+		[]string{"service", "origin"}},
 		func(f found) (float64, bool) { return float64(f.Taken.UnixMilli()) / 1000, !f.Taken.IsZero() }},
 }
 
@@ -215,7 +253,8 @@ func slowest(h *ops.Health) (seconds float64) {
 }
 
 // states are a backend's, by their numbers: one gauge, and not a series for each state.
-var states = []lb.BackendState{lb.Up, lb.Draining, lb.WeightZero, lb.NoMAC, lb.NoRoute, lb.Out, lb.Unhealthy, lb.Standby, lb.Ejected}
+var states = []lb.BackendState{lb.Up, lb.Draining, lb.WeightZero, lb.NoMAC, lb.NoRoute, lb.Out, lb.Unhealthy,
+	lb.Standby, lb.Ejected}
 
 // BackendStates returns the states of a backend, each at the index that is its number in
 // jeoul_backend_state.
@@ -246,41 +285,54 @@ var backendLabels = []string{"service", "backend"}
 var backendFamilies = []of[member]{
 	{family{"jeoul_backend_state", "A backend's state: " + stateNumbers() + ".", gauge, backendLabels},
 		always(func(b member) float64 { return stateNumber(b.State) })},
-	{family{"jeoul_backend_health", "What a backend's health checks say: 0 failing, 1 healthy, 2 unknown.", gauge, backendLabels},
+	{family{"jeoul_backend_health", "What a backend's health checks say: 0 failing, 1 healthy, 2 unknown.", gauge,
+		backendLabels},
 		ofHealth(func(h *ops.Health) float64 { return float64(slices.Index(healths, h.State)) })},
-	{family{"jeoul_backend_check_duration_seconds", "How long the last health check took; of several, the longest.", gauge, backendLabels}, ofHealth(slowest)},
+	{family{"jeoul_backend_check_duration_seconds", "How long the last health check took; of several, the longest.",
+		gauge, backendLabels}, ofHealth(slowest)},
 	{family{"jeoul_backend_weight", "The weight in force.", gauge, backendLabels},
 		always(func(b member) float64 { return float64(b.Weight) })},
 	{family{"jeoul_backend_packets_total", "Packets that were sent on to a backend.", counter, backendLabels},
 		always(func(b member) float64 { return float64(b.Packets) })},
-	{family{"jeoul_backend_bytes_total", "Bytes of those IP packets as they came, without the Ethernet frame.", counter, backendLabels},
+	{family{"jeoul_backend_bytes_total", "Bytes of those IP packets as they came, without the Ethernet frame.", counter,
+		backendLabels},
 		always(func(b member) float64 { return float64(b.Bytes) })},
-	{family{"jeoul_backend_connections_total", "New flows; of a service that does not remember every flow, SYNs that were sent on.", counter, backendLabels},
+	{family{"jeoul_backend_connections_total",
+		"New flows; of a service that does not remember every flow, SYNs that were sent on.", counter, backendLabels},
 		always(func(b member) float64 { return float64(b.Connections) })},
-	{family{"jeoul_backend_returned_packets_total", "Replies that came back through the balancer, in the modes nat and fullnat.", counter, backendLabels},
+	{family{"jeoul_backend_returned_packets_total",
+		"Replies that came back through the balancer, in the modes nat and fullnat.", counter, backendLabels},
 		always(func(b member) float64 { return float64(b.ReturnedPackets) })},
 	{family{"jeoul_backend_returned_bytes_total", "Bytes of those replies' IP packets.", counter, backendLabels},
 		always(func(b member) float64 { return float64(b.ReturnedBytes) })},
-	{family{"jeoul_backend_answered_total", "SYNs that a backend has answered by SYN and ACK, repeated ones included, in the modes nat and fullnat.", counter, backendLabels},
+	{family{"jeoul_backend_answered_total",
+		"SYNs that a backend has answered by SYN and ACK, repeated ones included, in the modes nat and fullnat.",
+		counter, backendLabels},
 		func(b member) (float64, bool) {
 			return float64(b.Answered), b.of.Mode.Translates() && b.of.Protocol == lb.TCP
 		}},
-	{family{"jeoul_backend_refused_total", "SYNs that a backend has answered by RST, and ICMP errors “destination unreachable” of its own, in those modes.", counter, backendLabels},
+	{family{"jeoul_backend_refused_total",
+		"SYNs that a backend has answered by RST, and ICMP errors “destination unreachable” of its own, in those modes.", counter, backendLabels},
 		func(b member) (float64, bool) {
 			return float64(b.Refused + b.Unreachable), b.of.Mode.Translates()
 		}},
-	{family{"jeoul_backend_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge, backendLabels},
+	{family{"jeoul_backend_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge,
+		backendLabels},
 		func(b member) (float64, bool) { return float64(b.Active), b.of.Tracked }},
-	{family{"jeoul_backend_active_flows_limit", "At how many active flows a backend is full, where upper says so.", gauge, backendLabels},
+	{family{"jeoul_backend_active_flows_limit", "At how many active flows a backend is full, where upper says so.",
+		gauge, backendLabels},
 		func(b member) (float64, bool) { return float64(b.Upper), b.Upper > 0 }},
-	{family{"jeoul_backend_pool_ports_held", "Ports of full NAT's pool that a backend's open flows hold; services with the same endpoint show the sum.", gauge, backendLabels},
+	{family{"jeoul_backend_pool_ports_held",
+		"Ports of full NAT's pool that a backend's open flows hold; services with the same endpoint show the sum.",
+		gauge, backendLabels},
 		func(b member) (float64, bool) {
 			if b.Ports == nil {
 				return 0, false
 			}
 			return float64(b.Ports.Held), true
 		}},
-	{family{"jeoul_backend_pool_ports_limit", "Ports of full NAT's pool that there are for a backend.", gauge, backendLabels},
+	{family{"jeoul_backend_pool_ports_limit", "Ports of full NAT's pool that there are for a backend.", gauge,
+		backendLabels},
 		func(b member) (float64, bool) {
 			if b.Ports == nil {
 				return 0, false
@@ -293,7 +345,8 @@ var backendFamilies = []of[member]{
 func families() (all []family) {
 	all = append(all, only(balancerFamilies)...)
 	all = append(all, only(operationFamilies)...)
-	all = append(all, reloadsTotal, lastReloadSuccessful, lastReloadSuccess, deniedTotal, packetsTotal.family, unwrittenFiles.family)
+	all = append(all, reloadsTotal, lastReloadSuccessful, lastReloadSuccess, deniedTotal, packetsTotal.family,
+		unwrittenFiles.family)
 	all = append(all, only(interfaceFamilies)...)
 	all = append(all, flowsNow.family, flowsLimit.family, memoryBytes.family, localSockets.family, localEvents.family)
 	all = append(all, only(engineFamilies)...)

@@ -31,10 +31,14 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 		return nil, fmt.Errorf("read the balancer's status: %w", err)
 	}
 	var all []*dto.MetricFamily
-	all = append(all, series(balancerFamilies, []*ops.Status{&status}, func(s *ops.Status) []string { return []string{s.Version} })...)
+	all = append(all, series(balancerFamilies, []*ops.Status{&status}, func(s *ops.Status) []string {
+		return []string{s.Version}
+	})...)
 	all = append(all, operations(status.Operations.InForce)...)
 	all = append(all, series([]of[part]{unwrittenFiles}, unwritten(status.Unwritten), partName)...)
-	all = append(all, series([]of[ops.Outcome]{packetsTotal}, status.Outcomes, func(o ops.Outcome) []string { return []string{o.Name} })...)
+	all = append(all, series([]of[ops.Outcome]{packetsTotal}, status.Outcomes, func(o ops.Outcome) []string {
+		return []string{o.Name}
+	})...)
 	all = append(all, series(interfaceFamilies, pointers(status.Interfaces), func(i *ops.Interface) []string {
 		return []string{i.Name, string(i.Hook.Name), strconv.FormatBool(i.Hook.Generic), i.Hook.Driver}
 	})...)
@@ -68,13 +72,19 @@ func partName(p part) []string { return []string{p.name} }
 // room makes the families of what there is room for, and what of it is in use.
 func room(status *ops.Status) (all []*dto.MetricFamily) {
 	if f := status.Flows; f != nil {
-		all = append(all, series([]of[part]{flowsNow}, []part{{"proven", f.Proven}, {"unproven", f.Unproven}}, partName)...)
-		all = append(all, series([]of[part]{flowsLimit}, []part{{"proven", f.ProvenLimit}, {"unproven", f.UnprovenLimit}}, partName)...)
+		all = append(all, series([]of[part]{flowsNow}, []part{{"proven", f.Proven}, {"unproven", f.Unproven}},
+			partName)...)
+		all = append(all,
+			series([]of[part]{flowsLimit}, []part{{"proven", f.ProvenLimit}, {"unproven", f.UnprovenLimit}},
+				partName)...)
 	}
 	if m := status.Memory; m != nil {
-		all = append(all, series([]of[part]{memoryBytes}, []part{{"proven", m.Proven}, {"unproven", m.Unproven}, {"returns", m.Returns},
-			{"configuration", m.Configuration}, {"counters", m.Counters}, {"ways", m.Ways}, {"fragments", m.Fragments},
-			{"checks", m.Checks}}, partName)...)
+		all = append(all,
+			series([]of[part]{memoryBytes}, []part{{"proven", m.Proven}, {"unproven", m.Unproven},
+				{"returns", m.Returns},
+				{"configuration", m.Configuration}, {"counters", m.Counters}, {"ways", m.Ways},
+				{"fragments", m.Fragments},
+				{"checks", m.Checks}}, partName)...)
 	}
 	return all
 }
@@ -85,17 +95,24 @@ func locals(local *ops.Local) []*dto.MetricFamily {
 		return nil
 	}
 	all := series([]of[*ops.Local]{localSockets}, []*ops.Local{local}, func(*ops.Local) []string { return nil })
-	return append(all, series([]of[ops.LocalEvent]{localEvents}, local.Events, func(e ops.LocalEvent) []string { return []string{e.Name} })...)
+	return append(all, series([]of[ops.LocalEvent]{localEvents}, local.Events, func(e ops.LocalEvent) []string {
+		return []string{e.Name}
+	})...)
 }
 
 // services makes the families of the services, and those of the backends if there are not too
 // many.
 func (g *gatherer) services(services []ops.Service) []*dto.MetricFamily {
 	all := series(serviceFamilies, pointers(services), func(s *ops.Service) []string {
-		return []string{s.Name, s.VIP.String(), strconv.Itoa(int(s.Port)), s.Protocol.String(), string(s.Mode), string(s.Scheduler)}
+		return []string{s.Name, s.VIP.String(), strconv.Itoa(int(s.Port)), s.Protocol.String(), string(s.Mode),
+			string(s.Scheduler)}
 	})
-	all = append(all, series([]of[*ops.Service]{tableInfo}, pointers(services), func(s *ops.Service) []string { return []string{s.Name, s.TableDigest} })...)
-	all = append(all, series(discoveredFamilies, foundOf(services), func(f found) []string { return []string{f.of.Name, string(f.Origin)} })...)
+	all = append(all, series([]of[*ops.Service]{tableInfo}, pointers(services), func(s *ops.Service) []string {
+		return []string{s.Name, s.TableDigest}
+	})...)
+	all = append(all, series(discoveredFamilies, foundOf(services), func(f found) []string {
+		return []string{f.of.Name, string(f.Origin)}
+	})...)
 	n := 0
 	for i := range services {
 		n += len(services[i].Backends)

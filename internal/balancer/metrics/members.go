@@ -13,29 +13,41 @@ import (
 
 // The families of members are there where the configuration has some.
 var (
-	membersRefused = of[*ops.Members]{family{"jeoul_members_refused_total", "Packets and connections to the members' port that were refused: of addresses that are no peer's, or by another key.", counter, nil},
+	membersRefused = of[*ops.Members]{family{"jeoul_members_refused_total",
+		"Packets and connections to the members' port that were refused: of addresses that are no peer's, or by another key.", counter, nil},
 		always(func(m *ops.Members) float64 { return float64(m.Refused) })}
 	memberFamilies = []of[*ops.Member]{
 		{family{"jeoul_member_up", "1 where the other balancer is reached.", gauge, []string{"member"}},
 			always(func(m *ops.Member) float64 { return truth(m.State == ops.MemberAlive) })},
-		{family{"jeoul_member_services_differing", "Services whose new flows the other balancer sends to other backends, for longer than a change takes.", gauge, []string{"member"}},
+		{family{"jeoul_member_services_differing",
+			"Services whose new flows the other balancer sends to other backends, for longer than a change takes.",
+			gauge, []string{"member"}},
 			always(func(m *ops.Member) float64 { return float64(lasting(m)) })},
 	}
 )
 
 // What is handed over, of members that flows are handed over with.
 var memberFlowFamilies = []of[*ops.Member]{
-	{family{"jeoul_member_flows_told_total", "Flows that the other balancer was told of over the present connection.", counter, []string{"member"}},
+	{family{"jeoul_member_flows_told_total", "Flows that the other balancer was told of over the present connection.",
+		counter, []string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(m.Flows.Told) })},
-	{family{"jeoul_member_flows_behind", "Flows that the other balancer has not looked at yet, of those it was told of or is to be.", gauge, []string{"member"}},
+	{family{"jeoul_member_flows_behind",
+		"Flows that the other balancer has not looked at yet, of those it was told of or is to be.", gauge,
+		[]string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(m.Flows.Behind) })},
-	{family{"jeoul_member_flows_taken_total", "Flows of the other balancer that were taken over, and were not known, since it connected.", counter, []string{"member"}},
+	{family{"jeoul_member_flows_taken_total",
+		"Flows of the other balancer that were taken over, and were not known, since it connected.", counter,
+		[]string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(m.Flows.Taken) })},
-	{family{"jeoul_member_flows_refused_total", "Flows of the other balancer that were refused, since it connected.", counter, []string{"member"}},
+	{family{"jeoul_member_flows_refused_total", "Flows of the other balancer that were refused, since it connected.",
+		counter, []string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(sumOf(m.Flows.Refused)) })},
-	{family{"jeoul_member_flows_overflows_total", "How often more flows waited for the other balancer than may, and it was told all anew.", counter, []string{"member"}},
+	{family{"jeoul_member_flows_overflows_total",
+		"How often more flows waited for the other balancer than may, and it was told all anew.", counter,
+		[]string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(m.Flows.Overflows) })},
-	{family{"jeoul_member_flows_connected", "1 where the other balancer is told of flows and tells its own.", gauge, []string{"member"}},
+	{family{"jeoul_member_flows_connected", "1 where the other balancer is told of flows and tells its own.", gauge,
+		[]string{"member"}},
 		always(func(m *ops.Member) float64 { return truth(m.Flows.Telling && m.Flows.Heard) })},
 }
 

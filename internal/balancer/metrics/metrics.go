@@ -34,8 +34,10 @@ type Metrics struct {
 // of their own where there are at most so many of them in all.
 func New(status func() (ops.Status, error), backends int) *Metrics {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-	m := &Metrics{gatherer: &gatherer{status: status, backends: backends, others: registry}, reloads: newReloads(), denials: newDenials()}
+	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewGoCollector())
+	m := &Metrics{gatherer: &gatherer{status: status, backends: backends, others: registry}, reloads: newReloads(),
+		denials: newDenials()}
 	m.reloads.register(registry)
 	registry.MustRegister(m.denials)
 	return m

@@ -38,40 +38,61 @@ func sample() ops.Status {
 		},
 		Outcomes: []ops.Outcome{{Name: "forwarded", Packets: 100}, {Name: "dropped_no_backend"}},
 		Flows:    &ops.Flows{Proven: 10, ProvenLimit: 1000, Unproven: 2, UnprovenLimit: 250, Bytes: 80000},
-		Memory:   &ops.Memory{Total: 36, Proven: 1, Unproven: 2, Returns: 3, Configuration: 4, Counters: 5, Ways: 6, Fragments: 7, Checks: 8},
-		Local:    &ops.Local{Cgroup: "/sys/fs/cgroup", Sockets: 12, Events: []ops.LocalEvent{{Name: "served", Count: 13}, {Name: "moved"}}},
-		Proxy:    &ops.ProxyEngine{Program: "/usr/sbin/haproxy", Version: "2.6.12", PID: 17, Reloads: 4, Workers: 2},
-		BGP: &ops.BGP{ASN: 64512, SpeakerPID: 7, VIPs: []ops.AnnouncedVIP{{VIP: netip.MustParseAddr("192.0.2.100"), Announced: true}},
-			Peers: []ops.BGPPeer{{Address: "192.0.2.1", ASN: 64513, State: "established", Sessions: 2, Received: 3, BFD: &ops.BFD{State: "up", DetectionSeconds: 0.15, Failures: 1, Refused: 2, Late: 3}}}},
+		Memory: &ops.Memory{Total: 36, Proven: 1, Unproven: 2, Returns: 3, Configuration: 4, Counters: 5, Ways: 6,
+			Fragments: 7, Checks: 8},
+		Local: &ops.Local{Cgroup: "/sys/fs/cgroup", Sockets: 12,
+			Events: []ops.LocalEvent{{Name: "served", Count: 13}, {Name: "moved"}}},
+		Proxy: &ops.ProxyEngine{Program: "/usr/sbin/haproxy", Version: "2.6.12", PID: 17, Reloads: 4, Workers: 2},
+		BGP: &ops.BGP{ASN: 64512, SpeakerPID: 7,
+			VIPs: []ops.AnnouncedVIP{{VIP: netip.MustParseAddr("192.0.2.100"), Announced: true}},
+			Peers: []ops.BGPPeer{{Address: "192.0.2.1", ASN: 64513, State: "established", Sessions: 2, Received: 3,
+				BFD: &ops.BFD{State: "up", DetectionSeconds: 0.15, Failures: 1, Refused: 2, Late: 3}}}},
 		VRRP: &ops.VRRP{ID: 51, State: "active", Since: time.Unix(1700000000, 0), Priority: 90, Changes: 3,
 			Sent: 400, Received: 5, Rejected: 6, Ignored: 7, Conflicts: 1, Announcements: 8},
 		Members: &ops.Members{Name: "lb1", Refused: 3, Members: []ops.Member{
-			{Name: "lb2", State: ops.MemberAlive, Differs: []ops.Difference{{Service: "web", Lasting: true}, {Service: "dns"}},
-				Flows: &ops.MemberFlows{Telling: true, Heard: true, Told: 7, Behind: 2, Taken: 5, Refused: map[string]uint64{"over": 1, "full": 2}, Overflows: 1}},
+			{Name: "lb2", State: ops.MemberAlive, Differs: []ops.Difference{{Service: "web", Lasting: true},
+				{Service: "dns"}},
+				Flows: &ops.MemberFlows{Telling: true, Heard: true, Told: 7, Behind: 2, Taken: 5,
+					Refused: map[string]uint64{"over": 1, "full": 2}, Overflows: 1}},
 			{Address: "192.0.2.12:7946", State: ops.MemberUnknown}}},
-		Operations: ops.Operations{InForce: []ops.Overlay{{Target: ops.Target{Service: "dns", Backend: "ns1"}, Left: ops.Left{Flows: 14},
-			Drain:  &ops.Drained{On: true, By: "root", At: time.Unix(1500000000, 0), Deadline: time.Unix(1500000600, 0)},
-			Weight: &ops.Weighted{By: "root", At: time.Unix(1500000001, 0)}, Forced: &ops.Forced{By: "carol", At: time.Unix(1500000002, 0)}}}},
+		Operations: ops.Operations{InForce: []ops.Overlay{{Target: ops.Target{Service: "dns", Backend: "ns1"},
+			Left: ops.Left{Flows: 14},
+			Drain: &ops.Drained{On: true, By: "root", At: time.Unix(1500000000, 0),
+				Deadline: time.Unix(1500000600, 0)},
+			Weight: &ops.Weighted{By: "root", At: time.Unix(1500000001, 0)},
+			Forced: &ops.Forced{By: "carol", At: time.Unix(1500000002, 0)}}}},
 		Services: []ops.Service{
-			{Name: "web", VIP: addr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT, Scheduler: lb.RoundRobin, Tracked: true,
+			{Name: "web", VIP: addr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT,
+				Scheduler: lb.RoundRobin, Tracked: true,
 				Limits:  &ops.Limits{Rate: 500, Connections: 10000},
 				Serving: ops.ServingAll, Checks: []ops.Check{{}, {}}, Outliers: &ops.Outliers{},
 				Active: 9, Flows: 11, Transition: &ops.Transition{MovedSlots: 12, Slots: 1021},
 				Backends: []ops.Backend{
-					{Name: "web01", State: lb.Up, Weight: 3, Packets: 60, Bytes: 6000, Connections: 6, ReturnedPackets: 50, ReturnedBytes: 5000,
+					{Name: "web01", State: lb.Up, Weight: 3, Packets: 60, Bytes: 6000, Connections: 6,
+						ReturnedPackets: 50, ReturnedBytes: 5000,
 						Answered: 4, Refused: 2, Unreachable: 1,
-						Health: &ops.Health{State: lb.Healthy, Since: time.Unix(1500000000, 250e6), Checks: []ops.CheckResult{{TookSeconds: 0.25}, {TookSeconds: 0.5}}},
+						Health: &ops.Health{State: lb.Healthy, Since: time.Unix(1500000000, 250e6),
+							Checks: []ops.CheckResult{{TookSeconds: 0.25}, {TookSeconds: 0.5}}},
 						Active: 9, Upper: 100, Flows: 11, Ports: &ops.Ports{Held: 8, Limit: 40000}},
-					{Name: "web02", State: lb.NoMAC, Weight: 1, Ejection: &ops.Ejection{}, Health: &ops.Health{State: lb.Failing}, Ports: &ops.Ports{Limit: 40000}},
+					{Name: "web02", State: lb.NoMAC, Weight: 1, Ejection: &ops.Ejection{},
+						Health: &ops.Health{State: lb.Failing}, Ports: &ops.Ports{Limit: 40000}},
 				}},
-			{Name: "shop", VIP: addr("192.0.2.101"), Port: 443, Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.WeightedRoundRobin, Tracked: true,
-				Proxy: &ops.ProxiedService{Speaks: lb.SpeaksHTTP, TLS: true, Connections: 20, BytesIn: 21, BytesOut: 22, Denied: 23,
-					Proxied: ops.Proxied{Requests: 25, Queued: 26, Responses: ops.Responses{Informational: 1, Successful: 2, Redirection: 3, ClientError: 4, ServerError: 5, Other: 6}}},
-				Backends: []ops.Backend{{Name: "shop01", State: lb.Up, Weight: 1, Connections: 27, Bytes: 28, ReturnedBytes: 29,
-					Proxied: &ops.Proxied{Requests: 30, Responses: ops.Responses{ServerError: 31}, Failed: 32, Retried: 33, Redispatched: 34}}}},
-			{Name: "dns", VIP: addr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, TableDigest: "bda3065bd78f73ba",
-				Backends:   []ops.Backend{{Name: "ns1", State: lb.Draining, Packets: 40}},
-				Discovered: []ops.Discovered{{Origin: lb.FromFile, Backends: 1, Taken: time.Unix(1500000000, 500e6), Problem: "is away", Refused: []string{"ns2 is a VIP"}}}},
+			{Name: "shop", VIP: addr("192.0.2.101"), Port: 443, Protocol: lb.TCP, Mode: lb.ModeProxy,
+				Scheduler: lb.WeightedRoundRobin, Tracked: true,
+				Proxy: &ops.ProxiedService{Speaks: lb.SpeaksHTTP, TLS: true, Connections: 20, BytesIn: 21, BytesOut: 22,
+					Denied: 23,
+					Proxied: ops.Proxied{Requests: 25, Queued: 26,
+						Responses: ops.Responses{Informational: 1, Successful: 2, Redirection: 3, ClientError: 4,
+							ServerError: 5, Other: 6}}},
+				Backends: []ops.Backend{{Name: "shop01", State: lb.Up, Weight: 1, Connections: 27, Bytes: 28,
+					ReturnedBytes: 29,
+					Proxied: &ops.Proxied{Requests: 30, Responses: ops.Responses{ServerError: 31}, Failed: 32,
+						Retried: 33, Redispatched: 34}}}},
+			{Name: "dns", VIP: addr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
+				TableDigest: "bda3065bd78f73ba",
+				Backends:    []ops.Backend{{Name: "ns1", State: lb.Draining, Packets: 40}},
+				Discovered: []ops.Discovered{{Origin: lb.FromFile, Backends: 1, Taken: time.Unix(1500000000, 500e6),
+					Problem: "is away", Refused: []string{"ns2 is a VIP"}}}},
 		},
 	}
 }
@@ -100,7 +121,9 @@ func TestSeries(t *testing.T) {
 // expose returns what a scrape shows of the balancer itself.
 func expose(t *testing.T, limit int) string {
 	t.Helper()
-	return scrapeOf(t, promhttp.HandlerFor(&gatherer{status: statusOf(sample()), backends: limit, others: prometheus.NewRegistry()}, promhttp.HandlerOpts{}))
+	return scrapeOf(t,
+		promhttp.HandlerFor(&gatherer{status: statusOf(sample()), backends: limit, others: prometheus.NewRegistry()},
+			promhttp.HandlerOpts{}))
 }
 
 // TestConventions: names, units and help are such as Prometheus' own linter wants them, and no
@@ -205,7 +228,8 @@ func TestReloads(t *testing.T) {
 		t.Errorf("after a reload that was refused: successful %g, applied at %g, want 0 and %g", ok, applied, started)
 	}
 	r.ended(nil, at)
-	if ok, applied := testutil.ToFloat64(r.successful), testutil.ToFloat64(r.applied); ok != 1 || applied != 1_900_000_000.5 {
+	if ok, applied := testutil.ToFloat64(r.successful), testutil.ToFloat64(r.applied); ok != 1 ||
+		applied != 1_900_000_000.5 {
 		t.Errorf("after a reload that was applied: successful %g, applied at %f", ok, applied)
 	}
 	for result, want := range map[string]float64{reloadApplied: 1, reloadRefused: 1} {
@@ -236,11 +260,13 @@ func TestReferenceIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(Reference(), string(page)); diff != "" {
-		t.Errorf("%s is stale (`go test ./internal/balancer/metrics -run Reference -update` writes it anew):\n%s", path, diff)
+		t.Errorf("%s is stale (`go test ./internal/balancer/metrics -run Reference -update` writes it anew):\n%s",
+			path, diff)
 	}
 }
 
-// TestScrapeIsZipped: a client that takes gzip gets the same text by it, and so it is said; one that does not, does not.
+// TestScrapeIsZipped: a client that takes gzip gets the same text by it, and so it is said; one that does not, does
+// not.
 func TestScrapeIsZipped(t *testing.T) {
 	handler := New(statusOf(sample()), 100).Handler()
 	read := func(accepts string) string {
@@ -266,7 +292,8 @@ func TestScrapeIsZipped(t *testing.T) {
 		return answer.Header.Get("Content-Encoding") + "\n" + kept
 	}
 	plain := read("")
-	for accepts, want := range map[string]string{"gzip": "gzip" + plain, "deflate, gzip;q=0.5": "gzip" + plain, "gzip;q=0": plain, "br": plain} {
+	for accepts, want := range map[string]string{"gzip": "gzip" + plain, "deflate, gzip;q=0.5": "gzip" + plain,
+		"gzip;q=0": plain, "br": plain} {
 		if got := read(accepts); got != want {
 			t.Errorf("with Accept-Encoding %q: %.200q, want %.200q", accepts, got, want)
 		}

@@ -10,9 +10,12 @@ import (
 
 // engineFamilies are there where a service has the mode proxy.
 var engineFamilies = []of[*ops.ProxyEngine]{
-	{family{"jeoul_proxy_up", "1 where the proxy engine of the services of mode proxy runs.", gauge, []string{"version"}},
+	{family{"jeoul_proxy_up", "1 where the proxy engine of the services of mode proxy runs.", gauge,
+		[]string{"version"}},
 		always(func(e *ops.ProxyEngine) float64 { return truth(e.PID != 0) })},
-	{family{"jeoul_proxy_workers", "Processes of the proxy engine, those included that a reload has replaced and that still have connections.", gauge, nil},
+	{family{"jeoul_proxy_workers",
+		"Processes of the proxy engine, those included that a reload has replaced and that still have connections.",
+		gauge, nil},
 		always(func(e *ops.ProxyEngine) float64 { return float64(e.Workers) })},
 	{family{"jeoul_proxy_reloads_total", "Reloads of the proxy engine since it was started.", counter, nil},
 		always(func(e *ops.ProxyEngine) float64 { return float64(e.Reloads) })},
@@ -29,17 +32,22 @@ func ofProxy(value func(*ops.ProxiedService) uint64) func(*ops.Service) (float64
 }
 
 var proxyFamilies = []of[*ops.Service]{
-	{family{"jeoul_service_proxy_connections_total", "Connections of clients that a service of mode proxy has taken.", counter, []string{"service"}},
+	{family{"jeoul_service_proxy_connections_total", "Connections of clients that a service of mode proxy has taken.",
+		counter, []string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.Connections })},
-	{family{"jeoul_service_proxy_received_bytes_total", "Bytes that clients have sent on them.", counter, []string{"service"}},
+	{family{"jeoul_service_proxy_received_bytes_total", "Bytes that clients have sent on them.", counter,
+		[]string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.BytesIn })},
-	{family{"jeoul_service_proxy_sent_bytes_total", "Bytes that were sent to clients on them.", counter, []string{"service"}},
+	{family{"jeoul_service_proxy_sent_bytes_total", "Bytes that were sent to clients on them.", counter,
+		[]string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.BytesOut })},
-	{family{"jeoul_service_proxy_denied_total", "What the rules of a service of mode proxy have turned away.", counter, []string{"service"}},
+	{family{"jeoul_service_proxy_denied_total", "What the rules of a service of mode proxy have turned away.", counter,
+		[]string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.Denied })},
 	{family{"jeoul_service_proxy_requests_total", "HTTP requests of clients.", counter, []string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.Requests })},
-	{family{"jeoul_service_proxy_queued", "Requests and connections that wait for a backend.", gauge, []string{"service"}},
+	{family{"jeoul_service_proxy_queued", "Requests and connections that wait for a backend.", gauge,
+		[]string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.Queued })},
 }
 
@@ -51,7 +59,8 @@ type responded struct {
 
 // responsesTotal has a series for each class of status codes.
 var responsesTotal = of[responded]{
-	family{"jeoul_service_proxy_responses_total", "HTTP responses to clients, by the first digit of their status.", counter, []string{"service", "class"}},
+	family{"jeoul_service_proxy_responses_total", "HTTP responses to clients, by the first digit of their status.",
+		counter, []string{"service", "class"}},
 	always(func(r responded) float64 { return float64(r.n) })}
 
 // ofProxied is a value of backends of mode proxy.
@@ -65,13 +74,17 @@ func ofProxied(value func(*ops.Proxied) uint64) func(member) (float64, bool) {
 }
 
 var proxiedFamilies = []of[member]{
-	{family{"jeoul_backend_proxy_requests_total", "HTTP requests that a backend of mode proxy has answered.", counter, backendLabels},
+	{family{"jeoul_backend_proxy_requests_total", "HTTP requests that a backend of mode proxy has answered.", counter,
+		backendLabels},
 		ofProxied(func(p *ops.Proxied) uint64 { return p.Requests })},
-	{family{"jeoul_backend_proxy_server_errors_total", "Those of them that it has answered with a status of 500 or more.", counter, backendLabels},
+	{family{"jeoul_backend_proxy_server_errors_total",
+		"Those of them that it has answered with a status of 500 or more.", counter, backendLabels},
 		ofProxied(func(p *ops.Proxied) uint64 { return p.Responses.ServerError })},
-	{family{"jeoul_backend_proxy_failed_total", "Connections to a backend of mode proxy that could not be made.", counter, backendLabels},
+	{family{"jeoul_backend_proxy_failed_total", "Connections to a backend of mode proxy that could not be made.",
+		counter, backendLabels},
 		ofProxied(func(p *ops.Proxied) uint64 { return p.Failed })},
-	{family{"jeoul_backend_proxy_retried_total", "Connections that were tried again, there or at another backend.", counter, backendLabels},
+	{family{"jeoul_backend_proxy_retried_total", "Connections that were tried again, there or at another backend.",
+		counter, backendLabels},
 		ofProxied(func(p *ops.Proxied) uint64 { return p.Retried + p.Redispatched })},
 }
 
@@ -80,7 +93,9 @@ func engines(engine *ops.ProxyEngine) []*dto.MetricFamily {
 	if engine == nil {
 		return nil
 	}
-	return series(engineFamilies, []*ops.ProxyEngine{engine}, func(e *ops.ProxyEngine) []string { return []string{e.Version} })
+	return series(engineFamilies, []*ops.ProxyEngine{engine}, func(e *ops.ProxyEngine) []string {
+		return []string{e.Version}
+	})
 }
 
 // proxied makes the families of services of mode proxy.
@@ -102,5 +117,7 @@ func proxied(services []ops.Service) []*dto.MetricFamily {
 		}
 	}
 	families := series(proxyFamilies, these, func(s *ops.Service) []string { return []string{s.Name} })
-	return append(families, series([]of[responded]{responsesTotal}, all, func(r responded) []string { return []string{r.service, r.class} })...)
+	return append(families, series([]of[responded]{responsesTotal}, all, func(r responded) []string {
+		return []string{r.service, r.class}
+	})...)
 }

@@ -84,7 +84,8 @@ func TestRulesFire(t *testing.T) {
 			t.Errorf("%s has no test", alert[1])
 		}
 	}
-	for _, arguments := range [][]string{{"check", "rules", "jeoul.rules.yml"}, {"test", "rules", "jeoul.rules.test.yml"}} {
+	for _, arguments := range [][]string{{"check", "rules", "jeoul.rules.yml"},
+		{"test", "rules", "jeoul.rules.test.yml"}} {
 		command := exec.CommandContext(t.Context(), promtool, arguments...)
 		command.Dir = rulesDir
 		if output, err := command.CombinedOutput(); err != nil {

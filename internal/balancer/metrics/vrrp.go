@@ -12,17 +12,21 @@ import (
 
 // vrrpFamilies are there where balancers of a segment share the VIPs.
 var vrrpFamilies = []of[*ops.VRRP]{
-	{family{"jeoul_vrrp_active", "1 while this balancer holds the VIPs that it shares by VRRP.", gauge, []string{"vrid"}},
+	{family{"jeoul_vrrp_active", "1 while this balancer holds the VIPs that it shares by VRRP.", gauge,
+		[]string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return truth(v.State == "active") })},
-	{family{"jeoul_vrrp_backup", "1 while another balancer may hold the VIPs, and this one waits for its silence; 0 beside an active one that is 0 says that this balancer takes no part.", gauge, []string{"vrid"}},
+	{family{"jeoul_vrrp_backup",
+		"1 while another balancer may hold the VIPs, and this one waits for its silence; 0 beside an active one that is 0 says that this balancer takes no part.", gauge, []string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return truth(v.State == "backup") })},
-	{family{"jeoul_vrrp_since_timestamp_seconds", "When the state began, in seconds since 1970.", gauge, []string{"vrid"}},
+	{family{"jeoul_vrrp_since_timestamp_seconds", "When the state began, in seconds since 1970.", gauge,
+		[]string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Since.UnixMilli()) / 1000 })},
 	{family{"jeoul_vrrp_priority", "The priority as it is announced.", gauge, []string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Priority) })},
 	{family{"jeoul_vrrp_two_active", "1 while another balancer is active beside this one.", gauge, []string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return truth(v.Both) })},
-	{family{"jeoul_vrrp_conflicts_total", "How often two balancers were found active at once.", counter, []string{"vrid"}},
+	{family{"jeoul_vrrp_conflicts_total", "How often two balancers were found active at once.", counter,
+		[]string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Conflicts) })},
 	{family{"jeoul_vrrp_changes_total", "Changes of the state since the daemon started.", counter, []string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Changes) })},
@@ -30,13 +34,17 @@ var vrrpFamilies = []of[*ops.VRRP]{
 		always(func(v *ops.VRRP) float64 { return float64(v.Sent) })},
 	{family{"jeoul_vrrp_received_total", "Advertisements received of other balancers.", counter, []string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Received) })},
-	{family{"jeoul_vrrp_rejected_total", "Packets that were not taken: a router has forwarded them, another version, a wrong checksum.", counter, []string{"vrid"}},
+	{family{"jeoul_vrrp_rejected_total",
+		"Packets that were not taken: a router has forwarded them, another version, a wrong checksum.", counter,
+		[]string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Rejected) })},
-	{family{"jeoul_vrrp_ignored_total", "Advertisements that were ignored: they have the own id and none of the own VIPs.",
+	{family{"jeoul_vrrp_ignored_total",
+		"Advertisements that were ignored: they have the own id and none of the own VIPs.",
 		counter, []string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Ignored) })},
-	{family{"jeoul_vrrp_announcements_total", "How often the VIPs were to be announced to the neighbours again, because " +
-		"another balancer was active or announce_interval had passed.", counter, []string{"vrid"}},
+	{family{"jeoul_vrrp_announcements_total",
+		"How often the VIPs were to be announced to the neighbours again, because " +
+			"another balancer was active or announce_interval had passed.", counter, []string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Announcements) })},
 }
 

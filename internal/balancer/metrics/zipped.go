@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// zippers compress as fast as they can: scrapes are so repetitive that the best compression costs more than all else of a
-// scrape, and makes little less of them.
+// zippers compress as fast as they can: scrapes are so repetitive that the best compression costs more than all else of
+// a scrape, and makes little less of them.
 var zippers = sync.Pool{New: func() any {
 	zipper, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // a level that there is
 	return zipper

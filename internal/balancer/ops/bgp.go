@@ -11,8 +11,8 @@ import (
 
 // BGP is what routers are told of the VIPs, and how the sessions with them are.
 type BGP struct {
-	// Speaker is "local" where a routing daemon of this host speaks to the routers, which finds the VIPs in Table; ASN and RouterID are
-	// absent then, and there are no Peers. Absent: the balancer's own process speaks.
+	// Speaker is "local" where a routing daemon of this host speaks to the routers, which finds the VIPs in Table; ASN
+	// and RouterID are absent then, and there are no Peers. Absent: the balancer's own process speaks.
 	Speaker  lb.Speaker `json:"speaker,omitempty"`
 	Table    uint32     `json:"table,omitempty"`
 	ASN      uint32     `json:"asn,omitempty"`
@@ -85,10 +85,12 @@ type BFD struct {
 	// Diagnostic says why this end went down last, and RemoteDiagnostic why the router's did (section 4.1).
 	Diagnostic       string `json:"diagnostic"`
 	RemoteDiagnostic string `json:"remote_diagnostic"`
-	// IntervalSeconds is how often packets are sent, and DetectionSeconds after what silence the router is lost; as was agreed on.
+	// IntervalSeconds is how often packets are sent, and DetectionSeconds after what silence the router is lost; as was
+	// agreed on.
 	IntervalSeconds  float64 `json:"interval_seconds"`
 	DetectionSeconds float64 `json:"detection_seconds"`
-	// Ups and Failures count how often the session came up, and how often the router was lost then, since the speaker was started.
+	// Ups and Failures count how often the session came up, and how often the router was lost then, since the speaker
+	// was started.
 	Ups      uint64 `json:"ups"`
 	Failures uint64 `json:"failures"`
 	// Sent, Received and Refused count packets; Late are those that this host sent too late.
@@ -115,8 +117,8 @@ type Routes struct {
 	VIPs []netip.Addr
 	// Draining has them announced as the last choice.
 	Draining bool
-	// Pool are this balancer's addresses of full NAT, where others know them, and Backup those of others, announced for when
-	// their balancer is gone. They are not drained.
+	// Pool are this balancer's addresses of full NAT, where others know them, and Backup those of others, announced for
+	// when their balancer is gone. They are not drained.
 	Pool, Backup []netip.Addr
 	// Orphan is how long they stay when the daemon has died; 0 is for ever.
 	Orphan time.Duration

@@ -90,7 +90,8 @@ type CheckStep struct {
 
 // StepOf returns a step as others read it.
 func StepOf(s lb.CheckStep) CheckStep {
-	return CheckStep{Check: s.Check, Name: s.Name, AtSeconds: s.At.Seconds(), TookSeconds: s.Took.Seconds(), Text: s.Text, Failed: s.Failed}
+	return CheckStep{Check: s.Check, Name: s.Name, AtSeconds: s.At.Seconds(), TookSeconds: s.Took.Seconds(),
+		Text: s.Text, Failed: s.Failed}
 }
 
 // Checked is a backend that was checked on request, without consequence for its verdict.

@@ -59,8 +59,8 @@ type Member struct {
 	// Ready: it balances. Drained: it is taken out of every anycast.
 	Ready   bool `json:"ready"`
 	Drained bool `json:"drained"`
-	// SameName is a name that it has and another member, or this balancer, has, too: it is not told from that one. Empty where there
-	// is no such name.
+	// SameName is a name that it has and another member, or this balancer, has, too: it is not told from that one.
+	// Empty where there is no such name.
 	SameName string `json:"same_name,omitempty"`
 	// Reason says why it is not reached, or not compared with.
 	Reason string `json:"reason,omitempty"`
@@ -116,8 +116,8 @@ func hostOf(address string) string {
 	return at.Addr().String()
 }
 
-// MembersOf returns what is known of members with these names or addresses, in these states; of all where none is named. Where the
-// configuration has no members, it has none either.
+// MembersOf returns what is known of members with these names or addresses, in these states; of all where none is
+// named. Where the configuration has no members, it has none either.
 func (s Status) MembersOf(names []string, states []MemberState) Members {
 	if s.Members == nil {
 		return Members{Members: []Member{}}
@@ -125,7 +125,8 @@ func (s Status) MembersOf(names []string, states []MemberState) Members {
 	chosen := *s.Members
 	chosen.Members = []Member{}
 	for _, m := range s.Members.Members {
-		if (len(names) == 0 || slices.ContainsFunc(names, m.Is)) && (len(states) == 0 || slices.Contains(states, m.State)) {
+		if (len(names) == 0 || slices.ContainsFunc(names, m.Is)) &&
+			(len(states) == 0 || slices.Contains(states, m.State)) {
 			chosen.Members = append(chosen.Members, m)
 		}
 	}
@@ -136,7 +137,8 @@ func (s Status) MembersOf(names []string, states []MemberState) Members {
 func (s Status) Member(name string) (Member, error) {
 	found := s.MembersOf([]string{name}, nil).Members
 	if len(found) == 0 {
-		return Member{}, fmt.Errorf("%w: there is no member %s; `jeoul get members` lists those there are", ErrNotFound, name)
+		return Member{}, fmt.Errorf("%w: there is no member %s; `jeoul get members` lists those there are",
+			ErrNotFound, name)
 	}
 	return found[0], nil
 }

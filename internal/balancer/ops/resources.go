@@ -38,7 +38,8 @@ func (s Status) Of(names []string) []Service {
 func (s Status) Service(name string) (Service, error) {
 	i := slices.IndexFunc(s.Services, func(one Service) bool { return one.Name == name })
 	if i < 0 {
-		return Service{}, fmt.Errorf("%w: there is no service %s; `jeoul get services` lists those there are", ErrNotFound, name)
+		return Service{}, fmt.Errorf("%w: there is no service %s; `jeoul get services` lists those there are",
+			ErrNotFound, name)
 	}
 	return s.Services[i], nil
 }
@@ -47,7 +48,8 @@ func (s Status) Service(name string) (Service, error) {
 func (s Service) Backend(name string) (ServiceBackend, error) {
 	i := slices.IndexFunc(s.Backends, func(one Backend) bool { return one.Name == name })
 	if i < 0 {
-		return ServiceBackend{}, fmt.Errorf("%w: %s has no backend %s; `jeoul get backends %[2]s` lists those it has", ErrNotFound, s.Name, name)
+		return ServiceBackend{}, fmt.Errorf("%w: %s has no backend %s; `jeoul get backends %[2]s` lists those it has",
+			ErrNotFound, s.Name, name)
 	}
 	return ServiceBackend{s.Name, s.Backends[i]}, nil
 }

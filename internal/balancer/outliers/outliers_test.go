@@ -25,7 +25,8 @@ type rig struct {
 }
 
 // usual is what most tests have.
-var usual = lb.Outliers{Failures: 50, Connections: 20, Interval: 5 * time.Second, Pause: 30 * time.Second, LongestPause: 2 * time.Minute, Ejected: 50}
+var usual = lb.Outliers{Failures: 50, Connections: 20, Interval: 5 * time.Second, Pause: 30 * time.Second,
+	LongestPause: 2 * time.Minute, Ejected: 50}
 
 func newRig(t *testing.T, protocol lb.Protocol, backends int, o lb.Outliers) *rig {
 	r := &rig{t: t, engine: New(), service: Service{Outliers: o, Protocol: protocol}, began: time.Now()}
@@ -43,7 +44,8 @@ func (r *rig) look() (told []string) {
 	now := time.Now()
 	for _, c := range r.engine.Look(now, []Service{r.service}) {
 		at := slices.IndexFunc(r.service.Backends, func(b Backend) bool { return b.Key == c.Key })
-		line := fmt.Sprintf("%s: %s %d", now.Sub(r.began), [...]string{"ejected", "let back", "needed", "outranked", "spared"}[c.Kind], at)
+		line := fmt.Sprintf("%s: %s %d", now.Sub(r.began), [...]string{"ejected", "let back", "needed", "outranked",
+			"spared"}[c.Kind], at)
 		switch c.Kind {
 		case Ejected:
 			line += " until " + c.Until.Sub(r.began).String()
@@ -75,7 +77,8 @@ func (r *rig) count(i int, a answers) {
 		return
 	}
 	if c := &b.Count; r.service.Protocol == lb.UDP {
-		c.Packets, c.ReturnedPackets, c.Unreachable = c.Packets+a.tried, c.ReturnedPackets+a.good+a.bad, c.Unreachable+a.bad
+		c.Packets, c.ReturnedPackets, c.Unreachable = c.Packets+a.tried, c.ReturnedPackets+a.good+a.bad,
+			c.Unreachable+a.bad
 	} else {
 		c.Connections, c.Answered, c.Refused = c.Connections+a.tried, c.Answered+a.good, c.Refused+a.bad
 	}
@@ -114,30 +117,37 @@ func TestEjection(t *testing.T) {
 		of       []answers
 		want     []string
 	}{
-		"all serve":       {lb.TCP, usual, 100, []answers{well, well}, nil},
-		"one is dead":     {lb.TCP, usual, 30, []answers{dead, well, well}, []string{"6s: ejected 0 until 36s"}},
-		"one drops":       {lb.TCP, usual, 30, []answers{well, silent}, []string{"6s: ejected 1 until 36s"}},
-		"too few":         {lb.TCP, usual, 100, []answers{{3, 0, 3}, well}, nil},
-		"enough":          {lb.TCP, usual, 10, []answers{{4, 0, 4}, well}, []string{"6s: ejected 0 until 36s"}},
-		"less than half":  {lb.TCP, usual, 100, []answers{{10, 6, 4}, well}, nil},
-		"most":            {lb.TCP, usual, 10, []answers{{10, 4, 6}, well}, []string{"6s: ejected 0 until 36s"}},
-		"one per cent":    {lb.TCP, with(func(o *lb.Outliers) { o.Failures = 1 }), 30, []answers{{100, 70, 0}, {100, 100, 0}}, []string{"6s: ejected 0 until 36s"}},
-		"longer interval": {lb.TCP, with(func(o *lb.Outliers) { o.Interval = time.Minute }), 70, []answers{dead, well}, []string{"1m1s: ejected 0 until 1m31s"}},
-		"the last":        {lb.TCP, usual, 60, []answers{dead}, []string{"6s: spared 0, for no other backend serves"}},
-		"all fail":        {lb.TCP, usual, 60, []answers{dead, silent, poor}, []string{"6s: spared 0, for the others fail as well", "6s: spared 1, for the others fail as well", "6s: spared 2, for the others fail as well"}},
+		"all serve":      {lb.TCP, usual, 100, []answers{well, well}, nil},
+		"one is dead":    {lb.TCP, usual, 30, []answers{dead, well, well}, []string{"6s: ejected 0 until 36s"}},
+		"one drops":      {lb.TCP, usual, 30, []answers{well, silent}, []string{"6s: ejected 1 until 36s"}},
+		"too few":        {lb.TCP, usual, 100, []answers{{3, 0, 3}, well}, nil},
+		"enough":         {lb.TCP, usual, 10, []answers{{4, 0, 4}, well}, []string{"6s: ejected 0 until 36s"}},
+		"less than half": {lb.TCP, usual, 100, []answers{{10, 6, 4}, well}, nil},
+		"most":           {lb.TCP, usual, 10, []answers{{10, 4, 6}, well}, []string{"6s: ejected 0 until 36s"}},
+		"one per cent": {lb.TCP, with(func(o *lb.Outliers) { o.Failures = 1 }), 30,
+			[]answers{{100, 70, 0}, {100, 100, 0}}, []string{"6s: ejected 0 until 36s"}},
+		"longer interval": {lb.TCP, with(func(o *lb.Outliers) { o.Interval = time.Minute }), 70, []answers{dead, well},
+			[]string{"1m1s: ejected 0 until 1m31s"}},
+		"the last": {lb.TCP, usual, 60, []answers{dead}, []string{"6s: spared 0, for no other backend serves"}},
+		"all fail": {lb.TCP, usual, 60, []answers{dead, silent, poor},
+			[]string{"6s: spared 0, for the others fail as well", "6s: spared 1, for the others fail as well",
+				"6s: spared 2, for the others fail as well"}},
 		"as many as may": {lb.TCP, usual, 20, []answers{silent, dead, dead, well, well},
-			[]string{"6s: ejected 0 until 36s", "6s: ejected 1 until 36s", "6s: spared 2, for 2 of 5 backends are ejected already"}},
+			[]string{"6s: ejected 0 until 36s", "6s: ejected 1 until 36s",
+				"6s: spared 2, for 2 of 5 backends are ejected already"}},
 		"the worst first": {lb.TCP, usual, 20, []answers{{10, 3, 0}, {10, 1, 0}, well},
 			[]string{"6s: ejected 1 until 36s", "6s: spared 0, for 1 of 3 backends are ejected already"}},
-		"others are idle":           {lb.TCP, usual, 10, []answers{dead, idle}, []string{"6s: ejected 0 until 36s"}},
-		"one of the others is idle": {lb.TCP, usual, 10, []answers{dead, dead, idle}, []string{"6s: spared 0, for the others fail as well", "6s: spared 1, for the others fail as well"}},
-		"answers are sent again":    {lb.TCP, usual, 60, []answers{{10, 90, 0}, well}, nil},
-		"UDP, all serve":            {lb.UDP, usual, 60, []answers{well, well}, nil},
-		"UDP, one rejects":          {lb.UDP, usual, 10, []answers{rejects, well}, []string{"6s: ejected 0 until 36s"}},
-		"UDP, one drops":            {lb.UDP, usual, 60, []answers{silent, well}, nil}, // silence may be right
-		"UDP, none answers":         {lb.UDP, usual, 60, []answers{silent, silent}, nil},
-		"UDP, some errors":          {lb.UDP, usual, 60, []answers{{10, 9, 1}, well}, nil},
-		"UDP, all reject":           {lb.UDP, usual, 30, []answers{rejects, rejects}, []string{"6s: spared 0, for the others fail as well", "6s: spared 1, for the others fail as well"}},
+		"others are idle": {lb.TCP, usual, 10, []answers{dead, idle}, []string{"6s: ejected 0 until 36s"}},
+		"one of the others is idle": {lb.TCP, usual, 10, []answers{dead, dead, idle},
+			[]string{"6s: spared 0, for the others fail as well", "6s: spared 1, for the others fail as well"}},
+		"answers are sent again": {lb.TCP, usual, 60, []answers{{10, 90, 0}, well}, nil},
+		"UDP, all serve":         {lb.UDP, usual, 60, []answers{well, well}, nil},
+		"UDP, one rejects":       {lb.UDP, usual, 10, []answers{rejects, well}, []string{"6s: ejected 0 until 36s"}},
+		"UDP, one drops":         {lb.UDP, usual, 60, []answers{silent, well}, nil}, // silence may be right
+		"UDP, none answers":      {lb.UDP, usual, 60, []answers{silent, silent}, nil},
+		"UDP, some errors":       {lb.UDP, usual, 60, []answers{{10, 9, 1}, well}, nil},
+		"UDP, all reject": {lb.UDP, usual, 30, []answers{rejects, rejects},
+			[]string{"6s: spared 0, for the others fail as well", "6s: spared 1, for the others fail as well"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -252,7 +262,8 @@ func TestRestore(t *testing.T) {
 		r.pass(6, dead, well, well)
 		r.pass(10, dead, well, well)
 		saved := r.engine.Save()
-		if len(saved) != 1 || saved[0].Times != 1 || !strings.Contains(saved[0].Reason, "has answered 0 of 50 new connections in 5s, and refused 50") {
+		if len(saved) != 1 || saved[0].Times != 1 ||
+			!strings.Contains(saved[0].Reason, "has answered 0 of 50 new connections in 5s, and refused 50") {
 			t.Errorf("saved %+v", saved)
 		}
 		next := &rig{t: t, engine: New(), service: r.service, began: r.began}

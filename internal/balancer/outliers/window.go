@@ -88,7 +88,8 @@ func (b *backend) judge(s *Service) (j judgement) {
 	good, bad, over := b.last.good-from.good, b.last.bad-from.bad, lasted.Round(time.Second)
 	if s.Protocol == lb.UDP {
 		good -= min(good, bad)
-		j.text = fmt.Sprintf("has answered %d datagrams by %d packets and %d ICMP errors in %s", j.tried, good, bad, over)
+		j.text = fmt.Sprintf("has answered %d datagrams by %d packets and %d ICMP errors in %s", j.tried,
+			good, bad, over)
 		if bad > 0 && b.steady() {
 			j.share = float64(bad) / float64(bad+good)
 		}

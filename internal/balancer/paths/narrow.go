@@ -71,7 +71,8 @@ func openEars(ns *namespace.Namespace) (ears []int, err error) {
 // earError says what is missing where no raw socket can be had.
 func earError(err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("open a raw socket for what routers say of tunnel packets: not permitted: run as root or with CAP_NET_RAW (%w)", err)
+		return fmt.Errorf(
+			"open a raw socket for what routers say of tunnel packets: not permitted: run as root or with CAP_NET_RAW (%w)", err)
 	}
 	return fmt.Errorf("open a raw socket for what routers say of tunnel packets: %w", err)
 }
@@ -86,7 +87,8 @@ func openEar(family int) (int, error) {
 		return -1, earError(err)
 	}
 	if family == unix.AF_INET6 {
-		only := unix.ICMPv6Filter{Data: [8]uint32{^uint32(1 << 2), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0)}}
+		only := unix.ICMPv6Filter{Data: [8]uint32{^uint32(1 << 2), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0),
+			^uint32(0), ^uint32(0), ^uint32(0)}}
 		err = unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER, &only)
 	} else {
 		// struct icmp_filter of <linux/icmp.h>: a bit for each type that is not heard.

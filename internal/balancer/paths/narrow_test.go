@@ -41,7 +41,8 @@ func (s tunnelSpec) message(t *testing.T) []byte {
 	var parts []gopacket.SerializableLayer
 	var outer gopacket.NetworkLayer
 	if from.Is4() {
-		ip := &layers.IPv4{Version: 4, TTL: 63, Protocol: s.protocol, SrcIP: from.AsSlice(), DstIP: to.AsSlice(), Flags: layers.IPv4DontFragment}
+		ip := &layers.IPv4{Version: 4, TTL: 63, Protocol: s.protocol, SrcIP: from.AsSlice(), DstIP: to.AsSlice(),
+			Flags: layers.IPv4DontFragment}
 		if s.mayBeFragments {
 			ip.Flags = 0
 		}
@@ -61,7 +62,8 @@ func (s tunnelSpec) message(t *testing.T) []byte {
 		parts = append(parts, udp)
 	}
 	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, append(parts, gopacket.Payload(inner))...); err != nil {
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		append(parts, gopacket.Payload(inner))...); err != nil {
 		t.Fatal(err)
 	}
 	header := []byte{s.kind, s.code, 0, 0, 0, 0, byte(s.mtu >> 8), byte(s.mtu)}
@@ -134,8 +136,14 @@ func TestNarrowWays(t *testing.T) {
 		b.tell(message)
 	}
 	// They are read in their order: once these count, those before have been read.
-	b.tell(forged(four, func(s *tunnelSpec) { s.to, s.mtu = to4[1], 1350; s.protocol, s.sport, s.dport = 17, 0xc001, 6080 }))
-	b.tell(forged(six, func(s *tunnelSpec) { s.to, s.mtu = to6[1], 1450; s.protocol, s.sport, s.dport = 17, 0xffff, 6080 }))
+	b.tell(forged(four, func(s *tunnelSpec) {
+		s.to, s.mtu = to4[1], 1350
+		s.protocol, s.sport, s.dport = 17, 0xc001, 6080
+	}))
+	b.tell(forged(six, func(s *tunnelSpec) {
+		s.to, s.mtu = to6[1], 1450
+		s.protocol, s.sport, s.dport = 17, 0xffff, 6080
+	}))
 	b.until(to4[1], "narrow", func(e Entry) bool { return e.Path().MTU == 1350 && e.Told })
 	b.until(to6[1], "narrow", func(e Entry) bool { return e.Path().MTU == 1450 && e.Told })
 	for _, to := range []string{to4[0], to6[0]} {
@@ -149,7 +157,8 @@ func TestNarrowWays(t *testing.T) {
 	b.until(to6[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1400 })
 }
 
-// TestRefusalsAreNotHeard: a program that logs to a port without a listener gets an error of the same type for each line.
+// TestRefusalsAreNotHeard: a program that logs to a port without a listener gets an error of the same type for each
+// line.
 func TestRefusalsAreNotHeard(t *testing.T) {
 	err := testenv.Namespace(t).Do(func() error {
 		ear, err := openEar(unix.AF_INET)
@@ -170,7 +179,8 @@ func TestRefusalsAreNotHeard(t *testing.T) {
 		if _, err := log.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNREFUSED) {
 			return fmt.Errorf("the datagram was not refused: %v", err)
 		}
-		message := tunnelSpec{from: "127.0.0.1", to: "203.0.113.1", protocol: 4, size: 1500, mtu: 1300, kind: 3, code: 4}.message(t)
+		message := tunnelSpec{from: "127.0.0.1", to: "203.0.113.1", protocol: 4, size: 1500, mtu: 1300, kind: 3,
+			code: 4}.message(t)
 		router, err := net.Dial("ip4:icmp", "127.0.0.1")
 		if err != nil {
 			return err

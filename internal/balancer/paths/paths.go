@@ -334,7 +334,8 @@ func (p *Paths) Entries() map[netip.Addr]Entry {
 // entry puts together what is known about an address; the caller holds the lock.
 func (p *Paths) entry(addr netip.Addr, neighbours map[netip.Addr]neigh.Entry, failed error) Entry {
 	r := p.routes[addr]
-	e := Entry{Address: addr, Route: r, Source: net.HardwareAddr(p.sources[r.Index]), Neighbour: neigh.Unknown, Reason: r.Reason}
+	e := Entry{Address: addr, Route: r, Source: net.HardwareAddr(p.sources[r.Index]), Neighbour: neigh.Unknown,
+		Reason: r.Reason}
 	if r.Fault == None {
 		e.resolve(neighbours, failed)
 	}
@@ -449,7 +450,9 @@ func (p *Paths) listen() {
 		messages, _, err := p.events.Receive()
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-		case err == nil && len(messages) > 0 && !slices.ContainsFunc(messages, func(m syscall.NetlinkMessage) bool { return !iface.Renewal(m) }):
+		case err == nil && len(messages) > 0 && !slices.ContainsFunc(messages, func(m syscall.NetlinkMessage) bool {
+			return !iface.Renewal(m)
+		}):
 			// Addresses stay for longer: no way is another one.
 		case err == nil, errors.Is(err, unix.ENOBUFS): // the latter: messages were lost
 			signal(p.stirred)

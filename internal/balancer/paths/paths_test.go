@@ -46,7 +46,8 @@ func newBench(t *testing.T, interfaces ...string) *bench {
 		b.routers[i] = testenv.Namespace(t)
 		six := []string{"2001:2:0:1", "2001:2:0:2"}[i]
 		prefixes := func(host string) []netip.Prefix {
-			return []netip.Prefix{netip.MustParsePrefix(net + "." + host + "/24"), netip.MustParsePrefix(six + "::" + host + "/64")}
+			return []netip.Prefix{netip.MustParsePrefix(net + "." + host + "/24"),
+				netip.MustParsePrefix(six + "::" + host + "/64")}
 		}
 		b.own[i], b.far[i] = testenv.Veth(t,
 			testenv.End{Namespace: b.balancer, Name: []string{"eth0", "eth1"}[i], Addresses: prefixes("1")},
@@ -144,7 +145,8 @@ func TestPaths(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := lb.Path{Interface: nic, MAC: b.far[test.port], Source: b.own[test.port], MTU: uint16(test.mtu), Local: addr(test.local)}
+		want := lb.Path{Interface: nic, MAC: b.far[test.port], Source: b.own[test.port], MTU: uint16(test.mtu),
+			Local: addr(test.local)}
 		if diff := cmp.Diff(want, e.Path(), compareAddrs); diff != "" {
 			t.Errorf("path to %s (-want +got):\n%s", test.to, diff)
 		}
@@ -153,7 +155,8 @@ func TestPaths(t *testing.T) {
 			gateway = e.Gateway.String()
 		}
 		if gateway != test.via || e.OnLink() != (test.via == "") || e.Reason != "" {
-			t.Errorf("%s is reached by %q, on the link: %t, reason %q; want %q", test.to, gateway, e.OnLink(), e.Reason, test.via)
+			t.Errorf("%s is reached by %q, on the link: %t, reason %q; want %q", test.to, gateway, e.OnLink(),
+				e.Reason, test.via)
 		}
 	}
 }
@@ -197,15 +200,18 @@ func TestFaults(t *testing.T) {
 	}{
 		"198.18.0.1":    {OwnAddress, "is an address of this host"},
 		"2001:2:0:2::1": {OwnAddress, "is an address of this host"},
-		"198.18.1.2":    {OtherInterface, "is reached by eth1, which is not among this configuration's interfaces (eth0)"},
-		"2001:2:0:2::2": {OtherInterface, "is reached by eth1, which is not among this configuration's interfaces (eth0)"},
+		"198.18.1.2": {OtherInterface,
+			"is reached by eth1, which is not among this configuration's interfaces (eth0)"},
+		"2001:2:0:2::2": {OtherInterface,
+			"is reached by eth1, which is not among this configuration's interfaces (eth0)"},
 		"192.0.2.1":     {NoRoute, "has no route"},
 		"2001:db8:2::1": {NoRoute, "has no route"},
 		"203.0.113.1":   {NoRoute, "has a route of the type unreachable"},
 		"198.51.100.1":  {NoRoute, "has a route of the type blackhole"},
 		"2001:db8:1::1": {NoRoute, "has a route of the type unreachable"},
 		"2001:db8:3::1": {NoRoute, "has a route of the type prohibit"},
-		"198.18.0.255":  {NotUnicast, "is no single host to the kernel, which has a route of the type broadcast for it"},
+		"198.18.0.255": {NotUnicast,
+			"is no single host to the kernel, which has a route of the type broadcast for it"},
 	}
 	var all []netip.Addr
 	for to := range tests {
@@ -354,7 +360,9 @@ func TestUse(t *testing.T) {
 	if e := b.paths.Entries()[addr("198.18.0.2")]; e.MAC == nil {
 		t.Errorf("a neighbour on an interface that stays was forgotten: %+v", e)
 	}
-	b.until("198.18.1.2", "found", func(e Entry) bool { return e.MAC.String() == b.far[1].String() && e.Interface == "eth1" })
+	b.until("198.18.1.2", "found", func(e Entry) bool {
+		return e.MAC.String() == b.far[1].String() && e.Interface == "eth1"
+	})
 	if err := b.paths.Use([]string{"eth1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +431,8 @@ func TestAsker(t *testing.T) {
 		{"a route without a subnet", "route replace 198.18.0.0/24 dev eth0", "198.18.0.202"},
 		{"a scope of the host's only", "addr add 198.18.0.203/32 dev eth0 scope host", "198.18.0.202"},
 		{"a subnet again", "addr add 198.18.0.9/24 dev eth0 noprefixroute", "198.18.0.9"},
-		{"an entry of the administrator's", "neigh replace 198.18.0.2 lladdr 02:00:00:00:00:99 dev eth0 nud permanent", ""},
+		{"an entry of the administrator's", "neigh replace 198.18.0.2 lladdr 02:00:00:00:00:99 dev eth0 nud permanent",
+			""},
 	} {
 		if step.change != "" {
 			b.ip(step.change)
@@ -463,7 +472,8 @@ func (b *bench) wantRequestFrom(name string, want netip.Addr) {
 			return err
 		}
 		// As the resolver asks: without a packet that waits.
-		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: addr(absent).AsSlice(), State: netlink.NUD_NONE, Flags: netlink.NTF_USE})
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: addr(absent).AsSlice(),
+			State: netlink.NUD_NONE, Flags: netlink.NTF_USE})
 	})
 	for frame := make([]byte, 64); ; {
 		n, _, err := unix.Recvfrom(fd, frame, 0)

@@ -202,10 +202,13 @@ func (p *Paths) routeTo(addr netip.Addr, devices map[int]device) Route {
 	case r.Type == unix.RTN_LOCAL:
 		return Route{Fault: OwnAddress, Reason: "is an address of this host", Advice: "a backend is another host"}
 	case r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_UNSPEC:
-		return Route{Fault: NotUnicast, Reason: fmt.Sprintf("is no single host to the kernel, which has a route of the type %s for it", routeType(r.Type)),
+		return Route{Fault: NotUnicast,
+			Reason: fmt.Sprintf("is no single host to the kernel, which has a route of the type %s for it",
+				routeType(r.Type)),
 			Advice: "use the backend's own address"}
 	case r.Encap != nil || r.MPLSDst != nil:
-		return Route{Fault: NoRoute, Reason: "has a route that puts packets into a tunnel (" + encapName(r) + "), which balanced packets do not go through",
+		return Route{Fault: NoRoute, Reason: "has a route that puts packets into a tunnel (" + encapName(r) +
+			"), which balanced packets do not go through",
 			Advice: "add a route without one"}
 	case !d.ours:
 		return p.elsewhere(d)
@@ -224,7 +227,8 @@ func (p *Paths) routeTo(addr netip.Addr, devices map[int]device) Route {
 
 // noRoute explains the kernel's answer; a route may be there to say no.
 func noRoute(err error) Route {
-	r := Route{Fault: NoRoute, Advice: "correct the address, or add a route; `ip route get` shows what the kernel does with it"}
+	r := Route{Fault: NoRoute,
+		Advice: "correct the address, or add a route; `ip route get` shows what the kernel does with it"}
 	switch {
 	case err == nil, errors.Is(err, unix.ENETUNREACH):
 		r.Reason = "has no route"
@@ -248,7 +252,9 @@ func (p *Paths) elsewhere(d device) Route {
 	}
 	r := Elsewhere(d.name, names)
 	if d.vlanOn != "" {
-		r.Advice = fmt.Sprintf("%s is a VLAN of %s: add it to interfaces, and set hook: tc, for XDP sees only the frames of %s", d.name, d.vlanOn, d.vlanOn)
+		r.Advice = fmt.Sprintf(
+			"%s is a VLAN of %s: add it to interfaces, and set hook: tc, for XDP sees only the frames of %s", d.name,
+			d.vlanOn, d.vlanOn)
 	}
 	return r
 }
@@ -256,7 +262,8 @@ func (p *Paths) elsewhere(d device) Route {
 // Elsewhere is a route by an interface that is none of ours, which have these names.
 func Elsewhere(by string, ours []string) Route {
 	return Route{Fault: OtherInterface, Interface: by,
-		Reason: fmt.Sprintf("is reached by %s, which is not among this configuration's interfaces (%s)", by, strings.Join(ours, ", ")),
+		Reason: fmt.Sprintf("is reached by %s, which is not among this configuration's interfaces (%s)", by,
+			strings.Join(ours, ", ")),
 		Advice: fmt.Sprintf("add %s to interfaces, or correct the route", by)}
 }
 
@@ -282,7 +289,8 @@ func encapName(r netlink.Route) string {
 
 // routeType names what `ip route` calls a type; RTN_* in <linux/rtnetlink.h>.
 func routeType(t int) string {
-	names := map[int]string{unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast", unix.RTN_MULTICAST: "multicast",
+	names := map[int]string{unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast",
+		unix.RTN_MULTICAST: "multicast",
 		unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit",
 		unix.RTN_THROW: "throw", unix.RTN_NAT: "nat"}
 	if name, known := names[t]; known {

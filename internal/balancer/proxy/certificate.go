@@ -47,13 +47,15 @@ func readCertificate(path string) (*certificate, error) {
 	}
 	switch {
 	case c.leaf == nil && key == nil:
-		err = errors.New("it has neither a certificate nor a key; write both into it, as PEM: the certificate first, its chain, and the key")
+		err = errors.New(
+			"it has neither a certificate nor a key; write both into it, as PEM: the certificate first, its chain, and the key")
 	case c.leaf == nil:
 		err = errors.New("it has a key, but no certificate")
 	case key == nil:
 		err = errors.New("it has no private key; append the key to the certificate and its chain, as PEM")
 	case !matches(c.leaf, key):
-		err = fmt.Errorf("its key does not belong to its first certificate (%s); the server's own certificate must come first, and then its chain", c.leaf.Subject)
+		err = fmt.Errorf(
+			"its key does not belong to its first certificate (%s); the server's own certificate must come first, and then its chain", c.leaf.Subject)
 	default:
 		return c, nil
 	}

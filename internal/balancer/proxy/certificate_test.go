@@ -38,7 +38,8 @@ func encoded(t *testing.T, config *tls.Config) []byte {
 func TestReadCertificate(t *testing.T) {
 	t.Parallel()
 	ca := testcert.NewAuthority(t)
-	good, other := string(encoded(t, ca.Config(t, "a.test", time.Hour))), string(encoded(t, ca.Config(t, "b.test", time.Hour)))
+	good, other := string(encoded(t, ca.Config(t, "a.test", time.Hour))),
+		string(encoded(t, ca.Config(t, "b.test", time.Hour)))
 	half := strings.Index(good, "-----BEGIN PRIVATE KEY")
 	for name, c := range map[string]struct{ contents, want string }{
 		"good":        {"a comment\n\n" + good, ""},
@@ -48,8 +49,9 @@ func TestReadCertificate(t *testing.T) {
 		"another key": {good[:half] + other[strings.Index(other, "-----BEGIN PRIVATE KEY"):], "does not belong to"},
 		"key alone":   {good[half:], "but no certificate"},
 		"nothing":     {"", "neither a certificate nor a key"},
-		"passphrase":  {"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n", "passphrase"},
-		"broken":      {"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "reading a certificate"},
+		"passphrase": {"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+			"passphrase"},
+		"broken": {"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "reading a certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +61,8 @@ func TestReadCertificate(t *testing.T) {
 			}
 			read, err := readCertificate(path)
 			if c.want == "" {
-				if err != nil || strings.Contains(string(read.pem), "\n\n") || strings.Contains(string(read.pem), "comment") {
+				if err != nil || strings.Contains(string(read.pem), "\n\n") ||
+					strings.Contains(string(read.pem), "comment") {
 					t.Errorf("%v, %+v", err, read)
 				}
 				return

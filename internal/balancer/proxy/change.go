@@ -32,7 +32,8 @@ func (s *steps) all() []step { return slices.Concat(s.come, s.other, s.leave) }
 // plan compares renderings, where left are servers that the old one has no more and HAProxy has still. It returns
 // false where commands cannot do it: then HAProxy must be reloaded.
 func plan(old, next *Rendering, left map[string]Server) (*steps, bool) {
-	if len(old.Blocks) != len(next.Blocks) || !maps.Equal(old.Files, next.Files) || !maps.Equal(old.Certificates, next.Certificates) {
+	if len(old.Blocks) != len(next.Blocks) || !maps.Equal(old.Files, next.Files) ||
+		!maps.Equal(old.Certificates, next.Certificates) {
 		return nil, false
 	}
 	s := &steps{left: maps.Clone(left)}
@@ -104,7 +105,8 @@ const (
 )
 
 func (s *steps) add(name string, server Server) {
-	words := append([]string{"add", "server", name, server.Address, "id", strconv.FormatUint(uint64(server.ID), 10)}, server.settings()...)
+	words := append([]string{"add", "server", name, server.Address, "id", strconv.FormatUint(uint64(server.ID), 10)},
+		server.settings()...)
 	s.come = append(s.come, step{escaped(words), []string{registered}})
 }
 

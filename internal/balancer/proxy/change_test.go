@@ -42,20 +42,31 @@ func TestPlan(t *testing.T) {
 	}{
 		"nothing": {change: func(*lb.Service) {}},
 		"name":    {change: func(s *lb.Service) { s.Backends[0].Name = "other" }},
-		"weight":  {change: func(s *lb.Service) { s.Backends[0].Weight = 3 }, want: []string{"set server " + pool + "1_80 weight 3"}},
-		"drain":   {change: func(s *lb.Service) { s.Backends[0].Draining = true }, want: []string{"set server " + pool + "1_80 weight 0"}},
-		"down":    {change: func(s *lb.Service) { s.Backends[0].Unhealthy = "x" }, want: []string{"set server " + pool + "1_80 state maint"}},
-		"down, and its connections": {change: func(s *lb.Service) { s.Checks.OnDown = lb.ResetFlows; s.Backends[0].Unhealthy = "x" },
+		"weight": {change: func(s *lb.Service) { s.Backends[0].Weight = 3 },
+			want: []string{"set server " + pool + "1_80 weight 3"}},
+		"drain": {change: func(s *lb.Service) { s.Backends[0].Draining = true },
+			want: []string{"set server " + pool + "1_80 weight 0"}},
+		"down": {change: func(s *lb.Service) { s.Backends[0].Unhealthy = "x" },
+			want: []string{"set server " + pool + "1_80 state maint"}},
+		"down, and its connections": {change: func(s *lb.Service) {
+			s.Checks.OnDown = lb.ResetFlows
+			s.Backends[0].Unhealthy = "x"
+		},
 			want: []string{"set server " + pool + "1_80 state maint", "shutdown sessions server " + pool + "1_80"}},
-		"full": {change: func(s *lb.Service) { s.Backends[1].Upper = 7 }, want: []string{"set maxconn server " + pool + "2_80 7"}},
+		"full": {change: func(s *lb.Service) { s.Backends[1].Upper = 7 },
+			want: []string{"set maxconn server " + pool + "2_80 7"}},
 		"come and go": {change: func(s *lb.Service) { s.Backends[0] = backend("w3", 3) },
-			want: []string{"add server " + pool + "3_80 198.51.100.3:80 id 110298507 weight 10", "set server " + pool + "3_80 state ready",
+			want: []string{"add server " + pool + "3_80 198.51.100.3:80 id 110298507 weight 10", "set server " + pool +
+				"3_80 state ready",
 				"set server " + pool + "1_80 state maint"}, left_: []string{pool + "1_80"}},
 		"come back": {change: func(s *lb.Service) { s.Backends = append(s.Backends, backend("w3", 3)) },
-			left: map[string]Server{pool + "3_80": {Name: "198.51.100.3_80", Address: "198.51.100.3:80", ID: 110298507, Weight: 1, Off: true}},
+			left: map[string]Server{pool + "3_80": {Name: "198.51.100.3_80", Address: "198.51.100.3:80", ID: 110298507,
+				Weight: 1, Off: true}},
 			want: []string{"set server " + pool + "3_80 weight 10", "set server " + pool + "3_80 state ready"}},
-		"another header": {change: func(s *lb.Service) { s.Proxy.RequestHeaders = []lb.Header{{Name: "A", Value: "b"}} }, reload: true},
-		"encryption":     {change: func(s *lb.Service) { s.Proxy.BackendTLS = lb.BackendTLSUnverified }, reload: true},
+		"another header": {change: func(s *lb.Service) {
+			s.Proxy.RequestHeaders = []lb.Header{{Name: "A", Value: "b"}}
+		}, reload: true},
+		"encryption": {change: func(s *lb.Service) { s.Proxy.BackendTLS = lb.BackendTLSUnverified }, reload: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -105,7 +105,10 @@ func (e *engine) checkUser(engine lb.ProxyEngine) error {
 		return nil
 	}
 	if _, err := user.Lookup(name); err != nil {
-		return place{engine: true, field: "user"}.wrap(fmt.Errorf("looking up the user that HAProxy runs as: %v; Debian's package haproxy makes the user %q", err, lb.DefaultProxyUser))
+		return place{engine: true,
+			field: "user"}.wrap(fmt.Errorf(
+			"looking up the user that HAProxy runs as: %v; Debian's package haproxy makes the user %q", err,
+			lb.DefaultProxyUser))
 	}
 	return nil
 }
@@ -131,7 +134,9 @@ func (e *engine) readCertificates(d Desired, c *candidate) error {
 		}
 		if s.Proxy.BackendTLS == lb.BackendTLSVerified && s.Proxy.BackendCA != "" {
 			if _, err := os.Stat(s.Proxy.BackendCA); err != nil {
-				return place{service: s.Key(), field: "proxy.backend_ca"}.wrap(fmt.Errorf("reading the authorities that vouch for backends: %v", err))
+				return place{service: s.Key(),
+					field: "proxy.backend_ca"}.wrap(fmt.Errorf("reading the authorities that vouch for backends: %v",
+					err))
 			}
 		}
 	}
@@ -147,9 +152,11 @@ func (c *certificate) served() served {
 func (s served) trouble(path string, now time.Time) string {
 	switch {
 	case now.After(s.After):
-		return fmt.Sprintf("the certificate %s (%s) expired at %s; renew it", path, s.Subject, s.After.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the certificate %s (%s) expired at %s; renew it", path, s.Subject,
+			s.After.UTC().Format(time.RFC3339))
 	case now.Before(s.Before):
-		return fmt.Sprintf("the certificate %s (%s) is valid from %s on only; see whether the clock is right", path, s.Subject, s.Before.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the certificate %s (%s) is valid from %s on only; see whether the clock is right", path,
+			s.Subject, s.Before.UTC().Format(time.RFC3339))
 	}
 	return ""
 }

@@ -33,7 +33,9 @@ func TestReloadsCountAll(t *testing.T) {
 	if got, want := stats.Services[s.Key()].Requests, uint64(all.asked.Load()); err != nil || got != want {
 		t.Errorf("%d requests were counted of %d, %v", got, want, err)
 	}
-	testenv.Eventually(t, time.Minute, "the workers that were replaced end", func() bool { return len(children(t, r.State().PID)) == 1 })
+	testenv.Eventually(t, time.Minute, "the workers that were replaced end", func() bool {
+		return len(children(t, r.State().PID)) == 1
+	})
 	after, err := r.Stats(t.Context())
 	if got, want := after.Services[s.Key()].Requests, uint64(all.asked.Load()); err != nil || got != want {
 		t.Errorf("%d requests are counted of %d when those workers have ended, %v", got, want, err)

@@ -86,17 +86,22 @@ type engine struct {
 
 var _ Engine = (*engine)(nil)
 
-// longestDir bounds the directory's name, in bytes: addresses of sockets have 108 (unix(7)), and HAProxy makes them under a
-// longer name first.
+// longestDir bounds the directory's name, in bytes: addresses of sockets have 108 (unix(7)), and HAProxy makes them
+// under a longer name first.
 const longestDir = 80
 
 // unfit says why an engine cannot have a directory; nil if it can.
 func unfit(dir string) error {
-	if !strings.HasPrefix(dir, "/") || strings.ContainsFunc(dir, func(r rune) bool { return unsafe(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r) }) {
-		return fmt.Errorf("the directory of the proxy engine, %q, must be absolute and of letters, digits and ._/-", dir)
+	if !strings.HasPrefix(dir, "/") || strings.ContainsFunc(dir, func(r rune) bool {
+		return unsafe(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r)
+	}) {
+		return fmt.Errorf("the directory of the proxy engine, %q, must be absolute and of letters, digits and ._/-",
+			dir)
 	}
 	if len(dir) > longestDir {
-		return fmt.Errorf("the directory of the proxy engine, %q, has more than %d bytes: sockets in it could not have addresses", dir, longestDir)
+		return fmt.Errorf(
+			"the directory of the proxy engine, %q, has more than %d bytes: sockets in it could not have addresses",
+			dir, longestDir)
 	}
 	return nil
 }
@@ -104,7 +109,8 @@ func unfit(dir string) error {
 // New makes the engine of a directory. A HAProxy that an engine has left there, or that has outlived the process of
 // one, serves on. A directory that no engine can have is an error only when there is something to serve.
 func New(o Options) (Engine, error) {
-	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, Foreign: may(unix.CAP_NET_ADMIN)}, log: o.Log, now: o.Now,
+	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, Foreign: may(unix.CAP_NET_ADMIN)}, log: o.Log,
+		now:  o.Now,
 		turn: make(chan struct{}, 1), changes: make(chan struct{}, 1), holds: map[int]*master.Session{}}
 	e.known = o.Files.Content("what is known of HAProxy", e.host.state(), "proxy", 0o600)
 	e.config = o.Files.Content("HAProxy's configuration", e.host.file(), "", 0o600)

@@ -39,23 +39,29 @@ func TestServesHTTPS(t *testing.T) {
 	writePEM(t, first, ca.Config(t, "a.test", time.Hour))
 	writePEM(t, second, ca.Config(t, "b.test", time.Hour))
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, Certificates: []string{first, second}, SecurityHeaders: true,
-		RequestHeaders: []lb.Header{{Name: "X-Forwarded-Proto", Value: `100% "it's" #1 $HOME \`}}, ResponseHeaders: []lb.Header{{Name: "X-Backend"}},
-		Routes: []lb.Route{{Hosts: []string{"b.test"}, Paths: []string{"/api"}, Backends: []string{"w2"}}, {Hosts: []string{"*.test"}, Backends: []string{"w1"}}}},
+		RequestHeaders:  []lb.Header{{Name: "X-Forwarded-Proto", Value: `100% "it's" #1 $HOME \`}},
+		ResponseHeaders: []lb.Header{{Name: "X-Backend"}},
+		Routes: []lb.Route{{Hosts: []string{"b.test"}, Paths: []string{"/api"}, Backends: []string{"w2"}},
+			{Hosts: []string{"*.test"}, Backends: []string{"w1"}}}},
 		newBackend(t, "w1"), newBackend(t, "w2"))
 	plain := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, RedirectTLS: true})
 	plain.Name = "plain"
 	r.apply(s, plain)
 
 	c := client(t, ca, s)
-	for _, q := range []struct{ url, backend string }{{"https://a.test/", "w1"}, {"https://b.test/api", "w2"}, {"https://b.test/api/x", "w2"}, {"https://b.test/apis", "w1"}} {
+	for _, q := range []struct{ url, backend string }{{"https://a.test/", "w1"}, {"https://b.test/api", "w2"},
+		{"https://b.test/api/x", "w2"}, {"https://b.test/apis", "w1"}} {
 		answer, text := mustGet(t, c, q.url)
-		if !strings.HasPrefix(text, q.backend+" for 127.0.0.1") || !strings.HasSuffix(text, `proto 100% "it's" #1 $HOME \`) {
+		if !strings.HasPrefix(text, q.backend+" for 127.0.0.1") ||
+			!strings.HasSuffix(text, `proto 100% "it's" #1 $HOME \`) {
 			t.Errorf("%s: %q, want of %s", q.url, text, q.backend)
 		}
 		if answer.ProtoMajor != 2 || answer.TLS.PeerCertificates[0].DNSNames[0] != answer.Request.URL.Host {
-			t.Errorf("%s: HTTP/%d, certificate of %v", q.url, answer.ProtoMajor, answer.TLS.PeerCertificates[0].DNSNames)
+			t.Errorf("%s: HTTP/%d, certificate of %v", q.url, answer.ProtoMajor,
+				answer.TLS.PeerCertificates[0].DNSNames)
 		}
-		if h := answer.Header; h.Get("X-Backend") != "" || h.Get("X-Frame-Options") != "SAMEORIGIN" || !strings.HasPrefix(h.Get("Strict-Transport-Security"), "max-age=") {
+		if h := answer.Header; h.Get("X-Backend") != "" || h.Get("X-Frame-Options") != "SAMEORIGIN" ||
+			!strings.HasPrefix(h.Get("Strict-Transport-Security"), "max-age=") {
 			t.Errorf("%s: headers %v", q.url, h)
 		}
 	}
@@ -75,8 +81,8 @@ func TestServesHTTPS(t *testing.T) {
 	}
 }
 
-// TestProxyHeader: a backend gets a PROXY header of version 2 with the client's address, and clients that are denied get
-// nothing.
+// TestProxyHeader: a backend gets a PROXY header of version 2 with the client's address, and clients that are denied
+// get nothing.
 func TestProxyHeader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -107,7 +113,8 @@ func TestProxyHeader(t *testing.T) {
 	there.SetReadDeadline(time.Now().Add(20 * time.Second))
 	head := make([]byte, 28)
 	in := bufio.NewReader(there)
-	if _, err := in.Read(head); err != nil || !bytes.HasPrefix(head, []byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x7f\x00\x00\x01")) {
+	if _, err := in.Read(head); err != nil ||
+		!bytes.HasPrefix(head, []byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x7f\x00\x00\x01")) {
 		t.Errorf("PROXY header % x, %v", head, err)
 	}
 	if text, err := in.ReadString('\n'); text != "hello\n" {
@@ -170,7 +177,8 @@ func TestChangesLoseNothing(t *testing.T) {
 	t.Parallel()
 	r, ca := newRig(t), testcert.NewAuthority(t)
 	certificate := filepath.Join(t.TempDir(), "a.pem")
-	renewed := []([]byte){encoded(t, ca.Config(t, "a.test", time.Hour)), encoded(t, ca.Config(t, "a.test", 2*time.Hour))}
+	renewed := []([]byte){encoded(t, ca.Config(t, "a.test", time.Hour)),
+		encoded(t, ca.Config(t, "a.test", 2*time.Hour))}
 	renew := func(i int) {
 		t.Helper()
 		if err := os.WriteFile(certificate, renewed[i%2], 0o600); err != nil {
@@ -179,7 +187,8 @@ func TestChangesLoseNothing(t *testing.T) {
 	}
 	renew(0)
 	backends := []lb.Backend{newBackend(t, "w1"), newBackend(t, "w2"), newBackend(t, "w3")}
-	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, Certificates: []string{certificate}, Routes: []lb.Route{{Paths: []string{"/a"}, Backends: []string{"w2"}}}}, backends[:2]...)
+	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, Certificates: []string{certificate},
+		Routes: []lb.Route{{Paths: []string{"/a"}, Backends: []string{"w2"}}}}, backends[:2]...)
 	r.apply(s)
 	all := startAsking(t, ca, s, "https://a.test/")
 	state := r.State()
@@ -206,7 +215,8 @@ func TestChangesLoseNothing(t *testing.T) {
 		p.Routes = []lb.Route{{Paths: []string{fmt.Sprintf("/%d", i)}, Backends: []string{"w2"}}}
 		s.Proxy = &p
 		r.apply(s)
-		if _, text := mustGet(t, client(t, ca, s), fmt.Sprintf("https://a.test/%d", i)); !strings.HasPrefix(text, "w2") {
+		if _, text := mustGet(t, client(t, ca, s), fmt.Sprintf("https://a.test/%d", i)); !strings.HasPrefix(text,
+			"w2") {
 			t.Errorf("the new route leads to %q", text)
 		}
 	}
@@ -252,7 +262,8 @@ func TestKilledComesBack(t *testing.T) {
 		})
 	}
 	after, err := r.Stats(t.Context())
-	if a, b := after.Services[s.Key()], before.Services[s.Key()]; err != nil || a.Connections < b.Connections || a.Requests <= b.Requests {
+	if a, b := after.Services[s.Key()], before.Services[s.Key()]; err != nil || a.Connections < b.Connections ||
+		a.Requests <= b.Requests {
 		t.Errorf("counts went from %+v to %+v, %v", b, a, err)
 	}
 }
@@ -263,7 +274,8 @@ func TestKilledComesBack(t *testing.T) {
 func TestKilledWithoutRoom(t *testing.T) {
 	t.Parallel()
 	disk := &testdisk.FileSystem{}
-	r := &rig{t: t, dir: t.TempDir() + "/proxy", files: durable.New(durable.Options{FileSystem: disk, Spare: &testdisk.Spare{}})}
+	r := &rig{t: t, dir: t.TempDir() + "/proxy",
+		files: durable.New(durable.Options{FileSystem: disk, Spare: &testdisk.Spare{}})}
 	testenv.Root(t)
 	testenv.Program(t, "haproxy")
 	r.open()
@@ -356,7 +368,8 @@ func TestAdoption(t *testing.T) {
 	}
 	r.open()
 	r.apply(s)
-	if after := r.State(); after.PID != before.PID || after.Reloads != before.Reloads || !after.Started.Equal(before.Started) || after.Version != before.Version {
+	if after := r.State(); after.PID != before.PID || after.Reloads != before.Reloads ||
+		!after.Started.Equal(before.Started) || after.Version != before.Version {
 		t.Errorf("adopted as %+v, left as %+v", after, before)
 	}
 	s.Backends = s.Backends[:1]
@@ -365,7 +378,8 @@ func TestAdoption(t *testing.T) {
 		t.Error("a server left an adopted HAProxy by a reload")
 	}
 	again, err := r.Stats(t.Context())
-	if a, b := again.Services[s.Key()], counted.Services[s.Key()]; err != nil || a.Requests < b.Requests || a.Requests == 0 {
+	if a, b := again.Services[s.Key()], counted.Services[s.Key()]; err != nil || a.Requests < b.Requests ||
+		a.Requests == 0 {
 		t.Errorf("counts went from %+v to %+v, %v", b, a, err)
 	}
 	// A process that is killed notes nothing, and a file that is not what was applied is not trusted.
@@ -385,7 +399,9 @@ func TestAdoption(t *testing.T) {
 		t.Errorf("files after Stop: %v", err)
 	}
 	// It has ended, but there is a process until its parent has heard so, which is the engine that started it.
-	testenv.Eventually(t, time.Minute, "HAProxy is gone after Stop", func() bool { return syscall.Kill(before.PID, 0) != nil })
+	testenv.Eventually(t, time.Minute, "HAProxy is gone after Stop", func() bool {
+		return syscall.Kill(before.PID, 0) != nil
+	})
 }
 
 func TestBadInputChangesNothing(t *testing.T) {
@@ -406,9 +422,15 @@ func TestBadInputChangesNothing(t *testing.T) {
 		field, want string
 		applyOnly   bool
 	}{
-		"a snippet that HAProxy refuses": {change: func(_ *lb.Service, p *lb.Proxy) { p.Frontend = "option httpclose\nno such thing" }, field: "proxy.frontend", want: "refuses the configuration"},
-		"an expired certificate":         {change: func(_ *lb.Service, p *lb.Proxy) { p.Certificates = []string{good, expired} }, field: "proxy.certificates[1]", want: "expired at"},
-		"no certificate":                 {change: func(_ *lb.Service, p *lb.Proxy) { p.Certificates = []string{"/nowhere.pem"} }, field: "proxy.certificates[0]", want: "no such file"},
+		"a snippet that HAProxy refuses": {change: func(_ *lb.Service, p *lb.Proxy) {
+			p.Frontend = "option httpclose\nno such thing"
+		}, field: "proxy.frontend", want: "refuses the configuration"},
+		"an expired certificate": {change: func(_ *lb.Service, p *lb.Proxy) {
+			p.Certificates = []string{good, expired}
+		}, field: "proxy.certificates[1]", want: "expired at"},
+		"no certificate": {change: func(_ *lb.Service, p *lb.Proxy) {
+			p.Certificates = []string{"/nowhere.pem"}
+		}, field: "proxy.certificates[0]", want: "no such file"},
 		"a port that is taken": {change: func(s *lb.Service, _ *lb.Proxy) {
 			at := taken.Addr().(*net.TCPAddr).AddrPort()
 			s.VIP, s.Port = at.Addr(), at.Port()
@@ -424,7 +446,8 @@ func TestBadInputChangesNothing(t *testing.T) {
 				continue
 			}
 			var at *FieldError
-			if !errors.As(err, &at) || at.Field != c.field || at.Service != bad.Key() || !strings.Contains(err.Error(), c.want) {
+			if !errors.As(err, &at) || at.Field != c.field || at.Service != bad.Key() ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v (%+v), want one about %s with %q", name, err, at, c.field, c.want)
 			}
 		}
@@ -453,7 +476,8 @@ func TestNoProgram(t *testing.T) {
 	d := simple(lb.Proxy{})
 	d.Engine.Program = "/nowhere/haproxy"
 	var at *FieldError
-	if err := engine.Check(t.Context(), d); !errors.Is(err, ErrNoProgram) || !errors.As(err, &at) || !at.Engine || at.Field != "program" {
+	if err := engine.Check(t.Context(), d); !errors.Is(err, ErrNoProgram) || !errors.As(err, &at) || !at.Engine ||
+		at.Field != "program" {
 		t.Errorf("%v", err)
 	}
 	if err := engine.Leave(); err != nil {
@@ -461,8 +485,8 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatCannotBe: a balancer that has nothing for the engine starts wherever its state is, and one that has is
-// told why it cannot be served there.
+// TestDirectoryThatCannotBe: a balancer that has nothing for the engine starts wherever its state is, and one that has
+// is told why it cannot be served there.
 func TestDirectoryThatCannotBe(t *testing.T) {
 	for dir, says := range map[string]string{
 		"/" + strings.Repeat("a", longestDir): "has more than 80 bytes",

@@ -23,8 +23,8 @@ type fileState struct {
 }
 
 // Changed returns those of the paths whose contents are others than at the last call that had the path; a path that is
-// new to it has not changed. One that cannot be read has not changed either: it is about to be replaced, or its use says
-// what is wrong. A file is read only where its time, size or inode is another.
+// new to it has not changed. One that cannot be read has not changed either: it is about to be replaced, or its use
+// says what is wrong. A file is read only where its time, size or inode is another.
 func (f *Files) Changed(paths []string) (changed []string) {
 	known := make(map[string]fileState, len(paths))
 	for _, path := range paths {

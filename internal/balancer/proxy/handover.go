@@ -18,7 +18,8 @@ func (e *engine) remembered(ctx context.Context, worker int) map[string]master.R
 		}
 		clients, err := e.socket.Table(ctx, worker, b.Pool)
 		if err != nil {
-			e.log.Error("clients' persistence could not be read before HAProxy was reloaded", "section", b.Pool, "because", err)
+			e.log.Error("clients' persistence could not be read before HAProxy was reloaded", "section", b.Pool,
+				"because", err)
 			continue
 		}
 		all[b.Pool] = clients
@@ -33,7 +34,8 @@ func (e *engine) remind(ctx context.Context, worker int, r *Rendering, all map[s
 			continue
 		}
 		if err := e.socket.Remind(ctx, worker, b.Pool, all[b.Pool]); err != nil {
-			e.log.Error("clients' persistence could not be handed over after HAProxy was reloaded", "section", b.Pool, "because", err)
+			e.log.Error("clients' persistence could not be handed over after HAProxy was reloaded", "section", b.Pool,
+				"because", err)
 		}
 	}
 }

@@ -132,7 +132,8 @@ func (e *engine) remove() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	ours := []string{e.host.file(), e.host.socket(), e.host.master(), e.host.messages(), e.host.root(), e.host.state(), e.host.counts()}
+	ours := []string{e.host.file(), e.host.socket(), e.host.master(), e.host.messages(), e.host.root(), e.host.state(),
+		e.host.counts()}
 	for _, f := range found {
 		path := filepath.Join(e.host.Dir, f.Name())
 		// HAProxy binds a socket under another name first.

@@ -24,7 +24,9 @@ import (
 // newTLSBackend makes a web server behind TLS that answers its name.
 func newTLSBackend(t *testing.T, name string, config *tls.Config) lb.Backend {
 	t.Helper()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, name)
+	}))
 	server.TLS, server.Config.ErrorLog = config, log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -38,7 +40,8 @@ func TestCookie(t *testing.T) {
 	t.Parallel()
 	r, ca, other := newRig(t), testcert.NewAuthority(t), testcert.NewAuthority(t)
 	once := uint8(0)
-	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, Cookie: "at", Retries: &once, BackendTLS: lb.BackendTLSVerified, BackendCA: ca.File},
+	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, Cookie: "at", Retries: &once, BackendTLS: lb.BackendTLSVerified,
+		BackendCA: ca.File},
 		newTLSBackend(t, "w1", ca.Config(t, "w1.test", time.Hour)))
 	r.apply(s)
 	s.Backends = append(s.Backends, newTLSBackend(t, "w2", ca.Config(t, "w2.test", time.Hour)))

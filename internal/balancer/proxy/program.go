@@ -26,7 +26,8 @@ type program struct {
 var places = []string{"haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/haproxy"}
 
 // install says how to get HAProxy.
-const install = "install HAProxy " + Oldest + " or newer (on Debian 12 and newer: apt-get install haproxy; its own service is not needed: systemctl disable --now haproxy)"
+const install = "install HAProxy " + Oldest +
+	" or newer (on Debian 12 and newer: apt-get install haproxy; its own service is not needed: systemctl disable --now haproxy)"
 
 // find returns the program at a path, or where no path is given the one that is installed.
 func find(ctx context.Context, configured string) (program, error) {

@@ -19,7 +19,8 @@ const (
 	// serveBound is how long HAProxy may take until it serves, at a start and at a reload: it reads every
 	// certificate, on a host that may be busy.
 	serveBound = time.Minute
-	// listenBound is how long is waited for the workers before, which are told to end, to accept no connection any more.
+	// listenBound is how long is waited for the workers before, which are told to end, to accept no connection any
+	// more.
 	listenBound = 10 * time.Second
 	// pause is how long is waited before HAProxy is asked again whether it serves.
 	pause = 10 * time.Millisecond
@@ -117,8 +118,8 @@ func (e *engine) answers(ctx context.Context, p master.Processes, former []int) 
 }
 
 // awaitOld waits until workers that were replaced accept no connections any more. They are told so before the new ones
-// begin, and share the listening sockets with them until they have run: on a busy host, a client that comes after the reload
-// was served by the configuration before. One that does not hear ends by its hard stop.
+// begin, and share the listening sockets with them until they have run: on a busy host, a client that comes after the
+// reload was served by the configuration before. One that does not hear ends by its hard stop.
 func (e *engine) awaitOld(ctx context.Context, old []int) {
 	ctx, cancel := context.WithTimeout(ctx, listenBound)
 	defer cancel()
@@ -132,8 +133,8 @@ func (e *engine) awaitOld(ctx context.Context, old []int) {
 	}
 }
 
-// listens says whether a worker accepts connections: it has listening sockets besides that of its master, which it keeps
-// to its end.
+// listens says whether a worker accepts connections: it has listening sockets besides that of its master, which it
+// keeps to its end.
 func (e *engine) listens(ctx context.Context, pid int) bool {
 	answer, err := e.socket.Worker(ctx, pid, "show info")
 	if err != nil {
@@ -154,7 +155,8 @@ func (e *engine) said() string {
 	}
 	var said []string
 	for text := range strings.Lines(string(contents)) {
-		if found := alerts.FindStringSubmatch(strings.TrimRight(text, "\n")); found != nil && !slices.Contains(said, found[1]) {
+		if found := alerts.FindStringSubmatch(strings.TrimRight(text, "\n")); found != nil &&
+			!slices.Contains(said, found[1]) {
 			said = append(said, found[1])
 		}
 	}

@@ -15,12 +15,15 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestReloadIsInForce: once a reload has returned, no new connection is served by the configuration before, also where the
-// worker that has it hears late that it is replaced, as on a busy host: its other thread accepts connections until then.
+// TestReloadIsInForce: once a reload has returned, no new connection is served by the configuration before, also where
+// the worker that has it hears late that it is replaced, as on a busy host: its other thread accepts connections until
+// then.
 func TestReloadIsInForce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, Routes: []lb.Route{{Hosts: []string{"a.test"}, Backends: []string{"w1"}}}}, newBackend(t, "w1"), newBackend(t, "w2"))
+	s := newService(t,
+		lb.Proxy{Speaks: lb.SpeaksHTTP, Routes: []lb.Route{{Hosts: []string{"a.test"}, Backends: []string{"w1"}}}},
+		newBackend(t, "w1"), newBackend(t, "w2"))
 	d := desired(s)
 	d.Engine.Threads = 2
 	if err := r.Apply(t.Context(), d); err != nil {
@@ -32,7 +35,8 @@ func TestReloadIsInForce(t *testing.T) {
 	c.Transport.(*http.Transport).DisableKeepAlives = true
 	go func() {
 		p := *s.Proxy
-		p.Routes = append([]lb.Route{{Hosts: []string{"*.test"}, Backends: []string{"w2"}}}, p.Routes...) // one more: servers change without a reload
+		// one more: servers change without a reload
+		p.Routes = append([]lb.Route{{Hosts: []string{"*.test"}, Backends: []string{"w2"}}}, p.Routes...)
 		d.Services[0].Proxy = &p
 		err := r.Apply(t.Context(), d)
 		for i := 0; i < 50 && err == nil; i++ {

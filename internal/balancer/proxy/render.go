@@ -51,7 +51,8 @@ func (h Host) counts() string   { return filepath.Join(h.Dir, "counts.json") }
 func (h Host) extra(kind, contents string) string { return h.summed(kind, contents) }
 
 // certificate is the engine's own copy of a certificate's file. HAProxy reads certificates at each reload, and when
-// it starts after a crash: a file that is just being replaced, or was by one that is no good, must not keep it from that.
+// it starts after a crash: a file that is just being replaced, or was by one that is no good, must not keep it from
+// that.
 func (h Host) certificate(path string) string { return h.summed("certificate", path) + ".pem" }
 
 func (h Host) summed(kind, text string) string {
@@ -62,7 +63,8 @@ func (h Host) summed(kind, text string) string {
 // Render makes HAProxy's configuration of what is desired. It reads nothing but its arguments, and the same ones
 // make the same text. Its error names the service and the field: see FieldError.
 func Render(d Desired, h Host) (*Rendering, error) {
-	r := &Rendering{Files: map[string]string{}, Certificates: map[string]string{}, HardStop: cmp.Or(d.Engine.HardStop, lb.DefaultHardStop)}
+	r := &Rendering{Files: map[string]string{}, Certificates: map[string]string{},
+		HardStop: cmp.Or(d.Engine.HardStop, lb.DefaultHardStop)}
 	services := slices.Clone(d.Services)
 	slices.SortFunc(services, func(a, b Service) int {
 		return cmp.Or(a.VIP.Compare(b.VIP), cmp.Compare(a.Port, b.Port))
@@ -72,7 +74,8 @@ func Render(d Desired, h Host) (*Rendering, error) {
 	}
 	for i := range services {
 		if i > 0 && services[i].Key() == services[i-1].Key() {
-			return nil, place{service: services[i].Key()}.wrap(fmt.Errorf("%q and %q have one address and port", services[i-1].Name, services[i].Name))
+			return nil, place{service: services[i].Key()}.wrap(fmt.Errorf("%q and %q have one address and port",
+				services[i-1].Name, services[i].Name))
 		}
 		if err := renderService(r, &services[i].Service, h, logs(d.Engine)); err != nil {
 			return nil, err
@@ -83,7 +86,8 @@ func Render(d Desired, h Host) (*Rendering, error) {
 
 func renderGlobal(r *Rendering, e lb.ProxyEngine, h Host) error {
 	t := &text{from: place{engine: true}}
-	t.lines = append(t.lines, line{text: "# Jeoul has made this file and replaces it: change its configuration instead."})
+	t.lines = append(t.lines,
+		line{text: "# Jeoul has made this file and replaces it: change its configuration instead."})
 	t.section("what all services share", "global")
 	t.add("", "stats", "socket", h.socket(), "mode", "600", "level", "admin", "expose-fd", "listeners")
 	if h.Root {
@@ -126,7 +130,8 @@ func renderService(r *Rendering, s *lb.Service, h Host, logged bool) error {
 	if p == nil {
 		p = &lb.Proxy{}
 	}
-	c := &service{Service: s, p: p, http: p.Speaks == lb.SpeaksHTTP, name: serviceName(s.Key()), host: h, out: r, logs: logged}
+	c := &service{Service: s, p: p, http: p.Speaks == lb.SpeaksHTTP, name: serviceName(s.Key()), host: h, out: r,
+		logs: logged}
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -180,7 +185,8 @@ func (c *service) check() error {
 		why   string
 	}{
 		{"protocol", c.Protocol != lb.TCP, "the proxy engine serves TCP only"},
-		{"persistence.group", c.Persistence.Group != "", "the proxy engine does not share persistence between services"},
+		{"persistence.group", c.Persistence.Group != "",
+			"the proxy engine does not share persistence between services"},
 		{"proxy.routes", len(c.p.Routes) > 0 && !c.http, "routes need `speaks: http`"},
 		{"proxy.cookie", c.p.Cookie != "" && !c.http, "a cookie needs `speaks: http`"},
 		{"proxy.security_headers", c.p.SecurityHeaders && !c.http, "headers need `speaks: http`"},

@@ -27,31 +27,40 @@ func TestRenderGolden(t *testing.T) {
 	t.Parallel()
 	retries := uint8(1)
 	for name, d := range map[string]Desired{
-		"tcp": {Services: []Service{{lb.Service{Name: "db", VIP: netip.MustParseAddr("2001:db8::1"), Port: 5432, Protocol: lb.TCP, Mode: lb.ModeProxy,
+		"tcp": {Services: []Service{{lb.Service{Name: "db", VIP: netip.MustParseAddr("2001:db8::1"), Port: 5432,
+			Protocol: lb.TCP, Mode: lb.ModeProxy,
 			Scheduler: lb.WeightedLeastConnections, Persistence: lb.Persistence{Timeout: time.Hour, Prefix: 64},
 			Limits: lb.Limits{Connections: 500, Rate: 100}, MSS: 1400,
-			Allow: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}, Deny: []netip.Prefix{netip.MustParsePrefix("2001:db8:bad::/48")},
+			Allow: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")},
+			Deny:  []netip.Prefix{netip.MustParsePrefix("2001:db8:bad::/48")},
 			Proxy: &lb.Proxy{SendProxy: 2, Retries: &retries, Timeouts: lb.ProxyTimeouts{Connect: time.Second}},
 			Backends: []lb.Backend{
 				{Name: "db1", Address: netip.MustParseAddr("2001:db8::11"), Port: 5432, Weight: 1000, Upper: 100},
 				{Name: "db2", Address: netip.MustParseAddr("2001:db8::12"), Port: 5432, Weight: 500, Draining: true},
-				{Name: "db3", Address: netip.MustParseAddr("2001:db8::13"), Port: 5432, Weight: 1, Unhealthy: "does not answer"},
-				{Name: "db4", Address: netip.MustParseAddr("2001:db8::14"), Port: 5432, Weight: 1, Backup: true, Standby: true},
+				{Name: "db3", Address: netip.MustParseAddr("2001:db8::13"), Port: 5432, Weight: 1,
+					Unhealthy: "does not answer"},
+				{Name: "db4", Address: netip.MustParseAddr("2001:db8::14"), Port: 5432, Weight: 1, Backup: true,
+					Standby: true},
 			}}}}},
-		"http": {Engine: lb.ProxyEngine{Threads: 4, CPUMap: []string{"auto:1/1-4 0-3"}, Connections: 10000, User: "web", Global: "log 127.0.0.1:514 local0\n"},
-			Services: []Service{{lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 443, Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.Maglev,
-				Proxy: &lb.Proxy{Speaks: lb.SpeaksHTTP, Certificates: []string{"/etc/a.pem", "/etc/b c.pem"}, SecurityHeaders: true, RedirectTLS: true,
+		"http": {Engine: lb.ProxyEngine{Threads: 4, CPUMap: []string{"auto:1/1-4 0-3"}, Connections: 10000, User: "web",
+			Global: "log 127.0.0.1:514 local0\n"},
+			Services: []Service{{lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 443,
+				Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.Maglev,
+				Proxy: &lb.Proxy{Speaks: lb.SpeaksHTTP, Certificates: []string{"/etc/a.pem", "/etc/b c.pem"},
+					SecurityHeaders: true, RedirectTLS: true,
 					Cookie: "srv", BackendTLS: lb.BackendTLSVerified, AcceptProxy: true,
 					RequestHeaders:  []lb.Header{{Name: "X-From", Value: "100% it's # \"me\""}, {Name: "Proxy"}},
 					ResponseHeaders: []lb.Header{{Name: "Server"}},
-					Routes: []lb.Route{{Hosts: []string{"api.example.com", "*.api.example.com"}, Paths: []string{"/v1", "/static/"}, Backends: []string{"w2"}},
+					Routes: []lb.Route{{Hosts: []string{"api.example.com", "*.api.example.com"},
+						Paths: []string{"/v1", "/static/"}, Backends: []string{"w2"}},
 						{Paths: []string{"/"}, Backends: []string{"w1", "w2"}}},
 					Frontend: "http-request deny if { path /secret }\n", Back: "# nothing\noption abortonclose"},
 				Backends: []lb.Backend{
 					{Name: "w1", Address: netip.MustParseAddr("198.51.100.1"), Port: 8443, Weight: 1},
 					{Name: "w2", Address: netip.MustParseAddr("198.51.100.2"), Port: 8443, Weight: 3},
 				}}}}},
-		"failover": {Services: []Service{{lb.Service{Name: "web\nglobal", VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP, Scheduler: lb.Failover,
+		"failover": {Services: []Service{{lb.Service{Name: "web\nglobal", VIP: netip.MustParseAddr("192.0.2.1"),
+			Port: 80, Protocol: lb.TCP, Scheduler: lb.Failover,
 			Backends: []lb.Backend{
 				{Name: "w1", Address: netip.MustParseAddr("198.51.100.1"), Port: 80, Weight: 1},
 				{Name: "w2", Address: netip.MustParseAddr("198.51.100.2"), Port: 80, Weight: 3},
@@ -86,8 +95,10 @@ func TestRenderGolden(t *testing.T) {
 
 // simple is a service with a proxy of one's own.
 func simple(p lb.Proxy) Desired {
-	return Desired{Services: []Service{{lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP, Mode: lb.ModeProxy,
-		Scheduler: lb.RoundRobin, Proxy: &p, Backends: []lb.Backend{{Name: "w1", Address: netip.MustParseAddr("198.51.100.1"), Port: 80, Weight: 1}}}}}}
+	return Desired{Services: []Service{{lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 80,
+		Protocol: lb.TCP, Mode: lb.ModeProxy,
+		Scheduler: lb.RoundRobin, Proxy: &p,
+		Backends: []lb.Backend{{Name: "w1", Address: netip.MustParseAddr("198.51.100.1"), Port: 80, Weight: 1}}}}}}
 }
 
 func TestRenderRefuses(t *testing.T) {
@@ -99,22 +110,32 @@ func TestRenderRefuses(t *testing.T) {
 		field string
 		err   error
 	}{
-		"newline in a header": {simple(lb.Proxy{Speaks: http, RequestHeaders: []lb.Header{{Name: "A", Value: "b\nfrontend x"}}}), "proxy.request_headers[0]", ErrValue},
-		"space in its name":   {simple(lb.Proxy{Speaks: http, ResponseHeaders: []lb.Header{{Name: "A b", Value: "c"}}}), "proxy.response_headers[0]", ErrValue},
-		"cookie":              {simple(lb.Proxy{Speaks: http, Cookie: "a b"}), "proxy.cookie", ErrValue},
-		"host":                {simple(lb.Proxy{Speaks: http, Routes: []lb.Route{{Hosts: []string{"a", "b:80"}, Backends: []string{"w1"}}}}), "proxy.routes[0].hosts[1]", ErrValue},
-		"path":                {simple(lb.Proxy{Speaks: http, Routes: []lb.Route{{Paths: []string{"api"}, Backends: []string{"w1"}}}}), "proxy.routes[0].paths[0]", ErrValue},
-		"unknown backend":     {simple(lb.Proxy{Speaks: http, Routes: []lb.Route{{Backends: []string{"w9"}}}}), "proxy.routes[0].backends[0]", nil},
-		"routes of TCP":       {simple(lb.Proxy{Routes: []lb.Route{{Backends: []string{"w1"}}}}), "proxy.routes", nil},
-		"certificate":         {simple(lb.Proxy{Certificates: []string{"a.pem"}}), "proxy.certificates[0]", ErrCertificate},
-		"section":             {simple(lb.Proxy{Frontend: "option dontlognull\n  backend x"}), "proxy.frontend", ErrSnippet},
-		"quoted section":      {simple(lb.Proxy{Back: `"back"end x`}), "proxy.back", ErrSnippet},
-		"condition":           {simple(lb.Proxy{Back: ".if 1"}), "proxy.back", ErrSnippet},
-		"end of line":         {simple(lb.Proxy{Back: `option \`}), "proxy.back", ErrSnippet},
-		"a key's":             {engine(lb.ProxyEngine{Global: "nbthread 4"}), "global", ErrSnippet},
-		"Jeoul's":             {engine(lb.ProxyEngine{Global: "daemon"}), "global", ErrSnippet},
-		"one address":         {Desired{Services: append(simple(lb.Proxy{}).Services, simple(lb.Proxy{}).Services...)}, "", nil},
-		"user":                {engine(lb.ProxyEngine{User: "a\nb"}), "user", ErrValue},
+		"newline in a header": {simple(lb.Proxy{Speaks: http,
+			RequestHeaders: []lb.Header{{Name: "A", Value: "b\nfrontend x"}}}), "proxy.request_headers[0]", ErrValue},
+		"space in its name": {simple(lb.Proxy{Speaks: http, ResponseHeaders: []lb.Header{{Name: "A b", Value: "c"}}}),
+			"proxy.response_headers[0]", ErrValue},
+		"cookie": {simple(lb.Proxy{Speaks: http, Cookie: "a b"}), "proxy.cookie", ErrValue},
+		"host": {simple(lb.Proxy{Speaks: http,
+			Routes: []lb.Route{{Hosts: []string{"a", "b:80"}, Backends: []string{"w1"}}}}),
+			"proxy.routes[0].hosts[1]", ErrValue},
+		"path": {simple(lb.Proxy{Speaks: http,
+			Routes: []lb.Route{{Paths: []string{"api"}, Backends: []string{"w1"}}}}),
+			"proxy.routes[0].paths[0]", ErrValue},
+		"unknown backend": {simple(lb.Proxy{Speaks: http, Routes: []lb.Route{{Backends: []string{"w9"}}}}),
+			"proxy.routes[0].backends[0]", nil},
+		"routes of TCP": {simple(lb.Proxy{Routes: []lb.Route{{Backends: []string{"w1"}}}}), "proxy.routes", nil},
+		"certificate": {simple(lb.Proxy{Certificates: []string{"a.pem"}}), "proxy.certificates[0]",
+			ErrCertificate},
+		"section": {simple(lb.Proxy{Frontend: "option dontlognull\n  backend x"}), "proxy.frontend",
+			ErrSnippet},
+		"quoted section": {simple(lb.Proxy{Back: `"back"end x`}), "proxy.back", ErrSnippet},
+		"condition":      {simple(lb.Proxy{Back: ".if 1"}), "proxy.back", ErrSnippet},
+		"end of line":    {simple(lb.Proxy{Back: `option \`}), "proxy.back", ErrSnippet},
+		"a key's":        {engine(lb.ProxyEngine{Global: "nbthread 4"}), "global", ErrSnippet},
+		"Jeoul's":        {engine(lb.ProxyEngine{Global: "daemon"}), "global", ErrSnippet},
+		"one address": {Desired{Services: append(simple(lb.Proxy{}).Services, simple(lb.Proxy{}).Services...)},
+			"", nil},
+		"user": {engine(lb.ProxyEngine{User: "a\nb"}), "user", ErrValue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -171,11 +192,13 @@ func wordsOf(t *testing.T, text string) (words []string) {
 // FuzzValues puts values everywhere where a configuration can have one: the file has as many lines as with harmless
 // ones, and each value is one word, as it was.
 func FuzzValues(f *testing.F) {
-	for _, v := range []string{"a b", "a\nglobal", "it's", `"`, `\`, "#", "$HOME", "${x}", "%[src]", "", "a\r", "é", "-f", "if", "}", "'; x"} {
+	for _, v := range []string{"a b", "a\nglobal", "it's", `"`, `\`, "#", "$HOME", "${x}", "%[src]", "", "a\r", "é",
+		"-f", "if", "}", "'; x"} {
 		f.Add(v)
 	}
 	desired := func(value string) Desired {
-		d := simple(lb.Proxy{Speaks: lb.SpeaksHTTP, Certificates: []string{"/a.pem"}, BackendTLS: lb.BackendTLSVerified, BackendCA: "/" + value,
+		d := simple(lb.Proxy{Speaks: lb.SpeaksHTTP, Certificates: []string{"/a.pem"}, BackendTLS: lb.BackendTLSVerified,
+			BackendCA:      "/" + value,
 			RequestHeaders: []lb.Header{{Name: "A", Value: "x" + value}},
 			Routes:         []lb.Route{{Paths: []string{"/" + value}, Backends: []string{"w1"}}}})
 		d.Services[0].Name = value
@@ -214,7 +237,8 @@ func FuzzValues(f *testing.F) {
 
 // FuzzSnippet: what is accepted begins no section, however it is written.
 func FuzzSnippet(f *testing.F) {
-	for _, v := range []string{"option x", "a\nglobal", "\tfrontend x", `b\ackend x`, "'listen' x", "a \\\n", "x\rglobal", "\u00a0global", "global#x", `#"0`} {
+	for _, v := range []string{"option x", "a\nglobal", "\tfrontend x", `b\ackend x`, "'listen' x", "a \\\n",
+		"x\rglobal", "\u00a0global", "global#x", `#"0`} {
 		f.Add(v)
 	}
 	f.Fuzz(func(t *testing.T, lines string) {

@@ -83,14 +83,16 @@ func (c *service) persist(t *text) {
 		if c.Persistence.Prefix == 0 {
 			mask = "src"
 		}
-		t.add("persistence.timeout", "stick-table", "type", kind, "size", rememberedClients, "expire", milliseconds(c.Persistence.Timeout))
+		t.add("persistence.timeout", "stick-table", "type", kind, "size", rememberedClients, "expire",
+			milliseconds(c.Persistence.Timeout))
 		t.add("persistence.prefix", "stick", "on", mask)
 	}
 	if c.p.Cookie == "" {
 		return
 	}
 	if !token(c.p.Cookie) {
-		t.fail("proxy.cookie", fmt.Errorf("%q %w as the name of a cookie: it has letters, digits and some punctuation (RFC 6265, section 4.1.1)", c.p.Cookie, ErrValue))
+		t.fail("proxy.cookie",
+			fmt.Errorf("%q %w as the name of a cookie: it has letters, digits and some punctuation (RFC 6265, section 4.1.1)", c.p.Cookie, ErrValue))
 	}
 	words := []string{"cookie", c.p.Cookie, "insert", "indirect", "nocache", "httponly", "dynamic"}
 	if len(c.p.Certificates) > 0 {
@@ -112,7 +114,8 @@ func (c *service) servers(t *text, chosen []int) []Server {
 	servers := make([]Server, len(chosen))
 	for n, i := range chosen {
 		b := c.Backends[i]
-		s := Server{Name: endpoint(b.Address, b.Port), Address: netip.AddrPortFrom(b.Address, b.Port).String(), ID: ids[n], Fixed: fixed, Most: b.Upper}
+		s := Server{Name: endpoint(b.Address, b.Port), Address: netip.AddrPortFrom(b.Address, b.Port).String(),
+			ID: ids[n], Fixed: fixed, Most: b.Upper}
 		s.Weight = c.weight(b, most)
 		s.Off = b.Unhealthy != "" || b.Standby
 		s.Ends = b.Unhealthy != "" && !b.Ejected && !c.Checks.OnDown.Keeps()
@@ -135,7 +138,8 @@ func (c *service) weight(b lb.Backend, most uint32) uint32 {
 }
 
 // ids returns servers' numbers: by their order where that decides, and else of their endpoints, for HAProxy's hashes
-// go by them: balancers that share a service then agree, and so do a server that came at run time and itself after a reload.
+// go by them: balancers that share a service then agree, and so do a server that came at run time and itself after a
+// reload.
 func (c *service) ids(chosen []int) []uint32 {
 	ids := make([]uint32, len(chosen))
 	if c.Scheduler == lb.Failover {

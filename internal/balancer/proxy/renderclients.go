@@ -77,7 +77,8 @@ func (c *service) bind(t *text) {
 		words = append(words, "ssl")
 		for i, path := range c.p.Certificates {
 			if !strings.HasPrefix(path, "/") {
-				t.fail(fmt.Sprintf("proxy.certificates[%d]", i), fmt.Errorf("%q: %w by a relative path; write an absolute one", path, ErrCertificate))
+				t.fail(fmt.Sprintf("proxy.certificates[%d]", i),
+					fmt.Errorf("%q: %w by a relative path; write an absolute one", path, ErrCertificate))
 			}
 			copied := c.host.certificate(path)
 			words = append(words, "crt", copied)
@@ -118,7 +119,8 @@ func (c *service) listed(t *text) {
 	if c.p.AcceptProxy {
 		at = "session"
 	}
-	t.add("deny", "tcp-request", at, "reject", "unless", "{", "src,map_ip("+path+","+rest+")", "-m", "str", "allow", "}")
+	t.add("deny", "tcp-request", at, "reject", "unless", "{", "src,map_ip("+path+","+rest+")", "-m", "str",
+		"allow", "}")
 }
 
 // requests makes the rules of requests and responses.
@@ -133,7 +135,8 @@ func (c *service) requests(t *text) {
 		t.add("", "http-request", "set-header", "X-Forwarded-Proto", scheme)
 	}
 	if c.p.RedirectTLS {
-		t.add("proxy.redirect_tls", "http-request", "redirect", "scheme", "https", "code", "301", "unless", "{", "ssl_fc", "}")
+		t.add("proxy.redirect_tls", "http-request", "redirect", "scheme", "https", "code", "301", "unless", "{",
+			"ssl_fc", "}")
 	}
 	c.headers(t, "proxy.request_headers", "http-request", c.p.RequestHeaders)
 	if c.p.SecurityHeaders {
@@ -146,7 +149,9 @@ func (c *service) headers(t *text, field, rule string, headers []lb.Header) {
 	for i, h := range headers {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		if !token(h.Name) {
-			t.fail(at, fmt.Errorf("%q %w as the name of a header: it has letters, digits and some punctuation (RFC 9110, section 5.6.2)", h.Name, ErrValue))
+			t.fail(at, fmt.Errorf(
+				"%q %w as the name of a header: it has letters, digits and some punctuation (RFC 9110, section 5.6.2)",
+				h.Name, ErrValue))
 			continue
 		}
 		if h.Value == "" {
@@ -160,7 +165,8 @@ func (c *service) headers(t *text, field, rule string, headers []lb.Header) {
 // security has responses bear headers that ask browsers to be careful, unless backends set them.
 func (c *service) security(t *text, tls bool) {
 	for _, h := range lb.SecurityHeadersOf(tls) {
-		t.add("proxy.security_headers", "http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr("+h.Name+")", "-m", "found", "}")
+		t.add("proxy.security_headers", "http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr("+
+			h.Name+")", "-m", "found", "}")
 	}
 }
 
@@ -195,8 +201,10 @@ func (c *service) route(t *text, i int, route lb.Route) {
 func (c *service) hosts(t *text, at, name string, hosts []string) {
 	var exact, below []string
 	for i, h := range hosts {
-		if h == "" || strings.ContainsAny(h, " \t:/*") && !strings.HasPrefix(h, "*.") || strings.ContainsAny(strings.TrimPrefix(h, "*"), "*:/ \t") {
-			t.fail(fmt.Sprintf("%s.hosts[%d]", at, i), fmt.Errorf("%q %w as a host: write a name without port, or *. and a name", h, ErrValue))
+		if h == "" || strings.ContainsAny(h, " \t:/*") && !strings.HasPrefix(h, "*.") ||
+			strings.ContainsAny(strings.TrimPrefix(h, "*"), "*:/ \t") {
+			t.fail(fmt.Sprintf("%s.hosts[%d]", at, i),
+				fmt.Errorf("%q %w as a host: write a name without port, or *. and a name", h, ErrValue))
 		}
 		if rest, wild := strings.CutPrefix(h, "*"); wild {
 			below = append(below, strings.ToLower(rest))
@@ -212,7 +220,8 @@ func (c *service) paths(t *text, at, name string, paths []string) {
 	var whole, below []string
 	for i, p := range paths {
 		if !strings.HasPrefix(p, "/") {
-			t.fail(fmt.Sprintf("%s.paths[%d]", at, i), fmt.Errorf("%q %w as the beginning of a path: begin it with a slash", p, ErrValue))
+			t.fail(fmt.Sprintf("%s.paths[%d]", at, i),
+				fmt.Errorf("%q %w as the beginning of a path: begin it with a slash", p, ErrValue))
 		}
 		if strings.HasSuffix(p, "/") {
 			below = append(below, p)

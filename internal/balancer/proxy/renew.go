@@ -74,7 +74,8 @@ func (e *engine) hand(ctx context.Context, copied string, c *certificate) error 
 	if err != nil {
 		return err
 	}
-	if err := e.socket.Hand(ctx, worker, "set ssl cert "+copied, string(c.pem), "Transaction created", "Transaction updated"); err != nil {
+	if err := e.socket.Hand(ctx, worker, "set ssl cert "+copied, string(c.pem), "Transaction created",
+		"Transaction updated"); err != nil {
 		return err
 	}
 	if err := e.socket.Do(ctx, worker, "commit ssl cert "+copied, "Success!"); err != nil {

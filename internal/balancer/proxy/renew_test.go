@@ -68,7 +68,9 @@ func TestDiesUnwatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := process.ID{PID: before.PID}
-	testenv.Eventually(t, time.Minute, "HAProxy has ended", func() bool { return !id.Runs() && syscall.Kill(before.PID, 0) != nil })
+	testenv.Eventually(t, time.Minute, "HAProxy has ended", func() bool {
+		return !id.Runs() && syscall.Kill(before.PID, 0) != nil
+	})
 	r.open()
 	r.apply(s)
 	if now := r.State(); now.PID == before.PID || now.PID == 0 {
@@ -78,7 +80,9 @@ func TestDiesUnwatched(t *testing.T) {
 	if _, text := mustGet(t, c, "http://a.test/"); !strings.HasPrefix(text, "w1") {
 		t.Errorf("served %q", text)
 	}
-	testenv.Eventually(t, time.Minute, "the workers that were left have ended", func() bool { return !slices.ContainsFunc(workers, process.ID.Runs) })
+	testenv.Eventually(t, time.Minute, "the workers that were left have ended", func() bool {
+		return !slices.ContainsFunc(workers, process.ID.Runs)
+	})
 	stats, err := r.Stats(t.Context())
 	if n := stats.Services[s.Key()].Requests; err != nil || n != 2 {
 		t.Errorf("%d requests were counted, want 2; %v", n, err)

@@ -77,8 +77,9 @@ func desired(services ...lb.Service) (d Desired) {
 func newService(t *testing.T, p lb.Proxy, backends ...lb.Backend) lb.Service {
 	t.Helper()
 	vip := netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(250)), byte(rand.IntN(250)), byte(1 + rand.IntN(250))})
-	return lb.Service{Name: "web", VIP: vip, Port: testenv.Port(t), Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.WeightedRoundRobin,
-		Proxy: &p, Backends: backends}
+	return lb.Service{Name: "web", VIP: vip, Port: testenv.Port(t), Protocol: lb.TCP, Mode: lb.ModeProxy,
+		Scheduler: lb.WeightedRoundRobin,
+		Proxy:     &p, Backends: backends}
 }
 
 // url returns a service's address.

@@ -11,14 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// may says whether this process, and so HAProxy, has a capability (capabilities(7)): with CAP_NET_ADMIN, sockets may have
-// addresses that the host does not have (ip(7), IP_TRANSPARENT).
+// may says whether this process, and so HAProxy, has a capability (capabilities(7)): with CAP_NET_ADMIN, sockets may
+// have addresses that the host does not have (ip(7), IP_TRANSPARENT).
 func may(capability int) bool {
 	header, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<capability) != 0
 }
 
-// mayBind refuses services at ports that this process must not bind, where HAProxy would say that its permission was denied.
+// mayBind refuses services at ports that this process must not bind, where HAProxy would say that its permission was
+// denied.
 func mayBind(d Desired) error {
 	if may(unix.CAP_NET_BIND_SERVICE) {
 		return nil
@@ -31,8 +32,11 @@ func mayBind(d Desired) error {
 	}
 	for i := range d.Services {
 		if s := &d.Services[i]; int(s.Port) < first {
-			return place{service: s.Key(), field: "port"}.wrap(fmt.Errorf("HAProxy may not bind port %d: it needs CAP_NET_BIND_SERVICE, which this process does not have; "+
-				"run Jeoul with it (systemd: AmbientCapabilities and CapabilityBoundingSet of jeoul.service)", s.Port))
+			return place{service: s.Key(),
+				field: "port"}.wrap(fmt.Errorf(
+				"HAProxy may not bind port %d: it needs CAP_NET_BIND_SERVICE, which this process does not have; "+
+					"run Jeoul with it (systemd: AmbientCapabilities and CapabilityBoundingSet of jeoul.service)",
+				s.Port))
 		}
 	}
 	return nil

@@ -80,7 +80,8 @@ func (e *engine) adopt() {
 		err = errors.New("another process answers at its socket")
 	}
 	if err != nil {
-		e.log.Error("HAProxy does not answer: it is ended, and the first change starts another", "pid", k.Master.PID, "because", err)
+		e.log.Error("HAProxy does not answer: it is ended, and the first change starts another", "pid", k.Master.PID,
+			"because", err)
 		e.end(ctx, k.Master)
 		e.endWorkers(k.Workers)
 		e.kept = nil

@@ -3,8 +3,8 @@
 // Package replyhop confirms the next hops of replies (modes nat and fullnat): routers, and clients on a link.
 //
 // The data plane asks the kernel's routes and neighbours where a reply goes (bpf_fib_lookup). Such a lookup does
-// not use the neighbour's entry as a packet would that the kernel sends, so the kernel does not find out whether the MAC
-// address in it is still right: the entry becomes stale and stays so, and after a router's MAC address has changed
+// not use the neighbour's entry as a packet would that the kernel sends, so the kernel does not find out whether the
+// MAC address in it is still right: the entry becomes stale and stays so, and after a router's MAC address has changed
 // without an announcement, replies are lost for as long as the router lets them be. Here those neighbours are
 // probed while replies go to them, as package neigh does with backends.
 package replyhop
@@ -32,8 +32,8 @@ const (
 	pollEvery = time.Second
 	// stay is how long after its last reply a neighbour is confirmed: connections pause.
 	stay = 10 * time.Second
-	// patience is how long one does not answer before that is reported. Its MAC address may have changed: then the kernel's
-	// question to everybody is answered at once.
+	// patience is how long one does not answer before that is reported. Its MAC address may have changed: then the
+	// kernel's question to everybody is answered at once.
 	patience = 1500 * time.Millisecond
 )
 
@@ -111,12 +111,13 @@ func New(source Source, log *slog.Logger) (*Confirmer, error) {
 	return newConfirmer(source, log, open), nil
 }
 
-func newConfirmer(source Source, log *slog.Logger, open func(context.Context, int) (string, resolver, error)) *Confirmer {
+func newConfirmer(source Source, log *slog.Logger, open func(context.Context, int) (string, resolver,
+	error)) *Confirmer {
 	return &Confirmer{source: source, log: log, open: open, links: map[int]*link{}, hops: map[key]*hop{}}
 }
 
-// Problems says which next hops do not answer, a line each for routers, and one for an interface's clients. It may be called
-// from any goroutine.
+// Problems says which next hops do not answer, a line each for routers, and one for an interface's clients. It may be
+// called from any goroutine.
 func (c *Confirmer) Problems() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,7 +284,8 @@ func (c *Confirmer) judge(h *hop, e neigh.Entry, now time.Time) bool {
 	case h.told:
 		c.log.Info(fmt.Sprintf("%s answers again, with the MAC address %s", c.describe(h), e.MAC), about)
 	case h.mac != nil && !bytes.Equal(h.mac, e.MAC):
-		c.log.Info(fmt.Sprintf("%s has another MAC address, to which replies go now: %s → %s", c.describe(h), h.mac, e.MAC), about)
+		c.log.Info(fmt.Sprintf("%s has another MAC address, to which replies go now: %s → %s", c.describe(h), h.mac,
+			e.MAC), about)
 	}
 	h.mac, h.silent, h.told = e.MAC, time.Time{}, false
 	return false
@@ -311,7 +313,8 @@ func (c *Confirmer) name(silent []*hop) (problems []string) {
 			clients[h.index] = append(clients[h.index], h)
 			continue
 		}
-		line := fmt.Sprintf("%s %s: replies (modes nat and fullnat) to clients behind it are lost", c.describe(h), h.reason)
+		line := fmt.Sprintf("%s %s: replies (modes nat and fullnat) to clients behind it are lost",
+			c.describe(h), h.reason)
 		problems = append(problems, line)
 		if !h.told {
 			c.log.Warn(line, about)
@@ -319,7 +322,8 @@ func (c *Confirmer) name(silent []*hop) (problems []string) {
 		h.told = true
 	}
 	for index, of := range clients {
-		line := fmt.Sprintf("replies (modes nat and fullnat) to %d clients on %s are lost, for they do not answer ARP requests or neighbour solicitations: %s",
+		line := fmt.Sprintf(
+			"replies (modes nat and fullnat) to %d clients on %s are lost, for they do not answer ARP requests or neighbour solicitations: %s",
 			len(of), c.links[index].name, listHops(of))
 		problems = append(problems, line)
 		if slices.ContainsFunc(of, func(h *hop) bool { return !h.told }) {

@@ -133,12 +133,13 @@ func (r fakeResolver) Close() error {
 func confirm(t *testing.T, test func(w *world, c *Confirmer)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{entries: map[netip.Addr]neigh.Entry{}, absent: map[int]bool{}, watched: map[int][]netip.Addr{}}
-		log := slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.MessageKey || a.Key == slog.LevelKey {
-				return a
-			}
-			return slog.Attr{}
-		}}))
+		log := slog.New(slog.NewTextHandler(w,
+			&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.MessageKey || a.Key == slog.LevelKey {
+					return a
+				}
+				return slog.Attr{}
+			}}))
 		c := newConfirmer(w, log, func(_ context.Context, index int) (string, resolver, error) {
 			w.Lock()
 			defer w.Unlock()
@@ -168,7 +169,8 @@ func pass(d time.Duration) {
 
 func expect(t *testing.T, what string, got, want any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
@@ -251,7 +253,8 @@ func TestSilent(t *testing.T) {
 		w.set(func() { w.hops = hops[:1] })
 		pass(stay + 2*pollEvery)
 		expect(t, "problems at last", c.Problems(), []string{})
-		expect(t, "log", w.logged(), []string{`level=INFO msg="the router 192.0.2.254 on eth2 answers again, with the MAC address 02:00:00:00:00:0b"`})
+		expect(t, "log", w.logged(),
+			[]string{`level=INFO msg="the router 192.0.2.254 on eth2 answers again, with the MAC address 02:00:00:00:00:0b"`})
 	})
 }
 
@@ -263,7 +266,8 @@ func TestFaults(t *testing.T) {
 		w.know(client, neigh.Reachable, macA)
 		w.set(func() { w.hops, w.absent[2] = []lb.ReplyHop{client, other}, true })
 		pass(3 * pollEvery)
-		expect(t, "log without an interface", w.logged(), []string{`level=WARN msg="next hops of replies are not confirmed: no interface 2"`})
+		expect(t, "log without an interface", w.logged(),
+			[]string{`level=WARN msg="next hops of replies are not confirmed: no interface 2"`})
 		expect(t, "the other interface", w.watching(3), []netip.Addr{other.Address})
 		w.set(func() {
 			w.absent[2], w.refused = false, func(addrs []netip.Addr) error {
@@ -274,10 +278,12 @@ func TestFaults(t *testing.T) {
 			}
 		})
 		pass(3 * pollEvery)
-		expect(t, "log when refused", w.logged(), []string{`level=WARN msg="next hops of replies are not confirmed: refused"`})
+		expect(t, "log when refused", w.logged(),
+			[]string{`level=WARN msg="next hops of replies are not confirmed: refused"`})
 		w.set(func() { w.refused, w.err = nil, errors.New("no data plane") })
 		pass(3 * pollEvery)
-		expect(t, "log without a data plane", w.logged(), []string{`level=WARN msg="next hops of replies are not confirmed: no data plane"`})
+		expect(t, "log without a data plane", w.logged(),
+			[]string{`level=WARN msg="next hops of replies are not confirmed: no data plane"`})
 		w.set(func() { w.err = nil })
 		pass(2 * pollEvery)
 		expect(t, "log", w.logged(), []string{})

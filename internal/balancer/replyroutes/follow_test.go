@@ -166,7 +166,8 @@ func (g *ground) reply(client netip.Addr, length int) []byte {
 	if client.Is6() {
 		headers, eth.EthernetType = 60, layers.EthernetTypeIPv6
 		ip := &layers.IPv6{
-			Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: backends[1].AsSlice(), DstIP: client.AsSlice(),
+			Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: backends[1].AsSlice(),
+			DstIP: client.AsSlice(),
 		}
 		network = ip
 		g.must(tcp.SetNetworkLayerForChecksum(ip))
@@ -354,7 +355,8 @@ func (g *ground) compare(table int, clients []netip.Addr, random *rand.Rand, mir
 	for i, client := range clients {
 		for range 3 { // the first notes the use of the next hop
 			if got := g.send(client, lengths[i]); got != kernel[i] {
-				g.Errorf("table %d: %v, %d bytes: %x, the kernel says %x; %+v", table, client, lengths[i], got, kernel[i],
+				g.Errorf("table %d: %v, %d bytes: %x, the kernel says %x; %+v", table, client, lengths[i],
+					got, kernel[i],
 					g.follower.held)
 				return
 			}

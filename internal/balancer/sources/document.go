@@ -41,7 +41,8 @@ func ReadJSON(text []byte) (*yaml.Node, error) {
 // plain refuses what would make another value of one that is copied.
 func plain(node *yaml.Node) error {
 	if node.Kind == yaml.AliasNode || node.Anchor != "" {
-		return fmt.Errorf("%w: line %d: anchors and aliases are not supported; write the values out", ErrMalformed, node.Line)
+		return fmt.Errorf("%w: line %d: anchors and aliases are not supported; write the values out",
+			ErrMalformed, node.Line)
 	}
 	for _, child := range node.Content {
 		if err := plain(child); err != nil {

@@ -184,9 +184,11 @@ func (s *Sources) owned(at Place) error {
 	case at.Service == "" || owner == "" || owner == at.Source:
 		return nil
 	case owner == config.FileOwner:
-		return fmt.Errorf("%w: %s is of the file %s: change it there, or remove it there first", ErrOwned, at.Service, s.path)
+		return fmt.Errorf("%w: %s is of the file %s: change it there, or remove it there first", ErrOwned,
+			at.Service, s.path)
 	default:
-		return fmt.Errorf("%w: %s is of the source %s: name that, or remove it there first", ErrOwned, at.Service, owner)
+		return fmt.Errorf("%w: %s is of the source %s: name that, or remove it there first", ErrOwned,
+			at.Service, owner)
 	}
 }
 
@@ -255,7 +257,8 @@ func empty(value *yaml.Node) bool {
 		return false
 	}
 	services := get(value, "services")
-	return len(value.Content) == 0 || services != nil && services.Kind == yaml.SequenceNode && len(services.Content) == 0
+	return len(value.Content) == 0 || services != nil && services.Kind == yaml.SequenceNode &&
+		len(services.Content) == 0
 }
 
 // titled returns a service or backend with the name of its place.
@@ -271,7 +274,8 @@ func (at Place) titled(value *yaml.Node) (*yaml.Node, error) {
 	case given == nil:
 		value.Content = append([]*yaml.Node{word("name"), word(name)}, value.Content...)
 	case given.Value != name:
-		return nil, fmt.Errorf("%w: name is %s, and the request is for %s; write the same, or leave it out", ErrMalformed, strconv.Quote(given.Value), name)
+		return nil, fmt.Errorf("%w: name is %s, and the request is for %s; write the same, or leave it out",
+			ErrMalformed, strconv.Quote(given.Value), name)
 	}
 	return value, nil
 }

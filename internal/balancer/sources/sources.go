@@ -209,7 +209,8 @@ func (s *Sources) Change(ctx context.Context, name, by string, dry bool, edit Ed
 	if err != nil {
 		return Change{}, where(err, composed, name)
 	}
-	done := Change{Source: name, Generation: made.Generation, Changed: !bytes.Equal(before.Text, made.Text) || before.Generation == 0,
+	done := Change{Source: name, Generation: made.Generation, Changed: !bytes.Equal(before.Text, made.Text) ||
+		before.Generation == 0,
 		Difference: string(diff.Diff(name, before.Text, name, made.Text))}
 	if !done.Changed {
 		done.Generation = before.Generation
@@ -229,13 +230,16 @@ func (p *picture) fragment(name string) Fragment {
 }
 
 func (p *picture) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(p.fragments, name, func(f Fragment, name string) int { return cmp.Compare(f.Name, name) })
+	return slices.BinarySearchFunc(p.fragments, name, func(f Fragment, name string) int {
+		return cmp.Compare(f.Name, name)
+	})
 }
 
 // next returns the picture in which a fragment has another text, and the fragment, with its text as
 // it will be stored: what is put in force is what the next start reads.
 func (s *Sources) next(now *picture, before Fragment, text []byte, by string) (*picture, Fragment, error) {
-	made := Fragment{Name: before.Name, Generation: before.Generation + 1, Text: text, By: by, At: time.Now().UTC().Truncate(time.Second)}
+	made := Fragment{Name: before.Name, Generation: before.Generation + 1, Text: text, By: by,
+		At: time.Now().UTC().Truncate(time.Second)}
 	read, err := s.merge(now.file, now.with(made), made.Name)
 	if err != nil {
 		return nil, made, err
@@ -244,7 +248,8 @@ func (s *Sources) next(now *picture, before Fragment, text []byte, by string) (*
 		return nil, made, err
 	}
 	if len(now.fragments) >= maxFragments && before.Generation == 0 {
-		return nil, made, fmt.Errorf("%w: there are %d sources already, and no more can be; reuse the name of one", ErrMalformed, maxFragments)
+		return nil, made, fmt.Errorf("%w: there are %d sources already, and no more can be; reuse the name of one",
+			ErrMalformed, maxFragments)
 	}
 	next, err := s.merge(now.file, now.with(made), "")
 	return next, made, err

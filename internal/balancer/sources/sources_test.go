@@ -119,15 +119,20 @@ func TestAsk(t *testing.T) {
 		{Put, Place{Service: "shop", Backend: "b3"}, "address: 192.0.2.3", "api:shop b1*1 b2*1 b3*1", nil},
 		{Patch, Place{Service: "shop", Backend: "b3"}, "weight: 7", "api:shop b1*1 b2*1 b3*7", nil},
 		{Patch, Place{Service: "shop", Backend: "b3"}, `{"weight": null}`, "api:shop b1*1 b2*1 b3*1", nil},
-		{Put, Place{Service: "shop", Backend: "b3"}, "name: other\naddress: 192.0.2.3", "api:shop b1*1 b2*1 b3*1", ErrMalformed},
+		{Put, Place{Service: "shop", Backend: "b3"}, "name: other\naddress: 192.0.2.3", "api:shop b1*1 b2*1 b3*1",
+			ErrMalformed},
 		{Delete, Place{Service: "shop", Backend: "b1"}, "", "api:shop b2*1 b3*1", nil},
 		{Delete, Place{Service: "shop", Backend: "b1"}, "", "api:shop b2*1 b3*1", ErrNotFound},
 		{Put, Place{Service: "none", Backend: "b1"}, "address: 192.0.2.3", "api:shop b2*1 b3*1", ErrNotFound},
-		{Put, Place{Source: "kube"}, "services:\n  - " + strings.ReplaceAll(service("mail", 102, 9), "\n", "\n    "), "api:shop b2*1 b3*1, kube:mail b9*1", nil},
-		{Put, Place{Source: "api", Service: "mail"}, service("mail", 103, 9), "api:shop b2*1 b3*1, kube:mail b9*1", ErrOwned},
+		{Put, Place{Source: "kube"}, "services:\n  - " + strings.ReplaceAll(service("mail", 102, 9), "\n", "\n    "),
+			"api:shop b2*1 b3*1, kube:mail b9*1", nil},
+		{Put, Place{Source: "api", Service: "mail"}, service("mail", 103, 9), "api:shop b2*1 b3*1, kube:mail b9*1",
+			ErrOwned},
 		{Delete, Place{Service: "web"}, "", "api:shop b2*1 b3*1, kube:mail b9*1", ErrOwned},
-		{Put, Place{Source: "api", Service: "web"}, service("web", 103, 9), "api:shop b2*1 b3*1, kube:mail b9*1", ErrOwned},
-		{Patch, Place{Service: "shop"}, "{scheduler: rr, backends: [{name: b5, address: 192.0.2.5}]}", "api:shop b5*1, kube:mail b9*1", nil},
+		{Put, Place{Source: "api", Service: "web"}, service("web", 103, 9), "api:shop b2*1 b3*1, kube:mail b9*1",
+			ErrOwned},
+		{Patch, Place{Service: "shop"}, "{scheduler: rr, backends: [{name: b5, address: 192.0.2.5}]}",
+			"api:shop b5*1, kube:mail b9*1", nil},
 		{Delete, Place{Source: "kube"}, "", "api:shop b5*1", nil},
 		{Put, Place{Source: "kube"}, "services: []", "api:shop b5*1", nil},
 		{Delete, Place{Service: "shop"}, "", "", nil},
@@ -202,7 +207,8 @@ func TestDry(t *testing.T) {
 	}
 	before := s.Config()
 	change, err := s.Ask(t.Context(), Request{At: Place{Service: "shop"}, Value: value, Dry: true})
-	if err != nil || !change.Changed || change.Generation != 1 || !strings.Contains(change.Difference, "+  - name: shop\n") {
+	if err != nil || !change.Changed || change.Generation != 1 ||
+		!strings.Contains(change.Difference, "+  - name: shop\n") {
 		t.Errorf("%+v, %v", change, err)
 	}
 	if s.Config() != before || len(s.Fragments()) > 0 {
@@ -236,13 +242,16 @@ func TestReload(t *testing.T) {
 	}
 	write(t, dir, strings.Replace(file, "name: web", "name: shop", 1))
 	err := s.Reload(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "api:4: services[0].name: shop is already the name of services[0].name ("+filepath.Join(dir, "jeoul.yaml")+", line 3)") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "api:4: services[0].name: shop is already the name of services[0].name ("+
+			filepath.Join(dir, "jeoul.yaml")+", line 3)") {
 		t.Errorf("error %v", err)
 	}
 	if names(p.cfg) != "file:web web02*1, api:shop b1*1" {
 		t.Errorf("in force: %s", names(p.cfg))
 	}
-	if _, err := Open(filepath.Join(dir, "jeoul.yaml"), filepath.Join(dir, "sources")); err == nil || !strings.Contains(err.Error(), "kept in "+filepath.Join(dir, "sources")) {
+	if _, err := Open(filepath.Join(dir, "jeoul.yaml"), filepath.Join(dir, "sources")); err == nil ||
+		!strings.Contains(err.Error(), "kept in "+filepath.Join(dir, "sources")) {
 		t.Errorf("a start with both: %v", err)
 	}
 }
@@ -280,7 +289,8 @@ func TestConditions(t *testing.T) {
 			t.Errorf("%d: %v, want %v", n, err, want)
 		}
 	}
-	if part, err := s.Get(Place{Service: "shop", Backend: "b1"}); err != nil || part.Tag != tag || part.Tag == first.Tag {
+	if part, err := s.Get(Place{Service: "shop", Backend: "b1"}); err != nil || part.Tag != tag ||
+		part.Tag == first.Tag {
 		t.Errorf("%+v, %v", part, err)
 	}
 	if _, err := s.Get(Place{Service: "shop", Backend: "b2"}); !errors.Is(err, ErrNotFound) {
@@ -342,7 +352,8 @@ func TestWriters(t *testing.T) {
 		}
 	}
 	slices.Sort(text)
-	for what, cfg := range map[string]*config.Config{"in force": p.cfg, "shown": s.Config(), "after a restart": again.Config()} {
+	for what, cfg := range map[string]*config.Config{"in force": p.cfg, "shown": s.Config(),
+		"after a restart": again.Config()} {
 		if got := names(cfg); got != strings.Join(text, ", ") {
 			t.Errorf("%s: %s\nacknowledged: %s", what, got, strings.Join(text, ", "))
 		}
@@ -352,7 +363,8 @@ func TestWriters(t *testing.T) {
 // FuzzBody: whatever a body says, reading and patching with it ends, and what is accepted can be read
 // again.
 func FuzzBody(f *testing.F) {
-	for _, seed := range []string{`{"address": "192.0.2.1"}`, "weight: null", "a: &a [*a]", `{"a": {"b": null}}`, "[1, 2", "\t", `{"name": "b1", "name": "b2"}`, "!!binary x: y", "? [a]\n: b", "1: 2"} {
+	for _, seed := range []string{`{"address": "192.0.2.1"}`, "weight: null", "a: &a [*a]", `{"a": {"b": null}}`,
+		"[1, 2", "\t", `{"name": "b1", "name": "b2"}`, "!!binary x: y", "? [a]\n: b", "1: 2"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -362,7 +374,8 @@ func FuzzBody(f *testing.F) {
 				continue
 			}
 			r := Request{At: Place{Source: API, Service: "web", Backend: "b1"}, Verb: Patch, Value: value}
-			before := Fragment{Name: API, Generation: 1, Text: []byte("services:\n  - " + strings.ReplaceAll(service("web", 101, 1), "\n", "\n    "))}
+			before := Fragment{Name: API, Generation: 1,
+				Text: []byte("services:\n  - " + strings.ReplaceAll(service("web", 101, 1), "\n", "\n    "))}
 			part, err := r.At.in(before.Text, 1)
 			if err != nil {
 				t.Fatal(err)

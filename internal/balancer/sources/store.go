@@ -51,7 +51,8 @@ var heading = regexp.MustCompile(`^# Source \S+, generation (\d+), (\S+) by (".*
 
 // content is what stands in a fragment's file.
 func (f Fragment) content() []byte {
-	return fmt.Appendf(nil, "# Source %s, generation %d, %s by %q.\n# jeoul writes this file: change it through the API, as by `jeoul apply`.\n%s", f.Name, f.Generation, f.At.Format(time.RFC3339), f.By, f.Text)
+	return fmt.Appendf(nil,
+		"# Source %s, generation %d, %s by %q.\n# jeoul writes this file: change it through the API, as by `jeoul apply`.\n%s", f.Name, f.Generation, f.At.Format(time.RFC3339), f.By, f.Text)
 }
 
 // load reads the fragments, by name; none where there is no directory. What a process has left that
@@ -104,7 +105,8 @@ func (s *store) hint(fragments []Fragment) string {
 	if len(fragments) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\nsources beside the file are kept in %s, each as NAME%s: change the file, or one of these", s.dir, stored)
+	return fmt.Sprintf("\nsources beside the file are kept in %s, each as NAME%s: change the file, or one of these",
+		s.dir, stored)
 }
 
 // written is a file that has not yet got its name.
@@ -141,7 +143,8 @@ func (s *store) take() error {
 	if err := unix.Flock(int(claim.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		claim.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("another balancer, started with the same file, keeps its sources in %s: start one of them with --store-dir", s.dir)
+			return fmt.Errorf(
+				"another balancer, started with the same file, keeps its sources in %s: start one of them with --store-dir", s.dir)
 		}
 		return fmt.Errorf("lock %s: %w", s.dir, err)
 	}

@@ -23,7 +23,8 @@ func TestDirectoryOf(t *testing.T) {
 		"/etc/jeoul-jeoul.yaml": `etc-jeoul\x2djeoul.yaml`,
 		"/저울":                   `\xec\xa0\x80\xec\x9a\xb8`,
 	} {
-		if got, err := DirectoryOf("/var/lib/jeoul/sources", path); err != nil || got != "/var/lib/jeoul/sources/"+want {
+		if got, err := DirectoryOf("/var/lib/jeoul/sources", path); err != nil ||
+			got != "/var/lib/jeoul/sources/"+want {
 			t.Errorf("%s: %s, %v; want %s", path, got, err, want)
 		}
 	}
@@ -47,7 +48,8 @@ func TestStoreOfAnother(t *testing.T) {
 	}
 	before, text := p.cfg, read(t, dir)
 	_, err := ask(t, second, Put, Place{Service: "shop"}, service("shop", 101, 1, 2))
-	if !errors.Is(err, ErrNotStored) || !strings.Contains(err.Error(), "--store-dir") || p.cfg != before || read(t, dir) != text {
+	if !errors.Is(err, ErrNotStored) || !strings.Contains(err.Error(), "--store-dir") || p.cfg != before ||
+		read(t, dir) != text {
 		t.Errorf("error %v; in force: %s; stored:\n%s", err, names(p.cfg), read(t, dir))
 	}
 	first.store.release() // as its end does
@@ -115,7 +117,8 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("filling the disk: %v", err)
 	}
 	_, err := ask(t, s, Put, Place{Service: "shop"}, service("shop", 101, 1, 2))
-	if !errors.Is(err, ErrNotStored) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "make room there") {
+	if !errors.Is(err, ErrNotStored) || !errors.Is(err, unix.ENOSPC) ||
+		!strings.Contains(err.Error(), "make room there") {
 		t.Errorf("error %v", err)
 	}
 	if p.cfg != before || s.Config() != before || read(t, dir) != text {
@@ -139,7 +142,8 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t, s, Put, Place{Service: "shop"}, service("shop", 101, 1, 2)); err != nil || names(p.cfg) == names(before) {
+	if _, err := ask(t, s, Put, Place{Service: "shop"}, service("shop", 101, 1, 2)); err != nil ||
+		names(p.cfg) == names(before) {
 		t.Errorf("with room again: %s, %v", names(p.cfg), err)
 	}
 }

@@ -54,7 +54,8 @@ func self(s *ops.Status) balancerRow {
 	row := balancerRow{Kind: "balancer", Name: "this one", State: "running", Since: s.Started, tone: good,
 		Detail: fmt.Sprintf("jeoul %s, process %d, generation %d, %s", s.Version, s.PID, s.Generation, s.Config)}
 	if len(s.Problems) > 0 {
-		row.State, row.tone, row.Detail = fmt.Sprintf("%d problems", len(s.Problems)), warn, strings.Join(s.Problems, "; ")
+		row.State, row.tone, row.Detail = fmt.Sprintf("%d problems", len(s.Problems)), warn,
+			strings.Join(s.Problems, "; ")
 	}
 	return row
 }
@@ -149,7 +150,8 @@ func peerRow(p *ops.BGPPeer) balancerRow {
 		row.Detail, row.tone = p.Reason, bad
 	}
 	if f := p.BFD; f != nil {
-		row.Detail += fmt.Sprintf("; BFD %s, lost after %.0f ms, %d failures", f.State, 1000*f.DetectionSeconds, f.Failures)
+		row.Detail += fmt.Sprintf("; BFD %s, lost after %.0f ms, %d failures", f.State, 1000*f.DetectionSeconds,
+			f.Failures)
 		if !f.Up() {
 			row.tone = max(row.tone, warn)
 		}

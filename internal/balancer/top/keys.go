@@ -15,8 +15,8 @@ import (
 // binding is a key, or some that do the same.
 type binding struct {
 	keys []string
-	// name is how help writes them, and help what they do. short is the word at the foot of the screen; empty: it is not
-	// there.
+	// name is how help writes them, and help what they do. short is the word at the foot of the screen; empty: it is
+	// not there.
 	name, help, short string
 	do                func(m Model) (tea.Model, tea.Cmd)
 }
@@ -29,7 +29,9 @@ func bindings() []binding {
 		{[]string{"?", "h", "f1"}, "?", "show these keys", "help", Model.help},
 		{[]string{"enter"}, "Enter", "show all about the selected row", "details", Model.details},
 		{[]string{"/"}, "/", "show only rows that contain some words", "filter", Model.filter},
-		{[]string{"s"}, "s", "sort by the next column", "sort", func(m Model) (tea.Model, tea.Cmd) { return m.sort(1) }},
+		{[]string{"s"}, "s", "sort by the next column", "sort", func(m Model) (tea.Model, tea.Cmd) {
+			return m.sort(1)
+		}},
 		{
 			[]string{"S", "shift+s"},
 			"S",
@@ -46,7 +48,9 @@ func bindings() []binding {
 		{[]string{"a"}, "a", "show drops that no packet met, too, or hide them", "", Model.all},
 		{[]string{"b"}, "b", "show the backends of the selected service", "", Model.backendsOf},
 		{[]string{"esc"}, "Esc", "leave what is open; show all rows again", "", Model.escape},
-		{[]string{"tab"}, "Tab", "show the next view", "", func(m Model) (tea.Model, tea.Cmd) { return m.turn(1), nil }},
+		{[]string{"tab"}, "Tab", "show the next view", "", func(m Model) (tea.Model, tea.Cmd) {
+			return m.turn(1), nil
+		}},
 		{
 			[]string{"shift+tab"},
 			"Shift+Tab",

@@ -48,8 +48,8 @@ type Model struct {
 
 // absence is a time in which the balancer does not answer.
 type absence struct {
-	// since is when the first reading failed; zero: it answers. asked is when the present one began; zero: none is under
-	// way.
+	// since is when the first reading failed; zero: it answers. asked is when the present one began; zero: none is
+	// under way.
 	since, asked time.Time
 	err          error
 }
@@ -100,7 +100,8 @@ const (
 	// readBound is how long a reading may take, and retry the time from one that failed to the next.
 	readBound = 15 * time.Second
 	retry     = time.Second
-	// idleShare bounds the work that watching gives to the balancer: readings pause for so many times their own duration.
+	// idleShare bounds the work that watching gives to the balancer: readings pause for so many times their own
+	// duration.
 	idleShare = 49
 	// slowest bounds that pause.
 	slowest = 10 * time.Second

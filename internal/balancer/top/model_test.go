@@ -136,7 +136,9 @@ func (s *screen) check() {
 		if width := ansi.StringWidth(line); width > s.model.width {
 			s.t.Errorf("%d columns on a screen of %d: %q", width, s.model.width, line)
 		}
-		if i := strings.IndexFunc(line, func(r rune) bool { return r < ' ' || r == '\x7f' || r == '\u202e' || s.model.glyphs.ascii && r > '~' }); i >= 0 {
+		if i := strings.IndexFunc(line, func(r rune) bool {
+			return r < ' ' || r == '\x7f' || r == '\u202e' || s.model.glyphs.ascii && r > '~'
+		}); i >= 0 {
 			s.t.Errorf("%q has a character that may not be there", line)
 		}
 	}
@@ -192,8 +194,10 @@ func sampled(seconds uint64) *ops.Status {
 				Packets:     1000 * seconds,
 				Bytes:       125_000 * seconds,
 			},
-			{Name: "web02", Address: at(12), Port: 8080, Weight: 3, State: lb.Up, Active: 30, Connections: 300 * seconds},
-			{Name: "web03", Address: at(13), Port: 80, Weight: 1, State: lb.NoMAC, Reason: "does not answer ARP requests"},
+			{Name: "web02", Address: at(12), Port: 8080, Weight: 3, State: lb.Up, Active: 30,
+				Connections: 300 * seconds},
+			{Name: "web03", Address: at(13), Port: 80, Weight: 1, State: lb.NoMAC,
+				Reason: "does not answer ARP requests"},
 		},
 	}
 	dns := ops.Service{Name: "dns", VIP: at(100), Port: 53, Protocol: lb.UDP, Mode: lb.NAT, Backends: []ops.Backend{
@@ -209,7 +213,8 @@ func sampled(seconds uint64) *ops.Status {
 		Outcomes: []ops.Outcome{{Name: "forwarded", Packets: 1000 * seconds}, {Name: "passed_not_ip", Packets: 9},
 			{
 				Name: "dropped_fragment",
-			}, {Name: "dropped_no_route", Packets: 7, Help: "no route"}, {Name: "dropped_no_backend", Packets: 20 * seconds, Help: "no backend takes new flows"}},
+			}, {Name: "dropped_no_route", Packets: 7, Help: "no route"},
+			{Name: "dropped_no_backend", Packets: 20 * seconds, Help: "no backend takes new flows"}},
 	}
 }
 
@@ -231,7 +236,8 @@ func TestRatesComeFromCounters(t *testing.T) {
 	s.shows("new 400/s", "in 1.00Mbit/s", "dropped 20/s", "backends up 3/4", "flows 50%")
 	s.press("2")
 	// BACKEND to DUE
-	if got, want := s.row("web")[1:13], []string{"web01", "192.0.2.11", "up", "1", "100", "1.00k", "1.00M", "0", "10", "5,100", "25%", "25%"}; !slices.Equal(
+	if got, want := s.row("web")[1:13], []string{"web01", "192.0.2.11", "up", "1", "100", "1.00k", "1.00M", "0", "10",
+		"5,100", "25%", "25%"}; !slices.Equal(
 		got,
 		want,
 	) {
@@ -264,7 +270,8 @@ func TestCountersBeginAnew(t *testing.T) {
 func TestRatesLookBack(t *testing.T) {
 	h := &history{}
 	for i, n := range []uint64{0, 1, 1, 2, 2, 3} {
-		h.add(&ops.Status{Outcomes: []ops.Outcome{{Name: "x", Packets: n}}}, start.Add(time.Duration(i)*500*time.Millisecond))
+		h.add(&ops.Status{Outcomes: []ops.Outcome{{Name: "x", Packets: n}}},
+			start.Add(time.Duration(i)*500*time.Millisecond))
 		if r := h.rate(outcomeID("x")); i >= 2 && r.Packets < 0.8 || r.Packets > 2 {
 			t.Errorf("reading %d: %g a second", i, r.Packets)
 		}

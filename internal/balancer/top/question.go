@@ -170,7 +170,8 @@ func (f *figures) consequences(o ops.Order) []string {
 		}
 		last := &f.status.Operations.History[0]
 		return []string{
-			fmt.Sprintf("Take back what %s did at %s: %s.", last.By, last.At.Local().Format(time.DateTime), operationText(last)),
+			fmt.Sprintf("Take back what %s did at %s: %s.", last.By, last.At.Local().Format(time.DateTime),
+				operationText(last)),
 		}
 	}
 	var row *backendRow
@@ -203,7 +204,8 @@ func (f *figures) consequences(o ops.Order) []string {
 	switch o.Verb {
 	case ops.Drain:
 		return []string{
-			fmt.Sprintf("Drain %s/%s (%s): it keeps %s, and gets no new one.", o.Service, o.Backend, row.Address, flows),
+			fmt.Sprintf("Drain %s/%s (%s): it keeps %s, and gets no new one.", o.Service, o.Backend,
+				row.Address, flows),
 			left,
 			until,
 		}

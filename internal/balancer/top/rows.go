@@ -117,7 +117,8 @@ func (f *figures) addService(s *ops.Service, h *history) {
 	for i := range s.Backends {
 		b := &s.Backends[i]
 		rates := h.rate(backendID(s.Name, b.Name))
-		f.backends = append(f.backends, backendRow{Service: s.Name, Name: b.Name, Address: endpoint(s, b), State: b.State,
+		f.backends = append(f.backends, backendRow{Service: s.Name, Name: b.Name, Address: endpoint(s, b),
+			State:  b.State,
 			Reason: b.Reason, Weight: b.Weight, Active: b.Active, Connections: b.Connections, rates: rates,
 			Due: dueWeight(b), trend: h.trend(backendID(s.Name, b.Name), rates.Connections), service: s, backend: b})
 		row.rates = row.plus(rates)

@@ -17,7 +17,8 @@ import (
 )
 
 func TestSI(t *testing.T) {
-	for value, want := range map[float64]string{0: "0", 0.25: "0.2", 9.96: "10", 17: "17", 999: "999", 999.6: "1.00k", 1234: "1.23k",
+	for value, want := range map[float64]string{0: "0", 0.25: "0.2", 9.96: "10", 17: "17", 999: "999", 999.6: "1.00k",
+		1234:   "1.23k",
 		45_600: "45.6k", 99_960: "100k", 999_400: "999k", 1e6: "1.00M", 2.5e9: "2.50G", 3e15: "3.00P"} {
 		if got := si(value); got != want || len(got) > rateWidth {
 			t.Errorf("si(%g) = %q, want %q", value, got, want)
@@ -68,7 +69,9 @@ func FuzzClean(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, g := range []glyphs{glyphsOf(false), glyphsOf(true)} {
 			clean := g.clean(text)
-			if strings.ContainsFunc(clean, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || g.ascii && r > '~' }) {
+			if strings.ContainsFunc(clean, func(r rune) bool {
+				return r < ' ' || r >= 0x7f && r < 0xa0 || g.ascii && r > '~'
+			}) {
 				t.Errorf("%q became %q", text, clean)
 			}
 			if ansi.Strip(clean) != clean {
@@ -113,7 +116,8 @@ func TestOnce(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 				t.Fatal(err)
 			}
-			if got.Seconds != 1 || got.Services != nil || len(got.Backends) != 3 || got.Backends[0].Backend != "web02" ||
+			if got.Seconds != 1 || got.Services != nil || len(got.Backends) != 3 ||
+				got.Backends[0].Backend != "web02" ||
 				got.Backends[0].Rate != 300 {
 				t.Errorf("JSON: %s", out.String())
 			}

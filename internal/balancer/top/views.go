@@ -192,7 +192,9 @@ func (f *figures) balancerTable(now time.Time) *table {
 		columns: []column{
 			words("KIND", 0, func(i int) string { return row(i).Kind }),
 			words("NAME", 0, func(i int) string { return row(i).Name }),
-			{title: "STATE", text: func(i int) string { return row(i).State }, tone: func(i int) tone { return row(i).tone }},
+			{title: "STATE", text: func(i int) string { return row(i).State }, tone: func(i int) tone {
+				return row(i).tone
+			}},
 			{title: "FOR", right: true, rank: 1, text: func(i int) string { return since(row(i).Since, now) },
 				value: func(i int) float64 { return now.Sub(row(i).Since).Seconds() }},
 			words("DETAIL", 2, func(i int) string { return row(i).Detail }),

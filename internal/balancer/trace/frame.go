@@ -61,7 +61,8 @@ func (q Question) Frame(to net.HardwareAddr) ([]byte, error) {
 		return nil, err
 	}
 	segment := q.segment()
-	ip := packet.IP{Source: q.Source, Destination: q.Destination, Protocol: uint8(q.Protocol), TTL: 64, DontFragment: true}
+	ip := packet.IP{Source: q.Source, Destination: q.Destination, Protocol: uint8(q.Protocol), TTL: 64,
+		DontFragment: true}
 	least := q.ipHeader() + len(segment)
 	switch {
 	case q.Length == 0:
@@ -112,7 +113,8 @@ func (q Question) segment() []byte {
 	if q.Protocol == lb.UDP {
 		return packet.Append(nil, packet.UDP{SourcePort: q.SourcePort, DestinationPort: q.DestinationPort, Length: 8})
 	}
-	tcp := packet.TCP{SourcePort: q.SourcePort, DestinationPort: q.DestinationPort, DataOffset: 20 / 4 << 4, Window: 64240}
+	tcp := packet.TCP{SourcePort: q.SourcePort, DestinationPort: q.DestinationPort, DataOffset: 20 / 4 << 4,
+		Window: 64240}
 	for i, name := range TCPFlags {
 		if slices.Contains(q.Flags, name) {
 			tcp.Flags |= 1 << i

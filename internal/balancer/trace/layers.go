@@ -108,9 +108,11 @@ func (d *description) ipv4(b []byte) {
 	if int(h.Length) < headerLength {
 		return
 	}
-	d.add("ipv4", Field{"source", netip.AddrFrom4(h.Source).String()}, Field{"destination", netip.AddrFrom4(h.Destination).String()},
+	d.add("ipv4", Field{"source", netip.AddrFrom4(h.Source).String()},
+		Field{"destination", netip.AddrFrom4(h.Destination).String()},
 		hex("tos", uint(h.TOS), 2), number("length", h.Length), number("identification", h.Identification),
-		Field{"flags", orDash(ipv4Flags(h.Fragment))}, number("ttl", h.TTL), number("protocol", h.Protocol), sum(h.Checksum))
+		Field{"flags", orDash(ipv4Flags(h.Fragment))}, number("ttl", h.TTL), number("protocol", h.Protocol),
+		sum(h.Checksum))
 	if h.Fragment&(packet.IPv4MoreFragments|packet.IPv4Offset) == 0 {
 		d.transport(h.Protocol, b[headerLength:min(int(h.Length), len(b))])
 	}
@@ -134,8 +136,10 @@ func (d *description) ipv6(b []byte) {
 	if !ok {
 		return
 	}
-	d.add("ipv6", Field{"source", netip.AddrFrom16(h.Source).String()}, Field{"destination", netip.AddrFrom16(h.Destination).String()},
-		hex("traffic class", uint(h.VersionClassFlow>>20&0xff), 2), hex("flow label", uint(h.VersionClassFlow&0xfffff), 5),
+	d.add("ipv6", Field{"source", netip.AddrFrom16(h.Source).String()},
+		Field{"destination", netip.AddrFrom16(h.Destination).String()},
+		hex("traffic class", uint(h.VersionClassFlow>>20&0xff), 2),
+		hex("flow label", uint(h.VersionClassFlow&0xfffff), 5),
 		number("payload length", h.PayloadLength), number("next header", h.NextHeader), number("hop limit", h.HopLimit))
 	if h.PayloadLength > 0 { // else it is a jumbogram
 		rest = rest[:min(int(h.PayloadLength), len(rest))]

@@ -33,7 +33,8 @@ func frames(t *testing.T) map[string][]byte {
 		return &layers.Ethernet{SrcMAC: ours, DstMAC: backend, EthernetType: of}
 	}
 	ip := func(protocol layers.IPProtocol) *layers.IPv4 {
-		return &layers.IPv4{Version: 4, TTL: 63, TOS: 0xb8, Id: 77, Protocol: protocol, SrcIP: net.IP{192, 0, 2, 1}, DstIP: net.IP{192, 0, 2, 2}}
+		return &layers.IPv4{Version: 4, TTL: 63, TOS: 0xb8, Id: 77, Protocol: protocol, SrcIP: net.IP{192, 0, 2, 1},
+			DstIP: net.IP{192, 0, 2, 2}}
 	}
 	ip6 := func(next layers.IPProtocol) *layers.IPv6 {
 		return &layers.IPv6{Version: 6, HopLimit: 9, TrafficClass: 0x28, FlowLabel: 0xabcde, NextHeader: next,
@@ -44,7 +45,8 @@ func frames(t *testing.T) map[string][]byte {
 	options := ip(layers.IPProtocolTCP)
 	options.Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
 	tcp := &layers.TCP{SrcPort: 1, DstPort: 2, ACK: true, PSH: true, CWR: true, Options: []layers.TCPOption{
-		{OptionType: layers.TCPOptionKindNop}, {OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{7}},
+		{OptionType: layers.TCPOptionKindNop}, {OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3,
+			OptionData: []byte{7}},
 		{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: []byte{5, 0xb4}}}}
 	gue := &layers.UDP{SrcPort: 50000, DstPort: guePort}
 	error4 := func(kind, code uint8) *layers.ICMPv4 {
@@ -54,24 +56,32 @@ func frames(t *testing.T) map[string][]byte {
 	hop := gopacket.Payload([]byte{byte(layers.IPProtocolTCP), 0, 1, 4, 0, 0, 0, 0})
 	return map[string][]byte{
 		"syn": syn, "syn6": syn6, "datagram6": datagram6,
-		"tag":          slices.Concat(syn[:12], []byte{0x81, 0, 0x20, 5}, syn[12:]),
-		"two tags":     slices.Concat(syn[:12], []byte{0x88, 0xa8, 0, 7, 0x81, 0, 0, 5}, syn[12:]),
-		"options":      build(eth(layers.EthernetTypeIPv4), options, tcp, gopacket.Payload("data")),
-		"fragment":     build(eth(layers.EthernetTypeIPv4), fragment, gopacket.Payload(make([]byte, 64))),
-		"ipip":         build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolIPv4), gopacket.Payload(syn[14:58])),
-		"ip6 in ip4":   build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolIPv6), gopacket.Payload(syn6[14:])),
-		"ip4 in ip6":   build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv4), gopacket.Payload(syn[14:58])),
-		"gue":          build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolUDP), gue, gopacket.Payload(syn[14:58])),
-		"gre":          build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolGRE), gopacket.Payload(syn[:40])),
-		"hop-by-hop":   build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv6HopByHop), hop, gopacket.Payload(syn6[54:])),
-		"echo":         build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolICMPv4), error4(8, 0)),
-		"unreachable":  build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolICMPv4), error4(3, 3), gopacket.Payload(syn[14:58])),
-		"too big":      build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolICMPv4), error4(3, 4), gopacket.Payload(syn[14:58])),
-		"exceeded":     build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolICMPv4), error4(11, 0), gopacket.Payload(syn[14:58])),
-		"echo6":        build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), error6(128), gopacket.Payload(make([]byte, 8))),
-		"unreachable6": build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), error6(1), gopacket.Payload(slices.Concat(make([]byte, 4), syn6[14:]))),
-		"too big6":     build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), error6(2), gopacket.Payload(slices.Concat([]byte{0, 0, 5, 0x14}, syn6[14:]))),
-		"arp":          build(eth(layers.EthernetTypeARP), gopacket.Payload(make([]byte, 28))),
+		"tag":        slices.Concat(syn[:12], []byte{0x81, 0, 0x20, 5}, syn[12:]),
+		"two tags":   slices.Concat(syn[:12], []byte{0x88, 0xa8, 0, 7, 0x81, 0, 0, 5}, syn[12:]),
+		"options":    build(eth(layers.EthernetTypeIPv4), options, tcp, gopacket.Payload("data")),
+		"fragment":   build(eth(layers.EthernetTypeIPv4), fragment, gopacket.Payload(make([]byte, 64))),
+		"ipip":       build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolIPv4), gopacket.Payload(syn[14:58])),
+		"ip6 in ip4": build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolIPv6), gopacket.Payload(syn6[14:])),
+		"ip4 in ip6": build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv4), gopacket.Payload(syn[14:58])),
+		"gue": build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolUDP), gue,
+			gopacket.Payload(syn[14:58])),
+		"gre": build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolGRE), gopacket.Payload(syn[:40])),
+		"hop-by-hop": build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolIPv6HopByHop), hop,
+			gopacket.Payload(syn6[54:])),
+		"echo": build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolICMPv4), error4(8, 0)),
+		"unreachable": build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolICMPv4), error4(3, 3),
+			gopacket.Payload(syn[14:58])),
+		"too big": build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolICMPv4), error4(3, 4),
+			gopacket.Payload(syn[14:58])),
+		"exceeded": build(eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolICMPv4), error4(11, 0),
+			gopacket.Payload(syn[14:58])),
+		"echo6": build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), error6(128),
+			gopacket.Payload(make([]byte, 8))),
+		"unreachable6": build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), error6(1),
+			gopacket.Payload(slices.Concat(make([]byte, 4), syn6[14:]))),
+		"too big6": build(eth(layers.EthernetTypeIPv6), ip6(layers.IPProtocolICMPv6), error6(2),
+			gopacket.Payload(slices.Concat([]byte{0, 0, 5, 0x14}, syn6[14:]))),
+		"arp": build(eth(layers.EthernetTypeARP), gopacket.Payload(make([]byte, 28))),
 	}
 }
 
@@ -116,11 +126,13 @@ func oracleDescribe(packet gopacket.Packet, prefix string) []Layer {
 			return all
 		case *layers.ICMPv4:
 			add("icmp", number("type", l.TypeCode.Type()), number("code", l.TypeCode.Code()), sum(l.Checksum))
-			if l.TypeCode.Type() == layers.ICMPv4TypeDestinationUnreachable && l.TypeCode.Code() == layers.ICMPv4CodeFragmentationNeeded {
+			if l.TypeCode.Type() == layers.ICMPv4TypeDestinationUnreachable &&
+				l.TypeCode.Code() == layers.ICMPv4CodeFragmentationNeeded {
 				all[len(all)-1].Fields = append(all[len(all)-1].Fields, number("mtu", l.Seq))
 			}
 			switch l.TypeCode.Type() {
-			case layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4TypeTimeExceeded, layers.ICMPv4TypeParameterProblem:
+			case layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4TypeTimeExceeded,
+				layers.ICMPv4TypeParameterProblem:
 				all = append(all, oracleInner(l.Payload, "quoted ")...)
 			}
 			return all
@@ -133,7 +145,8 @@ func oracleDescribe(packet gopacket.Packet, prefix string) []Layer {
 				return all
 			}
 			if l.TypeCode.Type() == layers.ICMPv6TypePacketTooBig {
-				all[len(all)-1].Fields = append(all[len(all)-1].Fields, number("mtu", binary.BigEndian.Uint32(l.Payload)))
+				all[len(all)-1].Fields = append(all[len(all)-1].Fields,
+					number("mtu", binary.BigEndian.Uint32(l.Payload)))
 			}
 			return append(all, oracleInner(l.Payload[4:], "quoted ")...)
 		default:
@@ -159,8 +172,10 @@ func oracleIPv4(l *layers.IPv4) []Field {
 	source, _ := netip.AddrFromSlice(l.SrcIP)
 	destination, _ := netip.AddrFromSlice(l.DstIP)
 	return []Field{
-		{"source", source.String()}, {"destination", destination.String()}, hex("tos", uint(l.TOS), 2), number("length", l.Length),
-		number("identification", l.Id), {"flags", orDash(strings.ToLower(l.Flags.String()))}, number("ttl", l.TTL), number("protocol", uint8(l.Protocol)), sum(l.Checksum),
+		{"source", source.String()}, {"destination", destination.String()}, hex("tos", uint(l.TOS), 2),
+		number("length", l.Length),
+		number("identification", l.Id), {"flags", orDash(strings.ToLower(l.Flags.String()))}, number("ttl", l.TTL),
+		number("protocol", uint8(l.Protocol)), sum(l.Checksum),
 	}
 }
 
@@ -168,8 +183,10 @@ func oracleIPv6(l *layers.IPv6) []Field {
 	source, _ := netip.AddrFromSlice(l.SrcIP)
 	destination, _ := netip.AddrFromSlice(l.DstIP)
 	return []Field{
-		{"source", source.String()}, {"destination", destination.String()}, hex("traffic class", uint(l.TrafficClass), 2),
-		hex("flow label", uint(l.FlowLabel), 5), number("payload length", l.Length), number("next header", uint8(l.NextHeader)),
+		{"source", source.String()}, {"destination", destination.String()},
+		hex("traffic class", uint(l.TrafficClass), 2),
+		hex("flow label", uint(l.FlowLabel), 5), number("payload length", l.Length),
+		number("next header", uint8(l.NextHeader)),
 		number("hop limit", l.HopLimit),
 	}
 }

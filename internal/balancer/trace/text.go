@@ -16,7 +16,8 @@ func (f *Flow) Text() string {
 	}
 	ends := f.Source.String() + " → " + f.Destination.String()
 	if f.SourcePort != 0 || f.DestinationPort != 0 {
-		ends = fmt.Sprintf("%s → %s", netip.AddrPortFrom(f.Source, f.SourcePort), netip.AddrPortFrom(f.Destination, f.DestinationPort))
+		ends = fmt.Sprintf("%s → %s", netip.AddrPortFrom(f.Source, f.SourcePort),
+			netip.AddrPortFrom(f.Destination, f.DestinationPort))
 	}
 	text := f.Protocol + " " + ends
 	if len(f.Flags) > 0 {

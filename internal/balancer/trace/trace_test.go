@@ -64,7 +64,8 @@ func TestFrame(t *testing.T) {
 			var words []string
 			for _, layer := range Describe(b)[1:] {
 				words = append(words, layer.Name)
-				for _, field := range []string{"source", "destination", "source port", "destination port", "flags", "mss"} {
+				for _, field := range []string{"source", "destination", "source port", "destination port",
+					"flags", "mss"} {
 					if v := layer.Get(field); v != "" && v != "df" && v != "-" {
 						words = append(words, v)
 					}
@@ -129,12 +130,14 @@ func TestCompare(t *testing.T) {
 	}
 	outer := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolUDP, FlowLabel: 0xabcde,
 		SrcIP: net.ParseIP("2001:db8::1"), DstIP: net.ParseIP("2001:db8::9")}
-	gue := testpacket.Build(t, eth(layers.EthernetTypeIPv6), outer, &layers.UDP{SrcPort: 50000, DstPort: guePort}, gopacket.Payload(came[14:58]))
+	gue := testpacket.Build(t, eth(layers.EthernetTypeIPv6), outer, &layers.UDP{SrcPort: 50000, DstPort: guePort},
+		gopacket.Payload(came[14:58]))
 	translated := question()
 	translated.Destination, translated.DestinationPort = netip.MustParseAddr("192.0.2.9"), 8080
 	tagged := append(append(append([]byte(nil), came[:12]...), 0x81, 0, 0, 5), came[12:]...)
 	answer := testpacket.Build(t, eth(layers.EthernetTypeIPv4),
-		&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: net.IP{192, 0, 2, 100}, DstIP: net.IP{192, 0, 2, 7}},
+		&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: net.IP{192, 0, 2, 100},
+			DstIP: net.IP{192, 0, 2, 7}},
 		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 4), Seq: 1480}, gopacket.Payload(came[14:58]))
 
 	for name, test := range map[string]struct {
@@ -143,12 +146,15 @@ func TestCompare(t *testing.T) {
 	}{
 		"nothing": {came, came, ""},
 		"l2dsr":   {came, readdressed(came), ""},
-		"gue": {came, gue, "ipv6.source:>2001:db8::1 ipv6.destination:>2001:db8::9 ipv6.traffic class:>0x00 ipv6.flow label:>0xabcde " +
-			"ipv6.payload length:>52 ipv6.next header:>17 ipv6.hop limit:>64 udp.source port:>50000 udp.destination port:>6080 udp.length:>52 udp.checksum:>"},
-		"nat": {came, readdressed(frame(t, translated)), "ipv4.destination:192.0.2.100>192.0.2.9 ipv4.checksum: tcp.destination port:80>8080 tcp.checksum:"},
+		"gue": {came, gue,
+			"ipv6.source:>2001:db8::1 ipv6.destination:>2001:db8::9 ipv6.traffic class:>0x00 ipv6.flow label:>0xabcde " +
+				"ipv6.payload length:>52 ipv6.next header:>17 ipv6.hop limit:>64 udp.source port:>50000 udp.destination port:>6080 udp.length:>52 udp.checksum:>"},
+		"nat": {came, readdressed(frame(t, translated)),
+			"ipv4.destination:192.0.2.100>192.0.2.9 ipv4.checksum: tcp.destination port:80>8080 tcp.checksum:"},
 		"tag": {tagged, readdressed(came), "vlan.id:5>"},
-		"too big": {came, answer, "ipv4.source:>192.0.2.100 ipv4.destination:>192.0.2.7 ipv4.tos:>0x00 ipv4.length:>72 ipv4.identification:>0 ipv4.flags:>- " +
-			"ipv4.ttl:>64 ipv4.protocol:>1 ipv4.checksum: icmp.type:>3 icmp.code:>4 icmp.checksum: icmp.mtu:>1480"},
+		"too big": {came, answer,
+			"ipv4.source:>192.0.2.100 ipv4.destination:>192.0.2.7 ipv4.tos:>0x00 ipv4.length:>72 ipv4.identification:>0 ipv4.flags:>- " +
+				"ipv4.ttl:>64 ipv4.protocol:>1 ipv4.checksum: icmp.type:>3 icmp.code:>4 icmp.checksum: icmp.mtu:>1480"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Compare(Describe(test.came), Describe(test.leaves))

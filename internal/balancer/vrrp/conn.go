@@ -78,7 +78,8 @@ func (c *conn) set4(fd, index int) error {
 
 func (c *conn) set6(fd, index int) error {
 	return errors.Join(
-		unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: group6.As16(), Interface: uint32(index)}),
+		unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP,
+			&unix.IPv6Mreq{Multiaddr: group6.As16(), Interface: uint32(index)}),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, index),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, hops),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0),
@@ -160,7 +161,8 @@ func split4(packet []byte) received {
 	if size < 20 || total < size || total > len(packet) {
 		return received{}
 	}
-	return received{packet: packet[size:total], hops: int(packet[8]), src: netip.AddrFrom4([4]byte(packet[12:16])), dst: netip.AddrFrom4([4]byte(packet[16:20]))}
+	return received{packet: packet[size:total], hops: int(packet[8]), src: netip.AddrFrom4([4]byte(packet[12:16])),
+		dst: netip.AddrFrom4([4]byte(packet[16:20]))}
 }
 
 func (c *conn) close() error { return c.file.Close() }

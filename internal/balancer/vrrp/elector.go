@@ -75,8 +75,8 @@ type Options struct {
 	Log *slog.Logger
 	// Watch watches an interface.
 	Watch func(name string) (Links, error)
-	// Keeps: a process before, which was killed, has left the VIPs on the interface. They stay until the election has an
-	// outcome.
+	// Keeps: a process before, which was killed, has left the VIPs on the interface. They stay until the election has
+	// an outcome.
 	Keeps bool
 	// open opens a socket; nil: a raw one.
 	open func(link string, index int, src netip.Addr) (wire, error)
@@ -132,10 +132,12 @@ func New(opt Options, first Wanted) *Elector {
 	if opt.open == nil {
 		opt.open = func(link string, index int, src netip.Addr) (wire, error) { return open(link, index, src) }
 	}
-	return &Elector{opt: opt, wanted: first, holds: !first.on() || opt.Keeps, keeping: first.on() && opt.Keeps, keeps: first.on() && opt.Keeps, status: Status{State: Initialize, Why: "the balancer starts"},
+	return &Elector{opt: opt, wanted: first, holds: !first.on() || opt.Keeps, keeping: first.on() && opt.Keeps,
+		keeps: first.on() && opt.Keeps, status: Status{State: Initialize, Why: "the balancer starts"},
 		in: first, machine: Machine{State: Initialize, Since: time.Now(), Why: "the balancer starts"},
-		asked: make(chan struct{}, 1), changes: make(chan struct{}, 1), packets: make(chan from, 256), sockets: map[netip.Addr]wire{},
-		others: others{}}
+		asked: make(chan struct{}, 1), changes: make(chan struct{}, 1), packets: make(chan from, 256),
+		sockets: map[netip.Addr]wire{},
+		others:  others{}}
 }
 
 // Want says what is announced from now on.
@@ -187,8 +189,8 @@ func signal(to chan struct{}) {
 }
 
 // Run takes part until the context ends. Then an active balancer says that it gives the VIPs up, and holds them until
-// another one is heard, or would have been; Run says whether one was. It announces the VIPs only after it was heard, and
-// neighbours send packets here until then.
+// another one is heard, or would have been; Run says whether one was. It announces the VIPs only after it was heard,
+// and neighbours send packets here until then.
 func (e *Elector) Run(ctx context.Context) (succeeded bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -388,9 +390,11 @@ func (e *Elector) source(four bool) (netip.Addr, error) {
 		}
 	}
 	if four {
-		return netip.Addr{}, fmt.Errorf("take part in VRRP on %s: the interface has no IPv4 address beside the VIPs that packets could be sent from; add one", e.in.Interface)
+		return netip.Addr{},
+			fmt.Errorf("take part in VRRP on %s: the interface has no IPv4 address beside the VIPs that packets could be sent from; add one", e.in.Interface)
 	}
-	return netip.Addr{}, fmt.Errorf("take part in VRRP on %s: the interface has no link-local IPv6 address, which packets are sent from; `ip -6 address` shows those it has, and whether one is being tested", e.in.Interface)
+	return netip.Addr{},
+		fmt.Errorf("take part in VRRP on %s: the interface has no link-local IPv6 address, which packets are sent from; `ip -6 address` shows those it has, and whether one is being tested", e.in.Interface)
 }
 
 // listen hands packets on until the socket is closed.
@@ -469,7 +473,8 @@ func (e *Elector) take(p from) {
 		e.meet(p.src, a)
 	}
 	four := p.own.Is4()
-	m, do := e.machine.Hear(time.Now(), Heard{From: p.src, Priority: a.Priority, Interval: a.Interval, Own: p.own, Ties: four || len(e.vips(true)) == 0})
+	m, do := e.machine.Hear(time.Now(), Heard{From: p.src, Priority: a.Priority, Interval: a.Interval, Own: p.own,
+		Ties: four || len(e.vips(true)) == 0})
 	e.carryOut(m, do)
 }
 
@@ -518,7 +523,8 @@ func (e *Elector) meet(src netip.Addr, a Advert) {
 	if now.Sub(e.beside.last) > 3*e.machine.Interval {
 		e.beside.first = now
 		e.count(func(s *Status) { s.Conflicts++ })
-		e.opt.Log.Warn(fmt.Sprintf("VRRP: %s is active beside this balancer, with the priority %d: the one with less yields; they have not heard each other before", src, a.Priority), about)
+		e.opt.Log.Warn(fmt.Sprintf(
+			"VRRP: %s is active beside this balancer, with the priority %d: the one with less yields; they have not heard each other before", src, a.Priority), about)
 	}
 	e.beside.last = now
 }
@@ -564,7 +570,8 @@ func (e *Elector) carryOut(m Machine, do Do) {
 func (e *Elector) send(leave bool) {
 	failed := ""
 	for own, socket := range e.sockets {
-		a := Advert{VRID: e.in.VRID, Priority: e.machine.Priority, Interval: e.machine.Interval, Addresses: announced(e.vips(own.Is4()))}
+		a := Advert{VRID: e.in.VRID, Priority: e.machine.Priority, Interval: e.machine.Interval,
+			Addresses: announced(e.vips(own.Is4()))}
 		if leave {
 			a.Priority = 0
 		}

@@ -32,7 +32,8 @@ type segment struct {
 
 func (s *segment) States() ([]iface.State, error) {
 	time.Sleep(s.stall)
-	return []iface.State{{Name: "eth0", Index: 2 + int(s.numbers.Load()), Up: true, Addresses: []netip.Prefix{netip.PrefixFrom(own4, 24)}}}, nil
+	return []iface.State{{Name: "eth0", Index: 2 + int(s.numbers.Load()), Up: true,
+		Addresses: []netip.Prefix{netip.PrefixFrom(own4, 24)}}}, nil
 }
 func (s *segment) Changes() <-chan struct{} { return s.changes }
 func (s *segment) Close()                   {}
@@ -66,7 +67,9 @@ func startElector(t *testing.T, first Wanted) (e *Elector, s *segment, end func(
 // startKeeping starts one where a process before has left the VIPs, or has not.
 func startKeeping(t *testing.T, first Wanted, keeps bool) (e *Elector, s *segment, end func()) {
 	s = &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{})}
-	e = New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) { return s, nil }, Keeps: keeps,
+	e = New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) {
+		return s, nil
+	}, Keeps: keeps,
 		open: func(string, int, netip.Addr) (wire, error) { return s, nil }}, first)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -82,22 +85,25 @@ func (e *Elector) expect(t *testing.T, when string, holds bool, state State) {
 	t.Helper()
 	synctest.Wait()
 	if is, _ := e.Holds(); is != holds || e.Status().State != state {
-		t.Errorf("%s: it holds the VIPs: %v, as %s (%s); it should: %v, as %s", when, is, e.Status().State, e.Status().Why, holds, state)
+		t.Errorf("%s: it holds the VIPs: %v, as %s (%s); it should: %v, as %s", when, is, e.Status().State,
+			e.Status().Why, holds, state)
 	}
 }
 
 var shared = Wanted{Settings: settings, Interface: "eth0", VIPs: []netip.Addr{vip4}}
 
-// TestInterfaceMadeAnew: sockets of an interface that has another number than before are opened anew, though its name and
-// its addresses are the same.
+// TestInterfaceMadeAnew: sockets of an interface that has another number than before are opened anew, though its name
+// and its addresses are the same.
 func TestInterfaceMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var opened, closed []int
-		s := &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{}), changes: make(chan struct{})}
+		s := &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{}),
+			changes: make(chan struct{})}
 		e := New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) { return s, nil },
 			open: func(_ string, index int, _ netip.Addr) (wire, error) {
 				opened = append(opened, index)
-				return &numbered{segment: s, closed: func() { closed = append(closed, index) }, done: make(chan struct{})}, nil
+				return &numbered{segment: s, closed: func() { closed = append(closed, index) },
+					done: make(chan struct{})}, nil
 			}}, shared)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -140,7 +146,8 @@ func (n *numbered) close() error {
 	return nil
 }
 
-// TestElector: who is to take part holds nothing before it is active, gives the VIPs up in order, and says when two are active.
+// TestElector: who is to take part holds nothing before it is active, gives the VIPs up in order, and says when two are
+// active.
 func TestElector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		starts := shared
@@ -318,8 +325,8 @@ func TestElectionBegins(t *testing.T) {
 	})
 }
 
-// TestVIPsLeft: VIPs that a killed process has left are held, and nothing is announced, until another balancer is heard, this one
-// is active, or it is to take no part.
+// TestVIPsLeft: VIPs that a killed process has left are held, and nothing is announced, until another balancer is
+// heard, this one is active, or it is to take no part.
 func TestVIPsLeft(t *testing.T) {
 	starts, drained := shared, shared
 	starts.Out, drained.Out = "the balancer starts", "the balancer is drained"
@@ -351,8 +358,8 @@ func TestVIPsLeft(t *testing.T) {
 	}
 }
 
-// TestLateTimerIsNoSilence: an elector that was kept from running, as the active one may have been at the same time, does not
-// take over before that one has had the time to be heard; when nothing comes, it does.
+// TestLateTimerIsNoSilence: an elector that was kept from running, as the active one may have been at the same time,
+// does not take over before that one has had the time to be heard; when nothing comes, it does.
 func TestLateTimerIsNoSilence(t *testing.T) {
 	down := 300*ms + skew100
 	for stalled, slack := range map[time.Duration]time.Duration{

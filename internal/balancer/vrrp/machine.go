@@ -152,8 +152,8 @@ func (m Machine) Tick(now time.Time) (Machine, Do) {
 	return m, Do{}
 }
 
-// slack is how late this process may be before a silence may be its own, and half what an active one has then to be heard:
-// it may have been stopped just as long, as machines of one host are, and sends at once when it goes on.
+// slack is how late this process may be before a silence may be its own, and half what an active one has then to be
+// heard: it may have been stopped just as long, as machines of one host are, and sends at once when it goes on.
 func (m Machine) slack() time.Duration { return m.interval / 4 }
 
 // Stalled says that this process has just been late by more than slack.

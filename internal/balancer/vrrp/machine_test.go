@@ -248,7 +248,9 @@ func TestTwoMachines(t *testing.T) {
 					if do.Announce {
 						announced[from] = step
 					}
-					machines[to], do = machines[to].Hear(now, Heard{From: addresses[from], Own: addresses[to], Priority: machines[from].Priority, Interval: machines[from].Interval, Ties: true})
+					machines[to],
+						do = machines[to].Hear(now, Heard{From: addresses[from], Own: addresses[to],
+						Priority: machines[from].Priority, Interval: machines[from].Interval, Ties: true})
 					from = to
 				}
 			}

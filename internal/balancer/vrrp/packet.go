@@ -105,7 +105,8 @@ func Parse(packet []byte, src, dst netip.Addr, left int) (Advert, error) {
 	case binary.BigEndian.Uint16(packet[4:])&mostTicks == 0:
 		return Advert{}, ErrInterval
 	}
-	a := Advert{VRID: packet[1], Priority: packet[2], Interval: time.Duration(binary.BigEndian.Uint16(packet[4:])&mostTicks) * tick}
+	a := Advert{VRID: packet[1], Priority: packet[2],
+		Interval: time.Duration(binary.BigEndian.Uint16(packet[4:])&mostTicks) * tick}
 	size := src.BitLen() / 8
 	for at := range slices.Chunk(packet[header:header+int(packet[3])*size], size) {
 		address, _ := netip.AddrFromSlice(at)

@@ -25,7 +25,8 @@ func TestPacketOfRFC(t *testing.T) {
 	// By hand: 3133 6401 000a c612 0064 and the pseudo-header c612 000a e000 0012 0070 000c.
 	want, _ := hex.DecodeString("31336401000af72cc6120064")
 	total := uint64(0)
-	for _, word := range []uint64{0x3133, 0x6401, 0x000a, 0xc612, 0x0064, 0xc612, 0x000a, 0xe000, 0x0012, 0x0070, 0x000c} {
+	for _, word := range []uint64{0x3133, 0x6401, 0x000a, 0xc612, 0x0064, 0xc612, 0x000a, 0xe000, 0x0012,
+		0x0070, 0x000c} {
 		total += word
 	}
 	binary.BigEndian.PutUint16(want[6:], ^uint16(total>>16+total&0xffff))
@@ -39,7 +40,8 @@ func TestPacketsComeBack(t *testing.T) {
 		src, dst netip.Addr
 		a        Advert
 	}{
-		{own4, group4, Advert{51, 100, 100 * time.Millisecond, []netip.Addr{vip4, netip.MustParseAddr("198.18.0.101")}}},
+		{own4, group4,
+			Advert{51, 100, 100 * time.Millisecond, []netip.Addr{vip4, netip.MustParseAddr("198.18.0.101")}}},
 		{own4, group4, Advert{255, 0, 10 * time.Millisecond, []netip.Addr{vip4}}},
 		{own6, group6, Advert{1, 254, 40950 * time.Millisecond, []netip.Addr{vip6}}},
 	} {
@@ -65,7 +67,8 @@ func TestPacketsThatAreNotTaken(t *testing.T) {
 		{good, 254, ErrHops}, {nil, 255, ErrShort}, {good[:7], 255, ErrShort}, {good[:11], 255, ErrShort},
 		{change(0, 0x21), 255, ErrVersion}, {change(0, 0x32), 255, ErrType}, {change(3, 0), 255, ErrNoAddress},
 		{change(3, 2), 255, ErrShort}, {change(2, 101), 255, ErrChecksum},
-		{Advert{VRID: 51, Priority: 1, Interval: 1, Addresses: []netip.Addr{vip4}}.Marshal(own4, group6), 255, ErrChecksum},
+		{Advert{VRID: 51, Priority: 1, Interval: 1, Addresses: []netip.Addr{vip4}}.Marshal(own4, group6), 255,
+			ErrChecksum},
 	} {
 		if _, err := Parse(test.packet, own4, group4, test.hops); !errors.Is(err, test.want) {
 			t.Errorf("%x with %d hops: %v, and should be %v", test.packet, test.hops, err, test.want)

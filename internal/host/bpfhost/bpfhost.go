@@ -39,7 +39,8 @@ func Here() Host { return Host{os.DirFS("/"), runtime.GOARCH, os.Getpagesize()} 
 // machines are the kernel's names of architectures, by Go's.
 var machines = map[string][]string{"amd64": {"x86_64"}, "arm64": {"aarch64", "arm64"}}
 
-// triedPages are the sizes of pages, in bytes, with which tests of the eBPF programs have run (docs/internals/kernels.md).
+// triedPages are the sizes of pages, in bytes, with which tests of the eBPF programs have run
+// (docs/internals/kernels.md).
 var triedPages = []int{4 << 10, 16 << 10}
 
 // Lacks returns what the kernel lacks, nothing where all is there. What cannot be read is taken to be there: the load
@@ -64,7 +65,8 @@ func (h Host) architecture() *Lack {
 		return nil
 	}
 	return &Lack{What: fmt.Sprintf("this jeoul is built for %s, and the kernel is of %s", h.Arch, kernel),
-		Means: "an emulator runs it, which has no eBPF", Remedy: "install the jeoul that is built for " + kernel, Fatal: true}
+		Means: "an emulator runs it, which has no eBPF", Remedy: "install the jeoul that is built for " + kernel,
+		Fatal: true}
 }
 
 // types asks for the kernel's BTF.

@@ -23,16 +23,20 @@ func TestLacks(t *testing.T) {
 		want   []string
 		fatal  bool
 	}{
-		"whole":           {},
-		"16 KiB":          {page: 16 << 10},
-		"64 KiB":          {page: 64 << 10, want: []string{"pages of 64 KiB", "4 or 16 KiB"}},
-		"another machine": {change: map[string]string{"proc/sys/kernel/arch": "x86_64\n"}, want: []string{"built for arm64", "x86_64"}, fatal: true},
-		"no BTF":          {change: map[string]string{"sys/kernel/btf/vmlinux": "-", "sys/kernel/notes": ""}, want: []string{"no BTF", "CONFIG_DEBUG_INFO_BTF"}, fatal: true},
-		"JIT off":         {change: map[string]string{"proc/sys/net/core/bpf_jit_enable": "0\n"}, want: []string{"is off", "sysctl -w"}},
+		"whole":  {},
+		"16 KiB": {page: 16 << 10},
+		"64 KiB": {page: 64 << 10, want: []string{"pages of 64 KiB", "4 or 16 KiB"}},
+		"another machine": {change: map[string]string{"proc/sys/kernel/arch": "x86_64\n"},
+			want: []string{"built for arm64", "x86_64"}, fatal: true},
+		"no BTF": {change: map[string]string{"sys/kernel/btf/vmlinux": "-", "sys/kernel/notes": ""},
+			want: []string{"no BTF", "CONFIG_DEBUG_INFO_BTF"}, fatal: true},
+		"JIT off": {change: map[string]string{"proc/sys/net/core/bpf_jit_enable": "0\n"},
+			want: []string{"is off", "sysctl -w"}},
 		"no JIT": {change: map[string]string{"proc/sys/net/core/bpf_jit_enable": "-"},
 			want: []string{"no JIT", "CONFIG_BPF_JIT"}},
-		"another namespace": {change: map[string]string{"proc/sys/net/core/bpf_jit_enable": "-", "proc/sys/net/core/netdev_max_backlog": "-"}},
-		"an older kernel":   {change: map[string]string{"proc/sys/kernel/arch": "-"}},
+		"another namespace": {change: map[string]string{"proc/sys/net/core/bpf_jit_enable": "-",
+			"proc/sys/net/core/netdev_max_backlog": "-"}},
+		"an older kernel": {change: map[string]string{"proc/sys/kernel/arch": "-"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := fstest.MapFS{}

@@ -24,7 +24,8 @@ func TestOpen(t *testing.T) {
 	if err != nil || !bytes.Equal(got, object) {
 		t.Errorf("read %d bytes and %v, want the %d of the object", len(got), err, len(object))
 	}
-	for what, bad := range map[string][]byte{"nothing": nil, "an object": object, "half of it": compressed.Bytes()[:compressed.Len()/2]} {
+	for what, bad := range map[string][]byte{"nothing": nil, "an object": object,
+		"half of it": compressed.Bytes()[:compressed.Len()/2]} {
 		if _, err := Open(bad).ReadAt(make([]byte, 1), 0); err == nil || !strings.Contains(err.Error(), "decompress") {
 			t.Errorf("%s: error %v", what, err)
 		}

@@ -83,8 +83,10 @@ func TestRemove(t *testing.T) {
 			program(unknown, jump(asm.JEq, asm.R3, 8, 1), exit, jump(asm.JNE, asm.R3, 8, 1), one, exit),
 			program(unknown, jump(asm.JEq, asm.R3, 8, 1), exit, one, exit)},
 		"two paths, two values": {
-			program(unknown, word, jump(asm.JEq, asm.R3, 0, 1), asm.Mov.Imm(asm.R2, 9), jump(asm.JEq, asm.R2, 7, 1), one, exit),
-			program(unknown, word, jump(asm.JEq, asm.R3, 0, 1), asm.Mov.Imm(asm.R2, 9), jump(asm.JEq, asm.R2, 7, 1), one, exit)},
+			program(unknown, word, jump(asm.JEq, asm.R3, 0, 1), asm.Mov.Imm(asm.R2, 9), jump(asm.JEq, asm.R2, 7, 1),
+				one, exit),
+			program(unknown, word, jump(asm.JEq, asm.R3, 0, 1), asm.Mov.Imm(asm.R2, 9), jump(asm.JEq, asm.R2, 7, 1),
+				one, exit)},
 		"a shorter jump": {
 			program(word, unknown, jump(asm.JEq, asm.R3, 1, 3), jump(asm.JEq, asm.R2, 7, 1), two, one, exit),
 			program(word, unknown, jump(asm.JEq, asm.R3, 1, 1), one, exit)},
@@ -201,7 +203,8 @@ func TestArithmetic(t *testing.T) {
 		{asm.JSGT, 0x8000_0000, 0, false, falls}, {asm.JEq, 0x1_0000_0001, 1, false, jumps},
 		{asm.JEq, 0x1_0000_0001, 1, true, falls}, {asm.JGT, 0xffff_ffff, 1, false, jumps},
 		{asm.JEq, 0xffff_ffff, -1, false, jumps}, {asm.JSet, 6, 2, true, jumps}, {asm.JSet, 6, 1, true, falls},
-		{asm.JLE, 2, 2, true, jumps}, {asm.JGE, 2, 3, true, falls}, {asm.JSLE, 2, 2, true, jumps}, {asm.JSGE, 1, 2, true, falls},
+		{asm.JLE, 2, 2, true, jumps}, {asm.JGE, 2, 3, true, falls}, {asm.JSLE, 2, 2, true, jumps},
+		{asm.JSGE, 1, 2, true, falls},
 		{asm.JNE, 2, 2, true, falls},
 	} {
 		ins := c.op.Imm(asm.R1, c.r, "")

@@ -19,11 +19,13 @@ func TestReversePathIsNamed(t *testing.T) {
 	testenv.Root(t)
 	from, to := testenv.Namespace(t), testenv.Namespace(t)
 	testenv.Veth(t,
-		testenv.End{Namespace: from, Name: "from", Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.1/24"), netip.MustParsePrefix("198.18.7.1/32")}},
+		testenv.End{Namespace: from, Name: "from", Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.1/24"),
+			netip.MustParsePrefix("198.18.7.1/32")}},
 		testenv.End{Namespace: to, Name: "to", Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.2/24")}})
 	// Nothing leads back to the second address.
 	testenv.In(t, to, func() error {
-		return errors.Join(testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "1"), testenv.WriteSysctl("net/ipv4/conf/to/rp_filter", "1"))
+		return errors.Join(testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "1"),
+			testenv.WriteSysctl("net/ipv4/conf/to/rp_filter", "1"))
 	})
 	// Or the question for the other's MAC address would be dropped already.
 	testenv.In(t, from, func() error { return testenv.WriteSysctl("net/ipv4/conf/all/arp_announce", "2") })
@@ -50,11 +52,13 @@ func TestReversePathIsNamed(t *testing.T) {
 		got = find(t, tracer, to, "IP_RPFILTER")
 		return got != nil && got.Packets >= datagrams
 	})
-	if got.Packets != datagrams || got.Bytes == 0 || got.Function == "" || got.Source != Stack || got.EtherType != 0x0800 {
+	if got.Packets != datagrams || got.Bytes == 0 || got.Function == "" || got.Source != Stack ||
+		got.EtherType != 0x0800 {
 		t.Errorf("got %+v, want %d packets of IPv4 dropped by a named function", got, datagrams)
 	}
 	want := netip.AddrPortFrom(netip.MustParseAddr("198.18.0.2"), 9)
-	if e := got.Example; e == nil || netip.AddrPortFrom(e.Destination, e.DestinationPort) != want || e.Source.String() != "198.18.7.1" {
+	if e := got.Example; e == nil || netip.AddrPortFrom(e.Destination, e.DestinationPort) != want ||
+		e.Source.String() != "198.18.7.1" {
 		t.Errorf("example %v, want one from 198.18.7.1 to %s", got.Example, want)
 	}
 	t.Logf("%+v in %s: %s", got, got.Function, got.Example)

@@ -70,7 +70,8 @@ func address6(words [4]uint32) netip.Addr {
 
 // String returns "tcp 192.0.2.1:4711 → 192.0.2.2:80".
 func (f *Flow) String() string {
-	name := map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_ICMP: "icmp", unix.IPPROTO_ICMPV6: "icmpv6"}[f.Protocol]
+	name := map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_ICMP: "icmp",
+		unix.IPPROTO_ICMPV6: "icmpv6"}[f.Protocol]
 	if name == "" {
 		name = fmt.Sprintf("protocol %d", f.Protocol)
 	}

@@ -62,7 +62,8 @@ func TestTroubles(t *testing.T) {
 					t.Errorf("%s after %d: faults %v, error %v", trouble.Name, after, faults, err)
 				}
 				if failed := disk.Failed() > 0; failed != (err != nil) {
-					t.Errorf("%s after %d: an operation failed: %v, and the error is %v", trouble.Name, after, failed, err)
+					t.Errorf("%s after %d: an operation failed: %v, and the error is %v", trouble.Name, after,
+						failed, err)
 				}
 				disk.Fail(nil, 0)
 				files.Retry()

@@ -26,7 +26,8 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := &ebpf.CollectionSpec{Types: types}
-	if names, err := Names(spec, "colour", "COLOUR_", 2); err != nil || !slices.Equal(names, []string{"red", "dark_blue"}) {
+	if names, err := Names(spec, "colour", "COLOUR_", 2); err != nil ||
+		!slices.Equal(names, []string{"red", "dark_blue"}) {
 		t.Errorf("%q, %v", names, err)
 	}
 	if names, err := Names(spec, "colour", "COLOUR_", 4); err == nil {

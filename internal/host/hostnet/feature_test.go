@@ -73,7 +73,8 @@ func TestSwitchOff(t *testing.T) {
 			t.Error("a feature that does not exist was switched off")
 		}
 		setFeature(t, "veth0", stagParse, false)
-		if err := errors.Join(c.SwitchOff("veth0", parse, "for a test"), c.SwitchOff("veth0", stagParse, "for a test")); err != nil {
+		if err := errors.Join(c.SwitchOff("veth0", parse, "for a test"),
+			c.SwitchOff("veth0", stagParse, "for a test")); err != nil {
 			return err
 		}
 		if on := featuresOf(t, "veth0"); len(on) > 0 {
@@ -83,7 +84,8 @@ func TestSwitchOff(t *testing.T) {
 		for _, event := range c.Events() {
 			notes = append(notes, event.String())
 		}
-		if want := []string{"feature " + parse + " of veth0: on → off (for a test)", "feature " + stagParse + " of veth0: off, unchanged (is off already)"}; !slices.Equal(notes, want) {
+		if want := []string{"feature " + parse + " of veth0: on → off (for a test)", "feature " + stagParse +
+			" of veth0: off, unchanged (is off already)"}; !slices.Equal(notes, want) {
 			t.Errorf("it says %q, want %q", notes, want)
 		}
 		link, err := netlink.LinkByName("veth0")
@@ -113,13 +115,15 @@ func TestSwitchBack(t *testing.T) {
 			return err
 		}
 		c.Events()
-		if err := errors.Join(c.SwitchBack("veth0", stagParse, "why"), c.SwitchBack("veth9", parse, "why"), c.SwitchBack("veth0", parse, "why")); err != nil {
+		if err := errors.Join(c.SwitchBack("veth0", stagParse, "why"), c.SwitchBack("veth9", parse, "why"),
+			c.SwitchBack("veth0", parse, "why")); err != nil {
 			return err
 		}
 		if on := featuresOf(t, "veth0"); !slices.Equal(on, []string{parse}) {
 			t.Errorf("%v are on, want what was on before", on)
 		}
-		if events := c.Events(); len(events) != 1 || events[0].String() != "feature "+parse+" of veth0: off → on (why)" {
+		if events := c.Events(); len(events) != 1 || events[0].String() != "feature "+parse+
+			" of veth0: off → on (why)" {
 			t.Errorf("it says %v", events)
 		}
 		// It is not ours to restore any more.

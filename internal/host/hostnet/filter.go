@@ -146,7 +146,9 @@ func (c *Changes) GiveClsact(name string, attach func(ours bool) error) error {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	// Of a process that was killed here, too.
-	ours := slices.ContainsFunc(c.journal.changes, func(it change) bool { return it.Kind == kindClsact && it.Index == ch.Index })
+	ours := slices.ContainsFunc(c.journal.changes, func(it change) bool {
+		return it.Kind == kindClsact && it.Index == ch.Index
+	})
 	err = attach(ours)
 	if !ours {
 		return err
@@ -172,8 +174,9 @@ func (c *Changes) forgetClsact(index int) error {
 
 func clsactOf(ch change) netlink.Qdisc {
 	return &netlink.GenericQdisc{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ch.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
-		QdiscType:  clsact,
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ch.Index, Handle: netlink.MakeHandle(0xffff, 0),
+			Parent: netlink.HANDLE_CLSACT},
+		QdiscType: clsact,
 	}
 }
 

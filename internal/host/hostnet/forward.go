@@ -49,7 +49,8 @@ type forwarding struct {
 }
 
 // forwardFamily sets what a family wants, or takes it back. It returns what it has set.
-func (c *Changes) forwardFamily(done *forwarding, want bool, links []string, settings func([]string) ([]setting, error)) (made []string, err error) {
+func (c *Changes) forwardFamily(done *forwarding, want bool, links []string,
+	settings func([]string) ([]setting, error)) (made []string, err error) {
 	switch {
 	case !want:
 		done.links = nil

@@ -33,11 +33,15 @@ func newRouter(t *testing.T) *router {
 	r := &router{t: t, host: testenv.Namespace(t), client: testenv.Namespace(t), server: testenv.Namespace(t)}
 	prefix := netip.MustParsePrefix
 	testenv.Veth(t,
-		testenv.End{Namespace: r.host, Name: "eth0.5", Addresses: []netip.Prefix{prefix("198.18.0.1/24"), prefix("2001:2:0:1::1/64")}},
-		testenv.End{Namespace: r.client, Name: "eth0", Addresses: []netip.Prefix{prefix("198.18.0.2/24"), prefix("2001:2:0:1::2/64")}})
+		testenv.End{Namespace: r.host, Name: "eth0.5", Addresses: []netip.Prefix{prefix("198.18.0.1/24"),
+			prefix("2001:2:0:1::1/64")}},
+		testenv.End{Namespace: r.client, Name: "eth0", Addresses: []netip.Prefix{prefix("198.18.0.2/24"),
+			prefix("2001:2:0:1::2/64")}})
 	testenv.Veth(t,
-		testenv.End{Namespace: r.host, Name: "eth1", Addresses: []netip.Prefix{prefix("198.18.1.1/24"), prefix("2001:2:0:2::1/64")}},
-		testenv.End{Namespace: r.server, Name: "eth0", Addresses: []netip.Prefix{prefix("198.18.1.2/24"), prefix("2001:2:0:2::2/64")}})
+		testenv.End{Namespace: r.host, Name: "eth1", Addresses: []netip.Prefix{prefix("198.18.1.1/24"),
+			prefix("2001:2:0:2::1/64")}},
+		testenv.End{Namespace: r.server, Name: "eth0", Addresses: []netip.Prefix{prefix("198.18.1.2/24"),
+			prefix("2001:2:0:2::2/64")}})
 	r.defaultRoutes(r.client, "198.18.0.1", "2001:2:0:1::1")
 	r.defaultRoutes(r.server, "198.18.1.1", "2001:2:0:2::1")
 	return r
@@ -236,7 +240,8 @@ func advertise(t *testing.T, wire *testenv.Wire, mac net.HardwareAddr, ip net.IP
 	if err := icmp.SetNetworkLayerForChecksum(header); err != nil {
 		t.Fatal(err)
 	}
-	wire.Send(&layers.Ethernet{SrcMAC: mac, DstMAC: net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, EthernetType: layers.EthernetTypeIPv6},
+	wire.Send(&layers.Ethernet{SrcMAC: mac, DstMAC: net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1},
+		EthernetType: layers.EthernetTypeIPv6},
 		header, icmp, &layers.ICMPv6RouterAdvertisement{HopLimit: 64, RouterLifetime: 1800})
 }
 

@@ -115,7 +115,8 @@ func open(dir, name string, begin func(*Changes) error, with []Option) (*Changes
 		dir = DefaultDir
 	}
 	if !namePattern.MatchString(name) {
-		return nil, fmt.Errorf("open the journal of network changes: %q is no name for one: use letters, digits, '.', '_' and '-'", name)
+		return nil, fmt.Errorf(
+			"open the journal of network changes: %q is no name for one: use letters, digits, '.', '_' and '-'", name)
 	}
 	if err := makeDir(dir, opt.files); err != nil {
 		return nil, err
@@ -297,7 +298,8 @@ func (c *Changes) Close() error {
 	if err == nil {
 		err = c.journal.remove()
 	} else {
-		err = fmt.Errorf("take back network changes (they stay in %s, and the next start tries again): %w", c.journal.path, err)
+		err = fmt.Errorf("take back network changes (they stay in %s, and the next start tries again): %w",
+			c.journal.path, err)
 	}
 	c.release()
 	return err

@@ -302,8 +302,8 @@ func TestOthersWorkIsLeftAlone(t *testing.T) {
 	}}, look(t, ns))
 }
 
-// TestSysctlSetAgain: what something else has reset is set again, the journal does not grow, and a stop puts the last value
-// that was not ours back.
+// TestSysctlSetAgain: what something else has reset is set again, the journal does not grow, and a stop puts the last
+// value that was not ours back.
 func TestSysctlSetAgain(t *testing.T) {
 	ns := testenv.Namespace(t)
 	dir := t.TempDir()
@@ -348,7 +348,8 @@ func TestRemoveAddress(t *testing.T) {
 	if err := change(c); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.AddAddress("lo", vip6, vip), c.RemoveAddress("lo", vip6), c.RemoveAddress("lo", vip6)); err != nil {
+	if err := errors.Join(c.AddAddress("lo", vip6, vip), c.RemoveAddress("lo", vip6),
+		c.RemoveAddress("lo", vip6)); err != nil {
 		t.Fatal(err)
 	}
 	if links, err := c.Links(vip4); err != nil || !cmp.Equal(links, []string{"lo"}) {
@@ -387,7 +388,8 @@ func TestAddressAgain(t *testing.T) {
 		testenv.In(t, ns, func() error { return netlink.LinkDel(eth0) })
 	}
 	testenv.Veth(t, ends[0], ends[1])
-	if err := errors.Join(c.AddAddress("eth0", vip4, hostnet.AddressOptions{}), c.RemoveAddress("eth0", vip4)); err != nil {
+	if err := errors.Join(c.AddAddress("eth0", vip4, hostnet.AddressOptions{}),
+		c.RemoveAddress("eth0", vip4)); err != nil {
 		t.Fatal(err)
 	}
 	if links, err := c.Links(vip4); err != nil || links != nil {
@@ -537,7 +539,8 @@ func TestNoRights(t *testing.T) {
 		return
 	}
 	closed, mine := t.TempDir(), t.TempDir()
-	if err := errors.Join(os.Chmod(closed, 0o700), os.Chown(mine, 65534, 65534), os.Chmod(filepath.Dir(mine), 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(closed, 0o700), os.Chown(mine, 65534, 65534),
+		os.Chmod(filepath.Dir(mine), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	// Set for all threads by Go's syscall package.

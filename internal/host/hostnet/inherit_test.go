@@ -99,7 +99,8 @@ func TestKeepAddressesOfOneLink(t *testing.T) {
 			return err
 		}
 		same(t, "what was not wanted any more", []string{"198.18.0.100/32 on eth0.5: present → absent",
-			"2001:2::100/128 on eth0.5: present → absent", "2001:2::100/128 on eth1: present → absent"}, texts(c.Events()))
+			"2001:2::100/128 on eth0.5: present → absent", "2001:2::100/128 on eth1: present → absent"},
+			texts(c.Events()))
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			links, err := c.Links(vip)
 			if err != nil || len(links) != 1-vip.BitLen()/128 {

@@ -23,7 +23,8 @@ var equal = cmp.Options{cmp.AllowUnexported(contents{}), cmpopts.EquateComparabl
 
 func example() contents {
 	return contents{
-		identity{Format: journalFormat, Version: journalVersion, Place: journal.Place{Boot: "b", Namespace: 1, Cookie: 2}, Name: "agent", PID: 3},
+		identity{Format: journalFormat, Version: journalVersion, Place: journal.Place{Boot: "b", Namespace: 1,
+			Cookie: 2}, Name: "agent", PID: 3},
 		[]change{
 			{Kind: kindSysctl, Sysctl: "net.ipv4.conf.all.arp_ignore", Old: "0", New: "1"},
 			{Kind: kindAddress, Link: "lo", Index: 1, Address: netip.MustParseAddr("198.18.0.100")},
@@ -140,7 +141,9 @@ func TestOpenForeignJournal(t *testing.T) {
 	}{
 		{name: "ours", undo: true},
 		{name: "another boot", edit: func(c *contents) { c.Boot = "another" }, event: "started anew"},
-		{name: "another namespace with the same inode", edit: func(c *contents) { c.Cookie++ }, event: "namespace that is gone"},
+		{name: "another namespace with the same inode", edit: func(c *contents) {
+			c.Cookie++
+		}, event: "namespace that is gone"},
 		{name: "damaged", tail: "x", err: ErrCorrupt},
 		{name: "others could write it", mode: 0o666, err: ErrCorrupt},
 	} {
@@ -166,7 +169,10 @@ func TestOpenForeignJournal(t *testing.T) {
 				want = "0"
 			}
 			var got string
-			testenv.In(t, ns, func() (err error) { got, err = testenv.Sysctl("net/ipv4/conf/all/arp_ignore"); return err })
+			testenv.In(t, ns, func() (err error) {
+				got, err = testenv.Sysctl("net/ipv4/conf/all/arp_ignore")
+				return err
+			})
 			if got != want {
 				t.Errorf("arp_ignore is %s, not %s", got, want)
 			}
@@ -186,8 +192,8 @@ func TestOpenForeignJournal(t *testing.T) {
 	}
 }
 
-// TestDirectoryIsGone: somebody removes the state directory under a balancer. What it changes then holds; the journal and
-// its lock are in a new directory, or nowhere where that cannot be made; and a start without one is a start.
+// TestDirectoryIsGone: somebody removes the state directory under a balancer. What it changes then holds; the journal
+// and its lock are in a new directory, or nowhere where that cannot be made; and a start without one is a start.
 func TestDirectoryIsGone(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		ns := testenv.Namespace(t)

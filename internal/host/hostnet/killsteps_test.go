@@ -47,7 +47,8 @@ func TestKilledAtEachStep(t *testing.T) {
 			for _, n := range testkill.Some(random, len(steps), 4) {
 				for _, inherits := range []bool{false, true} {
 					if w.kill(n, inherits); t.Failed() {
-						t.Fatalf("killed after these of %d steps, and inherited: %v:\n%s", len(steps), inherits, strings.Join(steps[:n], "\n"))
+						t.Fatalf("killed after these of %d steps, and inherited: %v:\n%s", len(steps), inherits,
+							strings.Join(steps[:n], "\n"))
 					}
 				}
 			}
@@ -226,8 +227,10 @@ func addFilter(name string) error {
 		return err
 	}
 	defer program.Close()
-	return netlink.FilterReplace(&netlink.BpfFilter{Fd: program.FD(), Name: "test", DirectAction: true, FilterAttrs: netlink.FilterAttrs{
-		LinkIndex: nic.Index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL}})
+	return netlink.FilterReplace(&netlink.BpfFilter{Fd: program.FD(), Name: "test", DirectAction: true,
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: nic.Index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1,
+			Protocol: unix.ETH_P_ALL}})
 }
 
 // delFilter takes the filter away if it is there, with clsact.

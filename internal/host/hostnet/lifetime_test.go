@@ -33,8 +33,8 @@ func lifetimes(t *testing.T, ns *namespace.Namespace) map[netip.Addr]int {
 	return found
 }
 
-// TestAddressesEndWithTheirProcess: the kernel takes addresses away whose process does not renew them; those that another
-// program has put there, and those that are to stay for good, stay.
+// TestAddressesEndWithTheirProcess: the kernel takes addresses away whose process does not renew them; those that
+// another program has put there, and those that are to stay for good, stay.
 func TestAddressesEndWithTheirProcess(t *testing.T) {
 	ns := testenv.Namespace(t)
 	c := open(t, ns, t.TempDir())
@@ -63,7 +63,9 @@ func TestAddressesEndWithTheirProcess(t *testing.T) {
 			t.Errorf("%s: ours are %v: %v", when, held, err)
 		}
 	}
-	bounded, forever := func(s int) bool { return s > 3000 && s <= 3600 }, func(s int) bool { return s == math.MaxUint32 }
+	bounded, forever := func(s int) bool { return s > 3000 && s <= 3600 }, func(s int) bool {
+		return s == math.MaxUint32
+	}
 	for _, each := range []struct {
 		when string
 		do   func() error
@@ -72,7 +74,9 @@ func TestAddressesEndWithTheirProcess(t *testing.T) {
 		{"for good", func() error { return c.AddAddresses("lo", all, vip) }, forever},
 		{"for an hour", func() error { return c.RenewAddresses("lo", all, long) }, bounded},
 		{"for good again", func() error { return c.RenewAddresses("lo", all, vip) }, forever},
-		{"for a second", func() error { return c.RenewAddresses("lo", all, short) }, func(s int) bool { return s <= 1 }},
+		{"for a second", func() error { return c.RenewAddresses("lo", all, short) }, func(s int) bool {
+			return s <= 1
+		}},
 	} {
 		if err := each.do(); err != nil {
 			t.Fatalf("%s: %v", each.when, err)

@@ -74,7 +74,8 @@ func Watch(names ...string) (*Interfaces, error) {
 		handle.Close()
 		return nil, err
 	}
-	i.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+	i.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
+		unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		handle.Close()
 		return nil, fmt.Errorf("listen to netlink: %w", err)
@@ -88,7 +89,8 @@ func (i *Interfaces) find(names []string) (found []watched, err error) {
 	for _, name := range names {
 		link, err := i.handle.LinkByName(name)
 		if _, missing := err.(netlink.LinkNotFoundError); missing {
-			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNotFound)
+			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name,
+				ErrNotFound)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("look for the interface %q: %w", name, err)
@@ -194,8 +196,8 @@ func (i *Interfaces) signal() {
 	}
 }
 
-// States asks the kernel; they are in the order of the names. An interface that is deleted is Gone, and one that is made
-// anew with its name takes its place. Errors: ErrGone, if one goes away meanwhile.
+// States asks the kernel; they are in the order of the names. An interface that is deleted is Gone, and one that is
+// made anew with its name takes its place. Errors: ErrGone, if one goes away meanwhile.
 func (i *Interfaces) States() ([]State, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

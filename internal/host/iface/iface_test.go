@@ -132,7 +132,9 @@ func TestChanges(t *testing.T) {
 	l.ip("link set ctl1 down")
 	await(t, i, "without a carrier", func(s State, err error) bool { return err == nil && !s.Up })
 	l.ip("link set ctl0 address 02:00:00:00:00:02")
-	await(t, i, "with its new MAC", func(s State, err error) bool { return err == nil && s.MAC.String() == "02:00:00:00:00:02" })
+	await(t, i, "with its new MAC", func(s State, err error) bool {
+		return err == nil && s.MAC.String() == "02:00:00:00:00:02"
+	})
 	l.ip("addr add 198.18.0.1/16 dev ctl0")
 	await(t, i, "with its address", func(s State, err error) bool { return err == nil && len(s.Subnets) == 1 })
 	l.ip("addr flush dev ctl0")
@@ -188,7 +190,8 @@ func TestFollow(t *testing.T) {
 	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")
 	l.ip("link set ctl3 up")
 	i := l.watch("ctl0")
-	if err := i.Follow([]string{"ctl2", "ctl9"}); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "ctl9") {
+	if err := i.Follow([]string{"ctl2", "ctl9"}); !errors.Is(err, ErrNotFound) ||
+		!strings.Contains(err.Error(), "ctl9") {
 		t.Errorf("error %v, want ErrNotFound that names ctl9", err)
 	}
 	if s, err := first(i); err != nil || s.Name != "ctl0" {

@@ -13,7 +13,8 @@ import (
 var errDamaged = errors.New("damaged")
 
 func TestReplaceAndRead(t *testing.T) {
-	for name, replace := range map[string]func(string, []byte, os.FileMode) error{"replace": Replace, "replace on disk": ReplaceOnDisk} {
+	for name, replace := range map[string]func(string, []byte, os.FileMode) error{
+		"replace": Replace, "replace on disk": ReplaceOnDisk} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "journal")

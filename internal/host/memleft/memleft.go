@@ -47,7 +47,8 @@ func Read(root fs.FS) Left {
 		}
 		switch {
 		case parts[0] == "0" && parts[1] == "":
-			left = left.lower(groupLeft(root, "sys/fs/cgroup", parts[2], "memory.max", "memory.current", "inactive_file"))
+			left = left.lower(groupLeft(root, "sys/fs/cgroup", parts[2], "memory.max", "memory.current",
+				"inactive_file"))
 		case parts[1] == "memory":
 			left = left.lower(groupLeft(root, "sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes",
 				"memory.usage_in_bytes", "total_inactive_file"))

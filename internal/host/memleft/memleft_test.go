@@ -26,11 +26,13 @@ func TestMemoryLeft(t *testing.T) {
 		}, 1300000, "/sys/fs/cgroup/a/memory.max"},
 		{"version 1", fstest.MapFS{
 			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("8:pids:/\n4:memory:/x\n0::/\n"),
-			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("1000000\n"), "sys/fs/cgroup/memory/x/memory.usage_in_bytes": file("1200000\n"),
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("1000000\n"),
+			"sys/fs/cgroup/memory/x/memory.usage_in_bytes": file("1200000\n"),
 		}, 0, "/sys/fs/cgroup/memory/x/memory.limit_in_bytes"},
 		{"a limit that is none", fstest.MapFS{
 			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("4:memory:/\n"),
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"), "sys/fs/cgroup/memory/memory.usage_in_bytes": file("5\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"),
+			"sys/fs/cgroup/memory/memory.usage_in_bytes": file("5\n"),
 		}, 4000 << 10, "MemAvailable of /proc/meminfo"},
 		{"in a container", fstest.MapFS{
 			"proc/meminfo": file(meminfo), "proc/self/cgroup": file("0::/system.slice/x\n"),

@@ -76,7 +76,8 @@ func advertisement(mac net.HardwareAddr, addr netip.Addr) []byte {
 		override              = 1 << 29
 		targetLinkLayer       = 2 // an option, whose length is in units of 8 bytes
 	)
-	message := packet.Append(nil, packet.ICMP{Type: neighborAdvertisement, Rest: override}, addr.As16(), [2]byte{targetLinkLayer, 1}, [6]byte(mac))
+	message := packet.Append(nil, packet.ICMP{Type: neighborAdvertisement, Rest: override}, addr.As16(),
+		[2]byte{targetLinkLayer, 1}, [6]byte(mac))
 	// Receivers drop any other hop limit: it shows that no router forwarded it.
 	ip := packet.IP{Source: addr, Destination: allNodes, Protocol: unix.IPPROTO_ICMPV6, TTL: 255}
 	return packet.Frame(allNodesMAC, mac, ip.EtherType(), ip.Packet(message))

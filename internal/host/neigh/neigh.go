@@ -88,7 +88,8 @@ var defaultPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: ti
 // confirmPace finds out sooner than the kernel would as a forwarder, which uses a stale entry for 5 s before it makes
 // three requests, a second apart (delay_first_probe_time, ucast_solicit; arp(7)). With 1,024 peers verify is
 // 20 s, and what the kernel trusts a neighbour that answered for is 15 to 45 s (base_reachable_time).
-var confirmPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: time.Second, verify: 4 * time.Second, apart: 20 * time.Millisecond}
+var confirmPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: time.Second, verify: 4 * time.Second,
+	apart: 20 * time.Millisecond}
 
 // among returns the pace for so many peers.
 func (p pace) among(peers int) pace {
@@ -122,9 +123,10 @@ func New(ctx context.Context, link string) (*Resolver, error) {
 	return newResolver(ctx, link, defaultPace)
 }
 
-// NewConfirming is New for neighbours that the kernel resolves by itself, and whose MAC addresses eBPF programs use without
-// the kernel's notice, so that it would not confirm them: routers, and clients, of which there may be many. A change of a
-// MAC address is found within 8 s where there are few, which is what the kernel takes as a forwarder at best.
+// NewConfirming is New for neighbours that the kernel resolves by itself, and whose MAC addresses eBPF programs use
+// without the kernel's notice, so that it would not confirm them: routers, and clients, of which there may be many. A
+// change of a MAC address is found within 8 s where there are few, which is what the kernel takes as a forwarder at
+// best.
 func NewConfirming(ctx context.Context, link string) (*Resolver, error) {
 	return newResolver(ctx, link, confirmPace)
 }

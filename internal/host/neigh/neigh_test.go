@@ -31,8 +31,10 @@ var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 const never = time.Hour
 
 var (
-	quick   = pace{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, unsure: 20 * time.Millisecond, verify: 50 * time.Millisecond}
-	patient = pace{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, unsure: 20 * time.Millisecond, verify: never}
+	quick = pace{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, unsure: 20 * time.Millisecond,
+		verify: 50 * time.Millisecond}
+	patient = pace{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, unsure: 20 * time.Millisecond,
+		verify: never}
 
 	peer4, peer6     = netip.MustParseAddr("198.18.2.1"), netip.MustParseAddr("2001:2::2:1")
 	absent4, absent6 = netip.MustParseAddr("198.18.2.9"), netip.MustParseAddr("2001:2::2:9")
@@ -53,8 +55,10 @@ func newPair(tb testing.TB, p pace) *pair {
 	tb.Helper()
 	l := &pair{tb: tb, balancer: testenv.Namespace(tb), peer: testenv.Namespace(tb)}
 	_, l.peerMAC = testenv.Veth(tb,
-		testenv.End{Namespace: l.balancer, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(own4, 16), netip.PrefixFrom(own6, 64)}},
-		testenv.End{Namespace: l.peer, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(peer4, 16), netip.PrefixFrom(peer6, 64)}})
+		testenv.End{Namespace: l.balancer, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(own4, 16),
+			netip.PrefixFrom(own6, 64)}},
+		testenv.End{Namespace: l.peer, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(peer4, 16),
+			netip.PrefixFrom(peer6, 64)}})
 	testenv.In(tb, l.balancer, func() error {
 		// The kernel's requests one after the other, not a second apart.
 		err := errors.Join(
@@ -182,7 +186,8 @@ func TestAnnounceSeveral(t *testing.T) {
 		}
 		group := netip.MustParseAddr("224.0.0.1")
 		err := Announce("eth0", peer4, group, peer6)
-		if !errors.Is(err, ErrBadAddress) || !strings.Contains(err.Error(), group.String()) || strings.Contains(err.Error(), peer4.String()) {
+		if !errors.Is(err, ErrBadAddress) || !strings.Contains(err.Error(), group.String()) ||
+			strings.Contains(err.Error(), peer4.String()) {
 			t.Errorf("Announce: %v", err)
 		}
 		return nil
@@ -240,7 +245,8 @@ func TestFlushedEntry(t *testing.T) {
 func TestConfiguredEntry(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
 		l := newPair(t, quick)
-		entry := netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice(), HardwareAddr: otherMAC, State: netlink.NUD_PERMANENT}
+		entry := netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice(), HardwareAddr: otherMAC,
+			State: netlink.NUD_PERMANENT}
 		testenv.In(t, l.balancer, func() error { return netlink.NeighSet(&entry) })
 		l.watch(peer)
 		l.until(peer, otherMAC, Reachable)
@@ -273,7 +279,8 @@ func TestLyingPeer(t *testing.T) {
 			wire.Send(
 				&layers.Ethernet{SrcMAC: l.peerMAC, DstMAC: l.mac(), EthernetType: layers.EthernetTypeARP},
 				&layers.ARP{
-					AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
+					AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6,
+					ProtAddressSize: 4,
 					Operation:       layers.ARPReply,
 					SourceHwAddress: lie, SourceProtAddress: absent4.AsSlice(),
 					DstHwAddress: l.mac(), DstProtAddress: own4.AsSlice(),
@@ -467,7 +474,8 @@ func checkAnnouncement(t *testing.T, w *testenv.Wire, addr netip.Addr) {
 			return ok && cmp.Equal(arp.SourceProtAddress, arp.DstProtAddress)
 		})
 		ether, arp := p.LinkLayer().(*layers.Ethernet), p.Layer(layers.LayerTypeARP).(*layers.ARP)
-		got := []any{ether.SrcMAC, ether.DstMAC, arp.Operation, arp.SourceHwAddress, arp.SourceProtAddress, arp.DstHwAddress}
+		got := []any{ether.SrcMAC, ether.DstMAC, arp.Operation, arp.SourceHwAddress, arp.SourceProtAddress,
+			arp.DstHwAddress}
 		want := []any{mac, broadcast, uint16(layers.ARPRequest), []byte(mac), addr.AsSlice(), make([]byte, 6)}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("ARP announcement (-want +got):\n%s", diff)
@@ -479,7 +487,8 @@ func checkAnnouncement(t *testing.T, w *testenv.Wire, addr netip.Addr) {
 	})
 	ether, ip := p.LinkLayer().(*layers.Ethernet), p.NetworkLayer().(*layers.IPv6)
 	advert := p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement)
-	got := []any{ether.SrcMAC, ether.DstMAC, ip.HopLimit, ip.SrcIP.String(), ip.DstIP.String(), advert.Flags, advert.TargetAddress.String(), advert.Options}
+	got := []any{ether.SrcMAC, ether.DstMAC, ip.HopLimit, ip.SrcIP.String(), ip.DstIP.String(), advert.Flags,
+		advert.TargetAddress.String(), advert.Options}
 	want := []any{mac, allNodesMAC, uint8(255), addr.String(), "ff02::1", uint8(0x20), addr.String(),
 		layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: mac}}}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -166,8 +166,9 @@ func (p IP) EtherType() uint16 {
 func (p IP) Packet(segment []byte) []byte {
 	p.fillChecksum(segment)
 	if !p.Source.Is4() {
-		h := IPv6{VersionClassFlow: 6 << 28, PayloadLength: uint16(len(segment)), NextHeader: p.Protocol, HopLimit: p.TTL,
-			Source: p.Source.As16(), Destination: p.Destination.As16()}
+		h := IPv6{VersionClassFlow: 6 << 28, PayloadLength: uint16(len(segment)), NextHeader: p.Protocol,
+			HopLimit: p.TTL,
+			Source:   p.Source.As16(), Destination: p.Destination.As16()}
 		return append(Append(nil, h), segment...)
 	}
 	h := IPv4{VersionLength: 4<<4 | 5, Length: uint16(20 + len(segment)), TTL: p.TTL, Protocol: p.Protocol,
@@ -181,7 +182,8 @@ func (p IP) Packet(segment []byte) []byte {
 
 // fillChecksum sets the checksum of a segment of TCP or UDP, or of a message of ICMP.
 func (p IP) fillChecksum(segment []byte) {
-	at, ok := map[uint8]int{unix.IPPROTO_TCP: 16, unix.IPPROTO_UDP: 6, unix.IPPROTO_ICMP: 2, unix.IPPROTO_ICMPV6: 2}[p.Protocol]
+	at, ok := map[uint8]int{unix.IPPROTO_TCP: 16, unix.IPPROTO_UDP: 6, unix.IPPROTO_ICMP: 2,
+		unix.IPPROTO_ICMPV6: 2}[p.Protocol]
 	if !ok || len(segment) < at+2 {
 		return
 	}

@@ -94,8 +94,8 @@ func Release() error {
 // area is a range of addresses.
 type area struct{ from, to uintptr }
 
-// kept are flags of mappings (VmFlags in proc_pid_smaps(5)) whose pages the kernel does not give up, but answers EINVAL:
-// "pf" has no pages, but physical memory, as the kernel's BTF in /sys/kernel/btf since Linux 6.16, which is
+// kept are flags of mappings (VmFlags in proc_pid_smaps(5)) whose pages the kernel does not give up, but answers
+// EINVAL: "pf" has no pages, but physical memory, as the kernel's BTF in /sys/kernel/btf since Linux 6.16, which is
 // mapped when eBPF programs are loaded; "lo" is locked; "ht" has huge pages.
 var kept = []string{"pf", "lo", "ht"}
 

@@ -102,7 +102,8 @@ func TestRelease(t *testing.T) {
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	clean, written := mapPrivately(t, file, size, unix.PROT_READ), mapPrivately(t, file, size, unix.PROT_READ|unix.PROT_WRITE)
+	clean, written := mapPrivately(t, file, size, unix.PROT_READ),
+		mapPrivately(t, file, size, unix.PROT_READ|unix.PROT_WRITE)
 	written[0] = 'P'
 	if err := unix.Mprotect(written, unix.PROT_READ); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockfilter gives sockets a filter of classic BPF (socket(7), SO_ATTACH_FILTER): packets that it does not accept never
-// wake the reader.
+// Package sockfilter gives sockets a filter of classic BPF (socket(7), SO_ATTACH_FILTER): packets that it does not
+// accept never wake the reader.
 package sockfilter
 
 import (
@@ -20,5 +20,6 @@ func Attach(fd int, program []bpf.Instruction) error {
 	for i, r := range raw {
 		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 }

@@ -99,7 +99,8 @@ func TestPlacesAreShared(t *testing.T) {
 	testenv.In(t, to, func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.Index = "second", second.Index
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "peer", PeerNamespace: netlink.NsFd(from.Handle())}); err != nil {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "peer",
+			PeerNamespace: netlink.NsFd(from.Handle())}); err != nil {
 			return err
 		}
 		return raise("second", "198.18.1.2/24")

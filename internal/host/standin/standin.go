@@ -69,6 +69,8 @@ func trusted(conn net.Conn) bool {
 		return false
 	}
 	var peer *unix.Ucred
-	controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	controlErr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
 	return controlErr == nil && err == nil && (peer.Uid == 0 || int(peer.Uid) == os.Geteuid())
 }

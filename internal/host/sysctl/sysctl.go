@@ -20,7 +20,8 @@ var (
 	// ErrName says that a text is no sysctl's name.
 	ErrName = errors.New("not a sysctl's name")
 	// ErrReadOnly says that /proc/sys is mounted read-only.
-	ErrReadOnly = errors.New("/proc/sys is read-only here, as in most containers: set it on the host, or give the container a writable one")
+	ErrReadOnly = errors.New(
+		"/proc/sys is read-only here, as in most containers: set it on the host, or give the container a writable one")
 	// ErrAltered says that the kernel took a value and kept another.
 	ErrAltered = errors.New("the kernel made another value of it")
 )

@@ -48,7 +48,8 @@ func TestServiceManagerIsTold(t *testing.T) {
 	}
 	m.Reloading()
 	reloading, since, ok := strings.Cut(next(), "\nMONOTONIC_USEC=")
-	if at, err := strconv.ParseInt(since, 10, 64); !ok || err != nil || at <= 0 || reloading != daemon.SdNotifyReloading {
+	if at, err := strconv.ParseInt(since, 10, 64); !ok || err != nil || at <= 0 ||
+		reloading != daemon.SdNotifyReloading {
 		t.Errorf("reloading: %q at %q: %v", reloading, since, err)
 	}
 }
@@ -73,7 +74,8 @@ func TestWatchdogIsToldOfWhatResponds(t *testing.T) {
 	}()
 	<-hung
 	m.Ready()
-	for i, want := range []string{daemon.SdNotifyWatchdog, daemon.SdNotifyWatchdog, daemon.SdNotifyWatchdog, daemon.SdNotifyReady} {
+	for i, want := range []string{daemon.SdNotifyWatchdog, daemon.SdNotifyWatchdog, daemon.SdNotifyWatchdog,
+		daemon.SdNotifyReady} {
 		if got := next(); got != want {
 			t.Errorf("message %d: %q, expected %q", i, got, want)
 		}

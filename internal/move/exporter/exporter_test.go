@@ -127,7 +127,8 @@ func TestRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "in:2: services: ") {
 		t.Errorf("%v", err)
 	}
-	if _, err = Export("pf", config.Source{Name: "in"}); err == nil || !strings.Contains(err.Error(), `unknown dialect "pf"`) {
+	if _, err = Export("pf", config.Source{Name: "in"}); err == nil ||
+		!strings.Contains(err.Error(), `unknown dialect "pf"`) {
 		t.Errorf("%v", err)
 	}
 }

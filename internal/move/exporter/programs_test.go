@@ -19,7 +19,8 @@ import (
 
 // TestProgramsTake: the program that a dialect belongs to takes what is written.
 func TestProgramsTake(t *testing.T) {
-	takes := map[string]func(*testing.T, string){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "keepalived": keepalivedTakes}
+	takes := map[string]func(*testing.T, string){
+		"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "keepalived": keepalivedTakes}
 	for _, c := range cases(t) {
 		for _, dialect := range Dialects() {
 			result := c.export(t, dialect)
@@ -59,7 +60,8 @@ func writePEM(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contents := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
+	contents := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
 	if err := os.WriteFile(path, contents, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +82,8 @@ func haproxyTakes(t *testing.T, text string) {
 func keepalivedTakes(t *testing.T, text string) {
 	testenv.Root(t)
 	path := write(t, text)
-	said := accepts(t, exec.CommandContext(t.Context(), testenv.Program(t, "unshare"), "--net", testenv.Program(t, "keepalived"), "--config-test", "--log-console", "-f", path))
+	said := accepts(t, exec.CommandContext(t.Context(), testenv.Program(t, "unshare"), "--net",
+		testenv.Program(t, "keepalived"), "--config-test", "--log-console", "-f", path))
 	for line := range strings.Lines(said) {
 		if strings.Contains(line, path) || strings.Contains(line, "nknown") {
 			t.Errorf("keepalived says: %s", line)
@@ -96,7 +99,8 @@ func ipvsadmTakes(t *testing.T, text string) {
 	}
 	testenv.Root(t)
 	library := filepath.Join(t.TempDir(), "ipvs.so")
-	accepts(t, exec.CommandContext(t.Context(), testenv.Program(t, "clang"), "-shared", "-fPIC", "-o", library, "testdata/ipvs/ipvs.c"))
+	accepts(t, exec.CommandContext(t.Context(), testenv.Program(t, "clang"), "-shared", "-fPIC", "-o", library,
+		"testdata/ipvs/ipvs.c"))
 	command := exec.CommandContext(t.Context(), testenv.Program(t, "ipvsadm-restore"))
 	command.Stdin, command.Env = strings.NewReader(text), append(os.Environ(), "LD_PRELOAD="+library)
 	accepts(t, command)

@@ -24,7 +24,8 @@ var sources = []netip.Addr{netip.MustParseAddr("203.0.113.253"), netip.MustParse
 // imported reads an export by the importer of its dialect.
 func imported(t testing.TB, dialect string, text []byte) *config.Config {
 	t.Helper()
-	result, err := importer.Import(dialect, draft.File{Name: "exported", Data: text}, draft.Options{Interfaces: []string{"eth0"}, Sources: sources})
+	result, err := importer.Import(dialect, draft.File{Name: "exported", Data: text},
+		draft.Options{Interfaces: []string{"eth0"}, Sources: sources})
 	if err != nil {
 		t.Fatalf("the importer refuses the export: %v\n%s", err, text)
 	}
@@ -56,7 +57,8 @@ func proxied(s lb.Service) *lb.Proxy {
 		return nil
 	}
 	p := *s.Proxy
-	if p.Speaks != lb.SpeaksHTTP && len(p.Certificates) == 0 && p.BackendTLS == "" && p.SendProxy == 0 && !p.AcceptProxy {
+	if p.Speaks != lb.SpeaksHTTP && len(p.Certificates) == 0 && p.BackendTLS == "" && p.SendProxy == 0 &&
+		!p.AcceptProxy {
 		return nil
 	}
 	retries := uint8(lb.DefaultProxyRetries)
@@ -68,7 +70,8 @@ func proxied(s lb.Service) *lb.Proxy {
 		p.Timeouts = lb.ProxyTimeouts{}
 	}
 	// What no route has goes to all backends, which an import says by a route.
-	if n := len(p.Routes); n > 1 && len(p.Routes[n-1].Hosts)+len(p.Routes[n-1].Paths) == 0 && len(p.Routes[n-1].Backends) == len(s.Backends) {
+	if n := len(p.Routes); n > 1 && len(p.Routes[n-1].Hosts)+len(p.Routes[n-1].Paths) == 0 &&
+		len(p.Routes[n-1].Backends) == len(s.Backends) {
 		p.Routes = p.Routes[:n-1]
 	}
 	return &p
@@ -123,7 +126,8 @@ func kept(dialect string, s lb.Service) balanced {
 	}
 	if dialect == "haproxy" {
 		b.Limits = lb.Limits{Rate: s.Limits.Rate, Connections: s.Limits.Connections}
-		b.Allow, b.Deny = slices.SortedFunc(slices.Values(s.Allow), netip.Prefix.Compare), slices.SortedFunc(slices.Values(s.Deny), netip.Prefix.Compare)
+		b.Allow, b.Deny = slices.SortedFunc(slices.Values(s.Allow), netip.Prefix.Compare),
+			slices.SortedFunc(slices.Values(s.Deny), netip.Prefix.Compare)
 		b.Proxy = proxied(s)
 		b.haproxy()
 	} else {
@@ -184,7 +188,9 @@ func (b *balanced) ipvs(dialect string, s lb.Service) {
 	for _, backend := range s.Backends {
 		backend.Name = ""
 		switch {
-		case backend.Backup && (dialect == "ipvsadm" || slices.ContainsFunc(b.Backends, func(b lb.Backend) bool { return b.Backup })):
+		case backend.Backup && (dialect == "ipvsadm" || slices.ContainsFunc(b.Backends, func(b lb.Backend) bool {
+			return b.Backup
+		})):
 			continue
 		case backend.Backup:
 			backend = lb.Backend{Address: backend.Address, Port: backend.Port, Weight: 1, Backup: true}
@@ -236,8 +242,11 @@ func TestRoundTrip(t *testing.T) {
 					if c.name == "quoting" && dialect == "keepalived" { // which cannot write that check, and says so
 						s.Checks = lb.Checks{}
 					}
-					if diff := cmp.Diff(kept(dialect, s), kept(dialect, got), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
-						cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+					if diff := cmp.Diff(kept(dialect, s), kept(dialect, got), cmp.Comparer(func(a, b netip.Addr) bool {
+						return a == b
+					}),
+						cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
+						cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 						t.Errorf("service %s (-original +came back):\n%s", s.Name, diff)
 					}
 				}
@@ -278,8 +287,8 @@ func FuzzExport(f *testing.F) {
 	})
 }
 
-// verbatim says whether a configuration has lines in HAProxy's own language, which may begin by any word: FuzzSnippet of
-// internal/balancer/proxy is of those.
+// verbatim says whether a configuration has lines in HAProxy's own language, which may begin by any word: FuzzSnippet
+// of internal/balancer/proxy is of those.
 func verbatim(cfg *config.Config) bool {
 	return cfg.Proxy.Global != "" || slices.ContainsFunc(cfg.Services, func(s lb.Service) bool {
 		return s.Proxy != nil && s.Proxy.Frontend+s.Proxy.Back != ""
@@ -304,7 +313,8 @@ func checkLines(t *testing.T, dialect string, result *Result) {
 	if services != result.Services {
 		t.Fatalf("%s: %d services, %d of them in\n%s", dialect, result.Services, services, result.Text)
 	}
-	read, err := importer.Import(dialect, draft.File{Name: "exported", Data: result.Text}, draft.Options{Sources: sources})
+	read, err := importer.Import(dialect, draft.File{Name: "exported", Data: result.Text},
+		draft.Options{Sources: sources})
 	if err != nil && !errors.Is(err, draft.ErrNothing) {
 		t.Fatalf("%s: the importer refuses it: %v\n%s", dialect, err, result.Text)
 	}

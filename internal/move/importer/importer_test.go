@@ -101,7 +101,8 @@ func (c testcase) include(pattern string) ([]draft.File, error) {
 
 // resolve stands for a name server.
 func resolve(name string) ([]netip.Addr, error) {
-	hosts := map[string]string{"www.example.com": "192.0.2.100", "web1.example.com": "192.0.2.11", "web2.example.com": "192.0.2.12"}
+	hosts := map[string]string{"www.example.com": "192.0.2.100", "web1.example.com": "192.0.2.11",
+		"web2.example.com": "192.0.2.12"}
 	addr, known := hosts[name]
 	if !known {
 		return nil, errors.New("no such host")
@@ -148,7 +149,9 @@ func (c testcase) compare(t *testing.T, result *Result) {
 	}
 	got := map[string]string{"want.yaml": string(result.Text), "want.remarks": remarks.String()}
 	if *update {
-		c.archive.Files = slices.DeleteFunc(c.archive.Files, func(f txtar.File) bool { return strings.HasPrefix(f.Name, "want.") })
+		c.archive.Files = slices.DeleteFunc(c.archive.Files, func(f txtar.File) bool {
+			return strings.HasPrefix(f.Name, "want.")
+		})
 		for _, name := range []string{"want.yaml", "want.remarks"} {
 			c.archive.Files = append(c.archive.Files, txtar.File{Name: name, Data: []byte(got[name])})
 		}
@@ -212,7 +215,9 @@ func fuzz(f *testing.F, name string) {
 		f.Add([]byte(c.section("in")), c.dialect == name)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, all bool) {
-		options := draft.Options{Include: func(string) ([]draft.File, error) { return []draft.File{{Name: "other", Data: data}}, nil }}
+		options := draft.Options{Include: func(string) ([]draft.File, error) {
+			return []draft.File{{Name: "other", Data: data}}, nil
+		}}
 		if all {
 			options.VIPs = []netip.Addr{netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("2001:db8::100")}
 			options.Sources = []netip.Addr{netip.MustParseAddr("192.0.2.5"), netip.MustParseAddr("2001:db8::5")}
@@ -247,12 +252,14 @@ func TestLarge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var text strings.Builder
 			dialect, _, _ := strings.Cut(name, ",")
-			text.WriteString(map[string]string{"ipvsadm": "-A -t 192.0.2.1:80 -s rr\n", "iptables": "*nat\n", "haproxy": "listen l\n bind 192.0.2.1:80\n",
+			text.WriteString(map[string]string{"ipvsadm": "-A -t 192.0.2.1:80 -s rr\n", "iptables": "*nat\n",
+				"haproxy":        "listen l\n bind 192.0.2.1:80\n",
 				"haproxy, rules": "listen l\n mode http\n bind 192.0.2.1:80\n server s 10.0.0.1:80\n"}[name])
 			for n := 0; text.Len() < 1<<17; n++ {
 				fmt.Fprintf(&text, line, n>>16&255, n>>8&255, n&255)
 			}
-			if _, err := Import(dialect, draft.File{Name: "in", Data: []byte(text.String())}, draft.Options{Sources: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}); err != nil {
+			if _, err := Import(dialect, draft.File{Name: "in", Data: []byte(text.String())},
+				draft.Options{Sources: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}); err != nil {
 				t.Log(err)
 			}
 		})
@@ -269,10 +276,13 @@ func TestRefused(t *testing.T) {
 		{"long line", "ipvsadm", ipvs + "# " + strings.Repeat("x", 70000), "in:3: a line of 70002 bytes"},
 		{"too large", "ipvsadm", strings.Repeat("# 3456789012345\n", 1<<20) + ipvs, "the input has"},
 		{"nothing", "ipvsadm", "# empty\n", "nothing in the file is of ipvsadm"},
-		{"a circle of includes", "keepalived", "virtual_server 192.0.2.1 80 {\n}\ninclude other\n", "other:3: includes other, which includes this file"},
-		{"a block that does not end", "keepalived", "virtual_server 192.0.2.1 80 {\n", "in:1: a block that does not end"},
+		{"a circle of includes", "keepalived", "virtual_server 192.0.2.1 80 {\n}\ninclude other\n",
+			"other:3: includes other, which includes this file"},
+		{"a block that does not end", "keepalived", "virtual_server 192.0.2.1 80 {\n",
+			"in:1: a block that does not end"},
 		{"a brace too much", "keepalived", "virtual_server 192.0.2.1 80 {\n}\n}\n", "in:3: a brace that ends no block"},
-		{"nginx in a circle", "nginx", "stream {\n}\ninclude other;\n", "other:3: includes other, which includes this file"},
+		{"nginx in a circle", "nginx", "stream {\n}\ninclude other;\n",
+			"other:3: includes other, which includes this file"},
 		{"nginx, a block that does not end", "nginx", "stream {\n", "in:1: a block that does not end"},
 		{"nginx, no semicolon", "nginx", "stream {\n}\nuser www\n", "in:3: a directive without a semicolon"},
 		{"nginx, a quotation", "nginx", "stream {\n}\nuser \"www;\n", "in:3: a quotation that does not end"},
@@ -280,7 +290,9 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Import(c.dialect, draft.File{Name: "in", Data: []byte(c.data)}, draft.Options{
-				Include: func(name string) ([]draft.File, error) { return []draft.File{{Name: name, Data: []byte(c.data)}}, nil }})
+				Include: func(name string) ([]draft.File, error) {
+					return []draft.File{{Name: name, Data: []byte(c.data)}}, nil
+				}})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}

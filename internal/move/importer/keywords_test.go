@@ -68,11 +68,13 @@ var passedOver = []struct {
 
 // haproxyTCP is a configuration of TCP.
 func haproxyTCP(global, option, bind, server string) string {
-	return fmt.Sprintf("global\n %s\ndefaults\n mode tcp\n timeout connect 3s\n timeout client 6s\n timeout server 6s\nlisten web\n %s\n %s\n %s\n server w2 10.0.0.2:80\n", global, option, bind, server)
+	return fmt.Sprintf(
+		"global\n %s\ndefaults\n mode tcp\n timeout connect 3s\n timeout client 6s\n timeout server 6s\nlisten web\n %s\n %s\n %s\n server w2 10.0.0.2:80\n", global, option, bind, server)
 }
 
 func virtualServer(statement, checker string) string {
-	return "virtual_server 192.0.2.80 80 {\n lb_algo rr\n lb_kind DR\n protocol TCP\n" + statement + "\n real_server 192.0.2.81 80 {\n  TCP_CHECK {\n   connect_timeout 1\n" + checker + "\n  }\n }\n}\n"
+	return "virtual_server 192.0.2.80 80 {\n lb_algo rr\n lb_kind DR\n protocol TCP\n" + statement +
+		"\n real_server 192.0.2.81 80 {\n  TCP_CHECK {\n   connect_timeout 1\n" + checker + "\n  }\n }\n}\n"
 }
 
 // insert puts a word in its place.
@@ -86,8 +88,10 @@ func insert(config, text string) string {
 // importText imports a configuration, whose heading and comments, which have the numbers of lines, are left out.
 func importText(t testing.TB, dialect, text string) (yaml string, remarks []remark.Remark) {
 	t.Helper()
-	result, err := Import(dialect, draft.File{Name: "in", Data: []byte(text)}, draft.Options{Interfaces: []string{"eth0"},
-		Sources: []netip.Addr{netip.MustParseAddr("192.0.2.5")}, VIPs: []netip.Addr{netip.MustParseAddr("192.0.2.80")}})
+	result, err := Import(dialect, draft.File{Name: "in", Data: []byte(text)},
+		draft.Options{Interfaces: []string{"eth0"},
+			Sources: []netip.Addr{netip.MustParseAddr("192.0.2.5")},
+			VIPs:    []netip.Addr{netip.MustParseAddr("192.0.2.80")}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -120,11 +124,15 @@ func TestPassedOver(t *testing.T) {
 				if with != without {
 					t.Errorf("%s changes the configuration:\n%s\nwithout:\n%s", k.Example, with, without)
 				}
-				told := slices.ContainsFunc(after, func(r remark.Remark) bool { return r.Kind == remark.Needless && strings.Contains(r.Why, k.Why) })
+				told := slices.ContainsFunc(after, func(r remark.Remark) bool {
+					return r.Kind == remark.Needless && strings.Contains(r.Why, k.Why)
+				})
 				if !told && !slices.Contains([]string{"iptables", "nftables", "ipvsadm"}, d.dialect) {
 					t.Errorf("%s: nobody is told that it changes nothing: %v", k.Example, after)
 				}
-				if left := func(r remark.Remark) bool { return r.Kind == remark.Left }; slices.ContainsFunc(after, left) && !slices.ContainsFunc(before, left) {
+				if left := func(r remark.Remark) bool {
+					return r.Kind == remark.Left
+				}; slices.ContainsFunc(after, left) && !slices.ContainsFunc(before, left) {
 					t.Errorf("%s: %v", k.Example, after)
 				}
 			}
@@ -134,7 +142,9 @@ func TestPassedOver(t *testing.T) {
 
 // TestProgramsKnowPassedOver: the programs themselves take the examples of these tables, each place's at once.
 func TestProgramsKnowPassedOver(t *testing.T) {
-	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes, "nftables": nftTakes, "nginx": nginxTakes}
+	takes := map[string]func(*testing.T, testcase){
+		"haproxy": haproxyTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes, "nftables": nftTakes,
+		"nginx": nginxTakes}
 	for _, d := range passedOver {
 		if takes[d.dialect] == nil {
 			continue // ipvsadm judges no rule without IPVS
@@ -152,15 +162,19 @@ func TestProgramsKnowPassedOver(t *testing.T) {
 					between = " "
 				}
 				text := insert(config, strings.Join(examples, between))
-				takes[d.dialect](t, testcase{d.dialect, d.dialect + "/" + place, &txtar.Archive{Files: []txtar.File{{Name: "in", Data: []byte(text)}}}})
+				takes[d.dialect](t,
+					testcase{d.dialect, d.dialect + "/" + place,
+						&txtar.Archive{Files: []txtar.File{{Name: "in", Data: []byte(text)}}}})
 			})
 		}
 	}
 }
 
 // alone are examples that cannot stand beside others of their place, or that ask for what a test must not do.
-var alone = []string{"defer-accept", "thread 1", "no-tfo", "no-ssl-reuse", "no-tls-tickets", "--match tcp", "--set-counters 1 60", "nbproc 1", "uid 65534", "gid 65534", "unsetenv A", "resetenv A",
-	"transparent", `comment "web"`, "proxy_cache_lock off;", "quiet", "deferred", "noepoll", "nopoll", "daemon", "working_directory /tmp;",
+var alone = []string{"defer-accept", "thread 1", "no-tfo", "no-ssl-reuse", "no-tls-tickets", "--match tcp",
+	"--set-counters 1 60", "nbproc 1", "uid 65534", "gid 65534", "unsetenv A", "resetenv A",
+	"transparent", `comment "web"`, "proxy_cache_lock off;", "quiet", "deferred", "noepoll", "nopoll", "daemon",
+	"working_directory /tmp;",
 	"thread-group 1 1", "sh-fallback", "mh-fallback"}
 
 // keywordLine is a line of what `haproxy -dK` lists of servers and addresses: the word, and how many values it has.
@@ -190,7 +204,8 @@ func TestNothingSilent(t *testing.T) {
 }
 
 // without are words that say what is so without them, or take back what is not there.
-var without = []string{"no-check", "no-backup", "no-ssl", "no-check-ssl", "no-agent-check", "no-send-proxy", "no-send-proxy-v2", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn", "enabled", "check",
+var without = []string{"no-check", "no-backup", "no-ssl", "no-check-ssl", "no-agent-check", "no-send-proxy",
+	"no-send-proxy-v2", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn", "enabled", "check",
 	"usesrc 7", "option allbackups"}
 
 // silentCase returns a configuration and the word that stands at @ in it, "" where the line names none.
@@ -214,7 +229,8 @@ func silentCase(line string) (config, word string) {
 // importRaw is importText for a configuration of which nothing may be left.
 func importRaw(t testing.TB, text string) (string, []remark.Remark) {
 	t.Helper()
-	result, err := Import("haproxy", draft.File{Name: "in", Data: []byte(text)}, draft.Options{Interfaces: []string{"eth0"}, Sources: []netip.Addr{netip.MustParseAddr("192.0.2.5")}})
+	result, err := Import("haproxy", draft.File{Name: "in", Data: []byte(text)},
+		draft.Options{Interfaces: []string{"eth0"}, Sources: []netip.Addr{netip.MustParseAddr("192.0.2.5")}})
 	if result == nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,9 @@ import (
 // TestProgramsTake: the program that a dialect belongs to takes the inputs of these tests, but those
 // that are wrong on purpose.
 func TestProgramsTake(t *testing.T) {
-	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes, "nftables": nftTakes, "nginx": nginxTakes}
+	takes := map[string]func(*testing.T, testcase){
+		"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes,
+		"nftables": nftTakes, "nginx": nginxTakes}
 	for _, c := range cases(t) {
 		if strings.Contains(c.path, "unknown") {
 			continue
@@ -108,7 +110,8 @@ func keepalivedTakes(t *testing.T, c testcase) {
 	}
 	testenv.Root(t)
 	// VRRP asks for its interface.
-	accepts(t, "", testenv.Program(t, "unshare"), "--net", "sh", "-c", `ip link add eth0 type veth peer name eth1 && exec "$0" "$@"`, program, "-t", "-f", filepath.Join(dir, "in"))
+	accepts(t, "", testenv.Program(t, "unshare"), "--net", "sh", "-c",
+		`ip link add eth0 type veth peer name eth1 && exec "$0" "$@"`, program, "-t", "-f", filepath.Join(dir, "in"))
 }
 
 func nftTakes(t *testing.T, c testcase) {
@@ -143,5 +146,6 @@ func nginxTakes(t *testing.T, c testcase) {
 			t.Fatal(err)
 		}
 	}
-	accepts(t, "", testenv.Program(t, "unshare"), "--net", program, "-t", "-e", dir+"/error.log", "-p", dir, "-c", filepath.Join(dir, "in"))
+	accepts(t, "", testenv.Program(t, "unshare"), "--net", program, "-t", "-e", dir+"/error.log", "-p", dir, "-c",
+		filepath.Join(dir, "in"))
 }

@@ -128,9 +128,11 @@ func (t *Tab) Until(what, expression string) {
 		timer = setInterval(look, 250);
 		setTimeout(() => end('no: ' + document.body.innerText.slice(0, 3000)), %d);
 	})`
-	answer := do(t, chromedp.Evaluate[string](fmt.Sprintf(wait, expression, (patience-10*time.Second).Milliseconds()), chromedp.EvalAwaitPromise))
+	answer := do(t, chromedp.Evaluate[string](fmt.Sprintf(wait, expression, (patience-10*time.Second).Milliseconds()),
+		chromedp.EvalAwaitPromise))
 	if answer != "yes" {
-		t.tb.Fatalf("it did not come to be that %s (%s); the page has done wrong: %q; it says %s", what, expression, t.Faults(), answer)
+		t.tb.Fatalf("it did not come to be that %s (%s); the page has done wrong: %q; it says %s", what, expression,
+			t.Faults(), answer)
 	}
 }
 

@@ -35,7 +35,8 @@ func NewAuthority(t *testing.T) *Authority {
 	a.key = newKey(t)
 	der := a.sign(t, &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tests"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign,
 	}, &a.key.PublicKey)
 	var err error
 	if a.cert, err = x509.ParseCertificate(der); err != nil {

@@ -118,7 +118,8 @@ func raise(tb testing.TB, e End) (mac net.HardwareAddr) {
 		}
 		for _, prefix := range e.Addresses {
 			addr := &netlink.Addr{
-				IPNet: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())},
+				IPNet: &net.IPNet{IP: prefix.Addr().AsSlice(),
+					Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())},
 			}
 			if prefix.Addr().Is6() {
 				addr.Flags = unix.IFA_F_NODAD

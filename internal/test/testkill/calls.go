@@ -25,7 +25,8 @@ type call struct {
 // calls are those whose effect outlives a process, or may. Netlink's requests and ethtool's are told
 // from questions by nothing that a filter sees, so each is a step.
 var calls = []call{
-	{name: "bpf", number: unix.SYS_BPF, values: []uint32{unix.BPF_MAP_UPDATE_ELEM, unix.BPF_MAP_DELETE_ELEM, unix.BPF_MAP_UPDATE_BATCH,
+	{name: "bpf", number: unix.SYS_BPF, values: []uint32{unix.BPF_MAP_UPDATE_ELEM, unix.BPF_MAP_DELETE_ELEM,
+		unix.BPF_MAP_UPDATE_BATCH,
 		unix.BPF_MAP_DELETE_BATCH, unix.BPF_OBJ_PIN, unix.BPF_PROG_ATTACH, unix.BPF_PROG_DETACH, unix.BPF_PROG_TEST_RUN,
 		unix.BPF_LINK_CREATE, unix.BPF_LINK_UPDATE, unix.BPF_LINK_DETACH}},
 	{name: "openat", number: unix.SYS_OPENAT, argument: 2, bits: unix.O_CREAT | unix.O_WRONLY | unix.O_RDWR, path: 1},
@@ -52,7 +53,8 @@ func filter() (program []unix.SockFilter) {
 	for _, c := range calls {
 		var tests []unix.SockFilter
 		for i, v := range c.values {
-			tests = append(tests, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, K: v, Jt: uint8(len(c.values) - i)})
+			tests = append(tests, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, K: v,
+				Jt: uint8(len(c.values) - i)})
 		}
 		if c.bits != 0 {
 			tests = append(tests, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JSET, K: c.bits, Jt: 1})

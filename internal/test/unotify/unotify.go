@@ -52,7 +52,8 @@ func Install(program []unix.SockFilter, socket int) error {
 	// Every thread is halted, and by nothing but the end once it is asked about.
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_TSYNC |
 		unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
+	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(program)
 	if errno != 0 {
 		return fmt.Errorf("asking the kernel to halt the process at each step: %w", errno)

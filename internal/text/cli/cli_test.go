@@ -80,7 +80,8 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	app := newZoo(t, &bytes.Buffer{}).Model
-	for line, want := range map[string]string{"house help": "house --help", "feed help": "feed help", "help house": "house --help"} {
+	for line, want := range map[string]string{"house help": "house --help", "feed help": "feed help",
+		"help house": "house --help"} {
 		if got := strings.Join(Help(app, strings.Fields(line)), " "); got != want {
 			t.Errorf("%s: %s, want %s", line, got, want)
 		}
@@ -94,7 +95,8 @@ func TestModernise(t *testing.T) {
 		{Commands: []string{"feed"}, Flag: "-w", Takes: true, New: "--with"},
 		{Commands: []string{"feed"}, Flag: "--sweet", New: "--with=honey"},
 		{Commands: []string{"feed"}, Flag: "--by", Takes: true, Value: "me", New: "--keeper=kim"},
-		{Commands: []string{"feed"}, Flag: "--in", Takes: true, Old: func(value string) bool { return value != "town" }, New: "--gate"},
+		{Commands: []string{"feed"}, Flag: "--in", Takes: true, Old: func(value string) bool { return value != "town" },
+			New: "--gate"},
 	}
 	for line, want := range map[string]string{
 		"feed ape -w nuts --sweet": "feed ape --with=nuts --with=honey",
@@ -111,7 +113,8 @@ func TestModernise(t *testing.T) {
 			t.Errorf("%s: %s, %q, want %s", line, got, notices, want)
 		}
 	}
-	if words, _ := Modernise(app, []string{"feed", "-w", "a b"}, old, "2.0"); !slices.Equal(words, []string{"feed", "--with=a b"}) {
+	if words, _ := Modernise(app, []string{"feed", "-w", "a b"}, old, "2.0"); !slices.Equal(words,
+		[]string{"feed", "--with=a b"}) {
 		t.Errorf("a value with a space: %q", words)
 	}
 }

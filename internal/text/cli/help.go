@@ -46,7 +46,8 @@ func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 		return err
 	}
 	if asks {
-		fmt.Fprintf(ctx.Stdout, "\nIt asks the balancer of this host; to ask another one (--server, …), see `%s --help`.\n",
+		fmt.Fprintf(ctx.Stdout,
+			"\nIt asks the balancer of this host; to ask another one (--server, …), see `%s --help`.\n",
 			ctx.Model.Name)
 	}
 	return nil

@@ -53,35 +53,58 @@ func (c *color) UnmarshalText(text []byte) error {
 	return nil
 }
 
-var words = Scalar[string]{Parse: func(s string) (string, string) { return s, "" }, Show: func(s string) string { return s },
+var words = Scalar[string]{Parse: func(s string) (string, string) { return s, "" }, Show: func(s string) string {
+	return s
+},
 	Kind: "a word", Schema: map[string]any{"type": "string"}}
 
 var zooKeys = Table[zoo]{
-	{Name: "name", Required: true, What: "Names it.", Value: Optional(func(z *zoo) *string { return &z.Name }, words, "")},
+	{Name: "name", Required: true, What: "Names it.", Value: Optional(func(z *zoo) *string {
+		return &z.Name
+	}, words, "")},
 	{Name: "gate", Required: true, Unless: "gates", What: "The gate.", Value: Computed(
 		func(z *zoo) (string, bool) { return z.Gates[0], len(z.Gates) == 1 },
 		func(z *zoo, gate string) { z.Gates = []string{gate} }, words, "", "")},
-	{Name: "gates", What: "Gates.", Value: Several(func(z *zoo) *[]string { return &z.Gates }, words, "gate", Length{Max: 3, Empty: "build one", TooMany: "that there can be"})},
+	{Name: "gates", What: "Gates.", Value: Several(func(z *zoo) *[]string { return &z.Gates }, words, "gate",
+		Length{Max: 3, Empty: "build one", TooMany: "that there can be"})},
 	{Name: "open", What: "It is open.", Value: Field(func(z *zoo) *bool { return &z.Open }, Bool, true)},
-	{Name: "visit", What: "A visit's length.", Value: Field(func(z *zoo) *time.Duration { return &z.Visit }, Duration(time.Second, time.Hour), time.Minute)},
-	{Name: "cap", What: "Visitors.", Refused: "None.", Since: "0.2", Value: Optional(func(z *zoo) *uint32 { return &z.Cap }, Bound[uint32](99), "no bound")},
+	{Name: "visit", What: "A visit's length.", Value: Field(func(z *zoo) *time.Duration {
+		return &z.Visit
+	}, Duration(time.Second, time.Hour), time.Minute)},
+	{Name: "cap", What: "Visitors.", Refused: "None.", Since: "0.2", Value: Optional(func(z *zoo) *uint32 {
+		return &z.Cap
+	}, Bound[uint32](99), "no bound")},
 	{Name: "hours", What: "Opening hours.", Value: Mapping(func(z *zoo) *hours { return &z.Hours }, Table[hours]{
 		{Name: "from", What: "Opens.", Value: Field(func(h *hours) *uint8 { return &h.From }, Number[uint8](0, 24), 9)},
 		{Name: "to", What: "Closes.", Value: Field(func(h *hours) *uint8 { return &h.To }, Number[uint8](0, 24), 17)},
 	})},
-	{Name: "cages", Required: true, What: "Cages.", Value: Mappings(func(z *zoo) *[]cage { return &z.Cages }, Table[cage]{
-		{Name: "name", Required: true, What: "Names it.", Value: Optional(func(c *cage) *string { return &c.Name }, words, "")},
-		{Name: "depth", What: "Meters | feet.", Value: Field(func(c *cage) *uint16 { return &c.Depth }, Number[uint16](0, 9), 2)},
+	{Name: "cages", Required: true, What: "Cages.", Value: Mappings(func(z *zoo) *[]cage {
+		return &z.Cages
+	}, Table[cage]{
+		{Name: "name", Required: true, What: "Names it.", Value: Optional(func(c *cage) *string {
+			return &c.Name
+		}, words, "")},
+		{Name: "depth", What: "Meters | feet.", Value: Field(func(c *cage) *uint16 {
+			return &c.Depth
+		}, Number[uint16](0, 9), 2)},
 	}, Length{Max: 3, Empty: "build one", TooMany: "that there can be"})},
-	{Name: "feeding", What: "The sign's color.", Value: Field(func(z *zoo) *color { return &z.Feeding }, Word(color("red"), color("blue")), color("red"))},
+	{Name: "feeding", What: "The sign's color.", Value: Field(func(z *zoo) *color {
+		return &z.Feeding
+	}, Word(color("red"), color("blue")), color("red"))},
 	{Name: "guide", What: "The guide.", Value: Short(guides, guideKeys, "tongue", "guides")},
-	{Name: "guides", What: "Guides.", Value: Shorts(guides, guideKeys, "tongue", Length{Max: 2, Empty: "hire one", TooMany: "that there can be", Absent: "none"})},
-	{Name: "shop", What: "The shop.", Value: Where(func(z *zoo) bool { return z.Shop != nil }, Mapping(func(z *zoo) *hours {
+	{Name: "guides", What: "Guides.",
+		Value: Shorts(guides, guideKeys, "tongue", Length{Max: 2, Empty: "hire one", TooMany: "that there can be",
+			Absent: "none"})},
+	{Name: "shop", What: "The shop.", Value: Where(func(z *zoo) bool {
+		return z.Shop != nil
+	}, Mapping(func(z *zoo) *hours {
 		if z.Shop == nil {
 			z.Shop = &hours{From: 9}
 		}
 		return z.Shop
-	}, Table[hours]{{Name: "from", Required: true, What: "Opens.", Value: Computed(func(h *hours) (uint8, bool) { return h.From, true },
+	}, Table[hours]{{Name: "from", Required: true, What: "Opens.", Value: Computed(func(h *hours) (uint8, bool) {
+		return h.From, true
+	},
 		func(h *hours, n uint8) { h.From = n }, Number[uint8](0, 24), 9, "`9`")}}))},
 	{Name: "ponds", Gone: "ponds are cages now"},
 }
@@ -89,10 +112,17 @@ var zooKeys = Table[zoo]{
 func guides(z *zoo) *[]guide { return &z.Guides }
 
 var guideKeys = Table[guide]{
-	{Name: "tongue", Required: true, What: "Speaks it.", Value: Optional(func(g *guide) *string { return &g.Tongue }, words, "")},
-	{Name: "years", What: "Has been there.", Value: Field(func(g *guide) *uint8 { return &g.Years }, Number[uint8](0, 99), 1)},
-	{Name: "tags", What: "Wears them.", Value: OneOrItems(func(g *guide) *[]string { return &g.Tags }, words, "tag", Length{Max: 2, Empty: "wear one", TooMany: "that there can be", Absent: "none"})},
-	{Name: "says", What: "Says that.", Value: Sequence(func(g *guide) *[]string { return &g.Says }, words, Length{Max: 9, Empty: "say something", TooMany: "that fit", Absent: "nothing"})},
+	{Name: "tongue", Required: true, What: "Speaks it.", Value: Optional(func(g *guide) *string {
+		return &g.Tongue
+	}, words, "")},
+	{Name: "years", What: "Has been there.", Value: Field(func(g *guide) *uint8 {
+		return &g.Years
+	}, Number[uint8](0, 99), 1)},
+	{Name: "tags", What: "Wears them.", Value: OneOrItems(func(g *guide) *[]string { return &g.Tags }, words, "tag",
+		Length{Max: 2, Empty: "wear one", TooMany: "that there can be", Absent: "none"})},
+	{Name: "says", What: "Says that.", Value: Sequence(func(g *guide) *[]string {
+		return &g.Says
+	}, words, Length{Max: 9, Empty: "say something", TooMany: "that fit", Absent: "nothing"})},
 }
 
 func read(t *testing.T, text string) (*zoo, yamlfile.Problems) {
@@ -108,8 +138,10 @@ func read(t *testing.T, text string) (*zoo, yamlfile.Problems) {
 const smallZoo = "name: a\ngate: g\ncages: [{name: c}]\n"
 
 func TestReadAndWrite(t *testing.T) {
-	usual := zoo{Name: "a", Gates: []string{"g"}, Open: true, Visit: time.Minute, Hours: hours{9, 17}, Cages: []cage{{"c", 2}}, Feeding: "red"}
-	full := zoo{Name: "1", Gates: []string{"g", "h"}, Visit: 90 * time.Second, Cap: 5, Hours: hours{0, 17}, Cages: []cage{{"c", 0}, {"d", 2}}, Feeding: "blue"}
+	usual := zoo{Name: "a", Gates: []string{"g"}, Open: true, Visit: time.Minute, Hours: hours{9, 17},
+		Cages: []cage{{"c", 2}}, Feeding: "red"}
+	full := zoo{Name: "1", Gates: []string{"g", "h"}, Visit: 90 * time.Second, Cap: 5, Hours: hours{0, 17},
+		Cages: []cage{{"c", 0}, {"d", 2}}, Feeding: "blue"}
 	usual.Shop = &hours{From: 9}
 	full.Shop = usual.Shop
 	guided := func(guides ...guide) zoo {
@@ -121,10 +153,13 @@ func TestReadAndWrite(t *testing.T) {
 		text string
 		want zoo
 	}{
-		"word":  {"name: a\ngate: g\ncages:\n  - {name: c}\nguide: welsh\nshop:\n  from: 9\n", guided(guide{Tongue: "welsh", Years: 1})},
-		"short": {"name: a\ngate: g\ncages:\n  - {name: c}\nguide: {tongue: welsh, years: 2}\nshop:\n  from: 9\n", guided(guide{Tongue: "welsh", Years: 2})},
+		"word": {"name: a\ngate: g\ncages:\n  - {name: c}\nguide: welsh\nshop:\n  from: 9\n",
+			guided(guide{Tongue: "welsh", Years: 1})},
+		"short": {"name: a\ngate: g\ncages:\n  - {name: c}\nguide: {tongue: welsh, years: 2}\nshop:\n  from: 9\n",
+			guided(guide{Tongue: "welsh", Years: 2})},
 		"words and more": {"name: a\ngate: g\ncages:\n  - {name: c}\nguides:\n  - welsh\n  - tongue: thai\n    tags: [x, z]\n    says: [y, y]\nshop:\n  from: 9\n",
-			guided(guide{Tongue: "welsh", Years: 1}, guide{Tongue: "thai", Years: 1, Tags: []string{"x", "z"}, Says: []string{"y", "y"}})},
+			guided(guide{Tongue: "welsh", Years: 1}, guide{Tongue: "thai", Years: 1, Tags: []string{"x", "z"},
+				Says: []string{"y", "y"}})},
 		"one of many": {"name: a\ngate: g\ncages:\n  - {name: c}\nguide: {tongue: thai, tags: x}\nshop:\n  from: 9\n",
 			guided(guide{Tongue: "thai", Years: 1, Tags: []string{"x"}})},
 		"usual": {"name: a\ngate: g\ncages:\n  - {name: c}\nshop:\n  from: 9\n", usual},
@@ -193,11 +228,13 @@ func TestReference(t *testing.T) {
 	for _, want := range []string{
 		"\n## Zoo\n", "| `gate` | a word | required, unless there is `gates` | The gate. |",
 		"| `guide` | a mapping, or its `tongue` alone: [`guides[]`](#guides) | none | The guide. |",
-		"| `guides` | a list of up to 2 mappings, or of their `tongue` alone: [`guides[]`](#guides) | none | Guides. |", "\n## `guides[]`\n",
+		"| `guides` | a list of up to 2 mappings, or of their `tongue` alone: [`guides[]`](#guides) | none | Guides. |",
+		"\n## `guides[]`\n",
 		"| `tags` | a word, or a list of up to 2, each a word | none | Wears them. |",
 		"| `visit` | a length of time from 1s to 1h | `1m` | A visit's length. |",
 		"| `cap` | a whole number from 1 to 99 | no bound | Visitors. Refused: none. Since 0.2. |",
-		"| `cages` | a list of up to 3 mappings: [`cages[]`](#cages) | required | Cages. |", "\n## `cages[]`\n", `Meters \| feet.`, "\n## `hours`\n",
+		"| `cages` | a list of up to 3 mappings: [`cages[]`](#cages) | required | Cages. |", "\n## `cages[]`\n",
+		`Meters \| feet.`, "\n## `hours`\n",
 	} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, &page)
@@ -224,8 +261,10 @@ func TestSchema(t *testing.T) {
 	if err := json.Unmarshal(text, &schema); err != nil {
 		t.Fatal(err)
 	}
-	if len(schema.Properties) != len(zooKeys)-1 || schema.AdditionalProperties || !cmp.Equal(schema.Required, []string{"name", "cages"}) ||
-		!cmp.Equal(schema.Properties["cages"].Items.Required, []string{"name"}) || schema.Properties["visit"].Description != "A visit's length. Default: 1m." {
+	if len(schema.Properties) != len(zooKeys)-1 || schema.AdditionalProperties ||
+		!cmp.Equal(schema.Required, []string{"name", "cages"}) ||
+		!cmp.Equal(schema.Properties["cages"].Items.Required, []string{"name"}) ||
+		schema.Properties["visit"].Description != "A visit's length. Default: 1m." {
 		t.Errorf("schema:\n%s", text)
 	}
 }

@@ -54,7 +54,8 @@ func (p *page) sections(path, title string, keys []entry) {
 func (p *page) table(path string, keys []entry) {
 	p.printf("| key | value | default | what it does |\n|---|---|---|---|\n")
 	for _, k := range keys {
-		p.printf("| `%s` | %s | %s | %s |\n", k.name, cell(k.kindIn(path)), cell(k.fallbackWords()), cell(k.explanation()))
+		p.printf("| `%s` | %s | %s | %s |\n", k.name, cell(k.kindIn(path)), cell(k.fallbackWords()),
+			cell(k.explanation()))
 	}
 }
 

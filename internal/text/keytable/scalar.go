@@ -75,7 +75,8 @@ func Bound[N uint8 | uint16 | uint32](high uint64) Scalar[N] {
 	number := bound.Parse
 	bound.Parse = func(text string) (N, string) {
 		if text == "0" {
-			return 0, fmt.Sprintf("0 would let nothing pass; write a number from 1 to %d, or remove the line to have no bound", high)
+			return 0, fmt.Sprintf(
+				"0 would let nothing pass; write a number from 1 to %d, or remove the line to have no bound", high)
 		}
 		return number(text)
 	}
@@ -138,11 +139,14 @@ func Duration(shortest, longest time.Duration) Scalar[time.Duration] {
 		d, err := time.ParseDuration(text)
 		switch _, bare := strconv.ParseFloat(text, 64); {
 		case bare == nil && text != "0":
-			return 0, fmt.Sprintf("%s has no unit; write seconds as %s, minutes as 5m, hours as 2h", yamlfile.Quote(text), yamlfile.Quote(text+"s"))
+			return 0, fmt.Sprintf("%s has no unit; write seconds as %s, minutes as 5m, hours as 2h",
+				yamlfile.Quote(text), yamlfile.Quote(text+"s"))
 		case err != nil:
-			return 0, fmt.Sprintf("%s is not a length of time; write one such as 30s, 5m or 1h30m", yamlfile.Quote(text))
+			return 0, fmt.Sprintf("%s is not a length of time; write one such as 30s, 5m or 1h30m",
+				yamlfile.Quote(text))
 		case d < shortest || d > longest:
-			return 0, fmt.Sprintf("%s is not from %s to %s", yamlfile.Quote(text), ShowDuration(shortest), ShowDuration(longest))
+			return 0, fmt.Sprintf("%s is not from %s to %s", yamlfile.Quote(text), ShowDuration(shortest),
+				ShowDuration(longest))
 		}
 		return d, ""
 	}

@@ -104,7 +104,8 @@ func (v short[T, V]) describe() description {
 		}
 	}
 	if v.lone {
-		return description{kind: fmt.Sprintf("a mapping, or its `%s` alone", v.word), fallback: "none", keys: keys, word: word, see: v.several}
+		return description{kind: fmt.Sprintf("a mapping, or its `%s` alone", v.word), fallback: "none", keys: keys,
+			word: word, see: v.several}
 	}
 	return description{kind: fmt.Sprintf("a list of up to %d mappings, or of their `%s` alone", v.length.Max, v.word),
 		fallback: v.length.Absent, schema: v.length.schema(), list: true, keys: keys, word: word}

@@ -43,5 +43,6 @@ func (v switched[T, V]) write(from *T) *yaml.Node {
 }
 
 func (v switched[T, V]) describe() description {
-	return description{kind: "`true`, `false`, or a mapping", fallback: "`false`", keys: v.table.entries(), word: Bool.Schema}
+	return description{kind: "`true`, `false`, or a mapping", fallback: "`false`", keys: v.table.entries(),
+		word: Bool.Schema}
 }

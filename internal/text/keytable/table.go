@@ -81,7 +81,8 @@ func (t Table[T]) entries() []entry {
 	var all []entry
 	for _, k := range t {
 		if k.Gone == "" {
-			all = append(all, entry{k.Name, k.What, k.Refused, k.Since, k.Unless, k.Required, k.Beside, k.Value.describe()})
+			all = append(all, entry{k.Name, k.What, k.Refused, k.Since, k.Unless, k.Required, k.Beside,
+				k.Value.describe()})
 		}
 	}
 	return all

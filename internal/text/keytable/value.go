@@ -36,7 +36,8 @@ func Optional[T any, V comparable](at func(*T) *V, scalar Scalar[V], fallback st
 // Computed is a single value that T does not keep as it is written: get returns it, and
 // whether it must be written. Where none is written, standard is set unless it is zero,
 // and fallback says in words what holds.
-func Computed[T any, V comparable](get func(*T) (V, bool), set func(*T, V), scalar Scalar[V], standard V, fallback string) Value[T] {
+func Computed[T any, V comparable](get func(*T) (V, bool), set func(*T, V), scalar Scalar[V], standard V,
+	fallback string) Value[T] {
 	return field[T, V]{get, set, scalar, standard, fallback}
 }
 

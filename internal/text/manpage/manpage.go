@@ -35,7 +35,8 @@ type Page struct {
 // Headings of the text begin at the second level.
 func Document(name string, section int, release, summary, text string) Page {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %q %q \"\" %q %q\n\n## NAME\n%s - %s\n\n%s", name, fmt.Sprint(section), release, manual, name, plain(sentence(summary)), text)
+	fmt.Fprintf(&b, "# %q %q \"\" %q %q\n\n## NAME\n%s - %s\n\n%s", name, fmt.Sprint(section), release, manual, name,
+		plain(sentence(summary)), text)
 	return Page{Name: fmt.Sprintf("%s.%d", name, section), Roff: md2man.Render([]byte(b.String()))}
 }
 

@@ -76,7 +76,9 @@ func (f *File) Leaves() []string {
 			leaves = append(leaves, field)
 		}
 	}
-	slices.SortFunc(leaves, func(a, b string) int { return cmp.Or(cmp.Compare(f.lines[a], f.lines[b]), cmp.Compare(a, b)) })
+	slices.SortFunc(leaves, func(a, b string) int {
+		return cmp.Or(cmp.Compare(f.lines[a], f.lines[b]), cmp.Compare(a, b))
+	})
 	return leaves
 }
 

@@ -187,7 +187,8 @@ func checkLoopback() error {
 		return fmt.Errorf("start the agent: look at interface %s: %w", loopback, err)
 	}
 	if lo.Flags&net.FlagUp == 0 {
-		return fmt.Errorf("start the agent: interface %s is down, and accepts nothing: ip link set %s up", loopback, loopback)
+		return fmt.Errorf("start the agent: interface %s is down, and accepts nothing: ip link set %s up",
+			loopback, loopback)
 	}
 	return nil
 }
@@ -223,7 +224,8 @@ func checkElsewhere(changes *hostnet.Changes, vip netip.Addr) error {
 	}
 	for _, link := range links {
 		if link != loopback {
-			return fmt.Errorf("start the agent: %s %w, %s, which answers for it on the network: take it off there (ip address del %s dev %s)",
+			return fmt.Errorf(
+				"start the agent: %s %w, %s, which answers for it on the network: take it off there (ip address del %s dev %s)",
 				vip, ErrElsewhere, link, vip, link)
 		}
 	}

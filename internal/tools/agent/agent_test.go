@@ -69,7 +69,8 @@ func start(tb testing.TB, ns *namespace.Namespace, dir string, vips ...netip.Add
 func TestBadVIPs(t *testing.T) {
 	ns := testenv.Namespace(t)
 	testenv.Veth(t,
-		testenv.End{Namespace: ns, Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.2.1/16"), netip.MustParsePrefix("2001:2::2:1/64")}},
+		testenv.End{Namespace: ns, Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.2.1/16"),
+			netip.MustParsePrefix("2001:2::2:1/64")}},
 		testenv.End{Namespace: ns, Name: "eth1"})
 	before := look(t, ns)
 	for text, want := range map[string]error{
@@ -109,7 +110,8 @@ func look(tb testing.TB, ns *namespace.Namespace) map[string]string {
 	seen := map[string]string{}
 	testenv.In(tb, ns, func() error {
 		var failed error
-		for _, name := range []string{"all/arp_ignore", "lo/arp_ignore", "all/arp_announce", "lo/arp_announce", "all/rp_filter"} {
+		for _, name := range []string{"all/arp_ignore", "lo/arp_ignore", "all/arp_announce", "lo/arp_announce",
+			"all/rp_filter"} {
 			value, err := testenv.Sysctl("net/ipv4/conf/" + name)
 			seen[name], failed = value, errors.Join(failed, err)
 		}
@@ -208,14 +210,16 @@ func TestValuesThatServeAreKept(t *testing.T) {
 func TestVIPThatWasThere(t *testing.T) {
 	ns := testenv.Namespace(t)
 	testenv.In(t, ns, func() error {
-		return netlink.AddrAdd(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1}}, &netlink.Addr{IPNet: netlink.NewIPNet(vip4.AsSlice())})
+		return netlink.AddrAdd(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1}},
+			&netlink.Addr{IPNet: netlink.NewIPNet(vip4.AsSlice())})
 	})
 	before := look(t, ns)
 	a, err := start(t, ns, t.TempDir(), vip4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(lines(a.Events()), "\n"); !strings.Contains(got, "198.18.0.100/32 on lo: present, unchanged") {
+	if got := strings.Join(lines(a.Events()), "\n"); !strings.Contains(got,
+		"198.18.0.100/32 on lo: present, unchanged") {
 		t.Errorf("events: %s", got)
 	}
 	if err := a.Close(); err != nil {
@@ -278,7 +282,8 @@ func kill(t *testing.T, ns *namespace.Namespace, dir string, hook agent.Hook) {
 		if line != "ready\n" {
 			err = errors.Join(err, fmt.Errorf("the child says: %s", line))
 		}
-		if _, busy := agent.Start(agent.Options{VIPs: []netip.Addr{vip4}, Dir: dir}); !errors.Is(busy, hostnet.ErrBusy) {
+		if _, busy := agent.Start(agent.Options{VIPs: []netip.Addr{vip4}, Dir: dir}); !errors.Is(busy,
+			hostnet.ErrBusy) {
 			err = errors.Join(err, fmt.Errorf("a second agent: %v", busy))
 		}
 		err = errors.Join(err, cmd.Process.Kill())

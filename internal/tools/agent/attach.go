@@ -84,8 +84,8 @@ type attachedSide struct {
 	link link.Link // nil with HookClsact
 }
 
-// attach puts the programs on an interface, before what is there; on an error, none. The caller holds the lock, or nobody
-// else has the agent yet.
+// attach puts the programs on an interface, before what is there; on an error, none. The caller holds the lock, or
+// nobody else has the agent yet.
 func (a *Agent) attach(nic netlink.Link, asked string) error {
 	on := &attached{index: nic.Attrs().Index, name: nic.Attrs().Name, asked: asked}
 	for _, s := range a.program.sides(a.opt) {
@@ -147,7 +147,8 @@ func (s side) attach(name string, hook Hook, changes *hostnet.Changes) (link.Lin
 			return nil, "", attachError(err, name)
 		}
 	}
-	if err := changes.AddFilter(name, hostnet.Filter{Name: filterName, FD: s.program.FD(), Egress: s.egress}); err != nil {
+	if err := changes.AddFilter(name, hostnet.Filter{Name: filterName, FD: s.program.FD(),
+		Egress: s.egress}); err != nil {
 		return nil, "", fmt.Errorf("start the agent: %w", err)
 	}
 	return nil, HookClsact, nil
@@ -175,7 +176,8 @@ func attachError(err error, name string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("start the agent: attach to %s: %w (%v), and with CAP_BPF", name, hostnet.ErrNoRights, err)
 	case unsupported(err):
-		return fmt.Errorf("start the agent: attach to %s: %w (%v): TCX needs Linux 6.6: choose clsact", name, ErrUnsupported, err)
+		return fmt.Errorf("start the agent: attach to %s: %w (%v): TCX needs Linux 6.6: choose clsact", name,
+			ErrUnsupported, err)
 	}
 	return fmt.Errorf("start the agent: attach to %s: %w", name, err)
 }

@@ -60,7 +60,8 @@ func hookedTo(l netlink.Link) (found []string, err error) {
 		name   string
 		tcx    ebpf.AttachType
 		parent uint32
-	}{{"ingress", ebpf.AttachTCXIngress, netlink.HANDLE_MIN_INGRESS}, {"egress", ebpf.AttachTCXEgress, netlink.HANDLE_MIN_EGRESS}} {
+	}{{"ingress", ebpf.AttachTCXIngress, netlink.HANDLE_MIN_INGRESS},
+		{"egress", ebpf.AttachTCXEgress, netlink.HANDLE_MIN_EGRESS}} {
 		if hasTCX() {
 			tcx, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: side.tcx})
 			if err != nil {
@@ -124,7 +125,8 @@ func TestAttachAndClose(t *testing.T) {
 // Of a killed agent, a TCX link leaves nothing, and the next start takes a
 // filter away.
 func TestKilledWithProgram(t *testing.T) {
-	left := map[agent.Hook][]string{agent.HookTCX: nil, agent.HookClsact: hookedBy(agent.HookClsact, "eth0", "egress", "ingress")}
+	left := map[agent.Hook][]string{agent.HookTCX: nil, agent.HookClsact: hookedBy(agent.HookClsact, "eth0", "egress",
+		"ingress")}
 	for _, hook := range hooks() {
 		want := left[hook]
 		s, dir := newSegment(t), t.TempDir()
@@ -150,7 +152,8 @@ func TestOthersFilterStays(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		attrs := netlink.QdiscAttrs{LinkIndex: eth0.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+		attrs := netlink.QdiscAttrs{LinkIndex: eth0.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0),
+			Parent: netlink.HANDLE_CLSACT}
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: passAll})
 		if err != nil {
 			return err
@@ -158,13 +161,15 @@ func TestOthersFilterStays(t *testing.T) {
 		defer p.Close()
 		return errors.Join(netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "clsact"}),
 			netlink.FilterAdd(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: attrs.LinkIndex,
-				Parent: netlink.HANDLE_MIN_INGRESS, Protocol: unix.ETH_P_ALL}, Fd: p.FD(), Name: "other", DirectAction: true}))
+				Parent: netlink.HANDLE_MIN_INGRESS, Protocol: unix.ETH_P_ALL}, Fd: p.FD(), Name: "other",
+				DirectAction: true}))
 	}
 	testenv.In(t, s.backend, other)
 	before := hooked(t, s.backend)
 	same(t, "before", []string{"eth0 clsact", "eth0 ingress filter other"}, before)
 	a := s.startWith(everything(t.TempDir(), agent.HookClsact))
-	same(t, "with the agent", []string{"eth0 clsact", "eth0 egress filter jeoul_agent", "eth0 ingress filter jeoul_agent", "eth0 ingress filter other"}, hooked(t, s.backend))
+	same(t, "with the agent", []string{"eth0 clsact", "eth0 egress filter jeoul_agent",
+		"eth0 ingress filter jeoul_agent", "eth0 ingress filter other"}, hooked(t, s.backend))
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +181,8 @@ func TestOthersFilterStays(t *testing.T) {
 func TestInterfaces(t *testing.T) {
 	ns, peer := testenv.Namespace(t), testenv.Namespace(t)
 	for i := range 3 {
-		testenv.Veth(t, testenv.End{Namespace: ns, Name: fmt.Sprintf("eth%d", i)}, testenv.End{Namespace: peer, Name: fmt.Sprintf("eth%d", i)})
+		testenv.Veth(t, testenv.End{Namespace: ns, Name: fmt.Sprintf("eth%d", i)},
+			testenv.End{Namespace: peer, Name: fmt.Sprintf("eth%d", i)})
 	}
 	testenv.In(t, ns, func() error {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
@@ -187,7 +193,8 @@ func TestInterfaces(t *testing.T) {
 		return errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge),
 			netlink.LinkSetMaster(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}}, bridge),
 			netlink.LinkSetDown(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth2"}}),
-			netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "mv0", ParentIndex: below.Attrs().Index}, Mode: netlink.MACVLAN_MODE_BRIDGE}),
+			netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "mv0",
+				ParentIndex: below.Attrs().Index}, Mode: netlink.MACVLAN_MODE_BRIDGE}),
 			netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "mv0"}}))
 	})
 	for _, c := range []struct {
@@ -201,7 +208,8 @@ func TestInterfaces(t *testing.T) {
 	} {
 		var a *agent.Agent
 		err := ns.Do(func() (err error) {
-			a, err = agent.Start(agent.Options{VIPs: []netip.Addr{vip4}, Modes: []lb.Mode{lb.IPIP}, Interfaces: c.asked, Dir: t.TempDir()})
+			a, err = agent.Start(agent.Options{VIPs: []netip.Addr{vip4}, Modes: []lb.Mode{lb.IPIP}, Interfaces: c.asked,
+				Dir: t.TempDir()})
 			return err
 		})
 		if !errors.Is(err, c.err) {
@@ -270,7 +278,8 @@ func TestAddressesAreFollowed(t *testing.T) {
 	w := way{lb.IPIP, vip4, moved, s.peer4}
 	change := func(f func(netlink.Link, *netlink.Addr) error) {
 		testenv.In(t, s.backend, func() error {
-			return f(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}, &netlink.Addr{IPNet: netlink.NewIPNet(moved.AsSlice())})
+			return f(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}},
+				&netlink.Addr{IPNet: netlink.NewIPNet(moved.AsSlice())})
 		})
 	}
 	count := func(outcome string) (n uint64) {

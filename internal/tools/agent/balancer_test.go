@@ -134,7 +134,8 @@ func (s *stage) wrap() {
 	} else {
 		s.length(ethernet, ethernet+2)
 		s.add(asm.LoadMem(asm.R4, asm.RFP, stackWord, asm.Half),
-			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ethernet+10), asm.Mov.Imm(asm.R3, 0), asm.Mov.Imm(asm.R5, 2),
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ethernet+10), asm.Mov.Imm(asm.R3, 0),
+			asm.Mov.Imm(asm.R5, 2),
 			asm.FnL3CsumReplace.Call(), asm.JNE.Imm(asm.R0, 0, "drop"))
 	}
 	if s.mode == lb.GUE {
@@ -164,7 +165,8 @@ func (s *stage) outer() []byte {
 	if s.outer6 {
 		header = append([]byte{0x60, 0, 0, 0, 0, 0, inner, 64}, append(s.from.AsSlice(), s.to.AsSlice()...)...)
 	} else {
-		header = append([]byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, inner, 0, 0}, append(s.from.AsSlice(), s.to.AsSlice()...)...)
+		header = append([]byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, inner, 0, 0},
+			append(s.from.AsSlice(), s.to.AsSlice()...)...)
 		binary.BigEndian.PutUint16(header[10:], ^onesSum(header))
 	}
 	if s.mode == lb.GUE {
@@ -206,7 +208,8 @@ func (s *stage) mark() {
 	}
 	head := int64(binary.NativeEndian.Uint16([]byte{0x45, s.point << 2}))
 	plain := int64(binary.NativeEndian.Uint16([]byte{0x45, 0}))
-	s.call(asm.FnL3CsumReplace, ethernet+10, int64(binary.NativeEndian.Uint32(vip)), int64(binary.NativeEndian.Uint32(host)), 4)
+	s.call(asm.FnL3CsumReplace, ethernet+10, int64(binary.NativeEndian.Uint32(vip)),
+		int64(binary.NativeEndian.Uint32(host)), 4)
 	s.call(asm.FnL3CsumReplace, ethernet+10, plain, head, 2)
 	s.put(stackWord, []byte{0x45, s.point << 2})
 	s.store(ethernet, stackWord, 2)

@@ -128,7 +128,8 @@ func prefixLength(r netlink.Route) int {
 func (h *host) findings(mode lb.Mode) []Finding {
 	switch mode {
 	case lb.FullNAT, lb.ModeProxy:
-		return []Finding{{"host", Good, "needs nothing: requests come from the balancer's own addresses, and answers go there"}}
+		return []Finding{{"host", Good,
+			"needs nothing: requests come from the balancer's own addresses, and answers go there"}}
 	case lb.NAT:
 		return h.wayBack()
 	}
@@ -165,7 +166,8 @@ func (h *host) agent() []Finding {
 // undone is a finding of what an agent sees to: missing where one runs and it is not so.
 func (h *host) undone(what, text string) Finding {
 	if h.running {
-		return Finding{what, Missing, text + ", which the agent that runs has not done, or not for these options: see its log"}
+		return Finding{what, Missing,
+			text + ", which the agent that runs has not done, or not for these options: see its log"}
 	}
 	return Finding{what, Doable, text}
 }
@@ -180,7 +182,9 @@ func (h *host) programs() (found []Finding) {
 		there, err := runsOn(l)
 		switch {
 		case err != nil:
-			found = append(found, Finding{"program", Note, fmt.Sprintf("whether it is attached to %s cannot be seen: %v", l.Attrs().Name, err)})
+			found = append(found,
+				Finding{"program", Note, fmt.Sprintf("whether it is attached to %s cannot be seen: %v",
+					l.Attrs().Name, err)})
 		case there:
 			found = append(found, Finding{"program", Good, "is attached to " + l.Attrs().Name})
 		default:
@@ -209,7 +213,9 @@ func (h *host) vip(vip netip.Addr) Finding {
 	on := holders(vip, h.addresses, h.links)
 	for _, name := range on {
 		if name != loopback {
-			return Finding{"vip", Missing, fmt.Sprintf("%s is on %s, which answers for it on the network: ip address del %s dev %s", vip, name, vip, name)}
+			return Finding{"vip", Missing,
+				fmt.Sprintf("%s is on %s, which answers for it on the network: ip address del %s dev %s", vip, name,
+					vip, name)}
 		}
 	}
 	if len(on) > 0 {
@@ -247,7 +253,10 @@ func (h *host) silence() []Finding {
 		case s.enough(now):
 			found = append(found, Finding{"arp", Good, fmt.Sprintf("%s is %d", s.name, now)})
 		case !sysctl.Writable(s.name):
-			found = append(found, Finding{"arp", Missing, fmt.Sprintf("%s is %d, and cannot be written here: on the host, sysctl -w %s=%s", s.name, now, s.name, s.value)})
+			found = append(found,
+				Finding{"arp", Missing,
+					fmt.Sprintf("%s is %d, and cannot be written here: on the host, sysctl -w %s=%s", s.name, now,
+						s.name, s.value)})
 		default:
 			found = append(found, h.undone("arp", fmt.Sprintf("%s: %d → %s", s.name, now, s.value)))
 		}
@@ -272,8 +281,9 @@ func (h *host) reversePath() []Finding {
 		strict = true
 		state, text := Note, "clients whose way back is another interface are dropped without a word"
 		if len(back) > 0 && !slices.Contains(back, l.Attrs().Name) {
-			state, text = Missing, fmt.Sprintf("the default route leaves by %s: sysctl -w net.ipv4.conf.%s.rp_filter=2, unless all clients are reached by %s",
-				strings.Join(back, ", "), l.Attrs().Name, l.Attrs().Name)
+			state, text = Missing,
+				fmt.Sprintf("the default route leaves by %s: sysctl -w net.ipv4.conf.%s.rp_filter=2, unless all clients are reached by %s",
+					strings.Join(back, ", "), l.Attrs().Name, l.Attrs().Name)
 		}
 		found = append(found, Finding{"rp_filter", state, fmt.Sprintf("strict on %s: %s", l.Attrs().Name, text)})
 	}
@@ -310,10 +320,12 @@ func (h *host) wayBack() []Finding {
 		if r.Gw != nil {
 			text = fmt.Sprintf("the default route leads to %s on %s", r.Gw, l.Attrs().Name)
 		}
-		found = append(found, Finding{"way back", Note, text + ": this must be an address of the balancer, or lead through it"})
+		found = append(found,
+			Finding{"way back", Note, text + ": this must be an address of the balancer, or lead through it"})
 	}
 	if len(found) == 0 {
-		return []Finding{{"way back", Missing, "no default route: answers to clients must go through the balancer: ip route add default via ADDRESS"}}
+		return []Finding{{"way back", Missing,
+			"no default route: answers to clients must go through the balancer: ip route add default via ADDRESS"}}
 	}
 	return found
 }
@@ -321,13 +333,15 @@ func (h *host) wayBack() []Finding {
 // marks are the code points of mode dscp.
 func (h *host) marks() []Finding {
 	if len(h.opt.Marks) == 0 {
-		return []Finding{{"dscp", Missing, "no code point was given: --dscp N=VIP, as the balancer's configuration has it"}}
+		return []Finding{{"dscp", Missing,
+			"no code point was given: --dscp N=VIP, as the balancer's configuration has it"}}
 	}
 	var found []Finding
 	for _, m := range h.opt.Marks {
 		f := Finding{"dscp", Good, m.String()}
 		if use := commonUse[m.Point]; use != "" {
-			f = Finding{"dscp", Note, fmt.Sprintf("%s: %s: to this host's own address those packets would be taken for the VIP's", m, use)}
+			f = Finding{"dscp", Note,
+				fmt.Sprintf("%s: %s: to this host's own address those packets would be taken for the VIP's", m, use)}
 		}
 		found = append(found, f)
 	}
@@ -351,7 +365,9 @@ func (h *host) families() []Finding {
 	for _, l := range h.interfaces {
 		name := l.Attrs().Name
 		if off, err := readNumber("net/ipv6/conf/" + name + "/disable_ipv6"); err == nil && off != 0 {
-			found = append(found, Finding{"ipv6", Missing, fmt.Sprintf("is switched off on %s, also for what comes out of a tunnel: sysctl -w net/ipv6/conf/%s/disable_ipv6=0", name, name)})
+			found = append(found,
+				Finding{"ipv6", Missing,
+					fmt.Sprintf("is switched off on %s, also for what comes out of a tunnel: sysctl -w net/ipv6/conf/%s/disable_ipv6=0", name, name)})
 		}
 	}
 	return found
@@ -366,8 +382,9 @@ func (h *host) room(mode lb.Mode) []Finding {
 	}
 	for _, l := range h.interfaces {
 		mtu := l.Attrs().MTU
-		found = append(found, Finding{"mtu", Note, fmt.Sprintf("%s: %d bytes: in a tunnel, packets of up to %d by IPv4 and %d by IPv6",
-			l.Attrs().Name, mtu, mtu-20-udp, mtu-40-udp)})
+		found = append(found,
+			Finding{"mtu", Note, fmt.Sprintf("%s: %d bytes: in a tunnel, packets of up to %d by IPv4 and %d by IPv6",
+				l.Attrs().Name, mtu, mtu-20-udp, mtu-40-udp)})
 	}
 	return found
 }

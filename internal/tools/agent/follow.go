@@ -34,7 +34,8 @@ func follow(vips []netip.Addr, roles *ebpf.Map) (*follower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	f := &follower{vips: vips, roles: roles, handle: handle, done: make(chan struct{}), told: map[netip.Addr]tcAgentRole{}}
+	f := &follower{vips: vips, roles: roles, handle: handle, done: make(chan struct{}),
+		told: map[netip.Addr]tcAgentRole{}}
 	// First of all listen, so that no change falls between.
 	f.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {

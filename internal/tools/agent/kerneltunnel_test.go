@@ -28,7 +28,8 @@ func kernelTunnel(vip, local, remote netip.Addr) netlink.Link {
 	switch {
 	case remote.Is6():
 		// With the option of RFC 2473 that limits nesting, as Linux has it.
-		return &netlink.Ip6tnl{LinkAttrs: attrs, Local: local.AsSlice(), Remote: remote.AsSlice(), EncapLimit: 4, Ttl: 64}
+		return &netlink.Ip6tnl{LinkAttrs: attrs, Local: local.AsSlice(), Remote: remote.AsSlice(),
+			EncapLimit: 4, Ttl: 64}
 	case vip.Is6():
 		return &netlink.Sittun{LinkAttrs: attrs, Local: local.AsSlice(), Remote: remote.AsSlice(), Ttl: 64}
 	}
@@ -95,7 +96,8 @@ func (s *segment) besideAgent(t *testing.T, w way, at, source netip.Addr) {
 			addr.Flags = unix.IFA_F_NODAD
 		}
 		return errors.Join(netlink.LinkSetUp(tunnel), netlink.AddrAdd(tunnel, addr),
-			testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "0"), testenv.WriteSysctl("net/ipv4/conf/tun0/rp_filter", "0"))
+			testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "0"),
+			testenv.WriteSysctl("net/ipv4/conf/tun0/rp_filter", "0"))
 	})
 	send := func() (io.Closer, error) { return raiseTunnel(kernelTunnel(at, w.from, w.to), at, source) }
 	if err := s.exchange(at, 1<<20, send); err != nil {

@@ -339,7 +339,8 @@ func mutate(r *rand.Rand, f []byte) []byte {
 // taken says whether the program and the model can be compared on the frame: a
 // VLAN tag is taken off before a test's packet reaches the program.
 func taken(f []byte) bool {
-	return testpacket.FitsSocketBuffer(f) && binary.BigEndian.Uint16(f[12:]) != 0x8100 && binary.BigEndian.Uint16(f[12:]) != 0x88a8
+	return testpacket.FitsSocketBuffer(f) && binary.BigEndian.Uint16(f[12:]) != 0x8100 &&
+		binary.BigEndian.Uint16(f[12:]) != 0x88a8
 }
 
 func everyMode(tb testing.TB) (*rig, model) {
@@ -362,7 +363,8 @@ func TestRandomPackets(t *testing.T) {
 		}
 	}
 	t.Logf("seed %d, %d packets: %v", seed, packets, ends)
-	for _, must := range []string{"ipip accepted", "gue accepted", "dscp accepted", " passed_plain", " passed_malformed",
+	for _, must := range []string{"ipip accepted", "gue accepted", "dscp accepted", " passed_plain",
+		" passed_malformed",
 		"ipip dropped_malformed", "gue dropped_congested", "ipip passed_fragment", "gue passed_other_gue",
 		"gue passed_not_vip", " passed_extension_headers", " passed_not_ip", " passed_other_host"} {
 		if ends[must] == 0 {

@@ -35,7 +35,8 @@ var (
 func answering(tb testing.TB, from netip.Addr, syn bool, options ...layers.TCPOption) []byte {
 	tb.Helper()
 	header, forSum := network(from, clientOf(from), layers.IPProtocolTCP, 0)
-	segment := &layers.TCP{SrcPort: 80, DstPort: 40000, Seq: 7, Ack: 8, SYN: syn, ACK: true, Window: 512, Options: options}
+	segment := &layers.TCP{SrcPort: 80, DstPort: 40000, Seq: 7, Ack: 8, SYN: syn, ACK: true, Window: 512,
+		Options: options}
 	if err := segment.SetNetworkLayerForChecksum(forSum); err != nil {
 		tb.Fatal(err)
 	}
@@ -51,10 +52,12 @@ func TestClamp(t *testing.T) {
 		r.checkProgram(t, r.egress, given, how, nil)
 	}
 	for _, from := range []netip.Addr{testVIP4, testVIP6} {
-		for _, before := range [][]layers.TCPOption{nil, {nop}, {nop, nop, sackOK}, {stamps, nop}, {nop, nop, nop, nop, nop, nop, nop}} {
+		for _, before := range [][]layers.TCPOption{nil, {nop}, {nop, nop, sackOK}, {stamps, nop},
+			{nop, nop, nop, nop, nop, nop, nop}} {
 			for _, after := range [][]layers.TCPOption{nil, {sackOK, stamps}} {
 				build := func(value uint16) []byte {
-					return answering(t, from, true, append(append(append([]layers.TCPOption(nil), before...), mss(value)), after...)...)
+					return answering(t, from, true,
+						append(append(append([]layers.TCPOption(nil), before...), mss(value)), after...)...)
 				}
 				for _, value := range []uint16{testMSS + 1, 1460, 0x8000, 0xffff} {
 					check(build(value), build(testMSS), clamped)
@@ -88,7 +91,8 @@ func TestClampBadOptions(t *testing.T) {
 	for _, lie := range []struct {
 		at    int
 		value byte
-	}{{options + 1, 0}, {options + 1, 1}, {options + 1, 3}, {options + 1, 5}, {options + 1, 255}, {options - 8, 0x40}, {options - 8, 0xf0}} {
+	}{{options + 1, 0}, {options + 1, 1}, {options + 1, 3}, {options + 1, 5}, {options + 1, 255}, {options - 8, 0x40},
+		{options - 8, 0xf0}} {
 		bad := append([]byte(nil), good...)
 		bad[lie.at] = lie.value
 		r.checkProgram(t, r.egress, bad, end{frame: bad}, nil)

@@ -50,7 +50,9 @@ func (m Mark) String() string { return fmt.Sprintf("%d=%s", m.Point, m.VIP) }
 func (opt Options) checked() (Options, error) {
 	for _, mode := range opt.Modes {
 		if slices.Contains(lb.Modes, mode) && !mode.KeepsPort() {
-			return opt, fmt.Errorf("start the agent: %s %w: such a backend has no VIP, and needs none: see jeoul agent --check --mode %s", mode, ErrBadMode, mode)
+			return opt, fmt.Errorf(
+				"start the agent: %s %w: such a backend has no VIP, and needs none: see jeoul agent --check --mode %s",
+				mode, ErrBadMode, mode)
 		}
 		if !slices.Contains(lb.Modes, mode) {
 			return opt, fmt.Errorf("start the agent: %q %w", mode, ErrBadMode)
@@ -70,7 +72,9 @@ func (opt Options) checked() (Options, error) {
 		opt.Modes = append(slices.Clip(opt.Modes), lb.DSCP)
 	}
 	if slices.Contains(opt.Modes, lb.DSCP) && len(opt.Marks) == 0 {
-		return opt, fmt.Errorf("start the agent: mode dscp: no code point was given: say which stands for which VIP, such as --dscp 10=%s", opt.VIPs[0])
+		return opt, fmt.Errorf(
+			"start the agent: mode dscp: no code point was given: say which stands for which VIP, such as --dscp 10=%s",
+			opt.VIPs[0])
 	}
 	if opt.MSS != 0 && (opt.MSS < 536 || opt.MSS > 65495) {
 		return opt, fmt.Errorf("start the agent: %d %w: it is 536 to 65495 bytes", opt.MSS, ErrBadMSS)
@@ -102,7 +106,8 @@ func checkMarks(marks []Mark) ([]Mark, error) {
 		}
 		for _, other := range checked {
 			if other.Point == mark.Point && other.VIP.BitLen() == mark.VIP.BitLen() {
-				return nil, fmt.Errorf("start the agent: %s %w: the code point stands for %s already", mark, ErrBadMark, other.VIP)
+				return nil, fmt.Errorf("start the agent: %s %w: the code point stands for %s already", mark,
+					ErrBadMark, other.VIP)
 			}
 		}
 		checked = append(checked, mark)

@@ -39,7 +39,8 @@ func TestUnwrap(t *testing.T) {
 	for mode, wrap := range wrappers {
 		families(t, func(t *testing.T, outer6 bool, vip netip.Addr) {
 			// An empty datagram is shorter than an IPv6 header alone.
-			for _, inner := range [][]byte{udp(t, vip, 0, 0), udp(t, vip, 0, 1), tcp(t, vip, 0, 0), tcp(t, vip, 0xb8, 1400),
+			for _, inner := range [][]byte{udp(t, vip, 0, 0), udp(t, vip, 0, 1), tcp(t, vip, 0, 0),
+				tcp(t, vip, 0xb8, 1400),
 				ip(t, clientOf(vip), vip, layers.IPProtocolICMPv4, 0, pattern(8))} {
 				r.check(t, frame(wrap(t, outer6, 0, inner)), end{mode, "accepted", frame(inner)})
 				// What Ethernet pads a short packet with goes along; the kernel cuts it off.
@@ -112,7 +113,8 @@ func TestRestore(t *testing.T) {
 		// What is not for an address of this host, or for the VIP itself, or of
 		// a protocol that no service balances, is none of ours.
 		for _, other := range [][]byte{
-			frame(tcp(t, f.vip, ds, 1)), frame(tcp(t, clientOf(f.vip), ds, 1)), frame(tcp(t, f.own, 12<<2, 1)), frame(tcp(t, f.own, 0, 1)),
+			frame(tcp(t, f.vip, ds, 1)), frame(tcp(t, clientOf(f.vip), ds, 1)), frame(tcp(t, f.own, 12<<2, 1)),
+			frame(tcp(t, f.own, 0, 1)),
 			frame(ip(t, clientOf(f.own), f.own, layers.IPProtocolIPv4, ds, tcp(t, testVIP4, 0, 1))),
 			frame(ip(t, clientOf(f.own), f.own, layers.IPProtocolSCTP, ds, pattern(40))),
 		} {
@@ -133,7 +135,8 @@ func TestRestoreICMP(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.DSCP}, testMarks)
 	icmp4 := func(to netip.Addr, ds uint8, kind uint8) []byte {
 		header, _ := network(testClient4, to, layers.IPProtocolICMPv4, ds)
-		return frame(testpacket.Serialize(t, header, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, 4)}, gopacket.Payload(tcp(t, testClient4, 0, 8))))
+		return frame(testpacket.Serialize(t, header, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, 4)},
+			gopacket.Payload(tcp(t, testClient4, 0, 8))))
 	}
 	icmp6 := func(to netip.Addr, ds uint8, kind uint8) []byte {
 		header, forSum := network(testClient6, to, layers.IPProtocolICMPv6, ds)
@@ -141,11 +144,13 @@ func TestRestoreICMP(t *testing.T) {
 		if err := message.SetNetworkLayerForChecksum(forSum); err != nil {
 			t.Fatal(err)
 		}
-		return frame(testpacket.Serialize(t, header, message, gopacket.Payload(append(make([]byte, 4), tcp(t, testClient6, 0, 8)...))))
+		return frame(testpacket.Serialize(t, header, message,
+			gopacket.Payload(append(make([]byte, 4), tcp(t, testClient6, 0, 8)...))))
 	}
 	for kind := range 256 {
 		k := uint8(kind)
-		want4, want6 := end{"", "passed_plain", icmp4(testOwn4, 63<<2, k)}, end{"", "passed_plain", icmp6(testOwn6, 63<<2, k)}
+		want4, want6 := end{"", "passed_plain", icmp4(testOwn4, 63<<2, k)},
+			end{"", "passed_plain", icmp6(testOwn6, 63<<2, k)}
 		if k == 3 || k == 11 || k == 12 {
 			want4 = end{lb.DSCP, "accepted", icmp4(testVIP4, 0, k)}
 		}
@@ -201,9 +206,11 @@ func TestRestoreFragments(t *testing.T) {
 		end{lb.DSCP, "accepted", frame(ipv6Fragment(udp(t, testVIP6, 0, 80), 1))})
 	for _, protocol := range []layers.IPProtocol{layers.IPProtocolUDP, layers.IPProtocolTCP} {
 		r.check(t, frame(ipv4Fragment(ip(t, testClient4, testOwn4, protocol, 10<<2, pattern(3)), 0x2005)),
-			end{lb.DSCP, "accepted", frame(ipv4Fragment(ip(t, testClient4, testVIP4, protocol, 0, pattern(3)), 0x2005))})
+			end{lb.DSCP, "accepted",
+				frame(ipv4Fragment(ip(t, testClient4, testVIP4, protocol, 0, pattern(3)), 0x2005))})
 		r.check(t, frame(ipv6Fragment(ip(t, testClient6, testOwn6, protocol, 11<<2, pattern(3)), 0x0028)),
-			end{lb.DSCP, "accepted", frame(ipv6Fragment(ip(t, testClient6, testVIP6, protocol, 0, pattern(3)), 0x0028))})
+			end{lb.DSCP, "accepted",
+				frame(ipv6Fragment(ip(t, testClient6, testVIP6, protocol, 0, pattern(3)), 0x0028))})
 	}
 }
 
@@ -228,7 +235,8 @@ func TestTunnelFragmentsAreLeft(t *testing.T) {
 func TestFragmentsInTunnel(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	for mode, wrap := range wrappers {
-		for _, inner := range [][]byte{ipv4Fragment(udp(t, testVIP4, 0, 64), 0x2000), ipv4Fragment(udp(t, testVIP4, 0, 64), 0x0008), ipv6Fragment(udp(t, testVIP6, 0, 64), 0x0100)} {
+		for _, inner := range [][]byte{ipv4Fragment(udp(t, testVIP4, 0, 64), 0x2000),
+			ipv4Fragment(udp(t, testVIP4, 0, 64), 0x0008), ipv6Fragment(udp(t, testVIP6, 0, 64), 0x0100)} {
 			r.check(t, frame(wrap(t, false, 0, inner)), end{mode, "accepted", frame(inner)})
 			r.check(t, frame(wrap(t, true, 0, inner)), end{mode, "accepted", frame(inner)})
 		}
@@ -294,7 +302,8 @@ func TestLeftAlone(t *testing.T) {
 			{lb.IPIP, "passed_malformed", ip(t, from, to, layers.IPProtocolIPv4, 0, tcp(t, testVIP4, 0, 0)[:19])},
 			{lb.IPIP, "passed_malformed", ip(t, from, to, layers.IPProtocolIPv6, 0, nil)},
 			{lb.GUE, "passed_malformed", gue(t, outer6, 0, nil)},
-			{lb.GUE, "passed_malformed", ip(t, from, to, layers.IPProtocolUDP, 0, append(udpHeader(6080, 200), tcp(t, testVIP4, 0, 1)...))},
+			{lb.GUE, "passed_malformed",
+				ip(t, from, to, layers.IPProtocolUDP, 0, append(udpHeader(6080, 200), tcp(t, testVIP4, 0, 1)...))},
 		} {
 			r.check(t, frame(c.packet), end{c.mode, c.outcome, frame(c.packet)})
 		}

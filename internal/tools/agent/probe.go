@@ -61,9 +61,11 @@ func (h *host) kernel(mode lb.Mode) []Finding {
 	for _, l := range h.interfaces {
 		f := Finding{"interface", Good, "packets may arrive on " + l.Attrs().Name}
 		if !isUp(l) {
-			f = Finding{"interface", Missing, fmt.Sprintf("%s is down: ip link set %s up", l.Attrs().Name, l.Attrs().Name)}
+			f = Finding{"interface", Missing, fmt.Sprintf("%s is down: ip link set %s up", l.Attrs().Name,
+				l.Attrs().Name)}
 		} else if x := l.Attrs().Xdp; x != nil && x.Attached {
-			f = Finding{"interface", Note, fmt.Sprintf("%s: an XDP program (id %d) sees the packets first", l.Attrs().Name, x.ProgId)}
+			f = Finding{"interface", Note, fmt.Sprintf("%s: an XDP program (id %d) sees the packets first",
+				l.Attrs().Name, x.ProgId)}
 		}
 		found = append(found, f)
 	}
@@ -72,7 +74,8 @@ func (h *host) kernel(mode lb.Mode) []Finding {
 		return append(found, Finding{"program", Missing, err.Error()})
 	}
 	defer p.close()
-	return append(found, Finding{"program", Good, "this kernel takes the eBPF program"}, attachable(p.ingress, h.opt.Hook))
+	return append(found, Finding{"program", Good, "this kernel takes the eBPF program"},
+		attachable(p.ingress, h.opt.Hook))
 }
 
 // attachable tries the hook where that changes nothing.
@@ -91,7 +94,8 @@ func attachable(p *ebpf.Program, hook Hook) Finding {
 	}
 	defer ns.Close()
 	if err := ns.Do(func() error { return tryClsact(p) }); err != nil {
-		return Finding{"hook", Missing, fmt.Sprintf("clsact with eBPF filters (modules sch_ingress and cls_bpf): %v", err)}
+		return Finding{"hook", Missing, fmt.Sprintf("clsact with eBPF filters (modules sch_ingress and cls_bpf): %v",
+			err)}
 	}
 	return Finding{"hook", Good, "clsact"}
 }
@@ -110,7 +114,8 @@ func runsOn(l netlink.Link) (bool, error) {
 			parent = netlink.HANDLE_MIN_EGRESS
 		}
 		filters, err := netlink.FilterList(l, parent)
-		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // without the queueing discipline
+		// without the queueing discipline
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return false, err
 		}
 		for _, f := range filters {
@@ -149,13 +154,15 @@ func hasProgram(index int, egress bool) (bool, error) {
 
 // tryClsact attaches the program in a namespace that is there for nothing else.
 func tryClsact(p *ebpf.Program) error {
-	attrs := netlink.QdiscAttrs{LinkIndex: loopbackIndex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+	attrs := netlink.QdiscAttrs{LinkIndex: loopbackIndex, Handle: netlink.MakeHandle(0xffff, 0),
+		Parent: netlink.HANDLE_CLSACT}
 	if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: string(HookClsact)}); err != nil {
 		return err
 	}
 	return netlink.FilterAdd(&netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: loopbackIndex, Parent: netlink.HANDLE_MIN_INGRESS, Protocol: unix.ETH_P_ALL},
-		Fd:          p.FD(), Name: filterName, DirectAction: true,
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: loopbackIndex, Parent: netlink.HANDLE_MIN_INGRESS,
+			Protocol: unix.ETH_P_ALL},
+		Fd: p.FD(), Name: filterName, DirectAction: true,
 	})
 }
 
@@ -165,7 +172,9 @@ func (h *host) others(mode lb.Mode) []Finding {
 	var found []Finding
 	for _, l := range h.links {
 		if tunnels := map[string]bool{"ipip": true, "sit": true, "ip6tnl": true}; mode == lb.IPIP && tunnels[l.Type()] {
-			found = append(found, Finding{"tunnel", Note, fmt.Sprintf("the kernel's %s is here too: what is for a VIP is taken before it, the rest is left to it", l.Attrs().Name)})
+			found = append(found,
+				Finding{"tunnel", Note,
+					fmt.Sprintf("the kernel's %s is here too: what is for a VIP is taken before it, the rest is left to it", l.Attrs().Name)})
 		}
 	}
 	if mode != lb.GUE {
@@ -173,11 +182,16 @@ func (h *host) others(mode lb.Mode) []Finding {
 	}
 	if fous, err := netlink.FouList(0); err == nil {
 		for _, f := range fous {
-			found = append(found, Finding{"tunnel", Note, fmt.Sprintf("the kernel's fou has UDP port %d too: what is for a VIP is taken before it", f.Port)})
+			found = append(found,
+				Finding{"tunnel", Note,
+					fmt.Sprintf("the kernel's fou has UDP port %d too: what is for a VIP is taken before it", f.Port)})
 		}
 	}
 	if udpListens(guePort) {
-		found = append(found, Finding{"tunnel", Note, fmt.Sprintf("a program listens on UDP port %d: what is in GUE and for a VIP does not reach it", guePort)})
+		found = append(found,
+			Finding{"tunnel", Note,
+				fmt.Sprintf("a program listens on UDP port %d: what is in GUE and for a VIP does not reach it",
+					guePort)})
 	}
 	return found
 }

@@ -147,7 +147,8 @@ func (r *rig) checkProgram(tb testing.TB, program *ebpf.Program, frame []byte, w
 		}
 	}
 	if !cmp.Equal(r.last, got) {
-		tb.Errorf("%s %s: counters (-want +got):\n%s\nof %s", want.mode, want.outcome, cmp.Diff(r.last, got), testpacket.Dump(frame))
+		tb.Errorf("%s %s: counters (-want +got):\n%s\nof %s", want.mode, want.outcome, cmp.Diff(r.last, got),
+			testpacket.Dump(frame))
 	}
 	r.last = got
 }
@@ -170,7 +171,8 @@ func frame(packet []byte) []byte {
 }
 
 // network returns an IP header and what its payload's checksum needs of it.
-func network(from, to netip.Addr, protocol layers.IPProtocol, ds uint8) (gopacket.SerializableLayer, gopacket.NetworkLayer) {
+func network(from, to netip.Addr, protocol layers.IPProtocol, ds uint8) (gopacket.SerializableLayer,
+	gopacket.NetworkLayer) {
 	if to.Is6() {
 		ip := &layers.IPv6{Version: 6, TrafficClass: ds, FlowLabel: 0x12345, NextHeader: protocol, HopLimit: 61,
 			SrcIP: from.AsSlice(), DstIP: to.AsSlice()}

@@ -221,7 +221,8 @@ func (s *segment) routeVIPs() error {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		index, ip := eth0.Attrs().Index, vip.AsSlice()
 		err := errors.Join(
-			netlink.NeighSet(&netlink.Neigh{LinkIndex: index, IP: ip, HardwareAddr: s.backendMAC, State: netlink.NUD_PERMANENT}),
+			netlink.NeighSet(&netlink.Neigh{LinkIndex: index, IP: ip, HardwareAddr: s.backendMAC,
+				State: netlink.NUD_PERMANENT}),
 			netlink.RouteReplace(&netlink.Route{LinkIndex: index, Dst: netlink.NewIPNet(ip), MTU: 1400}))
 		if err != nil {
 			return err
@@ -354,12 +355,15 @@ func (s *segment) sendDatagram(wire *testenv.Wire, w way, size int) {
 	if w.to.Is6() {
 		kind = layers.EthernetTypeIPv6
 	}
-	wire.Send(append([]gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: s.peerMAC, DstMAC: s.backendMAC, EthernetType: kind}}, parts...)...)
+	wire.Send(append([]gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: s.peerMAC, DstMAC: s.backendMAC,
+		EthernetType: kind}}, parts...)...)
 }
 
-func header(from, to netip.Addr, protocol layers.IPProtocol, ds uint8) (gopacket.SerializableLayer, gopacket.NetworkLayer) {
+func header(from, to netip.Addr, protocol layers.IPProtocol, ds uint8) (gopacket.SerializableLayer,
+	gopacket.NetworkLayer) {
 	if to.Is6() {
-		ip := &layers.IPv6{Version: 6, TrafficClass: ds, NextHeader: protocol, HopLimit: 64, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+		ip := &layers.IPv6{Version: 6, TrafficClass: ds, NextHeader: protocol, HopLimit: 64, SrcIP: from.AsSlice(),
+			DstIP: to.AsSlice()}
 		return ip, ip
 	}
 	ip := &layers.IPv4{Version: 4, TOS: ds, TTL: 64, Protocol: protocol, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}

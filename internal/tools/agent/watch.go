@@ -30,9 +30,9 @@ type pace struct {
 var defaultPace = pace{settle: 50 * time.Millisecond, apart: time.Second, every: 2 * time.Second}
 
 // Watch keeps the host as Start has prepared it, until ctx is done: it puts back what something else takes away (VIPs,
-// the sysctls that keep ARP quiet, the eBPF programs), attaches the programs to interfaces that come, and logs what it did.
-// It calls report with what is amiss and cannot be put right whenever that is another; an empty list says that all is well.
-// Call it once, before Close.
+// the sysctls that keep ARP quiet, the eBPF programs), attaches the programs to interfaces that come, and logs what it
+// did. It calls report with what is amiss and cannot be put right whenever that is another; an empty list says that all
+// is well. Call it once, before Close.
 func (a *Agent) Watch(ctx context.Context, log *slog.Logger, report func(problems []string)) {
 	stirred := make(chan struct{}, 1)
 	ended := make(chan struct{})
@@ -80,7 +80,8 @@ func (a *Agent) listen(ctx context.Context, log *slog.Logger, stirred chan<- str
 	for ctx.Err() == nil {
 		var events *nl.NetlinkSocket
 		err := a.ns.Do(func() (err error) {
-			events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+			events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
+				unix.RTNLGRP_IPV6_IFADDR,
 				unix.RTNLGRP_TC)
 			return err
 		})
@@ -174,7 +175,9 @@ func (a *Agent) keepVIPs(links []netlink.Link) (problems []error) {
 		on := holders(vip, addresses, links)
 		for _, name := range on {
 			if name != loopback {
-				problems = append(problems, fmt.Errorf("%s is on %s, which answers for it on the network: ip address del %s dev %s", vip, name, vip, name))
+				problems = append(problems,
+					fmt.Errorf("%s is on %s, which answers for it on the network: ip address del %s dev %s", vip, name,
+						vip, name))
 			}
 		}
 		if !slices.Contains(on, loopback) {
@@ -209,7 +212,8 @@ func (a *Agent) keepPrograms(links []netlink.Link, log *slog.Logger) (problems [
 		case nic == nil:
 			log.Warn(fmt.Sprintf("interface %s is gone: nothing arrives there until it comes back", on.name))
 		case wanted[on.index] == "":
-			log.Info(fmt.Sprintf("the eBPF program is taken off %s: its packets come by another interface that has it", on.name))
+			log.Info(fmt.Sprintf("the eBPF program is taken off %s: its packets come by another interface that has it",
+				on.name))
 		default:
 			log.Warn(fmt.Sprintf("something else has taken the eBPF program off %s: it is put back", on.name))
 		}
@@ -252,15 +256,18 @@ func (a *Agent) wanted(links []netlink.Link) (wanted map[int]string, problems []
 			continue
 		}
 		// Renamed: packets arrive there as before, as long as no other has the name.
-		at := slices.IndexFunc(a.attached, func(on *attached) bool { return on.asked == name && byIndex(links, on.index) != nil })
+		at := slices.IndexFunc(a.attached, func(on *attached) bool {
+			return on.asked == name && byIndex(links, on.index) != nil
+		})
 		if at < 0 {
 			problems = append(problems, fmt.Errorf("there is no Ethernet interface %s: waiting for it", name))
 			continue
 		}
 		on := a.attached[at]
 		wanted[on.index] = name
-		problems = append(problems, fmt.Errorf("interface %s has the name %s now: name it so (--interface), for the next start would not find it",
-			name, byIndex(links, on.index).Attrs().Name))
+		problems = append(problems,
+			fmt.Errorf("interface %s has the name %s now: name it so (--interface), for the next start would not find it",
+				name, byIndex(links, on.index).Attrs().Name))
 	}
 	return wanted, problems
 }

@@ -48,7 +48,8 @@ func (w *watched) Write(line []byte) (int, error) {
 func (w *watched) nic(name string) {
 	w.t.Helper()
 	w.nics++
-	testenv.Veth(w.t, testenv.End{Namespace: w.ns, Name: name}, testenv.End{Namespace: w.outer, Name: fmt.Sprintf("peer%d", w.nics)})
+	testenv.Veth(w.t, testenv.End{Namespace: w.ns, Name: name},
+		testenv.End{Namespace: w.outer, Name: fmt.Sprintf("peer%d", w.nics)})
 }
 
 // watch starts an agent on a host with eth0, and has it watch until the test ends.
@@ -130,7 +131,8 @@ func (w *watched) amiss(what string) {
 	w.eventually("the problem "+what, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return what == "" && len(w.problems) == 0 || what != "" && len(w.problems) == 1 && strings.Contains(w.problems[0], what)
+		return what == "" && len(w.problems) == 0 || what != "" && len(w.problems) == 1 &&
+			strings.Contains(w.problems[0], what)
 	})
 }
 
@@ -158,8 +160,8 @@ func rename(link netlink.Link, to string) error {
 	return errors.Join(netlink.LinkSetDown(link), netlink.LinkSetName(link, to), netlink.LinkSetUp(link))
 }
 
-// TestWatchPutsBack: VIPs and sysctls that something else takes away are put back, and said; the journal does not grow by it,
-// and a stop puts the host's own values back.
+// TestWatchPutsBack: VIPs and sysctls that something else takes away are put back, and said; the journal does not grow
+// by it, and a stop puts the host's own values back.
 func TestWatchPutsBack(t *testing.T) {
 	w := watch(t, agent.Options{VIPs: []netip.Addr{vip4, vip6}, Dir: t.TempDir()})
 	before := look(t, w.ns)
@@ -235,8 +237,8 @@ func vipsOnLo(t *testing.T, ns *namespace.Namespace) (n int) {
 	return n
 }
 
-// TestWatchFollowsInterfaces: they come, go, come anew, are renamed, and become ports of a bridge; and something else takes
-// programs off.
+// TestWatchFollowsInterfaces: they come, go, come anew, are renamed, and become ports of a bridge; and something else
+// takes programs off.
 func TestWatchFollowsInterfaces(t *testing.T) {
 	for _, hook := range hooks() {
 		t.Run(string(hook), func(t *testing.T) {
@@ -260,8 +262,9 @@ func TestWatchFollowsInterfaces(t *testing.T) {
 			w.on("lan0", netlink.LinkSetUp)
 			if hook == agent.HookClsact {
 				w.on("lan0", func(link netlink.Link) error {
-					return netlink.QdiscDel(&netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index,
-						Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
+					return netlink.QdiscDel(&netlink.GenericQdisc{QdiscType: "clsact",
+						QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index,
+							Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
 				})
 				w.said("something else has taken the eBPF program off lan0")
 				w.attachedTo(hook, "lan0")
@@ -306,8 +309,8 @@ func TestWatchOfNamedInterfaces(t *testing.T) {
 	}
 }
 
-// TestCheckBesideAgent: where an agent runs, what it is to see to is missing if it is not so; where none does, it is for the next
-// to do.
+// TestCheckBesideAgent: where an agent runs, what it is to see to is missing if it is not so; where none does, it is
+// for the next to do.
 func TestCheckBesideAgent(t *testing.T) {
 	ns, outer := testenv.Namespace(t), testenv.Namespace(t)
 	testenv.Veth(t, testenv.End{Namespace: ns, Name: "eth0"}, testenv.End{Namespace: outer, Name: "eth0"})
@@ -329,7 +332,8 @@ func TestCheckBesideAgent(t *testing.T) {
 		})
 		return text
 	}
-	if text := check("before", true); !strings.Contains(text, "agent note: does not run with the state directory "+opt.Dir) {
+	if text := check("before", true); !strings.Contains(text, "agent note: does not run with the state directory "+
+		opt.Dir) {
 		t.Errorf("before:\n%s", text)
 	}
 	testenv.In(t, ns, func() error {
@@ -339,7 +343,8 @@ func TestCheckBesideAgent(t *testing.T) {
 		}
 		return err
 	})
-	if text := check("beside it", true); !strings.Contains(text, "agent ok: runs") || !strings.Contains(text, "program ok: is attached to eth0") {
+	if text := check("beside it", true); !strings.Contains(text, "agent ok: runs") ||
+		!strings.Contains(text, "program ok: is attached to eth0") {
 		t.Errorf("beside it:\n%s", text)
 	}
 	testenv.In(t, ns, func() error {
@@ -347,10 +352,12 @@ func TestCheckBesideAgent(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(netlink.AddrDel(lo, &netlink.Addr{IPNet: netlink.NewIPNet(vip4.AsSlice())}), testenv.WriteSysctl("net/ipv4/conf/all/arp_ignore", "0"))
+		return errors.Join(netlink.AddrDel(lo, &netlink.Addr{IPNet: netlink.NewIPNet(vip4.AsSlice())}),
+			testenv.WriteSysctl("net/ipv4/conf/all/arp_ignore", "0"))
 	})
 	text := check("with things taken away", false)
-	for _, want := range []string{"vip missing: 198.18.0.100 is to be put on lo, which the agent", "arp missing: net.ipv4.conf.all.arp_ignore: 0 → 1, which the agent"} {
+	for _, want := range []string{"vip missing: 198.18.0.100 is to be put on lo, which the agent",
+		"arp missing: net.ipv4.conf.all.arp_ignore: 0 → 1, which the agent"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("not in the findings: %s\n%s", want, text)
 		}

@@ -39,8 +39,10 @@ func newSegment(tb testing.TB) *segment {
 		vacant4: netip.MustParseAddr("198.18.9.9"), vacant6: netip.MustParseAddr("2001:2::9:9"),
 	}
 	s.backendMAC, s.peerMAC = testenv.Veth(tb,
-		testenv.End{Namespace: s.backend, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(s.backend4, 16), netip.PrefixFrom(s.backend6, 64)}},
-		testenv.End{Namespace: s.peer, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(s.peer4, 16), netip.PrefixFrom(s.peer6, 64)}})
+		testenv.End{Namespace: s.backend, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(s.backend4, 16),
+			netip.PrefixFrom(s.backend6, 64)}},
+		testenv.End{Namespace: s.peer, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(s.peer4, 16),
+			netip.PrefixFrom(s.peer6, 64)}})
 	s.wire = testenv.OpenWire(tb, s.peer, "eth0")
 	return s
 }
@@ -93,7 +95,8 @@ func (s *segment) askND(target netip.Addr, unicast bool) {
 	if unicast {
 		ip, mac = net.IP(target.AsSlice()), s.backendMAC
 	}
-	header := &layers.IPv6{Version: 6, NextHeader: layers.IPProtocolICMPv6, HopLimit: 255, SrcIP: s.peer6.AsSlice(), DstIP: ip}
+	header := &layers.IPv6{Version: 6, NextHeader: layers.IPProtocolICMPv6, HopLimit: 255,
+		SrcIP: s.peer6.AsSlice(), DstIP: ip}
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeNeighborSolicitation, 0)}
 	if err := icmp.SetNetworkLayerForChecksum(header); err != nil {
 		s.tb.Fatal(err)
@@ -131,7 +134,8 @@ func (s *segment) answersND(target netip.Addr, unicast bool) bool {
 func (s *segment) sendFrom(from, to netip.Addr) {
 	s.tb.Helper()
 	testenv.In(s.tb, s.backend, func() error {
-		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
+		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)),
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
 		if err != nil {
 			return err
 		}
@@ -145,7 +149,9 @@ func (s *segment) sendFrom(from, to netip.Addr) {
 func (s *segment) asksAs(from, to netip.Addr) netip.Addr {
 	s.tb.Helper()
 	var sender netip.Addr
-	s.wire.Answer("ARP request or neighbour solicitation of the backend", func() { s.sendFrom(from, to) }, func(p gopacket.Packet) bool {
+	s.wire.Answer("ARP request or neighbour solicitation of the backend", func() {
+		s.sendFrom(from, to)
+	}, func(p gopacket.Packet) bool {
 		if arp, ok := p.Layer(layers.LayerTypeARP).(*layers.ARP); ok && arp.Operation == layers.ARPRequest {
 			target, _ := netip.AddrFromSlice(arp.DstProtAddress)
 			sender, _ = netip.AddrFromSlice(arp.SourceProtAddress)
@@ -172,7 +178,9 @@ func TestWithoutAgent(t *testing.T) {
 		}
 		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(vip4.AsSlice())})
 	})
-	testenv.Eventually(t, time.Minute, "the kernel answers an ARP request for an address of lo", func() bool { return s.answersARP(vip4) })
+	testenv.Eventually(t, time.Minute, "the kernel answers an ARP request for an address of lo", func() bool {
+		return s.answersARP(vip4)
+	})
 	if got := s.asksAs(vip4, s.vacant4); got != vip4 {
 		t.Errorf("the kernel asks with %s, not with the VIP", got)
 	}
@@ -235,7 +243,8 @@ func (s *segment) request(service string, vip netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	err = netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: vip.AsSlice(), HardwareAddr: s.backendMAC, State: netlink.NUD_PERMANENT})
+	err = netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: vip.AsSlice(), HardwareAddr: s.backendMAC,
+		State: netlink.NUD_PERMANENT})
 	if err != nil {
 		return err
 	}

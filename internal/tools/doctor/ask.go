@@ -41,7 +41,8 @@ func (e *ear) ask(address, from netip.Addr) error {
 	group := netip.AddrFrom16([16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: target[13], 14: target[14], 15: target[15]})
 	mac := net.HardwareAddr{0x33, 0x33, 0xff, target[13], target[14], target[15]}
 	const sourceLinkLayer = 1 // an option, whose length is in units of 8 bytes
-	message := packet.Append(nil, packet.ICMP{Type: neighborSolicitation}, target, [2]byte{sourceLinkLayer, 1}, [6]byte(e.nic.HardwareAddr))
+	message := packet.Append(nil, packet.ICMP{Type: neighborSolicitation}, target, [2]byte{sourceLinkLayer, 1},
+		[6]byte(e.nic.HardwareAddr))
 	ip := packet.IP{Source: from, Destination: group, Protocol: unix.IPPROTO_ICMPV6, TTL: 255}
 	return e.send(packet.Frame(mac, e.nic.HardwareAddr, ip.EtherType(), ip.Packet(message)))
 }

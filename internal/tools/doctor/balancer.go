@@ -35,7 +35,9 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 		}
 	}
 	if len(drops) > 0 {
-		findings = append(findings, finding(balancerDrops, fmt.Sprintf("The balancer drops packets: %s (%s)", worst.Name, worst.Help), drops...))
+		findings = append(findings,
+			finding(balancerDrops, fmt.Sprintf("The balancer drops packets: %s (%s)", worst.Name, worst.Help),
+				drops...))
 	}
 	findings = append(findings, judgeUnwritten(after)...)
 	return append(findings, slices.Concat(judgeStates(after), judgeHealth(after), judgeNarrow(after),
@@ -50,14 +52,16 @@ func judgeNarrow(s *ops.Status) []Finding {
 	for _, service := range s.Services {
 		for _, b := range service.Backends {
 			if b.Narrow {
-				figures = append(figures, Figure{Name: "path MTU", On: service.Name + "/" + b.Name, Value: float64(b.MTU), Unit: "bytes", Note: "reported by a router on the path"})
+				figures = append(figures, Figure{Name: "path MTU", On: service.Name + "/" + b.Name,
+					Value: float64(b.MTU), Unit: "bytes", Note: "reported by a router on the path"})
 			}
 		}
 	}
 	if len(figures) == 0 {
 		return nil
 	}
-	return []Finding{finding(narrowPath, fmt.Sprintf("The way to backend %s takes only %.0f bytes", figures[0].On, figures[0].Value), bounded(figures)...)}
+	return []Finding{finding(narrowPath, fmt.Sprintf("The way to backend %s takes only %.0f bytes", figures[0].On,
+		figures[0].Value), bounded(figures)...)}
 }
 
 // judgeUnwritten tells of files that only a restart needs, and that the balancer cannot write.
@@ -93,7 +97,8 @@ func judgeHops(after *ops.Status, was map[string]uint64) []Finding {
 	if total < manyExpired {
 		return nil
 	}
-	return []Finding{finding(forwardingLoop, fmt.Sprintf("%d packets came to the balancer with their hops used up", total), figures...)}
+	return []Finding{finding(forwardingLoop, fmt.Sprintf("%d packets came to the balancer with their hops used up",
+		total), figures...)}
 }
 
 // judgeStates tells of backends that get no packets though the configuration wants
@@ -104,12 +109,14 @@ func judgeStates(s *ops.Status) []Finding {
 	for _, service := range s.Services {
 		for j, b := range service.Backends {
 			if b.State == lb.NoMAC || b.State == lb.NoRoute {
-				figures = append(figures, Figure{Name: "state " + string(b.State), On: service.Name + "/" + b.Name, Value: 1, Unit: "backend", Note: b.Reason})
+				figures = append(figures, Figure{Name: "state " + string(b.State), On: service.Name + "/" + b.Name,
+					Value: 1, Unit: "backend", Note: b.Reason})
 				means.add(service.Name, withoutBackend(service, j))
 			}
 		}
 	}
-	return aboutBackends(backendDown, figures, means, "Backend %s gets no packets", "%d backends get no packets, such as %s")
+	return aboutBackends(backendDown, figures, means, "Backend %s gets no packets",
+		"%d backends get no packets, such as %s")
 }
 
 // aboutBackends tells of the backends that figures are on, each with its reason as the note: one is

@@ -15,7 +15,8 @@ func TestWithoutBackend(t *testing.T) {
 	service := func(name string, scheduler lb.Scheduler, tracked bool, states ...lb.BackendState) ops.Service {
 		s := ops.Service{Name: name, Protocol: lb.TCP, Scheduler: scheduler, Tracked: tracked}
 		for i, state := range states {
-			s.Backends = append(s.Backends, ops.Backend{Name: string('a' + rune(i)), State: state, Reason: "has no route"})
+			s.Backends = append(s.Backends, ops.Backend{Name: string('a' + rune(i)), State: state,
+				Reason: "has no route"})
 		}
 		return s
 	}
@@ -32,8 +33,11 @@ func TestWithoutBackend(t *testing.T) {
 		"limits":      {[]ops.Service{service("web", lb.Maglev, true, lb.NoMAC, lb.Up)}, rememberedDead},
 		"first of fo": {[]ops.Service{service("web", lb.Failover, false, lb.NoMAC, lb.Up)}, nextTakesOver},
 		"next of fo":  {[]ops.Service{service("web", lb.Failover, true, lb.Up, lb.NoMAC)}, notItsTurn},
-		"none left":   {[]ops.Service{service("web", lb.RoundRobin, true, lb.NoMAC, lb.Draining, lb.NoRoute)}, noneLeft},
-		"several": {[]ops.Service{service("web", lb.Maglev, false, lb.NoMAC, lb.Up), service("shop", lb.RoundRobin, true, lb.NoMAC, lb.Up), service("db", lb.Maglev, false, lb.NoMAC, lb.NoMAC, lb.Up)},
+		"none left": {[]ops.Service{service("web", lb.RoundRobin, true, lb.NoMAC, lb.Draining, lb.NoRoute)},
+			noneLeft},
+		"several": {[]ops.Service{service("web", lb.Maglev, false, lb.NoMAC, lb.Up),
+			service("shop", lb.RoundRobin, true, lb.NoMAC, lb.Up),
+			service("db", lb.Maglev, false, lb.NoMAC, lb.NoMAC, lb.Up)},
 			"web, db: " + hashedAnew + " shop: " + rememberedDead},
 	}
 	for _, scheduler := range lb.Schedulers {
@@ -65,11 +69,13 @@ func TestWithoutBackend(t *testing.T) {
 // TestUnwritten: a file that cannot be written is a risk, and named with its path and the reason.
 func TestUnwritten(t *testing.T) {
 	found := judgeUnwritten(&ops.Status{Unwritten: []ops.Unwritten{
-		{What: "the snapshot of the data plane", Path: "/run/jeoul/snapshot", Error: "no space left on device", Kept: true}}})
+		{What: "the snapshot of the data plane", Path: "/run/jeoul/snapshot", Error: "no space left on device",
+			Kept: true}}})
 	if len(found) != 1 || found[0].Kind != notDurable {
 		t.Fatalf("found %+v", found)
 	}
-	if note := found[0].Seen[0].Note; !strings.Contains(found[0].Title, "/run/jeoul/snapshot") || !strings.Contains(note, "no space left") {
+	if note := found[0].Seen[0].Note; !strings.Contains(found[0].Title, "/run/jeoul/snapshot") ||
+		!strings.Contains(note, "no space left") {
 		t.Errorf("found %+v", found[0])
 	}
 	if found := judgeUnwritten(&ops.Status{}); found != nil {

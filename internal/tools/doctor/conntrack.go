@@ -60,17 +60,23 @@ func judgeConntrack(e *Evidence) (findings []Finding) {
 	if before == nil || after == nil {
 		return nil
 	}
-	entries := Figure{Name: "nf_conntrack_count", Value: float64(after.Entries), Unit: "connections", Of: float64(after.Limit)}
+	entries := Figure{Name: "nf_conntrack_count", Value: float64(after.Entries), Unit: "connections",
+		Of: float64(after.Limit)}
 	drop := Figure{Name: "conntrack drop", Value: float64(less(after.Drop, before.Drop)), Unit: "packets"}
-	early := Figure{Name: "conntrack early_drop", Value: float64(less(after.EarlyDrop, before.EarlyDrop)), Unit: "connections"}
-	insert := Figure{Name: "conntrack insert_failed", Value: float64(less(after.InsertFailed, before.InsertFailed)), Unit: "packets"}
+	early := Figure{Name: "conntrack early_drop", Value: float64(less(after.EarlyDrop, before.EarlyDrop)),
+		Unit: "connections"}
+	insert := Figure{Name: "conntrack insert_failed", Value: float64(less(after.InsertFailed, before.InsertFailed)),
+		Unit: "packets"}
 	full := after.Limit > 0 && float64(after.Entries) >= fullShare*float64(after.Limit)
 	switch {
 	case full || early.Value > 0:
-		findings = append(findings, finding(conntrackFull, fmt.Sprintf("The table of tracked connections is full: %d of %d", after.Entries, after.Limit),
-			append([]Figure{entries}, seen(drop, early)...)...))
+		findings = append(findings,
+			finding(conntrackFull, fmt.Sprintf("The table of tracked connections is full: %d of %d", after.Entries,
+				after.Limit),
+				append([]Figure{entries}, seen(drop, early)...)...))
 	case drop.Value > 0 || insert.Value >= fewPackets:
-		findings = append(findings, finding(conntrackInsert, "Connection tracking loses packets of new connections", seen(drop, insert)...))
+		findings = append(findings, finding(conntrackInsert, "Connection tracking loses packets of new connections",
+			seen(drop, insert)...))
 	}
 	return findings
 }

@@ -77,10 +77,12 @@ func judgeSoftnet(e *Evidence) (findings []Finding) {
 	for _, c := range e.during() {
 		core := fmt.Sprintf("core %d", c.Index)
 		if c.Dropped > 0 {
-			dropped = append(dropped, Figure{Name: "softnet dropped", On: core, Value: float64(c.Dropped), Unit: "packets", Of: float64(c.Processed) + float64(c.Dropped)})
+			dropped = append(dropped, Figure{Name: "softnet dropped", On: core, Value: float64(c.Dropped),
+				Unit: "packets", Of: float64(c.Processed) + float64(c.Dropped)})
 		}
 		if float64(c.Squeezed) > squeezesPerSecond*e.Seconds {
-			squeezed = append(squeezed, Figure{Name: "softnet time_squeeze", On: core, Value: float64(c.Squeezed), Unit: "times"})
+			squeezed = append(squeezed, Figure{Name: "softnet time_squeeze", On: core, Value: float64(c.Squeezed),
+				Unit: "times"})
 		}
 	}
 	if own > 0 || len(dropped) > 0 && (e.Machine || !e.Traced) {
@@ -88,10 +90,12 @@ func judgeSoftnet(e *Evidence) (findings []Finding) {
 		if len(dropped) == 1 {
 			title = "The queue of arriving packets (the backlog) of " + dropped[0].On + " is full"
 		}
-		findings = append(findings, finding(softnetBacklog, title, append(dropped, seen(e.dropFigure("CPU_BACKLOG"))...)...))
+		findings = append(findings,
+			finding(softnetBacklog, title, append(dropped, seen(e.dropFigure("CPU_BACKLOG"))...)...))
 	}
 	if len(squeezed) > 0 && e.Machine {
-		findings = append(findings, finding(softnetSqueezed, "The kernel runs out of time for arriving packets", squeezed...))
+		findings = append(findings, finding(softnetSqueezed, "The kernel runs out of time for arriving packets",
+			squeezed...))
 	}
 	return findings
 }
@@ -117,6 +121,7 @@ func judgeCores(e *Evidence) []Finding {
 		return nil
 	}
 	return []Finding{finding(busyCore, fmt.Sprintf("Core %d is busy with packets alone", busiest.Index),
-		Figure{Name: "softirq", On: fmt.Sprintf("core %d", busiest.Index), Value: 100 * share(busiest), Unit: "percent of its time"},
+		Figure{Name: "softirq", On: fmt.Sprintf("core %d", busiest.Index), Value: 100 * share(busiest),
+			Unit: "percent of its time"},
 		Figure{Name: "softirq", On: "the other cores", Value: 100 * rest, Unit: "percent of their time"})}
 }

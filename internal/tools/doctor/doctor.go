@@ -65,8 +65,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	r := &Report{Schema: Schema, Host: host, Interface: o.Interface, Started: started.UTC(), Seconds: x.evidence.Seconds,
-		Findings: x.evidence.Findings(), Drops: x.evidence.Drops, Unread: x.gaps, Looked: x.looked, Evidence: x.evidence}
+	r := &Report{Schema: Schema, Host: host, Interface: o.Interface, Started: started.UTC(),
+		Seconds:  x.evidence.Seconds,
+		Findings: x.evidence.Findings(), Drops: x.evidence.Drops, Unread: x.gaps, Looked: x.looked,
+		Evidence: x.evidence}
 	if r.Unread == nil {
 		r.Unread = []Gap{}
 	}
@@ -206,7 +208,8 @@ func (x *examination) countDrops(tracer *drops.Tracer) {
 		return
 	}
 	if unknown > 0 {
-		x.gap("kernel drop reasons", fmt.Errorf("%d drops are not counted: there were more reasons and places than there is room for", unknown))
+		x.gap("kernel drop reasons",
+			fmt.Errorf("%d drops are not counted: there were more reasons and places than there is room for", unknown))
 	}
 	x.evidence.Drops = []drops.Drop{}
 	for _, d := range all {

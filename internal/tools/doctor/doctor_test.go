@@ -41,10 +41,12 @@ func TestImpossibleLooks(t *testing.T) {
 		})
 		return err
 	}
-	if err := look(t.Context(), "eth7", time.Second); !errors.Is(err, ErrNoInterface) || !strings.Contains(err.Error(), "here") {
+	if err := look(t.Context(), "eth7", time.Second); !errors.Is(err, ErrNoInterface) ||
+		!strings.Contains(err.Error(), "here") {
 		t.Errorf("an unknown interface: %v, which should name those that there are", err)
 	}
-	// The first reading sees the interface, and the second does not. A busy machine may delete it after a short look only.
+	// The first reading sees the interface, and the second does not. A busy machine may delete it after a short look
+	// only.
 	for length := 3 * time.Second; ; length *= 5 {
 		gone := make(chan error, 1)
 		go func() { gone <- p.here.Do(deleteOnceListenedTo) }()
@@ -103,14 +105,16 @@ func deleteOnceListenedTo() error {
 func TestQuietHost(t *testing.T) {
 	p := newPair(t, false)
 	testenv.In(t, p.here, func() error {
-		r, err := Run(t.Context(), Options{For: 300 * time.Millisecond, Socket: none(t), VIPs: []netip.Addr{vip4}, Passive: true})
+		r, err := Run(t.Context(), Options{For: 300 * time.Millisecond, Socket: none(t), VIPs: []netip.Addr{vip4},
+			Passive: true})
 		if err != nil {
 			return err
 		}
 		if len(r.Findings) > 0 || len(r.Unread) > 0 || len(r.Evidence.Wire.Claims) > 0 {
 			t.Errorf("a quiet host: %+v", r)
 		}
-		if r.Evidence.Machine || !r.Evidence.Traced || r.Evidence.After.Protocols == nil || len(r.Evidence.After.CPUs) == 0 {
+		if r.Evidence.Machine || !r.Evidence.Traced || r.Evidence.After.Protocols == nil ||
+			len(r.Evidence.After.CPUs) == 0 {
 			t.Errorf("what was read: %+v", r.Evidence)
 		}
 		return nil
@@ -122,8 +126,10 @@ func TestFollower(t *testing.T) {
 	f := newFollower()
 	start := time.Now()
 	packet := func(at time.Duration, backend string, port uint16, flags ...string) {
-		f.take(&trace.Packet{Time: start.Add(at), Service: &trace.Service{Name: "web", Protocol: lb.TCP}, Backend: &trace.Backend{Name: backend},
-			Came: &trace.Flow{Source: here4, SourcePort: port, Destination: vip4, DestinationPort: 80, Flags: flags}})
+		f.take(&trace.Packet{Time: start.Add(at), Service: &trace.Service{Name: "web", Protocol: lb.TCP},
+			Backend: &trace.Backend{Name: backend},
+			Came: &trace.Flow{Source: here4, SourcePort: port, Destination: vip4, DestinationPort: 80,
+				Flags: flags}})
 	}
 	ms := time.Millisecond
 	for i := range uint16(6) {

@@ -88,11 +88,13 @@ func (f *follower) take(p *trace.Packet) {
 		f.first = p.Time
 	}
 	f.last = p.Time
-	if p.Came == nil || p.Backend == nil || p.Service == nil || p.Service.Protocol != lb.TCP || p.Has(trace.Reply) || p.Has(trace.Quoted) {
+	if p.Came == nil || p.Backend == nil || p.Service == nil || p.Service.Protocol != lb.TCP || p.Has(trace.Reply) ||
+		p.Has(trace.Quoted) {
 		return
 	}
 	b := f.tally(p)
-	key := flowKey{netip.AddrPortFrom(p.Came.Source, p.Came.SourcePort), netip.AddrPortFrom(p.Came.Destination, p.Came.DestinationPort)}
+	key := flowKey{netip.AddrPortFrom(p.Came.Source, p.Came.SourcePort),
+		netip.AddrPortFrom(p.Came.Destination, p.Came.DestinationPort)}
 	has := func(flag string) bool { return slices.Contains(p.Came.Flags, flag) }
 	flow := f.flows[key]
 	if has("syn") {
@@ -122,7 +124,8 @@ func (f *follower) take(p *trace.Packet) {
 func (f *follower) tally(p *trace.Packet) *tally {
 	name := p.Service.Name + "/" + p.Backend.Name
 	if f.backends[name] == nil {
-		f.backends[name] = &tally{timing: BackendTiming{Name: name, Service: p.Service.Name, Address: p.Backend.Address}}
+		f.backends[name] = &tally{timing: BackendTiming{Name: name, Service: p.Service.Name,
+			Address: p.Backend.Address}}
 	}
 	return f.backends[name]
 }
@@ -224,12 +227,15 @@ const (
 func judgeFlows(e *Evidence) (findings []Finding) {
 	for _, b := range e.Flows.Backends {
 		if b.Repeats >= manyRepeats {
-			findings = append(findings, finding(forwardingLoop, fmt.Sprintf("Packets that go to backend %s (%s) come back", b.Name, b.Address),
-				Figure{Name: "the same SYN again", On: b.Name, Value: float64(b.Repeats), Unit: "times"}))
+			findings = append(findings,
+				finding(forwardingLoop, fmt.Sprintf("Packets that go to backend %s (%s) come back", b.Name, b.Address),
+					Figure{Name: "the same SYN again", On: b.Name, Value: float64(b.Repeats), Unit: "times"}))
 		}
 		if b.Silent >= fewSilent && float64(b.Silent) >= silentShare*float64(b.Opened) {
-			findings = append(findings, finding(backendSilent, fmt.Sprintf("Backend %s (%s) does not answer", b.Name, b.Address),
-				Figure{Name: "unanswered connections", On: b.Name, Value: float64(b.Silent), Unit: "connections", Of: float64(b.Opened)}))
+			findings = append(findings,
+				finding(backendSilent, fmt.Sprintf("Backend %s (%s) does not answer", b.Name, b.Address),
+					Figure{Name: "unanswered connections", On: b.Name, Value: float64(b.Silent), Unit: "connections",
+						Of: float64(b.Opened)}))
 		}
 		var others []float64
 		for _, o := range e.Flows.Backends {
@@ -244,9 +250,12 @@ func judgeFlows(e *Evidence) (findings []Finding) {
 		if b.MedianMs < slowFactor*usual || b.MedianMs-usual < slowMs {
 			continue
 		}
-		findings = append(findings, finding(backendSlow, fmt.Sprintf("Backend %s (%s) takes %.0f times as long to answer as the others", b.Name, b.Address, b.MedianMs/max(usual, 0.1)),
-			Figure{Name: "median response", On: b.Name, Value: b.MedianMs, Unit: "ms", Note: fmt.Sprintf("of %d", b.Responses)},
-			Figure{Name: "median response", On: "the others", Value: usual, Unit: "ms"}))
+		findings = append(findings,
+			finding(backendSlow, fmt.Sprintf("Backend %s (%s) takes %.0f times as long to answer as the others", b.Name,
+				b.Address, b.MedianMs/max(usual, 0.1)),
+				Figure{Name: "median response", On: b.Name, Value: b.MedianMs, Unit: "ms",
+					Note: fmt.Sprintf("of %d", b.Responses)},
+				Figure{Name: "median response", On: "the others", Value: usual, Unit: "ms"}))
 	}
 	return findings
 }

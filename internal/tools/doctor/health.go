@@ -38,15 +38,18 @@ func judgeOutliers(s *ops.Status) []Finding {
 			on := service.Name + "/" + b.Name
 			switch {
 			case b.Ejection != nil:
-				figures = append(figures, Figure{Name: "state " + string(b.State), On: on, Value: 1, Unit: "backend", Note: b.Ejection.Reason})
+				figures = append(figures, Figure{Name: "state " + string(b.State), On: on, Value: 1, Unit: "backend",
+					Note: b.Ejection.Reason})
 				means.add(service.Name, withoutHealth(service))
 			case b.Spared != "":
-				figures = append(figures, Figure{Name: "state " + string(b.State), On: on, Value: 1, Unit: "backend", Note: "is not ejected, for " + b.Spared})
+				figures = append(figures, Figure{Name: "state " + string(b.State), On: on, Value: 1, Unit: "backend",
+					Note: "is not ejected, for " + b.Spared})
 				means.add(service.Name, sparedServes)
 			}
 		}
 	}
-	return aboutBackends(backendUnhealthy, figures, means, "Backend %s fails what clients send it", "%d backends fail what clients send them, such as %s")
+	return aboutBackends(backendUnhealthy, figures, means, "Backend %s fails what clients send it",
+		"%d backends fail what clients send them, such as %s")
 }
 
 // sparedServes is what follows for a service where one that fails is not ejected.
@@ -62,11 +65,13 @@ func judgeChecks(s *ops.Status) []Finding {
 				continue
 			}
 			reason := cmp.Or(b.Health.Reason, "fails its health checks")
-			figures = append(figures, Figure{Name: "state " + string(b.State), On: service.Name + "/" + b.Name, Value: 1, Unit: "backend", Note: reason})
+			figures = append(figures, Figure{Name: "state " + string(b.State), On: service.Name + "/" + b.Name,
+				Value: 1, Unit: "backend", Note: reason})
 			means.add(service.Name, withoutHealth(service))
 		}
 	}
-	return aboutBackends(backendUnhealthy, figures, means, "The health checks of backend %s fail", "The health checks of %d backends fail, such as those of %s")
+	return aboutBackends(backendUnhealthy, figures, means, "The health checks of backend %s fail",
+		"The health checks of %d backends fail, such as those of %s")
 }
 
 // withoutHealth says what becomes of the packets of a service's backends that fail their checks.

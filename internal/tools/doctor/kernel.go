@@ -13,19 +13,26 @@ import (
 
 // told are the kernel's reasons that other rules take, each with figures of its own.
 var told = []string{
-	"IP_RPFILTER", "IP_INADDRERRORS", "IP_OUTNOROUTES", "IP_INNOROUTES", "PROTO_MEM", "SOCKET_RCVBUFF", "TCP_CSUM", "UDP_CSUM",
+	"IP_RPFILTER", "IP_INADDRERRORS", "IP_OUTNOROUTES", "IP_INNOROUTES", "PROTO_MEM", "SOCKET_RCVBUFF", "TCP_CSUM",
+	"UDP_CSUM",
 	"IP_CSUM", "NEIGH_FAILED", "NEIGH_QUEUEFULL", "NEIGH_CREATEFAIL", "CPU_BACKLOG", "TCP_LISTEN_OVERFLOW",
 }
 
 // harmless are reasons that a healthy host has at any time: packets that no socket waits
 // for, duplicates, ends of connections, and what filters were told to drop.
 var harmless = []string{
-	"NOT_SPECIFIED", "NO_SOCKET", "OTHERHOST", "UNHANDLED_PROTO", "PACKET_SOCK_ERROR", "SOCKET_FILTER", "NETFILTER_DROP", "BPF_CGROUP_EGRESS",
-	"TCP_OLD_DATA", "TCP_OLD_ACK", "TCP_OLD_SEQUENCE", "TCP_INVALID_SEQUENCE", "TCP_RFC7323_PAWS", "TCP_RFC7323_PAWS_ACK", "TCP_ACK_UNSENT_DATA",
-	"TCP_TOO_OLD_ACK", "TCP_OVERWINDOW", "TCP_FLAGS", "TCP_CLOSE", "TCP_RESET", "TCP_INVALID_SYN", "TCP_INVALID_ACK_SEQUENCE", "TCP_INVALID_END_SEQUENCE", "TCP_OFOMERGE",
-	"TCP_OFO_QUEUE_PRUNE", "TCP_ABORT_ON_DATA", "SKB_CONSUMED", "SKB_UCOPY_FAULT", "IPV6DISABLED", "IPV6_NDISC_BAD_OPTIONS", "ICMP_CSUM",
-	"XDP", "TC_INGRESS", "TC_EGRESS", "TC_RECLASSIFY_LOOP", "TAP_FILTER", "DEV_READY", "QUEUE_PURGE", "UNICAST_IN_L2_MULTICAST", "ARP_PVLAN_DISABLE",
-	"PFMEMALLOC", "MAC_INVALID_SOURCE", "BRIDGE_INGRESS_STP_STATE", "NO_TX_TARGET", "LOCAL_MAC", "QDISC_DROP", "FULL_RING", "DUP_FRAG", "FRAG_REASM_TIMEOUT",
+	"NOT_SPECIFIED", "NO_SOCKET", "OTHERHOST", "UNHANDLED_PROTO", "PACKET_SOCK_ERROR", "SOCKET_FILTER",
+	"NETFILTER_DROP", "BPF_CGROUP_EGRESS",
+	"TCP_OLD_DATA", "TCP_OLD_ACK", "TCP_OLD_SEQUENCE", "TCP_INVALID_SEQUENCE", "TCP_RFC7323_PAWS",
+	"TCP_RFC7323_PAWS_ACK", "TCP_ACK_UNSENT_DATA",
+	"TCP_TOO_OLD_ACK", "TCP_OVERWINDOW", "TCP_FLAGS", "TCP_CLOSE", "TCP_RESET", "TCP_INVALID_SYN",
+	"TCP_INVALID_ACK_SEQUENCE", "TCP_INVALID_END_SEQUENCE", "TCP_OFOMERGE",
+	"TCP_OFO_QUEUE_PRUNE", "TCP_ABORT_ON_DATA", "SKB_CONSUMED", "SKB_UCOPY_FAULT", "IPV6DISABLED",
+	"IPV6_NDISC_BAD_OPTIONS", "ICMP_CSUM",
+	"XDP", "TC_INGRESS", "TC_EGRESS", "TC_RECLASSIFY_LOOP", "TAP_FILTER", "DEV_READY", "QUEUE_PURGE",
+	"UNICAST_IN_L2_MULTICAST", "ARP_PVLAN_DISABLE",
+	"PFMEMALLOC", "MAC_INVALID_SOURCE", "BRIDGE_INGRESS_STP_STATE", "NO_TX_TARGET", "LOCAL_MAC", "QDISC_DROP",
+	"FULL_RING", "DUP_FRAG", "FRAG_REASM_TIMEOUT",
 	"SOCKET_CLOSE", "SOCKET_DESTROY", "NETFILTER_CONNTRACK",
 }
 
@@ -65,7 +72,8 @@ func judgeOtherDrops(e *Evidence) (findings []Finding) {
 	}
 	for reason, f := range sums {
 		if f.Value >= max(fewPackets, manyDrops*e.Seconds) {
-			findings = append(findings, finding(otherDrops, fmt.Sprintf("The kernel drops packets for the reason %s", reason), f))
+			findings = append(findings,
+				finding(otherDrops, fmt.Sprintf("The kernel drops packets for the reason %s", reason), f))
 		}
 	}
 	slices.SortFunc(findings, func(a, b Finding) int { return cmp.Compare(b.Seen[0].Value, a.Seen[0].Value) })
@@ -85,19 +93,23 @@ func judgeXDP(e *Evidence) []Finding {
 	}
 	for _, d := range e.Drops {
 		if d.Source != drops.Stack {
-			figures = append(figures, Figure{Name: string(d.Source), On: name(d.Interface), Value: float64(d.Packets), Unit: "frames", Note: d.Reason})
+			figures = append(figures, Figure{Name: string(d.Source), On: name(d.Interface), Value: float64(d.Packets),
+				Unit: "frames", Note: d.Reason})
 		}
 	}
 	for _, pair := range e.pairs() {
 		for counter, after := range pair[1].Driver {
 			if n := less(after, pair[0].Driver[counter]); n > 0 && iface.CountsXDPLoss(counter) {
-				figures = append(figures, Figure{Name: counter, On: pair[1].Name, Value: float64(n), Unit: "frames, by the driver"})
+				figures = append(figures, Figure{Name: counter, On: pair[1].Name, Value: float64(n),
+					Unit: "frames, by the driver"})
 			}
 		}
 	}
 	if len(figures) == 0 {
 		return nil
 	}
-	slices.SortFunc(figures, func(a, b Figure) int { return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(figures, func(a, b Figure) int {
+		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Name, b.Name))
+	})
 	return []Finding{finding(xdpFailures, "Frames that an XDP program sent are lost", figures...)}
 }

@@ -119,14 +119,16 @@ var kinds = []kind{
 	{reversePath, Outage, false,
 		"Packets whose sender would be answered by another interface are dropped on arrival: those clients get no answer at all.",
 		[]Cure{
-			{"rp-filter-all", "Switch the strict filter off (0), or set it to loose (2), for all and for the interface: the larger of the two counts."},
+			{"rp-filter-all",
+				"Switch the strict filter off (0), or set it to loose (2), for all and for the interface: the larger of the two counts."},
 			{"", "Or route the clients' network by the interface that their packets come in on."}}},
 	{mtuBlackHole, Outage, false,
 		"Connections are set up and then hang: small packets arrive, large ones vanish, and no router tells the sender.",
 		[]Cure{
 			{"", "Let ICMP \"fragmentation needed\" (type 3, code 4) and ICMPv6 \"packet too big\" (type 2) through every filter on the way."},
 			{"", "Make the MTU the same on the whole segment; with tunnels, larger by what the mode adds."},
-			{"mtu-probing", "Have TCP find out by itself (1), or bound the segments: `mss` of the service, `jeoul agent --mss`."}}},
+			{"mtu-probing",
+				"Have TCP find out by itself (1), or bound the segments: `mss` of the service, `jeoul agent --mss`."}}},
 	{listenQueueFull, Outage, false,
 		"The kernel drops new connections because the program does not accept them quickly enough: clients wait 1, 3, 7 … seconds and then give up.",
 		[]Cure{
@@ -139,7 +141,8 @@ var kinds = []kind{
 		"The balancer gives this backend no packets.", // judgeStates says what becomes of its share
 		[]Cure{{"", "`jeoul status` says why; bring the backend back, or take it out of the configuration."}}},
 	{backendUnhealthy, Outage, false,
-		"The balancer's health checks, or what it answers to clients, say that this backend does not serve.", // judgeHealth says what becomes of its flows
+		// judgeHealth says what becomes of its flows
+		"The balancer's health checks, or what it answers to clients, say that this backend does not serve.",
 		[]Cure{{"", "`jeoul backend check SERVICE/BACKEND -v` asks it now, and shows every step; look at the program on the backend, and at what filters packets on the path."}}},
 	{backendSilent, Outage, false,
 		"Connections that are given to this backend are not set up: nothing shows that it ever answered.",
@@ -257,7 +260,8 @@ var kinds = []kind{
 		[]Cure{{"tw-buckets", "Allow more of them."}}},
 	{unevenQueues, Risk, false,
 		"One queue of the card gets most packets, and with it one core.",
-		[]Cure{{"rss-udp4", "Hash by ports too (`ethtool -N IF rx-flow-hash udp4 sdfn`), or set the indirection table (`ethtool -X`)."}}},
+		[]Cure{{"rss-udp4",
+			"Hash by ports too (`ethtool -N IF rx-flow-hash udp4 sdfn`), or set the indirection table (`ethtool -X`)."}}},
 	{neighbourTable, Outage, false,
 		"The kernel has no room for more neighbours: new hosts on the segment cannot be reached.",
 		[]Cure{{"neighbours", "Make the table larger (gc_thresh1, 2 and 3)."}}},
@@ -266,7 +270,8 @@ var kinds = []kind{
 		[]Cure{{"", "The reason and the function are the kernel's own names: include/net/dropreason-core.h says what they mean."}}},
 	{connectionsHang, Loss, true,
 		"These connections were set up, and then nothing of what is sent arrives: their peers went away, or large packets are lost on the way (a black hole). The peers answer no pings, so which cannot be told from here.",
-		[]Cure{{"mtu-probing", "If users do complain: let TCP find out by itself what passes, and look for filters that drop ICMP."}}},
+		[]Cure{{"mtu-probing",
+			"If users do complain: let TCP find out by itself what passes, and look for filters that drop ICMP."}}},
 	{retransmits, Slow, true,
 		"TCP sends much of its data again: it was lost, here or on the way, or the answer was.",
 		[]Cure{{"", "Look at the other findings, and run `jeoul doctor` at the other end and on the balancer."}}},

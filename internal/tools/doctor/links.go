@@ -130,7 +130,8 @@ func (e *Evidence) pairs() (pairs [][2]Link) {
 const dropShare = 0.001
 
 // lossCounters are those of drivers that name packets for which the card had no room.
-var lossCounters = regexp.MustCompile(`(?i)(no_?buf|no_?dma|out_of_buffer|missed|nodesc|discard|fifo|overrun|rx_queue_\d+_drops$|rx\d*_dropped)`)
+var lossCounters = regexp.MustCompile(
+	`(?i)(no_?buf|no_?dma|out_of_buffer|missed|nodesc|discard|fifo|overrun|rx_queue_\d+_drops$|rx\d*_dropped)`)
 
 func judgeLinks(e *Evidence) (findings []Finding) {
 	for _, pair := range e.pairs() {
@@ -139,7 +140,8 @@ func judgeLinks(e *Evidence) (findings []Finding) {
 		figure := func(name string, b, a uint64, unit string) Figure {
 			return Figure{Name: name, On: after.Name, Value: float64(less(a, b)), Unit: unit}
 		}
-		lost := seen(figure("rx_missed", before.RxMissed, after.RxMissed, "packets"), figure("rx_errors", before.RxErrors, after.RxErrors, "packets"))
+		lost := seen(figure("rx_missed", before.RxMissed, after.RxMissed, "packets"),
+			figure("rx_errors", before.RxErrors, after.RxErrors, "packets"))
 		for name, a := range after.Driver {
 			if lossCounters.MatchString(name) && less(a, before.Driver[name]) > 0 {
 				lost = append(lost, figure(name, before.Driver[name], a, "packets, by the driver"))
@@ -149,7 +151,8 @@ func judgeLinks(e *Evidence) (findings []Finding) {
 		// The kernel adds those for which a core's queue had no room; they are told of apart.
 		d := less(less(after.RxDropped, before.RxDropped), e.droppedOn(after.Index, "CPU_BACKLOG"))
 		if d >= fewPackets && float64(d) > dropShare*float64(packets+d) {
-			lost = append(lost, Figure{Name: "rx_dropped", On: after.Name, Value: float64(d), Unit: "packets", Of: float64(packets + d)})
+			lost = append(lost, Figure{Name: "rx_dropped", On: after.Name, Value: float64(d), Unit: "packets",
+				Of: float64(packets + d)})
 		}
 		if len(lost) > 0 {
 			findings = append(findings, finding(nicDrops, after.Name+" drops packets that arrive", lost...))
@@ -185,7 +188,8 @@ func judgeQueues(before, after Link) []Finding {
 		return nil
 	}
 	most.Of = all
-	return []Finding{finding(unevenQueues, fmt.Sprintf("One of %d receive queues of %s gets most packets", queues, after.Name), most)}
+	return []Finding{finding(unevenQueues, fmt.Sprintf("One of %d receive queues of %s gets most packets", queues,
+		after.Name), most)}
 }
 
 func judgeQdiscs(e *Evidence) (findings []Finding) {
@@ -193,11 +197,15 @@ func judgeQdiscs(e *Evidence) (findings []Finding) {
 		before, after := pair[0], pair[1]
 		drops := less(after.QdiscDrops, before.QdiscDrops)
 		figures := seen(
-			Figure{Name: "qdisc drops", On: after.Name, Value: float64(drops), Unit: "packets", Of: float64(less(after.QdiscSent, before.QdiscSent) + drops)},
-			Figure{Name: "tx_dropped", On: after.Name, Value: float64(less(after.TxDropped, before.TxDropped)), Unit: "packets"},
-			Figure{Name: "tx_errors", On: after.Name, Value: float64(less(after.TxErrors, before.TxErrors)), Unit: "packets"})
+			Figure{Name: "qdisc drops", On: after.Name, Value: float64(drops), Unit: "packets",
+				Of: float64(less(after.QdiscSent, before.QdiscSent) + drops)},
+			Figure{Name: "tx_dropped", On: after.Name, Value: float64(less(after.TxDropped, before.TxDropped)),
+				Unit: "packets"},
+			Figure{Name: "tx_errors", On: after.Name, Value: float64(less(after.TxErrors, before.TxErrors)),
+				Unit: "packets"})
 		if slices.ContainsFunc(figures, func(f Figure) bool { return f.Value >= fewPackets }) {
-			findings = append(findings, finding(qdiscDrops, after.Name+" drops packets that are to be sent", figures...))
+			findings = append(findings, finding(qdiscDrops, after.Name+" drops packets that are to be sent",
+				figures...))
 		}
 	}
 	return findings

@@ -54,7 +54,8 @@ func listen(name string) (*ear, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &ear{nic: *nic, id: uint16(rand.Uint32()), claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{}, ended: make(chan struct{})}
+	e := &ear{nic: *nic, id: uint16(rand.Uint32()), claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{},
+		ended: make(chan struct{})}
 	// Of no protocol yet, so that nothing comes before the filter is set.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -178,7 +179,8 @@ func (e *ear) note(frame []byte, outgoing bool) {
 func (e *ear) noteARP(b []byte, outgoing bool) {
 	arp, _, ok := packet.Read[packet.ARP](b)
 	address := netip.AddrFrom4(arp.SenderIP)
-	if !ok || arp.ProtocolType != unix.ETH_P_IP || arp.HardwareLength != 6 || arp.ProtocolLength != 4 || address.IsUnspecified() {
+	if !ok || arp.ProtocolType != unix.ETH_P_IP || arp.HardwareLength != 6 || arp.ProtocolLength != 4 ||
+		address.IsUnspecified() {
 		return
 	}
 	// Our own request for an address is no claim; our answer is.

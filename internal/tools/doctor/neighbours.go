@@ -59,8 +59,10 @@ func readNeighbours() ([]Neighbour, error) {
 			continue
 		}
 		address = address.Unmap()
-		neighbours = append(neighbours, Neighbour{Address: address, Interface: n.LinkIndex, State: neighbourStates[n.State],
-			MAC: n.HardwareAddr.String(), Since: (time.Duration(n.Updated) * tick).Seconds(), Gateway: gateways[address]})
+		neighbours = append(neighbours, Neighbour{Address: address, Interface: n.LinkIndex,
+			State: neighbourStates[n.State],
+			MAC:   n.HardwareAddr.String(), Since: (time.Duration(n.Updated) * tick).Seconds(),
+			Gateway: gateways[address]})
 	}
 	return neighbours, nil
 }
@@ -108,9 +110,12 @@ func judgeNeighbours(e *Evidence) (findings []Finding) {
 		if len(names) > 1 {
 			title = fmt.Sprintf("%d neighbours do not answer ARP or NDP, such as %s", len(names), names[0])
 		}
-		findings = append(findings, finding(neighbourFailed, title, append(bounded(figures), seen(e.dropFigure("NEIGH_FAILED"), e.dropFigure("NEIGH_QUEUEFULL"))...)...))
+		findings = append(findings,
+			finding(neighbourFailed, title,
+				append(bounded(figures), seen(e.dropFigure("NEIGH_FAILED"), e.dropFigure("NEIGH_QUEUEFULL"))...)...))
 	}
-	full := Figure{Name: "table_fulls", Value: float64(less(e.After.TableFulls, e.Before.TableFulls)), Unit: "neighbours"}
+	full := Figure{Name: "table_fulls", Value: float64(less(e.After.TableFulls, e.Before.TableFulls)),
+		Unit: "neighbours"}
 	created := e.dropFigure("NEIGH_CREATEFAIL")
 	if created.Value > 0 || full.Value > 0 && (e.Machine || !e.Traced) {
 		findings = append(findings, finding(neighbourTable, "The table of neighbours is full", seen(full, created)...))

@@ -36,13 +36,17 @@ func judgePaths(e *Evidence) (findings []Finding) {
 		if !p.Small || p.Large || p.Told {
 			continue
 		}
-		figures := []Figure{{Name: "unanswered ping", On: p.Address.String(), Value: float64(p.Size), Unit: "bytes", Note: "while small ones are answered"},
-			{Name: "answered ping", On: p.Address.String(), Value: float64(p.Passes), Unit: "bytes", Note: "the largest of those tried"}}
+		figures := []Figure{{Name: "unanswered ping", On: p.Address.String(), Value: float64(p.Size), Unit: "bytes",
+			Note: "while small ones are answered"},
+			{Name: "answered ping", On: p.Address.String(), Value: float64(p.Passes), Unit: "bytes",
+				Note: "the largest of those tried"}}
 		if n := e.hangingTo(p.Address); n > 0 {
-			figures = append(figures, Figure{Name: "hanging connections", On: p.Address.String(), Value: float64(n), Unit: "connections"})
+			figures = append(figures, Figure{Name: "hanging connections", On: p.Address.String(), Value: float64(n),
+				Unit: "connections"})
 		}
 		findings = append(findings, finding(mtuBlackHole,
-			fmt.Sprintf("Packets of %d bytes to %s vanish without an ICMP error; %d bytes pass", p.Size, e.After.nameOf(p.Address), p.Passes), figures...))
+			fmt.Sprintf("Packets of %d bytes to %s vanish without an ICMP error; %d bytes pass", p.Size,
+				e.After.nameOf(p.Address), p.Passes), figures...))
 	}
 	if len(findings) > 0 {
 		return findings
@@ -73,14 +77,19 @@ func judgeHanging(e *Evidence) []Finding {
 	}
 	var figures []Figure
 	for _, h := range e.After.Sockets.Hanging {
-		passes := slices.ContainsFunc(e.Paths, func(p Path) bool { return p.Address == h.Peer.Addr() && (p.Large || p.Told) })
+		passes := slices.ContainsFunc(e.Paths, func(p Path) bool {
+			return p.Address == h.Peer.Addr() && (p.Large || p.Told)
+		})
 		if h.stuck() && !passes {
-			figures = append(figures, Figure{Name: "timeouts", On: h.Peer.String(), Value: float64(h.Timeouts), Unit: "times",
+			figures = append(figures, Figure{Name: "timeouts", On: h.Peer.String(), Value: float64(h.Timeouts),
+				Unit: "times",
 				Note: fmt.Sprintf("%d bytes a segment, %d bytes acknowledged so far", h.MSS, h.Acknowledged)})
 		}
 	}
 	if float64(len(figures)) < max(2, hangingShare*float64(e.After.Sockets.Established)) {
 		return nil
 	}
-	return []Finding{finding(connectionsHang, fmt.Sprintf("%d connections hang: their full-size segments are never acknowledged", len(figures)), bounded(figures)...)}
+	return []Finding{finding(connectionsHang,
+		fmt.Sprintf("%d connections hang: their full-size segments are never acknowledged", len(figures)),
+		bounded(figures)...)}
 }

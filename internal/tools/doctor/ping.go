@@ -24,7 +24,8 @@ import (
 // have, to tell where it ends.
 const smallest = 84
 
-var ladder = []int{8972, 4000, 1492, 1480, 1476, 1472, 1460, 1452, 1440, 1420, 1400, 1380, 1360, 1320, 1280, 1200, 1000, 576}
+var ladder = []int{8972, 4000, 1492, 1480, 1476, 1472, 1460, 1452, 1440, 1420, 1400, 1380, 1360, 1320, 1280,
+	1200, 1000, 576}
 
 // icmpHeader is the length of an echo's header, in bytes.
 const icmpHeader = 8
@@ -52,7 +53,8 @@ type pinger struct {
 func openPinger() (*pinger, error) {
 	p := &pinger{id: rand.IntN(1 << 16), sizes: map[int]map[int]bool{}}
 	var err error
-	if p.four, err = openICMP("ip4:icmp", "0.0.0.0", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE); err != nil {
+	if p.four, err = openICMP("ip4:icmp", "0.0.0.0", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER,
+		unix.IP_PMTUDISC_PROBE); err != nil {
 		return nil, err
 	}
 	// A host without IPv6 has no such socket, and no such paths.

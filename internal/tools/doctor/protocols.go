@@ -90,8 +90,9 @@ func judgeMissingVIP(e *Evidence) []Finding {
 	if example != nil {
 		title = fmt.Sprintf("Packets arrive for %s, and this host does not have that address", example.Destination)
 	}
-	f := finding(vipMissing, title, seen(e.counted("IpInAddrErrors", "packets"), e.counted("Ip6InAddrErrors", "packets"),
-		e.dropFigure("IP_INADDRERRORS"))...)
+	f := finding(vipMissing, title,
+		seen(e.counted("IpInAddrErrors", "packets"), e.counted("Ip6InAddrErrors", "packets"),
+			e.dropFigure("IP_INADDRERRORS"))...)
 	f.Means = "They are dropped. If the address is a VIP, every connection that the balancer gives to this host times out."
 	return []Finding{f}
 }
@@ -108,7 +109,8 @@ func judgeRoutes(e *Evidence) []Finding {
 	}
 	return []Finding{finding(noRoute, title, seen(
 		e.counted("IpExtInNoRoutes", "packets"), e.counted("IpOutNoRoutes", "packets"),
-		e.counted("Ip6InNoRoutes", "packets"), e.counted("Ip6OutNoRoutes", "packets"), e.dropFigure("IP_OUTNOROUTES"))...)}
+		e.counted("Ip6InNoRoutes", "packets"), e.counted("Ip6OutNoRoutes", "packets"),
+		e.dropFigure("IP_OUTNOROUTES"))...)}
 }
 
 func judgeMemory(e *Evidence) (findings []Finding) {
@@ -117,7 +119,8 @@ func judgeMemory(e *Evidence) (findings []Finding) {
 	if len(figures) > 0 {
 		findings = append(findings, finding(tcpMemory, "TCP runs out of memory for its buffers", figures...))
 	}
-	figures = seen(e.counted("UdpRcvbufErrors", "datagrams"), e.counted("Udp6RcvbufErrors", "datagrams"), e.dropFigure("SOCKET_RCVBUFF"))
+	figures = seen(e.counted("UdpRcvbufErrors", "datagrams"), e.counted("Udp6RcvbufErrors", "datagrams"),
+		e.dropFigure("SOCKET_RCVBUFF"))
 	if len(figures) > 0 {
 		title := "A UDP socket's receive buffer is full"
 		if _, example := e.dropped("SOCKET_RCVBUFF"); example != nil {
@@ -130,7 +133,8 @@ func judgeMemory(e *Evidence) (findings []Finding) {
 
 func judgeChecksums(e *Evidence) []Finding {
 	figures := seen(e.counted("TcpInCsumErrors", "packets"), e.counted("UdpInCsumErrors", "packets"),
-		e.counted("IpExtInCsumErrors", "packets"), e.counted("IcmpInCsumErrors", "packets"), e.counted("Udp6InCsumErrors", "packets"),
+		e.counted("IpExtInCsumErrors", "packets"), e.counted("IcmpInCsumErrors", "packets"),
+		e.counted("Udp6InCsumErrors", "packets"),
 		e.dropFigure("TCP_CSUM"), e.dropFigure("UDP_CSUM"), e.dropFigure("IP_CSUM"))
 	var most float64
 	for _, f := range figures {
@@ -157,6 +161,8 @@ func judgeRetransmits(e *Evidence) []Finding {
 	}
 	f := e.counted("TcpRetransSegs", "segments")
 	f.Of = float64(sent)
-	return []Finding{finding(retransmits, fmt.Sprintf("TCP sends %.0f %% of its segments again", 100*float64(again)/max(1, float64(sent))),
-		append([]Figure{f}, seen(e.counted("TcpExtTCPSynRetrans", "segments that open connections"), e.counted("TcpExtTCPTimeouts", "timeouts"))...)...)}
+	return []Finding{finding(retransmits, fmt.Sprintf("TCP sends %.0f %% of its segments again",
+		100*float64(again)/max(1, float64(sent))),
+		append([]Figure{f}, seen(e.counted("TcpExtTCPSynRetrans", "segments that open connections"),
+			e.counted("TcpExtTCPTimeouts", "timeouts"))...)...)}
 }

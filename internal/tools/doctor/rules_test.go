@@ -27,8 +27,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // TestDoctorNamesFaults -update` records. The first finding must be the fault.
 func TestRecorded(t *testing.T) {
 	first := map[string]string{
-		"full-listen-queue": listenQueueFull, "conntrack-table-full": conntrackFull, "neighbour-failing": neighbourFailed,
-		"rp-filter-drop": reversePath, "wrong-MAC": wrongMAC, "missing-VIP": vipMissing, "ARP-answered": vipAnswered,
+		"full-listen-queue": listenQueueFull, "conntrack-table-full": conntrackFull,
+		"neighbour-failing": neighbourFailed,
+		"rp-filter-drop":    reversePath, "wrong-MAC": wrongMAC, "missing-VIP": vipMissing, "ARP-answered": vipAnswered,
 		"tiny-softnet-backlog": softnetBacklog, "exhausted-ports": portsExhausted, "MTU-black-hole": mtuBlackHole,
 		"slow-backend": backendSlow, "healthy": "",
 	}
@@ -99,13 +100,17 @@ func counters(after map[string]uint64) *Evidence {
 
 // narrowed is evidence of a path that takes 1300 bytes, as a router reported or as is configured.
 func narrowed(told bool) *Evidence {
-	status := &ops.Status{PID: 1, Services: []ops.Service{{Name: "web", Backends: []ops.Backend{{Name: "web01", State: lb.Up, MTU: 1300, Narrow: told}}}}}
+	status := &ops.Status{PID: 1,
+		Services: []ops.Service{{Name: "web",
+			Backends: []ops.Backend{{Name: "web01", State: lb.Up, MTU: 1300, Narrow: told}}}}}
 	return &Evidence{Seconds: 3, Before: Reading{Balancer: status}, After: Reading{Balancer: status}}
 }
 
 // repeated is evidence of a SYN that came so many times again.
 func repeated(times int) *Evidence {
-	return &Evidence{Seconds: 3, Flows: Flows{Backends: []BackendTiming{{Name: "web/web01", Service: "web", Opened: 1, Silent: 1, Repeats: times}}}}
+	return &Evidence{Seconds: 3,
+		Flows: Flows{Backends: []BackendTiming{{Name: "web/web01", Service: "web", Opened: 1, Silent: 1,
+			Repeats: times}}}}
 }
 
 // TestRules has the faults that no recording has, and what is no fault.
@@ -114,14 +119,17 @@ func TestRules(t *testing.T) {
 		return drops.Drop{Source: drops.Stack, Reason: reason, Function: "f", Packets: packets, Interface: 2}
 	}
 	link := func(change func(*Link)) *Evidence {
-		l := Link{Name: "eth0", Index: 2, Watched: true, Up: true, RxPackets: 1000, TxPackets: 1000, QdiscSent: 1000, Driver: map[string]uint64{}}
-		e := &Evidence{Seconds: 10, Machine: true, Before: Reading{Links: []Link{{Name: "eth0", Index: 2, Watched: true}}}}
+		l := Link{Name: "eth0", Index: 2, Watched: true, Up: true, RxPackets: 1000, TxPackets: 1000, QdiscSent: 1000,
+			Driver: map[string]uint64{}}
+		e := &Evidence{Seconds: 10, Machine: true,
+			Before: Reading{Links: []Link{{Name: "eth0", Index: 2, Watched: true}}}}
 		change(&l)
 		e.After.Links = []Link{l}
 		return e
 	}
 	cores := func(machine bool, busy CPU) *Evidence {
-		e := &Evidence{Seconds: 10, Traced: true, Machine: machine, Before: Reading{CPUs: []CPU{{Index: 0}, {Index: 1}}}}
+		e := &Evidence{Seconds: 10, Traced: true, Machine: machine,
+			Before: Reading{CPUs: []CPU{{Index: 0}, {Index: 1}}}}
 		busy.Index, busy.Total = 1, 10
 		e.After.CPUs = []CPU{{Index: 0, Processed: 100, Total: 10}, busy}
 		return e
@@ -130,11 +138,14 @@ func TestRules(t *testing.T) {
 		return &Evidence{Seconds: 10, Before: Reading{Conntrack: &before}, After: Reading{Conntrack: &after}}
 	}
 	ports := func(reuse bool, d Destination) *Evidence {
-		return &Evidence{Seconds: 10, After: Reading{Sockets: &Sockets{Ports: PortRange{First: 1000, Last: 1099, Reuse: reuse}, Destinations: []Destination{d}}}}
+		return &Evidence{Seconds: 10,
+			After: Reading{Sockets: &Sockets{Ports: PortRange{First: 1000, Last: 1099, Reuse: reuse},
+				Destinations: []Destination{d}}}}
 	}
 	balanced := func(outcome string, packets uint64) *Evidence {
 		return &Evidence{Seconds: 10, Before: Reading{Balancer: &ops.Status{PID: 1}},
-			After: Reading{Balancer: &ops.Status{PID: 1, Outcomes: []ops.Outcome{{Name: outcome, Packets: packets, Help: "h"}}}}}
+			After: Reading{Balancer: &ops.Status{PID: 1,
+				Outcomes: []ops.Outcome{{Name: outcome, Packets: packets, Help: "h"}}}}}
 	}
 	for _, c := range []struct {
 		name     string
@@ -142,7 +153,8 @@ func TestRules(t *testing.T) {
 		want     []string
 	}{
 		{"nothing", &Evidence{Seconds: 10}, nil},
-		{"a counter began anew", &Evidence{Seconds: 10, Before: Reading{Protocols: map[string]uint64{"TcpExtListenOverflows": 9}}}, nil},
+		{"a counter began anew",
+			&Evidence{Seconds: 10, Before: Reading{Protocols: map[string]uint64{"TcpExtListenOverflows": 9}}}, nil},
 		{"memory", counters(map[string]uint64{"TcpExtTCPMemoryPressures": 1}), []string{tcpMemory}},
 		{"a slow DNS server", counters(map[string]uint64{"UdpRcvbufErrors": 12}), []string{socketBuffer}},
 		{"cookies", counters(map[string]uint64{"TcpExtSyncookiesSent": 5}), []string{synCookies}},
@@ -152,34 +164,47 @@ func TestRules(t *testing.T) {
 		{"a checksum", counters(map[string]uint64{"TcpInCsumErrors": 1}), nil},
 		{"retransmits", counters(map[string]uint64{"TcpRetransSegs": 20, "TcpOutSegs": 1000}), []string{retransmits}},
 		{"few retransmits", counters(map[string]uint64{"TcpRetransSegs": 20, "TcpOutSegs": 100000}), nil},
-		{"the cause first", counters(map[string]uint64{"TcpRetransSegs": 20, "TcpOutSegs": 1000, "TcpExtTCPTimeWaitOverflow": 1, "TcpExtListenOverflows": 1}),
+		{"the cause first",
+			counters(map[string]uint64{"TcpRetransSegs": 20, "TcpOutSegs": 1000, "TcpExtTCPTimeWaitOverflow": 1,
+				"TcpExtListenOverflows": 1}),
 			[]string{listenQueueFull, timeWaitFull, retransmits}},
 		{"missed", link(func(l *Link) { l.RxMissed = 1 }), []string{nicDrops}},
 		{"by the driver", link(func(l *Link) { l.Driver["rx_no_buffer_count"] = 4 }), []string{nicDrops}},
 		{"dropped on purpose", link(func(l *Link) { l.Driver["rx_queue_0_xdp_drops"] = 400 }), nil},
 		{"unknown protocols", link(func(l *Link) { l.RxDropped = 1 }), nil},
 		{"many of them", link(func(l *Link) { l.RxDropped = 100 }), []string{nicDrops}},
-		{"XDP by the driver", link(func(l *Link) { l.Driver["tx_queue_0_xdp_xmit_errors"] = 4 }), []string{xdpFailures}},
+		{"XDP by the driver", link(func(l *Link) { l.Driver["tx_queue_0_xdp_xmit_errors"] = 4 }),
+			[]string{xdpFailures}},
 		{"queue", link(func(l *Link) { l.QdiscDrops = 10 }), []string{qdiscDrops}},
 		{"one queue of four", link(func(l *Link) {
-			l.Driver = map[string]uint64{"rx_queue_0_packets": 20000, "rx_queue_1_packets": 10, "rx_queue_2_packets": 10, "rx_queue_3_packets": 10}
+			l.Driver = map[string]uint64{"rx_queue_0_packets": 20000, "rx_queue_1_packets": 10,
+				"rx_queue_2_packets": 10, "rx_queue_3_packets": 10}
 		}), []string{unevenQueues}},
 		{"four queues", link(func(l *Link) {
-			l.Driver = map[string]uint64{"rx-0.packets": 5000, "rx-1.packets": 6000, "rx-2.packets": 4000, "rx-3.packets": 7000}
+			l.Driver = map[string]uint64{"rx-0.packets": 5000, "rx-1.packets": 6000, "rx-2.packets": 4000,
+				"rx-3.packets": 7000}
 		}), nil},
-		{"XDP by the kernel", &Evidence{Seconds: 10, Drops: []drops.Drop{{Source: drops.XDPTransmit, Reason: "ENXIO", Packets: 3, Interface: 2}}}, []string{xdpFailures}},
-		{"a kernel without BTF", &Evidence{Seconds: 10, Lacks: []bpfhost.Lack{{What: "the kernel has no BTF"}}}, []string{kernelLacks}},
+		{"XDP by the kernel",
+			&Evidence{Seconds: 10,
+				Drops: []drops.Drop{{Source: drops.XDPTransmit, Reason: "ENXIO", Packets: 3, Interface: 2}}},
+			[]string{xdpFailures}},
+		{"a kernel without BTF", &Evidence{Seconds: 10, Lacks: []bpfhost.Lack{{What: "the kernel has no BTF"}}},
+			[]string{kernelLacks}},
 		{"backlog", cores(true, CPU{Dropped: 3}), []string{softnetBacklog}},
 		{"another container's backlog", cores(false, CPU{Dropped: 3}), nil},
 		{"squeezed", cores(true, CPU{Squeezed: 5000}), []string{softnetSqueezed}},
 		{"one core", cores(true, CPU{Softirq: 9.8}), []string{busyCore}},
-		{"tracked twice", table(Conntrack{Limit: 100}, Conntrack{Limit: 100, Entries: 5, InsertFailed: 7}), []string{conntrackInsert}},
-		{"table full", table(Conntrack{Limit: 100}, Conntrack{Limit: 100, Entries: 99, Drop: 7}), []string{conntrackFull}},
+		{"tracked twice", table(Conntrack{Limit: 100}, Conntrack{Limit: 100, Entries: 5, InsertFailed: 7}),
+			[]string{conntrackInsert}},
+		{"table full", table(Conntrack{Limit: 100}, Conntrack{Limit: 100, Entries: 99, Drop: 7}),
+			[]string{conntrackFull}},
 		{"ports", ports(false, Destination{Ports: 99, TimeWait: 90}), []string{portsExhausted}},
 		{"ports used again", ports(true, Destination{Ports: 99, TimeWait: 90}), nil},
-		{"a reason that no rule knows", &Evidence{Seconds: 10, Drops: []drops.Drop{stack("VXLAN_VNI_NOT_FOUND", 500)}}, []string{otherDrops}},
+		{"a reason that no rule knows", &Evidence{Seconds: 10, Drops: []drops.Drop{stack("VXLAN_VNI_NOT_FOUND", 500)}},
+			[]string{otherDrops}},
 		{"a few of it", &Evidence{Seconds: 10, Drops: []drops.Drop{stack("VXLAN_VNI_NOT_FOUND", 5)}}, nil},
-		{"harmless reasons", &Evidence{Seconds: 10, Drops: []drops.Drop{stack("NO_SOCKET", 500), stack("NOT_SPECIFIED", 500)}}, nil},
+		{"harmless reasons",
+			&Evidence{Seconds: 10, Drops: []drops.Drop{stack("NO_SOCKET", 500), stack("NOT_SPECIFIED", 500)}}, nil},
 		{"a limit", balanced("dropped_rate_limit", 100), []string{balancerDrops}},
 		{"a loop, by its last hops", balanced("answered_time_exceeded", manyExpired), []string{forwardingLoop}},
 		{"a traceroute", balanced("answered_time_exceeded", 3), nil},
@@ -188,10 +213,15 @@ func TestRules(t *testing.T) {
 		{"a narrow router", narrowed(true), []string{narrowPath}},
 		{"a narrow link", narrowed(false), nil},
 		{"passed", balanced("passed_no_service", 100), nil},
-		{"no room for neighbours", &Evidence{Seconds: 10, Machine: true, After: Reading{TableFulls: 3}}, []string{neighbourTable}},
-		{"a ping to no host, long ago", &Evidence{Seconds: 10, Traced: true, After: Reading{Neighbours: []Neighbour{{State: "FAILED", Since: 900}}}}, nil},
-		{"hanging", &Evidence{Seconds: 10, After: Reading{Sockets: &Sockets{Ports: PortRange{First: 1, Last: 9}, Established: 4,
-			Hanging: []Hanging{{Timeouts: 3, MSS: 1448}, {Timeouts: 3, MSS: 1448}, {Timeouts: 3, MSS: 1448, Acknowledged: 99999}}}}}, []string{connectionsHang}},
+		{"no room for neighbours", &Evidence{Seconds: 10, Machine: true, After: Reading{TableFulls: 3}},
+			[]string{neighbourTable}},
+		{"a ping to no host, long ago",
+			&Evidence{Seconds: 10, Traced: true,
+				After: Reading{Neighbours: []Neighbour{{State: "FAILED", Since: 900}}}}, nil},
+		{"hanging", &Evidence{Seconds: 10,
+			After: Reading{Sockets: &Sockets{Ports: PortRange{First: 1, Last: 9}, Established: 4,
+				Hanging: []Hanging{{Timeouts: 3, MSS: 1448}, {Timeouts: 3, MSS: 1448},
+					{Timeouts: 3, MSS: 1448, Acknowledged: 99999}}}}}, []string{connectionsHang}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string

@@ -123,8 +123,10 @@ func (s *Sockets) add(response *netlink.InetDiagTCPInfoResp, used map[Destinatio
 			used[key].TimeWait++
 		}
 	}
-	if i := response.TCPInfo; i != nil && i.Retransmits > 0 && i.Unacked > 0 && m.State != netlink.TCP_SYN_SENT && len(s.Hanging) < mostHanging {
-		s.Hanging = append(s.Hanging, Hanging{local, peer, i.Retransmits, i.Snd_mss, i.Pmtu, i.Bytes_acked, i.Bytes_received})
+	if i := response.TCPInfo; i != nil && i.Retransmits > 0 && i.Unacked > 0 && m.State != netlink.TCP_SYN_SENT &&
+		len(s.Hanging) < mostHanging {
+		s.Hanging = append(s.Hanging, Hanging{local, peer, i.Retransmits, i.Snd_mss, i.Pmtu, i.Bytes_acked,
+			i.Bytes_received})
 	}
 }
 
@@ -182,14 +184,17 @@ func judgeListeners(e *Evidence) (findings []Finding) {
 		if full := e.fullListeners(); len(full) > 0 {
 			title = fmt.Sprintf("The listen queue of %s is full", full[0].Address)
 			for _, l := range full {
-				figures = append(figures, Figure{Name: "accept queue", On: l.Address.String(), Value: float64(l.Queue), Unit: "connections", Of: float64(l.Limit)})
+				figures = append(figures, Figure{Name: "accept queue", On: l.Address.String(), Value: float64(l.Queue),
+					Unit: "connections", Of: float64(l.Limit)})
 			}
 		}
 		findings = append(findings, finding(listenQueueFull, title, figures...))
 	}
-	cookies := seen(e.counted("TcpExtSyncookiesSent", "cookies"), e.counted("TcpExtTCPReqQFullDoCookies", "times"), e.counted("TcpExtTCPReqQFullDrop", "connections"))
+	cookies := seen(e.counted("TcpExtSyncookiesSent", "cookies"), e.counted("TcpExtTCPReqQFullDoCookies", "times"),
+		e.counted("TcpExtTCPReqQFullDrop", "connections"))
 	if len(cookies) > 0 {
-		findings = append(findings, finding(synCookies, "More connections are half open than a queue holds", cookies...))
+		findings = append(findings, finding(synCookies, "More connections are half open than a queue holds",
+			cookies...))
 	}
 	return findings
 }
@@ -201,7 +206,9 @@ func (e *Evidence) fullListeners() (full []Listener) {
 			continue
 		}
 		for _, l := range reading.Listeners {
-			if l.Queue >= l.Limit && !slices.ContainsFunc(full, func(f Listener) bool { return f.Address == l.Address }) {
+			if l.Queue >= l.Limit && !slices.ContainsFunc(full, func(f Listener) bool {
+				return f.Address == l.Address
+			}) {
 				full = append(full, l)
 			}
 		}
@@ -225,8 +232,10 @@ func judgePorts(e *Evidence) (findings []Finding) {
 			continue
 		}
 		findings = append(findings, finding(portsExhausted,
-			fmt.Sprintf("All local ports for connections from %s to %s are taken: %d of %d", d.From, d.To, used, s.Ports.size()),
-			Figure{Name: "local ports", On: d.To.String(), Value: float64(used), Unit: "ports", Of: float64(s.Ports.size()),
+			fmt.Sprintf("All local ports for connections from %s to %s are taken: %d of %d", d.From, d.To, used,
+				s.Ports.size()),
+			Figure{Name: "local ports", On: d.To.String(), Value: float64(used), Unit: "ports",
+				Of:   float64(s.Ports.size()),
 				Note: fmt.Sprintf("range %d to %d", s.Ports.First, s.Ports.Last)},
 			Figure{Name: "TIME-WAIT", On: d.To.String(), Value: float64(d.TimeWait), Unit: "of these"}))
 	}

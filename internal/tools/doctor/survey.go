@@ -55,7 +55,8 @@ func newSurvey(r *Reading, vips []netip.Addr, silent bool) (*survey, error) {
 	s := &survey{silent: silent}
 	for _, l := range r.Links {
 		from4, from6 := l.sender(false), l.sender(true)
-		if !l.Watched || !l.Up || len(l.MAC) != len("00:00:00:00:00:00") || !from4.IsValid() && !from6.IsValid() || len(s.ears) == mostEars {
+		if !l.Watched || !l.Up || len(l.MAC) != len("00:00:00:00:00:00") || !from4.IsValid() && !from6.IsValid() ||
+			len(s.ears) == mostEars {
 			continue
 		}
 		e, err := listen(l.Name)
@@ -70,7 +71,8 @@ func newSurvey(r *Reading, vips []netip.Addr, silent bool) (*survey, error) {
 		}
 		for _, n := range r.Neighbours {
 			if n.Interface == l.Index && r.worthAsking(n) && !slices.Contains(vips, n.Address) {
-				s.add(question{e, Claim{Address: n.Address, Interface: l.Name, Known: n.MAC}, sameFamily(n.Address, from4, from6)})
+				s.add(question{e, Claim{Address: n.Address, Interface: l.Name, Known: n.MAC},
+					sameFamily(n.Address, from4, from6)})
 			}
 		}
 		if r.Balancer != nil {
@@ -120,7 +122,9 @@ func (r *Reading) worthAsking(n Neighbour) bool {
 	if n.MAC == "" || n.Address.IsLinkLocalUnicast() || n.State == "FAILED" || n.State == "INCOMPLETE" {
 		return false
 	}
-	return n.State == "PERMANENT" || n.Gateway || slices.ContainsFunc(r.hops(), func(h hop) bool { return h.address == n.Address })
+	return n.State == "PERMANENT" || n.Gateway || slices.ContainsFunc(r.hops(), func(h hop) bool {
+		return h.address == n.Address
+	})
 }
 
 // planPings asks each backend of mode l2dsr, at its MAC address, for itself and for
@@ -133,12 +137,17 @@ func (s *survey) planPings(e *ear, status *ops.Status, name string, from4, from6
 		from := sameFamily(service.VIP, from4, from6)
 		for _, b := range service.Backends {
 			mac, err := net.ParseMAC(b.MAC)
-			known := slices.ContainsFunc(s.pings, func(p ping) bool { return p.echo.Address == b.Address && p.echo.VIP == service.VIP })
-			if err != nil || known || !from.IsValid() || b.Address.Is6() != service.VIP.Is6() || cmp.Or(b.Interface, status.Interface) != name || len(s.pings) == mostEchoes {
+			known := slices.ContainsFunc(s.pings, func(p ping) bool {
+				return p.echo.Address == b.Address && p.echo.VIP == service.VIP
+			})
+			if err != nil || known || !from.IsValid() || b.Address.Is6() != service.VIP.Is6() ||
+				cmp.Or(b.Interface, status.Interface) != name || len(s.pings) == mostEchoes {
 				continue
 			}
 			n := uint16(2 * len(s.pings))
-			s.pings = append(s.pings, ping{e, mac, from, Echo{Backend: service.Name + "/" + b.Name, Address: b.Address, VIP: service.VIP}, n, n + 1})
+			s.pings = append(s.pings,
+				ping{e, mac, from, Echo{Backend: service.Name + "/" + b.Name, Address: b.Address, VIP: service.VIP}, n,
+					n + 1})
 		}
 	}
 }

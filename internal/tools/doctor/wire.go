@@ -49,24 +49,31 @@ func judgeWire(e *Evidence) (findings []Finding) {
 		name := e.After.nameOf(c.Address)
 		answers := func(who string) (figures []Figure) {
 			for _, mac := range c.MACs {
-				figures = append(figures, Figure{Name: who, On: mac, Value: 1, Unit: "host", Note: "on " + c.Interface + e.hostOf(mac)})
+				figures = append(figures, Figure{Name: who, On: mac, Value: 1, Unit: "host", Note: "on " + c.Interface +
+					e.hostOf(mac)})
 			}
 			return figures
 		}
 		switch {
 		case c.VIP && c.Ours && e.onLoopback(c.Address):
-			findings = append(findings, finding(vipAnswered, fmt.Sprintf("This host answers for %s, which it has on its loopback only", c.Address),
-				Figure{Name: "ARP or NDP for the address", On: c.Interface, Value: 1, Unit: "host", Note: "this one"}))
+			findings = append(findings,
+				finding(vipAnswered, fmt.Sprintf("This host answers for %s, which it has on its loopback only",
+					c.Address),
+					Figure{Name: "ARP or NDP for the address", On: c.Interface, Value: 1, Unit: "host",
+						Note: "this one"}))
 		case c.VIP && len(c.MACs) > e.rightful(c.Address):
 			findings = append(findings, finding(vipAnswered, vipTitle(e, c), answers("claims the address")...))
 		case !c.VIP && len(c.MACs) > 1:
-			f := finding(vipAnswered, fmt.Sprintf("More than one host answers for %s", name), answers("claims the address")...)
+			f := finding(vipAnswered, fmt.Sprintf("More than one host answers for %s", name),
+				answers("claims the address")...)
 			f.Means = "Packets for that address go to whichever answered last."
 			f.Cures = []Cure{{Do: "Give one of them another address."}}
 			findings = append(findings, f)
 		case c.Known != "" && len(c.MACs) > 0 && !slices.Contains(c.MACs, c.Known):
-			findings = append(findings, finding(wrongMAC, fmt.Sprintf("The neighbour table has the wrong MAC address for %s", name),
-				append([]Figure{{Name: "neighbour table", On: c.Known, Value: 1, Unit: "entry", Note: "on " + c.Interface}}, answers("answers")...)...))
+			findings = append(findings,
+				finding(wrongMAC, fmt.Sprintf("The neighbour table has the wrong MAC address for %s", name),
+					append([]Figure{{Name: "neighbour table", On: c.Known, Value: 1, Unit: "entry", Note: "on " +
+						c.Interface}}, answers("answers")...)...))
 		}
 	}
 	return append(findings, judgeEchoes(e)...)
@@ -134,9 +141,12 @@ func judgeEchoes(e *Evidence) (findings []Finding) {
 	for _, vip := range order {
 		var figures []Figure
 		for _, backend := range missing[vip] {
-			figures = append(figures, Figure{Name: "answers pings to its own address, not to the VIP", On: backend, Value: 1, Unit: "backend"})
+			figures = append(figures, Figure{Name: "answers pings to its own address, not to the VIP", On: backend,
+				Value: 1, Unit: "backend"})
 		}
-		findings = append(findings, finding(vipMissing, fmt.Sprintf("The VIP %s is missing on %s", vip, strings.Join(missing[vip], ", ")), bounded(figures)...))
+		findings = append(findings,
+			finding(vipMissing, fmt.Sprintf("The VIP %s is missing on %s", vip, strings.Join(missing[vip], ", ")),
+				bounded(figures)...))
 	}
 	return findings
 }

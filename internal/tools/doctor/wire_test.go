@@ -147,11 +147,13 @@ func TestSurvey(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		backend := ops.Backend{Name: "there", Address: there4, NextHop: there4, MAC: p.thereMAC.String(), Interface: "here"}
+		backend := ops.Backend{Name: "there", Address: there4, NextHop: there4, MAC: p.thereMAC.String(),
+			Interface: "here"}
 		r := &Reading{Links: links, Balancer: &ops.Status{Interface: "here",
 			Services: []ops.Service{{Name: "web", VIP: vip4, Mode: lb.L2DSR, Backends: []ops.Backend{backend}}}}}
 		index := slices.IndexFunc(links, func(l Link) bool { return l.Name == "here" })
-		r.Neighbours = []Neighbour{{Address: there4, Interface: links[index].Index, State: "PERMANENT", MAC: "02:00:00:00:00:99"}}
+		r.Neighbours = []Neighbour{{Address: there4, Interface: links[index].Index, State: "PERMANENT",
+			MAC: "02:00:00:00:00:99"}}
 		s, err = newSurvey(r, []netip.Addr{vip4}, false)
 		return err
 	})
@@ -224,8 +226,10 @@ func TestPaths(t *testing.T) {
 // FuzzFrames has an ear take any frame.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{}, false)
-	f.Add([]byte("\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x08\x06\x00\x01\x08\x00\x06\x04\x00\x02\x02\x00\x00\x00\x00\x01\xc6\x12\x00\x64\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), false)
-	f.Add([]byte("\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00E\x00\x00\x1c\x00\x00\x00\x00\x40\x01\x00\x00\xc6\x12\x00\x02\xc6\x12\x00\x01\x00\x00\x00\x00\x00\x07\x00\x03"), true)
+	f.Add([]byte(
+		"\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x08\x06\x00\x01\x08\x00\x06\x04\x00\x02\x02\x00\x00\x00\x00\x01\xc6\x12\x00\x64\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), false)
+	f.Add([]byte(
+		"\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00E\x00\x00\x1c\x00\x00\x00\x00\x40\x01\x00\x00\xc6\x12\x00\x02\xc6\x12\x00\x01\x00\x00\x00\x00\x00\x07\x00\x03"), true)
 	f.Fuzz(func(t *testing.T, frame []byte, outgoing bool) {
 		e := &ear{claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{}}
 		e.note(frame, outgoing)
@@ -240,7 +244,8 @@ func FuzzFrames(f *testing.F) {
 // FuzzICMP has a pinger take any message.
 func FuzzICMP(f *testing.F) {
 	f.Add(1, []byte("\x00\x00\x00\x00\x00\x01\x00\x00"))
-	f.Add(1, []byte("\x03\x04\x00\x00\x00\x00\x05\x78E\x00\x00\x1c\x00\x00\x00\x00\x40\x01\x00\x00\xc6\x12\x00\x01\xc6\x12\x00\x02\x08\x00\x00\x00\x00\x07\x00\x03"))
+	f.Add(1, []byte(
+		"\x03\x04\x00\x00\x00\x00\x05\x78E\x00\x00\x1c\x00\x00\x00\x00\x40\x01\x00\x00\xc6\x12\x00\x01\xc6\x12\x00\x02\x08\x00\x00\x00\x00\x07\x00\x03"))
 	f.Add(58, []byte("\x02\x00\x00\x00\x00\x00\x05\x78"))
 	f.Fuzz(func(t *testing.T, protocol int, message []byte) {
 		p := &pinger{id: 1, sizes: map[int]map[int]bool{}, paths: []*Path{{Address: there4, Size: 1500}}}

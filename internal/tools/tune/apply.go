@@ -66,7 +66,8 @@ func (t *Tuner) ready(opt ApplyOptions) error {
 			return fmt.Errorf("%s: %w: it is down: `ip link set %s up`, then apply", card.Name, ErrInterface, card.Name)
 		}
 		if card.foreign {
-			return fmt.Errorf("%s: %w: /sys shows another network namespace: enter this one with `ip netns exec`", card.Name, ErrInterface)
+			return fmt.Errorf("%s: %w: /sys shows another network namespace: enter this one with `ip netns exec`",
+				card.Name, ErrInterface)
 		}
 	}
 	if t.facts.Namespace && (opt.Persist || opt.EditGrub) {
@@ -77,7 +78,9 @@ func (t *Tuner) ready(opt ApplyOptions) error {
 
 // change makes an item's settings, or none of them.
 func (t *Tuner) change(w *writer, item Item, f *Finding) {
-	regroups := slices.ContainsFunc(f.Settings, func(s Setting) bool { return s.Key.Name == nic.Combined && s.State == Differs })
+	regroups := slices.ContainsFunc(f.Settings, func(s Setting) bool {
+		return s.Key.Name == nic.Combined && s.State == Differs
+	})
 	if regroups {
 		// Queues that go take their settings with them.
 		if err := t.keepQueues(w); err != nil {
@@ -201,7 +204,9 @@ func (t *Tuner) Commands(opt ApplyOptions) []string {
 		}
 	}
 	if opt.Persist && len(lines) > 0 {
-		lines = append(lines, fmt.Sprintf("# --persist: what is set by sysctl goes to %s too, the rest is set at each boot by %s", sysctlFile, unitFile))
+		lines = append(lines,
+			fmt.Sprintf("# --persist: what is set by sysctl goes to %s too, the rest is set at each boot by %s",
+				sysctlFile, unitFile))
 	}
 	return lines
 }

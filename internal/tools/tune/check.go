@@ -136,12 +136,14 @@ func (t *Tuner) Check() *Report {
 
 // report begins one.
 func (t *Tuner) report() *Report {
-	r := &Report{Role: t.opt.Role, Mode: t.opt.Mode, Host: t.facts, Interfaces: t.cards, Notes: slices.Clone(t.facts.Notes)}
+	r := &Report{Role: t.opt.Role, Mode: t.opt.Mode, Host: t.facts, Interfaces: t.cards,
+		Notes: slices.Clone(t.facts.Notes)}
 	if t.facts.Namespace {
 		r.Notes = append(r.Notes, "this is a network namespace: what belongs to the machine is left alone")
 	}
 	if len(t.cards) == 0 {
-		r.Notes = append(r.Notes, "no interface was named: name the one that traffic takes (--interface), and its items are looked at too")
+		r.Notes = append(r.Notes,
+			"no interface was named: name the one that traffic takes (--interface), and its items are looked at too")
 	}
 	for _, card := range t.cards {
 		r.Notes = append(r.Notes, card.notes()...)
@@ -199,7 +201,9 @@ func (t *Tuner) lacks(item Item) string {
 		return "no interface was named"
 	case n.Card == "physical" && !slices.ContainsFunc(t.cards, func(c *Interface) bool { return !c.Virtual }):
 		return "the interface is virtual"
-	case n.Queues > 0 && !slices.ContainsFunc(t.cards, func(c *Interface) bool { return c.card().MaxQueues >= n.Queues }):
+	case n.Queues > 0 && !slices.ContainsFunc(t.cards, func(c *Interface) bool {
+		return c.card().MaxQueues >= n.Queues
+	}):
 		return fmt.Sprintf("for cards with %d queues or more", n.Queues)
 	}
 	return ""
@@ -249,7 +253,8 @@ func (t *Tuner) expand(item Item) []target {
 			named = strings.ReplaceAll(named, ".", "/")
 		}
 		for _, slot := range slots(name, card) {
-			all = append(all, about(card, slot.queue, "{interface}", named, "{irq}", slot.number, "{rx}", slot.number, "{tx}", slot.number))
+			all = append(all, about(card, slot.queue, "{interface}", named, "{irq}", slot.number, "{rx}", slot.number,
+				"{tx}", slot.number))
 		}
 	}
 	return all

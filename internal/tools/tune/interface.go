@@ -59,7 +59,8 @@ func readInterface(t tree, cards nic.Cards, name string) (*Interface, error) {
 			return nil, err
 		}
 	} else if !t.exists("sys/class/net", name) {
-		return nil, fmt.Errorf("%s: %w: there is no such interface; there are %s", name, ErrInterface, strings.Join(interfaceNames(t), ", "))
+		return nil, fmt.Errorf("%s: %w: there is no such interface; there are %s", name, ErrInterface,
+			strings.Join(interfaceNames(t), ", "))
 	} else {
 		flags, err := strconv.ParseUint(t.read("sys/class/net", name, "flags"), 0, 32)
 		c.Up = err == nil && flags&uint64(1) != 0
@@ -77,7 +78,8 @@ func readInterface(t tree, cards nic.Cards, name string) (*Interface, error) {
 	}
 	c.Driver, _ = cards.Get(name, nic.Driver) // not known: shown as nothing
 	for setting, number := range map[string]*int{
-		nic.CombinedMax: &c.QueuesMax, nic.RingRXMax: &c.RingRXMax, nic.RingTXMax: &c.RingTXMax, nic.RSSEntries: &c.RSSEntries,
+		nic.CombinedMax: &c.QueuesMax, nic.RingRXMax: &c.RingRXMax, nic.RingTXMax: &c.RingTXMax,
+		nic.RSSEntries: &c.RSSEntries,
 	} {
 		// What the driver does not have stays 0.
 		if text, err := cards.Get(name, setting); err == nil {
@@ -177,13 +179,15 @@ func (c *Interface) notes() []string {
 	var notes []string
 	if c.Virtual {
 		driver := cmp.Or(c.Driver, "unknown")
-		notes = append(notes, fmt.Sprintf("%s is virtual (driver %s): it has no rings, interrupts or hash of its own, and their items do not apply", c.Name, driver))
+		notes = append(notes,
+			fmt.Sprintf("%s is virtual (driver %s): it has no rings, interrupts or hash of its own, and their items do not apply", c.Name, driver))
 	}
 	if !c.Up {
 		notes = append(notes, fmt.Sprintf("%s is down: `ip link set %s up` before apply", c.Name, c.Name))
 	}
 	if c.foreign {
-		notes = append(notes, fmt.Sprintf("/sys shows another network namespace than this one: what is there of %s is not read; `ip netns exec` mounts the right one", c.Name))
+		notes = append(notes,
+			fmt.Sprintf("/sys shows another network namespace than this one: what is there of %s is not read; `ip netns exec` mounts the right one", c.Name))
 	}
 	return notes
 }

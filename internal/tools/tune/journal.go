@@ -112,7 +112,8 @@ func decodeJournal(data []byte) (header, []record, error) {
 				return fail(0, err)
 			}
 			if h.Format != journalFormat || h.Version != journalVersion {
-				return fail(0, fmt.Errorf("format %q version %d, and this jeoul knows %s version %d", h.Format, h.Version, journalFormat, journalVersion))
+				return fail(0, fmt.Errorf("format %q version %d, and this jeoul knows %s version %d", h.Format,
+					h.Version, journalFormat, journalVersion))
 			}
 			continue
 		}
@@ -165,7 +166,8 @@ type changeLog struct {
 // openJournal locks the directory and reads the journal. Errors: ErrBusy,
 // ErrJournal, ErrElsewhere.
 func openJournal(t tree, state string, role Role, f *Facts) (*changeLog, error) {
-	j := &changeLog{header: header{Format: journalFormat, Version: journalVersion, Machine: f.machine, Place: journal.Place{Boot: f.boot}, Role: role, Started: time.Now().UTC()}}
+	j := &changeLog{header: header{Format: journalFormat, Version: journalVersion, Machine: f.machine,
+		Place: journal.Place{Boot: f.boot}, Role: role, Started: time.Now().UTC()}}
 	name := "host.jsonl"
 	if t.root == "" {
 		ns, err := namespace.Current()
@@ -229,7 +231,8 @@ func (j *changeLog) load() error {
 	}
 	switch {
 	case h.Machine != j.header.Machine:
-		return fmt.Errorf("%s: %w (%s, and this is %s): look at it, and remove it if it came with a copied disk", j.path, ErrElsewhere, h.Machine, j.header.Machine)
+		return fmt.Errorf("%s: %w (%s, and this is %s): look at it, and remove it if it came with a copied disk",
+			j.path, ErrElsewhere, h.Machine, j.header.Machine)
 	case h.Boot != j.header.Boot:
 		before := live(records)
 		j.records = slices.DeleteFunc(before, func(r record) bool { return r.Op != opFile && !r.Persisted })

@@ -71,12 +71,14 @@ func TestChangedByHand(t *testing.T) {
 			t.Errorf("left:\n%s", diff)
 		}
 		after := snapshot(t, root)
-		if after["/proc/sys/vm/swappiness"] != "33" || after["/proc/sys/net/core/rmem_max"] != "212992" || after[sysctlFile] != "vm.swappiness = 33" {
+		if after["/proc/sys/vm/swappiness"] != "33" || after["/proc/sys/net/core/rmem_max"] != "212992" ||
+			after[sysctlFile] != "vm.swappiness = 33" {
 			t.Error("the wrong values were taken back")
 		}
 		// Apply once more leaves the file that was edited.
 		tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root, Profile: few(t)})
-		if _, err := tuner.Apply(ApplyOptions{Persist: true}); err == nil || !strings.Contains(err.Error(), "edited by hand") {
+		if _, err := tuner.Apply(ApplyOptions{Persist: true}); err == nil ||
+			!strings.Contains(err.Error(), "edited by hand") {
 			t.Errorf("a file that was edited: %v", err)
 		}
 
@@ -254,8 +256,10 @@ func TestTornLine(t *testing.T) {
 func FuzzJournal(f *testing.F) {
 	head := `{"format":"jeoul-tune-journal","version":1,"machine":"m","boot":"b","namespace":1,"cookie":2,"role":"web","started":"2026-01-01T00:00:00Z"}` + "\n"
 	f.Add([]byte(head))
-	f.Add([]byte(head + `{"op":"set","key":{"kind":"sysctl","name":"net.core.somaxconn"},"old":"1","new":"2"}` + "\n" + `{"op":"undone","old":"","new":"","line":1}` + "\n"))
-	f.Add([]byte(head + `{"op":"file","path":"/etc/sysctl.d/90-jeoul-tune.conf","old":"","new":"x"}` + "\n" + `{"op":"per`))
+	f.Add([]byte(head + `{"op":"set","key":{"kind":"sysctl","name":"net.core.somaxconn"},"old":"1","new":"2"}` + "\n" +
+		`{"op":"undone","old":"","new":"","line":1}` + "\n"))
+	f.Add([]byte(head + `{"op":"file","path":"/etc/sysctl.d/90-jeoul-tune.conf","old":"","new":"x"}` + "\n" +
+		`{"op":"per`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, records, err := decodeJournal(data)
 		if err != nil {
@@ -265,7 +269,9 @@ func FuzzJournal(f *testing.F) {
 			return
 		}
 		for _, r := range live(records) {
-			if r.Key != nil && r.Key.Kind == KindFile && (filepath.Clean(r.Key.Name) != r.Key.Name || !strings.HasPrefix(r.Key.Name, "/proc/irq/") && !strings.HasPrefix(r.Key.Name, "/sys/")) {
+			if r.Key != nil && r.Key.Kind == KindFile &&
+				(filepath.Clean(r.Key.Name) != r.Key.Name || !strings.HasPrefix(r.Key.Name, "/proc/irq/") &&
+					!strings.HasPrefix(r.Key.Name, "/sys/")) {
 				t.Fatalf("%q would be written", r.Key.Name)
 			}
 			if r.Op == opFile && !strings.HasPrefix(r.Path, "/etc/") {
@@ -279,7 +285,8 @@ func FuzzJournal(f *testing.F) {
 func TestJournalOfEarlierVersions(t *testing.T) {
 	const line = `{"format":"jeoul-tune-journal","version":1,"machine":"m","boot":"b","namespace":1,"cookie":2,"role":"web","started":"2026-01-01T00:00:00Z"}`
 	want := header{Format: journalFormat, Version: journalVersion, Machine: "m",
-		Place: journal.Place{Boot: "b", Namespace: 1, Cookie: 2}, Role: RoleWeb, Started: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+		Place: journal.Place{Boot: "b", Namespace: 1, Cookie: 2}, Role: RoleWeb,
+		Started: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	got, records, err := decodeJournal([]byte(line + "\n"))
 	if err != nil || len(records) != 0 || got != want {
 		t.Errorf("read %+v, %v (%v), want %+v", got, records, err, want)

@@ -68,7 +68,9 @@ func work(step func()) error {
 		if err != nil {
 			return err
 		}
-		if opt.Profile, err = p.Only([]string{"swappiness", "ring-rx", "open-files", "irqbalance", "conntrack-bypass"}); err != nil {
+		if opt.Profile,
+			err = p.Only([]string{"swappiness", "ring-rx", "open-files", "irqbalance",
+			"conntrack-bypass"}); err != nil {
 			return err
 		}
 	}
@@ -303,7 +305,8 @@ func TestNamespaceLeavesTheMachineAlone(t *testing.T) {
 			}
 		}
 	}
-	if r.Host.Namespace == false || r.Interfaces[0].Driver != "veth" || !r.Interfaces[0].Virtual || r.Interfaces[0].foreign {
+	if r.Host.Namespace == false || r.Interfaces[0].Driver != "veth" || !r.Interfaces[0].Virtual ||
+		r.Interfaces[0].foreign {
 		t.Errorf("%+v", r.Interfaces[0])
 	}
 }

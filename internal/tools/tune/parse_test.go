@@ -41,13 +41,16 @@ func TestProfileMistakes(t *testing.T) {
 		{"id", "items:\n  - " + strings.Replace(good, "id: a", "id: A B", 1), "items[0].id"},
 		{"twice", "items:\n  - " + good + "\n  - " + good, "p.yaml:3: items[1].id: a stands here twice"},
 		{"kind", "items:\n  - " + strings.Replace(good, "sysctl net", "sysctrl net", 1), "no kind of setting"},
-		{"path", "items:\n  - " + strings.Replace(good, "sysctl net.core.somaxconn", "file /etc/passwd", 1), "only files below"},
-		{"way out", "items:\n  - " + strings.Replace(good, "sysctl net.core.somaxconn", "file /proc/irq/../../etc/passwd", 1), "only files below"},
+		{"path", "items:\n  - " + strings.Replace(good, "sysctl net.core.somaxconn", "file /etc/passwd", 1),
+			"only files below"},
+		{"way out", "items:\n  - " + strings.Replace(good, "sysctl net.core.somaxconn",
+			"file /proc/irq/../../etc/passwd", 1), "only files below"},
 		{"role", "items:\n  - " + strings.Replace(good, "[web]", "[router]", 1), `"router" is no role`},
 		{"fact", "items:\n  - " + strings.Replace(good, "value: 1", "value: {of: disks}", 1), `"disks" is no fact`},
 		{"plan", "items:\n  - " + strings.Replace(good, "value: 1", "value: {plan: b}", 1), `the core plan has no "b"`},
 		{"no value", "items:\n  - " + strings.Replace(good, "value: 1, ", "", 1), "items[0].value: missing"},
-		{"compare", "items:\n  - " + strings.Replace(good, "value: 1", "value: 1, compare: about", 1), "items[0].compare"},
+		{"compare", "items:\n  - " + strings.Replace(good, "value: 1", "value: 1, compare: about", 1),
+			"items[0].compare"},
 		{"drop", "items:\n  - {id: a, drop: true}", "no item a to leave out"},
 		{"two documents", "items:\n  - " + good + "\n---\nitems: []", "second YAML document"},
 	} {
@@ -80,13 +83,15 @@ items:
 	if slices.Contains(p.IDs(), "ipv6") || !slices.Contains(p.IDs(), "own") {
 		t.Error(p.IDs())
 	}
-	if _, err := p.Only([]string{"own", "nosuch"}); !errors.Is(err, ErrItem) || !strings.Contains(err.Error(), "nosuch") {
+	if _, err := p.Only([]string{"own", "nosuch"}); !errors.Is(err, ErrItem) ||
+		!strings.Contains(err.Error(), "nosuch") {
 		t.Error(err)
 	}
 }
 
 func TestJudge(t *testing.T) {
-	sysctl, mask := Key{Kind: KindSysctl, Name: "a.b"}, Key{Kind: KindFile, Name: "/sys/class/net/e/queues/rx-0/rps_cpus"}
+	sysctl, mask := Key{Kind: KindSysctl, Name: "a.b"},
+		Key{Kind: KindFile, Name: "/sys/class/net/e/queues/rx-0/rps_cpus"}
 	for _, tc := range []struct {
 		key       Key
 		compare   Compare
@@ -143,7 +148,8 @@ func TestInterrupts(t *testing.T) {
 }
 
 func FuzzProfile(f *testing.F) {
-	f.Add([]byte("items:\n  - {id: a, setting: sysctl a.b, roles: [web], value: [1, {of: cores, divide: 0}], why: w, source: s}\n"))
+	f.Add([]byte(
+		"items:\n  - {id: a, setting: sysctl a.b, roles: [web], value: [1, {of: cores, divide: 0}], why: w, source: s}\n"))
 	f.Add([]byte("items:\n  - {id: a, drop: true, value: {plan: irq}}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := Parse("fuzz.yaml", data)

@@ -67,7 +67,8 @@ func (t *Tuner) editGrub(w *writer, r *Report) error {
 		return nil
 	}
 	if !t.access.exists("etc/default/grub") {
-		return errors.New("--edit-grub: there is no /etc/default/grub here: give the kernel these parameters by the means of its boot loader: " + strings.Join(words, " "))
+		return errors.New(
+			"--edit-grub: there is no /etc/default/grub here: give the kernel these parameters by the means of its boot loader: " + strings.Join(words, " "))
 	}
 	text := fileHeader + fmt.Sprintf("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX %s\"\n", strings.Join(words, " "))
 	if err := w.files(map[string]string{grubFile: text}); err != nil {
@@ -91,7 +92,9 @@ func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 		case rec.Op != opSet:
 		case rec.Key.Kind == KindSysctl:
 			line := fmt.Sprintf("%s = %s", rec.Key.Name, rec.New)
-			sysctls = append(slices.DeleteFunc(sysctls, func(s string) bool { return strings.HasPrefix(s, rec.Key.Name+" = ") }), line)
+			sysctls = append(slices.DeleteFunc(sysctls, func(s string) bool {
+				return strings.HasPrefix(s, rec.Key.Name+" = ")
+			}), line)
 		default:
 			others = true
 		}
@@ -120,7 +123,8 @@ func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 
 // unit is a systemd unit that applies the profile when the interfaces are there.
 func (t *Tuner) unit(opt ApplyOptions) string {
-	command := []string{cmp.Or(opt.Executable, "/usr/local/bin/jeoul"), "tune", "apply", "--role", string(t.opt.Role), "--mode", t.opt.Mode}
+	command := []string{cmp.Or(opt.Executable, "/usr/local/bin/jeoul"), "tune", "apply", "--role", string(t.opt.Role),
+		"--mode", t.opt.Mode}
 	var devices []string
 	for _, card := range t.cards {
 		command = append(command, "--interface", card.Name)
@@ -160,7 +164,8 @@ WantedBy=multi-user.target
 func escapeUnit(name string) string {
 	var b strings.Builder
 	for i, c := range []byte(name) {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == ':' || c == '.' && i > 0 {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == ':' ||
+			c == '.' && i > 0 {
 			b.WriteByte(c)
 		} else {
 			fmt.Fprintf(&b, `\x%02x`, c)
@@ -193,7 +198,8 @@ func (w *writer) file(path, text string) error {
 	for _, r := range slices.Backward(live(w.journal.records)) {
 		if r.Op == opFile && r.Path == path {
 			if existed && now != r.New && now != r.Old {
-				return errors.New("it was edited by hand since it was written here: remove it, or take it back with `jeoul tune revert --force`")
+				return errors.New(
+					"it was edited by hand since it was written here: remove it, or take it back with `jeoul tune revert --force`")
 			}
 			break
 		}
@@ -203,7 +209,8 @@ func (w *writer) file(path, text string) error {
 		return err
 	}
 	w.pause()
-	if _, err := w.journal.add(record{Op: opFile, Path: path, Existed: existed, Old: now, New: text, Made: made}); err != nil {
+	if _, err := w.journal.add(record{Op: opFile, Path: path, Existed: existed, Old: now, New: text,
+		Made: made}); err != nil {
 		return err
 	}
 	w.pause()

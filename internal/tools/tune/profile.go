@@ -53,7 +53,8 @@ const (
 	CompareNonzero Compare = "nonzero"
 )
 
-var compares = []Compare{CompareEqual, CompareAtLeast, CompareAtMost, CompareCovers, CompareCPUs, CompareMask, CompareNonzero}
+var compares = []Compare{CompareEqual, CompareAtLeast, CompareAtMost, CompareCovers, CompareCPUs, CompareMask,
+	CompareNonzero}
 
 // Item is one thing that a profile says of a host.
 type Item struct {

@@ -83,7 +83,9 @@ func (r *Report) Deviations() []Finding {
 
 // With are the findings in one of the states.
 func (r *Report) With(states ...State) []Finding {
-	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return !slices.Contains(states, f.State) })
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
+		return !slices.Contains(states, f.State)
+	})
 }
 
 // rank orders the states of an item's settings: the item has the first of them.

@@ -105,7 +105,8 @@ func (u *undoer) all(j *changeLog, records []record) ([]Event, error) {
 	slices.Reverse(rest)
 	errs = append(errs, j.rewrite(rest))
 	if len(rest) > 0 {
-		errs = append(errs, fmt.Errorf("%w: %d changes stay in %s: `--force` puts back what was before them, `--forget` keeps what is there now", ErrLeft, len(rest), j.path))
+		errs = append(errs,
+			fmt.Errorf("%w: %d changes stay in %s: `--force` puts back what was before them, `--forget` keeps what is there now", ErrLeft, len(rest), j.path))
 	}
 	return u.events, errors.Join(errs...)
 }

@@ -45,7 +45,8 @@ const limitFiles = "nofile"
 
 // fileTrees are the directories that settings may be in: nothing else is ever
 // written, whatever a profile or a journal says.
-var fileTrees = []string{"/proc/irq/", "/sys/class/net/", "/sys/devices/system/cpu/", "/sys/module/nf_conntrack/parameters/"}
+var fileTrees = []string{"/proc/irq/", "/sys/class/net/", "/sys/devices/system/cpu/",
+	"/sys/module/nf_conntrack/parameters/"}
 
 // Key names one setting of a host.
 type Key struct {
@@ -109,7 +110,8 @@ func checkSetting(text string) error {
 	if !ok {
 		return fmt.Errorf("%q: write a kind and a name, such as sysctl net.core.somaxconn", text)
 	}
-	name = strings.NewReplacer("{interface}", "eth0", "{rx}", "0", "{tx}", "0", "{irq}", "0", "{cpu}", "0", "{service}", "tcp/192.0.2.1:80").Replace(name)
+	name = strings.NewReplacer("{interface}", "eth0", "{rx}", "0", "{tx}", "0", "{irq}", "0", "{cpu}", "0", "{service}",
+		"tcp/192.0.2.1:80").Replace(name)
 	return Key{Kind: Kind(kind), Name: name, Interface: "eth0"}.check()
 }
 
@@ -166,7 +168,8 @@ func (a *access) read(k Key) (string, error) {
 	case err == nil:
 		return value, nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, nic.ErrUnsupported), errors.Is(err, nic.ErrNoCard),
-		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODEV), errors.Is(err, untracked.ErrUnsupported):
+		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODEV),
+		errors.Is(err, untracked.ErrUnsupported):
 		return "", fmt.Errorf("%w (%w)", errAbsent, err)
 	}
 	return "", err

@@ -93,7 +93,9 @@ func untrackedCommands(name, state string) string {
 		return "# " + err.Error()
 	}
 	if state != serviceBypassed {
-		return fmt.Sprintf("nft -a list table inet %s    # and `nft delete rule` with the handles of those with the comment %q", untracked.Table, name)
+		return fmt.Sprintf(
+			"nft -a list table inet %s    # and `nft delete rule` with the handles of those with the comment %q",
+			untracked.Table, name)
 	}
 	family := "ip"
 	if s.VIP.Is6() {

@@ -115,13 +115,15 @@ func TestLargeMachine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := fake(t, large)
 			before := snapshot(t, root)
-			tuner := open(t, Options{Role: tc.role, Mode: tc.mode, Interfaces: []string{"eth0"}, Services: testServices, Root: root})
+			tuner := open(t, Options{Role: tc.role, Mode: tc.mode, Interfaces: []string{"eth0"}, Services: testServices,
+				Root: root})
 			r, err := tuner.Apply(ApplyOptions{Persist: true, EditGrub: true, Executable: "/usr/local/bin/jeoul"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name+".golden", strings.Join(r.Plans, "\n")+"\n"+describe(r)+ours(t, root))
-			again := open(t, Options{Role: tc.role, Mode: tc.mode, Interfaces: []string{"eth0"}, Services: testServices, Root: root}).Check()
+			again := open(t, Options{Role: tc.role, Mode: tc.mode, Interfaces: []string{"eth0"}, Services: testServices,
+				Root: root}).Check()
 			if left := again.With(Differs); len(left) > 0 {
 				t.Errorf("differs after apply:\n%s", describe(&Report{Findings: left}))
 			}
@@ -224,10 +226,12 @@ items:
 	if !errors.Is(err, ErrLeft) {
 		t.Fatal(err)
 	}
-	if r.Findings[0].State != Failed || !strings.Contains(r.Findings[0].Note, "at most 8160") || r.Findings[1].State != Changed {
+	if r.Findings[0].State != Failed || !strings.Contains(r.Findings[0].Note, "at most 8160") ||
+		r.Findings[1].State != Changed {
 		t.Errorf("%s", describe(r))
 	}
-	if value, err := (nic.Files{Dir: filepath.Join(root, "ethtool")}).Get("eth0", nic.RingRX); err != nil || value != "512" {
+	if value, err := (nic.Files{Dir: filepath.Join(root, "ethtool")}).Get("eth0", nic.RingRX); err != nil ||
+		value != "512" {
 		t.Errorf("the ring is %s, %v", value, err)
 	}
 	if _, err := Revert(RevertOptions{Root: root}); err != nil {

@@ -14,7 +14,8 @@ func (p *Profile) Namespaced() []string {
 	for _, it := range p.Items {
 		kind, name, _ := strings.Cut(it.Setting, " ")
 		k := Key{Kind: Kind(kind), Name: strings.ReplaceAll(name, "{interface}", "eth0")}
-		if k.machines(it.Scope) || it.Needs.Card != "" || it.ReadOnly || it.Value.leaves() || k.Kind == KindEthtool && strings.HasPrefix(k.Name, "ring.") {
+		if k.machines(it.Scope) || it.Needs.Card != "" || it.ReadOnly || it.Value.leaves() || k.Kind == KindEthtool &&
+			strings.HasPrefix(k.Name, "ring.") {
 			continue
 		}
 		ids = append(ids, it.ID)
@@ -29,7 +30,8 @@ func (p *Profile) Document(role Role) *Profile {
 	var items []Item
 	for _, it := range p.Items {
 		value := it.Document.For(role)
-		if value == "" || it.OneWay || !slices.Contains(Roles, role) || strings.HasPrefix(it.Setting, string(KindCmdline)) {
+		if value == "" || it.OneWay || !slices.Contains(Roles, role) ||
+			strings.HasPrefix(it.Setting, string(KindCmdline)) {
 			continue
 		}
 		it.Roles, it.Modes, it.Needs = []Role{role}, nil, Needs{Card: it.Needs.Card}

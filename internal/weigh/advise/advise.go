@@ -92,7 +92,8 @@ func Decide(e *Evidence, a Answers) (*Advice, error) {
 	}
 	d.count(*need)
 	if d.Balancers > mostBalancers {
-		return d.none(fmt.Sprintf("by the figures the load needs %d balancers, and more than %d are not advised from a laboratory's figures: measure on your machines",
+		return d.none(fmt.Sprintf(
+			"by the figures the load needs %d balancers, and more than %d are not advised from a laboratory's figures: measure on your machines",
 			d.Balancers, mostBalancers)), nil
 	}
 	d.schedule(d.Balancers)
@@ -228,7 +229,8 @@ func (d *decision) compare() {
 	at := d.measured(under.name)
 	if at == nil {
 		d.say("mode", "", nil,
-			"mode %s is the first, by cost, that the answers permit; no run of it under %s is in the evidence", d.Mode, under.name)
+			"mode %s is the first, by cost, that the answers permit; no run of it under %s is in the evidence", d.Mode,
+			under.name)
 		return
 	}
 	figures := []*Figure{pointer(at.figure(at.rate()))}

@@ -65,7 +65,8 @@ var scenarios = map[string]struct {
 		expected{UseMode, lb.DSCP, lb.Maglev, 2, BGP, "cores"}},
 	"backends that nobody may touch, and that need not know clients": {
 		answers(func(a *Answers) {
-			a.Speaks, a.Lifetime, a.Network, a.Permits, a.ClientAddress, a.Failures, a.Open = TCP, Long, Routed, nil, Nowhere, 0, 500_000
+			a.Speaks, a.Lifetime, a.Network, a.Permits, a.ClientAddress, a.Failures, a.Open = TCP, Long, Routed, nil,
+				Nowhere, 0, 500_000
 		}),
 		expected{UseMode, lb.FullNAT, lb.RoundRobin, 1, Alone, "flows"}},
 	"a shop over HTTPS, by host and path": {
@@ -81,7 +82,8 @@ var scenarios = map[string]struct {
 		expected{UseMode, lb.L2DSR, lb.LeastConnections, 1, Alone, "flows"}},
 	"large files over a link of 10 Gbit/s": {
 		answers(func(a *Answers) {
-			a.Speaks, a.Lifetime, a.Bytes, a.Requests, a.Permits, a.Link = TCP, Long, 50e6, 30, []Permission{Backends}, 10e9
+			a.Speaks, a.Lifetime, a.Bytes, a.Requests, a.Permits, a.Link = TCP, Long, 50e6, 30,
+				[]Permission{Backends}, 10e9
 		}),
 		expected{UseMode, lb.NAT, lb.Maglev, 4, BGP, "link"}},
 	"backends that nobody may touch must see clients": {
@@ -168,11 +170,13 @@ func TestStatementsRestOnSomething(t *testing.T) {
 func TestAnswersThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*Answers){
-		`speaks: "" is not possible: use one of http, https, tcp, udp, dns`:    func(a *Answers) { a.Speaks = "" },
-		"requests: 0 is not possible: use 1 to 1,000,000,000":                  func(a *Answers) { a.Requests = 0 },
-		"failures: 9 is not possible: use 0 to 8":                              func(a *Answers) { a.Failures = 9 },
-		"usage: 2 is not possible: use a share above 0, of at most 1":          func(a *Answers) { a.Usage = 2 },
-		`permits: "all" is not possible: use one of tunnels, backends, bypass`: func(a *Answers) { a.Permits = []Permission{"all"} },
+		`speaks: "" is not possible: use one of http, https, tcp, udp, dns`: func(a *Answers) { a.Speaks = "" },
+		"requests: 0 is not possible: use 1 to 1,000,000,000":               func(a *Answers) { a.Requests = 0 },
+		"failures: 9 is not possible: use 0 to 8":                           func(a *Answers) { a.Failures = 9 },
+		"usage: 2 is not possible: use a share above 0, of at most 1":       func(a *Answers) { a.Usage = 2 },
+		`permits: "all" is not possible: use one of tunnels, backends, bypass`: func(a *Answers) {
+			a.Permits = []Permission{"all"}
+		},
 		"layer7: udp has no connection to end: use it with http, https or tcp": func(a *Answers) {
 			a.Speaks,
 				a.Layer7, a.ClientAddress = UDP, true, Nowhere

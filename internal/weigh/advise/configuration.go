@@ -94,7 +94,8 @@ func (v *Advice) Configuration(p Place) ([]byte, error) {
 		Name, Proxy, Check string
 		Port               int
 		UDP, TLS           bool
-	}{v, p, name, v.proxy(), v.check(), ports[v.Answers.Speaks], v.Answers.Speaks.datagrams(), v.Answers.Speaks == HTTPS})
+	}{v, p, name, v.proxy(), v.check(), ports[v.Answers.Speaks], v.Answers.Speaks.datagrams(),
+		v.Answers.Speaks == HTTPS})
 	if err != nil {
 		return nil, fmt.Errorf("writing the configuration: %w", err)
 	}

@@ -44,7 +44,8 @@ func tlsServices(l *lab.Lab) []subject.Service {
 // bulkObstacle says what keeps the machine from a bulk load of p.
 func (p Point) bulkObstacle(limits probe.Limits) string {
 	if need := 2 * p.participants(); p.Pinned && limits.Cores < need {
-		return fmt.Sprintf("pinned: a core for each client and each server are %d, and this machine has %d", need, limits.Cores)
+		return fmt.Sprintf("pinned: a core for each client and each server are %d, and this machine has %d", need,
+			limits.Cores)
 	}
 	return ""
 }

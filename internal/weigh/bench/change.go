@@ -135,7 +135,8 @@ func (c Changes) patience() time.Duration { return cmp.Or(c.Patience, usualPatie
 func (c Changes) checkValues(at path, fail failFunc) {
 	for i, name := range c.Events {
 		if !slices.Contains(eventNames(), name) {
-			fail(at.to("changes", "events", i), "unknown event %q: use some of %s", name, strings.Join(eventNames(), ", "))
+			fail(at.to("changes", "events", i), "unknown event %q: use some of %s", name,
+				strings.Join(eventNames(), ", "))
 		}
 	}
 	happen := c.Events
@@ -150,7 +151,8 @@ func (c Changes) checkValues(at path, fail failFunc) {
 		{"flaps", "flap", c.Flaps, 10_000}, {"reloads", "reload", c.Reloads, 10_000},
 		{"new_per_second", "", c.NewPerSecond, 10_000},
 		{"ports", "share", c.Ports, maxPorts}, {"reused", "", c.Reused, maxReused},
-		{"restarts", "restart", c.Restarts, 1000}, {"upgrades", "upgrade", c.Upgrades, 1000}, {"kills", "kill", c.Kills, 1000},
+		{"restarts", "restart", c.Restarts, 1000}, {"upgrades", "upgrade", c.Upgrades, 1000},
+		{"kills", "kill", c.Kills, 1000},
 	} {
 		if needed(v.event) && (v.value < 1 || v.value > v.most) {
 			fail(at.to("changes", v.name), "%d is not possible; use 1 to %d", v.value, v.most)
@@ -158,12 +160,14 @@ func (c Changes) checkValues(at path, fail failFunc) {
 	}
 	c.checkProxied(happen, at, fail)
 	if c.NumberedPerSecond < 0 || c.NumberedPerSecond > numbered.MaxRate {
-		fail(at.to("changes", "numbered_per_second"), "%d is not possible; use 0 to %d", c.NumberedPerSecond, numbered.MaxRate)
+		fail(at.to("changes", "numbered_per_second"), "%d is not possible; use 0 to %d", c.NumberedPerSecond,
+			numbered.MaxRate)
 	}
 	for _, v := range []struct {
 		name, event string
 		value       time.Duration
-	}{{"lap", "", c.Lap}, {"quiet", "quiet", c.Quiet}, {"silence", "silent", c.Silence}, {"dead", "kill", c.Dead}, {"fault", "dies", c.Fault}, {"fault", "hangs", c.Fault}} {
+	}{{"lap", "", c.Lap}, {"quiet", "quiet", c.Quiet}, {"silence", "silent", c.Silence}, {"dead", "kill", c.Dead},
+		{"fault", "dies", c.Fault}, {"fault", "hangs", c.Fault}} {
 		if needed(v.event) && (v.value < leastTime || v.value > mostTime) {
 			fail(at.to("changes", v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
 		}
@@ -188,9 +192,11 @@ func (e changeExperiment) obstacle(p Point, limits probe.Limits) string {
 	each := part(p.Concurrency, p.Form.Lab.Clients, 0)
 	switch files := uint64(each + p.By.Changes.Reused + spare); {
 	case files > limits.OpenFiles:
-		return fmt.Sprintf("%d connections per client: it needs %d open files, and a process may have %d here", each, files, limits.OpenFiles)
+		return fmt.Sprintf("%d connections per client: it needs %d open files, and a process may have %d here", each,
+			files, limits.OpenFiles)
 	case each+p.By.Changes.Ports > limits.LocalPorts:
-		return fmt.Sprintf("%d connections and %d ports per client: a client has %d local ports here", each, p.By.Changes.Ports, limits.LocalPorts)
+		return fmt.Sprintf("%d connections and %d ports per client: a client has %d local ports here", each,
+			p.By.Changes.Ports, limits.LocalPorts)
 	}
 	return ""
 }
@@ -213,7 +219,8 @@ func (p Point) connections(limits probe.Limits) (n int, note string) {
 		}
 	}
 	low -= low % 100
-	return low, fmt.Sprintf("%d connections and not %d, for %s", low, p.Concurrency, p.Subject.Obstacle(p.Params, carried(p.Concurrency), limits))
+	return low, fmt.Sprintf("%d connections and not %d, for %s", low, p.Concurrency,
+		p.Subject.Obstacle(p.Params, carried(p.Concurrency), limits))
 }
 
 func (changeExperiment) params(p Point) map[string]any {
@@ -233,9 +240,11 @@ func (changeExperiment) notes(f Form) []string {
 		"a host that falls silent has its link taken down at the switch, and none of its connections when it is back, as after a crash",
 	}
 	for _, l := range f.Loads {
-		asked := fmt.Sprintf("each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
+		asked := fmt.Sprintf(
+			"each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
 			l.Changes.pace(), l.Changes.patience())
-		reused := fmt.Sprintf("connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", l.Changes.patience())
+		reused := fmt.Sprintf(
+			"connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", l.Changes.patience())
 		for _, note := range []string{asked, reused} {
 			if !slices.Contains(notes, note) {
 				notes = append(notes, note)
@@ -244,7 +253,8 @@ func (changeExperiment) notes(f Form) []string {
 		notes = append(notes, l.Changes.Check.notes()...)
 		notes = append(notes, l.Changes.proxyNotes()...)
 		if l.Changes.NumberedPerSecond > 0 {
-			notes = append(notes, fmt.Sprintf("numbered packets are UDP datagrams of the first client, from %d ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", numberedFlows),
+			notes = append(notes,
+				fmt.Sprintf("numbered packets are UDP datagrams of the first client, from %d ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", numberedFlows),
 				"the switch's port to the balancer counts which numbered packets go to the balancer and come back (TC egress and ingress), so that each that is missing has a place")
 		}
 	}
@@ -274,7 +284,8 @@ func (changeExperiment) prepare(ctx context.Context, r *runner) (err error) {
 // services is one, of all backends but the last, which is the one to come.
 func (changeExperiment) services(l *lab.Lab, p Point) []subject.Service {
 	backends := p.By.Changes.backends(l.Servers)
-	return []subject.Service{{Port: changePort, UDP: p.By.Changes.Proxies == 0, Servers: slices.Clone(backends[:len(backends)-1]), Check: p.By.Changes.Check.subject()}}
+	return []subject.Service{{Port: changePort, UDP: p.By.Changes.Proxies == 0,
+		Servers: slices.Clone(backends[:len(backends)-1]), Check: p.By.Changes.Check.subject()}}
 }
 
 func (changeExperiment) line(got []results.Trial) string {
@@ -305,7 +316,8 @@ func (changeExperiment) line(got []results.Trial) string {
 const openBound = time.Minute
 
 // conduct opens the connections and runs one event after another.
-func (changeExperiment) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) (all []results.Trial, err error) {
+func (changeExperiment) conduct(ctx context.Context, r *runner, t Trial, running subject.Running,
+	blank results.Trial) (all []results.Trial, err error) {
 	changing, ok := running.(subject.Changing)
 	if !ok {
 		return nil, fmt.Errorf("%s cannot be changed while it runs", t.Subject.Name())

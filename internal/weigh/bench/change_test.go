@@ -44,30 +44,46 @@ loads:
 
 func TestChangeSuiteErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, says string }{
-		"none":                      {"", "", ""},
-		"few servers":               {"servers: 6", "servers: 5", "s.yaml:9: loads[0]: change needs at least 6 servers"},
-		"no flaps":                  {"flaps: 2, ", "", "s.yaml:11: loads[0].changes.flaps: 0 is not possible"},
-		"many ports":                {"ports: 50", "ports: 50000", "loads[0].changes.ports: 50000 is not possible; use 1 to 40000"},
-		"many reused":               {"reused: 20", "reused: 701", "loads[0].changes.reused: 701 is not possible; use 1 to 700"},
-		"a short pace":              {"pace: 200ms", "pace: 10ms", "loads[0].changes.pace: 10ms is not possible; use 100ms to 1m0s"},
-		"a short lap":               {"lap: 200ms", "lap: 10ms", "loads[0].changes.lap: 10ms is not possible; use 100ms to 1m0s"},
-		"no dead":                   {"share], ", "share, kill], kills: 1, ", "loads[0].changes.dead: 0s is not possible"},
-		"an unknown event":          {"[add, remove,", "[add, explode,", `loads[0].changes.events[1]: unknown event "explode": use some of add, remove`},
+		"none": {"", "", ""},
+		"few servers": {"servers: 6", "servers: 5",
+			"s.yaml:9: loads[0]: change needs at least 6 servers"},
+		"no flaps": {"flaps: 2, ", "", "s.yaml:11: loads[0].changes.flaps: 0 is not possible"},
+		"many ports": {"ports: 50", "ports: 50000",
+			"loads[0].changes.ports: 50000 is not possible; use 1 to 40000"},
+		"many reused": {"reused: 20", "reused: 701",
+			"loads[0].changes.reused: 701 is not possible; use 1 to 700"},
+		"a short pace": {"pace: 200ms", "pace: 10ms",
+			"loads[0].changes.pace: 10ms is not possible; use 100ms to 1m0s"},
+		"a short lap": {"lap: 200ms", "lap: 10ms",
+			"loads[0].changes.lap: 10ms is not possible; use 100ms to 1m0s"},
+		"no dead": {"share], ", "share, kill], kills: 1, ",
+			"loads[0].changes.dead: 0s is not possible"},
+		"an unknown event": {"[add, remove,", "[add, explode,",
+			`loads[0].changes.events[1]: unknown event "explode": use some of add, remove`},
 		"only what its events need": {"share], flaps: 2, ", "share], restarts: 0, flaps: 2, ", ""},
 		"no upgrades":               {"share], ", "share, upgrade], ", "loads[0].changes.upgrades: 0 is not possible"},
-		"no kills":                  {"share], ", "share, kill], dead: 1s, ", "loads[0].changes.kills: 0 is not possible"},
-		"no quiet":                  {"share], ", "share, quiet], ", "loads[0].changes.quiet: 0s is not possible"},
-		"too many numbers":          {"share], ", "share], numbered_per_second: 2000000, ", "loads[0].changes.numbered_per_second: 2000000 is not possible"},
-		"no silence":                {", silence: 1s", "", "loads[0].changes.silence: 0s is not possible"},
-		"an unknown key":            {"flaps: 2", "flops: 2", "s.yaml:11: loads[0].changes: unknown key flops"},
-		"a duration":                {"concurrency: [40]", "concurrency: [40]\n    duration: 1s", "change ends when its events are over"},
-		"no connections":            {"[40]", "[]", "loads[0].concurrency: empty"},
-		"no balancer":               {"name: iptables-nth", "name: direct", "direct has no backends that could change"},
-		"no fault":                  {"share], ", "share, dies], check: {interval: 1s, timeout: 1s, fall: 3, rise: 2}, ", "loads[0].changes.fault: 0s is not possible"},
-		"no check":                  {"share], ", "share, hangs], fault: 1s, ", "loads[0].changes.check.interval: 0s is not possible"},
-		"a slow check":              {"share], ", "share], check: {interval: 1s, timeout: 2s, fall: 3, rise: 2}, ", "loads[0].changes.check.timeout: 2s is longer than the interval"},
-		"a check that never fails":  {"share], ", "share], check: {interval: 1s, timeout: 1s, rise: 2}, ", "loads[0].changes.check.fall: 0 is not possible"},
-		"HTTP only":                 {"name: iptables-nth", "name: haproxy-http\n    params: {threads: [1]}", "haproxy-http speaks HTTP only"},
+		"no kills": {"share], ", "share, kill], dead: 1s, ",
+			"loads[0].changes.kills: 0 is not possible"},
+		"no quiet": {"share], ", "share, quiet], ", "loads[0].changes.quiet: 0s is not possible"},
+		"too many numbers": {"share], ", "share], numbered_per_second: 2000000, ",
+			"loads[0].changes.numbered_per_second: 2000000 is not possible"},
+		"no silence":     {", silence: 1s", "", "loads[0].changes.silence: 0s is not possible"},
+		"an unknown key": {"flaps: 2", "flops: 2", "s.yaml:11: loads[0].changes: unknown key flops"},
+		"a duration": {"concurrency: [40]", "concurrency: [40]\n    duration: 1s",
+			"change ends when its events are over"},
+		"no connections": {"[40]", "[]", "loads[0].concurrency: empty"},
+		"no balancer":    {"name: iptables-nth", "name: direct", "direct has no backends that could change"},
+		"no fault": {"share], ",
+			"share, dies], check: {interval: 1s, timeout: 1s, fall: 3, rise: 2}, ",
+			"loads[0].changes.fault: 0s is not possible"},
+		"no check": {"share], ", "share, hangs], fault: 1s, ",
+			"loads[0].changes.check.interval: 0s is not possible"},
+		"a slow check": {"share], ", "share], check: {interval: 1s, timeout: 2s, fall: 3, rise: 2}, ",
+			"loads[0].changes.check.timeout: 2s is longer than the interval"},
+		"a check that never fails": {"share], ", "share], check: {interval: 1s, timeout: 1s, rise: 2}, ",
+			"loads[0].changes.check.fall: 0 is not possible"},
+		"HTTP only": {"name: iptables-nth", "name: haproxy-http\n    params: {threads: [1]}",
+			"haproxy-http speaks HTTP only"},
 	} {
 		_, err := ParseSuite("s.yaml", []byte(strings.Replace(smallChange, tc.from, tc.to, 1)))
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
@@ -98,7 +114,8 @@ func TestChangeHoldsWhatItsSubjectCanCarry(t *testing.T) {
 		{changePoint(t, "iptables-nth", nil, 10_000), 10_000, ""},
 		{changePoint(t, "haproxy-tcp", haproxy, 2000), 2000, ""},
 		// Of the 9,750 that it can carry, one in 21 is left for new ones.
-		{changePoint(t, "haproxy-tcp", haproxy, 10_000), 9200, "9200 connections and not 10000, for 10500 connections at once: HAProxy needs two open files"},
+		{changePoint(t, "haproxy-tcp", haproxy, 10_000), 9200,
+			"9200 connections and not 10000, for 10500 connections at once: HAProxy needs two open files"},
 	} {
 		got, note := tc.point.connections(limits)
 		if got != tc.want || (note == "") != (tc.says == "") || !strings.HasPrefix(note, tc.says) {
@@ -115,15 +132,20 @@ func TestChangeObstacles(t *testing.T) {
 	}{
 		{changePoint(t, "iptables-nth", nil, 5000), ""},
 		{changePoint(t, "iptables-nth", nil, 10_000), "2000 connections per client: it needs 2200 open files"},
-		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 1, "splice": "off"}, 5000), ""}, // it holds what it can
-		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 2, "splice": "off"}, 100), "2 threads: this machine has 1 cores"},
+		// it holds what it can
+		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 1, "splice": "off"}, 5000), ""},
+		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 2, "splice": "off"}, 100),
+			"2 threads: this machine has 1 cores"},
 	} {
-		if got := tc.point.obstacle(limits, Absent{}); (got == "") != (tc.says == "") || !strings.HasPrefix(got, tc.says) {
-			t.Errorf("%s, %d connections: obstacle %q, want %q", tc.point.Subject.Name(), tc.point.Concurrency, got, tc.says)
+		if got := tc.point.obstacle(limits, Absent{}); (got == "") != (tc.says == "") ||
+			!strings.HasPrefix(got, tc.says) {
+			t.Errorf("%s, %d connections: obstacle %q, want %q", tc.point.Subject.Name(), tc.point.Concurrency,
+				got, tc.says)
 		}
 	}
 	limits.OpenFiles, limits.LocalPorts = 20_000, 2500
-	if got := changePoint(t, "iptables-nth", nil, 10_000).obstacle(limits, Absent{}); !strings.Contains(got, "2500 local ports") {
+	if got := changePoint(t, "iptables-nth", nil, 10_000).obstacle(limits, Absent{}); !strings.Contains(got,
+		"2500 local ports") {
 		t.Errorf("obstacle %q, want one about ports", got)
 	}
 }
@@ -157,7 +179,8 @@ func TestChangeTellsWhatLeftFromWhatStayed(t *testing.T) {
 	counts := live.Counts{
 		Held: map[string]uint64{"web02": 40, "web03": 50},
 		Broken: map[string]map[live.Cause]uint64{
-			"web01": {live.Reset: 1}, "web02": {live.Reset: 2, live.Silent: 4}, "web03": {live.Moved: 8, live.Other: 16}, "web04": {live.Closed: 32}},
+			"web01": {live.Reset: 1}, "web02": {live.Reset: 2, live.Silent: 4},
+			"web03": {live.Moved: 8, live.Other: 16}, "web04": {live.Closed: 32}},
 		Opened: 70, Late: map[string]uint64{"web01": 1, "web02": 2, "web03": 4},
 		Failed:  map[live.Cause]uint64{live.Refused: 3, live.Silent: 5},
 		Queries: 90, Unanswered: 6, Turned: map[string]uint64{"web01": 1, "web04": 2, "web05": 4},
@@ -165,16 +188,19 @@ func TestChangeTellsWhatLeftFromWhatStayed(t *testing.T) {
 	got := results.Trial{Metrics: map[string]float64{}}
 	c.writeCounts(changeEvent{leaves: []int{serverFlapping}}, counts, &got)
 	want := map[string]float64{
-		results.Connections: 90, results.Broken: 30, results.BrokenReset: 2, results.BrokenSilent: 4, results.BrokenMoved: 8,
+		results.Connections: 90, results.Broken: 30, results.BrokenReset: 2, results.BrokenSilent: 4,
+		results.BrokenMoved:  8,
 		results.BrokenClosed: 0, results.BrokenWrong: 0, results.Ended: 33,
 		results.NewConnections: 70, results.NewFailed: 8, results.NewToLeft: 3,
 		results.ReusedConnections: 0, results.ReusedFailed: 0, results.ReusedTaken: 0, results.LostSYNs: 0,
-		results.UDPQueries: 90, results.UDPUnanswered: 6, results.UDPMoved: 4, results.UDPMovedOfLeft: 3, results.Requests: 0,
+		results.UDPQueries: 90, results.UDPUnanswered: 6, results.UDPMoved: 4, results.UDPMovedOfLeft: 3,
+		results.Requests: 0,
 	}
 	if diff := cmp.Diff(want, got.Metrics); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"3 new connections failed: refused", "5 new connections failed: silent"}, got.Notes); diff != "" {
+	if diff := cmp.Diff([]string{"3 new connections failed: refused", "5 new connections failed: silent"},
+		got.Notes); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
 }
@@ -194,7 +220,8 @@ func TestChangeTellsWhoIsOlderThanAnAbsence(t *testing.T) {
 	got := results.Trial{Metrics: map[string]float64{}}
 	c.writeCounts(changeEvent{}, counts, &got)
 	if m := got.Metrics; m[results.Ended] != 1 || m[results.Broken] != 4 || m[results.BrokenReset] != 4 {
-		t.Errorf("%g ended and %g broke, %g by a reset; want 1, 4 and 4", m[results.Ended], m[results.Broken], m[results.BrokenReset])
+		t.Errorf("%g ended and %g broke, %g by a reset; want 1, 4 and 4", m[results.Ended], m[results.Broken],
+			m[results.BrokenReset])
 	}
 	if len(got.Notes) != 1 || strings.Count(got.Notes[0], "web04") != 1 {
 		t.Errorf("the notes are %q", got.Notes)
@@ -216,11 +243,14 @@ func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 		noticed time.Time
 		want    map[string]float64
 	}{
-		"noticed": {at(13), map[string]float64{results.NoticedSeconds: 3, results.BackSeconds: 1, results.SilentSeconds: 8,
-			results.LostSYNsBefore: 2, results.LostSYNsAfter: 2, results.ReusedFailedBefore: 1, results.ReusedFailedAfter: 0,
+		"noticed": {at(13), map[string]float64{results.NoticedSeconds: 3, results.BackSeconds: 1,
+			results.SilentSeconds:  8,
+			results.LostSYNsBefore: 2, results.LostSYNsAfter: 2, results.ReusedFailedBefore: 1,
+			results.ReusedFailedAfter:   0,
 			results.UDPUnansweredBefore: 0, results.UDPUnansweredAfter: 2}},
 		"never": {time.Time{}, map[string]float64{results.SilentSeconds: 8,
-			results.LostSYNsBefore: 4, results.LostSYNsAfter: 0, results.ReusedFailedBefore: 1, results.ReusedFailedAfter: 0,
+			results.LostSYNsBefore: 4, results.LostSYNsAfter: 0, results.ReusedFailedBefore: 1,
+			results.ReusedFailedAfter:   0,
 			results.UDPUnansweredBefore: 2, results.UDPUnansweredAfter: 0}},
 	} {
 		s := silence{cut: at(10), noticed: tc.noticed, heard: at(18)}
@@ -255,7 +285,8 @@ func TestFaultIsSplitAtItsNotice(t *testing.T) {
 			results.InFlight: 2, results.NewFailedBefore: 2, results.NewFailedAfter: 2, results.LastFailedSeconds: 5,
 			results.UDPUnansweredBefore: 1, results.UDPUnansweredAfter: 1}},
 		"never": {fault{began: at(10), over: at(20)}, map[string]float64{
-			results.FaultSeconds: 10, results.InFlight: 2, results.NewFailedBefore: 4, results.NewFailedAfter: 0, results.LastFailedSeconds: 5,
+			results.FaultSeconds: 10, results.InFlight: 2, results.NewFailedBefore: 4, results.NewFailedAfter: 0,
+			results.LastFailedSeconds:   5,
 			results.UDPUnansweredBefore: 2, results.UDPUnansweredAfter: 0}},
 	} {
 		got := map[string]float64{}
@@ -283,7 +314,8 @@ func TestComingAgainIsToldByServer(t *testing.T) {
 	got := results.Trial{Metrics: map[string]float64{}}
 	c.writeReused(live.Counts{Lapped: 50, Taken: 1, LostSYNs: live.Moments{1, 2}, LostLaps: live.Moments{1},
 		Again: map[string]uint64{"web02": 3, "web04": 5}}, &got)
-	want := map[string]float64{results.ReusedConnections: 50, results.ReusedTaken: 1, results.LostSYNs: 2, results.ReusedFailed: 1,
+	want := map[string]float64{results.ReusedConnections: 50, results.ReusedTaken: 1, results.LostSYNs: 2,
+		results.ReusedFailed:   1,
 		results.ResetByDrained: 9, results.CameAgain: 8, results.AgainToDrained: 3}
 	if diff := cmp.Diff(want, got.Metrics); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -299,7 +331,8 @@ func startChangeOf(t *testing.T, text string, subjects ...string) *runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := patientRunner(t, Options{Suite: suite, Dir: t.TempDir(), Only: subjects, Progress: t.Output(), Executable: executable})
+	r := patientRunner(t, Options{Suite: suite, Dir: t.TempDir(), Only: subjects, Progress: t.Output(),
+		Executable: executable})
 	return r
 }
 
@@ -322,13 +355,16 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 		unanswered := m[results.UDPUnanswered] > map[string]float64{"silent": math.Inf(1), "reset": strays}[name]
 		// Connection tracking goes on by an entry that the port left behind.
 		toLeft := m[results.NewToLeft] != 0 && trial.Subject != "iptables-nth"
-		if m[results.Broken] != 0 || m[results.NewFailed] != 0 && !mayFail || toLeft || unanswered || m[results.UDPMoved] != 0 {
+		if m[results.Broken] != 0 || m[results.NewFailed] != 0 && !mayFail || toLeft || unanswered ||
+			m[results.UDPMoved] != 0 {
 			t.Errorf("%s: %g broke, %g new ones failed, %g new ones went to what had left, of %g queries %g unanswered, %g moved; notes %q", name,
-				m[results.Broken], m[results.NewFailed], m[results.NewToLeft], m[results.UDPQueries], m[results.UDPUnanswered], m[results.UDPMoved], trial.Notes)
+				m[results.Broken], m[results.NewFailed], m[results.NewToLeft], m[results.UDPQueries],
+				m[results.UDPUnanswered], m[results.UDPMoved], trial.Notes)
 		}
 		// Each was asked over, or opened anew where its backend had left.
 		if m[results.Connections] != 40 || m[results.Requests]+m[results.Ended] < 40 {
-			t.Errorf("%s: %g connections, %g requests, %g ended; want 40 of each", name, m[results.Connections], m[results.Requests], m[results.Ended])
+			t.Errorf("%s: %g connections, %g requests, %g ended; want 40 of each", name, m[results.Connections],
+				m[results.Requests], m[results.Ended])
 		}
 		changes, counted := map[string]float64{"flap": 4, "reload": 2, "silent": 0}[name]
 		if !counted {
@@ -366,11 +402,13 @@ func checkReused(t *testing.T, event string, trial results.Trial) {
 				m[results.LostSYNsAfter], m[results.ReusedFailedAfter], m[results.UDPUnansweredAfter])
 		}
 		if m[results.LostSYNsBefore] == 0 || m[results.ReusedConnections] == 0 {
-			t.Errorf("before the silence was noticed %g SYNs were lost, and in all %g connections answered", m[results.LostSYNsBefore], m[results.ReusedConnections])
+			t.Errorf("before the silence was noticed %g SYNs were lost, and in all %g connections answered",
+				m[results.LostSYNsBefore], m[results.ReusedConnections])
 		}
 	case "reset":
 		if m[results.ResetByDrained] == 0 || m[results.CameAgain] < m[results.ResetByDrained] {
-			t.Errorf("the drained backend reset %g connections, and %g came again", m[results.ResetByDrained], m[results.CameAgain])
+			t.Errorf("the drained backend reset %g connections, and %g came again", m[results.ResetByDrained],
+				m[results.CameAgain])
 		}
 		if m[results.AgainToDrained] != 0 && trial.Subject != "iptables-nth" {
 			t.Errorf("%g of the connections that came again went to the drained backend", m[results.AgainToDrained])
@@ -416,7 +454,8 @@ func TestChangeSeesWhatBreaks(t *testing.T) {
 	}
 	m := run.Trials[0].Metrics
 	// Connections that are new may be among those that it had.
-	if had == 0 || m[results.BrokenReset] == 0 || m[results.BrokenReset] > float64(had) || m[results.Broken] != m[results.BrokenReset] {
+	if had == 0 || m[results.BrokenReset] == 0 || m[results.BrokenReset] > float64(had) ||
+		m[results.Broken] != m[results.BrokenReset] {
 		t.Errorf("of %d connections %g broke, %g by a reset", had, m[results.Broken], m[results.BrokenReset])
 	}
 	if m[results.Connections] != 40 {
@@ -442,7 +481,8 @@ func TestRestartsAreCounted(t *testing.T) {
 			t.Fatalf("the trials are %+v; want restart and kill", run.Trials)
 		}
 		if m := run.Trials[i].Metrics; m[results.Broken] < 40 || m[results.Applied] != 1 {
-			t.Errorf("%s: %g connections broke by %g changes; want each of 40, by 1", event, m[results.Broken], m[results.Applied])
+			t.Errorf("%s: %g connections broke by %g changes; want each of 40, by 1", event, m[results.Broken],
+				m[results.Applied])
 		}
 	}
 	nothingLeft(t, r)
@@ -452,7 +492,8 @@ func TestRestartsAreCounted(t *testing.T) {
 // happens, and some are while no balancer is there.
 func TestNumberedPacketsAreCounted(t *testing.T) {
 	t.Parallel()
-	text := strings.NewReplacer(smallEvents, "events: [quiet, stop], quiet: 500ms, numbered_per_second: 100, ").Replace(smallChange)
+	text := strings.NewReplacer(smallEvents,
+		"events: [quiet, stop], quiet: 500ms, numbered_per_second: 100, ").Replace(smallChange)
 	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
 	run, err := r.run(t.Context())
 	if err != nil {
@@ -464,16 +505,21 @@ func TestNumberedPacketsAreCounted(t *testing.T) {
 	quiet, stop := run.Trials[0].Metrics, run.Trials[1].Metrics
 	if quiet[results.NumberedSent] == 0 || quiet[results.NumberedMissing] != 0 || quiet[results.NumberedTwice] != 0 {
 		t.Errorf("undisturbed, of %g numbered packets %g are missing, and %g came twice; notes %q",
-			quiet[results.NumberedSent], quiet[results.NumberedMissing], quiet[results.NumberedTwice], run.Trials[0].Notes)
+			quiet[results.NumberedSent], quiet[results.NumberedMissing], quiet[results.NumberedTwice],
+			run.Trials[0].Notes)
 	}
 	says := func(note string) bool {
-		return strings.HasPrefix(note, "missing in ") && strings.Contains(note, "lost at the balancer, ") && strings.Contains(note, "after change 1 began")
+		return strings.HasPrefix(note, "missing in ") && strings.Contains(note, "lost at the balancer, ") &&
+			strings.Contains(note, "after change 1 began")
 	}
 	if stop[results.NumberedBalancer] != stop[results.NumberedMissing] {
-		t.Errorf("of %g missing packets %g are said to be lost at the balancer, which was not there", stop[results.NumberedMissing], stop[results.NumberedBalancer])
+		t.Errorf("of %g missing packets %g are said to be lost at the balancer, which was not there",
+			stop[results.NumberedMissing], stop[results.NumberedBalancer])
 	}
-	if stop[results.NumberedMissing] == 0 || stop[results.NumberedMissing] >= stop[results.NumberedSent] || !slices.ContainsFunc(run.Trials[1].Notes, says) {
-		t.Errorf("without a balancer, of %g numbered packets %g are missing; notes %q", stop[results.NumberedSent], stop[results.NumberedMissing], run.Trials[1].Notes)
+	if stop[results.NumberedMissing] == 0 || stop[results.NumberedMissing] >= stop[results.NumberedSent] ||
+		!slices.ContainsFunc(run.Trials[1].Notes, says) {
+		t.Errorf("without a balancer, of %g numbered packets %g are missing; notes %q", stop[results.NumberedSent],
+			stop[results.NumberedMissing], run.Trials[1].Notes)
 	}
 	nothingLeft(t, r)
 }
@@ -484,9 +530,12 @@ func TestFaultsAreNoticed(t *testing.T) {
 	t.Parallel()
 	events, tail := some("dies"), 2*time.Second
 	if events == nil {
-		events, tail = []string{"dies", "hangs"}, usualPatience+3*time.Second // who asks a server that hangs waits for that long
+		// who asks a server that hangs waits for that long
+		events, tail = []string{"dies", "hangs"}, usualPatience+3*time.Second
 	}
-	text := strings.NewReplacer("[add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], ", "["+strings.Join(events, ", ")+"], fault: 60s, check: {interval: 500ms, timeout: 500ms, fall: 2, rise: 1}, ").Replace(smallChange)
+	text := strings.NewReplacer("[add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], ",
+		"["+strings.Join(events, ", ")+
+			"], fault: 60s, check: {interval: 500ms, timeout: 500ms, fall: 2, rise: 1}, ").Replace(smallChange)
 	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
 	r.faultTail = tail
 	run, err := r.run(t.Context())
@@ -508,13 +557,17 @@ func TestFaultsAreNoticed(t *testing.T) {
 		}
 		// On a machine that stalls, checks of most backends may fail at once. Then all of them serve, as the panic
 		// threshold has it, also the one that has died: what failed meanwhile is no fault.
-		panicked := slices.ContainsFunc(trial.Notes, func(note string) bool { return strings.Contains(note, "the backend was shown to serve") })
+		panicked := slices.ContainsFunc(trial.Notes, func(note string) bool {
+			return strings.Contains(note, "the backend was shown to serve")
+		})
 		if panicked {
 			t.Logf("%s: notes %q", event, trial.Notes)
 		}
-		if m[results.Broken] != 0 || m[results.NewFailedAfter] != 0 && !panicked || m[results.Ended] == 0 || m[results.InFlight]+m[results.NewFailedBefore] == 0 {
+		if m[results.Broken] != 0 || m[results.NewFailedAfter] != 0 && !panicked || m[results.Ended] == 0 ||
+			m[results.InFlight]+m[results.NewFailedBefore] == 0 {
 			t.Errorf("%s: %g connections broke, %g ended, new ones failed: %g in flight, %g until it was noticed after %g s, %g later, the last of which began after %g s; notes %q", event,
-				m[results.Broken], m[results.Ended], m[results.InFlight], m[results.NewFailedBefore], m[results.NoticedSeconds],
+				m[results.Broken], m[results.Ended], m[results.InFlight], m[results.NewFailedBefore],
+				m[results.NoticedSeconds],
 				m[results.NewFailedAfter], m[results.LastFailedSeconds], trial.Notes)
 		}
 	}
@@ -549,7 +602,8 @@ func TestChangeBreaksNothingThroughJeoul(t *testing.T) {
 	}
 	checkEvents(t, run.Trials, events...)
 	share := run.Trials[len(run.Trials)-1].Metrics
-	if share[results.FlowsTried] < 50 || share[results.FlowsOfLeftPercent] == 0 || share[results.FlowsMovedPercent] < share[results.FlowsOfLeftPercent] {
+	if share[results.FlowsTried] < 50 || share[results.FlowsOfLeftPercent] == 0 ||
+		share[results.FlowsMovedPercent] < share[results.FlowsOfLeftPercent] {
 		t.Errorf("of %g flows %g %% moved, and %g %% had the one that left", share[results.FlowsTried],
 			share[results.FlowsMovedPercent], share[results.FlowsOfLeftPercent])
 	}

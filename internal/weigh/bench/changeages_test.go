@@ -31,7 +31,8 @@ func TestAgesOfBroken(t *testing.T) {
 		{-400 * time.Millisecond, time.Second, true, "when it was 400ms old"},
 		{time.Second, 3 * time.Second, true, "opened 1s after move 1 of 2"},
 		{time.Second, 11 * time.Second, false, "1s after move 2 of 2 between balancers, when it was 9s old"},
-		{9500 * time.Millisecond, 12 * time.Second, true, "2s after move 2 of 2 between balancers, when it was 500ms old"},
+		{9500 * time.Millisecond, 12 * time.Second, true,
+			"2s after move 2 of 2 between balancers, when it was 500ms old"},
 		{-3 * time.Second, -time.Second, false, "before packets moved"},
 	} {
 		b := broke(cut.Add(tc.opened), cut.Add(tc.found))

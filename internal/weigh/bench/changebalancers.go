@@ -58,8 +58,10 @@ var balancerEvents = []changeEvent{
 // ofBalancers says whether an event is one of several balancers.
 func ofBalancers(name string) bool { return strings.HasPrefix(name, balancersPrefix) }
 
-// ofOne is a change of the balancer that leaves. What counts as its time is until the router sends elsewhere, or there again.
-func ofOne(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context, *changeTrial) error {
+// ofOne is a change of the balancer that leaves. What counts as its time is until the router sends elsewhere, or there
+// again.
+func ofOne(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
+	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
 		several, ok := c.changing.(subject.Several)
 		if !ok {
@@ -73,9 +75,10 @@ func ofOne(change func(subject.Several, context.Context, int) (time.Duration, er
 	}
 }
 
-// ofLost is a change after which the balancer that leaves tells others nothing more: what it knows at the beginning counts,
-// not when the router sends elsewhere.
-func ofLost(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context, *changeTrial) error {
+// ofLost is a change after which the balancer that leaves tells others nothing more: what it knows at the beginning
+// counts, not when the router sends elsewhere.
+func ofLost(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
+	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
 		began := time.Now()
 		err := ofOne(change)(ctx, c)
@@ -115,8 +118,8 @@ func (c *changeTrial) ripe() time.Duration {
 	return ripe
 }
 
-// ripe is how old connections are at least when a balancer leaves, and flows of a transition: balancers hand over what is
-// older than a second.
+// ripe is how old connections are at least when a balancer leaves, and flows of a transition: balancers hand over what
+// is older than a second.
 const ripe = 1500 * time.Millisecond
 
 // inTurn does one change after the other.
@@ -157,7 +160,8 @@ func (f Form) checkBalancers(at path, fail failFunc) {
 		if f.Lab.Balancers == 0 {
 			for j, name := range l.Changes.Events {
 				if ofBalancers(name) {
-					fail(at.to("loads", i, "changes", "events", j), "%s is an event of several balancers: set lab.balancers", name)
+					fail(at.to("loads", i, "changes", "events", j),
+						"%s is an event of several balancers: set lab.balancers", name)
 				}
 			}
 			continue
@@ -210,7 +214,8 @@ func (f Form) checkRouter(at path, fail failFunc) {
 		fail(at.to("lab", "router"), "%q is not possible; use one of %v", f.Lab.Router, router.Kinds)
 	}
 	if d := f.Lab.BFD; d != 0 && (d < leastBFD || d > mostBFD || d%time.Millisecond != 0) {
-		fail(at.to("lab", "bfd"), "%v is not possible; use whole milliseconds, %v to %v, or leave it out", d, leastBFD, mostBFD)
+		fail(at.to("lab", "bfd"), "%v is not possible; use whole milliseconds, %v to %v, or leave it out", d,
+			leastBFD, mostBFD)
 	}
 }
 

@@ -42,21 +42,30 @@ loads:
 
 func TestBalancersSuiteErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, says string }{
-		"none":            {"", "", ""},
-		"one":             {"balancers: 3", "balancers: 1", "s.yaml:2: lab.balancers: 1 is not possible; use 2 to 9"},
-		"not several":     {", balancers: 3", "", "s.yaml:10: loads[0].changes.events[0]: lb-drain is an event of several balancers: set lab.balancers"},
-		"another subject": {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "name: iptables-nth", "subjects[0].name: iptables-nth cannot be one of several balancers: it tells no router of its VIP"},
-		"IPVS":            {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "name: ipvs-dr\n    params: {scheduler: [mh], sync: [none, usual, every, sloppy]}", ""},
-		"IPVS by NAT":     {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "name: ipvs-nat", "subjects[0].name: ipvs-nat cannot be one of several balancers: replies and tunnels"},
-		"IPVS's sync":     {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "name: ipvs-dr\n    params: {sync: [3 50]}", "params.sync[0]: not a possible value: 3 50; use none or usual or every or sloppy"},
-		"sync of one":     {", balancers: 3}\nrepeats: 1\nsubjects:\n  - name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "}\nrepeats: 1\nsubjects:\n  - name: ipvs-dr\n    params: {sync: [usual]}", "params.sync: it is of several balancers; set lab.balancers"},
-		"XDP":             {"l2dsr-tc", "l2dsr-xdp", ""},
-		"NAT":             {"l2dsr-tc", "nat-tc", "replies find their way to the one balancer"},
-		"one router":      {", balancers: 3", ", router: frr", "s.yaml:2: lab: router and bfd are of the router before several balancers"},
-		"router":          {"balancers: 3", "balancers: 3, router: quagga", `s.yaml:2: lab.router: "quagga" is not possible; use one of [bird frr]`},
-		"BFD":             {"balancers: 3", "balancers: 3, bfd: 1ms", "s.yaml:2: lab.bfd: 1ms is not possible; use whole milliseconds, 10ms to 10s"},
-		"FRR and BFD":     {"balancers: 3", "balancers: 3, router: frr, bfd: 50ms", ""},
-		"containers":      {"balancers: 3", "balancers: 3, containers: true", "lab.containers: goes with one balancer"},
+		"none": {"", "", ""},
+		"one":  {"balancers: 3", "balancers: 1", "s.yaml:2: lab.balancers: 1 is not possible; use 2 to 9"},
+		"not several": {", balancers: 3", "",
+			"s.yaml:10: loads[0].changes.events[0]: lb-drain is an event of several balancers: set lab.balancers"},
+		"another subject": {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "name: iptables-nth",
+			"subjects[0].name: iptables-nth cannot be one of several balancers: it tells no router of its VIP"},
+		"IPVS": {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}",
+			"name: ipvs-dr\n    params: {scheduler: [mh], sync: [none, usual, every, sloppy]}", ""},
+		"IPVS by NAT": {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "name: ipvs-nat",
+			"subjects[0].name: ipvs-nat cannot be one of several balancers: replies and tunnels"},
+		"IPVS's sync": {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}",
+			"name: ipvs-dr\n    params: {sync: [3 50]}",
+			"params.sync[0]: not a possible value: 3 50; use none or usual or every or sloppy"},
+		"sync of one": {", balancers: 3}\nrepeats: 1\nsubjects:\n  - name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "}\nrepeats: 1\nsubjects:\n  - name: ipvs-dr\n    params: {sync: [usual]}", "params.sync: it is of several balancers; set lab.balancers"},
+		"XDP":         {"l2dsr-tc", "l2dsr-xdp", ""},
+		"NAT":         {"l2dsr-tc", "nat-tc", "replies find their way to the one balancer"},
+		"one router": {", balancers: 3", ", router: frr",
+			"s.yaml:2: lab: router and bfd are of the router before several balancers"},
+		"router": {"balancers: 3", "balancers: 3, router: quagga",
+			`s.yaml:2: lab.router: "quagga" is not possible; use one of [bird frr]`},
+		"BFD": {"balancers: 3", "balancers: 3, bfd: 1ms",
+			"s.yaml:2: lab.bfd: 1ms is not possible; use whole milliseconds, 10ms to 10s"},
+		"FRR and BFD": {"balancers: 3", "balancers: 3, router: frr, bfd: 50ms", ""},
+		"containers":  {"balancers: 3", "balancers: 3, containers: true", "lab.containers: goes with one balancer"},
 	} {
 		_, err := ParseSuite("s.yaml", []byte(strings.Replace(smallBalancers, tc.from, tc.to, 1)))
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
@@ -97,14 +106,15 @@ func TestBalancersBreakWhatIsPlanned(t *testing.T) {
 	plan := sizing.Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 5, Flows: 120}.Broken(moved)
 	for _, got := range []results.Trial{trials[3], trials[5]} {
 		if !got.Valid || got.Metrics[results.Broken] < plan/3 || got.Metrics[results.Broken] > plan*2 {
-			t.Errorf("%v: valid %v, %g broke, and the plan says %g; notes %q", got.Params, got.Valid, got.Metrics[results.Broken], plan, got.Notes)
+			t.Errorf("%v: valid %v, %g broke, and the plan says %g; notes %q", got.Params, got.Valid,
+				got.Metrics[results.Broken], plan, got.Notes)
 		}
 	}
 	nothingLeft(t, r)
 }
 
-// TestOtherRoutersMoveTraffic: before FRR, one of two balancers is cut off and comes back, and with BFD both routers notice that
-// its speaker hangs.
+// TestOtherRoutersMoveTraffic: before FRR, one of two balancers is cut off and comes back, and with BFD both routers
+// notice that its speaker hangs.
 func TestOtherRoutersMoveTraffic(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -115,7 +125,8 @@ func TestOtherRoutersMoveTraffic(t *testing.T) {
 		{"router: frr, bfd: 300ms", []string{"lb-cut", "lb-mend", "lb-hang"}},
 	} {
 		t.Run(tc.size, func(t *testing.T) {
-			suite := strings.NewReplacer("balancers: 2", "balancers: 2, "+tc.size, "[lb-kill]", "["+strings.Join(tc.events, ", ")+"]").Replace(tinyBalancers)
+			suite := strings.NewReplacer("balancers: 2", "balancers: 2, "+tc.size, "[lb-kill]",
+				"["+strings.Join(tc.events, ", ")+"]").Replace(tinyBalancers)
 			r, trials := runBalancers(t, suite, len(tc.events))
 			for i, event := range tc.events {
 				checkUnbroken(t, trials[i], event, 60)
@@ -156,8 +167,10 @@ func runBalancers(t *testing.T, suite string, want int) (*runner, []results.Tria
 func checkUnbroken(t *testing.T, got results.Trial, event string, connections float64) {
 	t.Helper()
 	m := got.Metrics
-	if fmt.Sprint(got.Params[paramEvent]) != event || !got.Valid || m[results.Broken] != 0 || m[results.Connections] != connections || m[results.Applied] != 1 || m[results.AppliedMsMax] == 0 {
-		t.Errorf("%s: %v: valid %v, of %g connections %g broke, %g changes within %g ms; notes %q", event, got.Params, got.Valid,
+	if fmt.Sprint(got.Params[paramEvent]) != event || !got.Valid || m[results.Broken] != 0 ||
+		m[results.Connections] != connections || m[results.Applied] != 1 || m[results.AppliedMsMax] == 0 {
+		t.Errorf("%s: %v: valid %v, of %g connections %g broke, %g changes within %g ms; notes %q", event,
+			got.Params, got.Valid,
 			m[results.Connections], m[results.Broken], m[results.Applied], m[results.AppliedMsMax], got.Notes)
 	}
 }

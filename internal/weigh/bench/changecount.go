@@ -194,7 +194,9 @@ const maxSamples = 5
 
 // samples are connections to servers that stayed which broke.
 func (c *changeTrial) samples(e changeEvent, counts live.Counts) []live.Break {
-	return slices.DeleteFunc(slices.Clone(counts.Samples), func(b live.Break) bool { return c.leaves(e, b.Server) || c.before(b) })
+	return slices.DeleteFunc(slices.Clone(counts.Samples), func(b live.Break) bool {
+		return c.leaves(e, b.Server) || c.before(b)
+	})
 }
 
 // writeNew writes down what became of new connections.

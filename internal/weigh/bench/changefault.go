@@ -178,7 +178,8 @@ func (f *fault) notes() (notes []string) {
 		if len(turn) > 1 {
 			until = fmt.Sprintf("to %.1f s", turn[1].Sub(f.began).Seconds())
 		}
-		notes = append(notes, fmt.Sprintf("from %.1f s after the fault began %s, the backend was shown to serve", turn[0].Sub(f.began).Seconds(), until))
+		notes = append(notes, fmt.Sprintf("from %.1f s after the fault began %s, the backend was shown to serve",
+			turn[0].Sub(f.began).Seconds(), until))
 	}
 	return notes
 }

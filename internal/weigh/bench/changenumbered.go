@@ -139,7 +139,8 @@ func (n *numberedStream) write(ctx context.Context, c *changeTrial, got *results
 	before, balancer, behind := lost[numbered.Before], lost[numbered.Balancer], lost[numbered.Behind]
 	got.Metrics[results.NumberedSent] = float64(to - from)
 	got.Metrics[results.NumberedMissing] = float64(before + balancer + behind)
-	got.Metrics[results.NumberedBefore], got.Metrics[results.NumberedBalancer], got.Metrics[results.NumberedBehind] = float64(before), float64(balancer), float64(behind)
+	got.Metrics[results.NumberedBefore], got.Metrics[results.NumberedBalancer],
+		got.Metrics[results.NumberedBehind] = float64(before), float64(balancer), float64(behind)
 	got.Metrics[results.NumberedTwice] = float64(twice - n.twice)
 	got.Metrics[results.NumberedPerSecond] = float64(to-from) / now.Sub(n.last).Seconds()
 	if len(gaps) > 0 {
@@ -151,14 +152,16 @@ func (n *numberedStream) write(ctx context.Context, c *changeTrial, got *results
 
 // placeTexts say where numbered packets were lost.
 var placeTexts = map[numbered.Place]string{
-	numbered.Before: "before the balancer", numbered.Balancer: "at the balancer", numbered.Behind: "behind the balancer",
+	numbered.Before: "before the balancer", numbered.Balancer: "at the balancer",
+	numbered.Behind: "behind the balancer",
 }
 
 // gapNote says of the first runs of missing numbers where they were lost and when they were sent.
 func (c *changeTrial) gapNote(gaps []numbered.Gap) string {
 	var runs []string
 	for _, g := range gaps[:min(len(gaps), maxSamples)] {
-		runs = append(runs, fmt.Sprintf("%d numbered packets, lost %s, sent within %v, %s", g.Length, placeTexts[g.Place],
+		runs = append(runs, fmt.Sprintf("%d numbered packets, lost %s, sent within %v, %s", g.Length,
+			placeTexts[g.Place],
 			g.To.Sub(g.From).Round(time.Millisecond), c.when(g.From)))
 	}
 	return fmt.Sprintf("missing in %d places: %s", len(gaps), strings.Join(runs, "; "))
@@ -175,7 +178,8 @@ func dropNote(before, after map[string]uint64) string {
 	if len(dropped) == 0 {
 		return "no device or queue of the laboratory dropped a frame meanwhile"
 	}
-	return "frames that devices and queues of the laboratory dropped meanwhile, by sender: " + strings.Join(dropped, ", ")
+	return "frames that devices and queues of the laboratory dropped meanwhile, by sender: " +
+		strings.Join(dropped, ", ")
 }
 
 // when says where a moment is among the changes of the event.
@@ -188,7 +192,8 @@ func (c *changeTrial) when(at time.Time) string {
 		return "before the first change"
 	}
 	after := at.Sub(c.began[number-1]).Round(time.Millisecond)
-	return fmt.Sprintf("%v after change %d began, which took %v", after, number, c.took[number-1].Round(time.Millisecond))
+	return fmt.Sprintf("%v after change %d began, which took %v", after, number,
+		c.took[number-1].Round(time.Millisecond))
 }
 
 // quiet lets some time pass: what is lost in it is lost without any change.

@@ -84,14 +84,16 @@ func (c *changeTrial) staySilent(ctx context.Context, server *lab.Host) error {
 func (c *changeTrial) bringBack(server *lab.Host) error {
 	destroyed := server.DestroySockets()
 	if errors.Is(destroyed, lab.ErrNoSocketDestroy) {
-		c.notes = append(c.notes, fmt.Sprintf("%s was back with the connections that it had: %v", server.Name, destroyed))
+		c.notes = append(c.notes, fmt.Sprintf("%s was back with the connections that it had: %v", server.Name,
+			destroyed))
 		destroyed = nil
 	}
 	return errors.Join(destroyed, server.Silence(false), server.Greet(c.runner.lab.Balancer))
 }
 
 // waitFor returns when a subject was first seen to reach a server, or not to, by what it shows.
-func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error), server *lab.Host, reached bool) (time.Time, error) {
+func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error),
+	server *lab.Host, reached bool) (time.Time, error) {
 	bound := c.runner.options.patience() * noticeBound
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -105,7 +107,8 @@ func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *
 			if reached {
 				what = "to serve"
 			}
-			return time.Time{}, fmt.Errorf("%s was not shown %s within %v: %w", server.Name, what, bound, errors.Join(err, waited))
+			return time.Time{}, fmt.Errorf("%s was not shown %s within %v: %w", server.Name, what, bound,
+				errors.Join(err, waited))
 		}
 	}
 }
@@ -216,7 +219,8 @@ func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
 	m[results.ReusedConnections], m[results.ReusedFailed] = float64(counts.Lapped), float64(len(counts.LostLaps))
 	m[results.ReusedTaken], m[results.LostSYNs] = float64(counts.Taken), float64(len(counts.LostSYNs))
 	for _, cause := range slices.Sorted(maps.Keys(counts.LapsFailed)) {
-		got.Notes = append(got.Notes, fmt.Sprintf("connections from ports that are used again which failed: %d %s", counts.LapsFailed[cause], cause))
+		got.Notes = append(got.Notes, fmt.Sprintf("connections from ports that are used again which failed: %d %s",
+			counts.LapsFailed[cause], cause))
 	}
 	if c.silence != nil {
 		c.silence.write(counts, c.trial.carriesUDP(), m)

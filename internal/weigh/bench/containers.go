@@ -122,7 +122,9 @@ func (p Point) read(probing *probe.Probe) probe.Reading {
 	if !p.local() {
 		return reading
 	}
-	reading.Parts = slices.DeleteFunc(reading.Parts, func(u probe.Usage) bool { return u.Part == results.SaturatedClient })
+	reading.Parts = slices.DeleteFunc(reading.Parts, func(u probe.Usage) bool {
+		return u.Part == results.SaturatedClient
+	})
 	for i := range reading.Parts {
 		if reading.Parts[i].Part == results.SaturatedBalancer {
 			reading.Parts[i].Part = probe.PartHost

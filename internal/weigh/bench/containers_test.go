@@ -53,7 +53,8 @@ func TestContainerSuites(t *testing.T) {
 		if spec := suite.Long.spec(); !spec.Containers {
 			t.Errorf("the laboratory is %+v", spec)
 		}
-		for _, trial := range Plan(suite.Long, probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 60_000}, Absent{}) {
+		for _, trial := range Plan(suite.Long, probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 60_000},
+			Absent{}) {
 			if trial.Obstacle != "" || trial.params()["from"] != from {
 				t.Errorf("%s, %s: %v, obstacle %q", trial.Subject.Name(), trial.Load, trial.params(), trial.Obstacle)
 			}
@@ -68,18 +69,28 @@ func TestContainerSuites(t *testing.T) {
 func TestContainerSuiteErrors(t *testing.T) {
 	const crr = "{kind: tcp_crr, from: balancer, concurrency: [4], duration: 100ms}"
 	for name, tc := range map[string]struct{ from, to, says string }{
-		"nowhere":       {"from: balancer", "from: server", `s.yaml:10: loads[0].from: "server" is not possible; use clients or balancer`},
-		"no containers": {", containers: true", "", "s.yaml:10: loads[0].from: clients on the balancer's host need servers behind it: set lab.containers to true"},
-		"another kind":  {crr, "{kind: synflood, from: balancer, concurrency: [1]}", "loads[0].kind: synflood needs servers on the segment; with lab.containers use tcp_crr, tcp_rr or dnsperf"},
-		"web":           {crr, "{kind: wrk, concurrency: [2], duration: 1s}", "loads[0].kind: wrk needs servers on the segment"},
-		"netperf":       {crr, "{kind: tcp_crr, generator: netperf, from: balancer, concurrency: [1], duration: 1s}", "loads[0].generator: netperf goes with servers on the segment"},
-		"tune":          {"repeats: 1", "repeats: 1\ntune: [none]", "s.yaml:4: tune: goes with servers on the segment"},
-		"direct beyond": {crr, "{kind: tcp_crr, from: clients, concurrency: [2], duration: 100ms}", "loads[0].from: subjects[0], direct: clients beyond the host reach containers through it only; use routed"},
-		"routed":        {"name: direct", "name: routed", "loads[0].from: subjects[0], routed: there is no hop"},
-		"l2dsr":         {"- name: iptables-nth", "- {name: jeoul-l2dsr-tc, params: {scheduler: [rr]}}", "subjects[1], jeoul-l2dsr-tc: its servers have the VIP"},
-		"XDP":           {"- name: iptables-nth", "- {name: jeoul-nat-xdp, params: {scheduler: [rr]}}", "subjects[1], jeoul-nat-xdp: a bridge has no XDP of its own"},
-		"fullnat":       {"- name: iptables-nth", "- {name: jeoul-fullnat-tc, params: {scheduler: [rr]}}", "subjects[1], jeoul-fullnat-tc: to programs on the host"},
-		"not set up":    {"name: iptables-nth", "name: ipvs-dr", "subjects[1], ipvs-dr: it is not set up beside containers"},
+		"nowhere": {"from: balancer", "from: server",
+			`s.yaml:10: loads[0].from: "server" is not possible; use clients or balancer`},
+		"no containers": {", containers: true", "",
+			"s.yaml:10: loads[0].from: clients on the balancer's host need servers behind it: set lab.containers to true"},
+		"another kind": {crr, "{kind: synflood, from: balancer, concurrency: [1]}",
+			"loads[0].kind: synflood needs servers on the segment; with lab.containers use tcp_crr, tcp_rr or dnsperf"},
+		"web": {crr, "{kind: wrk, concurrency: [2], duration: 1s}",
+			"loads[0].kind: wrk needs servers on the segment"},
+		"netperf": {crr, "{kind: tcp_crr, generator: netperf, from: balancer, concurrency: [1], duration: 1s}",
+			"loads[0].generator: netperf goes with servers on the segment"},
+		"tune": {"repeats: 1", "repeats: 1\ntune: [none]", "s.yaml:4: tune: goes with servers on the segment"},
+		"direct beyond": {crr, "{kind: tcp_crr, from: clients, concurrency: [2], duration: 100ms}",
+			"loads[0].from: subjects[0], direct: clients beyond the host reach containers through it only; use routed"},
+		"routed": {"name: direct", "name: routed", "loads[0].from: subjects[0], routed: there is no hop"},
+		"l2dsr": {"- name: iptables-nth", "- {name: jeoul-l2dsr-tc, params: {scheduler: [rr]}}",
+			"subjects[1], jeoul-l2dsr-tc: its servers have the VIP"},
+		"XDP": {"- name: iptables-nth", "- {name: jeoul-nat-xdp, params: {scheduler: [rr]}}",
+			"subjects[1], jeoul-nat-xdp: a bridge has no XDP of its own"},
+		"fullnat": {"- name: iptables-nth", "- {name: jeoul-fullnat-tc, params: {scheduler: [rr]}}",
+			"subjects[1], jeoul-fullnat-tc: to programs on the host"},
+		"not set up": {"name: iptables-nth", "name: ipvs-dr",
+			"subjects[1], ipvs-dr: it is not set up beside containers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(localSuite, tc.from, tc.to, 1)
@@ -112,7 +123,8 @@ func TestRunLocal(t *testing.T) {
 			t.Errorf("%s, %s: valid %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Valid, m, trial.Notes)
 		}
 		// What cannot be told apart is not told.
-		for _, name := range []string{results.BalancerCPUUsPerRequest, results.BalancerCPUCores, results.ClientCPUUsPerRequest, results.ClientCPUCores} {
+		for _, name := range []string{results.BalancerCPUUsPerRequest, results.BalancerCPUCores,
+			results.ClientCPUUsPerRequest, results.ClientCPUCores} {
 			if _, told := m[name]; told {
 				t.Errorf("%s, %s: %s is told", trial.Subject, trial.Load, name)
 			}
@@ -133,7 +145,8 @@ func TestRunBeyondContainers(t *testing.T) {
 	run := runAndLoad(t, r)
 	for _, trial := range run.Trials {
 		if !trial.Valid || trial.Metrics[results.BalancerCPUUsPerRequest] <= 0 {
-			t.Errorf("%s, %s: valid %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Valid, trial.Metrics, trial.Notes)
+			t.Errorf("%s, %s: valid %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Valid, trial.Metrics,
+				trial.Notes)
 		}
 	}
 	nothingLeft(t, r)

@@ -35,7 +35,8 @@ func (p Point) crowd() int {
 func crowdObstacle(p Point, limits probe.Limits) string {
 	each := (min(p.Form.Web.FileBytes+headerBytes, windowBytes) + pageBytes - 1) / pageBytes
 	if pages := p.crowd() * each; limits.TCPPages > 0 && pages > limits.TCPPages {
-		return fmt.Sprintf("%d connections at once: their answers take %d pages of a kernel's memory for TCP, which drops what arrives beyond %d here (the second of net.ipv4.tcp_mem, which is the machine's)",
+		return fmt.Sprintf(
+			"%d connections at once: their answers take %d pages of a kernel's memory for TCP, which drops what arrives beyond %d here (the second of net.ipv4.tcp_mem, which is the machine's)",
 			p.crowd(), pages, limits.TCPPages)
 	}
 	return ""
@@ -56,5 +57,6 @@ func (p Point) patient(limits probe.Limits) bool {
 
 // patientNote is for the trials in which they do.
 func patientNote(limits probe.Limits) string {
-	return fmt.Sprintf("servers wait for a client's end of a connection before they close theirs (nginx: lingering_close always): of connections closed before all was acknowledged the kernel keeps %d at once (net.ipv4.tcp_max_orphans), and resets others", limits.Orphans)
+	return fmt.Sprintf(
+		"servers wait for a client's end of a connection before they close theirs (nginx: lingering_close always): of connections closed before all was acknowledged the kernel keeps %d at once (net.ipv4.tcp_max_orphans), and resets others", limits.Orphans)
 }

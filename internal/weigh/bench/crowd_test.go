@@ -25,7 +25,8 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 	limits := roomy
 	limits.Orphans, limits.TCPPages = 131_072, 383_868
 	form := Form{Lab: Size{Clients: 25, Servers: 25}, Web: Web{5120}, Repeats: 1, Subjects: []Subject{{Name: "direct"}},
-		Loads: []Load{{Name: "ab", Kind: "ab", Concurrency: []int{131_072, 150_000, 191_934, 191_935}, Requests: 200_000}}}
+		Loads: []Load{{Name: "ab", Kind: "ab", Concurrency: []int{131_072, 150_000, 191_934, 191_935},
+			Requests: 200_000}}}
 	tests := map[int]struct {
 		patient  bool
 		obstacle string
@@ -37,8 +38,10 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 	}
 	for _, trial := range Plan(form, limits, Absent{}) {
 		want := tests[trial.Concurrency]
-		if trial.patient(limits) != want.patient || !strings.HasPrefix(trial.Obstacle, want.obstacle) || (want.obstacle == "") != (trial.Obstacle == "") {
-			t.Errorf("%d connections: patient %v, obstacle %q; want %v, %q", trial.Concurrency, trial.patient(limits), trial.Obstacle, want.patient, want.obstacle)
+		if trial.patient(limits) != want.patient || !strings.HasPrefix(trial.Obstacle, want.obstacle) ||
+			(want.obstacle == "") != (trial.Obstacle == "") {
+			t.Errorf("%d connections: patient %v, obstacle %q; want %v, %q", trial.Concurrency, trial.patient(limits),
+				trial.Obstacle, want.patient, want.obstacle)
 		}
 		if trial.patient(roomy) || crowdObstacle(trial.Point, roomy) != "" {
 			t.Errorf("%d connections: limits that are not known bound them", trial.Concurrency)
@@ -51,7 +54,8 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 	form.far = true
 	for _, trial := range Plan(form, limits, Absent{}) {
 		if trial.patient(limits) || trial.Obstacle != "" {
-			t.Errorf("%d connections to 25 machines: patient %v, obstacle %q", trial.Concurrency, trial.patient(limits), trial.Obstacle)
+			t.Errorf("%d connections to 25 machines: patient %v, obstacle %q", trial.Concurrency, trial.patient(limits),
+				trial.Obstacle)
 		}
 	}
 }
@@ -76,7 +80,8 @@ func TestPatientServersKeepTheirSockets(t *testing.T) {
 	for _, patient := range []bool{false, true} {
 		r.limits.Orphans = map[bool]int{false: 2, true: 1}[patient]
 		if got := m.socketKept(t); got != patient {
-			t.Errorf("with a limit of %d orphans for 2 connections the server kept its socket: %v, want %v", r.limits.Orphans, got, patient)
+			t.Errorf("with a limit of %d orphans for 2 connections the server kept its socket: %v, want %v",
+				r.limits.Orphans, got, patient)
 		}
 	}
 }
@@ -102,7 +107,8 @@ func (m *measurement) socketKept(t *testing.T) (kept bool) {
 			return err
 		}
 		defer answer.Body.Close()
-		if n, err := io.Copy(io.Discard, reader); err != nil || n != int64(m.runner.form.Web.FileBytes) || answer.StatusCode != http.StatusOK {
+		if n, err := io.Copy(io.Discard, reader); err != nil || n != int64(m.runner.form.Web.FileBytes) ||
+			answer.StatusCode != http.StatusOK {
 			return fmt.Errorf("%s: %s, %d bytes, %w", url, answer.Status, n, err)
 		}
 		port := conn.LocalAddr().(*net.TCPAddr).Port

@@ -117,7 +117,8 @@ func (d DNSPerf) check(size Size, at path, fail failFunc) {
 		name   string
 		values []int
 		most   int
-	}{{"clients", d.Clients, dnsperfMaxClients}, {"generators", d.Generators, size.Clients}, {"backends", d.Backends, size.Servers}} {
+	}{{"clients", d.Clients, dnsperfMaxClients}, {"generators", d.Generators, size.Clients},
+		{"backends", d.Backends, size.Servers}} {
 		if len(list.values) == 0 {
 			fail(at.to(list.name), "empty; list at least one number, up to %d", list.most)
 		}
@@ -183,7 +184,8 @@ func (dnsExperiment) notes(f Form) []string {
 		"the name servers' CPU is that of the processes, in per cent of one core, packet work that ran on top of them included; user, system, softirq (interrupts included) and idle are of the whole machine",
 	}
 	if f.far {
-		all = append(all, "on machines, user, system, softirq and idle are of all machines together, and what other programs of a server are sent over UDP is among its queries")
+		all = append(all,
+			"on machines, user, system, softirq and idle are of all machines together, and what other programs of a server are sent over UDP is among its queries")
 	}
 	return all
 }
@@ -206,10 +208,12 @@ func (dnsExperiment) line(got []results.Trial) string {
 	}
 	m := t.Metrics
 	return fmt.Sprintf("%.0f queries/s, %.0f lost, %s/query, name servers %.0f %%, %.0f context switches/s",
-		m[results.QueriesPerSecond], m[results.Lost], balancerWork(m), m[results.NameServerCPUPercent], m[results.ContextSwitchesPerS])
+		m[results.QueriesPerSecond], m[results.Lost], balancerWork(m), m[results.NameServerCPUPercent],
+		m[results.ContextSwitchesPerS])
 }
 
-func (dnsExperiment) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial, error) {
+func (dnsExperiment) conduct(ctx context.Context, r *runner, t Trial, running subject.Running,
+	blank results.Trial) ([]results.Trial, error) {
 	blank.Metrics = maps.Clone(blank.Metrics)
 	d := &dnsTrial{runner: r, trial: t, running: running, got: &blank, servers: r.names[:t.By.DNSPerf.Backends[0]]}
 	err := d.conduct(ctx)

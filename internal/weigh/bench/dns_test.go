@@ -54,20 +54,26 @@ func TestDNSSuite(t *testing.T) {
 
 func TestDNSSuiteErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, says string }{
-		"missing":       {"dnsperf: {clients: [30], rate: 2000, threads: 2, timeout: 10s, generators: [2], backends: [1, 3]}", "", "s.yaml:10: loads[0].dnsperf: missing; say at least clients"},
-		"no sockets":    {"clients: [30], rate", "rate", "loads[0].dnsperf.clients: empty; list at least one number, up to 10000"},
+		"missing": {"dnsperf: {clients: [30], rate: 2000, threads: 2, timeout: 10s, generators: [2], backends: [1, 3]}",
+			"", "s.yaml:10: loads[0].dnsperf: missing; say at least clients"},
+		"no sockets": {"clients: [30], rate", "rate",
+			"loads[0].dnsperf.clients: empty; list at least one number, up to 10000"},
 		"threads":       {"threads: 2", "threads: 2000", "s.yaml:12: loads[0].dnsperf.threads: 2000 is not possible"},
 		"rate":          {"rate: 2000", "rate: -1", "loads[0].dnsperf.rate: -1 is not possible"},
 		"timeout":       {"timeout: 10s", "timeout: 2500ms", "loads[0].dnsperf.timeout: 2.5s is not possible"},
 		"no generators": {"generators: [2]", "generators: []", "loads[0].dnsperf.generators: empty"},
-		"more than lab": {"generators: [2]", "generators: [3]", "loads[0].dnsperf.generators[0]: 3 is not possible; use 1 to 2"},
+		"more than lab": {"generators: [2]", "generators: [3]",
+			"loads[0].dnsperf.generators[0]: 3 is not possible; use 1 to 2"},
 		"many backends": {"[1, 3]", "[1, 4]", "loads[0].dnsperf.backends[1]: 4 is not possible; use 1 to 3"},
 		"twice":         {"[1, 3]", "[1, 1]", "loads[0].dnsperf.backends[1]: 1 stands in the list twice"},
 		"fraction":      {"duration: 1s", "duration: 100ms", "s.yaml:11: loads[0].duration: 100ms is not possible"},
-		"concurrency":   {"duration: 1s", "duration: 1s\n    concurrency: [5]", "loads[0]: dnsperf has none of concurrency"},
-		"no UDP":        {"name: nginx-stream", "name: nginx-http", "loads[0].kind: subjects[2], nginx-http, balances no UDP"},
-		"unknown key":   {"rate: 2000", "speed: 2000", "unknown key speed"},
-		"another kind":  {"kind: dnsperf", "kind: wrk\n    concurrency: [2]", "loads[0].dnsperf: goes with the kind dnsperf, not with wrk"},
+		"concurrency": {"duration: 1s", "duration: 1s\n    concurrency: [5]",
+			"loads[0]: dnsperf has none of concurrency"},
+		"no UDP": {"name: nginx-stream", "name: nginx-http",
+			"loads[0].kind: subjects[2], nginx-http, balances no UDP"},
+		"unknown key": {"rate: 2000", "speed: 2000", "unknown key speed"},
+		"another kind": {"kind: dnsperf", "kind: wrk\n    concurrency: [2]",
+			"loads[0].dnsperf: goes with the kind dnsperf, not with wrk"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(dnsSuite, tc.from, tc.to, 1)
@@ -109,17 +115,20 @@ func checkDNSTrial(t *testing.T, trial results.Trial) {
 	at := fmt.Sprintf("%s, %g backends", trial.Subject, backends)
 	m := trial.Metrics
 	if !trial.Valid || m[results.Failed] != 0 || m[results.Queries] == 0 {
-		t.Errorf("%s: valid %v, %g queries, %g failed, notes %q", at, trial.Valid, m[results.Queries], m[results.Failed], trial.Notes)
+		t.Errorf("%s: valid %v, %g queries, %g failed, notes %q", at, trial.Valid, m[results.Queries],
+			m[results.Failed], trial.Notes)
 		return
 	}
-	for _, name := range []string{results.QueriesPerSecond, results.LatencyMsMean, results.ContextSwitchesPerS, results.NameServerCPUPercent,
+	for _, name := range []string{results.QueriesPerSecond, results.LatencyMsMean, results.ContextSwitchesPerS,
+		results.NameServerCPUPercent,
 		results.BackendCPUUsPerRequest} {
 		if m[name] <= 0 {
 			t.Errorf("%s: %s is %g", at, name, m[name])
 		}
 	}
 	// A kernel that counts by ticks may have met none of them in a short trial.
-	if m[results.HostUserPercent]+m[results.HostSystemPercent]+m[results.HostSoftirqPercent]+m[results.HostIdlePercent] <= 0 {
+	if m[results.HostUserPercent]+m[results.HostSystemPercent]+m[results.HostSoftirqPercent]+
+		m[results.HostIdlePercent] <= 0 {
 		t.Errorf("%s: the machine did nothing: %v", at, m)
 	}
 	var queries uint64
@@ -130,16 +139,19 @@ func checkDNSTrial(t *testing.T, trial results.Trial) {
 		}
 	}
 	if float64(len(trial.Backends)) != backends || float64(queries) < m[results.Queries] {
-		t.Errorf("%s: %d queries reached %d backends, and %g were answered", at, queries, len(trial.Backends), m[results.Queries])
+		t.Errorf("%s: %d queries reached %d backends, and %g were answered", at, queries, len(trial.Backends),
+			m[results.Queries])
 	}
 }
 
 func TestDNSTrialIsNotValidWhereManyAreLost(t *testing.T) {
 	for lost, valid := range map[uint64]bool{0: true, 10: true, 11: false} {
-		d := &dnsTrial{runner: &runner{limits: probe.Limits{Cores: 2}}, got: &results.Trial{Metrics: map[string]float64{}}}
+		d := &dnsTrial{runner: &runner{limits: probe.Limits{Cores: 2}},
+			got: &results.Trial{Metrics: map[string]float64{}}}
 		d.trial.By.DNSPerf = &DNSPerf{}
 		d.writeCounts(&load.Result{Requests: 1000 - lost, Lost: lost, PerSecond: 990})
-		if d.got.Valid != valid || !valid && !strings.Contains(strings.Join(d.got.Notes, ""), "1.1 % of all, had no answer within 5s") {
+		if d.got.Valid != valid || !valid && !strings.Contains(strings.Join(d.got.Notes, ""),
+			"1.1 % of all, had no answer within 5s") {
 			t.Errorf("%d of 1000 lost: valid %v, notes %q", lost, d.got.Valid, d.got.Notes)
 		}
 	}
@@ -147,7 +159,8 @@ func TestDNSTrialIsNotValidWhereManyAreLost(t *testing.T) {
 
 func TestHostSharesAreOfTheWholeMachine(t *testing.T) {
 	got := hostShares(probe.Machine{User: 0.5, System: 1, Softirq: 0.25, Idle: 2}, 4)
-	want := map[string]float64{results.HostUserPercent: 12.5, results.HostSystemPercent: 25, results.HostSoftirqPercent: 6.25, results.HostIdlePercent: 50}
+	want := map[string]float64{results.HostUserPercent: 12.5, results.HostSystemPercent: 25,
+		results.HostSoftirqPercent: 6.25, results.HostIdlePercent: 50}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -196,7 +209,8 @@ func TestNameServerThatEndedIsNamed(t *testing.T) {
 	if err := names[1].waitFor(ctx, r.lab.Clients[0], at); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("waiting for it: %v", err)
 	}
-	if err := names[0].waitFor(t.Context(), r.lab.Clients[0], netip.AddrPortFrom(r.lab.Servers[0].IPv4, dnsPort)); err != nil {
+	if err := names[0].waitFor(t.Context(), r.lab.Clients[0],
+		netip.AddrPortFrom(r.lab.Servers[0].IPv4, dnsPort)); err != nil {
 		t.Errorf("asking the other: %v", err)
 	}
 }

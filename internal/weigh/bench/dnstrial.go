@@ -90,7 +90,8 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 		group.Go(func() error {
 			return poll(ctx, nameServerBound, func() error {
 				if d.trial.local() {
-					return d.runner.tries(ctx, load.DNSPerf{Question: dnsQuestion, Once: true, Timeout: dnsTry}, load.Share{Target: d.running.Target(i), Concurrency: 1})
+					return d.runner.tries(ctx, load.DNSPerf{Question: dnsQuestion, Once: true, Timeout: dnsTry},
+						load.Share{Target: d.running.Target(i), Concurrency: 1})
 				}
 				return askName(ctx, client, d.running.Target(i))
 			})
@@ -100,7 +101,8 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 }
 
 // hasTask says whether a host has an address.
-var hasTask = lab.NewTask("has-address", func(_ context.Context, h *lab.Host, address netip.Addr) (has bool, err error) {
+var hasTask = lab.NewTask("has-address", func(_ context.Context, h *lab.Host, address netip.Addr) (has bool,
+	err error) {
 	err = h.Do(func() error {
 		all, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 		has = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(address.AsSlice()) })
@@ -178,7 +180,8 @@ func (d *dnsTrial) writeCounts(result *load.Result) {
 	}
 	got.Notes = append(got.Notes, result.Problems...)
 	if lost > dnsMostLost {
-		got.Notes = append(got.Notes, fmt.Sprintf("%d queries, %.1f %% of all, had no answer within %v", result.Lost, lost, d.trial.By.DNSPerf.timeout()))
+		got.Notes = append(got.Notes, fmt.Sprintf("%d queries, %.1f %% of all, had no answer within %v", result.Lost,
+			lost, d.trial.By.DNSPerf.timeout()))
 	}
 	got.Valid = len(result.Problems) == 0 && result.Failed == 0 && lost <= dnsMostLost
 }
@@ -194,7 +197,8 @@ func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 		m.writeCPU(result, reading)
 	}
 	if reading.DatagramDrops > 0 {
-		got.Notes = append(got.Notes, fmt.Sprintf("%d datagrams found a full socket (UdpRcvbufErrors)", reading.DatagramDrops))
+		got.Notes = append(got.Notes, fmt.Sprintf("%d datagrams found a full socket (UdpRcvbufErrors)",
+			reading.DatagramDrops))
 	}
 	got.Notes = append(got.Notes, drops(reading)...)
 	metrics[results.IdleCPUCores] = reading.Idle
@@ -220,7 +224,8 @@ func (d *dnsTrial) writeBackends(reading probe.Reading) {
 		percent := d.used[i].Seconds() / reading.Interval.Seconds() * 100
 		all += percent
 		d.got.Backends = append(d.got.Backends, results.Backend{
-			Name: server.host.Name, Address: server.host.IPv4.String(), Queries: reading.Datagrams[i], CPUPercent: percent})
+			Name: server.host.Name, Address: server.host.IPv4.String(), Queries: reading.Datagrams[i],
+			CPUPercent: percent})
 		if reading.Datagrams[i] == 0 {
 			d.got.Notes = append(d.got.Notes, fmt.Sprintf("no query reached %s", server.host.Name))
 		}

@@ -39,7 +39,8 @@ type experiment interface {
 	// conduct runs one trial with its subject up, from results that have the
 	// point's names filled in. What goes wrong with the point makes results
 	// invalid; an error means that the trial as a whole is not valid.
-	conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial, error)
+	conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial,
+		error)
 	// line sums a trial's results up in a few words, for the live view.
 	line(got []results.Trial) string
 }
@@ -60,7 +61,8 @@ func (p askedProgram) version(ctx context.Context) (string, error) {
 
 // conducted says why an experiment is of the namespaces only.
 func conducted(e experiment) string {
-	return e.Name() + " needs the laboratory of namespaces: it is conducted step by step in all hosts at once, on one clock and one set of cores"
+	return e.Name() +
+		" needs the laboratory of namespaces: it is conducted step by step in all hosts at once, on one clock and one set of cores"
 }
 
 // failFunc reports what is wrong with a field of a suite.
@@ -68,7 +70,8 @@ type failFunc = func(at path, format string, args ...any)
 
 // experiments lists them in the order in which a person should see them.
 func experiments() []experiment {
-	return []experiment{transactions{transact.CRR}, transactions{transact.RR}, arrivals{}, changeExperiment{}, synFlood{}, wireLoad{}, dnsExperiment{}}
+	return []experiment{transactions{transact.CRR}, transactions{transact.RR}, arrivals{}, changeExperiment{},
+		synFlood{}, wireLoad{}, dnsExperiment{}}
 }
 
 // findExperiment returns the experiment with the name, and false if there is none.

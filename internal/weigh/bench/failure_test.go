@@ -118,7 +118,8 @@ func TestFullDiskKeepsWhatWasMeasured(t *testing.T) {
 	r := newRun(t, quickSuite, dir, Options{})
 	r.progress.to = &onLine{words: "requests/s", do: func() {
 		// As much as there is room for.
-		if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err,
+			syscall.ENOSPC) {
 			t.Errorf("filling the disk: %v", err)
 		}
 	}}
@@ -156,10 +157,12 @@ func TestBrokenLaboratoryIsBuiltAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Two that cannot run, one that is good, and the one behind it.
-	if len(run.Trials) != 6 || !run.Trials[2].Valid || run.Trials[3].Valid || !run.Trials[4].Valid || !run.Trials[5].Valid {
+	if len(run.Trials) != 6 || !run.Trials[2].Valid || run.Trials[3].Valid || !run.Trials[4].Valid ||
+		!run.Trials[5].Valid {
 		t.Fatalf("trials %+v", run.Trials)
 	}
-	if note := run.Trials[3].Notes[0]; !strings.Contains(note, "the web server on web01 has ended") || !strings.Contains(note, "has a new one") {
+	if note := run.Trials[3].Notes[0]; !strings.Contains(note, "the web server on web01 has ended") ||
+		!strings.Contains(note, "has a new one") {
 		t.Errorf("notes %q", run.Trials[3].Notes)
 	}
 	if r.lab.ID == first {
@@ -187,7 +190,8 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(run.Trials) != 6 || run.Interrupted || len(run.Resumed) != 1 || !run.Started.Equal(before.Started) {
-		t.Errorf("%d trials, interrupted %v, resumed %v, started %v", len(run.Trials), run.Interrupted, run.Resumed, run.Started)
+		t.Errorf("%d trials, interrupted %v, resumed %v, started %v", len(run.Trials), run.Interrupted, run.Resumed,
+			run.Started)
 	}
 	seen := map[string]bool{}
 	for _, trial := range run.Trials {
@@ -213,9 +217,11 @@ func TestResumeRefuses(t *testing.T) {
 	dir := t.TempDir()
 	now := func() *runner {
 		return &runner{options: Options{Suite: suite, Dir: dir}, results: &results.Run{
-			Schema: results.Schema, Suite: "tiny", SuiteDigest: suite.Digest, Started: time.Now(), Trials: []results.Trial{},
+			Schema: results.Schema, Suite: "tiny", SuiteDigest: suite.Digest, Started: time.Now(),
+			Trials: []results.Trial{},
 			Environment: results.Environment{Kernel: "6.1", CPU: "one", Commit: "abc",
-				Versions: map[string]string{"nginx": "1.22", "kernel": "6.1"}, Limits: map[string]string{"open_files": "1024"}},
+				Versions: map[string]string{"nginx": "1.22", "kernel": "6.1"},
+				Limits:   map[string]string{"open_files": "1024"}},
 		}}
 	}
 	if err := now().resume(); err == nil || !strings.Contains(err.Error(), "--resume: reading results") {
@@ -235,7 +241,8 @@ func TestResumeRefuses(t *testing.T) {
 		"loads":   {func(r *runner) { r.results.Loads = []string{"ab"} }, "--loads: then all loads, now ab"},
 		"repeats": {func(r *runner) { r.results.Repeats = 3 }, "--repeats: then 0, now 3"},
 		"kernel":  {func(r *runner) { r.results.Environment.Kernel = "6.18" }, "kernel: then 6.1, now 6.18"},
-		"version": {func(r *runner) { r.results.Environment.Versions["nginx"] = "1.26" }, "version of nginx: then 1.22, now 1.26"},
+		"version": {func(r *runner) { r.results.Environment.Versions["nginx"] = "1.26" },
+			"version of nginx: then 1.22, now 1.26"},
 		"new program": {func(r *runner) { r.results.Environment.Versions["wrk"] = "4.1" },
 			"version of wrk: then none, now 4.1"},
 		"commit": {func(r *runner) { r.results.Environment.Commit = "abc+dirty" }, "commit of jeoul"},
@@ -243,7 +250,8 @@ func TestResumeRefuses(t *testing.T) {
 		r := now()
 		tc.change(r)
 		err := r.resume()
-		if tc.says == "" && err != nil || tc.says != "" && (!errors.Is(err, ErrResume) || !strings.Contains(err.Error(), tc.says)) {
+		if tc.says == "" && err != nil || tc.says != "" &&
+			(!errors.Is(err, ErrResume) || !strings.Contains(err.Error(), tc.says)) {
 			t.Errorf("%s: got %v, want %q", name, err, tc.says)
 		}
 	}
@@ -252,7 +260,8 @@ func TestResumeRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.results.Environment.Limits["open_files"] = "20000"
-	if err := r.sameLimits(); !errors.Is(err, ErrResume) || !strings.Contains(err.Error(), "limit open_files: then 1024, now 20000") {
+	if err := r.sameLimits(); !errors.Is(err, ErrResume) ||
+		!strings.Contains(err.Error(), "limit open_files: then 1024, now 20000") {
 		t.Errorf("other limits: %v", err)
 	}
 }

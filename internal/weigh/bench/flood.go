@@ -66,7 +66,8 @@ func (synFlood) check(l Load, form Form, at path, fail failFunc) {
 		fail(at, "a flood takes no requests, requests_each, min_requests, pinned or offloads")
 	}
 	if l.Duration < floodMinPhase || l.Duration > floodMaxPhase {
-		fail(at.to("duration"), "%v is not possible; use %v to %v, for each of the two phases", l.Duration, floodMinPhase, floodMaxPhase)
+		fail(at.to("duration"), "%v is not possible; use %v to %v, for each of the two phases", l.Duration,
+			floodMinPhase, floodMaxPhase)
 	}
 	if form.Lab.Clients != 1 {
 		fail(at, "a flood has one client, which shares one core with the servers: set clients in lab to 1")
@@ -90,7 +91,8 @@ func (l Load) checkFlood(at path, fail failFunc) {
 		fail(at.to("packets"), "%q is not possible; use one of %v", f.Packets, flood.Kinds())
 	}
 	if f.Rate < 0 || f.Rate > flood.MaxRate {
-		fail(at.to("rate"), "%d is not possible; use 1 to %d packets a second, or 0 for as many as one core sends", f.Rate, flood.MaxRate)
+		fail(at.to("rate"), "%d is not possible; use 1 to %d packets a second, or 0 for as many as one core sends",
+			f.Rate, flood.MaxRate)
 	}
 	if f.beyond() != beyondDrop && f.Beyond != beyondPass {
 		fail(at.to("beyond"), "%q is not possible; use %s or %s", f.Beyond, beyondDrop, beyondPass)
@@ -102,7 +104,8 @@ func (l Load) checkFlood(at path, fail failFunc) {
 		fail(at.to("new"), "%d is not possible; use 0 to %d", f.New, floodMaxNew)
 	}
 	if f.Patience < 0 || f.Patience > load.SteadyMaxPatience {
-		fail(at.to("patience"), "%v is not possible; use up to %v, or nothing for %v", f.Patience, load.SteadyMaxPatience, load.SteadyPatience)
+		fail(at.to("patience"), "%v is not possible; use up to %v, or nothing for %v", f.Patience,
+			load.SteadyMaxPatience, load.SteadyPatience)
 	}
 	for i, connections := range l.Concurrency {
 		s := load.Steady{
@@ -131,7 +134,8 @@ func (synFlood) obstacle(p Point, limits probe.Limits) string {
 	case limits.Cores < 2:
 		return "the flood and the connections need a core each, and this machine has one"
 	case files > limits.OpenFiles:
-		return fmt.Sprintf("%d connections: a client needs %d open files, and a process may have %d here", p.Concurrency, files, limits.OpenFiles)
+		return fmt.Sprintf("%d connections: a client needs %d open files, and a process may have %d here",
+			p.Concurrency, files, limits.OpenFiles)
 	case p.By.Flood.Packets == flood.UDP && slices.Contains([]string{"haproxy-tcp", "haproxy-http"}, p.Subject.Name()):
 		return "HAProxy balances no UDP"
 	}
@@ -181,7 +185,8 @@ func (f Form) floods() bool {
 
 // spec is the laboratory that the form needs.
 func (f Form) spec() lab.Spec {
-	return lab.Spec{Clients: f.Lab.Clients, Servers: f.Lab.Servers, Containers: f.Lab.Containers, Balancers: f.Lab.Balancers, Attacker: f.floods(), CoreQueues: f.floods(), BackQueues: f.numbers(),
+	return lab.Spec{Clients: f.Lab.Clients, Servers: f.Lab.Servers, Containers: f.Lab.Containers,
+		Balancers: f.Lab.Balancers, Attacker: f.floods(), CoreQueues: f.floods(), BackQueues: f.numbers(),
 		Wire: f.wires(), KernelSettings: len(f.Tune) > 0}
 }
 
@@ -201,8 +206,10 @@ func (synFlood) services(l *lab.Lab, p Point) []subject.Service {
 func (synFlood) line(got []results.Trial) string {
 	if t := got[0]; t.Valid {
 		m := t.Metrics
-		return fmt.Sprintf("%.0f of %.0f connections lost, p99 %.2f → %.2f ms, %.0f new failed, %.0f packets/s offered, %.0f handled",
-			m[results.EstablishedLost], m[results.Established], m[results.QuietLatencyMsP99], m[results.FloodLatencyMsP99],
+		return fmt.Sprintf(
+			"%.0f of %.0f connections lost, p99 %.2f → %.2f ms, %.0f new failed, %.0f packets/s offered, %.0f handled",
+			m[results.EstablishedLost], m[results.Established], m[results.QuietLatencyMsP99],
+			m[results.FloodLatencyMsP99],
 			m[results.FloodNewFailed], m[results.FloodOfferedPerSecond], m[results.FloodHandledPerSecond])
 	}
 	return "not valid: " + got[0].Notes[0]

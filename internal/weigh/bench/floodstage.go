@@ -102,8 +102,10 @@ func (s *floodStage) load(t Trial) (err error) {
 	}
 	drop := t.By.Flood.beyond() == beyondDrop
 	options := flood.Options{
-		Packets: t.By.Flood.Packets, Sources: floodSources, Target: floodTarget(s.lab), From: attacker.MAC, Interface: device,
-		Rate: t.By.Flood.Rate, Limit: uint64(floodMostPerSecond * floodTime(t.Duration).Seconds()), Seed: uint64(t.Repeat),
+		Packets: t.By.Flood.Packets, Sources: floodSources, Target: floodTarget(s.lab), From: attacker.MAC,
+		Interface: device,
+		Rate:      t.By.Flood.Rate, Limit: uint64(floodMostPerSecond * floodTime(t.Duration).Seconds()),
+		Seed:       uint64(t.Repeat),
 		DropAtPort: direct && drop, DropAtExit: drop,
 	}
 	for _, host := range targets {

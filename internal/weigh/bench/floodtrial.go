@@ -44,7 +44,8 @@ const (
 )
 
 func floodPhases(each time.Duration) []load.Phase {
-	return []load.Phase{{Time: floodBefore}, {Name: phaseQuiet, Time: each}, {Time: floodBegins}, {Name: phaseFlood, Time: each}, {Time: floodEnds}}
+	return []load.Phase{{Time: floodBefore}, {Name: phaseQuiet, Time: each}, {Time: floodBegins},
+		{Name: phaseFlood, Time: each}, {Time: floodEnds}}
 }
 
 // floodTime is how long a flood goes on at most.
@@ -76,7 +77,8 @@ type floodReading struct {
 	counts flood.Counts
 }
 
-func (synFlood) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) (all []results.Trial, err error) {
+func (synFlood) conduct(ctx context.Context, r *runner, t Trial, running subject.Running,
+	blank results.Trial) (all []results.Trial, err error) {
 	f := &floodTrial{runner: r, trial: t, running: running}
 	if err := poll(ctx, readyBound, func() error {
 		return probe.Ask(ctx, r.lab.Clients[0], running.Target(0), "/"+fileName, t.Form.Web.FileBytes)
@@ -209,8 +211,9 @@ func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
 	host := f.runner.lab.Clients[0]
 	what, err := json.Marshal(load.Steady{
 		Target: f.running.Target(0), Path: "/" + fileName, FileBytes: f.trial.Form.Web.FileBytes,
-		Connections: f.trial.Concurrency, Every: f.trial.By.Flood.Every, New: f.trial.By.Flood.New, Patience: f.trial.By.Flood.Patience,
-		Phases: floodPhases(f.trial.Duration),
+		Connections: f.trial.Concurrency, Every: f.trial.By.Flood.Every, New: f.trial.By.Flood.New,
+		Patience: f.trial.By.Flood.Patience,
+		Phases:   floodPhases(f.trial.Duration),
 	})
 	if err != nil {
 		return nil, err
@@ -223,7 +226,8 @@ func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
 	return c, err
 }
 
-// steadyBound is how long a client may take to open its connections, to end a phase, and to report once all is answered.
+// steadyBound is how long a client may take to open its connections, to end a phase, and to report once all is
+// answered.
 const steadyBound = 30 * time.Second
 
 // opened waits until all connections are open.
@@ -241,8 +245,8 @@ func (c *steadyClient) opened(ctx context.Context) error {
 	})
 }
 
-// next has the client end the phase that is on, and waits until it has: on a busy core it may be late, and the next phase
-// is as long as it is to be from then on.
+// next has the client end the phase that is on, and waits until it has: on a busy core it may be late, and the next
+// phase is as long as it is to be from then on.
 func (c *steadyClient) next(ctx context.Context) error {
 	before := c.ended()
 	if err := c.process.Signal(unix.SIGUSR1); err != nil {
@@ -271,7 +275,8 @@ func (c *steadyClient) ended() int {
 func (c *steadyClient) alive() error {
 	select {
 	case <-c.process.Done():
-		return fmt.Errorf("the client ended early: %w%s", cmp.Or(c.process.Wait(), errors.New("by itself")), c.lastWords())
+		return fmt.Errorf("the client ended early: %w%s", cmp.Or(c.process.Wait(), errors.New("by itself")),
+			c.lastWords())
 	default:
 		return nil
 	}

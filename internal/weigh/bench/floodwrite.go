@@ -63,8 +63,10 @@ func (f *floodTrial) writeClient(metrics map[string]float64, report *load.Steady
 	set(results.EstablishedSilent, all.Silent)
 	set(results.EstablishedWrong, all.Wrong)
 	set(results.FloodUnanswered, all.Unanswered)
-	writeLatency(metrics, quiet.Latency, results.QuietLatencyMsP50, results.QuietLatencyMsP99, results.QuietLatencyMsMax)
-	writeLatency(metrics, flooded.Latency, results.FloodLatencyMsP50, results.FloodLatencyMsP99, results.FloodLatencyMsMax)
+	writeLatency(metrics, quiet.Latency, results.QuietLatencyMsP50, results.QuietLatencyMsP99,
+		results.QuietLatencyMsMax)
+	writeLatency(metrics, flooded.Latency, results.FloodLatencyMsP50, results.FloodLatencyMsP99,
+		results.FloodLatencyMsMax)
 	writeLatency(metrics, quiet.NewLatency, "", results.QuietNewLatencyMsP99, "")
 	writeLatency(metrics, flooded.NewLatency, "", results.FloodNewLatencyMsP99, "")
 	for ratio, of := range map[string][2]string{

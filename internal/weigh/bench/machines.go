@@ -101,7 +101,8 @@ func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form
 		e, err := describeTask.On(ctx, h, struct{}{})
 		mu.Lock()
 		defer mu.Unlock()
-		what := fmt.Sprintf("Linux %s, %s, %d cores, %.1f GiB of memory", e.Kernel, e.CPU, e.Cores, float64(e.MemoryBytes)/(1<<30))
+		what := fmt.Sprintf("Linux %s, %s, %d cores, %.1f GiB of memory", e.Kernel, e.CPU, e.Cores,
+			float64(e.MemoryBytes)/(1<<30))
 		alike[what] = append(alike[what], h.Name)
 		return err
 	})
@@ -111,9 +112,11 @@ func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form
 		notes = append(notes, fmt.Sprintf("%s: %s", strings.Join(alike[what], ", "), what))
 	}
 	if machines, err := l.Machines(); err == nil && len(machines) < len(l.Hosts()) {
-		notes = append(notes, fmt.Sprintf("these are %d hosts on %d machines, which they share", len(l.Hosts()), len(machines)))
+		notes = append(notes, fmt.Sprintf("these are %d hosts on %d machines, which they share", len(l.Hosts()),
+			len(machines)))
 	}
-	env.Notes = append(append(append([]string{form.Lab.String() + " and a balancer, on machines"}, notes...), form.notesOnMachines()...), l.Notes...)
+	env.Notes = append(append(append([]string{form.Lab.String() + " and a balancer, on machines"}, notes...),
+		form.notesOnMachines()...), l.Notes...)
 	return err
 }
 

@@ -60,7 +60,8 @@ func TestDocumentsSuitesRunOnMachines(t *testing.T) {
 
 func TestConductedLoadsDoNotRunOnMachines(t *testing.T) {
 	for _, suite := range []string{"change.yaml", "synflood.yaml", "etri-connections.yaml"} {
-		if _, err := onFewMachines(t, suite); !errors.Is(err, ErrMachines) || !strings.Contains(err.Error(), "conducted step by step") {
+		if _, err := onFewMachines(t, suite); !errors.Is(err, ErrMachines) ||
+			!strings.Contains(err.Error(), "conducted step by step") {
 			t.Errorf("%s: %v", suite, err)
 		}
 	}

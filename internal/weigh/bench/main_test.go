@@ -57,7 +57,8 @@ var built = sync.OnceValues(func() (string, error) {
 		return executable, nil
 	}
 	executable := filepath.Join(builds, "jeoul")
-	if output, err := exec.Command("go", "build", "-o", executable, "github.com/jeoul/jeoul/cmd/jeoul").CombinedOutput(); err != nil {
+	if output, err := exec.Command("go", "build", "-o", executable,
+		"github.com/jeoul/jeoul/cmd/jeoul").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build jeoul: %w: %s", err, output)
 	}
 	return executable, nil

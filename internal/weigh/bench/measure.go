@@ -64,7 +64,8 @@ func (m *measurement) ready(ctx context.Context) error {
 					return transfer(ctx, client, m.running.Target(i))
 				}
 				if m.trial.TLS {
-					return probe.AskTLS(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes, m.runner.certificate.shown)
+					return probe.AskTLS(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes,
+						m.runner.certificate.shown)
 				}
 				return probe.Ask(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes)
 			})
@@ -164,7 +165,8 @@ func (m *measurement) writeSaturated(reading probe.Reading) {
 	}
 	if m.trial.alone() {
 		part, why = results.SaturatedUnknown, fmt.Sprintf(
-			"saturated: unknown, for one connection keeps one core busy with all parts in turn; %.2f of %d cores idled", reading.Idle, m.runner.limits.Cores)
+			"saturated: unknown, for one connection keeps one core busy with all parts in turn; %.2f of %d cores idled",
+			reading.Idle, m.runner.limits.Cores)
 	}
 	if m.runner.options.counts() {
 		part, why = results.SaturatedUnknown, "saturated: unknown, for one processor does everybody's work"

@@ -164,7 +164,8 @@ func (s *nameServer) waitFor(ctx context.Context, from *lab.Host, at netip.AddrP
 func (s *nameServer) running() error {
 	select {
 	case <-s.process.Done():
-		return fmt.Errorf("the name server on %s has ended: %w%s", s.host.Name, cmp.Or(s.process.Wait(), errors.New("by itself")), s.log())
+		return fmt.Errorf("the name server on %s has ended: %w%s", s.host.Name,
+			cmp.Or(s.process.Wait(), errors.New("by itself")), s.log())
 	default:
 		return nil
 	}
@@ -197,7 +198,8 @@ func askNameFrom(from *lab.Host, at netip.AddrPort) error {
 	}
 	defer conn.Close()
 	client := dns.Client{Timeout: askNameBound}
-	answer, _, err := client.ExchangeWithConn(new(dns.Msg).SetQuestion(dns.Fqdn(dnsName), dns.TypeA), &dns.Conn{Conn: conn})
+	answer, _, err := client.ExchangeWithConn(new(dns.Msg).SetQuestion(dns.Fqdn(dnsName), dns.TypeA),
+		&dns.Conn{Conn: conn})
 	if err != nil {
 		return fmt.Errorf("%s asking %s: %w", from.Name, at, err)
 	}

@@ -38,7 +38,8 @@ func (l Load) checkNetperf(at path, fail failFunc) {
 		return
 	}
 	if !slices.Equal(l.Concurrency, []int{1}) {
-		fail(at.to("concurrency"), "through a balancer netperf is used with one connection only, for each of its streams needs services of its own; use [1]")
+		fail(at.to("concurrency"),
+			"through a balancer netperf is used with one connection only, for each of its streams needs services of its own; use [1]")
 	}
 	if l.Duration%time.Second != 0 {
 		fail(at.to("duration"), "%v is not possible; netperf knows whole seconds only", l.Duration)
@@ -106,5 +107,7 @@ func (r *runner) startNetservers(ctx context.Context) error {
 
 // netserves returns nil once netperf's server can be reached through the subject.
 func (m *measurement) netserves(ctx context.Context) error {
-	return poll(ctx, readyBound, func() error { return probe.Listening(ctx, m.runner.lab.Clients[0], m.running.Target(0)) })
+	return poll(ctx, readyBound, func() error {
+		return probe.Listening(ctx, m.runner.lab.Clients[0], m.running.Target(0))
+	})
 }

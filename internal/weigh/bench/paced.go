@@ -58,7 +58,8 @@ func (arrivals) check(l Load, form Form, at path, fail failFunc) {
 		fail(at, "%s takes no requests, requests_each, min_requests, pinned or offloads", l.Kind)
 	}
 	if l.Duration < pacedMinDuration || l.Duration > maxDuration {
-		fail(at.to("duration"), "%v is not possible; use %v to %v, for each rate", l.Duration, pacedMinDuration, maxDuration)
+		fail(at.to("duration"), "%v is not possible; use %v to %v, for each rate", l.Duration, pacedMinDuration,
+			maxDuration)
 	}
 	if form.Web.FileBytes == 0 {
 		fail(at.to("kind"), "%s asks web servers for a file; say how large it is: web: {file_bytes: …}", l.Kind)
@@ -70,7 +71,8 @@ func (arrivals) check(l Load, form Form, at path, fail failFunc) {
 	for i, rate := range l.Rate {
 		switch {
 		case rate < form.Lab.Clients || rate > paced.MaxRate:
-			fail(at.to("rate", i), "%d is not possible; use %d (one a second for each client) to %d", rate, form.Lab.Clients, paced.MaxRate)
+			fail(at.to("rate", i), "%d is not possible; use %d (one a second for each client) to %d", rate,
+				form.Lab.Clients, paced.MaxRate)
 		case slices.Contains(l.Rate[:i], rate):
 			fail(at.to("rate", i), "%d stands in the list twice", rate)
 		}
@@ -82,7 +84,8 @@ func (arrivals) check(l Load, form Form, at path, fail failFunc) {
 
 func (s Search) check(at path, clients int, fail failFunc) {
 	if s.From < clients || s.From > paced.MaxRate {
-		fail(at.to("from"), "%d is not possible; use %d (one a second for each client) to %d", s.From, clients, paced.MaxRate)
+		fail(at.to("from"), "%d is not possible; use %d (one a second for each client) to %d", s.From, clients,
+			paced.MaxRate)
 	}
 	if s.To <= s.From || s.To > paced.MaxRate {
 		fail(at.to("to"), "%d is not possible; use more than from, to %d", s.To, paced.MaxRate)
@@ -144,7 +147,8 @@ func (arrivals) prepare(ctx context.Context, r *runner) (err error) {
 
 func (arrivals) services(l *lab.Lab, _ Point) []subject.Service { return webServices(l) }
 
-func (x arrivals) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial, error) {
+func (x arrivals) conduct(ctx context.Context, r *runner, t Trial, running subject.Running,
+	blank results.Trial) ([]results.Trial, error) {
 	p := &pacedTrial{runner: r, trial: t, running: running, blank: blank}
 	t.Kind = paced.Kind{}
 	if err := (&measurement{runner: r, trial: t, running: running}).ready(ctx); err != nil {
@@ -193,7 +197,8 @@ func (p *pacedTrial) at(ctx context.Context, rate int, bound time.Duration) (res
 		share.Delay = time.Duration(float64(i) / float64(rate) * float64(time.Second))
 	}
 	probing := probe.New(p.runner.lab)
-	result, err := load.Drive{Kind: t.Kind, Clients: clients, Bound: m.bound(), Before: probing.Begin, After: probing.End}.Run(ctx)
+	result, err := load.Drive{Kind: t.Kind, Clients: clients, Bound: m.bound(), Before: probing.Begin,
+		After: probing.End}.Run(ctx)
 	if err != nil {
 		return got, err
 	}
@@ -227,7 +232,8 @@ func (p *pacedTrial) search(ctx context.Context, s Search) (results.Trial, error
 		failed = rate
 		steps = append(steps, fmt.Sprintf("%d did not (%s)", rate, why))
 		if held == 0 {
-			best.Notes = append(best.Notes, fmt.Sprintf("the lowest rate, %d requests/s, did not hold a p99 of %g ms: %s", rate, s.P99Ms, why))
+			best.Notes = append(best.Notes,
+				fmt.Sprintf("the lowest rate, %d requests/s, did not hold a p99 of %g ms: %s", rate, s.P99Ms, why))
 			break
 		}
 	}

@@ -103,10 +103,13 @@ func checkPaced(t *testing.T, trial results.Trial) {
 		t.Errorf("%s: %v requests/s offered, parameters %v", trial.Subject, offered, trial.Params)
 	}
 	// Both clients ask, and neither more often than was to be.
-	if want := offered * trial.Params["duration_seconds"].(float64); m[results.Requests] < want-2 || m[results.Requests] > want+2 {
+	if want := offered * trial.Params["duration_seconds"].(float64); m[results.Requests] < want-2 ||
+		m[results.Requests] > want+2 {
 		t.Errorf("%s, %s: %v requests, want about %v", trial.Subject, trial.Load, m[results.Requests], want)
 	}
-	if trial.Load == "highest" && (offered != 40 || !strings.Contains(strings.Join(trial.Notes, " "), "the highest rate that was to be tried held")) {
+	if trial.Load == "highest" &&
+		(offered != 40 || !strings.Contains(strings.Join(trial.Notes, " "),
+			"the highest rate that was to be tried held")) {
 		t.Errorf("%s: found %v requests/s, notes %q", trial.Subject, offered, trial.Notes)
 	}
 }

@@ -43,7 +43,8 @@ func ParseSuite(name string, data []byte) (*Suite, error) {
 }
 
 // suiteKind is what a suite is, to messages about a file as a whole.
-var suiteKind = yamlfile.Kind{Noun: "a suite", Needs: "at least name, lab, subjects, loads and repeats", MaxBytes: maxSuiteBytes}
+var suiteKind = yamlfile.Kind{Noun: "a suite", Needs: "at least name, lab, subjects, loads and repeats",
+	MaxBytes: maxSuiteBytes}
 
 type suiteParser struct{ *yamlfile.File }
 
@@ -73,7 +74,9 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	if strings.ContainsAny(suite.Name, "/\x00\n") {
 		p.fail(path{"name"}, "%q cannot be part of a directory's name", suite.Name)
 	}
-	if suite.Baseline != "" && !slices.ContainsFunc(suite.Long.Subjects, func(s Subject) bool { return s.Name == suite.Baseline }) {
+	if suite.Baseline != "" && !slices.ContainsFunc(suite.Long.Subjects, func(s Subject) bool {
+		return s.Name == suite.Baseline
+	}) {
 		p.fail(path{"baseline"}, "%s is none of the subjects", suite.Baseline)
 	}
 	suite.Long.complete()
@@ -90,7 +93,8 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	if suite.Published != nil {
 		for i, row := range suite.Published.Rows {
 			if len(row) != len(suite.Published.Columns) {
-				p.fail(path{"published", "rows", i}, "has %d cells, but there are %d columns", len(row), len(suite.Published.Columns))
+				p.fail(path{"published", "rows", i}, "has %d cells, but there are %d columns", len(row),
+					len(suite.Published.Columns))
 			}
 		}
 		for i, beside := range suite.Published.Beside {

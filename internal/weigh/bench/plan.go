@@ -121,7 +121,8 @@ func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point
 	}
 	for _, concurrency := range l.Concurrency {
 		points = append(points, Point{
-			Subject: s, Params: params, Load: l.Name, Kind: kind, Experiment: experiment, By: l, Form: f, Repeats: f.repeats(l),
+			Subject: s, Params: params, Load: l.Name, Kind: kind, Experiment: experiment, By: l, Form: f,
+			Repeats:     f.repeats(l),
 			Concurrency: concurrency, Requests: l.requests(concurrency), Duration: l.Duration,
 			Pinned: l.Pinned, Offloads: l.Offloads, TLS: l.TLS,
 		})
@@ -158,7 +159,8 @@ func combinations(lists map[string][]any) []subject.Params {
 // obstacle says what keeps the machine from carrying the point; empty if
 // nothing.
 func (p Point) obstacle(limits probe.Limits, absent Absent) string {
-	if reason := cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind], absent.Generators[p.By.Generator], p.farObstacle()); reason != "" {
+	if reason := cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind], absent.Generators[p.By.Generator],
+		p.farObstacle()); reason != "" {
 		return reason
 	}
 	if p.Experiment != nil {

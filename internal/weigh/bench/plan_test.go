@@ -44,7 +44,8 @@ func TestPlanInterleavesRepeats(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if times := len(Plan(form.Repeated(3), roomy, Absent{})); times != 18 || form.Loads[1].Repeats != 1 {
-		t.Errorf("6 points three times each are %d trials, and the form has now %d repeats of a load", times, form.Loads[1].Repeats)
+		t.Errorf("6 points three times each are %d trials, and the form has now %d repeats of a load", times,
+			form.Loads[1].Repeats)
 	}
 }
 
@@ -89,7 +90,8 @@ func TestClientsAndServersHaveLimitsToo(t *testing.T) {
 	}
 	form.Lab.Clients = 20
 	form.Loads[0].Concurrency = []int{19_000}
-	if got := Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 60_000}, Absent{})[0].Obstacle; !strings.Contains(got, "per web server") {
+	if got := Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 60_000},
+		Absent{})[0].Obstacle; !strings.Contains(got, "per web server") {
 		t.Errorf("19000 connections to one server: obstacle %q", got)
 	}
 }
@@ -110,8 +112,10 @@ func TestSharesAddUp(t *testing.T) {
 // bulkForm is a form of bulk loads.
 func bulkForm(streams ...int) Form {
 	return Form{Lab: Size{Clients: 2, Servers: 2}, Repeats: 1,
-		Subjects: []Subject{{Name: "routed"}, {Name: "iptables-nth"}, {Name: "haproxy-tcp", Params: map[string][]any{"threads": {1}, "splice": {"off"}}}},
-		Loads:    []Load{{Name: "bulk", Kind: "iperf3", Concurrency: streams, Duration: time.Second, Pinned: true, Offloads: true}}}
+		Subjects: []Subject{{Name: "routed"}, {Name: "iptables-nth"},
+			{Name: "haproxy-tcp", Params: map[string][]any{"threads": {1}, "splice": {"off"}}}},
+		Loads: []Load{{Name: "bulk", Kind: "iperf3", Concurrency: streams, Duration: time.Second, Pinned: true,
+			Offloads: true}}}
 }
 
 func TestPlanNamesWhatIsAbsent(t *testing.T) {
@@ -153,7 +157,8 @@ func TestBulkHasLimitsToo(t *testing.T) {
 
 func TestBulkPoint(t *testing.T) {
 	point := Plan(bulkForm(5), roomy, Absent{})[0].Point
-	want := map[string]any{"streams": 5, "pinned": "yes", "offloads": "yes", "duration_seconds": 1, "clients": 2, "backends": 2}
+	want := map[string]any{"streams": 5, "pinned": "yes", "offloads": "yes", "duration_seconds": 1, "clients": 2,
+		"backends": 2}
 	if diff := cmp.Diff(want, point.params()); diff != "" {
 		t.Errorf("parameters (-want +got):\n%s", diff)
 	}

@@ -96,12 +96,14 @@ func outcome(t Trial, all []results.Trial) string {
 	case !got.Valid:
 		return "not valid: " + got.Notes[0]
 	case m[results.InstructionsPerRequest] > 0:
-		return fmt.Sprintf("%.0f instructions/request, %.0f failed", m[results.InstructionsPerRequest], m[results.Failed])
+		return fmt.Sprintf("%.0f instructions/request, %.0f failed", m[results.InstructionsPerRequest],
+			m[results.Failed])
 	case t.Kind.Bulk():
 		return fmt.Sprintf("%.2f Gbit/s, %.0f retransmits", m[results.GigabitsPerSecond], m[results.Retransmits])
 	default:
 		return fmt.Sprintf("%.0f requests/s, %.0f failed, p99 %.1f ms, balancer %.1f µs/request",
-			m[results.RequestsPerSecond], m[results.Failed], m[results.LatencyMsP99], m[results.BalancerCPUUsPerRequest])
+			m[results.RequestsPerSecond], m[results.Failed], m[results.LatencyMsP99],
+			m[results.BalancerCPUUsPerRequest])
 	}
 }
 

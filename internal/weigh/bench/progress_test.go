@@ -48,11 +48,13 @@ func TestProgressOnATerminal(t *testing.T) {
 	p.starting(trial)
 	before := sample{at: time.Now().Add(-time.Second)}
 	p.traffic = func() (clients, balancer lab.Traffic, err error) {
-		return lab.Traffic{ReceivedFrames: 41_000, ReceivedBytes: 30_000_000, SentFrames: 12_000}, lab.Traffic{ReceivedFrames: 20_000}, nil
+		return lab.Traffic{ReceivedFrames: 41_000, ReceivedBytes: 30_000_000, SentFrames: 12_000},
+			lab.Traffic{ReceivedFrames: 20_000}, nil
 	}
 	p.measure(before)
 	p.paint()
-	for _, want := range []string{"[████████████░░░░░░░░░░░░]  5/10 trials, 50s left", "now: direct, ab, concurrency 500, repeat 2, for 0s",
+	for _, want := range []string{"[████████████░░░░░░░░░░░░]  5/10 trials, 50s left",
+		"now: direct, ab, concurrency 500, repeat 2, for 0s",
 		"kframes/s", "Mbit/s"} {
 		if !strings.Contains(got.String(), want) {
 			t.Errorf("the status lacks %q: %q", want, got.String())

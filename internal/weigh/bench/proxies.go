@@ -24,7 +24,8 @@ import (
 // connection comes through, so that a connection counts as that proxy's.
 
 // proxyEvents are the events that can happen to proxies: others are of a server's own process.
-var proxyEvents = []string{"add", "remove", "drain", "reweigh", "flap", "reload", "undo", "quiet", "restart", "upgrade", "kill", "stop", "silent", "reset", "share"}
+var proxyEvents = []string{"add", "remove", "drain", "reweigh", "flap", "reload", "undo", "quiet", "restart", "upgrade",
+	"kill", "stop", "silent", "reset", "share"}
 
 // backends are what the subject balances: the proxies, or all servers where there is none.
 func (c Changes) backends(servers []*lab.Host) []*lab.Host {
@@ -65,7 +66,8 @@ func (c Changes) checkProxied(happen []string, at path, fail failFunc) {
 	}
 	for _, name := range happen {
 		if !slices.Contains(proxyEvents, name) {
-			fail(at.to("changes", "events"), "%s happens to servers, not to proxies before them; use some of %s", name, strings.Join(proxyEvents, ", "))
+			fail(at.to("changes", "events"), "%s happens to servers, not to proxies before them; use some of %s", name,
+				strings.Join(proxyEvents, ", "))
 		}
 	}
 }
@@ -76,7 +78,9 @@ func (l Load) checkBackends(form Form, at path, fail failFunc) {
 	if n := l.Changes.Proxies; n != 0 {
 		backends, word = n, "proxies says"
 		if n < 0 || n >= form.Lab.Servers {
-			fail(at.to("changes", "proxies"), "%d is not possible: of the lab's %d servers at least one stands behind the proxies", n, form.Lab.Servers)
+			fail(at.to("changes", "proxies"),
+				"%d is not possible: of the lab's %d servers at least one stands behind the proxies", n,
+				form.Lab.Servers)
 		}
 	}
 	if backends < changeServers {
@@ -84,7 +88,9 @@ func (l Load) checkBackends(form Form, at path, fail failFunc) {
 	}
 	for _, other := range form.Loads {
 		if other.Kind == l.Kind && other.Changes.Proxies != l.Changes.Proxies {
-			fail(at.to("changes", "proxies"), "%d, and another load has %d; the servers of a laboratory are the same for all", l.Changes.Proxies, other.Changes.Proxies)
+			fail(at.to("changes", "proxies"),
+				"%d, and another load has %d; the servers of a laboratory are the same for all", l.Changes.Proxies,
+				other.Changes.Proxies)
 			break
 		}
 	}
@@ -95,7 +101,8 @@ func (c Changes) proxyNotes() []string {
 	if c.Proxies == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("the backends are proxies: HAProxy, configured by `jeoul export haproxy`, on each of the first %d servers, before the others by turns; a connection counts as that of the proxy that it goes through", c.Proxies)}
+	return []string{fmt.Sprintf(
+		"the backends are proxies: HAProxy, configured by `jeoul export haproxy`, on each of the first %d servers, before the others by turns; a connection counts as that of the proxy that it goes through", c.Proxies)}
 }
 
 // startProxies starts HAProxy on hosts, before servers. It is stopped with the laboratory.
@@ -132,7 +139,8 @@ func startProxy(ctx context.Context, l *lab.Lab, host *lab.Host, servers []*lab.
 	if err := errors.Join(host.WriteFile(path, text), host.Do(bindEarly)); err != nil {
 		return nil, err
 	}
-	return host.Start(context.WithoutCancel(ctx), lab.Command{Path: proxyProgram.Name, Args: []string{"-db", "-f", path}})
+	return host.Start(context.WithoutCancel(ctx),
+		lab.Command{Path: proxyProgram.Name, Args: []string{"-db", "-f", path}})
 }
 
 // proxyConfiguration is what HAProxy on a host is configured by: at the VIP, where the subject leaves
@@ -141,9 +149,11 @@ func proxyConfiguration(l *lab.Lab, host *lab.Host, servers []*lab.Host) ([]byte
 	cfg := config.New()
 	cfg.Interfaces = []string{host.Interface}
 	for _, at := range []netip.Addr{l.VIP4, host.IPv4} {
-		s := lb.Service{Name: at.String(), VIP: at, Port: changePort, Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.RoundRobin}
+		s := lb.Service{Name: at.String(), VIP: at, Port: changePort, Protocol: lb.TCP, Mode: lb.ModeProxy,
+			Scheduler: lb.RoundRobin}
 		for _, server := range servers {
-			s.Backends = append(s.Backends, lb.Backend{Name: server.Name, Address: server.IPv4, Port: changePort, Weight: 1})
+			s.Backends = append(s.Backends, lb.Backend{Name: server.Name, Address: server.IPv4, Port: changePort,
+				Weight: 1})
 		}
 		cfg.Services = append(cfg.Services, s)
 	}

@@ -107,7 +107,8 @@ func (r *runner) sameLimits() error {
 		}
 	}
 	if len(all) > 0 {
-		return fmt.Errorf("%w: it would mix what does not belong together:\n  %s\nstart a new one instead", ErrResume, strings.Join(all, "\n  "))
+		return fmt.Errorf("%w: it would mix what does not belong together:\n  %s\nstart a new one instead", ErrResume,
+			strings.Join(all, "\n  "))
 	}
 	return nil
 }
@@ -122,7 +123,8 @@ func (r *runner) remaining(trials []Trial) []Trial {
 
 // has says whether a result is one of the trial's.
 func (t Trial) has(done results.Trial) bool {
-	return done.Subject == t.Subject.Name() && done.Load == t.Load && done.Repeat == t.Repeat && contains(done.Params, asRead(t.params()))
+	return done.Subject == t.Subject.Name() && done.Load == t.Load && done.Repeat == t.Repeat &&
+		contains(done.Params, asRead(t.params()))
 }
 
 // contains says whether all of params are among those of a result. A trial of an

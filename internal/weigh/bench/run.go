@@ -91,7 +91,8 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 			return nil, err
 		}
 	}
-	r := &runner{options: options, form: form, grace: grace, progress: newProgress(options.Progress, options.Live, options.Columns)}
+	r := &runner{options: options, form: form, grace: grace, progress: newProgress(options.Progress, options.Live,
+		options.Columns)}
 	r.progress.timeless = options.counts()
 	if err := r.prepare(ctx); err != nil {
 		return nil, errors.Join(err, r.tearDown())
@@ -345,7 +346,8 @@ func (r *runner) trials(ctx context.Context, trials []Trial, all int) error {
 		}
 		if broken != nil {
 			if rebuilt++; rebuilt > mostRebuilt {
-				return fmt.Errorf("%w; the laboratory was built anew %d times in a row, and broke each time", broken, mostRebuilt)
+				return fmt.Errorf("%w; the laboratory was built anew %d times in a row, and broke each time", broken,
+					mostRebuilt)
 			}
 			if err := r.rebuild(ctx); err != nil {
 				return fmt.Errorf("building the laboratory anew, for %w: %w", broken, err)
@@ -383,7 +385,8 @@ func spoilt(t Trial, got []results.Trial, broken error) []results.Trial {
 	}
 	for i := range got {
 		got[i].Valid = false
-		got[i].Notes = append([]string{fmt.Sprintf("%v; the laboratory cannot be used any more, and the next trial has a new one", broken)}, got[i].Notes...)
+		got[i].Notes = append([]string{fmt.Sprintf(
+			"%v; the laboratory cannot be used any more, and the next trial has a new one", broken)}, got[i].Notes...)
 	}
 	return got
 }
@@ -391,7 +394,8 @@ func spoilt(t Trial, got []results.Trial, broken error) []results.Trial {
 // rebuild takes the laboratory down and builds another. What cannot be taken down
 // is left to the next run, which tries again.
 func (r *runner) rebuild(ctx context.Context) error {
-	r.remember(fmt.Sprintf("the laboratory was built anew after trial %d of %d, whose notes say why", r.progress.done, r.progress.total))
+	r.remember(fmt.Sprintf("the laboratory was built anew after trial %d of %d, whose notes say why", r.progress.done,
+		r.progress.total))
 	if err := r.tearDown(); err != nil {
 		r.progress.say("the broken laboratory could not be taken down: %v", err)
 	}
@@ -458,7 +462,8 @@ func blank(t Trial) results.Trial {
 
 // setup is where a trial's subject is started.
 func (r *runner) setup(t Trial) subject.Setup {
-	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable, Other: r.options.Other, Local: t.local(), Members: t.Form.Lab.Members,
+	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable,
+		Other: r.options.Other, Local: t.local(), Members: t.Form.Lab.Members,
 		Router: t.Form.Lab.Router, BFD: t.Form.Lab.BFD}
 	switch {
 	case t.Experiment != nil:

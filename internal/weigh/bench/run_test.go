@@ -66,7 +66,8 @@ func loadsRunner(t *testing.T, name, text, executable string, loads []string, on
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := patientRunner(t, Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Only: only, Loads: loads, Progress: t.Output(), Executable: executable})
+	r := patientRunner(t, Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Only: only, Loads: loads,
+		Progress: t.Output(), Executable: executable})
 	return r
 }
 
@@ -129,7 +130,8 @@ func checkTrial(t *testing.T, trial results.Trial) {
 	if trial.Load == "ab" && m[results.Requests] != 200 {
 		t.Errorf("%s: %g requests, want 200", at, m[results.Requests])
 	}
-	for _, name := range []string{results.RequestsPerSecond, results.LatencyMsMin, results.LatencyMsMean, results.ClientCPUUsPerRequest,
+	for _, name := range []string{results.RequestsPerSecond, results.LatencyMsMin, results.LatencyMsMean,
+		results.ClientCPUUsPerRequest,
 		results.BackendCPUUsPerRequest, results.ContextSwitchesPerS} {
 		if m[name] <= 0 {
 			t.Errorf("%s: %s is %g", at, name, m[name])
@@ -139,7 +141,8 @@ func checkTrial(t *testing.T, trial results.Trial) {
 		t.Errorf("%s: the balancer used no CPU", at)
 	}
 	if m[results.LatencyMsP50] > m[results.LatencyMsP99] || m[results.LatencyMsP99] > m[results.LatencyMsMax] {
-		t.Errorf("%s: p50 %g, p99 %g, max %g", at, m[results.LatencyMsP50], m[results.LatencyMsP99], m[results.LatencyMsMax])
+		t.Errorf("%s: p50 %g, p99 %g, max %g", at, m[results.LatencyMsP50], m[results.LatencyMsP99],
+			m[results.LatencyMsMax])
 	}
 	var connections uint64
 	for _, backend := range trial.Backends {

@@ -54,14 +54,16 @@ func closeConnections(ctx context.Context, l *lab.Lab, running subject.Running) 
 		return nil, err
 	}
 	if left != "" {
-		notes = append(notes, fmt.Sprintf("%v after the last trial its clients' sockets were still open: %s", settleBound, left))
+		notes = append(notes, fmt.Sprintf("%v after the last trial its clients' sockets were still open: %s",
+			settleBound, left))
 	}
 	if err := running.Quiesce(context.WithoutCancel(ctx)); err != nil {
 		return notes, err
 	}
 	left, err = waitForSockets(ctx, l.Hosts())
 	if left != "" {
-		notes = append(notes, fmt.Sprintf("%v later sockets were still open, and were destroyed: %s", settleBound, left))
+		notes = append(notes, fmt.Sprintf("%v later sockets were still open, and were destroyed: %s",
+			settleBound, left))
 	}
 	return notes, err
 }
@@ -128,5 +130,6 @@ func settleConntrack(ctx context.Context, l *lab.Lab) (notes []string, err error
 	case ctx.Err() != nil, givesUp(err):
 		return nil, err
 	}
-	return []string{fmt.Sprintf("%v after the last trial %d connections were still tracked (nf_conntrack)", settleBound, tracked)}, nil
+	return []string{fmt.Sprintf("%v after the last trial %d connections were still tracked (nf_conntrack)", settleBound,
+		tracked)}, nil
 }

@@ -246,11 +246,13 @@ func (f Form) check(at path, fail failFunc) {
 	seen := map[string]bool{}
 	for i, s := range f.Subjects {
 		if seen[s.Name] {
-			fail(at.to("subjects", i, "name"), "%s stands here twice; give one of them all values of its parameters", s.Name)
+			fail(at.to("subjects", i, "name"), "%s stands here twice; give one of them all values of its parameters",
+				s.Name)
 		}
 		seen[s.Name] = true
 		s.check(at.to("subjects", i), fail)
-		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() && (f.has(true) || slices.ContainsFunc(f.experiments(), func(e experiment) bool { return !isPaced(e) })) {
+		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() &&
+			(f.has(true) || slices.ContainsFunc(f.experiments(), func(e experiment) bool { return !isPaced(e) })) {
 			fail(at.to("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
 		}
 	}
@@ -362,7 +364,8 @@ func (l Load) checkConcurrency(at path, clients int, fail failFunc) {
 	for i, concurrency := range l.Concurrency {
 		switch {
 		case concurrency < clients || concurrency > maxConns:
-			fail(at.to("concurrency", i), "%d is not possible; use %s to %d", concurrency, leastConns(clients), maxConns)
+			fail(at.to("concurrency", i), "%d is not possible; use %s to %d", concurrency,
+				leastConns(clients), maxConns)
 		case slices.Contains(l.Concurrency[:i], concurrency):
 			fail(at.to("concurrency", i), "%d stands in the list twice", concurrency)
 		}
@@ -386,7 +389,8 @@ func (l Load) checkEnd(at path, kind load.Kind, fail failFunc) {
 	case ends != 1:
 		fail(at, "give a duration, which says when a trial ends")
 	case !counted && (l.Duration%time.Second != 0 || l.Duration < time.Second || l.Duration > maxDuration):
-		fail(at.to("duration"), "%v is not possible; use whole seconds from 1s to %v (%s knows no finer)", l.Duration, maxDuration, l.Kind)
+		fail(at.to("duration"), "%v is not possible; use whole seconds from 1s to %v (%s knows no finer)", l.Duration,
+			maxDuration, l.Kind)
 	case l.Requests < 0 || l.Requests > maxRequests:
 		fail(at.to("requests"), "%d is not possible; use 1 to %d", l.Requests, maxRequests)
 	case l.RequestsEach < 0 || l.RequestsEach > maxRequests:

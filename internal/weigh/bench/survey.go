@@ -28,18 +28,20 @@ var describeTask = lab.NewTask("describe", func(context.Context, *lab.Host, stru
 // programVersion is what a machine says of a program.
 type programVersion struct{ Version, Missing string }
 
-var programTask = lab.NewTask("program", func(ctx context.Context, _ *lab.Host, p askedProgram) (programVersion, error) {
-	version, err := p.version(ctx)
-	if errors.Is(err, probe.ErrNotInstalled) {
-		return programVersion{Missing: p.Name + " is not installed there"}, nil
-	}
-	return programVersion{Version: version}, err
-})
+var programTask = lab.NewTask("program",
+	func(ctx context.Context, _ *lab.Host, p askedProgram) (programVersion, error) {
+		version, err := p.version(ctx)
+		if errors.Is(err, probe.ErrNotInstalled) {
+			return programVersion{Missing: p.Name + " is not installed there"}, nil
+		}
+		return programVersion{Version: version}, err
+	})
 
 // farEnvironment describes the machines and their programs, as environment does for
 // this one. A machine that lacks what all trials need is an error, with the
 // inventory's line.
-func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options) (env results.Environment, absent Absent, err error) {
+func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options) (env results.Environment,
+	absent Absent, err error) {
 	s := &survey{inventory: options.Inventory, absent: Absent{
 		Subjects: map[string]string{}, Kinds: form.farAbsent(), Generators: map[string]string{}}}
 	if s.env, err = describeTask.On(ctx, l.Balancer, struct{}{}); err != nil {
@@ -48,7 +50,8 @@ func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options)
 	s.env.Versions["jeoul"], s.env.Commit = options.Version, options.Commit
 	s.programs(ctx, l, form)
 	if err := s.problems.Err(); err != nil {
-		return s.env, s.absent, fmt.Errorf("%w\nprepare the machines: ansible-playbook -i %s deploy/ansible/site.yml", err, options.Inventory.File)
+		return s.env, s.absent, fmt.Errorf("%w\nprepare the machines: ansible-playbook -i %s deploy/ansible/site.yml",
+			err, options.Inventory.File)
 	}
 	for _, of := range form.Subjects {
 		if known, ok := subject.Find(of.Name); ok {

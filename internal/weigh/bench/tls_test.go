@@ -54,7 +54,8 @@ func TestRunTLS(t *testing.T) {
 	begin(t)
 	testenv.Program(t, "nginx")
 	testenv.Program(t, "ab")
-	r := loadsRunner(t, "tiny.yaml", tinyTLS, buildJeoul(t), some("https"), some("haproxy-http", "jeoul-nat-tc", "jeoul-proxy")...)
+	r := loadsRunner(t, "tiny.yaml", tinyTLS, buildJeoul(t), some("https"),
+		some("haproxy-http", "jeoul-nat-tc", "jeoul-proxy")...)
 	run := runAndLoad(t, r)
 	for _, trial := range run.Trials {
 		if r.absent.Subjects[trial.Subject] != "" {
@@ -62,12 +63,15 @@ func TestRunTLS(t *testing.T) {
 		}
 		m := trial.Metrics
 		if !trial.Valid || m[results.Requests] != 40 || (trial.Params["tls"] == "yes") != (trial.Load == "https") {
-			t.Errorf("%s, %s: valid %v, parameters %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Valid, trial.Params, m, trial.Notes)
+			t.Errorf("%s, %s: valid %v, parameters %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Valid,
+				trial.Params, m, trial.Notes)
 		}
 		if trial.Subject != "haproxy-http" && trial.Subject != "jeoul-proxy" {
 			continue
 		}
-		ends := slices.ContainsFunc(trial.Notes, func(note string) bool { return strings.Contains(note, "it ends its clients' TLS") })
+		ends := slices.ContainsFunc(trial.Notes, func(note string) bool {
+			return strings.Contains(note, "it ends its clients' TLS")
+		})
 		if ends != (trial.Load == "https") {
 			t.Errorf("%s: notes %q", trial.Load, trial.Notes)
 		}
@@ -93,7 +97,8 @@ func TestTLSObstacle(t *testing.T) {
 		tls     bool
 		says    string
 	}{{deaf{}, true, "deaf reads HTTP, and is not set up to end TLS"}, {deaf{}, false, ""}, {proxy, true, ""}} {
-		p := Point{Subject: tc.subject, Params: subject.Params{"threads": 1}, Kind: kind, Concurrency: 1, Form: form, TLS: tc.tls}
+		p := Point{Subject: tc.subject, Params: subject.Params{"threads": 1}, Kind: kind, Concurrency: 1, Form: form,
+			TLS: tc.tls}
 		if got := p.obstacle(limits, Absent{}); !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {
 			t.Errorf("%s, TLS %v: %q, want %q", tc.subject.Name(), tc.tls, got, tc.says)
 		}

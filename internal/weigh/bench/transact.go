@@ -58,7 +58,8 @@ func (x transactions) check(l Load, form Form, at path, fail failFunc) {
 		l.checkNetperf(at, fail)
 	}
 	if l.Duration < transactMinDuration || l.Duration > transactMaxDuration {
-		fail(at.to("duration"), "%v is not possible; use %v to %v", l.Duration, transactMinDuration, transactMaxDuration)
+		fail(at.to("duration"), "%v is not possible; use %v to %v", l.Duration, transactMinDuration,
+			transactMaxDuration)
 	}
 }
 
@@ -123,11 +124,12 @@ func (x transactions) prepare(ctx context.Context, r *runner) error {
 	}
 	r.transactServers = true
 	return lab.Each(r.lab.Servers, func(server *lab.Host) error {
-		process, err := server.Start(context.WithoutCancel(ctx), lab.Command{Path: server.Executable(r.options.Executable), Args: []string{
-			"bench", "transact-server",
-			"--closing", netip.AddrPortFrom(netip.IPv4Unspecified(), crrPort).String(),
-			"--keeping", netip.AddrPortFrom(netip.IPv4Unspecified(), rrPort).String(),
-		}})
+		process, err := server.Start(context.WithoutCancel(ctx),
+			lab.Command{Path: server.Executable(r.options.Executable), Args: []string{
+				"bench", "transact-server",
+				"--closing", netip.AddrPortFrom(netip.IPv4Unspecified(), crrPort).String(),
+				"--keeping", netip.AddrPortFrom(netip.IPv4Unspecified(), rrPort).String(),
+			}})
 		if err != nil {
 			return err
 		}
@@ -147,28 +149,29 @@ func transactOnce(ctx context.Context, from *lab.Host, to netip.AddrPort) error 
 	return err
 }
 
-var transactTask = lab.NewTask("transact-once", func(ctx context.Context, from *lab.Host, to netip.AddrPort) (struct{}, error) {
-	conn, err := probe.Dial(ctx, from, to)
-	if err != nil {
-		return struct{}{}, fmt.Errorf("%s asking %s: %w", from.Name, to, err)
-	}
-	defer conn.Close()
-	answer := []byte{0}
-	err = conn.SetDeadline(time.Now().Add(webBound))
-	if err == nil {
-		_, err = conn.Write([]byte{'?'})
-	}
-	if err == nil {
-		_, err = conn.Read(answer)
-	}
-	if err == nil && answer[0] != '?' {
-		err = fmt.Errorf("it answered %q", answer)
-	}
-	if err != nil {
-		return struct{}{}, fmt.Errorf("%s asking %s for a byte: %w", from.Name, to, err)
-	}
-	return struct{}{}, nil
-})
+var transactTask = lab.NewTask("transact-once",
+	func(ctx context.Context, from *lab.Host, to netip.AddrPort) (struct{}, error) {
+		conn, err := probe.Dial(ctx, from, to)
+		if err != nil {
+			return struct{}{}, fmt.Errorf("%s asking %s: %w", from.Name, to, err)
+		}
+		defer conn.Close()
+		answer := []byte{0}
+		err = conn.SetDeadline(time.Now().Add(webBound))
+		if err == nil {
+			_, err = conn.Write([]byte{'?'})
+		}
+		if err == nil {
+			_, err = conn.Read(answer)
+		}
+		if err == nil && answer[0] != '?' {
+			err = fmt.Errorf("it answered %q", answer)
+		}
+		if err != nil {
+			return struct{}{}, fmt.Errorf("%s asking %s for a byte: %w", from.Name, to, err)
+		}
+		return struct{}{}, nil
+	})
 
 func (x transactions) services(l *lab.Lab, p Point) []subject.Service {
 	if p.By.Generator != "" {
@@ -177,7 +180,8 @@ func (x transactions) services(l *lab.Lab, p Point) []subject.Service {
 	return []subject.Service{{Port: x.port(), Servers: l.Servers}}
 }
 
-func (x transactions) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) (all []results.Trial, err error) {
+func (x transactions) conduct(ctx context.Context, r *runner, t Trial, running subject.Running,
+	blank results.Trial) (all []results.Trial, err error) {
 	// What is written down of requests is written down of transactions.
 	t.Kind = transact.Kind{Test: x.test}
 	m := &measurement{runner: r, trial: t, running: running, got: &blank}
@@ -223,7 +227,8 @@ func (m *measurement) transactsAll(ctx context.Context) error {
 		group.Go(func() error {
 			return poll(ctx, readyBound, func() error {
 				if m.trial.local() {
-					return m.runner.tries(ctx, m.trial.Kind, load.Share{Target: m.running.Target(i), Concurrency: 1, Duration: transactTry})
+					return m.runner.tries(ctx, m.trial.Kind, load.Share{Target: m.running.Target(i), Concurrency: 1,
+						Duration: transactTry})
 				}
 				return transactOnce(ctx, client, m.running.Target(i))
 			})

@@ -62,8 +62,10 @@ func checkTransactions(t *testing.T, trial results.Trial) {
 		want, other = other, want
 	}
 	_, wrong := m[other]
-	if !trial.Valid || m[want] <= 0 || wrong || m[results.Failed] != 0 || m[results.LatencyMsMin] <= 0 || m[results.LatencyMsP99] < m[results.LatencyMsP50] {
-		t.Errorf("%s, %s %v: valid %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Params, trial.Valid, m, trial.Notes)
+	if !trial.Valid || m[want] <= 0 || wrong || m[results.Failed] != 0 || m[results.LatencyMsMin] <= 0 ||
+		m[results.LatencyMsP99] < m[results.LatencyMsP50] {
+		t.Errorf("%s, %s %v: valid %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Params, trial.Valid, m,
+			trial.Notes)
 	}
 	alone := trial.Params["concurrency"] == 1.0
 	if (trial.Params["pinned"] == "yes") != alone || (trial.Params["clients"] == 1.0) != alone {
@@ -88,11 +90,13 @@ func TestNetperf(t *testing.T) {
 	t.Parallel()
 	begin(t)
 	suite, err := ParseSuite("netperf.yaml", []byte(strings.Replace(
-		strings.ReplaceAll(strings.ReplaceAll(tinyTransactions, "[1, 8]", "[1]"), "200ms", "1s"), "    kind: tcp_crr\n", "    kind: tcp_crr\n    generator: netperf\n", 1)))
+		strings.ReplaceAll(strings.ReplaceAll(tinyTransactions, "[1, 8]", "[1]"), "200ms", "1s"), "    kind: tcp_crr\n",
+		"    kind: tcp_crr\n    generator: netperf\n", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := patientRunner(t, Options{Suite: suite, Dir: t.TempDir(), Only: []string{"jeoul-nat-tc"}, Loads: some("crr"), Progress: t.Output(), Executable: buildJeoul(t)})
+	r := patientRunner(t, Options{Suite: suite, Dir: t.TempDir(), Only: []string{"jeoul-nat-tc"}, Loads: some("crr"),
+		Progress: t.Output(), Executable: buildJeoul(t)})
 	run, err := r.run(t.Context())
 	if err != nil {
 		t.Fatal(err)

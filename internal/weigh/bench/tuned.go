@@ -60,7 +60,8 @@ func (f Form) checkTuning(at path, fail failFunc) {
 	for i, name := range f.Tune {
 		switch {
 		case !slices.Contains(known, name):
-			fail(at.to("tune", i), "%q is nothing that hosts of a laboratory can be tuned by; use %s, %s", name, strings.Join(known, ", "), tunedEach)
+			fail(at.to("tune", i), "%q is nothing that hosts of a laboratory can be tuned by; use %s, %s", name,
+				strings.Join(known, ", "), tunedEach)
 		case slices.Contains(f.Tune[:i], name):
 			fail(at.to("tune", i), "%s stands in the list twice", name)
 		}
@@ -132,7 +133,8 @@ var tuneTask = lab.NewTask("tune", func(_ context.Context, h *lab.Host, to hostT
 		if err != nil {
 			return err
 		}
-		tuner, err := tune.New(tune.Options{Role: to.Role, Mode: to.Mode, Interfaces: []string{h.Interface}, Profile: profile})
+		tuner, err := tune.New(tune.Options{Role: to.Role, Mode: to.Mode, Interfaces: []string{h.Interface},
+			Profile: profile})
 		if err != nil {
 			return err
 		}
@@ -179,7 +181,8 @@ func (r *runner) tune(ctx context.Context, t Trial) error {
 		now.add(h.role, "could not be set", done.Failed)
 	}
 	if now.changed == 0 && t.Tune != tunedNone {
-		now.notes = append(now.notes, fmt.Sprintf("tuned by %s: nothing to change, the kernel's own value is as good", t.Tune))
+		now.notes = append(now.notes, fmt.Sprintf("tuned by %s: nothing to change, the kernel's own value is as good",
+			t.Tune))
 	}
 	r.tuned = now
 	return r.restartWeb(ctx)

@@ -53,7 +53,8 @@ func TestTuneOfASuite(t *testing.T) {
 		t.Fatal(err)
 	}
 	items := each.Long.Tune
-	if len(items) < 10 || slices.Contains(items, "each") || !slices.Contains(items, "local-ports") || slices.Contains(items, "ring-rx") ||
+	if len(items) < 10 || slices.Contains(items, "each") || !slices.Contains(items, "local-ports") ||
+		slices.Contains(items, "ring-rx") ||
 		slices.Contains(items, "tcp-mem") || slices.Contains(items, "ipv6") {
 		t.Errorf("each is %v", items)
 	}
@@ -65,7 +66,8 @@ func TestTuneOfASuite(t *testing.T) {
 		"[none, none]":       "none stands in the list twice",
 		"[none, each, each]": "each",
 	} {
-		_, err := ParseSuite("s.yaml", []byte(strings.Replace(tunedSuite, "[none, somaxconn, timestamps, document]", list, 1)))
+		_, err := ParseSuite("s.yaml",
+			[]byte(strings.Replace(tunedSuite, "[none, somaxconn, timestamps, document]", list, 1)))
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", list, err)
 		}
@@ -74,7 +76,8 @@ func TestTuneOfASuite(t *testing.T) {
 
 func TestTuneModes(t *testing.T) {
 	for subject, want := range map[string]string{
-		"jeoul-l2dsr-xdp": "l2dsr", "jeoul-fullnat-tc": "fullnat", "haproxy-http": "proxy", "nginx-stream": "proxy", "direct": "nat", "iptables-nth": "nat",
+		"jeoul-l2dsr-xdp": "l2dsr", "jeoul-fullnat-tc": "fullnat", "haproxy-http": "proxy", "nginx-stream": "proxy",
+		"direct": "nat", "iptables-nth": "nat",
 	} {
 		if got := tuneMode(subject); got != want {
 			t.Errorf("%s: %s, not %s", subject, got, want)
@@ -111,7 +114,8 @@ func TestTunedRun(t *testing.T) {
 		return value
 	}
 	kernels := read("net.core.somaxconn")
-	if notes := strings.Join(r.checkHosts(t.Context()), "\n"); !strings.Contains(notes, "on web01: somaxconn "+kernels+" (wanted: 65535)") {
+	if notes := strings.Join(r.checkHosts(t.Context()), "\n"); !strings.Contains(notes, "on web01: somaxconn "+kernels+
+		" (wanted: 65535)") {
 		t.Errorf("the check says %q", notes)
 	}
 	trials := Plan(r.form, roomy, Absent{})

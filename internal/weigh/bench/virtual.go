@@ -55,11 +55,13 @@ const mostIdle = 0.01
 // writeInstructions turns the time of a load into instructions for each request.
 func (m *measurement) writeInstructions(result *load.Result, reading probe.Reading) {
 	if result.Requests > 0 {
-		m.got.Metrics[results.InstructionsPerRequest] = float64(result.Duration.Nanoseconds()) / float64(result.Requests)
+		instructions := float64(result.Duration.Nanoseconds())
+		m.got.Metrics[results.InstructionsPerRequest] = instructions / float64(result.Requests)
 	}
 	if reading.Idle > mostIdle {
 		m.got.Valid = false
-		m.got.Notes = append([]string{fmt.Sprintf("the processor idled %.1f %% of the time: more connections at once would keep it busy",
+		m.got.Notes = append([]string{fmt.Sprintf(
+			"the processor idled %.1f %% of the time: more connections at once would keep it busy",
 			100*reading.Idle)}, m.got.Notes...)
 	}
 }
@@ -103,7 +105,8 @@ func (m *measurement) quiet(ctx context.Context) error {
 		return nil
 	})
 	if errors.Is(err, errNotQuiet) {
-		m.got.Notes = append(m.got.Notes, fmt.Sprintf("the balancer's host was not quiet within %v after its start", quietBound))
+		m.got.Notes = append(m.got.Notes, fmt.Sprintf("the balancer's host was not quiet within %v after its start",
+			quietBound))
 		return nil
 	}
 	return err

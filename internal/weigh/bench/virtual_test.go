@@ -15,7 +15,8 @@ import (
 // counting is a measurement in a machine whose clock counts instructions.
 func counting() *measurement {
 	options := Options{Virtual: &results.Virtual{Instructions: true}}
-	return &measurement{runner: &runner{options: options}, got: &results.Trial{Valid: true, Metrics: map[string]float64{}}}
+	return &measurement{runner: &runner{options: options},
+		got: &results.Trial{Valid: true, Metrics: map[string]float64{}}}
 }
 
 func TestTimeIsInstructions(t *testing.T) {

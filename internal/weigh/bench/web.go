@@ -46,7 +46,8 @@ func webWorkerConnections(limits probe.Limits) int {
 func webObstacle(p Point, limits probe.Limits) string {
 	each := part(p.Concurrency, p.Form.Lab.Servers, 0)
 	if most := int(webSpread * webWorkers * float64(webWorkerConnections(limits))); each > most {
-		return fmt.Sprintf("%d connections per web server: its %d workers can hold %d with the limit of %d open files here",
+		return fmt.Sprintf(
+			"%d connections per web server: its %d workers can hold %d with the limit of %d open files here",
 			each, webWorkers, most, limits.OpenFiles)
 	}
 	return ""
@@ -85,8 +86,9 @@ func startWeb(ctx context.Context, l *lab.Lab, fileBytes int, limits probe.Limit
 	w := &web{lab: l}
 	for _, server := range l.Servers {
 		process, err := startNginx(ctx, server, nginxValues{
-			Dir: server.Dir, Root: root(server), PatientDir: patientDir, Port: servicePort, TLSPort: tlsPort, Certificate: shown.path(server),
-			OpenFiles: int(limits.OpenFiles), WorkerConnections: webWorkerConnections(limits),
+			Dir: server.Dir, Root: root(server), PatientDir: patientDir, Port: servicePort, TLSPort: tlsPort,
+			Certificate: shown.path(server),
+			OpenFiles:   int(limits.OpenFiles), WorkerConnections: webWorkerConnections(limits),
 		})
 		if err != nil {
 			return nil, err
@@ -126,7 +128,9 @@ const webBound = 30 * time.Second
 func (w *web) waitFor(ctx context.Context, i, fileBytes int) error {
 	server := w.lab.Servers[i]
 	address := netip.AddrPortFrom(server.IPv4, servicePort)
-	return pollAlive(ctx, w.processes[i], func() error { return probe.Ask(ctx, server, address, "/"+fileName, fileBytes) })
+	return pollAlive(ctx, w.processes[i], func() error {
+		return probe.Ask(ctx, server, address, "/"+fileName, fileBytes)
+	})
 }
 
 // giveUp tells poll that trying again is no use.
@@ -168,7 +172,8 @@ func (w *web) running() error {
 		select {
 		case <-process.Done():
 			server := w.lab.Servers[i]
-			return fmt.Errorf("the web server on %s has ended: %w%s", server.Name, cmp.Or(process.Wait(), errors.New("by itself")), errorLog(server))
+			return fmt.Errorf("the web server on %s has ended: %w%s", server.Name,
+				cmp.Or(process.Wait(), errors.New("by itself")), errorLog(server))
 		default:
 		}
 	}

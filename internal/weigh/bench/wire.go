@@ -156,7 +156,8 @@ func (wireLoad) params(p Point) map[string]any {
 	if w.Pause > 0 {
 		all["pause_seconds"] = w.Pause.Seconds()
 	}
-	for name, value := range map[string]int{"request_bytes": w.Request, "response_bytes": w.Response, "frame_bytes": w.Frame} {
+	for name, value := range map[string]int{"request_bytes": w.Request, "response_bytes": w.Response,
+		"frame_bytes": w.Frame} {
 		if value > 0 {
 			all[name] = value
 		}
@@ -241,7 +242,8 @@ func (wireLoad) line(got []results.Trial) string {
 		failed += t.Metrics[results.Failed]
 	}
 	return fmt.Sprintf("%d of %d steps, at most %.0f %s/s (offered %.0f), %.0f failed, balancer %.2f µs for each",
-		len(valid), len(got), best.Metrics[wireRate(best)], strings.TrimSuffix(wireRate(best), "_per_second"), best.Metrics[results.OfferedPerSecond], failed,
+		len(valid), len(got), best.Metrics[wireRate(best)], strings.TrimSuffix(wireRate(best), "_per_second"),
+		best.Metrics[results.OfferedPerSecond], failed,
 		best.Metrics[results.BalancerCPUUsPerConnection])
 }
 

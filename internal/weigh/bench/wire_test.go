@@ -54,7 +54,8 @@ func TestWireSuite(t *testing.T) {
 	if spec := form.spec(); !spec.Wire || spec.Attacker || spec.Clients != 2 {
 		t.Errorf("the laboratory is %+v", spec)
 	}
-	if notes := strings.Join(form.notes(), "\n"); !strings.Contains(notes, "native XDP") || strings.Contains(notes, "pfifo_fast") {
+	if notes := strings.Join(form.notes(), "\n"); !strings.Contains(notes, "native XDP") ||
+		strings.Contains(notes, "pfifo_fast") {
 		t.Errorf("the notes are those of another laboratory:\n%s", notes)
 	}
 	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 28_000}
@@ -106,12 +107,15 @@ func TestWireLoads(t *testing.T) {
 	loads := suite.Long.Loads
 	for i, want := range []wire.Load{
 		{Kind: wire.Setup, Ladder: &wire.Ladder{From: 1000, To: 3000, By: 500, Connections: 700}},
-		{Kind: wire.Session, Duration: time.Second, Request: 60, Response: 9000, Search: &wire.Search{From: 10, To: 500, Loss: 0.001}},
+		{Kind: wire.Session, Duration: time.Second, Request: 60, Response: 9000,
+			Search: &wire.Search{From: 10, To: 500, Loss: 0.001}},
 		{Kind: wire.Capacity, Connections: 5_000_000, Rate: 1000, Hold: time.Second},
 		{Kind: wire.DNS, Duration: 500 * time.Millisecond, Question: "example.com"},
 		{Kind: wire.Session, Connections: 9, Rate: 3, Flood: &wire.Flood{Sources: wireFloodSources}},
 	} {
-		if diff := cmp.Diff(want, loads[i].Wire.load(loads[i].Duration), cmp.Comparer(func(a, b fmt.Stringer) bool { return a.String() == b.String() })); diff != "" {
+		if diff := cmp.Diff(want, loads[i].Wire.load(loads[i].Duration), cmp.Comparer(func(a, b fmt.Stringer) bool {
+			return a.String() == b.String()
+		})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", loads[i].Name, diff)
 		}
 	}
@@ -144,21 +148,26 @@ func TestBadWires(t *testing.T) {
 		"question":         {"load: setup,", "load: setup, question: a.b,", "loads[0].wire.question: goes with"},
 		"request":          {"request: 60", "request: 1461", "loads[1].wire.request: 1461"},
 		"frame":            {"load: dns, question: example.com", "load: udp, frame: 20", "loads[3].wire.frame: 20"},
-		"flood":            {"connections: 9, rate: 3", "connections: 9, rate: 3, question: x", "loads[4].wire.question"},
-		"flooded names":    {"question: example.com", "question: example.com, syn_flood: {rate: 1}", "loads[3].wire.syn_flood: goes beside"},
+		"flood": {"connections: 9, rate: 3", "connections: 9, rate: 3, question: x",
+			"loads[4].wire.question"},
+		"flooded names": {"question: example.com", "question: example.com, syn_flood: {rate: 1}",
+			"loads[3].wire.syn_flood: goes beside"},
 		"rate":             {"rate: 1000", "rate: -1", "loads[2].wire.rate: -1"},
 		"bursts":           {"load: dns", "load: dns, bursts: 101", "loads[3].wire.bursts: 101"},
 		"bursts of a rate": {"load: setup,", "load: setup, bursts: 2,", "loads[0].wire.bursts: the fastest of 2"},
 		"held in bursts":   {"rate: 1000, hold: 1s", "bursts: 2, hold: 1s", "loads[2].wire.bursts: the fastest of 2"},
 		"pause of none":    {"load: dns", "load: dns, pause: 1s", "loads[3].wire.pause: 1s between bursts"},
-		"pause":            {"load: dns", "load: dns, bursts: 2, pause: 1h", "loads[3].wire.pause: 1h0m0s is not possible"},
-		"pause, a word":    {"load: dns", "load: dns, bursts: 2, pause: soon", "`soon` is not a duration"},
-		"warm up":          {"warm_up: 100ms", "warm_up: 1h", "loads[0].wire.warm_up"},
-		"unknown key":      {"warm_up", "warmup", "unknown key warmup"},
-		"requests":         {"    duration: 1s\n", "    duration: 1s\n    requests: 5\n", "takes no requests"},
-		"concurrency":      {"    duration: 1s\n", "    duration: 1s\n    concurrency: [1, 2]\n", "loads[1].concurrency"},
-		"other loads":      {"loads:\n", "loads:\n  - {kind: wrk, concurrency: [4], duration: 1s}\n", "a suite of their own"},
-		"HTTP only":        {"  - name: routed\n", "  - name: haproxy-http\n    params: {threads: [1]}\n", "HTTP only"},
+		"pause": {"load: dns", "load: dns, bursts: 2, pause: 1h",
+			"loads[3].wire.pause: 1h0m0s is not possible"},
+		"pause, a word": {"load: dns", "load: dns, bursts: 2, pause: soon", "`soon` is not a duration"},
+		"warm up":       {"warm_up: 100ms", "warm_up: 1h", "loads[0].wire.warm_up"},
+		"unknown key":   {"warm_up", "warmup", "unknown key warmup"},
+		"requests":      {"    duration: 1s\n", "    duration: 1s\n    requests: 5\n", "takes no requests"},
+		"concurrency": {"    duration: 1s\n", "    duration: 1s\n    concurrency: [1, 2]\n",
+			"loads[1].concurrency"},
+		"other loads": {"loads:\n", "loads:\n  - {kind: wrk, concurrency: [4], duration: 1s}\n",
+			"a suite of their own"},
+		"HTTP only": {"  - name: routed\n", "  - name: haproxy-http\n    params: {threads: [1]}\n", "HTTP only"},
 	} {
 		text := strings.Replace(wireSuite, c.from, c.to, 1)
 		if text == wireSuite {
@@ -217,7 +226,8 @@ func TestWireRun(t *testing.T) {
 		if subject == "ipvs-dr" {
 			continue // of another kernel
 		}
-		if steps[subject+" setup"] != 2 || steps[subject+" held"] != 1 || steps[subject+" beside"] != 1 || steps[subject+" most"] != 1 {
+		if steps[subject+" setup"] != 2 || steps[subject+" held"] != 1 || steps[subject+" beside"] != 1 ||
+			steps[subject+" most"] != 1 {
 			t.Errorf("%s has not a result for each step: %v", subject, steps)
 		}
 	}
@@ -238,7 +248,8 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 		atServers += b.Connections
 	}
 	if m[results.WireBegun] != want || m[results.WireEstablished] != want || float64(atServers) != want {
-		t.Errorf("%s: %g begun, %g established, %d at servers, want %g of each", at, m[results.WireBegun], m[results.WireEstablished], atServers, want)
+		t.Errorf("%s: %g begun, %g established, %d at servers, want %g of each", at, m[results.WireBegun],
+			m[results.WireEstablished], atServers, want)
 	}
 	if sets := trial.Load == "setup" || trial.Load == "most"; !sets && m[results.WireCompleted] != want {
 		t.Errorf("%s: %g came to their end, want %g", at, m[results.WireCompleted], want)
@@ -248,8 +259,10 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	if trial.Load != "beside" && m[results.UnevennessPercent] > 5 {
 		t.Errorf("%s: the servers had %v", at, trial.Backends)
 	}
-	if m[wireRate(trial)] <= 0 || m[results.SetupLatencyMsP50] <= 0 || m[results.SetupLatencyMsP50] > m[results.SetupLatencyMsMax] {
-		t.Errorf("%s: the rate is %g, p50 %g ms, max %g ms", at, m[wireRate(trial)], m[results.SetupLatencyMsP50], m[results.SetupLatencyMsMax])
+	if m[wireRate(trial)] <= 0 || m[results.SetupLatencyMsP50] <= 0 ||
+		m[results.SetupLatencyMsP50] > m[results.SetupLatencyMsMax] {
+		t.Errorf("%s: the rate is %g, p50 %g ms, max %g ms", at, m[wireRate(trial)], m[results.SetupLatencyMsP50],
+			m[results.SetupLatencyMsMax])
 	}
 	if trial.Load == "beside" && m[results.FloodSentPerSecond] <= 0 {
 		t.Errorf("%s: no SYN of the flood was sent", at)
@@ -268,7 +281,8 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 // balancer makes no room for a slower one.
 func TestFastestBurst(t *testing.T) {
 	burst := func(rate float64, valid bool, notes ...string) results.Trial {
-		trial := results.Trial{Params: map[string]any{paramWire: "setup"}, Metrics: map[string]float64{wire.Setup.Metric(): rate}}
+		trial := results.Trial{Params: map[string]any{paramWire: "setup"},
+			Metrics: map[string]float64{wire.Setup.Metric(): rate}}
 		trial.Valid, trial.Notes = valid, notes
 		return trial
 	}
@@ -348,8 +362,9 @@ func TestBestTry(t *testing.T) {
 		tries       []wireTry
 		best, above int
 	}{
-		"the highest at once":   {[]wireTry{try(900, 0, true)}, 0, -1},
-		"between":               {[]wireTry{try(900, 0.5, true), try(500, 0, true), try(700, 0.2, true), try(600, 0.01, true)}, 3, 2},
+		"the highest at once": {[]wireTry{try(900, 0, true)}, 0, -1},
+		"between": {[]wireTry{try(900, 0.5, true), try(500, 0, true), try(700, 0.2, true),
+			try(600, 0.01, true)}, 3, 2},
 		"the tester was behind": {[]wireTry{try(900, 0, false), try(500, 0, true), try(700, 0, false)}, 1, 2},
 		"none":                  {[]wireTry{try(900, 0, false), try(500, 0.02, true)}, -1, -1},
 	} {

@@ -30,10 +30,12 @@ func (wireLoad) check(l Load, form Form, at path, fail failFunc) {
 		fail(at.to("concurrency"), "how many connections there are says wire, in connections or in its ladder")
 	}
 	if slices.ContainsFunc(form.Loads, func(other Load) bool { return other.Kind != l.Kind }) {
-		fail(at.to("kind"), "the laboratory of packet-level loads is not that of others; give them a suite of their own")
+		fail(at.to("kind"),
+			"the laboratory of packet-level loads is not that of others; give them a suite of their own")
 	}
 	if form.Lab.Clients > wire.MaxPorts || form.Lab.Servers > wire.MaxPorts {
-		fail(at, "the tester has at most %d ports of each side: set clients and servers in lab to 1 to %d", wire.MaxPorts, wire.MaxPorts)
+		fail(at, "the tester has at most %d ports of each side: set clients and servers in lab to 1 to %d",
+			wire.MaxPorts, wire.MaxPorts)
 	}
 	if l.Wire == nil {
 		fail(at.to("wire"), "missing; say at least what the load is, one of %v", wireKinds())
@@ -85,10 +87,12 @@ func (c wireCheck) rates(at path) {
 		c.between(search.From, 1, wireMaxRate, "search", "from")
 		c.between(search.To, search.From+1, wireMaxRate, "search", "to")
 		if search.Loss < 0 || search.Loss >= 1 {
-			c.fail(c.at.to("search", "loss"), "%g is not possible; use a share of what is offered, from 0 to less than 1", search.Loss)
+			c.fail(c.at.to("search", "loss"),
+				"%g is not possible; use a share of what is offered, from 0 to less than 1", search.Loss)
 		}
 		if search.Resolution < 0 || search.Resolution >= 1 {
-			c.fail(c.at.to("search", "resolution"), "%g is not possible; use a share of the rate, such as 0.01", search.Resolution)
+			c.fail(c.at.to("search", "resolution"), "%g is not possible; use a share of the rate, such as 0.01",
+				search.Resolution)
 		}
 	}
 	if f := c.SYNFlood; f != nil {
@@ -104,7 +108,8 @@ func (c wireCheck) ladder(l WireLadder) {
 	c.between(l.To, l.From, wireMaxRate, "ladder", "to")
 	c.between(l.Step, 1, wireMaxRate, "ladder", "step")
 	if l.Step > 0 && (l.To-l.From)/l.Step >= wireMaxSteps {
-		c.fail(c.at.to("ladder", "step"), "%d makes %d steps; at most %d are possible", l.Step, (l.To-l.From)/l.Step+1, wireMaxSteps)
+		c.fail(c.at.to("ladder", "step"), "%d makes %d steps; at most %d are possible", l.Step, (l.To-l.From)/l.Step+1,
+			wireMaxSteps)
 	}
 	c.between(l.Connections, 1, wire.MaxConnections, "ladder", "connections")
 	if c.Load == wire.Capacity {
@@ -128,7 +133,8 @@ func (c wireCheck) amount(l Load, form Form) {
 	c.between(c.Connections, 0, wire.MaxConnections, "connections")
 	most := form.Lab.Clients * wireAddresses * wirePorts
 	if n := c.connections(); n > most {
-		c.fail(c.at.to("connections"), "%d connections; %d clients have %d addresses and ports to come from", n, form.Lab.Clients, most)
+		c.fail(c.at.to("connections"), "%d connections; %d clients have %d addresses and ports to come from", n,
+			form.Lab.Clients, most)
 	}
 }
 
@@ -146,7 +152,8 @@ func (c wireCheck) details() {
 	c.between(c.Tries, 0, wireMaxTries, "tries")
 	c.between(c.Bursts, 0, wireMaxBursts, "bursts")
 	if c.Bursts > 1 && (c.ways() > 0 || c.Load == wire.Capacity) {
-		c.fail(c.at.to("bursts"), "the fastest of %d is looked for where as much as possible is offered: leave rate, ladder and search out, and do not hold", c.Bursts)
+		c.fail(c.at.to("bursts"),
+			"the fastest of %d is looked for where as much as possible is offered: leave rate, ladder and search out, and do not hold", c.Bursts)
 	}
 	if c.Pause != 0 && c.Bursts < 2 {
 		c.fail(c.at.to("pause"), "%v between bursts, of which there is one; set bursts too", c.Pause)

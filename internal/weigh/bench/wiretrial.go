@@ -42,7 +42,8 @@ type wireReading struct {
 	drops map[string]uint64
 }
 
-func (wireLoad) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial, error) {
+func (wireLoad) conduct(ctx context.Context, r *runner, t Trial, running subject.Running,
+	blank results.Trial) ([]results.Trial, error) {
 	w := &wireTrial{runner: r, trial: t, running: running, blank: blank}
 	var err error
 	if w.tester, err = r.tester.of(ctx, w.spec()); err != nil {
@@ -72,10 +73,12 @@ func (w *wireTrial) spec() wire.Spec {
 		DSCP: map[uint8]netip.Addr{subject.DSCPPoint: l.VIP4},
 	}
 	for i, client := range l.Clients {
-		spec.Clients = append(spec.Clients, wire.Port{Name: client.Name, Interface: client.Interface, Do: client.Do, Sources: wireSources(i)})
+		spec.Clients = append(spec.Clients, wire.Port{Name: client.Name, Interface: client.Interface, Do: client.Do,
+			Sources: wireSources(i)})
 	}
 	for _, server := range l.Servers {
-		spec.Servers = append(spec.Servers, wire.Port{Name: server.Name, Interface: server.Interface, Do: server.Do, Address: server.IPv4})
+		spec.Servers = append(spec.Servers, wire.Port{Name: server.Name, Interface: server.Interface, Do: server.Do,
+			Address: server.IPv4})
 	}
 	if subject.AnswersDirectly(w.trial.Subject) {
 		spec.Reply = wire.ReplyDirect
@@ -130,12 +133,15 @@ func (w Wire) sets() bool { return !w.udp() && w.Load != wire.SYNFlood }
 // load is what the tester shall do, without warming up.
 func (w Wire) load(long time.Duration) wire.Load {
 	load := wire.Load{
-		Kind: w.Load, Rate: float64(w.Rate), Connections: uint64(w.Connections), Duration: long, Outstanding: w.Outstanding,
-		Settle: w.Settle, Hold: w.Hold, Timeout: w.Timeout, Tries: w.Tries, Request: w.Request, Response: w.Response,
-		Frame: w.Frame, Question: w.Question,
+		Kind: w.Load, Rate: float64(w.Rate), Connections: uint64(w.Connections), Duration: long,
+		Outstanding: w.Outstanding,
+		Settle:      w.Settle, Hold: w.Hold, Timeout: w.Timeout, Tries: w.Tries, Request: w.Request,
+		Response: w.Response,
+		Frame:    w.Frame, Question: w.Question,
 	}
 	if l := w.Ladder; l != nil {
-		load.Ladder = &wire.Ladder{From: float64(l.From), To: float64(l.To), By: float64(l.Step), Connections: uint64(l.Connections)}
+		load.Ladder = &wire.Ladder{From: float64(l.From), To: float64(l.To), By: float64(l.Step),
+			Connections: uint64(l.Connections)}
 	}
 	if s := w.Search; s != nil {
 		load.Search = &wire.Search{From: float64(s.From), To: float64(s.To), Loss: s.Loss, Resolution: s.Resolution}

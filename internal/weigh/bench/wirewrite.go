@@ -45,7 +45,8 @@ func (r wireResult) write(got *results.Trial) {
 	}
 	if done := r.done(); done == 0 {
 		got.Valid = false
-		got.Notes = append([]string{fmt.Sprintf("of %d %s that were begun, none came to anything", r.step.Begun, r.noun())}, got.Notes...)
+		got.Notes = append([]string{fmt.Sprintf("of %d %s that were begun, none came to anything", r.step.Begun,
+			r.noun())}, got.Notes...)
 	}
 	if lost := lostWhere(r.from.drops, r.to.drops); lost != "" {
 		got.Notes = append(got.Notes, "frames that found a queue full: "+lost)
@@ -88,7 +89,8 @@ func (r wireResult) rate(n uint64) float64 {
 func (r wireResult) writeServers(got *results.Trial) {
 	for i, n := range r.step.PerServer {
 		server := r.runner.lab.Servers[i]
-		got.Backends = append(got.Backends, results.Backend{Name: server.Name, Address: server.IPv4.String(), Connections: n})
+		got.Backends = append(got.Backends, results.Backend{Name: server.Name, Address: server.IPv4.String(),
+			Connections: n})
 	}
 }
 
@@ -106,7 +108,8 @@ func (r wireResult) writeParts(got *results.Trial) {
 	switch {
 	case r.trial.direct():
 		got.Saturated = results.SaturatedNone
-		if r.step.Offered == 0 || !r.step.KeptUp || metrics[results.FailedPercent] > wireLoss*100 || r.trial.By.Wire.Search != nil {
+		if r.step.Offered == 0 || !r.step.KeptUp || metrics[results.FailedPercent] > wireLoss*100 ||
+			r.trial.By.Wire.Search != nil {
 			got.Saturated = results.SaturatedClient
 		}
 	case !r.step.KeptUp, ceiling > 0 && rate >= wireAtCeiling*ceiling:
@@ -117,8 +120,9 @@ func (r wireResult) writeParts(got *results.Trial) {
 		got.Saturated = results.SaturatedNone
 	}
 	if !r.step.KeptUp {
-		got.Notes = append(got.Notes, fmt.Sprintf("the tester itself did not keep up: it began %.0f %s a second, at worst %v late",
-			metrics[results.BegunPerSecond], r.noun(), r.step.Behind.Round(time.Microsecond)))
+		got.Notes = append(got.Notes,
+			fmt.Sprintf("the tester itself did not keep up: it began %.0f %s a second, at worst %v late",
+				metrics[results.BegunPerSecond], r.noun(), r.step.Behind.Round(time.Microsecond)))
 	}
 }
 
@@ -186,7 +190,8 @@ func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 	}
 	best, above := bestTry(tries, search.Loss)
 	if best < 0 {
-		return fmt.Errorf("no rate from %d a second on lost at most %g: %s", search.From, search.Loss, strings.Join(tried, ", "))
+		return fmt.Errorf("no rate from %d a second on lost at most %g: %s", search.From, search.Loss,
+			strings.Join(tried, ", "))
 	}
 	if err := w.step(ctx, steps[best]); err != nil {
 		return err
@@ -199,7 +204,8 @@ func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 	}
 	if above >= 0 && tries[above].lost <= search.Loss && !steps[above].Interrupted {
 		got.Saturated = results.SaturatedClient
-		got.Notes = append(got.Notes, fmt.Sprintf("at %.0f/s it was the tester that did not keep up: what is in between may carry more than was found", steps[above].Offered))
+		got.Notes = append(got.Notes,
+			fmt.Sprintf("at %.0f/s it was the tester that did not keep up: what is in between may carry more than was found", steps[above].Offered))
 	}
 	// The readings are around all rates that were tried.
 	delete(got.Metrics, results.BalancerCPUUsPerConnection)

@@ -45,7 +45,8 @@ var (
 	// ErrOptions says that there is no such flood.
 	ErrOptions = errors.New("impossible flood")
 	// ErrKernel says that this kernel cannot send frames from a program.
-	ErrKernel = errors.New("this kernel does not send live frames (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18)")
+	ErrKernel = errors.New(
+		"this kernel does not send live frames (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18)")
 )
 
 // Options say what a flood is.

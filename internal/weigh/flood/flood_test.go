@@ -77,7 +77,8 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{sender: testenv.Namespace(t), receiver: testenv.Namespace(t)}
-	r.from, r.to = testenv.Veth(t, testenv.End{Namespace: r.sender, Name: "out"}, testenv.End{Namespace: r.receiver, Name: "in"})
+	r.from, r.to = testenv.Veth(t, testenv.End{Namespace: r.sender, Name: "out"},
+		testenv.End{Namespace: r.receiver, Name: "in"})
 	testenv.In(t, r.sender, func() error {
 		link, err := net.InterfaceByName("out")
 		if err == nil {
@@ -170,7 +171,8 @@ func TestEveryFrame(t *testing.T) {
 		name    string
 		sources netip.Prefix
 		target  netip.AddrPort
-	}{{"IPv4", sources4, target4}, {"IPv6", sources6, target6}, {"a /20", netip.MustParsePrefix("198.19.16.0/20"), target4}} {
+	}{{"IPv4", sources4, target4}, {"IPv6", sources6, target6}, {"a /20", netip.MustParsePrefix("198.19.16.0/20"),
+		target4}} {
 		for _, packets := range Kinds() {
 			t.Run(family.name+"/"+string(packets), func(t *testing.T) {
 				r := newRig(t)
@@ -272,7 +274,8 @@ func checkFrame(t *testing.T, packet gopacket.Packet, r *rig, o Options, n uint6
 	}
 	tcp := packet.Layer(layers.LayerTypeTCP).(*layers.TCP)
 	got := twin{source: want.source, port: uint16(tcp.SrcPort), sequence: tcp.Seq, acks: tcp.Ack, ack: tcp.ACK}
-	if got != want || tcp.SYN == want.ack || tcp.RST || tcp.FIN || uint16(tcp.DstPort) != o.Target.Port() || len(tcp.Options) > 0 {
+	if got != want || tcp.SYN == want.ack || tcp.RST || tcp.FIN || uint16(tcp.DstPort) != o.Target.Port() ||
+		len(tcp.Options) > 0 {
 		t.Fatalf("frame %d: %v, want %+v", n, packet, want)
 	}
 }

@@ -85,10 +85,12 @@ func forgetHash(device string) error {
 	}
 	index := link.Attrs().Index
 	err = netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "clsact",
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0),
+			Parent: netlink.HANDLE_CLSACT}})
 	if err == nil {
 		err = netlink.FilterAdd(&netlink.BpfFilter{Fd: program.FD(), Name: "lab_unhash", DirectAction: true,
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1}})
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1,
+				Protocol: unix.ETH_P_ALL, Priority: 1}})
 	}
 	if err != nil {
 		return fmt.Errorf("forget the hashes of what comes in at %s: %w", device, err)
@@ -137,7 +139,8 @@ func giveAddress(device string, prefix netip.Prefix) error {
 	return up(device)
 }
 
-// acceptAtRouter is AcceptXDP at the router's ends of the balancers' links: what goes to one that may use XDP must be whole there, too.
+// acceptAtRouter is AcceptXDP at the router's ends of the balancers' links: what goes to one that may use XDP must be
+// whole there, too.
 func (l *Lab) acceptAtRouter(on bool) error {
 	if l.Router == nil {
 		return nil
@@ -148,7 +151,8 @@ func (l *Lab) acceptAtRouter(on bool) error {
 			if on {
 				errs = append(errs, l.apply(h.GatewayPort, offloads{}), acceptXDP(h.GatewayPort))
 			} else {
-				errs = append(errs, attachXDP(h.GatewayPort, -1), l.apply(h.GatewayPort, offloads{segments: true, checksums: true}))
+				errs = append(errs, attachXDP(h.GatewayPort, -1),
+					l.apply(h.GatewayPort, offloads{segments: true, checksums: true}))
 			}
 		}
 		return errors.Join(errs...)
@@ -178,7 +182,8 @@ func (h *Host) Cut(on bool) error {
 // it has: next hops whose link is gone do not count.
 func (l *Lab) Ways(vip netip.Addr) (ways []*Host, err error) {
 	err = l.Router.Do(func() error {
-		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: ipNet(netip.PrefixFrom(vip, vip.BitLen()))}, netlink.RT_FILTER_DST)
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4,
+			&netlink.Route{Dst: ipNet(netip.PrefixFrom(vip, vip.BitLen()))}, netlink.RT_FILTER_DST)
 		if err != nil {
 			return err
 		}

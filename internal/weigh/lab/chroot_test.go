@@ -123,7 +123,8 @@ func furnish(dir string) error {
 			}
 			continue
 		}
-		if err := errors.Join(os.Mkdir(to, 0o755), unix.Mount("/"+name, to, "", unix.MS_BIND|unix.MS_REC, "")); err != nil {
+		if err := errors.Join(os.Mkdir(to, 0o755), unix.Mount("/"+name, to, "", unix.MS_BIND|unix.MS_REC,
+			"")); err != nil {
 			return err
 		}
 	}
@@ -167,7 +168,9 @@ func lookAround(ctx context.Context, host *Host) error {
 		return err
 	}
 	var out bytes.Buffer
-	p, err := host.Start(ctx, Command{Path: "sh", Args: []string{"-c", "test -e /marker && test -e /sys/class/net/" + host.Interface + " && pwd -P"}, Stdout: &out, Stderr: &out})
+	p, err := host.Start(ctx,
+		Command{Path: "sh", Args: []string{"-c", "test -e /marker && test -e /sys/class/net/" + host.Interface +
+			" && pwd -P"}, Stdout: &out, Stderr: &out})
 	if err == nil {
 		err = p.Wait()
 	}

@@ -76,7 +76,8 @@ func TestContainersAreBehindTheBalancer(t *testing.T) {
 		if from, err := reach(l.Balancer, server); err != nil || from != gateway {
 			t.Errorf("the balancer asks %v from %v (%v), want the bridge's address %v", address, from, err, gateway)
 		}
-		if from, err := reach(l.Servers[1], server); err != nil || from != l.Servers[1].IPv4 && from != l.Servers[1].IPv6 {
+		if from, err := reach(l.Servers[1], server); err != nil || from != l.Servers[1].IPv4 &&
+			from != l.Servers[1].IPv6 {
 			t.Errorf("a container asks %v from %v: %v", address, from, err)
 		}
 	}

@@ -137,7 +137,8 @@ func TestDropsOfAQueueingDiscipline(t *testing.T) {
 		}
 		// It drops all.
 		if err := netlink.QdiscReplace(&netlink.GenericQdisc{QdiscType: "blackhole",
-			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(2, 0)}}); err != nil {
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT,
+				Handle: netlink.MakeHandle(2, 0)}}); err != nil {
 			return err
 		}
 		// Else they would wait for the address that is asked for.

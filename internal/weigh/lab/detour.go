@@ -53,8 +53,8 @@ func (l *Lab) DetourVIP(vip netip.Addr, on bool) error {
 	return l.detour(l.Clients, []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, on)
 }
 
-// DetourPool routes what servers send to addresses of full NAT through the router of several balancers, whose routes say which
-// of them gets it, instead of to the neighbour that has the address; or takes that back.
+// DetourPool routes what servers send to addresses of full NAT through the router of several balancers, whose routes
+// say which of them gets it, instead of to the neighbour that has the address; or takes that back.
 func (l *Lab) DetourPool(pool []netip.Addr, on bool) error {
 	var to []netip.Prefix
 	for _, address := range pool {

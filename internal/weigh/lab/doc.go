@@ -60,8 +60,8 @@
 // [Spec.CoreQueues] gives every device a queue for each core instead, and no
 // queueing discipline, for trials in which what one core does must not wait behind
 // what another does. [Spec.BackQueues] does the first for what the balancer sends by XDP alone, and
-// leaves the queueing disciplines, so that nothing on the way loses a frame. [Spec.Wire] is that too, for loads of packets: the switch forwards
-// in native XDP, and its program is on every port, so that frames of XDP arrive whatever
+// leaves the queueing disciplines, so that nothing on the way loses a frame. [Spec.Wire] is that too, for loads of
+// packets: the switch forwards in native XDP, and its program is on every port, so that frames of XDP arrive whatever
 // host sends them, and have the same way past every subject. [Spec.Attacker] adds a host that floods the others.
 //
 // [Spec.Containers] makes the balancer a container host: servers have a veth into a bridge of

@@ -62,14 +62,19 @@ var (
 				return err
 			}
 			d.Drops = Drops{HostReceive: s.RxDropped, HostTransmit: s.TxDropped}
-			d.Traffic = Traffic{ReceivedFrames: s.RxPackets, ReceivedBytes: s.RxBytes, SentFrames: s.TxPackets, SentBytes: s.TxBytes}
+			d.Traffic = Traffic{ReceivedFrames: s.RxPackets, ReceivedBytes: s.RxBytes, SentFrames: s.TxPackets,
+				SentBytes: s.TxBytes}
 			return nil
 		})
 		return d, err
 	})
-	usageTask   = NewTask("cpu", func(_ context.Context, h *Host, meter bool) (farUsage, error) { return h.farUsage(meter) })
-	machineTask = NewTask("machine", func(_ context.Context, h *Host, _ nothing) (MachineStat, error) { return readMachine(h.Name) })
-	routeTask   = NewTask("route", func(_ context.Context, h *Host, r farRoute) (nothing, error) {
+	usageTask = NewTask("cpu", func(_ context.Context, h *Host, meter bool) (farUsage, error) {
+		return h.farUsage(meter)
+	})
+	machineTask = NewTask("machine", func(_ context.Context, h *Host, _ nothing) (MachineStat, error) {
+		return readMachine(h.Name)
+	})
+	routeTask = NewTask("route", func(_ context.Context, h *Host, r farRoute) (nothing, error) {
 		return nothing{}, h.Do(func() error { return r.set(h.Interface) })
 	})
 	forwardTask = NewTask("forward", func(_ context.Context, h *Host, on bool) (nothing, error) {
@@ -127,7 +132,8 @@ func (r farRoute) set(device string) error {
 			route.LinkIndex, route.Gw = link.Attrs().Index, r.Through[0].AsSlice()
 		} else {
 			for _, via := range r.Through {
-				route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{LinkIndex: link.Attrs().Index, Gw: via.AsSlice()})
+				route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{LinkIndex: link.Attrs().Index,
+					Gw: via.AsSlice()})
 			}
 		}
 		if err := switchRoute(route, r.On); err != nil {

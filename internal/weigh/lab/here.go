@@ -121,7 +121,8 @@ func (w Whereabouts) find() (netlink.Link, netip.Prefix, error) {
 	case w.Address.IsValid():
 		return nil, netip.Prefix{}, fmt.Errorf("no interface has the address %v (there are %v)", w.Address, names)
 	default:
-		return nil, netip.Prefix{}, fmt.Errorf("no interface %s with an IPv4 address (there are %v)", w.Interface, names)
+		return nil, netip.Prefix{}, fmt.Errorf("no interface %s with an IPv4 address (there are %v)",
+			w.Interface, names)
 	}
 }
 
@@ -177,7 +178,8 @@ const routeProtocol = 219
 
 // removeRoutes removes all routes of workers from this namespace.
 func removeRoutes() error {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol},
+		netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("list this machine's routes: %w", err)
 	}

@@ -89,7 +89,8 @@ func newHost(l *Lab, r role, n int) (*Host, error) {
 func (h *Host) enterNew() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		if err == unix.EPERM {
-			return fmt.Errorf("%w: unsharing the network namespace is refused; a container needs CAP_SYS_ADMIN", ErrNoRights)
+			return fmt.Errorf("%w: unsharing the network namespace is refused; a container needs CAP_SYS_ADMIN",
+				ErrNoRights)
 		}
 		return fmt.Errorf("unshare the network namespace: %w", err)
 	}

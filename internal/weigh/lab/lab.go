@@ -129,7 +129,8 @@ func check(spec Spec) error {
 	case spec.Balancers != 0 && (spec.Containers || spec.Wire || spec.Attacker):
 		return fmt.Errorf("%w: several balancers go with none of Containers, Wire and Attacker", ErrSpec)
 	case spec.Containers && (spec.Wire || spec.CoreQueues || spec.BackQueues || spec.Attacker):
-		return fmt.Errorf("%w: containers go with none of Wire, CoreQueues, BackQueues and Attacker, which are for servers on the segment", ErrSpec)
+		return fmt.Errorf(
+			"%w: containers go with none of Wire, CoreQueues, BackQueues and Attacker, which are for servers on the segment", ErrSpec)
 	case os.Geteuid() != 0:
 		return fmt.Errorf("%w: network namespaces need root; use sudo", ErrNoRights)
 	}
@@ -179,7 +180,8 @@ func (l *Lab) build(ctx context.Context) error {
 	if l.spec.Unmetered {
 		l.note("CPU times are those of processes, with the packet work of other hosts that ran on top of them")
 	} else if l.usage.meter, err = softirq.NewMeter(); err != nil {
-		l.note(fmt.Sprintf("CPU times are those of processes, with the packet work of other hosts that ran on top of them: %v", err))
+		l.note(fmt.Sprintf(
+			"CPU times are those of processes, with the packet work of other hosts that ran on top of them: %v", err))
 	}
 	if len(l.refused) > 0 {
 		l.note(refusedNote(l.refused))

@@ -207,7 +207,8 @@ func TestSettings(t *testing.T) {
 				if diff := cmp.Diff(sorted(h.Interface, "lo"), sorted(devices(h)...)); diff != "" {
 					t.Errorf("devices in /sys (-want +got):\n%s", diff)
 				}
-				routes, err := netlink.RouteListFiltered(unix.AF_UNSPEC, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+				routes, err := netlink.RouteListFiltered(unix.AF_UNSPEC, &netlink.Route{Table: unix.RT_TABLE_MAIN},
+					netlink.RT_FILTER_TABLE)
 				if err != nil {
 					return err
 				}
@@ -268,9 +269,11 @@ func TestOffload(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
-		got := [][2]bool{features(l.Clients[0], l.Clients[0].Interface), features(l.Switch, l.Servers[0].Port), features(l.Switch, l.Balancer.Port)}
+		got := [][2]bool{features(l.Clients[0], l.Clients[0].Interface), features(l.Switch, l.Servers[0].Port),
+			features(l.Switch, l.Balancer.Port)}
 		if diff := cmp.Diff([][2]bool{step.host, step.port, step.toBalancerPort}, got); diff != "" {
-			t.Errorf("%s: TSO and checksums of a client, a server's port and the balancer's port (-want +got):\n%s", step.name, diff)
+			t.Errorf("%s: TSO and checksums of a client, a server's port and the balancer's port (-want +got):\n%s",
+				step.name, diff)
 		}
 	}
 }

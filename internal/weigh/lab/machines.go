@@ -132,7 +132,8 @@ func Each(hosts []*Host, do func(h *Host) error) error {
 }
 
 // collect performs a task on hosts and returns what each answered, by its name.
-func collect[Args, Result any](hosts []*Host, t Task[Args, Result], args func(h *Host) Args) (map[string]Result, error) {
+func collect[Args, Result any](hosts []*Host, t Task[Args, Result], args func(h *Host) Args) (map[string]Result,
+	error) {
 	var mu sync.Mutex
 	all := map[string]Result{}
 	err := Each(hosts, func(h *Host) error {

@@ -51,7 +51,8 @@ func readMachine(hosts ...string) (MachineStat, error) {
 	all := stat.CPUTotal
 	return MachineStat{
 		Boot: strings.TrimSpace(string(boot)), Cores: runtime.NumCPU(), Hosts: hosts,
-		User: spent(all.User + all.Nice), System: spent(all.System), Softirq: spent(all.SoftIRQ + all.IRQ), Idle: spent(all.Idle + all.Iowait),
+		User: spent(all.User + all.Nice), System: spent(all.System), Softirq: spent(all.SoftIRQ + all.IRQ),
+		Idle:            spent(all.Idle + all.Iowait),
 		ContextSwitches: stat.ContextSwitches,
 	}, nil
 }

@@ -86,7 +86,8 @@ func leaveChroot(namespace string) (root string, err error) {
 	}
 	// The kernel says "(unreachable)" before a path that the namespace does not lead to.
 	if root = string(path[:n-1]); root[0] != '/' {
-		return "", fmt.Errorf("this process's root is not in its mount namespace (%s): start it from a shell that has entered the namespace as a whole, as `nsenter --mount --root` does", root)
+		return "", fmt.Errorf(
+			"this process's root is not in its mount namespace (%s): start it from a shell that has entered the namespace as a whole, as `nsenter --mount --root` does", root)
 	}
 	return root, nil
 }

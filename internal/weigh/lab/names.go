@@ -45,7 +45,8 @@ func prepareNamespacesDir() error {
 	// EINVAL: it is no mount point. What it contains is mounted in the copy, too.
 	err = unix.Mount(namespacesDir, namespacesDir, "", unix.MS_BIND|unix.MS_REC, "")
 	if err == unix.EPERM {
-		return fmt.Errorf("%w: mounting %s on itself is refused; a container needs CAP_SYS_ADMIN", ErrNoRights, namespacesDir)
+		return fmt.Errorf("%w: mounting %s on itself is refused; a container needs CAP_SYS_ADMIN", ErrNoRights,
+			namespacesDir)
 	}
 	if err != nil {
 		return fmt.Errorf("mount %s on itself: %w", namespacesDir, err)

@@ -28,15 +28,17 @@ import (
 const namesVariable = "JEOUL_TEST_LAB_NAMES"
 
 var namesTests = map[string]func(ctx context.Context) error{
-	"ip netns first":       func(ctx context.Context) error { return labBesideIP(ctx, true) },
-	"laboratory first":     func(ctx context.Context) error { return labBesideIP(ctx, false) },
-	"one mount":            prepareAtOnce,
-	"ip at it":             prepareWaits,
-	"moved up":             namesMoveUp,
-	"covered":              func(ctx context.Context) error { return cleanCovered(ctx, coverByIP) },
-	"covered, half gone":   func(ctx context.Context) error { return cleanCovered(ctx, coverByIP, removeUpper) },
-	"covered by another":   func(ctx context.Context) error { return cleanCovered(ctx, coverByTmpfs) },
-	"covered several deep": func(ctx context.Context) error { return cleanCovered(ctx, coverByIP, coverByTmpfs, coverByBind) },
+	"ip netns first":     func(ctx context.Context) error { return labBesideIP(ctx, true) },
+	"laboratory first":   func(ctx context.Context) error { return labBesideIP(ctx, false) },
+	"one mount":          prepareAtOnce,
+	"ip at it":           prepareWaits,
+	"moved up":           namesMoveUp,
+	"covered":            func(ctx context.Context) error { return cleanCovered(ctx, coverByIP) },
+	"covered, half gone": func(ctx context.Context) error { return cleanCovered(ctx, coverByIP, removeUpper) },
+	"covered by another": func(ctx context.Context) error { return cleanCovered(ctx, coverByTmpfs) },
+	"covered several deep": func(ctx context.Context) error {
+		return cleanCovered(ctx, coverByIP, coverByTmpfs, coverByBind)
+	},
 }
 
 // TestNamesDirectory runs namesTests where what is mounted below /run stays there, as in many
@@ -110,7 +112,8 @@ func labBesideIP(ctx context.Context, first bool) error {
 	if err == nil && n != 1 {
 		err = fmt.Errorf("%s is mounted %d times, not once", namespacesDir, n)
 	}
-	err = errors.Join(err, ipNetns("add", "meanwhile"), ipNetns("exec", l.Servers[0].Namespace, "true"), l.Close(), nothingLeft(l.ID))
+	err = errors.Join(err, ipNetns("add", "meanwhile"), ipNetns("exec", l.Servers[0].Namespace, "true"), l.Close(),
+		nothingLeft(l.ID))
 	if first {
 		err = errors.Join(err, ipNetns("del", "before"))
 	}

@@ -32,7 +32,8 @@ func (l *Lab) presetNeighbours() error {
 			}
 		}
 	}
-	l.note(fmt.Sprintf("clients and servers know each other's MAC addresses beforehand: %d and %d of them in one kernel are more than its table of neighbours has room for (net.ipv4.neigh.default.gc_thresh3); the balancer's are learnt",
+	l.note(fmt.Sprintf(
+		"clients and servers know each other's MAC addresses beforehand: %d and %d of them in one kernel are more than its table of neighbours has room for (net.ipv4.neigh.default.gc_thresh3); the balancer's are learnt",
 		len(l.Clients), len(l.Servers)))
 	return nil
 }

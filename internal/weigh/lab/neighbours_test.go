@@ -52,7 +52,8 @@ func TestNeighbours(t *testing.T) {
 				want = 2 * test.clients
 			}
 			if got := permanent(t, h); got != want {
-				t.Errorf("%d clients, %d servers: %s was told %d neighbours, want %d", test.clients, test.servers, h.Name, got, want)
+				t.Errorf("%d clients, %d servers: %s was told %d neighbours, want %d", test.clients, test.servers,
+					h.Name, got, want)
 			}
 		}
 		if noted := strings.Contains(strings.Join(l.Notes, "\n"), "know each other's MAC addresses"); noted != large {

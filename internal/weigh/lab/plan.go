@@ -57,7 +57,8 @@ func hostName(r role, n int) string {
 func hostAddresses(r role, n int) (v4, v6 netip.Addr) {
 	if r == roleBalancer {
 		n = max(n, 1)
-		return netip.AddrFrom4([4]byte{198, 18, 0, byte(n)}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x00, 0x02, 15: bcd(n)})
+		return netip.AddrFrom4([4]byte{198, 18, 0, byte(n)}),
+			netip.AddrFrom16([16]byte{0x20, 0x01, 0x00, 0x02, 15: bcd(n)})
 	}
 	v4 = netip.AddrFrom4([4]byte{198, 18, byte(r), byte(n)})
 	v6 = netip.AddrFrom16([16]byte{0x20, 0x01, 0x00, 0x02, 13: byte(r), 15: bcd(n)})

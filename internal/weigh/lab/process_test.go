@@ -123,7 +123,8 @@ func TestStop(t *testing.T) {
 	}{
 		{"ends on SIGTERM", `sleep 1000 & echo $! >child; wait`, t.Context(), syscall.SIGTERM},
 		{"ignores SIGTERM", `trap "" TERM; sleep 1000 & echo $! >child; wait`, ended, syscall.SIGKILL},
-		{"its child ignores SIGTERM", `(trap "" TERM; exec sleep 1000) & echo $! >child; wait`, t.Context(), syscall.SIGTERM},
+		{"its child ignores SIGTERM", `(trap "" TERM; exec sleep 1000) & echo $! >child; wait`, t.Context(),
+			syscall.SIGTERM},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -185,7 +186,8 @@ func TestContextStopsProcess(t *testing.T) {
 func TestWaitWithOpenOutput(t *testing.T) {
 	l := newLab(t)
 	var out bytes.Buffer
-	p, err := l.Balancer.Start(t.Context(), Command{Path: "sh", Args: []string{"-c", "echo on; sleep 1000 &"}, Stdout: &out})
+	p, err := l.Balancer.Start(t.Context(), Command{Path: "sh", Args: []string{"-c", "echo on; sleep 1000 &"},
+		Stdout: &out})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,8 @@ func TestGreet(t *testing.T) {
 		err := l.Balancer.Do(func() error {
 			entries, err := netlink.NeighList(0, unix.AF_INET)
 			for _, e := range entries {
-				known = known || e.IP.Equal(l.Servers[0].IPv4.AsSlice()) && e.HardwareAddr.String() == l.Servers[0].MAC.String()
+				known = known || e.IP.Equal(l.Servers[0].IPv4.AsSlice()) &&
+					e.HardwareAddr.String() == l.Servers[0].MAC.String()
 			}
 			return err
 		})

@@ -50,7 +50,8 @@ func (f *fastPath) plug(h *Host) error {
 	if err := f.objects.Ports.Put(portPlace(h.MAC), uint32(index)); err != nil {
 		return err
 	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: f.objects.LabSwitch, Attach: ebpf.AttachTCXIngress})
+	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: f.objects.LabSwitch,
+		Attach: ebpf.AttachTCXIngress})
 	if err == nil {
 		f.links = append(f.links, l)
 	}
@@ -67,7 +68,8 @@ func portPlace(mac net.HardwareAddr) uint32 { return uint32(mac[3])<<8 | uint32(
 // numberPorts tells a switch's program which addresses are hosts'.
 func numberPorts(spec *ebpf.CollectionSpec) error {
 	bits := macWord(hostMACBits)
-	err := errors.Join(spec.Variables["common_bits"].Set(bits), spec.Variables["common_values"].Set(macWord(hostMAC(0, 0))&bits))
+	err := errors.Join(spec.Variables["common_bits"].Set(bits),
+		spec.Variables["common_values"].Set(macWord(hostMAC(0, 0))&bits))
 	if err != nil {
 		return fmt.Errorf("set up the switch's program: %w", err)
 	}

@@ -59,7 +59,8 @@ func TestSpread(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: l.VIP4.AsSlice(), Mask: net.CIDRMask(32, 32)}})
+			return netlink.AddrAdd(lo,
+				&netlink.Addr{IPNet: &net.IPNet{IP: l.VIP4.AsSlice(), Mask: net.CIDRMask(32, 32)}})
 		}
 		if err := server.Do(hold); err != nil {
 			t.Fatal(err)

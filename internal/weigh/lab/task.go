@@ -50,7 +50,8 @@ var tasks = map[string]func(ctx context.Context, h *Host, args []byte) ([]byte, 
 
 // NewTask declares a task; do runs on a host of this process. It is called where
 // package variables are made, and panics if the name is taken.
-func NewTask[Args, Result any](name string, do func(ctx context.Context, h *Host, args Args) (Result, error)) Task[Args, Result] {
+func NewTask[Args, Result any](name string, do func(ctx context.Context, h *Host, args Args) (Result, error)) Task[Args,
+	Result] {
 	if tasks[name] != nil {
 		panic("two tasks are called " + name)
 	}

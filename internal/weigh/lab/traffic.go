@@ -27,7 +27,9 @@ func (t Traffic) Add(other Traffic) Traffic {
 // machines it reads the balancer's and the clients' own.
 func (l *Lab) Traffic() (map[string]Traffic, error) {
 	if l.far != nil {
-		read, err := collect(append([]*Host{l.Balancer}, l.Clients...), deviceTask, func(*Host) nothing { return nothing{} })
+		read, err := collect(append([]*Host{l.Balancer}, l.Clients...), deviceTask, func(*Host) nothing {
+			return nothing{}
+		})
 		all := map[string]Traffic{}
 		for name, d := range read {
 			all[name] = d.Traffic
@@ -49,7 +51,8 @@ func (l *Lab) Traffic() (map[string]Traffic, error) {
 			if name := byPort[at.Name]; name != "" && at.Statistics != nil {
 				// What a port sends, its host receives.
 				s := at.Statistics
-				all[name] = Traffic{ReceivedFrames: s.TxPackets, ReceivedBytes: s.TxBytes, SentFrames: s.RxPackets, SentBytes: s.RxBytes}
+				all[name] = Traffic{ReceivedFrames: s.TxPackets, ReceivedBytes: s.TxBytes, SentFrames: s.RxPackets,
+					SentBytes: s.RxBytes}
 			}
 		}
 		return nil

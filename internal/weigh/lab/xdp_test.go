@@ -127,10 +127,12 @@ func TestBackQueues(t *testing.T) {
 		of       *Host
 		device   string
 		receives int
-	}{{l.Balancer, l.Balancer.Interface, 1}, {l.Switch, l.Balancer.Port, runtime.NumCPU()}, {l.Switch, l.Servers[0].Port, 1}} {
+	}{{l.Balancer, l.Balancer.Interface, 1}, {l.Switch, l.Balancer.Port, runtime.NumCPU()},
+		{l.Switch, l.Servers[0].Port, 1}} {
 		channels := channelsOf(t, end.of, end.device)
 		if channels.TxCount != 1 || channels.RxCount != uint32(end.receives) {
-			t.Errorf("%s sends by %d queues and receives by %d; want 1 and %d", end.device, channels.TxCount, channels.RxCount, end.receives)
+			t.Errorf("%s sends by %d queues and receives by %d; want 1 and %d", end.device, channels.TxCount,
+				channels.RxCount, end.receives)
 		}
 	}
 	attachReflector(t, l.Balancer)

@@ -168,7 +168,8 @@ func (b bits) runs(from, to uint64) (gaps []Gap, err error) {
 			continue
 		}
 		place := b.place(word, bit)
-		if last := len(gaps) - 1; last >= 0 && gaps[last].Place == place && gaps[last].First+gaps[last].Length == number {
+		if last := len(gaps) - 1; last >= 0 && gaps[last].Place == place && gaps[last].First+
+			gaps[last].Length == number {
 			gaps[last].Length++
 		} else {
 			gaps = append(gaps, Gap{Place: place, First: number, Length: 1})

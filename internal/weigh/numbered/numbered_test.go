@@ -49,7 +49,8 @@ func TestRuns(t *testing.T) {
 		{came, 196, 256, []Gap{{First: 196, Length: 1}, {First: 255, Length: 1}}},
 		{came, 318, 325, []Gap{{First: 320, Length: 5}}},
 		{came, 320, 320, nil},
-		{watched, 128, 260, []Gap{{Place: Before, First: 195, Length: 1}, {Place: Balancer, First: 196, Length: 1}, {Place: Behind, First: 255, Length: 2}}},
+		{watched, 128, 260, []Gap{{Place: Before, First: 195, Length: 1}, {Place: Balancer, First: 196, Length: 1},
+			{Place: Behind, First: 255, Length: 2}}},
 	} {
 		got, err := tc.bits.runs(tc.from, tc.to)
 		if diff := cmp.Diff(tc.want, got); err != nil || diff != "" {
@@ -192,7 +193,8 @@ func TestStreamIsCountedByNumber(t *testing.T) {
 	stop()
 	gaps, err := s.Missing(t.Context(), whole, s.Sent())
 	if err != nil || lost(gaps) == 0 || lost(gaps) >= s.Sent()-whole {
-		t.Fatalf("of %d datagrams these are missing: %v, %v; want those of the time in which the link was down", s.Sent()-whole, gaps, err)
+		t.Fatalf("of %d datagrams these are missing: %v, %v; want those of the time in which the link was down",
+			s.Sent()-whole, gaps, err)
 	}
 	if g := gaps[0]; g.From.IsZero() || g.To.Before(g.From) {
 		t.Errorf("the first gap was sent from %v to %v", g.From, g.To)

@@ -106,7 +106,9 @@ func openFlow(o Options) (*net.UDPConn, error) {
 	}
 	raw, err := conn.SyscallConn()
 	if err == nil {
-		controlled := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, payload) })
+		controlled := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, payload)
+		})
 		err = errors.Join(controlled, err)
 	}
 	if err != nil {

@@ -54,7 +54,8 @@ func section(line string) (string, bool) {
 	name, rest, closed := strings.Cut(line[1:], "]")
 	rest = strings.TrimSpace(rest)
 	name = strings.TrimSpace(name)
-	return name, closed && name != "" && !strings.ContainsAny(name, "[ \t") && (rest == "" || rest[0] == '#' || rest[0] == ';')
+	return name, closed && name != "" && !strings.ContainsAny(name, "[ \t") &&
+		(rest == "" || rest[0] == '#' || rest[0] == ';')
 }
 
 // hostLines reads "pattern key=value key='a value'".
@@ -90,7 +91,8 @@ func (p *parser) hostLines(in *group) func(int, string) {
 // cutPort takes the port off "host:2222"; a range's colon is inside of brackets.
 func cutPort(pattern string) (host, port string) {
 	at := strings.LastIndexByte(pattern, ':')
-	if at <= strings.LastIndexByte(pattern, ']') || strings.Count(pattern[:at], ":") > strings.Count(pattern[:at], "[") {
+	if at <= strings.LastIndexByte(pattern, ']') ||
+		strings.Count(pattern[:at], ":") > strings.Count(pattern[:at], "[") {
 		return pattern, "" // no colon, that of a range, or an IPv6 address
 	}
 	return pattern[:at], pattern[at+1:]

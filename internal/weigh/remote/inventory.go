@@ -129,7 +129,8 @@ type hostVars struct {
 }
 
 func (p *parser) fail(line int, field, format string, args ...any) {
-	p.problems = append(p.problems, yamlfile.Problem{File: p.file, Line: line, Field: field, Message: fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems, yamlfile.Problem{File: p.file, Line: line, Field: field,
+		Message: fmt.Sprintf(format, args...)})
 }
 
 // group returns the group of a name, which is made where it is met first.
@@ -201,7 +202,8 @@ func (p *parser) checkGroups() {
 	for _, name := range []string{groupClients, groupBalancers, groupServers} {
 		switch g := p.groups[name]; {
 		case g == nil:
-			p.fail(0, name, "there is no such group; a lab needs hosts in %s, %s and %s", groupClients, groupBalancers, groupServers)
+			p.fail(0, name, "there is no such group; a lab needs hosts in %s, %s and %s", groupClients, groupBalancers,
+				groupServers)
 		case len(p.mentions(name)) == 0:
 			p.fail(g.line, name, "the group is empty; put at least one host into it")
 		}
@@ -280,7 +282,8 @@ func (p *parser) members(name string) []Host {
 func (p *parser) host(name string) Host {
 	vars := p.resolve(name)
 	h := Host{Name: name, Line: p.hosts[name].line, Address: name,
-		User: vars["ansible_user"].text, Key: expandHome(vars["ansible_ssh_private_key_file"].text), Interface: vars[varInterface].text}
+		User: vars["ansible_user"].text, Key: expandHome(vars["ansible_ssh_private_key_file"].text),
+		Interface: vars[varInterface].text}
 	if v, ok := vars["ansible_host"]; ok {
 		h.Address = v.text
 	}
@@ -382,7 +385,8 @@ func (p *parser) common(name string, needed bool) netip.Addr {
 		}
 	}
 	if found.text == "" && needed {
-		p.fail(0, name, "missing; give a free address of the machines' segment, such as [all:vars] %s=192.0.2.100", name)
+		p.fail(0, name, "missing; give a free address of the machines' segment, such as [all:vars] %s=192.0.2.100",
+			name)
 	}
 	return at
 }
@@ -401,7 +405,8 @@ func (p *parser) address(name string, v value) netip.Addr {
 func (p *parser) checkHosts(i *Inventory) {
 	roles, places, addresses := map[string]string{}, map[string]Host{}, map[netip.Addr]Host{}
 	for _, of := range []string{groupClients, groupBalancers, groupServers} {
-		for _, h := range map[string][]Host{groupClients: i.Clients, groupBalancers: i.Balancers, groupServers: i.Servers}[of] {
+		for _, h := range map[string][]Host{groupClients: i.Clients, groupBalancers: i.Balancers,
+			groupServers: i.Servers}[of] {
 			if other := roles[h.Name]; other != "" {
 				p.fail(h.Line, h.Name, "the host is in %s and in %s; each machine has one part", other, of)
 				continue

@@ -37,7 +37,8 @@ const atOnce = 16
 // Its error names every machine that could not be had, with the inventory's file and
 // line; it comes in bounded time. Of several balancers the first is used.
 func Open(ctx context.Context, inventory *Inventory, options Options) (*lab.Lab, error) {
-	o := &opening{inventory: inventory, options: options, hosts: slices.Concat(inventory.Balancers[:1], inventory.Clients, inventory.Servers)}
+	o := &opening{inventory: inventory, options: options, hosts: slices.Concat(inventory.Balancers[:1],
+		inventory.Clients, inventory.Servers)}
 	o.places, o.prefixes = make([]lab.Place, len(o.hosts)), make([]netip.Prefix, len(o.hosts))
 	o.reach(ctx)
 	if len(o.problems) == 0 {
@@ -92,7 +93,8 @@ func (o *opening) reach(ctx context.Context) {
 func (o *opening) fail(h Host, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.problems = append(o.problems, yamlfile.Problem{File: o.inventory.File, Line: h.Line, Field: h.Name, Message: err.Error()})
+	o.problems = append(o.problems, yamlfile.Problem{File: o.inventory.File, Line: h.Line, Field: h.Name,
+		Message: err.Error()})
 }
 
 // place installs and starts a worker on a machine, and has it take hold of that.
@@ -130,7 +132,8 @@ func (o *opening) checkSegment() {
 	segment := o.prefixes[0].Masked()
 	for i, h := range o.hosts {
 		if o.prefixes[i].Masked() != segment {
-			o.fail(h, fmt.Errorf("its address %v is not on the balancer's segment %v; all machines must share one (jeoul_interface and jeoul_address choose it)",
+			o.fail(h, fmt.Errorf(
+				"its address %v is not on the balancer's segment %v; all machines must share one (jeoul_interface and jeoul_address choose it)",
 				o.prefixes[i], segment))
 		}
 	}

@@ -111,7 +111,8 @@ func (s *session) Call(ctx context.Context, task string, args []byte) ([]byte, e
 
 // Start implements lab.Machine.
 func (s *session) Start(ctx context.Context, c lab.Command) (lab.FarProcess, error) {
-	args := StartArgs{Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, CPUs: c.CPUs, Session: c.Session, Out: c.Stdout != nil, Err: c.Stderr != nil}
+	args := StartArgs{Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, CPUs: c.CPUs, Session: c.Session,
+		Out: c.Stdout != nil, Err: c.Stderr != nil}
 	var reply StartReply
 	if err := s.call(ctx, "Start", args, &reply); err != nil {
 		return nil, err
@@ -136,7 +137,8 @@ func (s *session) close() error {
 	case <-patience.C:
 		_ = s.ssh.Process.Kill()
 		<-s.ended
-		return fmt.Errorf("%s: its worker did not end within %v; it will when it notices that it is alone", s.host.Name, endBound)
+		return fmt.Errorf("%s: its worker did not end within %v; it will when it notices that it is alone",
+			s.host.Name, endBound)
 	}
 	if code := s.ssh.ProcessState.ExitCode(); code != 0 {
 		return fmt.Errorf("%s: its worker ended badly%s", s.host.Name, behind(": ", lastWords(s.heard.String())))

@@ -32,7 +32,8 @@ const (
 func sshCommand(h Host, command string) []string {
 	args := []string{"ssh", "-T", "-o", "BatchMode=yes",
 		"-o", "ConnectTimeout=" + strconv.Itoa(connectSeconds),
-		"-o", "ServerAliveInterval=" + strconv.Itoa(aliveSeconds), "-o", "ServerAliveCountMax=" + strconv.Itoa(aliveCount)}
+		"-o", "ServerAliveInterval=" + strconv.Itoa(aliveSeconds), "-o", "ServerAliveCountMax=" +
+			strconv.Itoa(aliveCount)}
 	if h.Port != 0 {
 		args = append(args, "-p", strconv.Itoa(h.Port))
 	}
@@ -50,7 +51,8 @@ func sshCommand(h Host, command string) []string {
 }
 
 // machines are the names of architectures, as uname(1) has them.
-var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64", "riscv64": "riscv64", "s390x": "s390x", "ppc64le": "ppc64le"}
+var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64", "riscv64": "riscv64", "s390x": "s390x",
+	"ppc64le": "ppc64le"}
 
 // installScript puts what it reads into a new directory as jeoul. Its exit statuses
 // tell what ssh's own, 255, does not.

@@ -29,12 +29,14 @@ var knownVars = []string{
 	"jeoul_tuning", "jeoul_packages", "jeoul_binary",
 	"ansible_host", "ansible_port", "ansible_user", "ansible_ssh_private_key_file", "ansible_ssh_common_args",
 	"ansible_ssh_extra_args", "ansible_become", "ansible_become_method", "ansible_become_user", "ansible_connection",
-	"ansible_python_interpreter", "ansible_ssh_pipelining", "ansible_pipelining", "ansible_shell_type", "ansible_shell_executable",
+	"ansible_python_interpreter", "ansible_ssh_pipelining", "ansible_pipelining", "ansible_shell_type",
+	"ansible_shell_executable",
 	"ansible_scp_extra_args", "ansible_sftp_extra_args", "ansible_ssh_executable", "ansible_ssh_transfer_method",
 }
 
 // oldVars are what variables were once called, which Ansible still takes.
-var oldVars = map[string]string{"ansible_ssh_host": "ansible_host", "ansible_ssh_port": "ansible_port", "ansible_ssh_user": "ansible_user"}
+var oldVars = map[string]string{"ansible_ssh_host": "ansible_host", "ansible_ssh_port": "ansible_port",
+	"ansible_ssh_user": "ansible_user"}
 
 // refusedVars are variables with a meaning that the bench cannot give them.
 var refusedVars = map[string]string{

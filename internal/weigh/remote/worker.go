@@ -182,7 +182,8 @@ func (w *Worker) Start(args StartArgs, reply *StartReply) error {
 	}
 	p := &process{}
 	p.out.changed, p.err.changed = make(chan struct{}, 1), make(chan struct{}, 1)
-	command := lab.Command{Path: args.Path, Args: args.Args, Env: args.Env, Dir: args.Dir, CPUs: args.CPUs, Session: args.Session}
+	command := lab.Command{Path: args.Path, Args: args.Args, Env: args.Env, Dir: args.Dir, CPUs: args.CPUs,
+		Session: args.Session}
 	if args.Out {
 		command.Stdout = &p.out
 	}

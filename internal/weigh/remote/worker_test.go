@@ -74,7 +74,8 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	defer l.Close()
 	s, dir, ended := serve(t, l.Balancer)
 	var begun BeginReply
-	for _, tc := range []struct{ build, says string }{{"other", "the worker is jeoul test, and the bench is other"}, {"test", ""}} {
+	for _, tc := range []struct{ build, says string }{{"other", "the worker is jeoul test, and the bench is other"},
+		{"test", ""}} {
 		err := s.call(t.Context(), "Begin", BeginArgs{Name: "lb", IPv4: l.Balancer.IPv4, Build: tc.build}, &begun)
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Fatalf("begin as %q: %v", tc.build, err)
@@ -87,7 +88,8 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	var output strings.Builder
 	heard := make(chan struct{})
 	hear := sync.OnceFunc(func() { close(heard) }) // what a process prints may come in pieces, some of them empty
-	p, err := s.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", "echo here I am; exec sleep 600"}, Session: true,
+	p, err := s.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", "echo here I am; exec sleep 600"},
+		Session: true,
 		Stdout: writer(func(text []byte) {
 			if output.Write(text); strings.Contains(output.String(), "here I am") {
 				hear()
@@ -107,7 +109,8 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	if session, err := unix.Getsid(p.PID()); err != nil || session != p.PID() {
 		t.Errorf("process %d was to lead a session and is in %d: %v", p.PID(), session, err)
 	}
-	if _, err := s.Call(t.Context(), "no-such-task", []byte("{}")); err == nil || !strings.Contains(err.Error(), lab.ErrNoTask.Error()) {
+	if _, err := s.Call(t.Context(), "no-such-task", []byte("{}")); err == nil ||
+		!strings.Contains(err.Error(), lab.ErrNoTask.Error()) {
 		t.Errorf("an unknown task: %v", err)
 	}
 	// The connection dies.
@@ -146,7 +149,8 @@ func (w writer) Write(text []byte) (int, error) {
 var _ io.Writer = writer(nil)
 
 func TestSSHCommand(t *testing.T) {
-	h := Host{Address: "192.0.2.1", Port: 2222, User: "bench", Key: "/k", Options: []string{"-o", "ProxyJump=j"}, Become: true}
+	h := Host{Address: "192.0.2.1", Port: 2222, User: "bench", Key: "/k", Options: []string{"-o", "ProxyJump=j"},
+		Become: true}
 	got := strings.Join(sshCommand(h, "true"), " ")
 	want := "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 " +
 		"-p 2222 -l bench -i /k -o IdentitiesOnly=yes -o ProxyJump=j -- 192.0.2.1 sudo -n true"

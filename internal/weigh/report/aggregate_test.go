@@ -89,7 +89,8 @@ func TestAggregate(t *testing.T) {
 		t.Errorf("ratio to the best proxy is %v, %v", r, ok)
 	}
 	answer := strings.Join(s.answer(0), "\n")
-	if want := "jeoul-l2dsr-xdp serves 1.50 × haproxy-http's requests/s"; !strings.Contains(answer, want) && !strings.Contains(answer, "1.50 × haproxy-http's requests/s") {
+	if want := "jeoul-l2dsr-xdp serves 1.50 × haproxy-http's requests/s"; !strings.Contains(answer, want) &&
+		!strings.Contains(answer, "1.50 × haproxy-http's requests/s") {
 		t.Errorf("the answer lacks %q:\n%s", want, answer)
 	}
 }
@@ -195,7 +196,8 @@ func TestTicks(t *testing.T) {
 func TestPalette(t *testing.T) {
 	run := runOf(trial("zzz", nil), trial("jeoul-l2dsr-xdp", nil), trial("haproxy-http", nil), trial("direct", nil))
 	p := newPalette(aggregate(run.Trials, run.Baseline))
-	want := map[string]ink{"direct": inkBaseline, "haproxy-http": inkOrange, "jeoul-l2dsr-xdp": inkBlue, "zzz": inkPurple}
+	want := map[string]ink{"direct": inkBaseline, "haproxy-http": inkOrange, "jeoul-l2dsr-xdp": inkBlue,
+		"zzz": inkPurple}
 	if diff := cmp.Diff(want, p.of); diff != "" {
 		t.Errorf("inks (-want +got):\n%s", diff)
 	}

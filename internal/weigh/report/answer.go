@@ -164,7 +164,8 @@ func (s *section) certaintyNote() string {
 		return ""
 	}
 	return fmt.Sprintf("In brackets: the interval that has the true ratio in it in %.0f of 100 runs; "+
-		"from %d pairs of interleaved trials at %s.", math.Round(certainty.Level*100), r.toReference.Pairs, counted("point")(fmt.Sprint(r.toReference.points)))
+		"from %d pairs of interleaved trials at %s.", math.Round(certainty.Level*100), r.toReference.Pairs,
+		counted("point")(fmt.Sprint(r.toReference.points)))
 }
 
 // rest of a winner's name where it is not told apart from all others.

@@ -70,7 +70,8 @@ func (a answer) text(figure func(*point) string) string {
 // answered says whether the section's loads are such that one balancer can be
 // better than another by its rate.
 func (s *section) answered() bool {
-	return (s.kind() == nil || s.isDNS()) && !s.isPackets() && !s.laddered() && slices.ContainsFunc(s.Groups, func(g *group) bool { return len(s.balancers(g)) > 1 })
+	return (s.kind() == nil || s.isDNS()) && !s.isPackets() && !s.laddered() &&
+		slices.ContainsFunc(s.Groups, func(g *group) bool { return len(s.balancers(g)) > 1 })
 }
 
 // answersSheet says which balancer is best for which load; nil where nothing was
@@ -108,8 +109,12 @@ func answerLines(s *section) []line {
 			s.title(),
 			cmp.Or(g.Params.only(s.Varying).text(), missing),
 			most.text(func(p *point) string { return significant(p.Stats[rate].Median) + " " + noun }),
-			bestBy(points, cost, false).text(func(p *point) string { return significant(p.Stats[cost].Median) + " " + unit }),
-			bestBy(points, results.LatencyMsP99, false).text(func(p *point) string { return significant(p.Stats[results.LatencyMsP99].Median) + " ms" }),
+			bestBy(points, cost, false).text(func(p *point) string {
+				return significant(p.Stats[cost].Median) + " " + unit
+			}),
+			bestBy(points, results.LatencyMsP99, false).text(func(p *point) string {
+				return significant(p.Stats[results.LatencyMsP99].Median) + " ms"
+			}),
 			cmp.Or(most.best.Saturated, missing),
 		}})
 	}

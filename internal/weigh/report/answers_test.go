@@ -34,8 +34,10 @@ func TestAnswer(t *testing.T) {
 		"not apart": {[][]results.Trial{repeated("haproxy-http", 50, 81, 80), repeated("jeoul-nat-tc", 80, 82, 79)},
 			[]string{"jeoul-nat-tc and haproxy-http cannot be told apart by their requests/s: the ratio is 1.17 (0.49–2.78).",
 				"No balancer of this run is better than another beyond the spread."}},
-		"another as good": {[][]results.Trial{repeated("haproxy-http", 50, 51, 50), repeated("jeoul-nat-tc", 80, 82, 81), repeated("jeoul-l2dsr-tc", 80, 80, 84)},
-			[]string{"jeoul-l2dsr-tc serves 1.62 × haproxy-http's requests/s (1.44–1.81) at 1.62 × its CPU time.", "Not told apart from it in this run: jeoul-nat-tc."}},
+		"another as good": {[][]results.Trial{repeated("haproxy-http", 50, 51, 50),
+			repeated("jeoul-nat-tc", 80, 82, 81), repeated("jeoul-l2dsr-tc", 80, 80, 84)},
+			[]string{"jeoul-l2dsr-tc serves 1.62 × haproxy-http's requests/s (1.44–1.81) at 1.62 × its CPU time.",
+				"Not told apart from it in this run: jeoul-nat-tc."}},
 		"one repeat": {[][]results.Trial{repeated("haproxy-http", 50), repeated("jeoul-nat-tc", 80)},
 			[]string{"This run is too short to name a winner: jeoul-nat-tc looks like 1.60 × haproxy-http's requests/s, but chance alone can do that.",
 				"An interval needs 3 pairs of trials from 2 repeats or more; here are 1 from 1 repeat. 6 repeats of each point (about 6 min) would tell."}},
@@ -72,7 +74,8 @@ func TestManyTrials(t *testing.T) {
 		}
 	}
 	page := render(t, HTML, run)
-	if strings.Contains(page, "<b>a</b>") || !strings.Contains(page, "&lt;b&gt;a&lt;/b&gt; and jeoul-nat-tc cannot be told apart") {
+	if strings.Contains(page, "<b>a</b>") ||
+		!strings.Contains(page, "&lt;b&gt;a&lt;/b&gt; and jeoul-nat-tc cannot be told apart") {
 		t.Errorf("the page begins with %.2000s", page[strings.Index(page, "<main>"):])
 	}
 }

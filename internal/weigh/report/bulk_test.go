@@ -14,7 +14,8 @@ import (
 func TestBulkAgainstItsBaseline(t *testing.T) {
 	bulk := func(subject string, gigabits float64) results.Trial {
 		return results.Trial{
-			Subject: subject, Load: "bulk", Params: map[string]any{"streams": 1, "offloads": "yes"}, Repeat: 1, Valid: true,
+			Subject: subject, Load: "bulk", Params: map[string]any{"streams": 1, "offloads": "yes"}, Repeat: 1,
+			Valid:     true,
 			Saturated: results.SaturatedUnknown,
 			Metrics:   map[string]float64{results.GigabitsPerSecond: gigabits, results.Retransmits: 0},
 		}

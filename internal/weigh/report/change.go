@@ -43,11 +43,15 @@ const movedTarget = 2
 var eventTitles = map[string]string{
 	"add": "Added", "remove": "Removed", "drain": "Drained", "reweigh": "Weighed anew",
 	eventFlap: "Flapped", eventReload: "Reloaded", "undo": "Undone",
-	eventQuiet: "Undisturbed", eventRestart: "Restarted", eventUpgrade: "Upgraded", eventKill: "Killed", eventStop: "Stopped and started",
-	"lb-drain": "Balancer drained", "lb-undrain": "Balancer undrained", "lb-stop": "Balancer stopped", "lb-start": "Balancer started", "lb-kill": "Balancer killed", "lb-revive": "Balancer revived",
-	"lb-cut": "Balancer cut off", "lb-mend": "Balancer connected again", "lb-hang": "Speaker hung", "lb-wake": "Speaker woke", "lb-change": "Backends changed without one balancer",
+	eventQuiet: "Undisturbed", eventRestart: "Restarted", eventUpgrade: "Upgraded", eventKill: "Killed",
+	eventStop:  "Stopped and started",
+	"lb-drain": "Balancer drained", "lb-undrain": "Balancer undrained", "lb-stop": "Balancer stopped",
+	"lb-start": "Balancer started", "lb-kill": "Balancer killed", "lb-revive": "Balancer revived",
+	"lb-cut": "Balancer cut off", "lb-mend": "Balancer connected again", "lb-hang": "Speaker hung",
+	"lb-wake": "Speaker woke", "lb-change": "Backends changed without one balancer",
 	"lb-transition": "Balancer killed in a transition", "lb-return": "Balancer returned",
-	eventSilent: "Fell silent", "dies": "Died", "hangs": "Hung", eventReset: "Drained and reset", eventShare: "One of all removed",
+	eventSilent: "Fell silent", "dies": "Died", "hangs": "Hung", eventReset: "Drained and reset",
+	eventShare: "One of all removed",
 }
 
 // eventText names an event in a sentence.
@@ -83,13 +87,19 @@ var changeReading = []paragraph{
 	{"Broken", "A connection that was reset, ended, silent for several retransmissions, or answered by another host, while its backend stayed where it was. Every such connection is a user who was cut off by an operator's change."},
 	{"Ended", "Connections of a backend that was taken out. A balancer that forwards packets stops sending to it, so they end: that is what removing means, and what draining is for. Proxies and connection tracking go on with what they have for as long as the backend lives, which here it does; where it dies, theirs end too."},
 	{"Flapping", "The backend is taken out and put back again and again by each balancer's own way, so that all meet the same. Its own connections end at each turn and count as ended."},
-	{"Restarted, killed, stopped", "The balancer's process is replaced by another one, killed and replaced a while later, or stopped for good and started anew. What is in the kernel may go on without the process; what the process itself carries ends with it, and stopping takes everything away."},
+	{"Restarted, killed, stopped",
+		"The balancer's process is replaced by another one, killed and replaced a while later, or stopped for good and started anew. What is in the kernel may go on without the process; what the process itself carries ends with it, and stopping takes everything away."},
 	{"Upgraded", "Another build of the balancer, which lays out its tables of flows differently, takes over from the one that runs, and that one from it: an upgrade and a downgrade by turns."},
-	{"A balancer that leaves", "Of several balancers behind a router, one is drained, stopped, killed, cut off or hung, and comes back; the router then spreads all flows anew. A balancer that chooses by a hash sends a flow where the one before did; one that remembers its choices does not know those of another, and breaks what it chooses differently. How long that took is the time until the router has one way less, or more."},
-	{"Fell silent", "A backend's host is taken off the segment while it holds connections, and comes back without them. Until a balancer has noticed, it sends a share of the connections there, and their SYNs are lost. A balancer that notices by itself needs no health check for that; one that does not goes on until it is told, and all that is lost counts as before its notice."},
-	{"Died, hung", "A backend's service is killed, or stopped so that its kernel goes on accepting connections and none is answered; its host answers throughout. All that have health checks ask alike. Until they have found it, a share of the new connections goes there and fails; what fails later is a balancer's own fault."},
-	{"Ports that are used again", "Clients that open one connection after the other from the same few local ports, as crawlers, proxies and resolvers do. A balancer that remembers flows finds an entry of the connection before. A SYN counts as lost if the client's kernel had to send another, a second later, or if none was answered."},
-	{"What a reload leaves", "A proxy's old processes live until their last connection ends. After many reloads with long connections there are many of them, each with its memory, and each balances by the configuration that it was started with."},
+	{"A balancer that leaves",
+		"Of several balancers behind a router, one is drained, stopped, killed, cut off or hung, and comes back; the router then spreads all flows anew. A balancer that chooses by a hash sends a flow where the one before did; one that remembers its choices does not know those of another, and breaks what it chooses differently. How long that took is the time until the router has one way less, or more."},
+	{"Fell silent",
+		"A backend's host is taken off the segment while it holds connections, and comes back without them. Until a balancer has noticed, it sends a share of the connections there, and their SYNs are lost. A balancer that notices by itself needs no health check for that; one that does not goes on until it is told, and all that is lost counts as before its notice."},
+	{"Died, hung",
+		"A backend's service is killed, or stopped so that its kernel goes on accepting connections and none is answered; its host answers throughout. All that have health checks ask alike. Until they have found it, a share of the new connections goes there and fails; what fails later is a balancer's own fault."},
+	{"Ports that are used again",
+		"Clients that open one connection after the other from the same few local ports, as crawlers, proxies and resolvers do. A balancer that remembers flows finds an entry of the connection before. A SYN counts as lost if the client's kernel had to send another, a second later, or if none was answered."},
+	{"What a reload leaves",
+		"A proxy's old processes live until their last connection ends. After many reloads with long connections there are many of them, each with its memory, and each balances by the configuration that it was started with."},
 }
 
 // changeRow is a subject with its parameters, and what each event did to it.
@@ -110,7 +120,8 @@ func (s *section) changeRows() (rows []*changeRow, events []string) {
 				return r
 			}
 		}
-		rows = append(rows, &changeRow{label: label, subject: p.Subject, at: map[string]*point{}, cannot: map[string]bool{}})
+		rows = append(rows, &changeRow{label: label, subject: p.Subject, at: map[string]*point{},
+			cannot: map[string]bool{}})
 		return rows[len(rows)-1]
 	}
 	for _, t := range s.trials {
@@ -210,32 +221,52 @@ func changeSheets(s *section) []sheet {
 			Lead:  "Expected, and not among the broken.",
 			Notes: []string{"0: the balancer goes on sending them to the backend, which here still runs."},
 		}, countCell(results.Ended)),
-		s.pivot(sheet{Title: "New connections that failed", Lead: "Of those that were opened while the changes were made."}, countCell(results.NewFailed)),
+		s.pivot(sheet{Title: "New connections that failed",
+			Lead: "Of those that were opened while the changes were made."}, countCell(results.NewFailed)),
 		s.pivot(sheet{Title: "New connections to a backend that takes none",
-			Lead: "Begun after the change was done, and answered by a backend that was taken out or drains."}, countCell(results.NewToLeft)),
+			Lead: "Begun after the change was done, and answered by a backend that was taken out or drains."},
+			countCell(results.NewToLeft)),
 		s.pivot(sheet{Title: "UDP queries without an answer"}, countCell(results.UDPUnanswered)),
-		s.pivot(sheet{Title: "Numbered packets that were lost", Lead: "Of datagrams that are numbered when they are sent, and counted by number where servers receive them: how many are missing, of how many, and at how many a second they were sent."}, numberedCell),
-		s.pivot(sheet{Title: "Where numbered packets were lost", Lead: "By the laboratory before they came to the balancer, between the switch's port to the balancer and back, and by the laboratory behind it: which numbers passed is counted there, too."}, placesCell),
+		s.pivot(sheet{Title: "Numbered packets that were lost",
+			Lead: "Of datagrams that are numbered when they are sent, and counted by number where servers receive them: how many are missing, of how many, and at how many a second they were sent."}, numberedCell),
+		s.pivot(sheet{Title: "Where numbered packets were lost",
+			Lead: "By the laboratory before they came to the balancer, between the switch's port to the balancer and back, and by the laboratory behind it: which numbers passed is counted there, too."}, placesCell),
 		s.pivot(sheet{Title: "Numbered packets that came twice"}, countCell(results.NumberedTwice)),
-		s.pivot(sheet{Title: "UDP flows that moved", Lead: "Answers by another backend than before, although that one had stayed."}, countCell(results.UDPMoved)),
+		s.pivot(sheet{Title: "UDP flows that moved",
+			Lead: "Answers by another backend than before, although that one had stayed."},
+			countCell(results.UDPMoved)),
 		shareSheet(s),
-		s.pivot(sheet{Title: "SYNs that were lost", Lead: "Of clients that use their ports again and again: their kernel had to send another, or none was answered."}, countCell(results.LostSYNs)),
+		s.pivot(sheet{Title: "SYNs that were lost",
+			Lead: "Of clients that use their ports again and again: their kernel had to send another, or none was answered."}, countCell(results.LostSYNs)),
 		silenceSheet(s),
 		faultSheet(s),
 		againSheet(s),
-		s.pivot(sheet{Title: "How long a change took", Lead: "Milliseconds until the balancer said, or showed, that it was done: the mean of the event's, and the longest."}, tookCell),
+		s.pivot(sheet{Title: "How long a change took",
+			Lead: "Milliseconds until the balancer said, or showed, that it was done: the mean of the event's, and the longest."}, tookCell),
 		s.pivot(sheet{Title: "Flows that the balancer remembers",
 			Lead: "One by one, at most during the event; an entry outlives its connection by its timeout. Without a figure: the balancer does not tell, or holds them as sockets.",
 		}, countCell(results.TrackedFlowsMax)),
-		s.pivot(sheet{Title: "Processes and memory", Lead: "The balancer's processes when the event was over, and what they have of the machine's memory together.", Aside: true}, processCell),
-		s.pivot(sheet{Title: "Latency", Lead: "p99 and the longest of all requests over held connections during the event, in milliseconds.", Aside: true}, latencyCell),
-		s.pivot(sheet{Title: "Requests", Lead: "Over held connections, answered rightly.", Aside: true}, countCell(results.Requests)),
-		s.pivot(sheet{Title: "New connections", Lead: "Opened during the event, those in the place of broken ones included.", Aside: true}, countCell(results.NewConnections)),
-		s.pivot(sheet{Title: "Connections from ports that are used again", Lead: "Answered rightly.", Aside: true}, countCell(results.ReusedConnections)),
-		s.pivot(sheet{Title: "Connections from ports that are used again which failed", Aside: true}, countCell(results.ReusedFailed)),
-		s.pivot(sheet{Title: "Ports that were not free", Lead: "Connections that could not be tried, for the one before from the same port had not ended.", Aside: true}, countCell(results.ReusedTaken)),
+		s.pivot(sheet{Title: "Processes and memory",
+			Lead: "The balancer's processes when the event was over, and what they have of the machine's memory together.", Aside: true}, processCell),
+		s.pivot(sheet{Title: "Latency",
+			Lead:  "p99 and the longest of all requests over held connections during the event, in milliseconds.",
+			Aside: true}, latencyCell),
+		s.pivot(sheet{Title: "Requests", Lead: "Over held connections, answered rightly.", Aside: true},
+			countCell(results.Requests)),
+		s.pivot(sheet{Title: "New connections",
+			Lead: "Opened during the event, those in the place of broken ones included.", Aside: true},
+			countCell(results.NewConnections)),
+		s.pivot(sheet{Title: "Connections from ports that are used again", Lead: "Answered rightly.", Aside: true},
+			countCell(results.ReusedConnections)),
+		s.pivot(sheet{Title: "Connections from ports that are used again which failed", Aside: true},
+			countCell(results.ReusedFailed)),
+		s.pivot(sheet{Title: "Ports that were not free",
+			Lead:  "Connections that could not be tried, for the one before from the same port had not ended.",
+			Aside: true}, countCell(results.ReusedTaken)),
 		s.pivot(sheet{Title: "UDP queries", Aside: true}, countCell(results.UDPQueries)),
-		s.pivot(sheet{Title: "Resets that backends sent", Lead: "Packets came to a backend that did not know the connection, or a client had given one up.", Aside: true}, countCell(results.BackendResets)),
+		s.pivot(sheet{Title: "Resets that backends sent",
+			Lead:  "Packets came to a backend that did not know the connection, or a client had given one up.",
+			Aside: true}, countCell(results.BackendResets)),
 	)
 }
 
@@ -256,7 +287,8 @@ func numberedCell(p *point) string {
 	if !p.has(results.NumberedSent) {
 		return missing
 	}
-	return strings.Join([]string{decimal(p.Stats[results.NumberedMissing].Max, 0), decimal(p.Stats[results.NumberedSent].Median, 0),
+	return strings.Join([]string{decimal(p.Stats[results.NumberedMissing].Max, 0),
+		decimal(p.Stats[results.NumberedSent].Median, 0),
 		decimal(p.Stats[results.NumberedPerSecond].Median, 0)}, ", ")
 }
 
@@ -265,7 +297,8 @@ func placesCell(p *point) string {
 	if p.Stats[results.NumberedMissing].Max == 0 || !p.has(results.NumberedBalancer) {
 		return missing
 	}
-	return strings.Join([]string{decimal(p.Stats[results.NumberedBefore].Max, 0), decimal(p.Stats[results.NumberedBalancer].Max, 0),
+	return strings.Join([]string{decimal(p.Stats[results.NumberedBefore].Max, 0),
+		decimal(p.Stats[results.NumberedBalancer].Max, 0),
 		decimal(p.Stats[results.NumberedBehind].Max, 0)}, ", ")
 }
 
@@ -273,7 +306,8 @@ func processCell(p *point) string {
 	if p.Stats[results.BalancerProcesses].Max == 0 {
 		return missing
 	}
-	return decimal(p.Stats[results.BalancerProcesses].Max, 0) + ", " + bytesText(p.Stats[results.BalancerMemoryBytes].Max)
+	return decimal(p.Stats[results.BalancerProcesses].Max, 0) + ", " +
+		bytesText(p.Stats[results.BalancerMemoryBytes].Max)
 }
 
 func latencyCell(p *point) string {
@@ -318,8 +352,9 @@ func howTheyBroke(s *section) []sheet {
 // agesOfBroken lists the events of balancers in which connections broke, by their age when packets moved.
 func agesOfBroken(s *section) []sheet {
 	sh := sheet{Title: "How old they were when packets moved between balancers",
-		Lead:    "Balancers tell each other of a connection within half a second after its proof: one younger than a second may not be known elsewhere yet.",
-		Columns: []column{{Title: "Subject"}, {Title: "Event"}, {Title: "Younger than a second", Numeric: true}, {Title: "Older", Numeric: true}}}
+		Lead: "Balancers tell each other of a connection within half a second after its proof: one younger than a second may not be known elsewhere yet.",
+		Columns: []column{{Title: "Subject"}, {Title: "Event"}, {Title: "Younger than a second", Numeric: true},
+			{Title: "Older", Numeric: true}}}
 	rows, events := s.changeRows()
 	for _, r := range rows {
 		var lines []line
@@ -359,7 +394,9 @@ func shareSheet(s *section) []sheet {
 // withoutBaseline drops rows that say only that the baseline was not measured.
 func (sh *sheet) withoutBaseline() {
 	for i := range sh.Groups {
-		sh.Groups[i] = slices.DeleteFunc(sh.Groups[i], func(l line) bool { return strings.HasSuffix(l.Cells[0], "(not measured)") })
+		sh.Groups[i] = slices.DeleteFunc(sh.Groups[i], func(l line) bool {
+			return strings.HasSuffix(l.Cells[0], "(not measured)")
+		})
 	}
 }
 
@@ -373,14 +410,20 @@ func changeVerdict(s *section) []string {
 		metric, none, some string
 		but                []string
 	}{
-		{results.Broken, "Not one connection to a backend that stayed broke in any event through", "broke connections to backends that stayed", nil},
+		{results.Broken, "Not one connection to a backend that stayed broke in any event through",
+			"broke connections to backends that stayed", nil},
 		{results.NewFailed, "Every new connection was answered through", "failed new connections", noticed},
-		{results.NewToLeft, "No new connection went to a backend that takes none through", "sent new connections to backends that take none", nil},
-		{results.LostSYNs, "No SYN was lost of clients that use their ports again through", "lost SYNs of clients that use their ports again", noticed},
+		{results.NewToLeft, "No new connection went to a backend that takes none through",
+			"sent new connections to backends that take none", nil},
+		{results.LostSYNs, "No SYN was lost of clients that use their ports again through",
+			"lost SYNs of clients that use their ports again", noticed},
 		{results.UDPUnanswered, "Every UDP query was answered through", "left UDP queries without an answer", noticed},
 		{results.NumberedMissing, "Not one numbered packet was lost through", "lost numbered packets", nil},
-		{results.NumberedBalancer, "Not one numbered packet was lost between the switch's port to the balancer and back through", "lost numbered packets between the switch's port to the balancer and back", nil},
-		{results.UDPMoved, "No UDP flow moved whose backend stayed through", "moved UDP flows whose backend stayed", nil},
+		{results.NumberedBalancer,
+			"Not one numbered packet was lost between the switch's port to the balancer and back through",
+			"lost numbered packets between the switch's port to the balancer and back", nil},
+		{results.UDPMoved, "No UDP flow moved whose backend stayed through", "moved UDP flows whose backend stayed",
+			nil},
 	} {
 		sentences = append(sentences, whoHas(rows, what.metric, what.none, what.some, what.but)...)
 	}
@@ -407,7 +450,8 @@ func whoHas(rows []*changeRow, metric, none, some string, but []string) []string
 		}
 		switch {
 		case total > 0:
-			sentences = append(sentences, fmt.Sprintf("%s %s: %s (%s).", clean(r.label), some, decimal(total, 0), strings.Join(parts, ", ")))
+			sentences = append(sentences, fmt.Sprintf("%s %s: %s (%s).", clean(r.label), some, decimal(total, 0),
+				strings.Join(parts, ", ")))
 		case counted:
 			clear = append(clear, clean(r.label))
 		}
@@ -425,7 +469,8 @@ func shareVerdict(s *section) []string {
 		if !p.has(results.FlowsMovedBeyondPercent) {
 			continue
 		}
-		j := judged{what: clean(p.Label) + ", flows that moved beyond those of the backend that left", bound: fmt.Sprintf("%d %%", movedTarget),
+		j := judged{what: clean(p.Label) + ", flows that moved beyond those of the backend that left",
+			bound:  fmt.Sprintf("%d %%", movedTarget),
 			format: func(v float64) string { return decimal(v, 2) + " %" }}
 		j.figures.add(p.Stats[results.FlowsMovedBeyondPercent].Max, true)
 		j.holds = j.figures.high <= movedTarget
@@ -445,5 +490,6 @@ func changeFigures(s *section) []figure {
 				Marks: []mark{{Value: st.Median, Low: st.Min, High: st.Max, Ink: inkQuiet}}})
 		}
 	}
-	return []figure{{"How long a reload without change takes", "Less is better: from the request until the balancer said, or showed, that it was done.", c}}
+	return []figure{{"How long a reload without change takes",
+		"Less is better: from the request until the balancer said, or showed, that it was done.", c}}
 }

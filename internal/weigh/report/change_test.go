@@ -12,27 +12,34 @@ import (
 
 // changed is a result of a change experiment.
 func changed(subject, event string, metrics map[string]float64) results.Trial {
-	all := map[string]float64{results.Applied: 1, results.AppliedMsMean: 2, results.AppliedMsMax: 3, results.Broken: 0, results.Ended: 0,
+	all := map[string]float64{results.Applied: 1, results.AppliedMsMean: 2, results.AppliedMsMax: 3, results.Broken: 0,
+		results.Ended:     0,
 		results.NewFailed: 0, results.NewToLeft: 0}
 	maps.Copy(all, metrics)
 	params := map[string]any{"event": event, "concurrency": 2000}
 	if strings.HasPrefix(subject, ownPrefix) {
 		params["scheduler"] = "maglev"
 	}
-	return results.Trial{Subject: subject, Load: "change", Params: params, Repeat: 1, Valid: true, Saturated: results.SaturatedNone, Metrics: all}
+	return results.Trial{Subject: subject, Load: "change", Params: params, Repeat: 1, Valid: true,
+		Saturated: results.SaturatedNone, Metrics: all}
 }
 
 func TestChangeReport(t *testing.T) {
 	cannot := changed("iptables-nth", "reweigh", nil)
 	cannot.Valid, cannot.Metrics, cannot.Notes = false, map[string]float64{}, []string{"it has no weights"}
 	run := runOf(
-		changed("jeoul-nat-xdp", "remove", map[string]float64{results.Ended: 80, results.UDPUnanswered: 2, results.UDPMoved: 0,
-			results.NumberedSent: 1_000_000, results.NumberedMissing: 3, results.NumberedBefore: 2, results.NumberedBalancer: 0, results.NumberedBehind: 1, results.NumberedTwice: 0, results.NumberedPerSecond: 200_000}),
+		changed("jeoul-nat-xdp", "remove", map[string]float64{results.Ended: 80, results.UDPUnanswered: 2,
+			results.UDPMoved:     0,
+			results.NumberedSent: 1_000_000, results.NumberedMissing: 3, results.NumberedBefore: 2,
+			results.NumberedBalancer: 0, results.NumberedBehind: 1, results.NumberedTwice: 0,
+			results.NumberedPerSecond: 200_000}),
 		changed("jeoul-nat-xdp", "reweigh", nil),
-		changed("jeoul-nat-xdp", "flap", map[string]float64{results.Applied: 20, results.Broken: 7, results.BrokenReset: 5, results.BrokenSilent: 2}),
+		changed("jeoul-nat-xdp", "flap", map[string]float64{results.Applied: 20, results.Broken: 7,
+			results.BrokenReset: 5, results.BrokenSilent: 2}),
 		changed("jeoul-nat-xdp", "share", map[string]float64{results.FlowsTried: 5000, results.FlowsMovedPercent: 4.5,
 			results.FlowsOfLeftPercent: 4, results.FlowsMovedBeyondPercent: 0.5}),
-		changed("iptables-nth", "remove", nil), cannot, changed("iptables-nth", "flap", map[string]float64{results.Applied: 20}),
+		changed("iptables-nth", "remove", nil), cannot,
+		changed("iptables-nth", "flap", map[string]float64{results.Applied: 20}),
 	)
 	run.Baseline = "iptables-nth"
 	text := strings.Join(strings.Fields(render(t, Terminal, run)), " ")
@@ -62,7 +69,8 @@ func TestChangeReport(t *testing.T) {
 }
 
 func TestChangeReportIsDrawn(t *testing.T) {
-	run := runOf(changed("haproxy-tcp", "reload", map[string]float64{results.Applied: 10}), changed("jeoul-nat-xdp", "reload", nil))
+	run := runOf(changed("haproxy-tcp", "reload", map[string]float64{results.Applied: 10}),
+		changed("jeoul-nat-xdp", "reload", nil))
 	for name, form := range map[string]string{"page": render(t, HTML, run), "picture": render(t, Chart, run)} {
 		for _, part := range []string{"reload", "haproxy-tcp"} {
 			if !strings.Contains(form, part) {
@@ -74,8 +82,9 @@ func TestChangeReportIsDrawn(t *testing.T) {
 
 func TestSilenceReport(t *testing.T) {
 	silent := func(subject string, noticed bool, metrics map[string]float64) results.Trial {
-		all := map[string]float64{results.SilentSeconds: 6, results.LostSYNs: 5, results.NewFailed: 4, results.LostSYNsBefore: 5,
-			results.LostSYNsAfter: 0, results.ReusedFailedBefore: 1, results.ReusedFailedAfter: 0}
+		all := map[string]float64{results.SilentSeconds: 6, results.LostSYNs: 5, results.NewFailed: 4,
+			results.LostSYNsBefore: 5,
+			results.LostSYNsAfter:  0, results.ReusedFailedBefore: 1, results.ReusedFailedAfter: 0}
 		if noticed {
 			all[results.NoticedSeconds], all[results.BackSeconds] = 3.5, 0.5
 		}
@@ -83,7 +92,8 @@ func TestSilenceReport(t *testing.T) {
 		return changed(subject, "silent", all)
 	}
 	again := func(subject string, n float64) results.Trial {
-		return changed(subject, "reset", map[string]float64{results.ResetByDrained: 9, results.CameAgain: 9, results.AgainToDrained: n, results.LostSYNs: 0})
+		return changed(subject, "reset", map[string]float64{results.ResetByDrained: 9, results.CameAgain: 9,
+			results.AgainToDrained: n, results.LostSYNs: 0})
 	}
 	run := runOf(
 		silent("haproxy-tcp", false, nil), silent("jeoul-nat-xdp", true, nil),

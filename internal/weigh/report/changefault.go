@@ -19,7 +19,8 @@ func faultSheet(s *section) []sheet {
 		Lead:  "New connections that failed, by when they had begun: before the fault, from then until the balancer showed that it knew, and later; and when the last of them had begun.",
 		Notes: []string{"Never: it showed nothing of the kind while the fault lasted, or cannot show it. What failed later is then counted with what failed before it knew."},
 		Columns: []column{{Title: "Subject"}, {Title: "Event"}, {Title: "Noticed after, s", Numeric: true},
-			{Title: "Begun before", Numeric: true}, {Title: "Until noticed", Numeric: true}, {Title: "Later", Numeric: true},
+			{Title: "Begun before", Numeric: true}, {Title: "Until noticed", Numeric: true},
+			{Title: "Later", Numeric: true},
 			{Title: "The last after, s", Numeric: true}, {Title: "UDP queries unanswered", Numeric: true},
 			{Title: "Lasted, s", Numeric: true}, {Title: "Back after, s", Numeric: true}},
 	}
@@ -66,12 +67,17 @@ func faultVerdict(rows []*changeRow) (sentences []string) {
 			failed := worst(results.InFlight) + worst(results.NewFailedBefore)
 			label := clean(r.label)
 			if !p.has(results.NoticedSeconds) {
-				sentences = append(sentences, fmt.Sprintf("%s showed for %s s nothing of a backend that %s: new connections failed %s.", label,
-					decimal(worst(results.FaultSeconds), 1), event, decimal(failed+worst(results.NewFailedAfter), 0)))
+				sentences = append(sentences,
+					fmt.Sprintf("%s showed for %s s nothing of a backend that %s: new connections failed %s.", label,
+						decimal(worst(results.FaultSeconds), 1), event,
+						decimal(failed+worst(results.NewFailedAfter), 0)))
 				continue
 			}
-			sentences = append(sentences, fmt.Sprintf("%s noticed a backend that %s after %s s: new connections failed %s until then, %s later.", label, event,
-				decimal(worst(results.NoticedSeconds), 1), decimal(failed, 0), decimal(worst(results.NewFailedAfter), 0)))
+			sentences = append(sentences,
+				fmt.Sprintf("%s noticed a backend that %s after %s s: new connections failed %s until then, %s later.",
+					label, event,
+					decimal(worst(results.NoticedSeconds), 1), decimal(failed, 0),
+					decimal(worst(results.NewFailedAfter), 0)))
 		}
 	}
 	return sentences

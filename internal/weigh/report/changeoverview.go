@@ -105,7 +105,8 @@ func changeAnswer(s *section) []string {
 
 // changeOverview has a row for each balancer with all that it lost.
 func changeOverview(s *section) *sheet {
-	sh := &sheet{Columns: []column{{Title: "Subject"}}, Lead: "Over all events, of each the worst repeat. Grey: nothing lost."}
+	sh := &sheet{Columns: []column{{Title: "Subject"}},
+		Lead: "Over all events, of each the worst repeat. Grey: nothing lost."}
 	for _, loss := range changeLosses {
 		sh.Columns = append(sh.Columns, column{Title: loss.title, Numeric: true})
 	}

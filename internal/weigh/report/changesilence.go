@@ -25,8 +25,10 @@ func silenceSheet(s *section) []sheet {
 	fields := []field{subjectField(s), noticed,
 		fixed(metricField("Silent for", "s", results.SilentSeconds), 1),
 		worstField("SYNs lost before", results.LostSYNsBefore), worstField("SYNs lost after", results.LostSYNsAfter),
-		worstField("Connections failed before", results.ReusedFailedBefore), worstField("Connections failed after", results.ReusedFailedAfter),
-		worstField("UDP unanswered before", results.UDPUnansweredBefore), worstField("UDP unanswered after", results.UDPUnansweredAfter),
+		worstField("Connections failed before", results.ReusedFailedBefore),
+		worstField("Connections failed after", results.ReusedFailedAfter),
+		worstField("UDP unanswered before", results.UDPUnansweredBefore),
+		worstField("UDP unanswered after", results.UDPUnansweredAfter),
 		fixed(metricField("Back after", "s", results.BackSeconds), 1),
 	}
 	sheets := s.tabulate(sheet{
@@ -82,16 +84,20 @@ func silenceVerdict(rows []*changeRow) []string {
 		switch {
 		case !p.has(results.NoticedSeconds):
 			sentences = append(sentences, fmt.Sprintf("%s never noticed that a host was silent for %s s: %s.", label,
-				decimal(worst(results.SilentSeconds), 1), counts(results.LostSYNsBefore, results.ReusedFailedBefore, results.UDPUnansweredBefore)))
+				decimal(worst(results.SilentSeconds), 1), counts(results.LostSYNsBefore, results.ReusedFailedBefore,
+					results.UDPUnansweredBefore)))
 		case worst(results.LostSYNsAfter)+worst(results.ReusedFailedAfter)+worst(results.UDPUnansweredAfter) > 0:
-			sentences = append(sentences, fmt.Sprintf("%s noticed after %s s that a host was silent, and went on to send to it: %s.", label,
-				decimal(worst(results.NoticedSeconds), 1), counts(results.LostSYNsAfter, results.ReusedFailedAfter, results.UDPUnansweredAfter)))
+			sentences = append(sentences,
+				fmt.Sprintf("%s noticed after %s s that a host was silent, and went on to send to it: %s.", label,
+					decimal(worst(results.NoticedSeconds), 1), counts(results.LostSYNsAfter, results.ReusedFailedAfter,
+						results.UDPUnansweredAfter)))
 		default:
 			clear = append(clear, label)
 		}
 	}
 	if len(clear) > 0 {
-		sentences = append([]string{"Once it was noticed that a host was silent, nothing was lost through " + list(clear) + "."}, sentences...)
+		sentences = append([]string{"Once it was noticed that a host was silent, nothing was lost through " +
+			list(clear) + "."}, sentences...)
 	}
 	return sentences
 }

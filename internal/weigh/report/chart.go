@@ -344,7 +344,8 @@ func (c *chart) drawLabels(whole draw.Canvas, a *axes, width float64) {
 			continue
 		case c.Unlabelled:
 		case c.above(width):
-			fill(whole, style(fontSize, inkText, false, atStart), whole.Min.X, top+rowHeight/2+labelHeight/2-2.5, r.Label)
+			fill(whole, style(fontSize, inkText, false, atStart), whole.Min.X, top+rowHeight/2+
+				labelHeight/2-2.5, r.Label)
 		default:
 			fill(whole, style(fontSize, inkText, false, atEnd), a.Min.X-gap, top, r.Label)
 		}

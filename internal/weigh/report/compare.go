@@ -120,9 +120,12 @@ func changedBeyond(before, after *section) string {
 	case len(changed)+same == 0:
 		return ""
 	case len(changed) == 0:
-		return fmt.Sprintf("nothing changed beyond the spread: of %d subjects, the intervals of the ratio to %s overlap.", same, clean(after.Baseline))
+		return fmt.Sprintf(
+			"nothing changed beyond the spread: of %d subjects, the intervals of the ratio to %s overlap.", same,
+			clean(after.Baseline))
 	}
-	return fmt.Sprintf("changed beyond the spread, in %s × %s: %s; not told apart: %d.", y.noun, clean(after.Baseline), strings.Join(changed, "; "), same)
+	return fmt.Sprintf("changed beyond the spread, in %s × %s: %s; not told apart: %d.", y.noun, clean(after.Baseline),
+		strings.Join(changed, "; "), same)
 }
 
 func runName(run *results.Run) string {
@@ -141,7 +144,8 @@ func differences(first, second *results.Run) []string {
 	var all []string
 	differ := func(what, a, b string) {
 		if a != b {
-			all = append(all, fmt.Sprintf("%s differs: %s, then %s.", what, cmp.Or(clean(a), missing), cmp.Or(clean(b), missing)))
+			all = append(all, fmt.Sprintf("%s differs: %s, then %s.", what, cmp.Or(clean(a), missing),
+				cmp.Or(clean(b), missing)))
 		}
 	}
 	differ("The suite", first.Suite, second.Suite)
@@ -192,7 +196,8 @@ func compared(before, after *section) comparedLoad {
 			if old == nil || !p.has(metric) || !old.has(metric) {
 				continue
 			}
-			line := comparedPoint{place: g.Params.only(after.Varying).text(), label: clean(p.Label), before: old, after: p, baseline: p.Subject == after.Baseline}
+			line := comparedPoint{place: g.Params.only(after.Varying).text(), label: clean(p.Label), before: old,
+				after: p, baseline: p.Subject == after.Baseline}
 			line.ratios[0], _ = ratioOf(old, at.best(before.Baseline, metric), metric)
 			line.ratios[1], _ = ratioOf(p, g.best(after.Baseline, metric), metric)
 			c.lines = append(c.lines, line)
@@ -228,8 +233,10 @@ func (c comparedLoad) sheet() sheet {
 		Title: "What changed: " + c.title,
 		Lead:  "Medians of the first run and of the second. Two runs at different hours meet different machines; the ratios to each run's own baseline are what should agree.",
 		Columns: []column{
-			{Title: "Point"}, {Title: "Subject"}, {Title: "First", Numeric: true}, {Title: "Second", Numeric: true}, {Title: "Change", Numeric: true},
-			{Title: "Spread"}, {Title: "First × " + c.baseline, Numeric: true}, {Title: "Second × " + c.baseline, Numeric: true},
+			{Title: "Point"}, {Title: "Subject"}, {Title: "First", Numeric: true}, {Title: "Second", Numeric: true},
+			{Title: "Change", Numeric: true},
+			{Title: "Spread"}, {Title: "First × " + c.baseline, Numeric: true},
+			{Title: "Second × " + c.baseline, Numeric: true},
 			{Title: "Change of the ratio", Numeric: true}, {Title: "Change of CPU", Numeric: true},
 		},
 	}
@@ -307,7 +314,8 @@ func (c comparedLoad) verdict() string {
 		return fmt.Sprintf("%d points are in both runs, none with a baseline to hold it against.", len(c.lines))
 	}
 	d, _ := worst.drift()
-	text := fmt.Sprintf("of %d ratios to %s, %d differ by 10 %% or more; the largest difference is %s (%s", n, c.baseline, beyond, signedPercent(d), worst.label)
+	text := fmt.Sprintf("of %d ratios to %s, %d differ by 10 %% or more; the largest difference is %s (%s", n,
+		c.baseline, beyond, signedPercent(d), worst.label)
 	if worst.place != "" {
 		text += ", " + worst.place
 	}

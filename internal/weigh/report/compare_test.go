@@ -45,7 +45,8 @@ func TestCompareNothing(t *testing.T) {
 		}()),
 	} {
 		var text strings.Builder
-		if err := Compare(&text, FormatTerminal, English, runOf(trial("direct", rps(1))), second); !errors.Is(err, ErrNothingShared) || text.Len() > 0 {
+		if err := Compare(&text, FormatTerminal, English, runOf(trial("direct", rps(1))), second); !errors.Is(err,
+			ErrNothingShared) || text.Len() > 0 {
 			t.Errorf("%s: got %v and %q; want ErrNothingShared and nothing written", name, err, &text)
 		}
 	}
@@ -54,8 +55,10 @@ func TestCompareNothing(t *testing.T) {
 // TestCompareBeyondTheSpread: with repeats, a change is one where the intervals of both runs have nothing in common.
 func TestCompareBeyondTheSpread(t *testing.T) {
 	t.Parallel()
-	first := runOf(slices.Concat(repeated("direct", 100, 101, 100), repeated("jeoul-nat-tc", 90, 91, 90), repeated("haproxy-tcp", 50, 51, 50))...)
-	second := runOf(slices.Concat(repeated("direct", 200, 201, 202), repeated("jeoul-nat-tc", 180, 181, 183), repeated("haproxy-tcp", 80, 81, 80))...)
+	first := runOf(slices.Concat(repeated("direct", 100, 101, 100), repeated("jeoul-nat-tc", 90, 91, 90),
+		repeated("haproxy-tcp", 50, 51, 50))...)
+	second := runOf(slices.Concat(repeated("direct", 200, 201, 202), repeated("jeoul-nat-tc", 180, 181, 183),
+		repeated("haproxy-tcp", 80, 81, 80))...)
 	var text strings.Builder
 	if err := Compare(&text, FormatMarkdown, English, first, second); err != nil {
 		t.Fatal(err)
@@ -64,7 +67,8 @@ func TestCompareBeyondTheSpread(t *testing.T) {
 		t.Errorf("the comparison lacks %q:\n%s", want, &text)
 	}
 	text.Reset()
-	if err := Compare(&text, FormatTerminal, Korean, first, first); err != nil || !strings.Contains(text.String(), "편차를 넘는 변화 없음") {
+	if err := Compare(&text, FormatTerminal, Korean, first, first); err != nil ||
+		!strings.Contains(text.String(), "편차를 넘는 변화 없음") {
 		t.Errorf("a run compared with itself: %v\n%s", err, &text)
 	}
 }

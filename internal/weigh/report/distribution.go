@@ -78,8 +78,9 @@ func distributionVerdict(s *section) []string {
 			parts = append(parts, name+" "+off[name].text(func(v float64) string { return decimal(v, 2) }))
 		}
 		if len(parts) > 0 {
-			sentences = append(sentences, fmt.Sprintf("With %s, the one farthest from its share is off by, in per cent: %s.",
-				describe(paramBackends, n), strings.Join(parts, "; ")))
+			sentences = append(sentences,
+				fmt.Sprintf("With %s, the one farthest from its share is off by, in per cent: %s.",
+					describe(paramBackends, n), strings.Join(parts, "; ")))
 		}
 	}
 	return append(sentences, hashVerdict(s)...)
@@ -109,9 +110,11 @@ func hashVerdict(s *section) []string {
 	case n == 0:
 		return nil
 	case len(odd) == 0:
-		return []string{fmt.Sprintf("Over their hash tables, flows spread as by chance in all %d cases (p from %s on).", n, decimal(least, 3))}
+		return []string{fmt.Sprintf("Over their hash tables, flows spread as by chance in all %d cases (p from %s on).",
+			n, decimal(least, 3))}
 	}
-	return []string{fmt.Sprintf("Over their hash tables, flows spread otherwise than chance explains (p below %s) in %d of %d cases: %s.",
+	return []string{fmt.Sprintf(
+		"Over their hash tables, flows spread otherwise than chance explains (p below %s) in %d of %d cases: %s.",
 		decimal(rare, 2), len(odd), n, list(odd))}
 }
 
@@ -148,7 +151,8 @@ func distributionFigures(s *section) []figure {
 		c.Rows[i].Value = strings.Join(values, " · ")
 	}
 	slices.SortStableFunc(c.Rows, func(a, b chartRow) int { return strings.Compare(a.Label, b.Label) })
-	return []figure{{"How far from their share backends are", "Less is better; medians. A scheduler that draws lots cannot do better than chance does.", c}}
+	return []figure{{"How far from their share backends are",
+		"Less is better; medians. A scheduler that draws lots cannot do better than chance does.", c}}
 }
 
 // endedText says how flows of this load end.
@@ -164,7 +168,8 @@ func endedText(v string) string {
 
 var distributionReading = []paragraph{
 	{"Shares", "Schedulers that take turns, or compare how many flows backends have, can be exact. One that hashes gives each backend its part of a table, and the flows fall on the table as chance has it: with n flows for a backend, deviations of 1/√n and the largest of many backends two or three times that. Against the table's own shares, χ² should therefore be near its degrees of freedom."},
-	{"Flows that end", "A scheduler by least connections does not give each backend the same number of new flows, but has the same number open. Where no flow ends, that is the same; where half of them do, by lot, what is compared with the shares is how many are open at the end."},
+	{"Flows that end",
+		"A scheduler by least connections does not give each backend the same number of new flows, but has the same number open. Where no flow ends, that is the same; where half of them do, by lot, what is compared with the shares is how many are open at the end."},
 }
 
 func init() {
@@ -173,6 +178,7 @@ func init() {
 			return nil
 		}
 		return &loadKind{question: "how many new flows does each backend get, and how many should it",
-			sheets: distributionSheets, verdict: distributionVerdict, figures: distributionFigures, reading: distributionReading}
+			sheets: distributionSheets, verdict: distributionVerdict, figures: distributionFigures,
+			reading: distributionReading}
 	})
 }

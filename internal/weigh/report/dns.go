@@ -57,10 +57,12 @@ func dnsKind() *loadKind {
 }
 
 var dnsReading = []paragraph{
-	{"Generator, balancer and servers on one machine", "As in the document. Where the machine is full, one name server more adds nothing, and a balancer that needs less of it leaves more to them: that is what differs here. " +
-		"On machines of their own the balancers' CPU time per query carries over best."},
+	{"Generator, balancer and servers on one machine",
+		"As in the document. Where the machine is full, one name server more adds nothing, and a balancer that needs less of it leaves more to them: that is what differs here. " +
+			"On machines of their own the balancers' CPU time per query carries over best."},
 	{"Sockets", "Balancers keep a flow's backend, and a flow of UDP is a socket of a client. With as few sockets as the document's, backends can only be used evenly where their number divides the sockets; with three sockets the fourth name server idles. Several generators, and the threads of one, ask from sockets of their own, each as fast as it gets to run, so backends are not asked alike then."},
-	{"Server and relay CPU", "A name server's process in per cent of one core, the mean of those that were asked, and a relay's where there is one for each server; with the packet work that ran on top of it. The machine's user, system, softirq and idle are shares of all its cores."},
+	{"Server and relay CPU",
+		"A name server's process in per cent of one core, the mean of those that were asked, and a relay's where there is one for each server; with the packet work that ran on top of it. The machine's user, system, softirq and idle are shares of all its cores."},
 	{"Lost", "Queries without an answer in time. dnsperf waits for each of them, so a trial in which more than 1 % were lost is not valid."},
 }
 
@@ -243,7 +245,8 @@ func dnsWaits(s *section) sheet {
 
 // dnsShown are the metrics of these tables.
 var dnsShown = []string{
-	results.QueriesPerSecond, results.Queries, results.Lost, results.NameServerCPUPercent, results.RelayCPUPercent, results.ContextSwitchesPerS,
+	results.QueriesPerSecond, results.Queries, results.Lost, results.NameServerCPUPercent, results.RelayCPUPercent,
+	results.ContextSwitchesPerS,
 	results.HostUserPercent, results.HostSystemPercent, results.HostSoftirqPercent, results.HostIdlePercent,
 }
 
@@ -259,7 +262,8 @@ func dnsVerdict(s *section) []string {
 		if !s.measured(subject) || !strings.HasPrefix(subject, ownPrefix) {
 			continue
 		}
-		if mode := strings.Split(strings.TrimPrefix(subject, ownPrefix), "-")[0]; mode == string(lb.NAT) || mode == string(lb.L2DSR) {
+		if mode := strings.Split(strings.TrimPrefix(subject, ownPrefix), "-")[0]; mode == string(lb.NAT) ||
+			mode == string(lb.L2DSR) {
 			all = append(all, s.dnsOver(subject, iptablesSubject, dnsOverRules)...)
 			all = append(all, s.dnsOver(subject, relay, dnsOverRelay)...)
 			if s.local() {
@@ -286,7 +290,8 @@ func (s *section) local() bool {
 // dnsBoundedAt says whether generators were told to ask no more than a subject answered.
 func (g *group) dnsBoundedAt(subject string) bool {
 	p, most := g.best(subject, results.QueriesPerSecond), g.Params[paramMostQueries].number
-	return p != nil && most > 0 && p.Stats[results.QueriesPerSecond].Median >= dnsBounded*most*g.Params[paramGenerators].number
+	return p != nil && most > 0 &&
+		p.Stats[results.QueriesPerSecond].Median >= dnsBounded*most*g.Params[paramGenerators].number
 }
 
 // dnsIdleAt says whether in half of a subject's trials or more nothing was full: then
@@ -321,10 +326,12 @@ func (s *section) dnsLeftOut(subjects []string) (sentences []string) {
 		}
 	}
 	if bounded > 0 {
-		sentences = append(sentences, fmt.Sprintf("%d of %d points of ours reached the rate that dnsperf was told (-Q), which is nobody's limit; targets are judged by the others.", bounded, points))
+		sentences = append(sentences,
+			fmt.Sprintf("%d of %d points of ours reached the rate that dnsperf was told (-Q), which is nobody's limit; targets are judged by the others.", bounded, points))
 	}
 	if idle > 0 {
-		sentences = append(sentences, fmt.Sprintf("At %d of %d points of ours the machine was not full: dnsperf asked no more; targets are judged by the others.", idle, points))
+		sentences = append(sentences,
+			fmt.Sprintf("At %d of %d points of ours the machine was not full: dnsperf asked no more; targets are judged by the others.", idle, points))
 	}
 	return sentences
 }
@@ -337,12 +344,14 @@ func (s *section) dnsOver(subject, against string, least float64) []judged {
 		if g.dnsBoundedAt(subject) || g.dnsIdleAt(subject) || g.dnsIdleAt(against) {
 			continue
 		}
-		over.add(ratioOf(g.best(subject, results.QueriesPerSecond), g.best(against, results.QueriesPerSecond), results.QueriesPerSecond))
+		over.add(ratioOf(g.best(subject, results.QueriesPerSecond), g.best(against, results.QueriesPerSecond),
+			results.QueriesPerSecond))
 	}
 	if over.n == 0 {
 		return nil
 	}
-	return []judged{{what: clean(subject), bound: times(least) + " " + against, figures: over, format: times, holds: over.low >= least, least: true}}
+	return []judged{{what: clean(subject), bound: times(least) + " " + against, figures: over, format: times,
+		holds: over.low >= least, least: true}}
 }
 
 // dnsEvenness judges round robin where the sockets can be dealt out evenly, and ask
@@ -353,7 +362,8 @@ func (s *section) dnsEvenness(subjects []string) []judged {
 		return nil
 	}
 	percent := func(v float64) string { return decimal(v, 2) + " %" }
-	even := judged{what: "round robin, the busiest name server over the idlest,", bound: fmt.Sprintf("%d %%", dnsEven), format: percent, holds: true}
+	even := judged{what: "round robin, the busiest name server over the idlest,", bound: fmt.Sprintf("%d %%", dnsEven),
+		format: percent, holds: true}
 	var all []judged
 	for _, subject := range subjects {
 		uneven := s.dnsUneven(subject)
@@ -380,7 +390,8 @@ func (s *section) dnsUneven(subject string) (uneven span) {
 	for _, g := range s.Groups {
 		sockets, backends := g.Params[paramConcurrency].number, g.Params[paramBackends].number
 		for _, p := range g.Points {
-			if p.Subject != subject || !roundRobin(p) || backends < 2 || int(sockets)%int(backends) != 0 || g.Params[paramGenerators].number != 1 {
+			if p.Subject != subject || !roundRobin(p) || backends < 2 || int(sockets)%int(backends) != 0 ||
+				g.Params[paramGenerators].number != 1 {
 				continue
 			}
 			if p.Idle > 0 {
@@ -407,8 +418,11 @@ func dnsFigures(s *section) []figure {
 	}
 	return append(figures,
 		figure{"The balancer's own CPU time", "Less is better; kernel work included. " + whiskerCaption, cost},
-		figure{"Context switches", "Of the whole machine, a second. What is forwarded in the kernel wakes nobody on its way. " + whiskerCaption,
-			&chart{Axis: "context switches/s", Kind: bars, Rows: eachPoint(s, medianRow(s, colours, results.ContextSwitchesPerS))}})
+		figure{"Context switches",
+			"Of the whole machine, a second. What is forwarded in the kernel wakes nobody on its way. " +
+				whiskerCaption,
+			&chart{Axis: "context switches/s", Kind: bars,
+				Rows: eachPoint(s, medianRow(s, colours, results.ContextSwitchesPerS))}})
 }
 
 // chart draws a line a balancer over the numbers of backends.

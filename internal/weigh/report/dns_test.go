@@ -53,9 +53,11 @@ func (s dnsSubject) trial(backends, generators int) results.Trial {
 	rate := s.rate * float64(backends)
 	t := results.Trial{
 		Subject: s.name, Load: "even", Repeat: 1, Valid: true, Saturated: results.SaturatedBackend,
-		Params: map[string]any{"question": "a.domain.local A", "backends": backends, "clients": generators, "concurrency": 60 * generators, "duration_seconds": 10},
+		Params: map[string]any{"question": "a.domain.local A", "backends": backends, "clients": generators,
+			"concurrency": 60 * generators, "duration_seconds": 10},
 		Metrics: map[string]float64{
-			results.QueriesPerSecond: rate, results.Queries: rate * 10, results.Lost: 0, results.Failed: 0, results.LatencyMsMin: 0.02,
+			results.QueriesPerSecond: rate, results.Queries: rate * 10, results.Lost: 0, results.Failed: 0,
+			results.LatencyMsMin:  0.02,
 			results.LatencyMsMean: 0.5, results.LatencyMsMax: 9, results.NameServerCPUPercent: 120 / float64(backends),
 			results.ContextSwitchesPerS: rate * 1.5, results.HostUserPercent: 48, results.HostSystemPercent: 25,
 			results.HostSoftirqPercent: 16, results.HostIdlePercent: 11, results.BalancerCPUUsPerRequest: 1e5 / s.rate,
@@ -79,14 +81,17 @@ func (s dnsSubject) trial(backends, generators int) results.Trial {
 
 func TestDNSReport(t *testing.T) {
 	run := dnsRun(dnsSubjects())
-	run.Trials = append(run.Trials, results.Trial{Subject: "ipvs-nat", Load: "even", Repeat: 1, Saturated: results.SaturatedUnknown,
-		Params: map[string]any{"question": "a.domain.local A", "backends": 1, "clients": 1, "concurrency": 60, "duration_seconds": 10},
-		Notes:  []string{"this kernel has no IPVS"}})
+	run.Trials = append(run.Trials, results.Trial{Subject: "ipvs-nat", Load: "even", Repeat: 1,
+		Saturated: results.SaturatedUnknown,
+		Params: map[string]any{"question": "a.domain.local A", "backends": 1, "clients": 1, "concurrency": 60,
+			"duration_seconds": 10},
+		Notes: []string{"this kernel has no IPVS"}})
 	for ending, write := range map[string]func(io.Writer, *results.Run) error{"md": Markdown, "txt": Terminal} {
 		compareGolden(t, filepath.Join("testdata", "dns."+ending), render(t, write, run))
 	}
 	page := render(t, HTML, run)
-	for _, want := range []string{"Queries a second by number of name servers: 120 concurrent · 2 clients", "Context switches", "this kernel has no IPVS"} {
+	for _, want := range []string{"Queries a second by number of name servers: 120 concurrent · 2 clients",
+		"Context switches", "this kernel has no IPVS"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}
@@ -100,12 +105,17 @@ func TestDNSTargets(t *testing.T) {
 		change func([]dnsSubject)
 		missed string
 	}{
-		"all is well":     {func([]dnsSubject) {}, ""},
-		"below the rules": {func(s []dnsSubject) { s[rules].rate = 28_000 }, "jeoul-nat-tc ≥ 1.00 × iptables-nth (0.96)"},
-		"near the relay":  {func(s []dnsSubject) { s[relay].rate = 14_000 }, "jeoul-nat-tc ≥ 2.00 × docker-proxy (1.93)"},
-		"no docker-proxy": {func(s []dnsSubject) { s[relay].name = "envoy"; s[2].rate = 14_000 }, "jeoul-nat-tc ≥ 2.00 × nginx-stream (1.93)"},
-		"uneven":          {func(s []dnsSubject) { s[l2dsr].uneven = 3 }, "jeoul-l2dsr-xdp with round robin, the busiest name server over the idlest, ≤ 2 % (3.00 %)"},
-		"uneven by hash":  {func(s []dnsSubject) { s[nat].uneven, s[nat].scheduler = 30, "maglev" }, ""},
+		"all is well": {func([]dnsSubject) {}, ""},
+		"below the rules": {func(s []dnsSubject) { s[rules].rate = 28_000 },
+			"jeoul-nat-tc ≥ 1.00 × iptables-nth (0.96)"},
+		"near the relay": {func(s []dnsSubject) { s[relay].rate = 14_000 },
+			"jeoul-nat-tc ≥ 2.00 × docker-proxy (1.93)"},
+		"no docker-proxy": {func(s []dnsSubject) { s[relay].name = "envoy"; s[2].rate = 14_000 },
+			"jeoul-nat-tc ≥ 2.00 × nginx-stream (1.93)"},
+		"uneven": {func(s []dnsSubject) {
+			s[l2dsr].uneven = 3
+		}, "jeoul-l2dsr-xdp with round robin, the busiest name server over the idlest, ≤ 2 % (3.00 %)"},
+		"uneven by hash": {func(s []dnsSubject) { s[nat].uneven, s[nat].scheduler = 30, "maglev" }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			subjects := dnsSubjects()
@@ -134,8 +144,10 @@ func TestDNSRateIsNoLimit(t *testing.T) {
 	for most, want := range map[int][]string{
 		// Enough for all; enough for docker-proxy; too little for anybody.
 		100_000: {"jeoul-nat-tc ≥ 2.00 × docker-proxy (1.93)"},
-		60_000:  {"jeoul-nat-tc ≥ 2.00 × docker-proxy (1.93)", "2 of 12 points of ours reached the rate that dnsperf was told (-Q)"},
-		1_000:   {"jeoul-nat-tc ≥ 2.00 × docker-proxy (1.93)", "2 of 12 points of ours reached the rate that dnsperf was told (-Q)"},
+		60_000: {"jeoul-nat-tc ≥ 2.00 × docker-proxy (1.93)",
+			"2 of 12 points of ours reached the rate that dnsperf was told (-Q)"},
+		1_000: {"jeoul-nat-tc ≥ 2.00 × docker-proxy (1.93)",
+			"2 of 12 points of ours reached the rate that dnsperf was told (-Q)"},
 	} {
 		run := dnsRun(subjects)
 		for _, trial := range run.Trials {

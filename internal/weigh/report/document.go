@@ -62,7 +62,8 @@ func newDocument(run *results.Run) *document {
 	each := pace(run)
 	d.Overview = newOverview(sections, newPalette(sections), each)
 	for _, s := range sections {
-		part := loadPart{Title: s.title(), Constant: s.Constant.text(), Verdict: verdict(s), Sheets: s.sheets(), section: s}
+		part := loadPart{Title: s.title(), Constant: s.Constant.text(), Verdict: verdict(s), Sheets: s.sheets(),
+			section: s}
 		if s != d.Overview.of {
 			part.Answer = s.answer(each)
 		}

@@ -24,7 +24,8 @@ func figures(s *section, colours *palette) []figure {
 	case s.laddered():
 		all = []figure{latencyChart(s, colours), rateChart(s, colours), costChart(s, colours)}
 	default:
-		all = []figure{rateChart(s, colours), costChart(s, colours), latencyChart(s, colours), partChart(s), evennessChart(s, colours)}
+		all = []figure{rateChart(s, colours), costChart(s, colours), latencyChart(s, colours), partChart(s),
+			evennessChart(s, colours)}
 	}
 	return slices.DeleteFunc(all, func(f figure) bool { return f.chart.empty() })
 }
@@ -121,11 +122,13 @@ func latencyChart(s *section, colours *palette) figure {
 				r.Value += " – "
 			}
 			r.Value += significant(v)
-			r.Marks = append(r.Marks, mark{Value: v, Ink: colours.subject(p.Subject), Hollow: m == results.LatencyMsP99})
+			r.Marks = append(r.Marks, mark{Value: v, Ink: colours.subject(p.Subject),
+				Hollow: m == results.LatencyMsP99})
 		}
 		return r
 	})
-	return figure{"What clients waited", "Less is better. Half of the requests took up to p50, all but 1 % up to p99.", c}
+	return figure{"What clients waited", "Less is better. Half of the requests took up to p50, all but 1 % up to p99.",
+		c}
 }
 
 // partInks are the inks of cpuParts.
@@ -153,13 +156,15 @@ func partChart(s *section) figure {
 		r.Value = decimal(total, decimalsFor([]float64{total}))
 		return r
 	})
-	return figure{"Where a request's CPU time goes", "Less is better. All parts share this machine's cores, so the sum decides how many requests it can serve.", c}
+	return figure{"Where a request's CPU time goes",
+		"Less is better. All parts share this machine's cores, so the sum decides how many requests it can serve.", c}
 }
 
 // evennessChart shows each backend's connections at the fullest point only:
 // the tables have the figure for every point.
 func evennessChart(s *section, colours *palette) figure {
-	c := &chart{Axis: "connections of a backend, relative to an equal share", Kind: dots, Reference: 100, HasReference: true, Percent: true}
+	c := &chart{Axis: "connections of a backend, relative to an equal share", Kind: dots, Reference: 100,
+		HasReference: true, Percent: true}
 	g := s.fullest()
 	if g == nil {
 		return figure{chart: c}

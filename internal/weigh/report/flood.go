@@ -46,13 +46,17 @@ func beyondText(v string) string {
 }
 
 var floodReading = []paragraph{
-	{"Two phases", "Each trial has the same connections in both: quiet, and then beside the flood. A ratio is of the two phases of one trial, so that what differs between trials stays out of it. " +
-		"Compare it with that of direct, where the flood is dropped at once: so much a busy neighbouring core does by itself."},
-	{"Whose core", "The flood has one core for everything that comes of it, the connections another. What they share is the memory, its caches, and what the balancer keeps for all of its flows: " +
-		"its tables, its locks, its sockets. That is what is looked for."},
-	{"What was handled", "Packets of the flood that the balancer has sent on, or answered in a server's place, as a proxy does. Where less is handled than offered, the rest was dropped on the balancer: " +
-		"an honest client's SYN would have been among it."},
-	{"Failed and late", "A SYN that is lost is sent again after a second. So new connections that p99 shows beyond 1,000 ms lost their first one, though they have not failed."},
+	{"Two phases",
+		"Each trial has the same connections in both: quiet, and then beside the flood. A ratio is of the two phases of one trial, so that what differs between trials stays out of it. " +
+			"Compare it with that of direct, where the flood is dropped at once: so much a busy neighbouring core does by itself."},
+	{"Whose core",
+		"The flood has one core for everything that comes of it, the connections another. What they share is the memory, its caches, and what the balancer keeps for all of its flows: " +
+			"its tables, its locks, its sockets. That is what is looked for."},
+	{"What was handled",
+		"Packets of the flood that the balancer has sent on, or answered in a server's place, as a proxy does. Where less is handled than offered, the rest was dropped on the balancer: " +
+			"an honest client's SYN would have been among it."},
+	{"Failed and late",
+		"A SYN that is lost is sent again after a second. So new connections that p99 shows beyond 1,000 ms lost their first one, though they have not failed."},
 }
 
 // floodSheets are the tables of a flood's experiment.
@@ -124,13 +128,14 @@ func floodBalancer(s *section) sheet {
 		fixed(metricField("Answered", "SYN-ACKs/s", results.FloodAnsweredPerSecond), 0),
 		fixed(metricField("CPU quiet", "cores", results.QuietBalancerCPUCores), 2),
 		fixed(metricField("CPU flood", "cores", results.FloodBalancerCPUCores), 2),
-		field{column: column{Title: "CPU", Unit: "ns/packet", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
-			ns, ok := floodCost(p)
-			if !ok {
-				return missing
-			}
-			return decimal(ns, 0)
-		}},
+		field{column: column{Title: "CPU", Unit: "ns/packet", Numeric: true},
+			cell: func(_ *group, p *point, _ int) string {
+				ns, ok := floodCost(p)
+				if !ok {
+					return missing
+				}
+				return decimal(ns, 0)
+			}},
 		fixed(metricField("Kept before", "", results.RememberedBefore), 0),
 		fixed(metricField("Kept in flood", "", results.RememberedDuring), 0),
 		fixed(metricField("Kept after", "", results.RememberedAfter), 0),
@@ -165,11 +170,13 @@ func floodCost(p *point) (ns float64, ok bool) {
 // floodShown are the metrics of the other two tables.
 var floodShown = []string{
 	results.Established, results.EstablishedLost,
-	results.QuietLatencyMsP50, results.FloodLatencyMsP50, results.QuietLatencyMsP99, results.FloodLatencyMsP99, results.FloodRatioP99,
+	results.QuietLatencyMsP50, results.FloodLatencyMsP50, results.QuietLatencyMsP99, results.FloodLatencyMsP99,
+	results.FloodRatioP99,
 	results.FloodNewOpened, results.FloodNewFailed, results.FloodNewLatencyMsP99,
 	results.FloodOfferedPerSecond, results.FloodHandledPerSecond, results.FloodAnsweredPerSecond,
 	results.QuietBalancerCPUCores, results.FloodBalancerCPUCores,
-	results.RememberedBefore, results.RememberedDuring, results.RememberedAfter, results.RememberedLimit, results.RememberedBytes,
+	results.RememberedBefore, results.RememberedDuring, results.RememberedAfter, results.RememberedLimit,
+	results.RememberedBytes,
 }
 
 // floodRest shows the other metrics.
@@ -196,7 +203,9 @@ func floodVerdict(s *section) []string {
 		what  string
 		words []string
 	}{
-		{fmt.Sprintf("no connection lost, p99 at most %d × the quiet one, and nothing kept beyond the bound. That holds for", floodTargetRatio), held},
+		{fmt.Sprintf(
+			"no connection lost, p99 at most %d × the quiet one, and nothing kept beyond the bound. That holds for",
+			floodTargetRatio), held},
 		{"That is missed by", missed},
 		{"The others:", others},
 	} {
@@ -241,7 +250,8 @@ func judgeFlood(p *point) floodJudged {
 func floodFigures(s *section) []figure {
 	colours := newPalette([]*section{s})
 	return []figure{floodLatencyChart(s, colours), {
-		"Packets of the flood that the balancer handled", "More is better, as far as one core lets it. " + whiskerCaption, &chart{
+		"Packets of the flood that the balancer handled", "More is better, as far as one core lets it. " +
+			whiskerCaption, &chart{
 			Axis: "packets/s", Kind: bars, Rows: eachPoint(s, medianRow(s, colours, results.FloodHandledPerSecond)),
 		},
 	}}
@@ -271,11 +281,13 @@ func floodLatencyChart(s *section, colours *palette) figure {
 			if p.has(m) {
 				v := p.Stats[m].Median
 				words = append(words, significant(v))
-				r.Marks = append(r.Marks, mark{Value: v, Ink: colours.subject(p.Subject), Hollow: m == results.QuietLatencyMsP99})
+				r.Marks = append(r.Marks, mark{Value: v, Ink: colours.subject(p.Subject),
+					Hollow: m == results.QuietLatencyMsP99})
 			}
 		}
 		r.Value = strings.Join(words, " → ")
 		return r
 	})
-	return figure{"What those who are connected wait", "Less is better, and the two dots of a row should not be far apart.", c}
+	return figure{"What those who are connected wait",
+		"Less is better, and the two dots of a row should not be far apart.", c}
 }

@@ -17,8 +17,9 @@ func flooded(metrics map[string]map[string]float64) *results.Run {
 	run := &results.Run{Schema: results.Schema, Suite: "synflood", Title: "Under a SYN flood", Started: time.Unix(1, 0)}
 	for _, subject := range []string{"direct", "iptables-nth", "jeoul-l2dsr-xdp", "jeoul-nat-xdp"} {
 		m := map[string]float64{
-			results.Established: 300, results.EstablishedLost: 0, results.QuietLatencyMsP99: 0.5, results.FloodLatencyMsP99: 0.75,
-			results.FloodRatioP99: 1.5, results.FloodNewOpened: 50, results.FloodNewFailed: 0,
+			results.Established: 300, results.EstablishedLost: 0, results.QuietLatencyMsP99: 0.5,
+			results.FloodLatencyMsP99: 0.75,
+			results.FloodRatioP99:     1.5, results.FloodNewOpened: 50, results.FloodNewFailed: 0,
 			results.FloodOfferedPerSecond: 1e6, results.FloodHandledPerSecond: 1e6,
 			results.QuietBalancerCPUCores: 0.1, results.FloodBalancerCPUCores: 0.3,
 			results.RememberedDuring: 1000, results.RememberedLimit: 2000,
@@ -26,7 +27,8 @@ func flooded(metrics map[string]map[string]float64) *results.Run {
 		maps.Copy(m, metrics[subject])
 		run.Trials = append(run.Trials, results.Trial{
 			Subject: subject, Load: "syn", Repeat: 1, Valid: true, Saturated: results.SaturatedUnknown, Metrics: m,
-			Params: map[string]any{"flood": "syn", "beyond": "drop", "every_ms": 100.0, "new_per_second": 50, "concurrency": 300},
+			Params: map[string]any{"flood": "syn", "beyond": "drop", "every_ms": 100.0, "new_per_second": 50,
+				"concurrency": 300},
 		})
 	}
 	return run
@@ -39,7 +41,8 @@ func TestFloodVerdict(t *testing.T) {
 		holds   bool
 		says    string
 	}{
-		"all is well":   {nil, true, "jeoul-l2dsr-xdp (0 lost, p99 1.50 × (0.50 ms quiet, 0.75 ms in the flood), 1,000 of 2,000 kept)"},
+		"all is well": {nil, true,
+			"jeoul-l2dsr-xdp (0 lost, p99 1.50 × (0.50 ms quiet, 0.75 ms in the flood), 1,000 of 2,000 kept)"},
 		"one lost":      {map[string]float64{results.EstablishedLost: 1}, false, "(1 lost,"},
 		"twice as long": {map[string]float64{results.FloodRatioP99: 2}, true, "p99 2.00 ×"},
 		"longer":        {map[string]float64{results.FloodRatioP99: 2.01}, false, "p99 2.01 ×"},
@@ -63,7 +66,8 @@ func TestFloodVerdict(t *testing.T) {
 			if !strings.Contains(where, c.says) {
 				t.Errorf("%q is not in %q\n%s", c.says, where, strings.Join(text, "\n"))
 			}
-			if !strings.Contains(held, "jeoul-nat-xdp (0 lost") || !strings.Contains(others, "The others: iptables-nth (0 lost") ||
+			if !strings.Contains(held, "jeoul-nat-xdp (0 lost") ||
+				!strings.Contains(others, "The others: iptables-nth (0 lost") ||
 				strings.Contains(strings.Join(text, ""), "direct (") {
 				t.Errorf("the verdict is\n%s", strings.Join(text, "\n"))
 			}
@@ -89,7 +93,8 @@ func TestFloodReport(t *testing.T) {
 		}
 		// 0.2 cores for a million packets a second are 200 ns each.
 		words := strings.Join(strings.Fields(text.String()), " ")
-		for _, want := range []string{"Those who are connected", "a flood of SYN", "dropped behind the balancer", "1,000,000", "200", "Who of those that are connected"} {
+		for _, want := range []string{"Those who are connected", "a flood of SYN", "dropped behind the balancer",
+			"1,000,000", "200", "Who of those that are connected"} {
 			if !strings.Contains(words, want) {
 				t.Errorf("%s does not say %q", name, want)
 			}

@@ -62,12 +62,14 @@ type pageFigure struct {
 }
 
 func newPage(d *document, words *translator) page {
-	style := fmt.Sprintf(":root{color-scheme:light;%s}@media(prefers-color-scheme:dark){:root:not([data-theme=light]){color-scheme:dark;%s}}:root[data-theme=dark]{color-scheme:dark;%s}\n%s",
+	style := fmt.Sprintf(
+		":root{color-scheme:light;%s}@media(prefers-color-scheme:dark){:root:not([data-theme=light]){color-scheme:dark;%s}}:root[data-theme=dark]{color-scheme:dark;%s}\n%s",
 		declarations(false), declarations(true), declarations(true), pageStyle)
 	p := page{
 		document: d,
 		Language: words.language,
-		Policy: fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src '%s'; base-uri 'none'; form-action 'none'",
+		Policy: fmt.Sprintf(
+			"default-src 'none'; style-src 'unsafe-inline'; script-src '%s'; base-uri 'none'; form-action 'none'",
 			integrity(pageScript)),
 		Style:  template.CSS(style),
 		Script: template.JS(pageScript),

@@ -67,29 +67,33 @@ func instructionSheets(s *section) []sheet {
 	fields = append(fields,
 		fixed(metricField("Instructions", "per request", results.InstructionsPerRequest), 0),
 		fixed(spreadField("Spread", results.InstructionsPerRequest), 0),
-		field{column: column{Title: "Added to " + s.Baseline, Unit: "per request", Numeric: true}, cell: func(g *group, p *point, _ int) string {
-			added, ok := s.added(g, p)
-			if !ok {
-				return missing
-			}
-			return decimal(added, 0)
-		}},
+		field{column: column{Title: "Added to " + s.Baseline, Unit: "per request", Numeric: true},
+			cell: func(g *group, p *point, _ int) string {
+				added, ok := s.added(g, p)
+				if !ok {
+					return missing
+				}
+				return decimal(added, 0)
+			}},
 	)
 	for _, against := range instructionRivals {
-		fields = append(fields, field{column: column{Title: "Added × " + against, Numeric: true}, cell: func(g *group, p *point, _ int) string {
-			r, ok := s.addedRatio(g, p, against)
-			if !ok {
-				return missing
-			}
-			return ratioText(r)
-		}})
+		fields = append(fields, field{column: column{Title: "Added × " + against, Numeric: true},
+			cell: func(g *group, p *point, _ int) string {
+				r, ok := s.addedRatio(g, p, against)
+				if !ok {
+					return missing
+				}
+				return ratioText(r)
+			}})
 	}
 	fields = append(fields, fixed(metricField("Failed", "", results.Failed), 0), repeatsField())
 	notes := []string{
 		fmt.Sprintf("Added to %s: the difference of the medians. Added × a subject: that, as a multiple of what the subject adds.", s.Baseline),
 	}
 	if !s.measured(s.Baseline) {
-		notes = append(notes, fmt.Sprintf("The baseline %s has no valid trial under this load, so it is not known what the others add.", s.Baseline))
+		notes = append(notes,
+			fmt.Sprintf("The baseline %s has no valid trial under this load, so it is not known what the others add.",
+				s.Baseline))
 	}
 	return s.tabulate(sheet{
 		Title: "Instructions",
@@ -108,7 +112,8 @@ func instructionVerdict(s *section) []string {
 			added.add(s.added(g, g.best(name, results.InstructionsPerRequest)))
 		}
 		if added.n > 0 {
-			sentences = append(sentences, fmt.Sprintf("%s: %s adds %s instructions to a request%s.", s.title(), clean(name),
+			sentences = append(sentences, fmt.Sprintf("%s: %s adds %s instructions to a request%s.", s.title(),
+				clean(name),
 				added.text(func(v float64) string { return decimal(v, 0) }), overPoints(added.n)))
 		}
 	}
@@ -119,7 +124,8 @@ func instructionVerdict(s *section) []string {
 func (s *section) instructionTargets() []judged {
 	var all []judged
 	for _, target := range instructionTargets {
-		j := judged{what: target.ours, bound: ratioText(target.most) + " × what " + target.against + " adds", format: times}
+		j := judged{what: target.ours, bound: ratioText(target.most) + " × what " + target.against + " adds",
+			format: times}
 		for _, g := range s.Groups {
 			// The highest of a subject's variants is its least favourable.
 			j.figures.add(s.addedRatio(g, g.best(target.ours, results.InstructionsPerRequest), target.against))
@@ -133,11 +139,13 @@ func (s *section) instructionTargets() []judged {
 }
 
 var instructionReading = []paragraph{
-	{"Instructions, not time", "One processor is emulated, and its clock advances with each instruction, whatever that is. Caches, branch prediction, " +
-		"memory bandwidth and other cores are not in the figures: they compare programs that do alike work, and commits of one program. " +
-		"What a packet costs on hardware is measured in nanoseconds, elsewhere."},
-	{"What repeats", "The figures do not depend on how fast or how busy the machine is. Repeats differ by where timers fall and by how processes " +
-		"happen to take turns: a difference smaller than the spread is no difference."},
+	{"Instructions, not time",
+		"One processor is emulated, and its clock advances with each instruction, whatever that is. Caches, branch prediction, " +
+			"memory bandwidth and other cores are not in the figures: they compare programs that do alike work, and commits of one program. " +
+			"What a packet costs on hardware is measured in nanoseconds, elsewhere."},
+	{"What repeats",
+		"The figures do not depend on how fast or how busy the machine is. Repeats differ by where timers fall and by how processes " +
+			"happen to take turns: a difference smaller than the spread is no difference."},
 }
 
 // virtualFacts say what the virtual machine is that a run was in.
@@ -145,7 +153,8 @@ func virtualFacts(v *results.Virtual) (machine, host string) {
 	if v == nil {
 		return "", ""
 	}
-	how := map[string]string{"kvm": "with KVM", "tcg": "emulated (TCG)", "tcg-icount": "emulated (TCG), one processor whose clock counts instructions"}[v.Accelerator]
+	how := map[string]string{"kvm": "with KVM", "tcg": "emulated (TCG)",
+		"tcg-icount": "emulated (TCG), one processor whose clock counts instructions"}[v.Accelerator]
 	if how == "" {
 		how = v.Accelerator
 	}

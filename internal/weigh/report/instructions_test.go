@@ -12,18 +12,22 @@ import (
 func countedTrial(subject string, repeat int, instructions float64) results.Trial {
 	return results.Trial{
 		Subject: subject, Load: "ab", Repeat: repeat, Valid: true, Saturated: results.SaturatedUnknown,
-		Params:  map[string]any{"concurrency": 32, "clients": 1, "backends": 4, "file_bytes": 1024, "requests": 8000},
-		Metrics: map[string]float64{results.InstructionsPerRequest: instructions, results.RequestsPerSecond: 1e9 / instructions, results.Failed: 0},
+		Params: map[string]any{"concurrency": 32, "clients": 1, "backends": 4, "file_bytes": 1024, "requests": 8000},
+		Metrics: map[string]float64{results.InstructionsPerRequest: instructions,
+			results.RequestsPerSecond: 1e9 / instructions, results.Failed: 0},
 	}
 }
 
 // TestInstructions checks what is said of a run in a machine that counts.
 func TestInstructions(t *testing.T) {
-	run := &results.Run{Schema: results.Schema, Suite: "instructions", Environment: results.Environment{Kernel: "6.12", Virtual: &results.Virtual{
-		Emulator: "QEMU 7.2.22", Accelerator: "tcg-icount", Instructions: true, HostKernel: "6.18", HostCPU: "Xeon", HostCores: 2}}}
+	run := &results.Run{Schema: results.Schema, Suite: "instructions", Environment: results.Environment{Kernel: "6.12",
+		Virtual: &results.Virtual{
+			Emulator: "QEMU 7.2.22", Accelerator: "tcg-icount", Instructions: true, HostKernel: "6.18", HostCPU: "Xeon",
+			HostCores: 2}}}
 	for repeat := range 2 {
 		for subject, instructions := range map[string]float64{
-			"direct": 200_000, "bare-tc": 220_000, "ipvs-dr": 240_000, "ipvs-nat": 280_000, "jeoul-l2dsr-tc": 221_000, "jeoul-nat-tc": 256_000,
+			"direct": 200_000, "bare-tc": 220_000, "ipvs-dr": 240_000, "ipvs-nat": 280_000, "jeoul-l2dsr-tc": 221_000,
+			"jeoul-nat-tc": 256_000,
 		} {
 			run.Trials = append(run.Trials, countedTrial(subject, repeat+1, instructions+float64(repeat*200)))
 		}

@@ -24,11 +24,13 @@ func verdictOf(trials ...results.Trial) string {
 
 func TestMemoryVerdict(t *testing.T) {
 	stored := func(scheduler string, remembered, bytes float64) results.Trial {
-		m := map[string]float64{results.FlowsSent: 1000, results.FlowsRemembered: remembered, results.BytesPerFlow: bytes}
+		m := map[string]float64{results.FlowsSent: 1000, results.FlowsRemembered: remembered,
+			results.BytesPerFlow: bytes}
 		if scheduler == "rr" {
 			m[results.FlowsWithoutRoom] = 1000 - remembered
 		}
-		return planeTrial("memory", map[string]any{"scheduler": scheduler, "family": "ipv4", "stage": "proven", "flows": 1000}, m)
+		return planeTrial("memory", map[string]any{"scheduler": scheduler, "family": "ipv4", "stage": "proven",
+			"flows": 1000}, m)
 	}
 	for _, test := range []struct {
 		name   string
@@ -38,7 +40,8 @@ func TestMemoryVerdict(t *testing.T) {
 		{"as planned", []results.Trial{stored("rr", 998, 64), stored("maglev", 0, 0)}, []string{
 			"Targets that hold: maglev, 1,000 flows ≤ 0 bytes a flow (0.0); 1,000 flows ≤ 128 bytes a flow (64.0).",
 			"Of 1,000 flows in tables planned for as many, 2 found no room."}},
-		{"too much", []results.Trial{stored("rr", 1000, 128.1)}, []string{"missed: 1,000 flows ≤ 128 bytes a flow (128.1)", "0 found no room"}},
+		{"too much", []results.Trial{stored("rr", 1000, 128.1)},
+			[]string{"missed: 1,000 flows ≤ 128 bytes a flow (128.1)", "0 found no room"}},
 		{"remembered all the same", []results.Trial{stored("maglev", 1, 0)}, []string{"missed: maglev, 1,000 flows"}},
 	} {
 		got := verdictOf(test.trials...)
@@ -81,7 +84,8 @@ func TestDistributionVerdict(t *testing.T) {
 		for _, p := range p {
 			m[results.TablePValue] = p
 		}
-		return planeTrial("distribution", map[string]any{"scheduler": scheduler, "backends": 25, "weights": "equal", "flows": 1024, "ended": "none"}, m)
+		return planeTrial("distribution", map[string]any{"scheduler": scheduler, "backends": 25, "weights": "equal",
+			"flows": 1024, "ended": "none"}, m)
 	}
 	got := verdictOf(of("rr", 0), of("maglev", 1.5, 0.4), of("sh", 2, 0.012))
 	for _, want := range []string{
@@ -92,7 +96,8 @@ func TestDistributionVerdict(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 	}
-	if got := verdictOf(of("maglev", 9, 0.001), of("sh", 1, 0.5)); !strings.Contains(got, "otherwise than chance explains (p below 0.01) in 1 of 2 cases: maglev with 25 backends, weights equal") {
+	if got := verdictOf(of("maglev", 9, 0.001), of("sh", 1, 0.5)); !strings.Contains(got,
+		"otherwise than chance explains (p below 0.01) in 1 of 2 cases: maglev with 25 backends, weights equal") {
 		t.Errorf("a table that is not followed is not said:\n%s", got)
 	}
 }
@@ -100,10 +105,13 @@ func TestDistributionVerdict(t *testing.T) {
 // TestKindsInEveryForm renders each of these loads in every form.
 func TestKindsInEveryForm(t *testing.T) {
 	run := runOf(
-		planeTrial("distribution", map[string]any{"scheduler": "rr", "backends": 7, "weights": "equal", "flows": 1024, "ended": "none"},
-			map[string]float64{results.DeviationPercentMax: 0.25, results.ChiSquared: 3, results.DegreesOfFreedom: 6, results.PValue: 0.0001}),
+		planeTrial("distribution", map[string]any{"scheduler": "rr", "backends": 7, "weights": "equal", "flows": 1024,
+			"ended": "none"},
+			map[string]float64{results.DeviationPercentMax: 0.25, results.ChiSquared: 3, results.DegreesOfFreedom: 6,
+				results.PValue: 0.0001}),
 		planeTrial("memory", map[string]any{"scheduler": "rr", "family": "ipv6", "stage": "unproven", "flows": 77},
-			map[string]float64{results.FlowsSent: 77, results.FlowsRemembered: 77, results.BytesPerFlow: 64, results.TableBytes: 6.4e7}),
+			map[string]float64{results.FlowsSent: 77, results.FlowsRemembered: 77, results.BytesPerFlow: 64,
+				results.TableBytes: 6.4e7}),
 		planeTrial("scale", map[string]any{"services": 10, "backends": 10_000, "of": "load"},
 			map[string]float64{results.ParseSeconds: 1, results.LoadSeconds: 2, results.MemlockBytes: 1e8}),
 	)

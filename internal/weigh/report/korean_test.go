@@ -62,7 +62,8 @@ func TestKoreanIsComplete(t *testing.T) {
 		}
 	}
 	for text, korean := range words.known {
-		if korean.ok && hangul.MatchString(korean.text) && english.MatchString(fileName.ReplaceAllString(korean.text, "")) {
+		if korean.ok && hangul.MatchString(korean.text) &&
+			english.MatchString(fileName.ReplaceAllString(korean.text, "")) {
 			t.Errorf("half translated: %q is %q", text, korean.text)
 		}
 	}

@@ -104,7 +104,9 @@ func (c *chart) drawSeries(dc draw.Canvas) {
 	a.drawX(axis)
 	a.drawY(upwards, a.Min.X-number.Width(" "))
 	for _, l := range c.Lines {
-		drawn := slices.DeleteFunc(slices.Clone(l.Points), func(p xy) bool { return math.IsNaN(p.X) || math.IsNaN(p.Y) })
+		drawn := slices.DeleteFunc(slices.Clone(l.Points), func(p xy) bool {
+			return math.IsNaN(p.X) || math.IsNaN(p.Y)
+		})
 		var at []vg.Point
 		for _, p := range drawn {
 			at = append(at, vg.Point{X: a.x(p.X), Y: a.y(p.Y)})

@@ -66,7 +66,8 @@ func memoryVerdict(s *section) []string {
 				format: func(v float64) string { return decimal(v, 1) }})
 		}
 		all[i].figures.add(p.Stats[results.BytesPerFlow].Median, true)
-		all[i].holds = all[i].holds && all[i].figures.high <= bound && (remembers(p) || p.Stats[results.FlowsRemembered].Max == 0)
+		all[i].holds = all[i].holds && all[i].figures.high <= bound &&
+			(remembers(p) || p.Stats[results.FlowsRemembered].Max == 0)
 	}
 	return append(judgement(all, ""), roomVerdict(s)...)
 }
@@ -83,11 +84,13 @@ func roomVerdict(s *section) []string {
 	if sent == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("Of %s flows in tables planned for as many, %s found no room.", decimal(sent, 0), decimal(without, 0))}
+	return []string{fmt.Sprintf("Of %s flows in tables planned for as many, %s found no room.", decimal(sent, 0),
+		decimal(without, 0))}
 }
 
 var memoryReading = []paragraph{
-	{"Planned memory", "The tables of flows are made when the balancer starts, for as many flows as the configuration says: what is measured is the whole table by the flows in it when it is as full as planned. With fewer flows each would take more, and a flood makes none of it grow."},
+	{"Planned memory",
+		"The tables of flows are made when the balancer starts, for as many flows as the configuration says: what is measured is the whole table by the flows in it when it is as full as planned. With fewer flows each would take more, and a flood makes none of it grow."},
 }
 
 func init() {

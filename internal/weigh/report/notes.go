@@ -20,9 +20,10 @@ const saturationNote = "saturated: "
 // is nil if there is none.
 func invalidSheet(sections []*section) *sheet {
 	sh := &sheet{
-		Title:   "Points that could not be measured",
-		Lead:    "These trials were planned, and are in no figure, table or chart above.",
-		Columns: []column{{Title: "Subject"}, {Title: "Load"}, {Title: "Parameters"}, {Title: "Repeats"}, {Title: "Reason"}},
+		Title: "Points that could not be measured",
+		Lead:  "These trials were planned, and are in no figure, table or chart above.",
+		Columns: []column{{Title: "Subject"}, {Title: "Load"}, {Title: "Parameters"}, {Title: "Repeats"},
+			{Title: "Reason"}},
 	}
 	for _, s := range sections {
 		sh.group(invalidLines(s))

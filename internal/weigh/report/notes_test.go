@@ -40,7 +40,8 @@ func TestNotes(t *testing.T) {
 		},
 	}
 	got := map[string][][]string{}
-	for name, sh := range map[string]*sheet{"invalid": invalidSheet(sections), "remarks": remarkSheet(sections), "evidence": evidenceSheet(sections)} {
+	for name, sh := range map[string]*sheet{"invalid": invalidSheet(sections), "remarks": remarkSheet(sections),
+		"evidence": evidenceSheet(sections)} {
 		for _, g := range sh.Groups {
 			for _, l := range g {
 				got[name] = append(got[name], l.Cells)

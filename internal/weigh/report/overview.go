@@ -203,7 +203,8 @@ func (sh *sheet) clipped(rows, columns int) *sheet {
 		all += len(g)
 		var lines []line
 		for _, l := range g[:min(left, len(g))] {
-			lines = append(lines, line{Baseline: l.Baseline, Quiet: l.Quiet, Cells: slices.Clone(l.Cells[:len(short.Columns)])})
+			lines = append(lines,
+				line{Baseline: l.Baseline, Quiet: l.Quiet, Cells: slices.Clone(l.Cells[:len(short.Columns)])})
 		}
 		left -= len(lines)
 		short.group(lines)

@@ -33,7 +33,8 @@ func arrivalVerdict(s *section) []string {
 		var words []string
 		for _, p := range g.Points {
 			if p.has(results.LatencyMsP99) {
-				words = append(words, fmt.Sprintf("%s %s ms", clean(p.Label), significant(p.Stats[results.LatencyMsP99].Median)))
+				words = append(words,
+					fmt.Sprintf("%s %s ms", clean(p.Label), significant(p.Stats[results.LatencyMsP99].Median)))
 			}
 		}
 		if len(words) > 0 {
@@ -53,6 +54,8 @@ func prefixedSaturation(s *section) []string {
 }
 
 var openReading = []paragraph{
-	{"Open loop", "Requests are due at a fixed rate, whether the last ones have been answered or not, and latency counts from when a request was due: one that had to wait because the server, the balancer or the generator stood still shows all of it. A closed loop would not have sent it (“coordinated omission”)."},
-	{"The highest rate", "Where it was searched for, the requests/s are the highest rate at which 99 % of the requests kept the bound and none failed; a rate has to fail twice in a row to count as failed."},
+	{"Open loop",
+		"Requests are due at a fixed rate, whether the last ones have been answered or not, and latency counts from when a request was due: one that had to wait because the server, the balancer or the generator stood still shows all of it. A closed loop would not have sent it (“coordinated omission”)."},
+	{"The highest rate",
+		"Where it was searched for, the requests/s are the highest rate at which 99 % of the requests kept the bound and none failed; a rate has to fail twice in a row to count as failed."},
 }

@@ -14,7 +14,8 @@ func pacedTrial(subject string, rate int, served, p99 float64) results.Trial {
 	t := results.Trial{
 		Subject: subject, Load: "arrivals", Repeat: 1, Valid: true, Saturated: results.SaturatedNone,
 		Params: map[string]any{"concurrency": 300, "kept": "no", "arrivals": rate},
-		Metrics: map[string]float64{results.RequestsPerSecond: served, results.OfferedPerSecond: float64(rate), results.LatencyMsP50: 1,
+		Metrics: map[string]float64{results.RequestsPerSecond: served, results.OfferedPerSecond: float64(rate),
+			results.LatencyMsP50: 1,
 			results.LatencyMsP99: p99, results.BalancerCPUUsPerRequest: 5},
 	}
 	if rate == 0 {
@@ -28,11 +29,14 @@ func pacedTrial(subject string, rate int, served, p99 float64) results.Trial {
 // TestPaced checks what is said of open loops.
 func TestPaced(t *testing.T) {
 	run := &results.Run{Schema: results.Schema, Suite: "s", Trials: []results.Trial{
-		pacedTrial("direct", 2000, 1999, 1.25), pacedTrial("jeoul-l2dsr-xdp", 2000, 1998, 1.5), pacedTrial("haproxy-http", 2000, 1997, 9.75),
+		pacedTrial("direct", 2000, 1999, 1.25), pacedTrial("jeoul-l2dsr-xdp", 2000, 1998, 1.5),
+		pacedTrial("haproxy-http", 2000, 1997, 9.75),
 		pacedTrial("direct", 4000, 3999, 2.25), pacedTrial("jeoul-l2dsr-xdp", 4000, 3998, 2.5),
 		// One that could not be measured lacks the rate.
-		{Subject: "ipvs-dr", Load: "arrivals", Repeat: 1, Notes: []string{"IPVS is not installed"}, Params: map[string]any{"concurrency": 300, "kept": "no"}, Metrics: map[string]float64{}},
-		pacedTrial("direct", 0, 9000, 45), pacedTrial("jeoul-l2dsr-xdp", 0, 8100, 44), pacedTrial("haproxy-http", 0, 4050, 49),
+		{Subject: "ipvs-dr", Load: "arrivals", Repeat: 1, Notes: []string{"IPVS is not installed"},
+			Params: map[string]any{"concurrency": 300, "kept": "no"}, Metrics: map[string]float64{}},
+		pacedTrial("direct", 0, 9000, 45), pacedTrial("jeoul-l2dsr-xdp", 0, 8100, 44),
+		pacedTrial("haproxy-http", 0, 4050, 49),
 	}}
 	text := strings.Join(strings.Fields(render(t, Markdown, run)), " ")
 	for _, want := range []string{

@@ -53,7 +53,8 @@ func packetCosts(s *section) []*packetCost {
 		})
 		if i < 0 {
 			i = len(costs)
-			costs = append(costs, &packetCost{subject: p.Subject, variant: variant, foreign: foreign, hook: p.Params[paramHook]})
+			costs = append(costs, &packetCost{subject: p.Subject, variant: variant, foreign: foreign,
+				hook: p.Params[paramHook]})
 		}
 		costs[i].add(s, p)
 	}

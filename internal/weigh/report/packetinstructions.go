@@ -33,8 +33,12 @@ func packetInstructionSheets(s *section) []sheet {
 	var sheets []sheet
 	for _, g := range s.bySubject().Groups {
 		fields := []field{
-			{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string { return p.marked(clean(p.Subject)) }},
-			{column: column{Title: "Packets"}, cell: func(_ *group, p *point, _ int) string { return cmp.Or(s.packetWords(p), missing) }},
+			{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string {
+				return p.marked(clean(p.Subject))
+			}},
+			{column: column{Title: "Packets"}, cell: func(_ *group, p *point, _ int) string {
+				return cmp.Or(s.packetWords(p), missing)
+			}},
 			fixed(metricField("Per packet", "instructions", results.InstructionsPerPacket), 0),
 		}
 		for _, flows := range distinct(s.trials, paramFlows) {
@@ -60,12 +64,13 @@ func (s *section) flowsField(flows value, metric string) field {
 	if flows.numeric {
 		title = describe(paramFlows, flows)
 	}
-	return field{column: column{Title: title, Unit: "instructions", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
-		if q := s.withFlows(p, flows); q != nil && q.has(metric) {
-			return decimal(q.Stats[metric].Median, 0)
-		}
-		return missing
-	}}
+	return field{column: column{Title: title, Unit: "instructions", Numeric: true},
+		cell: func(_ *group, p *point, _ int) string {
+			if q := s.withFlows(p, flows); q != nil && q.has(metric) {
+				return decimal(q.Stats[metric].Median, 0)
+			}
+			return missing
+		}}
 }
 
 // packetInstructionVerdict says what packets of each subject of ours take, in a sentence a hook.
@@ -85,15 +90,18 @@ func packetInstructionVerdict(s *section) []string {
 			}
 		}
 		if slices.Sort(parts); len(parts) > 0 {
-			sentences = append(sentences, fmt.Sprintf("A packet%s takes, in instructions net of an empty program: %s.", inHook(g), strings.Join(parts, "; ")))
+			sentences = append(sentences, fmt.Sprintf("A packet%s takes, in instructions net of an empty program: %s.",
+				inHook(g), strings.Join(parts, "; ")))
 		}
 	}
 	return sentences
 }
 
 var packetInstructionReading = []paragraph{
-	{"Instructions, not time", "One processor is emulated, and its clock advances with each instruction, whatever that is. Caches, branch prediction " +
-		"and memory are not in the figures: they compare commits of one program, and what a packet costs on hardware is measured in nanoseconds, elsewhere."},
-	{"What repeats", "The figures do not depend on how fast or how busy the machine is. Repeats differ by where timers fall " +
-		"and by the addresses that flows and tables happen to have: a difference of a few instructions is none."},
+	{"Instructions, not time",
+		"One processor is emulated, and its clock advances with each instruction, whatever that is. Caches, branch prediction " +
+			"and memory are not in the figures: they compare commits of one program, and what a packet costs on hardware is measured in nanoseconds, elsewhere."},
+	{"What repeats",
+		"The figures do not depend on how fast or how busy the machine is. Repeats differ by where timers fall " +
+			"and by the addresses that flows and tables happen to have: a difference of a few instructions is none."},
 }

@@ -16,15 +16,19 @@ func countedPacket(subject string, flows, repeat int, net float64) results.Trial
 	if subject != emptySubject {
 		params["scheduler"], params["packets"] = "maglev", "known"
 	}
-	return results.Trial{Subject: subject, Load: "packet-instructions", Repeat: repeat, Valid: true, Saturated: results.SaturatedNone, Params: params,
-		Metrics: map[string]float64{results.InstructionsPerPacket: 238 + net, results.InstructionsNetOfEmpty: net, results.RatioToEmpty: (238 + net) / 238}}
+	return results.Trial{Subject: subject, Load: "packet-instructions", Repeat: repeat, Valid: true,
+		Saturated: results.SaturatedNone, Params: params,
+		Metrics: map[string]float64{results.InstructionsPerPacket: 238 + net, results.InstructionsNetOfEmpty: net,
+			results.RatioToEmpty: (238 + net) / 238}}
 }
 
 func countedPackets(net float64) *results.Run {
 	run := &results.Run{Schema: results.Schema, Suite: "packets-instructions"}
 	for repeat := 1; repeat <= 2; repeat++ {
-		run.Trials = append(run.Trials, countedPacket(emptySubject, 1, repeat, 0), countedPacket(emptySubject, 16384, repeat, 0),
-			countedPacket("jeoul-l2dsr-tc", 1, repeat, net+float64(repeat)), countedPacket("jeoul-l2dsr-tc", 16384, repeat, net+5))
+		run.Trials = append(run.Trials, countedPacket(emptySubject, 1, repeat, 0),
+			countedPacket(emptySubject, 16384, repeat, 0),
+			countedPacket("jeoul-l2dsr-tc", 1, repeat, net+float64(repeat)),
+			countedPacket("jeoul-l2dsr-tc", 16384, repeat, net+5))
 	}
 	return run
 }
@@ -58,7 +62,8 @@ func TestPacketInstructionsCompared(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(page.String()), " ")
-	for _, want := range []string{"instructions a packet, net", "| jeoul-l2dsr-tc · maglev · known flow | 302 | 202 | −33.2 % | apart |"} {
+	for _, want := range []string{"instructions a packet, net",
+		"| jeoul-l2dsr-tc · maglev · known flow | 302 | 202 | −33.2 % | apart |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q", want)
 		}

@@ -38,9 +38,11 @@ func packetOverview(s *section) *sheet {
 		return nil
 	}
 	sh := &sheet{Lead: "Nanoseconds net of an empty program: the range of the medians over kinds of packets.",
-		Columns: []column{{Title: "Subject"}, {Title: describe(paramFlows, costs[0].fewFlows), Unit: "ns", Numeric: true}}}
+		Columns: []column{{Title: "Subject"}, {Title: describe(paramFlows, costs[0].fewFlows), Unit: "ns",
+			Numeric: true}}}
 	if costs[0].fewFlows != costs[0].manyFlows {
-		sh.Columns = append(sh.Columns, column{Title: describe(paramFlows, costs[0].manyFlows), Unit: "ns", Numeric: true})
+		sh.Columns = append(sh.Columns, column{Title: describe(paramFlows, costs[0].manyFlows), Unit: "ns",
+			Numeric: true})
 	}
 	var lines []line
 	for _, c := range costs {
@@ -67,7 +69,8 @@ func packetPicture(s *section) *figure {
 		for i, of := range []span{cost.few, cost.many} {
 			if of.n > 0 {
 				row.Value = of.text(nanoseconds)
-				row.Marks = append(row.Marks, mark{Value: of.low, Ink: flowInks[2*i]}, mark{Value: of.high, Ink: flowInks[2*i]})
+				row.Marks = append(row.Marks, mark{Value: of.low, Ink: flowInks[2*i]},
+					mark{Value: of.high, Ink: flowInks[2*i]})
 			}
 		}
 		c.Rows = append(c.Rows, row)

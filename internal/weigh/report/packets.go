@@ -41,8 +41,12 @@ func packetSheets(s *section) []sheet {
 // hookSheet shows what each kind of packet costs in a hook, by the number of flows.
 func hookSheet(s *section, g *group) sheet {
 	fields := []field{
-		{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string { return p.marked(clean(p.Subject)) }},
-		{column: column{Title: "Packets"}, cell: func(_ *group, p *point, _ int) string { return cmp.Or(s.packetWords(p), missing) }},
+		{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string {
+			return p.marked(clean(p.Subject))
+		}},
+		{column: column{Title: "Packets"}, cell: func(_ *group, p *point, _ int) string {
+			return cmp.Or(s.packetWords(p), missing)
+		}},
 		fixed(metricField("Per packet", "ns", results.NsPerPacket), 1),
 	}
 	for _, flows := range distinct(s.trials, paramFlows) {
@@ -57,12 +61,13 @@ func hookSheet(s *section, g *group) sheet {
 			return ratioText(r)
 		}},
 		fixed(spreadField("Spread of net", results.NsNetOfEmpty), 1),
-		field{column: column{Title: "Net of adjust", Unit: "ns", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
-			if net, ok := s.netOfAdjust(p); ok {
-				return decimal(net, 1)
-			}
-			return missing
-		}},
+		field{column: column{Title: "Net of adjust", Unit: "ns", Numeric: true},
+			cell: func(_ *group, p *point, _ int) string {
+				if net, ok := s.netOfAdjust(p); ok {
+					return decimal(net, 1)
+				}
+				return missing
+			}},
 	)
 	sh := sheet{
 		Title: "What a packet costs" + inHook(g),
@@ -70,10 +75,12 @@ func hookSheet(s *section, g *group) sheet {
 		Notes: []string{"Rows say what varies within their subject; the table of every figure has all parameters."},
 	}
 	if s.measured(adjustSubject) {
-		sh.Notes = append(sh.Notes, "Net of adjust: less what it costs to make room for a header and to take it away again, as the harness must before the next packet.")
+		sh.Notes = append(sh.Notes,
+			"Net of adjust: less what it costs to make room for a header and to take it away again, as the harness must before the next packet.")
 	}
 	if s.measured(lineSubject) {
-		sh.Notes = append(sh.Notes, "line: one cache line for each flow, at a place in 64 MiB that depends on what the one before has said. So long does the memory take: a packet of so many remembered flows waits for it at the least.")
+		sh.Notes = append(sh.Notes,
+			"line: one cache line for each flow, at a place in 64 MiB that depends on what the one before has said. So long does the memory take: a packet of so many remembered flows waits for it at the least.")
 	}
 	row := *s
 	row.Groups = []*group{{Params: g.Params, Points: s.kinds(g)}}

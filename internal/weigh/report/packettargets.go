@@ -86,7 +86,8 @@ func costTargets(s *section, g *group) []judged {
 				j.what += " replies"
 			}
 			for _, p := range g.Points {
-				if !aimedAt(p, target.Mode) || s.oneFlow(p) != p || replies != (p.Params[paramDirection].word == replyDirection) {
+				if !aimedAt(p, target.Mode) || s.oneFlow(p) != p ||
+					replies != (p.Params[paramDirection].word == replyDirection) {
 					continue
 				}
 				j.figures.add(p.Stats[results.NsNetOfEmpty].Median, true)
@@ -148,7 +149,8 @@ func configuredVerdict(s *section) []string {
 				nanoseconds(p.Stats[results.NsNetOfEmpty].Median), describe(paramConfigured, configured)))
 		}
 		if len(parts) > 1 {
-			sentences = append(sentences, fmt.Sprintf("What else is configured: %s forwards the same packets for %s.", subject, list(parts)))
+			sentences = append(sentences, fmt.Sprintf("What else is configured: %s forwards the same packets for %s.",
+				subject, list(parts)))
 		}
 	}
 	return sentences

@@ -63,8 +63,12 @@ type paramInfo struct {
 var known = []paramInfo{
 	{Name: paramHook, Title: "Hook", Text: plain},
 	{Name: paramConcurrency, Title: "Concur\u00ADrency", Text: func(v string) string { return v + " concurrent" }},
-	{Name: paramArrivals, Title: "Arrivals/s", Load: true, Text: func(v string) string { return v + " requests due a second" }},
-	{Name: paramP99Bound, Title: "p99 bound, ms", Load: true, Text: func(v string) string { return "p99 of at most " + v + " ms" }},
+	{Name: paramArrivals, Title: "Arrivals/s", Load: true, Text: func(v string) string {
+		return v + " requests due a second"
+	}},
+	{Name: paramP99Bound, Title: "p99 bound, ms", Load: true, Text: func(v string) string {
+		return "p99 of at most " + v + " ms"
+	}},
 	{Name: "kept", Title: "Kept", Text: yesNo("kept connections", "new connections")},
 	{Name: "generator", Title: "Generator", Text: plain},
 	{Name: "tls", Title: "TLS", Text: yesNo("over TLS", "without TLS")},
@@ -76,14 +80,19 @@ var known = []paramInfo{
 	{Name: "clients", Title: "Clients", Text: counted("client")},
 	{Name: paramServices, Title: "Services", Text: counted("service")},
 	{Name: paramBackends, Title: "Backends", Text: counted("backend")},
-	{Name: paramWeights, Title: "Weights", Text: func(v string) string { return "weights " + v }, Order: []string{"equal"}},
+	{Name: paramWeights, Title: "Weights", Text: func(v string) string {
+		return "weights " + v
+	}, Order: []string{"equal"}},
 	{Name: paramEnded, Title: "Ended", Text: endedText, Order: []string{"none", "half"}},
 	{Name: paramStage, Title: "Stage", Text: plain, Order: []string{"proven", "unproven"}},
-	{Name: paramEvent, Title: "Event", Text: eventText, Order: []string{"add", "remove", "drain", "reweigh", eventFlap, eventReload, "undo", eventRestart, eventUpgrade, eventKill, eventStop, eventSilent, eventReset, eventShare}},
+	{Name: paramEvent, Title: "Event", Text: eventText, Order: []string{"add", "remove", "drain", "reweigh", eventFlap,
+		eventReload, "undo", eventRestart, eventUpgrade, eventKill, eventStop, eventSilent, eventReset, eventShare}},
 	{Name: paramOf, Title: "What", Text: plain, Order: []string{"load"}},
-	{Name: paramFlood, Title: "Flood", Text: func(v string) string { return "a flood of " + strings.ToUpper(v) }, Order: []string{"syn", "syn-ack", "udp"}},
+	{Name: paramFlood, Title: "Flood", Text: func(v string) string { return "a flood of " + strings.ToUpper(v) },
+		Order: []string{"syn", "syn-ack", "udp"}},
 	{Name: "beyond", Title: "Beyond", Text: beyondText},
-	{Name: paramWire, Title: "Load", Text: wireText, Order: []string{"setup", "session", "capacity", "udp", "dns", "flood"}},
+	{Name: paramWire, Title: "Load", Text: wireText, Order: []string{"setup", "session", "capacity", "udp",
+		"dns", "flood"}},
 	{Name: "steps", Title: "Steps", Text: func(v string) string { return v + " offered" }},
 	{Name: paramOffered, Title: "Offered", Load: true, Text: offeredText},
 	{Name: "bursts", Title: "Bursts", Text: func(v string) string { return "the fastest of " + v + " bursts" }},
@@ -95,8 +104,12 @@ var known = []paramInfo{
 	{Name: "beside", Title: "Beside", Text: func(v string) string { return "beside " + v }},
 	{Name: "rate", Title: "Rate", Text: func(v string) string { return "at " + v + " packets/s" }},
 	{Name: paramQuestion, Title: "Question", Text: func(v string) string { return "asking for " + v }},
-	{Name: "queries_per_second_most", Title: "At most", Text: func(v string) string { return "at most " + v + " queries/s a generator" }},
-	{Name: paramGeneratorThreads, Title: "Generator threads", Text: func(v string) string { return v + " threads a generator" }},
+	{Name: "queries_per_second_most", Title: "At most", Text: func(v string) string {
+		return "at most " + v + " queries/s a generator"
+	}},
+	{Name: paramGeneratorThreads, Title: "Generator threads", Text: func(v string) string {
+		return v + " threads a generator"
+	}},
 	{Name: "every_ms", Title: "Every", Text: func(v string) string { return "asking every " + v + " ms" }},
 	{Name: "new_per_second", Title: "New", Text: func(v string) string { return v + " new a second" }},
 	{Name: "patience_seconds", Title: "Patience", Text: func(v string) string { return "answers within " + v + " s" }},
@@ -107,9 +120,12 @@ var known = []paramInfo{
 	{Name: "splice", Title: "Splice", Own: true, Text: func(v string) string { return "splice " + v }},
 	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},
 	{Name: "sync", Title: "Sync", Own: true, Text: syncText, Order: []string{"none", "usual", "every", "sloppy"}},
-	{Name: "upper", Title: "Upper", Own: true, Text: func(v string) string { return "at most " + v + " connections a server" }},
+	{Name: "upper", Title: "Upper", Own: true, Text: func(v string) string {
+		return "at most " + v + " connections a server"
+	}},
 	{Name: "lower", Title: "Lower", Own: true, Text: func(v string) string { return "new ones again below " + v }},
-	{Name: paramPackets, Title: "Packets", Text: packetsText, Order: []string{knownPackets, newPackets, foreignPackets}},
+	{Name: paramPackets, Title: "Packets", Text: packetsText,
+		Order: []string{knownPackets, newPackets, foreignPackets}},
 	{Name: paramChange, Title: "Change", Text: changeText, Order: []string{"unmoved", "pinned", "unpinned"}},
 	{Name: "protocol", Title: "Protocol", Text: strings.ToUpper},
 	{Name: "family", Title: "Family", Text: familyText},

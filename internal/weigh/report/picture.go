@@ -101,6 +101,7 @@ func writePicture(w io.Writer, words *translator, run *results.Run, s *section, 
 <style>svg{%s}@media(prefers-color-scheme:dark){svg{%s}}text{font-family:%s;font-variant-numeric:tabular-nums}</style>
 <rect width="100%%" height="100%%" rx="10" style="fill:var(--paper)"/>
 %s</svg>
-`, pictureWidth, height, pictureWidth, html.EscapeString(words.text(title(run))+": "+words.text(s.title())), declarations(false), declarations(true), svgFont, body)
+`, pictureWidth, height, pictureWidth, html.EscapeString(words.text(title(run))+": "+words.text(s.title())),
+		declarations(false), declarations(true), svgFont, body)
 	return err
 }

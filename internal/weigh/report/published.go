@@ -72,7 +72,8 @@ func (p *published) beside(of *results.Published, width int) {
 	case len(p.Columns) > width:
 		p.Lead = "Measured elsewhere, by others, on other machines; beside it what this run measured at the same point, on this machine. Compare shapes, not numbers."
 	case len(of.Beside) > 0:
-		p.Notes = append(p.Notes, "This run measured none of the document's points, so nothing of ours stands beside them.")
+		p.Notes = append(p.Notes,
+			"This run measured none of the document's points, so nothing of ours stands beside them.")
 	}
 }
 

@@ -14,7 +14,8 @@ func documentRun(trials ...results.Trial) *results.Run {
 	run.Published = &results.Published{
 		Source: "a document", Machine: "another machine",
 		Columns: []string{"Method", "Thread", "Concurrency", "Requests (sec)"},
-		Rows:    [][]string{{"proxy", "1", "1,000", "500"}, {"proxy", "2", "1,000", "900"}, {"L2DSR", "1", "1,000", "1000"}},
+		Rows: [][]string{{"proxy", "1", "1,000", "500"}, {"proxy", "2", "1,000", "900"},
+			{"L2DSR", "1", "1,000", "1000"}},
 		Beside: []results.Beside{{
 			Figure: "Requests (sec)", Load: "http", Metric: results.RequestsPerSecond, Column: "Method",
 			Params:   map[string]string{"Thread": "threads", "Concurrency": "concurrency"},
@@ -49,7 +50,8 @@ func TestBeside(t *testing.T) {
 			got = append(got, l.Cells[4])
 		}
 	}
-	want := []string{"haproxy-http · 1 thread: 11.0", "haproxy-http · 2 threads: 22.0", "jeoul-l2dsr-xdp · maglev: 44.0"}
+	want := []string{"haproxy-http · 1 thread: 11.0", "haproxy-http · 2 threads: 22.0",
+		"jeoul-l2dsr-xdp · maglev: 44.0"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -60,6 +62,7 @@ func TestBeside(t *testing.T) {
 func TestBesideNothing(t *testing.T) {
 	d := newDocument(documentRun(trial("haproxy-http", rps(1))))
 	if len(d.Published.Columns) != 4 || len(d.Published.Notes) != 1 {
-		t.Errorf("%d columns and the notes %q; want 4 and one that says why", len(d.Published.Columns), d.Published.Notes)
+		t.Errorf("%d columns and the notes %q; want 4 and one that says why", len(d.Published.Columns),
+			d.Published.Notes)
 	}
 }

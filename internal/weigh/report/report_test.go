@@ -73,7 +73,8 @@ func TestGoldenCharts(t *testing.T) {
 	run := load(t, "l2dsr-bmt")
 	sections := aggregate(run.Trials, run.Baseline)
 	for i, f := range figures(sections[0], newPalette(sections)) {
-		compareGolden(t, filepath.Join("testdata", fmt.Sprintf("chart-%d.svg", i+1)), f.chart.inline(wideChart, "wide")+"\n")
+		compareGolden(t, filepath.Join("testdata", fmt.Sprintf("chart-%d.svg", i+1)),
+			f.chart.inline(wideChart, "wide")+"\n")
 	}
 }
 
@@ -96,7 +97,8 @@ func compareGolden(t *testing.T, path, got string) {
 
 // TestOffline checks that a page and a picture load nothing.
 func TestOffline(t *testing.T) {
-	loads := regexp.MustCompile(`(?i)https?://|//[a-z]+\.|\b(src|href|srcset|action)\s*=|url\(|@import|<(link|img|iframe|object|embed|base)\b`)
+	loads := regexp.MustCompile(
+		`(?i)https?://|//[a-z]+\.|\b(src|href|srcset|action)\s*=|url\(|@import|<(link|img|iframe|object|embed|base)\b`)
 	for _, name := range []string{"l2dsr-bmt", "packets"} {
 		run := load(t, name)
 		if found := loads.FindString(render(t, HTML, run)); found != "" {
@@ -152,12 +154,15 @@ func TestEdges(t *testing.T) {
 		many.Trials = append(many.Trials, trial(fmt.Sprintf("subject%02d", i), rps(float64(i+1))))
 	}
 	hurt := trial(nasty, rps(5))
-	hurt.Load, hurt.Notes, hurt.Params = nasty, []string{nasty}, map[string]any{nasty: nasty, "x": nil, "y": []any{1.0, "a"}, "z": true}
+	hurt.Load, hurt.Notes, hurt.Params = nasty, []string{nasty},
+		map[string]any{nasty: nasty, "x": nil, "y": []any{1.0, "a"}, "z": true}
 	hurt.Backends = []results.Backend{{Name: nasty, Connections: 1}, {Connections: 2}}
 	hurtRun := runOf(hurt)
-	hurtRun.Title, hurtRun.Command, hurtRun.Environment.CPU, hurtRun.Environment.Notes = nasty, nasty, nasty, []string{nasty}
+	hurtRun.Title, hurtRun.Command, hurtRun.Environment.CPU, hurtRun.Environment.Notes = nasty, nasty, nasty,
+		[]string{nasty}
 	hurtRun.Environment.Versions = map[string]string{nasty: nasty}
-	hurtRun.Published = &results.Published{Source: nasty, Machine: nasty, Columns: []string{nasty}, Rows: [][]string{{nasty, nasty}, {}}, Notes: []string{nasty}}
+	hurtRun.Published = &results.Published{Source: nasty, Machine: nasty, Columns: []string{nasty},
+		Rows: [][]string{{nasty, nasty}, {}}, Notes: []string{nasty}}
 	idle := trial("direct", rps(100))
 	idle.Backends = []results.Backend{{Name: "a", Connections: 10}, {Name: "b"}}
 	one := trial("haproxy-http", rps(100))
@@ -172,28 +177,41 @@ func TestEdges(t *testing.T) {
 		picture bool
 	}{
 		{name: "no trials", run: runOf(), want: []string{"has no trials"}},
-		{name: "all invalid", run: runOf(invalid(trial("direct", nil), "no room"), invalid(trial("jeoul-l2dsr-xdp", nil), "no rights")),
+		{name: "all invalid", run: runOf(invalid(trial("direct", nil), "no room"),
+			invalid(trial("jeoul-l2dsr-xdp", nil), "no rights")),
 			want: []string{"No trial is valid", "no room", "no rights"}},
 		{name: "one repeat", run: runOf(trial("direct", rps(1000)), trial("jeoul-l2dsr-xdp", rps(900))), picture: true,
 			want: []string{"0.90", "once each", "jeoul-l2dsr-xdp"}, not: []string{"Spread of"}},
-		{name: "missing metrics", run: runOf(trial("direct", map[string]float64{results.Failed: 0}), trial("jeoul-l2dsr-xdp", rps(900))), picture: true,
+		{name: "missing metrics", run: runOf(trial("direct", map[string]float64{results.Failed: 0}),
+			trial("jeoul-l2dsr-xdp", rps(900))), picture: true,
 			want: []string{"900"}, not: []string{"NaN", "Inf"}},
 		{name: "no baseline", run: runOf(trial("jeoul-l2dsr-xdp", rps(900))), picture: true,
 			want: []string{"direct (not measured)", "nothing to hold it against", "no valid trial under this load"}},
-		{name: "zero baseline", run: runOf(trial("direct", rps(0)), one, trial("jeoul-l2dsr-xdp", rps(200))), picture: true,
-			want: []string{"2.00 ×"}, not: []string{"NaN", "Inf"}},
-		{name: "all zero", run: runOf(trial("direct", rps(0)), trial("jeoul-l2dsr-xdp", rps(0))), picture: true, not: []string{"NaN", "Inf"}},
-		{name: "huge", run: runOf(trial("direct", rps(1.7e308)), trial("jeoul-l2dsr-xdp", rps(1e15)), trial("jeoul-l2dsr-tc", rps(12345678))), picture: true,
+		{name: "zero baseline", run: runOf(trial("direct", rps(0)), one, trial("jeoul-l2dsr-xdp", rps(200))),
+			picture: true,
+			want:    []string{"2.00 ×"}, not: []string{"NaN", "Inf"}},
+		{name: "all zero", run: runOf(trial("direct", rps(0)), trial("jeoul-l2dsr-xdp", rps(0))), picture: true,
+			not: []string{"NaN", "Inf"}},
+		{name: "huge", run: runOf(trial("direct", rps(1.7e308)), trial("jeoul-l2dsr-xdp", rps(1e15)),
+			trial("jeoul-l2dsr-tc", rps(12345678))), picture: true,
 			want: []string{"12,345,678", "1e+15"}, not: []string{"NaN", "Inf"}},
-		{name: "tiny", run: runOf(trial("direct", rps(1e-300)), trial("jeoul-l2dsr-xdp", rps(5e-324))), picture: true, not: []string{"NaN", "Inf"}},
-		{name: "negative", run: runOf(trial("empty", map[string]float64{results.NsPerPacket: 41, results.NsNetOfEmpty: 0}), negative), picture: true,
-			want: []string{"−0.4"}, not: []string{"NaN", "-0.0", "−0.0 "}},
-		{name: "unknown subjects", run: runOf(trial("direct", rps(100)), trial("ipvs-dr", rps(90)), trial("loxilb", rps(80))), picture: true,
+		{name: "tiny", run: runOf(trial("direct", rps(1e-300)), trial("jeoul-l2dsr-xdp", rps(5e-324))), picture: true,
+			not: []string{"NaN", "Inf"}},
+		{name: "negative",
+			run: runOf(trial("empty", map[string]float64{results.NsPerPacket: 41, results.NsNetOfEmpty: 0}),
+				negative),
+			picture: true,
+			want:    []string{"−0.4"}, not: []string{"NaN", "-0.0", "−0.0 "}},
+		{name: "unknown subjects", run: runOf(trial("direct", rps(100)), trial("ipvs-dr", rps(90)),
+			trial("loxilb", rps(80))), picture: true,
 			want: []string{"ipvs-dr", "0.90", "loxilb", "0.80"}},
 		{name: "more subjects than colours", run: many, picture: true, want: []string{"subject19"}},
-		{name: "idle backend", run: runOf(idle, trial("jeoul-l2dsr-xdp", rps(90))), picture: true, want: []string{"1 idle"}},
-		{name: "names that would break a page", run: hurtRun, picture: true, not: []string{"<script>alert", "\x1b", "\u202e"}},
-		{name: "interrupted", run: &results.Run{Suite: "x", Interrupted: true, Trials: []results.Trial{trial("direct", rps(1))}}, picture: true,
+		{name: "idle backend", run: runOf(idle, trial("jeoul-l2dsr-xdp", rps(90))), picture: true,
+			want: []string{"1 idle"}},
+		{name: "names that would break a page", run: hurtRun, picture: true,
+			not: []string{"<script>alert", "\x1b", "\u202e"}},
+		{name: "interrupted", run: &results.Run{Suite: "x", Interrupted: true,
+			Trials: []results.Trial{trial("direct", rps(1))}}, picture: true,
 			want: []string{"was interrupted"}},
 	}
 	for _, test := range tests {
@@ -294,7 +312,8 @@ func FuzzForms(f *testing.F) {
 		}
 		f.Add(seed)
 	}
-	f.Add([]byte(`{"trials":[{"subject":"direct","load":"a","valid":true,"metrics":{"requests_per_second":-1,"latency_ms_p50":1e-320,"latency_ms_p99":1e308}}]}`))
+	f.Add([]byte(
+		`{"trials":[{"subject":"direct","load":"a","valid":true,"metrics":{"requests_per_second":-1,"latency_ms_p50":1e-320,"latency_ms_p99":1e308}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var run results.Run
 		if json.Unmarshal(data, &run) != nil {

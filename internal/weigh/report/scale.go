@@ -39,7 +39,9 @@ func besideText(p *point) string {
 
 // sizeField is the first column of this load's tables.
 func sizeField() field {
-	return field{column: column{Title: "Services × backends"}, cell: func(_ *group, p *point, _ int) string { return sizeText(p) }}
+	return field{column: column{Title: "Services × backends"}, cell: func(_ *group, p *point, _ int) string {
+		return sizeText(p)
+	}}
 }
 
 // scaleSheets show loading, changes and packets.
@@ -131,7 +133,8 @@ func scaleVerdict(s *section) []string {
 				p.Stats[results.UpdateMsP99].Median, updateBound, two)
 		}
 		if r, ok := ratioOf(p, s.small(p), results.NsNetOfEmpty); ok {
-			judge(size+" "+describe(paramOf, p.Params[paramOf]), decimal(sizeBound, 1)+" × one service", r, sizeBound, two)
+			judge(size+" "+describe(paramOf, p.Params[paramOf]), decimal(sizeBound, 1)+" × one service", r,
+				sizeBound, two)
 		}
 	}
 	return judgement(all, "")

@@ -117,7 +117,8 @@ func (l *labels) put(width, x, y vg.Length, write func(x, y vg.Length)) {
 	for _, away := range []vg.Length{0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6, 8, -8, 10, -10} {
 		for _, left := range []vg.Length{x + dotRadius + 4, x - dotRadius - 4 - width, x - width/2} {
 			middle := y + away*(half+1)
-			r := vg.Rectangle{Min: vg.Point{X: left, Y: middle - half}, Max: vg.Point{X: left + width, Y: middle + half}}
+			r := vg.Rectangle{Min: vg.Point{X: left, Y: middle - half},
+				Max: vg.Point{X: left + width, Y: middle + half}}
 			if l.free(r) {
 				l.taken = append(l.taken, r)
 				write(left, middle)

@@ -137,7 +137,8 @@ func schedulerSheet(s *section, g *group) sheet {
 			"New flows: SYNs, each of another flow. Where every flow is remembered, beside the most known ones, and with how many of those there are it makes no difference.",
 			"New × known: with the same number of flows; of two such, the range.",
 		},
-		Columns: []column{{Title: "Scheduler"}, {Title: "Known, " + describe(paramFlows, flows[0]), Unit: "ns", Numeric: true},
+		Columns: []column{{Title: "Scheduler"}, {Title: "Known, " + describe(paramFlows, flows[0]), Unit: "ns",
+			Numeric: true},
 			{Title: "Known, " + describe(paramFlows, flows[len(flows)-1]), Unit: "ns", Numeric: true},
 			{Title: "New", Unit: "ns", Numeric: true}, {Title: "New × known", Numeric: true}},
 	}
@@ -157,10 +158,12 @@ func schedulerSheet(s *section, g *group) sheet {
 			if of := r.ratios(); of.n > 0 {
 				ratio = of.text(times)
 			}
-			lines = append(lines, line{Cells: []string{r.name(), net(r.known), net(r.knownMany), net(r.newest()), ratio}})
+			lines = append(lines,
+				line{Cells: []string{r.name(), net(r.known), net(r.knownMany), net(r.newest()), ratio}})
 		}
 		if changes && len(lines) > 0 {
-			sh.Notes = append(sh.Notes, "Slot moved: the backends have just become more. A flow of a slot that one of the new ones has got is remembered by its first packet, and then known.")
+			sh.Notes = append(sh.Notes,
+				"Slot moved: the backends have just become more. A flow of a slot that one of the new ones has got is remembered by its first packet, and then known.")
 		}
 		sh.group(lines)
 	}
@@ -253,8 +256,9 @@ func schedulerVerdict(s *section) []string {
 			}
 		}
 		if len(parts) > 0 {
-			sentences = append(sentences, fmt.Sprintf("A packet%s that opens a flow costs, in nanoseconds net of an empty program: %s.",
-				inHook(g), strings.Join(parts, "; ")))
+			sentences = append(sentences,
+				fmt.Sprintf("A packet%s that opens a flow costs, in nanoseconds net of an empty program: %s.",
+					inHook(g), strings.Join(parts, "; ")))
 		}
 	}
 	return sentences

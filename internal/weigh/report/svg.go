@@ -52,7 +52,8 @@ func drawing(width, height float64, paint func(draw.Canvas)) string {
 	})
 	s = svgAnchor.ReplaceAllStringFunc(s, func(f string) string {
 		parts := svgAnchor.FindStringSubmatch(f)
-		return fmt.Sprintf("font-size:%spx;text-anchor:%s", parts[1], map[string]string{"1": "middle", "2": "end"}[parts[2]])
+		return fmt.Sprintf("font-size:%spx;text-anchor:%s", parts[1],
+			map[string]string{"1": "middle", "2": "end"}[parts[2]])
 	})
 	return svgInk.ReplaceAllStringFunc(s, func(c string) string {
 		for i := range inks {
@@ -81,7 +82,8 @@ var fonts = sync.OnceValue(func() *font.Cache {
 		if err != nil {
 			panic(err) // embedded
 		}
-		all = append(all, font.Face{Font: font.Font{Typeface: "Liberation", Variant: "Sans", Weight: weight}, Face: face})
+		all = append(all, font.Face{Font: font.Font{Typeface: "Liberation", Variant: "Sans", Weight: weight},
+			Face: face})
 	}
 	return font.NewCache(all)
 })

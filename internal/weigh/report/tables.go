@@ -225,7 +225,9 @@ func baselineNotes(s *section, noun string) []string {
 	var notes []string
 	switch {
 	case !s.measured(s.Baseline):
-		notes = append(notes, fmt.Sprintf("The baseline %s has no valid trial under this load, so nothing is held against it.", s.Baseline))
+		notes = append(notes,
+			fmt.Sprintf("The baseline %s has no valid trial under this load, so nothing is held against it.",
+				s.Baseline))
 	case s.Baseline == baselineSubject:
 		notes = append(notes, fmt.Sprintf("× %s: against the same load without a balancer.", s.Baseline))
 	default:
@@ -258,13 +260,14 @@ func waitSheet(s *section) sheet {
 		latencyField("Max", results.LatencyMsMax),
 		spreadField("Spread of "+noun, rate),
 		spreadField("Spread of CPU", results.BalancerCPUUsPerRequest),
-		field{column: column{Title: "CPU × " + proxySubject, Numeric: true}, cell: func(g *group, p *point, _ int) string {
-			r, ok := ratioOf(p, g.best(proxySubject, rate), results.BalancerCPUUsPerRequest)
-			if !ok || r <= 0 {
-				return missing
-			}
-			return fraction(r)
-		}},
+		field{column: column{Title: "CPU × " + proxySubject, Numeric: true},
+			cell: func(g *group, p *point, _ int) string {
+				r, ok := ratioOf(p, g.best(proxySubject, rate), results.BalancerCPUUsPerRequest)
+				if !ok || r <= 0 {
+					return missing
+				}
+				return fraction(r)
+			}},
 		field{column: column{Title: "Busiest over idlest", Numeric: true}, cell: evennessCell},
 	)
 	sh := sheet{
@@ -272,7 +275,8 @@ func waitSheet(s *section) sheet {
 		Lead:  "Percentiles of the clients' latency; spreads are the lowest and the highest repeat.",
 	}
 	if slices.ContainsFunc(s.points(), func(p *point) bool { return p.Evenness.N > 0 || p.Idle > 0 }) {
-		sh.Notes = append(sh.Notes, "Busiest over idlest: how many more connections the busiest backend had than the idlest.")
+		sh.Notes = append(sh.Notes,
+			"Busiest over idlest: how many more connections the busiest backend had than the idlest.")
 	}
 	sh.fill(s, fields)
 	return sh
@@ -337,7 +341,8 @@ func restSheet(s *section, shown ...string) sheet {
 	var names []string
 	for _, p := range s.points() {
 		for name := range p.Stats {
-			if name != rate && !slices.Contains(shownMetrics, name) && !slices.Contains(shown, name) && !slices.Contains(names, name) {
+			if name != rate && !slices.Contains(shownMetrics, name) && !slices.Contains(shown, name) &&
+				!slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -360,7 +365,9 @@ func (s *section) leftOut(sheets []sheet) sheet {
 		for _, g := range sh.Groups {
 			for _, l := range g {
 				for _, c := range l.Cells {
-					for _, word := range strings.FieldsFunc(c, func(r rune) bool { return strings.ContainsRune(" –()/→+%×", r) }) {
+					for _, word := range strings.FieldsFunc(c, func(r rune) bool {
+						return strings.ContainsRune(" –()/→+%×", r)
+					}) {
 						if v, err := strconv.ParseFloat(figureText.Replace(word), 64); err == nil {
 							shown[v] = true
 						}
@@ -380,12 +387,15 @@ func (s *section) leftOut(sheets []sheet) sheet {
 	if len(missed) == 0 {
 		return sheet{}
 	}
-	fields := append([]field{{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string { return p.marked(clean(s.label(p, true))) }}},
+	fields := append([]field{{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string {
+		return p.marked(clean(s.label(p, true)))
+	}}},
 		placeFields(s)...)
 	for _, name := range slices.Sorted(maps.Keys(missed)) {
 		fields = append(fields, metricField(clean(name), "", name))
 	}
-	sh := sheet{Title: "What no other table has", Lead: "Medians over the valid repeats, by the names of results.json.", Aside: true}
+	sh := sheet{Title: "What no other table has", Lead: "Medians over the valid repeats, by the names of results.json.",
+		Aside: true}
 	sh.fill(s, fields)
 	return sh
 }

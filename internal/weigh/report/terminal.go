@@ -45,7 +45,8 @@ func (t *textWriter) overview(o *overview) {
 	t.paragraph("= ", strings.Join(o.Answer, " "))
 	t.paragraph("  ", o.Sure)
 	if o.Table != nil {
-		t.sheet(&sheet{Title: o.Load, Lead: o.Table.Lead, Notes: o.Table.Notes, Columns: o.Table.Columns, Groups: o.Table.Groups})
+		t.sheet(&sheet{Title: o.Load, Lead: o.Table.Lead, Notes: o.Table.Notes, Columns: o.Table.Columns,
+			Groups: o.Table.Groups})
 	}
 	fmt.Fprintln(t.w)
 }
@@ -68,7 +69,8 @@ func (t *textWriter) load(l *loadPart) {
 	}
 	if len(aside) > 0 {
 		fmt.Fprintln(t.w)
-		t.paragraph("", strings.ReplaceAll(t.words.text("The Markdown and HTML forms also have the tables {}."), "{}", t.words.list(aside)))
+		t.paragraph("", strings.ReplaceAll(t.words.text("The Markdown and HTML forms also have the tables {}."), "{}",
+			t.words.list(aside)))
 	}
 }
 
@@ -79,7 +81,8 @@ func (t *textWriter) appendix(d *document) {
 	t.section(d.Remarks)
 	if d.Evidence != nil {
 		fmt.Fprintln(t.w)
-		t.paragraph("", t.words.text("The Markdown and HTML forms also say how the saturated part was told, trial by trial."))
+		t.paragraph("",
+			t.words.text("The Markdown and HTML forms also say how the saturated part was told, trial by trial."))
 	}
 	if p := d.Published; p != nil {
 		t.section(&p.sheet)

@@ -24,7 +24,8 @@ func (s *section) transacts() bool {
 // transactSheets are the tables of a load of transactions.
 func transactSheets(s *section) []sheet {
 	var sheets []sheet
-	for _, sh := range []sheet{transactSheet(s), partSheet(s), restSheet(s, results.TransactionsPerSecond, results.ConnectionsPerSecond)} {
+	for _, sh := range []sheet{transactSheet(s), partSheet(s),
+		restSheet(s, results.TransactionsPerSecond, results.ConnectionsPerSecond)} {
 		if !sh.empty() && len(sh.Columns) > 1+len(placeFields(s)) {
 			sheets = append(sheets, sh)
 		}
@@ -70,7 +71,8 @@ func transactFigures(s *section, colours *palette) []figure {
 }
 
 func delayChart(s *section, colours *palette) figure {
-	c := &chart{Axis: "latency, ms", Kind: stackedBars, Legend: []legendEntry{{Name: "least", Ink: inkSky}, {Name: "from there to the mean", Ink: inkBaseline}}}
+	c := &chart{Axis: "latency, ms", Kind: stackedBars, Legend: []legendEntry{{Name: "least", Ink: inkSky},
+		{Name: "from there to the mean", Ink: inkBaseline}}}
 	if s.has(results.LatencyMsMean) {
 		c.Rows = eachPoint(s, func(p *point) chartRow {
 			least, mean := p.Stats[results.LatencyMsMin].Median, p.Stats[results.LatencyMsMean].Median
@@ -141,7 +143,10 @@ func floorVerdict(s *section) []string {
 }
 
 var transactReading = []paragraph{
-	{"Transactions", "A transaction is a byte to a server and a byte back. With crr a connection is opened for it and closed by the server, as netperf's TCP_CRR does; with rr connections are kept, as in TCP_RR. The latency is that of all of it, closing included."},
-	{"One connection", "A single connection is a chain in which each part waits for the one before it, so its rate is one divided by its latency. Everything is tied to one core then: elsewhere, what it costs to wake another core is most of such a figure."},
-	{"Many connections", "With many the cores are full, and a balancer that needs less of them leaves more to clients and servers. On separate machines the ratios would differ; the balancer's CPU time carries over best."},
+	{"Transactions",
+		"A transaction is a byte to a server and a byte back. With crr a connection is opened for it and closed by the server, as netperf's TCP_CRR does; with rr connections are kept, as in TCP_RR. The latency is that of all of it, closing included."},
+	{"One connection",
+		"A single connection is a chain in which each part waits for the one before it, so its rate is one divided by its latency. Everything is tied to one core then: elsewhere, what it costs to wake another core is most of such a figure."},
+	{"Many connections",
+		"With many the cores are full, and a balancer that needs less of them leaves more to clients and servers. On separate machines the ratios would differ; the balancer's CPU time carries over best."},
 }

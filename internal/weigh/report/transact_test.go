@@ -18,7 +18,8 @@ func transactTrial(subject, load string, concurrency int, rate float64) results.
 	return results.Trial{
 		Subject: subject, Load: load, Repeat: 1, Valid: true, Saturated: results.SaturatedUnknown,
 		Params: map[string]any{"concurrency": concurrency, "pinned": "no", "backends": 3},
-		Metrics: map[string]float64{metric: rate, results.LatencyMsMin: 0.05, results.LatencyMsMean: 0.2, results.LatencyMsP50: 0.1,
+		Metrics: map[string]float64{metric: rate, results.LatencyMsMin: 0.05, results.LatencyMsMean: 0.2,
+			results.LatencyMsP50: 0.1,
 			results.LatencyMsP99: 0.7, results.Failed: 0, results.BalancerCPUUsPerRequest: 5},
 	}
 }
@@ -32,7 +33,8 @@ func TestTransactions(t *testing.T) {
 		transactTrial("direct", "crr", 100, 40_000), transactTrial("routed", "crr", 100, 30_000),
 		transactTrial("haproxy-tcp", "crr", 100, 20_000), transactTrial("jeoul-nat-tc", "crr", 100, 31_000),
 		transactTrial("jeoul-l2dsr-tc", "crr", 100, 37_000),
-		transactTrial("routed", "rr", 1, 60_000), transactTrial("jeoul-nat-tc", "rr", 1, 61_234), transactTrial("haproxy-tcp", "rr", 1, 30_000),
+		transactTrial("routed", "rr", 1, 60_000), transactTrial("jeoul-nat-tc", "rr", 1, 61_234),
+		transactTrial("haproxy-tcp", "rr", 1, 30_000),
 	}}
 	text := strings.Join(strings.Fields(render(t, Markdown, run)), " ")
 	for _, want := range []string{
@@ -54,7 +56,8 @@ func TestTransactions(t *testing.T) {
 	for _, f := range figures(sections[0], newPalette(sections)) {
 		titles = append(titles, f.Title)
 	}
-	if got, want := strings.Join(titles, "; "), "Connections/s; Least and mean latency; The balancer's own CPU time"; got != want {
+	if got, want := strings.Join(titles, "; "),
+		"Connections/s; Least and mean latency; The balancer's own CPU time"; got != want {
 		t.Errorf("charts: %s; want %s", got, want)
 	}
 	if t.Failed() {

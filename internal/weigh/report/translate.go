@@ -89,7 +89,8 @@ func compile(p phrase) pattern {
 		rest = p.english[at[1]:]
 	}
 	expression.WriteString(regexp.QuoteMeta(rest) + `$`)
-	return pattern{regexp.MustCompile(expression.String()), placeholder.Split(p.english, -1), names, p.other, fixed + len(rest)}
+	return pattern{regexp.MustCompile(expression.String()), placeholder.Split(p.english, -1), names, p.other,
+		fixed + len(rest)}
 }
 
 // text translates a whole text, or leaves it as it is: a text half in one language
@@ -275,14 +276,16 @@ var (
 	names = `jeoul|ab|wrk|nginx|haproxy|netperf|dnsperf|named|envoy|loxilb|nftables|direct|routed|bare|nat|fullnat|ipip|gue|dscp|fo|lc|wlc|maglev|rr|wrr|sh`
 	// named is a word that no other language translates, whatever stands beside it: a
 	// name with a mark or a digit, a version, a path, an acronym.
-	named = regexp.MustCompile(`^(“?[^ ]*[-_/.\d=%@][^ ]*|[A-Z0-9]{2,}|[χ²√µ]+|HAProxy|MemAvailable|` + names + `)[”,;:.]?$`)
+	named = regexp.MustCompile(`^(“?[^ ]*[-_/.\d=%@][^ ]*|[A-Z0-9]{2,}|[χ²√µ]+|HAProxy|MemAvailable|` + names +
+		`)[”,;:.]?$`)
 	// verbatim is a text with no translation: one of those, or a single word that
 	// stands where a phrase has room for a name.
 	verbatim = regexp.MustCompile(named.String() + `|^[a-z0-9χ²√µ]+[”,;:.]?$`)
 	// english are words that are no name: a text that has one left is not whole yet. An
 	// article has a word behind it, the first label of a domain name has not.
 	// Nor is one of them a word that is a part of a name ("abort-on-overflow").
-	english = regexp.MustCompile(`(^|[\s(“])((the|is|are|was|were|of|its|it|and|or|per|for|with|that|which|time|at|by|from|as|in|on|to|an|each|more|than)([\s).,;:”]|$)|a )`)
+	english = regexp.MustCompile(
+		`(^|[\s(“])((the|is|are|was|were|of|its|it|and|or|per|for|with|that|which|time|at|by|from|as|in|on|to|an|each|more|than)([\s).,;:”]|$)|a )`)
 )
 
 // all translates every text of a list.

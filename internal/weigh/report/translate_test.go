@@ -7,7 +7,8 @@ import "testing"
 // TestTranslate checks how texts find their phrases.
 func TestTranslate(t *testing.T) {
 	words := newTranslator([]phrase{
-		{"load", "Load", "부하"}, {"cores", "cores", "코어"}, {"new", "New connections (ab)", "새 연결(ab)"}, {"thread", "thread", "스레드"},
+		{"load", "Load", "부하"}, {"cores", "cores", "코어"}, {"new", "New connections (ab)", "새 연결(ab)"},
+		{"thread", "thread", "스레드"},
 		{"threads", "{number1} threads", "스레드 {number1}개"},
 		{"served", "{text1} served {text2} of {text3}", "{text3} 대비 {text2}, {text1}"},
 		{"but", "all but {number1} of {text2}", "{text2} 중 {number1}개 제외"},

@@ -46,7 +46,8 @@ func (t *translator) document(d *document) {
 }
 
 func (t *translator) overview(o *overview) {
-	o.Question, o.Answer, o.Sure, o.Load = t.text(o.Question), t.sentences(o.Answer, o.Load), t.text(o.Sure), t.text(o.Load)
+	o.Question, o.Answer, o.Sure, o.Load = t.text(o.Question), t.sentences(o.Answer, o.Load), t.text(o.Sure),
+		t.text(o.Load)
 	if o.Question != "" {
 		o.Question = capitalized(o.Question) + "?"
 	}

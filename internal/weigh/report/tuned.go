@@ -32,7 +32,8 @@ func (s *section) isTuned() bool { return slices.Contains(s.Own, paramTuned) }
 // not tuned; nil if there is none.
 func (g *group) untunedOf(p *point) *point {
 	for _, other := range g.Points {
-		if other.Subject == p.Subject && other.Params[paramTuned].word == untuned && sameBut(p.Params, other.Params, paramTuned) {
+		if other.Subject == p.Subject && other.Params[paramTuned].word == untuned &&
+			sameBut(p.Params, other.Params, paramTuned) {
 			return other
 		}
 	}
@@ -114,14 +115,17 @@ func tunedSheet(s *section) sheet {
 			}
 			return decimal(drops(p).Median, 0)
 		}},
-		field{column: column{Title: "Effect"}, cell: func(g *group, p *point, _ int) string { return effect(g, p, rate) }},
+		field{column: column{Title: "Effect"}, cell: func(g *group, p *point, _ int) string {
+			return effect(g, p, rate)
+		}},
 		repeatsField(),
 	)
 	sh := sheet{
 		Title: "What tuning was worth",
 		Lead:  "Each subject with the kernel's own settings on all hosts (not tuned), with single items of `jeoul tune`, and with many at once.",
 		Notes: []string{
-			"Effect: of " + noun + ", of p99 and of drops, against the same subject not tuned, where the ranges of all repeats lie apart; none where they do not. " +
+			"Effect: of " + noun +
+				", of p99 and of drops, against the same subject not tuned, where the ranges of all repeats lie apart; none where they do not. " +
 				fmt.Sprintf("It takes %d repeats to say so, and even then they lie apart by chance once in 35 times: repeat what looks like an effect.", leastRepeats),
 			"Nothing to change: the hosts had the item's value, or a better one, by themselves, or have no such setting.",
 			"Dropped: connections at full listening queues, and frames at devices.",
@@ -160,7 +164,8 @@ func tunedVerdict(s *section) []string {
 	for _, name := range order {
 		switch {
 		case len(effects[name]) > 0:
-			sentences = append(sentences, fmt.Sprintf("%s: %s: %s.", s.title(), tunedText(name), strings.Join(effects[name], "; ")))
+			sentences = append(sentences, fmt.Sprintf("%s: %s: %s.", s.title(), tunedText(name),
+				strings.Join(effects[name], "; ")))
 		case of[name][effectUnknown]:
 			unknown = append(unknown, name)
 		case of[name][effectNone]:
@@ -173,10 +178,13 @@ func tunedVerdict(s *section) []string {
 		sentences = append(sentences, fmt.Sprintf("%s: without an effect that shows: %s.", s.title(), list(none)))
 	}
 	if len(unknown) > 0 {
-		sentences = append(sentences, fmt.Sprintf("%s: measured too few times (%d are needed) to say anything of: %s.", s.title(), leastRepeats, list(unknown)))
+		sentences = append(sentences, fmt.Sprintf("%s: measured too few times (%d are needed) to say anything of: %s.",
+			s.title(), leastRepeats, list(unknown)))
 	}
 	if len(nothing) > 0 {
-		sentences = append(sentences, fmt.Sprintf("%s: nothing to change, for the hosts have it by themselves, or cannot have it: %s.", s.title(), list(nothing)))
+		sentences = append(sentences,
+			fmt.Sprintf("%s: nothing to change, for the hosts have it by themselves, or cannot have it: %s.", s.title(),
+				list(nothing)))
 	}
 	return sentences
 }

@@ -16,7 +16,8 @@ func tunedTrials(by string, changed, drops float64, rates ...float64) []results.
 		all = append(all, results.Trial{
 			Subject: "direct", Load: "ab", Repeat: i + 1, Valid: true, Saturated: results.SaturatedUnknown,
 			Params: map[string]any{"concurrency": 10, "tuned": by},
-			Metrics: map[string]float64{results.RequestsPerSecond: rate, results.LatencyMsP99: 5 + rate/1e4, results.Failed: 0,
+			Metrics: map[string]float64{results.RequestsPerSecond: rate, results.LatencyMsP99: 5 + rate/1e4,
+				results.Failed:      0,
 				results.ListenDrops: drops, results.DeviceDrops: 0, results.SettingsChanged: changed},
 		})
 	}

@@ -17,7 +17,8 @@ func (s *section) contenders() []string {
 		case !s.measured(name):
 		case strings.HasPrefix(name, ownPrefix):
 			own = append(own, name)
-		case name != baselineSubject && name != s.Baseline && name != proxySubject && name != emptySubject && name != swapSubject:
+		case name != baselineSubject && name != s.Baseline && name != proxySubject && name != emptySubject &&
+			name != swapSubject:
 			others = append(others, name)
 		}
 	}

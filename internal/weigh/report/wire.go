@@ -129,12 +129,14 @@ func (s *section) hasParam(name string) bool {
 }
 
 var wireReading = []paragraph{
-	{"Clients and servers without sockets", "Both are eBPF programs on the hosts' devices, which speak TCP packet by packet. So neither is the limit, and what is seen is the balancer, " +
-		"up to what the tester itself reaches on this machine: that is direct."},
+	{"Clients and servers without sockets",
+		"Both are eBPF programs on the hosts' devices, which speak TCP packet by packet. So neither is the limit, and what is seen is the balancer, " +
+			"up to what the tester itself reaches on this machine: that is direct."},
 	{"bare", "An XDP program in the balancer's place that rewrites MAC addresses and does nothing else. Its packets take as many hops as those of a balancer whose servers answer directly, " +
 		"so it is the most that such a balancer can reach here. A balancer that answers come back through sends every packet over two hops more."},
-	{"Offered and established", "Offered is the rate that was asked for. Established are handshakes that were completed (sessions: closed by both sides), by the time in which the step's were begun. " +
-		"A SYN that was lost is sent again after a second."},
+	{"Offered and established",
+		"Offered is the rate that was asked for. Established are handshakes that were completed (sessions: closed by both sides), by the time in which the step's were begun. " +
+			"A SYN that was lost is sent again after a second."},
 	{"Evenness", "The greatest difference of a server's connections from an equal share. A hash (maglev) draws lots, so its servers differ by chance; round robin need not."},
 }
 

@@ -46,20 +46,27 @@ func wireRun(subjects []wireSubject) *results.Run {
 	run := &results.Run{
 		Schema: results.Schema, Suite: "etri-connections", Title: "Connections", Started: time.Unix(1, 0),
 		Environment: results.Environment{Kernel: "6.18", Cores: 2},
-		Published: &results.Published{Source: "a document", Machine: "a switch of 2001", Columns: []string{"offered", "established"},
-			Rows: [][]string{{"12600", "12384"}}},
+		Published: &results.Published{Source: "a document", Machine: "a switch of 2001",
+			Columns: []string{"offered", "established"},
+			Rows:    [][]string{{"12600", "12384"}}},
 	}
 	for _, s := range subjects {
 		for _, offered := range []float64{7000, 14000, 21000} {
-			run.Trials = append(run.Trials, s.trial("setup", offered, offered, map[string]any{"wire": "setup", "steps": steps, "offered": offered, "connections": 112000}))
+			run.Trials = append(run.Trials,
+				s.trial("setup", offered, offered, map[string]any{"wire": "setup", "steps": steps, "offered": offered,
+					"connections": 112000}))
 		}
-		run.Trials = append(run.Trials, s.trial("setup-peak", s.peak, s.peak, map[string]any{"wire": "setup", "offered": "search"}))
-		held := s.trial("capacity", 300_000, 300_000, map[string]any{"wire": "capacity", "offered": 300000, "connections": 2_000_000})
+		run.Trials = append(run.Trials,
+			s.trial("setup-peak", s.peak, s.peak, map[string]any{"wire": "setup", "offered": "search"}))
+		held := s.trial("capacity", 300_000, 300_000, map[string]any{"wire": "capacity", "offered": 300000,
+			"connections": 2_000_000})
 		alive := min(s.held, 2e6)
-		maps.Copy(held.Metrics, map[string]float64{results.WireBegun: 2e6, results.WireEstablished: alive, results.WireCompleted: alive,
+		maps.Copy(held.Metrics, map[string]float64{results.WireBegun: 2e6, results.WireEstablished: alive,
+			results.WireCompleted: alive,
 			results.RememberedMax: s.remembered, results.MachineBytes: 1 << 30})
 		run.Trials = append(run.Trials, held)
-		beside := s.trial("flooded", 5000, 5000, map[string]any{"wire": "session", "offered": 5000, "connections": 10_000, "beside": "a SYN flood"})
+		beside := s.trial("flooded", 5000, 5000, map[string]any{"wire": "session", "offered": 5000,
+			"connections": 10_000, "beside": "a SYN flood"})
 		beside.Metrics[results.FloodSentPerSecond] = 1e6
 		run.Trials = append(run.Trials, beside)
 	}
@@ -77,8 +84,10 @@ func (s wireSubject) trial(load string, offered, begun float64, params map[strin
 		Subject: s.name, Load: load, Repeat: 1, Valid: true, Saturated: results.SaturatedNone, Params: params,
 		Metrics: map[string]float64{
 			metric: done, results.OfferedPerSecond: offered, results.BegunPerSecond: begun, results.WireBegun: begun,
-			results.WireEstablished: done, results.WireAccepted: done, results.Failed: offered - done, results.FailedNoAnswer: offered - done,
-			results.FailedPercent: (offered - done) / offered * 100, results.SetupLatencyMsP50: 0.02, results.SetupLatencyMsP99: 0.25,
+			results.WireEstablished: done, results.WireAccepted: done, results.Failed: offered - done,
+			results.FailedNoAnswer: offered - done,
+			results.FailedPercent:  (offered - done) / offered * 100, results.SetupLatencyMsP50: 0.02,
+			results.SetupLatencyMsP99: 0.25,
 			results.UnevennessPercent: s.uneven, results.TesterKeptUp: 1,
 		},
 	}
@@ -104,14 +113,17 @@ func (s wireSubject) trial(load string, offered, begun float64, params map[strin
 func TestWireReport(t *testing.T) {
 	run := wireRun(wireSubjects())
 	// A subject that this machine cannot run has no step at all.
-	run.Trials = append(run.Trials, results.Trial{Subject: "ipvs-dr", Load: "setup", Repeat: 1, Saturated: results.SaturatedUnknown,
-		Params: map[string]any{"wire": "setup", "steps": steps, "connections": 112000}, Notes: []string{"this kernel has no IPVS"}})
+	run.Trials = append(run.Trials, results.Trial{Subject: "ipvs-dr", Load: "setup", Repeat: 1,
+		Saturated: results.SaturatedUnknown,
+		Params:    map[string]any{"wire": "setup", "steps": steps, "connections": 112000},
+		Notes:     []string{"this kernel has no IPVS"}})
 	for ending, write := range map[string]func(io.Writer, *results.Run) error{"md": Markdown, "svg": Chart} {
 		compareGolden(t, filepath.Join("testdata", "wire."+ending), render(t, write, run))
 	}
 	page := render(t, HTML, run)
 	for _, want := range []string{
-		"Connections offered, and established", "Connections by server: iptables-nth", "Connections by server: jeoul-l2dsr-xdp · rr",
+		"Connections offered, and established", "Connections by server: iptables-nth",
+		"Connections by server: jeoul-l2dsr-xdp · rr",
 		"this kernel has no IPVS", "a switch of 2001",
 	} {
 		if !strings.Contains(page, want) {
@@ -127,15 +139,18 @@ func TestWireTargets(t *testing.T) {
 		change func([]wireSubject)
 		missed string
 	}{
-		"all is well":      {func([]wireSubject) {}, ""},
-		"far from bare":    {func(s []wireSubject) { s[1].peak = 900_000 }, "at least 0.85 × bare (0.80 ×)"},
-		"near iptables":    {func(s []wireSubject) { s[3].peak = 400_000 }, "at least 2.00 × iptables-nth (1.80 ×)"},
-		"near HAProxy":     {func(s []wireSubject) { s[2].peak = 40_000 }, "at least 20.0 × haproxy-tcp (18.0 ×)"},
-		"uneven":           {func(s []wireSubject) { s[rr].uneven = 1.5 }, "rr evenly, within 1 % at every step (at worst 1.50 %)"},
-		"maglev uneven":    {func(s []wireSubject) { s[maglev].uneven = 7 }, ""},
-		"not all held":     {func(s []wireSubject) { s[rr].held = 1_999_999 }, "rr 1,999,999 of 2,000,000"},
-		"maglev remembers": {func(s []wireSubject) { s[maglev].remembered = 1 }, "maglev 2,000,000 of 2,000,000 (1 remembered)"},
-		"flood":            {func(s []wireSubject) { s[rr].peak = 4999 }, "rr lost 1 of 5,000 beside 1,000,000 SYNs/s"},
+		"all is well":   {func([]wireSubject) {}, ""},
+		"far from bare": {func(s []wireSubject) { s[1].peak = 900_000 }, "at least 0.85 × bare (0.80 ×)"},
+		"near iptables": {func(s []wireSubject) { s[3].peak = 400_000 }, "at least 2.00 × iptables-nth (1.80 ×)"},
+		"near HAProxy":  {func(s []wireSubject) { s[2].peak = 40_000 }, "at least 20.0 × haproxy-tcp (18.0 ×)"},
+		"uneven": {func(s []wireSubject) {
+			s[rr].uneven = 1.5
+		}, "rr evenly, within 1 % at every step (at worst 1.50 %)"},
+		"maglev uneven": {func(s []wireSubject) { s[maglev].uneven = 7 }, ""},
+		"not all held":  {func(s []wireSubject) { s[rr].held = 1_999_999 }, "rr 1,999,999 of 2,000,000"},
+		"maglev remembers": {func(s []wireSubject) { s[maglev].remembered = 1 },
+			"maglev 2,000,000 of 2,000,000 (1 remembered)"},
+		"flood": {func(s []wireSubject) { s[rr].peak = 4999 }, "rr lost 1 of 5,000 beside 1,000,000 SYNs/s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			subjects := wireSubjects()

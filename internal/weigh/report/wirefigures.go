@@ -44,7 +44,8 @@ func offeredChart(s *section, colours *palette) figure {
 	if len(all) == 0 {
 		return figure{chart: c}
 	}
-	c.Lines = append([]series{{Name: "all that was offered", Ink: inkQuiet, Quiet: true, Dash: 2, Points: ideal}}, withDashes(all)...)
+	c.Lines = append([]series{{Name: "all that was offered", Ink: inkQuiet, Quiet: true, Dash: 2, Points: ideal}},
+		withDashes(all)...)
 	return figure{capital(nouns(noun)) + " offered, and established",
 		"More is better, up to the dotted line: there nothing is lost. Medians over the repeats.", c}
 }
@@ -81,7 +82,8 @@ func wirePeakFigures(s *section) []figure {
 	metric, title, _ := s.wireRate()
 	colours := newPalette([]*section{s})
 	return []figure{
-		{title, "More is better. " + whiskerCaption, &chart{Axis: title, Kind: bars, Rows: eachPoint(s, medianRow(s, colours, metric))}},
+		{title, "More is better. " + whiskerCaption,
+			&chart{Axis: title, Kind: bars, Rows: eachPoint(s, medianRow(s, colours, metric))}},
 		{"The balancer's own CPU time", "Less is better; kernel work included. " + whiskerCaption, &chart{
 			Axis: "µs of balancer CPU each", Kind: bars, Rows: costRows(s, colours)}},
 	}
@@ -97,6 +99,7 @@ func costRows(s *section, colours *palette) []chartRow {
 // capacityFigures are how many were held.
 func capacityFigures(s *section) []figure {
 	colours := newPalette([]*section{s})
-	return []figure{{"Connections that were alive in the end", "More is better, up to those asked for. " + whiskerCaption, &chart{
+	return []figure{{"Connections that were alive in the end", "More is better, up to those asked for. " +
+		whiskerCaption, &chart{
 		Axis: "connections", Kind: bars, Rows: eachPoint(s, medianRow(s, colours, results.WireCompleted))}}}
 }

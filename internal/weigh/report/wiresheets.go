@@ -13,7 +13,8 @@ import (
 // wireShown are the metrics that tables of packet-level loads have columns for.
 var wireShown = []string{
 	results.SessionsPerSecond, results.ConnectionsPerSecond, results.QueriesPerSecond, results.PacketsPerSecond,
-	results.OfferedPerSecond, results.BegunPerSecond, results.WireBegun, results.WireEstablished, results.WireAccepted, results.WireCompleted,
+	results.OfferedPerSecond, results.BegunPerSecond, results.WireBegun, results.WireEstablished, results.WireAccepted,
+	results.WireCompleted,
 	results.Failed, results.FailedPercent, results.FailedNoAnswer, results.FailedReset, results.FailedWrongBackend,
 	results.FailedChecksum, results.FailedUnsent,
 	results.SetupLatencyMsP50, results.SetupLatencyMsP99, results.SetupLatencyMsMax,
@@ -54,7 +55,9 @@ func wirePeakSheets(s *section) []sheet {
 		saturatedField(), repeatsField())
 	sh := sheet{
 		Title: "Rates",
-		Lead:  fmt.Sprintf("Medians over the valid repeats, in %s a second, and how many times the best of others they are.", nouns(noun)),
+		Lead: fmt.Sprintf(
+			"Medians over the valid repeats, in %s a second, and how many times the best of others they are.",
+			nouns(noun)),
 		Notes: []string{
 			"Uneven: the greatest difference of a server's " + nouns(noun) + " from an equal share.",
 			"bare is the limit for a balancer whose servers answer directly, direct what the tester itself reaches.",
@@ -82,7 +85,8 @@ func failedSheet(s *section) sheet {
 		fixed(metricField("At servers", "", results.WireAccepted), 0),
 		fixed(metricField("Completed", "", results.WireCompleted), 0))
 	for _, cause := range []struct{ title, metric string }{
-		{"No answer", results.FailedNoAnswer}, {"Reset", results.FailedReset}, {"Another server", results.FailedWrongBackend},
+		{"No answer", results.FailedNoAnswer}, {"Reset", results.FailedReset},
+		{"Another server", results.FailedWrongBackend},
 		{"Checksum", results.FailedChecksum}, {"Not begun", results.FailedUnsent},
 	} {
 		fields = append(fields, fixed(metricField(cause.title, "", cause.metric), 0))
@@ -105,11 +109,13 @@ func ladderSheets(s *section) []sheet {
 		[]sheet{ladderSummary(s)},
 		pivot(s, metric, 0, sheet{
 			Title: "Established at each rate",
-			Lead:  fmt.Sprintf("%s a second at each offered rate; medians over the valid repeats.", capital(nouns(noun))),
+			Lead: fmt.Sprintf("%s a second at each offered rate; medians over the valid repeats.",
+				capital(nouns(noun))),
 		}),
 		pivot(s, results.UnevennessPercent, 2, sheet{
 			Title: "Evenness at each rate",
-			Lead:  fmt.Sprintf("The greatest difference of a server's %s from an equal share, in per cent.", nouns(noun)),
+			Lead: fmt.Sprintf("The greatest difference of a server's %s from an equal share, in per cent.",
+				nouns(noun)),
 			Aside: true,
 		}),
 		keepFilled(s, failedSheet(s), restSheet(s, wireShown...)),
@@ -189,9 +195,11 @@ func ladderSummary(s *section) sheet {
 	_, title, noun := s.wireRate()
 	sh := sheet{
 		Title: "How far each got",
-		Lead: fmt.Sprintf("The highest offered rate up to which at most %s %% failed at every step, the most %s a second of all steps, and the worst evenness of all.",
+		Lead: fmt.Sprintf(
+			"The highest offered rate up to which at most %s %% failed at every step, the most %s a second of all steps, and the worst evenness of all.",
 			decimal(ladderLoss, 1), nouns(noun)),
-		Columns: []column{{Title: "Subject"}, {Title: "Without loss up to", Unit: "/s", Numeric: true}, {Title: "Most", Unit: title, Numeric: true},
+		Columns: []column{{Title: "Subject"}, {Title: "Without loss up to", Unit: "/s", Numeric: true},
+			{Title: "Most", Unit: title, Numeric: true},
 			{Title: "Setup p50", Unit: "ms", Numeric: true}, {Title: "Setup p99", Unit: "ms", Numeric: true},
 			{Title: "Uneven", Unit: "%", Numeric: true}, {Title: "Saturated"}},
 		Notes: []string{"Latencies: of the last step without loss."},
@@ -199,7 +207,8 @@ func ladderSummary(s *section) sheet {
 	var rows []line
 	for _, label := range s.labels() {
 		c := s.climb(label)
-		row := line{Baseline: c.subject == s.Baseline, Cells: []string{clean(label), missing, decimal(c.peak, 0), missing, missing, decimal(c.uneven, 2), missing}}
+		row := line{Baseline: c.subject == s.Baseline, Cells: []string{clean(label), missing, decimal(c.peak, 0),
+			missing, missing, decimal(c.uneven, 2), missing}}
 		var words []string
 		for _, p := range c.points {
 			words = append(words, p.saturated...)

@@ -39,7 +39,8 @@ func wireJudgement(s *section, all []wireJudged) []string {
 		sentences = append(sentences, fmt.Sprintf("%s: targets that hold: %s.", s.title(), strings.Join(held, "; ")))
 	}
 	if len(missed) > 0 {
-		sentences = append(sentences, fmt.Sprintf("%s: targets that are missed: %s.", s.title(), strings.Join(missed, "; ")))
+		sentences = append(sentences, fmt.Sprintf("%s: targets that are missed: %s.", s.title(),
+			strings.Join(missed, "; ")))
 	}
 	return sentences
 }
@@ -73,7 +74,8 @@ func peakTargets(s *section, metric string) []wireJudged {
 				continue
 			}
 			all = append(all, wireJudged{
-				text:  fmt.Sprintf("%s at least %s × %s (%s)", clean(ours.Label), ratioText(target.times), target.subject, times(r)),
+				text: fmt.Sprintf("%s at least %s × %s (%s)", clean(ours.Label), ratioText(target.times),
+					target.subject, times(r)),
 				holds: r >= target.times,
 			})
 		}
@@ -90,20 +92,24 @@ func ladderVerdict(s *section) []string {
 		c := s.climb(label)
 		switch {
 		case c.lossless == 0:
-			words = append(words, fmt.Sprintf("%s lost some at every rate (at most %s/s)", clean(label), decimal(c.peak, 0)))
+			words = append(words, fmt.Sprintf("%s lost some at every rate (at most %s/s)", clean(label),
+				decimal(c.peak, 0)))
 		case c.whole:
 			words = append(words, fmt.Sprintf("%s all of them (%s/s)", clean(label), decimal(c.lossless, 0)))
 		default:
-			words = append(words, fmt.Sprintf("%s up to %s/s (at most %s/s)", clean(label), decimal(c.lossless, 0), decimal(c.peak, 0)))
+			words = append(words, fmt.Sprintf("%s up to %s/s (at most %s/s)", clean(label), decimal(c.lossless, 0),
+				decimal(c.peak, 0)))
 		}
 		if c.robin && strings.HasPrefix(c.subject, ownPrefix) {
 			all = append(all, wireJudged{
-				text:  fmt.Sprintf("%s evenly, within %d %% at every step (at worst %s %%)", clean(label), evenBound, decimal(c.uneven, 2)),
+				text: fmt.Sprintf("%s evenly, within %d %% at every step (at worst %s %%)", clean(label), evenBound,
+					decimal(c.uneven, 2)),
 				holds: c.uneven <= evenBound,
 			})
 		}
 	}
-	return append([]string{fmt.Sprintf("%s: rates that each carried without loss: %s.", s.title(), strings.Join(words, "; "))}, wireJudgement(s, all)...)
+	return append([]string{fmt.Sprintf("%s: rates that each carried without loss: %s.", s.title(),
+		strings.Join(words, "; "))}, wireJudgement(s, all)...)
 }
 
 // capacityVerdict says what each held. Ours must hold all that they are asked for, and
@@ -129,7 +135,8 @@ func capacityVerdict(s *section) []string {
 	}
 	var sentences []string
 	if len(words) > 0 {
-		sentences = append(sentences, fmt.Sprintf("%s: connections alive in the end: %s.", s.title(), strings.Join(words, "; ")))
+		sentences = append(sentences, fmt.Sprintf("%s: connections alive in the end: %s.", s.title(),
+			strings.Join(words, "; ")))
 	}
 	return append(sentences, wireJudgement(s, all)...)
 }
@@ -140,7 +147,8 @@ func besideVerdict(s *section) []string {
 	var all []wireJudged
 	for _, p := range s.points() {
 		lost := p.Stats[results.Failed]
-		text := fmt.Sprintf("%s lost %s of %s", clean(p.Label), decimal(lost.Max, 0), decimal(p.Stats[results.WireBegun].Median, 0))
+		text := fmt.Sprintf("%s lost %s of %s", clean(p.Label), decimal(lost.Max, 0),
+			decimal(p.Stats[results.WireBegun].Median, 0))
 		if p.has(results.FloodSentPerSecond) {
 			text += fmt.Sprintf(" beside %s SYNs/s", decimal(p.Stats[results.FloodSentPerSecond].Median, 0))
 		}

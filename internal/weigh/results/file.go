@@ -59,7 +59,8 @@ func parse(data []byte) (*Run, error) {
 	case head.Schema == nil:
 		return nil, fmt.Errorf(": %w: there is no \"schema\"; is this a results.json of `jeoul bench`?", ErrSchema)
 	case *head.Schema != Schema:
-		return nil, fmt.Errorf(": %w %d: this jeoul reads schema %d; use the jeoul that wrote the file", ErrSchema, *head.Schema, Schema)
+		return nil, fmt.Errorf(": %w %d: this jeoul reads schema %d; use the jeoul that wrote the file", ErrSchema,
+			*head.Schema, Schema)
 	}
 	var file struct {
 		Run

@@ -154,7 +154,9 @@ func (p *Published) Strangers(b Beside) []string {
 	}
 	at := slices.Index(p.Columns, b.Column)
 	for _, word := range slices.Sorted(maps.Keys(b.Subjects)) {
-		if at >= 0 && !slices.ContainsFunc(p.Rows, func(row []string) bool { return len(row) > at && row[at] == word }) {
+		if at >= 0 && !slices.ContainsFunc(p.Rows, func(row []string) bool {
+			return len(row) > at && row[at] == word
+		}) {
 			strangers = append(strangers, word)
 		}
 	}

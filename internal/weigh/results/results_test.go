@@ -82,14 +82,16 @@ func TestLoadErrors(t *testing.T) {
 		want error
 		says string
 	}{
-		"truncated":      {text[:len(text)/2], ErrTruncated, ":30:"},
-		"empty":          {"", ErrTruncated, ":1:1:"},
-		"no schema":      {"{}", ErrSchema, "schema"},
-		"newer schema":   {strings.Replace(text, `"schema": 1`, `"schema": 99`, 1), ErrSchema, "schema 99"},
-		"not JSON":       {"{\n  nonsense\n}", nil, ":2:3: not JSON"},
-		"wrong type":     {strings.Replace(text, `"repeat": 1`, `"repeat": "one"`, 1), nil, "trials.repeat cannot hold a JSON string"},
-		"two values":     {text + "{}", nil, "more text"},
-		"repeat 0":       {strings.Replace(text, `"repeat": 1`, `"repeat": 0`, 1), ErrInvalid, "trials[0] (direct, ab, repeat 0)"},
+		"truncated":    {text[:len(text)/2], ErrTruncated, ":30:"},
+		"empty":        {"", ErrTruncated, ":1:1:"},
+		"no schema":    {"{}", ErrSchema, "schema"},
+		"newer schema": {strings.Replace(text, `"schema": 1`, `"schema": 99`, 1), ErrSchema, "schema 99"},
+		"not JSON":     {"{\n  nonsense\n}", nil, ":2:3: not JSON"},
+		"wrong type": {strings.Replace(text, `"repeat": 1`, `"repeat": "one"`, 1), nil,
+			"trials.repeat cannot hold a JSON string"},
+		"two values": {text + "{}", nil, "more text"},
+		"repeat 0": {strings.Replace(text, `"repeat": 1`, `"repeat": 0`, 1), ErrInvalid,
+			"trials[0] (direct, ab, repeat 0)"},
 		"unexplained":    {strings.Replace(text, `"needs 4 cores"`, `" "`, 1), ErrInvalid, "no note says why"},
 		"unknown part":   {strings.Replace(text, `"none"`, `"moon"`, 1), ErrInvalid, "moon"},
 		"metric's name":  {strings.Replace(text, RequestsPerSecond, "Requests/s", 1), ErrInvalid, "Requests/s"},
@@ -122,7 +124,8 @@ func TestLoadErrors(t *testing.T) {
 // FuzzLoad checks that whatever parse accepts can be written and read again.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"suite":"s","started":"2030-01-02T03:04:05Z","trials":[]}`))
-	f.Add([]byte(`{"schema":1,"suite":"s","started":"2030-01-02T03:04:05Z","trials":[{"subject":"a","load":"b","repeat":1,"saturated":"none","notes":["x"]}]}`))
+	f.Add([]byte(
+		`{"schema":1,"suite":"s","started":"2030-01-02T03:04:05Z","trials":[{"subject":"a","load":"b","repeat":1,"saturated":"none","notes":["x"]}]}`))
 	f.Add([]byte(`{"schema":2}`))
 	f.Add([]byte(`{"schema":1,"suite":"s","started":"2030-01-02T03:04:05Z","summarised":true,"texts":["x"],"points":[` +
 		`{"subject":"a","load":"b","repeats":[1,2],"valid":[false],"saturated":["none"],"notes":[[0]]}]}`))

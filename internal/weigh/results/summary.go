@@ -172,7 +172,8 @@ func (s *summary) serversOf(t *Trial) (servers []int) {
 
 // of says whether a trial is a repeat of the point.
 func (p *point) of(t *Trial, servers []int) bool {
-	return p.Load == t.Load && p.Subject == t.Subject && slices.Equal(p.Servers, servers) && reflect.DeepEqual(p.Params, t.Params)
+	return p.Load == t.Load && p.Subject == t.Subject && slices.Equal(p.Servers, servers) &&
+		reflect.DeepEqual(p.Params, t.Params)
 }
 
 func (p *point) add(t *Trial, notes []int) {
@@ -195,7 +196,8 @@ func (p *point) add(t *Trial, notes []int) {
 	}
 	connections, queries, cpu := []uint64{}, []uint64{}, []float64{}
 	for _, b := range t.Backends {
-		connections, queries, cpu = append(connections, b.Connections), append(queries, b.Queries), append(cpu, short(b.CPUPercent))
+		connections, queries, cpu = append(connections, b.Connections), append(queries, b.Queries),
+			append(cpu, short(b.CPUPercent))
 	}
 	p.Connections = append(p.Connections, connections)
 	p.Queries, p.CPUPercent = append(p.Queries, queries), append(p.CPUPercent, cpu)
@@ -260,7 +262,8 @@ func (p *point) check(s *summary) error {
 		lengths["metrics."+name] = len(values)
 	}
 	if len(p.Servers) > 0 {
-		lengths["connections"], lengths["queries"], lengths["cpu_percent"] = len(p.Connections), len(p.Queries), len(p.CPUPercent)
+		lengths["connections"], lengths["queries"], lengths["cpu_percent"] = len(p.Connections), len(p.Queries),
+			len(p.CPUPercent)
 	}
 	for name, length := range lengths {
 		if length != n {
@@ -277,7 +280,8 @@ func (p *point) check(s *summary) error {
 		if outside(p.Notes[i], len(s.Texts)) {
 			return fmt.Errorf("notes names a text that is not there")
 		}
-		if k := len(p.Servers); k > 0 && (len(p.Connections[i]) != k || len(p.Queries[i]) != k || len(p.CPUPercent[i]) != k) {
+		if k := len(p.Servers); k > 0 && (len(p.Connections[i]) != k || len(p.Queries[i]) != k ||
+			len(p.CPUPercent[i]) != k) {
 			return fmt.Errorf("connections, queries and cpu_percent must have an element for each of %d servers", k)
 		}
 	}

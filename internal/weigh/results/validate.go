@@ -56,7 +56,8 @@ func (t *Trial) validate() error {
 	case t.Valid && len(t.Metrics) == 0:
 		return fmt.Errorf("valid is true, but there are no metrics")
 	}
-	if !slices.Contains([]Part{SaturatedBalancer, SaturatedClient, SaturatedBackend, SaturatedNone, SaturatedUnknown}, t.Saturated) {
+	if !slices.Contains([]Part{SaturatedBalancer, SaturatedClient, SaturatedBackend, SaturatedNone, SaturatedUnknown},
+		t.Saturated) {
 		return fmt.Errorf("saturated is %q, which is not a part", t.Saturated)
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {

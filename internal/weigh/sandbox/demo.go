@@ -25,9 +25,11 @@ type step struct {
 // steps are what the guide proposes, in that order.
 func steps() []step {
 	return []step{
-		{says: "Ask through the balancer: each web server in its turn", command: "ask 12", check: shares(map[string]int{"web01": 4, "web02": 4, "web03": 4})},
+		{says: "Ask through the balancer: each web server in its turn", command: "ask 12",
+			check: shares(map[string]int{"web01": 4, "web02": 4, "web03": 4})},
 		{says: "Kill a web server: its checks notice", command: "crash web02", up: servers - 1},
-		{says: "New connections go to the others", command: "ask 12", check: shares(map[string]int{"web01": 6, "web03": 6})},
+		{says: "New connections go to the others", command: "ask 12",
+			check: shares(map[string]int{"web01": 6, "web03": 6})},
 		{says: "Start it again", command: "revive web02", up: servers},
 		{says: "Drain one: it keeps its connections, and gets no new ones", command: "jeoul backend drain web/web03"},
 		{says: "", command: "ask 12", check: shares(map[string]int{"web01": 6, "web02": 6})},
@@ -35,7 +37,8 @@ func steps() []step {
 		{says: "Give one three times the share", command: "jeoul backend weight web/web01 3"},
 		{says: "", command: "ask 20", check: shares(map[string]int{"web01": 12, "web02": 4, "web03": 4})},
 		{says: "Where would a packet go, and why?", command: traceCommand, check: contains("web")},
-		{says: "What Prometheus would read: packets to each web server", command: "metrics jeoul_backend_packets_total", check: contains(`backend="web01"`)},
+		{says: "What Prometheus would read: packets to each web server", command: "metrics jeoul_backend_packets_total",
+			check: contains(`backend="web01"`)},
 		{says: "All of it", command: "jeoul status", check: contains("web03")},
 	}
 }
@@ -55,7 +58,9 @@ func (s *Sandbox) Demo(ctx context.Context, to io.Writer) error {
 }
 
 func (s *Sandbox) picture() string {
-	return fmt.Sprintf("client01 (%s) asks %s; the balancer sends to web01, web02 and web03, which answer the client directly\n", s.lab.Clients[0].IPv4, s.vip())
+	return fmt.Sprintf(
+		"client01 (%s) asks %s; the balancer sends to web01, web02 and web03, which answer the client directly\n",
+		s.lab.Clients[0].IPv4, s.vip())
 }
 
 // show performs a step.
@@ -86,7 +91,9 @@ func (s *Sandbox) show(ctx context.Context, to io.Writer, step step) error {
 		return nil
 	}
 	began := time.Now()
-	err = s.waitFor(ctx, fmt.Sprintf("not %d web servers serve", step.up), func(status *ops.Status) bool { return countUp(status) == step.up })
+	err = s.waitFor(ctx, fmt.Sprintf("not %d web servers serve", step.up), func(status *ops.Status) bool {
+		return countUp(status) == step.up
+	})
 	fmt.Fprintf(to, "%d web servers serve: after %.1f s\n", step.up, time.Since(began).Seconds())
 	return err
 }

@@ -15,7 +15,8 @@ var Commands = []string{"ask", "crash", "revive", "metrics", "guide"}
 // Guide says what there is and what can be done with it.
 func Guide() string {
 	var text strings.Builder
-	text.WriteString("You are a client, 198.18.1.1. A balancer has the VIP 198.18.0.100; web01, web02 and web03 serve behind it.\n\n")
+	text.WriteString(
+		"You are a client, 198.18.1.1. A balancer has the VIP 198.18.0.100; web01, web02 and web03 serve behind it.\n\n")
 	line := func(command, does string) { fmt.Fprintf(&text, "  %-34s %s\n", command, does) }
 	if _, err := exec.LookPath("curl"); err == nil {
 		line("curl http://198.18.0.100/", "ask; web servers see your own address, for they answer you directly")

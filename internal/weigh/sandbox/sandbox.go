@@ -123,7 +123,8 @@ func (s *Sandbox) shareSocket() error {
 
 // writeFiles writes the configuration and the commands.
 func (s *Sandbox) writeFiles() error {
-	text := fmt.Sprintf("interface: %s\nservices:\n  - name: web\n    vip: %s\n    port: %d\n    scheduler: wrr\n    check: {type: http, interval: 1s, fall: 2}\n    backends:\n",
+	text := fmt.Sprintf(
+		"interface: %s\nservices:\n  - name: web\n    vip: %s\n    port: %d\n    scheduler: wrr\n    check: {type: http, interval: 1s, fall: 2}\n    backends:\n",
 		s.lab.Balancer.Interface, s.lab.VIP4, webPort)
 	for _, server := range s.lab.Servers {
 		text += fmt.Sprintf("      - {name: %s, address: %s}\n", server.Name, server.IPv4)
@@ -153,7 +154,8 @@ func (s *Sandbox) startServers(ctx context.Context) (err error) {
 		if err := s.webs.start(server.Name); err != nil {
 			return err
 		}
-		if _, err := s.start(server, "agent", "agent", "--vip", s.lab.VIP4.String(), "--state-dir", filepath.Join(server.Dir, "state")); err != nil {
+		if _, err := s.start(server, "agent", "agent", "--vip", s.lab.VIP4.String(), "--state-dir",
+			filepath.Join(server.Dir, "state")); err != nil {
 			return err
 		}
 	}
@@ -168,13 +170,15 @@ func (s *Sandbox) start(host *lab.Host, log string, arguments ...string) (*lab.P
 	}
 	defer file.Close()
 	// It ends with the lab.
-	return host.Start(context.Background(), lab.Command{Path: s.executable, Args: arguments, Stdout: file, Stderr: file})
+	return host.Start(context.Background(), lab.Command{Path: s.executable, Args: arguments, Stdout: file,
+		Stderr: file})
 }
 
 // startBalancer starts the daemon, and waits until all backends serve.
 func (s *Sandbox) startBalancer(ctx context.Context) (err error) {
 	s.client = api.NewClient(s.path("run", filepath.Base(config.DefaultSocket)))
-	s.balancer, err = s.start(s.lab.Balancer, "balancer", "run", "-c", s.path("jeoul.yaml"), "--store-dir", s.path("store"))
+	s.balancer, err = s.start(s.lab.Balancer, "balancer", "run", "-c", s.path("jeoul.yaml"), "--store-dir",
+		s.path("store"))
 	if err != nil {
 		return err
 	}
@@ -233,7 +237,8 @@ func (s *Sandbox) wait(ctx context.Context, wrong string, try func() error) erro
 
 // command is one that runs in the client's place, with the sandbox's commands in its PATH.
 func (s *Sandbox) command(path string, arguments ...string) lab.Command {
-	environment := append(os.Environ(), "PATH="+s.path("bin")+string(filepath.ListSeparator)+os.Getenv("PATH"), Directory+"="+s.lab.Dir,
+	environment := append(os.Environ(), "PATH="+s.path("bin")+string(filepath.ListSeparator)+os.Getenv("PATH"),
+		Directory+"="+s.lab.Dir,
 		"PS1=client$ ", "HISTFILE=")
 	return lab.Command{Path: path, Args: arguments, Env: environment}
 }

@@ -29,7 +29,8 @@ func Serve(ctx context.Context, name string) error {
 		return err
 	}
 	answer := func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s answers %s\n", name, r.RemoteAddr) }
-	return httpserve.Until(ctx, &http.Server{Handler: http.HandlerFunc(answer), ReadHeaderTimeout: 10 * time.Second}, listener, time.Second)
+	return httpserve.Until(ctx, &http.Server{Handler: http.HandlerFunc(answer), ReadHeaderTimeout: 10 * time.Second},
+		listener, time.Second)
 }
 
 // webs are the web servers. Commands in the client's place have them killed and started, through a

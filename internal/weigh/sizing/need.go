@@ -72,8 +72,11 @@ func NeedOf(l Load, m Machine, n int) (Need, error) {
 	case n < 1:
 		return Need{}, fmt.Errorf("%d balancers: at least one is needed", n)
 	case !(m.Cores > 0) || !(m.Usage > 0) || m.Usage > 1:
-		return Need{}, fmt.Errorf("%g cores, of which %g may be used: give a number above 0, and a share above 0 of at most 1", m.Cores, m.Usage)
-	case slices.ContainsFunc([]float64{l.NewPerSecond, l.PacketsPerSecond, l.BitsPerSecond, l.Flows, m.KnownNs, m.NewNs, m.BesideNs, m.LinkBits, m.FlowLimit},
+		return Need{},
+			fmt.Errorf("%g cores, of which %g may be used: give a number above 0, and a share above 0 of at most 1",
+				m.Cores, m.Usage)
+	case slices.ContainsFunc([]float64{l.NewPerSecond, l.PacketsPerSecond, l.BitsPerSecond, l.Flows, m.KnownNs, m.NewNs,
+		m.BesideNs, m.LinkBits, m.FlowLimit},
 		func(v float64) bool { return !(v >= 0) || math.IsInf(v, 0) }):
 		return Need{}, fmt.Errorf("a load and a cost are finite, and not below 0")
 	}

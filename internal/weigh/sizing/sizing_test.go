@@ -115,12 +115,14 @@ func TestBroken(t *testing.T) {
 		flows Flows
 		want  float64
 	}{
-		"maglev":              {Flows{Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: 6, Flows: 600}, 0},
-		"rr":                  {Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 5, Flows: 600}, 160},
-		"full NAT":            {Flows{Mode: lb.FullNAT, Scheduler: lb.Maglev, Backends: 6, Flows: 600}, 200},
-		"rr, handed over":     {Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 5, Flows: 600, NewPerSecond: 30, HandOver: true, HandOverSeconds: 1}, 8},
-		"rr, all are younger": {Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 5, Flows: 600, NewPerSecond: 3000, HandOver: true, HandOverSeconds: 1}, 160},
-		"one backend":         {Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 1, Flows: 600}, 0},
+		"maglev":   {Flows{Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: 6, Flows: 600}, 0},
+		"rr":       {Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 5, Flows: 600}, 160},
+		"full NAT": {Flows{Mode: lb.FullNAT, Scheduler: lb.Maglev, Backends: 6, Flows: 600}, 200},
+		"rr, handed over": {Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 5, Flows: 600,
+			NewPerSecond: 30, HandOver: true, HandOverSeconds: 1}, 8},
+		"rr, all are younger": {Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 5, Flows: 600,
+			NewPerSecond: 3000, HandOver: true, HandOverSeconds: 1}, 160},
+		"one backend": {Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 1, Flows: 600}, 0},
 	} {
 		if got := tc.flows.Broken(third); math.Abs(got-tc.want) > 1e-6 {
 			t.Errorf("%s: %g break, want %g", name, got, tc.want)
@@ -140,13 +142,16 @@ func TestNeed(t *testing.T) {
 		t.Errorf("got %+v; want 5 machines by their cores, and 4 not enough", got)
 	}
 	for i, want := range []Part{{"cores", 4, 3.01 / 4, 3.01 / 3}, {"link", 3, 0.6, 0.8}, {"flows", 2, 0.375, 0.5}} {
-		if p := got.Parts[i]; p.Name != want.Name || p.Machines != want.Machines || math.Abs(p.Used-want.Used) > 1e-9 || math.Abs(p.Failing-want.Failing) > 1e-9 {
+		if p := got.Parts[i]; p.Name != want.Name || p.Machines != want.Machines || math.Abs(p.Used-want.Used) > 1e-9 ||
+			math.Abs(p.Failing-want.Failing) > 1e-9 {
 			t.Errorf("got %+v, want %+v", p, want)
 		}
 	}
 	for name, spoil := range map[string]func(*Load, *Machine){
 		"no cores": func(_ *Load, m *Machine) { m.Cores = 0 }, "too much": func(_ *Load, m *Machine) { m.Usage = 2 },
-		"less than nothing": func(l *Load, _ *Machine) { l.Flows = -1 }, "no number": func(l *Load, _ *Machine) { l.Flows = math.NaN() },
+		"less than nothing": func(l *Load, _ *Machine) { l.Flows = -1 }, "no number": func(l *Load, _ *Machine) {
+			l.Flows = math.NaN()
+		},
 	} {
 		l, m := load, machine
 		spoil(&l, &m)

@@ -74,5 +74,6 @@ func (a Arch) CheckProgram(path string) error {
 			is = other
 		}
 	}
-	return fmt.Errorf("%w: %s is of %s, and the virtual machine %s: build one by `make build ARCH=%s`", ErrArch, path, is, a, a)
+	return fmt.Errorf("%w: %s is of %s, and the virtual machine %s: build one by `make build ARCH=%s`", ErrArch,
+		path, is, a, a)
 }

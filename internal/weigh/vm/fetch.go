@@ -138,7 +138,8 @@ func (f fetcher) prepareApt() error {
 	}
 	source := fmt.Sprintf("deb [signed-by=%s] http://deb.debian.org/debian %s main\n", keyring, f.release)
 	if !strings.HasSuffix(f.release, "-backports") && f.release != "sid" && f.release != "testing" {
-		source += fmt.Sprintf("deb [signed-by=%s] http://deb.debian.org/debian-security %s-security main\n", keyring, f.release)
+		source += fmt.Sprintf("deb [signed-by=%s] http://deb.debian.org/debian-security %s-security main\n",
+			keyring, f.release)
 	}
 	conf := fmt.Sprintf(`Dir::Etc::sourcelist "%[1]s/sources.list";
 Dir::Etc::sourceparts "-";
@@ -217,7 +218,8 @@ func (f fetcher) complete(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	kernel := &Kernel{Dir: dir, Package: name, Image: image, Version: strings.TrimPrefix(filepath.Base(image), "vmlinuz-")}
+	kernel := &Kernel{Dir: dir, Package: name, Image: image, Version: strings.TrimPrefix(filepath.Base(image),
+		"vmlinuz-")}
 	if err := f.indexModules(dir, kernel.Version); err != nil {
 		return err
 	}

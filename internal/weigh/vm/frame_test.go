@@ -35,7 +35,8 @@ func TestFramesComeBack(t *testing.T) {
 			t.Fatalf("frame %d: %v", i, err)
 		}
 		if got.Kind != f.Kind || !bytes.Equal(got.Payload, f.Payload) {
-			t.Errorf("frame %d is %c with %d bytes, want %c with %d", i, got.Kind, len(got.Payload), f.Kind, len(f.Payload))
+			t.Errorf("frame %d is %c with %d bytes, want %c with %d", i, got.Kind, len(got.Payload), f.Kind,
+				len(f.Payload))
 		}
 	}
 	if _, err := r.Next(); !errors.Is(err, io.EOF) {

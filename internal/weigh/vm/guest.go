@@ -132,7 +132,8 @@ func openPort() (*os.File, error) {
 			return port, err
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("the machine has no port %s: its kernel may have been fetched without the drivers (virtio_pci, virtio_console); remove it from the cache of kernels", portName)
+			return nil, fmt.Errorf(
+				"the machine has no port %s: its kernel may have been fetched without the drivers (virtio_pci, virtio_console); remove it from the cache of kernels", portName)
 		}
 	}
 }

@@ -186,7 +186,9 @@ func (im *image) programs() error {
 		}
 		paths = append(paths, found...)
 	}
-	libraries, err := ldd.List(slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return !isELF(path) })...)
+	libraries, err := ldd.List(slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
+		return !isELF(path)
+	})...)
 	if err != nil {
 		return fmt.Errorf("listing the libraries of the laboratory's programs: %w", err)
 	}

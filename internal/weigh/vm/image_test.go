@@ -171,7 +171,8 @@ func TestDependenciesOfAPackage(t *testing.T) {
 func TestKernelsThatAreNotWhole(t *testing.T) {
 	make := func() (string, *Kernel) {
 		dir := t.TempDir()
-		k := &Kernel{Dir: dir, Package: "linux-image-6.12-cloud-amd64", Image: filepath.Join(dir, "boot", "vmlinuz-6.12-cloud-amd64")}
+		k := &Kernel{Dir: dir, Package: "linux-image-6.12-cloud-amd64",
+			Image: filepath.Join(dir, "boot", "vmlinuz-6.12-cloud-amd64")}
 		write(t, k.Image, "a kernel")
 		write(t, filepath.Join(dir, "modules", "6.12-cloud-amd64", "modules.dep"), "")
 		if err := k.mark(); err != nil {

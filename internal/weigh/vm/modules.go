@@ -77,7 +77,8 @@ func copyModules(from, to string) error {
 // wantedModule says whether a file below /lib/modules/VERSION goes into the machine.
 func wantedModule(below string) bool {
 	dir := filepath.Dir(below)
-	return dir == "." && strings.HasPrefix(below, "modules.") || dir == virtualDevices || strings.HasPrefix(below, portDriver) ||
+	return dir == "." && strings.HasPrefix(below, "modules.") || dir == virtualDevices ||
+		strings.HasPrefix(below, portDriver) ||
 		slices.ContainsFunc(moduleDirs, func(d string) bool { return strings.HasPrefix(below, d+"/") })
 }
 

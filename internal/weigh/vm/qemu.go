@@ -50,7 +50,8 @@ func (a Accelerator) CPUs() int {
 // arguments are those of QEMU for a machine without devices but a console.
 func (a Accelerator) arguments(kernel *Kernel, appended string) []string {
 	board := kernel.Arch.board()
-	args := append(slices.Clone(board.machine), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio")
+	args := append(slices.Clone(board.machine), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+		"-monitor", "none", "-serial", "stdio")
 	size := memory
 	switch a {
 	case KVM:

@@ -21,7 +21,8 @@ import (
 
 // rootPackages are Debian's packages of what a laboratory runs, and of what reads it.
 var rootPackages = []string{
-	"busybox-static", "apache2-utils", "wrk", "iperf3", "dnsperf", "nginx-light", "libnginx-mod-stream", "bind9", "haproxy",
+	"busybox-static", "apache2-utils", "wrk", "iperf3", "dnsperf", "nginx-light", "libnginx-mod-stream",
+	"bind9", "haproxy",
 	"keepalived", "ipvsadm", "bird2", "iptables", "nftables", "openssl", "iproute2", "ethtool", "netbase",
 }
 
@@ -44,7 +45,8 @@ func (f fetcher) unpackRoot(dir string) error {
 		return err
 	}
 	for _, name := range merged {
-		err := errors.Join(os.MkdirAll(filepath.Join(dir, "usr", name), 0o755), os.Symlink("usr/"+name, filepath.Join(dir, name)))
+		err := errors.Join(os.MkdirAll(filepath.Join(dir, "usr", name), 0o755),
+			os.Symlink("usr/"+name, filepath.Join(dir, name)))
 		if err != nil {
 			return err
 		}

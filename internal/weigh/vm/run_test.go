@@ -90,7 +90,8 @@ func TestOtherBuildsAreInTheMachine(t *testing.T) {
 	write(t, worker, "the one that works")
 	write(t, other, "the one to upgrade to")
 	write(t, filepath.Join(dir, "modules", "modules.dep"), "")
-	machine := Machine{Kernel: &Kernel{Dir: dir, Version: "1", Modules: filepath.Join(dir, "modules")}, Executable: os.Args[0], Worker: worker, Other: other}
+	machine := Machine{Kernel: &Kernel{Dir: dir, Version: "1", Modules: filepath.Join(dir, "modules")},
+		Executable: os.Args[0], Worker: worker, Other: other}
 	if err := machine.writeImage(image); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,8 @@ func TestMachineThatCannotStart(t *testing.T) {
 	write(t, filepath.Join(dir, "vmlinuz"), "no kernel")
 	write(t, filepath.Join(dir, "modules", "modules.dep"), "")
 	machine := Machine{
-		Kernel:      &Kernel{Dir: dir, Version: "1", Image: filepath.Join(dir, "vmlinuz"), Modules: filepath.Join(dir, "modules")},
+		Kernel: &Kernel{Dir: dir, Version: "1", Image: filepath.Join(dir, "vmlinuz"),
+			Modules: filepath.Join(dir, "modules")},
 		Accelerator: Counting, Executable: os.Args[0],
 		Hello: func(Hello) {}, Line: func(string) {}, Result: func([]byte) error { return nil },
 	}

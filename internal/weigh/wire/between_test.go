@@ -46,7 +46,8 @@ func newBetween(t *testing.T) (r *rig, middle *namespace.Namespace, index map[st
 
 // sendTo redirects to an interface.
 func sendTo(index int) asm.Instructions {
-	return asm.Instructions{asm.Mov.Imm(asm.R1, int32(index)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return()}
+	return asm.Instructions{asm.Mov.Imm(asm.R1, int32(index)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(),
+		asm.Return()}
 }
 
 // withFlags puts the TCP flags of a frame into R3, before what follows; a frame that has
@@ -137,7 +138,8 @@ func TestLossIsRecovered(t *testing.T) {
 		}
 		wasThere, wasBack := read(t, seenThere), read(t, seenBack)
 		s := run(t, tester, load)[0]
-		if s.Completed != 2000 || s.Failed != (Failed{}) || s.Retransmitted == 0 || s.Strange.Checksum+s.Strange.Stranger != 0 {
+		if s.Completed != 2000 || s.Failed != (Failed{}) || s.Retransmitted == 0 || s.Strange.Checksum+
+			s.Strange.Stranger != 0 {
 			t.Errorf("%s: %+v", load.Kind, s)
 		}
 		if s.PerServer[0] != 2000 && load.Kind != DNS {
@@ -148,7 +150,8 @@ func TestLossIsRecovered(t *testing.T) {
 		}
 		lostThere, lostBack := read(t, seenThere)/nth-wasThere/nth, read(t, seenBack)/nth-wasBack/nth
 		if s.LostToServers != lostThere || s.LostToClients != lostBack {
-			t.Errorf("%s: %d and %d packets lost, but %d and %d were dropped", load.Kind, s.LostToServers, s.LostToClients, lostThere, lostBack)
+			t.Errorf("%s: %d and %d packets lost, but %d and %d were dropped", load.Kind, s.LostToServers,
+				s.LostToClients, lostThere, lostBack)
 		}
 	}
 }
@@ -165,7 +168,8 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// Who would wait for longer is given up when the step has had its time.
-	s = run(t, tester, Load{Kind: Setup, Connections: 100, Outstanding: 100, Timeout: time.Minute, Settle: 50 * time.Millisecond})[0]
+	s = run(t, tester, Load{Kind: Setup, Connections: 100, Outstanding: 100, Timeout: time.Minute,
+		Settle: 50 * time.Millisecond})[0]
 	if s.Failed.NoAnswer != 100 || s.Retransmitted != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -182,7 +186,8 @@ func TestBalancerThatMovesFlows(t *testing.T) {
 	attach(t, middle, "s2", sendTo(index["c"]))
 	tester := r.open(t)
 	s := run(t, tester, Load{Kind: Setup, Connections: 1000, Rate: 20_000})[0]
-	if s.Failed.WrongBackend != 1000 || s.Established != 0 || s.Strange.WrongBackend != 1000 || s.PerServer[0]+s.PerServer[1] != 0 {
+	if s.Failed.WrongBackend != 1000 || s.Established != 0 || s.Strange.WrongBackend != 1000 || s.PerServer[0]+
+		s.PerServer[1] != 0 {
 		t.Errorf("%+v", s)
 	}
 	s = run(t, tester, Load{Kind: Session, Connections: 1000, Request: 10, Response: 10, Rate: 20_000})[0]

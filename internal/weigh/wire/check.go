@@ -27,7 +27,8 @@ func (s Spec) withDefaults() (Spec, error) {
 	}
 	switch {
 	case len(s.Clients) > MaxPorts || len(s.Servers) > MaxPorts:
-		return wrong("%d client ports and %d server ports; at most %d of each", len(s.Clients), len(s.Servers), MaxPorts)
+		return wrong("%d client ports and %d server ports; at most %d of each", len(s.Clients),
+			len(s.Servers), MaxPorts)
 	case len(s.Clients)+len(s.Servers) == 0:
 		return wrong("no port: it needs client ports, server ports or both")
 	case !s.Target.IsValid() || !s.Target.Addr().Is4() || s.Target.Port() == 0:
@@ -35,7 +36,8 @@ func (s Spec) withDefaults() (Spec, error) {
 	case s.Reply != ReplyDirect && s.Reply != ReplyToSender:
 		return wrong("replies %q; use %q or %q", s.Reply, ReplyDirect, ReplyToSender)
 	case s.SourcePorts[0] == 0 || s.SourcePorts[1] < s.SourcePorts[0]:
-		return wrong("source ports %d to %d; use a first one of 1 or more and a last one not below it", s.SourcePorts[0], s.SourcePorts[1])
+		return wrong("source ports %d to %d; use a first one of 1 or more and a last one not below it",
+			s.SourcePorts[0], s.SourcePorts[1])
 	case s.Batch < 1 || s.Batch > 256:
 		return wrong("batches of %d frames; use 1 to 256", s.Batch)
 	case len(s.Clients) > 0 && (len(s.Next) == 0 || len(s.Next) > MaxPorts):
@@ -85,8 +87,9 @@ func (s Spec) withConnections() (Spec, error) {
 	case s.Connections < 0 || s.Connections > MaxConnections:
 		return Spec{}, fmt.Errorf("%w: %d connections at a time; use 1 to %d", ErrSpec, s.Connections, MaxConnections)
 	case s.Connections > tuples:
-		return Spec{}, fmt.Errorf("%w: %d connections at a time, but %d client ports with %d addresses each and ports %d to %d give %d; add addresses or ports",
-			ErrSpec, s.Connections, len(s.Clients), s.addresses(), s.SourcePorts[0], s.SourcePorts[1], tuples)
+		return Spec{},
+			fmt.Errorf("%w: %d connections at a time, but %d client ports with %d addresses each and ports %d to %d give %d; add addresses or ports",
+				ErrSpec, s.Connections, len(s.Clients), s.addresses(), s.SourcePorts[0], s.SourcePorts[1], tuples)
 	}
 	return s, nil
 }

@@ -52,10 +52,13 @@ func (t *Tester) row(row int) (sum bpfWireCounts, err error) {
 func (t *Tester) where() bpfWireProgress {
 	p := t.progress
 	return bpfWireProgress{
-		Opened: atomic.LoadUint64(&p.Opened), Followed: atomic.LoadUint64(&p.Followed), Flooded: atomic.LoadUint64(&p.Flooded),
-		Sent: atomic.LoadUint64(&p.Sent), Retransmitted: atomic.LoadUint64(&p.Retransmitted), Reset: atomic.LoadUint64(&p.Reset),
-		NoAnswer: atomic.LoadUint64(&p.NoAnswer), Checksum: atomic.LoadUint64(&p.Checksum), Behind: atomic.LoadUint64(&p.Behind),
-		Began: atomic.LoadUint64(&p.Began), Ended: atomic.LoadUint64(&p.Ended), Turn: atomic.LoadUint32(&p.Turn),
+		Opened: atomic.LoadUint64(&p.Opened), Followed: atomic.LoadUint64(&p.Followed),
+		Flooded: atomic.LoadUint64(&p.Flooded),
+		Sent:    atomic.LoadUint64(&p.Sent), Retransmitted: atomic.LoadUint64(&p.Retransmitted),
+		Reset:    atomic.LoadUint64(&p.Reset),
+		NoAnswer: atomic.LoadUint64(&p.NoAnswer), Checksum: atomic.LoadUint64(&p.Checksum),
+		Behind: atomic.LoadUint64(&p.Behind),
+		Began:  atomic.LoadUint64(&p.Began), Ended: atomic.LoadUint64(&p.Ended), Turn: atomic.LoadUint32(&p.Turn),
 		Requested: atomic.LoadUint64(&p.Requested), Finished: atomic.LoadUint64(&p.Finished),
 	}
 }

@@ -90,7 +90,8 @@ func startNginx(t *testing.T, k *kernel, size int) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string]string{"conf": fmt.Sprintf(nginxConfiguration, dir), "file": strings.Repeat("x", size)} {
+	for name, data := range map[string]string{"conf": fmt.Sprintf(nginxConfiguration, dir),
+		"file": strings.Repeat("x", size)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,8 @@ func TestAgainstKernel(t *testing.T) {
 		{"setup", Load{Kind: Setup, Connections: 3000, Rate: 5000}},
 		{"session", Load{Kind: Session, Connections: 3000, Rate: 5000}},
 		// The server closes; its answer is 15 segments, some of them at a time.
-		{"closed by nginx", Load{Kind: Session, Connections: 500, Rate: 1000, Content: []byte("GET /file HTTP/1.0\r\n\r\n")}},
+		{"closed by nginx", Load{Kind: Session, Connections: 500, Rate: 1000,
+			Content: []byte("GET /file HTTP/1.0\r\n\r\n")}},
 		{"closed by the client", Load{Kind: Session, Connections: 500, Rate: 1000, Response: 20_000,
 			Content: []byte("GET /file HTTP/1.1\r\nHost: jeoul\r\n\r\n")}},
 		// A frame of the kernel's has no room for such a request.
@@ -145,7 +147,8 @@ func TestAgainstKernel(t *testing.T) {
 			// A busy machine may lose a packet: it is sent again.
 			test.load.Settle, test.load.Tries = 30*time.Second, 8
 			s := run(t, tester, test.load)[0]
-			if s.Succeeded() != s.Asked || s.Failed != (Failed{}) || s.Strange.Checksum+s.Strange.Stranger+s.Strange.Malformed != 0 {
+			if s.Succeeded() != s.Asked || s.Failed != (Failed{}) || s.Strange.Checksum+s.Strange.Stranger+
+				s.Strange.Malformed != 0 {
 				t.Errorf("%+v", s)
 			}
 		})
@@ -155,7 +158,8 @@ func TestAgainstKernel(t *testing.T) {
 		if err := tester.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if s := run(t, r.open(t), Load{Kind: Setup, Connections: 100, Rate: 1000})[0]; s.Failed.Reset != 100 || s.Established != 0 {
+		if s := run(t, r.open(t), Load{Kind: Setup, Connections: 100, Rate: 1000})[0]; s.Failed.Reset != 100 ||
+			s.Established != 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -171,7 +175,8 @@ func TestKernelAgainst(t *testing.T) {
 			return err
 		}
 		// Server ports leave ARP for the VIP to the balancer, which there is none of here.
-		return netlink.NeighAdd(&netlink.Neigh{LinkIndex: nic.Attrs().Index, State: netlink.NUD_PERMANENT, IP: vip.Addr().AsSlice(), HardwareAddr: k.portMAC})
+		return netlink.NeighAdd(&netlink.Neigh{LinkIndex: nic.Attrs().Index, State: netlink.NUD_PERMANENT,
+			IP: vip.Addr().AsSlice(), HardwareAddr: k.portMAC})
 	})
 	r := &rig{spec: Spec{Target: vip, CPU: -1, Servers: []Port{{Interface: "port", Do: k.port.Do}}}}
 	tester := r.open(t)
@@ -181,7 +186,8 @@ func TestKernelAgainst(t *testing.T) {
 	for range 5 {
 		var out []byte
 		testenv.In(t, k.ns, func() (err error) {
-			out, err = exec.Command(curl, "-s", "-S", "--max-time", "20", "-i", "http://"+vip.String()+"/").CombinedOutput()
+			out, err = exec.Command(curl, "-s", "-S", "--max-time", "20", "-i", "http://"+vip.String()+
+				"/").CombinedOutput()
 			return err
 		})
 		if len(out) != 10_000 || !bytes.HasPrefix(out, []byte("HTTP/1.1 200 OK\r\n")) {

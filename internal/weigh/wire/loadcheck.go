@@ -114,7 +114,8 @@ func (l Load) check() error {
 	case l.Response < 0 || l.Response > longest:
 		return wrongLoad("a response of %d bytes; use 0 to %d", l.Response, longest)
 	case l.Response > 0 && l.Request == 0 && l.Kind == Session:
-		return wrongLoad("a response of %d bytes without a request: say what is asked, --request 1 at least", l.Response)
+		return wrongLoad("a response of %d bytes without a request: say what is asked, --request 1 at least",
+			l.Response)
 	case l.Outstanding < 0 || l.WarmUp < 0 || l.Settle < 0 || l.Hold < 0 || l.Duration < 0:
 		return wrongLoad("durations and bounds cannot be negative")
 	case l.Timeout < 2*time.Millisecond || l.Timeout > time.Minute:
@@ -122,7 +123,8 @@ func (l Load) check() error {
 	case l.Tries < 1 || l.Tries > 8:
 		return wrongLoad("%d tries; use 1 to 8", l.Tries)
 	case l.Frame < leastDatagram || l.Frame > ethernetLength+ipv4Length+tcpLength+segment:
-		return wrongLoad("frames of %d bytes; use %d to %d", l.Frame, leastDatagram, ethernetLength+ipv4Length+tcpLength+segment)
+		return wrongLoad("frames of %d bytes; use %d to %d", l.Frame, leastDatagram, ethernetLength+ipv4Length+
+			tcpLength+segment)
 	case l.Kind == Mix && len(l.Sizes) == 0:
 		return wrongLoad("a mix needs the sizes of its responses")
 	case l.Kind == Capacity && l.Search != nil:
@@ -145,7 +147,8 @@ func (l Load) check() error {
 func (l Load) checkSizes() error {
 	for _, size := range l.Sizes {
 		if !(size.Share > 0) || math.IsInf(size.Share, 0) || size.Bytes < 1 || size.Bytes > longest {
-			return wrongLoad("share %v of %d bytes in a mix; shares are above 0, and sizes 1 to %d", size.Share, size.Bytes, longest)
+			return wrongLoad("share %v of %d bytes in a mix; shares are above 0, and sizes 1 to %d", size.Share,
+				size.Bytes, longest)
 		}
 	}
 	return nil
@@ -158,7 +161,8 @@ func (l Load) checkFlood() error {
 		return wrongLoad("a flood needs the prefix of its sources")
 	case f == nil:
 		return nil
-	case !f.Sources.IsValid() || !f.Sources.Addr().Is4() || f.Sources.Bits() == 0 || f.Sources.Masked().Addr().IsUnspecified():
+	case !f.Sources.IsValid() || !f.Sources.Addr().Is4() || f.Sources.Bits() == 0 ||
+		f.Sources.Masked().Addr().IsUnspecified():
 		return wrongLoad("the flood's sources %v are no IPv4 prefix", f.Sources)
 	}
 	return checkRate("the flood's rate", f.Rate, 0)
@@ -178,21 +182,25 @@ func (l Load) checkRates() error {
 	switch {
 	case l.Ladder != nil:
 		a := *l.Ladder
-		for _, err := range []error{checkRate("the ladder's first rate", a.From, leastRate), checkRate("its last", a.To, leastRate)} {
+		for _, err := range []error{checkRate("the ladder's first rate", a.From, leastRate),
+			checkRate("its last", a.To, leastRate)} {
 			if err != nil {
 				return err
 			}
 		}
 		if !(a.By > 0) || (a.To-a.From)/a.By > 10000 {
-			return wrongLoad("the ladder from %v to %v by %v has no steps, or too many; a step is above 0", a.From, a.To, a.By)
+			return wrongLoad("the ladder from %v to %v by %v has no steps, or too many; a step is above 0", a.From,
+				a.To, a.By)
 		}
 	case l.Search != nil:
 		s := *l.Search
 		if err := checkRate("the highest rate of the search", s.To, leastRate); err != nil {
 			return err
 		}
-		if !(s.From >= 0) || s.From >= s.To || !(s.Loss >= 0) || s.Loss >= 1 || !(s.Resolution >= 0) || s.Resolution >= 1 {
-			return wrongLoad("a search from %v to %v a second, loss %v, resolution %v: the first rate must be below the second, loss and resolution from 0 to less than 1",
+		if !(s.From >= 0) || s.From >= s.To || !(s.Loss >= 0) || s.Loss >= 1 || !(s.Resolution >= 0) ||
+			s.Resolution >= 1 {
+			return wrongLoad(
+				"a search from %v to %v a second, loss %v, resolution %v: the first rate must be below the second, loss and resolution from 0 to less than 1",
 				s.From, s.To, s.Loss, s.Resolution)
 		}
 		if l.Duration == 0 && l.Connections == 0 {
@@ -217,7 +225,8 @@ func (t *Tester) fits(l Load) error {
 		return wrongLoad("capacity needs to know how many connections are to be held")
 	}
 	if l.Kind == Capacity && held > uint64(t.spec.Connections) {
-		return wrongLoad("%d connections are to be held, but the tester has room for %d: of its %d addresses and ports (Spec.Connections, --sessions)",
+		return wrongLoad(
+			"%d connections are to be held, but the tester has room for %d: of its %d addresses and ports (Spec.Connections, --sessions)",
 			held, t.spec.Connections, t.spec.tuples())
 	}
 	if l.Flood != nil {
@@ -226,7 +235,8 @@ func (t *Tester) fits(l Load) error {
 		}
 		for _, d := range t.clients {
 			if d.port.Sources.Overlaps(l.Flood.Sources) {
-				return wrongLoad("the flood's sources %v overlap those of client port %s, %v", l.Flood.Sources, d.port, d.port.Sources)
+				return wrongLoad("the flood's sources %v overlap those of client port %s, %v", l.Flood.Sources, d.port,
+					d.port.Sources)
 			}
 		}
 	}
@@ -236,12 +246,14 @@ func (t *Tester) fits(l Load) error {
 	}
 	for _, d := range t.clients {
 		if d.mtu < needs {
-			return fmt.Errorf("%w %s: its MTU is %d, too small for packets of %d bytes that the load sends", ErrPort, d.port, d.mtu, needs)
+			return fmt.Errorf("%w %s: its MTU is %d, too small for packets of %d bytes that the load sends", ErrPort,
+				d.port, d.mtu, needs)
 		}
 	}
 	for _, d := range t.servers {
 		if answer := min(l.Response, segment) + ipv4Length + tcpLength; d.mtu < answer {
-			return fmt.Errorf("%w %s: its MTU is %d, too small for packets of %d bytes that it has to answer with", ErrPort, d.port, d.mtu, answer)
+			return fmt.Errorf("%w %s: its MTU is %d, too small for packets of %d bytes that it has to answer with",
+				ErrPort, d.port, d.mtu, answer)
 		}
 	}
 	return nil

@@ -62,14 +62,19 @@ func (s Step) Metrics() map[string]float64 {
 // named are the step's counts by their metrics' names.
 func (s Step) named() map[string]uint64 {
 	return map[string]uint64{
-		results.WireBegun: s.Begun, results.WireEstablished: s.Established, results.WireCompleted: s.Completed, results.WireAccepted: s.accepted(),
-		results.Failed: s.Failed.Total(), results.FailedNoAnswer: s.Failed.NoAnswer, results.FailedReset: s.Failed.Reset,
-		results.FailedWrongBackend: s.Failed.WrongBackend, results.FailedChecksum: s.Failed.Checksum, results.FailedUnsent: s.Failed.Unsent,
+		results.WireBegun: s.Begun, results.WireEstablished: s.Established, results.WireCompleted: s.Completed,
+		results.WireAccepted: s.accepted(),
+		results.Failed:       s.Failed.Total(), results.FailedNoAnswer: s.Failed.NoAnswer,
+		results.FailedReset:        s.Failed.Reset,
+		results.FailedWrongBackend: s.Failed.WrongBackend, results.FailedChecksum: s.Failed.Checksum,
+		results.FailedUnsent:  s.Failed.Unsent,
 		results.Retransmitted: s.Retransmitted,
-		results.StrangeLate:   s.Strange.Late, results.StrangeDuplicate: s.Strange.Duplicate, results.StrangeStranger: s.Strange.Stranger,
+		results.StrangeLate:   s.Strange.Late, results.StrangeDuplicate: s.Strange.Duplicate,
+		results.StrangeStranger: s.Strange.Stranger,
 		results.StrangeChecksum: s.Strange.Checksum, results.StrangeMalformed: s.Strange.Malformed,
 		results.StrangeOtherFlows: s.Strange.WrongBackend, results.StrangeUnknown: s.Strange.Unacknowledgeable,
-		results.WireSent: s.Clients.Sent + s.Servers.Sent, results.WireReceived: s.Clients.Received + s.Servers.Received,
+		results.WireSent: s.Clients.Sent + s.Servers.Sent, results.WireReceived: s.Clients.Received +
+			s.Servers.Received,
 	}
 }
 

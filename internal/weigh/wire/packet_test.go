@@ -27,7 +27,8 @@ func (k *talk) established() (syn, synack tcpSegment, third []byte) {
 	synack = k.expect(second, "SYN ACK", k.read(second).Seq, syn.Seq+1, 0)
 	synack.from(k, serverMACs[0], clientMAC)
 	for _, s := range []tcpSegment{syn, synack} {
-		if len(s.Options) != 1 || s.Options[0].OptionType != layers.TCPOptionKindMSS || !bytes.Equal(s.Options[0].OptionData, []byte{5, 0xb4}) {
+		if len(s.Options) != 1 || s.Options[0].OptionType != layers.TCPOptionKindMSS ||
+			!bytes.Equal(s.Options[0].OptionData, []byte{5, 0xb4}) {
 			k.Fatalf("options %v, want MSS 1460", s.Options)
 		}
 	}
@@ -39,7 +40,8 @@ func TestSessionWithResponse(t *testing.T) {
 	const response = 3000
 	k := newTalk(t, Load{Kind: Session, Content: []byte("GET / HTTP/1.0\r\n\r\n"), Response: response}, nil)
 	syn, synack, frame := k.established()
-	if !syn.ip.SrcIP.Equal(net.IP{198, 19, 1, 1}) || syn.SrcPort != 1024 || !syn.ip.DstIP.Equal(net.IP{198, 18, 0, 100}) || syn.DstPort != 80 {
+	if !syn.ip.SrcIP.Equal(net.IP{198, 19, 1, 1}) || syn.SrcPort != 1024 ||
+		!syn.ip.DstIP.Equal(net.IP{198, 18, 0, 100}) || syn.DstPort != 80 {
 		t.Errorf("%v", syn)
 	}
 	request := k.expect(frame, "PSH ACK", syn.Seq+1, synack.Seq+1, 18)
@@ -92,8 +94,10 @@ func TestWrongBackend(t *testing.T) {
 	k.expect(reset, "RST", synack.Seq+1, 0, 0)
 	k.silence(k.client, reset)
 	client, server := k.total()
-	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_FAILED_WRONG_BACKEND: 1, bpfWireCountWIRE_COUNT_BROKEN: 1})
-	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_WRONG_BACKEND: 1, bpfWireCountWIRE_COUNT_ESTABLISHED: 0})
+	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_FAILED_WRONG_BACKEND: 1,
+		bpfWireCountWIRE_COUNT_BROKEN: 1})
+	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_WRONG_BACKEND: 1,
+		bpfWireCountWIRE_COUNT_ESTABLISHED: 0})
 	// What acknowledges a number that no server gave out is of no connection.
 	for _, ack := range []uint32{synack.Seq + 1 + 5<<26, synack.Seq, 12345} {
 		odd := k.change(k.open(), func(_ *layers.Ethernet, ip *layers.IPv4, tcp *layers.TCP) {
@@ -117,12 +121,14 @@ func TestNothingStrangeCounts(t *testing.T) {
 	spoilt := bytes.Clone(synack)
 	spoilt[ethernetLength+ipv4Length+16] ^= 1
 	for name, frame := range map[string][]byte{
-		"of another source":  tcp(func(ip *layers.IPv4, _ *layers.TCP) { ip.SrcIP = net.IP{198, 18, 0, 101} }),
-		"of another port":    tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.SrcPort = 81 }),
-		"to an unused port":  tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.DstPort = 1023 }),
-		"for an old SYN":     tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.Ack += 7 }),
-		"for none yet":       tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.DstPort = 5000 }),
-		"an old reset":       tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.RST, tcp.SYN, tcp.Ack = true, false, tcp.Ack+99 }),
+		"of another source": tcp(func(ip *layers.IPv4, _ *layers.TCP) { ip.SrcIP = net.IP{198, 18, 0, 101} }),
+		"of another port":   tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.SrcPort = 81 }),
+		"to an unused port": tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.DstPort = 1023 }),
+		"for an old SYN":    tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.Ack += 7 }),
+		"for none yet":      tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.DstPort = 5000 }),
+		"an old reset": tcp(func(_ *layers.IPv4, tcp *layers.TCP) {
+			tcp.RST, tcp.SYN, tcp.Ack = true, false, tcp.Ack+99
+		}),
 		"a stray FIN":        tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.FIN, tcp.SYN = true, false }),
 		"a wrong checksum":   spoilt,
 		"a wrong IP's":       append(append(bytes.Clone(synack[:24]), synack[24]^1), synack[25:]...),
@@ -141,7 +147,8 @@ func TestNothingStrangeCounts(t *testing.T) {
 	k.answer(k.client, synack)
 	k.answer(k.client, synack)
 	client, _ = k.total()
-	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_ESTABLISHED: 1, bpfWireCountWIRE_COUNT_DUPLICATE: 1})
+	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_ESTABLISHED: 1,
+		bpfWireCountWIRE_COUNT_DUPLICATE: 1})
 	// And what is not the tester's is the kernel's.
 	for name, do := range map[string]func(*layers.IPv4, *layers.TCP){
 		"another address": func(ip *layers.IPv4, _ *layers.TCP) { ip.DstIP = net.IP{198, 19, 1, 3} },
@@ -207,10 +214,14 @@ func TestServerModes(t *testing.T) {
 		to     net.HardwareAddr
 	}{
 		{"l2dsr", ReplyDirect, func(k *talk, syn []byte) []byte { return syn }, "198.18.0.100", clientMAC},
-		{"ipip", ReplyDirect, func(k *talk, syn []byte) []byte { return tunnel(k.T, syn, own, false) }, "198.18.0.100", clientMAC},
-		{"gue", ReplyDirect, func(k *talk, syn []byte) []byte { return tunnel(k.T, syn, own, true) }, "198.18.0.100", clientMAC},
+		{"ipip", ReplyDirect, func(k *talk, syn []byte) []byte { return tunnel(k.T, syn, own, false) }, "198.18.0.100",
+			clientMAC},
+		{"gue", ReplyDirect, func(k *talk, syn []byte) []byte { return tunnel(k.T, syn, own, true) }, "198.18.0.100",
+			clientMAC},
 		{"dscp", ReplyDirect, func(k *talk, syn []byte) []byte {
-			return k.change(syn, func(_ *layers.Ethernet, ip *layers.IPv4, _ *layers.TCP) { ip.DstIP, ip.TOS = own.AsSlice(), 10<<2 })
+			return k.change(syn, func(_ *layers.Ethernet, ip *layers.IPv4, _ *layers.TCP) {
+				ip.DstIP, ip.TOS = own.AsSlice(), 10<<2
+			})
 		}, "198.18.0.100", clientMAC},
 		{"nat", ReplyToSender, func(k *talk, syn []byte) []byte {
 			return k.change(syn, func(_ *layers.Ethernet, ip *layers.IPv4, tcp *layers.TCP) {
@@ -223,7 +234,9 @@ func TestServerModes(t *testing.T) {
 			})
 		}, "198.18.2.1", balancerMAC},
 		{"a stranger, directly", ReplyDirect, func(k *talk, syn []byte) []byte {
-			return k.change(syn, func(_ *layers.Ethernet, ip *layers.IPv4, tcp *layers.TCP) { ip.SrcIP = net.IP{198, 18, 0, 1} })
+			return k.change(syn, func(_ *layers.Ethernet, ip *layers.IPv4, tcp *layers.TCP) {
+				ip.SrcIP = net.IP{198, 18, 0, 1}
+			})
 		}, "198.18.0.100", balancerMAC},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -246,7 +259,8 @@ func TestServerModes(t *testing.T) {
 func tunnel(t *testing.T, frame []byte, to netip.Addr, gue bool) []byte {
 	t.Helper()
 	inner := frame[ethernetLength:]
-	outer := &layers.IPv4{Version: 4, IHL: 5, TTL: 64, Protocol: layers.IPProtocolIPv4, SrcIP: net.IP{198, 18, 0, 1}, DstIP: to.AsSlice()}
+	outer := &layers.IPv4{Version: 4, IHL: 5, TTL: 64, Protocol: layers.IPProtocolIPv4, SrcIP: net.IP{198, 18, 0, 1},
+		DstIP: to.AsSlice()}
 	ethernet := &layers.Ethernet{SrcMAC: balancerMAC, DstMAC: serverMACs[0], EthernetType: layers.EthernetTypeIPv4}
 	if !gue {
 		return testpacket.Build(t, ethernet, outer, gopacket.Payload(inner))
@@ -270,12 +284,14 @@ func TestDNS(t *testing.T) {
 	}
 	frame := k.open()
 	query := read(frame)
-	if len(query.Question) != 1 || query.Question[0].Name != "www.jeoul.example." || query.Question[0].Qtype != dns.TypeA || query.Id == 0 {
+	if len(query.Question) != 1 || query.Question[0].Name != "www.jeoul.example." ||
+		query.Question[0].Qtype != dns.TypeA || query.Id == 0 {
 		t.Errorf("%v", query)
 	}
 	answered := k.answer(k.servers[1], frame)
 	answer := read(answered)
-	if !answer.Response || answer.Id != query.Id || answer.Rcode != 0 || len(answer.Answer) != 1 || answer.Answer[0].(*dns.A).A.String() != "198.18.0.100" {
+	if !answer.Response || answer.Id != query.Id || answer.Rcode != 0 || len(answer.Answer) != 1 ||
+		answer.Answer[0].(*dns.A).A.String() != "198.18.0.100" {
 		t.Errorf("%v", answer)
 	}
 	// An answer to another query, and one to another question.
@@ -288,14 +304,16 @@ func TestDNS(t *testing.T) {
 	k.silence(k.client, answered)
 	k.silence(k.client, answered)
 	client, server := k.total()
-	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_COMPLETED: 1, bpfWireCountWIRE_COUNT_LATE: 2, bpfWireCountWIRE_COUNT_DUPLICATE: 1})
+	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_COMPLETED: 1, bpfWireCountWIRE_COUNT_LATE: 2,
+		bpfWireCountWIRE_COUNT_DUPLICATE: 1})
 	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_ESTABLISHED: 1})
 	// A server's failure is none of ours to call an answer.
 	failure := read(k.answer(k.servers[0], k.open()))
 	failure.SetRcode(failure, dns.RcodeServerFailure)
 	k.silence(k.client, datagram(t, failure, k.spec.SourcePorts[0]))
 	client, _ = k.total()
-	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_COMPLETED: 1, bpfWireCountWIRE_COUNT_FAILED_RESET: 1})
+	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_COMPLETED: 1,
+		bpfWireCountWIRE_COUNT_FAILED_RESET: 1})
 }
 
 // datagram is a DNS message from the VIP to the client's second address.
@@ -305,8 +323,10 @@ func datagram(t *testing.T, m *dns.Msg, port uint16) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return testpacket.Build(t, &layers.Ethernet{SrcMAC: balancerMAC, DstMAC: clientMAC, EthernetType: layers.EthernetTypeIPv4},
-		&layers.IPv4{Version: 4, IHL: 5, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: vip.Addr().AsSlice(), DstIP: net.IP{198, 19, 1, 2}},
+	return testpacket.Build(t, &layers.Ethernet{SrcMAC: balancerMAC, DstMAC: clientMAC,
+		EthernetType: layers.EthernetTypeIPv4},
+		&layers.IPv4{Version: 4, IHL: 5, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: vip.Addr().AsSlice(),
+			DstIP: net.IP{198, 19, 1, 2}},
 		&layers.UDP{SrcPort: 80, DstPort: layers.UDPPort(port)}, gopacket.Payload(payload))
 }
 
@@ -314,14 +334,19 @@ func datagram(t *testing.T, m *dns.Msg, port uint16) []byte {
 func TestARP(t *testing.T) {
 	k := newTalk(t, Load{Kind: Setup}, nil)
 	ask := func(address net.IP) []byte {
-		return testpacket.Build(t, &layers.Ethernet{SrcMAC: balancerMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeARP},
-			&layers.ARP{AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
-				Operation: layers.ARPRequest, SourceHwAddress: balancerMAC, SourceProtAddress: net.IP{198, 18, 0, 1},
-				DstHwAddress: make([]byte, 6), DstProtAddress: address.To4()})
+		return testpacket.Build(t, &layers.Ethernet{SrcMAC: balancerMAC, DstMAC: layers.EthernetBroadcast,
+			EthernetType: layers.EthernetTypeARP},
+			&layers.ARP{AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6,
+				ProtAddressSize: 4,
+				Operation:       layers.ARPRequest, SourceHwAddress: balancerMAC,
+				SourceProtAddress: net.IP{198, 18, 0, 1},
+				DstHwAddress:      make([]byte, 6), DstProtAddress: address.To4()})
 	}
-	packet := gopacket.NewPacket(k.answer(k.client, ask(net.IP{198, 19, 1, 2})), layers.LayerTypeEthernet, gopacket.Default)
+	packet := gopacket.NewPacket(k.answer(k.client, ask(net.IP{198, 19, 1, 2})), layers.LayerTypeEthernet,
+		gopacket.Default)
 	arp, ethernet := packet.Layer(layers.LayerTypeARP).(*layers.ARP), packet.LinkLayer().(*layers.Ethernet)
-	if arp.Operation != layers.ARPReply || !bytes.Equal(arp.SourceHwAddress, clientMAC) || !net.IP(arp.SourceProtAddress).Equal(net.IP{198, 19, 1, 2}) ||
+	if arp.Operation != layers.ARPReply || !bytes.Equal(arp.SourceHwAddress, clientMAC) ||
+		!net.IP(arp.SourceProtAddress).Equal(net.IP{198, 19, 1, 2}) ||
 		!bytes.Equal(arp.DstHwAddress, balancerMAC) || !net.IP(arp.DstProtAddress).Equal(net.IP{198, 18, 0, 1}) ||
 		!bytes.Equal(ethernet.DstMAC, balancerMAC) || !bytes.Equal(ethernet.SrcMAC, clientMAC) {
 		t.Errorf("%v", packet)

@@ -37,7 +37,8 @@ func (d *device) checkPeer() error {
 	if xdp := peer.Attrs().Xdp; xdp != nil && xdp.Attached {
 		return nil
 	}
-	return fmt.Errorf("%w %s: its other end, %s, has no XDP program, without which the frames of ours vanish: `jeoul wire pass` puts one there",
+	return fmt.Errorf(
+		"%w %s: its other end, %s, has no XDP program, without which the frames of ours vanish: `jeoul wire pass` puts one there",
 		ErrPort, d.port, peer.Attrs().Name)
 }
 

@@ -83,7 +83,8 @@ func (p *Plain) join(n byte) error {
 // raise sets an interface of this namespace up. It sends nothing by itself, or else
 // whole checksums.
 func raise(name string) (net.HardwareAddr, error) {
-	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0); err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	e, err := ethtool.NewEthtool()

@@ -58,19 +58,25 @@ func (p Port) find() (*device, error) {
 // attach puts a program on the port, in the driver.
 func (d *device) attach(program *ebpf.Program) error {
 	err := d.port.in(func() (err error) {
-		d.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: d.index, Flags: link.XDPDriverMode})
+		d.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: d.index,
+			Flags: link.XDPDriverMode})
 		return err
 	})
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("%w %s: another XDP program is on it: take it off (`ip link set dev %s xdp off`, or end the process that has attached it)",
+		return fmt.Errorf(
+			"%w %s: another XDP program is on it: take it off (`ip link set dev %s xdp off`, or end the process that has attached it)",
 			ErrPort, d.port, d.port.Interface)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("%w %s: its driver has no native XDP, and the generic one is no measure: use another interface", ErrPort, d.port)
+		return fmt.Errorf(
+			"%w %s: its driver has no native XDP, and the generic one is no measure: use another interface",
+			ErrPort, d.port)
 	case errors.Is(err, unix.ERANGE), errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%w %s: the driver refuses native XDP (%v): an MTU above one page, or too few queues (`ethtool -L`)?", ErrPort, d.port, err)
+		return fmt.Errorf(
+			"%w %s: the driver refuses native XDP (%v): an MTU above one page, or too few queues (`ethtool -L`)?",
+			ErrPort, d.port, err)
 	}
 	return fmt.Errorf("%w %s: attaching an XDP program: %v", ErrPort, d.port, err)
 }

@@ -22,25 +22,32 @@ func TestImpossibleSpecs(t *testing.T) {
 		change func(*Spec)
 		says   string
 	}{
-		"no port":           {func(s *Spec) { s.Clients, s.Servers = nil, nil }, "no port"},
-		"too many":          {func(s *Spec) { s.Servers = make([]Port, MaxPorts+1) }, "at most 16"},
-		"no target":         {func(s *Spec) { s.Target = netip.AddrPort{} }, "target"},
-		"an IPv6 target":    {func(s *Spec) { s.Target = netip.MustParseAddrPort("[2001:2::1]:80") }, "no IPv4 address"},
-		"no reply":          {func(s *Spec) { s.Reply = "away" }, `replies "away"`},
-		"ports":             {func(s *Spec) { s.SourcePorts = [2]uint16{5, 4} }, "source ports 5 to 4"},
-		"batch":             {func(s *Spec) { s.Batch = 257 }, "batches of 257"},
-		"nowhere":           {func(s *Spec) { s.Next = nil }, "MAC addresses to send to"},
-		"broadcast":         {func(s *Spec) { s.Next = []net.HardwareAddr{{255, 255, 255, 255, 255, 255}} }, "single devices"},
-		"no sources":        {func(s *Spec) { s.Clients[0].Sources = netip.Prefix{} }, "no IPv4 prefix"},
-		"the target's":      {func(s *Spec) { s.Clients[0].Sources = netip.MustParsePrefix("198.18.0.0/24") }, "contain the target"},
-		"the same twice":    {func(s *Spec) { s.Clients = append(s.Clients, s.Clients[0]) }, "overlap"},
-		"an IPv6 server":    {func(s *Spec) { s.Servers = []Port{{Interface: "x", Address: netip.IPv6Loopback()}} }, "no IPv4 address"},
-		"a code point":      {func(s *Spec) { s.DSCP = map[uint8]netip.Addr{64: vip.Addr()} }, "code points are 0 to 63"},
-		"negative":          {func(s *Spec) { s.Connections = -1 }, "use 1 to"},
-		"more than tuples":  {func(s *Spec) { s.Connections, s.SourcePorts = 21, [2]uint16{1, 10} }, "give 20; add addresses or ports"},
+		"no port":   {func(s *Spec) { s.Clients, s.Servers = nil, nil }, "no port"},
+		"too many":  {func(s *Spec) { s.Servers = make([]Port, MaxPorts+1) }, "at most 16"},
+		"no target": {func(s *Spec) { s.Target = netip.AddrPort{} }, "target"},
+		"an IPv6 target": {func(s *Spec) { s.Target = netip.MustParseAddrPort("[2001:2::1]:80") },
+			"no IPv4 address"},
+		"no reply": {func(s *Spec) { s.Reply = "away" }, `replies "away"`},
+		"ports":    {func(s *Spec) { s.SourcePorts = [2]uint16{5, 4} }, "source ports 5 to 4"},
+		"batch":    {func(s *Spec) { s.Batch = 257 }, "batches of 257"},
+		"nowhere":  {func(s *Spec) { s.Next = nil }, "MAC addresses to send to"},
+		"broadcast": {func(s *Spec) { s.Next = []net.HardwareAddr{{255, 255, 255, 255, 255, 255}} },
+			"single devices"},
+		"no sources": {func(s *Spec) { s.Clients[0].Sources = netip.Prefix{} }, "no IPv4 prefix"},
+		"the target's": {func(s *Spec) { s.Clients[0].Sources = netip.MustParsePrefix("198.18.0.0/24") },
+			"contain the target"},
+		"the same twice": {func(s *Spec) { s.Clients = append(s.Clients, s.Clients[0]) }, "overlap"},
+		"an IPv6 server": {func(s *Spec) { s.Servers = []Port{{Interface: "x", Address: netip.IPv6Loopback()}} },
+			"no IPv4 address"},
+		"a code point": {func(s *Spec) { s.DSCP = map[uint8]netip.Addr{64: vip.Addr()} },
+			"code points are 0 to 63"},
+		"negative": {func(s *Spec) { s.Connections = -1 }, "use 1 to"},
+		"more than tuples": {func(s *Spec) { s.Connections, s.SourcePorts = 21, [2]uint16{1, 10} },
+			"give 20; add addresses or ports"},
 		"more than memory ": {func(s *Spec) { s.Connections = MaxConnections + 1 }, "use 1 to"},
 	} {
-		spec := Spec{Clients: []Port{{Interface: "client", Sources: netip.MustParsePrefix("198.19.1.0/30")}}, Target: vip, Next: []net.HardwareAddr{balancerMAC}}
+		spec := Spec{Clients: []Port{{Interface: "client", Sources: netip.MustParsePrefix("198.19.1.0/30")}},
+			Target: vip, Next: []net.HardwareAddr{balancerMAC}}
 		if _, err := spec.withDefaults(); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +75,8 @@ func TestUnusablePorts(t *testing.T) {
 		return netlink.LinkSetUp(link)
 	})
 	try := func(name string) error {
-		spec := Spec{Clients: []Port{{Interface: name, Do: a.Do, Sources: sources(0)}}, Target: vip, Next: []net.HardwareAddr{balancerMAC}, CPU: -1}
+		spec := Spec{Clients: []Port{{Interface: name, Do: a.Do, Sources: sources(0)}}, Target: vip,
+			Next: []net.HardwareAddr{balancerMAC}, CPU: -1}
 		tester, err := New(t.Context(), spec)
 		if err == nil {
 			t.Cleanup(func() { tester.Close() })
@@ -76,7 +84,8 @@ func TestUnusablePorts(t *testing.T) {
 		return err
 	}
 	for name, says := range map[string]string{
-		"nosuch": "not found", "down": "`ip link set up` it", "bridge": "no native XDP", "veth": "its other end, peer, has no XDP program",
+		"nosuch": "not found", "down": "`ip link set up` it", "bridge": "no native XDP",
+		"veth": "its other end, peer, has no XDP program",
 	} {
 		if err := try(name); !errors.Is(err, ErrPort) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %v, want one that says %q", name, err, says)
@@ -117,14 +126,17 @@ func TestUnfitLoads(t *testing.T) {
 		load Load
 		says string
 	}{
-		"MTU":             {Load{Kind: Session, Request: 1000}, "its MTU is 600, too small for packets of 1040 bytes"},
-		"datagrams":       {Load{Kind: UDP, Frame: 1000}, "its MTU is 600"},
-		"answers":         {Load{Kind: Session, Request: 10, Response: 1000}, "its MTU is 700, too small for packets of 1040 bytes"},
-		"held":            {Load{Kind: Capacity, Connections: 1001}, "room for 1000"},
-		"held without":    {Load{Kind: Capacity}, "how many connections"},
-		"flood of ours":   {Load{Kind: Setup, Flood: &Flood{Sources: netip.MustParsePrefix("198.19.0.0/16")}}, "overlap"},
-		"flood from none": {Load{Kind: Setup, Flood: &Flood{Sources: netip.MustParsePrefix("198.20.0.0/16"), From: 1}}, "there are 1"},
-		"an age":          {Load{Kind: Setup, Rate: 1, Connections: 100_000}, "take longer than 4h"},
+		"MTU":       {Load{Kind: Session, Request: 1000}, "its MTU is 600, too small for packets of 1040 bytes"},
+		"datagrams": {Load{Kind: UDP, Frame: 1000}, "its MTU is 600"},
+		"answers": {Load{Kind: Session, Request: 10, Response: 1000},
+			"its MTU is 700, too small for packets of 1040 bytes"},
+		"held":         {Load{Kind: Capacity, Connections: 1001}, "room for 1000"},
+		"held without": {Load{Kind: Capacity}, "how many connections"},
+		"flood of ours": {Load{Kind: Setup, Flood: &Flood{Sources: netip.MustParsePrefix("198.19.0.0/16")}},
+			"overlap"},
+		"flood from none": {Load{Kind: Setup, Flood: &Flood{Sources: netip.MustParsePrefix("198.20.0.0/16"), From: 1}},
+			"there are 1"},
+		"an age": {Load{Kind: Setup, Rate: 1, Connections: 100_000}, "take longer than 4h"},
 	} {
 		_, err := tester.Run(t.Context(), test.load, nil)
 		if !errors.Is(err, ErrLoad) && !errors.Is(err, ErrPort) || !strings.Contains(err.Error(), test.says) {
@@ -138,10 +150,11 @@ func TestInterrupt(t *testing.T) {
 	r := newRig(t, 1)
 	tester := r.open(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	steps, err := tester.Run(ctx, Load{Kind: Setup, Ladder: &Ladder{From: 1000, To: 1_000_000, By: 1000, Connections: 200}}, func(s Step) {
-		// The next has begun by then, or not: both are right.
-		time.AfterFunc(50*time.Millisecond, cancel)
-	})
+	steps, err := tester.Run(ctx,
+		Load{Kind: Setup, Ladder: &Ladder{From: 1000, To: 1_000_000, By: 1000, Connections: 200}}, func(s Step) {
+			// The next has begun by then, or not: both are right.
+			time.AfterFunc(50*time.Millisecond, cancel)
+		})
 	if !errors.Is(err, ErrInterrupted) || len(steps) == 0 {
 		t.Fatalf("%d steps, error %v", len(steps), err)
 	}
@@ -157,7 +170,8 @@ func TestInterrupt(t *testing.T) {
 // TestSearch finds what a wire without loss carries: the highest rate of the search.
 func TestSearch(t *testing.T) {
 	r := newRig(t, 1)
-	steps := run(t, r.open(t), Load{Kind: Setup, Search: &Search{From: 100, To: 2000, Loss: 0.5, Resolution: 0.5}, Duration: 100 * time.Millisecond})
+	steps := run(t, r.open(t), Load{Kind: Setup, Search: &Search{From: 100, To: 2000, Loss: 0.5, Resolution: 0.5},
+		Duration: 100 * time.Millisecond})
 	if best, ok := Best(steps, 0.5); !ok || best.Offered > 2000 || steps[0].Offered != 2000 {
 		t.Errorf("%+v", steps)
 	}
@@ -169,8 +183,9 @@ func TestSearchHalves(t *testing.T) {
 	for _, name := range []string{"c", "s1", "s2"} {
 		attach(t, middle, name, pass())
 	}
-	steps := run(t, r.open(t), Load{Kind: Setup, Search: &Search{From: 1000, To: 9000, Resolution: 0.5}, Duration: 20 * time.Millisecond,
-		Timeout: 2 * time.Millisecond, Tries: 1})
+	steps := run(t, r.open(t), Load{Kind: Setup, Search: &Search{From: 1000, To: 9000, Resolution: 0.5},
+		Duration: 20 * time.Millisecond,
+		Timeout:  2 * time.Millisecond, Tries: 1})
 	var rates []float64
 	for _, s := range steps {
 		rates = append(rates, s.Offered)

@@ -186,7 +186,8 @@ func (r *running) step(rate float64, connections uint64) (Step, error) {
 		s.Asked = uint64(math.Max(1, math.Round(rate*r.load.Duration.Seconds())))
 	}
 	if rate > 0 && float64(s.Asked)/rate > longestStep.Seconds() {
-		return s, wrongLoad("%d at %v a second take longer than %v: use fewer, or a higher rate", s.Asked, rate, longestStep)
+		return s, wrongLoad("%d at %v a second take longer than %v: use fewer, or a higher rate", s.Asked, rate,
+			longestStep)
 	}
 	if r.load.Kind == SYNFlood {
 		return r.floodStep(s)
@@ -202,7 +203,8 @@ func (r *running) step(rate float64, connections uint64) (Step, error) {
 	err = r.offer(&s, first, before)
 	if err == nil || errors.Is(err, ErrInterrupted) {
 		s.Interrupted = err != nil
-		err = errors.Join(err, r.resolve(before, r.resolved), r.prove(&s, before), r.fill(&s, before), r.cleanUp(&s, first))
+		err = errors.Join(err, r.resolve(before, r.resolved), r.prove(&s, before), r.fill(&s, before),
+			r.cleanUp(&s, first))
 	}
 	return s, err
 }
@@ -315,7 +317,8 @@ func (r *running) resolved(d totals) bool {
 	case Session, Mix, DNS:
 		return d.client(bpfWireCountWIRE_COUNT_COMPLETED)+d.refused()+d.abandoned() >= begun
 	}
-	return d.client(bpfWireCountWIRE_COUNT_ESTABLISHED)+d.refused()-d.client(bpfWireCountWIRE_COUNT_BROKEN)+d.abandoned() >= begun
+	return d.client(bpfWireCountWIRE_COUNT_ESTABLISHED)+d.refused()-d.client(bpfWireCountWIRE_COUNT_BROKEN)+
+		d.abandoned() >= begun
 }
 
 // resolve waits for what is still to come; who is late is given up.
@@ -387,7 +390,8 @@ func (r *running) prove(s *Step, before totals) error {
 		return nil
 	}
 	if r.load.Hold > 0 {
-		if _, err := r.poll(r.load.Hold, true, func() (bool, error) { return false, nil }); err != nil && !errors.Is(err, ErrInterrupted) {
+		if _, err := r.poll(r.load.Hold, true, func() (bool, error) { return false, nil }); err != nil &&
+			!errors.Is(err, ErrInterrupted) {
 			return err
 		}
 	}

@@ -121,7 +121,8 @@ func sendFrames(program, batch int) error {
 		program: uint32(program), sizeIn: uint32(len(frame)), in: uint64(uintptr(unsafe.Pointer(&frame[0]))),
 		repeat: burst, flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, batch: uint32(batch),
 	}
-	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&attr)),
+		unsafe.Sizeof(attr))
 	runtime.KeepAlive(frame)
 	if errno != 0 {
 		return errno

@@ -88,7 +88,8 @@ func head(response int) []byte {
 	}
 	// The header's length depends on the digits of the body's.
 	for body := response; body >= 0 && body > response-headLength; body-- {
-		text := fmt.Sprintf("HTTP/1.1 200 OK\r\nServer: jeoul\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", body)
+		text := fmt.Sprintf(
+			"HTTP/1.1 200 OK\r\nServer: jeoul\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", body)
 		if len(text)+body == response {
 			copy(filler, text)
 			break

@@ -17,7 +17,8 @@ var (
 	// ErrPort says that an interface cannot be a port.
 	ErrPort = errors.New("unusable port")
 	// ErrKernel says that this kernel cannot send frames from a program.
-	ErrKernel = errors.New("this kernel does not send live frames (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18)")
+	ErrKernel = errors.New(
+		"this kernel does not send live frames (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18)")
 	// ErrInterrupted says that a load was ended early; the steps so far are good.
 	ErrInterrupted = errors.New("interrupted")
 )

@@ -45,8 +45,9 @@ func newTalk(t *testing.T, load Load, change func(*Spec)) *talk {
 	testenv.Root(t)
 	spec := Spec{
 		Clients: []Port{{Interface: "client", Sources: netip.MustParsePrefix("198.19.1.0/30")}},
-		Servers: []Port{{Interface: "one", Address: netip.MustParseAddr("198.18.2.1")}, {Interface: "two", Address: netip.MustParseAddr("198.18.2.2")}},
-		Target:  vip, Next: []net.HardwareAddr{balancerMAC}, Reply: ReplyDirect, CPU: -1, Seed: 11,
+		Servers: []Port{{Interface: "one", Address: netip.MustParseAddr("198.18.2.1")},
+			{Interface: "two", Address: netip.MustParseAddr("198.18.2.2")}},
+		Target: vip, Next: []net.HardwareAddr{balancerMAC}, Reply: ReplyDirect, CPU: -1, Seed: 11,
 	}
 	if change != nil {
 		change(&spec)
@@ -150,7 +151,8 @@ func (k *talk) answer(program *ebpf.Program, frame []byte) []byte {
 	k.Helper()
 	verdict, out := k.give(program, frame)
 	if verdict != xdpTX {
-		k.Fatalf("verdict %d, want an answer to %v", verdict, gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default))
+		k.Fatalf("verdict %d, want an answer to %v", verdict, gopacket.NewPacket(frame, layers.LayerTypeEthernet,
+			gopacket.Default))
 	}
 	return out
 }
@@ -197,7 +199,8 @@ func (k *talk) read(frame []byte) tcpSegment {
 	if !ok {
 		k.Fatalf("no TCP: %v", packet)
 	}
-	return tcpSegment{TCP: tcp, ip: packet.NetworkLayer().(*layers.IPv4), ethernet: packet.LinkLayer().(*layers.Ethernet)}
+	return tcpSegment{TCP: tcp, ip: packet.NetworkLayer().(*layers.IPv4),
+		ethernet: packet.LinkLayer().(*layers.Ethernet)}
 }
 
 // verify checks lengths and checksums of a packet.

@@ -94,7 +94,8 @@ func (t *Tester) load() error {
 	if err := t.mapAll(); err != nil {
 		return err
 	}
-	t.sender = &sender{program: sending, control: t.control, batch: t.spec.Batch, cpu: t.spec.CPU, polite: t.spec.Polite}
+	t.sender = &sender{program: sending, control: t.control, batch: t.spec.Batch, cpu: t.spec.CPU,
+		polite: t.spec.Polite}
 	for i, d := range t.clients {
 		if err := t.loadPort(spec, programClient, d, i, i); err != nil {
 			return err
@@ -140,7 +141,8 @@ func (t *Tester) loadOne(spec *ebpf.CollectionSpec, name string, port bpfWirePor
 	}
 	t.collections = append(t.collections, c)
 	if len(t.maps) == 0 {
-		for _, shared := range []string{mapConnections, mapControl, mapProgress, mapShared, mapCounts, mapLatencies, mapDevices, mapStrangers} {
+		for _, shared := range []string{mapConnections, mapControl, mapProgress, mapShared, mapCounts, mapLatencies,
+			mapDevices, mapStrangers} {
 			t.maps[shared] = c.Maps[shared]
 		}
 	}
@@ -167,8 +169,9 @@ func (t *Tester) settings() bpfWireSettings {
 	s := bpfWireSettings{
 		Seed: t.spec.Seed, Vip: inPacket(t.spec.Target.Addr()), VipPort: portInPacket(t.spec.Target.Port()),
 		OwnPort: portInPacket(t.spec.ServerPort), Clients: uint32(len(t.clients)), Servers: uint32(len(t.servers)),
-		Nexts: uint32(len(t.spec.Next)), Addresses: uint32(t.spec.addresses()), FirstPort: uint32(t.spec.SourcePorts[0]),
-		Ports: uint32(t.spec.SourcePorts[1]-t.spec.SourcePorts[0]) + 1, Capacity: uint32(t.spec.Connections),
+		Nexts: uint32(len(t.spec.Next)), Addresses: uint32(t.spec.addresses()),
+		FirstPort: uint32(t.spec.SourcePorts[0]),
+		Ports:     uint32(t.spec.SourcePorts[1]-t.spec.SourcePorts[0]) + 1, Capacity: uint32(t.spec.Connections),
 		Direct: flag(t.spec.Reply == ReplyDirect), Weak: uint32(mapmem.Weak()),
 	}
 	for i, d := range t.clients {

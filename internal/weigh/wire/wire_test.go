@@ -19,7 +19,8 @@ func allWell(t *testing.T, s Step, begun uint64) {
 		t.Errorf("%s: failed %+v, strange %+v, %d sent again", s.Kind, s.Failed, s.Strange, s.Retransmitted)
 	}
 	if s.LostToServers != 0 || s.LostToClients != 0 {
-		t.Errorf("%s: %d packets lost to servers, %d to clients: %+v %+v", s.Kind, s.LostToServers, s.LostToClients, s.Clients, s.Servers)
+		t.Errorf("%s: %d packets lost to servers, %d to clients: %+v %+v", s.Kind, s.LostToServers, s.LostToClients,
+			s.Clients, s.Servers)
 	}
 	var accepted uint64
 	for _, n := range s.PerServer {
@@ -50,7 +51,8 @@ func TestPlainWire(t *testing.T) {
 		{"capacity", Load{Kind: Capacity, Connections: 100_000}, 4, 2},
 		{"udp", Load{Kind: UDP, Connections: 100_000, Rate: 200_000}, 1, 0},
 		{"dns", Load{Kind: DNS, Connections: 20_000, Question: "jeoul.example"}, 1, 1},
-		{"mix", Load{Kind: Mix, Connections: 4_000, Sizes: []Size{{Share: 3, Bytes: 500}, {Share: 1, Bytes: 5000}}}, 0, 0},
+		{"mix", Load{Kind: Mix, Connections: 4_000, Sizes: []Size{{Share: 3, Bytes: 500}, {Share: 1, Bytes: 5000}}}, 0,
+			0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := run(t, tester, test.load)[0]
@@ -65,7 +67,8 @@ func TestPlainWire(t *testing.T) {
 			if test.load.Kind == Setup || test.load.Kind == Session && test.load.Request == 0 {
 				latency = s.Setup
 			}
-			if test.name != "closed by the server" && (latency.Count != s.Begun || latency.Min <= 0 || latency.P50 < latency.Min || latency.Max < latency.P99) {
+			if test.name != "closed by the server" && (latency.Count != s.Begun || latency.Min <= 0 ||
+				latency.P50 < latency.Min || latency.Max < latency.P99) {
 				t.Errorf("latency %+v of %d", latency, s.Begun)
 			}
 		})
@@ -76,7 +79,8 @@ func TestPlainWire(t *testing.T) {
 func TestLadder(t *testing.T) {
 	r := newRig(t, 1)
 	var seen int
-	steps, err := r.open(t).Run(t.Context(), Load{Kind: Setup, Ladder: &Ladder{From: 5000, To: 15_000, By: 5000, Connections: 1000}},
+	steps, err := r.open(t).Run(t.Context(),
+		Load{Kind: Setup, Ladder: &Ladder{From: 5000, To: 15_000, By: 5000, Connections: 1000}},
 		func(Step) { seen++ })
 	if err != nil || len(steps) != 3 || seen != 3 {
 		t.Fatalf("%d steps, %d reported, error %v", len(steps), seen, err)
@@ -105,7 +109,8 @@ func TestFlood(t *testing.T) {
 	r := newRig(t, 1)
 	s := run(t, r.open(t), Load{Kind: SYNFlood, Rate: 50_000, Connections: 10_000,
 		Flood: &Flood{Sources: netip.MustParsePrefix("198.19.128.0/17")}})[0]
-	if s.Begun != 10_000 || s.Established != 10_000 || s.Failed != (Failed{}) || s.LostToServers != 0 || s.Duration < 150*time.Millisecond {
+	if s.Begun != 10_000 || s.Established != 10_000 || s.Failed != (Failed{}) || s.LostToServers != 0 ||
+		s.Duration < 150*time.Millisecond {
 		t.Errorf("%+v", s)
 	}
 }

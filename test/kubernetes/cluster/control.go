@@ -100,7 +100,8 @@ func (p *controlPlane) awaitReady(ctx context.Context) error {
 		return fmt.Errorf("etcd or kube-apiserver ended; see the logs in %s", p.cluster.Control.Dir)
 	}
 	if err != nil {
-		return fmt.Errorf("wait for kube-apiserver (its log is in %s): %w", p.cluster.Control.Dir, errors.Join(last, err))
+		return fmt.Errorf("wait for kube-apiserver (its log is in %s): %w", p.cluster.Control.Dir,
+			errors.Join(last, err))
 	}
 	return nil
 }
@@ -108,7 +109,8 @@ func (p *controlPlane) awaitReady(ctx context.Context) error {
 func (p *controlPlane) startManagers() (err error) {
 	c := p.cluster
 	arguments := []string{"--kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--controllers=" + controllers,
-		"--bind-address=127.0.0.1", "--root-ca-file=" + c.authority.file(), "--kube-api-qps=500", "--kube-api-burst=1000"}
+		"--bind-address=127.0.0.1", "--root-ca-file=" + c.authority.file(), "--kube-api-qps=500",
+		"--kube-api-burst=1000"}
 	if c.options.NodeGrace > 0 {
 		arguments = append(arguments, "--node-monitor-grace-period="+c.options.NodeGrace.String(),
 			"--node-monitor-period="+(c.options.NodeGrace/10).String())

@@ -86,7 +86,8 @@ func (k *kubelet) kill() {
 // register makes the Node object, as ready, and the first Lease.
 func (k *kubelet) register(ctx context.Context) error {
 	n, now := k.node, metav1.Now()
-	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
+	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus,
+		reason string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason,
 			LastHeartbeatTime: now, LastTransitionTime: now}
 	}
@@ -142,7 +143,8 @@ func (k *kubelet) renewLease() {
 			return
 		}
 		patch := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
-		_, err := k.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(k.ctx, k.node.Name, types.MergePatchType,
+		_, err := k.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(k.ctx, k.node.Name,
+			types.MergePatchType,
 			patch, metav1.PatchOptions{})
 		if err != nil && k.ctx.Err() == nil {
 			k.log.Warn("renew the node's Lease", "error", err)

@@ -191,7 +191,8 @@ func (n *Node) devicePod(name string, pod *namespaceOfPod) error {
 	}
 	return pod.netns.Do(func() error {
 		if err := errors.Join(sysctl.Write("net.ipv6.conf.all.accept_dad", "0"),
-			sysctl.Write("net.ipv6.conf.eth0.accept_dad", "0"), sysctl.Write("net.ipv6.conf.eth0.accept_ra", "0")); err != nil {
+			sysctl.Write("net.ipv6.conf.eth0.accept_dad", "0"),
+			sysctl.Write("net.ipv6.conf.eth0.accept_ra", "0")); err != nil {
 			return err
 		}
 		if err := setLink("lo", netlink.LinkSetUp); err != nil {

@@ -104,7 +104,8 @@ func (s *statusWriter) write(status *corev1.PodStatus) error {
 		return err
 	}
 	pods := s.kubelet.client.CoreV1().Pods(s.pod.Namespace)
-	_, err = pods.Patch(s.kubelet.ctx, s.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = pods.Patch(s.kubelet.ctx, s.pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -152,7 +153,8 @@ func (w *podWorker) currentStatus(phase corev1.PodPhase, ready bool) *corev1.Pod
 	status := &corev1.PodStatus{Phase: phase, StartTime: ptr.To(metaTime(w.started)), HostIP: host.IPv4.String(),
 		HostIPs: []corev1.HostIP{{IP: host.IPv4.String()}, {IP: host.IPv6.String()}},
 		Conditions: []corev1.PodCondition{condition(corev1.PodReadyToStartContainers, w.network != nil),
-			condition(corev1.PodInitialized, true), condition(corev1.ContainersReady, ready), condition(corev1.PodReady, ready)}}
+			condition(corev1.PodInitialized, true), condition(corev1.ContainersReady, ready),
+			condition(corev1.PodReady, ready)}}
 	if w.network != nil {
 		status.PodIP = w.network.ipv4.String()
 		status.PodIPs = []corev1.PodIP{{IP: status.PodIP}, {IP: w.network.ipv6.String()}}

@@ -41,7 +41,8 @@ func TestDeadNodeGetsNoFlows(t *testing.T) {
 		return false
 	})
 	if got := connect(c.Lab.Clients[0], vip, 200); len(got.failed) > 0 || got.nodes[dead.Name] > 0 {
-		t.Errorf("%d of 200 new connections failed, %d answered by the dead node", len(got.failed), got.nodes[dead.Name])
+		t.Errorf("%d of 200 new connections failed, %d answered by the dead node", len(got.failed),
+			got.nodes[dead.Name])
 	}
 	asked := connections.asked.Load()
 	s.eventually("the other connections go on", func() bool { return connections.asked.Load() > asked+100 })
@@ -70,7 +71,8 @@ func (s *scope) localService(service *corev1.Service, weights ...int) fields {
 		node := s.Nodes[i]
 		backends = append(backends, fields{"name": node.Name, "address": node.Host.IPv4.String(), "weight": weight})
 	}
-	return fields{"name": service.Name, "vip": s.vip4.String(), "port": 80, "mode": string(lb.L2DSR), "backends": backends,
+	return fields{"name": service.Name, "vip": s.vip4.String(), "port": 80, "mode": string(lb.L2DSR),
+		"backends": backends,
 		"check": fields{"type": "http", "via": "address", "port": service.Spec.HealthCheckNodePort, "path": "/healthz",
 			"interval": "1s", "fall": 2}}
 }

@@ -73,7 +73,8 @@ func TestGatewayConformance(t *testing.T) {
 	to, _ := suiteClient(t, c.Kubeconfig, c.Lab.Balancer)
 	testenv.Eventually(t, patience, "the class says what is supported", func() bool { // the suite reads it once
 		var class v1.GatewayClass
-		return to.Get(t.Context(), client.ObjectKey{Name: gatewayClass}, &class) == nil && len(class.Status.SupportedFeatures) > 0
+		return to.Get(t.Context(), client.ObjectKey{Name: gatewayClass}, &class) == nil &&
+			len(class.Status.SupportedFeatures) > 0
 	})
 	checkReport(t, runSuite(t, c))
 }
@@ -99,7 +100,8 @@ func suiteClient(t *testing.T, kubeconfig string, host *lab.Host) (client.Client
 		t.Fatal(err)
 	}
 	known := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(known), v1.Install(known), apiextensionsv1.AddToScheme(known)); err != nil {
+	if err := errors.Join(scheme.AddToScheme(known), v1.Install(known),
+		apiextensionsv1.AddToScheme(known)); err != nil {
 		t.Fatal(err)
 	}
 	options := client.Options{Scheme: known}

@@ -171,5 +171,7 @@ func (f *fresh) end() []error {
 func (f *fresh) progress(t *testing.T, n int64) {
 	t.Helper()
 	from := f.opened.Load()
-	(&scope{t: t}).eventually(fmt.Sprintf("%d further connections", n), func() bool { return f.opened.Load() >= from+n })
+	(&scope{t: t}).eventually(fmt.Sprintf("%d further connections", n), func() bool {
+		return f.opened.Load() >= from+n
+	})
 }

@@ -78,7 +78,8 @@ func (s *scope) deployment(name, app string, replicas int, node string) *appsv1.
 		spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 	}
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.name},
-		Spec: appsv1.DeploymentSpec{Replicas: ptr.To(int32(replicas)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Spec: appsv1.DeploymentSpec{Replicas: ptr.To(int32(replicas)),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}}}
 }
 
@@ -86,7 +87,8 @@ func (s *scope) deployment(name, app string, replicas int, node string) *appsv1.
 func (s *scope) deploy(deployments ...*appsv1.Deployment) {
 	s.t.Helper()
 	for _, d := range deployments {
-		if _, err := s.Client.AppsV1().Deployments(s.name).Create(s.t.Context(), d, metav1.CreateOptions{}); err != nil {
+		if _, err := s.Client.AppsV1().Deployments(s.name).Create(s.t.Context(), d,
+			metav1.CreateOptions{}); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -124,9 +126,10 @@ func (s *scope) pods(app string) []corev1.Pod {
 // readyPods returns the pods of an app that are ready and do not end.
 func (s *scope) readyPods(app string) []corev1.Pod {
 	return slices.DeleteFunc(s.pods(app), func(pod corev1.Pod) bool {
-		return pod.DeletionTimestamp != nil || !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
+		return pod.DeletionTimestamp != nil || !slices.ContainsFunc(pod.Status.Conditions,
+			func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+			})
 	})
 }
 
@@ -160,7 +163,8 @@ func (s *scope) service(name, app string, policy corev1.ServiceExternalTrafficPo
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": app},
 			LoadBalancerClass: ptr.To(model.DefaultClass), ExternalTrafficPolicy: policy,
 			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyRequireDualStack),
-			Ports:          []corev1.ServicePort{port("http", corev1.ProtocolTCP), port("datagrams", corev1.ProtocolUDP)}}}
+			Ports: []corev1.ServicePort{port("http", corev1.ProtocolTCP),
+				port("datagrams", corev1.ProtocolUDP)}}}
 }
 
 // create makes a service, and returns it as it was allocated.

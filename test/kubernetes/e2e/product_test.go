@@ -227,7 +227,8 @@ func TestCloudIsLost(t *testing.T) {
 		asked := connections.asked.Load()
 		s.eventually("connections go on", func() bool { return connections.asked.Load() > asked+200 })
 		if got := connect(c.Lab.Clients[0], vip, 100); len(got.failed) > 0 {
-			t.Errorf("after %s, %d of 100 connections failed, the first with: %v", step.name, len(got.failed), got.failed[0])
+			t.Errorf("after %s, %d of 100 connections failed, the first with: %v", step.name, len(got.failed),
+				got.failed[0])
 		}
 	}
 	if err := c.StartAPIServer(t.Context()); err != nil {

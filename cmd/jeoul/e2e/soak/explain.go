@@ -17,15 +17,16 @@ const (
 	// OwnBackend: between its last answer and its end, a fault had taken its backend, and it had begun before that
 	// backend was back. (A drained backend and one of another weight keep their connections.)
 	OwnBackend Reason = "its backend was taken"
-	// Young: it had proven itself for less than [Ripe] when the router's ways changed, between its last answer and its end. Flows are
-	// handed over some half a second after they are proven.
+	// Young: it had proven itself for less than [Ripe] when the router's ways changed, between its last answer and its
+	// end. Flows are handed over some half a second after they are proven.
 	Young Reason = "younger than a second when the router's ways changed"
-	// Overlapped: the router's ways changed, between its last answer and its end, while faults of two balancers or pairs of them went
-	// on at once, and some balancer had not had a [Ripe] in a row since the connection had proven itself, or since that
-	// balancer had lost what it knew, in which no fault kept it from what the others tell.
+	// Overlapped: the router's ways changed, between its last answer and its end, while faults of two balancers or
+	// pairs of them went on at once, and some balancer had not had a [Ripe] in a row since the connection had proven
+	// itself, or since that balancer had lost what it knew, in which no fault kept it from what the others tell.
 	Overlapped Reason = "two faults at once kept it from being told of"
-	// Disagreed: the service computes its backend (maglev, sh), two balancers had different tables of it while the connection was
-	// being opened, as they have for a moment in each change, and the router's ways changed between its last answer and its end.
+	// Disagreed: the service computes its backend (maglev, sh), two balancers had different tables of it while the
+	// connection was being opened, as they have for a moment in each change, and the router's ways changed between its
+	// last answer and its end.
 	Disagreed Reason = "begun while balancers had different tables"
 	// Unexplained is all else, and fails a soak.
 	Unexplained Reason = "unexplained"
@@ -74,9 +75,9 @@ type Connection struct {
 	Client   netip.AddrPort
 	Computes bool // its scheduler computes the backend
 	Backend  int
-	// Opened is when its first SYN was sent, and Proven when its first answer came. Balancers tell each other of a flow once the client has
-	// acknowledged its backend's SYN, which is up to then, and may be seconds after Opened: a SYN to a backend that is gone is sent again, and the one
-	// that is answered comes by the table of its own time.
+	// Opened is when its first SYN was sent, and Proven when its first answer came. Balancers tell each other of a flow
+	// once the client has acknowledged its backend's SYN, which is up to then, and may be seconds after Opened: a SYN
+	// to a backend that is gone is sent again, and the one that is answered comes by the table of its own time.
 	Opened, Proven time.Time
 	// Answered is when the last answer came, and Broke when it was seen to be broken.
 	Answered, Broke time.Time
@@ -87,7 +88,8 @@ type Connection struct {
 func (t *Timeline) Explain(c Connection) Reason {
 	end := Span{c.Answered, c.Broke}
 	for _, f := range t.Faults {
-		if f.Kind.Takes() && f.Backend == c.Backend && f.Overlaps(end) && (f.Mended.IsZero() || c.Opened.Before(f.Mended)) {
+		if f.Kind.Takes() && f.Backend == c.Backend && f.Overlaps(end) &&
+			(f.Mended.IsZero() || c.Opened.Before(f.Mended)) {
 			return OwnBackend
 		}
 	}
@@ -169,8 +171,8 @@ func (t *Timeline) twoAtOnce(within Span) bool {
 	return false
 }
 
-// ExplainRefused says whether a new connection that failed while it was opened, in the time given, may have: a fault went
-// on, or the router's ways changed.
+// ExplainRefused says whether a new connection that failed while it was opened, in the time given, may have: a fault
+// went on, or the router's ways changed.
 func (t *Timeline) ExplainRefused(opening Span) bool {
 	return slices.ContainsFunc(t.Faults, func(f *Happened) bool {
 		return f.Kind != Reweigh && f.Kind != Stranger && f.Kind != BackendDrain && f.Overlaps(opening)

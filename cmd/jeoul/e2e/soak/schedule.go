@@ -14,9 +14,10 @@ type Kind string
 
 // Faults of one balancer; Part is one of two.
 const (
-	KillDaemon  Kind = "kill-daemon"  // SIGKILL to the daemon; data plane and speaker go on
-	KillAll     Kind = "kill-all"     // SIGKILL to daemon and speaker; the data plane stays for the next start
-	Lose        Kind = "lose"         // as kill-all, and the data plane is taken away: a machine that is gone, with all that it remembered
+	KillDaemon Kind = "kill-daemon" // SIGKILL to the daemon; data plane and speaker go on
+	KillAll    Kind = "kill-all"    // SIGKILL to daemon and speaker; the data plane stays for the next start
+	// as kill-all, and the data plane is taken away: a machine that is gone, with all that it remembered
+	Lose        Kind = "lose"
 	Stop        Kind = "stop"         // SIGTERM, and a start
 	Restart     Kind = "restart"      // SIGUSR2, and a start
 	HangDaemon  Kind = "hang-daemon"  // SIGSTOP and SIGCONT
@@ -34,13 +35,15 @@ const (
 	BackendDrain  Kind = "backend-drain"  // by API, on one balancer after the other
 	BackendLeaves Kind = "backend-leaves" // a reload without it, and one with it
 	Reweigh       Kind = "reweigh"        // a reload with another weight
-	Stranger      Kind = "stranger"       // garbage to the ports of members, from a host that is none, and from one that is
+	// garbage to the ports of members, from a host that is none, and from one that is
+	Stranger Kind = "stranger"
 )
 
 // ofBalancers and ofBackends are in the order in which they are drawn, so that a change of it is another schedule.
 var (
-	ofBalancers = []Kind{KillDaemon, KillAll, Lose, Stop, Restart, HangDaemon, HangSpeaker, KillSpeaker, Cut, Part, Drain}
-	ofBackends  = []Kind{BackendDies, BackendLink, BackendDrain, BackendLeaves, Reweigh}
+	ofBalancers = []Kind{KillDaemon, KillAll, Lose, Stop, Restart, HangDaemon, HangSpeaker, KillSpeaker, Cut,
+		Part, Drain}
+	ofBackends = []Kind{BackendDies, BackendLink, BackendDrain, BackendLeaves, Reweigh}
 )
 
 // OfBalancer says whether a fault is one of balancers.
@@ -104,18 +107,22 @@ func (a Among) of(kinds []Kind) []Kind {
 const (
 	// shortestGap and longestGap are what is between the beginnings of two faults.
 	shortestGap, longestGap = 2 * time.Second, 8 * time.Second
-	// settling is how long after its planned end a fault of a balancer counts as one that goes on: a start, and what is told then.
+	// settling is how long after its planned end a fault of a balancer counts as one that goes on: a start, and what is
+	// told then.
 	settling = 12 * time.Second
 	// beside is in how many of 100 cases a fault of a balancer comes while one of another goes on.
 	beside = 25
-	// strange is in how many of 100 cases a fault is a stranger's, and balancing in how many of the others a balancer's.
+	// strange is in how many of 100 cases a fault is a stranger's, and balancing in how many of the others a
+	// balancer's.
 	strange, balancing = 6, 60
 )
 
-// Schedule is the sequence of faults that a seed stands for, of about the length given. Equal arguments give equal schedules.
+// Schedule is the sequence of faults that a seed stands for, of about the length given. Equal arguments give equal
+// schedules.
 func Schedule(seed uint64, length time.Duration, among Among) []Fault {
-	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), among: among, ofBalancers: among.of(ofBalancers), ofBackends: among.of(ofBackends),
-		balancers: make([]time.Duration, among.Balancers), backends: make([]time.Duration, among.Backends)}
+	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), among: among, ofBalancers: among.of(ofBalancers),
+		ofBackends: among.of(ofBackends),
+		balancers:  make([]time.Duration, among.Balancers), backends: make([]time.Duration, among.Backends)}
 	var all []Fault
 	var last time.Duration
 	for number := 1; ; number++ {
@@ -178,7 +185,8 @@ func (d *drawing) draw() (Fault, bool) {
 }
 
 func (d *drawing) drawStranger() (Fault, bool) {
-	return Fault{Kind: Stranger, Balancers: []int{d.IntN(d.among.Balancers)}}, d.among.Kinds == nil || slices.Contains(d.among.Kinds, Stranger)
+	return Fault{Kind: Stranger, Balancers: []int{d.IntN(d.among.Balancers)}}, d.among.Kinds == nil ||
+		slices.Contains(d.among.Kinds, Stranger)
 }
 
 func (d *drawing) drawOfBalancer(free []int) Fault {

@@ -25,7 +25,8 @@ func TestScheduleIsReplayable(t *testing.T) {
 		if f.Number != i+1 || f.After < shortestGap || f.After > longestGap {
 			t.Errorf("fault %d is %+v", i+1, f)
 		}
-		if slices.ContainsFunc(f.Balancers, func(n int) bool { return n < 0 || n >= among.Balancers }) || f.Backend < 0 || f.Backend >= among.Backends {
+		if slices.ContainsFunc(f.Balancers, func(n int) bool { return n < 0 || n >= among.Balancers }) ||
+			f.Backend < 0 || f.Backend >= among.Backends {
 			t.Errorf("%s has no such target", f)
 		}
 		if f.Kind.OfBalancer() && len(f.Balancers) != map[bool]int{false: 1, true: 2}[f.Kind == Part] {
@@ -55,7 +56,8 @@ func TestScheduleOfSomeKinds(t *testing.T) {
 	}
 }
 
-// TestScheduleLeavesSome: at any time, as planned, two faults of balancers go on at most, and four of six backends have none.
+// TestScheduleLeavesSome: at any time, as planned, two faults of balancers go on at most, and four of six backends have
+// none.
 func TestScheduleLeavesSome(t *testing.T) {
 	type going struct {
 		fault Fault
@@ -90,10 +92,12 @@ var noon = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 func at(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
 
 func of(kind Kind, from, mended, to float64, balancers ...int) *Happened {
-	return &Happened{Fault: Fault{Kind: kind, Balancers: balancers, Backend: 2}, Span: Span{at(from), at(to)}, Mended: at(mended)}
+	return &Happened{Fault: Fault{Kind: kind, Balancers: balancers, Backend: 2}, Span: Span{at(from), at(to)},
+		Mended: at(mended)}
 }
 
-// TestExplain: what is a reason, and what is close to one and is none. A connection was answered last at 100 s, and seen to be broken at 101 s.
+// TestExplain: what is a reason, and what is close to one and is none. A connection was answered last at 100 s, and
+// seen to be broken at 101 s.
 func TestExplain(t *testing.T) {
 	moved := []Way{{Before: at(100.1), Seen: at(100.2)}}
 	lost := of(Lose, 50, 60, 70, 1)
@@ -105,36 +109,53 @@ func TestExplain(t *testing.T) {
 		backend  int
 		want     Reason
 	}{
-		"nothing happened":                  {Timeline{}, 10, false, 2, Unexplained},
-		"its backend died":                  {Timeline{Faults: []*Happened{of(BackendDies, 100.5, 103, 105)}}, 10, false, 2, OwnBackend},
-		"another backend died":              {Timeline{Faults: []*Happened{of(BackendDies, 100.5, 103, 105)}}, 10, false, 3, Unexplained},
-		"its backend died later":            {Timeline{Faults: []*Happened{of(BackendDies, 101.5, 103, 105)}}, 10, false, 2, Unexplained},
-		"it began when that was back":       {Timeline{Faults: []*Happened{of(BackendDies, 90, 99, 105)}}, 99.5, false, 2, Unexplained},
-		"its backend was drained":           {Timeline{Faults: []*Happened{of(BackendDrain, 90, 103, 105)}}, 10, false, 2, Unexplained},
-		"another weight":                    {Timeline{Faults: []*Happened{of(Reweigh, 90, 103, 105)}}, 10, true, 2, Unexplained},
-		"ways changed":                      {Timeline{Ways: moved}, 10, false, 2, Unexplained},
-		"ways changed, young":               {Timeline{Ways: moved}, 99.5, false, 2, Young},
-		"ways changed, a second old":        {Timeline{Ways: moved}, 99, false, 2, Unexplained},
-		"ways changed before the answer":    {Timeline{Ways: []Way{{Before: at(99.1), Seen: at(99.2)}}}, 98.5, false, 2, Unexplained},
-		"a fault alone":                     {Timeline{Ways: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1)}}, 95, false, 2, Unexplained},
-		"two at once":                       {Timeline{Ways: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1), of(Part, 80, 101, 102, 0, 2)}}, 95, false, 2, Overlapped},
-		"two at once, told before":          {Timeline{Ways: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1), of(Part, 80, 101, 102, 0, 2)}}, 78, false, 2, Unexplained},
-		"told before, and forgotten":        {Timeline{Ways: moved, Faults: []*Happened{lost, of(Part, 51, 99, 102, 0, 1)}}, 10, false, 2, Overlapped},
-		"told again since":                  {Timeline{Ways: moved, Faults: []*Happened{lost, of(Part, 51, 60, 65, 0, 1)}}, 10, false, 2, Unexplained},
-		"tables differed":                   {Timeline{Ways: moved, Differed: map[string][]Span{"web": {{at(40), at(50)}}}}, 45, true, 2, Disagreed},
-		"tables differed, and were equal":   {Timeline{Ways: moved, Differed: map[string][]Span{"web": {{at(40), at(50)}}}}, 51, true, 2, Unexplained},
-		"tables differed, it is remembered": {Timeline{Ways: moved, Differed: map[string][]Span{"web": {{at(40), at(50)}}}}, 45, false, 2, Unexplained},
+		"nothing happened": {Timeline{}, 10, false, 2, Unexplained},
+		"its backend died": {Timeline{Faults: []*Happened{of(BackendDies, 100.5, 103, 105)}}, 10,
+			false, 2, OwnBackend},
+		"another backend died": {Timeline{Faults: []*Happened{of(BackendDies, 100.5, 103, 105)}}, 10,
+			false, 3, Unexplained},
+		"its backend died later": {Timeline{Faults: []*Happened{of(BackendDies, 101.5, 103, 105)}}, 10,
+			false, 2, Unexplained},
+		"it began when that was back": {Timeline{Faults: []*Happened{of(BackendDies, 90, 99, 105)}}, 99.5, false,
+			2, Unexplained},
+		"its backend was drained": {Timeline{Faults: []*Happened{of(BackendDrain, 90, 103, 105)}}, 10, false,
+			2, Unexplained},
+		"another weight": {Timeline{Faults: []*Happened{of(Reweigh, 90, 103, 105)}}, 10, true, 2,
+			Unexplained},
+		"ways changed":               {Timeline{Ways: moved}, 10, false, 2, Unexplained},
+		"ways changed, young":        {Timeline{Ways: moved}, 99.5, false, 2, Young},
+		"ways changed, a second old": {Timeline{Ways: moved}, 99, false, 2, Unexplained},
+		"ways changed before the answer": {Timeline{Ways: []Way{{Before: at(99.1), Seen: at(99.2)}}}, 98.5, false, 2,
+			Unexplained},
+		"a fault alone": {Timeline{Ways: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1)}},
+			95, false, 2, Unexplained},
+		"two at once": {Timeline{Ways: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1),
+			of(Part, 80, 101, 102, 0, 2)}}, 95, false, 2, Overlapped},
+		"two at once, told before": {Timeline{Ways: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1),
+			of(Part, 80, 101, 102, 0, 2)}}, 78, false, 2, Unexplained},
+		"told before, and forgotten": {Timeline{Ways: moved,
+			Faults: []*Happened{lost, of(Part, 51, 99, 102, 0, 1)}}, 10, false, 2, Overlapped},
+		"told again since": {Timeline{Ways: moved,
+			Faults: []*Happened{lost, of(Part, 51, 60, 65, 0, 1)}}, 10, false, 2, Unexplained},
+		"tables differed": {Timeline{Ways: moved,
+			Differed: map[string][]Span{"web": {{at(40), at(50)}}}}, 45, true, 2, Disagreed},
+		"tables differed, and were equal": {Timeline{Ways: moved,
+			Differed: map[string][]Span{"web": {{at(40), at(50)}}}}, 51, true, 2, Unexplained},
+		"tables differed, it is remembered": {Timeline{Ways: moved,
+			Differed: map[string][]Span{"web": {{at(40), at(50)}}}}, 45, false, 2, Unexplained},
 	} {
 		tc.timeline.Balancers = 3
-		got := tc.timeline.Explain(Connection{Service: "web", Computes: tc.computes, Backend: tc.backend, Opened: at(tc.opened), Proven: at(tc.opened), Answered: at(100), Broke: at(101)})
+		got := tc.timeline.Explain(Connection{Service: "web", Computes: tc.computes, Backend: tc.backend,
+			Opened: at(tc.opened), Proven: at(tc.opened), Answered: at(100), Broke: at(101)})
 		if got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
 }
 
-// TestExplainLongOpening: a connection whose first SYN was sent to a backend that is gone is opened seconds later, by a SYN that is sent again; what
-// others are told of begins then. It was answered last at 100 s, and seen to be broken at 101 s.
+// TestExplainLongOpening: a connection whose first SYN was sent to a backend that is gone is opened seconds later, by a
+// SYN that is sent again; what others are told of begins then. It was answered last at 100 s, and seen to be broken at
+// 101 s.
 func TestExplainLongOpening(t *testing.T) {
 	moved := []Way{{Before: at(100.1), Seen: at(100.2)}}
 	// As in a soak: while the daemon of one balancer hung, another one's speaker was killed.
@@ -145,17 +166,25 @@ func TestExplainLongOpening(t *testing.T) {
 		computes       bool
 		want           Reason
 	}{
-		"proven in two faults":              {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 96, 99, true, Overlapped},
-		"proven a second before both":       {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 93, 96.5, true, Unexplained},
-		"proven within a second of the one": {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 93, 96.6, true, Overlapped},
-		"proven in one fault":               {Timeline{Ways: moved, Faults: []*Happened{hung}}, 96, 99, true, Unexplained},
-		"just proven":                       {Timeline{Ways: moved}, 96, 99.2, true, Young},
-		"tables differed at the first SYN":  {Timeline{Ways: moved, Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 40.5, 43, true, Disagreed},
-		"tables differed at a later SYN":    {Timeline{Ways: moved, Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 38, 40.5, true, Disagreed},
-		"tables differed afterwards":        {Timeline{Ways: moved, Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 36, 39, true, Unexplained},
+		"proven in two faults": {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 96, 99, true,
+			Overlapped},
+		"proven a second before both": {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 93, 96.5, true,
+			Unexplained},
+		"proven within a second of the one": {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 93, 96.6, true,
+			Overlapped},
+		"proven in one fault": {Timeline{Ways: moved, Faults: []*Happened{hung}}, 96, 99, true,
+			Unexplained},
+		"just proven": {Timeline{Ways: moved}, 96, 99.2, true, Young},
+		"tables differed at the first SYN": {Timeline{Ways: moved,
+			Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 40.5, 43, true, Disagreed},
+		"tables differed at a later SYN": {Timeline{Ways: moved,
+			Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 38, 40.5, true, Disagreed},
+		"tables differed afterwards": {Timeline{Ways: moved,
+			Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 36, 39, true, Unexplained},
 	} {
 		tc.timeline.Balancers = 3
-		got := tc.timeline.Explain(Connection{Service: "web", Computes: tc.computes, Backend: 3, Opened: at(tc.opened), Proven: at(tc.proven), Answered: at(100), Broke: at(101)})
+		got := tc.timeline.Explain(Connection{Service: "web", Computes: tc.computes, Backend: 3, Opened: at(tc.opened),
+			Proven: at(tc.proven), Answered: at(100), Broke: at(101)})
 		if got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Held is what a daemon held at a moment: its file descriptors, those of eBPF among them, its threads and resident memory, and
-// what was pinned on its host.
+// Held is what a daemon held at a moment: its file descriptors, those of eBPF among them, its threads and resident
+// memory, and what was pinned on its host.
 type Held struct {
 	Balancer    string    `json:"balancer"`
 	PID         int       `json:"pid"`
@@ -24,8 +24,8 @@ type Held struct {
 	RSSKiB      int       `json:"rss_kib"`
 }
 
-// Bounds of what a daemon may hold more at the end than in the first minutes: descriptors of connections that come and go
-// (status, checks, members), and memory beyond a half more.
+// Bounds of what a daemon may hold more at the end than in the first minutes: descriptors of connections that come and
+// go (status, checks, members), and memory beyond a half more.
 const (
 	moreDescriptors = 16
 	moreRSSKiB      = 32 << 10
@@ -102,7 +102,8 @@ func (e Evidence) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "evidence of %s, ways %v:", e.At.Format("15:04:05.000"), e.Ways)
 	for _, t := range e.Balancers {
-		fmt.Fprintf(&text, "\n    %s, at %s: flows [%s]; %s; members: %s", t.Balancer, t.At.Format("15:04:05.000"), t.Flow, t.Service, t.Members)
+		fmt.Fprintf(&text, "\n    %s, at %s: flows [%s]; %s; members: %s", t.Balancer, t.At.Format("15:04:05.000"),
+			t.Flow, t.Service, t.Members)
 	}
 	return text.String()
 }
@@ -110,13 +111,15 @@ func (e Evidence) String() string {
 // String is the summary for a person.
 func (s Summary) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "seed %d, %v of faults\n", s.Seed, time.Duration(s.Seconds*float64(time.Second)).Round(time.Second))
+	fmt.Fprintf(&text, "seed %d, %v of faults\n", s.Seed,
+		time.Duration(s.Seconds*float64(time.Second)).Round(time.Second))
 	total := 0
 	for _, kind := range slices.Sorted(maps.Keys(s.Faults)) {
 		total += s.Faults[kind]
 		fmt.Fprintf(&text, "  %-14s %d\n", kind, s.Faults[kind])
 	}
-	fmt.Fprintf(&text, "faults: %d, of them %d beside another balancer's; changes of the router's ways: %d\n", total, s.Overlapping, s.WayChanges)
+	fmt.Fprintf(&text, "faults: %d, of them %d beside another balancer's; changes of the router's ways: %d\n", total,
+		s.Overlapping, s.WayChanges)
 	fmt.Fprintf(&text, "connections: %d opened, %d answers, %d lived to the end\n", s.Opened, s.Answered, s.Living)
 	for _, reason := range slices.SortedFunc(maps.Keys(s.Broken), func(a, b Reason) int { return cmp.Compare(a, b) }) {
 		fmt.Fprintf(&text, "  broken, %s: %d\n", reason, s.Broken[reason])
@@ -125,8 +128,11 @@ func (s Summary) String() string {
 	for i, last := range s.Last {
 		if i < len(s.First) {
 			first := s.First[i]
-			fmt.Fprintf(&text, "%s: descriptors %d, %d at the end; of eBPF %d, %d; pins %d, %d; threads %d, %d; RSS %d, %d KiB\n", last.Balancer, first.Descriptors,
-				last.Descriptors, first.BPF, last.BPF, first.Pins, last.Pins, first.Threads, last.Threads, first.RSSKiB, last.RSSKiB)
+			fmt.Fprintf(&text,
+				"%s: descriptors %d, %d at the end; of eBPF %d, %d; pins %d, %d; threads %d, %d; RSS %d, %d KiB\n",
+				last.Balancer, first.Descriptors,
+				last.Descriptors, first.BPF, last.BPF, first.Pins, last.Pins, first.Threads, last.Threads, first.RSSKiB,
+				last.RSSKiB)
 		}
 	}
 	for _, service := range slices.Sorted(maps.Keys(s.Digests)) {

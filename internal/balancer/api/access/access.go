@@ -139,7 +139,8 @@ func (g *Guard) TLS() *tls.Config {
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			held := g.material()
-			cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{held.certificate}}
+			cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+				Certificates: []tls.Certificate{held.certificate}}
 			if held.authorities != nil {
 				cfg.ClientAuth, cfg.ClientCAs = tls.VerifyClientCertIfGiven, held.authorities
 			}
@@ -156,7 +157,8 @@ func (g *Guard) Client(token string, certificates []*x509.Certificate) (Client, 
 		return held.tokens.client(token)
 	}
 	if len(certificates) == 0 || held.authorities == nil {
-		return Client{}, fmt.Errorf("%w: send a token (Authorization: Bearer TOKEN), or use a client certificate", ErrUnknown)
+		return Client{}, fmt.Errorf("%w: send a token (Authorization: Bearer TOKEN), or use a client certificate",
+			ErrUnknown)
 	}
 	g.mu.Lock()
 	clients := g.cfg.Clients
@@ -174,5 +176,6 @@ func ofCertificate(certificate *x509.Certificate, clients []config.APIClient) (C
 			return Client{name, c.Role}, nil
 		}
 	}
-	return Client{Name: name}, fmt.Errorf("%w: no subject in api.clients fits %s; add its CN or one of its OUs there", ErrNoRole, name)
+	return Client{Name: name}, fmt.Errorf("%w: no subject in api.clients fits %s; add its CN or one of its OUs there",
+		ErrNoRole, name)
 }

@@ -39,7 +39,8 @@ func newHost(t *testing.T) *host {
 	if h.cfg, err = config.Parse("jeoul.yaml", []byte(configured)); err != nil {
 		t.Fatal(err)
 	}
-	h.cfg.API = config.API{Certificate: h.path("crt"), Key: h.path("key"), Tokens: h.path("tokens"), ClientCA: h.ca.File,
+	h.cfg.API = config.API{Certificate: h.path("crt"), Key: h.path("key"), Tokens: h.path("tokens"),
+		ClientCA: h.ca.File,
 		Clients: []config.APIClient{{Subject: config.Subject{Attribute: "CN", Value: "ci"}, Role: ops.RoleConfigure},
 			{Subject: config.Subject{Attribute: "OU", Value: "operators"}, Role: ops.RoleOperate}}}
 	h.renew(t, 90*24*time.Hour)
@@ -91,7 +92,8 @@ func TestTokens(t *testing.T) {
 	h := newHost(t)
 	read, ci := h.token(t, "grafana", ops.RoleRead), h.token(t, "ci", ops.RoleConfigure)
 	g := h.guard(t)
-	for secret, want := range map[string]Client{read: {"token grafana", ops.RoleRead}, ci: {"token ci", ops.RoleConfigure}} {
+	for secret, want := range map[string]Client{read: {"token grafana", ops.RoleRead},
+		ci: {"token ci", ops.RoleConfigure}} {
 		if got, err := g.Client(secret, nil); err != nil || got != want {
 			t.Errorf("got %v, %v, want %v", got, err, want)
 		}
@@ -109,7 +111,9 @@ func TestTokens(t *testing.T) {
 	if _, err := g.Client(ci, nil); err != nil {
 		t.Errorf("after a mistake in the file: %v", err)
 	}
-	if problems := g.Problems(); len(problems) != 1 || !strings.Contains(problems[0], "goes on with what its files said before: api.tokens: "+h.cfg.API.Tokens+":1: tokens:") {
+	if problems := g.Problems(); len(problems) != 1 ||
+		!strings.Contains(problems[0], "goes on with what its files said before: api.tokens: "+h.cfg.API.Tokens+
+			":1: tokens:") {
 		t.Errorf("problems: %q", problems)
 	}
 	if err := os.Remove(h.cfg.API.Tokens); err != nil {
@@ -135,9 +139,12 @@ func TestCertificates(t *testing.T) {
 		want    Client
 		err     error
 	}{
-		"by name": {pkix.Name{CommonName: "ci", OrganizationalUnit: []string{"operators"}}, Client{"certificate CN=ci,OU=operators", ops.RoleConfigure}, nil},
-		"by unit": {pkix.Name{CommonName: "kim", OrganizationalUnit: []string{"sales", "operators"}}, Client{"certificate CN=kim,OU=sales+OU=operators", ops.RoleOperate}, nil},
-		"neither": {pkix.Name{CommonName: "operators", OrganizationalUnit: []string{"ci"}}, Client{Name: "certificate CN=operators,OU=ci"}, ErrNoRole},
+		"by name": {pkix.Name{CommonName: "ci", OrganizationalUnit: []string{"operators"}},
+			Client{"certificate CN=ci,OU=operators", ops.RoleConfigure}, nil},
+		"by unit": {pkix.Name{CommonName: "kim", OrganizationalUnit: []string{"sales", "operators"}},
+			Client{"certificate CN=kim,OU=sales+OU=operators", ops.RoleOperate}, nil},
+		"neither": {pkix.Name{CommonName: "operators", OrganizationalUnit: []string{"ci"}},
+			Client{Name: "certificate CN=operators,OU=ci"}, ErrNoRole},
 	}
 	for name, test := range tests {
 		got, err := g.Client("", []*x509.Certificate{{Subject: test.subject}})
@@ -193,13 +200,20 @@ func TestRefusedFiles(t *testing.T) {
 		spoil func(h *host) error
 		want  string
 	}{
-		"tokens for all":      {func(h *host) error { return os.Chmod(h.cfg.API.Tokens, 0o644) }, "api.tokens: %s/tokens has mode 0644: others could read it, or its group change it; run `chmod u=rw,g=r,o= %[1]s/tokens`"},
+		"tokens for all": {func(h *host) error { return os.Chmod(h.cfg.API.Tokens, 0o644) },
+			"api.tokens: %s/tokens has mode 0644: others could read it, or its group change it; run `chmod u=rw,g=r,o= %[1]s/tokens`"},
 		"tokens of the group": {func(h *host) error { return os.Chmod(h.cfg.API.Tokens, 0o640) }, ""},
-		"key for all":         {func(h *host) error { return os.Chmod(h.cfg.API.Key, 0o604) }, "api.key: %s/key has mode 0604"},
-		"no key":              {func(h *host) error { return os.Remove(h.cfg.API.Key) }, "api.key: read %s/key: no such file or directory"},
-		"another's key":       {func(h *host) error { return os.Rename(h.ca.File, h.cfg.API.Certificate) }, "api.certificate: %s/crt and %[1]s/key are not a certificate and its key"},
-		"no authority":        {func(h *host) error { return os.WriteFile(h.ca.File, []byte("x"), 0o600) }, "has no certificate; it needs those of the authorities"},
-		"large":               {func(h *host) error { return os.WriteFile(h.cfg.API.Tokens, make([]byte, maxFile+1), 0o600) }, "api.tokens: %s/tokens is larger than 1024 KiB"},
+		"key for all": {func(h *host) error { return os.Chmod(h.cfg.API.Key, 0o604) },
+			"api.key: %s/key has mode 0604"},
+		"no key": {func(h *host) error { return os.Remove(h.cfg.API.Key) },
+			"api.key: read %s/key: no such file or directory"},
+		"another's key": {func(h *host) error { return os.Rename(h.ca.File, h.cfg.API.Certificate) },
+			"api.certificate: %s/crt and %[1]s/key are not a certificate and its key"},
+		"no authority": {func(h *host) error { return os.WriteFile(h.ca.File, []byte("x"), 0o600) },
+			"has no certificate; it needs those of the authorities"},
+		"large": {func(h *host) error {
+			return os.WriteFile(h.cfg.API.Tokens, make([]byte, maxFile+1), 0o600)
+		}, "api.tokens: %s/tokens is larger than 1024 KiB"},
 		"mistakes": {func(h *host) error {
 			return os.WriteFile(h.cfg.API.Tokens, []byte("tokens:\n  - {name: a b, role: root, sha256: 12}\n"), 0o600)
 		}, `tokens:2: tokens[0].name: "a b" is not 1 to 64 letters`},
@@ -216,7 +230,8 @@ func TestRefusedFiles(t *testing.T) {
 			if strings.Contains(want, "%") {
 				want = fmt.Sprintf(want, h.dir)
 			}
-			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			if test.want == "" && err != nil || test.want != "" &&
+				(err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("error %v, want %q", err, want)
 			}
 		})

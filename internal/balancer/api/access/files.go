@@ -68,7 +68,8 @@ func read(cfg config.API) (*material, error) {
 		return nil, fileError{"key", err}
 	}
 	if m.certificate, err = tls.X509KeyPair(certificate, key); err != nil {
-		return nil, fileError{"certificate", fmt.Errorf("%s and %s are not a certificate and its key: %w", cfg.Certificate, cfg.Key, err)}
+		return nil, fileError{"certificate", fmt.Errorf("%s and %s are not a certificate and its key: %w",
+			cfg.Certificate, cfg.Key, err)}
 	}
 	if cfg.ClientCA != "" {
 		authorities, err := content(cfg.ClientCA, false)
@@ -76,7 +77,8 @@ func read(cfg config.API) (*material, error) {
 			return nil, fileError{"client_ca", err}
 		}
 		if m.authorities = x509.NewCertPool(); !m.authorities.AppendCertsFromPEM(authorities) {
-			return nil, fileError{"client_ca", fmt.Errorf("%s has no certificate; it needs those of the authorities, as PEM", cfg.ClientCA)}
+			return nil, fileError{"client_ca",
+				fmt.Errorf("%s has no certificate; it needs those of the authorities, as PEM", cfg.ClientCA)}
 		}
 	}
 	if cfg.Tokens != "" {
@@ -107,7 +109,8 @@ func content(path string, secret bool) ([]byte, error) {
 		return nil, err
 	}
 	if mode := info.Mode().Perm(); secret && mode&0o027 != 0 {
-		return nil, fmt.Errorf("%s has mode %04o: others could read it, or its group change it; run `chmod u=rw,g=r,o= %s`, and replace what they may have read", path, mode, path)
+		return nil, fmt.Errorf(
+			"%s has mode %04o: others could read it, or its group change it; run `chmod u=rw,g=r,o= %s`, and replace what they may have read", path, mode, path)
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(text) > maxFile {
@@ -124,9 +127,11 @@ func (m *material) problem(now time.Time) string {
 	case now.After(leaf.NotAfter):
 		return fmt.Sprintf(form, m.path, "has expired at", leaf.NotAfter.Local().Format(time.DateTime))
 	case now.Before(leaf.NotBefore):
-		return fmt.Sprintf("the certificate of the API over TCP (%s) holds only from %s on; clients refuse it until then: is the clock right?", m.path, leaf.NotBefore.Local().Format(time.DateTime))
+		return fmt.Sprintf(
+			"the certificate of the API over TCP (%s) holds only from %s on; clients refuse it until then: is the clock right?", m.path, leaf.NotBefore.Local().Format(time.DateTime))
 	case leaf.NotAfter.Sub(leaf.NotBefore) > 2*soon && now.Add(soon).After(leaf.NotAfter):
-		return fmt.Sprintf("the certificate of the API over TCP (%s) expires at %s; renew it, it is read again then", m.path, leaf.NotAfter.Local().Format(time.DateTime))
+		return fmt.Sprintf("the certificate of the API over TCP (%s) expires at %s; renew it, it is read again then",
+			m.path, leaf.NotAfter.Local().Format(time.DateTime))
 	}
 	return ""
 }

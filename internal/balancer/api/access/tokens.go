@@ -43,8 +43,12 @@ var tokenFileKeys = keytable.Table[tokenFile]{
 
 var tokenKeys = keytable.Table[token]{
 	{Name: "name", Required: true, Value: keytable.Optional(func(t *token) *string { return &t.name }, tokenName, "")},
-	{Name: "role", Required: true, Value: keytable.Optional(func(t *token) *ops.Role { return &t.role }, keytable.Word(ops.Roles...), "")},
-	{Name: "sha256", Required: true, Value: keytable.Optional(func(t *token) *[sha256.Size]byte { return &t.hash }, tokenHash, "")},
+	{Name: "role", Required: true, Value: keytable.Optional(func(t *token) *ops.Role {
+		return &t.role
+	}, keytable.Word(ops.Roles...), "")},
+	{Name: "sha256", Required: true, Value: keytable.Optional(func(t *token) *[sha256.Size]byte {
+		return &t.hash
+	}, tokenHash, "")},
 }
 
 // namePattern is what a token can be called: it stands in the log.
@@ -58,7 +62,8 @@ var tokenName = keytable.Scalar[string]{Parse: func(text string) (string, string
 }}
 
 var tokenHash = keytable.Scalar[[sha256.Size]byte]{Parse: func(text string) (hash [sha256.Size]byte, problem string) {
-	if n, err := hex.Decode(hash[:], []byte(text[:min(len(text), 2*sha256.Size)])); err != nil || n != sha256.Size || len(text) != 2*sha256.Size {
+	if n, err := hex.Decode(hash[:], []byte(text[:min(len(text), 2*sha256.Size)])); err != nil || n != sha256.Size ||
+		len(text) != 2*sha256.Size {
 		return hash, "not the SHA-256 of a token in 64 hexadecimal digits; `jeoul token` writes it"
 	}
 	return hash, ""
@@ -73,7 +78,8 @@ func parseTokens(path string, text []byte) (tokens, error) {
 	seen := map[string]bool{}
 	for i, t := range read.tokens {
 		if seen[t.name] && t.name != "" {
-			f.Fail(yamlfile.Join(yamlfile.Element("tokens", i), "name"), "%s is the name of another token, too; the log could not tell them apart", t.name)
+			f.Fail(yamlfile.Join(yamlfile.Element("tokens", i), "name"),
+				"%s is the name of another token, too; the log could not tell them apart", t.name)
 		}
 		seen[t.name] = true
 	}

@@ -64,7 +64,8 @@ type Pulse struct {
 
 // New returns one that reads statuses; problem says of an error what a watcher is told.
 func New(status func() (ops.Status, error), log *events.Log, problem func(error) any) *Pulse {
-	return &Pulse{status: status, events: log, problem: problem, watchers: map[*Watcher]struct{}{}, joined: make(chan struct{}), start: time.Now()}
+	return &Pulse{status: status, events: log, problem: problem, watchers: map[*Watcher]struct{}{},
+		joined: make(chan struct{}), start: time.Now()}
 }
 
 // Join adds a watcher of the backends of some services, or of all.

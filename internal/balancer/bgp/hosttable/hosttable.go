@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosttable tells a routing daemon of this host of VIPs, and of full NAT's addresses: each is a route of one address in a
-// table of the kernel, from which the daemon announces it. What it has put there is journalled, and it takes nothing else away.
+// Package hosttable tells a routing daemon of this host of VIPs, and of full NAT's addresses: each is a route of one
+// address in a table of the kernel, from which the daemon announces it. What it has put there is journalled, and it
+// takes nothing else away.
 package hosttable
 
 import (
@@ -80,9 +81,9 @@ func (t *Table) Addresses() []netip.Addr {
 	return slices.SortedFunc(maps.Keys(there), netip.Addr.Compare)
 }
 
-// Put has these addresses in the table, each with its metric, and none of ours elsewhere. What is added is there before anything is
-// taken away, so that one whose metric changes is never missing. On an error the others are there all the same. Errors: ErrTaken,
-// ErrConsulted.
+// Put has these addresses in the table, each with its metric, and none of ours elsewhere. What is added is there before
+// anything is taken away, so that one whose metric changes is never missing. On an error the others are there all the
+// same. Errors: ErrTaken, ErrConsulted.
 func (t *Table) Put(number uint32, metrics map[netip.Addr]int) error {
 	if err := unconsulted(number); err != nil {
 		return err
@@ -166,8 +167,8 @@ func Clean(journal string) error {
 	return t.Clear()
 }
 
-// unconsulted refuses a table that rules have packets go by: a route of ours would swallow them. In the main one, packets to an address
-// of this host never come to it, for the kernel asks the table local first.
+// unconsulted refuses a table that rules have packets go by: a route of ours would swallow them. In the main one,
+// packets to an address of this host never come to it, for the kernel asks the table local first.
 func unconsulted(number uint32) error {
 	if number == unix.RT_TABLE_MAIN {
 		return nil
@@ -178,13 +179,15 @@ func unconsulted(number uint32) error {
 	}
 	for _, rule := range rules {
 		if rule.Table == int(number) {
-			return fmt.Errorf("put VIPs into the table %d of routes: %w (%d: %s), which would be lost there; write another table under bgp, which no rule has", number, ErrConsulted, rule.Priority, rule)
+			return fmt.Errorf(
+				"put VIPs into the table %d of routes: %w (%d: %s), which would be lost there; write another table under bgp, which no rule has", number, ErrConsulted, rule.Priority, rule)
 		}
 	}
 	return nil
 }
 
-// kernels is the route as the kernel has it. It is of the type blackhole: it needs no interface and no gateway, which could go.
+// kernels is the route as the kernel has it. It is of the type blackhole: it needs no interface and no gateway, which
+// could go.
 func (r route) kernels() *netlink.Route {
 	bits := r.VIP.BitLen()
 	return &netlink.Route{Table: int(r.Table), Protocol: lb.RouteProtocol, Priority: r.Metric, Type: unix.RTN_BLACKHOLE,
@@ -192,7 +195,8 @@ func (r route) kernels() *netlink.Route {
 }
 
 func (r route) String() string {
-	return fmt.Sprintf("%s in the table %d with the metric %d", netip.PrefixFrom(r.VIP, r.VIP.BitLen()), r.Table, r.Metric)
+	return fmt.Sprintf("%s in the table %d with the metric %d", netip.PrefixFrom(r.VIP, r.VIP.BitLen()),
+		r.Table, r.Metric)
 }
 
 func (r route) add() error {

@@ -76,7 +76,8 @@ func inNamespace(t *testing.T, f func(journal string) error) {
 	})
 }
 
-// TestPut: VIPs are in the table with the metric of what the balancer does, over the end of a process; nothing else in it is touched.
+// TestPut: VIPs are in the table with the metric of what the balancer does, over the end of a process; nothing else in
+// it is touched.
 func TestPut(t *testing.T) {
 	inNamespace(t, func(journal string) error {
 		foreign := route{179, netip.MustParseAddr("198.19.0.66"), 100}.kernels()
@@ -133,7 +134,8 @@ func TestTaken(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := table.Put(179, at(lb.RouteMetric, both...)); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "198.19.0.10/32 in the table 179 with the metric 100") {
+		if err := table.Put(179, at(lb.RouteMetric, both...)); !errors.Is(err, ErrTaken) ||
+			!strings.Contains(err.Error(), "198.19.0.10/32 in the table 179 with the metric 100") {
 			t.Errorf("the error is %v", err)
 		}
 		expect(t, "beside it", 179, "198.19.0.10 100 foreign", "2001:2::10 100")
@@ -145,7 +147,8 @@ func TestTaken(t *testing.T) {
 	})
 }
 
-// TestRestore: what another program removes is put back, also what a process had journalled that was killed before it made it.
+// TestRestore: what another program removes is put back, also what a process had journalled that was killed before it
+// made it.
 func TestRestore(t *testing.T) {
 	inNamespace(t, func(journal string) error {
 		table, err := Open(journal, nil)
@@ -181,7 +184,8 @@ func TestConsulted(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := table.Put(179, at(lb.RouteMetric, both...)); !errors.Is(err, ErrConsulted) || !strings.Contains(err.Error(), "1000") {
+		if err := table.Put(179, at(lb.RouteMetric, both...)); !errors.Is(err, ErrConsulted) ||
+			!strings.Contains(err.Error(), "1000") {
 			t.Errorf("the error is %v", err)
 		}
 		expect(t, "refused", 179)
@@ -189,8 +193,8 @@ func TestConsulted(t *testing.T) {
 	})
 }
 
-// TestUnwritableJournal: VIPs are announced and withdrawn though the journal cannot be written, by each trouble of a file
-// system, and the next process takes over what is there.
+// TestUnwritableJournal: VIPs are announced and withdrawn though the journal cannot be written, by each trouble of a
+// file system, and the next process takes over what is there.
 func TestUnwritableJournal(t *testing.T) {
 	for _, trouble := range testdisk.Troubles {
 		inNamespace(t, func(journal string) error {
@@ -249,7 +253,8 @@ func TestJournal(t *testing.T) {
 		}
 	}
 	// What is of another boot is gone with it.
-	if err := os.WriteFile(path, []byte(`{"format": "jeoul-vip-routes", "version": 1, "boot": "x", "routes": [{"table": 9, "vip": "192.0.2.1", "metric": 1}]}`), 0o600); err != nil {
+	if err := os.WriteFile(path,
+		[]byte(`{"format": "jeoul-vip-routes", "version": 1, "boot": "x", "routes": [{"table": 9, "vip": "192.0.2.1", "metric": 1}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if table, err := Open(path, nil); err != nil || len(table.Addresses()) != 0 {
@@ -258,7 +263,8 @@ func TestJournal(t *testing.T) {
 }
 
 func FuzzJournal(f *testing.F) {
-	f.Add([]byte(`{"format": "jeoul-vip-routes", "version": 1, "boot": "b", "namespace": 1, "cookie": 2, "routes": [{"table": 179, "vip": "2001:2::10", "metric": 100}]}`))
+	f.Add([]byte(
+		`{"format": "jeoul-vip-routes", "version": 1, "boot": "b", "namespace": 1, "cookie": 2, "routes": [{"table": 179, "vip": "2001:2::10", "metric": 100}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := decode(data)
 		if err != nil {

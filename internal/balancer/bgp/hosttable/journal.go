@@ -47,7 +47,8 @@ func journalIn(path string, ns *namespace.Namespace, files *durable.Files) (jour
 	return journalFile{path, place, files.Content("the journal of routes", path, "routes", 0o600)}, err
 }
 
-// read returns the routes of the journal; none where there is no file, or one of another boot or namespace, whose routes went with that.
+// read returns the routes of the journal; none where there is no file, or one of another boot or namespace, whose
+// routes went with that.
 func (j journalFile) read() ([]route, error) {
 	data, err := journal.Read(j.path, ErrCorrupt)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,10 +74,12 @@ func decode(data []byte) (contents, error) {
 		return contents{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if c.Format != journalFormat || c.Version != journalVersion {
-		return contents{}, fmt.Errorf("%w: it is %q of version %d, and this program knows %q of version %d", ErrCorrupt, c.Format, c.Version, journalFormat, journalVersion)
+		return contents{}, fmt.Errorf("%w: it is %q of version %d, and this program knows %q of version %d", ErrCorrupt,
+			c.Format, c.Version, journalFormat, journalVersion)
 	}
 	for i, r := range c.Routes {
-		if !r.VIP.IsValid() || r.VIP.Zone() != "" || r.Metric <= 0 || r.Table == unix.RT_TABLE_UNSPEC || r.Table == unix.RT_TABLE_LOCAL {
+		if !r.VIP.IsValid() || r.VIP.Zone() != "" || r.Metric <= 0 || r.Table == unix.RT_TABLE_UNSPEC ||
+			r.Table == unix.RT_TABLE_LOCAL {
 			return contents{}, fmt.Errorf("%w: routes[%d] is none of a VIP", ErrCorrupt, i)
 		}
 	}

@@ -48,7 +48,8 @@ type attributes struct {
 // attributesOf is what the export policy is made of.
 func attributesOf(w bgp.Wanted) (all []attributes) {
 	for _, p := range w.BGP.Peers {
-		all = append(all, attributes{p.Address, p.ASN, w.BGP.ASN, p.Announces(), p.Communities, p.MED, p.LocalPreference, p.Prepend, p.NextHops, w.Draining, w.Pool, w.Backup})
+		all = append(all, attributes{p.Address, p.ASN, w.BGP.ASN, p.Announces(), p.Communities, p.MED,
+			p.LocalPreference, p.Prepend, p.NextHops, w.Draining, w.Pool, w.Backup})
 	}
 	return all
 }
@@ -59,38 +60,46 @@ func (s *Speaker) dress(wanted bgp.Wanted) error {
 	policy := &api.Policy{Name: exportPolicy}
 	for i, a := range attributesOf(wanted) {
 		neighbour := fmt.Sprintf("peer-%d", i)
-		request.DefinedSets = append(request.DefinedSets, &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: neighbour,
-			List: []string{netip.PrefixFrom(a.Address, a.Address.BitLen()).String()}})
+		request.DefinedSets = append(request.DefinedSets,
+			&api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: neighbour,
+				List: []string{netip.PrefixFrom(a.Address, a.Address.BitLen()).String()}})
 		for _, f := range a.Families {
 			for _, k := range a.kinds() {
-				conditions := &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: neighbour}, AfiSafiIn: []*api.Family{familyOf(f)}}
+				conditions := &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: neighbour},
+					AfiSafiIn: []*api.Family{familyOf(f)}}
 				if k.of != "" {
 					if len(prefixesOf(k.addresses, f)) == 0 {
 						continue
 					}
 					conditions.PrefixSet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: setOf(k.of, f)}
 				}
-				policy.Statements = append(policy.Statements, &api.Statement{Name: fmt.Sprintf("%s-%s%s", neighbour, f, k.of), Conditions: conditions, Actions: k.as.actions(f)})
+				policy.Statements = append(policy.Statements,
+					&api.Statement{Name: fmt.Sprintf("%s-%s%s", neighbour, f, k.of), Conditions: conditions,
+						Actions: k.as.actions(f)})
 			}
 		}
 	}
 	request.DefinedSets = append(request.DefinedSets, poolSets(wanted)...)
 	// To GoBGP, what is announced here is imported, too.
-	own := &api.Policy{Name: importPolicy, Statements: []*api.Statement{{Name: "own", Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
-		Actions: &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}}}}
+	own := &api.Policy{Name: importPolicy,
+		Statements: []*api.Statement{{Name: "own",
+			Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
+			Actions:    &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}}}}
 	request.Policies = []*api.Policy{policy, own}
 	ctx := context.Background()
 	if err := s.gobgp.SetPolicies(ctx, request); err != nil {
 		return err
 	}
 	if err := s.gobgp.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
-		Name: globalTable, Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT, Policies: []*api.Policy{{Name: importPolicy}},
+		Name: globalTable, Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT,
+		Policies:      []*api.Policy{{Name: importPolicy}},
 		DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
 	}}); err != nil {
 		return err
 	}
 	return s.gobgp.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
-		Name: globalTable, Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT, Policies: []*api.Policy{{Name: exportPolicy}},
+		Name: globalTable, Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT,
+		Policies:      []*api.Policy{{Name: exportPolicy}},
 		DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT,
 	}})
 }
@@ -108,8 +117,9 @@ type kind struct {
 	as        attributes
 }
 
-// kinds are those of a peer's routes, in the order in which a route is looked for. Addresses of the pool are announced for as long as the balancer is there, for
-// replies come to them: they are not drained. Those of others have a longer path, or less preference within the AS.
+// kinds are those of a peer's routes, in the order in which a route is looked for. Addresses of the pool are announced
+// for as long as the balancer is there, for replies come to them: they are not drained. Those of others have a longer
+// path, or less preference within the AS.
 func (a attributes) kinds() []kind {
 	owned := a
 	owned.Draining = false
@@ -131,7 +141,8 @@ func setOf(kind string, f lb.Family) string { return fmt.Sprintf("%s%s", f, kind
 func prefixesOf(addresses []netip.Addr, f lb.Family) (prefixes []*api.Prefix) {
 	for _, address := range addresses {
 		if bits := uint32(address.BitLen()); lb.FamilyOf(address) == f {
-			prefixes = append(prefixes, &api.Prefix{IpPrefix: netip.PrefixFrom(address, address.BitLen()).String(), MaskLengthMin: bits, MaskLengthMax: bits})
+			prefixes = append(prefixes, &api.Prefix{IpPrefix: netip.PrefixFrom(address, address.BitLen()).String(),
+				MaskLengthMin: bits, MaskLengthMax: bits})
 		}
 	}
 	return prefixes
@@ -142,7 +153,8 @@ func poolSets(w bgp.Wanted) (sets []*api.DefinedSet) {
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 		for of, addresses := range map[string][]netip.Addr{kindPool: w.Pool, kindBackup: w.Backup} {
 			if prefixes := prefixesOf(addresses, f); len(prefixes) > 0 {
-				sets = append(sets, &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: setOf(of, f), Prefixes: prefixes})
+				sets = append(sets, &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX,
+					Name: setOf(of, f), Prefixes: prefixes})
 			}
 		}
 	}

@@ -19,7 +19,8 @@ import (
 // lostByBFD begins the reason of a session that was ended for BFD's sake.
 const lostByBFD = "BFD has lost it"
 
-// watchWays has BFD watch the ways to these peers. Where it cannot, BGP goes on without it, and the peers' states say why.
+// watchWays has BFD watch the ways to these peers. Where it cannot, BGP goes on without it, and the peers' states say
+// why.
 func (s *Speaker) watchWays(peers []lb.BGPPeer) {
 	var watched []bfd.Peer
 	for _, p := range peers {
@@ -44,9 +45,10 @@ func (s *Speaker) followBFD(peer netip.Addr, change bfd.Change, status bfd.Statu
 	s.note()
 }
 
-// hangUp ends the connection with a peer as if it had broken. All that GoBGP's API has for that tells the router more: a Cease has a
-// router drop the routes that it would keep over a restart, although only its BFD may have ended (RFC 5882 section 4.3.2), and what GoBGP
-// cannot send before the session ends by itself, it sends in the next one. So this finds the connection among those of the process.
+// hangUp ends the connection with a peer as if it had broken. All that GoBGP's API has for that tells the router more:
+// a Cease has a router drop the routes that it would keep over a restart, although only its BFD may have ended (RFC
+// 5882 section 4.3.2), and what GoBGP cannot send before the session ends by itself, it sends in the next one. So this
+// finds the connection among those of the process.
 func (s *Speaker) hangUp(peer netip.Addr) error {
 	s.mu.Lock()
 	port := s.peers[peer.String()].Port
@@ -64,7 +66,8 @@ func (s *Speaker) hangUp(peer netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// shutIfTo ends a connection to an address. It looks at a descriptor of its own of the socket, for the number may be another's meanwhile.
+// shutIfTo ends a connection to an address. It looks at a descriptor of its own of the socket, for the number may be
+// another's meanwhile.
 func shutIfTo(number int, peer netip.AddrPort) error {
 	fd, err := unix.FcntlInt(uintptr(number), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -106,7 +109,9 @@ func (s *Speaker) showBFD(name string) *ops.BFD {
 	if !watched {
 		return nil
 	}
-	return &ops.BFD{State: b.State.String(), Since: b.Since, RemoteState: b.RemoteState.String(), Diagnostic: b.Diagnostic.String(), RemoteDiagnostic: b.RemoteDiagnostic.String(),
-		IntervalSeconds: b.Interval.Seconds(), DetectionSeconds: b.Detection.Seconds(), Ups: b.Ups, Failures: b.Failures, Sent: b.Sent, Received: b.Received, Refused: b.Refused,
+	return &ops.BFD{State: b.State.String(), Since: b.Since, RemoteState: b.RemoteState.String(),
+		Diagnostic: b.Diagnostic.String(), RemoteDiagnostic: b.RemoteDiagnostic.String(),
+		IntervalSeconds: b.Interval.Seconds(), DetectionSeconds: b.Detection.Seconds(), Ups: b.Ups,
+		Failures: b.Failures, Sent: b.Sent, Received: b.Received, Refused: b.Refused,
 		Late: b.Late, Problem: b.Problem}
 }

@@ -34,7 +34,8 @@ var frrBFD = map[string]string{
 `,
 }
 
-// TestBFDWithFRR: FRR withdraws the routes of a speaker that stands still, and takes them back, once; and a dead bfdd ends the session.
+// TestBFDWithFRR: FRR withdraws the routes of a speaker that stands still, and takes them back, once; and a dead bfdd
+// ends the session.
 func TestBFDWithFRR(t *testing.T) {
 	if os.Getenv(withFRR) == "" {
 		t.Skip("make test-bgp runs it, with FRR")
@@ -49,7 +50,8 @@ func TestBFDWithFRR(t *testing.T) {
 		if err := os.WriteFile(file, []byte(frrBFD[name]), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		args := []string{"-f", file, "-i", filepath.Join(r.dir, name+".pid"), "--vty_socket", r.dir, "-z", filepath.Join(r.dir, "zserv.api"), "-u", "root", "-g", "frrvty", "--log", "stdout", "-P", "0"}
+		args := []string{"-f", file, "-i", filepath.Join(r.dir, name+".pid"), "--vty_socket", r.dir, "-z",
+			filepath.Join(r.dir, "zserv.api"), "-u", "root", "-g", "frrvty", "--log", "stdout", "-P", "0"}
 		if name == "bfdd" {
 			args = append(args, "--bfdctl", filepath.Join(r.dir, "bfdd.sock"))
 		}
@@ -65,12 +67,16 @@ func TestBFDWithFRR(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("FRR's log:\n%s\n%s\n%s", r.output.String(), ask("bgpd", "show bgp neighbors 198.18.1.2"), ask("bfdd", "show bfd peers"))
+			t.Logf("FRR's log:\n%s\n%s\n%s", r.output.String(), ask("bgpd", "show bgp neighbors 198.18.1.2"),
+				ask("bfdd", "show bfd peers"))
 		}
 	})
 	p.want(t, watched(1, vip4))
-	// FRR makes its session of BFD anew once BGP is established, with the address of that, and ends that first session of BGP.
-	p.peer(t, "BFD and BGP are up, for the second time", func(peer ops.BGPPeer) bool { return isUp(peer) && peer.Sessions > 1 })
+	// FRR makes its session of BFD anew once BGP is established, with the address of that, and ends that first session
+	// of BGP.
+	p.peer(t, "BFD and BGP are up, for the second time", func(peer ops.BGPPeer) bool {
+		return isUp(peer) && peer.Sessions > 1
+	})
 	r.expectHops(t, "with BFD", vip4, 1)
 
 	t.Run("a speaker that stands still", func(t *testing.T) {
@@ -86,9 +92,12 @@ func TestBFDWithFRR(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.peer(t, "the session falls", func(peer ops.BGPPeer) bool {
-			return peer.State != ops.BGPEstablished && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
+			return peer.State != ops.BGPEstablished && peer.BFD.State == "down" &&
+				strings.HasPrefix(peer.Reason, lostByBFD)
 		})
-		p.peer(t, "it comes back without BFD", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.BFD.State == "down" })
+		p.peer(t, "it comes back without BFD", func(peer ops.BGPPeer) bool {
+			return peer.State == ops.BGPEstablished && peer.BFD.State == "down"
+		})
 	})
 }
 

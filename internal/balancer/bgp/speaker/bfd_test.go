@@ -25,8 +25,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// bfdInterval is what packets are sent at, of which 3 may be missing: one that a busy machine bears, unless the variable has another for
-// a measurement.
+// bfdInterval is what packets are sent at, of which 3 may be missing: one that a busy machine bears, unless the
+// variable has another for a measurement.
 var bfdInterval = func() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("JEOUL_TEST_BFD_INTERVAL")); err == nil {
 		return d
@@ -34,10 +34,13 @@ var bfdInterval = func() time.Duration {
 	return lb.DefaultBFDInterval
 }()
 
-// birdProtocol is BIRD's half of BFD, and birdBFD that of a session whose hold time is one within which nothing but BFD notices anything.
+// birdProtocol is BIRD's half of BFD, and birdBFD that of a session whose hold time is one within which nothing but BFD
+// notices anything.
 var (
-	birdProtocol = fmt.Sprintf("protocol bfd bfd1 { interface \"b*\" { interval %d ms; multiplier 3; }; }\n", bfdInterval.Milliseconds())
-	birdBFD      = birdProtocol + "protocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; hold time 240; bfd on; }\n"
+	birdProtocol = fmt.Sprintf("protocol bfd bfd1 { interface \"b*\" { interval %d ms; multiplier 3; }; }\n",
+		bfdInterval.Milliseconds())
+	birdBFD = birdProtocol +
+		"protocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; hold time 240; bfd on; }\n"
 )
 
 // watched is what a speaker behind link n is wanted to do with BFD.
@@ -50,7 +53,8 @@ func watched(n int, vips ...string) bgp.Wanted {
 
 // isUp says whether BFD and BGP are.
 func isUp(p ops.BGPPeer) bool {
-	return p.State == ops.BGPEstablished && p.BFD != nil && p.BFD.State == "up" && p.BFD.IntervalSeconds == bfdInterval.Seconds() && p.BFD.DetectionSeconds == (3*bfdInterval).Seconds()
+	return p.State == ops.BGPEstablished && p.BFD != nil && p.BFD.State == "up" &&
+		p.BFD.IntervalSeconds == bfdInterval.Seconds() && p.BFD.DetectionSeconds == (3*bfdInterval).Seconds()
 }
 
 // bfdOf is the state of the only peer.
@@ -75,8 +79,8 @@ func newWatched(t *testing.T) (*bird, *process) {
 	return r, p
 }
 
-// TestBFD: a router withdraws the routes of a speaker that stands still, and takes them back; a router that stands still
-// loses the session; what strangers send changes nothing; a router without BFD has a session all the same.
+// TestBFD: a router withdraws the routes of a speaker that stands still, and takes them back; a router that stands
+// still loses the session; what strangers send changes nothing; a router without BFD has a session all the same.
 func TestBFD(t *testing.T) {
 	t.Parallel()
 	t.Run("a speaker that stands still", func(t *testing.T) {
@@ -95,7 +99,8 @@ func TestBFD(t *testing.T) {
 		signal := routerSignals(t, r)
 		signal(syscall.SIGSTOP)
 		p.peer(t, "the session has fallen", func(peer ops.BGPPeer) bool {
-			return peer.State != ops.BGPEstablished && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
+			return peer.State != ops.BGPEstablished && peer.BFD.State == "down" &&
+				strings.HasPrefix(peer.Reason, lostByBFD)
 		})
 		signal(syscall.SIGCONT)
 		p.peer(t, "all is up again", isUp)
@@ -105,9 +110,12 @@ func TestBFD(t *testing.T) {
 		r, p := newWatched(t)
 		r.ask("disable bfd1")
 		p.peer(t, "the session falls", func(peer ops.BGPPeer) bool {
-			return peer.State != ops.BGPEstablished && peer.BFD.State == "down" && strings.HasPrefix(peer.Reason, lostByBFD)
+			return peer.State != ops.BGPEstablished && peer.BFD.State == "down" &&
+				strings.HasPrefix(peer.Reason, lostByBFD)
 		})
-		p.peer(t, "BGP is up without BFD, and the reason is there", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.BFD.Problem != "" })
+		p.peer(t, "BGP is up without BFD, and the reason is there", func(peer ops.BGPPeer) bool {
+			return peer.State == ops.BGPEstablished && peer.BFD.Problem != ""
+		})
 		r.expectHops(t, "without BFD", vip4, 1)
 	})
 }
@@ -126,7 +134,8 @@ func standsStill(t *testing.T, r *bird, p *process) {
 	}
 	began = time.Now()
 	r.awaitHops(t, 1)
-	t.Logf("3 x %v: withdrawn %v after SIGSTOP, back %v after SIGCONT", bfdInterval, gone.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	t.Logf("3 x %v: withdrawn %v after SIGSTOP, back %v after SIGCONT", bfdInterval, gone.Round(time.Millisecond),
+		time.Since(began).Round(time.Millisecond))
 	p.peer(t, "all is up again", isUp)
 	after := p.bfdOf(t)
 	t.Logf("of %d packets, %d were late", after.Sent, after.Late)
@@ -165,8 +174,8 @@ func routerSignals(t *testing.T, r *bird) func(syscall.Signal) {
 	}
 }
 
-// strangers sends what is not the router's: from its address with a TTL of a packet that was forwarded, with the discriminator of another
-// session, no packets of BFD, and a flood from another address.
+// strangers sends what is not the router's: from its address with a TTL of a packet that was forwarded, with the
+// discriminator of another session, no packets of BFD, and a flood from another address.
 func strangers(t *testing.T, r *bird, p *process) {
 	before := p.bfdOf(t)
 	router, other := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.9")
@@ -201,7 +210,8 @@ func strangers(t *testing.T, r *bird, p *process) {
 	after := p.bfdOf(t)
 	// Where the machine stalled, the session has fallen, and some of the router's last packets were refused, too.
 	if stray := after.Refused - before.Refused - 150; stray > 0 && (after.Ups == before.Ups || stray > 1000) {
-		t.Errorf("%d packets were refused, and 150 were to be: the kernel drops the others", after.Refused-before.Refused)
+		t.Errorf("%d packets were refused, and 150 were to be: the kernel drops the others",
+			after.Refused-before.Refused)
 	}
 	// It is one that the router has not sent that would take the session down by a state.
 	if after.RemoteState != "up" && after.Ups == before.Ups {
@@ -211,15 +221,16 @@ func strangers(t *testing.T, r *bird, p *process) {
 
 // sendTo sends datagrams to the speaker's port of BFD.
 func sendTo(from netip.Addr, ttl int, payload []byte, times int) error {
-	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Control: func(_, _ string, c syscall.RawConn) (err error) {
-		controlErr := c.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, ttl)
-		})
-		if err == nil {
-			err = controlErr
-		}
-		return err
-	}}
+	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)),
+		Control: func(_, _ string, c syscall.RawConn) (err error) {
+			controlErr := c.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, ttl)
+			})
+			if err == nil {
+				err = controlErr
+			}
+			return err
+		}}
 	conn, err := dialer.Dial("udp4", "198.18.1.2:3784")
 	if err != nil {
 		return err
@@ -283,8 +294,9 @@ func linkLocal(t *testing.T, ns *namespace.Namespace, name string) (found netip.
 	return found
 }
 
-// TestBFDEndsAsPlanned: a speaker that is restarted, or has BFD removed, tells the router that this is no failure, and one that has
-// BIRD's "bfd graceful" keeps the routes. With "bfd on" it does not, for BIRD 2.0.12 takes AdminDown for a failure.
+// TestBFDEndsAsPlanned: a speaker that is restarted, or has BFD removed, tells the router that this is no failure, and
+// one that has BIRD's "bfd graceful" keeps the routes. With "bfd on" it does not, for BIRD 2.0.12 takes AdminDown for a
+// failure.
 func TestBFDEndsAsPlanned(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(withFRR) == "" {
@@ -302,7 +314,9 @@ func TestBFDEndsAsPlanned(t *testing.T) {
 	without := watched(1, vip4)
 	without.BGP.Peers[0].BFD = lb.BFD{}
 	p.want(t, without)
-	testenv.Eventually(t, testBound, "BIRD hears that it was taken down", func() bool { return strings.Contains(r.output.String(), "AdminDown") })
+	testenv.Eventually(t, testBound, "BIRD hears that it was taken down", func() bool {
+		return strings.Contains(r.output.String(), "AdminDown")
+	})
 	staysUp(t, r, 2*time.Second)
 	if again := p.sessions(t); again != sessions {
 		t.Errorf("%d sessions, and after BFD was removed %d", sessions, again)

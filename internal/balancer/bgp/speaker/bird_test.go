@@ -28,7 +28,8 @@ func TestThreeSpeakers(t *testing.T) {
 	configuration := ""
 	for n := 1; n <= 3; n++ {
 		all = append(all, newProcess(t, r, n))
-		configuration += fmt.Sprintf("protocol bgp b%d from speaker { neighbor 198.18.%d.2 as 64512; hold time 240; }\n", n, n)
+		configuration += fmt.Sprintf(
+			"protocol bgp b%d from speaker { neighbor 198.18.%d.2 as 64512; hold time 240; }\n", n, n)
 	}
 	r.start(t, configuration)
 	for i, p := range all {
@@ -70,11 +71,13 @@ func patient(n int, vips ...string) bgp.Wanted {
 	return w
 }
 
-// keepsRoutes kills a speaker and starts it again: the router never has fewer ways. It returns false where that took longer than the
-// router keeps routes, as on a machine that stalls: then there is nothing to be seen.
+// keepsRoutes kills a speaker and starts it again: the router never has fewer ways. It returns false where that took
+// longer than the router keeps routes, as on a machine that stalls: then there is nothing to be seen.
 func keepsRoutes(t *testing.T, r *bird, p *process) bool {
 	t.Helper()
-	p.peer(t, "the router keeps routes", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.Restarts })
+	p.peer(t, "the router keeps routes", func(peer ops.BGPPeer) bool {
+		return peer.State == ops.BGPEstablished && peer.Restarts
+	})
 	fewest, stop, done := 3, make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -133,18 +136,22 @@ protocol bgp b2 { local as 64512; neighbor 2001:2:0:1::2 as 64512; passive on; c
 	outer.PasswordFile, outer.TTLSecurity, outer.Families = secret, true, []lb.Family{lb.IPv4, lb.IPv6}
 	outer.Communities, outer.MED, outer.Prepend = []lb.Community{"64512:100", "64512:1:2"}, &med, 2
 	outer.NextHops = []netip.Addr{netip.MustParseAddr("2001:2:0:1::2")}
-	w.BGP.Peers = append(w.BGP.Peers, lb.BGPPeer{Address: netip.MustParseAddr("2001:2:0:1::1"), ASN: speakerAS, Port: 179, HoldTime: 9 * time.Second,
-		Families: []lb.Family{lb.IPv4, lb.IPv6}, LocalPreference: &preference, LocalAddress: netip.MustParseAddr("2001:2:0:1::2"), AddPath: true})
+	w.BGP.Peers = append(w.BGP.Peers, lb.BGPPeer{Address: netip.MustParseAddr("2001:2:0:1::1"), ASN: speakerAS,
+		Port: 179, HoldTime: 9 * time.Second,
+		Families: []lb.Family{lb.IPv4, lb.IPv6}, LocalPreference: &preference,
+		LocalAddress: netip.MustParseAddr("2001:2:0:1::2"), AddPath: true})
 	p.want(t, w)
 	expect := func(when, protocol string, says ...string) {
 		t.Helper()
 		for _, one := range says {
-			testenv.Eventually(t, testBound, fmt.Sprintf("%s, the routes of %s have %q", when, protocol, one), func() bool {
-				return strings.Contains(r.ask("show route all protocol "+protocol), one)
-			})
+			testenv.Eventually(t, testBound, fmt.Sprintf("%s, the routes of %s have %q", when, protocol, one),
+				func() bool {
+					return strings.Contains(r.ask("show route all protocol "+protocol), one)
+				})
 		}
 	}
-	expect("at first", "b1", vip4+"/32", vip6+"/128", "BGP.as_path: 64512 64512 64512", "BGP.next_hop: 198.18.1.2", "BGP.next_hop: 2001:2:0:1::2", "BGP.med: 0",
+	expect("at first", "b1", vip4+"/32", vip6+"/128", "BGP.as_path: 64512 64512 64512", "BGP.next_hop: 198.18.1.2",
+		"BGP.next_hop: 2001:2:0:1::2", "BGP.med: 0",
 		"BGP.community: (64512,100)", "BGP.large_community: (64512, 1, 2)")
 	expect("at first", "b2", vip4+"/32", vip6+"/128", "BGP.local_pref: 50", "BGP.next_hop: 2001:2:0:1::2")
 
@@ -178,10 +185,12 @@ protocol bgp b2 { local as 64512; neighbor 2001:2:0:1::2 as 64512; passive on; c
 		to       netip.Addr
 		says     string
 	}{
-		{"b1", own, "BGP.as_path: 64512 64512 64512\n"}, {"b1", others, "BGP.as_path: 64512 64512 64512 64512 64512 64512\n"},
+		{"b1", own, "BGP.as_path: 64512 64512 64512\n"},
+		{"b1", others, "BGP.as_path: 64512 64512 64512 64512 64512 64512\n"},
 		{"b2", own, "BGP.local_pref: 50\n"}, {"b2", others, "BGP.local_pref: 25\n"},
 	} {
-		testenv.Eventually(t, testBound, fmt.Sprintf("the route of %s to %s has %q", route.protocol, route.to, route.says), func() bool {
+		testenv.Eventually(t, testBound, fmt.Sprintf("the route of %s to %s has %q", route.protocol, route.to,
+			route.says), func() bool {
 			said := r.ask(fmt.Sprintf("show route %s/32 all protocol %s", route.to, route.protocol))
 			return strings.Contains(said, strings.TrimSpace(route.says)+"\n") && !strings.Contains(said, "(65535,0)")
 		})
@@ -219,7 +228,9 @@ func TestWrongPeers(t *testing.T) {
 
 	w.BGP.Peers[0].Password = ""
 	p.want(t, w)
-	p.peer(t, "the session is there", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.Reason == "" })
+	p.peer(t, "the session is there", func(peer ops.BGPPeer) bool {
+		return peer.State == ops.BGPEstablished && peer.Reason == ""
+	})
 	r.expectHops(t, "with all put right", vip4, 1)
 }
 
@@ -235,12 +246,15 @@ func TestFlood(t *testing.T) {
 		for i := range n {
 			fmt.Fprintf(&text, "route 10.%d.%d.0/24 blackhole;\n", i>>8, i&255)
 		}
-		text.WriteString("}\nprotocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; ipv4 { import all; export all; }; }\n")
+		text.WriteString(
+			"}\nprotocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; ipv4 { import all; export all; }; }\n")
 		return text.String()
 	}
 	r.start(t, table(10))
 	p.want(t, wanted(1, vip4))
-	p.peer(t, "ten routes are counted", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.Received == 10 })
+	p.peer(t, "ten routes are counted", func(peer ops.BGPPeer) bool {
+		return peer.State == ops.BGPEstablished && peer.Received == 10
+	})
 	r.configure(t, table(maxReceived+1000))
 	r.ask("configure")
 	p.peer(t, "too many routes are named", func(peer ops.BGPPeer) bool {
@@ -264,7 +278,8 @@ func TestOrphan(t *testing.T) {
 		}
 	}
 	r.expectHops(t, "without a balancer", vip4, 0)
-	if state, err := p.client.State(t.Context(), 0); err != nil || !state.Orphaned || len(state.Peers) != 1 || state.Peers[0].State != ops.BGPEstablished {
+	if state, err := p.client.State(t.Context(), 0); err != nil || !state.Orphaned || len(state.Peers) != 1 ||
+		state.Peers[0].State != ops.BGPEstablished {
 		t.Errorf("orphaned, the speaker is %+v, %v", state, err)
 	}
 	p.want(t, w)

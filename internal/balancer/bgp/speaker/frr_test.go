@@ -31,22 +31,27 @@ func TestFRR(t *testing.T) {
 	neighbours, activates := "", ""
 	for n := 1; n <= 3; n++ {
 		all = append(all, newProcess(t, r, n))
-		neighbours += fmt.Sprintf(" neighbor 198.18.%d.2 remote-as %d\n neighbor 198.18.%d.2 passive\n neighbor 198.18.%d.2 timers 3 9\n", n, speakerAS, n, n)
+		neighbours += fmt.Sprintf(
+			" neighbor 198.18.%d.2 remote-as %d\n neighbor 198.18.%d.2 passive\n neighbor 198.18.%d.2 timers 3 9\n", n,
+			speakerAS, n, n)
 		activates += fmt.Sprintf("  neighbor 198.18.%d.2 activate\n", n)
 	}
 	file := filepath.Join(r.dir, "bgpd.conf")
-	text := fmt.Sprintf("router bgp %d\n bgp router-id 198.18.0.1\n no bgp ebgp-requires-policy\n%s address-family ipv4 unicast\n  maximum-paths 16\n%s exit-address-family\n", routerAS, neighbours, activates)
+	text := fmt.Sprintf(
+		"router bgp %d\n bgp router-id 198.18.0.1\n no bgp ebgp-requires-policy\n%s address-family ipv4 unicast\n  maximum-paths 16\n%s exit-address-family\n", routerAS, neighbours, activates)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	run(t, r.ns, &r.output, nil, daemon, "-Z", "-S", "-f", file, "-i", filepath.Join(r.dir, "pid"), "--vty_socket", r.dir, "-u", "root", "-g", "root", "--log", "stdout", "-P", "0")
+	run(t, r.ns, &r.output, nil, daemon, "-Z", "-S", "-f", file, "-i", filepath.Join(r.dir, "pid"), "--vty_socket",
+		r.dir, "-u", "root", "-g", "root", "--log", "stdout", "-P", "0")
 	ask := func(command string) string {
 		out, _ := exec.Command("vtysh", "--vty_socket", r.dir, "-d", "bgpd", "-c", command).CombinedOutput()
 		return string(out)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("FRR's log:\n%s\n%s\n%s", r.output.String(), ask("show bgp summary"), ask("show bgp ipv4 unicast "+vip4))
+			t.Logf("FRR's log:\n%s\n%s\n%s", r.output.String(), ask("show bgp summary"),
+				ask("show bgp ipv4 unicast "+vip4))
 		}
 	})
 	paths := func(when string, n int) {
@@ -66,7 +71,9 @@ func TestFRR(t *testing.T) {
 		out := ask("show bgp ipv4 unicast " + vip4 + "/32")
 		return strings.Contains(out, "graceful-shutdown") && strings.Contains(out, "localpref 0")
 	})
-	all[1].peer(t, "FRR is known to keep routes", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished && peer.Restarts })
+	all[1].peer(t, "FRR is known to keep routes", func(peer ops.BGPPeer) bool {
+		return peer.State == ops.BGPEstablished && peer.Restarts
+	})
 	version := func() string {
 		_, after, _ := strings.Cut(ask("show bgp ipv4 unicast "+vip4+"/32"), "version ")
 		number, _, _ := strings.Cut(after, "\n")
@@ -79,7 +86,9 @@ func TestFRR(t *testing.T) {
 	_ = all[1].cmd.Wait()
 	all[1].start(t, true)
 	all[1].want(t, wanted(2, vip4))
-	all[1].peer(t, "the session is there again", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished })
+	all[1].peer(t, "the session is there again", func(peer ops.BGPPeer) bool {
+		return peer.State == ops.BGPEstablished
+	})
 	paths("with the speaker again", 3)
 	if after := version(); after != before || before == "" {
 		t.Errorf("over a restart, the route's version went from %q to %q: FRR has not kept it", before, after)

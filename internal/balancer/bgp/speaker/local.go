@@ -42,8 +42,8 @@ func (s *Speaker) wantLocal(wanted bgp.Wanted) error {
 	return err
 }
 
-// metricsOf are those of all routes, from which the daemon's filter makes what GoBGP's policy does here (attributes.kinds): full NAT's
-// addresses are not drained, for replies come to them.
+// metricsOf are those of all routes, from which the daemon's filter makes what GoBGP's policy does here
+// (attributes.kinds): full NAT's addresses are not drained, for replies come to them.
 func metricsOf(wanted bgp.Wanted) map[netip.Addr]int {
 	of := map[netip.Addr]int{}
 	vips := lb.RouteMetric
@@ -93,7 +93,8 @@ func (s *Speaker) clearTable() error {
 	return nil
 }
 
-// watchTable puts back what another program takes away. What a process before has journalled and did not come to, it puts there, too.
+// watchTable puts back what another program takes away. What a process before has journalled and did not come to, it
+// puts there, too.
 func (s *Speaker) watchTable(ctx context.Context) {
 	ticks := time.NewTicker(lookAtTable)
 	defer ticks.Stop()
@@ -108,7 +109,8 @@ func (s *Speaker) watchTable(ctx context.Context) {
 		if ctx.Err() == nil {
 			again, err := s.table.Restore()
 			if len(again) > 0 {
-				s.log.Warn(fmt.Sprintf("another program has removed %d routes of VIPs, %s first: they are put back", len(again), again[0]))
+				s.log.Warn(fmt.Sprintf("another program has removed %d routes of VIPs, %s first: they are put back",
+					len(again), again[0]))
 			}
 			for _, fault := range s.files.Faults() {
 				err = errors.Join(err, errors.New(fault.String()))

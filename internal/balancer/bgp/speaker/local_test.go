@@ -17,21 +17,24 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestLocal: VIPs, and full NAT's addresses with metrics of their own, are in the table while they are wanted there and a balancer is heard: not once the speaker speaks itself, is an orphan, or
-// is ended, also where the one that had put them there was killed.
+// TestLocal: VIPs, and full NAT's addresses with metrics of their own, are in the table while they are wanted there and
+// a balancer is heard: not once the speaker speaks itself, is an orphan, or is ended, also where the one that had put
+// them there was killed.
 func TestLocal(t *testing.T) {
 	testenv.Root(t)
 	p := &process{ns: testenv.Namespace(t), socket: filepath.Join(t.TempDir(), "speaker")}
 	p.client = bgp.NewClient(p.socket)
 	p.start(t, false)
-	local := bgp.Wanted{BGP: lb.BGP{Speaker: lb.SpeakerLocal, Table: 179}, VIPs: []netip.Addr{netip.MustParseAddr(vip4), netip.MustParseAddr(vip6)}}
+	local := bgp.Wanted{BGP: lb.BGP{Speaker: lb.SpeakerLocal, Table: 179}, VIPs: []netip.Addr{netip.MustParseAddr(vip4),
+		netip.MustParseAddr(vip6)}}
 	has := func(when string, want ...string) {
 		t.Helper()
 		testenv.Eventually(t, testBound, when+", the table has what it should", func() bool {
 			got := []string{}
 			testenv.In(t, p.ns, func() error {
 				for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-					routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: 179}, netlink.RT_FILTER_TABLE)
+					routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: 179},
+						netlink.RT_FILTER_TABLE)
 					if err != nil {
 						return err
 					}
@@ -63,7 +66,8 @@ func TestLocal(t *testing.T) {
 	p.want(t, local)
 	has("wanted again", vip4, vip6)
 	drained := local
-	drained.Draining, drained.Pool, drained.Backup = true, []netip.Addr{netip.MustParseAddr("198.51.100.10")}, []netip.Addr{netip.MustParseAddr("198.51.100.11")}
+	drained.Draining, drained.Pool, drained.Backup = true, []netip.Addr{netip.MustParseAddr("198.51.100.10")},
+		[]netip.Addr{netip.MustParseAddr("198.51.100.11")}
 	p.want(t, drained)
 	has("drained, with a pool", vip4+" 200", "198.51.100.10", "198.51.100.11 300", vip6+" 200")
 	p.want(t, local)

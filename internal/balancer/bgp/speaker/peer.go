@@ -45,7 +45,8 @@ func readPasswords(wanted *lb.BGP) error {
 		}
 		p.Password = strings.TrimRight(string(text), "\r\n")
 		if p.Password == "" || len(p.Password) > maxPassword {
-			return fmt.Errorf("read the password of the BGP peer %s: %s has %d bytes, and a password has 1 to %d", p.Name(), p.PasswordFile, len(p.Password), maxPassword)
+			return fmt.Errorf("read the password of the BGP peer %s: %s has %d bytes, and a password has 1 to %d",
+				p.Name(), p.PasswordFile, len(p.Password), maxPassword)
 		}
 	}
 	return nil
@@ -116,10 +117,12 @@ func (s *Speaker) add(p lb.BGPPeer) error {
 func (s *Speaker) describe(p lb.BGPPeer) *api.Peer {
 	hold := uint64(p.HoldTime.Seconds())
 	made := &api.Peer{
-		Conf:            &api.PeerConf{NeighborAddress: p.Name(), PeerAsn: p.ASN, AuthPassword: p.Password},
-		Timers:          &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3, ConnectRetry: connectRetry, IdleHoldTimeAfterReset: idleHold}},
-		Transport:       &api.Transport{RemotePort: uint32(p.Port), BindInterface: p.Interface},
-		GracefulRestart: &api.GracefulRestart{Enabled: p.GracefulRestart, RestartTime: restartTime, DeferralTime: deferral, LocalRestarting: p.GracefulRestart && s.restarting},
+		Conf: &api.PeerConf{NeighborAddress: p.Name(), PeerAsn: p.ASN, AuthPassword: p.Password},
+		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3,
+			ConnectRetry: connectRetry, IdleHoldTimeAfterReset: idleHold}},
+		Transport: &api.Transport{RemotePort: uint32(p.Port), BindInterface: p.Interface},
+		GracefulRestart: &api.GracefulRestart{Enabled: p.GracefulRestart, RestartTime: restartTime,
+			DeferralTime: deferral, LocalRestarting: p.GracefulRestart && s.restarting},
 	}
 	if p.LocalAddress.IsValid() {
 		made.Transport.LocalAddress = p.LocalAddress.String()

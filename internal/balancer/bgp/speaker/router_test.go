@@ -112,7 +112,9 @@ func (r *bird) start(t *testing.T, configuration string) {
 			t.Logf("BIRD's log:\n%s\n%s", r.output.String(), r.ask("show route all"))
 		}
 	})
-	testenv.Eventually(t, testBound, "BIRD answers", func() bool { return strings.Contains(r.ask("show status"), "up and running") })
+	testenv.Eventually(t, testBound, "BIRD answers", func() bool {
+		return strings.Contains(r.ask("show status"), "up and running")
+	})
 }
 
 func (r *bird) configure(t *testing.T, configuration string) {
@@ -165,11 +167,14 @@ func (r *bird) nextHops(t *testing.T, vip string) (n int) {
 
 func (r *bird) expectHops(t *testing.T, when, vip string, n int) {
 	t.Helper()
-	testenv.Eventually(t, testBound, fmt.Sprintf("%s, %s has %d next hops", when, vip, n), func() bool { return r.nextHops(t, vip) == n })
+	testenv.Eventually(t, testBound, fmt.Sprintf("%s, %s has %d next hops", when, vip, n), func() bool {
+		return r.nextHops(t, vip) == n
+	})
 }
 
 // run starts a program in a namespace, and kills it at the test's end.
-func run(t *testing.T, ns *namespace.Namespace, output *lockedBuffer, env []string, name string, args ...string) *exec.Cmd {
+func run(t *testing.T, ns *namespace.Namespace, output *lockedBuffer, env []string, name string,
+	args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), output, output
@@ -196,9 +201,11 @@ func newProcess(t *testing.T, r *bird, n int) *process {
 	t.Helper()
 	p := &process{ns: testenv.Namespace(t), socket: filepath.Join(r.dir, fmt.Sprintf("speaker%d", n))}
 	prefix := func(host int) []netip.Prefix {
-		return []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("198.18.%d.%d/24", n, host)), netip.MustParsePrefix(fmt.Sprintf("2001:2:0:%d::%d/64", n, host))}
+		return []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("198.18.%d.%d/24", n, host)),
+			netip.MustParsePrefix(fmt.Sprintf("2001:2:0:%d::%d/64", n, host))}
 	}
-	testenv.Veth(t, testenv.End{Namespace: r.ns, Name: fmt.Sprintf("b%d", n), Addresses: prefix(1)}, testenv.End{Namespace: p.ns, Name: "up", Addresses: prefix(2)})
+	testenv.Veth(t, testenv.End{Namespace: r.ns, Name: fmt.Sprintf("b%d", n), Addresses: prefix(1)},
+		testenv.End{Namespace: p.ns, Name: "up", Addresses: prefix(2)})
 	p.client = bgp.NewClient(p.socket)
 	p.start(t, false)
 	t.Cleanup(func() {
@@ -252,7 +259,8 @@ func (p *process) peer(t *testing.T, what string, ok func(ops.BGPPeer) bool) {
 // wanted has a speaker behind link n announce VIPs to the router.
 func wanted(n int, vips ...string) bgp.Wanted {
 	w := bgp.Wanted{BGP: lb.BGP{ASN: speakerAS, RouterID: netip.AddrFrom4([4]byte{198, 18, byte(n), 2}),
-		Peers: []lb.BGPPeer{{Address: netip.AddrFrom4([4]byte{198, 18, byte(n), 1}), ASN: routerAS, Port: lb.DefaultBGPPort, HoldTime: 3 * time.Second, GracefulRestart: true}}}}
+		Peers: []lb.BGPPeer{{Address: netip.AddrFrom4([4]byte{198, 18, byte(n), 1}), ASN: routerAS,
+			Port: lb.DefaultBGPPort, HoldTime: 3 * time.Second, GracefulRestart: true}}}}
 	for _, vip := range vips {
 		w.VIPs = append(w.VIPs, netip.MustParseAddr(vip))
 	}

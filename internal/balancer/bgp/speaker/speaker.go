@@ -48,8 +48,8 @@ type Speaker struct {
 	vips  map[netip.Addr]bool
 	// paused are peers that sent too much, until when.
 	paused map[string]time.Time
-	// table has the VIPs where a daemon of this host speaks to the routers, as journal says; watch ends what looks after it. Both are nil
-	// otherwise.
+	// table has the VIPs where a daemon of this host speaks to the routers, as journal says; watch ends what looks
+	// after it. Both are nil otherwise.
 	journal string
 	files   *durable.Files
 	table   *hosttable.Table
@@ -64,7 +64,8 @@ type Speaker struct {
 }
 
 // New returns a speaker that has no peers yet. Restarting says that one before it ended without a word, and
-// that routers may have kept its routes: they are told so (RFC 4724, the R bit). The file journal has what is put into the host's tables.
+// that routers may have kept its routes: they are told so (RFC 4724, the R bit). The file journal has what is put into
+// the host's tables.
 func New(log *slog.Logger, restarting bool, journal string) *Speaker {
 	s := &Speaker{log: log, restarting: restarting, journal: journal, files: durable.New(durable.Options{}),
 		known: map[string]*ops.BGPPeer{}, changed: make(chan struct{}), number: 1}
@@ -100,9 +101,10 @@ func (s *Speaker) Want(wanted bgp.Wanted) error {
 			return fmt.Errorf("set the attributes of routes: %w", err)
 		}
 	}
-	errs := []error{s.announce(slices.Concat(wanted.VIPs, wanted.Pool, wanted.Backup)), s.meet(wanted.BGP.Peers), s.clearTable()}
+	errs := []error{s.announce(slices.Concat(wanted.VIPs, wanted.Pool, wanted.Backup)), s.meet(wanted.BGP.Peers),
+		s.clearTable()}
 	if dressed {
-		errs = append(errs, s.tellAgain())
+		errs = append(errs, s.announceAnew())
 	}
 	s.watchWays(wanted.BGP.Peers)
 	s.note()
@@ -117,7 +119,8 @@ func (s *Speaker) start(wanted lb.BGP) error {
 	made := server.NewBgpServer(server.LoggerOption(slog.New(s.heard), level))
 	go made.Serve()
 	ctx, cancel := context.WithCancel(context.Background())
-	err := made.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{Asn: wanted.ASN, RouterId: wanted.RouterID.String(), ListenPort: -1}})
+	err := made.StartBgp(ctx,
+		&api.StartBgpRequest{Global: &api.Global{Asn: wanted.ASN, RouterId: wanted.RouterID.String(), ListenPort: -1}})
 	if err == nil {
 		err = made.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: s.follow}, server.WatchPeer())
 	}
@@ -195,11 +198,13 @@ func route(vip netip.Addr) *apiutil.Path {
 	return &apiutil.Path{Family: family, Nlri: prefix, Attrs: attributes, Age: time.Now().Unix()}
 }
 
-// tellAgain has all peers hear of all routes again, whose attributes are others.
-func (s *Speaker) tellAgain() error {
+// announceAnew sends all routes to all peers again (a soft reset, RFC 2918), since their attributes have changed.
+func (s *Speaker) announceAnew() error {
 	var errs []error
 	for name := range s.peers {
-		errs = append(errs, s.gobgp.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: name, Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT}))
+		errs = append(errs,
+			s.gobgp.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: name, Soft: true,
+				Direction: api.ResetPeerRequest_DIRECTION_OUT}))
 	}
 	return errors.Join(errs...)
 }
@@ -227,7 +232,8 @@ func (s *Speaker) withdraw() error {
 }
 
 // End ends all sessions: by Stop, routes are withdrawn and peers told first; by Restart, the process's end
-// closes the connections, and routers that agreed to it keep the routes. Either way, BFD says to them that it ends as is meant.
+// closes the connections, and routers that agreed to it keep the routes. Either way, BFD says to them that it ends as
+// is meant.
 func (s *Speaker) End(how bgp.Ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

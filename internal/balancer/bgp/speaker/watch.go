@@ -56,7 +56,8 @@ func downReason(state apiutil.PeerState) string {
 	switch state.DisconnectReason {
 	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
 		return "nothing was heard of it for the hold time"
-	case api.PeerState_DISCONNECT_REASON_READ_FAILED, api.PeerState_DISCONNECT_REASON_WRITE_FAILED, api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART:
+	case api.PeerState_DISCONNECT_REASON_READ_FAILED, api.PeerState_DISCONNECT_REASON_WRITE_FAILED,
+		api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART:
 		return "the connection broke"
 	}
 	return ""
@@ -83,7 +84,9 @@ func (s *Speaker) lookOnce(ctx context.Context) {
 		return
 	}
 	var listed []*api.Peer
-	if err := s.gobgp.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) { listed = append(listed, p) }); err != nil {
+	if err := s.gobgp.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
+		listed = append(listed, p)
+	}); err != nil {
 		return
 	}
 	for _, p := range listed {
@@ -113,7 +116,8 @@ func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
 	now.HoldSeconds = float64(p.Timers.GetState().GetNegotiatedHoldTime())
 	// A router that has the capability keeps routes, even if it names no family: those that it names are what it
 	// keeps over a restart of its own (RFC 4724 section 3).
-	now.Restarts = s.peers[name].GracefulRestart && slices.ContainsFunc(p.State.GetRemoteCap(), func(c *api.Capability) bool { return c.GetGracefulRestart() != nil })
+	now.Restarts = s.peers[name].GracefulRestart && slices.ContainsFunc(p.State.GetRemoteCap(),
+		func(c *api.Capability) bool { return c.GetGracefulRestart() != nil })
 	if now != *known {
 		*known = now
 		s.noteLocked()
@@ -135,7 +139,8 @@ func (s *Speaker) pause(ctx context.Context, name string) {
 		}
 		return
 	}
-	s.explain(name, fmt.Sprintf("it announces more than %d routes, of which this balancer wants none: have the router announce nothing to it; tried again in %s", maxReceived, pauseFlooding))
+	s.explain(name,
+		fmt.Sprintf("it announces more than %d routes, of which this balancer wants none: have the router announce nothing to it; tried again in %s", maxReceived, pauseFlooding))
 }
 
 // explain notes why there is no session with a peer.
@@ -189,11 +194,14 @@ func (h *hearing) Handle(_ context.Context, r slog.Record) error {
 		h.speaker.explain(h.peer, connectReason(attribute(r, "Error")))
 	case "state changed":
 		// GoBGP does not say what a router refuses that has heard who this balancer is.
-		if reason := attribute(r, "reason"); attribute(r, "old") == "BGP_FSM_OPENCONFIRM" && (reason == "invalid-msg" || reason == "read-failed") {
-			h.speaker.explain(h.peer, "it refused this balancer: are the AS, address and families those that it expects? Its log says which is not")
+		if reason := attribute(r, "reason"); attribute(r, "old") == "BGP_FSM_OPENCONFIRM" &&
+			(reason == "invalid-msg" || reason == "read-failed") {
+			h.speaker.explain(h.peer,
+				"it refused this balancer: are the AS, address and families those that it expects? Its log says which is not")
 		}
 	case "outgoing connection IO error":
-		h.speaker.explain(h.peer, "it closed the connection before it identified itself: check that it has this balancer's address as a neighbour")
+		h.speaker.explain(h.peer,
+			"it closed the connection before it identified itself: check that it has this balancer's address as a neighbour")
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ type signal struct {
 
 // New returns a loop that does nothing before Run.
 func New() *Loop {
-	l := &Loop{calls: make(chan func()), stopped: make(chan struct{}), heard: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	l := &Loop{calls: make(chan func()), stopped: make(chan struct{}), heard: make(chan struct{}, 1),
+		timer: time.NewTimer(time.Hour)}
 	l.timer.Stop()
 	return l
 }

@@ -26,7 +26,8 @@ func TestCarryOut(t *testing.T) {
 		err   string
 	}{
 		"all": {[]Step{named("a", nil, nil), last}, []string{"a", "last"}, ""},
-		"third fails": {[]Step{named("a", nil, errors.New("a stays")), named("b", nil, nil), named("c", errors.New("no c"), nil), last},
+		"third fails": {[]Step{named("a", nil, errors.New("a stays")), named("b", nil, nil),
+			named("c", errors.New("no c"), nil), last},
 			[]string{"a", "b", "c", "undo b", "undo a"}, "no c\na stays"},
 		"after one without undo": {[]Step{last, named("a", errors.New("no a"), nil)}, []string{"last", "a"}, "no a"},
 	}

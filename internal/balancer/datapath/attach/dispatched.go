@@ -100,9 +100,10 @@ func joiningOn(ports []Port) []Attempt {
 			continue
 		}
 		all = slices.DeleteFunc(all, IsOurs)
-		a := Attempt{Method: NativeDispatched, Reason: fmt.Sprintf("libxdp's dispatcher is on %s, which runs %s: joined "+
-			"at run priority %d",
-			p.Name, describeComponents(all), lb.RunPriority)}
+		a := Attempt{Method: NativeDispatched,
+			Reason: fmt.Sprintf("libxdp's dispatcher is on %s, which runs %s: joined "+
+				"at run priority %d",
+				p.Name, describeComponents(all), lb.RunPriority)}
 		if generic {
 			a.Method = GenericDispatched
 		}
@@ -193,7 +194,8 @@ func RemoveDispatched(ports []Port, ours func(libxdp.Component) bool) (err error
 			place.Close()
 		}
 		if failed != nil {
-			err = errors.Join(err, fmt.Errorf("taking the program out of libxdp's dispatcher on %s: %w", p.Name, failed))
+			err = errors.Join(err, fmt.Errorf("taking the program out of libxdp's dispatcher on %s: %w",
+				p.Name, failed))
 		}
 	}
 	return err

@@ -72,7 +72,8 @@ func (f *filter) attach(program *ebpf.Program, give GiveClsact) error {
 	}
 	for _, other := range others {
 		if other.Attrs().Priority == FilterPriority {
-			return fmt.Errorf("%w: a filter of kind %s has the priority %d", syscall.EBUSY, other.Type(), FilterPriority)
+			return fmt.Errorf("%w: a filter of kind %s has the priority %d", syscall.EBUSY, other.Type(),
+				FilterPriority)
 		}
 	}
 	if len(left) > 0 {

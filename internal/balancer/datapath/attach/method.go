@@ -21,7 +21,8 @@ import (
 func Describe(ports []Port, m Method, reason string) []lb.Attachment {
 	all := make([]lb.Attachment, len(ports))
 	for i, p := range ports {
-		all[i] = lb.Attachment{Interface: p.Name, Hook: m.Hook, Generic: m.Generic, Driver: DriverOf(p.Name), Reason: reason}
+		all[i] = lb.Attachment{Interface: p.Name, Hook: m.Hook, Generic: m.Generic, Driver: DriverOf(p.Name),
+			Reason: reason}
 		if m.Hook == lb.HookXDP && !m.Generic && all[i].Driver == vethDriver && !peerTakesXDP(p.Name) {
 			all[i].Warning = p.Name + vethLoses + ": give the peer one that passes everything, or set hook: tc"
 		}
@@ -179,11 +180,13 @@ func Explain(err error, p Port, m Method) error {
 	case errors.Is(err, syscall.EBUSY), m.Hook == lb.HookXDP && errors.Is(err, syscall.EEXIST):
 		return fmt.Errorf("attaching to %s: %w%s", p.Name, ErrBusy, holderOf(p, m))
 	case m.Dispatched:
-		return fmt.Errorf("attaching to %s: joining libxdp's dispatcher: %w: hook: tc takes the packets that its programs "+
-			"pass", p.Name, err)
+		return fmt.Errorf(
+			"attaching to %s: joining libxdp's dispatcher: %w: hook: tc takes the packets that its programs "+
+				"pass", p.Name, err)
 	case m.Hook == lb.HookTC && (Unsupported(err) || errors.Is(err, syscall.ENOENT)):
-		return fmt.Errorf("attaching to %s in TC: %w (%v): it needs Linux 6.6 or newer, or the kernel modules sch_ingress "+
-			"and cls_bpf; hook: xdp may work",
+		return fmt.Errorf(
+			"attaching to %s in TC: %w (%v): it needs Linux 6.6 or newer, or the kernel modules sch_ingress "+
+				"and cls_bpf; hook: xdp may work",
 			p.Name, ErrUnsupported, err)
 	case Unsupported(err):
 		return fmt.Errorf("attaching to %s in XDP: %w (%v): hook: tc may work", p.Name, ErrUnsupported, err)

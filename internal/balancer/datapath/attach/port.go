@@ -50,7 +50,8 @@ func Ports(names []string) ([]Port, error) {
 				ErrNoInterface)
 		}
 		if len(nic.HardwareAddr) != lb.MACLength {
-			return nil, fmt.Errorf("interface %q has no Ethernet address: %w: packets are taken and sent on in Ethernet frames",
+			return nil, fmt.Errorf(
+				"interface %q has no Ethernet address: %w: packets are taken and sent on in Ethernet frames",
 				name, ErrUnsupported)
 		}
 		// By index, for an interface may have several names.

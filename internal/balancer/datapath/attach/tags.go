@@ -149,8 +149,9 @@ func hiddenByPeers(ports []Port) string {
 	text := ""
 	for _, p := range ports {
 		if DriverOf(p.Name) == "veth" {
-			text += fmt.Sprintf("; %s is a veth: VLAN tags of devices on its peer are lost unless `ethtool -K PEER txvlan "+
-				"off tx-vlan-stag-hw-insert off` is set there", p.Name)
+			text += fmt.Sprintf(
+				"; %s is a veth: VLAN tags of devices on its peer are lost unless `ethtool -K PEER txvlan "+
+					"off tx-vlan-stag-hw-insert off` is set there", p.Name)
 		}
 	}
 	return text

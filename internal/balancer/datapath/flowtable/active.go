@@ -43,7 +43,8 @@ func (j *Janitor) settle() {
 		if index >= len(j.Rules.Loads) || !j.tracked(id) || j.Rules.backends[index].Generation == 0 {
 			continue
 		}
-		c := counter{&j.Rules.Loads[index].Active, metOf(j.flows.Last.backends, index) + metOf(j.Newcomers.Last.backends, index) + at.Backends[uint32(index)]}
+		c := counter{&j.Rules.Loads[index].Active, metOf(j.flows.Last.backends, index) +
+			metOf(j.Newcomers.Last.backends, index) + at.Backends[uint32(index)]}
 		if j.Drift.check(c, &j.Drift.backends[index], most) && int(id) < len(j.Rules.Turns) {
 			j.Rules.Turns[id].HasOneWith(c.met)
 		}
@@ -52,7 +53,8 @@ func (j *Janitor) settle() {
 		if id >= len(j.Rules.Turns) || !j.tracked(uint32(id)) {
 			continue
 		}
-		c := counter{&j.Rules.Turns[id].Active, metOf(j.flows.Last.services, id) + metOf(j.Newcomers.Last.services, id) + at.Services[uint32(id)]}
+		c := counter{&j.Rules.Turns[id].Active, metOf(j.flows.Last.services, id) +
+			metOf(j.Newcomers.Last.services, id) + at.Services[uint32(id)]}
 		j.Drift.check(c, &j.Drift.services[id], most)
 	}
 	j.settleUnremembered()
@@ -135,11 +137,13 @@ func (j *Janitor) countersOf(ids map[uint32]bool, tally *Tally, at socketTally) 
 	for index := range min(len(j.Rules.backends), len(j.Rules.Loads)) {
 		// Of every backend: flows of one that left may have been counted by the rules of
 		// before, and the next backend with its index inherits what it counts.
-		counters = append(counters, counter{&j.Rules.Loads[index].Active, metOf(tally.backends, index) + at.Backends[uint32(index)]})
+		counters = append(counters, counter{&j.Rules.Loads[index].Active, metOf(tally.backends, index) +
+			at.Backends[uint32(index)]})
 	}
 	for id := range j.Rules.services {
 		if ids[uint32(id)] && id < len(j.Rules.Turns) {
-			counters = append(counters, counter{&j.Rules.Turns[id].Active, metOf(tally.services, id) + at.Services[uint32(id)]})
+			counters = append(counters, counter{&j.Rules.Turns[id].Active, metOf(tally.services, id) +
+				at.Services[uint32(id)]})
 		}
 	}
 	return counters

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// The data plane's clock stands still while there is no process, and while one is held up: what it did not see was not silence. But to another
-// balancer it was: packets have come there meanwhile, and what it tells of a connection is to be compared with when that was.
+// The data plane's clock stands still while there is no process, and while one is held up: what it did not see was not
+// silence. But to another balancer it was: packets have come there meanwhile, and what it tells of a connection is to
+// be compared with when that was.
 
 // ClockGap is for how long the clock showed a time.
 type ClockGap struct {
@@ -37,7 +38,8 @@ func (p ClockGaps) Since(seen uint32) (by time.Duration) {
 	return by
 }
 
-// Ago returns what the clock showed so long ago. Times while it stood still are between what it showed and what it shows at its next step, in their order.
+// Ago returns what the clock showed so long ago. Times while it stood still are between what it showed and what it
+// shows at its next step, in their order.
 func (p ClockGaps) Ago(clock uint32, silent time.Duration) uint32 {
 	for _, one := range slices.Backward(p) {
 		since := time.Duration(clock-one.at) * time.Millisecond
@@ -46,7 +48,8 @@ func (p ClockGaps) Ago(clock uint32, silent time.Duration) uint32 {
 			// The clock wraps around.
 			return one.at + max(clock-Milliseconds(silent)-one.at, uint32(StepEvery.Milliseconds()))
 		case silent < since+one.by:
-			return one.at + 1 + uint32((since+one.by-silent).Seconds()/one.by.Seconds()*float64(StepEvery.Milliseconds()-2))
+			return one.at + 1 +
+				uint32((since+one.by-silent).Seconds()/one.by.Seconds()*float64(StepEvery.Milliseconds()-2))
 		}
 		silent -= one.by
 	}
@@ -61,8 +64,8 @@ func (j *Janitor) ClockGaps() ClockGaps {
 	return j.stood
 }
 
-// noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: what was seen last until then may have gone on elsewhere, and
-// ended. It counts at once, for other balancers may be told before the next step.
+// noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: what was seen last until
+// then may have gone on elsewhere, and ended. It counts at once, for other balancers may be told before the next step.
 func (j *Janitor) noteHeldUp(now time.Duration) {
 	passed := now - j.stepped
 	if !j.Stepping || passed <= longestStep {
@@ -80,12 +83,12 @@ func (j *Janitor) Begin(clock uint32, stood time.Duration) {
 	j.began, j.stood = j.time, j.stood.with(j.clock(), max(stood, 0))
 }
 
-// inheritedFor is how long a flow of which there was no packet since a process ended, or was held up, is taken for that process's
-// and not for this one's: much longer than others take to tell what they know.
+// inheritedFor is how long a flow of which there was no packet since a process ended, or was held up, is taken for that
+// process's and not for this one's: much longer than others take to tell what they know.
 const inheritedFor = time.Hour
 
-// Inherited returns until when what was seen last is of the process before, or of before this one was held up, as the clock shows it; false:
-// nothing is any more, or was.
+// Inherited returns until when what was seen last is of the process before, or of before this one was held up, as the
+// clock shows it; false: nothing is any more, or was.
 func (j *Janitor) Inherited() (until uint32, is bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

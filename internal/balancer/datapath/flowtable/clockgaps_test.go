@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestTimesOfAClockThatStoodStill: what was seen while the clock stood still was seen after what was seen before, and before what was seen since, in its order.
+// TestTimesOfAClockThatStoodStill: what was seen while the clock stood still was seen after what was seen before, and
+// before what was seen since, in its order.
 func TestTimesOfAClockThatStoodStill(t *testing.T) {
 	p := ClockGaps{}.with(10_000, 20*time.Second).with(15_000, time.Minute)
 	const clock = 15_400
@@ -27,7 +28,8 @@ func TestTimesOfAClockThatStoodStill(t *testing.T) {
 		}
 		last = got
 	}
-	for seen, want := range map[uint32]time.Duration{15_001: 0, 15_000: time.Minute, 10_001: time.Minute, 10_000: 80 * time.Second, 1: 80 * time.Second} {
+	for seen, want := range map[uint32]time.Duration{15_001: 0, 15_000: time.Minute, 10_001: time.Minute,
+		10_000: 80 * time.Second, 1: 80 * time.Second} {
 		if got := p.Since(seen); got != want {
 			t.Errorf("since %d it stood still for %v, want %v", seen, got, want)
 		}

@@ -24,7 +24,8 @@ type ForeignTable struct {
 // OpenForeign maps a table of another layout; close lets go of it. The map is then the table's.
 func OpenForeign(m *ebpf.Map, reading *Reading) (*ForeignTable, error) {
 	if m.Type() != ebpf.Array || int(m.ValueSize()) != reading.Bucket {
-		return nil, fmt.Errorf("%w: %s has values of %d bytes, and its buckets %d by the snapshot", snapshot.ErrDamaged, m, m.ValueSize(), reading.Bucket)
+		return nil, fmt.Errorf("%w: %s has values of %d bytes, and its buckets %d by the snapshot", snapshot.ErrDamaged,
+			m, m.ValueSize(), reading.Bucket)
 	}
 	memory, err := mapmem.Map(m)
 	if err != nil {
@@ -69,7 +70,8 @@ func (t *ForeignTable) Each(visit func(flow *objects.XDPFlow, state objects.XDPF
 				continue
 			}
 			flow, state, seen := t.flowAt(copied.Bytes(), at)
-			if again := t.Tags + 2*at; uint16(atomic.LoadUint64(&live[again/8])>>(again%8*8)) == tag && state != objects.XDPFlowStateFLOW_FREE {
+			if again := t.Tags + 2*at; uint16(atomic.LoadUint64(&live[again/8])>>(again%8*8)) == tag &&
+				state != objects.XDPFlowStateFLOW_FREE {
 				visit(&flow, state, seen)
 			}
 		}

@@ -140,7 +140,8 @@ func (j *Janitor) Use(input JanitorInput) {
 	j.Input, j.frozen, j.penalised = input, false, true
 	j.wake()
 	j.Rules.backends, j.Rules.services, j.Rules.groups = input.Backends, input.Services, input.Groups
-	j.Rules.Loads, j.Rules.Turns, j.Rules.pooled, j.Rules.own = input.Loads, input.Turns, input.Returns != nil, input.Own
+	j.Rules.Loads, j.Rules.Turns, j.Rules.pooled, j.Rules.own = input.Loads, input.Turns,
+		input.Returns != nil, input.Own
 	j.show()
 	if len(anew) > 0 {
 		j.recount(anew)

@@ -26,8 +26,9 @@ type testHouse struct {
 func newTestHouse(limit uint32) *testHouse {
 	h := &testHouse{Janitor: NewJanitor(lb.Timeouts{})}
 	h.input = JanitorInput{Head: &h.head, Flows: NewTable(limit, 0x5eed), Newcomers: NewTable(limit/4, 0x5eed),
-		Services: []Service{{Present: true, Tracked: true}, {Present: true, Tracked: true, Affinity: 90_000}, {Present: true}, {}},
-		Loads:    make([]objects.XDPBackendLoad, 6), Turns: make([]objects.XDPTurn, 4)}
+		Services: []Service{{Present: true, Tracked: true}, {Present: true, Tracked: true, Affinity: 90_000},
+			{Present: true}, {}},
+		Loads: make([]objects.XDPBackendLoad, 6), Turns: make([]objects.XDPTurn, 4)}
 	for b := range 6 {
 		h.input.Backends = append(h.input.Backends, Backend{Generation: 1, Service: uint32(b % 3)})
 	}
@@ -117,7 +118,8 @@ func TestJanitorExpires(t *testing.T) {
 // counted where no service is of full NAT.
 func TestJanitorCountsHeldPorts(t *testing.T) {
 	holds := map[objects.XDPFlowState]bool{
-		objects.XDPFlowStateFLOW_SEEN: true, objects.XDPFlowStateFLOW_ESTABLISHED: true, objects.XDPFlowStateFLOW_CONTESTED: true, objects.XDPFlowStateFLOW_UDP: true,
+		objects.XDPFlowStateFLOW_SEEN: true, objects.XDPFlowStateFLOW_ESTABLISHED: true,
+		objects.XDPFlowStateFLOW_CONTESTED: true, objects.XDPFlowStateFLOW_UDP: true,
 		objects.XDPFlowStateFLOW_CLIENT_FIN: true, objects.XDPFlowStateFLOW_BACKEND_FIN: true,
 	}
 	for _, pooled := range []bool{false, true} {
@@ -166,7 +168,8 @@ func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 	}
 	// Nor does it matter that the clock wraps around.
 	for half := range 2 {
-		h.Pass(1<<31*time.Millisecond - time.Duration(h.Now())*time.Millisecond*time.Duration(1-half) - 500*time.Millisecond)
+		h.Pass(1<<31*time.Millisecond - time.Duration(h.Now())*time.Millisecond*time.Duration(1-half) -
+			500*time.Millisecond)
 	}
 	h.open(h.input.Flows, houseFlow(2, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
 	h.Pass(2 * time.Second)
@@ -416,7 +419,8 @@ func (h *testHouse) packet(flow objects.XDPFlow, ends bool) {
 			h.Rules.countOff(&flow, state)
 		}
 	case state == objects.XDPFlowStateFLOW_OPENING && place.Change(state, objects.XDPFlowStateFLOW_ESTABLISHED):
-		if h.input.Flows.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, place.Seen()) && place.Change(objects.XDPFlowStateFLOW_ESTABLISHED, objects.XDPFlowStateFLOW_FREE) {
+		if h.input.Flows.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, place.Seen()) &&
+			place.Change(objects.XDPFlowStateFLOW_ESTABLISHED, objects.XDPFlowStateFLOW_FREE) {
 			h.input.Newcomers.Release(place, tag, always)
 		}
 	}

@@ -34,7 +34,8 @@ var Layout = sync.OnceValues(func() (*snapshot.FlowLayout, error) {
 	}
 	bucket, is := btf.UnderlyingType(spec.Maps[objects.XDPMapFlows].Value).(*btf.Struct)
 	if !is {
-		return nil, fmt.Errorf("reading the embedded eBPF program: the elements of %s are no struct", objects.XDPMapFlows)
+		return nil, fmt.Errorf("reading the embedded eBPF program: the elements of %s are no struct",
+			objects.XDPMapFlows)
 	}
 	layout := &snapshot.FlowLayout{Bucket: int(bucket.Size), Fields: map[string]snapshot.Field{}}
 	if err := DescribeFields(layout.Fields, "", 0, bucket.Members); err != nil {
@@ -132,9 +133,11 @@ func ReadingOf(theirs *snapshot.FlowLayout) (*Reading, error) {
 		name string
 		to   *int
 		size int
-	}{{"tags", &r.Tags, 2 * places}, {"seen", &r.Seen, 4 * places}, {"states", &r.States, places}, {"flows", &r.Flows, theirs.Flow * places}} {
+	}{{"tags", &r.Tags, 2 * places}, {"seen", &r.Seen, 4 * places}, {"states", &r.States, places},
+		{"flows", &r.Flows, theirs.Flow * places}} {
 		field := theirs.Fields[part.name]
-		if places == 0 || field.Size != part.size || field.Offset < 0 || field.Offset+field.Size > theirs.Bucket || theirs.Bucket%8 != 0 {
+		if places == 0 || field.Size != part.size || field.Offset < 0 || field.Offset+field.Size > theirs.Bucket ||
+			theirs.Bucket%8 != 0 {
 			return nil, fmt.Errorf("in its buckets, %s is not what it is here, for %d flows", part.name, places)
 		}
 		*part.to = field.Offset

@@ -33,11 +33,13 @@ func (j *Janitor) Met() Presence {
 	p.Flows = lb.FlowCounts{Proven: j.flows.Last.entries, Unproven: j.Newcomers.Last.entries}
 	p.Backends = make([]present, min(len(j.Rules.backends), len(j.Rules.Loads)))
 	for i := range p.Backends {
-		p.Backends[i] = present{atomic.LoadUint32(&j.Rules.Loads[i].Active), entriesOf(j.flows.Last.backends, i) + entriesOf(j.Newcomers.Last.backends, i), j.held(i)}
+		p.Backends[i] = present{atomic.LoadUint32(&j.Rules.Loads[i].Active), entriesOf(j.flows.Last.backends, i) +
+			entriesOf(j.Newcomers.Last.backends, i), j.held(i)}
 	}
 	p.Services = make([]present, min(len(j.Rules.services), len(j.Rules.Turns)))
 	for i := range p.Services {
-		p.Services[i] = present{atomic.LoadUint32(&j.Rules.Turns[i].Active), entriesOf(j.flows.Last.services, i) + entriesOf(j.Newcomers.Last.services, i), 0}
+		p.Services[i] = present{atomic.LoadUint32(&j.Rules.Turns[i].Active), entriesOf(j.flows.Last.services, i) +
+			entriesOf(j.Newcomers.Last.services, i), 0}
 	}
 	return p
 }

@@ -48,7 +48,8 @@ func (r *Rules) relieve() (left bool) {
 	}
 	for i := range r.present() {
 		best, load := penalised[r.backends[i].Service], &r.Loads[i]
-		if best == nil || r.backends[i].Weight == 0 || r.backends[i].Generation == 0 || atomic.LoadUint32(&load.Penalty) != 0 {
+		if best == nil || r.backends[i].Weight == 0 || r.backends[i].Generation == 0 ||
+			atomic.LoadUint32(&load.Penalty) != 0 {
 			continue
 		}
 		flows, weight := uint64(atomic.LoadUint32(&load.Active))+1, uint64(r.backends[i].Weight)

@@ -33,7 +33,8 @@ func MapReturns(m *ebpf.Map) (*ReturnTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ReturnTable{Buckets: mapmem.ElementsOf[objects.XDPReturnBucket](memory)[:m.MaxEntries()], memory: memory}, nil
+	return &ReturnTable{Buckets: mapmem.ElementsOf[objects.XDPReturnBucket](memory)[:m.MaxEntries()], memory: memory},
+		nil
 }
 
 // Close takes the table out of our memory.
@@ -98,7 +99,8 @@ func (s *JanitorInput) takeOut(bucket *objects.XDPReturnBucket, at int, word *ui
 
 // Number returns that of a place of the table, from 1.
 func (t *Table) Number(p Place) uint32 {
-	bucket := (uintptr(unsafe.Pointer(p.Bucket)) - uintptr(unsafe.Pointer(unsafe.SliceData(t.Buckets)))) / uintptr(BucketSize)
+	first := uintptr(unsafe.Pointer(unsafe.SliceData(t.Buckets)))
+	bucket := (uintptr(unsafe.Pointer(p.Bucket)) - first) / uintptr(BucketSize)
 	return uint32(bucket)*uint32(PerBucket) + uint32(p.At) + 1
 }
 
@@ -205,7 +207,8 @@ func (t *ReturnTable) PlacesOf(hash uint64, visit func(number uint32) bool) bool
 	for _, number := range [...]uint32{home, second} {
 		bucket := &t.Buckets[number]
 		for at := range ReturnsPerBucket {
-			if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag && !visit(atomic.LoadUint32(&bucket.Places[at])) {
+			if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag &&
+				!visit(atomic.LoadUint32(&bucket.Places[at])) {
 				return false
 			}
 		}

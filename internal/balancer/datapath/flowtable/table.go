@@ -97,7 +97,8 @@ func storeFlow(to *objects.XDPFlow, flow objects.XDPFlow) {
 func (t *Table) HashKey(flow *objects.XDPFlow) uint64 {
 	of := WordsOf(flow)
 	key := uint64(flow.Port)<<32 | uint64(flow.Service)
-	return mapmem.HashMix(t.secret + of[0]*mapmem.HashMultiplier + of[1]*mapmem.HashMultiplier2 + key*mapmem.HashMultiplier3)
+	return mapmem.HashMix(t.secret + of[0]*mapmem.HashMultiplier + of[1]*mapmem.HashMultiplier2 +
+		key*mapmem.HashMultiplier3)
 }
 
 func scaled(hash uint32, size int) uint32 { return uint32(uint64(hash) * uint64(size) >> 32) }

@@ -48,8 +48,11 @@ func (m *tableModel) do(t *testing.T, op, n int) {
 		state := objects.XDPFlowState(1 + n%int(objects.XDPFlowStateFLOW_STATES-1))
 		if m.table.Insert(flow, state, uint32(n)) {
 			m.known[n] = state
-		} else if home, second, _ := m.table.homes(m.table.HashKey(&flow)); tagsIn(&m.table.Buckets[home]) < PerBucket && tagsIn(&m.table.Buckets[second]) < PerBucket {
-			t.Fatalf("flow %d: no room in buckets of %d and %d flows", n, tagsIn(&m.table.Buckets[home]), tagsIn(&m.table.Buckets[second]))
+		} else if home, second,
+			_ := m.table.homes(m.table.HashKey(&flow)); tagsIn(&m.table.Buckets[home]) < PerBucket &&
+			tagsIn(&m.table.Buckets[second]) < PerBucket {
+			t.Fatalf("flow %d: no room in buckets of %d and %d flows", n, tagsIn(&m.table.Buckets[home]),
+				tagsIn(&m.table.Buckets[second]))
 		}
 	case op%4 == 1 && found:
 		got, was, ok := m.table.Release(place, place.Tag(), always)

@@ -65,7 +65,8 @@ func IsLive(state objects.XDPFlowState) bool {
 // comes: it gives it up to a new flow once it is over, or before it is proven (may_go in
 // bpf/balancer/flow/evict.h). One that only half has ended keeps it.
 func holdsPort(state objects.XDPFlowState) bool {
-	return state-objects.XDPFlowStateFLOW_SEEN <= objects.XDPFlowStateFLOW_BACKEND_FIN-objects.XDPFlowStateFLOW_SEEN && state != objects.XDPFlowStateFLOW_FIRST
+	return state-objects.XDPFlowStateFLOW_SEEN <= objects.XDPFlowStateFLOW_BACKEND_FIN-objects.XDPFlowStateFLOW_SEEN &&
+		state != objects.XDPFlowStateFLOW_FIRST
 }
 
 // isOwnPort says whether an entry of a service has its port of an address of this balancer's own.
@@ -211,7 +212,8 @@ func (r *Rules) walk(t *Table, from, to int, clock uint32, tally *Tally) {
 				}
 				backends[owner>>backendShift] += one
 				services[id] += one
-				if index := owner >> backendShift; index < uint64(len(held)) && holdsPort(objects.XDPFlowState(uint8(states))) && r.isOwnPort(&r.services[id], port) {
+				if index := owner >> backendShift; index < uint64(len(held)) &&
+					holdsPort(objects.XDPFlowState(uint8(states))) && r.isOwnPort(&r.services[id], port) {
 					held[index]++
 				}
 			}
@@ -221,7 +223,8 @@ func (r *Rules) walk(t *Table, from, to int, clock uint32, tally *Tally) {
 
 // expire frees a place whose entry is not good any more.
 func (r *Rules) expire(t *Table, place Place, tag uint64, clock uint32) bool {
-	flow, state, released := t.Release(place, tag, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
+	flow, state, released := t.Release(place, tag, func(flow *objects.XDPFlow, state objects.XDPFlowState,
+		seen uint32) bool {
 		words := WordsOf(flow)
 		return !r.good(words[OwnerWord], words[PortWord], uint8(state), SilentFor(clock, seen))
 	})

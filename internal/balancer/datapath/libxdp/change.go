@@ -156,7 +156,8 @@ func (p *Place) changeOnce(edit func([]Component) []Component) error {
 		p.version, p.generic = like.version, generic
 	}
 	if like.bound {
-		return fmt.Errorf("%w: it is bound to its device, as libxdp makes it for programs that read a card's metadata", ErrUnsupported)
+		return fmt.Errorf("%w: it is bound to its device, as libxdp makes it for programs that read a card's metadata",
+			ErrUnsupported)
 	}
 	after := sorted(edit(before))
 	if same(before, after) {
@@ -281,12 +282,12 @@ func Sweep(index int, ids ...ebpf.ProgramID) error {
 
 // sweep removes what is pinned of dispatchers on the interface that are not attached: those that are known or have a
 // program that is known, and those that are not whole, which a process leaves that is killed. Known are the dispatcher
-// that was exchanged, programs of ours, and the others that this one ran or runs: what is left of a dispatcher that was to
-// be without ours has only those. No other tells that a dispatcher is attached nowhere: the interface of another network
-// namespace may have the same index.
+// that was exchanged, programs of ours, and the others that this one ran or runs: what is left of a dispatcher that was
+// to be without ours has only those. No other tells that a dispatcher is attached nowhere: the interface of another
+// network namespace may have the same index.
 //
-// Another process may be about to attach one that it has pinned, but that fails since the dispatcher was exchanged; so know
-// others' programs only after that. It pins with the lock, so none is only half pinned that is to become whole.
+// Another process may be about to attach one that it has pinned, but that fails since the dispatcher was exchanged; so
+// know others' programs only after that. It pins with the lock, so none is only half pinned that is to become whole.
 func (n *nic) sweep(now ebpf.ProgramID, known []ebpf.ProgramID) error {
 	entries, err := os.ReadDir(root())
 	if err != nil {

@@ -31,7 +31,8 @@ type Component struct {
 // says. The program stays the caller's.
 func New(program *ebpf.Program, priority uint32) (Component, error) {
 	const xdpPass = 2
-	c := Component{Priority: priority, program: program, slot: slot{actions: 1 << xdpPass, priority: priority, flags: frags}}
+	c := Component{Priority: priority, program: program, slot: slot{actions: 1 << xdpPass, priority: priority,
+		flags: frags}}
 	return c, c.describe()
 }
 

@@ -59,15 +59,18 @@ func sizeOf(version byte) int {
 // decode reads a configuration. Errors: ErrForeign, ErrVersion.
 func decode(data []byte) (config, error) {
 	if len(data) < 4 || data[0] != magic {
-		return config{}, fmt.Errorf("%w: its configuration of %d bytes does not begin with %d, as those of libxdp 1.3 and newer do", ErrForeign, len(data), magic)
+		return config{},
+			fmt.Errorf("%w: its configuration of %d bytes does not begin with %d, as those of libxdp 1.3 and newer do",
+				ErrForeign, len(data), magic)
 	}
 	c := config{version: data[1], frags: data[3] != 0}
 	if c.version < oldest || c.version > newest {
 		return config{}, fmt.Errorf("%w %d: %d to %d are", ErrVersion, c.version, oldest, newest)
 	}
 	if len(data) != sizeOf(c.version) || data[2] > Slots {
-		return config{}, fmt.Errorf("%w: its configuration of version %d has %d bytes (not %d) and %d programs (at most %d)",
-			ErrForeign, c.version, len(data), sizeOf(c.version), data[2], Slots)
+		return config{},
+			fmt.Errorf("%w: its configuration of version %d has %d bytes (not %d) and %d programs (at most %d)",
+				ErrForeign, c.version, len(data), sizeOf(c.version), data[2], Slots)
 	}
 	c.bound = c.version >= 3 && data[4+3*4*Slots] != 0
 	for i := range int(data[2]) {

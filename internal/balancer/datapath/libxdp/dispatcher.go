@@ -169,7 +169,8 @@ func (d *dispatcher) fill(components []Component) error {
 	for i, c := range components {
 		l, err := link.AttachFreplace(d.program, slotName(i), c.program)
 		if err != nil {
-			return fmt.Errorf("%w: putting %s (program %d) into a slot of a new dispatcher: %w", ErrUnsupported, c.Name, c.ID, err)
+			return fmt.Errorf("%w: putting %s (program %d) into a slot of a new dispatcher: %w", ErrUnsupported,
+				c.Name, c.ID, err)
 		}
 		d.links = append(d.links, l)
 	}

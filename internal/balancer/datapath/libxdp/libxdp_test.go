@@ -129,7 +129,8 @@ func TestEmptyDispatcher(t *testing.T) {
 				return err
 			}
 			if d.id != step.to.id || generic || !bytes.Equal(d.config.encode(), step.to.config.encode()) {
-				t.Errorf("there is the dispatcher %d (generic %v) with %+v, want %d with %+v", d.id, generic, d.config, step.to.id, step.to.config)
+				t.Errorf("there is the dispatcher %d (generic %v) with %+v, want %d with %+v", d.id, generic, d.config,
+					step.to.id, step.to.config)
 			}
 			d.close()
 		}

@@ -34,7 +34,8 @@ func TestSweep(t *testing.T) {
 	}
 	ours, foreign, elsewhere := passing(t), passing(t), passing(t)
 	const index, gone = 7, 1 << 30
-	// name is the directory of a dispatcher on an interface, which has these programs; one that is nil is not pinned yet.
+	// name is the directory of a dispatcher on an interface, which has these programs; one that is nil is not pinned
+	// yet.
 	name := func(index int, programs ...*ebpf.Program) string {
 		d, err := (&config{version: oldest, slots: make([]slot, len(programs))}).load(ebpf.AttachXDP)
 		if err != nil {
@@ -84,7 +85,8 @@ func TestSweep(t *testing.T) {
 // passing is a program that passes everything.
 func passing(t *testing.T) *ebpf.Program {
 	t.Helper()
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,8 @@ const changesData = "changes packet data"
 func Refused(err error) error {
 	if refusal := (*ebpf.VerifierError)(nil); errors.As(err, &refusal) {
 		if slices.ContainsFunc(refusal.Log, func(line string) bool { return strings.Contains(line, changesData) }) {
-			return fmt.Errorf("%w: this kernel lets no program in that changes packets, for the functions of this libxdp's dispatcher do not: those of 1.5.5 and newer do", ErrUnsupported)
+			return fmt.Errorf(
+				"%w: this kernel lets no program in that changes packets, for the functions of this libxdp's dispatcher do not: those of 1.5.5 and newer do", ErrUnsupported)
 		}
 		return fmt.Errorf("%w: the verifier refused it: %w", ErrUnsupported, err)
 	}

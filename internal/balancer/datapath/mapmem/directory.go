@@ -71,8 +71,9 @@ func Place(keys []Key) (Placement, error) {
 			return p, nil
 		}
 	}
-	return Placement{}, fmt.Errorf("the addresses and ports of %d services fall on each other in a hash table of %d slots",
-		len(keys), maxSparseness*least)
+	return Placement{},
+		fmt.Errorf("the addresses and ports of %d services fall on each other in a hash table of %d slots",
+			len(keys), maxSparseness*least)
 }
 
 func placeAll(keys []Key, size uint32) (Placement, bool) {

@@ -137,7 +137,8 @@ func TestDirectoryChanges(t *testing.T) {
 				key := KeyOf(a, 80, 6)
 				word, found := firstWord(d, key)
 				if wanted, there := want[key]; found != there || word != wanted {
-					t.Fatalf("six %t, step %d: %v has %d (found %t), want %d (%t)", six, step, a, word, found, wanted, there)
+					t.Fatalf("six %t, step %d: %v has %d (found %t), want %d (%t)", six, step, a, word, found,
+						wanted, there)
 				}
 			}
 		}

@@ -67,7 +67,8 @@ func (s *Store) Load(name string) ([]byte, error) {
 	}
 	defer m.Close()
 	if m.ValueSize() != chunk {
-		return nil, fmt.Errorf("reading %s in %s: its elements have %d bytes, not %d", name, s.dir, m.ValueSize(), chunk)
+		return nil, fmt.Errorf("reading %s in %s: its elements have %d bytes, not %d", name, s.dir,
+			m.ValueSize(), chunk)
 	}
 	whole := make([]byte, 0, int(m.MaxEntries())*chunk)
 	element := make([]byte, chunk)
@@ -79,7 +80,8 @@ func (s *Store) Load(name string) ([]byte, error) {
 	}
 	length := binary.NativeEndian.Uint64(whole)
 	if length > uint64(len(whole)-lengthBytes) {
-		return nil, fmt.Errorf("reading %s in %s: it has %d bytes, and says %d", name, s.dir, len(whole)-lengthBytes, length)
+		return nil, fmt.Errorf("reading %s in %s: it has %d bytes, and says %d", name, s.dir,
+			len(whole)-lengthBytes, length)
 	}
 	return whole[lengthBytes : lengthBytes+length], nil
 }

@@ -80,7 +80,8 @@ func (s *Store) Private() bool {
 		return false
 	}
 	var own, parents unix.Stat_t
-	if unix.Stat("/proc/thread-self/ns/mnt", &own) != nil || unix.Stat(fmt.Sprintf("/proc/%d/ns/mnt", os.Getppid()), &parents) != nil {
+	if unix.Stat("/proc/thread-self/ns/mnt", &own) != nil || unix.Stat(fmt.Sprintf("/proc/%d/ns/mnt", os.Getppid()),
+		&parents) != nil {
 		return false // it takes rights to ask for that of another user's process
 	}
 	return own.Ino != parents.Ino

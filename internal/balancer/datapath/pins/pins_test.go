@@ -68,7 +68,8 @@ func TestStore(t *testing.T) {
 		}
 	}
 	refusal := errors.New("refused")
-	if err := s.Put(11, map[string]Pinner{"one": pinnedMap{Map: m}, "two": pinnedMap{refuses: refusal}}); !errors.Is(err, refusal) {
+	if err := s.Put(11,
+		map[string]Pinner{"one": pinnedMap{Map: m}, "two": pinnedMap{refuses: refusal}}); !errors.Is(err, refusal) {
 		t.Errorf("one that refuses: %v", err)
 	}
 	if sets, err := s.Sets(); err != nil || !slices.Equal(sets, []uint64{2, 10}) {

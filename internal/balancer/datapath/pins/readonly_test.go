@@ -27,7 +27,8 @@ func withSystem(t *testing.T, f func(remount func() error) error) {
 			done <- err
 			return
 		}
-		err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("bpf", system, "bpf", 0, "mode=0700"))
+		err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("bpf", system, "bpf", 0, "mode=0700"))
 		if err == nil {
 			err = f(func() error { return unix.Mount("", system, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "") })
 		}

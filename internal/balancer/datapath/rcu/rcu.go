@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rcu waits for packets that are on their way. A packet is an RCU reader: once a grace period has passed, none that
-// began before can be left, and what could not be found any more when it began is in no use.
+// Package rcu waits for packets that are on their way. A packet is an RCU reader: once a grace period has passed, none
+// that began before can be left, and what could not be found any more when it began is in no use.
 package rcu
 
 import (

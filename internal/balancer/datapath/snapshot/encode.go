@@ -127,7 +127,8 @@ func decodeHead(data []byte) (*Head, []byte, error) {
 	case version.Format != format:
 		return nil, nil, damaged("its format is %q, not %q", version.Format, format)
 	case version.Version < oldest || version.Version > Version:
-		return nil, nil, fmt.Errorf("%w: its version is %d, and this jeoul reads %d to %d", ErrVersion, version.Version, oldest, Version)
+		return nil, nil, fmt.Errorf("%w: its version is %d, and this jeoul reads %d to %d", ErrVersion, version.Version,
+			oldest, Version)
 	}
 	head := &Head{}
 	if err := strictly(text, head); err != nil {
@@ -263,7 +264,8 @@ func (s *Service) check(generations []uint16, owned []bool) error {
 		case int(p.Index) >= len(generations), owned[p.Index]:
 			return fmt.Errorf("backend %d has the index %d, which is another's or none", i, p.Index)
 		case p.Generation == 0 || p.Generation != generations[p.Index]:
-			return fmt.Errorf("backend %d has the generation %d of index %d, which has %d", i, p.Generation, p.Index, generations[p.Index])
+			return fmt.Errorf("backend %d has the generation %d of index %d, which has %d", i, p.Generation, p.Index,
+				generations[p.Index])
 		}
 		owned[p.Index] = true
 	}
@@ -282,7 +284,8 @@ func (r *Recipe) check() error {
 	if r == nil {
 		return nil
 	}
-	if len(r.All) != len(r.Shares) || len(r.Owners) != len(r.Weights) || len(r.Owners)+len(r.Absent) != len(r.All) && len(r.All) > 0 {
+	if len(r.All) != len(r.Shares) || len(r.Owners) != len(r.Weights) || len(r.Owners)+len(r.Absent) != len(r.All) &&
+		len(r.All) > 0 {
 		return fmt.Errorf("a table is of %d backends, %d shares, %d members, %d weights, and without %d",
 			len(r.All), len(r.Shares), len(r.Owners), len(r.Weights), len(r.Absent))
 	}

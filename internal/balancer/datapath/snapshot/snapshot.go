@@ -74,7 +74,8 @@ type Head struct {
 	Quarantine []uint32 `json:"quarantine,omitempty"`
 	// GroupIDs is the first id that no group has had.
 	GroupIDs uint32 `json:"group_ids,omitempty"`
-	// Pool are full NAT's addresses by their numbers, those of IPv4 and then those of IPv6, with some that are in the pool no more.
+	// Pool are full NAT's addresses by their numbers, those of IPv4 and then those of IPv6, with some that are in the
+	// pool no more.
 	Pool []netip.Addr `json:"pool,omitempty"`
 	// LastList is the number that a list of prefixes got last.
 	LastList uint32     `json:"last_list,omitempty"`

@@ -18,16 +18,23 @@ import (
 
 func example() (Head, []Service) {
 	backends := []netip.AddrPort{netip.MustParseAddrPort("198.18.0.1:80"), netip.MustParseAddrPort("198.18.0.2:80")}
-	table := Recipe{Scheduler: lb.Maglev, Size: 7, All: backends, Shares: []uint32{1, 1}, Owners: backends[:1], Weights: []uint32{1}, Absent: []int{1}}
+	table := Recipe{Scheduler: lb.Maglev, Size: 7, All: backends, Shares: []uint32{1, 1}, Owners: backends[:1],
+		Weights: []uint32{1}, Absent: []int{1}}
 	service := Service{
-		Service: lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev,
+		Service: lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP,
+			Mode: lb.NAT, Scheduler: lb.Maglev,
 			Untranslated: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-			Backends:     []lb.Backend{{Name: "a", Address: backends[0].Addr(), Port: 80, Weight: 1}, {Name: "b", Address: backends[1].Addr(), Port: 80, Draining: true}}},
+			Backends: []lb.Backend{{Name: "a", Address: backends[0].Addr(), Port: 80, Weight: 1},
+				{Name: "b", Address: backends[1].Addr(), Port: 80, Draining: true}}},
 		ID: 3, Exceptions: 1, Places: []Place{{2, 1}, {0, 5}}, Table: table, Base: &table,
 		Moved: &Slots{Size: 7, Bits: []uint64{5}}, Since: time.Unix(1000, 0).UTC(), Until: time.Unix(2000, 0).UTC()}
-	head := Head{Number: 9, Written: time.Unix(1500, 7).UTC(), Cookie: 1 << 40, Layouts: map[string]string{"flows": "abc"}, Outcomes: []string{"forwarded"}, CountedOutcomes: map[string]uint64{"forwarded": 3}, Interfaces: []Interface{{"eth0", 2}},
-		Hook: lb.HookTC, Secret: 1<<64 - 1, Generations: []uint16{5, 7, 1, 2}, Free: []uint32{1}, IDs: 6, FreeIDs: []uint32{0, 5}, Quarantine: []uint32{4},
-		Former: []Endpoint{{Address: netip.MustParseAddrPort("198.18.0.3:80"), Protocol: lb.TCP, VIP: netip.MustParseAddrPort("192.0.2.1:80"), Index: 3, Until: time.Unix(3000, 0).UTC()}},
+	head := Head{Number: 9, Written: time.Unix(1500, 7).UTC(), Cookie: 1 << 40,
+		Layouts: map[string]string{"flows": "abc"}, Outcomes: []string{"forwarded"},
+		CountedOutcomes: map[string]uint64{"forwarded": 3}, Interfaces: []Interface{{"eth0", 2}},
+		Hook: lb.HookTC, Secret: 1<<64 - 1, Generations: []uint16{5, 7, 1, 2}, Free: []uint32{1}, IDs: 6,
+		FreeIDs: []uint32{0, 5}, Quarantine: []uint32{4},
+		Former: []Endpoint{{Address: netip.MustParseAddrPort("198.18.0.3:80"), Protocol: lb.TCP,
+			VIP: netip.MustParseAddrPort("192.0.2.1:80"), Index: 3, Until: time.Unix(3000, 0).UTC()}},
 		Before: []Count{{Index: 2, Packets: 4}}, Shown: []Feature{{"eth0", "rx-vlan-hw-parse"}}}
 	return head, []Service{service}
 }
@@ -103,8 +110,9 @@ func TestDecodeRefuses(t *testing.T) {
 		spoil func(*Head, []Service)
 		want  string
 	}{
-		"an index beyond the end":     {func(_ *Head, s []Service) { s[0].Places[0].Index = 4 }, "another's or none"},
-		"an index twice":              {func(h *Head, s []Service) { s[0].Places[1] = s[0].Places[0] }, "another's or none"},
+		"an index beyond the end": {func(_ *Head, s []Service) { s[0].Places[0].Index = 4 }, "another's or none"},
+		"an index twice": {func(h *Head, s []Service) { s[0].Places[1] = s[0].Places[0] },
+			"another's or none"},
 		"another generation":          {func(_ *Head, s []Service) { s[0].Places[0].Generation = 2 }, "generation"},
 		"a place too few":             {func(_ *Head, s []Service) { s[0].Places = s[0].Places[:1] }, "places for 1"},
 		"an id beyond the end":        {func(h *Head, _ []Service) { h.IDs = 3 }, "id"},
@@ -112,21 +120,29 @@ func TestDecodeRefuses(t *testing.T) {
 		"a free index of an endpoint": {func(h *Head, _ []Service) { h.Free = []uint32{3} }, "is free, and is not"},
 		"a free id in use":            {func(h *Head, _ []Service) { h.FreeIDs = []uint32{3} }, "is free, and is not"},
 		"counters of no index":        {func(h *Head, _ []Service) { h.Carried = []Count{{Index: 9}} }, "counters"},
-		"a table with one too many":   {func(_ *Head, s []Service) { s[0].Table.Weights = append(s[0].Table.Weights, 1) }, "weights"},
-		"an absent backend of none":   {func(_ *Head, s []Service) { s[0].Table.Absent = []int{2} }, "without backend 2"},
-		"slots that do not fit":       {func(_ *Head, s []Service) { s[0].Moved = &Slots{Size: 65, Bits: []uint64{1}} }, "slots"},
+		"a table with one too many": {func(_ *Head, s []Service) {
+			s[0].Table.Weights = append(s[0].Table.Weights, 1)
+		}, "weights"},
+		"an absent backend of none": {func(_ *Head, s []Service) { s[0].Table.Absent = []int{2} },
+			"without backend 2"},
+		"slots that do not fit": {func(_ *Head, s []Service) {
+			s[0].Moved = &Slots{Size: 65, Bits: []uint64{1}}
+		}, "slots"},
 	} {
 		head, services := example()
 		test.spoil(&head, services)
-		if _, err := Decode(encode(t, head, services)); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), test.want) {
+		if _, err := Decode(encode(t, head, services)); !errors.Is(err, ErrDamaged) ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
 	head, services := example()
 	of := func(version string) []byte {
-		return bytes.Replace(encode(t, head, services), fmt.Appendf(nil, `"version":%d`, Version), []byte(`"version":`+version), 1)
+		return bytes.Replace(encode(t, head, services), fmt.Appendf(nil, `"version":%d`, Version),
+			[]byte(`"version":`+version), 1)
 	}
-	for name, data := range map[string][]byte{"a newer version": of(fmt.Sprint(Version+1, `,"more":3`)), "one that is too old": of(fmt.Sprint(oldest - 1))} {
+	for name, data := range map[string][]byte{"a newer version": of(fmt.Sprint(Version+1, `,"more":3`)),
+		"one that is too old": of(fmt.Sprint(oldest - 1))} {
 		if _, err := Decode(data); !errors.Is(err, ErrVersion) {
 			t.Errorf("%s: %v", name, err)
 		}

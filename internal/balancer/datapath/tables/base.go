@@ -31,7 +31,8 @@ func RecipeOfBase(b *lb.Base) Recipe {
 func (r Recipe) BuildBase() (*Table, error) {
 	for i, weight := range r.Weights {
 		if weight == 0 || weight > math.MaxUint16 || !r.Owners[i].IsValid() {
-			return nil, fmt.Errorf("its backend %v has the weight %d: expected is one from 1 to %d", r.Owners[i], weight,
+			return nil, fmt.Errorf("its backend %v has the weight %d: expected is one from 1 to %d",
+				r.Owners[i], weight,
 				math.MaxUint16)
 		}
 	}

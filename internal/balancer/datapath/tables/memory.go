@@ -35,8 +35,10 @@ func CheckMemory(recipes []Recipe, look func() memleft.Left) error {
 		return nil
 	}
 	// In the kernel they take twice their slots, and four times the largest: see planArena.
-	return fmt.Errorf("%w: to make the tables of %d services takes %s, and %s are available (%s): use fewer services, or a smaller table_size: %d slots each would fit",
-		lb.ErrTooLarge, tables, lb.Mebibytes(need), lb.Mebibytes(left.Bytes), left.Source, RoundDown(left.Room()*4/(slotBytes*(13*tables+32))))
+	return fmt.Errorf(
+		"%w: to make the tables of %d services takes %s, and %s are available (%s): use fewer services, or a smaller table_size: %d slots each would fit",
+		lb.ErrTooLarge, tables, lb.Mebibytes(need), lb.Mebibytes(left.Bytes), left.Source,
+		RoundDown(left.Room()*4/(slotBytes*(13*tables+32))))
 }
 
 // slotBytes is the size of a slot.

@@ -23,8 +23,9 @@ func (t *Table) Saved() *snapshot.Recipe {
 
 // RestoreRecipe returns the recipe that Saved has returned.
 func RestoreRecipe(saved *snapshot.Recipe) Recipe {
-	r := Recipe{FullRecipe: FullRecipe{Size: saved.Size, All: saved.All, Shares: saved.Shares}, Scheduler: saved.Scheduler,
-		Owners: saved.Owners, Weights: saved.Weights, Absent: make([]bool, len(saved.All))}
+	r := Recipe{FullRecipe: FullRecipe{Size: saved.Size, All: saved.All, Shares: saved.Shares},
+		Scheduler: saved.Scheduler,
+		Owners:    saved.Owners, Weights: saved.Weights, Absent: make([]bool, len(saved.All))}
 	for _, at := range saved.Absent {
 		r.Absent[at] = true
 	}

@@ -167,7 +167,8 @@ func (r *Recipe) makes(t *Table) bool {
 func (r Recipe) Build() (*Table, error) {
 	t := &Table{Recipe: r}
 	if len(t.Owners) > MaxMembers {
-		return nil, fmt.Errorf("%d backends take new flows, and a service can have %d that do: give some weight 0, or make two services of it", len(t.Owners), MaxMembers)
+		return nil, fmt.Errorf(
+			"%d backends take new flows, and a service can have %d that do: give some weight 0, or make two services of it", len(t.Owners), MaxMembers)
 	}
 	if len(t.Owners) == 0 {
 		return t, nil

@@ -141,7 +141,8 @@ func (r *referenceTransition) expectSame(t *testing.T, step int, v View) {
 		}
 	}
 	if (v.Base != nil) != (r.before != nil) || v.Base != nil && !v.Until.Equal(r.until) {
-		t.Fatalf("step %d: a base %t until %v, want %t until %v", step, v.Base != nil, v.Until, r.before != nil, r.until)
+		t.Fatalf("step %d: a base %t until %v, want %t until %v", step, v.Base != nil, v.Until,
+			r.before != nil, r.until)
 	}
 	if !v.Moved.Empty() {
 		count := 0

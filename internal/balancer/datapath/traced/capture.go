@@ -51,7 +51,8 @@ var lastID atomic.Uint32
 func (t *Tracing) Open(filter XdpCaptureFilter, size int) (*Capture, error) {
 	slot := slices.Index(t.slots[:], nil)
 	if slot < 0 {
-		return nil, fmt.Errorf("%w: %d captures and live traces run, which is as many as can; end one, or wait for its end",
+		return nil, fmt.Errorf(
+			"%w: %d captures and live traces run, which is as many as can; end one, or wait for its end",
 			capture.ErrBusy, len(t.slots))
 	}
 	c := &Capture{of: t, slot: uint32(slot), filter: filter}

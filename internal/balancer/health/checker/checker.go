@@ -38,12 +38,14 @@ type ask struct {
 
 // protocols has what makes a check of each type.
 var protocols = map[lb.CheckType]func(*ask) health.Answer{
-	lb.CheckTCP: (*ask).tcp, lb.CheckTLS: (*ask).tls, lb.CheckHTTP: (*ask).http, lb.CheckDNS: (*ask).dns, lb.CheckUDP: (*ask).udp,
+	lb.CheckTCP: (*ask).tcp, lb.CheckTLS: (*ask).tls, lb.CheckHTTP: (*ask).http, lb.CheckDNS: (*ask).dns,
+	lb.CheckUDP:  (*ask).udp,
 	lb.CheckICMP: (*ask).icmp, lb.CheckGRPC: (*ask).grpc, lb.CheckExec: (*ask).exec, lb.CheckAgent: (*ask).agent,
 }
 
 // Check makes one check: see health.Checker.
-func (c *Checker) Check(ctx context.Context, endpoint health.Endpoint, check *lb.Check, report func(health.Step)) health.Answer {
+func (c *Checker) Check(ctx context.Context, endpoint health.Endpoint, check *lb.Check,
+	report func(health.Step)) health.Answer {
 	make := protocols[check.Type]
 	if make == nil {
 		return health.Trouble("unknown type", "checks of type "+string(check.Type)+" are not known")

@@ -19,7 +19,8 @@ import (
 func starts(t *testing.T, ctx context.Context, c *Checker, to netip.AddrPort, check lb.Check) <-chan health.Answer {
 	t.Helper()
 	answers := make(chan health.Answer, 2) // one more than may come
-	if !c.Start(ctx, health.Endpoint{Via: lb.ViaAddress, Address: to.Addr(), Port: to.Port()}, &check, check.Timeout, func(a health.Answer) { answers <- a }) {
+	if !c.Start(ctx, health.Endpoint{Via: lb.ViaAddress, Address: to.Addr(), Port: to.Port()}, &check, check.Timeout,
+		func(a health.Answer) { answers <- a }) {
 		t.Fatal("the check needs a goroutine")
 	}
 	return answers
@@ -49,15 +50,16 @@ func TestConnectionsThatWait(t *testing.T) {
 	defer unix.Close(fd)
 	expect(t, <-slow, health.Passed, "connected")
 	// The same sockets' numbers are used again.
-	for _, answers := range []<-chan health.Answer{starts(t, t.Context(), c, never, tcpCheck(50*time.Millisecond)), starts(t, t.Context(), c, never, tcpCheck(time.Millisecond))} {
+	for _, answers := range []<-chan health.Answer{starts(t, t.Context(), c, never, tcpCheck(50*time.Millisecond)),
+		starts(t, t.Context(), c, never, tcpCheck(time.Millisecond))} {
 		if got := <-answers; got.Outcome != health.Failed || !got.Silent {
 			t.Errorf("of one that does not answer: %+v", got)
 		}
 	}
 }
 
-// TestLongerThanTheTimeout: a connection is waited for as long as the engine says, whatever the check's timeout, and what
-// is said of it is the timeout.
+// TestLongerThanTheTimeout: a connection is waited for as long as the engine says, whatever the check's timeout, and
+// what is said of it is the timeout.
 func TestLongerThanTheTimeout(t *testing.T) {
 	c := New(nil)
 	never, _ := full(t)
@@ -65,7 +67,8 @@ func TestLongerThanTheTimeout(t *testing.T) {
 		check := tcpCheck(timeout)
 		answers := make(chan health.Answer, 1)
 		began := time.Now()
-		c.Start(t.Context(), health.Endpoint{Address: never.Addr(), Port: never.Port()}, &check, 50*time.Millisecond, func(a health.Answer) { answers <- a })
+		c.Start(t.Context(), health.Endpoint{Address: never.Addr(), Port: never.Port()}, &check, 50*time.Millisecond,
+			func(a health.Answer) { answers <- a })
 		if got := <-answers; got != health.Silence(timeout) || time.Since(began) < 50*time.Millisecond {
 			t.Errorf("after %v: %+v", time.Since(began), got)
 		}

@@ -62,17 +62,22 @@ func TestUDP(t *testing.T) {
 			outcome health.Outcome
 			words   string
 		}{
-			{"answers", back, patiently, lb.UDPCheck{Send: []byte("ping"), Expect: []byte("pi")}, health.Passed, "4 bytes"},
+			{"answers", back, patiently, lb.UDPCheck{Send: []byte("ping"), Expect: []byte("pi")}, health.Passed,
+				"4 bytes"},
 			{"answers anything", back, patiently, lb.UDPCheck{Send: []byte("ping")}, health.Passed, "4 bytes"},
-			{"answers other", back, patiently, lb.UDPCheck{Send: []byte("ping"), Expect: []byte("pong")}, health.Failed, `answers with "ping", not with "pong"`},
+			{"answers other", back, patiently, lb.UDPCheck{Send: []byte("ping"), Expect: []byte("pong")}, health.Failed,
+				`answers with "ping", not with "pong"`},
 			{"answers with an empty datagram", back, patiently, lb.UDPCheck{}, health.Passed, "0 bytes"},
-			{"is silent", mute, short, lb.UDPCheck{Send: []byte("ping"), Expect: []byte("pong")}, health.Failed, "does not answer within 200ms"},
+			{"is silent", mute, short, lb.UDPCheck{Send: []byte("ping"), Expect: []byte("pong")}, health.Failed,
+				"does not answer within 200ms"},
 			{"is silent as expected", mute, short, lb.UDPCheck{Send: []byte("ping")}, health.Passed, "no ICMP error"},
 			{"is sent nothing", mute, short, lb.UDPCheck{}, health.Passed, "no ICMP error"},
-			{"has no server", nothing, patiently, lb.UDPCheck{Send: []byte("ping")}, health.Failed, "has no server on the port (ICMP port unreachable)"},
+			{"has no server", nothing, patiently, lb.UDPCheck{Send: []byte("ping")}, health.Failed,
+				"has no server on the port (ICMP port unreachable)"},
 		} {
 			t.Run(address+"/"+c.name, func(t *testing.T) {
-				expect(t, check(t, c.to, lb.Check{Type: lb.CheckUDP, Timeout: c.timeout, UDP: &c.want}), c.outcome, c.words)
+				expect(t, check(t, c.to, lb.Check{Type: lb.CheckUDP, Timeout: c.timeout, UDP: &c.want}),
+					c.outcome, c.words)
 			})
 		}
 	}
@@ -134,9 +139,12 @@ func TestDNS(t *testing.T) {
 			{lb.DNSCheck{Name: "www.example.com", Type: "A"}, health.Passed, "NOERROR, 4 records"},
 			{lb.DNSCheck{Name: "www.example.com", Type: "A", Answer: "192.0.2.2"}, health.Passed, "192.0.2.2"},
 			{lb.DNSCheck{Name: "www.example.com", Type: "TXT", Answer: "some text"}, health.Passed, "some text"},
-			{lb.DNSCheck{Name: "www.example.com", Type: "A", Answer: "192.0.2.9"}, health.Failed, "answers A www.example.com with 192.0.2.1, 192.0.2.2, 192.0.2.3, 1 others, not 192.0.2.9"},
-			{lb.DNSCheck{Name: "empty.example.com", Type: "A", Answer: "192.0.2.9"}, health.Failed, "answers A empty.example.com with no record, not 192.0.2.9"},
-			{lb.DNSCheck{Name: "nothing.example.com", Type: "A"}, health.Failed, "answers A nothing.example.com with NXDOMAIN, not NOERROR"},
+			{lb.DNSCheck{Name: "www.example.com", Type: "A", Answer: "192.0.2.9"}, health.Failed,
+				"answers A www.example.com with 192.0.2.1, 192.0.2.2, 192.0.2.3, 1 others, not 192.0.2.9"},
+			{lb.DNSCheck{Name: "empty.example.com", Type: "A", Answer: "192.0.2.9"}, health.Failed,
+				"answers A empty.example.com with no record, not 192.0.2.9"},
+			{lb.DNSCheck{Name: "nothing.example.com", Type: "A"}, health.Failed,
+				"answers A nothing.example.com with NXDOMAIN, not NOERROR"},
 			{lb.DNSCheck{Name: "nothing.example.com", Type: "A", Code: "NXDOMAIN"}, health.Passed, "NXDOMAIN"},
 			{lb.DNSCheck{Name: "www.example.com", Type: "NONE-SUCH"}, health.NoEvidence, "no type"},
 		} {
@@ -156,7 +164,11 @@ func TestDNSBadServers(t *testing.T) {
 	other := serve(t, "127.0.0.1:0", func(c net.Conn) { c.Read(make([]byte, 512)); c.Write([]byte{0, 2, 1, 2}) })
 	expect(t, check(t, other, want), health.Failed, "no response to the query")
 	want.Timeout = 200 * time.Millisecond
-	drip := serve(t, "127.0.0.1:0", func(c net.Conn) { c.Write([]byte{0xff, 0xff}); c.Read(make([]byte, 512)); c.Read(make([]byte, 1)) })
+	drip := serve(t, "127.0.0.1:0", func(c net.Conn) {
+		c.Write([]byte{0xff, 0xff})
+		c.Read(make([]byte, 512))
+		c.Read(make([]byte, 1))
+	})
 	expect(t, check(t, drip, want), health.Failed, "does not answer within 200ms")
 }
 
@@ -166,7 +178,8 @@ func TestICMP(t *testing.T) {
 		to := netip.AddrPortFrom(netip.MustParseAddrPort(address).Addr(), 80)
 		expect(t, check(t, to, lb.Check{Type: lb.CheckICMP, Timeout: patiently}), health.Passed, "echo reply")
 		// Where the group may not, a raw socket can.
-		a := &ask{Checker: New(nil), ctx: t.Context(), check: &lb.Check{}, endpoint: health.Endpoint{Address: to.Addr()}}
+		a := &ask{Checker: New(nil), ctx: t.Context(), check: &lb.Check{},
+			endpoint: health.Endpoint{Address: to.Addr()}}
 		conn, err := connect(a.ctx, "raw", netip.Addr{}, netip.AddrPortFrom(to.Addr(), 0))
 		if err != nil {
 			t.Fatal(err)

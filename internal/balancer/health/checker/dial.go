@@ -48,7 +48,8 @@ func (a *ask) dialVIP(network string) (net.Conn, error) {
 		}
 	}
 	if a.report != nil {
-		a.step("connect", fmt.Sprintf("%s connected to %s on %s", network, a.endpoint, a.endpoint.Backend.Address), false)
+		a.step("connect", fmt.Sprintf("%s connected to %s on %s", network, a.endpoint, a.endpoint.Backend.Address),
+			false)
 	}
 	return patient(conn), nil
 }

@@ -146,7 +146,8 @@ func judgeDNS(response *dns.Msg, want *lb.DNSCheck) health.Answer {
 			return health.Pass(code + ", " + plain(want.Answer))
 		}
 	}
-	return health.Fail("another answer", fmt.Sprintf("answers %s with %s, not %s", question, recordsOf(response), plain(want.Answer)))
+	return health.Fail("another answer", fmt.Sprintf("answers %s with %s, not %s", question, recordsOf(response),
+		plain(want.Answer)))
 }
 
 // recordData is what a record says beside its name, class, type and time to live.

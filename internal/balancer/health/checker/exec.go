@@ -45,7 +45,8 @@ func (a *ask) exec() health.Answer {
 	select {
 	case slots <- struct{}{}:
 	case <-a.ctx.Done():
-		return health.Trouble("too many programs", fmt.Sprintf("is not asked: %d programs of checks ran all the time", programs))
+		return health.Trouble("too many programs",
+			fmt.Sprintf("is not asked: %d programs of checks ran all the time", programs))
 	}
 	p, err := a.launch()
 	if err != nil {

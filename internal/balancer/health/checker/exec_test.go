@@ -22,7 +22,8 @@ import (
 var somewhere = netip.MustParseAddrPort("192.0.2.1:80")
 
 func shell(timeout time.Duration, script string) lb.Check {
-	return lb.Check{Type: lb.CheckExec, Timeout: timeout, Exec: &lb.ExecCheck{Command: []string{"/bin/sh", "-c", script}}}
+	return lb.Check{Type: lb.CheckExec, Timeout: timeout,
+		Exec: &lb.ExecCheck{Command: []string{"/bin/sh", "-c", script}}}
 }
 
 func TestExec(t *testing.T) {
@@ -34,12 +35,20 @@ func TestExec(t *testing.T) {
 		words   string
 	}{
 		{"passes", shell(patiently, "exit 0"), health.Passed, "exit code 0"},
-		{"fails", shell(patiently, "echo; echo it is broken >&2; echo more; exit 3"), health.Failed, "fails /bin/sh: exit code 3, it is broken"},
+		{"fails", shell(patiently, "echo; echo it is broken >&2; echo more; exit 3"), health.Failed,
+			"fails /bin/sh: exit code 3, it is broken"},
 		{"is killed", shell(patiently, "kill -9 $$"), health.Failed, "fails /bin/sh: signal: killed"},
-		{"knows whom to ask", shell(patiently, `[ "$JEOUL_ADDRESS $JEOUL_PORT" = "192.0.2.1 80" ] && [ -z "$SECRET" ] && [ "$(pwd)" = / ]`), health.Passed, ""},
-		{"prints without end", shell(300*time.Millisecond, "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done"), health.Failed, "lets /bin/sh run for longer than 300ms"},
-		{"hangs", shell(300*time.Millisecond, "trap '' TERM INT HUP; while :; do sleep 1; done"), health.Failed, "lets /bin/sh run for longer than 300ms"},
-		{"is not there", lb.Check{Type: lb.CheckExec, Timeout: patiently, Exec: &lb.ExecCheck{Command: []string{"/nonexistent/check"}}}, health.NoEvidence, "/nonexistent/check"},
+		{"knows whom to ask",
+			shell(patiently,
+				`[ "$JEOUL_ADDRESS $JEOUL_PORT" = "192.0.2.1 80" ] && [ -z "$SECRET" ] && [ "$(pwd)" = / ]`),
+			health.Passed, ""},
+		{"prints without end",
+			shell(300*time.Millisecond, "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done"),
+			health.Failed, "lets /bin/sh run for longer than 300ms"},
+		{"hangs", shell(300*time.Millisecond, "trap '' TERM INT HUP; while :; do sleep 1; done"), health.Failed,
+			"lets /bin/sh run for longer than 300ms"},
+		{"is not there", lb.Check{Type: lb.CheckExec, Timeout: patiently,
+			Exec: &lb.ExecCheck{Command: []string{"/nonexistent/check"}}}, health.NoEvidence, "/nonexistent/check"},
 		{"is none", lb.Check{Type: lb.CheckExec, Timeout: patiently}, health.NoEvidence, "names no program"},
 	} {
 		t.Run(c.name, func(t *testing.T) { expect(t, check(t, somewhere, c.check), c.outcome, c.words) })
@@ -55,8 +64,11 @@ func TestExecKillsChildren(t *testing.T) {
 	}{
 		{"leaves a child", "sleep 1000 & echo $! >FILE; exit 0", patiently, health.Passed},
 		{"hangs with a child", "sleep 1000 & echo $! >FILE; wait", 2 * time.Second, health.Failed},
-		{"leaves a child in another session", "setsid sh -c 'echo $$ >FILE.tmp; mv FILE.tmp FILE; exec sleep 1000' & until [ -e FILE ]; do :; done; exit 0", patiently, health.Passed},
-		{"hangs with a child in another session", "setsid sh -c 'echo $$ >FILE.tmp; mv FILE.tmp FILE; exec sleep 1000 >/dev/null 2>&1' & wait; sleep 1000", 2 * time.Second, health.Failed},
+		{"leaves a child in another session",
+			"setsid sh -c 'echo $$ >FILE.tmp; mv FILE.tmp FILE; exec sleep 1000' & until [ -e FILE ]; do :; done; exit 0", patiently, health.Passed},
+		{"hangs with a child in another session",
+			"setsid sh -c 'echo $$ >FILE.tmp; mv FILE.tmp FILE; exec sleep 1000 >/dev/null 2>&1' & wait; sleep 1000",
+			2 * time.Second, health.Failed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pid")
@@ -104,7 +116,8 @@ func TestExecLimit(t *testing.T) {
 	for range programs {
 		slots <- struct{}{}
 	}
-	expect(t, check(t, somewhere, shell(50*time.Millisecond, "exit 0")), health.NoEvidence, "32 programs of checks ran all the time")
+	expect(t, check(t, somewhere, shell(50*time.Millisecond, "exit 0")), health.NoEvidence,
+		"32 programs of checks ran all the time")
 	for range programs {
 		<-slots
 	}

@@ -29,14 +29,17 @@ func judged(t *testing.T, a health.Answer) {
 	}
 	const most = 1000
 	for _, text := range []string{a.Text, a.Reason} {
-		if len(text) > most || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
+		if len(text) > most || strings.ContainsFunc(text, func(r rune) bool {
+			return r < ' ' || r == 0x7f || r == '\uFFFD'
+		}) {
 			t.Errorf("%d bytes, or not to be printed: %q", len(text), text)
 		}
 	}
 }
 
 func FuzzAgent(f *testing.F) {
-	for _, line := range []string{"up\n", "75%", "drain # 1\n", "down out of disk", "maxconn:1 ready 10%\r\n", "\x00", "%", "-1%", strings.Repeat("a", 3000)} {
+	for _, line := range []string{"up\n", "75%", "drain # 1\n", "down out of disk", "maxconn:1 ready 10%\r\n", "\x00",
+		"%", "-1%", strings.Repeat("a", 3000)} {
 		f.Add([]byte(line))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -70,7 +73,8 @@ func FuzzDNS(f *testing.F) {
 	query.Id = 0x3a3a
 	answer := new(dns.Msg)
 	answer.SetReply(query)
-	for _, text := range []string{"www.example.com. 60 IN A 192.0.2.1", `www.example.com. 60 IN TXT "a\255\000"`, "www.example.com. 60 IN CNAME example.net."} {
+	for _, text := range []string{"www.example.com. 60 IN A 192.0.2.1", `www.example.com. 60 IN TXT "a\255\000"`,
+		"www.example.com. 60 IN CNAME example.net."} {
 		record, err := dns.NewRR(text)
 		if err != nil {
 			f.Fatal(err)
@@ -119,8 +123,10 @@ func (wire) SetWriteDeadline(time.Time) error { return nil }
 
 func FuzzHTTP(f *testing.F) {
 	for _, text := range []string{
-		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 103 Early\r\n\r\nHTTP/1.0 503 No\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "HTTP/1.1 999999 X\r\n\r\n", "SSH-2.0-x\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 103 Early\r\n\r\nHTTP/1.0 503 No\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "HTTP/1.1 999999 X\r\n\r\n",
+		"SSH-2.0-x\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
 	} {
 		f.Add([]byte(text))
 	}

@@ -33,7 +33,8 @@ func (a *ask) grpc() health.Answer {
 		return a.judgeHTTP(err)
 	}
 	defer end()
-	a.step("request", fmt.Sprintf("grpc.health.v1.Health/Check answered with HTTP status %d", response.StatusCode), false)
+	a.step("request", fmt.Sprintf("grpc.health.v1.Health/Check answered with HTTP status %d", response.StatusCode),
+		false)
 	message, err := io.ReadAll(io.LimitReader(response.Body, bodyBytes))
 	if err != nil {
 		return a.judgeHTTP(err)
@@ -80,13 +81,15 @@ var servingStatus = []string{"UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNO
 // What gRPC says of calls that end otherwise than well (google.rpc.Code).
 var callStatus = map[string]string{
 	"4": "DEADLINE_EXCEEDED", "5": "NOT_FOUND: it does not know that service", "7": "PERMISSION_DENIED",
-	"12": "UNIMPLEMENTED: it does not have grpc.health.v1", "13": "INTERNAL", "14": "UNAVAILABLE", "16": "UNAUTHENTICATED",
+	"12": "UNIMPLEMENTED: it does not have grpc.health.v1", "13": "INTERNAL", "14": "UNAVAILABLE",
+	"16": "UNAUTHENTICATED",
 }
 
 // judgeGRPC judges a response whose body has been read.
 func judgeGRPC(response *http.Response, body []byte, service string) health.Answer {
 	if response.StatusCode != http.StatusOK {
-		return health.Fail(fmt.Sprintf("HTTP status %d", response.StatusCode), fmt.Sprintf("answers the gRPC call with HTTP status %d", response.StatusCode))
+		return health.Fail(fmt.Sprintf("HTTP status %d", response.StatusCode),
+			fmt.Sprintf("answers the gRPC call with HTTP status %d", response.StatusCode))
 	}
 	code := response.Trailer.Get("Grpc-Status")
 	if code == "" {

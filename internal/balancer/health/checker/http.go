@@ -166,7 +166,9 @@ var transport2 = newTransport2()
 func newTransport2() *http.Transport {
 	t := &http.Transport{
 		Protocols: new(http.Protocols), DisableCompression: true, MaxResponseHeaderBytes: headBytes,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ctx.Value(given{}).(net.Conn), nil },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return ctx.Value(given{}).(net.Conn), nil
+		},
 	}
 	t.Protocols.SetUnencryptedHTTP2(true)
 	return t
@@ -191,7 +193,8 @@ func (a *ask) exchange2(conn net.Conn, request *http.Request) (*http.Response, f
 }
 
 // judgeResponse judges status and body.
-func (a *ask) judgeResponse(request *http.Request, response *http.Response, ranges []lb.StatusRange, pattern *regexp.Regexp) health.Answer {
+func (a *ask) judgeResponse(request *http.Request, response *http.Response, ranges []lb.StatusRange,
+	pattern *regexp.Regexp) health.Answer {
 	text := fmt.Sprintf("status %d", response.StatusCode)
 	if !passes(response.StatusCode, ranges) {
 		return health.Fail(text, fmt.Sprintf("answers %s with %s, not %s", asked(request), text, writeRanges(ranges)))
@@ -209,7 +212,8 @@ func (a *ask) judgeResponse(request *http.Request, response *http.Response, rang
 			return answer
 		}
 	}
-	return health.Fail("another body", fmt.Sprintf("answers %s with a body that does not match %q", asked(request), pattern))
+	return health.Fail("another body", fmt.Sprintf("answers %s with a body that does not match %q",
+		asked(request), pattern))
 }
 
 // judgeHTTP makes an answer of why there is no response.
@@ -221,7 +225,8 @@ func (a *ask) judgeHTTP(err error) health.Answer {
 	switch {
 	case errors.Is(err, errTooLong):
 		return health.Fail("head too long", fmt.Sprintf("answers with more than %d KiB before the body", headBytes>>10))
-	case strings.Contains(text, "malformed HTTP"), strings.Contains(text, "http2: "), strings.Contains(text, "malformed MIME"):
+	case strings.Contains(text, "malformed HTTP"), strings.Contains(text, "http2: "),
+		strings.Contains(text, "malformed MIME"):
 		return health.Fail("no HTTP", "does not speak HTTP: "+plain(text))
 	}
 	return a.judge(err)

@@ -56,7 +56,8 @@ func web(t *testing.T, address string, secure *testcert.Authority) netip.AddrPor
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: http.HandlerFunc(website), ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols)}
+	s := &http.Server{Handler: http.HandlerFunc(website), ErrorLog: log.New(io.Discard, "", 0),
+		Protocols: new(http.Protocols)}
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetHTTP2(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
@@ -81,18 +82,28 @@ func TestHTTP(t *testing.T) {
 				words   string
 			}{
 				{"usual", lb.HTTPCheck{Path: "/healthz"}, health.Passed, "status 200"},
-				{"status", lb.HTTPCheck{Path: "/other"}, health.Failed, "answers GET /other with status 503, not 200..399"},
-				{"status wanted", lb.HTTPCheck{Path: "/other", Status: []lb.StatusRange{{First: 204, Last: 204}, {First: 500, Last: 599}}}, health.Passed, "status 503"},
-				{"status of two", lb.HTTPCheck{Path: "/healthz", Status: []lb.StatusRange{{First: 204, Last: 204}, {First: 500, Last: 599}}}, health.Failed, "with status 200, not 204 or 500..599"},
+				{"status", lb.HTTPCheck{Path: "/other"}, health.Failed,
+					"answers GET /other with status 503, not 200..399"},
+				{"status wanted",
+					lb.HTTPCheck{Path: "/other", Status: []lb.StatusRange{{First: 204, Last: 204},
+						{First: 500, Last: 599}}}, health.Passed, "status 503"},
+				{"status of two",
+					lb.HTTPCheck{Path: "/healthz", Status: []lb.StatusRange{{First: 204, Last: 204},
+						{First: 500, Last: 599}}}, health.Failed, "with status 200, not 204 or 500..599"},
 				{"method", lb.HTTPCheck{Method: "HEAD", Path: "/healthz"}, health.Passed, "status 200"},
-				{"host and header", lb.HTTPCheck{Path: "/healthz", Host: "www.example.com", Headers: []lb.Header{{Name: "X-Probe", Value: "1"}}, Body: `^GET www\.example\.com HTTP/[12]\.\d probe=1\n$`}, health.Passed, "status 200"},
-				{"body", lb.HTTPCheck{Path: "/healthz", Body: "^nothing$"}, health.Failed, `answers GET /healthz with a body that does not match "^nothing$"`},
+				{"host and header", lb.HTTPCheck{Path: "/healthz", Host: "www.example.com",
+					Headers: []lb.Header{{Name: "X-Probe", Value: "1"}},
+					Body:    `^GET www\.example\.com HTTP/[12]\.\d probe=1\n$`}, health.Passed, "status 200"},
+				{"body", lb.HTTPCheck{Path: "/healthz", Body: "^nothing$"}, health.Failed,
+					`answers GET /healthz with a body that does not match "^nothing$"`},
 				{"redirect loop", lb.HTTPCheck{Path: "/loop"}, health.Passed, "status 302"},
 				{"big", lb.HTTPCheck{Path: "/big"}, health.Passed, "status 200"},
 				{"big, with a pattern", lb.HTTPCheck{Path: "/big", Body: "x"}, health.Failed, "does not match"},
 				{"informational", lb.HTTPCheck{Path: "/hints"}, health.Passed, "status 204"},
-				{"expression that explodes elsewhere", lb.HTTPCheck{Path: "/explode", Body: "^(a+)+$"}, health.Passed, "status 200"},
-				{"expression that explodes elsewhere and fails", lb.HTTPCheck{Path: "/explode", Body: "^(a|a|aa)*b$"}, health.Failed, "does not match"},
+				{"expression that explodes elsewhere", lb.HTTPCheck{Path: "/explode", Body: "^(a+)+$"}, health.Passed,
+					"status 200"},
+				{"expression that explodes elsewhere and fails", lb.HTTPCheck{Path: "/explode", Body: "^(a|a|aa)*b$"},
+					health.Failed, "does not match"},
 				{"no expression", lb.HTTPCheck{Path: "/healthz", Body: "("}, health.NoEvidence, "pattern"},
 				{"no path", lb.HTTPCheck{Path: "healthz"}, health.NoEvidence, "path"},
 			} {
@@ -127,8 +138,10 @@ func TestHTTPBadServers(t *testing.T) {
 		handle  func(net.Conn)
 		words   string
 	}{
-		{"drips its head", "", short, func(c net.Conn) { drip(c, "HTTP/1.1 200 OK\r\nX-A: ") }, "does not answer within 300ms"},
-		{"drips its body", "end", short, func(c net.Conn) { drip(c, "HTTP/1.1 200 OK\r\n\r\n") }, "does not end its answer within 300ms"},
+		{"drips its head", "", short, func(c net.Conn) { drip(c, "HTTP/1.1 200 OK\r\nX-A: ") },
+			"does not answer within 300ms"},
+		{"drips its body", "end", short, func(c net.Conn) { drip(c, "HTTP/1.1 200 OK\r\n\r\n") },
+			"does not end its answer within 300ms"},
 		{"is silent", "", short, func(c net.Conn) { io.Copy(io.Discard, c) }, "does not answer within 300ms"},
 		{"has an endless head", "", patiently, func(c net.Conn) {
 			c.Write([]byte("HTTP/1.1 200 OK\r\n"))
@@ -146,7 +159,8 @@ func TestHTTPBadServers(t *testing.T) {
 			}
 		}, "answers with more than 64 KiB before the body"},
 		{"hangs up", "", patiently, read, "closes the connection before it answers"},
-		{"speaks SSH", "", patiently, func(c net.Conn) { c.Write([]byte("SSH-2.0-OpenSSH_9.2\r\n")); read(c) }, "does not speak HTTP"},
+		{"speaks SSH", "", patiently, func(c net.Conn) { c.Write([]byte("SSH-2.0-OpenSSH_9.2\r\n")); read(c) },
+			"does not speak HTTP"},
 		{"resets", "", patiently, func(c net.Conn) { read(c); c.(*net.TCPConn).SetLinger(0) }, "resets the connection"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

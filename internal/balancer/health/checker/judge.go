@@ -20,17 +20,19 @@ var errnos = map[unix.Errno]health.Answer{
 	unix.ECONNREFUSED: health.Fail("connection refused", "refuses connections"),
 	unix.ECONNRESET:   health.Fail("connection reset", "resets the connection"),
 	unix.EPIPE:        health.Fail("connection closed", "closes the connection before it answers"),
-	unix.EHOSTUNREACH: health.Fail("host unreachable", "cannot be reached: its address is not found on the link, or a router says so"),
-	unix.EHOSTDOWN:    health.Fail("host down", "cannot be reached: its address is not found on the link"),
-	unix.ENETUNREACH:  health.Fail("network unreachable", "cannot be reached: a router has no route to it"),
-	unix.EACCES:       health.Fail("prohibited", "cannot be reached: a router prohibits it"),
-	unix.ENOPROTOOPT:  health.Fail("protocol unreachable", "does not speak the protocol, says its host"),
-	unix.EPROTO:       health.Fail("protocol error", "breaks the protocol"),
-	unix.ETIMEDOUT:    {Outcome: health.Failed, Silent: true, Text: "no answer", Reason: "does not answer"},
+	unix.EHOSTUNREACH: health.Fail("host unreachable",
+		"cannot be reached: its address is not found on the link, or a router says so"),
+	unix.EHOSTDOWN:   health.Fail("host down", "cannot be reached: its address is not found on the link"),
+	unix.ENETUNREACH: health.Fail("network unreachable", "cannot be reached: a router has no route to it"),
+	unix.EACCES:      health.Fail("prohibited", "cannot be reached: a router prohibits it"),
+	unix.ENOPROTOOPT: health.Fail("protocol unreachable", "does not speak the protocol, says its host"),
+	unix.EPROTO:      health.Fail("protocol error", "breaks the protocol"),
+	unix.ETIMEDOUT:   {Outcome: health.Failed, Silent: true, Text: "no answer", Reason: "does not answer"},
 }
 
 // troubles are errors that this host makes, wherever they come up.
-var troubles = []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EADDRNOTAVAIL, unix.ENETDOWN, unix.EPERM}
+var troubles = []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EADDRNOTAVAIL, unix.ENETDOWN,
+	unix.EPERM}
 
 // judge makes an answer of what went wrong while the endpoint was asked.
 func (a *ask) judge(err error) health.Answer {
@@ -44,7 +46,8 @@ func (a *ask) judge(err error) health.Answer {
 		}
 	}
 	var timeout net.Error
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) &&
+		timeout.Timeout() {
 		return health.Silence(a.check.Timeout)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -35,7 +35,8 @@ func TestGRPC(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Trailer", "Grpc-Status")
-		if r.Method != "POST" || r.URL.Path != "/grpc.health.v1.Health/Check" || r.Header.Get("Te") != "trailers" || len(body) < 5 {
+		if r.Method != "POST" || r.URL.Path != "/grpc.health.v1.Health/Check" || r.Header.Get("Te") != "trailers" ||
+			len(body) < 5 {
 			http.Error(w, "no", http.StatusBadRequest)
 			return
 		}
@@ -71,7 +72,8 @@ func TestGRPC(t *testing.T) {
 		{"html", health.Failed, "answers the gRPC call with HTTP status 502"},
 	} {
 		t.Run(c.service, func(t *testing.T) {
-			expect(t, check(t, to, lb.Check{Type: lb.CheckGRPC, Timeout: patiently, GRPC: &lb.GRPCCheck{Service: c.service}}), c.outcome, c.words)
+			expect(t, check(t, to, lb.Check{Type: lb.CheckGRPC, Timeout: patiently,
+				GRPC: &lb.GRPCCheck{Service: c.service}}), c.outcome, c.words)
 		})
 	}
 	endless := grpcServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -91,12 +93,18 @@ func TestAgent(t *testing.T) {
 	}{
 		{"up\n", health.Answer{Outcome: health.Passed, Final: true, Text: "up"}},
 		{"75%\r\n", health.Answer{Outcome: health.Passed, Final: true, Text: "75%", Weighs: true, Weight: 75}},
-		{"ready up 100% # all is well\n", health.Answer{Outcome: health.Passed, Final: true, Text: "ready up 100%", Weighs: true, Weight: 100, Drains: true}},
-		{"drain, 50%", health.Answer{Outcome: health.Passed, Final: true, Text: "drain 50%", Weighs: true, Weight: 50, Drains: true, Drain: true}},
-		{"down # disk is full\n", health.Answer{Outcome: health.Failed, Final: true, Text: "down", Reason: "says that it is down: disk is full"}},
-		{"fail out of memory\n", health.Answer{Outcome: health.Failed, Final: true, Text: "fail out of memory", Reason: "says that it is failing: out of memory"}},
-		{"maint\n", health.Answer{Outcome: health.Failed, Final: true, Text: "maint", Reason: "says that it is under maintenance"}},
-		{"stopped\nup\n", health.Answer{Outcome: health.Failed, Final: true, Text: "stopped", Reason: "says that it is stopped"}},
+		{"ready up 100% # all is well\n", health.Answer{Outcome: health.Passed, Final: true, Text: "ready up 100%",
+			Weighs: true, Weight: 100, Drains: true}},
+		{"drain, 50%", health.Answer{Outcome: health.Passed, Final: true, Text: "drain 50%", Weighs: true, Weight: 50,
+			Drains: true, Drain: true}},
+		{"down # disk is full\n", health.Answer{Outcome: health.Failed, Final: true, Text: "down",
+			Reason: "says that it is down: disk is full"}},
+		{"fail out of memory\n", health.Answer{Outcome: health.Failed, Final: true, Text: "fail out of memory",
+			Reason: "says that it is failing: out of memory"}},
+		{"maint\n", health.Answer{Outcome: health.Failed, Final: true, Text: "maint",
+			Reason: "says that it is under maintenance"}},
+		{"stopped\nup\n", health.Answer{Outcome: health.Failed, Final: true, Text: "stopped",
+			Reason: "says that it is stopped"}},
 		{"maxconn:30 up\n", health.Answer{Outcome: health.Passed, Final: true, Text: "maxconn:30 up"}},
 		{"hello\n", health.Fail("no agent", `answers with "hello", in which no word is an agent's`)},
 		{"99999%\n", health.Fail("no agent", `answers with "99999%", in which no word is an agent's`)},
@@ -125,7 +133,9 @@ func TestAgent(t *testing.T) {
 			}
 		}
 	})
-	expect(t, check(t, endless, lb.Check{Type: lb.CheckAgent, Timeout: patiently}), health.Failed, "no word is an agent's")
+	expect(t, check(t, endless, lb.Check{Type: lb.CheckAgent, Timeout: patiently}), health.Failed,
+		"no word is an agent's")
 	silent := serve(t, "127.0.0.1:0", func(c net.Conn) { c.Read(make([]byte, 1)) })
-	expect(t, check(t, silent, lb.Check{Type: lb.CheckAgent, Timeout: 200 * time.Millisecond}), health.Failed, "does not answer within 200ms")
+	expect(t, check(t, silent, lb.Check{Type: lb.CheckAgent, Timeout: 200 * time.Millisecond}), health.Failed,
+		"does not answer within 200ms")
 }

@@ -101,8 +101,10 @@ func TestOwnTrouble(t *testing.T) {
 		way := fakeWay{err: fmt.Errorf("dial: %w", errno)}
 		expect(t, New(way).Check(t.Context(), endpoint, &c, nil), health.NoEvidence, errno.Error())
 	}
-	expect(t, New(fakeWay{err: fmt.Errorf("no MAC address: %w", health.ErrNoWay)}).Check(t.Context(), endpoint, &c, nil), health.NoEvidence, "no MAC address")
-	if got := New(fakeWay{err: health.ErrForNow}).Check(t.Context(), endpoint, &c, nil); got.Outcome != health.NoEvidence || !got.Passing {
+	expect(t, New(fakeWay{err: fmt.Errorf("no MAC address: %w", health.ErrNoWay)}).Check(t.Context(), endpoint, &c,
+		nil), health.NoEvidence, "no MAC address")
+	if got := New(fakeWay{err: health.ErrForNow}).Check(t.Context(), endpoint, &c,
+		nil); got.Outcome != health.NoEvidence || !got.Passing {
 		t.Errorf("%+v, want no evidence that passes", got)
 	}
 }

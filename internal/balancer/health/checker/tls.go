@@ -105,14 +105,17 @@ func (a *ask) judgeTLS(err error) health.Answer {
 	)
 	switch {
 	case errors.As(err, &name):
-		return health.Fail("certificate of another name", "has a certificate that is not for "+plain(name.Host)+" but for "+names(name.Certificate))
+		return health.Fail("certificate of another name", "has a certificate that is not for "+plain(name.Host)+
+			" but for "+names(name.Certificate))
 	case errors.As(err, &unknown):
 		return health.Fail("certificate of an unknown authority", "has a certificate whose authority is not known")
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil:
 		if time.Now().Before(invalid.Cert.NotBefore) {
-			return health.Fail("certificate not yet valid", "has a certificate that is not valid before "+invalid.Cert.NotBefore.UTC().Format(time.DateTime))
+			return health.Fail("certificate not yet valid", "has a certificate that is not valid before "+
+				invalid.Cert.NotBefore.UTC().Format(time.DateTime))
 		}
-		return health.Fail("certificate expired", "has a certificate that expired on "+invalid.Cert.NotAfter.UTC().Format(time.DateOnly))
+		return health.Fail("certificate expired", "has a certificate that expired on "+
+			invalid.Cert.NotAfter.UTC().Format(time.DateOnly))
 	case errors.As(err, &invalid):
 		return health.Fail("certificate invalid", "has a certificate that is not valid: "+plain(invalid.Error()))
 	case errors.As(err, &header):

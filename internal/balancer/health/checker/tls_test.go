@@ -40,13 +40,17 @@ func TestTLS(t *testing.T) {
 		words   string
 	}{
 		{"not verified", 90 * day, lb.TLSCheck{}, health.Passed, "TLS 1.3"},
-		{"verified", 90 * day, lb.TLSCheck{Verify: true, CA: ca.File, ServerName: "www.example.com"}, health.Passed, "TLS 1.3"},
+		{"verified", 90 * day, lb.TLSCheck{Verify: true, CA: ca.File, ServerName: "www.example.com"}, health.Passed,
+			"TLS 1.3"},
 		{"verified by its address", 90 * day, lb.TLSCheck{Verify: true, CA: ca.File}, health.Passed, "TLS 1.3"},
-		{"another name", 90 * day, lb.TLSCheck{Verify: true, CA: ca.File, ServerName: "api.example.com"}, health.Failed, "has a certificate that is not for api.example.com but for www.example.com, 127.0.0.1"},
-		{"another authority", 90 * day, lb.TLSCheck{Verify: true, CA: other.File}, health.Failed, "whose authority is not known"},
+		{"another name", 90 * day, lb.TLSCheck{Verify: true, CA: ca.File, ServerName: "api.example.com"}, health.Failed,
+			"has a certificate that is not for api.example.com but for www.example.com, 127.0.0.1"},
+		{"another authority", 90 * day, lb.TLSCheck{Verify: true, CA: other.File}, health.Failed,
+			"whose authority is not known"},
 		{"the host's authorities", 90 * day, lb.TLSCheck{Verify: true}, health.Failed, "whose authority is not known"},
 		{"expired", -day, lb.TLSCheck{Verify: true, CA: ca.File}, health.Failed, "has a certificate that expired on "},
-		{"no authorities", 90 * day, lb.TLSCheck{Verify: true, CA: "/nonexistent"}, health.NoEvidence, "reading certificate authorities"},
+		{"no authorities", 90 * day, lb.TLSCheck{Verify: true, CA: "/nonexistent"}, health.NoEvidence,
+			"reading certificate authorities"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			to := serveTLS(t, ca.Config(t, "www.example.com", c.left), nil)
@@ -62,7 +66,8 @@ func TestTLSWarnsOfExpiry(t *testing.T) {
 		left  time.Duration
 		words string
 	}{
-		{90 * day, ""}, {6*day + time.Hour, "has a certificate that expires on " + time.Now().Add(6*day+time.Hour).UTC().Format(time.DateOnly) + ", in 6 days"},
+		{90 * day, ""}, {6*day + time.Hour, "has a certificate that expires on " +
+			time.Now().Add(6*day+time.Hour).UTC().Format(time.DateOnly) + ", in 6 days"},
 		{day + time.Hour, "in 1 day"}, {-time.Hour, "has a certificate that expired on "},
 	} {
 		to := serveTLS(t, ca.Config(t, "www.example.com", c.left), nil)
@@ -76,13 +81,19 @@ func TestTLSWarnsOfExpiry(t *testing.T) {
 }
 
 func TestTLSBadServers(t *testing.T) {
-	to := serve(t, "127.0.0.1:0", func(c net.Conn) { c.Write([]byte("220 mail.example.com ESMTP\r\n")); io.Copy(io.Discard, c) })
+	to := serve(t, "127.0.0.1:0", func(c net.Conn) {
+		c.Write([]byte("220 mail.example.com ESMTP\r\n"))
+		io.Copy(io.Discard, c)
+	})
 	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently}), health.Failed, "does not speak TLS")
 	to = serve(t, "127.0.0.1:0", func(c net.Conn) { io.Copy(io.Discard, c) })
-	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: 200 * time.Millisecond}), health.Failed, "does not answer within 200ms")
+	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: 200 * time.Millisecond}), health.Failed,
+		"does not answer within 200ms")
 	to = serve(t, "127.0.0.1:0", func(c net.Conn) { c.Read(make([]byte, 4096)) })
-	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently}), health.Failed, "closes the connection before it answers")
-	to = serveTLS(t, &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, Certificates: testcert.NewAuthority(t).Config(t, "x", time.Hour).Certificates}, nil)
+	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently}), health.Failed,
+		"closes the connection before it answers")
+	to = serveTLS(t, &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10,
+		Certificates: testcert.NewAuthority(t).Config(t, "x", time.Hour).Certificates}, nil)
 	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently}), health.Failed, "TLS handshake")
 }
 
@@ -99,7 +110,8 @@ func TestHTTPS(t *testing.T) {
 	ca := testcert.NewAuthority(t)
 	secure := web(t, "127.0.0.1:0", ca)
 	for _, h2 := range []bool{false, true} {
-		want := httpCheck(lb.HTTPCheck{Path: "/healthz", Host: "www.example.com", HTTP2: h2, Body: "GET www.example.com HTTP/"})
+		want := httpCheck(lb.HTTPCheck{Path: "/healthz", Host: "www.example.com", HTTP2: h2,
+			Body: "GET www.example.com HTTP/"})
 		want.TLS = &lb.TLSCheck{Verify: true, CA: ca.File, Expiry: 24 * time.Hour * 365}
 		got := check(t, secure, want)
 		expect(t, got, health.Passed, "status 200")

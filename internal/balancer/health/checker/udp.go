@@ -43,7 +43,8 @@ func (a *ask) udp() health.Answer {
 
 func judgeDatagram(answer, expect []byte) health.Answer {
 	if !bytes.HasPrefix(answer, expect) {
-		return health.Fail("another answer", fmt.Sprintf("answers with %s, not with %s", excerpt(answer), excerpt(expect)))
+		return health.Fail("another answer", fmt.Sprintf("answers with %s, not with %s", excerpt(answer),
+			excerpt(expect)))
 	}
 	return health.Pass(fmt.Sprintf("%d bytes", len(answer)))
 }

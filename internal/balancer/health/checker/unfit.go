@@ -16,7 +16,8 @@ func (c *Checker) Unfit(check lb.Check) string {
 	case protocols[check.Type] == nil:
 		return fmt.Sprintf("this version makes no checks of type %s; use another type", check.Type)
 	case check.Via == lb.ViaVIP && c.way == nil:
-		return fmt.Sprintf("this version cannot send checks to the VIP; write via: %s, which asks the backend's own address, and does not notice that a backend lacks the VIP or the decapsulation of its mode", lb.ViaAddress)
+		return fmt.Sprintf(
+			"this version cannot send checks to the VIP; write via: %s, which asks the backend's own address, and does not notice that a backend lacks the VIP or the decapsulation of its mode", lb.ViaAddress)
 	case check.Exec != nil:
 		return unfitProgram(check.Exec.Command[0])
 	case check.TLS != nil && check.TLS.CA != "":
@@ -31,7 +32,8 @@ func unfitProgram(path string) string {
 	case err != nil:
 		return fmt.Sprintf("the program cannot be run: %v; write the path of one that is there", err)
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
-		return fmt.Sprintf("%s cannot be run: it is no executable file; make it one (chmod +x), or write the path of another", path)
+		return fmt.Sprintf(
+			"%s cannot be run: it is no executable file; make it one (chmod +x), or write the path of another", path)
 	}
 	return ""
 }

@@ -28,7 +28,8 @@ func TestUnfit(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
-	for path, want := range map[string]string{plain: "is no executable file", "/no/such": "no such file", filepath.Dir(plain): "is no executable file", "/bin/sh": ""} {
+	for path, want := range map[string]string{plain: "is no executable file", "/no/such": "no such file",
+		filepath.Dir(plain): "is no executable file", "/bin/sh": ""} {
 		if got := unfitProgram(path); !strings.Contains(got, want) || (got == "") != (want == "") {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}

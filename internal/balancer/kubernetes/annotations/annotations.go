@@ -197,7 +197,8 @@ func ParseAddresses(value string) ([]netip.Addr, string) {
 		addr, err := netip.ParseAddr(text)
 		switch {
 		case err != nil || addr.Zone() != "":
-			return nil, yamlfile.Quote(text) + " is not an IP address; write one such as 192.0.2.10, or 192.0.2.10,2001:db8::10"
+			return nil, yamlfile.Quote(text) +
+				" is not an IP address; write one such as 192.0.2.10, or 192.0.2.10,2001:db8::10"
 		case addr.Is4In6():
 			return nil, fmt.Sprintf("%s is an IPv4-mapped IPv6 address; write %s", addr, addr.Unmap())
 		case !addr.IsGlobalUnicast():

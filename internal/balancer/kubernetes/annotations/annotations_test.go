@@ -16,12 +16,15 @@ import (
 
 func TestParse(t *testing.T) {
 	got, problems := Parse(map[string]string{
-		Addresses: "192.0.2.10, 2001:db8::10", Pool: "public", Mode: "ipip", Backends: "nodes", Scheduler: "wlc", Check: "none",
+		Addresses: "192.0.2.10, 2001:db8::10", Pool: "public", Mode: "ipip", Backends: "nodes", Scheduler: "wlc",
+		Check:   "none",
 		OnEmpty: "withdraw", OnDown: "reset", SlowStart: " 30s ", "example.com/other": "x",
 	})
-	want := Wishes{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}, Pool: "public",
-		Mode: lb.IPIP, Backends: Nodes, Scheduler: lb.WeightedLeastConnections, Check: CheckNone, OnEmpty: lb.WithdrawVIP,
-		OnDown: lb.ResetFlows, SlowStart: 30 * time.Second}
+	want := Wishes{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")},
+		Pool: "public",
+		Mode: lb.IPIP, Backends: Nodes, Scheduler: lb.WeightedLeastConnections, Check: CheckNone,
+		OnEmpty: lb.WithdrawVIP,
+		OnDown:  lb.ResetFlows, SlowStart: 30 * time.Second}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" || problems != nil {
 		t.Errorf("problems %v, wishes (-want +got):\n%s", problems, diff)
 	}
@@ -41,8 +44,10 @@ func TestParseRefuses(t *testing.T) {
 		{SlowStart, "30", `"30" is not a length of time from 1s to 1h0m0s; write one such as 30s`},
 		{SlowStart, "2h", `"2h" is not a length of time from 1s to 1h0m0s; write one such as 30s`},
 		{Addresses, "192.0.2.10,192.0.2.11", "more than one address of a family; a Service has at most one of each"},
-		{Addresses, "192.0.2.300", `"192.0.2.300" is not an IP address; write one such as 192.0.2.10, or 192.0.2.10,2001:db8::10`},
-		{Addresses, "fe80::1%eth0", `"fe80::1%eth0" is not an IP address; write one such as 192.0.2.10, or 192.0.2.10,2001:db8::10`},
+		{Addresses, "192.0.2.300",
+			`"192.0.2.300" is not an IP address; write one such as 192.0.2.10, or 192.0.2.10,2001:db8::10`},
+		{Addresses, "fe80::1%eth0",
+			`"fe80::1%eth0" is not an IP address; write one such as 192.0.2.10, or 192.0.2.10,2001:db8::10`},
 		{Addresses, "::ffff:192.0.2.1", "::ffff:192.0.2.1 is an IPv4-mapped IPv6 address; write 192.0.2.1"},
 		{Addresses, "127.0.0.1", "127.0.0.1 is not a unicast address that a router would send on; use another"},
 		{Addresses, "224.0.0.1", "224.0.0.1 is not a unicast address that a router would send on; use another"},
@@ -63,13 +68,15 @@ func TestParseRefuses(t *testing.T) {
 // FuzzParse: no annotation makes the parser fail otherwise than by a short problem, and a bad one asks for nothing.
 func FuzzParse(f *testing.F) {
 	for _, name := range append(Names(), Prefix+"other", "example.com/mode") {
-		for _, value := range []string{"", "l2dsr", "192.0.2.10,2001:db8::10", "30s", "pods", "\x00", strings.Repeat("9", 2000)} {
+		for _, value := range []string{"", "l2dsr", "192.0.2.10,2001:db8::10", "30s", "pods", "\x00",
+			strings.Repeat("9", 2000)} {
 			f.Add(name, value)
 		}
 	}
 	f.Fuzz(func(t *testing.T, name, value string) {
 		wishes, problems := Parse(map[string]string{name: value})
-		if !strings.HasPrefix(name, Prefix) && (len(problems) > 0 || !cmp.Equal(wishes, Wishes{}, cmpopts.EquateComparable(netip.Addr{}))) {
+		if !strings.HasPrefix(name, Prefix) &&
+			(len(problems) > 0 || !cmp.Equal(wishes, Wishes{}, cmpopts.EquateComparable(netip.Addr{}))) {
 			t.Fatalf("an annotation of another prefix is read: %v %v", wishes, problems)
 		}
 		if len(problems) > 1 {

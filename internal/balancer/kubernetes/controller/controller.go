@@ -89,7 +89,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { c.opt.Watcher.Run(ctx) })
 	running.Go(func() { c.follow(ctx) })
 	err := c.opt.Lease.Hold(ctx, c.opt.Client, func(leading context.Context) {
-		c.opt.Log.Info("this balancer writes the status of Services now", "lease", c.opt.Lease.Namespace+"/"+c.opt.Lease.Name)
+		c.opt.Log.Info("this balancer writes the status of Services now", "lease", c.opt.Lease.Namespace+"/"+
+			c.opt.Lease.Name)
 		c.note(func(h *Health) { h.Leading = true })
 		defer c.note(func(h *Health) { h.Leading = false })
 		c.writeStatus(leading)
@@ -223,10 +224,12 @@ func (c *Controller) publish() {
 	for i, s := range c.picture.Services {
 		v := verdicts[c.picture.Owners[i]]
 		if why, refused := c.refused[s.Name]; refused {
-			v.Problems = append(slices.Clip(v.Problems), model.Problem{Reason: ReasonRefused, Message: s.Name + ": " + why})
+			v.Problems = append(slices.Clip(v.Problems),
+				model.Problem{Reason: ReasonRefused, Message: s.Name + ": " + why})
 		}
 		if why := c.unreached[s.Name]; why != "" {
-			v.Problems = append(slices.Clip(v.Problems), model.Problem{Reason: model.ReasonNodeUnusable, Message: s.Name + ": " + why})
+			v.Problems = append(slices.Clip(v.Problems), model.Problem{Reason: model.ReasonNodeUnusable,
+				Message: s.Name + ": " + why})
 		}
 		verdicts[c.picture.Owners[i]] = v
 	}
@@ -262,7 +265,8 @@ func (c *Controller) writeStatus(ctx context.Context) {
 		if verdicts == nil {
 			continue
 		}
-		err := errors.Join(c.opt.Writer.Write(ctx, c.opt.Watcher.Cluster().Services, verdicts), c.opt.Writer.WriteGateways(ctx, gateways))
+		err := errors.Join(c.opt.Writer.Write(ctx, c.opt.Watcher.Cluster().Services, verdicts),
+			c.opt.Writer.WriteGateways(ctx, gateways))
 		failed = err != nil
 		if err != nil && ctx.Err() == nil {
 			c.opt.Log.Error("status cannot be written", "err", err)

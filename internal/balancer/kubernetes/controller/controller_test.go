@@ -63,7 +63,8 @@ func startedWith(t *testing.T, client *fake.Clientset, b *balancer, change func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New(Options{Client: client, Watcher: watcher, Settings: model.Settings{Class: model.DefaultClass, Mode: lb.L2DSR},
+	c := New(Options{Client: client, Watcher: watcher, Settings: model.Settings{Class: model.DefaultClass,
+		Mode: lb.L2DSR},
 		Pools: func() ([]pools.Pool, error) {
 			return pools.Parse("pools", []byte("pools: [{name: a, addresses: [192.0.2.0/28]}]"))
 		},
@@ -86,9 +87,12 @@ func startedWith(t *testing.T, client *fake.Clientset, b *balancer, change func(
 func web() *corev1.Service {
 	class := model.DefaultClass
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
-		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &class, ClusterIP: "10.96.0.1",
-			Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}},
-		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}}}}
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &class,
+			ClusterIP: "10.96.0.1",
+			Ports:     []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}},
+		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{
+			Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}},
+		}}}
 }
 
 func eventually(t *testing.T, what string, holds func() bool) {
@@ -129,7 +133,8 @@ func TestFollowWithoutAPIServer(t *testing.T) {
 	}
 	eventually(t, "/readyz says that it is stale", func() bool {
 		w := answer()
-		return w.Code == http.StatusServiceUnavailable && strings.Contains(w.Body.String(), `"endpointslices":{"since":`) &&
+		return w.Code == http.StatusServiceUnavailable &&
+			strings.Contains(w.Body.String(), `"endpointslices":{"since":`) &&
 			strings.Contains(w.Body.String(), "forbidden")
 	})
 	if b.has() != "what it had" {

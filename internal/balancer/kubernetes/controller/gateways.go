@@ -27,7 +27,8 @@ func (c *Controller) build() []lb.Service {
 	plan := gateway.NewPlan(c.opt.Watcher.Gateways(), *c.opt.Gateways)
 	cluster.Claims = plan.Claims(c.opt.Settings.Pools)
 	c.picture = model.Build(cluster, c.opt.Settings, c.picture.Wishes)
-	services := slices.Concat(c.picture.Services, plan.Build(c.picture.Grants, model.NewFinder(cluster, c.opt.Settings)))
+	services := slices.Concat(c.picture.Services,
+		plan.Build(c.picture.Grants, model.NewFinder(cluster, c.opt.Settings)))
 	slices.SortFunc(services, func(a, b lb.Service) int { return strings.Compare(a.Name, b.Name) })
 	c.plan = plan
 	return services
@@ -39,8 +40,9 @@ func (c *Controller) pushServices(ctx context.Context) (push.Result, error) {
 		return c.opt.Pusher.Push(ctx, c.services)
 	}
 	if err := writeCertificates(c.opt.Gateways.Certificates, c.plan.Certificates); err != nil {
-		return push.Result{}, fmt.Errorf("write the certificates of HTTPS listeners: %w; --certificates names the directory",
-			err)
+		return push.Result{},
+			fmt.Errorf("write the certificates of HTTPS listeners: %w; --certificates names the directory",
+				err)
 	}
 	result, err := c.opt.Pusher.Push(ctx, c.services)
 	if err == nil && len(result.Refused) == 0 {

@@ -23,8 +23,9 @@ func TestGatewayAPIComes(t *testing.T) {
 	client, b := fake.NewClientset(web()), &balancer{}
 	class := &v1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "jeoul"},
 		Spec: v1.GatewayClassSpec{ControllerName: model.DefaultClass}}
-	made := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "edge"}, Spec: v1.GatewaySpec{GatewayClassName: "jeoul",
-		Listeners: []v1.Listener{{Name: "mail", Protocol: v1.TCPProtocolType, Port: 25}}}}
+	made := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "edge"},
+		Spec: v1.GatewaySpec{GatewayClassName: "jeoul",
+			Listeners: []v1.Listener{{Name: "mail", Protocol: v1.TCPProtocolType, Port: 25}}}}
 	made.Status.Addresses = []v1.GatewayStatusAddress{{Value: "192.0.2.2"}}
 	gateways := gatewayfake.NewSimpleClientset(class) // NewClientset knows no plural of Gateway
 	if _, err := gateways.GatewayV1().Gateways("shop").Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
@@ -43,9 +44,12 @@ func TestGatewayAPIComes(t *testing.T) {
 		resources = append(resources, metav1.APIResource{Name: string(kind)})
 	}
 	client.Lock()
-	client.Resources = append(client.Resources, &metav1.APIResourceList{GroupVersion: v1.GroupVersion.String(), APIResources: resources})
+	client.Resources = append(client.Resources, &metav1.APIResourceList{GroupVersion: v1.GroupVersion.String(),
+		APIResources: resources})
 	client.Unlock()
-	eventually(t, "the balancer has the Gateway", func() bool { return strings.Contains(b.has(), "shop:edge:tcp-25:gateway") })
+	eventually(t, "the balancer has the Gateway", func() bool {
+		return strings.Contains(b.has(), "shop:edge:tcp-25:gateway")
+	})
 	eventually(t, "nothing is missing", func() bool { return len(c.Health().Missing) == 0 && c.Health().Ready() })
 }
 

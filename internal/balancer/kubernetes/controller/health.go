@@ -77,18 +77,22 @@ func (c *Controller) reportWatches() {
 	for kind, state := range c.opt.Watcher.States() {
 		if state.Problem == "" {
 			if was, stale := before[kind]; stale {
-				c.opt.Log.Info("the API server answers again", "kind", string(kind), "after", time.Since(was.Since).Round(time.Second))
+				c.opt.Log.Info("the API server answers again", "kind", string(kind), "after",
+					time.Since(was.Since).Round(time.Second))
 			}
 			continue
 		}
 		now[kind] = Trouble{state.Since, state.Problem}
 		if _, known := before[kind]; !known {
-			c.opt.Log.Warn("the API server does not say what there is: what was known last goes on", "kind", string(kind), "err", state.Problem)
+			c.opt.Log.Warn("the API server does not say what there is: what was known last goes on", "kind",
+				string(kind), "err", state.Problem)
 		}
 	}
 	missing := c.opt.Watcher.Missing()
 	if had := c.Health().Missing; !slices.Equal(missing, had) && len(missing) > 0 {
-		c.opt.Log.Warn("the cluster does not have all of the Gateway API (standard channel), and Gateways are served without", "missing", missing)
+		c.opt.Log.Warn(
+			"the cluster does not have all of the Gateway API (standard channel), and Gateways are served without",
+			"missing", missing)
 	}
 	synced := c.opt.Watcher.Synced()
 	c.note(func(h *Health) { h.Watches, h.Synced, h.Missing = now, synced, missing })

@@ -80,7 +80,8 @@ func (p *Plan) attachTo(g *owned, r *route, made *parent) {
 		return
 	case len(allowed) == 0:
 		made.accepted = because(v1.RouteReasonNotAllowedByListeners,
-			"parentRefs: no listener of Gateway %s allows a %s of namespace %s", g.name(), r.kind, r.object.GetNamespace())
+			"parentRefs: no listener of Gateway %s allows a %s of namespace %s", g.name(), r.kind,
+			r.object.GetNamespace())
 		return
 	case len(chosen) == 0:
 		made.accepted = because(v1.RouteReasonNoMatchingListenerHostname,

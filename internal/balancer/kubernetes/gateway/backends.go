@@ -68,7 +68,8 @@ func (b *builder) resolveOne(r *route, ref *v1.BackendRef, protocol corev1.Proto
 		return p.Port == number && (p.Protocol == protocol || p.Protocol == "" && protocol == corev1.ProtocolTCP)
 	})
 	if i < 0 {
-		return nil, because(v1.RouteReasonBackendNotFound, "backendRefs: Service %s/%s has no port %d for %s", namespace,
+		return nil, because(v1.RouteReasonBackendNotFound, "backendRefs: Service %s/%s has no port %d for %s",
+			namespace,
 			name, number, protocol)
 	}
 	backends, problems := b.finder.Backends(s, &s.Spec.Ports[i], family)

@@ -57,9 +57,11 @@ func (p *Plan) certificate(g *v1.Gateway, ref *v1.SecretObjectReference) (file s
 			"tls.certificateRefs: there is no Secret %s/%s of type %s",
 			namespace, name, corev1.SecretTypeTLS)
 	}
-	certificate, key := p.objects.Secrets[at].Data[corev1.TLSCertKey], p.objects.Secrets[at].Data[corev1.TLSPrivateKeyKey]
+	certificate, key := p.objects.Secrets[at].Data[corev1.TLSCertKey],
+		p.objects.Secrets[at].Data[corev1.TLSPrivateKeyKey]
 	if _, err := tls.X509KeyPair(certificate, key); err != nil {
-		return "", nil, because(v1.ListenerReasonInvalidCertificateRef, "tls.certificateRefs: Secret %s/%s: %v", namespace,
+		return "", nil, because(v1.ListenerReasonInvalidCertificateRef, "tls.certificateRefs: Secret %s/%s: %v",
+			namespace,
 			name, err)
 	}
 	text = append(append(slices.Clone(certificate), '\n'), key...)

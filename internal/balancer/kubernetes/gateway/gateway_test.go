@@ -28,7 +28,8 @@ type finder struct{}
 func (finder) Backends(s *corev1.Service, port *corev1.ServicePort, _ pools.Family) (list []lb.Backend,
 	problems []model.Problem) {
 	for i := range 2 {
-		list = append(list, lb.Backend{Name: fmt.Sprintf("%s-%d", s.Name, i), Port: uint16(port.TargetPort.IntVal), Weight: 1,
+		list = append(list, lb.Backend{Name: fmt.Sprintf("%s-%d", s.Name, i), Port: uint16(port.TargetPort.IntVal),
+			Weight:  1,
 			Address: netip.AddrFrom4([4]byte{10, 0, s.Name[0], byte(i + 1)})})
 	}
 	return list, nil
@@ -74,7 +75,8 @@ func tcpRoute(name, gateway string, backends ...v1.BackendRef) *v1.TCPRoute {
 // built builds a plan whose Gateways have addresses, and whose services the balancer has.
 func built(t *testing.T, o Objects) ([]lb.Service, Report) {
 	t.Helper()
-	o.Classes = []*v1.GatewayClass{{ObjectMeta: meta("", "jeoul"), Spec: v1.GatewayClassSpec{ControllerName: controller}}}
+	o.Classes = []*v1.GatewayClass{{ObjectMeta: meta("", "jeoul"),
+		Spec: v1.GatewayClassSpec{ControllerName: controller}}}
 	p := NewPlan(o, Settings{Controller: controller, Mode: lb.NAT, Certificates: "/certificates"})
 	all, err := pools.Parse("pools", []byte("pools: [{name: a, addresses: [192.0.2.0/24]}]"))
 	if err != nil {
@@ -124,7 +126,8 @@ func TestWeights(t *testing.T) {
 	status := report.Gateways[0].Status
 	want(t, status.Conditions, "Accepted", metav1.ConditionTrue, "Accepted")
 	want(t, status.Conditions, "Programmed", metav1.ConditionTrue, "Programmed")
-	if len(status.Addresses) != 1 || status.Addresses[0].Value != "192.0.2.1" || status.Listeners[0].AttachedRoutes != 1 {
+	if len(status.Addresses) != 1 || status.Addresses[0].Value != "192.0.2.1" ||
+		status.Listeners[0].AttachedRoutes != 1 {
 		t.Errorf("the status is %+v", status)
 	}
 }
@@ -166,7 +169,8 @@ func TestRouteConditions(t *testing.T) {
 		"wrong kind":      {func(r *v1.TCPRoute) { r.Spec.Rules[0].BackendRefs = kind }, "", "InvalidKind"},
 		"other protocol": {func(r *v1.TCPRoute) { r.Spec.ParentRefs[0].SectionName = section }, "NotAllowedByListeners",
 			""},
-		"no such listener": {func(r *v1.TCPRoute) { r.Spec.ParentRefs[0].Port = ptr(v1.PortNumber(1)) }, "NoMatchingParent",
+		"no such listener": {func(r *v1.TCPRoute) { r.Spec.ParentRefs[0].Port = ptr(v1.PortNumber(1)) },
+			"NoMatchingParent",
 			""},
 		"another namespace": {func(r *v1.TCPRoute) {
 			r.Namespace, r.Spec.ParentRefs[0].Namespace = "app",
@@ -269,8 +273,9 @@ func TestAddresses(t *testing.T) {
 		accepted, reason   string
 		programmed, served bool
 	}{
-		{address: v1.GatewaySpecAddress{Value: "192.0.2.9"}, accepted: "Accepted", reason: "Programmed", programmed: true,
-			served: true},
+		{address: v1.GatewaySpecAddress{Value: "192.0.2.9"}, accepted: "Accepted", reason: "Programmed",
+			programmed: true,
+			served:     true},
 		{address: v1.GatewaySpecAddress{Value: "203.0.113.9"}, accepted: "Accepted", reason: "AddressNotUsable"},
 		{address: v1.GatewaySpecAddress{Type: ptr(v1.HostnameAddressType), Value: "a.example.com"},
 			accepted: "UnsupportedAddress", reason: "Invalid"},
@@ -283,7 +288,8 @@ func TestAddresses(t *testing.T) {
 			status = metav1.ConditionTrue
 		}
 		want(t, report.Gateways[0].Status.Conditions, "Programmed", status, test.reason)
-		if c := apimeta.FindStatusCondition(report.Gateways[0].Status.Conditions, "Accepted"); c.Reason != test.accepted {
+		if c := apimeta.FindStatusCondition(report.Gateways[0].Status.Conditions,
+			"Accepted"); c.Reason != test.accepted {
 			t.Errorf("%s: accepted is %+v", test.address.Value, c)
 		}
 		if (len(services) == 1) != test.served {

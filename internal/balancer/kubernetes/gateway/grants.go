@@ -39,7 +39,8 @@ func allowsFrom(g *v1.ReferenceGrant, r reference) bool {
 
 func allowsTo(g *v1.ReferenceGrant, r reference) bool {
 	for _, to := range g.Spec.To {
-		if to.Group == "" && string(to.Kind) == r.toKind && (to.Name == nil || *to.Name == "" || string(*to.Name) == r.name) {
+		if to.Group == "" && string(to.Kind) == r.toKind &&
+			(to.Name == nil || *to.Name == "" || string(*to.Name) == r.name) {
 			return true
 		}
 	}

@@ -81,7 +81,8 @@ type entry struct {
 // addHTTP makes the service of the listeners for HTTP, or HTTPS, of one port.
 func (b *builder) addHTTP(g *owned, list []*listener, addr netip.Addr) {
 	port := list[0].port()
-	s := lb.Service{Name: serviceName(g, port, addr), VIP: addr, Port: port.Number, Protocol: lb.TCP, Mode: lb.ModeProxy,
+	s := lb.Service{Name: serviceName(g, port, addr), VIP: addr, Port: port.Number, Protocol: lb.TCP,
+		Mode:      lb.ModeProxy,
 		Scheduler: lb.WeightedRoundRobin, AllowEmpty: true, Checks: model.PodChecks(lb.TCP),
 		Proxy: &lb.Proxy{Speaks: lb.SpeaksHTTP}}
 	var entries []entry
@@ -177,7 +178,8 @@ func joinBackends(entries []entry) (list []lb.Backend) {
 			if i, again := at[endpoint]; again {
 				if list[i].Weight != b.Weight && len(e.backends) > 1 && e.from.parent.partial.ok() {
 					e.from.parent.partial = because(v1.RouteReasonUnsupportedValue,
-						"spec.rules: a Service has the same weight in all rules of a port; %s has another already", b.Name)
+						"spec.rules: a Service has the same weight in all rules of a port; %s has another already",
+						b.Name)
 				}
 				continue
 			}
@@ -217,7 +219,8 @@ func (e *entry) write(lines *strings.Builder, i int) {
 		rule += " { req.hdr(host),host_only,lower -m str -- " + host + " }"
 	}
 	if e.path != "" {
-		fmt.Fprintf(lines, "acl gateway_path%d path -m str -- %s\nacl gateway_path%d path -m beg -- %s/\n", i, e.path, i,
+		fmt.Fprintf(lines, "acl gateway_path%d path -m str -- %s\nacl gateway_path%d path -m beg -- %s/\n",
+			i, e.path, i,
 			e.path)
 		rule += fmt.Sprintf(" gateway_path%d", i)
 	}

@@ -120,10 +120,12 @@ func (l *listener) findConflict(before []*listener) {
 		}
 		switch {
 		case other.spec.Protocol != l.spec.Protocol || !l.isHTTP():
-			l.conflicted = because(v1.ListenerReasonProtocolConflict, "port: listener %s has port %d for %s", other.spec.Name,
+			l.conflicted = because(v1.ListenerReasonProtocolConflict, "port: listener %s has port %d for %s",
+				other.spec.Name,
 				l.spec.Port, other.spec.Protocol)
 		case valueOr(other.spec.Hostname, "") == valueOr(l.spec.Hostname, ""):
-			l.conflicted = because(v1.ListenerReasonHostnameConflict, "hostname: listener %s has this port and hostname",
+			l.conflicted = because(v1.ListenerReasonHostnameConflict,
+				"hostname: listener %s has this port and hostname",
 				other.spec.Name)
 		}
 		if !l.conflicted.ok() {

@@ -84,7 +84,8 @@ func routesOf(o Objects) []*route {
 		all = append(all, made)
 	}
 	for _, r := range o.HTTPRoutes {
-		all = append(all, &route{kind: kindHTTP, object: r, common: r.Spec.CommonRouteSpec, status: &r.Status.RouteStatus,
+		all = append(all, &route{kind: kindHTTP, object: r, common: r.Spec.CommonRouteSpec,
+			status:    &r.Status.RouteStatus,
 			hostnames: r.Spec.Hostnames, http: r.Spec.Rules})
 	}
 	slices.SortStableFunc(all, func(a, b *route) int {

@@ -75,7 +75,8 @@ func (p *Plan) owns(c *v1.GatewayClass) bool {
 func askedOf(g *v1.Gateway) (list []netip.Addr, problem verdict) {
 	for i, a := range g.Spec.Addresses {
 		if valueOr(a.Type, v1.IPAddressType) != v1.IPAddressType {
-			return nil, because(v1.GatewayReasonUnsupportedAddress, "spec.addresses[%d].type: %s is not served; use %s", i,
+			return nil, because(v1.GatewayReasonUnsupportedAddress, "spec.addresses[%d].type: %s is not served; use %s",
+				i,
 				*a.Type, v1.IPAddressType)
 		}
 		if a.Value == "" {
@@ -83,7 +84,8 @@ func askedOf(g *v1.Gateway) (list []netip.Addr, problem verdict) {
 		}
 		addr, err := netip.ParseAddr(a.Value)
 		if err != nil || addr.Zone() != "" || addr.Is4In6() {
-			return nil, because(v1.GatewayReasonUnsupportedAddress, "spec.addresses[%d].value: %.64q is no IP address", i,
+			return nil, because(v1.GatewayReasonUnsupportedAddress, "spec.addresses[%d].value: %.64q is no IP address",
+				i,
 				a.Value)
 		}
 		if slices.ContainsFunc(list, func(other netip.Addr) bool { return other.Is4() == addr.Is4() }) {

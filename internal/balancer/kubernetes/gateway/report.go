@@ -55,8 +55,9 @@ func (p *Plan) Report(pending func(service string) string) (r Report) {
 			return string(s.ControllerName) == p.settings.Controller
 		})
 		if len(parents) > 0 || had {
-			r.Routes = append(r.Routes, RouteStatus{route.object, route.kind, v1.GatewayController(p.settings.Controller),
-				parents})
+			r.Routes = append(r.Routes,
+				RouteStatus{route.object, route.kind, v1.GatewayController(p.settings.Controller),
+					parents})
 		}
 	}
 	return r
@@ -146,7 +147,8 @@ func (g *owned) reportProgrammed(programmed int) metav1.Condition {
 
 // report returns the status of a listener, and whether the balancer serves it.
 func (l *listener) report(g *owned, pending func(string) string) (s v1.ListenerStatus, programmed bool) {
-	s = v1.ListenerStatus{Name: l.spec.Name, SupportedKinds: []v1.RouteGroupKind{}, AttachedRoutes: int32(len(l.attached))}
+	s = v1.ListenerStatus{Name: l.spec.Name, SupportedKinds: []v1.RouteGroupKind{},
+		AttachedRoutes: int32(len(l.attached))}
 	group := v1.Group(v1.GroupName)
 	for _, kind := range l.kinds {
 		s.SupportedKinds = append(s.SupportedKinds, v1.RouteGroupKind{Group: &group, Kind: v1.Kind(kind)})
@@ -167,8 +169,10 @@ func (l *listener) report(g *owned, pending func(string) string) (s v1.ListenerS
 	}
 	missing := l.missing(g, pending)
 	s.Conditions = []metav1.Condition{
-		state(v1.ListenerConditionAccepted, l.accepted, v1.ListenerReasonAccepted, "the listener can be served"), conflicted,
-		state(v1.ListenerConditionResolvedRefs, l.resolved, v1.ListenerReasonResolvedRefs, "all that it refers to is there"),
+		state(v1.ListenerConditionAccepted, l.accepted, v1.ListenerReasonAccepted, "the listener can be served"),
+		conflicted,
+		state(v1.ListenerConditionResolvedRefs, l.resolved, v1.ListenerReasonResolvedRefs,
+			"all that it refers to is there"),
 		state(v1.ListenerConditionProgrammed, missing, v1.ListenerReasonProgrammed, "the balancer serves it")}
 	return s, missing.ok()
 }
@@ -212,8 +216,9 @@ func (p *Plan) parentsOf(r *route) (list []v1.RouteParentStatus) {
 		status := v1.RouteParentStatus{ParentRef: made.ref, ControllerName: v1.GatewayController(p.settings.Controller),
 			Conditions: []metav1.Condition{accepted, resolved}}
 		if !made.partial.ok() {
-			status.Conditions = append(status.Conditions, condition(v1.RouteConditionPartiallyInvalid, metav1.ConditionTrue,
-				v1.RouteConditionReason(made.partial.reason), made.partial.message, generation))
+			status.Conditions = append(status.Conditions,
+				condition(v1.RouteConditionPartiallyInvalid, metav1.ConditionTrue,
+					v1.RouteConditionReason(made.partial.reason), made.partial.message, generation))
 		}
 		list = append(list, status)
 	}

@@ -23,13 +23,16 @@ const (
 // setChecks has the backends of a service checked.
 func (p *plan) setChecks(s *lb.Service, port *corev1.ServicePort) {
 	kind := cmp.Or(p.wishes.Check, annotations.CheckAuto)
-	check := lb.Check{Via: lb.ViaAddress, Interval: checkInterval, Timeout: checkTimeout, Fall: checkFall, Rise: checkRise}
+	check := lb.Check{Via: lb.ViaAddress, Interval: checkInterval, Timeout: checkTimeout, Fall: checkFall,
+		Rise: checkRise}
 	switch nodePort := uint16(port.NodePort); {
 	case kind == annotations.CheckNone:
 		return
-	case kind == annotations.CheckAuto && p.target == annotations.Nodes && p.local && p.service.Spec.HealthCheckNodePort > 0:
+	case kind == annotations.CheckAuto && p.target == annotations.Nodes && p.local &&
+		p.service.Spec.HealthCheckNodePort > 0:
 		check.Type, check.Port = lb.CheckHTTP, uint16(p.service.Spec.HealthCheckNodePort)
-		check.HTTP = &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: "/healthz", Status: []lb.StatusRange{{First: 200, Last: 200}}}
+		check.HTTP = &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: "/healthz",
+			Status: []lb.StatusRange{{First: 200, Last: 200}}}
 	case s.Protocol != lb.TCP, kind == annotations.CheckICMP:
 		check.Type = lb.CheckICMP // no datagram is known that every server would answer
 	case kind == annotations.CheckVIP && s.Mode.KeepsPort():
@@ -47,7 +50,8 @@ func (p *plan) setChecks(s *lb.Service, port *corev1.ServicePort) {
 // PodChecks are the checks of backends that are asked at their own address and port: by a connection, or of UDP, where
 // no datagram is known that every server would answer, by ICMP.
 func PodChecks(protocol lb.Protocol) lb.Checks {
-	check := lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Interval: checkInterval, Timeout: checkTimeout, Fall: checkFall, Rise: checkRise}
+	check := lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Interval: checkInterval, Timeout: checkTimeout,
+		Fall: checkFall, Rise: checkRise}
 	if protocol == lb.UDP {
 		check.Type = lb.CheckICMP
 	}

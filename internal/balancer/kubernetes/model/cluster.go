@@ -282,7 +282,8 @@ func protocolOf(port *corev1.ServicePort) (lb.Protocol, bool) {
 // held returns the addresses that the status of a Service has.
 func held(s *corev1.Service) (list []netip.Addr) {
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
-		if addr, err := netip.ParseAddr(ingress.IP); err == nil && addr.Zone() == "" && addr.IsGlobalUnicast() && !addr.Is4In6() {
+		if addr, err := netip.ParseAddr(ingress.IP); err == nil && addr.Zone() == "" && addr.IsGlobalUnicast() &&
+			!addr.Is4In6() {
 			list = append(list, addr)
 		}
 	}

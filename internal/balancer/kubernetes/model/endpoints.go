@@ -30,7 +30,8 @@ type endpoint struct {
 
 // endpointsOf returns the endpoints of one family of a port, by address. Which of them take new flows is as KEP-1669
 // has it: those that are ready; where none is, those that serve although they terminate.
-func endpointsOf(list []*discoveryv1.EndpointSlice, port *corev1.ServicePort, family pools.Family, zone string) []endpoint {
+func endpointsOf(list []*discoveryv1.EndpointSlice, port *corev1.ServicePort, family pools.Family,
+	zone string) []endpoint {
 	found := map[netip.AddrPort]endpoint{}
 	for _, slice := range list {
 		if slice.AddressType != addressType(family) {
@@ -74,7 +75,8 @@ func portOf(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) (uint16,
 		if p.Protocol != nil {
 			protocol = *p.Protocol
 		}
-		if p.Port != nil && *p.Port > 0 && *p.Port < 1<<16 && name == port.Name && protocol == cmp.Or(port.Protocol, corev1.ProtocolTCP) {
+		if p.Port != nil && *p.Port > 0 && *p.Port < 1<<16 && name == port.Name &&
+			protocol == cmp.Or(port.Protocol, corev1.ProtocolTCP) {
 			return uint16(*p.Port), true
 		}
 	}
@@ -92,7 +94,8 @@ func endpointOf(from *discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 		return endpoint{}, false
 	}
 	c := from.Conditions
-	e := endpoint{at: netip.AddrPortFrom(addr.Unmap(), port), name: from.Addresses[0], ready: c.Ready == nil || *c.Ready,
+	e := endpoint{at: netip.AddrPortFrom(addr.Unmap(), port), name: from.Addresses[0],
+		ready:       c.Ready == nil || *c.Ready,
 		terminating: c.Terminating != nil && *c.Terminating}
 	e.serving = e.ready
 	if c.Serving != nil {

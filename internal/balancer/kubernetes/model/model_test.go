@@ -23,10 +23,12 @@ func ptr[T any](v T) *T { return &v }
 // service returns one of our class that has an address already, with a TCP port 80 named http.
 func service(name string, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Annotations: map[string]string{}}}
-	s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr(DefaultClass), ClusterIP: "10.96.0.10",
+	s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr(DefaultClass),
+		ClusterIP:  "10.96.0.10",
 		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: ptr(corev1.IPFamilyPolicySingleStack),
 		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyCluster,
-		Ports:                 []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080}}}
+		Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP,
+			NodePort: 30080}}}
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 	for _, c := range change {
 		c(s)
@@ -43,7 +45,8 @@ func local(s *corev1.Service) {
 }
 
 func dual(s *corev1.Service) {
-	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, ptr(corev1.IPFamilyPolicyRequireDualStack)
+	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
+		ptr(corev1.IPFamilyPolicyRequireDualStack)
 	s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: "2001:db8::1"})
 }
 
@@ -52,7 +55,8 @@ func pod(text string) discoveryv1.Endpoint {
 	words := strings.Fields(text)
 	terminating, unready := slices.Contains(words, "terminating"), slices.Contains(words, "unready")
 	e := discoveryv1.Endpoint{Addresses: words[:1], NodeName: &words[1],
-		Conditions: discoveryv1.EndpointConditions{Ready: ptr(!terminating && !unready), Serving: ptr(!unready), Terminating: &terminating}}
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr(!terminating && !unready), Serving: ptr(!unready),
+			Terminating: &terminating}}
 	for _, w := range words {
 		if zone, found := strings.CutPrefix(w, "zone="); found {
 			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
@@ -63,8 +67,11 @@ func pod(text string) discoveryv1.Endpoint {
 
 // slice is the EndpointSlice of a service's port http at 8080.
 func slice(of string, pods ...string) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: of + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: of}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(8080)), Protocol: ptr(corev1.ProtocolTCP)}}}
+	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: of + "-x",
+		Labels: map[string]string{discoveryv1.LabelServiceName: of}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(8080)),
+			Protocol: ptr(corev1.ProtocolTCP)}}}
 	for _, p := range pods {
 		s.Endpoints = append(s.Endpoints, pod(p))
 		if strings.Contains(p, "::") {
@@ -78,7 +85,8 @@ func slice(of string, pods ...string) *discoveryv1.EndpointSlice {
 func testNodes(change ...func(*corev1.Node)) (list []*corev1.Node) {
 	for i := 1; i <= 3; i++ {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{}}}
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name}, {Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.0.%d", i)},
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name},
+			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.0.%d", i)},
 			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd00::%d", i)}}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		for _, c := range change {
@@ -134,7 +142,8 @@ func sound(t *testing.T, p Picture) {
 		t.Fatal(err)
 	}
 	file := "interface: eth0\nfullnat: {addresses: [10.9.9.9, \"fd99::9\"]}\nservices: []\n"
-	read, err := config.Merge(config.Source{Name: "file", Data: []byte(file)}, config.Source{Name: "kubernetes", Data: text})
+	read, err := config.Merge(config.Source{Name: "file", Data: []byte(file)},
+		config.Source{Name: "kubernetes", Data: text})
 	if err != nil {
 		t.Fatalf("the balancer refuses it: %v\n%s", err, text)
 	}
@@ -150,24 +159,32 @@ var cases = []struct {
 	settings func(*Settings)
 	want     string
 }{
-	{"to all nodes", Cluster{Services: []*corev1.Service{service("web")}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil,
+	{"to all nodes", Cluster{Services: []*corev1.Service{service("web")},
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*1 n2=10.0.0.2:80*1 n3=10.0.0.3:80*1\n"},
-	{"no endpoint", Cluster{Services: []*corev1.Service{service("web")}}, nil, "shop:web:http tcp 192.0.2.1:80 l2dsr:\n"},
+	{"no endpoint", Cluster{Services: []*corev1.Service{service("web")}}, nil,
+		"shop:web:http tcp 192.0.2.1:80 l2dsr:\n"},
 	{"Local: a node weighs as much as it has pods", Cluster{Services: []*corev1.Service{service("web", local)},
-		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1", "10.1.0.2 n1", "10.1.0.3 n2", "10.1.0.4 n2 unready")}}, nil,
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1", "10.1.0.2 n1", "10.1.0.3 n2",
+			"10.1.0.4 n2 unready")}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*2 n2=10.0.0.2:80*1\n"},
 	{"Local: a node whose pods terminate drains", Cluster{Services: []*corev1.Service{service("web", local)},
-		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1", "10.1.0.2 n2 terminating", "10.1.0.3 n3 unready terminating")}}, nil,
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1", "10.1.0.2 n2 terminating",
+			"10.1.0.3 n3 unready terminating")}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*1 n2=10.0.0.2:80*1-drain n3=10.0.0.3:80*1-drain\n"},
-	{"Local: nothing is ready, terminating ones that serve take new flows", Cluster{Services: []*corev1.Service{service("web", local)},
-		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1 terminating", "10.1.0.2 n1 terminating", "10.1.0.3 n2 unready")}}, nil,
+	{"Local: nothing is ready, terminating ones that serve take new flows",
+		Cluster{Services: []*corev1.Service{service("web", local)},
+			Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1 terminating", "10.1.0.2 n1 terminating",
+				"10.1.0.3 n2 unready")}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*2 n2=10.0.0.2:80*1-drain\n"},
 	{"Local: the same pod is in two slices", Cluster{Services: []*corev1.Service{service("web", local)},
 		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1 unready"), slice("web", "10.1.0.1 n1")}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*1\n"},
-	{"no endpoint takes new flows: old ones go on", Cluster{Services: []*corev1.Service{service("web")}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1 unready")}}, nil,
+	{"no endpoint takes new flows: old ones go on", Cluster{Services: []*corev1.Service{service("web")},
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1 unready")}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*1-drain n2=10.0.0.2:80*1-drain n3=10.0.0.3:80*1-drain\n"},
-	{"nodes that leave", Cluster{Services: []*corev1.Service{service("web")}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")},
+	{"nodes that leave", Cluster{Services: []*corev1.Service{service("web")},
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")},
 		Nodes: testNodes(func(n *corev1.Node) {
 			switch n.Name {
 			case "n1":
@@ -176,20 +193,23 @@ var cases = []struct {
 				n.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler"}}
 			}
 		})}, nil, "shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*1-drain n2=10.0.0.2:80*1-drain n3=10.0.0.3:80*1\n"},
-	{"a node that is not ready", Cluster{Services: []*corev1.Service{service("web")}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")},
+	{"a node that is not ready", Cluster{Services: []*corev1.Service{service("web")},
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")},
 		Nodes: testNodes(func(n *corev1.Node) {
 			if n.Name == "n1" {
 				n.Status.Conditions = nil
 			}
 		})}, nil, "shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*1-drain n2=10.0.0.2:80*1 n3=10.0.0.3:80*1\n"},
-	{"no node is ready", Cluster{Services: []*corev1.Service{service("web")}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")},
+	{"no node is ready", Cluster{Services: []*corev1.Service{service("web")},
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")},
 		Nodes: testNodes(func(n *corev1.Node) {
 			n.Status.Conditions = nil
 			if n.Name == "n1" {
 				n.Labels[corev1.LabelNodeExcludeBalancers] = ""
 			}
 		})}, nil, "shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*1-drain n2=10.0.0.2:80*1 n3=10.0.0.3:80*1\n"},
-	{"nodes that cannot be backends", Cluster{Services: []*corev1.Service{service("web", dual)}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1"), slice("web", "fd01::1 n1")},
+	{"nodes that cannot be backends", Cluster{Services: []*corev1.Service{service("web", dual)},
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1"), slice("web", "fd01::1 n1")},
 		Nodes: testNodes(func(n *corev1.Node) {
 			switch n.Name {
 			case "n1":
@@ -202,56 +222,82 @@ var cases = []struct {
 			"shop:web:http:v6 tcp [2001:db8::1]:80 l2dsr: n2=[fd00::2]:80*1 n3=[fd00::3]:80*1\n" +
 			"shop/web NodeUnusable node n3 has the InternalIP 10.0.0.2 of node n2\n" +
 			"shop/web NodeUnusable node n1 has no InternalIP of IPv6\n"},
-	{"full NAT to NodePorts", Cluster{Services: []*corev1.Service{service("web", annotated("mode", "fullnat"))}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil,
+	{"full NAT to NodePorts", Cluster{Services: []*corev1.Service{service("web", annotated("mode", "fullnat"))},
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 fullnat: n1=10.0.0.1:30080*1 n2=10.0.0.2:30080*1 n3=10.0.0.3:30080*1\n"},
 	{"full NAT to pods", Cluster{Services: []*corev1.Service{service("web", annotated("mode", "fullnat"))},
-		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1", "10.1.0.2 n2 terminating", "10.1.0.3 n3 unready")}}, func(s *Settings) { s.RoutedPods = true },
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1", "10.1.0.2 n2 terminating",
+			"10.1.0.3 n3 unready")}}, func(s *Settings) { s.RoutedPods = true },
 		"shop:web:http tcp 192.0.2.1:80 fullnat: 10.1.0.1=10.1.0.1:8080*1 10.1.0.2=10.1.0.2:8080*1-drain 10.1.0.3=10.1.0.3:8080*1-drain\n"},
-	{"full NAT without NodePorts goes to pods", Cluster{Services: []*corev1.Service{service("web", annotated("mode", "nat"), func(s *corev1.Service) {
-		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = ptr(false), 0
-	})}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil, "shop:web:http tcp 192.0.2.1:80 nat: 10.1.0.1=10.1.0.1:8080*1\n"},
-	{"no NodePort, and nodes asked for", Cluster{Services: []*corev1.Service{service("web", annotated("mode", "nat"), annotated("backends", "nodes"), func(s *corev1.Service) {
-		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = ptr(false), 0
-	})}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil,
+	{"full NAT without NodePorts goes to pods",
+		Cluster{Services: []*corev1.Service{service("web", annotated("mode", "nat"), func(s *corev1.Service) {
+			s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = ptr(false), 0
+		})}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil,
+		"shop:web:http tcp 192.0.2.1:80 nat: 10.1.0.1=10.1.0.1:8080*1\n"},
+	{"no NodePort, and nodes asked for",
+		Cluster{Services: []*corev1.Service{service("web", annotated("mode", "nat"), annotated("backends", "nodes"),
+			func(s *corev1.Service) {
+				s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = ptr(false), 0
+			})}, Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 nat:\nshop/web Unsupported spec.ports[0].nodePort: mode nat sends to nodes by NodePort, and the port has none; let one be allocated, or send to pods (jeoul.io/backends)\n"},
-	{"a tunnel to pods on another port", Cluster{Services: []*corev1.Service{service("web", annotated("mode", "ipip"), annotated("backends", "pods"))},
-		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil,
+	{"a tunnel to pods on another port",
+		Cluster{Services: []*corev1.Service{service("web", annotated("mode", "ipip"), annotated("backends", "pods"))},
+			Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 ipip:\nshop/web Unsupported spec.ports[0].targetPort: pods listen on 8080, and mode ipip leaves the port 80 as it is; " +
 			"use the same port, or jeoul.io/mode fullnat, or send to nodes (jeoul.io/backends)\n"},
 	{"hints for the balancer's zone", Cluster{Services: []*corev1.Service{service("web", local)},
-		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1 zone=a", "10.1.0.2 n2 zone=b")}}, func(s *Settings) { s.Zone = "b" },
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1 zone=a", "10.1.0.2 n2 zone=b")}},
+		func(s *Settings) { s.Zone = "b" },
 		"shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*1-drain n2=10.0.0.2:80*1\n"},
 	{"hints for other zones", Cluster{Services: []*corev1.Service{service("web", local)},
-		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1 zone=a", "10.1.0.2 n2 zone=b")}}, func(s *Settings) { s.Zone = "c" },
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1 zone=a", "10.1.0.2 n2 zone=b")}},
+		func(s *Settings) { s.Zone = "c" },
 		"shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*1 n2=10.0.0.2:80*1\n"},
 	{"mixed protocols, SCTP, port 0", Cluster{Services: []*corev1.Service{service("dns", func(s *corev1.Service) {
-		s.Spec.Ports = []corev1.ServicePort{{Name: "tcp", Port: 53, Protocol: corev1.ProtocolTCP}, {Name: "udp", Port: 53, Protocol: corev1.ProtocolUDP},
-			{Name: "sctp", Port: 53, Protocol: corev1.ProtocolSCTP}, {Name: "zero", Port: 0, Protocol: corev1.ProtocolTCP}}
+		s.Spec.Ports = []corev1.ServicePort{{Name: "tcp", Port: 53, Protocol: corev1.ProtocolTCP},
+			{Name: "udp", Port: 53, Protocol: corev1.ProtocolUDP},
+			{Name: "sctp", Port: 53, Protocol: corev1.ProtocolSCTP},
+			{Name: "zero", Port: 0, Protocol: corev1.ProtocolTCP}}
 	})}}, nil, "shop:dns:tcp tcp 192.0.2.1:53 l2dsr:\nshop:dns:udp udp 192.0.2.1:53 l2dsr:\n" +
 		"shop/dns Unsupported spec.ports[2].protocol: SCTP is not balanced; TCP and UDP are. The other ports are served\n" +
 		"shop/dns InvalidField spec.ports[3].port: 0 is not a port from 1 to 65535\n"},
-	{"not ours", Cluster{Services: []*corev1.Service{service("a", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr("metallb") }),
-		service("b", func(s *corev1.Service) { s.Spec.LoadBalancerClass = nil }), service("c", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })}}, nil, ""},
-	{"classless by a flag", Cluster{Services: []*corev1.Service{service("b", func(s *corev1.Service) { s.Spec.LoadBalancerClass = nil })}},
+	{"not ours", Cluster{Services: []*corev1.Service{service("a", func(s *corev1.Service) {
+		s.Spec.LoadBalancerClass = ptr("metallb")
+	}),
+		service("b", func(s *corev1.Service) { s.Spec.LoadBalancerClass = nil }), service("c", func(s *corev1.Service) {
+			s.Spec.Type = corev1.ServiceTypeNodePort
+		})}}, nil, ""},
+	{"classless by a flag",
+		Cluster{Services: []*corev1.Service{service("b", func(s *corev1.Service) { s.Spec.LoadBalancerClass = nil })}},
 		func(s *Settings) { s.Classless = true }, "shop:b:http tcp 192.0.2.1:80 l2dsr:\n"},
 	{"headless, ExternalName, ClusterIP with an annotation", Cluster{Services: []*corev1.Service{
 		service("a", func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }),
-		service("b", annotated("mode", "nat"), func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }),
+		service("b", annotated("mode", "nat"), func(s *corev1.Service) {
+			s.Spec.Type = corev1.ServiceTypeExternalName
+		}),
 		service("c", annotated("mode", "nat"), func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeClusterIP, corev1.ClusterIPNone
 		})}}, nil,
 		"shop/a Unsupported spec.clusterIP: a headless Service (None) has no load balancer; give it a cluster IP\n" +
 			"shop/b NotLoadBalancer spec.type: a Service of type ExternalName is not served by a load balancer; use LoadBalancer, or remove the annotations jeoul.io/*\n" +
 			"shop/c NotLoadBalancer spec.type: a Service of type ClusterIP (headless) is not served by a load balancer; use LoadBalancer, or remove the annotations jeoul.io/*\n"},
-	{"a bad annotation, and all others go on", Cluster{Services: []*corev1.Service{service("web", annotated("mode", strings.Repeat("x", 256<<10))),
-		service("ok", func(s *corev1.Service) { s.Status.LoadBalancer.Ingress[0].IP = "192.0.2.2" })}}, nil,
+	{"a bad annotation, and all others go on",
+		Cluster{Services: []*corev1.Service{service("web", annotated("mode", strings.Repeat("x", 256<<10))),
+			service("ok", func(s *corev1.Service) { s.Status.LoadBalancer.Ingress[0].IP = "192.0.2.2" })}}, nil,
 		"shop:ok:http tcp 192.0.2.2:80 l2dsr:\nshop:web:http tcp 192.0.2.1:80 l2dsr:\n" +
 			"shop/web InvalidAnnotation metadata.annotations[jeoul.io/mode]: 262144 bytes are more than the 1024 that a value may have\n"},
-	{"an address outside of the pools is asked for", Cluster{Services: []*corev1.Service{service("web", func(s *corev1.Service) { s.Spec.LoadBalancerIP = "10.9.0.1" })}}, nil,
+	{"an address outside of the pools is asked for",
+		Cluster{Services: []*corev1.Service{service("web", func(s *corev1.Service) {
+			s.Spec.LoadBalancerIP = "10.9.0.1"
+		})}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 l2dsr:\nshop/web OutsidePools spec.loadBalancerIP: 10.9.0.1 is in no pool (public); ask for one that is, or add it to a pool\n"},
-	{"no address yet: nothing is served", Cluster{Services: []*corev1.Service{service("web", func(s *corev1.Service) { s.Status = corev1.ServiceStatus{} })}}, nil, ""},
-	{"annotations that exclude each other", Cluster{Services: []*corev1.Service{service("web", annotated("check", "none"), annotated("on-down", "reset"),
-		annotated("scheduler", "rr"), annotated("slow-start", "10s"))}}, nil,
+	{"no address yet: nothing is served",
+		Cluster{Services: []*corev1.Service{service("web", func(s *corev1.Service) {
+			s.Status = corev1.ServiceStatus{}
+		})}}, nil, ""},
+	{"annotations that exclude each other",
+		Cluster{Services: []*corev1.Service{service("web", annotated("check", "none"), annotated("on-down", "reset"),
+			annotated("scheduler", "rr"), annotated("slow-start", "10s"))}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 l2dsr:\n" +
 			"shop/web InvalidAnnotation metadata.annotations[jeoul.io/on-down]: says what happens when checks fail, and jeoul.io/check is none; remove one of the two\n" +
 			"shop/web InvalidAnnotation metadata.annotations[jeoul.io/slow-start]: the scheduler rr heeds no weights; use another, or remove one of the two\n"},
@@ -278,7 +324,8 @@ func TestBuild(t *testing.T) {
 
 // TestBuildKeepsWishes: a Service whose annotations become unreadable is served as before.
 func TestBuildKeepsWishes(t *testing.T) {
-	set, cluster := settings(t), Cluster{Services: []*corev1.Service{service("web", annotated("mode", "ipip"))}, Nodes: testNodes(),
+	set, cluster := settings(t), Cluster{Services: []*corev1.Service{service("web", annotated("mode", "ipip"))},
+		Nodes:  testNodes(),
 		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}
 	first := Build(cluster, set, nil)
 	cluster.Services[0].Annotations["jeoul.io/mode"] = "ipop"
@@ -294,12 +341,16 @@ func TestBuildKeepsWishes(t *testing.T) {
 
 // TestBuildFields: what a Service says beside its ports and endpoints comes to the balancer's keys.
 func TestBuildFields(t *testing.T) {
-	web := service("web", local, annotated("on-empty", "withdraw"), annotated("on-down", "reset"), annotated("slow-start", "10s"), func(s *corev1.Service) {
-		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr(int32(60))}}
-		s.Spec.LoadBalancerSourceRanges = []string{" 198.51.100.7/24", "no"}
-	}, dual)
-	got := Build(Cluster{Services: []*corev1.Service{web}, Nodes: testNodes(), Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, settings(t), nil)
+	web := service("web", local, annotated("on-empty", "withdraw"), annotated("on-down", "reset"),
+		annotated("slow-start", "10s"), func(s *corev1.Service) {
+			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr(int32(60))},
+			}
+			s.Spec.LoadBalancerSourceRanges = []string{" 198.51.100.7/24", "no"}
+		}, dual)
+	got := Build(Cluster{Services: []*corev1.Service{web}, Nodes: testNodes(),
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, settings(t), nil)
 	sound(t, got)
 	made := config.New()
 	made.Services = got.Services
@@ -334,7 +385,8 @@ func TestBuildFields(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}
 	problems := got.Verdicts["shop/web"].Problems
-	if len(problems) != 1 || problems[0].String() != `spec.loadBalancerSourceRanges: "no" is not a network; write one such as 192.0.2.0/24. Its clients are not served` {
+	if len(problems) != 1 ||
+		problems[0].String() != `spec.loadBalancerSourceRanges: "no" is not a network; write one such as 192.0.2.0/24. Its clients are not served` {
 		t.Errorf("problems %v", problems)
 	}
 }
@@ -358,7 +410,8 @@ func TestChecks(t *testing.T) {
 		{[]func(*corev1.Service){func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 0 }}, "icmp address 0"},
 		{[]func(*corev1.Service){annotated("check", "none")}, ""},
 	} {
-		got := Build(Cluster{Services: []*corev1.Service{service("web", c.change...)}, Nodes: testNodes(), Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, settings(t), nil)
+		got := Build(Cluster{Services: []*corev1.Service{service("web", c.change...)}, Nodes: testNodes(),
+			Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, settings(t), nil)
 		sound(t, got)
 		text := ""
 		for _, check := range got.Services[0].Checks.List {
@@ -374,10 +427,12 @@ func TestChecks(t *testing.T) {
 func TestNames(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	seen := map[string]string{}
-	for _, c := range [][3]string{{"a", "b-c", "d"}, {"a-b", "c", "d"}, {"a", "b", "c"}, {"a", "b", ""}, {long, long, long}, {long, long, long[:62] + "b"},
+	for _, c := range [][3]string{{"a", "b-c", "d"}, {"a-b", "c", "d"}, {"a", "b", "c"}, {"a", "b", ""},
+		{long, long, long}, {long, long, long[:62] + "b"},
 		{long, long[:62], long}, {"0", "1", "2"}, {"a", "b", "v6"}} {
 		for _, v6 := range []bool{false, true} {
-			name := ServiceName(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c[0], Name: c[1]}}, &corev1.ServicePort{Name: c[2], Port: 80}, v6)
+			name := ServiceName(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c[0], Name: c[1]}},
+				&corev1.ServicePort{Name: c[2], Port: 80}, v6)
 			if other, again := seen[name]; again || len(name) > 64 {
 				t.Errorf("%s (%d bytes) stands for %v and %s", name, len(name), c, other)
 			}
@@ -398,7 +453,8 @@ func FuzzBuild(f *testing.F) {
 	f.Add("backends", "pods", "192.0.2.1", int32(0), int32(70000), "SCTP", "n9", "::ffff:1.2.3.4", "x")
 	f.Fuzz(func(t *testing.T, name, value, ip string, port, target int32, protocol, node, podIP, source string) {
 		web := service("web", annotated(name, value), func(s *corev1.Service) {
-			s.Status.LoadBalancer.Ingress[0].IP, s.Spec.Ports[0].Port, s.Spec.Ports[0].Protocol = ip, port, corev1.Protocol(protocol)
+			s.Status.LoadBalancer.Ingress[0].IP, s.Spec.Ports[0].Port, s.Spec.Ports[0].Protocol = ip, port,
+				corev1.Protocol(protocol)
 			s.Spec.LoadBalancerSourceRanges = []string{source}
 		}, func(s *corev1.Service) {
 			s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
@@ -406,7 +462,8 @@ func FuzzBuild(f *testing.F) {
 		ends := slice("web", "10.1.0.1 n1")
 		ends.Endpoints = append(ends.Endpoints, discoveryv1.Endpoint{Addresses: []string{podIP}, NodeName: &node})
 		ends.Ports[0].Port, ends.Ports[0].Protocol = &target, ptr(corev1.Protocol(protocol))
-		got := Build(Cluster{Services: []*corev1.Service{web}, Nodes: testNodes(), Slices: []*discoveryv1.EndpointSlice{ends}}, settings(t), nil)
+		got := Build(Cluster{Services: []*corev1.Service{web}, Nodes: testNodes(),
+			Slices: []*discoveryv1.EndpointSlice{ends}}, settings(t), nil)
 		sound(t, got)
 	})
 }

@@ -32,7 +32,8 @@ type plan struct {
 
 // add makes the balancer's services of a Service: one for each port and address.
 func (b *builder) add(s *corev1.Service) {
-	p := plan{service: s, wishes: b.Wishes[Key(s)], local: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal}
+	p := plan{service: s, wishes: b.Wishes[Key(s)],
+		local: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal}
 	p.mode = cmp.Or(p.wishes.Mode, b.settings.Mode, lb.L2DSR)
 	p.target = cmp.Or(p.wishes.Backends, b.usualTarget(s, p.mode))
 	p.clients, p.restricted = b.clientsOf(s)
@@ -73,7 +74,8 @@ func (b *builder) refusePort(s *corev1.Service, port *corev1.ServicePort, field 
 		b.fail(s, ReasonInvalidField, field+".port", "%d is not a port from 1 to 65535", port.Port)
 		return
 	}
-	b.fail(s, ReasonUnsupported, field+".protocol", "%s is not balanced; TCP and UDP are. The other ports are served", port.Protocol)
+	b.fail(s, ReasonUnsupported, field+".protocol", "%s is not balanced; TCP and UDP are. The other ports are served",
+		port.Protocol)
 }
 
 // checkWishes drops what a Service asks for that goes with none of its ports, and names it.
@@ -88,16 +90,20 @@ func (b *builder) checkWishes(p *plan) {
 	field := annotations.Field
 	switch {
 	case w.OnDown == lb.ResetFlows && !has(lb.TCP):
-		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.OnDown), "%s is for TCP, and the Service has no port of it", w.OnDown)
+		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
+			"%s is for TCP, and the Service has no port of it", w.OnDown)
 	case w.OnDown == lb.MoveFlows && !has(lb.UDP):
-		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.OnDown), "%s is for UDP, and the Service has no port of it", w.OnDown)
+		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
+			"%s is for UDP, and the Service has no port of it", w.OnDown)
 	case w.OnDown != "" && w.Check == annotations.CheckNone:
-		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.OnDown), "says what happens when checks fail, and %s is %s; remove one of the two",
+		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
+			"says what happens when checks fail, and %s is %s; remove one of the two",
 			annotations.Check, w.Check)
 		w.OnDown = ""
 	}
 	if w.SlowStart > 0 && w.Scheduler != "" && !w.Scheduler.Weighted() {
-		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.SlowStart), "the scheduler %s heeds no weights; use another, or remove one of the two",
+		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.SlowStart),
+			"the scheduler %s heeds no weights; use another, or remove one of the two",
 			w.Scheduler)
 		w.SlowStart = 0
 	}
@@ -116,7 +122,8 @@ func (b *builder) clientsOf(s *corev1.Service) (list []netip.Prefix, restricted 
 	for _, text := range ranges {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil || prefix.Addr().Is4In6() {
-			b.fail(s, ReasonInvalidField, field, "%.64q is not a network; write one such as 192.0.2.0/24. Its clients are not served", text)
+			b.fail(s, ReasonInvalidField, field,
+				"%.64q is not a network; write one such as 192.0.2.0/24. Its clients are not served", text)
 			continue
 		}
 		if prefix = prefix.Masked(); !slices.Contains(list, prefix) {
@@ -129,9 +136,11 @@ func (b *builder) clientsOf(s *corev1.Service) (list []netip.Prefix, restricted 
 // addPort adds the service of one port at one address.
 func (b *builder) addPort(p *plan, port *corev1.ServicePort, protocol lb.Protocol, addr netip.Addr, field string) {
 	family := pools.FamilyOf(addr)
-	s := lb.Service{Name: ServiceName(p.service, port, !addr.Is4()), VIP: addr, Port: uint16(port.Port), Protocol: protocol, Mode: p.mode,
-		Scheduler: cmp.Or(p.wishes.Scheduler, lb.Maglev), OnEmpty: p.wishes.OnEmpty, SlowStart: p.wishes.SlowStart, AllowEmpty: true,
-		Limits: lb.Limits{Refuse: lb.RefuseByReset}}
+	s := lb.Service{Name: ServiceName(p.service, port, !addr.Is4()), VIP: addr, Port: uint16(port.Port),
+		Protocol: protocol, Mode: p.mode,
+		Scheduler: cmp.Or(p.wishes.Scheduler, lb.Maglev), OnEmpty: p.wishes.OnEmpty, SlowStart: p.wishes.SlowStart,
+		AllowEmpty: true,
+		Limits:     lb.Limits{Refuse: lb.RefuseByReset}}
 	endpoints := endpointsOf(b.slices[Key(p.service)], port, family, b.settings.Zone)
 	if p.target == annotations.Pods {
 		b.addPods(p, &s, endpoints, field)
@@ -149,23 +158,27 @@ func (b *builder) addPods(p *plan, s *lb.Service, endpoints []endpoint, field st
 	names := BackendNames{}
 	for _, e := range endpoints {
 		if p.mode.KeepsPort() && e.at.Port() != s.Port {
-			b.fail(p.service, ReasonUnsupported, field+".targetPort", "pods listen on %d, and mode %s leaves the port %d as it is; use the same port, or %s %s, or send to nodes (%s)",
+			b.fail(p.service, ReasonUnsupported, field+".targetPort",
+				"pods listen on %d, and mode %s leaves the port %d as it is; use the same port, or %s %s, or send to nodes (%s)",
 				e.at.Port(), p.mode, s.Port, annotations.Mode, lb.FullNAT, annotations.Backends)
 			s.Backends = nil
 			return
 		}
-		s.Backends = append(s.Backends, lb.Backend{Name: names.Take(e.name, e.at.String()), Address: e.at.Addr(), Port: e.at.Port(),
+		s.Backends = append(s.Backends, lb.Backend{Name: names.Take(e.name, e.at.String()), Address: e.at.Addr(),
+			Port:   e.at.Port(),
 			Weight: 1, Draining: !e.takes})
 	}
 }
 
 // addNodes makes nodes the backends of a service. With externalTrafficPolicy Local each weighs as much as it has
 // endpoints that take new flows, so that each of them gets the same share; without, every node sends on to all of them.
-func (b *builder) addNodes(p *plan, s *lb.Service, endpoints []endpoint, port *corev1.ServicePort, family pools.Family, field string) {
+func (b *builder) addNodes(p *plan, s *lb.Service, endpoints []endpoint, port *corev1.ServicePort, family pools.Family,
+	field string) {
 	number := s.Port
 	if p.mode.Translates() {
 		if port.NodePort < 1 || port.NodePort > 65535 {
-			b.fail(p.service, ReasonUnsupported, field+".nodePort", "mode %s sends to nodes by NodePort, and the port has none; let one be allocated, or send to pods (%s)",
+			b.fail(p.service, ReasonUnsupported, field+".nodePort",
+				"mode %s sends to nodes by NodePort, and the port has none; let one be allocated, or send to pods (%s)",
 				p.mode, annotations.Backends)
 			return
 		}

@@ -90,7 +90,9 @@ type Grant struct {
 // else, or an older one has the same; what it has stays its own if a pool shrinks, and is named.
 func Allocate(pools []Pool, claims []Claim) map[string]Grant {
 	claims = slices.Clone(claims)
-	slices.SortFunc(claims, func(a, b Claim) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(claims, func(a, b Claim) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	})
 	a := allocation{pools: pools, users: map[netip.Addr]map[Port]string{}, next: map[*Range]netip.Addr{}}
 	grants := make(map[string]Grant, len(claims))
 	for _, c := range claims {
@@ -181,7 +183,9 @@ func (a *allocation) grantAsked(c Claim, g Grant) Grant {
 		return g
 	}
 	kept := slices.DeleteFunc(slices.Clone(g.Held), func(held netip.Addr) bool {
-		return slices.ContainsFunc(c.Asked, func(addr netip.Addr) bool { return addr.Is4() == held.Is4() && addr != held })
+		return slices.ContainsFunc(c.Asked, func(addr netip.Addr) bool {
+			return addr.Is4() == held.Is4() && addr != held
+		})
 	})
 	for _, addr := range g.Held {
 		if !slices.Contains(kept, addr) {
@@ -203,17 +207,27 @@ func (a *allocation) refuse(c Claim, addr netip.Addr) (Problem, bool) {
 	user := a.user(c, addr)
 	switch {
 	case !slices.Contains(c.Families, FamilyOf(addr)):
-		return Problem{ReasonWrongFamily, c.Field, fmt.Sprintf("%s is %s, and the Service has %s only; change spec.ipFamilies, or ask for another",
-			addr, FamilyOf(addr), listFamilies(c.Families))}, true
+		return Problem{ReasonWrongFamily, c.Field,
+			fmt.Sprintf("%s is %s, and the Service has %s only; change spec.ipFamilies, or ask for another",
+				addr, FamilyOf(addr), listFamilies(c.Families))}, true
 	case at < 0:
-		return Problem{ReasonOutsidePools, c.Field, fmt.Sprintf("%s is in no pool (%s); ask for one that is, or add it to a pool", addr, listPools(a.pools))}, true
+		return Problem{ReasonOutsidePools, c.Field,
+				fmt.Sprintf("%s is in no pool (%s); ask for one that is, or add it to a pool", addr,
+					listPools(a.pools))},
+			true
 	case !a.pools[at].admits(c.Namespace):
-		return Problem{ReasonOutsidePools, c.Field, fmt.Sprintf("%s is in the pool %s, which is for other namespaces than %s",
-			addr, a.pools[at].Name, c.Namespace)}, true
+		return Problem{ReasonOutsidePools, c.Field,
+			fmt.Sprintf("%s is in the pool %s, which is for other namespaces than %s",
+				addr, a.pools[at].Name, c.Namespace)}, true
 	case c.Pool != "" && a.pools[at].Name != c.Pool:
-		return Problem{ReasonOutsidePools, c.Field, fmt.Sprintf("%s is in the pool %s, and the Service asks for the pool %s", addr, a.pools[at].Name, c.Pool)}, true
+		return Problem{ReasonOutsidePools, c.Field,
+				fmt.Sprintf("%s is in the pool %s, and the Service asks for the pool %s", addr,
+					a.pools[at].Name, c.Pool)},
+			true
 	case user != "":
-		return Problem{ReasonInUse, c.Field, fmt.Sprintf("%s has a port of this Service at %s already; use other ports, or another address", user, addr)}, true
+		return Problem{ReasonInUse, c.Field,
+			fmt.Sprintf("%s has a port of this Service at %s already; use other ports, or another address", user,
+				addr)}, true
 	}
 	return Problem{}, false
 }
@@ -255,7 +269,8 @@ func (a *allocation) fill(c Claim, g Grant, have []netip.Addr) Grant {
 		g.Addresses = append(g.Addresses, have[i])
 		if !slices.ContainsFunc(a.pools, func(p Pool) bool { return p.Contains(have[i]) }) {
 			g.Problems = append(g.Problems, Problem{ReasonOutsidePools, "", fmt.Sprintf(
-				"%s is in no pool any more (%s); the Service keeps it until it asks for another (annotation addresses)", have[i], listPools(a.pools))})
+				"%s is in no pool any more (%s); the Service keeps it until it asks for another (annotation addresses)",
+				have[i], listPools(a.pools))})
 		}
 	}
 	// PreferDualStack takes what there is.
@@ -276,7 +291,8 @@ func (a *allocation) candidates(c Claim) (list []*Pool, problem Problem) {
 		switch {
 		case c.Pool != "" && p.Name != c.Pool, c.Pool == "" && p.Asked:
 		case !p.admits(c.Namespace):
-			problem = Problem{ReasonNoPool, c.PoolField, fmt.Sprintf("the pool %s is for other namespaces than %s", p.Name, c.Namespace)}
+			problem = Problem{ReasonNoPool, c.PoolField, fmt.Sprintf("the pool %s is for other namespaces than %s",
+				p.Name, c.Namespace)}
 		default:
 			list = append(list, p)
 		}
@@ -285,10 +301,12 @@ func (a *allocation) candidates(c Claim) (list []*Pool, problem Problem) {
 	case len(list) > 0:
 		return list, Problem{}
 	case c.Pool != "" && problem.Message == "":
-		problem = Problem{ReasonNoPool, c.PoolField, fmt.Sprintf("there is no pool %q; use one of %s", shorten(c.Pool), listPools(a.pools))}
+		problem = Problem{ReasonNoPool, c.PoolField, fmt.Sprintf("there is no pool %q; use one of %s", shorten(c.Pool),
+			listPools(a.pools))}
 	case c.Pool == "":
-		problem = Problem{ReasonNoPool, "", fmt.Sprintf("no pool gives addresses to Services of the namespace %s that do not ask for one (%s)",
-			c.Namespace, listPools(a.pools))}
+		problem = Problem{ReasonNoPool, "",
+			fmt.Sprintf("no pool gives addresses to Services of the namespace %s that do not ask for one (%s)",
+				c.Namespace, listPools(a.pools))}
 	}
 	return nil, problem
 }
@@ -324,11 +342,15 @@ func (a *allocation) free(c Claim, family Family) (netip.Addr, Problem) {
 		}
 	}
 	if len(names) == 0 {
-		return netip.Addr{}, Problem{ReasonWrongFamily, c.PoolField, fmt.Sprintf("no pool that the Service may use has %s addresses (%s); add some, or change spec.ipFamilies",
-			family, listPools(a.pools))}
+		return netip.Addr{},
+			Problem{ReasonWrongFamily, c.PoolField,
+				fmt.Sprintf("no pool that the Service may use has %s addresses (%s); add some, or change spec.ipFamilies",
+					family, listPools(a.pools))}
 	}
-	return netip.Addr{}, Problem{ReasonExhausted, c.PoolField, fmt.Sprintf("all %s addresses of the pool %s are in use; add some, or ask for one that is shared (annotation addresses)",
-		family, strings.Join(names, ", "))}
+	return netip.Addr{},
+		Problem{ReasonExhausted, c.PoolField,
+			fmt.Sprintf("all %s addresses of the pool %s are in use; add some, or ask for one that is shared (annotation addresses)",
+				family, strings.Join(names, ", "))}
 }
 
 // anyFree says whether pools have an address of a family that no Service has.

@@ -88,19 +88,22 @@ var poolKeys = keytable.Table[Pool]{
 	{Name: "name", Required: true, Value: keytable.Optional(func(p *Pool) *string { return &p.Name }, dnsLabel, "")},
 	{Name: "addresses", Required: true,
 		Value: keytable.Items(func(p *Pool) *[]Range { return &p.Ranges }, addressRange, "range",
-			keytable.Length{Max: maxRanges, Empty: "name a network or a range", TooMany: "that a pool can have; join neighbouring ones"})},
+			keytable.Length{Max: maxRanges, Empty: "name a network or a range",
+				TooMany: "that a pool can have; join neighbouring ones"})},
 	{Name: "asked_only", Value: keytable.Field(func(p *Pool) *bool { return &p.Asked }, keytable.Bool, false)},
 	{Name: "namespaces",
 		Value: keytable.Items(func(p *Pool) *[]string { return &p.Namespaces }, dnsLabel, "namespace",
-			keytable.Length{Max: maxNamespaces, Empty: "name a namespace, or remove the line", TooMany: "that a pool can have",
-				Absent: "all namespaces"})},
+			keytable.Length{Max: maxNamespaces, Empty: "name a namespace, or remove the line",
+				TooMany: "that a pool can have",
+				Absent:  "all namespaces"})},
 }
 
 // dnsLabel is a name as Kubernetes has them for namespaces.
 var dnsLabel = keytable.Scalar[string]{Parse: func(text string) (string, string) {
 	bad := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
 	if text == "" || len(text) > 63 || strings.ContainsFunc(text, bad) || strings.Trim(text, "-") != text {
-		return "", yamlfile.Quote(text) + " is not 1 to 63 lower-case letters, digits and hyphens, with no hyphen at an end"
+		return "", yamlfile.Quote(text) +
+			" is not 1 to 63 lower-case letters, digits and hyphens, with no hyphen at an end"
 	}
 	return text, ""
 }}
@@ -113,7 +116,8 @@ var addressRange = keytable.Scalar[Range]{Parse: func(text string) (Range, strin
 	}
 	for _, end := range []netip.Addr{r.First, r.Last} {
 		if !end.IsGlobalUnicast() {
-			return Range{}, fmt.Sprintf("%s has %s, which is no unicast address that a router would send on", yamlfile.Quote(text), end)
+			return Range{}, fmt.Sprintf("%s has %s, which is no unicast address that a router would send on",
+				yamlfile.Quote(text), end)
 		}
 	}
 	return r, ""
@@ -135,7 +139,8 @@ func parseRange(text string) (Range, string) {
 	last, lastErr := netip.ParseAddr(strings.TrimSpace(to))
 	switch {
 	case err != nil || lastErr != nil || first.Zone() != "" || last.Zone() != "" || first.Is4In6() || last.Is4In6():
-		return Range{}, "is no network, range or address; write one such as 192.0.2.0/28, 192.0.2.10-192.0.2.20 or 2001:db8::/120"
+		return Range{},
+			"is no network, range or address; write one such as 192.0.2.0/28, 192.0.2.10-192.0.2.20 or 2001:db8::/120"
 	case first.BitLen() != last.BitLen():
 		return Range{}, "begins and ends in different families"
 	case last.Less(first):
@@ -174,13 +179,15 @@ func checkPools(f *yamlfile.File, pools []Pool) {
 		at := yamlfile.Element("pools", i)
 		for j := range i {
 			if pools[j].Name == p.Name && p.Name != "" {
-				f.Fail(yamlfile.Join(at, "name"), "%s is the name of %s, too; give each pool its own", p.Name, yamlfile.Element("pools", j))
+				f.Fail(yamlfile.Join(at, "name"), "%s is the name of %s, too; give each pool its own", p.Name,
+					yamlfile.Element("pools", j))
 				break
 			}
 		}
 		for k, r := range p.Ranges {
 			if other, in := overlap(pools, i, k); in != "" {
-				f.Fail(yamlfile.Element(yamlfile.Join(at, "addresses"), k), "%s overlaps %s of %s; an address is in one pool", r, other, in)
+				f.Fail(yamlfile.Element(yamlfile.Join(at, "addresses"), k),
+					"%s overlaps %s of %s; an address is in one pool", r, other, in)
 			}
 		}
 	}

@@ -110,7 +110,8 @@ func (p *Pusher) refusedOf(err error, count int) map[int]string {
 
 // replace returns the services with what the balancer had in the place of those that it refuses; what is refused as
 // it was before is left out.
-func (p *Pusher) replace(wanted []lb.Service, refused map[int]string, old map[string]bool, why map[string]string) []lb.Service {
+func (p *Pusher) replace(wanted []lb.Service, refused map[int]string, old map[string]bool,
+	why map[string]string) []lb.Service {
 	kept := make([]lb.Service, 0, len(wanted))
 	for i, s := range wanted {
 		message, bad := refused[i]

@@ -31,7 +31,8 @@ func (b *balancer) Apply(_ context.Context, source string, text []byte, _ bool) 
 	if b.down != nil {
 		return nil, b.down
 	}
-	read, err := config.Merge(config.Source{Name: "file", Data: []byte(b.file)}, config.Source{Name: source, Data: text})
+	read, err := config.Merge(config.Source{Name: "file", Data: []byte(b.file)},
+		config.Source{Name: source, Data: text})
 	var problems yamlfile.Problems
 	if errors.As(err, &problems) {
 		p := &api.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error()}
@@ -56,7 +57,8 @@ func (b *balancer) names() string {
 }
 
 func made(name, vip string) lb.Service {
-	return lb.Service{Name: name, VIP: netip.MustParseAddr(vip), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, AllowEmpty: true}
+	return lb.Service{Name: name, VIP: netip.MustParseAddr(vip), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR,
+		Scheduler: lb.Maglev, AllowEmpty: true}
 }
 
 const file = "interface: eth0\nservices: [{name: filed, vip: 192.0.2.9, port: 80, backends: [{name: a, address: 10.0.0.1}]}]\n"
@@ -73,14 +75,16 @@ func TestPush(t *testing.T) {
 		}
 		return result
 	}
-	if r := push(made("a", "192.0.2.1"), made("b", "192.0.2.2")); b.names() != "a@192.0.2.1 b@192.0.2.2" || len(r.Refused) > 0 {
+	if r := push(made("a", "192.0.2.1"), made("b", "192.0.2.2")); b.names() != "a@192.0.2.1 b@192.0.2.2" ||
+		len(r.Refused) > 0 {
 		t.Fatalf("it has %s, refused %v", b.names(), r.Refused)
 	}
 	r := push(made("a", "192.0.2.9"), made("b", "192.0.2.3"), made("c", "192.0.2.9"), made("filed", "192.0.2.4"))
 	if b.names() != "a@192.0.2.1 b@192.0.2.3" {
 		t.Errorf("after bad ones it has %s", b.names())
 	}
-	if len(r.Refused) != 3 || !strings.Contains(r.Refused["a"], "vip: tcp 192.0.2.9:80 is already taken by services[0].vip (file") ||
+	if len(r.Refused) != 3 ||
+		!strings.Contains(r.Refused["a"], "vip: tcp 192.0.2.9:80 is already taken by services[0].vip (file") ||
 		!strings.Contains(r.Refused["filed"], "name: filed is already the name of") {
 		t.Errorf("refused: %v", r.Refused)
 	}

@@ -25,7 +25,8 @@ func (w *Writer) WriteGateways(ctx context.Context, r gateway.Report) error {
 	var errs []error
 	note := func(kind string, object metav1.Object, err error) {
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs = append(errs, fmt.Errorf("write the status of %s %s/%s: %w", kind, object.GetNamespace(), object.GetName(),
+			errs = append(errs, fmt.Errorf("write the status of %s %s/%s: %w", kind, object.GetNamespace(),
+				object.GetName(),
 				err))
 		}
 	}

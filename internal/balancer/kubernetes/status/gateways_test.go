@@ -20,7 +20,8 @@ type silent struct{ n int }
 func (s *silent) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) { s.n++ }
 
 func accept(status metav1.ConditionStatus) []metav1.Condition {
-	return []metav1.Condition{{Type: "Accepted", Status: status, Reason: "Because", Message: "so", ObservedGeneration: 1}}
+	return []metav1.Condition{{Type: "Accepted", Status: status, Reason: "Because", Message: "so",
+		ObservedGeneration: 1}}
 }
 
 // TestWriteRoute: parents of other controllers stay, ours are replaced, and what is as it should be is not written.
@@ -62,7 +63,8 @@ func TestWriteRoute(t *testing.T) {
 func TestWriteGateway(t *testing.T) {
 	before := metav1.Unix(1000, 0)
 	g := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "gw", Generation: 1}}
-	g.Status.Conditions = []metav1.Condition{{Type: "example.com/Foreign", Status: metav1.ConditionTrue, Reason: "Theirs"},
+	g.Status.Conditions = []metav1.Condition{{Type: "example.com/Foreign", Status: metav1.ConditionTrue,
+		Reason: "Theirs"},
 		{Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Because", LastTransitionTime: before},
 		{Type: "Programmed", Status: metav1.ConditionTrue, Reason: "Newer", ObservedGeneration: 2}}
 	client := fake.NewSimpleClientset() // NewClientset knows no plural of Gateway
@@ -72,7 +74,8 @@ func TestWriteGateway(t *testing.T) {
 	w := &Writer{Gateways: client, Recorder: &silent{}}
 	made := v1.GatewayStatus{Conditions: append(accept(metav1.ConditionTrue),
 		metav1.Condition{Type: "Programmed", Status: metav1.ConditionFalse, Reason: "Older", ObservedGeneration: 1})}
-	if err := w.WriteGateways(t.Context(), gateway.Report{Gateways: []gateway.GatewayStatus{{Object: g, Status: made}}}); err != nil {
+	if err := w.WriteGateways(t.Context(),
+		gateway.Report{Gateways: []gateway.GatewayStatus{{Object: g, Status: made}}}); err != nil {
 		t.Fatal(err)
 	}
 	now, err := client.GatewayV1().Gateways("a").Get(t.Context(), "gw", metav1.GetOptions{})

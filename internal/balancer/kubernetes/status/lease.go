@@ -29,13 +29,17 @@ type Lease struct {
 
 // Hold takes part in the election until the context ends, and calls lead each time that this balancer holds the Lease;
 // its context ends with that. Who is called with the identity of whoever holds it.
-func (l Lease) Hold(ctx context.Context, client kubernetes.Interface, lead func(context.Context), who func(identity string)) error {
-	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}, Client: client.CoordinationV1(),
+func (l Lease) Hold(ctx context.Context, client kubernetes.Interface, lead func(context.Context),
+	who func(identity string)) error {
+	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name},
+		Client:     client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: l.Identity}}
 	for ctx.Err() == nil {
-		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: lock, LeaseDuration: leaseDuration,
+		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: lock,
+			LeaseDuration: leaseDuration,
 			RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true, Name: l.Name,
-			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}, OnNewLeader: who}})
+			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {},
+				OnNewLeader: who}})
 		if err != nil {
 			return err
 		}

@@ -136,7 +136,8 @@ func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) 
 		return err
 	}
 	// Another controller has written other addresses: they stay, and this one says so.
-	w.tell(s, []model.Problem{{Reason: reasonConflict, Message: "the addresses in the status are another controller's, and stay: " + err.Error()}})
+	w.tell(s, []model.Problem{{Reason: reasonConflict,
+		Message: "the addresses in the status are another controller's, and stay: " + err.Error()}})
 	status.LoadBalancer = nil
 	return w.apply(ctx, s, status)
 }
@@ -197,7 +198,8 @@ func assigned(v model.Verdict) metav1.Condition {
 		return condition(AddressesAssigned, []model.Problem{{Reason: model.ReasonUnsupported, Field: "spec.ports",
 			Message: "no port can be balanced, so the Service gets no address"}})
 	}
-	return metav1.Condition{Type: AddressesAssigned, Status: metav1.ConditionTrue, Reason: reasonAssigned, Message: listAddresses(v.Addresses)}
+	return metav1.Condition{Type: AddressesAssigned, Status: metav1.ConditionTrue, Reason: reasonAssigned,
+		Message: listAddresses(v.Addresses)}
 }
 
 func listAddresses(list []netip.Addr) string {
@@ -216,12 +218,14 @@ func accepted(v model.Verdict) metav1.Condition {
 	if mode == "" {
 		mode = lb.L2DSR
 	}
-	return metav1.Condition{Type: Accepted, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "served by mode " + string(mode)}
+	return metav1.Condition{Type: Accepted, Status: metav1.ConditionTrue, Reason: reasonAccepted,
+		Message: "served by mode " + string(mode)}
 }
 
 // condition returns one that does not hold, and why.
 func condition(name string, problems []model.Problem) metav1.Condition {
-	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: problems[0].Reason, Message: list(problems)}
+	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: problems[0].Reason,
+		Message: list(problems)}
 }
 
 // list returns problems as a text of bounded length.

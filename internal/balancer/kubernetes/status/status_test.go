@@ -49,7 +49,8 @@ func newRig(t *testing.T) *rig {
 			t.Errorf("patch of %q: %v", patch.GetSubresource(), err)
 		}
 		if r.conflict && sent.Status != nil && sent.Status.LoadBalancer != nil {
-			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "services"}, sent.Metadata.Name, fmt.Errorf("another manager"))
+			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "services"}, sent.Metadata.Name,
+				fmt.Errorf("another manager"))
 		}
 		r.patches = append(r.patches, sent)
 		return true, &corev1.Service{}, nil
@@ -88,13 +89,15 @@ func web() *corev1.Service {
 }
 
 func served(mode lb.Mode, problems ...model.Problem) *model.Verdict {
-	return &model.Verdict{Ours: true, Mode: mode, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Problems: problems}
+	return &model.Verdict{Ours: true, Mode: mode, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+		Problems: problems}
 }
 
 func TestWrite(t *testing.T) {
 	r, s := newRig(t), web()
 	r.write(t, s, served(lb.L2DSR))
-	if got := s.Status.LoadBalancer.Ingress; len(got) != 1 || got[0].IP != "192.0.2.1" || *got[0].IPMode != corev1.LoadBalancerIPModeVIP {
+	if got := s.Status.LoadBalancer.Ingress; len(got) != 1 || got[0].IP != "192.0.2.1" ||
+		*got[0].IPMode != corev1.LoadBalancerIPModeVIP {
 		t.Errorf("addresses: %+v", got)
 	}
 	first := s.Status.Conditions[1].LastTransitionTime
@@ -103,16 +106,22 @@ func TestWrite(t *testing.T) {
 		t.Errorf("%d patches though nothing changed", len(r.patches))
 	}
 	r.write(t, s, served(lb.FullNAT))
-	if got := s.Status.LoadBalancer.Ingress[0]; *got.IPMode != corev1.LoadBalancerIPModeProxy || s.Status.Conditions[1].LastTransitionTime != first {
+	if got := s.Status.LoadBalancer.Ingress[0]; *got.IPMode != corev1.LoadBalancerIPModeProxy ||
+		s.Status.Conditions[1].LastTransitionTime != first {
 		t.Errorf("full NAT: %+v, %+v", got, s.Status.Conditions)
 	}
-	r.write(t, s, served(lb.FullNAT, model.Problem{Reason: model.ReasonInvalidAnnotation, Field: "f", Message: strings.Repeat("m", 5000)}))
+	r.write(t, s,
+		served(lb.FullNAT, model.Problem{Reason: model.ReasonInvalidAnnotation, Field: "f",
+			Message: strings.Repeat("m", 5000)}))
 	c := s.Status.Conditions[1]
-	if c.Type != Accepted || c.Status != metav1.ConditionFalse || c.Reason != model.ReasonInvalidAnnotation || c.ObservedGeneration != 7 || len(c.Message) > 1024 {
+	if c.Type != Accepted || c.Status != metav1.ConditionFalse || c.Reason != model.ReasonInvalidAnnotation ||
+		c.ObservedGeneration != 7 || len(c.Message) > 1024 {
 		t.Errorf("condition %+v", c)
 	}
-	want := []string{"Normal web Assigned: 192.0.2.1", "Normal web Accepted: served by mode l2dsr", "Normal web Accepted: served by mode fullnat"}
-	if !slices.Equal(r.events[:3], want) || len(r.events) != 4 || !strings.HasPrefix(r.events[3], "Warning web InvalidAnnotation: f: mmm") {
+	want := []string{"Normal web Assigned: 192.0.2.1", "Normal web Accepted: served by mode l2dsr",
+		"Normal web Accepted: served by mode fullnat"}
+	if !slices.Equal(r.events[:3], want) || len(r.events) != 4 ||
+		!strings.HasPrefix(r.events[3], "Warning web InvalidAnnotation: f: mmm") {
 		t.Errorf("events: %q", r.events)
 	}
 }
@@ -123,7 +132,8 @@ func TestWriteLeavesOthers(t *testing.T) {
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
 	s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "metallb", Subresource: "status"}}
 	r.write(t, s, nil)
-	refused := &model.Verdict{Problems: []model.Problem{{Reason: model.ReasonNotLoadBalancer, Field: "spec.type", Message: "no"}}}
+	refused := &model.Verdict{Problems: []model.Problem{{Reason: model.ReasonNotLoadBalancer, Field: "spec.type",
+		Message: "no"}}}
 	r.write(t, s, refused)
 	r.write(t, s, refused)
 	if len(r.patches) != 0 || len(r.events) != 1 {
@@ -144,7 +154,9 @@ func TestWriteConflict(t *testing.T) {
 	for range 3 {
 		r.write(t, s, served(lb.L2DSR))
 	}
-	conflicts := slices.DeleteFunc(slices.Clone(r.events), func(e string) bool { return !strings.Contains(e, "StatusConflict") })
+	conflicts := slices.DeleteFunc(slices.Clone(r.events), func(e string) bool {
+		return !strings.Contains(e, "StatusConflict")
+	})
 	if s.Status.LoadBalancer.Ingress[0].IP != "203.0.113.1" || len(conflicts) != 1 || len(s.Status.Conditions) != 2 {
 		t.Errorf("status %+v, events %q", s.Status, r.events)
 	}

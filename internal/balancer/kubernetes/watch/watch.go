@@ -73,7 +73,8 @@ type source struct {
 // New returns one that follows nothing yet. PoolsMap is the "namespace/name" of a ConfigMap that is followed too;
 // empty: none is.
 func New(client kubernetes.Interface, poolsMap string) (*Watcher, error) {
-	w := &Watcher{informers: map[Kind]cache.SharedIndexInformer{}, changed: make(chan struct{}, 1), states: map[Kind]State{}}
+	w := &Watcher{informers: map[Kind]cache.SharedIndexInformer{}, changed: make(chan struct{}, 1),
+		states: map[Kind]State{}}
 	for kind, s := range sourcesOf(client, poolsMap) {
 		if err := w.add(client, kind, s); err != nil {
 			return nil, err
@@ -112,7 +113,9 @@ type lister[L runtime.Object] interface {
 }
 
 func sourceOf[L runtime.Object](client lister[L], kind runtime.Object) source {
-	return source{func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }, client.Watch, kind}
+	return source{func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return client.List(ctx, o)
+	}, client.Watch, kind}
 }
 
 // add makes the informer of a kind.
@@ -154,7 +157,8 @@ func shrink(object any) (any, error) {
 	var managers []metav1.ManagedFieldsEntry
 	if _, isService := object.(*corev1.Service); isService {
 		for _, entry := range m.GetManagedFields() {
-			managers = append(managers, metav1.ManagedFieldsEntry{Manager: entry.Manager, Subresource: entry.Subresource})
+			managers = append(managers, metav1.ManagedFieldsEntry{Manager: entry.Manager,
+				Subresource: entry.Subresource})
 		}
 		delete(m.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 	} else {
@@ -240,7 +244,8 @@ func (w *Watcher) States() map[Kind]State {
 
 // Cluster returns the picture; nothing in it may be changed.
 func (w *Watcher) Cluster() model.Cluster {
-	return model.Cluster{Services: listed[*corev1.Service](w, Services), Slices: listed[*discoveryv1.EndpointSlice](w, EndpointSlices),
+	return model.Cluster{Services: listed[*corev1.Service](w, Services), Slices: listed[*discoveryv1.EndpointSlice](w,
+		EndpointSlices),
 		Nodes: listed[*corev1.Node](w, Nodes)}
 }
 

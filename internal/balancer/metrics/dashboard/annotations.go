@@ -29,7 +29,8 @@ func annotations() []annotation {
 			"{{instance}}: configuration {{result}}",
 			"",
 		},
-		{"Operations", "yellow", `changes(jeoul_operations_in_force{` + anyInstance + recent, "{{instance}}: an operation",
+		{"Operations", "yellow", `changes(jeoul_operations_in_force{` + anyInstance + recent,
+			"{{instance}}: an operation",
 			"A backend was drained, enabled or weighted"},
 		{
 			"Backends",

@@ -113,7 +113,8 @@ func Expressions(over string) (all []Expression) {
 	for _, r := range rows() {
 		for _, f := range r.figures {
 			for _, q := range f.queries {
-				all = append(all, Expression{Text: replace.Replace(q.expression), Needs: cmp.Or(q.needs, f.needs, r.needs)})
+				all = append(all, Expression{Text: replace.Replace(q.expression),
+					Needs: cmp.Or(q.needs, f.needs, r.needs)})
 			}
 		}
 	}
@@ -157,7 +158,8 @@ func build() (dashboard.Dashboard, error) {
 // choice is a variable of which a person picks several values, or all.
 func choice(name, label, values string) *dashboard.QueryVariableBuilder {
 	return dashboard.NewQueryVariableBuilder(name).Label(label).Query(dashboard.StringOrMap{String: &values}).
-		Datasource(source()).Refresh(dashboard.VariableRefreshOnTimeRangeChanged).Multi(true).IncludeAll(true).AllValue(".*")
+		Datasource(source()).Refresh(dashboard.VariableRefreshOnTimeRangeChanged).Multi(true).IncludeAll(true).AllValue(
+		".*")
 }
 
 // source is the Prometheus that a person chooses at the head of the dashboard.
@@ -182,8 +184,10 @@ func (f figure) panel(id uint32) cog.Builder[dashboard.Panel] {
 func (f figure) lines(id uint32) cog.Builder[dashboard.Panel] {
 	panel := timeseries.NewPanelBuilder().Id(id).Title(f.title).Description(f.about).Datasource(source()).Unit(f.unit).
 		Span(width).Height(height).Min(0).FillOpacity(10).
-		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending)).
-		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom))
+		Tooltip(common.NewVizTooltipOptionsBuilder().
+			Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending)).
+		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).
+			DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom))
 	for _, target := range f.targets() {
 		panel.WithTarget(target)
 	}

@@ -39,7 +39,8 @@ func TestFileIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s is stale (`go test ./internal/balancer/metrics/dashboard -update` writes it anew):\n%s", file, diff)
+		t.Errorf("%s is stale (`go test ./internal/balancer/metrics/dashboard -update` writes it anew):\n%s",
+			file, diff)
 	}
 }
 
@@ -50,7 +51,8 @@ var namesOfMetrics = regexp.MustCompile(`\bjeoul_[a-z_]+`)
 func TestExpressionsNameMetrics(t *testing.T) {
 	reference := metrics.Reference()
 	for _, e := range Expressions("1m") {
-		if strings.Contains(e.Text, "$instance") || strings.Contains(e.Text, "$service") || strings.Contains(e.Text, "$__") {
+		if strings.Contains(e.Text, "$instance") || strings.Contains(e.Text, "$service") ||
+			strings.Contains(e.Text, "$__") {
 			t.Errorf("%s: a variable is left", e.Text)
 		}
 		for _, name := range namesOfMetrics.FindAllString(e.Text, -1) {

@@ -44,8 +44,9 @@ func overview() row {
 			unit:  "percentunit",
 			queries: []query{
 				{
-					expression: `sum(jeoul_service_backends_up{` + ofServices + `}) / sum(jeoul_service_backends{` + ofServices + `})`,
-					legend:     "",
+					expression: `sum(jeoul_service_backends_up{` + ofServices + `}) / sum(jeoul_service_backends{` +
+						ofServices + `})`,
+					legend: "",
 				}},
 		},
 		{
@@ -80,8 +81,9 @@ func traffic() row {
 	return row{"Traffic", "", []figure{
 		{title: "New connections", about: "By service.", kind: series, unit: "ops", queries: []query{
 			{
-				expression: `sum by (service) (rate(jeoul_backend_connections_total{` + ofServices + `}[$__rate_interval]))`,
-				legend:     perService,
+				expression: `sum by (service) (rate(jeoul_backend_connections_total{` + ofServices +
+					`}[$__rate_interval]))`,
+				legend: perService,
 			}}},
 		{title: "To backends", about: "Bits a second, by service.", kind: series, unit: "bps", queries: []query{
 			{expression: fmt.Sprintf(bits, "jeoul_backend_bytes_total"), legend: perService}}},
@@ -98,8 +100,9 @@ func traffic() row {
 
 func backends() row {
 	return row{"Backends", "", []figure{
-		{title: "States", about: "By what the balancer knows of each backend.", kind: states, unit: "", queries: []query{
-			{expression: fmt.Sprintf(greatestOfBackend, "jeoul_backend_state"), legend: perBackend}}},
+		{title: "States", about: "By what the balancer knows of each backend.", kind: states, unit: "",
+			queries: []query{
+				{expression: fmt.Sprintf(greatestOfBackend, "jeoul_backend_state"), legend: perBackend}}},
 		{title: "New connections", about: "By backend.", kind: series, unit: "ops", queries: []query{
 			{expression: fmt.Sprintf(rateOfBackends, "jeoul_backend_connections_total"), legend: perBackend}}},
 		{
@@ -116,7 +119,8 @@ func backends() row {
 			kind:  series,
 			unit:  "s",
 			queries: []query{
-				{expression: fmt.Sprintf(greatestOfBackend, "jeoul_backend_check_duration_seconds"), legend: perBackend}},
+				{expression: fmt.Sprintf(greatestOfBackend, "jeoul_backend_check_duration_seconds"),
+					legend: perBackend}},
 		},
 	}}
 }
@@ -133,8 +137,9 @@ func packets() row {
 			unit:  "pps",
 			queries: []query{
 				{
-					expression: fmt.Sprintf(rate, `=~"dropped_.*|answered_.*|reset_.*|unreachable_.*`) + " > 0 or vector(0)",
-					legend:     "{{outcome}}",
+					expression: fmt.Sprintf(rate, `=~"dropped_.*|answered_.*|reset_.*|unreachable_.*`) +
+						" > 0 or vector(0)",
+					legend: "{{outcome}}",
 				}},
 		},
 		{
@@ -144,8 +149,9 @@ func packets() row {
 			unit:  "pps",
 			queries: []query{
 				{
-					expression: `sum by (instance, interface) (rate(jeoul_interface_xdp_lost_frames_total{` + anyInstance + `}[$__rate_interval]))`,
-					legend:     "{{instance}} {{interface}}",
+					expression: `sum by (instance, interface) (rate(jeoul_interface_xdp_lost_frames_total{` +
+						anyInstance + `}[$__rate_interval]))`,
+					legend: "{{instance}} {{interface}}",
 				}},
 		},
 		{
@@ -157,7 +163,8 @@ func packets() row {
 			queries: []query{
 				{
 					expression: `sum by (host) (label_replace(rate(node_cpu_seconds_total{mode="softirq"}[$__rate_interval]), "host", "$1", "instance", "([^:]+).*"))` +
-						` / sum by (host) (label_replace(rate(jeoul_packets_total{` + anyInstance + `}[$__rate_interval]), "host", "$1", "instance", "([^:]+).*"))`,
+						` / sum by (host) (label_replace(rate(jeoul_packets_total{` + anyInstance +
+						`}[$__rate_interval]), "host", "$1", "instance", "([^:]+).*"))`,
 					legend: "{{host}}",
 				}},
 		},
@@ -182,8 +189,9 @@ func tables() row {
 			unit:  "percentunit",
 			queries: []query{
 				{
-					expression: `max by (instance, table) (jeoul_flows{` + anyInstance + `} / jeoul_flows_limit{` + anyInstance + `})`,
-					legend:     "{{instance}} {{table}}",
+					expression: `max by (instance, table) (jeoul_flows{` + anyInstance + `} / jeoul_flows_limit{` +
+						anyInstance + `})`,
+					legend: "{{instance}} {{table}}",
 				}},
 		},
 		{
@@ -193,8 +201,9 @@ func tables() row {
 			unit:  "percentunit",
 			queries: []query{
 				{
-					expression: `max by (service) (jeoul_backend_pool_ports_held{` + ofServices + `} / jeoul_backend_pool_ports_limit{` + ofServices + `})`,
-					legend:     perService,
+					expression: `max by (service) (jeoul_backend_pool_ports_held{` + ofServices +
+						`} / jeoul_backend_pool_ports_limit{` + ofServices + `})`,
+					legend: perService,
 				}},
 		},
 		{
@@ -203,7 +212,8 @@ func tables() row {
 			kind:  series,
 			unit:  "short",
 			queries: []query{
-				{expression: `sum by (service) (jeoul_service_transition_moved_slots{` + ofServices + `})`, legend: perService}},
+				{expression: `sum by (service) (jeoul_service_transition_moved_slots{` + ofServices + `})`,
+					legend: perService}},
 		},
 	}}
 }
@@ -217,14 +227,16 @@ func process() row {
 			unit:  "short",
 			queries: []query{
 				{
-					expression: `sum by (instance) (rate(process_cpu_seconds_total{` + anyInstance + `}[$__rate_interval]) and on (instance) jeoul_build_info)`,
-					legend:     perInstance,
+					expression: `sum by (instance) (rate(process_cpu_seconds_total{` + anyInstance +
+						`}[$__rate_interval]) and on (instance) jeoul_build_info)`,
+					legend: perInstance,
 				}},
 		},
 		{title: "Memory of the process", about: "Resident.", kind: series, unit: "bytes", queries: []query{
 			{
-				expression: `max by (instance) (process_resident_memory_bytes{` + anyInstance + `} and on (instance) jeoul_build_info)`,
-				legend:     perInstance,
+				expression: `max by (instance) (process_resident_memory_bytes{` + anyInstance +
+					`} and on (instance) jeoul_build_info)`,
+				legend: perInstance,
 			}}},
 		{
 			title: "Memory of the data plane",
@@ -232,7 +244,8 @@ func process() row {
 			kind:  series,
 			unit:  "bytes",
 			queries: []query{
-				{expression: `sum by (instance, part) (jeoul_memory_bytes{` + anyInstance + `})`, legend: "{{instance}} {{part}}"}},
+				{expression: `sum by (instance, part) (jeoul_memory_bytes{` + anyInstance + `})`,
+					legend: "{{instance}} {{part}}"}},
 		},
 		{
 			title: "Trouble",
@@ -245,8 +258,9 @@ func process() row {
 					legend:     "{{instance}} unwritten, kept by the {{kept}}",
 				},
 				{
-					expression: `sum by (instance) (increase(jeoul_file_write_failures_total{` + anyInstance + `}[1h]))`,
-					legend:     "{{instance}} failed writes",
+					expression: `sum by (instance) (increase(jeoul_file_write_failures_total{` +
+						anyInstance + `}[1h]))`,
+					legend: "{{instance}} failed writes",
 				}},
 		},
 		{
@@ -257,15 +271,17 @@ func process() row {
 				{expression: rated("jeoul_api_denied_total", "instance, lacking"), legend: "{{instance}} {{lacking}}"}},
 		},
 		{title: "Age of the configuration", about: "Since the one in force was applied.", unit: "s", queries: []query{
-			{expression: `time() - ` + latest("jeoul_last_reload_success_timestamp_seconds", "instance"), legend: perInstance}}},
+			{expression: `time() - ` + latest("jeoul_last_reload_success_timestamp_seconds", "instance"),
+				legend: perInstance}}},
 		{
 			title: "Changes of the data plane",
 			about: "States that it was given: reloads, operations, health, neighbours.",
 			unit:  "ops",
 			queries: []query{
 				{
-					expression: `sum by (instance) (rate(jeoul_configuration_generation{` + anyInstance + `}[$__rate_interval]))`,
-					legend:     perInstance,
+					expression: `sum by (instance) (rate(jeoul_configuration_generation{` + anyInstance +
+						`}[$__rate_interval]))`,
+					legend: perInstance,
 				}},
 		},
 		{title: "Interfaces", about: "1 is up.", unit: "short", queries: []query{

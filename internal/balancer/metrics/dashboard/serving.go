@@ -45,8 +45,9 @@ func health() row {
 			unit:  "percentunit",
 			queries: []query{
 				{
-					expression: ofService("jeoul_service_backends_healthy") + ` / ` + ofService("jeoul_service_backends"),
-					legend:     perService,
+					expression: ofService("jeoul_service_backends_healthy") + ` / ` +
+						ofService("jeoul_service_backends"),
+					legend: perService,
 				}},
 		},
 		{
@@ -66,7 +67,8 @@ func health() row {
 			needs: needsOutliers,
 			unit:  "short",
 			queries: []query{
-				{expression: `max by (service) (jeoul_service_backends_ejected{` + ofServices + `})`, legend: perService},
+				{expression: `max by (service) (jeoul_service_backends_ejected{` + ofServices + `})`,
+					legend: perService},
 			},
 		},
 		{
@@ -75,7 +77,8 @@ func health() row {
 			needs: needsChecks,
 			unit:  "short",
 			queries: []query{
-				{expression: `min by (service, backend) (jeoul_backend_health{` + ofServices + `})`, legend: perBackend}},
+				{expression: `min by (service, backend) (jeoul_backend_health{` + ofServices + `})`,
+					legend: perBackend}},
 		},
 		{
 			title: "SYNs answered",
@@ -84,8 +87,9 @@ func health() row {
 			unit:  "ops",
 			queries: []query{
 				{
-					expression: `sum by (service, backend) (rate(jeoul_backend_answered_total{` + ofServices + `}[$__rate_interval]))`,
-					legend:     perBackend,
+					expression: `sum by (service, backend) (rate(jeoul_backend_answered_total{` + ofServices +
+						`}[$__rate_interval]))`,
+					legend: perBackend,
 				}},
 		},
 		{title: "Weights", about: "In force: operations and agents change them.", unit: "short", queries: []query{
@@ -102,8 +106,9 @@ func limits() row {
 			unit:  "percentunit",
 			queries: []query{
 				{
-					expression: `max by (instance, service) (jeoul_service_active_flows{` + ofServices + `} / jeoul_service_active_flows_limit{` + ofServices + `})`,
-					legend:     "{{instance}} {{service}}",
+					expression: `max by (instance, service) (jeoul_service_active_flows{` + ofServices +
+						`} / jeoul_service_active_flows_limit{` + ofServices + `})`,
+					legend: "{{instance}} {{service}}",
 				}},
 		},
 		{
@@ -113,14 +118,16 @@ func limits() row {
 			unit:  "percentunit",
 			queries: []query{
 				{expression: `sum by (instance, service) (rate(jeoul_backend_connections_total{` + ofServices +
-					`}[$__rate_interval])) / max by (instance, service) (jeoul_service_rate_limit{` + ofServices + `})`, legend: "{{instance}} {{service}}"}},
+					`}[$__rate_interval])) / max by (instance, service) (jeoul_service_rate_limit{` + ofServices + `})`,
+					legend: "{{instance}} {{service}}"}},
 		},
 		{
 			title: "Active flows, of a backend's upper",
 			about: "At 100 % a backend is full, and new flows go to others.",
 			needs: needsUpper,
 			unit:  "percentunit",
-			queries: []query{{expression: `max by (instance, service, backend) (jeoul_backend_active_flows{` + ofServices +
+			queries: []query{{expression: `max by (instance, service, backend) (jeoul_backend_active_flows{` +
+				ofServices +
 				`} / jeoul_backend_active_flows_limit{` + ofServices + `})`, legend: "{{instance}} " + perBackend}},
 		},
 		{title: "Flows", about: "Active and remembered ones, by service.", unit: "short", queries: []query{
@@ -140,7 +147,8 @@ func proxy() row {
 			about: "Whether HAProxy runs, its processes, and its reloads in an hour.",
 			unit:  "short",
 			queries: []query{
-				{expression: latest("jeoul_proxy_up", "instance, version"), legend: "{{instance}} HAProxy {{version}} up"},
+				{expression: latest("jeoul_proxy_up", "instance, version"),
+					legend: "{{instance}} HAProxy {{version}} up"},
 				{expression: latest("jeoul_proxy_workers", "instance"), legend: "{{instance}} processes"},
 				{
 					expression: `sum by (instance) (increase(jeoul_proxy_reloads_total{` + anyInstance + `}[1h]))`,
@@ -152,12 +160,14 @@ func proxy() row {
 			{expression: rateOfService("jeoul_service_proxy_requests_total"), legend: perService + " requests"}}},
 		{title: "Responses", about: "By the first digit of their status.", unit: "ops", queries: []query{
 			{
-				expression: `sum by (service, class) (rate(jeoul_service_proxy_responses_total{` + ofServices + `}[$__rate_interval]))`,
-				legend:     "{{service}} {{class}}",
+				expression: `sum by (service, class) (rate(jeoul_service_proxy_responses_total{` + ofServices +
+					`}[$__rate_interval]))`,
+				legend: "{{service}} {{class}}",
 			}}},
 		{title: "Server errors", about: "Responses of 5xx, as a share.", unit: "percentunit", queries: []query{
 			{
-				expression: `sum by (service) (rate(jeoul_service_proxy_responses_total{` + ofServices + `, class="5xx"}[$__rate_interval])) / sum by (service) ` +
+				expression: `sum by (service) (rate(jeoul_service_proxy_responses_total{` + ofServices +
+					`, class="5xx"}[$__rate_interval])) / sum by (service) ` +
 					`(rate(jeoul_service_proxy_responses_total{` + ofServices + `}[$__rate_interval]))`,
 				legend: perService,
 			}}},
@@ -170,7 +180,8 @@ func proxy() row {
 				expression: `8 * ` + rateOfService("jeoul_service_proxy_received_bytes_total"),
 				legend:     perService + " from clients",
 			},
-			{expression: `8 * ` + rateOfService("jeoul_service_proxy_sent_bytes_total"), legend: perService + " to clients"}}},
+			{expression: `8 * ` + rateOfService("jeoul_service_proxy_sent_bytes_total"), legend: perService +
+				" to clients"}}},
 		{title: "Requests, by backend", about: "", unit: "ops", queries: []query{
 			{expression: perBackendRate("jeoul_backend_proxy_requests_total"), legend: perBackend}}},
 		{

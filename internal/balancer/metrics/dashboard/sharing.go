@@ -38,10 +38,11 @@ func bgp() row {
 		{title: "Sessions with routers", about: "1 is established.", unit: "short", queries: []query{
 			{expression: latest("jeoul_bgp_peer_established", peer), legend: legend}}},
 		{
-			title:   "VIPs announced",
-			about:   "1 where routers are told of the VIP; it is withdrawn where no backend serves, and by a drain.",
-			unit:    "short",
-			queries: []query{{expression: latest("jeoul_bgp_vip_announced", "instance, vip"), legend: "{{instance}} {{vip}}"}},
+			title: "VIPs announced",
+			about: "1 where routers are told of the VIP; it is withdrawn where no backend serves, and by a drain.",
+			unit:  "short",
+			queries: []query{{expression: latest("jeoul_bgp_vip_announced", "instance, vip"),
+				legend: "{{instance}} {{vip}}"}},
 		},
 		{
 			title: "Speaker and drain",
@@ -57,8 +58,9 @@ func bgp() row {
 			unit:  "short",
 			queries: []query{
 				{
-					expression: `sum by (instance, peer) (increase(jeoul_bgp_peer_sessions_total{` + anyInstance + `}[1h]))`,
-					legend:     legend,
+					expression: `sum by (instance, peer) (increase(jeoul_bgp_peer_sessions_total{` +
+						anyInstance + `}[1h]))`,
+					legend: legend,
 				}},
 		},
 		{title: "Routes received", about: "None of them is used.", unit: "short", queries: []query{
@@ -71,8 +73,9 @@ func bgp() row {
 			queries: []query{
 				{expression: latest("jeoul_bgp_peer_bfd_up", peer), legend: legend + " up"},
 				{
-					expression: `sum by (instance, peer) (increase(jeoul_bgp_peer_bfd_failures_total{` + anyInstance + `}[1h]))`,
-					legend:     legend + " lost",
+					expression: `sum by (instance, peer) (increase(jeoul_bgp_peer_bfd_failures_total{` +
+						anyInstance + `}[1h]))`,
+					legend: legend + " lost",
 				}},
 		},
 		{
@@ -113,8 +116,9 @@ func vrrp() row {
 			queries: []query{
 				{expression: latest("jeoul_vrrp_two_active", router), legend: legend},
 				{
-					expression: `sum by (instance, vrid) (increase(jeoul_vrrp_conflicts_total{` + anyInstance + `}[1h]))`,
-					legend:     legend + " in an hour",
+					expression: `sum by (instance, vrid) (increase(jeoul_vrrp_conflicts_total{` +
+						anyInstance + `}[1h]))`,
+					legend: legend + " in an hour",
 				}},
 		},
 		{
@@ -161,8 +165,9 @@ func members() row {
 			unit:    "short",
 			queries: []query{{expression: latest("jeoul_member_services_differing", member), legend: legend}},
 		},
-		{title: "Refused at the members' port", about: "Of strangers, or by another key.", unit: "pps", queries: []query{
-			{expression: rated("jeoul_members_refused_total", "instance"), legend: perInstance}}},
+		{title: "Refused at the members' port", about: "Of strangers, or by another key.", unit: "pps",
+			queries: []query{
+				{expression: rated("jeoul_members_refused_total", "instance"), legend: perInstance}}},
 		{
 			title:   "Hand-over: connected",
 			about:   "1 where the other balancer is told of flows and tells its own.",
@@ -194,8 +199,9 @@ func members() row {
 			unit:  "short",
 			queries: []query{
 				{
-					expression: `sum by (instance, member) (increase(jeoul_member_flows_overflows_total{` + anyInstance + `}[1h]))`,
-					legend:     legend,
+					expression: `sum by (instance, member) (increase(jeoul_member_flows_overflows_total{` +
+						anyInstance + `}[1h]))`,
+					legend: legend,
 				}},
 		},
 		{
@@ -204,8 +210,9 @@ func members() row {
 			unit:  "short",
 			queries: []query{
 				{
-					expression: `count by (service) (count by (service, digest) (jeoul_service_table_info{` + ofServices + `}))`,
-					legend:     perService,
+					expression: `count by (service) (count by (service, digest) (jeoul_service_table_info{` +
+						ofServices + `}))`,
+					legend: perService,
 				},
 			},
 		},

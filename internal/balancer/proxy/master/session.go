@@ -75,7 +75,8 @@ func (s *Session) Ask(ctx context.Context, command string) (string, error) {
 		case err != nil:
 			return "", fmt.Errorf("asking a worker of HAProxy's %q: %w", command, err)
 		case len(answer) > largest:
-			return "", fmt.Errorf("asking a worker of HAProxy's %q: %w: it has more than %d bytes", command, ErrAnswer, largest)
+			return "", fmt.Errorf("asking a worker of HAProxy's %q: %w: it has more than %d bytes", command,
+				ErrAnswer, largest)
 		}
 	}
 }

@@ -75,7 +75,8 @@ func ParseStatistics(answer string) (Statistics, error) {
 
 // wanted are the fields that are kept.
 var wanted = map[string]bool{
-	"qcur": true, "scur": true, "stot": true, "bin": true, "bout": true, "dreq": true, "econ": true, "wretr": true, "wredis": true,
+	"qcur": true, "scur": true, "stot": true, "bin": true, "bout": true, "dreq": true, "econ": true, "wretr": true,
+	"wredis":   true,
 	"hrsp_1xx": true, "hrsp_2xx": true, "hrsp_3xx": true, "hrsp_4xx": true, "hrsp_5xx": true, "hrsp_other": true,
 	"req_tot": true, "conn_tot": true, "dcon": true, "dses": true, "connect": true,
 }

@@ -23,7 +23,8 @@ func (s Socket) Table(ctx context.Context, pid int, section string) (Remembered,
 	return ParseTable(answer)
 }
 
-// ParseTable reads the answer to "show table" of a table whose keys are addresses. Entries without a server are left out.
+// ParseTable reads the answer to "show table" of a table whose keys are addresses. Entries without a server are left
+// out.
 func ParseTable(answer string) (Remembered, error) {
 	if !strings.HasPrefix(answer, "# table: ") {
 		return nil, fmt.Errorf("%w: it does not begin with the table's name: %.80q", ErrAnswer, answer)
@@ -58,7 +59,8 @@ func (s Socket) Remind(ctx context.Context, pid int, section string, clients Rem
 		if line.Len() == 0 {
 			return nil
 		}
-		answer, err := s.exchange(ctx, "set table "+section, fmt.Sprintf("@!%d;%s\n", pid, strings.TrimSuffix(line.String(), ";")))
+		answer, err := s.exchange(ctx, "set table "+section,
+			fmt.Sprintf("@!%d;%s\n", pid, strings.TrimSuffix(line.String(), ";")))
 		line.Reset()
 		if answer = strings.TrimSpace(answer); err == nil && answer != "" {
 			err = fmt.Errorf("%w %q: %.200s", ErrCommand, "set table "+section, answer)

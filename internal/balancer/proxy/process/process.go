@@ -53,7 +53,8 @@ func (i ID) Runs() bool {
 
 // Signal sends it a signal. That it has ended is no error.
 func (i ID) Signal(signal os.Signal) error {
-	// The handle is of one process (pidfd_open(2)); so a process that gets the number after the check is sent no signal.
+	// The handle is of one process (pidfd_open(2)); so a process that gets the number after the check is sent no
+	// signal.
 	handle, err := os.FindProcess(i.PID)
 	if err != nil {
 		return fmt.Errorf("sending %v to process %d: %v", signal, i.PID, err)

@@ -24,7 +24,8 @@ func TestProcess(t *testing.T) {
 	if err != nil || !id.Runs() {
 		t.Fatalf("%+v runs: %v; %v", id, id.Runs(), err)
 	}
-	for _, other := range []process.ID{{}, {PID: id.PID, Start: id.Start + 1, Boot: id.Boot}, {PID: id.PID, Start: id.Start, Boot: "another"}} {
+	for _, other := range []process.ID{{}, {PID: id.PID, Start: id.Start + 1, Boot: id.Boot},
+		{PID: id.PID, Start: id.Start, Boot: "another"}} {
 		if other.Runs() {
 			t.Errorf("%+v runs", other)
 		}

@@ -48,7 +48,9 @@ func (w *writer) check() {
 	case lb.CheckExec:
 		w.exec(field, *c.Exec)
 	default:
-		w.Approximate(field, "check: HAProxy has none of type %s; it opens a connection, and a program can ask more (external-check)", c.Type)
+		w.Approximate(field,
+			"check: HAProxy has none of type %s; it opens a connection, and a program can ask more (external-check)",
+			c.Type)
 	}
 }
 
@@ -65,14 +67,17 @@ func (w *writer) common(field string, c lb.Check) {
 	if !w.Written(field + ".type") { // the type alone
 		w.Carry(field)
 	}
-	for _, key := range []string{"type", "interval", "fast", "timeout", "rise", "fall", "port", "via", "tls.verify", "tls.server_name", "tls.ca"} {
+	for _, key := range []string{"type", "interval", "fast", "timeout", "rise", "fall", "port", "via", "tls.verify",
+		"tls.server_name", "tls.ca"} {
 		w.Carry(field + "." + key)
 	}
 	if c.ViaIn(w.service.Mode) == lb.ViaVIP {
-		w.Approximate(field+".via", "via: HAProxy asks the server's own address, not the VIP by way of the service's packets")
+		w.Approximate(field+".via",
+			"via: HAProxy asks the server's own address, not the VIP by way of the service's packets")
 	}
 	if c.Type == lb.CheckAgent {
-		w.Approximate(field, "check: HAProxy takes what an agent says for the server's weight and state, without rise and fall")
+		w.Approximate(field,
+			"check: HAProxy takes what an agent says for the server's weight and state, without rise and fall")
 	}
 }
 
@@ -146,5 +151,6 @@ func (w *writer) exec(field string, e lb.ExecCheck) {
 	w.line("option", "external-check")
 	w.line("external-check", "command", e.Command[0])
 	w.Carry(field + ".command")
-	w.Approximate(field+".command", "command: HAProxy gives the program arguments of its own, without those that are written here: the server's address and port are the third and fourth")
+	w.Approximate(field+".command",
+		"command: HAProxy gives the program arguments of its own, without those that are written here: the server's address and port are the third and fourth")
 }

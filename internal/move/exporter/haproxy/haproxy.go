@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package haproxy writes a configuration as haproxy.cfg: a section listen for each service, or where requests are routed a
-// frontend and backends.
+// Package haproxy writes a configuration as haproxy.cfg: a section listen for each service, or where requests are
+// routed a frontend and backends.
 package haproxy
 
 import (
@@ -23,31 +23,43 @@ const connectTimeout = 5 * time.Second
 
 // Reasons say why HAProxy has nothing like a key, of what it balances at all.
 var Reasons = map[string]ledger.Reason{
-	"bgp":                         {Kind: remark.Left, Why: "HAProxy speaks no BGP; BIRD or FRR on the host announces addresses"},
-	"vrrp":                        {Kind: remark.Left, Why: "HAProxy shares no address; keepalived's vrrp_instance does"},
-	"members":                     {Kind: remark.Left, Why: "HAProxy compares nothing and hands no connection over; its section peers has stick tables in common, by hand"},
-	"services[].announce":         {Kind: remark.Left, Why: "HAProxy announces no VIP"},
-	"services[].announce_minimum": {Kind: remark.Left, Why: "HAProxy announces no VIP; it can answer whether it has so many servers (monitor fail if { nbsrv lt N })"},
-	"flows.timeouts":              {Kind: remark.Needless, Why: "HAProxy's own kernel opens and ends its connections"},
-	"fullnat.addresses[].member":  {Kind: remark.Left, Why: "HAProxy goes on with no connection of another's"},
-	"fullnat.ports":               {Kind: remark.Left, Why: "HAProxy's source may have one address and a range of ports, for a server; the kernel chooses among all"},
-	"services[].dscp":             {Kind: remark.Needless, Why: "HAProxy tells backends no VIP"},
-	"services[].untranslated":     {Kind: remark.Needless, Why: "HAProxy takes packets of its own connections alone"},
-	"services[].limits.burst":     {Kind: remark.Left, Why: "HAProxy's rate-limit has no burst"},
-	"services[].limits.refuse":    {Kind: remark.Left, Why: "in HAProxy what is beyond a limit waits"},
-	"services[].require":          {Kind: remark.Left, Why: "HAProxy has one check of a server, beside an agent"},
-	"services[].outliers":         {Kind: remark.Left, Why: "HAProxy has the like (observe layer4, error-limit), judged by other rules; write it by hand"},
-	"services[].on_empty":         {Kind: remark.Left, Why: "HAProxy takes no VIP off; keepalived can ask whether it has servers (monitor fail)"},
-	"services[].discover":         {Kind: remark.Left, Why: "HAProxy has the servers that it is given; write those that are found now"},
-	"services[].discover.dns":     {Kind: remark.Left, Why: "HAProxy finds servers by a section resolvers and server-template; write it by hand"},
-	"services[].persistence":      {Kind: remark.Left, Why: "HAProxy has sections share a stick-table where they have the same servers; write it by hand (stick on src table NAME)"},
-	"services[].backends[].lower": {Kind: remark.Left, Why: "a server takes connections again as soon as it has fewer than maxconn"},
+	"bgp": {Kind: remark.Left,
+		Why: "HAProxy speaks no BGP; BIRD or FRR on the host announces addresses"},
+	"vrrp": {Kind: remark.Left,
+		Why: "HAProxy shares no address; keepalived's vrrp_instance does"},
+	"members": {Kind: remark.Left,
+		Why: "HAProxy compares nothing and hands no connection over; its section peers has stick tables in common, by hand"},
+	"services[].announce": {Kind: remark.Left, Why: "HAProxy announces no VIP"},
+	"services[].announce_minimum": {Kind: remark.Left,
+		Why: "HAProxy announces no VIP; it can answer whether it has so many servers (monitor fail if { nbsrv lt N })"},
+	"flows.timeouts":             {Kind: remark.Needless, Why: "HAProxy's own kernel opens and ends its connections"},
+	"fullnat.addresses[].member": {Kind: remark.Left, Why: "HAProxy goes on with no connection of another's"},
+	"fullnat.ports": {Kind: remark.Left,
+		Why: "HAProxy's source may have one address and a range of ports, for a server; the kernel chooses among all"},
+	"services[].dscp":          {Kind: remark.Needless, Why: "HAProxy tells backends no VIP"},
+	"services[].untranslated":  {Kind: remark.Needless, Why: "HAProxy takes packets of its own connections alone"},
+	"services[].limits.burst":  {Kind: remark.Left, Why: "HAProxy's rate-limit has no burst"},
+	"services[].limits.refuse": {Kind: remark.Left, Why: "in HAProxy what is beyond a limit waits"},
+	"services[].require":       {Kind: remark.Left, Why: "HAProxy has one check of a server, beside an agent"},
+	"services[].outliers": {Kind: remark.Left,
+		Why: "HAProxy has the like (observe layer4, error-limit), judged by other rules; write it by hand"},
+	"services[].on_empty": {Kind: remark.Left,
+		Why: "HAProxy takes no VIP off; keepalived can ask whether it has servers (monitor fail)"},
+	"services[].discover": {Kind: remark.Left,
+		Why: "HAProxy has the servers that it is given; write those that are found now"},
+	"services[].discover.dns": {Kind: remark.Left,
+		Why: "HAProxy finds servers by a section resolvers and server-template; write it by hand"},
+	"services[].persistence": {Kind: remark.Left,
+		Why: "HAProxy has sections share a stick-table where they have the same servers; write it by hand (stick on src table NAME)"},
+	"services[].backends[].lower": {Kind: remark.Left,
+		Why: "a server takes connections again as soon as it has fewer than maxconn"},
 }
 
 // algorithms are HAProxy's for schedulers.
 var algorithms = map[lb.Scheduler]string{
-	lb.RoundRobin: "roundrobin", lb.WeightedRoundRobin: "roundrobin", lb.LeastConnections: "leastconn", lb.WeightedLeastConnections: "leastconn",
-	lb.SourceHash: "source", lb.Maglev: "random(1)", lb.TwoChoices: "random", lb.Failover: "first",
+	lb.RoundRobin: "roundrobin", lb.WeightedRoundRobin: "roundrobin", lb.LeastConnections: "leastconn",
+	lb.WeightedLeastConnections: "leastconn",
+	lb.SourceHash:               "source", lb.Maglev: "random(1)", lb.TwoChoices: "random", lb.Failover: "first",
 }
 
 // Write writes the services, behind what they share.
@@ -79,7 +91,8 @@ func defaults(l *ledger.Ledger) string {
 	l.Carry("flows.timeouts.established", "flows.timeouts.fin")
 	fmt.Fprintf(&text, "defaults\n\tmode tcp\n\ttimeout connect %s\n", duration(connectTimeout))
 	for _, side := range []string{"client", "server"} {
-		fmt.Fprintf(&text, "\ttimeout %s %s\n\ttimeout %s-fin %s\n", side, duration(t.Established), side, duration(t.Fin))
+		fmt.Fprintf(&text, "\ttimeout %s %s\n\ttimeout %s-fin %s\n", side, duration(t.Established), side,
+			duration(t.Fin))
 	}
 	return text.String()
 }
@@ -89,7 +102,8 @@ func canServe(l *ledger.Ledger, i int) bool {
 	s, field := l.Services[i], config.ServiceField(i, "")
 	switch {
 	case s.Protocol != lb.TCP:
-		l.Left(field, "service %s: HAProxy balances no %s; keep Jeoul for it, or export it to ipvsadm or keepalived", s.Name, strings.ToUpper(s.Protocol.String()))
+		l.Left(field, "service %s: HAProxy balances no %s; keep Jeoul for it, or export it to ipvsadm or keepalived",
+			s.Name, strings.ToUpper(s.Protocol.String()))
 		return false
 	case !slices.Contains(lb.Modes, s.Mode):
 		l.Left(field, "service %s: HAProxy has no mode like %s", s.Name, s.Mode)
@@ -98,7 +112,8 @@ func canServe(l *ledger.Ledger, i int) bool {
 		l.Left(field, "service %s: it names no backend that could stand in the result", s.Name)
 		return false
 	}
-	l.CarryService(i, "name", "vip", "port", "protocol", "mode", "scheduler", "hash", "mss", "persistence.timeout", "persistence.prefix",
+	l.CarryService(i, "name", "vip", "port", "protocol", "mode", "scheduler", "hash", "mss", "persistence.timeout",
+		"persistence.prefix",
 		"limits.rate", "limits.connections", "allow", "deny", "slow_start", "proxy")
 	return true
 }
@@ -197,11 +212,13 @@ func (w *writer) source() {
 	case lb.FullNAT:
 		w.line("source", netip.AddrPortFrom(w.FullNAT.Addresses[sourceOf(w.Ledger, s.VIP.Is4())].Address, 0).String())
 	case lb.NAT:
-		w.ApproximateService(w.i, "mode", "HAProxy sends from clients' addresses (usesrc): it needs CAP_NET_ADMIN, and rules that bring the answers to its sockets (TPROXY)")
+		w.ApproximateService(w.i, "mode",
+			"HAProxy sends from clients' addresses (usesrc): it needs CAP_NET_ADMIN, and rules that bring the answers to its sockets (TPROXY)")
 		w.line("source", netip.AddrPortFrom(anyAddress(s.VIP.Is4()), 0).String(), "usesrc", "clientip")
 	case lb.ModeProxy: // which is the same
 	default:
-		w.ApproximateService(w.i, "mode", "%s becomes a proxy: backends see HAProxy's address, must listen on their own, and answer through HAProxy, which carries all they send", s.Mode)
+		w.ApproximateService(w.i, "mode",
+			"%s becomes a proxy: backends see HAProxy's address, must listen on their own, and answer through HAProxy, which carries all they send", s.Mode)
 	}
 }
 
@@ -213,10 +230,13 @@ func anyAddress(four bool) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// sourceOf returns which of the addresses of full NAT HAProxy sends from in a family: the first that is this balancer's.
+// sourceOf returns which of the addresses of full NAT HAProxy sends from in a family: the first that is this
+// balancer's.
 func sourceOf(l *ledger.Ledger, four bool) int {
 	own := l.Pool().Addresses
-	return slices.IndexFunc(l.FullNAT.Addresses, func(a config.PoolAddress) bool { return a.Address.Is4() == four && slices.Contains(own, a.Address) })
+	return slices.IndexFunc(l.FullNAT.Addresses, func(a config.PoolAddress) bool {
+		return a.Address.Is4() == four && slices.Contains(own, a.Address)
+	})
 }
 
 // sources speaks of the addresses of full NAT.
@@ -243,7 +263,8 @@ func (w *writer) balance() {
 	case s.BySource():
 		w.line("hash-type", "consistent")
 	case s.Scheduler == lb.Maglev:
-		w.ApproximateService(w.i, "scheduler", "HAProxy has no hash of a connection; it draws by the weights, and a connection stays where it is")
+		w.ApproximateService(w.i, "scheduler",
+			"HAProxy has no hash of a connection; it draws by the weights, and a connection stays where it is")
 	}
 }
 
@@ -309,6 +330,8 @@ func (w *writer) shared() {
 		w.CarryService(w.i, "panic", "on_down")
 	}
 	if s.Checks.On() && s.Checks.Panic > 0 {
-		w.ApproximateService(w.i, "panic", "HAProxy uses no server that fails, also where all do; Jeoul uses all below %d%% of healthy ones", s.Checks.Panic)
+		w.ApproximateService(w.i, "panic",
+			"HAProxy uses no server that fails, also where all do; Jeoul uses all below %d%% of healthy ones",
+			s.Checks.Panic)
 	}
 }

@@ -82,7 +82,8 @@ func (w *writer) bindWords() (words []string) {
 		if more := append(words, "crt", file); fits(more) && len(more) < mostWords-5 {
 			words = more
 		} else {
-			w.Left(config.ServiceField(w.i, fmt.Sprintf("proxy.certificates[%d]", k)), "certificates: more than a line of HAProxy's holds; name their directory there (crt DIRECTORY)")
+			w.Left(config.ServiceField(w.i, fmt.Sprintf("proxy.certificates[%d]", k)),
+				"certificates: more than a line of HAProxy's holds; name their directory there (crt DIRECTORY)")
 		}
 	}
 	switch {
@@ -98,7 +99,8 @@ func (w *writer) bindWords() (words []string) {
 // requests writes what is done with the clients' requests and their answers.
 func (w *writer) requests() {
 	p := w.proxy
-	w.timeouts([]timeout{{"client", p.Timeouts.Client}, {"http-request", p.Timeouts.Request}, {"http-keep-alive", p.Timeouts.KeepAlive}})
+	w.timeouts([]timeout{{"client", p.Timeouts.Client}, {"http-request", p.Timeouts.Request},
+		{"http-keep-alive", p.Timeouts.KeepAlive}})
 	if w.speaksHTTP() {
 		if !p.NoForwardedFor {
 			scheme := "http"
@@ -114,7 +116,8 @@ func (w *writer) requests() {
 		w.headers("request_headers", "http-request", p.RequestHeaders)
 		if p.SecurityHeaders {
 			for _, h := range lb.SecurityHeadersOf(len(p.Certificates) > 0) {
-				w.line("http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr("+h.Name+")", "-m", "found", "}")
+				w.line("http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr("+h.Name+")", "-m",
+					"found", "}")
 			}
 		}
 		w.headers("response_headers", "http-after-response", p.ResponseHeaders)
@@ -130,7 +133,8 @@ func (w *writer) headers(key, rule string, headers []lb.Header) {
 			words = []string{rule, "del-header", h.Name}
 		}
 		if !fits(words) {
-			w.Left(config.ServiceField(w.i, fmt.Sprintf("proxy.%s[%d]", key, k)), "%s: more than a line of HAProxy's holds", key)
+			w.Left(config.ServiceField(w.i, fmt.Sprintf("proxy.%s[%d]", key, k)),
+				"%s: more than a line of HAProxy's holds", key)
 			continue
 		}
 		w.line(words...)
@@ -194,7 +198,8 @@ func (w *writer) connections() {
 	if w.service.Mode != lb.ModeProxy {
 		return
 	}
-	w.timeouts([]timeout{{"connect", p.Timeouts.Connect}, {"server", p.Timeouts.Server}, {"queue", p.Timeouts.Queue}, {"tunnel", p.Timeouts.Tunnel}})
+	w.timeouts([]timeout{{"connect", p.Timeouts.Connect}, {"server", p.Timeouts.Server}, {"queue", p.Timeouts.Queue},
+		{"tunnel", p.Timeouts.Tunnel}})
 	retries := lb.DefaultProxyRetries
 	if p.Retries != nil {
 		retries = int(*p.Retries)
@@ -222,7 +227,8 @@ type timeout struct {
 // the section defaults has others.
 func (w *writer) timeouts(all []timeout) {
 	usual := lb.ProxyTimeouts{}.WithDefaults(w.proxy.Speaks)
-	standard := map[string]time.Duration{"connect": usual.Connect, "client": usual.Client, "server": usual.Server, "queue": usual.Queue,
+	standard := map[string]time.Duration{"connect": usual.Connect, "client": usual.Client, "server": usual.Server,
+		"queue":  usual.Queue,
 		"tunnel": usual.Tunnel, "http-request": usual.Request, "http-keep-alive": usual.KeepAlive}
 	for _, t := range all {
 		switch {
@@ -252,7 +258,8 @@ func (w *writer) towards() []string {
 	case !own:
 		words = append(words, "no-check-ssl")
 	case (c.TLS != nil && c.TLS.Verify) != (p.BackendTLS == lb.BackendTLSVerified):
-		w.Approximate(w.checkField(checked), "check: HAProxy verifies a server's certificate for a check where it does for connections (backend_tls)")
+		w.Approximate(w.checkField(checked),
+			"check: HAProxy verifies a server's certificate for a check where it does for connections (backend_tls)")
 	}
 	if p.SendProxy > 0 && c.Port == 0 {
 		w.Approximate(w.checkField(checked), "check: HAProxy begins it by the PROXY header, too (send_proxy)")

@@ -42,11 +42,13 @@ func (w *writer) servers(chosen []int, names []string) {
 	for _, j := range chosen {
 		b := s.Backends[j]
 		w.CarryBackend(w.i, j, "name", "address", "port", "weight", "upper", "backup", "drain")
-		words := []string{"server", names[j], netip.AddrPortFrom(b.Address, b.Port).String(), "weight", strconv.Itoa(weights[j])}
+		words := []string{"server", names[j], netip.AddrPortFrom(b.Address, b.Port).String(), "weight",
+			strconv.Itoa(weights[j])}
 		if b.Upper > 0 {
 			words = append(words, "maxconn", strconv.FormatUint(uint64(b.Upper), 10))
 			if s.Mode != lb.ModeProxy { // where it is the same
-				w.Approximate(config.BackendField(w.i, j, "upper"), "upper: becomes maxconn, beyond which connections may wait for this server while others have room")
+				w.Approximate(config.BackendField(w.i, j, "upper"),
+					"upper: becomes maxconn, beyond which connections may wait for this server while others have room")
 			}
 		}
 		if b.Backup {
@@ -54,7 +56,8 @@ func (w *writer) servers(chosen []int, names []string) {
 		}
 		if b.Draining {
 			words = append(words, "disabled")
-			w.Approximate(config.BackendField(w.i, j, "drain"), "drain: becomes disabled, and checks of the server stop")
+			w.Approximate(config.BackendField(w.i, j, "drain"),
+				"drain: becomes disabled, and checks of the server stop")
 		}
 		w.line(append(words, shared...)...)
 	}
@@ -80,7 +83,9 @@ func (w *writer) weights() []int {
 			weights[j] = int(uint64(b.Weight) / common)
 		default:
 			weights[j] = max(1, int((uint64(b.Weight)*mostWeight+most/2)/most))
-			w.Approximate(config.BackendField(w.i, j, "weight"), "weight: HAProxy's go up to %d; this one becomes %d beside those of the other servers", mostWeight, weights[j])
+			w.Approximate(config.BackendField(w.i, j, "weight"),
+				"weight: HAProxy's go up to %d; this one becomes %d beside those of the other servers", mostWeight,
+				weights[j])
 		}
 	}
 	return weights
@@ -112,7 +117,8 @@ func (w *writer) checkWords() []string {
 	checked, agent := w.asked()
 	if checked >= 0 {
 		c := w.service.Checks.List[checked]
-		words = append(words, "check", "inter", duration(c.Interval), "rise", strconv.Itoa(int(c.Rise)), "fall", strconv.Itoa(int(c.Fall)))
+		words = append(words, "check", "inter", duration(c.Interval), "rise", strconv.Itoa(int(c.Rise)), "fall",
+			strconv.Itoa(int(c.Fall)))
 		if c.Fast > 0 {
 			words = append(words, "fastinter", duration(c.Fast))
 		}

@@ -24,7 +24,8 @@ import (
 const guePort = "6080"
 
 // methods are the options that have IPVS send packets as a mode does.
-var methods = map[lb.Mode]string{lb.L2DSR: "-g", lb.IPIP: "-i", lb.GUE: "-i --tun-type gue --tun-port " + guePort, lb.NAT: "-m"}
+var methods = map[lb.Mode]string{lb.L2DSR: "-g", lb.IPIP: "-i", lb.GUE: "-i --tun-type gue --tun-port " + guePort,
+	lb.NAT: "-m"}
 
 // noChecks is why checks, and what depends on them, are left out.
 const noChecks = "ipvsadm asks no backend, so one that fails goes on to get connections; `jeoul export keepalived` writes checks"
@@ -42,24 +43,31 @@ var Reasons = With(map[string]ledger.Reason{
 func With(more map[string]ledger.Reason) map[string]ledger.Reason {
 	left := func(why string) ledger.Reason { return ledger.Reason{Kind: remark.Left, Why: why} }
 	all := map[string]ledger.Reason{
-		"flows.timeouts":              left("IPVS has one timeout each for established connections, closing ones and UDP"),
-		"fullnat":                     left("IPVS has no full NAT"),
-		"vrrp":                        left("IPVS shares no address; keepalived's vrrp_instance does, with virtual_router_id, priority and advert_int as here"),
-		"bgp":                         left("IPVS tells no router; BIRD or FRR on the host announces addresses"),
-		"members":                     left("IPVS tells another balancer of its connections by its sync daemon (ipvsadm --start-daemon master, and backup there); start it by hand"),
+		"flows.timeouts": left(
+			"IPVS has one timeout each for established connections, closing ones and UDP"),
+		"fullnat": left("IPVS has no full NAT"),
+		"vrrp": left(
+			"IPVS shares no address; keepalived's vrrp_instance does, with virtual_router_id, priority and advert_int as here"),
+		"bgp": left("IPVS tells no router; BIRD or FRR on the host announces addresses"),
+		"members": left(
+			"IPVS tells another balancer of its connections by its sync daemon (ipvsadm --start-daemon master, and backup there); start it by hand"),
 		"services[].announce":         left("IPVS tells no router of its VIPs"),
 		"services[].announce_minimum": left("IPVS tells no router of its VIPs"),
 		"services[].mss":              left("IPVS lowers no MSS; a rule of the firewall does (TCPMSS)"),
-		"services[].allow":            left("IPVS serves every client; until the firewall's chain INPUT refuses the others, so does this service"),
-		"services[].deny":             left("IPVS serves every client; until the firewall's chain INPUT refuses these, so does this service"),
-		"services[].limits":           left("IPVS bounds no service; the firewall can (limit, connlimit), and -x bounds each backend"),
-		"services[].outliers":         left("IPVS does not judge backends by what they answer"),
-		"services[].slow_start":       left("IPVS gives a new backend its whole share at once"),
-		"services[].on_empty":         left("IPVS takes no VIP off its interface"),
-		"services[].discover":         left("IPVS has the backends that it is given; write those that are found now"),
-		"services[].hash":             left("IPVS has no such hash"),
-		"services[].dscp":             left("IPVS marks no packets for mode dscp"),
-		"services[].persistence":      left("IPVS has services share clients by a firewall mark alone; each of these remembers its own"),
+		"services[].allow": left(
+			"IPVS serves every client; until the firewall's chain INPUT refuses the others, so does this service"),
+		"services[].deny": left(
+			"IPVS serves every client; until the firewall's chain INPUT refuses these, so does this service"),
+		"services[].limits": left(
+			"IPVS bounds no service; the firewall can (limit, connlimit), and -x bounds each backend"),
+		"services[].outliers":   left("IPVS does not judge backends by what they answer"),
+		"services[].slow_start": left("IPVS gives a new backend its whole share at once"),
+		"services[].on_empty":   left("IPVS takes no VIP off its interface"),
+		"services[].discover":   left("IPVS has the backends that it is given; write those that are found now"),
+		"services[].hash":       left("IPVS has no such hash"),
+		"services[].dscp":       left("IPVS marks no packets for mode dscp"),
+		"services[].persistence": left(
+			"IPVS has services share clients by a firewall mark alone; each of these remembers its own"),
 		"services[].untranslated": {Kind: remark.Needless,
 			Why: "IPVS translates what belongs to a connection alone"},
 	}
@@ -87,7 +95,8 @@ func Write(l *ledger.Ledger) string {
 func timeouts(l *ledger.Ledger) string {
 	t := l.Flows.Timeouts
 	l.Carry("flows.timeouts.established", "flows.timeouts.fin", "flows.timeouts.udp")
-	return fmt.Sprintf("# Timeouts of all services of the host: established, closing, UDP.\n--set %d %d %d\n", seconds(t.Established), seconds(t.Fin), seconds(t.UDP))
+	return fmt.Sprintf("# Timeouts of all services of the host: established, closing, UDP.\n--set %d %d %d\n",
+		seconds(t.Established), seconds(t.Fin), seconds(t.UDP))
 }
 
 // seconds rounds up.
@@ -98,16 +107,19 @@ func CanServe(l *ledger.Ledger, i int) bool {
 	s, field := l.Services[i], config.ServiceField(i, "")
 	switch {
 	case methods[s.Mode] == "":
-		l.Left(field, "service %s: IPVS has no mode like %s; use %s, %s, %s or %s for it, or export it to haproxy", s.Name, s.Mode, lb.L2DSR, lb.IPIP, lb.GUE, lb.NAT)
+		l.Left(field, "service %s: IPVS has no mode like %s; use %s, %s, %s or %s for it, or export it to haproxy",
+			s.Name, s.Mode, lb.L2DSR, lb.IPIP, lb.GUE, lb.NAT)
 		return false
 	case !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return !b.Backup }):
 		l.Left(field, "service %s: it names no backend that could stand in the result", s.Name)
 		return false
 	}
 	if s.Mode == lb.GUE {
-		l.ApproximateService(i, "mode", "IPVS writes a header of GUE (variant 0), where Jeoul writes none (variant 1); backends take both by `ip fou add port %s gue`", guePort)
+		l.ApproximateService(i, "mode",
+			"IPVS writes a header of GUE (variant 0), where Jeoul writes none (variant 1); backends take both by `ip fou add port %s gue`", guePort)
 	}
-	l.CarryService(i, "name", "vip", "port", "protocol", "mode", "scheduler", "hash", "persistence.timeout", "persistence.prefix")
+	l.CarryService(i, "name", "vip", "port", "protocol", "mode", "scheduler", "hash", "persistence.timeout",
+		"persistence.prefix")
 	return true
 }
 
@@ -131,7 +143,8 @@ func Weight(l *ledger.Ledger, i, j int) int {
 	l.CarryBackend(i, j, "name", "address", "port", "weight", "upper", "lower", "drain")
 	switch {
 	case b.Draining:
-		l.Approximate(config.BackendField(i, j, "drain"), "drain: becomes weight 0; its weight, for when the drain ends, is %d", b.Weight)
+		l.Approximate(config.BackendField(i, j, "drain"),
+			"drain: becomes weight 0; its weight, for when the drain ends, is %d", b.Weight)
 		return 0
 	case s.Scheduler == lb.Failover && b.Weight > 0:
 		return len(s.Backends) - j
@@ -192,7 +205,8 @@ func writeService(text *strings.Builder, l *ledger.Ledger, i int) {
 			l.Left(config.BackendField(i, j, ""), "backend %s: %s", b.Name, Reasons["services[].backends[].backup"].Why)
 			continue
 		}
-		fmt.Fprintf(text, "-a %s -r %s %s -w %d", at, netip.AddrPortFrom(b.Address, b.Port), methods[s.Mode], Weight(l, i, j))
+		fmt.Fprintf(text, "-a %s -r %s %s -w %d", at, netip.AddrPortFrom(b.Address, b.Port), methods[s.Mode],
+			Weight(l, i, j))
 		if b.Upper > 0 {
 			fmt.Fprintf(text, " -x %d -y %d", b.Upper, Lower(b))
 		}

@@ -63,7 +63,8 @@ func (w *writer) common(field string, c lb.Check) {
 		w.Approximate(field+".rise", "rise: a real server is back after one passed check, not %d", c.Rise)
 	}
 	if via := c.ViaIn(w.service.Mode); via == lb.ViaVIP {
-		w.Approximate(field+".via", "via: keepalived asks the real server's own address, not the VIP by way of the service's packets")
+		w.Approximate(field+".via",
+			"via: keepalived asks the real server's own address, not the VIP by way of the service's packets")
 	}
 }
 
@@ -226,7 +227,8 @@ func (w *writer) exec(field string, c lb.Check, _ lb.Backend) error {
 		w.times(c, "misc_timeout")
 	})
 	w.Carry(field + ".command")
-	w.Approximate(field+".command", "command: keepalived gives the program no JEOUL_ADDRESS and JEOUL_PORT; have it take them as arguments, and add them at each real server")
+	w.Approximate(field+".command",
+		"command: keepalived gives the program no JEOUL_ADDRESS and JEOUL_PORT; have it take them as arguments, and add them at each real server")
 	return nil
 }
 

@@ -20,11 +20,15 @@ var kinds = map[lb.Mode]string{lb.L2DSR: "DR", lb.NAT: "NAT", lb.IPIP: "TUN", lb
 
 // Reasons say why keepalived has nothing like a key.
 var Reasons = ipvsadm.With(map[string]ledger.Reason{
-	"flows.timeouts":              {Kind: remark.Left, Why: "keepalived does not set IPVS's timeouts; `ipvsadm --set` does, once for the host"},
-	"members":                     {Kind: remark.Left, Why: "keepalived starts IPVS's sync daemon, which tells a backup of connections (lvs_sync_daemon in global_defs); write it by hand"},
-	"services[].announce_minimum": {Kind: remark.Left, Why: "keepalived's quorum runs a program that can tell a routing daemon (quorum_up, quorum_down); write it by hand"},
-	"services[].require":          {Kind: remark.Left, Why: "keepalived has a real server pass all of its checks"},
-	"services[].on_empty":         {Kind: remark.Left, Why: "keepalived takes no VIP off; a program of quorum_down can"},
+	"flows.timeouts": {Kind: remark.Left,
+		Why: "keepalived does not set IPVS's timeouts; `ipvsadm --set` does, once for the host"},
+	"members": {Kind: remark.Left,
+		Why: "keepalived starts IPVS's sync daemon, which tells a backup of connections (lvs_sync_daemon in global_defs); write it by hand"},
+	"services[].announce_minimum": {Kind: remark.Left,
+		Why: "keepalived's quorum runs a program that can tell a routing daemon (quorum_up, quorum_down); write it by hand"},
+	"services[].require": {Kind: remark.Left, Why: "keepalived has a real server pass all of its checks"},
+	"services[].on_empty": {Kind: remark.Left,
+		Why: "keepalived takes no VIP off; a program of quorum_down can"},
 })
 
 // Write writes the services.
@@ -100,10 +104,13 @@ func (w *writer) judging() {
 	}
 	w.CarryService(w.i, "panic", "on_down")
 	if s.Checks.Panic > 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Backup }) {
-		w.ApproximateService(w.i, "panic", "keepalived has no real server where none passes its checks; Jeoul uses all below %d%% of them", s.Checks.Panic)
+		w.ApproximateService(w.i, "panic",
+			"keepalived has no real server where none passes its checks; Jeoul uses all below %d%% of them",
+			s.Checks.Panic)
 	}
 	if !s.Checks.OnDown.Keeps() {
-		w.ApproximateService(w.i, "on_down", "IPVS drops packets of a real server that was removed; with the sysctl net.ipv4.vs.expire_nodest_conn=1 their connections end")
+		w.ApproximateService(w.i, "on_down",
+			"IPVS drops packets of a real server that was removed; with the sysctl net.ipv4.vs.expire_nodest_conn=1 their connections end")
 	}
 }
 
@@ -115,7 +122,8 @@ func (w *writer) realServers() {
 		case !b.Backup:
 			w.realServer(j, b)
 		case sorry:
-			w.Left(config.BackendField(w.i, j, ""), "backend %s: keepalived has one sorry_server, and another backend is it", b.Name)
+			w.Left(config.BackendField(w.i, j, ""),
+				"backend %s: keepalived has one sorry_server, and another backend is it", b.Name)
 		default:
 			sorry = true
 			w.sorryServer(j, b)
@@ -126,7 +134,8 @@ func (w *writer) realServers() {
 func (w *writer) sorryServer(j int, b lb.Backend) {
 	w.CarryBackend(w.i, j, "name", "address", "port", "backup")
 	if w.service.Checks.On() {
-		w.Approximate(config.BackendField(w.i, j, "backup"), "backup: becomes sorry_server, which keepalived does not check")
+		w.Approximate(config.BackendField(w.i, j, "backup"),
+			"backup: becomes sorry_server, which keepalived does not check")
 	}
 	w.line("sorry_server %s %d", b.Address, b.Port)
 }

@@ -39,7 +39,8 @@ func New(dialect string, file config.Source) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{Config: cfg, Dialect: dialect, spoken: map[string]remark.Kind{}, made: map[remark.Remark]bool{}, carried: map[int]bool{}}
+	l := &Ledger{Config: cfg, Dialect: dialect, spoken: map[string]remark.Kind{}, made: map[remark.Remark]bool{},
+		carried: map[int]bool{}}
 	for text := range strings.Lines(string(file.Data)) {
 		l.texts = append(l.texts, text)
 	}
@@ -120,7 +121,8 @@ func (l *Ledger) text(at remark.At) string {
 
 // Origin says where a service comes from, for a comment in the result.
 func (l *Ledger) Origin(i int) string {
-	return fmt.Sprintf("%s, service %s", remark.Printable(l.At(config.ServiceField(i, "")).String()), l.Services[i].Name)
+	return fmt.Sprintf("%s, service %s", remark.Printable(l.At(config.ServiceField(i, "")).String()),
+		l.Services[i].Name)
 }
 
 // Heading says, for a comment in the result, where it comes from and what it does not do by itself.
@@ -133,7 +135,8 @@ func (l *Ledger) Heading() []string {
 		}
 	}
 	for _, vip := range vips {
-		lines = append(lines, fmt.Sprintf("The VIP must be on this host: ip address add %s dev %s", netip.PrefixFrom(vip, vip.BitLen()), remark.Printable(l.Interfaces[0])))
+		lines = append(lines, fmt.Sprintf("The VIP must be on this host: ip address add %s dev %s",
+			netip.PrefixFrom(vip, vip.BitLen()), remark.Printable(l.Interfaces[0])))
 	}
 	if left := l.Count(remark.Left); left > 0 {
 		lines = append(lines, fmt.Sprintf("Left out, as the command says of each: %d.", left))

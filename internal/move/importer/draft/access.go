@@ -23,7 +23,9 @@ func Everyone(serve bool) Rule { return Rule{Others: true, Serve: serve} }
 // matches says whether a rule matches the clients whose smallest network, of all that are named, is node: all other
 // networks that they are in contain it.
 func (r Rule) matches(node netip.Prefix) bool {
-	in := slices.ContainsFunc(r.Networks, func(n netip.Prefix) bool { return n.Bits() <= node.Bits() && n.Overlaps(node) })
+	in := slices.ContainsFunc(r.Networks, func(n netip.Prefix) bool {
+		return n.Bits() <= node.Bits() && n.Overlaps(node)
+	})
 	return in != r.Others
 }
 

@@ -14,7 +14,8 @@ import (
 func TestAccess(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	network := func() netip.Prefix {
-		return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(random.UintN(256)), 0, 0, 1}), int(random.UintN(9))).Masked()
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(random.UintN(256)), 0, 0, 1}),
+			int(random.UintN(9))).Masked()
 	}
 	for range 3000 {
 		lists := make([][]Rule, 1+random.IntN(2))
@@ -32,7 +33,8 @@ func TestAccess(t *testing.T) {
 			client := netip.AddrFrom4([4]byte{byte(first), 9, 9, 9})
 			want, got := firstMatch(client, lists), !nobody && smallest(client, allow, deny)
 			if got != want {
-				t.Fatalf("%v: %s is served: %v, want %v (allow %v, deny %v, nobody %v)", lists, client, got, want, allow, deny, nobody)
+				t.Fatalf("%v: %s is served: %v, want %v (allow %v, deny %v, nobody %v)", lists, client, got, want,
+					allow, deny, nobody)
 			}
 		}
 	}

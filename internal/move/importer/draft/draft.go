@@ -96,7 +96,8 @@ const (
 
 // New returns an empty draft.
 func New(dialect, input string, options Options) *Draft {
-	return &Draft{Options: options, Dialect: dialect, Input: input, texts: map[remark.At]string{}, carried: map[remark.At]bool{}, remarked: map[remark.At]bool{}, made: map[remark.Remark]bool{}}
+	return &Draft{Options: options, Dialect: dialect, Input: input, texts: map[remark.At]string{},
+		carried: map[remark.At]bool{}, remarked: map[remark.At]bool{}, made: map[remark.Remark]bool{}}
 }
 
 // NewService adds a service of TCP, which begins at a line.
@@ -153,8 +154,8 @@ func (d *Draft) Line(at remark.At) string { return d.texts[at] }
 // for something else.
 func (d *Draft) Text(at remark.At) string { return remark.Shorten(d.texts[at]) }
 
-// Idle has flows of a protocol remembered for as long as the input leaves a silent connection open, where that is longer
-// than Jeoul's default: it would end the connection earlier. Timeouts are those of all services.
+// Idle has flows of a protocol remembered for as long as the input leaves a silent connection open, where that is
+// longer than Jeoul's default: it would end the connection earlier. Timeouts are those of all services.
 func (d *Draft) Idle(at remark.At, protocol lb.Protocol, silence time.Duration) {
 	usual, longest, into := lb.DefaultTimeouts.Established, MaxEstablished, &d.Timeouts.Established
 	if protocol == lb.UDP {
@@ -162,13 +163,16 @@ func (d *Draft) Idle(at remark.At, protocol lb.Protocol, silence time.Duration) 
 	}
 	switch {
 	case silence <= usual && silence > 0:
-		d.Needless(at, "ends silent connections earlier than Jeoul forgets them, after %s; the ends of a connection notice no difference but that", usual)
+		d.Needless(at,
+			"ends silent connections earlier than Jeoul forgets them, after %s; the ends of a connection notice no difference but that", usual)
 		return
 	case silence > longest || silence == 0:
 		d.Approximate(at, "Jeoul remembers a silent flow for up to %s (flows.timeouts), and then ends it", longest)
 		silence = longest
 	default:
-		d.Approximate(at, "ends silent flows after %s, which becomes flows.timeouts: they are those of the flows of all services", silence)
+		d.Approximate(at,
+			"ends silent flows after %s, which becomes flows.timeouts: they are those of the flows of all services",
+			silence)
 	}
 	*into = max(*into, silence)
 }
@@ -224,7 +228,8 @@ func (d *Draft) VIP(four bool) (netip.Addr, bool) {
 
 // NewCheck returns a check of a type with what holds where nothing is written.
 func NewCheck(kind lb.CheckType) lb.Check {
-	c := lb.Check{Type: kind, Interval: lb.DefaultCheckInterval, Timeout: lb.DefaultCheckTimeout, Rise: lb.DefaultCheckRise, Fall: lb.DefaultCheckFall}
+	c := lb.Check{Type: kind, Interval: lb.DefaultCheckInterval, Timeout: lb.DefaultCheckTimeout,
+		Rise: lb.DefaultCheckRise, Fall: lb.DefaultCheckFall}
 	switch kind {
 	case lb.CheckHTTP:
 		c.HTTP = &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: lb.DefaultCheckPath}

@@ -83,7 +83,8 @@ func (d *Draft) bound(s *Service) {
 	for _, at := range s.BackendAt[min(len(s.BackendAt), config.MaxBackends):] {
 		d.Left(at, "a service has up to %d backends", config.MaxBackends)
 	}
-	s.Backends, s.BackendAt = s.Backends[:min(len(s.Backends), config.MaxBackends)], s.BackendAt[:min(len(s.BackendAt), config.MaxBackends)]
+	s.Backends, s.BackendAt = s.Backends[:min(len(s.Backends), config.MaxBackends)],
+		s.BackendAt[:min(len(s.BackendAt), config.MaxBackends)]
 }
 
 // keepPorts gives backends the service's port where the mode leaves ports as they are.
@@ -94,7 +95,8 @@ func (d *Draft) keepPorts(s *Service) {
 			b.Port = s.Port
 		}
 		if s.Mode.KeepsPort() && b.Port != s.Port {
-			d.Approximate(s.BackendAt[j], "mode %s leaves ports as they are: the backend gets packets to port %d, not %d; let it listen there, or give --mode nat or fullnat", s.Mode, s.Port, b.Port)
+			d.Approximate(s.BackendAt[j],
+				"mode %s leaves ports as they are: the backend gets packets to port %d, not %d; let it listen there, or give --mode nat or fullnat", s.Mode, s.Port, b.Port)
 			b.Port = s.Port
 		}
 	}
@@ -109,8 +111,11 @@ func (d *Draft) cannot(s *Service, services int) string {
 		return fmt.Sprintf("a configuration has up to %d services", config.MaxServices)
 	case len(s.Backends) == 0 && !s.Discovery.On():
 		return "no backend of the service could be carried over; see the remarks on them"
-	case s.Mode == lb.FullNAT && !slices.ContainsFunc(d.fullNAT(), func(a netip.Addr) bool { return a.Is4() == s.VIP.Is4() }):
-		return fmt.Sprintf("mode %s sends from an address of the balancer of the VIP's family: name one by --source, or choose another --mode", s.Mode)
+	case s.Mode == lb.FullNAT && !slices.ContainsFunc(d.fullNAT(), func(a netip.Addr) bool {
+		return a.Is4() == s.VIP.Is4()
+	}):
+		return fmt.Sprintf(
+			"mode %s sends from an address of the balancer of the VIP's family: name one by --source, or choose another --mode", s.Mode)
 	}
 	return ""
 }
@@ -118,8 +123,10 @@ func (d *Draft) cannot(s *Service, services int) string {
 // usual sets what holds where nothing is written.
 func (s *Service) usual() {
 	if !s.Scheduler.Weighted() && s.SlowStart > 0 {
-		s.Scheduler = map[lb.Scheduler]lb.Scheduler{lb.RoundRobin: lb.WeightedRoundRobin, lb.LeastConnections: lb.WeightedLeastConnections}[s.Scheduler]
-		s.Scheduler = cmp.Or(s.Scheduler, map[lb.Mode]lb.Scheduler{lb.ModeProxy: lb.WeightedRoundRobin}[s.Mode], lb.Maglev)
+		s.Scheduler = map[lb.Scheduler]lb.Scheduler{lb.RoundRobin: lb.WeightedRoundRobin,
+			lb.LeastConnections: lb.WeightedLeastConnections}[s.Scheduler]
+		s.Scheduler = cmp.Or(s.Scheduler, map[lb.Mode]lb.Scheduler{lb.ModeProxy: lb.WeightedRoundRobin}[s.Mode],
+			lb.Maglev)
 	}
 	if !s.Scheduler.Weighted() { // weights say no more than whether a backend takes new flows
 		for j := range s.Backends {
@@ -210,7 +217,8 @@ func (d *Draft) checkSources() {
 	}
 	d.sources = slices.DeleteFunc(d.sources, func(s source) bool {
 		if taken[s.addr] {
-			d.Left(s.at, "%s is a VIP or a backend's address, and mode %s sends from another; name one by --source", s.addr, lb.FullNAT)
+			d.Left(s.at, "%s is a VIP or a backend's address, and mode %s sends from another; name one by --source",
+				s.addr, lb.FullNAT)
 		}
 		return taken[s.addr]
 	})

@@ -32,7 +32,9 @@ func (d *Draft) Lines(file File) ([]Line, error) {
 		size += len(line.Text) + 1
 	}
 	if size > MaxBytes {
-		return nil, fmt.Errorf("%s: with this file the input has %d bytes, and may have %d; import a part of it at a time", file.Name, size, MaxBytes)
+		return nil, fmt.Errorf(
+			"%s: with this file the input has %d bytes, and may have %d; import a part of it at a time", file.Name,
+			size, MaxBytes)
 	}
 	data := bytes.TrimPrefix(file.Data, []byte("\xef\xbb\xbf"))
 	var lines []Line
@@ -41,7 +43,8 @@ func (d *Draft) Lines(file File) ([]Line, error) {
 		text = bytes.TrimRight(text, "\r\n")
 		switch {
 		case bytes.IndexByte(text, 0) >= 0:
-			return nil, fmt.Errorf("%s: a zero byte: this is no text, or one in UTF-16; convert it by `iconv -t UTF-8`", at)
+			return nil, fmt.Errorf("%s: a zero byte: this is no text, or one in UTF-16; convert it by `iconv -t UTF-8`",
+				at)
 		case !utf8.Valid(text):
 			return nil, fmt.Errorf("%s: not UTF-8; convert the file by `iconv -f ENCODING -t UTF-8`", at)
 		case len(text) > MaxLine:
@@ -65,10 +68,14 @@ var signatures = []struct {
 	dialect string
 	pattern *regexp.Regexp
 }{
-	{"ipvsadm", regexp.MustCompile(`^\s*((sudo\s+)?\S*ipvsadm\s+)?(-[AaE]|--add-service|--add-server)\s+(-[tuf6]|--(tcp|udp|fwmark)-service)\b`)},
-	{"iptables", regexp.MustCompile(`^(\*(nat|filter|mangle|raw|security)\s*$|\s*(sudo\s+)?\S*ip6?tables\s+-|-A\s+\S+\s+.*-j\s)`)},
+	{"ipvsadm", regexp.MustCompile(
+		`^\s*((sudo\s+)?\S*ipvsadm\s+)?(-[AaE]|--add-service|--add-server)\s+(-[tuf6]|--(tcp|udp|fwmark)-service)\b`)},
+	{"iptables", regexp.MustCompile(
+		`^(\*(nat|filter|mangle|raw|security)\s*$|\s*(sudo\s+)?\S*ip6?tables\s+-|-A\s+\S+\s+.*-j\s)`)},
 	{"nftables", regexp.MustCompile(`^\s*(table\s+(ip|ip6|inet|arp|bridge|netdev)\s+\S+\s*\{|\{\s*"nftables"\s*:)`)},
-	{"keepalived", regexp.MustCompile(`^\s*(global_defs|virtual_server(_group)?\s.*|vrrp_(instance|sync_group|script)\s.*)\s*\{?\s*$`)},
+	{"keepalived",
+		regexp.MustCompile(
+			`^\s*(global_defs|virtual_server(_group)?\s.*|vrrp_(instance|sync_group|script)\s.*)\s*\{?\s*$`)},
 	{"haproxy", regexp.MustCompile(`^(global|defaults|(frontend|backend|listen)\s+\S+)(\s|$)`)},
 	{"nginx", regexp.MustCompile(`^\s*((stream|http|events)\s*\{|(upstream\s+\S+|server)\s*\{)`)},
 }
@@ -83,7 +90,8 @@ func (d *Draft) CheckDialect(lines []Line) error {
 	}
 	for _, s := range signatures {
 		if at := anyMatches(lines, s.pattern); at != nil {
-			return fmt.Errorf("%s: `%s` is of %s, and nothing in the file is of %s; write `jeoul import %s`", at, d.Text(*at), s.dialect, d.Dialect, s.dialect)
+			return fmt.Errorf("%s: `%s` is of %s, and nothing in the file is of %s; write `jeoul import %s`", at,
+				d.Text(*at), s.dialect, d.Dialect, s.dialect)
 		}
 	}
 	return fmt.Errorf("%s: nothing in the file is of %s", d.Input, d.Dialect)

@@ -32,7 +32,8 @@ func (d *Draft) pruneRoutes() {
 			})
 			if len(route.Backends) == 0 {
 				d.Left(s.RouteAt[k], "none of the backends that it leads to could be carried over")
-				d.abandon(s, "a route of the service, at "+s.RouteAt[k].String()+", could not be carried over, and its requests would go to other backends")
+				d.abandon(s, "a route of the service, at "+s.RouteAt[k].String()+
+					", could not be carried over, and its requests would go to other backends")
 				return true
 			}
 		}
@@ -72,7 +73,8 @@ func (d *Draft) dropRoutes(problems yamlfile.Problems) bool {
 			if !bad {
 				continue
 			}
-			d.Left(s.RouteAt[k], "the route of the service %s would be refused: %s", s.Name, withoutPlace(message, d.Input))
+			d.Left(s.RouteAt[k], "the route of the service %s would be refused: %s", s.Name,
+				withoutPlace(message, d.Input))
 			safe = safe && unreached.MatchString(message)
 			s.removeRoute(k)
 		}
@@ -119,7 +121,8 @@ func routeConditions(r lb.Route) []string {
 		}
 		whole, below = append(whole, p), append(below, p+"/")
 	}
-	hosts, paths := HostConditions(r.Hosts), slices.Concat(alternatives("path -m str --", whole), alternatives("path -m beg --", below))
+	hosts, paths := HostConditions(r.Hosts), slices.Concat(alternatives("path -m str --", whole),
+		alternatives("path -m beg --", below))
 	switch {
 	case len(hosts) == 0 && len(paths) == 0:
 		return []string{"TRUE"}

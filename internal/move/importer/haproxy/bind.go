@@ -14,14 +14,19 @@ import (
 
 // bindFlags are the parameters of a bind that have no value (section 5.1 of HAProxy's configuration manual); others
 // have one.
-var bindFlags = []string{"accept-proxy", "defer-accept", "tfo", "transparent", "v4v6", "v6only", "ssl", "allow-0rtt", "force-sslv3", "force-tlsv10", "force-tlsv11",
-	"force-tlsv12", "force-tlsv13", "generate-certificates", "no-alpn", "no-ca-names", "no-sslv3", "no-strict-sni", "no-tls-tickets", "no-tlsv10", "no-tlsv11", "no-tlsv12",
+var bindFlags = []string{"accept-proxy", "defer-accept", "tfo", "transparent", "v4v6", "v6only", "ssl", "allow-0rtt",
+	"force-sslv3", "force-tlsv10", "force-tlsv11",
+	"force-tlsv12", "force-tlsv13", "generate-certificates", "no-alpn", "no-ca-names", "no-sslv3", "no-strict-sni",
+	"no-tls-tickets", "no-tlsv10", "no-tlsv11", "no-tlsv12",
 	"no-tlsv13", "prefer-client-ciphers", "strict-sni", "quic-force-retry"}
 
 // ofTLS are the parameters of a bind that are of TLS: without ssl they change nothing.
-var ofTLS = []string{"allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-file", "ca-sign-pass", "ca-verify-file", "ciphers", "ciphersuites", "crl-file", "crt", "crt-ignore-err",
-	"crt-list", "curves", "ecdhe", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13", "generate-certificates", "no-alpn", "no-ca-names", "no-sslv3",
-	"no-tls-tickets", "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "npn", "prefer-client-ciphers", "ssl-max-ver", "ssl-min-ver", "strict-sni", "no-strict-sni", "tls-ticket-keys",
+var ofTLS = []string{"allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-file", "ca-sign-pass", "ca-verify-file",
+	"ciphers", "ciphersuites", "crl-file", "crt", "crt-ignore-err",
+	"crt-list", "curves", "ecdhe", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
+	"generate-certificates", "no-alpn", "no-ca-names", "no-sslv3",
+	"no-tls-tickets", "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "npn", "prefer-client-ciphers", "ssl-max-ver",
+	"ssl-min-ver", "strict-sni", "no-strict-sni", "tls-ticket-keys",
 	"verify", "client-sigalgs", "sigalgs"}
 
 // parameter is one of a bind.
@@ -55,7 +60,8 @@ func (r *reader) bindWhyNot(s *section, l line) string {
 		}
 		why, needless := Keywords.Why(inBind, p.name)
 		switch {
-		case (p.name == "v4v6" || p.name == "v6only") && !strings.HasPrefix(l.words[1], ":::") && !strings.Contains(l.words[1], "[::]:"):
+		case (p.name == "v4v6" || p.name == "v6only") && !strings.HasPrefix(l.words[1], ":::") &&
+			!strings.Contains(l.words[1], "[::]:"):
 			r.Needless(l.at, "%s: says how every address of IPv6 is taken, and this is another one", p.name)
 		case slices.Contains([]string{"ssl", "accept-proxy", "v4v6", "v6only", "maxconn"}, p.name): // read elsewhere
 		case p.name == "interface":

@@ -42,7 +42,9 @@ func (r *reader) checkOption(s *section, l line) {
 		c.kind = lb.CheckExec
 		r.Carry(l.at)
 	default:
-		r.Approximate(l.at, "Jeoul does not speak the protocol of %s; it opens a connection (tcp), and a program can ask more (exec)", l.words[1])
+		r.Approximate(l.at,
+			"Jeoul does not speak the protocol of %s; it opens a connection (tcp), and a program can ask more (exec)",
+			l.words[1])
 	}
 }
 
@@ -92,7 +94,8 @@ func (r *reader) checkLine(s *section, l line) {
 		r.connect(c, l)
 	case l.is("external-check", "command") && len(l.words) == 3 && strings.HasPrefix(l.words[2], "/"):
 		c.exec = []string{l.words[2]}
-		r.Approximate(l.at, "Jeoul gives the program no arguments: the backend's address is in JEOUL_ADDRESS, and its port in JEOUL_PORT")
+		r.Approximate(l.at,
+			"Jeoul gives the program no arguments: the backend's address is in JEOUL_ADDRESS, and its port in JEOUL_PORT")
 	case l.is("external-check", "path"):
 		r.Left(l.at, "a program of a check is named by its absolute path")
 	default:
@@ -258,7 +261,8 @@ func (r *reader) checkOf(set settings, of server) lb.Check {
 		kind = lb.CheckTLS
 	}
 	if of.sendProxy > 0 && of.checkPort == 0 && how.port == 0 && kind != lb.CheckTCP && kind != lb.CheckExec {
-		r.Approximate(of.at, "the server expects the PROXY protocol, which Jeoul's checks do not speak: they open a connection (tcp)")
+		r.Approximate(of.at,
+			"the server expects the PROXY protocol, which Jeoul's checks do not speak: they open a connection (tcp)")
 		kind = lb.CheckTCP
 	}
 	c := draft.NewCheck(kind)
@@ -291,23 +295,28 @@ func (r *reader) checkOf(set settings, of server) lb.Check {
 
 // times sets how long a check may take and how often it is made. By HAProxy, timeout check bounds the answer, after a
 // connection within timeout connect or inter, or inter bounds all of it (section 4.2 of its manual). Jeoul ends a check
-// before the next one begins: an interval that is shorter than the answer may take grows, or a slow server would be down.
+// before the next one begins: an interval that is shorter than the answer may take grows, or a slow server would be
+// down.
 func (r *reader) times(c *lb.Check, set settings, of server) {
 	interval := cmp.Or(of.inter, lb.DefaultCheckInterval)
 	timeout := interval
 	if set.checkTimeout > 0 {
 		timeout = set.checkTimeout
 		if connect := min(cmp.Or(set.connect, interval), interval); connect > timeout {
-			r.Approximate(of.at, "a check ends after %s (timeout check), its connection included; HAProxy bounds that by %s of its own", timeout, connect)
+			r.Approximate(of.at,
+				"a check ends after %s (timeout check), its connection included; HAProxy bounds that by %s of its own",
+				timeout, connect)
 		}
 	}
 	timeout = min(timeout, time.Minute)
 	if timeout > interval {
-		r.Approximate(of.at, "a check may take %s (timeout check), and the next one begins after it: servers are asked every %s, in place of %s", timeout, timeout, interval)
+		r.Approximate(of.at,
+			"a check may take %s (timeout check), and the next one begins after it: servers are asked every %s, in place of %s", timeout, timeout, interval)
 		interval = timeout
 	}
 	if c.Fast > 0 && c.Fast < timeout {
-		r.Approximate(of.at, "fastinter %s is shorter than a check may take (%s), and the next one begins after it: that is its interval while answers change", c.Fast, timeout)
+		r.Approximate(of.at,
+			"fastinter %s is shorter than a check may take (%s), and the next one begins after it: that is its interval while answers change", c.Fast, timeout)
 	}
 	draft.SetTimes(c, interval, timeout)
 }
@@ -317,9 +326,12 @@ func (r *reader) compare(of server, servers []server) {
 	for _, other := range servers {
 		switch {
 		case !other.check:
-			r.Approximate(other.at, "HAProxy does not check this server; here a service's checks are those of all its backends")
-		case other.inter != of.inter || other.rise != of.rise || other.fall != of.fall || other.fast != of.fast || other.checkPort != of.checkPort || other.checkTLS != of.checkTLS:
-			r.Approximate(other.at, "this server is checked in another way than the one at %s; here a service's checks are those of all its backends, and they are that one's", of.at)
+			r.Approximate(other.at,
+				"HAProxy does not check this server; here a service's checks are those of all its backends")
+		case other.inter != of.inter || other.rise != of.rise || other.fall != of.fall || other.fast != of.fast ||
+			other.checkPort != of.checkPort || other.checkTLS != of.checkTLS:
+			r.Approximate(other.at,
+				"this server is checked in another way than the one at %s; here a service's checks are those of all its backends, and they are that one's", of.at)
 		}
 	}
 }

@@ -26,7 +26,8 @@ func (r *reader) template(s *section, l line, set settings) (one server, ok bool
 		r.Left(l.at, "%s is no number of servers", l.words[2])
 		return one, false
 	}
-	return r.looked(s, line{at: l.at, words: slices.Concat([]string{"server", l.words[1], l.words[3]}, l.words[4:])}, set, uint32(most))
+	return r.looked(s, line{at: l.at, words: slices.Concat([]string{"server", l.words[1], l.words[3]}, l.words[4:])},
+		set, uint32(most))
 }
 
 // byName says whether a server is named by a host that HAProxy looks up while it runs, and nobody has it looked up now.
@@ -112,7 +113,8 @@ func (r *reader) resolvers(s *section) {
 		case "nameserver", "parse-resolv-conf":
 			r.Carry(l.at)
 		default:
-			r.Approximate(l.at, "a name is asked for again when its answer's TTL has passed, and the last answer is used for as long as discover.dns.stale says")
+			r.Approximate(l.at,
+				"a name is asked for again when its answer's TTL has passed, and the last answer is used for as long as discover.dns.stale says")
 		}
 	}
 }

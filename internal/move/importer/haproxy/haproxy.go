@@ -49,7 +49,8 @@ type section struct {
 	defaults   *section // nil: none stands before it
 	// carried says that a service is made of it, or goes by it.
 	carried bool
-	// whole are its lines behind those of its defaults, and rules what is known of its rules: both once they are asked for.
+	// whole are its lines behind those of its defaults, and rules what is known of its rules: both once they are asked
+	// for.
 	whole []line
 	rules *ruleIndex
 	// proxied says that some of them are of mode proxy, and direct that some are not.
@@ -148,10 +149,15 @@ func (r *reader) last() {
 
 // others are sections that have nothing of balancing.
 var others = map[string]string{
-	"userlist": "Jeoul asks clients for no passwords; " + keep, "peers": "balancers tell each other of flows as members (members, by a key and their addresses); stick tables of mode proxy are of each balancer alone",
-	"resolvers": "its servers are not those of a service", "mailers": "Jeoul sends no mail; watch its events or metrics",
-	"cache": "Jeoul keeps no answers; " + keep, "http-errors": "Jeoul answers by HAProxy's own pages", "ring": "is of HAProxy's log", "log-forward": "is of HAProxy's log", "program": "is of HAProxy's process",
-	"fcgi-app": "Jeoul does not speak FastCGI; " + keep, "crt-list": nameCertificates, "crt-store": nameCertificates, "traces": "is of HAProxy's log", "log-profile": "is of HAProxy's log", "acme": "Jeoul obtains no certificates; an ACME client writes files that it takes when they change",
+	"userlist":  "Jeoul asks clients for no passwords; " + keep,
+	"peers":     "balancers tell each other of flows as members (members, by a key and their addresses); stick tables of mode proxy are of each balancer alone",
+	"resolvers": "its servers are not those of a service",
+	"mailers":   "Jeoul sends no mail; watch its events or metrics",
+	"cache":     "Jeoul keeps no answers; " + keep, "http-errors": "Jeoul answers by HAProxy's own pages",
+	"ring": "is of HAProxy's log", "log-forward": "is of HAProxy's log", "program": "is of HAProxy's process",
+	"fcgi-app": "Jeoul does not speak FastCGI; " + keep, "crt-list": nameCertificates, "crt-store": nameCertificates,
+	"traces": "is of HAProxy's log", "log-profile": "is of HAProxy's log",
+	"acme": "Jeoul obtains no certificates; an ACME client writes files that it takes when they change",
 }
 
 // sectionWords begin a section of balancing.
@@ -369,15 +375,18 @@ func onlyHTTP(l line) string {
 		return ""
 	}
 	switch l.words[0] {
-	case "http-request", "http-response", "http-after-response", "redirect", "cookie", "compression", "capture", "monitor-uri", "stats", "appsession",
+	case "http-request", "http-response", "http-after-response", "redirect", "cookie", "compression", "capture",
+		"monitor-uri", "stats", "appsession",
 		"reqadd", "reqrep", "reqirep", "reqdel", "rspadd", "rsprep", "rspdel", "filter", "use-server":
 		return strings.Join(l.words[:min(2, len(l.words))], " ")
 	case "option":
-		if len(l.words) > 1 && slices.Contains([]string{"forwardfor", "originalto", "http_proxy", "httpclose", "forwarded"}, l.words[1]) {
+		if len(l.words) > 1 &&
+			slices.Contains([]string{"forwardfor", "originalto", "http_proxy", "httpclose", "forwarded"}, l.words[1]) {
 			return "option " + l.words[1]
 		}
 	case "balance":
-		if len(l.words) > 1 && (l.words[1] == "uri" || l.words[1] == "url_param" || strings.HasPrefix(l.words[1], "hdr") || strings.HasPrefix(l.words[1], "hash")) {
+		if len(l.words) > 1 && (l.words[1] == "uri" || l.words[1] == "url_param" ||
+			strings.HasPrefix(l.words[1], "hdr") || strings.HasPrefix(l.words[1], "hash")) {
 			return "balance " + l.words[1]
 		}
 	}

@@ -17,8 +17,8 @@ func (r *reader) asProxy(s *section) bool {
 	return (r.Mode == "" || r.Mode == lb.ModeProxy) && !r.HTTPAsTCP && (s.http() || s.main.http())
 }
 
-// needsEngine says whether the services of a section are of mode proxy: those of HTTP, those that end TLS or speak it to
-// servers, and those of the PROXY protocol.
+// needsEngine says whether the services of a section are of mode proxy: those of HTTP, those that end TLS or speak it
+// to servers, and those of the PROXY protocol.
 func (r *reader) needsEngine(s *section) bool {
 	switch {
 	case r.Mode != "":
@@ -58,7 +58,9 @@ func (r *reader) whyNotProxy(s, to *section) string {
 		return "is HAProxy's page of statistics; see `jeoul status`, and metrics"
 	case to == nil:
 		return "has no backend"
-	case to == s && !slices.ContainsFunc(s.lines, func(l line) bool { return l.is("server") || l.is("server-template") }):
+	case to == s && !slices.ContainsFunc(s.lines, func(l line) bool {
+		return l.is("server") || l.is("server-template")
+	}):
 		return "has no server, but HAProxy's own pages; see `jeoul status`, and metrics"
 	}
 	return ""
@@ -78,7 +80,9 @@ func (r *reader) lend(s *section) {
 		return
 	}
 	for _, other := range r.sections {
-		if other != s && other.listens() && other.http() && slices.ContainsFunc(other.lines, func(l line) bool { return l.is("bind") && slices.Contains(l.words, "ssl") }) {
+		if other != s && other.listens() && other.http() && slices.ContainsFunc(other.lines, func(l line) bool {
+			return l.is("bind") && slices.Contains(l.words, "ssl")
+		}) {
 			if s.main = r.target(other); s.main != nil {
 				r.Approximate(s.at, "a service has backends: those of %s, which get no request here", other.name)
 				return
@@ -112,7 +116,8 @@ func (r *reader) proxy(service *draft.Service, s *section, l line, front, back s
 func withoutHTTP(lines string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(lines, "\n"), func(text string) bool {
 		words := strings.Fields(text)
-		return len(words) > 1 && (strings.HasPrefix(words[0], "http-") || words[0] == "compression" || words[0] == "monitor-uri" || words[0] == "redirect" ||
+		return len(words) > 1 && (strings.HasPrefix(words[0], "http-") || words[0] == "compression" ||
+			words[0] == "monitor-uri" || words[0] == "redirect" ||
 			words[0] == "option" && slices.Contains(httpOptions, words[1]))
 	}), "\n")
 }
@@ -139,7 +144,8 @@ func toServers(service *draft.Service, one server) {
 	}
 }
 
-// routes gives a service the sections that some of its requests go to, where main are the names of the others' backends.
+// routes gives a service the sections that some of its requests go to, where main are the names of the others'
+// backends.
 func (r *reader) routes(service *draft.Service, s *section, main []string) {
 	if len(s.routes) == 0 {
 		return
@@ -182,7 +188,8 @@ func (r *reader) more(service *draft.Service, s, to *section) []string {
 	}
 	if len(s.main.servers) > 0 && len(list) > 0 && !list[0].like(s.main.servers[0]) {
 		for _, one := range list {
-			r.Left(one.at, "is spoken to in another way than %s; a service speaks to all its backends alike", s.main.servers[0].name)
+			r.Left(one.at, "is spoken to in another way than %s; a service speaks to all its backends alike",
+				s.main.servers[0].name)
 		}
 		return nil
 	}
@@ -190,7 +197,8 @@ func (r *reader) more(service *draft.Service, s, to *section) []string {
 }
 
 // common are lines that hold for all backends of a service.
-var common = []string{"balance", "cookie", "option", "timeout", "retries", "stick", "stick-table", "http-check", "tcp-check"}
+var common = []string{"balance", "cookie", "option", "timeout", "retries", "stick", "stick-table", "http-check",
+	"tcp-check"}
 
 // joiner adds servers to a service of mode proxy, in which an address and port is one backend, and names are unique.
 type joiner struct {

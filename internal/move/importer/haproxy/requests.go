@@ -144,7 +144,8 @@ func (r *reader) bounds(s *section, l line) bool {
 	}
 	*into = n
 	if r.several(s) {
-		r.Approximate(l.at, "holds for each service by itself, where HAProxy counts all that a section listens on together")
+		r.Approximate(l.at,
+			"holds for each service by itself, where HAProxy counts all that a section listens on together")
 	}
 	r.Carry(l.at)
 	return true
@@ -173,7 +174,8 @@ func (r *reader) proxyTimeout(s *section, q *requests, l line) bool {
 		return false
 	}
 	t := &q.timeouts
-	into := map[string]*time.Duration{"connect": &t.Connect, "client": &t.Client, "server": &t.Server, "http-request": &t.Request,
+	into := map[string]*time.Duration{"connect": &t.Connect, "client": &t.Client, "server": &t.Server,
+		"http-request":    &t.Request,
 		"http-keep-alive": &t.KeepAlive, "tunnel": &t.Tunnel, "queue": &t.Queue}[l.words[1]]
 	d, err := draft.Time(l.words[2], time.Millisecond)
 	if into == nil && slices.Contains([]string{"client-fin", "server-fin", "tarpit"}, l.words[1]) && !s.direct {
@@ -235,7 +237,8 @@ func (r *reader) asItStands(s *section, l line) bool {
 		return true
 	}
 	text, ok := verbatim(l.words)
-	if !ok || len(l.words) < 2 || s.kind == "backend" || len(s.settings.requests.front) > mostLines || l.is("log") && !logs(l) {
+	if !ok || len(l.words) < 2 || s.kind == "backend" || len(s.settings.requests.front) > mostLines ||
+		l.is("log") && !logs(l) {
 		return false
 	}
 	addLine(&s.settings.requests.front, text)
@@ -245,9 +248,12 @@ func (r *reader) asItStands(s *section, l line) bool {
 
 // Options that stand as they are in the lines of clients, and in those of backends.
 var (
-	clientOptions = []string{"http-buffer-request", "accept-invalid-http-request", "disable-h2-upgrade", "http-ignore-probes", "independent-streams", "http-server-close",
-		"httpclose", "http-keep-alive", "http-no-delay", "originalto", "http-use-proxy-header", "http-restrict-req-hdr-names"}
-	backendOptions = []string{"accept-invalid-http-response", "abortonclose", "checkcache", "persist", "prefer-last-server", "http-pretend-keepalive"}
+	clientOptions = []string{"http-buffer-request", "accept-invalid-http-request", "disable-h2-upgrade",
+		"http-ignore-probes", "independent-streams", "http-server-close",
+		"httpclose", "http-keep-alive", "http-no-delay", "originalto", "http-use-proxy-header",
+		"http-restrict-req-hdr-names"}
+	backendOptions = []string{"accept-invalid-http-response", "abortonclose", "checkcache", "persist",
+		"prefer-last-server", "http-pretend-keepalive"}
 )
 
 // proxyOption reads an option that mode proxy has.
@@ -307,8 +313,8 @@ const (
 // mostLines bounds lines that stand as they are, in bytes.
 const mostLines = 16 << 10
 
-// rule reads a rule of connections, requests or responses: as a key, or as it stands. A key's rule comes before those that
-// stand as they are, so a rule behind one of those stands as it is, too.
+// rule reads a rule of connections, requests or responses: as a key, or as it stands. A key's rule comes before those
+// that stand as they are, so a rule behind one of those stands as it is, too.
 func (r *reader) rule(s *section, q *requests, l line) {
 	if s.kind == "backend" && s.among {
 		r.Left(l.at, "is of the requests to this section alone, and a service's rules are of all its requests")
@@ -335,7 +341,8 @@ func (r *reader) byKey(s *section, q *requests, l line) bool {
 		}
 		r.Carry(l.at)
 	case refuses && !s.allowsBefore(l):
-		r.Approximate(l.at, "becomes allow or deny: the connections of these clients are closed, in place of an answer of 403")
+		r.Approximate(l.at,
+			"becomes allow or deny: the connections of these clients are closed, in place of an answer of 403")
 	case s.forwards(l): // as by forwarded_for
 		r.Carry(l.at)
 	case securityHeader(l):
@@ -358,7 +365,8 @@ func (r *reader) byKey(s *section, q *requests, l line) bool {
 // securityHeader says whether a line sets one of the fields that security_headers stands for, unless a backend has.
 func securityHeader(l line) bool {
 	return slices.ContainsFunc(lb.SecurityHeadersOf(true), func(h lb.Header) bool {
-		return slices.Equal(l.words, []string{"http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr(" + h.Name + ")", "-m", "found", "}"})
+		return slices.Equal(l.words, []string{"http-after-response", "set-header", h.Name, h.Value, "unless", "{",
+			"res.hdr(" + h.Name + ")", "-m", "found", "}"})
 	})
 }
 
@@ -402,7 +410,8 @@ func redirectsTLS(s *section, l line) bool {
 		return true
 	default:
 		for _, acl := range s.all() {
-			if acl.is("acl") && len(acl.words) == 3 && acl.words[2] == "ssl_fc" && (text == "if !"+acl.words[1] || text == "unless "+acl.words[1]) {
+			if acl.is("acl") && len(acl.words) == 3 && acl.words[2] == "ssl_fc" &&
+				(text == "if !"+acl.words[1] || text == "unless "+acl.words[1]) {
 				return true
 			}
 		}

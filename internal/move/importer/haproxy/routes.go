@@ -196,8 +196,11 @@ func parseRoute(words []string, acls map[string]test) (route, bool) {
 
 // hostFetches and pathFetches are what HAProxy has of a request's host and path, with how it is compared.
 var (
-	hostFetches = map[string]string{"hdr": "str", "hdr_dom": "dom", "hdr_end": "end", "req.hdr": "str", "req.hdr_dom": "dom", "req.hdr_end": "end", "ssl_fc_sni": "str", "ssl_fc_sni_end": "end", "hdr_beg": "beg", "req.hdr_beg": "beg"}
-	pathFetches = map[string]string{"path": "str", "path_beg": "beg", "url_beg": "beg", "path_dir": "dir", "path_end": "end"}
+	hostFetches = map[string]string{"hdr": "str", "hdr_dom": "dom", "hdr_end": "end", "req.hdr": "str",
+		"req.hdr_dom": "dom", "req.hdr_end": "end", "ssl_fc_sni": "str", "ssl_fc_sni_end": "end", "hdr_beg": "beg",
+		"req.hdr_beg": "beg"}
+	pathFetches = map[string]string{"path": "str", "path_beg": "beg", "url_beg": "beg", "path_dir": "dir",
+		"path_end": "end"}
 )
 
 // parseTest reads a sample of a request, flags and patterns.
@@ -283,7 +286,8 @@ func pathTest(how string, patterns []string, ignoreCase bool) (t test, ok bool) 
 		case how == "str":
 			t.differs = "becomes the path and all below it"
 		case path != "/":
-			t.differs = "paths are compared up to a slash: " + path + " is it and all below it, and nothing else that begins so"
+			t.differs = "paths are compared up to a slash: " + path +
+				" is it and all below it, and nothing else that begins so"
 		}
 	}
 	return t, len(t.paths) > 0

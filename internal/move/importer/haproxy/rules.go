@@ -14,15 +14,19 @@ import (
 // the section is left out whole: without it, Jeoul would serve requests that HAProxy refuses, or send them elsewhere.
 
 // ruleWords begin rules on connections, requests and responses.
-var ruleWords = []string{"http-request", "http-response", "http-after-response", "redirect", "tcp-request", "tcp-response"}
+var ruleWords = []string{"http-request", "http-response", "http-after-response", "redirect", "tcp-request",
+	"tcp-response"}
 
 // routing are other words that say where requests go, or that refuse some, and have no counterpart.
-var routing = []string{"use-server", "dispatch", "use-fcgi-app", "block", "reqdeny", "reqideny", "reqtarpit", "reqitarpit", "reqallow", "reqiallow",
+var routing = []string{"use-server", "dispatch", "use-fcgi-app", "block", "reqdeny", "reqideny", "reqtarpit",
+	"reqitarpit", "reqallow", "reqiallow",
 	"rspdeny", "rspideny", "reqpass", "reqipass", "reqrep", "reqirep", "reqdel", "reqidel", "transparent"}
 
 // passive are the actions of rules that neither refuse a request nor change what a backend gets.
-var passive = []string{"capture", "set-log-level", "set-nice", "set-priority-class", "set-priority-offset", "set-tos", "set-mark", "disable-l7-retry", "cache-use", "cache-store",
-	"early-hint", "accept", "allow", "track-sc0", "track-sc1", "track-sc2", "inspect-delay", "sc-inc-gpc", "sc-inc-gpc0", "sc-inc-gpc1", "sc-set-gpt", "sc-set-gpt0", "set-timeout"}
+var passive = []string{"capture", "set-log-level", "set-nice", "set-priority-class", "set-priority-offset", "set-tos",
+	"set-mark", "disable-l7-retry", "cache-use", "cache-store",
+	"early-hint", "accept", "allow", "track-sc0", "track-sc1", "track-sc2", "inspect-delay", "sc-inc-gpc",
+	"sc-inc-gpc0", "sc-inc-gpc1", "sc-set-gpt", "sc-set-gpt0", "set-timeout"}
 
 // cosmetic are the actions of rules that change header fields.
 var cosmetic = []string{"set-header", "add-header"}
@@ -57,10 +61,12 @@ func (l line) essential() bool {
 		return l.isRule() || !slices.Contains(spared, l.unread)
 	case slices.Contains(routing, l.words[0]):
 		return true
-	case l.is("option", "transparent"), l.is("option", "http_proxy"), l.is("option", "checkcache"), l.is("option", "http-restrict-req-hdr-names"):
+	case l.is("option", "transparent"), l.is("option", "http_proxy"), l.is("option", "checkcache"),
+		l.is("option", "http-restrict-req-hdr-names"):
 		return true
 	case l.is("filter"):
-		return !l.is("filter", "compression") && !l.is("filter", "cache") && !l.is("filter", "trace") && !l.is("filter", "opentracing")
+		return !l.is("filter", "compression") && !l.is("filter", "cache") && !l.is("filter", "trace") &&
+			!l.is("filter", "opentracing")
 	case !l.isRule() || slices.Contains(passive, l.action()):
 		return false
 	case l.is("http-response"), l.is("http-after-response"):
@@ -80,7 +86,8 @@ func (l line) stands() bool {
 }
 
 // spared are words of lines that may be left out where they cannot be read: of a backend, an address or a log.
-var spared = []string{"server", "bind", "log", "log-format", "log-tag", "errorfile", "description", "http-check", "tcp-check", "stats", "timeout", "balance"}
+var spared = []string{"server", "bind", "log", "log-format", "log-tag", "errorfile", "description", "http-check",
+	"tcp-check", "stats", "timeout", "balance"}
 
 // unsafe returns why a section that listens must not become services: which line of it, or of those that it leads to,
 // can be carried over neither as a key nor as it stands; "" if all can.
@@ -109,7 +116,8 @@ func (r *reader) unsafe(s *section, proxied bool) string {
 				why = "a service's rules are of all its requests, and this one is of those to one of several sections"
 			}
 			if why != "" {
-				return "has `" + r.Text(l.at) + "` at " + l.at.String() + ", without which it would serve what it must not, or send it elsewhere (" + why + "); " + keep
+				return "has `" + r.Text(l.at) + "` at " + l.at.String() +
+					", without which it would serve what it must not, or send it elsewhere (" + why + "); " + keep
 			}
 		}
 	}
@@ -156,7 +164,8 @@ func (s *section) index() *ruleIndex {
 		if s.rules.raw[l.words[0]] == 0 && s.standsRaw(l) {
 			s.rules.raw[l.words[0]] = l.at.Line
 		}
-		if s.rules.ends == 0 && l.is("http-request") && slices.Contains([]string{"allow", "auth", "return", "redirect", "set-src", "tarpit"}, l.action()) {
+		if s.rules.ends == 0 && l.is("http-request") &&
+			slices.Contains([]string{"allow", "auth", "return", "redirect", "set-src", "tarpit"}, l.action()) {
 			s.rules.ends = l.at.Line
 		}
 	}
@@ -195,14 +204,17 @@ func (s *section) allowsBefore(l line) bool {
 }
 
 // foreign are samples and arguments that go by what is outside of the lines: other sections, scripts, names of proxies.
-var foreign = regexp.MustCompile(`\b(http_auth|http_auth_group|lua\.|fe_[a-z]|be_[a-z]|bc_[a-z]|nbsrv|connslots|avg_queue|queue\b|srv_[a-z]|table_[a-z]|in_table|var\(proc|env\()` +
-	`|\b(src|sc\d?)_[a-z_]+\([^)]*[A-Za-z]`)
+var foreign = regexp.MustCompile(
+	`\b(http_auth|http_auth_group|lua\.|fe_[a-z]|be_[a-z]|bc_[a-z]|nbsrv|connslots|avg_queue|queue\b|srv_[a-z]|table_[a-z]|in_table|var\(proc|env\()` +
+		`|\b(src|sc\d?)_[a-z_]+\([^)]*[A-Za-z]`)
 
 // foreignActions need other sections or scripts.
-var foreignActions = []string{"auth", "use-service", "cache-use", "cache-store", "send-spoe-group", "do-resolve", "add-acl", "del-acl", "set-map", "del-map", "lua", "normalize-uri", "attach-srv", "ot-group"}
+var foreignActions = []string{"auth", "use-service", "cache-use", "cache-store", "send-spoe-group", "do-resolve",
+	"add-acl", "del-acl", "set-map", "del-map", "lua", "normalize-uri", "attach-srv", "ot-group"}
 
 // predefined are conditions that need no definition.
-var predefined = regexp.MustCompile(`^(FALSE|TRUE|HTTP|HTTP_1\.[01]|HTTP_2\.0|HTTP_CONTENT|HTTP_URL_(ABS|SLASH|STAR)|LOCALHOST|METH_[A-Z]+|RDP_COOKIE|REQ_CONTENT|WAIT_END)$`)
+var predefined = regexp.MustCompile(
+	`^(FALSE|TRUE|HTTP|HTTP_1\.[01]|HTTP_2\.0|HTTP_CONTENT|HTTP_URL_(ABS|SLASH|STAR)|LOCALHOST|METH_[A-Z]+|RDP_COOKIE|REQ_CONTENT|WAIT_END)$`)
 
 // asLines returns a rule as lines of HAProxy's language that stand by themselves: the conditions that it names, and
 // the rule. A reason says why there are none.
@@ -271,7 +283,8 @@ func standing(l line) (text, why string) {
 		if foreign.MatchString(word) {
 			return "", "it goes by " + word + ", which is of another section or outside"
 		}
-		if i > 0 && (l.words[i-1] == "-f" || l.words[i-1] == "-M") && !strings.HasPrefix(word, "/") || mapFile.MatchString(word) {
+		if i > 0 && (l.words[i-1] == "-f" || l.words[i-1] == "-M") && !strings.HasPrefix(word, "/") ||
+			mapFile.MatchString(word) {
 			return "", "it goes by a file that is not named by its absolute path"
 		}
 		var ok bool
@@ -314,7 +327,8 @@ func quoted(word string) (string, bool) {
 
 // forwards says whether a rule sets X-Forwarded-Proto to what each request gets by forwarded_for.
 func (s *section) forwards(l line) bool {
-	if !s.listens() || len(l.words) != 4 || !l.is("http-request", "set-header") || !strings.EqualFold(l.words[2], "X-Forwarded-Proto") {
+	if !s.listens() || len(l.words) != 4 || !l.is("http-request", "set-header") ||
+		!strings.EqualFold(l.words[2], "X-Forwarded-Proto") {
 		return false
 	}
 	var option *line
@@ -385,7 +399,8 @@ func (s *section) connections() (rules []draft.Rule, ok bool) {
 // denies returns the clients that a rule of requests refuses by their address alone.
 func (s *section) denies(l line) (draft.Rule, bool) {
 	at := slices.IndexFunc(l.words, func(w string) bool { return w == "if" || w == "unless" })
-	if at < 0 || !l.is("http-request", "deny") || at > 2 && !(at == 4 && l.words[2] == "deny_status" && l.words[3] == "403") {
+	if at < 0 || !l.is("http-request", "deny") || at > 2 &&
+		!(at == 4 && l.words[2] == "deny_status" && l.words[3] == "403") {
 		return draft.Rule{}, false
 	}
 	return s.clients(l.words[at:])

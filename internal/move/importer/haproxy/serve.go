@@ -48,7 +48,9 @@ func (r *reader) serve(s *section) {
 func (r *reader) service(s *section, l line, place netip.AddrPort, front, back settings, servers []server) {
 	service := r.NewService(l.at)
 	service.Name, service.VIP, service.Port = s.name, place.Addr(), place.Port()
-	if others := slices.ContainsFunc(s.lines, func(other line) bool { return other.is("bind") && other.at != l.at }); others || strings.Contains(l.words[1], ",") {
+	if others := slices.ContainsFunc(s.lines, func(other line) bool {
+		return other.is("bind") && other.at != l.at
+	}); others || strings.Contains(l.words[1], ",") {
 		service.Name = fmt.Sprintf("%s-%d", s.name, place.Port())
 	}
 	service.Mode = lb.FullNAT
@@ -131,7 +133,8 @@ func (r *reader) backends(service *draft.Service, section string, back settings,
 		}
 		if b.Backup {
 			if backups++; backups == 2 && !back.allBackups {
-				r.Approximate(one.at, "HAProxy takes the first backup alone where there is no option allbackups; here all backups share the connections")
+				r.Approximate(one.at,
+					"HAProxy takes the first backup alone where there is no option allbackups; here all backups share the connections")
 			}
 		}
 		if one.slowStart > 0 {
@@ -148,7 +151,9 @@ func (r *reader) backends(service *draft.Service, section string, back settings,
 
 // evenly has a service take turns where no weight differs.
 func evenly(service *draft.Service) {
-	if !slices.ContainsFunc(service.Backends, func(b lb.Backend) bool { return b.Weight != service.Backends[0].Weight }) && service.Scheduler == lb.WeightedRoundRobin {
+	if !slices.ContainsFunc(service.Backends, func(b lb.Backend) bool {
+		return b.Weight != service.Backends[0].Weight
+	}) && service.Scheduler == lb.WeightedRoundRobin {
 		service.Scheduler = lb.RoundRobin
 	}
 }

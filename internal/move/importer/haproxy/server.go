@@ -31,9 +31,11 @@ type server struct {
 	sendProxy uint8
 	// template says that it stands for those that a name has in the DNS.
 	template bool
-	// proto is the protocol that it speaks, where the line names one, and resolvers the section of those that know its name.
+	// proto is the protocol that it speaks, where the line names one, and resolvers the section of those that know its
+	// name.
 	proto, resolvers string
-	// left are parameters that have no counterpart, tls those of TLS, and needless those that change nothing, with the reason.
+	// left are parameters that have no counterpart, tls those of TLS, and needless those that change nothing, with the
+	// reason.
 	left, tls, needless []string
 	// plain are those of TLS that are read: without TLS they change nothing.
 	plain []string
@@ -41,10 +43,14 @@ type server struct {
 
 // parameters of servers that have no counterpart: of TLS, with a value, and without.
 var (
-	leftOfTLS     = []string{"crl-file", "ciphers", "ciphersuites", "curves", "ssl-min-ver", "ssl-max-ver", "alpn", "verifyhost", "crt", "sni", "npn", "client-sigalgs", "sigalgs"}
-	flagsOfTLS    = []string{"allow-0rtt", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13", "no-tlsv12", "no-tlsv13"}
-	leftWithValue = []string{"cookie", "minconn", "maxqueue", "downinter", "track", "observe", "error-limit", "redir", "namespace", "socks4", "source", "usesrc", "interface", "addr",
-		"agent-addr", "agent-send", "proxy-v2-options", "set-proxy-v2-tlv-fmt", "tcp-ut", "check-alpn", "check-proto", "ws", "init-state", "shard", "hash-key", "idle-ping", "pool-conn-name",
+	leftOfTLS = []string{"crl-file", "ciphers", "ciphersuites", "curves", "ssl-min-ver", "ssl-max-ver", "alpn",
+		"verifyhost", "crt", "sni", "npn", "client-sigalgs", "sigalgs"}
+	flagsOfTLS = []string{"allow-0rtt", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12",
+		"force-tlsv13", "no-tlsv12", "no-tlsv13"}
+	leftWithValue = []string{"cookie", "minconn", "maxqueue", "downinter", "track", "observe", "error-limit", "redir",
+		"namespace", "socks4", "source", "usesrc", "interface", "addr",
+		"agent-addr", "agent-send", "proxy-v2-options", "set-proxy-v2-tlv-fmt", "tcp-ut", "check-alpn", "check-proto",
+		"ws", "init-state", "shard", "hash-key", "idle-ping", "pool-conn-name",
 		"guid", "log-bufsize"}
 	leftFlags = []string{"non-stick", "check-send-proxy", "check-via-socks4", "strict-maxconn", "check-reuse-pool"}
 )
@@ -137,13 +143,16 @@ func (s *server) flag(word string) bool {
 }
 
 // takesValue are the parameters of Keywords that have a value.
-var takesValue = map[string]bool{"id": true, "init-addr": true, "resolve-net": true, "resolve-opts": true, "resolve-prefer": true, "resolvers": true, "max-reuse": true,
+var takesValue = map[string]bool{"id": true, "init-addr": true, "resolve-net": true, "resolve-opts": true,
+	"resolve-prefer": true, "resolvers": true, "max-reuse": true,
 	"pool-low-conn": true, "pool-max-conn": true, "pool-purge-delay": true, "log-proto": true}
 
 // value reads a parameter with a value; known is false where it has none that is known.
 func (s *server) value(word, value string) (known bool, err error) {
-	times := map[string]*time.Duration{"inter": &s.inter, "fastinter": &s.fast, "slowstart": &s.slowStart, "agent-inter": new(time.Duration)}
-	counts := map[string]*uint16{"rise": &s.rise, "fall": &s.fall, "port": &s.checkPort, "weight": &s.backend.Weight, "agent-port": new(uint16)}
+	times := map[string]*time.Duration{"inter": &s.inter, "fastinter": &s.fast, "slowstart": &s.slowStart,
+		"agent-inter": new(time.Duration)}
+	counts := map[string]*uint16{"rise": &s.rise, "fall": &s.fall, "port": &s.checkPort, "weight": &s.backend.Weight,
+		"agent-port": new(uint16)}
 	switch {
 	case times[word] != nil:
 		*times[word], err = draft.Time(value, time.Millisecond)
@@ -226,7 +235,8 @@ func (r *reader) readServers(s *section, set settings) []server {
 				continue
 			}
 			if s.proxied && len(list) > 0 && !one.like(list[0]) {
-				r.Left(l.at, "is spoken to in another way than %s; a service speaks to all its backends alike", list[0].name)
+				r.Left(l.at, "is spoken to in another way than %s; a service speaks to all its backends alike",
+					list[0].name)
 				continue
 			}
 			if r.acceptable(&one, s, shared) {
@@ -260,7 +270,8 @@ func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 	}
 	if i := slices.Index(s.left, "cookie"); i >= 0 && of.proxied {
 		s.left = slices.Delete(s.left, i, i+1)
-		r.Approximate(s.at, "the value of a server's cookie is made of its address: clients with one from before get another")
+		r.Approximate(s.at,
+			"the value of a server's cookie is made of its address: clients with one from before get another")
 	}
 	if s.ssl || s.checkTLS {
 		s.left = append(s.left, s.tls...)
@@ -273,7 +284,8 @@ func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 			r.Approximate(s.at, "maxconn becomes upper of each service that has the server, and each counts by itself")
 		}
 	default:
-		r.Approximate(s.at, "maxconn becomes upper: what is beyond goes to the other backends, and is refused where all are full; in HAProxy it waits")
+		r.Approximate(s.at,
+			"maxconn becomes upper: what is beyond goes to the other backends, and is refused where all are full; in HAProxy it waits")
 	}
 	if s.backend.Draining {
 		r.Approximate(s.at, "disabled becomes drain: checks go on")

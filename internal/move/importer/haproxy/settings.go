@@ -48,7 +48,8 @@ func (s *section) effective() settings {
 			*v.own = *v.of
 		}
 	}
-	for _, v := range []struct{ own, of *time.Duration }{{&own.connect, &all.connect}, {&own.checkTimeout, &all.checkTimeout}} {
+	for _, v := range []struct{ own, of *time.Duration }{{&own.connect, &all.connect},
+		{&own.checkTimeout, &all.checkTimeout}} {
 		if *v.own == 0 {
 			*v.own = *v.of
 		}
@@ -74,10 +75,12 @@ func (r *reader) setting(s *section, l line) bool {
 		s.settings.balance = &l
 		r.Carry(l.at)
 	case "maxconn":
-		r.number(l, 1<<28, &s.settings.maxconn, "what is beyond waits in HAProxy's queue; here new connections of each service are refused, and their clients try again")
+		r.number(l, 1<<28, &s.settings.maxconn,
+			"what is beyond waits in HAProxy's queue; here new connections of each service are refused, and their clients try again")
 	case "rate-limit":
 		l.words = l.words[1:]
-		r.number(l, 10_000_000, &s.settings.rate, "what is beyond waits in HAProxy's queue; here SYNs are dropped, and clients send them again")
+		r.number(l, 10_000_000, &s.settings.rate,
+			"what is beyond waits in HAProxy's queue; here SYNs are dropped, and clients send them again")
 	case "timeout":
 		r.timeout(s, l)
 	case "default-server":
@@ -116,7 +119,9 @@ func (r *reader) number(l line, most uint64, into *uint64, differs string) {
 
 // takenBack speaks of a line that takes something back.
 func (r *reader) takenBack(s *section, l line) {
-	before := slices.ContainsFunc(s.all(), func(o line) bool { return !o.no && len(o.words) > 1 && o.is(l.words[:min(2, len(l.words))]...) })
+	before := slices.ContainsFunc(s.all(), func(o line) bool {
+		return !o.no && len(o.words) > 1 && o.is(l.words[:min(2, len(l.words))]...)
+	})
 	if before || l.is("option", "redispatch") && s.proxied {
 		r.Left(l.at, "takes back what goes on here; look at it by hand")
 		return
@@ -143,7 +148,8 @@ func (r *reader) timeout(s *section, l line) {
 		if s.proxied && !s.direct {
 			return
 		}
-		r.Approximate(l.at, "bounds checks, beside timeout check; a client whose backend does not answer sends its SYN again, until it gives up itself")
+		r.Approximate(l.at,
+			"bounds checks, beside timeout check; a client whose backend does not answer sends its SYN again, until it gives up itself")
 	case slices.Contains([]string{"client", "server", "tunnel"}, l.words[1]):
 		r.Idle(l.at, lb.TCP, d)
 	case slices.Contains([]string{"client-fin", "server-fin"}, l.words[1]):
@@ -159,7 +165,8 @@ func (r *reader) timeout(s *section, l line) {
 func (r *reader) source(s *section, l line) {
 	if slices.Contains(l.words, "usesrc") {
 		s.settings.transparent = true
-		r.Approximate(l.at, "HAProxy sends from the client's address: that is mode nat, in which backends must answer through this host")
+		r.Approximate(l.at,
+			"HAProxy sends from the client's address: that is mode nat, in which backends must answer through this host")
 		return
 	}
 	if len(l.words) < 2 {
@@ -187,7 +194,8 @@ func (r *reader) stick(s *section, l line) {
 				s.settings.persistence = min(max(d, time.Second), longest)
 			}
 		}
-		r.Approximate(l.at, "becomes persistence where `stick on src` goes by it; what it counts, and its size, are not carried over")
+		r.Approximate(l.at,
+			"becomes persistence where `stick on src` goes by it; what it counts, and its size, are not carried over")
 	case l.is("stick", "on") && len(l.words) == 3 && clientKey.MatchString(l.words[2]):
 		s.settings.prefix = clientPrefix(l.words[2])
 		r.Carry(l.at)
@@ -223,11 +231,14 @@ func (b clientBits) of(four bool) uint8 {
 }
 
 // checkOptions say how servers are asked.
-var checkOptions = []string{"httpchk", "tcp-check", "ssl-hello-chk", "mysql-check", "pgsql-check", "redis-check", "ldap-check", "smtpchk", "spop-check", "external-check"}
+var checkOptions = []string{"httpchk", "tcp-check", "ssl-hello-chk", "mysql-check", "pgsql-check", "redis-check",
+	"ldap-check", "smtpchk", "spop-check", "external-check"}
 
 // httpOptions are of HTTP alone.
-var httpOptions = []string{"http-server-close", "http-keep-alive", "http-pretend-keepalive", "prefer-last-server", "http-no-delay", "http-buffer-request",
-	"accept-invalid-http-request", "accept-invalid-http-response", "h1-case-adjust-bogus-client", "h1-case-adjust-bogus-server", "disable-h2-upgrade",
+var httpOptions = []string{"http-server-close", "http-keep-alive", "http-pretend-keepalive", "prefer-last-server",
+	"http-no-delay", "http-buffer-request",
+	"accept-invalid-http-request", "accept-invalid-http-response", "h1-case-adjust-bogus-client",
+	"h1-case-adjust-bogus-server", "disable-h2-upgrade",
 	"http-ignore-probes", "http-use-proxy-header", "http-use-htx", "httpclose", "forwardfor", "originalto"}
 
 func (r *reader) option(s *section, l line) bool {
@@ -245,7 +256,8 @@ func (r *reader) option(s *section, l line) bool {
 		r.Needless(l.at, "%s", why)
 	case slices.Contains(httpOptions, name) && !s.proxied:
 		r.Needless(l.at, "%s", ofHTTP)
-	case name == "abortonclose" && !s.proxied, name == "persist" && !s.proxied, name == "independent-streams" && !s.proxied:
+	case name == "abortonclose" && !s.proxied, name == "persist" && !s.proxied, name == "independent-streams" &&
+		!s.proxied:
 		r.Needless(l.at, "is of connections that wait, and of silence that HAProxy measures; Jeoul has neither")
 	case name == "redispatch":
 		r.Left(l.at, "a connection that a backend does not answer is not sent to another; outliers takes such a backend out for the next ones")
@@ -286,7 +298,8 @@ func (r *reader) other(l line) bool {
 
 // balances has what comes closest to each algorithm.
 var balances = map[string]lb.Scheduler{
-	"roundrobin": lb.WeightedRoundRobin, "static-rr": lb.WeightedRoundRobin, "leastconn": lb.WeightedLeastConnections, "first": lb.Failover,
+	"roundrobin": lb.WeightedRoundRobin, "static-rr": lb.WeightedRoundRobin, "leastconn": lb.WeightedLeastConnections,
+	"first":  lb.Failover,
 	"source": lb.SourceHash, "random": lb.TwoChoices,
 }
 
@@ -303,10 +316,12 @@ func (r *reader) schedule(s *draft.Service, balance *line) {
 	scheduler, known := balances[name]
 	if !known {
 		scheduler = lb.SourceHash
-		r.Approximate(balance.at, "goes by what clients send, and no scheduler of Jeoul's does; here clients are spread by their address")
+		r.Approximate(balance.at,
+			"goes by what clients send, and no scheduler of Jeoul's does; here clients are spread by their address")
 	}
 	if name == "first" {
-		r.Approximate(balance.at, "first goes on to the next server when one has maxconn connections, which becomes upper")
+		r.Approximate(balance.at,
+			"first goes on to the next server when one has maxconn connections, which becomes upper")
 	}
 	s.Scheduler = scheduler
 }

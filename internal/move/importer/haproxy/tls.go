@@ -35,7 +35,8 @@ func based(dir, file string) string {
 
 // absolute says whether a path is that of a file that Jeoul takes.
 func absolute(file string) bool {
-	return strings.HasPrefix(file, "/") && !strings.HasSuffix(file, "/") && len(file) < 4096 && !strings.ContainsFunc(file, func(r rune) bool { return r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0 })
+	return strings.HasPrefix(file, "/") && !strings.HasSuffix(file, "/") && len(file) < 4096 &&
+		!strings.ContainsFunc(file, func(r rune) bool { return r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0 })
 }
 
 // noHTTP2 says whether a bind names its protocols, and HTTP/2 is none of them.

@@ -16,7 +16,8 @@ var (
 )
 
 // escapes are what a backslash and a character stand for. Before all others it is a backslash, as in (.*)\.php and \1.
-var escapes = map[byte]byte{'n': '\n', 'r': '\r', 't': '\t', ' ': ' ', '\\': '\\', '#': '#', '"': '"', '\'': '\'', '$': '$'}
+var escapes = map[byte]byte{'n': '\n', 'r': '\r', 't': '\t', ' ': ' ', '\\': '\\', '#': '#', '"': '"',
+	'\'': '\'', '$': '$'}
 
 // hexadecimal is a character by its number, behind a backslash.
 var hexadecimal = regexp.MustCompile(`^x[0-9a-fA-F]{2}`)

@@ -31,17 +31,24 @@ type options struct {
 
 // long has the letter or word of each long option.
 var long = map[string]string{
-	"add-service": "A", "edit-service": "E", "delete-service": "D", "clear": "C", "restore": "R", "save": "S", "add-server": "a",
-	"edit-server": "e", "delete-server": "d", "list": "L", "zero": "Z", "set": "set", "start-daemon": "start-daemon", "stop-daemon": "stop-daemon",
-	"tcp-service": "t", "udp-service": "u", "sctp-service": "sctp", "fwmark-service": "f", "ipv6": "6", "scheduler": "s", "persistent": "p",
-	"netmask": "M", "pe": "pe", "real-server": "r", "gatewaying": "g", "ipip": "i", "masquerading": "m", "weight": "w", "u-threshold": "x",
-	"l-threshold": "y", "tun-type": "tun-type", "tun-port": "tun-port", "tun-nocsum": "tun-nocsum", "tun-csum": "tun-csum",
-	"tun-remcsum": "tun-remcsum", "sched-flags": "b", "ops": "o", "numeric": "n", "exact": "n", "mcast-interface": "mcast", "syncid": "mcast",
+	"add-service": "A", "edit-service": "E", "delete-service": "D", "clear": "C", "restore": "R", "save": "S",
+	"add-server":  "a",
+	"edit-server": "e", "delete-server": "d", "list": "L", "zero": "Z", "set": "set", "start-daemon": "start-daemon",
+	"stop-daemon": "stop-daemon",
+	"tcp-service": "t", "udp-service": "u", "sctp-service": "sctp", "fwmark-service": "f", "ipv6": "6",
+	"scheduler": "s", "persistent": "p",
+	"netmask": "M", "pe": "pe", "real-server": "r", "gatewaying": "g", "ipip": "i", "masquerading": "m", "weight": "w",
+	"u-threshold": "x",
+	"l-threshold": "y", "tun-type": "tun-type", "tun-port": "tun-port", "tun-nocsum": "tun-nocsum",
+	"tun-csum":    "tun-csum",
+	"tun-remcsum": "tun-remcsum", "sched-flags": "b", "ops": "o", "numeric": "n", "exact": "n",
+	"mcast-interface": "mcast", "syncid": "mcast",
 	"sync-maxlen": "mcast", "mcast-group": "mcast", "mcast-port": "mcast", "mcast-ttl": "mcast",
 }
 
 // bare are the options that take no value.
-var bare = []string{"A", "E", "D", "C", "R", "S", "a", "e", "d", "L", "l", "Z", "6", "g", "i", "m", "o", "n", "tun-nocsum", "tun-csum", "tun-remcsum"}
+var bare = []string{"A", "E", "D", "C", "R", "S", "a", "e", "d", "L", "l", "Z", "6", "g", "i", "m", "o", "n",
+	"tun-nocsum", "tun-csum", "tun-remcsum"}
 
 var commands = []string{"A", "E", "D", "C", "R", "S", "a", "e", "d", "L", "l", "Z"}
 
@@ -98,7 +105,8 @@ func (o *options) take(name, value string, words *[]string) error {
 		o.command = name
 		return nil
 	}
-	fields := map[string]*string{"s": &o.scheduler, "b": &o.flags, "w": &o.weight, "x": &o.upper, "y": &o.lower, "M": &o.netmask, "pe": &o.engine,
+	fields := map[string]*string{"s": &o.scheduler, "b": &o.flags, "w": &o.weight, "x": &o.upper, "y": &o.lower,
+		"M": &o.netmask, "pe": &o.engine,
 		"r": &o.server, "tun-type": &o.tunType, "tun-port": &o.tunPort, "mcast": new(string)}
 	switch name {
 	case "t", "u", "f", "sctp":

@@ -16,20 +16,24 @@ var schedulers = map[string]struct {
 	is  lb.Scheduler
 	why string
 }{
-	"rr":    {lb.RoundRobin, ""},
-	"wrr":   {lb.WeightedRoundRobin, ""},
-	"lc":    {lb.LeastConnections, ""},
-	"wlc":   {lb.WeightedLeastConnections, ""},
-	"sh":    {lb.SourceHash, ""},
-	"mh":    {lb.SourceHash, ""},
-	"fo":    {lb.Failover, ""},
-	"twos":  {lb.TwoChoices, ""},
-	"sed":   {lb.WeightedLeastConnections, "sed counts the connection to come as well; wlc is the closest"},
-	"nq":    {lb.WeightedLeastConnections, "nq prefers backends without connections; wlc is the closest"},
-	"ovf":   {lb.Failover, "ovf goes on to the next backend when one has as many active connections as its weight; here upper is that weight, and half-open ones count"},
-	"dh":    {lb.SourceHash, "dh goes by the destination, which is the VIP for all clients of a service; here clients are spread by their address"},
-	"lblc":  {lb.SourceHash, "lblc is for caches, by the destination, which is the VIP for all clients of a service; here clients are spread by their address"},
-	"lblcr": {lb.SourceHash, "lblcr is for caches, by the destination, which is the VIP for all clients of a service; here clients are spread by their address"},
+	"rr":   {lb.RoundRobin, ""},
+	"wrr":  {lb.WeightedRoundRobin, ""},
+	"lc":   {lb.LeastConnections, ""},
+	"wlc":  {lb.WeightedLeastConnections, ""},
+	"sh":   {lb.SourceHash, ""},
+	"mh":   {lb.SourceHash, ""},
+	"fo":   {lb.Failover, ""},
+	"twos": {lb.TwoChoices, ""},
+	"sed":  {lb.WeightedLeastConnections, "sed counts the connection to come as well; wlc is the closest"},
+	"nq":   {lb.WeightedLeastConnections, "nq prefers backends without connections; wlc is the closest"},
+	"ovf": {lb.Failover,
+		"ovf goes on to the next backend when one has as many active connections as its weight; here upper is that weight, and half-open ones count"},
+	"dh": {lb.SourceHash,
+		"dh goes by the destination, which is the VIP for all clients of a service; here clients are spread by their address"},
+	"lblc": {lb.SourceHash,
+		"lblc is for caches, by the destination, which is the VIP for all clients of a service; here clients are spread by their address"},
+	"lblcr": {lb.SourceHash,
+		"lblcr is for caches, by the destination, which is the VIP for all clients of a service; here clients are spread by their address"},
 }
 
 // Schedule gives a service what comes closest to IPVS's scheduler of a name, with flags that say
@@ -37,7 +41,8 @@ var schedulers = map[string]struct {
 func Schedule(d *draft.Draft, s *draft.Service, at remark.At, name, flags string) {
 	own, known := schedulers[name]
 	if !known {
-		own.is, own.why = lb.WeightedLeastConnections, "Jeoul has no scheduler "+name+"; wlc, the default of IPVS, is in its place"
+		own.is, own.why = lb.WeightedLeastConnections, "Jeoul has no scheduler "+name+
+			"; wlc, the default of IPVS, is in its place"
 	}
 	s.Scheduler = own.is
 	if own.why != "" {

@@ -54,7 +54,8 @@ func (r *reader) setService(at remark.At, o options) {
 	s.at, s.scheduler, s.flags = at, cmp.Or(o.scheduler, defaultScheduler), o.flags
 	r.persist(at, s, o)
 	if o.onePacket {
-		r.Approximate(at, "by -o IPVS chooses anew for each datagram; here all of a client's address and port go to one backend while they follow each other")
+		r.Approximate(at,
+			"by -o IPVS chooses anew for each datagram; here all of a client's address and port go to one backend while they follow each other")
 	}
 }
 
@@ -96,7 +97,8 @@ func (r *reader) persist(at remark.At, s *service, o options) {
 		}
 	}
 	if longest := 24 * time.Hour; s.Persistence.Timeout > longest {
-		r.Approximate(at, "a persistence of %s is longer than the %s that Jeoul remembers a client", s.Persistence.Timeout, longest)
+		r.Approximate(at, "a persistence of %s is longer than the %s that Jeoul remembers a client",
+			s.Persistence.Timeout, longest)
 		s.Persistence.Timeout = longest
 	}
 	if o.netmask != "" {
@@ -187,7 +189,9 @@ func modeOf(o options) (mode lb.Mode, why string) {
 		return lb.IPIP, ""
 	case "gue":
 		if o.tunPort != "" && o.tunPort != guePort {
-			return lb.GUE, fmt.Sprintf("Jeoul sends GUE to UDP port %s, and this backend takes it at %s; change that there", guePort, o.tunPort)
+			return lb.GUE,
+				fmt.Sprintf("Jeoul sends GUE to UDP port %s, and this backend takes it at %s; change that there",
+					guePort, o.tunPort)
 		}
 		return lb.GUE, ""
 	}

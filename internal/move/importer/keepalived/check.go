@@ -30,8 +30,10 @@ var checkers = map[string]struct {
 	retries uint64
 	pause   time.Duration
 }{
-	"TCP_CHECK": {lb.CheckTCP, 1, time.Second}, "HTTP_GET": {lb.CheckHTTP, 1, 3 * time.Second}, "SSL_GET": {lb.CheckHTTP, 1, 3 * time.Second},
-	"DNS_CHECK": {lb.CheckDNS, 3, 0}, "UDP_CHECK": {lb.CheckUDP, 1, time.Second}, "PING_CHECK": {lb.CheckICMP, 1, time.Second},
+	"TCP_CHECK": {lb.CheckTCP, 1, time.Second}, "HTTP_GET": {lb.CheckHTTP, 1, 3 * time.Second},
+	"SSL_GET":   {lb.CheckHTTP, 1, 3 * time.Second},
+	"DNS_CHECK": {lb.CheckDNS, 3, 0}, "UDP_CHECK": {lb.CheckUDP, 1, time.Second},
+	"PING_CHECK": {lb.CheckICMP, 1, time.Second},
 	"MISC_CHECK": {lb.CheckExec, 0, time.Second}, "SMTP_CHECK": {lb.CheckTCP, 1, time.Second},
 }
 
@@ -56,16 +58,19 @@ func (r *reader) checks(s *draft.Service, n *node) {
 		case from == nil:
 			first, from = own, server
 		case from != nil && !sameCommands(own, first):
-			r.Left(server.at, "is checked by another program, or with other arguments, than the real server at %s; a service's checks are those of all its backends, so the program is not run: let one ask all, by JEOUL_ADDRESS and JEOUL_PORT", from.at)
+			r.Left(server.at,
+				"is checked by another program, or with other arguments, than the real server at %s; a service's checks are those of all its backends, so the program is not run: let one ask all, by JEOUL_ADDRESS and JEOUL_PORT", from.at)
 			first = withoutCommands(first)
 		case from != nil && !reflect.DeepEqual(own, first):
-			r.Approximate(server.at, "is checked in another way than the real server at %s; here a service's checks are those of all its backends, and they are that one's", from.at)
+			r.Approximate(server.at,
+				"is checked in another way than the real server at %s; here a service's checks are those of all its backends, and they are that one's", from.at)
 		}
 	}
 	s.Checks.List = first
 	for _, server := range unchecked {
 		if len(first) > 0 {
-			r.Approximate(server.at, "is not checked by keepalived, and so always serves; here a service's checks are those of all its backends, and they are those of the real server at %s", from.at)
+			r.Approximate(server.at,
+				"is not checked by keepalived, and so always serves; here a service's checks are those of all its backends, and they are those of the real server at %s", from.at)
 		}
 	}
 }
@@ -146,7 +151,8 @@ func (r *reader) checker(s *draft.Service, n *node, blocks []*node) []lb.Check {
 	}
 	c.Fall, c.Rise = uint16(retries)+1, 1
 	c.Fast = seconds(blocks, "delay_before_retry", usual.pause)
-	draft.SetTimes(&c, seconds(blocks, "delay_loop", defaultDelayLoop), seconds(blocks, "connect_timeout", defaultTimeout))
+	draft.SetTimes(&c, seconds(blocks, "delay_loop", defaultDelayLoop),
+		seconds(blocks, "connect_timeout", defaultTimeout))
 	if text := setting([]*node{n}, "connect_port"); text != "" {
 		if port, err := draft.Port("tcp", text); err == nil && port != portOf(s, blocks[1]) {
 			c.Port = port
@@ -210,7 +216,8 @@ func portOf(s *draft.Service, server *node) uint16 {
 func (r *reader) remarkChecker(n *node) {
 	for _, c := range n.children {
 		switch c.word(0) {
-		case "connect_port", "connect_timeout", "retry", "nb_get_retry", "delay_before_retry", "delay_loop", "url", "name", "type", "misc_path", "misc_timeout", "virtualhost":
+		case "connect_port", "connect_timeout", "retry", "nb_get_retry", "delay_before_retry", "delay_loop", "url",
+			"name", "type", "misc_path", "misc_timeout", "virtualhost":
 			r.Carry(c.at)
 		case "payload", "require_reply": // by bytes
 		case "enable_sni": // by urls
@@ -241,13 +248,15 @@ func (r *reader) urls(n *node, c lb.Check, blocks []*node) []lb.Check {
 			continue
 		}
 		one := c
-		request := lb.HTTPCheck{Method: "GET", Path: "/", Host: setting(append([]*node{url}, blocks...), "virtualhost"), Status: []lb.StatusRange{{First: 200, Last: 299}}}
+		request := lb.HTTPCheck{Method: "GET", Path: "/", Host: setting(append([]*node{url}, blocks...), "virtualhost"),
+			Status: []lb.StatusRange{{First: 200, Last: 299}}}
 		for _, line := range url.children {
 			r.url(line, &request)
 		}
 		if without := url.child("regex_no_match"); without != nil && url.child("regex") != nil {
 			request.Body = ""
-			r.Left(url.child("regex").at, "by regex_no_match, a page that matches fails; body has an expression that the page must match")
+			r.Left(url.child("regex").at,
+				"by regex_no_match, a page that matches fails; body has an expression that the page must match")
 		}
 		one.HTTP = &request
 		if n.word(0) == "SSL_GET" {
@@ -318,7 +327,8 @@ func (r *reader) misc(n, server *node, c lb.Check) []lb.Check {
 		draft.SetTimes(&c, 0, timeout)
 	}
 	if c.Exec.Command = forEach(words, server); slices.Equal(c.Exec.Command, words) && len(words) > 1 {
-		r.Approximate(path.at, "the program gets these arguments for every backend; which one it is to ask is in JEOUL_ADDRESS and JEOUL_PORT")
+		r.Approximate(path.at,
+			"the program gets these arguments for every backend; which one it is to ask is in JEOUL_ADDRESS and JEOUL_PORT")
 	}
 	return []lb.Check{c}
 }
@@ -344,7 +354,8 @@ func quoted(word string) string {
 // http://ADDRESS:PORT/.
 func withAddress(word, address, port string) string {
 	before, after, found := strings.Cut(word, address)
-	if !found || address == "" || strings.TrimRight(before, "0123456789.") != before || strings.TrimLeft(after, "0123456789.") != after {
+	if !found || address == "" || strings.TrimRight(before, "0123456789.") != before ||
+		strings.TrimLeft(after, "0123456789.") != after {
 		return quoted(word)
 	}
 	text := addressVariable
@@ -352,7 +363,8 @@ func withAddress(word, address, port string) string {
 		text = quoted(before) + text
 	}
 	for _, between := range []string{":", "]:"} {
-		if rest, is := strings.CutPrefix(after, between+port); is && port != "" && strings.TrimLeft(rest, "0123456789") == rest {
+		if rest, is := strings.CutPrefix(after, between+port); is && port != "" &&
+			strings.TrimLeft(rest, "0123456789") == rest {
 			text, after = text+between+portVariable, rest
 		}
 	}
@@ -362,7 +374,8 @@ func withAddress(word, address, port string) string {
 	return text
 }
 
-// forEach returns a command in which the address and the port of its real server are those of the backend that is asked.
+// forEach returns a command in which the address and the port of its real server are those of the backend that is
+// asked.
 func forEach(words []string, server *node) []string {
 	own, script := false, []string{"exec"}
 	for i, word := range words {

@@ -39,7 +39,8 @@ func (r *reader) virtualServer(n *node) {
 	protocol := lb.UDP
 	switch c := n.child("protocol"); {
 	case c == nil:
-		r.Approximate(n.at, "names no protocol, which keepalived takes for UDP; write protocol: tcp where that was not meant")
+		r.Approximate(n.at,
+			"names no protocol, which keepalived takes for UDP; write protocol: tcp where that was not meant")
 	case c.word(1) == "TCP":
 		protocol = lb.TCP
 	case c.word(1) != "UDP":
@@ -266,7 +267,8 @@ func (r *reader) realServer(s *draft.Service, n *node, weight uint16) {
 		b.Port, err = draft.Port(s.Protocol.String(), n.word(2))
 	}
 	if err == nil && !r.sameMode(s, n.child(kindWords...)) {
-		err = fmt.Errorf("a service has one mode, and this one's is %s; make a service of its own of this backend", s.Mode)
+		err = fmt.Errorf("a service has one mode, and this one's is %s; make a service of its own of this backend",
+			s.Mode)
 	}
 	if err != nil {
 		r.leave(n, err.Error())
@@ -359,7 +361,8 @@ func (r *reader) other(c *node) {
 		}
 		r.leave(c, "Jeoul has no quorum; panic says below which share of healthy backends all are used")
 	case "ops":
-		r.Approximate(c.at, "by ops IPVS chooses anew for each datagram; here all of a client's address and port go to one backend while they follow each other")
+		r.Approximate(c.at,
+			"by ops IPVS chooses anew for each datagram; here all of a client's address and port go to one backend while they follow each other")
 	default:
 		r.passOver(inServer, c)
 	}

@@ -246,7 +246,8 @@ func (p *parser) substituted(line draft.Line, depth int) error {
 	case !known:
 		return p.line(line)
 	case depth == deepestVariable || len(text) > draft.MaxLine:
-		return fmt.Errorf("%s: variables whose values have variables, more than %d, or a line of %d bytes", line.At, deepestVariable, len(text))
+		return fmt.Errorf("%s: variables whose values have variables, more than %d, or a line of %d bytes", line.At,
+			deepestVariable, len(text))
 	}
 	for one := range strings.SplitSeq(text, "\n") {
 		if err := p.substituted(draft.Line{At: line.At, Text: one}, depth+1); err != nil {

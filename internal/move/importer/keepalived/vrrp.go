@@ -63,13 +63,15 @@ func (r *reader) whyNotVRRP(holders []*node) string {
 		for _, word := range []string{"virtual_router_id", "priority", "interface", "advert_int", "nopreempt"} {
 			a, b := n.child(word), holders[0].child(word)
 			if (a == nil) != (b == nil) || a != nil && a.word(1) != b.word(1) {
-				return "several instances hold VIPs, and can be active on different balancers (" + word + "); Jeoul's VIPs move together; " + keepInstance
+				return "several instances hold VIPs, and can be active on different balancers (" + word +
+					"); Jeoul's VIPs move together; " + keepInstance
 			}
 		}
 		if n.child("unicast_peer") != nil || n.child("unicast_src_ip") != nil {
 			return "balancers hear each other by unicast, and Jeoul by the multicast of RFC 9568; " + keepInstance
 		}
-		if id, err := strconv.Atoi(setting([]*node{n}, "virtual_router_id")); n.child("virtual_router_id") != nil && (err != nil || id < 1 || id > 255) {
+		if id, err := strconv.Atoi(setting([]*node{n}, "virtual_router_id")); n.child("virtual_router_id") != nil &&
+			(err != nil || id < 1 || id > 255) {
 			return "its virtual_router_id is none of 1 to 255"
 		}
 	}
@@ -105,13 +107,15 @@ func (r *reader) isVIP(addr netip.Addr) bool {
 // instance reads an instance, the first of those that hold VIPs.
 func (r *reader) instance(n *node, holders []*node) {
 	v := &r.VRRP
-	*v = lb.VRRP{ID: usualRouter, Priority: lb.DefaultVRRPPriority, Interval: lb.DefaultVRRPInterval, Preempt: true, AnnounceInterval: lb.DefaultVRRPAnnounceInterval}
+	*v = lb.VRRP{ID: usualRouter, Priority: lb.DefaultVRRPPriority, Interval: lb.DefaultVRRPInterval, Preempt: true,
+		AnnounceInterval: lb.DefaultVRRPAnnounceInterval}
 	r.Carry(n.at)
 	if n.child("virtual_router_id") == nil {
 		r.Approximate(n.at, "without a virtual_router_id, keepalived takes %d", usualRouter)
 	}
 	if setting([]*node{n}, "version") != "3" {
-		r.Approximate(n.at, "Jeoul speaks VRRP version 3, which a keepalived without `version 3` does not hear: change all balancers together, or give them that first")
+		r.Approximate(n.at,
+			"Jeoul speaks VRRP version 3, which a keepalived without `version 3` does not hear: change all balancers together, or give them that first")
 	}
 	var held []netip.Addr
 	for _, holder := range holders {
@@ -177,12 +181,14 @@ func (r *reader) ofInstance(v *lb.VRRP, c *node) {
 	case "virtual_ipaddress", "virtual_ipaddress_excluded":
 		r.heldAddresses(c)
 	case "track_interface":
-		r.needless(c, "while an interface that packets arrive on is down, Jeoul takes no part; of others, write doctor's or a routing daemon's checks")
+		r.needless(c,
+			"while an interface that packets arrive on is down, Jeoul takes no part; of others, write doctor's or a routing daemon's checks")
 	case "authentication":
 		r.leave(c, "VRRP version 3 has no authentication (RFC 9568, section 9)")
 	case "track_script", "track_process", "track_file", "track_bfd":
 		r.leave(c, "Jeoul's priority falls by vrrp.weight for each service without a backend that serves, and by no program's word")
-	case "notify", "notify_master", "notify_backup", "notify_fault", "notify_stop", "notify_deleted", "notify_master_rx_lower_pri":
+	case "notify", "notify_master", "notify_backup", "notify_fault", "notify_stop", "notify_deleted",
+		"notify_master_rx_lower_pri":
 		r.leave(c, "Jeoul runs no program when VIPs move; watch its events, or its metrics")
 	case "lvs_sync_daemon_interface", "lvs_sync_daemon_inteface":
 		r.Left(c.at, "%s", writeMembers)
@@ -231,7 +237,8 @@ func (r *reader) timeouts(c *node) {
 	into := map[string]struct {
 		to      *time.Duration
 		longest time.Duration
-	}{"tcp": {&r.Timeouts.Established, draft.MaxEstablished}, "tcpfin": {&r.Timeouts.Fin, draft.MaxFin}, "udp": {&r.Timeouts.UDP, draft.MaxUDP}}
+	}{"tcp": {&r.Timeouts.Established, draft.MaxEstablished}, "tcpfin": {&r.Timeouts.Fin, draft.MaxFin},
+		"udp": {&r.Timeouts.UDP, draft.MaxUDP}}
 	for i := 1; i+1 < len(c.words); i += 2 {
 		of, known := into[c.words[i]]
 		seconds, _, err := draft.Number(c.words[i+1], 1<<31)

@@ -19,7 +19,8 @@ func (r *reader) access(g *group, vip netip.Addr, port uint16) (rules []draft.Ru
 	for _, e := range g.kept {
 		switch of, why := r.keeps(e, g, vip, port); {
 		case why != "":
-			return nil, fmt.Sprintf("the rule at %s keeps packets from being translated by %s, which Jeoul does not know of them: it would serve what it must not", e.at, why)
+			return nil, fmt.Sprintf(
+				"the rule at %s keeps packets from being translated by %s, which Jeoul does not know of them: it would serve what it must not", e.at, why)
 		case of && len(e.from) == 0:
 			return nil, fmt.Sprintf("no packet gets here: the rule at %s takes all of them", e.at)
 		case of:

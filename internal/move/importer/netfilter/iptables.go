@@ -166,8 +166,8 @@ func (r *reader) rule(at remark.At, words []string, table string, isCommand bool
 	r.chains[chain] = slices.Insert(r.chains[chain], min(position, len(r.chains[chain])), parsed)
 }
 
-// unread is a rule that cannot be read, but for a part of its match: one that may keep packets from those behind it, unless
-// its target lets them go on.
+// unread is a rule that cannot be read, but for a part of its match: one that may keep packets from those behind it,
+// unless its target lets them go on.
 func unread(known match, at remark.At, words []string) rule {
 	known.unknown = cannotRead
 	one := rule{at: at, target: unreadable, match: known}
@@ -182,7 +182,8 @@ func unread(known match, at remark.At, words []string) rule {
 const cannotRead = "a rule that cannot be read"
 
 // passing are targets that let a packet go on.
-var passing = []string{"LOG", "NFLOG", "ULOG", "MARK", "CONNMARK", "CLASSIFY", "DSCP", "TOS", "TRACE", "SET", "AUDIT", "TCPMSS"}
+var passing = []string{"LOG", "NFLOG", "ULOG", "MARK", "CONNMARK", "CLASSIFY", "DSCP", "TOS", "TRACE", "SET",
+	"AUDIT", "TCPMSS"}
 
 // rest speaks of the rules of the table nat that nothing was made of.
 func (r *reader) rest() {
@@ -197,7 +198,8 @@ func (r *reader) rest() {
 			case rule.target == "MASQUERADE" || rule.target == "SNAT":
 				r.Left(rule.at, "not of clients' packets to these backends, but of what is sent otherwise: %s", keep)
 			case slices.Contains(terminal, rule.target):
-				r.Needless(rule.at, "keeps packets from rules behind it, and none of those that are carried over is of such packets")
+				r.Needless(rule.at,
+					"keeps packets from rules behind it, and none of those that are carried over is of such packets")
 			default:
 				r.Left(rule.at, "leads to no backend that is carried over")
 			}

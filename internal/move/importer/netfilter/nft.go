@@ -269,7 +269,8 @@ func (s *ruleset) named(words, inner []token) {
 }
 
 // hooks are those of nft, and the chains of iptables that stand for them here.
-var hooks = map[string]string{"prerouting": "PREROUTING", "postrouting": "POSTROUTING", "output": "OUTPUT", "input": "INPUT"}
+var hooks = map[string]string{"prerouting": "PREROUTING", "postrouting": "POSTROUTING", "output": "OUTPUT",
+	"input": "INPUT"}
 
 // priorities are the names that nft has for some.
 var priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
@@ -308,12 +309,14 @@ func (s *ruleset) joinBases() {
 		return
 	}
 	for _, b := range s.bases {
-		s.chains["PREROUTING"] = append(s.chains["PREROUTING"], rule{at: b.at, match: match{family: b.family}, target: b.name})
+		s.chains["PREROUTING"] = append(s.chains["PREROUTING"], rule{at: b.at, match: match{family: b.family},
+			target: b.name})
 	}
 }
 
 // verdictWords are those by which a rule keeps packets from those behind it.
-var verdictWords = []string{"accept", "drop", "reject", "return", "jump", "goto", "dnat", "redirect", "queue", "tproxy", "vmap", "dup", "fwd"}
+var verdictWords = []string{"accept", "drop", "reject", "return", "jump", "goto", "dnat", "redirect", "queue", "tproxy",
+	"vmap", "dup", "fwd"}
 
 // unread are the rules of a statement that cannot be read to its end, with what is known of their matches.
 func (s *ruleset) unread(known []rule, statement []token) (rules []rule) {
@@ -357,7 +360,8 @@ func (s *ruleset) chain(words []token) {
 		case statement[0].text == "policy", statement[0].text == "comment":
 			s.Carry(statement[0].at)
 		case filters:
-			s.leaveAll(statement, "of a chain that does not translate addresses: "+keep+"; what Jeoul balances does not pass it, so a rule on who may connect becomes allow, deny or limits")
+			s.leaveAll(statement, "of a chain that does not translate addresses: "+keep+
+				"; what Jeoul balances does not pass it, so a rule on who may connect becomes allow, deny or limits")
 		default:
 			rules, err := s.parseRule(statement)
 			if err != nil {

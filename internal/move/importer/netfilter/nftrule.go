@@ -360,7 +360,9 @@ func (n *nftRule) ct(field string) error {
 	if err != nil {
 		return err
 	}
-	if field != "state" || negated || !slices.ContainsFunc(values, func(v string) bool { return slices.Contains(strings.Split(v, ","), "new") }) {
+	if field != "state" || negated || !slices.ContainsFunc(values, func(v string) bool {
+		return slices.Contains(strings.Split(v, ","), "new")
+	}) {
 		n.unknown("ct " + field)
 	}
 	return nil
@@ -548,7 +550,8 @@ func (n *nftRule) nat(word string) error {
 		}
 		return n.mapped(c)
 	case "tcp", "udp", "ip", "ip6", "meta", "ct", "{":
-		return fmt.Errorf("the destination goes by another field of the packet; write a service for each; %s", byHandAtEnd)
+		return fmt.Errorf("the destination goes by another field of the packet; write a service for each; %s",
+			byHandAtEnd)
 	case "":
 		return errRuleEnds
 	}

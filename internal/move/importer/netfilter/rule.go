@@ -20,7 +20,8 @@ type match struct {
 	family, protocol string
 	// to is the packets' destination; not valid: any.
 	to netip.Prefix
-	// from has the networks of the packets' sources, or of those that are none, where notFrom says so; none: any source.
+	// from has the networks of the packets' sources, or of those that are none, where notFrom says so; none: any
+	// source.
 	from    []netip.Prefix
 	notFrom bool
 	in, out string
@@ -51,11 +52,12 @@ type rule struct {
 	bySource bool
 }
 
-// valued are options that take a value and are of targets that let packets go on, or name a list of the module recent; and
-// bare are those of Keywords without a value.
+// valued are options that take a value and are of targets that let packets go on, or name a list of the module recent;
+// and bare are those of Keywords without a value.
 var (
-	valued = []string{"-m", "--match", "--comment", "-c", "--set-counters", "--log-prefix", "--log-level", "--name", "--to-ports", "--nflog-prefix", "--set-xmark", "--set-mark", "--or-mark"}
-	bare   = []string{"--persistent", "--random", "--random-fully", "--syn"}
+	valued = []string{"-m", "--match", "--comment", "-c", "--set-counters", "--log-prefix", "--log-level", "--name",
+		"--to-ports", "--nflog-prefix", "--set-xmark", "--set-mark", "--or-mark"}
+	bare = []string{"--persistent", "--random", "--random-fully", "--syn"}
 )
 
 // firstPacket are the values of --tcp-flags that match the first packet of a connection.
@@ -117,8 +119,10 @@ func parse(at remark.At, words []string) (rule, error) {
 }
 
 // known are the options that take reads.
-var known = []string{"-p", "--protocol", "-s", "--source", "-d", "--destination", "-i", "--in-interface", "-o", "--out-interface", "--dport", "--destination-port",
-	"--dports", "--destination-ports", "-j", "--jump", "-g", "--goto", "--to-destination", "--to-source", "--dst-type", "--state", "--ctstate", "--mode", "--every", "--packet", "--probability"}
+var known = []string{"-p", "--protocol", "-s", "--source", "-d", "--destination", "-i", "--in-interface", "-o",
+	"--out-interface", "--dport", "--destination-port",
+	"--dports", "--destination-ports", "-j", "--jump", "-g", "--goto", "--to-destination", "--to-source", "--dst-type",
+	"--state", "--ctstate", "--mode", "--every", "--packet", "--probability"}
 
 // unknownFlag says whether an option is none that is known, and has no value: another one follows.
 func unknownFlag(option, next string) bool {
@@ -215,7 +219,8 @@ func (r *rule) statistic(mode, every, packet, probability string) error {
 
 // and returns what a packet must have to match both; ok is false where none can.
 func (m match) and(o match) (match, bool) {
-	words := []struct{ own, other *string }{{&m.family, &o.family}, {&m.protocol, &o.protocol}, {&m.in, &o.in}, {&m.out, &o.out}, {&m.unknown, &o.unknown}}
+	words := []struct{ own, other *string }{{&m.family, &o.family}, {&m.protocol, &o.protocol}, {&m.in, &o.in},
+		{&m.out, &o.out}, {&m.unknown, &o.unknown}}
 	for _, w := range words {
 		switch {
 		case *w.own == "":

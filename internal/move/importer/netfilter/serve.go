@@ -61,7 +61,8 @@ func sameBackends(a, b *draft.Service) bool {
 func (r *reader) place(g *group) (netip.Addr, []uint16, error) {
 	var none netip.Addr
 	if g.protocol != "tcp" && g.protocol != "udp" {
-		return none, nil, fmt.Errorf("by port Jeoul balances TCP and UDP, and this is of %s; write a service for each", orAll(g.protocol))
+		return none, nil, fmt.Errorf("by port Jeoul balances TCP and UDP, and this is of %s; write a service for each",
+			orAll(g.protocol))
 	}
 	var vip netip.Addr
 	switch {
@@ -91,7 +92,8 @@ func (g *group) four() bool {
 	if g.family != "" {
 		return g.family == "ipv4"
 	}
-	return len(g.entries) > 0 && !strings.HasPrefix(g.entries[0].address, "[") && strings.Count(g.entries[0].address, ":") < 2
+	return len(g.entries) > 0 && !strings.HasPrefix(g.entries[0].address, "[") &&
+		strings.Count(g.entries[0].address, ":") < 2
 }
 
 // expand lists ports.
@@ -170,7 +172,8 @@ func (r *reader) destinations(s *draft.Service, g *group) []float64 {
 		r.Carry(e.at)
 		if len(addrs) > 1 {
 			s.Scheduler = lb.SourceHash
-			r.Approximate(e.at, "the kernel spreads a range by the client's address and its own tables; here clients are spread by their address")
+			r.Approximate(e.at,
+				"the kernel spreads a range by the client's address and its own tables; here clients are spread by their address")
 		}
 		each := e.share / float64(len(addrs))
 		for _, addr := range addrs {
@@ -186,7 +189,8 @@ func (r *reader) destinations(s *draft.Service, g *group) []float64 {
 		}
 	}
 	if rest := 1 - sum; len(g.entries) > 0 && rest > 0.001 {
-		r.Approximate(g.entries[len(g.entries)-1].at, "by these rules %.1f %% of new connections go to no backend, and stay with this host; here the backends share them", 100*rest)
+		r.Approximate(g.entries[len(g.entries)-1].at,
+			"by these rules %.1f %% of new connections go to no backend, and stay with this host; here the backends share them", 100*rest)
 	}
 	return shares
 }
@@ -256,7 +260,8 @@ func (r *reader) source(s *draft.Service, g *group) {
 
 // replaces says whether a rule of POSTROUTING is of clients' packets to a service's backends.
 func (r *reader) replaces(rule rule, s *draft.Service, g *group) bool {
-	if len(rule.from) > 0 && !rule.notFrom || rule.unknown != "" || rule.partly || rule.local || rule.family != "" && (rule.family == "ipv4") != s.VIP.Is4() {
+	if len(rule.from) > 0 && !rule.notFrom || rule.unknown != "" || rule.partly || rule.local || rule.family != "" &&
+		(rule.family == "ipv4") != s.VIP.Is4() {
 		return false
 	}
 	if rule.protocol != "" && rule.protocol != "all" && rule.protocol != g.protocol {
@@ -274,8 +279,9 @@ func (r *reader) replaces(rule rule, s *draft.Service, g *group) bool {
 	return rule.out == "" || rule.to.IsValid() || r.leavesBy(rule, g)
 }
 
-// leavesBy says whether packets to backends leave by the interfaces of a rule. Which they do, the routes of the host say and
-// not the rules: an interface that clients' packets arrive on is taken for one by which backends are not reached.
+// leavesBy says whether packets to backends leave by the interfaces of a rule. Which they do, the routes of the host
+// say and not the rules: an interface that clients' packets arrive on is taken for one by which backends are not
+// reached.
 func (r *reader) leavesBy(rule rule, g *group) bool {
 	name, other := strings.CutPrefix(rule.out, "!")
 	arrivals := slices.Clone(r.Interfaces)
@@ -289,6 +295,7 @@ func (r *reader) leavesBy(rule rule, g *group) bool {
 	case other && (arrives || name == "lo"), !other && !arrives && len(arrivals) > 0:
 		return true
 	}
-	r.Approximate(rule.at, "is of packets that leave by %s, and whether those to the backends do the routes say: where they do, give --mode fullnat and --source", rule.out)
+	r.Approximate(rule.at,
+		"is of packets that leave by %s, and whether those to the backends do the routes say: where they do, give --mode fullnat and --source", rule.out)
 	return false
 }

@@ -54,7 +54,8 @@ type exception struct {
 }
 
 // terminal are the targets that end a chain for a packet. Others, such as LOG and MARK, let it go on.
-var terminal = []string{"ACCEPT", "RETURN", "DROP", "REJECT", "REDIRECT", "QUEUE", "NFQUEUE", "TPROXY", "NETMAP", unreadable}
+var terminal = []string{"ACCEPT", "RETURN", "DROP", "REJECT", "REDIRECT", "QUEUE", "NFQUEUE", "TPROXY", "NETMAP",
+	unreadable}
 
 // unreadable is the target of a rule that cannot be read, and may do anything.
 const unreadable = "?"
@@ -169,7 +170,8 @@ func (r *reader) apply(rule rule, m match, share float64, depth int, through []r
 // destine notes destinations for a share of the packets of a match.
 func (r *reader) destine(rule rule, m match, share float64, through []remark.At) {
 	if share < 1-full {
-		r.Left(rule.at, "no packet gets here: the rules before it take all of them, but those of clients that they keep out")
+		r.Left(rule.at,
+			"no packet gets here: the rules before it take all of them, but those of clients that they keep out")
 		return
 	}
 	key := m.key()
@@ -180,7 +182,8 @@ func (r *reader) destine(rule rule, m match, share float64, through []remark.At)
 		r.byKey[key] = g
 		r.groups = append(r.groups, g)
 	} else if len(kept) != len(g.kept) {
-		g.unsafe = fmt.Sprintf("rules between those that give destinations keep packets from the one at %s alone", rule.at)
+		g.unsafe = fmt.Sprintf("rules between those that give destinations keep packets from the one at %s alone",
+			rule.at)
 	}
 	g.turns, g.bySource = g.turns || rule.turns || r.turns, g.bySource || rule.bySource
 	g.through = append(g.through, through...)
@@ -245,7 +248,9 @@ func (x *exceptions) each(m match, do func(exception)) {
 	} else {
 		lists = slices.AppendSeq(lists, maps.Values(x.to))
 	}
-	for _, e := range slices.SortedFunc(slices.Values(slices.Concat(lists...)), func(a, b exception) int { return cmp.Compare(a.order, b.order) }) {
+	for _, e := range slices.SortedFunc(slices.Values(slices.Concat(lists...)), func(a, b exception) int {
+		return cmp.Compare(a.order, b.order)
+	}) {
 		do(e)
 	}
 }

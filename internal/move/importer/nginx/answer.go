@@ -21,7 +21,8 @@ func (r *reader) answer(w *web) {
 		return
 	}
 	returns := child("return", w.node)
-	if only := child("location", w.node); returns == nil && only != nil && len(only.words) == 2 && only.word(1) == "/" && count("location", w.node) == 1 && child("proxy_pass", only) == nil {
+	if only := child("location", w.node); returns == nil && only != nil && len(only.words) == 2 &&
+		only.word(1) == "/" && count("location", w.node) == 1 && child("proxy_pass", only) == nil {
 		returns = child("return", only)
 		if returns != nil {
 			r.Carry(only.at)
@@ -32,7 +33,8 @@ func (r *reader) answer(w *web) {
 	}
 	rule, ok := answerRule(returns, w.node)
 	if !ok {
-		w.why = fmt.Sprintf("answers by `%s` at %s, which is not always the same text or address", strings.Join(returns.words, " "), returns.at)
+		w.why = fmt.Sprintf("answers by `%s` at %s, which is not always the same text or address",
+			strings.Join(returns.words, " "), returns.at)
 		return
 	}
 	w.answer, w.redirect = rule, rule == toTLS
@@ -90,7 +92,8 @@ func answerRule(c, server *node) (string, bool) {
 
 // redirectRule makes one of a redirect to an address.
 func redirectRule(code int, to string, server *node) (string, bool) {
-	if names := child("server_name", server); names != nil && literal.MatchString(names.word(1)) && strings.HasPrefix(to, "https://$server_name") {
+	if names := child("server_name", server); names != nil && literal.MatchString(names.word(1)) &&
+		strings.HasPrefix(to, "https://$server_name") {
 		to = "https://" + names.word(1) + strings.TrimPrefix(to, "https://$server_name")
 	}
 	if to == "https://$host$request_uri" || to == "https://$http_host$request_uri" {

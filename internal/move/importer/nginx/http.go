@@ -29,8 +29,8 @@ type web struct {
 	redirect bool
 	// rules say which clients it serves.
 	rules []draft.Rule
-	// why says why it cannot be carried over: the addresses that it listens on are left out, for its requests would go to
-	// the other servers there.
+	// why says why it cannot be carried over: the addresses that it listens on are left out, for its requests would go
+	// to the other servers there.
 	why string
 	// served says that a service is made with it.
 	served bool
@@ -96,15 +96,19 @@ func (r *reader) http(n *node) {
 		}
 	}
 	if child("client_max_body_size", n) == nil && slices.ContainsFunc(webs, func(w *web) bool { return w.served }) {
-		h.Approximate(n.at, "nginx refuses requests whose body is larger than client_max_body_size (1m where it is not written), and Jeoul bounds no body")
+		h.Approximate(n.at,
+			"nginx refuses requests whose body is larger than client_max_body_size (1m where it is not written), and Jeoul bounds no body")
 	}
 }
 
 // guards are directives that refuse requests, or answer them, and have no counterpart: without them, a server would
 // serve what it must not, or send it elsewhere.
-var guards = []string{"auth_basic", "auth_request", "auth_jwt", "auth_delay", "internal", "limit_except", "ssl_verify_client", "satisfy", "limit_req", "limit_conn", "valid_referers", "secure_link",
-	"if", "rewrite", "try_files", "access_by_lua_block", "access_by_lua_file", "content_by_lua_block", "content_by_lua_file", "rewrite_by_lua_block", "rewrite_by_lua_file", "js_content",
-	"perl", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass", "proxy_method", "modsecurity", "stub_status", "dav_methods", "mp4", "flv", "empty_gif", "random_index"}
+var guards = []string{"auth_basic", "auth_request", "auth_jwt", "auth_delay", "internal", "limit_except",
+	"ssl_verify_client", "satisfy", "limit_req", "limit_conn", "valid_referers", "secure_link",
+	"if", "rewrite", "try_files", "access_by_lua_block", "access_by_lua_file", "content_by_lua_block",
+	"content_by_lua_file", "rewrite_by_lua_block", "rewrite_by_lua_file", "js_content",
+	"perl", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass", "proxy_method", "modsecurity",
+	"stub_status", "dav_methods", "mp4", "flv", "empty_gif", "random_index"}
 
 // guarded returns a directive of a block, or of those in it, that refuses requests or answers them, or nil; inner
 // says that lists of clients are among them, which hold for a part of the requests there.
@@ -128,7 +132,9 @@ func errorPage(server, location *node) bool {
 	if location.word(1) != "=" {
 		return false
 	}
-	return slices.ContainsFunc(server.children, func(c *node) bool { return c.words[0] == "error_page" && c.words[len(c.words)-1] == location.word(2) })
+	return slices.ContainsFunc(server.children, func(c *node) bool {
+		return c.words[0] == "error_page" && c.words[len(c.words)-1] == location.word(2)
+	})
 }
 
 // web reads a server.
@@ -152,7 +158,9 @@ func (r *reader) web(n, http *node) *web {
 	}
 	switch {
 	case guard != nil:
-		w.why = fmt.Sprintf("`%s` at %s refuses requests, or answers them, which Jeoul does not; keep nginx in front of these backends", guard.words[0], guard.at)
+		w.why = fmt.Sprintf(
+			"`%s` at %s refuses requests, or answers them, which Jeoul does not; keep nginx in front of these backends",
+			guard.words[0], guard.at)
 		return w
 	case w.answer == "" && w.why == "" && child("location", n) == nil:
 		w.why = "answers requests itself"
@@ -204,7 +212,8 @@ func (r *reader) hosts(w *web, c *node) {
 		case host == "_", host == "":
 		case strings.HasPrefix(host, "~"), strings.HasSuffix(host, "*"), strings.Contains(host, "$"):
 			w.names = append(w.names, host)
-			w.why = cmp.Or(w.why, fmt.Sprintf("goes by %s at %s, and routes go by whole names and by all below one", host, c.at))
+			w.why = cmp.Or(w.why, fmt.Sprintf("goes by %s at %s, and routes go by whole names and by all below one",
+				host, c.at))
 		default:
 			w.names = append(w.names, strings.ToLower(host))
 		}
@@ -234,7 +243,8 @@ func (r *reader) location(w *web, c *node) string {
 	case exact:
 		r.Approximate(c.at, "becomes the path and all below it")
 	case prefix != "/":
-		r.Approximate(c.at, "paths are compared up to a slash: %s is it and all below it, and nothing else that begins so", one.path)
+		r.Approximate(c.at,
+			"paths are compared up to a slash: %s is it and all below it, and nothing else that begins so", one.path)
 	}
 	r.Carry(c.at)
 	if !setsHost(c) && !setsHost(w.node) && !setsHost(w.http) {
@@ -252,7 +262,9 @@ func setsHost(n *node) bool  { return sets(n, "Host") }
 func setsProto(n *node) bool { return sets(n, "X-Forwarded-Proto") }
 
 func sets(n *node, header string) bool {
-	return slices.ContainsFunc(n.children, func(c *node) bool { return c.words[0] == "proxy_set_header" && strings.EqualFold(c.word(1), header) })
+	return slices.ContainsFunc(n.children, func(c *node) bool {
+		return c.words[0] == "proxy_set_header" && strings.EqualFold(c.word(1), header)
+	})
 }
 
 // passes reads proxy_pass, or says why it cannot be had.
@@ -274,7 +286,8 @@ func (r *reader) passes(one *location, pass *node) string {
 		if err := r.place(&b, name); err != nil {
 			return err.Error()
 		}
-		one.to = &upstream{node: pass, scheduler: lb.WeightedRoundRobin, backends: []lb.Backend{b}, lines: []remark.At{pass.at}}
+		one.to = &upstream{node: pass, scheduler: lb.WeightedRoundRobin, backends: []lb.Backend{b},
+			lines: []remark.At{pass.at}}
 	}
 	one.to.used = true
 	r.Carry(one.to.node.at, pass.at)
@@ -296,13 +309,15 @@ func netJoin(host string, tls bool) string {
 // httpDirective speaks of a directive that serve reads, or that has no like.
 func (r *reader) httpDirective(c *node) {
 	switch name := c.words[0]; {
-	case name == "proxy_pass", name == "ssl_certificate", name == "proxy_connect_timeout", name == "proxy_read_timeout", name == "client_header_timeout",
+	case name == "proxy_pass", name == "ssl_certificate", name == "proxy_connect_timeout", name == "proxy_read_timeout",
+		name == "client_header_timeout",
 		name == "keepalive_timeout", name == "http2":
 		r.Carry(c.at)
 	case name == "proxy_set_header" && knownHeader(c):
 		r.Carry(c.at)
 	case name == "proxy_send_timeout":
-		r.Approximate(c.at, "a silence of the backend and one towards it are bounded by one time, that of proxy_read_timeout")
+		r.Approximate(c.at,
+			"a silence of the backend and one towards it are bounded by one time, that of proxy_read_timeout")
 	case name == "proxy_redirect" && (c.word(1) == "off" || c.word(1) == "default"):
 		r.Approximate(c.at, "Location of an answer stays as the backend wrote it")
 	case name == "access_log", name == "error_log":
@@ -388,10 +403,13 @@ func (p *place) whyNot() string {
 	}
 	for i, w := range p.webs {
 		if w.why != "" && (i == 0 || len(w.names) > 0) {
-			return fmt.Sprintf("the server at %s, which listens here, cannot be carried over, and its requests would go to others: %s", w.node.at, w.why)
+			return fmt.Sprintf(
+				"the server at %s, which listens here, cannot be carried over, and its requests would go to others: %s",
+				w.node.at, w.why)
 		}
 		if !slices.EqualFunc(w.rules, p.webs[0].rules, sameRule) {
-			return fmt.Sprintf("the server at %s serves other clients than the one at %s, and a service has one list", w.node.at, p.webs[0].node.at)
+			return fmt.Sprintf("the server at %s serves other clients than the one at %s, and a service has one list",
+				w.node.at, p.webs[0].node.at)
 		}
 	}
 	return ""
@@ -473,8 +491,8 @@ func (r *reader) route(s *draft.Service, p *place, first *location, names map[*u
 			r.Needless(w.node.at, "gets no request: it has no name, and is not the first at %s", p.vip)
 		}
 	}
-	// Names that follow each other and are of one server are one route; those of the first need none, but where a name of
-	// another server's would take them.
+	// Names that follow each other and are of one server are one route; those of the first need none, but where a name
+	// of another server's would take them.
 	for i := 0; i < len(list); {
 		n := i + 1
 		for n < len(list) && list[n].of == list[i].of && list[n].host != "" && len(list[i].host) > 0 {
@@ -506,7 +524,8 @@ func belowAnother(hosts []string, later []name) bool {
 func (r *reader) routesOf(s *draft.Service, w *web, hosts []string, first *location, names map[*upstream][]string) {
 	for _, one := range w.locations {
 		if one.tls != first.tls {
-			s.Unsafe = fmt.Sprintf("backends of the location at %s are spoken to by TLS and others are not, or the reverse; a service speaks to all alike", one.at)
+			s.Unsafe = fmt.Sprintf(
+				"backends of the location at %s are spoken to by TLS and others are not, or the reverse; a service speaks to all alike", one.at)
 		}
 		for some := range slices.Chunk(append(slices.Clone(hosts), "")[:max(len(hosts), 1)], mostHosts) {
 			route := lb.Route{Backends: slices.Clone(r.join(s, names, one.to))}
@@ -548,7 +567,8 @@ func (r *reader) main(p *place, all []*place) *location {
 	for _, other := range all {
 		for _, w := range other.webs {
 			if other.tls && len(w.locations) > 0 {
-				r.Approximate(p.at, "a service has backends: those of the server at %s, which get no request here", w.node.at)
+				r.Approximate(p.at, "a service has backends: those of the server at %s, which get no request here",
+					w.node.at)
 				return &w.locations[len(w.locations)-1]
 			}
 		}
@@ -604,7 +624,8 @@ func (r *reader) settle(s *draft.Service, p *place, first *location) {
 	}
 	proxy.RedirectTLS = redirects == len(p.webs) && !p.tls
 	blocks := []*node{first.node, p.webs[0].node, p.webs[0].http}
-	proxy.NoHTTP2 = p.tls && len(proxy.Certificates) > 0 && !slices.Contains(p.listen.words, "http2") && !on(child("http2", blocks...))
+	proxy.NoHTTP2 = p.tls && len(proxy.Certificates) > 0 && !slices.Contains(p.listen.words, "http2") &&
+		!on(child("http2", blocks...))
 	proxy.NoForwardedFor = true
 	for _, c := range slices.Concat(first.node.children, p.webs[0].node.children, p.webs[0].http.children) {
 		if c.words[0] == "proxy_set_header" && strings.EqualFold(c.word(1), "X-Forwarded-For") && knownHeader(c) {
@@ -614,7 +635,8 @@ func (r *reader) settle(s *draft.Service, p *place, first *location) {
 			}
 		}
 	}
-	for name, into := range map[string]*time.Duration{"proxy_connect_timeout": &proxy.Timeouts.Connect, "proxy_read_timeout": &proxy.Timeouts.Server,
+	for name, into := range map[string]*time.Duration{"proxy_connect_timeout": &proxy.Timeouts.Connect,
+		"proxy_read_timeout":    &proxy.Timeouts.Server,
 		"client_header_timeout": &proxy.Timeouts.Request, "keepalive_timeout": &proxy.Timeouts.KeepAlive} {
 		if c := child(name, blocks...); c != nil {
 			if d, err := draft.Time(c.word(1), time.Second); err == nil && d >= time.Millisecond {
@@ -626,7 +648,8 @@ func (r *reader) settle(s *draft.Service, p *place, first *location) {
 	}
 	if first.tls {
 		proxy.BackendTLS = lb.BackendTLSUnverified
-		r.Approximate(first.at, "certificates of backends are not verified, as nginx does where proxy_ssl_verify does not say so; backend_tls: verify does")
+		r.Approximate(first.at,
+			"certificates of backends are not verified, as nginx does where proxy_ssl_verify does not say so; backend_tls: verify does")
 	}
 	if p.tls && len(proxy.Certificates) == 0 {
 		r.Left(p.at, "ends TLS without a certificate that could be carried over")

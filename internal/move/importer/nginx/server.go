@@ -15,14 +15,17 @@ import (
 )
 
 // guardsOfStream are directives without which a server of stream would serve what it must not.
-var guardsOfStream = []string{"limit_conn", "js_access", "js_preread", "js_filter", "ssl_verify_client", "ssl_reject_handshake"}
+var guardsOfStream = []string{"limit_conn", "js_access", "js_preread", "js_filter", "ssl_verify_client",
+	"ssl_reject_handshake"}
 
 // server makes the services of a server: one for each address and port that it listens on.
 func (r *reader) server(n, stream *node) {
 	u, why := r.target(n, stream)
 	for _, name := range guardsOfStream {
 		if guard := child(name, n, stream); why == "" && on(guard) {
-			why = fmt.Sprintf("`%s` at %s refuses connections, and Jeoul has nothing like it; keep nginx in front of these backends", name, guard.at)
+			why = fmt.Sprintf(
+				"`%s` at %s refuses connections, and Jeoul has nothing like it; keep nginx in front of these backends",
+				name, guard.at)
 		}
 	}
 	if why != "" {
@@ -31,7 +34,8 @@ func (r *reader) server(n, stream *node) {
 	}
 	rules, bad := r.clients(n, stream)
 	if bad != nil {
-		r.leave(n, fmt.Sprintf("`%s` at %s says who is served, and is no network; write allow or deny by hand", strings.Join(bad.words, " "), bad.at))
+		r.leave(n, fmt.Sprintf("`%s` at %s says who is served, and is no network; write allow or deny by hand",
+			strings.Join(bad.words, " "), bad.at))
 		return
 	}
 	r.Carry(n.at)
@@ -43,7 +47,8 @@ func (r *reader) server(n, stream *node) {
 	for _, c := range n.children {
 		r.directive(c, protocols)
 	}
-	if slices.Contains(protocols, lb.UDP) && child("proxy_timeout", n, stream) == nil && child("proxy_responses", n, stream) == nil {
+	if slices.Contains(protocols, lb.UDP) && child("proxy_timeout", n, stream) == nil &&
+		child("proxy_responses", n, stream) == nil {
 		r.Idle(n.at, lb.UDP, usualSilence)
 	}
 	for _, c := range n.children {
@@ -97,13 +102,15 @@ func (r *reader) target(n, stream *node) (*upstream, string) {
 	if err := r.place(&b, pass.word(1)); err != nil {
 		return nil, err.Error()
 	}
-	return &upstream{node: pass, scheduler: lb.WeightedRoundRobin, backends: []lb.Backend{b}, lines: []remark.At{pass.at}}, ""
+	return &upstream{node: pass, scheduler: lb.WeightedRoundRobin, backends: []lb.Backend{b},
+		lines: []remark.At{pass.at}}, ""
 }
 
 // bind reads the address that nginx sends from.
 func (r *reader) bind(c *node) lb.Mode {
 	if strings.HasPrefix(c.word(1), "$remote_addr") {
-		r.Approximate(c.at, "nginx sends from the client's address: that is mode nat, in which backends must answer through this host")
+		r.Approximate(c.at,
+			"nginx sends from the client's address: that is mode nat, in which backends must answer through this host")
 		return lb.NAT
 	}
 	host, _ := draft.SplitPort(c.word(1))
@@ -132,7 +139,8 @@ func (r *reader) directive(c *node, protocols []lb.Protocol) {
 			r.Idle(c.at, protocol, silence)
 		}
 	case name == "proxy_responses", name == "proxy_requests":
-		r.Approximate(c.at, "nginx chooses a backend anew after so many datagrams; here a client's address and port keep theirs until flows.timeouts ends the flow")
+		r.Approximate(c.at,
+			"nginx chooses a backend anew after so many datagrams; here a client's address and port keep theirs until flows.timeouts ends the flow")
 	case name == "proxy_protocol", name == "proxy_ssl":
 		r.Needless(c.at, "is off, as here")
 	case strings.HasPrefix(name, "proxy_next_upstream"):

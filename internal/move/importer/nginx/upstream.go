@@ -130,7 +130,8 @@ func (r *reader) place(b *lb.Backend, text string) error {
 func (r *reader) eject(u *upstream, c *node, fails int, window time.Duration) {
 	const share = 50
 	if r.requests {
-		r.Approximate(c.at, "max_fails and fail_timeout: the proxy tries another backend (retries), and a check takes one out; add one")
+		r.Approximate(c.at,
+			"max_fails and fail_timeout: the proxy tries another backend (retries), and a check takes one out; add one")
 		return
 	}
 	if r.Mode != "" && !r.Mode.Translates() {
@@ -140,5 +141,6 @@ func (r *reader) eject(u *upstream, c *node, fails int, window time.Duration) {
 	window = min(max(window, time.Second), 10*time.Minute)
 	u.outliers = lb.Outliers{Failures: share, Connections: uint32(fails), Interval: window, Pause: window,
 		LongestPause: max(window, lb.DefaultOutlierLongestPause), Ejected: lb.DefaultOutlierEjected}
-	r.Approximate(c.at, "max_fails and fail_timeout become outliers of the service, the last ones that stand: half of at least so many new connections must fail")
+	r.Approximate(c.at,
+		"max_fails and fail_timeout become outliers of the service, the last ones that stand: half of at least so many new connections must fail")
 }

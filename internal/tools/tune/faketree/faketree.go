@@ -45,11 +45,13 @@ var sysctls = map[string]string{
 	"net.core.netdev_budget_usecs": "2000", "net.core.rmem_max": "212992", "net.core.wmem_max": "212992",
 	"net.core.rmem_default": "212992", "net.core.wmem_default": "212992", "net.core.bpf_jit_enable": "1",
 	"net.ipv4.tcp_max_syn_backlog": "4096", "net.ipv4.tcp_syncookies": "1", "net.ipv4.tcp_abort_on_overflow": "0",
-	"net.ipv4.ip_local_port_range": "32768\t60999", "net.ipv4.tcp_tw_reuse": "2", "net.ipv4.tcp_max_tw_buckets": "262144",
-	"net.ipv4.tcp_fin_timeout": "60", "net.ipv4.tcp_timestamps": "1", "net.ipv4.tcp_window_scaling": "1",
+	"net.ipv4.ip_local_port_range": "32768\t60999", "net.ipv4.tcp_tw_reuse": "2",
+	"net.ipv4.tcp_max_tw_buckets": "262144",
+	"net.ipv4.tcp_fin_timeout":    "60", "net.ipv4.tcp_timestamps": "1", "net.ipv4.tcp_window_scaling": "1",
 	"net.ipv4.tcp_slow_start_after_idle": "1", "net.ipv4.tcp_mtu_probing": "0", "net.ipv4.tcp_syn_retries": "6",
-	"net.ipv4.tcp_keepalive_time": "7200", "net.ipv4.tcp_rmem": "4096\t131072\t33554432", "net.ipv4.tcp_wmem": "4096\t16384\t4194304",
-	"net.ipv4.tcp_mem": "1542591\t2056790\t3085182", "net.ipv4.tcp_max_orphans": "262144", "net.ipv4.ip_forward": "0",
+	"net.ipv4.tcp_keepalive_time": "7200", "net.ipv4.tcp_rmem": "4096\t131072\t33554432",
+	"net.ipv4.tcp_wmem": "4096\t16384\t4194304",
+	"net.ipv4.tcp_mem":  "1542591\t2056790\t3085182", "net.ipv4.tcp_max_orphans": "262144", "net.ipv4.ip_forward": "0",
 	"net.ipv4.conf.all.arp_ignore": "0", "net.ipv4.conf.all.arp_announce": "0", "net.ipv4.conf.all.rp_filter": "0",
 	"net.ipv4.conf.all.send_redirects": "1", "net.ipv6.conf.all.disable_ipv6": "0",
 	"net.ipv4.neigh.default.gc_thresh3": "1024",
@@ -67,8 +69,9 @@ func (s Spec) settings() map[string]string {
 	queues := strconv.Itoa(s.Queues)
 	return map[string]string{
 		nic.Driver: "ice", nic.RingRX: "512", nic.RingTX: "256", nic.RingRXMax: "8160", nic.RingTXMax: "8160",
-		nic.Combined: queues, nic.CombinedMax: queues, nic.AdaptiveRX: "on", nic.CoalesceRXUsecs: "50", nic.CoalesceRXFrames: "0",
-		nic.HashTCP4: "sdfn", nic.HashTCP6: "sdfn", nic.HashUDP4: "sd", nic.HashUDP6: "sd",
+		nic.Combined: queues, nic.CombinedMax: queues, nic.AdaptiveRX: "on", nic.CoalesceRXUsecs: "50",
+		nic.CoalesceRXFrames: "0",
+		nic.HashTCP4:         "sdfn", nic.HashTCP6: "sdfn", nic.HashUDP4: "sd", nic.HashUDP6: "sd",
 		nic.RSSEntries: strconv.Itoa(s.RSSEntries), nic.RSSKey: "6d:5a:56:da:25:5b:0e:c2",
 		nic.Feature + "rx-gro": "on", nic.Feature + "rx-lro": "on", nic.Feature + "rx-gro-hw": "on",
 		nic.Feature + "rx-vlan-hw-parse": "on", nic.Feature + "tx-tcp-segmentation": "on",
@@ -167,7 +170,8 @@ func (t *tree) card(s Spec) {
 	const firstIRQ = 100
 	interrupts := "            " + strings.Repeat("CPU        ", s.CPUs) + "\n"
 	interrupt := func(irq int, name string) {
-		interrupts += fmt.Sprintf("%4d: %s  IR-PCI-MSIX-0000:3b:00.0 %d-edge      %s\n", irq, strings.Repeat("          0 ", s.CPUs), irq, name)
+		interrupts += fmt.Sprintf("%4d: %s  IR-PCI-MSIX-0000:3b:00.0 %d-edge      %s\n", irq,
+			strings.Repeat("          0 ", s.CPUs), irq, name)
 		t.write(fmt.Sprintf("%sdevice/msi_irqs/%d", dir, irq), "msix")
 		t.write(fmt.Sprintf("proc/irq/%d/smp_affinity_list", irq), span(0, s.CPUs))
 	}

@@ -62,7 +62,8 @@ const (
 )
 
 // writable are the settings that Command knows, but for features.
-var writable = []string{RingRX, RingTX, Combined, AdaptiveRX, CoalesceRXUsecs, CoalesceRXFrames, HashTCP4, HashUDP4, HashTCP6, HashUDP6}
+var writable = []string{RingRX, RingTX, Combined, AdaptiveRX, CoalesceRXUsecs, CoalesceRXFrames, HashTCP4, HashUDP4,
+	HashTCP6, HashUDP6}
 
 // Known says whether a setting's name can be read, and whether it can be written.
 func Known(setting string) (readable, settable bool) {
@@ -70,7 +71,8 @@ func Known(setting string) (readable, settable bool) {
 		return name != "", name != ""
 	}
 	settable = slices.Contains(writable, setting)
-	return settable || slices.Contains([]string{Driver, RingRXMax, RingTXMax, CombinedMax, RSSEntries, RSSKey}, setting), settable
+	return settable || slices.Contains([]string{Driver, RingRXMax, RingTXMax, CombinedMax, RSSEntries, RSSKey},
+		setting), settable
 }
 
 // Command is what an engineer would type to make a setting.

@@ -67,7 +67,8 @@ func TestFiles(t *testing.T) {
 	if _, err := cards.Get("../eth0", RingRX); !errors.Is(err, ErrNoCard) {
 		t.Error(err)
 	}
-	if _, err := cards.Get("eth1", RingRX); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "eth1.json") {
+	if _, err := cards.Get("eth1", RingRX); !errors.Is(err, ErrUnsupported) ||
+		!strings.Contains(err.Error(), "eth1.json") {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(cards.Dir); err != nil || len(left) != 1 {
@@ -88,7 +89,8 @@ func TestKernel(t *testing.T) {
 		if driver, err := k.Get("a", Driver); err != nil || driver != "veth" {
 			t.Error(driver, err)
 		}
-		for _, setting := range []string{RingRX, RingRXMax, Combined, AdaptiveRX, HashTCP4, RSSKey, RSSEntries, Feature + "nosuch"} {
+		for _, setting := range []string{RingRX, RingRXMax, Combined, AdaptiveRX, HashTCP4, RSSKey, RSSEntries,
+			Feature + "nosuch"} {
 			if value, err := k.Get("a", setting); !errors.Is(err, ErrUnsupported) {
 				t.Errorf("%s: %q, %v", setting, value, err)
 			}

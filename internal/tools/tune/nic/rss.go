@@ -45,7 +45,8 @@ var flowTypes = map[string]uint32{HashTCP4: 0x01, HashUDP4: 0x02, HashTCP6: 0x05
 var hashFields = []struct {
 	letter string
 	bit    uint64
-}{{"m", 1 << 1}, {"v", 1 << 2}, {"t", 1 << 3}, {"s", 1 << 4}, {"d", 1 << 5}, {"f", 1 << 6}, {"n", 1 << 7}, {"r", 1 << 31}}
+}{{"m", 1 << 1}, {"v", 1 << 2}, {"t", 1 << 3}, {"s", 1 << 4}, {"d", 1 << 5}, {"f", 1 << 6}, {"n", 1 << 7},
+	{"r", 1 << 31}}
 
 func (k *Kernel) getRSS(card, setting string) (string, error) {
 	if flow, ok := flowTypes[setting]; ok {

@@ -145,7 +145,8 @@ func (p *Plan) share(cores []int) {
 	p.Shared = true
 	p.Packets = cores
 	p.Programs = p.top.Online()
-	p.note("fewer than %d cores: parting them would leave one side too little, so each takes packets and runs programs", fewCores)
+	p.note("fewer than %d cores: parting them would leave one side too little, so each takes packets and runs programs",
+		fewCores)
 	p.limit()
 }
 

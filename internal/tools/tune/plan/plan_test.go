@@ -42,17 +42,22 @@ func TestPlan(t *testing.T) {
 		shared   bool
 		says     string
 	}{
-		{name: "two nodes", top: machine(2, 32, false), card: Card{Node: 0, MaxQueues: 32, RSSEntries: 512}, share: Most,
+		{name: "two nodes", top: machine(2, 32, false), card: Card{Node: 0, MaxQueues: 32, RSSEntries: 512},
+			share:   Most,
 			packets: "1-31", programs: "32-63", queues: 31},
-		{name: "the card's node is the other", top: machine(2, 32, false), card: Card{Node: 1, MaxQueues: 64, RSSEntries: 512}, share: Most,
+		{name: "the card's node is the other", top: machine(2, 32, false),
+			card: Card{Node: 1, MaxQueues: 64, RSSEntries: 512}, share: Most,
 			packets: "32-63", programs: "1-31", queues: 32},
-		{name: "a short indirection table", top: machine(2, 32, false), card: Card{Node: 0, MaxQueues: 32, RSSEntries: 128}, share: Most,
+		{name: "a short indirection table", top: machine(2, 32, false),
+			card: Card{Node: 0, MaxQueues: 32, RSSEntries: 128}, share: Most,
 			packets: "1-26", programs: "27-63", queues: 26, says: "busiest gets 5"},
 		{name: "threads", top: machine(2, 32, true), card: Card{Node: 0, MaxQueues: 32, RSSEntries: 512}, share: Most,
 			packets: "1-15", programs: "32-63", queues: 15},
-		{name: "few queues", top: machine(2, 32, false), card: Card{Node: 0, MaxQueues: 4, RSSEntries: 128}, share: Most,
+		{name: "few queues", top: machine(2, 32, false), card: Card{Node: 0, MaxQueues: 4, RSSEntries: 128},
+			share:   Most,
 			packets: "1-4", programs: "5-63", queues: 4, says: "4 queues at most"},
-		{name: "a web server", top: machine(2, 32, false), card: Card{Node: 0, MaxQueues: 32, RSSEntries: 512}, share: Quarter,
+		{name: "a web server", top: machine(2, 32, false), card: Card{Node: 0, MaxQueues: 32, RSSEntries: 512},
+			share:   Quarter,
 			packets: "1-16", programs: "17-63", queues: 16},
 		{name: "one node", top: machine(1, 8, false), card: Card{Node: -1, MaxQueues: 8}, share: Most,
 			packets: "1-6", programs: "7", queues: 6},
@@ -60,7 +65,8 @@ func TestPlan(t *testing.T) {
 			packets: "1-2", programs: "3", queues: 2},
 		{name: "two cores", top: machine(1, 2, false), card: Card{Node: -1, MaxQueues: 4}, share: Most,
 			packets: "0-1", programs: "0-1", queues: 2, shared: true, says: "fewer than 4"},
-		{name: "given", top: machine(1, 8, false), card: Card{Node: 0, MaxQueues: 8, RSSEntries: 128}, share: Quarter, given: "4-7",
+		{name: "given", top: machine(1, 8, false), card: Card{Node: 0, MaxQueues: 8, RSSEntries: 128}, share: Quarter,
+			given:   "4-7",
 			packets: "4-7", programs: "0-3", queues: 4, says: "were given"},
 		{name: "all given", top: machine(1, 4, false), card: Card{Node: 0, MaxQueues: 4}, share: Quarter, given: "0-3",
 			packets: "0-3", programs: "0-3", queues: 4, says: "programs share them"},
@@ -74,8 +80,10 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
 		}
-		if p.PacketSet().String() != tc.packets || p.Programs.String() != tc.programs || p.Queues() != tc.queues || p.Shared != tc.shared {
-			t.Errorf("%s: packets %v, programs %v, %d queues, shared %v", tc.name, p.PacketSet(), p.Programs, p.Queues(), p.Shared)
+		if p.PacketSet().String() != tc.packets || p.Programs.String() != tc.programs || p.Queues() != tc.queues ||
+			p.Shared != tc.shared {
+			t.Errorf("%s: packets %v, programs %v, %d queues, shared %v", tc.name, p.PacketSet(), p.Programs,
+				p.Queues(), p.Shared)
 		}
 		if tc.says != "" && !strings.Contains(strings.Join(p.Notes, "\n"), tc.says) {
 			t.Errorf("%s: it says %q", tc.name, p.Notes)
@@ -99,7 +107,8 @@ func TestEveryPlanIsWhole(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 400 {
 		top := machine(1+random.IntN(4), 2*(1+random.IntN(24)), random.IntN(2) == 0)
-		card := Card{Name: "eth0", Node: random.IntN(5) - 1, MaxQueues: random.IntN(70), RSSEntries: []int{0, 64, 128, 2048}[random.IntN(4)]}
+		card := Card{Name: "eth0", Node: random.IntN(5) - 1, MaxQueues: random.IntN(70),
+			RSSEntries: []int{0, 64, 128, 2048}[random.IntN(4)]}
 		card.Queues = min(card.MaxQueues, random.IntN(70))
 		p, err := Make(top, card, []Share{Most, Quarter}[random.IntN(2)], cpuset.New())
 		if err != nil {
@@ -112,7 +121,8 @@ func TestEveryPlanIsWhole(t *testing.T) {
 		if all := packets.Union(p.Programs).Union(p.System).Union(p.Idle); !all.Equals(top.Online()) {
 			t.Fatalf("%v are of no use: %+v", top.Online().Difference(all), p)
 		}
-		if !p.Shared && (!packets.Intersection(p.Programs).IsEmpty() || p.Isolated().Contains(0) || p.Housekeeping().IsEmpty()) {
+		if !p.Shared && (!packets.Intersection(p.Programs).IsEmpty() || p.Isolated().Contains(0) ||
+			p.Housekeeping().IsEmpty()) {
 			t.Fatalf("not parted: %+v", p)
 		}
 		sending := cpuset.New()
@@ -139,7 +149,8 @@ func TestSpread(t *testing.T) {
 	if !p.Spread(0).IsEmpty() {
 		t.Errorf("one queue for one CPU is spread over %v", p.Spread(0))
 	}
-	if p, err = Make(machine(1, 16, false), Card{Node: 0, MaxQueues: 2, Queues: 2}, Quarter, cpuset.New(4, 5, 6, 7)); err != nil {
+	if p, err = Make(machine(1, 16, false), Card{Node: 0, MaxQueues: 2, Queues: 2}, Quarter,
+		cpuset.New(4, 5, 6, 7)); err != nil {
 		t.Fatal(err)
 	}
 	if a, b := p.Spread(0).String(), p.Spread(1).String(); a != "4,6" || b != "5,7" {

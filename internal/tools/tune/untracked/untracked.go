@@ -45,7 +45,8 @@ func ParseService(text string) (lb.ServiceKey, error) {
 		ok = false
 	}
 	if !ok || err != nil || at.Port() == 0 || at.Addr().Zone() != "" || at.Addr().Is4In6() {
-		return key, fmt.Errorf("%q is no service: write tcp or udp, a slash, address and port, such as tcp/192.0.2.1:80 or udp/[2001:db8::1]:53", text)
+		return key, fmt.Errorf(
+			"%q is no service: write tcp or udp, a slash, address and port, such as tcp/192.0.2.1:80 or udp/[2001:db8::1]:53", text)
 	}
 	key.VIP, key.Port = at.Addr(), at.Port()
 	return key, nil
@@ -100,7 +101,8 @@ func table() *nftables.Table {
 // chains are where packets are met before connection tracking meets them.
 func chains() []*nftables.Chain {
 	of := func(name string, hook *nftables.ChainHook) *nftables.Chain {
-		return &nftables.Chain{Name: name, Table: table(), Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityRaw}
+		return &nftables.Chain{Name: name, Table: table(), Type: nftables.ChainTypeFilter, Hooknum: hook,
+			Priority: nftables.ChainPriorityRaw}
 	}
 	return []*nftables.Chain{of(chainIn, nftables.ChainHookPrerouting), of(chainOut, nftables.ChainHookOutput)}
 }
@@ -131,9 +133,11 @@ func match(s lb.ServiceKey, to bool) []expr.Any {
 	is := func(data []byte) *expr.Cmp { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, is([]byte{family}),
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: address, Len: length}, is(s.VIP.AsSlice()),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: address, Len: length},
+		is(s.VIP.AsSlice()),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, is([]byte{byte(s.Protocol)}),
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: port, Len: 2}, is(binaryutil.BigEndian.PutUint16(s.Port)),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: port, Len: 2},
+		is(binaryutil.BigEndian.PutUint16(s.Port)),
 		&expr.Notrack{},
 	}
 }

@@ -75,7 +75,8 @@ func newHosts(t *testing.T) hosts {
 	}
 	testenv.Veth(t, testenv.End{Namespace: h.web, Name: "web", Addresses: prefixes("192.0.2.1/24", "2001:db8::1/64")},
 		testenv.End{Namespace: h.client, Name: "client", Addresses: prefixes("192.0.2.9/24", "2001:db8::9/64")})
-	nft(t, h, "table inet firewall { chain in { type filter hook input priority 0; ct state new counter; }; }", "-f", "-")
+	nft(t, h, "table inet firewall { chain in { type filter hook input priority 0; ct state new counter; }; }", "-f",
+		"-")
 	return h
 }
 
@@ -169,7 +170,8 @@ func TestServicesAreLeftOut(t *testing.T) {
 	h.set(t, six, true)
 	h.expect(t, "both", true, true)
 	text := nft(t, h, "", "list", "ruleset")
-	if strings.Count(text, "notrack") != 4 || !strings.Contains(text, `ip daddr 192.0.2.1 tcp dport 80 notrack comment "tcp/192.0.2.1:80"`) {
+	if strings.Count(text, "notrack") != 4 ||
+		!strings.Contains(text, `ip daddr 192.0.2.1 tcp dport 80 notrack comment "tcp/192.0.2.1:80"`) {
 		t.Errorf("nft lists:\n%s", text)
 	}
 	h.set(t, four, false)

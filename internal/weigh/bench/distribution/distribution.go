@@ -162,7 +162,8 @@ const (
 // service is that of a case.
 func (c counted) service() lb.RoutedService {
 	return harness.Service(lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP, Mode: lb.L2DSR,
-		Scheduler: c.scheduler, TableSize: lb.DefaultTableSize(c.backends)}, firstBackend, c.backends, c.weights.turns...)
+		Scheduler: c.scheduler, TableSize: lb.DefaultTableSize(c.backends)}, firstBackend, c.backends,
+		c.weights.turns...)
 }
 
 // count opens the flows of a case in a balancer of its own. Errors:
@@ -249,7 +250,8 @@ func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
 		if err != nil {
 			return err
 		}
-		_, err = h.Send(balancer.Program(), harness.Stream{Frame: reset, Count: step, Recording: kept}, uint32(len(end)))
+		_, err = h.Send(balancer.Program(), harness.Stream{Frame: reset, Count: step, Recording: kept},
+			uint32(len(end)))
 		h.Reset(0)
 		if err != nil {
 			return err

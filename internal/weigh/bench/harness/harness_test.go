@@ -87,7 +87,8 @@ func TestHarnessRestores(t *testing.T) {
 		}
 		got := seen(t, h, entryCount, f, 5)
 		if len(got) != len(f.Bytes)+ipv4Length {
-			t.Fatalf("%d bytes after 5 runs, want those of the frame and one header: %d", len(got), len(f.Bytes)+ipv4Length)
+			t.Fatalf("%d bytes after 5 runs, want those of the frame and one header: %d", len(got),
+				len(f.Bytes)+ipv4Length)
 		}
 		if next, err := h.Next(); err != nil || next != 5 {
 			t.Errorf("%d of 5 runs, %v", next, err)

@@ -31,7 +31,8 @@ func (s Stream) Flow(n uint32) Tuple {
 	source, destination := f.lowWords()
 	t := Tuple{
 		Source: binary.BigEndian.Uint32(f.Bytes[source:]), SourcePort: binary.BigEndian.Uint16(f.Bytes[f.transport:]),
-		Destination: binary.BigEndian.Uint32(f.Bytes[destination:]), DestinationPort: binary.BigEndian.Uint16(f.Bytes[f.transport+2:]),
+		Destination:     binary.BigEndian.Uint32(f.Bytes[destination:]),
+		DestinationPort: binary.BigEndian.Uint16(f.Bytes[f.transport+2:]),
 	}
 	address, port := &t.Source, &t.SourcePort
 	if f.ToClient {

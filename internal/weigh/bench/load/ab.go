@@ -71,7 +71,8 @@ func (k ab) Parse(share Share, stdout []byte) (*Outcome, error) {
 	if outcome.Failed > 0 {
 		outcome.Problems = append(outcome.Problems, fmt.Sprintf(
 			"%d requests failed (connect %d, receive %d, length %d, exceptions %d, write %d, answers other than 2xx %d)",
-			outcome.Failed, report.Connect, report.Receive, report.Length, report.Exception, report.WriteErrors, report.Non2xx))
+			outcome.Failed, report.Connect, report.Receive, report.Length, report.Exception, report.WriteErrors,
+			report.Non2xx))
 	}
 	if report.Complete == 0 {
 		return outcome, nil

@@ -62,7 +62,8 @@ func parseAB(text []byte) (abReport, error) {
 	for lines.Scan() {
 		if match := abErrors.FindStringSubmatch(lines.Text()); match != nil {
 			for i, into := range []*uint64{&report.Connect, &report.Receive, &report.Length, &report.Exception} {
-				*into, _ = strconv.ParseUint(match[i+1], 10, 64) // digits: at worst out of range, which is then the largest
+				// digits: at worst out of range, which is then the largest
+				*into, _ = strconv.ParseUint(match[i+1], 10, 64)
 			}
 			continue
 		}

@@ -54,7 +54,8 @@ func (k DNSPerf) Prepare(share Share) ([]string, error) {
 	if k.Once {
 		end = []string{"-n", "1"}
 	}
-	command := append([]string{"dnsperf", "-s", share.Target.Addr().String(), "-p", strconv.Itoa(int(share.Target.Port())), "-d", questions}, end...)
+	command := append([]string{"dnsperf", "-s", share.Target.Addr().String(), "-p",
+		strconv.Itoa(int(share.Target.Port())), "-d", questions}, end...)
 	command = append(command, "-c", strconv.Itoa(share.Concurrency))
 	if k.Threads > 0 {
 		command = append(command, "-T", strconv.Itoa(k.Threads))
@@ -80,7 +81,8 @@ func (DNSPerf) Parse(_ Share, stdout []byte) (*Outcome, error) {
 		Waits: Waits{Min: report.minimum, Mean: report.mean, Max: report.maximum},
 	}
 	if outcome.Failed > 0 {
-		outcome.Problems = append(outcome.Problems, fmt.Sprintf("%d queries were answered with an error: %s", outcome.Failed, report.codes))
+		outcome.Problems = append(outcome.Problems, fmt.Sprintf("%d queries were answered with an error: %s",
+			outcome.Failed, report.codes))
 	}
 	return outcome, nil
 }

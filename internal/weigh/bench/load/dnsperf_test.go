@@ -40,16 +40,18 @@ func TestParseDNSPerf(t *testing.T) {
 func TestParseDNSPerfRefusesOtherText(t *testing.T) {
 	good := string(read(t, "dnsperf.txt"))
 	for name, tc := range map[string]struct{ text, says string }{
-		"nothing":            {"", "not the report"},
-		"cut off":            {good[:strings.Index(good, "Run time")], "not the report"},
-		"twice":              {good + good, "says twice"},
-		"more than sent":     {strings.Replace(good, "completed:    129802", "completed:    129803", 1), "contradict"},
-		"more good than all": {strings.Replace(good, "NOERROR 129802", "NOERROR 99999999999999999999999", 1), "contradict"},
-		"all lost":           {strings.Replace(good, "lost:         0", "lost:         5", 1), "contradict"},
-		"an age":             {strings.Replace(good, "1.000662", "99999999", 1), "cannot be"},
-		"no number":          {strings.Replace(good, "1.000662", "1.0.0", 1), "cannot be"},
-		"upside down":        {strings.Replace(good, "min 0.000013", "min 7.000013", 1), "contradict"},
-		"too many":           {strings.Replace(good, "sent:         129802", "sent:         99999999999999999", 1), "cannot be"},
+		"nothing":        {"", "not the report"},
+		"cut off":        {good[:strings.Index(good, "Run time")], "not the report"},
+		"twice":          {good + good, "says twice"},
+		"more than sent": {strings.Replace(good, "completed:    129802", "completed:    129803", 1), "contradict"},
+		"more good than all": {strings.Replace(good, "NOERROR 129802", "NOERROR 99999999999999999999999", 1),
+			"contradict"},
+		"all lost":    {strings.Replace(good, "lost:         0", "lost:         5", 1), "contradict"},
+		"an age":      {strings.Replace(good, "1.000662", "99999999", 1), "cannot be"},
+		"no number":   {strings.Replace(good, "1.000662", "1.0.0", 1), "cannot be"},
+		"upside down": {strings.Replace(good, "min 0.000013", "min 7.000013", 1), "contradict"},
+		"too many": {strings.Replace(good, "sent:         129802", "sent:         99999999999999999", 1),
+			"cannot be"},
 	} {
 		_, err := DNSPerf{}.Parse(Share{}, []byte(tc.text))
 		if !errors.Is(err, ErrOutput) || !strings.Contains(err.Error(), tc.says) {
@@ -79,7 +81,8 @@ func FuzzParseDNSPerf(f *testing.F) {
 }
 
 func TestDNSPerfCommand(t *testing.T) {
-	share := Share{Target: netip.MustParseAddrPort("198.18.0.100:53"), Concurrency: 8, Duration: 30 * time.Second, Dir: t.TempDir()}
+	share := Share{Target: netip.MustParseAddrPort("198.18.0.100:53"), Concurrency: 8, Duration: 30 * time.Second,
+		Dir: t.TempDir()}
 	for _, tc := range []struct {
 		kind DNSPerf
 		want string

@@ -49,7 +49,8 @@ func parseDNSPerf(text []byte) (dnsperfReport, error) {
 			return bad("output has %s queries, which cannot be", match[2])
 		}
 	}
-	codes, seconds, waits := dnsperfCodes.FindSubmatch(text), dnsperfTime.FindSubmatch(text), dnsperfLatency.FindSubmatch(text)
+	codes, seconds, waits := dnsperfCodes.FindSubmatch(text), dnsperfTime.FindSubmatch(text),
+		dnsperfLatency.FindSubmatch(text)
 	if len(counts) > 0 || codes == nil || seconds == nil || waits == nil {
 		return bad("output is not the report that we know")
 	}
@@ -60,7 +61,8 @@ func parseDNSPerf(text []byte) (dnsperfReport, error) {
 	for _, d := range []struct {
 		text []byte
 		to   *time.Duration
-	}{{seconds[1], &report.runTime}, {waits[1], &report.mean}, {waits[2], &report.minimum}, {waits[3], &report.maximum}} {
+	}{{seconds[1], &report.runTime}, {waits[1], &report.mean}, {waits[2], &report.minimum},
+		{waits[3], &report.maximum}} {
 		number, err := strconv.ParseFloat(string(d.text), 64)
 		if err != nil || number > maxSeconds {
 			return bad("output has a time of %s s, which cannot be", d.text)
@@ -68,10 +70,12 @@ func parseDNSPerf(text []byte) (dnsperfReport, error) {
 		*d.to = time.Duration(math.Round(number * 1e9))
 	}
 	if report.completed > report.sent || report.lost > report.sent-report.completed || report.good > report.completed {
-		return bad("counts contradict each other: %d sent, %d completed, %d good, %d lost", report.sent, report.completed, report.good, report.lost)
+		return bad("counts contradict each other: %d sent, %d completed, %d good, %d lost", report.sent,
+			report.completed, report.good, report.lost)
 	}
 	if report.minimum > report.mean || report.mean > report.maximum {
-		return bad("latencies contradict each other: min %v, mean %v, max %v", report.minimum, report.mean, report.maximum)
+		return bad("latencies contradict each other: min %v, mean %v, max %v", report.minimum, report.mean,
+			report.maximum)
 	}
 	return report, nil
 }

@@ -170,7 +170,8 @@ func (r *runner) start(ctx context.Context, kind Kind) error {
 	if err := errors.Join(removeIfThere(path), unix.Mkfifo(path, 0o600)); err != nil {
 		return fmt.Errorf("making the pipe %s: %w", path, err)
 	}
-	r.process, err = r.client.Start(ctx, append([]string{"/bin/sh", "-c", gateScript, path}, command...), &r.stdout, &r.stderr)
+	r.process, err = r.client.Start(ctx, append([]string{"/bin/sh", "-c", gateScript, path}, command...),
+		&r.stdout, &r.stderr)
 	return err
 }
 

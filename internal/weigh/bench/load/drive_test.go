@@ -151,7 +151,8 @@ func TestDriveSaysOnceWhatWentWrongOnAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{`client01 and 1 more: shell died: exit status 3; its last words: "no"`, "client03: shell died: exit status 4"}
+	want := []string{`client01 and 1 more: shell died: exit status 3; its last words: "no"`,
+		"client03: shell died: exit status 4"}
 	if diff := cmp.Diff(want, result.Problems); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -267,13 +267,15 @@ func farNotes(runners []*runner) []string {
 		far = true
 		uncertain = max(uncertain, r.far.uncertain)
 		if r.far.end.Late > lateBound {
-			late.add(r.client.Name, fmt.Sprintf("began %v late, for word of it came late", r.far.end.Late.Round(time.Millisecond)))
+			late.add(r.client.Name, fmt.Sprintf("began %v late, for word of it came late",
+				r.far.end.Late.Round(time.Millisecond)))
 		}
 	}
 	if !far {
 		return nil
 	}
-	return append([]string{fmt.Sprintf("clients were released at one moment by their own clocks, which are known to %v", uncertain.Round(time.Microsecond))}, late.lines()...)
+	return append([]string{fmt.Sprintf("clients were released at one moment by their own clocks, which are known to %v",
+		uncertain.Round(time.Microsecond))}, late.lines()...)
 }
 
 // eachRunner calls do for all, and for those on other machines at once.

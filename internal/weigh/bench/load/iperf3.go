@@ -90,14 +90,16 @@ func (IPerf3) Parse(share Share, stdout []byte) (*Outcome, error) {
 	}
 	received := report.End.Received
 	outcome := &Outcome{
-		Transfer: Transfer{Bytes: received.Bytes, BitsPerSecond: received.BitsPerSecond, Retransmits: report.End.Sent.Retransmits},
-		Taken:    time.Duration(received.Seconds * float64(time.Second)),
+		Transfer: Transfer{Bytes: received.Bytes, BitsPerSecond: received.BitsPerSecond,
+			Retransmits: report.End.Sent.Retransmits},
+		Taken: time.Duration(received.Seconds * float64(time.Second)),
 	}
 	switch streams := len(report.Start.Connected); {
 	case report.Error != "":
 		outcome.Problems = append(outcome.Problems, "iperf3 says: "+report.Error)
 	case streams != share.Concurrency:
-		outcome.Problems = append(outcome.Problems, fmt.Sprintf("iperf3 had %d streams, not %d", streams, share.Concurrency))
+		outcome.Problems = append(outcome.Problems, fmt.Sprintf("iperf3 had %d streams, not %d", streams,
+			share.Concurrency))
 	}
 	if control := report.End.CongestionControl; control != "" && control != "cubic" {
 		outcome.Notes = append(outcome.Notes, "congestion control was "+control)

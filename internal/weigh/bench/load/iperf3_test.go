@@ -25,7 +25,8 @@ func TestIPerf3Parse(t *testing.T) {
 			Taken:    513 * time.Microsecond, Notes: []string{"congestion control was bbr"}}},
 		"fewer than asked": {"iperf3.json", Share{Concurrency: 3}, Outcome{
 			Transfer: Transfer{Bytes: 1 << 20, BitsPerSecond: 16352062378.167641},
-			Taken:    513 * time.Microsecond, Problems: []string{"iperf3 had 2 streams, not 3"}, Notes: []string{"congestion control was bbr"}}},
+			Taken:    513 * time.Microsecond, Problems: []string{"iperf3 had 2 streams, not 3"},
+			Notes: []string{"congestion control was bbr"}}},
 		"refused": {"iperf3-refused.json", Share{Concurrency: 1}, Outcome{
 			Problems: []string{"iperf3 says: unable to connect to server: Connection refused"}}},
 	} {
@@ -64,7 +65,8 @@ func TestIPerf3Trial(t *testing.T) {
 	if err := (IPerf3{}).Arrived(read(t, "iperf3.json")); err != nil {
 		t.Error(err)
 	}
-	if err := (IPerf3{}).Arrived(read(t, "iperf3-refused.json")); err == nil || !strings.Contains(err.Error(), "refused") {
+	if err := (IPerf3{}).Arrived(read(t, "iperf3-refused.json")); err == nil ||
+		!strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v, want why nothing arrived", err)
 	}
 }
@@ -89,7 +91,8 @@ func TestIPerf3Command(t *testing.T) {
 
 func TestIPerf3Obstacle(t *testing.T) {
 	limits := probe.Limits{OpenFiles: 100, LocalPorts: 50}
-	for streams, says := range map[int]string{1: "", 49: "", 50: "local ports", 68: "open files", 129: "iperf3 can have 128"} {
+	for streams, says := range map[int]string{1: "", 49: "", 50: "local ports", 68: "open files",
+		129: "iperf3 can have 128"} {
 		got := IPerf3{}.Obstacle(Share{Concurrency: streams}, limits)
 		if (says == "") != (got == "") || !strings.Contains(got, says) {
 			t.Errorf("%d streams: obstacle %q, want it to say %q", streams, got, says)
@@ -111,7 +114,8 @@ func FuzzParseIPerf3(f *testing.F) {
 			return
 		}
 		moved := outcome.Transfer
-		if !(moved.BitsPerSecond >= 0 && moved.BitsPerSecond <= maxBitsPerSecond) || outcome.Taken < 0 || moved.Bytes > maxBytes {
+		if !(moved.BitsPerSecond >= 0 && moved.BitsPerSecond <= maxBitsPerSecond) || outcome.Taken < 0 ||
+			moved.Bytes > maxBytes {
 			t.Errorf("accepted %+v in %v", moved, outcome.Taken)
 		}
 	})

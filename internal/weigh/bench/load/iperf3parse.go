@@ -44,7 +44,8 @@ func parseIPerf3(text []byte) (iperf3Report, error) {
 		return iperf3Report{}, fmt.Errorf("%w: iperf3's output is not the JSON that we know: %w", ErrOutput, err)
 	}
 	for _, sum := range []iperf3Sum{report.End.Sent, report.End.Received} {
-		if sum.Seconds < 0 || sum.Seconds > maxSeconds || sum.BitsPerSecond < 0 || sum.BitsPerSecond > maxBitsPerSecond ||
+		if sum.Seconds < 0 || sum.Seconds > maxSeconds || sum.BitsPerSecond < 0 ||
+			sum.BitsPerSecond > maxBitsPerSecond ||
 			sum.Bytes > maxBytes || sum.Retransmits > sum.Bytes {
 			return iperf3Report{}, fmt.Errorf("%w: iperf3 claims %d bytes in %g s, %g bits/s, %d retransmits",
 				ErrOutput, sum.Bytes, sum.Seconds, sum.BitsPerSecond, sum.Retransmits)

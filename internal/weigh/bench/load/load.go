@@ -180,7 +180,8 @@ func Obstacle(program string, share Share, limits probe.Limits) string {
 		return fmt.Sprintf("%d connections per client: %s needs %d open files, and a process may have %d here",
 			share.Concurrency, program, files, limits.OpenFiles)
 	case share.Concurrency > limits.LocalPorts:
-		return fmt.Sprintf("%d connections per client: a client has %d local ports here", share.Concurrency, limits.LocalPorts)
+		return fmt.Sprintf("%d connections per client: a client has %d local ports here", share.Concurrency,
+			limits.LocalPorts)
 	}
 	return ""
 }

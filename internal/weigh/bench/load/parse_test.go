@@ -35,7 +35,8 @@ func TestParseAB(t *testing.T) {
 		"ab.txt": {report: abReport{Taken: 1_000_039_060, Complete: 29443, DocumentBytes: 5120}},
 		"ab-404.txt": {report: abReport{Taken: 96_112_998, Complete: 2000, Non2xx: 2000, DocumentBytes: 153},
 			failed: 2000},
-		"ab-refused.txt": {report: abReport{Taken: 253 * time.Microsecond, Complete: 20, Failed: 30, Receive: 20, Exception: 10}, failed: 30},
+		"ab-refused.txt": {report: abReport{Taken: 253 * time.Microsecond, Complete: 20, Failed: 30, Receive: 20,
+			Exception: 10}, failed: 30},
 	} {
 		got, err := parseAB(read(t, file))
 		if err != nil {

@@ -83,7 +83,8 @@ func (s Steady) Check() error {
 	case s.New < 0 || total <= 0:
 		return errors.New("a steady client needs phases, and no negative number of new connections")
 	case total/s.Every > SteadyMaxRequests:
-		return fmt.Errorf("%d requests over each connection: nginx closes one after %d", total/s.Every, SteadyMaxRequests)
+		return fmt.Errorf("%d requests over each connection: nginx closes one after %d", total/s.Every,
+			SteadyMaxRequests)
 	}
 	return nil
 }

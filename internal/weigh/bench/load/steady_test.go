@@ -36,8 +36,10 @@ func serve(t *testing.T, trouble func(n int64, w http.ResponseWriter) (done bool
 
 func steadyOf(target netip.AddrPort) Steady {
 	return Steady{
-		Target: target, Path: "/dummy_file", FileBytes: steadyFile, Connections: 5, Every: 20 * time.Millisecond, New: 50,
-		Phases: []Phase{{"", 50 * time.Millisecond}, {"quiet", 200 * time.Millisecond}, {"flood", 100 * time.Millisecond}},
+		Target: target, Path: "/dummy_file", FileBytes: steadyFile, Connections: 5,
+		Every: 20 * time.Millisecond, New: 50,
+		Phases: []Phase{{"", 50 * time.Millisecond}, {"quiet", 200 * time.Millisecond},
+			{"flood", 100 * time.Millisecond}},
 	}
 }
 
@@ -73,7 +75,8 @@ func TestSteady(t *testing.T) {
 			p.Unanswered+p.NotOpened+p.Lost() != 0 || len(p.Why) > 0 {
 			t.Errorf("%s: %+v, want %d requests answered and %d connections opened", name, p, want[0], want[1])
 		}
-		if p.Latency.Count() != int64(p.Answered) || p.NewLatency.Count() != int64(p.Opened) || p.Latency.Ms(50) <= 0 || p.Latency.MaxMs() < p.Latency.MinMs() {
+		if p.Latency.Count() != int64(p.Answered) || p.NewLatency.Count() != int64(p.Opened) || p.Latency.Ms(50) <= 0 ||
+			p.Latency.MaxMs() < p.Latency.MinMs() {
 			t.Errorf("%s: latencies of %d requests and %d connections", name, p.Latency.Count(), p.NewLatency.Count())
 		}
 	}
@@ -219,12 +222,15 @@ func TestSteadyCannotBegin(t *testing.T) {
 		t.Errorf("another file: got %v, want ErrSteady", err)
 	}
 	for name, change := range map[string]func(*Steady){
-		"no target":          func(s *Steady) { s.Target = netip.AddrPort{} },
-		"no connection":      func(s *Steady) { s.Connections = 0 },
-		"too often":          func(s *Steady) { s.Every = time.Microsecond },
-		"no phases":          func(s *Steady) { s.Phases = nil },
-		"large file":         func(s *Steady) { s.FileBytes = SteadyMaxFile + 1 },
-		"too many requests":  func(s *Steady) { s.Phases = []Phase{{"quiet", time.Minute}}; s.Every = time.Millisecond },
+		"no target":     func(s *Steady) { s.Target = netip.AddrPort{} },
+		"no connection": func(s *Steady) { s.Connections = 0 },
+		"too often":     func(s *Steady) { s.Every = time.Microsecond },
+		"no phases":     func(s *Steady) { s.Phases = nil },
+		"large file":    func(s *Steady) { s.FileBytes = SteadyMaxFile + 1 },
+		"too many requests": func(s *Steady) {
+			s.Phases = []Phase{{"quiet", time.Minute}}
+			s.Every = time.Millisecond
+		},
 		"less than none":     func(s *Steady) { s.New = -1 },
 		"before it is asked": func(s *Steady) { s.Patience = -1 },
 		"for ever":           func(s *Steady) { s.Patience = SteadyMaxPatience + 1 },
@@ -242,7 +248,8 @@ func TestParseSteady(t *testing.T) {
 		"nothing": "", "one line": "12345", "no report": "12345\n", "nonsense": "12345\n{]",
 		"no latencies": "1\n" + `{"phases":[{"name":"quiet"}]}`,
 		"no histogram": "1\n" + `{"phases":[{"name":"quiet","latency":{"histogram":"AAAA"},"new_latency":{}}]}`,
-		"upside down":  "1\n" + `{"phases":[{"name":"quiet","latency":{"min_us":2,"max_us":1},"new_latency":{}}]}` + strings.Repeat(" ", 3) + "x",
+		"upside down": "1\n" + `{"phases":[{"name":"quiet","latency":{"min_us":2,"max_us":1},"new_latency":{}}]}` +
+			strings.Repeat(" ", 3) + "x",
 	} {
 		if _, err := ParseSteady([]byte(text)); !errors.Is(err, ErrOutput) {
 			t.Errorf("%s: got %v, want ErrOutput", name, err)

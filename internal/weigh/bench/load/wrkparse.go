@@ -45,7 +45,8 @@ func parseWrk(text []byte) (wrkReport, error) {
 		return wrkReport{}, fmt.Errorf("%w: the line from our script in wrk: %w", ErrOutput, err)
 	}
 	if report.Requests > 1e12 || report.failed() > 1e12 || report.DurationUs > maxUs*24 {
-		return wrkReport{}, fmt.Errorf("%w: wrk claims %d requests in %d µs", ErrOutput, report.Requests, report.DurationUs)
+		return wrkReport{}, fmt.Errorf("%w: wrk claims %d requests in %d µs", ErrOutput, report.Requests,
+			report.DurationUs)
 	}
 	for _, pair := range report.Latencies {
 		if pair[0] < 0 || pair[0] > maxUs || pair[1] < 0 || pair[1] > 1e12 {

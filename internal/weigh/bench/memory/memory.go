@@ -81,7 +81,8 @@ func (s stored) params() map[string]any {
 	if s.ipv6 {
 		family = "ipv6"
 	}
-	return map[string]any{"scheduler": string(s.scheduler), "family": family, "stage": string(s.stage), "flows": s.flows}
+	return map[string]any{"scheduler": string(s.scheduler), "family": family, "stage": string(s.stage),
+		"flows": s.flows}
 }
 
 // Measure measures every case. Where it fails, or ctx ends, the trials until then are
@@ -106,7 +107,8 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 				return err
 			}
 			if options.Progress != nil {
-				options.Progress(fmt.Sprintf("%d %s flows, %s, %s", s.flows, s.stage, s.scheduler, s.params()["family"]))
+				options.Progress(fmt.Sprintf("%d %s flows, %s, %s", s.flows, s.stage, s.scheduler,
+					s.params()["family"]))
 			}
 			trial := results.Trial{Subject: subject, Load: load, Params: s.params(), Repeat: 1,
 				Valid: true, Saturated: results.SaturatedNone, Notes: []string{}}

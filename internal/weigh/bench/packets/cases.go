@@ -156,7 +156,8 @@ func syn4(vip netip.AddrPort) harness.Frame { return request(client4, vip, lb.TC
 func syn6(vip netip.AddrPort) harness.Frame { return request(client6, vip, lb.TCP, harness.SYN) }
 
 func reply(backend, client netip.Addr) harness.Frame {
-	return harness.NewFrame(netip.AddrPortFrom(backend, webPort), netip.AddrPortFrom(client, 0), lb.TCP, harness.ACK).Reply()
+	return harness.NewFrame(netip.AddrPortFrom(backend, webPort), netip.AddrPortFrom(client, 0), lb.TCP,
+		harness.ACK).Reply()
 }
 
 // cases lists what is measured in one hook, for each number of flows. The
@@ -275,14 +276,16 @@ func (c *casebook) transition() {
 	// The first makes it remembered, the second proves it.
 	m.prime = []harness.Frame{m.frame, m.frame}
 	c.add(m, c.ends()...)
-	c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: fresh, frame: ack4(web4), setup: pinning, change: move}, c.most())
+	c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: fresh, frame: ack4(web4), setup: pinning, change: move},
+		c.most())
 }
 
 // configured measures the same packets under different configurations: what is
 // configured besides must cost them nothing.
 func (c *casebook) configured() {
 	for _, s := range []setup{oneService, allModes, allSchedulers} {
-		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: s, compared: true, frame: ack4(web4)}, c.ends()...)
+		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: s, compared: true, frame: ack4(web4)},
+			c.ends()...)
 	}
 }
 
@@ -292,9 +295,11 @@ func (c *casebook) captured() {
 	for _, name := range slices.Sorted(maps.Keys(captured)) {
 		one, nat := oneService, only(lb.NAT)
 		one.captured, nat.captured = name, name
-		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: one, compared: true, frame: ack4(web4)}, c.fewest())
+		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: one, compared: true,
+			frame: ack4(web4)}, c.fewest())
 		c.add(measured{mode: lb.NAT, scheduler: lb.Maglev, kind: known, setup: nat, frame: ack4(web4)}, c.fewest())
-		c.add(measured{mode: lb.NAT, scheduler: lb.Maglev, kind: known, setup: nat, frame: reply(backend4, client4)}, c.fewest())
+		c.add(measured{mode: lb.NAT, scheduler: lb.Maglev, kind: known, setup: nat, frame: reply(backend4, client4)},
+			c.fewest())
 	}
 }
 
@@ -319,7 +324,8 @@ func (c *casebook) rewriting() {
 // again, and tell nothing new.
 func (c *casebook) fullNAT() {
 	open4, open6 := syn4(web4), syn6(web6)
-	m := measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: known, prime: []harness.Frame{open4, ack4(web4)}, frame: ack4(web4)}
+	m := measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: known, prime: []harness.Frame{open4, ack4(web4)},
+		frame: ack4(web4)}
 	c.add(m, c.counts...)
 	back := m
 	back.prime, back.request, back.frame = nil, &m.frame, reply(backend4, pooled4)

@@ -31,7 +31,8 @@ func TestCountInstructions(t *testing.T) {
 			results.InstructionsPerPacket: 238, results.InstructionsNetOfEmpty: 0, results.RatioToEmpty: 1}},
 		{Subject: "macswap", Load: countedLoad, Metrics: map[string]float64{
 			results.InstructionsPerPacket: 319, results.InstructionsNetOfEmpty: 81, results.RatioToEmpty: 319. / 238},
-			Samples: map[string][]float64{results.InstructionsPerPacket: {319, 322}, results.InstructionsEmpty: {238, 238}}},
+			Samples: map[string][]float64{results.InstructionsPerPacket: {319, 322},
+				results.InstructionsEmpty: {238, 238}}},
 	}
 	if diff := cmp.Diff(want, run.Trials); diff != "" {
 		t.Errorf("trials (-want +got):\n%s", diff)

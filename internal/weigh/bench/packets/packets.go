@@ -149,7 +149,8 @@ func metricsOf(whole, empty float64) map[string]float64 {
 }
 
 // measureRound measures each case of a hook once.
-func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Options, repeat int) ([]results.Trial, error) {
+func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Options,
+	repeat int) ([]results.Trial, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

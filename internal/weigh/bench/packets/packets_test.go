@@ -34,12 +34,14 @@ func TestMeasure(t *testing.T) {
 	chosen := map[lb.Hook]*regexp.Regexp{lb.HookXDP: someCases}
 	modes := []lb.Mode{lb.L2DSR, lb.GUE, lb.NAT, lb.FullNAT}
 	if testenv.InTarget(benchTarget) {
-		chosen = map[lb.Hook]*regexp.Regexp{lb.HookXDP: nil, lb.HookTC: regexp.MustCompile(`adjust|line|macswap|scheduler=(maglev|rr)`)}
+		chosen = map[lb.Hook]*regexp.Regexp{lb.HookXDP: nil,
+			lb.HookTC: regexp.MustCompile(`adjust|line|macswap|scheduler=(maglev|rr)`)}
 		modes = lb.PacketModes
 	}
 	testenv.Root(t)
 	for hook, only := range chosen {
-		trials, err := Measure(t.Context(), Options{Repeats: 1, Rounds: 1, Packets: 2000, Hooks: []lb.Hook{hook}, Only: only,
+		trials, err := Measure(t.Context(), Options{Repeats: 1, Rounds: 1, Packets: 2000, Hooks: []lb.Hook{hook},
+			Only:       only,
 			flowCounts: []uint32{1, 1 << 8}})
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +101,8 @@ func TestMeasureStopsWithItsContext(t *testing.T) {
 	testenv.Root(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Measure(ctx, Options{Repeats: 1, Rounds: 1, Packets: 100, Hooks: []lb.Hook{lb.HookXDP}, flowCounts: []uint32{1}})
+	_, err := Measure(ctx, Options{Repeats: 1, Rounds: 1, Packets: 100, Hooks: []lb.Hook{lb.HookXDP},
+		flowCounts: []uint32{1}})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that of the context", err)
 	}
@@ -139,7 +142,8 @@ func TestOnly(t *testing.T) {
 	if rounds != 2 {
 		t.Errorf("progress was called for %d rounds, want 2", rounds)
 	}
-	if len(trials) != 2 || trials[0].Subject != harness.Empty || trials[1].Subject != harness.MACSwap || len(trials[1].Samples[results.NsPerPacket]) != 2 {
+	if len(trials) != 2 || trials[0].Subject != harness.Empty || trials[1].Subject != harness.MACSwap ||
+		len(trials[1].Samples[results.NsPerPacket]) != 2 {
 		t.Errorf("measured %v", trials)
 	}
 	options.Only = regexp.MustCompile("nothing of that name")
@@ -152,7 +156,8 @@ func TestOnly(t *testing.T) {
 // is another one; and one round that is not valid leaves no figure.
 func TestFastest(t *testing.T) {
 	round := func(whole, empty float64, valid bool) []results.Trial {
-		return []results.Trial{{Subject: "a", Valid: valid, Metrics: metricsOf(whole, empty)}, {Subject: "b", Valid: true, Metrics: metricsOf(7, 2)}}
+		return []results.Trial{{Subject: "a", Valid: valid, Metrics: metricsOf(whole, empty)},
+			{Subject: "b", Valid: true, Metrics: metricsOf(7, 2)}}
 	}
 	trials := fastest([][]results.Trial{round(90, 30, true), round(50, 40, true), round(60, 20, true)})
 	want := results.Trial{Subject: "a", Valid: true, Metrics: metricsOf(50, 20),

@@ -51,7 +51,8 @@ func newRig(hook lb.Hook, list []measured, most, packets uint32) (*rig, error) {
 	}
 	r := &rig{hook: hook, harness: h, list: list, most: most, packets: packets,
 		balancers: map[setup]*datapath.Datapath{}, spent: map[setup]bool{}, next: map[int]uint32{},
-		replies: map[family]*harness.Recording{}, moving: map[change]*harness.Recording{}, followers: map[setup]*replyroutes.Follower{}, captures: map[setup]*capturing{}}
+		replies: map[family]*harness.Recording{}, moving: map[change]*harness.Recording{},
+		followers: map[setup]*replyroutes.Follower{}, captures: map[setup]*capturing{}}
 	for _, m := range list {
 		if m.baseline() || r.balancers[m.setup] != nil {
 			continue
@@ -103,7 +104,9 @@ func (r *rig) follow(s setup) error {
 	f := r.followers[s]
 	if f == nil {
 		var err error
-		if f, err = replyroutes.New(r.balancers[s], func() []string { return []string{"lo"} }, slog.New(slog.DiscardHandler)); err != nil {
+		if f, err = replyroutes.New(r.balancers[s], func() []string {
+			return []string{"lo"}
+		}, slog.New(slog.DiscardHandler)); err != nil {
 			return err
 		}
 		r.followers[s] = f

@@ -42,13 +42,14 @@ func Listening(ctx context.Context, on *lab.Host, to netip.AddrPort) error {
 	return err
 }
 
-var listeningTask = lab.NewTask("listening", func(ctx context.Context, on *lab.Host, to netip.AddrPort) (struct{}, error) {
-	conn, err := Dial(ctx, on, to)
-	if err != nil {
-		return struct{}{}, err
-	}
-	return struct{}{}, conn.Close()
-})
+var listeningTask = lab.NewTask("listening",
+	func(ctx context.Context, on *lab.Host, to netip.AddrPort) (struct{}, error) {
+		conn, err := Dial(ctx, on, to)
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, conn.Close()
+	})
 
 // Ask requests path at to from a host of the laboratory, as a client does, and
 // checks that the answer is 200 with a body of length bytes.
@@ -100,7 +101,8 @@ func secure(ctx context.Context, conn net.Conn, q question) (net.Conn, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(shown)
-	client := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: q.To.Addr().String(), MinVersion: tls.VersionTLS12})
+	client := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: q.To.Addr().String(),
+		MinVersion: tls.VersionTLS12})
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
 	return client, client.HandshakeContext(ctx)

@@ -120,7 +120,8 @@ func (p *Probe) Reading() Reading {
 		r.Machines = append(r.Machines, m)
 		r.Machine = r.Machine.add(m.Machine)
 		if seconds := interval.Seconds(); seconds > 0 {
-			r.ContextSwitches += float64(to.usage.machines[i].ContextSwitches-from.usage.machines[i].ContextSwitches) / seconds
+			switches := to.usage.machines[i].ContextSwitches - from.usage.machines[i].ContextSwitches
+			r.ContextSwitches += float64(switches) / seconds
 		}
 	}
 	r.Idle = r.Machine.Idle
@@ -165,7 +166,9 @@ func (p *Probe) machine(from, to usage, i int, interval time.Duration) MachinePa
 		}
 	}
 	for _, part := range p.parts() {
-		part.hosts = slices.DeleteFunc(part.hosts, func(h *lab.Host) bool { return !slices.Contains(after.Hosts, h.Name) })
+		part.hosts = slices.DeleteFunc(part.hosts, func(h *lab.Host) bool {
+			return !slices.Contains(after.Hosts, h.Name)
+		})
 		if len(part.hosts) > 0 {
 			m.Parts = append(m.Parts, part.usage(from, to, interval))
 		}

@@ -72,12 +72,14 @@ func Saturated(parts []Usage, idle, cores float64) (results.Part, string) {
 		return results.SaturatedUnknown, "saturated: unknown, for there are no CPU figures"
 	}
 	if idle >= idleMachine*cores {
-		return results.SaturatedNone, fmt.Sprintf("saturated: none, for %.0f %% of the machine idled; %s", idle/cores*100, figures)
+		return results.SaturatedNone, fmt.Sprintf("saturated: none, for %.0f %% of the machine idled; %s",
+			idle/cores*100, figures)
 	}
 	sorted := slices.SortedFunc(slices.Values(parts), func(a, b Usage) int { return cmp.Compare(b.Cores, a.Cores) })
 	first := sorted[0]
 	if len(sorted) == 1 || first.Cores >= clearlyLargest*sorted[1].Cores {
-		return known(first.Part), fmt.Sprintf("saturated: %s, for the machine was full and it had the largest share; %s", first.Part, figures)
+		return known(first.Part),
+			fmt.Sprintf("saturated: %s, for the machine was full and it had the largest share; %s", first.Part, figures)
 	}
 	return results.SaturatedUnknown, fmt.Sprintf(
 		"saturated: unknown, for the parts share a full machine and none had clearly the largest share; %s", figures)
@@ -137,7 +139,9 @@ func known(part results.Part) results.Part {
 
 // describe lists the figures, the largest user first.
 func describe(parts []Usage, idle, cores float64) string {
-	sorted := slices.SortedStableFunc(slices.Values(parts), func(a, b Usage) int { return cmp.Compare(b.Cores, a.Cores) })
+	sorted := slices.SortedStableFunc(slices.Values(parts), func(a, b Usage) int {
+		return cmp.Compare(b.Cores, a.Cores)
+	})
 	words := make([]string, 0, len(sorted)+1)
 	for _, part := range sorted {
 		words = append(words, fmt.Sprintf("%s %.2f", part.Part, part.Cores))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package router knows the programs that can be the router before several balancers: how each is configured and run. It starts
-// none of them.
+// Package router knows the programs that can be the router before several balancers: how each is configured and run. It
+// starts none of them.
 package router
 
 import (
@@ -32,9 +32,9 @@ var Kinds = []Kind{BIRD, FRR}
 // Multiplier is how many packets of BFD in a row may be missing.
 const Multiplier = 3
 
-// Plan is what a router is to do: to take each balancer's routes over BGP, and to have equal ones as one route with several next
-// hops. The routes of a balancer that is dead are not kept (no graceful restart), and those of one that is drained
-// (GRACEFUL_SHUTDOWN, RFC 8326) are the last choice.
+// Plan is what a router is to do: to take each balancer's routes over BGP, and to have equal ones as one route with
+// several next hops. The routes of a balancer that is dead are not kept (no graceful restart), and those of one that is
+// drained (GRACEFUL_SHUTDOWN, RFC 8326) are the last choice.
 type Plan struct {
 	// Dir is where the router's files are.
 	Dir string
@@ -113,7 +113,8 @@ func (k Kind) Daemons(p Plan) ([]Daemon, error) {
 		}
 		d := Daemon{Path: frrPrograms + t.name, File: in(".conf"), Text: text, Ready: in(".vty")}
 		// As root and in the group of FRR's shell, as it checks; without a port for it (-P 0).
-		d.Args = []string{"-f", d.File, "-i", in(".pid"), "--vty_socket", p.Dir, "-z", filepath.Join(p.Dir, "zserv.api"),
+		d.Args = []string{"-f", d.File, "-i", in(".pid"), "--vty_socket", p.Dir, "-z",
+			filepath.Join(p.Dir, "zserv.api"),
 			"-u", "root", "-g", "frrvty", "--log", "stdout", "-P", "0"}
 		if t.name == "bfdd" {
 			d.Args = append(d.Args, "--bfdctl", filepath.Join(p.Dir, "bfdd.sock"))

@@ -15,13 +15,14 @@ import (
 
 // plan is one of two balancers.
 func plan(dir string, bfd time.Duration) Plan {
-	return Plan{Dir: dir, ID: netip.MustParseAddr("198.18.5.1"), AS: 64513, BalancersAS: 64512, HoldTime: 3 * time.Second, BFD: bfd, Balancers: []Session{
-		{Local: netip.MustParseAddr("198.19.1.1"), Balancer: netip.MustParseAddr("198.19.1.2")},
-		{Local: netip.MustParseAddr("198.19.2.1"), Balancer: netip.MustParseAddr("198.19.2.2")}}}
+	return Plan{Dir: dir, ID: netip.MustParseAddr("198.18.5.1"), AS: 64513, BalancersAS: 64512,
+		HoldTime: 3 * time.Second, BFD: bfd, Balancers: []Session{
+			{Local: netip.MustParseAddr("198.19.1.1"), Balancer: netip.MustParseAddr("198.19.1.2")},
+			{Local: netip.MustParseAddr("198.19.2.1"), Balancer: netip.MustParseAddr("198.19.2.2")}}}
 }
 
-// TestDaemons: BIRD is one process, FRR two and one more with BFD; each session and each setting is in the files that are
-// to have it.
+// TestDaemons: BIRD is one process, FRR two and one more with BFD; each session and each setting is in the files that
+// are to have it.
 func TestDaemons(t *testing.T) {
 	for _, tc := range []struct {
 		kind  Kind
@@ -30,9 +31,14 @@ func TestDaemons(t *testing.T) {
 		says  map[string][]string
 	}{
 		{BIRD, 0, []string{"bird"}, map[string][]string{"bird": {"neighbor 198.19.2.2 as 64512", "hold time 3;"}}},
-		{BIRD, 50 * time.Millisecond, []string{"bird"}, map[string][]string{"bird": {"interval 50 ms; multiplier 3", "bfd on;"}}},
-		{FRR, 0, []string{"zebra", "bgpd"}, map[string][]string{"bgpd": {"neighbor 198.19.2.2 peer-group balancers", "timers 1 3", "update-source 198.19.1.1"}}},
-		{FRR, 50 * time.Millisecond, []string{"zebra", "bfdd", "bgpd"}, map[string][]string{"bfdd": {"receive-interval 50", "transmit-interval 50"}, "bgpd": {"bfd profile balancers"}}},
+		{BIRD, 50 * time.Millisecond, []string{"bird"},
+			map[string][]string{"bird": {"interval 50 ms; multiplier 3", "bfd on;"}}},
+		{FRR, 0, []string{"zebra", "bgpd"},
+			map[string][]string{"bgpd": {"neighbor 198.19.2.2 peer-group balancers", "timers 1 3",
+				"update-source 198.19.1.1"}}},
+		{FRR, 50 * time.Millisecond, []string{"zebra", "bfdd", "bgpd"},
+			map[string][]string{"bfdd": {"receive-interval 50", "transmit-interval 50"},
+				"bgpd": {"bfd profile balancers"}}},
 	} {
 		daemons, err := tc.kind.Daemons(plan("/run/router", tc.bfd))
 		if err != nil {
@@ -80,7 +86,9 @@ func TestFilesAreUnderstood(t *testing.T) {
 					if kind == BIRD {
 						args = []string{"-p", "-c", d.File}
 					}
-					if out, err := exec.CommandContext(t.Context(), d.Path, args...).CombinedOutput(); err != nil || strings.Contains(string(out), "on config line") { // FRR goes on without such a line
+					// FRR goes on without such a line
+					if out, err := exec.CommandContext(t.Context(), d.Path, args...).CombinedOutput(); err != nil ||
+						strings.Contains(string(out), "on config line") {
 						t.Errorf("%s: %v: %s\n%s", d.Path, err, out, d.Text)
 					}
 				}

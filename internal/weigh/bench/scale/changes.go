@@ -48,7 +48,8 @@ func (b *bench) changes(ctx context.Context, s shape) error {
 		return err
 	}
 	defer balancer.Close()
-	c := &changer{bench: b, shape: s, balancer: balancer, state: s.state(cfg), flows: map[int]map[uint32][]netip.AddrPort{},
+	c := &changer{bench: b, shape: s, balancer: balancer, state: s.state(cfg),
+		flows: map[int]map[uint32][]netip.AddrPort{},
 		// A run can be repeated.
 		random: rand.New(rand.NewPCG(uint64(s.services), uint64(s.backends)))}
 	for _, kind := range updates {
@@ -161,7 +162,8 @@ func (c *changer) pick() (service, backend int, flows []netip.AddrPort, err erro
 // look finds out where flows of a service go. They are not remembered for it: the
 // packets open nothing, and the service has not changed yet.
 func (c *changer) look(service int) (map[uint32][]netip.AddrPort, error) {
-	frame := harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(c.shape.vip(service), port), lb.TCP, harness.ACK)
+	frame := harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(c.shape.vip(service), port),
+		lb.TCP, harness.ACK)
 	// Four and more for each backend.
 	flows := uint32(64)
 	for flows < uint32(8*c.shape.backends) {

@@ -46,7 +46,8 @@ func (s shape) yaml() []byte {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "interface: eth0\nservices:")
 	for i := range s.services {
-		fmt.Fprintf(&b, "  - name: service-%05d\n    vip: %s\n    port: %d\n    mode: l2dsr\n    backends:\n", i, s.vip(i), port)
+		fmt.Fprintf(&b, "  - name: service-%05d\n    vip: %s\n    port: %d\n    mode: l2dsr\n    backends:\n", i,
+			s.vip(i), port)
 		for j := range s.backends {
 			fmt.Fprintf(&b, "      - {name: web-%05d, address: %s}\n", j, s.backend(i, j))
 		}

@@ -85,7 +85,8 @@ func (z *sized) open() error {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range z.flows {
 		from := client(n)
-		flow := harness.Tuple{Source: word(from.Addr()), SourcePort: from.Port(), Destination: word(z.shape.vip(middle)), DestinationPort: port}
+		flow := harness.Tuple{Source: word(from.Addr()), SourcePort: from.Port(),
+			Destination: word(z.shape.vip(middle)), DestinationPort: port}
 		flows[ofOne] = append(flows[ofOne], flow)
 		flow.Destination = word(z.shape.vip(random.IntN(z.shape.services)))
 		flows[ofAll] = append(flows[ofAll], flow)
@@ -104,7 +105,8 @@ func (s shape) middle() int { return s.services / 2 }
 
 // frame is a packet to that service.
 func (z *sized) frame() harness.Frame {
-	return harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(z.shape.vip(z.shape.middle()), port), lb.TCP, harness.ACK)
+	return harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(z.shape.vip(z.shape.middle()), port),
+		lb.TCP, harness.ACK)
 }
 
 // keep makes a stream of flows, as many as a power of two.
@@ -159,7 +161,8 @@ func (z *sized) measure(of string, beside shape, round int) error {
 	if err != nil {
 		return err
 	}
-	if err := z.harness.SendAtLeast(z.balancer.Program(), z.streams[of], min(z.streams[of].Count, z.Packets)); err != nil {
+	if err := z.harness.SendAtLeast(z.balancer.Program(), z.streams[of],
+		min(z.streams[of].Count, z.Packets)); err != nil {
 		return err
 	}
 	before, err := z.lost()

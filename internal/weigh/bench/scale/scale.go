@@ -105,7 +105,8 @@ func (b *bench) add(s shape, of string, repeat int, metrics map[string]float64, 
 	b.trials = append(b.trials, results.Trial{
 		Subject: fmt.Sprintf("jeoul-l2dsr-%s", b.Hook), Load: load, Repeat: repeat,
 		Params: map[string]any{"services": s.services, "backends": s.backends, "of": of},
-		Valid:  len(wrong) == 0, Saturated: results.SaturatedNone, Notes: append([]string{}, wrong...), Metrics: metrics,
+		Valid:  len(wrong) == 0, Saturated: results.SaturatedNone, Notes: append([]string{}, wrong...),
+		Metrics: metrics,
 	})
 	return &b.trials[len(b.trials)-1]
 }

@@ -76,7 +76,8 @@ func TestPercentile(t *testing.T) {
 		}
 		return sorted
 	}
-	for _, test := range []struct{ n, percent, want int }{{1, 50, 1}, {1, 99, 1}, {200, 50, 100}, {200, 99, 198}, {100, 99, 99}, {10, 99, 10}} {
+	for _, test := range []struct{ n, percent, want int }{{1, 50, 1}, {1, 99, 1}, {200, 50, 100}, {200, 99, 198},
+		{100, 99, 99}, {10, 99, 10}} {
 		if got := percentile(of(test.n), test.percent); got != time.Duration(test.want) {
 			t.Errorf("%d%% of 1..%d: %d, want %d", test.percent, test.n, got, test.want)
 		}

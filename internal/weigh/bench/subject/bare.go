@@ -99,8 +99,9 @@ func (r *runningBare) load() error {
 	vip := r.setup.vip(0)
 	address := vip.Addr().As4()
 	for name, value := range map[string]any{
-		"vip": binary.NativeEndian.Uint32(address[:]), "port": binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, vip.Port())),
-		"own": macWord(r.setup.Lab.Balancer.MAC), "servers": macs, "server_count": uint32(len(servers)),
+		"vip":  binary.NativeEndian.Uint32(address[:]),
+		"port": binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, vip.Port())),
+		"own":  macWord(r.setup.Lab.Balancer.MAC), "servers": macs, "server_count": uint32(len(servers)),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
@@ -118,11 +119,13 @@ func (r *runningBare) attach() error {
 	}
 	if r.hook == lb.HookTC {
 		r.link, err = link.AttachTCX(link.TCXOptions{
-			Program: r.objects.Programs[bareTCProgBareTc], Interface: device.Attrs().Index, Attach: ebpf.AttachTCXIngress,
+			Program: r.objects.Programs[bareTCProgBareTc], Interface: device.Attrs().Index,
+			Attach: ebpf.AttachTCXIngress,
 		})
 	} else {
 		r.link, err = link.AttachXDP(link.XDPOptions{
-			Program: r.objects.Programs[wireBareProgWireBare], Interface: device.Attrs().Index, Flags: link.XDPDriverMode,
+			Program: r.objects.Programs[wireBareProgWireBare], Interface: device.Attrs().Index,
+			Flags: link.XDPDriverMode,
 		})
 	}
 	if err != nil {
@@ -143,7 +146,8 @@ func (*runningBare) Cores() float64                { return 0 }
 func (*runningBare) Quiesce(context.Context) error { return nil }
 
 func (r *runningBare) Notes() []string {
-	return []string{"not a balancer but the limit for one: a program in " + strings.ToUpper(string(r.hook)) + " that rewrites MAC addresses, with no state, health, counters or configuration"}
+	return []string{"not a balancer but the limit for one: a program in " + strings.ToUpper(string(r.hook)) +
+		" that rewrites MAC addresses, with no state, health, counters or configuration"}
 }
 
 func (r *runningBare) Stop(context.Context) error {

@@ -44,7 +44,8 @@ func forwards(t *testing.T, subject bare) {
 	const connections = 6
 	for i := range connections {
 		err := l.Clients[0].Do(func() error {
-			dialer := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: l.Clients[0].IPv4.AsSlice(), Port: 20000 + i}}
+			dialer := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: l.Clients[0].IPv4.AsSlice(),
+				Port: 20000 + i}}
 			connection, err := dialer.DialContext(t.Context(), "tcp", running.Target(0).String())
 			if err == nil {
 				err = connection.Close()

@@ -114,7 +114,8 @@ func carries(t *testing.T, l *lab.Lab, s Subject) {
 
 // expect asks until both servers have answered. Subjects that go round need no more
 // than two connections for that.
-func expect(t *testing.T, s Subject, what string, running Running, l *lab.Lab, ask func(*lab.Host, netip.AddrPort) (string, error)) {
+func expect(t *testing.T, s Subject, what string, running Running, l *lab.Lab,
+	ask func(*lab.Host, netip.AddrPort) (string, error)) {
 	t.Helper()
 	answered := map[string]int{}
 	testenv.Eventually(t, time.Minute, what+" reaches both servers through "+s.Name(), func() bool {
@@ -160,7 +161,9 @@ func serve(t *testing.T, server *lab.Host) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, server.Name) })}
+	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, server.Name)
+	})}
 	t.Cleanup(func() { web.Close(); packets.Close() })
 	go web.Serve(listener) // ends with web
 	go answerUDP(packets, server.Name)

@@ -37,7 +37,8 @@ func TestChangedConfigs(t *testing.T) {
 	checkConfigs(t, map[string]filled{
 		"haproxytcp-changed.cfg": {haproxyTCPConfig, haproxy},
 		"nginx-stream-changed.conf": {nginxStreamConfig,
-			nginxStreamValues{Dir: "/tmp", Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(setup)}},
+			nginxStreamValues{Dir: "/tmp", Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800,
+				Services: proxyServices(setup)}},
 		"keepalived-changed.conf": {keepalivedConfig, keepalived{ipvsMasquerade}.services(setup)},
 	})
 }
@@ -45,7 +46,8 @@ func TestChangedConfigs(t *testing.T) {
 // checkedPaper is a laboratory on paper whose servers are checked.
 func checkedPaper() Setup {
 	setup := changedPaper()
-	setup.Services[0].Check = &Check{Port: 7001, Interval: time.Second, Timeout: 500 * time.Millisecond, Fall: 3, Rise: 2}
+	setup.Services[0].Check = &Check{Port: 7001, Interval: time.Second, Timeout: 500 * time.Millisecond,
+		Fall: 3, Rise: 2}
 	return setup
 }
 
@@ -77,7 +79,8 @@ func TestCheckedConfigs(t *testing.T) {
 				continue
 			}
 			check := service.Checks.List[0]
-			if check.Type != lb.CheckHTTP || check.Port != 7001 || check.Interval != time.Second || check.Timeout != 500*time.Millisecond || check.Fall != 3 || check.Rise != 2 {
+			if check.Type != lb.CheckHTTP || check.Port != 7001 || check.Interval != time.Second ||
+				check.Timeout != 500*time.Millisecond || check.Fall != 3 || check.Rise != 2 {
 				t.Errorf("%s: the check is %+v", mode, check)
 			}
 			if does := service.Checks.OnDown; does != lb.UsualOnDown(service.Protocol) {
@@ -107,7 +110,8 @@ func TestKeepalivedAcceptsItsConfigs(t *testing.T) {
 	}
 	for _, name := range []string{"keepalived-changed.conf", "keepalived-checked.conf"} {
 		log := filepath.Join(t.TempDir(), "log")
-		output, err := exec.CommandContext(t.Context(), keepalivedProgram, "--check", "--config-test="+log, "--use-file", filepath.Join("testdata", name)).CombinedOutput()
+		output, err := exec.CommandContext(t.Context(), keepalivedProgram, "--check", "--config-test="+log,
+			"--use-file", filepath.Join("testdata", name)).CombinedOutput()
 		words, _ := os.ReadFile(log)
 		if err != nil || len(words) > 0 {
 			t.Errorf("%s: %v: %s%s", name, err, output, words)
@@ -132,7 +136,8 @@ func TestKeepalivedServes(t *testing.T) {
 
 func TestJeoulChangesWeights(t *testing.T) {
 	for _, mode := range lb.PacketModes {
-		text, err := config.Write(jeoul{mode, lb.HookTC}.config(changedPaper(), Params{paramScheduler: "maglev"}, "/tmp/jeoul.sock"))
+		text, err := config.Write(jeoul{mode, lb.HookTC}.config(changedPaper(), Params{paramScheduler: "maglev"},
+			"/tmp/jeoul.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +214,8 @@ func TestWeightsLeadFromOneToAnother(t *testing.T) {
 		was, weight int
 		want        string
 	}{
-		{1, 1, ""}, {1, 0, "drain"}, {0, 1, "enable"}, {1, 3, "weight 3"}, {3, 1, "weight 1"}, {0, 2, "enable weight 2"},
+		{1, 1, ""}, {1, 0, "drain"}, {0, 1, "enable"}, {1, 3, "weight 3"}, {3, 1, "weight 1"},
+		{0, 2, "enable weight 2"},
 	} {
 		var got []string
 		for _, order := range weightOrders(tc.was, tc.weight) {
@@ -253,7 +259,8 @@ func TestPasses(t *testing.T) {
 	of := func(address string, health *ops.Health) ops.Service {
 		return ops.Service{Backends: []ops.Backend{{Address: netip.MustParseAddr(address), Health: health}}}
 	}
-	healthy, unknown := of("198.18.2.1", &ops.Health{State: lb.Healthy}), of("198.18.2.1", &ops.Health{State: lb.HealthUnknown})
+	healthy, unknown := of("198.18.2.1", &ops.Health{State: lb.Healthy}),
+		of("198.18.2.1", &ops.Health{State: lb.HealthUnknown})
 	other := of("198.18.2.2", &ops.Health{State: lb.Healthy})
 	for name, tc := range map[string]struct {
 		services []ops.Service

@@ -48,7 +48,8 @@ func (dockerProxy) HTTPOnly() bool  { return false }
 // relay can tell its own.
 func (dockerProxy) Versions(ctx context.Context) (map[string]string, error) {
 	if _, err := exec.LookPath(dockerProxyProgram); err != nil {
-		return nil, fmt.Errorf("%s is %w: install Docker's engine from your distribution (Debian: docker.io)", dockerProxyProgram, probe.ErrNotInstalled)
+		return nil, fmt.Errorf("%s is %w: install Docker's engine from your distribution (Debian: docker.io)",
+			dockerProxyProgram, probe.ErrNotInstalled)
 	}
 	versions, err := iptablesVersion(ctx)
 	if err != nil {
@@ -67,7 +68,8 @@ func (dockerProxy) Versions(ctx context.Context) (map[string]string, error) {
 // Obstacle counts what one relay may have to hold: all of a service with one server.
 func (dockerProxy) Obstacle(_ Params, concurrency int, limits probe.Limits) string {
 	if most := int(max(limits.OpenFiles, relaySpareFiles)-relaySpareFiles) / relayFiles; concurrency > most {
-		return fmt.Sprintf("%d connections at once: docker-proxy may need %d open files for each, and with the limit of %d open files here one can carry %d",
+		return fmt.Sprintf(
+			"%d connections at once: docker-proxy may need %d open files for each, and with the limit of %d open files here one can carry %d",
 			concurrency, relayFiles, limits.OpenFiles, most)
 	}
 	return ""
@@ -133,9 +135,11 @@ func (r *runningRelays) startRelay(ctx context.Context, protocol lb.Protocol, fr
 		return err
 	}
 	// Not in sessions of their own, which would give this subject a share of a busy core for each server.
-	p, err := startCommand(ctx, balancer, nil, lab.Command{Path: "/bin/sh", Args: []string{"-c", relayScript, told, dockerProxyProgram, "-proto", protocol.String(),
-		"-host-ip", from.Addr().String(), "-host-port", strconv.Itoa(int(from.Port())),
-		"-container-ip", to.Addr().String(), "-container-port", strconv.Itoa(int(to.Port()))}})
+	p, err := startCommand(ctx, balancer, nil,
+		lab.Command{Path: "/bin/sh", Args: []string{"-c", relayScript, told, dockerProxyProgram, "-proto",
+			protocol.String(),
+			"-host-ip", from.Addr().String(), "-host-port", strconv.Itoa(int(from.Port())),
+			"-container-ip", to.Addr().String(), "-container-port", strconv.Itoa(int(to.Port()))}})
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,8 @@ func (envoy) Params() []Param {
 }
 
 func (envoy) Versions(ctx context.Context) (map[string]string, error) {
-	version, err := probe.VersionOf(ctx, "envoy", "--version", "put its binary into a directory of PATH (Debian has none: envoyproxy.io)")
+	version, err := probe.VersionOf(ctx, "envoy", "--version",
+		"put its binary into a directory of PATH (Debian has none: envoyproxy.io)")
 	// What follows says how it was built.
 	version, _, _ = strings.Cut(version, "/")
 	return map[string]string{"envoy": version}, err
@@ -49,10 +50,12 @@ func envoyConnections(limits probe.Limits) int {
 func (envoy) Obstacle(params Params, concurrency int, limits probe.Limits) string {
 	threads := params[paramThreads].(int)
 	if threads > limits.Cores {
-		return fmt.Sprintf("%d threads: this machine has %d cores, and Envoy's workers are no use beyond them", threads, limits.Cores)
+		return fmt.Sprintf("%d threads: this machine has %d cores, and Envoy's workers are no use beyond them", threads,
+			limits.Cores)
 	}
 	if most := envoyConnections(limits); concurrency > most {
-		return fmt.Sprintf("%d connections at once: Envoy needs two open files for each, and with the limit of %d open files here it can carry %d",
+		return fmt.Sprintf(
+			"%d connections at once: Envoy needs two open files for each, and with the limit of %d open files here it can carry %d",
 			concurrency, limits.OpenFiles, most)
 	}
 	return ""
@@ -80,7 +83,8 @@ func (envoy) Start(ctx context.Context, setup Setup, params Params) (Running, er
 		return nil, err
 	}
 	threads := params[paramThreads].(int)
-	proxy := runningProxy{cores: threads, note: "Envoy as a TCP proxy (UDP by its UDP proxy), round robin, a worker a thread, circuit breakers out of the way"}
+	proxy := runningProxy{cores: threads,
+		note: "Envoy as a TCP proxy (UDP by its UDP proxy), round robin, a worker a thread, circuit breakers out of the way"}
 	// One Envoy a namespace, so nothing to take over from (hot restart), which would
 	// share memory between laboratories.
 	running, err := startProxy(ctx, setup, proxy, "envoy", "-c", path, "--concurrency", strconv.Itoa(threads),

@@ -33,7 +33,8 @@ func OnMachines(s Subject, l *lab.Lab) string {
 		}
 		return ""
 	}
-	return s.Name() + " is set up in the laboratory of namespaces only: what it does to a host's network is not taken back on a machine"
+	return s.Name() +
+		" is set up in the laboratory of namespaces only: what it does to a host's network is not taken back on a machine"
 }
 
 // FarVersions are the versions of a subject's programs on a host, or the reason why it
@@ -43,38 +44,42 @@ type FarVersions struct {
 	Missing  string
 }
 
-var versionsTask = lab.NewTask("subject-versions", func(ctx context.Context, _ *lab.Host, name string) (FarVersions, error) {
-	s, ok := Find(name)
-	if !ok {
-		return FarVersions{}, fmt.Errorf("there is no subject %s", name)
-	}
-	versions, err := s.Versions(ctx)
-	if errors.Is(err, probe.ErrNotInstalled) {
-		return FarVersions{Versions: versions, Missing: err.Error()}, nil
-	}
-	return FarVersions{Versions: versions}, err
-})
+var versionsTask = lab.NewTask("subject-versions",
+	func(ctx context.Context, _ *lab.Host, name string) (FarVersions, error) {
+		s, ok := Find(name)
+		if !ok {
+			return FarVersions{}, fmt.Errorf("there is no subject %s", name)
+		}
+		versions, err := s.Versions(ctx)
+		if errors.Is(err, probe.ErrNotInstalled) {
+			return FarVersions{Versions: versions, Missing: err.Error()}, nil
+		}
+		return FarVersions{Versions: versions}, err
+	})
 
 // VersionsOn asks a host for the versions of a subject's programs.
 func VersionsOn(ctx context.Context, host *lab.Host, s Subject) (FarVersions, error) {
 	return versionsTask.On(ctx, host, s.Name())
 }
 
-var streamModuleTask = lab.NewTask("nginx-stream-module", func(ctx context.Context, _ *lab.Host, _ struct{}) (string, error) {
-	return streamModule(ctx)
-})
+var streamModuleTask = lab.NewTask("nginx-stream-module",
+	func(ctx context.Context, _ *lab.Host, _ struct{}) (string, error) {
+		return streamModule(ctx)
+	})
 
 // statusTask asks jeoul's daemon on a host at its socket.
-var statusTask = lab.NewTask("jeoul-status", func(ctx context.Context, _ *lab.Host, socket string) (*ops.Status, error) {
-	return api.NewClient(socket).Status(ctx)
-})
+var statusTask = lab.NewTask("jeoul-status",
+	func(ctx context.Context, _ *lab.Host, socket string) (*ops.Status, error) {
+		return api.NewClient(socket).Status(ctx)
+	})
 
 // holdFar prepares machines as holdVIP does hosts, by the agent's own program.
 func holdFar(l *lab.Lab, mode lb.Mode) (holders vipHolders, err error) {
 	ctx := context.Background() // every step has its bound
 	var mu sync.Mutex
 	err = lab.Each(l.Servers, func(server *lab.Host) error {
-		args := []string{"agent", "--mode", string(mode), "--interface", server.Interface, "--state-dir", filepath.Join(server.Dir, "state")}
+		args := []string{"agent", "--mode", string(mode), "--interface", server.Interface, "--state-dir",
+			filepath.Join(server.Dir, "state")}
 		if mode == lb.DSCP {
 			args = append(args, "--dscp", fmt.Sprintf("%d=%v", dscpPoint, l.VIP4))
 		} else {
@@ -136,7 +141,9 @@ var rulesTask = lab.NewTask("nat-rules", func(_ context.Context, h *lab.Host, r 
 		h.AtEnd(r.Program, nil)
 		return struct{}{}, nil
 	}
-	h.AtEnd(r.Program, func() error { return applyRules(context.Background(), h, "end.rules", r.Text, r.Program, r.Args...) })
+	h.AtEnd(r.Program, func() error {
+		return applyRules(context.Background(), h, "end.rules", r.Text, r.Program, r.Args...)
+	})
 	return struct{}{}, nil
 })
 
@@ -147,7 +154,8 @@ func guardFar(ctx context.Context, rules natRules, setup Setup, on bool) error {
 	}
 	guarded := farRules{Program: nftProgram, Args: []string{"-f"}, Text: []byte(nftClear), On: on}
 	if own, ok := rules.(iptablesRules); ok {
-		guarded = farRules{Program: iptablesProgram + "-restore", Args: []string{"-n"}, Text: own.deleting(setup), On: on}
+		guarded = farRules{Program: iptablesProgram + "-restore", Args: []string{"-n"},
+			Text: own.deleting(setup), On: on}
 	}
 	_, err := rulesTask.On(ctx, setup.Lab.Balancer, guarded)
 	return err

@@ -71,10 +71,12 @@ func (haproxyHTTP) Obstacle(params Params, concurrency int, limits probe.Limits)
 func haproxyObstacle(params Params, concurrency int, limits probe.Limits, files uint64) string {
 	threads := params[paramThreads].(int)
 	if threads > limits.Cores {
-		return fmt.Sprintf("%d threads: this machine has %d cores, and HAProxy's threads are no use beyond them", threads, limits.Cores)
+		return fmt.Sprintf("%d threads: this machine has %d cores, and HAProxy's threads are no use beyond them",
+			threads, limits.Cores)
 	}
 	if most := haproxyMaxConn(limits, files); concurrency > most {
-		return fmt.Sprintf("%d connections at once: HAProxy needs %s, and with the limit of %d open files here it can carry %d",
+		return fmt.Sprintf(
+			"%d connections at once: HAProxy needs %s, and with the limit of %d open files here it can carry %d",
 			concurrency, haproxyNeeds[files], limits.OpenFiles, most)
 	}
 	return ""
@@ -127,7 +129,8 @@ type proxyServer struct {
 }
 
 func haproxyValuesOf(setup Setup, threads, maxConn, cores int) haproxyValues {
-	return haproxyValues{Certificate: setup.Certificate, MaxConn: maxConn, Threads: threads, LastCore: cores - 1, Services: proxyServices(setup)}
+	return haproxyValues{Certificate: setup.Certificate, MaxConn: maxConn, Threads: threads, LastCore: cores - 1,
+		Services: proxyServices(setup)}
 }
 
 // endedServices are proxyServices of a proxy that ends TLS where there is any: it asks
@@ -150,7 +153,8 @@ func proxyServices(setup Setup) []proxyService {
 	for i, of := range setup.Services {
 		service := proxyService{VIP: setup.vip(i), UDP: of.UDP, Check: of.Check}
 		for _, server := range of.Servers {
-			service.Servers = append(service.Servers, proxyServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port), of.Weight(server)})
+			service.Servers = append(service.Servers, proxyServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port),
+				of.Weight(server)})
 		}
 		services = append(services, service)
 	}
@@ -181,7 +185,8 @@ func (haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Runni
 }
 
 // startHAProxy runs HAProxy with a configuration, which note describes.
-func startHAProxy(ctx context.Context, setup Setup, params Params, config *template.Template, files uint64, note func(haproxyValues) string) (*changingHAProxy, error) {
+func startHAProxy(ctx context.Context, setup Setup, params Params, config *template.Template, files uint64,
+	note func(haproxyValues) string) (*changingHAProxy, error) {
 	limits, err := probe.LimitsOf(ctx, setup.Lab.Balancer)
 	if err != nil {
 		return nil, err
@@ -198,7 +203,8 @@ func startHAProxy(ctx context.Context, setup Setup, params Params, config *templ
 		return nil, err
 	}
 	// -db: in the foreground, as one process.
-	running.runningProxy, err = startProxy(ctx, setup, runningProxy{cores: values.Threads, note: note(values)}, "haproxy", "-db", "-f", running.path)
+	running.runningProxy, err = startProxy(ctx, setup, runningProxy{cores: values.Threads, note: note(values)},
+		"haproxy", "-db", "-f", running.path)
 	if err != nil {
 		return nil, err
 	}

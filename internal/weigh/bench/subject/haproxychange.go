@@ -57,7 +57,8 @@ func (r *changingHAProxy) Change(ctx context.Context, services []Service) error 
 func (r *changingHAProxy) setWeight(ctx context.Context, server string, weight int) error {
 	commands := []string{"set server " + server + " state drain"}
 	if weight > 0 {
-		commands = []string{"set server " + server + " state ready", fmt.Sprintf("set server %s weight %d", server, weight)}
+		commands = []string{"set server " + server + " state ready",
+			fmt.Sprintf("set server %s weight %d", server, weight)}
 	}
 	for _, command := range commands {
 		reply, err := r.ask(ctx, command)

@@ -48,12 +48,13 @@ func (haproxyTCP) Obstacle(params Params, concurrency int, limits probe.Limits) 
 
 func (haproxyTCP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
 	setup.Certificate = "" // it passes TLS on
-	running, err := startHAProxy(ctx, setup, params, haproxyTCPConfig, haproxyTCPFiles(params), func(v haproxyValues) string {
-		if len(v.Services) > 0 && v.Services[0].Check != nil {
-			return "HAProxy in TCP mode, round robin; with health checks (httpchk), and redispatch of connections that a server refuses"
-		}
-		return "HAProxy in TCP mode, round robin; without health checks, which would be connections to the servers as well"
-	})
+	running, err := startHAProxy(ctx, setup, params, haproxyTCPConfig, haproxyTCPFiles(params),
+		func(v haproxyValues) string {
+			if len(v.Services) > 0 && v.Services[0].Check != nil {
+				return "HAProxy in TCP mode, round robin; with health checks (httpchk), and redispatch of connections that a server refuses"
+			}
+			return "HAProxy in TCP mode, round robin; without health checks, which would be connections to the servers as well"
+		})
 	if err != nil {
 		return nil, err
 	}

@@ -46,9 +46,11 @@ var ipvsWays = map[ipvsWay]struct {
 	flags       uint32
 	name, needs string
 }{
-	ipvsDirect:     {moby.ConnectionFlagDirectRoute, "direct routing", "the servers have the VIP and answer clients"},
-	ipvsMasquerade: {moby.ConnectionFlagMasq, "masquerading", "the servers' way to the clients is through the balancer"},
-	ipvsTunnel:     {moby.ConnectionFlagTunnel, "IPIP tunnels", "the servers unwrap (ipip), have the VIP and answer clients"},
+	ipvsDirect: {moby.ConnectionFlagDirectRoute, "direct routing", "the servers have the VIP and answer clients"},
+	ipvsMasquerade: {moby.ConnectionFlagMasq, "masquerading",
+		"the servers' way to the clients is through the balancer"},
+	ipvsTunnel: {moby.ConnectionFlagTunnel, "IPIP tunnels",
+		"the servers unwrap (ipip), have the VIP and answer clients"},
 }
 
 // note says what is set up, by the kernel's name of the scheduler.
@@ -97,7 +99,8 @@ func (ipvs) Obstacle(params Params, _ int, _ probe.Limits) string {
 		return fmt.Sprintf("lower %d: it cannot be more than upper, which is %d", lower, upper)
 	}
 	if _, err := exec.LookPath(ipvsadmProgram); err != nil && syncOf(params).threshold != "" {
-		return fmt.Sprintf("sync %s: ipvsadm starts the kernel's sync daemon, and is not installed: run `make deps`, or install it from your distribution", syncOf(params).name)
+		return fmt.Sprintf(
+			"sync %s: ipvsadm starts the kernel's sync daemon, and is not installed: run `make deps`, or install it from your distribution", syncOf(params).name)
 	}
 	return ""
 }

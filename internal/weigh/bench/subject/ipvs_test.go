@@ -107,7 +107,8 @@ func TestIPVSOnAMachine(t *testing.T) {
 		here := hold(t)
 		table := theTable()
 		tell(t, here, &table, true, "")
-		if state := ipvsState(t); !strings.Contains(state, "C6120064:0050") || strings.Count(state, "Route") != 2 || !strings.HasPrefix(state, "1\n") {
+		if state := ipvsState(t); !strings.Contains(state, "C6120064:0050") || strings.Count(state, "Route") != 2 ||
+			!strings.HasPrefix(state, "1\n") {
 			t.Errorf("the kernel has\n%s", state)
 		}
 		tell(t, here, &table, false, "")
@@ -120,15 +121,19 @@ func TestIPVSOnAMachine(t *testing.T) {
 		table := theTable()
 		tell(t, here, &table, true, "")
 		wanted := theTable().Services
-		wanted[0].Servers = []ipvsServer{{"web02", netip.MustParseAddrPort("198.18.2.2:80"), 0}, {"web03", netip.MustParseAddrPort("198.18.2.3:80"), 3}}
+		wanted[0].Servers = []ipvsServer{{"web02", netip.MustParseAddrPort("198.18.2.2:80"), 0},
+			{"web03", netip.MustParseAddrPort("198.18.2.3:80"), 3}}
 		if err := table.changeOn(here.Host, wanted); err != nil {
 			t.Error(err)
 		}
 		state := ipvsState(t)
-		if strings.Contains(state, "C6120201") || !regexp.MustCompile(`C6120202:0050 +Route +0 `).MatchString(state) || !regexp.MustCompile(`C6120203:0050 +Route +3 `).MatchString(state) {
+		if strings.Contains(state, "C6120201") || !regexp.MustCompile(`C6120202:0050 +Route +0 `).MatchString(state) ||
+			!regexp.MustCompile(`C6120203:0050 +Route +3 `).MatchString(state) {
 			t.Errorf("the kernel has\n%s", state)
 		}
-		if diff := cmp.Diff(wanted[0].Servers, table.Services[0].Servers, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+		if diff := cmp.Diff(wanted[0].Servers, table.Services[0].Servers, cmp.Comparer(func(a, b netip.AddrPort) bool {
+			return a == b
+		})); diff != "" {
 			t.Errorf("(-want +the table):\n%s", diff)
 		}
 		tell(t, here, &table, false, "")

@@ -14,7 +14,8 @@ import (
 // birdVIP names the protocol of BIRD that has the VIP's route.
 const birdVIP = "vip"
 
-// birdText is the configuration of the BIRD that tells a router of a VIP, from an address to the router's on the same link.
+// birdText is the configuration of the BIRD that tells a router of a VIP, from an address to the router's on the same
+// link.
 func birdText(vip, from, router netip.Addr) []byte {
 	return fmt.Appendf(nil, `log stderr all;
 router id %[1]s;
@@ -39,7 +40,8 @@ func (b *ipvsBalancer) announce(ctx context.Context, vip netip.Addr) (*program, 
 	if err := b.at.WriteFile(path, birdText(vip, b.at.Uplink4, b.at.Gateway4)); err != nil {
 		return nil, fmt.Errorf("writing BIRD's configuration: %w", err)
 	}
-	bird, err := startProgram(ctx, b.at, "bird", "-f", "-c", path, "-s", b.birdSocket(), "-P", filepath.Join(b.at.Dir, "bird.pid"))
+	bird, err := startProgram(ctx, b.at, "bird", "-f", "-c", path, "-s", b.birdSocket(), "-P",
+		filepath.Join(b.at.Dir, "bird.pid"))
 	if err != nil {
 		return nil, fmt.Errorf("starting BIRD beside IPVS: %w", err)
 	}

@@ -17,8 +17,8 @@ import (
 // forgottenBound is how long the kernel may take to forget connections whose servers were taken away.
 const forgottenBound = time.Minute
 
-// awaitForgotten waits until the kernel remembers no connection to the servers that it had all the while: a machine that has died
-// does not either.
+// awaitForgotten waits until the kernel remembers no connection to the servers that it had all the while: a machine
+// that has died does not either.
 func (b *ipvsBalancer) awaitForgotten(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, forgottenBound)
 	defer cancel()
@@ -32,7 +32,8 @@ func (b *ipvsBalancer) awaitForgotten(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("IPVS on %s still remembers %d connections without their servers: %w", b.at.Name, n, ctx.Err())
+			return fmt.Errorf("IPVS on %s still remembers %d connections without their servers: %w", b.at.Name,
+				n, ctx.Err())
 		}
 	}
 }
@@ -53,8 +54,8 @@ func (b *ipvsBalancer) connections(of func(server netip.AddrPort) bool) (n int, 
 	return n, nil
 }
 
-// countConnections reads the kernel's ip_vs_conn: below a heading, a line has the protocol and then three addresses in hexadecimal
-// digits, each with its port: the client's, the VIP and the server's.
+// countConnections reads the kernel's ip_vs_conn: below a heading, a line has the protocol and then three addresses in
+// hexadecimal digits, each with its port: the client's, the VIP and the server's.
 func countConnections(table []byte, of func(server netip.AddrPort) bool) (n int, err error) {
 	const serverAt = 5
 	for i, line := range strings.Split(strings.TrimSpace(string(table)), "\n") {
@@ -70,7 +71,8 @@ func countConnections(table []byte, of func(server netip.AddrPort) bool) (n int,
 		if err := errors.Join(wrong, wrongPort); err != nil {
 			return 0, fmt.Errorf("ip_vs_conn has the line %q: %w", line, err)
 		}
-		if of(netip.AddrPortFrom(netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(address)))), uint16(port))) {
+		if of(netip.AddrPortFrom(netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(address)))),
+			uint16(port))) {
 			n++
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// severalIPVS are balancers of IPVS with the same table, each with BIRD beside it, which tells the router of the VIP: the
-// kernel itself speaks to no router.
+// severalIPVS are balancers of IPVS with the same table, each with BIRD beside it, which tells the router of the VIP:
+// the kernel itself speaks to no router.
 type severalIPVS struct {
 	*runningIPVS
 	all    []*ipvsBalancer
@@ -37,13 +37,14 @@ type ipvsBalancer struct {
 	syncID int
 	// serves: its kernel has the table.
 	serves bool
-	// left are servers that have been away. A connection that was told of meanwhile is bound to none, and the kernel does not
-	// forget it with one.
+	// left are servers that have been away. A connection that was told of meanwhile is bound to none, and the kernel
+	// does not forget it with one.
 	left map[netip.AddrPort]bool
 }
 
 func (s ipvs) startSeveral(ctx context.Context, setup Setup, params Params) (Running, error) {
-	several := &severalIPVS{runningIPVS: &runningIPVS{way: s.way, setup: setup, scheduler: schedulerOf(params)}, sync: syncOf(params)}
+	several := &severalIPVS{runningIPVS: &runningIPVS{way: s.way, setup: setup, scheduler: schedulerOf(params)},
+		sync: syncOf(params)}
 	for i, h := range setup.Lab.Balancers {
 		one := &ipvsBalancer{at: h, table: s.table(setup, params), left: map[netip.AddrPort]bool{}}
 		if several.syncs() {
@@ -62,7 +63,8 @@ func (r *severalIPVS) syncs() bool { return r.sync.threshold != "" }
 func (r *severalIPVS) start(ctx context.Context) (err error) {
 	l := r.setup.Lab
 	if r.setup.BFD != 0 {
-		return fmt.Errorf("%w: BIRD beside IPVS watches its way to the router by its session only, not by BFD", ErrCannot)
+		return fmt.Errorf("%w: BIRD beside IPVS watches its way to the router by its session only, not by BFD",
+			ErrCannot)
 	}
 	if err := r.undo.on(func(on bool) error { return l.DetourVIP(l.VIP4, on) }); err != nil {
 		return err
@@ -101,7 +103,8 @@ func (b *ipvsBalancer) holdVIP(vip netip.Addr) error {
 		if err != nil {
 			return err
 		}
-		return netlink.AddrReplace(link, &netlink.Addr{IPNet: &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(vip.BitLen(), vip.BitLen())}})
+		return netlink.AddrReplace(link,
+			&netlink.Addr{IPNet: &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(vip.BitLen(), vip.BitLen())}})
 	})
 	if err != nil {
 		return fmt.Errorf("giving %s the VIP %s: %w", b.at.Name, vip, err)
@@ -281,7 +284,8 @@ func (r *severalIPVS) Ripe() time.Duration {
 }
 
 func (r *severalIPVS) Ways() string {
-	return r.sync.words + fmt.Sprintf("; %d balancers, each a kernel's IPVS with BIRD beside it, announce the VIP to %s over a link each, with a hold time of %v and without graceful restart; ", len(r.all), r.setup.router().Name(), holdTime) +
+	return r.sync.words +
+		fmt.Sprintf("; %d balancers, each a kernel's IPVS with BIRD beside it, announce the VIP to %s over a link each, with a hold time of %v and without graceful restart; ", len(r.all), r.setup.router().Name(), holdTime) +
 		"balancer after balancer, " + ipvsComeAndGo
 }
 

@@ -13,7 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestConnectionsOfIPVS counts those that a kernel's table has, of all servers and of some. Its lines are those of Linux 6.12.
+// TestConnectionsOfIPVS counts those that a kernel's table has, of all servers and of some. Its lines are those of
+// Linux 6.12.
 func TestConnectionsOfIPVS(t *testing.T) {
 	const table = `Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
 TCP C6120101 8AD0 C6120064 1B58 C6120201 1B58 ESTABLISHED     897
@@ -47,7 +48,8 @@ UDP C6120102 8AD4 C6120064 1B58 C6120201 1B58 UDP             298
 func TestBIRDAcceptsItsConfig(t *testing.T) {
 	bird := testenv.Program(t, "bird")
 	path := filepath.Join(t.TempDir(), "bird.conf")
-	text := birdText(netip.MustParseAddr("198.18.0.100"), netip.MustParseAddr("198.19.1.2"), netip.MustParseAddr("198.19.1.1"))
+	text := birdText(netip.MustParseAddr("198.18.0.100"), netip.MustParseAddr("198.19.1.2"),
+		netip.MustParseAddr("198.19.1.1"))
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}

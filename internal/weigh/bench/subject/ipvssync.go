@@ -13,7 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// paramSync is how several balancers of IPVS come to carry on with each other's connections: one of the names of ipvsSyncs.
+// paramSync is how several balancers of IPVS come to carry on with each other's connections: one of the names of
+// ipvsSyncs.
 const paramSync = "sync"
 
 // ipvsSync is one of these ways.
@@ -22,8 +23,8 @@ type ipvsSync struct {
 	name string
 	// threshold is what net.ipv4.vs.sync_threshold is to be; empty: no sync daemon runs.
 	threshold string
-	// sloppy has the kernel choose a server for a packet that begins no connection, too (net.ipv4.vs.sloppy_tcp): by a hash it
-	// chooses as the balancer before did.
+	// sloppy has the kernel choose a server for a packet that begins no connection, too (net.ipv4.vs.sloppy_tcp): by a
+	// hash it chooses as the balancer before did.
 	sloppy bool
 	// words say it in a note.
 	words string
@@ -65,11 +66,12 @@ func (s ipvsSync) set(h *lab.Host) error {
 	return errors.Join(h.Set(sloppyTCP, sloppy), h.Set(syncThreshold, cmp.Or(s.threshold, usualThreshold)))
 }
 
-// startSync starts both sync daemons of a host's kernel, over its port to the switch: it tells with a number of its own, and hears all
-// numbers. stopSync ends them.
+// startSync starts both sync daemons of a host's kernel, over its port to the switch: it tells with a number of its
+// own, and hears all numbers. stopSync ends them.
 func startSync(ctx context.Context, h *lab.Host, id int) error {
 	for _, daemon := range [][]string{{"master", strconv.Itoa(id)}, {"backup", "0"}} {
-		if err := runOnce(ctx, h, ipvsadmProgram, "--start-daemon", daemon[0], "--mcast-interface", h.Interface, "--syncid", daemon[1]); err != nil {
+		if err := runOnce(ctx, h, ipvsadmProgram, "--start-daemon", daemon[0], "--mcast-interface", h.Interface,
+			"--syncid", daemon[1]); err != nil {
 			return err
 		}
 	}
@@ -91,7 +93,7 @@ const (
 	// usualThreshold is the kernel's own.
 	usualThreshold = "3 50"
 	sloppyTCP      = "net.ipv4.vs.sloppy_tcp"
-	// syncRipe is when a connection was told of at the latest: the kernel's thread looks once a second for messages, and
-	// one that is not full waits for two (IPVS_SYNC_CHECK_PERIOD and IPVS_SYNC_FLUSH_TIME of its ip_vs_sync.c).
+	// syncRipe is when a connection was told of at the latest: the kernel's thread looks once a second for messages,
+	// and one that is not full waits for two (IPVS_SYNC_CHECK_PERIOD and IPVS_SYNC_FLUSH_TIME of its ip_vs_sync.c).
 	syncRipe = 4 * time.Second
 )

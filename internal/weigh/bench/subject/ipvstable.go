@@ -80,7 +80,8 @@ func ipvsServices(setup Setup) (all []ipvsService) {
 		for _, protocol := range of.protocols() {
 			service := ipvsService{At: setup.vip(i), Protocol: protocol, Check: of.Check}
 			for _, server := range of.Servers {
-				service.Servers = append(service.Servers, ipvsServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port), of.Weight(server)})
+				service.Servers = append(service.Servers,
+					ipvsServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port), of.Weight(server)})
 			}
 			all = append(all, service)
 		}
@@ -190,7 +191,8 @@ func (t *ipvsTable) add(kernel *moby.Handle) (err error) {
 func (t *ipvsTable) addService(kernel *moby.Handle, s ipvsService) error {
 	service := s.kernel()
 	if kernel.IsServicePresent(service) {
-		return fmt.Errorf("%v is a service of IPVS already, and not of this run: take it away first (ipvsadm -D), or give another VIP", s.At)
+		return fmt.Errorf(
+			"%v is a service of IPVS already, and not of this run: take it away first (ipvsadm -D), or give another VIP", s.At)
 	}
 	if err := kernel.NewService(service); err != nil {
 		return err

@@ -71,8 +71,9 @@ func (s jeoul) config(setup Setup, params Params, socket string) *config.Config 
 	}
 	for i, of := range setup.Services {
 		for _, protocol := range of.protocols() {
-			service := lb.Service{Name: serviceName(i, protocol), VIP: setup.Lab.VIP4, Port: of.Port, Protocol: protocol,
-				Mode: s.mode, NoHairpin: s.mode == lb.NAT, // all hosts of a laboratory are on one link
+			service := lb.Service{Name: serviceName(i, protocol), VIP: setup.Lab.VIP4, Port: of.Port,
+				Protocol: protocol,
+				Mode:     s.mode, NoHairpin: s.mode == lb.NAT, // all hosts of a laboratory are on one link
 				Scheduler: lb.Scheduler(scheduler), Checks: of.Check.jeoul(protocol)}
 			if s.mode == lb.DSCP {
 				service.DSCP = dscpPoint
@@ -94,7 +95,8 @@ func (c *Check) jeoul(protocol lb.Protocol) lb.Checks {
 		return lb.Checks{}
 	}
 	return lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(protocol), List: []lb.Check{{
-		Type: lb.CheckHTTP, Port: c.Port, Interval: c.Interval, Timeout: c.Timeout, Fall: uint16(c.Fall), Rise: uint16(c.Rise),
+		Type: lb.CheckHTTP, Port: c.Port, Interval: c.Interval, Timeout: c.Timeout, Fall: uint16(c.Fall),
+		Rise: uint16(c.Rise),
 		HTTP: &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: lb.DefaultCheckPath},
 	}}}
 }
@@ -120,7 +122,8 @@ func (s jeoul) Start(ctx context.Context, setup Setup, params Params) (Running, 
 
 func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 	if l := running.setup.Lab; running.setup.Local && running.setup.balancer().Cgroup == "" {
-		return fmt.Errorf("%w: programs on %s are not in a cgroup of their own: %s", ErrNotUp, l.Balancer.Name, strings.Join(l.Notes, "; "))
+		return fmt.Errorf("%w: programs on %s are not in a cgroup of their own: %s", ErrNotUp, l.Balancer.Name,
+			strings.Join(l.Notes, "; "))
 	}
 	if err := running.configure(running.setup); err != nil {
 		return err
@@ -134,7 +137,8 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 // begin starts the daemon, and returns when it is ready.
 func (s jeoul) begin(ctx context.Context, running *runningJeoul) (err error) {
 	balancer := running.setup.balancer()
-	running.process, err = startHeard(ctx, balancer, running.told.line, running.executable(), "run", "-c", running.path(),
+	running.process, err = startHeard(ctx, balancer, running.told.line, running.executable(), "run", "-c",
+		running.path(),
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
 	if err != nil {
 		return err
@@ -270,7 +274,8 @@ func (r *runningJeoul) Notes() []string {
 	if r.hook.Generic {
 		hook += " (generic)"
 	}
-	notes := []string{strings.TrimSpace(fmt.Sprintf("the hook in use was %s on driver %s %s", hook, r.hook.Driver, r.hook.Reason))}
+	notes := []string{strings.TrimSpace(fmt.Sprintf("the hook in use was %s on driver %s %s", hook, r.hook.Driver,
+		r.hook.Reason))}
 	ctx, cancel := context.WithTimeout(context.Background(), statusBound)
 	defer cancel()
 	status, err := r.status(ctx)

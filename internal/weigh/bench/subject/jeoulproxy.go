@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// jeoulProxy is our own balancer in mode proxy, with what `jeoul import haproxy` makes of the configuration that haproxyHTTP
-// has, the first document's: its threads and cores, its session rate, its times, a check of each server.
+// jeoulProxy is our own balancer in mode proxy, with what `jeoul import haproxy` makes of the configuration that
+// haproxyHTTP has, the first document's: its threads and cores, its session rate, its times, a check of each server.
 type jeoulProxy struct{ jeoul }
 
 // newJeoulProxy is in TC, which has no part in it: packets for the VIP are the host's.
@@ -46,7 +46,8 @@ func imported(values haproxyValues) (*config.Config, error) {
 	if err != nil {
 		return fail(err)
 	}
-	result, err := importer.Import("haproxy", draft.File{Name: "haproxy.cfg", Data: text}, draft.Options{Interfaces: []string{"lo"}})
+	result, err := importer.Import("haproxy", draft.File{Name: "haproxy.cfg", Data: text},
+		draft.Options{Interfaces: []string{"lo"}})
 	if err != nil {
 		return fail(err)
 	}
@@ -88,7 +89,8 @@ func (s jeoulProxy) Start(ctx context.Context, setup Setup, params Params) (Runn
 	}
 	threads := params[paramThreads].(int)
 	values := haproxyValuesOf(setup, threads, haproxyMaxConn(limits, haproxyFiles), limits.Cores)
-	running := &runningJeoulProxy{threads: threads, runningJeoul: &runningJeoul{subject: s.jeoul, setup: setup, params: params, weights: setup.Services[0].Weights}}
+	running := &runningJeoulProxy{threads: threads, runningJeoul: &runningJeoul{subject: s.jeoul, setup: setup,
+		params: params, weights: setup.Services[0].Weights}}
 	running.hand = func(file *config.Config, setup Setup) error { return hand(file, setup, values) }
 	if err := s.start(ctx, running.runningJeoul); err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))

@@ -42,7 +42,8 @@ func (keepalived) Obstacle(Params, int, probe.Limits) string { return "" }
 
 // Versions wraps probe.ErrNotInstalled where there is no keepalived, or this kernel has no IPVS.
 func (keepalived) Versions(ctx context.Context) (map[string]string, error) {
-	program, err := probe.VersionOf(ctx, keepalivedProgram, "--version", "run `make deps-vm`, or install it from your distribution")
+	program, err := probe.VersionOf(ctx, keepalivedProgram, "--version",
+		"run `make deps-vm`, or install it from your distribution")
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,8 @@ func (s keepalived) services(setup Setup) []keepalivedService {
 	for _, service := range ipvsServices(setup) {
 		of := keepalivedService{ipvsService: service, Method: strings.ToUpper(string(s.way))}
 		if check := service.Check; check != nil {
-			of.Check = &keepalivedCheck{Port: check.Port, Interval: seconds(check.Interval), Timeout: seconds(check.Timeout), Retries: check.Fall - 1}
+			of.Check = &keepalivedCheck{Port: check.Port, Interval: seconds(check.Interval),
+				Timeout: seconds(check.Timeout), Retries: check.Fall - 1}
 		}
 		all = append(all, of)
 	}

@@ -57,9 +57,11 @@ func (loxilb) HTTPOnly() bool  { return false }
 // Versions needs the eBPF programs too, without which LoxiLB crashes as it starts. Its
 // error wraps probe.ErrNotInstalled where they or the binary are not there.
 func (loxilb) Versions(ctx context.Context) (map[string]string, error) {
-	version, err := probe.VersionOf(ctx, loxilbProgram, "--version", "put its binary into a directory of PATH (no distribution has it: docs.loxilb.io)")
+	version, err := probe.VersionOf(ctx, loxilbProgram, "--version",
+		"put its binary into a directory of PATH (no distribution has it: docs.loxilb.io)")
 	if _, absent := os.Stat(loxilbObject); err == nil && absent != nil {
-		err = fmt.Errorf("LoxiLB's eBPF programs are %w: put those that its build makes into %s (%w)", probe.ErrNotInstalled, filepath.Dir(loxilbObject), absent)
+		err = fmt.Errorf("LoxiLB's eBPF programs are %w: put those that its build makes into %s (%w)",
+			probe.ErrNotInstalled, filepath.Dir(loxilbObject), absent)
 	}
 	return map[string]string{loxilbProgram: version}, err
 }
@@ -91,9 +93,11 @@ func loxilbRules(setup Setup) []loxilbRule {
 	for i, service := range setup.Services {
 		for _, protocol := range service.protocols() {
 			var rule loxilbRule
-			rule.Service.ExternalIP, rule.Service.Port, rule.Service.Protocol = setup.vip(i).Addr(), service.Port, protocol.String()
+			rule.Service.ExternalIP, rule.Service.Port, rule.Service.Protocol = setup.vip(i).Addr(), service.Port,
+				protocol.String()
 			for _, server := range service.Servers {
-				rule.Endpoints = append(rule.Endpoints, loxilbEndpoint{server.IPv4, service.Port, service.Weight(server)})
+				rule.Endpoints = append(rule.Endpoints,
+					loxilbEndpoint{server.IPv4, service.Port, service.Weight(server)})
 			}
 			rules = append(rules, rule)
 		}
@@ -153,7 +157,9 @@ const (
 // it knows to its programs once a second, and from 0.9.8.5 on setting a rule returns
 // when that is done.
 func (r *runningLoxiLB) configure(ctx context.Context) error {
-	err := r.process.waitUntil(ctx, func() error { return r.ask(ctx, http.MethodGet, loxilbRulesPath+"/all", nil, nil) })
+	err := r.process.waitUntil(ctx, func() error {
+		return r.ask(ctx, http.MethodGet, loxilbRulesPath+"/all", nil, nil)
+	})
 	if err != nil {
 		return fmt.Errorf("waiting for LoxiLB's API: %w", err)
 	}
@@ -177,7 +183,9 @@ func (r *runningLoxiLB) keepSettings() error {
 			if err != nil {
 				return err
 			}
-			r.undo = append(r.undo, func() error { return balancer.Do(func() error { return sysctl.Write(name, before) }) })
+			r.undo = append(r.undo, func() error {
+				return balancer.Do(func() error { return sysctl.Write(name, before) })
+			})
 		}
 		return nil
 	})
@@ -200,7 +208,9 @@ func (r *runningLoxiLB) meetNeighbours() error {
 		}
 		var errs []error
 		for _, host := range r.neighbours() {
-			errs = append(errs, netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: host.IPv4.AsSlice(), Flags: netlink.NTF_USE}))
+			errs = append(errs,
+				netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: host.IPv4.AsSlice(),
+					Flags: netlink.NTF_USE}))
 		}
 		return errors.Join(errs...)
 	})
@@ -272,9 +282,10 @@ func (r *runningLoxiLB) ask(ctx context.Context, method, path string, body, answ
 		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return probe.Dial(ctx, r.setup.Lab.Balancer, loxilbAPI)
-	}}
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return probe.Dial(ctx, r.setup.Lab.Balancer, loxilbAPI)
+		}}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		return err

@@ -52,7 +52,8 @@ const nftClear = "table " + nftTable + "\ndelete table " + nftTable + "\n"
 // text are the rules for a set-up.
 func (nftRules) text(setup Setup) []byte {
 	text := bytes.NewBufferString(nftClear)
-	fmt.Fprintf(text, "table %s {\n\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n", nftTable)
+	fmt.Fprintf(text,
+		"table %s {\n\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n", nftTable)
 	for i, service := range setup.Services {
 		for _, protocol := range service.protocols() {
 			writeNumgen(text, setup, i, protocol)

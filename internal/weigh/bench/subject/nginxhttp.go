@@ -50,16 +50,19 @@ func (nginxHTTP) Start(ctx context.Context, setup Setup, params Params) (Running
 	dir := setup.Lab.Balancer.Dir
 	values := nginxHTTPValues{
 		Dir: dir, Threads: params[paramThreads].(int),
-		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits), Services: endedServices(setup), Certificate: setup.Certificate,
+		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits), Services: endedServices(setup),
+		Certificate: setup.Certificate,
 	}
 	path := filepath.Join(dir, "nginx-http.conf")
 	if err := writeConfig(setup.Lab.Balancer, path, nginxHTTPConfig, values); err != nil {
 		return nil, err
 	}
-	proxy := runningProxy{cores: values.Threads, note: "nginx as an HTTP proxy, round robin, a worker a thread, connections to the servers kept open " +
-		"(keepalive, two a server and worker), no access log; else its own defaults"}
+	proxy := runningProxy{cores: values.Threads,
+		note: "nginx as an HTTP proxy, round robin, a worker a thread, connections to the servers kept open " +
+			"(keepalive, two a server and worker), no access log; else its own defaults"}
 	// -e: before it has read the configuration, it would write to the system's log.
-	running, err := startProxy(ctx, setup, proxy, "nginx", "-e", filepath.Join(dir, "nginx-http.log"), "-p", dir, "-c", path)
+	running, err := startProxy(ctx, setup, proxy, "nginx", "-e", filepath.Join(dir, "nginx-http.log"), "-p", dir,
+		"-c", path)
 	if err != nil {
 		return nil, err
 	}

@@ -54,11 +54,13 @@ func (nginxStream) Obstacle(params Params, concurrency int, limits probe.Limits)
 func nginxObstacle(params Params, concurrency int, limits probe.Limits) string {
 	threads := params[paramThreads].(int)
 	if threads > limits.Cores {
-		return fmt.Sprintf("%d workers: this machine has %d cores, and nginx's workers are no use beyond them", threads, limits.Cores)
+		return fmt.Sprintf("%d workers: this machine has %d cores, and nginx's workers are no use beyond them", threads,
+			limits.Cores)
 	}
 	// One worker may accept them all.
 	if most := nginxConnections(limits) / 2; concurrency > most {
-		return fmt.Sprintf("%d connections at once: nginx needs two open files for each, and with the limit of %d open files here a worker can carry %d",
+		return fmt.Sprintf(
+			"%d connections at once: nginx needs two open files for each, and with the limit of %d open files here a worker can carry %d",
 			concurrency, limits.OpenFiles, most)
 	}
 	return ""
@@ -86,7 +88,9 @@ func streamModule(ctx context.Context) (string, error) {
 			return module, nil
 		}
 	}
-	return "", fmt.Errorf("nginx's stream module is %w: install it from your distribution (Debian: libnginx-mod-stream)", probe.ErrNotInstalled)
+	return "", fmt.Errorf(
+		"nginx's stream module is %w: install it from your distribution (Debian: libnginx-mod-stream)",
+		probe.ErrNotInstalled)
 }
 
 //go:embed nginxstream.conf.tmpl
@@ -123,9 +127,11 @@ func (nginxStream) Start(ctx context.Context, setup Setup, params Params) (Runni
 	if err := running.write(setup.Services); err != nil {
 		return nil, err
 	}
-	proxy := runningProxy{cores: values.Threads, note: "nginx as a TCP proxy (stream), round robin, a worker a thread, its own defaults"}
+	proxy := runningProxy{cores: values.Threads,
+		note: "nginx as a TCP proxy (stream), round robin, a worker a thread, its own defaults"}
 	// -e: before it has read the configuration, it would write to the system's log.
-	running.runningProxy, err = startProxy(ctx, setup, proxy, "nginx", "-e", filepath.Join(dir, "nginx-stream.log"), "-p", dir, "-c", path)
+	running.runningProxy, err = startProxy(ctx, setup, proxy, "nginx", "-e", filepath.Join(dir, "nginx-stream.log"),
+		"-p", dir, "-c", path)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,8 @@ func startProgram(ctx context.Context, host *lab.Host, path string, args ...stri
 }
 
 // startHeard is startProgram for one whose lines, of both its outputs, are heard.
-func startHeard(ctx context.Context, host *lab.Host, hear func(line string), path string, args ...string) (*program, error) {
+func startHeard(ctx context.Context, host *lab.Host, hear func(line string), path string,
+	args ...string) (*program, error) {
 	// Each in a session of its own: a subject that makes daemons of its own (jeoul's HAProxy) puts them in one, and
 	// whom the kernel's scheduler counts to the bench must not differ between subjects.
 	return startCommand(ctx, host, hear, lab.Command{Path: path, Args: args, Session: true})
@@ -68,7 +69,8 @@ func (p *program) waitUntil(ctx context.Context, ready func() error) error {
 		}
 		select {
 		case <-p.process.Done():
-			return fmt.Errorf("%w: %w%s", ErrNotUp, cmp.Or(p.process.Wait(), errors.New(p.name+" ended by itself")), p.output.words())
+			return fmt.Errorf("%w: %w%s", ErrNotUp, cmp.Or(p.process.Wait(), errors.New(p.name+" ended by itself")),
+				p.output.words())
 		case <-bounded.Done():
 			if ctx.Err() != nil {
 				return ctx.Err()

@@ -42,7 +42,9 @@ func startProxy(ctx context.Context, setup Setup, r runningProxy, path string, a
 // listens returns when the proxy accepts connections of every service.
 func (r *runningProxy) listens(ctx context.Context) error {
 	for i := range r.setup.Services {
-		if err := r.process.waitUntil(ctx, func() error { return probe.Listening(ctx, r.setup.Lab.Balancer, r.setup.vip(i)) }); err != nil {
+		if err := r.process.waitUntil(ctx, func() error {
+			return probe.Listening(ctx, r.setup.Lab.Balancer, r.setup.vip(i))
+		}); err != nil {
 			return err
 		}
 	}

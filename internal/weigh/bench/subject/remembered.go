@@ -74,5 +74,6 @@ func (r *runningProxy) Remembered(context.Context) (Remembered, error) {
 	if err != nil {
 		return Remembered{}, err
 	}
-	return Remembered{What: "TCP sockets on the balancer, half-open and closing ones included", Flows: uint64(count.Open())}, nil
+	return Remembered{What: "TCP sockets on the balancer, half-open and closing ones included",
+		Flows: uint64(count.Open())}, nil
 }

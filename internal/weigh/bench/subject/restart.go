@@ -95,7 +95,8 @@ func (r *runningJeoul) Restart(ctx context.Context) error {
 // Upgrade restarts the daemon as the other build, or, where that runs, as the first one.
 func (r *runningJeoul) Upgrade(ctx context.Context) error {
 	if r.setup.Other == "" || r.setup.balancer().Far() {
-		return fmt.Errorf("%w: upgrades need another build here: `make other`, and `--other bin/jeoul-other`", ErrCannot)
+		return fmt.Errorf("%w: upgrades need another build here: `make other`, and `--other bin/jeoul-other`",
+			ErrCannot)
 	}
 	r.upgraded = !r.upgraded
 	return r.Restart(ctx)

@@ -59,7 +59,9 @@ func (r *runningRouted) lead() error {
 		return err
 	}
 	return errors.Join(
-		r.undo.on(func(on bool) error { return l.Spread([]*lab.Host{l.Balancer}, l.VIP4, r.setup.Services[0].Servers, on) }),
+		r.undo.on(func(on bool) error {
+			return l.Spread([]*lab.Host{l.Balancer}, l.VIP4, r.setup.Services[0].Servers, on)
+		}),
 		r.undo.on(func(on bool) error { return l.DetourVIP(l.VIP4, on) }),
 	)
 }

@@ -38,7 +38,8 @@ func (s Setup) balancer() *lab.Host {
 	return s.Lab.Balancer
 }
 
-// pool is what full NAT sends from here: of several balancers each has an address of its own. Members know each other's.
+// pool is what full NAT sends from here: of several balancers each has an address of its own. Members know each
+// other's.
 func (s Setup) pool() (pool []config.PoolAddress) {
 	address := s.Lab.FullNAT
 	if len(s.Lab.Balancers) == 0 {
@@ -56,7 +57,8 @@ func (s Setup) pool() (pool []config.PoolAddress) {
 	return pool
 }
 
-// detourReplies has replies to the addresses that members share come by the router: it knows which of them has each address.
+// detourReplies has replies to the addresses that members share come by the router: it knows which of them has each
+// address.
 func (s Setup) detourReplies(on bool) error {
 	var pool []netip.Addr
 	for _, a := range s.pool() {
@@ -71,9 +73,11 @@ func (s Setup) announce(file *config.Config) {
 	at := s.balancer()
 	file.Interfaces = append(file.Interfaces, at.Uplink)
 	file.BGP = lb.BGP{ASN: balancerAS, RouterID: at.Uplink4, DrainPause: drainPause,
-		Peers: []lb.BGPPeer{{Address: at.Gateway4, ASN: routerAS, Port: lb.DefaultBGPPort, HoldTime: holdTime, BFD: s.bfd()}}}
+		Peers: []lb.BGPPeer{{Address: at.Gateway4, ASN: routerAS, Port: lb.DefaultBGPPort, HoldTime: holdTime,
+			BFD: s.bfd()}}}
 	if s.Members {
-		file.Members = lb.Members{Listen: netip.AddrPortFrom(at.IPv4, lb.DefaultMembersPort), KeyFile: s.membersKey(), Name: at.Name, HandOver: true}
+		file.Members = lb.Members{Listen: netip.AddrPortFrom(at.IPv4, lb.DefaultMembersPort), KeyFile: s.membersKey(),
+			Name: at.Name, HandOver: true}
 		for _, h := range s.Lab.Balancers {
 			file.Members.Peers = append(file.Members.Peers, h.IPv4)
 		}
@@ -134,7 +138,8 @@ func (s Setup) shareKey() error {
 // kernel, and a drained balancer's is the last choice. What was started before an error is returned with it.
 func (s Setup) startRouter(ctx context.Context) (all []*program, err error) {
 	host := s.Lab.Router
-	plan := router.Plan{Dir: host.Dir, ID: host.IPv4, AS: routerAS, BalancersAS: balancerAS, HoldTime: holdTime, BFD: s.BFD}
+	plan := router.Plan{Dir: host.Dir, ID: host.IPv4, AS: routerAS, BalancersAS: balancerAS, HoldTime: holdTime,
+		BFD: s.BFD}
 	for _, h := range s.Lab.Balancers {
 		plan.Balancers = append(plan.Balancers, router.Session{Local: h.Gateway4, Balancer: h.Uplink4})
 	}
@@ -200,7 +205,8 @@ func awaitWay(ctx context.Context, l *lab.Lab, h *lab.Host, want bool) (time.Tim
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("the router has %d ways to %s, and %s is one of them: %v: %w", len(ways), l.VIP4, h.Name, has, errors.Join(ErrNotUp, ctx.Err()))
+			return time.Time{}, fmt.Errorf("the router has %d ways to %s, and %s is one of them: %v: %w", len(ways),
+				l.VIP4, h.Name, has, errors.Join(ErrNotUp, ctx.Err()))
 		}
 	}
 }

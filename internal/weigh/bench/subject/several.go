@@ -79,7 +79,8 @@ func (s jeoul) startSeveral(ctx context.Context, setup Setup, params Params) (Ru
 	for _, h := range setup.Lab.Balancers {
 		one := setup
 		one.at = h
-		several.all = append(several.all, &runningJeoul{subject: s, setup: one, params: params, weights: setup.Services[0].Weights})
+		several.all = append(several.all, &runningJeoul{subject: s, setup: one, params: params,
+			weights: setup.Services[0].Weights})
 	}
 	several.runningJeoul = several.all[0]
 	if err := several.start(ctx, s); err != nil {
@@ -208,8 +209,9 @@ func (r *runningSeveral) Ways() string {
 	if r.setup.BFD > 0 {
 		watching = fmt.Sprintf(", BFD of %d × %v,", router.Multiplier, r.setup.BFD)
 	}
-	return handing + fmt.Sprintf("%d balancers, each a daemon with a speaker of its own, announce the VIP to %s over a link each, with a hold time of %v%s and without graceful restart; ",
-		len(r.all), r.setup.router().Name(), holdTime, watching) +
+	return handing +
+		fmt.Sprintf("%d balancers, each a daemon with a speaker of its own, announce the VIP to %s over a link each, with a hold time of %v%s and without graceful restart; ",
+			len(r.all), r.setup.router().Name(), holdTime, watching) +
 		"servers come and go by a new configuration that one daemon after another reads again"
 }
 
@@ -224,7 +226,8 @@ func (r *runningSeveral) Stop(ctx context.Context) error {
 }
 
 // until does something to a balancer, and returns how long it took until the router sent to it, or did not.
-func (r *runningSeveral) until(ctx context.Context, n int, way bool, do func(*runningJeoul) error) (time.Duration, error) {
+func (r *runningSeveral) until(ctx context.Context, n int, way bool, do func(*runningJeoul) error) (time.Duration,
+	error) {
 	one := r.all[n]
 	return untilWay(ctx, r.setup.Lab, one.setup.at, way, func() error { return do(one) })
 }
@@ -271,7 +274,8 @@ func (r *runningSeveral) Kill(ctx context.Context, n int) (time.Duration, error)
 			return err
 		}
 		// Both at once: the wait for the daemon's end is for its output, too, which the speaker has.
-		return errors.Join(one.process.process.Signal(syscall.SIGKILL), syscall.Kill(pid, syscall.SIGKILL), one.Kill(ctx))
+		return errors.Join(one.process.process.Signal(syscall.SIGKILL), syscall.Kill(pid, syscall.SIGKILL),
+			one.Kill(ctx))
 	})
 }
 

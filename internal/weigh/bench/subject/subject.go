@@ -78,8 +78,8 @@ type Setup struct {
 	Flows int
 	// Members has several balancers hand flows over.
 	Members bool
-	// Router is what several balancers tell of the VIP; empty: the usual. BFD is how often packets of BFD are sent between them
-	// and the router; 0: there is none.
+	// Router is what several balancers tell of the VIP; empty: the usual. BFD is how often packets of BFD are sent
+	// between them and the router; 0: there is none.
 	Router router.Kind
 	BFD    time.Duration
 	// at is the balancer, of several; nil: the laboratory's one.
@@ -183,7 +183,8 @@ type Relaying interface {
 // All returns every subject, in the order in which a person should see them.
 func All() []Subject {
 	all := []Subject{
-		direct{}, routed{}, bare{lb.HookXDP}, bare{lb.HookTC}, haproxyHTTP{}, haproxyTCP{}, nginxHTTP{}, nginxStream{}, envoy{}, dockerProxy{},
+		direct{}, routed{}, bare{lb.HookXDP}, bare{lb.HookTC}, haproxyHTTP{}, haproxyTCP{}, nginxHTTP{}, nginxStream{},
+		envoy{}, dockerProxy{},
 		iptablesNth{}, nftables{}, ipvs{ipvsDirect}, ipvs{ipvsMasquerade}, ipvs{ipvsTunnel},
 		keepalived{ipvsDirect}, keepalived{ipvsMasquerade}, keepalived{ipvsTunnel},
 		loxilb{},

@@ -47,7 +47,8 @@ func paper() Setup {
 // bulkPaper is one with a service for each of two clients.
 func bulkPaper() Setup {
 	setup := paper()
-	setup.Services = []Service{{Port: 5201, Servers: setup.Lab.Servers[:1]}, {Port: 5202, Servers: setup.Lab.Servers[1:]}}
+	setup.Services = []Service{{Port: 5201, Servers: setup.Lab.Servers[:1]},
+		{Port: 5202, Servers: setup.Lab.Servers[1:]}}
 	return setup
 }
 
@@ -96,17 +97,20 @@ func TestProxyConfigs(t *testing.T) {
 	checkConfigs(t, map[string]filled{
 		"haproxy.cfg":    {haproxyConfig, haproxy(paper())},
 		"haproxytcp.cfg": {haproxyTCPConfig, haproxy(bulkPaper())},
-		"nginx-stream.conf": {nginxStreamConfig, nginxStreamValues{Module: "/usr/lib/nginx/modules/ngx_stream_module.so", Dir: dir,
-			Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(bulkPaper())}},
-		"nginx-http.conf": {nginxHTTPConfig, nginxHTTPValues{Dir: dir, Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800,
-			Services: proxyServices(paper())}},
+		"nginx-stream.conf": {nginxStreamConfig,
+			nginxStreamValues{Module: "/usr/lib/nginx/modules/ngx_stream_module.so", Dir: dir,
+				Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(bulkPaper())}},
+		"nginx-http.conf": {nginxHTTPConfig, nginxHTTPValues{Dir: dir, Threads: 2, OpenFiles: 20_000,
+			WorkerConnections: 19_800,
+			Services:          proxyServices(paper())}},
 		"envoy.yaml": {envoyConfig, envoyValues{MaxConnections: 9750, Services: proxyServices(changedPaper())}},
 	})
 }
 
 // TestImportedConfig has mode proxy run with all that HAProxy has by hand; what is written is read again.
 func TestImportedConfig(t *testing.T) {
-	for name, certificate := range map[string]string{"jeoul-proxy.yaml": "", "jeoul-proxy-tls.yaml": "/etc/jeoul/bench.pem"} {
+	for name, certificate := range map[string]string{"jeoul-proxy.yaml": "",
+		"jeoul-proxy-tls.yaml": "/etc/jeoul/bench.pem"} {
 		setup := paper()
 		setup.Certificate = certificate
 		if certificate != "" {
@@ -205,8 +209,10 @@ func TestLoxiLBRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoints := `"endpoints":[{"endpointIP":"198.18.2.1","targetPort":80,"weight":0},{"endpointIP":"198.18.2.2","targetPort":80,"weight":3}]}`
-	want := `[{"serviceArguments":{"externalIP":"198.18.0.100","port":80,"protocol":"tcp","sel":0,"mode":0},` + endpoints +
-		`,{"serviceArguments":{"externalIP":"198.18.0.100","port":80,"protocol":"udp","sel":0,"mode":0},` + endpoints + "]"
+	want := `[{"serviceArguments":{"externalIP":"198.18.0.100","port":80,"protocol":"tcp","sel":0,"mode":0},` +
+		endpoints +
+		`,{"serviceArguments":{"externalIP":"198.18.0.100","port":80,"protocol":"udp","sel":0,"mode":0},` +
+		endpoints + "]"
 	if diff := cmp.Diff(want, string(text)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -343,21 +349,26 @@ func TestJeoulConfig(t *testing.T) {
 		want := &config.Config{
 			File: "jeoul.yaml", Interfaces: []string{"balancer-1a2b"}, Hook: lb.HookTC, Socket: "/tmp/jeoul.sock",
 			Services: []lb.Service{{
-				Name: "service0", VIP: netip.MustParseAddr("198.18.0.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: scheduler, Limits: lb.Limits{Refuse: lb.RefuseByDrop},
+				Name: "service0", VIP: netip.MustParseAddr("198.18.0.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR,
+				Scheduler: scheduler, Limits: lb.Limits{Refuse: lb.RefuseByDrop},
 				Backends: []lb.Backend{
 					{Name: "web01", Address: netip.MustParseAddr("198.18.2.1"), Port: 80, Weight: 1},
 					{Name: "web02", Address: netip.MustParseAddr("198.18.2.2"), Port: 80, Weight: 1},
 				},
 			}},
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.IgnoreFields(config.Config{}, "TableSize", "FullNAT", "Flows", "Transition", "Metrics", "API", "Survive", "Orphan", "Members"),
-			cmpopts.IgnoreFields(lb.Service{}, "Transition"), cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(config.Config{}),
+			cmpopts.IgnoreFields(config.Config{}, "TableSize", "FullNAT", "Flows", "Transition", "Metrics", "API",
+				"Survive", "Orphan", "Members"),
+			cmpopts.IgnoreFields(lb.Service{}, "Transition"), cmpopts.EquateComparable(netip.Addr{}),
+			cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", scheduler, diff)
 		}
 	}
 }
 
-// TestMembersShareAPool: balancers that are members have one pool, each its own part of it; others have an address each.
+// TestMembersShareAPool: balancers that are members have one pool, each its own part of it; others have an address
+// each.
 func TestMembersShareAPool(t *testing.T) {
 	setup := paper()
 	other := &lab.Host{Name: "lb02", IPv4: netip.MustParseAddr("198.18.0.2")}
@@ -380,7 +391,8 @@ func TestJeoulHasRoomForFlows(t *testing.T) {
 	setup := paper()
 	setup.Flows = 5_000_000
 	for scheduler, want := range map[lb.Scheduler]uint32{lb.Maglev: 0, lb.RoundRobin: 5_000_000} {
-		text, err := config.Write(jeoul{lb.L2DSR, lb.HookXDP}.config(setup, Params{paramScheduler: string(scheduler)}, "/tmp/jeoul.sock"))
+		text, err := config.Write(jeoul{lb.L2DSR, lb.HookXDP}.config(setup, Params{paramScheduler: string(scheduler)},
+			"/tmp/jeoul.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +408,8 @@ func TestJeoulHasRoomForFlows(t *testing.T) {
 
 func TestJeoulAcceptsTheConfigOfItsModes(t *testing.T) {
 	for _, mode := range []lb.Mode{lb.NAT, lb.FullNAT} {
-		text, err := config.Write(jeoul{mode, lb.HookTC}.config(bulkPaper(), Params{paramScheduler: "maglev"}, "/tmp/jeoul.sock"))
+		text, err := config.Write(jeoul{mode, lb.HookTC}.config(bulkPaper(), Params{paramScheduler: "maglev"},
+			"/tmp/jeoul.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -423,7 +436,8 @@ func TestJeoulIsReadyWhenEveryBackendIsUp(t *testing.T) {
 			if state == lb.NoMAC {
 				mac = ""
 			}
-			service.Backends = append(service.Backends, ops.Backend{Name: "web0" + string(rune('1'+i)), State: state, MAC: mac})
+			service.Backends = append(service.Backends, ops.Backend{Name: "web0" + string(rune('1'+i)),
+				State: state, MAC: mac})
 		}
 		return &ops.Status{Hook: ops.Hook{Name: hook}, Services: []ops.Service{service}}
 	}
@@ -447,7 +461,8 @@ func TestJeoulIsReadyWhenEveryBackendIsUp(t *testing.T) {
 }
 
 func TestJeoulNotesWhatBecameOfItsPackets(t *testing.T) {
-	got := outcomeNote([]ops.Outcome{{Name: "forwarded", Packets: 7}, {Name: "returned", Packets: 5}, {Name: "passed_not_ip", Packets: 3},
+	got := outcomeNote([]ops.Outcome{{Name: "forwarded", Packets: 7}, {Name: "returned", Packets: 5},
+		{Name: "passed_not_ip", Packets: 3},
 		{Name: "passed_to_route", Packets: 2}, {Name: "dropped_no_flow", Packets: 1}, {Name: "dropped_malformed"}})
 	want := "its packets, trial transfers included: forwarded 7, returned 5, passed_to_route 2, dropped_no_flow 1"
 	if got != want {

@@ -37,7 +37,8 @@ func holdVIP(l *lab.Lab, mode lb.Mode) (holders vipHolders, err error) {
 		return holdFar(l, mode)
 	}
 	for _, server := range l.Servers {
-		options := agent.Options{VIPs: []netip.Addr{l.VIP4}, Modes: []lb.Mode{mode}, Dir: filepath.Join(server.Dir, "state")}
+		options := agent.Options{VIPs: []netip.Addr{l.VIP4}, Modes: []lb.Mode{mode},
+			Dir: filepath.Join(server.Dir, "state")}
 		if mode == lb.DSCP {
 			options.Marks = []agent.Mark{{Point: dscpPoint, VIP: l.VIP4}}
 		}
@@ -76,7 +77,8 @@ func changeAddress(host *lab.Host, addr netip.Addr, change func(netlink.Link, *n
 		if err != nil {
 			return err
 		}
-		return change(link, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}})
+		return change(link,
+			&netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}})
 	})
 	if err != nil {
 		return fmt.Errorf("changing the VIP %s on %s of %s: %w", addr, host.Interface, host.Name, err)

@@ -14,7 +14,8 @@ func AnswersDirectly(s Subject) bool {
 	if own, ok := s.(jeoul); ok {
 		return own.mode != lb.NAT && own.mode != lb.FullNAT
 	}
-	return slices.Contains([]string{"direct", "bare", "ipvs-dr", "ipvs-tun", "keepalived-dr", "keepalived-tun"}, s.Name())
+	return slices.Contains([]string{"direct", "bare", "ipvs-dr", "ipvs-tun", "keepalived-dr", "keepalived-tun"},
+		s.Name())
 }
 
 // DSCPPoint is the code point that stands for the VIP in mode dscp.

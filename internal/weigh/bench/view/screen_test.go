@@ -52,7 +52,8 @@ func TestScreen(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	s.Status("c", "a long line that is cut")
-	if diff := cmp.Diff([]string{"first", "second", "third", "c", "a long lin…"}, terminal(t, written.String())); diff != "" {
+	if diff := cmp.Diff([]string{"first", "second", "third", "c", "a long lin…"},
+		terminal(t, written.String())); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	s.Status()
@@ -63,7 +64,8 @@ func TestScreen(t *testing.T) {
 
 func TestBarAndSI(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
-		{Bar(0, 10, 4), "[░░░░]"}, {Bar(5, 10, 4), "[██░░]"}, {Bar(10, 10, 4), "[████]"}, {Bar(3, 0, 4), "[░░░░]"}, {Bar(99, 10, 4), "[████]"},
+		{Bar(0, 10, 4), "[░░░░]"}, {Bar(5, 10, 4), "[██░░]"}, {Bar(10, 10, 4), "[████]"}, {Bar(3, 0, 4), "[░░░░]"},
+		{Bar(99, 10, 4), "[████]"},
 		{SI(7), "7 "}, {SI(45_600), "45.6 k"}, {SI(1_234_000), "1.23 M"}, {SI(2.5e9), "2.5 G"},
 	} {
 		if tc.got != tc.want {

@@ -36,7 +36,8 @@ func run() error {
 	flag.IntVar(&options.Nodes, "nodes", 3, "`number` of nodes")
 	flag.IntVar(&options.Clients, "clients", 1, "`number` of clients")
 	flag.StringVar(&options.ProxyMode, "proxy-mode", "iptables", "`mode` of kube-proxy: iptables or nftables")
-	flag.DurationVar(&options.NodeGrace, "node-grace", 0, "`time` without a sign of life after which a node is not ready")
+	flag.DurationVar(&options.NodeGrace, "node-grace", 0,
+		"`time` without a sign of life after which a node is not ready")
 	flag.StringVar(&options.Dir, "dir", "", "`directory` for logs and files, which is kept; by default a temporary one")
 	flag.Parse()
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // that of the kubelets' clients

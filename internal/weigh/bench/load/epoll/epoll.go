@@ -177,7 +177,8 @@ func Accept(listener int) (int, error) {
 // collection of garbage would wait for it: the caller needs a second processor for
 // what else runs, no collection, and a bound (SO_RCVTIMEO). EINTR is usual.
 func Receive(fd int, into []byte, flags int) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])), uintptr(len(into)), uintptr(flags), 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])),
+		uintptr(len(into)), uintptr(flags), 0, 0)
 	if errno != 0 {
 		return -1, errno
 	}
@@ -186,7 +187,8 @@ func Receive(fd int, into []byte, flags int) (int, error) {
 
 // Send writes what is small enough to fit; see Receive.
 func Send(fd int, data []byte) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)), unix.MSG_NOSIGNAL, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)),
+		unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return -1, errno
 	}

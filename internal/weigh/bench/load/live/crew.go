@@ -41,8 +41,10 @@ type Servers struct {
 // StartServers starts a server on hosts of a laboratory, at a port and one for health checks, under
 // the host's name; connections from hosts that are proxies are answered under theirs. They are stopped
 // with the laboratory; whether they answer is for the caller to try.
-func StartServers(ctx context.Context, hosts, proxies []*lab.Host, executable string, port, health uint16) (*Servers, error) {
-	s := &Servers{executable: executable, port: port, health: health, proxies: proxies, processes: map[string]*lab.Process{}}
+func StartServers(ctx context.Context, hosts, proxies []*lab.Host, executable string, port,
+	health uint16) (*Servers, error) {
+	s := &Servers{executable: executable, port: port, health: health, proxies: proxies,
+		processes: map[string]*lab.Process{}}
 	for _, host := range hosts {
 		if err := s.Start(ctx, host); err != nil {
 			return nil, err
@@ -53,7 +55,8 @@ func StartServers(ctx context.Context, hosts, proxies []*lab.Host, executable st
 
 // Start starts the server of a host, on which none runs.
 func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
-	args := []string{"bench", ServeCommand, "--name", host.Name, "--port", strconv.Itoa(int(s.port)), "--health", strconv.Itoa(int(s.health))}
+	args := []string{"bench", ServeCommand, "--name", host.Name, "--port", strconv.Itoa(int(s.port)), "--health",
+		strconv.Itoa(int(s.health))}
 	for _, proxy := range s.proxies {
 		args = append(args, "--proxy", proxy.IPv4.String()+"="+proxy.Name)
 	}
@@ -87,7 +90,8 @@ func NewCrew(ctx context.Context, l *lab.Lab, executable string) (*Crew, error) 
 		c := &client{name: host.Name}
 		crew.clients = append(crew.clients, c)
 		if err := c.start(ctx, host, executable); err != nil {
-			return nil, errors.Join(fmt.Errorf("starting a client on %s: %w", host.Name, err), crew.Close(context.WithoutCancel(ctx)))
+			return nil, errors.Join(fmt.Errorf("starting a client on %s: %w", host.Name, err),
+				crew.Close(context.WithoutCancel(ctx)))
 		}
 	}
 	return crew, nil
@@ -116,7 +120,8 @@ func (c *client) start(ctx context.Context, host *lab.Host, executable string) e
 		listener.Close()
 	}()
 	if c.conn, err = listener.Accept(); err != nil {
-		return fmt.Errorf("it did not come up within %v: %w%s", startBound, errors.Join(ctx.Err(), err), c.output.last())
+		return fmt.Errorf("it did not come up within %v: %w%s", startBound, errors.Join(ctx.Err(), err),
+			c.output.last())
 	}
 	c.orders, c.reports = json.NewEncoder(c.conn), json.NewDecoder(c.conn)
 	return nil

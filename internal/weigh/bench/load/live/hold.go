@@ -62,7 +62,8 @@ type held struct {
 
 // hold starts a client; it ends with ctx.
 func hold(ctx context.Context, load Load) *holder {
-	h := &holder{load: load, counter: newCounter(), ctx: ctx, held: make([]held, load.Connections), underway: map[uint64]int{}}
+	h := &holder{load: load, counter: newCounter(), ctx: ctx, held: make([]held, load.Connections),
+		underway: map[uint64]int{}}
 	h.dialer = net.Dialer{Timeout: load.Patience, KeepAlive: -1}
 	return h
 }

@@ -36,11 +36,14 @@ func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *
 func TestLapsUseTheirPortsAgain(t *testing.T) {
 	const ports = 10
 	h := lapping(t, serve(t, "a"), ports, func(l *Load) { l.Laps.UDP = 5 })
-	awaited(t, h, "several laps", func(c Counts) bool { return c.Lapped >= uint64(4*len(endings)*ports) && c.Queries >= 4 })
+	awaited(t, h, "several laps", func(c Counts) bool {
+		return c.Lapped >= uint64(4*len(endings)*ports) && c.Queries >= 4
+	})
 	c := settled(t, h)
 	// Another program may have some of the ports.
 	if len(c.LostLaps) != 0 || len(c.LostSYNs) != 0 || c.Unanswered != 0 || c.Taken > c.Lapped/2 {
-		t.Errorf("of %d connections %d were lost, %d SYNs; %d could not be tried", c.Lapped, len(c.LostLaps), len(c.LostSYNs), c.Taken)
+		t.Errorf("of %d connections %d were lost, %d SYNs; %d could not be tried", c.Lapped, len(c.LostLaps),
+			len(c.LostSYNs), c.Taken)
 	}
 }
 
@@ -211,16 +214,19 @@ func TestComingAgainIsCounted(t *testing.T) {
 
 func TestCountsOfLapsAddUp(t *testing.T) {
 	var sum Counts
-	one := Counts{Lapped: 1, Taken: 2, LostLaps: Moments{3}, LostSYNs: Moments{4, 5}, LostQueries: Moments{6}, Again: map[string]uint64{"a": 7}}
+	one := Counts{Lapped: 1, Taken: 2, LostLaps: Moments{3}, LostSYNs: Moments{4, 5}, LostQueries: Moments{6},
+		Again: map[string]uint64{"a": 7}}
 	sum.Add(one)
 	sum.Add(one)
-	if sum.Lapped != 2 || sum.Taken != 4 || len(sum.LostLaps) != 2 || len(sum.LostSYNs) != 4 || len(sum.LostQueries) != 2 || sum.Again["a"] != 14 {
+	if sum.Lapped != 2 || sum.Taken != 4 || len(sum.LostLaps) != 2 || len(sum.LostSYNs) != 4 ||
+		len(sum.LostQueries) != 2 || sum.Again["a"] != 14 {
 		t.Errorf("got %+v", sum)
 	}
 	if n := (Moments{1_000_000, 2_000_000, 3_000_000}).Before(time.Unix(2, 0)); n != 1 {
 		t.Errorf("%d of three are before, want 1", n)
 	}
-	if s := request.bytes(request{1, endsByReset.numbered(5)}); ending(s[endingAt]) != endsByReset || !strings.HasSuffix(string(s), "\x05") {
+	if s := request.bytes(request{1, endsByReset.numbered(5)}); ending(s[endingAt]) != endsByReset ||
+		!strings.HasSuffix(string(s), "\x05") {
 		t.Errorf("a request is % x", s)
 	}
 }

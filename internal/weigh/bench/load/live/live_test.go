@@ -276,8 +276,11 @@ func TestSilenceIsABreak(t *testing.T) {
 	r := startRelay(t, serve(t, "a"))
 	h := holding(t, r.target(), func(l *Load) { l.Patience = 300 * time.Millisecond })
 	r.deaf.Store(true)
-	awaited(t, h, "silence", func(c Counts) bool { return c.Broken["a"][Silent] == testConnections && c.Failed[Silent] > 0 })
-	if _, err := h.obey(t.Context(), order{Settle: 10 * time.Millisecond}); err == nil || !strings.Contains(err.Error(), "opened again") {
+	awaited(t, h, "silence", func(c Counts) bool {
+		return c.Broken["a"][Silent] == testConnections && c.Failed[Silent] > 0
+	})
+	if _, err := h.obey(t.Context(), order{Settle: 10 * time.Millisecond}); err == nil ||
+		!strings.Contains(err.Error(), "opened again") {
 		t.Errorf("settled although nothing is held: %v", err)
 	}
 	r.deaf.Store(false)
@@ -295,7 +298,8 @@ func TestUDPFlowsThatTurnAreCounted(t *testing.T) {
 	var to atomic.Value
 	to.Store(a)
 	go relayQueries(front, &to)
-	load := Load{Target: netip.MustParseAddrPort(front.LocalAddr().String()), UDPFlows: 1, UDPPace: 10 * time.Millisecond, UDPPatience: time.Second}
+	load := Load{Target: netip.MustParseAddrPort(front.LocalAddr().String()), UDPFlows: 1,
+		UDPPace: 10 * time.Millisecond, UDPPatience: time.Second}
 	ctx, cancel := context.WithCancel(context.Background())
 	h := hold(ctx, load)
 	t.Cleanup(func() { cancel(); h.group.Wait() })
@@ -379,8 +383,10 @@ func TestAnswers(t *testing.T) {
 
 func TestCountsAddUp(t *testing.T) {
 	var sum Counts
-	one := Counts{Held: map[string]uint64{"a": 1}, Broken: map[string]map[Cause]uint64{"a": {Reset: 2}}, Requests: 3, Opened: 4,
-		Failed: map[Cause]uint64{Refused: 5}, Late: map[string]uint64{"a": 6}, Queries: 7, Unanswered: 8, Turned: map[string]uint64{"a": 9}}
+	one := Counts{Held: map[string]uint64{"a": 1}, Broken: map[string]map[Cause]uint64{"a": {Reset: 2}},
+		Requests: 3, Opened: 4,
+		Failed: map[Cause]uint64{Refused: 5}, Late: map[string]uint64{"a": 6}, Queries: 7, Unanswered: 8,
+		Turned: map[string]uint64{"a": 9}}
 	sum.Add(one)
 	sum.Add(one)
 	got, err := json.Marshal(sum)

@@ -94,7 +94,9 @@ func (s *Server) answerer(conn net.Conn) answerer {
 // serveChecks answers every request over HTTP with status 200, and ends each connection after it,
 // as a server does that keeps none for checks.
 func serveChecks(ctx context.Context, listener net.Listener) error {
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+	})}
 	server.SetKeepAlivesEnabled(false)
 	return httpserve.Until(ctx, server, listener, time.Second)
 }

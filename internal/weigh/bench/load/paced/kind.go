@@ -62,12 +62,16 @@ func (k Kind) Parse(_ load.Share, stdout []byte) (*load.Outcome, error) {
 	}
 	switch {
 	case report.GaveUp:
-		outcome.Problems = append(outcome.Problems, fmt.Sprintf("given up after %.1f s, for more than 1 %% of the requests took longer than %v", report.Seconds, k.Bound))
+		outcome.Problems = append(outcome.Problems,
+			fmt.Sprintf("given up after %.1f s, for more than 1 %% of the requests took longer than %v",
+				report.Seconds, k.Bound))
 	case report.Failed > 0:
-		outcome.Problems = append(outcome.Problems, fmt.Sprintf("%d of %d requests failed: %s", report.Failed, report.Due, strings.Join(report.Why, "; ")))
+		outcome.Problems = append(outcome.Problems, fmt.Sprintf("%d of %d requests failed: %s", report.Failed,
+			report.Due, strings.Join(report.Why, "; ")))
 	}
 	if report.Waited > 0 {
-		outcome.Notes = append(outcome.Notes, fmt.Sprintf("%d requests were due while all connections were in use, and had to wait", report.Waited))
+		outcome.Notes = append(outcome.Notes,
+			fmt.Sprintf("%d requests were due while all connections were in use, and had to wait", report.Waited))
 	}
 	return outcome, nil
 }

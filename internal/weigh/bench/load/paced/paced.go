@@ -55,7 +55,8 @@ func (o Options) Check() error {
 	case !(o.Rate > 0 && o.Rate <= MaxRate):
 		return fmt.Errorf("%g requests a second are not possible; use up to %d", o.Rate, MaxRate)
 	case o.Duration <= 0 || o.Duration > maxDuration || o.Delay < 0 || o.Delay > o.Duration || o.Bound < 0:
-		return fmt.Errorf("%v, the first request after %v, is not possible; use up to %v", o.Duration, o.Delay, maxDuration)
+		return fmt.Errorf("%v, the first request after %v, is not possible; use up to %v", o.Duration, o.Delay,
+			maxDuration)
 	case o.Connections < 1:
 		return fmt.Errorf("%d connections are not possible; use at least one", o.Connections)
 	}
@@ -101,13 +102,16 @@ type Report struct {
 
 // Parse reads a Report that was written as JSON. Its error wraps load.ErrOutput.
 func Parse(text []byte) (*Report, error) {
-	r, err := load.ReadReport(text, func(r *Report) *load.Latency { return r.Latency }, func(r *Report) uint64 { return r.Answered })
+	r, err := load.ReadReport(text, func(r *Report) *load.Latency { return r.Latency }, func(r *Report) uint64 {
+		return r.Answered
+	})
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case r.Answered > r.Due || r.Failed != r.Due-r.Answered:
-		return nil, fmt.Errorf("%w: of %d requests %d were answered and %d failed", load.ErrOutput, r.Due, r.Answered, r.Failed)
+		return nil, fmt.Errorf("%w: of %d requests %d were answered and %d failed", load.ErrOutput, r.Due,
+			r.Answered, r.Failed)
 	case !(r.Seconds >= 0 && r.Seconds <= 2*maxDuration.Seconds()):
 		return nil, fmt.Errorf("%w: it took %g s", load.ErrOutput, r.Seconds)
 	}

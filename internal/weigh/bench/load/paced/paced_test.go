@@ -47,7 +47,8 @@ func serve(t *testing.T, trouble func(n int64, w http.ResponseWriter) (done bool
 }
 
 func optionsOf(target netip.AddrPort) Options {
-	return Options{Target: target, Path: "/dummy_file", FileBytes: fileBytes, Rate: 200, Duration: 250 * time.Millisecond, Connections: 50}
+	return Options{Target: target, Path: "/dummy_file", FileBytes: fileBytes, Rate: 200,
+		Duration: 250 * time.Millisecond, Connections: 50}
 }
 
 // ask runs a client and reads what it printed.
@@ -76,7 +77,8 @@ func TestPaced(t *testing.T) {
 		o.Keep, o.Delay = keep, 2*time.Millisecond
 		report, outcome := o.ask(t)
 		// 200 a second in 248 ms.
-		if report.Due != 49 || report.Answered != 49 || outcome.Requests != 49 || outcome.Failed != 0 || len(outcome.Problems) > 0 {
+		if report.Due != 49 || report.Answered != 49 || outcome.Requests != 49 || outcome.Failed != 0 ||
+			len(outcome.Problems) > 0 {
 			t.Errorf("keep %v: %+v, %+v", keep, report, outcome)
 		}
 		// The last is due 240 ms after the first.
@@ -179,7 +181,8 @@ func TestTrouble(t *testing.T) {
 			o := optionsOf(target)
 			o.Keep = keep
 			report, outcome := o.ask(t)
-			if report.Failed != 1 || report.Answered != 49 || len(outcome.Problems) != 1 || !strings.Contains(outcome.Problems[0], "1 of 50 requests failed") ||
+			if report.Failed != 1 || report.Answered != 49 || len(outcome.Problems) != 1 ||
+				!strings.Contains(outcome.Problems[0], "1 of 50 requests failed") ||
 				!strings.Contains(outcome.Problems[0], tc.says) {
 				t.Errorf("%s, keep %v: %+v, %q", name, keep, report, outcome.Problems)
 			}
@@ -256,7 +259,8 @@ func FuzzAnswer(f *testing.F) {
 		if errParts == nil && (cut < len(data) || cut == 0) && cut != len(data) {
 			errParts = parts.take(data[cut:], 5)
 		}
-		if (errWhole == nil) != (errParts == nil) || errWhole == nil && (whole.whole != parts.whole || whole.closes != parts.closes) {
+		if (errWhole == nil) != (errParts == nil) || errWhole == nil &&
+			(whole.whole != parts.whole || whole.closes != parts.closes) {
 			// A head that is too long may be complete in time if it comes in one piece.
 			if len(data) <= maxHead {
 				t.Errorf("in one piece %v, %+v; cut at %d %v, %+v", errWhole, whole, cut, errParts, parts)

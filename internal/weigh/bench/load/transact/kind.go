@@ -50,7 +50,8 @@ func (Kind) Parse(_ load.Share, stdout []byte) (*load.Outcome, error) {
 		Taken: time.Duration(report.Seconds * float64(time.Second)),
 	}
 	if report.Failed > 0 {
-		outcome.Problems = append(outcome.Problems, fmt.Sprintf("%d transactions failed: %s", report.Failed, strings.Join(report.Why, "; ")))
+		outcome.Problems = append(outcome.Problems, fmt.Sprintf("%d transactions failed: %s", report.Failed,
+			strings.Join(report.Why, "; ")))
 	}
 	return outcome, nil
 }

@@ -75,7 +75,8 @@ func (m *many) begin() error {
 			if err != nil {
 				return fmt.Errorf("connecting to %v: %w", m.Target, err)
 			}
-			if err := errors.Join(unix.SetNonblock(fd, true), m.watch(&stream{fd: fd, step: answering}, unix.EPOLLIN)); err != nil {
+			if err := errors.Join(unix.SetNonblock(fd, true),
+				m.watch(&stream{fd: fd, step: answering}, unix.EPOLLIN)); err != nil {
 				return err
 			}
 		}

@@ -31,7 +31,8 @@ const (
 
 // netperfColumns are what netperf is asked to print, in this order (netperf's manual,
 // "Omni Output Selectors"); latencies are in microseconds.
-var netperfColumns = []string{"THROUGHPUT", "ELAPSED_TIME", "MIN_LATENCY", "MEAN_LATENCY", "P50_LATENCY", "P90_LATENCY", "P99_LATENCY", "MAX_LATENCY"}
+var netperfColumns = []string{"THROUGHPUT", "ELAPSED_TIME", "MIN_LATENCY", "MEAN_LATENCY", "P50_LATENCY", "P90_LATENCY",
+	"P99_LATENCY", "MAX_LATENCY"}
 
 // Netserver returns the command line of a server, in the foreground.
 func Netserver(at netip.AddrPort) []string {
@@ -48,7 +49,8 @@ func (Netperf) VersionFlag() string { return "-V" }
 
 // Prepare needs no files.
 func (k Netperf) Prepare(share load.Share) ([]string, error) {
-	return []string{NetperfProgram, "-4", "-H", share.Target.Addr().String(), "-p", strconv.Itoa(int(share.Target.Port())),
+	return []string{NetperfProgram, "-4", "-H", share.Target.Addr().String(), "-p",
+		strconv.Itoa(int(share.Target.Port())),
 		"-t", strings.ToUpper(string(k.Test)), "-l", strconv.Itoa(int(share.Duration.Seconds())), "-P", "0",
 		"--", "-P", "," + strconv.Itoa(int(k.DataPort)), "-o", strings.Join(netperfColumns, ",")}, nil
 }
@@ -76,10 +78,12 @@ func (Netperf) Parse(_ load.Share, stdout []byte) (*load.Outcome, error) {
 		return nil, fmt.Errorf("%w: netperf claims %d transactions", load.ErrOutput, count)
 	}
 	latency, err := load.LatencyOf(map[float64]float64{
-		0: values["MIN_LATENCY"], 50: values["P50_LATENCY"], 90: values["P90_LATENCY"], 99: values["P99_LATENCY"], 100: values["MAX_LATENCY"],
+		0: values["MIN_LATENCY"], 50: values["P50_LATENCY"], 90: values["P90_LATENCY"], 99: values["P99_LATENCY"],
+		100: values["MAX_LATENCY"],
 	}, values["MEAN_LATENCY"], count)
 	if err != nil {
 		return nil, fmt.Errorf("%w: netperf's latencies: %w", load.ErrOutput, err)
 	}
-	return &load.Outcome{Requests: uint64(count), Latency: latency, Taken: time.Duration(values["ELAPSED_TIME"] * float64(time.Second))}, nil
+	return &load.Outcome{Requests: uint64(count), Latency: latency,
+		Taken: time.Duration(values["ELAPSED_TIME"] * float64(time.Second))}, nil
 }

@@ -31,14 +31,17 @@ func TestNetperf(t *testing.T) {
 		l := got.Latency
 		figures := []float64{l.MinMs(), l.Ms(50), l.Ms(99), l.MaxMs()}
 		if got.Requests != 14855 || got.Taken != time.Second || l.Count() != 14855 || l.MeanMs() != 0.06693 ||
-			!slices.EqualFunc(figures, []float64{0.032, 0.035, 0.969, 12.034}, func(a, b float64) bool { return a > b*0.98 && a < b*1.02 }) {
+			!slices.EqualFunc(figures, []float64{0.032, 0.035, 0.969, 12.034}, func(a, b float64) bool {
+				return a > b*0.98 && a < b*1.02
+			}) {
 			t.Errorf("%+v with latencies %v, mean %v", got, figures, l.MeanMs())
 		}
 	}
 }
 
 func FuzzNetperf(f *testing.F) {
-	for _, seed := range []string{netperfText, "", "1,2\n", "1,1,9,9,8,7,6,5\n", "1e9,1e9,0,0,0,0,0,0", "NaN,1,1,1,1,1,1,1", "establish control: are you sure there is a netserver listening"} {
+	for _, seed := range []string{netperfText, "", "1,2\n", "1,1,9,9,8,7,6,5\n", "1e9,1e9,0,0,0,0,0,0",
+		"NaN,1,1,1,1,1,1,1", "establish control: are you sure there is a netserver listening"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -77,7 +77,9 @@ func (r *Report) ended(took time.Duration) {
 
 // Parse reads a Report that was written as JSON. Its error wraps load.ErrOutput.
 func Parse(text []byte) (*Report, error) {
-	r, err := load.ReadReport(text, func(r *Report) *load.Latency { return r.Latency }, func(r *Report) uint64 { return r.Transactions })
+	r, err := load.ReadReport(text, func(r *Report) *load.Latency { return r.Latency }, func(r *Report) uint64 {
+		return r.Transactions
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,8 @@ func TestTransactions(t *testing.T) {
 	for _, test := range []Test{CRR, RR} {
 		for _, connections := range []int{1, 20} {
 			o, outcome := enough(t, Options{Test: test, Target: s.of(test), Connections: connections})
-			if outcome.Requests < uint64(connections) || outcome.Failed != 0 || outcome.Taken < o.Duration || len(outcome.Problems) > 0 ||
+			if outcome.Requests < uint64(connections) || outcome.Failed != 0 || outcome.Taken < o.Duration ||
+				len(outcome.Problems) > 0 ||
 				outcome.Latency.Count() != int64(outcome.Requests) || outcome.Latency.MinMs() <= 0 {
 				t.Errorf("%s, %d: %+v", test, connections, outcome)
 			}
@@ -155,7 +156,8 @@ func TestServerMisbehaves(t *testing.T) {
 					conn.Close()
 				}
 			}()
-			o := Options{Test: tc.test, Target: netip.MustParseAddrPort(listener.Addr().String()), Connections: connections, Duration: 20 * time.Millisecond}
+			o := Options{Test: tc.test, Target: netip.MustParseAddrPort(listener.Addr().String()),
+				Connections: connections, Duration: 20 * time.Millisecond}
 			report, err := o.Run(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -174,7 +176,8 @@ func TestServerMisbehaves(t *testing.T) {
 func TestNoServerListens(t *testing.T) {
 	for _, test := range []Test{CRR, RR} {
 		for _, connections := range []int{1, 3} {
-			report, err := Options{Test: test, Target: freePort(t), Connections: connections, Duration: 10 * time.Millisecond}.Run(t.Context())
+			report, err := Options{Test: test, Target: freePort(t), Connections: connections,
+				Duration: 10 * time.Millisecond}.Run(t.Context())
 			if test == RR {
 				if err == nil {
 					t.Errorf("%s began although no server listens", test)
@@ -240,7 +243,8 @@ func FuzzParse(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range []string{string(text), "", "{}", `{"transactions":1,"seconds":1,"latency":{}}`, `{"seconds":-1,"latency":{}}`} {
+	for _, seed := range []string{string(text), "", "{}", `{"transactions":1,"seconds":1,"latency":{}}`,
+		`{"seconds":-1,"latency":{}}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
