@@ -29,6 +29,9 @@ func (e *engine) Apply(ctx context.Context, d Desired) error {
 		return err
 	}
 	runs := e.kept != nil && e.kept.Master.Runs()
+	if runs && !e.kept.Whole {
+		e.finish(ctx)
+	}
 	if runs && e.kept.Whole {
 		// Of servers alone, there is nothing for HAProxy to judge beforehand.
 		if steps, can := plan(e.kept.Rendering, c.rendering, e.kept.Left); can {
@@ -105,13 +108,40 @@ func (e *engine) command(ctx context.Context, c *candidate, s *steps) error {
 		e.log.Info("HAProxy does not take a change at its socket: reloading it", "because", err)
 		return e.reload(ctx, c)
 	}
-	e.kept.Rendering, e.kept.Left, e.kept.Whole = c.rendering, s.left, true
+	e.finished(c.rendering, s)
 	return e.save()
+}
+
+// finished notes that HAProxy has what steps lead to.
+func (e *engine) finished(r *Rendering, s *steps) {
+	e.kept.Rendering, e.kept.Left, e.kept.Whole, e.kept.Next = r, s.left, true, nil
+}
+
+// finish gives the commands of a change again that was cut short, for HAProxy may have had any of them. Without it,
+// what follows would need a reload, and thus a file: a process that was killed while the disk was full could not be
+// started again.
+func (e *engine) finish(ctx context.Context) {
+	if e.kept.Next == nil {
+		return
+	}
+	s, can := plan(e.kept.Rendering, e.kept.Next, e.kept.Left)
+	if !can {
+		return
+	}
+	for i := range s.come {
+		s.come[i].fine = append(s.come[i].fine, alreadyThere)
+	}
+	if err := e.run(context.WithoutCancel(ctx), s.all()); err != nil {
+		e.log.Info("HAProxy does not take the rest of a change that was cut short: reloading it", "because", err)
+		return
+	}
+	e.unwritten = !isFile(e.host.file(), []byte(e.kept.Next.String()))
+	e.finished(e.kept.Next, s)
 }
 
 // unfinished writes a configuration, and notes that HAProxy does not have it yet. A HAProxy that runs needs no file.
 func (e *engine) unfinished(r *Rendering) error {
-	e.kept.Whole = false
+	e.kept.Whole, e.kept.Next = false, r
 	if err := e.save(); err != nil {
 		return err
 	}

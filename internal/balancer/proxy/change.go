@@ -102,6 +102,8 @@ func (s Server) same(o Server) bool {
 const (
 	registered = "New server registered."
 	deleted    = "Server deleted."
+	// alreadyThere is the answer to an added server that a change which was cut short had added.
+	alreadyThere = "Already exists a server with the same name in backend."
 )
 
 func (s *steps) add(name string, server Server) {

@@ -330,6 +330,76 @@ func TestKilledWithoutRoom(t *testing.T) {
 	}
 }
 
+// TestChangeCutShortWithoutRoom: a process that ends in the middle of a change of servers, wherever, while the disk is
+// full, is followed by one that has HAProxy finish it without a reload, which would need a file.
+func TestChangeCutShortWithoutRoom(t *testing.T) {
+	t.Parallel()
+	disk := &testdisk.FileSystem{}
+	r := &rig{t: t, dir: t.TempDir() + "/proxy",
+		files: durable.New(durable.Options{FileSystem: disk, Spare: &testdisk.Spare{}})}
+	testenv.Root(t)
+	testenv.Program(t, "haproxy")
+	r.open()
+	t.Cleanup(func() {
+		if err := r.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"), newBackend(t, "w2"))
+	r.apply(s)
+	next := s
+	next.Backends = []lb.Backend{s.Backends[1], newBackend(t, "w3")}
+	pid, commands := r.State().PID, 1
+	for cut := 0; cut < commands; cut++ {
+		disk.Fail(&testdisk.Troubles[0], 0)
+		commands = cutShort(t, r.Engine.(*engine), desired(next), cut)
+		if err := r.Leave(); err != nil {
+			t.Error(err)
+		}
+		r.open()
+		r.apply(next)
+		served := map[string]bool{}
+		for range 6 {
+			_, text := mustGet(t, client(t, nil, s), "http://a.test/")
+			served[text[:2]] = true
+		}
+		if !served["w2"] || !served["w3"] || len(served) != 2 {
+			t.Errorf("cut short after %d of %d commands, it ends at %v", cut, commands, served)
+		}
+		if now := r.State().PID; now != pid {
+			t.Errorf("cut short after %d of %d commands, HAProxy is process %d, and was %d", cut, commands, now, pid)
+		}
+		disk.Fail(nil, 0)
+		r.apply(s)
+		pid = r.State().PID
+	}
+	if commands < 4 {
+		t.Errorf("a server that comes and one that goes are %d commands", commands)
+	}
+}
+
+// cutShort has an engine begin a change of servers, and end after some commands of it. It returns how many there are.
+func cutShort(t *testing.T, e *engine, d Desired, after int) int {
+	t.Helper()
+	back, err := e.take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer back()
+	c, err := e.prepare(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, can := plan(e.kept.Rendering, c.rendering, e.kept.Left)
+	if !can {
+		t.Fatal("the change needs a reload")
+	}
+	if err := errors.Join(e.unfinished(c.rendering), e.run(t.Context(), s.all()[:after])); err != nil {
+		t.Fatal(err)
+	}
+	return len(s.all())
+}
+
 // children returns a process's.
 func children(t *testing.T, pid int) (ids []process.ID) {
 	t.Helper()

@@ -3,6 +3,7 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,9 @@ type kept struct {
 	// Rendering is what HAProxy has, if Whole; where a change was not finished, the next one must not build on it.
 	Rendering *Rendering `json:"rendering"`
 	Whole     bool       `json:"whole"`
+	// Next is what commands were bringing HAProxy to when it was not Whole; nil where that was a reload, or is not
+	// known.
+	Next *Rendering `json:"next,omitempty"`
 	// Unfiled: the configuration's file is older than Rendering, for it could not be written.
 	Unfiled bool `json:"unfiled,omitempty"`
 	// Served are the certificates that it has in memory, by the paths in the configuration.
@@ -85,8 +89,10 @@ func (e *engine) write(c *candidate) error {
 		}
 	}
 	// Workers are another user in this one, and find nothing in it.
-	if err := os.Chmod(e.host.root(), 0o755); err != nil {
-		return fmt.Errorf("making the directory of the proxy engine: %v", err)
+	if info, err := os.Stat(e.host.root()); err != nil || info.Mode().Perm() != 0o755 {
+		if err := os.Chmod(e.host.root(), 0o755); err != nil {
+			return fmt.Errorf("making the directory of the proxy engine: %v", err)
+		}
 	}
 	if err := c.extras(); err != nil {
 		return err
@@ -94,25 +100,40 @@ func (e *engine) write(c *candidate) error {
 	return e.writeFile(c.rendering)
 }
 
-// writeFile writes HAProxy's configuration, for HAProxy to read.
+// writeFile writes HAProxy's configuration, for HAProxy to read. A file that is that already, as after a reload that
+// was cut short, need not be written: a full disk does not keep HAProxy from being started with it.
 func (e *engine) writeFile(r *Rendering) error {
 	err := e.config.Save([]byte(r.String()))
-	if e.unwritten = err != nil; e.unwritten {
+	if e.unwritten = err != nil && !isFile(e.host.file(), []byte(r.String())); e.unwritten {
 		return fmt.Errorf("writing HAProxy's configuration: %w", err)
 	}
 	e.filed = r
 	return nil
 }
 
+// isFile says whether the file at a path has these contents.
+func isFile(path string, contents []byte) bool {
+	there, err := os.ReadFile(path)
+	return err == nil && bytes.Equal(there, contents)
+}
+
+// replaceExtra writes a file that the configuration names, unless it is there.
+func replaceExtra(path string, contents []byte) error {
+	if isFile(path, contents) {
+		return nil
+	}
+	return journal.Replace(path, contents, 0o600)
+}
+
 // extras writes what the configuration names.
 func (c *candidate) extras() error {
 	for path, contents := range c.rendering.Files {
-		if err := journal.Replace(path, []byte(contents), 0o600); err != nil {
+		if err := replaceExtra(path, []byte(contents)); err != nil {
 			return fmt.Errorf("writing a file of HAProxy's configuration: %v", err)
 		}
 	}
 	for path, original := range c.rendering.Certificates {
-		if err := journal.Replace(path, c.certificates[original].pem, 0o600); err != nil {
+		if err := replaceExtra(path, c.certificates[original].pem); err != nil {
 			return fmt.Errorf("writing HAProxy's copy of the certificate %s: %v", original, err)
 		}
 	}

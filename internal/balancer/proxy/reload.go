@@ -37,19 +37,21 @@ var (
 // reload has HAProxy take a configuration: new workers take the listening sockets over, and the old ones end with
 // their connections. Where they cannot, the old ones serve on, and the file is the old one again.
 func (e *engine) reload(ctx context.Context, c *candidate) error {
-	before, whole := e.kept.Rendering, e.kept.Whole
+	before, whole, next := e.kept.Rendering, e.kept.Whole, e.kept.Next
 	ctx = context.WithoutCancel(ctx) // what is half done is finished
 	e.gather(ctx)                    // what a worker that ends soon has counted
-	e.kept.Whole = false
+	e.kept.Whole, e.kept.Next = false, nil
 	if err := errors.Join(e.save(), e.write(c)); err != nil {
 		// HAProxy was told nothing: changes of servers alone need no reload still.
-		e.kept.Whole = whole
+		e.kept.Whole, e.kept.Next = whole, next
 		return errors.Join(err, e.writeFile(before))
 	}
 	if err := e.reloaded(ctx, c.rendering); err != nil {
 		// Of one that has ended, the watch starts another, with what was. Of one that does not answer, it is not
 		// known what it has.
-		e.kept.Whole = whole && errors.Is(err, errKept)
+		if errors.Is(err, errKept) {
+			e.kept.Whole, e.kept.Next = whole, next
+		}
 		return errors.Join(c.rendering.started(err), e.writeFile(before), e.save())
 	}
 	e.kept.Rendering, e.kept.Served, e.kept.Left, e.kept.Whole = c.rendering, c.served(), nil, true
