@@ -66,8 +66,12 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 	if (decision->mode != MODE_L2DSR) {
 		if (!may_travel(ctx, packet))
 			return time_exceeded_from(packet->destination);
-		if (too_big(ctx, packet, decision, grows))
+		if (too_big(ctx, packet, decision, grows)) {
+			/* It went down meanwhile, and its row lost the path to it. */
+			if (!backend->mtu)
+				return OUTCOME_DROPPED_BACKEND_DOWN;
 			return too_big_for(backend->mtu - grows);
+		}
 	}
 	decision->egress = backend->interface;
 	if (may_open && decision->mss && (packet->tcp_flags & TCP_SYN))

@@ -90,6 +90,37 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	runCases(t, freshRig, cases)
 }
 
+// TestBackendWithoutPath: a packet that chose a backend just before that went down, and reads its row after the path has
+// left it, is dropped. It is not too big.
+func TestBackendWithoutPath(t *testing.T) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
+		r := newRigWith(t, testOptions(hook), allModes())
+		memory := r.datapath.current.memory
+		for _, vip := range vips {
+			for _, port := range []uint16{portIPIP, portGUE, portDSCP, portNAT} {
+				frame := modePacket(vip, port, false).build(t)
+				if action, _ := r.run(t, frame); action != actions[hook].transmit {
+					t.Fatalf("%v, port %d: action %d", vip, port, action)
+				}
+				for key, at := range r.datapath.current.places.backends {
+					row := memory.rows.Get(at.index)
+					if key.Service != (lb.ServiceKey{VIP: vip, Port: port, Protocol: lb.TCP}) || row.Mtu == 0 {
+						continue
+					}
+					if memory.rows.Spares() == 0 {
+						t.Fatal("no spare row is left")
+					}
+					row.Mtu = 0
+					memory.rows.Set(at.index, &row, memory.later)
+				}
+				if action, _ := r.run(t, frame); action != actions[hook].drop {
+					t.Errorf("%v, port %d: action %d without a path, want %d", vip, port, action, actions[hook].drop)
+				}
+			}
+		}
+	})
+}
+
 // TestTooBigRate bounds the answers: a flood of packets that are too big is not
 // answered with a flood.
 func TestTooBigRate(t *testing.T) {
