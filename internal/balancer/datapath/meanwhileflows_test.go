@@ -38,9 +38,9 @@ type churn struct {
 	at   [churnFlows]atomic.Uint32
 	done [churnFlows]atomic.Uint32
 	// ended is how many flows have ended, from the first on.
-	ended                      int
-	syns, acks                 [][]byte
-	walked, taken, other, open int
+	ended                int
+	syns, acks           [][]byte
+	walked, taken, other int
 }
 
 func newChurn(t *testing.T) *churn {
