@@ -46,7 +46,7 @@ var (
 	// ErrNotRunning: no process answers on the socket.
 	ErrNotRunning = errors.New("no daemon answers there")
 	// ErrNoRights: the caller may not make the socket, or not use it.
-	ErrNoRights = errors.New("permission denied")
+	ErrNoRights = fmt.Errorf("%w", fs.ErrPermission)
 )
 
 const (
@@ -116,7 +116,7 @@ const socketMode fs.FileMode = 0o660
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	doing := func(err error) error {
 		if errors.Is(err, fs.ErrPermission) {
-			err = fmt.Errorf("%w (%w); run as root, or choose a socket in a directory of your own", ErrNoRights, err)
+			err = fmt.Errorf("%w; run as root, or choose a socket in a directory of your own", ErrNoRights)
 		}
 		return fmt.Errorf("listen on the unix socket %s: %w", path, err)
 	}

@@ -99,8 +99,8 @@ func TestBackendWithoutPath(t *testing.T) {
 		for _, vip := range vips {
 			for _, port := range []uint16{portIPIP, portGUE, portDSCP, portNAT} {
 				frame := modePacket(vip, port, false).build(t)
-				if action, _ := r.run(t, frame); action != actions[hook].transmit {
-					t.Fatalf("%v, port %d: action %d", vip, port, action)
+				if action, _ := r.run(t, frame); action == actions[hook].drop {
+					t.Fatalf("%v, port %d: dropped, although there is a path", vip, port)
 				}
 				for key, at := range r.datapath.current.places.backends {
 					row := memory.rows.Get(at.index)
