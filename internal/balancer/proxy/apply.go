@@ -128,10 +128,11 @@ func (e *engine) finish(ctx context.Context) {
 	if !can {
 		return
 	}
-	for i := range s.come {
-		s.come[i].fine = append(s.come[i].fine, alreadyThere)
+	commands := s.all()
+	for i := range commands {
+		commands[i].fine = append(commands[i].fine, commands[i].done...)
 	}
-	if err := e.run(context.WithoutCancel(ctx), s.all()); err != nil {
+	if err := e.run(context.WithoutCancel(ctx), commands); err != nil {
 		e.log.Info("HAProxy does not take the rest of a change that was cut short: reloading it", "because", err)
 		return
 	}

@@ -14,6 +14,8 @@ import (
 type step struct {
 	command string
 	fine    []string
+	// done are the answers where HAProxy has had the command before.
+	done []string
 }
 
 // steps are the commands that make a running HAProxy of one rendering that of another.
@@ -102,14 +104,15 @@ func (s Server) same(o Server) bool {
 const (
 	registered = "New server registered."
 	deleted    = "Server deleted."
-	// alreadyThere is the answer to an added server that a change which was cut short had added.
-	alreadyThere = "Already exists a server with the same name in backend."
+	// nameTaken is the answer to a server that was added before, unless its number is looked at first.
+	nameTaken = "Already exists a server with the same name in backend."
 )
 
 func (s *steps) add(name string, server Server) {
 	words := append([]string{"add", "server", name, server.Address, "id", strconv.FormatUint(uint64(server.ID), 10)},
 		server.settings()...)
-	s.come = append(s.come, step{escaped(words), []string{registered}})
+	numberTaken := fmt.Sprintf("('server %s')", server.Name)
+	s.come = append(s.come, step{escaped(words), []string{registered}, []string{nameTaken, numberTaken}})
 }
 
 func (s *steps) set(name string, was, server Server) {
