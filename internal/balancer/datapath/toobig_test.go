@@ -104,7 +104,8 @@ func TestBackendWithoutPath(t *testing.T) {
 				}
 				for key, at := range r.datapath.current.places.backends {
 					row := memory.rows.Get(at.index)
-					if key.Service != (lb.ServiceKey{VIP: vip, Port: port, Protocol: lb.TCP}) || row.Mtu == 0 {
+					service := lb.ServiceKey{VIP: vip, Port: port, Protocol: lb.TCP}
+					if key.Service != service || row.Mtu == 0 {
 						continue
 					}
 					if memory.rows.Spares() == 0 {
