@@ -90,8 +90,8 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	runCases(t, freshRig, cases)
 }
 
-// TestBackendWithoutPath: a packet that chose a backend just before that went down, and reads its row after the path has
-// left it, is dropped. It is not too big.
+// TestBackendWithoutPath: a packet that chose a backend just before that went down, and reads its row after the path
+// has left it, is dropped. It is not too big.
 func TestBackendWithoutPath(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRigWith(t, testOptions(hook), allModes())
