@@ -368,8 +368,13 @@ func reuse(_, _ string, socket syscall.RawConn) (err error) {
 func (s *stage) abort(t *testing.T, p path) {
 	t.Helper()
 	for range aborted {
-		// With bytes that the client has not read, closing sends a reset.
-		s.fetch(t, p, fmt.Sprintf("/%d", bulk), abortedPort).Close()
+		connection := s.fetch(t, p, fmt.Sprintf("/%d", bulk), abortedPort)
+		// Closing sends a reset, whether bytes have come meanwhile that the client has not read or not: a FIN would
+		// leave the port in TIME_WAIT.
+		if err := connection.(*net.TCPConn).SetLinger(0); err != nil {
+			t.Fatal(err)
+		}
+		connection.Close()
 	}
 }
 
