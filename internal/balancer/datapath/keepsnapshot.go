@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
 // A snapshot is a file with its number in the name. Two take turns: the one before becomes the reserve, with room
@@ -89,13 +90,11 @@ func (k *keeper) goBack(number uint64) {
 // writeFile writes a snapshot's file, whole or not at all.
 func (k *keeper) writeFile(number uint64, data []byte) error {
 	fsys, reserve := k.Files.FileSystem(), k.Snapshot+reserveSuffix
-	const flags = os.O_WRONLY | os.O_CREATE | unix.O_NOFOLLOW
-	file, err := fsys.OpenFile(reserve, flags, 0o600)
-	if errors.Is(err, fs.ErrNotExist) { // somebody has removed the directory
-		if err = fsys.MkdirAll(filepath.Dir(reserve), 0o755); err == nil {
-			file, err = fsys.OpenFile(reserve, flags, 0o600)
-		}
-	}
+	var file durable.File
+	err := durable.InDirectory(fsys, reserve, func() (err error) {
+		file, err = fsys.OpenFile(reserve, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -217,11 +216,8 @@ func (c *Content) write() error {
 	var err error
 	if c.wanted == nil {
 		err = remove(fsys, c.path)
-	} else if err = Replace(fsys, c.path, c.wanted, c.mode, false); errors.Is(err, fs.ErrNotExist) {
-		// Somebody has removed the directory.
-		if err = fsys.MkdirAll(filepath.Dir(c.path), 0o755); err == nil {
-			err = Replace(fsys, c.path, c.wanted, c.mode, false)
-		}
+	} else {
+		err = InDirectory(fsys, c.path, func() error { return Replace(fsys, c.path, c.wanted, c.mode, false) })
 	}
 	spare := c.spare()
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -85,6 +86,19 @@ func remove(fsys FileSystem, path string) error {
 		return err
 	}
 	return nil
+}
+
+// InDirectory does what makes a file at a path, and once more with the file's directory made anew where that was
+// removed.
+func InDirectory(fsys FileSystem, path string, do func() error) error {
+	err := do()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := fsys.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return do()
 }
 
 // Unwritable says whether an error is one of a file system that has no room, is read-only, broken or closed to root, or
