@@ -18,6 +18,8 @@ import (
 	"path"
 	"strings"
 	"sync"
+
+	"github.com/jeoul/jeoul/internal/host/httpserve"
 )
 
 //go:embed page
@@ -137,7 +139,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body := f.plain
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if httpserve.AcceptsGzip(r) {
 		header.Set("Content-Encoding", "gzip")
 		body = f.zipd
 	}

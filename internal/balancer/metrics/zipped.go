@@ -6,8 +6,9 @@ import (
 	"compress/gzip"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
+
+	"github.com/jeoul/jeoul/internal/host/httpserve"
 )
 
 // zippers compress as fast as they can: scrapes are so repetitive that the best compression costs more than all else of
@@ -21,7 +22,7 @@ var zippers = sync.Pool{New: func() any {
 func zipped(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Accept-Encoding")
-		if !takesGzip(r.Header.Values("Accept-Encoding")) {
+		if !httpserve.AcceptsGzip(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -32,23 +33,6 @@ func zipped(next http.Handler) http.Handler {
 		next.ServeHTTP(zippedAnswer{w, zipper}, r)
 		_ = zipper.Close() // the client has gone
 	})
-}
-
-// takesGzip says whether a client takes gzip, by what it accepts.
-func takesGzip(accepted []string) bool {
-	for _, coding := range strings.Split(strings.Join(accepted, ","), ",") {
-		name, parameters, _ := strings.Cut(coding, ";")
-		if strings.TrimSpace(name) == "gzip" {
-			return !refusesCoding(parameters)
-		}
-	}
-	return false
-}
-
-// refusesCoding says whether a coding's quality is 0.
-func refusesCoding(parameters string) bool {
-	value, found := strings.CutPrefix(strings.ReplaceAll(parameters, " ", ""), "q=")
-	return found && strings.Trim(value, "0.") == ""
 }
 
 // zippedAnswer is an answer whose body is compressed.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httpserve ends an HTTP server with a context, after the requests in hand.
+// Package httpserve is what our HTTP servers share: they end with a context, after the requests in hand, and compress
+// for clients that accept gzip.
 package httpserve
 
 import (
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -31,4 +33,22 @@ func Until(ctx context.Context, server *http.Server, listener net.Listener, fare
 		return nil
 	}
 	return err
+}
+
+// AcceptsGzip says whether the client of a request accepts an answer compressed by gzip (RFC 9110, section 12.5.3).
+func AcceptsGzip(r *http.Request) bool {
+	accepted := r.Header.Values("Accept-Encoding")
+	for _, coding := range strings.Split(strings.Join(accepted, ","), ",") {
+		name, parameters, _ := strings.Cut(coding, ";")
+		if strings.TrimSpace(name) == "gzip" {
+			return !refusesCoding(parameters)
+		}
+	}
+	return false
+}
+
+// refusesCoding says whether a coding's quality is 0.
+func refusesCoding(parameters string) bool {
+	value, found := strings.CutPrefix(strings.ReplaceAll(parameters, " ", ""), "q=")
+	return found && strings.Trim(value, "0.") == ""
 }
