@@ -124,20 +124,32 @@ func (e *engine) finish(ctx context.Context) {
 	if e.kept.Next == nil {
 		return
 	}
-	s, can := plan(e.kept.Rendering, e.kept.Next, e.kept.Left)
-	if !can {
+	next := e.kept.Next
+	if err := e.bring(context.WithoutCancel(ctx), e.kept.Rendering, next, e.kept.Left); err != nil {
+		e.log.Info("HAProxy does not take the rest of a change that was cut short: reloading it", "because", err)
 		return
+	}
+	e.unwritten = !isFile(e.host.file(), []byte(next.String()))
+}
+
+// errCommands: a change is more than commands can make of a running HAProxy.
+var errCommands = errors.New("it is no change of servers alone")
+
+// bring has HAProxy become from one rendering another by commands, of which it may have had some, without a reload.
+func (e *engine) bring(ctx context.Context, from, to *Rendering, left map[string]Server) error {
+	s, can := plan(from, to, left)
+	if !can {
+		return errCommands
 	}
 	commands := s.all()
 	for i := range commands {
 		commands[i].fine = append(commands[i].fine, commands[i].done...)
 	}
-	if err := e.run(context.WithoutCancel(ctx), commands); err != nil {
-		e.log.Info("HAProxy does not take the rest of a change that was cut short: reloading it", "because", err)
-		return
+	if err := e.run(ctx, commands); err != nil {
+		return err
 	}
-	e.unwritten = !isFile(e.host.file(), []byte(e.kept.Next.String()))
-	e.finished(e.kept.Next, s)
+	e.finished(to, s)
+	return nil
 }
 
 // unfinished writes a configuration, and notes that HAProxy does not have it yet. A HAProxy that runs needs no file.

@@ -66,15 +66,7 @@ func (e *engine) start(ctx context.Context) error {
 
 // catchUp brings a HAProxy that was started with an older file to what was asked for since, and says whether it has it.
 func (e *engine) catchUp(ctx context.Context) bool {
-	if e.filed == nil {
-		return false
-	}
-	s, can := plan(e.filed, e.kept.Rendering, nil)
-	if !can || e.run(ctx, s.all()) != nil {
-		return false
-	}
-	e.kept.Left = s.left
-	return true
+	return e.filed != nil && e.bring(ctx, e.filed, e.kept.Rendering, nil) == nil
 }
 
 // begun waits until a HAProxy that was started serves.
