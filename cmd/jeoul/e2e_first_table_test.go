@@ -211,7 +211,7 @@ func TestFirstTableBesideOthers(t *testing.T) {
 	d.goOn(t, "at last")
 }
 
-// TestFirstTableByAddress: of two members that no router is told of, one starts while connections are held through the
+// TestFirstTableByAddress: of two members that announce no routes, one starts while connections are held through the
 // other, and a backend is dead from the start. It has the VIP once it knows that, and connections go on through it
 // where they were.
 func TestFirstTableByAddress(t *testing.T) {

@@ -134,9 +134,9 @@ func threeMembers(t *testing.T) (l *lab.Lab, key string, one, other, third *memb
 	return l, key, one, other, third
 }
 
-// TestMembersChange: a third balancer becomes a member while the others run, by a reload at each, and is told of the
-// flows of one whose connections it then carries on; let go, it is no member any more, and nothing of the others is
-// lost.
+// TestMembersChange: a third balancer becomes a member while the others run, by a reload at each. One of them hands its
+// flows over to it, and it carries their connections on. After it has left the configurations, it is no member any
+// more, and the others lose nothing.
 func TestMembersChange(t *testing.T) {
 	t.Parallel()
 	l, key, one, other, third := threeMembers(t)

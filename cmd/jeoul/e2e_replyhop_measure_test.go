@@ -200,8 +200,9 @@ func newReplyWays(t *testing.T) (client *lab.Host, ways []*replyWay, know func()
 	}
 }
 
-// TestMeasureReplyHops measures how long a client gets no answer that has another MAC address and tells nobody, by the
-// modes that send replies and by a kernel that forwards, at the same time. JEOUL_TEST_REPLYHOPS is how often.
+// TestMeasureReplyHops measures how long a client gets no answer after its MAC address has changed without an
+// announcement, by the modes that send replies and by a kernel that forwards, at the same time. JEOUL_TEST_REPLYHOPS is
+// how often.
 func TestMeasureReplyHops(t *testing.T) {
 	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_REPLYHOPS"))
 	if err != nil {

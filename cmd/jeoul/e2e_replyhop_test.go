@@ -18,9 +18,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestRouterOfRepliesIsConfirmed: a router behind which clients are gets another MAC address and tells nobody, and then
-// is silent for a while. Only the balancer can find that out: the router knows where the balancer is, and asks for
-// nothing.
+// TestRouterOfRepliesIsConfirmed: the MAC address of the clients' router changes without an announcement, and the
+// router is silent for a while after. Only the balancer can find that out: the router knows where the balancer is, and
+// asks for nothing.
 func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

@@ -64,17 +64,17 @@ func newBlocks(to io.Writer, application, comment string) (*blocks, error) {
 // write writes a block: its body, and its options.
 func (w *blocks) write(kind uint32, body []byte, options ...option) error {
 	body = padded(body)
-	any := false
+	some := false
 	for _, o := range options {
 		if len(o.value) == 0 {
 			continue
 		}
-		any = true
+		some = true
 		body = binary.LittleEndian.AppendUint16(body, o.code)
 		body = binary.LittleEndian.AppendUint16(body, uint16(len(o.value)))
 		body = padded(append(body, o.value...))
 	}
-	if any {
+	if some {
 		body = binary.LittleEndian.AppendUint32(body, 0) // the end of the options
 	}
 	length := uint32(len(body) + 12)

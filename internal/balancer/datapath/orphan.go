@@ -65,3 +65,18 @@ func (d *Datapath) tryWatch() {
 				err))
 	}
 }
+
+// Standby has packets for the VIPs left to the kernel, at once and for all services, or has them balanced again. It
+// holds for programs that are loaded later, too.
+func (d *Datapath) Standby(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.standby = 0
+	if on {
+		d.standby = 1
+	}
+	// What another build has left may have something else there, and is replaced by the first change.
+	if !d.closed && d.current != nil && !d.current.adopted {
+		d.current.memory.head().Standby = d.standby
+	}
+}

@@ -154,8 +154,8 @@ func TestExplain(t *testing.T) {
 }
 
 // TestExplainLongOpening: a connection whose first SYN was sent to a backend that is gone is opened seconds later, by a
-// SYN that is sent again; what others are told of begins then. It was answered last at 100 s, and seen to be broken at
-// 101 s.
+// SYN that is sent again; its hand-over to other balancers begins then. Its last answer came at 100 s, and its break
+// was seen at 101 s.
 func TestExplainLongOpening(t *testing.T) {
 	moved := []Way{{Before: at(100.1), Seen: at(100.2)}}
 	// As in a soak: while the daemon of one balancer hung, another one's speaker was killed.
