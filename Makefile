@@ -267,6 +267,11 @@ bench-instructions: deps-vm build ## count instructions per connection in an emu
 	@$(BIN) bench run suites/instructions.yaml --lab vm-icount $(INSTRUCTIONS) \
 		--to $(RESULTS)/instructions-$$(git -c safe.directory='$(CURDIR)' describe --always --dirty 2>/dev/null || echo unknown)
 
+.PHONY: pages
+pages: generate ## write the pages of docs/results, and what `jeoul advise` rests on, anew from the committed results
+	@$(GO) test -count=1 -run='^TestCommittedPages$$' ./internal/weigh/report -update
+	@$(GO) generate ./internal/weigh/advise
+
 .PHONY: fuzz
 fuzz: generate ## each fuzz target for FUZZTIME (20s), then FUZZPACKETS (1 million); root fuzzes eBPF too
 	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME) $(FUZZPACKETS)

@@ -112,7 +112,7 @@ func (c *reportCompareCmd) Run(ctx context.Context) error {
 // reportSummariseCmd makes a results file smaller, to be kept.
 type reportSummariseCmd struct {
 	File string `arg:"" help:"The results.json of a run." placeholder:"FILE"`
-	To   string `name:"to" placeholder:"PATH" help:"Write the summary to this file instead of standard output; it may be FILE."`
+	To   string `name:"to" placeholder:"PATH" help:"Write the summary to this file instead of standard output; it may be FILE, and is compressed if its name ends in .gz."`
 }
 
 // Run reads the results first: if they are unusable, nothing is written.
@@ -121,7 +121,11 @@ func (c *reportSummariseCmd) Run(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeForm(c.To, run, func(w io.Writer, run *results.Run) error { return run.WriteSummary(w) })
+	write := (*results.Run).WriteSummary
+	if strings.HasSuffix(c.To, ".gz") {
+		write = (*results.Run).WriteCompressedSummary
+	}
+	return writeForm(c.To, run, func(w io.Writer, run *results.Run) error { return write(run, w) })
 }
 
 // writeForm renders in memory, so that a failure leaves no half a report, and

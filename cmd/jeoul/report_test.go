@@ -52,7 +52,7 @@ func TestReport(t *testing.T) {
 
 // TestReportCompare: two committed runs, held against each other as a page does.
 func TestReportCompare(t *testing.T) {
-	const before, after = "../../docs/results/instructions-1cb2b35.json", "../../docs/results/instructions-b3af6c6.json"
+	const before, after = "../../docs/results/instructions-1cb2b35.json.gz", "../../docs/results/instructions-b3af6c6.json.gz"
 	compared, err := asJeoul(t, "report", "compare", before, after).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func write(t *testing.T, path, text string) {
 // TestReportSummarises: a summary takes the place of its file, and reports of both say the same.
 func TestReportSummarises(t *testing.T) {
 	t.Parallel()
-	const file = "../../docs/results/instructions.json"
+	const file = "../../docs/results/instructions.json.gz"
 	summary, first, second := filepath.Join(t.TempDir(), "summary.json"), filepath.Join(t.TempDir(), "a.md"),
 		filepath.Join(t.TempDir(), "b.md")
 	for _, words := range [][]string{{"report", "summarise", file, "--to", summary}, {"report", summary, "--to", first},

@@ -76,7 +76,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-var mention = regexp.MustCompile(`\bdocs/[A-Za-z0-9_./-]*\.(md|json|svg|txt)\b`)
+var mention = regexp.MustCompile(`\bdocs/[A-Za-z0-9_./-]*\.(md|json(\.gz)?|svg|png|txt)\b`)
 
 // TestMentions: the pages and results that code, units, suites and examples speak of exist.
 func TestMentions(t *testing.T) {

@@ -17,6 +17,7 @@ var committed = []struct {
 	name string
 	keep func(*results.Trial) bool
 }{
+	{"demo", loads("ab")},
 	{"l2dsr-bmt-quick", loads("ab", "wrk")},
 	{"l2dsr-bmt", loads("https", "https-kept")},
 	{"loxilb-graviton", func(t *results.Trial) bool {
@@ -63,7 +64,7 @@ func named(t *results.Trial) bool {
 func Committed(dir string) (*Evidence, error) {
 	e := &Evidence{}
 	for _, c := range committed {
-		name := c.name + ".json"
+		name := c.name + ".json.gz"
 		run, err := results.Load(filepath.Join(dir, name))
 		if err != nil {
 			return nil, err

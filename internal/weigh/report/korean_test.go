@@ -19,7 +19,7 @@ import (
 func publishedRuns(t *testing.T) map[string]*results.Run {
 	t.Helper()
 	runs := map[string]*results.Run{}
-	for _, pattern := range []string{"../../../docs/results/*.json", "testdata/*.json"} {
+	for _, pattern := range []string{"../../../docs/results/*.json.gz", "testdata/*.json"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil || len(paths) == 0 {
 			t.Fatalf("no results match %s: %v", pattern, err)

@@ -4,6 +4,7 @@ package results
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ var (
 	ErrInvalid = errors.New("not a valid run")
 )
 
-// Load reads and validates the results file at path. Its errors name the file
+// Load reads and validates the results file at path, which may be compressed by gzip. Its errors name the file
 // and, where the JSON is at fault, the line and column. Errors: that of the
 // file system, ErrTruncated, ErrSchema, ErrInvalid, or one about the JSON.
 func Load(path string) (*Run, error) {
@@ -37,7 +38,7 @@ func Load(path string) (*Run, error) {
 	return run, nil
 }
 
-// Decode decodes and validates the text of a results file. Errors: as Load's.
+// Decode decodes and validates the content of a results file. Errors: as Load's.
 func Decode(data []byte) (*Run, error) {
 	run, err := parse(data)
 	if err != nil {
@@ -49,10 +50,14 @@ func Decode(data []byte) (*Run, error) {
 // parse decodes data. The text of its error is meant to stand right behind a
 // file name, and so starts with ":".
 func parse(data []byte) (*Run, error) {
+	data, err := decompress(data)
+	if err != nil {
+		return nil, err
+	}
 	var head struct {
 		Schema *int `json:"schema"`
 	}
-	if err := decode(data, &head); err != nil {
+	if err = decode(data, &head); err != nil {
 		return nil, err
 	}
 	switch {
@@ -66,7 +71,7 @@ func parse(data []byte) (*Run, error) {
 		Run
 		summary
 	}
-	if err := decode(data, &file); err != nil {
+	if err = decode(data, &file); err != nil {
 		return nil, err
 	}
 	run := file.Run
@@ -77,10 +82,34 @@ func parse(data []byte) (*Run, error) {
 		}
 		run.Trials = append(run.Trials, trials...)
 	}
-	if err := run.Validate(); err != nil {
+	if err = run.Validate(); err != nil {
 		return nil, fmt.Errorf(": %w", err)
 	}
 	return &run, nil
+}
+
+// maxBytes bounds what a compressed file may become: a run of 10,000 trials with samples has some 200 MB.
+const maxBytes = 1 << 30
+
+// decompress returns data, or what it holds where it is compressed by gzip.
+func decompress(data []byte) ([]byte, error) {
+	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		return data, nil
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(data))
+	var plain []byte
+	if err == nil {
+		plain, err = io.ReadAll(io.LimitReader(reader, maxBytes+1))
+	}
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fmt.Errorf(": %w: it was cut off or copied incompletely; copy it again or repeat the run", ErrTruncated)
+	case err != nil:
+		return nil, fmt.Errorf(": decompressing: %w", err)
+	case len(plain) > maxBytes:
+		return nil, fmt.Errorf(": more than %d bytes when decompressed; is this a results file of `jeoul bench`?", maxBytes)
+	}
+	return plain, nil
 }
 
 // decode reads exactly one JSON value and says where it broke off.

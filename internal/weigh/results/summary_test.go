@@ -70,3 +70,33 @@ func TestBrokenSummaries(t *testing.T) {
 		}
 	}
 }
+
+// TestCompressedSummary: a compressed file is read as the plain one, and one that is cut off or no gzip is refused.
+func TestCompressedSummary(t *testing.T) {
+	t.Parallel()
+	var plain, small bytes.Buffer
+	if err := repeated().WriteSummary(&plain); err != nil {
+		t.Fatal(err)
+	}
+	if err := repeated().WriteCompressedSummary(&small); err != nil {
+		t.Fatal(err)
+	}
+	want, err := Decode(plain.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Decode(small.Bytes())
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-plain +compressed):\n%s", err, diff)
+	}
+	for n := 2; n < small.Len(); n++ {
+		if _, err := Decode(small.Bytes()[:n]); !errors.Is(err, ErrTruncated) {
+			t.Fatalf("%d of %d bytes: %v, want ErrTruncated", n, small.Len(), err)
+		}
+	}
+	broken := bytes.Clone(small.Bytes())
+	broken[len(broken)-5] ^= 1 // of the checksum
+	if _, err := Decode(broken); err == nil || !strings.Contains(err.Error(), "decompressing") {
+		t.Errorf("a wrong checksum: %v", err)
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// committed is the directory of results that the documentation refers to, and of the pages made of them.
+const committed = "../../../docs/results"
+
+// comparedPages are the pages that hold two committed runs against each other.
+var comparedPages = map[string][2]string{
+	"instructions-compared":    {"instructions-1cb2b35", "instructions-b3af6c6"},
+	"loxilb-graviton-repeats":  {"loxilb-graviton", "loxilb-graviton-second"},
+	"packets-instructions":     {"packets-instructions-1cb2b35", "packets-instructions-27cfcc1"},
+	"packets-instructions-xdp": {"packets-instructions-xdp-1cb2b35", "packets-instructions-xdp-25d2975"},
+}
+
+// pictures are the committed runs that a page shows a picture of.
+var pictures = []string{"demo", "nat-bulk-quick", "packets"}
+
+// TestCommittedPages: the pages of docs/results are what today's writers make of the results beside them.
+func TestCommittedPages(t *testing.T) {
+	made, part := map[string]bool{}, map[string]bool{}
+	page := func(name string, write func(io.Writer) error) {
+		t.Helper()
+		var text bytes.Buffer
+		if err := write(&text); err != nil {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+		made[name] = true
+		held(t, filepath.Join(committed, name), text.Bytes())
+	}
+	for name, of := range comparedPages {
+		first, second := committedRun(t, of[0]), committedRun(t, of[1])
+		part[of[0]], part[of[1]] = true, true
+		page(name+".md", func(w io.Writer) error { return Compare(w, FormatMarkdown, English, first, second) })
+	}
+	for _, name := range pictures {
+		run := committedRun(t, name)
+		page(name+".svg", func(w io.Writer) error { return English.Chart(w, run) })
+	}
+	files, err := filepath.Glob(filepath.Join(committed, "*.json.gz"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no results in %s: %v", committed, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json.gz")
+		if part[name] && name != "loxilb-graviton" {
+			continue // what they were measured for is the comparison
+		}
+		run := committedRun(t, name)
+		page(name+".md", func(w io.Writer) error { return English.Markdown(w, run) })
+	}
+	pages, err := filepath.Glob(filepath.Join(committed, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range pages {
+		if !made[filepath.Base(path)] {
+			t.Errorf("%s is made of no results beside it", path)
+		}
+	}
+}
+
+// TestCommittedResultsAreSmall bounds what a clone carries.
+func TestCommittedResultsAreSmall(t *testing.T) {
+	t.Parallel()
+	const most = 3e6
+	total := int64(0)
+	err := filepath.WalkDir(committed, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			total += info.Size()
+		}
+		return err
+	})
+	if err != nil || total > most {
+		t.Errorf("%s has %d bytes (%v); at most %d are committed", committed, total, err, int64(most))
+	}
+}
+
+func committedRun(t *testing.T, name string) *results.Run {
+	t.Helper()
+	run, err := results.Load(filepath.Join(committed, name+".json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// held holds a committed file to what is made today, or with -update writes it.
+func held(t *testing.T, path string, want []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is not what is made of its results today (%v): make pages", path, err)
+	}
+}
