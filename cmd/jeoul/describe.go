@@ -160,7 +160,7 @@ func (d *description) writeService(w io.Writer, now time.Time) {
 		return b.Packets
 	}},
 		{"Bytes", func(b ops.Backend) uint64 { return b.Bytes }}} {
-		if c.name != "Packets" || s.Mode != lb.ModeProxy {
+		if c.name != "Packets" || !s.Mode.Proxied() {
 			f.add(c.name, sumOf(c.of)(s))
 		}
 	}
@@ -222,9 +222,9 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 		name  string
 		value uint64
 		shown bool
-	}{{"Connections", b.Connections, true}, {"Packets", b.Packets, s.Mode != lb.ModeProxy}, {"Bytes", b.Bytes, true},
+	}{{"Connections", b.Connections, true}, {"Packets", b.Packets, !s.Mode.Proxied()}, {"Bytes", b.Bytes, true},
 		{"Packets returned", b.ReturnedPackets, s.Mode.Translates()},
-		{"Bytes returned", b.ReturnedBytes, s.Mode.Translates() || s.Mode == lb.ModeProxy},
+		{"Bytes returned", b.ReturnedBytes, s.Mode.SeesReplies()},
 		{"SYNs answered", b.Answered, s.Mode.Translates()}, {"SYNs refused", b.Refused, s.Mode.Translates()},
 		{"Unreachable", b.Unreachable, s.Mode.Translates()}} {
 		if c.shown {
@@ -340,7 +340,7 @@ func weightText(b ops.Backend) string {
 
 // wayText says by which way packets get to the backend.
 func wayText(s ops.Service, b ops.Backend) string {
-	if s.Mode == lb.ModeProxy {
+	if s.Mode.Proxied() {
 		return "the proxy's own connections, by the kernel's routing"
 	}
 	if b.Interface == "" {

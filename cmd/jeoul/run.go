@@ -16,7 +16,6 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/daemon"
 	"github.com/jeoul/jeoul/internal/balancer/events"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 type runCmd struct {
@@ -73,7 +72,7 @@ func describe(cfg *config.Config) {
 	fmt.Printf("%s: correct: %s %s, services: %d, backends: %d\n",
 		cfg.File, cfg.InterfaceField(), strings.Join(cfg.Interfaces, ", "), len(cfg.Services), backends)
 	for _, s := range cfg.Services {
-		if s.Mode == lb.DSCP {
+		if s.Mode.Marks() {
 			fmt.Printf("%s: DSCP %d stands for %s\n", s.Name, s.DSCP, s.VIP)
 		}
 	}

@@ -233,7 +233,7 @@ func memoryText(s ops.Service) string {
 	}
 	if l := s.Limits; l != nil && l.Rate > 0 {
 		text += fmt.Sprintf("  rate %s/s", count(uint64(l.Rate)))
-		if s.Mode != lb.ModeProxy {
+		if !s.Mode.Proxied() {
 			text += fmt.Sprintf(", burst %s", count(uint64(l.Burst)))
 		}
 	}
@@ -294,7 +294,7 @@ func columnsOf(s ops.Service, several bool) []column {
 		{"weight", true, func(b ops.Backend) any { return b.Weight }},
 		{"state", false, func(b ops.Backend) any { return b.State }},
 	}
-	if s.Mode != lb.ModeProxy {
+	if !s.Mode.Proxied() {
 		columns = append(columns,
 			column{"neighbour", false, func(b ops.Backend) any { return b.Neighbour }},
 			column{"mac", false, func(b ops.Backend) any { return orDash(b.MAC) }})
@@ -305,7 +305,7 @@ func columnsOf(s ops.Service, several bool) []column {
 	if isDiscovered(s) {
 		columns = append(columns, column{"from", false, func(b ops.Backend) any { return orDash(string(b.Origin)) }})
 	}
-	if s.Mode == lb.ModeProxy {
+	if s.Mode.Proxied() {
 		return append(columns, proxiedColumns(s)...)
 	}
 	if slices.ContainsFunc(s.Backends, routed) {
@@ -319,7 +319,7 @@ func columnsOf(s ops.Service, several bool) []column {
 	if several {
 		columns = append(columns, column{"interface", false, func(b ops.Backend) any { return orDash(b.Interface) }})
 	}
-	if s.Mode != lb.L2DSR {
+	if !s.Mode.NeedsNeighbours() {
 		columns = append(columns, column{"mtu", true, func(b ops.Backend) any { return b.MTU }})
 	}
 	if s.Tracked {
@@ -328,7 +328,7 @@ func columnsOf(s ops.Service, several bool) []column {
 	if s.Tracked || slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return b.Flows > 0 }) {
 		columns = append(columns, column{"flows", true, func(b ops.Backend) any { return count(b.Flows) }})
 	}
-	if s.Mode == lb.FullNAT {
+	if s.Mode.UsesPool() {
 		columns = append(columns, column{"ports", true, portsText})
 	}
 	columns = append(columns,

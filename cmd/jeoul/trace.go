@@ -101,7 +101,7 @@ func tellProxied(ctx context.Context, w io.Writer, client *api.Client, question 
 		return err
 	}
 	for _, s := range services {
-		if s.Mode == lb.ModeProxy && s.VIP == question.Destination && s.Port == question.DestinationPort &&
+		if s.Mode.Proxied() && s.VIP == question.Destination && s.Port == question.DestinationPort &&
 			question.Protocol == s.Protocol {
 			fmt.Fprintf(w,
 				"\nThe kernel hands it to the proxy, which serves %s (mode %s): `jeoul describe service %s`\n", s.Name,

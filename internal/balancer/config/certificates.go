@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
@@ -40,7 +39,7 @@ func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now t
 		}
 	}
 	for i, s := range c.Services {
-		if s.Mode != lb.ModeProxy || s.Proxy == nil {
+		if !s.Mode.Proxied() || s.Proxy == nil {
 			continue
 		}
 		for k, path := range s.Proxy.Certificates {

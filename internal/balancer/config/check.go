@@ -146,7 +146,7 @@ func (p *parser) checkLocal() {
 		return
 	}
 	for i, s := range p.cfg.Services {
-		if !s.VIP.IsValid() || s.Mode == lb.ModeProxy { // whose VIP is served by this host's own stack
+		if !s.VIP.IsValid() || s.Mode.Proxied() { // whose VIP is served by this host's own stack
 			continue
 		}
 		for j, b := range s.Backends {

@@ -270,7 +270,7 @@ func (p *parser) checkWay(s lb.Service, c lb.Check, field string) {
 			"in the mode %s the backends do not have the VIP, and what is sent to it reaches them under their own addresses; remove the line", s.Mode)
 		return
 	}
-	if c.Type == lb.CheckICMP && via == lb.ViaVIP && s.Mode == lb.DSCP {
+	if c.Type == lb.CheckICMP && via == lb.ViaVIP && s.Mode.Marks() {
 		p.Fail(at("via"), "the mode %s takes TCP and UDP to the VIP, and no ICMP; write via: %s, or another type",
 			s.Mode, lb.ViaAddress)
 	}
@@ -335,7 +335,7 @@ func (p *parser) checkBackups(i int) {
 			continue
 		}
 		backups++
-		if s.Scheduler == lb.Failover {
+		if s.Scheduler.InOrder() {
 			p.Fail(BackendField(i, j, "backup"),
 				"the scheduler %s has each backend wait for those before it; remove the line, and write the backends in the order in which they shall serve", s.Scheduler)
 			return

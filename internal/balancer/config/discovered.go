@@ -59,7 +59,7 @@ func (g *gathering) see(c *Config) {
 	for _, s := range c.Services {
 		claim(g.vips, s.VIP, s.Name)
 		for _, b := range s.Backends {
-			if s.Mode == lb.NAT {
+			if s.Mode.RepliesByEndpoint() {
 				claim(g.endpoints, endpointOf(s, b), s.Name+"/"+b.Name)
 			}
 		}
@@ -125,7 +125,7 @@ func (g *gathering) take(s *lb.Service, set lb.Discovered, names map[string]lb.B
 			continue
 		}
 		names[b.Name], places[placeOf(s, b)] = b, b
-		if s.Mode == lb.NAT {
+		if s.Mode.RepliesByEndpoint() {
 			claim(g.endpoints, endpointOf(*s, b), s.Name+"/"+b.Name)
 		}
 		s.Backends = append(s.Backends, b)
@@ -158,13 +158,13 @@ func (g *gathering) why(s *lb.Service, b lb.Backend) string {
 	case s.Mode.KeepsPort() && b.Port != s.Port:
 		return fmt.Sprintf("has port %d, and %s leaves the service's port %d as it is; use %s or %s", b.Port, s.Mode,
 			s.Port, lb.NAT, lb.FullNAT)
-	case s.Mode == lb.NAT && claimed:
+	case s.Mode.RepliesByEndpoint() && claimed:
 		return fmt.Sprintf(
 			"is at %s, as %s is, and with %s their replies could not be told apart; use %s for one of the services",
 			netip.AddrPortFrom(b.Address, b.Port), of, s.Mode, lb.FullNAT)
-	case b.Backup && s.Scheduler == lb.Failover:
+	case b.Backup && s.Scheduler.InOrder():
 		return fmt.Sprintf("is a backup, and the scheduler %s has each backend wait for those before it", s.Scheduler)
-	case s.TableSize != 0 && s.Scheduler != lb.Failover && len(s.Backends) >= int(s.TableSize),
+	case s.TableSize != 0 && !s.Scheduler.InOrder() && len(s.Backends) >= int(s.TableSize),
 		len(s.Backends) >= MaxBackends:
 		return fmt.Sprintf("is more than the %d backends that the service has room for (table_size)", len(s.Backends))
 	case g.unfit != nil:

@@ -128,7 +128,7 @@ func (p *parser) checkPoolMembers() {
 func (p *parser) checkPoolFamilies() {
 	wanted := map[string]bool{}
 	for i, s := range p.cfg.Services {
-		if s.Mode != lb.FullNAT || !s.VIP.IsValid() || wanted[family(s.VIP)] {
+		if !s.Mode.UsesPool() || !s.VIP.IsValid() || wanted[family(s.VIP)] {
 			continue
 		}
 		wanted[family(s.VIP)] = true

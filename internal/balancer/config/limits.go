@@ -31,7 +31,7 @@ func (p *parser) checkLimits(i int) {
 		s.Limits.Refuse = lb.RefuseByDrop
 	}
 	p.checkPersistence(i)
-	if s.Mode != lb.ModeProxy { // whose connections are no flows
+	if !s.Mode.Proxied() { // whose connections are no flows
 		p.checkRoom(ServiceField(i, "limits.connections"), s.Limits.Connections)
 	}
 }
@@ -48,7 +48,7 @@ func (p *parser) checkThresholds(i, j int) {
 		p.Fail(BackendField(i, j, "lower"),
 			"%d is above upper, %d: a backend that is full at %d takes new ones again when it has fewer than lower; write a number up to %d",
 			b.Lower, b.Upper, b.Upper, b.Upper)
-	case b.Upper > p.flowLimit() && p.cfg.Services[i].Mode != lb.ModeProxy:
+	case b.Upper > p.flowLimit() && !p.cfg.Services[i].Mode.Proxied():
 		p.checkRoom(BackendField(i, j, "upper"), b.Upper)
 	}
 }

@@ -29,14 +29,14 @@ func (p *parser) assignDSCP() {
 		written := p.Written(field)
 		switch {
 		case !written || p.Bad(field) || p.Bad(ServiceField(i, "mode")):
-		case s.Mode != lb.DSCP:
+		case !s.Mode.Marks():
 			p.Fail(field, "only the mode %s has one, and this service has %s; remove the line", lb.DSCP, s.Mode)
 		case s.VIP.IsValid():
 			p.claimDSCP(s, field, points)
 		}
 	}
 	for i := range p.cfg.Services {
-		if s := &p.cfg.Services[i]; s.Mode == lb.DSCP && s.VIP.IsValid() && s.DSCP == 0 {
+		if s := &p.cfg.Services[i]; s.Mode.Marks() && s.VIP.IsValid() && s.DSCP == 0 {
 			p.giveDSCP(s, ServiceField(i, "vip"), points)
 		}
 	}
@@ -108,7 +108,7 @@ func (p *parser) checkUntranslated(i int) {
 	if len(s.Untranslated) == 0 || p.Bad(ServiceField(i, "mode")) {
 		return
 	}
-	if s.Mode != lb.NAT {
+	if !s.Mode.RepliesByEndpoint() {
 		p.Fail(field,
 			"only the mode %s takes whatever its backends send from their ports for replies, and this service has %s; remove the line", lb.NAT, s.Mode)
 		return
@@ -120,7 +120,7 @@ func (p *parser) checkUntranslated(i int) {
 // in which that is no trouble: the backends have the VIP, or know no client.
 func (p *parser) checkHairpin(i int) {
 	s, field := p.cfg.Services[i], ServiceField(i, "hairpin")
-	if s.Mode != lb.NAT && p.Written(field) && !p.Bad(ServiceField(i, "mode")) && !p.Bad(field) {
+	if !s.Mode.RepliesByEndpoint() && p.Written(field) && !p.Bad(ServiceField(i, "mode")) && !p.Bad(field) {
 		p.Fail(field, "only the mode %s needs it, and this service has %s; remove the line", lb.NAT, s.Mode)
 	}
 }
@@ -166,7 +166,7 @@ func (p *parser) checkEndpoints() {
 	type place struct{ service, backend int }
 	seen := map[endpoint]place{}
 	for i, s := range p.cfg.Services {
-		if s.Mode != lb.NAT || p.Bad(ServiceField(i, "protocol")) {
+		if !s.Mode.RepliesByEndpoint() || p.Bad(ServiceField(i, "protocol")) {
 			continue
 		}
 		for j, b := range s.Backends {

@@ -13,7 +13,7 @@ import (
 
 // usualScheduler is that of a service that names none. The proxy has no Maglev.
 func usualScheduler(m lb.Mode) lb.Scheduler {
-	if m == lb.ModeProxy {
+	if m.Proxied() {
 		return lb.WeightedRoundRobin
 	}
 	return lb.Maglev
@@ -25,7 +25,7 @@ func (p *parser) checkProxy(i int) {
 	if p.Bad(ServiceField(i, "mode")) {
 		return
 	}
-	if s.Mode != lb.ModeProxy {
+	if !s.Mode.Proxied() {
 		if field := ServiceField(i, "proxy"); p.Written(field) {
 			p.Fail(field, "only the mode %s has it, and this service has %s; remove it, or write mode: %s",
 				lb.ModeProxy, s.Mode, lb.ModeProxy)

@@ -30,7 +30,7 @@ func (p *parser) checkScheduler(i int) {
 	}
 	p.checkTakers(i)
 	p.checkWeights(i)
-	if s.Mode == lb.ModeProxy { // it has no table
+	if s.Mode.Proxied() { // it has no table
 		return
 	}
 	field := ServiceField(i, "table_size")
@@ -129,7 +129,7 @@ func (p *parser) checkTable(i int, field string) {
 	if size == 0 {
 		size = lb.DefaultTableSize(len(s.Backends))
 	}
-	if s.Scheduler == lb.Failover {
+	if s.Scheduler.InOrder() {
 		if field == ServiceField(i, "table_size") {
 			p.warn(field, "the scheduler %s has no table, so this is not used", s.Scheduler)
 		}

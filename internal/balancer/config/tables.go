@@ -21,9 +21,9 @@ const (
 // slotsOf returns the size of a service's table.
 func slotsOf(s *lb.Service) uint64 {
 	switch {
-	case s.Mode == lb.ModeProxy:
+	case s.Mode.Proxied():
 		return 0
-	case s.Scheduler == lb.Failover:
+	case s.Scheduler.InOrder():
 		return 1
 	case s.TableSize != 0:
 		return uint64(s.TableSize)
@@ -37,10 +37,10 @@ func (p *parser) checkTables() {
 	for i := range p.cfg.Services {
 		s := &p.cfg.Services[i]
 		slots = slots + slotsOf(s)
-		if s.Mode != lb.ModeProxy {
+		if !s.Mode.Proxied() {
 			members += uint64(len(s.Backends))
 		}
-		if s.Scheduler != lb.Failover && s.Mode != lb.ModeProxy {
+		if !s.Scheduler.InOrder() && !s.Mode.Proxied() {
 			services++
 		}
 	}

@@ -41,7 +41,7 @@ func withoutDerived(c *Config) *Config {
 				s.Backends[j].Port = 0
 			}
 		}
-		if s.Mode == lb.ModeProxy && s.Scheduler == usualScheduler(s.Mode) {
+		if s.Mode.Proxied() && s.Scheduler == usualScheduler(s.Mode) {
 			s.Scheduler = usualScheduler("")
 		}
 		if s.TableSize == c.TableSize {

@@ -64,7 +64,7 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 	unreached yamlfile.Problems) {
 	down := slices.ContainsFunc(links, func(link iface.State) bool { return !link.Up })
 	for i, s := range cfg.Services {
-		if s.Mode == lb.ModeProxy { // whose backends are the kernel's to find
+		if s.Mode.Proxied() { // whose backends are the kernel's to find
 			continue
 		}
 		claimed := false
@@ -107,13 +107,13 @@ const ownVIP = "%[1]s is the address from which this host sends its ARP requests
 func unreachable(s lb.Service, addr netip.Addr, links []iface.State, r paths.Route) (reason, advice string) {
 	wrong := misfit(s, addr, r)
 	switch {
-	case s.Mode == lb.L2DSR && r.Fault == paths.NoRoute:
+	case s.Mode.NeedsNeighbours() && r.Fault == paths.NoRoute:
 		return fmt.Sprintf("is in no subnet of %s (%s), and %s reaches neighbours only", listLinks(links),
 				listSubnets(links, addr), s.Mode),
 			"use an address there, or put the interface into the backend's subnet"
 	case r.Fault != paths.None:
 		return r.Reason, r.Advice
-	case wrong != "" && s.Mode == lb.L2DSR:
+	case wrong != "" && s.Mode.NeedsNeighbours():
 		return wrong, fmt.Sprintf("use %s or %s, or an address in a subnet of %s (%s)", lb.IPIP, lb.GUE,
 			listLinks(links), listSubnets(links, addr))
 	case wrong != "":

@@ -181,7 +181,7 @@ func (c *core) show(v *view) {
 
 // place says where packets for an entry go: "" if nowhere.
 func (c *core) place(s lb.Service, e *paths.Entry) string {
-	if reason(s, e) != "" || s.Mode == lb.ModeProxy {
+	if reason(s, e) != "" || s.Mode.Proxied() {
 		return ""
 	}
 	place := e.MAC.String()

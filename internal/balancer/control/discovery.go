@@ -102,7 +102,7 @@ func (d *discovering) resolve(r *reload) error {
 
 // unfit says of a backend that was found why only another address helps; "" if it can be one.
 func unfit(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) string {
-	if s.Mode == lb.ModeProxy {
+	if s.Mode.Proxied() {
 		return ""
 	}
 	if asksFromVIP(s, r) {

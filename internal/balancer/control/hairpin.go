@@ -44,7 +44,7 @@ func (l *layout) findHairpins() {
 }
 
 // servesNear says whether a service serves near clients by a hairpin.
-func servesNear(s *lb.Service) bool { return s.Mode == lb.NAT && !s.NoHairpin }
+func servesNear(s *lb.Service) bool { return s.Mode.RepliesByEndpoint() && !s.NoHairpin }
 
 // hairpinsOf says it of a view, on links as they are; localPorts is the host's setting portRange.
 func hairpinsOf(v *view, links []iface.State, localPorts string) hairpins {

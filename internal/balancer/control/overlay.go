@@ -158,7 +158,7 @@ func (l *layout) holdsBackends(s *lb.Service) bool {
 
 // condition judges a backend, as operations have it, by what the data plane has.
 func condition(s lb.Service, b lb.Backend, o overlay, e *paths.Entry) lb.Condition {
-	if s.Mode == lb.ModeProxy { // whose ways are the kernel's
+	if s.Mode.Proxied() { // whose ways are the kernel's
 		return lb.ConditionOf(b, o.out(), lb.Reach{})
 	}
 	return lb.ConditionOf(b, o.out(), lb.Reach{NoRoute: e.Fault != paths.None || misfit(s, e.Address, e.Route) != "",

@@ -35,7 +35,7 @@ type pooled struct {
 func (l *layout) findPooled() {
 	l.pooledAt = map[endpoint]int{}
 	for i, s := range l.cfg.Services {
-		if s.Mode != lb.FullNAT {
+		if !s.Mode.UsesPool() {
 			continue
 		}
 		for j, b := range s.Backends {

@@ -85,7 +85,7 @@ func (w *poolWatch) watchPool() {
 
 // show fills in the ports of the backends of service i.
 func (s *scarcity) show(l *layout, i int, counters lb.Counters, status *ops.Service) {
-	if status.Mode != lb.FullNAT {
+	if !status.Mode.UsesPool() {
 		return
 	}
 	s.mu.Lock()

@@ -31,7 +31,7 @@ var errNoProxy = errors.New("this program has no proxy engine; use another mode"
 // findProxied finds the services of mode proxy, and the backends of the others.
 func (l *layout) findProxied() {
 	for i, s := range l.cfg.Services {
-		if s.Mode == lb.ModeProxy {
+		if s.Mode.Proxied() {
 			l.proxied = append(l.proxied, i)
 		}
 	}
@@ -40,7 +40,7 @@ func (l *layout) findProxied() {
 		return
 	}
 	for n, addr := range l.backends {
-		if slices.ContainsFunc(l.uses[n], func(at use) bool { return l.cfg.Services[at.i].Mode != lb.ModeProxy }) {
+		if slices.ContainsFunc(l.uses[n], func(at use) bool { return !l.cfg.Services[at.i].Mode.Proxied() }) {
 			l.watched = append(l.watched, addr)
 		}
 	}
@@ -51,7 +51,7 @@ func (v *view) packets() lb.State {
 	state := v.state
 	if len(v.proxied) > 0 {
 		state.Services = slices.DeleteFunc(slices.Clone(v.state.Services), func(s lb.RoutedService) bool {
-			return s.Mode == lb.ModeProxy
+			return s.Mode.Proxied()
 		})
 	}
 	return state
@@ -127,7 +127,7 @@ func ProxyProblem(cfg *config.Config, err error) (problem yamlfile.Problem, ok b
 
 // showProxied shows what the proxy does for a service.
 func showProxied(s lb.Service, counts proxy.Stats, status *ops.Service) {
-	if s.Mode != lb.ModeProxy {
+	if !s.Mode.Proxied() {
 		return
 	}
 	n := counts.Services[s.Key()]

@@ -80,7 +80,7 @@ func missing(link iface.State, addrs []netip.Addr) []netip.Addr {
 // reason says why a service's packets cannot take the path to a backend, and ""
 // if they can. It is worded of the backend, as in "does not answer ARP requests".
 func reason(s lb.Service, e *paths.Entry) string {
-	if s.Mode == lb.ModeProxy { // whose ways are the kernel's
+	if s.Mode.Proxied() { // whose ways are the kernel's
 		return ""
 	}
 	switch wrong := misfit(s, e.Address, e.Route); {
@@ -96,12 +96,12 @@ func reason(s lb.Service, e *paths.Entry) string {
 
 // reached says whether packets of a service can be sent along a path to a backend. In mode proxy the kernel
 // sends them, by ways that are not looked at here: health checks find what is wrong with them.
-func reached(s lb.Service, p lb.Path) bool { return s.Mode == lb.ModeProxy || p.MAC != nil }
+func reached(s lb.Service, p lb.Path) bool { return s.Mode.Proxied() || p.MAC != nil }
 
 // misfit says what is wrong with a route, that is there, for a service's mode.
 func misfit(s lb.Service, addr netip.Addr, r paths.Route) string {
 	switch {
-	case s.Mode == lb.L2DSR && r.Gateway.IsValid():
+	case s.Mode.NeedsNeighbours() && r.Gateway.IsValid():
 		return fmt.Sprintf("is behind the router %s, and %s reaches neighbours only", r.Gateway, s.Mode)
 	case asksFromVIP(s, r):
 		return fmt.Sprintf(

@@ -206,7 +206,7 @@ func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 	if limits := s.Limits; limits.Rate > 0 || limits.Connections > 0 || limits.Refuse == lb.RefuseByReset {
 		status.Limits = &ops.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections,
 			Refuse: limits.Refuse}
-		if s.Mode == lb.ModeProxy {
+		if s.Mode.Proxied() {
 			status.Limits.Burst, status.Limits.Refuse = 0, "" // it has none: what is beyond waits
 		}
 	}
@@ -233,7 +233,7 @@ func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 
 // tableSize returns the number of slots of a service's hash table.
 func tableSize(s lb.Service) uint32 {
-	if s.Scheduler == lb.Failover {
+	if s.Scheduler.InOrder() {
 		return 1
 	}
 	return cmp.Or(s.TableSize, lb.DefaultTableSize(len(s.Backends)))

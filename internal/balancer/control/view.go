@@ -279,7 +279,7 @@ func (v *view) join(i int) (made lb.RoutedService) {
 // pathOf returns the path of a service's packets to an entry; the zero path if they
 // cannot take it.
 func pathOf(s lb.Service, e *paths.Entry) lb.Path {
-	if reason(s, e) != "" || s.Mode == lb.ModeProxy {
+	if reason(s, e) != "" || s.Mode.Proxied() {
 		return lb.Path{}
 	}
 	return e.Path()

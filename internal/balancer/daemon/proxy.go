@@ -13,7 +13,6 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/control"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/proxy"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
@@ -54,7 +53,7 @@ func (i instance) endProxy() error {
 func CheckProxied(ctx context.Context, cfg *config.Config) (warnings []string, err error) {
 	d := proxy.Desired{Engine: cfg.Proxy}
 	for _, s := range cfg.Services {
-		if s.Mode == lb.ModeProxy {
+		if s.Mode.Proxied() {
 			d.Services = append(d.Services, proxy.Service{Service: s})
 		}
 	}

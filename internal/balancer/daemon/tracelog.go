@@ -11,7 +11,6 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/datapath"
 	"github.com/jeoul/jeoul/internal/balancer/events"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
@@ -73,7 +72,7 @@ func explainProxied(err error, service string, status func() (ops.Status, error)
 		return err
 	}
 	for _, s := range now.Services {
-		if s.Name == service && s.Mode == lb.ModeProxy {
+		if s.Name == service && s.Mode.Proxied() {
 			return fmt.Errorf(
 				"%w: %s is of mode proxy: the kernel and HAProxy serve it at their sockets, and the data plane has no packet of it; "+
 					"capture with tcpdump, or read `jeoul describe service %s`", capture.ErrNoService, service, service)

@@ -71,7 +71,7 @@ func (s State) WithHairpins() State {
 	all := make([]RoutedService, len(s.Services), 2*len(s.Services))
 	copy(all, s.Services)
 	for i := range s.Services {
-		if one := &s.Services[i]; one.Mode == NAT && !one.NoHairpin {
+		if one := &s.Services[i]; one.Mode.RepliesByEndpoint() && !one.NoHairpin {
 			all[i].HasHairpin = true
 			all = append(all, one.hairpin())
 		}

@@ -15,7 +15,6 @@ import (
 // Errors that a parser of these types may return.
 var (
 	ErrUnknownProtocol   = errors.New("unknown protocol")
-	ErrUnknownMode       = errors.New("unknown mode")
 	ErrUnknownScheduler  = errors.New("unknown scheduler")
 	ErrUnknownHash       = errors.New("unknown hash")
 	ErrUnknownRefusal    = errors.New("unknown refusal")
@@ -65,70 +64,6 @@ func (p *Protocol) UnmarshalText(text []byte) error {
 	}
 	return nil
 }
-
-// Mode is the way in which packets reach a backend.
-type Mode string
-
-// The modes. In all but NAT, FullNAT and ModeProxy the backend holds the VIP and answers the
-// client directly.
-const (
-	// L2DSR rewrites the MAC addresses only. The backend is a neighbour.
-	L2DSR Mode = "l2dsr"
-	// IPIP puts the packet into another IP packet (RFC 2003, RFC 2473, RFC 4213),
-	// whose family is that of the backend's address.
-	IPIP Mode = "ipip"
-	// GUE puts the packet into a UDP datagram to port 6080, by variant 1 of
-	// draft-ietf-intarea-gue: no header stands between.
-	GUE Mode = "gue"
-	// DSCP rewrites the destination to the backend's address, and says by the
-	// DSCP field which VIP it was (Yahoo's L3DSR).
-	DSCP Mode = "dscp"
-	// NAT rewrites the destination; replies come back through the balancer.
-	NAT Mode = "nat"
-	// FullNAT rewrites the source too, to an address and port of a pool, so that
-	// replies come back without a route.
-	FullNAT Mode = "fullnat"
-	// ModeProxy hands connections to the proxy engine, which ends them and opens its own to backends; see Proxy.
-	ModeProxy Mode = "proxy"
-)
-
-// Modes lists the modes in the order in which they are explained.
-var Modes = append(slices.Clone(PacketModes), ModeProxy)
-
-// PacketModes are those by which a data plane sends clients' packets on to backends: all but ModeProxy.
-var PacketModes = []Mode{L2DSR, IPIP, GUE, DSCP, NAT, FullNAT}
-
-// UnmarshalText accepts the modes' names; anything else is ErrUnknownMode.
-func (m *Mode) UnmarshalText(text []byte) error { return oneOf(m, text, Modes, ErrUnknownMode) }
-
-// Tunnels says whether packets travel inside others, whatever the families.
-func (m Mode) Tunnels() bool { return m == IPIP || m == GUE }
-
-// KeepsPort says whether packets reach a backend with the address and port that the client
-// wrote: the backend has the VIP, and its port is the service's.
-func (m Mode) KeepsPort() bool { return !m.Translates() && m != ModeProxy }
-
-// CrossesFamilies says whether a backend may be of another family than the VIP.
-func (m Mode) CrossesFamilies() bool { return m.Tunnels() || m == ModeProxy }
-
-// Overhead returns by how many bytes a packet to a backend grows: an IP header
-// of the backend's family and, with GUE, a UDP header.
-func (m Mode) Overhead(backend netip.Addr) int {
-	header := 40
-	if backend.Unmap().Is4() {
-		header = 20
-	}
-	switch m {
-	case IPIP:
-		return header
-	case GUE:
-		return header + 8
-	}
-	return 0
-}
-
-// Translates says whether addresses and ports of packets are rewritten in both directions.
-func (m Mode) Translates() bool { return m == NAT || m == FullNAT }
 
 // Backend is a real server of a service.
 type Backend struct {
@@ -245,7 +180,7 @@ func (s Service) MayBeEmpty() bool { return s.AllowEmpty || s.Discovery.On() }
 // threshold, or because nothing but memory tells a first UDP packet from the next,
 // or the client of a reply in mode FullNAT. A proxy knows its connections.
 func (s Service) Tracked() bool {
-	return s.Mode == FullNAT || s.Mode == ModeProxy || s.Scheduler.Remembers() || s.Persistence.On() ||
+	return s.Mode.Remembers() || s.Scheduler.Remembers() || s.Persistence.On() ||
 		s.Limits.Connections > 0 ||
 		s.Protocol == UDP && s.Limits.Rate > 0 ||
 		slices.ContainsFunc(s.Backends, func(b Backend) bool { return b.Upper > 0 })

@@ -33,3 +33,11 @@ type NextHop struct {
 	// MTU is the largest IP packet that the way takes, in bytes.
 	MTU uint32
 }
+
+// ReplyHop is a neighbour that the data plane sends replies to by the kernel's routes (modes nat and fullnat): the
+// client itself, or the router before it.
+type ReplyHop struct {
+	Interface int // its index
+	Address   netip.Addr
+	Router    bool
+}

@@ -2,11 +2,7 @@
 
 package lb
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "fmt"
 
 // Scheduler is the rule by which a new flow gets its backend. A backend of weight
 // 0 and one that is draining get none, whatever the rule.
@@ -59,34 +55,51 @@ func (s *Scheduler) UnmarshalText(text []byte) error {
 	return oneOf(s, text, Schedulers, ErrUnknownScheduler)
 }
 
+// schedulerProperties are the facts about a scheduler that code elsewhere asks for. Each fact has its one home here.
+type schedulerProperties struct {
+	weighted, remembers, byLoad, hashes, inOrder bool
+}
+
+// properties is the table of the schedulers. A scheduler that does not exist has no property.
+func (s Scheduler) properties() schedulerProperties {
+	switch s {
+	case RoundRobin:
+		return schedulerProperties{remembers: true}
+	case WeightedRoundRobin:
+		return schedulerProperties{remembers: true, weighted: true}
+	case LeastConnections:
+		return schedulerProperties{remembers: true, byLoad: true}
+	case WeightedLeastConnections:
+		return schedulerProperties{remembers: true, byLoad: true, weighted: true}
+	case SourceHash:
+		return schedulerProperties{hashes: true, weighted: true}
+	case Maglev:
+		return schedulerProperties{hashes: true, weighted: true}
+	case TwoChoices:
+		return schedulerProperties{remembers: true, byLoad: true, weighted: true}
+	case Failover:
+		return schedulerProperties{inOrder: true}
+	}
+	return schedulerProperties{}
+}
+
 // Weighted says whether backends get new flows in proportion to their weights. To
 // the others a weight is 0 or not.
-func (s Scheduler) Weighted() bool {
-	switch s {
-	case WeightedRoundRobin, WeightedLeastConnections, SourceHash, Maglev, TwoChoices:
-		return true
-	}
-	return false
-}
+func (s Scheduler) Weighted() bool { return s.properties().weighted }
 
 // Remembers says whether the scheduler's choice cannot be told from the packet
 // again, so that every flow must be remembered.
-func (s Scheduler) Remembers() bool {
-	switch s {
-	case RoundRobin, WeightedRoundRobin, LeastConnections, WeightedLeastConnections, TwoChoices:
-		return true
-	}
-	return false
-}
+func (s Scheduler) Remembers() bool { return s.properties().remembers }
 
 // ByLoad says whether the scheduler compares how many flows backends have.
-func (s Scheduler) ByLoad() bool {
-	switch s {
-	case LeastConnections, WeightedLeastConnections, TwoChoices:
-		return true
-	}
-	return false
-}
+func (s Scheduler) ByLoad() bool { return s.properties().byLoad }
+
+// Hashes says whether a hash of the packet chooses the backend from a table.
+func (s Scheduler) Hashes() bool { return s.properties().hashes }
+
+// InOrder says whether the first backend in the configuration's order that is up takes all new flows, so that each
+// backend waits for those before it, and the service needs no table.
+func (s Scheduler) InOrder() bool { return s.properties().inOrder }
 
 // Hash is what of a packet a hash is made of.
 type Hash string
@@ -108,22 +121,4 @@ func (h *Hash) UnmarshalText(text []byte) error {
 		return nil
 	}
 	return fmt.Errorf("%w %q: use %s or %s", ErrUnknownHash, text, HashFlow, HashSource)
-}
-
-// oneOf sets a word that is written as one of those that there are; anything else is the error unknown.
-func oneOf[W ~string](to *W, text []byte, all []W, unknown error) error {
-	if !slices.Contains(all, W(text)) {
-		return fmt.Errorf("%w %q: use one of %s", unknown, text, list(all))
-	}
-	*to = W(text)
-	return nil
-}
-
-// list returns words with commas between them.
-func list[W ~string](words []W) string {
-	names := make([]string, len(words))
-	for i, word := range words {
-		names[i] = string(word)
-	}
-	return strings.Join(names, ", ")
 }

@@ -77,7 +77,7 @@ type RoutedService struct {
 // Reachable says whether packets can be sent to backend i. In mode ModeProxy the kernel sends them, and
 // health checks find what is wrong with its ways.
 func (s RoutedService) Reachable(i int) bool {
-	return s.Mode == ModeProxy || i < len(s.Paths) && s.Paths[i].Usable()
+	return s.Mode.Proxied() || i < len(s.Paths) && s.Paths[i].Usable()
 }
 
 // Up says whether packets of the service's flows may be sent to backend i: it is reachable, and

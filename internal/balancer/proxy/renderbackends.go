@@ -60,7 +60,7 @@ func (c *service) balance(t *text) {
 		add("leastconn")
 	case c.Scheduler == lb.TwoChoices:
 		add("random(2)")
-	case c.Scheduler == lb.Failover:
+	case c.Scheduler.InOrder():
 		add("first")
 	case c.BySource():
 		add("source")
@@ -142,7 +142,7 @@ func (c *service) weight(b lb.Backend, most uint32) uint32 {
 // reload.
 func (c *service) ids(chosen []int) []uint32 {
 	ids := make([]uint32, len(chosen))
-	if c.Scheduler == lb.Failover {
+	if c.Scheduler.InOrder() {
 		for n := range ids {
 			ids[n] = uint32(n + 1)
 		}

@@ -61,7 +61,7 @@ func Check(opt Options) ([]Readiness, error) {
 	}
 	served := slices.DeleteFunc(slices.Clone(opt.Modes), func(m lb.Mode) bool { return !m.KeepsPort() })
 	if len(opt.Marks) == 0 {
-		served = slices.DeleteFunc(served, func(m lb.Mode) bool { return m == lb.DSCP })
+		served = slices.DeleteFunc(served, func(m lb.Mode) bool { return m.Marks() })
 	}
 	// Without a VIP there are no options yet, but something to say about the host.
 	if len(opt.VIPs)+len(opt.Marks) > 0 {
@@ -134,11 +134,11 @@ func (h *host) findings(mode lb.Mode) []Finding {
 		return h.wayBack()
 	}
 	found := append(rights(), h.agent()...)
-	if mode != lb.L2DSR {
+	if !mode.NeedsNeighbours() {
 		found = append(found, h.kernel(mode)...)
 		found = append(found, h.programs()...)
 	}
-	if mode == lb.DSCP {
+	if mode.Marks() {
 		found = append(found, h.marks()...)
 	}
 	found = append(found, h.vips()...)

@@ -90,7 +90,7 @@ func (opt Options) needsProgram() bool { return opt.undoes() || opt.MSS != 0 }
 
 // undoes says whether there is anything to undo.
 func (opt Options) undoes() bool {
-	return slices.ContainsFunc(opt.Modes, func(m lb.Mode) bool { return m != lb.L2DSR })
+	return slices.ContainsFunc(opt.Modes, func(m lb.Mode) bool { return !m.NeedsNeighbours() })
 }
 
 // checkMarks returns the marks in their shortest form, each once.

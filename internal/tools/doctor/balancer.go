@@ -154,11 +154,11 @@ func withoutBackend(s ops.Service, j int) string {
 	switch {
 	case first < 0:
 		return noneLeft
-	case s.Scheduler == lb.Failover && first < j:
+	case s.Scheduler.InOrder() && first < j:
 		return notItsTurn
 	case s.Tracked:
 		return rememberedDead
-	case s.Scheduler == lb.Failover:
+	case s.Scheduler.InOrder():
 		return nextTakesOver
 	case s.Protocol == lb.UDP:
 		return hashedUDP

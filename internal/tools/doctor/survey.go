@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -131,7 +130,7 @@ func (r *Reading) worthAsking(n Neighbour) bool {
 // the VIP. In the other modes the VIP comes in a tunnel or not at all.
 func (s *survey) planPings(e *ear, status *ops.Status, name string, from4, from6 netip.Addr) {
 	for _, service := range status.Services {
-		if service.Mode != lb.L2DSR {
+		if !service.Mode.NeedsNeighbours() {
 			continue
 		}
 		from := sameFamily(service.VIP, from4, from6)

@@ -270,7 +270,7 @@ func (c counted) metrics(service lb.RoutedService, counts []uint64) (map[string]
 		results.DeviationPercentMax: f.deviation,
 		results.FlowsElsewhere:      float64(f.elsewhere),
 	}
-	if c.scheduler != lb.Maglev && c.scheduler != lb.SourceHash {
+	if !c.scheduler.Hashes() {
 		return metrics, nil
 	}
 	slots, err := slotsOf(service)
