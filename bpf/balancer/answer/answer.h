@@ -10,6 +10,8 @@
  * (RFC 1812 section 4.3.2.3) or 1280 (RFC 4443 section 2.4). */
 #define QUOTE4 548
 #define QUOTE6 1232
+/* The longest that is summed: the addresses, and what is beyond the header, of IPv6. */
+#define MOST_SUMMED (32 + ICMP_HEADER + QUOTE6)
 #define SECOND 1000000000ULL
 
 /* Types and codes of ICMP errors (RFC 792, RFC 4443), and where the fields are of
@@ -68,16 +70,28 @@ static __always_inline bool answerable(const struct packet *packet)
 	return packet->ipv6 ? is_host6(packet->source) : is_host4(packet->source[0]);
 }
 
-/* sum_words adds up the words from `at` on, `length` bytes of them. */
-static __always_inline __u64 sum_words(void *at, void *data_end, __u32 length, const __u32 most)
+/* SUMMED_AT_ONCE is how many bytes one step of sum_frame() adds up. */
+#define SUMMED_AT_ONCE 64
+
+/* sum_frame adds up the 32-bit words of a frame from an offset on, `length` bytes of them: a
+ * checksum that is not folded yet. It copies them, for verifiers follow a loop over the frame
+ * itself once for each length and each caller. */
+__noinline __u64 sum_frame(ctx_t *ctx, __u32 offset, __u32 length)
 {
+	__be32 words[SUMMED_AT_ONCE / 4];
 	__u64 sum = 0;
 
-	for (__u32 i = 0; i < most / 4; i++, at += 4) {
-		if (i * 4 >= length || at + 4 > data_end)
+	for (__u32 i = 0; i < MOST_SUMMED / SUMMED_AT_ONCE; i++) {
+		if (length < SUMMED_AT_ONCE || ctx_load(ctx, offset, words, sizeof(words)))
 			break;
-		sum += *(__u32 *)at;
+		sum = (__u32)bpf_csum_diff(NULL, 0, words, sizeof(words), sum);
+		offset += SUMMED_AT_ONCE;
+		length -= SUMMED_AT_ONCE;
 	}
+	length &= SUMMED_AT_ONCE - 1;
+	__builtin_memset(words, 0, sizeof(words));
+	if (length && !ctx_load(ctx, offset, words, length))
+		sum = (__u32)bpf_csum_diff(NULL, 0, words, sizeof(words), sum);
 	return sum;
 }
 
@@ -92,7 +106,9 @@ struct error {
 /* ICMP_ERROR is the first word of an ICMP header without its checksum, in host byte order. */
 #define ICMP_ERROR(type, code) ((__u32)(type) << 24 | (code) << 16)
 
-static __always_inline void write_answer4(void *header, void *data_end,
+/* write_answer4 writes the headers of an answer before its quote. The answer is at `offset` of
+ * the frame: `header` is there. */
+static __always_inline void write_answer4(ctx_t *ctx, void *header, __u32 offset,
 					  const struct packet *packet, __u32 quote,
 					  const struct error *error)
 {
@@ -109,11 +125,12 @@ static __always_inline void write_answer4(void *header, void *data_end,
 	word += 5;
 	word[0] = bpf_htonl(error->kind);
 	word[1] = bpf_htonl(error->rest);
-	*(__u16 *)(icmp + ICMP_CHECK) = ~checksum_fold(sum_words(icmp, data_end, ICMP_HEADER + quote,
-						  ICMP_HEADER + QUOTE4));
+	*(__u16 *)(icmp + ICMP_CHECK) =
+		~checksum_fold(sum_frame(ctx, offset + sizeof(*ip), ICMP_HEADER + quote));
 }
 
-static __always_inline void write_answer6(void *header, void *data_end,
+/* write_answer6 is write_answer4 for IPv6, whose checksum covers the addresses too. */
+static __always_inline void write_answer6(ctx_t *ctx, void *header, __u32 offset,
 					  const struct packet *packet, __u32 quote,
 					  const struct error *error)
 {
@@ -129,7 +146,7 @@ static __always_inline void write_answer6(void *header, void *data_end,
 	word += 10;
 	word[0] = bpf_htonl(error->kind);
 	word[1] = bpf_htonl(error->rest);
-	sum = sum_words(&ip->saddr, data_end, 32 + ICMP_HEADER + quote, 32 + ICMP_HEADER + QUOTE6);
+	sum = sum_frame(ctx, offset + offsetof(struct ipv6hdr, saddr), 32 + ICMP_HEADER + quote);
 	sum += bpf_htonl(ICMP_HEADER + quote) + (__u64)bpf_htonl(IPPROTO_ICMPV6);
 	*(__u16 *)(icmp + ICMP_CHECK) = ~checksum_fold(sum);
 }
@@ -175,7 +192,7 @@ static __always_inline bool answer_as(ctx_t *ctx, const struct packet *packet,
 {
 	const __u32 header = ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 	struct link_header link;
-	__u32 tag = tag_length(packet), quote;
+	__u32 tag = tag_length(packet), offset = sizeof(struct ethhdr) + tag, quote;
 	void *frame, *data_end;
 
 	quote = cut_to_quote(ctx, packet, ipv6 ? QUOTE6 : QUOTE4);
@@ -192,9 +209,9 @@ static __always_inline bool answer_as(ctx_t *ctx, const struct packet *packet,
 	*(__be16 *)(frame + MACS_LENGTH) = ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	frame += sizeof(struct ethhdr);
 	if (ipv6)
-		write_answer6(frame, data_end, packet, quote, error);
+		write_answer6(ctx, frame, offset, packet, quote, error);
 	else
-		write_answer4(frame, data_end, packet, quote, error);
+		write_answer4(ctx, frame, offset, packet, quote, error);
 	return true;
 }
 
