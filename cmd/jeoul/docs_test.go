@@ -33,7 +33,7 @@ type pageCommand struct {
 func TestDocsCommands(t *testing.T) {
 	root, commands := testdocs.Root(t), shownCommands(t)
 	checks := map[string]func(t *testing.T, words []string) error{
-		"jeoul": parses(t, root),
+		"jeoul": parses(t),
 		"make":  targets(t, root),
 		"curl":  operations(t, root),
 	}
@@ -72,9 +72,9 @@ func inTree(root, word string) error {
 	return err
 }
 
-// parses returns a check of this program's command lines. Files that must exist and that the reader of a page
-// has made are made.
-func parses(t *testing.T, root string) func(*testing.T, []string) error {
+// chdirToDocs changes to a directory as that of a reader of the pages, with the files that they name.
+func chdirToDocs(t *testing.T) {
+	root := testdocs.Root(t)
 	dir := t.TempDir()
 	for _, folder := range []string{"suites", "examples", "docs", "deploy"} {
 		if err := os.Symlink(filepath.Join(root, folder), filepath.Join(dir, folder)); err != nil {
@@ -87,7 +87,16 @@ func parses(t *testing.T, root string) func(*testing.T, []string) error {
 		}
 	}
 	t.Chdir(dir)
+}
+
+// parses returns a check of this program's command lines. Files that must exist and that the reader of a page
+// has made are made.
+func parses(t *testing.T) func(*testing.T, []string) error {
+	chdirToDocs(t)
 	return func(t *testing.T, words []string) error {
+		if command := parseOne(t.Context(), words, io.Discard, io.Discard); command != nil {
+			return nil
+		}
 		helped := false
 		parser, err := newParser(context.Background(), io.Discard, io.Discard, kong.Exit(func(int) { helped = true }))
 		if err != nil {

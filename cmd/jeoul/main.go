@@ -117,6 +117,9 @@ func main() {
 
 // execute runs one command line and returns the exit status.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if command := parseOne(ctx, args, stdout, stderr); command != nil {
+		return runCommand(command, stderr)
+	}
 	exited, code := false, exitOK
 	// --help calls this and expects not to come back.
 	parser, err := newParser(ctx, stdout, stderr, kong.Exit(func(c int) { exited, code = true, c }))
@@ -137,6 +140,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return fail(stderr, cli.Explain(parser.Model, args, err), exitUsage)
 	}
+	return runCommand(command, stderr)
+}
+
+// runCommand runs a command that was parsed, and returns the exit status.
+func runCommand(command *kong.Context, stderr io.Writer) int {
 	if err := command.Run(); err != nil {
 		code := exitError
 		// An error may know better, as that of an interrupted run does.
@@ -151,7 +159,14 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // newParser returns what parses command lines.
 func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Option) (*kong.Kong, error) {
-	return kong.New(&commands{}, append(options,
+	return newParserOf(&commands{}, ctx, stdout, stderr, options...)
+}
+
+// newParserOf returns what parses the command lines of a grammar: all commands, or one of them.
+func newParserOf(grammar any, ctx context.Context, stdout, stderr io.Writer, options ...kong.Option) (
+	*kong.Kong, error,
+) {
+	return kong.New(grammar, append(options,
 		kong.Name("jeoul"),
 		kong.Description("Jeoul is a load balancer for Linux that also weighs load balancers."),
 		kong.Writers(stdout, stderr),
