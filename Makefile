@@ -48,6 +48,8 @@ PODMAN ?= podman
 
 # A static binary, which needs no C compiler; `make CGO_ENABLED=1 TESTFLAGS=-race test-unit` does.
 export CGO_ENABLED ?= 0
+# Without the paths of this tree, so that a second clone on the machine finds in Go's cache what the first has compiled.
+export GOFLAGS := $(GOFLAGS) -trimpath
 
 AS_ROOT   := scripts/as-root.sh
 GIVE_BACK := scripts/give-back.sh
