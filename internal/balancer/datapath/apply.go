@@ -49,7 +49,7 @@ func (d *Datapath) change(state lb.State, ports []attach.Port) error {
 		return err
 	}
 	if d.fits(c, ports) {
-		if err := d.shared.prefixes.add(c.services); err != nil {
+		if err := d.shared.prefixes.add(c); err != nil {
 			return err
 		}
 		if done, err := d.publish(c); done || err != nil {
@@ -76,10 +76,7 @@ func (d *Datapath) fits(c *revision, ports []attach.Port) bool {
 		!slices.EqualFunc(ports, d.current.ports, attach.Port.Same) {
 		return false
 	}
-	m := d.current.memory
-	return m.constants.Modes == c.neededModes() && m.lists == c.lists && m.pool.Equal(c.pool()) &&
-		m.hairpin.Equal(c.hairpin()) &&
-		c.places.indices <= m.constants.BackendsIndices && d.sizesFor(c).within(d.shared)
+	return d.current.memory.suits(c) && d.sizesFor(c).within(d.shared)
 }
 
 // requestedHook returns the hook that a state asks for.
@@ -91,15 +88,12 @@ func (d *Datapath) requestedHook(state lb.State) lb.Hook {
 // and has changed nothing, where there is no room.
 func (d *Datapath) publish(c *revision) (bool, error) {
 	m := d.current.memory
-	p := m.prepare(c)
-	if p == nil && m.later.Wait() {
-		p = m.prepare(c)
-	}
+	p := m.prepareOrWait(c)
 	if p == nil {
 		return false, nil
 	}
 	d.writeSnapshot(c, d.current.ports)
-	d.putLimits(c)
+	c.putLimits(d.shared.turn, d.shared.load, d.janitor.Now())
 	// Until the janitor knows which backends are new, it would take their flows for those of
 	// backends that have left.
 	d.janitor.Freeze(true)
@@ -123,7 +117,7 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 	}
 	memory, homes, err := d.makeMemory(c, next)
 	if err == nil {
-		err = next.prefixes.add(c.services)
+		err = next.prefixes.add(c)
 	}
 	if err != nil {
 		memory.close()
@@ -133,7 +127,7 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 	d.writeSnapshot(c, ports)
 	d.keeper.show(memory)
 	// Packets find the programs before the limits are written.
-	c.noteUnremembered(next, d.janitor.Now())
+	c.noteUnremembered(next.turn, d.janitor.Now())
 	flows := move{janitor: d.janitor, from: d.shared, to: next, previous: d.previous, memory: memory,
 		returns: c.returnsOf(d.secret)}
 	sockets, err := d.beginSockets(c.state.Local, memory, next)
@@ -143,7 +137,7 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 		next.closeUnless(d.shared)
 		return err
 	}
-	made, err := d.install(ports, d.requestedHook(c.state), func(kind programKind) (*generation, error) {
+	made, err := d.install(ports, d.requestedHook(c.state), func(kind programKind) (*loadedPrograms, error) {
 		made, err := d.load(kind, ports, memory, next)
 		if err == nil {
 			flows.begin()
@@ -158,12 +152,10 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 		next.closeUnless(d.shared)
 		return err
 	}
-	for i, r := range c.records {
-		r.placement = homes[i]
-	}
+	c.settleIn(homes)
 	old, last := d.shared, d.current
 	d.shared, d.current = next, made
-	d.putLimits(c)
+	c.putLimits(d.shared.turn, d.shared.load, d.janitor.Now())
 	flows.finish()
 	d.noteLost(flows.lost)
 	d.previous.close()
@@ -190,8 +182,8 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 }
 
 // load loads a generation, and pins it.
-func (d *Datapath) load(kind programKind, ports []attach.Port, memory *memory, shared *shared) (*generation, error) {
-	made, err := loadGeneration(kind, ports, memory, shared, d.tracing, d.answering())
+func (d *Datapath) load(kind programKind, ports []attach.Port, memory *memory, shared *shared) (*loadedPrograms, error) {
+	made, err := loadPrograms(kind, ports, memory, shared, d.tracing, d.answering())
 	if err != nil {
 		return nil, err
 	}
@@ -214,27 +206,6 @@ func (d *Datapath) committed(c *revision, old *shared) {
 	d.current.state, d.current.places, d.current.words = d.register.state, d.register.places, nil
 	d.tracing.resolve(d.register)
 	d.janitor.Use(d.janitorInput())
-}
-
-// putLimits writes the limits of the services and the backends that are new or differ.
-func (d *Datapath) putLimits(c *revision) {
-	for _, a := range c.places.arrived {
-		forgiveLoad(d.shared.load(a.of.places[a.at].index))
-	}
-	for _, s := range c.services {
-		turn := d.shared.turn(s.is.id)
-		if !s.was.keepsFlows(s.is) {
-			// What had the id before has no flow left.
-			for i := range turn {
-				turn.Store(uint32(i), 0)
-			}
-		}
-		s.is.putTurn(turn)
-		for i := range s.is.service.Backends {
-			s.is.putLoad(d.shared.load(s.is.places[i].index), i)
-		}
-	}
-	c.noteUnremembered(d.shared, d.janitor.Now())
 }
 
 // growShared returns shared maps that hold at least what is to be.

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/enum"
 )
@@ -109,7 +110,7 @@ func (l *ledger) elsewhere(index uint32) lb.BackendCount {
 func (l *ledger) settle(old, next *shared, change *placeChange) {
 	if old != nil && old.counts != next.counts {
 		carried := map[uint32]lb.BackendCount{}
-		for index := range uint32(len(change.places.generations)) {
+		for index := range uint32(change.places.indicesEver()) {
 			if count, err := readBackend(old.counts, index); err == nil {
 				carried[index] = l.carried[index].Plus(count)
 			}
@@ -117,11 +118,7 @@ func (l *ledger) settle(old, next *shared, change *placeChange) {
 		l.carried = carried
 	}
 	before := map[uint32]lb.BackendCount{}
-	for _, a := range change.arrived {
-		index := a.of.places[a.at].index
-		if int(index) >= len(change.places.generations) {
-			continue // it is the first owner
-		}
+	for _, index := range change.nextOwners() {
 		count, err := readBackend(next.counts, index)
 		if err == nil {
 			before[index] = count.Plus(l.elsewhere(index))
@@ -297,4 +294,18 @@ func sumOf(perCPU []objects.XDPBackendCount) (sum lb.BackendCount) {
 			Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable})
 	}
 	return sum
+}
+
+// restoreLedger returns the ledger of a snapshot.
+func restoreLedger(h *snapshot.Head) ledger {
+	counts := func(saved []snapshot.Count) map[uint32]lb.BackendCount {
+		counts := make(map[uint32]lb.BackendCount, len(saved))
+		for _, c := range saved {
+			counts[c.Index] = lb.BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
+				ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes,
+				Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable}
+		}
+		return counts
+	}
+	return ledger{before: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
 }

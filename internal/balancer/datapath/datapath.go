@@ -91,7 +91,7 @@ type Datapath struct {
 	secret uint64
 
 	mu       sync.Mutex
-	current  *generation
+	current  *loadedPrograms
 	shared   *shared
 	register *register
 	ledger   ledger

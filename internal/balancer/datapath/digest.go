@@ -162,30 +162,6 @@ func (w digestWriter) slots(slots []uint16, members []uint64) {
 	}
 }
 
-// serviceTables are what ServiceTables has returned for a picture.
-type serviceTables struct {
-	of   *picture
-	list []lb.ServiceTable
-}
-
-// ServiceTables returns what decides on the new flows of each service, in the order of the state; the caller must
-// not change it. It is cheap where nothing has changed since the last call, and does not wait for a change under way.
-func (d *Datapath) ServiceTables() []lb.ServiceTable {
-	p := d.picture.Load()
-	if last := d.tables.Load(); last != nil && last.of == p {
-		return last.list
-	}
-	list := make([]lb.ServiceTable, 0, len(p.records))
-	for _, r := range p.records {
-		if !r.key.Hairpin {
-			list = append(list, lb.ServiceTable{Key: r.key, Name: r.service.Name, Digest: r.digest(),
-				Takers: r.takers()})
-		}
-	}
-	d.tables.Store(&serviceTables{p, list})
-	return list
-}
-
 // takers are the members, if there are few.
 func (r *record) takers() []lb.Taker {
 	t := r.view.Table

@@ -51,7 +51,7 @@ const passPin = "pass"
 
 // pinPass pins what is to stand in for our programs, with the set of a generation that is to come into use: by its
 // number a next process tells what a kill leaves of dispatchers that had it.
-func (k *keeper) pinPass(g *generation, pass *ebpf.Program) error {
+func (k *keeper) pinPass(g *loadedPrograms, pass *ebpf.Program) error {
 	if k == nil {
 		return nil
 	}

@@ -194,22 +194,6 @@ func (f *found) openPrograms(set uint64) (map[int]*ebpf.Program, map[int]ebpf.Pr
 	return programs, ids, nil
 }
 
-// openMemory opens the pinned memory of a generation. The caller unmaps and closes it.
-func openMemory(path string) (*memory, error) {
-	m, err := ebpf.LoadPinnedMap(path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("%s is no memory of a generation: %w", path, err)
-	}
-	if m.Type() != ebpf.Array || m.ValueSize() < mapmem.CacheLine {
-		return nil, errors.Join(fmt.Errorf("%s is no memory of a generation, but %s", path, m), m.Close())
-	}
-	all, err := mapmem.Map(m)
-	if err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
-	return &memory{m: m, storage: all}, nil
-}
-
 // openShared opens the shared maps of a set.
 func (f *found) openShared(set uint64) (*shared, error) {
 	spec, err := xdpProgram.load()

@@ -65,3 +65,13 @@ func putNear(constants *objects.XDPSettings, prefixes []netip.Prefix, lists bool
 		constants.Clients = 1
 	}
 }
+
+// maskWords returns the mask of a prefix, laid out as its address.
+func maskWords(p netip.Prefix) [4]uint32 {
+	mask := make([]byte, p.Addr().BitLen()/8)
+	for bit := range p.Bits() {
+		mask[bit/8] |= 0x80 >> (bit % 8)
+	}
+	all, _ := netip.AddrFromSlice(mask)
+	return mapmem.OfAddress(all)
+}

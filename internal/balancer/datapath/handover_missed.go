@@ -32,13 +32,6 @@ func (m *missed) note(r *register, f *lb.Flow, reason string) bool {
 	return true
 }
 
-// takes says whether flows of a backend find service and backend here, and are looked for.
-func (r *register) takes(key lb.BackendKey) bool {
-	record := r.byKey[key.Service]
-	_, known := r.places.backends[key]
-	return record != nil && known && record.looksUp()
-}
-
 // Regains says whether flows would be taken by now that TakeFlows has counted as missed; then these are to be told
 // again, and are not missed any more. It does not wait for a change under way, and costs nothing while nothing has
 // changed. Errors: ErrClosed.

@@ -208,6 +208,3 @@ func (r *flowReader) toHandOver(flow *objects.XDPFlow, state objects.XDPFlowStat
 	one.Silent += r.stood.Since(seen)
 	return one, !record.service.IsHairpin && record.looksUp()
 }
-
-// looksUp says whether packets of the service look for their flow.
-func (r *record) looksUp() bool { return r.remembers || r.view.InTransition() }

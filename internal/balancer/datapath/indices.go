@@ -130,6 +130,19 @@ type arriving struct {
 	at  int
 }
 
+// nextOwners lists the indices that go from one owner to the next; those without an owner before are not among them.
+func (r *placeChange) nextOwners() (indices []uint32) {
+	for _, a := range r.arrived {
+		if index := a.of.places[a.at].index; int(index) < len(r.places.generations) {
+			indices = append(indices, index)
+		}
+	}
+	return indices
+}
+
+// indicesEver is how many indices backends have had.
+func (p *places) indicesEver() int { return len(p.generations) }
+
 // beginChange begins a change.
 func (p *places) beginChange(now time.Time) *placeChange {
 	return &placeChange{places: p, now: now, endpoints: map[endpointKey]natEndpoint{},

@@ -15,10 +15,10 @@ import (
 )
 
 // loader makes a generation of one of the programs.
-type loader func(programKind) (*generation, error)
+type loader func(programKind) (*loadedPrograms, error)
 
 // install loads a generation and puts it in the place of the current one.
-func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loader) (*generation, error) {
+func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loader) (*loadedPrograms, error) {
 	switch {
 	case d.detached:
 		return load(d.programs(d.attachments[0].Hook))
@@ -33,7 +33,7 @@ func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loader) 
 
 // renew loads a generation and puts it to work by the way that is in use. The lack that it
 // returns with an error says why another way may do.
-func (d *Datapath) renew(ports []attach.Port, load loader) (made *generation, lack string, err error) {
+func (d *Datapath) renew(ports []attach.Port, load loader) (made *loadedPrograms, lack string, err error) {
 	kind := d.kindOf(d.method)
 	kind.unspecific = d.unspecific
 	made, lack, err = d.loadAndReach(kind, ports, load)
@@ -49,7 +49,7 @@ func (d *Datapath) renew(ports []attach.Port, load loader) (made *generation, la
 	return made, lack, err
 }
 
-func (d *Datapath) loadAndReach(kind programKind, ports []attach.Port, load loader) (*generation, string, error) {
+func (d *Datapath) loadAndReach(kind programKind, ports []attach.Port, load loader) (*loadedPrograms, string, error) {
 	made, err := load(kind)
 	if err != nil {
 		return nil, "", err
@@ -64,7 +64,7 @@ func (d *Datapath) loadAndReach(kind programKind, ports []attach.Port, load load
 
 // installFirst attaches, and removes what a killed balancer left, unless its
 // place was taken: until then the packets of its connections are in good hands.
-func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loader) (*generation, error) {
+func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loader) (*loadedPrograms, error) {
 	made, used, err := d.attachFirst(ports, requested, load)
 	if used == attach.TCFilter {
 		return made, nil
@@ -82,7 +82,7 @@ func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loa
 
 // attachFirst tries the ways to attach in turn, and returns the one that it took,
 // if any. One way serves all interfaces.
-func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load loader) (*generation, attach.Method,
+func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load loader) (*loadedPrograms, attach.Method,
 	error) {
 	var lacks []string
 	var last error

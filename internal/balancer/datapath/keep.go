@@ -79,7 +79,7 @@ func (k *keeper) show(m *memory) {
 }
 
 // pin pins a generation that was loaded.
-func (k *keeper) pin(g *generation, shared *shared, sockets *sockets) {
+func (k *keeper) pin(g *loadedPrograms, shared *shared, sockets *sockets) {
 	if k == nil {
 		return
 	}
@@ -145,7 +145,7 @@ func (p programPinner) PinCopy(path string) error {
 
 // removeOld removes the pins and the snapshots of before. What cannot be removed is tried again
 // after the next change; it costs memory, and harms nothing.
-func (k *keeper) removeOld(g *generation) {
+func (k *keeper) removeOld(g *loadedPrograms) {
 	if k == nil {
 		return
 	}
@@ -156,7 +156,7 @@ func (k *keeper) removeOld(g *generation) {
 
 // giveUp removes the pins, and the snapshot, of generations that did not come into use: the one in use is g,
 // nil where there is none.
-func (k *keeper) giveUp(g *generation) {
+func (k *keeper) giveUp(g *loadedPrograms) {
 	if k != nil && g != nil {
 		_ = k.Store.Keep(g.set)
 		// A snapshot of what did not come into use would later be taken for the newest that did.

@@ -208,7 +208,7 @@ func TestKeptAfterKill(t *testing.T) {
 		return s
 	}
 	// pinNext makes the next generation, up to its pins.
-	pinNext := func(d *Datapath) (*generation, error) {
+	pinNext := func(d *Datapath) (*loadedPrograms, error) {
 		c, err := d.register.plan(more(), testTableSize, d.now())
 		if err != nil {
 			return nil, err

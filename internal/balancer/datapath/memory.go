@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -160,6 +161,31 @@ func (c *revision) storeHead(h *objects.XDPHead) {
 	atomic.StoreUint32(&h.PoolAnswers, answers)
 }
 
+// bytes is how large the memory is.
+func (p *capacity) bytes() uint32 {
+	_, size := p.layout()
+	return size
+}
+
+// fillMap puts what is there after a change into a map of zeros that is as large as planned for it. It returns where the
+// services are, in the order of the change's records. The memory has the map from now on, which is closed on an error.
+// The lock is the one that the memory's user has.
+func fillMap(m *ebpf.Map, plan *capacity, c *revision, mu *sync.Mutex) (*memory, []placement, error) {
+	all, err := mapmem.Map(m)
+	if err != nil {
+		m.Close()
+		return nil, nil, err
+	}
+	made := newMemory(plan, all, mu)
+	made.m = m
+	homes, err := made.fill(c, plan)
+	if err != nil {
+		made.close()
+		return nil, nil, err
+	}
+	return made, homes, nil
+}
+
 // newMemory lays memory out that is all zeros, of the size that layout says. The lock
 // is the one that its user has.
 func newMemory(p *capacity, all mapmem.Storage, mu *sync.Mutex) *memory {
@@ -180,6 +206,12 @@ func newMemory(p *capacity, all mapmem.Storage, mu *sync.Mutex) *memory {
 		copy(mapmem.ElementsOf[uint32](vector(at.own, mapmem.Units(4*len(p.own[f])))), p.own[f])
 	}
 	return m
+}
+
+// suits says whether what is planned for good in the memory is what a change needs. There may be no room all the same.
+func (m *memory) suits(c *revision) bool {
+	return m.constants.Modes == c.neededModes() && m.lists == c.lists && m.pool.Equal(c.pool()) &&
+		m.hairpin.Equal(c.hairpin()) && c.places.indices <= m.constants.BackendsIndices
 }
 
 // piece returns the memory of a piece of the arena.
@@ -270,4 +302,20 @@ func (c *revision) allEndpoints() map[endpointKey]natEndpoint {
 		is.endpointsOf(func(key endpointKey, e natEndpoint) { all[key] = e })
 	}
 	return all
+}
+
+// openMemory opens the pinned memory of a generation. The caller unmaps and closes it.
+func openMemory(path string) (*memory, error) {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no memory of a generation: %w", path, err)
+	}
+	if m.Type() != ebpf.Array || m.ValueSize() < mapmem.CacheLine {
+		return nil, errors.Join(fmt.Errorf("%s is no memory of a generation, but %s", path, m), m.Close())
+	}
+	all, err := mapmem.Map(m)
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return &memory{m: m, storage: all}, nil
 }

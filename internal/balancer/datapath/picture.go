@@ -37,7 +37,7 @@ func (d *Datapath) publishPicture() {
 		next.err = ErrClosed
 	case d.current != nil:
 		next.shared, next.records, next.indices, next.numbers = d.shared, d.register.records,
-			len(d.register.places.generations), d.current.memory.numbers
+			d.register.places.indicesEver(), d.current.memory.numbers
 		next.sockets = d.sockets
 	}
 	d.picture.Store(next)

@@ -21,6 +21,13 @@ type placement struct {
 	baseIdle *bool
 }
 
+// settleIn notes where the services are, in the order of the change's records, in memory that packets go by from now on.
+func (c *revision) settleIn(homes []placement) {
+	for i, r := range c.records {
+		r.placement = homes[i]
+	}
+}
+
 // pieces lists those that there are.
 func (l *placement) pieces() []*mapmem.Extent {
 	var all []*mapmem.Extent

@@ -117,9 +117,8 @@ func (d *Datapath) planMemory(c *revision) error {
 	if err != nil {
 		return err
 	}
-	_, configuration := capacity.layout()
 	want := d.sizesToMake(c)
-	plan, err := planFor(want, uint64(configuration))
+	plan, err := planFor(want, uint64(capacity.bytes()))
 	if err != nil {
 		return err
 	}

@@ -104,10 +104,10 @@ func prefixKey(number uint32, prefix netip.Prefix) objects.XDPPrefixKey {
 		Address: mapmem.OfAddress(prefix.Addr())}
 }
 
-// add puts the lists of services that are new or have changed beside the others, which is
+// add puts the lists of a change's services that are new or have changed beside the others, which is
 // before anything bears their numbers.
-func (m *prefixMap) add(services []served) error {
-	for _, s := range services {
+func (m *prefixMap) add(c *revision) error {
+	for _, s := range c.services {
 		service := &s.is.service.Service
 		if err := m.put(s.is.exceptions, func() []listed { return exceptionList(service) }); err != nil {
 			return fmt.Errorf("service %s: noting which destinations stay untranslated: %w", service.Name, err)

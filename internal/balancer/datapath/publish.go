@@ -65,6 +65,15 @@ func (m *memory) prepare(c *revision) *publication {
 	return nil
 }
 
+// prepareOrWait is prepare, but waits for packets that are on their way where that may give room.
+func (m *memory) prepareOrWait(c *revision) *publication {
+	p := m.prepare(c)
+	if p == nil && m.later.Wait() {
+		p = m.prepare(c)
+	}
+	return p
+}
+
 // cancel gives back what was found.
 func (p *publication) cancel() {
 	for i := range p.services {

@@ -19,7 +19,7 @@ import (
 // there. What all of them remember and count is the same.
 
 // portAt returns which of the generation's interfaces that is; -1 if none.
-func (g *generation) portAt(p attach.Port) int { return slices.IndexFunc(g.ports, p.SameInterface) }
+func (g *loadedPrograms) portAt(p attach.Port) int { return slices.IndexFunc(g.ports, p.SameInterface) }
 
 // portsOf returns the interfaces of these names. One in use that was deleted is left out until there is one of its name
 // again. If all of them were, those in use stay: no packet arrives, and what is to be done with packets can change in
@@ -54,7 +54,7 @@ func (d *Datapath) leaving(ports []attach.Port) []attach.Port {
 
 // reach puts the programs of a new generation to work by the way in use, on these interfaces
 // and no others. The lack that it returns with an error says why another way may do.
-func (d *Datapath) reach(ports []attach.Port, made *generation) (lack string, err error) {
+func (d *Datapath) reach(ports []attach.Port, made *loadedPrograms) (lack string, err error) {
 	h := &hookChange{d: d, before: d.current.ports, ports: ports, made: made, method: d.method}
 	if err := h.reach(); err != nil {
 		return h.lack, errors.Join(err, h.undo())

@@ -225,7 +225,7 @@ func TestKeptReaches(t *testing.T) {
 	all := []string{"veth0", "veth1", "bridge0", "bridge1"}
 	before, after := []string{"veth0", "bridge0"}, []string{"bridge1", "veth1", "veth0"}
 	// next makes the generation for the interfaces after, up to its pins.
-	next := func(d *Datapath) (*generation, []attach.Port, error) {
+	next := func(d *Datapath) (*loadedPrograms, []attach.Port, error) {
 		c, err := d.register.plan(on("", after...), testTableSize, d.now())
 		if err != nil {
 			return nil, nil, err
@@ -243,7 +243,7 @@ func TestKeptReaches(t *testing.T) {
 		made, err := d.load(d.programs(lb.HookTC), ports, memory, d.shared)
 		return made, ports, err
 	}
-	attachNew := func(d *Datapath, made *generation, ports []attach.Port) (staying, error) {
+	attachNew := func(d *Datapath, made *loadedPrograms, ports []attach.Port) (staying, error) {
 		h := &hookChange{d: d, ports: ports, made: made, method: d.method}
 		stay, err := h.attachNew()
 		for _, one := range h.holds {

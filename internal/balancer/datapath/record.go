@@ -212,3 +212,13 @@ var modeNumbers = map[lb.Mode]objects.XDPMode{
 	lb.NAT:     objects.XDPModeMODE_NAT,
 	lb.FullNAT: objects.XDPModeMODE_FULLNAT,
 }
+
+// takes says whether flows of a backend find service and backend here, and are looked for.
+func (r *register) takes(key lb.BackendKey) bool {
+	record := r.byKey[key.Service]
+	_, known := r.places.backends[key]
+	return record != nil && known && record.looksUp()
+}
+
+// looksUp says whether packets of the service look for their flow.
+func (r *record) looksUp() bool { return r.remembers || r.view.InTransition() }

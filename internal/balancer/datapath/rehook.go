@@ -30,7 +30,7 @@ const queued = 50 * time.Millisecond
 
 // rehook attaches the programs of a new generation as a requested wants it, on interfaces that may
 // be others than before, and then takes the current ones off. On an error these go on.
-func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loader) (*generation, error) {
+func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loader) (*loadedPrograms, error) {
 	last := fmt.Errorf("hook: %s: %w on these interfaces", requested, attach.ErrUnsupported)
 	var lacks []string
 	for _, a := range d.attempts(requested, ports) {
@@ -66,7 +66,7 @@ func (d *Datapath) passedOver(w attach.Method, ports []attach.Port) string {
 // take loads a generation and puts it to work by a way, which may be the one in use. The lack
 // that it returns with an error says why another way may do; without one, what is not as it
 // should be.
-func (d *Datapath) take(ports []attach.Port, w attach.Method, load loader) (made *generation, lack string, err error) {
+func (d *Datapath) take(ports []attach.Port, w attach.Method, load loader) (made *loadedPrograms, lack string, err error) {
 	if w == d.method {
 		return d.renew(ports, load)
 	}
@@ -84,7 +84,7 @@ func (d *Datapath) take(ports []attach.Port, w attach.Method, load loader) (made
 }
 
 // moveTo puts the programs of a new generation to work by another hook.
-func (d *Datapath) moveTo(ports []attach.Port, made *generation, w attach.Method) (lack string, err error) {
+func (d *Datapath) moveTo(ports []attach.Port, made *loadedPrograms, w attach.Method) (lack string, err error) {
 	pass, err := attach.PassProgram(w, d.method, ports)
 	if err != nil {
 		return "", err
@@ -113,7 +113,7 @@ type hookChange struct {
 	d *Datapath
 	// before are the interfaces that packets are taken on so far, and ports those to come.
 	before, ports []attach.Port
-	made          *generation
+	made          *loadedPrograms
 	method        attach.Method
 	// pass stands in for our programs in XDP.
 	pass *ebpf.Program

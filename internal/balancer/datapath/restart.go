@@ -262,7 +262,7 @@ func (d *Datapath) adopt(f *found) error {
 	for i, p := range f.programs {
 		programs[programPin(f.ports[i].Index)] = p
 	}
-	d.current = &generation{adopted: true, set: f.set, ports: f.ports, programs: f.programs, memory: f.memory,
+	d.current = &loadedPrograms{adopted: true, set: f.set, ports: f.ports, programs: f.programs, memory: f.memory,
 		collections: []*ebpf.Collection{{Programs: programs}}, state: r.state, places: r.places}
 	d.keeper.number = d.keeper.latest(max(s.Number, f.memory.head().Snapshot))
 	head := f.memory.head()
@@ -305,9 +305,7 @@ func (d *Datapath) finishAdoption(old *shared) {
 // noteLedger writes down what maps of counters had counted that were replaced: until the last
 // packet had gone by them, that was not known. Without it, a snapshot is less exact.
 func (d *Datapath) noteLedger() {
-	c := &revision{state: d.register.state, records: d.register.records, places: d.register.places.beginChange(d.now())}
-	c.places.free = d.register.places.free
-	d.writeSnapshot(c, d.current.ports)
+	d.writeSnapshot(d.register.unchanged(d.now()), d.current.ports)
 	d.keeper.show(d.current.memory)
 }
 

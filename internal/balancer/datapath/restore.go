@@ -105,17 +105,3 @@ func (r *register) take(is *record, groupID uint32) {
 			timeout: flowtable.Milliseconds(s.Persistence.Timeout)}
 	}
 }
-
-// restoreLedger returns the ledger of a snapshot.
-func restoreLedger(h *snapshot.Head) ledger {
-	counts := func(saved []snapshot.Count) map[uint32]lb.BackendCount {
-		counts := make(map[uint32]lb.BackendCount, len(saved))
-		for _, c := range saved {
-			counts[c.Index] = lb.BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
-				ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes,
-				Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable}
-		}
-		return counts
-	}
-	return ledger{before: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
-}

@@ -110,6 +110,13 @@ func (r *register) plan(state lb.State, tableSize uint32, now time.Time) (*revis
 	return c, nil
 }
 
+// unchanged returns a change of nothing.
+func (r *register) unchanged(now time.Time) *revision {
+	c := &revision{state: r.state, records: r.records, places: r.places.beginChange(now)}
+	c.places.free = r.places.free
+	return c
+}
+
 // find returns the record of a service, which is mostly where it was.
 func (r *register) find(i int, key lb.ServiceKey) *record {
 	if i < len(r.records) && r.records[i].key == key {

@@ -129,13 +129,13 @@ func (c *liveCapture) resolve(r *register) error {
 	if c.request.Service == "" {
 		return c.Take(nil, nil)
 	}
-	services, backends, err := r.numbersOf(c.request.Service, c.request.Backend)
+	services, backends, err := numbersOf(r, c.request.Service, c.request.Backend)
 	return errors.Join(err, c.Take(services, backends))
 }
 
 // numbersOf returns the ids of a service and of its hairpin, and the indices of its backends of a name, or of all.
 // Error: capture.ErrNoService.
-func (r *register) numbersOf(service, backend string) (ids, indices []uint32, err error) {
+func numbersOf(r *register, service, backend string) (ids, indices []uint32, err error) {
 	var services, backends []string
 	for _, record := range r.records {
 		services = append(services, record.service.Name)
@@ -159,21 +159,11 @@ func (r *register) numbersOf(service, backend string) (ids, indices []uint32, er
 	return ids, indices, nil
 }
 
-// maskWords returns the mask of a prefix, laid out as its address.
-func maskWords(p netip.Prefix) [4]uint32 {
-	mask := make([]byte, p.Addr().BitLen()/8)
-	for bit := range p.Bits() {
-		mask[bit/8] |= 0x80 >> (bit % 8)
-	}
-	all, _ := netip.AddrFromSlice(mask)
-	return mapmem.OfAddress(all)
-}
-
 // reload loads the program again, as d.tracing wants it now, and puts that in place of
 // what forwards. Its memory stays. On an error, what forwards goes on.
 func (d *Datapath) reload() error {
 	last := d.current
-	made, err := d.install(last.ports, d.hook, func(kind programKind) (*generation, error) {
+	made, err := d.install(last.ports, d.hook, func(kind programKind) (*loadedPrograms, error) {
 		return d.load(kind, last.ports, last.memory, d.shared)
 	})
 	if err != nil {

@@ -98,7 +98,7 @@ func compareBool(a, b bool) int {
 
 // explainer is a copy of a generation for questions.
 type explainer struct {
-	*generation
+	*loadedPrograms
 	tracing *tracing
 	words   *words
 	hook    lb.Hook
@@ -112,7 +112,7 @@ func (d *Datapath) newExplainer() (*explainer, error) {
 		return nil, err
 	}
 	hook := d.attachments[0].Hook
-	copied, err := loadGeneration(programOf(hook), d.current.ports, d.current.memory, d.shared, t, nil)
+	copied, err := loadPrograms(programOf(hook), d.current.ports, d.current.memory, d.shared, t, nil)
 	if err != nil {
 		t.Close()
 		return nil, err
@@ -121,7 +121,7 @@ func (d *Datapath) newExplainer() (*explainer, error) {
 }
 
 func (e *explainer) close() {
-	e.generation.close()
+	e.loadedPrograms.close()
 	e.tracing.Close()
 }
 

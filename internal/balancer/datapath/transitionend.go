@@ -22,10 +22,7 @@ func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 // publishViews shows a change of services' views alone. It returns false, and has changed nothing, where
 // there is no room; the caller holds the lock.
 func (d *Datapath) publishViews(c *revision) bool {
-	p := d.current.memory.prepare(c)
-	if p == nil && d.current.memory.later.Wait() {
-		p = d.current.memory.prepare(c)
-	}
+	p := d.current.memory.prepareOrWait(c)
 	if p == nil {
 		return false
 	}
@@ -36,30 +33,4 @@ func (d *Datapath) publishViews(c *revision) bool {
 	d.publishPicture()
 	d.keeper.removeOld(d.current)
 	return true
-}
-
-// endTransitions returns the change that ends transitions, nil where there is nothing to do.
-func (r *register) endTransitions(now time.Time, flowsOf map[uint32]uint64) *revision {
-	c := &revision{state: r.state, places: r.places.beginChange(now)}
-	for i, was := range r.records {
-		if !was.view.InTransition() {
-			continue
-		}
-		after, changed := was.view.Settled(now, was.remembers, flowsOf[was.id])
-		if !changed {
-			continue
-		}
-		if c.records == nil {
-			c.records = append(c.records, r.records...)
-		}
-		is := *was
-		is.view = after
-		c.records[i] = &is
-		c.services = append(c.services, served{was, &is})
-	}
-	if c.services == nil {
-		return nil
-	}
-	c.places.free = r.places.free
-	return c
 }

@@ -10,17 +10,17 @@ import (
 
 // noteUnremembered notes for what services of a change there may be such flows from now on:
 // before packets find the change.
-func (c *revision) noteUnremembered(in *shared, clock uint32) {
+func (c *revision) noteUnremembered(turn func(id uint32) mapmem.Storage, clock uint32) {
 	for _, s := range c.services {
 		if s.is.service.Mode != lb.NAT || !s.is.remembers {
 			continue
 		}
-		turn := &mapmem.ElementsOf[objects.XDPTurn](in.turn(s.is.id))[0]
+		entry := &mapmem.ElementsOf[objects.XDPTurn](turn(s.is.id))[0]
 		if !s.was.keepsFlows(s.is) || !s.was.remembers {
-			turn.NoteUnremembered(clock)
+			entry.NoteUnremembered(clock)
 		}
 		if c.places.returns(s.is) {
-			turn.NoteCameBack(clock)
+			entry.NoteCameBack(clock)
 		}
 	}
 }

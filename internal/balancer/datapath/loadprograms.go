@@ -11,15 +11,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/deadcode"
 )
 
-// generation is a loaded program with the memory of a configuration. It
-// forwards nothing until it is attached.
-type generation struct {
+// loadedPrograms are the programs of a generation, with the memory that they go by. They
+// forward nothing until they are attached.
+type loadedPrograms struct {
 	collections []*ebpf.Collection
 	// programs[i] is for ports[i]; all have the same maps.
 	programs []*ebpf.Program
@@ -43,7 +42,7 @@ type generation struct {
 
 // close frees the programs. What is attached goes on working: the kernel holds what
 // it uses. The memory is closed by itself: others may have it.
-func (g *generation) close() {
+func (g *loadedPrograms) close() {
 	if g == nil {
 		return
 	}
@@ -62,30 +61,21 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []placement
 	if err != nil {
 		return nil, nil, err
 	}
-	_, size := plan.layout()
 	spec, err := xdpProgram.load()
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	mapSpec := spec.Maps[objects.GenerationSection].Copy()
-	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", size, unix.BPF_F_MMAPABLE
+	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", plan.bytes(), unix.BPF_F_MMAPABLE
 	// Those are of the few bytes that the object file has in its place.
 	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
 	made, err := ebpf.NewMap(mapSpec)
 	if err != nil {
 		return nil, nil, attach.LoadError(
-			fmt.Errorf("making the map of the configuration with %d bytes: %w", size, err))
+			fmt.Errorf("making the map of the configuration with %d bytes: %w", mapSpec.ValueSize, err))
 	}
-	all, err := mapmem.Map(made)
+	m, homes, err := fillMap(made, &plan, c, &d.mu)
 	if err != nil {
-		made.Close()
-		return nil, nil, err
-	}
-	m := newMemory(&plan, all, &d.mu)
-	m.m = made
-	homes, err := m.fill(c, &plan)
-	if err != nil {
-		m.close()
 		return nil, nil, err
 	}
 	m.head().Clock = d.janitor.Now()
@@ -100,10 +90,10 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []placement
 	return m, homes, nil
 }
 
-// loadGeneration loads the programs for a memory. Nothing that is in use changes. With
+// loadPrograms loads the programs for a memory. Nothing that is in use changes. With
 // tracing, the program is the one that tells of packets.
-func loadGeneration(program programKind, ports []attach.Port, m *memory, shared *shared, tracing *tracing,
-	answers *ebpf.Map) (*generation, error) {
+func loadPrograms(program programKind, ports []attach.Port, m *memory, shared *shared, tracing *tracing,
+	answers *ebpf.Map) (*loadedPrograms, error) {
 	constants := m.constants
 	for _, p := range ports {
 		// A detached program has no interface, and may send to any.
@@ -112,7 +102,7 @@ func loadGeneration(program programKind, ports []attach.Port, m *memory, shared 
 			constants.InterfacesCount++
 		}
 	}
-	made := &generation{ports: ports, memory: m, tracing: tracing, answers: answers}
+	made := &loadedPrograms{ports: ports, memory: m, tracing: tracing, answers: answers}
 	for _, p := range ports {
 		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.MAC), uint32(p.Index)
 		putNear(&constants, m.hairpin.At(p.Index), m.lists)
@@ -125,7 +115,7 @@ func loadGeneration(program programKind, ports []attach.Port, m *memory, shared 
 }
 
 // add loads the program for one more port.
-func (g *generation) add(
+func (g *loadedPrograms) add(
 	program programKind, p attach.Port, constants objects.XDPSettings, shared *shared, tracing *tracing,
 ) error {
 	spec, replacements, err := g.specify(program, constants, shared, tracing)
@@ -150,7 +140,7 @@ func (g *generation) add(
 }
 
 // specify returns the program with its constants, and the maps that it shares with others.
-func (g *generation) specify(program programKind, constants objects.XDPSettings, shared *shared, tracing *tracing) (
+func (g *loadedPrograms) specify(program programKind, constants objects.XDPSettings, shared *shared, tracing *tracing) (
 	*ebpf.CollectionSpec, map[string]*ebpf.Map, error,
 ) {
 	spec, err := tracing.load(program)
@@ -173,7 +163,7 @@ func (g *generation) specify(program programKind, constants objects.XDPSettings,
 }
 
 // addDispatched loads the program for one more port into a slot of its dispatcher.
-func (g *generation) addDispatched(program programKind, p attach.Port, spec *ebpf.CollectionSpec,
+func (g *loadedPrograms) addDispatched(program programKind, p attach.Port, spec *ebpf.CollectionSpec,
 	replacements map[string]*ebpf.Map) error {
 	target, err := libxdp.TargetOf(p.Index)
 	if err != nil {
