@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -44,12 +46,12 @@ func (d *Datapath) Apply(state lb.State) error {
 
 // change does it.
 func (d *Datapath) change(state lb.State, ports []attach.Port) error {
-	c, err := d.register.plan(state.WithHairpins(), d.options.TableSize, d.now())
+	c, err := d.register.Plan(state.WithHairpins(), d.options.TableSize, d.now())
 	if err != nil {
 		return err
 	}
 	if d.fits(c, ports) {
-		if err := d.shared.prefixes.add(c); err != nil {
+		if err := d.shared.prefixes.Add(c); err != nil {
 			return err
 		}
 		if done, err := d.publish(c); done || err != nil {
@@ -69,14 +71,14 @@ func (d *Datapath) giveUp(ports []attach.Port) error {
 }
 
 // fits says whether the program that is loaded would do for what is to be.
-func (d *Datapath) fits(c *revision, ports []attach.Port) bool {
+func (d *Datapath) fits(c *generation.Revision, ports []attach.Port) bool {
 	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing ||
-		d.current.answers != d.answering() || d.sockets.cgroupOf() != c.state.Local ||
-		!d.detached && d.requestedHook(c.state) != d.hook ||
+		d.current.answers != d.answering() || d.sockets.cgroupOf() != c.State.Local ||
+		!d.detached && d.requestedHook(c.State) != d.hook ||
 		!slices.EqualFunc(ports, d.current.ports, attach.Port.Same) {
 		return false
 	}
-	return d.current.memory.suits(c) && d.sizesFor(c).within(d.shared)
+	return d.current.memory.Suits(c) && d.sizesFor(c).within(d.shared)
 }
 
 // requestedHook returns the hook that a state asks for.
@@ -86,20 +88,20 @@ func (d *Datapath) requestedHook(state lb.State) lb.Hook {
 
 // publish changes what differs in the memory that packets go by. It returns false,
 // and has changed nothing, where there is no room.
-func (d *Datapath) publish(c *revision) (bool, error) {
+func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 	m := d.current.memory
-	p := m.prepareOrWait(c)
+	p := m.PrepareOrWait(c)
 	if p == nil {
 		return false, nil
 	}
 	d.writeSnapshot(c, d.current.ports)
-	c.putLimits(d.shared.turn, d.shared.load, d.janitor.Now())
+	c.PutLimits(d.shared.turn, d.shared.load, d.janitor.Now())
 	// Until the janitor knows which backends are new, it would take their flows for those of
 	// backends that have left.
 	d.janitor.Freeze(true)
 	d.keeper.show(m)
-	p.publish()
-	c.storeHead(m.head())
+	p.Publish()
+	c.StoreHead(m.Head())
 	d.committed(c, d.shared)
 	d.publishPicture()
 	d.keeper.removeOld(d.current)
@@ -107,7 +109,7 @@ func (d *Datapath) publish(c *revision) (bool, error) {
 }
 
 // replace loads a generation of its own, and swaps the programs for its.
-func (d *Datapath) replace(c *revision, ports []attach.Port) error {
+func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	if err := d.planMemory(c); err != nil {
 		return err
 	}
@@ -117,27 +119,27 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 	}
 	memory, homes, err := d.makeMemory(c, next)
 	if err == nil {
-		err = next.prefixes.add(c)
+		err = next.prefixes.Add(c)
 	}
 	if err != nil {
-		memory.close()
+		memory.Close()
 		next.closeUnless(d.shared)
 		return err
 	}
 	d.writeSnapshot(c, ports)
 	d.keeper.show(memory)
 	// Packets find the programs before the limits are written.
-	c.noteUnremembered(next.turn, d.janitor.Now())
+	c.NoteUnremembered(next.turn, d.janitor.Now())
 	flows := move{janitor: d.janitor, from: d.shared, to: next, previous: d.previous, memory: memory,
-		returns: c.returnsOf(d.secret)}
-	sockets, err := d.beginSockets(c.state.Local, memory, next)
+		returns: c.ReplyKeys(d.secret)}
+	sockets, err := d.beginSockets(c.State.Local, memory, next)
 	if err != nil {
 		d.keeper.giveUp(d.current)
-		memory.close()
+		memory.Close()
 		next.closeUnless(d.shared)
 		return err
 	}
-	made, err := d.install(ports, d.requestedHook(c.state), func(kind programKind) (*loadedPrograms, error) {
+	made, err := d.install(ports, d.requestedHook(c.State), func(kind programKind) (*loadedPrograms, error) {
 		made, err := d.load(kind, ports, memory, next)
 		if err == nil {
 			flows.begin()
@@ -148,14 +150,14 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 		err = errors.Join(err, sockets.undo())
 		flows.cancel()
 		d.keeper.giveUp(d.current)
-		memory.close()
+		memory.Close()
 		next.closeUnless(d.shared)
 		return err
 	}
-	c.settleIn(homes)
+	c.SettleIn(homes)
 	old, last := d.shared, d.current
 	d.shared, d.current = next, made
-	c.putLimits(d.shared.turn, d.shared.load, d.janitor.Now())
+	c.PutLimits(d.shared.turn, d.shared.load, d.janitor.Now())
 	flows.finish()
 	d.noteLost(flows.lost)
 	d.previous.close()
@@ -171,7 +173,7 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 	sockets.release()
 	if last != nil {
 		last.close()
-		last.memory.close()
+		last.memory.Close()
 	}
 	// What is measured or tested is not to forget by itself.
 	if !d.detached && !d.expiring {
@@ -182,13 +184,15 @@ func (d *Datapath) replace(c *revision, ports []attach.Port) error {
 }
 
 // load loads a generation, and pins it.
-func (d *Datapath) load(kind programKind, ports []attach.Port, memory *memory, shared *shared) (*loadedPrograms, error) {
+func (d *Datapath) load(kind programKind, ports []attach.Port, memory *generation.Memory, shared *shared) (
+	*loadedPrograms, error,
+) {
 	made, err := loadPrograms(kind, ports, memory, shared, d.tracing, d.answering())
 	if err != nil {
 		return nil, err
 	}
 	if d.keeper != nil && d.options.Orphan > 0 {
-		made.watch, err = watchClock(memory.m)
+		made.watch, err = watchClock(memory.Map)
 	}
 	if err != nil {
 		made.close()
@@ -199,17 +203,17 @@ func (d *Datapath) load(kind programKind, ports []attach.Port, memory *memory, s
 }
 
 // committed takes note of a change that was made. Old are the shared maps of before.
-func (d *Datapath) committed(c *revision, old *shared) {
-	d.ledger.settle(old, d.shared, c.places)
-	d.register.commit(c)
-	d.shared.prefixes.sweep(d.register)
-	d.current.state, d.current.places, d.current.words = d.register.state, d.register.places, nil
+func (d *Datapath) committed(c *generation.Revision, old *shared) {
+	d.ledger.settle(old, d.shared, c.Places)
+	d.register.Commit(c)
+	d.shared.prefixes.Sweep(d.register)
+	d.current.state, d.current.places, d.current.words = d.register.State, d.register.Places, nil
 	d.tracing.resolve(d.register)
 	d.janitor.Use(d.janitorInput())
 }
 
 // growShared returns shared maps that hold at least what is to be.
-func (d *Datapath) growShared(c *revision) (*shared, error) {
+func (d *Datapath) growShared(c *generation.Revision) (*shared, error) {
 	want := d.sizesToMake(c)
 	if want.within(d.shared) {
 		return d.shared, nil
@@ -226,22 +230,22 @@ func (d *Datapath) growShared(c *revision) (*shared, error) {
 }
 
 // sizesToMake says what those maps are to hold that are not enough for it.
-func (d *Datapath) sizesToMake(c *revision) sizes {
+func (d *Datapath) sizesToMake(c *generation.Revision) sizes {
 	want := d.sizesFor(c)
 	if !want.within(d.shared) {
-		want.backends, want.services = roomyCount(want.backends), roomyCount(want.services)
+		want.backends, want.services = generation.RoomyCount(want.backends), generation.RoomyCount(want.services)
 	}
 	return want
 }
 
 // sizesFor says what the shared maps must hold.
-func (d *Datapath) sizesFor(c *revision) sizes {
-	want := sizes{backends: max(c.places.indices, 1), services: max(c.places.ids, 1), returns: 1, ways: 1,
+func (d *Datapath) sizesFor(c *generation.Revision) sizes {
+	want := sizes{backends: max(c.Places.Indices, 1), services: max(c.Places.IDs, 1), returns: 1, ways: 1,
 		flows: flowtable.BucketsFor(d.flowLimit(c)), newcomers: flowtable.BucketsFor(d.options.UnprovenLimit)}
-	if c.modes&(1<<objects.XDPModeMODE_FULLNAT) != 0 {
+	if c.Modes&(1<<objects.XDPModeMODE_FULLNAT) != 0 {
 		want.returns = flowtable.ReturnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
 	}
-	if c.neededModes()&(1<<objects.XDPModeMODE_NAT|1<<objects.XDPModeMODE_FULLNAT) != 0 {
+	if c.NeededModes()&(1<<objects.XDPModeMODE_NAT|1<<objects.XDPModeMODE_FULLNAT) != 0 {
 		want.ways = uint32(objects.XDPWayTableWAYS)
 	}
 	return want

@@ -178,7 +178,7 @@ func TestTransitionSurvivesReload(t *testing.T) {
 	fewer := s
 	fewer.Backends, fewer.Paths = s.Backends[1:], s.Paths[1:]
 	r.apply(t, lb.State{Services: []lb.RoutedService{fewer}})
-	before := r.datapath.register.byKey[s.Key()].view
+	before := r.datapath.register.ByKey[s.Key()].View
 	if before.Base == nil || before.Moved.Empty() {
 		t.Fatalf("no transition: %+v", before)
 	}
@@ -189,7 +189,7 @@ func TestTransitionSurvivesReload(t *testing.T) {
 	if r.datapath.Program() == program {
 		t.Fatal("the program is the same: the test needs another")
 	}
-	after := r.datapath.register.byKey[s.Key()].view
+	after := r.datapath.register.ByKey[s.Key()].View
 	if after.Base != before.Base || after.Moved != before.Moved || !after.Until.Equal(before.Until) {
 		t.Error("the transition is another one")
 	}

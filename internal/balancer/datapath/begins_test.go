@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -22,7 +24,7 @@ func TestFirstTableOfUDP(t *testing.T) {
 	now := time.Now()
 	start := func(services ...lb.RoutedService) peer {
 		m := newPeer(t, services...)
-		m.register.unused = m.unused
+		m.register.Unused = m.unused
 		m.now = func() time.Time { return now }
 		return m
 	}
@@ -43,8 +45,8 @@ func TestFirstTableOfUDP(t *testing.T) {
 		opens  bool
 	}{
 		{"as soon as they are known", func(peer) {}, false},
-		{"later", func(peer) { now = now.Add(firstTables - time.Second) }, false},
-		{"when it is no new service any more", func(peer) { now = now.Add(firstTables) }, true},
+		{"later", func(peer) { now = now.Add(generation.FirstTables - time.Second) }, false},
+		{"when it is no new service any more", func(peer) { now = now.Add(generation.FirstTables) }, true},
 		{"after a datagram", func(m peer) { datagram(m, 1000) }, true},
 	} {
 		m := start()
@@ -55,7 +57,7 @@ func TestFirstTableOfUDP(t *testing.T) {
 			went = datagram(m, 1000)
 		}
 		m.apply(s)
-		if is := m.register.byKey[s.Key()].view.InTransition(); is != test.opens {
+		if is := m.register.ByKey[s.Key()].View.InTransition(); is != test.opens {
 			t.Errorf("%s, a transition has begun: %v, want %v", test.name, is, test.opens)
 		}
 		if test.opens {
@@ -71,7 +73,7 @@ func TestFirstTableOfUDP(t *testing.T) {
 		}
 		// From here on there are flows.
 		m.apply(drained(s, 1))
-		if !m.register.byKey[s.Key()].view.InTransition() {
+		if !m.register.ByKey[s.Key()].View.InTransition() {
 			t.Errorf("%s: a drain after datagrams began no transition", test.name)
 		}
 	}

@@ -106,7 +106,7 @@ func (d *Datapath) started(live *liveCapture) *capture.Started {
 		at := d.attachments[min(i, len(d.attachments)-1)]
 		s.Hooks = append(s.Hooks, capture.Point{Interface: p.Name, Hook: at.Hook})
 	}
-	if d.register.state.Local != "" {
+	if d.register.State.Local != "" {
 		s.Notes = append(s.Notes, localNote)
 	}
 	return s

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/checknet"
@@ -53,7 +55,7 @@ type checked struct {
 // foundServices are those of a picture, by their keys.
 type foundServices struct {
 	of    *picture
-	byKey map[lb.ServiceKey]*record
+	byKey map[lb.ServiceKey]*generation.Record
 }
 
 // Dial opens a connection to a port of the VIP on a backend: network is "tcp" or "udp". In the
@@ -75,7 +77,7 @@ func (c *Checks) Ping(ctx context.Context, backend lb.BackendKey) error {
 	if err != nil {
 		return err
 	}
-	if r.service.Mode == lb.DSCP {
+	if r.Service.Mode == lb.DSCP {
 		return fmt.Errorf(
 			"%w: mode dscp takes TCP and UDP to the VIP, and no ICMP: set via: address, or check by TCP or UDP",
 			health.ErrNoWay)
@@ -101,7 +103,7 @@ func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error)
 	if err != nil {
 		return t, err
 	}
-	if r.service.Mode.Translates() {
+	if r.Service.Mode.Translates() {
 		t.Answers = netip.AddrPortFrom(key.Address, port)
 	}
 	t.Mark, err = c.put(key, row)
@@ -116,16 +118,16 @@ func (c *Checks) use(ports []attach.Port) {
 }
 
 // find looks for a backend in what the data plane has now.
-func (c *Checks) find(key lb.BackendKey) (*record, int, error) {
+func (c *Checks) find(key lb.BackendKey) (*generation.Record, int, error) {
 	p := c.d.picture.Load()
 	if p.err != nil {
 		return nil, 0, p.err
 	}
 	found := c.found.Load()
 	if found == nil || found.of != p {
-		found = &foundServices{of: p, byKey: make(map[lb.ServiceKey]*record, len(p.records))}
+		found = &foundServices{of: p, byKey: make(map[lb.ServiceKey]*generation.Record, len(p.records))}
 		for _, r := range p.records {
-			found.byKey[r.key] = r
+			found.byKey[r.Key] = r
 		}
 		c.found.Store(found)
 	}
@@ -133,7 +135,7 @@ func (c *Checks) find(key lb.BackendKey) (*record, int, error) {
 	if r == nil {
 		return nil, 0, fmt.Errorf("%w: the data plane does not have the service", health.ErrForNow)
 	}
-	for i, b := range r.service.Backends {
+	for i, b := range r.Service.Backends {
 		if b.Address == key.Address && b.Port == key.Port {
 			return r, i, nil
 		}
@@ -142,22 +144,22 @@ func (c *Checks) find(key lb.BackendKey) (*record, int, error) {
 }
 
 // row says how packets of checks reach backend i of a service.
-func (c *Checks) row(r *record, i int) (objects.XDPCheckTarget, error) {
-	s := &r.service
+func (c *Checks) row(r *generation.Record, i int) (objects.XDPCheckTarget, error) {
+	s := &r.Service
 	if !s.Reachable(i) {
 		return objects.XDPCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", health.ErrNoWay)
 	}
-	t := objects.XDPCheckTarget{Backend: r.row(i), Mode: uint8(modeNumbers[s.Mode]), Tos: s.DSCP << 2}
+	t := objects.XDPCheckTarget{Backend: r.Row(i), Mode: uint8(generation.ModeNumbers[s.Mode]), Tos: s.DSCP << 2}
 	// A backend that is down for its flows is still asked.
-	putPath(&s.Paths[i], &t.Backend)
+	generation.PutPath(&s.Paths[i], &t.Backend)
 	// Packets come in on no interface of the balancer's.
 	if t.Backend.Interface == 0 {
 		t.Backend.Interface = uint32(c.first.Load())
 	}
 	source := s.Paths[i].Local
-	if source.Is4() != r.key.VIP.Is4() {
+	if source.Is4() != r.Key.VIP.Is4() {
 		var err error
-		if source, err = c.hostAddress(int(t.Backend.Interface), r.key.VIP.Is4()); err != nil {
+		if source, err = c.hostAddress(int(t.Backend.Interface), r.Key.VIP.Is4()); err != nil {
 			return t, err
 		}
 	}

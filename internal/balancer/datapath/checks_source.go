@@ -46,7 +46,7 @@ func (c *Checks) hostAddress(index int, four bool) (address netip.Addr, err erro
 func (c *Checks) vips() map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
 	for _, r := range c.d.picture.Load().records {
-		all[r.key.VIP] = true
+		all[r.Key.VIP] = true
 	}
 	return all
 }

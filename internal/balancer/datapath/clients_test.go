@@ -98,7 +98,7 @@ func TestClients(t *testing.T) {
 		bring(nil, nil)
 		expect(one, true)
 		expect(two, true)
-		if lists := r.datapath.shared.prefixes.lists; len(lists) > 0 {
+		if lists := r.datapath.shared.prefixes.Lists; len(lists) > 0 {
 			t.Errorf("lists that no service has: %v", lists)
 		}
 		if got := elementsOf(t, r.datapath.shared.prefixes.Map); got != 0 {

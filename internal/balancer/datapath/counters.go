@@ -8,6 +8,8 @@ import (
 	"maps"
 	"sync"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -107,10 +109,10 @@ func (l *ledger) elsewhere(index uint32) lb.BackendCount {
 
 // settle takes note of a change from one generation to the next, after the
 // swap. Reading fails only for maps that are gone; then there is nothing to carry.
-func (l *ledger) settle(old, next *shared, change *placeChange) {
+func (l *ledger) settle(old, next *shared, change *generation.PlaceChange) {
 	if old != nil && old.counts != next.counts {
 		carried := map[uint32]lb.BackendCount{}
-		for index := range uint32(change.places.indicesEver()) {
+		for index := range uint32(change.Places.IndicesEver()) {
 			if count, err := readBackend(old.counts, index); err == nil {
 				carried[index] = l.carried[index].Plus(count)
 			}
@@ -118,7 +120,7 @@ func (l *ledger) settle(old, next *shared, change *placeChange) {
 		l.carried = carried
 	}
 	before := map[uint32]lb.BackendCount{}
-	for _, index := range change.nextOwners() {
+	for _, index := range change.NextOwners() {
 		count, err := readBackend(next.counts, index)
 		if err == nil {
 			before[index] = count.Plus(l.elsewhere(index))
@@ -173,7 +175,7 @@ func (p *picture) counters() (lb.Counters, error) {
 	}
 	backends := make(map[lb.BackendKey]lb.BackendCount, p.indices)
 	p.eachBackend(func(key lb.BackendKey, index uint32) {
-		key = visible(key)
+		key = generation.Visible(key)
 		backends[key] = backends[key].Plus(counts[index].Minus(p.ledger.before[index]))
 	})
 	return lb.Counters{Outcomes: outcomes, Backends: backends}, nil
@@ -202,12 +204,12 @@ func (d *Datapath) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb
 			return err
 		}
 		for _, r := range p.records {
-			if !services[visibleService(r.key)] {
+			if !services[generation.VisibleService(r.Key)] {
 				continue
 			}
-			for i, b := range r.service.Backends {
-				index := r.places[i].index
-				key := visible(r.service.BackendKey(b))
+			for i, b := range r.Service.Backends {
+				index := r.Places[i].Index
+				key := generation.Visible(r.Service.BackendKey(b))
 				counts[key] = counts[key].Plus(counted[index].Minus(p.ledger.before[index]))
 			}
 		}
@@ -217,13 +219,13 @@ func (d *Datapath) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb
 }
 
 // unused says whether no packet of a service was sent to a backend yet. The caller holds the lock.
-func (d *Datapath) unused(r *record) bool {
+func (d *Datapath) unused(r *generation.Record) bool {
 	if d.shared == nil {
 		return false
 	}
-	for _, p := range r.places {
-		count, err := readBackend(d.shared.counts, p.index)
-		if err != nil || count.Plus(d.ledger.elsewhere(p.index)).Minus(d.ledger.before[p.index]).Packets != 0 {
+	for _, p := range r.Places {
+		count, err := readBackend(d.shared.counts, p.Index)
+		if err != nil || count.Plus(d.ledger.elsewhere(p.Index)).Minus(d.ledger.before[p.Index]).Packets != 0 {
 			return false
 		}
 	}

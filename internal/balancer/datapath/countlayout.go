@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
@@ -119,7 +121,7 @@ func (e *foreignElements) prefixesInto(to *ebpf.Map) error {
 	var value uint32
 	all := e.m.Iterate()
 	for all.Next(&key, &value) {
-		ours := objects.XDPPrefixKey{Bits: uint32(e.number(key, "bits")) - uint32(8*before) + listBits,
+		ours := objects.XDPPrefixKey{Bits: uint32(e.number(key, "bits")) - uint32(8*before) + generation.ListBits,
 			List: uint32(e.number(key, "list"))}
 		for i := range min(len(ours.Address), address.Size/4) {
 			ours.Address[i] = binary.NativeEndian.Uint32(key[address.Offset+4*i:])

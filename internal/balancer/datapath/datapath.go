@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
@@ -93,7 +95,7 @@ type Datapath struct {
 	mu       sync.Mutex
 	current  *loadedPrograms
 	shared   *shared
-	register *register
+	register *generation.Register
 	ledger   ledger
 	janitor  *flowtable.Janitor
 	// previous are tables of flows that were found besides, until the first change.
@@ -158,14 +160,15 @@ func Open(options Options) (*Datapath, error) {
 	_ = rlimit.RemoveMemlock()
 	d := &Datapath{options: options, findPorts: attach.Ports, attempts: attach.Attempts, programs: programOf,
 		stop: make(chan struct{}), counted: make(chan struct{}, 1),
-		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: flowtable.NewJanitor(options.Timeouts),
-		keeper: newKeeper(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff,
+		now: time.Now, secret: rand.Uint64(), register: generation.NewRegister(),
+		janitor: flowtable.NewJanitor(options.Timeouts),
+		keeper:  newKeeper(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff,
 			SwitchBack: options.SwitchBack}}
 	d.tryWatch()
 	if err := d.takeOver(); err != nil {
 		return nil, err
 	}
-	d.register.unused = d.unused
+	d.register.Unused = d.unused
 	d.publishPicture()
 	return d, nil
 }
@@ -184,7 +187,7 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 		counted:     make(chan struct{}, 1),
 		now:         time.Now,
 		secret:      rand.Uint64(),
-		register:    newRegister(),
+		register:    generation.NewRegister(),
 		janitor:     flowtable.NewJanitor(options.Timeouts),
 		attachments: []lb.Attachment{{Hook: options.Hook, Reason: "not attached"}},
 	}

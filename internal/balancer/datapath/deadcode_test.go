@@ -37,7 +37,7 @@ func TestDeadCodeIsTheKernels(t *testing.T) {
 
 func compareDeadCode(t *testing.T, d *Datapath, program programKind) {
 	t.Helper()
-	spec, replacements, err := d.current.specify(program, d.current.memory.constants, d.shared, nil)
+	spec, replacements, err := d.current.specify(program, d.current.memory.Constants, d.shared, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -68,13 +70,13 @@ func (k *keeper) failOpenAt() (when time.Time, is bool, err error) {
 	if err != nil || len(sets) == 0 {
 		return when, false, err
 	}
-	m, err := openMemory(k.Store.Path(pins.Set(sets[len(sets)-1]), generationPin))
+	m, err := generation.OpenMemory(k.Store.Path(pins.Set(sets[len(sets)-1]), generationPin))
 	if err != nil {
 		return when, false, err
 	}
-	defer m.m.Close()
-	defer m.storage.Unmap()
-	head := m.head()
+	defer m.Map.Close()
+	defer m.Storage.Unmap()
+	head := m.Head()
 	moved, patience := atomic.LoadUint64(&head.Moved), atomic.LoadUint32(&head.Patience)
 	if moved != 0 && patience != 0 {
 		when = monotonicZero().Add(time.Duration(moved) + time.Duration(patience)*time.Millisecond)

@@ -79,7 +79,7 @@ func TestExceptions(t *testing.T) {
 		if r.datapath.Program() != program {
 			t.Error("the program was loaded anew for a list of exceptions")
 		}
-		if lists := r.datapath.shared.prefixes.lists; len(lists) > 0 {
+		if lists := r.datapath.shared.prefixes.Lists; len(lists) > 0 {
 			t.Errorf("lists that no service has: %v", lists)
 		}
 		if got := elementsOf(t, r.datapath.shared.prefixes.Map); got != 0 {

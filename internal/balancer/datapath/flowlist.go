@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -59,7 +61,7 @@ func (d *Datapath) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow
 type flowReader struct {
 	backends []flowOwner
 	// numbers are those of full NAT's addresses.
-	numbers poolNumbers
+	numbers generation.PoolNumbers
 	clock   uint32
 	proven  bool
 	// stood is when the clock stood still; it counts where other balancers are told.
@@ -68,16 +70,16 @@ type flowReader struct {
 
 // flowOwner is who has an index of backends.
 type flowOwner struct {
-	record *record
+	record *generation.Record
 	at     int
 }
 
 func (p *picture) flowReader(clock uint32) *flowReader {
 	r := &flowReader{backends: make([]flowOwner, p.indices), numbers: p.numbers, clock: clock}
 	for _, record := range p.records {
-		for i, place := range record.places {
-			if int(place.index) < len(r.backends) {
-				r.backends[place.index] = flowOwner{record, i}
+		for i, place := range record.Places {
+			if int(place.Index) < len(r.backends) {
+				r.backends[place.Index] = flowOwner{record, i}
 			}
 		}
 	}
@@ -91,16 +93,16 @@ func (r *flowReader) read(flow *objects.XDPFlow, state objects.XDPFlowState, see
 		return one, false
 	}
 	owner := r.backends[flow.Backend]
-	if owner.record == nil || owner.record.id != flow.Service ||
-		owner.record.places[owner.at].generation != flow.Generation {
+	if owner.record == nil || owner.record.ID != flow.Service ||
+		owner.record.Places[owner.at].Generation != flow.Generation {
 		return one, false
 	}
-	s := &owner.record.service
-	one = lb.Flow{Backend: visible(s.BackendKey(s.Backends[owner.at])),
+	s := &owner.record.Service
+	one = lb.Flow{Backend: generation.Visible(s.BackendKey(s.Backends[owner.at])),
 		Client: netip.AddrPortFrom(addressOf(flow.Address, [...]uint8{4, 6}[mapmem.Family(s.VIP)]),
 			mapmem.NetworkOrder(flow.Port)),
 		State: word, Proven: r.proven, Silent: time.Duration(flowtable.SilentFor(r.clock, seen)) * time.Millisecond}
-	if local := localOf(s, owner.at); s.IsHairpin && local.IsValid() {
+	if local := generation.LocalOf(s, owner.at); s.IsHairpin && local.IsValid() {
 		one.Source = netip.AddrPortFrom(local, mapmem.NetworkOrder(flow.Source.Port))
 	} else if pool := r.numbers[mapmem.Family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) &&
 		pool[flow.Source.Address].IsValid() {

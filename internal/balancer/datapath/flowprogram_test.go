@@ -25,7 +25,7 @@ import (
 
 // flowKeyOf is the key of a packet's flow.
 func (d *Datapath) flowKeyOf(p packetSpec, protocol lb.Protocol) objects.XDPFlow {
-	id := d.current.places.services[lb.ServiceKey{VIP: p.at, Port: p.dport, Protocol: protocol}]
+	id := d.current.places.Services[lb.ServiceKey{VIP: p.at, Port: p.dport, Protocol: protocol}]
 	return objects.XDPFlow{Address: mapmem.OfAddress(p.from), Port: mapmem.NetworkOrder(p.sport), Service: id}
 }
 

@@ -4,14 +4,15 @@ package datapath
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // eachBackend calls do for each backend, with the index of its counters.
 func (p *picture) eachBackend(do func(key lb.BackendKey, index uint32)) {
 	for _, r := range p.records {
-		for i, b := range r.service.Backends {
-			do(r.service.BackendKey(b), r.places[i].index)
+		for i, b := range r.Service.Backends {
+			do(r.Service.BackendKey(b), r.Places[i].Index)
 		}
 	}
 }
@@ -29,7 +30,7 @@ func (p *picture) countFlows(c *lb.Counters, met flowtable.Presence) {
 			if key.Service.Hairpin {
 				has.Held = 0 // of ports that are not the pool's
 			}
-			key = visible(key)
+			key = generation.Visible(key)
 			count := c.Backends[key]
 			count.Active, count.Flows, count.PortsHeld = count.Active+has.Active, count.Flows+has.Entries,
 				count.PortsHeld+has.Held
@@ -38,17 +39,17 @@ func (p *picture) countFlows(c *lb.Counters, met flowtable.Presence) {
 	})
 	c.Services = make(map[lb.ServiceKey]lb.ServiceCount, len(p.records))
 	for _, r := range p.records {
-		key := visibleService(r.key)
+		key := generation.VisibleService(r.Key)
 		count := c.Services[key]
-		if int(r.id) < len(met.Services) {
-			has := met.Services[r.id]
+		if int(r.ID) < len(met.Services) {
+			has := met.Services[r.ID]
 			count.Active, count.Flows = count.Active+has.Active, count.Flows+has.Entries
-			if r.key.Hairpin {
+			if r.Key.Hairpin {
 				count.Hairpins = has.Active
 			}
 		}
-		if !r.key.Hairpin {
-			count.Transition, count.TableDigest = r.view.Transition(), r.digest()
+		if !r.Key.Hairpin {
+			count.Transition, count.TableDigest = r.View.Transition(), r.Digest()
 		}
 		c.Services[key] = count
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
@@ -129,8 +131,8 @@ func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, un
 	}
 	pooled := func(flow *objects.XDPFlow) bool {
 		id := flow.Service &^ flowtable.AffinityKey
-		return slices.ContainsFunc(d.register.records, func(r *record) bool {
-			return r.id == id && r.service.Mode == lb.FullNAT
+		return slices.ContainsFunc(d.register.Records, func(r *generation.Record) bool {
+			return r.ID == id && r.Service.Mode == lb.FullNAT
 		})
 	}
 	proven, unproven = newForeign(t, layout, len(d.shared.proven.Buckets)*flowtable.PerBucket),
@@ -232,7 +234,7 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	proven.write(90, flow(9, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
 	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: to, to: to,
 		previous: &previousFlows{proven: []previousTable{proven.table}, unproven: []previousTable{unproven.table}},
-		memory:   &memory{storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
+		memory:   &generation.Memory{Storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
 	m.begin()
 	expect := func(table *flowtable.Table, n int, backend uint32, state objects.XDPFlowState, seen uint32) {
 		t.Helper()
@@ -247,7 +249,7 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	if n := len(to.proven.Places()); n != 4 {
 		t.Errorf("%d flows were copied, want 4", n)
 	}
-	if m.memory.head().Moving == 0 {
+	if m.memory.Head().Moving == 0 {
 		t.Error("the new programs are not told that flows move")
 	}
 
@@ -273,7 +275,7 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	if _, there := to.proven.Find(&six); there {
 		t.Error("a flow that is over stands before the one that has begun in its place")
 	}
-	if m.memory.head().Moving != 0 {
+	if m.memory.Head().Moving != 0 {
 		t.Error("the new programs are told that flows still move")
 	}
 	for _, table := range []*flowtable.Table{to.proven, to.unproven} {
@@ -341,12 +343,12 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 	if err := first.Apply(state); err != nil {
 		return err
 	}
-	is := first.register.records[slices.IndexFunc(state.Services, func(s lb.RoutedService) bool {
+	is := first.register.Records[slices.IndexFunc(state.Services, func(s lb.RoutedService) bool {
 		return s.Scheduler == lb.RoundRobin
 	})]
 	flow := func(port uint16) objects.XDPFlow {
-		return objects.XDPFlow{Port: port, Service: is.id, Backend: is.places[0].index,
-			Generation: is.places[0].generation}
+		return objects.XDPFlow{Port: port, Service: is.ID, Backend: is.Places[0].Index,
+			Generation: is.Places[0].Generation}
 	}
 	layout := anotherLayout(t)
 	proven, unproven := newForeign(t, layout, 2000), newForeign(t, layout, 2000)
@@ -403,7 +405,7 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 			t.Errorf("the flow of port %d is forgotten", port)
 		}
 	}
-	if active := mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0].Active; active != 2 {
+	if active := mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.ID))[0].Active; active != 2 {
 		t.Errorf("active flows of its service: %d, want 2", active)
 	}
 	if room := len(second.shared.proven.Buckets) * flowtable.PerBucket; room < 2000 {

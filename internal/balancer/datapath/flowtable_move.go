@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
@@ -24,7 +26,7 @@ type move struct {
 	// returns makes the entries anew that lead to the flows of full NAT.
 	returns flowtable.ReplyKeys
 	// memory is that of the programs that use the new tables.
-	memory *memory
+	memory *generation.Memory
 	begun  bool
 	// lost is for how many flows there was no room when they were copied last.
 	lost int
@@ -74,7 +76,7 @@ func (m *move) begin() {
 	m.janitor.Freeze(true)
 	m.copy(nil)
 	m.copy(m.leaveUnproven)
-	atomic.StoreUint64(&m.memory.head().Moving, uint64(flowtable.Monotonic()+moveBound))
+	atomic.StoreUint64(&m.memory.Head().Moving, uint64(flowtable.Monotonic()+moveBound))
 }
 
 func (m *move) needed() bool {
@@ -91,7 +93,7 @@ func (m *move) finish() {
 	m.copy(m.leaveUnproven)
 	rcu.Wait()
 	m.copy(m.leaveUnproven)
-	atomic.StoreUint64(&m.memory.head().Moving, 0)
+	atomic.StoreUint64(&m.memory.Head().Moving, 0)
 }
 
 // cancel leaves it at the old tables.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -23,7 +25,7 @@ import (
 // time that it may take is over.
 func (r *rig) movesFlows(until time.Duration) {
 	r.model.moving = until > flowtable.Monotonic()
-	atomic.StoreUint64(&r.datapath.current.memory.head().Moving, uint64(until))
+	atomic.StoreUint64(&r.datapath.current.memory.Head().Moving, uint64(until))
 }
 
 // TestFlowsMoving compares program and model while flows are being moved, before and after, and when the
@@ -174,7 +176,7 @@ func TestDatagramsBeginAtTheExchange(t *testing.T) {
 func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLayout) *move {
 	t.Helper()
 	d := r.datapath
-	c, err := d.register.plan(state, testTableSize, d.now())
+	c, err := d.register.Plan(state, testTableSize, d.now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,9 +198,9 @@ func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLa
 	d.current.adopted = false
 	previous := d.previous
 	d.previous = nil
-	m := &move{janitor: d.janitor, from: d.shared, to: d.shared, previous: previous, returns: c.returnsOf(d.secret),
+	m := &move{janitor: d.janitor, from: d.shared, to: d.shared, previous: previous, returns: c.ReplyKeys(d.secret),
 		memory: d.current.memory, begun: true}
-	atomic.StoreUint64(&d.current.memory.head().Moving, uint64(flowtable.Monotonic()+time.Hour))
+	atomic.StoreUint64(&d.current.memory.Head().Moving, uint64(flowtable.Monotonic()+time.Hour))
 	return m
 }
 
@@ -227,7 +229,7 @@ func TestMoveCountsWhatHasNoRoom(t *testing.T) {
 		}
 	}
 	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: from, to: to,
-		memory: &memory{storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
+		memory: &generation.Memory{Storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
 	m.begin()
 	m.finish()
 	if there := len(to.proven.Places()) + len(to.unproven.Places()); m.lost == 0 || there+m.lost != proven+unproven {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
@@ -231,7 +233,7 @@ func (f *found) openShared(set uint64) (*shared, error) {
 				path, m.Type(), m.KeySize(), m.ValueSize(), like.Type, like.KeySize, like.ValueSize)
 		}
 	}
-	if err := errors.Join(s.mapVectors(nil), s.mapFlows(nil), s.prefixes.restoreLists()); err != nil {
+	if err := errors.Join(s.mapVectors(nil), s.mapFlows(nil), s.prefixes.RestoreLists()); err != nil {
 		s.closeUnless(nil)
 		return nil, err
 	}
@@ -249,8 +251,8 @@ func (f *found) close() {
 	_ = f.sockets.leave()
 	f.sockets.closeUnless(nil)
 	if f.memory != nil {
-		f.memory.storage.Unmap()
-		f.memory.m.Close()
+		f.memory.Storage.Unmap()
+		f.memory.Map.Close()
 	}
 	f.shared.closeUnless(nil)
 	f.previous.close()
@@ -287,13 +289,13 @@ func (f *found) catchUp(k *keeper, sets []uint64) error {
 
 // snapshotOf reads the snapshot of a set; nil where it is gone, or was not whole.
 func (f *found) snapshotOf(k *keeper, set uint64) (*snapshot.Snapshot, error) {
-	m, err := openMemory(f.store.Path(pins.Set(set), generationPin))
+	m, err := generation.OpenMemory(f.store.Path(pins.Set(set), generationPin))
 	if err != nil {
 		return nil, err
 	}
-	number := m.head().Snapshot
-	m.storage.Unmap()
-	m.m.Close()
+	number := m.Head().Snapshot
+	m.Storage.Unmap()
+	m.Map.Close()
 	s, err := k.decode(number)
 	if err != nil {
 		return nil, nil

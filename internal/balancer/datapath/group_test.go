@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -203,12 +205,12 @@ func TestGroupEnds(t *testing.T) {
 		for i := range whole.Services {
 			without = altered(without, i, func(s *lb.RoutedService) { s.Persistence.Group = "" })
 		}
-		id := v.r.datapath.register.places.groups[whole.Services[0].Persistence.Group].id
+		id := v.r.datapath.register.Places.Groups[whole.Services[0].Persistence.Group].ID
 		v.r.apply(v.t, without)
 		v.r.pass(v.t, time.Second)
 		v.expectEntries(0)
 		v.r.apply(v.t, whole)
-		if again := v.r.datapath.register.places.groups[whole.Services[0].Persistence.Group].id; again == id {
+		if again := v.r.datapath.register.Places.Groups[whole.Services[0].Persistence.Group].ID; again == id {
 			v.t.Errorf("the group has the id of the one before it, %d", id)
 		}
 		v.stays(v.host(0, true), "in the new group")
@@ -223,18 +225,18 @@ func TestHosts(t *testing.T) {
 			s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 			shareAffinity(&s)
 			addBackends(&s, n, 80, six)
-			r := &record{service: s, group: 7}
+			r := &generation.Record{Service: s, Group: 7}
 			for i := range n {
-				r.places = append(r.places, place{uint32(1000 + i), uint16(1 + i%7)})
+				r.Places = append(r.Places, generation.Place{Index: uint32(1000 + i), Generation: uint16(1 + i%7)})
 			}
-			hosts := r.hosts()
+			hosts := r.Hosts()
 			if hosts[0] != (objects.XDPHost{Number: uint64(len(hosts) - 1), Index: 7}) ||
 				len(hosts)-1 != int(mapmem.PowerOfTwo(len(hosts)-1)) {
 				t.Fatalf("%d hosts: %d places, headed by %+v", n, len(hosts)-1, hosts[0])
 			}
 			for i, b := range s.Backends {
-				want := objects.XDPHost{Number: hostOf(b.Address), Index: r.places[i].index,
-					Generation: r.places[i].generation}
+				want := objects.XDPHost{Number: hostOf(b.Address), Index: r.Places[i].Index,
+					Generation: r.Places[i].Generation}
 				if got := findHost(hosts, want.Number); got != want {
 					t.Fatalf("%d hosts: %v is %+v, want %+v", n, b.Address, got, want)
 				}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -25,17 +27,17 @@ func (d *Datapath) Bases() (bases []lb.Base, err error) {
 	defer h.mu.Unlock()
 	err = d.read(func(p *picture) error {
 		// Records are not changed, and to compare tables takes time: each is looked at once.
-		made := map[*record]lb.Base{}
+		made := map[*generation.Record]lb.Base{}
 		for _, r := range p.records {
-			if !r.view.InTransition() || r.service.IsHairpin || len(r.view.Table.Slots) == 0 {
+			if !r.View.InTransition() || r.Service.IsHairpin || len(r.View.Table.Slots) == 0 {
 				continue
 			}
 			b, known := h.bases[r]
 			if !known {
-				b = r.base()
+				b = r.Base()
 			}
 			made[r] = b
-			b.Age, b.Left = max(now.Sub(r.view.Since), 0), max(r.view.Until.Sub(now), 0)
+			b.Age, b.Left = max(now.Sub(r.View.Since), 0), max(r.View.Until.Sub(now), 0)
 			bases = append(bases, b)
 		}
 		h.bases = made
@@ -55,15 +57,15 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 	if d.closed {
 		return ErrClosed
 	}
-	was := d.register.byKey[b.Service]
-	if d.current == nil || was == nil || b.Service.Hairpin || was.service.BySource() != b.BySource ||
-		len(was.view.Table.Slots) == 0 {
+	was := d.register.ByKey[b.Service]
+	if d.current == nil || was == nil || b.Service.Hairpin || was.Service.BySource() != b.BySource ||
+		len(was.View.Table.Slots) == 0 {
 		return fmt.Errorf("taking the base of %s: %w", b.Service, ErrNotHere)
 	}
-	if was.view.Base != nil && !was.lacksSlots(&b) {
-		return fmt.Errorf("taking the base of %s: %w, since %v", b.Service, ErrOwnBase, was.view.Since)
+	if was.View.Base != nil && !was.LacksSlots(&b) {
+		return fmt.Errorf("taking the base of %s: %w, since %v", b.Service, ErrOwnBase, was.View.Since)
 	}
-	after, changed, err := was.withBase(&b, d.now())
+	after, changed, err := was.WithBase(&b, d.now())
 	if err != nil {
 		return fmt.Errorf("taking the base of %s: %w", b.Service, err)
 	}
@@ -71,8 +73,8 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 		return nil
 	}
 	is := *was
-	is.view = after
-	if !d.publishViews(d.register.withView(was, &is, d.now())) {
+	is.View = after
+	if !d.publishViews(d.register.WithView(was, &is, d.now())) {
 		return fmt.Errorf("taking the base of %s: there is no room for its table: it goes on by its present table",
 			b.Service)
 	}

@@ -122,11 +122,11 @@ func (h *hearingEnd) ask() (used time.Duration, taken uint64, whole bool) {
 
 // put writes flows into the table of proven ones, as packets would, without a word to the exchange that they are known.
 func put(d *Datapath, s *lb.RoutedService, flows []lb.Flow) {
-	id := d.register.byKey[s.Key()].id
+	id := d.register.ByKey[s.Key()].ID
 	for _, f := range flows {
-		place := d.register.places.backends[f.Backend]
+		place := d.register.Places.Backends[f.Backend]
 		flow := objects.XDPFlow{Address: mapmem.OfAddress(f.Client.Addr()), Port: mapmem.NetworkOrder(f.Client.Port()),
-			Service: id, Backend: place.index, Generation: place.generation}
+			Service: id, Backend: place.Index, Generation: place.Generation}
 		d.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now())
 	}
 }

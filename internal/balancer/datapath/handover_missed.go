@@ -2,7 +2,10 @@
 
 package datapath
 
-import "github.com/jeoul/jeoul/internal/balancer/lb"
+import (
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
 
 // A flow is told once, and seldom again. One that was refused for what a change here may end, such as a backend that
 // the other balancer has by a reload which is yet to come here, would be unknown when its packets come. So what such
@@ -19,8 +22,8 @@ type missed struct {
 const mostMissed = 4096
 
 // note notes a flow that was refused, if it is one of those, and says so.
-func (m *missed) note(r *register, f *lb.Flow, reason string) bool {
-	if reason != RefusedUnknown && reason != RefusedComputed || r.takes(f.Backend) {
+func (m *missed) note(r *generation.Register, f *lb.Flow, reason string) bool {
+	if reason != RefusedUnknown && reason != RefusedComputed || r.Takes(f.Backend) {
 		return false
 	}
 	if m.of == nil {
@@ -45,11 +48,11 @@ func (d *Datapath) Regains() (regains bool, err error) {
 		}
 		h.missed.looked = p
 		for _, r := range p.records {
-			if !r.looksUp() {
+			if !r.LooksUp() {
 				continue
 			}
-			for _, backend := range r.service.Backends {
-				key := r.service.BackendKey(backend)
+			for _, backend := range r.Service.Backends {
+				key := r.Service.BackendKey(backend)
 				if _, is := h.missed.of[key]; is {
 					delete(h.missed.of, key)
 					regains = true

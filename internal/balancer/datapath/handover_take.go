@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -70,17 +72,17 @@ func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
 		}
 	}
 	if done.Taken > 0 {
-		atomic.StoreUint32(&d.current.memory.head().Remembered, 1)
+		atomic.StoreUint32(&d.current.memory.Head().Remembered, 1)
 	}
 	return done, nil
 }
 
 // taking is what it takes to take a flow.
 type taking struct {
-	register *register
+	register *generation.Register
 	shared   *shared
 	pool     lb.Pool
-	numbers  poolNumbers
+	numbers  generation.PoolNumbers
 	clock    uint32
 	timeouts *[256]uint32
 	// What was seen last until then is of the process before, if any is.
@@ -94,8 +96,8 @@ type taking struct {
 }
 
 func (d *Datapath) taking() *taking {
-	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool,
-		numbers: d.current.memory.numbers, timeouts: d.janitor.Timeouts(),
+	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.Pool,
+		numbers: d.current.memory.Numbers, timeouts: d.janitor.Timeouts(),
 		loads: mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory),
 		turns: mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory), handed: &d.handed}
 	t.inheritedUntil, t.anyInherited = d.janitor.Inherited()
@@ -104,7 +106,7 @@ func (d *Datapath) taking() *taking {
 		return t
 	}
 	if now := d.picture.Load(); d.handed.returnsAt != now {
-		d.handed.returns, d.handed.returnsAt = returnsOfRecords(d.register.records, t.numbers, d.secret), now
+		d.handed.returns, d.handed.returnsAt = generation.ReplyKeysOf(d.register.Records, t.numbers, d.secret), now
 	}
 	t.returns = d.handed.returns
 	return t
@@ -127,7 +129,7 @@ type incoming struct {
 	flow   objects.XDPFlow
 	state  objects.XDPFlowState
 	seen   uint32
-	record *record
+	record *generation.Record
 }
 
 // take takes a flow, and says why not, or that it was known.
@@ -172,9 +174,9 @@ func (t *taking) evictFor(place flowtable.Place, in *incoming) bool {
 			state != objects.XDPFlowStateFLOW_SEEN && state != objects.XDPFlowStateFLOW_FIRST:
 			return false // there was no room for it among the proven
 		}
-		same := in.record.service.Mode != lb.FullNAT && have.Backend == in.flow.Backend &&
+		same := in.record.Service.Mode != lb.FullNAT && have.Backend == in.flow.Backend &&
 			have.Generation == in.flow.Generation
-		sent := in.record.service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 &&
+		sent := in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 &&
 			flowtable.SynOf(have) == flowtable.SynOf(&in.flow)
 		// Without sequence numbers of both, what has begun here since may be older than it seems beside what is told.
 		return same || sent || gives || t.later(place, in) > 0 && !haveSYNs(have, in)
@@ -200,14 +202,14 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	if in.state, proven = provenStates[one.State]; !proven || !one.Proven {
 		return in, RefusedUnproven
 	}
-	in.record = t.register.byKey[one.Backend.Service]
-	place, known := t.register.places.backends[one.Backend]
+	in.record = t.register.ByKey[one.Backend.Service]
+	place, known := t.register.Places.Backends[one.Backend]
 	if in.record == nil || !known || !one.Client.IsValid() ||
 		one.Client.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Backend.Service.Hairpin ||
 		(in.state == objects.XDPFlowStateFLOW_UDP) != (one.Backend.Service.Protocol == lb.UDP) {
 		return in, RefusedUnknown
 	}
-	if !in.record.looksUp() {
+	if !in.record.LooksUp() {
 		return in, RefusedComputed
 	}
 	silent := min(max(one.Silent, 0), flowtable.MaxTimeout)
@@ -216,13 +218,13 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	}
 	in.seen = t.stood.Ago(t.clock, silent)
 	in.flow = objects.XDPFlow{Address: mapmem.OfAddress(one.Client.Addr()),
-		Port: mapmem.NetworkOrder(one.Client.Port()), Service: in.record.id,
-		Backend: place.index, Generation: place.generation}
-	if in.record.service.Mode != lb.FullNAT {
+		Port: mapmem.NetworkOrder(one.Client.Port()), Service: in.record.ID,
+		Backend: place.Index, Generation: place.Generation}
+	if in.record.Service.Mode != lb.FullNAT {
 		flowtable.PutSYN(&in.flow, one.SYN)
 		return in, ""
 	}
-	number, pooled := t.numbers.number(one.Source.Addr())
+	number, pooled := t.numbers.Number(one.Source.Addr())
 	if !pooled || one.Source.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Source.Port() < t.pool.FirstPort ||
 		one.Source.Port() > t.pool.LastPort {
 		return in, RefusedPool
@@ -235,7 +237,7 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 func (t *taking) meet(place flowtable.Place, in *incoming) (refused string, followed bool) {
 	have, state := place.Flow(), place.State()
 	same := have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
-	if in.record.service.Mode == lb.FullNAT {
+	if in.record.Service.Mode == lb.FullNAT {
 		same = same && have.Source == in.flow.Source
 	}
 	switch {
@@ -282,7 +284,7 @@ func (t *taking) follow(place flowtable.Place, have *objects.XDPFlow, in *incomi
 
 // haveSYNs says whether the SYNs of both flows are known.
 func haveSYNs(have *objects.XDPFlow, in *incoming) bool {
-	return in.record.service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 && flowtable.SynOf(&in.flow) != 0
+	return in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 && flowtable.SynOf(&in.flow) != 0
 }
 
 // isOther says whether two flows of a client's port to one backend are two connections for certain, for their SYNs
@@ -354,7 +356,7 @@ func (t *taking) endAgain(place flowtable.Place, have *objects.XDPFlow, in *inco
 		endMore(place, place.State(), in)
 	case later <= 0:
 		return
-	case !one && in.record.service.Mode != lb.FullNAT && !place.TakeAnother(&in.flow, in.state, in.seen):
+	case !one && in.record.Service.Mode != lb.FullNAT && !place.TakeAnother(&in.flow, in.state, in.seen):
 		return
 	}
 	if later > 0 {
@@ -391,9 +393,9 @@ func (t *taking) canReplace(place flowtable.Place, have *objects.XDPFlow, in *in
 	case later <= 0:
 		return false
 	case t.isInherited(place), t.isCopy(place), place.State() == objects.XDPFlowStateFLOW_OPENING &&
-		in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
+		in.record.Service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
 		return true
-	case in.record.service.Mode != lb.FullNAT && flowtable.SynOf(have) == 0 && flowtable.SynOf(&in.flow) != 0:
+	case in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(have) == 0 && flowtable.SynOf(&in.flow) != 0:
 		// What was met in its middle had begun before the transition, and what has a SYN since.
 		return true
 	}
@@ -408,7 +410,7 @@ func (t *taking) isInherited(place flowtable.Place) bool {
 
 // serves says whether the backend of a flow is still there.
 func (t *taking) serves(flow *objects.XDPFlow) bool {
-	all := t.register.flowBackends
+	all := t.register.FlowBackends
 	return int(flow.Backend) < len(all) && all[flow.Backend].Generation == flow.Generation
 }
 
@@ -438,7 +440,7 @@ func isHalfEnded(state objects.XDPFlowState) bool {
 func (t *taking) canReturn(in *incoming, own flowtable.Place) bool {
 	hash, is := t.returns.Hash(&in.flow)
 	if !is {
-		return in.record.service.Mode != lb.FullNAT
+		return in.record.Service.Mode != lb.FullNAT
 	}
 	return t.shared.fullNAT.PlacesOf(hash, func(number uint32) bool { return t.giveUpReturn(number, hash, own, in) })
 }
@@ -530,7 +532,7 @@ func (t *taking) isProven(place flowtable.Place) bool {
 
 // count counts a flow where its service's flows are counted.
 func (t *taking) count(in *incoming, by int32) {
-	if !in.record.remembers {
+	if !in.record.Remembers {
 		return
 	}
 	atomic.AddUint32(&t.loads[in.flow.Backend].Active, uint32(by))

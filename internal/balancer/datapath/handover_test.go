@@ -126,7 +126,7 @@ func (m peer) take(flows []lb.Flow, want FlowsTaken) {
 
 // activeOf returns how many flows the service counts.
 func (m peer) activeOf(s *lb.RoutedService) uint32 {
-	return mapmem.ElementsOf[objects.XDPTurn](m.shared.turn(m.register.byKey[s.Key()].id))[0].Active
+	return mapmem.ElementsOf[objects.XDPTurn](m.shared.turn(m.register.ByKey[s.Key()].ID))[0].Active
 }
 
 const handedFlows = 40
@@ -592,7 +592,7 @@ func TestFreshStartBesideOthers(t *testing.T) {
 	for n := range len(s.Paths) {
 		piecemeal.apply(found(n + 1))
 	}
-	if whole.register.byKey[s.Key()].view.InTransition() {
+	if whole.register.ByKey[s.Key()].View.InTransition() {
 		t.Error("the first table with backends has begun a transition")
 	}
 	astray := 0
@@ -626,7 +626,7 @@ func TestRememberedSlotsElsewhere(t *testing.T) {
 		a.send(port, "A", "A")
 	}
 	now = now.Add(20 * time.Minute)
-	a.endTransitions(now, map[uint32]uint64{a.register.byKey[s.Key()].id: 40})
+	a.endTransitions(now, map[uint32]uint64{a.register.ByKey[s.Key()].ID: 40})
 	bases, err := a.Bases()
 	if err != nil || len(bases) != 1 || bases[0].Size != 0 {
 		t.Fatalf("%v, %v", bases, err)

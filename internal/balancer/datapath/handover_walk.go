@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -29,7 +31,7 @@ type handed struct {
 	returnsAt *picture
 	missed    missed
 	// bases are those of services in a transition, but for their times.
-	bases map[*record]lb.Base
+	bases map[*generation.Record]lb.Base
 }
 
 // flowWalk goes over the table of proven flows, a part at a time.
@@ -206,5 +208,5 @@ func (r *flowReader) toHandOver(flow *objects.XDPFlow, state objects.XDPFlowStat
 	}
 	record := r.backends[flow.Backend].record
 	one.Silent += r.stood.Since(seen)
-	return one, !record.service.IsHairpin && record.looksUp()
+	return one, !record.Service.IsHairpin && record.LooksUp()
 }

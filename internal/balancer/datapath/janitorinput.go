@@ -14,17 +14,17 @@ import (
 func (d *Datapath) janitorInput() flowtable.JanitorInput {
 	r := d.register
 	return flowtable.JanitorInput{
-		Head:      d.current.memory.head(),
+		Head:      d.current.memory.Head(),
 		Flows:     d.shared.proven,
 		Newcomers: d.shared.unproven,
 		Returns:   d.shared.fullNAT,
 		// It reads them while we go on.
-		Backends: slices.Clone(r.flowBackends),
-		Services: slices.Clone(r.flowServices),
-		Groups:   r.places.groupTimeouts(),
+		Backends: slices.Clone(r.FlowBackends),
+		Services: slices.Clone(r.FlowServices),
+		Groups:   r.Places.GroupTimeouts(),
 		Loads:    mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory),
 		Turns:    mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory),
 		Sockets:  d.sockets.maps()[objects.LocalMapLocalSockets],
-		Own:      d.current.memory.ownNumbers(),
+		Own:      d.current.memory.OwnNumbers(),
 	}
 }

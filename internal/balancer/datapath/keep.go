@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
@@ -54,14 +56,14 @@ type keeper struct {
 	lost bool
 	note string
 	// lines are the encoded services of the last snapshot.
-	lines map[*record][]byte
+	lines map[*generation.Record][]byte
 }
 
 func newKeeper(keep *Keep) *keeper {
 	if keep == nil {
 		return nil
 	}
-	k := &keeper{Keep: *keep, lines: map[*record][]byte{}}
+	k := &keeper{Keep: *keep, lines: map[*generation.Record][]byte{}}
 	if k.Files == nil {
 		k.Files = durable.New(durable.Options{})
 	}
@@ -72,9 +74,9 @@ func newKeeper(keep *Keep) *keeper {
 }
 
 // show tells packets' memory which snapshot holds.
-func (k *keeper) show(m *memory) {
+func (k *keeper) show(m *generation.Memory) {
 	if k != nil {
-		atomic.StoreUint64(&m.head().Snapshot, k.number)
+		atomic.StoreUint64(&m.Head().Snapshot, k.number)
 	}
 }
 
@@ -84,7 +86,7 @@ func (k *keeper) pin(g *loadedPrograms, shared *shared, sockets *sockets) {
 		return
 	}
 	k.set++
-	pinned := map[string]pins.Pinner{generationPin: mapPin{g.memory.m}}
+	pinned := map[string]pins.Pinner{generationPin: mapPin{g.memory.Map}}
 	for name, m := range shared.maps() {
 		pinned[name] = mapPin{m}
 	}

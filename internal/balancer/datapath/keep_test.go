@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
@@ -114,8 +116,8 @@ func onlyBy(w attach.Method) func(lb.Hook, []attach.Port) []attach.Attempt {
 // rememberFlow puts an established flow of the first service into a datapath's table.
 func rememberFlow(t *testing.T, d *Datapath) objects.XDPFlow {
 	t.Helper()
-	is := d.register.records[0]
-	flow := objects.XDPFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+	is := d.register.Records[0]
+	flow := objects.XDPFlow{Port: 7, Service: is.ID, Backend: is.Places[0].Index, Generation: is.Places[0].Generation}
 	if !d.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now()) {
 		t.Fatal("no room for a flow")
 	}
@@ -140,7 +142,7 @@ func TestKept(t *testing.T) {
 					return err
 				}
 				flow := rememberFlow(t, first)
-				program, backends, clock := first.Program(), maps.Clone(first.register.places.backends),
+				program, backends, clock := first.Program(), maps.Clone(first.register.Places.Backends),
 					first.janitor.Now()
 				before, err := program.Info()
 				if err != nil {
@@ -167,8 +169,8 @@ func TestKept(t *testing.T) {
 				if err := runsOn("veth0", again.Program()); err != nil {
 					t.Error(err)
 				}
-				if !maps.Equal(again.register.places.backends, backends) {
-					t.Errorf("places were %v and are %v", backends, again.register.places.backends)
+				if !maps.Equal(again.register.Places.Backends, backends) {
+					t.Errorf("places were %v and are %v", backends, again.register.Places.Backends)
 				}
 				if _, there := again.shared.proven.Find(&flow); !there {
 					t.Error("a flow is forgotten")
@@ -209,7 +211,7 @@ func TestKeptAfterKill(t *testing.T) {
 	}
 	// pinNext makes the next generation, up to its pins.
 	pinNext := func(d *Datapath) (*loadedPrograms, error) {
-		c, err := d.register.plan(more(), testTableSize, d.now())
+		c, err := d.register.Plan(more(), testTableSize, d.now())
 		if err != nil {
 			return nil, err
 		}
@@ -224,7 +226,7 @@ func TestKeptAfterKill(t *testing.T) {
 	for name, dies := range map[string]func(d *Datapath) error{
 		"before the snapshot": func(*Datapath) error { return nil },
 		"after the snapshot, before a change in place": func(d *Datapath) error {
-			c, err := d.register.plan(more(), testTableSize, d.now())
+			c, err := d.register.Plan(more(), testTableSize, d.now())
 			if err != nil {
 				return err
 			}
@@ -232,17 +234,17 @@ func TestKeptAfterKill(t *testing.T) {
 			return nil
 		},
 		"in the middle of a change in place": func(d *Datapath) error {
-			c, err := d.register.plan(more(), testTableSize, d.now())
+			c, err := d.register.Plan(more(), testTableSize, d.now())
 			if err != nil {
 				return err
 			}
-			p := d.current.memory.prepare(c)
+			p := d.current.memory.Prepare(c)
 			if p == nil {
 				return errors.New("no room")
 			}
 			d.writeSnapshot(c, d.current.ports)
 			d.keeper.show(d.current.memory)
-			p.showRows(p.rows)
+			p.ShowRows(p.Rows)
 			return nil
 		},
 		"with a generation that is pinned and not attached": func(d *Datapath) error {
@@ -268,7 +270,7 @@ func TestKeptAfterKill(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				backends := maps.Clone(first.register.places.backends)
+				backends := maps.Clone(first.register.Places.Backends)
 				if err := dies(first); err != nil {
 					return err
 				}
@@ -281,7 +283,7 @@ func TestKeptAfterKill(t *testing.T) {
 					return err
 				}
 				for key, was := range backends {
-					if is := again.register.places.backends[key]; is != was {
+					if is := again.register.Places.Backends[key]; is != was {
 						t.Errorf("%v had the place %v and has %v", key, was, is)
 					}
 				}
@@ -428,11 +430,11 @@ func TestKeptGrows(t *testing.T) {
 		if err := first.Apply(lb.State{Services: []lb.RoutedService{less}}); err != nil {
 			return err
 		}
-		was := first.register.records[0].view
-		if len(first.register.places.previous) != 1 || was.Base == nil || was.Moved.Empty() {
+		was := first.register.Records[0].View
+		if len(first.register.Places.Previous) != 1 || was.Base == nil || was.Moved.Empty() {
 			t.Fatalf("no transition, or no previous endpoint: %+v", was)
 		}
-		previous := maps.Clone(first.register.places.previous)
+		previous := maps.Clone(first.register.Places.Previous)
 		if err := first.Leave(); err != nil {
 			return err
 		}
@@ -445,14 +447,14 @@ func TestKeptGrows(t *testing.T) {
 		if err := again.Apply(lb.State{Services: []lb.RoutedService{less}}); err != nil {
 			return err
 		}
-		is := again.register.records[0].view
+		is := again.register.Records[0].View
 		if is.Base == nil || is.Moved.Empty() || is.Moved.Count != was.Moved.Count || !is.Until.Equal(was.Until) ||
 			!is.Since.Equal(was.Since) {
 			t.Errorf("the transition was %+v and is %+v", was, is)
 		}
 		for key, e := range previous {
-			if now, there := again.register.places.previous[key]; !there || now.index != e.index ||
-				!now.until.Equal(e.until) {
+			if now, there := again.register.Places.Previous[key]; !there || now.Index != e.Index ||
+				!now.Until.Equal(e.Until) {
 				t.Errorf("the previous endpoint %v was %v and is %v", key, e, now)
 			}
 		}
@@ -465,7 +467,7 @@ func TestKeptGrows(t *testing.T) {
 
 // TestSnapshotRestores writes a register down and makes another of that.
 func TestSnapshotRestores(t *testing.T) {
-	r := newRegister()
+	r := generation.NewRegister()
 	states := [][]int{{4, 6}, {3, 6}, {3}, {5, 2}}
 	now := time.Unix(1_000_000, 0)
 	for _, sizes := range states {
@@ -478,21 +480,21 @@ func TestSnapshotRestores(t *testing.T) {
 			}
 			state.Services = append(state.Services, s)
 		}
-		c, err := r.plan(state, testTableSize, now)
+		c, err := r.Plan(state, testTableSize, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		head := c.places.saved()
+		head := c.Places.Saved()
 		head.Hook = lb.HookTC
 		var lines [][]byte
-		for _, is := range c.records {
-			line, err := is.saved().Line()
+		for _, is := range c.Records {
+			line, err := is.Saved().Line()
 			if err != nil {
 				t.Fatal(err)
 			}
 			lines = append(lines, line)
 		}
-		r.commit(c)
+		r.Commit(c)
 		data, err := snapshot.Encode(head, lines)
 		if err != nil {
 			t.Fatal(err)
@@ -501,20 +503,20 @@ func TestSnapshotRestores(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := restore(saved)
+		got, err := generation.Restore(saved)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !maps.Equal(got.places.backends, r.places.backends) || !maps.Equal(got.places.services, r.places.services) {
-			t.Errorf("places were %v, %v and are %v, %v", r.places.backends, r.places.services, got.places.backends,
-				got.places.services)
+		if !maps.Equal(got.Places.Backends, r.Places.Backends) || !maps.Equal(got.Places.Services, r.Places.Services) {
+			t.Errorf("places were %v, %v and are %v, %v", r.Places.Backends, r.Places.Services, got.Places.Backends,
+				got.Places.Services)
 		}
-		if !bytes.Equal(got.places.holders, r.places.holders) {
-			t.Errorf("holders were %v and are %v", r.places.holders, got.places.holders)
+		if !bytes.Equal(got.Places.Holders, r.Places.Holders) {
+			t.Errorf("holders were %v and are %v", r.Places.Holders, got.Places.Holders)
 		}
-		if !maps.Equal(got.places.endpoints, r.places.endpoints) || len(got.places.previous) != len(r.places.previous) {
-			t.Errorf("endpoints were %v, %v and are %v, %v", r.places.endpoints, r.places.previous,
-				got.places.endpoints, got.places.previous)
+		if !maps.Equal(got.Places.Endpoints, r.Places.Endpoints) || len(got.Places.Previous) != len(r.Places.Previous) {
+			t.Errorf("endpoints were %v, %v and are %v, %v", r.Places.Endpoints, r.Places.Previous,
+				got.Places.Endpoints, got.Places.Previous)
 		}
 	}
 }

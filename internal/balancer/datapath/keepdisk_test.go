@@ -11,6 +11,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -57,16 +59,16 @@ func TestUnwritableSnapshot(t *testing.T) {
 							return errors.Join(err, first.Close())
 						}
 					}
-					places := maps.Clone(first.register.places.backends)
+					places := maps.Clone(first.register.Places.Backends)
 					again, err := k.next(first)
 					if err != nil {
 						return err
 					}
 					defer again.Close()
 					if again.keeper.number != first.keeper.number ||
-						!maps.Equal(again.register.places.backends, places) {
+						!maps.Equal(again.register.Places.Backends, places) {
 						t.Errorf("the next process goes on with snapshot %d of %d: %v, want %v",
-							again.keeper.number, first.keeper.number, again.register.places.backends, places)
+							again.keeper.number, first.keeper.number, again.register.Places.Backends, places)
 					}
 					if err := again.Apply(swapping(testState(), 1)); err != nil {
 						return err
@@ -104,15 +106,18 @@ func TestSnapshotIsNowhere(t *testing.T) {
 			return err
 		}
 		flow := rememberFlow(t, first)
-		known := maps.Clone(first.register.places.backends)
+		known := maps.Clone(first.register.Places.Backends)
 		disk.Fail(&testdisk.Troubles[3], 0)
 		// As where the kernel has no memory for it.
 		first.keeper.pinContent = func(string, []byte) error { return unix.ENOMEM }
 		if err := first.Apply(swapping(testState(), 1)); err != nil {
 			return errors.Join(err, first.Close())
 		}
-		unknown := maps.Clone(first.register.places.backends)
-		maps.DeleteFunc(unknown, func(key lb.BackendKey, _ place) bool { _, there := known[key]; return there })
+		unknown := maps.Clone(first.register.Places.Backends)
+		maps.DeleteFunc(unknown, func(key lb.BackendKey, _ generation.Place) bool {
+			_, there := known[key]
+			return there
+		})
 		if len(unknown) == 0 {
 			t.Fatal("the change brought no backend")
 		}
@@ -131,7 +136,7 @@ func TestSnapshotIsNowhere(t *testing.T) {
 			return err
 		}
 		for key, was := range unknown {
-			if is := again.register.places.backends[key]; is == was || is == (place{}) {
+			if is := again.register.Places.Backends[key]; is == was || is == (generation.Place{}) {
 				t.Errorf("%v has the place %v, and flows that it or another had from one that nothing knows", key, is)
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -178,8 +180,8 @@ func (k *keeper) newest(number uint64) (*snapshot.Snapshot, error) {
 }
 
 // holding returns the number of the snapshot that a next process would go on with.
-func (k *keeper) holding(m *memory) uint64 {
-	shown := m.head().Snapshot
+func (k *keeper) holding(m *generation.Memory) uint64 {
+	shown := m.Head().Snapshot
 	numbers, _ := k.snapshots()
 	numbers = slices.DeleteFunc(numbers, func(n uint64) bool { return n > shown })
 	return slices.Max(append(numbers, 0))

@@ -371,7 +371,7 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 		t.Errorf("it was not taken over: %q", d.Notes())
 	}
 	if d.Adopted() {
-		is := servedBy(d.register.state)
+		is := servedBy(d.register.State)
 		if is != servedBy(w.after) && (is != servedBy(w.before) || !killed) || w.stops && is != servedBy(w.before) {
 			t.Errorf("it has found\n%s\nwant\n%s\nor, if it was killed (%v),\n%s", is, servedBy(w.after), killed,
 				servedBy(w.before))
@@ -416,8 +416,8 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 
 // flowOf returns a flow of the first service's first backend.
 func flowOf(d *Datapath) objects.XDPFlow {
-	is := d.register.records[0]
-	return objects.XDPFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+	is := d.register.Records[0]
+	return objects.XDPFlow{Port: 7, Service: is.ID, Backend: is.Places[0].Index, Generation: is.Places[0].Generation}
 }
 
 // remember has the data plane remember that flow.

@@ -5,6 +5,8 @@ package datapath
 import (
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
@@ -23,7 +25,7 @@ type loadedPrograms struct {
 	// programs[i] is for ports[i]; all have the same maps.
 	programs []*ebpf.Program
 	ports    []attach.Port
-	memory   *memory
+	memory   *generation.Memory
 	// tracing is what the programs were loaded with, and answers those of health checks.
 	tracing *tracing
 	answers *ebpf.Map
@@ -36,7 +38,7 @@ type loadedPrograms struct {
 	// state and places are those of the register, and words names things while a
 	// trace runs; nil until then.
 	state  lb.State
-	places *places
+	places *generation.Places
 	words  *words
 }
 
@@ -56,8 +58,10 @@ func (g *loadedPrograms) close() {
 
 // makeMemory makes the map of a generation for a configuration, and puts that there.
 // It returns where the services are, in the order of the change's records.
-func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []placement, error) {
-	plan, err := capacityFor(c)
+func (d *Datapath) makeMemory(c *generation.Revision, shared *shared) (
+	*generation.Memory, []generation.Placement, error,
+) {
+	plan, err := generation.CapacityFor(c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,7 +70,7 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []placement
 		return nil, nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	mapSpec := spec.Maps[objects.GenerationSection].Copy()
-	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", plan.bytes(), unix.BPF_F_MMAPABLE
+	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", plan.Bytes(), unix.BPF_F_MMAPABLE
 	// Those are of the few bytes that the object file has in its place.
 	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
 	made, err := ebpf.NewMap(mapSpec)
@@ -74,27 +78,27 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []placement
 		return nil, nil, attach.LoadError(
 			fmt.Errorf("making the map of the configuration with %d bytes: %w", mapSpec.ValueSize, err))
 	}
-	m, homes, err := fillMap(made, &plan, c, &d.mu)
+	m, homes, err := generation.FillMap(made, &plan, c, &d.mu)
 	if err != nil {
 		return nil, nil, err
 	}
-	m.head().Clock = d.janitor.Now()
-	c.storeHead(m.head())
-	m.head().Standby = d.standby
-	m.head().Patience = flowtable.Milliseconds(d.options.Orphan)
-	m.constants.TooBigRate = d.options.TooBigRate
-	m.constants.FlowBuckets = shared.flows.MaxEntries()
-	m.constants.NewcomerBuckets = shared.newcomers.MaxEntries()
-	m.constants.ReturnBuckets = shared.returns.MaxEntries()
-	m.constants.FlowSecret = d.secret
+	m.Head().Clock = d.janitor.Now()
+	c.StoreHead(m.Head())
+	m.Head().Standby = d.standby
+	m.Head().Patience = flowtable.Milliseconds(d.options.Orphan)
+	m.Constants.TooBigRate = d.options.TooBigRate
+	m.Constants.FlowBuckets = shared.flows.MaxEntries()
+	m.Constants.NewcomerBuckets = shared.newcomers.MaxEntries()
+	m.Constants.ReturnBuckets = shared.returns.MaxEntries()
+	m.Constants.FlowSecret = d.secret
 	return m, homes, nil
 }
 
 // loadPrograms loads the programs for a memory. Nothing that is in use changes. With
 // tracing, the program is the one that tells of packets.
-func loadPrograms(program programKind, ports []attach.Port, m *memory, shared *shared, tracing *tracing,
+func loadPrograms(program programKind, ports []attach.Port, m *generation.Memory, shared *shared, tracing *tracing,
 	answers *ebpf.Map) (*loadedPrograms, error) {
-	constants := m.constants
+	constants := m.Constants
 	for _, p := range ports {
 		// A detached program has no interface, and may send to any.
 		if p.Index != 0 {
@@ -105,7 +109,7 @@ func loadPrograms(program programKind, ports []attach.Port, m *memory, shared *s
 	made := &loadedPrograms{ports: ports, memory: m, tracing: tracing, answers: answers}
 	for _, p := range ports {
 		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.MAC), uint32(p.Index)
-		putNear(&constants, m.hairpin.At(p.Index), m.lists)
+		generation.PutNear(&constants, m.Hairpin.At(p.Index), m.Lists)
 		if err := made.add(program, p, constants, shared, tracing); err != nil {
 			made.close()
 			return nil, err
@@ -147,9 +151,9 @@ func (g *loadedPrograms) specify(program programKind, constants objects.XDPSetti
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	spec.Maps[objects.GenerationSection].ValueSize = g.memory.m.ValueSize()
+	spec.Maps[objects.GenerationSection].ValueSize = g.memory.Map.ValueSize()
 	replacements := shared.maps()
-	replacements[objects.GenerationSection] = g.memory.m
+	replacements[objects.GenerationSection] = g.memory.Map
 	putAnswers(spec, g.answers, &constants, replacements)
 	tracing.put(spec, &constants, replacements)
 	if program.unspecific {

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
@@ -131,7 +133,7 @@ func (s *sockets) ports() []attach.Port {
 
 // loadSockets loads the programs for the sockets of a control group, with a memory that packets are about
 // to go by. Before is what is in use, nil where nothing is.
-func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before *sockets) (*sockets, error) {
+func (d *Datapath) loadSockets(cgroup string, m *generation.Memory, shared *shared, before *sockets) (*sockets, error) {
 	made := &sockets{cgroup: cgroup}
 	var stat unix.Stat_t
 	if err := unix.Stat(cgroup, &stat); err != nil {
@@ -155,12 +157,12 @@ func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before 
 		made.ns.Close()
 		return nil, err
 	}
-	spec.Maps[objects.GenerationSection].ValueSize = m.m.ValueSize()
+	spec.Maps[objects.GenerationSection].ValueSize = m.Map.ValueSize()
 	shared.put(spec)
 	replacements := shared.maps()
 	maps.Copy(replacements, made.maps())
-	replacements[objects.GenerationSection] = m.m
-	if err := errors.Join(spec.Variables[objects.LocalVarLoaded].Set(m.constants),
+	replacements[objects.GenerationSection] = m.Map
+	if err := errors.Join(spec.Variables[objects.LocalVarLoaded].Set(m.Constants),
 		spec.Variables[objects.LocalVarLocal].Set(settings)); err != nil {
 		made.closeUnless(before)
 		return nil, fmt.Errorf("setting the program's constants: %v", err)
@@ -258,7 +260,7 @@ type socketsChange struct {
 
 // beginSockets puts the programs to work that go by a new memory. What comes after it may fail: undo
 // takes it back, and finish ends what was before.
-func (d *Datapath) beginSockets(cgroup string, m *memory, shared *shared) (*socketsChange, error) {
+func (d *Datapath) beginSockets(cgroup string, m *generation.Memory, shared *shared) (*socketsChange, error) {
 	c := &socketsChange{d: d, before: d.sockets}
 	if cgroup == "" {
 		return c, nil

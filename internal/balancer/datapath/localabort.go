@@ -8,6 +8,8 @@ import (
 	"io"
 	"maps"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
@@ -21,17 +23,17 @@ import (
 // connects anew.
 
 // loadAborter loads what ends sockets. Without it, for the kernel lacks it, the others work.
-func (s *sockets) loadAborter(m *memory, shared *shared) error {
+func (s *sockets) loadAborter(m *generation.Memory, shared *shared) error {
 	spec, err := objects.LoadAbort()
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	spec.Maps[objects.GenerationSection].ValueSize = m.m.ValueSize()
+	spec.Maps[objects.GenerationSection].ValueSize = m.Map.ValueSize()
 	shared.put(spec)
 	replacements := shared.maps()
 	maps.Copy(replacements, s.maps())
-	replacements[objects.GenerationSection] = m.m
-	if err := spec.Variables[objects.AbortVarLoaded].Set(m.constants); err != nil {
+	replacements[objects.GenerationSection] = m.Map
+	if err := spec.Variables[objects.AbortVarLoaded].Set(m.Constants); err != nil {
 		return fmt.Errorf("setting the program's constants: %v", err)
 	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})

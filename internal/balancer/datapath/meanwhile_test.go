@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -184,7 +186,7 @@ func TestChangesMeanwhile(t *testing.T) {
 	for revision := range uint16(revisions) {
 		apply(revised(rng, revision))
 		// The ids of what has left come back, and transitions end: all is used over and over.
-		for range 1 + idRounds {
+		for range 1 + generation.IDRounds {
 			now = now.Add(time.Minute)
 			d.janitor.Pass(time.Minute)
 			d.endTransitions(now, d.janitor.FlowsOf())

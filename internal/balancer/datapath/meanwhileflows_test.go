@@ -252,7 +252,7 @@ func TestFlowsMeanwhile(t *testing.T) {
 	c.janitor.Pass(churnTimeouts.Closed + time.Second)
 	for i := range c.services {
 		s := &c.services[i]
-		turn := mapmem.ElementsOf[objects.XDPTurn](c.shared.turn(c.register.byKey[s.Key()].id))[0]
+		turn := mapmem.ElementsOf[objects.XDPTurn](c.shared.turn(c.register.ByKey[s.Key()].ID))[0]
 		if turn.Active != 0 {
 			t.Errorf("%s has %d active flows, and all have ended", s.Name, turn.Active)
 		}

@@ -77,6 +77,6 @@ func (d *Datapath) Standby(on bool) {
 	}
 	// What another build has left may have something else there, and is replaced by the first change.
 	if !d.closed && d.current != nil && !d.current.adopted {
-		d.current.memory.head().Standby = d.standby
+		d.current.memory.Head().Standby = d.standby
 	}
 }

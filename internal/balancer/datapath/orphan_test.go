@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -25,7 +27,7 @@ func TestStandsAside(t *testing.T) {
 		g := &generator{Rand: rand.New(rand.NewPCG(1, 2)), tb: t, model: r.model, ids: 1, first: state.Services}
 		ends := r.feedRandom(t, hook, g, func(part int) {
 			r.model.aside = ""
-			head := r.datapath.current.memory.head()
+			head := r.datapath.current.memory.Head()
 			head.Orphaned = uint16(part % 2)
 			r.datapath.Standby(part%3 == 2)
 			switch {
@@ -57,9 +59,9 @@ func TestStandbyOutlivesGenerations(t *testing.T) {
 			if err := d.Apply(testState()); err != nil {
 				t.Fatal(err)
 			}
-			if d.current == before || d.current.memory.head().Standby != 0 != standby {
+			if d.current == before || d.current.memory.Head().Standby != 0 != standby {
 				t.Errorf("the program loaded anew: %t; it stands by: %d, want %t", d.current != before,
-					d.current.memory.head().Standby, standby)
+					d.current.memory.Head().Standby, standby)
 			}
 		}
 	})
@@ -86,11 +88,11 @@ func TestOrphanStepsAside(t *testing.T) {
 		if err := first.Leave(); err != nil {
 			return err
 		}
-		m, err := openMemory(path)
+		m, err := generation.OpenMemory(path)
 		if err != nil {
 			return err
 		}
-		aside := func() bool { return m.head().Orphaned != 0 }
+		aside := func() bool { return m.Head().Orphaned != 0 }
 		testenv.Eventually(t, 30*time.Second, "it stands aside", aside)
 		store, err := k.store()
 		if err != nil {
@@ -104,12 +106,12 @@ func TestOrphanStepsAside(t *testing.T) {
 		}
 		// As a process that was only held up does.
 		testenv.Eventually(t, 30*time.Second, "it balances again", func() bool {
-			atomic.AddUint32(&m.head().Clock, 50)
+			atomic.AddUint32(&m.Head().Clock, 50)
 			return !aside()
 		})
 		testenv.Eventually(t, 30*time.Second, "it stands aside again", aside)
-		m.storage.Unmap()
-		m.m.Close()
+		m.Storage.Unmap()
+		m.Map.Close()
 
 		again, err := k.open()
 		if err != nil {
@@ -119,7 +121,7 @@ func TestOrphanStepsAside(t *testing.T) {
 		if err := again.Apply(testState()); err != nil {
 			return err
 		}
-		if again.current.memory.head().Orphaned != 0 {
+		if again.current.memory.Head().Orphaned != 0 {
 			t.Error("what another process has taken over stands aside")
 		}
 		return nil

@@ -5,6 +5,8 @@ package datapath
 import (
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -17,12 +19,12 @@ type picture struct {
 	// shared is nil before the first Apply. Its maps stay open for as long as a reader
 	// holds Datapath.readers.
 	shared  *shared
-	records []*record
+	records []*generation.Record
 	// indices is how many backends the counters are read of.
 	indices int
 	ledger  ledger
 	// numbers are those of full NAT's addresses.
-	numbers poolNumbers
+	numbers generation.PoolNumbers
 	// sockets are the programs at sockets; nil where there are none.
 	sockets *sockets
 	// err is why there is nothing to read any more.
@@ -36,8 +38,8 @@ func (d *Datapath) publishPicture() {
 	case d.closed:
 		next.err = ErrClosed
 	case d.current != nil:
-		next.shared, next.records, next.indices, next.numbers = d.shared, d.register.records,
-			d.register.places.indicesEver(), d.current.memory.numbers
+		next.shared, next.records, next.indices, next.numbers = d.shared, d.register.Records,
+			d.register.Places.IndicesEver(), d.current.memory.Numbers
 		next.sockets = d.sockets
 	}
 	d.picture.Store(next)

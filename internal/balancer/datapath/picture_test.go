@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -88,7 +90,7 @@ func TestReadWhileMapsGrow(t *testing.T) {
 	}
 	for n := 1; n <= 4; n++ {
 		if err := d.Apply(lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.Maglev,
-			n*indexSlack)}}); err != nil {
+			n*generation.IndexSlack)}}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"unsafe"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
@@ -18,11 +20,11 @@ import (
 )
 
 // flowLimit returns how many proven flows there is to be room for.
-func (d *Datapath) flowLimit(c *revision) uint32 {
+func (d *Datapath) flowLimit(c *generation.Revision) uint32 {
 	switch {
 	case d.options.FlowLimit != 0:
 		return d.options.FlowLimit
-	case c.remembers:
+	case c.Remembers:
 		return lb.DefaultFlowLimit
 	}
 	return lb.DefaultPinLimit
@@ -112,13 +114,13 @@ func planWithout(p lb.MemoryPlan, want sizes, have *shared) lb.MemoryPlan {
 
 // planMemory says what a change is going to take, and refuses what would not fit into the
 // memory that is left.
-func (d *Datapath) planMemory(c *revision) error {
-	capacity, err := capacityFor(c)
+func (d *Datapath) planMemory(c *generation.Revision) error {
+	capacity, err := generation.CapacityFor(c)
 	if err != nil {
 		return err
 	}
 	want := d.sizesToMake(c)
-	plan, err := planFor(want, uint64(capacity.bytes()))
+	plan, err := planFor(want, uint64(capacity.Bytes()))
 	if err != nil {
 		return err
 	}
@@ -127,9 +129,9 @@ func (d *Datapath) planMemory(c *revision) error {
 }
 
 // noteMemory keeps what was taken.
-func (d *Datapath) noteMemory(c *revision) {
+func (d *Datapath) noteMemory(c *generation.Revision) {
 	have := sizesOf(d.shared)
-	plan, err := planFor(have, uint64(len(d.current.memory.storage)*8))
+	plan, err := planFor(have, uint64(len(d.current.memory.Storage)*8))
 	if err != nil {
 		return // planMemory would have met it
 	}
@@ -142,7 +144,7 @@ func (d *Datapath) noteMemory(c *revision) {
 
 // putFlowLimits says how many flows were asked for, where the tables are made for just
 // those: they are of whole buckets, and of as many as ever were needed.
-func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sizes, c *revision) {
+func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sizes, c *generation.Revision) {
 	if limit := d.flowLimit(c); flowtable.BucketsFor(limit) == of.flows {
 		plan.ProvenLimit = limit
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -107,8 +109,8 @@ func TestPoolNumbersOutliveTheProcess(t *testing.T) {
 		if err := again.Apply(state); err != nil {
 			return err
 		}
-		if got, want := fmt.Sprint(again.current.memory.numbers),
-			fmt.Sprint(poolNumbers{{{}, one}, {two}}); got != want {
+		if got, want := fmt.Sprint(again.current.memory.Numbers),
+			fmt.Sprint(generation.PoolNumbers{{{}, one}, {two}}); got != want {
 			t.Errorf("the numbers are %s, want %s", got, want)
 		}
 		return nil

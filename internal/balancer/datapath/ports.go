@@ -18,8 +18,8 @@ func (d *Datapath) PortsHeld(keys []lb.BackendKey) []uint32 {
 		return make([]uint32, len(keys))
 	}
 	return d.janitor.PortsHeld(len(keys), func(i int) (index uint32, there bool) {
-		place, there := d.current.places.backends[keys[i]]
-		return place.index, there
+		place, there := d.current.places.Backends[keys[i]]
+		return place.Index, there
 	})
 }
 

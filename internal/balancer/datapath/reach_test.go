@@ -226,7 +226,7 @@ func TestKeptReaches(t *testing.T) {
 	before, after := []string{"veth0", "bridge0"}, []string{"bridge1", "veth1", "veth0"}
 	// next makes the generation for the interfaces after, up to its pins.
 	next := func(d *Datapath) (*loadedPrograms, []attach.Port, error) {
-		c, err := d.register.plan(on("", after...), testTableSize, d.now())
+		c, err := d.register.Plan(on("", after...), testTableSize, d.now())
 		if err != nil {
 			return nil, nil, err
 		}

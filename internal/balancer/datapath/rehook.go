@@ -66,7 +66,9 @@ func (d *Datapath) passedOver(w attach.Method, ports []attach.Port) string {
 // take loads a generation and puts it to work by a way, which may be the one in use. The lack
 // that it returns with an error says why another way may do; without one, what is not as it
 // should be.
-func (d *Datapath) take(ports []attach.Port, w attach.Method, load loader) (made *loadedPrograms, lack string, err error) {
+func (d *Datapath) take(ports []attach.Port, w attach.Method, load loader) (
+	made *loadedPrograms, lack string, err error,
+) {
 	if w == d.method {
 		return d.renew(ports, load)
 	}

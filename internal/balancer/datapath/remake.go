@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
@@ -114,20 +116,20 @@ func (f *found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err erro
 
 // writeAnew writes what packets need of turns and loads that were made anew. What is active is
 // counted with the first change; until then limits let more in.
-func (f *found) writeAnew(r *register) {
-	now := atomic.LoadUint32(&f.memory.head().Clock) | 1
-	for _, is := range r.records {
+func (f *found) writeAnew(r *generation.Register) {
+	now := atomic.LoadUint32(&f.memory.Head().Clock) | 1
+	for _, is := range r.Records {
 		if slices.Contains(f.differ, objects.XDPMapTurns) {
-			turn := f.shared.turn(is.id)
-			is.putTurn(turn)
+			turn := f.shared.turn(is.ID)
+			is.PutTurn(turn)
 			// Which flows nothing remembers is not known any more.
-			if is.remembers {
+			if is.Remembers {
 				mapmem.ElementsOf[objects.XDPTurn](turn)[0].Unremembered = now
 			}
 		}
 		if slices.Contains(f.differ, objects.XDPMapLoads) {
-			for i := range is.places {
-				is.putLoad(f.shared.load(is.places[i].index), i)
+			for i := range is.Places {
+				is.PutLoad(f.shared.load(is.Places[i].Index), i)
 			}
 		}
 	}

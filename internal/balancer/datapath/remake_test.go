@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
@@ -79,9 +81,9 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		if err := first.Apply(state); err != nil {
 			return err
 		}
-		is := first.register.records[tracked]
-		flow := objects.XDPFlow{Port: 7, Service: is.id, Backend: is.places[0].index,
-			Generation: is.places[0].generation}
+		is := first.register.Records[tracked]
+		flow := objects.XDPFlow{Port: 7, Service: is.ID, Backend: is.Places[0].Index,
+			Generation: is.Places[0].Generation}
 		if !first.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, first.janitor.Now()) {
 			t.Fatal("no room for a flow")
 		}
@@ -131,7 +133,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		expect(second, "before the programs are exchanged", 7, 5)
 		// The old program goes on counting until then.
 		count(second.ledger.previous.m, one, 6)
-		if turn := mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0]; turn.Cap != 1000 {
+		if turn := mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.ID))[0]; turn.Cap != 1000 {
 			t.Errorf("before the programs are exchanged, the bound of connections is %d", turn.Cap)
 		}
 		if err := second.Apply(state); err != nil {
@@ -142,7 +144,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		if _, there := second.shared.proven.Find(&flow); !there {
 			t.Error("a flow is forgotten")
 		}
-		turn := &mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.id))[0]
+		turn := &mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.ID))[0]
 		if active := atomic.LoadUint32(&turn.Active); active != 1 {
 			t.Errorf("active flows of its service: %d, want 1", active)
 		}
@@ -190,8 +192,8 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 		if err := first.Apply(state); err != nil {
 			return err
 		}
-		is := first.register.records[0]
-		index, number := is.places[0].index, is.exceptions
+		is := first.register.Records[0]
+		index, number := is.Places[0].Index, is.Exceptions
 		cpus, err := ebpf.PossibleCPU()
 		if err != nil {
 			return err
@@ -256,7 +258,7 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 			}
 			for _, prefix := range nat.Untranslated {
 				var there uint32
-				if err := d.shared.prefixes.Lookup(prefixKey(number, prefix), &there); err != nil {
+				if err := d.shared.prefixes.Lookup(generation.PrefixKey(number, prefix), &there); err != nil {
 					t.Errorf("%s, %s is not untranslated: %v", when, prefix, err)
 				}
 			}
@@ -286,7 +288,7 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 			return err
 		}
 		expect(second, "after the programs were exchanged", 1000)
-		if now := second.register.records[0].exceptions; now != number {
+		if now := second.register.Records[0].Exceptions; now != number {
 			t.Errorf("the number of its destinations was %d, and is %d", number, now)
 		}
 		if err := second.Leave(); err != nil {

@@ -32,7 +32,7 @@ func refusing(tb testing.TB, d *Datapath, services ...lb.RoutedService) {
 		tb.Fatal(err)
 	}
 	for i := range services {
-		d.janitor.Rules.Turns[d.register.places.services[services[i].Key()]].Active = 1
+		d.janitor.Rules.Turns[d.register.Places.Services[services[i].Key()]].Active = 1
 	}
 }
 

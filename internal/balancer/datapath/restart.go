@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
@@ -69,7 +71,7 @@ type found struct {
 	attached []attached
 	// pinned are the programs of the set, by the index of their interface.
 	pinned   map[int]*ebpf.Program
-	memory   *memory
+	memory   *generation.Memory
 	snapshot *snapshot.Snapshot
 	// stale: changes were made after the snapshot that no snapshot has.
 	stale  bool
@@ -176,10 +178,10 @@ func (f *found) find(k *keeper, sets []uint64) error {
 		return err
 	}
 	var err error
-	if f.memory, err = openMemory(f.store.Path(pins.Set(f.set), generationPin)); err != nil {
+	if f.memory, err = generation.OpenMemory(f.store.Path(pins.Set(f.set), generationPin)); err != nil {
 		return err
 	}
-	number := f.memory.head().Snapshot
+	number := f.memory.Head().Snapshot
 	if f.snapshot, err = k.newest(number); err != nil {
 		return err
 	}
@@ -231,15 +233,15 @@ func (d *Datapath) adopt(f *found) error {
 		len(s.Generations) > int(f.shared.loads.MaxEntries()) {
 		return fmt.Errorf("%w: its maps are for fewer services or backends than it says", snapshot.ErrDamaged)
 	}
-	r, err := restore(s)
+	r, err := generation.Restore(s)
 	if err != nil {
 		return err
 	}
 	if f.stale {
-		r.places.markStale(f.shared.counts.MaxEntries())
+		r.Places.MarkStale(f.shared.counts.MaxEntries())
 		d.notes = append(d.notes, staleNote)
 	}
-	f.memory.later = mapmem.NewGrace(&d.mu)
+	f.memory.Later = mapmem.NewGrace(&d.mu)
 	d.register, d.secret, d.shared, d.ledger = r, s.Secret, f.shared, restoreLedger(&s.Head)
 	d.ledger.previous, d.ledger.backends = f.previous, f.backends
 	if len(f.differ) > 0 {
@@ -263,9 +265,9 @@ func (d *Datapath) adopt(f *found) error {
 		programs[programPin(f.ports[i].Index)] = p
 	}
 	d.current = &loadedPrograms{adopted: true, set: f.set, ports: f.ports, programs: f.programs, memory: f.memory,
-		collections: []*ebpf.Collection{{Programs: programs}}, state: r.state, places: r.places}
-	d.keeper.number = d.keeper.latest(max(s.Number, f.memory.head().Snapshot))
-	head := f.memory.head()
+		collections: []*ebpf.Collection{{Programs: programs}}, state: r.State, places: r.Places}
+	d.keeper.number = d.keeper.latest(max(s.Number, f.memory.Head().Snapshot))
+	head := f.memory.Head()
 	var stood time.Duration
 	if moved := atomic.LoadUint64(&head.Moved); moved != 0 { // a build that does not note it has left the data plane
 		stood = max(flowtable.Monotonic()-time.Duration(moved), 0)
@@ -305,7 +307,7 @@ func (d *Datapath) finishAdoption(old *shared) {
 // noteLedger writes down what maps of counters had counted that were replaced: until the last
 // packet had gone by them, that was not known. Without it, a snapshot is less exact.
 func (d *Datapath) noteLedger() {
-	d.writeSnapshot(d.register.unchanged(d.now()), d.current.ports)
+	d.writeSnapshot(d.register.Unchanged(d.now()), d.current.ports)
 	d.keeper.show(d.current.memory)
 }
 
@@ -328,7 +330,7 @@ func (d *Datapath) end(release func() error) error {
 	d.sockets.closeUnless(nil)
 	d.current.close()
 	if d.current != nil {
-		d.current.memory.close()
+		d.current.memory.Close()
 	}
 	d.shared.closeUnless(nil)
 	return err

@@ -101,10 +101,10 @@ func processTime() time.Duration {
 
 // benchFlow is a flow of one of the services, to one of its backends.
 func benchFlow(d *Datapath, n int) objects.XDPFlow {
-	is := d.register.records[n%len(d.register.records)]
-	to := is.places[n/len(d.register.records)%len(is.places)]
-	return objects.XDPFlow{Address: [4]uint32{uint32(n)}, Port: uint16(n), Service: is.id, Backend: to.index,
-		Generation: to.generation}
+	is := d.register.Records[n%len(d.register.Records)]
+	to := is.Places[n/len(d.register.Records)%len(is.Places)]
+	return objects.XDPFlow{Address: [4]uint32{uint32(n)}, Port: uint16(n), Service: is.ID, Backend: to.Index,
+		Generation: to.Generation}
 }
 
 // relay puts tables of another layout in the place of a datapath's pinned ones, with its flows.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
@@ -40,7 +42,7 @@ type rig struct {
 	want, last lb.Counters
 	out        []byte
 	// owners are the backends by their places.
-	owners map[place]lb.BackendKey
+	owners map[generation.Place]lb.BackendKey
 }
 
 // testOptions are such that few packets meet a bound.
@@ -89,7 +91,7 @@ func (r *rig) bring(tb testing.TB, state lb.State) {
 	}
 	// Who applies a configuration here is who runs the program: no packet is on its way
 	// meanwhile, and to wait for the others of the machine would be most of a long run.
-	r.datapath.current.memory.later.Synchronize = func() {}
+	r.datapath.current.memory.Later.Synchronize = func() {}
 	if err := r.model.apply(state); err != nil {
 		tb.Fatal(err)
 	}

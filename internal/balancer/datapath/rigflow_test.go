@@ -13,6 +13,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -159,12 +161,14 @@ func (r *rig) describe(b *objects.XDPFlowBucket, place int) placeContents {
 }
 
 // ownerPlace is the place of the backend that a flow is at.
-func ownerPlace(flow *objects.XDPFlow) place { return place{flow.Backend, flow.Generation} }
+func ownerPlace(flow *objects.XDPFlow) generation.Place {
+	return generation.Place{Index: flow.Backend, Generation: flow.Generation}
+}
 
 // learnOwners notes who has which place.
 func (r *rig) learnOwners() {
-	r.owners = map[place]lb.BackendKey{}
-	for key, at := range r.datapath.current.places.backends {
+	r.owners = map[generation.Place]lb.BackendKey{}
+	for key, at := range r.datapath.current.places.Backends {
 		r.owners[at] = key
 	}
 }
@@ -244,7 +248,7 @@ func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
 
 // compareTransition says in what differs what is known of a change that is under way.
 func (r *rig) compareTransition(key lb.ServiceKey, at *standing) string {
-	view := &r.datapath.register.byKey[key].view
+	view := &r.datapath.register.ByKey[key].View
 	if (view.Base != nil) != (at.base != nil) || at.base != nil && !view.Until.Equal(at.until) {
 		return fmt.Sprintf("%s (%s): a base: %v, until %v, %d slots; want %v, until %v, %d slots\n", key, at.recipe,
 			view.Base != nil, view.Until, len(view.Table.Slots), at.base != nil, at.until, len(at.owners))
@@ -278,9 +282,9 @@ func (r *rig) dueOf(key lb.ServiceKey) uint64 { return r.turnOf(key).Due }
 func (r *rig) insight() insight {
 	return insight{
 		secret:       r.datapath.secret,
-		serviceID:    func(key lb.ServiceKey) uint32 { return r.datapath.current.places.services[key] },
-		groupID:      func(name string) uint32 { return r.datapath.register.places.groups[name].id },
-		backendIndex: func(key lb.BackendKey) uint32 { return r.datapath.current.places.backends[key].index },
+		serviceID:    func(key lb.ServiceKey) uint32 { return r.datapath.current.places.Services[key] },
+		groupID:      func(name string) uint32 { return r.datapath.register.Places.Groups[name].ID },
+		backendIndex: func(key lb.BackendKey) uint32 { return r.datapath.current.places.Backends[key].Index },
 		sequenceOf:   r.sequenceOf,
 		marks:        r.marks,
 	}
@@ -288,16 +292,16 @@ func (r *rig) insight() insight {
 
 // marks says whether the slot of a hash is marked as one that has changed hands.
 func (r *rig) marks(key lb.ServiceKey, hash uint32) bool {
-	moved := r.datapath.register.byKey[key].view.Moved
+	moved := r.datapath.register.ByKey[key].View.Moved
 	return !moved.Empty() && moved.Has(int(scale(hash, int(moved.Size))))
 }
 
 // sequenceOf is the order of wrr that the program goes by.
 func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
-	record := r.datapath.register.byKey[key]
-	s := &record.service
+	record := r.datapath.register.ByKey[key]
+	s := &record.Service
 	takers := takersOf(s)
-	for _, member := range record.view.Table.Sequence {
+	for _, member := range record.View.Table.Sequence {
 		sequence = append(sequence, takers[member])
 	}
 	return sequence
@@ -305,12 +309,12 @@ func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
 
 // turnOf and loadOf read what schedulers and limits go by.
 func (r *rig) turnOf(key lb.ServiceKey) objects.XDPTurn {
-	row := r.datapath.shared.turn(r.datapath.current.places.services[key])
+	row := r.datapath.shared.turn(r.datapath.current.places.Services[key])
 	return *(*objects.XDPTurn)(unsafe.Pointer(unsafe.SliceData(row)))
 }
 
 func (r *rig) loadOf(key lb.BackendKey) objects.XDPBackendLoad {
-	row := r.datapath.shared.load(r.datapath.current.places.backends[key].index)
+	row := r.datapath.shared.load(r.datapath.current.places.Backends[key].Index)
 	return *(*objects.XDPBackendLoad)(unsafe.Pointer(unsafe.SliceData(row)))
 }
 

@@ -21,9 +21,9 @@ func (d *Datapath) ServiceTables() []lb.ServiceTable {
 	}
 	list := make([]lb.ServiceTable, 0, len(p.records))
 	for _, r := range p.records {
-		if !r.key.Hairpin {
-			list = append(list, lb.ServiceTable{Key: r.key, Name: r.service.Name, Digest: r.digest(),
-				Takers: r.takers()})
+		if !r.Key.Hairpin {
+			list = append(list, lb.ServiceTable{Key: r.Key, Name: r.Service.Name, Digest: r.Digest(),
+				Takers: r.Takers()})
 		}
 	}
 	d.tables.Store(&serviceTables{p, list})

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
@@ -26,7 +28,7 @@ type shared struct {
 	fragments                *ebpf.Map
 	allowances               *ebpf.Map
 	// prefixes is shared by all that were made one from another, as are its lists.
-	prefixes prefixMap
+	prefixes generation.PrefixMap
 	// What schedulers and limits remember, by the service's id, and how many flows a
 	// backend has, by its index. We write some of it.
 	turns, loads array
@@ -154,7 +156,7 @@ func (s *shared) forget(made *ebpf.Map) {
 	case s.returns:
 		s.fullNAT = nil
 	case s.prefixes.Map:
-		s.prefixes.lists = map[uint32][]objects.XDPPrefixKey{}
+		s.prefixes.Lists = map[uint32][]objects.XDPPrefixKey{}
 	}
 }
 

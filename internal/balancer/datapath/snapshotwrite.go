@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -16,7 +18,7 @@ import (
 // writeSnapshot writes down what will be known after a change. It comes before the first word
 // that packets read of it. The ports are those of then. What cannot be written is a fault, and
 // the change is made all the same.
-func (d *Datapath) writeSnapshot(c *revision, ports []attach.Port) {
+func (d *Datapath) writeSnapshot(c *generation.Revision, ports []attach.Port) {
 	k := d.keeper
 	if k == nil {
 		return
@@ -33,14 +35,16 @@ func (d *Datapath) writeSnapshot(c *revision, ports []attach.Port) {
 }
 
 // nextSnapshot returns the next snapshot, and the encoded services in it.
-func (d *Datapath) nextSnapshot(c *revision, ports []attach.Port) ([]byte, map[*record][]byte, error) {
+func (d *Datapath) nextSnapshot(c *generation.Revision, ports []attach.Port) (
+	[]byte, map[*generation.Record][]byte, error,
+) {
 	k := d.keeper
-	lines, encoded := make(map[*record][]byte, len(c.records)), make([][]byte, len(c.records))
-	for i, r := range c.records {
+	lines, encoded := make(map[*generation.Record][]byte, len(c.Records)), make([][]byte, len(c.Records))
+	for i, r := range c.Records {
 		line, known := k.lines[r]
 		if !known {
 			var err error
-			if line, err = r.saved().Line(); err != nil {
+			if line, err = r.Saved().Line(); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -55,18 +59,18 @@ func (d *Datapath) nextSnapshot(c *revision, ports []attach.Port) ([]byte, map[*
 }
 
 // nextHead returns what is not about one service.
-func (d *Datapath) nextHead(c *revision, ports []attach.Port) (snapshot.Head, error) {
-	head := c.places.saved()
-	head.Pool = c.numbers().saved()
+func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapshot.Head, error) {
+	head := c.Places.Saved()
+	head.Pool = c.Numbers().Saved()
 	head.Number, head.Written = d.keeper.number+1, time.Now()
-	head.Secret, head.Cookie, head.Hook = d.secret, d.keeper.Cookie, d.requestedHook(c.state)
+	head.Secret, head.Cookie, head.Hook = d.secret, d.keeper.Cookie, d.requestedHook(c.State)
 	// Of maps that the change replaces, this is what they have counted so far: the rest is written down after
 	// it (noteLedger).
 	carried, outcomes, err := d.ledger.counted()
 	if err != nil {
 		return head, err
 	}
-	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.countedBefore(c.places)),
+	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.countedBefore(c.Places)),
 		savedCounts(carried), outcomes
 	if head.Layouts, err = sharedLayouts(); err != nil {
 		return head, err
@@ -89,10 +93,10 @@ func (d *Datapath) nextHead(c *revision, ports []attach.Port) (snapshot.Head, er
 
 // countedBefore is what the ledger will hold of owners before. Their last packets may still
 // be counted, and then seem to be the next owner's.
-func (d *Datapath) countedBefore(change *placeChange) map[uint32]lb.BackendCount {
+func (d *Datapath) countedBefore(change *generation.PlaceChange) map[uint32]lb.BackendCount {
 	before := map[uint32]lb.BackendCount{}
 	maps.Copy(before, d.ledger.before)
-	for _, index := range change.nextOwners() {
+	for _, index := range change.NextOwners() {
 		if count, err := readBackend(d.shared.counts, index); err == nil {
 			before[index] = count.Plus(d.ledger.elsewhere(index))
 		}

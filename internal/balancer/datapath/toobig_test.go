@@ -102,17 +102,17 @@ func TestBackendWithoutPath(t *testing.T) {
 				if action, _ := r.run(t, frame); action == actions[hook].drop {
 					t.Fatalf("%v, port %d: dropped, although there is a path", vip, port)
 				}
-				for key, at := range r.datapath.current.places.backends {
-					row := memory.rows.Get(at.index)
+				for key, at := range r.datapath.current.places.Backends {
+					row := memory.Rows.Get(at.Index)
 					service := lb.ServiceKey{VIP: vip, Port: port, Protocol: lb.TCP}
 					if key.Service != service || row.Mtu == 0 {
 						continue
 					}
-					if memory.rows.Spares() == 0 {
+					if memory.Rows.Spares() == 0 {
 						t.Fatal("no spare row is left")
 					}
 					row.Mtu = 0
-					memory.rows.Set(at.index, &row, memory.later)
+					memory.Rows.Set(at.Index, &row, memory.Later)
 				}
 				if action, _ := r.run(t, frame); action != actions[hook].drop {
 					t.Errorf("%v, port %d: action %d without a path, want %d", vip, port, action, actions[hook].drop)

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
@@ -101,7 +103,7 @@ func filterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 			f.Family = 4
 		}
 		*end.wanted = mapmem.OfAddress(end.prefix.Masked().Addr())
-		*end.at = maskWords(end.prefix)
+		*end.at = generation.MaskWords(end.prefix)
 	}
 	names, err := outcomeNames()
 	if err != nil {
@@ -113,7 +115,7 @@ func filterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 
 // resolve looks up anew what captures name: a change may have given other numbers. A capture of a service that is gone
 // takes none of its packets until it is back.
-func (t *tracing) resolve(r *register) {
+func (t *tracing) resolve(r *generation.Register) {
 	if t == nil {
 		return
 	}
@@ -125,7 +127,7 @@ func (t *tracing) resolve(r *register) {
 
 // resolve has a capture take the packets of the service and the backends that it names. Errors: capture.ErrNoService,
 // and the kernel's.
-func (c *liveCapture) resolve(r *register) error {
+func (c *liveCapture) resolve(r *generation.Register) error {
 	if c.request.Service == "" {
 		return c.Take(nil, nil)
 	}
@@ -135,18 +137,18 @@ func (c *liveCapture) resolve(r *register) error {
 
 // numbersOf returns the ids of a service and of its hairpin, and the indices of its backends of a name, or of all.
 // Error: capture.ErrNoService.
-func numbersOf(r *register, service, backend string) (ids, indices []uint32, err error) {
+func numbersOf(r *generation.Register, service, backend string) (ids, indices []uint32, err error) {
 	var services, backends []string
-	for _, record := range r.records {
-		services = append(services, record.service.Name)
-		if record.service.Name != service {
+	for _, record := range r.Records {
+		services = append(services, record.Service.Name)
+		if record.Service.Name != service {
 			continue
 		}
-		ids = append(ids, record.id)
-		for i, b := range record.service.Backends {
+		ids = append(ids, record.ID)
+		for i, b := range record.Service.Backends {
 			backends = append(backends, b.Name)
 			if backend == "" || b.Name == backend {
-				indices = append(indices, record.places[i].index)
+				indices = append(indices, record.Places[i].Index)
 			}
 		}
 	}

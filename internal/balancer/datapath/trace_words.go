@@ -53,10 +53,10 @@ func (d *Datapath) words() *words {
 	}
 	// The same information was read when the counters were made.
 	w.names, _ = outcomeNames()
-	for _, r := range d.register.records {
-		w.services[r.id], w.slots[r.id] = &r.service, len(r.view.Table.Slots)
-		for at, place := range r.places {
-			w.backends[place.index] = member{&r.service, at, place.generation}
+	for _, r := range d.register.Records {
+		w.services[r.ID], w.slots[r.ID] = &r.Service, len(r.View.Table.Slots)
+		for at, place := range r.Places {
+			w.backends[place.Index] = member{&r.Service, at, place.Generation}
 		}
 	}
 	d.current.words = w

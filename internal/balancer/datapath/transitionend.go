@@ -2,7 +2,11 @@
 
 package datapath
 
-import "time"
+import (
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+)
 
 // endTransitions ends what need not go on of the transitions, after a full round of
 // the janitor that found so many flows of each service, by its id.
@@ -12,8 +16,8 @@ func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	if d.closed || d.current == nil {
 		return
 	}
-	d.register.places.releaseIDs(flowsOf)
-	if c := d.register.endTransitions(now, flowsOf); c != nil {
+	d.register.Places.ReleaseIDs(flowsOf)
+	if c := d.register.EndTransitions(now, flowsOf); c != nil {
 		// Without room, the transitions go on until the next round, or the next change.
 		d.publishViews(c)
 	}
@@ -21,15 +25,15 @@ func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 
 // publishViews shows a change of services' views alone. It returns false, and has changed nothing, where
 // there is no room; the caller holds the lock.
-func (d *Datapath) publishViews(c *revision) bool {
-	p := d.current.memory.prepareOrWait(c)
+func (d *Datapath) publishViews(c *generation.Revision) bool {
+	p := d.current.memory.PrepareOrWait(c)
 	if p == nil {
 		return false
 	}
 	d.writeSnapshot(c, d.current.ports)
 	d.keeper.show(d.current.memory)
-	p.publish()
-	d.register.commit(c)
+	p.Publish()
+	d.register.Commit(c)
 	d.publishPicture()
 	d.keeper.removeOld(d.current)
 	return true

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"net/netip"
@@ -30,46 +30,46 @@ func (k endpointKey) slot() mapmem.Key {
 
 // natEndpoint is what the source of such replies becomes.
 type natEndpoint struct {
-	vip netip.AddrPort
+	VIP netip.AddrPort
 	mss uint16
-	// index counts them. It is not given to another backend meanwhile.
-	index uint32
+	// Index counts them. It is not given to another backend meanwhile.
+	Index uint32
 	// service is the id of the service, where its flows are remembered.
 	service uint32
 	// exceptions is the number of the service's list of them.
 	exceptions uint32
-	// until is when it is forgotten; of a present backend's, nothing.
-	until time.Time
+	// Until is when it is forgotten; of a present backend's, nothing.
+	Until time.Time
 }
 
 // value is the endpoint as the data plane reads it.
 func (e natEndpoint) value() objects.XDPEndpoint {
-	return objects.XDPEndpoint{Vip: mapmem.OfAddress(e.vip.Addr()), Port: mapmem.NetworkOrder(e.vip.Port()),
-		Mss: e.mss, Backend: e.index, Service: e.service, Exceptions: e.exceptions}
+	return objects.XDPEndpoint{Vip: mapmem.OfAddress(e.VIP.Addr()), Port: mapmem.NetworkOrder(e.VIP.Port()),
+		Mss: e.mss, Backend: e.Index, Service: e.service, Exceptions: e.exceptions}
 }
 
 // endpointsOf calls do for the endpoints of a service, if it has any.
-func (r *record) endpointsOf(do func(endpointKey, natEndpoint)) {
-	s := &r.service
+func (r *Record) endpointsOf(do func(endpointKey, natEndpoint)) {
+	s := &r.Service
 	if s.Mode != lb.NAT {
 		return
 	}
-	e := natEndpoint{vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS,
-		service: uint32(objects.XDPNoServiceNO_SERVICE), exceptions: r.exceptions}
-	if r.remembers {
-		e.service = r.id
+	e := natEndpoint{VIP: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS,
+		service: uint32(objects.XDPNoServiceNO_SERVICE), exceptions: r.Exceptions}
+	if r.Remembers {
+		e.service = r.ID
 	}
 	for i, b := range s.Backends {
-		e.index = r.places[i].index
+		e.Index = r.Places[i].Index
 		do(endpointKey{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}, e)
 	}
 }
 
 // goneEndpoints notes that the endpoints of a service are no more, unless others have
 // taken them since. Those that stay are set again by newEndpoints.
-func (r *placeChange) goneEndpoints(was *record) {
+func (r *PlaceChange) goneEndpoints(was *Record) {
 	was.endpointsOf(func(key endpointKey, e natEndpoint) {
-		if have := r.places.endpoints[key]; have.vip == e.vip {
+		if have := r.Places.Endpoints[key]; have.VIP == e.VIP {
 			r.gone[key] = have
 		}
 	})
@@ -77,19 +77,19 @@ func (r *placeChange) goneEndpoints(was *record) {
 
 // claimEndpoints notes the endpoints that a service's backends have. All that are gone are
 // known; the places of those that come need not be.
-func (r *placeChange) claimEndpoints(is *record) {
+func (r *PlaceChange) claimEndpoints(is *Record) {
 	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
 		delete(r.gone, key)
-		if _, previous := r.places.previous[key]; previous {
+		if _, previous := r.Places.Previous[key]; previous {
 			r.claimed[key] = true
 		}
 	})
 }
 
 // newEndpoints notes the endpoints of a service that are new or have changed.
-func (r *placeChange) newEndpoints(is *record) {
+func (r *PlaceChange) newEndpoints(is *Record) {
 	is.endpointsOf(func(key endpointKey, e natEndpoint) {
-		if have, there := r.places.endpoints[key]; !there || have != e {
+		if have, there := r.Places.Endpoints[key]; !there || have != e {
 			r.endpoints[key] = e
 		}
 	})
@@ -97,15 +97,15 @@ func (r *placeChange) newEndpoints(is *record) {
 
 // forgetPrevious lets go of previous endpoints that a backend has now, and of those that
 // left too long ago.
-func (r *placeChange) forgetPrevious() {
-	for key, e := range r.places.previous {
-		if r.claimed[key] || r.now.After(e.until) {
+func (r *PlaceChange) forgetPrevious() {
+	for key, e := range r.Places.Previous {
+		if r.claimed[key] || r.now.After(e.Until) {
 			r.forgotten = append(r.forgotten, key)
 			// Fragments whose first one was a previous backend's reply go by the
 			// generation, and must not follow it any more.
-			if r.release(e.index) {
-				r.generations[e.index] = nextGeneration(r.generation(e.index))
-				r.vacated = append(r.vacated, e.index)
+			if r.release(e.Index) {
+				r.generations[e.Index] = nextGeneration(r.generation(e.Index))
+				r.vacated = append(r.vacated, e.Index)
 			}
 		}
 	}
@@ -113,29 +113,29 @@ func (r *placeChange) forgetPrevious() {
 
 // keepPrevious holds the indices of the endpoints that are gone. It comes before the
 // backends of the indices are released.
-func (r *placeChange) keepPrevious() {
+func (r *PlaceChange) keepPrevious() {
 	for _, e := range r.gone {
-		r.hold(e.index)
+		r.hold(e.Index)
 	}
 }
 
 // previousOf is what becomes of an endpoint that is gone.
-func (r *placeChange) previousOf(e natEndpoint) natEndpoint {
-	e.until, e.service = r.now.Add(previousTime), uint32(objects.XDPNoServiceNO_SERVICE)
+func (r *PlaceChange) previousOf(e natEndpoint) natEndpoint {
+	e.Until, e.service = r.now.Add(previousTime), uint32(objects.XDPNoServiceNO_SERVICE)
 	return e
 }
 
 // commitEndpoints is the part of commit that is about endpoints.
-func (r *placeChange) commitEndpoints() {
-	p := r.places
+func (r *PlaceChange) commitEndpoints() {
+	p := r.Places
 	for _, key := range r.forgotten {
-		delete(p.previous, key)
+		delete(p.Previous, key)
 	}
 	for key, e := range r.gone {
-		delete(p.endpoints, key)
-		p.previous[key] = r.previousOf(e)
+		delete(p.Endpoints, key)
+		p.Previous[key] = r.previousOf(e)
 	}
 	for key, e := range r.endpoints {
-		p.endpoints[key] = e
+		p.Endpoints[key] = e
 	}
 }

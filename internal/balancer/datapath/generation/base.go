@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"slices"
@@ -10,10 +10,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// base says what the service's is, but for times.
-func (r *record) base() lb.Base {
-	v := &r.view
-	b := lb.Base{Service: r.key, BySource: r.service.BySource(), Scheduler: r.service.Scheduler, Beyond: true,
+// Base says what the service's is, but for times.
+func (r *Record) Base() lb.Base {
+	v := &r.View
+	b := lb.Base{Service: r.Key, BySource: r.Service.BySource(), Scheduler: r.Service.Scheduler, Beyond: true,
 		Moved: v.Moved.Digest()}
 	if v.Base == nil || len(v.Base.Slots) == 0 {
 		return b
@@ -32,15 +32,15 @@ func (r *record) base() lb.Base {
 	return b
 }
 
-// withBase returns the service's view with another balancer's base, and whether that says anything.
-func (r *record) withBase(b *lb.Base, now time.Time) (tables.View, bool, error) {
-	v := r.view
-	if v.Base != nil || r.lacksSlots(b) {
+// WithBase returns the service's view with another balancer's base, and whether that says anything.
+func (r *Record) WithBase(b *lb.Base, now time.Time) (tables.View, bool, error) {
+	v := r.View
+	if v.Base != nil || r.LacksSlots(b) {
 		v.Moved, v.Quiet = tables.AllSlots(uint32(len(v.Table.Slots))), 0
 		return v, true, nil
 	}
 	if len(b.Backends) == 0 {
-		if !v.Moved.Empty() || r.remembers {
+		if !v.Moved.Empty() || r.Remembers {
 			return v, false, nil
 		}
 		v.Moved, v.Since, v.Quiet = tables.AllSlots(uint32(len(v.Table.Slots))), now.Add(-b.Age), 0
@@ -61,7 +61,7 @@ func (r *record) withBase(b *lb.Base, now time.Time) (tables.View, bool, error) 
 	if moved.Empty() {
 		// The other balancer is ahead by a change that is yet to come here: its flows are looked for, and what is
 		// not remembered goes by the present table, which is the base.
-		if !v.Moved.Empty() || r.remembers {
+		if !v.Moved.Empty() || r.Remembers {
 			return v, false, nil
 		}
 		v.Moved, v.Since, v.Quiet = tables.AllSlots(uint32(len(v.Table.Slots))), now, 0
@@ -69,23 +69,23 @@ func (r *record) withBase(b *lb.Base, now time.Time) (tables.View, bool, error) 
 	}
 	v.Moved = moved.Union(v.Moved)
 	v.Base, v.Since, v.Until, v.Quiet = base, now.Add(-b.Age), now.Add(min(max(b.Left, 0),
-		tables.Window(&r.service))), 0
+		tables.Window(&r.Service))), 0
 	return v, true, nil
 }
 
-// lacksSlots says whether another balancer remembers flows of slots that have changed hands there, and not here: this
+// LacksSlots says whether another balancer remembers flows of slots that have changed hands there, and not here: this
 // one has missed a change that was taken back. Which they are is not told, so that packets of all slots look for their
 // flow.
-func (r *record) lacksSlots(b *lb.Base) bool {
-	v := &r.view
-	return b.Beyond && !r.remembers && !v.Moved.Empty() && v.Moved.Count < int(v.Moved.Size) && b.Moved != 0 &&
+func (r *Record) LacksSlots(b *lb.Base) bool {
+	v := &r.View
+	return b.Beyond && !r.Remembers && !v.Moved.Empty() && v.Moved.Count < int(v.Moved.Size) && b.Moved != 0 &&
 		b.Moved != v.Moved.Digest()
 }
 
-// withView returns the change of one service's view.
-func (r *register) withView(was, is *record, now time.Time) *revision {
-	c := r.unchanged(now)
-	c.records, c.services = slices.Clone(r.records), []served{{was, is}}
-	c.records[slices.Index(c.records, was)] = is
+// WithView returns the change of one service's view.
+func (r *Register) WithView(was, is *Record, now time.Time) *Revision {
+	c := r.Unchanged(now)
+	c.Records, c.services = slices.Clone(r.Records), []served{{was, is}}
+	c.Records[slices.Index(c.Records, was)] = is
 	return c
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
@@ -12,38 +13,38 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// record is a service as the data plane has it. It is not changed; each change makes
+// Record is a service as the data plane has it. It is not changed; each change makes
 // another.
-type record struct {
-	key     lb.ServiceKey
-	service lb.RoutedService
-	id      uint32
-	// group is the id of the group whose persistence it shares, if there is one.
-	group uint32
-	// exceptions is the number of its list of exceptions, 0 if it has none.
-	exceptions uint32
+type Record struct {
+	Key     lb.ServiceKey
+	Service lb.RoutedService
+	ID      uint32
+	// Group is the id of the group whose persistence it shares, if there is one.
+	Group uint32
+	// Exceptions is the number of its list of exceptions, 0 if it has none.
+	Exceptions uint32
 	// clients is the number of the list of the clients that it serves, 0 if it serves all.
 	clients uint32
-	// places[i] is that of Backends[i].
-	places []place
-	// remembers: every flow of the service is remembered.
-	remembers bool
-	view      tables.View
+	// Places[i] is that of Backends[i].
+	Places []Place
+	// Remembers: every flow of the service is remembered.
+	Remembers bool
+	View      tables.View
 	// published is when the service came; zero where a process before had it.
 	published time.Time
 	// digests is shared by records that differ in the course of a transition only.
 	digests *digests
 	// placement is where it is in the memory of the generation.
-	placement placement
+	placement Placement
 }
 
-// row is backend i as the data plane reads it.
-func (r *record) row(i int) objects.XDPBackend {
-	s := &r.service
-	backend, place := &s.Backends[i], r.places[i]
+// Row is backend i as the data plane reads it.
+func (r *Record) Row(i int) objects.XDPBackend {
+	s := &r.Service
+	backend, place := &s.Backends[i], r.Places[i]
 	value := objects.XDPBackend{
-		Index:      place.index,
-		Generation: place.generation,
+		Index:      place.Index,
+		Generation: place.Generation,
 		Address:    mapmem.OfAddress(backend.Address),
 		Port:       mapmem.NetworkOrder(backend.Port),
 		Weight:     tables.Weight(s, i),
@@ -52,13 +53,13 @@ func (r *record) row(i int) objects.XDPBackend {
 		value.Ipv6 = 1
 	}
 	if s.Up(i) {
-		putPath(&s.Paths[i], &value)
+		PutPath(&s.Paths[i], &value)
 	}
 	return value
 }
 
 // put makes a backend reachable.
-func putPath(p *lb.Path, b *objects.XDPBackend) {
+func PutPath(p *lb.Path, b *objects.XDPBackend) {
 	b.Up = 1
 	b.Destination = [lb.MACLength]uint8(p.MAC)
 	b.Source = [lb.MACLength]uint8(p.Source)
@@ -70,19 +71,19 @@ func putPath(p *lb.Path, b *objects.XDPBackend) {
 }
 
 // rows are all of them.
-func (r *record) rows() []objects.XDPBackend {
-	rows := make([]objects.XDPBackend, len(r.service.Backends))
+func (r *Record) rows() []objects.XDPBackend {
+	rows := make([]objects.XDPBackend, len(r.Service.Backends))
 	for i := range rows {
-		rows[i] = r.row(i)
+		rows[i] = r.Row(i)
 	}
 	return rows
 }
 
 // members are the rows of the members, in their order.
-func (r *record) members(rows []objects.XDPBackend) []objects.XDPBackend {
-	members := make([]objects.XDPBackend, 0, len(r.view.Table.Owners))
+func (r *Record) members(rows []objects.XDPBackend) []objects.XDPBackend {
+	members := make([]objects.XDPBackend, 0, len(r.View.Table.Owners))
 	for i := range rows {
-		if r.service.TakesFlows(i) {
+		if r.Service.TakesFlows(i) {
 			members = append(members, rows[i])
 		}
 	}
@@ -91,9 +92,9 @@ func (r *record) members(rows []objects.XDPBackend) []objects.XDPBackend {
 
 // baseMembers are the rows of the base's members as they are now; one that is not
 // configured any more is down.
-func (r *record) baseMembers(rows []objects.XDPBackend) []objects.XDPBackend {
-	members := make([]objects.XDPBackend, len(r.view.Base.Owners))
-	for member, i := range tables.Renumbered(r.view.Base.Owners, tables.Endpoints(&r.service)) {
+func (r *Record) baseMembers(rows []objects.XDPBackend) []objects.XDPBackend {
+	members := make([]objects.XDPBackend, len(r.View.Base.Owners))
+	for member, i := range tables.Renumbered(r.View.Base.Owners, tables.Endpoints(&r.Service)) {
 		if i != tables.NoMember {
 			members[member] = rows[i]
 		}
@@ -102,21 +103,21 @@ func (r *record) baseMembers(rows []objects.XDPBackend) []objects.XDPBackend {
 }
 
 // value is the service as the data plane reads it, but for where its blocks are.
-func (r *record) value() objects.XDPService {
-	s := &r.service
+func (r *Record) value() objects.XDPService {
+	s := &r.Service
 	value := objects.XDPService{
-		TableSize: uint32(len(r.view.Table.Slots)),
-		Id:        r.id,
+		TableSize: uint32(len(r.View.Table.Slots)),
+		Id:        r.ID,
 		Flags:     r.flags(),
 		Scheduler: uint8(schedulerNumbers[s.Scheduler]),
-		Mode:      uint8(modeNumbers[s.Mode]),
+		Mode:      uint8(ModeNumbers[s.Mode]),
 		Mss:       s.MSS,
 		Tos:       s.DSCP << 2,
 		Kind:      uint8(objects.XDPServiceKindKIND_SERVICE),
 		Clients:   [3]uint8{uint8(r.clients), uint8(r.clients >> 8), uint8(r.clients >> 16)},
 	}
-	if r.view.Base != nil {
-		value.BaseSize = uint32(len(r.view.Base.Slots))
+	if r.View.Base != nil {
+		value.BaseSize = uint32(len(r.View.Base.Slots))
 	}
 	if s.Persistence.On() {
 		value.Prefix = clientBits(s)
@@ -127,16 +128,16 @@ func (r *record) value() objects.XDPService {
 // transitionFlags are those that come and go with a transition.
 const transitionFlags = uint16(objects.XDPServiceFlagSERVICE_MOVED | objects.XDPServiceFlagSERVICE_BASE)
 
-func (r *record) flags() uint16 {
-	s, flags := &r.service, objects.XDPServiceFlag(0)
+func (r *Record) flags() uint16 {
+	s, flags := &r.Service, objects.XDPServiceFlag(0)
 	for _, f := range []struct {
 		flag objects.XDPServiceFlag
 		on   bool
 	}{
 		{objects.XDPServiceFlagSERVICE_BY_SOURCE, s.BySource()},
-		{objects.XDPServiceFlagSERVICE_TRACKED, r.remembers},
-		{objects.XDPServiceFlagSERVICE_MOVED, r.view.InTransition()},
-		{objects.XDPServiceFlagSERVICE_BASE, r.view.Base != nil},
+		{objects.XDPServiceFlagSERVICE_TRACKED, r.Remembers},
+		{objects.XDPServiceFlagSERVICE_MOVED, r.View.InTransition()},
+		{objects.XDPServiceFlagSERVICE_BASE, r.View.Base != nil},
 		{objects.XDPServiceFlagSERVICE_PERSISTENT, s.Persistence.On()},
 		{objects.XDPServiceFlagSERVICE_RATE, s.Limits.Rate > 0},
 		{objects.XDPServiceFlagSERVICE_LIMITED, s.Limits.Connections > 0 || slices.ContainsFunc(s.Backends,
@@ -158,9 +159,9 @@ func (r *record) flags() uint16 {
 // Nanoseconds of a second.
 const second = uint64(time.Second)
 
-// putTurn writes the limits of the service, and what replies to full NAT become.
-func (r *record) putTurn(turn mapmem.Storage) {
-	limits := r.service.Limits
+// PutTurn writes the limits of the service, and what replies to full NAT become.
+func (r *Record) PutTurn(turn mapmem.Storage) {
+	limits := r.Service.Limits
 	var interval, burst uint64
 	if limits.Rate > 0 {
 		interval = max(second/uint64(limits.Rate), 1)
@@ -170,19 +171,19 @@ func (r *record) putTurn(turn mapmem.Storage) {
 	turn.Store(3, burst)
 	mapmem.StoreHalf(turn, 9, limits.Connections)
 	to := &mapmem.ElementsOf[objects.XDPTurn](turn)[0]
-	to.Vip, to.VipPort = mapmem.OfAddress(r.service.VIP), mapmem.NetworkOrder(r.service.Port)
-	to.Mss, to.Protocol = r.service.MSS, uint8(r.service.Protocol)
+	to.Vip, to.VipPort = mapmem.OfAddress(r.Service.VIP), mapmem.NetworkOrder(r.Service.Port)
+	to.Mss, to.Protocol = r.Service.MSS, uint8(r.Service.Protocol)
 	to.Tracked = 0
-	if r.remembers {
+	if r.Remembers {
 		to.Tracked = 1
 	}
 	// The next table may begin where one did that is known by its place, with others in it.
 	to.HasOneWith(0)
 }
 
-// putLoad writes the thresholds of backend i.
-func (r *record) putLoad(load mapmem.Storage, i int) {
-	backend := &r.service.Backends[i]
+// PutLoad writes the thresholds of backend i.
+func (r *Record) PutLoad(load mapmem.Storage, i int) {
+	backend := &r.Service.Backends[i]
 	mapmem.StoreHalf(load, 1, backend.Upper)
 	mapmem.StoreHalf(load, 2, backend.Lower)
 }
@@ -204,7 +205,7 @@ var schedulerNumbers = map[lb.Scheduler]objects.XDPScheduler{
 	lb.Failover:                 objects.XDPSchedulerSCHEDULER_FIRST,
 }
 
-var modeNumbers = map[lb.Mode]objects.XDPMode{
+var ModeNumbers = map[lb.Mode]objects.XDPMode{
 	lb.L2DSR:   objects.XDPModeMODE_L2DSR,
 	lb.IPIP:    objects.XDPModeMODE_IPIP,
 	lb.GUE:     objects.XDPModeMODE_GUE,
@@ -213,12 +214,49 @@ var modeNumbers = map[lb.Mode]objects.XDPMode{
 	lb.FullNAT: objects.XDPModeMODE_FULLNAT,
 }
 
-// takes says whether flows of a backend find service and backend here, and are looked for.
-func (r *register) takes(key lb.BackendKey) bool {
-	record := r.byKey[key.Service]
-	_, known := r.places.backends[key]
-	return record != nil && known && record.looksUp()
+// LooksUp says whether packets of the service look for their flow.
+func (r *Record) LooksUp() bool { return r.Remembers || r.View.InTransition() }
+
+// Place is where a backend lives in the maps. It keeps its place for as long
+// as it is configured, so that its counters and its flows stay its own.
+type Place struct {
+	Index uint32
+	// Generation tells this owner of the index from those before it. It is not 0.
+	Generation uint16
 }
 
-// looksUp says whether packets of the service look for their flow.
-func (r *record) looksUp() bool { return r.remembers || r.view.InTransition() }
+// Placement is where a service is in the memory of a generation: what packets read.
+type Placement struct {
+	value objects.XDPService
+	// The pieces of its blocks; nil where there is nothing to be there.
+	table, members, baseTable, baseMembers *mapmem.Extent
+	// baseIdle says that no packet is left that has read of an earlier base; nil: there
+	// was none.
+	baseIdle *bool
+}
+
+// pieces lists those that there are.
+func (l *Placement) pieces() []*mapmem.Extent {
+	var all []*mapmem.Extent
+	for _, e := range []*mapmem.Extent{l.table, l.members, l.baseTable, l.baseMembers} {
+		if e != nil {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// digests are what is known of a service's digest. It is made when it is first asked for, for that of a large
+// table takes milliseconds, and a change must not wait for it.
+type digests struct {
+	once  sync.Once
+	value uint64
+}
+
+// clientBits is how many bits of an address make a client to a service's persistence.
+func clientBits(s *lb.RoutedService) uint8 {
+	if most := uint8(s.VIP.BitLen()); s.Persistence.Prefix == 0 || s.Persistence.Prefix > most {
+		return most
+	}
+	return s.Persistence.Prefix
+}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"net/netip"
@@ -17,20 +17,20 @@ import (
 
 var _ = [1]struct{}{}[lb.MaxNear-objects.XDPAgreementMAX_NEAR]
 
-// visibleService is the key by which others know a service.
-func visibleService(key lb.ServiceKey) lb.ServiceKey {
+// VisibleService is the key by which others know a service.
+func VisibleService(key lb.ServiceKey) lb.ServiceKey {
 	key.Hairpin = false
 	return key
 }
 
-// visible is the key by which others know a backend.
-func visible(key lb.BackendKey) lb.BackendKey {
-	key.Service = visibleService(key.Service)
+// Visible is the key by which others know a backend.
+func Visible(key lb.BackendKey) lb.BackendKey {
+	key.Service = VisibleService(key.Service)
 	return key
 }
 
-// localOf is the address that backend i knows us by; invalid where that is not known.
-func localOf(s *lb.RoutedService, i int) netip.Addr {
+// LocalOf is the address that backend i knows us by; invalid where that is not known.
+func LocalOf(s *lb.RoutedService, i int) netip.Addr {
 	if i >= len(s.Paths) {
 		return netip.Addr{}
 	}
@@ -41,16 +41,16 @@ func localOf(s *lb.RoutedService, i int) netip.Addr {
 // are sent from another address now, and what the backend sends to the previous one belongs to no flow.
 // The backend is another one then, and they end.
 func movesAway(is, was *lb.RoutedService, i, before int) bool {
-	now, then := localOf(is, i), localOf(was, before)
+	now, then := LocalOf(is, i), LocalOf(was, before)
 	return is.IsHairpin && now.IsValid() && then.IsValid() && now != then
 }
 
-// putNear tells a program of the near clients whose packets it meets; lists: some service does not
+// PutNear tells a program of the near clients whose packets it meets; lists: some service does not
 // serve every client.
-func putNear(constants *objects.XDPSettings, prefixes []netip.Prefix, lists bool) {
+func PutNear(constants *objects.XDPSettings, prefixes []netip.Prefix, lists bool) {
 	constants.Near4Count, constants.Near6Count = 0, 0
 	for _, p := range prefixes {
-		address, mask := mapmem.OfAddress(p.Addr()), maskWords(p)
+		address, mask := mapmem.OfAddress(p.Addr()), MaskWords(p)
 		switch four, six := &constants.Near4Count, &constants.Near6Count; {
 		case p.Addr().Is4() && *four < lb.MaxNear:
 			constants.Near4[*four].Address, constants.Near4[*four].Mask = address[0], mask[0]
@@ -66,8 +66,8 @@ func putNear(constants *objects.XDPSettings, prefixes []netip.Prefix, lists bool
 	}
 }
 
-// maskWords returns the mask of a prefix, laid out as its address.
-func maskWords(p netip.Prefix) [4]uint32 {
+// MaskWords returns the mask of a prefix, laid out as its address.
+func MaskWords(p netip.Prefix) [4]uint32 {
 	mask := make([]byte, p.Addr().BitLen()/8)
 	for bit := range p.Bits() {
 		mask[bit/8] |= 0x80 >> (bit % 8)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"net/netip"
@@ -10,17 +10,17 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// poolNumbers are the addresses of full NAT by their numbers, of IPv4 and of IPv6. A flow carries the number of its
+// PoolNumbers are the addresses of full NAT by their numbers, of IPv4 and of IPv6. A flow carries the number of its
 // address, which keeps it whatever becomes of the pool: also while it is not in there, for it may come back. They are
 // not changed; each change makes others.
-type poolNumbers [2][]netip.Addr
+type PoolNumbers [2][]netip.Addr
 
 // maxPoolNumbers is how many numbers there are in a family, many times the addresses of a pool. Beyond it, that of an
 // address which is not in the pool is given to another.
 const maxPoolNumbers = 1024
 
 // with returns the numbers once a pool is there.
-func (n poolNumbers) with(pool lb.Pool) poolNumbers {
+func (n PoolNumbers) with(pool lb.Pool) PoolNumbers {
 	for f := range n {
 		n[f] = slices.Clone(n[f])
 	}
@@ -43,7 +43,7 @@ func (n poolNumbers) with(pool lb.Pool) poolNumbers {
 }
 
 // pooled are those of addresses that are in a pool; others have the zero address.
-func (n poolNumbers) pooled(pool lb.Pool) poolNumbers {
+func (n PoolNumbers) pooled(pool lb.Pool) PoolNumbers {
 	for f := range n {
 		n[f] = slices.Clone(n[f])
 		for i, address := range n[f] {
@@ -56,7 +56,7 @@ func (n poolNumbers) pooled(pool lb.Pool) poolNumbers {
 }
 
 // words are the addresses as packets read them: zeros where there is none.
-func (n poolNumbers) words(family int) []mapmem.Address {
+func (n PoolNumbers) words(family int) []mapmem.Address {
 	words := make([]mapmem.Address, len(n[family]))
 	for i, address := range n[family] {
 		if address.IsValid() {
@@ -67,7 +67,7 @@ func (n poolNumbers) words(family int) []mapmem.Address {
 }
 
 // numbersOf are those of some addresses of one family.
-func (n poolNumbers) numbersOf(addresses []netip.Addr, family int) (numbers []uint32) {
+func (n PoolNumbers) numbersOf(addresses []netip.Addr, family int) (numbers []uint32) {
 	for i, address := range n[family] {
 		if slices.Contains(addresses, address) {
 			numbers = append(numbers, uint32(i))
@@ -76,8 +76,8 @@ func (n poolNumbers) numbersOf(addresses []netip.Addr, family int) (numbers []ui
 	return numbers
 }
 
-// number is that of an address, and whether it has one.
-func (n poolNumbers) number(address netip.Addr) (uint16, bool) {
+// Number is that of an address, and whether it has one.
+func (n PoolNumbers) Number(address netip.Addr) (uint16, bool) {
 	if !address.IsValid() {
 		return 0, false
 	}
@@ -85,30 +85,13 @@ func (n poolNumbers) number(address netip.Addr) (uint16, bool) {
 	return uint16(max(at, 0)), at >= 0
 }
 
-// saved are both families' after each other, each in its order.
-func (n poolNumbers) saved() []netip.Addr { return slices.Concat(n[0], n[1]) }
+// Saved are both families' after each other, each in its order.
+func (n PoolNumbers) Saved() []netip.Addr { return slices.Concat(n[0], n[1]) }
 
 // poolNumbersOf is what was saved.
-func poolNumbersOf(saved []netip.Addr) (n poolNumbers) {
+func poolNumbersOf(saved []netip.Addr) (n PoolNumbers) {
 	for _, address := range saved {
 		n[mapmem.Family(address)] = append(n[mapmem.Family(address)], address)
 	}
 	return n
-}
-
-// numbers are those after the change.
-func (c *revision) numbers() poolNumbers { return c.places.places.pool.with(c.pool()) }
-
-// ownNumbers says, by family and number, which addresses of the pool are the balancer's own; nil where all are.
-func (m *memory) ownNumbers() (own [2][]bool) {
-	if len(m.pool.Others) == 0 {
-		return own
-	}
-	for f := range own {
-		own[f] = make([]bool, len(m.numbers[f]))
-		for _, number := range m.numbers.numbersOf(m.pool.Addresses, f) {
-			own[f][number] = true
-		}
-	}
-	return own
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"bytes"
@@ -11,32 +11,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 )
 
-// placement is where a service is in the memory of a generation: what packets read.
-type placement struct {
-	value objects.XDPService
-	// The pieces of its blocks; nil where there is nothing to be there.
-	table, members, baseTable, baseMembers *mapmem.Extent
-	// baseIdle says that no packet is left that has read of an earlier base; nil: there
-	// was none.
-	baseIdle *bool
-}
-
-// settleIn notes where the services are, in the order of the change's records, in memory that packets go by from now on.
-func (c *revision) settleIn(homes []placement) {
-	for i, r := range c.records {
+// SettleIn notes where the services are in the memory that packets go by from now on, in the order of the change's
+// records.
+func (c *Revision) SettleIn(homes []Placement) {
+	for i, r := range c.Records {
 		r.placement = homes[i]
 	}
-}
-
-// pieces lists those that there are.
-func (l *placement) pieces() []*mapmem.Extent {
-	var all []*mapmem.Extent
-	for _, e := range []*mapmem.Extent{l.table, l.members, l.baseTable, l.baseMembers} {
-		if e != nil {
-			all = append(all, e)
-		}
-	}
-	return all
 }
 
 // memberBytes is the size of a member.
@@ -45,14 +25,14 @@ const memberBytes = int(unsafe.Sizeof(objects.XDPBackend{}))
 // placeService finds room for a service, and writes there what packets do not read yet. What
 // is the same as in was, the service before, stays where it is. It returns false where
 // there is no room; nothing is held then. The rows are those of the service's backends.
-func (m *memory) placeService(is, was *record, rows []objects.XDPBackend) (placement, bool) {
-	h := placing{memory: m}
+func (m *Memory) placeService(is, was *Record, rows []objects.XDPBackend) (Placement, bool) {
+	h := placing{Memory: m}
 	if was != nil {
-		h.old, h.view = was.placement, was.view
+		h.old, h.view = was.placement, was.View
 	}
-	v := is.view
-	home := placement{value: is.value()}
-	home.table = h.table(v.Table, v.Moved, is.hosts())
+	v := is.View
+	home := Placement{value: is.value()}
+	home.table = h.table(v.Table, v.Moved, is.Hosts())
 	home.members = h.members(is.members(rows))
 	if v.Base != nil {
 		home.baseTable = h.baseTable(v.Base)
@@ -60,7 +40,7 @@ func (m *memory) placeService(is, was *record, rows []objects.XDPBackend) (place
 	}
 	if h.full {
 		m.release(&home, m.arena.Give)
-		return placement{}, false
+		return Placement{}, false
 	}
 	home.value.Current = block(v.Table, home.table, home.members)
 	home.value.Base = block(v.Base, home.baseTable, home.baseMembers)
@@ -76,7 +56,7 @@ func block(t *tables.Table, slots, members *mapmem.Extent) objects.XDPBlock {
 }
 
 // release lets go of what a service has; give gets what no service holds any more.
-func (m *memory) release(home *placement, give func(*mapmem.Extent)) {
+func (m *Memory) release(home *Placement, give func(*mapmem.Extent)) {
 	for _, e := range home.pieces() {
 		if e.Holders--; e.Holders == 0 {
 			give(e)
@@ -86,8 +66,8 @@ func (m *memory) release(home *placement, give func(*mapmem.Extent)) {
 
 // placing is the work of placeService.
 type placing struct {
-	*memory
-	old  placement
+	*Memory
+	old  Placement
 	view tables.View
 	full bool
 }

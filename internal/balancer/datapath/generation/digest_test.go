@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"fmt"
@@ -16,11 +16,11 @@ import (
 // digestWith returns the digest of a service's first table.
 func digestWith(t *testing.T, s lb.RoutedService) uint64 {
 	t.Helper()
-	c, err := newRegister().plan(lb.State{Services: []lb.RoutedService{s}}, 0, time.Now())
+	c, err := NewRegister().Plan(lb.State{Services: []lb.RoutedService{s}}, 0, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.records[0].digest()
+	return c.Records[0].Digest()
 }
 
 // TestDigestsArePinned: another release of the program, or of Go, must not have others.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -21,38 +20,10 @@ import (
 // changes gets another number: what is there is not changed while packets read it, and ways that
 // are known by the number before are not taken for the new one's.
 
-// lastList is the greatest such number; 0 is that of none. See way_kind in the program.
-const lastList = 1<<24 - 1
-
 // listed is a prefix, and what its list says of the addresses in it.
 type listed struct {
 	netip.Prefix
 	verdict objects.XDPPrefixVerdict
-}
-
-// numberLists gives a service's lists their numbers: those that they had in was, or others. A
-// number that is taken for a change that is then not made is not given again soon.
-func (p *places) numberLists(is, was *record) {
-	if is.service.Mode == lb.NAT && len(is.service.Untranslated) > 0 {
-		if was != nil && was.exceptions != 0 && slices.Equal(was.service.Untranslated, is.service.Untranslated) {
-			is.exceptions = was.exceptions
-		} else {
-			is.exceptions = p.nextList()
-		}
-	}
-	if is.service.Listed() {
-		if was != nil && was.clients != 0 && was.service.SameClients(&is.service.Service) {
-			is.clients = was.clients
-		} else {
-			is.clients = p.nextList()
-		}
-	}
-}
-
-// nextList returns a number that no list has.
-func (p *places) nextList() uint32 {
-	p.lastList = p.lastList%lastList + 1
-	return p.lastList
 }
 
 // clientList is what a service's lists say of clients. Those that are in neither get the
@@ -89,27 +60,27 @@ func exceptionList(s *lb.Service) []listed {
 	return list
 }
 
-// prefixMap is the map, and which keys are in it under each number.
-type prefixMap struct {
+// PrefixMap is the map, and which keys are in it under each number.
+type PrefixMap struct {
 	*ebpf.Map
-	lists map[uint32][]objects.XDPPrefixKey
+	Lists map[uint32][]objects.XDPPrefixKey
 }
 
-// listBits are those of the number, which is before the address in a key.
-const listBits = 32
+// ListBits are those of the number, which is before the address in a key.
+const ListBits = 32
 
-// prefixKey is a prefix as the data plane finds it.
-func prefixKey(number uint32, prefix netip.Prefix) objects.XDPPrefixKey {
-	return objects.XDPPrefixKey{Bits: listBits + uint32(prefix.Bits()), List: number,
+// PrefixKey is a prefix as the data plane finds it.
+func PrefixKey(number uint32, prefix netip.Prefix) objects.XDPPrefixKey {
+	return objects.XDPPrefixKey{Bits: ListBits + uint32(prefix.Bits()), List: number,
 		Address: mapmem.OfAddress(prefix.Addr())}
 }
 
-// add puts the lists of a change's services that are new or have changed beside the others, which is
+// Add puts the lists of a change's services that are new or have changed beside the others, which is
 // before anything bears their numbers.
-func (m *prefixMap) add(c *revision) error {
+func (m *PrefixMap) Add(c *Revision) error {
 	for _, s := range c.services {
-		service := &s.is.service.Service
-		if err := m.put(s.is.exceptions, func() []listed { return exceptionList(service) }); err != nil {
+		service := &s.is.Service.Service
+		if err := m.put(s.is.Exceptions, func() []listed { return exceptionList(service) }); err != nil {
 			return fmt.Errorf("service %s: noting which destinations stay untranslated: %w", service.Name, err)
 		}
 		if err := m.put(s.is.clients, func() []listed { return clientList(service) }); err != nil {
@@ -121,34 +92,34 @@ func (m *prefixMap) add(c *revision) error {
 
 // put puts a list under a number, unless it is there, or the number is that of none. Where that
 // fails, what was put is known, and taken out with the next change.
-func (m *prefixMap) put(number uint32, list func() []listed) error {
-	if _, there := m.lists[number]; there || number == 0 {
+func (m *PrefixMap) put(number uint32, list func() []listed) error {
+	if _, there := m.Lists[number]; there || number == 0 {
 		return nil
 	}
 	for _, p := range list() {
-		key := prefixKey(number, p.Prefix)
+		key := PrefixKey(number, p.Prefix)
 		if err := m.Put(key, uint32(p.verdict)); err != nil {
 			return fmt.Errorf("%s: %w", p.Prefix, err)
 		}
-		m.lists[number] = append(m.lists[number], key)
+		m.Lists[number] = append(m.Lists[number], key)
 	}
 	return nil
 }
 
-// sweep takes out what no service and no endpoint of a backend that has left needs any more.
+// Sweep takes out what no service and no endpoint of a backend that has left needs any more.
 // An entry that cannot be taken out stays; nothing finds it.
-func (m *prefixMap) sweep(r *register) {
-	if len(m.lists) == 0 {
+func (m *PrefixMap) Sweep(r *Register) {
+	if len(m.Lists) == 0 {
 		return
 	}
 	used := map[uint32]bool{}
-	for _, is := range r.records {
-		used[is.exceptions], used[is.clients] = true, true
+	for _, is := range r.Records {
+		used[is.Exceptions], used[is.clients] = true, true
 	}
-	for _, e := range r.places.previous {
+	for _, e := range r.Places.Previous {
 		used[e.exceptions] = true
 	}
-	for number, keys := range m.lists {
+	for number, keys := range m.Lists {
 		if used[number] {
 			continue
 		}
@@ -158,19 +129,19 @@ func (m *prefixMap) sweep(r *register) {
 			gone = gone && (err == nil || errors.Is(err, ebpf.ErrKeyNotExist))
 		}
 		if gone {
-			delete(m.lists, number)
+			delete(m.Lists, number)
 		}
 	}
 }
 
-// restoreLists finds out what lists the map has: the process before knew.
-func (m *prefixMap) restoreLists() error {
-	m.lists = map[uint32][]objects.XDPPrefixKey{}
+// RestoreLists finds out what lists the map has: the process before knew.
+func (m *PrefixMap) RestoreLists() error {
+	m.Lists = map[uint32][]objects.XDPPrefixKey{}
 	var key objects.XDPPrefixKey
 	var value uint32
 	all := m.Iterate()
 	for all.Next(&key, &value) {
-		m.lists[key.List] = append(m.lists[key.List], key)
+		m.Lists[key.List] = append(m.Lists[key.List], key)
 	}
 	if err := all.Err(); err != nil {
 		return fmt.Errorf("reading the lists of prefixes: %w", err)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
-	"sync"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -18,18 +17,11 @@ import (
 // digestVersion goes into every digest. It changes with what slots mean to a flow: the hash of bpf/lib/hash.h.
 const digestVersion = "jeoul table 1"
 
-// digests are what is known of a service's digest. It is made when it is first asked for, for that of a large
-// table takes milliseconds, and a change must not wait for it.
-type digests struct {
-	once  sync.Once
-	value uint64
-}
-
-// digest returns a number that two balancers have in common exactly when they send new flows of the service
+// Digest returns a number that two balancers have in common exactly when they send new flows of the service
 // to the same backends; 0 does not occur. It is XXH64 of what decides on that, and knows no number that is of
 // this process only: backends are endpoints.
-func (r *record) digest() uint64 {
-	r.digests.once.Do(func() { r.digests.value = cmp.Or(digestOf(&r.service, r.view.Table), 1) })
+func (r *Record) Digest() uint64 {
+	r.digests.once.Do(func() { r.digests.value = cmp.Or(digestOf(&r.Service, r.View.Table), 1) })
 	return r.digests.value
 }
 
@@ -94,14 +86,6 @@ func digestOf(s *lb.RoutedService, t *tables.Table) uint64 {
 	return w.Sum64()
 }
 
-// clientBits is how many bits of an address make a client to a service's persistence.
-func clientBits(s *lb.RoutedService) uint8 {
-	if most := uint8(s.VIP.BitLen()); s.Persistence.Prefix == 0 || s.Persistence.Prefix > most {
-		return most
-	}
-	return s.Persistence.Prefix
-}
-
 // limited says whether a member may be full, so that its flows go to others.
 func limited(s *lb.RoutedService) bool {
 	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })
@@ -162,9 +146,9 @@ func (w digestWriter) slots(slots []uint16, members []uint64) {
 	}
 }
 
-// takers are the members, if there are few.
-func (r *record) takers() []lb.Taker {
-	t := r.view.Table
+// Takers are the members, if there are few.
+func (r *Record) Takers() []lb.Taker {
+	t := r.View.Table
 	if len(t.Owners) > lb.MaxTakers {
 		return nil
 	}

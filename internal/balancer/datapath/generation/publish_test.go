@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"encoding/binary"
@@ -22,59 +22,59 @@ import (
 // programs.
 type plane struct {
 	mu sync.Mutex
-	*register
-	memory *memory
+	*Register
+	memory *Memory
 	// filled counts how often memory was made anew.
 	filled int
 	now    time.Time
 }
 
-func newPlane() *plane { return &plane{register: newRegister(), now: time.Unix(1000, 0)} }
+func newPlane() *plane { return &plane{Register: NewRegister(), now: time.Unix(1000, 0)} }
 
 func (p *plane) apply(t *testing.T, state lb.State) {
 	t.Helper()
-	c, err := p.plan(state, 0, p.now)
+	c, err := p.Plan(state, 0, p.now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !p.publish(c) {
 		p.fill(t, c)
 	}
-	p.commit(c)
+	p.Commit(c)
 }
 
 // publish changes the memory that is there, if it is enough.
-func (p *plane) publish(c *revision) bool {
+func (p *plane) publish(c *Revision) bool {
 	m := p.memory
-	if m == nil || c.places.indices > m.constants.BackendsIndices || !m.pool.Equal(c.pool()) {
+	if m == nil || c.Places.Indices > m.Constants.BackendsIndices || !m.Pool.Equal(c.pool()) {
 		return false
 	}
-	made := m.prepare(c)
-	if made == nil && m.later.Wait() {
-		made = m.prepare(c)
+	made := m.Prepare(c)
+	if made == nil && m.Later.Wait() {
+		made = m.Prepare(c)
 	}
 	if made == nil {
 		return false
 	}
-	made.publish()
+	made.Publish()
 	return true
 }
 
 // fill makes memory anew.
-func (p *plane) fill(t *testing.T, c *revision) {
+func (p *plane) fill(t *testing.T, c *Revision) {
 	t.Helper()
-	plan, err := capacityFor(c)
+	plan, err := CapacityFor(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, size := plan.layout()
 	m := newMemory(&plan, make(mapmem.Storage, size/8), &p.mu)
-	m.later = mapmem.NewManualGrace()
+	m.Later = mapmem.NewManualGrace()
 	homes, err := m.fill(c, &plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, r := range c.records {
+	for i, r := range c.Records {
 		r.placement = homes[i]
 	}
 	p.memory, p.filled = m, p.filled+1
@@ -82,9 +82,9 @@ func (p *plane) fill(t *testing.T, c *revision) {
 
 // settle is settleTransitions.
 func (p *plane) settle(flowsOf map[uint32]uint64) {
-	p.places.releaseIDs(flowsOf)
-	if c := p.register.endTransitions(p.now, flowsOf); c != nil && p.publish(c) {
-		p.commit(c)
+	p.Places.ReleaseIDs(flowsOf)
+	if c := p.Register.EndTransitions(p.now, flowsOf); c != nil && p.publish(c) {
+		p.Commit(c)
 	}
 }
 
@@ -101,7 +101,7 @@ type sighting struct {
 }
 
 // look reads as look_slot_up() of bpf/balancer/choose/slot.h does. It returns false where there is no such service.
-func (m *memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
+func (m *Memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
 	d := m.services[mapmem.Family(key.VIP)]
 	k := mapmem.KeyOf(key.VIP, key.Port, uint8(key.Protocol))
 	value := d.Lookup(k)
@@ -117,7 +117,7 @@ func (m *memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
 	return s, true
 }
 
-func (m *memory) follow(s *sighting, hash uint32, value mapmem.Storage) {
+func (m *Memory) follow(s *sighting, hash uint32, value mapmem.Storage) {
 	if s.service.TableSize > 0 {
 		s.slot = m.slotAt(s.service.Current.Table + uint32(uint64(hash)*uint64(s.service.TableSize)>>32))
 		s.number = uint32(m.slotAt(s.service.Current.Table-2)) | uint32(m.slotAt(s.service.Current.Table-1))<<16
@@ -140,12 +140,12 @@ func (m *memory) follow(s *sighting, hash uint32, value mapmem.Storage) {
 	s.base = m.memberAt(s.service.Base.Members + uint32(slot)&uint32(objects.XDPSlotBitsSLOT_MEMBER))
 }
 
-func (m *memory) slotAt(at uint32) uint16 {
-	return mapmem.ElementsOf[uint16](m.storage[m.constants.Table/8:])[at]
+func (m *Memory) slotAt(at uint32) uint16 {
+	return mapmem.ElementsOf[uint16](m.Storage[m.Constants.Table/8:])[at]
 }
 
-func (m *memory) memberAt(at uint32) objects.XDPBackend {
-	return mapmem.ElementsOf[objects.XDPBackend](m.storage[m.constants.Members/8:])[at]
+func (m *Memory) memberAt(at uint32) objects.XDPBackend {
+	return mapmem.ElementsOf[objects.XDPBackend](m.Storage[m.Constants.Members/8:])[at]
 }
 
 // randomState has some of the services that follow, with some of their backends.
@@ -193,8 +193,8 @@ func randomState(rng *rand.Rand) lb.State {
 func (p *plane) expect(t *testing.T, step int) {
 	t.Helper()
 	present := map[lb.ServiceKey]bool{}
-	for i := range p.state.Services {
-		service := &p.state.Services[i]
+	for i := range p.State.Services {
+		service := &p.State.Services[i]
 		present[service.Key()] = true
 		p.expectService(t, step, service)
 	}
@@ -210,7 +210,7 @@ func (p *plane) expect(t *testing.T, step int) {
 // expectService looks at a service by as many hashes as meet each of its slots.
 func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 	t.Helper()
-	r := p.byKey[s.Key()]
+	r := p.ByKey[s.Key()]
 	recipe := tables.RecipeOf(s, 0)
 	want, err := recipe.Build()
 	if err != nil {
@@ -218,9 +218,9 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 	}
 	rows := map[netip.AddrPort]objects.XDPBackend{}
 	for i, b := range s.Backends {
-		row := r.row(i)
+		row := r.Row(i)
 		rows[netip.AddrPortFrom(b.Address, b.Port)] = row
-		if got := p.memory.rows.Find(row.Index); got != row {
+		if got := p.memory.Rows.Find(row.Index); got != row {
 			t.Fatalf("step %d: %s: index %d has %+v, want %+v", step, s.Name, row.Index, got, row)
 		}
 	}
@@ -230,7 +230,7 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 		if !found {
 			t.Fatalf("step %d: %s is not found", step, s.Name)
 		}
-		if got.service.Id != r.id || int(got.service.TableSize) != len(want.Slots) || got.service.Flags != r.flags() {
+		if got.service.Id != r.ID || int(got.service.TableSize) != len(want.Slots) || got.service.Flags != r.flags() {
 			t.Fatalf("step %d: %s is %+v, want %d slots, flags %b", step, s.Name, got.service,
 				len(want.Slots), r.flags())
 		}
@@ -239,7 +239,7 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 			if owner := want.Owners[want.Slots[slot]]; got.current != rows[owner] {
 				t.Fatalf("step %d: %s: hash %x leads to %+v, want %+v", step, s.Name, hash, got.current, rows[owner])
 			}
-			if moved := got.slot&uint16(objects.XDPSlotBitsSLOT_MOVED) != 0; moved != r.view.Moved.Has(int(slot)) {
+			if moved := got.slot&uint16(objects.XDPSlotBitsSLOT_MOVED) != 0; moved != r.View.Moved.Has(int(slot)) {
 				t.Fatalf("step %d: %s: slot %d moved: %t", step, s.Name, slot, moved)
 			}
 			number := uint32(len(want.Owners))<<objects.XDPAgreementSEQUENCE_BITS | uint32(len(want.Sequence))
@@ -248,7 +248,7 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 			}
 			p.expectSequence(t, got.service.Current.Table, want.Sequence)
 		}
-		if base := r.view.Base; base != nil {
+		if base := r.View.Base; base != nil {
 			owner := base.Owners[base.Slots[uint64(hash)*uint64(len(base.Slots))>>32]]
 			if got.base != rows[owner] {
 				t.Fatalf("step %d: %s: hash %x led to %+v, want %+v", step, s.Name, hash, got.base, rows[owner])
@@ -271,10 +271,10 @@ func (p *plane) expectSequence(t *testing.T, table uint32, want []uint16) {
 func (p *plane) expectEndpoints(t *testing.T, step int) {
 	t.Helper()
 	want := map[endpointKey]natEndpoint{}
-	for key, e := range p.places.previous {
+	for key, e := range p.Places.Previous {
 		want[key] = e
 	}
-	for _, r := range p.records {
+	for _, r := range p.Records {
 		r.endpointsOf(func(key endpointKey, e natEndpoint) { want[key] = e })
 	}
 	addresses := map[netip.Addr]bool{}
@@ -310,7 +310,7 @@ func TestPublishedMemory(t *testing.T) {
 			}
 			p.expect(t, step)
 			if rng.IntN(3) == 0 {
-				p.memory.later.Wait()
+				p.memory.Later.Wait()
 			}
 			inPlace++
 		}
@@ -326,9 +326,9 @@ func TestPublishedMemory(t *testing.T) {
 // what they had, and nothing else.
 func (p *plane) expectNoLeak(t *testing.T) {
 	t.Helper()
-	p.memory.later.Wait()
+	p.memory.Later.Wait()
 	var held []*mapmem.Extent
-	for _, r := range p.records {
+	for _, r := range p.Records {
 		for _, e := range r.placement.pieces() {
 			if !slices.Contains(held, e) {
 				held = append(held, e)
@@ -339,7 +339,7 @@ func (p *plane) expectNoLeak(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.apply(t, lb.State{})
-	p.memory.later.Wait()
+	p.memory.Later.Wait()
 	if err := p.memory.arena.Check(nil); err != nil {
 		t.Errorf("with no service: %v", err)
 	}
@@ -356,10 +356,10 @@ func TestLeavingBackendKeepsItsPath(t *testing.T) {
 	p := newPlane()
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 3)
 	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
-	before := p.byKey[s.Key()].row(2)
+	before := p.ByKey[s.Key()].Row(2)
 	s.Backends, s.Paths = s.Backends[:2], s.Paths[:2]
 	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
-	after := p.memory.rows.Get(before.Index)
+	after := p.memory.Rows.Get(before.Index)
 	if after.Up != 0 || after.Generation == before.Generation {
 		t.Errorf("the backend has left, and its row is %+v", after)
 	}
@@ -378,7 +378,7 @@ func TestPublishedMeanwhile(t *testing.T) {
 	}
 	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
 	var readers sync.RWMutex
-	later := p.memory.later
+	later := p.memory.Later
 	later.Synchronize = func() {
 		readers.Lock()
 		defer readers.Unlock()
@@ -472,17 +472,17 @@ func TestIDsComeBackLate(t *testing.T) {
 	p := newPlane()
 	a, b := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1), testService(vip4, 81, lb.TCP, lb.RoundRobin, 1)
 	p.apply(t, lb.State{Services: []lb.RoutedService{a}})
-	id := p.places.services[a.Key()]
+	id := p.Places.Services[a.Key()]
 	p.apply(t, lb.State{})
 	other := func() uint32 {
 		p.apply(t, lb.State{Services: []lb.RoutedService{b}})
-		got := p.places.services[b.Key()]
+		got := p.Places.Services[b.Key()]
 		p.apply(t, lb.State{})
-		delete(p.places.quarantine, got)
+		delete(p.Places.quarantine, got)
 		return got
 	}
 	p.settle(map[uint32]uint64{id: 3})
-	for range idRounds {
+	for range IDRounds {
 		if other() == id {
 			t.Fatal("another service has the id, and there may be flows of the first")
 		}
@@ -498,7 +498,7 @@ func TestBadStatesChangeNothing(t *testing.T) {
 	p := newPlane()
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 4)
 	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
-	before := slices.Clone(p.memory.storage)
+	before := slices.Clone(p.memory.Storage)
 	many := testService(vip4, 81, lb.TCP, lb.Maglev, tables.MaxMembers+1)
 	twice := testService(vip4, 81, lb.TCP, lb.Maglev, 2)
 	twice.Backends[1] = twice.Backends[0]
@@ -508,12 +508,12 @@ func TestBadStatesChangeNothing(t *testing.T) {
 	changed.Backends = s.Backends[1:]
 	changed.Paths = s.Paths[1:]
 	for name, bad := range map[string]lb.RoutedService{"too many": many, "twice": twice, "small": small} {
-		if _, err := p.plan(lb.State{Services: []lb.RoutedService{changed, bad}}, 0, p.now); err == nil {
+		if _, err := p.Plan(lb.State{Services: []lb.RoutedService{changed, bad}}, 0, p.now); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if !slices.Equal(before, p.memory.storage) || len(p.records) != 1 || len(p.places.backends) != 4 ||
-		len(p.places.free) != 0 {
+	if !slices.Equal(before, p.memory.Storage) || len(p.Records) != 1 || len(p.Places.Backends) != 4 ||
+		len(p.Places.free) != 0 {
 		t.Error("something has changed")
 	}
 	p.expect(t, 0)
@@ -581,17 +581,17 @@ func TestModeFullNATHasItsOwnFlows(t *testing.T) {
 		s.Mode = mode
 		p.apply(t, lb.State{Services: []lb.RoutedService{s}, Pool: pool})
 		seen, found := p.memory.look(key, 0)
-		got := p.places.services[key]
+		got := p.Places.Services[key]
 		if !found || seen.service.Id != got {
 			t.Errorf("packets see the id %d, and it is %d", seen.service.Id, got)
 		}
-		for id, s := range p.flowServices {
+		for id, s := range p.FlowServices {
 			if s.Present != (uint32(id) == got) {
 				t.Errorf("flows of id %d are good: %t, and the service in mode %s has %d", id, s.Present, mode, got)
 			}
 		}
-		for index := range p.flowBackends {
-			if b := p.flowBackends[index]; b.Generation != 0 && b.Service != got {
+		for index := range p.FlowBackends {
+			if b := p.FlowBackends[index]; b.Generation != 0 && b.Service != got {
 				t.Errorf("backend %d is of service %d, want %d", index, b.Service, got)
 			}
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"slices"
@@ -10,50 +10,42 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// place is where a backend lives in the maps. It keeps its place for as long
-// as it is configured, so that its counters and its flows stay its own.
-type place struct {
-	index uint32
-	// generation tells this owner of the index from those before it. It is not 0.
-	generation uint16
-}
-
-// places are the indices of backends and the ids of services.
-type places struct {
-	backends map[lb.BackendKey]place
-	services map[lb.ServiceKey]uint32
+// Places are the indices of backends and the ids of services.
+type Places struct {
+	Backends map[lb.BackendKey]Place
+	Services map[lb.ServiceKey]uint32
 	// generations[i] counts the owners that index i has had, and their leaving.
 	generations []uint16
-	// holders[i] is for how many reasons index i is not free: its backend, and
+	// Holders[i] is for how many reasons index i is not free: its backend, and
 	// endpoints of one that has left.
-	holders []uint8
+	Holders []uint8
 	// free are the indices without a holder, the one that has been for longest first.
 	free []uint32
-	// ids is the first id that no service has had. freeIDs may be given
+	// IDs is the first id that no service has had. freeIDs may be given
 	// again; those in quarantine may be, too, once the janitor has found no flow of
 	// theirs in some rounds, which are counted: a flow's key holds an id, and there is
 	// no generation to tell its owners apart.
-	ids        uint32
+	IDs        uint32
 	freeIDs    []uint32
 	quarantine map[uint32]int
-	// groups are those that services share their persistence in, by name, and groupIDs the
+	// Groups are those that services share their persistence in, by name, and groupIDs the
 	// first id that none has had.
-	groups   map[string]group
+	Groups   map[string]group
 	groupIDs uint32
-	// endpoints are those of the backends of mode NAT, and previous those of
+	// Endpoints are those of the backends of mode NAT, and previous those of
 	// backends that have left lately.
-	endpoints, previous map[endpointKey]natEndpoint
+	Endpoints, Previous map[endpointKey]natEndpoint
 	// pool are the numbers of full NAT's addresses.
-	pool poolNumbers
+	pool PoolNumbers
 	// lastList is the number that a list of prefixes got last.
 	lastList uint32
 	// stale are indices that may have had owners which nothing here knows: see markStale.
 	stale map[uint32]bool
 }
 
-// markStale notes that changes were made which nothing has written down: any of these indices may have had further
+// MarkStale notes that changes were made which nothing has written down: any of these indices may have had further
 // owners. The next owner of one gets a generation far from theirs, so that their flows are not taken for its own.
-func (p *places) markStale(indices uint32) {
+func (p *Places) MarkStale(indices uint32) {
 	p.stale = make(map[uint32]bool, indices)
 	for index := range indices {
 		p.stale[index] = true
@@ -64,18 +56,18 @@ func (p *places) markStale(indices uint32) {
 const staleOwners = 1 << 12
 
 // ownedFrom returns the generation of the next owner of an index that had this one last.
-func (p *places) ownedFrom(index uint32, last uint16) uint16 {
+func (p *Places) ownedFrom(index uint32, last uint16) uint16 {
 	if p.stale[index] {
 		last += staleOwners
 	}
 	return nextGeneration(last)
 }
 
-func newPlaces() *places {
-	return &places{
-		backends: map[lb.BackendKey]place{}, services: map[lb.ServiceKey]uint32{}, quarantine: map[uint32]int{},
-		groups:    map[string]group{},
-		endpoints: map[endpointKey]natEndpoint{}, previous: map[endpointKey]natEndpoint{},
+func newPlaces() *Places {
+	return &Places{
+		Backends: map[lb.BackendKey]Place{}, Services: map[lb.ServiceKey]uint32{}, quarantine: map[uint32]int{},
+		Groups:    map[string]group{},
+		Endpoints: map[endpointKey]natEndpoint{}, Previous: map[endpointKey]natEndpoint{},
 	}
 }
 
@@ -87,16 +79,16 @@ func nextGeneration(g uint16) uint16 {
 	return g + 1
 }
 
-// placeChange is a change of the places, put together first and made later, or never.
-type placeChange struct {
-	places *places
+// PlaceChange is a change of the places, put together first and made later, or never.
+type PlaceChange struct {
+	Places *Places
 	now    time.Time
 	// left and arrived are backends that go and come.
 	left    []departing
 	arrived []arriving
 	// leftServices and newServices likewise.
 	leftServices []lb.ServiceKey
-	newServices  []*record
+	newServices  []*Record
 	// newGroups are the ids of groups that there were not before.
 	newGroups map[string]uint32
 	// endpoints are to be set, gone to be taken for those of backends that have left.
@@ -114,62 +106,62 @@ type placeChange struct {
 	generations map[uint32]uint16
 	// free and freeIDs are what is left of those, and how far the others go.
 	free, freeIDs []uint32
-	indices, ids  uint32
+	Indices, IDs  uint32
 }
 
 // departing is a backend that leaves, with the place that it had.
 type departing struct {
 	key lb.BackendKey
-	place
+	Place
 }
 
 // arriving is a backend that comes: the at-th of its service.
 type arriving struct {
 	key lb.BackendKey
-	of  *record
+	of  *Record
 	at  int
 }
 
-// nextOwners lists the indices that go from one owner to the next; those without an owner before are not among them.
-func (r *placeChange) nextOwners() (indices []uint32) {
+// NextOwners lists the indices that go from one owner to the next; those without an owner before are not among them.
+func (r *PlaceChange) NextOwners() (indices []uint32) {
 	for _, a := range r.arrived {
-		if index := a.of.places[a.at].index; int(index) < len(r.places.generations) {
+		if index := a.of.Places[a.at].Index; int(index) < len(r.Places.generations) {
 			indices = append(indices, index)
 		}
 	}
 	return indices
 }
 
-// indicesEver is how many indices backends have had.
-func (p *places) indicesEver() int { return len(p.generations) }
+// IndicesEver is how many indices backends have had.
+func (p *Places) IndicesEver() int { return len(p.generations) }
 
 // beginChange begins a change.
-func (p *places) beginChange(now time.Time) *placeChange {
-	return &placeChange{places: p, now: now, endpoints: map[endpointKey]natEndpoint{},
+func (p *Places) beginChange(now time.Time) *PlaceChange {
+	return &PlaceChange{Places: p, now: now, endpoints: map[endpointKey]natEndpoint{},
 		gone: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
 		holders: map[uint32]int{}, generations: map[uint32]uint16{},
-		newGroups: map[string]uint32{}, freeIDs: p.freeIDs, indices: uint32(len(p.generations)), ids: p.ids}
+		newGroups: map[string]uint32{}, freeIDs: p.freeIDs, Indices: uint32(len(p.generations)), IDs: p.IDs}
 }
 
 // service gives a service an id, and its backends places: those that they had in was,
 // the same service before, which may be nil. New ones get theirs in assign.
-func (r *placeChange) service(is, was *record) {
-	is.places = make([]place, len(is.service.Backends))
+func (r *PlaceChange) service(is, was *Record) {
+	is.Places = make([]Place, len(is.Service.Backends))
 	if was.keepsFlows(is) {
-		is.id = was.id
+		is.ID = was.ID
 	} else {
-		is.id = r.takeID()
+		is.ID = r.takeID()
 		r.newServices = append(r.newServices, is)
 		if was != nil {
-			r.leftServices = append(r.leftServices, was.key)
+			r.leftServices = append(r.leftServices, was.Key)
 		}
 	}
-	r.places.numberLists(is, was)
-	is.group = r.groupOf(is.service.Persistence.Group)
+	r.Places.numberLists(is, was)
+	is.Group = r.groupOf(is.Service.Persistence.Group)
 	stays := r.keep(is, was)
-	for i, backend := range is.service.Backends {
-		if is.places[i] == (place{}) {
-			r.arrived = append(r.arrived, arriving{is.service.BackendKey(backend), is, i})
+	for i, backend := range is.Service.Backends {
+		if is.Places[i] == (Place{}) {
+			r.arrived = append(r.arrived, arriving{is.Service.BackendKey(backend), is, i})
 		}
 	}
 	if was != nil {
@@ -180,56 +172,56 @@ func (r *placeChange) service(is, was *record) {
 // keepsFlows says whether what is remembered of a service's flows, nil for a new one, holds
 // for what it becomes. In mode fullnat a flow has a port of the pool where the others have
 // the number of its SYN, and without a port it cannot go on.
-func (r *record) keepsFlows(is *record) bool {
-	return r != nil && (r.service.Mode == lb.FullNAT) == (is.service.Mode == lb.FullNAT)
+func (r *Record) keepsFlows(is *Record) bool {
+	return r != nil && (r.Service.Mode == lb.FullNAT) == (is.Service.Mode == lb.FullNAT)
 }
 
 // keep gives the backends that were there the places that they had, and says which
 // those are by their numbers before.
-func (r *placeChange) keep(is, was *record) (stays []bool) {
+func (r *PlaceChange) keep(is, was *Record) (stays []bool) {
 	if was == nil {
 		return nil
 	}
-	stays = make([]bool, len(was.service.Backends))
-	for i, before := range tables.Renumbered(tables.Endpoints(&is.service), tables.Endpoints(&was.service)) {
-		if before != tables.NoMember && !movesAway(&is.service, &was.service, i, int(before)) {
-			is.places[i], stays[before] = was.places[before], true
+	stays = make([]bool, len(was.Service.Backends))
+	for i, before := range tables.Renumbered(tables.Endpoints(&is.Service), tables.Endpoints(&was.Service)) {
+		if before != tables.NoMember && !movesAway(&is.Service, &was.Service, i, int(before)) {
+			is.Places[i], stays[before] = was.Places[before], true
 		}
 	}
 	return stays
 }
 
 // leave notes the backends of a service that do not stay.
-func (r *placeChange) leave(was *record, stays []bool) {
-	for i, backend := range was.service.Backends {
+func (r *PlaceChange) leave(was *Record, stays []bool) {
+	for i, backend := range was.Service.Backends {
 		if stays == nil || !stays[i] {
-			r.left = append(r.left, departing{was.service.BackendKey(backend), was.places[i]})
+			r.left = append(r.left, departing{was.Service.BackendKey(backend), was.Places[i]})
 		}
 	}
 }
 
 // leaveService notes that a service goes.
-func (r *placeChange) leaveService(was *record) {
-	r.leftServices = append(r.leftServices, was.key)
+func (r *PlaceChange) leaveService(was *Record) {
+	r.leftServices = append(r.leftServices, was.Key)
 	r.leave(was, nil)
 }
 
-func (r *placeChange) takeID() (id uint32) {
+func (r *PlaceChange) takeID() (id uint32) {
 	if len(r.freeIDs) > 0 {
 		id, r.freeIDs = r.freeIDs[0], r.freeIDs[1:]
 		return id
 	}
-	r.ids++
-	return r.ids - 1
+	r.IDs++
+	return r.IDs - 1
 }
 
 // assign frees the places of those that leave and gives places to those that come.
-func (r *placeChange) assign() {
-	r.free = slices.Clone(r.places.free)
+func (r *PlaceChange) assign() {
+	r.free = slices.Clone(r.Places.free)
 	r.keepPrevious()
 	for _, d := range r.left {
-		r.generations[d.index] = nextGeneration(d.generation)
-		r.release(d.index)
+		r.generations[d.Index] = nextGeneration(d.Generation)
+		r.release(d.Index)
 	}
 	r.forgetPrevious()
 	for _, a := range r.arrived {
@@ -237,34 +229,34 @@ func (r *placeChange) assign() {
 		if len(r.free) > 0 {
 			index, r.free = r.free[0], r.free[1:]
 		} else {
-			index = r.indices
-			r.indices++
+			index = r.Indices
+			r.Indices++
 		}
 		r.hold(index)
-		p := place{index, r.places.ownedFrom(index, r.generation(index))}
-		r.generations[index] = p.generation
-		a.of.places[a.at] = p
+		p := Place{index, r.Places.ownedFrom(index, r.generation(index))}
+		r.generations[index] = p.Generation
+		a.of.Places[a.at] = p
 	}
 }
 
-func (r *placeChange) generation(index uint32) uint16 {
-	if g, changed := r.generations[index]; changed || int(index) >= len(r.places.generations) {
+func (r *PlaceChange) generation(index uint32) uint16 {
+	if g, changed := r.generations[index]; changed || int(index) >= len(r.Places.generations) {
 		return g
 	}
-	return r.places.generations[index]
+	return r.Places.generations[index]
 }
 
-func (r *placeChange) held(index uint32) int {
-	if n, changed := r.holders[index]; changed || int(index) >= len(r.places.holders) {
+func (r *PlaceChange) held(index uint32) int {
+	if n, changed := r.holders[index]; changed || int(index) >= len(r.Places.Holders) {
 		return n
 	}
-	return int(r.places.holders[index])
+	return int(r.Places.Holders[index])
 }
 
-func (r *placeChange) hold(index uint32) { r.holders[index] = r.held(index) + 1 }
+func (r *PlaceChange) hold(index uint32) { r.holders[index] = r.held(index) + 1 }
 
 // release gives up one hold of an index, and says whether that was the last.
-func (r *placeChange) release(index uint32) (free bool) {
+func (r *PlaceChange) release(index uint32) (free bool) {
 	n := r.held(index) - 1
 	r.holders[index] = n
 	if n == 0 {
@@ -274,47 +266,47 @@ func (r *placeChange) release(index uint32) (free bool) {
 }
 
 // commit makes the change.
-func (r *placeChange) commit() {
-	p := r.places
+func (r *PlaceChange) commit() {
+	p := r.Places
 	for _, d := range r.left {
-		delete(p.backends, d.key)
+		delete(p.Backends, d.key)
 	}
 	for _, key := range r.leftServices {
-		p.quarantine[p.services[key]] = 0
-		delete(p.services, key)
+		p.quarantine[p.Services[key]] = 0
+		delete(p.Services, key)
 	}
-	grow := int(r.indices) - len(p.generations)
+	grow := int(r.Indices) - len(p.generations)
 	p.generations = append(p.generations, make([]uint16, grow)...)
-	p.holders = append(p.holders, make([]uint8, grow)...)
+	p.Holders = append(p.Holders, make([]uint8, grow)...)
 	for index, generation := range r.generations {
 		p.generations[index] = generation
 	}
 	for index, n := range r.holders {
-		p.holders[index] = uint8(n)
+		p.Holders[index] = uint8(n)
 	}
-	p.free, p.freeIDs, p.ids = r.free, r.freeIDs, r.ids
+	p.free, p.freeIDs, p.IDs = r.free, r.freeIDs, r.IDs
 	for _, a := range r.arrived {
-		delete(p.stale, a.of.places[a.at].index)
-		p.backends[a.key] = a.of.places[a.at]
+		delete(p.stale, a.of.Places[a.at].Index)
+		p.Backends[a.key] = a.of.Places[a.at]
 	}
 	for _, s := range r.newServices {
-		p.services[s.key] = s.id
+		p.Services[s.Key] = s.ID
 	}
 	r.commitEndpoints()
 }
 
-// idRounds is how many rounds of the janitor that found no flow of a service let its
+// IDRounds is how many rounds of the janitor that found no flow of a service let its
 // id be given again.
-const idRounds = 2
+const IDRounds = 2
 
-// releaseIDs notes a full round of the janitor, which found so many flows by id.
-func (p *places) releaseIDs(flowsOf map[uint32]uint64) {
+// ReleaseIDs notes a full round of the janitor, which found so many flows by id.
+func (p *Places) ReleaseIDs(flowsOf map[uint32]uint64) {
 	var released []uint32
 	for id, rounds := range p.quarantine {
 		switch {
 		case flowsOf[id] > 0:
 			p.quarantine[id] = 0
-		case rounds+1 < idRounds:
+		case rounds+1 < IDRounds:
 			p.quarantine[id]++
 		default:
 			delete(p.quarantine, id)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"fmt"
@@ -13,22 +13,22 @@ import (
 // TestPoolNumbersEnd: of all the addresses that a pool has had, some give their number up, none of those that are in
 // it.
 func TestPoolNumbersEnd(t *testing.T) {
-	var n poolNumbers
+	var n PoolNumbers
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}) }
 	const stays, changes = 3, 3 * maxPoolNumbers
 	for i := range changes {
 		pool := lb.Pool{Addresses: []netip.Addr{address(stays), address(i)}}
-		before, had := n.number(address(stays))
+		before, had := n.Number(address(stays))
 		n = n.with(pool)
-		at, has := n.number(address(stays))
+		at, has := n.Number(address(stays))
 		if !has || had && at != before {
 			t.Fatalf("the number of one that stays was %d, and is %d: %v", before, at, has)
 		}
-		if _, has := n.number(address(i)); !has || len(n[0]) > maxPoolNumbers {
+		if _, has := n.Number(address(i)); !has || len(n[0]) > maxPoolNumbers {
 			t.Fatalf("the last of %d has a number: %v, and there are %d", i+1, has, len(n[0]))
 		}
 	}
-	if got := poolNumbersOf(n.saved()); fmt.Sprint(got) != fmt.Sprint(n) {
+	if got := poolNumbersOf(n.Saved()); fmt.Sprint(got) != fmt.Sprint(n) {
 		t.Errorf("saved and read, numbers are others")
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
@@ -8,18 +8,18 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// noteUnremembered notes for what services of a change there may be such flows from now on:
+// NoteUnremembered notes for what services of a change there may be such flows from now on:
 // before packets find the change.
-func (c *revision) noteUnremembered(turn func(id uint32) mapmem.Storage, clock uint32) {
+func (c *Revision) NoteUnremembered(turn func(id uint32) mapmem.Storage, clock uint32) {
 	for _, s := range c.services {
-		if s.is.service.Mode != lb.NAT || !s.is.remembers {
+		if s.is.Service.Mode != lb.NAT || !s.is.Remembers {
 			continue
 		}
-		entry := &mapmem.ElementsOf[objects.XDPTurn](turn(s.is.id))[0]
-		if !s.was.keepsFlows(s.is) || !s.was.remembers {
+		entry := &mapmem.ElementsOf[objects.XDPTurn](turn(s.is.ID))[0]
+		if !s.was.keepsFlows(s.is) || !s.was.Remembers {
 			entry.NoteUnremembered(clock)
 		}
-		if c.places.returns(s.is) {
+		if c.Places.returns(s.is) {
 			entry.NoteCameBack(clock)
 		}
 	}
@@ -27,10 +27,10 @@ func (c *revision) noteUnremembered(turn func(id uint32) mapmem.Storage, clock u
 
 // returns says whether a service has a backend that left of late and is there again: it is
 // another to the flows that it had.
-func (r *placeChange) returns(is *record) (returns bool) {
+func (r *PlaceChange) returns(is *Record) (returns bool) {
 	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
-		previous, there := r.places.previous[key]
-		returns = returns || there && !r.now.After(previous.until)
+		previous, there := r.Places.Previous[key]
+		returns = returns || there && !r.now.After(previous.Until)
 	})
 	return returns
 }

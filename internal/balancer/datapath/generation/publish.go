@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"net/netip"
@@ -16,13 +16,13 @@ import (
 // behind then. The second shows it: word by word, in an order in which a packet never
 // finds what is not there, service by service. It cannot fail.
 
-// publication is a change whose first part is done.
-type publication struct {
-	memory   *memory
-	revision *revision
+// Publication is a change whose first part is done.
+type Publication struct {
+	memory   *Memory
+	revision *Revision
 	services []entry
 	// Rows of backends that stay or come, and of those that have left.
-	rows, leaving []row
+	Rows, leaving []row
 	// spares is how many spare rows they take.
 	spares    int
 	endpoints []slotted[natEndpoint]
@@ -33,7 +33,7 @@ type publication struct {
 // entry is a service that is to be shown.
 type entry struct {
 	served
-	placement placement
+	placement Placement
 	// slot is where it goes in its directory, unless it stays where it is.
 	slot    uint32
 	inPlace bool
@@ -55,9 +55,9 @@ type slotted[V any] struct {
 	inPlace bool
 }
 
-// prepare does the first part. It returns nil where there is no room.
-func (m *memory) prepare(c *revision) *publication {
-	p := &publication{memory: m, revision: c}
+// Prepare does the first part. It returns nil where there is no room.
+func (m *Memory) Prepare(c *Revision) *Publication {
+	p := &Publication{memory: m, revision: c}
 	if p.placeAll() && p.noteLeaving() && p.prepareEndpoints() && p.prepareAddresses() {
 		return p
 	}
@@ -65,22 +65,22 @@ func (m *memory) prepare(c *revision) *publication {
 	return nil
 }
 
-// prepareOrWait is prepare, but waits for packets that are on their way where that may give room.
-func (m *memory) prepareOrWait(c *revision) *publication {
-	p := m.prepare(c)
-	if p == nil && m.later.Wait() {
-		p = m.prepare(c)
+// PrepareOrWait is prepare, but waits for packets that are on their way where that may give room.
+func (m *Memory) PrepareOrWait(c *Revision) *Publication {
+	p := m.Prepare(c)
+	if p == nil && m.Later.Wait() {
+		p = m.Prepare(c)
 	}
 	return p
 }
 
 // cancel gives back what was found.
-func (p *publication) cancel() {
+func (p *Publication) cancel() {
 	for i := range p.services {
 		e := &p.services[i]
 		p.memory.release(&e.placement, p.memory.arena.Give)
 		if !e.inPlace {
-			p.memory.services[mapmem.Family(e.is.key.VIP)].Cancel(e.slot)
+			p.memory.services[mapmem.Family(e.is.Key.VIP)].Cancel(e.slot)
 		}
 	}
 	for _, e := range p.endpoints {
@@ -96,7 +96,7 @@ func (p *publication) cancel() {
 }
 
 // placeAll finds room for the services and their backends.
-func (p *publication) placeAll() bool {
+func (p *Publication) placeAll() bool {
 	for _, s := range p.revision.services {
 		rows := s.is.rows()
 		home, ok := p.memory.placeService(s.is, s.was, rows)
@@ -106,31 +106,22 @@ func (p *publication) placeAll() bool {
 		e := entry{served: s, placement: home}
 		e.inPlace = s.was != nil && s.was.placement.canBecome(&e.placement)
 		if !e.inPlace {
-			if e.slot, ok = p.memory.services[mapmem.Family(s.is.key.VIP)].Reserve(s.is.slotKey()); !ok {
+			if e.slot, ok = p.memory.services[mapmem.Family(s.is.Key.VIP)].Reserve(s.is.slotKey()); !ok {
 				p.memory.release(&home, p.memory.arena.Give)
 				return false
 			}
 		}
 		p.services = append(p.services, e)
 		for i := range rows {
-			p.note(&p.rows, row{s.is.places[i].index, rows[i]})
+			p.note(&p.Rows, row{s.is.Places[i].Index, rows[i]})
 		}
 	}
 	return true
 }
 
-// slotKey is what the service is under.
-func (r *record) slotKey() mapmem.Key {
-	protocol := uint8(r.key.Protocol)
-	if r.key.Hairpin {
-		protocol |= uint8(objects.XDPAgreementPROTOCOL_HAIRPIN)
-	}
-	return mapmem.KeyOf(r.key.VIP, r.key.Port, protocol)
-}
-
 // canBecome says whether a service can change without packets finding parts of
 // different times: where all but its blocks, and the flags of a transition, stays.
-func (l *placement) canBecome(o *placement) bool {
+func (l *Placement) canBecome(o *Placement) bool {
 	a, b := l.value, o.value
 	switch hadBase, hasBase := l.hasBase(), o.hasBase(); {
 	case hadBase && hasBase && a.BaseSize != b.BaseSize:
@@ -146,8 +137,8 @@ func (l *placement) canBecome(o *placement) bool {
 }
 
 // note keeps a row that differs from the one that is there.
-func (p *publication) note(to *[]row, r row) {
-	rows := p.memory.rows
+func (p *Publication) note(to *[]row, r row) {
+	rows := p.memory.Rows
 	if r.value == rows.Get(r.index) {
 		return
 	}
@@ -159,29 +150,29 @@ func (p *publication) note(to *[]row, r row) {
 
 // noteLeaving keeps the rows of indices that no backend has any more. They keep their path: a packet under way may have
 // chosen the backend, and reads its row after that. It says whether there is room for all rows.
-func (p *publication) noteLeaving() bool {
-	c := p.revision.places
+func (p *Publication) noteLeaving() bool {
+	c := p.revision.Places
 	given := make(map[uint32]bool, len(c.arrived))
 	for _, a := range c.arrived {
-		given[a.of.places[a.at].index] = true
+		given[a.of.Places[a.at].Index] = true
 	}
 	leaving := slices.Clone(c.vacated)
 	for _, d := range c.left {
-		leaving = append(leaving, d.index)
+		leaving = append(leaving, d.Index)
 	}
 	for _, index := range leaving {
 		if !given[index] {
-			value := p.memory.rows.Get(index)
+			value := p.memory.Rows.Get(index)
 			value.Index, value.Generation, value.Weight, value.Up = index, c.generations[index], 0, 0
 			p.note(&p.leaving, row{index, value})
 		}
 	}
-	return p.spares <= p.memory.rows.Spares()
+	return p.spares <= p.memory.Rows.Spares()
 }
 
 // prepareEndpoints finds slots for endpoints that are new or are another backend's now.
-func (p *publication) prepareEndpoints() bool {
-	r := p.revision.places
+func (p *Publication) prepareEndpoints() bool {
+	r := p.revision.Places
 	for _, endpoints := range []map[endpointKey]natEndpoint{r.endpoints, r.gone} {
 		for key, e := range endpoints {
 			if _, gone := r.gone[key]; gone {
@@ -220,17 +211,17 @@ func sameButService(there mapmem.Storage, value *objects.XDPEndpoint) bool {
 }
 
 // prepareAddresses finds slots for addresses that become a VIP, or a backend's.
-func (p *publication) prepareAddresses() bool {
+func (p *Publication) prepareAddresses() bool {
 	m, ok := p.memory, true
 	seen := map[netip.Addr]bool{}
 	for _, s := range p.revision.services {
-		if vip := s.is.key.VIP; s.was == nil && m.vips[vip] == 0 && !seen[vip] && !m.pool.Has(vip) {
+		if vip := s.is.Key.VIP; s.was == nil && m.vips[vip] == 0 && !seen[vip] && !m.Pool.Has(vip) {
 			seen[vip] = true
 			ok = ok && reserveAddress(&p.vips, m.services[mapmem.Family(vip)], vip)
 		}
 	}
 	seen = map[netip.Addr]bool{}
-	for key := range p.revision.places.endpoints {
+	for key := range p.revision.Places.endpoints {
 		if address := key.address.Addr(); m.backendAddresses[address] == 0 && !seen[address] {
 			seen[address] = true
 			ok = ok && reserveAddress(&p.backendAddresses, m.endpoints[mapmem.Family(address)], address)
@@ -247,9 +238,9 @@ func reserveAddress(to *[]slotted[netip.Addr], in *mapmem.Directory, address net
 	return ok
 }
 
-// publish does the second part: what is referred to comes before what refers to it.
-func (p *publication) publish() {
-	p.showRows(p.rows)
+// Publish does the second part: what is referred to comes before what refers to it.
+func (p *Publication) Publish() {
+	p.ShowRows(p.Rows)
 	p.showEndpoints()
 	p.showAddresses()
 	for i := range p.services {
@@ -259,16 +250,16 @@ func (p *publication) publish() {
 		p.memory.remove(was)
 	}
 	p.memory.forget(p.revision)
-	p.showRows(p.leaving)
+	p.ShowRows(p.leaving)
 }
 
-func (p *publication) showRows(list []row) {
+func (p *Publication) ShowRows(list []row) {
 	for i := range list {
-		p.memory.rows.Set(list[i].index, &list[i].value, p.memory.later)
+		p.memory.Rows.Set(list[i].index, &list[i].value, p.memory.Later)
 	}
 }
 
-func (p *publication) showEndpoints() {
+func (p *Publication) showEndpoints() {
 	for i := range p.endpoints {
 		e := &p.endpoints[i]
 		value := e.of.value()
@@ -276,29 +267,29 @@ func (p *publication) showEndpoints() {
 			e.in.Value(e.key).Store(serviceWord, mapmem.WordsOf(&value).Load(serviceWord))
 			continue
 		}
-		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&value), p.memory.later)
+		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&value), p.memory.Later)
 	}
 }
 
 // showAddresses makes addresses known, and counts who needs them. An endpoint that
 // changes hands is counted once.
-func (p *publication) showAddresses() {
+func (p *Publication) showAddresses() {
 	m, vip := p.memory, objects.XDPService{Kind: uint8(objects.XDPServiceKindKIND_VIP)}
 	for _, e := range p.vips {
-		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&vip), m.later)
+		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&vip), m.Later)
 	}
 	for _, s := range p.revision.services {
 		if s.was == nil {
-			m.vips[s.is.key.VIP]++
+			m.vips[s.is.Key.VIP]++
 		}
 	}
 	for _, e := range p.backendAddresses {
-		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&objects.XDPEndpoint{}), m.later)
+		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&objects.XDPEndpoint{}), m.Later)
 	}
-	places := p.revision.places.places
-	for key := range p.revision.places.endpoints {
-		_, present := places.endpoints[key]
-		_, previous := places.previous[key]
+	places := p.revision.Places.Places
+	for key := range p.revision.Places.endpoints {
+		_, present := places.Endpoints[key]
+		_, previous := places.Previous[key]
 		if !present && !previous {
 			m.backendAddresses[key.address.Addr()]++
 		}
@@ -306,14 +297,14 @@ func (p *publication) showAddresses() {
 }
 
 // show makes a service what packets find under its key.
-func (m *memory) show(e *entry) {
-	directory, key := m.services[mapmem.Family(e.is.key.VIP)], e.is.slotKey()
+func (m *Memory) show(e *entry) {
+	directory, key := m.services[mapmem.Family(e.is.Key.VIP)], e.is.slotKey()
 	e.is.placement = e.placement
 	if e.inPlace {
 		directory.Value(key).Follow(inPlace(&e.was.placement.value, &e.is.placement.value))
 		m.noteBase(e)
 	} else {
-		directory.Publish(key, e.slot, mapmem.WordsOf(&e.is.placement.value), m.later)
+		directory.Publish(key, e.slot, mapmem.WordsOf(&e.is.placement.value), m.Later)
 	}
 	if e.was != nil {
 		m.retire(&e.was.placement)
@@ -346,50 +337,50 @@ func inPlace(before, after *objects.XDPService) []mapmem.Step {
 
 // noteBase keeps whether the words of the base may be written, for another base: not
 // while packets may be reading of the last.
-func (m *memory) noteBase(e *entry) {
+func (m *Memory) noteBase(e *entry) {
 	e.is.placement.baseIdle = e.was.placement.baseIdle
 	if e.was.placement.hasBase() && !e.is.placement.hasBase() {
 		idle := new(bool)
 		e.is.placement.baseIdle = idle
-		m.later.Later(func() { *idle = true })
+		m.Later.Later(func() { *idle = true })
 	}
 }
 
 // hasBase says whether packets are told of a base.
-func (l *placement) hasBase() bool {
+func (l *Placement) hasBase() bool {
 	return l.value.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0
 }
 
 // retire lets go of what a service had, once no packet reads it.
-func (m *memory) retire(home *placement) {
-	m.release(home, func(e *mapmem.Extent) { m.later.Later(func() { m.arena.Give(e) }) })
+func (m *Memory) retire(home *Placement) {
+	m.release(home, func(e *mapmem.Extent) { m.Later.Later(func() { m.arena.Give(e) }) })
 }
 
 // remove takes a service out.
-func (m *memory) remove(was *record) {
-	directory := m.services[mapmem.Family(was.key.VIP)]
-	directory.Remove(was.slotKey(), m.later)
+func (m *Memory) remove(was *Record) {
+	directory := m.services[mapmem.Family(was.Key.VIP)]
+	directory.Remove(was.slotKey(), m.Later)
 	m.retire(&was.placement)
-	if m.vips[was.key.VIP]--; m.vips[was.key.VIP] == 0 {
-		delete(m.vips, was.key.VIP)
-		if !m.pool.Has(was.key.VIP) {
-			directory.Remove(vipKey(was.key.VIP), m.later)
+	if m.vips[was.Key.VIP]--; m.vips[was.Key.VIP] == 0 {
+		delete(m.vips, was.Key.VIP)
+		if !m.Pool.Has(was.Key.VIP) {
+			directory.Remove(vipKey(was.Key.VIP), m.Later)
 		}
 	}
 }
 
 // forget takes out previous endpoints that no backend has taken over.
-func (m *memory) forget(c *revision) {
-	for _, key := range c.places.forgotten {
-		if _, claimed := c.places.endpoints[key]; claimed {
+func (m *Memory) forget(c *Revision) {
+	for _, key := range c.Places.forgotten {
+		if _, claimed := c.Places.endpoints[key]; claimed {
 			continue
 		}
 		address := key.address.Addr()
 		directory := m.endpoints[mapmem.Family(address)]
-		directory.Remove(key.slot(), m.later)
+		directory.Remove(key.slot(), m.Later)
 		if m.backendAddresses[address]--; m.backendAddresses[address] == 0 {
 			delete(m.backendAddresses, address)
-			directory.Remove(vipKey(address), m.later)
+			directory.Remove(vipKey(address), m.Later)
 		}
 	}
 }

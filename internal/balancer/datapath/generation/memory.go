@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package generation
 
 import (
 	"errors"
@@ -16,30 +16,30 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// memory is the one value of the map `generation`: all that packets go by. It is
+// Memory is the one value of the map `generation`: all that packets go by. It is
 // planned with room to spare, and changes in place for as long as that lasts.
-type memory struct {
-	// m is the map, nil for memory that no program reads.
-	m         *ebpf.Map
-	storage   mapmem.Storage
-	constants objects.XDPSettings
+type Memory struct {
+	// Map is the map, nil for memory that no program reads.
+	Map       *ebpf.Map
+	Storage   mapmem.Storage
+	Constants objects.XDPSettings
 	arena     *mapmem.Arena
 	// By family: 4, then 6.
 	services, endpoints [2]*mapmem.Directory
-	rows                *mapmem.Rows
+	Rows                *mapmem.Rows
 	// The entry for a whole address is there for as long as a service or an endpoint needs it.
 	vips, backendAddresses map[netip.Addr]int
-	pool                   lb.Pool
-	// numbers are those of the pool's addresses.
-	numbers poolNumbers
-	hairpin lb.Hairpin
-	// lists: some service does not serve every client.
-	lists bool
-	later *mapmem.Grace
+	Pool                   lb.Pool
+	// Numbers are those of the pool's addresses.
+	Numbers PoolNumbers
+	Hairpin lb.Hairpin
+	// Lists: some service does not serve every client.
+	Lists bool
+	Later *mapmem.Grace
 }
 
-// capacity is what memory is made for.
-type capacity struct {
+// Capacity is what memory is made for.
+type Capacity struct {
 	services, endpoints [2]mapmem.Placement
 	indices, spares     uint32
 	// arena is in units of a cache line.
@@ -59,13 +59,13 @@ const (
 	arenaSlack   = 1 << 18 / mapmem.CacheLine
 	arenaChanges = 4
 	// An index more for every eight, and these.
-	indexSlack = 256
+	IndexSlack = 256
 	maxSpares  = 1<<16 - 1
 )
 
-// capacityFor plans memory for what is there after a change.
-func capacityFor(c *revision) (capacity, error) {
-	var p capacity
+// CapacityFor plans memory for what is there after a change.
+func CapacityFor(c *Revision) (Capacity, error) {
+	var p Capacity
 	var err error
 	for family, keys := range c.serviceKeys() {
 		if p.services[family], err = mapmem.Place(keys); err != nil {
@@ -77,24 +77,24 @@ func capacityFor(c *revision) (capacity, error) {
 			return p, err
 		}
 	}
-	p.indices = roomyCount(c.places.indices)
+	p.indices = RoomyCount(c.Places.Indices)
 	p.spares = min(p.indices, maxSpares)
-	pool, numbers := c.pool(), c.numbers()
+	pool, numbers := c.pool(), c.Numbers()
 	for f := range p.pool {
 		p.pool[f], p.own[f] = numbers.pooled(pool).words(f), numbers.numbersOf(pool.Addresses, f)
 	}
 	return p, p.planArena(c)
 }
 
-// roomyCount returns n with headroom, in steps of the headroom's least.
-func roomyCount(n uint32) uint32 {
-	return (n + n/8 + indexSlack) / indexSlack * indexSlack
+// RoomyCount returns n with headroom, in steps of the headroom's least.
+func RoomyCount(n uint32) uint32 {
+	return (n + n/8 + IndexSlack) / IndexSlack * IndexSlack
 }
 
 // planArena gives the arena what the rest leaves it, at most what is good for it.
-func (p *capacity) planArena(c *revision) error {
+func (p *Capacity) planArena(c *Revision) error {
 	var need, largest uint64
-	for _, r := range c.records {
+	for _, r := range c.Records {
 		n := uint64(r.need())
 		need, largest = need+n, max(largest, n)
 	}
@@ -110,7 +110,7 @@ func (p *capacity) planArena(c *revision) error {
 }
 
 // layout says by constants where each vector is, and how many bytes all of them take.
-func (p *capacity) layout() (objects.XDPSettings, uint32) {
+func (p *Capacity) layout() (objects.XDPSettings, uint32) {
 	s := objects.XDPSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
 		Pool4Count: uint32(len(p.pool[0])), Pool6Count: uint32(len(p.pool[1])), Own4Count: uint32(len(p.own[0])),
 		Own6Count:  uint32(len(p.own[1])),
@@ -146,13 +146,13 @@ func vectorOf(slots uint32) objects.XDPVector {
 	return objects.XDPVector{Mask: slots - 1, Shift: mapmem.HashShift(slots)}
 }
 
-// head is what the memory begins with.
-func (m *memory) head() *objects.XDPHead {
-	return &mapmem.ElementsOf[objects.XDPHead](m.storage[:mapmem.CacheLine/8])[0]
+// Head is what the memory begins with.
+func (m *Memory) Head() *objects.XDPHead {
+	return &mapmem.ElementsOf[objects.XDPHead](m.Storage[:mapmem.CacheLine/8])[0]
 }
 
-// storeHead writes what packets are to know of all services together.
-func (c *revision) storeHead(h *objects.XDPHead) {
+// StoreHead writes what packets are to know of all services together.
+func (c *Revision) StoreHead(h *objects.XDPHead) {
 	var answers uint32
 	// Another balancer may know the flow, or have just told of it.
 	if c.poolAnswers && len(c.pool().Others) == 0 {
@@ -161,37 +161,18 @@ func (c *revision) storeHead(h *objects.XDPHead) {
 	atomic.StoreUint32(&h.PoolAnswers, answers)
 }
 
-// bytes is how large the memory is.
-func (p *capacity) bytes() uint32 {
+// Bytes is how large the memory is.
+func (p *Capacity) Bytes() uint32 {
 	_, size := p.layout()
 	return size
 }
 
-// fillMap puts what is there after a change into a map of zeros that is as large as planned for it. It returns where the
-// services are, in the order of the change's records. The memory has the map from now on, which is closed on an error.
-// The lock is the one that the memory's user has.
-func fillMap(m *ebpf.Map, plan *capacity, c *revision, mu *sync.Mutex) (*memory, []placement, error) {
-	all, err := mapmem.Map(m)
-	if err != nil {
-		m.Close()
-		return nil, nil, err
-	}
-	made := newMemory(plan, all, mu)
-	made.m = m
-	homes, err := made.fill(c, plan)
-	if err != nil {
-		made.close()
-		return nil, nil, err
-	}
-	return made, homes, nil
-}
-
 // newMemory lays memory out that is all zeros, of the size that layout says. The lock
 // is the one that its user has.
-func newMemory(p *capacity, all mapmem.Storage, mu *sync.Mutex) *memory {
+func newMemory(p *Capacity, all mapmem.Storage, mu *sync.Mutex) *Memory {
 	constants, _ := p.layout()
-	m := &memory{storage: all, constants: constants, arena: mapmem.NewArena(p.arena),
-		vips: map[netip.Addr]int{}, backendAddresses: map[netip.Addr]int{}, later: mapmem.NewGrace(mu)}
+	m := &Memory{Storage: all, Constants: constants, arena: mapmem.NewArena(p.arena),
+		vips: map[netip.Addr]int{}, backendAddresses: map[netip.Addr]int{}, Later: mapmem.NewGrace(mu)}
 	vector := func(at, lines uint32) mapmem.Storage { return all[at/8:][:lines*mapmem.SlotWords] }
 	m.services[0] = mapmem.NewDirectory(vector(constants.Services4.At, p.services[0].Size), p.services[0].Size, false)
 	m.services[1] = mapmem.NewDirectory(vector(constants.Services6.At, p.services[1].Size), p.services[1].Size, true)
@@ -199,7 +180,7 @@ func newMemory(p *capacity, all mapmem.Storage, mu *sync.Mutex) *memory {
 		false)
 	m.endpoints[1] = mapmem.NewDirectory(vector(constants.Endpoints6.At, p.endpoints[1].Size), p.endpoints[1].Size,
 		true)
-	m.rows = mapmem.NewRows(vector(constants.Backends, constants.BackendsCount), p.indices, p.spares)
+	m.Rows = mapmem.NewRows(vector(constants.Backends, constants.BackendsCount), p.indices, p.spares)
 	for f, at := range [2]struct{ pool, own uint32 }{{constants.Pool4, constants.Own4}, {constants.Pool6,
 		constants.Own6}} {
 		copy(mapmem.ElementsOf[mapmem.Address](vector(at.pool, mapmem.Units(16*len(p.pool[f])))), p.pool[f])
@@ -208,104 +189,31 @@ func newMemory(p *capacity, all mapmem.Storage, mu *sync.Mutex) *memory {
 	return m
 }
 
-// suits says whether what is planned for good in the memory is what a change needs. There may be no room all the same.
-func (m *memory) suits(c *revision) bool {
-	return m.constants.Modes == c.neededModes() && m.lists == c.lists && m.pool.Equal(c.pool()) &&
-		m.hairpin.Equal(c.hairpin()) && c.places.indices <= m.constants.BackendsIndices
+// Suits says whether what is planned for good in the memory is what a change needs. There may be no room all the same.
+func (m *Memory) Suits(c *Revision) bool {
+	return m.Constants.Modes == c.NeededModes() && m.Lists == c.lists && m.Pool.Equal(c.pool()) &&
+		m.Hairpin.Equal(c.hairpin()) && c.Places.Indices <= m.Constants.BackendsIndices
 }
 
 // piece returns the memory of a piece of the arena.
-func (m *memory) piece(e *mapmem.Extent) []byte {
-	return m.storage[(m.constants.Table+e.At*mapmem.CacheLine)/8:][:e.Size*mapmem.SlotWords].Bytes()
+func (m *Memory) piece(e *mapmem.Extent) []byte {
+	return m.Storage[(m.Constants.Table+e.At*mapmem.CacheLine)/8:][:e.Size*mapmem.SlotWords].Bytes()
 }
 
-// close frees the memory. Programs that use it keep the map.
-func (m *memory) close() {
+// Close frees the memory. Programs that use it keep the map.
+func (m *Memory) Close() {
 	if m == nil {
 		return
 	}
-	m.later.Close()
-	if m.m != nil {
-		m.storage.Unmap()
-		m.m.Close()
+	m.Later.Close()
+	if m.Map != nil {
+		m.Storage.Unmap()
+		m.Map.Close()
 	}
 }
 
-// pool returns what full NAT sends from, nothing where no service has that mode.
-func (c *revision) pool() lb.Pool {
-	if c.neededModes()&(1<<objects.XDPModeMODE_FULLNAT) == 0 {
-		return lb.Pool{}
-	}
-	return c.state.Pool
-}
-
-// hairpin returns who is served by hairpins, nothing where there are none.
-func (c *revision) hairpin() lb.Hairpin {
-	if !c.hairpins {
-		return lb.Hairpin{}
-	}
-	return c.state.Hairpin
-}
-
-// serviceKeys lists what is in the directories of services after a change, by family.
-func (c *revision) serviceKeys() (keys [2][]mapmem.Key) {
-	seen := map[netip.Addr]bool{}
-	add := func(address netip.Addr) {
-		if !seen[address] {
-			seen[address] = true
-			keys[mapmem.Family(address)] = append(keys[mapmem.Family(address)], vipKey(address))
-		}
-	}
-	for _, r := range c.records {
-		keys[mapmem.Family(r.key.VIP)] = append(keys[mapmem.Family(r.key.VIP)], r.slotKey())
-		add(r.key.VIP)
-	}
-	for _, address := range c.pool().All() {
-		add(address)
-	}
-	return keys
-}
-
-// vipKey is what an address as a whole is under.
-func vipKey(address netip.Addr) mapmem.Key {
-	return mapmem.KeyOf(address, 0, uint8(objects.XDPAgreementPROTOCOL_ANY))
-}
-
-// endpointKeys likewise lists what is in the directories of endpoints.
-func (c *revision) endpointKeys() (keys [2][]mapmem.Key) {
-	seen := map[netip.Addr]bool{}
-	for key := range c.allEndpoints() {
-		address := key.address.Addr()
-		keys[mapmem.Family(address)] = append(keys[mapmem.Family(address)], key.slot())
-		if !seen[address] {
-			seen[address] = true
-			keys[mapmem.Family(address)] = append(keys[mapmem.Family(address)], vipKey(address))
-		}
-	}
-	return keys
-}
-
-// allEndpoints returns those of present and of previous backends after a change.
-func (c *revision) allEndpoints() map[endpointKey]natEndpoint {
-	all := map[endpointKey]natEndpoint{}
-	r := c.places
-	for key, e := range r.places.previous {
-		all[key] = e
-	}
-	for _, key := range r.forgotten {
-		delete(all, key)
-	}
-	for key, e := range r.gone {
-		all[key] = r.previousOf(e)
-	}
-	for _, is := range c.records {
-		is.endpointsOf(func(key endpointKey, e natEndpoint) { all[key] = e })
-	}
-	return all
-}
-
-// openMemory opens the pinned memory of a generation. The caller unmaps and closes it.
-func openMemory(path string) (*memory, error) {
+// OpenMemory opens the pinned memory of a generation. The caller unmaps and closes it.
+func OpenMemory(path string) (*Memory, error) {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s is no memory of a generation: %w", path, err)
@@ -317,5 +225,22 @@ func openMemory(path string) (*memory, error) {
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	return &memory{m: m, storage: all}, nil
+	return &Memory{Map: m, Storage: all}, nil
+}
+
+// Numbers are those after the change.
+func (c *Revision) Numbers() PoolNumbers { return c.Places.Places.pool.with(c.pool()) }
+
+// OwnNumbers says, by family and number, which addresses of the pool are the balancer's own; nil where all are.
+func (m *Memory) OwnNumbers() (own [2][]bool) {
+	if len(m.Pool.Others) == 0 {
+		return own
+	}
+	for f := range own {
+		own[f] = make([]bool, len(m.Numbers[f]))
+		for _, number := range m.Numbers.numbersOf(m.Pool.Addresses, f) {
+			own[f][number] = true
+		}
+	}
+	return own
 }

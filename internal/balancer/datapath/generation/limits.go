@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package generation
+
+import "github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+
+// PutLimits writes the limits of the services and the backends that are new or differ, into what turn and load return
+// for a service's id and a backend's index.
+func (c *Revision) PutLimits(turn, load func(number uint32) mapmem.Storage, clock uint32) {
+	for _, a := range c.Places.arrived {
+		forgiveLoad(load(a.of.Places[a.at].Index))
+	}
+	for _, s := range c.services {
+		limits := turn(s.is.ID)
+		if !s.was.keepsFlows(s.is) {
+			// What had the id before has no flow left.
+			for i := range limits {
+				limits.Store(uint32(i), 0)
+			}
+		}
+		s.is.PutTurn(limits)
+		for i := range s.is.Service.Backends {
+			s.is.PutLoad(load(s.is.Places[i].Index), i)
+		}
+	}
+	c.NoteUnremembered(turn, clock)
+}

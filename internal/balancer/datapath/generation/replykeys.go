@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package generation
+
+import (
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// ReplyKeys returns what is known after the change.
+func (c *Revision) ReplyKeys(secret uint64) flowtable.ReplyKeys {
+	return ReplyKeysOf(c.Records, c.Numbers().pooled(c.pool()), secret)
+}
+
+// ReplyKeysOf returns what is known of those services, with those addresses of the pool.
+func ReplyKeysOf(records []*Record, numbers PoolNumbers, secret uint64) flowtable.ReplyKeys {
+	r := flowtable.ReplyKeys{Secret: secret, Protocols: map[uint32]uint8{}, Ends: map[uint32]flowtable.BackendEnd{}}
+	for f := range r.Pool {
+		r.Pool[f] = numbers.words(f)
+	}
+	for _, is := range records {
+		if is.Service.Mode != lb.FullNAT {
+			continue
+		}
+		r.Protocols[is.ID] = uint8(is.Key.Protocol)
+		for i, p := range is.Places {
+			b := &is.Service.Backends[i]
+			end := flowtable.BackendEnd{Generation: p.Generation, Address: mapmem.OfAddress(b.Address),
+				Port: mapmem.NetworkOrder(b.Port), Family: mapmem.Family(b.Address)}
+			if local := LocalOf(&is.Service, i); local.IsValid() {
+				end.Local = mapmem.OfAddress(local)
+			}
+			r.Ends[p.Index] = end
+		}
+	}
+	return r
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package generation
+
+import (
+	"time"
+)
+
+// EndTransitions returns the change that ends transitions, nil where there is nothing to do.
+func (r *Register) EndTransitions(now time.Time, flowsOf map[uint32]uint64) *Revision {
+	c := r.Unchanged(now)
+	c.Records = nil
+	for i, was := range r.Records {
+		if !was.View.InTransition() {
+			continue
+		}
+		after, changed := was.View.Settled(now, was.Remembers, flowsOf[was.ID])
+		if !changed {
+			continue
+		}
+		if c.Records == nil {
+			c.Records = append(c.Records, r.Records...)
+		}
+		is := *was
+		is.View = after
+		c.Records[i] = &is
+		c.services = append(c.services, served{was, &is})
+	}
+	if c.services == nil {
+		return nil
+	}
+	return c
+}
