@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 

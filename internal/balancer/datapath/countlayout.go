@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -23,7 +22,7 @@ import (
 
 // elementLayouts describes the elements of those maps in this build, by the program's own type information.
 var elementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, error) {
-	spec, err := xdpProgram.load()
+	spec, err := objects.XDP.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
@@ -134,4 +133,31 @@ func (e *foreignElements) prefixesInto(to *ebpf.Map) error {
 		return fmt.Errorf("reading the lists of prefixes of the data plane before: %w", err)
 	}
 	return nil
+}
+
+// previousOutcomes are counters of another build, in its order.
+type previousOutcomes struct {
+	m     *ebpf.Map
+	names []string
+}
+
+func (o *previousOutcomes) close() {
+	if o != nil {
+		o.m.Close()
+	}
+}
+
+// counts reads them by their names.
+func (o *previousOutcomes) counts() (map[string]uint64, error) {
+	counts := make(map[string]uint64, len(o.names))
+	for i, name := range o.names {
+		var perCPU []uint64
+		if err := o.m.Lookup(uint32(i), &perCPU); err != nil {
+			return nil, fmt.Errorf("reading the counter %s of the data plane before: %v", name, err)
+		}
+		for _, n := range perCPU {
+			counts[name] += n
+		}
+	}
+	return counts, nil
 }

@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )

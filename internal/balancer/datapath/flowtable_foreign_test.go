@@ -12,12 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"

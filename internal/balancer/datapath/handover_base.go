@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 

@@ -10,12 +10,11 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/host/durable"

@@ -14,12 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"

@@ -11,10 +11,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/test/testdisk"

@@ -12,10 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/host/durable"
 )

@@ -36,7 +36,7 @@ var addedMaps = []string{objects.XDPMapReplyHops, objects.XDPMapReplyRoutes, obj
 // program's own type information. Another program can go on with a map that has the same. Keys are not
 // in it; see elementLayouts.
 var sharedLayouts = sync.OnceValues(func() (map[string]string, error) {
-	spec, err := xdpProgram.load()
+	spec, err := objects.XDP.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}

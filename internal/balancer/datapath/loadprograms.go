@@ -5,13 +5,12 @@ package datapath
 import (
 	"fmt"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"

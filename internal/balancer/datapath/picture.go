@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 

@@ -3,18 +3,10 @@
 package datapath
 
 import (
-	"fmt"
 	"os"
-	"unsafe"
-
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
@@ -28,88 +20,6 @@ func (d *Datapath) flowLimit(c *generation.Revision) uint32 {
 		return lb.DefaultFlowLimit
 	}
 	return lb.DefaultPinLimit
-}
-
-const (
-	returnBucketSize = int(unsafe.Sizeof(objects.XDPReturnBucket{}))
-	// What the kernel has for each element of a hash map that evicts, and for each of its
-	// buckets.
-	hashElement, hashBucket = 48, 16
-)
-
-// planFor says what maps of these sizes take, with so many bytes of configuration.
-func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return lb.MemoryPlan{}, fmt.Errorf("counting the CPUs: %v", err)
-	}
-	spec, err := xdpProgram.load()
-	if err != nil {
-		return lb.MemoryPlan{}, fmt.Errorf("reading the embedded eBPF program: %v", err)
-	}
-	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPBackendCount{})) +
-		uint64(unsafe.Sizeof(objects.XDPBackendLoad{}))
-	plan := lb.MemoryPlan{
-		ProvenLimit:   want.flows * flowtable.PlannedPerBucket,
-		UnprovenLimit: want.newcomers * flowtable.PlannedPerBucket,
-		Proven:        uint64(want.flows) * uint64(flowtable.BucketSize),
-		Unproven:      uint64(want.newcomers) * uint64(flowtable.BucketSize),
-		Configuration: configuration,
-		Counters:      uint64(want.backends)*backend + uint64(want.services)*uint64(unsafe.Sizeof(objects.XDPTurn{})),
-		Fragments:     evictingBytes(spec.Maps[objects.XDPMapFragments]),
-	}
-	// Where a mode needs no such map, it has one element.
-	if want.returns > 1 {
-		plan.Returns = uint64(want.returns) * uint64(returnBucketSize)
-	}
-	if want.ways > 1 {
-		plan.Ways = uint64(want.ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPKnownWay{}))) +
-			uint64(want.replyHops())*uint64(unsafe.Sizeof(objects.XDPReplyHop{})) +
-			uint64(unsafe.Sizeof(objects.XDPMirror{})) +
-			uint64(want.replyBlocks())*uint64(unsafe.Sizeof(objects.XDPMirrorBlock{}))
-	}
-	return plan, nil
-}
-
-// evictingBytes is what a hash map takes that evicts.
-func evictingBytes(m *ebpf.MapSpec) uint64 {
-	return uint64(m.MaxEntries)*uint64(hashElement+(m.KeySize+7)&^7+(m.ValueSize+7)&^7) + directoryBytes(m)
-}
-
-// directoryBytes is what a hash map takes without its elements.
-func directoryBytes(m *ebpf.MapSpec) uint64 {
-	return uint64(mapmem.PowerOfTwo(int(m.MaxEntries))) * hashBucket
-}
-
-// planChecks says what the way for health checks takes, however many there are: what backends add
-// that are asked is some hundred bytes each.
-func planChecks(spec *ebpf.CollectionSpec) lb.MemoryPlan {
-	return lb.MemoryPlan{Checks: evictingBytes(spec.Maps[objects.CheckMapCheckAnswers]) +
-		directoryBytes(spec.Maps[objects.CheckMapCheckTargets])}
-}
-
-// planWithout leaves out the maps that are there already and stay.
-func planWithout(p lb.MemoryPlan, want sizes, have *shared) lb.MemoryPlan {
-	if have == nil {
-		return p
-	}
-	p.Fragments = 0
-	if want.flows <= have.flows.MaxEntries() {
-		p.Proven = 0
-	}
-	if want.newcomers <= have.newcomers.MaxEntries() {
-		p.Unproven = 0
-	}
-	if want.returns <= have.returns.MaxEntries() {
-		p.Returns = 0
-	}
-	if want.ways <= have.ways.MaxEntries() {
-		p.Ways = 0
-	}
-	if want.backends <= have.counts.MaxEntries() && want.services <= have.turns.MaxEntries() {
-		p.Counters = 0
-	}
-	return p
 }
 
 // planMemory says what a change is going to take, and refuses what would not fit into the
@@ -151,39 +61,4 @@ func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sizes, c *generation.Re
 	if limit := d.options.UnprovenLimit; flowtable.BucketsFor(limit) == of.newcomers {
 		plan.UnprovenLimit = limit
 	}
-}
-
-// fitPlan says why what is to be made does not fit, and what would.
-func fitPlan(p lb.MemoryPlan, left memleft.Left) error {
-	room := left.Room()
-	if !left.Known || p.Total() <= room {
-		return nil
-	}
-	return fmt.Errorf("%w: %s are needed (%s), and of %s that are available (%s) %s may be taken: %s",
-		lb.ErrTooLarge, lb.Mebibytes(p.Total()), p.Parts(), lb.Mebibytes(left.Bytes), left.Source, lb.Mebibytes(room),
-		adviceFor(p, room))
-}
-
-// adviceFor says what of it would fit, with the rest as it is.
-func adviceFor(p lb.MemoryPlan, room uint64) string {
-	largest, name := p.Proven, "flows.limit"
-	if p.Unproven > largest {
-		largest, name = p.Unproven, "flows.unproven"
-	}
-	// The table of replies grows with the flows: see returnBucketsFor.
-	flow, rest := uint64(flowtable.BucketSize)*15/flowtable.PlannedPerBucket, p.Total()-largest
-	if p.Returns > 0 && largest > 0 {
-		flow += 4 * uint64(returnBucketSize)
-		rest -= p.Returns * largest / (p.Proven + p.Unproven)
-	}
-	switch {
-	case p.Checks == p.Total():
-		return "check backends by their own addresses (via: address)"
-	case p.Configuration > largest:
-		return "use fewer services, or a smaller table_size: " +
-			lb.Mebibytes(room-min(p.Total()-p.Configuration, room)) + " of configuration would fit"
-	case largest == 0 || rest+flow > room:
-		return "use fewer services, a smaller table_size, or smaller flows.limit and flows.unproven"
-	}
-	return fmt.Sprintf("%s: %d would fit", name, tables.RoundDown((room-rest)*15/flow))
 }

@@ -8,16 +8,13 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // Between two builds, shared maps may differ in their layout. Those that can be are made anew
@@ -56,14 +53,6 @@ func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 		old.Close()
 	}
 	return makeLike(name, spec)
-}
-
-func makeLike(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
-	made, err := ebpf.NewMap(spec)
-	if err != nil {
-		return nil, fmt.Errorf("making the map %s with %d entries: %w", name, spec.MaxEntries, err)
-	}
-	return made, nil
 }
 
 // remakePrefixes makes that map anew: its numbers go on to be those that services and endpoints bear, also of
@@ -133,84 +122,4 @@ func (f *found) writeAnew(r *generation.Register) {
 			}
 		}
 	}
-}
-
-// previousOutcomes are counters of another build, in its order.
-type previousOutcomes struct {
-	m     *ebpf.Map
-	names []string
-}
-
-func (o *previousOutcomes) close() {
-	if o != nil {
-		o.m.Close()
-	}
-}
-
-// counts reads them by their names.
-func (o *previousOutcomes) counts() (map[string]uint64, error) {
-	counts := make(map[string]uint64, len(o.names))
-	for i, name := range o.names {
-		var perCPU []uint64
-		if err := o.m.Lookup(uint32(i), &perCPU); err != nil {
-			return nil, fmt.Errorf("reading the counter %s of the data plane before: %v", name, err)
-		}
-		for _, n := range perCPU {
-			counts[name] += n
-		}
-	}
-	return counts, nil
-}
-
-// addOutcomes adds what was counted in maps that are not in use any more, or will not be.
-func (l *ledger) addOutcomes(to []lb.OutcomeCount) error {
-	var previous map[string]uint64
-	if l.previous != nil {
-		var err error
-		if previous, err = l.previous.counts(); err != nil {
-			return err
-		}
-	}
-	for i := range to {
-		to[i].Packets += l.outcomes[to[i].Name] + previous[to[i].Name]
-	}
-	return nil
-}
-
-// counted is what was counted in all maps but ours.
-func (l *ledger) counted() (backends map[uint32]lb.BackendCount, outcomes map[string]uint64, err error) {
-	backends, outcomes = l.carried, l.outcomes
-	if l.previous != nil {
-		if outcomes, err = l.previous.counts(); err != nil {
-			return nil, nil, err
-		}
-		for name, n := range l.outcomes {
-			outcomes[name] += n
-		}
-	}
-	if l.backends != nil {
-		backends = map[uint32]lb.BackendCount{}
-		for index := range l.backends.m.MaxEntries() {
-			if n := l.elsewhere(index); n != (lb.BackendCount{}) {
-				backends[index] = n
-			}
-		}
-	}
-	return backends, outcomes, nil
-}
-
-// endPrevious takes what the maps before have counted, once no packet counts there, and returns what closes
-// them: readers may still have them. It returns nothing where there are none.
-func (l *ledger) endPrevious() (ended []func()) {
-	if l.previous == nil && l.backends == nil {
-		return nil
-	}
-	rcu.Wait()
-	backends, outcomes, err := l.counted()
-	if err != nil {
-		return nil // they go on to be read
-	}
-	ended = []func(){l.previous.close, l.backends.close}
-	l.carried, l.outcomes, l.previous, l.backends = backends, outcomes, nil, nil
-	return ended
 }

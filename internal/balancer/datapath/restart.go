@@ -11,12 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"

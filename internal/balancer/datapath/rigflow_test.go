@@ -13,9 +13,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"

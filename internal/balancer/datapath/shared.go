@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mirror"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -290,4 +289,12 @@ func (s *shared) closeFlows(kept map[*ebpf.Map]bool) {
 			table.close()
 		}
 	}
+}
+
+func makeLike(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	made, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("making the map %s with %d entries: %w", name, spec.MaxEntries, err)
+	}
+	return made, nil
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"

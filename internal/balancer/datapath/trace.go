@@ -8,12 +8,11 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"

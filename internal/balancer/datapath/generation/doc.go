@@ -4,11 +4,12 @@
 // packets read it.
 //
 // A Register says what the data plane has. Register.Plan compares it with a wanted state and returns a Revision: the
-// services that come, go or differ, each with its table (package tables), and the numbers by which packets know services
-// and backends. A Revision changes nothing by itself. It becomes true in one of two ways:
+// services that come, go or differ, each with its table (package tables), and the numbers by which packets know
+// services and backends. A Revision changes nothing by itself. It becomes true in one of two ways:
 //
-//   - in place: Memory.Prepare finds room for all that is new and writes it where no packet reads, and fails without a
-//     trace where there is none; then Publication.Publish shows it, each service in one step, and cannot fail;
+//   - in place: Memory.PrepareOrWait finds room for all that is new and writes it where no packet reads, and fails
+//     without a trace where there is none; then Publication.Publish shows it, each service in one step, and cannot
+//     fail;
 //   - in memory of its own: a Capacity says how large that must be, and FillMap fills a map with it.
 //
 // Then Register.Commit notes that it is made. What the package promises: a packet sees a service as it was or as it is,

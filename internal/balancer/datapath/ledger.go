@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"maps"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// ledger corrects what the maps say: an index that changes its owner starts
+// from 0, and a map that was replaced is not forgotten. Its maps are never changed, for a
+// picture has them: each change makes others.
+type ledger struct {
+	// before[i] is what index i had counted when its present owner came.
+	before map[uint32]lb.BackendCount
+	// carried[i] is what index i counted in maps that were replaced.
+	carried map[uint32]lb.BackendCount
+	// outcomes is what was counted by outcome in maps that were replaced, and previous the one that
+	// packets still count in, nil where there is none.
+	outcomes map[string]uint64
+	previous *previousOutcomes
+	// backends is the map of backends' counters that packets still count in beside our own; nil where there
+	// is none.
+	backends *foreignElements
+}
+
+// elsewhere is what an index has counted in other maps than ours.
+func (l *ledger) elsewhere(index uint32) lb.BackendCount {
+	counted := l.carried[index]
+	if l.backends != nil {
+		// Reading fails only for an index that it has not.
+		if before, err := l.backends.backend(index); err == nil {
+			counted = counted.Plus(before)
+		}
+	}
+	return counted
+}
+
+// settle takes note of a change from one generation to the next, after the
+// swap. Reading fails only for maps that are gone; then there is nothing to carry.
+func (l *ledger) settle(old, next *shared, change *generation.PlaceChange) {
+	if old != nil && old.counts != next.counts {
+		carried := map[uint32]lb.BackendCount{}
+		for index := range uint32(change.Places.IndicesEver()) {
+			if count, err := readBackend(old.counts, index); err == nil {
+				carried[index] = l.carried[index].Plus(count)
+			}
+		}
+		l.carried = carried
+	}
+	before := map[uint32]lb.BackendCount{}
+	for _, index := range change.NextOwners() {
+		count, err := readBackend(next.counts, index)
+		if err == nil {
+			before[index] = count.Plus(l.elsewhere(index))
+		}
+	}
+	if len(before) > 0 {
+		all := maps.Clone(l.before)
+		if all == nil {
+			all = map[uint32]lb.BackendCount{}
+		}
+		maps.Copy(all, before)
+		l.before = all
+	}
+}
+
+// restoreLedger returns the ledger of a snapshot.
+func restoreLedger(h *snapshot.Head) ledger {
+	counts := func(saved []snapshot.Count) map[uint32]lb.BackendCount {
+		counts := make(map[uint32]lb.BackendCount, len(saved))
+		for _, c := range saved {
+			counts[c.Index] = lb.BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
+				ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes,
+				Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable}
+		}
+		return counts
+	}
+	return ledger{before: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
+}
+
+// addOutcomes adds what was counted in maps that are not in use any more, or will not be.
+func (l *ledger) addOutcomes(to []lb.OutcomeCount) error {
+	var previous map[string]uint64
+	if l.previous != nil {
+		var err error
+		if previous, err = l.previous.counts(); err != nil {
+			return err
+		}
+	}
+	for i := range to {
+		to[i].Packets += l.outcomes[to[i].Name] + previous[to[i].Name]
+	}
+	return nil
+}
+
+// counted is what was counted in all maps but ours.
+func (l *ledger) counted() (backends map[uint32]lb.BackendCount, outcomes map[string]uint64, err error) {
+	backends, outcomes = l.carried, l.outcomes
+	if l.previous != nil {
+		if outcomes, err = l.previous.counts(); err != nil {
+			return nil, nil, err
+		}
+		for name, n := range l.outcomes {
+			outcomes[name] += n
+		}
+	}
+	if l.backends != nil {
+		backends = map[uint32]lb.BackendCount{}
+		for index := range l.backends.m.MaxEntries() {
+			if n := l.elsewhere(index); n != (lb.BackendCount{}) {
+				backends[index] = n
+			}
+		}
+	}
+	return backends, outcomes, nil
+}
+
+// endPrevious takes what the maps before have counted, once no packet counts there, and returns what closes
+// them: readers may still have them. It returns nothing where there are none.
+func (l *ledger) endPrevious() (ended []func()) {
+	if l.previous == nil && l.backends == nil {
+		return nil
+	}
+	rcu.Wait()
+	backends, outcomes, err := l.counted()
+	if err != nil {
+		return nil // they go on to be read
+	}
+	ended = []func(){l.previous.close, l.backends.close}
+	l.carried, l.outcomes, l.previous, l.backends = backends, outcomes, nil, nil
+	return ended
+}
