@@ -12,6 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -50,7 +51,7 @@ func (d *Datapath) change(state lb.State, ports []attach.Port) error {
 		return err
 	}
 	if d.fits(c, ports) {
-		if err := d.shared.prefixes.Add(c); err != nil {
+		if err := d.shared.Prefixes.Add(c); err != nil {
 			return err
 		}
 		if done, err := d.publish(c); done || err != nil {
@@ -77,7 +78,7 @@ func (d *Datapath) fits(c *generation.Revision, ports []attach.Port) bool {
 		!slices.EqualFunc(ports, d.current.ports, attach.Port.Same) {
 		return false
 	}
-	return d.current.memory.Suits(c) && d.sizesFor(c).within(d.shared)
+	return d.current.memory.Suits(c) && d.sizesFor(c).Within(d.shared)
 }
 
 // requestedHook returns the hook that a state asks for.
@@ -94,7 +95,7 @@ func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 		return false, nil
 	}
 	d.writeSnapshot(c, d.current.ports)
-	c.PutLimits(d.shared.turn, d.shared.load, d.janitor.Now())
+	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
 	// Until the janitor knows which backends are new, it would take their flows for those of
 	// backends that have left.
 	d.janitor.Freeze(true)
@@ -118,48 +119,48 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	}
 	memory, homes, err := d.makeMemory(c, next)
 	if err == nil {
-		err = next.prefixes.Add(c)
+		err = next.Prefixes.Add(c)
 	}
 	if err != nil {
 		memory.Close()
-		next.closeUnless(d.shared)
+		next.CloseUnless(d.shared)
 		return err
 	}
 	d.writeSnapshot(c, ports)
 	d.keeper.show(memory)
 	// Packets find the programs before the limits are written.
-	c.NoteUnremembered(next.turn, d.janitor.Now())
-	flows := move{janitor: d.janitor, from: d.shared, to: next, previous: d.previous, memory: memory,
-		returns: c.ReplyKeys(d.secret)}
+	c.NoteUnremembered(next.Turn, d.janitor.Now())
+	flows := sharedmaps.Move{Janitor: d.janitor, From: d.shared, To: next, Previous: d.previous, Memory: memory,
+		Returns: c.ReplyKeys(d.secret)}
 	sockets, err := d.beginSockets(c.State.Local, memory, next)
 	if err != nil {
 		d.keeper.giveUp(d.current)
 		memory.Close()
-		next.closeUnless(d.shared)
+		next.CloseUnless(d.shared)
 		return err
 	}
 	made, err := d.install(ports, d.requestedHook(c.State), func(kind programKind) (*loadedPrograms, error) {
 		made, err := d.load(kind, ports, memory, next)
 		if err == nil {
-			flows.begin()
+			flows.Begin()
 		}
 		return made, err
 	})
 	if err != nil {
 		err = errors.Join(err, sockets.undo())
-		flows.cancel()
+		flows.Cancel()
 		d.keeper.giveUp(d.current)
 		memory.Close()
-		next.closeUnless(d.shared)
+		next.CloseUnless(d.shared)
 		return err
 	}
 	c.SettleIn(homes)
 	old, last := d.shared, d.current
 	d.shared, d.current = next, made
-	c.PutLimits(d.shared.turn, d.shared.load, d.janitor.Now())
-	flows.finish()
-	d.noteLost(flows.lost)
-	d.previous.close()
+	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
+	flows.Finish()
+	d.noteLost(flows.Lost)
+	d.previous.Close()
 	d.previous = nil
 	d.noteSockets(sockets.finish())
 	d.committed(c, old)
@@ -168,7 +169,7 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	d.publishPicture()
 	d.awaitReaders()
 	d.finishAdoption(old)
-	old.closeUnless(next)
+	old.CloseUnless(next)
 	sockets.release()
 	if last != nil {
 		last.close()
@@ -183,7 +184,7 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 }
 
 // load loads a generation, and pins it.
-func (d *Datapath) load(kind programKind, ports []attach.Port, memory *generation.Memory, shared *shared) (
+func (d *Datapath) load(kind programKind, ports []attach.Port, memory *generation.Memory, shared *sharedmaps.Maps) (
 	*loadedPrograms, error,
 ) {
 	made, err := loadPrograms(kind, ports, memory, shared, d.tracing, d.answering())
@@ -202,26 +203,26 @@ func (d *Datapath) load(kind programKind, ports []attach.Port, memory *generatio
 }
 
 // committed takes note of a change that was made. Old are the shared maps of before.
-func (d *Datapath) committed(c *generation.Revision, old *shared) {
-	d.ledger.settle(old, d.shared, c.Places)
+func (d *Datapath) committed(c *generation.Revision, old *sharedmaps.Maps) {
+	d.ledger.Settle(old, d.shared, c.Places)
 	d.register.Commit(c)
-	d.shared.prefixes.Sweep(d.register)
+	d.shared.Prefixes.Sweep(d.register)
 	d.current.state, d.current.places, d.current.words = d.register.State, d.register.Places, nil
 	d.tracing.resolve(d.register)
 	d.janitor.Use(d.janitorInput())
 }
 
 // growShared returns shared maps that hold at least what is to be.
-func (d *Datapath) growShared(c *generation.Revision) (*shared, error) {
+func (d *Datapath) growShared(c *generation.Revision) (*sharedmaps.Maps, error) {
 	want := d.sizesToMake(c)
-	if want.within(d.shared) {
+	if want.Within(d.shared) {
 		return d.shared, nil
 	}
 	spec, err := xdpProgram.load()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	made, err := newShared(spec, want, d.shared, d.secret)
+	made, err := sharedmaps.New(spec, want, d.shared, d.secret)
 	if err != nil {
 		return nil, attach.LoadError(err)
 	}
@@ -229,23 +230,23 @@ func (d *Datapath) growShared(c *generation.Revision) (*shared, error) {
 }
 
 // sizesToMake says what those maps are to hold that are not enough for it.
-func (d *Datapath) sizesToMake(c *generation.Revision) sizes {
+func (d *Datapath) sizesToMake(c *generation.Revision) sharedmaps.Sizes {
 	want := d.sizesFor(c)
-	if !want.within(d.shared) {
-		want.backends, want.services = generation.RoomyCount(want.backends), generation.RoomyCount(want.services)
+	if !want.Within(d.shared) {
+		want.Backends, want.Services = generation.RoomyCount(want.Backends), generation.RoomyCount(want.Services)
 	}
 	return want
 }
 
 // sizesFor says what the shared maps must hold.
-func (d *Datapath) sizesFor(c *generation.Revision) sizes {
-	want := sizes{backends: max(c.Places.Indices, 1), services: max(c.Places.IDs, 1), returns: 1, ways: 1,
-		flows: flowtable.BucketsFor(d.flowLimit(c)), newcomers: flowtable.BucketsFor(d.options.UnprovenLimit)}
+func (d *Datapath) sizesFor(c *generation.Revision) sharedmaps.Sizes {
+	want := sharedmaps.Sizes{Backends: max(c.Places.Indices, 1), Services: max(c.Places.IDs, 1), Returns: 1, Ways: 1,
+		Flows: flowtable.BucketsFor(d.flowLimit(c)), Newcomers: flowtable.BucketsFor(d.options.UnprovenLimit)}
 	if c.Modes&(1<<objects.XDPModeMODE_FULLNAT) != 0 {
-		want.returns = flowtable.ReturnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
+		want.Returns = flowtable.ReturnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
 	}
 	if c.NeededModes()&(1<<objects.XDPModeMODE_NAT|1<<objects.XDPModeMODE_FULLNAT) != 0 {
-		want.ways = uint32(objects.XDPWayTableWAYS)
+		want.Ways = uint32(objects.XDPWayTableWAYS)
 	}
 	return want
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
@@ -91,8 +92,8 @@ func (c *Checks) openSender() error {
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	c.plan = planChecks(spec)
-	if err := fitPlan(c.plan, memleft.Read(os.DirFS("/"))); err != nil {
+	c.plan = sharedmaps.PlanChecks(spec)
+	if err := sharedmaps.FitPlan(c.plan, memleft.Read(os.DirFS("/"))); err != nil {
 		return err
 	}
 	if c.answers, err = ebpf.NewMap(spec.Maps[objects.CheckMapCheckAnswers]); err != nil {

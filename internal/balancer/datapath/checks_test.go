@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/health"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/memleft"
@@ -347,10 +348,10 @@ func TestChecksMemory(t *testing.T) {
 	if later := s.datapath.Memory(); later.Checks != plan.Checks {
 		t.Errorf("after a change: %v, before: %v", later, plan)
 	}
-	if err := fitPlan(s.checks.plan, memleft.Left{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
+	if err := sharedmaps.FitPlan(s.checks.plan, memleft.Left{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
 		t.Errorf("refused with 88 MiB left: %v", err)
 	}
-	if err := fitPlan(s.checks.plan, memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}); !errors.Is(err,
+	if err := sharedmaps.FitPlan(s.checks.plan, memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}); !errors.Is(err,
 		lb.ErrTooLarge) || !strings.HasSuffix(err.Error(), "(via: address)") {
 		t.Errorf("with 80 MiB left: %v", err)
 	}

@@ -98,10 +98,10 @@ func TestClients(t *testing.T) {
 		bring(nil, nil)
 		expect(one, true)
 		expect(two, true)
-		if lists := r.datapath.shared.prefixes.Lists; len(lists) > 0 {
+		if lists := r.datapath.shared.Prefixes.Lists; len(lists) > 0 {
 			t.Errorf("lists that no service has: %v", lists)
 		}
-		if got := elementsOf(t, r.datapath.shared.prefixes.Map); got != 0 {
+		if got := elementsOf(t, r.datapath.shared.Prefixes.Map); got != 0 {
 			t.Errorf("%d prefixes that no service has", got)
 		}
 	})

@@ -5,6 +5,7 @@ package datapath
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -28,9 +29,9 @@ func (d *Datapath) Counters() (counters lb.Counters, err error) {
 
 // counters reads what was counted of packets.
 func (p *picture) counters() (lb.Counters, error) {
-	outcomes, err := readOutcomes(p.shared.outcomes)
+	outcomes, err := sharedmaps.ReadOutcomes(p.shared.Outcomes)
 	if err == nil {
-		err = p.ledger.addOutcomes(outcomes)
+		err = p.ledger.AddOutcomes(outcomes)
 	}
 	if err != nil {
 		return lb.Counters{}, err
@@ -48,16 +49,16 @@ func (p *picture) counters() (lb.Counters, error) {
 	backends := make(map[lb.BackendKey]lb.BackendCount, p.indices)
 	p.eachBackend(func(key lb.BackendKey, index uint32) {
 		key = generation.Visible(key)
-		backends[key] = backends[key].Plus(counts[index].Minus(p.ledger.before[index]))
+		backends[key] = backends[key].Plus(counts[index].Minus(p.ledger.Before[index]))
 	})
 	return lb.Counters{Outcomes: outcomes, Backends: backends}, nil
 }
 
 // counted reads what each index has counted, those of its previous owners included.
 func (p *picture) counted() ([]lb.BackendCount, error) {
-	counts, err := readBackends(p.shared.counts, p.indices)
+	counts, err := sharedmaps.ReadBackends(p.shared.Counts, p.indices)
 	for index := range counts {
-		counts[index] = counts[index].Plus(p.ledger.elsewhere(uint32(index)))
+		counts[index] = counts[index].Plus(p.ledger.Elsewhere(uint32(index)))
 	}
 	return counts, err
 }
@@ -82,7 +83,7 @@ func (d *Datapath) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb
 			for i, b := range r.Service.Backends {
 				index := r.Places[i].Index
 				key := generation.Visible(r.Service.BackendKey(b))
-				counts[key] = counts[key].Plus(counted[index].Minus(p.ledger.before[index]))
+				counts[key] = counts[key].Plus(counted[index].Minus(p.ledger.Before[index]))
 			}
 		}
 		return nil
@@ -96,8 +97,8 @@ func (d *Datapath) unused(r *generation.Record) bool {
 		return false
 	}
 	for _, p := range r.Places {
-		count, err := readBackend(d.shared.counts, p.Index)
-		if err != nil || count.Plus(d.ledger.elsewhere(p.Index)).Minus(d.ledger.before[p.Index]).Packets != 0 {
+		count, err := sharedmaps.ReadBackend(d.shared.Counts, p.Index)
+		if err != nil || count.Plus(d.ledger.Elsewhere(p.Index)).Minus(d.ledger.Before[p.Index]).Packets != 0 {
 			return false
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -93,12 +94,12 @@ type Datapath struct {
 
 	mu       sync.Mutex
 	current  *loadedPrograms
-	shared   *shared
+	shared   *sharedmaps.Maps
 	register *generation.Register
-	ledger   ledger
+	ledger   sharedmaps.Ledger
 	janitor  *flowtable.Janitor
 	// previous are tables of flows that were found besides, until the first change.
-	previous *previousFlows
+	previous *sharedmaps.PreviousFlows
 	// plan is what memory is in use.
 	plan lb.MemoryPlan
 	// holds[i] keeps the program on the i-th interface; none before the first

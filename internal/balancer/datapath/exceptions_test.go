@@ -79,10 +79,10 @@ func TestExceptions(t *testing.T) {
 		if r.datapath.Program() != program {
 			t.Error("the program was loaded anew for a list of exceptions")
 		}
-		if lists := r.datapath.shared.prefixes.Lists; len(lists) > 0 {
+		if lists := r.datapath.shared.Prefixes.Lists; len(lists) > 0 {
 			t.Errorf("lists that no service has: %v", lists)
 		}
-		if got := elementsOf(t, r.datapath.shared.prefixes.Map); got != 0 {
+		if got := elementsOf(t, r.datapath.shared.Prefixes.Map); got != 0 {
 			t.Errorf("%d prefixes that no service has", got)
 		}
 	})

@@ -39,8 +39,8 @@ func (d *Datapath) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow
 			return nil
 		}
 		reader := p.flowReader(clock)
-		for _, table := range []*flowtable.Table{p.shared.proven, p.shared.unproven} {
-			reader.proven = table == p.shared.proven
+		for _, table := range []*flowtable.Table{p.shared.Proven, p.shared.Unproven} {
+			reader.proven = table == p.shared.Proven
 			table.Each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 				one, there := reader.read(flow, state, seen)
 				if !there || !wanted(&one) {

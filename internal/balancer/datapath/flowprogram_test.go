@@ -102,7 +102,7 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 				t.Fatalf("%v flows are active, %d counts were corrected, want %d", sum, d.janitor.Drift.Corrected, want)
 			}
 		}
-		newcomers, proven := d.shared.unproven, d.shared.proven
+		newcomers, proven := d.shared.Unproven, d.shared.Proven
 		places(newcomers, true)
 		places(proven, false)
 		active(flows)
@@ -198,7 +198,7 @@ func TestReturnsAreTakenOut(t *testing.T) {
 		}
 	}
 	const proven = threads * flows / 2
-	if led, entries := leading(d), entriesOfReturns(d.shared.fullNAT); led != threads*flows ||
+	if led, entries := leading(d), entriesOfReturns(d.shared.FullNAT); led != threads*flows ||
 		entries != threads*flows {
 		t.Errorf("replies would find %d flows by %d entries, want %d", led, entries, threads*flows)
 	}
@@ -207,7 +207,7 @@ func TestReturnsAreTakenOut(t *testing.T) {
 		want   int
 	}{{lb.DefaultTimeouts.Opening, proven}, {lb.DefaultTimeouts.Established, 0}} {
 		d.janitor.Pass(stage.passes)
-		if led, entries := leading(d), entriesOfReturns(d.shared.fullNAT); led != stage.want || entries != stage.want {
+		if led, entries := leading(d), entriesOfReturns(d.shared.FullNAT); led != stage.want || entries != stage.want {
 			t.Errorf("after %v replies would find %d flows by %d entries, want %d", stage.passes, led, entries,
 				stage.want)
 		}
@@ -292,7 +292,7 @@ func TestProgramAmongTheJanitor(t *testing.T) {
 		t.Error("no flow has expired among the packets")
 	}
 	d.janitor.Pass(lb.DefaultTimeouts.Established)
-	for i, table := range []*flowtable.Table{d.shared.proven, d.shared.unproven} {
+	for i, table := range []*flowtable.Table{d.shared.Proven, d.shared.Unproven} {
 		if n, wrongs := len(table.Places()), table.Check(); n != 0 || wrongs != "" {
 			t.Errorf("table %d: %d flows are left: %s", i, n, wrongs)
 		}

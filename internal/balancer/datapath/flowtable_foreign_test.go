@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -134,26 +135,26 @@ func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, un
 			return r.ID == id && r.Service.Mode == lb.FullNAT
 		})
 	}
-	proven, unproven = newForeign(t, layout, len(d.shared.proven.Buckets)*flowtable.PerBucket),
-		newForeign(t, layout, len(d.shared.unproven.Buckets)*flowtable.PerBucket)
-	places = proven.become(d.shared.proven, pooled)
-	unproven.become(d.shared.unproven, pooled)
-	for _, name := range flowMaps {
-		for _, at := range d.shared.places() {
-			if at.name != name {
+	proven, unproven = newForeign(t, layout, len(d.shared.Proven.Buckets)*flowtable.PerBucket),
+		newForeign(t, layout, len(d.shared.Unproven.Buckets)*flowtable.PerBucket)
+	places = proven.become(d.shared.Proven, pooled)
+	unproven.become(d.shared.Unproven, pooled)
+	for _, name := range sharedmaps.FlowMaps {
+		for _, at := range d.shared.Places() {
+			if at.Name != name {
 				continue
 			}
 			made := spec.Maps[name].Copy()
-			made.MaxEntries = (*at.of).MaxEntries()
-			if *at.of, err = ebpf.NewMap(made); err != nil {
+			made.MaxEntries = (*at.Of).MaxEntries()
+			if *at.Of, err = ebpf.NewMap(made); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := d.shared.mapFlows(nil); err != nil {
+	if err := d.shared.MapFlows(nil); err != nil {
 		t.Fatal(err)
 	}
-	d.previous = &previousFlows{proven: []previousTable{proven.table}, unproven: []previousTable{unproven.table}}
+	d.previous = &sharedmaps.PreviousFlows{Proven: []sharedmaps.PreviousTable{proven.table}, Unproven: []sharedmaps.PreviousTable{unproven.table}}
 	d.current.adopted = true
 	return proven, unproven, places
 }
@@ -202,7 +203,7 @@ func TestFlowsOfAnotherLayout(t *testing.T) {
 		for _, p := range others {
 			r.check(t, with(p, func(p *packetSpec) { p.flags = "A" }).build(t))
 		}
-		if r.datapath.previous.any() {
+		if r.datapath.previous.Any() {
 			t.Error("the tables before are still there")
 		}
 	})
@@ -224,17 +225,17 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 		f.Backend = backend
 		return f
 	}
-	to := &shared{proven: flowtable.NewTable(100, 0x5eed), unproven: flowtable.NewTable(100, 0x5eed)}
+	to := &sharedmaps.Maps{Proven: flowtable.NewTable(100, 0x5eed), Unproven: flowtable.NewTable(100, 0x5eed)}
 	ends := proven.put(flow(1, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false)
 	begins := proven.put(flow(2, 1), objects.XDPFlowStateFLOW_CLOSED, 1000, false)
 	stays := proven.put(flow(3, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false)
 	proves := unproven.put(flow(4, 1), objects.XDPFlowStateFLOW_OPENING, 1000, false)
 	over := proven.put(flow(6, 1), objects.XDPFlowStateFLOW_CLIENT_FIN, 1000, false)
 	proven.write(90, flow(9, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
-	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: to, to: to,
-		previous: &previousFlows{proven: []previousTable{proven.table}, unproven: []previousTable{unproven.table}},
-		memory:   &generation.Memory{Storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
-	m.begin()
+	m := sharedmaps.Move{Janitor: flowtable.NewJanitor(lb.Timeouts{}), From: to, To: to,
+		Previous: &sharedmaps.PreviousFlows{Proven: []sharedmaps.PreviousTable{proven.table}, Unproven: []sharedmaps.PreviousTable{unproven.table}},
+		Memory:   &generation.Memory{Storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
+	m.Begin()
 	expect := func(table *flowtable.Table, n int, backend uint32, state objects.XDPFlowState, seen uint32) {
 		t.Helper()
 		want := flow(n, backend)
@@ -244,11 +245,11 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 				want, state, seen)
 		}
 	}
-	expect(to.unproven, 4, 1, objects.XDPFlowStateFLOW_OPENING, 1000)
-	if n := len(to.proven.Places()); n != 4 {
+	expect(to.Unproven, 4, 1, objects.XDPFlowStateFLOW_OPENING, 1000)
+	if n := len(to.Proven.Places()); n != 4 {
 		t.Errorf("%d flows were copied, want 4", n)
 	}
-	if m.memory.Head().Moving == 0 {
+	if m.Memory.Head().Moving == 0 {
 		t.Error("the new programs are not told that flows move")
 	}
 
@@ -260,24 +261,24 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	proven.put(flow(5, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 2000, false)
 	proven.write(over, flow(6, 1), objects.XDPFlowStateFLOW_FREE, 0, false, 0)
 	unproven.put(flow(6, 2), objects.XDPFlowStateFLOW_OPENING, 2000, false)
-	m.finish()
-	expect(to.proven, 1, 1, objects.XDPFlowStateFLOW_CLIENT_FIN, 1000)
-	expect(to.proven, 2, 2, objects.XDPFlowStateFLOW_ESTABLISHED, 1000)
-	expect(to.proven, 3, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 2000)
-	expect(to.proven, 4, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 1000)
-	expect(to.proven, 5, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 2000)
-	expect(to.unproven, 6, 2, objects.XDPFlowStateFLOW_OPENING, 2000)
-	if left := to.unproven.Places(); len(left) != 1 {
+	m.Finish()
+	expect(to.Proven, 1, 1, objects.XDPFlowStateFLOW_CLIENT_FIN, 1000)
+	expect(to.Proven, 2, 2, objects.XDPFlowStateFLOW_ESTABLISHED, 1000)
+	expect(to.Proven, 3, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 2000)
+	expect(to.Proven, 4, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 1000)
+	expect(to.Proven, 5, 1, objects.XDPFlowStateFLOW_ESTABLISHED, 2000)
+	expect(to.Unproven, 6, 2, objects.XDPFlowStateFLOW_OPENING, 2000)
+	if left := to.Unproven.Places(); len(left) != 1 {
 		t.Errorf("of flows that were proven, %d are unproven too", len(left)-1)
 	}
 	six := flow(6, 1)
-	if _, there := to.proven.Find(&six); there {
+	if _, there := to.Proven.Find(&six); there {
 		t.Error("a flow that is over stands before the one that has begun in its place")
 	}
-	if m.memory.Head().Moving != 0 {
+	if m.Memory.Head().Moving != 0 {
 		t.Error("the new programs are told that flows still move")
 	}
-	for _, table := range []*flowtable.Table{to.proven, to.unproven} {
+	for _, table := range []*flowtable.Table{to.Proven, to.Unproven} {
 		if wrongs := table.Check(); wrongs != "" {
 			t.Error(wrongs)
 		}
@@ -400,14 +401,14 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 	}
 	for _, port := range []uint16{7, 8} {
 		want := flow(port)
-		if place, there := second.shared.proven.Find(&want); !there || place.Flow() != want {
+		if place, there := second.shared.Proven.Find(&want); !there || place.Flow() != want {
 			t.Errorf("the flow of port %d is forgotten", port)
 		}
 	}
-	if active := mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.ID))[0].Active; active != 2 {
+	if active := mapmem.ElementsOf[objects.XDPTurn](second.shared.Turn(is.ID))[0].Active; active != 2 {
 		t.Errorf("active flows of its service: %d, want 2", active)
 	}
-	if room := len(second.shared.proven.Buckets) * flowtable.PerBucket; room < 2000 {
+	if room := len(second.shared.Proven.Buckets) * flowtable.PerBucket; room < 2000 {
 		t.Errorf("the new table has room for %d flows, the old one for 2000", room)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -93,7 +94,7 @@ func TestFlowsBeginAtTheExchange(t *testing.T) {
 				t.Errorf("the answer of %s meanwhile: %s", backends[i].Address, got)
 			}
 		}
-		moving.finish()
+		moving.Finish()
 		for _, p := range begun {
 			expectOutcome(t, r, with(p, func(p *packetSpec) { p.flags = "A" }).build(t), "forwarded")
 		}
@@ -144,7 +145,7 @@ func TestDatagramsBeginAtTheExchange(t *testing.T) {
 		if meanwhile[byHash] != hashed {
 			t.Errorf("by a hash, a flow went from %s to %s", hashed, meanwhile[byHash])
 		}
-		moving.finish()
+		moving.Finish()
 		for range 3 {
 			for _, waits := range waiting {
 				for _, port := range ports {
@@ -172,7 +173,7 @@ func TestDatagramsBeginAtTheExchange(t *testing.T) {
 
 // missLastCopy puts all flows of a rig with a state into tables of another layout, as if the programs had just
 // been exchanged and nothing were copied yet.
-func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLayout) *move {
+func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLayout) *sharedmaps.Move {
 	t.Helper()
 	d := r.datapath
 	c, err := d.register.Plan(state, testTableSize, d.now())
@@ -184,21 +185,21 @@ func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLa
 	proven, unproven, _ := asFound(t, d, layout)
 	made := *d.shared
 	*d.shared = own
-	made.closeUnless(d.shared)
-	for _, table := range []*flowtable.Table{own.proven, own.unproven} {
+	made.CloseUnless(d.shared)
+	for _, table := range []*flowtable.Table{own.Proven, own.Unproven} {
 		clear(table.Buckets)
 	}
-	if own.fullNAT != nil {
-		clear(own.fullNAT.Buckets)
+	if own.FullNAT != nil {
+		clear(own.FullNAT.Buckets)
 	}
-	for _, table := range []previousTable{proven.table, unproven.table} {
+	for _, table := range []sharedmaps.PreviousTable{proven.table, unproven.table} {
 		t.Cleanup(table.Close)
 	}
 	d.current.adopted = false
 	previous := d.previous
 	d.previous = nil
-	m := &move{janitor: d.janitor, from: d.shared, to: d.shared, previous: previous, returns: c.ReplyKeys(d.secret),
-		memory: d.current.memory, begun: true}
+	m := &sharedmaps.Move{Janitor: d.janitor, From: d.shared, To: d.shared, Previous: previous, Returns: c.ReplyKeys(d.secret),
+		Memory: d.current.memory, Begun: true}
 	atomic.StoreUint64(&d.current.memory.Head().Moving, uint64(flowtable.Monotonic()+time.Hour))
 	return m
 }
@@ -215,31 +216,31 @@ func (r *rig) outcome(t *testing.T, frame []byte) string {
 // TestMoveCountsWhatHasNoRoom moves flows into tables that are too small for them: it is known how many are
 // not there, and said once.
 func TestMoveCountsWhatHasNoRoom(t *testing.T) {
-	from, to := &shared{proven: flowtable.NewTable(100, 0x5eed), unproven: flowtable.NewTable(100, 0x5eed)},
-		&shared{proven: flowtable.NewTable(10, 0x5eed), unproven: flowtable.NewTable(10, 0x5eed)}
+	from, to := &sharedmaps.Maps{Proven: flowtable.NewTable(100, 0x5eed), Unproven: flowtable.NewTable(100, 0x5eed)},
+		&sharedmaps.Maps{Proven: flowtable.NewTable(10, 0x5eed), Unproven: flowtable.NewTable(10, 0x5eed)}
 	const proven, unproven = 60, 40
 	for n := range proven + unproven {
-		table, state := from.proven, objects.XDPFlowStateFLOW_ESTABLISHED
+		table, state := from.Proven, objects.XDPFlowStateFLOW_ESTABLISHED
 		if n >= proven {
-			table, state = from.unproven, objects.XDPFlowStateFLOW_OPENING
+			table, state = from.Unproven, objects.XDPFlowStateFLOW_OPENING
 		}
 		if !table.Insert(sampleFlow(n), state, 1) {
 			t.Fatalf("flow %d has no room", n)
 		}
 	}
-	m := move{janitor: flowtable.NewJanitor(lb.Timeouts{}), from: from, to: to,
-		memory: &generation.Memory{Storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
-	m.begin()
-	m.finish()
-	if there := len(to.proven.Places()) + len(to.unproven.Places()); m.lost == 0 || there+m.lost != proven+unproven {
-		t.Errorf("of %d flows %d are there, and %d had no room", proven+unproven, there, m.lost)
+	m := sharedmaps.Move{Janitor: flowtable.NewJanitor(lb.Timeouts{}), From: from, To: to,
+		Memory: &generation.Memory{Storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
+	m.Begin()
+	m.Finish()
+	if there := len(to.Proven.Places()) + len(to.Unproven.Places()); m.Lost == 0 || there+m.Lost != proven+unproven {
+		t.Errorf("of %d flows %d are there, and %d had no room", proven+unproven, there, m.Lost)
 	}
 	d := &Datapath{keeper: &keeper{}}
 	d.noteLost(0)
 	if d.keeper.note != "" {
 		t.Errorf("without a loss it says %q", d.keeper.note)
 	}
-	if d.noteLost(m.lost); !strings.Contains(d.keeper.note, fmt.Sprintf("%d had no room", m.lost)) {
-		t.Errorf("it says %q, and %d flows had no room", d.keeper.note, m.lost)
+	if d.noteLost(m.Lost); !strings.Contains(d.keeper.note, fmt.Sprintf("%d had no room", m.Lost)) {
+		t.Errorf("it says %q, and %d flows had no room", d.keeper.note, m.Lost)
 	}
 }

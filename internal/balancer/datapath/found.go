@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
@@ -196,44 +197,44 @@ func (f *found) openPrograms(set uint64) (map[int]*ebpf.Program, map[int]ebpf.Pr
 }
 
 // openShared opens the shared maps of a set.
-func (f *found) openShared(set uint64) (*shared, error) {
+func (f *found) openShared(set uint64) (*sharedmaps.Maps, error) {
 	spec, err := xdpProgram.load()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	s := &shared{secret: f.snapshot.Secret}
-	for _, at := range s.places() {
-		path, like := f.store.Path(pins.Set(set), at.name), spec.Maps[at.name]
+	s := &sharedmaps.Maps{Secret: f.snapshot.Secret}
+	for _, at := range s.Places() {
+		path, like := f.store.Path(pins.Set(set), at.Name), spec.Maps[at.Name]
 		m, err := ebpf.LoadPinnedMap(path, nil)
-		if errors.Is(err, os.ErrNotExist) && slices.Contains(addedMaps, at.name) && slices.Contains(f.differ, at.name) {
+		if errors.Is(err, os.ErrNotExist) && slices.Contains(sharedmaps.AddedMaps, at.Name) && slices.Contains(f.differ, at.Name) {
 			// It was left by a build that had no such map.
-			if *at.of, err = makeLike(at.name, like); err != nil {
-				s.closeUnless(nil)
+			if *at.Of, err = sharedmaps.MakeLike(at.Name, like); err != nil {
+				s.CloseUnless(nil)
 				return nil, err
 			}
 			continue
 		}
 		if err != nil {
-			s.closeUnless(nil)
+			s.CloseUnless(nil)
 			return nil, fmt.Errorf("%s is no map of ours: %w", path, err)
 		}
-		if slices.Contains(f.differ, at.name) {
-			if *at.of, err = f.remake(at.name, m, like); err != nil {
-				s.closeUnless(nil)
+		if slices.Contains(f.differ, at.Name) {
+			if *at.Of, err = f.remake(at.Name, m, like); err != nil {
+				s.CloseUnless(nil)
 				return nil, err
 			}
 			continue
 		}
-		*at.of = m
+		*at.Of = m
 		if m.Type() != like.Type || m.KeySize() != like.KeySize || m.ValueSize() != like.ValueSize {
-			s.closeUnless(nil)
+			s.CloseUnless(nil)
 			return nil, fmt.Errorf(
 				"%s is no map of ours: it is %s with keys of %d bytes and values of %d, and not %s with %d and %d",
 				path, m.Type(), m.KeySize(), m.ValueSize(), like.Type, like.KeySize, like.ValueSize)
 		}
 	}
-	if err := errors.Join(s.mapVectors(nil), s.mapFlows(nil), s.prefixes.RestoreLists()); err != nil {
-		s.closeUnless(nil)
+	if err := errors.Join(s.MapVectors(nil), s.MapFlows(nil), s.Prefixes.RestoreLists()); err != nil {
+		s.CloseUnless(nil)
 		return nil, err
 	}
 	return s, nil
@@ -253,10 +254,10 @@ func (f *found) close() {
 		f.memory.Storage.Unmap()
 		f.memory.Map.Close()
 	}
-	f.shared.closeUnless(nil)
-	f.previous.close()
-	f.backends.close()
-	f.flows.close()
+	f.shared.CloseUnless(nil)
+	f.previous.Close()
+	f.backends.Close()
+	f.flows.Close()
 }
 
 // catchUp notes tables that a process was about to replace when it was killed: packets may have
@@ -275,9 +276,9 @@ func (f *found) catchUp(k *keeper, sets []uint64) error {
 		}
 		for name, table := range map[string]struct {
 			of *ebpf.Map
-			to *[]previousTable
-		}{objects.XDPMapFlows: {f.shared.flows, &f.flows.proven}, objects.XDPMapNewcomers: {f.shared.newcomers,
-			&f.flows.unproven}} {
+			to *[]sharedmaps.PreviousTable
+		}{objects.XDPMapFlows: {f.shared.Flows, &f.flows.Proven}, objects.XDPMapNewcomers: {f.shared.Newcomers,
+			&f.flows.Unproven}} {
 			if err := f.noteTable(f.store.Path(pins.Set(set), name), before, table.of, table.to); err != nil {
 				return err
 			}
@@ -303,16 +304,16 @@ func (f *found) snapshotOf(k *keeper, set uint64) (*snapshot.Snapshot, error) {
 }
 
 // noteTable notes a pinned table of flows to take over, unless it is one of the shared maps.
-func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *[]previousTable) error {
+func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *[]sharedmaps.PreviousTable) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {
 		return fmt.Errorf("%s is no map of ours: %w", path, err)
 	}
-	if mapmem.SameMap(m, is) || slices.ContainsFunc(*to, func(t previousTable) bool { return t.IsOf(m) }) {
+	if mapmem.SameMap(m, is) || slices.ContainsFunc(*to, func(t sharedmaps.PreviousTable) bool { return t.IsOf(m) }) {
 		return m.Close()
 	}
 	theirs := of.Flows
-	if ours, err := sharedLayouts(); err == nil && of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
+	if ours, err := sharedmaps.SharedLayouts(); err == nil && of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
 		theirs, _ = flowtable.Layout()
 	}
 	reading, err := flowtable.ReadingOf(theirs)

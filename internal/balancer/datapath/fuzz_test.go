@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
@@ -243,7 +244,7 @@ const ofOneThatLeft = "returned of one that left"
 // often as that many packets should.
 func notReached(t *testing.T, ends map[string]uint64, packets uint64) []string {
 	t.Helper()
-	names, err := outcomeNames()
+	names, err := sharedmaps.OutcomeNames()
 	if err != nil {
 		t.Fatal(err)
 	}

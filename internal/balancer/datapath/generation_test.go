@@ -5,6 +5,7 @@ package datapath
 import (
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -134,7 +135,7 @@ func TestEveryOutcomeIsExplained(t *testing.T) {
 			t.Errorf("outcome %q has no help", outcome.Name)
 		}
 	}
-	if len(outcomeHelp) != len(r.last.Outcomes) {
-		t.Errorf("%d outcomes and %d helps", len(r.last.Outcomes), len(outcomeHelp))
+	if len(sharedmaps.OutcomeHelp) != len(r.last.Outcomes) {
+		t.Errorf("%d outcomes and %d helps", len(r.last.Outcomes), len(sharedmaps.OutcomeHelp))
 	}
 }

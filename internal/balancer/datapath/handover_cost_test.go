@@ -127,7 +127,7 @@ func put(d *Datapath, s *lb.RoutedService, flows []lb.Flow) {
 		place := d.register.Places.Backends[f.Backend]
 		flow := objects.XDPFlow{Address: mapmem.OfAddress(f.Client.Addr()), Port: mapmem.NetworkOrder(f.Client.Port()),
 			Service: id, Backend: place.Index, Generation: place.Generation}
-		d.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now())
+		d.shared.Proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -55,7 +56,7 @@ func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
 	}
 	d.handed.mu.Lock()
 	defer d.handed.mu.Unlock()
-	d.handed.use(d.shared.proven)
+	d.handed.use(d.shared.Proven)
 	t := d.taking()
 	for i := range flows {
 		switch reason, followed := t.take(&flows[i]); {
@@ -79,7 +80,7 @@ func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
 // taking is what it takes to take a flow.
 type taking struct {
 	register *generation.Register
-	shared   *shared
+	shared   *sharedmaps.Maps
 	pool     lb.Pool
 	numbers  generation.PoolNumbers
 	clock    uint32
@@ -97,11 +98,11 @@ type taking struct {
 func (d *Datapath) taking() *taking {
 	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.Pool,
 		numbers: d.current.memory.Numbers, timeouts: d.janitor.Timeouts(),
-		loads: mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory),
-		turns: mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory), handed: &d.handed}
+		loads: mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.Loads.Memory),
+		turns: mapmem.ElementsOf[objects.XDPTurn](d.shared.Turns.Memory), handed: &d.handed}
 	t.inheritedUntil, t.anyInherited = d.janitor.Inherited()
 	t.stood, t.clock = d.janitor.ClockGaps(), d.janitor.Now()
-	if d.shared.fullNAT == nil {
+	if d.shared.FullNAT == nil {
 		return t
 	}
 	if now := d.picture.Load(); d.handed.returnsAt != now {
@@ -137,10 +138,10 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	if refused != "" {
 		return refused, false
 	}
-	if place, there := t.shared.proven.Find(&in.flow); there {
+	if place, there := t.shared.Proven.Find(&in.flow); there {
 		return t.meet(place, &in)
 	}
-	if place, there := t.shared.unproven.Find(&in.flow); there && !t.evictFor(place, &in) {
+	if place, there := t.shared.Unproven.Find(&in.flow); there && !t.evictFor(place, &in) {
 		return RefusedKnown, false
 	}
 	if !flowtable.IsLive(in.state) {
@@ -149,7 +150,7 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	if !t.canReturn(&in, flowtable.Place{}) {
 		return RefusedPool, false
 	}
-	if !t.shared.proven.Insert(in.flow, in.state, in.seen) {
+	if !t.shared.Proven.Insert(in.flow, in.state, in.seen) {
 		return RefusedFull, false
 	}
 	t.count(&in, 1)
@@ -163,7 +164,7 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 func (t *taking) evictFor(place flowtable.Place, in *incoming) bool {
 	there := place.Flow()
 	gives := t.canReplace(place, &there, in)
-	return t.forget(t.shared.unproven, place, place.Tag(), in, func(have *objects.XDPFlow,
+	return t.forget(t.shared.Unproven, place, place.Tag(), in, func(have *objects.XDPFlow,
 		state objects.XDPFlowState) bool {
 		switch {
 		case !flowtable.IsLive(state):
@@ -441,14 +442,14 @@ func (t *taking) canReturn(in *incoming, own flowtable.Place) bool {
 	if !is {
 		return in.record.Service.Mode != lb.FullNAT
 	}
-	return t.shared.fullNAT.PlacesOf(hash, func(number uint32) bool { return t.giveUpReturn(number, hash, own, in) })
+	return t.shared.FullNAT.PlacesOf(hash, func(number uint32) bool { return t.giveUpReturn(number, hash, own, in) })
 }
 
 // giveUpReturn forgets the flow in a place if replies to it have that hash, and says whether none has them afterwards.
 func (t *taking) giveUpReturn(number uint32, hash uint64, own flowtable.Place, in *incoming) bool {
-	table := t.shared.unproven
+	table := t.shared.Unproven
 	if number&flowtable.ReturnProven != 0 {
-		table = t.shared.proven
+		table = t.shared.Proven
 	}
 	place, is := table.At(number &^ flowtable.ReturnProven)
 	if !is || place == own {
@@ -471,13 +472,13 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowtable.Place, i
 
 // arrived notes a flow that was written: what leads replies to it, and that its balancer need not be told.
 func (t *taking) arrived(in *incoming) {
-	place, there := t.shared.proven.Find(&in.flow)
+	place, there := t.shared.Proven.Find(&in.flow)
 	if !there {
 		return
 	}
 	if hash, is := t.returns.Hash(&in.flow); is {
-		t.shared.fullNAT.Put(hash, t.shared.proven.Number(place)|flowtable.ReturnProven,
-			uint32(t.shared.proven.HashKey(&in.flow)))
+		t.shared.FullNAT.Put(hash, t.shared.Proven.Number(place)|flowtable.ReturnProven,
+			uint32(t.shared.Proven.HashKey(&in.flow)))
 		t.reclaim(in, hash)
 	}
 	t.mark(place)
@@ -487,7 +488,7 @@ func (t *taking) arrived(in *incoming) {
 // now on its entry keeps them from that (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its
 // own is made, as this does). Their clients send the SYN again, and get another port.
 func (t *taking) reclaim(in *incoming, hash uint64) {
-	t.shared.fullNAT.PlacesOf(hash, func(number uint32) bool {
+	t.shared.FullNAT.PlacesOf(hash, func(number uint32) bool {
 		t.forgetNew(number, hash, in)
 		return true
 	})
@@ -495,11 +496,11 @@ func (t *taking) reclaim(in *incoming, hash uint64) {
 
 // forgetNew forgets the flow in a place if it has yet to prove itself, and replies to it have that hash.
 func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
-	place, is := t.shared.unproven.At(number)
+	place, is := t.shared.Unproven.At(number)
 	if number&flowtable.ReturnProven != 0 || !is {
 		return
 	}
-	t.forget(t.shared.unproven, place, place.Tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
+	t.forget(t.shared.Unproven, place, place.Tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
 		have, is := t.returns.Hash(flow)
 		return is && have == hash && (state == objects.XDPFlowStateFLOW_OPENING ||
 			state == objects.XDPFlowStateFLOW_FIRST)
@@ -509,13 +510,13 @@ func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
 // mark notes that other balancers know of what is in a place, and that it came from one.
 func (t *taking) mark(place flowtable.Place) {
 	flow := place.Flow()
-	t.handed.known[t.shared.proven.Number(place)-1] = markTakenAs(markOf(&flow, place.State(), place.Seen(),
+	t.handed.known[t.shared.Proven.Number(place)-1] = markTakenAs(markOf(&flow, place.State(), place.Seen(),
 		t.timeouts), place.Seen())
 }
 
 // isCopy says whether what is in a place came from another balancer and has not changed since, nor been seen.
 func (t *taking) isCopy(place flowtable.Place) bool {
-	if number := t.shared.proven.Number(place); int(number) <= len(t.handed.known) && t.isProven(place) {
+	if number := t.shared.Proven.Number(place); int(number) <= len(t.handed.known) && t.isProven(place) {
 		flow := place.Flow()
 		return t.handed.known[number-1] == markTakenAs(markOf(&flow, place.State(), place.Seen(), t.timeouts),
 			place.Seen())
@@ -525,7 +526,7 @@ func (t *taking) isCopy(place flowtable.Place) bool {
 
 // isProven says whether a place is of the table of proven flows.
 func (t *taking) isProven(place flowtable.Place) bool {
-	to, is := t.shared.proven.At(t.shared.proven.Number(place))
+	to, is := t.shared.Proven.At(t.shared.Proven.Number(place))
 	return is && to == place
 }
 

@@ -126,7 +126,7 @@ func (m peer) take(flows []lb.Flow, want FlowsTaken) {
 
 // activeOf returns how many flows the service counts.
 func (m peer) activeOf(s *lb.RoutedService) uint32 {
-	return mapmem.ElementsOf[objects.XDPTurn](m.shared.turn(m.register.ByKey[s.Key()].ID))[0].Active
+	return mapmem.ElementsOf[objects.XDPTurn](m.shared.Turn(m.register.ByKey[s.Key()].ID))[0].Active
 }
 
 const handedFlows = 40
@@ -947,14 +947,14 @@ func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	b.send(1000, "S", "A")
 	told := b.changed()
 	// As TakeFlows does, with the packet between.
-	a.handed.use(a.shared.proven)
+	a.handed.use(a.shared.Proven)
 	taking := a.taking()
 	in, refused := taking.translate(&told[0])
 	if refused != "" || !taking.canReturn(&in, flowtable.Place{}) {
 		t.Fatalf("the flow is not taken: %s", refused)
 	}
 	a.send(1001, "S")
-	if !taking.shared.proven.Insert(in.flow, in.state, in.seen) {
+	if !taking.shared.Proven.Insert(in.flow, in.state, in.seen) {
 		t.Fatal("there is no room")
 	}
 	taking.count(&in, 1)

@@ -52,8 +52,8 @@ func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 			whole = true
 			return nil
 		}
-		if w.table != p.shared.proven {
-			w.table, w.next = p.shared.proven, 0
+		if w.table != p.shared.Proven {
+			w.table, w.next = p.shared.Proven, 0
 		}
 		reader := p.flowReader(clock)
 		reader.proven, reader.stood = true, stood
@@ -85,7 +85,7 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 			whole = true
 			return nil
 		}
-		h.use(p.shared.proven)
+		h.use(p.shared.Proven)
 		reader := p.flowReader(clock)
 		reader.proven, reader.stood = true, stood
 		end := min(h.next+bucketsOf(places), len(h.table.Buckets))
@@ -110,7 +110,7 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 func (d *Datapath) FlowPlaces() (places int) {
 	_ = d.read(func(p *picture) error {
 		if p.shared != nil {
-			places = len(p.shared.proven.Buckets) * flowtable.PerBucket
+			places = len(p.shared.Proven.Buckets) * flowtable.PerBucket
 		}
 		return nil
 	})

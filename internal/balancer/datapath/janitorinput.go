@@ -15,15 +15,15 @@ func (d *Datapath) janitorInput() flowtable.JanitorInput {
 	r := d.register
 	return flowtable.JanitorInput{
 		Head:      d.current.memory.Head(),
-		Flows:     d.shared.proven,
-		Newcomers: d.shared.unproven,
-		Returns:   d.shared.fullNAT,
+		Flows:     d.shared.Proven,
+		Newcomers: d.shared.Unproven,
+		Returns:   d.shared.FullNAT,
 		// It reads them while we go on.
 		Backends: slices.Clone(r.FlowBackends),
 		Services: slices.Clone(r.FlowServices),
 		Groups:   r.Places.GroupTimeouts(),
-		Loads:    mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory),
-		Turns:    mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory),
+		Loads:    mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.Loads.Memory),
+		Turns:    mapmem.ElementsOf[objects.XDPTurn](d.shared.Turns.Memory),
 		Sockets:  d.sockets.maps()[objects.LocalMapLocalSockets],
 		Own:      d.current.memory.OwnNumbers(),
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
@@ -80,13 +81,13 @@ func (k *keeper) show(m *generation.Memory) {
 }
 
 // pin pins a generation that was loaded.
-func (k *keeper) pin(g *loadedPrograms, shared *shared, sockets *sockets) {
+func (k *keeper) pin(g *loadedPrograms, shared *sharedmaps.Maps, sockets *sockets) {
 	if k == nil {
 		return
 	}
 	k.set++
 	pinned := map[string]pins.Pinner{generationPin: mapPin{g.memory.Map}}
-	for name, m := range shared.maps() {
+	for name, m := range shared.ByName() {
 		pinned[name] = mapPin{m}
 	}
 	for name, m := range sockets.maps() {

@@ -117,7 +117,7 @@ func rememberFlow(t *testing.T, d *Datapath) objects.XDPFlow {
 	t.Helper()
 	is := d.register.Records[0]
 	flow := objects.XDPFlow{Port: 7, Service: is.ID, Backend: is.Places[0].Index, Generation: is.Places[0].Generation}
-	if !d.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now()) {
+	if !d.shared.Proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now()) {
 		t.Fatal("no room for a flow")
 	}
 	return flow
@@ -171,7 +171,7 @@ func TestKept(t *testing.T) {
 				if !maps.Equal(again.register.Places.Backends, backends) {
 					t.Errorf("places were %v and are %v", backends, again.register.Places.Backends)
 				}
-				if _, there := again.shared.proven.Find(&flow); !there {
+				if _, there := again.shared.Proven.Find(&flow); !there {
 					t.Error("a flow is forgotten")
 				}
 				if now := again.janitor.Now(); now < clock {
@@ -457,7 +457,7 @@ func TestKeptGrows(t *testing.T) {
 				t.Errorf("the previous endpoint %v was %v and is %v", key, e, now)
 			}
 		}
-		if have := again.shared.flows.MaxEntries(); have < flowtable.BucketsFor(5000) {
+		if have := again.shared.Flows.MaxEntries(); have < flowtable.BucketsFor(5000) {
 			t.Errorf("the table has %d buckets", have)
 		}
 		return nil

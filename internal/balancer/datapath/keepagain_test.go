@@ -92,7 +92,7 @@ func keptAgain(t *testing.T, k *kept, replace func() error, notice func(*Datapat
 	if err := again.Apply(testState()); err != nil {
 		return errors.Join(err, again.Close())
 	}
-	if _, there := again.shared.proven.Find(&flow); !there {
+	if _, there := again.shared.Proven.Find(&flow); !there {
 		t.Error("a flow is forgotten")
 	}
 	if err := again.Close(); err != nil {

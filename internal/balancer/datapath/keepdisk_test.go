@@ -72,7 +72,7 @@ func TestUnwritableSnapshot(t *testing.T) {
 					if err := again.Apply(swapping(testState(), 1)); err != nil {
 						return err
 					}
-					if _, there := again.shared.proven.Find(&flow); !there {
+					if _, there := again.shared.Proven.Find(&flow); !there {
 						t.Error("a flow is forgotten")
 					}
 					disk.Fail(nil, 0)
@@ -139,7 +139,7 @@ func TestSnapshotIsNowhere(t *testing.T) {
 				t.Errorf("%v has the place %v, and flows that it or another had from one that nothing knows", key, is)
 			}
 		}
-		if _, there := again.shared.proven.Find(&flow); !there {
+		if _, there := again.shared.Proven.Find(&flow); !there {
 			t.Error("a flow of a backend that is known is forgotten")
 		}
 		return nil

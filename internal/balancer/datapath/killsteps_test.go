@@ -386,7 +386,7 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 		return err
 	}
 	if flow := flowOf(d); sending {
-		if _, there := d.shared.proven.Find(&flow); !there {
+		if _, there := d.shared.Proven.Find(&flow); !there {
 			t.Error("a flow is forgotten")
 		}
 	}
@@ -422,7 +422,7 @@ func flowOf(d *Datapath) objects.XDPFlow {
 
 // remember has the data plane remember that flow.
 func remember(d *Datapath) error {
-	if !d.shared.proven.Insert(flowOf(d), objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now()) {
+	if !d.shared.Proven.Insert(flowOf(d), objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now()) {
 		return errors.New("no room for a flow")
 	}
 	return nil

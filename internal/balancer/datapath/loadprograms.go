@@ -13,6 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/deadcode"
 )
@@ -57,7 +58,7 @@ func (g *loadedPrograms) close() {
 
 // makeMemory makes the map of a generation for a configuration, and puts that there.
 // It returns where the services are, in the order of the change's records.
-func (d *Datapath) makeMemory(c *generation.Revision, shared *shared) (
+func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	*generation.Memory, []generation.Placement, error,
 ) {
 	plan, err := generation.CapacityFor(c)
@@ -86,16 +87,16 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *shared) (
 	m.Head().Standby = d.standby
 	m.Head().Patience = flowtable.Milliseconds(d.options.Orphan)
 	m.Constants.TooBigRate = d.options.TooBigRate
-	m.Constants.FlowBuckets = shared.flows.MaxEntries()
-	m.Constants.NewcomerBuckets = shared.newcomers.MaxEntries()
-	m.Constants.ReturnBuckets = shared.returns.MaxEntries()
+	m.Constants.FlowBuckets = shared.Flows.MaxEntries()
+	m.Constants.NewcomerBuckets = shared.Newcomers.MaxEntries()
+	m.Constants.ReturnBuckets = shared.Returns.MaxEntries()
 	m.Constants.FlowSecret = d.secret
 	return m, homes, nil
 }
 
 // loadPrograms loads the programs for a memory. Nothing that is in use changes. With
 // tracing, the program is the one that tells of packets.
-func loadPrograms(program programKind, ports []attach.Port, m *generation.Memory, shared *shared, tracing *tracing,
+func loadPrograms(program programKind, ports []attach.Port, m *generation.Memory, shared *sharedmaps.Maps, tracing *tracing,
 	answers *ebpf.Map) (*loadedPrograms, error) {
 	constants := m.Constants
 	for _, p := range ports {
@@ -119,7 +120,7 @@ func loadPrograms(program programKind, ports []attach.Port, m *generation.Memory
 
 // add loads the program for one more port.
 func (g *loadedPrograms) add(
-	program programKind, p attach.Port, constants objects.XDPSettings, shared *shared, tracing *tracing,
+	program programKind, p attach.Port, constants objects.XDPSettings, shared *sharedmaps.Maps, tracing *tracing,
 ) error {
 	spec, replacements, err := g.specify(program, constants, shared, tracing)
 	if err != nil {
@@ -143,7 +144,7 @@ func (g *loadedPrograms) add(
 }
 
 // specify returns the program with its constants, and the maps that it shares with others.
-func (g *loadedPrograms) specify(program programKind, constants objects.XDPSettings, shared *shared, tracing *tracing) (
+func (g *loadedPrograms) specify(program programKind, constants objects.XDPSettings, shared *sharedmaps.Maps, tracing *tracing) (
 	*ebpf.CollectionSpec, map[string]*ebpf.Map, error,
 ) {
 	spec, err := tracing.load(program)
@@ -151,7 +152,7 @@ func (g *loadedPrograms) specify(program programKind, constants objects.XDPSetti
 		return nil, nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	spec.Maps[objects.GenerationSection].ValueSize = g.memory.Map.ValueSize()
-	replacements := shared.maps()
+	replacements := shared.ByName()
 	replacements[objects.GenerationSection] = g.memory.Map
 	putAnswers(spec, g.answers, &constants, replacements)
 	tracing.put(spec, &constants, replacements)
@@ -161,7 +162,7 @@ func (g *loadedPrograms) specify(program programKind, constants objects.XDPSetti
 	if err := spec.Variables[objects.XDPVarLoaded].Set(constants); err != nil {
 		return nil, nil, fmt.Errorf("setting the program's constants: %v", err)
 	}
-	shared.put(spec)
+	shared.Put(spec)
 	return spec, replacements, nil
 }
 

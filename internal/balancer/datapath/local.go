@@ -17,6 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/host/deadcode"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
@@ -132,7 +133,7 @@ func (s *sockets) ports() []attach.Port {
 
 // loadSockets loads the programs for the sockets of a control group, with a memory that packets are about
 // to go by. Before is what is in use, nil where nothing is.
-func (d *Datapath) loadSockets(cgroup string, m *generation.Memory, shared *shared, before *sockets) (*sockets, error) {
+func (d *Datapath) loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, before *sockets) (*sockets, error) {
 	made := &sockets{cgroup: cgroup}
 	var stat unix.Stat_t
 	if err := unix.Stat(cgroup, &stat); err != nil {
@@ -157,8 +158,8 @@ func (d *Datapath) loadSockets(cgroup string, m *generation.Memory, shared *shar
 		return nil, err
 	}
 	spec.Maps[objects.GenerationSection].ValueSize = m.Map.ValueSize()
-	shared.put(spec)
-	replacements := shared.maps()
+	shared.Put(spec)
+	replacements := shared.ByName()
 	maps.Copy(replacements, made.maps())
 	replacements[objects.GenerationSection] = m.Map
 	if err := errors.Join(spec.Variables[objects.LocalVarLoaded].Set(m.Constants),
@@ -192,10 +193,10 @@ func (s *sockets) takeMaps(spec *ebpf.CollectionSpec, before *sockets) (err erro
 		s.known, s.events = before.known, before.events
 		return nil
 	}
-	if s.known, err = makeLike(objects.LocalMapLocalSockets, spec.Maps[objects.LocalMapLocalSockets]); err != nil {
+	if s.known, err = sharedmaps.MakeLike(objects.LocalMapLocalSockets, spec.Maps[objects.LocalMapLocalSockets]); err != nil {
 		return err
 	}
-	if s.events, err = makeLike(objects.LocalMapLocalEvents, spec.Maps[objects.LocalMapLocalEvents]); err != nil {
+	if s.events, err = sharedmaps.MakeLike(objects.LocalMapLocalEvents, spec.Maps[objects.LocalMapLocalEvents]); err != nil {
 		s.known.Close()
 	}
 	return err
@@ -259,7 +260,7 @@ type socketsChange struct {
 
 // beginSockets puts the programs to work that go by a new memory. What comes after it may fail: undo
 // takes it back, and finish ends what was before.
-func (d *Datapath) beginSockets(cgroup string, m *generation.Memory, shared *shared) (*socketsChange, error) {
+func (d *Datapath) beginSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps) (*socketsChange, error) {
 	c := &socketsChange{d: d, before: d.sockets}
 	if cgroup == "" {
 		return c, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 )
 
 // What a connected UDP socket sends meets no program, so it cannot be given another backend when its own
@@ -22,14 +23,14 @@ import (
 // connects anew.
 
 // loadAborter loads what ends sockets. Without it, for the kernel lacks it, the others work.
-func (s *sockets) loadAborter(m *generation.Memory, shared *shared) error {
+func (s *sockets) loadAborter(m *generation.Memory, shared *sharedmaps.Maps) error {
 	spec, err := objects.LoadAbort()
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	spec.Maps[objects.GenerationSection].ValueSize = m.Map.ValueSize()
-	shared.put(spec)
-	replacements := shared.maps()
+	shared.Put(spec)
+	replacements := shared.ByName()
 	maps.Copy(replacements, s.maps())
 	replacements[objects.GenerationSection] = m.Map
 	if err := spec.Variables[objects.AbortVarLoaded].Set(m.Constants); err != nil {

@@ -44,8 +44,8 @@ func (d *Datapath) forgetSockets(s *sockets) {
 	if err != nil {
 		return // the janitor puts it right
 	}
-	loads, turns := mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.loads.memory),
-		mapmem.ElementsOf[objects.XDPTurn](d.shared.turns.memory)
+	loads, turns := mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.Loads.Memory),
+		mapmem.ElementsOf[objects.XDPTurn](d.shared.Turns.Memory)
 	for index, n := range t.Backends {
 		if int(index) < len(loads) {
 			atomic.AddUint32(&loads[index].Active, -n)

@@ -252,7 +252,7 @@ func TestFlowsMeanwhile(t *testing.T) {
 	c.janitor.Pass(churnTimeouts.Closed + time.Second)
 	for i := range c.services {
 		s := &c.services[i]
-		turn := mapmem.ElementsOf[objects.XDPTurn](c.shared.turn(c.register.ByKey[s.Key()].ID))[0]
+		turn := mapmem.ElementsOf[objects.XDPTurn](c.shared.Turn(c.register.ByKey[s.Key()].ID))[0]
 		if turn.Active != 0 {
 			t.Errorf("%s has %d active flows, and all have ended", s.Name, turn.Active)
 		}
@@ -268,7 +268,7 @@ func TestFlowsMeanwhile(t *testing.T) {
 
 // placesTaken counts the places of both tables that are taken.
 func (c *churn) placesTaken() (n int) {
-	for _, table := range [][]objects.XDPFlowBucket{c.shared.proven.Buckets, c.shared.unproven.Buckets} {
+	for _, table := range [][]objects.XDPFlowBucket{c.shared.Proven.Buckets, c.shared.Unproven.Buckets} {
 		for i := range table {
 			n += len(placesIn(&table[i]))
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -17,11 +18,11 @@ type picture struct {
 	plan        lb.MemoryPlan
 	// shared is nil before the first Apply. Its maps stay open for as long as a reader
 	// holds Datapath.readers.
-	shared  *shared
+	shared  *sharedmaps.Maps
 	records []*generation.Record
 	// indices is how many backends the counters are read of.
 	indices int
-	ledger  ledger
+	ledger  sharedmaps.Ledger
 	// numbers are those of full NAT's addresses.
 	numbers generation.PoolNumbers
 	// sockets are the programs at sockets; nil where there are none.

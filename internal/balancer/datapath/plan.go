@@ -7,6 +7,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
@@ -30,18 +31,18 @@ func (d *Datapath) planMemory(c *generation.Revision) error {
 		return err
 	}
 	want := d.sizesToMake(c)
-	plan, err := planFor(want, uint64(capacity.Bytes()))
+	plan, err := sharedmaps.PlanFor(want, uint64(capacity.Bytes()))
 	if err != nil {
 		return err
 	}
 	d.putFlowLimits(&plan, want, c)
-	return fitPlan(planWithout(plan, want, d.shared), memleft.Read(os.DirFS("/")))
+	return sharedmaps.FitPlan(sharedmaps.PlanWithout(plan, want, d.shared), memleft.Read(os.DirFS("/")))
 }
 
 // noteMemory keeps what was taken.
 func (d *Datapath) noteMemory(c *generation.Revision) {
-	have := sizesOf(d.shared)
-	plan, err := planFor(have, uint64(len(d.current.memory.Storage)*8))
+	have := sharedmaps.SizesOf(d.shared)
+	plan, err := sharedmaps.PlanFor(have, uint64(len(d.current.memory.Storage)*8))
 	if err != nil {
 		return // planMemory would have met it
 	}
@@ -54,11 +55,11 @@ func (d *Datapath) noteMemory(c *generation.Revision) {
 
 // putFlowLimits says how many flows were asked for, where the tables are made for just
 // those: they are of whole buckets, and of as many as ever were needed.
-func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sizes, c *generation.Revision) {
-	if limit := d.flowLimit(c); flowtable.BucketsFor(limit) == of.flows {
+func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sharedmaps.Sizes, c *generation.Revision) {
+	if limit := d.flowLimit(c); flowtable.BucketsFor(limit) == of.Flows {
 		plan.ProvenLimit = limit
 	}
-	if limit := d.options.UnprovenLimit; flowtable.BucketsFor(limit) == of.newcomers {
+	if limit := d.options.UnprovenLimit; flowtable.BucketsFor(limit) == of.Newcomers {
 		plan.UnprovenLimit = limit
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
@@ -44,7 +45,7 @@ func TestMemoryPlan(t *testing.T) {
 			}
 			plan := d.Memory()
 			taken := map[string]uint64{}
-			for name, m := range d.shared.maps() {
+			for name, m := range d.shared.ByName() {
 				taken[name] = memlock(t, m)
 			}
 			for _, part := range []struct {
@@ -93,12 +94,12 @@ func TestWhatWouldFit(t *testing.T) {
 	left := memleft.Left{Bytes: 1 << 30, Source: "a test", Known: true}
 	for _, full := range []uint32{0, 1} {
 		plan := func(flows uint32) lb.MemoryPlan {
-			want := sizes{backends: 256, services: 256, flows: flowtable.BucketsFor(flows),
-				newcomers: flowtable.BucketsFor(1 << 18), returns: 1}
+			want := sharedmaps.Sizes{Backends: 256, Services: 256, Flows: flowtable.BucketsFor(flows),
+				Newcomers: flowtable.BucketsFor(1 << 18), Returns: 1}
 			if full == 1 {
-				want.returns = flowtable.ReturnBucketsFor(uint64(flows) + 1<<18)
+				want.Returns = flowtable.ReturnBucketsFor(uint64(flows) + 1<<18)
 			}
-			p, err := planFor(want, 1<<20)
+			p, err := sharedmaps.PlanFor(want, 1<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,11 +107,11 @@ func TestWhatWouldFit(t *testing.T) {
 		}
 		room := left.Bytes - left.Bytes/memleft.Margin
 		p := plan(1 << 26)
-		if err := fitPlan(p, left); !errors.Is(err, lb.ErrTooLarge) {
+		if err := sharedmaps.FitPlan(p, left); !errors.Is(err, lb.ErrTooLarge) {
 			t.Fatalf("%v fits: %v", p, err)
 		}
 		var flows uint32
-		for digits := range strings.FieldsSeq(adviceFor(p, room)) {
+		for digits := range strings.FieldsSeq(sharedmaps.AdviceFor(p, room)) {
 			if n := 0; strings.Trim(digits, "0123456789") == "" {
 				for _, digit := range digits {
 					n = n*10 + int(digit-'0')
@@ -118,28 +119,28 @@ func TestWhatWouldFit(t *testing.T) {
 				flows = uint32(n)
 			}
 		}
-		if err := fitPlan(plan(flows), memleft.Left{Bytes: left.Bytes - left.Bytes/30, Source: "a little later",
+		if err := sharedmaps.FitPlan(plan(flows), memleft.Left{Bytes: left.Bytes - left.Bytes/30, Source: "a little later",
 			Known: true}); err != nil {
-			t.Errorf("%q: %v", adviceFor(p, room), err)
+			t.Errorf("%q: %v", sharedmaps.AdviceFor(p, room), err)
 		}
-		if err := fitPlan(plan(flows+flows/10), left); err == nil {
-			t.Errorf("%q: a tenth more would fit too", adviceFor(p, room))
+		if err := sharedmaps.FitPlan(plan(flows+flows/10), left); err == nil {
+			t.Errorf("%q: a tenth more would fit too", sharedmaps.AdviceFor(p, room))
 		}
 	}
 	small := memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}
-	if p := (lb.MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(fitPlan(p, small).Error(),
+	if p := (lb.MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(sharedmaps.FitPlan(p, small).Error(),
 		"smaller flows.limit and flows.unproven") {
-		t.Errorf("%v", fitPlan(p, small))
+		t.Errorf("%v", sharedmaps.FitPlan(p, small))
 	}
-	if p := (lb.MemoryPlan{Proven: 5 << 20, Configuration: 70 << 20}); !strings.HasSuffix(fitPlan(p, small).Error(),
+	if p := (lb.MemoryPlan{Proven: 5 << 20, Configuration: 70 << 20}); !strings.HasSuffix(sharedmaps.FitPlan(p, small).Error(),
 		"75.0 MiB are needed (0 proven flows 5.0 MiB, configuration 70.0 MiB), and of 80.0 MiB that are available (a test) 16.0 MiB may be taken: use fewer services, or a smaller table_size: 11.0 MiB of configuration would fit") {
-		t.Errorf("%v", fitPlan(p, small))
+		t.Errorf("%v", sharedmaps.FitPlan(p, small))
 	}
-	if p := (lb.MemoryPlan{Returns: 20 << 20}); !strings.Contains(fitPlan(p, small).Error(),
+	if p := (lb.MemoryPlan{Returns: 20 << 20}); !strings.Contains(sharedmaps.FitPlan(p, small).Error(),
 		"16.0 MiB may be taken: use fewer services") {
-		t.Errorf("%v", fitPlan(p, small)) // flows are remembered already, and full NAT comes
+		t.Errorf("%v", sharedmaps.FitPlan(p, small)) // flows are remembered already, and full NAT comes
 	}
-	if err := fitPlan((lb.MemoryPlan{Proven: 1 << 60}), memleft.Left{}); err != nil {
+	if err := sharedmaps.FitPlan((lb.MemoryPlan{Proven: 1 << 60}), memleft.Left{}); err != nil {
 		t.Errorf("refused where it is unknown what there is: %v", err)
 	}
 }
@@ -185,16 +186,16 @@ func TestTablesGrowUnderFlows(t *testing.T) {
 			}
 		}
 	}
-	table, remembered := d.shared.proven, len(d.shared.proven.Places())
+	table, remembered := d.shared.Proven, len(d.shared.Proven.Places())
 	state.Services = append(state.Services, testService(vip4, 80, lb.TCP, lb.RoundRobin, 2))
 	apply()
-	if d.shared.proven == table || len(d.shared.proven.Buckets) != int(flowtable.BucketsFor(lb.DefaultFlowLimit)) {
-		t.Fatalf("the table was not made larger: %d buckets", len(d.shared.proven.Buckets))
+	if d.shared.Proven == table || len(d.shared.Proven.Buckets) != int(flowtable.BucketsFor(lb.DefaultFlowLimit)) {
+		t.Fatalf("the table was not made larger: %d buckets", len(d.shared.Proven.Buckets))
 	}
-	if n := len(d.shared.proven.Places()); n != remembered || n == 0 {
+	if n := len(d.shared.Proven.Places()); n != remembered || n == 0 {
 		t.Errorf("%d flows are remembered, want %d", n, remembered)
 	}
-	if wrongs := d.shared.proven.Check(); wrongs != "" {
+	if wrongs := d.shared.Proven.Check(); wrongs != "" {
 		t.Error(wrongs)
 	}
 	for i := range before {

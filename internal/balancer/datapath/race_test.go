@@ -46,8 +46,8 @@ func TestFullNATOnSeveralCPUs(t *testing.T) {
 	}
 	group.Wait()
 	there, ports := 0, map[objects.XDPFlow]bool{}
-	for i := range d.shared.unproven.Buckets {
-		for _, place := range placesIn(&d.shared.unproven.Buckets[i]) {
+	for i := range d.shared.Unproven.Buckets {
+		for _, place := range placesIn(&d.shared.Unproven.Buckets[i]) {
 			flow := place.Flow()
 			there++
 			ports[objects.XDPFlow{Backend: flow.Backend, Source: flow.Source}] = true
@@ -84,8 +84,8 @@ func placesIn(b *objects.XDPFlowBucket) (taken []flowtable.Place) {
 
 // leading counts the entries of the table of returns that lead to their flow.
 func leading(d *Datapath) (n int) {
-	for i := range d.shared.fullNAT.Buckets {
-		b := &d.shared.fullNAT.Buckets[i]
+	for i := range d.shared.FullNAT.Buckets {
+		b := &d.shared.FullNAT.Buckets[i]
 		for at, place := range b.Places {
 			if b.Tags[at/4]>>(at%4*16)&0xffff > flowtable.BusyTag && d.janitor.Input.Leads(place, b.Owners[at]) {
 				n++

@@ -326,7 +326,7 @@ func TestKeptReaches(t *testing.T) {
 						if err := takenOn(again, wanted, all); err != nil {
 							t.Error(err)
 						}
-						if _, there := again.shared.proven.Find(&flow); !there {
+						if _, there := again.shared.Proven.Find(&flow); !there {
 							t.Error("a flow is forgotten")
 						}
 						return errors.Join(again.Close(), eachAttached(all, false))

@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
@@ -32,16 +33,16 @@ func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 		}
 		spec.MaxEntries = entries
 	case objects.XDPMapOutcomes:
-		f.previous = &previousOutcomes{m: old, names: f.snapshot.Outcomes}
+		f.previous = &sharedmaps.PreviousOutcomes{Map: old, Names: f.snapshot.Outcomes}
 		if old.Type() != like.Type || old.ValueSize() != like.ValueSize ||
-			int(old.MaxEntries()) != len(f.previous.names) {
+			int(old.MaxEntries()) != len(f.previous.Names) {
 			return nil, fmt.Errorf("%w: %s does not hold the %d counters that it says", snapshot.ErrDamaged, old,
-				len(f.previous.names))
+				len(f.previous.Names))
 		}
 	case objects.XDPMapBackendCounts:
 		spec.MaxEntries = old.MaxEntries()
 		var err error
-		if f.backends, err = f.elements(name, old, old.ValueSize(), like, countFields); err != nil {
+		if f.backends, err = f.elements(name, old, old.ValueSize(), like, sharedmaps.CountFields); err != nil {
 			return nil, errors.Join(err, old.Close())
 		}
 	case objects.XDPMapPrefixes:
@@ -52,22 +53,22 @@ func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 		}
 		old.Close()
 	}
-	return makeLike(name, spec)
+	return sharedmaps.MakeLike(name, spec)
 }
 
 // remakePrefixes makes that map anew: its numbers go on to be those that services and endpoints bear, also of
 // backends that have left.
 func (f *found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	defer old.Close()
-	elements, err := f.elements(objects.XDPMapPrefixes, old, old.KeySize(), spec, prefixFields)
+	elements, err := f.elements(objects.XDPMapPrefixes, old, old.KeySize(), spec, sharedmaps.PrefixFields)
 	if err != nil {
 		return nil, err
 	}
-	made, err := makeLike(objects.XDPMapPrefixes, spec)
+	made, err := sharedmaps.MakeLike(objects.XDPMapPrefixes, spec)
 	if err != nil {
 		return nil, err
 	}
-	if err := elements.prefixesInto(made); err != nil {
+	if err := elements.PrefixesInto(made); err != nil {
 		return nil, errors.Join(err, made.Close())
 	}
 	return made, nil
@@ -75,7 +76,7 @@ func (f *found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, er
 
 // elements opens a map by what the snapshot says of its elements, which have a size.
 func (f *found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.MapSpec,
-	needed []string) (*foreignElements, error) {
+	needed []string) (*sharedmaps.ForeignElements, error) {
 	layout, described := f.snapshot.Elements[name]
 	if !described {
 		return nil, fmt.Errorf("%w: its map %s is laid out differently, and it does not say where the fields are",
@@ -84,7 +85,7 @@ func (f *found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.Map
 	if old.Type() != like.Type {
 		return nil, fmt.Errorf("%w: %s is not %s", snapshot.ErrDamaged, old, like.Type)
 	}
-	return openElements(old, size, layout, needed)
+	return sharedmaps.OpenElements(old, size, layout, needed)
 }
 
 // leaveFlows keeps a table of another layout to take its flows over, and says how many buckets the new one
@@ -94,12 +95,12 @@ func (f *found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err erro
 	if err != nil {
 		return 0, err
 	}
-	to := &f.flows.proven
+	to := &f.flows.Proven
 	if name == objects.XDPMapNewcomers {
-		to = &f.flows.unproven
+		to = &f.flows.Unproven
 	}
 	*to = append(*to, table)
-	f.flows.bytes += table.Size()
+	f.flows.Bytes += table.Size()
 	return table.Room(), nil
 }
 
@@ -109,7 +110,7 @@ func (f *found) writeAnew(r *generation.Register) {
 	now := atomic.LoadUint32(&f.memory.Head().Clock) | 1
 	for _, is := range r.Records {
 		if slices.Contains(f.differ, objects.XDPMapTurns) {
-			turn := f.shared.turn(is.ID)
+			turn := f.shared.Turn(is.ID)
 			is.PutTurn(turn)
 			// Which flows nothing remembers is not known any more.
 			if is.Remembers {
@@ -118,7 +119,7 @@ func (f *found) writeAnew(r *generation.Register) {
 		}
 		if slices.Contains(f.differ, objects.XDPMapLoads) {
 			for i := range is.Places {
-				is.PutLoad(f.shared.load(is.Places[i].Index), i)
+				is.PutLoad(f.shared.Load(is.Places[i].Index), i)
 			}
 		}
 	}

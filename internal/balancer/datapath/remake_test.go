@@ -83,7 +83,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		is := first.register.Records[tracked]
 		flow := objects.XDPFlow{Port: 7, Service: is.ID, Backend: is.Places[0].Index,
 			Generation: is.Places[0].Generation}
-		if !first.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, first.janitor.Now()) {
+		if !first.shared.Proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, first.janitor.Now()) {
 			t.Fatal("no room for a flow")
 		}
 		cpus, err := ebpf.PossibleCPU()
@@ -110,8 +110,8 @@ func TestKeptByAnotherBuild(t *testing.T) {
 				t.Errorf("%s, the counters are %d and %d, want %d and %d", when, a, b, ones, others)
 			}
 		}
-		count(first.shared.outcomes, one, 5)
-		count(first.shared.outcomes, other, 7)
+		count(first.shared.Outcomes, one, 5)
+		count(first.shared.Outcomes, other, 7)
 		if err := asAnotherBuild(first, []string{objects.XDPMapOutcomes, objects.XDPMapTurns, objects.XDPMapLoads,
 			objects.XDPMapWays, objects.XDPMapFragments, objects.XDPMapAllowances}, func(names []string) {
 			names[one], names[other] = names[other], names[one]
@@ -131,19 +131,19 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		}
 		expect(second, "before the programs are exchanged", 7, 5)
 		// The old program goes on counting until then.
-		count(second.ledger.previous.m, one, 6)
-		if turn := mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.ID))[0]; turn.Cap != 1000 {
+		count(second.ledger.Previous.Map, one, 6)
+		if turn := mapmem.ElementsOf[objects.XDPTurn](second.shared.Turn(is.ID))[0]; turn.Cap != 1000 {
 			t.Errorf("before the programs are exchanged, the bound of connections is %d", turn.Cap)
 		}
 		if err := second.Apply(state); err != nil {
 			return err
 		}
-		count(second.shared.outcomes, one, 100)
+		count(second.shared.Outcomes, one, 100)
 		expect(second, "after the programs were exchanged", 107, 6)
-		if _, there := second.shared.proven.Find(&flow); !there {
+		if _, there := second.shared.Proven.Find(&flow); !there {
 			t.Error("a flow is forgotten")
 		}
-		turn := &mapmem.ElementsOf[objects.XDPTurn](second.shared.turn(is.ID))[0]
+		turn := &mapmem.ElementsOf[objects.XDPTurn](second.shared.Turn(is.ID))[0]
 		if active := atomic.LoadUint32(&turn.Active); active != 1 {
 			t.Errorf("active flows of its service: %d, want 1", active)
 		}
@@ -206,7 +206,7 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 			"list": field(8, 4), "address": field(12, 16)}}
 		theirs, err := pinInPlaceOf(first, objects.XDPMapBackendCounts,
 			&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 88,
-				MaxEntries: first.shared.counts.MaxEntries()})
+				MaxEntries: first.shared.Counts.MaxEntries()})
 		if err != nil {
 			return err
 		}
@@ -257,7 +257,7 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 			}
 			for _, prefix := range nat.Untranslated {
 				var there uint32
-				if err := d.shared.prefixes.Lookup(generation.PrefixKey(number, prefix), &there); err != nil {
+				if err := d.shared.Prefixes.Lookup(generation.PrefixKey(number, prefix), &there); err != nil {
 					t.Errorf("%s, %s is not untranslated: %v", when, prefix, err)
 				}
 			}
@@ -279,7 +279,7 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 		expect(second, "before the programs are exchanged", 100)
 		// The old program goes on counting until then.
 		count(1000)
-		ahead, _, err := second.ledger.counted()
+		ahead, _, err := second.ledger.Counted()
 		if err != nil || ahead[index].Packets == 0 {
 			t.Errorf("what the next snapshot would have is %v, %v", ahead, err)
 		}

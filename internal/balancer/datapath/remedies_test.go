@@ -7,12 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // TestEveryLossHasARemedy: what cures it is known of each way in which packets are lost or refused.
 func TestEveryLossHasARemedy(t *testing.T) {
-	names, err := outcomeNames()
+	names, err := sharedmaps.OutcomeNames()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,12 +31,12 @@ type replyHopBuffers struct {
 func (d *Datapath) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err error) {
 	now := d.janitor.Now()
 	err = d.read(func(p *picture) error {
-		if p.shared == nil || p.shared.replyHops.MaxEntries() <= 1 {
+		if p.shared == nil || p.shared.ReplyHops.MaxEntries() <= 1 {
 			return nil
 		}
 		d.replyHops.Lock()
 		defer d.replyHops.Unlock()
-		read, err := d.replyHops.read(p.shared.replyHops)
+		read, err := d.replyHops.read(p.shared.ReplyHops)
 		for i := range read {
 			// The clock wraps around; a tick may be newer than what now was read.
 			if age := int32(now - read[i].Seen); read[i].Flags != 0 && int64(age) <= within.Milliseconds() {
@@ -79,8 +79,8 @@ func hopOf(h *objects.XDPReplyHop) lb.ReplyHop {
 // mode has replies. It does not wait for a change under way.
 func (d *Datapath) routesNow(do func(mirror.Table)) error {
 	return d.read(func(p *picture) error {
-		if p.shared != nil && p.shared.replyBlocks.MaxEntries() == mirror.Blocks {
-			do(p.shared.mirror())
+		if p.shared != nil && p.shared.ReplyBlocks.MaxEntries() == mirror.Blocks {
+			do(p.shared.Mirror())
 		}
 		return nil
 	})

@@ -85,7 +85,7 @@ func TestReplyHops(t *testing.T) {
 func TestReplyHopsOfNoReplies(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, killState(3, 1))
-		if n := r.datapath.shared.replyHops.MaxEntries(); n != 1 {
+		if n := r.datapath.shared.ReplyHops.MaxEntries(); n != 1 {
 			t.Errorf("the table has %d places", n)
 		}
 		if hops, err := r.datapath.ReplyHops(time.Hour); err != nil || len(hops) != 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
@@ -74,15 +75,15 @@ type found struct {
 	snapshot *snapshot.Snapshot
 	// stale: changes were made after the snapshot that no snapshot has.
 	stale  bool
-	shared *shared
+	shared *sharedmaps.Maps
 	// differ lists the shared maps that are made anew; previous and backends are the counters of
 	// before, of those that are among them.
 	differ   []string
-	previous *previousOutcomes
-	backends *foreignElements
+	previous *sharedmaps.PreviousOutcomes
+	backends *sharedmaps.ForeignElements
 	// flows are tables of flows that are not among the shared maps; reading is how those of the
 	// snapshot are read where these are laid out differently.
-	flows   *previousFlows
+	flows   *sharedmaps.PreviousFlows
 	reading *flowtable.Reading
 	// ports are the interfaces of the snapshot, and holds[i] keeps programs[i] on ports[i].
 	ports    []attach.Port
@@ -207,16 +208,16 @@ func (f *found) check(k *keeper, number uint64) error {
 		return &unusable{"it is of a network namespace that is gone"}
 	}
 	var err error
-	if f.differ, err = otherLayouts(s.Layouts, s.Elements); err != nil {
+	if f.differ, err = sharedmaps.OtherLayouts(s.Layouts, s.Elements); err != nil {
 		return err
 	}
-	f.flows = &previousFlows{}
+	f.flows = &sharedmaps.PreviousFlows{}
 	if !slices.Contains(f.differ, objects.XDPMapFlows) {
 		return nil
 	}
 	if f.reading, err = flowtable.ReadingOf(s.Flows); err != nil {
 		return fmt.Errorf("%w: its maps %s are laid out differently, and %v", snapshot.ErrVersion,
-			strings.Join(flowMaps, ", "), err)
+			strings.Join(sharedmaps.FlowMaps, ", "), err)
 	}
 	return nil
 }
@@ -228,8 +229,8 @@ const staleNote = "the last changes before the process ended could be written do
 // adopt goes on with what was found.
 func (d *Datapath) adopt(f *found) error {
 	s := f.snapshot
-	if s.IDs > f.shared.turns.MaxEntries() || len(s.Generations) > int(f.shared.counts.MaxEntries()) ||
-		len(s.Generations) > int(f.shared.loads.MaxEntries()) {
+	if s.IDs > f.shared.Turns.MaxEntries() || len(s.Generations) > int(f.shared.Counts.MaxEntries()) ||
+		len(s.Generations) > int(f.shared.Loads.MaxEntries()) {
 		return fmt.Errorf("%w: its maps are for fewer services or backends than it says", snapshot.ErrDamaged)
 	}
 	r, err := generation.Restore(s)
@@ -237,21 +238,21 @@ func (d *Datapath) adopt(f *found) error {
 		return err
 	}
 	if f.stale {
-		r.Places.MarkStale(f.shared.counts.MaxEntries())
+		r.Places.MarkStale(f.shared.Counts.MaxEntries())
 		d.notes = append(d.notes, staleNote)
 	}
 	f.memory.Later = mapmem.NewGrace(&d.mu)
-	d.register, d.secret, d.shared, d.ledger = r, s.Secret, f.shared, restoreLedger(&s.Head)
-	d.ledger.previous, d.ledger.backends = f.previous, f.backends
+	d.register, d.secret, d.shared, d.ledger = r, s.Secret, f.shared, sharedmaps.RestoreLedger(&s.Head)
+	d.ledger.Previous, d.ledger.Backends = f.previous, f.backends
 	if len(f.differ) > 0 {
 		f.writeAnew(r)
 		d.janitor.Uncounted = true
 		d.notes = append(d.notes,
 			"of the data plane that is attached, maps are laid out differently and are made anew; flows and counters stay: "+strings.Join(f.differ, ", "))
 	}
-	if d.previous = f.flows; d.previous.bytes > 0 {
+	if d.previous = f.flows; d.previous.Bytes > 0 {
 		d.notes = append(d.notes,
-			fmt.Sprintf("flows are copied into tables of another layout; until the programs are exchanged, the old tables take %d MiB besides", d.previous.bytes>>20))
+			fmt.Sprintf("flows are copied into tables of another layout; until the programs are exchanged, the old tables take %d MiB besides", d.previous.Bytes>>20))
 	}
 	d.holds, d.leftovers, d.method, d.hook = f.holds, f.others, f.method, s.Hook
 	d.sockets = f.sockets
@@ -281,11 +282,11 @@ func (d *Datapath) adopt(f *found) error {
 
 // finishAdoption does what is left to do once a generation of ours has taken the place of one
 // before. Old are the shared maps of before.
-func (d *Datapath) finishAdoption(old *shared) {
+func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 	if d.keeper == nil {
 		return
 	}
-	ended := d.ledger.endPrevious()
+	ended := d.ledger.EndPrevious()
 	if len(ended) > 0 {
 		d.publishPicture()
 		d.awaitReaders()
@@ -293,7 +294,7 @@ func (d *Datapath) finishAdoption(old *shared) {
 			end()
 		}
 	}
-	if len(ended) > 0 || old != nil && old.counts != d.shared.counts {
+	if len(ended) > 0 || old != nil && old.Counts != d.shared.Counts {
 		d.noteLedger()
 	}
 	for _, l := range d.leftovers {
@@ -323,15 +324,15 @@ func (d *Datapath) end(release func() error) error {
 	err := errors.Join(release(), d.checks.close())
 	d.publishPicture()
 	d.awaitReaders()
-	d.ledger.previous.close()
-	d.ledger.backends.close()
-	d.previous.close()
+	d.ledger.Previous.Close()
+	d.ledger.Backends.Close()
+	d.previous.Close()
 	d.sockets.closeUnless(nil)
 	d.current.close()
 	if d.current != nil {
 		d.current.memory.Close()
 	}
-	d.shared.closeUnless(nil)
+	d.shared.CloseUnless(nil)
 	return err
 }
 

@@ -52,7 +52,7 @@ func adoptAgain(b *testing.B, k *kept, state lb.State, flows int, other bool) er
 	remembered := 0
 	for n := range flows {
 		flow := benchFlow(d, n)
-		if d.shared.proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now()) {
+		if d.shared.Proven.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, d.janitor.Now()) {
 			remembered++
 		}
 	}
@@ -85,7 +85,7 @@ func adoptAgain(b *testing.B, k *kept, state lb.State, flows int, other bool) er
 	b.ReportMetric(float64(busy.Milliseconds())/float64(b.N), "cpu-ms")
 	b.ReportMetric(float64(found.Milliseconds())/float64(b.N), "found-ms")
 	b.ReportMetric(float64(applied.Milliseconds())/float64(b.N), "apply-ms")
-	if n := len(d.shared.proven.Places()); n != remembered {
+	if n := len(d.shared.Proven.Places()); n != remembered {
 		return errors.Join(fmt.Errorf("of %d flows %d are remembered", remembered, n), d.Close())
 	}
 	return d.Close()
@@ -112,8 +112,8 @@ func relay(b *testing.B, d *Datapath) error {
 	layout := anotherLayout(b)
 	none := func(*objects.XDPFlow) bool { return false }
 	store, set := d.keeper.Store, d.current.set
-	for name, table := range map[string]*flowtable.Table{objects.XDPMapFlows: d.shared.proven,
-		objects.XDPMapNewcomers: d.shared.unproven} {
+	for name, table := range map[string]*flowtable.Table{objects.XDPMapFlows: d.shared.Proven,
+		objects.XDPMapNewcomers: d.shared.Unproven} {
 		w := newForeign(b, layout, len(table.Buckets)*flowtable.PerBucket)
 		w.become(table, none)
 		path := store.Path(pins.Set(set), name)

@@ -219,7 +219,7 @@ func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 // next tick of the clock.
 func (r *rig) forgetWays(tb testing.TB) {
 	tb.Helper()
-	ways := r.datapath.shared.ways
+	ways := r.datapath.shared.Ways
 	keys := make([]uint32, ways.MaxEntries())
 	for i := range keys {
 		keys[i] = uint32(i)

@@ -308,16 +308,16 @@ func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
 
 // turnOf and loadOf read what schedulers and limits go by.
 func (r *rig) turnOf(key lb.ServiceKey) objects.XDPTurn {
-	row := r.datapath.shared.turn(r.datapath.current.places.Services[key])
+	row := r.datapath.shared.Turn(r.datapath.current.places.Services[key])
 	return *(*objects.XDPTurn)(unsafe.Pointer(unsafe.SliceData(row)))
 }
 
 func (r *rig) loadOf(key lb.BackendKey) objects.XDPBackendLoad {
-	row := r.datapath.shared.load(r.datapath.current.places.Backends[key].Index)
+	row := r.datapath.shared.Load(r.datapath.current.places.Backends[key].Index)
 	return *(*objects.XDPBackendLoad)(unsafe.Pointer(unsafe.SliceData(row)))
 }
 
 // buckets are those of the program's table of proven flows, 0, or of newcomers, 1.
 func (r *rig) buckets(table int) []objects.XDPFlowBucket {
-	return []*flowtable.Table{r.datapath.shared.proven, r.datapath.shared.unproven}[table].Buckets
+	return []*flowtable.Table{r.datapath.shared.Proven, r.datapath.shared.Unproven}[table].Buckets
 }

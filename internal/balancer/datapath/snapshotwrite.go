@@ -10,6 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -65,22 +66,22 @@ func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapsh
 	head.Secret, head.Cookie, head.Hook = d.secret, d.keeper.Cookie, d.requestedHook(c.State)
 	// Of maps that the change replaces, this is what they have counted so far: the rest is written down after
 	// it (noteLedger).
-	carried, outcomes, err := d.ledger.counted()
+	carried, outcomes, err := d.ledger.Counted()
 	if err != nil {
 		return head, err
 	}
 	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.countedBefore(c.Places)),
 		savedCounts(carried), outcomes
-	if head.Layouts, err = sharedLayouts(); err != nil {
+	if head.Layouts, err = sharedmaps.SharedLayouts(); err != nil {
 		return head, err
 	}
 	if head.Flows, err = flowtable.Layout(); err != nil {
 		return head, err
 	}
-	if head.Elements, err = elementLayouts(); err != nil {
+	if head.Elements, err = sharedmaps.ElementLayouts(); err != nil {
 		return head, err
 	}
-	if head.Outcomes, err = outcomeNames(); err != nil {
+	if head.Outcomes, err = sharedmaps.OutcomeNames(); err != nil {
 		return head, err
 	}
 	head.Interfaces, head.Leaving = savedPorts(ports), savedPorts(d.leaving(ports))
@@ -94,10 +95,10 @@ func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapsh
 // be counted, and then seem to be the next owner's.
 func (d *Datapath) countedBefore(change *generation.PlaceChange) map[uint32]lb.BackendCount {
 	before := map[uint32]lb.BackendCount{}
-	maps.Copy(before, d.ledger.before)
+	maps.Copy(before, d.ledger.Before)
 	for _, index := range change.NextOwners() {
-		if count, err := readBackend(d.shared.counts, index); err == nil {
-			before[index] = count.Plus(d.ledger.elsewhere(index))
+		if count, err := sharedmaps.ReadBackend(d.shared.Counts, index); err == nil {
+			before[index] = count.Plus(d.ledger.Elsewhere(index))
 		}
 	}
 	return before

@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
@@ -104,7 +105,7 @@ func filterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 		*end.wanted = mapmem.OfAddress(end.prefix.Masked().Addr())
 		*end.at = generation.MaskWords(end.prefix)
 	}
-	names, err := outcomeNames()
+	names, err := sharedmaps.OutcomeNames()
 	if err != nil {
 		return f, err
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
@@ -102,10 +103,10 @@ func mapNames(t *testing.T, info *ebpf.ProgramInfo) (names []string) {
 }
 
 // contentsOf returns all that the shared maps hold.
-func contentsOf(t *testing.T, s *shared) map[string]string {
+func contentsOf(t *testing.T, s *sharedmaps.Maps) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for name, m := range s.maps() {
+	for name, m := range s.ByName() {
 		key := make([]byte, m.KeySize())
 		entries := m.Iterate()
 		if m.Type() == ebpf.PerCPUArray {

@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
@@ -52,7 +53,7 @@ func (d *Datapath) words() *words {
 		services: map[uint32]*lb.RoutedService{}, backends: map[uint32]member{},
 	}
 	// The same information was read when the counters were made.
-	w.names, _ = outcomeNames()
+	w.names, _ = sharedmaps.OutcomeNames()
 	for _, r := range d.register.Records {
 		w.services[r.ID], w.slots[r.ID] = &r.Service, len(r.View.Table.Slots)
 		for at, place := range r.Places {
@@ -70,7 +71,7 @@ func (w *words) packet(r *traced.XdpTraceRecord) *trace.Packet {
 		Interface: w.port(r.Interface),
 		Came:      cameOf(r),
 		Outcome:   fmt.Sprintf("outcome-%d", r.Outcome),
-		Help:      outcomeHelp[objects.XDPOutcome(r.Outcome)],
+		Help:      sharedmaps.OutcomeHelp[objects.XDPOutcome(r.Outcome)],
 		Reasons:   reasonsOf(r.Reason),
 	}
 	if int(r.Outcome) < len(w.names) {

@@ -118,8 +118,8 @@ func TestQuestionsKnowNoWays(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		var all []objects.XDPKnownWay
-		for at := range r.datapath.shared.ways.MaxEntries() {
-			if err := r.datapath.shared.ways.Lookup(at, &all); err != nil {
+		for at := range r.datapath.shared.Ways.MaxEntries() {
+			if err := r.datapath.shared.Ways.Lookup(at, &all); err != nil {
 				t.Fatal(err)
 			}
 			for _, known := range all {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package sharedmaps
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/enum"
 )
 
-// outcomeHelp says what an outcome means to the person who reads it.
-var outcomeHelp = map[objects.XDPOutcome]string{
+// OutcomeHelp says what an outcome means to the person who reads it.
+var OutcomeHelp = map[objects.XDPOutcome]string{
 	objects.XDPOutcomeOUTCOME_FORWARDED:                    "sent on to a backend",
 	objects.XDPOutcomeOUTCOME_RETURNED:                     "a backend's reply, sent on to its client",
 	objects.XDPOutcomeOUTCOME_ANSWERED_TOO_BIG:             "answered: the sender was told that the packet is too big for the way",
@@ -64,9 +64,9 @@ var outcomeHelp = map[objects.XDPOutcome]string{
 	objects.XDPOutcomeOUTCOME_DROPPED_CONNECTION_LIMIT:     "dropped: the service, or all of its backends, have as many connections as they may",
 }
 
-// outcomeNames reads the names from the program's own type information, so
+// OutcomeNames reads the names from the program's own type information, so
 // that the list has one home. It reads once: the information never changes.
-var outcomeNames = sync.OnceValues(func() ([]string, error) {
+var OutcomeNames = sync.OnceValues(func() ([]string, error) {
 	spec, err := objects.XDP.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
@@ -74,8 +74,8 @@ var outcomeNames = sync.OnceValues(func() ([]string, error) {
 	return enum.Names(spec, "outcome", "OUTCOME_", int(objects.XDPOutcomeOUTCOME_COUNT))
 })
 
-func readOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
-	names, err := outcomeNames()
+func ReadOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
+	names, err := OutcomeNames()
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func readOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
 		if err := m.Lookup(uint32(i), &perCPU); err != nil {
 			return nil, fmt.Errorf("reading the counter %s: %v", name, err)
 		}
-		counts[i] = lb.OutcomeCount{Name: name, Help: outcomeHelp[objects.XDPOutcome(i)]}
+		counts[i] = lb.OutcomeCount{Name: name, Help: OutcomeHelp[objects.XDPOutcome(i)]}
 		for _, n := range perCPU {
 			counts[i].Packets += n
 		}
@@ -97,8 +97,8 @@ func readOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
 // 100,000 of them.
 const readBatch = 2048
 
-// readBackends reads the counters of the first n indices.
-func readBackends(m *ebpf.Map, n int) ([]lb.BackendCount, error) {
+// ReadBackends reads the counters of the first n indices.
+func ReadBackends(m *ebpf.Map, n int) ([]lb.BackendCount, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("counting the CPUs: %v", err)
@@ -122,7 +122,7 @@ func readBackends(m *ebpf.Map, n int) ([]lb.BackendCount, error) {
 	return counts, nil
 }
 
-func readBackend(m *ebpf.Map, index uint32) (lb.BackendCount, error) {
+func ReadBackend(m *ebpf.Map, index uint32) (lb.BackendCount, error) {
 	var perCPU []objects.XDPBackendCount
 	if err := m.Lookup(index, &perCPU); err != nil {
 		return lb.BackendCount{}, fmt.Errorf("reading the counters of backend index %d: %v", index, err)

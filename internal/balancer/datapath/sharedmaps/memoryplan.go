@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package sharedmaps
 
 import (
 	"fmt"
@@ -23,8 +23,8 @@ const (
 	hashElement, hashBucket = 48, 16
 )
 
-// planFor says what maps of these sizes take, with so many bytes of configuration.
-func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
+// PlanFor says what maps of these sizes take, with so many bytes of configuration.
+func PlanFor(want Sizes, configuration uint64) (lb.MemoryPlan, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return lb.MemoryPlan{}, fmt.Errorf("counting the CPUs: %v", err)
@@ -36,20 +36,20 @@ func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPBackendCount{})) +
 		uint64(unsafe.Sizeof(objects.XDPBackendLoad{}))
 	plan := lb.MemoryPlan{
-		ProvenLimit:   want.flows * flowtable.PlannedPerBucket,
-		UnprovenLimit: want.newcomers * flowtable.PlannedPerBucket,
-		Proven:        uint64(want.flows) * uint64(flowtable.BucketSize),
-		Unproven:      uint64(want.newcomers) * uint64(flowtable.BucketSize),
+		ProvenLimit:   want.Flows * flowtable.PlannedPerBucket,
+		UnprovenLimit: want.Newcomers * flowtable.PlannedPerBucket,
+		Proven:        uint64(want.Flows) * uint64(flowtable.BucketSize),
+		Unproven:      uint64(want.Newcomers) * uint64(flowtable.BucketSize),
 		Configuration: configuration,
-		Counters:      uint64(want.backends)*backend + uint64(want.services)*uint64(unsafe.Sizeof(objects.XDPTurn{})),
+		Counters:      uint64(want.Backends)*backend + uint64(want.Services)*uint64(unsafe.Sizeof(objects.XDPTurn{})),
 		Fragments:     evictingBytes(spec.Maps[objects.XDPMapFragments]),
 	}
 	// Where a mode needs no such map, it has one element.
-	if want.returns > 1 {
-		plan.Returns = uint64(want.returns) * uint64(returnBucketSize)
+	if want.Returns > 1 {
+		plan.Returns = uint64(want.Returns) * uint64(returnBucketSize)
 	}
-	if want.ways > 1 {
-		plan.Ways = uint64(want.ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPKnownWay{}))) +
+	if want.Ways > 1 {
+		plan.Ways = uint64(want.Ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPKnownWay{}))) +
 			uint64(want.replyHops())*uint64(unsafe.Sizeof(objects.XDPReplyHop{})) +
 			uint64(unsafe.Sizeof(objects.XDPMirror{})) +
 			uint64(want.replyBlocks())*uint64(unsafe.Sizeof(objects.XDPMirrorBlock{}))
@@ -67,50 +67,50 @@ func directoryBytes(m *ebpf.MapSpec) uint64 {
 	return uint64(mapmem.PowerOfTwo(int(m.MaxEntries))) * hashBucket
 }
 
-// planChecks says what the way for health checks takes, however many there are: what backends add
+// PlanChecks says what the way for health checks takes, however many there are: what backends add
 // that are asked is some hundred bytes each.
-func planChecks(spec *ebpf.CollectionSpec) lb.MemoryPlan {
+func PlanChecks(spec *ebpf.CollectionSpec) lb.MemoryPlan {
 	return lb.MemoryPlan{Checks: evictingBytes(spec.Maps[objects.CheckMapCheckAnswers]) +
 		directoryBytes(spec.Maps[objects.CheckMapCheckTargets])}
 }
 
-// planWithout leaves out the maps that are there already and stay.
-func planWithout(p lb.MemoryPlan, want sizes, have *shared) lb.MemoryPlan {
+// PlanWithout leaves out the maps that are there already and stay.
+func PlanWithout(p lb.MemoryPlan, want Sizes, have *Maps) lb.MemoryPlan {
 	if have == nil {
 		return p
 	}
 	p.Fragments = 0
-	if want.flows <= have.flows.MaxEntries() {
+	if want.Flows <= have.Flows.MaxEntries() {
 		p.Proven = 0
 	}
-	if want.newcomers <= have.newcomers.MaxEntries() {
+	if want.Newcomers <= have.Newcomers.MaxEntries() {
 		p.Unproven = 0
 	}
-	if want.returns <= have.returns.MaxEntries() {
+	if want.Returns <= have.Returns.MaxEntries() {
 		p.Returns = 0
 	}
-	if want.ways <= have.ways.MaxEntries() {
+	if want.Ways <= have.Ways.MaxEntries() {
 		p.Ways = 0
 	}
-	if want.backends <= have.counts.MaxEntries() && want.services <= have.turns.MaxEntries() {
+	if want.Backends <= have.Counts.MaxEntries() && want.Services <= have.Turns.MaxEntries() {
 		p.Counters = 0
 	}
 	return p
 }
 
-// fitPlan says why what is to be made does not fit, and what would.
-func fitPlan(p lb.MemoryPlan, left memleft.Left) error {
+// FitPlan says why what is to be made does not fit, and what would.
+func FitPlan(p lb.MemoryPlan, left memleft.Left) error {
 	room := left.Room()
 	if !left.Known || p.Total() <= room {
 		return nil
 	}
 	return fmt.Errorf("%w: %s are needed (%s), and of %s that are available (%s) %s may be taken: %s",
 		lb.ErrTooLarge, lb.Mebibytes(p.Total()), p.Parts(), lb.Mebibytes(left.Bytes), left.Source, lb.Mebibytes(room),
-		adviceFor(p, room))
+		AdviceFor(p, room))
 }
 
-// adviceFor says what of it would fit, with the rest as it is.
-func adviceFor(p lb.MemoryPlan, room uint64) string {
+// AdviceFor says what of it would fit, with the rest as it is.
+func AdviceFor(p lb.MemoryPlan, room uint64) string {
 	largest, name := p.Proven, "flows.limit"
 	if p.Unproven > largest {
 		largest, name = p.Unproven, "flows.unproven"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package sharedmaps
 
 import (
 	"encoding/binary"
@@ -20,8 +20,8 @@ import (
 // Builds may lay out the counters of backends, and the keys of prefixes, differently. As
 // of flows, each writes down how it does, and the next reads them field by field.
 
-// elementLayouts describes the elements of those maps in this build, by the program's own type information.
-var elementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, error) {
+// ElementLayouts describes the elements of those maps in this build, by the program's own type information.
+var ElementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, error) {
 	spec, err := objects.XDP.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
@@ -42,14 +42,14 @@ var elementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, 
 	return layouts, nil
 })
 
-// foreignElements is a map whose elements another build has laid out.
-type foreignElements struct {
+// ForeignElements is a map whose elements another build has laid out.
+type ForeignElements struct {
 	m      *ebpf.Map
 	layout snapshot.ElementLayout
 }
 
-// openElements checks that a map is as its layout says; size is that of the elements that it has.
-func openElements(m *ebpf.Map, size uint32, layout snapshot.ElementLayout, needed []string) (*foreignElements, error) {
+// OpenElements checks that a map is as its layout says; size is that of the elements that it has.
+func OpenElements(m *ebpf.Map, size uint32, layout snapshot.ElementLayout, needed []string) (*ForeignElements, error) {
 	if int(size) != layout.Size {
 		return nil, fmt.Errorf("%w: %s does not have the elements of %d bytes that it says", snapshot.ErrDamaged, m,
 			layout.Size)
@@ -64,17 +64,17 @@ func openElements(m *ebpf.Map, size uint32, layout snapshot.ElementLayout, neede
 			return nil, fmt.Errorf("%w: the elements of %s have no field %q", snapshot.ErrVersion, m, name)
 		}
 	}
-	return &foreignElements{m, layout}, nil
+	return &ForeignElements{m, layout}, nil
 }
 
-func (e *foreignElements) close() {
+func (e *ForeignElements) Close() {
 	if e != nil {
 		e.m.Close()
 	}
 }
 
 // number reads a field; 0 where there is none.
-func (e *foreignElements) number(element []byte, name string) uint64 {
+func (e *ForeignElements) number(element []byte, name string) uint64 {
 	field, there := e.layout.Fields[name]
 	if !there {
 		return 0
@@ -89,11 +89,11 @@ func (e *foreignElements) number(element []byte, name string) uint64 {
 	return 0
 }
 
-// countFields are those of a backend's counters that every build has had.
-var countFields = []string{"packets", "bytes", "connections", "returned_packets", "returned_bytes"}
+// CountFields are those of a backend's counters that every build has had.
+var CountFields = []string{"packets", "bytes", "connections", "returned_packets", "returned_bytes"}
 
 // backend reads the counters of a backend's index.
-func (e *foreignElements) backend(index uint32) (sum lb.BackendCount, err error) {
+func (e *ForeignElements) backend(index uint32) (sum lb.BackendCount, err error) {
 	var perCPU [][]byte
 	if err := e.m.Lookup(index, &perCPU); err != nil {
 		return sum, fmt.Errorf("reading the counters of backend index %d of the data plane before: %v", index, err)
@@ -108,11 +108,11 @@ func (e *foreignElements) backend(index uint32) (sum lb.BackendCount, err error)
 	return sum, nil
 }
 
-// prefixFields are those of the key of a prefix.
-var prefixFields = []string{"bits", "list", "address"}
+// PrefixFields are those of the key of a prefix.
+var PrefixFields = []string{"bits", "list", "address"}
 
-// prefixesInto puts the lists of prefixes into a map of our own.
-func (e *foreignElements) prefixesInto(to *ebpf.Map) error {
+// PrefixesInto puts the lists of prefixes into a map of our own.
+func (e *ForeignElements) PrefixesInto(to *ebpf.Map) error {
 	address := e.layout.Fields["address"]
 	// The length of a prefix counts what is before the address.
 	before := address.Offset - e.layout.Fields["bits"].Size
@@ -135,24 +135,24 @@ func (e *foreignElements) prefixesInto(to *ebpf.Map) error {
 	return nil
 }
 
-// previousOutcomes are counters of another build, in its order.
-type previousOutcomes struct {
-	m     *ebpf.Map
-	names []string
+// PreviousOutcomes are counters of another build, in its order.
+type PreviousOutcomes struct {
+	Map   *ebpf.Map
+	Names []string
 }
 
-func (o *previousOutcomes) close() {
+func (o *PreviousOutcomes) Close() {
 	if o != nil {
-		o.m.Close()
+		o.Map.Close()
 	}
 }
 
 // counts reads them by their names.
-func (o *previousOutcomes) counts() (map[string]uint64, error) {
-	counts := make(map[string]uint64, len(o.names))
-	for i, name := range o.names {
+func (o *PreviousOutcomes) counts() (map[string]uint64, error) {
+	counts := make(map[string]uint64, len(o.Names))
+	for i, name := range o.Names {
 		var perCPU []uint64
-		if err := o.m.Lookup(uint32(i), &perCPU); err != nil {
+		if err := o.Map.Lookup(uint32(i), &perCPU); err != nil {
 			return nil, fmt.Errorf("reading the counter %s of the data plane before: %v", name, err)
 		}
 		for _, n := range perCPU {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package sharedmaps
 
 import (
 	"maps"
@@ -11,42 +11,42 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// ledger corrects what the maps say: an index that changes its owner starts
+// Ledger corrects what the maps say: an index that changes its owner starts
 // from 0, and a map that was replaced is not forgotten. Its maps are never changed, for a
 // picture has them: each change makes others.
-type ledger struct {
-	// before[i] is what index i had counted when its present owner came.
-	before map[uint32]lb.BackendCount
+type Ledger struct {
+	// Before[i] is what index i had counted when its present owner came.
+	Before map[uint32]lb.BackendCount
 	// carried[i] is what index i counted in maps that were replaced.
 	carried map[uint32]lb.BackendCount
 	// outcomes is what was counted by outcome in maps that were replaced, and previous the one that
 	// packets still count in, nil where there is none.
 	outcomes map[string]uint64
-	previous *previousOutcomes
-	// backends is the map of backends' counters that packets still count in beside our own; nil where there
+	Previous *PreviousOutcomes
+	// Backends is the map of backends' counters that packets still count in beside our own; nil where there
 	// is none.
-	backends *foreignElements
+	Backends *ForeignElements
 }
 
-// elsewhere is what an index has counted in other maps than ours.
-func (l *ledger) elsewhere(index uint32) lb.BackendCount {
+// Elsewhere is what an index has counted in other maps than ours.
+func (l *Ledger) Elsewhere(index uint32) lb.BackendCount {
 	counted := l.carried[index]
-	if l.backends != nil {
+	if l.Backends != nil {
 		// Reading fails only for an index that it has not.
-		if before, err := l.backends.backend(index); err == nil {
+		if before, err := l.Backends.backend(index); err == nil {
 			counted = counted.Plus(before)
 		}
 	}
 	return counted
 }
 
-// settle takes note of a change from one generation to the next, after the
+// Settle takes note of a change from one generation to the next, after the
 // swap. Reading fails only for maps that are gone; then there is nothing to carry.
-func (l *ledger) settle(old, next *shared, change *generation.PlaceChange) {
-	if old != nil && old.counts != next.counts {
+func (l *Ledger) Settle(old, next *Maps, change *generation.PlaceChange) {
+	if old != nil && old.Counts != next.Counts {
 		carried := map[uint32]lb.BackendCount{}
 		for index := range uint32(change.Places.IndicesEver()) {
-			if count, err := readBackend(old.counts, index); err == nil {
+			if count, err := ReadBackend(old.Counts, index); err == nil {
 				carried[index] = l.carried[index].Plus(count)
 			}
 		}
@@ -54,23 +54,23 @@ func (l *ledger) settle(old, next *shared, change *generation.PlaceChange) {
 	}
 	before := map[uint32]lb.BackendCount{}
 	for _, index := range change.NextOwners() {
-		count, err := readBackend(next.counts, index)
+		count, err := ReadBackend(next.Counts, index)
 		if err == nil {
-			before[index] = count.Plus(l.elsewhere(index))
+			before[index] = count.Plus(l.Elsewhere(index))
 		}
 	}
 	if len(before) > 0 {
-		all := maps.Clone(l.before)
+		all := maps.Clone(l.Before)
 		if all == nil {
 			all = map[uint32]lb.BackendCount{}
 		}
 		maps.Copy(all, before)
-		l.before = all
+		l.Before = all
 	}
 }
 
-// restoreLedger returns the ledger of a snapshot.
-func restoreLedger(h *snapshot.Head) ledger {
+// RestoreLedger returns the ledger of a snapshot.
+func RestoreLedger(h *snapshot.Head) Ledger {
 	counts := func(saved []snapshot.Count) map[uint32]lb.BackendCount {
 		counts := make(map[uint32]lb.BackendCount, len(saved))
 		for _, c := range saved {
@@ -80,15 +80,15 @@ func restoreLedger(h *snapshot.Head) ledger {
 		}
 		return counts
 	}
-	return ledger{before: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
+	return Ledger{Before: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
 }
 
-// addOutcomes adds what was counted in maps that are not in use any more, or will not be.
-func (l *ledger) addOutcomes(to []lb.OutcomeCount) error {
+// AddOutcomes adds what was counted in maps that are not in use any more, or will not be.
+func (l *Ledger) AddOutcomes(to []lb.OutcomeCount) error {
 	var previous map[string]uint64
-	if l.previous != nil {
+	if l.Previous != nil {
 		var err error
-		if previous, err = l.previous.counts(); err != nil {
+		if previous, err = l.Previous.counts(); err != nil {
 			return err
 		}
 	}
@@ -98,21 +98,21 @@ func (l *ledger) addOutcomes(to []lb.OutcomeCount) error {
 	return nil
 }
 
-// counted is what was counted in all maps but ours.
-func (l *ledger) counted() (backends map[uint32]lb.BackendCount, outcomes map[string]uint64, err error) {
+// Counted is what was counted in all maps but ours.
+func (l *Ledger) Counted() (backends map[uint32]lb.BackendCount, outcomes map[string]uint64, err error) {
 	backends, outcomes = l.carried, l.outcomes
-	if l.previous != nil {
-		if outcomes, err = l.previous.counts(); err != nil {
+	if l.Previous != nil {
+		if outcomes, err = l.Previous.counts(); err != nil {
 			return nil, nil, err
 		}
 		for name, n := range l.outcomes {
 			outcomes[name] += n
 		}
 	}
-	if l.backends != nil {
+	if l.Backends != nil {
 		backends = map[uint32]lb.BackendCount{}
-		for index := range l.backends.m.MaxEntries() {
-			if n := l.elsewhere(index); n != (lb.BackendCount{}) {
+		for index := range l.Backends.m.MaxEntries() {
+			if n := l.Elsewhere(index); n != (lb.BackendCount{}) {
 				backends[index] = n
 			}
 		}
@@ -120,18 +120,18 @@ func (l *ledger) counted() (backends map[uint32]lb.BackendCount, outcomes map[st
 	return backends, outcomes, nil
 }
 
-// endPrevious takes what the maps before have counted, once no packet counts there, and returns what closes
+// EndPrevious takes what the maps before have counted, once no packet counts there, and returns what closes
 // them: readers may still have them. It returns nothing where there are none.
-func (l *ledger) endPrevious() (ended []func()) {
-	if l.previous == nil && l.backends == nil {
+func (l *Ledger) EndPrevious() (ended []func()) {
+	if l.Previous == nil && l.Backends == nil {
 		return nil
 	}
 	rcu.Wait()
-	backends, outcomes, err := l.counted()
+	backends, outcomes, err := l.Counted()
 	if err != nil {
 		return nil // they go on to be read
 	}
-	ended = []func(){l.previous.close, l.backends.close}
-	l.carried, l.outcomes, l.previous, l.backends = backends, outcomes, nil, nil
+	ended = []func(){l.Previous.Close, l.Backends.Close}
+	l.carried, l.outcomes, l.Previous, l.Backends = backends, outcomes, nil, nil
 	return ended
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package sharedmaps
 
 import (
 	"crypto/sha256"
@@ -24,24 +24,24 @@ var numbersIn = map[string][]string{
 	objects.XDPMapReturns:   {"return_table"},
 }
 
-// addedMaps are shared maps that builds before 0.5 do not have, and that begin empty.
-var addedMaps = []string{objects.XDPMapReplyHops, objects.XDPMapReplyRoutes, objects.XDPMapReplyBlocks}
+// AddedMaps are shared maps that builds before 0.5 do not have, and that begin empty.
+var AddedMaps = []string{objects.XDPMapReplyHops, objects.XDPMapReplyRoutes, objects.XDPMapReplyBlocks}
 
 // Shared maps that another build has laid out differently a start makes anew. What they hold is asked for
 // again (ways, reply_hops, reply_routes, reply_blocks), counted or written again (turns, loads), carried by its name
 // (outcomes), read field by field (flows, counters of backends, prefixes), or forgotten within a second (allowances) or
 // half a minute (fragments).
 
-// sharedLayouts identifies, by its name, what each shared map is and what its elements look like, by the
+// SharedLayouts identifies, by its name, what each shared map is and what its elements look like, by the
 // program's own type information. Another program can go on with a map that has the same. Keys are not
 // in it; see elementLayouts.
-var sharedLayouts = sync.OnceValues(func() (map[string]string, error) {
+var SharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 	spec, err := objects.XDP.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	layouts, format := map[string]string{}, btf.GoFormatter{}
-	for name := range (&shared{}).maps() {
+	for name := range (&Maps{}).ByName() {
 		hash, m := sha256.New(), spec.Maps[name]
 		fmt.Fprintln(hash, m.Type, m.KeySize, m.ValueSize, m.Flags)
 		if m.Value != nil {
@@ -65,17 +65,17 @@ var sharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 	return layouts, nil
 })
 
-// flowMaps are those that flows are in. Where one of them is laid out differently, all are made anew, and
+// FlowMaps are those that flows are in. Where one of them is laid out differently, all are made anew, and
 // the flows are carried over: an entry of the returns leads to the place of a flow.
-var flowMaps = []string{objects.XDPMapFlows, objects.XDPMapNewcomers, objects.XDPMapReturns}
+var FlowMaps = []string{objects.XDPMapFlows, objects.XDPMapNewcomers, objects.XDPMapReturns}
 
-// otherLayouts lists the shared maps whose layout is another than here, or that are not there.
-func otherLayouts(there map[string]string, elements map[string]snapshot.ElementLayout) (all []string, err error) {
-	ours, err := sharedLayouts()
+// OtherLayouts lists the shared maps whose layout is another than here, or that are not there.
+func OtherLayouts(there map[string]string, elements map[string]snapshot.ElementLayout) (all []string, err error) {
+	ours, err := SharedLayouts()
 	if err != nil {
 		return nil, err
 	}
-	fields, err := elementLayouts()
+	fields, err := ElementLayouts()
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +85,8 @@ func otherLayouts(there map[string]string, elements map[string]snapshot.ElementL
 			all = append(all, name)
 		}
 	}
-	if slices.ContainsFunc(all, func(name string) bool { return slices.Contains(flowMaps, name) }) {
-		all = append(all, flowMaps...)
+	if slices.ContainsFunc(all, func(name string) bool { return slices.Contains(FlowMaps, name) }) {
+		all = append(all, FlowMaps...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sharedmaps
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mirror"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+)
+
+// Maps holds the maps that outlive a generation: counters and flows.
+type Maps struct {
+	Counts, Outcomes *ebpf.Map
+	Flows, Newcomers *ebpf.Map
+	Returns          *ebpf.Map
+	Ways             *ebpf.Map
+	ReplyHops        *ebpf.Map
+	// The mirror of the routes that replies take. We write it.
+	replyRoutes, ReplyBlocks array
+	fragments                *ebpf.Map
+	allowances               *ebpf.Map
+	// Prefixes is shared by all that were made one from another, as are its lists.
+	Prefixes generation.PrefixMap
+	// What schedulers and limits remember, by the service's id, and how many flows a
+	// backend has, by its index. We write some of it.
+	Turns, Loads array
+	// The janitor's view of the tables of flows.
+	Proven, Unproven *flowtable.Table
+	// FullNAT is likewise that of the returns; nil where no service has that mode.
+	FullNAT *flowtable.ReturnTable
+	// Secret places flows in them.
+	Secret uint64
+}
+
+// array is an array map, and its memory.
+type array struct {
+	*ebpf.Map
+	Memory mapmem.Storage
+}
+
+// Words of an element.
+const (
+	turnWords = 16
+	loadWords = 4
+)
+
+// Turn returns what is remembered for a service's id.
+func (s *Maps) Turn(id uint32) mapmem.Storage { return s.Turns.Memory[id*turnWords:][:turnWords] }
+
+// Load returns what is known of a backend's index.
+func (s *Maps) Load(index uint32) mapmem.Storage {
+	return s.Loads.Memory[index*loadWords:][:loadWords]
+}
+
+// Sizes is what the shared maps must hold at least.
+type Sizes struct{ Backends, Services, Flows, Newcomers, Returns, Ways uint32 }
+
+// SizesOf returns what they hold.
+func SizesOf(s *Maps) Sizes {
+	return Sizes{Backends: s.Counts.MaxEntries(), Services: s.Turns.MaxEntries(), Flows: s.Flows.MaxEntries(),
+		Newcomers: s.Newcomers.MaxEntries(), Returns: s.Returns.MaxEntries(), Ways: s.Ways.MaxEntries()}
+}
+
+func (s Sizes) Within(have *Maps) bool {
+	return have != nil && s.Backends <= have.Counts.MaxEntries() && s.Backends <= have.Loads.MaxEntries() &&
+		s.Services <= have.Turns.MaxEntries() && s.Flows <= have.Flows.MaxEntries() &&
+		s.Newcomers <= have.Newcomers.MaxEntries() && s.Returns <= have.Returns.MaxEntries() &&
+		s.Ways <= have.Ways.MaxEntries() && s.replyHops() <= have.ReplyHops.MaxEntries() &&
+		s.replyBlocks() <= have.ReplyBlocks.MaxEntries()
+}
+
+// replyBlocks is how many blocks the mirror of routes has: as many, or one where no mode has replies.
+func (s Sizes) replyBlocks() uint32 {
+	if s.Ways > 1 {
+		return mirror.Blocks
+	}
+	return 1
+}
+
+// Mirror is the mirror of routes.
+func (s *Maps) Mirror() mirror.Table {
+	return mirror.Table{Head: s.replyRoutes.Memory, Groups: s.ReplyBlocks.Memory}
+}
+
+// replyHops is how many neighbours replies are noted of: none where no mode has replies.
+func (s Sizes) replyHops() uint32 {
+	if s.Ways > 1 {
+		return uint32(objects.XDPHopTableREPLY_HOPS)
+	}
+	return 1
+}
+
+// New makes the maps that are missing or too small, and takes the others
+// from old. A map that grows loses nothing: the caller adds what the old one
+// counted, and turns and loads are copied.
+func New(spec *ebpf.CollectionSpec, want Sizes, old *Maps, secret uint64) (*Maps, error) {
+	next := &Maps{Secret: secret}
+	if old != nil {
+		*next = *old
+	}
+	entries := map[string]uint32{
+		objects.XDPMapBackendCounts: want.Backends, objects.XDPMapOutcomes: uint32(objects.XDPOutcomeOUTCOME_COUNT),
+		objects.XDPMapTurns: want.Services,
+		objects.XDPMapLoads: want.Backends, objects.XDPMapFlows: want.Flows, objects.XDPMapNewcomers: want.Newcomers,
+		objects.XDPMapReturns: want.Returns,
+		objects.XDPMapWays:    want.Ways, objects.XDPMapReplyHops: want.replyHops(), objects.XDPMapReplyRoutes: 1,
+		objects.XDPMapReplyBlocks: want.replyBlocks(),
+		objects.XDPMapFragments:   spec.Maps[objects.XDPMapFragments].MaxEntries, objects.XDPMapAllowances: 1,
+		objects.XDPMapPrefixes: spec.Maps[objects.XDPMapPrefixes].MaxEntries,
+	}
+	for _, at := range next.Places() {
+		if *at.Of != nil && (*at.Of).MaxEntries() >= entries[at.Name] {
+			continue
+		}
+		mapSpec := spec.Maps[at.Name].Copy()
+		mapSpec.MaxEntries = entries[at.Name]
+		made, err := ebpf.NewMap(mapSpec)
+		if err != nil {
+			next.CloseUnless(old)
+			return nil, fmt.Errorf("making the map %s with %d entries: %w", at.Name, mapSpec.MaxEntries, err)
+		}
+		*at.Of = made
+		next.forget(made)
+	}
+	if err := errors.Join(next.MapVectors(old), next.MapFlows(old)); err != nil {
+		next.CloseUnless(old)
+		return nil, err
+	}
+	return next, nil
+}
+
+// forget takes the memory of the map that a new one is in the place of for none: it
+// is the old one's.
+func (s *Maps) forget(made *ebpf.Map) {
+	switch made {
+	case s.Turns.Map:
+		s.Turns.Memory = nil
+	case s.Loads.Map:
+		s.Loads.Memory = nil
+	case s.replyRoutes.Map:
+		s.replyRoutes.Memory = nil
+	case s.ReplyBlocks.Map:
+		s.ReplyBlocks.Memory = nil
+	case s.Flows:
+		s.Proven = nil
+	case s.Newcomers:
+		s.Unproven = nil
+	case s.Returns:
+		s.FullNAT = nil
+	case s.Prefixes.Map:
+		s.Prefixes.Lists = map[uint32][]objects.XDPPrefixKey{}
+	}
+}
+
+// MapVectors maps the memory of vectors that are new, and copies what the old ones
+// hold, but of routes: then they are written anew.
+func (s *Maps) MapVectors(old *Maps) error {
+	for _, v := range []struct {
+		new  *array
+		old  func() array
+		anew bool
+	}{
+		{&s.Turns, func() array { return old.Turns }, false},
+		{&s.Loads, func() array { return old.Loads }, false},
+		{&s.replyRoutes, func() array { return old.replyRoutes }, true},
+		{&s.ReplyBlocks, func() array { return old.ReplyBlocks }, true},
+	} {
+		var before array
+		if old != nil {
+			before = v.old()
+		}
+		if v.new.Map == before.Map {
+			continue
+		}
+		var err error
+		if v.new.Memory, err = mapmem.Map(v.new.Map); err != nil {
+			return err
+		}
+		if !v.anew {
+			copy(v.new.Memory, before.Memory)
+		}
+	}
+	// Blocks that are new know of no routes; and those that a process has left which was followed by
+	// this one are followed by nobody.
+	if old == nil || s.ReplyBlocks.Map != old.ReplyBlocks.Map {
+		s.Mirror().Retract()
+	}
+	return nil
+}
+
+// MapFlows maps the tables of flows that are new.
+func (s *Maps) MapFlows(old *Maps) (err error) {
+	if old == nil || s.Flows != old.Flows {
+		if s.Proven, err = flowtable.MapTable(s.Flows, s.Secret); err != nil {
+			return err
+		}
+	}
+	if old == nil || s.Newcomers != old.Newcomers {
+		if s.Unproven, err = flowtable.MapTable(s.Newcomers, s.Secret); err != nil {
+			return err
+		}
+	}
+	if s.Returns.MaxEntries() > 1 && (old == nil || s.Returns != old.Returns) {
+		s.FullNAT, err = flowtable.MapReturns(s.Returns)
+	}
+	return err
+}
+
+// mapPlace is where one of the maps is to be.
+type mapPlace struct {
+	Name string
+	Of   **ebpf.Map
+}
+
+// Places lists the maps by their names in the program.
+func (s *Maps) Places() []mapPlace {
+	return []mapPlace{
+		{objects.XDPMapBackendCounts, &s.Counts},
+		{objects.XDPMapOutcomes, &s.Outcomes},
+		{objects.XDPMapTurns, &s.Turns.Map},
+		{objects.XDPMapLoads, &s.Loads.Map},
+		{objects.XDPMapFlows, &s.Flows},
+		{objects.XDPMapNewcomers, &s.Newcomers},
+		{objects.XDPMapReturns, &s.Returns},
+		{objects.XDPMapWays, &s.Ways},
+		{objects.XDPMapReplyHops, &s.ReplyHops},
+		{objects.XDPMapReplyRoutes, &s.replyRoutes.Map},
+		{objects.XDPMapReplyBlocks, &s.ReplyBlocks.Map},
+		{objects.XDPMapFragments, &s.fragments},
+		{objects.XDPMapAllowances, &s.allowances},
+		{objects.XDPMapPrefixes, &s.Prefixes.Map},
+	}
+}
+
+func (s *Maps) ByName() map[string]*ebpf.Map {
+	maps := map[string]*ebpf.Map{}
+	for _, at := range s.Places() {
+		maps[at.Name] = *at.Of
+	}
+	return maps
+}
+
+// Put gives the spec the sizes of the maps that will replace its own, or the
+// library would refuse them.
+func (s *Maps) Put(spec *ebpf.CollectionSpec) {
+	for name, m := range s.ByName() {
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+	}
+}
+
+// CloseUnless closes the maps that other does not hold.
+func (s *Maps) CloseUnless(other *Maps) {
+	if s == nil || s == other {
+		return
+	}
+	kept := map[*ebpf.Map]bool{}
+	if other != nil {
+		for _, m := range other.ByName() {
+			kept[m] = true
+		}
+	}
+	s.closeFlows(kept)
+	for _, v := range []array{s.Turns, s.Loads, s.replyRoutes, s.ReplyBlocks} {
+		if v.Map != nil && !kept[v.Map] {
+			v.Memory.Unmap()
+		}
+	}
+	for _, m := range s.ByName() {
+		if m != nil && !kept[m] {
+			m.Close()
+		}
+	}
+}
+
+// closeFlows takes the tables of flows out of our memory.
+func (s *Maps) closeFlows(kept map[*ebpf.Map]bool) {
+	for _, table := range []struct {
+		of    *ebpf.Map
+		close func()
+	}{{s.Flows, s.Proven.Close}, {s.Newcomers, s.Unproven.Close}, {s.Returns, s.FullNAT.Close}} {
+		if table.of != nil && !kept[table.of] {
+			table.close()
+		}
+	}
+}
+
+func MakeLike(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	made, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("making the map %s with %d entries: %w", name, spec.MaxEntries, err)
+	}
+	return made, nil
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sharedmaps
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
+)
+
+// Move brings what is remembered from one set of tables to another, of other sizes or of
+// another layout, while packets go on: once when the programs that use the new ones are ready,
+// and once more when those that use the old ones have gone.
+type Move struct {
+	Janitor  *flowtable.Janitor
+	From, To *Maps
+	// Previous are tables that a process before has left besides.
+	Previous *PreviousFlows
+	// Returns makes the entries anew that lead to the flows of full NAT.
+	Returns flowtable.ReplyKeys
+	// Memory is that of the programs that use the new tables.
+	Memory *generation.Memory
+	Begun  bool
+	// Lost is for how many flows there was no room when they were copied last.
+	Lost int
+}
+
+// moveBound is how long packets of flows that are not known wait at most for the end of a move: beyond
+// the time that copies take, for a process may be killed in the middle of one.
+const moveBound = 10 * time.Second
+
+// PreviousFlows are tables that packets go by, or went by last, and that are not among the shared
+// maps: they are laid out differently, or were about to be replaced when a process was killed.
+type PreviousFlows struct {
+	Proven, Unproven []PreviousTable
+	// Bytes is what those take that another layout has.
+	Bytes uint64
+}
+
+// PreviousTable is one of them.
+type PreviousTable interface {
+	flowtable.Source
+	// IsOf says whether it is that map.
+	IsOf(*ebpf.Map) bool
+	Close()
+}
+
+func (f *PreviousFlows) Close() {
+	if f == nil {
+		return
+	}
+	for _, tables := range [][]PreviousTable{f.Proven, f.Unproven} {
+		for _, t := range tables {
+			t.Close()
+		}
+	}
+	f.Proven, f.Unproven = nil, nil
+}
+
+func (f *PreviousFlows) Any() bool { return f != nil && len(f.Proven)+len(f.Unproven) > 0 }
+
+// Begin copies what there is, and again what has changed while that took. From then on until the
+// janitor is told of the new tables, nothing is forgotten: it would be in one and not in the other.
+func (m *Move) Begin() {
+	if m.From == nil || m.Begun || !m.needed() {
+		return
+	}
+	m.Begun = true
+	m.Janitor.Freeze(true)
+	m.copy(nil)
+	m.copy(m.leaveUnproven)
+	atomic.StoreUint64(&m.Memory.Head().Moving, uint64(flowtable.Monotonic()+moveBound))
+}
+
+func (m *Move) needed() bool {
+	return m.From.Proven != m.To.Proven || m.From.Unproven != m.To.Unproven || m.Previous.Any()
+}
+
+// Finish copies what packets have begun and ended since: at once, for until then the new programs do not
+// know it, and once more when no old program runs any more. Until then these hold back what may be of such
+// a flow (flows_move() in bpf/balancer/flow/track.h).
+func (m *Move) Finish() {
+	if !m.Begun {
+		return
+	}
+	m.copy(m.leaveUnproven)
+	rcu.Wait()
+	m.copy(m.leaveUnproven)
+	atomic.StoreUint64(&m.Memory.Head().Moving, 0)
+}
+
+// Cancel leaves it at the old tables.
+func (m *Move) Cancel() {
+	if m.Begun {
+		m.Janitor.Freeze(false)
+	}
+}
+
+func (m *Move) copy(proven func(*objects.XDPFlow)) {
+	m.Lost = 0
+	if m.Previous.Any() {
+		for _, t := range m.Previous.Proven {
+			m.Lost += m.To.Proven.Adopt(t, proven)
+		}
+		for _, t := range m.Previous.Unproven {
+			m.Lost += m.To.Unproven.Adopt(t, m.leaveEnded)
+		}
+	}
+	if m.From.Proven != m.To.Proven {
+		m.Lost += m.To.Proven.Adopt(m.From.Proven, proven)
+	}
+	if m.From.Unproven != m.To.Unproven {
+		m.Lost += m.To.Unproven.Adopt(m.From.Unproven, m.leaveEnded)
+	}
+	m.Returns.Lead(m.To.FullNAT, m.To.Proven, m.To.Unproven)
+}
+
+// leaveUnproven takes a flow out of the new table of unproven ones that has been proven since it
+// was copied there.
+func (m *Move) leaveUnproven(flow *objects.XDPFlow) {
+	place, there := m.To.Unproven.Find(flow)
+	if !there {
+		return
+	}
+	m.To.Unproven.Release(place, place.Tag(), func(is *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
+		return flowtable.IsLive(state) && is.Backend == flow.Backend && is.Generation == flow.Generation &&
+			is.Source == flow.Source
+	})
+}
+
+// leaveEnded takes a flow out of the new table of proven ones that was over when it was copied, and in
+// whose place a packet has begun this unproven one: it would be found first.
+func (m *Move) leaveEnded(flow *objects.XDPFlow) {
+	place, there := m.To.Proven.Find(flow)
+	if !there {
+		return
+	}
+	m.To.Proven.Release(place, place.Tag(), func(_ *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
+		return !flowtable.IsLive(state) && state < objects.XDPFlowStateFLOW_AFFINITY_NEW
+	})
+}
