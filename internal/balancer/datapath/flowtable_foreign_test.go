@@ -154,7 +154,8 @@ func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, un
 	if err := d.shared.MapFlows(nil); err != nil {
 		t.Fatal(err)
 	}
-	d.previous = &sharedmaps.PreviousFlows{Proven: []sharedmaps.PreviousTable{proven.table}, Unproven: []sharedmaps.PreviousTable{unproven.table}}
+	d.previous = &sharedmaps.PreviousFlows{Proven: []sharedmaps.PreviousTable{proven.table},
+		Unproven: []sharedmaps.PreviousTable{unproven.table}}
 	d.current.adopted = true
 	return proven, unproven, places
 }
@@ -233,8 +234,9 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	over := proven.put(flow(6, 1), objects.XDPFlowStateFLOW_CLIENT_FIN, 1000, false)
 	proven.write(90, flow(9, 1), objects.XDPFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
 	m := sharedmaps.Move{Janitor: flowtable.NewJanitor(lb.Timeouts{}), From: to, To: to,
-		Previous: &sharedmaps.PreviousFlows{Proven: []sharedmaps.PreviousTable{proven.table}, Unproven: []sharedmaps.PreviousTable{unproven.table}},
-		Memory:   &generation.Memory{Storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
+		Previous: &sharedmaps.PreviousFlows{Proven: []sharedmaps.PreviousTable{proven.table},
+			Unproven: []sharedmaps.PreviousTable{unproven.table}},
+		Memory: &generation.Memory{Storage: make(mapmem.Storage, mapmem.CacheLine/8)}}
 	m.Begin()
 	expect := func(table *flowtable.Table, n int, backend uint32, state objects.XDPFlowState, seen uint32) {
 		t.Helper()

@@ -198,8 +198,9 @@ func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLa
 	d.current.adopted = false
 	previous := d.previous
 	d.previous = nil
-	m := &sharedmaps.Move{Janitor: d.janitor, From: d.shared, To: d.shared, Previous: previous, Returns: c.ReplyKeys(d.secret),
-		Memory: d.current.memory, Begun: true}
+	m := &sharedmaps.Move{Janitor: d.janitor, From: d.shared, To: d.shared, Previous: previous,
+		Returns: c.ReplyKeys(d.secret),
+		Memory:  d.current.memory, Begun: true}
 	atomic.StoreUint64(&d.current.memory.Head().Moving, uint64(flowtable.Monotonic()+time.Hour))
 	return m
 }

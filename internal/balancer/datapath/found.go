@@ -206,7 +206,8 @@ func (f *found) openShared(set uint64) (*sharedmaps.Maps, error) {
 	for _, at := range s.Places() {
 		path, like := f.store.Path(pins.Set(set), at.Name), spec.Maps[at.Name]
 		m, err := ebpf.LoadPinnedMap(path, nil)
-		if errors.Is(err, os.ErrNotExist) && slices.Contains(sharedmaps.AddedMaps, at.Name) && slices.Contains(f.differ, at.Name) {
+		if errors.Is(err, os.ErrNotExist) && slices.Contains(sharedmaps.AddedMaps, at.Name) &&
+			slices.Contains(f.differ, at.Name) {
 			// It was left by a build that had no such map.
 			if *at.Of, err = sharedmaps.MakeLike(at.Name, like); err != nil {
 				s.CloseUnless(nil)
@@ -313,7 +314,8 @@ func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *
 		return m.Close()
 	}
 	theirs := of.Flows
-	if ours, err := sharedmaps.SharedLayouts(); err == nil && of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
+	if ours, err := sharedmaps.SharedLayouts(); err == nil &&
+		of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
 		theirs, _ = flowtable.Layout()
 	}
 	reading, err := flowtable.ReadingOf(theirs)

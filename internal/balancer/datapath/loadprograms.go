@@ -96,7 +96,8 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 
 // loadPrograms loads the programs for a memory. Nothing that is in use changes. With
 // tracing, the program is the one that tells of packets.
-func loadPrograms(program programKind, ports []attach.Port, m *generation.Memory, shared *sharedmaps.Maps, tracing *tracing,
+func loadPrograms(program programKind, ports []attach.Port, m *generation.Memory, shared *sharedmaps.Maps,
+	tracing *tracing,
 	answers *ebpf.Map) (*loadedPrograms, error) {
 	constants := m.Constants
 	for _, p := range ports {
@@ -144,7 +145,9 @@ func (g *loadedPrograms) add(
 }
 
 // specify returns the program with its constants, and the maps that it shares with others.
-func (g *loadedPrograms) specify(program programKind, constants objects.XDPSettings, shared *sharedmaps.Maps, tracing *tracing) (
+func (g *loadedPrograms) specify(
+	program programKind, constants objects.XDPSettings, shared *sharedmaps.Maps, tracing *tracing,
+) (
 	*ebpf.CollectionSpec, map[string]*ebpf.Map, error,
 ) {
 	spec, err := tracing.load(program)

@@ -133,7 +133,9 @@ func (s *sockets) ports() []attach.Port {
 
 // loadSockets loads the programs for the sockets of a control group, with a memory that packets are about
 // to go by. Before is what is in use, nil where nothing is.
-func (d *Datapath) loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, before *sockets) (*sockets, error) {
+func (d *Datapath) loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, before *sockets) (
+	*sockets, error,
+) {
 	made := &sockets{cgroup: cgroup}
 	var stat unix.Stat_t
 	if err := unix.Stat(cgroup, &stat); err != nil {
@@ -193,10 +195,12 @@ func (s *sockets) takeMaps(spec *ebpf.CollectionSpec, before *sockets) (err erro
 		s.known, s.events = before.known, before.events
 		return nil
 	}
-	if s.known, err = sharedmaps.MakeLike(objects.LocalMapLocalSockets, spec.Maps[objects.LocalMapLocalSockets]); err != nil {
+	s.known, err = sharedmaps.MakeLike(objects.LocalMapLocalSockets, spec.Maps[objects.LocalMapLocalSockets])
+	if err != nil {
 		return err
 	}
-	if s.events, err = sharedmaps.MakeLike(objects.LocalMapLocalEvents, spec.Maps[objects.LocalMapLocalEvents]); err != nil {
+	s.events, err = sharedmaps.MakeLike(objects.LocalMapLocalEvents, spec.Maps[objects.LocalMapLocalEvents])
+	if err != nil {
 		s.known.Close()
 	}
 	return err

@@ -132,7 +132,8 @@ func TestWhatWouldFit(t *testing.T) {
 		"smaller flows.limit and flows.unproven") {
 		t.Errorf("%v", sharedmaps.FitPlan(p, small))
 	}
-	if p := (lb.MemoryPlan{Proven: 5 << 20, Configuration: 70 << 20}); !strings.HasSuffix(sharedmaps.FitPlan(p, small).Error(),
+	if p := (lb.MemoryPlan{Proven: 5 << 20, Configuration: 70 << 20}); !strings.HasSuffix(
+		sharedmaps.FitPlan(p, small).Error(),
 		"75.0 MiB are needed (0 proven flows 5.0 MiB, configuration 70.0 MiB), and of 80.0 MiB that are available (a test) 16.0 MiB may be taken: use fewer services, or a smaller table_size: 11.0 MiB of configuration would fit") {
 		t.Errorf("%v", sharedmaps.FitPlan(p, small))
 	}
