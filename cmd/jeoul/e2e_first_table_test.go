@@ -221,7 +221,7 @@ func TestFirstTableByAddress(t *testing.T) {
 	d, key := newDeadAmong(t, l, client), freshKey(t, l.Balancer)
 	begin := func(host *lab.Host) {
 		d.run(t, host, func(file *config.Config) {
-			file.Members = lb.Members{Listen: netip.AddrPortFrom(host.IPv4, lb.DefaultMembersPort),
+			file.Members = lb.MembersConfig{Listen: netip.AddrPortFrom(host.IPv4, lb.DefaultMembersPort),
 				KeyFile: filepath.Join(host.Dir, "members.key"),
 				Name:    host.Name, Peers: []netip.Addr{l.Balancer.IPv4, l.Clients[0].IPv4}, HandOver: true}
 			if err := host.WriteSecret(file.Members.KeyFile, []byte(key)); err != nil {

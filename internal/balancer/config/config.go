@@ -58,7 +58,7 @@ type Config struct {
 	// VRRP has no ID where the VIPs are this balancer's alone.
 	VRRP lb.VRRP
 	// Members has no address to listen on where there are none.
-	Members  lb.Members
+	Members  lb.MembersConfig
 	Services []lb.Service
 	// Warnings are what works but is hardly meant.
 	Warnings yamlfile.Problems

@@ -116,7 +116,7 @@ var rootKeys = keytable.Table[Config]{
 	{Name: "members",
 		What: "The other balancers that share the VIPs, and are compared with: [members](../guides/members.md).",
 		Value: keytable.Where(func(c *Config) bool { return c.Members.Listen.IsValid() },
-			keytable.Mapping(func(c *Config) *lb.Members { return &c.Members }, membersKeys))},
+			keytable.Mapping(func(c *Config) *lb.MembersConfig { return &c.Members }, membersKeys))},
 	{Name: "services", Required: true,
 		What:    "The services; `[]` where [other sources](../guides/api.md#who-has-a-service) have all of them.",
 		Refused: "Two services with the same VIP, port and protocol, or the same name.",

@@ -36,29 +36,29 @@ var memberName = keytable.Scalar[string]{
 	Schema: map[string]any{"type": "string", "minLength": 1, "maxLength": maxMemberName},
 }
 
-var membersKeys = keytable.Table[lb.Members]{
+var membersKeys = keytable.Table[lb.MembersConfig]{
 	{Name: "listen", Required: true,
 		What:    "Where this balancer hears the others, by UDP and TCP: an address of its own on the network that they share. All members use one port, 7946 by custom.",
 		Refused: "The address of every interface (`0.0.0.0`, `::`); a VIP.",
-		Value:   keytable.Optional(func(m *lb.Members) *netip.AddrPort { return &m.Listen }, listenAddress, "")},
+		Value:   keytable.Optional(func(m *lb.MembersConfig) *netip.AddrPort { return &m.Listen }, listenAddress, "")},
 	{Name: "peers", Required: true,
 		What: "The addresses of the others. What comes from other addresses is refused. This balancer's may be among them, so that all files have the same list.",
-		Value: keytable.Several(func(m *lb.Members) *[]netip.Addr { return &m.Peers }, hostAddress, "address",
+		Value: keytable.Several(func(m *lb.MembersConfig) *[]netip.Addr { return &m.Peers }, hostAddress, "address",
 			keytable.Length{Max: maxMembers, Empty: "name the address of another balancer",
 				TooMany: "that there can be"})},
 	{Name: "key_file", Required: true,
 		What:    "The file of the key that the members know each other by, and encrypt by (AES-GCM): 16, 24 or 32 bytes in base64, as `jeoul members key` makes it. Of up to four lines with a key each, all are accepted, and the first one is sent by: [another key](../guides/members.md#another-key). A reload reads it again.",
 		Refused: "A file that others than its owner and group can read; at a reload, keys by which a member that is reached would be cut off.",
-		Value:   keytable.Optional(func(m *lb.Members) *string { return &m.KeyFile }, absolutePath, "")},
+		Value:   keytable.Optional(func(m *lb.MembersConfig) *string { return &m.KeyFile }, absolutePath, "")},
 	{Name: "name",
 		What:  "This balancer's name among them, which no other has.",
-		Value: keytable.Optional(func(m *lb.Members) *string { return &m.Name }, memberName, "the host's name")},
+		Value: keytable.Optional(func(m *lb.MembersConfig) *string { return &m.Name }, memberName, "the host's name")},
 	{Name: "hand_over",
 		What:  "Whether members hand flows over, so that [connections go on](../guides/members.md#connections-that-outlive-a-balancer) through another one.",
-		Value: keytable.Field(func(m *lb.Members) *bool { return &m.HandOver }, keytable.Bool, true)},
+		Value: keytable.Field(func(m *lb.MembersConfig) *bool { return &m.HandOver }, keytable.Bool, true)},
 	{Name: "flows_port", What: "The port at which members take flows, by TCP; all use one.",
 		Refused: "The port of `listen`; `hand_over: false` beside it.",
-		Value: keytable.Optional(func(m *lb.Members) *uint16 {
+		Value: keytable.Optional(func(m *lb.MembersConfig) *uint16 {
 			return &m.FlowsPort
 		}, keytable.Number[uint16](1, 65535), "the one after that of `listen`")},
 }
@@ -67,7 +67,7 @@ var membersKeys = keytable.Table[lb.Members]{
 func (p *parser) checkMembers(vips map[netip.Addr]string) {
 	m := p.cfg.Members
 	if !m.Listen.IsValid() { // without the defaults of what is not there
-		p.cfg.Members = lb.Members{}
+		p.cfg.Members = lb.MembersConfig{}
 		return
 	}
 	if m.Listen.Addr().IsUnspecified() {

@@ -237,7 +237,7 @@ type reloadField struct {
 }
 
 // membersFields are those of members: all but the peers and the key, which others than this balancer see.
-func membersFields(before, after lb.Members) []reloadField {
+func membersFields(before, after lb.MembersConfig) []reloadField {
 	if !before.Listen.IsValid() || !after.Listen.IsValid() {
 		return []reloadField{{"members", orNone(before.Listen), orNone(after.Listen)}}
 	}

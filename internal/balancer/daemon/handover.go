@@ -23,12 +23,12 @@ import (
 
 // flowGroup are the members, where they take flows.
 type flowGroup struct {
-	*members.Members
+	*members.Membership
 	port uint16
 }
 
 func (g flowGroup) Peers() (peers []lb.Peer) {
-	for _, p := range g.Members.Peers() {
+	for _, p := range g.Membership.Peers() {
 		peers = append(peers, lb.Peer{Name: p.Name, Address: netip.AddrPortFrom(p.Address.Addr(), g.port)})
 	}
 	return peers
@@ -60,7 +60,7 @@ func (m *member) handOver(ctx context.Context, cfg *config.Config, name string, 
 			"choose another one for all members (flows_port)", err)
 	}
 	m.exchange, err = handover.New(handover.Options{Name: name, Keys: keys, Listener: listener,
-		Group: flowGroup{m.Members, at.Port()}, DataPlane: plane, Log: log, Hears: m.Hears, Refused: m.Refuse})
+		Group: flowGroup{m.Membership, at.Port()}, DataPlane: plane, Log: log, Hears: m.Hears, Refused: m.Refuse})
 	if err != nil {
 		listener.Close()
 		return err

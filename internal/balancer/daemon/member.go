@@ -22,7 +22,7 @@ import (
 
 // member is this balancer among those that it shares VIPs with; nil where the configuration has no others.
 type member struct {
-	*members.Members
+	*members.Membership
 	drained atomic.Pointer[func() bool]
 	// exchange hands flows over; nil where it is not wanted. joined has a value once all is known that others
 	// remember.
@@ -64,7 +64,8 @@ func newMember(ctx context.Context, cfg *config.Config, configured func() *confi
 		}
 		return local
 	}
-	m.Members = members.New(members.Options{Members: settings, Keys: keys, Version: version, Log: log, Local: local})
+	m.Membership = members.New(members.Options{MembersConfig: settings, Keys: keys, Version: version, Log: log,
+		Local: local})
 	return m, m.handOver(ctx, cfg, settings.Name, plane, log)
 }
 

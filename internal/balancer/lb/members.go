@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// Members is how balancers that share VIPs know of each other.
-type Members struct {
+// MembersConfig is how balancers that share VIPs know of each other.
+type MembersConfig struct {
 	// Listen is where this balancer hears the others, by UDP and TCP; invalid: it has none.
 	Listen netip.AddrPort
 	// Peers are the addresses of the others, which listen on the same port. This one's may be among them.
@@ -24,7 +24,7 @@ type Members struct {
 }
 
 // FlowsAt is the port of members at which they take flows; only for those that have an address to listen on.
-func (m Members) FlowsAt() uint16 { return cmp.Or(m.FlowsPort, m.Listen.Port()+1) }
+func (m MembersConfig) FlowsAt() uint16 { return cmp.Or(m.FlowsPort, m.Listen.Port()+1) }
 
 // ServiceTable is what decides on the new flows of a service, for balancers to compare.
 type ServiceTable struct {

@@ -13,7 +13,7 @@ import (
 )
 
 // compare finds what others balance in another way, and says it when it lasts, and when it is over.
-func (m *Members) compare(now time.Time) {
+func (m *Membership) compare(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range m.nodes {
@@ -24,7 +24,7 @@ func (m *Members) compare(now time.Time) {
 }
 
 // compareWith compares with a member; what is not known of it any more is as it was.
-func (m *Members) compareWith(n *node, now time.Time) {
+func (m *Membership) compareWith(n *node, now time.Time) {
 	if n.state == ops.MemberLeft {
 		clear(n.differs)
 	}
@@ -66,7 +66,7 @@ func orNothing(before, text string) string {
 }
 
 // Status is what is known of the members. It may be called from any goroutine.
-func (m *Members) Status() ops.Members {
+func (m *Membership) Status() ops.Members {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	status := ops.Members{Name: m.opt.Name, Address: m.opt.Listen.String(), Configuration: m.own.Configuration,
@@ -93,7 +93,7 @@ func (m *Members) Status() ops.Members {
 	return status
 }
 
-func (m *Members) member(n *node) ops.Member {
+func (m *Membership) member(n *node) ops.Member {
 	is := ops.Member{Name: n.name, Address: n.address.String(), State: n.state, Since: n.since,
 		Version: n.greeting.Version, Reason: n.problem}
 	if n.said != nil {

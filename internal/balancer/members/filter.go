@@ -65,7 +65,7 @@ func (f *filter) stranger(from netip.Addr) {
 }
 
 // Refuse counts what was refused at the port where flows are handed over, and says it if that was not lately.
-func (m *Members) Refuse(from netip.Addr, why error) {
+func (m *Membership) Refuse(from netip.Addr, why error) {
 	m.logs.refuse("flows "+from.String(),
 		fmt.Sprintf("refused what %s sends to the port at which members take flows: %v", from, why))
 }

@@ -38,7 +38,7 @@ func turn(ring *memberlist.Keyring, keys Keys) error {
 // CheckKeys says whether the members that are reached now, and are to be peers further on, would still be reached with
 // other keys: each must accept the first one, and send by one of them. Of a version that does not say, it is not known.
 // Error: ErrCutOff.
-func (m *Members) CheckKeys(keys Keys, peers []netip.Addr) error {
+func (m *Membership) CheckKeys(keys Keys, peers []netip.Addr) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := keys.shown()
@@ -64,7 +64,7 @@ func (m *Members) CheckKeys(keys Keys, peers []netip.Addr) error {
 
 // PrepareKeys checks other keys as CheckKeys does, and returns what has the member accept them, and send by the first,
 // from then on. Nothing that is under way is lost. Errors: ErrCutOff, that a key has a length which cannot be used.
-func (m *Members) PrepareKeys(keys Keys, peers []netip.Addr) (use func(), err error) {
+func (m *Membership) PrepareKeys(keys Keys, peers []netip.Addr) (use func(), err error) {
 	if len(keys) == 0 {
 		return nil, errors.New("members need a key")
 	}
@@ -80,7 +80,7 @@ func (m *Members) PrepareKeys(keys Keys, peers []netip.Addr) (use func(), err er
 }
 
 // useKeys puts keys in the place of others, unless they are the same.
-func (m *Members) useKeys(keys Keys) {
+func (m *Membership) useKeys(keys Keys) {
 	m.turning.Lock()
 	defer m.turning.Unlock()
 	if slices.EqualFunc(m.Keys(), keys, func(a, b Key) bool { return bytes.Equal(a, b) }) {
@@ -96,4 +96,4 @@ func (m *Members) useKeys(keys Keys) {
 }
 
 // Keys are those that are accepted; what is sent is encrypted by the first.
-func (m *Members) Keys() Keys { return *m.keys.Load() }
+func (m *Membership) Keys() Keys { return *m.keys.Load() }

@@ -35,7 +35,7 @@ const (
 
 // Options are what a member needs.
 type Options struct {
-	lb.Members
+	lb.MembersConfig
 	// Keys are accepted; it sends by the first.
 	Keys Keys
 	// Version is that of the program.
@@ -62,8 +62,8 @@ type Local struct {
 	Tables         []lb.ServiceTable
 }
 
-// Members is this balancer among those that it shares VIPs with.
-type Members struct {
+// Membership is this balancer among those that it shares VIPs with.
+type Membership struct {
 	opt      Options
 	instance uint64
 	logs     *filter
@@ -126,8 +126,8 @@ type silence struct {
 }
 
 // New returns a member that is not there before Run.
-func New(options Options) *Members {
-	m := &Members{opt: options, instance: rand.Uint64(), nodes: map[string]*node{}, silent: map[netip.Addr]*silence{},
+func New(options Options) *Membership {
+	m := &Membership{opt: options, instance: rand.Uint64(), nodes: map[string]*node{}, silent: map[netip.Addr]*silence{},
 		changed: make(chan struct{}), told: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 	m.opt.tolerance = cmp.Or(m.opt.tolerance, lb.MembersTolerance)
 	m.logs = &filter{log: options.Log, seen: map[string]time.Time{}}
@@ -140,7 +140,7 @@ func New(options Options) *Members {
 }
 
 // Run is a member until the context ends. Where the address cannot be listened on, it tries again.
-func (m *Members) Run(ctx context.Context) {
+func (m *Membership) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { m.keepJoined(ctx) })
@@ -172,7 +172,7 @@ func (m *Members) Run(ctx context.Context) {
 
 // Close ends the member: with leave, the others are told that it goes for good, and else they find it again when
 // another process has its place.
-func (m *Members) Close(leave bool) error {
+func (m *Membership) Close(leave bool) error {
 	m.mu.Lock()
 	list := m.list
 	m.list, m.problem, m.own.Leaving = nil, "it has ended", leave
@@ -191,7 +191,7 @@ func (m *Members) Close(leave bool) error {
 }
 
 // keepJoined listens, and asks for members that are not reached.
-func (m *Members) keepJoined(ctx context.Context) {
+func (m *Membership) keepJoined(ctx context.Context) {
 	ticks := time.NewTicker(rejoin)
 	defer ticks.Stop()
 	for {
@@ -207,7 +207,7 @@ func (m *Members) keepJoined(ctx context.Context) {
 }
 
 // open listens, if it does not yet.
-func (m *Members) open() {
+func (m *Membership) open() {
 	m.mu.Lock()
 	there, before := m.list != nil, m.problem
 	m.mu.Unlock()
@@ -227,7 +227,7 @@ func (m *Members) open() {
 	m.opt.Log.Info(fmt.Sprintf("member %s listens on %s", m.opt.Name, m.opt.Listen), about("")...)
 }
 
-func (m *Members) create() (*memberlist.Memberlist, error) {
+func (m *Membership) create() (*memberlist.Memberlist, error) {
 	c := memberlist.DefaultLANConfig()
 	c.Name, c.Keyring = m.opt.Name, m.ring
 	c.BindAddr, c.BindPort = m.opt.Listen.Addr().String(), int(m.opt.Listen.Port())
@@ -263,7 +263,7 @@ func (m *Members) create() (*memberlist.Memberlist, error) {
 }
 
 // join asks for the configured peers that are not there.
-func (m *Members) join(ctx context.Context) {
+func (m *Membership) join(ctx context.Context) {
 	m.mu.Lock()
 	list, peers := m.list, m.peers
 	there := map[netip.Addr]bool{}
@@ -290,7 +290,7 @@ func (m *Members) join(ctx context.Context) {
 }
 
 // note looks at what this balancer has, and says whether that is something new.
-func (m *Members) note() bool {
+func (m *Membership) note() bool {
 	local := m.opt.Local()
 	next := state{Format: format, Name: m.opt.Name, Instance: m.instance, Configuration: local.Configuration,
 		Ready: local.Ready, Drained: local.Drained,
@@ -312,7 +312,7 @@ func sameState(a, b *state) bool {
 }
 
 // say returns what there is to say, with a number that is greater than all before.
-func (m *Members) say() []byte {
+func (m *Membership) say() []byte {
 	m.mu.Lock()
 	m.own.Sequence++
 	own := m.own
@@ -322,7 +322,7 @@ func (m *Members) say() []byte {
 }
 
 // tell tells the others what this balancer has.
-func (m *Members) tell() {
+func (m *Membership) tell() {
 	m.mu.Lock()
 	list := m.list
 	m.mu.Unlock()
@@ -332,7 +332,7 @@ func (m *Members) tell() {
 	m.tellTo(list)
 }
 
-func (m *Members) tellTo(list *memberlist.Memberlist) {
+func (m *Membership) tellTo(list *memberlist.Memberlist) {
 	text := m.say()
 	for _, to := range m.Peers() { // memberlist's own nodes may change while they are read
 		node := &memberlist.Node{Name: to.Name, Addr: to.Address.Addr().AsSlice(), Port: to.Address.Port()}
@@ -341,7 +341,7 @@ func (m *Members) tellTo(list *memberlist.Memberlist) {
 }
 
 // hear takes what a member says.
-func (m *Members) hear(text []byte) {
+func (m *Membership) hear(text []byte) {
 	s, err := decodeState(text)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -361,7 +361,7 @@ func (m *Members) hear(text []byte) {
 
 // Peers are the other members that are reached now, by name, each at the address where its gossip is heard. Safe for
 // concurrent use.
-func (m *Members) Peers() []lb.Peer {
+func (m *Membership) Peers() []lb.Peer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var peers []lb.Peer
@@ -375,14 +375,14 @@ func (m *Members) Peers() []lb.Peer {
 }
 
 // Changed returns a channel that is closed when Peers may return others than before the call.
-func (m *Members) Changed() <-chan struct{} {
+func (m *Membership) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.changed
 }
 
 // delegate is what memberlist asks what there is to say.
-type delegate Members
+type delegate Membership
 
 // NodeMeta is the greeting.
 func (d *delegate) NodeMeta(int) []byte {
@@ -391,35 +391,35 @@ func (d *delegate) NodeMeta(int) []byte {
 }
 
 // NotifyMsg hears what another member has.
-func (d *delegate) NotifyMsg(text []byte) { (*Members)(d).hear(text) }
+func (d *delegate) NotifyMsg(text []byte) { (*Membership)(d).hear(text) }
 
 // GetBroadcasts returns nothing: what there is to say is told to each member.
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState says it where two members compare what they know.
-func (d *delegate) LocalState(bool) []byte { return (*Members)(d).say() }
+func (d *delegate) LocalState(bool) []byte { return (*Membership)(d).say() }
 
 // MergeRemoteState hears it there.
-func (d *delegate) MergeRemoteState(text []byte, _ bool) { (*Members)(d).hear(text) }
+func (d *delegate) MergeRemoteState(text []byte, _ bool) { (*Membership)(d).hear(text) }
 
 // listener is what memberlist tells who is there. It is called under memberlist's locks.
-type listener Members
+type listener Membership
 
 // NotifyJoin notes that a member is reached.
-func (l *listener) NotifyJoin(of *memberlist.Node) { (*Members)(l).meet(of) }
+func (l *listener) NotifyJoin(of *memberlist.Node) { (*Membership)(l).meet(of) }
 
 // NotifyUpdate notes that one is another process.
-func (l *listener) NotifyUpdate(of *memberlist.Node) { (*Members)(l).meet(of) }
+func (l *listener) NotifyUpdate(of *memberlist.Node) { (*Membership)(l).meet(of) }
 
 // NotifyLeave notes that one is not reached, or has left.
-func (l *listener) NotifyLeave(of *memberlist.Node) { (*Members)(l).part(of) }
+func (l *listener) NotifyLeave(of *memberlist.Node) { (*Membership)(l).part(of) }
 
 // NotifyConflict notes that two have one name.
 func (l *listener) NotifyConflict(one, other *memberlist.Node) {
 	l.logs.refuse("name "+other.Address(),
 		fmt.Sprintf("two members have the name %s, at %s and %s: give each its own (members.name)", one.Name,
 			one.Address(), other.Address()))
-	m := (*Members)(l)
+	m := (*Membership)(l)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.silent[addressOf(other).Addr()]; s != nil {
@@ -435,7 +435,7 @@ func addressOf(n *memberlist.Node) netip.AddrPort {
 }
 
 // meet notes that a member is reached.
-func (m *Members) meet(of *memberlist.Node) {
+func (m *Membership) meet(of *memberlist.Node) {
 	if of.Name == m.opt.Name {
 		return
 	}
@@ -490,7 +490,7 @@ func (n *node) end() {
 }
 
 // part notes that a member is not reached any more.
-func (m *Members) part(of *memberlist.Node) {
+func (m *Membership) part(of *memberlist.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.nodes[of.Name]
@@ -514,7 +514,7 @@ func (m *Members) part(of *memberlist.Node) {
 	m.signal()
 }
 
-func (m *Members) signal() {
+func (m *Membership) signal() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }

@@ -62,7 +62,7 @@ func (l *lines) count(part string) int {
 
 // tested is a member, whose tables the test changes.
 type tested struct {
-	*Members
+	*Membership
 	log lines
 	mu  sync.Mutex
 	has Local
@@ -92,7 +92,7 @@ func webTable(digest uint64, takers []lb.Taker) []lb.ServiceTable {
 func (n *network) begin(i, of byte, change func(*Options)) *tested {
 	n.t.Helper()
 	is := &tested{has: Local{Configuration: "c0ffee", Ready: true, Tables: webTable(1, takers(80, 81))}}
-	options := Options{Members: lb.Members{Listen: netip.AddrPortFrom(n.address(i), lb.DefaultMembersPort),
+	options := Options{MembersConfig: lb.MembersConfig{Listen: netip.AddrPortFrom(n.address(i), lb.DefaultMembersPort),
 		Name: fmt.Sprintf("lb%d", i)},
 		Keys: Keys{n.key}, Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&is.log, nil)),
 		tolerance: 50 * time.Millisecond,
@@ -115,7 +115,7 @@ func (n *network) begin(i, of byte, change func(*Options)) *tested {
 	if change != nil {
 		change(&options)
 	}
-	is.Members = New(options)
+	is.Membership = New(options)
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() { is.Run(ctx) })
@@ -315,8 +315,8 @@ func testPeersChange(t *testing.T, n *network) {
 				return third.sees("lb1", ops.MemberFailed) && third.sees("lb2", ops.MemberFailed)
 			})
 			eventually(t, "memberlist has forgotten the third", func() bool {
-				one.Members.mu.Lock()
-				defer one.Members.mu.Unlock()
+				one.Membership.mu.Lock()
+				defer one.Membership.mu.Unlock()
 				return one.nodes["lb3"] == nil
 			})
 		}
@@ -396,7 +396,7 @@ func testKeysRotate(t *testing.T, n *network) {
 
 // TestReplayedStates: what was said before, by a process before, or of one that is not there, is not listened to.
 func TestReplayedStates(t *testing.T) {
-	m := New(Options{Members: lb.Members{Name: "lb1"}, Keys: Keys{NewKey()}, Local: func() Local {
+	m := New(Options{MembersConfig: lb.MembersConfig{Name: "lb1"}, Keys: Keys{NewKey()}, Local: func() Local {
 		return Local{}
 	}, Log: slog.New(slog.DiscardHandler)})
 	m.nodes["lb2"] = &node{name: "lb2", state: ops.MemberAlive, greeting: greeting{format, 7, "1"},

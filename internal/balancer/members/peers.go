@@ -15,15 +15,15 @@ import (
 )
 
 // Hears says whether an address is under peers. It may be called with each packet, from any goroutine.
-func (m *Members) Hears(from netip.Addr) bool { return (*m.allowed.Load())[from] }
+func (m *Membership) Hears(from netip.Addr) bool { return (*m.allowed.Load())[from] }
 
 // knows says whether a node is a peer.
-func (m *Members) knows(n *node) bool { return m.Hears(n.address.Addr()) }
+func (m *Membership) knows(n *node) bool { return m.Hears(n.address.Addr()) }
 
 // SetPeers puts other addresses in the place of the peers'. New ones are asked for at once. Those that are missing are
 // let go: they are no Peers any more, and what they send is refused. The others do not hear of it, and each decides on
 // its own peers.
-func (m *Members) SetPeers(peers []netip.Addr) {
+func (m *Membership) SetPeers(peers []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	added, removed := m.usePeers(peers)
@@ -60,7 +60,7 @@ func (m *Members) SetPeers(peers []netip.Addr) {
 
 // usePeers notes the peers, and says which are new and which are not there any more. The caller holds the lock, or is
 // alone.
-func (m *Members) usePeers(peers []netip.Addr) (added, removed []netip.Addr) {
+func (m *Membership) usePeers(peers []netip.Addr) (added, removed []netip.Addr) {
 	before, allowed := m.peers, map[netip.Addr]bool{}
 	m.peers = nil
 	for _, peer := range peers {
@@ -97,7 +97,7 @@ func texts(addresses []netip.Addr) string {
 // that have ended, for none of them comes back: it is a recording, which memberlist would believe once it has forgotten
 // the process.
 func (l *listener) NotifyAlive(of *memberlist.Node) error {
-	m, at := (*Members)(l), addressOf(of).Addr()
+	m, at := (*Membership)(l), addressOf(of).Addr()
 	if at != m.opt.Listen.Addr() && !m.Hears(at) {
 		return errNoPeer
 	}
