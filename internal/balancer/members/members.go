@@ -127,7 +127,8 @@ type silence struct {
 
 // New returns a member that is not there before Run.
 func New(options Options) *Membership {
-	m := &Membership{opt: options, instance: rand.Uint64(), nodes: map[string]*node{}, silent: map[netip.Addr]*silence{},
+	m := &Membership{opt: options, instance: rand.Uint64(), nodes: map[string]*node{},
+		silent:  map[netip.Addr]*silence{},
 		changed: make(chan struct{}), told: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 	m.opt.tolerance = cmp.Or(m.opt.tolerance, lb.MembersTolerance)
 	m.logs = &filter{log: options.Log, seen: map[string]time.Time{}}

@@ -76,8 +76,8 @@ func (s Setup) announce(file *config.Config) {
 		Peers: []lb.BGPPeer{{Address: at.Gateway4, ASN: routerAS, Port: lb.DefaultBGPPort, HoldTime: holdTime,
 			BFD: s.bfd()}}}
 	if s.Members {
-		file.Members = lb.MembersConfig{Listen: netip.AddrPortFrom(at.IPv4, lb.DefaultMembersPort), KeyFile: s.membersKey(),
-			Name: at.Name, HandOver: true}
+		file.Members = lb.MembersConfig{Listen: netip.AddrPortFrom(at.IPv4, lb.DefaultMembersPort),
+			KeyFile: s.membersKey(), Name: at.Name, HandOver: true}
 		for _, h := range s.Lab.Balancers {
 			file.Members.Peers = append(file.Members.Peers, h.IPv4)
 		}

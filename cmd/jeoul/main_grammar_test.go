@@ -11,7 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// TestOneCommandIsParsedAsAmongAll parses command lines of the pages by the grammar of their command and by that of all.
+// TestOneCommandIsParsedAsAmongAll parses command lines of the pages by the grammar of their command, and of all.
 func TestOneCommandIsParsedAsAmongAll(t *testing.T) {
 	commands := shownCommands(t)
 	chdirToDocs(t)
