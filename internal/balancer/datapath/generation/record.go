@@ -58,7 +58,7 @@ func (r *Record) Row(i int) objects.XDPBackend {
 	return value
 }
 
-// put makes a backend reachable.
+// PutPath makes a backend reachable by a path.
 func PutPath(p *lb.Path, b *objects.XDPBackend) {
 	b.Up = 1
 	b.Destination = [lb.MACLength]uint8(p.MAC)
