@@ -70,7 +70,7 @@ func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapsh
 	if err != nil {
 		return head, err
 	}
-	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.countedBefore(c.Places)),
+	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.ledger.BeforeNext(d.shared, c.Places)),
 		savedCounts(carried), outcomes
 	if head.Layouts, err = sharedmaps.SharedLayouts(); err != nil {
 		return head, err
@@ -89,19 +89,6 @@ func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapsh
 		head.Shown = append(head.Shown, snapshot.Feature{Link: f.Link, Name: f.Name})
 	}
 	return head, nil
-}
-
-// countedBefore is what the ledger will hold of owners before. Their last packets may still
-// be counted, and then seem to be the next owner's.
-func (d *Datapath) countedBefore(change *generation.PlaceChange) map[uint32]lb.BackendCount {
-	before := map[uint32]lb.BackendCount{}
-	maps.Copy(before, d.ledger.Before)
-	for _, index := range change.NextOwners() {
-		if count, err := sharedmaps.ReadBackend(d.shared.Counts, index); err == nil {
-			before[index] = count.Plus(d.ledger.Elsewhere(index))
-		}
-	}
-	return before
 }
 
 func savedPorts(ports []attach.Port) (saved []snapshot.Interface) {

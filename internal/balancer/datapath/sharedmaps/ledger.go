@@ -19,9 +19,9 @@ type Ledger struct {
 	Before map[uint32]lb.BackendCount
 	// carried[i] is what index i counted in maps that were replaced.
 	carried map[uint32]lb.BackendCount
-	// outcomes is what was counted by outcome in maps that were replaced, and previous the one that
-	// packets still count in, nil where there is none.
+	// outcomes is what was counted by outcome in maps that were replaced.
 	outcomes map[string]uint64
+	// Previous is the map of outcomes that packets still count in beside our own; nil where there is none.
 	Previous *PreviousOutcomes
 	// Backends is the map of backends' counters that packets still count in beside our own; nil where there
 	// is none.
@@ -52,21 +52,20 @@ func (l *Ledger) Settle(old, next *Maps, change *generation.PlaceChange) {
 		}
 		l.carried = carried
 	}
-	before := map[uint32]lb.BackendCount{}
+	l.Before = l.BeforeNext(next, change)
+}
+
+// BeforeNext returns what Before will be after a change of owners, by the counters of these maps. The last packets of
+// an owner may still be counted, and then seem to be the next owner's.
+func (l *Ledger) BeforeNext(counted *Maps, change *generation.PlaceChange) map[uint32]lb.BackendCount {
+	before := make(map[uint32]lb.BackendCount, len(l.Before))
+	maps.Copy(before, l.Before)
 	for _, index := range change.NextOwners() {
-		count, err := ReadBackend(next.Counts, index)
-		if err == nil {
+		if count, err := ReadBackend(counted.Counts, index); err == nil {
 			before[index] = count.Plus(l.Elsewhere(index))
 		}
 	}
-	if len(before) > 0 {
-		all := maps.Clone(l.Before)
-		if all == nil {
-			all = map[uint32]lb.BackendCount{}
-		}
-		maps.Copy(all, before)
-		l.Before = all
-	}
+	return before
 }
 
 // RestoreLedger returns the ledger of a snapshot.
