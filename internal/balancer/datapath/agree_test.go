@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testservice"
 )
 
 // TestTwoBalancersAgree has two data planes, each with a secret of its own, whose files have the backends in
@@ -22,7 +23,7 @@ func TestTwoBalancersAgree(t *testing.T) {
 	enterGround(t)
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	weigh(&s, 1, 2, 3, 1, 5)
-	one, other := newAgreeing(t, s), newAgreeing(t, reordered(s))
+	one, other := newAgreeing(t, s), newAgreeing(t, testservice.Reversed(s))
 	if one.datapath.secret == other.datapath.secret {
 		t.Fatal("both have one secret")
 	}
@@ -47,7 +48,7 @@ func TestTwoBalancersAgree(t *testing.T) {
 	s.Paths[2].MAC = nil
 	one.apply(t, s)
 	expect("one has lost a backend", false)
-	other.apply(t, reordered(s))
+	other.apply(t, testservice.Reversed(s))
 	expect("both have lost a backend", true)
 }
 
@@ -94,12 +95,4 @@ func (a *agreeing) digest(t *testing.T) uint64 {
 		t.Fatal(err)
 	}
 	return counters.Services[lb.ServiceKey{VIP: vip4, Port: 80, Protocol: lb.TCP}].TableDigest
-}
-
-// reordered has the backends in another order.
-func reordered(s lb.RoutedService) lb.RoutedService {
-	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
-	slices.Reverse(s.Backends)
-	slices.Reverse(s.Paths)
-	return s
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/test/testservice"
 )
 
 // The programs are tested in a network namespace whose routes and neighbours
@@ -37,7 +38,7 @@ const loopback = 1
 
 var (
 	nearLink = groundLink{"near", 101, net.HardwareAddr{2, 0, 0, 1, 1, 1}, 1500}
-	farLink  = groundLink{"far", 102, net.HardwareAddr{2, 0, 0, 1, 1, 2}, 1400}
+	farLink  = groundLink{"far", testservice.FarIndex, testservice.FarMAC, 1400}
 )
 
 // groundRoute is a route, and how the kernel answers for it.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testservice"
 )
 
 // digestWith returns the digest of a service's first table.
@@ -35,14 +36,6 @@ func TestDigestsArePinned(t *testing.T) {
 	}
 }
 
-// inReverse has the backends in another order.
-func inReverse(s lb.RoutedService) lb.RoutedService {
-	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
-	slices.Reverse(s.Backends)
-	slices.Reverse(s.Paths)
-	return s
-}
-
 // TestDigestIsOfWhoGetsFlows changes a service, and says whether new flows go elsewhere.
 func TestDigestIsOfWhoGetsFlows(t *testing.T) {
 	all := []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections,
@@ -54,7 +47,7 @@ func TestDigestIsOfWhoGetsFlows(t *testing.T) {
 		differs []lb.Scheduler
 	}{
 		"nothing":       {func(*lb.RoutedService) {}, nil},
-		"another order": {func(s *lb.RoutedService) { *s = inReverse(*s) }, byOrder},
+		"another order": {func(s *lb.RoutedService) { *s = testservice.Reversed(*s) }, byOrder},
 		"other names":   {func(s *lb.RoutedService) { s.Name, s.Backends[0].Name = "other", "other" }, nil},
 		"other ways": {func(s *lb.RoutedService) {
 			s.Paths[1].MAC, s.Paths[1].MTU = net.HardwareAddr{2, 0, 0, 0, 9, 9}, 1400
