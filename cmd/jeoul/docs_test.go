@@ -94,9 +94,6 @@ func chdirToDocs(t *testing.T) {
 func parses(t *testing.T) func(*testing.T, []string) error {
 	chdirToDocs(t)
 	return func(t *testing.T, words []string) error {
-		if command := parseOne(t.Context(), words, io.Discard, io.Discard); command != nil {
-			return nil
-		}
 		helped := false
 		parser, err := newParser(context.Background(), io.Discard, io.Discard, kong.Exit(func(int) { helped = true }))
 		if err != nil {
