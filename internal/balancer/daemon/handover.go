@@ -60,7 +60,7 @@ func (m *member) handOver(ctx context.Context, cfg *config.Config, name string, 
 			"choose another one for all members (flows_port)", err)
 	}
 	m.exchange, err = handover.New(handover.Options{Name: name, Keys: keys, Listener: listener,
-		Group: flowGroup{m.Membership, at.Port()}, DataPlane: plane, Log: log, Hears: m.Hears, Refused: m.Refuse})
+		Group: flowGroup{m.Membership, at.Port()}, DataPlane: plane, Log: log, IsPeer: m.IsPeer, Refused: m.Refuse})
 	if err != nil {
 		listener.Close()
 		return err

@@ -55,9 +55,9 @@ type Options struct {
 	Group     Group
 	DataPlane DataPlane
 	Log       *slog.Logger
-	// Hears says whether connections from an address are listened to; nil: from all. Others are closed before anything
+	// IsPeer says whether connections from an address are listened to; nil: from all. Others are closed before anything
 	// is read, so that a flood of theirs leaves peers their places.
-	Hears func(from netip.Addr) bool
+	IsPeer func(from netip.Addr) bool
 	// Refused is told of what is refused, and why; nil: nothing is. It may be called often.
 	Refused func(from netip.Addr, why error)
 	// Every is how often a part of the flows is looked at, and Round how long it takes to look at all; 0 means
@@ -92,8 +92,8 @@ func (o Options) withDefaults() Options {
 	o.Queue, o.SnapshotRate = cmp.Or(o.Queue, DefaultQueue), cmp.Or(o.SnapshotRate, DefaultSnapshotRate)
 	o.Patience, o.stalled = cmp.Or(o.Patience, DefaultPatience), cmp.Or(o.stalled, writeTimeout)
 	o.retry = cmp.Or(o.retry, firstPause)
-	if o.Hears == nil {
-		o.Hears = func(netip.Addr) bool { return true }
+	if o.IsPeer == nil {
+		o.IsPeer = func(netip.Addr) bool { return true }
 	}
 	if o.Refused == nil {
 		o.Refused = func(netip.Addr, error) {}
@@ -204,7 +204,7 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 		}
 	}
 	for conn := range e.conns {
-		if !e.options.Hears(addressOf(conn.RemoteAddr())) {
+		if !e.options.IsPeer(addressOf(conn.RemoteAddr())) {
 			conn.Close() // it was a peer's, and is none's any more
 		}
 	}

@@ -87,7 +87,7 @@ func speak(t *testing.T, conn net.Conn, says []byte) *tls.Conn {
 func TestFloodOfStrangers(t *testing.T) {
 	var refused refusals
 	a := start(t, "a", func(o *Options) {
-		o.Hears, o.Refused = func(from netip.Addr) bool { return from == here }, refused.note
+		o.IsPeer, o.Refused = func(from netip.Addr) bool { return from == here }, refused.note
 	})
 	for range 4 * mostConnections {
 		dialFrom(t, stranger, a)
@@ -105,7 +105,7 @@ func TestFloodOfStrangers(t *testing.T) {
 // TestPeerLetGo: the connection of an address that was a peer's is closed when it is none's any more.
 func TestPeerLetGo(t *testing.T) {
 	var gone atomic.Bool
-	a := start(t, "a", func(o *Options) { o.Hears = func(netip.Addr) bool { return !gone.Load() } })
+	a := start(t, "a", func(o *Options) { o.IsPeer = func(netip.Addr) bool { return !gone.Load() } })
 	b := start(t, "b", nil)
 	meet(a, b)
 	eventually(t, "the peer", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Whole })

@@ -93,7 +93,7 @@ func isEnd(err error) bool {
 
 // admit says why there may not be one more connection: ErrNoPeer, errCrowd.
 func (e *Exchange) admit(conn net.Conn, from netip.Addr) error {
-	if !e.options.Hears(from) {
+	if !e.options.IsPeer(from) {
 		return ErrNoPeer
 	}
 	e.mu.Lock()

@@ -17,7 +17,7 @@ func (m *Membership) compare(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range m.nodes {
-		if m.knows(n) {
+		if m.isPeer(n) {
 			m.compareWith(n, now)
 		}
 	}
@@ -74,7 +74,7 @@ func (m *Membership) Status() ops.Members {
 		Refused: m.logs.count(), Members: []ops.Member{}}
 	heard := map[netip.Addr]bool{}
 	for _, n := range m.nodes {
-		if !m.knows(n) {
+		if !m.isPeer(n) {
 			continue
 		}
 		heard[n.address.Addr()] = true

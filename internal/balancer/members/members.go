@@ -159,7 +159,7 @@ func (m *Membership) Run(ctx context.Context) {
 			told = time.Now()
 			group.Go(func() {
 				defer m.sending.Store(false)
-				m.tell()
+				m.sendState()
 			})
 		}
 		m.compare(time.Now())
@@ -182,7 +182,7 @@ func (m *Membership) Close(leave bool) error {
 		return nil
 	}
 	if leave {
-		m.tellTo(list)
+		m.sendStateTo(list)
 		_ = list.Leave(farewell) // who does not hear of it finds out
 	}
 	if err := list.Shutdown(); err != nil {
@@ -254,7 +254,7 @@ func (m *Membership) create() (*memberlist.Memberlist, error) {
 	if m.opt.through != nil {
 		inner = m.opt.through(inner)
 	}
-	guarded := newGuard(inner, dial, m.opt.Listen.Addr(), m.Hears, m.logs.stranger)
+	guarded := newGuard(inner, dial, m.opt.Listen.Addr(), m.IsPeer, m.logs.stranger)
 	c.Transport = guarded
 	list, err := memberlist.Create(c)
 	if err != nil {
@@ -313,7 +313,7 @@ func sameState(a, b *state) bool {
 }
 
 // say returns what there is to say, with a number that is greater than all before.
-func (m *Membership) say() []byte {
+func (m *Membership) encodeState() []byte {
 	m.mu.Lock()
 	m.own.Sequence++
 	own := m.own
@@ -322,27 +322,28 @@ func (m *Membership) say() []byte {
 	return own.encode()
 }
 
-// tell tells the others what this balancer has.
-func (m *Membership) tell() {
+// sendState sends this balancer's state to all peers that are reached.
+func (m *Membership) sendState() {
 	m.mu.Lock()
 	list := m.list
 	m.mu.Unlock()
 	if list == nil {
 		return
 	}
-	m.tellTo(list)
+	m.sendStateTo(list)
 }
 
-func (m *Membership) tellTo(list *memberlist.Memberlist) {
-	text := m.say()
+// sendStateTo sends this balancer's state to each peer of a list that is reached.
+func (m *Membership) sendStateTo(list *memberlist.Memberlist) {
+	text := m.encodeState()
 	for _, to := range m.Peers() { // memberlist's own nodes may change while they are read
 		node := &memberlist.Node{Name: to.Name, Addr: to.Address.Addr().AsSlice(), Port: to.Address.Port()}
 		_ = list.SendReliable(node, text) // it is told again soon
 	}
 }
 
-// hear takes what a member says.
-func (m *Membership) hear(text []byte) {
+// receiveState takes the state that a member has sent.
+func (m *Membership) receiveState(text []byte) {
 	s, err := decodeState(text)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -367,7 +368,7 @@ func (m *Membership) Peers() []lb.Peer {
 	defer m.mu.Unlock()
 	var peers []lb.Peer
 	for _, n := range m.nodes {
-		if n.state == ops.MemberAlive && m.knows(n) {
+		if n.state == ops.MemberAlive && m.isPeer(n) {
 			peers = append(peers, lb.Peer{Name: n.name, Address: n.address})
 		}
 	}
@@ -392,16 +393,16 @@ func (d *delegate) NodeMeta(int) []byte {
 }
 
 // NotifyMsg hears what another member has.
-func (d *delegate) NotifyMsg(text []byte) { (*Membership)(d).hear(text) }
+func (d *delegate) NotifyMsg(text []byte) { (*Membership)(d).receiveState(text) }
 
 // GetBroadcasts returns nothing: what there is to say is told to each member.
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState says it where two members compare what they know.
-func (d *delegate) LocalState(bool) []byte { return (*Membership)(d).say() }
+func (d *delegate) LocalState(bool) []byte { return (*Membership)(d).encodeState() }
 
 // MergeRemoteState hears it there.
-func (d *delegate) MergeRemoteState(text []byte, _ bool) { (*Membership)(d).hear(text) }
+func (d *delegate) MergeRemoteState(text []byte, _ bool) { (*Membership)(d).receiveState(text) }
 
 // listener is what memberlist tells who is there. It is called under memberlist's locks.
 type listener Membership
@@ -464,7 +465,7 @@ func (m *Membership) meet(of *memberlist.Node) {
 	}
 	if n.state != ops.MemberAlive || n.address != addressOf(of) {
 		n.state, n.since, n.address = ops.MemberAlive, time.Now(), addressOf(of)
-		if !m.knows(n) {
+		if !m.isPeer(n) {
 			return
 		}
 		m.opt.Log.Info(fmt.Sprintf("member %s (%s) is reached", n.name, n.address), about("")...)
@@ -500,7 +501,7 @@ func (m *Membership) part(of *memberlist.Node) {
 	}
 	// What memberlist tells here does not say whether a member has left.
 	left := n.said != nil && n.said.Leaving
-	if !m.knows(n) {
+	if !m.isPeer(n) {
 		delete(m.nodes, of.Name)
 		return
 	}

@@ -305,7 +305,7 @@ func testPeersChange(t *testing.T, n *network) {
 		default:
 			t.Error("a peer that is let go is no change of the peers")
 		}
-		if status := one.Status(); len(status.Members) != 1 || len(one.Peers()) != 1 || one.Hears(n.address(3)) {
+		if status := one.Status(); len(status.Members) != 1 || len(one.Peers()) != 1 || one.IsPeer(n.address(3)) {
 			t.Errorf("the first has %+v after it has let the third go", status.Members)
 		}
 		eventually(t, "the second, which has its own peers, has the third", func() bool { return other.heard("lb3") })
@@ -402,7 +402,7 @@ func TestReplayedStates(t *testing.T) {
 	m.nodes["lb2"] = &node{name: "lb2", state: ops.MemberAlive, greeting: greeting{format, 7, "1"},
 		differs: map[string]*differing{}}
 	said := func(instance, sequence uint64, name string) string {
-		m.hear(state{Format: format, Name: name, Instance: instance, Sequence: sequence,
+		m.receiveState(state{Format: format, Name: name, Instance: instance, Sequence: sequence,
 			Configuration: fmt.Sprint(instance, "-", sequence), Tables: []tableState{}}.encode())
 		if s := m.nodes["lb2"].said; s != nil {
 			return s.Configuration

@@ -14,11 +14,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Hears says whether an address is under peers. It may be called with each packet, from any goroutine.
-func (m *Membership) Hears(from netip.Addr) bool { return (*m.allowed.Load())[from] }
+// IsPeer says whether an address is one of the configured peers. It is cheap enough for each packet, and safe for
+// concurrent use.
+func (m *Membership) IsPeer(from netip.Addr) bool { return (*m.allowed.Load())[from] }
 
-// knows says whether a node is a peer.
-func (m *Membership) knows(n *node) bool { return m.Hears(n.address.Addr()) }
+// isPeer says whether a node is a peer.
+func (m *Membership) isPeer(n *node) bool { return m.IsPeer(n.address.Addr()) }
 
 // SetPeers puts other addresses in the place of the peers'. New ones are asked for at once. Those that are missing are
 // let go: they are no Peers any more, and what they send is refused. The others do not hear of it, and each decides on
@@ -31,7 +32,7 @@ func (m *Membership) SetPeers(peers []netip.Addr) {
 		return
 	}
 	for name, n := range m.nodes {
-		if m.knows(n) {
+		if m.isPeer(n) {
 			continue
 		}
 		if slices.Contains(removed, n.address.Addr()) {
@@ -98,7 +99,7 @@ func texts(addresses []netip.Addr) string {
 // the process.
 func (l *listener) NotifyAlive(of *memberlist.Node) error {
 	m, at := (*Membership)(l), addressOf(of).Addr()
-	if at != m.opt.Listen.Addr() && !m.Hears(at) {
+	if at != m.opt.Listen.Addr() && !m.IsPeer(at) {
 		return errNoPeer
 	}
 	m.mu.Lock()
