@@ -60,8 +60,10 @@ must_not_reach 'balancer/lb balancer/ops balancer/config text/yamlfile text/keyt
 	'^(github.com/(cilium/ebpf|vishvananda/)|net/http$)'
 must_not_reach 'balancer/paths balancer/control balancer/proxy' "^(github.com/cilium/ebpf|$ours/balancer/(datapath|api)$|net/http$)"
 # The layers of the data plane: each knows those below it, and none knows the package that puts them together.
-must_not_reach 'balancer/datapath/objects balancer/datapath/mapmem' "^$ours/balancer/datapath(/(flowtable|attach|tables|generation|sharedmaps))?$"
-must_not_reach 'balancer/datapath/flowtable balancer/datapath/attach balancer/datapath/tables' "^$ours/balancer/datapath(/(generation|sharedmaps))?$"
+must_not_reach 'balancer/datapath/objects balancer/datapath/mapmem' \
+	"^$ours/balancer/datapath(/(flowtable|attach|tables|generation|sharedmaps))?$"
+must_not_reach 'balancer/datapath/flowtable balancer/datapath/attach balancer/datapath/tables' \
+	"^$ours/balancer/datapath(/(generation|sharedmaps))?$"
 must_not_reach 'balancer/datapath/generation' "^$ours/balancer/datapath(/(attach|libxdp|pins|sharedmaps|traced))?$"
 must_not_reach 'balancer/datapath/sharedmaps' "^$ours/balancer/datapath(/(attach|libxdp|pins|traced))?$"
 # Who reads the balancer can leave the other doors shut, and what all stand on knows none of them.

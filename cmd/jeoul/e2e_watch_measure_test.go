@@ -53,7 +53,8 @@ func TestWatchingMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(file,
-		"# make bench-watch: %d services of %d backends (l2dsr, TC, no checks). In turn, %d times %v each: unwatched; watched.\n"+
+		"# make bench-watch: %d services of %d backends (l2dsr, TC, no checks). "+
+			"In turn, %d times %v each: unwatched; watched.\n"+
 			"# daemon: part of a core, user and system. packet: median and quartiles of bursts of %d packets by BPF_PROG_TEST_RUN through the\n"+
 			"# program that the daemon has attached, which others on the machine disturb. Load before: %s",
 		measuredServices, measuredBackends, watchPairs, watchPart, burst, load)

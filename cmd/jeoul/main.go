@@ -162,11 +162,11 @@ func runCommand(command *kong.Context, stderr io.Writer) int {
 
 // newParser returns what parses command lines.
 func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Option) (*kong.Kong, error) {
-	return newParserOf(&commands{}, ctx, stdout, stderr, options...)
+	return newParserOf(ctx, &commands{}, stdout, stderr, options...)
 }
 
 // newParserOf returns what parses the command lines of a grammar: all commands, or one of them.
-func newParserOf(grammar any, ctx context.Context, stdout, stderr io.Writer, options ...kong.Option) (
+func newParserOf(ctx context.Context, grammar any, stdout, stderr io.Writer, options ...kong.Option) (
 	*kong.Kong, error,
 ) {
 	return kong.New(grammar, append(options,
@@ -224,9 +224,9 @@ func fail(stderr io.Writer, err error, code int) int {
 // wholeCommands are the commands that read the model of all commands when they run.
 var wholeCommands = []string{"completion", "man"}
 
-// parseOne parses a command line by a grammar of the one command that the line names: to build the grammar of all takes
-// longer than most commands take to answer. It returns nil, and has written nothing, where that cannot be: the line
-// names no command, asks for help or to be completed, or is wrong, which only who knows all commands can explain.
+// parseOne parses a command line by the grammar of the one command that the line names, because building the grammar of
+// all commands takes longer than most commands take to answer. It returns nil, and writes nothing, where the line names
+// no command, asks for help, is to be completed, or is wrong: only the grammar of all commands explains an error.
 func parseOne(ctx context.Context, args []string, stdout, stderr io.Writer) *kong.Context {
 	if len(args) == 0 || os.Getenv("COMP_LINE") != "" || asksForHelp(args) || slices.Contains(wholeCommands, args[0]) {
 		return nil
@@ -239,7 +239,7 @@ func parseOne(ctx context.Context, args []string, stdout, stderr io.Writer) *kon
 		return nil
 	}
 	exited := false
-	parser, err := newParserOf(grammar, ctx, stdout, stderr, kong.Exit(func(int) { exited = true }))
+	parser, err := newParserOf(ctx, grammar, stdout, stderr, kong.Exit(func(int) { exited = true }))
 	if err != nil {
 		return nil
 	}
@@ -252,15 +252,15 @@ func parseOne(ctx context.Context, args []string, stdout, stderr io.Writer) *kon
 	return command
 }
 
-// asksForHelp says whether a word of a command line may be one by which help is asked for.
+// asksForHelp says whether a word of a command line may ask for help.
 func asksForHelp(args []string) bool {
 	return slices.ContainsFunc(args, func(word string) bool {
 		return word == "help" || word == "--help" || (strings.HasPrefix(word, "-") && strings.Contains(word, "h"))
 	})
 }
 
-// grammarOf returns what kong reads a command line by whose command has this name, as it stands among all commands; nil
-// where there is none.
+// grammarOf returns the grammar of the command of this name alone, with the tags that it has among all commands; nil
+// where there is no such command.
 func grammarOf(name string) any {
 	all := reflect.TypeFor[commands]()
 	for i := range all.NumField() {

@@ -53,8 +53,8 @@ func commandOf(parsed *kong.Context) any { return parsed.Selected().Target.Inter
 
 // TestOneCommandIsNotEnough has command lines that only the grammar of all commands can answer.
 func TestOneCommandIsNotEnough(t *testing.T) {
-	for _, line := range []string{"", "--help", "status --help", "status -h", "help", "help status", "statsu", "status --jsno",
-		"completion bash", "man", "backend", "get nothing"} {
+	for _, line := range []string{"", "--help", "status --help", "status -h", "help", "help status", "statsu",
+		"status --jsno", "completion bash", "man", "backend", "get nothing"} {
 		var out strings.Builder
 		if parseOne(t.Context(), strings.Fields(line), &out, &out) != nil {
 			t.Errorf("%q was parsed by the grammar of one command", line)

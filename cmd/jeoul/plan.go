@@ -103,7 +103,7 @@ func (c *planCmd) plan() (*plan, error) {
 	p := &plan{Balancers: c.Balancers, Mode: c.Mode, Scheduler: c.Scheduler, Costs: "as given",
 		Load:    sizing.Load{NewPerSecond: c.New, PacketsPerSecond: c.PPS, BitsPerSecond: c.Bits, Flows: c.Flows},
 		Machine: sizing.Machine{Cores: c.Cores, Usage: c.Usage, BesideNs: c.BesideNs, LinkBits: c.Link}}
-	if c.Scheduler.Remembers() || c.Mode.UsesPool() {
+	if c.Scheduler.Remembers() || c.Mode.Remembers() {
 		p.Machine.FlowLimit = c.FlowLimit
 	}
 	if err := c.cost(p); err != nil {
@@ -184,7 +184,7 @@ func (c *planCmd) usual(params map[string]any, packets string) bool {
 			return false
 		}
 	}
-	scheduler := params["scheduler"] == string(c.Scheduler) || c.Mode.UsesPool()
+	scheduler := params["scheduler"] == string(c.Scheduler) || c.Mode.Remembers()
 	way := params["direction"] == nil || params["direction"] == "request"
 	outer := params["outer"] == nil || params["outer"] == "ipv4"
 	return scheduler && way && outer && params["packets"] == packets && params["family"] == "ipv4" &&

@@ -112,7 +112,7 @@ func (c *reportCompareCmd) Run(ctx context.Context) error {
 // reportSummariseCmd makes a results file smaller, to be kept.
 type reportSummariseCmd struct {
 	File string `arg:"" help:"The results.json of a run." placeholder:"FILE"`
-	To   string `name:"to" placeholder:"PATH" help:"Write the summary to this file instead of standard output; it may be FILE, and is compressed if its name ends in .gz."`
+	To   string `name:"to" placeholder:"PATH" help:"Write to this file, which may be FILE; compressed if its name ends in .gz."`
 }
 
 // Run reads the results first: if they are unusable, nothing is written.

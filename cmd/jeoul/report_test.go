@@ -52,7 +52,8 @@ func TestReport(t *testing.T) {
 
 // TestReportCompare: two committed runs, held against each other as a page does.
 func TestReportCompare(t *testing.T) {
-	const before, after = "../../docs/results/instructions-1cb2b35.json.gz", "../../docs/results/instructions-b3af6c6.json.gz"
+	const before = "../../docs/results/instructions-1cb2b35.json.gz"
+	const after = "../../docs/results/instructions-b3af6c6.json.gz"
 	compared, err := asJeoul(t, "report", "compare", before, after).Output()
 	if err != nil {
 		t.Fatal(err)

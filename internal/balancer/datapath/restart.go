@@ -252,7 +252,8 @@ func (d *Datapath) adopt(f *found) error {
 	}
 	if d.previous = f.flows; d.previous.Bytes > 0 {
 		d.notes = append(d.notes,
-			fmt.Sprintf("flows are copied into tables of another layout; until the programs are exchanged, the old tables take %d MiB besides", d.previous.Bytes>>20))
+			fmt.Sprintf("flows are copied into tables of another layout; until the programs are exchanged, "+
+				"the old tables take %d MiB besides", d.previous.Bytes>>20))
 	}
 	d.holds, d.leftovers, d.method, d.hook = f.holds, f.others, f.method, s.Hook
 	d.sockets = f.sockets

@@ -103,11 +103,13 @@ func decompress(data []byte) ([]byte, error) {
 	}
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fmt.Errorf(": %w: it was cut off or copied incompletely; copy it again or repeat the run", ErrTruncated)
+		return nil, fmt.Errorf(": %w: it was cut off or copied incompletely; copy it again or repeat the run",
+			ErrTruncated)
 	case err != nil:
 		return nil, fmt.Errorf(": decompressing: %w", err)
 	case len(plain) > maxBytes:
-		return nil, fmt.Errorf(": more than %d bytes when decompressed; is this a results file of `jeoul bench`?", maxBytes)
+		return nil, fmt.Errorf(": more than %d bytes when decompressed; is this a results file of `jeoul bench`?",
+			maxBytes)
 	}
 	return plain, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Base says what the service's is, but for times.
+// Base returns the base that a service's table changes from, without its times.
 func (r *Record) Base() lb.Base {
 	v := &r.View
 	b := lb.Base{Service: r.Key, BySource: r.Service.BySource(), Scheduler: r.Service.Scheduler, Beyond: true,
@@ -32,7 +32,7 @@ func (r *Record) Base() lb.Base {
 	return b
 }
 
-// WithBase returns the service's view with another balancer's base, and whether that says anything.
+// WithBase returns the service's view with another balancer's base, and whether it differs from the present view.
 func (r *Record) WithBase(b *lb.Base, now time.Time) (tables.View, bool, error) {
 	v := r.View
 	if v.Base != nil || r.LacksSlots(b) {

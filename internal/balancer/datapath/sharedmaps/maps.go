@@ -187,8 +187,7 @@ func (s *Maps) MapVectors(old *Maps) error {
 			copy(v.new.Memory, before.Memory)
 		}
 	}
-	// Blocks that are new know of no routes; and those that a process has left which was followed by
-	// this one are followed by nobody.
+	// New blocks mirror no routes yet, and no process keeps the blocks of a process that has ended up to date.
 	if old == nil || s.ReplyBlocks.Map != old.ReplyBlocks.Map {
 		s.Mirror().Retract()
 	}

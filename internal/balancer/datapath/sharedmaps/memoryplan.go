@@ -18,8 +18,8 @@ import (
 
 const (
 	returnBucketSize = int(unsafe.Sizeof(objects.XDPReturnBucket{}))
-	// What the kernel has for each element of a hash map that evicts, and for each of its
-	// buckets.
+	// The kernel allocates so many bytes for each element, and for each bucket, of a hash map of type LRU
+	// (struct htab_elem and struct bucket in kernel/bpf/hashtab.c).
 	hashElement, hashBucket = 48, 16
 )
 
@@ -115,7 +115,7 @@ func AdviceFor(p lb.MemoryPlan, room uint64) string {
 	if p.Unproven > largest {
 		largest, name = p.Unproven, "flows.unproven"
 	}
-	// The table of replies grows with the flows: see returnBucketsFor.
+	// The table of replies grows with the flows: see flowtable.ReturnBucketsFor.
 	flow, rest := uint64(flowtable.BucketSize)*15/flowtable.PlannedPerBucket, p.Total()-largest
 	if p.Returns > 0 && largest > 0 {
 		flow += 4 * uint64(returnBucketSize)

@@ -26,7 +26,8 @@ type Move struct {
 	Returns flowtable.ReplyKeys
 	// Memory is that of the programs that use the new tables.
 	Memory *generation.Memory
-	Begun  bool
+	// Begun says that Begin has copied flows.
+	Begun bool
 	// Lost is for how many flows there was no room when they were copied last.
 	Lost int
 }
@@ -43,7 +44,7 @@ type PreviousFlows struct {
 	Bytes uint64
 }
 
-// PreviousTable is one of them.
+// PreviousTable is a table of flows among PreviousFlows.
 type PreviousTable interface {
 	flowtable.Source
 	// IsOf says whether it is that map.
@@ -51,6 +52,7 @@ type PreviousTable interface {
 	Close()
 }
 
+// Close closes the tables. The receiver may be nil.
 func (f *PreviousFlows) Close() {
 	if f == nil {
 		return
@@ -63,10 +65,11 @@ func (f *PreviousFlows) Close() {
 	f.Proven, f.Unproven = nil, nil
 }
 
+// Any says whether there are such tables.
 func (f *PreviousFlows) Any() bool { return f != nil && len(f.Proven)+len(f.Unproven) > 0 }
 
-// Begin copies what there is, and again what has changed while that took. From then on until the
-// janitor is told of the new tables, nothing is forgotten: it would be in one and not in the other.
+// Begin copies all flows, and then those that have changed meanwhile. From then on the janitor deletes no flow, until it
+// works on the new tables: a deleted flow would remain in one of the two.
 func (m *Move) Begin() {
 	if m.From == nil || m.Begun || !m.needed() {
 		return
