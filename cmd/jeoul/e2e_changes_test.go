@@ -33,7 +33,7 @@ func TestLeaksAroundChanges(t *testing.T) {
 func (s *stage) takeAway(t *testing.T) {
 	w := s.watch(t, s.Clients[0])
 	defer w.stop(t)
-	s.whileFetching(t, func() {
+	s.whileFetching(t, w, func() {
 		all := s.Servers
 		for _, servers := range [][]*lab.Host{all[:2], all} {
 			s.Servers = servers
@@ -59,7 +59,7 @@ func (s *stage) takeAway(t *testing.T) {
 func (s *stage) startAgain(t *testing.T) {
 	w := s.watch(t, s.Clients[0])
 	defer w.stop(t)
-	s.whileFetching(t, func() {
+	s.whileFetching(t, w, func() {
 		leave(t, s.daemon)
 		s.start(t)
 		w.awaitMore(t)
@@ -77,8 +77,8 @@ func (w *watcher) awaitMore(t *testing.T) {
 const moreLooked = 5000
 
 // whileFetching does something while the client gets files, slowly, from every
-// backend that translates. What becomes of them does not matter.
-func (s *stage) whileFetching(t *testing.T, do func()) {
+// backend that translates, and no faster than the watcher looks. What becomes of them does not matter.
+func (s *stage) whileFetching(t *testing.T, w *watcher, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
@@ -90,7 +90,7 @@ func (s *stage) whileFetching(t *testing.T, do func()) {
 		}
 		for range 3 * len(s.Servers) {
 			group.Go(func() {
-				for ctx.Err() == nil {
+				for w.AwaitReader(ctx) {
 					e2e.NewBrowser(s.Clients[0]).Download(ctx, netip.AddrPortFrom(p.vip, otherWebPort), s.files, bulk)
 				}
 			})

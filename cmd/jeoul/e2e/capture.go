@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -83,6 +85,37 @@ func (c *Capture) read() {
 		c.packets++
 		c.mu.Unlock()
 	}
+}
+
+// captureLag is how many bytes may wait before AwaitReader holds traffic back. What is on its way then must still fit
+// the buffer.
+const captureLag = captureBuffer / 16
+
+// AwaitReader waits until few packets wait to be looked at, so that a test which has much sent can hold it back while
+// the reader gets little of a busy CPU. It returns false if the context ends first.
+func (c *Capture) AwaitReader(ctx context.Context) bool {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for c.backlog() > captureLag {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// backlog returns how many bytes of the kernel's memory wait to be read; 0 when the capture has ended.
+func (c *Capture) backlog() uint32 {
+	var info [unix.SK_MEMINFO_VARS]uint32 // SO_MEMINFO returns them: linux/sock_diag.h
+	size := uint32(unsafe.Sizeof(info))
+	_, _, failed := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(c.raw), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if failed != 0 {
+		return 0
+	}
+	return info[unix.SK_MEMINFO_RMEM_ALLOC]
 }
 
 // Packets returns how many packets have been looked at.
