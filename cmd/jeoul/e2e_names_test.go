@@ -30,8 +30,8 @@ type namesStage struct {
 	bind   *e2e.DNS
 	zone   string
 	serial int
-	// addresses are those that the zone has of all names so far. A name that no SRV record has any more keeps its address:
-	// who has read the records before asks for it yet, and would find one backend fewer.
+	// addresses are those that the zone has of all names so far. A name that no SRV record has any more keeps its
+	// address: a balancer that has read the records before asks for it yet, and would find one backend fewer.
 	addresses map[string]string
 	// doors are what the servers' checks ask.
 	doors map[string]net.Listener

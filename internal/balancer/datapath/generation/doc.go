@@ -13,10 +13,10 @@
 //   - in memory of its own: a Capacity says how large that must be, and FillMap fills a map with it.
 //
 // Then Register.Commit makes the revision the register's present state. The package promises four things: a packet sees
-// a service wholly as it was or wholly as it is; memory that a packet may be reading is reused only after a grace period;
-// a backend keeps its index, and so its counters and flows, for as long as it is configured; and packets never mistake
-// an index or an id with a new owner for that of its last owner. A Register can be saved into a snapshot and restored
-// from it.
+// a service wholly as it was or wholly as it is; memory that a packet may be reading is reused only after a grace
+// period; a backend keeps its index, and so its counters and flows, for as long as it is configured; and packets never
+// mistake an index or an id with a new owner for that of its last owner. A Register can be saved into a snapshot and
+// restored from it.
 //
 // The package loads and attaches no program, and knows no interface, pin or process: that is the data plane's.
 package generation

@@ -22,8 +22,8 @@ type Register struct {
 	Records []*Record
 	ByKey   map[lb.ServiceKey]*Record
 	Places  *Places
-	// Unused says whether the data plane has forwarded no packet of a service yet. Where it is nil, every service counts
-	// as used.
+	// Unused says whether the data plane has forwarded no packet of a service yet. Where it is nil, every service
+	// counts as used.
 	Unused func(*Record) bool
 	// What the janitor knows of them, by index and by id.
 	FlowBackends []flowtable.Backend

@@ -7,6 +7,6 @@
 // index has another owner or a map was replaced. Maps that another build has laid out differently are found by
 // OtherLayouts and read field by field.
 //
-// The package promises that a map which is replaced loses neither counts nor flows. It attaches no program, and knows no
-// pin or process.
+// The package promises that a map which is replaced loses neither counts nor flows. It attaches no program, and knows
+// no pin or process.
 package sharedmaps

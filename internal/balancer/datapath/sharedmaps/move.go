@@ -68,8 +68,8 @@ func (f *PreviousFlows) Close() {
 // Any says whether there are such tables.
 func (f *PreviousFlows) Any() bool { return f != nil && len(f.Proven)+len(f.Unproven) > 0 }
 
-// Begin copies all flows, and then those that have changed meanwhile. From then on the janitor deletes no flow, until it
-// works on the new tables: a deleted flow would remain in one of the two.
+// Begin copies all flows, and then those that have changed meanwhile. From then on the janitor deletes no flow, until
+// it works on the new tables: a deleted flow would remain in one of the two.
 func (m *Move) Begin() {
 	if m.From == nil || m.Begun || !m.needed() {
 		return
