@@ -8,7 +8,5 @@ const testTableSize = testservice.TableSize
 
 var (
 	testService, addBackends = testservice.New, testservice.AddBackends
-	balancerMAC              = testservice.BalancerMAC
 	vip4                     = testservice.VIP4
-	local4                   = testservice.Local4
 )
