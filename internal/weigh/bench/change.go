@@ -273,12 +273,21 @@ func (changeExperiment) prepare(ctx context.Context, r *runner) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, server := range r.lab.Servers {
 		group.Go(func() error {
-			return poll(ctx, r.options.patience()*webBound, func() error {
-				return probe.Listening(ctx, server, netip.AddrPortFrom(server.IPv4, changePort))
-			})
+			return r.awaitLive(ctx, server)
 		})
 	}
 	return group.Wait()
+}
+
+// awaitLive waits until the server of a host answers; it gives up when that has ended.
+func (r *runner) awaitLive(ctx context.Context, server *lab.Host) error {
+	at := netip.AddrPortFrom(server.IPv4, changePort)
+	return poll(ctx, r.options.patience()*webBound, func() error {
+		if err := r.live.Ended(server); err != nil {
+			return giveUp{err}
+		}
+		return probe.Listening(ctx, server, at)
+	})
 }
 
 // services is one, of all backends but the last, which is the one to come.

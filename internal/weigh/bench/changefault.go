@@ -6,14 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"syscall"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
-	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -122,9 +120,7 @@ func (c *changeTrial) fail(ctx context.Context, host *lab.Host, hurt, heal func(
 	if err := errors.Join(lasted, heal()); err != nil {
 		return err
 	}
-	if err := poll(ctx, c.runner.options.patience()*webBound, func() error {
-		return probe.Listening(ctx, host, netip.AddrPortFrom(host.IPv4, changePort))
-	}); err != nil {
+	if err := c.runner.awaitLive(ctx, host); err != nil {
 		return err
 	}
 	f.over = time.Now()

@@ -4,6 +4,7 @@ package live
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,7 @@ type Servers struct {
 	port, health uint16
 	proxies      []*lab.Host
 	processes    map[string]*lab.Process
+	outputs      map[string]*words
 }
 
 // StartServers starts a server on hosts of a laboratory, at a port and one for health checks, under
@@ -44,7 +46,7 @@ type Servers struct {
 func StartServers(ctx context.Context, hosts, proxies []*lab.Host, executable string, port,
 	health uint16) (*Servers, error) {
 	s := &Servers{executable: executable, port: port, health: health, proxies: proxies,
-		processes: map[string]*lab.Process{}}
+		processes: map[string]*lab.Process{}, outputs: map[string]*words{}}
 	for _, host := range hosts {
 		if err := s.Start(ctx, host); err != nil {
 			return nil, err
@@ -60,11 +62,25 @@ func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
 	for _, proxy := range s.proxies {
 		args = append(args, "--proxy", proxy.IPv4.String()+"="+proxy.Name)
 	}
-	process, err := host.Start(context.WithoutCancel(ctx), lab.Command{Path: s.executable, Args: args})
+	output := &words{}
+	process, err := host.Start(context.WithoutCancel(ctx),
+		lab.Command{Path: s.executable, Args: args, Stdout: output, Stderr: output})
 	if err == nil {
-		s.processes[host.Name] = process
+		s.processes[host.Name], s.outputs[host.Name] = process, output
 	}
 	return err
+}
+
+// Ended returns nil while the server of a host runs, and then how it ended and what it said last.
+func (s *Servers) Ended(host *lab.Host) error {
+	process := s.processes[host.Name]
+	select {
+	case <-process.Done():
+		return fmt.Errorf("the server on %s has ended: %w%s", host.Name,
+			cmp.Or(process.Wait(), errors.New("by itself")), s.outputs[host.Name].last())
+	default:
+		return nil
+	}
 }
 
 // Of returns the process of a host's server.
