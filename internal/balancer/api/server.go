@@ -103,8 +103,8 @@ type Balancer struct {
 }
 
 // farewell is how long requests in hand have when the server ends. A trace takes its
-// program out first, and to load the plain one takes a second or two on a busy machine.
-const farewell = 5 * time.Second
+// program out first, and to load the plain one takes seconds on a busy machine.
+const farewell = 15 * time.Second
 
 // socketMode lets the owner and the group in.
 const socketMode fs.FileMode = 0o660

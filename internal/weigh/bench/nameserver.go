@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"syscall"
 	"text/template"
 	"time"
 
@@ -89,6 +90,10 @@ var copyNamedTask = lab.NewTask("copy-named", func(_ context.Context, _ *lab.Hos
 		return "", fmt.Errorf("copying %s: %w", nameServerProgram, err)
 	}
 	copied := filepath.Join(dir, nameServerProgram)
+	// No process may be forked meanwhile: until it executes its program it would have this one open for writing,
+	// and who starts it is told that the file is busy (ETXTBSY).
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(copied, program, 0o755); err != nil {
 		return "", fmt.Errorf("copying %s: %w", nameServerProgram, err)
 	}
