@@ -50,6 +50,14 @@ func newKept(t testing.TB) *kept {
 	return &kept{dir: dir, hook: lb.HookTC}
 }
 
+// newKeptBystander is newKept for a test of files, pins and maps, to which it makes no difference what the program does.
+func newKeptBystander(t testing.TB) *kept {
+	t.Helper()
+	k := newKept(t)
+	k.programs = bystander
+	return k
+}
+
 func (k *kept) store() (*pins.Store, error) { return pins.Open(k.dir, "test") }
 
 func (k *kept) keep(store *pins.Store) *Keep {
@@ -220,7 +228,7 @@ func TestKeptAfterKill(t *testing.T) {
 		}
 		d.writeSnapshot(c, d.current.ports)
 		d.keeper.show(memory)
-		return d.load(tcProgram, d.current.ports, memory, d.shared)
+		return d.load(d.programs(lb.HookTC), d.current.ports, memory, d.shared)
 	}
 	for name, dies := range map[string]func(d *Datapath) error{
 		"before the snapshot": func(*Datapath) error { return nil },
@@ -264,7 +272,7 @@ func TestKeptAfterKill(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
-				k := newKept(t)
+				k := newKeptBystander(t)
 				first, err := k.openWith(testState())
 				if err != nil {
 					return err
@@ -363,7 +371,7 @@ func TestKeptIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
-				k := newKept(t)
+				k := newKeptBystander(t)
 				first, err := k.openWith(testState())
 				if err != nil {
 					return err
@@ -392,7 +400,7 @@ func TestKeptIsRefused(t *testing.T) {
 func TestKeptByOne(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
-		k := newKept(t)
+		k := newKeptBystander(t)
 		first, err := k.open()
 		if err != nil {
 			return err
@@ -413,7 +421,7 @@ func TestKeptByOne(t *testing.T) {
 func TestKeptGrows(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
-		k := newKept(t)
+		k := newKeptBystander(t)
 		k.limit = 1000
 		first, err := k.open()
 		if err != nil {

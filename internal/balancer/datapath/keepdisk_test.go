@@ -43,7 +43,7 @@ func TestUnwritableSnapshot(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s after %d", trouble.Name, after), func(t *testing.T) {
 				testenv.In(t, nics(t), func() error {
-					k, disk := newKept(t), &testdisk.FileSystem{}
+					k, disk := newKeptBystander(t), &testdisk.FileSystem{}
 					first, err := k.openOnDisk(disk)
 					if err == nil {
 						err = first.Apply(testState())
@@ -96,7 +96,7 @@ func TestUnwritableSnapshot(t *testing.T) {
 func TestSnapshotIsNowhere(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
-		k, disk := newKept(t), &testdisk.FileSystem{}
+		k, disk := newKeptBystander(t), &testdisk.FileSystem{}
 		first, err := k.openOnDisk(disk)
 		if err == nil {
 			err = first.Apply(testState())
@@ -151,7 +151,7 @@ func TestSnapshotIsNowhere(t *testing.T) {
 func TestReserve(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
-		k := newKept(t)
+		k := newKeptBystander(t)
 		d, err := k.openWith(testState())
 		if err != nil {
 			return err

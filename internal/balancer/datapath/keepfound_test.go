@@ -21,7 +21,7 @@ func TestKeptByAnotherLibrary(t *testing.T) {
 	testenv.Root(t)
 	of := func(unspecific bool) func(lb.Hook) programKind {
 		return func(hook lb.Hook) programKind {
-			kind := programOf(hook)
+			kind := bystander(hook)
 			kind.unspecific = unspecific
 			return kind
 		}
@@ -29,7 +29,7 @@ func TestKeptByAnotherLibrary(t *testing.T) {
 	for name, was := range map[string]bool{"without an attach type": true, "with one": false} {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
-				k := newKept(t)
+				k := newKeptBystander(t)
 				k.hook = lb.HookXDP
 				first, err := k.open()
 				if err != nil {
@@ -88,7 +88,7 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
-				k := newKept(t)
+				k := newKeptBystander(t)
 				first, err := k.openWith(testState())
 				if err != nil {
 					return err
@@ -137,7 +137,7 @@ func TestSweep(t *testing.T) {
 	for _, w := range ofThisKernel(attach.NativeXDP, attach.GenericXDP, attach.TCX) {
 		t.Run(w.Name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
-				k := newKept(t)
+				k := newKeptBystander(t)
 				k.hook, k.ways = w.Hook, onlyBy(w)
 				d, err := k.openWith(testState())
 				if err != nil {
