@@ -219,6 +219,7 @@ func TestLocalSpeaker(t *testing.T) {
 // TestLocalSpeakerAnnouncesPool: a routing daemon of the balancer's host, configured as in the guide, announces the
 // addresses of a divided pool of full NAT: another member's by a longer path. A drain marks the VIP alone.
 func TestLocalSpeakerAnnouncesPool(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
 	b := &bgpBalancer{balancer: newBalancer(t, l.Balancer), vip: netip.MustParseAddr("198.18.0.105"), lab: l}

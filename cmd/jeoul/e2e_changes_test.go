@@ -20,6 +20,7 @@ import (
 // TestLeaksAroundChanges looks at every packet that reaches a client while backends
 // go and come, and while the balancer does, in the middle of transfers.
 func TestLeaksAroundChanges(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 1, bulk)

@@ -347,6 +347,7 @@ func TestHairpin(t *testing.T) {
 // TestHairpinOutlivesARestart: a flow of a near client goes on while the daemon is away, and after that, from
 // the same address.
 func TestHairpinOutlivesARestart(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	h := newContainerHost(t, lb.HookTC)
 	h.use(t, lb.NAT, nil)

@@ -30,6 +30,7 @@ var halfOpenClients = &net.IPNet{IP: net.IPv4(203, 0, 113, 0), Mask: net.CIDRMas
 // and the backend holds their half-open connections. Others get in all the same: they take
 // such ports over, and the backend's kernel and theirs come to terms.
 func TestFullNATAmongHalfOpen(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 1, Servers: 1})

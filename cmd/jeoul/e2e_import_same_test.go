@@ -51,13 +51,18 @@ type named struct{ requests, remark *regexp.Regexp }
 // leaves the service out. `make test-import` runs all configurations with 1,000 requests each; without, the first of
 // each dialect has fifty.
 func TestImportsServeTheSame(t *testing.T) {
+	testenv.Also(t, matrixTarget)
 	t.Parallel()
 	all := os.Getenv("JEOUL_TEST_IMPORTS") != ""
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 4, Containers: true})
 	for _, server := range l.Servers {
 		serveWeb(t, server)
 	}
-	for _, dialect := range []string{"haproxy", "nginx", "iptables", "nftables"} {
+	dialects := []string{"haproxy", "nginx", "iptables", "nftables"}
+	if !all {
+		dialects = testenv.Some(t, matrixTarget, 2, dialects)
+	}
+	for _, dialect := range dialects {
 		cases := sameCases(t, l, dialect)
 		if all && len(cases) < 25 {
 			t.Errorf("%s has %d configurations", dialect, len(cases))

@@ -252,6 +252,7 @@ func (l *line) busy() (stop func() error) {
 // the first, with connections that go on, through a kill too; what is refused changes nothing,
 // and nothing is left at the end.
 func TestInterfacesChangeByReload(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		x := newCrossing(t, hook)

@@ -13,10 +13,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The sizes of transfers, in bytes. The largest is for one cell of each mode.
+// The sizes of transfers, in bytes. The largest is for one cell of each mode, in `make test-matrix`.
 const (
 	one, kilo, mega, huge = 1, 1 << 10, 1 << 20, 100 << 20
 )
@@ -33,11 +34,12 @@ const padding = 2000
 // path; what they send and get arrives whole, they see the client as the mode
 // promises, and each gets its part.
 func TestEveryMode(t *testing.T) {
+	testenv.Also(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 2, one, kilo, mega, huge)
-		for _, p := range paths() {
-			for _, port := range []uint16{webPort, otherWebPort, dnsPort, otherDNSPort} {
+		for i, p := range paths() {
+			for _, port := range cellPorts(i) {
 				name := fmt.Sprintf("%s/%d", p, port)
 				if p.crosses() && (port == otherWebPort || port == otherDNSPort) {
 					name += "-crosswise"
@@ -50,6 +52,19 @@ func TestEveryMode(t *testing.T) {
 		}
 		s.checkOutcomes(t)
 	})
+}
+
+// cellPorts are the ports of the services of path i that are tried: a web service and a name service, the schedulers
+// and the backends' families by turns; all of them in `make test-matrix`.
+func cellPorts(i int) []uint16 {
+	switch {
+	case testenv.InTarget(matrixTarget):
+		return []uint16{webPort, otherWebPort, dnsPort, otherDNSPort}
+	case i/2%2 == i%2:
+		return []uint16{webPort, otherDNSPort}
+	default:
+		return []uint16{otherWebPort, dnsPort}
+	}
 }
 
 // tryCell tries everything on one service.
@@ -111,7 +126,7 @@ func (s *stage) tryWeb(t *testing.T, p path, to netip.AddrPort) {
 	}
 	s.checkSpread(t, to, counts)
 	sizes := []int64{one, kilo, mega}
-	if to.Port() == webPort && p.vip.Is4() {
+	if to.Port() == webPort && p.vip.Is4() && testenv.InTarget(matrixTarget) {
 		sizes = append(sizes, huge)
 	}
 	for _, size := range sizes {

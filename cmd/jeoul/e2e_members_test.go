@@ -138,6 +138,7 @@ func threeMembers(t *testing.T) (l *lab.Lab, key string, one, other, third *memb
 // flows over to it, and it carries their connections on. After it has left the configurations, it is no member any
 // more, and the others lose nothing.
 func TestMembersChange(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	l, key, one, other, third := threeMembers(t)
 	among := func(m *memberOn, change entry, peers ...*memberOn) {
@@ -220,6 +221,7 @@ func TestMembersChange(t *testing.T) {
 // connections by turns begin and go on through another one each time. No member is missed, a step too early is refused,
 // and the old key is refused in the end.
 func TestMembersRotateKeys(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 4, Servers: 2})
 	old, fresh := freshKey(t, l.Balancer), freshKey(t, l.Balancer)
@@ -387,6 +389,7 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 // them, go on through another member when that balancer is gone and the address leads to the other one, and when it is
 // back.
 func TestFullNATOutlivesABalancer(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 2, Servers: 3})

@@ -113,17 +113,19 @@ func exitCode(err error) int {
 
 // TestTryEnds: however a sandbox ends, it is removed; after kill -9 by the next one.
 func TestTryEnds(t *testing.T) {
+	testenv.Also(t, matrixTarget)
 	testenv.Root(t)
 	t.Parallel()
 	const stay = "echo in $JEOUL_SANDBOX; exec sleep 1000"
-	for _, end := range []struct {
+	type ending struct {
 		name   string
 		signal syscall.Signal
 		// child: the signal is for the process that has started jeoul.
 		child bool
-	}{
+	}
+	for _, end := range testenv.Some(t, matrixTarget, 2, []ending{
 		{"Ctrl-C", unix.SIGINT, false}, {"parent killed", unix.SIGKILL, true}, {"killed", unix.SIGKILL, false},
-	} {
+	}) {
 		t.Run(end.name, func(t *testing.T) {
 			command := asJeoul(t, "try", "sh", "-c", stay)
 			if end.child {

@@ -595,7 +595,7 @@ func TestTwoWriters(t *testing.T) {
 	t.Parallel()
 	w := written(t)
 	w.seed = numberOf(t, "JEOUL_TEST_SEED", rand.Uint64())
-	changes, each := int(numberOf(t, "JEOUL_TEST_CHANGES", 60)), 15
+	changes, each := int(numberOf(t, "JEOUL_TEST_CHANGES", 30)), 15
 	t.Logf("seed %d", w.seed)
 	by := [2]dice{{rand.New(rand.NewPCG(w.seed, 1)), w.Servers}, {rand.New(rand.NewPCG(w.seed, 2)), w.Servers}}
 	when := rand.New(rand.NewPCG(w.seed, 3))

@@ -15,7 +15,7 @@ import (
 func TestOneCommandIsParsedAsAmongAll(t *testing.T) {
 	commands := shownCommands(t)
 	chdirToDocs(t)
-	quick, seen := 0, map[string]bool{}
+	quick, seen, of := 0, map[string]bool{}, map[string]int{}
 	for _, shown := range commands {
 		line := strings.Join(shown.words, " ")
 		if shown.words[0] != "jeoul" || shown.refused || seen[line] {
@@ -24,6 +24,10 @@ func TestOneCommandIsParsedAsAmongAll(t *testing.T) {
 		seen[line] = true
 		one := parseOne(t.Context(), shown.words[1:], io.Discard, io.Discard)
 		if one == nil {
+			continue
+		}
+		// The grammar of all commands takes its time to build: some lines of each command will do.
+		if of[one.Command()]++; of[one.Command()] > 2 {
 			continue
 		}
 		quick++
@@ -43,7 +47,7 @@ func TestOneCommandIsParsedAsAmongAll(t *testing.T) {
 			t.Errorf("%s is parsed as %+v by itself, as %+v among all", line, got, want)
 		}
 	}
-	if quick < 60 {
+	if quick < 40 {
 		t.Errorf("only %d command lines were parsed by the grammar of one command", quick)
 	}
 }

@@ -74,3 +74,18 @@ func OneOf(tb testing.TB, n int) int {
 	sum.Write([]byte(tb.Name())) // cannot fail
 	return int(sum.Sum32() % uint32(n))
 }
+
+// Some returns some of a test's cases, n of them, and all of them in the run of a target: where each case costs
+// much and shows much the same, as of a product of modes, families and schedulers. The cases are the same in every
+// run: they follow from the test's name, evenly spread over all.
+func Some[T any](tb testing.TB, target string, n int, all []T) []T {
+	tb.Helper()
+	if InTarget(target) || n >= len(all) {
+		return all
+	}
+	var some []T
+	for i := range n {
+		some = append(some, all[(OneOf(tb, len(all))+i*len(all)/n)%len(all)])
+	}
+	return some
+}
