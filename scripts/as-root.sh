@@ -27,7 +27,7 @@ fi
 export PATH
 [ "$(id -u)" = 0 ] && exec "$@"
 
-pass=("PATH=$PATH" ${TMPDIR:+"TMPDIR=$TMPDIR"})
+pass=("PATH=$PATH" ${TMPDIR:+"TMPDIR=$TMPDIR"} ${GOGC:+"GOGC=$GOGC"})
 for name in ${!JEOUL_@}; do
 	pass+=("$name=${!name}")
 done

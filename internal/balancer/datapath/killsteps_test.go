@@ -35,13 +35,13 @@ func TestKilledAtEachStep(t *testing.T) {
 	testenv.Root(t)
 	random := seeded(t)
 	for _, w := range ofThisKernel(attach.NativeXDP, attach.NativeDispatched, attach.TCX, attach.TCFilter) {
-		for _, s := range someOf(random, stories(w), 4) {
+		for _, s := range someOf(random, stories(w), 2) {
 			t.Run(w.Name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, false).all(t, random) })
 		}
 		if !w.Dispatched {
 			continue
 		}
-		for _, s := range someOf(random, stories(w), 4) {
+		for _, s := range someOf(random, stories(w), 2) {
 			t.Run(w.Name+" beside others, "+s.name, func(t *testing.T) {
 				newWalk(t, w, s, false).besideOthers(t, random)
 			})

@@ -25,7 +25,7 @@ import (
 // when ours goes.
 func TestNeighboursInTC(t *testing.T) {
 	testenv.Root(t)
-	for _, w := range ofThisKernel(attach.TCX, attach.TCFilter) {
+	for _, w := range testenv.Some(t, testenv.HooksTarget, 1, ofThisKernel(attach.TCX, attach.TCFilter)) {
 		t.Run(w.Name, func(t *testing.T) {
 			ns, outside := testenv.Namespace(t), testenv.Namespace(t)
 			mac, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: "veth0"},

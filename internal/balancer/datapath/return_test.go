@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // clientOf returns a client in a subnet of the ground, by the subnet's place in
@@ -555,7 +556,8 @@ func TestReturnByTheSameInterface(t *testing.T) {
 // TestFullNATTakesPortsOfEnded: a pool of few ports, and ever new connections that end, each
 // closing order for itself: none is dropped, and those that are open keep their ports.
 func TestFullNATTakesPortsOfEnded(t *testing.T) {
-	for _, ending := range []string{"client first", "backend first", "client's RST", "backend's RST", "refused"} {
+	for _, ending := range testenv.Some(t, testenv.HooksTarget, 3,
+		[]string{"client first", "backend first", "client's RST", "backend's RST", "refused"}) {
 		t.Run(ending, func(t *testing.T) {
 			oneHook(t, func(t *testing.T, hook lb.Hook) {
 				s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)

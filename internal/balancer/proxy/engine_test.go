@@ -192,7 +192,7 @@ func TestChangesLoseNothing(t *testing.T) {
 	r.apply(s)
 	all := startAsking(t, ca, s, "https://a.test/")
 	state := r.State()
-	for i := range 50 {
+	for i := range 20 {
 		s.Backends = slices.Clone(backends) // added
 		s.Backends[0].Weight = uint16(1 + i%5)
 		r.apply(s)

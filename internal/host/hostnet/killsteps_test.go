@@ -44,7 +44,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			if len(steps) == 0 {
 				t.Fatal("it has no step")
 			}
-			for _, n := range testkill.Some(random, len(steps), 4) {
+			for _, n := range testkill.Some(random, len(steps), 2) {
 				for _, inherits := range []bool{false, true} {
 					if w.kill(n, inherits); t.Failed() {
 						t.Fatalf("killed after these of %d steps, and inherited: %v:\n%s", len(steps), inherits,

@@ -76,7 +76,7 @@ func TestMadeWhilePacketsCome(t *testing.T) {
 	testenv.Root(t)
 	from, _, _ := pair(t, true)
 	connection := dial(t, from, "198.18.0.2:9")
-	for range 20 {
+	for range 5 {
 		var sending sync.WaitGroup
 		var made atomic.Bool
 		sending.Go(func() {

@@ -255,7 +255,7 @@ func TestLarge(t *testing.T) {
 			text.WriteString(map[string]string{"ipvsadm": "-A -t 192.0.2.1:80 -s rr\n", "iptables": "*nat\n",
 				"haproxy":        "listen l\n bind 192.0.2.1:80\n",
 				"haproxy, rules": "listen l\n mode http\n bind 192.0.2.1:80\n server s 10.0.0.1:80\n"}[name])
-			for n := 0; text.Len() < 1<<17; n++ {
+			for n := 0; text.Len() < 1<<15; n++ {
 				fmt.Fprintf(&text, line, n>>16&255, n>>8&255, n&255)
 			}
 			if _, err := Import(dialect, draft.File{Name: "in", Data: []byte(text.String())},

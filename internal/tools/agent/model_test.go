@@ -351,7 +351,7 @@ func everyMode(tb testing.TB) (*rig, model) {
 // TestRandomPackets compares the program with the model on many packets.
 // JEOUL_FUZZ_PACKETS sets how many; JEOUL_FUZZ_SEED repeats a run.
 func TestRandomPackets(t *testing.T) {
-	packets, seed := number(t, "JEOUL_FUZZ_PACKETS", 6000), number(t, "JEOUL_FUZZ_SEED", 1)
+	packets, seed := number(t, "JEOUL_FUZZ_PACKETS", 3000), number(t, "JEOUL_FUZZ_SEED", 1)
 	r, m := everyMode(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	ends := map[string]int{}

@@ -173,11 +173,15 @@ func TestEveryFrame(t *testing.T) {
 		target  netip.AddrPort
 	}{{"IPv4", sources4, target4}, {"IPv6", sources6, target6}, {"a /20", netip.MustParsePrefix("198.19.16.0/20"),
 		target4}} {
-		for _, packets := range Kinds() {
+		kinds := Kinds()
+		if family.sources != sources4 && family.sources != sources6 {
+			kinds = kinds[:1] // what they are makes no difference to where they come from
+		}
+		for _, packets := range kinds {
 			t.Run(family.name+"/"+string(packets), func(t *testing.T) {
 				r := newRig(t)
 				o := options4()
-				o.Packets, o.Sources, o.Target, o.Limit = packets, family.sources, family.target, 200
+				o.Packets, o.Sources, o.Target, o.Limit = packets, family.sources, family.target, 60
 				// The exit lets the flood pass, up to the socket below.
 				f := r.load(t, o, func(taps Taps) *ebpf.Program { return taps.Exit })
 				socket := listen(t, r.receiver, "in")

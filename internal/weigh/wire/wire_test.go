@@ -43,7 +43,7 @@ func TestPlainWire(t *testing.T) {
 		clients, servers uint64
 	}{
 		// More than there is room for: their numbers are used again.
-		{"setup", Load{Kind: Setup, Connections: 200_000}, 0, 1},
+		{"setup", Load{Kind: Setup, Connections: 120_000}, 0, 1},
 		{"session", Load{Kind: Session, Connections: 20_000}, 4, 2},
 		{"exchange", Load{Kind: Session, Connections: 20_000, Request: 100, Response: 1000}, 4, 3},
 		{"long", Load{Kind: Session, Connections: 2_000, Request: 1460, Response: 10_000}, 10, 9},
