@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -347,7 +348,7 @@ func tally(words []string, withCounts bool) string {
 	counts := map[string]int{}
 	var order []string
 	for _, w := range words {
-		w = clean(w)
+		w = wording.Clean(w)
 		if counts[w] == 0 {
 			order = append(order, w)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -124,71 +125,17 @@ func TestUnevenness(t *testing.T) {
 	}
 }
 
-func TestFormat(t *testing.T) {
-	tests := []struct{ got, want string }{
-		{decimal(1234567.891, 1), "1,234,567.9"},
-		{decimal(-0.4, 1), "−0.4"},
-		{decimal(-0.04, 1), "0.0"},
-		{decimal(2e15, 0), "2e+15"},
-		{ratioText(0.0123), "0.012"},
-		{ratioText(0.0000123), "1.2e-05"},
-		{ratioText(0), "0.00"},
-		{ratioText(1.925), "1.93"},
-		{ratioText(12.34), "12.3"},
-		{ratioText(123.4), "123"},
-		{fraction(0.083), "1/12"},
-		{fraction(0.95), "0.95 ×"},
-		{percentMore(4.66), "+4.7 %"},
-		{percentMore(1234.5), "+1,234 %"},
-		{bytesText(5120), "5 KiB"},
-		{bytesText(1536), "1.5 KiB"},
-		{bytesText(25769803776), "24 GiB"},
-		{short(5000, 12000), "5,000"},
-		{short(250000, 300000), "250k"},
-		{short(0, 300000), "0"},
-		{short(-2.5, 10), "−2.5"},
-		{clean("a\tb\x1b[0m\xff"), "a b\ufffd[0m\ufffd"},
-		{escapeMarkdown("a<b>|*x*_y_ c_d"), `a&lt;b&gt;|\*x\*_y\_ c_d`},
-		{tally([]string{"a", "b", "b"}, false), "b, a"},
-		{tally([]string{"a", "b", "b"}, true), "b 2, a 1"},
-	}
-	for _, test := range tests {
-		if test.got != test.want {
-			t.Errorf("got %q, want %q", test.got, test.want)
+func TestTally(t *testing.T) {
+	for withCounts, want := range map[bool]string{false: "b, a", true: "b 2, a 1"} {
+		if got := tally([]string{"a", "b", "b"}, withCounts); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
 
-func TestDecimalsFor(t *testing.T) {
-	tests := []struct {
-		values []float64
-		want   int
-	}{
-		{nil, 0},
-		{[]float64{0}, 0},
-		{[]float64{12, 400}, 0},
-		{[]float64{1.5, 30}, 1},
-		{[]float64{0.05, 30}, 3},
-		{[]float64{0.05, 5000}, 1},
-		{[]float64{0.05, 500000}, 0},
-	}
-	for _, test := range tests {
-		if got := decimalsFor(test.values); got != test.want {
-			t.Errorf("decimalsFor(%v) = %d, want %d", test.values, got, test.want)
-		}
-	}
-}
-
-func TestTicks(t *testing.T) {
-	for _, span := range []float64{1e-9, 0.7, 1, 3, 59, 61, 12000, 4e9} {
-		if n := len((ticks{}).on(0, span)); n < 3 || n > 8 {
-			t.Errorf("%d ticks from 0 to %v", n, span)
-		}
-	}
-	for _, high := range []float64{2, 20, 1000, 1e9, 1e100} {
-		if n := len((ticks{log: true, room: 300}).on(1, high)); n < 2 || n > 12 {
-			t.Errorf("%d ticks from 1 to %v", n, high)
-		}
+func TestEscapeMarkdown(t *testing.T) {
+	if got, want := escapeMarkdown("a<b>|*x*_y_ c_d"), `a&lt;b&gt;|\*x\*_y\_ c_d`; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -196,9 +143,10 @@ func TestTicks(t *testing.T) {
 func TestPalette(t *testing.T) {
 	run := runOf(trial("zzz", nil), trial("jeoul-l2dsr-xdp", nil), trial("haproxy-http", nil), trial("direct", nil))
 	p := newPalette(aggregate(run.Trials, run.Baseline))
-	want := map[string]ink{"direct": inkBaseline, "haproxy-http": inkOrange, "jeoul-l2dsr-xdp": inkBlue,
-		"zzz": inkPurple}
-	if diff := cmp.Diff(want, p.of); diff != "" {
-		t.Errorf("inks (-want +got):\n%s", diff)
+	for name, want := range map[string]chart.Ink{"direct": chart.InkBaseline, "haproxy-http": chart.InkOrange,
+		"jeoul-l2dsr-xdp": chart.InkBlue, "zzz": chart.InkPurple} {
+		if got := p.Ink(name); got != want {
+			t.Errorf("%s has ink %v, want %v", name, got, want)
+		}
 	}
 }

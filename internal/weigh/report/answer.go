@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/weigh/certainty"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -34,20 +35,20 @@ func (s *section) answer(pace time.Duration) []string {
 func (r ranking) sentences(s *section, pace time.Duration) []string {
 	d := r.toReference
 	looks := fmt.Sprintf("%s looks like %s × %s's %s%s",
-		clean(d.of), ratioText(d.Ratio), clean(d.to), r.noun, d.brackets())
+		wording.Clean(d.of), wording.RatioText(d.Ratio), wording.Clean(d.to), r.noun, d.brackets())
 	switch {
 	case !d.sure():
 		return []string{
 			fmt.Sprintf("This run is too short to name a winner: %s, but chance alone can do that.", looks),
 			fmt.Sprintf("An interval needs %d pairs of trials from 2 repeats or more; here are %d from %s. %s.",
-				certainty.Fewest, d.Pairs, counted("repeat")(fmt.Sprint(d.repeats)), enough(d, pace)),
+				certainty.Fewest, d.Pairs, wording.Counted("repeat")(fmt.Sprint(d.repeats)), enough(d, pace)),
 		}
 	case !d.told():
 		out := []string{fmt.Sprintf("%s and %s cannot be told apart by their %s: the ratio is %s%s.",
-			clean(d.of), clean(d.to), r.noun, ratioText(d.Ratio), d.brackets())}
+			wording.Clean(d.of), wording.Clean(d.to), r.noun, wording.RatioText(d.Ratio), d.brackets())}
 		if len(r.beaten) > 0 {
 			return append(out, fmt.Sprintf("%s is better than %s, beyond the spread.",
-				clean(d.of), list(atMost(opponents(r.beaten), maxRivals))))
+				wording.Clean(d.of), wording.List(atMost(opponents(r.beaten), maxRivals))))
 		}
 		return append(out, "No balancer of this run is better than another beyond the spread.")
 	}
@@ -60,15 +61,15 @@ func (r ranking) sentences(s *section, pace time.Duration) []string {
 // margin says how the leader stands to the reference.
 func (r ranking) margin(s *section) string {
 	d := r.toReference
-	text := fmt.Sprintf("%s serves %s × %s's %s%s", clean(d.of), ratioText(d.Ratio), clean(d.to), r.noun, d.brackets())
+	text := fmt.Sprintf("%s serves %s × %s's %s%s", wording.Clean(d.of), wording.RatioText(d.Ratio), wording.Clean(d.to), r.noun, d.brackets())
 	if !r.more {
-		text = fmt.Sprintf("%s has %s × %s's %s%s", clean(d.of), ratioText(d.Ratio), clean(d.to), r.noun, d.brackets())
+		text = fmt.Sprintf("%s has %s × %s's %s%s", wording.Clean(d.of), wording.RatioText(d.Ratio), wording.Clean(d.to), r.noun, d.brackets())
 	}
 	if cost := s.duel(r.yardstick, d.of, d.to, r.cost); cost.told() && !slices.Contains(notBalancers, d.to) {
-		if part := fraction(cost.Ratio); strings.HasPrefix(part, "1/") {
+		if part := wording.Fraction(cost.Ratio); strings.HasPrefix(part, "1/") {
 			return text + fmt.Sprintf(" at %s of its CPU time", part)
 		}
-		text += fmt.Sprintf(" at %s its CPU time", times(cost.Ratio))
+		text += fmt.Sprintf(" at %s its CPU time", wording.Times(cost.Ratio))
 	}
 	return text
 }
@@ -79,7 +80,7 @@ func (r ranking) others() string {
 	case len(r.rivals)+len(r.beaten) == 0:
 		return "No other balancer was measured."
 	case len(r.rivals) > 0:
-		return fmt.Sprintf("Not told apart from it in this run: %s.", list(atMost(opponents(r.rivals), maxRivals)))
+		return fmt.Sprintf("Not told apart from it in this run: %s.", wording.List(atMost(opponents(r.rivals), maxRivals)))
 	case r.more:
 		return fmt.Sprintf("That is the most of all %d balancers, beyond the spread.", len(r.beaten)+1)
 	}
@@ -89,7 +90,7 @@ func (r ranking) others() string {
 func opponents(duels []duel) []string {
 	var all []string
 	for _, d := range duels {
-		all = append(all, clean(d.of))
+		all = append(all, wording.Clean(d.of))
 	}
 	return all
 }
@@ -105,7 +106,7 @@ func atMost(words []string, most int) []string {
 // enough says how many repeats would tell two subjects apart, and how long they take.
 func enough(d duel, pace time.Duration) string {
 	n := d.repeatsToTell()
-	text := fmt.Sprintf("%s of each point", counted("repeat")(decimal(float64(n), 0)))
+	text := fmt.Sprintf("%s of each point", wording.Counted("repeat")(wording.Decimal(float64(n), 0)))
 	if total := pace * time.Duration(n); pace > 0 && total/time.Duration(n) == pace {
 		text += fmt.Sprintf(" (about %s)", roughly(total))
 	}
@@ -120,7 +121,7 @@ func roughly(d time.Duration) string {
 	case d < 90*time.Minute:
 		return fmt.Sprintf("%.0f min", math.Ceil(d.Minutes()))
 	}
-	return decimal(d.Hours(), 1) + " h"
+	return wording.Decimal(d.Hours(), 1) + " h"
 }
 
 // pace is how long the run took for each of its repeats; 0 is unknown.
@@ -165,7 +166,7 @@ func (s *section) certaintyNote() string {
 	}
 	return fmt.Sprintf("In brackets: the interval that has the true ratio in it in %.0f of 100 runs; "+
 		"from %d pairs of interleaved trials at %s.", math.Round(certainty.Level*100), r.toReference.Pairs,
-		counted("point")(fmt.Sprint(r.toReference.points)))
+		wording.Counted("point")(fmt.Sprint(r.toReference.points)))
 }
 
 // rest of a winner's name where it is not told apart from all others.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -51,15 +52,15 @@ func bestBy(points []*point, metric string, more bool) answer {
 // text names the best, what it measured, and who may be as good.
 func (a answer) text(figure func(*point) string) string {
 	if a.best == nil {
-		return missing
+		return wording.Missing
 	}
-	text := fmt.Sprintf("%s (%s)", clean(a.best.Label), figure(a.best))
+	text := fmt.Sprintf("%s (%s)", wording.Clean(a.best.Label), figure(a.best))
 	if len(a.rivals) == 0 {
 		return text
 	}
 	var names []string
 	for _, r := range a.rivals[:min(len(a.rivals), maxRivals)] {
-		names = append(names, clean(r.Label))
+		names = append(names, wording.Clean(r.Label))
 	}
 	if others := len(a.rivals) - len(names); others > 0 {
 		names = append(names, fmt.Sprintf("%d more", others))
@@ -107,15 +108,15 @@ func answerLines(s *section) []line {
 		}
 		lines = append(lines, line{Cells: []string{
 			s.title(),
-			cmp.Or(g.Params.only(s.Varying).text(), missing),
-			most.text(func(p *point) string { return significant(p.Stats[rate].Median) + " " + noun }),
+			cmp.Or(g.Params.only(s.Varying).text(), wording.Missing),
+			most.text(func(p *point) string { return wording.Significant(p.Stats[rate].Median) + " " + noun }),
 			bestBy(points, cost, false).text(func(p *point) string {
-				return significant(p.Stats[cost].Median) + " " + unit
+				return wording.Significant(p.Stats[cost].Median) + " " + unit
 			}),
 			bestBy(points, results.LatencyMsP99, false).text(func(p *point) string {
-				return significant(p.Stats[results.LatencyMsP99].Median) + " ms"
+				return wording.Significant(p.Stats[results.LatencyMsP99].Median) + " ms"
 			}),
-			cmp.Or(most.best.Saturated, missing),
+			cmp.Or(most.best.Saturated, wording.Missing),
 		}})
 	}
 	return lines

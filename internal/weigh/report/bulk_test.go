@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -42,7 +43,7 @@ func TestBulkAgainstItsBaseline(t *testing.T) {
 		t.Errorf("the report speaks of requests:\n%s", text)
 	}
 	sections := aggregate(run.Trials, run.Baseline)
-	if got := newPalette(sections).subject("routed"); got != inkBaseline {
+	if got := newPalette(sections).Ink("routed"); got != chart.InkBaseline {
 		t.Errorf("the baseline has ink %v", got)
 	}
 	for _, f := range figures(sections[0], newPalette(sections)) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -154,14 +156,14 @@ func (s *section) pivot(sh sheet, cell func(*point) string) []sheet {
 	}
 	var lines []line
 	for _, r := range rows {
-		l := line{Cells: []string{clean(r.label)}}
+		l := line{Cells: []string{wording.Clean(r.label)}}
 		shown := false
 		for _, event := range events {
-			text := missing
+			text := wording.Missing
 			switch p := r.at[event]; {
 			case p != nil:
 				text = cell(p)
-				shown = shown || text != missing
+				shown = shown || text != wording.Missing
 			case r.cannot[event]:
 				text = "not possible"
 			}
@@ -182,7 +184,7 @@ func (s *section) pivot(sh sheet, cell func(*point) string) []sheet {
 func (s *section) eventTitle(event string) string {
 	title, ok := eventTitles[event]
 	if !ok {
-		title = clean(event)
+		title = wording.Clean(event)
 	}
 	times := 0.0
 	for _, p := range s.points() {
@@ -194,7 +196,7 @@ func (s *section) eventTitle(event string) string {
 		times /= 2 // each is two changes
 	}
 	if times > 1 {
-		title += fmt.Sprintf(" %s×", decimal(times, 0))
+		title += fmt.Sprintf(" %s×", wording.Decimal(times, 0))
 	}
 	return title
 }
@@ -203,9 +205,9 @@ func (s *section) eventTitle(event string) string {
 func countCell(metric string) func(*point) string {
 	return func(p *point) string {
 		if !p.has(metric) {
-			return missing
+			return wording.Missing
 		}
-		return decimal(p.Stats[metric].Max, 0)
+		return wording.Decimal(p.Stats[metric].Max, 0)
 	}
 }
 
@@ -272,49 +274,50 @@ func changeSheets(s *section) []sheet {
 
 func tookCell(p *point) string {
 	if !p.has(results.AppliedMsMean) {
-		return missing
+		return wording.Missing
 	}
 	mean, most := p.Stats[results.AppliedMsMean].Median, p.Stats[results.AppliedMsMax].Max
 	if p.Stats[results.Applied].Max < 2 {
-		return decimal(mean, 1)
+		return wording.Decimal(mean, 1)
 	}
-	return decimal(mean, 1) + ", " + decimal(most, 1)
+	return wording.Decimal(mean, 1) + ", " + wording.Decimal(most, 1)
 }
 
 // numberedCell shows how many numbered packets were lost, the worst of the repeats, of how many,
 // and at what rate they were sent.
 func numberedCell(p *point) string {
 	if !p.has(results.NumberedSent) {
-		return missing
+		return wording.Missing
 	}
-	return strings.Join([]string{decimal(p.Stats[results.NumberedMissing].Max, 0),
-		decimal(p.Stats[results.NumberedSent].Median, 0),
-		decimal(p.Stats[results.NumberedPerSecond].Median, 0)}, ", ")
+	return strings.Join([]string{wording.Decimal(p.Stats[results.NumberedMissing].Max, 0),
+		wording.Decimal(p.Stats[results.NumberedSent].Median, 0),
+		wording.Decimal(p.Stats[results.NumberedPerSecond].Median, 0)}, ", ")
 }
 
 // placesCell shows where numbered packets were lost, the worst of the repeats, if any were.
 func placesCell(p *point) string {
 	if p.Stats[results.NumberedMissing].Max == 0 || !p.has(results.NumberedBalancer) {
-		return missing
+		return wording.Missing
 	}
-	return strings.Join([]string{decimal(p.Stats[results.NumberedBefore].Max, 0),
-		decimal(p.Stats[results.NumberedBalancer].Max, 0),
-		decimal(p.Stats[results.NumberedBehind].Max, 0)}, ", ")
+	return strings.Join([]string{wording.Decimal(p.Stats[results.NumberedBefore].Max, 0),
+		wording.Decimal(p.Stats[results.NumberedBalancer].Max, 0),
+		wording.Decimal(p.Stats[results.NumberedBehind].Max, 0)}, ", ")
 }
 
 func processCell(p *point) string {
 	if p.Stats[results.BalancerProcesses].Max == 0 {
-		return missing
+		return wording.Missing
 	}
-	return decimal(p.Stats[results.BalancerProcesses].Max, 0) + ", " +
-		bytesText(p.Stats[results.BalancerMemoryBytes].Max)
+	return wording.Decimal(p.Stats[results.BalancerProcesses].Max, 0) + ", " +
+		wording.BytesText(p.Stats[results.BalancerMemoryBytes].Max)
 }
 
 func latencyCell(p *point) string {
 	if !p.has(results.LatencyMsP99) {
-		return missing
+		return wording.Missing
 	}
-	return decimal(p.Stats[results.LatencyMsP99].Median, 1) + ", " + decimal(p.Stats[results.LatencyMsMax].Max, 1)
+	return wording.Decimal(p.Stats[results.LatencyMsP99].Median, 1) + ", " +
+		wording.Decimal(p.Stats[results.LatencyMsMax].Max, 1)
 }
 
 // howTheyBroke lists the events in which connections broke, by cause.
@@ -335,9 +338,9 @@ func howTheyBroke(s *section) []sheet {
 			if p == nil || p.Stats[results.Broken].Max == 0 {
 				continue
 			}
-			l := line{Cells: []string{clean(r.label), eventText(event)}}
+			l := line{Cells: []string{wording.Clean(r.label), eventText(event)}}
 			for _, c := range causes {
-				l.Cells = append(l.Cells, decimal(p.Stats[c.metric].Max, 0))
+				l.Cells = append(l.Cells, wording.Decimal(p.Stats[c.metric].Max, 0))
 			}
 			lines = append(lines, l)
 		}
@@ -360,8 +363,9 @@ func agesOfBroken(s *section) []sheet {
 		var lines []line
 		for _, event := range events {
 			if p := r.at[event]; p != nil && p.has(results.BrokenYoung) && p.Stats[results.Broken].Max > 0 {
-				lines = append(lines, line{Cells: []string{clean(r.label), eventText(event),
-					decimal(p.Stats[results.BrokenYoung].Max, 0), decimal(p.Stats[results.BrokenOlder].Max, 0)}})
+				lines = append(lines, line{Cells: []string{wording.Clean(r.label), eventText(event),
+					wording.Decimal(p.Stats[results.BrokenYoung].Max,
+						0), wording.Decimal(p.Stats[results.BrokenOlder].Max, 0)}})
 			}
 		}
 		sh.group(lines)
@@ -445,19 +449,19 @@ func whoHas(rows []*changeRow, metric, none, some string, but []string) []string
 			counted = true
 			if n := p.Stats[metric].Max; n > 0 {
 				total += n
-				parts = append(parts, fmt.Sprintf("%s %s", eventText(event), decimal(n, 0)))
+				parts = append(parts, fmt.Sprintf("%s %s", eventText(event), wording.Decimal(n, 0)))
 			}
 		}
 		switch {
 		case total > 0:
-			sentences = append(sentences, fmt.Sprintf("%s %s: %s (%s).", clean(r.label), some, decimal(total, 0),
+			sentences = append(sentences, fmt.Sprintf("%s %s: %s (%s).", wording.Clean(r.label), some, wording.Decimal(total, 0),
 				strings.Join(parts, ", ")))
 		case counted:
-			clear = append(clear, clean(r.label))
+			clear = append(clear, wording.Clean(r.label))
 		}
 	}
 	if len(clear) > 0 {
-		sentences = append([]string{none + " " + list(clear) + "."}, sentences...)
+		sentences = append([]string{none + " " + wording.List(clear) + "."}, sentences...)
 	}
 	return sentences
 }
@@ -469,9 +473,9 @@ func shareVerdict(s *section) []string {
 		if !p.has(results.FlowsMovedBeyondPercent) {
 			continue
 		}
-		j := judged{what: clean(p.Label) + ", flows that moved beyond those of the backend that left",
+		j := judged{what: wording.Clean(p.Label) + ", flows that moved beyond those of the backend that left",
 			bound:  fmt.Sprintf("%d %%", movedTarget),
-			format: func(v float64) string { return decimal(v, 2) + " %" }}
+			format: func(v float64) string { return wording.Decimal(v, 2) + " %" }}
 		j.figures.add(p.Stats[results.FlowsMovedBeyondPercent].Max, true)
 		j.holds = j.figures.high <= movedTarget
 		all = append(all, j)
@@ -480,16 +484,16 @@ func shareVerdict(s *section) []string {
 }
 
 // changeFigures show what can be compared at a glance: how long a reload takes.
-func changeFigures(s *section) []figure {
+func changeFigures(s *section) []chart.Figure {
 	rows, _ := s.changeRows()
-	c := &chart{Axis: "ms", Kind: bars}
+	c := &chart.Chart{Axis: "ms", Kind: chart.Bars}
 	for _, r := range rows {
 		if p := r.at[eventReload]; p != nil && p.has(results.AppliedMsMean) {
 			st := p.Stats[results.AppliedMsMean]
-			c.Rows = append(c.Rows, chartRow{Label: clean(r.label), Value: decimal(st.Median, 1),
-				Marks: []mark{{Value: st.Median, Low: st.Min, High: st.Max, Ink: inkQuiet}}})
+			c.Rows = append(c.Rows, chart.Row{Label: wording.Clean(r.label), Value: wording.Decimal(st.Median, 1),
+				Marks: []chart.Mark{{Value: st.Median, Low: st.Min, High: st.Max, Ink: chart.InkQuiet}}})
 		}
 	}
-	return []figure{{"How long a reload without change takes",
-		"Less is better: from the request until the balancer said, or showed, that it was done.", c}}
+	return []chart.Figure{{Title: "How long a reload without change takes",
+		Caption: "Less is better: from the request until the balancer said, or showed, that it was done.", Chart: c}}
 }

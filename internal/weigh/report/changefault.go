@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -46,13 +47,13 @@ func faultCells(r *changeRow, event string, p *point) []string {
 		if !p.has(metric) {
 			return without
 		}
-		return decimal(p.Stats[metric].Max, 1)
+		return wording.Decimal(p.Stats[metric].Max, 1)
 	}
 	count := func(metric string) string { return countCell(metric)(p) }
-	return []string{clean(r.label), eventText(event), seconds(results.NoticedSeconds, never),
+	return []string{wording.Clean(r.label), eventText(event), seconds(results.NoticedSeconds, never),
 		count(results.InFlight), count(results.NewFailedBefore), count(results.NewFailedAfter),
-		seconds(results.LastFailedSeconds, missing), count(results.UDPUnanswered),
-		seconds(results.FaultSeconds, missing), seconds(results.BackSeconds, missing)}
+		seconds(results.LastFailedSeconds, wording.Missing), count(results.UDPUnanswered),
+		seconds(results.FaultSeconds, wording.Missing), seconds(results.BackSeconds, wording.Missing)}
 }
 
 // faultVerdict says what failed through each, until it noticed and later.
@@ -65,19 +66,19 @@ func faultVerdict(rows []*changeRow) (sentences []string) {
 			}
 			worst := func(metric string) float64 { return p.Stats[metric].Max }
 			failed := worst(results.InFlight) + worst(results.NewFailedBefore)
-			label := clean(r.label)
+			label := wording.Clean(r.label)
 			if !p.has(results.NoticedSeconds) {
 				sentences = append(sentences,
 					fmt.Sprintf("%s showed for %s s nothing of a backend that %s: new connections failed %s.", label,
-						decimal(worst(results.FaultSeconds), 1), event,
-						decimal(failed+worst(results.NewFailedAfter), 0)))
+						wording.Decimal(worst(results.FaultSeconds), 1), event,
+						wording.Decimal(failed+worst(results.NewFailedAfter), 0)))
 				continue
 			}
 			sentences = append(sentences,
 				fmt.Sprintf("%s noticed a backend that %s after %s s: new connections failed %s until then, %s later.",
 					label, event,
-					decimal(worst(results.NoticedSeconds), 1), decimal(failed, 0),
-					decimal(worst(results.NewFailedAfter), 0)))
+					wording.Decimal(worst(results.NoticedSeconds), 1), wording.Decimal(failed, 0),
+					wording.Decimal(worst(results.NewFailedAfter), 0)))
 		}
 	}
 	return sentences

@@ -8,21 +8,23 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // changeLosses are what a change can cost those that are connected, each with its ink in the picture.
 var changeLosses = []struct {
 	metric, title, noun string
-	ink                 ink
+	ink                 chart.Ink
 }{
-	{results.Broken, "Broken", "connections broken", inkVermillion},
-	{results.NewFailed, "New failed", "new connections failed", inkOrange},
-	{results.NewToLeft, "To one that left", "new connections to a backend that left", inkYellow},
-	{results.LostSYNs, "SYNs lost", "SYNs lost", inkPurple},
-	{results.UDPUnanswered, "UDP lost", "UDP queries unanswered", inkBlue},
-	{results.UDPMoved, "UDP moved", "UDP flows moved", inkSky},
-	{results.NumberedMissing, "Packets lost", "packets lost", inkGreen},
+	{results.Broken, "Broken", "connections broken", chart.InkVermillion},
+	{results.NewFailed, "New failed", "new connections failed", chart.InkOrange},
+	{results.NewToLeft, "To one that left", "new connections to a backend that left", chart.InkYellow},
+	{results.LostSYNs, "SYNs lost", "SYNs lost", chart.InkPurple},
+	{results.UDPUnanswered, "UDP lost", "UDP queries unanswered", chart.InkBlue},
+	{results.UDPMoved, "UDP moved", "UDP flows moved", chart.InkSky},
+	{results.NumberedMissing, "Packets lost", "packets lost", chart.InkGreen},
 }
 
 // changeTotal is what a row lost over all events.
@@ -38,7 +40,7 @@ func (s *section) changeTotals() []changeTotal {
 	rows, _ := s.changeRows()
 	var all []changeTotal
 	for _, r := range rows {
-		t := changeTotal{label: clean(r.label)}
+		t := changeTotal{label: wording.Clean(r.label)}
 		counted := false
 		for _, loss := range changeLosses {
 			n := -1.0
@@ -68,7 +70,7 @@ func (t changeTotal) text() string {
 	var parts []string
 	for _, i := range order {
 		if n := t.counts[i]; n > 0 {
-			parts = append(parts, changeLosses[i].noun+" "+decimal(n, 0))
+			parts = append(parts, changeLosses[i].noun+" "+wording.Decimal(n, 0))
 		}
 	}
 	return fmt.Sprintf("%s: %s", t.label, strings.Join(parts, ", "))
@@ -93,7 +95,7 @@ func changeAnswer(s *section) []string {
 		return []string{fmt.Sprintf("Nothing breaks, fails or moves in any event through all %d.", len(whole))}
 	case len(whole) > 0:
 		out = append(out, fmt.Sprintf("Nothing breaks, fails or moves in any event through %s.",
-			list(atMost(whole, maxRivals))))
+			wording.List(atMost(whole, maxRivals))))
 	default:
 		out = append(out, fmt.Sprintf("Least is lost through %s.", lossy[0].text()))
 	}
@@ -115,9 +117,9 @@ func changeOverview(s *section) *sheet {
 		l := line{Quiet: t.total == 0, Cells: []string{t.label}}
 		for _, n := range t.counts {
 			if n < 0 {
-				l.Cells = append(l.Cells, missing)
+				l.Cells = append(l.Cells, wording.Missing)
 			} else {
-				l.Cells = append(l.Cells, decimal(n, 0))
+				l.Cells = append(l.Cells, wording.Decimal(n, 0))
 			}
 		}
 		lines = append(lines, l)
@@ -128,29 +130,29 @@ func changeOverview(s *section) *sheet {
 }
 
 // changePicture shows what was lost through those that lost most.
-func changePicture(s *section) *figure {
+func changePicture(s *section) *chart.Figure {
 	totals := slices.DeleteFunc(s.changeTotals(), func(t changeTotal) bool { return t.total == 0 })
 	if len(totals) == 0 {
 		return &changeFigures(s)[0]
 	}
 	slices.SortStableFunc(totals, func(a, b changeTotal) int { return cmp.Compare(b.total, a.total) })
-	c := &chart{Axis: "connections, queries, flows and packets", Kind: stackedBars}
+	c := &chart.Chart{Axis: "connections, queries, flows and packets", Kind: chart.StackedBars}
 	used := make([]bool, len(changeLosses))
 	for _, t := range totals {
-		row := chartRow{Label: t.label, Value: decimal(t.total, 0)}
+		row := chart.Row{Label: t.label, Value: wording.Decimal(t.total, 0)}
 		for i, n := range t.counts {
 			if n > 0 {
 				used[i] = true
-				row.Marks = append(row.Marks, mark{Value: n, Ink: changeLosses[i].ink})
+				row.Marks = append(row.Marks, chart.Mark{Value: n, Ink: changeLosses[i].ink})
 			}
 		}
 		c.Rows = append(c.Rows, row)
 	}
 	for i, loss := range changeLosses {
 		if used[i] {
-			c.Legend = append(c.Legend, legendEntry{Name: loss.title, Ink: loss.ink})
+			c.Legend = append(c.Legend, chart.LegendEntry{Name: loss.title, Ink: loss.ink})
 		}
 	}
-	return figure{"What was lost through each",
-		"Less is better; over all events, the most first. Who lost nothing has no bar.", c}.fitted()
+	return chart.Figure{Title: "What was lost through each",
+		Caption: "Less is better; over all events, the most first. Who lost nothing has no bar.", Chart: c}.Fitted()
 }

@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -78,18 +79,20 @@ func silenceVerdict(rows []*changeRow) []string {
 		worst := func(metric string) float64 { return p.Stats[metric].Max }
 		counts := func(syns, failed, queries string) string {
 			return fmt.Sprintf("SYNs lost %s, connections failed %s, UDP queries unanswered %s",
-				decimal(worst(syns), 0), decimal(worst(failed), 0), decimal(worst(queries), 0))
+				wording.Decimal(worst(syns), 0), wording.Decimal(worst(failed), 0), wording.Decimal(worst(queries), 0))
 		}
-		label := clean(r.label)
+		label := wording.Clean(r.label)
 		switch {
 		case !p.has(results.NoticedSeconds):
 			sentences = append(sentences, fmt.Sprintf("%s never noticed that a host was silent for %s s: %s.", label,
-				decimal(worst(results.SilentSeconds), 1), counts(results.LostSYNsBefore, results.ReusedFailedBefore,
+				wording.Decimal(worst(results.SilentSeconds), 1), counts(results.LostSYNsBefore,
+					results.ReusedFailedBefore,
 					results.UDPUnansweredBefore)))
 		case worst(results.LostSYNsAfter)+worst(results.ReusedFailedAfter)+worst(results.UDPUnansweredAfter) > 0:
 			sentences = append(sentences,
 				fmt.Sprintf("%s noticed after %s s that a host was silent, and went on to send to it: %s.", label,
-					decimal(worst(results.NoticedSeconds), 1), counts(results.LostSYNsAfter, results.ReusedFailedAfter,
+					wording.Decimal(worst(results.NoticedSeconds), 1), counts(results.LostSYNsAfter,
+						results.ReusedFailedAfter,
 						results.UDPUnansweredAfter)))
 		default:
 			clear = append(clear, label)
@@ -97,7 +100,7 @@ func silenceVerdict(rows []*changeRow) []string {
 	}
 	if len(clear) > 0 {
 		sentences = append([]string{"Once it was noticed that a host was silent, nothing was lost through " +
-			list(clear) + "."}, sentences...)
+			wording.List(clear) + "."}, sentences...)
 	}
 	return sentences
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -111,7 +112,7 @@ func changedBeyond(before, after *section) string {
 		switch {
 		case name == after.Baseline || !then.sure() || !now.sure():
 		case now.Low > then.High || now.High < then.Low:
-			changed = append(changed, fmt.Sprintf("%s from %s to %s", clean(name), then.interval(), now.interval()))
+			changed = append(changed, fmt.Sprintf("%s from %s to %s", wording.Clean(name), then.interval(), now.interval()))
 		default:
 			same++
 		}
@@ -122,15 +123,15 @@ func changedBeyond(before, after *section) string {
 	case len(changed) == 0:
 		return fmt.Sprintf(
 			"nothing changed beyond the spread: of %d subjects, the intervals of the ratio to %s overlap.", same,
-			clean(after.Baseline))
+			wording.Clean(after.Baseline))
 	}
-	return fmt.Sprintf("changed beyond the spread, in %s × %s: %s; not told apart: %d.", y.noun, clean(after.Baseline),
+	return fmt.Sprintf("changed beyond the spread, in %s × %s: %s; not told apart: %d.", y.noun, wording.Clean(after.Baseline),
 		strings.Join(changed, "; "), same)
 }
 
 func runName(run *results.Run) string {
 	name := title(run)
-	if commit := clean(run.Environment.Commit); commit != "" {
+	if commit := wording.Clean(run.Environment.Commit); commit != "" {
 		name += " at " + commit[:min(len(commit), 12)]
 	}
 	if !run.Started.IsZero() {
@@ -144,8 +145,8 @@ func differences(first, second *results.Run) []string {
 	var all []string
 	differ := func(what, a, b string) {
 		if a != b {
-			all = append(all, fmt.Sprintf("%s differs: %s, then %s.", what, cmp.Or(clean(a), missing),
-				cmp.Or(clean(b), missing)))
+			all = append(all, fmt.Sprintf("%s differs: %s, then %s.", what, cmp.Or(wording.Clean(a), wording.Missing),
+				cmp.Or(wording.Clean(b), wording.Missing)))
 		}
 	}
 	differ("The suite", first.Suite, second.Suite)
@@ -196,8 +197,9 @@ func compared(before, after *section) comparedLoad {
 			if old == nil || !p.has(metric) || !old.has(metric) {
 				continue
 			}
-			line := comparedPoint{place: g.Params.only(after.Varying).text(), label: clean(p.Label), before: old,
-				after: p, baseline: p.Subject == after.Baseline}
+			line := comparedPoint{place: g.Params.only(after.Varying).text(), label: wording.Clean(p.Label),
+				before: old,
+				after:  p, baseline: p.Subject == after.Baseline}
 			line.ratios[0], _ = ratioOf(old, at.best(before.Baseline, metric), metric)
 			line.ratios[1], _ = ratioOf(p, g.best(after.Baseline, metric), metric)
 			c.lines = append(c.lines, line)
@@ -254,23 +256,24 @@ func (c comparedLoad) sheet() sheet {
 
 func (l comparedPoint) cells(metric string) []string {
 	before, after := l.before.Stats[metric], l.after.Stats[metric]
-	cells := []string{cmp.Or(l.place, missing), l.label, significant(before.Median), significant(after.Median),
+	cells := []string{cmp.Or(l.place, wording.Missing), l.label, wording.Significant(before.Median),
+		wording.Significant(after.Median),
 		change(after.Median, before.Median), "apart"}
 	if before.overlaps(after) {
 		cells[5] = "overlaps"
 	}
 	for _, r := range l.ratios {
 		if r > 0 && !l.baseline {
-			cells = append(cells, ratioText(r))
+			cells = append(cells, wording.RatioText(r))
 		} else {
-			cells = append(cells, missing)
+			cells = append(cells, wording.Missing)
 		}
 	}
-	drift := missing
+	drift := wording.Missing
 	if d, ok := l.drift(); ok {
 		drift = signedPercent(d)
 	}
-	cpu := missing
+	cpu := wording.Missing
 	if r, ok := ratioOf(l.after, l.before, results.BalancerCPUUsPerRequest); ok {
 		cpu = signedPercent(r - 1)
 	}
@@ -280,14 +283,14 @@ func (l comparedPoint) cells(metric string) []string {
 func change(after, before float64) string {
 	r, ok := ratio(after, before)
 	if !ok {
-		return missing
+		return wording.Missing
 	}
 	return signedPercent(r - 1)
 }
 
 // signedPercent formats a relative change: "+3.1 %", "−0.4 %".
 func signedPercent(v float64) string {
-	text := decimal(v*100, 1) + " %"
+	text := wording.Decimal(v*100, 1) + " %"
 	if v > 0 && !strings.HasPrefix(text, "0.0") {
 		return "+" + text
 	}

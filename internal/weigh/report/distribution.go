@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -49,11 +51,11 @@ func probabilityField(title, metric string) field {
 	return field{column: column{Title: title, Numeric: true}, cell: func(_ *group, p *point, _ int) string {
 		switch {
 		case !p.has(metric):
-			return missing
+			return wording.Missing
 		case p.Stats[metric].Median < 0.001:
 			return "< 0.001"
 		}
-		return decimal(p.Stats[metric].Median, 3)
+		return wording.Decimal(p.Stats[metric].Median, 3)
 	}}
 }
 
@@ -67,7 +69,7 @@ func distributionVerdict(s *section) []string {
 			if p.Params[paramBackends] != n || !p.has(results.DeviationPercentMax) {
 				continue
 			}
-			name := clean(p.Params[paramScheduler].word)
+			name := wording.Clean(p.Params[paramScheduler].word)
 			if off[name] == nil {
 				off[name] = &span{}
 				of = append(of, name)
@@ -75,7 +77,7 @@ func distributionVerdict(s *section) []string {
 			off[name].add(p.Stats[results.DeviationPercentMax].Median, true)
 		}
 		for _, name := range of {
-			parts = append(parts, name+" "+off[name].text(func(v float64) string { return decimal(v, 2) }))
+			parts = append(parts, name+" "+off[name].text(func(v float64) string { return wording.Decimal(v, 2) }))
 		}
 		if len(parts) > 0 {
 			sentences = append(sentences,
@@ -102,8 +104,8 @@ func hashVerdict(s *section) []string {
 		v := p.Stats[results.TablePValue].Median
 		least = min(least, v)
 		if v < rare {
-			odd = append(odd, fmt.Sprintf("%s with %s, weights %s", clean(p.Params[paramScheduler].word),
-				describe(paramBackends, p.Params[paramBackends]), clean(p.Params[paramWeights].word)))
+			odd = append(odd, fmt.Sprintf("%s with %s, weights %s", wording.Clean(p.Params[paramScheduler].word),
+				describe(paramBackends, p.Params[paramBackends]), wording.Clean(p.Params[paramWeights].word)))
 		}
 	}
 	switch {
@@ -111,20 +113,20 @@ func hashVerdict(s *section) []string {
 		return nil
 	case len(odd) == 0:
 		return []string{fmt.Sprintf("Over their hash tables, flows spread as by chance in all %d cases (p from %s on).",
-			n, decimal(least, 3))}
+			n, wording.Decimal(least, 3))}
 	}
 	return []string{fmt.Sprintf(
 		"Over their hash tables, flows spread otherwise than chance explains (p below %s) in %d of %d cases: %s.",
-		decimal(rare, 2), len(odd), n, list(odd))}
+		wording.Decimal(rare, 2), len(odd), n, wording.List(odd))}
 }
 
 // distributionFigures show the greatest deviation of each scheduler, a dot for each
 // number of backends.
-func distributionFigures(s *section) []figure {
-	c := &chart{Axis: "greatest deviation of a backend from its share, %", Kind: dots}
+func distributionFigures(s *section) []chart.Figure {
+	c := &chart.Chart{Axis: "greatest deviation of a backend from its share, %", Kind: chart.Dots}
 	counts := distinct(s.trials, paramBackends)
 	for i, n := range counts {
-		c.Legend = append(c.Legend, legendEntry{Name: describe(paramBackends, n), Ink: flowInks[i%len(flowInks)]})
+		c.Legend = append(c.Legend, chart.LegendEntry{Name: describe(paramBackends, n), Ink: flowInks[i%len(flowInks)]})
 	}
 	at := map[string]int{}
 	for _, p := range s.points() {
@@ -136,9 +138,9 @@ func distributionFigures(s *section) []figure {
 		if !ok {
 			i = len(c.Rows)
 			at[label] = i
-			c.Rows = append(c.Rows, chartRow{Label: label})
+			c.Rows = append(c.Rows, chart.Row{Label: label})
 		}
-		c.Rows[i].Marks = append(c.Rows[i].Marks, mark{
+		c.Rows[i].Marks = append(c.Rows[i].Marks, chart.Mark{
 			Value: p.Stats[results.DeviationPercentMax].Median,
 			Ink:   flowInks[max(slices.Index(counts, p.Params[paramBackends]), 0)%len(flowInks)],
 		})
@@ -146,13 +148,13 @@ func distributionFigures(s *section) []figure {
 	for i, r := range c.Rows {
 		var values []string
 		for _, m := range r.Marks {
-			values = append(values, decimal(m.Value, 2))
+			values = append(values, wording.Decimal(m.Value, 2))
 		}
 		c.Rows[i].Value = strings.Join(values, " · ")
 	}
-	slices.SortStableFunc(c.Rows, func(a, b chartRow) int { return strings.Compare(a.Label, b.Label) })
-	return []figure{{"How far from their share backends are",
-		"Less is better; medians. A scheduler that draws lots cannot do better than chance does.", c}}
+	slices.SortStableFunc(c.Rows, func(a, b chart.Row) int { return strings.Compare(a.Label, b.Label) })
+	return []chart.Figure{{Title: "How far from their share backends are",
+		Caption: "Less is better; medians. A scheduler that draws lots cannot do better than chance does.", Chart: c}}
 }
 
 // endedText says how flows of this load end.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -143,7 +145,7 @@ func dnsByBackends(s *section) sheet {
 	all, backends := s.dnsSeries()
 	sh := sheet{
 		Title: "Queries a second by number of name servers",
-		Lead:  "Medians over the valid repeats; in brackets × " + clean(s.Baseline) + " with as many.",
+		Lead:  "Medians over the valid repeats; in brackets × " + wording.Clean(s.Baseline) + " with as many.",
 	}
 	sh.Columns = []column{{Title: "Subject"}}
 	for _, n := range backends {
@@ -152,7 +154,7 @@ func dnsByBackends(s *section) sheet {
 	for _, series := range all {
 		var rows []line
 		for _, l := range series.lines {
-			label := clean(l.label)
+			label := wording.Clean(l.label)
 			if series.text != "" {
 				label += ", " + series.text
 			}
@@ -170,11 +172,11 @@ func dnsByBackends(s *section) sheet {
 // cell shows a point's queries a second, and what that is to the baseline's.
 func (d *dnsSeries) cell(p *point, baseline string, backends float64) string {
 	if p == nil {
-		return missing
+		return wording.Missing
 	}
-	text := decimal(p.Stats[results.QueriesPerSecond].Median, 0)
+	text := wording.Decimal(p.Stats[results.QueriesPerSecond].Median, 0)
 	if r, ok := ratioOf(p, d.of(baseline, backends), results.QueriesPerSecond); ok && p.Subject != baseline {
-		text += " (" + ratioText(r) + ")"
+		text += " (" + wording.RatioText(r) + ")"
 	}
 	return text
 }
@@ -350,8 +352,9 @@ func (s *section) dnsOver(subject, against string, least float64) []judged {
 	if over.n == 0 {
 		return nil
 	}
-	return []judged{{what: clean(subject), bound: times(least) + " " + against, figures: over, format: times,
-		holds: over.low >= least, least: true}}
+	return []judged{{what: wording.Clean(subject), bound: wording.Times(least) + " " + against, figures: over,
+		format: wording.Times,
+		holds:  over.low >= least, least: true}}
 }
 
 // dnsEvenness judges round robin where the sockets can be dealt out evenly, and ask
@@ -361,7 +364,7 @@ func (s *section) dnsEvenness(subjects []string) []judged {
 	if s.hasParam(paramGeneratorThreads) {
 		return nil
 	}
-	percent := func(v float64) string { return decimal(v, 2) + " %" }
+	percent := func(v float64) string { return wording.Decimal(v, 2) + " %" }
 	even := judged{what: "round robin, the busiest name server over the idlest,", bound: fmt.Sprintf("%d %%", dnsEven),
 		format: percent, holds: true}
 	var all []judged
@@ -374,7 +377,7 @@ func (s *section) dnsEvenness(subjects []string) []judged {
 			even.figures.add(uneven.high, true)
 		default:
 			of := even
-			of.what, of.figures, of.holds = clean(subject)+" with "+even.what, uneven, false
+			of.what, of.figures, of.holds = wording.Clean(subject)+" with "+even.what, uneven, false
 			all = append(all, of)
 		}
 	}
@@ -405,41 +408,41 @@ func (s *section) dnsUneven(subject string) (uneven span) {
 }
 
 // dnsFigures are queries over backends, and what they cost.
-func dnsFigures(s *section) []figure {
+func dnsFigures(s *section) []chart.Figure {
 	colours := newPalette([]*section{s})
 	all, _ := s.dnsSeries()
-	var figures []figure
+	var figures []chart.Figure
 	for _, series := range all {
 		figures = append(figures, series.chart(colours))
 	}
-	cost := &chart{Axis: "µs of balancer CPU per query", Kind: bars}
+	cost := &chart.Chart{Axis: "µs of balancer CPU per query", Kind: chart.Bars}
 	if s.has(results.BalancerCPUUsPerRequest) {
 		cost.Rows = eachPoint(s, medianRow(s, colours, results.BalancerCPUUsPerRequest))
 	}
 	return append(figures,
-		figure{"The balancer's own CPU time", "Less is better; kernel work included. " + whiskerCaption, cost},
-		figure{"Context switches",
-			"Of the whole machine, a second. What is forwarded in the kernel wakes nobody on its way. " +
+		chart.Figure{Title: "The balancer's own CPU time", Caption: "Less is better; kernel work included. " + whiskerCaption, Chart: cost},
+		chart.Figure{Title: "Context switches",
+			Caption: "Of the whole machine, a second. What is forwarded in the kernel wakes nobody on its way. " +
 				whiskerCaption,
-			&chart{Axis: "context switches/s", Kind: bars,
+			Chart: &chart.Chart{Axis: "context switches/s", Kind: chart.Bars,
 				Rows: eachPoint(s, medianRow(s, colours, results.ContextSwitchesPerS))}})
 }
 
 // chart draws a line a balancer over the numbers of backends.
-func (d *dnsSeries) chart(colours *palette) figure {
-	c := &chart{Kind: lines, Axis: "name servers", YAxis: "queries/s"}
+func (d *dnsSeries) chart(colours *chart.Palette) chart.Figure {
+	c := &chart.Chart{Kind: chart.Lines, Axis: "name servers", YAxis: "queries/s"}
 	for _, l := range d.lines {
-		drawn := series{Name: clean(l.label), Ink: colours.subject(l.subject)}
+		drawn := chart.Series{Name: wording.Clean(l.label), Ink: colours.Ink(l.subject)}
 		for backends, p := range l.at {
-			drawn.Points = append(drawn.Points, xy{X: backends, Y: p.Stats[results.QueriesPerSecond].Median})
+			drawn.Points = append(drawn.Points, chart.XY{X: backends, Y: p.Stats[results.QueriesPerSecond].Median})
 		}
-		slices.SortFunc(drawn.Points, func(a, b xy) int { return int(a.X - b.X) })
+		slices.SortFunc(drawn.Points, func(a, b chart.XY) int { return int(a.X - b.X) })
 		c.Lines = append(c.Lines, drawn)
 	}
-	c.Lines = withDashes(c.Lines)
+	c.Lines = chart.WithDashes(c.Lines)
 	title := "Queries a second by number of name servers"
 	if d.text != "" {
 		title += ": " + d.text
 	}
-	return figure{title, "More is better. Medians over the repeats.", c}
+	return chart.Figure{Title: title, Caption: "More is better. Medians over the repeats.", Chart: c}
 }

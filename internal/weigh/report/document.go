@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -52,7 +53,7 @@ func newDocument(run *results.Run) *document {
 		Asked:       asked(run, sections),
 		Warnings:    warnings(run),
 		Environment: environment(run),
-		Laboratory:  cleanAll(run.Environment.Notes),
+		Laboratory:  wording.CleanAll(run.Environment.Notes),
 		Invalid:     invalidSheet(sections),
 		Remarks:     remarkSheet(sections),
 		Evidence:    evidenceSheet(sections),
@@ -76,9 +77,9 @@ func newDocument(run *results.Run) *document {
 func title(run *results.Run) string {
 	switch {
 	case run.Title != "":
-		return clean(run.Title)
+		return wording.Clean(run.Title)
 	case run.Suite != "":
-		return clean(run.Suite)
+		return wording.Clean(run.Suite)
 	}
 	return "Results"
 }
@@ -91,9 +92,9 @@ func asked(run *results.Run, sections []*section) string {
 	var subjects, loads []string
 	repeats := 0
 	for _, s := range sections {
-		loads = append(loads, clean(s.Load))
+		loads = append(loads, wording.Clean(s.Load))
 		for _, name := range s.Subjects {
-			if name = clean(name); !slices.Contains(subjects, name) {
+			if name = wording.Clean(name); !slices.Contains(subjects, name) {
 				subjects = append(subjects, name)
 			}
 		}
@@ -101,7 +102,7 @@ func asked(run *results.Run, sections []*section) string {
 	for _, t := range run.Trials {
 		repeats = max(repeats, t.Repeat)
 	}
-	return fmt.Sprintf("Asked of %s under %s, %s.", list(subjects), list(loads), times1(repeats))
+	return fmt.Sprintf("Asked of %s under %s, %s.", wording.List(subjects), wording.List(loads), times1(repeats))
 }
 
 // times1 says how often everything was repeated.
@@ -128,16 +129,16 @@ func environment(run *results.Run) []fact {
 	var facts []fact
 	add := func(name, value string) {
 		if value != "" {
-			facts = append(facts, fact{name, clean(value)})
+			facts = append(facts, fact{name, wording.Clean(value)})
 		}
 	}
 	cpu := e.CPU
 	if e.Cores > 0 {
-		cpu = strings.TrimSpace(fmt.Sprintf("%s, %s", e.CPU, counted("core")(fmt.Sprint(e.Cores))))
+		cpu = strings.TrimSpace(fmt.Sprintf("%s, %s", e.CPU, wording.Counted("core")(fmt.Sprint(e.Cores))))
 	}
 	add("CPU", strings.TrimPrefix(cpu, ", "))
 	if e.MemoryBytes > 0 {
-		add("Memory", bytesText(float64(e.MemoryBytes)))
+		add("Memory", wording.BytesText(float64(e.MemoryBytes)))
 	}
 	add("Kernel", e.Kernel)
 	machine, host := virtualFacts(e.Virtual)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/weigh/certainty"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -106,14 +107,16 @@ func tied(a, b *point, metric string) bool {
 func (d duel) sure() bool { return d.Bounded() && d.repeats > 1 }
 
 // told says whether the two are told apart. What rounds to 1.00 is no difference, however sure.
-func (d duel) told() bool { return d.sure() && d.Differs() && ratioText(d.Ratio) != ratioText(1) }
+func (d duel) told() bool {
+	return d.sure() && d.Differs() && wording.RatioText(d.Ratio) != wording.RatioText(1)
+}
 
 // interval formats the ratio with its interval: "1.92 (1.74–2.10)".
 func (d duel) interval() string {
 	if d.Pairs == 0 {
-		return missing
+		return wording.Missing
 	}
-	return ratioText(d.Ratio) + d.brackets()
+	return wording.RatioText(d.Ratio) + d.brackets()
 }
 
 // brackets formats the interval, to stand behind a ratio: " (1.74–2.10)", or nothing without one.
@@ -121,7 +124,7 @@ func (d duel) brackets() string {
 	if !d.sure() {
 		return ""
 	}
-	return " (" + ratioText(d.Low) + "–" + ratioText(d.High) + ")"
+	return " (" + wording.RatioText(d.Low) + "–" + wording.RatioText(d.High) + ")"
 }
 
 // repeatsToTell estimates how many repeats would tell the two apart.

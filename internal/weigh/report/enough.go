@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -39,7 +40,7 @@ func Enough(run *results.Run, margin float64, deadline, now time.Time) string {
 			}
 		}
 	}
-	after := fmt.Sprintf("after %s", counted("repeat")(fmt.Sprint(repeats)))
+	after := fmt.Sprintf("after %s", wording.Counted("repeat")(fmt.Sprint(repeats)))
 	switch {
 	case ratios == 0:
 		return after +
@@ -50,10 +51,10 @@ func Enough(run *results.Run, margin float64, deadline, now time.Time) string {
 		return ""
 	case !widest.sure():
 		return fmt.Sprintf("%s, because the time is up: %s to %s has no interval yet",
-			after, clean(widest.of), clean(widest.to))
+			after, wording.Clean(widest.of), wording.Clean(widest.to))
 	}
 	return fmt.Sprintf("%s, because the time is up: %s to %s is known to ± %s",
-		after, clean(widest.of), clean(widest.to), percentText(widest.Margin()))
+		after, wording.Clean(widest.of), wording.Clean(widest.to), percentText(widest.Margin()))
 }
 
-func percentText(v float64) string { return decimal(v*100, 1) + " %" }
+func percentText(v float64) string { return wording.Decimal(v*100, 1) + " %" }

@@ -5,12 +5,14 @@ package report
 import (
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // figures returns the charts of a load that have something to show.
-func figures(s *section, colours *palette) []figure {
-	var all []figure
+func figures(s *section, colours *chart.Palette) []chart.Figure {
+	var all []chart.Figure
 	switch kind := s.kind(); {
 	case kind != nil && kind.figures != nil:
 		all = kind.figures(s)
@@ -20,30 +22,30 @@ func figures(s *section, colours *palette) []figure {
 	case s.transacts():
 		all = transactFigures(s, colours)
 	case s.isBulk():
-		all = []figure{rateChart(s, colours), costChart(s, colours)}
+		all = []chart.Figure{rateChart(s, colours), costChart(s, colours)}
 	case s.laddered():
-		all = []figure{latencyChart(s, colours), rateChart(s, colours), costChart(s, colours)}
+		all = []chart.Figure{latencyChart(s, colours), rateChart(s, colours), costChart(s, colours)}
 	default:
-		all = []figure{rateChart(s, colours), costChart(s, colours), latencyChart(s, colours), partChart(s),
+		all = []chart.Figure{rateChart(s, colours), costChart(s, colours), latencyChart(s, colours), partChart(s),
 			evennessChart(s, colours)}
 	}
-	return slices.DeleteFunc(all, func(f figure) bool { return f.chart.empty() })
+	return slices.DeleteFunc(all, func(f chart.Figure) bool { return f.Chart.Empty() })
 }
 
 // eachPoint builds the rows of a chart: one a point for which make returns
 // a value, under a head for each group where there are several.
-func eachPoint(s *section, make func(*point) chartRow) []chartRow {
-	var rows []chartRow
+func eachPoint(s *section, make func(*point) chart.Row) []chart.Row {
+	var rows []chart.Row
 	for _, g := range s.Groups {
-		var of []chartRow
+		var of []chart.Row
 		for _, p := range g.Points {
 			if r := make(p); r.Value != "" {
-				r.Label = clean(p.Label)
+				r.Label = wording.Clean(p.Label)
 				of = append(of, r)
 			}
 		}
 		if len(of) > 0 && len(s.Groups) > 1 {
-			rows = append(rows, chartRow{Label: g.Params.only(s.Varying).text(), Head: true})
+			rows = append(rows, chart.Row{Label: g.Params.only(s.Varying).text(), Head: true})
 		}
 		rows = append(rows, of...)
 	}
@@ -51,51 +53,51 @@ func eachPoint(s *section, make func(*point) chartRow) []chartRow {
 }
 
 // medianRow is a row with one bar: a metric's median and range.
-func medianRow(s *section, colours *palette, metric string) func(*point) chartRow {
+func medianRow(s *section, colours *chart.Palette, metric string) func(*point) chart.Row {
 	var values []float64
 	for _, p := range s.points() {
 		if p.has(metric) {
 			values = append(values, p.Stats[metric].Median)
 		}
 	}
-	decimals := decimalsFor(values)
-	return func(p *point) chartRow {
+	decimals := wording.DecimalsFor(values)
+	return func(p *point) chart.Row {
 		if !p.has(metric) && p.Subject == s.Baseline {
-			return chartRow{Value: "no balancer"}
+			return chart.Row{Value: "no balancer"}
 		}
 		if !p.has(metric) {
-			return chartRow{}
+			return chart.Row{}
 		}
 		st := p.Stats[metric]
-		return chartRow{
-			Marks: []mark{{Value: st.Median, Low: st.Min, High: st.Max, Ink: colours.subject(p.Subject)}},
-			Value: decimal(st.Median, decimals),
+		return chart.Row{
+			Marks: []chart.Mark{{Value: st.Median, Low: st.Min, High: st.Max, Ink: colours.Ink(p.Subject)}},
+			Value: wording.Decimal(st.Median, decimals),
 		}
 	}
 }
 
 const whiskerCaption = "Bars are medians, whiskers the lowest and highest repeat."
 
-func rateChart(s *section, colours *palette) figure {
+func rateChart(s *section, colours *chart.Palette) chart.Figure {
 	metric, title, noun := s.rate()
-	return figure{title, "More is better. " + whiskerCaption, &chart{
-		Axis: noun, Kind: bars, Rows: eachPoint(s, medianRow(s, colours, metric)),
+	return chart.Figure{Title: title, Caption: "More is better. " + whiskerCaption, Chart: &chart.Chart{
+		Axis: noun, Kind: chart.Bars, Rows: eachPoint(s, medianRow(s, colours, metric)),
 	}}
 }
 
-func costChart(s *section, colours *palette) figure {
+func costChart(s *section, colours *chart.Palette) chart.Figure {
 	axis, metric := "µs of balancer CPU per request", results.BalancerCPUUsPerRequest
 	if s.isBulk() {
 		axis, metric = "ms of balancer CPU per gigabyte", results.BalancerCPUMsPerGigabyte
 	}
-	c := &chart{Axis: axis, Kind: bars}
+	c := &chart.Chart{Axis: axis, Kind: chart.Bars}
 	if s.has(metric) {
 		c.Rows = eachPoint(s, medianRow(s, colours, metric))
 	}
-	return figure{"The balancer's own CPU time", "Less is better; kernel work included. " + whiskerCaption, c}
+	return chart.Figure{Title: "The balancer's own CPU time", Caption: "Less is better; kernel work included. " + whiskerCaption, Chart: c}
 }
 
-func latencyChart(s *section, colours *palette) figure {
+func latencyChart(s *section, colours *chart.Palette) chart.Figure {
 	var values []float64
 	for _, p := range s.points() {
 		for _, m := range []string{results.LatencyMsP50, results.LatencyMsP99} {
@@ -104,15 +106,15 @@ func latencyChart(s *section, colours *palette) figure {
 			}
 		}
 	}
-	c := &chart{Axis: "latency, ms", Kind: dots, Legend: []legendEntry{
-		{Name: "p50", Ink: inkQuiet}, {Name: "p99", Ink: inkQuiet, Hollow: true},
+	c := &chart.Chart{Axis: "latency, ms", Kind: chart.Dots, Legend: []chart.LegendEntry{
+		{Name: "p50", Ink: chart.InkQuiet}, {Name: "p99", Ink: chart.InkQuiet, Hollow: true},
 	}}
-	if len(values) > 0 && slices.Min(values) > 0 && slices.Max(values)/slices.Min(values) > logFrom {
+	if len(values) > 0 && slices.Min(values) > 0 && slices.Max(values)/slices.Min(values) > chart.LogFrom {
 		c.Log = true
 		c.Axis += " (logarithmic)"
 	}
-	c.Rows = eachPoint(s, func(p *point) chartRow {
-		var r chartRow
+	c.Rows = eachPoint(s, func(p *point) chart.Row {
+		var r chart.Row
 		for _, m := range []string{results.LatencyMsP50, results.LatencyMsP99} {
 			if !p.has(m) {
 				continue
@@ -121,61 +123,61 @@ func latencyChart(s *section, colours *palette) figure {
 			if r.Value != "" {
 				r.Value += " – "
 			}
-			r.Value += significant(v)
-			r.Marks = append(r.Marks, mark{Value: v, Ink: colours.subject(p.Subject),
+			r.Value += wording.Significant(v)
+			r.Marks = append(r.Marks, chart.Mark{Value: v, Ink: colours.Ink(p.Subject),
 				Hollow: m == results.LatencyMsP99})
 		}
 		return r
 	})
-	return figure{"What clients waited", "Less is better. Half of the requests took up to p50, all but 1 % up to p99.",
-		c}
+	return chart.Figure{Title: "What clients waited", Caption: "Less is better. Half of the requests took up to p50, all but 1 % up to p99.",
+		Chart: c}
 }
 
 // partInks are the inks of cpuParts.
-var partInks = []ink{inkSky, inkBaseline, inkVermillion, inkOrange, inkGreen}
+var partInks = []chart.Ink{chart.InkSky, chart.InkBaseline, chart.InkVermillion, chart.InkOrange, chart.InkGreen}
 
-func partChart(s *section) figure {
-	c := &chart{Axis: "µs of CPU per request, all parts", Kind: stackedBars}
+func partChart(s *section) chart.Figure {
+	c := &chart.Chart{Axis: "µs of CPU per request, all parts", Kind: chart.StackedBars}
 	for i, part := range cpuParts {
 		if s.has(part.PerRequest) {
-			c.Legend = append(c.Legend, legendEntry{Name: part.Name, Ink: partInks[i]})
+			c.Legend = append(c.Legend, chart.LegendEntry{Name: part.Name, Ink: partInks[i]})
 		}
 	}
 	if !s.hasParts() {
-		return figure{chart: c}
+		return chart.Figure{Chart: c}
 	}
-	c.Rows = eachPoint(s, func(p *point) chartRow {
-		var r chartRow
+	c.Rows = eachPoint(s, func(p *point) chart.Row {
+		var r chart.Row
 		total := 0.0
 		for i, part := range cpuParts {
 			if v := p.Stats[part.PerRequest].Median; v > 0 {
-				r.Marks = append(r.Marks, mark{Value: v, Ink: partInks[i]})
+				r.Marks = append(r.Marks, chart.Mark{Value: v, Ink: partInks[i]})
 				total += v
 			}
 		}
-		r.Value = decimal(total, decimalsFor([]float64{total}))
+		r.Value = wording.Decimal(total, wording.DecimalsFor([]float64{total}))
 		return r
 	})
-	return figure{"Where a request's CPU time goes",
-		"Less is better. All parts share this machine's cores, so the sum decides how many requests it can serve.", c}
+	return chart.Figure{Title: "Where a request's CPU time goes",
+		Caption: "Less is better. All parts share this machine's cores, so the sum decides how many requests it can serve.", Chart: c}
 }
 
 // evennessChart shows each backend's connections at the fullest point only:
 // the tables have the figure for every point.
-func evennessChart(s *section, colours *palette) figure {
-	c := &chart{Axis: "connections of a backend, relative to an equal share", Kind: dots, Reference: 100,
+func evennessChart(s *section, colours *chart.Palette) chart.Figure {
+	c := &chart.Chart{Axis: "connections of a backend, relative to an equal share", Kind: chart.Dots, Reference: 100,
 		HasReference: true, Percent: true}
 	g := s.fullest()
 	if g == nil {
-		return figure{chart: c}
+		return chart.Figure{Chart: c}
 	}
 	for _, p := range g.Points {
 		if len(p.Shares) < 2 {
 			continue
 		}
-		r := chartRow{Label: clean(p.Label), Value: unevennessOf(p.Shares)}
+		r := chart.Row{Label: wording.Clean(p.Label), Value: unevennessOf(p.Shares)}
 		for _, v := range p.Shares {
-			r.Marks = append(r.Marks, mark{Value: v * 100, Ink: colours.subject(p.Subject)})
+			r.Marks = append(r.Marks, chart.Mark{Value: v * 100, Ink: colours.Ink(p.Subject)})
 		}
 		c.Rows = append(c.Rows, r)
 	}
@@ -183,13 +185,13 @@ func evennessChart(s *section, colours *palette) figure {
 	if at := g.Params.only(s.Varying).text(); at != "" {
 		caption = "At " + at + ". " + caption
 	}
-	return figure{"How evenly backends were used", caption, c}
+	return chart.Figure{Title: "How evenly backends were used", Caption: caption, Chart: c}
 }
 
 // unevennessOf says by how much the largest share exceeds the smallest.
 func unevennessOf(shares []float64) string {
 	if least := slices.Min(shares); least > 0 {
-		return percentMore((slices.Max(shares)/least - 1) * 100)
+		return wording.PercentMore((slices.Max(shares)/least - 1) * 100)
 	}
 	return "some idle"
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -111,9 +113,9 @@ func timesField(title, metric string) field {
 		column: column{Title: title, Numeric: true},
 		cell: func(_ *group, p *point, _ int) string {
 			if !p.has(metric) {
-				return missing
+				return wording.Missing
 			}
-			return times(p.Stats[metric].Median)
+			return wording.Times(p.Stats[metric].Median)
 		},
 	}
 }
@@ -132,9 +134,9 @@ func floodBalancer(s *section) sheet {
 			cell: func(_ *group, p *point, _ int) string {
 				ns, ok := floodCost(p)
 				if !ok {
-					return missing
+					return wording.Missing
 				}
-				return decimal(ns, 0)
+				return wording.Decimal(ns, 0)
 			}},
 		fixed(metricField("Kept before", "", results.RememberedBefore), 0),
 		fixed(metricField("Kept in flood", "", results.RememberedDuring), 0),
@@ -142,9 +144,9 @@ func floodBalancer(s *section) sheet {
 		fixed(metricField("Bound", "", results.RememberedLimit), 0),
 		field{column: column{Title: "Memory", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
 			if !p.has(results.RememberedBytes) {
-				return missing
+				return wording.Missing
 			}
-			return bytesText(p.Stats[results.RememberedBytes].Median)
+			return wording.BytesText(p.Stats[results.RememberedBytes].Median)
 		}},
 	)
 	sh := sheet{
@@ -226,40 +228,40 @@ type floodJudged struct {
 // the latencies.
 func judgeFlood(p *point) floodJudged {
 	lost, ratio := p.Stats[results.EstablishedLost], p.Stats[results.FloodRatioP99]
-	words := []string{fmt.Sprintf("%s lost", decimal(lost.Max, 0))}
+	words := []string{fmt.Sprintf("%s lost", wording.Decimal(lost.Max, 0))}
 	if ratio.N > 0 {
-		words = append(words, fmt.Sprintf("p99 %s (%.2f ms quiet, %.2f ms in the flood)", times(ratio.Median),
+		words = append(words, fmt.Sprintf("p99 %s (%.2f ms quiet, %.2f ms in the flood)", wording.Times(ratio.Median),
 			p.Stats[results.QuietLatencyMsP99].Median, p.Stats[results.FloodLatencyMsP99].Median))
 	}
 	if failed := p.Stats[results.FloodNewFailed]; failed.Max > 0 {
-		words = append(words, fmt.Sprintf("%s new connections failed", decimal(failed.Max, 0)))
+		words = append(words, fmt.Sprintf("%s new connections failed", wording.Decimal(failed.Max, 0)))
 	}
 	kept := p.Stats[results.RememberedDuring]
 	bounded := true
 	if limit := p.Stats[results.RememberedLimit]; kept.N > 0 && limit.N > 0 {
 		bounded = kept.Max <= limit.Max
-		words = append(words, fmt.Sprintf("%s of %s kept", decimal(kept.Max, 0), decimal(limit.Max, 0)))
+		words = append(words, fmt.Sprintf("%s of %s kept", wording.Decimal(kept.Max, 0), wording.Decimal(limit.Max, 0)))
 	}
 	return floodJudged{
-		text:  clean(p.Label) + " (" + strings.Join(words, ", ") + ")",
+		text:  wording.Clean(p.Label) + " (" + strings.Join(words, ", ") + ")",
 		holds: lost.Max == 0 && ratio.N > 0 && ratio.Median <= floodTargetRatio && bounded,
 	}
 }
 
 // floodFigures show latencies, and what the flood came to.
-func floodFigures(s *section) []figure {
+func floodFigures(s *section) []chart.Figure {
 	colours := newPalette([]*section{s})
-	return []figure{floodLatencyChart(s, colours), {
-		"Packets of the flood that the balancer handled", "More is better, as far as one core lets it. " +
-			whiskerCaption, &chart{
-			Axis: "packets/s", Kind: bars, Rows: eachPoint(s, medianRow(s, colours, results.FloodHandledPerSecond)),
+	return []chart.Figure{floodLatencyChart(s, colours), {
+		Title: "Packets of the flood that the balancer handled", Caption: "More is better, as far as one core lets it. " +
+			whiskerCaption, Chart: &chart.Chart{
+			Axis: "packets/s", Kind: chart.Bars, Rows: eachPoint(s, medianRow(s, colours, results.FloodHandledPerSecond)),
 		},
 	}}
 }
 
-func floodLatencyChart(s *section, colours *palette) figure {
-	c := &chart{Axis: "p99 of requests over open connections, ms", Kind: dots, Legend: []legendEntry{
-		{Name: "quiet", Ink: inkQuiet, Hollow: true}, {Name: "in the flood", Ink: inkQuiet},
+func floodLatencyChart(s *section, colours *chart.Palette) chart.Figure {
+	c := &chart.Chart{Axis: "p99 of requests over open connections, ms", Kind: chart.Dots, Legend: []chart.LegendEntry{
+		{Name: "quiet", Ink: chart.InkQuiet, Hollow: true}, {Name: "in the flood", Ink: chart.InkQuiet},
 	}}
 	metrics := []string{results.QuietLatencyMsP99, results.FloodLatencyMsP99}
 	var values []float64
@@ -270,24 +272,24 @@ func floodLatencyChart(s *section, colours *palette) figure {
 			}
 		}
 	}
-	if len(values) > 0 && slices.Min(values) > 0 && slices.Max(values)/slices.Min(values) > logFrom {
+	if len(values) > 0 && slices.Min(values) > 0 && slices.Max(values)/slices.Min(values) > chart.LogFrom {
 		c.Log = true
 		c.Axis += " (logarithmic)"
 	}
-	c.Rows = eachPoint(s, func(p *point) chartRow {
-		var r chartRow
+	c.Rows = eachPoint(s, func(p *point) chart.Row {
+		var r chart.Row
 		var words []string
 		for _, m := range metrics {
 			if p.has(m) {
 				v := p.Stats[m].Median
-				words = append(words, significant(v))
-				r.Marks = append(r.Marks, mark{Value: v, Ink: colours.subject(p.Subject),
+				words = append(words, wording.Significant(v))
+				r.Marks = append(r.Marks, chart.Mark{Value: v, Ink: colours.Ink(p.Subject),
 					Hollow: m == results.QuietLatencyMsP99})
 			}
 		}
 		r.Value = strings.Join(words, " → ")
 		return r
 	})
-	return figure{"What those who are connected wait",
-		"Less is better, and the two dots of a row should not be far apart.", c}
+	return chart.Figure{Title: "What those who are connected wait",
+		Caption: "Less is better, and the two dots of a row should not be far apart.", Chart: c}
 }

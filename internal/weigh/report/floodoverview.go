@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -16,12 +17,12 @@ func floodAnswer(s *section) []string {
 	points := slices.DeleteFunc(s.points(), func(p *point) bool { return slices.Contains(notBalancers, p.Subject) })
 	for _, p := range points {
 		if n := p.Stats[results.EstablishedLost].Max; n > 0 {
-			lost = append(lost, fmt.Sprintf("%s %s", clean(p.Label), decimal(n, 0)))
+			lost = append(lost, fmt.Sprintf("%s %s", wording.Clean(p.Label), wording.Decimal(n, 0)))
 		}
 	}
 	out := []string{fmt.Sprintf("No connection is lost in the flood through any of the %d.", len(points))}
 	if len(lost) > 0 {
-		out = []string{fmt.Sprintf("Connections are lost in the flood through %s.", list(atMost(lost, maxRivals)))}
+		out = []string{fmt.Sprintf("Connections are lost in the flood through %s.", wording.List(atMost(lost, maxRivals)))}
 	}
 	with := slices.DeleteFunc(points, func(p *point) bool { return !p.has(results.FloodRatioP99) })
 	if len(with) == 0 {
@@ -33,9 +34,10 @@ func floodAnswer(s *section) []string {
 	text := func(p *point) string {
 		st := p.Stats[results.FloodRatioP99]
 		if st.N < 2 {
-			return fmt.Sprintf("%s, %s", clean(p.Label), times(st.Median))
+			return fmt.Sprintf("%s, %s", wording.Clean(p.Label), wording.Times(st.Median))
 		}
-		return fmt.Sprintf("%s, %s (%s–%s)", clean(p.Label), times(st.Median), ratioText(st.Min), ratioText(st.Max))
+		return fmt.Sprintf("%s, %s (%s–%s)", wording.Clean(p.Label), wording.Times(st.Median),
+			wording.RatioText(st.Min), wording.RatioText(st.Max))
 	}
 	first, last := with[0], with[len(with)-1]
 	if len(with) > 1 && tied(first, last, results.FloodRatioP99) {
@@ -50,7 +52,7 @@ func floodOverview(s *section) *sheet {
 	sh := &sheet{Lead: "Medians over the repeats; connections that were open before the flood."}
 	sh.fill(s, []field{
 		{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string {
-			return p.marked(clean(s.label(p, true)))
+			return p.marked(wording.Clean(s.label(p, true)))
 		}},
 		fixed(metricField("Lost", "", results.EstablishedLost), 0),
 		floodLatency("p99 quiet", results.QuietLatencyMsP99),

@@ -11,6 +11,7 @@ import (
 	"html/template"
 	"io"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -64,7 +65,7 @@ type pageFigure struct {
 func newPage(d *document, words *translator) page {
 	style := fmt.Sprintf(
 		":root{color-scheme:light;%s}@media(prefers-color-scheme:dark){:root:not([data-theme=light]){color-scheme:dark;%s}}:root[data-theme=dark]{color-scheme:dark;%s}\n%s",
-		declarations(false), declarations(true), declarations(true), pageStyle)
+		chart.Declarations(false), chart.Declarations(true), chart.Declarations(true), pageStyle)
 	p := page{
 		document: d,
 		Language: words.language,
@@ -94,12 +95,12 @@ func newPage(d *document, words *translator) page {
 }
 
 // drawn draws a figure for wide and for narrow pages.
-func drawn(f figure) pageFigure {
+func drawn(f chart.Figure) pageFigure {
 	return pageFigure{
 		Title:   f.Title,
 		Caption: f.Caption,
-		Wide:    template.HTML(f.chart.inline(wideChart, "wide")),
-		Narrow:  template.HTML(f.chart.inline(narrowChart, "narrow")),
+		Wide:    template.HTML(f.Chart.Inline(chart.WideWidth, "wide")),
+		Narrow:  template.HTML(f.Chart.Inline(chart.NarrowWidth, "narrow")),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -71,9 +72,9 @@ func instructionSheets(s *section) []sheet {
 			cell: func(g *group, p *point, _ int) string {
 				added, ok := s.added(g, p)
 				if !ok {
-					return missing
+					return wording.Missing
 				}
-				return decimal(added, 0)
+				return wording.Decimal(added, 0)
 			}},
 	)
 	for _, against := range instructionRivals {
@@ -81,9 +82,9 @@ func instructionSheets(s *section) []sheet {
 			cell: func(g *group, p *point, _ int) string {
 				r, ok := s.addedRatio(g, p, against)
 				if !ok {
-					return missing
+					return wording.Missing
 				}
-				return ratioText(r)
+				return wording.RatioText(r)
 			}})
 	}
 	fields = append(fields, fixed(metricField("Failed", "", results.Failed), 0), repeatsField())
@@ -113,8 +114,8 @@ func instructionVerdict(s *section) []string {
 		}
 		if added.n > 0 {
 			sentences = append(sentences, fmt.Sprintf("%s: %s adds %s instructions to a request%s.", s.title(),
-				clean(name),
-				added.text(func(v float64) string { return decimal(v, 0) }), overPoints(added.n)))
+				wording.Clean(name),
+				added.text(func(v float64) string { return wording.Decimal(v, 0) }), overPoints(added.n)))
 		}
 	}
 	return append(sentences, judgement(s.instructionTargets(), "")...)
@@ -124,8 +125,8 @@ func instructionVerdict(s *section) []string {
 func (s *section) instructionTargets() []judged {
 	var all []judged
 	for _, target := range instructionTargets {
-		j := judged{what: target.ours, bound: ratioText(target.most) + " × what " + target.against + " adds",
-			format: times}
+		j := judged{what: target.ours, bound: wording.RatioText(target.most) + " × what " + target.against + " adds",
+			format: wording.Times}
 		for _, g := range s.Groups {
 			// The highest of a subject's variants is its least favourable.
 			j.figures.add(s.addedRatio(g, g.best(target.ours, results.InstructionsPerRequest), target.against))
@@ -168,6 +169,6 @@ func virtualFacts(v *results.Virtual) (machine, host string) {
 	if v.Clock != "" {
 		parts = append(parts, "clock source "+v.Clock)
 	}
-	host = fmt.Sprintf("%s, %s, Linux %s", v.HostCPU, counted("core")(fmt.Sprint(v.HostCores)), v.HostKernel)
+	host = fmt.Sprintf("%s, %s, Linux %s", v.HostCPU, wording.Counted("core")(fmt.Sprint(v.HostCores)), v.HostKernel)
 	return strings.Join(parts, ", "), strings.TrimPrefix(host, ", ")
 }

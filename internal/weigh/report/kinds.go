@@ -5,6 +5,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 	"slices"
 	"strings"
 )
@@ -17,12 +18,12 @@ type loadKind struct {
 	sheets   func(*section) []sheet
 	verdict  func(*section) []string
 	// figures may be nil.
-	figures func(*section) []figure
+	figures func(*section) []chart.Figure
 	// answer, overview and picture are those of the first screen, where the verdict, the first table and the first
 	// figure do not fit it; nil otherwise.
 	answer   func(*section) []string
 	overview func(*section) *sheet
-	picture  func(*section) *figure
+	picture  func(*section) *chart.Figure
 	reading  []paragraph
 }
 

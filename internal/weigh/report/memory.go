@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -41,9 +42,9 @@ func memorySheets(s *section) []sheet {
 func megabytesField(title, metric string) field {
 	return field{column: column{Title: title, Unit: "MB", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
 		if !p.has(metric) {
-			return missing
+			return wording.Missing
 		}
-		return decimal(p.Stats[metric].Median/1e6, 1)
+		return wording.Decimal(p.Stats[metric].Median/1e6, 1)
 	}}
 }
 
@@ -63,7 +64,7 @@ func memoryVerdict(s *section) []string {
 		if i < 0 {
 			i = len(all)
 			all = append(all, judged{what: what, bound: fmt.Sprintf("%.0f bytes a flow", bound), holds: true,
-				format: func(v float64) string { return decimal(v, 1) }})
+				format: func(v float64) string { return wording.Decimal(v, 1) }})
 		}
 		all[i].figures.add(p.Stats[results.BytesPerFlow].Median, true)
 		all[i].holds = all[i].holds && all[i].figures.high <= bound &&
@@ -84,8 +85,8 @@ func roomVerdict(s *section) []string {
 	if sent == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("Of %s flows in tables planned for as many, %s found no room.", decimal(sent, 0),
-		decimal(without, 0))}
+	return []string{fmt.Sprintf("Of %s flows in tables planned for as many, %s found no room.", wording.Decimal(sent, 0),
+		wording.Decimal(without, 0))}
 }
 
 var memoryReading = []paragraph{

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -48,7 +49,7 @@ func invalidLines(s *section) []line {
 		}
 		at[key] = len(lines)
 		lines = append(lines, line{Cells: []string{
-			clean(t.Subject), s.title(), cmp.Or(s.changing(p), missing), fmt.Sprint(t.Repeat), reason,
+			wording.Clean(t.Subject), s.title(), cmp.Or(s.changing(p), wording.Missing), fmt.Sprint(t.Repeat), reason,
 		}})
 	}
 	return lines
@@ -57,9 +58,9 @@ func invalidLines(s *section) []line {
 // reasons returns the notes of an invalid trial but for those that valid ones
 // have as well, which cannot be why it is not.
 func (s *section) reasons(invalid results.Trial) []string {
-	return slices.DeleteFunc(cleanAll(invalid.Notes), func(note string) bool {
+	return slices.DeleteFunc(wording.CleanAll(invalid.Notes), func(note string) bool {
 		return strings.HasPrefix(note, saturationNote) || slices.ContainsFunc(s.trials, func(t results.Trial) bool {
-			return t.Valid && slices.Contains(cleanAll(t.Notes), note)
+			return t.Valid && slices.Contains(wording.CleanAll(t.Notes), note)
 		})
 	})
 }
@@ -88,7 +89,7 @@ func (s *section) remarks(merge bool) []*remark {
 		if !t.Valid {
 			continue
 		}
-		for _, n := range cleanAll(t.Notes) {
+		for _, n := range wording.CleanAll(t.Notes) {
 			key := n
 			if merge {
 				key = noteNumber.ReplaceAllString(n, "#")
@@ -190,7 +191,7 @@ func (s *section) where(r *remark) string {
 		switch {
 		case len(of) == 0:
 		case len(of) == s.valid(subject) && len(of) > 1:
-			parts = append(parts, fmt.Sprintf("%s, all %d", clean(subject), len(of)))
+			parts = append(parts, fmt.Sprintf("%s, all %d", wording.Clean(subject), len(of)))
 		default:
 			parts = append(parts, s.pointsOf(of)...)
 		}
@@ -213,7 +214,7 @@ func (s *section) valid(subject string) int {
 func (s *section) pointsOf(trials []results.Trial) []string {
 	var names, repeats []string
 	for _, t := range trials {
-		name := clean(t.Subject)
+		name := wording.Clean(t.Subject)
 		if words := s.changing(toParams(t.Params)); words != "" {
 			name += " · " + words
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -27,8 +28,8 @@ func TestNotes(t *testing.T) {
 	}, "")
 	want := map[string][][]string{
 		"invalid": {
-			{"haproxy-http", "http", missing, "2, 3", "it did not start"},
-			{"jeoul-l2dsr-xdp", "http", missing, "1", "no reason was recorded"},
+			{"haproxy-http", "http", wording.Missing, "2, 3", "it did not start"},
+			{"jeoul-l2dsr-xdp", "http", wording.Missing, "1", "no reason was recorded"},
 		},
 		"remarks": {
 			{"http", "direct, all 2", "9–120 frames were dropped"},

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -20,7 +22,7 @@ type overview struct {
 	Sure   string
 	// Load names what the picture and the table are of.
 	Load    string
-	Picture *figure
+	Picture *chart.Figure
 	Table   *sheet
 	of      *section
 }
@@ -31,13 +33,13 @@ const (
 )
 
 // newOverview answers by the run's first load that has an answer.
-func newOverview(sections []*section, colours *palette, each time.Duration) overview {
+func newOverview(sections []*section, colours *chart.Palette, each time.Duration) overview {
 	if len(sections) == 0 {
 		return overview{Answer: []string{"The run has no trials: there is nothing to judge."}}
 	}
 	s := slices.MaxFunc(sections, func(a, b *section) int { return cmp.Compare(a.telling(), b.telling()) })
 	o := overview{Question: s.question(), Answer: s.answer(each), Sure: s.certaintyNote(), Load: s.title(), of: s}
-	if f := s.picture(colours); f != nil && !f.chart.empty() {
+	if f := s.picture(colours); f != nil && !f.Chart.Empty() {
 		o.Picture = f
 	}
 	o.Table = s.overviewTable()
@@ -75,9 +77,9 @@ func (s *section) question() string {
 }
 
 // picture is the one that shows the answer: rate against cost, or the first of the load's charts.
-func (s *section) picture(colours *palette) *figure {
+func (s *section) picture(colours *chart.Palette) *chart.Figure {
 	if r, ok := s.ranking(); ok && s.has(r.cost) && r.more {
-		if f := s.scatter(r, colours); len(f.chart.Places) > 0 {
+		if f := s.scatter(r, colours); len(f.Chart.Places) > 0 {
 			return &f
 		}
 	}
@@ -96,12 +98,12 @@ func (s *section) picture(colours *palette) *figure {
 		return nil
 	}
 	f := all[0]
-	return f.fitted()
+	return f.Fitted()
 }
 
 // scatter shows the rate over the balancer's CPU time at the load's fullest point.
-func (s *section) scatter(r ranking, colours *palette) figure {
-	c := &chart{Kind: scatterPlot, Axis: "balancer CPU, " + r.costUnit + " each", YAxis: r.noun, Log: true}
+func (s *section) scatter(r ranking, colours *chart.Palette) chart.Figure {
+	c := &chart.Chart{Kind: chart.Scatter, Axis: "balancer CPU, " + r.costUnit + " each", YAxis: r.noun, Log: true}
 	g := s.fullest()
 	hollow := false
 	for _, name := range s.Subjects {
@@ -112,13 +114,14 @@ func (s *section) scatter(r ranking, colours *palette) figure {
 		x, y := p.Stats[r.cost], p.Stats[r.metric]
 		if measure := slices.Contains(notBalancers, name); measure || x.N == 0 || x.Min <= 0 {
 			if measure {
-				c.Limits = append(c.Limits, limit{Name: clean(name), Value: y.Median})
+				c.Limits = append(c.Limits, chart.Limit{Name: wording.Clean(name), Value: y.Median})
 			}
 			continue
 		}
-		at := place{Name: clean(name), Ink: colours.subject(name),
+		at := chart.Place{Name: wording.Clean(name), Ink: colours.Ink(name),
 			Hollow: !slices.Contains(p.saturated, string(results.SaturatedBalancer)),
-			X:      mark{Value: x.Median, Low: x.Min, High: x.Max}, Y: mark{Value: y.Median, Low: y.Min, High: y.Max}}
+			X:      chart.Mark{Value: x.Median, Low: x.Min, High: x.Max}, Y: chart.Mark{Value: y.Median, Low: y.Min,
+				High: y.Max}}
 		hollow = hollow || at.Hollow
 		c.Places = append(c.Places, at)
 	}
@@ -130,7 +133,7 @@ func (s *section) scatter(r ranking, colours *palette) figure {
 	if at := g.Params.only(s.Varying).text(); at != "" {
 		caption = "At " + at + ". " + caption
 	}
-	return figure{r.title + " against the balancer's CPU time", caption, c}
+	return chart.Figure{Title: r.title + " against the balancer's CPU time", Caption: caption, Chart: c}
 }
 
 // overviewTable is the compact table beside the picture; nil without a row.
@@ -159,7 +162,7 @@ func (s *section) variant(p *point) string {
 			parts = append(parts, describe(name, v))
 		}
 	}
-	return clean(strings.Join(parts, " · "))
+	return wording.Clean(strings.Join(parts, " · "))
 }
 
 // rankingTable has a row for each subject: its rate, how it stands to the reference, what it costs.
@@ -169,10 +172,10 @@ func (s *section) rankingTable(r ranking) *sheet {
 		{Title: "Subject"}, {Title: r.title, Numeric: true}, {Title: "× " + r.reference, Numeric: true},
 		{Title: "Balancer CPU", Unit: r.costUnit, Numeric: true}, {Title: "Saturated"}}}
 	sh.Lead = fmt.Sprintf(
-		"Medians; ratios to %s are over all points. Grey: not told apart from it.", clean(r.reference))
+		"Medians; ratios to %s are over all points. Grey: not told apart from it.", wording.Clean(r.reference))
 	if at := g.Params.only(s.Varying).text(); at != "" {
 		sh.Lead = fmt.Sprintf("Medians at %s; ratios to %s are over all points. Grey: not told apart from it.",
-			at, clean(r.reference))
+			at, wording.Clean(r.reference))
 	}
 	var lines []line
 	for _, name := range s.Subjects {
@@ -181,9 +184,10 @@ func (s *section) rankingTable(r ranking) *sheet {
 			continue
 		}
 		l := line{Baseline: name == r.reference, Cells: []string{
-			s.variant(p), significant(p.Stats[r.metric].Median), missing, missing, cmp.Or(p.Saturated, missing)}}
+			s.variant(p), wording.Significant(p.Stats[r.metric].Median), wording.Missing, wording.Missing,
+			cmp.Or(p.Saturated, wording.Missing)}}
 		if p.has(r.cost) && !slices.Contains(notBalancers, name) {
-			l.Cells[3] = significant(p.Stats[r.cost].Median)
+			l.Cells[3] = wording.Significant(p.Stats[r.cost].Median)
 		}
 		if d := s.duel(r.yardstick, name, r.reference, r.metric); name != r.reference && d.Pairs > 0 {
 			l.Cells[2], l.Quiet = d.interval(), !d.told()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -34,7 +35,7 @@ func arrivalVerdict(s *section) []string {
 		for _, p := range g.Points {
 			if p.has(results.LatencyMsP99) {
 				words = append(words,
-					fmt.Sprintf("%s %s ms", clean(p.Label), significant(p.Stats[results.LatencyMsP99].Median)))
+					fmt.Sprintf("%s %s ms", wording.Clean(p.Label), wording.Significant(p.Stats[results.LatencyMsP99].Median)))
 			}
 		}
 		if len(words) > 0 {

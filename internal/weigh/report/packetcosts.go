@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -25,11 +26,11 @@ type packetCost struct {
 func (c packetCost) name() string {
 	switch {
 	case c.foreign:
-		return clean(c.subject) + " · not its own"
+		return wording.Clean(c.subject) + " · not its own"
 	case c.variant == "":
-		return clean(c.subject)
+		return wording.Clean(c.subject)
 	}
-	return clean(c.subject) + " · " + c.variant
+	return wording.Clean(c.subject) + " · " + c.variant
 }
 
 // packetCosts sums up the contenders' costs, packets that are not the
@@ -111,7 +112,7 @@ func withFlows(v value) string {
 	return " with " + describe(paramFlows, v)
 }
 
-func nanoseconds(v float64) string { return decimal(v, 1) }
+func nanoseconds(v float64) string { return wording.Decimal(v, 1) }
 
 // packetVerdict says which targets hold, and what the data plane costs.
 func packetVerdict(s *section) []string {
@@ -157,6 +158,6 @@ func (c packetCost) text() string {
 		return ""
 	}
 	name := strings.TrimPrefix(c.name(), ownPrefix)
-	name = strings.Replace(name, "-"+clean(c.hook.word), "", 1)
+	name = strings.Replace(name, "-"+wording.Clean(c.hook.word), "", 1)
 	return name + " " + strings.Join(slices.Compact(costs), " → ") + " ns"
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -34,10 +35,10 @@ func packetInstructionSheets(s *section) []sheet {
 	for _, g := range s.bySubject().Groups {
 		fields := []field{
 			{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string {
-				return p.marked(clean(p.Subject))
+				return p.marked(wording.Clean(p.Subject))
 			}},
 			{column: column{Title: "Packets"}, cell: func(_ *group, p *point, _ int) string {
-				return cmp.Or(s.packetWords(p), missing)
+				return cmp.Or(s.packetWords(p), wording.Missing)
 			}},
 			fixed(metricField("Per packet", "instructions", results.InstructionsPerPacket), 0),
 		}
@@ -67,9 +68,9 @@ func (s *section) flowsField(flows value, metric string) field {
 	return field{column: column{Title: title, Unit: "instructions", Numeric: true},
 		cell: func(_ *group, p *point, _ int) string {
 			if q := s.withFlows(p, flows); q != nil && q.has(metric) {
-				return decimal(q.Stats[metric].Median, 0)
+				return wording.Decimal(q.Stats[metric].Median, 0)
 			}
-			return missing
+			return wording.Missing
 		}}
 }
 
@@ -86,7 +87,8 @@ func packetInstructionVerdict(s *section) []string {
 				}
 			}
 			if net.n > 0 {
-				parts = append(parts, clean(name)+" "+net.text(func(v float64) string { return decimal(v, 0) }))
+				parts = append(parts,
+					wording.Clean(name)+" "+net.text(func(v float64) string { return wording.Decimal(v, 0) }))
 			}
 		}
 		if slices.Sort(parts); len(parts) > 0 {

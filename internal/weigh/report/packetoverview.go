@@ -5,6 +5,8 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"slices"
 )
 
@@ -51,7 +53,7 @@ func packetOverview(s *section) *sheet {
 			if of.n > 0 {
 				l.Cells = append(l.Cells, of.text(nanoseconds))
 			} else {
-				l.Cells = append(l.Cells, missing)
+				l.Cells = append(l.Cells, wording.Missing)
 			}
 		}
 		lines = append(lines, l)
@@ -61,30 +63,31 @@ func packetOverview(s *section) *sheet {
 }
 
 // packetPicture shows the range of each way of forwarding.
-func packetPicture(s *section) *figure {
-	c := &chart{Axis: "ns per packet, net of an empty program", Kind: dots}
+func packetPicture(s *section) *chart.Figure {
+	c := &chart.Chart{Axis: "ns per packet, net of an empty program", Kind: chart.Dots}
 	costs := slices.DeleteFunc(packetCosts(s), func(c *packetCost) bool { return c.foreign })
 	for _, cost := range costs {
-		row := chartRow{Label: cost.name()}
+		row := chart.Row{Label: cost.name()}
 		for i, of := range []span{cost.few, cost.many} {
 			if of.n > 0 {
 				row.Value = of.text(nanoseconds)
-				row.Marks = append(row.Marks, mark{Value: of.low, Ink: flowInks[2*i]},
-					mark{Value: of.high, Ink: flowInks[2*i]})
+				row.Marks = append(row.Marks, chart.Mark{Value: of.low, Ink: flowInks[2*i]},
+					chart.Mark{Value: of.high, Ink: flowInks[2*i]})
 			}
 		}
 		c.Rows = append(c.Rows, row)
 	}
 	if len(costs) > 0 {
-		c.Legend = []legendEntry{{Name: describe(paramFlows, costs[0].fewFlows), Ink: flowInks[0]}}
+		c.Legend = []chart.LegendEntry{{Name: describe(paramFlows, costs[0].fewFlows), Ink: flowInks[0]}}
 		if costs[0].fewFlows != costs[0].manyFlows {
-			c.Legend = append(c.Legend, legendEntry{Name: describe(paramFlows, costs[0].manyFlows), Ink: flowInks[2]})
+			c.Legend = append(c.Legend,
+				chart.LegendEntry{Name: describe(paramFlows, costs[0].manyFlows), Ink: flowInks[2]})
 		}
 	}
-	if c.wide() {
+	if c.Wide() {
 		c.Log = true
 		c.Axis += " (logarithmic)"
 	}
-	return figure{"What a packet costs",
-		"Less is better; the lowest and the highest median over kinds of packets.", c}.fitted()
+	return chart.Figure{Title: "What a packet costs",
+		Caption: "Less is better; the lowest and the highest median over kinds of packets.", Chart: c}.Fitted()
 }

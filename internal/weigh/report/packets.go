@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -42,10 +44,10 @@ func packetSheets(s *section) []sheet {
 func hookSheet(s *section, g *group) sheet {
 	fields := []field{
 		{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string {
-			return p.marked(clean(p.Subject))
+			return p.marked(wording.Clean(p.Subject))
 		}},
 		{column: column{Title: "Packets"}, cell: func(_ *group, p *point, _ int) string {
-			return cmp.Or(s.packetWords(p), missing)
+			return cmp.Or(s.packetWords(p), wording.Missing)
 		}},
 		fixed(metricField("Per packet", "ns", results.NsPerPacket), 1),
 	}
@@ -56,17 +58,17 @@ func hookSheet(s *section, g *group) sheet {
 		field{column: column{Title: "Most × fewest", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
 			r, ok := ratioOf(s.mostFlows(p), p, results.NsNetOfEmpty)
 			if !ok || s.mostFlows(p) == p {
-				return missing
+				return wording.Missing
 			}
-			return ratioText(r)
+			return wording.RatioText(r)
 		}},
 		fixed(spreadField("Spread of net", results.NsNetOfEmpty), 1),
 		field{column: column{Title: "Net of adjust", Unit: "ns", Numeric: true},
 			cell: func(_ *group, p *point, _ int) string {
 				if net, ok := s.netOfAdjust(p); ok {
-					return decimal(net, 1)
+					return wording.Decimal(net, 1)
 				}
-				return missing
+				return wording.Missing
 			}},
 	)
 	sh := sheet{
@@ -96,9 +98,9 @@ func netField(s *section, flows value) field {
 	}
 	return field{column: column{Title: title, Unit: "ns", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
 		if q := s.withFlows(p, flows); q != nil && q.has(results.NsNetOfEmpty) {
-			return decimal(q.Stats[results.NsNetOfEmpty].Median, 1)
+			return wording.Decimal(q.Stats[results.NsNetOfEmpty].Median, 1)
 		}
-		return missing
+		return wording.Missing
 	}}
 }
 
@@ -157,7 +159,7 @@ func (s *section) netOfAdjust(p *point) (net float64, ok bool) {
 func everySheet(s *section) sheet {
 	fields := []field{{
 		column: column{Title: "Subject"},
-		cell:   func(_ *group, p *point, _ int) string { return p.marked(clean(p.Subject)) },
+		cell:   func(_ *group, p *point, _ int) string { return p.marked(wording.Clean(p.Subject)) },
 	}}
 	for _, name := range slices.SortedFunc(slices.Values(slices.Concat(s.Varying, s.Own)), compareNames) {
 		fields = append(fields, paramField(s, name))
@@ -170,9 +172,9 @@ func everySheet(s *section) sheet {
 		field{column: column{Title: "Net × one flow", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
 			r, ok := ratioOf(p, s.oneFlow(p), results.NsNetOfEmpty)
 			if !ok {
-				return missing
+				return wording.Missing
 			}
-			return ratioText(r)
+			return wording.RatioText(r)
 		}},
 		repeatsField(),
 	)
@@ -245,36 +247,37 @@ func (s *section) bySubject() *section {
 }
 
 // flowInks tell numbers of flows apart, from few to many.
-var flowInks = []ink{inkSky, inkBlue, inkPurple, inkVermillion}
+var flowInks = []chart.Ink{chart.InkSky, chart.InkBlue, chart.InkPurple, chart.InkVermillion}
 
 // packetCharts draws one chart a hook: a row for every kind of packet, a dot
 // for every number of flows.
-func packetCharts(s *section) []figure {
+func packetCharts(s *section) []chart.Figure {
 	flows := distinct(s.trials, paramFlows)
-	var out []figure
+	var out []chart.Figure
 	for _, g := range s.bySubject().Groups {
-		c := &chart{Axis: "ns per packet, net of an empty program", Kind: dots}
+		c := &chart.Chart{Axis: "ns per packet, net of an empty program", Kind: chart.Dots}
 		for i, f := range flows {
 			if f.numeric {
-				c.Legend = append(c.Legend, legendEntry{Name: describe(paramFlows, f), Ink: flowInks[i%len(flowInks)]})
+				c.Legend = append(c.Legend,
+					chart.LegendEntry{Name: describe(paramFlows, f), Ink: flowInks[i%len(flowInks)]})
 			}
 		}
 		c.Rows = packetRows(s, g, flows)
 		caption := "Less is better; medians. Nought is a program that does nothing."
-		if c.wide() {
+		if c.Wide() {
 			c.Log = true
 			c.Axis += " (logarithmic)"
 			caption = "Less is better; medians."
 		}
-		out = append(out, figure{"What a packet costs" + inHook(g), caption, c}, schedulerFigure(s, g))
+		out = append(out, chart.Figure{Title: "What a packet costs" + inHook(g), Caption: caption, Chart: c}, schedulerFigure(s, g))
 	}
 	return out
 }
 
 // packetRows joins the points of a group that differ in their flows only, under
 // a head for every subject with rows of its own.
-func packetRows(s *section, g *group, flows []value) []chartRow {
-	var rows []chartRow
+func packetRows(s *section, g *group, flows []value) []chart.Row {
+	var rows []chart.Row
 	at := map[string]int{}
 	for _, p := range g.Points {
 		if p.Subject == emptySubject || !p.has(results.NsNetOfEmpty) || ofScheduler(p) {
@@ -284,27 +287,27 @@ func packetRows(s *section, g *group, flows []value) []chartRow {
 		key := p.Subject + "\x00" + words
 		i, ok := at[key]
 		if !ok {
-			row := chartRow{Label: words}
+			row := chart.Row{Label: words}
 			if words == "" {
-				row.Label = clean(p.Subject)
+				row.Label = wording.Clean(p.Subject)
 			} else if _, headed := at[p.Subject]; !headed {
 				at[p.Subject] = len(rows)
-				rows = append(rows, chartRow{Label: clean(p.Subject), Head: true})
+				rows = append(rows, chart.Row{Label: wording.Clean(p.Subject), Head: true})
 			}
 			i = len(rows)
 			at[key] = i
 			rows = append(rows, row)
 		}
-		rows[i].Marks = append(rows[i].Marks, mark{
+		rows[i].Marks = append(rows[i].Marks, chart.Mark{
 			Value: p.Stats[results.NsNetOfEmpty].Median,
 			Ink:   flowInks[max(slices.Index(flows, p.Params[paramFlows]), 0)%len(flowInks)],
 		})
 	}
 	for i, r := range rows {
 		if n := len(r.Marks); n > 0 {
-			rows[i].Value = decimal(r.Marks[0].Value, 1)
+			rows[i].Value = wording.Decimal(r.Marks[0].Value, 1)
 			if n > 1 {
-				rows[i].Value += " → " + decimal(r.Marks[n-1].Value, 1)
+				rows[i].Value += " → " + wording.Decimal(r.Marks[n-1].Value, 1)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -51,7 +52,7 @@ func (j judged) text() string {
 func targetVerdict(s *section) []string {
 	var sentences []string
 	for _, g := range s.bySubject().Groups {
-		hook := clean(strings.ToUpper(g.Params[paramHook].word))
+		hook := wording.Clean(strings.ToUpper(g.Params[paramHook].word))
 		sentences = append(sentences, judgement(
 			slices.Concat(costTargets(s, g), growthTargets(s, g), schedulerTargets(s, g)), prefixed(" in ", hook))...)
 	}
@@ -81,7 +82,7 @@ func costTargets(s *section, g *group) []judged {
 	var all []judged
 	for _, target := range targets {
 		for _, replies := range []bool{false, true} {
-			j := judged{what: target.Mode, bound: decimal(target.Nanoseconds, 0) + " ns", format: nanoseconds}
+			j := judged{what: target.Mode, bound: wording.Decimal(target.Nanoseconds, 0) + " ns", format: nanoseconds}
 			if replies {
 				j.what += " replies"
 			}
@@ -124,9 +125,9 @@ func growthTargets(s *section, g *group) []judged {
 	var all []judged
 	for _, mode := range modes {
 		all = append(all, judged{
-			what:    fmt.Sprintf("%s%s", clean(mode), withFlows(most)),
-			bound:   decimal(targetGrowth, 1) + " × one flow",
-			figures: *growth[mode], format: times, holds: growth[mode].high <= targetGrowth,
+			what:    fmt.Sprintf("%s%s", wording.Clean(mode), withFlows(most)),
+			bound:   wording.Decimal(targetGrowth, 1) + " × one flow",
+			figures: *growth[mode], format: wording.Times, holds: growth[mode].high <= targetGrowth,
 		})
 	}
 	return all
@@ -144,13 +145,13 @@ func configuredVerdict(s *section) []string {
 			if !ok || !p.has(results.NsNetOfEmpty) || s.fewestFlows(p) != p {
 				continue
 			}
-			subject = clean(p.Subject)
+			subject = wording.Clean(p.Subject)
 			parts = append(parts, fmt.Sprintf("%s ns with %s configured",
 				nanoseconds(p.Stats[results.NsNetOfEmpty].Median), describe(paramConfigured, configured)))
 		}
 		if len(parts) > 1 {
 			sentences = append(sentences, fmt.Sprintf("What else is configured: %s forwards the same packets for %s.",
-				subject, list(parts)))
+				subject, wording.List(parts)))
 		}
 	}
 	return sentences

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -72,14 +73,14 @@ var known = []paramInfo{
 	{Name: "kept", Title: "Kept", Text: yesNo("kept connections", "new connections")},
 	{Name: "generator", Title: "Generator", Text: plain},
 	{Name: "tls", Title: "TLS", Text: yesNo("over TLS", "without TLS")},
-	{Name: paramStreams, Title: "Streams", Text: counted("stream")},
-	{Name: "requests", Title: "Requests asked", Text: counted("request")},
+	{Name: paramStreams, Title: "Streams", Text: wording.Counted("stream")},
+	{Name: "requests", Title: "Requests asked", Text: wording.Counted("request")},
 	{Name: paramFileBytes, Title: "File size", Text: func(v string) string { return v + " file" }},
 	{Name: "duration_seconds", Title: "Duration", Text: func(v string) string { return v + " s long" }},
 	{Name: paramFrom, Title: "From", Text: fromText},
-	{Name: "clients", Title: "Clients", Text: counted("client")},
-	{Name: paramServices, Title: "Services", Text: counted("service")},
-	{Name: paramBackends, Title: "Backends", Text: counted("backend")},
+	{Name: "clients", Title: "Clients", Text: wording.Counted("client")},
+	{Name: paramServices, Title: "Services", Text: wording.Counted("service")},
+	{Name: paramBackends, Title: "Backends", Text: wording.Counted("backend")},
 	{Name: paramWeights, Title: "Weights", Text: func(v string) string {
 		return "weights " + v
 	}, Order: []string{"equal"}},
@@ -97,7 +98,7 @@ var known = []paramInfo{
 	{Name: paramOffered, Title: "Offered", Load: true, Text: offeredText},
 	{Name: "bursts", Title: "Bursts", Text: func(v string) string { return "the fastest of " + v + " bursts" }},
 	{Name: "pause_seconds", Title: "Pause", Text: func(v string) string { return v + " s between bursts" }},
-	{Name: "connections", Title: "Connections", Text: counted("connection")},
+	{Name: "connections", Title: "Connections", Text: wording.Counted("connection")},
 	{Name: "request_bytes", Title: "Request", Text: func(v string) string { return "requests of " + v + " bytes" }},
 	{Name: "response_bytes", Title: "Response", Text: func(v string) string { return "responses of " + v + " bytes" }},
 	{Name: "frame_bytes", Title: "Frame", Text: func(v string) string { return "frames of " + v + " bytes" }},
@@ -116,7 +117,7 @@ var known = []paramInfo{
 	{Name: "offloads", Title: "Offloads", Text: yesNo("with offloads", "without offloads")},
 	{Name: "pinned", Title: "Pinned", Text: yesNo("generators pinned", "generators not pinned")},
 	{Name: paramTuned, Title: "Tuned", Own: true, Text: tunedText, Order: []string{untuned, "all", "document"}},
-	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},
+	{Name: paramThreads, Title: "Threads", Own: true, Text: wording.Counted("thread")},
 	{Name: "splice", Title: "Splice", Own: true, Text: func(v string) string { return "splice " + v }},
 	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},
 	{Name: "sync", Title: "Sync", Own: true, Text: syncText, Order: []string{"none", "usual", "every", "sloppy"}},
@@ -134,7 +135,7 @@ var known = []paramInfo{
 	{Name: "tag", Title: "Tag", Text: func(v string) string { return strings.ToUpper(v) + "-tagged" }},
 	{Name: paramConfigured, Title: "Configured", Text: plain,
 		Order: []string{"one service", "all modes", "all schedulers"}},
-	{Name: paramFlows, Title: "Flows", Text: counted("flow")},
+	{Name: paramFlows, Title: "Flows", Text: wording.Counted("flow")},
 }
 
 // fromText says where the load generators of a group were.
@@ -178,21 +179,12 @@ func yesNo(yes, no string) func(string) string {
 
 func plain(v string) string { return v }
 
-func counted(noun string) func(string) string {
-	return func(v string) string {
-		if v == "1" {
-			return v + " " + noun
-		}
-		return v + " " + noun + "s"
-	}
-}
-
 // lookup returns what is known of a parameter, with defaults for a stranger.
 func lookup(name string) (info paramInfo, rank int) {
 	if i := slices.IndexFunc(known, func(p paramInfo) bool { return p.Name == name }); i >= 0 {
 		return known[i], i
 	}
-	title := clean(strings.ReplaceAll(name, "_", " "))
+	title := wording.Clean(strings.ReplaceAll(name, "_", " "))
 	if title != "" {
 		title = strings.ToUpper(title[:1]) + title[1:]
 	}
@@ -225,7 +217,7 @@ func toValue(v any) value {
 	case r.CanUint():
 		return value{number: float64(r.Uint()), numeric: true}
 	}
-	return value{word: clean(fmt.Sprint(v))}
+	return value{word: wording.Clean(fmt.Sprint(v))}
 }
 
 // text formats the value as parameter name wants it.
@@ -234,11 +226,11 @@ func (v value) text(name string) string {
 	case !v.numeric:
 		return v.word
 	case name == paramFileBytes:
-		return bytesText(v.number)
+		return wording.BytesText(v.number)
 	case v.number != float64(int64(v.number)):
 		return strconv.FormatFloat(v.number, 'g', 4, 64)
 	}
-	return decimal(v.number, 0)
+	return wording.Decimal(v.number, 0)
 }
 
 func (v value) compare(o value) int {

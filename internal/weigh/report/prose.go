@@ -2,7 +2,10 @@
 
 package report
 
-import "slices"
+import (
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+	"slices"
+)
 
 // paragraph explains one thing about how to read the figures.
 type paragraph struct{ Head, Text string }
@@ -81,7 +84,7 @@ func (s *section) title() string {
 	if title, ok := loadTitles[s.Load]; ok {
 		return title
 	}
-	return clean(s.Load)
+	return wording.Clean(s.Load)
 }
 
 var requestReading = []paragraph{

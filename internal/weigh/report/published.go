@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -23,7 +24,8 @@ func publishedSheet(p *results.Published, sections []*section) *published {
 	if p == nil || len(p.Rows) == 0 {
 		return nil
 	}
-	out := &published{Source: clean(p.Source), Machine: clean(p.Machine), Notes: cleanAll(p.Notes)}
+	out := &published{Source: wording.Clean(p.Source), Machine: wording.Clean(p.Machine),
+		Notes: wording.CleanAll(p.Notes)}
 	out.sheet.Title = "Published figures"
 	out.Lead = "Measured elsewhere, by others, on other machines. Compare shapes, not numbers."
 	width := len(p.Columns)
@@ -33,7 +35,7 @@ func publishedSheet(p *results.Published, sections []*section) *published {
 	for i := range width {
 		c := column{Numeric: numericColumn(p.Rows, i)}
 		if i < len(p.Columns) {
-			c.Title = clean(p.Columns[i])
+			c.Title = wording.Clean(p.Columns[i])
 		}
 		out.Columns = append(out.Columns, c)
 	}
@@ -41,7 +43,7 @@ func publishedSheet(p *results.Published, sections []*section) *published {
 	for i, r := range p.Rows {
 		cells := make([]string, width)
 		for j, c := range r {
-			cells[j] = clean(c)
+			cells[j] = wording.Clean(c)
 		}
 		if i > 0 && len(r) > 0 && len(p.Rows[i-1]) > 0 && r[0] != p.Rows[i-1][0] {
 			out.Groups = append(out.Groups, lines)
@@ -61,7 +63,7 @@ func publishedSheet(p *results.Published, sections []*section) *published {
 // has none of the document's points.
 func (p *published) beside(of *results.Published, width int) {
 	for _, b := range of.Beside {
-		p.Columns = append(p.Columns, column{Title: "Here: " + clean(b.Figure)})
+		p.Columns = append(p.Columns, column{Title: "Here: " + wording.Clean(b.Figure)})
 	}
 	for i := len(p.Columns) - 1; i >= width; i-- {
 		if p.blank(i) {
@@ -95,10 +97,10 @@ func besideCell(p *results.Published, b results.Beside, row []string, sections [
 			}
 		}
 		if best != nil {
-			parts = append(parts, clean(best.Label)+": "+significant(best.Stats[b.Metric].Median))
+			parts = append(parts, wording.Clean(best.Label)+": "+wording.Significant(best.Stats[b.Metric].Median))
 		}
 	}
-	return cmp.Or(strings.Join(parts, "; "), missing)
+	return cmp.Or(strings.Join(parts, "; "), wording.Missing)
 }
 
 // at says whether the point has the values that a document's row has for those

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -74,7 +75,7 @@ func TestGoldenCharts(t *testing.T) {
 	sections := aggregate(run.Trials, run.Baseline)
 	for i, f := range figures(sections[0], newPalette(sections)) {
 		compareGolden(t, filepath.Join("testdata", fmt.Sprintf("chart-%d.svg", i+1)),
-			f.chart.inline(wideChart, "wide")+"\n")
+			f.Chart.Inline(chart.WideWidth, "wide")+"\n")
 	}
 }
 

@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -84,15 +85,15 @@ func scaleSheets(s *section) []sheet {
 		fixed(spreadField("Spread of net", results.NsNetOfEmpty), 1),
 		{column: column{Title: "× one service", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
 			if r, ok := ratioOf(p, s.small(p), results.NsNetOfEmpty); ok {
-				return ratioText(r)
+				return wording.RatioText(r)
 			}
-			return missing
+			return wording.Missing
 		}},
 		{column: column{Title: "Beside"}, cell: func(_ *group, p *point, _ int) string {
 			if v, ok := p.Params[paramBeside]; ok {
-				return clean(v.word)
+				return wording.Clean(v.word)
 			}
-			return missing
+			return wording.Missing
 		}},
 		repeatsField(),
 	})...)
@@ -121,7 +122,7 @@ func scaleVerdict(s *section) []string {
 		j.figures.add(value, true)
 		all = append(all, j)
 	}
-	two := func(v float64) string { return decimal(v, 2) }
+	two := func(v float64) string { return wording.Decimal(v, 2) }
 	for _, p := range s.points() {
 		size := sizeText(p)
 		if p.has(results.LoadSeconds) {
@@ -133,7 +134,7 @@ func scaleVerdict(s *section) []string {
 				p.Stats[results.UpdateMsP99].Median, updateBound, two)
 		}
 		if r, ok := ratioOf(p, s.small(p), results.NsNetOfEmpty); ok {
-			judge(size+" "+describe(paramOf, p.Params[paramOf]), decimal(sizeBound, 1)+" × one service", r,
+			judge(size+" "+describe(paramOf, p.Params[paramOf]), wording.Decimal(sizeBound, 1)+" × one service", r,
 				sizeBound, two)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -107,7 +109,7 @@ func (r *schedulerRow) ratios() (of span) {
 // name is the mode and the scheduler, or what is measured during a change.
 func (r *schedulerRow) name() string {
 	mode, _, _ := strings.Cut(strings.TrimPrefix(r.subject, ownPrefix), "-")
-	name := clean(mode) + " " + clean(r.scheduler)
+	name := wording.Clean(mode) + " " + wording.Clean(r.scheduler)
 	if r.change != "" {
 		name += ", " + changeText(r.change)
 	}
@@ -144,7 +146,7 @@ func schedulerSheet(s *section, g *group) sheet {
 	}
 	net := func(p *point) string {
 		if p == nil {
-			return missing
+			return wording.Missing
 		}
 		return nanoseconds(p.Stats[results.NsNetOfEmpty].Median)
 	}
@@ -154,9 +156,9 @@ func schedulerSheet(s *section, g *group) sheet {
 			if changes != (r.change != "") {
 				continue
 			}
-			ratio := missing
+			ratio := wording.Missing
 			if of := r.ratios(); of.n > 0 {
-				ratio = of.text(times)
+				ratio = of.text(wording.Times)
 			}
 			lines = append(lines,
 				line{Cells: []string{r.name(), net(r.known), net(r.knownMany), net(r.newest()), ratio}})
@@ -179,36 +181,36 @@ func ofScheduler(p *point) bool {
 }
 
 // schedulerFigure draws a row for each scheduler, and for what a change is to a flow.
-func schedulerFigure(s *section, g *group) figure {
+func schedulerFigure(s *section, g *group) chart.Figure {
 	flows := distinct(s.trials, paramFlows)
-	c := &chart{Axis: "ns per packet, net of an empty program", Kind: dots, Legend: []legendEntry{
+	c := &chart.Chart{Axis: "ns per packet, net of an empty program", Kind: chart.Dots, Legend: []chart.LegendEntry{
 		{Name: "known, " + describe(paramFlows, flows[0]), Ink: flowInks[0]},
 		{Name: "known, " + describe(paramFlows, flows[len(flows)-1]), Ink: flowInks[1]},
 		{Name: "new", Ink: flowInks[3]},
 	}}
 	for _, r := range schedulerRows(s, g) {
-		row := chartRow{Label: r.name()}
+		row := chart.Row{Label: r.name()}
 		var values []string
 		for _, dot := range []struct {
 			p   *point
-			ink ink
+			ink chart.Ink
 		}{{r.known, flowInks[0]}, {r.knownMany, flowInks[1]}, {r.newest(), flowInks[3]}} {
 			if dot.p == nil {
 				continue
 			}
 			v := dot.p.Stats[results.NsNetOfEmpty].Median
-			row.Marks = append(row.Marks, mark{Value: v, Ink: dot.ink})
+			row.Marks = append(row.Marks, chart.Mark{Value: v, Ink: dot.ink})
 			values = append(values, nanoseconds(v))
 		}
 		row.Value = strings.Join(values, " · ")
 		c.Rows = append(c.Rows, row)
 	}
 	caption := "Less is better; medians."
-	if c.wide() {
+	if c.Wide() {
 		c.Log = true
 		c.Axis += " (logarithmic)"
 	}
-	return figure{"New and known flows by scheduler" + inHook(g), caption, c}
+	return chart.Figure{Title: "New and known flows by scheduler" + inHook(g), Caption: caption, Chart: c}
 }
 
 // schedulerTargets holds a hook's schedulers against their targets.
@@ -219,8 +221,8 @@ func schedulerTargets(s *section, g *group) []judged {
 	for _, r := range schedulerRows(s, g) {
 		scheduler := lb.Scheduler(r.scheduler)
 		if of := r.ratios(); r.change == "" && slices.Contains(statelessTargets, scheduler) && of.n > 0 {
-			all = append(all, judged{what: r.name() + " new flows", bound: decimal(newOverKnown, 1) + " × known",
-				figures: of, format: times, holds: of.high <= newOverKnown})
+			all = append(all, judged{what: r.name() + " new flows", bound: wording.Decimal(newOverKnown, 1) + " × known",
+				figures: of, format: wording.Times, holds: of.high <= newOverKnown})
 		}
 		if !slices.Contains(trackedTargets, scheduler) {
 			continue
@@ -239,7 +241,7 @@ func (r *schedulerRow) bounded(p *point, what string, bound float64) []judged {
 	if p == nil {
 		return nil
 	}
-	j := judged{what: r.name() + " " + what, bound: decimal(bound, 0) + " ns", format: nanoseconds}
+	j := judged{what: r.name() + " " + what, bound: wording.Decimal(bound, 0) + " ns", format: nanoseconds}
 	j.figures.add(p.Stats[results.NsNetOfEmpty].Median, true)
 	j.holds = j.figures.high <= bound
 	return []judged{j}

@@ -2,7 +2,10 @@
 
 package report
 
-import "slices"
+import (
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+	"slices"
+)
 
 // sheet is a table, before it takes a form.
 type sheet struct {
@@ -64,7 +67,7 @@ func (sh *sheet) fill(s *section, fields []field) {
 				values = append(values, v)
 			}
 		}
-		decimals[i] = decimalsFor(values)
+		decimals[i] = wording.DecimalsFor(values)
 	}
 	for _, f := range fields {
 		sh.Columns = append(sh.Columns, f.column)
@@ -113,7 +116,7 @@ func (sh *sheet) dropBlankColumns() {
 func (sh *sheet) blank(column int) bool {
 	for _, g := range sh.Groups {
 		for _, l := range g {
-			if c := l.Cells[column]; c != missing && c != "" {
+			if c := l.Cells[column]; c != wording.Missing && c != "" {
 				return false
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -64,7 +65,7 @@ func loadSheets(s *section) []sheet {
 func subjectField(s *section) field {
 	return field{
 		column: column{Title: "Subject"},
-		cell:   func(_ *group, p *point, _ int) string { return p.marked(clean(s.label(p, false))) },
+		cell:   func(_ *group, p *point, _ int) string { return p.marked(wording.Clean(s.label(p, false))) },
 	}
 }
 
@@ -103,7 +104,7 @@ func paramField(s *section, name string) field {
 		cell: func(_ *group, p *point, _ int) string {
 			v, ok := p.Params[name]
 			if !ok {
-				return missing
+				return wording.Missing
 			}
 			return v.text(name)
 		},
@@ -121,9 +122,9 @@ func metricField(title, unit, metric string) field {
 		column: column{Title: title, Unit: unit, Numeric: true},
 		cell: func(_ *group, p *point, d int) string {
 			if !p.has(metric) {
-				return missing
+				return wording.Missing
 			}
-			return decimal(p.Stats[metric].Median, d)
+			return wording.Decimal(p.Stats[metric].Median, d)
 		},
 		figure: func(p *point) (float64, bool) { return p.Stats[metric].Median, p.has(metric) },
 	}
@@ -151,9 +152,9 @@ func spreadField(title, metric string) field {
 		cell: func(_ *group, p *point, d int) string {
 			s := p.Stats[metric]
 			if s.N < 2 {
-				return missing
+				return wording.Missing
 			}
-			return decimal(s.Min, d) + "–" + decimal(s.Max, d)
+			return wording.Decimal(s.Min, d) + "–" + wording.Decimal(s.Max, d)
 		},
 		figure: func(p *point) (float64, bool) { return p.Stats[metric].Median, p.has(metric) },
 	}
@@ -167,9 +168,9 @@ func ratioField(title, metric, against, rate string) field {
 		cell: func(g *group, p *point, _ int) string {
 			r, ok := ratioOf(p, g.best(against, rate), metric)
 			if !ok {
-				return missing
+				return wording.Missing
 			}
-			return ratioText(r)
+			return wording.RatioText(r)
 		},
 	}
 }
@@ -177,7 +178,7 @@ func ratioField(title, metric, against, rate string) field {
 // saturatedField says which part was the limit.
 func saturatedField() field {
 	return field{column: column{Title: "Saturated"}, cell: func(_ *group, p *point, _ int) string {
-		return cmp.Or(p.Saturated, missing)
+		return cmp.Or(p.Saturated, wording.Missing)
 	}}
 }
 
@@ -264,9 +265,9 @@ func waitSheet(s *section) sheet {
 			cell: func(g *group, p *point, _ int) string {
 				r, ok := ratioOf(p, g.best(proxySubject, rate), results.BalancerCPUUsPerRequest)
 				if !ok || r <= 0 {
-					return missing
+					return wording.Missing
 				}
-				return fraction(r)
+				return wording.Fraction(r)
 			}},
 		field{column: column{Title: "Busiest over idlest", Numeric: true}, cell: evennessCell},
 	)
@@ -287,9 +288,9 @@ func evennessCell(_ *group, p *point, _ int) string {
 	case p.Idle > 0:
 		return fmt.Sprintf("%d idle", p.Idle)
 	case p.Evenness.N == 0:
-		return missing
+		return wording.Missing
 	}
-	return percentMore(p.Evenness.Median)
+	return wording.PercentMore(p.Evenness.Median)
 }
 
 // cpuPart names a part, and the metrics of its CPU use.
@@ -388,11 +389,11 @@ func (s *section) leftOut(sheets []sheet) sheet {
 		return sheet{}
 	}
 	fields := append([]field{{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string {
-		return p.marked(clean(s.label(p, true)))
+		return p.marked(wording.Clean(s.label(p, true)))
 	}}},
 		placeFields(s)...)
 	for _, name := range slices.Sorted(maps.Keys(missed)) {
-		fields = append(fields, metricField(clean(name), "", name))
+		fields = append(fields, metricField(wording.Clean(name), "", name))
 	}
 	sh := sheet{Title: "What no other table has", Lead: "Medians over the valid repeats, by the names of results.json.",
 		Aside: true}
@@ -413,10 +414,10 @@ func figureShown(shown map[float64]bool, v float64) bool {
 }
 
 func metricTitle(name string) string {
-	t := clean(strings.ReplaceAll(name, "_", " "))
+	t := wording.Clean(strings.ReplaceAll(name, "_", " "))
 	t = strings.ReplaceAll(t, " per second", "/s")
 	if t == "" {
-		return missing
+		return wording.Missing
 	}
 	return strings.ToUpper(t[:1]) + t[1:]
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -199,7 +200,7 @@ func newTable(sh *sheet, title func(column) string, escape func(string) string) 
 
 // head is the column's title with its unit.
 func (c column) head() string {
-	title := strings.ReplaceAll(c.Title, softHyphen, "")
+	title := strings.ReplaceAll(c.Title, wording.SoftHyphen, "")
 	if c.Unit == "" {
 		return title
 	}
@@ -208,7 +209,7 @@ func (c column) head() string {
 
 // stacked is the column's title in several short lines, the unit last.
 func (c column) stacked() string {
-	breaks := strings.NewReplacer(softHyphen, "-\n", " ", "\n", "-", "-\n")
+	breaks := strings.NewReplacer(wording.SoftHyphen, "-\n", " ", "\n", "-", "-\n")
 	title := strings.Replace(breaks.Replace(c.Title), "×\n", "× ", 1)
 	if c.Unit != "" {
 		title += "\n" + c.Unit

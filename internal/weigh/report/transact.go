@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -66,26 +68,26 @@ func transactSheet(s *section) sheet {
 
 // transactFigures are the charts of the document: what was reached, and the least
 // and the mean latency.
-func transactFigures(s *section, colours *palette) []figure {
-	return []figure{rateChart(s, colours), delayChart(s, colours), costChart(s, colours)}
+func transactFigures(s *section, colours *chart.Palette) []chart.Figure {
+	return []chart.Figure{rateChart(s, colours), delayChart(s, colours), costChart(s, colours)}
 }
 
-func delayChart(s *section, colours *palette) figure {
-	c := &chart{Axis: "latency, ms", Kind: stackedBars, Legend: []legendEntry{{Name: "least", Ink: inkSky},
-		{Name: "from there to the mean", Ink: inkBaseline}}}
+func delayChart(s *section, colours *chart.Palette) chart.Figure {
+	c := &chart.Chart{Axis: "latency, ms", Kind: chart.StackedBars, Legend: []chart.LegendEntry{{Name: "least", Ink: chart.InkSky},
+		{Name: "from there to the mean", Ink: chart.InkBaseline}}}
 	if s.has(results.LatencyMsMean) {
-		c.Rows = eachPoint(s, func(p *point) chartRow {
+		c.Rows = eachPoint(s, func(p *point) chart.Row {
 			least, mean := p.Stats[results.LatencyMsMin].Median, p.Stats[results.LatencyMsMean].Median
 			if !p.has(results.LatencyMsMin) || !p.has(results.LatencyMsMean) || mean < least {
-				return chartRow{}
+				return chart.Row{}
 			}
-			return chartRow{
-				Marks: []mark{{Value: least, Ink: inkSky}, {Value: mean - least, Ink: inkBaseline}},
-				Value: significant(least) + " – " + significant(mean),
+			return chart.Row{
+				Marks: []chart.Mark{{Value: least, Ink: chart.InkSky}, {Value: mean - least, Ink: chart.InkBaseline}},
+				Value: wording.Significant(least) + " – " + wording.Significant(mean),
 			}
 		})
 	}
-	return figure{"Least and mean latency", "Less is better. Medians over the valid repeats.", c}
+	return chart.Figure{Title: "Least and mean latency", Caption: "Less is better. Medians over the valid repeats.", Chart: c}
 }
 
 // floor is a ratio that a subject of ours is to reach.
@@ -134,8 +136,9 @@ func floorVerdict(s *section) []string {
 				}
 			}
 			if over.n > 0 {
-				all = append(all, judged{what: clean(subject), bound: times(f.least) + " " + f.against, figures: over,
-					format: times, holds: over.low >= f.least, least: true})
+				all = append(all, judged{what: wording.Clean(subject), bound: wording.Times(f.least) + " " + f.against,
+					figures: over,
+					format:  wording.Times, holds: over.low >= f.least, least: true})
 			}
 		}
 	}

@@ -4,6 +4,7 @@ package report
 
 import (
 	"cmp"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"regexp"
 	"slices"
 	"strings"
@@ -255,7 +256,7 @@ func (p *pattern) may(s string) bool {
 // list joins words that are in the other language already.
 func (t *translator) list(words []string) string {
 	if len(words) < 2 {
-		return list(words)
+		return wording.List(words)
 	}
 	last := len(words) - 1
 	return strings.Join(words[:last], t.joint(", ")) + t.joint(" and ") + words[last]

@@ -3,6 +3,8 @@
 package report
 
 import (
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"slices"
 	"strings"
 )
@@ -55,7 +57,7 @@ func (t *translator) overview(o *overview) {
 		t.sheet(o.Table)
 	}
 	if o.Picture != nil {
-		o.Picture = &t.figures([]figure{*o.Picture})[0]
+		o.Picture = &t.figures([]chart.Figure{*o.Picture})[0]
 	}
 }
 
@@ -83,7 +85,7 @@ func (t *translator) sheet(sh *sheet) {
 	sh.Title, sh.Lead, sh.Notes = t.text(sh.Title), t.text(sh.Lead), t.all(sh.Notes)
 	columns := make([]column, len(sh.Columns))
 	for i, c := range sh.Columns {
-		c.Title, c.Unit = t.text(strings.ReplaceAll(c.Title, softHyphen, "")), t.text(c.Unit)
+		c.Title, c.Unit = t.text(strings.ReplaceAll(c.Title, wording.SoftHyphen, "")), t.text(c.Unit)
 		columns[i] = c
 	}
 	if t.exact != nil {
@@ -97,18 +99,18 @@ func (t *translator) sheet(sh *sheet) {
 }
 
 // figures translates the texts of charts.
-func (t *translator) figures(figures []figure) []figure {
+func (t *translator) figures(figures []chart.Figure) []chart.Figure {
 	for i := range figures {
 		f := &figures[i]
 		f.Title, f.Caption = t.text(f.Title), t.text(f.Caption)
-		if f.chart != nil {
-			t.chart(f.chart)
+		if f.Chart != nil {
+			t.chart(f.Chart)
 		}
 	}
 	return figures
 }
 
-func (t *translator) chart(c *chart) {
+func (t *translator) chart(c *chart.Chart) {
 	c.Axis, c.YAxis = t.text(c.Axis), t.text(c.YAxis)
 	for i, l := range c.Lines {
 		c.Lines[i].Name = t.text(l.Name)

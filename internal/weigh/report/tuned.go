@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -111,9 +112,9 @@ func tunedSheet(s *section) sheet {
 		metricField("p99", "ms", results.LatencyMsP99),
 		field{column: column{Title: "Dropped", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
 			if !p.has(results.ListenDrops) {
-				return missing
+				return wording.Missing
 			}
-			return decimal(drops(p).Median, 0)
+			return wording.Decimal(drops(p).Median, 0)
 		}},
 		field{column: column{Title: "Effect"}, cell: func(g *group, p *point, _ int) string {
 			return effect(g, p, rate)
@@ -156,7 +157,7 @@ func tunedVerdict(s *section) []string {
 			case effectNone, effectNothing, effectUnknown:
 				of[name][what] = true
 			default:
-				effects[name] = append(effects[name], fmt.Sprintf("%s %s", clean(p.Subject), what))
+				effects[name] = append(effects[name], fmt.Sprintf("%s %s", wording.Clean(p.Subject), what))
 			}
 		}
 	}
@@ -175,16 +176,16 @@ func tunedVerdict(s *section) []string {
 		}
 	}
 	if len(none) > 0 {
-		sentences = append(sentences, fmt.Sprintf("%s: without an effect that shows: %s.", s.title(), list(none)))
+		sentences = append(sentences, fmt.Sprintf("%s: without an effect that shows: %s.", s.title(), wording.List(none)))
 	}
 	if len(unknown) > 0 {
 		sentences = append(sentences, fmt.Sprintf("%s: measured too few times (%d are needed) to say anything of: %s.",
-			s.title(), leastRepeats, list(unknown)))
+			s.title(), leastRepeats, wording.List(unknown)))
 	}
 	if len(nothing) > 0 {
 		sentences = append(sentences,
 			fmt.Sprintf("%s: nothing to change, for the hosts have it by themselves, or cannot have it: %s.", s.title(),
-				list(nothing)))
+				wording.List(nothing)))
 	}
 	return sentences
 }

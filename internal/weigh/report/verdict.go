@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"slices"
 	"strings"
 )
@@ -102,7 +103,7 @@ func saturationVerdict(s *section) string {
 			}
 		}
 		if len(words) > 0 {
-			parts = append(parts, clean(name)+" "+tally(words, true))
+			parts = append(parts, wording.Clean(name)+" "+tally(words, true))
 		}
 	}
 	if len(parts) == 0 {

@@ -5,13 +5,15 @@ package report
 import (
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // ladderFigures are offered against established, and each balancer's servers.
-func ladderFigures(s *section) []figure {
+func ladderFigures(s *section) []chart.Figure {
 	colours := newPalette([]*section{s})
-	all := []figure{offeredChart(s, colours)}
+	all := []chart.Figure{offeredChart(s, colours)}
 	for _, label := range s.labels() {
 		all = append(all, serversChart(s, label))
 	}
@@ -19,22 +21,22 @@ func ladderFigures(s *section) []figure {
 }
 
 // offeredChart draws what was established over what was offered.
-func offeredChart(s *section, colours *palette) figure {
+func offeredChart(s *section, colours *chart.Palette) chart.Figure {
 	metric, _, noun := s.wireRate()
-	c := &chart{Kind: lines, Axis: nouns(noun) + " offered a second", YAxis: nouns(noun) + " established a second"}
-	var all []series
-	var ideal []xy
+	c := &chart.Chart{Kind: chart.Lines, Axis: nouns(noun) + " offered a second", YAxis: nouns(noun) + " established a second"}
+	var all []chart.Series
+	var ideal []chart.XY
 	for _, label := range s.labels() {
-		line := series{Name: clean(label)}
+		line := chart.Series{Name: wording.Clean(label)}
 		for _, p := range s.along(label) {
 			offered := p.Params[paramOffered]
 			if !offered.numeric || !p.has(metric) {
 				continue
 			}
-			line.Ink = colours.subject(p.Subject)
-			line.Points = append(line.Points, xy{X: offered.number, Y: p.Stats[metric].Median})
+			line.Ink = colours.Ink(p.Subject)
+			line.Points = append(line.Points, chart.XY{X: offered.number, Y: p.Stats[metric].Median})
 			if len(ideal) == 0 || offered.number > ideal[len(ideal)-1].X {
-				ideal = append(ideal, xy{X: offered.number, Y: offered.number})
+				ideal = append(ideal, chart.XY{X: offered.number, Y: offered.number})
 			}
 		}
 		if len(line.Points) > 0 {
@@ -42,23 +44,24 @@ func offeredChart(s *section, colours *palette) figure {
 		}
 	}
 	if len(all) == 0 {
-		return figure{chart: c}
+		return chart.Figure{Chart: c}
 	}
-	c.Lines = append([]series{{Name: "all that was offered", Ink: inkQuiet, Quiet: true, Dash: 2, Points: ideal}},
-		withDashes(all)...)
-	return figure{capital(nouns(noun)) + " offered, and established",
-		"More is better, up to the dotted line: there nothing is lost. Medians over the repeats.", c}
+	c.Lines = append([]chart.Series{{Name: "all that was offered", Ink: chart.InkQuiet, Quiet: true, Dash: 2, Points: ideal}},
+		chart.WithDashes(all)...)
+	return chart.Figure{Title: capital(nouns(noun)) + " offered, and established",
+		Caption: "More is better, up to the dotted line: there nothing is lost. Medians over the repeats.", Chart: c}
 }
 
 // serverInks tell servers apart.
-var serverInks = []ink{inkBlue, inkOrange, inkGreen, inkPurple, inkVermillion, inkSky, inkYellow, inkBaseline}
+var serverInks = []chart.Ink{chart.InkBlue, chart.InkOrange, chart.InkGreen, chart.InkPurple, chart.InkVermillion,
+	chart.InkSky, chart.InkYellow, chart.InkBaseline}
 
 // serversChart draws what each server got at each rate, of one balancer: in the repeat of
 // median unevenness.
-func serversChart(s *section, label string) figure {
+func serversChart(s *section, label string) chart.Figure {
 	metric, _, noun := s.wireRate()
-	c := &chart{Kind: lines, Axis: nouns(noun) + " offered a second", YAxis: nouns(noun) + " of a server a second"}
-	var all []series
+	c := &chart.Chart{Kind: chart.Lines, Axis: nouns(noun) + " offered a second", YAxis: nouns(noun) + " of a server a second"}
+	var all []chart.Series
 	for _, p := range s.along(label) {
 		offered := p.Params[paramOffered]
 		if !offered.numeric || !p.has(metric) || len(p.Shares) < 2 {
@@ -66,30 +69,30 @@ func serversChart(s *section, label string) figure {
 		}
 		for i, share := range p.Shares {
 			if i == len(all) {
-				all = append(all, series{Name: fmt.Sprintf("server %d", i+1), Ink: serverInks[i%len(serverInks)]})
+				all = append(all, chart.Series{Name: fmt.Sprintf("server %d", i+1), Ink: serverInks[i%len(serverInks)]})
 			}
 			each := p.Stats[metric].Median / float64(len(p.Shares))
-			all[i].Points = append(all[i].Points, xy{X: offered.number, Y: share * each})
+			all[i].Points = append(all[i].Points, chart.XY{X: offered.number, Y: share * each})
 		}
 	}
-	c.Lines = withDashes(all)
-	return figure{fmt.Sprintf("%s by server: %s", capital(nouns(noun)), clean(label)),
-		"Where the lines are one, every server gets as much as the others.", c}
+	c.Lines = chart.WithDashes(all)
+	return chart.Figure{Title: fmt.Sprintf("%s by server: %s", capital(nouns(noun)), wording.Clean(label)),
+		Caption: "Where the lines are one, every server gets as much as the others.", Chart: c}
 }
 
 // wirePeakFigures are the rates that were reached.
-func wirePeakFigures(s *section) []figure {
+func wirePeakFigures(s *section) []chart.Figure {
 	metric, title, _ := s.wireRate()
 	colours := newPalette([]*section{s})
-	return []figure{
-		{title, "More is better. " + whiskerCaption,
-			&chart{Axis: title, Kind: bars, Rows: eachPoint(s, medianRow(s, colours, metric))}},
-		{"The balancer's own CPU time", "Less is better; kernel work included. " + whiskerCaption, &chart{
-			Axis: "µs of balancer CPU each", Kind: bars, Rows: costRows(s, colours)}},
+	return []chart.Figure{
+		{Title: title, Caption: "More is better. " + whiskerCaption,
+			Chart: &chart.Chart{Axis: title, Kind: chart.Bars, Rows: eachPoint(s, medianRow(s, colours, metric))}},
+		{Title: "The balancer's own CPU time", Caption: "Less is better; kernel work included. " + whiskerCaption, Chart: &chart.Chart{
+			Axis: "µs of balancer CPU each", Kind: chart.Bars, Rows: costRows(s, colours)}},
 	}
 }
 
-func costRows(s *section, colours *palette) []chartRow {
+func costRows(s *section, colours *chart.Palette) []chart.Row {
 	if !s.has(results.BalancerCPUUsPerConnection) {
 		return nil
 	}
@@ -97,9 +100,9 @@ func costRows(s *section, colours *palette) []chartRow {
 }
 
 // capacityFigures are how many were held.
-func capacityFigures(s *section) []figure {
+func capacityFigures(s *section) []chart.Figure {
 	colours := newPalette([]*section{s})
-	return []figure{{"Connections that were alive in the end", "More is better, up to those asked for. " +
-		whiskerCaption, &chart{
-		Axis: "connections", Kind: bars, Rows: eachPoint(s, medianRow(s, colours, results.WireCompleted))}}}
+	return []chart.Figure{{Title: "Connections that were alive in the end", Caption: "More is better, up to those asked for. " +
+		whiskerCaption, Chart: &chart.Chart{
+		Axis: "connections", Kind: chart.Bars, Rows: eachPoint(s, medianRow(s, colours, results.WireCompleted))}}}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -34,7 +35,7 @@ func (s *section) against(subject string) field {
 	metric, _, _ := s.wireRate()
 	f := ratioField("× "+subject, metric, subject, metric)
 	if !s.measured(subject) {
-		f.cell = func(*group, *point, int) string { return missing }
+		f.cell = func(*group, *point, int) string { return wording.Missing }
 	}
 	return f
 }
@@ -129,7 +130,7 @@ func pivot(s *section, metric string, decimals int, sh sheet) []sheet {
 	sh.Columns = []column{{Title: "Offered", Unit: "/s", Numeric: true}}
 	labels := s.labels()
 	for _, label := range labels {
-		sh.Columns = append(sh.Columns, column{Title: clean(label), Numeric: true})
+		sh.Columns = append(sh.Columns, column{Title: wording.Clean(label), Numeric: true})
 	}
 	var rows []line
 	for _, g := range s.Groups {
@@ -137,11 +138,11 @@ func pivot(s *section, metric string, decimals int, sh sheet) []sheet {
 		if !offered.numeric || len(g.Points) == 0 {
 			continue
 		}
-		row := line{Cells: []string{decimal(offered.number, 0)}}
+		row := line{Cells: []string{wording.Decimal(offered.number, 0)}}
 		for _, label := range labels {
-			cell := missing
+			cell := wording.Missing
 			if p := g.labelled(label); p != nil && p.has(metric) {
-				cell = decimal(p.Stats[metric].Median, decimals)
+				cell = wording.Decimal(p.Stats[metric].Median, decimals)
 			}
 			row.Cells = append(row.Cells, cell)
 		}
@@ -197,7 +198,7 @@ func ladderSummary(s *section) sheet {
 		Title: "How far each got",
 		Lead: fmt.Sprintf(
 			"The highest offered rate up to which at most %s %% failed at every step, the most %s a second of all steps, and the worst evenness of all.",
-			decimal(ladderLoss, 1), nouns(noun)),
+			wording.Decimal(ladderLoss, 1), nouns(noun)),
 		Columns: []column{{Title: "Subject"}, {Title: "Without loss up to", Unit: "/s", Numeric: true},
 			{Title: "Most", Unit: title, Numeric: true},
 			{Title: "Setup p50", Unit: "ms", Numeric: true}, {Title: "Setup p99", Unit: "ms", Numeric: true},
@@ -207,21 +208,22 @@ func ladderSummary(s *section) sheet {
 	var rows []line
 	for _, label := range s.labels() {
 		c := s.climb(label)
-		row := line{Baseline: c.subject == s.Baseline, Cells: []string{clean(label), missing, decimal(c.peak, 0),
-			missing, missing, decimal(c.uneven, 2), missing}}
+		row := line{Baseline: c.subject == s.Baseline,
+			Cells: []string{wording.Clean(label), wording.Missing, wording.Decimal(c.peak, 0),
+				wording.Missing, wording.Missing, wording.Decimal(c.uneven, 2), wording.Missing}}
 		var words []string
 		for _, p := range c.points {
 			words = append(words, p.saturated...)
 			if c.lossless > 0 && p.Params[paramOffered].number == c.lossless {
-				row.Cells[1] = decimal(c.lossless, 0)
+				row.Cells[1] = wording.Decimal(c.lossless, 0)
 				for i, metric := range []string{results.SetupLatencyMsP50, results.SetupLatencyMsP99} {
 					if p.has(metric) {
-						row.Cells[3+i] = decimal(p.Stats[metric].Median, 3)
+						row.Cells[3+i] = wording.Decimal(p.Stats[metric].Median, 3)
 					}
 				}
 			}
 		}
-		row.Cells[6] = cmp.Or(tally(words, true), missing)
+		row.Cells[6] = cmp.Or(tally(words, true), wording.Missing)
 		rows = append(rows, row)
 	}
 	sh.Groups = [][]line{rows}
@@ -233,9 +235,9 @@ func capacitySheets(s *section) []sheet {
 	bytesField := func(title, metric string) field {
 		return field{column: column{Title: title, Numeric: true}, cell: func(_ *group, p *point, _ int) string {
 			if !p.has(metric) {
-				return missing
+				return wording.Missing
 			}
-			return bytesText(p.Stats[metric].Median)
+			return wording.BytesText(p.Stats[metric].Median)
 		}}
 	}
 	fields := []field{subjectField(s)}

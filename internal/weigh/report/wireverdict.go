@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -52,7 +53,7 @@ func wirePeakVerdict(s *section) []string {
 	for _, g := range s.Groups {
 		for _, p := range g.Points {
 			if p.has(metric) {
-				words = append(words, fmt.Sprintf("%s %s", clean(p.Label), decimal(p.Stats[metric].Median, 0)))
+				words = append(words, fmt.Sprintf("%s %s", wording.Clean(p.Label), wording.Decimal(p.Stats[metric].Median, 0)))
 			}
 		}
 	}
@@ -74,8 +75,8 @@ func peakTargets(s *section, metric string) []wireJudged {
 				continue
 			}
 			all = append(all, wireJudged{
-				text: fmt.Sprintf("%s at least %s × %s (%s)", clean(ours.Label), ratioText(target.times),
-					target.subject, times(r)),
+				text: fmt.Sprintf("%s at least %s × %s (%s)", wording.Clean(ours.Label), wording.RatioText(target.times),
+					target.subject, wording.Times(r)),
 				holds: r >= target.times,
 			})
 		}
@@ -92,18 +93,18 @@ func ladderVerdict(s *section) []string {
 		c := s.climb(label)
 		switch {
 		case c.lossless == 0:
-			words = append(words, fmt.Sprintf("%s lost some at every rate (at most %s/s)", clean(label),
-				decimal(c.peak, 0)))
+			words = append(words, fmt.Sprintf("%s lost some at every rate (at most %s/s)", wording.Clean(label),
+				wording.Decimal(c.peak, 0)))
 		case c.whole:
-			words = append(words, fmt.Sprintf("%s all of them (%s/s)", clean(label), decimal(c.lossless, 0)))
+			words = append(words, fmt.Sprintf("%s all of them (%s/s)", wording.Clean(label), wording.Decimal(c.lossless, 0)))
 		default:
-			words = append(words, fmt.Sprintf("%s up to %s/s (at most %s/s)", clean(label), decimal(c.lossless, 0),
-				decimal(c.peak, 0)))
+			words = append(words, fmt.Sprintf("%s up to %s/s (at most %s/s)", wording.Clean(label), wording.Decimal(c.lossless, 0),
+				wording.Decimal(c.peak, 0)))
 		}
 		if c.robin && strings.HasPrefix(c.subject, ownPrefix) {
 			all = append(all, wireJudged{
-				text: fmt.Sprintf("%s evenly, within %d %% at every step (at worst %s %%)", clean(label), evenBound,
-					decimal(c.uneven, 2)),
+				text: fmt.Sprintf("%s evenly, within %d %% at every step (at worst %s %%)", wording.Clean(label), evenBound,
+					wording.Decimal(c.uneven, 2)),
 				holds: c.uneven <= evenBound,
 			})
 		}
@@ -119,9 +120,9 @@ func capacityVerdict(s *section) []string {
 	var all []wireJudged
 	for _, p := range s.points() {
 		asked, alive := p.Stats[results.WireBegun], p.Stats[results.WireCompleted]
-		text := fmt.Sprintf("%s %s of %s", clean(p.Label), decimal(alive.Min, 0), decimal(asked.Max, 0))
+		text := fmt.Sprintf("%s %s of %s", wording.Clean(p.Label), wording.Decimal(alive.Min, 0), wording.Decimal(asked.Max, 0))
 		if p.has(results.RememberedMax) {
-			text += fmt.Sprintf(" (%s remembered)", decimal(p.Stats[results.RememberedMax].Max, 0))
+			text += fmt.Sprintf(" (%s remembered)", wording.Decimal(p.Stats[results.RememberedMax].Max, 0))
 		}
 		if !strings.HasPrefix(p.Subject, ownPrefix) {
 			words = append(words, text)
@@ -147,10 +148,10 @@ func besideVerdict(s *section) []string {
 	var all []wireJudged
 	for _, p := range s.points() {
 		lost := p.Stats[results.Failed]
-		text := fmt.Sprintf("%s lost %s of %s", clean(p.Label), decimal(lost.Max, 0),
-			decimal(p.Stats[results.WireBegun].Median, 0))
+		text := fmt.Sprintf("%s lost %s of %s", wording.Clean(p.Label), wording.Decimal(lost.Max, 0),
+			wording.Decimal(p.Stats[results.WireBegun].Median, 0))
 		if p.has(results.FloodSentPerSecond) {
-			text += fmt.Sprintf(" beside %s SYNs/s", decimal(p.Stats[results.FloodSentPerSecond].Median, 0))
+			text += fmt.Sprintf(" beside %s SYNs/s", wording.Decimal(p.Stats[results.FloodSentPerSecond].Median, 0))
 		}
 		if strings.HasPrefix(p.Subject, ownPrefix) {
 			all = append(all, wireJudged{text, lost.N > 0 && lost.Max == 0})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package chart
 
 import (
 	"math"
@@ -9,16 +9,16 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// place is one subject on a chart of the kind scatter, with its spread along both axes.
-type place struct {
+// Place is one subject on a chart of the kind scatter, with its spread along both axes.
+type Place struct {
 	Name   string
-	Ink    ink
-	X, Y   mark
+	Ink    Ink
+	X, Y   Mark
 	Hollow bool
 }
 
-// limit is a value of the vertical axis that nothing should exceed.
-type limit struct {
+// Limit is a value of the vertical axis that nothing should exceed.
+type Limit struct {
 	Name  string
 	Value float64
 }
@@ -26,17 +26,17 @@ type limit struct {
 const scatterHeight = 340
 
 // drawScatter draws a chart of the kind scatter into dc.
-func (c *chart) drawScatter(dc draw.Canvas) {
+func (c *Chart) drawScatter(dc draw.Canvas) {
 	if len(c.Legend) > 0 {
 		c.drawLegend(dc)
 		dc.Max.Y -= legendLine
 	}
-	quiet := style(tickSize, inkQuiet, false, atStart)
+	quiet := style(tickSize, InkQuiet, false, atStart)
 	fill(dc, quiet, dc.Min.X, dc.Max.Y-legendEach/2, c.YAxis)
 	dc.Max.Y -= legendEach
 	dc.Min.X += gap
 	low, high := c.scatterBounds()
-	number := style(tickSize, inkQuiet, false, atEnd)
+	number := style(tickSize, InkQuiet, false, atEnd)
 	upwards := ticks{}.on(low.Y, high.Y)
 	numbers := labelsWidth(number, upwards)
 	a := &axes{Canvas: draw.Crop(dc, numbers+number.Width(" "), 0, 0, 0), low: low, high: high, log: c.Log}
@@ -46,8 +46,8 @@ func (c *chart) drawScatter(dc draw.Canvas) {
 	a.drawY(upwards, a.Min.X-number.Width(" "))
 	taken := &labels{within: a.Rectangle}
 	for _, l := range c.Limits {
-		segment(a, xy{low.X, l.Value}, xy{high.X, l.Value},
-			draw.LineStyle{Color: inkQuiet.color(), Width: 1.2, Dashes: dashes[1]})
+		segment(a, XY{low.X, l.Value}, XY{high.X, l.Value},
+			draw.LineStyle{Color: InkQuiet.color(), Width: 1.2, Dashes: dashes[1]})
 		taken.take(a.Min.X, a.y(l.Value)-1, a.Max.X, a.y(l.Value)+1)
 		taken.put(quiet.Width(l.Name)*labelSlack, a.Max.X-1, a.y(l.Value)+legendEach/2, func(x, y vg.Length) {
 			fill(a.Canvas, quiet, x, y, l.Name)
@@ -60,15 +60,15 @@ func (c *chart) drawScatter(dc draw.Canvas) {
 		taken.take(a.x(p.X.Low), a.y(p.Y.Value)-1, a.x(p.X.High), a.y(p.Y.Value)+1)
 		taken.take(a.x(p.X.Value)-1, a.y(p.Y.Low), a.x(p.X.Value)+1, a.y(p.Y.High))
 		s := draw.LineStyle{Color: p.Ink.color(), Width: 1.2}
-		segment(a, xy{p.X.Low, p.Y.Value}, xy{p.X.High, p.Y.Value}, s)
-		segment(a, xy{p.X.Value, p.Y.Low}, xy{p.X.Value, p.Y.High}, s)
-		dot(a, xy{p.X.Value, p.Y.Value}, p.Ink, dotRadius+0.6)
+		segment(a, XY{p.X.Low, p.Y.Value}, XY{p.X.High, p.Y.Value}, s)
+		segment(a, XY{p.X.Value, p.Y.Low}, XY{p.X.Value, p.Y.High}, s)
+		dot(a, XY{p.X.Value, p.Y.Value}, p.Ink, dotRadius+0.6)
 		if p.Hollow {
-			dot(a, xy{p.X.Value, p.Y.Value}, inkPaper, dotRadius-1.2)
+			dot(a, XY{p.X.Value, p.Y.Value}, InkPaper, dotRadius-1.2)
 		}
 	}
 	for _, p := range c.Places {
-		s := style(fontSize, inkText, false, atStart)
+		s := style(fontSize, InkText, false, atStart)
 		taken.put(s.Width(p.Name)*labelSlack, a.x(p.X.Value), a.y(p.Y.Value), func(x, y vg.Length) {
 			fill(a.Canvas, s, x, y, p.Name)
 		})
@@ -76,8 +76,8 @@ func (c *chart) drawScatter(dc draw.Canvas) {
 }
 
 // scatterBounds are the ranges of both axes: upwards from nought, so that heights compare.
-func (c *chart) scatterBounds() (low, high xy) {
-	low = xy{X: math.Inf(1)}
+func (c *Chart) scatterBounds() (low, high XY) {
+	low = XY{X: math.Inf(1)}
 	for _, p := range c.Places {
 		low.X, high.X = min(low.X, p.X.Low), max(high.X, p.X.High)
 		high.Y = max(high.Y, p.Y.High)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package chart
 
 import (
 	"math"
@@ -10,13 +10,13 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// series is a line of a chart of the kind lines.
-type series struct {
+// Series is a line of a chart of the kind lines.
+type Series struct {
 	Name string
-	Ink  ink
+	Ink  Ink
 	// Dash tells lines of one ink apart: which of the patterns, 0 is a whole line.
 	Dash   int
-	Points []xy
+	Points []XY
 	// Quiet lines are there to compare with: thin, and without dots.
 	Quiet bool
 }
@@ -32,9 +32,9 @@ const (
 // dashes are the patterns of lines that share an ink.
 var dashes = [][]vg.Length{nil, {6, 3}, {2, 3}, {9, 3, 2, 3}}
 
-// withDashes gives series that share an ink a pattern each.
-func withDashes(all []series) []series {
-	used := map[ink]int{}
+// WithDashes gives series that share an ink a pattern each.
+func WithDashes(all []Series) []Series {
+	used := map[Ink]int{}
 	for i := range all {
 		all[i].Dash = used[all[i].Ink] % len(dashes)
 		used[all[i].Ink]++
@@ -42,7 +42,7 @@ func withDashes(all []series) []series {
 	return all
 }
 
-func (s series) style() draw.LineStyle {
+func (s Series) style() draw.LineStyle {
 	width := vg.Length(1.8)
 	if s.Quiet {
 		width = 1
@@ -54,8 +54,8 @@ func (s series) style() draw.LineStyle {
 type legendPlace struct{ x, y vg.Length }
 
 // legendPlaces puts the entries one after the other, in as many rows as they need.
-func (c *chart) legendPlaces(width float64) (places []legendPlace, height vg.Length) {
-	s := style(fontSize, inkQuiet, false, atStart)
+func (c *Chart) legendPlaces(width float64) (places []legendPlace, height vg.Length) {
+	s := style(fontSize, InkQuiet, false, atStart)
 	at := legendPlace{}
 	for _, l := range c.Lines {
 		need := legendSample + 6 + s.Width(l.Name)*labelSlack + 14
@@ -69,15 +69,15 @@ func (c *chart) legendPlaces(width float64) (places []legendPlace, height vg.Len
 }
 
 // linesTall is the height of a chart of lines below its title.
-func (c *chart) linesTall(width float64) float64 {
+func (c *Chart) linesTall(width float64) float64 {
 	_, legend := c.legendPlaces(width)
 	return float64(legend) + linesHeight
 }
 
 // drawLines draws a chart of lines into dc.
-func (c *chart) drawLines(dc draw.Canvas) {
+func (c *Chart) drawLines(dc draw.Canvas) {
 	places, legend := c.legendPlaces(float64(dc.Size().X))
-	label := style(fontSize, inkQuiet, false, atStart)
+	label := style(fontSize, InkQuiet, false, atStart)
 	for i, l := range c.Lines {
 		x, y := dc.Min.X+places[i].x, dc.Max.Y-places[i].y-legendEach/2
 		dc.StrokeLine2(l.style(), x, y, x+legendSample, y)
@@ -85,7 +85,7 @@ func (c *chart) drawLines(dc draw.Canvas) {
 	}
 	dc.Max.Y -= legend
 	// The vertical axis is named above it, where a reader need not turn the head.
-	fill(dc, style(tickSize, inkQuiet, false, atStart), dc.Min.X, dc.Max.Y-legendEach/2, c.YAxis)
+	fill(dc, style(tickSize, InkQuiet, false, atStart), dc.Min.X, dc.Max.Y-legendEach/2, c.YAxis)
 	dc.Max.Y -= legendEach
 	// A reader's font may be wider than the one that the numbers are measured with.
 	dc.Min.X += gap
@@ -93,9 +93,9 @@ func (c *chart) drawLines(dc draw.Canvas) {
 }
 
 // drawSeries draws the axes, and the lines.
-func (c *chart) drawSeries(dc draw.Canvas) {
+func (c *Chart) drawSeries(dc draw.Canvas) {
 	low, high := c.linesBounds()
-	number := style(tickSize, inkQuiet, false, atEnd)
+	number := style(tickSize, InkQuiet, false, atEnd)
 	upwards := ticks{}.on(low.Y, high.Y)
 	numbers := labelsWidth(number, upwards)
 	a := &axes{Canvas: draw.Crop(dc, numbers+number.Width(" "), 0, 0, 0), low: low, high: high}
@@ -104,7 +104,7 @@ func (c *chart) drawSeries(dc draw.Canvas) {
 	a.drawX(axis)
 	a.drawY(upwards, a.Min.X-number.Width(" "))
 	for _, l := range c.Lines {
-		drawn := slices.DeleteFunc(slices.Clone(l.Points), func(p xy) bool {
+		drawn := slices.DeleteFunc(slices.Clone(l.Points), func(p XY) bool {
 			return math.IsNaN(p.X) || math.IsNaN(p.Y)
 		})
 		var at []vg.Point
@@ -122,7 +122,7 @@ func (c *chart) drawSeries(dc draw.Canvas) {
 
 // linesBounds are the ranges of both axes; they begin at nought, so that what is twice as
 // much is twice as high.
-func (c *chart) linesBounds() (low, high xy) {
+func (c *Chart) linesBounds() (low, high XY) {
 	for _, l := range c.Lines {
 		for _, at := range l.Points {
 			if !math.IsNaN(at.X) && !math.IsNaN(at.Y) {

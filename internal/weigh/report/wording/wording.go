@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package wording writes numbers, ratios, sizes and lists as all forms of a report have them, and cleans what comes
+// from
+// results files.
+package wording
 
 import (
 	"fmt"
@@ -13,17 +16,17 @@ import (
 	"golang.org/x/text/number"
 )
 
-// softHyphen is where a column's title may be broken.
-const softHyphen = "\u00AD"
+// SoftHyphen is where a column's title may be broken.
+const SoftHyphen = "\u00AD"
 
-// missing stands where there is no figure.
-const missing = "–"
+// Missing stands where there is no figure.
+const Missing = "–"
 
 // tooLong is the magnitude from which a number is written with an exponent.
 const tooLong = 1e12
 
-// decimal formats v with thousands separated and the given number of decimals.
-func decimal(v float64, decimals int) string {
+// Decimal formats v with thousands separated and the given number of decimals.
+func Decimal(v float64, decimals int) string {
 	if math.Abs(v) >= tooLong {
 		return fmt.Sprintf("%.3g", v)
 	}
@@ -34,9 +37,9 @@ func decimal(v float64, decimals int) string {
 	return strings.Replace(s, "-", "−", 1)
 }
 
-// decimalsFor returns how many decimals a column needs so that its smallest
+// DecimalsFor returns how many decimals a column needs so that its smallest
 // figure keeps two significant digits, up to three decimals.
-func decimalsFor(values []float64) int {
+func DecimalsFor(values []float64) int {
 	smallest, largest := math.Inf(1), 0.0
 	for _, v := range values {
 		v = math.Abs(v)
@@ -58,54 +61,55 @@ func decimalsFor(values []float64) int {
 	return d
 }
 
-// significant formats v with about three significant digits.
-func significant(v float64) string {
+// Significant formats v with about three significant digits.
+func Significant(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 100:
-		return decimal(v, 0)
+		return Decimal(v, 0)
 	case a >= 10:
-		return decimal(v, 1)
+		return Decimal(v, 1)
 	case a >= 0.01 || a == 0:
-		return decimal(v, 2)
+		return Decimal(v, 2)
 	}
 	return fmt.Sprintf("%.2g", v)
 }
 
-// times formats a ratio: "1.92 ×".
-func times(r float64) string { return ratioText(r) + " ×" }
+// Times formats a ratio: "1.92 ×".
+func Times(r float64) string { return RatioText(r) + " ×" }
 
-func ratioText(r float64) string {
+// RatioText formats a ratio for a table or a sentence: "1.92", "0.012".
+func RatioText(r float64) string {
 	switch {
 	case r >= 100:
-		return decimal(r, 0)
+		return Decimal(r, 0)
 	case r >= 10:
-		return decimal(r, 1)
+		return Decimal(r, 1)
 	case r > 0 && r < 0.001:
 		return fmt.Sprintf("%.2g", r)
 	case r > 0 && r < 0.1:
-		return decimal(r, 3)
+		return Decimal(r, 3)
 	}
-	return decimal(r, 2)
+	return Decimal(r, 2)
 }
 
-// fraction formats a ratio as a part where it is small: "1/12", else "0.83 ×".
-func fraction(r float64) string {
+// Fraction formats a ratio as a part where it is small: "1/12", else "0.83 ×".
+func Fraction(r float64) string {
 	if r > 0 && r <= 0.5 {
-		return "1/" + decimal(math.Round(1/r), 0)
+		return "1/" + Decimal(math.Round(1/r), 0)
 	}
-	return times(r)
+	return Times(r)
 }
 
-// percentMore formats an excess: "+0.4 %".
-func percentMore(v float64) string {
+// PercentMore formats an excess: "+0.4 %".
+func PercentMore(v float64) string {
 	if v >= 100 {
-		return "+" + decimal(v, 0) + " %"
+		return "+" + Decimal(v, 0) + " %"
 	}
-	return "+" + decimal(v, 1) + " %"
+	return "+" + Decimal(v, 1) + " %"
 }
 
-// bytesText formats a size in binary units: "5 KiB".
-func bytesText(v float64) string {
+// BytesText formats a size in binary units: "5 KiB".
+func BytesText(v float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0
 	for v >= 1024 && i < len(units)-1 {
@@ -113,13 +117,13 @@ func bytesText(v float64) string {
 		i++
 	}
 	if v == math.Trunc(v) {
-		return decimal(v, 0) + " " + units[i]
+		return Decimal(v, 0) + " " + units[i]
 	}
-	return decimal(v, 1) + " " + units[i]
+	return Decimal(v, 1) + " " + units[i]
 }
 
-// short formats a number for an axis whose largest number is given: "250k".
-func short(v, largest float64) string {
+// Short formats a number for an axis whose largest number is given: "250k".
+func Short(v, largest float64) string {
 	switch {
 	case largest >= 1e15:
 		return fmt.Sprintf("%.3g", v)
@@ -138,10 +142,10 @@ func trimmed(v float64) string {
 	return strings.Replace(s, "-", "−", 1)
 }
 
-// clean makes text from a results file safe to show in any form: control
+// Clean makes text from a results file safe to show in any form: control
 // characters, which could move a terminal's cursor or break a table, become a
 // space or the replacement character.
-func clean(s string) string {
+func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
@@ -153,21 +157,31 @@ func clean(s string) string {
 	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
 }
 
-// list joins words as a sentence does.
-func list(words []string) string {
+// List joins words as a sentence does.
+func List(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
 	}
 	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
-// cleanAll cleans texts and leaves out the empty ones.
-func cleanAll(texts []string) []string {
+// CleanAll cleans texts and leaves out the empty ones.
+func CleanAll(texts []string) []string {
 	var out []string
 	for _, t := range texts {
-		if t = strings.TrimSpace(clean(t)); t != "" {
+		if t = strings.TrimSpace(Clean(t)); t != "" {
 			out = append(out, t)
 		}
 	}
 	return out
+}
+
+// Counted makes a text for a number of things: "1 core", "2 cores".
+func Counted(noun string) func(string) string {
+	return func(v string) string {
+		if v == "1" {
+			return v + " " + noun
+		}
+		return v + " " + noun + "s"
+	}
 }

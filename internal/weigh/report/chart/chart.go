@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package chart
 
 import (
 	"image/color"
@@ -13,24 +13,24 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// chart is a horizontal chart with one row a point: bars, stacked bars or
+// Chart is a horizontal chart with one row a point: bars, stacked bars or
 // dots on a common axis. Lengths are in pixels.
-type chart struct {
+type Chart struct {
 	Title string
 	// Axis names the axis and its unit.
 	Axis string
 	Kind kind
 	Log  bool
 	// Legend explains the marks where the row's label does not.
-	Legend []legendEntry
-	Rows   []chartRow
+	Legend []LegendEntry
+	Rows   []Row
 	// Lines are what a chart of that kind has in place of rows, and YAxis names its
 	// vertical axis.
-	Lines []series
+	Lines []Series
 	YAxis string
 	// Places and Limits are what a chart of the kind scatterPlot has.
-	Places []place
-	Limits []limit
+	Places []Place
+	Limits []Limit
 	// Reference is where a line marks the value to compare with, if HasReference.
 	Reference    float64
 	HasReference bool
@@ -40,41 +40,44 @@ type chart struct {
 	Percent bool
 }
 
+// kind is how a chart shows its values.
 type kind int
 
+// The kinds of charts.
 const (
-	bars kind = iota
-	stackedBars
-	dots
-	lines
-	scatterPlot
+	Bars kind = iota
+	StackedBars
+	Dots
+	Lines
+	Scatter
 )
 
-type legendEntry struct {
+// LegendEntry explains an ink, or a hollow mark.
+type LegendEntry struct {
 	Name   string
-	Ink    ink
+	Ink    Ink
 	Hollow bool
 }
 
-// chartRow is one row of a chart, or the head of the rows below it.
-type chartRow struct {
+// Row is one row of a chart, or the head of the rows below it.
+type Row struct {
 	Label string
 	Head  bool
-	Marks []mark
+	Marks []Mark
 	// Value is written behind the marks.
 	Value string
 }
 
-// mark is one value of a row, with its range over the repeats.
-type mark struct {
+// Mark is one value of a row, with its range over the repeats.
+type Mark struct {
 	Value, Low, High float64
-	Ink              ink
+	Ink              Ink
 	// Hollow marks the second of a pair of dots.
 	Hollow bool
 }
 
 // values returns the mark's value and, if it has a range, the ends of that.
-func (m mark) values() []float64 {
+func (m Mark) values() []float64 {
 	if m.High > m.Low {
 		return []float64{m.Low, m.Value, m.High}
 	}
@@ -120,7 +123,7 @@ const (
 // As the reader's font has other widths, the SVG must anchor texts itself: the
 // anchor travels in the thousandths of the size, and every text is drawn as if
 // it began at its place.
-func style(size float64, i ink, bold bool, a anchor) text.Style {
+func style(size float64, i Ink, bold bool, a anchor) text.Style {
 	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Length(size) + vg.Length(a)/1000}
 	if bold {
 		f.Weight = xfont.WeightBold
@@ -135,16 +138,16 @@ func style(size float64, i ink, bold bool, a anchor) text.Style {
 }
 
 // usable says whether a value can be drawn on the chart's axis.
-func (c *chart) usable(v float64) bool {
+func (c *Chart) usable(v float64) bool {
 	return !math.IsNaN(v) && math.Abs(v) < 1e300 && (!c.Log || v > 0)
 }
 
-// empty says whether no row has anything to draw.
-func (c *chart) empty() bool {
+// Empty says whether no row has anything to draw.
+func (c *Chart) Empty() bool {
 	switch c.Kind {
-	case lines:
+	case Lines:
 		return len(c.Lines) == 0
-	case scatterPlot:
+	case Scatter:
 		return len(c.Places) == 0
 	}
 	for _, r := range c.Rows {
@@ -156,14 +159,14 @@ func (c *chart) empty() bool {
 }
 
 // above says whether labels stand above their bars, for want of room beside.
-func (c *chart) above(width float64) bool {
+func (c *Chart) above(width float64) bool {
 	return !c.Unlabelled && (width < narrow || float64(c.labelWidth()) > width*widestLabel)
 }
 
 // labelWidth returns the room that the longest label needs.
-func (c *chart) labelWidth() vg.Length {
+func (c *Chart) labelWidth() vg.Length {
 	var w vg.Length
-	s := style(fontSize, inkText, false, atStart)
+	s := style(fontSize, InkText, false, atStart)
 	for _, r := range c.Rows {
 		if !r.Head {
 			w = max(w, s.Width(r.Label)*labelSlack+gap)
@@ -172,7 +175,7 @@ func (c *chart) labelWidth() vg.Length {
 	return w
 }
 
-func (c *chart) rowHeight(r chartRow, width float64) float64 {
+func (c *Chart) rowHeight(r Row, width float64) float64 {
 	switch {
 	case r.Head:
 		return headHeight
@@ -183,18 +186,18 @@ func (c *chart) rowHeight(r chartRow, width float64) float64 {
 }
 
 // height returns how high the chart is at a width.
-func (c *chart) height(width float64) float64 {
+func (c *Chart) height(width float64) float64 {
 	h := float64(axisHeight)
 	if c.Title != "" {
 		h += titleHeight
 	}
-	if c.Kind == lines {
+	if c.Kind == Lines {
 		return h - axisHeight + c.linesTall(width)
 	}
 	if len(c.Legend) > 0 {
 		h += legendLine
 	}
-	if c.Kind == scatterPlot {
+	if c.Kind == Scatter {
 		return h + scatterHeight
 	}
 	for _, r := range c.Rows {
@@ -204,16 +207,16 @@ func (c *chart) height(width float64) float64 {
 }
 
 // draw draws the chart into dc.
-func (c *chart) draw(dc draw.Canvas) {
+func (c *Chart) draw(dc draw.Canvas) {
 	if c.Title != "" {
-		dc.FillText(style(14, inkText, true, atStart), vg.Point{X: dc.Min.X, Y: dc.Max.Y - titleHeight/2 + 3}, c.Title)
+		dc.FillText(style(14, InkText, true, atStart), vg.Point{X: dc.Min.X, Y: dc.Max.Y - titleHeight/2 + 3}, c.Title)
 		dc.Max.Y -= titleHeight
 	}
 	switch c.Kind {
-	case lines:
+	case Lines:
 		c.drawLines(dc)
 		return
-	case scatterPlot:
+	case Scatter:
 		c.drawScatter(dc)
 		return
 	}
@@ -228,14 +231,14 @@ func (c *chart) draw(dc draw.Canvas) {
 }
 
 // margins returns the room for the labels and for the values behind the marks.
-func (c *chart) margins(width float64) (left, right vg.Length) {
+func (c *Chart) margins(width float64) (left, right vg.Length) {
 	if !c.Unlabelled && !c.above(width) {
 		left = c.labelWidth()
 	}
 	// A value stands behind its own marks, so only a row that ends far to the
 	// right needs room: share*(room-right) + value <= room.
 	room := vg.Length(width) - left
-	s := style(fontSize, inkText, false, atStart)
+	s := style(fontSize, InkText, false, atStart)
 	for _, r := range c.Rows {
 		if share := vg.Length(c.share(c.end(r))); share > 0 && r.Value != "" {
 			value := s.Width(r.Value)*labelSlack + gap
@@ -246,23 +249,23 @@ func (c *chart) margins(width float64) (left, right vg.Length) {
 }
 
 // share returns how far along the axis a value is, from 0 to 1.
-func (c *chart) share(v float64) float64 {
+func (c *Chart) share(v float64) float64 {
 	low, high := c.bounds()
 	if c.Log {
 		v = max(v, low)
 	}
-	return (&axes{low: xy{X: low}, high: xy{X: high}, log: c.Log}).share(v)
+	return (&axes{low: XY{X: low}, high: XY{X: high}, log: c.Log}).share(v)
 }
 
 // axisWidth returns how long the axis is.
-func (c *chart) axisWidth(width float64) vg.Length {
+func (c *Chart) axisWidth(width float64) vg.Length {
 	left, right := c.margins(width)
 	return vg.Length(width) - left - right
 }
 
 // positions returns each row's place on the vertical axis, in pixels below the
 // top, and the height of all.
-func (c *chart) positions(width float64) (at []float64, total float64) {
+func (c *Chart) positions(width float64) (at []float64, total float64) {
 	for _, r := range c.Rows {
 		h := c.rowHeight(r, width)
 		y := total + h/2
@@ -276,15 +279,15 @@ func (c *chart) positions(width float64) (at []float64, total float64) {
 }
 
 // drawRows draws the axis, the marks and, into all of the chart, what is written beside them.
-func (c *chart) drawRows(area, whole draw.Canvas, width float64) {
+func (c *Chart) drawRows(area, whole draw.Canvas, width float64) {
 	at, total := c.positions(width)
 	low, high := c.bounds()
-	a := &axes{Canvas: area, low: xy{low, -total}, high: xy{high, 0}, log: c.Log}
+	a := &axes{Canvas: area, low: XY{low, -total}, high: XY{high, 0}, log: c.Log}
 	axis := xAxis{c.Axis, ticks{log: c.Log, percent: c.Percent, room: c.axisWidth(width)}.on(low, high)}
 	a.under(axis)
 	a.drawX(axis)
 	if c.HasReference {
-		segment(a, xy{c.Reference, -total}, xy{c.Reference, 0}, draw.LineStyle{Color: inkQuiet.color(), Width: 1})
+		segment(a, XY{c.Reference, -total}, XY{c.Reference, 0}, draw.LineStyle{Color: InkQuiet.color(), Width: 1})
 	}
 	for i, r := range c.Rows {
 		c.drawMarks(a, r, at[i])
@@ -294,7 +297,7 @@ func (c *chart) drawRows(area, whole draw.Canvas, width float64) {
 
 // bounds returns the range of the axis. Bars begin at nought, so that their
 // lengths compare; dots need not.
-func (c *chart) bounds() (low, high float64) {
+func (c *Chart) bounds() (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, r := range c.Rows {
 		sum := 0.0
@@ -306,7 +309,7 @@ func (c *chart) bounds() (low, high float64) {
 				}
 			}
 		}
-		if c.Kind == stackedBars {
+		if c.Kind == StackedBars {
 			high = max(high, sum)
 		}
 	}
@@ -320,7 +323,7 @@ func (c *chart) bounds() (low, high float64) {
 		return 0, 1
 	case c.Log:
 		return logFloor(low), logCeil(high)
-	case c.Kind == dots && c.HasReference:
+	case c.Kind == Dots && c.HasReference:
 		margin := max((high-low)*0.08, (minimumSpan-(high-low))/2)
 		return low - margin, high + margin
 	}
@@ -332,7 +335,7 @@ func (c *chart) bounds() (low, high float64) {
 }
 
 // drawLabels writes the rows' labels and the values behind their marks.
-func (c *chart) drawLabels(whole draw.Canvas, a *axes, width float64) {
+func (c *Chart) drawLabels(whole draw.Canvas, a *axes, width float64) {
 	at, _ := c.positions(width)
 	for i, r := range c.Rows {
 		top := a.y(at[i])
@@ -340,18 +343,18 @@ func (c *chart) drawLabels(whole draw.Canvas, a *axes, width float64) {
 		case r.Head && c.Unlabelled:
 			continue
 		case r.Head:
-			fill(whole, style(fontSize, inkText, true, atStart), whole.Min.X, top-3, r.Label)
+			fill(whole, style(fontSize, InkText, true, atStart), whole.Min.X, top-3, r.Label)
 			continue
 		case c.Unlabelled:
 		case c.above(width):
-			fill(whole, style(fontSize, inkText, false, atStart), whole.Min.X, top+rowHeight/2+
+			fill(whole, style(fontSize, InkText, false, atStart), whole.Min.X, top+rowHeight/2+
 				labelHeight/2-2.5, r.Label)
 		default:
-			fill(whole, style(fontSize, inkText, false, atEnd), a.Min.X-gap, top, r.Label)
+			fill(whole, style(fontSize, InkText, false, atEnd), a.Min.X-gap, top, r.Label)
 		}
-		value := style(fontSize, inkText, false, atStart)
+		value := style(fontSize, InkText, false, atStart)
 		if len(r.Marks) == 0 {
-			value = style(fontSize, inkQuiet, false, atStart)
+			value = style(fontSize, InkQuiet, false, atStart)
 		}
 		fill(whole, value, a.x(c.end(r))+gap, top, r.Value)
 	}
@@ -367,10 +370,10 @@ func fill(dc draw.Canvas, s text.Style, x, y vg.Length, label string) {
 }
 
 // end returns where a row's marks end on the axis.
-func (c *chart) end(r chartRow) float64 {
+func (c *Chart) end(r Row) float64 {
 	low, _ := c.bounds()
 	end, sum := low, 0.0
-	if c.Kind != dots {
+	if c.Kind != Dots {
 		end = max(low, 0)
 	}
 	for _, m := range r.Marks {
@@ -381,21 +384,21 @@ func (c *chart) end(r chartRow) float64 {
 			}
 		}
 	}
-	if c.Kind == stackedBars {
+	if c.Kind == StackedBars {
 		return sum
 	}
 	return end
 }
 
 // drawLegend explains the inks in a line above the rows.
-func (c *chart) drawLegend(dc draw.Canvas) {
-	s := style(fontSize, inkQuiet, false, atStart)
+func (c *Chart) drawLegend(dc draw.Canvas) {
+	s := style(fontSize, InkQuiet, false, atStart)
 	x, y := dc.Min.X, dc.Max.Y-legendLine/2+4
 	for _, e := range c.Legend {
-		if c.Kind == dots {
+		if c.Kind == Dots {
 			circle(dc, e.Ink.color(), x+5, y, dotRadius)
 			if e.Hollow {
-				circle(dc, inkPaper.color(), x+5, y, dotRadius-1.7)
+				circle(dc, InkPaper.color(), x+5, y, dotRadius-1.7)
 			}
 		} else {
 			dc.SetColor(e.Ink.color())
@@ -412,38 +415,38 @@ func circle(dc draw.Canvas, c color.Color, x, y, radius vg.Length) {
 
 // Widths at which a page's charts are drawn, in pixels.
 const (
-	wideChart   = 544
-	narrowChart = 400
+	WideWidth   = 544
+	NarrowWidth = 400
 )
 
-// wide says whether a chart's values differ too much for a linear axis, and a
+// Wide says whether a chart's values differ too much for a linear axis, and a
 // logarithmic one can show them all.
-func (c *chart) wide() bool {
+func (c *Chart) Wide() bool {
 	least, most := math.Inf(1), 0.0
 	for _, r := range c.Rows {
 		for _, m := range r.Marks {
 			least, most = min(least, m.Value), max(most, m.Value)
 		}
 	}
-	return least > 0 && most/least > logFrom
+	return least > 0 && most/least > LogFrom
 }
 
-// logFrom is the ratio of largest to smallest from which an axis is logarithmic.
-const logFrom = 12
+// LogFrom is the ratio of largest to smallest from which an axis is logarithmic.
+const LogFrom = 12
 
-// figure is a chart with what is said about it.
-type figure struct {
+// Figure is a chart with what is said about it.
+type Figure struct {
 	Title, Caption string
-	chart          *chart
+	Chart          *Chart
 }
 
-// fitted leaves out the last rows, as far as the first screen has no room for them.
-func (f figure) fitted() *figure {
-	short := *f.chart
-	for short.height(wideChart) > overviewHeight && len(short.Rows) > 1 {
+// Fitted leaves out the last rows, as far as the first screen has no room for them.
+func (f Figure) Fitted() *Figure {
+	short := *f.Chart
+	for short.height(WideWidth) > overviewHeight && len(short.Rows) > 1 {
 		short.Rows = short.Rows[:len(short.Rows)-1]
 	}
-	f.chart = &short
+	f.Chart = &short
 	return &f
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package chart
 
 import (
 	"math"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"gonum.org/v1/plot/vg"
 )
 
@@ -34,7 +35,7 @@ func (t ticks) on(low, high float64) []tick {
 func (t ticks) every(step, low, high float64) []tick {
 	var out []tick
 	for i := math.Ceil(low / step); i*step <= high; i++ {
-		mark := tick{Value: i * step, Label: short(i*step, max(math.Abs(low), math.Abs(high)))}
+		mark := tick{Value: i * step, Label: wording.Short(i*step, max(math.Abs(low), math.Abs(high)))}
 		if t.percent {
 			mark.Label += " %"
 		}
@@ -75,7 +76,7 @@ func decades(low, high, every float64, multiples ...float64) []tick {
 		for _, f := range multiples {
 			v := f * math.Pow(10, e)
 			if v >= low*0.999 && v <= high*1.001 && math.Mod(e, every) == 0 {
-				out = append(out, tick{Value: v, Label: short(v, high)})
+				out = append(out, tick{Value: v, Label: wording.Short(v, high)})
 			}
 		}
 	}
@@ -85,7 +86,7 @@ func decades(low, high, every float64, multiples ...float64) []tick {
 // fits says whether the marks' labels have room beside each other.
 func (t ticks) fits(marks []tick) bool {
 	var need vg.Length
-	s := style(tickSize, inkQuiet, false, atStart)
+	s := style(tickSize, InkQuiet, false, atStart)
 	for _, m := range marks {
 		need += s.Width(m.Label)*labelSlack + 2*gap
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package chart
 
 import (
 	"math"
@@ -10,12 +10,12 @@ import (
 )
 
 // drawMarks draws a row's marks at a place of the vertical axis.
-func (c *chart) drawMarks(a *axes, r chartRow, y float64) {
+func (c *Chart) drawMarks(a *axes, r Row, y float64) {
 	switch c.Kind {
-	case stackedBars:
+	case StackedBars:
 		c.drawStack(a, r, y)
 		return
-	case dots:
+	case Dots:
 		c.drawDots(a, r, y)
 		return
 	}
@@ -31,7 +31,7 @@ func (c *chart) drawMarks(a *axes, r chartRow, y float64) {
 }
 
 // bar reaches from a value to another.
-func bar(a *axes, from, to, y float64, i ink) {
+func bar(a *axes, from, to, y float64, i Ink) {
 	left, right, middle := a.x(from), a.x(to), a.y(y)
 	a.FillPolygon(i.color(), a.ClipPolygonX([]vg.Point{
 		{X: left, Y: middle - barWidth/2.}, {X: left, Y: middle + barWidth/2.},
@@ -40,7 +40,7 @@ func bar(a *axes, from, to, y float64, i ink) {
 }
 
 // drawStack puts a row's bars end to end.
-func (c *chart) drawStack(a *axes, r chartRow, y float64) {
+func (c *Chart) drawStack(a *axes, r Row, y float64) {
 	sum := 0.0
 	for _, m := range r.Marks {
 		if c.usable(m.Value) && m.Value > 0 {
@@ -52,7 +52,7 @@ func (c *chart) drawStack(a *axes, r chartRow, y float64) {
 
 // drawDots draws a row's dots, over a line that joins the first and the last of a
 // short row.
-func (c *chart) drawDots(a *axes, r chartRow, y float64) {
+func (c *Chart) drawDots(a *axes, r Row, y float64) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, m := range r.Marks {
 		if c.usable(m.Value) {
@@ -62,34 +62,34 @@ func (c *chart) drawDots(a *axes, r chartRow, y float64) {
 	if high > low {
 		line := r.Marks[0].Ink
 		if r.Marks[len(r.Marks)-1].Ink != line {
-			line = inkGrid
+			line = InkGrid
 		}
-		segment(a, xy{low, y}, xy{high, y}, draw.LineStyle{Color: line.color(), Width: 1.5})
+		segment(a, XY{low, y}, XY{high, y}, draw.LineStyle{Color: line.color(), Width: 1.5})
 	}
 	for _, m := range r.Marks {
 		if !c.usable(m.Value) {
 			continue
 		}
-		dot(a, xy{m.Value, y}, m.Ink, dotRadius)
+		dot(a, XY{m.Value, y}, m.Ink, dotRadius)
 		if m.Hollow {
-			dot(a, xy{m.Value, y}, inkPaper, dotRadius-1.7)
+			dot(a, XY{m.Value, y}, InkPaper, dotRadius-1.7)
 		}
 	}
 }
 
-func dot(a *axes, at xy, i ink, radius vg.Length) {
+func dot(a *axes, at XY, i Ink, radius vg.Length) {
 	circle(a.Canvas, i.color(), a.x(at.X), a.y(at.Y), radius)
 }
 
-func segment(a *axes, from, to xy, s draw.LineStyle) {
+func segment(a *axes, from, to XY, s draw.LineStyle) {
 	a.StrokeLine2(s, a.x(from.X), a.y(from.Y), a.x(to.X), a.y(to.Y))
 }
 
 // whisker shows the lowest and highest repeat of a bar.
-func whisker(a *axes, m mark, y float64) {
+func whisker(a *axes, m Mark, y float64) {
 	const end = 6 // how high the strokes at its ends are, in pixels
-	s := draw.LineStyle{Color: inkText.color(), Width: 1.2}
-	segment(a, xy{m.Low, y}, xy{m.High, y}, s)
+	s := draw.LineStyle{Color: InkText.color(), Width: 1.2}
+	segment(a, XY{m.Low, y}, XY{m.High, y}, s)
 	for _, v := range []float64{m.Low, m.High} {
 		a.StrokeLine2(s, a.x(v), a.y(y)-end/2, a.x(v), a.y(y)+end/2)
 	}

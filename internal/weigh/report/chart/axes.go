@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package chart
 
 import (
 	"math"
@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// xy is a pair of values, one of each axis.
-type xy struct{ X, Y float64 }
+// XY is a pair of values, one of each axis.
+type XY struct{ X, Y float64 }
 
 // tick is a mark on an axis, and what is written there.
 type tick struct {
@@ -24,7 +24,7 @@ type tick struct {
 // gonum's package plot has axes too, but is linked with four other formats of pictures, TeX and twelve fonts: 5 MB.
 type axes struct {
 	draw.Canvas
-	low, high xy
+	low, high XY
 	// log says that the horizontal axis is logarithmic.
 	log bool
 }
@@ -39,13 +39,13 @@ type xAxis struct {
 }
 
 func (xAxis) nameStyle() text.Style {
-	s := style(tickSize, inkQuiet, false, atMiddle)
+	s := style(tickSize, InkQuiet, false, atMiddle)
 	s.YAlign = draw.YBottom
 	return s
 }
 
 func (xAxis) tickStyle() text.Style {
-	s := style(tickSize, inkQuiet, false, atMiddle)
+	s := style(tickSize, InkQuiet, false, atMiddle)
 	s.YAlign = draw.YTop
 	return s
 }
@@ -90,7 +90,7 @@ func (a *axes) x(v float64) vg.Length { return a.X(a.share(v)) }
 func (a *axes) y(v float64) vg.Length { return a.Y((v - a.low.Y) / (a.high.Y - a.low.Y)) }
 
 // gridLine is that of a tick, across the marks.
-func gridLine() draw.LineStyle { return draw.LineStyle{Color: inkGrid.color(), Width: 1} }
+func gridLine() draw.LineStyle { return draw.LineStyle{Color: InkGrid.color(), Width: 1} }
 
 // drawX draws the horizontal axis' numbers, its name, and a line through the marks at each number.
 func (a *axes) drawX(x xAxis) {
@@ -112,7 +112,7 @@ func (a *axes) drawX(x xAxis) {
 
 // drawY does the same for the vertical axis, whose numbers end at a place left of the marks.
 func (a *axes) drawY(ticks []tick, end vg.Length) {
-	s := style(tickSize, inkQuiet, false, atEnd)
+	s := style(tickSize, InkQuiet, false, atEnd)
 	for _, t := range ticks {
 		at := a.y(t.Value)
 		if !a.ContainsY(at) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package chart
 
 import (
 	"bytes"
@@ -20,8 +20,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// svgFont is the reader's own interface font.
-const svgFont = `system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif`
+// Font is the reader's own interface font.
+const Font = `system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif`
 
 var (
 	// svgHead is what the writer puts before the drawing.
@@ -57,16 +57,16 @@ func drawing(width, height float64, paint func(draw.Canvas)) string {
 	})
 	return svgInk.ReplaceAllStringFunc(s, func(c string) string {
 		for i := range inks {
-			if ink(i).standIn() == c {
-				return ink(i).Variable()
+			if Ink(i).standIn() == c {
+				return Ink(i).Variable()
 			}
 		}
 		return c
 	})
 }
 
-// inline returns a chart as an SVG element for an HTML page, which styles it.
-func (c *chart) inline(width float64, class string) string {
+// Inline returns a chart as an SVG element for an HTML page, which styles it.
+func (c *Chart) Inline(width float64, class string) string {
 	h := c.height(width)
 	return fmt.Sprintf(`<svg class="%s" viewBox="0 0 %g %g" width="%g" role="img" aria-label="%s">%s</svg>`,
 		class, width, h, width, html.EscapeString(c.Axis), drawing(width, h, c.draw))
