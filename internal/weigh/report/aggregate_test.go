@@ -8,22 +8,23 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 func TestSummarize(t *testing.T) {
 	tests := []struct {
 		values []float64
-		want   stat
+		want   model.Stat
 	}{
-		{nil, stat{}},
-		{[]float64{3}, stat{3, 3, 3, 1}},
-		{[]float64{9, 1, 2}, stat{2, 1, 9, 3}},
-		{[]float64{4, 1, 2, 3}, stat{2.5, 1, 4, 4}},
-		{[]float64{1.6e308, 1.6e308}, stat{1.6e308, 1.6e308, 1.6e308, 2}},
+		{nil, model.Stat{}},
+		{[]float64{3}, model.Stat{Median: 3, Min: 3, Max: 3, N: 1}},
+		{[]float64{9, 1, 2}, model.Stat{Median: 2, Min: 1, Max: 9, N: 3}},
+		{[]float64{4, 1, 2, 3}, model.Stat{Median: 2.5, Min: 1, Max: 4, N: 4}},
+		{[]float64{1.6e308, 1.6e308}, model.Stat{Median: 1.6e308, Min: 1.6e308, Max: 1.6e308, N: 2}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, summarize(test.values)); diff != "" {
+		if diff := cmp.Diff(test.want, model.Summarize(test.values)); diff != "" {
 			t.Errorf("summarize(%v) (-want +got):\n%s", test.values, diff)
 		}
 	}
@@ -43,7 +44,7 @@ func TestAggregate(t *testing.T) {
 	}
 	var trials []results.Trial
 	for repeat := 1; repeat <= 3; repeat++ {
-		bad := at(proxySubject, 10, 2, repeat, 1e9)
+		bad := at(model.ProxySubject, 10, 2, repeat, 1e9)
 		if repeat == 2 {
 			bad.Valid, bad.Notes = false, []string{"it failed"}
 		} else {
@@ -52,9 +53,9 @@ func TestAggregate(t *testing.T) {
 		trials = append(trials,
 			at("jeoul-l2dsr-xdp", 10, 0, repeat, 900+float64(repeat)),
 			at("jeoul-l2dsr-xdp", 5, 0, repeat, 800),
-			at(proxySubject, 10, 1, repeat, 500),
+			at(model.ProxySubject, 10, 1, repeat, 500),
 			bad,
-			at(baselineSubject, 10, 0, repeat, 1000),
+			at(model.BaselineSubject, 10, 0, repeat, 1000),
 		)
 	}
 	sections := aggregate(trials, "")
@@ -62,13 +63,13 @@ func TestAggregate(t *testing.T) {
 		t.Fatalf("got %d sections, want 1", len(sections))
 	}
 	s := sections[0]
-	if got := s.Constant.text(); got != "5 KiB file" {
+	if got := s.Constant.Text(); got != "5 KiB file" {
 		t.Errorf("constant parameters are %q", got)
 	}
 	var got []string
 	for _, g := range s.Groups {
 		for _, p := range g.Points {
-			got = append(got, g.Params.text()+": "+p.Label)
+			got = append(got, g.Params.Text()+": "+p.Label)
 		}
 	}
 	want := []string{
@@ -81,15 +82,16 @@ func TestAggregate(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("points (-want +got):\n%s", diff)
 	}
-	proxy := s.Groups[1].best(proxySubject, results.RequestsPerSecond)
-	if diff := cmp.Diff(stat{600, 600, 600, 2}, proxy.Stats[results.RequestsPerSecond]); diff != "" {
+	proxy := s.Groups[1].Best(model.ProxySubject, results.RequestsPerSecond)
+	if diff := cmp.Diff(model.Stat{Median: 600, Min: 600, Max: 600, N: 2},
+		proxy.Stats[results.RequestsPerSecond]); diff != "" {
 		t.Errorf("the best proxy, whose second repeat is invalid (-want +got):\n%s", diff)
 	}
-	ours := s.Groups[1].best("jeoul-l2dsr-xdp", results.RequestsPerSecond)
-	if r, ok := ratioOf(ours, proxy, results.RequestsPerSecond); !ok || r != 902.0/600 {
+	ours := s.Groups[1].Best("jeoul-l2dsr-xdp", results.RequestsPerSecond)
+	if r, ok := model.RatioOf(ours, proxy, results.RequestsPerSecond); !ok || r != 902.0/600 {
 		t.Errorf("ratio to the best proxy is %v, %v", r, ok)
 	}
-	answer := strings.Join(s.answer(0), "\n")
+	answer := strings.Join(sayAnswer(s, 0), "\n")
 	if want := "jeoul-l2dsr-xdp serves 1.50 × haproxy-http's requests/s"; !strings.Contains(answer, want) &&
 		!strings.Contains(answer, "1.50 × haproxy-http's requests/s") {
 		t.Errorf("the answer lacks %q:\n%s", want, answer)
@@ -118,7 +120,7 @@ func TestUnevenness(t *testing.T) {
 		{"not counted", backends(0, 0), 0, 0, false},
 	}
 	for _, test := range tests {
-		percent, idle, ok := unevenness(test.backends)
+		percent, idle, ok := model.Unevenness(test.backends)
 		if percent != test.percent || idle != test.idle || ok != test.ok {
 			t.Errorf("%s: got %v, %d, %v", test.name, percent, idle, ok)
 		}
@@ -127,7 +129,7 @@ func TestUnevenness(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	for withCounts, want := range map[bool]string{false: "b, a", true: "b 2, a 1"} {
-		if got := tally([]string{"a", "b", "b"}, withCounts); got != want {
+		if got := model.Tally([]string{"a", "b", "b"}, withCounts); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -142,7 +144,7 @@ func TestEscapeMarkdown(t *testing.T) {
 // TestPalette checks that a subject's ink does not depend on the others.
 func TestPalette(t *testing.T) {
 	run := runOf(trial("zzz", nil), trial("jeoul-l2dsr-xdp", nil), trial("haproxy-http", nil), trial("direct", nil))
-	p := newPalette(aggregate(run.Trials, run.Baseline))
+	p := model.NewPalette(aggregate(run.Trials, run.Baseline))
 	for name, want := range map[string]chart.Ink{"direct": chart.InkBaseline, "haproxy-http": chart.InkOrange,
 		"jeoul-l2dsr-xdp": chart.InkBlue, "zzz": chart.InkPurple} {
 		if got := p.Ink(name); got != want {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -36,8 +37,8 @@ type changeTotal struct {
 }
 
 // changeTotals sums up each row's losses, those of the worst repeat of every event.
-func (s *section) changeTotals() []changeTotal {
-	rows, _ := s.changeRows()
+func changeTotals(s *model.Section) []changeTotal {
+	rows, _ := changeRows(s)
 	var all []changeTotal
 	for _, r := range rows {
 		t := changeTotal{label: wording.Clean(r.label)}
@@ -45,7 +46,7 @@ func (s *section) changeTotals() []changeTotal {
 		for _, loss := range changeLosses {
 			n := -1.0
 			for _, p := range r.at {
-				if p.has(loss.metric) {
+				if p.Has(loss.metric) {
 					n = max(n, 0) + p.Stats[loss.metric].Max
 				}
 			}
@@ -77,8 +78,8 @@ func (t changeTotal) text() string {
 }
 
 // changeAnswer says who loses nothing, and who loses most.
-func changeAnswer(s *section) []string {
-	totals := s.changeTotals()
+func changeAnswer(s *model.Section) []string {
+	totals := changeTotals(s)
 	var whole []string
 	for _, t := range totals {
 		if t.total == 0 {
@@ -90,12 +91,12 @@ func changeAnswer(s *section) []string {
 	var out []string
 	switch {
 	case len(totals) == 0:
-		return brief(changeVerdict(s), "")
-	case len(lossy) == 0 && len(whole) > maxRivals+1:
+		return model.Brief(changeVerdict(s), "")
+	case len(lossy) == 0 && len(whole) > model.MaxRivals+1:
 		return []string{fmt.Sprintf("Nothing breaks, fails or moves in any event through all %d.", len(whole))}
 	case len(whole) > 0:
 		out = append(out, fmt.Sprintf("Nothing breaks, fails or moves in any event through %s.",
-			wording.List(atMost(whole, maxRivals))))
+			wording.List(model.AtMost(whole, model.MaxRivals))))
 	default:
 		out = append(out, fmt.Sprintf("Least is lost through %s.", lossy[0].text()))
 	}
@@ -106,15 +107,15 @@ func changeAnswer(s *section) []string {
 }
 
 // changeOverview has a row for each balancer with all that it lost.
-func changeOverview(s *section) *sheet {
-	sh := &sheet{Columns: []column{{Title: "Subject"}},
+func changeOverview(s *model.Section) *model.Sheet {
+	sh := &model.Sheet{Columns: []model.Column{{Title: "Subject"}},
 		Lead: "Over all events, of each the worst repeat. Grey: nothing lost."}
 	for _, loss := range changeLosses {
-		sh.Columns = append(sh.Columns, column{Title: loss.title, Numeric: true})
+		sh.Columns = append(sh.Columns, model.Column{Title: loss.title, Numeric: true})
 	}
-	var lines []line
-	for _, t := range s.changeTotals() {
-		l := line{Quiet: t.total == 0, Cells: []string{t.label}}
+	var lines []model.Line
+	for _, t := range changeTotals(s) {
+		l := model.Line{Quiet: t.total == 0, Cells: []string{t.label}}
 		for _, n := range t.counts {
 			if n < 0 {
 				l.Cells = append(l.Cells, wording.Missing)
@@ -124,16 +125,16 @@ func changeOverview(s *section) *sheet {
 		}
 		lines = append(lines, l)
 	}
-	sh.group(lines)
-	sh.dropBlankColumns()
-	return sh.clipped(overviewRows+4, len(sh.Columns))
+	sh.Group(lines)
+	sh.DropBlankColumns()
+	return sh.Clipped(model.OverviewRows+4, len(sh.Columns))
 }
 
 // changePicture shows what was lost through those that lost most.
-func changePicture(s *section) *chart.Figure {
-	totals := slices.DeleteFunc(s.changeTotals(), func(t changeTotal) bool { return t.total == 0 })
+func changePicture(s *model.Section) *chart.Figure {
+	totals := slices.DeleteFunc(changeTotals(s), func(t changeTotal) bool { return t.total == 0 })
 	if len(totals) == 0 {
-		return &changeFigures(s)[0]
+		return &changeFigures(s, nil)[0]
 	}
 	slices.SortStableFunc(totals, func(a, b changeTotal) int { return cmp.Compare(b.total, a.total) })
 	c := &chart.Chart{Axis: "connections, queries, flows and packets", Kind: chart.StackedBars}

@@ -9,19 +9,9 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
-)
-
-// Parameters of the DNS experiment.
-const (
-	// paramQuestion is what name servers are asked for.
-	paramQuestion         = "question"
-	paramGeneratorThreads = "generator_threads"
-	// paramGenerators is how many ask at once, and paramMostQueries the most that each
-	// asks a second.
-	paramGenerators  = "clients"
-	paramMostQueries = "queries_per_second_most"
 )
 
 // relaySubjects are user-space relays for UDP: the document's, and where that was
@@ -40,43 +30,35 @@ const (
 	dnsBounded = 0.98
 )
 
-// isDNS says whether the load asked name servers.
-func (s *section) isDNS() bool { return s.hasParam(paramQuestion) }
-
-func init() {
-	register(rankDNS, func(s *section) *loadKind {
-		if s.isDNS() {
-			return dnsKind()
-		}
+// dnsKind is of name servers that are asked.
+var dnsKind = model.Registration{Titles: map[string]string{"dnsperf": "DNS queries (dnsperf)"}, Of: func(s *model.Section) *model.Kind {
+	if !s.HasParam(model.ParamQuestion) {
 		return nil
-	})
-}
+	}
+	return &model.Kind{Question: "how many queries a second are answered by one and by more name servers, and what does that cost the machine",
+		Sheets: dnsSheets, Verdict: dnsVerdict, Figures: dnsFigures, Reading: dnsReading,
+		Yardstick: model.ByRate, BestOfPoint: true}
+}}
 
-// dnsKind is how the DNS experiment is reported.
-func dnsKind() *loadKind {
-	return &loadKind{question: "how many queries a second are answered by one and by more name servers, and what does that cost the machine",
-		sheets: dnsSheets, verdict: dnsVerdict, figures: dnsFigures, reading: dnsReading}
-}
-
-var dnsReading = []paragraph{
-	{"Generator, balancer and servers on one machine",
-		"As in the document. Where the machine is full, one name server more adds nothing, and a balancer that needs less of it leaves more to them: that is what differs here. " +
+var dnsReading = []model.Paragraph{
+	{Head: "Generator, balancer and servers on one machine",
+		Text: "As in the document. Where the machine is full, one name server more adds nothing, and a balancer that needs less of it leaves more to them: that is what differs here. " +
 			"On machines of their own the balancers' CPU time per query carries over best."},
-	{"Sockets", "Balancers keep a flow's backend, and a flow of UDP is a socket of a client. With as few sockets as the document's, backends can only be used evenly where their number divides the sockets; with three sockets the fourth name server idles. Several generators, and the threads of one, ask from sockets of their own, each as fast as it gets to run, so backends are not asked alike then."},
-	{"Server and relay CPU",
-		"A name server's process in per cent of one core, the mean of those that were asked, and a relay's where there is one for each server; with the packet work that ran on top of it. The machine's user, system, softirq and idle are shares of all its cores."},
-	{"Lost", "Queries without an answer in time. dnsperf waits for each of them, so a trial in which more than 1 % were lost is not valid."},
+	{Head: "Sockets", Text: "Balancers keep a flow's backend, and a flow of UDP is a socket of a client. With as few sockets as the document's, backends can only be used evenly where their number divides the sockets; with three sockets the fourth name server idles. Several generators, and the threads of one, ask from sockets of their own, each as fast as it gets to run, so backends are not asked alike then."},
+	{Head: "Server and relay CPU",
+		Text: "A name server's process in per cent of one core, the mean of those that were asked, and a relay's where there is one for each server; with the packet work that ran on top of it. The machine's user, system, softirq and idle are shares of all its cores."},
+	{Head: "Lost", Text: "Queries without an answer in time. dnsperf waits for each of them, so a trial in which more than 1 % were lost is not valid."},
 }
 
 // dnsSheets are the tables of the experiment, in the document's order: queries by
 // the number of name servers, and what the machine did meanwhile.
-func dnsSheets(s *section) []sheet {
-	var sheets []sheet
-	if sh := dnsByBackends(s); !sh.empty() {
+func dnsSheets(s *model.Section) []model.Sheet {
+	var sheets []model.Sheet
+	if sh := dnsByBackends(s); !sh.Empty() {
 		sheets = append(sheets, sh)
 	}
-	for _, sh := range []sheet{dnsMachine(s), dnsWaits(s), partSheet(s), restSheet(s, dnsShown...)} {
-		if !sh.empty() && len(sh.Columns) > 1+len(placeFields(s)) {
+	for _, sh := range []model.Sheet{dnsMachine(s), dnsWaits(s), model.PartSheet(s), model.RestSheet(s, dnsShown...)} {
+		if !sh.Empty() && len(sh.Columns) > 1+len(model.PlaceFields(s)) {
 			sheets = append(sheets, sh)
 		}
 	}
@@ -87,7 +69,7 @@ func dnsSheets(s *section) []sheet {
 type dnsLine struct {
 	label, subject string
 	// at holds its points by the number of backends.
-	at map[float64]*point
+	at map[float64]*model.Point
 }
 
 // dnsSeries are lines that can be compared: all parameters of the load are the
@@ -98,24 +80,24 @@ type dnsSeries struct {
 	lines []*dnsLine
 }
 
-// dnsSeries sorts the points into series, and lists the numbers of backends.
-func (s *section) dnsSeries() (all []*dnsSeries, backends []value) {
+// dnsLines sorts the points into series, and lists the numbers of backends.
+func dnsLines(s *model.Section) (all []*dnsSeries, backends []model.Value) {
 	of := map[string]*dnsSeries{}
-	others := slices.DeleteFunc(slices.Clone(s.Varying), func(name string) bool { return name == paramBackends })
+	others := slices.DeleteFunc(slices.Clone(s.Varying), func(name string) bool { return name == model.ParamBackends })
 	for _, g := range s.Groups {
-		common := g.Params.only(others)
-		series := of[common.key()]
+		common := g.Params.Only(others)
+		series := of[common.Key()]
 		if series == nil {
-			series = &dnsSeries{text: common.text()}
-			of[common.key()] = series
+			series = &dnsSeries{text: common.Text()}
+			of[common.Key()] = series
 			all = append(all, series)
 		}
-		n := g.Params[paramBackends]
+		n := g.Params[model.ParamBackends]
 		for _, p := range g.Points {
-			if !p.has(results.QueriesPerSecond) {
+			if !p.Has(results.QueriesPerSecond) {
 				continue
 			}
-			series.line(p).at[n.number] = p
+			series.line(p).at[n.Number] = p
 			if !slices.Contains(backends, n) {
 				backends = append(backends, n)
 			}
@@ -126,41 +108,41 @@ func (s *section) dnsSeries() (all []*dnsSeries, backends []value) {
 			return slices.Index(s.Subjects, a.subject) - slices.Index(s.Subjects, b.subject)
 		})
 	}
-	slices.SortFunc(backends, value.compare)
+	slices.SortFunc(backends, model.Value.Compare)
 	return slices.DeleteFunc(all, func(of *dnsSeries) bool { return len(of.lines) == 0 }), backends
 }
 
 // line returns the line of a point, which it makes if there is none.
-func (d *dnsSeries) line(p *point) *dnsLine {
+func (d *dnsSeries) line(p *model.Point) *dnsLine {
 	i := slices.IndexFunc(d.lines, func(l *dnsLine) bool { return l.label == p.Label })
 	if i < 0 {
 		i = len(d.lines)
-		d.lines = append(d.lines, &dnsLine{label: p.Label, subject: p.Subject, at: map[float64]*point{}})
+		d.lines = append(d.lines, &dnsLine{label: p.Label, subject: p.Subject, at: map[float64]*model.Point{}})
 	}
 	return d.lines[i]
 }
 
 // dnsByBackends has a column for each number of name servers.
-func dnsByBackends(s *section) sheet {
-	all, backends := s.dnsSeries()
-	sh := sheet{
+func dnsByBackends(s *model.Section) model.Sheet {
+	all, backends := dnsLines(s)
+	sh := model.Sheet{
 		Title: "Queries a second by number of name servers",
 		Lead:  "Medians over the valid repeats; in brackets × " + wording.Clean(s.Baseline) + " with as many.",
 	}
-	sh.Columns = []column{{Title: "Subject"}}
+	sh.Columns = []model.Column{{Title: "Subject"}}
 	for _, n := range backends {
-		sh.Columns = append(sh.Columns, column{Title: describe(paramBackends, n), Numeric: true})
+		sh.Columns = append(sh.Columns, model.Column{Title: model.Describe(model.ParamBackends, n), Numeric: true})
 	}
 	for _, series := range all {
-		var rows []line
+		var rows []model.Line
 		for _, l := range series.lines {
 			label := wording.Clean(l.label)
 			if series.text != "" {
 				label += ", " + series.text
 			}
-			row := line{Cells: []string{label}, Baseline: l.subject == s.Baseline}
+			row := model.Line{Cells: []string{label}, Baseline: l.subject == s.Baseline}
 			for _, n := range backends {
-				row.Cells = append(row.Cells, series.cell(l.at[n.number], s.Baseline, n.number))
+				row.Cells = append(row.Cells, series.cell(l.at[n.Number], s.Baseline, n.Number))
 			}
 			rows = append(rows, row)
 		}
@@ -170,12 +152,12 @@ func dnsByBackends(s *section) sheet {
 }
 
 // cell shows a point's queries a second, and what that is to the baseline's.
-func (d *dnsSeries) cell(p *point, baseline string, backends float64) string {
+func (d *dnsSeries) cell(p *model.Point, baseline string, backends float64) string {
 	if p == nil {
 		return wording.Missing
 	}
 	text := wording.Decimal(p.Stats[results.QueriesPerSecond].Median, 0)
-	if r, ok := ratioOf(p, d.of(baseline, backends), results.QueriesPerSecond); ok && p.Subject != baseline {
+	if r, ok := model.RatioOf(p, d.of(baseline, backends), results.QueriesPerSecond); ok && p.Subject != baseline {
 		text += " (" + wording.RatioText(r) + ")"
 	}
 	return text
@@ -183,8 +165,8 @@ func (d *dnsSeries) cell(p *point, baseline string, backends float64) string {
 
 // of returns a subject's point with a number of backends, its best; nil if there is
 // none.
-func (d *dnsSeries) of(subject string, backends float64) *point {
-	var best *point
+func (d *dnsSeries) of(subject string, backends float64) *model.Point {
+	var best *model.Point
 	for _, l := range d.lines {
 		p := l.at[backends]
 		if l.subject == subject && p != nil && (best == nil ||
@@ -196,52 +178,52 @@ func (d *dnsSeries) of(subject string, backends float64) *point {
 }
 
 // dnsMachine is what the document gives beside its queries.
-func dnsMachine(s *section) sheet {
+func dnsMachine(s *model.Section) model.Sheet {
 	rate := results.QueriesPerSecond
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s, paramConcurrency, paramBackends)...)
+	fields := []model.Field{model.SubjectField(s)}
+	fields = append(fields, model.PlaceFields(s, model.ParamConcurrency, model.ParamBackends)...)
 	fields = append(fields,
-		fixed(metricField("Queries/s", "", rate), 0),
-		ratioField("× "+iptablesSubject, rate, iptablesSubject, rate),
-		fixed(metricField("Server CPU", "%", results.NameServerCPUPercent), 0),
-		fixed(metricField("Relay CPU", "%", results.RelayCPUPercent), 0),
-		fixed(metricField("Balancer CPU", "µs/query", results.BalancerCPUUsPerRequest), 2),
-		fixed(metricField("Balancer's host CPU", "µs/query", results.BalancerHostCPUUsPerRequest), 2),
-		fixed(metricField("Context switches", "/s", results.ContextSwitchesPerS), 0),
-		fixed(metricField("User", "%", results.HostUserPercent), 0),
-		fixed(metricField("System", "%", results.HostSystemPercent), 0),
-		fixed(metricField("Softirq", "%", results.HostSoftirqPercent), 0),
-		fixed(metricField("Idle", "%", results.HostIdlePercent), 0),
-		saturatedField(),
-		repeatsField(),
+		model.Fixed(model.MetricField("Queries/s", "", rate), 0),
+		model.RatioField("× "+model.IptablesSubject, rate, model.IptablesSubject, rate),
+		model.Fixed(model.MetricField("Server CPU", "%", results.NameServerCPUPercent), 0),
+		model.Fixed(model.MetricField("Relay CPU", "%", results.RelayCPUPercent), 0),
+		model.Fixed(model.MetricField("Balancer CPU", "µs/query", results.BalancerCPUUsPerRequest), 2),
+		model.Fixed(model.MetricField("Balancer's host CPU", "µs/query", results.BalancerHostCPUUsPerRequest), 2),
+		model.Fixed(model.MetricField("Context switches", "/s", results.ContextSwitchesPerS), 0),
+		model.Fixed(model.MetricField("User", "%", results.HostUserPercent), 0),
+		model.Fixed(model.MetricField("System", "%", results.HostSystemPercent), 0),
+		model.Fixed(model.MetricField("Softirq", "%", results.HostSoftirqPercent), 0),
+		model.Fixed(model.MetricField("Idle", "%", results.HostIdlePercent), 0),
+		model.SaturatedField(),
+		model.RepeatsField(),
 	)
-	sh := sheet{
+	sh := model.Sheet{
 		Title: "What the machine did",
 		Lead:  "Medians over the valid repeats. The balancer's CPU time includes its kernel work; user, system, softirq and idle are of the whole machine.",
 	}
-	sh.fill(s, fields)
+	sh.Fill(s, fields)
 	return sh
 }
 
 // dnsWaits shows latency, spread and evenness.
-func dnsWaits(s *section) sheet {
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s, paramConcurrency, paramBackends)...)
+func dnsWaits(s *model.Section) model.Sheet {
+	fields := []model.Field{model.SubjectField(s)}
+	fields = append(fields, model.PlaceFields(s, model.ParamConcurrency, model.ParamBackends)...)
 	fields = append(fields,
-		metricField("Min", "ms", results.LatencyMsMin),
-		metricField("Mean", "ms", results.LatencyMsMean),
-		metricField("Max", "ms", results.LatencyMsMax),
-		fixed(metricField("Lost", "", results.Lost), 0),
-		spreadField("Spread of queries/s", results.QueriesPerSecond),
-		field{column: column{Title: "Busiest over idlest", Numeric: true}, cell: evennessCell},
+		model.MetricField("Min", "ms", results.LatencyMsMin),
+		model.MetricField("Mean", "ms", results.LatencyMsMean),
+		model.MetricField("Max", "ms", results.LatencyMsMax),
+		model.Fixed(model.MetricField("Lost", "", results.Lost), 0),
+		model.SpreadField("Spread of queries/s", results.QueriesPerSecond),
+		model.Field{Column: model.Column{Title: "Busiest over idlest", Numeric: true}, Cell: model.EvennessCell},
 	)
-	sh := sheet{
+	sh := model.Sheet{
 		Title: "Latency, spread and evenness",
 		Lead:  "Latency as dnsperf clocked it; it tells no percentiles. Spreads are the lowest and the highest repeat.",
 		Notes: []string{"Busiest over idlest: how many more queries the busiest name server had than the idlest."},
 		Aside: true,
 	}
-	sh.fill(s, fields)
+	sh.Fill(s, fields)
 	return sh
 }
 
@@ -253,76 +235,77 @@ var dnsShown = []string{
 }
 
 // dnsVerdict holds ours against the document's rules and against a relay.
-func dnsVerdict(s *section) []string {
-	var all []judged
+func dnsVerdict(s *model.Section) []string {
+	var all []model.Judged
 	var own []string
 	relay := relaySubjects[0]
-	if !s.measured(relay) {
+	if !s.Measured(relay) {
 		relay = relaySubjects[1]
 	}
 	for _, subject := range s.Subjects {
-		if !s.measured(subject) || !strings.HasPrefix(subject, ownPrefix) {
+		if !s.Measured(subject) || !strings.HasPrefix(subject, model.OwnPrefix) {
 			continue
 		}
-		if mode := strings.Split(strings.TrimPrefix(subject, ownPrefix), "-")[0]; mode == string(lb.NAT) ||
+		if mode := strings.Split(strings.TrimPrefix(subject, model.OwnPrefix), "-")[0]; mode == string(lb.NAT) ||
 			mode == string(lb.L2DSR) {
-			all = append(all, s.dnsOver(subject, iptablesSubject, dnsOverRules)...)
-			all = append(all, s.dnsOver(subject, relay, dnsOverRelay)...)
-			if s.local() {
-				all = append(all, s.dnsOver(subject, baselineSubject, localOverDirect)...)
+			all = append(all, dnsOver(s, subject, model.IptablesSubject, dnsOverRules)...)
+			all = append(all, dnsOver(s, subject, relay, dnsOverRelay)...)
+			if local(s) {
+				all = append(all, dnsOver(s, subject, model.BaselineSubject, model.LocalOverDirect)...)
 			}
 		}
 		own = append(own, subject)
 	}
-	all = append(all, s.dnsEvenness(own)...)
+	all = append(all, dnsEvenness(s, own)...)
 	var sentences []string
-	for _, sentence := range slices.Concat(judgement(all, ""), s.dnsLeftOut(own), []string{saturationVerdict(s)}) {
+	for _, sentence := range slices.Concat(model.Judgement(all, ""), dnsLeftOut(s, own),
+		[]string{model.SaturationVerdict(s)}) {
 		if sentence != "" {
-			sentences = append(sentences, s.title()+": "+sentence)
+			sentences = append(sentences, s.Title()+": "+sentence)
 		}
 	}
 	return sentences
 }
 
 // local says whether the section's load generators were on the balancer's host.
-func (s *section) local() bool {
-	return slices.ContainsFunc(s.Groups, func(g *group) bool { return g.is(fromBalancer) })
+func local(s *model.Section) bool {
+	return slices.ContainsFunc(s.Groups, func(g *model.Group) bool { return g.Is(model.FromBalancer) })
 }
 
 // dnsBoundedAt says whether generators were told to ask no more than a subject answered.
-func (g *group) dnsBoundedAt(subject string) bool {
-	p, most := g.best(subject, results.QueriesPerSecond), g.Params[paramMostQueries].number
+func dnsBoundedAt(g *model.Group, subject string) bool {
+	p, most := g.Best(subject, results.QueriesPerSecond), g.Params[model.ParamMostQueries].Number
 	return p != nil && most > 0 &&
-		p.Stats[results.QueriesPerSecond].Median >= dnsBounded*most*g.Params[paramGenerators].number
+		p.Stats[results.QueriesPerSecond].Median >= dnsBounded*most*g.Params[model.ParamGenerators].Number
 }
 
 // dnsIdleAt says whether in half of a subject's trials or more nothing was full: then
 // it was the generators that asked no more.
-func (g *group) dnsIdleAt(subject string) bool {
-	p := g.best(subject, results.QueriesPerSecond)
+func dnsIdleAt(g *model.Group, subject string) bool {
+	p := g.Best(subject, results.QueriesPerSecond)
 	if p == nil {
 		return false
 	}
 	idle := 0
-	for _, part := range p.saturated {
-		idle += b2i(part == string(results.SaturatedNone))
+	for _, part := range p.Limits {
+		idle += model.OneIf(part == string(results.SaturatedNone))
 	}
-	return idle > 0 && 2*idle >= len(p.saturated)
+	return idle > 0 && 2*idle >= len(p.Limits)
 }
 
 // dnsLeftOut says how often either was so for one of the subjects.
-func (s *section) dnsLeftOut(subjects []string) (sentences []string) {
+func dnsLeftOut(s *model.Section, subjects []string) (sentences []string) {
 	points, bounded, idle := 0, 0, 0
 	for _, subject := range subjects {
 		for _, g := range s.Groups {
-			if g.best(subject, results.QueriesPerSecond) == nil {
+			if g.Best(subject, results.QueriesPerSecond) == nil {
 				continue
 			}
 			points++
 			switch {
-			case g.dnsBoundedAt(subject):
+			case dnsBoundedAt(g, subject):
 				bounded++
-			case g.dnsIdleAt(subject):
+			case dnsIdleAt(g, subject):
 				idle++
 			}
 		}
@@ -340,48 +323,48 @@ func (s *section) dnsLeftOut(subjects []string) (sentences []string) {
 
 // dnsOver holds a subject's queries a second against another's at every point where
 // the load bounded neither of them.
-func (s *section) dnsOver(subject, against string, least float64) []judged {
-	var over span
+func dnsOver(s *model.Section, subject, against string, least float64) []model.Judged {
+	var over model.Span
 	for _, g := range s.Groups {
-		if g.dnsBoundedAt(subject) || g.dnsIdleAt(subject) || g.dnsIdleAt(against) {
+		if dnsBoundedAt(g, subject) || dnsIdleAt(g, subject) || dnsIdleAt(g, against) {
 			continue
 		}
-		over.add(ratioOf(g.best(subject, results.QueriesPerSecond), g.best(against, results.QueriesPerSecond),
+		over.Add(model.RatioOf(g.Best(subject, results.QueriesPerSecond), g.Best(against, results.QueriesPerSecond),
 			results.QueriesPerSecond))
 	}
-	if over.n == 0 {
+	if over.N == 0 {
 		return nil
 	}
-	return []judged{{what: wording.Clean(subject), bound: wording.Times(least) + " " + against, figures: over,
-		format: wording.Times,
-		holds:  over.low >= least, least: true}}
+	return []model.Judged{{What: wording.Clean(subject), Bound: wording.Times(least) + " " + against, Figures: over,
+		Format: wording.Times,
+		Holds:  over.Low >= least, Least: true}}
 }
 
 // dnsEvenness judges round robin where the sockets can be dealt out evenly, and ask
 // alike: those of several generators, or of one's several threads, do not. Those subjects
 // that are even are judged together.
-func (s *section) dnsEvenness(subjects []string) []judged {
-	if s.hasParam(paramGeneratorThreads) {
+func dnsEvenness(s *model.Section, subjects []string) []model.Judged {
+	if s.HasParam(model.ParamGeneratorThreads) {
 		return nil
 	}
 	percent := func(v float64) string { return wording.Decimal(v, 2) + " %" }
-	even := judged{what: "round robin, the busiest name server over the idlest,", bound: fmt.Sprintf("%d %%", dnsEven),
-		format: percent, holds: true}
-	var all []judged
+	even := model.Judged{What: "round robin, the busiest name server over the idlest,", Bound: fmt.Sprintf("%d %%", dnsEven),
+		Format: percent, Holds: true}
+	var all []model.Judged
 	for _, subject := range subjects {
-		uneven := s.dnsUneven(subject)
+		uneven := dnsUneven(s, subject)
 		switch {
-		case uneven.n == 0:
-		case uneven.high <= dnsEven:
-			even.figures.add(uneven.low, true)
-			even.figures.add(uneven.high, true)
+		case uneven.N == 0:
+		case uneven.High <= dnsEven:
+			even.Figures.Add(uneven.Low, true)
+			even.Figures.Add(uneven.High, true)
 		default:
 			of := even
-			of.what, of.figures, of.holds = wording.Clean(subject)+" with "+even.what, uneven, false
+			of.What, of.Figures, of.Holds = wording.Clean(subject)+" with "+even.What, uneven, false
 			all = append(all, of)
 		}
 	}
-	if even.figures.n > 0 {
+	if even.Figures.N > 0 {
 		all = append(all, even)
 	}
 	return all
@@ -389,18 +372,18 @@ func (s *section) dnsEvenness(subjects []string) []judged {
 
 // dnsUneven is by how many per cent more queries the busiest name server got than the
 // idlest.
-func (s *section) dnsUneven(subject string) (uneven span) {
+func dnsUneven(s *model.Section, subject string) (uneven model.Span) {
 	for _, g := range s.Groups {
-		sockets, backends := g.Params[paramConcurrency].number, g.Params[paramBackends].number
+		sockets, backends := g.Params[model.ParamConcurrency].Number, g.Params[model.ParamBackends].Number
 		for _, p := range g.Points {
-			if p.Subject != subject || !roundRobin(p) || backends < 2 || int(sockets)%int(backends) != 0 ||
-				g.Params[paramGenerators].number != 1 {
+			if p.Subject != subject || !model.RoundRobin(p) || backends < 2 || int(sockets)%int(backends) != 0 ||
+				g.Params[model.ParamGenerators].Number != 1 {
 				continue
 			}
 			if p.Idle > 0 {
-				uneven.add(100, true) // all that it could have had
+				uneven.Add(100, true) // all that it could have had
 			} else if p.Evenness.N > 0 {
-				uneven.add(p.Evenness.Max, true)
+				uneven.Add(p.Evenness.Max, true)
 			}
 		}
 	}
@@ -408,24 +391,24 @@ func (s *section) dnsUneven(subject string) (uneven span) {
 }
 
 // dnsFigures are queries over backends, and what they cost.
-func dnsFigures(s *section) []chart.Figure {
-	colours := newPalette([]*section{s})
-	all, _ := s.dnsSeries()
+func dnsFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
+	colours := model.NewPalette([]*model.Section{s})
+	all, _ := dnsLines(s)
 	var figures []chart.Figure
 	for _, series := range all {
 		figures = append(figures, series.chart(colours))
 	}
 	cost := &chart.Chart{Axis: "µs of balancer CPU per query", Kind: chart.Bars}
-	if s.has(results.BalancerCPUUsPerRequest) {
-		cost.Rows = eachPoint(s, medianRow(s, colours, results.BalancerCPUUsPerRequest))
+	if s.Has(results.BalancerCPUUsPerRequest) {
+		cost.Rows = model.EachPoint(s, model.MedianRow(s, colours, results.BalancerCPUUsPerRequest))
 	}
 	return append(figures,
-		chart.Figure{Title: "The balancer's own CPU time", Caption: "Less is better; kernel work included. " + whiskerCaption, Chart: cost},
+		chart.Figure{Title: "The balancer's own CPU time", Caption: "Less is better; kernel work included. " + model.WhiskerCaption, Chart: cost},
 		chart.Figure{Title: "Context switches",
 			Caption: "Of the whole machine, a second. What is forwarded in the kernel wakes nobody on its way. " +
-				whiskerCaption,
+				model.WhiskerCaption,
 			Chart: &chart.Chart{Axis: "context switches/s", Kind: chart.Bars,
-				Rows: eachPoint(s, medianRow(s, colours, results.ContextSwitchesPerS))}})
+				Rows: model.EachPoint(s, model.MedianRow(s, colours, results.ContextSwitchesPerS))}})
 }
 
 // chart draws a line a balancer over the numbers of backends.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -15,57 +16,35 @@ import (
 // floodTargetRatio is how many times the quiet p99 that under a flood may be.
 const floodTargetRatio = 2
 
-// isFlood says whether the load is a flood's experiment.
-func (s *section) isFlood() bool {
-	return slices.ContainsFunc(s.trials, func(t results.Trial) bool { return t.Params[paramFlood] != nil })
-}
-
-// paramFlood says what the packets of a flood are.
-const paramFlood = "flood"
-
-func init() {
-	register(rankFlood, func(s *section) *loadKind {
-		if s.isFlood() {
-			return floodKind()
-		}
+// floodKind is of a flood's experiment.
+var floodKind = model.Registration{Of: func(s *model.Section) *model.Kind {
+	if !s.HasParam(model.ParamFlood) {
 		return nil
-	})
-}
-
-// floodKind is how a flood's experiment is reported.
-func floodKind() *loadKind {
-	return &loadKind{question: "who of those that are connected is lost or has to wait while it is flooded, and what does it keep of the flood",
-		sheets: floodSheets, verdict: floodVerdict, figures: floodFigures, reading: floodReading,
-		answer: floodAnswer, overview: floodOverview}
-}
-
-// beyondText says what becomes of what the balancer sends.
-func beyondText(v string) string {
-	if v == "drop" {
-		return "dropped behind the balancer"
 	}
-	return "answered by the servers"
-}
+	return &model.Kind{Question: "who of those that are connected is lost or has to wait while it is flooded, and what does it keep of the flood",
+		Sheets: floodSheets, Verdict: floodVerdict, Figures: floodFigures, Reading: floodReading,
+		Answer: floodAnswer, Overview: floodOverview}
+}}
 
-var floodReading = []paragraph{
-	{"Two phases",
-		"Each trial has the same connections in both: quiet, and then beside the flood. A ratio is of the two phases of one trial, so that what differs between trials stays out of it. " +
+var floodReading = []model.Paragraph{
+	{Head: "Two phases",
+		Text: "Each trial has the same connections in both: quiet, and then beside the flood. A ratio is of the two phases of one trial, so that what differs between trials stays out of it. " +
 			"Compare it with that of direct, where the flood is dropped at once: so much a busy neighbouring core does by itself."},
-	{"Whose core",
-		"The flood has one core for everything that comes of it, the connections another. What they share is the memory, its caches, and what the balancer keeps for all of its flows: " +
+	{Head: "Whose core",
+		Text: "The flood has one core for everything that comes of it, the connections another. What they share is the memory, its caches, and what the balancer keeps for all of its flows: " +
 			"its tables, its locks, its sockets. That is what is looked for."},
-	{"What was handled",
-		"Packets of the flood that the balancer has sent on, or answered in a server's place, as a proxy does. Where less is handled than offered, the rest was dropped on the balancer: " +
+	{Head: "What was handled",
+		Text: "Packets of the flood that the balancer has sent on, or answered in a server's place, as a proxy does. Where less is handled than offered, the rest was dropped on the balancer: " +
 			"an honest client's SYN would have been among it."},
-	{"Failed and late",
-		"A SYN that is lost is sent again after a second. So new connections that p99 shows beyond 1,000 ms lost their first one, though they have not failed."},
+	{Head: "Failed and late",
+		Text: "A SYN that is lost is sent again after a second. So new connections that p99 shows beyond 1,000 ms lost their first one, though they have not failed."},
 }
 
 // floodSheets are the tables of a flood's experiment.
-func floodSheets(s *section) []sheet {
-	var sheets []sheet
-	for _, sh := range []sheet{floodConnections(s), floodBalancer(s), floodRest(s)} {
-		if !sh.empty() && len(sh.Columns) > 1+len(placeFields(s)) {
+func floodSheets(s *model.Section) []model.Sheet {
+	var sheets []model.Sheet
+	for _, sh := range []model.Sheet{floodConnections(s), floodBalancer(s), floodRest(s)} {
+		if !sh.Empty() && len(sh.Columns) > 1+len(model.PlaceFields(s)) {
 			sheets = append(sheets, sh)
 		}
 	}
@@ -73,24 +52,24 @@ func floodSheets(s *section) []sheet {
 }
 
 // floodConnections shows what the clients saw.
-func floodConnections(s *section) sheet {
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s)...)
+func floodConnections(s *model.Section) model.Sheet {
+	fields := []model.Field{model.SubjectField(s)}
+	fields = append(fields, model.PlaceFields(s)...)
 	fields = append(fields,
-		metricField("Connec\u00ADtions", "", results.Established),
-		fixed(metricField("Lost", "", results.EstablishedLost), 0),
+		model.MetricField("Connec\u00ADtions", "", results.Established),
+		model.Fixed(model.MetricField("Lost", "", results.EstablishedLost), 0),
 		floodLatency("p50 quiet", results.QuietLatencyMsP50),
 		floodLatency("p50 flood", results.FloodLatencyMsP50),
 		floodLatency("p99 quiet", results.QuietLatencyMsP99),
 		floodLatency("p99 flood", results.FloodLatencyMsP99),
 		timesField("p99 flood / quiet", results.FloodRatioP99),
-		spreadField("Spread", results.FloodRatioP99),
-		fixed(metricField("New opened", "", results.FloodNewOpened), 0),
-		fixed(metricField("New failed", "", results.FloodNewFailed), 0),
+		model.SpreadField("Spread", results.FloodRatioP99),
+		model.Fixed(model.MetricField("New opened", "", results.FloodNewOpened), 0),
+		model.Fixed(model.MetricField("New failed", "", results.FloodNewFailed), 0),
 		floodLatency("New p99", results.FloodNewLatencyMsP99),
-		repeatsField(),
+		model.RepeatsField(),
 	)
-	sh := sheet{
+	sh := model.Sheet{
 		Title: "Those who are connected",
 		Lead:  "Connections that were open before the flood, and what requests over them took; medians over the repeats.",
 		Notes: []string{
@@ -98,21 +77,21 @@ func floodConnections(s *section) sheet {
 			"New: connections opened while the flood went on; one that was opened late, after its SYN was sent again, has not failed.",
 		},
 	}
-	sh.fill(s, fields)
+	sh.Fill(s, fields)
 	return sh
 }
 
 // floodLatency is a latency in milliseconds, two decimals of it.
-func floodLatency(title, metric string) field {
-	return fixed(metricField(title, "ms", metric), 2)
+func floodLatency(title, metric string) model.Field {
+	return model.Fixed(model.MetricField(title, "ms", metric), 2)
 }
 
 // timesField shows a metric that is a ratio.
-func timesField(title, metric string) field {
-	return field{
-		column: column{Title: title, Numeric: true},
-		cell: func(_ *group, p *point, _ int) string {
-			if !p.has(metric) {
+func timesField(title, metric string) model.Field {
+	return model.Field{
+		Column: model.Column{Title: title, Numeric: true},
+		Cell: func(_ *model.Group, p *model.Point, _ int) string {
+			if !p.Has(metric) {
 				return wording.Missing
 			}
 			return wording.Times(p.Stats[metric].Median)
@@ -121,35 +100,36 @@ func timesField(title, metric string) field {
 }
 
 // floodBalancer shows what the flood was to the balancer.
-func floodBalancer(s *section) sheet {
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s)...)
+func floodBalancer(s *model.Section) model.Sheet {
+	fields := []model.Field{model.SubjectField(s)}
+	fields = append(fields, model.PlaceFields(s)...)
 	fields = append(fields,
-		fixed(metricField("Offered", "packets/s", results.FloodOfferedPerSecond), 0),
-		fixed(metricField("Handled", "packets/s", results.FloodHandledPerSecond), 0),
-		fixed(metricField("Answered", "SYN-ACKs/s", results.FloodAnsweredPerSecond), 0),
-		fixed(metricField("CPU quiet", "cores", results.QuietBalancerCPUCores), 2),
-		fixed(metricField("CPU flood", "cores", results.FloodBalancerCPUCores), 2),
-		field{column: column{Title: "CPU", Unit: "ns/packet", Numeric: true},
-			cell: func(_ *group, p *point, _ int) string {
+		model.Fixed(model.MetricField("Offered", "packets/s", results.FloodOfferedPerSecond), 0),
+		model.Fixed(model.MetricField("Handled", "packets/s", results.FloodHandledPerSecond), 0),
+		model.Fixed(model.MetricField("Answered", "SYN-ACKs/s", results.FloodAnsweredPerSecond), 0),
+		model.Fixed(model.MetricField("CPU quiet", "cores", results.QuietBalancerCPUCores), 2),
+		model.Fixed(model.MetricField("CPU flood", "cores", results.FloodBalancerCPUCores), 2),
+		model.Field{Column: model.Column{Title: "CPU", Unit: "ns/packet", Numeric: true},
+			Cell: func(_ *model.Group, p *model.Point, _ int) string {
 				ns, ok := floodCost(p)
 				if !ok {
 					return wording.Missing
 				}
 				return wording.Decimal(ns, 0)
 			}},
-		fixed(metricField("Kept before", "", results.RememberedBefore), 0),
-		fixed(metricField("Kept in flood", "", results.RememberedDuring), 0),
-		fixed(metricField("Kept after", "", results.RememberedAfter), 0),
-		fixed(metricField("Bound", "", results.RememberedLimit), 0),
-		field{column: column{Title: "Memory", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
-			if !p.has(results.RememberedBytes) {
-				return wording.Missing
-			}
-			return wording.BytesText(p.Stats[results.RememberedBytes].Median)
-		}},
+		model.Fixed(model.MetricField("Kept before", "", results.RememberedBefore), 0),
+		model.Fixed(model.MetricField("Kept in flood", "", results.RememberedDuring), 0),
+		model.Fixed(model.MetricField("Kept after", "", results.RememberedAfter), 0),
+		model.Fixed(model.MetricField("Bound", "", results.RememberedLimit), 0),
+		model.Field{Column: model.Column{Title: "Memory", Numeric: true},
+			Cell: func(_ *model.Group, p *model.Point, _ int) string {
+				if !p.Has(results.RememberedBytes) {
+					return wording.Missing
+				}
+				return wording.BytesText(p.Stats[results.RememberedBytes].Median)
+			}},
 	)
-	sh := sheet{
+	sh := model.Sheet{
 		Title: "The flood, and the balancer",
 		Lead:  "What reached the balancer's link, what the balancer sent on or answered, what that cost it, and how much it kept for flows.",
 		Notes: []string{
@@ -157,15 +137,15 @@ func floodBalancer(s *section) sheet {
 			"Kept: flows in our tables, connections that the kernel tracks, or sockets of a proxy; the notes on trials say which.",
 		},
 	}
-	sh.fill(s, fields)
+	sh.Fill(s, fields)
 	return sh
 }
 
 // floodCost is what a packet of the flood cost the balancer, in nanoseconds of CPU.
-func floodCost(p *point) (ns float64, ok bool) {
+func floodCost(p *model.Point) (ns float64, ok bool) {
 	handled := p.Stats[results.FloodHandledPerSecond].Median
 	more := p.Stats[results.FloodBalancerCPUCores].Median - p.Stats[results.QuietBalancerCPUCores].Median
-	ns, ok = ratio(more*1e9, handled)
+	ns, ok = model.Ratio(more*1e9, handled)
 	return ns, ok && ns > 0
 }
 
@@ -182,17 +162,17 @@ var floodShown = []string{
 }
 
 // floodRest shows the other metrics.
-func floodRest(s *section) sheet { return restSheet(s, floodShown...) }
+func floodRest(s *model.Section) model.Sheet { return model.RestSheet(s, floodShown...) }
 
 // floodVerdict holds our own subjects against the targets, and says what became of
 // the others.
-func floodVerdict(s *section) []string {
+func floodVerdict(s *model.Section) []string {
 	var held, missed, others []string
-	for _, p := range s.points() {
+	for _, p := range s.Points() {
 		j := judgeFlood(p)
 		switch {
-		case p.Subject == baselineSubject:
-		case !strings.HasPrefix(p.Subject, ownPrefix):
+		case p.Subject == model.BaselineSubject:
+		case !strings.HasPrefix(p.Subject, model.OwnPrefix):
 			others = append(others, j.text)
 		case j.holds:
 			held = append(held, j.text)
@@ -212,7 +192,7 @@ func floodVerdict(s *section) []string {
 		{"The others:", others},
 	} {
 		if len(of.words) > 0 {
-			sentences = append(sentences, fmt.Sprintf("%s: %s %s.", s.title(), of.what, strings.Join(of.words, "; ")))
+			sentences = append(sentences, fmt.Sprintf("%s: %s %s.", s.Title(), of.what, strings.Join(of.words, "; ")))
 		}
 	}
 	return sentences
@@ -226,7 +206,7 @@ type floodJudged struct {
 
 // judgeFlood looks at every repeat for what was lost and kept, and at the median of
 // the latencies.
-func judgeFlood(p *point) floodJudged {
+func judgeFlood(p *model.Point) floodJudged {
 	lost, ratio := p.Stats[results.EstablishedLost], p.Stats[results.FloodRatioP99]
 	words := []string{fmt.Sprintf("%s lost", wording.Decimal(lost.Max, 0))}
 	if ratio.N > 0 {
@@ -249,25 +229,26 @@ func judgeFlood(p *point) floodJudged {
 }
 
 // floodFigures show latencies, and what the flood came to.
-func floodFigures(s *section) []chart.Figure {
-	colours := newPalette([]*section{s})
+func floodFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
+	colours := model.NewPalette([]*model.Section{s})
 	return []chart.Figure{floodLatencyChart(s, colours), {
 		Title: "Packets of the flood that the balancer handled", Caption: "More is better, as far as one core lets it. " +
-			whiskerCaption, Chart: &chart.Chart{
-			Axis: "packets/s", Kind: chart.Bars, Rows: eachPoint(s, medianRow(s, colours, results.FloodHandledPerSecond)),
+			model.WhiskerCaption, Chart: &chart.Chart{
+			Axis: "packets/s", Kind: chart.Bars,
+			Rows: model.EachPoint(s, model.MedianRow(s, colours, results.FloodHandledPerSecond)),
 		},
 	}}
 }
 
-func floodLatencyChart(s *section, colours *chart.Palette) chart.Figure {
+func floodLatencyChart(s *model.Section, colours *chart.Palette) chart.Figure {
 	c := &chart.Chart{Axis: "p99 of requests over open connections, ms", Kind: chart.Dots, Legend: []chart.LegendEntry{
 		{Name: "quiet", Ink: chart.InkQuiet, Hollow: true}, {Name: "in the flood", Ink: chart.InkQuiet},
 	}}
 	metrics := []string{results.QuietLatencyMsP99, results.FloodLatencyMsP99}
 	var values []float64
-	for _, p := range s.points() {
+	for _, p := range s.Points() {
 		for _, m := range metrics {
-			if p.has(m) {
+			if p.Has(m) {
 				values = append(values, p.Stats[m].Median)
 			}
 		}
@@ -276,11 +257,11 @@ func floodLatencyChart(s *section, colours *chart.Palette) chart.Figure {
 		c.Log = true
 		c.Axis += " (logarithmic)"
 	}
-	c.Rows = eachPoint(s, func(p *point) chart.Row {
+	c.Rows = model.EachPoint(s, func(p *model.Point) chart.Row {
 		var r chart.Row
 		var words []string
 		for _, m := range metrics {
-			if p.has(m) {
+			if p.Has(m) {
 				v := p.Stats[m].Median
 				words = append(words, wording.Significant(v))
 				r.Marks = append(r.Marks, chart.Mark{Value: v, Ink: colours.Ink(p.Subject),

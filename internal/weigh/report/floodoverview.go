@@ -7,14 +7,16 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // floodAnswer says who lost a connection, and whose clients wait longer in the flood than before it.
-func floodAnswer(s *section) []string {
+func floodAnswer(s *model.Section) []string {
 	var lost []string
-	points := slices.DeleteFunc(s.points(), func(p *point) bool { return slices.Contains(notBalancers, p.Subject) })
+	points := slices.DeleteFunc(s.Points(),
+		func(p *model.Point) bool { return slices.Contains(model.NotBalancers, p.Subject) })
 	for _, p := range points {
 		if n := p.Stats[results.EstablishedLost].Max; n > 0 {
 			lost = append(lost, fmt.Sprintf("%s %s", wording.Clean(p.Label), wording.Decimal(n, 0)))
@@ -22,16 +24,16 @@ func floodAnswer(s *section) []string {
 	}
 	out := []string{fmt.Sprintf("No connection is lost in the flood through any of the %d.", len(points))}
 	if len(lost) > 0 {
-		out = []string{fmt.Sprintf("Connections are lost in the flood through %s.", wording.List(atMost(lost, maxRivals)))}
+		out = []string{fmt.Sprintf("Connections are lost in the flood through %s.", wording.List(model.AtMost(lost, model.MaxRivals)))}
 	}
-	with := slices.DeleteFunc(points, func(p *point) bool { return !p.has(results.FloodRatioP99) })
+	with := slices.DeleteFunc(points, func(p *model.Point) bool { return !p.Has(results.FloodRatioP99) })
 	if len(with) == 0 {
 		return out
 	}
-	slices.SortStableFunc(with, func(a, b *point) int {
+	slices.SortStableFunc(with, func(a, b *model.Point) int {
 		return cmp.Compare(a.Stats[results.FloodRatioP99].Median, b.Stats[results.FloodRatioP99].Median)
 	})
-	text := func(p *point) string {
+	text := func(p *model.Point) string {
 		st := p.Stats[results.FloodRatioP99]
 		if st.N < 2 {
 			return fmt.Sprintf("%s, %s", wording.Clean(p.Label), wording.Times(st.Median))
@@ -40,7 +42,7 @@ func floodAnswer(s *section) []string {
 			wording.RatioText(st.Min), wording.RatioText(st.Max))
 	}
 	first, last := with[0], with[len(with)-1]
-	if len(with) > 1 && tied(first, last, results.FloodRatioP99) {
+	if len(with) > 1 && model.Tied(first, last, results.FloodRatioP99) {
 		return append(out, fmt.Sprintf("Their p99 in the flood over the quiet one cannot be told apart: from %s to %s.",
 			text(first), text(last)))
 	}
@@ -48,17 +50,17 @@ func floodAnswer(s *section) []string {
 }
 
 // floodOverview is what the clients saw and what was kept, in five columns.
-func floodOverview(s *section) *sheet {
-	sh := &sheet{Lead: "Medians over the repeats; connections that were open before the flood."}
-	sh.fill(s, []field{
-		{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string {
-			return p.marked(wording.Clean(s.label(p, true)))
+func floodOverview(s *model.Section) *model.Sheet {
+	sh := &model.Sheet{Lead: "Medians over the repeats; connections that were open before the flood."}
+	sh.Fill(s, []model.Field{
+		{Column: model.Column{Title: "Subject"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
+			return p.Marked(wording.Clean(s.Label(p, true)))
 		}},
-		fixed(metricField("Lost", "", results.EstablishedLost), 0),
+		model.Fixed(model.MetricField("Lost", "", results.EstablishedLost), 0),
 		floodLatency("p99 quiet", results.QuietLatencyMsP99),
 		floodLatency("p99 flood", results.FloodLatencyMsP99),
 		timesField("p99 flood / quiet", results.FloodRatioP99),
-		fixed(metricField("Kept in flood", "", results.RememberedDuring), 0),
+		model.Fixed(model.MetricField("Kept in flood", "", results.RememberedDuring), 0),
 	})
-	return sh.clipped(overviewRows, len(sh.Columns))
+	return sh.Clipped(model.OverviewRows, len(sh.Columns))
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -75,7 +76,7 @@ func newPage(d *document, words *translator) page {
 		Style:  template.CSS(style),
 		Script: template.JS(pageScript),
 	}
-	sections := make([]*section, 0, len(d.Loads))
+	sections := make([]*model.Section, 0, len(d.Loads))
 	for _, l := range d.Loads {
 		sections = append(sections, l.section)
 	}
@@ -83,10 +84,10 @@ func newPage(d *document, words *translator) page {
 		picture := drawn(*f)
 		p.Picture = &picture
 	}
-	colours := newPalette(sections)
+	colours := model.NewPalette(sections)
 	for _, l := range d.Loads {
 		pl := pageLoad{loadPart: l}
-		for _, f := range words.figures(figures(l.section, colours)) {
+		for _, f := range words.figures(model.Figures(l.section, colours)) {
 			pl.Figures = append(pl.Figures, drawn(f))
 		}
 		p.Loads = append(p.Loads, pl)

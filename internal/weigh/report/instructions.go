@@ -4,8 +4,8 @@ package report
 
 import (
 	"fmt"
-	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -24,27 +24,23 @@ var instructionTargets = []struct {
 // instructionRivals are those that what is added is held against, each in a column.
 var instructionRivals = []string{"bare-tc", "ipvs-dr", "ipvs-nat"}
 
-// countsInstructions says whether the trials were in a machine whose clock counts them.
-func (s *section) countsInstructions() bool { return s.has(results.InstructionsPerRequest) }
-
-func init() {
-	register(rankInstructions, func(s *section) *loadKind {
-		if s.countsInstructions() {
-			return instructionsKind()
-		}
+// instructionsKind is of trials in a machine whose clock counts instructions.
+var instructionsKind = model.Registration{Of: func(s *model.Section) *model.Kind {
+	if !s.Has(results.InstructionsPerRequest) {
 		return nil
-	})
-}
-
-func instructionsKind() *loadKind {
-	return &loadKind{question: "how many instructions does a request take, and how many of them does each add to it",
-		sheets: instructionSheets, verdict: instructionVerdict, reading: instructionReading}
-}
+	}
+	k := &model.Kind{Question: "how many instructions does a request take, and how many of them does each add to it",
+		Sheets: instructionSheets, Verdict: instructionVerdict, Reading: instructionReading}
+	if s.HasParam(model.ParamQuestion) { // Name servers are ranked by their queries all the same.
+		k.Yardstick, k.BestOfPoint = model.ByRate, true
+	}
+	return k
+}}
 
 // added is how many instructions a point adds to what the baseline takes in its group.
-func (s *section) added(g *group, p *point) (float64, bool) {
-	baseline := g.best(s.Baseline, results.InstructionsPerRequest)
-	if baseline == nil || p == nil || p == baseline || !p.has(results.InstructionsPerRequest) {
+func added(s *model.Section, g *model.Group, p *model.Point) (float64, bool) {
+	baseline := g.Best(s.Baseline, results.InstructionsPerRequest)
+	if baseline == nil || p == nil || p == baseline || !p.Has(results.InstructionsPerRequest) {
 		return 0, false
 	}
 	return p.Stats[results.InstructionsPerRequest].Median - baseline.Stats[results.InstructionsPerRequest].Median, true
@@ -52,9 +48,9 @@ func (s *section) added(g *group, p *point) (float64, bool) {
 
 // addedRatio is what a point adds, as a multiple of what the best point of another
 // subject in the group adds.
-func (s *section) addedRatio(g *group, p *point, against string) (float64, bool) {
-	own, ok := s.added(g, p)
-	of, known := s.added(g, g.best(against, results.InstructionsPerRequest))
+func addedRatio(s *model.Section, g *model.Group, p *model.Point, against string) (float64, bool) {
+	own, ok := added(s, g, p)
+	of, known := added(s, g, g.Best(against, results.InstructionsPerRequest))
 	// What adds nothing that can be told is no measure for anybody.
 	if !ok || !known || of <= 0 {
 		return 0, false
@@ -62,41 +58,41 @@ func (s *section) addedRatio(g *group, p *point, against string) (float64, bool)
 	return own / of, true
 }
 
-func instructionSheets(s *section) []sheet {
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s, paramConcurrency, paramFileBytes)...)
+func instructionSheets(s *model.Section) []model.Sheet {
+	fields := []model.Field{model.SubjectField(s)}
+	fields = append(fields, model.PlaceFields(s, model.ParamConcurrency, model.ParamFileBytes)...)
 	fields = append(fields,
-		fixed(metricField("Instructions", "per request", results.InstructionsPerRequest), 0),
-		fixed(spreadField("Spread", results.InstructionsPerRequest), 0),
-		field{column: column{Title: "Added to " + s.Baseline, Unit: "per request", Numeric: true},
-			cell: func(g *group, p *point, _ int) string {
-				added, ok := s.added(g, p)
+		model.Fixed(model.MetricField("Instructions", "per request", results.InstructionsPerRequest), 0),
+		model.Fixed(model.SpreadField("Spread", results.InstructionsPerRequest), 0),
+		model.Field{Column: model.Column{Title: "Added to " + s.Baseline, Unit: "per request", Numeric: true},
+			Cell: func(g *model.Group, p *model.Point, _ int) string {
+				more, ok := added(s, g, p)
 				if !ok {
 					return wording.Missing
 				}
-				return wording.Decimal(added, 0)
+				return wording.Decimal(more, 0)
 			}},
 	)
 	for _, against := range instructionRivals {
-		fields = append(fields, field{column: column{Title: "Added × " + against, Numeric: true},
-			cell: func(g *group, p *point, _ int) string {
-				r, ok := s.addedRatio(g, p, against)
+		fields = append(fields, model.Field{Column: model.Column{Title: "Added × " + against, Numeric: true},
+			Cell: func(g *model.Group, p *model.Point, _ int) string {
+				r, ok := addedRatio(s, g, p, against)
 				if !ok {
 					return wording.Missing
 				}
 				return wording.RatioText(r)
 			}})
 	}
-	fields = append(fields, fixed(metricField("Failed", "", results.Failed), 0), repeatsField())
+	fields = append(fields, model.Fixed(model.MetricField("Failed", "", results.Failed), 0), model.RepeatsField())
 	notes := []string{
 		fmt.Sprintf("Added to %s: the difference of the medians. Added × a subject: that, as a multiple of what the subject adds.", s.Baseline),
 	}
-	if !s.measured(s.Baseline) {
+	if !s.Measured(s.Baseline) {
 		notes = append(notes,
 			fmt.Sprintf("The baseline %s has no valid trial under this load, so it is not known what the others add.",
 				s.Baseline))
 	}
-	return s.tabulate(sheet{
+	return s.Tabulate(model.Sheet{
 		Title: "Instructions",
 		Lead: "Of clients, balancer, servers, switch and kernel together, on one emulated processor whose clock counts them. " +
 			"They are instructions, and not cache misses, mispredicted branches or nanoseconds.",
@@ -105,70 +101,46 @@ func instructionSheets(s *section) []sheet {
 }
 
 // instructionVerdict says what ours add, and holds it against the targets.
-func instructionVerdict(s *section) []string {
+func instructionVerdict(s *model.Section) []string {
 	var sentences []string
-	for _, name := range s.contenders() {
-		var added span
+	for _, name := range s.Contenders() {
+		var extra model.Span
 		for _, g := range s.Groups {
-			added.add(s.added(g, g.best(name, results.InstructionsPerRequest)))
+			extra.Add(added(s, g, g.Best(name, results.InstructionsPerRequest)))
 		}
-		if added.n > 0 {
-			sentences = append(sentences, fmt.Sprintf("%s: %s adds %s instructions to a request%s.", s.title(),
+		if extra.N > 0 {
+			sentences = append(sentences, fmt.Sprintf("%s: %s adds %s instructions to a request%s.", s.Title(),
 				wording.Clean(name),
-				added.text(func(v float64) string { return wording.Decimal(v, 0) }), overPoints(added.n)))
+				extra.Text(func(v float64) string { return wording.Decimal(v, 0) }), model.OverPoints(extra.N)))
 		}
 	}
-	return append(sentences, judgement(s.instructionTargets(), "")...)
+	return append(sentences, model.Judgement(judgeTargets(s), "")...)
 }
 
-// instructionTargets holds what ours add against the targets, all points together.
-func (s *section) instructionTargets() []judged {
-	var all []judged
+// judgeTargets holds what ours add against the targets, all points together.
+func judgeTargets(s *model.Section) []model.Judged {
+	var all []model.Judged
 	for _, target := range instructionTargets {
-		j := judged{what: target.ours, bound: wording.RatioText(target.most) + " × what " + target.against + " adds",
-			format: wording.Times}
+		j := model.Judged{What: target.ours, Bound: wording.RatioText(target.most) + " × what " + target.against + " adds",
+			Format: wording.Times}
 		for _, g := range s.Groups {
 			// The highest of a subject's variants is its least favourable.
-			j.figures.add(s.addedRatio(g, g.best(target.ours, results.InstructionsPerRequest), target.against))
+			j.Figures.Add(addedRatio(s, g, g.Best(target.ours, results.InstructionsPerRequest), target.against))
 		}
-		j.holds = j.figures.high <= target.most
-		if j.figures.n > 0 {
+		j.Holds = j.Figures.High <= target.most
+		if j.Figures.N > 0 {
 			all = append(all, j)
 		}
 	}
 	return all
 }
 
-var instructionReading = []paragraph{
-	{"Instructions, not time",
-		"One processor is emulated, and its clock advances with each instruction, whatever that is. Caches, branch prediction, " +
+var instructionReading = []model.Paragraph{
+	{Head: "Instructions, not time",
+		Text: "One processor is emulated, and its clock advances with each instruction, whatever that is. Caches, branch prediction, " +
 			"memory bandwidth and other cores are not in the figures: they compare programs that do alike work, and commits of one program. " +
 			"What a packet costs on hardware is measured in nanoseconds, elsewhere."},
-	{"What repeats",
-		"The figures do not depend on how fast or how busy the machine is. Repeats differ by where timers fall and by how processes " +
+	{Head: "What repeats",
+		Text: "The figures do not depend on how fast or how busy the machine is. Repeats differ by where timers fall and by how processes " +
 			"happen to take turns: a difference smaller than the spread is no difference."},
-}
-
-// virtualFacts say what the virtual machine is that a run was in.
-func virtualFacts(v *results.Virtual) (machine, host string) {
-	if v == nil {
-		return "", ""
-	}
-	how := map[string]string{"kvm": "with KVM", "tcg": "emulated (TCG)",
-		"tcg-icount": "emulated (TCG), one processor whose clock counts instructions"}[v.Accelerator]
-	if how == "" {
-		how = v.Accelerator
-	}
-	parts := []string{v.Emulator, how}
-	if v.Reason != "" {
-		parts = append(parts, v.Reason)
-	}
-	if v.Package != "" {
-		parts = append(parts, v.Package)
-	}
-	if v.Clock != "" {
-		parts = append(parts, "clock source "+v.Clock)
-	}
-	host = fmt.Sprintf("%s, %s, Linux %s", v.HostCPU, wording.Counted("core")(fmt.Sprint(v.HostCores)), v.HostKernel)
-	return strings.Join(parts, ", "), strings.TrimPrefix(host, ", ")
 }

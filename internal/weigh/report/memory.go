@@ -6,28 +6,27 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
-
-const paramStage = "stage"
 
 // flowBytes is what a remembered flow may take of kernel memory.
 const flowBytes = 128
 
 // memorySheets show what flows take.
-func memorySheets(s *section) []sheet {
-	fields := []field{paramField(s, paramScheduler)}
-	fields = append(fields, placeFields(s, paramStage, "family")...)
+func memorySheets(s *model.Section) []model.Sheet {
+	fields := []model.Field{model.ParamField(s, model.ParamScheduler)}
+	fields = append(fields, model.PlaceFields(s, model.ParamStage, "family")...)
 	fields = append(fields,
-		fixed(metricField("Remembered", "flows", results.FlowsRemembered), 0),
-		fixed(metricField("Without room", "flows", results.FlowsWithoutRoom), 0),
-		megabytesField("Table", results.TableBytes),
-		fixed(metricField("Table", "bytes/flow", results.BytesPerFlow), 1),
-		fixed(metricField("Machine", "bytes/flow", results.AvailableBytesPerFlow), 1),
-		fixed(metricField("Grown", "bytes", results.GrownBytes), 0),
+		model.Fixed(model.MetricField("Remembered", "flows", results.FlowsRemembered), 0),
+		model.Fixed(model.MetricField("Without room", "flows", results.FlowsWithoutRoom), 0),
+		model.MegabytesField("Table", results.TableBytes),
+		model.Fixed(model.MetricField("Table", "bytes/flow", results.BytesPerFlow), 1),
+		model.Fixed(model.MetricField("Machine", "bytes/flow", results.AvailableBytesPerFlow), 1),
+		model.Fixed(model.MetricField("Grown", "bytes", results.GrownBytes), 0),
 	)
-	return s.tabulateBy(sheet{
+	return s.TabulateBy(model.Sheet{
 		Title: "Kernel memory",
 		Lead:  "A balancer of its own for each row, with a table planned for as many flows as come.",
 		Notes: []string{
@@ -35,49 +34,40 @@ func memorySheets(s *section) []sheet {
 			"Table: what the kernel says of the map that the flows are in (memlock). Machine: by how much MemAvailable fell from before the balancer was loaded, the program and all other maps included.",
 			"Grown: by how much all maps together grew while the flows came. The tables are made at start, whole.",
 		},
-	}, results.BytesPerFlow, func(p *point) string { return p.Params[paramFlows].text(paramFlows) }, fields)
-}
-
-// megabytesField shows bytes by the million.
-func megabytesField(title, metric string) field {
-	return field{column: column{Title: title, Unit: "MB", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
-		if !p.has(metric) {
-			return wording.Missing
-		}
-		return wording.Decimal(p.Stats[metric].Median/1e6, 1)
-	}}
+	}, results.BytesPerFlow, func(p *model.Point) string { return p.Params[model.ParamFlows].Text(model.ParamFlows) },
+		fields)
 }
 
 // memoryVerdict holds the figures against the targets, by the number of flows: both
 // families and stages together.
-func memoryVerdict(s *section) []string {
-	var all []judged
-	for _, p := range s.points() {
-		if !p.has(results.BytesPerFlow) {
+func memoryVerdict(s *model.Section) []string {
+	var all []model.Judged
+	for _, p := range s.Points() {
+		if !p.Has(results.BytesPerFlow) {
 			continue
 		}
-		bound, what := float64(flowBytes), describe(paramFlows, p.Params[paramFlows])
-		if !remembers(p) {
-			bound, what = 0, describe(paramScheduler, p.Params[paramScheduler])+", "+what
+		bound, what := float64(flowBytes), model.Describe(model.ParamFlows, p.Params[model.ParamFlows])
+		if !model.Remembers(p) {
+			bound, what = 0, model.Describe(model.ParamScheduler, p.Params[model.ParamScheduler])+", "+what
 		}
-		i := slices.IndexFunc(all, func(j judged) bool { return j.what == what })
+		i := slices.IndexFunc(all, func(j model.Judged) bool { return j.What == what })
 		if i < 0 {
 			i = len(all)
-			all = append(all, judged{what: what, bound: fmt.Sprintf("%.0f bytes a flow", bound), holds: true,
-				format: func(v float64) string { return wording.Decimal(v, 1) }})
+			all = append(all, model.Judged{What: what, Bound: fmt.Sprintf("%.0f bytes a flow", bound), Holds: true,
+				Format: func(v float64) string { return wording.Decimal(v, 1) }})
 		}
-		all[i].figures.add(p.Stats[results.BytesPerFlow].Median, true)
-		all[i].holds = all[i].holds && all[i].figures.high <= bound &&
-			(remembers(p) || p.Stats[results.FlowsRemembered].Max == 0)
+		all[i].Figures.Add(p.Stats[results.BytesPerFlow].Median, true)
+		all[i].Holds = all[i].Holds && all[i].Figures.High <= bound &&
+			(model.Remembers(p) || p.Stats[results.FlowsRemembered].Max == 0)
 	}
-	return append(judgement(all, ""), roomVerdict(s)...)
+	return append(model.Judgement(all, ""), roomVerdict(s)...)
 }
 
 // roomVerdict says how many flows found no room.
-func roomVerdict(s *section) []string {
+func roomVerdict(s *model.Section) []string {
 	sent, without := 0.0, 0.0
-	for _, p := range s.points() {
-		if p.has(results.FlowsWithoutRoom) {
+	for _, p := range s.Points() {
+		if p.Has(results.FlowsWithoutRoom) {
 			sent += p.Stats[results.FlowsSent].Median
 			without += p.Stats[results.FlowsWithoutRoom].Median
 		}
@@ -89,17 +79,19 @@ func roomVerdict(s *section) []string {
 		wording.Decimal(without, 0))}
 }
 
-var memoryReading = []paragraph{
-	{"Planned memory",
-		"The tables of flows are made when the balancer starts, for as many flows as the configuration says: what is measured is the whole table by the flows in it when it is as full as planned. With fewer flows each would take more, and a flood makes none of it grow."},
+var memoryReading = []model.Paragraph{
+	{Head: "Planned memory",
+		Text: "The tables of flows are made when the balancer starts, for as many flows as the configuration says: what is measured is the whole table by the flows in it when it is as full as planned. With fewer flows each would take more, and a flood makes none of it grow."},
 }
 
-func init() {
-	register(rankNamed, func(s *section) *loadKind {
+// memoryKind is of the memory that remembered flows take.
+var memoryKind = model.Registration{
+	Titles: map[string]string{"memory": "What remembering a flow takes"},
+	Of: func(s *model.Section) *model.Kind {
 		if s.Load != "memory" {
 			return nil
 		}
-		return &loadKind{question: "how much kernel memory does a remembered flow take",
-			sheets: memorySheets, verdict: memoryVerdict, reading: memoryReading}
-	})
+		return &model.Kind{Question: "how much kernel memory does a remembered flow take",
+			Sheets: memorySheets, Verdict: memoryVerdict, Reading: memoryReading}
+	},
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -41,7 +42,7 @@ func TestNotes(t *testing.T) {
 		},
 	}
 	got := map[string][][]string{}
-	for name, sh := range map[string]*sheet{"invalid": invalidSheet(sections), "remarks": remarkSheet(sections),
+	for name, sh := range map[string]*model.Sheet{"invalid": invalidSheet(sections), "remarks": remarkSheet(sections),
 		"evidence": evidenceSheet(sections)} {
 		for _, g := range sh.Groups {
 			for _, l := range g {
@@ -57,13 +58,14 @@ func TestNotes(t *testing.T) {
 // TestTypicalShares checks that the dots of the evenness chart are those of a
 // trial in the middle, whatever the order of the trials.
 func TestTypicalShares(t *testing.T) {
-	var all []shares
+	var all []model.Shares
 	for _, connections := range [][2]uint64{{10, 30}, {20, 20}, {15, 25}, {0, 0}} {
-		if s, ok := newShares([]results.Backend{{Connections: connections[0]}, {Connections: connections[1]}}); ok {
+		if s, ok := model.NewShares([]results.Backend{{Connections: connections[0]},
+			{Connections: connections[1]}}); ok {
 			all = append(all, s)
 		}
 	}
-	if diff := cmp.Diff([]float64{0.75, 1.25}, typical(all)); diff != "" {
+	if diff := cmp.Diff([]float64{0.75, 1.25}, model.Typical(all)); diff != "" {
 		t.Errorf("shares (-want +got):\n%s", diff)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -16,9 +17,9 @@ type packetCost struct {
 	subject, variant string
 	// few and many are the ranges of net costs with the fewest and the most
 	// flows, growth that of their ratios.
-	few, many, growth   span
-	fewFlows, manyFlows value
-	hook                value
+	few, many, growth   model.Span
+	fewFlows, manyFlows model.Value
+	hook                model.Value
 	foreign             bool
 }
 
@@ -35,19 +36,19 @@ func (c packetCost) name() string {
 
 // packetCosts sums up the contenders' costs, packets that are not the
 // balancer's apart from the others. Schedulers are compared elsewhere.
-func packetCosts(s *section) []*packetCost {
+func packetCosts(s *model.Section) []*packetCost {
 	var costs []*packetCost
-	for _, p := range s.bySubject().points() {
-		if !p.has(results.NsNetOfEmpty) || !slices.Contains(s.contenders(), p.Subject) {
+	for _, p := range bySubject(s).Points() {
+		if !p.Has(results.NsNetOfEmpty) || !slices.Contains(s.Contenders(), p.Subject) {
 			continue
 		}
-		if _, compared := p.Params[paramConfigured]; compared || ofScheduler(p) {
+		if _, compared := p.Params[model.ParamConfigured]; compared || ofScheduler(p) {
 			continue
 		}
-		foreign := p.Params[paramPackets].word == foreignPackets
+		foreign := p.Params[model.ParamPackets].Word == model.ForeignPackets
 		variant := ""
 		if !foreign {
-			variant = p.Params.only(s.variants(p)).text()
+			variant = p.Params.Only(variants(s, p)).Text()
 		}
 		i := slices.IndexFunc(costs, func(c *packetCost) bool {
 			return c.subject == p.Subject && c.variant == variant && c.foreign == foreign
@@ -55,7 +56,7 @@ func packetCosts(s *section) []*packetCost {
 		if i < 0 {
 			i = len(costs)
 			costs = append(costs, &packetCost{subject: p.Subject, variant: variant, foreign: foreign,
-				hook: p.Params[paramHook]})
+				hook: p.Params[model.ParamHook]})
 		}
 		costs[i].add(s, p)
 	}
@@ -64,69 +65,69 @@ func packetCosts(s *section) []*packetCost {
 
 // variants names the parameters whose values are different things to forward,
 // and not the same one under other packets.
-func (s *section) variants(p *point) []string {
+func variants(s *model.Section, p *model.Point) []string {
 	var names []string
-	if s.variesWithin(p.Subject, paramDirection) {
-		names = append(names, paramDirection)
+	if s.VariesWithin(p.Subject, model.ParamDirection) {
+		names = append(names, model.ParamDirection)
 	}
 	if tracked(p) {
 		// A new flow costs an entry in a table.
-		names = append(names, paramPackets)
+		names = append(names, model.ParamPackets)
 	}
 	return names
 }
 
 // tracked says whether the balancer remembers the flows of a point.
-func tracked(p *point) bool {
-	return remembers(p) || modeOf(p) == fullNATMode
+func tracked(p *model.Point) bool {
+	return model.Remembers(p) || modeOf(p) == fullNATMode
 }
 
 // modeOf returns the mode in the name of one of our subjects, jeoul-MODE-HOOK.
-func modeOf(p *point) string {
-	mode, _, _ := strings.Cut(strings.TrimPrefix(p.Subject, ownPrefix), "-")
+func modeOf(p *model.Point) string {
+	mode, _, _ := strings.Cut(strings.TrimPrefix(p.Subject, model.OwnPrefix), "-")
 	return mode
 }
 
 // add counts a point in.
-func (c *packetCost) add(s *section, p *point) {
-	flows := distinct(s.trials, paramFlows)
+func (c *packetCost) add(s *model.Section, p *model.Point) {
+	flows := model.Distinct(s.Trials, model.ParamFlows)
 	c.fewFlows, c.manyFlows = flows[0], flows[len(flows)-1]
-	at := p.Params[paramFlows]
+	at := p.Params[model.ParamFlows]
 	net := p.Stats[results.NsNetOfEmpty].Median
 	if at == c.fewFlows {
-		c.few.add(net, true)
+		c.few.Add(net, true)
 	}
 	if at == c.manyFlows {
-		c.many.add(net, true)
-		if one := s.oneFlow(p); one != p {
-			c.growth.add(ratioOf(p, one, results.NsNetOfEmpty))
+		c.many.Add(net, true)
+		if one := oneFlow(s, p); one != p {
+			c.growth.Add(model.RatioOf(p, one, results.NsNetOfEmpty))
 		}
 	}
 }
 
 // withFlows says with how many flows, where that was a parameter.
-func withFlows(v value) string {
-	if !v.numeric {
+func withFlows(v model.Value) string {
+	if !v.Numeric {
 		return ""
 	}
-	return " with " + describe(paramFlows, v)
+	return " with " + model.Describe(model.ParamFlows, v)
 }
 
 func nanoseconds(v float64) string { return wording.Decimal(v, 1) }
 
 // packetVerdict says which targets hold, and what the data plane costs.
-func packetVerdict(s *section) []string {
+func packetVerdict(s *model.Section) []string {
 	return slices.Concat(targetVerdict(s), costVerdict(s), schedulerVerdict(s), configuredVerdict(s))
 }
 
 // costVerdict has a sentence a hook, with all that was measured in it.
-func costVerdict(s *section) []string {
+func costVerdict(s *model.Section) []string {
 	var sentences []string
 	costs := packetCosts(s)
-	for _, g := range s.bySubject().Groups {
+	for _, g := range bySubject(s).Groups {
 		var parts []string
 		for _, c := range costs {
-			if text := c.text(); text != "" && c.hook == g.Params[paramHook] {
+			if text := c.text(); text != "" && c.hook == g.Params[model.ParamHook] {
 				parts = append(parts, text)
 			}
 		}
@@ -149,15 +150,15 @@ func (c packetCost) columns() string {
 // text says what packets cost with the fewest flows and with the most.
 func (c packetCost) text() string {
 	var costs []string
-	for _, of := range []span{c.few, c.many} {
-		if of.n > 0 {
-			costs = append(costs, of.text(nanoseconds))
+	for _, of := range []model.Span{c.few, c.many} {
+		if of.N > 0 {
+			costs = append(costs, of.Text(nanoseconds))
 		}
 	}
 	if len(costs) == 0 {
 		return ""
 	}
-	name := strings.TrimPrefix(c.name(), ownPrefix)
-	name = strings.Replace(name, "-"+wording.Clean(c.hook.word), "", 1)
+	name := strings.TrimPrefix(c.name(), model.OwnPrefix)
+	name = strings.Replace(name, "-"+wording.Clean(c.hook.Word), "", 1)
 	return name + " " + strings.Join(slices.Compact(costs), " → ") + " ns"
 }

@@ -5,28 +5,30 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"github.com/jeoul/jeoul/internal/weigh/report/chart"
-	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"slices"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 )
 
 // packetAnswer says what is cheapest and what is dearest, and which targets are missed.
-func packetAnswer(s *section) []string {
-	costs := slices.DeleteFunc(packetCosts(s), func(c *packetCost) bool { return c.few.n == 0 || c.foreign })
+func packetAnswer(s *model.Section) []string {
+	costs := slices.DeleteFunc(packetCosts(s), func(c *packetCost) bool { return c.few.N == 0 || c.foreign })
 	if len(costs) == 0 {
-		return brief(packetVerdict(s), "")
+		return model.Brief(packetVerdict(s), "")
 	}
-	slices.SortStableFunc(costs, func(a, b *packetCost) int { return cmp.Compare(a.few.high, b.few.high) })
+	slices.SortStableFunc(costs, func(a, b *packetCost) int { return cmp.Compare(a.few.High, b.few.High) })
 	least, most := costs[0], costs[len(costs)-1]
 	out := []string{fmt.Sprintf("A packet costs least through %s: %s ns more than an empty program.",
-		least.name(), least.few.text(nanoseconds))}
+		least.name(), least.few.Text(nanoseconds))}
 	if most != least {
 		out = []string{fmt.Sprintf(
 			"A packet costs least through %s (%s ns more than an empty program) and most through %s (%s ns).",
-			least.name(), least.few.text(nanoseconds), most.name(), most.few.text(nanoseconds))}
+			least.name(), least.few.Text(nanoseconds), most.name(), most.few.Text(nanoseconds))}
 	}
-	for _, sentence := range brief(packetVerdict(s), "") {
-		if missedTargets(sentence) {
+	for _, sentence := range model.Brief(packetVerdict(s), "") {
+		if model.MissedTargets(sentence) {
 			return append(out, sentence)
 		}
 	}
@@ -34,54 +36,55 @@ func packetAnswer(s *section) []string {
 }
 
 // packetOverview has a row for each way of forwarding, with the fewest flows and with the most.
-func packetOverview(s *section) *sheet {
+func packetOverview(s *model.Section) *model.Sheet {
 	costs := packetCosts(s)
 	if len(costs) == 0 {
 		return nil
 	}
-	sh := &sheet{Lead: "Nanoseconds net of an empty program: the range of the medians over kinds of packets.",
-		Columns: []column{{Title: "Subject"}, {Title: describe(paramFlows, costs[0].fewFlows), Unit: "ns",
+	sh := &model.Sheet{Lead: "Nanoseconds net of an empty program: the range of the medians over kinds of packets.",
+		Columns: []model.Column{{Title: "Subject"}, {Title: model.Describe(model.ParamFlows, costs[0].fewFlows), Unit: "ns",
 			Numeric: true}}}
 	if costs[0].fewFlows != costs[0].manyFlows {
-		sh.Columns = append(sh.Columns, column{Title: describe(paramFlows, costs[0].manyFlows), Unit: "ns",
-			Numeric: true})
+		sh.Columns = append(sh.Columns,
+			model.Column{Title: model.Describe(model.ParamFlows, costs[0].manyFlows), Unit: "ns",
+				Numeric: true})
 	}
-	var lines []line
+	var lines []model.Line
 	for _, c := range costs {
-		l := line{Cells: []string{c.name()}}
-		for _, of := range []span{c.few, c.many}[:len(sh.Columns)-1] {
-			if of.n > 0 {
-				l.Cells = append(l.Cells, of.text(nanoseconds))
+		l := model.Line{Cells: []string{c.name()}}
+		for _, of := range []model.Span{c.few, c.many}[:len(sh.Columns)-1] {
+			if of.N > 0 {
+				l.Cells = append(l.Cells, of.Text(nanoseconds))
 			} else {
 				l.Cells = append(l.Cells, wording.Missing)
 			}
 		}
 		lines = append(lines, l)
 	}
-	sh.group(lines)
-	return sh.clipped(overviewRows+4, len(sh.Columns))
+	sh.Group(lines)
+	return sh.Clipped(model.OverviewRows+4, len(sh.Columns))
 }
 
 // packetPicture shows the range of each way of forwarding.
-func packetPicture(s *section) *chart.Figure {
+func packetPicture(s *model.Section) *chart.Figure {
 	c := &chart.Chart{Axis: "ns per packet, net of an empty program", Kind: chart.Dots}
 	costs := slices.DeleteFunc(packetCosts(s), func(c *packetCost) bool { return c.foreign })
 	for _, cost := range costs {
 		row := chart.Row{Label: cost.name()}
-		for i, of := range []span{cost.few, cost.many} {
-			if of.n > 0 {
-				row.Value = of.text(nanoseconds)
-				row.Marks = append(row.Marks, chart.Mark{Value: of.low, Ink: flowInks[2*i]},
-					chart.Mark{Value: of.high, Ink: flowInks[2*i]})
+		for i, of := range []model.Span{cost.few, cost.many} {
+			if of.N > 0 {
+				row.Value = of.Text(nanoseconds)
+				row.Marks = append(row.Marks, chart.Mark{Value: of.Low, Ink: flowInks[2*i]},
+					chart.Mark{Value: of.High, Ink: flowInks[2*i]})
 			}
 		}
 		c.Rows = append(c.Rows, row)
 	}
 	if len(costs) > 0 {
-		c.Legend = []chart.LegendEntry{{Name: describe(paramFlows, costs[0].fewFlows), Ink: flowInks[0]}}
+		c.Legend = []chart.LegendEntry{{Name: model.Describe(model.ParamFlows, costs[0].fewFlows), Ink: flowInks[0]}}
 		if costs[0].fewFlows != costs[0].manyFlows {
 			c.Legend = append(c.Legend,
-				chart.LegendEntry{Name: describe(paramFlows, costs[0].manyFlows), Ink: flowInks[2]})
+				chart.LegendEntry{Name: model.Describe(model.ParamFlows, costs[0].manyFlows), Ink: flowInks[2]})
 		}
 	}
 	if c.Wide() {

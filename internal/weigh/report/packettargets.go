@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -24,36 +25,12 @@ var targets = []struct {
 // balancer remembers none.
 const targetGrowth = 1.5
 
-// judged is a target, and the figures that are held against it.
-type judged struct {
-	what, bound string
-	figures     span
-	format      func(float64) string
-	holds       bool
-	// least says that the bound is one from below.
-	least bool
-	// adjusted are the figures less what making room costs anyway.
-	adjusted span
-}
-
-func (j judged) text() string {
-	figures := strings.TrimSuffix(j.figures.text(j.format), " ×")
-	if j.adjusted.n > 0 {
-		figures += ", " + j.adjusted.text(nanoseconds) + " net of " + adjustSubject
-	}
-	sign := "≤"
-	if j.least {
-		sign = "≥"
-	}
-	return fmt.Sprintf("%s %s %s (%s)", j.what, sign, j.bound, figures)
-}
-
 // targetVerdict says, hook by hook, which targets hold and which are missed.
-func targetVerdict(s *section) []string {
+func targetVerdict(s *model.Section) []string {
 	var sentences []string
-	for _, g := range s.bySubject().Groups {
-		hook := wording.Clean(strings.ToUpper(g.Params[paramHook].word))
-		sentences = append(sentences, judgement(
+	for _, g := range bySubject(s).Groups {
+		hook := wording.Clean(strings.ToUpper(g.Params[model.ParamHook].Word))
+		sentences = append(sentences, model.Judgement(
 			slices.Concat(costTargets(s, g), growthTargets(s, g), schedulerTargets(s, g)), prefixed(" in ", hook))...)
 	}
 	return sentences
@@ -68,34 +45,38 @@ func prefixed(prefix, s string) string {
 
 // aimedAt says whether a point's figure is one that a target is about: packets
 // of known flows that no scheduler has to remember, while nothing changes.
-func aimedAt(p *point, mode string) bool {
-	_, compared := p.Params[paramConfigured]
-	_, changing := p.Params[paramChange]
-	return !compared && !changing && strings.HasPrefix(p.Subject, ownPrefix) && modeOf(p) == mode &&
-		p.Params[paramPackets].word == knownPackets && !remembers(p) &&
-		p.has(results.NsNetOfEmpty)
+func aimedAt(p *model.Point, mode string) bool {
+	_, compared := p.Params[model.ParamConfigured]
+	_, changing := p.Params[model.ParamChange]
+	return !compared && !changing && strings.HasPrefix(p.Subject, model.OwnPrefix) && modeOf(p) == mode &&
+		p.Params[model.ParamPackets].Word == model.KnownPackets && !model.Remembers(p) &&
+		p.Has(results.NsNetOfEmpty)
 }
 
 // costTargets holds a hook's figures with one flow against the targets, replies
 // apart from requests: their way out is the kernel's to find.
-func costTargets(s *section, g *group) []judged {
-	var all []judged
+func costTargets(s *model.Section, g *model.Group) []model.Judged {
+	var all []model.Judged
 	for _, target := range targets {
 		for _, replies := range []bool{false, true} {
-			j := judged{what: target.Mode, bound: wording.Decimal(target.Nanoseconds, 0) + " ns", format: nanoseconds}
+			j := model.Judged{What: target.Mode, Bound: wording.Decimal(target.Nanoseconds, 0) + " ns", Format: nanoseconds}
 			if replies {
-				j.what += " replies"
+				j.What += " replies"
 			}
+			var adjusted model.Span
 			for _, p := range g.Points {
-				if !aimedAt(p, target.Mode) || s.oneFlow(p) != p ||
-					replies != (p.Params[paramDirection].word == replyDirection) {
+				if !aimedAt(p, target.Mode) || oneFlow(s, p) != p ||
+					replies != (p.Params[model.ParamDirection].Word == model.ReplyDirection) {
 					continue
 				}
-				j.figures.add(p.Stats[results.NsNetOfEmpty].Median, true)
-				j.adjusted.add(s.netOfAdjust(p))
+				j.Figures.Add(p.Stats[results.NsNetOfEmpty].Median, true)
+				adjusted.Add(netOfAdjust(s, p))
 			}
-			j.holds = j.figures.high <= target.Nanoseconds
-			if j.figures.n > 0 {
+			if adjusted.N > 0 {
+				j.Beside = ", " + adjusted.Text(nanoseconds) + " net of " + adjustSubject
+			}
+			j.Holds = j.Figures.High <= target.Nanoseconds
+			if j.Figures.N > 0 {
 				all = append(all, j)
 			}
 		}
@@ -105,29 +86,29 @@ func costTargets(s *section, g *group) []judged {
 
 // growthTargets holds a hook's figures with the most flows against those with
 // one, mode by mode.
-func growthTargets(s *section, g *group) []judged {
-	flows := distinct(s.trials, paramFlows)
+func growthTargets(s *model.Section, g *model.Group) []model.Judged {
+	flows := model.Distinct(s.Trials, model.ParamFlows)
 	most := flows[len(flows)-1]
 	var modes []string
-	growth := map[string]*span{}
+	growth := map[string]*model.Span{}
 	for _, p := range g.Points {
 		mode := modeOf(p)
-		if !aimedAt(p, mode) || tracked(p) || p.Params[paramFlows] != most || s.oneFlow(p) == p {
+		if !aimedAt(p, mode) || tracked(p) || p.Params[model.ParamFlows] != most || oneFlow(s, p) == p {
 			continue
 		}
 		if growth[mode] == nil {
-			growth[mode] = &span{}
+			growth[mode] = &model.Span{}
 			modes = append(modes, mode)
 		}
-		growth[mode].add(ratioOf(p, s.oneFlow(p), results.NsNetOfEmpty))
+		growth[mode].Add(model.RatioOf(p, oneFlow(s, p), results.NsNetOfEmpty))
 	}
-	modes = slices.DeleteFunc(modes, func(mode string) bool { return growth[mode].n == 0 })
-	var all []judged
+	modes = slices.DeleteFunc(modes, func(mode string) bool { return growth[mode].N == 0 })
+	var all []model.Judged
 	for _, mode := range modes {
-		all = append(all, judged{
-			what:    fmt.Sprintf("%s%s", wording.Clean(mode), withFlows(most)),
-			bound:   wording.Decimal(targetGrowth, 1) + " × one flow",
-			figures: *growth[mode], format: wording.Times, holds: growth[mode].high <= targetGrowth,
+		all = append(all, model.Judged{
+			What:    fmt.Sprintf("%s%s", wording.Clean(mode), withFlows(most)),
+			Bound:   wording.Decimal(targetGrowth, 1) + " × one flow",
+			Figures: *growth[mode], Format: wording.Times, Holds: growth[mode].High <= targetGrowth,
 		})
 	}
 	return all
@@ -135,19 +116,19 @@ func growthTargets(s *section, g *group) []judged {
 
 // configuredVerdict says what a packet costs under configurations that differ
 // in what they hold besides.
-func configuredVerdict(s *section) []string {
+func configuredVerdict(s *model.Section) []string {
 	var sentences []string
-	for _, g := range s.bySubject().Groups {
+	for _, g := range bySubject(s).Groups {
 		var parts []string
 		subject := ""
 		for _, p := range g.Points {
-			configured, ok := p.Params[paramConfigured]
-			if !ok || !p.has(results.NsNetOfEmpty) || s.fewestFlows(p) != p {
+			configured, ok := p.Params[model.ParamConfigured]
+			if !ok || !p.Has(results.NsNetOfEmpty) || fewestFlows(s, p) != p {
 				continue
 			}
 			subject = wording.Clean(p.Subject)
 			parts = append(parts, fmt.Sprintf("%s ns with %s configured",
-				nanoseconds(p.Stats[results.NsNetOfEmpty].Median), describe(paramConfigured, configured)))
+				nanoseconds(p.Stats[results.NsNetOfEmpty].Median), model.Describe(model.ParamConfigured, configured)))
 		}
 		if len(parts) > 1 {
 			sentences = append(sentences, fmt.Sprintf("What else is configured: %s forwards the same packets for %s.",

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -15,7 +16,7 @@ func packetTrial(subject string, flows int, net float64, params map[string]any) 
 	t := trial(subject, map[string]float64{results.NsPerPacket: net + 40, results.NsNetOfEmpty: net})
 	t.Load = "packets"
 	t.Params = map[string]any{"hook": "xdp", "flows": flows}
-	if strings.HasPrefix(subject, ownPrefix) {
+	if strings.HasPrefix(subject, model.OwnPrefix) {
 		maps.Copy(t.Params, map[string]any{"packets": "known", "scheduler": "maglev", "family": "ipv4"})
 	}
 	maps.Copy(t.Params, params)

@@ -9,45 +9,39 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 func writeChart(w io.Writer, words *translator, run *results.Run) error {
 	for _, s := range aggregate(run.Trials, run.Baseline) {
-		if figs := pictured(s); len(figs) > 0 {
+		if figs := drawnOf(s); len(figs) > 0 {
 			return writePicture(w, words, run, s, figs)
 		}
 	}
 	return fmt.Errorf("drawing a chart of %s: no valid trial has a figure to draw", title(run))
 }
 
-// pictured returns the one or two charts that tell a load's result.
-func pictured(s *section) []chart.Figure {
-	colours := newPalette([]*section{s})
-	if s.isPackets() || s.kind() != nil {
-		figs := figures(s, colours)
+// drawnOf returns the one or two charts that tell a load's result.
+func drawnOf(s *model.Section) []chart.Figure {
+	colours := model.NewPalette([]*model.Section{s})
+	if s.Kind.Drawn == nil {
+		figs := model.Figures(s, colours)
 		return figs[:min(len(figs), 1)]
 	}
-	one := *s
-	if g := s.fullest(); g != nil {
-		one.Groups = []*group{g}
-	}
-	figs := []chart.Figure{rateChart(&one, colours), costChart(&one, colours)}
-	return slices.DeleteFunc(figs, func(f chart.Figure) bool { return f.Chart.Empty() })
+	return slices.DeleteFunc(s.Kind.Drawn(s.Pictured(), colours), func(f chart.Figure) bool { return f.Chart.Empty() })
 }
 
 // footing says in a line what the picture's figures are of.
-func footing(run *results.Run, s *section) string {
-	parts := []string{s.title()}
-	if !s.isPackets() {
-		if g := s.fullest(); g != nil && len(s.Varying) > 0 && !s.isLadder() {
-			parts = append(parts, g.Params.only(s.Varying).text())
-		}
+func footing(run *results.Run, s *model.Section) string {
+	parts := []string{s.Title()}
+	if g := s.Fullest(); g != nil && s.Kind.OnePoint {
+		parts = append(parts, g.Params.Only(s.Varying).Text())
 	}
-	parts = append(parts, s.Constant.text())
+	parts = append(parts, s.Constant.Text())
 	repeats := 0
-	for _, p := range s.points() {
+	for _, p := range s.Points() {
 		repeats = max(repeats, p.Valid)
 	}
 	parts = append(parts, "medians of up to "+wording.Counted("repeat")(fmt.Sprint(repeats)))
@@ -60,7 +54,7 @@ func footing(run *results.Run, s *section) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · ")
 }
 
-func writePicture(w io.Writer, words *translator, run *results.Run, s *section, figs []chart.Figure) error {
-	return chart.Compose(w, words.figures(figs), words.text(title(run))+": "+words.text(s.title()),
+func writePicture(w io.Writer, words *translator, run *results.Run, s *model.Section, figs []chart.Figure) error {
+	return chart.Compose(w, words.figures(figs), words.text(title(run))+": "+words.text(s.Title()),
 		words.text(footing(run, s)))
 }

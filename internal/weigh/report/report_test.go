@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -73,7 +74,7 @@ func TestGolden(t *testing.T) {
 func TestGoldenCharts(t *testing.T) {
 	run := load(t, "l2dsr-bmt")
 	sections := aggregate(run.Trials, run.Baseline)
-	for i, f := range figures(sections[0], newPalette(sections)) {
+	for i, f := range model.Figures(sections[0], model.NewPalette(sections)) {
 		compareGolden(t, filepath.Join("testdata", fmt.Sprintf("chart-%d.svg", i+1)),
 			f.Chart.Inline(chart.WideWidth, "wide")+"\n")
 	}

@@ -5,15 +5,9 @@ package report
 import (
 	"fmt"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
-)
-
-const (
-	paramServices = "services"
-	paramOf       = "of"
-	// paramBeside says beside which size the small configuration was measured.
-	paramBeside = "beside"
 )
 
 // What the size of a configuration may cost.
@@ -24,85 +18,86 @@ const (
 )
 
 // sizeText is a configuration's size in a word: services × backends of each.
-func sizeText(p *point) string {
-	return p.Params[paramServices].text(paramServices) + " × " + p.Params[paramBackends].text(paramBackends)
+func sizeText(p *model.Point) string {
+	return p.Params[model.ParamServices].Text(model.ParamServices) + " × " +
+		p.Params[model.ParamBackends].Text(model.ParamBackends)
 }
 
-func oneGroup(*point) string { return "" }
+func oneGroup(*model.Point) string { return "" }
 
 // besideText is the size that a point was measured at or beside.
-func besideText(p *point) string {
-	if v, ok := p.Params[paramBeside]; ok {
-		return v.word
+func besideText(p *model.Point) string {
+	if v, ok := p.Params[model.ParamBeside]; ok {
+		return v.Word
 	}
 	return sizeOf(p)
 }
 
 // sizeField is the first column of this load's tables.
-func sizeField() field {
-	return field{column: column{Title: "Services × backends"}, cell: func(_ *group, p *point, _ int) string {
+func sizeField() model.Field {
+	return model.Field{Column: model.Column{Title: "Services × backends"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
 		return sizeText(p)
 	}}
 }
 
 // scaleSheets show loading, changes and packets.
-func scaleSheets(s *section) []sheet {
-	sheets := s.tabulateBy(sheet{
+func scaleSheets(s *model.Section) []model.Sheet {
+	sheets := s.TabulateBy(model.Sheet{
 		Title: "Loading",
 		Lead:  "Medians over the valid repeats.",
 		Notes: []string{
 			"Reading: from the file to a checked configuration. Loading: from there until the last service's packets are forwarded, the kernel's verifier included.",
 			"What the kernel has to learn of neighbours and addresses besides is not in it.",
 		},
-	}, results.LoadSeconds, oneGroup, []field{
+	}, results.LoadSeconds, oneGroup, []model.Field{
 		sizeField(),
-		fixed(metricField("Reading", "s", results.ParseSeconds), 2),
-		fixed(metricField("Loading", "s", results.LoadSeconds), 2),
-		fixed(spreadField("Spread of loading", results.LoadSeconds), 2),
-		megabytesField("Kernel memory", results.MemlockBytes), repeatsField(),
+		model.Fixed(model.MetricField("Reading", "s", results.ParseSeconds), 2),
+		model.Fixed(model.MetricField("Loading", "s", results.LoadSeconds), 2),
+		model.Fixed(model.SpreadField("Spread of loading", results.LoadSeconds), 2),
+		model.MegabytesField("Kernel memory", results.MemlockBytes), model.RepeatsField(),
 	})
-	sheets = append(sheets, s.tabulateBy(sheet{
+	sheets = append(sheets, s.TabulateBy(model.Sheet{
 		Title: "One backend's change",
 		Lead:  "Until the data plane has taken it; after each, the packet of a flow that it concerns went where it should.",
-	}, results.UpdateMsP50, sizeText, []field{
-		sizeField(), paramField(s, paramOf),
-		fixed(metricField("p50", "ms", results.UpdateMsP50), 2),
-		fixed(metricField("p99", "ms", results.UpdateMsP99), 2),
-		fixed(metricField("Max", "ms", results.UpdateMsMax), 2),
-		fixed(metricField("Changes", "", results.Updates), 0),
+	}, results.UpdateMsP50, sizeText, []model.Field{
+		sizeField(), model.ParamField(s, model.ParamOf),
+		model.Fixed(model.MetricField("p50", "ms", results.UpdateMsP50), 2),
+		model.Fixed(model.MetricField("p99", "ms", results.UpdateMsP99), 2),
+		model.Fixed(model.MetricField("Max", "ms", results.UpdateMsMax), 2),
+		model.Fixed(model.MetricField("Changes", "", results.Updates), 0),
 	})...)
-	return append(sheets, s.tabulateBy(sheet{
+	return append(sheets, s.TabulateBy(model.Sheet{
 		Title: "What a packet costs",
 		Lead:  "In turn with the same packets for one service of ten backends; medians over the valid repeats.",
 		Notes: []string{
 			"Packets of all services: each of another flow and of a service at random, so that each finds another part of the tables in no cache.",
 			"Packets of ten backends: of flows that one service sends to ten of its backends.",
 		},
-	}, results.NsNetOfEmpty, besideText, []field{
-		sizeField(), paramField(s, paramOf), paramField(s, paramFlows),
-		fixed(metricField("Per packet", "ns", results.NsPerPacket), 1),
-		fixed(metricField("Net of empty", "ns", results.NsNetOfEmpty), 1),
-		fixed(spreadField("Spread of net", results.NsNetOfEmpty), 1),
-		{column: column{Title: "× one service", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
-			if r, ok := ratioOf(p, s.small(p), results.NsNetOfEmpty); ok {
+	}, results.NsNetOfEmpty, besideText, []model.Field{
+		sizeField(), model.ParamField(s, model.ParamOf), model.ParamField(s, model.ParamFlows),
+		model.Fixed(model.MetricField("Per packet", "ns", results.NsPerPacket), 1),
+		model.Fixed(model.MetricField("Net of empty", "ns", results.NsNetOfEmpty), 1),
+		model.Fixed(model.SpreadField("Spread of net", results.NsNetOfEmpty), 1),
+		{Column: model.Column{Title: "× one service", Numeric: true}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
+			if r, ok := model.RatioOf(p, small(s, p), results.NsNetOfEmpty); ok {
 				return wording.RatioText(r)
 			}
 			return wording.Missing
 		}},
-		{column: column{Title: "Beside"}, cell: func(_ *group, p *point, _ int) string {
-			if v, ok := p.Params[paramBeside]; ok {
-				return wording.Clean(v.word)
+		{Column: model.Column{Title: "Beside"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
+			if v, ok := p.Params[model.ParamBeside]; ok {
+				return wording.Clean(v.Word)
 			}
 			return wording.Missing
 		}},
-		repeatsField(),
+		model.RepeatsField(),
 	})...)
 }
 
 // small returns the point of the small configuration that was measured beside p, or nil.
-func (s *section) small(p *point) *point {
-	for _, q := range s.points() {
-		if q.Params[paramBeside].word == sizeOf(p) && q.Params[paramOf] == p.Params[paramOf] {
+func small(s *model.Section, p *model.Point) *model.Point {
+	for _, q := range s.Points() {
+		if q.Params[model.ParamBeside].Word == sizeOf(p) && q.Params[model.ParamOf] == p.Params[model.ParamOf] {
 			return q
 		}
 	}
@@ -110,47 +105,49 @@ func (s *section) small(p *point) *point {
 }
 
 // sizeOf is the size as the parameter spells it.
-func sizeOf(p *point) string {
-	return fmt.Sprintf("%.0f × %.0f", p.Params[paramServices].number, p.Params[paramBackends].number)
+func sizeOf(p *model.Point) string {
+	return fmt.Sprintf("%.0f × %.0f", p.Params[model.ParamServices].Number, p.Params[model.ParamBackends].Number)
 }
 
 // scaleVerdict holds the figures against the targets.
-func scaleVerdict(s *section) []string {
-	var all []judged
+func scaleVerdict(s *model.Section) []string {
+	var all []model.Judged
 	judge := func(what, bound string, value, most float64, format func(float64) string) {
-		j := judged{what: what, bound: bound, format: format, holds: value <= most}
-		j.figures.add(value, true)
+		j := model.Judged{What: what, Bound: bound, Format: format, Holds: value <= most}
+		j.Figures.Add(value, true)
 		all = append(all, j)
 	}
 	two := func(v float64) string { return wording.Decimal(v, 2) }
-	for _, p := range s.points() {
+	for _, p := range s.Points() {
 		size := sizeText(p)
-		if p.has(results.LoadSeconds) {
+		if p.Has(results.LoadSeconds) {
 			judge(size+" read and loaded", fmt.Sprintf("%d s", loadBound),
 				p.Stats[results.ParseSeconds].Median+p.Stats[results.LoadSeconds].Median, loadBound, two)
 		}
-		if p.has(results.UpdateMsP99) {
-			judge(size+" "+describe(paramOf, p.Params[paramOf])+", p99", fmt.Sprintf("%d ms", updateBound),
+		if p.Has(results.UpdateMsP99) {
+			judge(size+" "+model.Describe(model.ParamOf, p.Params[model.ParamOf])+", p99", fmt.Sprintf("%d ms", updateBound),
 				p.Stats[results.UpdateMsP99].Median, updateBound, two)
 		}
-		if r, ok := ratioOf(p, s.small(p), results.NsNetOfEmpty); ok {
-			judge(size+" "+describe(paramOf, p.Params[paramOf]), wording.Decimal(sizeBound, 1)+" × one service", r,
+		if r, ok := model.RatioOf(p, small(s, p), results.NsNetOfEmpty); ok {
+			judge(size+" "+model.Describe(model.ParamOf, p.Params[model.ParamOf]), wording.Decimal(sizeBound, 1)+" × one service", r,
 				sizeBound, two)
 		}
 	}
-	return judgement(all, "")
+	return model.Judgement(all, "")
 }
 
-var scaleReading = []paragraph{
-	{"Size", "What a packet costs grows with what it has to read that is in no cache. One service's packets read that service's part of the tables, and those to ten of its backends these backends' part, however many others there are. A quarter of a million flows to ten thousand backends, and packets spread at random over ten thousand services, read a different part each, which no table layout spares them and no real traffic does to that degree."},
+var scaleReading = []model.Paragraph{
+	{Head: "Size", Text: "What a packet costs grows with what it has to read that is in no cache. One service's packets read that service's part of the tables, and those to ten of its backends these backends' part, however many others there are. A quarter of a million flows to ten thousand backends, and packets spread at random over ten thousand services, read a different part each, which no table layout spares them and no real traffic does to that degree."},
 }
 
-func init() {
-	register(rankNamed, func(s *section) *loadKind {
+// scaleKind is of large configurations.
+var scaleKind = model.Registration{
+	Titles: map[string]string{"scale": "What size costs"},
+	Of: func(s *model.Section) *model.Kind {
 		if s.Load != "scale" {
 			return nil
 		}
-		return &loadKind{question: "how long does a large configuration take to load and to change, and what does a packet cost there",
-			sheets: scaleSheets, verdict: scaleVerdict, reading: scaleReading}
-	})
+		return &model.Kind{Question: "how long does a large configuration take to load and to change, and what does a packet cost there",
+			Sheets: scaleSheets, Verdict: scaleVerdict, Reading: scaleReading}
+	},
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -30,26 +31,23 @@ var (
 	trackedTargets   = []lb.Scheduler{lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections}
 )
 
-// remembers says whether a point's scheduler remembers every flow.
-func remembers(p *point) bool { return lb.Scheduler(p.Params[paramScheduler].word).Remembers() }
-
 // schedulerRow holds the points of one scheduler in one mode, or of one thing that a
 // change is to a flow.
 type schedulerRow struct {
 	subject, scheduler, change string
 	// With the fewest flows and the most; nil where not measured.
-	known, knownMany, fresh, freshMany *point
+	known, knownMany, fresh, freshMany *model.Point
 }
 
 // schedulerRows collects a hook's: requests of TCP over IPv4.
-func schedulerRows(s *section, g *group) []*schedulerRow {
+func schedulerRows(s *model.Section, g *model.Group) []*schedulerRow {
 	var rows []*schedulerRow
-	flows := distinct(s.trials, paramFlows)
+	flows := model.Distinct(s.Trials, model.ParamFlows)
 	for _, p := range g.Points {
-		if !s.ofSchedulers(p) {
+		if !ofSchedulers(s, p) {
 			continue
 		}
-		scheduler, change := p.Params[paramScheduler].word, p.Params[paramChange].word
+		scheduler, change := p.Params[model.ParamScheduler].Word, p.Params[model.ParamChange].Word
 		i := slices.IndexFunc(rows, func(r *schedulerRow) bool {
 			return r.subject == p.Subject && r.scheduler == scheduler && r.change == change
 		})
@@ -65,21 +63,22 @@ func schedulerRows(s *section, g *group) []*schedulerRow {
 }
 
 // ofSchedulers says whether a point is one that schedulers are compared by.
-func (s *section) ofSchedulers(p *point) bool {
-	for _, name := range []string{paramConfigured, paramOuter, "tag"} {
+func ofSchedulers(s *model.Section, p *model.Point) bool {
+	for _, name := range []string{model.ParamConfigured, model.ParamOuter, "tag"} {
 		if _, ok := p.Params[name]; ok {
 			return false
 		}
 	}
 	mode := modeOf(p)
-	return strings.HasPrefix(p.Subject, ownPrefix) && (mode == string(lb.L2DSR) || mode == string(lb.NAT)) &&
-		p.Params[paramPackets].word != foreignPackets && p.Params[paramDirection].word != replyDirection &&
-		p.Params["family"].word != "ipv6" && p.Params["protocol"].word != "udp" && p.has(results.NsNetOfEmpty)
+	return strings.HasPrefix(p.Subject, model.OwnPrefix) && (mode == string(lb.L2DSR) || mode == string(lb.NAT)) &&
+		p.Params[model.ParamPackets].Word != model.ForeignPackets &&
+		p.Params[model.ParamDirection].Word != model.ReplyDirection &&
+		p.Params["family"].Word != "ipv6" && p.Params["protocol"].Word != "udp" && p.Has(results.NsNetOfEmpty)
 }
 
-func (r *schedulerRow) put(p *point, few, many value) {
-	fresh := p.Params[paramPackets].word == newPackets
-	switch at := p.Params[paramFlows]; {
+func (r *schedulerRow) put(p *model.Point, few, many model.Value) {
+	fresh := p.Params[model.ParamPackets].Word == model.NewPackets
+	switch at := p.Params[model.ParamFlows]; {
 	case at == few && fresh:
 		r.fresh = p
 	case at == few:
@@ -92,7 +91,7 @@ func (r *schedulerRow) put(p *point, few, many value) {
 }
 
 // newest is the point of new flows, that of the most if there are two.
-func (r *schedulerRow) newest() *point {
+func (r *schedulerRow) newest() *model.Point {
 	if r.freshMany != nil {
 		return r.freshMany
 	}
@@ -100,99 +99,86 @@ func (r *schedulerRow) newest() *point {
 }
 
 // ratios are those of new flows to known ones, with the same number of flows.
-func (r *schedulerRow) ratios() (of span) {
-	of.add(ratioOf(r.fresh, r.known, results.NsNetOfEmpty))
-	of.add(ratioOf(r.freshMany, r.knownMany, results.NsNetOfEmpty))
+func (r *schedulerRow) ratios() (of model.Span) {
+	of.Add(model.RatioOf(r.fresh, r.known, results.NsNetOfEmpty))
+	of.Add(model.RatioOf(r.freshMany, r.knownMany, results.NsNetOfEmpty))
 	return of
 }
 
 // name is the mode and the scheduler, or what is measured during a change.
 func (r *schedulerRow) name() string {
-	mode, _, _ := strings.Cut(strings.TrimPrefix(r.subject, ownPrefix), "-")
+	mode, _, _ := strings.Cut(strings.TrimPrefix(r.subject, model.OwnPrefix), "-")
 	name := wording.Clean(mode) + " " + wording.Clean(r.scheduler)
 	if r.change != "" {
-		name += ", " + changeText(r.change)
+		name += ", " + model.ChangeText(r.change)
 	}
 	return name
 }
 
-// changeText says what a change of backends is to a flow.
-func changeText(v string) string {
-	switch v {
-	case "unmoved":
-		return "slot not moved"
-	case "pinned":
-		return "slot moved, flow pinned"
-	case "unpinned":
-		return "slot moved, first packet"
-	}
-	return v
-}
-
 // schedulerSheet compares them in a hook.
-func schedulerSheet(s *section, g *group) sheet {
-	flows := distinct(s.trials, paramFlows)
-	sh := sheet{
+func schedulerSheet(s *model.Section, g *model.Group) model.Sheet {
+	flows := model.Distinct(s.Trials, model.ParamFlows)
+	sh := model.Sheet{
 		Title: "New and known flows by scheduler" + inHook(g),
 		Lead:  "Nanoseconds net of an empty program; medians over the valid repeats. TCP over IPv4, 25 backends.",
 		Notes: []string{
 			"New flows: SYNs, each of another flow. Where every flow is remembered, beside the most known ones, and with how many of those there are it makes no difference.",
 			"New × known: with the same number of flows; of two such, the range.",
 		},
-		Columns: []column{{Title: "Scheduler"}, {Title: "Known, " + describe(paramFlows, flows[0]), Unit: "ns",
+		Columns: []model.Column{{Title: "Scheduler"}, {Title: "Known, " + model.Describe(model.ParamFlows, flows[0]), Unit: "ns",
 			Numeric: true},
-			{Title: "Known, " + describe(paramFlows, flows[len(flows)-1]), Unit: "ns", Numeric: true},
+			{Title: "Known, " + model.Describe(model.ParamFlows, flows[len(flows)-1]), Unit: "ns", Numeric: true},
 			{Title: "New", Unit: "ns", Numeric: true}, {Title: "New × known", Numeric: true}},
 	}
-	net := func(p *point) string {
+	net := func(p *model.Point) string {
 		if p == nil {
 			return wording.Missing
 		}
 		return nanoseconds(p.Stats[results.NsNetOfEmpty].Median)
 	}
 	for _, changes := range []bool{false, true} {
-		var lines []line
+		var lines []model.Line
 		for _, r := range schedulerRows(s, g) {
 			if changes != (r.change != "") {
 				continue
 			}
 			ratio := wording.Missing
-			if of := r.ratios(); of.n > 0 {
-				ratio = of.text(wording.Times)
+			if of := r.ratios(); of.N > 0 {
+				ratio = of.Text(wording.Times)
 			}
 			lines = append(lines,
-				line{Cells: []string{r.name(), net(r.known), net(r.knownMany), net(r.newest()), ratio}})
+				model.Line{Cells: []string{r.name(), net(r.known), net(r.knownMany), net(r.newest()), ratio}})
 		}
 		if changes && len(lines) > 0 {
 			sh.Notes = append(sh.Notes,
 				"Slot moved: the backends have just become more. A flow of a slot that one of the new ones has got is remembered by its first packet, and then known.")
 		}
-		sh.group(lines)
+		sh.Group(lines)
 	}
 	return sh
 }
 
 // ofScheduler says whether a point is about a scheduler other than that of all modes, or
 // about a change, and so shown with those.
-func ofScheduler(p *point) bool {
-	_, changing := p.Params[paramChange]
-	scheduler := p.Params[paramScheduler].word
+func ofScheduler(p *model.Point) bool {
+	_, changing := p.Params[model.ParamChange]
+	scheduler := p.Params[model.ParamScheduler].Word
 	return changing || scheduler != "" && scheduler != string(lb.Maglev)
 }
 
 // schedulerFigure draws a row for each scheduler, and for what a change is to a flow.
-func schedulerFigure(s *section, g *group) chart.Figure {
-	flows := distinct(s.trials, paramFlows)
+func schedulerFigure(s *model.Section, g *model.Group) chart.Figure {
+	flows := model.Distinct(s.Trials, model.ParamFlows)
 	c := &chart.Chart{Axis: "ns per packet, net of an empty program", Kind: chart.Dots, Legend: []chart.LegendEntry{
-		{Name: "known, " + describe(paramFlows, flows[0]), Ink: flowInks[0]},
-		{Name: "known, " + describe(paramFlows, flows[len(flows)-1]), Ink: flowInks[1]},
+		{Name: "known, " + model.Describe(model.ParamFlows, flows[0]), Ink: flowInks[0]},
+		{Name: "known, " + model.Describe(model.ParamFlows, flows[len(flows)-1]), Ink: flowInks[1]},
 		{Name: "new", Ink: flowInks[3]},
 	}}
 	for _, r := range schedulerRows(s, g) {
 		row := chart.Row{Label: r.name()}
 		var values []string
 		for _, dot := range []struct {
-			p   *point
+			p   *model.Point
 			ink chart.Ink
 		}{{r.known, flowInks[0]}, {r.knownMany, flowInks[1]}, {r.newest(), flowInks[3]}} {
 			if dot.p == nil {
@@ -214,15 +200,15 @@ func schedulerFigure(s *section, g *group) chart.Figure {
 }
 
 // schedulerTargets holds a hook's schedulers against their targets.
-func schedulerTargets(s *section, g *group) []judged {
-	var all []judged
-	flows := distinct(s.trials, paramFlows)
+func schedulerTargets(s *model.Section, g *model.Group) []model.Judged {
+	var all []model.Judged
+	flows := model.Distinct(s.Trials, model.ParamFlows)
 	few, many := withFlows(flows[0]), withFlows(flows[len(flows)-1])
 	for _, r := range schedulerRows(s, g) {
 		scheduler := lb.Scheduler(r.scheduler)
-		if of := r.ratios(); r.change == "" && slices.Contains(statelessTargets, scheduler) && of.n > 0 {
-			all = append(all, judged{what: r.name() + " new flows", bound: wording.Decimal(newOverKnown, 1) + " × known",
-				figures: of, format: wording.Times, holds: of.high <= newOverKnown})
+		if of := r.ratios(); r.change == "" && slices.Contains(statelessTargets, scheduler) && of.N > 0 {
+			all = append(all, model.Judged{What: r.name() + " new flows", Bound: wording.Decimal(newOverKnown, 1) + " × known",
+				Figures: of, Format: wording.Times, Holds: of.High <= newOverKnown})
 		}
 		if !slices.Contains(trackedTargets, scheduler) {
 			continue
@@ -237,20 +223,20 @@ func schedulerTargets(s *section, g *group) []judged {
 }
 
 // bounded judges one point of a row.
-func (r *schedulerRow) bounded(p *point, what string, bound float64) []judged {
+func (r *schedulerRow) bounded(p *model.Point, what string, bound float64) []model.Judged {
 	if p == nil {
 		return nil
 	}
-	j := judged{what: r.name() + " " + what, bound: wording.Decimal(bound, 0) + " ns", format: nanoseconds}
-	j.figures.add(p.Stats[results.NsNetOfEmpty].Median, true)
-	j.holds = j.figures.high <= bound
-	return []judged{j}
+	j := model.Judged{What: r.name() + " " + what, Bound: wording.Decimal(bound, 0) + " ns", Format: nanoseconds}
+	j.Figures.Add(p.Stats[results.NsNetOfEmpty].Median, true)
+	j.Holds = j.Figures.High <= bound
+	return []model.Judged{j}
 }
 
 // schedulerVerdict says in a sentence a hook what a new flow costs.
-func schedulerVerdict(s *section) []string {
+func schedulerVerdict(s *model.Section) []string {
 	var sentences []string
-	for _, g := range s.bySubject().Groups {
+	for _, g := range bySubject(s).Groups {
 		var parts []string
 		for _, r := range schedulerRows(s, g) {
 			if p := r.newest(); p != nil {

@@ -4,11 +4,12 @@ package report
 
 import (
 	"cmp"
-	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 )
 
 // phrase is a text of ours, or of a run's notes, in English and in another language. A field like {text1} stands for

@@ -8,33 +8,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-const (
-	// paramTuned says what the hosts were tuned by.
-	paramTuned = "tuned"
-	// untuned is its value where they have the kernel's own settings.
-	untuned = "none"
-)
-
-func tunedText(v string) string {
-	if v == untuned {
-		return "not tuned"
-	}
-	return "tuned by " + v
-}
-
-// isTuned says whether points differ in what their hosts were tuned by.
-func (s *section) isTuned() bool { return slices.Contains(s.Own, paramTuned) }
-
 // untunedOf returns the point that differs from p in nothing but that its hosts are
 // not tuned; nil if there is none.
-func (g *group) untunedOf(p *point) *point {
+func untunedOf(g *model.Group, p *model.Point) *model.Point {
 	for _, other := range g.Points {
-		if other.Subject == p.Subject && other.Params[paramTuned].word == untuned &&
-			sameBut(p.Params, other.Params, paramTuned) {
+		if other.Subject == p.Subject && other.Params[model.ParamTuned].Word == model.Untuned &&
+			sameBut(p.Params, other.Params, model.ParamTuned) {
 			return other
 		}
 	}
@@ -42,9 +26,9 @@ func (g *group) untunedOf(p *point) *point {
 }
 
 // sameBut says whether two sets of parameters differ in one at most.
-func sameBut(a, b params, but string) bool {
-	without := func(p params) string {
-		return p.only(slices.DeleteFunc(p.names(), func(name string) bool { return name == but })).key()
+func sameBut(a, b model.Params, but string) bool {
+	without := func(p model.Params) string {
+		return p.Only(slices.DeleteFunc(p.Names(), func(name string) bool { return name == but })).Key()
 	}
 	return without(a) == without(b)
 }
@@ -64,27 +48,27 @@ const leastRepeats = 4
 
 // effect says what tuning was worth at a point: a change only where the ranges of
 // all repeats lie apart.
-func effect(g *group, p *point, rate string) string {
-	base := g.untunedOf(p)
+func effect(g *model.Group, p *model.Point, rate string) string {
+	base := untunedOf(g, p)
 	switch {
 	case base == p:
 		return effectBase
-	case p.has(results.SettingsChanged) && p.Stats[results.SettingsChanged].Max == 0:
+	case p.Has(results.SettingsChanged) && p.Stats[results.SettingsChanged].Max == 0:
 		return effectNothing
-	case base == nil || !base.has(rate) || !p.has(rate) || min(base.Stats[rate].N, p.Stats[rate].N) < leastRepeats:
+	case base == nil || !base.Has(rate) || !p.Has(rate) || min(base.Stats[rate].N, p.Stats[rate].N) < leastRepeats:
 		return effectUnknown
 	}
 	var parts []string
 	for _, of := range []struct{ metric, noun string }{{rate, ""}, {results.LatencyMsP99, " p99"}} {
 		a, b := base.Stats[of.metric], p.Stats[of.metric]
-		if a.N == 0 || b.N == 0 || a.Median == 0 || a.overlaps(b) {
+		if a.N == 0 || b.N == 0 || a.Median == 0 || a.Overlaps(b) {
 			continue
 		}
 		if change := math.Round(100 * (b.Median/a.Median - 1)); change != 0 {
 			parts = append(parts, fmt.Sprintf("%+.0f %%%s", change, of.noun))
 		}
 	}
-	if a, b := drops(base), drops(p); !a.overlaps(b) {
+	if a, b := drops(base), drops(p); !a.Overlaps(b) {
 		parts = append(parts, fmt.Sprintf("%+.0f drops", b.Median-a.Median))
 	}
 	if len(parts) == 0 {
@@ -95,33 +79,34 @@ func effect(g *group, p *point, rate string) string {
 
 // drops are a point's frames and connections that were dropped. The ranges of both
 // are added, which is the widest that their sum can have.
-func drops(p *point) stat {
+func drops(p *model.Point) model.Stat {
 	a, b := p.Stats[results.ListenDrops], p.Stats[results.DeviceDrops]
-	return stat{Median: a.Median + b.Median, Min: a.Min + b.Min, Max: a.Max + b.Max, N: a.N}
+	return model.Stat{Median: a.Median + b.Median, Min: a.Min + b.Min, Max: a.Max + b.Max, N: a.N}
 }
 
 // tunedSheet shows each item beside no tuning.
-func tunedSheet(s *section) sheet {
-	rate, title, noun := s.rate()
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s)...)
+func tunedSheet(s *model.Section) model.Sheet {
+	rate, title, noun := s.Rate()
+	fields := []model.Field{model.SubjectField(s)}
+	fields = append(fields, model.PlaceFields(s)...)
 	fields = append(fields,
-		fixed(metricField("Settings changed", "", results.SettingsChanged), 0),
-		metricField(title, "", rate),
-		spreadField("Spread", rate),
-		metricField("p99", "ms", results.LatencyMsP99),
-		field{column: column{Title: "Dropped", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
-			if !p.has(results.ListenDrops) {
-				return wording.Missing
-			}
-			return wording.Decimal(drops(p).Median, 0)
-		}},
-		field{column: column{Title: "Effect"}, cell: func(g *group, p *point, _ int) string {
+		model.Fixed(model.MetricField("Settings changed", "", results.SettingsChanged), 0),
+		model.MetricField(title, "", rate),
+		model.SpreadField("Spread", rate),
+		model.MetricField("p99", "ms", results.LatencyMsP99),
+		model.Field{Column: model.Column{Title: "Dropped", Numeric: true},
+			Cell: func(_ *model.Group, p *model.Point, _ int) string {
+				if !p.Has(results.ListenDrops) {
+					return wording.Missing
+				}
+				return wording.Decimal(drops(p).Median, 0)
+			}},
+		model.Field{Column: model.Column{Title: "Effect"}, Cell: func(g *model.Group, p *model.Point, _ int) string {
 			return effect(g, p, rate)
 		}},
-		repeatsField(),
+		model.RepeatsField(),
 	)
-	sh := sheet{
+	sh := model.Sheet{
 		Title: "What tuning was worth",
 		Lead:  "Each subject with the kernel's own settings on all hosts (not tuned), with single items of `jeoul tune`, and with many at once.",
 		Notes: []string{
@@ -132,20 +117,20 @@ func tunedSheet(s *section) sheet {
 			"Dropped: connections at full listening queues, and frames at devices.",
 		},
 	}
-	sh.fill(s, fields)
+	sh.Fill(s, fields)
 	return sh
 }
 
 // tunedVerdict says which items were worth something, and which nothing.
-func tunedVerdict(s *section) []string {
-	rate, _, _ := s.rate()
+func tunedVerdict(s *model.Section) []string {
+	rate, _, _ := s.Rate()
 	effects := map[string][]string{} // by item, for each subject that felt something
 	var order, none, nothing, unknown []string
 	of := map[string]map[string]bool{}
 	for _, g := range s.Groups {
 		for _, p := range g.Points {
-			name := p.Params[paramTuned].word
-			if name == untuned || name == "" || p.Valid == 0 {
+			name := p.Params[model.ParamTuned].Word
+			if name == model.Untuned || name == "" || p.Valid == 0 {
 				continue
 			}
 			if of[name] == nil {
@@ -165,7 +150,7 @@ func tunedVerdict(s *section) []string {
 	for _, name := range order {
 		switch {
 		case len(effects[name]) > 0:
-			sentences = append(sentences, fmt.Sprintf("%s: %s: %s.", s.title(), tunedText(name),
+			sentences = append(sentences, fmt.Sprintf("%s: %s: %s.", s.Title(), model.TunedText(name),
 				strings.Join(effects[name], "; ")))
 		case of[name][effectUnknown]:
 			unknown = append(unknown, name)
@@ -176,32 +161,27 @@ func tunedVerdict(s *section) []string {
 		}
 	}
 	if len(none) > 0 {
-		sentences = append(sentences, fmt.Sprintf("%s: without an effect that shows: %s.", s.title(), wording.List(none)))
+		sentences = append(sentences, fmt.Sprintf("%s: without an effect that shows: %s.", s.Title(), wording.List(none)))
 	}
 	if len(unknown) > 0 {
 		sentences = append(sentences, fmt.Sprintf("%s: measured too few times (%d are needed) to say anything of: %s.",
-			s.title(), leastRepeats, wording.List(unknown)))
+			s.Title(), leastRepeats, wording.List(unknown)))
 	}
 	if len(nothing) > 0 {
 		sentences = append(sentences,
-			fmt.Sprintf("%s: nothing to change, for the hosts have it by themselves, or cannot have it: %s.", s.title(),
+			fmt.Sprintf("%s: nothing to change, for the hosts have it by themselves, or cannot have it: %s.", s.Title(),
 				wording.List(nothing)))
 	}
 	return sentences
 }
 
-func init() {
-	register(rankTuned, func(s *section) *loadKind {
-		if s.isTuned() {
-			return tunedKind()
-		}
+// tunedKind is of loads whose hosts were tuned.
+var tunedKind = model.Registration{Of: func(s *model.Section) *model.Kind {
+	if !slices.Contains(s.Own, model.ParamTuned) {
 		return nil
-	})
-}
-
-// tunedKind is how a load is reported whose hosts were tuned.
-func tunedKind() *loadKind {
-	return &loadKind{question: "what is each setting of the hosts worth",
-		sheets:  func(s *section) []sheet { return append([]sheet{tunedSheet(s)}, loadSheets(s)...) },
-		verdict: tunedVerdict}
-}
+	}
+	return &model.Kind{Question: "what is each setting of the hosts worth", Verdict: tunedVerdict,
+		Sheets: func(s *model.Section) []model.Sheet {
+			return append([]model.Sheet{tunedSheet(s)}, model.LoadSheets(s)...)
+		}}
+}}

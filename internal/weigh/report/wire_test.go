@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -156,7 +157,7 @@ func TestWireTargets(t *testing.T) {
 			c.change(subjects)
 			var missed []string
 			for _, s := range aggregate(wireRun(subjects).Trials, "") {
-				for _, sentence := range verdict(s) {
+				for _, sentence := range model.Verdict(s) {
 					if strings.Contains(sentence, "targets that are missed") {
 						missed = append(missed, sentence)
 					}

@@ -6,37 +6,38 @@ import (
 	"fmt"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // ladderFigures are offered against established, and each balancer's servers.
-func ladderFigures(s *section) []chart.Figure {
-	colours := newPalette([]*section{s})
+func ladderFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
+	colours := model.NewPalette([]*model.Section{s})
 	all := []chart.Figure{offeredChart(s, colours)}
-	for _, label := range s.labels() {
+	for _, label := range labels(s) {
 		all = append(all, serversChart(s, label))
 	}
 	return all
 }
 
 // offeredChart draws what was established over what was offered.
-func offeredChart(s *section, colours *chart.Palette) chart.Figure {
-	metric, _, noun := s.wireRate()
+func offeredChart(s *model.Section, colours *chart.Palette) chart.Figure {
+	metric, _, noun := wireRate(s)
 	c := &chart.Chart{Kind: chart.Lines, Axis: nouns(noun) + " offered a second", YAxis: nouns(noun) + " established a second"}
 	var all []chart.Series
 	var ideal []chart.XY
-	for _, label := range s.labels() {
+	for _, label := range labels(s) {
 		line := chart.Series{Name: wording.Clean(label)}
-		for _, p := range s.along(label) {
-			offered := p.Params[paramOffered]
-			if !offered.numeric || !p.has(metric) {
+		for _, p := range along(s, label) {
+			offered := p.Params[model.ParamOffered]
+			if !offered.Numeric || !p.Has(metric) {
 				continue
 			}
 			line.Ink = colours.Ink(p.Subject)
-			line.Points = append(line.Points, chart.XY{X: offered.number, Y: p.Stats[metric].Median})
-			if len(ideal) == 0 || offered.number > ideal[len(ideal)-1].X {
-				ideal = append(ideal, chart.XY{X: offered.number, Y: offered.number})
+			line.Points = append(line.Points, chart.XY{X: offered.Number, Y: p.Stats[metric].Median})
+			if len(ideal) == 0 || offered.Number > ideal[len(ideal)-1].X {
+				ideal = append(ideal, chart.XY{X: offered.Number, Y: offered.Number})
 			}
 		}
 		if len(line.Points) > 0 {
@@ -58,13 +59,13 @@ var serverInks = []chart.Ink{chart.InkBlue, chart.InkOrange, chart.InkGreen, cha
 
 // serversChart draws what each server got at each rate, of one balancer: in the repeat of
 // median unevenness.
-func serversChart(s *section, label string) chart.Figure {
-	metric, _, noun := s.wireRate()
+func serversChart(s *model.Section, label string) chart.Figure {
+	metric, _, noun := wireRate(s)
 	c := &chart.Chart{Kind: chart.Lines, Axis: nouns(noun) + " offered a second", YAxis: nouns(noun) + " of a server a second"}
 	var all []chart.Series
-	for _, p := range s.along(label) {
-		offered := p.Params[paramOffered]
-		if !offered.numeric || !p.has(metric) || len(p.Shares) < 2 {
+	for _, p := range along(s, label) {
+		offered := p.Params[model.ParamOffered]
+		if !offered.Numeric || !p.Has(metric) || len(p.Shares) < 2 {
 			continue
 		}
 		for i, share := range p.Shares {
@@ -72,7 +73,7 @@ func serversChart(s *section, label string) chart.Figure {
 				all = append(all, chart.Series{Name: fmt.Sprintf("server %d", i+1), Ink: serverInks[i%len(serverInks)]})
 			}
 			each := p.Stats[metric].Median / float64(len(p.Shares))
-			all[i].Points = append(all[i].Points, chart.XY{X: offered.number, Y: share * each})
+			all[i].Points = append(all[i].Points, chart.XY{X: offered.Number, Y: share * each})
 		}
 	}
 	c.Lines = chart.WithDashes(all)
@@ -81,28 +82,29 @@ func serversChart(s *section, label string) chart.Figure {
 }
 
 // wirePeakFigures are the rates that were reached.
-func wirePeakFigures(s *section) []chart.Figure {
-	metric, title, _ := s.wireRate()
-	colours := newPalette([]*section{s})
+func wirePeakFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
+	metric, title, _ := wireRate(s)
+	colours := model.NewPalette([]*model.Section{s})
 	return []chart.Figure{
-		{Title: title, Caption: "More is better. " + whiskerCaption,
-			Chart: &chart.Chart{Axis: title, Kind: chart.Bars, Rows: eachPoint(s, medianRow(s, colours, metric))}},
-		{Title: "The balancer's own CPU time", Caption: "Less is better; kernel work included. " + whiskerCaption, Chart: &chart.Chart{
+		{Title: title, Caption: "More is better. " + model.WhiskerCaption,
+			Chart: &chart.Chart{Axis: title, Kind: chart.Bars,
+				Rows: model.EachPoint(s, model.MedianRow(s, colours, metric))}},
+		{Title: "The balancer's own CPU time", Caption: "Less is better; kernel work included. " + model.WhiskerCaption, Chart: &chart.Chart{
 			Axis: "µs of balancer CPU each", Kind: chart.Bars, Rows: costRows(s, colours)}},
 	}
 }
 
-func costRows(s *section, colours *chart.Palette) []chart.Row {
-	if !s.has(results.BalancerCPUUsPerConnection) {
+func costRows(s *model.Section, colours *chart.Palette) []chart.Row {
+	if !s.Has(results.BalancerCPUUsPerConnection) {
 		return nil
 	}
-	return eachPoint(s, medianRow(s, colours, results.BalancerCPUUsPerConnection))
+	return model.EachPoint(s, model.MedianRow(s, colours, results.BalancerCPUUsPerConnection))
 }
 
 // capacityFigures are how many were held.
-func capacityFigures(s *section) []chart.Figure {
-	colours := newPalette([]*section{s})
+func capacityFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
+	colours := model.NewPalette([]*model.Section{s})
 	return []chart.Figure{{Title: "Connections that were alive in the end", Caption: "More is better, up to those asked for. " +
-		whiskerCaption, Chart: &chart.Chart{
-		Axis: "connections", Kind: chart.Bars, Rows: eachPoint(s, medianRow(s, colours, results.WireCompleted))}}}
+		model.WhiskerCaption, Chart: &chart.Chart{
+		Axis: "connections", Kind: chart.Bars, Rows: model.EachPoint(s, model.MedianRow(s, colours, results.WireCompleted))}}}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -26,35 +27,37 @@ var wireShown = []string{
 }
 
 // keepFilled leaves out tables with nothing in them.
-func keepFilled(s *section, all ...sheet) []sheet {
-	return slices.DeleteFunc(all, func(sh sheet) bool { return sh.empty() || len(sh.Columns) <= 1+len(placeFields(s)) })
+func keepFilled(s *model.Section, all ...model.Sheet) []model.Sheet {
+	return slices.DeleteFunc(all,
+		func(sh model.Sheet) bool { return sh.Empty() || len(sh.Columns) <= 1+len(model.PlaceFields(s)) })
 }
 
 // against holds a point's rate against the best of another subject.
-func (s *section) against(subject string) field {
-	metric, _, _ := s.wireRate()
-	f := ratioField("× "+subject, metric, subject, metric)
-	if !s.measured(subject) {
-		f.cell = func(*group, *point, int) string { return wording.Missing }
+func against(s *model.Section, subject string) model.Field {
+	metric, _, _ := wireRate(s)
+	f := model.RatioField("× "+subject, metric, subject, metric)
+	if !s.Measured(subject) {
+		f.Cell = func(*model.Group, *model.Point, int) string { return wording.Missing }
 	}
 	return f
 }
 
 // wirePeakSheets are the tables of a load with one rate for each subject.
-func wirePeakSheets(s *section) []sheet {
-	metric, title, noun := s.wireRate()
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s)...)
-	fields = append(fields, fixed(metricField("Offered", "/s", results.OfferedPerSecond), 0),
-		fixed(metricField(title, "", metric), 0), spreadField("Spread", metric),
-		s.against(baselineSubject), s.against(bareSubject), s.against(iptablesSubject), s.against(proxyTCPSubject),
-		percentField("Failed", results.FailedPercent))
+func wirePeakSheets(s *model.Section) []model.Sheet {
+	metric, title, noun := wireRate(s)
+	fields := []model.Field{model.SubjectField(s)}
+	fields = append(fields, model.PlaceFields(s)...)
+	fields = append(fields, model.Fixed(model.MetricField("Offered", "/s", results.OfferedPerSecond), 0),
+		model.Fixed(model.MetricField(title, "", metric), 0), model.SpreadField("Spread", metric),
+		against(s, model.BaselineSubject), against(s, model.BareSubject), against(s, model.IptablesSubject),
+		against(s, model.ProxyTCPSubject),
+		model.PercentField("Failed", results.FailedPercent))
 	fields = append(fields, wireLatencyFields()...)
-	fields = append(fields, percentField("Uneven", results.UnevennessPercent),
-		fixed(metricField("Balancer CPU", "µs each", results.BalancerCPUUsPerConnection), 2),
-		fixed(metricField("SYNs of the flood", "/s", results.FloodSentPerSecond), 0),
-		saturatedField(), repeatsField())
-	sh := sheet{
+	fields = append(fields, model.PercentField("Uneven", results.UnevennessPercent),
+		model.Fixed(model.MetricField("Balancer CPU", "µs each", results.BalancerCPUUsPerConnection), 2),
+		model.Fixed(model.MetricField("SYNs of the flood", "/s", results.FloodSentPerSecond), 0),
+		model.SaturatedField(), model.RepeatsField())
+	sh := model.Sheet{
 		Title: "Rates",
 		Lead: fmt.Sprintf(
 			"Medians over the valid repeats, in %s a second, and how many times the best of others they are.",
@@ -64,84 +67,84 @@ func wirePeakSheets(s *section) []sheet {
 			"bare is the limit for a balancer whose servers answer directly, direct what the tester itself reaches.",
 		},
 	}
-	sh.fill(s, fields)
-	return keepFilled(s, sh, failedSheet(s), restSheet(s, wireShown...))
+	sh.Fill(s, fields)
+	return keepFilled(s, sh, failedSheet(s), model.RestSheet(s, wireShown...))
 }
 
-func wireLatencyFields() []field {
-	return []field{
-		fixed(metricField("Setup p50", "ms", results.SetupLatencyMsP50), 3),
-		fixed(metricField("Setup p99", "ms", results.SetupLatencyMsP99), 3),
-		fixed(metricField("Response p50", "ms", results.ResponseLatencyMsP50), 3),
-		fixed(metricField("Response p99", "ms", results.ResponseLatencyMsP99), 3),
+func wireLatencyFields() []model.Field {
+	return []model.Field{
+		model.Fixed(model.MetricField("Setup p50", "ms", results.SetupLatencyMsP50), 3),
+		model.Fixed(model.MetricField("Setup p99", "ms", results.SetupLatencyMsP99), 3),
+		model.Fixed(model.MetricField("Response p50", "ms", results.ResponseLatencyMsP50), 3),
+		model.Fixed(model.MetricField("Response p99", "ms", results.ResponseLatencyMsP99), 3),
 	}
 }
 
 // failedSheet says why connections failed.
-func failedSheet(s *section) sheet {
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s)...)
-	fields = append(fields, fixed(metricField("Begun", "", results.WireBegun), 0),
-		fixed(metricField("Established", "", results.WireEstablished), 0),
-		fixed(metricField("At servers", "", results.WireAccepted), 0),
-		fixed(metricField("Completed", "", results.WireCompleted), 0))
+func failedSheet(s *model.Section) model.Sheet {
+	fields := []model.Field{model.SubjectField(s)}
+	fields = append(fields, model.PlaceFields(s)...)
+	fields = append(fields, model.Fixed(model.MetricField("Begun", "", results.WireBegun), 0),
+		model.Fixed(model.MetricField("Established", "", results.WireEstablished), 0),
+		model.Fixed(model.MetricField("At servers", "", results.WireAccepted), 0),
+		model.Fixed(model.MetricField("Completed", "", results.WireCompleted), 0))
 	for _, cause := range []struct{ title, metric string }{
 		{"No answer", results.FailedNoAnswer}, {"Reset", results.FailedReset},
 		{"Another server", results.FailedWrongBackend},
 		{"Checksum", results.FailedChecksum}, {"Not begun", results.FailedUnsent},
 	} {
-		fields = append(fields, fixed(metricField(cause.title, "", cause.metric), 0))
+		fields = append(fields, model.Fixed(model.MetricField(cause.title, "", cause.metric), 0))
 	}
-	sh := sheet{
+	sh := model.Sheet{
 		Title: "What became of them",
 		Lead:  "How many were begun, and those that came to nothing, by cause; medians over the valid repeats.",
 		Notes: []string{"Another server: a packet of the connection came to a server other than the one that had answered its SYN.",
 			"At servers: through a proxy, those that were established with it may be more; a rate counts the fewer of the two."},
 		Aside: true,
 	}
-	sh.fill(s, fields)
+	sh.Fill(s, fields)
 	return sh
 }
 
 // ladderSheets are the tables of a load with a series of rates.
-func ladderSheets(s *section) []sheet {
-	metric, _, noun := s.wireRate()
+func ladderSheets(s *model.Section) []model.Sheet {
+	metric, _, noun := wireRate(s)
 	return slices.Concat(
-		[]sheet{ladderSummary(s)},
-		pivot(s, metric, 0, sheet{
+		[]model.Sheet{ladderSummary(s)},
+		pivot(s, metric, 0, model.Sheet{
 			Title: "Established at each rate",
 			Lead: fmt.Sprintf("%s a second at each offered rate; medians over the valid repeats.",
 				capital(nouns(noun))),
 		}),
-		pivot(s, results.UnevennessPercent, 2, sheet{
+		pivot(s, results.UnevennessPercent, 2, model.Sheet{
 			Title: "Evenness at each rate",
 			Lead: fmt.Sprintf("The greatest difference of a server's %s from an equal share, in per cent.",
 				nouns(noun)),
 			Aside: true,
 		}),
-		keepFilled(s, failedSheet(s), restSheet(s, wireShown...)),
+		keepFilled(s, failedSheet(s), model.RestSheet(s, wireShown...)),
 	)
 }
 
 func capital(word string) string { return string(word[0]-'a'+'A') + word[1:] }
 
 // pivot is a table with a row for each rate and a column for each subject.
-func pivot(s *section, metric string, decimals int, sh sheet) []sheet {
-	sh.Columns = []column{{Title: "Offered", Unit: "/s", Numeric: true}}
-	labels := s.labels()
+func pivot(s *model.Section, metric string, decimals int, sh model.Sheet) []model.Sheet {
+	sh.Columns = []model.Column{{Title: "Offered", Unit: "/s", Numeric: true}}
+	labels := labels(s)
 	for _, label := range labels {
-		sh.Columns = append(sh.Columns, column{Title: wording.Clean(label), Numeric: true})
+		sh.Columns = append(sh.Columns, model.Column{Title: wording.Clean(label), Numeric: true})
 	}
-	var rows []line
+	var rows []model.Line
 	for _, g := range s.Groups {
-		offered := g.Params[paramOffered]
-		if !offered.numeric || len(g.Points) == 0 {
+		offered := g.Params[model.ParamOffered]
+		if !offered.Numeric || len(g.Points) == 0 {
 			continue
 		}
-		row := line{Cells: []string{wording.Decimal(offered.number, 0)}}
+		row := model.Line{Cells: []string{wording.Decimal(offered.Number, 0)}}
 		for _, label := range labels {
 			cell := wording.Missing
-			if p := g.labelled(label); p != nil && p.has(metric) {
+			if p := labelled(g, label); p != nil && p.Has(metric) {
 				cell = wording.Decimal(p.Stats[metric].Median, decimals)
 			}
 			row.Cells = append(row.Cells, cell)
@@ -151,8 +154,8 @@ func pivot(s *section, metric string, decimals int, sh sheet) []sheet {
 	if len(rows) == 0 {
 		return nil
 	}
-	sh.Groups = [][]line{rows}
-	return []sheet{sh}
+	sh.Groups = [][]model.Line{rows}
+	return []model.Sheet{sh}
 }
 
 // ladderClimb is how far a subject got.
@@ -166,7 +169,7 @@ type ladderClimb struct {
 	// uneven is the worst of all steps.
 	uneven float64
 	robin  bool
-	points []*point
+	points []*model.Point
 }
 
 // ladderLoss is the share of failures, in per cent, up to which a step lost nothing to
@@ -174,85 +177,86 @@ type ladderClimb struct {
 const ladderLoss = 0.1
 
 // climb follows a subject up the ladder.
-func (s *section) climb(label string) ladderClimb {
-	metric, _, _ := s.wireRate()
-	c := ladderClimb{label: label, points: s.along(label), whole: true}
+func climb(s *model.Section, label string) ladderClimb {
+	metric, _, _ := wireRate(s)
+	c := ladderClimb{label: label, points: along(s, label), whole: true}
 	for _, p := range c.points {
-		c.subject, c.robin = p.Subject, roundRobin(p)
+		c.subject, c.robin = p.Subject, model.RoundRobin(p)
 		c.peak = max(c.peak, p.Stats[metric].Median)
 		c.uneven = max(c.uneven, p.Stats[results.UnevennessPercent].Max)
 		if p.Stats[results.FailedPercent].Median > ladderLoss {
 			c.whole = false
 		}
 		if c.whole {
-			c.lossless = p.Params[paramOffered].number
+			c.lossless = p.Params[model.ParamOffered].Number
 		}
 	}
 	return c
 }
 
 // ladderSummary has a row for each subject.
-func ladderSummary(s *section) sheet {
-	_, title, noun := s.wireRate()
-	sh := sheet{
+func ladderSummary(s *model.Section) model.Sheet {
+	_, title, noun := wireRate(s)
+	sh := model.Sheet{
 		Title: "How far each got",
 		Lead: fmt.Sprintf(
 			"The highest offered rate up to which at most %s %% failed at every step, the most %s a second of all steps, and the worst evenness of all.",
 			wording.Decimal(ladderLoss, 1), nouns(noun)),
-		Columns: []column{{Title: "Subject"}, {Title: "Without loss up to", Unit: "/s", Numeric: true},
+		Columns: []model.Column{{Title: "Subject"}, {Title: "Without loss up to", Unit: "/s", Numeric: true},
 			{Title: "Most", Unit: title, Numeric: true},
 			{Title: "Setup p50", Unit: "ms", Numeric: true}, {Title: "Setup p99", Unit: "ms", Numeric: true},
 			{Title: "Uneven", Unit: "%", Numeric: true}, {Title: "Saturated"}},
 		Notes: []string{"Latencies: of the last step without loss."},
 	}
-	var rows []line
-	for _, label := range s.labels() {
-		c := s.climb(label)
-		row := line{Baseline: c.subject == s.Baseline,
+	var rows []model.Line
+	for _, label := range labels(s) {
+		c := climb(s, label)
+		row := model.Line{Baseline: c.subject == s.Baseline,
 			Cells: []string{wording.Clean(label), wording.Missing, wording.Decimal(c.peak, 0),
 				wording.Missing, wording.Missing, wording.Decimal(c.uneven, 2), wording.Missing}}
 		var words []string
 		for _, p := range c.points {
-			words = append(words, p.saturated...)
-			if c.lossless > 0 && p.Params[paramOffered].number == c.lossless {
+			words = append(words, p.Limits...)
+			if c.lossless > 0 && p.Params[model.ParamOffered].Number == c.lossless {
 				row.Cells[1] = wording.Decimal(c.lossless, 0)
 				for i, metric := range []string{results.SetupLatencyMsP50, results.SetupLatencyMsP99} {
-					if p.has(metric) {
+					if p.Has(metric) {
 						row.Cells[3+i] = wording.Decimal(p.Stats[metric].Median, 3)
 					}
 				}
 			}
 		}
-		row.Cells[6] = cmp.Or(tally(words, true), wording.Missing)
+		row.Cells[6] = cmp.Or(model.Tally(words, true), wording.Missing)
 		rows = append(rows, row)
 	}
-	sh.Groups = [][]line{rows}
+	sh.Groups = [][]model.Line{rows}
 	return sh
 }
 
 // capacitySheets are the tables of connections that are held.
-func capacitySheets(s *section) []sheet {
-	bytesField := func(title, metric string) field {
-		return field{column: column{Title: title, Numeric: true}, cell: func(_ *group, p *point, _ int) string {
-			if !p.has(metric) {
-				return wording.Missing
-			}
-			return wording.BytesText(p.Stats[metric].Median)
-		}}
+func capacitySheets(s *model.Section) []model.Sheet {
+	bytesField := func(title, metric string) model.Field {
+		return model.Field{Column: model.Column{Title: title, Numeric: true},
+			Cell: func(_ *model.Group, p *model.Point, _ int) string {
+				if !p.Has(metric) {
+					return wording.Missing
+				}
+				return wording.BytesText(p.Stats[metric].Median)
+			}}
 	}
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s)...)
+	fields := []model.Field{model.SubjectField(s)}
+	fields = append(fields, model.PlaceFields(s)...)
 	fields = append(fields,
-		fixed(metricField("Asked for", "", results.WireBegun), 0),
-		fixed(metricField("Held", "", results.WireEstablished), 0),
-		fixed(metricField("Proven alive", "", results.WireCompleted), 0),
-		fixed(metricField("Remembered", "", results.RememberedMax), 0),
-		fixed(metricField("Bound", "", results.RememberedLimit), 0),
+		model.Fixed(model.MetricField("Asked for", "", results.WireBegun), 0),
+		model.Fixed(model.MetricField("Held", "", results.WireEstablished), 0),
+		model.Fixed(model.MetricField("Proven alive", "", results.WireCompleted), 0),
+		model.Fixed(model.MetricField("Remembered", "", results.RememberedMax), 0),
+		model.Fixed(model.MetricField("Bound", "", results.RememberedLimit), 0),
 		bytesField("Tables", results.RememberedBytes), bytesField("Machine", results.MachineBytes),
-		fixed(metricField("Set up", "/s", results.ConnectionsPerSecond), 0),
-		fixed(metricField("Uneven", "%", results.UnevennessPercent), 2),
-		repeatsField())
-	sh := sheet{
+		model.Fixed(model.MetricField("Set up", "/s", results.ConnectionsPerSecond), 0),
+		model.Fixed(model.MetricField("Uneven", "%", results.UnevennessPercent), 2),
+		model.RepeatsField())
+	sh := model.Sheet{
 		Title: "Connections held at a time",
 		Lead:  "Connections that were set up and held together; at the end each one is asked, and has to be answered by its own server.",
 		Notes: []string{
@@ -260,6 +264,6 @@ func capacitySheets(s *section) []sheet {
 			"Machine: by how much the machine's available memory fell meanwhile, which is more than tables where the kernel, or a process, allocates as it goes.",
 		},
 	}
-	sh.fill(s, fields)
-	return keepFilled(s, sh, failedSheet(s), restSheet(s, wireShown...))
+	sh.Fill(s, fields)
+	return keepFilled(s, sh, failedSheet(s), model.RestSheet(s, wireShown...))
 }

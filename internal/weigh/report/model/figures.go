@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package model
 
 import (
 	"slices"
@@ -10,31 +10,18 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// figures returns the charts of a load that have something to show.
-func figures(s *section, colours *chart.Palette) []chart.Figure {
-	var all []chart.Figure
-	switch kind := s.kind(); {
-	case kind != nil && kind.figures != nil:
-		all = kind.figures(s)
-	case kind != nil:
-	case s.isPackets():
-		all = packetCharts(s)
-	case s.transacts():
-		all = transactFigures(s, colours)
-	case s.isBulk():
-		all = []chart.Figure{rateChart(s, colours), costChart(s, colours)}
-	case s.laddered():
-		all = []chart.Figure{latencyChart(s, colours), rateChart(s, colours), costChart(s, colours)}
-	default:
-		all = []chart.Figure{rateChart(s, colours), costChart(s, colours), latencyChart(s, colours), partChart(s),
-			evennessChart(s, colours)}
+// Figures returns the charts of a load that have something to show.
+func Figures(s *Section, colours *chart.Palette) []chart.Figure {
+	if s.Kind.Figures == nil {
+		return nil
 	}
+	all := s.Kind.Figures(s, colours)
 	return slices.DeleteFunc(all, func(f chart.Figure) bool { return f.Chart.Empty() })
 }
 
-// eachPoint builds the rows of a chart: one a point for which make returns
+// EachPoint builds the rows of a chart: one a point for which make returns
 // a value, under a head for each group where there are several.
-func eachPoint(s *section, make func(*point) chart.Row) []chart.Row {
+func EachPoint(s *Section, make func(*Point) chart.Row) []chart.Row {
 	var rows []chart.Row
 	for _, g := range s.Groups {
 		var of []chart.Row
@@ -45,27 +32,27 @@ func eachPoint(s *section, make func(*point) chart.Row) []chart.Row {
 			}
 		}
 		if len(of) > 0 && len(s.Groups) > 1 {
-			rows = append(rows, chart.Row{Label: g.Params.only(s.Varying).text(), Head: true})
+			rows = append(rows, chart.Row{Label: g.Params.Only(s.Varying).Text(), Head: true})
 		}
 		rows = append(rows, of...)
 	}
 	return rows
 }
 
-// medianRow is a row with one bar: a metric's median and range.
-func medianRow(s *section, colours *chart.Palette, metric string) func(*point) chart.Row {
+// MedianRow is a row with one bar: a metric's median and range.
+func MedianRow(s *Section, colours *chart.Palette, metric string) func(*Point) chart.Row {
 	var values []float64
-	for _, p := range s.points() {
-		if p.has(metric) {
+	for _, p := range s.Points() {
+		if p.Has(metric) {
 			values = append(values, p.Stats[metric].Median)
 		}
 	}
 	decimals := wording.DecimalsFor(values)
-	return func(p *point) chart.Row {
-		if !p.has(metric) && p.Subject == s.Baseline {
+	return func(p *Point) chart.Row {
+		if !p.Has(metric) && p.Subject == s.Baseline {
 			return chart.Row{Value: "no balancer"}
 		}
-		if !p.has(metric) {
+		if !p.Has(metric) {
 			return chart.Row{}
 		}
 		st := p.Stats[metric]
@@ -76,32 +63,43 @@ func medianRow(s *section, colours *chart.Palette, metric string) func(*point) c
 	}
 }
 
-const whiskerCaption = "Bars are medians, whiskers the lowest and highest repeat."
+// WhiskerCaption says what bars and whiskers are.
+const WhiskerCaption = "Bars are medians, whiskers the lowest and highest repeat."
 
-func rateChart(s *section, colours *chart.Palette) chart.Figure {
-	metric, title, noun := s.rate()
-	return chart.Figure{Title: title, Caption: "More is better. " + whiskerCaption, Chart: &chart.Chart{
-		Axis: noun, Kind: chart.Bars, Rows: eachPoint(s, medianRow(s, colours, metric)),
+// RateChart shows the load's rate.
+func RateChart(s *Section, colours *chart.Palette) chart.Figure {
+	metric, title, noun := s.Rate()
+	return chart.Figure{Title: title, Caption: "More is better. " + WhiskerCaption, Chart: &chart.Chart{
+		Axis: noun, Kind: chart.Bars, Rows: EachPoint(s, MedianRow(s, colours, metric)),
 	}}
 }
 
-func costChart(s *section, colours *chart.Palette) chart.Figure {
-	axis, metric := "µs of balancer CPU per request", results.BalancerCPUUsPerRequest
-	if s.isBulk() {
-		axis, metric = "ms of balancer CPU per gigabyte", results.BalancerCPUMsPerGigabyte
-	}
+// CostChart shows a metric of the balancer's CPU time, which the axis names.
+func CostChart(s *Section, colours *chart.Palette, axis, metric string) chart.Figure {
 	c := &chart.Chart{Axis: axis, Kind: chart.Bars}
-	if s.has(metric) {
-		c.Rows = eachPoint(s, medianRow(s, colours, metric))
+	if s.Has(metric) {
+		c.Rows = EachPoint(s, MedianRow(s, colours, metric))
 	}
-	return chart.Figure{Title: "The balancer's own CPU time", Caption: "Less is better; kernel work included. " + whiskerCaption, Chart: c}
+	return chart.Figure{Title: "The balancer's own CPU time", Caption: "Less is better; kernel work included. " +
+		WhiskerCaption, Chart: c}
 }
 
-func latencyChart(s *section, colours *chart.Palette) chart.Figure {
+// RequestCostChart shows the balancer's CPU time for each request.
+func RequestCostChart(s *Section, colours *chart.Palette) chart.Figure {
+	return CostChart(s, colours, "µs of balancer CPU per request", results.BalancerCPUUsPerRequest)
+}
+
+// RateAndCost are the two charts of a picture.
+func RateAndCost(s *Section, colours *chart.Palette) []chart.Figure {
+	return []chart.Figure{RateChart(s, colours), RequestCostChart(s, colours)}
+}
+
+// LatencyChart shows what clients waited.
+func LatencyChart(s *Section, colours *chart.Palette) chart.Figure {
 	var values []float64
-	for _, p := range s.points() {
+	for _, p := range s.Points() {
 		for _, m := range []string{results.LatencyMsP50, results.LatencyMsP99} {
-			if p.has(m) {
+			if p.Has(m) {
 				values = append(values, p.Stats[m].Median)
 			}
 		}
@@ -113,10 +111,10 @@ func latencyChart(s *section, colours *chart.Palette) chart.Figure {
 		c.Log = true
 		c.Axis += " (logarithmic)"
 	}
-	c.Rows = eachPoint(s, func(p *point) chart.Row {
+	c.Rows = EachPoint(s, func(p *Point) chart.Row {
 		var r chart.Row
 		for _, m := range []string{results.LatencyMsP50, results.LatencyMsP99} {
-			if !p.has(m) {
+			if !p.Has(m) {
 				continue
 			}
 			v := p.Stats[m].Median
@@ -136,17 +134,18 @@ func latencyChart(s *section, colours *chart.Palette) chart.Figure {
 // partInks are the inks of cpuParts.
 var partInks = []chart.Ink{chart.InkSky, chart.InkBaseline, chart.InkVermillion, chart.InkOrange, chart.InkGreen}
 
-func partChart(s *section) chart.Figure {
+// PartChart shows who used the CPU time of a request.
+func PartChart(s *Section) chart.Figure {
 	c := &chart.Chart{Axis: "µs of CPU per request, all parts", Kind: chart.StackedBars}
 	for i, part := range cpuParts {
-		if s.has(part.PerRequest) {
+		if s.Has(part.PerRequest) {
 			c.Legend = append(c.Legend, chart.LegendEntry{Name: part.Name, Ink: partInks[i]})
 		}
 	}
 	if !s.hasParts() {
 		return chart.Figure{Chart: c}
 	}
-	c.Rows = eachPoint(s, func(p *point) chart.Row {
+	c.Rows = EachPoint(s, func(p *Point) chart.Row {
 		var r chart.Row
 		total := 0.0
 		for i, part := range cpuParts {
@@ -162,12 +161,12 @@ func partChart(s *section) chart.Figure {
 		Caption: "Less is better. All parts share this machine's cores, so the sum decides how many requests it can serve.", Chart: c}
 }
 
-// evennessChart shows each backend's connections at the fullest point only:
+// EvennessChart shows each backend's connections at the fullest point only:
 // the tables have the figure for every point.
-func evennessChart(s *section, colours *chart.Palette) chart.Figure {
+func EvennessChart(s *Section, colours *chart.Palette) chart.Figure {
 	c := &chart.Chart{Axis: "connections of a backend, relative to an equal share", Kind: chart.Dots, Reference: 100,
 		HasReference: true, Percent: true}
-	g := s.fullest()
+	g := s.Fullest()
 	if g == nil {
 		return chart.Figure{Chart: c}
 	}
@@ -182,7 +181,7 @@ func evennessChart(s *section, colours *chart.Palette) chart.Figure {
 		c.Rows = append(c.Rows, r)
 	}
 	caption := "A dot is a backend, in the repeat of median unevenness. Behind them: how many more connections the busiest had than the idlest."
-	if at := g.Params.only(s.Varying).text(); at != "" {
+	if at := g.Params.Only(s.Varying).Text(); at != "" {
 		caption = "At " + at + ". " + caption
 	}
 	return chart.Figure{Title: "How evenly backends were used", Caption: caption, Chart: c}
@@ -196,13 +195,24 @@ func unevennessOf(shares []float64) string {
 	return "some idle"
 }
 
-// fullest returns the group with the most points, the last of several.
-func (s *section) fullest() *group {
-	var best *group
+// Fullest returns the group with the most points, the last of several.
+func (s *Section) Fullest() *Group {
+	var best *Group
 	for _, g := range s.Groups {
 		if best == nil || len(g.Points) >= len(best.Points) {
 			best = g
 		}
 	}
 	return best
+}
+
+// Pictured is the section, or only what a picture shows of it.
+func (s *Section) Pictured() *Section {
+	g := s.Fullest()
+	if g == nil || !s.Kind.OnePoint {
+		return s
+	}
+	one := *s
+	one.Groups = []*Group{g}
+	return &one
 }

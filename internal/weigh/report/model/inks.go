@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package model
 
 import (
-	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 )
 
-// newPalette gives the subjects we know the inks they always have, and others
+// NewPalette gives the subjects we know the inks they always have, and others
 // what is left, in order of appearance.
-func newPalette(sections []*section) *chart.Palette {
+func NewPalette(sections []*Section) *chart.Palette {
 	var claims []chart.Claim
 	for _, s := range sections {
 		for _, name := range s.Subjects {
@@ -17,7 +18,7 @@ func newPalette(sections []*section) *chart.Palette {
 			switch {
 			case name == s.Baseline:
 				i, ok = chart.InkBaseline, true
-			case i == chart.InkBaseline && !s.isPackets():
+			case i == chart.InkBaseline && name != s.Kind.Expected:
 				ok = false // it is another's here
 			}
 			claims = append(claims, chart.Claim{Name: name, Usual: ok, Ink: i})
@@ -29,14 +30,14 @@ func newPalette(sections []*section) *chart.Palette {
 // usualInk returns the ink of a subject that has a fixed one.
 func usualInk(subject string) (chart.Ink, bool) {
 	switch subject {
-	case baselineSubject, emptySubject:
+	case BaselineSubject, EmptySubject:
 		return chart.InkBaseline, true
-	case proxySubject:
+	case ProxySubject:
 		return chart.InkOrange, true
 	case swapSubject:
 		return chart.InkPurple, true
 	}
-	if strings.HasPrefix(subject, ownPrefix) {
+	if strings.HasPrefix(subject, OwnPrefix) {
 		if strings.HasSuffix(subject, "-tc") {
 			return chart.InkGreen, true
 		}

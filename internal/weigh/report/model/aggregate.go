@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package model
 
 import (
 	"cmp"
@@ -9,36 +9,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// The subjects that others are held against.
-const (
-	// baselineSubject is a run without any balancer, which others are held against
-	// if the run names no other.
-	baselineSubject = "direct"
-	// proxySubject is the proxy that the document measured.
-	proxySubject = "haproxy-http"
-	// emptySubject is the data plane's baseline: a program that does nothing.
-	emptySubject = "empty"
-	// swapSubject is the least that a program which sends a packet back can do.
-	swapSubject = "macswap"
-	// ownPrefix begins the names of our own subjects.
-	ownPrefix = "jeoul-"
-)
-
-// stat sums up one metric of a point over its valid trials.
-type stat struct {
+// Stat sums up one metric of a point over its valid trials.
+type Stat struct {
 	Median, Min, Max float64
 	N                int
 }
 
-// summarize returns the median and range of values; N is 0 if there are none.
+// Summarize returns the median and range of values; N is 0 if there are none.
 // The median of an even number of values is the mean of the middle two.
-func summarize(values []float64) stat {
+func Summarize(values []float64) Stat {
 	if len(values) == 0 {
-		return stat{}
+		return Stat{}
 	}
 	v := slices.Sorted(slices.Values(values))
 	mid := len(v) / 2
@@ -47,30 +33,30 @@ func summarize(values []float64) stat {
 		// Halved before the sum, which could overflow.
 		median = v[mid-1]/2 + v[mid]/2
 	}
-	return stat{Median: median, Min: v[0], Max: v[len(v)-1], N: len(v)}
+	return Stat{Median: median, Min: v[0], Max: v[len(v)-1], N: len(v)}
 }
 
-// overlaps says whether the ranges of two stats have a value in common.
-func (s stat) overlaps(o stat) bool { return s.Min <= o.Max && o.Min <= s.Max }
+// Overlaps says whether the ranges of two stats have a value in common.
+func (s Stat) Overlaps(o Stat) bool { return s.Min <= o.Max && o.Min <= s.Max }
 
-// point is one subject under one load with one set of parameters, over all
+// Point is one subject under one load with one set of parameters, over all
 // its repeats.
-type point struct {
+type Point struct {
 	Subject string
-	Params  params
+	Params  Params
 	// Label names the subject and its own parameters.
 	Label string
 	// Trials counts all repeats, Valid those that may be quoted.
 	Trials, Valid int
-	Stats         map[string]stat
+	Stats         map[string]Stat
 	// valid are those trials.
 	valid []results.Trial
-	// Saturated sums up saturated, which has a word for each valid trial.
+	// Saturated sums up Limits, which has a word for each valid trial.
 	Saturated string
-	saturated []string
+	Limits    []string
 	// Evenness is how many per cent more connections the busiest backend had
 	// than the idlest; N is 0 where backends were not counted or one was idle.
-	Evenness stat
+	Evenness Stat
 	// Idle is the largest number of backends that served nothing in a trial.
 	Idle int
 	// Shares holds each backend's connections relative to an equal share
@@ -78,21 +64,21 @@ type point struct {
 	Shares []float64
 }
 
-// has says whether the point's valid trials have metric.
-func (p *point) has(metric string) bool { return p.Stats[metric].N > 0 }
+// Has says whether the point's valid trials have metric.
+func (p *Point) Has(metric string) bool { return p.Stats[metric].N > 0 }
 
-// group holds the points that share the load's parameters, and so can be
+// Group holds the points that share the load's parameters, and so can be
 // compared with each other.
-type group struct {
-	Params params
-	Points []*point
+type Group struct {
+	Params Params
+	Points []*Point
 }
 
-// best returns the subject's point with the highest median of metric, or nil.
-func (g *group) best(subject, metric string) *point {
-	var best *point
+// Best returns the subject's point with the highest median of metric, or nil.
+func (g *Group) Best(subject, metric string) *Point {
+	var best *Point
 	for _, p := range g.Points {
-		if p.Subject != subject || !p.has(metric) {
+		if p.Subject != subject || !p.Has(metric) {
 			continue
 		}
 		if best == nil || p.Stats[metric].Median > best.Stats[metric].Median {
@@ -102,41 +88,48 @@ func (g *group) best(subject, metric string) *point {
 	return best
 }
 
-// section is everything that was measured under one load.
-type section struct {
+// Section is everything that was measured under one load.
+type Section struct {
 	Load string
 	// Baseline is the subject that the others are held against.
 	Baseline string
 	// Subjects in the order of the tables.
 	Subjects []string
-	Groups   []*group
+	Groups   []*Group
 	// Constant holds the load's parameters that never change.
-	Constant params
+	Constant Params
 	// Varying names the load's parameters that do, Own those of the subjects.
 	Varying, Own []string
-	trials       []results.Trial
+	Trials       []results.Trial
+	// Kind is how the load is reported, words its name in words.
+	Kind  *Kind
+	words string
 	// ranked is nil until it was asked for.
 	ranked *ranked
 }
 
-// points returns the points of all groups, in the order of the tables.
-func (s *section) points() []*point {
-	var all []*point
+// Title is the load's name, in words where they are known.
+func (s *Section) Title() string { return s.words }
+
+// Points returns the points of all groups, in the order of the tables.
+func (s *Section) Points() []*Point {
+	var all []*Point
 	for _, g := range s.Groups {
 		all = append(all, g.Points...)
 	}
 	return all
 }
 
-// has says whether any valid trial under the load has metric.
-func (s *section) has(metric string) bool {
-	return slices.ContainsFunc(s.points(), func(p *point) bool { return p.has(metric) })
+// Has says whether any valid trial under the load has metric.
+func (s *Section) Has(metric string) bool {
+	return slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Has(metric) })
 }
 
-// aggregate sorts a run's trials into sections, one a load, in order of their
-// first appearance. An empty baseline is that of most runs.
-func aggregate(trials []results.Trial, baseline string) []*section {
-	baseline = cmp.Or(baseline, baselineSubject)
+// Aggregate sorts a run's trials into sections, one a load, in order of their
+// first appearance, each reported as the first registered kind that knows it says. An empty baseline is that of most
+// runs.
+func Aggregate(registered []Registration, trials []results.Trial, baseline string) []*Section {
+	baseline = cmp.Or(baseline, BaselineSubject)
 	var order []string
 	byLoad := map[string][]results.Trial{}
 	for _, t := range trials {
@@ -145,106 +138,108 @@ func aggregate(trials []results.Trial, baseline string) []*section {
 		}
 		byLoad[t.Load] = append(byLoad[t.Load], t)
 	}
-	var sections []*section
+	var sections []*Section
 	for _, load := range order {
-		sections = append(sections, newSection(load, byLoad[load], baseline))
+		sections = append(sections, newSection(registered, load, byLoad[load], baseline))
 	}
 	return sections
 }
 
-func newSection(load string, trials []results.Trial, baseline string) *section {
-	s := &section{Load: load, Baseline: baseline, trials: trials, Subjects: sortedSubjects(trials, baseline)}
+func newSection(registered []Registration, load string, trials []results.Trial, baseline string) *Section {
+	s := &Section{Load: load, Baseline: baseline, Trials: trials, Subjects: sortedSubjects(trials, baseline)}
 	shared, own := splitParams(trials)
 	s.Own = own
-	s.Constant = params{}
+	s.Constant = Params{}
 	for _, name := range shared {
-		if vs := distinct(trials, name); len(vs) == 1 {
+		if vs := Distinct(trials, name); len(vs) == 1 {
 			s.Constant[name] = vs[0]
 		} else {
 			s.Varying = append(s.Varying, name)
 		}
 	}
 	s.collect(shared)
+	s.Kind, s.words = kindOf(s, registered), titleOf(load, registered)
 	return s
 }
 
 // collect builds the groups and their points.
-func (s *section) collect(shared []string) {
+func (s *Section) collect(shared []string) {
 	type bucket struct {
-		group  params
+		group  Params
 		trials []results.Trial
 	}
 	buckets := map[string]*bucket{}
 	var keys []string
-	for _, t := range s.trials {
-		all := toParams(t.Params)
-		key := all.key() + "\x00" + t.Subject
+	for _, t := range s.Trials {
+		all := ToParams(t.Params)
+		key := all.Key() + "\x00" + t.Subject
 		if buckets[key] == nil {
-			buckets[key] = &bucket{group: all.only(shared)}
+			buckets[key] = &bucket{group: all.Only(shared)}
 			keys = append(keys, key)
 		}
 		buckets[key].trials = append(buckets[key].trials, t)
 	}
-	groups := map[string]*group{}
+	groups := map[string]*Group{}
 	for _, key := range keys {
 		b := buckets[key]
-		gk := b.group.key()
+		gk := b.group.Key()
 		if groups[gk] == nil {
-			groups[gk] = &group{Params: b.group}
+			groups[gk] = &Group{Params: b.group}
 			s.Groups = append(s.Groups, groups[gk])
 		}
-		if p := newPoint(b.trials); p.Valid > 0 {
-			p.Label = s.label(p, true)
+		if p := NewPoint(b.trials); p.Valid > 0 {
+			p.Label = s.Label(p, true)
 			groups[gk].Points = append(groups[gk].Points, p)
 		}
 	}
-	slices.SortStableFunc(s.Groups, func(a, b *group) int { return a.Params.compare(b.Params) })
+	slices.SortStableFunc(s.Groups, func(a, b *Group) int { return a.Params.Compare(b.Params) })
 	for _, g := range s.Groups {
-		slices.SortStableFunc(g.Points, func(a, b *point) int {
+		slices.SortStableFunc(g.Points, func(a, b *Point) int {
 			return cmp.Or(
 				cmp.Compare(slices.Index(s.Subjects, a.Subject), slices.Index(s.Subjects, b.Subject)),
-				a.Params.only(s.Own).compare(b.Params.only(s.Own)),
+				a.Params.Only(s.Own).Compare(b.Params.Only(s.Own)),
 			)
 		})
 	}
 }
 
-// label returns the subject with its own parameters. Where a table has a
+// Label returns the subject with its own parameters. Where a table has a
 // column for threads, they need not be there too.
-func (s *section) label(p *point, threads bool) string {
+func (s *Section) Label(p *Point, threads bool) string {
 	parts := []string{p.Subject}
 	for _, name := range s.Own {
 		v, ok := p.Params[name]
 		if !ok || (!threads && name == paramThreads) {
 			continue
 		}
-		parts = append(parts, describe(name, v))
+		parts = append(parts, Describe(name, v))
 	}
 	return strings.Join(parts, " · ")
 }
 
-func (s *section) variesWithin(subject, name string) bool {
+// VariesWithin says whether a parameter has several values among the trials of a subject.
+func (s *Section) VariesWithin(subject, name string) bool {
 	var of []results.Trial
-	for _, t := range s.trials {
+	for _, t := range s.Trials {
 		if t.Subject == subject {
 			of = append(of, t)
 		}
 	}
-	return len(distinct(of, name)) > 1
+	return len(Distinct(of, name)) > 1
 }
 
-// newPoint sums up the repeats of one point. Only valid trials count.
-func newPoint(trials []results.Trial) *point {
-	p := &point{
+// NewPoint sums up the repeats of one point. Only valid trials count.
+func NewPoint(trials []results.Trial) *Point {
+	p := &Point{
 		Subject: trials[0].Subject,
-		Params:  toParams(trials[0].Params),
+		Params:  ToParams(trials[0].Params),
 		Trials:  len(trials),
-		Stats:   map[string]stat{},
+		Stats:   map[string]Stat{},
 	}
 	values := map[string][]float64{}
 	var evenness []float64
 	var parts []string
-	var all []shares
+	var all []Shares
 	for _, t := range trials {
 		if !t.Valid {
 			continue
@@ -259,21 +254,21 @@ func newPoint(trials []results.Trial) *point {
 		if t.Saturated != "" {
 			parts = append(parts, string(t.Saturated))
 		}
-		more, idle, ok := unevenness(t.Backends)
+		more, idle, ok := Unevenness(t.Backends)
 		p.Idle = max(p.Idle, idle)
 		if ok {
 			evenness = append(evenness, more)
 		}
-		if counted, ok := newShares(t.Backends); ok {
+		if counted, ok := NewShares(t.Backends); ok {
 			all = append(all, counted)
 		}
 	}
 	for name, v := range values {
-		p.Stats[name] = summarize(v)
+		p.Stats[name] = Summarize(v)
 	}
-	p.Evenness = summarize(evenness)
-	p.saturated, p.Saturated = parts, tally(parts, false)
-	p.Shares = typical(all)
+	p.Evenness = Summarize(evenness)
+	p.Limits, p.Saturated = parts, Tally(parts, false)
+	p.Shares = Typical(all)
 	return p
 }
 
@@ -285,10 +280,10 @@ func served(b results.Backend) uint64 {
 	return b.Connections
 }
 
-// unevenness returns by how many per cent the busiest backend had more
+// Unevenness returns by how many per cent the busiest backend had more
 // connections than the idlest, and how many had none. ok is false without
 // counted backends, and where one was idle: no percentage says that.
-func unevenness(backends []results.Backend) (percent float64, idle int, ok bool) {
+func Unevenness(backends []results.Backend) (percent float64, idle int, ok bool) {
 	if len(backends) == 0 {
 		return 0, 0, false
 	}
@@ -308,15 +303,15 @@ func unevenness(backends []results.Backend) (percent float64, idle int, ok bool)
 	return (float64(most)/float64(least) - 1) * 100, 0, true
 }
 
-// shares are the backends of one trial.
-type shares struct {
+// Shares are the backends of one trial.
+type Shares struct {
 	// of holds each backend's connections relative to an equal share.
 	of         []float64
 	unevenness float64
 }
 
-// newShares returns a trial's shares; ok is false where nothing was counted.
-func newShares(backends []results.Backend) (s shares, ok bool) {
+// NewShares returns a trial's shares; ok is false where nothing was counted.
+func NewShares(backends []results.Backend) (s Shares, ok bool) {
 	var total float64
 	for _, b := range backends {
 		total += float64(served(b))
@@ -332,19 +327,19 @@ func newShares(backends []results.Backend) (s shares, ok bool) {
 	return s, true
 }
 
-// typical returns the shares of the trial in the middle when ordered by
+// Typical returns the shares of the trial in the middle when ordered by
 // unevenness; of two in the middle, the less even one.
-func typical(all []shares) []float64 {
+func Typical(all []Shares) []float64 {
 	if len(all) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(all, func(a, b shares) int { return cmp.Compare(a.unevenness, b.unevenness) })
+	slices.SortStableFunc(all, func(a, b Shares) int { return cmp.Compare(a.unevenness, b.unevenness) })
 	return all[len(all)/2].of
 }
 
-// tally joins the distinct words, the most frequent first: "balancer", or
+// Tally joins the distinct words, the most frequent first: "balancer", or
 // "client, none", or with counts "client 2, none 1".
-func tally(words []string, withCounts bool) string {
+func Tally(words []string, withCounts bool) string {
 	counts := map[string]int{}
 	var order []string
 	for _, w := range words {
@@ -375,11 +370,11 @@ func sortedSubjects(trials []results.Trial, baseline string) []string {
 	}
 	rank := func(s string) int {
 		switch {
-		case s == baselineSubject || s == baseline || s == emptySubject:
+		case s == BaselineSubject || s == baseline || s == EmptySubject:
 			return 0
 		case s == swapSubject:
 			return 1
-		case !strings.HasPrefix(s, ownPrefix):
+		case !strings.HasPrefix(s, OwnPrefix):
 			return 2
 		}
 		return 3
@@ -388,8 +383,8 @@ func sortedSubjects(trials []results.Trial, baseline string) []string {
 	return subjects
 }
 
-// ratio returns a/b; ok is false where that has no meaning.
-func ratio(a, b float64) (r float64, ok bool) {
+// Ratio returns a/b; ok is false where that has no meaning.
+func Ratio(a, b float64) (r float64, ok bool) {
 	if b <= 0 {
 		return 0, false
 	}
@@ -397,15 +392,17 @@ func ratio(a, b float64) (r float64, ok bool) {
 	return r, !math.IsInf(r, 0) && !math.IsNaN(r)
 }
 
-// ratioOf returns the ratio of the medians of metric of a to b, either of
+// RatioOf returns the ratio of the medians of metric of a to b, either of
 // which may be nil or lack the metric.
-func ratioOf(a, b *point, metric string) (r float64, ok bool) {
-	if a == nil || b == nil || !a.has(metric) || !b.has(metric) {
+func RatioOf(a, b *Point, metric string) (r float64, ok bool) {
+	if a == nil || b == nil || !a.Has(metric) || !b.Has(metric) {
 		return 0, false
 	}
-	return ratio(a.Stats[metric].Median, b.Stats[metric].Median)
+	return Ratio(a.Stats[metric].Median, b.Stats[metric].Median)
 }
 
-// notBalancers are the subjects that no service can be given to: they are the
-// measure of the others.
-var notBalancers = []string{baselineSubject, "routed", "bare", "bare-tc", emptySubject, swapSubject}
+// RoundRobin says whether a point's balancer takes the servers in turn.
+func RoundRobin(p *Point) bool { return p.Params[ParamScheduler].Word == "rr" }
+
+// Remembers says whether a point's scheduler remembers every flow.
+func Remembers(p *Point) bool { return lb.Scheduler(p.Params[ParamScheduler].Word).Remembers() }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package model
 
 import (
 	"cmp"
@@ -14,9 +14,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
+// RateMetric is a metric, its column's title, and what it counts.
+type RateMetric struct{ Name, Title, Noun string }
+
 // rateMetrics are the metrics that can be a load's main figure, with its
 // column's title. The first that was measured is the one.
-var rateMetrics = []struct{ Name, Title, Noun string }{
+var rateMetrics = []RateMetric{
 	{results.RequestsPerSecond, "Requests/s", "requests/s"},
 	{results.ConnectionsPerSecond, "Connections/s", "connections/s"},
 	{results.TransactionsPerSecond, "Transactions/s", "transactions/s"},
@@ -25,10 +28,10 @@ var rateMetrics = []struct{ Name, Title, Noun string }{
 	{results.GigabitsPerSecond, "Gbit/s", "Gbit/s"},
 }
 
-// rate returns the load's main figure: metric, title and noun.
-func (s *section) rate() (metric, title, noun string) {
+// Rate returns the load's main figure: metric, title and noun.
+func (s *Section) Rate() (metric, title, noun string) {
 	for _, m := range rateMetrics {
-		if s.has(m.Name) {
+		if s.Has(m.Name) {
 			return m.Name, m.Title, m.Noun
 		}
 	}
@@ -50,123 +53,124 @@ var shownMetrics = []string{
 	results.NsPerPacket, results.NsNetOfEmpty, results.RatioToEmpty,
 }
 
-// loadSheets are the tables of a load with clients and servers.
-func loadSheets(s *section) []sheet {
-	var sheets []sheet
-	for _, sh := range []sheet{rateSheet(s), waitSheet(s), partSheet(s), restSheet(s)} {
-		if !sh.empty() && len(sh.Columns) > 1+len(placeFields(s)) {
+// LoadSheets are the tables of a load with clients and servers.
+func LoadSheets(s *Section) []Sheet {
+	var sheets []Sheet
+	for _, sh := range []Sheet{rateSheet(s), waitSheet(s), PartSheet(s), RestSheet(s)} {
+		if !sh.Empty() && len(sh.Columns) > 1+len(PlaceFields(s)) {
 			sheets = append(sheets, sh)
 		}
 	}
 	return sheets
 }
 
-// subjectField is the first column of every table.
-func subjectField(s *section) field {
-	return field{
-		column: column{Title: "Subject"},
-		cell:   func(_ *group, p *point, _ int) string { return p.marked(wording.Clean(s.label(p, false))) },
+// SubjectField is the first column of every table.
+func SubjectField(s *Section) Field {
+	return Field{
+		Column: Column{Title: "Subject"},
+		Cell:   func(_ *Group, p *Point, _ int) string { return p.Marked(wording.Clean(s.Label(p, false))) },
 	}
 }
 
-// marked tells a baseline that stands in a table without a valid trial.
-func (p *point) marked(label string) string {
+// Marked tells a baseline that stands in a table without a valid trial.
+func (p *Point) Marked(label string) string {
 	if p.Valid == 0 {
 		return label + " (not measured)"
 	}
 	return label
 }
 
-// placeFields tell a row's parameters: threads, and the load's that vary. The
+// PlaceFields tell a row's parameters: threads, and the load's that vary. The
 // parameters in always are there even if they do not.
-func placeFields(s *section, always ...string) []field {
+func PlaceFields(s *Section, always ...string) []Field {
 	names := slices.Clone(s.Varying)
 	for _, always := range always {
 		if _, ok := s.Constant[always]; ok {
 			names = append(names, always)
 		}
 	}
-	slices.SortFunc(names, compareNames)
+	slices.SortFunc(names, CompareNames)
 	if slices.Contains(s.Own, paramThreads) {
 		names = append([]string{paramThreads}, names...)
 	}
-	var fields []field
+	var fields []Field
 	for _, name := range names {
-		fields = append(fields, paramField(s, name))
+		fields = append(fields, ParamField(s, name))
 	}
 	return fields
 }
 
-func paramField(s *section, name string) field {
+// ParamField shows a parameter.
+func ParamField(s *Section, name string) Field {
 	info, _ := lookup(name)
-	return field{
-		column: column{Title: info.Title, Numeric: allNumeric(distinct(s.trials, name))},
-		cell: func(_ *group, p *point, _ int) string {
+	return Field{
+		Column: Column{Title: info.Title, Numeric: allNumeric(Distinct(s.Trials, name))},
+		Cell: func(_ *Group, p *Point, _ int) string {
 			v, ok := p.Params[name]
 			if !ok {
 				return wording.Missing
 			}
-			return v.text(name)
+			return v.Text(name)
 		},
 	}
 }
 
 // allNumeric ignores the empty value, which stands for a trial without one.
-func allNumeric(vs []value) bool {
-	return !slices.ContainsFunc(vs, func(v value) bool { return !v.numeric && v.word != "" })
+func allNumeric(vs []Value) bool {
+	return !slices.ContainsFunc(vs, func(v Value) bool { return !v.Numeric && v.Word != "" })
 }
 
-// metricField shows a metric's median.
-func metricField(title, unit, metric string) field {
-	return field{
-		column: column{Title: title, Unit: unit, Numeric: true},
-		cell: func(_ *group, p *point, d int) string {
-			if !p.has(metric) {
+// MetricField shows a metric's median.
+func MetricField(title, unit, metric string) Field {
+	return Field{
+		Column: Column{Title: title, Unit: unit, Numeric: true},
+		Cell: func(_ *Group, p *Point, d int) string {
+			if !p.Has(metric) {
 				return wording.Missing
 			}
 			return wording.Decimal(p.Stats[metric].Median, d)
 		},
-		figure: func(p *point) (float64, bool) { return p.Stats[metric].Median, p.has(metric) },
+		figure: func(p *Point) (float64, bool) { return p.Stats[metric].Median, p.Has(metric) },
 	}
 }
 
 // latencyField shows a percentile with the decimals that the median needs, so
 // that all of a row's agree.
-func latencyField(title, metric string) field {
-	f := metricField(title, "ms", metric)
-	f.figure = metricField("", "", results.LatencyMsP50).figure
+func latencyField(title, metric string) Field {
+	f := MetricField(title, "ms", metric)
+	f.figure = MetricField("", "", results.LatencyMsP50).figure
 	return f
 }
 
-// fixed gives a field a number of decimals that does not depend on its figures.
-func fixed(f field, decimals int) field {
-	of := f.cell
-	f.cell = func(g *group, p *point, _ int) string { return of(g, p, decimals) }
+// Fixed gives a field a number of decimals that does not depend on its figures.
+func Fixed(f Field, decimals int) Field {
+	of := f.Cell
+	f.Cell = func(g *Group, p *Point, _ int) string { return of(g, p, decimals) }
 	return f
 }
 
-// spreadField shows the range of a metric over the repeats.
-func spreadField(title, metric string) field {
-	return field{
-		column: column{Title: title, Numeric: true},
-		cell: func(_ *group, p *point, d int) string {
+// SpreadField shows the range of a metric over the repeats.
+func SpreadField(title, metric string) Field {
+	return Field{
+		Column: Column{Title: title, Numeric: true},
+		Cell: func(_ *Group, p *Point, d int) string {
 			s := p.Stats[metric]
 			if s.N < 2 {
 				return wording.Missing
 			}
 			return wording.Decimal(s.Min, d) + "–" + wording.Decimal(s.Max, d)
 		},
-		figure: func(p *point) (float64, bool) { return p.Stats[metric].Median, p.has(metric) },
+		figure: func(p *Point) (float64, bool) { return p.Stats[metric].Median, p.Has(metric) },
 	}
 }
 
-// ratioField holds a metric against the best point of another subject in the
+// RatioField holds a metric against the best point of another subject in the
 // same group.
-func ratioField(title, metric, against, rate string) field {
-	return field{
-		column: column{Title: title, Numeric: true},
-		cell: func(g *group, p *point, _ int) string {
-			r, ok := ratioOf(p, g.best(against, rate), metric)
+func RatioField(title, metric, against, rate string) Field {
+	return Field{
+		Column: Column{Title: title, Numeric: true},
+		Cell: func(g *Group, p *Point, _ int) string {
+			r, ok := RatioOf(p, g.Best(against, rate), metric)
 			if !ok {
 				return wording.Missing
 			}
@@ -175,18 +179,18 @@ func ratioField(title, metric, against, rate string) field {
 	}
 }
 
-// saturatedField says which part was the limit.
-func saturatedField() field {
-	return field{column: column{Title: "Saturated"}, cell: func(_ *group, p *point, _ int) string {
+// SaturatedField says which part was the limit.
+func SaturatedField() Field {
+	return Field{Column: Column{Title: "Saturated"}, Cell: func(_ *Group, p *Point, _ int) string {
 		return cmp.Or(p.Saturated, wording.Missing)
 	}}
 }
 
-// repeatsField shows how many valid repeats the medians stand on.
-func repeatsField() field {
-	return field{
-		column: column{Title: "Repeats", Numeric: true},
-		cell: func(_ *group, p *point, _ int) string {
+// RepeatsField shows how many valid repeats the medians stand on.
+func RepeatsField() Field {
+	return Field{
+		Column: Column{Title: "Repeats", Numeric: true},
+		Cell: func(_ *Group, p *Point, _ int) string {
 			if p.Valid < p.Trials {
 				return fmt.Sprintf("%d of %d", p.Valid, p.Trials)
 			}
@@ -196,47 +200,47 @@ func repeatsField() field {
 }
 
 // rateSheet is the document's table, with what it lacked.
-func rateSheet(s *section) sheet {
-	metric, title, noun := s.rate()
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s, paramConcurrency, paramFileBytes)...)
+func rateSheet(s *Section) Sheet {
+	metric, title, noun := s.Rate()
+	fields := []Field{SubjectField(s)}
+	fields = append(fields, PlaceFields(s, ParamConcurrency, ParamFileBytes)...)
 	fields = append(fields,
-		metricField("Requests", "", results.Requests),
-		metricField(title, "", metric),
-		ratioField("× "+s.Baseline, metric, s.Baseline, metric),
-		ratioField("× "+proxySubject, metric, proxySubject, metric),
-		metricField("Mean latency", "ms", results.LatencyMsMean),
-		metricField("Balancer CPU", "µs/request", results.BalancerCPUUsPerRequest),
-		metricField("Failed", "", results.Failed),
-		saturatedField(),
-		repeatsField(),
+		MetricField("Requests", "", results.Requests),
+		MetricField(title, "", metric),
+		RatioField("× "+s.Baseline, metric, s.Baseline, metric),
+		RatioField("× "+ProxySubject, metric, ProxySubject, metric),
+		MetricField("Mean latency", "ms", results.LatencyMsMean),
+		MetricField("Balancer CPU", "µs/request", results.BalancerCPUUsPerRequest),
+		MetricField("Failed", "", results.Failed),
+		SaturatedField(),
+		RepeatsField(),
 	)
-	sh := sheet{
+	sh := Sheet{
 		Title: "Throughput and cost",
 		Lead:  "Medians over the valid repeats. Latency as clients saw it; the balancer's CPU time includes its kernel work.",
-		Notes: baselineNotes(s, noun),
+		Notes: BaselineNotes(s, noun),
 	}
-	sh.fill(s, fields)
+	sh.Fill(s, fields)
 	return sh
 }
 
-// baselineNotes say what the ratios are taken to, and where there is nothing
+// BaselineNotes say what the ratios are taken to, and where there is nothing
 // to take them to.
-func baselineNotes(s *section, noun string) []string {
+func BaselineNotes(s *Section, noun string) []string {
 	var notes []string
 	switch {
-	case !s.measured(s.Baseline):
+	case !s.Measured(s.Baseline):
 		notes = append(notes,
 			fmt.Sprintf("The baseline %s has no valid trial under this load, so nothing is held against it.",
 				s.Baseline))
-	case s.Baseline == baselineSubject:
+	case s.Baseline == BaselineSubject:
 		notes = append(notes, fmt.Sprintf("× %s: against the same load without a balancer.", s.Baseline))
 	default:
 		notes = append(notes, fmt.Sprintf("× %s: against the same load through %s.", s.Baseline, s.Baseline))
 	}
-	if s.measured(proxySubject) {
-		note := fmt.Sprintf("× %s: against %s", proxySubject, proxySubject)
-		if s.variesWithin(proxySubject, paramThreads) {
+	if s.Measured(ProxySubject) {
+		note := fmt.Sprintf("× %s: against %s", ProxySubject, ProxySubject)
+		if s.VariesWithin(ProxySubject, paramThreads) {
 			note += fmt.Sprintf(" with the number of threads that gave it the most %s at the same point", noun)
 		}
 		notes = append(notes, note+".")
@@ -244,46 +248,47 @@ func baselineNotes(s *section, noun string) []string {
 	return notes
 }
 
-// measured says whether the subject has a valid trial.
-func (s *section) measured(subject string) bool {
-	return slices.ContainsFunc(s.points(), func(p *point) bool { return p.Subject == subject })
+// Measured says whether the subject has a valid trial.
+func (s *Section) Measured(subject string) bool {
+	return slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Subject == subject })
 }
 
 // waitSheet shows the clients' latency, and how far the figures can be trusted.
-func waitSheet(s *section) sheet {
-	rate, _, noun := s.rate()
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s)...)
+func waitSheet(s *Section) Sheet {
+	rate, _, noun := s.Rate()
+	fields := []Field{SubjectField(s)}
+	fields = append(fields, PlaceFields(s)...)
 	fields = append(fields,
 		latencyField("p50", results.LatencyMsP50),
 		latencyField("p90", results.LatencyMsP90),
 		latencyField("p99", results.LatencyMsP99),
 		latencyField("Max", results.LatencyMsMax),
-		spreadField("Spread of "+noun, rate),
-		spreadField("Spread of CPU", results.BalancerCPUUsPerRequest),
-		field{column: column{Title: "CPU × " + proxySubject, Numeric: true},
-			cell: func(g *group, p *point, _ int) string {
-				r, ok := ratioOf(p, g.best(proxySubject, rate), results.BalancerCPUUsPerRequest)
+		SpreadField("Spread of "+noun, rate),
+		SpreadField("Spread of CPU", results.BalancerCPUUsPerRequest),
+		Field{Column: Column{Title: "CPU × " + ProxySubject, Numeric: true},
+			Cell: func(g *Group, p *Point, _ int) string {
+				r, ok := RatioOf(p, g.Best(ProxySubject, rate), results.BalancerCPUUsPerRequest)
 				if !ok || r <= 0 {
 					return wording.Missing
 				}
 				return wording.Fraction(r)
 			}},
-		field{column: column{Title: "Busiest over idlest", Numeric: true}, cell: evennessCell},
+		Field{Column: Column{Title: "Busiest over idlest", Numeric: true}, Cell: EvennessCell},
 	)
-	sh := sheet{
+	sh := Sheet{
 		Title: "Latency, spread and evenness",
 		Lead:  "Percentiles of the clients' latency; spreads are the lowest and the highest repeat.",
 	}
-	if slices.ContainsFunc(s.points(), func(p *point) bool { return p.Evenness.N > 0 || p.Idle > 0 }) {
+	if slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Evenness.N > 0 || p.Idle > 0 }) {
 		sh.Notes = append(sh.Notes,
 			"Busiest over idlest: how many more connections the busiest backend had than the idlest.")
 	}
-	sh.fill(s, fields)
+	sh.Fill(s, fields)
 	return sh
 }
 
-func evennessCell(_ *group, p *point, _ int) string {
+// EvennessCell shows how evenly a point used its backends.
+func EvennessCell(_ *Group, p *Point, _ int) string {
 	switch {
 	case p.Idle > 0:
 		return fmt.Sprintf("%d idle", p.Idle)
@@ -305,42 +310,42 @@ var cpuParts = []cpuPart{
 	{"Backends", results.BackendCPUCores, results.BackendCPUUsPerRequest},
 }
 
-// partSheet shows who used the machine.
-func partSheet(s *section) sheet {
+// PartSheet shows who used the machine.
+func PartSheet(s *Section) Sheet {
 	if !s.hasParts() {
-		return sheet{}
+		return Sheet{}
 	}
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s)...)
+	fields := []Field{SubjectField(s)}
+	fields = append(fields, PlaceFields(s)...)
 	for _, part := range cpuParts {
-		fields = append(fields, fixed(metricField(part.Name, "cores", part.Cores), 2))
+		fields = append(fields, Fixed(MetricField(part.Name, "cores", part.Cores), 2))
 	}
-	fields = append(fields, fixed(metricField("Idle", "cores", results.IdleCPUCores), 2))
+	fields = append(fields, Fixed(MetricField("Idle", "cores", results.IdleCPUCores), 2))
 	for _, part := range cpuParts {
-		fields = append(fields, metricField(part.Name, "µs/request", part.PerRequest))
+		fields = append(fields, MetricField(part.Name, "µs/request", part.PerRequest))
 	}
-	sh := sheet{
+	sh := Sheet{
 		Title: "CPU by part",
 		Lead:  "Cores that each part kept busy over the trial, and its CPU time for each request.",
 		Aside: true,
 	}
-	sh.fill(s, fields)
+	sh.Fill(s, fields)
 	return sh
 }
 
 // hasParts says whether the CPU time of more than the balancer was read.
-func (s *section) hasParts() bool {
+func (s *Section) hasParts() bool {
 	return slices.ContainsFunc(cpuParts, func(part cpuPart) bool {
-		return part.PerRequest != results.BalancerCPUUsPerRequest && (s.has(part.PerRequest) || s.has(part.Cores))
+		return part.PerRequest != results.BalancerCPUUsPerRequest && (s.Has(part.PerRequest) || s.Has(part.Cores))
 	})
 }
 
-// restSheet shows every metric that has no column elsewhere, be it by shownMetrics or
+// RestSheet shows every metric that has no column elsewhere, be it by shownMetrics or
 // by what the caller says.
-func restSheet(s *section, shown ...string) sheet {
-	rate, _, _ := s.rate()
+func RestSheet(s *Section, shown ...string) Sheet {
+	rate, _, _ := s.Rate()
 	var names []string
-	for _, p := range s.points() {
+	for _, p := range s.Points() {
 		for name := range p.Stats {
 			if name != rate && !slices.Contains(shownMetrics, name) && !slices.Contains(shown, name) &&
 				!slices.Contains(names, name) {
@@ -349,18 +354,18 @@ func restSheet(s *section, shown ...string) sheet {
 		}
 	}
 	slices.Sort(names)
-	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s)...)
+	fields := []Field{SubjectField(s)}
+	fields = append(fields, PlaceFields(s)...)
 	for _, name := range names {
-		fields = append(fields, metricField(metricTitle(name), "", name))
+		fields = append(fields, MetricField(metricTitle(name), "", name))
 	}
-	sh := sheet{Title: "What else was counted", Lead: "Medians over the valid repeats.", Aside: true}
-	sh.fill(s, fields)
+	sh := Sheet{Title: "What else was counted", Lead: "Medians over the valid repeats.", Aside: true}
+	sh.Fill(s, fields)
 	return sh
 }
 
-// leftOut shows the metrics of which some figure is in none of the tables.
-func (s *section) leftOut(sheets []sheet) sheet {
+// LeftOut shows the metrics of which some figure is in none of the tables.
+func (s *Section) LeftOut(sheets []Sheet) Sheet {
 	shown := map[float64]bool{}
 	for _, sh := range sheets {
 		for _, g := range sh.Groups {
@@ -378,7 +383,7 @@ func (s *section) leftOut(sheets []sheet) sheet {
 		}
 	}
 	missed := map[string]bool{}
-	for _, p := range s.points() {
+	for _, p := range s.Points() {
 		for name, st := range p.Stats {
 			if !missed[name] && !figureShown(shown, st.Median) {
 				missed[name] = true
@@ -386,18 +391,18 @@ func (s *section) leftOut(sheets []sheet) sheet {
 		}
 	}
 	if len(missed) == 0 {
-		return sheet{}
+		return Sheet{}
 	}
-	fields := append([]field{{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string {
-		return p.marked(wording.Clean(s.label(p, true)))
+	fields := append([]Field{{Column: Column{Title: "Subject"}, Cell: func(_ *Group, p *Point, _ int) string {
+		return p.Marked(wording.Clean(s.Label(p, true)))
 	}}},
-		placeFields(s)...)
+		PlaceFields(s)...)
 	for _, name := range slices.Sorted(maps.Keys(missed)) {
-		fields = append(fields, metricField(wording.Clean(name), "", name))
+		fields = append(fields, MetricField(wording.Clean(name), "", name))
 	}
-	sh := sheet{Title: "What no other table has", Lead: "Medians over the valid repeats, by the names of results.json.",
+	sh := Sheet{Title: "What no other table has", Lead: "Medians over the valid repeats, by the names of results.json.",
 		Aside: true}
-	sh.fill(s, fields)
+	sh.Fill(s, fields)
 	return sh
 }
 
@@ -422,25 +427,21 @@ func metricTitle(name string) string {
 	return strings.ToUpper(t[:1]) + t[1:]
 }
 
-// sheets are the load's tables: those of its kind, and one with every metric that they leave out.
-func (s *section) sheets() []sheet {
-	all := s.kindSheets()
-	if rest := s.leftOut(all); !rest.empty() {
+// Sheets are the load's tables: those of its kind, and one with every metric that they leave out.
+func (s *Section) Sheets() []Sheet {
+	all := s.Kind.Sheets(s)
+	if rest := s.LeftOut(all); !rest.Empty() {
 		all = append(all, rest)
 	}
 	return all
 }
 
-func (s *section) kindSheets() []sheet {
-	switch kind := s.kind(); {
-	case kind != nil:
-		return kind.sheets(s)
-	case s.isPackets():
-		return packetSheets(s)
-	case s.transacts():
-		return transactSheets(s)
-	case s.isBulk():
-		return bulkSheets(s)
-	}
-	return loadSheets(s)
+// MegabytesField shows bytes by the million.
+func MegabytesField(title, metric string) Field {
+	return Field{Column: Column{Title: title, Unit: "MB", Numeric: true}, Cell: func(_ *Group, p *Point, _ int) string {
+		if !p.Has(metric) {
+			return wording.Missing
+		}
+		return wording.Decimal(p.Stats[metric].Median/1e6, 1)
+	}}
 }
