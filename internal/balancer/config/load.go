@@ -5,27 +5,58 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net/netip"
+	"os"
 	"regexp"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/text/keytable"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// FileOwner is the owner of the services that the configuration file has.
-const FileOwner = "file"
+// MaxBytes bounds a configuration file: room for some three hundred thousand
+// backends, and little enough that a wrong file (a device, a disk image) does no
+// harm.
+const MaxBytes = 32 << 20
+
+// New returns what a file that says nothing stands for: a configuration without
+// interfaces and services, for a program to fill in and Write.
+func New() *Config {
+	c := &Config{file: yamlfile.NewFile("")}
+	rootKeys.Reset(c)
+	c.Flows.Unproven = c.Flows.usualUnproven()
+	return c
+}
+
+// Load reads and checks a file. The error is a yamlfile.Problems where the content is at
+// fault.
+func Load(path string) (*Config, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse checks the content of a file; name stands for the file in messages. The
+// error is a yamlfile.Problems with everything that is wrong, not only the first.
+func Parse(name string, data []byte) (*Config, error) { return Merge(Source{name, data}) }
+
+// fileKind is what a configuration is, to messages about a file as a whole.
+var fileKind = yamlfile.Kind{Noun: "a configuration", Needs: "at least interface and services", MaxBytes: MaxBytes}
 
 // Source is a text of configuration: the file, under its path, or a fragment, under its name.
 type Source struct {
 	Name string
 	Data []byte
-}
-
-// fragment is a source beside the file; its services are those from first on.
-type fragment struct {
-	name  string
-	first int
 }
 
 // fragmentKeys are the keys of a fragment: what is not a service is the file's to say.
@@ -114,17 +145,6 @@ func blank(text []byte) bool {
 	return true
 }
 
-// Owner returns the name of the source that service i (from 0) is of.
-func (c *Config) Owner(i int) string {
-	owner := FileOwner
-	for _, f := range c.fragments {
-		if i >= f.first {
-			owner = f.name
-		}
-	}
-	return owner
-}
-
 // WriteFragment returns the text of the services of one owner, which Merge reads into equal ones
 // beside the same other sources. Without a service it is empty.
 func WriteFragment(c *Config, owner string) ([]byte, error) {
@@ -146,4 +166,57 @@ func WriteFragment(c *Config, owner string) ([]byte, error) {
 		return nil, fmt.Errorf("write the services of %s: %w", owner, err)
 	}
 	return text.Bytes(), nil
+}
+
+// backendList is a file of backends that another program writes.
+type backendList struct{ backends []lb.Backend }
+
+var backendListKind = yamlfile.Kind{Noun: "a list of backends", Needs: "backends", MaxBytes: 8 << 20}
+
+// ReadBackends reads a list of backends, with the keys that backends have in a configuration; name
+// stands for the file in messages. Backends without a port have 0. The error is a yamlfile.Problems
+// with everything that is wrong.
+func ReadBackends(name string, data []byte, most int) ([]lb.Backend, error) {
+	keys := keytable.Table[backendList]{{Name: "backends", Required: true,
+		Value: keytable.Mappings(func(l *backendList) *[]lb.Backend { return &l.backends }, backendKeys,
+			keytable.Length{Max: most,
+				TooMany: "of the key `most` of this service's discovery; raise it, or write fewer"})}}
+	file, list := yamlfile.NewFile(name), backendList{}
+	root := file.Document(data, backendListKind)
+	if root == nil {
+		return nil, file.Problems.Err()
+	}
+	if noBackends(root) {
+		return nil, nil
+	}
+	keys.Read(file, root, "", &list)
+	checkList(file, list.backends)
+	return list.backends, file.Problems.Err()
+}
+
+// checkList looks at what only several values of a list can tell.
+func checkList(f *yamlfile.File, list []lb.Backend) {
+	names, places := map[string]int{}, map[netip.AddrPort]int{}
+	for j, b := range list {
+		at := yamlfile.Element("backends", j)
+		if first, again := claim(names, b.Name, j); again && b.Name != "" {
+			f.Fail(at+".name", "%s is already the name of %s; give each backend its own", b.Name,
+				f.Place(yamlfile.Element("backends", first)))
+		}
+		place := netip.AddrPortFrom(b.Address, b.Port)
+		if first, again := claim(places, place, j); again && b.Address.IsValid() {
+			f.Fail(at+".address", "%s is already %s; write each backend once", b.Address,
+				f.Place(yamlfile.Element("backends", first)))
+		}
+		if b.Lower > b.Upper && !f.Bad(at+".upper") {
+			f.Fail(at+".lower", "%d is above upper, %d; write a number up to that", b.Lower, b.Upper)
+		}
+	}
+}
+
+// noBackends says whether a document is just the list of none: a program says so, and no file that is
+// half written does.
+func noBackends(root *yaml.Node) bool {
+	return root.Kind == yaml.MappingNode && len(root.Content) == 2 && root.Content[0].Value == "backends" &&
+		root.Content[1].Kind == yaml.SequenceNode && len(root.Content[1].Content) == 0
 }
