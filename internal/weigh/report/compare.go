@@ -257,7 +257,7 @@ func (l comparedPoint) cells(metric string) []string {
 	before, after := l.before.Stats[metric], l.after.Stats[metric]
 	cells := []string{cmp.Or(l.place, wording.Missing), l.label, wording.Significant(before.Median),
 		wording.Significant(after.Median),
-		change(after.Median, before.Median), "apart"}
+		changeOf(after.Median, before.Median), "apart"}
 	if before.Overlaps(after) {
 		cells[5] = "overlaps"
 	}
@@ -279,7 +279,7 @@ func (l comparedPoint) cells(metric string) []string {
 	return append(cells, drift, cpu)
 }
 
-func change(after, before float64) string {
+func changeOf(after, before float64) string {
 	r, ok := model.Ratio(after, before)
 	if !ok {
 		return wording.Missing

@@ -123,7 +123,7 @@ func distributionFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 	counts := model.Distinct(s.Trials, model.ParamBackends)
 	for i, n := range counts {
 		c.Legend = append(c.Legend,
-			chart.LegendEntry{Name: model.Describe(model.ParamBackends, n), Ink: flowInks[i%len(flowInks)]})
+			chart.LegendEntry{Name: model.Describe(model.ParamBackends, n), Ink: model.FlowInks[i%len(model.FlowInks)]})
 	}
 	at := map[string]int{}
 	for _, p := range s.Points() {
@@ -139,7 +139,7 @@ func distributionFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 		}
 		c.Rows[i].Marks = append(c.Rows[i].Marks, chart.Mark{
 			Value: p.Stats[results.DeviationPercentMax].Median,
-			Ink:   flowInks[max(slices.Index(counts, p.Params[model.ParamBackends]), 0)%len(flowInks)],
+			Ink:   model.FlowInks[max(slices.Index(counts, p.Params[model.ParamBackends]), 0)%len(model.FlowInks)],
 		})
 	}
 	for i, r := range c.Rows {

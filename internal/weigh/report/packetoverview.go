@@ -74,17 +74,17 @@ func packetPicture(s *model.Section) *chart.Figure {
 		for i, of := range []model.Span{cost.few, cost.many} {
 			if of.N > 0 {
 				row.Value = of.Text(nanoseconds)
-				row.Marks = append(row.Marks, chart.Mark{Value: of.Low, Ink: flowInks[2*i]},
-					chart.Mark{Value: of.High, Ink: flowInks[2*i]})
+				row.Marks = append(row.Marks, chart.Mark{Value: of.Low, Ink: model.FlowInks[2*i]},
+					chart.Mark{Value: of.High, Ink: model.FlowInks[2*i]})
 			}
 		}
 		c.Rows = append(c.Rows, row)
 	}
 	if len(costs) > 0 {
-		c.Legend = []chart.LegendEntry{{Name: model.Describe(model.ParamFlows, costs[0].fewFlows), Ink: flowInks[0]}}
+		c.Legend = []chart.LegendEntry{{Name: model.Describe(model.ParamFlows, costs[0].fewFlows), Ink: model.FlowInks[0]}}
 		if costs[0].fewFlows != costs[0].manyFlows {
 			c.Legend = append(c.Legend,
-				chart.LegendEntry{Name: model.Describe(model.ParamFlows, costs[0].manyFlows), Ink: flowInks[2]})
+				chart.LegendEntry{Name: model.Describe(model.ParamFlows, costs[0].manyFlows), Ink: model.FlowInks[2]})
 		}
 	}
 	if c.Wide() {

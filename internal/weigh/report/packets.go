@@ -259,9 +259,6 @@ func bySubject(s *model.Section) *model.Section {
 	return &r
 }
 
-// flowInks tell numbers of flows apart, from few to many.
-var flowInks = []chart.Ink{chart.InkSky, chart.InkBlue, chart.InkPurple, chart.InkVermillion}
-
 // packetCharts draws one chart a hook: a row for every kind of packet, a dot
 // for every number of flows.
 func packetCharts(s *model.Section) []chart.Figure {
@@ -272,7 +269,7 @@ func packetCharts(s *model.Section) []chart.Figure {
 		for i, f := range flows {
 			if f.Numeric {
 				c.Legend = append(c.Legend,
-					chart.LegendEntry{Name: model.Describe(model.ParamFlows, f), Ink: flowInks[i%len(flowInks)]})
+					chart.LegendEntry{Name: model.Describe(model.ParamFlows, f), Ink: model.FlowInks[i%len(model.FlowInks)]})
 			}
 		}
 		c.Rows = packetRows(s, g, flows)
@@ -313,7 +310,7 @@ func packetRows(s *model.Section, g *model.Group, flows []model.Value) []chart.R
 		}
 		rows[i].Marks = append(rows[i].Marks, chart.Mark{
 			Value: p.Stats[results.NsNetOfEmpty].Median,
-			Ink:   flowInks[max(slices.Index(flows, p.Params[model.ParamFlows]), 0)%len(flowInks)],
+			Ink:   model.FlowInks[max(slices.Index(flows, p.Params[model.ParamFlows]), 0)%len(model.FlowInks)],
 		})
 	}
 	for i, r := range rows {

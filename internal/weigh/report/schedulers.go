@@ -170,9 +170,9 @@ func ofScheduler(p *model.Point) bool {
 func schedulerFigure(s *model.Section, g *model.Group) chart.Figure {
 	flows := model.Distinct(s.Trials, model.ParamFlows)
 	c := &chart.Chart{Axis: "ns per packet, net of an empty program", Kind: chart.Dots, Legend: []chart.LegendEntry{
-		{Name: "known, " + model.Describe(model.ParamFlows, flows[0]), Ink: flowInks[0]},
-		{Name: "known, " + model.Describe(model.ParamFlows, flows[len(flows)-1]), Ink: flowInks[1]},
-		{Name: "new", Ink: flowInks[3]},
+		{Name: "known, " + model.Describe(model.ParamFlows, flows[0]), Ink: model.FlowInks[0]},
+		{Name: "known, " + model.Describe(model.ParamFlows, flows[len(flows)-1]), Ink: model.FlowInks[1]},
+		{Name: "new", Ink: model.FlowInks[3]},
 	}}
 	for _, r := range schedulerRows(s, g) {
 		row := chart.Row{Label: r.name()}
@@ -180,7 +180,7 @@ func schedulerFigure(s *model.Section, g *model.Group) chart.Figure {
 		for _, dot := range []struct {
 			p   *model.Point
 			ink chart.Ink
-		}{{r.known, flowInks[0]}, {r.knownMany, flowInks[1]}, {r.newest(), flowInks[3]}} {
+		}{{r.known, model.FlowInks[0]}, {r.knownMany, model.FlowInks[1]}, {r.newest(), model.FlowInks[3]}} {
 			if dot.p == nil {
 				continue
 			}

@@ -47,3 +47,6 @@ func usualInk(subject string) (chart.Ink, bool) {
 	}
 	return 0, false
 }
+
+// FlowInks tell numbers of flows apart, from few to many.
+var FlowInks = []chart.Ink{chart.InkSky, chart.InkBlue, chart.InkPurple, chart.InkVermillion}
