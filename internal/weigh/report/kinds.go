@@ -3,6 +3,7 @@
 package report
 
 import (
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -10,8 +11,8 @@ import (
 // kinds are all kinds of loads; the first that knows a load reports it. What was done to hosts, or is counted, goes
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
-	tunedKind, floodKind, wireKind, packetInstructionsKind, instructionsKind, dnsKind, changeKind,
-	memoryKind, distributionKind, scaleKind, packetsKind, pacedKind, transactKind, bulkKind, webKind,
+	tunedKind, floodKind, wireKind, Counted, instructionsKind, dnsKind, changeKind,
+	memoryKind, distributionKind, scaleKind, packetsKind, pacedKind, transactKind, bulkKind, web.Kind,
 }
 
 // aggregate sorts a run's trials into sections, each reported as its kind of load is.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -19,7 +20,7 @@ var pacedKind = model.Registration{
 		"highest-rate": "The highest rate that holds, new connections (open loop)",
 	},
 	Of: func(s *model.Section) *model.Kind {
-		searched := webKind.Of(s)
+		searched := web.Kind.Of(s)
 		searched.Reading, searched.ReadFirst = openReading, true
 		switch {
 		case s.HasParam(model.ParamArrivals):

@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// packetInstructionsKind is of the instructions of packets, which were counted.
-var packetInstructionsKind = model.Registration{Of: func(s *model.Section) *model.Kind {
+// Counted is of the instructions of packets, which were counted.
+var Counted = model.Registration{Of: func(s *model.Section) *model.Kind {
 	if !s.Has(results.InstructionsPerPacket) {
 		return nil
 	}

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package web reports requests in a closed loop: their rate, what they cost and how long clients waited.
+package web
 
 import (
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
 )
 
-// webKind is of requests in a closed loop.
-var webKind = model.Registration{
+// Kind is of requests in a closed loop.
+var Kind = model.Registration{
 	Titles: map[string]string{
 		"ab":         "New connections (ab)",
 		"wrk":        "Kept connections (wrk)",
