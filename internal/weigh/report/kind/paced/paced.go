@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package paced reports requests that are due at a fixed rate: an open loop.
+package paced
 
 import (
 	"fmt"
@@ -13,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// pacedKind is of an open loop: requests come at given rates, whatever became of the last ones.
-var pacedKind = model.Registration{
+// Kind is of an open loop: requests come at given rates, whatever became of the last ones.
+var Kind = model.Registration{
 	Titles: map[string]string{
 		"arrivals":     "Requests at a fixed rate, new connections (open loop)",
 		"highest-rate": "The highest rate that holds, new connections (open loop)",
