@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package bulk reports transfers in bulk.
+package bulk
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -9,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// bulkKind is of transfers in bulk, which make no requests.
-var bulkKind = model.Registration{
+// Kind is of transfers in bulk, which make no requests.
+var Kind = model.Registration{
 	Titles: map[string]string{
 		"bulk":        "Bulk transfer (iperf3)",
 		"bulk-frames": "Bulk transfer in single frames (iperf3)",
