@@ -5,6 +5,7 @@ package report
 import (
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/bulk"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/paced"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/transact"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -14,7 +15,7 @@ import (
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
 	tunedKind, floodKind, wireKind, Counted, instructionsKind, dnsKind, changeKind,
-	memoryKind, distributionKind, scaleKind, packetsKind, paced.Kind, transactKind, bulk.Kind, web.Kind,
+	memoryKind, distributionKind, scaleKind, packetsKind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 
 // aggregate sorts a run's trials into sections, each reported as its kind of load is.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package transact reports transactions of a byte each way: TCP_CRR and TCP_RR.
+package transact
 
 import (
 	"slices"
@@ -12,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// transactKind is of transactions of a byte each way: TCP_CRR or TCP_RR.
-var transactKind = model.Registration{
+// Kind is of transactions of a byte each way: TCP_CRR or TCP_RR.
+var Kind = model.Registration{
 	Titles: map[string]string{
 		"crr": "A connection for each transaction (TCP_CRR)",
 		"rr":  "Transactions over kept connections (TCP_RR)",
