@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package dns reports name servers that are asked by few sockets or many.
+package dns
 
 import (
 	"fmt"
@@ -30,8 +31,8 @@ const (
 	dnsBounded = 0.98
 )
 
-// dnsKind is of name servers that are asked.
-var dnsKind = model.Registration{Titles: map[string]string{"dnsperf": "DNS queries (dnsperf)"}, Of: func(s *model.Section) *model.Kind {
+// Kind is of name servers that are asked.
+var Kind = model.Registration{Titles: map[string]string{"dnsperf": "DNS queries (dnsperf)"}, Of: func(s *model.Section) *model.Kind {
 	if !s.HasParam(model.ParamQuestion) {
 		return nil
 	}
