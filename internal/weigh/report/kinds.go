@@ -4,6 +4,7 @@ package report
 
 import (
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/bulk"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/change"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/dns"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/paced"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/transact"
@@ -15,7 +16,7 @@ import (
 // kinds are all kinds of loads; the first that knows a load reports it. What was done to hosts, or is counted, goes
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
-	tunedKind, floodKind, wireKind, Counted, instructionsKind, dns.Kind, changeKind,
+	tunedKind, floodKind, wireKind, Counted, instructionsKind, dns.Kind, change.Kind,
 	memoryKind, distributionKind, scaleKind, packetsKind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package change reports connections that are held while backends change.
+package change
 
 import (
 	"cmp"
@@ -19,8 +20,8 @@ import (
 // that left.
 const movedTarget = 2
 
-// changeKind is of changes under live connections.
-var changeKind = model.Registration{
+// Kind is of changes under live connections.
+var Kind = model.Registration{
 	Titles: map[string]string{"change": "Live connections while backends change"},
 	Of: func(s *model.Section) *model.Kind {
 		if !s.HasParam(model.ParamEvent) {
