@@ -6,6 +6,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/bulk"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/change"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/dns"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/flood"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/paced"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/transact"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/web"
@@ -16,7 +17,7 @@ import (
 // kinds are all kinds of loads; the first that knows a load reports it. What was done to hosts, or is counted, goes
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
-	tunedKind, floodKind, wireKind, Counted, instructionsKind, dns.Kind, change.Kind,
+	tunedKind, flood.Kind, wireKind, Counted, instructionsKind, dns.Kind, change.Kind,
 	memoryKind, distributionKind, scaleKind, packetsKind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package flood reports connections beside a flood.
+package flood
 
 import (
 	"fmt"
@@ -16,8 +17,8 @@ import (
 // floodTargetRatio is how many times the quiet p99 that under a flood may be.
 const floodTargetRatio = 2
 
-// floodKind is of a flood's experiment.
-var floodKind = model.Registration{Of: func(s *model.Section) *model.Kind {
+// Kind is of a flood's experiment.
+var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
 	if !s.HasParam(model.ParamFlood) {
 		return nil
 	}
