@@ -10,6 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/paced"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/transact"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/web"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/wire"
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -17,7 +18,7 @@ import (
 // kinds are all kinds of loads; the first that knows a load reports it. What was done to hosts, or is counted, goes
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
-	tunedKind, flood.Kind, wireKind, Counted, instructionsKind, dns.Kind, change.Kind,
+	tunedKind, flood.Kind, wire.Kind, Counted, instructionsKind, dns.Kind, change.Kind,
 	memoryKind, distributionKind, scaleKind, packetsKind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 

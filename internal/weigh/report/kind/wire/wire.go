@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package wire reports connections and datagrams that are made packet by packet.
+package wire
 
 import (
 	"fmt"
@@ -39,8 +40,8 @@ func nouns(noun string) string {
 	return noun + "s"
 }
 
-// wireKind is of connections and datagrams that are made packet by packet.
-var wireKind = model.Registration{Of: func(s *model.Section) *model.Kind {
+// Kind is of connections and datagrams that are made packet by packet.
+var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
 	if !s.HasParam(model.ParamWire) {
 		return nil
 	}
