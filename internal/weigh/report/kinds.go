@@ -8,6 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/dns"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/flood"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/paced"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/packets"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/transact"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/wire"
@@ -18,8 +19,8 @@ import (
 // kinds are all kinds of loads; the first that knows a load reports it. What was done to hosts, or is counted, goes
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
-	tunedKind, flood.Kind, wire.Kind, Counted, instructionsKind, dns.Kind, change.Kind,
-	memoryKind, distributionKind, scaleKind, packetsKind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
+	tunedKind, flood.Kind, wire.Kind, packets.Counted, instructionsKind, dns.Kind, change.Kind,
+	memoryKind, distributionKind, scaleKind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 
 // aggregate sorts a run's trials into sections, each reported as its kind of load is.

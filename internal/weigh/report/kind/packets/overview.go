@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package packets
 
 import (
 	"cmp"
@@ -81,7 +81,8 @@ func packetPicture(s *model.Section) *chart.Figure {
 		c.Rows = append(c.Rows, row)
 	}
 	if len(costs) > 0 {
-		c.Legend = []chart.LegendEntry{{Name: model.Describe(model.ParamFlows, costs[0].fewFlows), Ink: model.FlowInks[0]}}
+		c.Legend = []chart.LegendEntry{{Name: model.Describe(model.ParamFlows, costs[0].fewFlows),
+			Ink: model.FlowInks[0]}}
 		if costs[0].fewFlows != costs[0].manyFlows {
 			c.Legend = append(c.Legend,
 				chart.LegendEntry{Name: model.Describe(model.ParamFlows, costs[0].manyFlows), Ink: model.FlowInks[2]})

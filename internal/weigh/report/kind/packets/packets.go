@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package packets reports the data plane packet by packet: nanoseconds, and instructions.
+package packets
 
 import (
 	"cmp"
@@ -21,8 +22,8 @@ const adjustSubject = "adjust"
 // lineSubject reads one line of memory, and waits for it.
 const lineSubject = "line"
 
-// packetsKind is of the data plane, measured packet by packet.
-var packetsKind = model.Registration{Of: func(s *model.Section) *model.Kind {
+// Kind is of the data plane, measured packet by packet.
+var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
 	if !s.Has(results.NsPerPacket) {
 		return nil
 	}
@@ -269,7 +270,8 @@ func packetCharts(s *model.Section) []chart.Figure {
 		for i, f := range flows {
 			if f.Numeric {
 				c.Legend = append(c.Legend,
-					chart.LegendEntry{Name: model.Describe(model.ParamFlows, f), Ink: model.FlowInks[i%len(model.FlowInks)]})
+					chart.LegendEntry{Name: model.Describe(model.ParamFlows, f),
+						Ink: model.FlowInks[i%len(model.FlowInks)]})
 			}
 		}
 		c.Rows = packetRows(s, g, flows)
