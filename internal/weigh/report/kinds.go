@@ -7,6 +7,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/change"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/dns"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/flood"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/memory"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/paced"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/packets"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/transact"
@@ -20,7 +21,7 @@ import (
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
 	tunedKind, flood.Kind, wire.Kind, packets.Counted, instructionsKind, dns.Kind, change.Kind,
-	memoryKind, distributionKind, scaleKind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
+	memory.Kind, distributionKind, scaleKind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 
 // aggregate sorts a run's trials into sections, each reported as its kind of load is.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package memory reports the kernel memory that remembered flows take.
+package memory
 
 import (
 	"fmt"
@@ -84,8 +85,8 @@ var memoryReading = []model.Paragraph{
 		Text: "The tables of flows are made when the balancer starts, for as many flows as the configuration says: what is measured is the whole table by the flows in it when it is as full as planned. With fewer flows each would take more, and a flood makes none of it grow."},
 }
 
-// memoryKind is of the memory that remembered flows take.
-var memoryKind = model.Registration{
+// Kind is of the memory that remembered flows take.
+var Kind = model.Registration{
 	Titles: map[string]string{"memory": "What remembering a flow takes"},
 	Of: func(s *model.Section) *model.Kind {
 		if s.Load != "memory" {
