@@ -5,6 +5,7 @@ package report
 import (
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/bulk"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/change"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/distribution"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/dns"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/flood"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/memory"
@@ -21,7 +22,7 @@ import (
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
 	tunedKind, flood.Kind, wire.Kind, packets.Counted, instructionsKind, dns.Kind, change.Kind,
-	memory.Kind, distributionKind, scaleKind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
+	memory.Kind, distribution.Kind, scaleKind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 
 // aggregate sorts a run's trials into sections, each reported as its kind of load is.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package distribution reports how new flows are spread over backends.
+package distribution
 
 import (
 	"fmt"
@@ -160,8 +161,8 @@ var distributionReading = []model.Paragraph{
 		Text: "A scheduler by least connections does not give each backend the same number of new flows, but has the same number open. Where no flow ends, that is the same; where half of them do, by lot, what is compared with the shares is how many are open at the end."},
 }
 
-// distributionKind is of how new flows are spread.
-var distributionKind = model.Registration{
+// Kind is of how new flows are spread.
+var Kind = model.Registration{
 	Titles: map[string]string{"distribution": "How flows are spread"},
 	Of: func(s *model.Section) *model.Kind {
 		if s.Load != "distribution" {
