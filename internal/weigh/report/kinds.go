@@ -11,6 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/memory"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/paced"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/packets"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/scale"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/transact"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/wire"
@@ -22,7 +23,7 @@ import (
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
 	tunedKind, flood.Kind, wire.Kind, packets.Counted, instructionsKind, dns.Kind, change.Kind,
-	memory.Kind, distribution.Kind, scaleKind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
+	memory.Kind, distribution.Kind, scale.Kind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 
 // aggregate sorts a run's trials into sections, each reported as its kind of load is.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package scale reports what the size of a configuration costs.
+package scale
 
 import (
 	"fmt"
@@ -140,8 +141,8 @@ var scaleReading = []model.Paragraph{
 	{Head: "Size", Text: "What a packet costs grows with what it has to read that is in no cache. One service's packets read that service's part of the tables, and those to ten of its backends these backends' part, however many others there are. A quarter of a million flows to ten thousand backends, and packets spread at random over ten thousand services, read a different part each, which no table layout spares them and no real traffic does to that degree."},
 }
 
-// scaleKind is of large configurations.
-var scaleKind = model.Registration{
+// Kind is of large configurations.
+var Kind = model.Registration{
 	Titles: map[string]string{"scale": "What size costs"},
 	Of: func(s *model.Section) *model.Kind {
 		if s.Load != "scale" {
