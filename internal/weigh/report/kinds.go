@@ -8,6 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/distribution"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/dns"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/flood"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/instructions"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/memory"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/paced"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/packets"
@@ -22,7 +23,7 @@ import (
 // kinds are all kinds of loads; the first that knows a load reports it. What was done to hosts, or is counted, goes
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
-	tunedKind, flood.Kind, wire.Kind, packets.Counted, instructionsKind, dns.Kind, change.Kind,
+	tunedKind, flood.Kind, wire.Kind, packets.Counted, instructions.Kind, dns.Kind, change.Kind,
 	memory.Kind, distribution.Kind, scale.Kind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 

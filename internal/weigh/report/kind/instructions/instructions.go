@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package instructions reports requests in a machine whose clock counts instructions.
+package instructions
 
 import (
 	"fmt"
@@ -24,8 +25,8 @@ var instructionTargets = []struct {
 // instructionRivals are those that what is added is held against, each in a column.
 var instructionRivals = []string{"bare-tc", "ipvs-dr", "ipvs-nat"}
 
-// instructionsKind is of trials in a machine whose clock counts instructions.
-var instructionsKind = model.Registration{Of: func(s *model.Section) *model.Kind {
+// Kind is of trials in a machine whose clock counts instructions.
+var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
 	if !s.Has(results.InstructionsPerRequest) {
 		return nil
 	}
