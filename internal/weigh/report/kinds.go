@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/packets"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/scale"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/transact"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/tuned"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/report/kind/wire"
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
@@ -23,7 +24,7 @@ import (
 // kinds are all kinds of loads; the first that knows a load reports it. What was done to hosts, or is counted, goes
 // before what was sent. A new kind is a line here.
 var kinds = []model.Registration{
-	tunedKind, flood.Kind, wire.Kind, packets.Counted, instructions.Kind, dns.Kind, change.Kind,
+	tuned.Kind, flood.Kind, wire.Kind, packets.Counted, instructions.Kind, dns.Kind, change.Kind,
 	memory.Kind, distribution.Kind, scale.Kind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package tuned reports loads on hosts that were tuned, and not.
+package tuned
 
 import (
 	"fmt"
@@ -175,8 +176,8 @@ func tunedVerdict(s *model.Section) []string {
 	return sentences
 }
 
-// tunedKind is of loads whose hosts were tuned.
-var tunedKind = model.Registration{Of: func(s *model.Section) *model.Kind {
+// Kind is of loads whose hosts were tuned.
+var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
 	if !slices.Contains(s.Own, model.ParamTuned) {
 		return nil
 	}
