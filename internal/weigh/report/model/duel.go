@@ -4,6 +4,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -91,6 +92,37 @@ func pairsOf(a, b *Point, metric string) (pairs []certainty.Pair) {
 		}
 	}
 	return pairs
+}
+
+// Level estimates the mean of a metric over points from the repeats that all of them have.
+func Level(points []*Point, metric string) Duel {
+	sums, counts := map[int]float64{}, map[int]int{}
+	for _, p := range points {
+		for _, t := range p.valid {
+			if v, ok := t.Metrics[metric]; ok {
+				sums[t.Repeat] += v
+				counts[t.Repeat]++
+			}
+		}
+	}
+	var pairs []certainty.Pair
+	for _, repeat := range slices.Sorted(maps.Keys(sums)) {
+		if counts[repeat] == len(points) {
+			pairs = append(pairs, certainty.Pair{Of: sums[repeat] / float64(len(points)), To: 1})
+		}
+	}
+	return Duel{Estimate: certainty.Ratio(pairs), Points: 1, Repeats: len(pairs)}
+}
+
+// LevelText formats an estimate of a level, with its interval where there is one: "15.8 (15.1–16.5)".
+func (d Duel) LevelText(format func(float64) string) string {
+	switch {
+	case d.Pairs == 0:
+		return wording.Missing
+	case !d.Sure():
+		return format(d.Ratio)
+	}
+	return format(d.Ratio) + " (" + format(d.Low) + "–" + format(d.High) + ")"
 }
 
 // Tied says whether two points cannot be told apart.

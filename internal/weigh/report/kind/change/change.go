@@ -192,7 +192,7 @@ func changeSheets(s *model.Section) []model.Sheet {
 		faultSheet(s),
 		againSheet(s),
 		byEvent(s, model.Sheet{Title: "How long a change took",
-			Lead: "Milliseconds until the balancer said, or showed, that it was done: the mean of the event's, and the longest."}, tookCell),
+			Lead: tookLead(s)}, tookCell),
 		byEvent(s, model.Sheet{Title: "Flows that the balancer remembers",
 			Lead: "One by one, at most during the event; an entry outlives its connection by its timeout. Without a figure: the balancer does not tell, or holds them as sockets.",
 		}, countCell(results.TrackedFlowsMax)),
@@ -220,15 +220,29 @@ func changeSheets(s *model.Section) []model.Sheet {
 	)
 }
 
+// tookLead says what tookCell shows.
+func tookLead(s *model.Section) string {
+	if slices.ContainsFunc(s.Points(), func(p *model.Point) bool { return took(p).Sure() }) {
+		return "Milliseconds until the balancer said, or showed, that it was done: the mean of the event's, in brackets its interval from the repeats, and the longest."
+	}
+	return "Milliseconds until the balancer said, or showed, that it was done: the mean of the event's, and the longest."
+}
+
+func took(p *model.Point) model.Duel { return model.Level([]*model.Point{p}, results.AppliedMsMean) }
+
 func tookCell(p *model.Point) string {
 	if !p.Has(results.AppliedMsMean) {
 		return wording.Missing
 	}
-	mean, most := p.Stats[results.AppliedMsMean].Median, p.Stats[results.AppliedMsMax].Max
-	if p.Stats[results.Applied].Max < 2 {
-		return wording.Decimal(mean, 1)
+	most := p.Stats[results.AppliedMsMax].Max
+	mean := wording.Decimal(p.Stats[results.AppliedMsMean].Median, 1)
+	if level := took(p); level.Sure() {
+		mean = level.LevelText(func(v float64) string { return wording.Decimal(v, 1) })
 	}
-	return wording.Decimal(mean, 1) + ", " + wording.Decimal(most, 1)
+	if p.Stats[results.Applied].Max < 2 {
+		return mean
+	}
+	return mean + ", " + wording.Decimal(most, 1)
 }
 
 // numberedCell shows how many numbered packets were lost, the worst of the repeats, of how many,

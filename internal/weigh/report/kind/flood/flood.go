@@ -63,7 +63,7 @@ func floodConnections(s *model.Section) model.Sheet {
 		floodLatency("p50 flood", results.FloodLatencyMsP50),
 		floodLatency("p99 quiet", results.QuietLatencyMsP99),
 		floodLatency("p99 flood", results.FloodLatencyMsP99),
-		timesField("p99 flood / quiet", results.FloodRatioP99),
+		slowdownField(), timesField("Median of these", results.FloodRatioP99),
 		model.SpreadField("Spread", results.FloodRatioP99),
 		model.Fixed(model.MetricField("New opened", "", results.FloodNewOpened), 0),
 		model.Fixed(model.MetricField("New failed", "", results.FloodNewFailed), 0),
@@ -75,6 +75,7 @@ func floodConnections(s *model.Section) model.Sheet {
 		Lead:  "Connections that were open before the flood, and what requests over them took; medians over the repeats.",
 		Notes: []string{
 			"Lost: reset, closed, wrongly answered or silent, in the whole trial.",
+			"p99 × quiet: each trial has both phases, and so a ratio of its own. Neither the estimate from these, with its interval, nor their median is the quotient of the medians beside it.",
 			"New: connections opened while the flood went on; one that was opened late, after its SYN was sent again, has not failed.",
 		},
 	}

@@ -31,15 +31,10 @@ func floodAnswer(s *model.Section) []string {
 		return out
 	}
 	slices.SortStableFunc(with, func(a, b *model.Point) int {
-		return cmp.Compare(a.Stats[results.FloodRatioP99].Median, b.Stats[results.FloodRatioP99].Median)
+		return cmp.Compare(slowdown(a).Ratio, slowdown(b).Ratio)
 	})
 	text := func(p *model.Point) string {
-		st := p.Stats[results.FloodRatioP99]
-		if st.N < 2 {
-			return fmt.Sprintf("%s, %s", wording.Clean(p.Label), wording.Times(st.Median))
-		}
-		return fmt.Sprintf("%s, %s (%s–%s)", wording.Clean(p.Label), wording.Times(st.Median),
-			wording.RatioText(st.Min), wording.RatioText(st.Max))
+		return fmt.Sprintf("%s, %s ×%s", wording.Clean(p.Label), wording.RatioText(slowdown(p).Ratio), slowdown(p).Brackets())
 	}
 	first, last := with[0], with[len(with)-1]
 	if len(with) > 1 && model.Tied(first, last, results.FloodRatioP99) {
@@ -49,9 +44,24 @@ func floodAnswer(s *model.Section) []string {
 	return append(out, fmt.Sprintf("p99 in the flood over the quiet one is from %s to %s.", text(first), text(last)))
 }
 
+// slowdown is how many times the quiet p99 that in the flood is: of the two phases of each trial, and so not the
+// quotient
+// of their medians.
+func slowdown(p *model.Point) model.Duel {
+	return model.Level([]*model.Point{p}, results.FloodRatioP99)
+}
+
+// slowdownField shows it with its interval.
+func slowdownField() model.Field {
+	return model.Field{
+		Column: model.Column{Title: "p99 × quiet, of each trial", Numeric: true},
+		Cell:   func(_ *model.Group, p *model.Point, _ int) string { return slowdown(p).Interval() },
+	}
+}
+
 // floodOverview is what the clients saw and what was kept, in five columns.
 func floodOverview(s *model.Section) *model.Sheet {
-	sh := &model.Sheet{Lead: "Medians over the repeats; connections that were open before the flood."}
+	sh := &model.Sheet{Lead: "Medians over the repeats; connections that were open before the flood. p99 × quiet: of the two phases of each trial, in brackets the interval from all of them."}
 	sh.Fill(s, []model.Field{
 		{Column: model.Column{Title: "Subject"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
 			return p.Marked(wording.Clean(s.Label(p, true)))
@@ -59,7 +69,7 @@ func floodOverview(s *model.Section) *model.Sheet {
 		model.Fixed(model.MetricField("Lost", "", results.EstablishedLost), 0),
 		floodLatency("p99 quiet", results.QuietLatencyMsP99),
 		floodLatency("p99 flood", results.FloodLatencyMsP99),
-		timesField("p99 flood / quiet", results.FloodRatioP99),
+		slowdownField(),
 		model.Fixed(model.MetricField("Kept in flood", "", results.RememberedDuring), 0),
 	})
 	return sh.Clipped(model.OverviewRows, len(sh.Columns))

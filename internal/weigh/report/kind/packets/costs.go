@@ -17,7 +17,9 @@ type packetCost struct {
 	subject, variant string
 	// few and many are the ranges of net costs with the fewest and the most
 	// flows, growth that of their ratios.
-	few, many, growth   model.Span
+	few, many, growth model.Span
+	// fewest and most are the points that few and many are of.
+	fewest, most        []*model.Point
 	fewFlows, manyFlows model.Value
 	hook                model.Value
 	foreign             bool
@@ -96,9 +98,11 @@ func (c *packetCost) add(s *model.Section, p *model.Point) {
 	net := p.Stats[results.NsNetOfEmpty].Median
 	if at == c.fewFlows {
 		c.few.Add(net, true)
+		c.fewest = append(c.fewest, p)
 	}
 	if at == c.manyFlows {
 		c.many.Add(net, true)
+		c.most = append(c.most, p)
 		if one := oneFlow(s, p); one != p {
 			c.growth.Add(model.RatioOf(p, one, results.NsNetOfEmpty))
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
-	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // packetAnswer says what is cheapest and what is dearest, and which targets are missed.
@@ -18,14 +18,15 @@ func packetAnswer(s *model.Section) []string {
 	if len(costs) == 0 {
 		return model.Brief(packetVerdict(s), "")
 	}
-	slices.SortStableFunc(costs, func(a, b *packetCost) int { return cmp.Compare(a.few.High, b.few.High) })
+	slices.SortStableFunc(costs,
+		func(a, b *packetCost) int { return cmp.Compare(mean(a.fewest).Ratio, mean(b.fewest).Ratio) })
 	least, most := costs[0], costs[len(costs)-1]
 	out := []string{fmt.Sprintf("A packet costs least through %s: %s ns more than an empty program.",
-		least.name(), least.few.Text(nanoseconds))}
+		least.name(), meanText(least.fewest))}
 	if most != least {
 		out = []string{fmt.Sprintf(
-			"A packet costs least through %s (%s ns more than an empty program) and most through %s (%s ns).",
-			least.name(), least.few.Text(nanoseconds), most.name(), most.few.Text(nanoseconds))}
+			"A packet costs least through %s, %s ns more than an empty program, and most through %s, %s ns.",
+			least.name(), meanText(least.fewest), most.name(), meanText(most.fewest))}
 	}
 	for _, sentence := range model.Brief(packetVerdict(s), "") {
 		if model.MissedTargets(sentence) {
@@ -35,13 +36,18 @@ func packetAnswer(s *model.Section) []string {
 	return out
 }
 
+// mean is what a packet costs on the mean over its kinds, by the repeats.
+func mean(points []*model.Point) model.Duel { return model.Level(points, results.NsNetOfEmpty) }
+
+func meanText(points []*model.Point) string { return mean(points).LevelText(nanoseconds) }
+
 // packetOverview has a row for each way of forwarding, with the fewest flows and with the most.
 func packetOverview(s *model.Section) *model.Sheet {
 	costs := packetCosts(s)
 	if len(costs) == 0 {
 		return nil
 	}
-	sh := &model.Sheet{Lead: "Nanoseconds net of an empty program: the range of the medians over kinds of packets.",
+	sh := &model.Sheet{Lead: "Nanoseconds net of an empty program: the mean over kinds of packets, in brackets the interval from the repeats.",
 		Columns: []model.Column{{Title: "Subject"}, {Title: model.Describe(model.ParamFlows, costs[0].fewFlows), Unit: "ns",
 			Numeric: true}}}
 	if costs[0].fewFlows != costs[0].manyFlows {
@@ -52,12 +58,8 @@ func packetOverview(s *model.Section) *model.Sheet {
 	var lines []model.Line
 	for _, c := range costs {
 		l := model.Line{Cells: []string{c.name()}}
-		for _, of := range []model.Span{c.few, c.many}[:len(sh.Columns)-1] {
-			if of.N > 0 {
-				l.Cells = append(l.Cells, of.Text(nanoseconds))
-			} else {
-				l.Cells = append(l.Cells, wording.Missing)
-			}
+		for _, of := range [][]*model.Point{c.fewest, c.most}[:len(sh.Columns)-1] {
+			l.Cells = append(l.Cells, meanText(of))
 		}
 		lines = append(lines, l)
 	}
