@@ -192,9 +192,18 @@ func wrap(dialect, text string) string {
 	case "keepalived":
 		return text
 	case "iptables":
-		return "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n" + text + "COMMIT\n"
+		var rules, forward string
+		for line := range strings.Lines(text) {
+			if rule, is := strings.CutPrefix(line, "FORWARD "); is {
+				forward += "-A FORWARD " + rule
+			} else {
+				rules += line
+			}
+		}
+		return "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n" + rules +
+			"COMMIT\n" + noForward + forward + "COMMIT\n"
 	}
-	var first, rules, post string
+	var first, rules, post, forward string
 	family := "ip"
 	within := false
 	for line := range strings.Lines(text) {
@@ -207,6 +216,8 @@ func wrap(dialect, text string) string {
 			first, within = first+line, !strings.HasPrefix(line, "}")
 		case word == "POST":
 			post += "\t\t" + rest
+		case word == "FORWARD":
+			forward += "\t\t" + rest
 		default:
 			rules += "\t\t" + line
 		}
@@ -214,8 +225,11 @@ func wrap(dialect, text string) string {
 	return "table " + family + " nat {\n" + first +
 		"\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n" + rules +
 		"\t}\n\tchain postrouting {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n" +
-		post + "\t}\n}\n"
+		post + "\t}\n\tchain forward {\n\t\ttype filter hook forward priority filter; policy accept;\n" + forward + "\t}\n}\n"
 }
+
+// noForward begins a table filter of iptables that lets everything through.
+const noForward = "*filter\n:FORWARD ACCEPT [0:0]\n"
 
 // request is what a client asks for.
 type request struct {
@@ -438,7 +452,7 @@ func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	switch c.dialect {
 	case "iptables":
 		must(t, host, c.text, testenv.Program(t, "iptables-restore"))
-		defer must(t, host, "*nat\nCOMMIT\n", testenv.Program(t, "iptables-restore"))
+		defer must(t, host, "*nat\nCOMMIT\n"+noForward+"COMMIT\n", testenv.Program(t, "iptables-restore"))
 		return do()
 	case "keepalived":
 		defer c.startKeepalived(t, l)()

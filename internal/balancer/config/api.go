@@ -3,44 +3,15 @@
 package config
 
 import (
-	"net/netip"
 	"strings"
 	"unicode"
 
-	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/text/keytable"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
 // maxAPIClients bounds the subjects of client certificates that have a role.
 const maxAPIClients = 1024
-
-// API is how the balancer answers over TCP; on its unix socket it always does.
-type API struct {
-	// Listen is the TCP address; invalid: there is none, and the rest is empty.
-	Listen netip.AddrPort
-	// Certificate and Key are paths of the server's own, as PEM.
-	Certificate, Key string
-	// Tokens is the path of the file of tokens; empty: there are none.
-	Tokens string
-	// ClientCA is the path of the authorities of client certificates, as PEM; empty: none is
-	// accepted.
-	ClientCA string
-	// Clients are who has which role by certificate; the first that fits counts.
-	Clients []APIClient
-}
-
-// APIClient is a subject of client certificates, and what it may do.
-type APIClient struct {
-	Subject Subject
-	Role    ops.Role
-}
-
-// Subject is an attribute of a certificate's subject (RFC 4519): CN or OU, and its value.
-type Subject struct{ Attribute, Value string }
-
-// String returns "CN=ci".
-func (s Subject) String() string { return s.Attribute + "=" + s.Value }
 
 // subject is one attribute of the subject of certificates.
 var subject = keytable.Scalar[Subject]{

@@ -67,21 +67,6 @@ func (p *parser) fillPorts() {
 	}
 }
 
-// isBad says whether a problem was reported for a field of a backend. There may be a
-// hundred thousand: its path is made only where there are problems.
-func (p *parser) isBad(i, j int, name string) bool {
-	return p.AnyBad() && p.Bad(BackendField(i, j, name))
-}
-
-// claim notes where a value was first seen; again is true, with that place, where it
-// was before.
-func claim[K comparable, V any](seen map[K]V, value K, at V) (first V, again bool) {
-	if first, again = seen[value]; !again {
-		seen[value] = at
-	}
-	return first, again
-}
-
 // checkBackends looks at the backends of a service among themselves. There may be a
 // hundred thousand in a file: a field's path is made where there is something to say.
 func (p *parser) checkBackends(i int, vips map[netip.Addr]string) {
@@ -126,18 +111,6 @@ func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips m
 	default:
 		p.checkFamily(i, j)
 	}
-}
-
-func family(addr netip.Addr) string {
-	if addr.Is4() {
-		return "IPv4"
-	}
-	return "IPv6"
-}
-
-// warn reports what works but is hardly meant.
-func (p *parser) warn(field, format string, args ...any) {
-	p.cfg.Warnings = append(p.cfg.Warnings, p.At(field, format, args...))
 }
 
 // checkLocal refuses backends that no socket of this host can be given in the place of the VIP.

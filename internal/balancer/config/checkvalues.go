@@ -4,6 +4,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"net/textproto"
 	"path/filepath"
 	"regexp"
@@ -232,4 +233,126 @@ var payload = keytable.Scalar[string]{
 	},
 	Kind:   fmt.Sprintf("text of up to %d bytes, others than printable ones as `\\n` or `\\x00`", maxPayload),
 	Schema: map[string]any{"type": []string{"string", "number", "boolean"}, "minLength": 1},
+}
+
+var checkKeys = keytable.Table[lb.Check]{
+	{Name: "type", Required: true, What: "The protocol that is spoken: [types of checks](../guides/health.md#types).",
+		Value: keytable.Optional(func(c *lb.Check) *lb.CheckType {
+			return &c.Type
+		}, keytable.Word(lb.CheckTypes...), "")},
+	{Name: "via",
+		What:    "Whether the check goes to the VIP as the service's packets go to the backend (`vip`), or to the backend's own `address`.",
+		Refused: "`vip` in the modes `nat`, `fullnat` and `proxy`, and for `icmp` in `dscp`.",
+		Value: keytable.Optional(func(c *lb.Check) *lb.Via { return &c.Via }, keytable.Word(lb.ViaVIP, lb.ViaAddress),
+			"`vip`; `address` in the modes `nat`, `fullnat` and `proxy`, and for `agent`")},
+	{Name: "port", What: "The port that is asked.",
+		Value: keytable.Optional(func(c *lb.Check) *uint16 { return &c.Port }, keytable.Number[uint16](1, 65535),
+			"the backend's")},
+	{Name: "source", What: "The address that the check is sent from.",
+		Refused: "`via: vip`, and another family than that of a backend.",
+		Value: keytable.Optional(func(c *lb.Check) *netip.Addr { return &c.Source }, hostAddress,
+			"the kernel's choice")},
+	{Name: "interval", What: "The time from the start of a check to the start of the next.",
+		Value: keytable.Field(func(c *lb.Check) *time.Duration {
+			return &c.Interval
+		}, keytable.Duration(shortestInterval, longestInterval), lb.DefaultCheckInterval)},
+	{Name: "fast", What: "The interval while the answers change, until there is a verdict.",
+		Refused: "More than `interval`.",
+		Value: keytable.Optional(func(c *lb.Check) *time.Duration {
+			return &c.Fast
+		}, keytable.Duration(shortestInterval, longestInterval), "`interval`")},
+	{Name: "timeout", What: "Bounds a check as a whole, from its first packet to the last that it needs.",
+		Refused: "More than `interval`, and more than `fast`.",
+		Value: keytable.Computed(func(c *lb.Check) (time.Duration, bool) {
+			return c.Timeout, c.Timeout != usualTimeout(*c)
+		},
+			func(c *lb.Check, d time.Duration) { c.Timeout = d }, keytable.Duration(shortestTimeout, longestTimeout), 0,
+			fmt.Sprintf("`%s`, or the interval where that is less", lb.DefaultCheckTimeout))},
+	{Name: "delay", What: "How long a backend that is new in the configuration is not asked.",
+		Value: keytable.Optional(func(c *lb.Check) *time.Duration {
+			return &c.Delay
+		}, keytable.Duration(0, longestInterval), "`0s`")},
+	{Name: "jitter", What: "By how much of the interval the start of a check varies.",
+		Value: keytable.Optional(func(c *lb.Check) *uint8 { return &c.Jitter }, percent(mostJitter), "`0%`")},
+	{Name: "rise", What: "How many checks in a row must pass before a failing backend is healthy.",
+		Value: keytable.Field(func(c *lb.Check) *uint16 { return &c.Rise }, keytable.Number[uint16](1, mostInRow),
+			lb.DefaultCheckRise)},
+	{Name: "fall", What: "How many checks in a row must fail before a backend takes no new flow.",
+		Value: keytable.Field(func(c *lb.Check) *uint16 { return &c.Fall }, keytable.Number[uint16](1, mostInRow),
+			lb.DefaultCheckFall)},
+	{Name: "method", What: "`http`: the request's method.",
+		Value: keytable.Field(func(c *lb.Check) *string { return &httpOf(c).Method }, httpMethod,
+			lb.DefaultCheckMethod)},
+	{Name: "path", What: "`http`: the request's path and query.",
+		Value: keytable.Field(func(c *lb.Check) *string { return &httpOf(c).Path }, httpPath, lb.DefaultCheckPath)},
+	{Name: "host", What: "`http`: the request's host.",
+		Value: keytable.Optional(func(c *lb.Check) *string { return &httpOf(c).Host }, hostName,
+			"the address and port that are asked")},
+	{Name: "headers", What: "`http`: header fields that are sent, as `\"NAME: VALUE\"`.",
+		Value: keytable.Sequence(func(c *lb.Check) *[]lb.Header { return &httpOf(c).Headers }, httpHeader,
+			keytable.Length{Max: maxHeaders, Empty: "name a field, or remove the line",
+				TooMany: "that a request can have", Absent: "none"})},
+	{Name: "status", What: "`http`: the status codes that pass.",
+		Value: keytable.OneOrItems(func(c *lb.Check) *[]lb.StatusRange { return &httpOf(c).Status },
+			httpStatus, "range",
+			keytable.Length{Max: maxStatus, Empty: "name a status code, or remove the line",
+				TooMany: "that there can be", Absent: "`200-399`"})},
+	{Name: "body", What: "`http`: a regular expression (RE2) that the response's body must match.",
+		Refused: "The method `HEAD`, whose response has none.",
+		Value:   keytable.Optional(func(c *lb.Check) *string { return &httpOf(c).Body }, expression, "any body")},
+	{Name: "http2", What: "`http`: asks by HTTP/2, over TLS by ALPN, else with prior knowledge.",
+		Value: keytable.Field(func(c *lb.Check) *bool { return &httpOf(c).HTTP2 }, keytable.Bool, false)},
+	{Name: "tls", What: "`http`, `grpc`: asks over TLS. `tls`: how the handshake is made.",
+		Value: keytable.Where(writesTLS, keytable.Mapping(tlsOf, checkTLSKeys))},
+	{Name: "name", What: "`dns`: the name that is asked for. Required there.",
+		Value: keytable.Optional(func(c *lb.Check) *string { return &dnsOf(c).Name }, hostName, "none")},
+	{Name: "record", What: "`dns`: the type of record that is asked for.",
+		Value: keytable.Field(func(c *lb.Check) *string {
+			return &dnsOf(c).Type
+		}, oneOf("A", "AAAA", "CNAME", "MX", "NS", "PTR", "SOA", "SRV", "TXT"), lb.DefaultCheckRecord)},
+	{Name: "code", What: "`dns`: the response code that passes.",
+		Value: keytable.Field(func(c *lb.Check) *string {
+			return &dnsOf(c).Code
+		}, oneOf("NOERROR", "NXDOMAIN", "SERVFAIL", "REFUSED"), lb.DefaultCheckCode)},
+	{Name: "answer", What: "`dns`: what a record of the answer must have as data, such as `192.0.2.1`.",
+		Value: keytable.Optional(func(c *lb.Check) *string { return &dnsOf(c).Answer }, plainText(maxAnswer),
+			"any or none")},
+	{Name: "tcp", What: "`dns`: asks over TCP.",
+		Value: keytable.Field(func(c *lb.Check) *bool { return &dnsOf(c).TCP }, keytable.Bool, false)},
+	{Name: "send", What: "`udp`: what the datagram holds.",
+		Value: keytable.Computed(func(c *lb.Check) (string, bool) {
+			return string(udpOf(c).Send), len(udpOf(c).Send) > 0
+		},
+			func(c *lb.Check, text string) { udpOf(c).Send = []byte(text) }, payload, "", "nothing")},
+	{Name: "expect",
+		What: "`udp`: what the answer begins with. Without it any answer passes where `send` is written, and otherwise a backend passes that sends no ICMP error.",
+		Value: keytable.Computed(func(c *lb.Check) (string, bool) {
+			return string(udpOf(c).Expect), len(udpOf(c).Expect) > 0
+		},
+			func(c *lb.Check, text string) { udpOf(c).Expect = []byte(text) }, payload, "", "nothing")},
+	{Name: "service", What: "`grpc`: the service whose health is asked for.",
+		Value: keytable.Optional(func(c *lb.Check) *string { return &grpcOf(c).Service }, plainText(maxAnswer),
+			"the server's as a whole")},
+	{Name: "command",
+		What: "`exec`: the program, by its absolute path, and its arguments. Required there. Its environment has the backend's address and port.",
+		Value: keytable.Sequence(func(c *lb.Check) *[]string { return &execOf(c).Command }, plainText(maxArgument),
+			keytable.Length{Max: maxArguments, Empty: "name the program", TooMany: "that there can be",
+				Absent: "none"})},
+}
+
+var checkTLSKeys = keytable.Table[lb.TLSCheck]{
+	{Name: "verify", Required: true,
+		What: "Whether the certificate must be one that an authority vouches for, and of this server.",
+		Value: keytable.Computed(func(t *lb.TLSCheck) (bool, bool) { return t.Verify, true },
+			func(t *lb.TLSCheck, on bool) { t.Verify = on }, keytable.Bool, false, "")},
+	{Name: "server_name", What: "The server's name, which is sent (SNI) and verified.",
+		Value: keytable.Optional(func(t *lb.TLSCheck) *string { return &t.ServerName }, hostName,
+			"none is sent, and the address is verified")},
+	{Name: "ca", What: "A file of the authorities' certificates (PEM).",
+		Refused: "`verify: false`.",
+		Value:   keytable.Optional(func(t *lb.TLSCheck) *string { return &t.CA }, absolutePath, "the host's")},
+	{Name: "expiry", What: "Warns when the certificate expires within this time.",
+		Value: keytable.Optional(func(t *lb.TLSCheck) *time.Duration {
+			return &t.Expiry
+		}, keytable.Duration(time.Hour, longestExpiry), "never")},
 }

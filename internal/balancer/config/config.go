@@ -8,23 +8,18 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
 // DefaultSocket is where the daemon answers unless told otherwise.
 const DefaultSocket = "/run/jeoul/jeoul.sock"
-
-// MaxBytes bounds a configuration file: room for some three hundred thousand
-// backends, and little enough that a wrong file (a device, a disk image) does no
-// harm.
-const MaxBytes = 32 << 20
 
 // Config is a checked configuration.
 type Config struct {
@@ -68,6 +63,15 @@ type Config struct {
 	fragments []fragment
 }
 
+// fragment is a source beside the file; its services are those from first on.
+type fragment struct {
+	name  string
+	first int
+}
+
+// FileOwner is the owner of the services that the configuration file has.
+const FileOwner = "file"
+
 // Metrics is how the balancer shows itself to Prometheus.
 type Metrics struct {
 	// Listen is the TCP address of scrapes; invalid: they are answered on the unix socket only.
@@ -106,6 +110,55 @@ func (s *Survive) UnmarshalText(text []byte) error {
 	}
 	return fmt.Errorf("unknown word %q: use auto, always or never", text)
 }
+
+// API is how the balancer answers over TCP; on its unix socket it always does.
+type API struct {
+	// Listen is the TCP address; invalid: there is none, and the rest is empty.
+	Listen netip.AddrPort
+	// Certificate and Key are paths of the server's own, as PEM.
+	Certificate, Key string
+	// Tokens is the path of the file of tokens; empty: there are none.
+	Tokens string
+	// ClientCA is the path of the authorities of client certificates, as PEM; empty: none is
+	// accepted.
+	ClientCA string
+	// Clients are who has which role by certificate; the first that fits counts.
+	Clients []APIClient
+}
+
+// APIClient is a subject of client certificates, and what it may do.
+type APIClient struct {
+	Subject Subject
+	Role    ops.Role
+}
+
+// Subject is an attribute of a certificate's subject (RFC 4519): CN or OU, and its value.
+type Subject struct{ Attribute, Value string }
+
+// String returns "CN=ci".
+func (s Subject) String() string { return s.Attribute + "=" + s.Value }
+
+// Flows bounds what is remembered of flows.
+type Flows struct {
+	// Limit is how many proven flows are remembered at a time: those whose client
+	// has shown that it is where it says. 0, where the file does not say, leaves it to
+	// the data plane: lb.DefaultFlowLimit where a service remembers each flow, and
+	// lb.DefaultPinLimit elsewhere.
+	Limit uint32
+	// Unproven is how many others are, in a table of their own.
+	Unproven uint32
+	Timeouts lb.Timeouts
+}
+
+// Transition is how long, after the last change of a service's backends, flows
+// that are not remembered are sent where they went before.
+type Transition struct{ TCP, UDP time.Duration }
+
+// usualUnproven is how many unproven flows are remembered where the file does not say.
+func (f *Flows) usualUnproven() uint32 { return min(lb.DefaultUnprovenLimit, f.limit()) }
+
+// limit is how many proven flows services that remember each can have.
+func (f *Flows) limit() uint32 { return cmp.Or(f.Limit, lb.DefaultFlowLimit) }
 
 // Local is how clients on the balancer's own host are served.
 type Local struct {
@@ -177,39 +230,46 @@ func (c *Config) Written(field string) bool { return c.file.Written(field) }
 // Leaves returns the fields that the file has and that hold no other, in the order of their lines.
 func (c *Config) Leaves() []string { return c.file.Leaves() }
 
-// New returns what a file that says nothing stands for: a configuration without
-// interfaces and services, for a program to fill in and Write.
-func New() *Config {
-	c := &Config{file: yamlfile.NewFile("")}
-	rootKeys.Reset(c)
-	c.Flows.Unproven = c.Flows.usualUnproven()
-	return c
-}
-
-// Load reads and checks a file. The error is a yamlfile.Problems where the content is at
-// fault.
-func Load(path string) (*Config, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+// Owner returns the name of the source that service i (from 0) is of.
+func (c *Config) Owner(i int) string {
+	owner := FileOwner
+	for _, f := range c.fragments {
+		if i >= f.first {
+			owner = f.name
+		}
 	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, MaxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
-	}
-	return Parse(path, data)
+	return owner
 }
-
-// Parse checks the content of a file; name stands for the file in messages. The
-// error is a yamlfile.Problems with everything that is wrong, not only the first.
-func Parse(name string, data []byte) (*Config, error) { return Merge(Source{name, data}) }
-
-// fileKind is what a configuration is, to messages about a file as a whole.
-var fileKind = yamlfile.Kind{Noun: "a configuration", Needs: "at least interface and services", MaxBytes: MaxBytes}
 
 // parser checks what was read, across fields.
 type parser struct {
 	*yamlfile.File
 	cfg *Config
+}
+
+// isBad says whether a problem was reported for a field of a backend. There may be a
+// hundred thousand: its path is made only where there are problems.
+func (p *parser) isBad(i, j int, name string) bool {
+	return p.AnyBad() && p.Bad(BackendField(i, j, name))
+}
+
+// claim notes where a value was first seen; again is true, with that place, where it
+// was before.
+func claim[K comparable, V any](seen map[K]V, value K, at V) (first V, again bool) {
+	if first, again = seen[value]; !again {
+		seen[value] = at
+	}
+	return first, again
+}
+
+func family(addr netip.Addr) string {
+	if addr.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+// warn reports what works but is hardly meant.
+func (p *parser) warn(field, format string, args ...any) {
+	p.cfg.Warnings = append(p.cfg.Warnings, p.At(field, format, args...))
 }

@@ -7,9 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/text/keytable"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
@@ -77,57 +74,4 @@ func (p *parser) anyBadBelow(field string) bool {
 		}
 	}
 	return false
-}
-
-// backendList is a file of backends that another program writes.
-type backendList struct{ backends []lb.Backend }
-
-var backendListKind = yamlfile.Kind{Noun: "a list of backends", Needs: "backends", MaxBytes: 8 << 20}
-
-// ReadBackends reads a list of backends, with the keys that backends have in a configuration; name
-// stands for the file in messages. Backends without a port have 0. The error is a yamlfile.Problems
-// with everything that is wrong.
-func ReadBackends(name string, data []byte, most int) ([]lb.Backend, error) {
-	keys := keytable.Table[backendList]{{Name: "backends", Required: true,
-		Value: keytable.Mappings(func(l *backendList) *[]lb.Backend { return &l.backends }, backendKeys,
-			keytable.Length{Max: most,
-				TooMany: "of the key `most` of this service's discovery; raise it, or write fewer"})}}
-	file, list := yamlfile.NewFile(name), backendList{}
-	root := file.Document(data, backendListKind)
-	if root == nil {
-		return nil, file.Problems.Err()
-	}
-	if noBackends(root) {
-		return nil, nil
-	}
-	keys.Read(file, root, "", &list)
-	checkList(file, list.backends)
-	return list.backends, file.Problems.Err()
-}
-
-// checkList looks at what only several values of a list can tell.
-func checkList(f *yamlfile.File, list []lb.Backend) {
-	names, places := map[string]int{}, map[netip.AddrPort]int{}
-	for j, b := range list {
-		at := yamlfile.Element("backends", j)
-		if first, again := claim(names, b.Name, j); again && b.Name != "" {
-			f.Fail(at+".name", "%s is already the name of %s; give each backend its own", b.Name,
-				f.Place(yamlfile.Element("backends", first)))
-		}
-		place := netip.AddrPortFrom(b.Address, b.Port)
-		if first, again := claim(places, place, j); again && b.Address.IsValid() {
-			f.Fail(at+".address", "%s is already %s; write each backend once", b.Address,
-				f.Place(yamlfile.Element("backends", first)))
-		}
-		if b.Lower > b.Upper && !f.Bad(at+".upper") {
-			f.Fail(at+".lower", "%d is above upper, %d; write a number up to that", b.Lower, b.Upper)
-		}
-	}
-}
-
-// noBackends says whether a document is just the list of none: a program says so, and no file that is
-// half written does.
-func noBackends(root *yaml.Node) bool {
-	return root.Kind == yaml.MappingNode && len(root.Content) == 2 && root.Content[0].Value == "backends" &&
-		root.Content[1].Kind == yaml.SequenceNode && len(root.Content[1].Content) == 0
 }

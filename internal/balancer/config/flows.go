@@ -3,28 +3,11 @@
 package config
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/text/keytable"
 )
-
-// Flows bounds what is remembered of flows.
-type Flows struct {
-	// Limit is how many proven flows are remembered at a time: those whose client
-	// has shown that it is where it says. 0, where the file does not say, leaves it to
-	// the data plane: lb.DefaultFlowLimit where a service remembers each flow, and
-	// lb.DefaultPinLimit elsewhere.
-	Limit uint32
-	// Unproven is how many others are, in a table of their own.
-	Unproven uint32
-	Timeouts lb.Timeouts
-}
-
-// Transition is how long, after the last change of a service's backends, flows
-// that are not remembered are sent where they went before.
-type Transition struct{ TCP, UDP time.Duration }
 
 // Bounds of what is remembered. The longest time leaves room in a clock of 32
 // bits that counts milliseconds.
@@ -45,12 +28,6 @@ const (
 	fieldUnproven    = "flows.unproven"
 	fieldEstablished = "flows.timeouts.established"
 )
-
-// usualUnproven is how many unproven flows are remembered where the file does not say.
-func (f *Flows) usualUnproven() uint32 { return min(lb.DefaultUnprovenLimit, f.limit()) }
-
-// limit is how many proven flows services that remember each can have.
-func (f *Flows) limit() uint32 { return cmp.Or(f.Limit, lb.DefaultFlowLimit) }
 
 // checkFlows looks at the flows as a whole, and gives each service its window.
 func (p *parser) checkFlows() {

@@ -7,22 +7,42 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/keytable"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// Bounds of the pool of full NAT. A flow needs a port that no other flow to the
-// same backend has, so the ports, times the addresses, are the most connections
-// that a backend can have at a time.
-const (
-	lowestPort = 1024 // those below are for services
-	fewPorts   = 64   // fewer are hardly meant
-	// maxPool bounds the addresses: each is put on the interface and announced.
-	maxPool = 64
-)
+// maxPool bounds the addresses: each is put on the interface and announced.
+const maxPool = 64
 
-const (
-	fieldPool = "fullnat.addresses"
-)
+const fieldPool = "fullnat.addresses"
+
+var fullNATKeys = keytable.Table[FullNAT]{
+	{Name: "addresses", Required: true,
+		What: "Addresses of the balancer, which are put on the first interface; those of other [members](../guides/members.md#full-nat), which carry a `member`, are not.",
+		Value: keytable.ShortMappings(func(f *FullNAT) *[]PoolAddress { return &f.Addresses }, poolKeys, "address",
+			keytable.Length{Max: maxPool, Empty: "name an address of the balancer's own, of the services' family",
+				TooMany: "that there can be; keep fewer, and use more ports"})},
+	{Name: "ports",
+		What: "The ports that flows get on each address. A backend has at most as many connections as there are ports times addresses.",
+		Value: keytable.Computed(func(f *FullNAT) (portRange, bool) {
+			r := portRange{f.FirstPort, f.LastPort}
+			return r, r != usualPorts
+		}, func(f *FullNAT, r portRange) { f.FirstPort, f.LastPort = r.first, r.last }, ports, usualPorts,
+			"`"+ports.Show(usualPorts)+"`")},
+	{Name: "flows", Gone: "flows are bounded by flows.limit now, those of all services together: write it there"},
+}
+
+var poolKeys = keytable.Table[PoolAddress]{
+	{Name: "address", Required: true,
+		What:    "An address that flows are sent from.",
+		Refused: "A VIP, a backend's address, and one that is there already.",
+		Value:   keytable.Optional(func(a *PoolAddress) *netip.Addr { return &a.Address }, hostAddress, "")},
+	{Name: "member",
+		What:    "The member that gives out the address' ports: its address, as in `members.peers`. Either all addresses have one, or none; the list is the same at all members.",
+		Refused: "What is neither in `members.peers` nor the address of `members.listen`; `members.hand_over: false`.",
+		Value: keytable.Optional(func(a *PoolAddress) *netip.Addr { return &a.Member }, hostAddress,
+			"this balancer")},
+}
 
 // Pool is what full NAT sends from here; empty where no service has that mode.
 func (c *Config) Pool() lb.Pool {

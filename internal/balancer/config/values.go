@@ -190,6 +190,14 @@ var tableSize = keytable.Scalar[uint32]{
 	Tag:    "!!int",
 }
 
+// Bounds of the ports of full NAT. A flow needs a port that no other flow to the
+// same backend has, so the ports, times the addresses, are the most connections
+// that a backend can have at a time.
+const (
+	lowestPort = 1024 // those below are for services
+	fewPorts   = 64   // fewer are hardly meant
+)
+
 // portRange is the ports of full NAT, both included.
 type portRange struct{ first, last uint16 }
 

@@ -32,8 +32,8 @@ func (v *view) serving(i int) (n int) {
 		return 0
 	}
 	s := v.state.Services[i]
-	for j, b := range s.Backends {
-		if b.Unhealthy == "" && s.Reachable(j) {
+	for j := range s.Backends {
+		if s.Observed.Of(j).Unhealthy == "" && s.Reachable(j) {
 			n++
 		}
 	}
@@ -118,7 +118,7 @@ func (v *view) unjudged() string {
 		s := &v.state.Services[i]
 		for j, b := range s.Backends {
 			now := v.verdicts[i][j]
-			if (now.former || now.state == "" || now.state == lb.HealthUnknown) && b.TakesFlows() && s.Reachable(j) {
+			if (now.former || now.state == "" || now.state == lb.HealthUnknown) && s.Admits(j) && s.Reachable(j) {
 				return fmt.Sprintf("backend %s of %s", b.Name, s.Name)
 			}
 		}

@@ -76,6 +76,32 @@ func finding(t *testing.T, file string, f *finds) (*world, *Controller, func() e
 	return w, c, w.run(c)
 }
 
+// TestNotReady: a backend of which its origin says that it is not ready takes no new flow, checked or not.
+func TestNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFinds()
+		w, c, stop := finding(t, discovered, f)
+		w.quiet()
+		set := lb.Discovered{Service: "web", Origin: lb.FromFile, Taken: time.Now(), Backends: []lb.Backend{
+			{Name: "a", Address: netip.MustParseAddr("192.0.2.2"), Weight: 1, NotReady: "is paused, as its engine says"},
+			{Name: "b", Address: netip.MustParseAddr("192.0.2.3"), Weight: 1}}}
+		f.mu.Lock()
+		f.sets = []lb.Discovered{set}
+		f.mu.Unlock()
+		signal(f.changes)
+		time.Sleep(discoverySettle)
+		w.expectApplied("apply web: own=1 a=2! b=3")
+		if b := stateOf(t, c, "web", "a"); b.State != lb.Unhealthy || b.Reason != "is paused, as its engine says" {
+			t.Errorf("the backend is %s, for it %s", b.State, b.Reason)
+		}
+		must(t, c, "drain web/b")
+		w.expectApplied("apply web: own=1 a=2! b=3~")
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func newFinds() *finds { return &finds{changes: make(chan struct{}, 1)} }
 
 // TestDiscovered: what is found comes in beside the configuration's own, and goes, and operations on

@@ -169,13 +169,14 @@ func (w *world) Apply(state lb.State) error {
 			if backend.Draining {
 				b.WriteString("~")
 			}
-			if backend.Unhealthy != "" {
+			observed := s.Observed.Of(i)
+			if observed.Unhealthy != "" {
 				b.WriteString("!")
 			}
-			if backend.Ejected {
+			if observed.Ejected {
 				b.WriteString("e")
 			}
-			if backend.Standby {
+			if observed.Standby {
 				b.WriteString("^")
 			}
 			if backend.Weight != 1 {

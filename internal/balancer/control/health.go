@@ -130,6 +130,7 @@ type selection struct {
 // member is a backend of a service, as operations have it, and what is known of it.
 type member struct {
 	lb.Backend
+	lb.Observed
 	verdict
 	path lb.Path
 	// reached: packets can be sent to it.
@@ -144,7 +145,7 @@ type member struct {
 }
 
 // wanted says whether the backend could take new flows, if it is healthy.
-func (m *member) wanted() bool { return m.TakesFlows() && m.reached && !m.drain }
+func (m *member) wanted() bool { return m.Backend.TakesFlows() && m.reached && !m.drain }
 
 // serves says whether the backend could take new flows, and would be right to.
 func (m *member) serves() bool {
@@ -162,7 +163,7 @@ func selectBackends(s lb.Service, members []member) selection {
 		if m.Backup {
 			kind = 1
 		}
-		if m.TakesFlows() && !m.drain {
+		if m.Backend.TakesFlows() && !m.drain {
 			wanted[kind]++
 		}
 		switch {
@@ -233,6 +234,7 @@ func (v *view) judge(i int) (lb.RoutedService, selection) {
 		}
 		made.Backends[k], made.Paths[k] = m.Backend, m.path
 	}
+	made.Observed = lb.ObservationsOf(len(members), func(k int) lb.Observed { return members[k].Observed })
 	return made, p
 }
 
@@ -241,8 +243,8 @@ func (v *view) member(at use) member {
 	s, b := v.service(at), v.backend(at)
 	key := s.BackendKey(b)
 	o := v.overlayOf(s, b)
-	m := member{Backend: o.over(b), path: pathOf(s, v.known[v.at[at.i][at.j]]), verdict: v.verdict(at),
-		out: o.out(), slow: 100,
+	m := member{Backend: o.over(b), Observed: lb.ObservedOf(b), path: pathOf(s, v.known[v.at[at.i][at.j]]),
+		verdict: v.verdict(at), out: o.out(), slow: 100,
 		ejection: v.ejections[key].Reason}
 	m.reached = reached(s, m.path)
 	if o.forced != nil {

@@ -580,7 +580,8 @@ func TestElect(t *testing.T) {
 		takes := ""
 		for i := range members {
 			got.admit(&members[i])
-			takes += map[bool]string{true: "+", false: "-"}[members[i].TakesFlows() && members[i].path.MAC != nil]
+			takes += map[bool]string{true: "+", false: "-"}[members[i].Backend.TakesFlows() &&
+				members[i].Observed.TakesFlows() && members[i].path.MAC != nil]
 		}
 		if diff := cmp.Diff(test.takes, takes); diff != "" || got.serving != test.want {
 			t.Errorf("%s at %d%%: takes %s, %d; want %s, %d", test.words, test.panic, takes, got.serving,

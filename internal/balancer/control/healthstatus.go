@@ -49,21 +49,26 @@ func healthOf(v lb.Verdict, asked bool) *ops.Health {
 	return h
 }
 
+// appliedBackend is a backend as the data plane has it.
+type appliedBackend struct {
+	lb.Backend
+	lb.Observed
+}
+
 // applied returns the backends of service i as the data plane has them, or, where a deadline has
 // taken them out, as operations have them. Weights are those that a person has set: shares that
 // agents ask for are shown apart.
-func (v *view) applied(i int) []lb.Backend {
+func (v *view) applied(i int) []appliedBackend {
 	s := v.cfg.Services[i]
-	all, left := make([]lb.Backend, len(s.Backends)), v.state.Services[i].Backends
+	all, left, k := make([]appliedBackend, len(s.Backends)), &v.state.Services[i], 0
 	for j, b := range s.Backends {
 		o := v.overlayOf(s, b)
-		all[j] = o.over(b)
+		all[j] = appliedBackend{o.over(b), lb.ObservedOf(b)}
 		if o.out() {
 			continue
 		}
-		all[j].Draining, all[j].Unhealthy, all[j].Ejected, all[j].Standby = left[0].Draining, left[0].Unhealthy,
-			left[0].Ejected, left[0].Standby
-		left = left[1:]
+		all[j].Draining, all[j].Observed = left.Backends[k].Draining, left.Observed.Of(k)
+		k++
 	}
 	return all
 }

@@ -57,8 +57,8 @@ func lay(overlays map[backendName]overlay, name backendName, o overlay) {
 // them that are up; where failing ones are used for want of others, they are not.
 func (v *view) takers(i int) (may, up int) {
 	s := v.state.Services[i]
-	for j, b := range s.Backends {
-		if b.TakesFlows() {
+	for j := range s.Backends {
+		if s.Admits(j) {
 			may++
 			if reached(s.Service, s.Paths[j]) {
 				up++
@@ -157,10 +157,10 @@ func (l *layout) holdsBackends(s *lb.Service) bool {
 }
 
 // condition judges a backend, as operations have it, by what the data plane has.
-func condition(s lb.Service, b lb.Backend, o overlay, e *paths.Entry) lb.Condition {
+func condition(s lb.Service, b appliedBackend, o overlay, e *paths.Entry) lb.Condition {
 	if s.Mode.Proxied() { // whose ways are the kernel's
-		return lb.ConditionOf(b, o.out(), lb.Reach{})
+		return lb.ConditionOf(b.Backend, b.Observed, o.out(), lb.Reach{})
 	}
-	return lb.ConditionOf(b, o.out(), lb.Reach{NoRoute: e.Fault != paths.None || misfit(s, e.Address, e.Route) != "",
-		NoMAC: e.MAC == nil, Reason: reason(s, e)})
+	return lb.ConditionOf(b.Backend, b.Observed, o.out(), lb.Reach{
+		NoRoute: e.Fault != paths.None || misfit(s, e.Address, e.Route) != "", NoMAC: e.MAC == nil, Reason: reason(s, e)})
 }

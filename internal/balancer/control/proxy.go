@@ -62,7 +62,8 @@ func (v *view) desired() proxy.Desired {
 	d := proxy.Desired{Engine: v.cfg.Proxy}
 	for _, i := range v.proxied {
 		if i < len(v.state.Services) { // there are none before the first view
-			d.Services = append(d.Services, proxy.Service{Service: v.state.Services[i].Service})
+			s := &v.state.Services[i]
+			d.Services = append(d.Services, proxy.Service{Service: s.Service, Observed: s.Observed})
 		}
 	}
 	return d
@@ -85,7 +86,7 @@ func sameDesired(a, b proxy.Desired, sameLayout bool) bool {
 	}
 	for i := range a.Services {
 		x, y := a.Services[i].Service, b.Services[i].Service
-		if !slices.Equal(x.Backends, y.Backends) {
+		if !slices.Equal(x.Backends, y.Backends) || !a.Services[i].Observed.Equal(b.Services[i].Observed) {
 			return false
 		}
 		x.Backends, y.Backends = nil, nil

@@ -40,12 +40,13 @@ func shown(d proxy.Desired) string {
 	var b strings.Builder
 	for _, s := range d.Services {
 		fmt.Fprintf(&b, " %s:", s.Name)
-		for _, backend := range s.Backends {
+		for i, backend := range s.Backends {
+			observed := s.Observed.Of(i)
 			b.WriteString(" " + backend.Name)
 			for _, mark := range []struct {
 				on   bool
 				text string
-			}{{backend.Draining, "~"}, {backend.Unhealthy != "", "!"}, {backend.Standby, "^"},
+			}{{backend.Draining, "~"}, {observed.Unhealthy != "", "!"}, {observed.Standby, "^"},
 				{backend.Weight != 1, fmt.Sprintf("*%d", backend.Weight)}} {
 				if mark.on {
 					b.WriteString(mark.text)

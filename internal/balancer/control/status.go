@@ -226,7 +226,7 @@ func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 	for j, b := range v.applied(i) {
 		entry := now[b.Address]
 		status.Backends = append(status.Backends,
-			v.backendStatus(use{i, j}, b, &entry, counters.Backends[s.BackendKey(b)]))
+			v.backendStatus(use{i, j}, b, &entry, counters.Backends[s.BackendKey(b.Backend)]))
 	}
 	return status
 }
@@ -240,7 +240,7 @@ func tableSize(s lb.Service) uint32 {
 }
 
 // backendStatus is of a backend that is b as the data plane has it.
-func (v *view) backendStatus(at use, b lb.Backend, now *paths.Entry, count lb.BackendCount) ops.Backend {
+func (v *view) backendStatus(at use, b appliedBackend, now *paths.Entry, count lb.BackendCount) ops.Backend {
 	s, configured, e := v.service(at), v.backend(at), v.known[v.at[at.i][at.j]]
 	o := v.overlayOf(s, configured)
 	status := ops.Backend{

@@ -170,7 +170,7 @@ func newView(l *layout, overlays map[backendName]overlay, known []*paths.Entry, 
 	for i, s := range l.cfg.Services {
 		if old := former.same(v, i); old != nil {
 			s.Backends = old.Backends
-			v.state.Services[i] = lb.RoutedService{Service: s, Paths: old.Paths}
+			v.state.Services[i] = lb.RoutedService{Service: s, Paths: old.Paths, Observed: old.Observed}
 			continue
 		}
 		v.state.Services[i] = sharing(v.join(i), former.byKey(s.Key()))
@@ -269,7 +269,8 @@ func (v *view) join(i int) (made lb.RoutedService) {
 	}
 	s := v.cfg.Services[i]
 	v.selected[i] = selection{}
-	made = lb.RoutedService{Service: s, Paths: make([]lb.Path, 0, len(s.Backends))}
+	made = lb.RoutedService{Service: s, Paths: make([]lb.Path, 0, len(s.Backends)),
+		Observed: lb.ObservationsOf(len(s.Backends), func(j int) lb.Observed { return lb.ObservedOf(s.Backends[j]) })}
 	for j := range s.Backends {
 		made.Paths = append(made.Paths, pathOf(s, v.known[v.at[i][j]]))
 	}
@@ -293,6 +294,9 @@ func sharing(made lb.RoutedService, former *lb.RoutedService) lb.RoutedService {
 	}
 	if slices.Equal(made.Backends, former.Backends) {
 		made.Backends = former.Backends
+	}
+	if made.Observed.Equal(former.Observed) {
+		made.Observed = former.Observed
 	}
 	if slices.EqualFunc(made.Paths, former.Paths, equalPaths) {
 		made.Paths = former.Paths

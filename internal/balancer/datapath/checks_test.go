@@ -365,8 +365,7 @@ func (s *checkStage) failAll(t *testing.T) {
 	state.Services = slices.Clone(state.Services)
 	for i := range state.Services {
 		service := &state.Services[i]
-		service.Backends = slices.Clone(service.Backends)
-		service.Backends[0].Unhealthy = "refuses connections"
+		service.Observed = service.Observed.With(0, lb.Observed{Unhealthy: "refuses connections"})
 		service.Checks.OnDown = lb.ResetFlows
 		if service.Protocol == lb.UDP {
 			service.Checks.OnDown = lb.MoveFlows

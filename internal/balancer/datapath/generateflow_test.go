@@ -202,7 +202,7 @@ func (g *generator) strike(last lb.State) (next lb.State, ok bool) {
 			s.Paths[backend].MAC = nil
 		}
 	case 8, 9:
-		s.Backends[backend].Unhealthy = "refuses connections"
+		s.Observed = s.Observed.With(backend, lb.Observed{Unhealthy: "refuses connections"})
 		s.Checks.OnDown = []lb.OnDown{lb.KeepFlows, lb.ResetFlows, lb.MoveFlows}[g.IntN(3)]
 	case 2, 3:
 		s.Backends[backend].Draining = true
@@ -214,7 +214,7 @@ func (g *generator) strike(last lb.State) (next lb.State, ok bool) {
 		for i := range s.Backends {
 			s.Backends[i].Draining, s.Backends[i].Weight, s.Backends[i].Upper, s.Backends[i].Lower = false,
 				max(1, s.Backends[i].Weight), 0, 0
-			s.Backends[i].Unhealthy = ""
+			s.Observed = nil
 			if i < len(s.Paths) && s.Paths[i].MAC == nil {
 				s.Paths[i].MAC = []byte{2, 6, 6, 6, byte(g.Uint32()), byte(i)}
 			}
@@ -231,6 +231,7 @@ func (g *generator) mutate(s *lb.RoutedService) {
 		if len(s.Backends) > 1 {
 			s.Backends, s.Paths = slices.Delete(s.Backends, some, some+1),
 				slices.Delete(s.Paths, min(some, len(s.Paths)), min(some+1, len(s.Paths)))
+			s.Observed = s.Observed.Without(some)
 		}
 	case 1: // one is lost from sight
 		if some < len(s.Paths) {
@@ -267,6 +268,7 @@ func (g *generator) mutate(s *lb.RoutedService) {
 			b, path := s.Backends[len(s.Backends)-1], s.Paths[len(s.Paths)-1]
 			b.Address, b.Weight, b.Draining = b.Address.Next(), uint16(g.IntN(5)), false
 			path.MAC = []byte{2, 8, 8, 8, byte(g.Uint32()), 1}
+			s.Observed = s.Observed.With(len(s.Backends), s.Observed.Of(len(s.Backends)-1)) // as b is of the last
 			s.Backends, s.Paths = append(s.Backends, b), append(s.Paths, path)
 		}
 	case 13:
@@ -281,7 +283,7 @@ func (g *generator) mutate(s *lb.RoutedService) {
 	case 14:
 		s.Transition.Window = []time.Duration{0, 10 * time.Second, time.Minute}[g.IntN(3)]
 	case 16:
-		s.Backends[some].Unhealthy = []string{"", "refuses connections"}[g.IntN(2)]
+		s.Observed = s.Observed.With(some, lb.Observed{Unhealthy: []string{"", "refuses connections"}[g.IntN(2)]})
 	case 15:
 		s.TableSize = []uint32{0, 127, 251}[g.IntN(3)]
 	}

@@ -166,14 +166,14 @@ func (w *world) pool(m *worldMember) lb.Pool {
 func (w *world) wanted(view *[worldBackends]serverState) []lb.RoutedService {
 	all := make([]lb.RoutedService, len(w.services))
 	for i, s := range w.services {
-		s.Backends, s.Paths = nil, nil
+		s.Backends, s.Paths, s.Observed = nil, nil, nil
 		for b := range w.services[i].Backends {
 			backend := w.services[i].Backends[b]
 			switch view[b] {
 			case serverRemoved:
 				continue
 			case serverDown:
-				backend.Unhealthy = "it does not answer"
+				s.Observed = s.Observed.With(len(s.Backends), lb.Observed{Unhealthy: "it does not answer"})
 			case serverDrained:
 				backend.Draining = true
 			}

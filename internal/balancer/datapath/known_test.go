@@ -193,7 +193,9 @@ func TestKnownFlowsStay(t *testing.T) {
 					y.to(port, "A")
 				}
 				for name, how := range map[string]func(*lb.RoutedService){
-					"unhealthy":         func(s *lb.RoutedService) { s.Backends[1].Unhealthy = "answers 503" },
+					"unhealthy": func(s *lb.RoutedService) {
+						s.Observed = s.Observed.With(1, lb.Observed{Unhealthy: "answers 503"})
+					},
 					"draining":          func(s *lb.RoutedService) { s.Backends[1].Draining = true },
 					"weight 0":          func(s *lb.RoutedService) { s.Backends[2].Weight = 0 },
 					"another scheduler": func(s *lb.RoutedService) { s.Scheduler = lb.Failover; bound(s, 1000, 0) },

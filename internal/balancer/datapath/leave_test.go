@@ -13,6 +13,7 @@ import (
 func withoutBackend(s lb.RoutedService, i int) lb.RoutedService {
 	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
 	s.Backends, s.Paths = slices.Delete(s.Backends, i, i+1), slices.Delete(s.Paths, i, i+1)
+	s.Observed = s.Observed.Without(i)
 	return s
 }
 

@@ -14,7 +14,7 @@ const refusalLasts, refusalMost = 60, 1 << 30
 func (m *model) penalise(s *lb.RoutedService, backend int) {
 	load := m.lives[backendKeyOf(s, backend)].load
 	weight := uint64(0)
-	if b := s.Backends[backend]; b.Weight > 0 && !b.Draining && b.Unhealthy == "" {
+	if b := s.Backends[backend]; b.Weight > 0 && !b.Draining && s.Observed.Of(backend).Unhealthy == "" {
 		weight = m.share(s, backend)
 	}
 	load.quiet = 0

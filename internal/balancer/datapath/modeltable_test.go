@@ -190,7 +190,7 @@ func settlesAfter(s *lb.RoutedService) time.Duration {
 
 // takes says whether a backend takes new flows.
 func takesFlows(s *lb.RoutedService, i int) bool {
-	return s.Up(i) && s.Backends[i].Weight > 0 && !s.Backends[i].Draining && s.Backends[i].Unhealthy == ""
+	return s.Up(i) && s.Backends[i].Weight > 0 && !s.Backends[i].Draining && s.Observed.Of(i).Unhealthy == ""
 }
 
 // takers are the backends that do, in the configuration's order.

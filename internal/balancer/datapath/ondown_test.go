@@ -27,12 +27,14 @@ func onDownService(vip netip.Addr, mode lb.Mode, protocol lb.Protocol, scheduler
 // fail has the checks of a backend fail; cure has them pass.
 func (y *story) fail(backend int) {
 	y.t.Helper()
-	y.change(func(s *lb.RoutedService) { s.Backends[backend].Unhealthy = "refuses connections" })
+	y.change(func(s *lb.RoutedService) {
+		s.Observed = s.Observed.With(backend, lb.Observed{Unhealthy: "refuses connections"})
+	})
 }
 
 func (y *story) cure(backend int) {
 	y.t.Helper()
-	y.change(func(s *lb.RoutedService) { s.Backends[backend].Unhealthy = "" })
+	y.change(func(s *lb.RoutedService) { s.Observed = s.Observed.With(backend, lb.Observed{}) })
 }
 
 // eachOnDown tells a story in every mode and family, for a scheduler that remembers, one that

@@ -32,6 +32,8 @@ const (
 	dnsBound   = 30 * time.Second
 	// dnsPayload is what answers over UDP may have, in bytes (DNS flag day 2020).
 	dnsPayload = 1232
+	// mostReadings is how often SRV records are read for one answer, of a zone that changes meanwhile.
+	mostReadings = 4
 	// mostAliases is how long a chain of CNAME records may be.
 	mostAliases = 16
 	resolvConf  = "/etc/resolv.conf"
@@ -185,17 +187,35 @@ func (q query) hosts(ctx context.Context, host string) (addrs []netip.Addr, got 
 	return slices.Compact(addrs), got, nil
 }
 
-// services asks for SRV records (RFC 2782), and for the addresses of their targets.
-func (q query) services(ctx context.Context) (records, error) {
-	answer, err := q.any(ctx, q.full, dns.TypeSRV)
-	if err != nil {
-		return records{}, err
+// services asks for SRV records (RFC 2782), and for the addresses of their targets. A target without any may be one of
+// a zone that has changed in between, so that its record is gone, too: the records are asked for again, until they are
+// the same twice.
+func (q query) services(ctx context.Context) (got records, err error) {
+	var list []*dns.SRV
+	for range mostReadings {
+		answer, err := q.any(ctx, q.full, dns.TypeSRV)
+		if err != nil {
+			return records{}, err
+		}
+		now, ttl := servicesOf(answer, q.full)
+		if len(now) == 0 {
+			return records{ttl: negative(answer), why: absent(answer, q.full, dns.TypeSRV)}, nil
+		}
+		if slices.EqualFunc(now, list, func(a, b *dns.SRV) bool { return dns.IsDuplicate(a, b) }) {
+			break
+		}
+		list = now
+		var whole bool
+		if got, whole, err = q.targets(ctx, list, ttl); err != nil || whole {
+			return got, err
+		}
 	}
-	list, ttl := servicesOf(answer, q.full)
-	if len(list) == 0 {
-		return records{ttl: negative(answer), why: absent(answer, q.full, dns.TypeSRV)}, nil
-	}
-	got := records{ttl: ttl}
+	return got, nil
+}
+
+// targets asks for the addresses of SRV records' targets; whole says that each of those that were asked has one.
+func (q query) targets(ctx context.Context, list []*dns.SRV, ttl time.Duration) (got records, whole bool, err error) {
+	got, whole = records{ttl: ttl}, true
 	most := int(lb.Discovery{DNS: q.DNSOrigin}.Keeping(lb.FromDNS).Most)
 	known := map[string][]netip.Addr{}
 	for i, record := range list {
@@ -207,9 +227,10 @@ func (q query) services(ctx context.Context) (records, error) {
 		if !asked {
 			var of records
 			if addrs, of, err = q.hosts(ctx, target); err != nil {
-				return records{}, err
+				return records{}, false, err
 			}
 			known[target], got.ttl = addrs, min(got.ttl, max(of.ttl, shortestTTL))
+			whole = whole && len(addrs) > 0
 		}
 		for _, addr := range addrs {
 			got.found = append(got.found,
@@ -221,7 +242,7 @@ func (q query) services(ctx context.Context) (records, error) {
 		got.why = fmt.Sprintf("no target of %s has an address", q.full)
 	}
 	nameTargets(got.found)
-	return got, nil
+	return got, whole, nil
 }
 
 // nameTargets names backends by the targets that they are of, with the address where a target

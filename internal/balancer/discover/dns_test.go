@@ -30,6 +30,8 @@ type zone struct {
 	fails map[string]error
 	small bool
 	asked []string
+	// after changes the zone once it has answered for a name and type.
+	after map[string]func()
 }
 
 func (z *zone) set(key string, records ...string) {
@@ -80,6 +82,9 @@ func (z *zone) exchange(_ context.Context, network, server string, ask *dns.Msg)
 	}
 	if !exists {
 		answer.Rcode = dns.RcodeNameError
+	}
+	if change := z.after[q.Name+" "+dns.TypeToString[q.Qtype]]; change != nil {
+		change()
 	}
 	return answer, nil
 }
@@ -184,6 +189,47 @@ func TestDNS(t *testing.T) {
 	}
 }
 
+// TestDNSChangesBetweenQuestions: where a zone changes after its SRV records were read, and a target has no address any
+// more, the records are read again before that is believed, and no more often than it takes.
+func TestDNSChangesBetweenQuestions(t *testing.T) {
+	// generation is a zone whose record names a target of this number, which alone has an address.
+	generation := func(n int) map[string][]string {
+		return map[string][]string{"s. SRV": {fmt.Sprintf("s. 60 IN SRV 1 5 80 t%d.", n), "s. 60 IN SRV 1 5 80 kept."},
+			fmt.Sprintf("t%d. A", n): {fmt.Sprintf("t%d. 50 IN A 192.0.2.1", n)}, "kept. A": {"kept. 50 IN A 192.0.2.2"}}
+	}
+	for title, test := range map[string]struct {
+		changes int // after as many answers about s.
+		want    string
+		asked   int
+	}{
+		"no change":        {0, "kept@192.0.2.2:80*5 t0@192.0.2.1:80*5", 3},
+		"a target renamed": {1, "kept@192.0.2.2:80*5 t1@192.0.2.1:80*5", 6},
+		"twice":            {2, "kept@192.0.2.2:80*5 t2@192.0.2.1:80*5", 9},
+		"without end":      {1000, "kept@192.0.2.2:80*5", 3 * mostReadings},
+	} {
+		t.Run(title, func(t *testing.T) {
+			z, now := newZone(), 0
+			z.records = generation(now)
+			z.after = map[string]func(){"s. SRV": func() {
+				if now < test.changes {
+					now++
+					z.records = generation(now)
+				}
+			}}
+			got, _, err := asks(t, z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV"}))
+			if asked := z.times(); err != nil || got != test.want || asked != test.asked {
+				t.Errorf("%q, %v, after %d questions; want %q after %d", got, err, asked, test.want, test.asked)
+			}
+		})
+	}
+	z := newZone()
+	z.set("s. SRV", "s. 60 IN SRV 1 5 80 gone.")
+	if got, all, err := asks(t, z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV"})); err != nil || got != "" ||
+		z.times() != 3 || all.why != "no target of s. has an address" {
+		t.Errorf("a target that has no address twice: %q (%s), %v", got, all.why, err)
+	}
+}
+
 // TestDNSFails: what is no answer is an error with its cause, and names the server.
 func TestDNSFails(t *testing.T) {
 	z := newZone()
@@ -279,8 +325,9 @@ func TestDNSMany(t *testing.T) {
 	}
 	z.set("s. SRV", services...)
 	z.times()
+	const most = 2 + 21 // the records twice, as no target has an address, and one target more than are taken
 	if _, _, err := asks(t,
-		z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV", Keeping: lb.Keeping{Most: 20}})); err != nil || z.times() > 22 {
+		z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV", Keeping: lb.Keeping{Most: 20}})); err != nil || z.times() > most {
 		t.Errorf("of 1,000 targets, where 20 backends are taken, more were asked for; %v", err)
 	}
 }

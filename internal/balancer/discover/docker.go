@@ -268,7 +268,7 @@ func (of *container) name() string {
 
 // backends returns the container as a backend, of each family one, or says of it why it is none.
 func (c containers) backends(of *container) (list []lb.Backend, why string) {
-	b := lb.Backend{Name: of.name(), Weight: 1, Unhealthy: of.unhealthy()}
+	b := lb.Backend{Name: of.name(), Weight: 1, NotReady: of.unhealthy()}
 	var err error
 	if text, is := of.Labels[labelPort]; is {
 		if b.Port, err = number(text, 1); err != nil {

@@ -273,7 +273,7 @@ func TestContainers(t *testing.T) {
 			reason := ""
 			for _, f := range a.Found {
 				words = append(words, fmt.Sprintf("%s@%s*%d", f.Name, netip.AddrPortFrom(f.Address, f.Port), f.Weight))
-				reason = " " + f.Unhealthy
+				reason = " " + f.NotReady
 			}
 			got := strings.Join(words, " ") + reason
 			for _, note := range a.Notes {

@@ -2,6 +2,8 @@
 
 package lb
 
+import "slices"
+
 // BackendState says whether a backend takes part, and if not, what keeps it from that.
 type BackendState string
 
@@ -53,12 +55,88 @@ type Reach struct {
 	Reason string
 }
 
-// ConditionOf judges a backend by all that bears on it: how it is configured and operated, with
-// what its health checks say, whether it was taken out at a deadline, and the way to it.
-func ConditionOf(b Backend, out bool, reach Reach) Condition {
+// Observed is what the balancer has observed of a backend, beside how it is configured. The zero value is that of one
+// that serves.
+type Observed struct {
+	// Unhealthy says why health checks want it to take no new flow, of the backend, as in
+	// "answers with status 503"; empty: it is healthy, or not checked. What becomes of its old
+	// flows, Checks.OnDown says.
+	Unhealthy string
+	// Ejected: it is not health checks that say so, but what it answers to clients. Its connections
+	// go on then, whatever Checks.OnDown says: a backend that takes no new ones may serve those.
+	Ejected bool
+	// Standby: it is a backup, and a backend that is none takes the new flows. It takes none, and keeps its old ones.
+	Standby bool
+}
+
+// ObservedOf returns what is observed of a backend that nothing but its origin says something about.
+func ObservedOf(b Backend) Observed { return Observed{Unhealthy: b.NotReady} }
+
+// TakesFlows says whether what was observed lets the backend take new flows.
+func (o Observed) TakesFlows() bool { return o.Unhealthy == "" && !o.Standby }
+
+// Observations are of the backends of a service, in their order. Those that are beyond the end are zero: none at all
+// stand for a service whose backends all serve. They are not changed; With and Without make others.
+type Observations []Observed
+
+// ObservationsOf returns what is observed of n backends, each of which is asked for once.
+func ObservationsOf(n int, of func(i int) Observed) (all Observations) {
+	for i := range n {
+		o := of(i)
+		if o == (Observed{}) {
+			continue
+		}
+		if all == nil {
+			all = make(Observations, n)
+		}
+		all[i] = o
+	}
+	return all
+}
+
+// Of returns what was observed of backend i.
+func (all Observations) Of(i int) Observed {
+	if i < len(all) {
+		return all[i]
+	}
+	return Observed{}
+}
+
+// With returns the observations with another of backend i.
+func (all Observations) With(i int, o Observed) Observations {
+	other := make(Observations, max(len(all), i+1))
+	copy(other, all)
+	other[i] = o
+	return other
+}
+
+// Without returns the observations where backend i is not there any more.
+func (all Observations) Without(i int) Observations {
+	if i >= len(all) {
+		return all
+	}
+	return slices.Delete(slices.Clone(all), i, i+1)
+}
+
+// Equal says whether the same was observed of all backends.
+func (all Observations) Equal(others Observations) bool {
+	if len(all) == len(others) {
+		return len(all) == 0 || &all[0] == &others[0] || slices.Equal(all, others)
+	}
+	for i := range max(len(all), len(others)) {
+		if all.Of(i) != others.Of(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// ConditionOf judges a backend by all that bears on it: how it is configured and operated, what was
+// observed of it, whether it was taken out at a deadline, and the way to it.
+func ConditionOf(b Backend, o Observed, out bool, reach Reach) Condition {
 	c := Condition{State: Up, Reason: reach.Reason}
 	if c.Reason == "" {
-		c.Reason = b.Unhealthy
+		c.Reason = o.Unhealthy
 	}
 	switch {
 	case out:
@@ -71,11 +149,11 @@ func ConditionOf(b Backend, out bool, reach Reach) Condition {
 		c.State = NoRoute
 	case reach.NoMAC:
 		c.State = NoMAC
-	case b.Ejected:
+	case o.Ejected:
 		c.State = Ejected
-	case b.Unhealthy != "":
+	case o.Unhealthy != "":
 		c.State = Unhealthy
-	case b.Standby:
+	case o.Standby:
 		c.State = Standby
 	}
 	return c

@@ -81,25 +81,17 @@ type Backend struct {
 	// Draining takes no new flow, and keeps the old ones, like weight 0; the weight
 	// stays for when it ends.
 	Draining bool `json:"draining,omitempty"`
-	// Unhealthy says why health checks want it to take no new flow, of the backend, as in
-	// "answers with status 503"; empty: it is healthy, or not checked. What becomes of its old
-	// flows, Checks.OnDown says.
-	Unhealthy string `json:"unhealthy,omitempty"`
-	// Ejected: it is not health checks that say so, but what it answers to clients. Its connections
-	// go on then, whatever Checks.OnDown says: a backend that takes no new ones may serve those.
-	Ejected bool `json:"ejected,omitempty"`
-	// Backup: it is to take new flows only while no backend does that is none. Standby says
-	// that one does: then it takes none, and keeps its old flows.
-	Backup  bool `json:"backup,omitempty"`
-	Standby bool `json:"standby,omitempty"`
+	// NotReady says why its origin wants it to take no new flow, of the backend, as in "is paused, as its engine
+	// says"; empty: its origin does not. What the balancer itself has observed is Observed.
+	NotReady string `json:"unhealthy,omitempty"`
+	// Backup: it is to take new flows only while no backend does that is none.
+	Backup bool `json:"backup,omitempty"`
 	// Origin is where it was found; empty: the configuration names it.
 	Origin Origin `json:"origin,omitempty"`
 }
 
-// TakesFlows says whether the backend takes new flows while it is up.
-func (b Backend) TakesFlows() bool {
-	return b.Weight > 0 && !b.Draining && b.Unhealthy == "" && !b.Standby
-}
+// TakesFlows says whether the backend takes new flows, as it is configured, operated and found.
+func (b Backend) TakesFlows() bool { return b.Weight > 0 && !b.Draining && b.NotReady == "" }
 
 // ServiceKey is what makes a service unique: no two services share it.
 type ServiceKey struct {

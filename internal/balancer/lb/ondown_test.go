@@ -21,7 +21,8 @@ func TestUp(t *testing.T) {
 		{MoveFlows, "", path, true, true, true}, {MoveFlows, "refuses", path, false, false, true},
 	} {
 		s := RoutedService{Service: Service{Checks: Checks{OnDown: test.onDown},
-			Backends: []Backend{{Weight: 1, Unhealthy: test.unhealthy}}}, Paths: []Path{test.path}}
+			Backends: []Backend{{Weight: 1}}}, Observed: Observations{{Unhealthy: test.unhealthy}},
+			Paths: []Path{test.path}}
 		if s.Up(0) != test.up || s.TakesFlows(0) != test.takes || s.Reachable(0) != test.reach {
 			t.Errorf("%+v: up %t, takes flows %t, reachable %t", test, s.Up(0), s.TakesFlows(0), s.Reachable(0))
 		}

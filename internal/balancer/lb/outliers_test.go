@@ -41,8 +41,9 @@ func TestEjectedBackendKeepsConnections(t *testing.T) {
 		up       bool
 	}{{TCP, KeepFlows, true}, {TCP, ResetFlows, true}, {UDP, KeepFlows, true}, {UDP, MoveFlows, false}} {
 		s := RoutedService{Service: Service{Protocol: test.protocol, Checks: Checks{OnDown: test.onDown},
-			Backends: []Backend{{Weight: 1, Unhealthy: "answers nothing", Ejected: true}}},
-			Paths: []Path{{MAC: make([]byte, 6), Source: make([]byte, 6)}}}
+			Backends: []Backend{{Weight: 1}}},
+			Observed: Observations{{Unhealthy: "answers nothing", Ejected: true}},
+			Paths:    []Path{{MAC: make([]byte, 6), Source: make([]byte, 6)}}}
 		if s.Up(0) != test.up || s.TakesFlows(0) || s.Serves() {
 			t.Errorf("%s, on_down %s: up %t, takes flows %t, serves %t; want %t, false and false", test.protocol,
 				test.onDown, s.Up(0), s.TakesFlows(0), s.Serves(), test.up)

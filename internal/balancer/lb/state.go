@@ -70,6 +70,8 @@ type RoutedService struct {
 	// Paths[i] leads to Backends[i]. A backend without a usable path gets no
 	// traffic.
 	Paths []Path
+	// Observed is what was observed of Backends.
+	Observed Observations
 	// HasHairpin: another service serves its near clients; see State.WithHairpins.
 	HasHairpin bool
 }
@@ -83,23 +85,28 @@ func (s RoutedService) Reachable(i int) bool {
 // Up says whether packets of the service's flows may be sent to backend i: it is reachable, and
 // goes on with its flows if it is unhealthy.
 func (s RoutedService) Up(i int) bool {
-	b := s.Backends[i]
-	return s.Reachable(i) && (b.Unhealthy == "" || s.Checks.OnDown.Keeps() || b.Ejected && s.Protocol == TCP)
+	o := s.Observed.Of(i)
+	return s.Reachable(i) && (o.Unhealthy == "" || s.Checks.OnDown.Keeps() || o.Ejected && s.Protocol == TCP)
 }
 
 // Serves says whether a backend of the service can be reached and is healthy. One that takes no new
 // flow serves those that it has.
 func (s RoutedService) Serves() bool {
-	for i, b := range s.Backends {
-		if b.Unhealthy == "" && s.Reachable(i) {
+	for i := range s.Backends {
+		if s.Observed.Of(i).Unhealthy == "" && s.Reachable(i) {
 			return true
 		}
 	}
 	return false
 }
 
+// Admits says whether backend i takes new flows while it is up.
+func (s *RoutedService) Admits(i int) bool {
+	return s.Backends[i].TakesFlows() && s.Observed.Of(i).TakesFlows()
+}
+
 // TakesFlows says whether backend i takes new flows.
-func (s RoutedService) TakesFlows(i int) bool { return s.Up(i) && s.Backends[i].TakesFlows() }
+func (s RoutedService) TakesFlows(i int) bool { return s.Up(i) && s.Admits(i) }
 
 // Same says whether two services are the same in all that a data plane knows of
 // them. Slices that are the same memory are the same: see State.
@@ -112,7 +119,7 @@ func (s *RoutedService) Same(o *RoutedService) bool {
 		slices.Equal(a.Untranslated, b.Untranslated) && a.SameClients(b) &&
 		a.IsHairpin == b.IsHairpin && s.HasHairpin == o.HasHairpin &&
 		sameSlice(a.Backends, b.Backends, func(x, y Backend) bool { return x == y }) &&
-		sameSlice(s.Paths, o.Paths, Path.Equal)
+		s.Observed.Equal(o.Observed) && sameSlice(s.Paths, o.Paths, Path.Equal)
 }
 
 func sameSlice[T any](a, b []T, same func(T, T) bool) bool {

@@ -113,7 +113,7 @@ func TestNoBackend(t *testing.T) {
 	var empty []lb.RoutedService
 	for _, s := range all(lb.Maglev) {
 		for n := 1; n <= backends; n++ {
-			s = changed(s, n, func(b *lb.Backend) { b.Unhealthy = "dead" })
+			s.Observed = s.Observed.With(n-1, lb.Observed{Unhealthy: "dead"})
 		}
 		s.Checks.OnDown = lb.MoveFlows
 		empty = append(empty, s)
@@ -189,7 +189,7 @@ func TestMoves(t *testing.T) {
 		s.Checks.OnDown = lb.MoveFlows
 		for i := range s.Backends {
 			if s.Backends[i].Name == second {
-				s.Backends[i].Unhealthy = "dead"
+				s.Observed = s.Observed.With(i, lb.Observed{Unhealthy: "dead"})
 			}
 		}
 		r.apply(s)

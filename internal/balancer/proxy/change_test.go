@@ -19,9 +19,9 @@ func TestPlan(t *testing.T) {
 	backend := func(name string, last byte) lb.Backend {
 		return lb.Backend{Name: name, Address: netip.AddrFrom4([4]byte{198, 51, 100, last}), Port: 80, Weight: 10}
 	}
-	with := func(change func(*lb.Service)) *Rendering {
+	with := func(change func(*Service)) *Rendering {
 		d := simple(lb.Proxy{Speaks: lb.SpeaksHTTP})
-		s := &d.Services[0].Service
+		s := &d.Services[0]
 		s.Scheduler = lb.WeightedRoundRobin
 		s.Backends = []lb.Backend{backend("w1", 1), backend("w2", 2)}
 		change(s)
@@ -31,42 +31,42 @@ func TestPlan(t *testing.T) {
 		}
 		return r
 	}
-	old := with(func(*lb.Service) {})
+	old := with(func(*Service) {})
 	const pool = "192.0.2.1_80.all/198.51.100."
 	for name, c := range map[string]struct {
-		change func(*lb.Service)
+		change func(*Service)
 		left   map[string]Server
 		want   []string
 		left_  []string
 		reload bool
 	}{
-		"nothing": {change: func(*lb.Service) {}},
-		"name":    {change: func(s *lb.Service) { s.Backends[0].Name = "other" }},
-		"weight": {change: func(s *lb.Service) { s.Backends[0].Weight = 3 },
+		"nothing": {change: func(*Service) {}},
+		"name":    {change: func(s *Service) { s.Backends[0].Name = "other" }},
+		"weight": {change: func(s *Service) { s.Backends[0].Weight = 3 },
 			want: []string{"set server " + pool + "1_80 weight 3"}},
-		"drain": {change: func(s *lb.Service) { s.Backends[0].Draining = true },
+		"drain": {change: func(s *Service) { s.Backends[0].Draining = true },
 			want: []string{"set server " + pool + "1_80 weight 0"}},
-		"down": {change: func(s *lb.Service) { s.Backends[0].Unhealthy = "x" },
+		"down": {change: func(s *Service) { s.Observed = lb.Observations{{Unhealthy: "x"}} },
 			want: []string{"set server " + pool + "1_80 state maint"}},
-		"down, and its connections": {change: func(s *lb.Service) {
+		"down, and its connections": {change: func(s *Service) {
 			s.Checks.OnDown = lb.ResetFlows
-			s.Backends[0].Unhealthy = "x"
+			s.Observed = lb.Observations{{Unhealthy: "x"}}
 		},
 			want: []string{"set server " + pool + "1_80 state maint", "shutdown sessions server " + pool + "1_80"}},
-		"full": {change: func(s *lb.Service) { s.Backends[1].Upper = 7 },
+		"full": {change: func(s *Service) { s.Backends[1].Upper = 7 },
 			want: []string{"set maxconn server " + pool + "2_80 7"}},
-		"come and go": {change: func(s *lb.Service) { s.Backends[0] = backend("w3", 3) },
+		"come and go": {change: func(s *Service) { s.Backends[0] = backend("w3", 3) },
 			want: []string{"add server " + pool + "3_80 198.51.100.3:80 id 110298507 weight 10", "set server " + pool +
 				"3_80 state ready",
 				"set server " + pool + "1_80 state maint"}, left_: []string{pool + "1_80"}},
-		"come back": {change: func(s *lb.Service) { s.Backends = append(s.Backends, backend("w3", 3)) },
+		"come back": {change: func(s *Service) { s.Backends = append(s.Backends, backend("w3", 3)) },
 			left: map[string]Server{pool + "3_80": {Name: "198.51.100.3_80", Address: "198.51.100.3:80", ID: 110298507,
 				Weight: 1, Off: true}},
 			want: []string{"set server " + pool + "3_80 weight 10", "set server " + pool + "3_80 state ready"}},
-		"another header": {change: func(s *lb.Service) {
+		"another header": {change: func(s *Service) {
 			s.Proxy.RequestHeaders = []lb.Header{{Name: "A", Value: "b"}}
 		}, reload: true},
-		"encryption": {change: func(s *lb.Service) { s.Proxy.BackendTLS = lb.BackendTLSUnverified }, reload: true},
+		"encryption": {change: func(s *Service) { s.Proxy.BackendTLS = lb.BackendTLSUnverified }, reload: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

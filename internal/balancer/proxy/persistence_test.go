@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,14 +88,11 @@ func TestCookie(t *testing.T) {
 		}
 	}
 	stays("w2")
-	change := func(do func(*lb.Backend)) {
-		s.Backends = []lb.Backend{s.Backends[0], s.Backends[1]}
-		do(&s.Backends[1])
-		r.apply(s)
-	}
-	change(func(b *lb.Backend) { b.Draining = true })
+	s.Backends = []lb.Backend{s.Backends[0], s.Backends[1]}
+	s.Backends[1].Draining = true
+	r.apply(s)
 	stays("w2")
-	change(func(b *lb.Backend) { b.Unhealthy = "does not answer" })
+	r.applyObserved(s, lb.Observations{1: {Unhealthy: "does not answer"}})
 	stays("w1")
 	if n := r.State().Reloads; n != 0 {
 		t.Errorf("%d reloads", n)
@@ -217,14 +215,9 @@ func TestConnectionsLive(t *testing.T) {
 	if third.name == first.name {
 		t.Errorf("a new connection went to %s, which was removed", third.name)
 	}
-	s.Backends = append([]lb.Backend(nil), s.Backends...)
 	s.Checks.OnDown = lb.ResetFlows
-	for i := range s.Backends {
-		if s.Backends[i].Name == third.name {
-			s.Backends[i].Unhealthy = "does not answer"
-		}
-	}
-	r.apply(s)
+	down := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Name == third.name })
+	r.applyObserved(s, lb.Observations(nil).With(down, lb.Observed{Unhealthy: "does not answer"}))
 	if third.lives() {
 		t.Error("a connection goes on at a backend that is down")
 	}

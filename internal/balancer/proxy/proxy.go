@@ -18,11 +18,13 @@ type Desired struct {
 	Services []Service
 }
 
-// Service is a service of mode proxy. Its backends are as operations, health checks and conditions have them:
-// lb.Backend.TakesFlows says which take new connections. One with Draining or weight 0 keeps its connections and
-// persistent clients; one that is Unhealthy gets none, and where lb.Checks.OnDown says so loses those it has.
+// Service is a service of mode proxy. Its backends are as operations, health checks and conditions have them. One
+// with Draining or weight 0 takes no new connections and keeps its connections and persistent clients; one of which it
+// was observed that it is Unhealthy gets none, and where lb.Checks.OnDown says so loses those it has.
 type Service struct {
 	lb.Service
+	// Observed is what was observed of Backends.
+	Observed lb.Observations
 }
 
 // Counts are of a service or a backend, since the data plane of jeoul began: they do not begin again where

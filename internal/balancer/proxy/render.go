@@ -77,7 +77,7 @@ func Render(d Desired, h Host) (*Rendering, error) {
 			return nil, place{service: services[i].Key()}.wrap(fmt.Errorf("%q and %q have one address and port",
 				services[i-1].Name, services[i].Name))
 		}
-		if err := renderService(r, &services[i].Service, h, logs(d.Engine)); err != nil {
+		if err := renderService(r, &services[i], h, logs(d.Engine)); err != nil {
 			return nil, err
 		}
 	}
@@ -125,7 +125,7 @@ func logs(e lb.ProxyEngine) bool {
 }
 
 // renderService makes the sections of one.
-func renderService(r *Rendering, s *lb.Service, h Host, logged bool) error {
+func renderService(r *Rendering, s *Service, h Host, logged bool) error {
 	p := s.Proxy
 	if p == nil {
 		p = &lb.Proxy{}
@@ -155,7 +155,7 @@ func renderService(r *Rendering, s *lb.Service, h Host, logged bool) error {
 
 // service is one that is rendered.
 type service struct {
-	*lb.Service
+	*Service
 	p    *lb.Proxy
 	http bool
 	name string

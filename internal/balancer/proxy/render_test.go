@@ -27,7 +27,7 @@ func TestRenderGolden(t *testing.T) {
 	t.Parallel()
 	retries := uint8(1)
 	for name, d := range map[string]Desired{
-		"tcp": {Services: []Service{{lb.Service{Name: "db", VIP: netip.MustParseAddr("2001:db8::1"), Port: 5432,
+		"tcp": {Services: []Service{{Service: lb.Service{Name: "db", VIP: netip.MustParseAddr("2001:db8::1"), Port: 5432,
 			Protocol: lb.TCP, Mode: lb.ModeProxy,
 			Scheduler: lb.WeightedLeastConnections, Persistence: lb.Persistence{Timeout: time.Hour, Prefix: 64},
 			Limits: lb.Limits{Connections: 500, Rate: 100}, MSS: 1400,
@@ -37,14 +37,12 @@ func TestRenderGolden(t *testing.T) {
 			Backends: []lb.Backend{
 				{Name: "db1", Address: netip.MustParseAddr("2001:db8::11"), Port: 5432, Weight: 1000, Upper: 100},
 				{Name: "db2", Address: netip.MustParseAddr("2001:db8::12"), Port: 5432, Weight: 500, Draining: true},
-				{Name: "db3", Address: netip.MustParseAddr("2001:db8::13"), Port: 5432, Weight: 1,
-					Unhealthy: "does not answer"},
-				{Name: "db4", Address: netip.MustParseAddr("2001:db8::14"), Port: 5432, Weight: 1, Backup: true,
-					Standby: true},
-			}}}}},
+				{Name: "db3", Address: netip.MustParseAddr("2001:db8::13"), Port: 5432, Weight: 1},
+				{Name: "db4", Address: netip.MustParseAddr("2001:db8::14"), Port: 5432, Weight: 1, Backup: true},
+			}}, Observed: lb.Observations{2: {Unhealthy: "does not answer"}, 3: {Standby: true}}}}},
 		"http": {Engine: lb.ProxyEngine{Threads: 4, CPUMap: []string{"auto:1/1-4 0-3"}, Connections: 10000, User: "web",
 			Global: "log 127.0.0.1:514 local0\n"},
-			Services: []Service{{lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 443,
+			Services: []Service{{Service: lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 443,
 				Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.Maglev,
 				Proxy: &lb.Proxy{Speaks: lb.SpeaksHTTP, Certificates: []string{"/etc/a.pem", "/etc/b c.pem"},
 					SecurityHeaders: true, RedirectTLS: true,
@@ -59,7 +57,7 @@ func TestRenderGolden(t *testing.T) {
 					{Name: "w1", Address: netip.MustParseAddr("198.51.100.1"), Port: 8443, Weight: 1},
 					{Name: "w2", Address: netip.MustParseAddr("198.51.100.2"), Port: 8443, Weight: 3},
 				}}}}},
-		"failover": {Services: []Service{{lb.Service{Name: "web\nglobal", VIP: netip.MustParseAddr("192.0.2.1"),
+		"failover": {Services: []Service{{Service: lb.Service{Name: "web\nglobal", VIP: netip.MustParseAddr("192.0.2.1"),
 			Port: 80, Protocol: lb.TCP, Scheduler: lb.Failover,
 			Backends: []lb.Backend{
 				{Name: "w1", Address: netip.MustParseAddr("198.51.100.1"), Port: 80, Weight: 1},
@@ -95,7 +93,7 @@ func TestRenderGolden(t *testing.T) {
 
 // simple is a service with a proxy of one's own.
 func simple(p lb.Proxy) Desired {
-	return Desired{Services: []Service{{lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 80,
+	return Desired{Services: []Service{{Service: lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 80,
 		Protocol: lb.TCP, Mode: lb.ModeProxy,
 		Scheduler: lb.RoundRobin, Proxy: &p,
 		Backends: []lb.Backend{{Name: "w1", Address: netip.MustParseAddr("198.51.100.1"), Port: 80, Weight: 1}}}}}}

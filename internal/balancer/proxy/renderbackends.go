@@ -117,8 +117,9 @@ func (c *service) servers(t *text, chosen []int) []Server {
 		s := Server{Name: endpoint(b.Address, b.Port), Address: netip.AddrPortFrom(b.Address, b.Port).String(),
 			ID: ids[n], Fixed: fixed, Most: b.Upper}
 		s.Weight = c.weight(b, most)
-		s.Off = b.Unhealthy != "" || b.Standby
-		s.Ends = b.Unhealthy != "" && !b.Ejected && !c.Checks.OnDown.Keeps()
+		o := c.Observed.Of(i)
+		s.Off = o.Unhealthy != "" || o.Standby
+		s.Ends = o.Unhealthy != "" && !o.Ejected && !c.Checks.OnDown.Keeps()
 		servers[n] = s
 	}
 	return servers

@@ -61,14 +61,25 @@ func (r *rig) open() {
 // apply applies, and fails the test where that fails.
 func (r *rig) apply(services ...lb.Service) {
 	r.t.Helper()
-	if err := r.Apply(r.t.Context(), desired(services...)); err != nil {
+	r.applyDesired(desired(services...))
+}
+
+// applyObserved likewise applies a service of whose backends something was observed.
+func (r *rig) applyObserved(s lb.Service, observed lb.Observations) {
+	r.t.Helper()
+	r.applyDesired(Desired{Services: []Service{{Service: s, Observed: observed}}})
+}
+
+func (r *rig) applyDesired(d Desired) {
+	r.t.Helper()
+	if err := r.Apply(r.t.Context(), d); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
 func desired(services ...lb.Service) (d Desired) {
 	for _, s := range services {
-		d.Services = append(d.Services, Service{s})
+		d.Services = append(d.Services, Service{Service: s})
 	}
 	return d
 }

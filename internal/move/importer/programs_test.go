@@ -4,12 +4,15 @@ package importer
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509/pkix"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,14 +91,22 @@ func iptablesTakes(t *testing.T, c testcase) {
 	if strings.Contains(text, "ip6tables") {
 		program = "ip6tables-restore"
 	}
-	if iptablesCommand.MatchString(text) {
-		text = "*nat\n" + iptablesCommand.ReplaceAllString(text, "") + "COMMIT\n"
+	if commands := iptablesCommand.FindAllStringSubmatch(text, -1); commands != nil {
+		tables := map[string]string{}
+		for _, command := range commands {
+			table := cmp.Or(command[1], "filter")
+			tables[table] += command[2] + "\n"
+		}
+		text = ""
+		for _, table := range slices.Sorted(maps.Keys(tables)) {
+			text += "*" + table + "\n" + tables[table] + "COMMIT\n"
+		}
 	}
 	accepts(t, text, testenv.Program(t, "unshare"), "--net", testenv.Program(t, program), "--test")
 }
 
-// iptablesCommand is what stands before a rule of the table nat on a command line.
-var iptablesCommand = regexp.MustCompile(`(?m)^(sudo )?\S*ip6?tables (-w )?-t nat `)
+// iptablesCommand is a command line, with its table and what it does there.
+var iptablesCommand = regexp.MustCompile(`(?m)^(?:sudo )?\S*ip6?tables (?:-w )?(?:-t (\S+) )?(.*)$`)
 
 // keepalivedTakes: a script that is not there is no fault of the syntax's.
 func keepalivedTakes(t *testing.T, c testcase) {

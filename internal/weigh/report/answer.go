@@ -10,102 +10,93 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/weigh/certainty"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// answer says in one or two sentences what a load showed. pace is how long a repeat of the run took; 0 is unknown.
-func (s *section) answer(pace time.Duration) []string {
-	if !slices.ContainsFunc(s.points(), func(p *point) bool { return p.Valid > 0 }) {
+// sayAnswer says in one or two sentences what a load showed. pace is how long a repeat of the run took; 0 is unknown.
+func sayAnswer(s *model.Section, pace time.Duration) []string {
+	if !slices.ContainsFunc(s.Points(), func(p *model.Point) bool { return p.Valid > 0 }) {
 		return []string{"No trial is valid, so there is nothing to judge; the reasons are listed below."}
 	}
-	if kind := s.kind(); kind != nil && kind.answer != nil {
-		return kind.answer(s)
+	if s.Kind.Answer != nil {
+		return s.Kind.Answer(s)
 	}
-	if s.isPackets() {
-		return packetAnswer(s)
+	if r, ok := s.Ranking(); ok {
+		return sentences(r, s, pace)
 	}
-	if r, ok := s.ranking(); ok {
-		return r.sentences(s, pace)
-	}
-	return brief(verdict(s), s.title()+": ")
+	return model.Brief(model.Verdict(s), s.Title()+": ")
 }
 
 // sentences says who leads and by how much, or that nobody does.
-func (r ranking) sentences(s *section, pace time.Duration) []string {
-	d := r.toReference
+func sentences(r model.Ranking, s *model.Section, pace time.Duration) []string {
+	d := r.ToReference
 	looks := fmt.Sprintf("%s looks like %s × %s's %s%s",
-		clean(d.of), ratioText(d.Ratio), clean(d.to), r.noun, d.brackets())
+		wording.Clean(d.Of), wording.RatioText(d.Ratio), wording.Clean(d.To), r.Noun, d.Brackets())
 	switch {
-	case !d.sure():
+	case !d.Sure():
 		return []string{
 			fmt.Sprintf("This run is too short to name a winner: %s, but chance alone can do that.", looks),
 			fmt.Sprintf("An interval needs %d pairs of trials from 2 repeats or more; here are %d from %s. %s.",
-				certainty.Fewest, d.Pairs, counted("repeat")(fmt.Sprint(d.repeats)), enough(d, pace)),
+				certainty.Fewest, d.Pairs, wording.Counted("repeat")(fmt.Sprint(d.Repeats)), enough(d, pace)),
 		}
-	case !d.told():
+	case !d.Told():
 		out := []string{fmt.Sprintf("%s and %s cannot be told apart by their %s: the ratio is %s%s.",
-			clean(d.of), clean(d.to), r.noun, ratioText(d.Ratio), d.brackets())}
-		if len(r.beaten) > 0 {
+			wording.Clean(d.Of), wording.Clean(d.To), r.Noun, wording.RatioText(d.Ratio), d.Brackets())}
+		if len(r.Beaten) > 0 {
 			return append(out, fmt.Sprintf("%s is better than %s, beyond the spread.",
-				clean(d.of), list(atMost(opponents(r.beaten), maxRivals))))
+				wording.Clean(d.Of), wording.List(model.AtMost(opponents(r.Beaten), model.MaxRivals))))
 		}
 		return append(out, "No balancer of this run is better than another beyond the spread.")
 	}
-	if len(r.rivals) == 0 && len(r.beaten) == 1 {
-		return []string{r.margin(s) + "."} // which names the only other balancer already
+	if len(r.Rivals) == 0 && len(r.Beaten) == 1 {
+		return []string{margin(r, s) + "."} // which names the only other balancer already
 	}
-	return []string{r.margin(s) + ".", r.others()}
+	return []string{margin(r, s) + ".", others(r)}
 }
 
 // margin says how the leader stands to the reference.
-func (r ranking) margin(s *section) string {
-	d := r.toReference
-	text := fmt.Sprintf("%s serves %s × %s's %s%s", clean(d.of), ratioText(d.Ratio), clean(d.to), r.noun, d.brackets())
-	if !r.more {
-		text = fmt.Sprintf("%s has %s × %s's %s%s", clean(d.of), ratioText(d.Ratio), clean(d.to), r.noun, d.brackets())
+func margin(r model.Ranking, s *model.Section) string {
+	d := r.ToReference
+	text := fmt.Sprintf("%s serves %s × %s's %s%s", wording.Clean(d.Of), wording.RatioText(d.Ratio), wording.Clean(d.To), r.Noun, d.Brackets())
+	if !r.More {
+		text = fmt.Sprintf("%s has %s × %s's %s%s", wording.Clean(d.Of), wording.RatioText(d.Ratio), wording.Clean(d.To), r.Noun, d.Brackets())
 	}
-	if cost := s.duel(r.yardstick, d.of, d.to, r.cost); cost.told() && !slices.Contains(notBalancers, d.to) {
-		if part := fraction(cost.Ratio); strings.HasPrefix(part, "1/") {
+	if cost := s.Duel(r.Yardstick, d.Of, d.To, r.Cost); cost.Told() && !slices.Contains(model.NotBalancers, d.To) {
+		if part := wording.Fraction(cost.Ratio); strings.HasPrefix(part, "1/") {
 			return text + fmt.Sprintf(" at %s of its CPU time", part)
 		}
-		text += fmt.Sprintf(" at %s its CPU time", times(cost.Ratio))
+		text += fmt.Sprintf(" at %s its CPU time", wording.Times(cost.Ratio))
 	}
 	return text
 }
 
 // others says whether the leader is the winner, or which may be as good.
-func (r ranking) others() string {
+func others(r model.Ranking) string {
 	switch {
-	case len(r.rivals)+len(r.beaten) == 0:
+	case len(r.Rivals)+len(r.Beaten) == 0:
 		return "No other balancer was measured."
-	case len(r.rivals) > 0:
-		return fmt.Sprintf("Not told apart from it in this run: %s.", list(atMost(opponents(r.rivals), maxRivals)))
-	case r.more:
-		return fmt.Sprintf("That is the most of all %d balancers, beyond the spread.", len(r.beaten)+1)
+	case len(r.Rivals) > 0:
+		return fmt.Sprintf("Not told apart from it in this run: %s.", wording.List(model.AtMost(opponents(r.Rivals), model.MaxRivals)))
+	case r.More:
+		return fmt.Sprintf("That is the most of all %d balancers, beyond the spread.", len(r.Beaten)+1)
 	}
-	return fmt.Sprintf("That is the least of all %d balancers, beyond the spread.", len(r.beaten)+1)
+	return fmt.Sprintf("That is the least of all %d balancers, beyond the spread.", len(r.Beaten)+1)
 }
 
-func opponents(duels []duel) []string {
+func opponents(duels []model.Duel) []string {
 	var all []string
 	for _, d := range duels {
-		all = append(all, clean(d.of))
+		all = append(all, wording.Clean(d.Of))
 	}
 	return all
 }
 
-// atMost keeps the first of many words, and says how many there are more.
-func atMost(words []string, most int) []string {
-	if len(words) <= most+1 {
-		return words
-	}
-	return append(slices.Clip(words[:most]), fmt.Sprintf("%d more", len(words)-most))
-}
-
 // enough says how many repeats would tell two subjects apart, and how long they take.
-func enough(d duel, pace time.Duration) string {
-	n := d.repeatsToTell()
-	text := fmt.Sprintf("%s of each point", counted("repeat")(decimal(float64(n), 0)))
+func enough(d model.Duel, pace time.Duration) string {
+	n := d.RepeatsToTell()
+	text := fmt.Sprintf("%s of each point", wording.Counted("repeat")(wording.Decimal(float64(n), 0)))
 	if total := pace * time.Duration(n); pace > 0 && total/time.Duration(n) == pace {
 		text += fmt.Sprintf(" (about %s)", roughly(total))
 	}
@@ -120,7 +111,7 @@ func roughly(d time.Duration) string {
 	case d < 90*time.Minute:
 		return fmt.Sprintf("%.0f min", math.Ceil(d.Minutes()))
 	}
-	return decimal(d.Hours(), 1) + " h"
+	return wording.Decimal(d.Hours(), 1) + " h"
 }
 
 // pace is how long the run took for each of its repeats; 0 is unknown.
@@ -135,38 +126,13 @@ func pace(run *results.Run) time.Duration {
 	return run.Ended.Sub(run.Started) / time.Duration(repeats)
 }
 
-// briefItems is how many items of a list a short sentence has.
-const briefItems = 3
-
-// brief makes one or two short sentences of a verdict: what is missed before what holds, and lists cut short.
-func brief(sentences []string, prefix string) []string {
-	sentences = slices.DeleteFunc(slices.Clone(sentences), func(s string) bool {
-		return strings.HasPrefix(strings.TrimPrefix(s, prefix), saturatedWords)
-	})
-	if len(sentences) == 0 {
-		return []string{"The tables below show what was measured; there is nothing to hold it against."}
-	}
-	slices.SortStableFunc(sentences, func(a, b string) int { return b2i(missedTargets(b)) - b2i(missedTargets(a)) })
-	var out []string
-	for _, sentence := range sentences[:min(2, len(sentences))] {
-		items := strings.Split(strings.TrimSuffix(sentence, "."), "; ")
-		out = append(out, strings.Join(atMost(items, briefItems), "; ")+".")
-	}
-	return out
-}
-
-func missedTargets(s string) bool { return strings.Contains(s, "argets that are missed") }
-
 // certaintyNote says what an interval of the answer is.
-func (s *section) certaintyNote() string {
-	r, ok := s.ranking()
-	if !ok || !r.toReference.sure() {
+func certaintyNote(s *model.Section) string {
+	r, ok := s.Ranking()
+	if !ok || !r.ToReference.Sure() {
 		return ""
 	}
 	return fmt.Sprintf("In brackets: the interval that has the true ratio in it in %.0f of 100 runs; "+
-		"from %d pairs of interleaved trials at %s.", math.Round(certainty.Level*100), r.toReference.Pairs,
-		counted("point")(fmt.Sprint(r.toReference.points)))
+		"from %d pairs of interleaved trials at %s.", math.Round(certainty.Level*100), r.ToReference.Pairs,
+		wording.Counted("point")(fmt.Sprint(r.ToReference.Points)))
 }
-
-// rest of a winner's name where it is not told apart from all others.
-const maxRivals = 3

@@ -8,31 +8,33 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // answer is which balancer is best at a point, by one metric.
 type answer struct {
-	best *point
+	best *model.Point
 	// rivals are those that cannot be told apart from the best one.
-	rivals []*point
+	rivals []*model.Point
 }
 
 // balancers are the group's points that are of a balancer.
-func (s *section) balancers(g *group) []*point {
-	return slices.DeleteFunc(slices.Clone(g.Points), func(p *point) bool {
-		return p.Subject == s.Baseline || slices.Contains(notBalancers, p.Subject)
+func balancers(s *model.Section, g *model.Group) []*model.Point {
+	return slices.DeleteFunc(slices.Clone(g.Points), func(p *model.Point) bool {
+		return p.Subject == s.Baseline || slices.Contains(model.NotBalancers, p.Subject)
 	})
 }
 
 // bestBy returns the point with the best median of a metric; more is better, or
 // less. best is nil where fewer than two balancers have the metric.
-func bestBy(points []*point, metric string, more bool) answer {
-	with := slices.DeleteFunc(slices.Clone(points), func(p *point) bool { return !p.has(metric) })
+func bestBy(points []*model.Point, metric string, more bool) answer {
+	with := slices.DeleteFunc(slices.Clone(points), func(p *model.Point) bool { return !p.Has(metric) })
 	if len(with) < 2 {
 		return answer{}
 	}
-	slices.SortStableFunc(with, func(a, b *point) int {
+	slices.SortStableFunc(with, func(a, b *model.Point) int {
 		order := cmp.Compare(a.Stats[metric].Median, b.Stats[metric].Median)
 		if more {
 			return -order
@@ -41,7 +43,7 @@ func bestBy(points []*point, metric string, more bool) answer {
 	})
 	a := answer{best: with[0]}
 	for _, p := range with[1:] {
-		if tied(a.best, p, metric) {
+		if model.Tied(a.best, p, metric) {
 			a.rivals = append(a.rivals, p)
 		}
 	}
@@ -49,17 +51,17 @@ func bestBy(points []*point, metric string, more bool) answer {
 }
 
 // text names the best, what it measured, and who may be as good.
-func (a answer) text(figure func(*point) string) string {
+func (a answer) text(figure func(*model.Point) string) string {
 	if a.best == nil {
-		return missing
+		return wording.Missing
 	}
-	text := fmt.Sprintf("%s (%s)", clean(a.best.Label), figure(a.best))
+	text := fmt.Sprintf("%s (%s)", wording.Clean(a.best.Label), figure(a.best))
 	if len(a.rivals) == 0 {
 		return text
 	}
 	var names []string
-	for _, r := range a.rivals[:min(len(a.rivals), maxRivals)] {
-		names = append(names, clean(r.Label))
+	for _, r := range a.rivals[:min(len(a.rivals), model.MaxRivals)] {
+		names = append(names, wording.Clean(r.Label))
 	}
 	if others := len(a.rivals) - len(names); others > 0 {
 		names = append(names, fmt.Sprintf("%d more", others))
@@ -69,53 +71,55 @@ func (a answer) text(figure func(*point) string) string {
 
 // answered says whether the section's loads are such that one balancer can be
 // better than another by its rate.
-func (s *section) answered() bool {
-	return (s.kind() == nil || s.isDNS()) && !s.isPackets() && !s.laddered() &&
-		slices.ContainsFunc(s.Groups, func(g *group) bool { return len(s.balancers(g)) > 1 })
+func answered(s *model.Section) bool {
+	return s.Kind.BestOfPoint &&
+		slices.ContainsFunc(s.Groups, func(g *model.Group) bool { return len(balancers(s, g)) > 1 })
 }
 
 // answersSheet says which balancer is best for which load; nil where nothing was
 // weighed against another.
-func answersSheet(sections []*section) *sheet {
-	sh := &sheet{
+func answersSheet(sections []*model.Section) *model.Sheet {
+	sh := &model.Sheet{
 		Title: "The best at each point",
 		Lead:  "The best median at each point, and those that this run does not tell apart from it.",
-		Columns: []column{{Title: "Load"}, {Title: "Point"}, {Title: "Serves most"}, {Title: "Costs least CPU"},
+		Columns: []model.Column{{Title: "Load"}, {Title: "Point"}, {Title: "Serves most"}, {Title: "Costs least CPU"},
 			{Title: "Shortest p99"}, {Title: "What limited the first"}},
 	}
 	for _, s := range sections {
-		if s.answered() {
-			sh.group(answerLines(s))
+		if answered(s) {
+			sh.Group(answerLines(s))
 		}
 	}
-	if sh.empty() {
+	if sh.Empty() {
 		return nil
 	}
-	sh.dropBlankColumns()
+	sh.DropBlankColumns()
 	return sh
 }
 
-func answerLines(s *section) []line {
-	rate, _, noun := s.rate()
-	cost, unit := s.costMetric()
-	var lines []line
+func answerLines(s *model.Section) []model.Line {
+	by := s.Kind.Yardstick(s)
+	var lines []model.Line
 	for _, g := range s.Groups {
-		points := s.balancers(g)
-		most := bestBy(points, rate, true)
+		points := balancers(s, g)
+		most := bestBy(points, by.Metric, true)
 		if most.best == nil {
 			continue
 		}
-		lines = append(lines, line{Cells: []string{
-			s.title(),
-			cmp.Or(g.Params.only(s.Varying).text(), missing),
-			most.text(func(p *point) string { return significant(p.Stats[rate].Median) + " " + noun }),
-			bestBy(points, cost, false).text(func(p *point) string {
-				return significant(p.Stats[cost].Median) + " " + unit
+		lines = append(lines, model.Line{Cells: []string{
+			s.Title(),
+			cmp.Or(g.Params.Only(s.Varying).Text(), wording.Missing),
+			most.text(func(p *model.Point) string {
+				return wording.Significant(p.Stats[by.Metric].Median) + " " +
+					by.Noun
 			}),
-			bestBy(points, results.LatencyMsP99, false).text(func(p *point) string {
-				return significant(p.Stats[results.LatencyMsP99].Median) + " ms"
+			bestBy(points, by.Cost, false).text(func(p *model.Point) string {
+				return wording.Significant(p.Stats[by.Cost].Median) + " " + by.CostUnit
 			}),
-			cmp.Or(most.best.Saturated, missing),
+			bestBy(points, results.LatencyMsP99, false).text(func(p *model.Point) string {
+				return wording.Significant(p.Stats[results.LatencyMsP99].Median) + " ms"
+			}),
+			cmp.Or(most.best.Saturated, wording.Missing),
 		}})
 	}
 	return lines

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -42,10 +44,10 @@ func TestBulkAgainstItsBaseline(t *testing.T) {
 		t.Errorf("the report speaks of requests:\n%s", text)
 	}
 	sections := aggregate(run.Trials, run.Baseline)
-	if got := newPalette(sections).subject("routed"); got != inkBaseline {
+	if got := model.NewPalette(sections).Ink("routed"); got != chart.InkBaseline {
 		t.Errorf("the baseline has ink %v", got)
 	}
-	for _, f := range figures(sections[0], newPalette(sections)) {
+	for _, f := range model.Figures(sections[0], model.NewPalette(sections)) {
 		if f.Title != "Gbit/s" {
 			t.Errorf("there is a chart %q, though nothing was measured for it", f.Title)
 		}

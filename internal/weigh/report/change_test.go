@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -17,7 +18,7 @@ func changed(subject, event string, metrics map[string]float64) results.Trial {
 		results.NewFailed: 0, results.NewToLeft: 0}
 	maps.Copy(all, metrics)
 	params := map[string]any{"event": event, "concurrency": 2000}
-	if strings.HasPrefix(subject, ownPrefix) {
+	if strings.HasPrefix(subject, model.OwnPrefix) {
 		params["scheduler"] = "maglev"
 	}
 	return results.Trial{Subject: subject, Load: "change", Params: params, Repeat: 1, Valid: true,

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -76,7 +78,7 @@ func comparison(first, second *results.Run) (*document, error) {
 	}
 	before, after := aggregate(first.Trials, first.Baseline), aggregate(second.Trials, second.Baseline)
 	for _, s := range after {
-		i := slices.IndexFunc(before, func(b *section) bool { return b.Load == s.Load })
+		i := slices.IndexFunc(before, func(b *model.Section) bool { return b.Load == s.Load })
 		if i < 0 {
 			continue
 		}
@@ -84,12 +86,12 @@ func comparison(first, second *results.Run) (*document, error) {
 		if len(c.lines) == 0 {
 			continue
 		}
-		d.Loads = append(d.Loads, loadPart{Title: s.title(), Sheets: []sheet{c.sheet()}, section: s})
+		d.Loads = append(d.Loads, loadPart{Title: s.Title(), Sheets: []model.Sheet{c.sheet()}, section: s})
 		said := changedBeyond(before[i], s)
 		if said == "" {
 			said = c.verdict()
 		}
-		d.Overview.Answer = append(d.Overview.Answer, s.title()+": "+said)
+		d.Overview.Answer = append(d.Overview.Answer, s.Title()+": "+said)
 	}
 	if len(d.Loads) == 0 {
 		return nil, fmt.Errorf("comparing %s with %s: %w", runName(second), runName(first), ErrNothingShared)
@@ -99,19 +101,19 @@ func comparison(first, second *results.Run) (*document, error) {
 
 // changedBeyond says which subjects stand otherwise to the baseline than in the run before: their intervals have
 // nothing in common. It is empty where a run has no intervals.
-func changedBeyond(before, after *section) string {
-	y, ok := after.yardstick()
+func changedBeyond(before, after *model.Section) string {
+	y, ok := after.Yardstick()
 	if !ok {
 		return ""
 	}
 	var changed []string
 	same := 0
 	for _, name := range after.Subjects {
-		then, now := before.duel(y, name, before.Baseline, y.metric), after.duel(y, name, after.Baseline, y.metric)
+		then, now := before.Duel(y, name, before.Baseline, y.Metric), after.Duel(y, name, after.Baseline, y.Metric)
 		switch {
-		case name == after.Baseline || !then.sure() || !now.sure():
+		case name == after.Baseline || !then.Sure() || !now.Sure():
 		case now.Low > then.High || now.High < then.Low:
-			changed = append(changed, fmt.Sprintf("%s from %s to %s", clean(name), then.interval(), now.interval()))
+			changed = append(changed, fmt.Sprintf("%s from %s to %s", wording.Clean(name), then.Interval(), now.Interval()))
 		default:
 			same++
 		}
@@ -122,15 +124,15 @@ func changedBeyond(before, after *section) string {
 	case len(changed) == 0:
 		return fmt.Sprintf(
 			"nothing changed beyond the spread: of %d subjects, the intervals of the ratio to %s overlap.", same,
-			clean(after.Baseline))
+			wording.Clean(after.Baseline))
 	}
-	return fmt.Sprintf("changed beyond the spread, in %s × %s: %s; not told apart: %d.", y.noun, clean(after.Baseline),
+	return fmt.Sprintf("changed beyond the spread, in %s × %s: %s; not told apart: %d.", y.Noun, wording.Clean(after.Baseline),
 		strings.Join(changed, "; "), same)
 }
 
 func runName(run *results.Run) string {
 	name := title(run)
-	if commit := clean(run.Environment.Commit); commit != "" {
+	if commit := wording.Clean(run.Environment.Commit); commit != "" {
 		name += " at " + commit[:min(len(commit), 12)]
 	}
 	if !run.Started.IsZero() {
@@ -144,8 +146,8 @@ func differences(first, second *results.Run) []string {
 	var all []string
 	differ := func(what, a, b string) {
 		if a != b {
-			all = append(all, fmt.Sprintf("%s differs: %s, then %s.", what, cmp.Or(clean(a), missing),
-				cmp.Or(clean(b), missing)))
+			all = append(all, fmt.Sprintf("%s differs: %s, then %s.", what, cmp.Or(wording.Clean(a), wording.Missing),
+				cmp.Or(wording.Clean(b), wording.Missing)))
 		}
 	}
 	differ("The suite", first.Suite, second.Suite)
@@ -177,29 +179,28 @@ type comparedPoint struct {
 	place         string
 	label         string
 	baseline      bool
-	before, after *point
+	before, after *model.Point
 	// ratios are the point's to its baseline, in each run; 0 without one.
 	ratios [2]float64
 }
 
-func compared(before, after *section) comparedLoad {
-	metric, title, noun := after.rate()
-	if s := after; s.isPackets() {
-		metric, title, noun = results.NsNetOfEmpty, "ns a packet, net", "ns"
-	} else if s.countsPackets() {
-		metric, title, noun = results.InstructionsNetOfEmpty, "instructions a packet, net", "instructions"
+func compared(before, after *model.Section) comparedLoad {
+	metric, title, noun := after.Rate()
+	if by := after.Kind.Compared; by != nil {
+		metric, title, noun = by.Name, by.Title, by.Noun
 	}
 	c := comparedLoad{metric: metric, title: title, noun: noun, baseline: after.Baseline}
 	for _, g := range after.Groups {
 		for _, p := range g.Points {
-			at, old := before.find(p)
-			if old == nil || !p.has(metric) || !old.has(metric) {
+			at, old := find(before, p)
+			if old == nil || !p.Has(metric) || !old.Has(metric) {
 				continue
 			}
-			line := comparedPoint{place: g.Params.only(after.Varying).text(), label: clean(p.Label), before: old,
-				after: p, baseline: p.Subject == after.Baseline}
-			line.ratios[0], _ = ratioOf(old, at.best(before.Baseline, metric), metric)
-			line.ratios[1], _ = ratioOf(p, g.best(after.Baseline, metric), metric)
+			line := comparedPoint{place: g.Params.Only(after.Varying).Text(), label: wording.Clean(p.Label),
+				before: old,
+				after:  p, baseline: p.Subject == after.Baseline}
+			line.ratios[0], _ = model.RatioOf(old, at.Best(before.Baseline, metric), metric)
+			line.ratios[1], _ = model.RatioOf(p, g.Best(after.Baseline, metric), metric)
 			c.lines = append(c.lines, line)
 		}
 	}
@@ -207,11 +208,11 @@ func compared(before, after *section) comparedLoad {
 }
 
 // find returns the point that is p in another run, and its group.
-func (s *section) find(p *point) (*group, *point) {
-	key := p.Params.key()
+func find(s *model.Section, p *model.Point) (*model.Group, *model.Point) {
+	key := p.Params.Key()
 	for _, g := range s.Groups {
 		for _, q := range g.Points {
-			if q.Subject == p.Subject && q.Params.key() == key {
+			if q.Subject == p.Subject && q.Params.Key() == key {
 				return g, q
 			}
 		}
@@ -228,11 +229,11 @@ func (l comparedPoint) drift() (float64, bool) {
 	return l.ratios[1]/l.ratios[0] - 1, true
 }
 
-func (c comparedLoad) sheet() sheet {
-	sh := sheet{
+func (c comparedLoad) sheet() model.Sheet {
+	sh := model.Sheet{
 		Title: "What changed: " + c.title,
 		Lead:  "Medians of the first run and of the second. Two runs at different hours meet different machines; the ratios to each run's own baseline are what should agree.",
-		Columns: []column{
+		Columns: []model.Column{
 			{Title: "Point"}, {Title: "Subject"}, {Title: "First", Numeric: true}, {Title: "Second", Numeric: true},
 			{Title: "Change", Numeric: true},
 			{Title: "Spread"}, {Title: "First × " + c.baseline, Numeric: true},
@@ -240,54 +241,55 @@ func (c comparedLoad) sheet() sheet {
 			{Title: "Change of the ratio", Numeric: true}, {Title: "Change of CPU", Numeric: true},
 		},
 	}
-	var lines []line
+	var lines []model.Line
 	for _, l := range c.lines {
-		lines = append(lines, line{Baseline: l.baseline, Cells: l.cells(c.metric)})
+		lines = append(lines, model.Line{Baseline: l.baseline, Cells: l.cells(c.metric)})
 	}
-	sh.group(lines)
-	sh.dropBlankColumns()
-	if sh.blank(0) {
-		sh.remove(0)
+	sh.Group(lines)
+	sh.DropBlankColumns()
+	if sh.Blank(0) {
+		sh.Remove(0)
 	}
 	return sh
 }
 
 func (l comparedPoint) cells(metric string) []string {
 	before, after := l.before.Stats[metric], l.after.Stats[metric]
-	cells := []string{cmp.Or(l.place, missing), l.label, significant(before.Median), significant(after.Median),
-		change(after.Median, before.Median), "apart"}
-	if before.overlaps(after) {
+	cells := []string{cmp.Or(l.place, wording.Missing), l.label, wording.Significant(before.Median),
+		wording.Significant(after.Median),
+		changeOf(after.Median, before.Median), "apart"}
+	if before.Overlaps(after) {
 		cells[5] = "overlaps"
 	}
 	for _, r := range l.ratios {
 		if r > 0 && !l.baseline {
-			cells = append(cells, ratioText(r))
+			cells = append(cells, wording.RatioText(r))
 		} else {
-			cells = append(cells, missing)
+			cells = append(cells, wording.Missing)
 		}
 	}
-	drift := missing
+	drift := wording.Missing
 	if d, ok := l.drift(); ok {
 		drift = signedPercent(d)
 	}
-	cpu := missing
-	if r, ok := ratioOf(l.after, l.before, results.BalancerCPUUsPerRequest); ok {
+	cpu := wording.Missing
+	if r, ok := model.RatioOf(l.after, l.before, results.BalancerCPUUsPerRequest); ok {
 		cpu = signedPercent(r - 1)
 	}
 	return append(cells, drift, cpu)
 }
 
-func change(after, before float64) string {
-	r, ok := ratio(after, before)
+func changeOf(after, before float64) string {
+	r, ok := model.Ratio(after, before)
 	if !ok {
-		return missing
+		return wording.Missing
 	}
 	return signedPercent(r - 1)
 }
 
 // signedPercent formats a relative change: "+3.1 %", "−0.4 %".
 func signedPercent(v float64) string {
-	text := decimal(v*100, 1) + " %"
+	text := wording.Decimal(v*100, 1) + " %"
 	if v > 0 && !strings.HasPrefix(text, "0.0") {
 		return "+" + text
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -122,7 +123,7 @@ func TestDNSTargets(t *testing.T) {
 			tc.change(subjects)
 			var missed []string
 			for _, s := range aggregate(dnsRun(subjects).Trials, "") {
-				for _, sentence := range verdict(s) {
+				for _, sentence := range model.Verdict(s) {
 					if strings.Contains(sentence, "Targets that are missed") {
 						missed = append(missed, sentence)
 					}
@@ -158,7 +159,7 @@ func TestDNSRateIsNoLimit(t *testing.T) {
 		}
 		var text []string
 		for _, s := range aggregate(run.Trials, "") {
-			text = append(text, verdict(s)...)
+			text = append(text, model.Verdict(s)...)
 		}
 		all := strings.Join(text, "\n")
 		for _, sentence := range want {
@@ -188,7 +189,7 @@ func TestDNSIdleMachineIsNoLimit(t *testing.T) {
 		}
 		var text []string
 		for _, s := range aggregate(run.Trials, "") {
-			text = append(text, verdict(s)...)
+			text = append(text, model.Verdict(s)...)
 		}
 		all := strings.Join(text, "\n")
 		if !strings.Contains(all, want) || strings.Contains(all, "Targets that are missed") {
@@ -210,7 +211,7 @@ func TestDNSEvennessIsJudgedWhereSocketsAskAlike(t *testing.T) {
 			change(&run.Trials[i])
 		}
 		for _, s := range aggregate(run.Trials, "") {
-			if text := strings.Join(verdict(s), "\n"); strings.Contains(text, "busiest") {
+			if text := strings.Join(model.Verdict(s), "\n"); strings.Contains(text, "busiest") {
 				t.Errorf("%s: %s", name, text)
 			}
 		}

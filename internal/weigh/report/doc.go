@@ -8,4 +8,8 @@
 // table, sentence and chart is laid down in a document. The second writes
 // that document in one of the forms. No form computes a figure of its own, so
 // all of them say the same.
+//
+// What a load compares and draws is its kind's to say: a package below kind,
+// which knows model, chart and wording, and which only the list of kinds here
+// knows.
 package report

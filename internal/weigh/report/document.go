@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -21,16 +23,16 @@ type document struct {
 	// Overview is what a reader sees first.
 	Overview overview
 	// Answers says which balancer is best at which point.
-	Answers     *sheet
+	Answers     *model.Sheet
 	Environment []fact
 	// Laboratory are facts about it that a figure depends on.
 	Laboratory []string
 	Loads      []loadPart
-	Invalid    *sheet
-	Remarks    *sheet
-	Evidence   *sheet
+	Invalid    *model.Sheet
+	Remarks    *model.Sheet
+	Evidence   *model.Sheet
 	Published  *published
-	Reading    []paragraph
+	Reading    []model.Paragraph
 }
 
 type fact struct{ Name, Value string }
@@ -40,8 +42,8 @@ type loadPart struct {
 	Title, Constant string
 	// Answer is the load's in short, but of the one that the overview is of; Verdict is what else its figures show.
 	Answer, Verdict []string
-	Sheets          []sheet
-	section         *section
+	Sheets          []model.Sheet
+	section         *model.Section
 }
 
 // newDocument lays the whole report down.
@@ -52,7 +54,7 @@ func newDocument(run *results.Run) *document {
 		Asked:       asked(run, sections),
 		Warnings:    warnings(run),
 		Environment: environment(run),
-		Laboratory:  cleanAll(run.Environment.Notes),
+		Laboratory:  wording.CleanAll(run.Environment.Notes),
 		Invalid:     invalidSheet(sections),
 		Remarks:     remarkSheet(sections),
 		Evidence:    evidenceSheet(sections),
@@ -60,12 +62,12 @@ func newDocument(run *results.Run) *document {
 		Answers:     answersSheet(sections),
 	}
 	each := pace(run)
-	d.Overview = newOverview(sections, newPalette(sections), each)
+	d.Overview = newOverview(sections, model.NewPalette(sections), each)
 	for _, s := range sections {
-		part := loadPart{Title: s.title(), Constant: s.Constant.text(), Verdict: verdict(s), Sheets: s.sheets(),
+		part := loadPart{Title: s.Title(), Constant: s.Constant.Text(), Verdict: model.Verdict(s), Sheets: s.Sheets(),
 			section: s}
 		if s != d.Overview.of {
-			part.Answer = s.answer(each)
+			part.Answer = sayAnswer(s, each)
 		}
 		d.Loads = append(d.Loads, part)
 	}
@@ -76,24 +78,24 @@ func newDocument(run *results.Run) *document {
 func title(run *results.Run) string {
 	switch {
 	case run.Title != "":
-		return clean(run.Title)
+		return wording.Clean(run.Title)
 	case run.Suite != "":
-		return clean(run.Suite)
+		return wording.Clean(run.Suite)
 	}
 	return "Results"
 }
 
 // asked says in a sentence what the run set out to learn.
-func asked(run *results.Run, sections []*section) string {
+func asked(run *results.Run, sections []*model.Section) string {
 	if len(sections) == 0 {
 		return ""
 	}
 	var subjects, loads []string
 	repeats := 0
 	for _, s := range sections {
-		loads = append(loads, clean(s.Load))
+		loads = append(loads, wording.Clean(s.Load))
 		for _, name := range s.Subjects {
-			if name = clean(name); !slices.Contains(subjects, name) {
+			if name = wording.Clean(name); !slices.Contains(subjects, name) {
 				subjects = append(subjects, name)
 			}
 		}
@@ -101,7 +103,7 @@ func asked(run *results.Run, sections []*section) string {
 	for _, t := range run.Trials {
 		repeats = max(repeats, t.Repeat)
 	}
-	return fmt.Sprintf("Asked of %s under %s, %s.", list(subjects), list(loads), times1(repeats))
+	return fmt.Sprintf("Asked of %s under %s, %s.", wording.List(subjects), wording.List(loads), times1(repeats))
 }
 
 // times1 says how often everything was repeated.
@@ -128,16 +130,16 @@ func environment(run *results.Run) []fact {
 	var facts []fact
 	add := func(name, value string) {
 		if value != "" {
-			facts = append(facts, fact{name, clean(value)})
+			facts = append(facts, fact{name, wording.Clean(value)})
 		}
 	}
 	cpu := e.CPU
 	if e.Cores > 0 {
-		cpu = strings.TrimSpace(fmt.Sprintf("%s, %s", e.CPU, counted("core")(fmt.Sprint(e.Cores))))
+		cpu = strings.TrimSpace(fmt.Sprintf("%s, %s", e.CPU, wording.Counted("core")(fmt.Sprint(e.Cores))))
 	}
 	add("CPU", strings.TrimPrefix(cpu, ", "))
 	if e.MemoryBytes > 0 {
-		add("Memory", bytesText(float64(e.MemoryBytes)))
+		add("Memory", wording.BytesText(float64(e.MemoryBytes)))
 	}
 	add("Kernel", e.Kernel)
 	machine, host := virtualFacts(e.Virtual)
@@ -169,4 +171,28 @@ func pairs(m map[string]string) string {
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")
+}
+
+// virtualFacts say what the virtual machine is that a run was in.
+func virtualFacts(v *results.Virtual) (machine, host string) {
+	if v == nil {
+		return "", ""
+	}
+	how := map[string]string{"kvm": "with KVM", "tcg": "emulated (TCG)",
+		"tcg-icount": "emulated (TCG), one processor whose clock counts instructions"}[v.Accelerator]
+	if how == "" {
+		how = v.Accelerator
+	}
+	parts := []string{v.Emulator, how}
+	if v.Reason != "" {
+		parts = append(parts, v.Reason)
+	}
+	if v.Package != "" {
+		parts = append(parts, v.Package)
+	}
+	if v.Clock != "" {
+		parts = append(parts, "clock source "+v.Clock)
+	}
+	host = fmt.Sprintf("%s, %s, Linux %s", v.HostCPU, wording.Counted("core")(fmt.Sprint(v.HostCores)), v.HostKernel)
+	return strings.Join(parts, ", "), strings.TrimPrefix(host, ", ")
 }

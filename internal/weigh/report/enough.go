@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -14,46 +16,46 @@ import (
 // has an interval narrower than margin (0.05 is ± 5 %), or it is past the deadline, or no ratio can be made at all.
 // It is empty where the run should go on.
 func Enough(run *results.Run, margin float64, deadline, now time.Time) string {
-	widest, ratios, repeats := duel{}, 0, 0
+	widest, ratios, repeats := model.Duel{}, 0, 0
 	for _, t := range run.Trials {
 		repeats = max(repeats, t.Repeat)
 	}
 	for _, s := range aggregate(run.Trials, run.Baseline) {
-		y, ok := s.yardstick()
+		y, ok := s.Yardstick()
 		if !ok {
 			continue
 		}
 		against := s.Baseline
-		if !s.measured(against) {
-			i := slices.IndexFunc(s.Subjects, s.measured)
+		if !s.Measured(against) {
+			i := slices.IndexFunc(s.Subjects, s.Measured)
 			if i < 0 {
 				continue
 			}
 			against = s.Subjects[i]
 		}
 		for _, name := range s.Subjects {
-			if d := s.duel(y, name, against, y.metric); name != against && d.points > 0 {
+			if d := s.Duel(y, name, against, y.Metric); name != against && d.Points > 0 {
 				if ratios++; ratios == 1 || d.Margin() > widest.Margin() {
 					widest = d
 				}
 			}
 		}
 	}
-	after := fmt.Sprintf("after %s", counted("repeat")(fmt.Sprint(repeats)))
+	after := fmt.Sprintf("after %s", wording.Counted("repeat")(fmt.Sprint(repeats)))
 	switch {
 	case ratios == 0:
 		return after +
 			": no two subjects of a load have a valid trial at the same point, so no ratio can get narrower"
-	case widest.sure() && widest.Margin() <= margin:
+	case widest.Sure() && widest.Margin() <= margin:
 		return fmt.Sprintf("%s: each ratio is known to ± %s", after, percentText(widest.Margin()))
 	case now.Before(deadline):
 		return ""
-	case !widest.sure():
+	case !widest.Sure():
 		return fmt.Sprintf("%s, because the time is up: %s to %s has no interval yet",
-			after, clean(widest.of), clean(widest.to))
+			after, wording.Clean(widest.Of), wording.Clean(widest.To))
 	}
 	return fmt.Sprintf("%s, because the time is up: %s to %s is known to ± %s",
-		after, clean(widest.of), clean(widest.to), percentText(widest.Margin()))
+		after, wording.Clean(widest.Of), wording.Clean(widest.To), percentText(widest.Margin()))
 }
 
-func percentText(v float64) string { return decimal(v*100, 1) + " %" }
+func percentText(v float64) string { return wording.Decimal(v*100, 1) + " %" }

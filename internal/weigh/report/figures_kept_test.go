@@ -12,8 +12,8 @@ func TestEveryFigureIsInATable(t *testing.T) {
 			continue // the same kinds are in the smaller ones
 		}
 		for _, s := range aggregate(run.Trials, run.Baseline) {
-			if rest := s.leftOut(s.sheets()); !rest.empty() {
-				t.Errorf("%s, %s: no table has %v", path, s.title(), rest.Columns)
+			if rest := s.LeftOut(s.Sheets()); !rest.Empty() {
+				t.Errorf("%s, %s: no table has %v", path, s.Title(), rest.Columns)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -53,7 +54,7 @@ func TestFloodVerdict(t *testing.T) {
 			run := flooded(map[string]map[string]float64{ours: c.changed})
 			var text []string
 			for _, s := range aggregate(run.Trials, "") {
-				text = append(text, verdict(s)...)
+				text = append(text, model.Verdict(s)...)
 			}
 			held, missed, others := text[0], "", text[len(text)-1]
 			if len(text) == 3 {

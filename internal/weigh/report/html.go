@@ -11,6 +11,8 @@ import (
 	"html/template"
 	"io"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -64,7 +66,7 @@ type pageFigure struct {
 func newPage(d *document, words *translator) page {
 	style := fmt.Sprintf(
 		":root{color-scheme:light;%s}@media(prefers-color-scheme:dark){:root:not([data-theme=light]){color-scheme:dark;%s}}:root[data-theme=dark]{color-scheme:dark;%s}\n%s",
-		declarations(false), declarations(true), declarations(true), pageStyle)
+		chart.Declarations(false), chart.Declarations(true), chart.Declarations(true), pageStyle)
 	p := page{
 		document: d,
 		Language: words.language,
@@ -74,7 +76,7 @@ func newPage(d *document, words *translator) page {
 		Style:  template.CSS(style),
 		Script: template.JS(pageScript),
 	}
-	sections := make([]*section, 0, len(d.Loads))
+	sections := make([]*model.Section, 0, len(d.Loads))
 	for _, l := range d.Loads {
 		sections = append(sections, l.section)
 	}
@@ -82,10 +84,10 @@ func newPage(d *document, words *translator) page {
 		picture := drawn(*f)
 		p.Picture = &picture
 	}
-	colours := newPalette(sections)
+	colours := model.NewPalette(sections)
 	for _, l := range d.Loads {
 		pl := pageLoad{loadPart: l}
-		for _, f := range words.figures(figures(l.section, colours)) {
+		for _, f := range words.figures(model.Figures(l.section, colours)) {
 			pl.Figures = append(pl.Figures, drawn(f))
 		}
 		p.Loads = append(p.Loads, pl)
@@ -94,12 +96,12 @@ func newPage(d *document, words *translator) page {
 }
 
 // drawn draws a figure for wide and for narrow pages.
-func drawn(f figure) pageFigure {
+func drawn(f chart.Figure) pageFigure {
 	return pageFigure{
 		Title:   f.Title,
 		Caption: f.Caption,
-		Wide:    template.HTML(f.chart.inline(wideChart, "wide")),
-		Narrow:  template.HTML(f.chart.inline(narrowChart, "narrow")),
+		Wide:    template.HTML(f.Chart.Inline(chart.WideWidth, "wide")),
+		Narrow:  template.HTML(f.Chart.Inline(chart.NarrowWidth, "narrow")),
 	}
 }
 

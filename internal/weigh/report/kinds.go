@@ -3,120 +3,32 @@
 package report
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
-	"strings"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/bulk"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/change"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/distribution"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/dns"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/flood"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/instructions"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/memory"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/paced"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/packets"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/scale"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/transact"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/tuned"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/web"
+	"github.com/jeoul/jeoul/internal/weigh/report/kind/wire"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// loadKind is how a load is reported that has neither requests nor transfers nor
-// packets of many kinds.
-type loadKind struct {
-	// question ends the sentence on what the run set out to learn.
-	question string
-	sheets   func(*section) []sheet
-	verdict  func(*section) []string
-	// figures may be nil.
-	figures func(*section) []figure
-	// answer, overview and picture are those of the first screen, where the verdict, the first table and the first
-	// figure do not fit it; nil otherwise.
-	answer   func(*section) []string
-	overview func(*section) *sheet
-	picture  func(*section) *figure
-	reading  []paragraph
+// kinds are all kinds of loads; the first that knows a load reports it. What was done to hosts, or is counted, goes
+// before what was sent. A new kind is a line here.
+var kinds = []model.Registration{
+	tuned.Kind, flood.Kind, wire.Kind, packets.Counted, instructions.Kind, dns.Kind, change.Kind,
+	memory.Kind, distribution.Kind, scale.Kind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 
-// kinds says of a section how it is reported, or nil; the lowest rank that has an answer counts.
-var kinds []rankedKind
-
-type rankedKind struct {
-	rank int
-	of   func(*section) *loadKind
-}
-
-// The ranks: a load is told by what was done to its hosts or is counted, before what it sends.
-const (
-	rankTuned = iota
-	rankFlood
-	rankWire
-	rankPacketInstructions
-	rankInstructions
-	rankDNS
-	rankChange
-	rankNamed
-)
-
-// register adds a kind of load, in an init of its file.
-func register(rank int, of func(*section) *loadKind) {
-	kinds = append(kinds, rankedKind{rank, of})
-	slices.SortStableFunc(kinds, func(a, b rankedKind) int { return cmp.Compare(a.rank, b.rank) })
-}
-
-// kind returns how a section is reported; nil for one of the usual kind.
-func (s *section) kind() *loadKind {
-	for _, k := range kinds {
-		if kind := k.of(s); kind != nil {
-			return kind
-		}
-	}
-	return nil
-}
-
-// tabulate makes a table of the section's points that have a metric, in their groups.
-func (s *section) tabulate(sh sheet, metric string, fields []field) []sheet {
-	of := map[*point]string{}
-	for i, g := range s.Groups {
-		for _, p := range g.Points {
-			of[p] = fmt.Sprint(i)
-		}
-	}
-	return s.tabulateBy(sh, metric, func(p *point) string { return of[p] }, fields)
-}
-
-// tabulateBy is tabulate, but points of which a function says the same stand together, in
-// the order of the first.
-func (s *section) tabulateBy(sh sheet, metric string, words func(*point) string, fields []field) []sheet {
-	with := *s
-	with.Groups = nil
-	at := map[string]*group{}
-	for _, p := range s.points() {
-		if !p.has(metric) {
-			continue
-		}
-		key := words(p)
-		if at[key] == nil {
-			at[key] = &group{}
-			with.Groups = append(with.Groups, at[key])
-		}
-		at[key].Points = append(at[key].Points, p)
-	}
-	sh.fill(&with, fields)
-	if sh.empty() {
-		return nil
-	}
-	return []sheet{sh}
-}
-
-// percentField shows a metric in per cent.
-func percentField(title, metric string) field {
-	return fixed(metricField(title, "%", metric), 2)
-}
-
-// judgement says which targets hold and which are missed, in a sentence each.
-func judgement(all []judged, where string) []string {
-	var held, missed, sentences []string
-	for _, j := range all {
-		if j.holds {
-			held = append(held, j.text())
-		} else {
-			missed = append(missed, j.text())
-		}
-	}
-	if len(held) > 0 {
-		sentences = append(sentences, "Targets that hold"+where+": "+strings.Join(held, "; ")+".")
-	}
-	if len(missed) > 0 {
-		sentences = append(sentences, "Targets that are missed"+where+": "+strings.Join(missed, "; ")+".")
-	}
-	return sentences
+// aggregate sorts a run's trials into sections, each reported as its kind of load is.
+func aggregate(trials []results.Trial, baseline string) []*model.Section {
+	return model.Aggregate(kinds, trials, baseline)
 }

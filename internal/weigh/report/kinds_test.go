@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -19,7 +20,7 @@ func planeTrial(load string, params map[string]any, metrics map[string]float64) 
 
 // verdictOf joins the verdict on trials of one load.
 func verdictOf(trials ...results.Trial) string {
-	return strings.Join(verdict(aggregate(trials, "")[0]), "\n")
+	return strings.Join(model.Verdict(aggregate(trials, "")[0]), "\n")
 }
 
 func TestMemoryVerdict(t *testing.T) {

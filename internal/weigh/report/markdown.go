@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -72,7 +73,7 @@ func (m *markdownWriter) appendix(d *document) {
 		m.sheet("##", d.Evidence)
 	}
 	if p := d.Published; p != nil {
-		m.sheet("##", &p.sheet)
+		m.sheet("##", &p.Sheet)
 		m.paragraph(m.words.text("Source") + ": " + p.Source)
 		m.paragraph(m.words.text("Machine") + ": " + p.Machine)
 		if len(p.Notes) > 0 {
@@ -113,14 +114,14 @@ func (m *markdownWriter) items(texts []string) {
 	}
 }
 
-func (m *markdownWriter) sheet(level string, sh *sheet) {
+func (m *markdownWriter) sheet(level string, sh *model.Sheet) {
 	fmt.Fprintf(m.w, "\n%s %s\n", level, escapeMarkdown(sh.Title))
 	m.paragraph(sh.Lead)
 	m.table(sh)
 }
 
-func (m *markdownWriter) table(sh *sheet) {
-	fmt.Fprintf(m.w, "\n%s\n", newTable(sh, column.head, escapeMarkdown).RenderMarkdown())
+func (m *markdownWriter) table(sh *model.Sheet) {
+	fmt.Fprintf(m.w, "\n%s\n", newTable(sh, headOf, escapeMarkdown).RenderMarkdown())
 	if len(sh.Notes) > 0 {
 		fmt.Fprintln(m.w)
 		m.items(sh.Notes)

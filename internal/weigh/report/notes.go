@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -18,37 +20,37 @@ const saturationNote = "saturated: "
 
 // invalidSheet lists every point that has invalid trials, with the reason. It
 // is nil if there is none.
-func invalidSheet(sections []*section) *sheet {
-	sh := &sheet{
+func invalidSheet(sections []*model.Section) *model.Sheet {
+	sh := &model.Sheet{
 		Title: "Points that could not be measured",
 		Lead:  "These trials were planned, and are in no figure, table or chart above.",
-		Columns: []column{{Title: "Subject"}, {Title: "Load"}, {Title: "Parameters"}, {Title: "Repeats"},
+		Columns: []model.Column{{Title: "Subject"}, {Title: "Load"}, {Title: "Parameters"}, {Title: "Repeats"},
 			{Title: "Reason"}},
 	}
 	for _, s := range sections {
-		sh.group(invalidLines(s))
+		sh.Group(invalidLines(s))
 	}
-	return sh.orNil()
+	return sh.OrNil()
 }
 
 // invalidLines has a line for each point and reason.
-func invalidLines(s *section) []line {
-	var lines []line
+func invalidLines(s *model.Section) []model.Line {
+	var lines []model.Line
 	at := map[string]int{}
-	for _, t := range s.trials {
+	for _, t := range s.Trials {
 		if t.Valid {
 			continue
 		}
-		p := toParams(t.Params)
-		reason := cmp.Or(strings.Join(s.reasons(t), "; "), "no reason was recorded")
-		key := fmt.Sprintf("%q %q %q", t.Subject, p.key(), reason)
+		p := model.ToParams(t.Params)
+		reason := cmp.Or(strings.Join(reasons(s, t), "; "), "no reason was recorded")
+		key := fmt.Sprintf("%q %q %q", t.Subject, p.Key(), reason)
 		if i, ok := at[key]; ok {
 			lines[i].Cells[3] += fmt.Sprintf(", %d", t.Repeat)
 			continue
 		}
 		at[key] = len(lines)
-		lines = append(lines, line{Cells: []string{
-			clean(t.Subject), s.title(), cmp.Or(s.changing(p), missing), fmt.Sprint(t.Repeat), reason,
+		lines = append(lines, model.Line{Cells: []string{
+			wording.Clean(t.Subject), s.Title(), cmp.Or(changing(s, p), wording.Missing), fmt.Sprint(t.Repeat), reason,
 		}})
 	}
 	return lines
@@ -56,17 +58,17 @@ func invalidLines(s *section) []line {
 
 // reasons returns the notes of an invalid trial but for those that valid ones
 // have as well, which cannot be why it is not.
-func (s *section) reasons(invalid results.Trial) []string {
-	return slices.DeleteFunc(cleanAll(invalid.Notes), func(note string) bool {
-		return strings.HasPrefix(note, saturationNote) || slices.ContainsFunc(s.trials, func(t results.Trial) bool {
-			return t.Valid && slices.Contains(cleanAll(t.Notes), note)
+func reasons(s *model.Section, invalid results.Trial) []string {
+	return slices.DeleteFunc(wording.CleanAll(invalid.Notes), func(note string) bool {
+		return strings.HasPrefix(note, saturationNote) || slices.ContainsFunc(s.Trials, func(t results.Trial) bool {
+			return t.Valid && slices.Contains(wording.CleanAll(t.Notes), note)
 		})
 	})
 }
 
 // changing describes the parameters that are not the same for the whole load.
-func (s *section) changing(p params) string {
-	return p.only(slices.Concat(s.Varying, s.Own)).text()
+func changing(s *model.Section, p model.Params) string {
+	return p.Only(slices.Concat(s.Varying, s.Own)).Text()
 }
 
 // remark is a note, and the valid trials that have it or one that differs from
@@ -81,14 +83,14 @@ var noteNumber = regexp.MustCompile(`\d+(?:\.\d+)?`)
 
 // remarks collects the notes of a load's valid trials. With merge, those that
 // differ in their numbers only become one.
-func (s *section) remarks(merge bool) []*remark {
+func remarks(s *model.Section, merge bool) []*remark {
 	var all []*remark
 	at := map[string]*remark{}
-	for _, t := range s.trials {
+	for _, t := range s.Trials {
 		if !t.Valid {
 			continue
 		}
-		for _, n := range cleanAll(t.Notes) {
+		for _, n := range wording.CleanAll(t.Notes) {
 			key := n
 			if merge {
 				key = noteNumber.ReplaceAllString(n, "#")
@@ -135,48 +137,48 @@ func parsed(s string) float64 {
 
 // remarkSheet lists what was noted of valid trials, but for how the saturated
 // part was told: every trial has such a note.
-func remarkSheet(sections []*section) *sheet {
-	sh := &sheet{
+func remarkSheet(sections []*model.Section) *model.Sheet {
+	sh := &model.Sheet{
 		Title:   "Notes on valid trials",
 		Lead:    "These trials count; a reader should know this of them.",
-		Columns: []column{{Title: "Load"}, {Title: "Trials"}, {Title: "Note"}},
+		Columns: []model.Column{{Title: "Load"}, {Title: "Trials"}, {Title: "Note"}},
 	}
 	for _, s := range sections {
-		var lines []line
-		for _, r := range s.remarks(true) {
+		var lines []model.Line
+		for _, r := range remarks(s, true) {
 			if !strings.HasPrefix(r.text(), saturationNote) {
-				lines = append(lines, line{Cells: []string{s.title(), s.where(r), r.text()}})
+				lines = append(lines, model.Line{Cells: []string{s.Title(), where(s, r), r.text()}})
 			}
 		}
-		sh.group(lines)
+		sh.Group(lines)
 	}
-	return sh.orNil()
+	return sh.OrNil()
 }
 
 // evidenceSheet lists how the saturated part of each trial was told.
-func evidenceSheet(sections []*section) *sheet {
-	sh := &sheet{
+func evidenceSheet(sections []*model.Section) *model.Sheet {
+	sh := &model.Sheet{
 		Title:   "How the saturated part was told",
 		Lead:    "The figures behind the word, trial by trial.",
-		Columns: []column{{Title: "Load"}, {Title: "Trial"}, {Title: "Saturated"}},
+		Columns: []model.Column{{Title: "Load"}, {Title: "Trial"}, {Title: "Saturated"}},
 		Aside:   true,
 	}
 	for _, s := range sections {
-		var lines []line
-		for _, r := range s.remarks(false) {
+		var lines []model.Line
+		for _, r := range remarks(s, false) {
 			if told, ok := strings.CutPrefix(r.text(), saturationNote); ok {
-				lines = append(lines, line{Cells: []string{s.title(), s.where(r), told}})
+				lines = append(lines, model.Line{Cells: []string{s.Title(), where(s, r), told}})
 			}
 		}
-		sh.group(lines)
+		sh.Group(lines)
 	}
-	return sh.orNil()
+	return sh.OrNil()
 }
 
 // where says which trials have a remark: all, all of a subject, or which
 // repeats of which points.
-func (s *section) where(r *remark) string {
-	if n := s.valid(""); len(r.trials) == n && n > 1 {
+func where(s *model.Section, r *remark) string {
+	if n := valid(s, ""); len(r.trials) == n && n > 1 {
 		return fmt.Sprintf("all %d", n)
 	}
 	var parts []string
@@ -189,19 +191,19 @@ func (s *section) where(r *remark) string {
 		}
 		switch {
 		case len(of) == 0:
-		case len(of) == s.valid(subject) && len(of) > 1:
-			parts = append(parts, fmt.Sprintf("%s, all %d", clean(subject), len(of)))
+		case len(of) == valid(s, subject) && len(of) > 1:
+			parts = append(parts, fmt.Sprintf("%s, all %d", wording.Clean(subject), len(of)))
 		default:
-			parts = append(parts, s.pointsOf(of)...)
+			parts = append(parts, pointsOf(s, of)...)
 		}
 	}
 	return strings.Join(parts, "; ")
 }
 
 // valid counts the valid trials of a subject, or of all.
-func (s *section) valid(subject string) int {
+func valid(s *model.Section, subject string) int {
 	n := 0
-	for _, t := range s.trials {
+	for _, t := range s.Trials {
 		if t.Valid && (subject == "" || t.Subject == subject) {
 			n++
 		}
@@ -210,11 +212,11 @@ func (s *section) valid(subject string) int {
 }
 
 // pointsOf names the points of a subject's trials, with the repeats.
-func (s *section) pointsOf(trials []results.Trial) []string {
+func pointsOf(s *model.Section, trials []results.Trial) []string {
 	var names, repeats []string
 	for _, t := range trials {
-		name := clean(t.Subject)
-		if words := s.changing(toParams(t.Params)); words != "" {
+		name := wording.Clean(t.Subject)
+		if words := changing(s, model.ToParams(t.Params)); words != "" {
 			name += " · " + words
 		}
 		if i := slices.Index(names, name); i >= 0 {

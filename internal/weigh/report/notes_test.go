@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -27,8 +29,8 @@ func TestNotes(t *testing.T) {
 	}, "")
 	want := map[string][][]string{
 		"invalid": {
-			{"haproxy-http", "http", missing, "2, 3", "it did not start"},
-			{"jeoul-l2dsr-xdp", "http", missing, "1", "no reason was recorded"},
+			{"haproxy-http", "http", wording.Missing, "2, 3", "it did not start"},
+			{"jeoul-l2dsr-xdp", "http", wording.Missing, "1", "no reason was recorded"},
 		},
 		"remarks": {
 			{"http", "direct, all 2", "9–120 frames were dropped"},
@@ -40,7 +42,7 @@ func TestNotes(t *testing.T) {
 		},
 	}
 	got := map[string][][]string{}
-	for name, sh := range map[string]*sheet{"invalid": invalidSheet(sections), "remarks": remarkSheet(sections),
+	for name, sh := range map[string]*model.Sheet{"invalid": invalidSheet(sections), "remarks": remarkSheet(sections),
 		"evidence": evidenceSheet(sections)} {
 		for _, g := range sh.Groups {
 			for _, l := range g {
@@ -56,13 +58,14 @@ func TestNotes(t *testing.T) {
 // TestTypicalShares checks that the dots of the evenness chart are those of a
 // trial in the middle, whatever the order of the trials.
 func TestTypicalShares(t *testing.T) {
-	var all []shares
+	var all []model.Shares
 	for _, connections := range [][2]uint64{{10, 30}, {20, 20}, {15, 25}, {0, 0}} {
-		if s, ok := newShares([]results.Backend{{Connections: connections[0]}, {Connections: connections[1]}}); ok {
+		if s, ok := model.NewShares([]results.Backend{{Connections: connections[0]},
+			{Connections: connections[1]}}); ok {
 			all = append(all, s)
 		}
 	}
-	if diff := cmp.Diff([]float64{0.75, 1.25}, typical(all)); diff != "" {
+	if diff := cmp.Diff([]float64{0.75, 1.25}, model.Typical(all)); diff != "" {
 		t.Errorf("shares (-want +got):\n%s", diff)
 	}
 }

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // countedPacket is a trial of a packet that takes so many instructions, net.
 func countedPacket(subject string, flows, repeat int, net float64) results.Trial {
 	params := map[string]any{"hook": "tc", "flows": flows}
-	if subject != emptySubject {
+	if subject != model.EmptySubject {
 		params["scheduler"], params["packets"] = "maglev", "known"
 	}
 	return results.Trial{Subject: subject, Load: "packet-instructions", Repeat: repeat, Valid: true,
@@ -25,8 +26,8 @@ func countedPacket(subject string, flows, repeat int, net float64) results.Trial
 func countedPackets(net float64) *results.Run {
 	run := &results.Run{Schema: results.Schema, Suite: "packets-instructions"}
 	for repeat := 1; repeat <= 2; repeat++ {
-		run.Trials = append(run.Trials, countedPacket(emptySubject, 1, repeat, 0),
-			countedPacket(emptySubject, 16384, repeat, 0),
+		run.Trials = append(run.Trials, countedPacket(model.EmptySubject, 1, repeat, 0),
+			countedPacket(model.EmptySubject, 16384, repeat, 0),
 			countedPacket("jeoul-l2dsr-tc", 1, repeat, net+float64(repeat)),
 			countedPacket("jeoul-l2dsr-tc", 16384, repeat, net+5))
 	}

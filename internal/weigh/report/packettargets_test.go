@@ -4,9 +4,11 @@ package report
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -15,7 +17,7 @@ func packetTrial(subject string, flows int, net float64, params map[string]any) 
 	t := trial(subject, map[string]float64{results.NsPerPacket: net + 40, results.NsNetOfEmpty: net})
 	t.Load = "packets"
 	t.Params = map[string]any{"hook": "xdp", "flows": flows}
-	if strings.HasPrefix(subject, ownPrefix) {
+	if strings.HasPrefix(subject, model.OwnPrefix) {
 		maps.Copy(t.Params, map[string]any{"packets": "known", "scheduler": "maglev", "family": "ipv4"})
 	}
 	maps.Copy(t.Params, params)
@@ -98,7 +100,9 @@ func TestTargets(t *testing.T) {
 			if test.missed != nil {
 				want = append(want, "Targets that are missed in XDP: "+strings.Join(test.missed, "; ")+".")
 			}
-			got := targetVerdict(aggregate(trials, "")[0])
+			got := slices.DeleteFunc(model.Verdict(aggregate(trials, "")[0]), func(sentence string) bool {
+				return !strings.HasPrefix(sentence, "Targets that ")
+			})
 			if strings.Join(got, "\n") != strings.Join(want, "\n") {
 				t.Errorf("got  %q\nwant %q", got, want)
 			}
@@ -113,7 +117,7 @@ func TestHookSheet(t *testing.T) {
 		packetTrial("jeoul-nat-xdp", 1, 40, nil), packetTrial("jeoul-nat-xdp", 64, 50, nil),
 		packetTrial("jeoul-nat-xdp", 64, 70, with("family", "ipv6")),
 	}, "")[0]
-	sh := packetSheets(s)[0]
+	sh := s.Kind.Sheets(s)[0]
 	if sh.Title != "What a packet costs in XDP" || sh.Aside {
 		t.Errorf("the first table is %q", sh.Title)
 	}

@@ -8,40 +8,43 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // published is the table of a document that was measured elsewhere.
 type published struct {
-	sheet
+	model.Sheet
 	Source, Machine string
 	Notes           []string
 }
 
 // publishedSheet is a document's table as it is printed there.
-func publishedSheet(p *results.Published, sections []*section) *published {
+func publishedSheet(p *results.Published, sections []*model.Section) *published {
 	if p == nil || len(p.Rows) == 0 {
 		return nil
 	}
-	out := &published{Source: clean(p.Source), Machine: clean(p.Machine), Notes: cleanAll(p.Notes)}
-	out.sheet.Title = "Published figures"
+	out := &published{Source: wording.Clean(p.Source), Machine: wording.Clean(p.Machine),
+		Notes: wording.CleanAll(p.Notes)}
+	out.Sheet.Title = "Published figures"
 	out.Lead = "Measured elsewhere, by others, on other machines. Compare shapes, not numbers."
 	width := len(p.Columns)
 	for _, r := range p.Rows {
 		width = max(width, len(r))
 	}
 	for i := range width {
-		c := column{Numeric: numericColumn(p.Rows, i)}
+		c := model.Column{Numeric: numericColumn(p.Rows, i)}
 		if i < len(p.Columns) {
-			c.Title = clean(p.Columns[i])
+			c.Title = wording.Clean(p.Columns[i])
 		}
 		out.Columns = append(out.Columns, c)
 	}
-	var lines []line
+	var lines []model.Line
 	for i, r := range p.Rows {
 		cells := make([]string, width)
 		for j, c := range r {
-			cells[j] = clean(c)
+			cells[j] = wording.Clean(c)
 		}
 		if i > 0 && len(r) > 0 && len(p.Rows[i-1]) > 0 && r[0] != p.Rows[i-1][0] {
 			out.Groups = append(out.Groups, lines)
@@ -50,7 +53,7 @@ func publishedSheet(p *results.Published, sections []*section) *published {
 		for _, b := range p.Beside {
 			cells = append(cells, besideCell(p, b, r, sections))
 		}
-		lines = append(lines, line{Cells: cells})
+		lines = append(lines, model.Line{Cells: cells})
 	}
 	out.Groups = append(out.Groups, lines)
 	out.beside(p, width)
@@ -61,11 +64,11 @@ func publishedSheet(p *results.Published, sections []*section) *published {
 // has none of the document's points.
 func (p *published) beside(of *results.Published, width int) {
 	for _, b := range of.Beside {
-		p.Columns = append(p.Columns, column{Title: "Here: " + clean(b.Figure)})
+		p.Columns = append(p.Columns, model.Column{Title: "Here: " + wording.Clean(b.Figure)})
 	}
 	for i := len(p.Columns) - 1; i >= width; i-- {
-		if p.blank(i) {
-			p.remove(i)
+		if p.Blank(i) {
+			p.Remove(i)
 		}
 	}
 	switch {
@@ -79,14 +82,14 @@ func (p *published) beside(of *results.Published, width int) {
 
 // besideCell is what the run measured at a row's point: each subject's best
 // variant.
-func besideCell(p *results.Published, b results.Beside, row []string, sections []*section) string {
+func besideCell(p *results.Published, b results.Beside, row []string, sections []*model.Section) string {
 	cell := func(title string) string { return row[slices.Index(p.Columns, title)] }
 	var parts []string
 	for _, subject := range b.Subjects[cell(b.Column)] {
-		var best *point
+		var best *model.Point
 		for _, s := range sections {
-			for _, q := range s.points() {
-				if s.Load != b.Load || q.Subject != subject || !q.has(b.Metric) || !q.at(b.Params, cell) {
+			for _, q := range s.Points() {
+				if s.Load != b.Load || q.Subject != subject || !q.Has(b.Metric) || !at(q, b.Params, cell) {
 					continue
 				}
 				if best == nil || q.Stats[b.Metric].Median > best.Stats[b.Metric].Median {
@@ -95,18 +98,18 @@ func besideCell(p *results.Published, b results.Beside, row []string, sections [
 			}
 		}
 		if best != nil {
-			parts = append(parts, clean(best.Label)+": "+significant(best.Stats[b.Metric].Median))
+			parts = append(parts, wording.Clean(best.Label)+": "+wording.Significant(best.Stats[b.Metric].Median))
 		}
 	}
-	return cmp.Or(strings.Join(parts, "; "), missing)
+	return cmp.Or(strings.Join(parts, "; "), wording.Missing)
 }
 
 // at says whether the point has the values that a document's row has for those
 // parameters that the point has.
-func (p *point) at(params map[string]string, cell func(string) string) bool {
+func at(p *model.Point, params map[string]string, cell func(string) string) bool {
 	for title, name := range params {
 		v, ok := p.Params[name]
-		if ok && v.numeric && !sameNumber(cell(title), v.number) || ok && !v.numeric && cell(title) != v.word {
+		if ok && v.Numeric && !sameNumber(cell(title), v.Number) || ok && !v.Numeric && cell(title) != v.Word {
 			return false
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -72,9 +74,9 @@ func TestGolden(t *testing.T) {
 func TestGoldenCharts(t *testing.T) {
 	run := load(t, "l2dsr-bmt")
 	sections := aggregate(run.Trials, run.Baseline)
-	for i, f := range figures(sections[0], newPalette(sections)) {
+	for i, f := range model.Figures(sections[0], model.NewPalette(sections)) {
 		compareGolden(t, filepath.Join("testdata", fmt.Sprintf("chart-%d.svg", i+1)),
-			f.chart.inline(wideChart, "wide")+"\n")
+			f.Chart.Inline(chart.WideWidth, "wide")+"\n")
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -45,7 +47,7 @@ func (t *textWriter) overview(o *overview) {
 	t.paragraph("= ", strings.Join(o.Answer, " "))
 	t.paragraph("  ", o.Sure)
 	if o.Table != nil {
-		t.sheet(&sheet{Title: o.Load, Lead: o.Table.Lead, Notes: o.Table.Notes, Columns: o.Table.Columns,
+		t.sheet(&model.Sheet{Title: o.Load, Lead: o.Table.Lead, Notes: o.Table.Notes, Columns: o.Table.Columns,
 			Groups: o.Table.Groups})
 	}
 	fmt.Fprintln(t.w)
@@ -85,7 +87,7 @@ func (t *textWriter) appendix(d *document) {
 			t.words.text("The Markdown and HTML forms also say how the saturated part was told, trial by trial."))
 	}
 	if p := d.Published; p != nil {
-		t.section(&p.sheet)
+		t.section(&p.Sheet)
 		t.paragraph("", t.words.text("Source")+": "+p.Source)
 		t.paragraph("", t.words.text("Machine")+": "+p.Machine)
 		for _, n := range p.Notes {
@@ -134,16 +136,16 @@ func (t *textWriter) hanging(mark, s string) {
 	}
 }
 
-func (t *textWriter) section(sh *sheet) {
+func (t *textWriter) section(sh *model.Sheet) {
 	if sh != nil {
 		t.sheet(sh)
 	}
 }
 
-func (t *textWriter) sheet(sh *sheet) {
+func (t *textWriter) sheet(sh *model.Sheet) {
 	fmt.Fprintf(t.w, "\n%s\n", sh.Title)
 	t.paragraph("", sh.Lead)
-	tw := newTable(sh, column.stacked, func(s string) string { return s })
+	tw := newTable(sh, stackedHead, func(s string) string { return s })
 	tw.SetStyle(terminalStyle())
 	fmt.Fprintln(t.w, tw.Render())
 	for _, n := range sh.Notes {
@@ -165,7 +167,7 @@ func terminalStyle() table.Style {
 
 // newTable turns a sheet into a table; title writes a column's head, and escape
 // makes a text safe for its form.
-func newTable(sh *sheet, title func(column) string, escape func(string) string) table.Writer {
+func newTable(sh *model.Sheet, title func(model.Column) string, escape func(string) string) table.Writer {
 	tw := table.NewWriter()
 	var head table.Row
 	var configs []table.ColumnConfig
@@ -197,18 +199,18 @@ func newTable(sh *sheet, title func(column) string, escape func(string) string) 
 	return tw
 }
 
-// head is the column's title with its unit.
-func (c column) head() string {
-	title := strings.ReplaceAll(c.Title, softHyphen, "")
+// headOf is the column's title with its unit.
+func headOf(c model.Column) string {
+	title := strings.ReplaceAll(c.Title, wording.SoftHyphen, "")
 	if c.Unit == "" {
 		return title
 	}
 	return title + ", " + c.Unit
 }
 
-// stacked is the column's title in several short lines, the unit last.
-func (c column) stacked() string {
-	breaks := strings.NewReplacer(softHyphen, "-\n", " ", "\n", "-", "-\n")
+// stackedHead is the column's title in several short lines, the unit last.
+func stackedHead(c model.Column) string {
+	breaks := strings.NewReplacer(wording.SoftHyphen, "-\n", " ", "\n", "-", "-\n")
 	title := strings.Replace(breaks.Replace(c.Title), "×\n", "× ", 1)
 	if c.Unit != "" {
 		title += "\n" + c.Unit

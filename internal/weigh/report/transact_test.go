@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -53,7 +54,7 @@ func TestTransactions(t *testing.T) {
 	}
 	sections := aggregate(run.Trials, run.Baseline)
 	var titles []string
-	for _, f := range figures(sections[0], newPalette(sections)) {
+	for _, f := range model.Figures(sections[0], model.NewPalette(sections)) {
 		titles = append(titles, f.Title)
 	}
 	if got, want := strings.Join(titles, "; "),

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 )
 
 // phrase is a text of ours, or of a run's notes, in English and in another language. A field like {text1} stands for
@@ -255,7 +257,7 @@ func (p *pattern) may(s string) bool {
 // list joins words that are in the other language already.
 func (t *translator) list(words []string) string {
 	if len(words) < 2 {
-		return list(words)
+		return wording.List(words)
 	}
 	last := len(words) - 1
 	return strings.Join(words[:last], t.joint(", ")) + t.joint(" and ") + words[last]

@@ -5,6 +5,10 @@ package report
 import (
 	"slices"
 	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 )
 
 // quoted are the facts that stay as they are: what was typed, what identifies a
@@ -31,17 +35,17 @@ func (t *translator) document(d *document) {
 			t.sheet(&l.Sheets[j])
 		}
 	}
-	for _, sh := range []*sheet{d.Answers, d.Invalid, d.Remarks, d.Evidence} {
+	for _, sh := range []*model.Sheet{d.Answers, d.Invalid, d.Remarks, d.Evidence} {
 		if sh != nil {
 			t.sheet(sh)
 		}
 	}
 	if p := d.Published; p != nil {
-		t.sheet(&p.sheet)
+		t.sheet(&p.Sheet)
 		p.Source, p.Machine, p.Notes = t.text(p.Source), t.text(p.Machine), t.all(p.Notes)
 	}
 	for i, p := range d.Reading {
-		d.Reading[i] = paragraph{t.text(p.Head), t.text(p.Text)}
+		d.Reading[i] = model.Paragraph{Head: t.text(p.Head), Text: t.text(p.Text)}
 	}
 }
 
@@ -55,7 +59,7 @@ func (t *translator) overview(o *overview) {
 		t.sheet(o.Table)
 	}
 	if o.Picture != nil {
-		o.Picture = &t.figures([]figure{*o.Picture})[0]
+		o.Picture = &t.figures([]chart.Figure{*o.Picture})[0]
 	}
 }
 
@@ -79,11 +83,11 @@ func capitalized(s string) string {
 
 // sheet translates a table. It works on copies: several forms may be written of
 // one document.
-func (t *translator) sheet(sh *sheet) {
+func (t *translator) sheet(sh *model.Sheet) {
 	sh.Title, sh.Lead, sh.Notes = t.text(sh.Title), t.text(sh.Lead), t.all(sh.Notes)
-	columns := make([]column, len(sh.Columns))
+	columns := make([]model.Column, len(sh.Columns))
 	for i, c := range sh.Columns {
-		c.Title, c.Unit = t.text(strings.ReplaceAll(c.Title, softHyphen, "")), t.text(c.Unit)
+		c.Title, c.Unit = t.text(strings.ReplaceAll(c.Title, wording.SoftHyphen, "")), t.text(c.Unit)
 		columns[i] = c
 	}
 	if t.exact != nil {
@@ -97,18 +101,18 @@ func (t *translator) sheet(sh *sheet) {
 }
 
 // figures translates the texts of charts.
-func (t *translator) figures(figures []figure) []figure {
+func (t *translator) figures(figures []chart.Figure) []chart.Figure {
 	for i := range figures {
 		f := &figures[i]
 		f.Title, f.Caption = t.text(f.Title), t.text(f.Caption)
-		if f.chart != nil {
-			t.chart(f.chart)
+		if f.Chart != nil {
+			t.chart(f.Chart)
 		}
 	}
 	return figures
 }
 
-func (t *translator) chart(c *chart) {
+func (t *translator) chart(c *chart.Chart) {
 	c.Axis, c.YAxis = t.text(c.Axis), t.text(c.YAxis)
 	for i, l := range c.Lines {
 		c.Lines[i].Name = t.text(l.Name)

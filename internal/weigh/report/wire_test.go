@@ -7,11 +7,11 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -157,7 +157,7 @@ func TestWireTargets(t *testing.T) {
 			c.change(subjects)
 			var missed []string
 			for _, s := range aggregate(wireRun(subjects).Trials, "") {
-				for _, sentence := range verdict(s) {
+				for _, sentence := range model.Verdict(s) {
 					if strings.Contains(sentence, "targets that are missed") {
 						missed = append(missed, sentence)
 					}
@@ -168,24 +168,5 @@ func TestWireTargets(t *testing.T) {
 				t.Errorf("missed is %q, want %q", text, c.missed)
 			}
 		})
-	}
-}
-
-// TestLegendWraps has more lines than fit one row, at every width.
-func TestLegendWraps(t *testing.T) {
-	c := &chart{Kind: lines}
-	for i := range 12 {
-		c.Lines = append(c.Lines, series{Name: fmt.Sprintf("jeoul-l2dsr-xdp · scheduler %d", i)})
-	}
-	last := 0.0
-	for _, width := range []float64{2000, 800, 300} {
-		places, height := c.legendPlaces(width)
-		if len(places) != 12 || float64(height) <= last {
-			t.Errorf("at %g pixels the legend is %g high, at a greater width it was %g", width, float64(height), last)
-		}
-		if slices.ContainsFunc(places[1:], func(p legendPlace) bool { return p == places[0] }) {
-			t.Errorf("at %g pixels entries are on top of each other", width)
-		}
-		last = float64(height)
 	}
 }

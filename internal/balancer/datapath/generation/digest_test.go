@@ -55,8 +55,10 @@ func TestDigestIsOfWhoGetsFlows(t *testing.T) {
 		"no way to the second": {func(s *lb.RoutedService) { s.Paths[1].MAC = nil }, allBut(all, lb.Failover)},
 		"no way to the first":  {func(s *lb.RoutedService) { s.Paths[0].MAC = nil }, all},
 		"a drained backend":    {func(s *lb.RoutedService) { s.Backends[0].Draining = true }, all},
-		"a failing backend":    {func(s *lb.RoutedService) { s.Backends[0].Unhealthy = "fails" }, all},
-		"another port":         {func(s *lb.RoutedService) { s.Backends[0].Port++ }, all},
+		"a failing backend": {func(s *lb.RoutedService) {
+			s.Observed = s.Observed.With(0, lb.Observed{Unhealthy: "fails"})
+		}, all},
+		"another port": {func(s *lb.RoutedService) { s.Backends[0].Port++ }, all},
 		"another address": {func(s *lb.RoutedService) {
 			s.Backends[0].Address = netip.MustParseAddr("198.18.2.77")
 		}, all},

@@ -9,7 +9,6 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // Restore makes a register of what a process before has written down. Its services have no
@@ -72,9 +71,10 @@ func restoreTables(s *snapshot.Snapshot) (map[*snapshot.Recipe]*tables.Table, er
 }
 
 func restoreRecord(s *snapshot.Service, built map[*snapshot.Recipe]*tables.Table) *Record {
-	r := &Record{Key: s.Key(), Service: lb.RoutedService{Service: s.Service}, ID: s.ID, Group: s.GroupID,
+	service := s.Unrouted()
+	r := &Record{Key: s.Key(), Service: service, ID: s.ID, Group: s.GroupID,
 		Exceptions: s.Exceptions, clients: s.Clients,
-		Places: make([]Place, len(s.Places)), Remembers: s.Tracked(), digests: new(digests),
+		Places: make([]Place, len(s.Places)), Remembers: service.Tracked(), digests: new(digests),
 		View: tables.View{Table: built[&s.Table], Base: built[s.Base], Last: built[s.Last], Since: s.Since,
 			Until: s.Until}}
 	for i, p := range s.Places {

@@ -39,7 +39,8 @@ func (r *PlaceChange) Saved() snapshot.Head {
 
 // Saved returns a service as it is written down.
 func (r *Record) Saved() *snapshot.Service {
-	s := &snapshot.Service{Service: r.Service.Service, ID: r.ID, GroupID: r.Group, Exceptions: r.Exceptions,
+	s := &snapshot.Service{Service: r.Service.Service, Backends: snapshot.BackendsOf(&r.Service),
+		ID: r.ID, GroupID: r.Group, Exceptions: r.Exceptions,
 		Clients: r.clients, Places: make([]snapshot.Place, len(r.Places)), Table: *r.View.Table.Saved(),
 		Base: r.View.Base.Saved(), Last: r.View.Last.Saved(), Since: r.View.Since, Until: r.View.Until}
 	for i, p := range r.Places {

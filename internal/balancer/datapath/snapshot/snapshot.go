@@ -157,10 +157,12 @@ type Count struct {
 
 // Service is one, with what its flows and its packets go by.
 type Service struct {
+	// Service is without its backends, which are Backends.
 	lb.Service
-	ID         uint32 `json:"id"`
-	GroupID    uint32 `json:"group_id,omitempty"`
-	Exceptions uint32 `json:"exceptions,omitempty"`
+	Backends   []Backend `json:"backends"`
+	ID         uint32    `json:"id"`
+	GroupID    uint32    `json:"group_id,omitempty"`
+	Exceptions uint32    `json:"exceptions,omitempty"`
 	// Clients is the number of the list of the clients that it serves.
 	Clients uint32 `json:"clients,omitempty"`
 	// Places[i] is that of Backends[i].
@@ -174,6 +176,38 @@ type Service struct {
 	Moved *Slots    `json:"moved,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
+}
+
+// Backend is one with what was observed of it. An origin's word (lb.Backend.NotReady) is a part of that.
+type Backend struct {
+	lb.Backend
+	Unhealthy string `json:"unhealthy,omitempty"`
+	Ejected   bool   `json:"ejected,omitempty"`
+	Standby   bool   `json:"standby,omitempty"`
+}
+
+// BackendsOf returns the backends of a service as they are written down.
+func BackendsOf(s *lb.RoutedService) []Backend {
+	all := make([]Backend, len(s.Backends))
+	for i, b := range s.Backends {
+		o := s.Observed.Of(i)
+		all[i] = Backend{Backend: b, Unhealthy: o.Unhealthy, Ejected: o.Ejected, Standby: o.Standby}
+	}
+	return all
+}
+
+// Unrouted returns the service with its backends, of which nothing is known but what was observed of them.
+func (s *Service) Unrouted() lb.RoutedService {
+	made := lb.RoutedService{Service: s.Service}
+	made.Backends = make([]lb.Backend, len(s.Backends))
+	for i, b := range s.Backends {
+		made.Backends[i] = b.Backend
+	}
+	made.Observed = lb.ObservationsOf(len(s.Backends), func(i int) lb.Observed {
+		b := &s.Backends[i]
+		return lb.Observed{Unhealthy: b.Unhealthy, Ejected: b.Ejected, Standby: b.Standby}
+	})
+	return made
 }
 
 // Place is where a backend is: the generation tells owners of an index apart, and is not 0.

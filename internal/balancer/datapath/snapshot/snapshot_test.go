@@ -23,9 +23,9 @@ func example() (Head, []Service) {
 	service := Service{
 		Service: lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP,
 			Mode: lb.NAT, Scheduler: lb.Maglev,
-			Untranslated: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-			Backends: []lb.Backend{{Name: "a", Address: backends[0].Addr(), Port: 80, Weight: 1},
-				{Name: "b", Address: backends[1].Addr(), Port: 80, Draining: true}}},
+			Untranslated: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+		Backends: []Backend{{Backend: lb.Backend{Name: "a", Address: backends[0].Addr(), Port: 80, Weight: 1}},
+			{Backend: lb.Backend{Name: "b", Address: backends[1].Addr(), Port: 80, Draining: true}, Unhealthy: "fails"}},
 		ID: 3, Exceptions: 1, Places: []Place{{2, 1}, {0, 5}}, Table: table, Base: &table,
 		Moved: &Slots{Size: 7, Bits: []uint64{5}}, Since: time.Unix(1000, 0).UTC(), Until: time.Unix(2000, 0).UTC()}
 	head := Head{Number: 9, Written: time.Unix(1500, 7).UTC(), Cookie: 1 << 40,
@@ -91,6 +91,33 @@ func TestLinesAreReadAsByTheStandardLibrary(t *testing.T) {
 		if err := json.Unmarshal(want, &like); err != nil || !reflect.DeepEqual(read[0], like) {
 			t.Errorf("%s: read as %+v, %v\nwant %+v", name, read[0], err, like)
 		}
+	}
+}
+
+// TestBackendsOfOtherVersions: what was observed of backends stands beside them where versions up to 0.4 have it, so
+// that either reads what the other has written.
+func TestBackendsOfOtherVersions(t *testing.T) {
+	const written = `{"backends":[{"name":"a","address":"198.18.0.1","port":80,"weight":1,"unhealthy":"fails",` +
+		`"ejected":true,"backup":true,"standby":true,"origin":"docker"},` +
+		`{"name":"b","address":"198.18.0.2","port":80,"weight":1}],"places":null,"table":{}}`
+	var read [1]Service
+	if err := decodeLines([]byte(written+"\n"), read[:], 0); err != nil {
+		t.Fatal(err)
+	}
+	s := read[0].Unrouted()
+	want := lb.Observations{{Unhealthy: "fails", Ejected: true, Standby: true}, {}}
+	if !reflect.DeepEqual(s.Observed, want) || !s.Backends[0].Backup || s.Backends[0].NotReady != "" {
+		t.Errorf("read as %+v of %+v", s.Observed, s.Backends)
+	}
+	s.Backends[0].NotReady = "is paused" // which Observed says, too
+	text, err := json.Marshal(BackendsOf(&s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wrote, was any
+	if err := errors.Join(json.Unmarshal(fmt.Appendf(nil, `{"backends":%s,"places":null,"table":{}}`, text), &wrote),
+		json.Unmarshal([]byte(written), &was)); err != nil || !reflect.DeepEqual(wrote, was) {
+		t.Errorf("wrote %s, %v\nas  %s", text, err, written)
 	}
 }
 

@@ -143,11 +143,11 @@ func sizeOf(s *lb.RoutedService, size uint32) uint32 {
 
 // Weight returns backend i's share of new flows.
 func Weight(s *lb.RoutedService, i int) uint16 {
-	switch b := s.Backends[i]; {
-	case !b.TakesFlows():
+	switch {
+	case !s.Admits(i):
 		return 0
 	case s.Scheduler.Weighted():
-		return b.Weight
+		return s.Backends[i].Weight
 	}
 	return 1
 }

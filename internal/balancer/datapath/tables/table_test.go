@@ -39,10 +39,12 @@ func buildAfter(t *testing.T, s *lb.RoutedService, was *Table) *Table {
 // others, and what has happened before does not matter.
 func TestLargeTables(t *testing.T) {
 	away := map[string]func(s *lb.RoutedService, i int){
-		"down":      func(s *lb.RoutedService, i int) { s.Paths[i].MAC = nil },
-		"unhealthy": func(s *lb.RoutedService, i int) { s.Backends[i].Unhealthy = "answers 503" },
-		"drained":   func(s *lb.RoutedService, i int) { s.Backends[i].Draining = true },
-		"weight 0":  func(s *lb.RoutedService, i int) { s.Backends[i].Weight = 0 },
+		"down": func(s *lb.RoutedService, i int) { s.Paths[i].MAC = nil },
+		"unhealthy": func(s *lb.RoutedService, i int) {
+			s.Observed = s.Observed.With(i, lb.Observed{Unhealthy: "answers 503"})
+		},
+		"drained":  func(s *lb.RoutedService, i int) { s.Backends[i].Draining = true },
+		"weight 0": func(s *lb.RoutedService, i int) { s.Backends[i].Weight = 0 },
 	}
 	for name, leave := range away {
 		for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin, lb.WeightedLeastConnections} {

@@ -6,6 +6,7 @@
 package netfilter
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -32,11 +33,14 @@ type reader struct {
 	// several says that packets meet several chains when they arrive, one after the other.
 	several bool
 	// kept are the packets that the rules which have been walked through keep from those behind them.
-	kept exceptions
+	kept   exceptions
+	guards guards
 }
 
 func newReader(d *draft.Draft) *reader {
-	return &reader{Draft: d, chains: map[string][]rule{}, byKey: map[string]*group{}, gone: map[string]float64{}}
+	return &reader{Draft: d, chains: map[string][]rule{}, byKey: map[string]*group{}, gone: map[string]float64{},
+		guards: guards{chains: map[string][]rule{}, lines: map[remark.At][]remark.At{},
+			sets: map[remark.At][]*namedMap{}, nodes: map[bool][]netip.Prefix{}}}
 }
 
 // ReadIPTables fills a draft from what iptables-save prints, or from command lines of iptables that add
@@ -57,8 +61,10 @@ func ReadIPTables(d *draft.Draft, file draft.File) error {
 		}
 	}
 	r.walk("PREROUTING", match{}, 1, 0)
+	r.guards.sort()
 	r.serve()
 	r.rest()
+	r.restOfGuards()
 	return nil
 }
 
@@ -70,9 +76,12 @@ func (r *reader) line(line draft.Line, table *string) {
 		*table = strings.TrimSpace(text[1:])
 		fallthrough
 	case text[0] == ':' || text == "COMMIT":
-		if *table == "nat" {
+		words := strings.Fields(text[1:])
+		switch {
+		case *table == "nat":
 			r.Carry(line.At)
-		} else {
+		case text[0] == ':' && len(words) > 1 && r.policy(line.At, *table, words[0], words[1]):
+		default:
 			r.Needless(line.At, "of the table %s, which does not balance", *table)
 		}
 		return
@@ -131,27 +140,40 @@ func command(words []string, table string) ([]string, string, bool) {
 func (r *reader) rule(at remark.At, words []string, table string, isCommand bool) {
 	switch words[0] {
 	case "-A", "--append", "-I", "--insert":
-	case "-N", "-P", "-F", "-X", "-Z", "-L", "-S", "--new-chain", "--policy", "--flush", "--delete-chain", "--list":
+	case "-P", "--policy":
+		if len(words) < 3 || table == "nat" || !r.policy(at, table, words[1], words[2]) {
+			r.Needless(at, "makes, empties or lists chains")
+		}
+		return
+	case "-N", "--new-chain":
+		if len(words) > 1 && table != "nat" {
+			r.policy(at, table, words[1], "-")
+		}
+		r.Needless(at, "makes, empties or lists chains")
+		return
+	case "-F", "-X", "-Z", "-L", "-S", "--flush", "--delete-chain", "--list":
 		r.Needless(at, "makes, empties or lists chains")
 		return
 	default:
 		r.Left(at, "no rule that is added (-A or -I); look at it by hand")
 		return
 	}
-	if table != "nat" {
-		r.Left(at, "of the table %s: %s; what Jeoul balances does not pass it, so a rule on who may connect becomes allow, deny or limits", table, keep)
-		return
-	}
 	if len(words) < 2 {
 		r.Left(at, "a chain is missing")
 		return
 	}
-	chain, rest := words[1], words[2:]
-	position := len(r.chains[chain])
+	chains, chain, rest := r.chains, words[1], words[2:]
+	if table != "nat" {
+		if h, is := hookOf(at, table, chain); is {
+			r.guards.addHook(h)
+		}
+		chains, chain = r.guards.chains, table+"/"+chain
+	}
+	position := len(chains[chain])
 	if words[0] == "-I" || words[0] == "--insert" {
 		position = 0
 		if len(rest) > 0 && rest[0] != "" && rest[0][0] >= '1' && rest[0][0] <= '9' {
-			n, _, err := draft.Number(rest[0], uint64(len(r.chains[chain])+1))
+			n, _, err := draft.Number(rest[0], uint64(len(chains[chain])+1))
 			if err == nil && n > 0 {
 				position = int(n) - 1
 			}
@@ -163,7 +185,21 @@ func (r *reader) rule(at remark.At, words []string, table string, isCommand bool
 		r.Left(at, "%v; look at it by hand", err)
 		parsed = unread(parsed.match, at, rest)
 	}
-	r.chains[chain] = slices.Insert(r.chains[chain], min(position, len(r.chains[chain])), parsed)
+	chains[chain] = slices.Insert(chains[chain], min(position, len(chains[chain])), parsed)
+}
+
+// policy reads what becomes of packets that no rule of a chain of another table than nat decides on, and says whether
+// that is to drop them, and they are of connections.
+func (r *reader) policy(at remark.At, table, chain, target string) bool {
+	h, is := hookOf(at, table, chain)
+	if is {
+		known := r.guards.addHook(h)
+		known.at, known.drops = at, target == "DROP"
+	}
+	if _, there := r.guards.chains[table+"/"+chain]; !there {
+		r.guards.chains[table+"/"+chain] = nil
+	}
+	return is && target == "DROP"
 }
 
 // unread is a rule that cannot be read, but for a part of its match: one that may keep packets from those behind it,

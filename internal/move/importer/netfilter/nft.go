@@ -66,7 +66,9 @@ func ReadNFTables(d *draft.Draft, file draft.File) error {
 	}
 	s.joinBases()
 	s.walk("PREROUTING", match{}, 1, 0)
+	s.guards.sort()
 	s.serve()
+	s.restOfGuards()
 	for _, name := range sortedKeys(s.maps) {
 		for _, at := range s.maps[name].lines {
 			if s.maps[name].used {
@@ -275,13 +277,39 @@ var hooks = map[string]string{"prerouting": "PREROUTING", "postrouting": "POSTRO
 // priorities are the names that nft has for some.
 var priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
 
-// addBase notes a chain that packets meet when they arrive, with its line: … priority NAME, NUMBER, NAME + NUMBER.
+// addBase notes a chain that packets meet when they arrive, with its line.
 func (s *ruleset) addBase(name string, statement []token) {
 	if slices.ContainsFunc(s.bases, func(b base) bool { return b.name == name }) {
 		return
 	}
-	family := map[string]string{"ip": "ipv4", "ip6": "ipv6"}[strings.Split(s.table, "/")[0]]
-	b := base{name: name, family: family, at: statement[0].at}
+	s.bases = append(s.bases, base{name: name, family: s.family(), at: statement[0].at,
+		priority: priorityOf(statement)})
+}
+
+// addGuard notes a chain that may drop packets of connections, with its line.
+func (s *ruleset) addGuard(name, at string, statement []token) {
+	stage, known := stages[at]
+	if family := strings.Split(s.table, "/")[0]; !known || family == "arp" || family == "bridge" {
+		return
+	}
+	priority := priorityOf(statement)
+	h := hook{at: statement[0].at, order: stage*10_000 + priority, chain: name, family: s.family(),
+		after: stage > stages["prerouting"] || stage == stages["prerouting"] && priority > priorities["dstnat"]}
+	for i, t := range statement {
+		if (t.text == "device" || t.text == "devices") && i+1 < len(statement) && statement[i+1].text != "=" {
+			h.in = statement[i+1].text
+		}
+	}
+	s.guards.addHook(h)
+}
+
+// family is that of the table which is read, empty for both.
+func (s *ruleset) family() string {
+	return map[string]string{"ip": "ipv4", "ip6": "ipv6"}[strings.Split(s.table, "/")[0]]
+}
+
+// priorityOf reads … priority NAME, NUMBER, NAME + NUMBER.
+func priorityOf(statement []token) (priority int) {
 	sign := 1
 	at := slices.IndexFunc(statement, func(t token) bool { return t.text == "priority" })
 	for _, t := range statement[at+1:] {
@@ -289,14 +317,14 @@ func (s *ruleset) addBase(name string, statement []token) {
 		switch {
 		case at < 0:
 		case err == nil:
-			b.priority += sign * number
+			priority += sign * number
 		case t.text == "-":
 			sign = -1
 		default:
-			b.priority += priorities[t.text]
+			priority += priorities[t.text]
 		}
 	}
-	s.bases = append(s.bases, b)
+	return priority
 }
 
 // joinBases makes one chain of those that packets meet when they arrive.
@@ -344,24 +372,16 @@ func (s *ruleset) chain(words []token) {
 		case len(statement) == 0:
 		case statement[0].text == "type":
 			s.Carry(statement[0].at)
-			for i, t := range statement {
-				if t.text == "hook" && i+1 < len(statement) && len(statement) > 1 {
-					filters = statement[1].text != "nat"
-					hook, known := hooks[statement[i+1].text]
-					switch {
-					case filters || !known:
-					case hook == "PREROUTING":
-						s.addBase(name, statement)
-					default:
-						name = hook
-					}
-				}
-			}
+			name, filters = s.baseChain(name, statement)
 		case statement[0].text == "policy", statement[0].text == "comment":
 			s.Carry(statement[0].at)
+			for i := range s.guards.hooks {
+				if h := &s.guards.hooks[i]; h.chain == name && len(statement) > 1 && statement[1].text == "drop" {
+					h.at, h.drops = statement[0].at, true
+				}
+			}
 		case filters:
-			s.leaveAll(statement, "of a chain that does not translate addresses: "+keep+
-				"; what Jeoul balances does not pass it, so a rule on who may connect becomes allow, deny or limits")
+			s.guardRule(name, statement)
 		default:
 			rules, err := s.parseRule(statement)
 			if err != nil {
@@ -377,4 +397,53 @@ func (s *ruleset) chain(words []token) {
 			s.chains[name] = append(s.chains[name], rules...)
 		}
 	}
+}
+
+// baseChain reads what a chain is that packets meet of themselves: the name that its rules are kept under, and whether
+// they translate no addresses.
+func (s *ruleset) baseChain(name string, statement []token) (as string, filters bool) {
+	at := slices.IndexFunc(statement, func(t token) bool { return t.text == "hook" })
+	if at < 0 || at+1 >= len(statement) {
+		return name, false
+	}
+	where := statement[at+1].text
+	if statement[1].text != "nat" {
+		s.addGuard(name, where, statement)
+		s.guards.chains[name] = nil
+		delete(s.chains, name)
+		return name, true
+	}
+	switch hook, known := hooks[where]; {
+	case !known:
+	case hook == "PREROUTING":
+		s.addBase(name, statement)
+	default:
+		return hook, false
+	}
+	return name, false
+}
+
+// guardRule reads a rule of a chain that translates no addresses.
+func (s *ruleset) guardRule(name string, statement []token) {
+	used := map[*namedMap]bool{}
+	for _, m := range s.maps {
+		used[m], m.used = m.used, false
+	}
+	rules, err := s.parseRule(statement)
+	if err != nil {
+		rules = s.unread(rules, statement)
+	}
+	at := statement[0].at
+	for m, before := range used {
+		if m.used {
+			s.guards.sets[at] = append(s.guards.sets[at], m)
+		}
+		m.used = before
+	}
+	for _, t := range statement {
+		if t.at != at && t.text != "\n" {
+			s.guards.lines[at] = append(s.guards.lines[at], t.at)
+		}
+	}
+	s.guards.chains[name] = append(s.guards.chains[name], rules...)
 }

@@ -99,8 +99,11 @@ func (n *nftRule) value() (values []string, negated bool, err error) {
 			values, err = n.members(name)
 			return values, negated, err
 		}
-		if word == "" {
+		switch word {
+		case "":
 			return nil, false, errRuleEnds
+		case "vmap":
+			return nil, false, fmt.Errorf("a map gives the verdict; write a rule for each of its elements")
 		}
 		values = append(values, word)
 		for n.peek() == "," { // a list without braces
@@ -157,11 +160,7 @@ func (n *nftRule) expression(word string) error {
 	case "ct":
 		return n.ct(n.take())
 	case "fib":
-		if n.take() == "daddr" && n.take() == "type" && n.take() == "local" {
-			n.each(func(r *rule) { r.local = true })
-			return nil
-		}
-		n.unknown("fib")
+		return n.fib()
 	case "counter":
 		for n.peek() == "packets" || n.peek() == "bytes" {
 			n.take()
@@ -183,6 +182,10 @@ func (n *nftRule) expression(word string) error {
 		n.target(strings.ToUpper(word))
 	case "jump", "goto":
 		n.target(n.table + "/" + n.take())
+		n.each(func(r *rule) { r.goes = word == "goto" })
+	case "queue", "notrack", "tproxy", "fwd", "synproxy":
+		n.words = nil
+		n.target(strings.ToUpper(word))
 	case "accept", "return", "drop", "reject":
 		n.words = nil
 		n.target(map[string]string{"accept": "ACCEPT", "return": "RETURN", "drop": "DROP", "reject": "REJECT"}[word])
@@ -202,6 +205,26 @@ func (n *nftRule) unknown(what string) {
 }
 
 func (n *nftRule) target(name string) { n.each(func(r *rule) { r.target = name }) }
+
+// fib reads fib FIELD . FIELD RESULT VALUE.
+func (n *nftRule) fib() error {
+	of := []string{n.take()}
+	for n.peek() == "." {
+		n.take()
+		of = append(of, n.take())
+	}
+	result := n.take()
+	values, negated, err := n.value()
+	if err != nil {
+		return err
+	}
+	if slices.Equal(of, []string{"daddr"}) && result == "type" && slices.Equal(values, []string{"local"}) && !negated {
+		n.each(func(r *rule) { r.local = true })
+		return nil
+	}
+	n.unknown("fib")
+	return nil
+}
 
 // address reads ip daddr and ip saddr.
 func (n *nftRule) address(field string) error {
@@ -301,7 +324,12 @@ func (n *nftRule) port(protocol, field string) error {
 		n.each(func(r *rule) { r.protocol = protocol })
 	}
 	if field == "dport" && n.peek() == "vmap" {
-		return n.portVerdicts()
+		return n.verdictMap(func(r *rule, key string) {
+			if portRange.MatchString(key) {
+				key = strings.Replace(key, "-", ":", 1)
+			}
+			r.ports = []string{key}
+		})
 	}
 	values, negated, err := n.value()
 	if err != nil {
@@ -356,15 +384,19 @@ func (n *nftRule) meta(field string) error {
 
 // ct reads ct state: a new connection is what is translated.
 func (n *nftRule) ct(field string) error {
+	if field == "state" && n.peek() == "vmap" {
+		return n.verdictMap(func(r *rule, key string) { r.state("ct state", []string{strings.ToUpper(key)}, false) })
+	}
 	values, negated, err := n.value()
 	if err != nil {
 		return err
 	}
-	if field != "state" || negated || !slices.ContainsFunc(values, func(v string) bool {
-		return slices.Contains(strings.Split(v, ","), "new")
-	}) {
+	states := strings.Split(strings.ToUpper(strings.Join(values, ",")), ",")
+	if field != "state" && (field != "status" || !slices.Contains(states, "DNAT")) {
 		n.unknown("ct " + field)
+		return nil
 	}
+	n.each(func(r *rule) { r.state("ct "+field, states, negated) })
 	return nil
 }
 
@@ -505,8 +537,8 @@ func (n *nftRule) verdicts() error {
 	return nil
 }
 
-// portVerdicts reads dport vmap { PORT : jump CHAIN }.
-func (n *nftRule) portVerdicts() error {
+// verdictMap reads vmap { KEY : jump CHAIN }, and has a rule match the key of each element.
+func (n *nftRule) verdictMap(match func(r *rule, key string)) error {
 	n.take()
 	elements, err := n.elements()
 	if err != nil {
@@ -516,12 +548,9 @@ func (n *nftRule) portVerdicts() error {
 	for _, r := range n.rules {
 		for _, e := range elements {
 			one := r
-			one.ports = []string{e.key}
-			if portRange.MatchString(e.key) {
-				one.ports = []string{strings.Replace(e.key, "-", ":", 1)}
-			}
+			match(&one, e.key)
 			if len(e.value) == 2 && (e.value[0] == "jump" || e.value[0] == "goto") {
-				one.target = n.table + "/" + e.value[1]
+				one.target, one.goes = n.table+"/"+e.value[1], e.value[0] == "goto"
 			} else {
 				one.target = strings.ToUpper(strings.Join(e.value, " "))
 			}

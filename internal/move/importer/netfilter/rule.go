@@ -3,6 +3,7 @@
 package netfilter
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -30,6 +31,9 @@ type match struct {
 	local bool
 	// unknown is a match that Jeoul has no like of.
 	unknown string
+	// later says that the first packet of a connection never matches, translated that those match which have been, and
+	// negated that what unknown says is that another value than the one here matches.
+	later, translated, negated bool
 }
 
 // key tells matches apart.
@@ -50,13 +54,17 @@ type rule struct {
 	shares []float64
 	// bySource says that addresses are chosen by the client's.
 	bySource bool
+	// noTrack is of the target CT.
+	noTrack bool
+	// goes says that packets do not come back from the chain that is the target.
+	goes bool
 }
 
 // valued are options that take a value and are of targets that let packets go on, or name a list of the module recent;
 // and bare are those of Keywords without a value.
 var (
 	valued = []string{"-m", "--match", "--comment", "-c", "--set-counters", "--log-prefix", "--log-level", "--name",
-		"--to-ports", "--nflog-prefix", "--set-xmark", "--set-mark", "--or-mark"}
+		"--to-ports", "--nflog-prefix", "--set-xmark", "--set-mark", "--or-mark", "--reject-with"}
 	bare = []string{"--persistent", "--random", "--random-fully", "--syn"}
 )
 
@@ -78,13 +86,18 @@ func parse(at remark.At, words []string) (rule, error) {
 		option := words[0]
 		words = words[1:]
 		if slices.Contains(bare, option) {
+			if negated { // ! --syn
+				r.later, r.unknown = true, "! "+option
+			}
 			continue
 		}
 		if len(words) == 0 || unknownFlag(option, words[0]) {
 			if !unknownFlag(option, "-") {
 				return r, fmt.Errorf("the option %s has no value", option)
 			}
-			r.unknown = option
+			if strings.HasPrefix(option, "-") { // else it is another value of the option before
+				r.unknown, r.noTrack = cmp.Or(r.unknown, option), r.noTrack || option == "--notrack"
+			}
 			continue
 		}
 		value := words[0]
@@ -92,7 +105,7 @@ func parse(at remark.At, words []string) (rule, error) {
 		switch {
 		case option == "--tcp-flags" && len(words) > 0:
 			if negated || !slices.Contains(firstPacket, value+" "+words[0]) {
-				r.unknown = option
+				r.unknown, r.later = option, r.later || synMatches(value, words[0]) == negated
 			}
 			words = words[1:]
 			continue
@@ -115,7 +128,21 @@ func parse(at remark.At, words []string) (rule, error) {
 			}
 		}
 	}
+	if r.noTrack && r.target == "CT" {
+		r.target, r.unknown = "NOTRACK", ""
+	}
 	return r, r.statistic(mode, every, packet, probability)
+}
+
+// synMatches says whether the first packet of a connection has the flags of --tcp-flags.
+func synMatches(mask, flags string) bool {
+	has := func(list, flag string) bool { return list == "ALL" || slices.Contains(strings.Split(list, ","), flag) }
+	for _, flag := range []string{"FIN", "SYN", "RST", "PSH", "ACK", "URG"} {
+		if has(mask, flag) && has(flags, flag) != (flag == "SYN") {
+			return false
+		}
+	}
+	return true
 }
 
 // known are the options that take reads.
@@ -169,7 +196,7 @@ func (r *rule) take(option, value string, negated bool) error {
 	case "--dport", "--destination-port", "--dports", "--destination-ports":
 		r.ports = strings.Split(value, ",")
 	case "-j", "--jump", "-g", "--goto":
-		r.target = value
+		r.target, r.goes = value, option == "-g" || option == "--goto"
 	case "--to-destination", "--to-source":
 		r.addresses = append(r.addresses, value)
 	case "--dst-type":
@@ -178,18 +205,31 @@ func (r *rule) take(option, value string, negated bool) error {
 			r.unknown = option + " " + value
 		}
 	case "--state", "--ctstate":
-		if !slices.Contains(strings.Split(value, ","), "NEW") {
-			r.unknown = option + " " + value
-		}
+		positive = false
+		r.state(option+" "+value, strings.Split(strings.ToUpper(value), ","), negated)
 	default:
 		if !slices.Contains(valued, option) {
-			r.unknown = option
+			r.unknown = cmp.Or(r.unknown, option)
 		}
 	}
 	if negated && positive {
-		r.unknown = "! " + option
+		r.unknown, r.negated = "! "+option, true
 	}
 	return nil
+}
+
+// state reads which packets of a connection match.
+func (r *rule) state(text string, states []string, negated bool) {
+	isNew := slices.Contains(states, "NEW")
+	translated := slices.Contains(states, "DNAT")
+	switch {
+	case translated && !negated && !isNew:
+		r.translated = true
+	case translated || slices.Contains(states, "SNAT"):
+		r.unknown = text
+	case isNew == negated: // of the others alone
+		r.unknown, r.later = text, true
+	}
 }
 
 // statistic reads which share of the packets that come to it a rule takes.
@@ -257,7 +297,10 @@ func (m match) and(o match) (match, bool) {
 			m.ports = o.ports
 		}
 	}
-	m.local = m.local || o.local
+	m.local, m.later, m.negated = m.local || o.local, m.later || o.later, m.negated || o.negated
+	if o.translated { // which no packet is that comes to where it may be
+		m.unknown = cmp.Or(m.unknown, "ct status")
+	}
 	return m, true
 }
 

@@ -131,11 +131,13 @@ func (r *reader) service(g *group, vip netip.Addr, port uint16, rules []draft.Ru
 	if g.protocol == "udp" {
 		s.Protocol = lb.UDP
 	}
+	shares := r.destinations(s, g)
+	guarded, unsafe := r.guarded(g, s)
 	var nobody bool
-	if s.Allow, s.Deny, nobody = draft.Access(vip, rules); nobody {
+	if s.Allow, s.Deny, nobody = draft.Access(vip, rules, guarded); nobody {
 		s.Unsafe = "no client of the VIP's family is served, which allow and deny cannot say"
 	}
-	shares := r.destinations(s, g)
+	s.Unsafe = cmp.Or(unsafe, s.Unsafe)
 	for j, weight := range draft.Weights(shares) {
 		s.Backends[j].Weight = weight
 	}
@@ -283,6 +285,16 @@ func (r *reader) replaces(rule rule, s *draft.Service, g *group) bool {
 // say and not the rules: an interface that clients' packets arrive on is taken for one by which backends are not
 // reached.
 func (r *reader) leavesBy(rule rule, g *group) bool {
+	if r.byRoutes(rule, g) {
+		return true
+	}
+	r.Approximate(rule.at,
+		"is of packets that leave by %s, and whether those to the backends do the routes say: where they do, give --mode fullnat and --source", rule.out)
+	return false
+}
+
+// byRoutes says whether packets to backends are taken to leave by the interfaces of a rule.
+func (r *reader) byRoutes(rule rule, g *group) bool {
 	name, other := strings.CutPrefix(rule.out, "!")
 	arrivals := slices.Clone(r.Interfaces)
 	for _, group := range append(r.groups, g) {
@@ -291,11 +303,5 @@ func (r *reader) leavesBy(rule rule, g *group) bool {
 		}
 	}
 	arrives := slices.Contains(arrivals, name)
-	switch {
-	case other && (arrives || name == "lo"), !other && !arrives && len(arrivals) > 0:
-		return true
-	}
-	r.Approximate(rule.at,
-		"is of packets that leave by %s, and whether those to the backends do the routes say: where they do, give --mode fullnat and --source", rule.out)
-	return false
+	return other && (arrives || name == "lo") || !other && !arrives && len(arrivals) > 0
 }

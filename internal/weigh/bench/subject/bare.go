@@ -37,6 +37,10 @@ func (bare) HTTPOnly() bool                                      { return false 
 func (bare) Versions(context.Context) (map[string]string, error) { return nil, nil }
 func (bare) Obstacle(Params, int, probe.Limits) string           { return "" }
 
+func (bare) can() abilities {
+	return abilities{udp: true, packets: true}
+}
+
 func (b bare) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
 	running := &runningBare{hook: b.hook, setup: setup}
 	if err := running.start(); err != nil {

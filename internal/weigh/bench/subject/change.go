@@ -33,34 +33,6 @@ type Changing interface {
 	Ways() string
 }
 
-// CanChange says whether what s starts is Changing.
-func CanChange(s Subject) bool {
-	switch s.(type) {
-	case haproxyTCP, nginxStream, iptablesNth, nftables, ipvs, keepalived, jeoul:
-		return true
-	}
-	return false
-}
-
-// CarriesUDP says whether s balances the UDP port of a service that has one.
-func CarriesUDP(s Subject) bool {
-	switch s.(type) {
-	case direct, routed, bare, nginxStream, iptablesNth, nftables, ipvs, keepalived, dockerProxy, envoy, loxilb, jeoul:
-		return true
-	}
-	return false
-}
-
-// ForwardsPackets says whether s sends each packet on by itself, rather than carry connections
-// and sessions as a proxy does.
-func ForwardsPackets(s Subject) bool {
-	switch s.(type) {
-	case routed, bare, iptablesNth, nftables, ipvs, loxilb, jeoul:
-		return true
-	}
-	return false
-}
-
 // with returns the set-up with other services, which are copied: what the caller
 // does with its own does not reach them.
 func (s Setup) with(services []Service) Setup {
@@ -89,4 +61,27 @@ type ShowingChecks interface {
 type Noticing interface {
 	// Reaches says whether it sends packets to a server, by what it shows of itself.
 	Reaches(ctx context.Context, server *lab.Host) (bool, error)
+}
+
+// Restarting is a running subject whose process can end and begin again while connections go
+// through it. What it has set up besides (addresses, rules) stays meanwhile.
+type Restarting interface {
+	Changing
+	// Restart ends the process as a service manager does that restarts it, starts another
+	// one, and returns when that serves.
+	Restart(ctx context.Context) error
+	// End ends the process for good, as a service manager does that stops it, and returns when
+	// it is gone.
+	End(ctx context.Context) error
+	// Kill ends the process as a crash does (SIGKILL), and returns when it is gone.
+	Kill(ctx context.Context) error
+	// Begin starts a process after End or Kill, and returns when it serves.
+	Begin(ctx context.Context) error
+}
+
+// Upgrading is a running subject that another build of it can take over from.
+type Upgrading interface {
+	Restarting
+	// Upgrade restarts the process as the other one of two builds. ErrCannot: there is no other.
+	Upgrade(ctx context.Context) error
 }

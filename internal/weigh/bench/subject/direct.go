@@ -24,6 +24,15 @@ type direct struct{}
 func (direct) Name() string    { return "direct" }
 func (direct) Params() []Param { return nil }
 
+func (direct) can() abilities {
+	return abilities{udp: true, machines: anywhere[*lab.Lab], containers: func(local bool) string {
+		if !local {
+			return "clients beyond the host reach containers through it only; use routed for no balancer"
+		}
+		return ""
+	}}
+}
+
 func (direct) Versions(context.Context) (map[string]string, error) { return nil, nil }
 
 func (direct) HTTPOnly() bool { return false }

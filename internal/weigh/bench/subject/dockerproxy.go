@@ -44,6 +44,10 @@ func (dockerProxy) Name() string    { return dockerProxyProgram }
 func (dockerProxy) Params() []Param { return nil }
 func (dockerProxy) HTTPOnly() bool  { return false }
 
+func (dockerProxy) can() abilities {
+	return abilities{udp: true, containers: anywhere[bool]}
+}
+
 // Versions asks the daemon, which comes with the relay: not every version of the
 // relay can tell its own.
 func (dockerProxy) Versions(ctx context.Context) (map[string]string, error) {

@@ -33,6 +33,10 @@ func (envoy) Params() []Param {
 	return []Param{{Name: paramThreads, Check: positive(envoyMaxThreads)}}
 }
 
+func (envoy) can() abilities {
+	return abilities{udp: true, containers: anywhere[bool]}
+}
+
 func (envoy) Versions(ctx context.Context) (map[string]string, error) {
 	version, err := probe.VersionOf(ctx, "envoy", "--version",
 		"put its binary into a directory of PATH (Debian has none: envoyproxy.io)")

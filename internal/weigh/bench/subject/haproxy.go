@@ -6,18 +6,16 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"text/template"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // haproxyHTTP is HAProxy in HTTP mode, as the first document configured it.
 type haproxyHTTP struct{}
-
-const paramThreads = "threads"
 
 // Bounds of HAProxy.
 const (
@@ -38,6 +36,10 @@ func (haproxyHTTP) Params() []Param {
 
 func (haproxyHTTP) HTTPOnly() bool { return true }
 func (haproxyHTTP) terminatesTLS() {}
+
+func (haproxyHTTP) can() abilities {
+	return abilities{machines: anywhere[*lab.Lab], containers: anywhere[bool]}
+}
 
 func (haproxyHTTP) Versions(ctx context.Context) (map[string]string, error) {
 	return haproxyVersion(ctx)
@@ -110,55 +112,9 @@ type haproxyValues struct {
 	Socket string
 }
 
-// proxyService is a service as a proxy's configuration has it.
-type proxyService struct {
-	VIP     netip.AddrPort
-	UDP     bool
-	Servers []proxyServer
-	// Check is nil where the servers are not checked.
-	Check *Check
-}
-
-// TwiceServers is how many idle connections nginx shall keep.
-func (s proxyService) TwiceServers() int { return 2 * len(s.Servers) }
-
-type proxyServer struct {
-	Name    string
-	Address netip.AddrPort
-	Weight  int
-}
-
 func haproxyValuesOf(setup Setup, threads, maxConn, cores int) haproxyValues {
 	return haproxyValues{Certificate: setup.Certificate, MaxConn: maxConn, Threads: threads, LastCore: cores - 1,
 		Services: proxyServices(setup)}
-}
-
-// endedServices are proxyServices of a proxy that ends TLS where there is any: it asks
-// servers without.
-func endedServices(setup Setup) []proxyService {
-	services := proxyServices(setup)
-	if setup.Certificate == "" {
-		return services
-	}
-	for i, of := range setup.Services {
-		for j, server := range services[i].Servers {
-			services[i].Servers[j].Address = netip.AddrPortFrom(server.Address.Addr(), of.PlainPort)
-		}
-	}
-	return services
-}
-
-func proxyServices(setup Setup) []proxyService {
-	var services []proxyService
-	for i, of := range setup.Services {
-		service := proxyService{VIP: setup.vip(i), UDP: of.UDP, Check: of.Check}
-		for _, server := range of.Servers {
-			service.Servers = append(service.Servers, proxyServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port),
-				of.Weight(server)})
-		}
-		services = append(services, service)
-	}
-	return services
 }
 
 // tlsNote says what becomes of TLS.

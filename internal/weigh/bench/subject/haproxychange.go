@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -161,18 +160,6 @@ func (r *changingHAProxy) ask(ctx context.Context, command string) (string, erro
 func (*changingHAProxy) Ways() string {
 	return "servers come and go by a new process that takes over the listening sockets (-x, expose-fd listeners) and tells the old one to finish (-sf); " +
 		"weights and draining are set by the Runtime API; an old process lives until its last connection ends (no hard-stop-after), with what it was configured with"
-}
-
-// alive are the retired processes that still carry connections.
-func (r *runningProxy) alive() []*program {
-	return slices.DeleteFunc(r.retired, func(p *program) bool {
-		select {
-		case <-p.process.Done():
-			return true
-		default:
-			return false
-		}
-	})
 }
 
 // PIDs are those of the process and of those that it has replaced.

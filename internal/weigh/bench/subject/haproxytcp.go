@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // haproxyTCP is HAProxy in TCP mode: it passes bytes on, and knows nothing of
@@ -36,6 +37,10 @@ func (haproxyTCP) Params() []Param {
 		{Name: paramThreads, Check: positive(haproxyMaxThreads)},
 		{Name: paramSplice, Check: oneOf(spliceAuto, spliceOff)},
 	}
+}
+
+func (haproxyTCP) can() abilities {
+	return abilities{changes: true, restarts: true, machines: anywhere[*lab.Lab], containers: anywhere[bool]}
 }
 
 func (haproxyTCP) Versions(ctx context.Context) (map[string]string, error) {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -26,6 +25,11 @@ const iptablesProgram = "iptables-nft"
 func (iptablesNth) Name() string    { return "iptables-nth" }
 func (iptablesNth) Params() []Param { return nil }
 func (iptablesNth) HTTPOnly() bool  { return false }
+
+func (iptablesNth) can() abilities {
+	return abilities{udp: true, packets: true, changes: true, machines: anywhere[*lab.Lab],
+		containers: anywhere[bool]}
+}
 
 func (iptablesNth) Versions(ctx context.Context) (map[string]string, error) {
 	return iptablesVersion(ctx)
@@ -170,18 +174,20 @@ func restoreIPTables(ctx context.Context, host *lab.Host, rules []byte) error {
 	return applyRules(ctx, host, "iptables.rules", rules, iptablesProgram+"-restore", "-n")
 }
 
-// applyRules writes rules to a file and has a program hand them to the kernel.
-func applyRules(ctx context.Context, host *lab.Host, name string, rules []byte, program string, args ...string) error {
-	path := filepath.Join(host.Dir, name)
-	if err := host.WriteFile(path, rules); err != nil {
-		return fmt.Errorf("writing rules for %s: %w", program, err)
-	}
-	p, err := startProgram(ctx, host, program, append(args, path)...)
-	if err != nil {
-		return err
-	}
-	if err := p.process.Wait(); err != nil {
-		return fmt.Errorf("setting rules with %s: %w%s", program, err, p.output.words())
-	}
-	return nil
+// deleting takes the very rules back that a set-up has.
+func (r iptablesRules) deleting(setup Setup) []byte {
+	return []byte(strings.ReplaceAll(string(r.text(setup, false)), "-A PREROUTING", "-D PREROUTING"))
+}
+
+// clearFar takes the very rules back that were set, and the chain if no other program has
+// any in it: on a machine they may be others'.
+func (r iptablesRules) clearFar(ctx context.Context, setup Setup) error {
+	err := restoreIPTables(ctx, setup.Lab.Balancer, r.deleting(setup))
+	// That the chain has others' rules is the error that is expected here.
+	_ = restoreIPTables(ctx, setup.Lab.Balancer, []byte("*nat\n-X PREROUTING\nCOMMIT\n"))
+	return err
+}
+
+func (r iptablesRules) taken(setup Setup) farRules {
+	return farRules{Program: iptablesProgram + "-restore", Args: []string{"-n"}, Text: r.deleting(setup)}
 }

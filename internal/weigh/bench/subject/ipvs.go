@@ -13,10 +13,10 @@ import (
 	"os/exec"
 	"regexp"
 
-	moby "github.com/moby/ipvs"
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	moby "github.com/moby/ipvs"
 )
 
 // ipvs is the kernel's own balancer (Linux Virtual Server), round robin, in one of
@@ -60,6 +60,19 @@ func (w ipvsWay) note(scheduler string) string {
 
 func (s ipvs) Name() string { return "ipvs-" + string(s.way) }
 func (ipvs) HTTPOnly() bool { return false }
+
+func (s ipvs) can() abilities {
+	own := abilities{udp: true, packets: true, changes: true, others: func() string {
+		if s.way != ipvsDirect {
+			return "replies and tunnels take a way of their own: use ipvs-" + string(ipvsDirect)
+		}
+		return ""
+	}}
+	if s.way != ipvsTunnel {
+		own.machines = anywhere[*lab.Lab]
+	}
+	return own
+}
 
 // paramUpper and paramLower are the thresholds of each server (ipvsadm(8), -x and -y): at
 // so many connections it gets no new ones, until it has fewer than the lower.

@@ -17,6 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // jeoul is our own balancer as a user runs it: the daemon on the balancer, and
@@ -38,6 +39,37 @@ func (jeoul) Params() []Param {
 		schedulers = append(schedulers, string(scheduler))
 	}
 	return []Param{{Name: paramScheduler, Check: oneOf(schedulers...)}}
+}
+
+func (s jeoul) can() abilities {
+	return abilities{udp: true, packets: true, changes: true, restarts: true, upgrades: true,
+		machines: s.onMachines, containers: s.besideContainers, others: s.besideOthers}
+}
+
+func (s jeoul) onMachines(l *lab.Lab) string {
+	if s.mode == lb.FullNAT && !l.FullNAT.IsValid() {
+		return "full NAT needs a free address of the machines' segment to send from: give jeoul_fullnat_address in the inventory"
+	}
+	return ""
+}
+
+func (s jeoul) besideOthers() string {
+	if s.mode == lb.NAT {
+		return "replies find their way to the one balancer that translated the request in fullnat only"
+	}
+	return ""
+}
+
+func (s jeoul) besideContainers(local bool) string {
+	switch {
+	case s.mode != lb.NAT && s.mode != lb.FullNAT:
+		return "its servers have the VIP, or undo a tunnel, on the balancer's segment; of ours use nat or fullnat"
+	case s.hook != lb.HookTC:
+		return "a bridge has no XDP of its own; use the hook tc"
+	case local && s.mode != lb.NAT:
+		return "to programs on the host of a balancer of ours all modes are one; use nat"
+	}
+	return ""
 }
 
 // Versions is empty: the run itself is by this jeoul.

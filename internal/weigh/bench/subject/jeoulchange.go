@@ -233,3 +233,44 @@ func reaches(services []ops.Service, server *lab.Host) (bool, error) {
 	}
 	return up > 0, nil
 }
+
+// Restart ends the daemon by the signal that leaves its work to the next (SIGUSR2), and starts
+// that, as `systemctl restart` does with the unit of docs/guides/restart.md.
+func (r *runningJeoul) Restart(ctx context.Context) error {
+	if err := r.process.process.Signal(syscall.SIGUSR2); err != nil {
+		return fmt.Errorf("restarting jeoul: %w", err)
+	}
+	select {
+	case <-r.process.process.Done():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return r.Begin(ctx)
+}
+
+// Upgrade restarts the daemon as the other build, or, where that runs, as the first one.
+func (r *runningJeoul) Upgrade(ctx context.Context) error {
+	if r.setup.Other == "" || r.setup.balancer().Far() {
+		return fmt.Errorf("%w: upgrades need another build here: `make other`, and `--other bin/jeoul-other`",
+			ErrCannot)
+	}
+	r.upgraded = !r.upgraded
+	return r.Restart(ctx)
+}
+
+// executable is the file of the build that is to run.
+func (r *runningJeoul) executable() string {
+	if r.upgraded {
+		return r.setup.Other
+	}
+	return r.setup.balancer().Executable(r.setup.Executable)
+}
+
+// End ends the daemon, which takes everything back (SIGTERM).
+func (r *runningJeoul) End(ctx context.Context) error { return r.process.stop(ctx) }
+
+// Kill ends the daemon.
+func (r *runningJeoul) Kill(ctx context.Context) error { return r.process.process.Kill(ctx) }
+
+// Begin starts the daemon, and returns when it shows every backend up.
+func (r *runningJeoul) Begin(ctx context.Context) error { return r.subject.begin(ctx, r) }

@@ -26,6 +26,9 @@ func (jeoulProxy) Name() string   { return "jeoul-proxy" }
 func (jeoulProxy) HTTPOnly() bool { return true }
 func (jeoulProxy) terminatesTLS() {}
 
+// can nothing of what our packet modes can.
+func (jeoulProxy) can() abilities { return abilities{} }
+
 func (jeoulProxy) Params() []Param { return haproxyHTTP{}.Params() }
 
 // Versions are those of the engine; the rest of the run is by this jeoul.

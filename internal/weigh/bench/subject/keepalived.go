@@ -17,11 +17,10 @@ import (
 	"text/template"
 	"time"
 
-	moby "github.com/moby/ipvs"
-
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
+	moby "github.com/moby/ipvs"
 )
 
 // keepalived is the kernel's IPVS, weighted round robin, whose servers keepalived checks,
@@ -39,6 +38,10 @@ func (keepalived) Params() []Param { return nil }
 
 // Obstacle is none: IPVS needs no descriptor a connection.
 func (keepalived) Obstacle(Params, int, probe.Limits) string { return "" }
+
+func (keepalived) can() abilities {
+	return abilities{udp: true, changes: true, restarts: true}
+}
 
 // Versions wraps probe.ErrNotInstalled where there is no keepalived, or this kernel has no IPVS.
 func (keepalived) Versions(ctx context.Context) (map[string]string, error) {
@@ -274,3 +277,20 @@ func (r *runningKeepalived) Notes() []string {
 func (r *runningKeepalived) Stop(ctx context.Context) error {
 	return errors.Join(r.process.stop(ctx), r.runningIPVS.Stop(ctx))
 }
+
+// Restart stops keepalived (SIGTERM), which takes its services out of the kernel's table, and starts another one.
+func (r *runningKeepalived) Restart(ctx context.Context) error {
+	if err := r.End(ctx); err != nil {
+		return err
+	}
+	return r.Begin(ctx)
+}
+
+// End ends keepalived (SIGTERM).
+func (r *runningKeepalived) End(ctx context.Context) error { return r.process.stop(ctx) }
+
+// Kill ends keepalived and its process that checks at once: that would notice else, and take the services out.
+func (r *runningKeepalived) Kill(ctx context.Context) error { return r.process.process.Kill(ctx) }
+
+// Begin starts keepalived, and returns when the kernel has all servers.
+func (r *runningKeepalived) Begin(ctx context.Context) error { return r.begin(ctx) }

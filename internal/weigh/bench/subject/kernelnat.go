@@ -17,6 +17,8 @@ type natRules interface {
 	set(ctx context.Context, setup Setup, anew bool) error
 	// clear takes the rules back, and with them the tracking of connections.
 	clear(ctx context.Context, setup Setup) error
+	// taken is how a machine that has lost its bench takes the rules back.
+	taken(setup Setup) farRules
 	// can returns an error that wraps ErrCannot and says why the rules cannot
 	// balance services.
 	can(services []Service) error

@@ -54,6 +54,8 @@ func (loxilb) Name() string    { return loxilbProgram }
 func (loxilb) Params() []Param { return nil }
 func (loxilb) HTTPOnly() bool  { return false }
 
+func (loxilb) can() abilities { return abilities{udp: true, packets: true} }
+
 // Versions needs the eBPF programs too, without which LoxiLB crashes as it starts. Its
 // error wraps probe.ErrNotInstalled where they or the binary are not there.
 func (loxilb) Versions(ctx context.Context) (map[string]string, error) {

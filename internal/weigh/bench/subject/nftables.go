@@ -30,6 +30,10 @@ func (nftables) Name() string    { return "nftables" }
 func (nftables) Params() []Param { return nil }
 func (nftables) HTTPOnly() bool  { return false }
 
+func (nftables) can() abilities {
+	return abilities{udp: true, packets: true, changes: true, machines: anywhere[*lab.Lab]}
+}
+
 func (nftables) Versions(ctx context.Context) (map[string]string, error) {
 	version, err := probe.Version(ctx, nftProgram, "--version")
 	return map[string]string{nftProgram: version}, err
@@ -116,4 +120,8 @@ func (nftRules) ways() string {
 
 func applyNFT(ctx context.Context, host *lab.Host, rules []byte) error {
 	return applyRules(ctx, host, "nftables.nft", rules, nftProgram, "-f")
+}
+
+func (nftRules) taken(Setup) farRules {
+	return farRules{Program: nftProgram, Args: []string{"-f"}, Text: []byte(nftClear)}
 }

@@ -9,6 +9,7 @@ import (
 	"text/template"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // nginxHTTP is nginx as an HTTP proxy.
@@ -18,6 +19,10 @@ func (nginxHTTP) Name() string    { return "nginx-http" }
 func (nginxHTTP) HTTPOnly() bool  { return true }
 func (nginxHTTP) terminatesTLS()  {}
 func (nginxHTTP) Params() []Param { return nginxStream{}.Params() }
+
+func (nginxHTTP) can() abilities {
+	return abilities{machines: anywhere[*lab.Lab], containers: anywhere[bool]}
+}
 
 func (nginxHTTP) Versions(ctx context.Context) (map[string]string, error) {
 	version, err := probe.Version(ctx, "nginx", "-v")

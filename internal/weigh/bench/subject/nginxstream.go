@@ -13,6 +13,7 @@ import (
 	"text/template"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // nginxStream is nginx as a TCP proxy.
@@ -32,6 +33,11 @@ func (nginxStream) HTTPOnly() bool { return false }
 // Params has threads, for which nginx has processes.
 func (nginxStream) Params() []Param {
 	return []Param{{Name: paramThreads, Check: positive(nginxMaxWorkers)}}
+}
+
+func (nginxStream) can() abilities {
+	return abilities{udp: true, changes: true, restarts: true, machines: anywhere[*lab.Lab],
+		containers: anywhere[bool]}
 }
 
 func (nginxStream) Versions(ctx context.Context) (map[string]string, error) {
@@ -137,3 +143,9 @@ func (nginxStream) Start(ctx context.Context, setup Setup, params Params) (Runni
 	}
 	return running, nil
 }
+
+// streamModuleTask looks for the module on a machine.
+var streamModuleTask = lab.NewTask("nginx-stream-module",
+	func(ctx context.Context, _ *lab.Host, _ struct{}) (string, error) {
+		return streamModule(ctx)
+	})

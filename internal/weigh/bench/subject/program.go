@@ -136,3 +136,19 @@ func (t *tail) words() string {
 	}
 	return fmt.Sprintf("; its last words: %q", words)
 }
+
+// applyRules writes rules to a file and has a program hand them to the kernel.
+func applyRules(ctx context.Context, host *lab.Host, name string, rules []byte, program string, args ...string) error {
+	path := filepath.Join(host.Dir, name)
+	if err := host.WriteFile(path, rules); err != nil {
+		return fmt.Errorf("writing rules for %s: %w", program, err)
+	}
+	p, err := startProgram(ctx, host, program, append(args, path)...)
+	if err != nil {
+		return err
+	}
+	if err := p.process.Wait(); err != nil {
+		return fmt.Errorf("setting rules with %s: %w%s", program, err, p.output.words())
+	}
+	return nil
+}

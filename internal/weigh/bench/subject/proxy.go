@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
@@ -66,4 +67,97 @@ func (r *runningProxy) Quiesce(ctx context.Context) error {
 
 func (r *runningProxy) Stop(ctx context.Context) error {
 	return errors.Join(r.Quiesce(ctx), r.undo.all())
+}
+
+// Restart stops the proxy (SIGTERM) and starts another one, by the configuration as it is.
+func (r *runningProxy) Restart(ctx context.Context) error {
+	if err := r.End(ctx); err != nil {
+		return err
+	}
+	return r.Begin(ctx)
+}
+
+// End ends the proxy's processes (SIGTERM).
+func (r *runningProxy) End(ctx context.Context) error { return r.Quiesce(ctx) }
+
+// Kill ends the proxy's processes, those included that only carry on with connections from
+// before a reload.
+func (r *runningProxy) Kill(ctx context.Context) error {
+	for _, p := range append(r.retired, r.process) {
+		if err := p.process.Kill(ctx); err != nil {
+			return err
+		}
+	}
+	r.retired = nil
+	return nil
+}
+
+// Begin starts the proxy, and returns when it listens.
+func (r *runningProxy) Begin(ctx context.Context) (err error) {
+	r.process, err = startProgram(ctx, r.setup.Lab.Balancer, r.path, r.args...)
+	if err != nil {
+		return err
+	}
+	return r.listens(ctx)
+}
+
+// alive are the retired processes that still carry connections.
+func (r *runningProxy) alive() []*program {
+	return slices.DeleteFunc(r.retired, func(p *program) bool {
+		select {
+		case <-p.process.Done():
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// paramThreads is how many threads, or workers, a proxy has.
+const paramThreads = "threads"
+
+// proxyService is a service as a proxy's configuration has it.
+type proxyService struct {
+	VIP     netip.AddrPort
+	UDP     bool
+	Servers []proxyServer
+	// Check is nil where the servers are not checked.
+	Check *Check
+}
+
+// TwiceServers is how many idle connections nginx shall keep.
+func (s proxyService) TwiceServers() int { return 2 * len(s.Servers) }
+
+type proxyServer struct {
+	Name    string
+	Address netip.AddrPort
+	Weight  int
+}
+
+// endedServices are proxyServices of a proxy that ends TLS where there is any: it asks
+// servers without.
+func endedServices(setup Setup) []proxyService {
+	services := proxyServices(setup)
+	if setup.Certificate == "" {
+		return services
+	}
+	for i, of := range setup.Services {
+		for j, server := range services[i].Servers {
+			services[i].Servers[j].Address = netip.AddrPortFrom(server.Address.Addr(), of.PlainPort)
+		}
+	}
+	return services
+}
+
+func proxyServices(setup Setup) []proxyService {
+	var services []proxyService
+	for i, of := range setup.Services {
+		service := proxyService{VIP: setup.vip(i), UDP: of.UDP, Check: of.Check}
+		for _, server := range of.Servers {
+			service.Servers = append(service.Servers, proxyServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port),
+				of.Weight(server)})
+		}
+		services = append(services, service)
+	}
+	return services
 }

@@ -23,6 +23,15 @@ func (routed) Name() string    { return "routed" }
 func (routed) Params() []Param { return nil }
 func (routed) HTTPOnly() bool  { return false }
 
+func (routed) can() abilities {
+	return abilities{udp: true, packets: true, machines: anywhere[*lab.Lab], containers: func(local bool) string {
+		if local {
+			return "there is no hop to route between containers and their own host; use direct for no balancer"
+		}
+		return ""
+	}}
+}
+
 func (routed) Versions(context.Context) (map[string]string, error) { return nil, nil }
 
 func (routed) Obstacle(Params, int, probe.Limits) string { return "" }

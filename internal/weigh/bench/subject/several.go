@@ -11,11 +11,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/bench/router"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"golang.org/x/sync/errgroup"
 )
 
 // Several is a running subject of several balancers behind a router that sends to each of them a share of the
@@ -44,24 +43,6 @@ type Several interface {
 type Ripening interface {
 	// Ripe is how old a connection is when the others have heard of it; 0: they never do, or at once.
 	Ripe() time.Duration
-}
-
-// BesideOthers says why a subject cannot be several balancers behind a router; empty if it can.
-func BesideOthers(s Subject) string {
-	if kernel, ok := s.(ipvs); ok {
-		if kernel.way != ipvsDirect {
-			return "replies and tunnels take a way of their own: use ipvs-" + string(ipvsDirect)
-		}
-		return ""
-	}
-	j, ok := s.(jeoul)
-	switch {
-	case !ok:
-		return "it tells no router of its VIP"
-	case j.mode == lb.NAT:
-		return "replies find their way to the one balancer that translated the request in fullnat only"
-	}
-	return ""
 }
 
 // runningSeveral are balancers of one configuration, and the router before them.

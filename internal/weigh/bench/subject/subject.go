@@ -180,45 +180,11 @@ type Relaying interface {
 	CPUTimes() ([]time.Duration, error)
 }
 
-// All returns every subject, in the order in which a person should see them.
-func All() []Subject {
-	all := []Subject{
-		direct{}, routed{}, bare{lb.HookXDP}, bare{lb.HookTC}, haproxyHTTP{}, haproxyTCP{}, nginxHTTP{}, nginxStream{},
-		envoy{}, dockerProxy{},
-		iptablesNth{}, nftables{}, ipvs{ipvsDirect}, ipvs{ipvsMasquerade}, ipvs{ipvsTunnel},
-		keepalived{ipvsDirect}, keepalived{ipvsMasquerade}, keepalived{ipvsTunnel},
-		loxilb{},
-	}
-	for _, mode := range lb.PacketModes {
-		all = append(all, jeoul{mode, lb.HookXDP}, jeoul{mode, lb.HookTC})
-	}
-	return append(all, newJeoulProxy())
-}
-
 // TerminatesTLS says whether a subject can end its clients' TLS, and speak to servers
 // without.
 func TerminatesTLS(s Subject) bool {
 	_, can := s.(interface{ terminatesTLS() })
 	return can
-}
-
-// Names returns the names of All.
-func Names() []string {
-	var names []string
-	for _, s := range All() {
-		names = append(names, s.Name())
-	}
-	return names
-}
-
-// Find returns the subject with the name, and false if there is none.
-func Find(name string) (Subject, bool) {
-	all := All()
-	i := slices.IndexFunc(all, func(s Subject) bool { return s.Name() == name })
-	if i < 0 {
-		return nil, false
-	}
-	return all[i], true
 }
 
 // oneOf makes a check for words.
@@ -239,4 +205,12 @@ func positive(most int) func(any) error {
 		}
 		return fmt.Errorf("%w: %v; use a whole number from 1 to %d", ErrParam, value, most)
 	}
+}
+
+// clients are the hosts that ask: those beyond the balancer, or the balancer's own.
+func (s Setup) clients() []*lab.Host {
+	if s.Local {
+		return []*lab.Host{s.Lab.Balancer}
+	}
+	return s.Lab.Clients
 }

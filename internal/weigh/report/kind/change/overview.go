@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// changeLosses are what a change can cost those that are connected, each with its ink in the picture.
+var changeLosses = []struct {
+	metric, title, noun string
+	ink                 chart.Ink
+}{
+	{results.Broken, "Broken", "connections broken", chart.InkVermillion},
+	{results.NewFailed, "New failed", "new connections failed", chart.InkOrange},
+	{results.NewToLeft, "To one that left", "new connections to a backend that left", chart.InkYellow},
+	{results.LostSYNs, "SYNs lost", "SYNs lost", chart.InkPurple},
+	{results.UDPUnanswered, "UDP lost", "UDP queries unanswered", chart.InkBlue},
+	{results.UDPMoved, "UDP moved", "UDP flows moved", chart.InkSky},
+	{results.NumberedMissing, "Packets lost", "packets lost", chart.InkGreen},
+}
+
+// changeTotal is what a row lost over all events.
+type changeTotal struct {
+	label string
+	// counts has a number for each of changeLosses; −1 where it was not counted.
+	counts []float64
+	total  float64
+}
+
+// changeTotals sums up each row's losses, those of the worst repeat of every event.
+func changeTotals(s *model.Section) []changeTotal {
+	rows, _ := changeRows(s)
+	var all []changeTotal
+	for _, r := range rows {
+		t := changeTotal{label: wording.Clean(r.label)}
+		counted := false
+		for _, loss := range changeLosses {
+			n := -1.0
+			for _, p := range r.at {
+				if p.Has(loss.metric) {
+					n = max(n, 0) + p.Stats[loss.metric].Max
+				}
+			}
+			t.counts = append(t.counts, n)
+			t.total += max(n, 0)
+			counted = counted || n >= 0
+		}
+		if counted {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// text lists what was lost, the most first.
+func (t changeTotal) text() string {
+	order := make([]int, len(changeLosses))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(t.counts[b], t.counts[a]) })
+	var parts []string
+	for _, i := range order {
+		if n := t.counts[i]; n > 0 {
+			parts = append(parts, changeLosses[i].noun+" "+wording.Decimal(n, 0))
+		}
+	}
+	return fmt.Sprintf("%s: %s", t.label, strings.Join(parts, ", "))
+}
+
+// changeAnswer says who loses nothing, and who loses most.
+func changeAnswer(s *model.Section) []string {
+	totals := changeTotals(s)
+	var whole []string
+	for _, t := range totals {
+		if t.total == 0 {
+			whole = append(whole, t.label)
+		}
+	}
+	lossy := slices.DeleteFunc(slices.Clone(totals), func(t changeTotal) bool { return t.total == 0 })
+	slices.SortStableFunc(lossy, func(a, b changeTotal) int { return cmp.Compare(a.total, b.total) })
+	var out []string
+	switch {
+	case len(totals) == 0:
+		return model.Brief(changeVerdict(s), "")
+	case len(lossy) == 0 && len(whole) > model.MaxRivals+1:
+		return []string{fmt.Sprintf("Nothing breaks, fails or moves in any event through all %d.", len(whole))}
+	case len(whole) > 0:
+		out = append(out, fmt.Sprintf("Nothing breaks, fails or moves in any event through %s.",
+			wording.List(model.AtMost(whole, model.MaxRivals))))
+	default:
+		out = append(out, fmt.Sprintf("Least is lost through %s.", lossy[0].text()))
+	}
+	if last := len(lossy) - 1; last > 0 || last == 0 && len(whole) > 0 {
+		out = append(out, fmt.Sprintf("Most is lost through %s.", lossy[last].text()))
+	}
+	return out
+}
+
+// changeOverview has a row for each balancer with all that it lost.
+func changeOverview(s *model.Section) *model.Sheet {
+	sh := &model.Sheet{Columns: []model.Column{{Title: "Subject"}},
+		Lead: "Over all events, of each the worst repeat. Grey: nothing lost."}
+	for _, loss := range changeLosses {
+		sh.Columns = append(sh.Columns, model.Column{Title: loss.title, Numeric: true})
+	}
+	var lines []model.Line
+	for _, t := range changeTotals(s) {
+		l := model.Line{Quiet: t.total == 0, Cells: []string{t.label}}
+		for _, n := range t.counts {
+			if n < 0 {
+				l.Cells = append(l.Cells, wording.Missing)
+			} else {
+				l.Cells = append(l.Cells, wording.Decimal(n, 0))
+			}
+		}
+		lines = append(lines, l)
+	}
+	sh.Group(lines)
+	sh.DropBlankColumns()
+	return sh.Clipped(model.OverviewRows+4, len(sh.Columns))
+}
+
+// changePicture shows what was lost through those that lost most.
+func changePicture(s *model.Section) *chart.Figure {
+	totals := slices.DeleteFunc(changeTotals(s), func(t changeTotal) bool { return t.total == 0 })
+	if len(totals) == 0 {
+		return &changeFigures(s, nil)[0]
+	}
+	slices.SortStableFunc(totals, func(a, b changeTotal) int { return cmp.Compare(b.total, a.total) })
+	c := &chart.Chart{Axis: "connections, queries, flows and packets", Kind: chart.StackedBars}
+	used := make([]bool, len(changeLosses))
+	for _, t := range totals {
+		row := chart.Row{Label: t.label, Value: wording.Decimal(t.total, 0)}
+		for i, n := range t.counts {
+			if n > 0 {
+				used[i] = true
+				row.Marks = append(row.Marks, chart.Mark{Value: n, Ink: changeLosses[i].ink})
+			}
+		}
+		c.Rows = append(c.Rows, row)
+	}
+	for i, loss := range changeLosses {
+		if used[i] {
+			c.Legend = append(c.Legend, chart.LegendEntry{Name: loss.title, Ink: loss.ink})
+		}
+	}
+	return chart.Figure{Title: "What was lost through each",
+		Caption: "Less is better; over all events, the most first. Who lost nothing has no bar.", Chart: c}.Fitted()
+}

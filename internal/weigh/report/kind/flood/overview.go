@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flood
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// floodAnswer says who lost a connection, and whose clients wait longer in the flood than before it.
+func floodAnswer(s *model.Section) []string {
+	var lost []string
+	points := slices.DeleteFunc(s.Points(),
+		func(p *model.Point) bool { return slices.Contains(model.NotBalancers, p.Subject) })
+	for _, p := range points {
+		if n := p.Stats[results.EstablishedLost].Max; n > 0 {
+			lost = append(lost, fmt.Sprintf("%s %s", wording.Clean(p.Label), wording.Decimal(n, 0)))
+		}
+	}
+	out := []string{fmt.Sprintf("No connection is lost in the flood through any of the %d.", len(points))}
+	if len(lost) > 0 {
+		out = []string{fmt.Sprintf("Connections are lost in the flood through %s.", wording.List(model.AtMost(lost, model.MaxRivals)))}
+	}
+	with := slices.DeleteFunc(points, func(p *model.Point) bool { return !p.Has(results.FloodRatioP99) })
+	if len(with) == 0 {
+		return out
+	}
+	slices.SortStableFunc(with, func(a, b *model.Point) int {
+		return cmp.Compare(slowdown(a).Ratio, slowdown(b).Ratio)
+	})
+	text := func(p *model.Point) string {
+		return fmt.Sprintf("%s, %s ×%s", wording.Clean(p.Label), wording.RatioText(slowdown(p).Ratio), slowdown(p).Brackets())
+	}
+	first, last := with[0], with[len(with)-1]
+	if len(with) > 1 && model.Tied(first, last, results.FloodRatioP99) {
+		return append(out, fmt.Sprintf("Their p99 in the flood over the quiet one cannot be told apart: from %s to %s.",
+			text(first), text(last)))
+	}
+	return append(out, fmt.Sprintf("p99 in the flood over the quiet one is from %s to %s.", text(first), text(last)))
+}
+
+// slowdown is how many times the quiet p99 that in the flood is: of the two phases of each trial, and so not the
+// quotient
+// of their medians.
+func slowdown(p *model.Point) model.Duel {
+	return model.Level([]*model.Point{p}, results.FloodRatioP99)
+}
+
+// slowdownField shows it with its interval.
+func slowdownField() model.Field {
+	return model.Field{
+		Column: model.Column{Title: "p99 × quiet, of each trial", Numeric: true},
+		Cell:   func(_ *model.Group, p *model.Point, _ int) string { return slowdown(p).Interval() },
+	}
+}
+
+// floodOverview is what the clients saw and what was kept, in five columns.
+func floodOverview(s *model.Section) *model.Sheet {
+	sh := &model.Sheet{Lead: "Medians over the repeats; connections that were open before the flood. p99 × quiet: of the two phases of each trial, in brackets the interval from all of them."}
+	sh.Fill(s, []model.Field{
+		{Column: model.Column{Title: "Subject"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
+			return p.Marked(wording.Clean(s.Label(p, true)))
+		}},
+		model.Fixed(model.MetricField("Lost", "", results.EstablishedLost), 0),
+		floodLatency("p99 quiet", results.QuietLatencyMsP99),
+		floodLatency("p99 flood", results.FloodLatencyMsP99),
+		slowdownField(),
+		model.Fixed(model.MetricField("Kept in flood", "", results.RememberedDuring), 0),
+	})
+	return sh.Clipped(model.OverviewRows, len(sh.Columns))
+}

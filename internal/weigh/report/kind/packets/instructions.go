@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// Counted is of the instructions of packets, which were counted.
+var Counted = model.Registration{Of: func(s *model.Section) *model.Kind {
+	if !s.Has(results.InstructionsPerPacket) {
+		return nil
+	}
+	return &model.Kind{Question: "how many instructions does a packet take in the data plane",
+		Sheets: packetInstructionSheets, Verdict: packetInstructionVerdict, Reading: packetInstructionReading,
+		Compared: &model.RateMetric{Name: results.InstructionsNetOfEmpty, Title: "instructions a packet, net", Noun: "instructions"}}
+}}
+
+// packetInstructionSheets has a table a hook, with a row for every kind of packet.
+func packetInstructionSheets(s *model.Section) []model.Sheet {
+	var sheets []model.Sheet
+	for _, g := range bySubject(s).Groups {
+		fields := []model.Field{
+			{Column: model.Column{Title: "Subject"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
+				return p.Marked(wording.Clean(p.Subject))
+			}},
+			{Column: model.Column{Title: "Packets"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
+				return cmp.Or(packetWords(s, p), wording.Missing)
+			}},
+			model.Fixed(model.MetricField("Per packet", "instructions", results.InstructionsPerPacket), 0),
+		}
+		for _, flows := range model.Distinct(s.Trials, model.ParamFlows) {
+			fields = append(fields, flowsField(s, flows, results.InstructionsNetOfEmpty))
+		}
+		fields = append(fields, model.Fixed(model.SpreadField("Spread of net", results.InstructionsNetOfEmpty), 0),
+			model.RepeatsField())
+		sh := model.Sheet{
+			Title: "Instructions of a packet" + inHook(g),
+			Lead:  "Net of an empty program, by the number of flows; medians over the valid repeats. Beside them, of the fewest flows: the whole count, and the lowest and the highest repeat.",
+			Notes: []string{"Rows say what varies within their subject."},
+		}
+		row := *s
+		row.Groups = []*model.Group{{Params: g.Params, Points: packetKinds(s, g)}}
+		sh.Fill(&row, fields)
+		sheets = append(sheets, sh)
+	}
+	return sheets
+}
+
+// flowsField shows a metric of a row's packets with a number of flows.
+func flowsField(s *model.Section, flows model.Value, metric string) model.Field {
+	title := "Net"
+	if flows.Numeric {
+		title = model.Describe(model.ParamFlows, flows)
+	}
+	return model.Field{Column: model.Column{Title: title, Unit: "instructions", Numeric: true},
+		Cell: func(_ *model.Group, p *model.Point, _ int) string {
+			if q := ofFlows(s, p, flows); q != nil && q.Has(metric) {
+				return wording.Decimal(q.Stats[metric].Median, 0)
+			}
+			return wording.Missing
+		}}
+}
+
+// packetInstructionVerdict says what packets of each subject of ours take, in a sentence a hook.
+func packetInstructionVerdict(s *model.Section) []string {
+	var sentences []string
+	for _, g := range bySubject(s).Groups {
+		var parts []string
+		for _, name := range s.Contenders() {
+			var net model.Span
+			for _, p := range g.Points {
+				if p.Subject == name && p.Has(results.InstructionsNetOfEmpty) {
+					net.Add(p.Stats[results.InstructionsNetOfEmpty].Median, true)
+				}
+			}
+			if net.N > 0 {
+				parts = append(parts,
+					wording.Clean(name)+" "+net.Text(func(v float64) string { return wording.Decimal(v, 0) }))
+			}
+		}
+		if slices.Sort(parts); len(parts) > 0 {
+			sentences = append(sentences, fmt.Sprintf("A packet%s takes, in instructions net of an empty program: %s.",
+				inHook(g), strings.Join(parts, "; ")))
+		}
+	}
+	return sentences
+}
+
+var packetInstructionReading = []model.Paragraph{
+	{Head: "Instructions, not time",
+		Text: "One processor is emulated, and its clock advances with each instruction, whatever that is. Caches, branch prediction " +
+			"and memory are not in the figures: they compare commits of one program, and what a packet costs on hardware is measured in nanoseconds, elsewhere."},
+	{Head: "What repeats",
+		Text: "The figures do not depend on how fast or how busy the machine is. Repeats differ by where timers fall " +
+			"and by the addresses that flows and tables happen to have: a difference of a few instructions is none."},
+}

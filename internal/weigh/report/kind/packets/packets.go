@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package packets reports the data plane packet by packet: nanoseconds, and instructions.
+package packets
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// adjustSubject makes room for a header in front of a packet, and does nothing
+// else: what the harness has to undo for the next one is in its cost.
+const adjustSubject = "adjust"
+
+// lineSubject reads one line of memory, and waits for it.
+const lineSubject = "line"
+
+// Kind is of the data plane, measured packet by packet.
+var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
+	if !s.Has(results.NsPerPacket) {
+		return nil
+	}
+	return &model.Kind{Question: "how many nanoseconds does each spend on a packet", Expected: model.EmptySubject,
+		Sheets: packetSheets, Verdict: packetVerdict,
+		Figures: func(s *model.Section, _ *chart.Palette) []chart.Figure { return packetCharts(s) },
+		Answer:  packetAnswer, Overview: packetOverview, Picture: packetPicture, Reading: packetReading,
+		Compared: &model.RateMetric{Name: results.NsNetOfEmpty, Title: "ns a packet, net", Noun: "ns"}}
+}}
+
+// packetSheets are the tables of `jeoul bench packets`: one a hook with a row
+// for every kind of packet, and one with every figure.
+func packetSheets(s *model.Section) []model.Sheet {
+	var sheets []model.Sheet
+	for _, g := range bySubject(s).Groups {
+		sheets = append(sheets, hookSheet(s, g))
+		if sh := schedulerSheet(s, g); !sh.Empty() {
+			sheets = append(sheets, sh)
+		}
+	}
+	sheets = append(sheets, everySheet(s))
+	if rest := model.RestSheet(s); len(rest.Columns) > 1+len(model.PlaceFields(s)) {
+		sheets = append(sheets, rest)
+	}
+	return sheets
+}
+
+// hookSheet shows what each kind of packet costs in a hook, by the number of flows.
+func hookSheet(s *model.Section, g *model.Group) model.Sheet {
+	fields := []model.Field{
+		{Column: model.Column{Title: "Subject"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
+			return p.Marked(wording.Clean(p.Subject))
+		}},
+		{Column: model.Column{Title: "Packets"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
+			return cmp.Or(packetWords(s, p), wording.Missing)
+		}},
+		model.Fixed(model.MetricField("Per packet", "ns", results.NsPerPacket), 1),
+	}
+	for _, flows := range model.Distinct(s.Trials, model.ParamFlows) {
+		fields = append(fields, netField(s, flows))
+	}
+	fields = append(fields,
+		model.Field{Column: model.Column{Title: "Most × fewest", Numeric: true},
+			Cell: func(_ *model.Group, p *model.Point, _ int) string {
+				r, ok := model.RatioOf(mostFlows(s, p), p, results.NsNetOfEmpty)
+				if !ok || mostFlows(s, p) == p {
+					return wording.Missing
+				}
+				return wording.RatioText(r)
+			}},
+		model.Fixed(model.SpreadField("Spread of net", results.NsNetOfEmpty), 1),
+		model.Field{Column: model.Column{Title: "Net of adjust", Unit: "ns", Numeric: true},
+			Cell: func(_ *model.Group, p *model.Point, _ int) string {
+				if net, ok := netOfAdjust(s, p); ok {
+					return wording.Decimal(net, 1)
+				}
+				return wording.Missing
+			}},
+	)
+	sh := model.Sheet{
+		Title: "What a packet costs" + inHook(g),
+		Lead:  "Nanoseconds net of an empty program, by the number of flows; medians over the valid repeats. Beside them, of the fewest flows: the whole time of a packet, and the lowest and the highest repeat.",
+		Notes: []string{"Rows say what varies within their subject; the table of every figure has all parameters."},
+	}
+	if s.Measured(adjustSubject) {
+		sh.Notes = append(sh.Notes,
+			"Net of adjust: less what it costs to make room for a header and to take it away again, as the harness must before the next packet.")
+	}
+	if s.Measured(lineSubject) {
+		sh.Notes = append(sh.Notes,
+			"line: one cache line for each flow, at a place in 64 MiB that depends on what the one before has said. So long does the memory take: a packet of so many remembered flows waits for it at the least.")
+	}
+	row := *s
+	row.Groups = []*model.Group{{Params: g.Params, Points: packetKinds(s, g)}}
+	sh.Fill(&row, fields)
+	return sh
+}
+
+// netField shows the net cost of a row's packets with a number of flows.
+func netField(s *model.Section, flows model.Value) model.Field {
+	title := "Net"
+	if flows.Numeric {
+		title = model.Describe(model.ParamFlows, flows)
+	}
+	return model.Field{Column: model.Column{Title: title, Unit: "ns", Numeric: true},
+		Cell: func(_ *model.Group, p *model.Point, _ int) string {
+			if q := ofFlows(s, p, flows); q != nil && q.Has(results.NsNetOfEmpty) {
+				return wording.Decimal(q.Stats[results.NsNetOfEmpty].Median, 1)
+			}
+			return wording.Missing
+		}}
+}
+
+// inHook names a group's hook in a title.
+func inHook(g *model.Group) string {
+	if hook, ok := g.Params[model.ParamHook]; ok {
+		return " in " + strings.ToUpper(hook.Text(model.ParamHook))
+	}
+	return ""
+}
+
+// packetKinds returns a group's points without those that differ from one before in
+// their flows only.
+func packetKinds(s *model.Section, g *model.Group) []*model.Point {
+	var rows []*model.Point
+	for _, p := range g.Points {
+		if !slices.ContainsFunc(rows, func(q *model.Point) bool { return q.Subject == p.Subject && sameKind(p, q) }) {
+			rows = append(rows, p)
+		}
+	}
+	return rows
+}
+
+// sameKind says whether two points differ in their flows at most.
+func sameKind(p, q *model.Point) bool {
+	a, b := maps.Clone(p.Params), maps.Clone(q.Params)
+	delete(a, model.ParamFlows)
+	delete(b, model.ParamFlows)
+	return a.Key() == b.Key()
+}
+
+// packetWords says what a point's packets are, by the parameters in which those
+// of its subject differ.
+func packetWords(s *model.Section, p *model.Point) string {
+	return p.Params.Only(slices.DeleteFunc(slices.Concat(s.Varying, s.Own), func(name string) bool {
+		return name == model.ParamFlows || name == model.ParamHook || !s.VariesWithin(p.Subject, name)
+	})).Text()
+}
+
+// netOfAdjust returns what a tunnel's packet costs besides the room for its
+// header; ok is false for other packets.
+func netOfAdjust(s *model.Section, p *model.Point) (net float64, ok bool) {
+	if _, tunnel := p.Params[model.ParamOuter]; !tunnel || !p.Has(results.NsNetOfEmpty) {
+		return 0, false
+	}
+	for _, q := range s.Points() {
+		if q.Subject == adjustSubject && q.Params[model.ParamHook] == p.Params[model.ParamHook] &&
+			q.Params[model.ParamFlows] == p.Params[model.ParamFlows] && q.Has(results.NsNetOfEmpty) {
+			return p.Stats[results.NsNetOfEmpty].Median - q.Stats[results.NsNetOfEmpty].Median, true
+		}
+	}
+	return 0, false
+}
+
+// everySheet has a row for every subject and set of parameters.
+func everySheet(s *model.Section) model.Sheet {
+	fields := []model.Field{{
+		Column: model.Column{Title: "Subject"},
+		Cell:   func(_ *model.Group, p *model.Point, _ int) string { return p.Marked(wording.Clean(p.Subject)) },
+	}}
+	for _, name := range slices.SortedFunc(slices.Values(slices.Concat(s.Varying, s.Own)), model.CompareNames) {
+		fields = append(fields, model.ParamField(s, name))
+	}
+	fields = append(fields,
+		model.Fixed(model.MetricField("Per packet", "ns", results.NsPerPacket), 1),
+		model.Fixed(model.SpreadField("Spread", results.NsPerPacket), 1),
+		model.Fixed(model.MetricField("Net of empty", "ns", results.NsNetOfEmpty), 1),
+		model.Fixed(model.MetricField("× empty", "", results.RatioToEmpty), 2),
+		model.Field{Column: model.Column{Title: "Net × one flow", Numeric: true},
+			Cell: func(_ *model.Group, p *model.Point, _ int) string {
+				r, ok := model.RatioOf(p, oneFlow(s, p), results.NsNetOfEmpty)
+				if !ok {
+					return wording.Missing
+				}
+				return wording.RatioText(r)
+			}},
+		model.RepeatsField(),
+	)
+	sh := model.Sheet{
+		Title: "Every figure",
+		Lead:  "Medians over the valid repeats; the baselines ran in the same, interleaved run.",
+		Notes: []string{
+			"Net of empty: less what the empty program cost in the same run, which is the harness.",
+			"Net × one flow: against the same row with one flow; what memory costs once the tables outgrow the caches.",
+		},
+		Aside: true,
+	}
+	sh.Fill(bySubject(s), fields)
+	return sh
+}
+
+// ofFlows returns the point that differs from p by its number of flows at
+// most, or nil.
+func ofFlows(s *model.Section, p *model.Point, flows model.Value) *model.Point {
+	for _, q := range s.Points() {
+		if q.Subject == p.Subject && q.Params[model.ParamFlows] == flows && sameKind(p, q) {
+			return q
+		}
+	}
+	return nil
+}
+
+// oneFlow returns the point that differs from p by having one flow only.
+func oneFlow(s *model.Section, p *model.Point) *model.Point {
+	return ofFlows(s, p, model.Value{Number: 1, Numeric: true})
+}
+
+// fewestFlows returns the point that differs from p by having as few flows as any.
+func fewestFlows(s *model.Section, p *model.Point) *model.Point {
+	return ofFlows(s, p, model.Distinct(s.Trials, model.ParamFlows)[0])
+}
+
+// mostFlows returns the point that differs from p by having as many flows as any.
+func mostFlows(s *model.Section, p *model.Point) *model.Point {
+	flows := model.Distinct(s.Trials, model.ParamFlows)
+	return ofFlows(s, p, flows[len(flows)-1])
+}
+
+// bySubject regroups a section: a group a hook, in the order in which hooks
+// were measured first, with each subject's points together.
+func bySubject(s *model.Section) *model.Section {
+	r := *s
+	r.Groups = nil
+	byHook := map[model.Value]*model.Group{}
+	for _, t := range s.Trials {
+		hook := model.ToParams(t.Params)[model.ParamHook]
+		if byHook[hook] == nil {
+			byHook[hook] = &model.Group{Params: model.ToParams(t.Params).Only([]string{model.ParamHook})}
+			r.Groups = append(r.Groups, byHook[hook])
+		}
+	}
+	for _, p := range s.Points() {
+		g := byHook[p.Params[model.ParamHook]]
+		g.Points = append(g.Points, p)
+	}
+	for _, g := range r.Groups {
+		slices.SortStableFunc(g.Points, func(a, b *model.Point) int {
+			return cmp.Or(
+				cmp.Compare(slices.Index(s.Subjects, a.Subject), slices.Index(s.Subjects, b.Subject)),
+				a.Params.Compare(b.Params),
+			)
+		})
+	}
+	return &r
+}
+
+// packetCharts draws one chart a hook: a row for every kind of packet, a dot
+// for every number of flows.
+func packetCharts(s *model.Section) []chart.Figure {
+	flows := model.Distinct(s.Trials, model.ParamFlows)
+	var out []chart.Figure
+	for _, g := range bySubject(s).Groups {
+		c := &chart.Chart{Axis: "ns per packet, net of an empty program", Kind: chart.Dots}
+		for i, f := range flows {
+			if f.Numeric {
+				c.Legend = append(c.Legend,
+					chart.LegendEntry{Name: model.Describe(model.ParamFlows, f),
+						Ink: model.FlowInks[i%len(model.FlowInks)]})
+			}
+		}
+		c.Rows = packetRows(s, g, flows)
+		caption := "Less is better; medians. Nought is a program that does nothing."
+		if c.Wide() {
+			c.Log = true
+			c.Axis += " (logarithmic)"
+			caption = "Less is better; medians."
+		}
+		out = append(out, chart.Figure{Title: "What a packet costs" + inHook(g), Caption: caption, Chart: c}, schedulerFigure(s, g))
+	}
+	return out
+}
+
+// packetRows joins the points of a group that differ in their flows only, under
+// a head for every subject with rows of its own.
+func packetRows(s *model.Section, g *model.Group, flows []model.Value) []chart.Row {
+	var rows []chart.Row
+	at := map[string]int{}
+	for _, p := range g.Points {
+		if p.Subject == model.EmptySubject || !p.Has(results.NsNetOfEmpty) || ofScheduler(p) {
+			continue
+		}
+		words := packetWords(s, p)
+		key := p.Subject + "\x00" + words
+		i, ok := at[key]
+		if !ok {
+			row := chart.Row{Label: words}
+			if words == "" {
+				row.Label = wording.Clean(p.Subject)
+			} else if _, headed := at[p.Subject]; !headed {
+				at[p.Subject] = len(rows)
+				rows = append(rows, chart.Row{Label: wording.Clean(p.Subject), Head: true})
+			}
+			i = len(rows)
+			at[key] = i
+			rows = append(rows, row)
+		}
+		rows[i].Marks = append(rows[i].Marks, chart.Mark{
+			Value: p.Stats[results.NsNetOfEmpty].Median,
+			Ink:   model.FlowInks[max(slices.Index(flows, p.Params[model.ParamFlows]), 0)%len(model.FlowInks)],
+		})
+	}
+	for i, r := range rows {
+		if n := len(r.Marks); n > 0 {
+			rows[i].Value = wording.Decimal(r.Marks[0].Value, 1)
+			if n > 1 {
+				rows[i].Value += " → " + wording.Decimal(r.Marks[n-1].Value, 1)
+			}
+		}
+	}
+	return rows
+}
+
+var packetReading = []model.Paragraph{
+	{Head: "What a packet costs here",
+		Text: "The kernel runs the program over and over on one core (BPF_PROG_TEST_RUN) without a network card: parsing, lookup and rewriting, but no driver, no interrupt, no DMA. The empty program is the cost of the harness itself."},
+	{Head: "Flows", Text: "One flow keeps everything in the nearest cache and flatters every balancer. The figure with a million flows is the one that a busy service sees."},
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// Registration is how a kind of load makes itself known.
+type Registration struct {
+	// Titles say in words what loads of this kind do, by their names in suites.
+	Titles map[string]string
+	// Of says how a load is reported; nil if it is of another kind.
+	Of func(*Section) *Kind
+}
+
+// Kind is how a load is reported: what it compares and what it draws. Only Question, Sheets and Verdict must be there;
+// what the others say without a value stands beside them.
+type Kind struct {
+	// Question ends the sentence on what the run set out to learn.
+	Question string
+	// Sheets are its tables, Verdict what they show, in sentences.
+	Sheets  func(*Section) []Sheet
+	Verdict func(*Section) []string
+	// Figures are its charts: none.
+	Figures func(*Section, *chart.Palette) []chart.Figure
+	// Drawn are the one or two charts of a picture of its own: the first of Figures.
+	Drawn func(*Section, *chart.Palette) []chart.Figure
+	// OnePoint says that a picture shows the point with the most subjects, and not all of them.
+	OnePoint bool
+	// Answer, Overview and Picture are those of the first screen: of the ranking, or else of Verdict, Sheets and
+	// Figures.
+	Answer   func(*Section) []string
+	Overview func(*Section) *Sheet
+	Picture  func(*Section) *chart.Figure
+	// Yardstick is what subjects are ranked by: by nothing, for more than one figure counts.
+	Yardstick func(*Section) Yardstick
+	// BestOfPoint says that one balancer can be better than another at each point by the yardstick.
+	BestOfPoint bool
+	// Compared is the figure by which two runs are held against each other: the load's rate.
+	Compared *RateMetric
+	// Expected is a subject that has a row in each table, measured or not: none.
+	Expected string
+	// Reading says how its figures are to be read; OfRepeats that they are medians of interleaved repeats, ReadFirst
+	// that
+	// this stands before what other kinds say.
+	Reading              []Paragraph
+	OfRepeats, ReadFirst bool
+}
+
+// Paragraph explains one thing about how to read the figures.
+type Paragraph struct{ Head, Text string }
+
+// title is the load's name, in words where they are known.
+func titleOf(load string, registered []Registration) string {
+	for _, r := range registered {
+		if title, ok := r.Titles[load]; ok {
+			return title
+		}
+	}
+	return wording.Clean(load)
+}
+
+// kindOf returns how a load is reported: by the first that knows it.
+func kindOf(s *Section, registered []Registration) *Kind {
+	for _, r := range registered {
+		if k := r.Of(s); k != nil {
+			return k
+		}
+	}
+	return &Kind{Question: "what does each do", Sheets: func(*Section) []Sheet { return nil },
+		Verdict: func(*Section) []string { return nil }}
+}
+
+// HasParam says whether trials of the section have a parameter.
+func (s *Section) HasParam(name string) bool {
+	return slices.ContainsFunc(s.Trials, func(t results.Trial) bool { return t.Params[name] != nil })
+}

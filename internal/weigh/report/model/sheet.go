@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+)
+
+// Sheet is a table, before it takes a form.
+type Sheet struct {
+	Title string
+	// Lead says what the table shows; Notes explain single columns.
+	Lead    string
+	Notes   []string
+	Columns []Column
+	// Groups are sets of rows that belong together.
+	Groups [][]Line
+	// Aside marks a table that a reader may skip at first.
+	Aside bool
+}
+
+// Column is the head of one column. A soft hyphen is where a narrow head may break.
+type Column struct {
+	Title   string
+	Unit    string
+	Numeric bool
+}
+
+// Line is one row; its first cell is its head.
+type Line struct {
+	Cells []string
+	// Baseline marks the rows that the others are held against, Quiet those that cannot be told apart from them.
+	Baseline, Quiet bool
+}
+
+// Empty says whether the table has no row.
+func (sh *Sheet) Empty() bool {
+	for _, g := range sh.Groups {
+		if len(g) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Field is a column and how to fill it from a point.
+type Field struct {
+	Column
+	// cell formats the point's figure, given its group and the decimals of the
+	// column.
+	Cell func(g *Group, p *Point, decimals int) string
+	// figure is the number that decides the column's decimals; nil for text.
+	figure func(p *Point) (float64, bool)
+}
+
+// Fill makes the rows of a section's groups from fields. Columns in which no
+// row has anything to show are left out.
+func (sh *Sheet) Fill(s *Section, fields []Field) {
+	decimals := make([]int, len(fields))
+	for i, f := range fields {
+		if f.figure == nil {
+			continue
+		}
+		var values []float64
+		for _, p := range s.Points() {
+			if v, ok := f.figure(p); ok {
+				values = append(values, v)
+			}
+		}
+		decimals[i] = wording.DecimalsFor(values)
+	}
+	for _, f := range fields {
+		sh.Columns = append(sh.Columns, f.Column)
+	}
+	for _, g := range s.Groups {
+		var lines []Line
+		for _, p := range withBaseline(s, g) {
+			l := Line{Baseline: p.Subject == s.Baseline || p.Subject == EmptySubject}
+			for i, f := range fields {
+				l.Cells = append(l.Cells, f.Cell(g, p, decimals[i]))
+			}
+			lines = append(lines, l)
+		}
+		if len(lines) > 0 {
+			sh.Groups = append(sh.Groups, lines)
+		}
+	}
+	sh.DropBlankColumns()
+}
+
+// withBaseline returns the group's points, with an empty one for the subject that is expected, mostly the baseline,
+// if that was not measured: a reader must see that it is missing.
+func withBaseline(s *Section, g *Group) []*Point {
+	expected := s.Kind.Expected
+	if expected == "" || len(g.Points) == 0 ||
+		slices.ContainsFunc(g.Points, func(p *Point) bool { return p.Subject == expected }) {
+		return g.Points
+	}
+	return append([]*Point{{Subject: expected, Params: g.Params}}, g.Points...)
+}
+
+// DropBlankColumns removes the columns without a single figure.
+func (sh *Sheet) DropBlankColumns() {
+	for i := len(sh.Columns) - 1; i > 0; i-- {
+		if sh.Blank(i) {
+			sh.Remove(i)
+		}
+	}
+}
+
+// Blank says whether a column has no figure.
+func (sh *Sheet) Blank(column int) bool {
+	for _, g := range sh.Groups {
+		for _, l := range g {
+			if c := l.Cells[column]; c != wording.Missing && c != "" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Remove takes a column out.
+func (sh *Sheet) Remove(column int) {
+	sh.Columns = append(sh.Columns[:column:column], sh.Columns[column+1:]...)
+	for _, g := range sh.Groups {
+		for i := range g {
+			g[i].Cells = append(g[i].Cells[:column:column], g[i].Cells[column+1:]...)
+		}
+	}
+}
+
+// Group adds lines as a group, if there are any.
+func (sh *Sheet) Group(lines []Line) {
+	if len(lines) > 0 {
+		sh.Groups = append(sh.Groups, lines)
+	}
+}
+
+// OrNil returns nil for a sheet without lines.
+func (sh *Sheet) OrNil() *Sheet {
+	if sh.Empty() {
+		return nil
+	}
+	return sh
+}
+
+// WithoutBaseline drops rows that say only that the baseline was not measured.
+func (sh *Sheet) WithoutBaseline() {
+	for i := range sh.Groups {
+		sh.Groups[i] = slices.DeleteFunc(sh.Groups[i], func(l Line) bool {
+			return strings.HasSuffix(l.Cells[0], "(not measured)")
+		})
+	}
+}
+
+// Clipped returns the table's first rows and columns, and a note on the rest.
+func (sh *Sheet) Clipped(rows, columns int) *Sheet {
+	short := &Sheet{Lead: sh.Lead, Columns: sh.Columns[:min(columns, len(sh.Columns))]}
+	left, all := rows, 0
+	for _, g := range sh.Groups {
+		all += len(g)
+		var lines []Line
+		for _, l := range g[:min(left, len(g))] {
+			lines = append(lines,
+				Line{Baseline: l.Baseline, Quiet: l.Quiet, Cells: slices.Clone(l.Cells[:len(short.Columns)])})
+		}
+		left -= len(lines)
+		short.Group(lines)
+	}
+	if all > rows {
+		short.Notes = []string{fmt.Sprintf("%d more rows are below.", all-rows)}
+	}
+	return short.OrNil()
+}
+
+// OverviewRows are the most rows of the first screen's table.
+const OverviewRows = 12

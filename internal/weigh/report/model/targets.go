@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+)
+
+// Span is the range of a ratio over the groups.
+type Span struct {
+	Low, High float64
+	N         int
+}
+
+// Add counts a figure in, if ok.
+func (s *Span) Add(r float64, ok bool) {
+	if !ok {
+		return
+	}
+	if s.N == 0 {
+		s.Low, s.High = r, r
+	}
+	s.Low, s.High, s.N = min(s.Low, r), max(s.High, r), s.N+1
+}
+
+// Text formats the range with format, once if both ends look the same.
+func (s Span) Text(format func(float64) string) string {
+	low, high := format(s.Low), format(s.High)
+	if low == high {
+		return low
+	}
+	return strings.TrimSuffix(low, " ×") + "–" + high
+}
+
+// Judged is a target, and the figures that are held against it.
+type Judged struct {
+	What, Bound string
+	Figures     Span
+	Format      func(float64) string
+	Holds       bool
+	// least says that the bound is one from below.
+	Least bool
+	// beside is said of the figures, besides.
+	Beside string
+}
+
+func (j Judged) text() string {
+	figures := strings.TrimSuffix(j.Figures.Text(j.Format), " ×")
+	figures += j.Beside
+	sign := "≤"
+	if j.Least {
+		sign = "≥"
+	}
+	return fmt.Sprintf("%s %s %s (%s)", j.What, sign, j.Bound, figures)
+}
+
+// Judgement says which targets hold and which are missed, in a sentence each.
+func Judgement(all []Judged, where string) []string {
+	var held, missed, sentences []string
+	for _, j := range all {
+		if j.Holds {
+			held = append(held, j.text())
+		} else {
+			missed = append(missed, j.text())
+		}
+	}
+	if len(held) > 0 {
+		sentences = append(sentences, "Targets that hold"+where+": "+strings.Join(held, "; ")+".")
+	}
+	if len(missed) > 0 {
+		sentences = append(sentences, "Targets that are missed"+where+": "+strings.Join(missed, "; ")+".")
+	}
+	return sentences
+}
+
+// Floor is a ratio that a subject of ours is to reach.
+type Floor struct {
+	Mode    lb.Mode
+	Against string
+	Metric  string
+	Least   float64
+	// streams is from how many of them the target is meant, from where clients are that it is
+	// meant for: empty is anywhere.
+	Streams float64
+	From    string
+}
+
+// LocalOverDirect is what clients on the balancer's host are to have of what they have without one.
+const LocalOverDirect = 0.97
+
+// floorVerdict says which of the targets hold that the load can tell of.
+func floorVerdict(s *Section, floors []Floor) []string {
+	rate, _, _ := s.Rate()
+	var all []Judged
+	for _, f := range floors {
+		if f.Metric != rate {
+			continue
+		}
+		for _, subject := range s.Subjects {
+			if !strings.HasPrefix(subject, OwnPrefix+string(f.Mode)+"-") {
+				continue
+			}
+			var over Span
+			for _, g := range s.Groups {
+				if v, ok := g.Params[ParamStreams]; (!ok || v.Number >= f.Streams) && g.Is(f.From) {
+					over.Add(RatioOf(g.Best(subject, rate), g.Best(f.Against, rate), rate))
+				}
+			}
+			if over.N > 0 {
+				all = append(all, Judged{What: wording.Clean(subject), Bound: wording.Times(f.Least) + " " + f.Against,
+					Figures: over,
+					Format:  wording.Times, Holds: over.Low >= f.Least, Least: true})
+			}
+		}
+	}
+	return Judgement(all, "")
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+)
+
+// Contenders are the subjects that the verdict is about: our own, or, in a run
+// without any, all but the baselines, or else the proxy.
+func (s *Section) Contenders() []string {
+	var own, others []string
+	for _, name := range s.Subjects {
+		switch {
+		case !s.Measured(name):
+		case strings.HasPrefix(name, OwnPrefix):
+			own = append(own, name)
+		case name != BaselineSubject && name != s.Baseline && name != ProxySubject && name != EmptySubject &&
+			name != swapSubject:
+			others = append(others, name)
+		}
+	}
+	switch {
+	case len(own) > 0:
+		return own
+	case len(others) == 0 && s.Measured(ProxySubject):
+		return []string{ProxySubject}
+	}
+	return others
+}
+
+// Verdict says in sentences what the figures of a load show.
+func Verdict(s *Section) []string {
+	if !slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Valid > 0 }) {
+		return nil // the answer says so
+	}
+	return s.Kind.Verdict(s)
+}
+
+// RateVerdict holds the rates of a load against targets, and says what was saturated.
+func RateVerdict(s *Section, floors []Floor) []string {
+	var sentences []string
+	for _, v := range floorVerdict(s, floors) {
+		sentences = append(sentences, s.Title()+": "+v)
+	}
+	if v := SaturationVerdict(s); v != "" {
+		sentences = append(sentences, s.Title()+": "+v)
+	}
+	return sentences
+}
+
+// OverPoints says over how many points a range goes.
+func OverPoints(n int) string {
+	if n < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" (over %d points)", n)
+}
+
+// saturatedWords begin saturationVerdict.
+const saturatedWords = "what was saturated, by trials: "
+
+// SaturationVerdict says for each subject what limited it.
+func SaturationVerdict(s *Section) string {
+	var parts []string
+	for _, name := range s.Subjects {
+		var words []string
+		for _, p := range s.Points() {
+			if p.Subject == name {
+				words = append(words, p.Limits...)
+			}
+		}
+		if len(words) > 0 {
+			parts = append(parts, wording.Clean(name)+" "+Tally(words, true))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	_, _, noun := s.Rate()
+	return saturatedWords + strings.Join(parts, "; ") +
+		". Only where that is the balancer, its " + noun + " are its ceiling."
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"strconv"
+	"strings"
+)
+
+// ParamEvent says what happened to the backends.
+const ParamEvent = "event"
+
+// The events that are shown in a way of their own.
+const (
+	EventFlap   = "flap"
+	EventReload = "reload"
+	// EventSilent is the one in which a backend's host falls silent: until the balancer has
+	// noticed, something is lost behind each.
+	EventSilent = "silent"
+	// eventReset is the one in which a drained backend resets its connections.
+	eventReset = "reset"
+	// Those in which the balancer's process ends.
+	eventRestart = "restart"
+	eventUpgrade = "upgrade"
+	eventKill    = "kill"
+	eventStop    = "stop"
+	// eventQuiet is the one in which nothing happens.
+	eventQuiet = "quiet"
+	// EventShare is the one in which flows are asked which backend they have.
+	EventShare = "share"
+)
+
+// EventTitles say in words what an event was.
+var EventTitles = map[string]string{
+	"add": "Added", "remove": "Removed", "drain": "Drained", "reweigh": "Weighed anew",
+	EventFlap: "Flapped", EventReload: "Reloaded", "undo": "Undone",
+	eventQuiet: "Undisturbed", eventRestart: "Restarted", eventUpgrade: "Upgraded", eventKill: "Killed",
+	eventStop:  "Stopped and started",
+	"lb-drain": "Balancer drained", "lb-undrain": "Balancer undrained", "lb-stop": "Balancer stopped",
+	"lb-start": "Balancer started", "lb-kill": "Balancer killed", "lb-revive": "Balancer revived",
+	"lb-cut": "Balancer cut off", "lb-mend": "Balancer connected again", "lb-hang": "Speaker hung",
+	"lb-wake": "Speaker woke", "lb-change": "Backends changed without one balancer",
+	"lb-transition": "Balancer killed in a transition", "lb-return": "Balancer returned",
+	EventSilent: "Fell silent", "dies": "Died", "hangs": "Hung", eventReset: "Drained and reset",
+	EventShare: "One of all removed",
+}
+
+// EventText names an event in a sentence.
+func EventText(v string) string {
+	if title, ok := EventTitles[v]; ok {
+		return strings.ToLower(title)
+	}
+	return v
+}
+
+// Parameters of an open loop.
+const (
+	// ParamArrivals is how many requests are due each second.
+	ParamArrivals = "arrivals"
+	// ParamP99Bound is what 99 % of the requests may take where the highest rate is
+	// searched for.
+	ParamP99Bound = "p99_bound_ms"
+)
+
+// Parameters of this load.
+const (
+	ParamBackends = "backends"
+	ParamWeights  = "weights"
+	ParamEnded    = "ended"
+)
+
+// endedText says how flows of this load end.
+func endedText(v string) string {
+	switch v {
+	case "none":
+		return "no flow ends"
+	case "half":
+		return "half of the flows end"
+	}
+	return v
+}
+
+const ParamStage = "stage"
+
+const (
+	ParamServices = "services"
+	ParamOf       = "of"
+	// ParamBeside says beside which size the small configuration was measured.
+	ParamBeside = "beside"
+)
+
+// ParamFlood says what the packets of a flood are.
+const ParamFlood = "flood"
+
+// beyondText says what becomes of what the balancer sends.
+func beyondText(v string) string {
+	if v == "drop" {
+		return "dropped behind the balancer"
+	}
+	return "answered by the servers"
+}
+
+// Parameters of packet-level loads.
+const (
+	// ParamWire says what connections do.
+	ParamWire = "wire"
+	// ParamOffered is the rate that was offered, or how it was found.
+	ParamOffered = "offered"
+)
+
+// Words of a packet-level load.
+const (
+	WireCapacity = "capacity"
+	wireSession  = "session"
+)
+
+func wireText(v string) string {
+	switch v {
+	case "setup":
+		return "connection setups"
+	case wireSession:
+		return "sessions"
+	case WireCapacity:
+		return "connections that are held"
+	case "udp":
+		return "UDP datagrams"
+	case "dns":
+		return "DNS queries"
+	case "flood":
+		return "SYNs"
+	}
+	return v
+}
+
+func offeredText(v string) string {
+	if _, err := strconv.ParseFloat(v, 64); err == nil {
+		return v + "/s offered"
+	}
+	if v == "search" {
+		return "the highest rate without loss, searched for"
+	}
+	return v + " offered"
+}
+
+// Parameters of the DNS experiment.
+const (
+	// ParamQuestion is what name servers are asked for.
+	ParamQuestion         = "question"
+	ParamGeneratorThreads = "generator_threads"
+	// ParamGenerators is how many ask at once, and paramMostQueries the most that each
+	// asks a second.
+	ParamGenerators  = "clients"
+	ParamMostQueries = "queries_per_second_most"
+)
+
+const (
+	// ParamTuned says what the hosts were tuned by.
+	ParamTuned = "tuned"
+	// Untuned is its value where they have the kernel's own settings.
+	Untuned = "none"
+)
+
+// TunedText says what hosts were tuned by.
+func TunedText(v string) string {
+	if v == Untuned {
+		return "not tuned"
+	}
+	return "tuned by " + v
+}
+
+// ChangeText says what a change of backends is to a flow.
+func ChangeText(v string) string {
+	switch v {
+	case "unmoved":
+		return "slot not moved"
+	case "pinned":
+		return "slot moved, flow pinned"
+	case "unpinned":
+		return "slot moved, first packet"
+	}
+	return v
+}
+
+// ParamPinned says whether generators are tied to cores.
+const ParamPinned = "pinned"
+
+// syncText says how several balancers of IPVS come to carry on with each other's connections.
+func syncText(v string) string {
+	switch v {
+	case "none":
+		return "no sync daemon"
+	case "usual":
+		return "sync daemon"
+	case "every":
+		return "sync daemon for each packet"
+	case "sloppy":
+		return "sloppy_tcp"
+	}
+	return "sync " + v
+}
+
+// fromText says where the load generators of a group were.
+func fromText(v string) string {
+	if v == FromBalancer {
+		return "from the balancer's host"
+	}
+	return "from beyond the balancer's host"
+}
+
+func familyText(v string) string { return strings.Replace(v, "ip", "IP", 1) }
+
+func packetsText(v string) string {
+	if v == ForeignPackets {
+		return "not ours"
+	}
+	return v + " flow"
+}
