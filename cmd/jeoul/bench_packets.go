@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/bench/packets"
+	"github.com/jeoul/jeoul/internal/weigh/bench/packets/object"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -23,10 +25,13 @@ type benchPacketsCmd struct {
 	Hook    []lb.Hook `enum:"xdp,tc" default:"xdp,tc" placeholder:"xdp|tc" help:"Where packets are taken: xdp, tc or both (${default})."`
 	Only    string    `name:"match" placeholder:"PATTERN" help:"Measure only the cases that match a regular expression, such as 'l2dsr.*scheduler=rr', and the empty program."`
 	List    bool      `help:"Print the cases that --match chooses from, and measure nothing."`
+	Object  string    `type:"existingfile" placeholder:"FILE" help:"Measure the program of this eBPF object (ELF), such as another balancer's, beside ours."`
+	Setup   string    `type:"existingfile" placeholder:"FILE" help:"What to put into the maps of --object, which packets to send it and what it counts (YAML): see docs/weigh/packets.md."`
 	benchLab
 	Build string `type:"existingfile" placeholder:"FILE" help:"Measure the data plane of this jeoul, such as another commit's, instead of this one's; in a virtual machine only."`
 
-	only *regexp.Regexp
+	only   *regexp.Regexp
+	object *packets.Object
 }
 
 // packetsNotes are what a reader of the figures must know.
@@ -44,6 +49,12 @@ func (c *benchPacketsCmd) Validate() error {
 	if err := c.benchLab.Validate(); err != nil {
 		return err
 	}
+	if (c.Object == "") != (c.Setup == "") {
+		return errors.New("--object and --setup go together: the one is the program, the other what it is measured with")
+	}
+	if c.Object != "" && c.Lab != labHere {
+		return errors.New("--object is measured on this machine: leave out --lab")
+	}
 	if c.Only == "" {
 		return nil
 	}
@@ -51,6 +62,23 @@ func (c *benchPacketsCmd) Validate() error {
 	if c.only, err = regexp.Compile(c.Only); err != nil {
 		return fmt.Errorf("--match: %v", err)
 	}
+	return nil
+}
+
+// readSetup reads the setup of the object.
+func (c *benchPacketsCmd) readSetup() error {
+	if c.Setup == "" {
+		return nil
+	}
+	data, err := os.ReadFile(c.Setup)
+	if err != nil {
+		return fmt.Errorf("reading the setup: %w", err)
+	}
+	setup, err := object.Parse(c.Setup, data)
+	if err != nil {
+		return err
+	}
+	c.object = &packets.Object{File: c.Object, Setup: setup}
 	return nil
 }
 
@@ -62,11 +90,14 @@ func (c *benchPacketsCmd) Run(ctx context.Context) error {
 	if c.Lab != labHere {
 		return c.inVM(ctx)
 	}
+	if err := c.readSetup(); err != nil {
+		return err
+	}
 	run := &results.Run{Suite: "packets", Title: "What a packet costs in the data plane",
 		Environment: results.Environment{Notes: packetsNotes()}}
 	return c.run(run, func() ([]results.Trial, error) {
 		trials, err := packets.Measure(ctx, packets.Options{
-			Repeats: c.Repeats, Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Only: c.only,
+			Repeats: c.Repeats, Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Only: c.only, Object: c.object,
 			Progress: tellRounds(),
 		})
 		if errors.Is(err, packets.ErrNothing) {

@@ -81,7 +81,7 @@ func chdirToDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, file := range []string{"shop.yaml", "mine.yaml", "jeoul-of-another-commit"} {
+	for _, file := range []string{"shop.yaml", "mine.yaml", "jeoul-of-another-commit", "rewriter.o", "rewriter.yaml"} {
 		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -118,6 +118,19 @@ func (h *Harness) SendAtLeast(program *ebpf.Program, s Stream, packets uint32) e
 	return err
 }
 
+// Returned sends the first packet of a stream to a program, and returns what the program returned, as the kernel
+// takes it: an XDP action, or a TC verdict.
+func (h *Harness) Returned(program *ebpf.Program, s Stream) (uint32, error) {
+	if err := h.aim(program, s); err != nil {
+		return 0, err
+	}
+	returned, _, err := h.Program(s.entry()).Benchmark(s.Frame.Bytes, 1, nil)
+	if err != nil {
+		return 0, fmt.Errorf("BPF_PROG_TEST_RUN: %w", err)
+	}
+	return returned, nil
+}
+
 // aim makes the harness send a stream to a program.
 func (h *Harness) aim(program *ebpf.Program, s Stream) error {
 	f := s.Frame

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
+	"github.com/jeoul/jeoul/internal/weigh/bench/packets/object"
 )
 
 // defaultFlowCounts: one flow, which every cache holds; as many as a busy
@@ -67,6 +68,8 @@ type measured struct {
 	tag bool
 	// prime are sent through all flows before measuring, one after the other.
 	prime []harness.Frame
+	// object is the case of a setup, where the subject is not ours.
+	object *object.Case
 	// request, where set, is sent through all flows, which are known, before
 	// measuring, and what the balancer makes of it decides the addresses and
 	// ports of frame, which is a reply.
@@ -104,6 +107,10 @@ func (m measured) reply() bool { return m.frame.ToClient }
 
 func (m measured) params() map[string]any {
 	p := map[string]any{"hook": string(m.hook), "flows": m.flows}
+	if m.object != nil {
+		p["packets"], p["protocol"], p["family"] = m.object.Name, m.protocol.String(), string(m.family())
+		return p
+	}
 	if m.baseline() {
 		return p
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
+	"github.com/jeoul/jeoul/internal/weigh/bench/packets/object"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -27,6 +28,8 @@ type Options struct {
 	// Only, if set, leaves out the cases that it does not match, as they are written
 	// by --list; the empty program is always measured.
 	Only *regexp.Regexp
+	// Object, if set, is a subject of anyone's beside ours, in the hook of its setup; that hook alone is measured.
+	Object *Object
 	// Progress is called after each round, if set; rounds are those of all repeats.
 	Progress func(round, rounds int)
 	// flowCounts are powers of two, ascending; nil means defaultFlowCounts.
@@ -43,6 +46,7 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 	if options.flowCounts == nil {
 		options.flowCounts = defaultFlowCounts
 	}
+	options.Hooks = options.hooks()
 	router, err := newRouter()
 	if err != nil {
 		return nil, err
@@ -65,8 +69,8 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 	lists := make([][]measured, len(options.Hooks))
 	chosen := 0
 	for i, hook := range options.Hooks {
-		lists[i] = slices.DeleteFunc(cases(hook, options.flowCounts), func(m measured) bool {
-			return options.Only != nil && m.subject != harness.Empty && !options.Only.MatchString(m.String())
+		lists[i] = slices.DeleteFunc(options.cases(hook), func(m measured) bool {
+			return m.object == nil && options.Only != nil && m.subject != harness.Empty && !options.Only.MatchString(m.String())
 		})
 		for _, m := range lists[i] {
 			if m.subject != harness.Empty {
@@ -159,6 +163,9 @@ func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Op
 		return nil, err
 	}
 	defer r.close()
+	if err := r.load(options.Object); err != nil {
+		return nil, err
+	}
 	var trials []results.Trial
 	for id, m := range list {
 		if err := ctx.Err(); err != nil {
@@ -170,7 +177,7 @@ func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Op
 		}
 		trial.Metrics, err = r.figures(id, m)
 		switch {
-		case errors.Is(err, errOutcome):
+		case errors.Is(err, errOutcome), errors.Is(err, object.ErrOtherwise):
 			trial.Valid, trial.Notes = false, []string{err.Error()}
 		case err != nil:
 			return nil, fmt.Errorf("%v: %w", m, err)

@@ -6,15 +6,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testbpf"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
+	"github.com/jeoul/jeoul/internal/weigh/bench/packets/object"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -170,5 +174,42 @@ func TestFastest(t *testing.T) {
 	}
 	if trials = fastest([][]results.Trial{round(90, 30, true), round(50, 40, false)}); trials[0].Valid {
 		t.Errorf("a round that is not valid left %v", trials[0])
+	}
+}
+
+// TestObject measures a program that is not ours beside one of ours, and leaves out what it does not do as its setup
+// says.
+func TestObject(t *testing.T) {
+	testenv.Root(t)
+	file := testbpf.Compile(t, "object/testdata/rewriter.bpf.c")
+	data, err := os.ReadFile("object/testdata/rewriter.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for change, valid := range map[string]bool{"": true, "returns: 2": false, "each: 2": false} {
+		text := string(data)
+		if name, _, changed := strings.Cut(change, ":"); changed {
+			text = regexp.MustCompile(name+`: \d`).ReplaceAllString(text, change)
+		}
+		setup, err := object.Parse("rewriter.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		trials, err := Measure(t.Context(), Options{Repeats: 1, Rounds: 1, Packets: 1000,
+			Hooks: []lb.Hook{lb.HookXDP, lb.HookTC}, Only: regexp.MustCompile("macswap"), flowCounts: []uint32{1},
+			Object: &Object{File: file, Setup: setup}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := map[string]int{}
+		for _, trial := range trials {
+			of[trial.Subject]++
+			if trial.Subject == "rewriter" && trial.Valid != valid {
+				t.Errorf("%q: valid %v: %q", change, trial.Valid, trial.Notes)
+			}
+		}
+		if diff := cmp.Diff(map[string]int{harness.Empty: 1, harness.MACSwap: 1, "rewriter": 2}, of); diff != "" {
+			t.Errorf("%q: trials by subject (-want +got):\n%s", change, diff)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/replyroutes"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
+	"github.com/jeoul/jeoul/internal/weigh/bench/packets/object"
 )
 
 // rig is the harness of one hook, and what it measures: a balancer for each
@@ -39,6 +40,8 @@ type rig struct {
 	captures map[setup]*capturing
 	// moving are flows by what a change is to them.
 	moving map[change]*harness.Recording
+	// object is the subject that is not ours; nil where there is none.
+	object *object.Object
 }
 
 // newRig makes the balancers that a list of cases needs.
@@ -178,6 +181,9 @@ func (r *rig) unfollow(s setup) {
 
 func (r *rig) close() {
 	r.harness.Close()
+	if r.object != nil {
+		r.object.Close()
+	}
 	for s := range r.followers {
 		r.unfollow(s)
 	}
@@ -192,6 +198,9 @@ func (r *rig) close() {
 
 // program returns what a case runs: the balancer, unless it is a baseline.
 func (r *rig) program(m measured) *ebpf.Program {
+	if m.object != nil {
+		return r.object.Program()
+	}
 	if m.baseline() {
 		return r.harness.Program(m.subject)
 	}
@@ -268,6 +277,9 @@ func (r *rig) measureEmpty(m measured, packets uint32) (float64, error) {
 // measure runs a case once. It fails unless every packet ended as it should:
 // a figure for packets that were dropped would be worth nothing.
 func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
+	if m.object != nil {
+		return r.measureObject(m, packets)
+	}
 	if r.spent[m.setup] {
 		if err := r.renew(m.setup); err != nil {
 			return 0, err
