@@ -8,8 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/control/steps"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
@@ -46,49 +48,37 @@ type vips struct {
 	renewed  int
 }
 
-// lifetime is for how long addresses stay on the interface without the process. Where another balancer takes them over
-// from one that was killed, the kernel of that one would answer for them beside it for ever. It is longer than the
+// lifetimeOf is for how long addresses stay on the interface without the process. Where another balancer takes them
+// over from one that was killed, the kernel of that one would answer for them beside it for ever. It is longer than the
 // others take, for until then packets arrive here, and are served.
-func (v *view) lifetime() time.Duration {
-	if v.cfg.VRRP.ID == 0 {
+func lifetimeOf(v *view.View) time.Duration {
+	if v.Config.VRRP.ID == 0 {
 		return 0
 	}
-	return max(addressesStay, (4*v.cfg.VRRP.Interval).Truncate(time.Second)+time.Second)
+	return max(addressesStay, (4*v.Config.VRRP.Interval).Truncate(time.Second)+time.Second)
 }
 
-// addressesHeld are those that are to be on the first interface: none where another balancer
-// has them, or where they would bring flows whose backends only others know yet, and no VIP that is withdrawn.
-func (v *view) addressesHeld() []netip.Addr {
-	if v.passive || v.joining != "" && v.byAddress() {
-		return nil
-	}
-	if len(v.yielding) == 0 {
-		return v.addresses
-	}
-	return slices.DeleteFunc(slices.Clone(v.addresses), v.withdrawn)
-}
-
-func (h *vips) change(before, next *view) (bring, retire []steps.Step) {
-	same := before.layout == next.layout && before.passive == next.passive && before.joining == next.joining
-	if same && len(next.yielding) == 0 {
+func (h *vips) change(before, next *view.View) (bring, retire []steps.Step) {
+	same := before.Layout == next.Layout && before.Passive == next.Passive && before.Joining == next.Joining
+	if same && len(next.Yielding) == 0 {
 		return nil, nil
 	}
-	was, is := before.addressesHeld(), next.addressesHeld()
+	was, is := before.AddressesHeld(), next.AddressesHeld()
 	if same && slices.Equal(was, is) {
 		return nil, nil
 	}
-	added, removed := without(is, was), without(was, is)
+	added, removed := view.Without(is, was), view.Without(was, is)
 	old, now, stayed := h.link, h.link, h.lifetime
 	// To one that was made anew with the same name, mend puts them.
-	if moves := len(before.links) > 0 && !sameLink(before.links[0], next.links[0]) &&
-		before.links[0].Name != next.links[0].Name; moves {
+	if moves := len(before.Links) > 0 && !view.SameLink(before.Links[0], next.Links[0]) &&
+		before.Links[0].Name != next.Links[0].Name; moves {
 		// To the new first interface, and only then off the old one.
-		added, removed, now = is, was, next.links[0]
+		added, removed, now = is, was, next.Links[0]
 	}
 	bring = []steps.Step{{
 		// It is not announced yet that the new addresses are here.
 		Do: func() error {
-			h.lifetime = next.lifetime()
+			h.lifetime = lifetimeOf(next)
 			if err := h.add(now.Name, added); err != nil {
 				h.lifetime = stayed
 				return err
@@ -121,7 +111,7 @@ func (h *vips) change(before, next *view) (bring, retire []steps.Step) {
 func (h *vips) follow(now iface.State) {
 	was := h.link
 	h.link, h.looked = now, false
-	if now.Up && (!was.Up || moved(was, now)) {
+	if now.Up && (!was.Up || view.HasMoved(was, now)) {
 		h.announceAll()
 	}
 }
@@ -133,7 +123,7 @@ func (h *vips) mend() error {
 	if h.looked || !h.link.Up {
 		return nil
 	}
-	lost := missing(h.link, h.held)
+	lost := view.MissingAddresses(h.link, h.held)
 	if err := h.add(h.link.Name, lost); err != nil {
 		return err
 	}
@@ -177,7 +167,7 @@ func (h *vips) renewSome() {
 	h.renewed = end
 	if len(some) > 0 && h.link.Up {
 		if err := h.host.RenewAddresses(h.link.Name, some, h.options()); err != nil {
-			h.log.Warn(oneLine(err))
+			h.log.Warn(loglines.OneLine(err))
 			h.renewed = 0
 			h.renewal.In(stayRenewed)
 			return
@@ -199,7 +189,7 @@ func (h *vips) remove(link string, addrs []netip.Addr) {
 		return
 	}
 	if err := h.host.RemoveAddresses(link, addrs); err != nil {
-		h.log.Warn(oneLine(err))
+		h.log.Warn(loglines.OneLine(err))
 	}
 	h.changed()
 }
@@ -237,7 +227,7 @@ func (h *vips) announceSome() {
 	end := min(h.told+announceAtOnce, len(h.held))
 	if some := h.held[min(h.told, end):end]; len(some) > 0 {
 		if err := h.tell(h.link.Name, some...); err != nil {
-			h.log.Warn(oneLine(err))
+			h.log.Warn(loglines.OneLine(err))
 		}
 	}
 	if h.told = end; end < len(h.held) {
@@ -256,3 +246,22 @@ func (h *vips) announceSome() {
 // 17.14).
 var announceAt = [...]time.Duration{0, announceEvery, 2 * time.Second, 5 * time.Second,
 	15 * time.Second, 35 * time.Second, 55 * time.Second}
+
+// logWithdrawn logs which VIPs are withdrawn, and which are held again.
+func logWithdrawn(log *slog.Logger, before, next *view.View) {
+	var gone, back []netip.Addr
+	for _, vip := range next.Addresses {
+		switch was, is := before.Withdrawn(vip), next.Withdrawn(vip); {
+		case is && !was:
+			gone = append(gone, vip)
+		case was && !is:
+			back = append(back, vip)
+		}
+	}
+	if len(gone) > 0 {
+		log.Warn("no backend serves, so the VIP is withdrawn: " + loglines.Some(gone))
+	}
+	if len(back) > 0 {
+		log.Info("a backend serves, so the VIP is held again: " + loglines.Some(back))
+	}
+}
