@@ -21,6 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/control/view"
+	"github.com/jeoul/jeoul/internal/balancer/control/vips"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/outliers"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
@@ -49,7 +50,7 @@ type Controller struct {
 	poolWatch   *poolWatch
 	discovering *discovering
 	// The actuators that others than core ask for something.
-	vips     *vips
+	vips     *vips.VIPs
 	routes   *routes
 	election *election
 	proxies  *proxies
@@ -126,8 +127,7 @@ func (c *Controller) addComponents(cfg *config.Config) {
 
 // addActuators makes the actuators, and puts them in order.
 func (c *Controller) addActuators() {
-	c.vips = &vips{host: c.opt.Host, tell: c.opt.Announce, log: c.opt.Log, changed: c.logHost}
-	c.vips.turn, c.vips.renewal = c.loop.Quiet(c.vips.announceSome), c.loop.Quiet(c.vips.renewSome)
+	c.vips = vips.New(c.opt.Host, c.opt.Announce, c.opt.Log, c.logHost, c.loop)
 	c.routes = &routes{core: c.core}
 	c.routes.routesTask = c.loop.Quiet(func() { c.routes.follow(c.view) })
 	c.election = &election{core: c.core, routes: c.routes, vips: c.vips}
@@ -233,7 +233,7 @@ func (c *Controller) Start() error {
 func (c *Controller) begin(first *view.View) error {
 	nothing := &view.View{Layout: view.NewLayout(&config.Config{})}
 	for _, a := range []actuator{&plane{c.core}, c.vips, c.proxies, &settings{c.linkWatch}, &identities{c.core}} {
-		bring, _ := a.change(nothing, first)
+		bring, _ := a.Change(nothing, first)
 		for _, s := range bring {
 			if err := s.Do(); err != nil {
 				return err
@@ -252,12 +252,9 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.pathLog.warned()
 	c.health.logVerdicts(&view.View{Verdicts: make([][]view.Verdict, len(c.view.Verdicts))}, c.view.Failing())
 	c.health.logAllServing()
-	logWithdrawn(c.opt.Log, &view.View{Layout: view.NewLayout(&config.Config{})}, c.view)
+	vips.LogWithdrawn(c.opt.Log, &view.View{Layout: view.NewLayout(&config.Config{})}, c.view)
 	c.linkWatch.logDown(nil)
-	c.vips.announceAll()
-	if c.vips.lifetime > 0 || c.opt.TakesOver {
-		c.vips.renewAll()
-	}
+	c.vips.Begin(c.opt.TakesOver)
 	c.routes.begin(c.view)
 	c.election.follow(c.view)
 	c.counting.lossesTask.In(lossEvery)
@@ -311,7 +308,7 @@ func (c *Controller) Responds(ctx context.Context) error { return c.loop.Call(ct
 func (c *Controller) reconcile() error {
 	c.news, c.verdicts = nil, nil
 	err := c.loop.Refresh()
-	c.settleFailure(errors.Join(err, c.vips.mend(), c.converge(), c.operator.expire(), c.slowStarts.advance()))
+	c.settleFailure(errors.Join(err, c.vips.Mend(), c.converge(), c.operator.expire(), c.slowStarts.advance()))
 	if c.pending != nil && c.resolved(c.pending) {
 		c.commit()
 	}
@@ -404,15 +401,7 @@ func (c *Controller) takeRole() error {
 	}
 	c.passive = !holds
 	if c.opt.Election != nil {
-		was, before := c.vips.quiet, c.vips.announcements
-		c.vips.quiet, c.vips.announcements = c.opt.Election.Keeping(), c.opt.Election.Announcements()
-		switch {
-		case !holds || c.vips.quiet:
-		case was:
-			c.vips.announceAll()
-		case before != c.vips.announcements:
-			c.vips.announceAgain()
-		}
+		c.vips.Elect(holds, c.opt.Election.Keeping(), c.opt.Election.Announcements())
 	}
 	return nil
 }

@@ -209,7 +209,7 @@ func (c *core) become(next *view.View) error {
 	before := c.view
 	var bring, retire []steps.Step
 	for _, a := range c.actuators {
-		b, r := a.change(before, next)
+		b, r := a.Change(before, next)
 		bring, retire = append(bring, b...), append(r, retire...)
 	}
 	if err := steps.CarryOut(bring); err != nil {
@@ -233,17 +233,6 @@ const (
 	resolveBound = 3 * time.Second
 	// silence is how long a backend may stay without a path before that is logged.
 	silence = 3 * time.Second
-	// announceEvery is how far apart rounds of announcements begin at least.
-	announceEvery = time.Second
-	// announceAtOnce is how many announcements are made in one go, and announcePause
-	// how long they are apart: 10,000 of them in a second are no load for a segment,
-	// and leave time for what else there is to do.
-	announceAtOnce = 500
-	announcePause  = 50 * time.Millisecond
-	// addressesStay is for how long addresses that balancers share stay without the process, at least, and stayRenewed
-	// how often they are renewed: a process that is late twice loses none.
-	addressesStay = 6 * time.Second
-	stayRenewed   = 2 * time.Second
 	// What failed is tried again after retryFirst, then twice as long each time
 	// up to retryMost.
 	retryFirst = time.Second
@@ -252,10 +241,10 @@ const (
 
 // actuator makes a part of what is there as the desired state has it.
 type actuator interface {
-	// change says how to get from one desired state to another: bring is what the next one
+	// Change says how to get from one desired state to another: bring is what the next one
 	// needs before it is in force, beside what the one before needs, and retire what
 	// can go once it is, which the last actuator retires first.
-	change(before, next *view.View) (bring, retire []steps.Step)
+	Change(before, next *view.View) (bring, retire []steps.Step)
 }
 
 // reload is a configuration on its way into the loop.
@@ -277,7 +266,7 @@ type reload struct {
 // then it was not touched.
 type plane struct{ *core }
 
-func (p *plane) change(before, next *view.View) (bring, retire []steps.Step) {
+func (p *plane) Change(before, next *view.View) (bring, retire []steps.Step) {
 	return []steps.Step{{Do: func() error {
 		next.Hairpin = p.hairpins(next)
 		next.State.Hairpin = next.Hairpin.Hairpin

@@ -12,6 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/control/steps"
 	"github.com/jeoul/jeoul/internal/balancer/control/view"
+	"github.com/jeoul/jeoul/internal/balancer/control/vips"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -22,11 +23,11 @@ import (
 type election struct {
 	*core
 	routes *routes
-	vips   *vips
+	vips   *vips.VIPs
 	wanted ops.Election
 }
 
-func (e *election) change(_, next *view.View) (bring, retire []steps.Step) {
+func (e *election) Change(_, next *view.View) (bring, retire []steps.Step) {
 	return nil, []steps.Step{{Do: func() error { e.follow(next); return nil }}}
 }
 
@@ -116,13 +117,13 @@ func (e *election) giveUp() {
 	if e.opt.Election == nil || e.view.Config.VRRP.ID == 0 {
 		return
 	}
-	e.vips.remove(e.vips.link.Name, e.vips.held)
+	e.vips.GiveUp()
 }
 
 // balancesOn is for how long a balancer whose VIPs another one has taken over balances what still arrives: until that
 // one has made the last of its announcements. Who has not heard of the change by then will not hear of it, and a backup
 // that went on for it would hide that until it is switched off.
-var balancesOn = announceAt[len(announceAt)-1] + 5*time.Second
+var balancesOn = vips.AnnounceAt[len(vips.AnnounceAt)-1] + 5*time.Second
 
 // standby has the data plane of a backup leave packets for the VIPs to the kernel, which does not have them either.
 type standby struct {
@@ -136,7 +137,7 @@ type standby struct {
 type standbyPlane interface{ Standby(on bool) }
 
 // change comes before the VIPs: the kernel that has them and gets a packet would reset its connection.
-func (s *standby) change(before, next *view.View) (bring, retire []steps.Step) {
+func (s *standby) Change(before, next *view.View) (bring, retire []steps.Step) {
 	switch {
 	case s.plane == nil || before.Passive == next.Passive:
 		return nil, nil

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/vips"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -178,7 +179,7 @@ func TestAnnouncedAgain(t *testing.T) {
 		if n := announced(settle); n != 1 {
 			t.Errorf("announced %d times at once", n)
 		}
-		if n := announced(time.Minute); n != len(announceAt)-1 {
+		if n := announced(time.Minute); n != len(vips.AnnounceAt)-1 {
 			t.Errorf("announced %d times more within a minute", n)
 		}
 		n := 0

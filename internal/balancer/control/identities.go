@@ -14,7 +14,7 @@ import (
 // what was before goes when everything else is retired.
 type identities struct{ *core }
 
-func (n *identities) change(before, next *view.View) (bring, retire []steps.Step) {
+func (n *identities) Change(before, next *view.View) (bring, retire []steps.Step) {
 	if slices.Equal(before.Config.Interfaces, next.Config.Interfaces) || len(before.Links) == 0 {
 		return nil, nil
 	}

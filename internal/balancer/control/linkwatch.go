@@ -9,6 +9,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/control/steps"
 	"github.com/jeoul/jeoul/internal/balancer/control/view"
+	"github.com/jeoul/jeoul/internal/balancer/control/vips"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
@@ -21,7 +22,7 @@ import (
 type linkWatch struct {
 	*core
 	pathLog *pathLog
-	vips    *vips
+	vips    *vips.VIPs
 	// unsettled: an interface went or came back, and not all that follows from that is done.
 	unsettled bool
 }
@@ -87,7 +88,7 @@ func (w *linkWatch) settleLinks() error {
 // settings are those of the host: it forwards what the services need, and nothing else.
 type settings struct{ linkWatch *linkWatch }
 
-func (h *settings) change(before, next *view.View) (bring, retire []steps.Step) {
+func (h *settings) Change(before, next *view.View) (bring, retire []steps.Step) {
 	if before.Layout == next.Layout {
 		return nil, nil
 	}
@@ -112,7 +113,7 @@ func (w *linkWatch) takeLinks() error {
 			w.followLink(before[at], now)
 		}
 	}
-	w.vips.follow(states[0])
+	w.vips.Follow(states[0])
 	return w.settleLinks()
 }
 

@@ -43,7 +43,7 @@ type proxies struct {
 	renewTask *loop.Task
 }
 
-func (p *proxies) change(before, next *view.View) (bring, retire []steps.Step) {
+func (p *proxies) Change(before, next *view.View) (bring, retire []steps.Step) {
 	was, is := before.ProxyDesired(), next.ProxyDesired()
 	if p.opt.Proxy == nil && len(was.Services)+len(is.Services) == 0 {
 		return nil, nil

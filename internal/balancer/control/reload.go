@@ -199,7 +199,7 @@ func (c *Controller) replace(r *reload) error {
 		c.discovering.settleWanted(r)
 	}
 	if !r.discovered {
-		c.vips.announceAll()
+		c.vips.AnnounceAll()
 	}
 	c.pathLog.silenceTask.In(0) // what has not answered by now was waited for
 	return nil

@@ -56,7 +56,7 @@ type savedDrain struct {
 	Clock clock.Reading `json:"clock,omitzero"`
 }
 
-func (r *routes) change(before, next *view.View) (bring, retire []steps.Step) {
+func (r *routes) Change(before, next *view.View) (bring, retire []steps.Step) {
 	if r.opt.Routes == nil || !before.Config.BGP.On() && !next.Config.BGP.On() || r.waits(next) {
 		return nil, nil
 	}
