@@ -71,9 +71,12 @@ func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
 	return err
 }
 
-// Ended returns nil while the server of a host runs, and then how it ended and what it said last.
+// Ended returns nil while the server of a host runs, or where none was started, and then how it ended and what it said last.
 func (s *Servers) Ended(host *lab.Host) error {
 	process := s.processes[host.Name]
+	if process == nil {
+		return nil // a proxy, which has a process of its own
+	}
 	select {
 	case <-process.Done():
 		return fmt.Errorf("the server on %s has ended: %w%s", host.Name,
