@@ -351,12 +351,10 @@ func (l *look) match(r rule) (matches, perhaps bool) {
 		return n.Bits() <= l.from.Bits() && n.Overlaps(l.from)
 	})
 	switch {
-	case r.later, r.translated && !l.after, r.local && l.after:
+	case r.later, len(r.from) > 0 && inside == r.notFrom:
 		return false, false
-	case len(r.from) > 0 && inside == r.notFrom:
+	case r.translated && !l.after, r.local && l.after:
 		return false, false
-	case r.negated:
-		return false, true
 	case r.family != "" && (r.family == "ipv4") != l.vip.Addr().Is4():
 		return false, false
 	case r.protocol != "" && r.protocol != "all" && r.protocol != l.of.protocol:
