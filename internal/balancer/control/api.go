@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -72,7 +73,7 @@ func (c *Controller) Flows(q ops.FlowQuery) (ops.FlowList, error) {
 	c.mu.Lock()
 	v := c.view
 	c.mu.Unlock()
-	names, err := v.owners(q.Of)
+	names, err := v.Owners(q.Of)
 	if err != nil {
 		return ops.FlowList{}, err
 	}
@@ -105,20 +106,20 @@ func (c *Controller) Check(ctx context.Context, service, backend string) (ops.Ch
 	c.mu.Lock()
 	v := c.view
 	c.mu.Unlock()
-	targets, err := v.targets(ops.Order{Service: service, Backend: backend})
+	targets, err := v.Targets(ops.Order{Service: service, Backend: backend})
 	if err != nil {
 		return ops.Checked{}, err
 	}
 	at := targets[0]
-	s, b := v.service(at), v.backend(at)
-	checked := ops.Checked{Target: targetOf(s, b), Results: []ops.CheckResult{}, Steps: []ops.CheckStep{}}
+	s, b := v.Service(at), v.Backend(at)
+	checked := ops.Checked{Target: view.TargetOf(s, b), Results: []ops.CheckResult{}, Steps: []ops.CheckStep{}}
 	if !s.Checks.On() {
 		return checked, fmt.Errorf("%w: the configuration has no check for %s; add one, such as check: tcp",
 			ops.ErrRefused, s.Name)
 	}
-	checked.Checks, _ = checksStatus(s)
-	o, e := v.overlayOf(s, b), v.known[v.at[at.i][at.j]]
-	checked.State = condition(s, v.applied(at.i)[at.j], o, e).State
+	checked.Checks, _ = view.ChecksStatus(s)
+	o, e := v.OverlayOf(s, b), v.Known[v.At[at.I][at.J]]
+	checked.State = view.Condition(s, v.Applied(at.I)[at.J], o, e).State
 	results, err := c.opt.Checks.Ask(ctx, lb.Checking{Backend: s.BackendKey(b), Mode: s.Mode, Checks: s.Asked(),
 		Any: s.Checks.Any},
 		func(step lb.CheckStep) { checked.Steps = append(checked.Steps, ops.StepOf(step)) })
@@ -141,5 +142,5 @@ func (c *Controller) Operations() (ops.Operations, error) {
 	if err != nil {
 		return ops.Operations{}, err
 	}
-	return v.operations(history, counters.Counters), nil
+	return operationsOf(v, history, counters.Counters), nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
 	"github.com/jeoul/jeoul/internal/host/iface"
@@ -23,14 +24,14 @@ type hostChecks struct{ *core }
 // if something in the file cannot be used on this host; the warnings are what works
 // but is hardly meant, and backends that get no packets for now: those that can serve
 // do, and Run brings the others in when routes and addresses allow it.
-func (m *hostChecks) check(l *layout, links []iface.State) (warnings yamlfile.Problems, err error) {
-	cfg := l.cfg
-	routes, err := m.opt.Paths.Routes(l.watched)
+func (m *hostChecks) check(l *view.Layout, links []iface.State) (warnings yamlfile.Problems, err error) {
+	cfg := l.Config
+	routes, err := m.opt.Paths.Routes(l.Watched)
 	if err != nil {
 		return nil, err
 	}
 	for addr, r := range routes {
-		routes[addr] = within(links, r)
+		routes[addr] = view.Within(links, r)
 	}
 	mistakes, unreached := checkRoutes(cfg, links, routes)
 	mistakes = append(mistakes, m.checkChecks(l)...)
@@ -42,17 +43,17 @@ func (m *hostChecks) check(l *layout, links []iface.State) (warnings yamlfile.Pr
 }
 
 // findCgroup finds the control group whose sockets are to be served.
-func (m *hostChecks) findCgroup(l *layout) yamlfile.Problems {
-	local := l.cfg.Local
+func (m *hostChecks) findCgroup(l *view.Layout) yamlfile.Problems {
+	local := l.Config.Local
 	if !local.On {
 		return nil
 	}
 	if m.opt.Cgroup == nil {
-		return yamlfile.Problems{l.cfg.At("local", "this program does not serve clients on its own host")}
+		return yamlfile.Problems{l.Config.At("local", "this program does not serve clients on its own host")}
 	}
 	var err error
-	if l.cgroup, err = m.opt.Cgroup(local.Cgroup); err != nil {
-		return yamlfile.Problems{l.cfg.At(local.Field(), "%v", err)}
+	if l.Cgroup, err = m.opt.Cgroup(local.Cgroup); err != nil {
+		return yamlfile.Problems{l.Config.At(local.Field(), "%v", err)}
 	}
 	return nil
 }
@@ -70,7 +71,7 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 		claimed := false
 		for j, b := range s.Backends {
 			r := routes[b.Address]
-			if asksFromVIP(s, r) {
+			if view.AsksFromVIP(s, r) {
 				if !claimed {
 					mistakes = append(mistakes, cfg.At(config.ServiceField(i, "vip"), ownVIP, s.VIP, r.Interface,
 						b.Name, b.Address, s.Mode))
@@ -105,17 +106,17 @@ const ownVIP = "%[1]s is the address from which this host sends its ARP requests
 // unreachable says of a backend's address why a service's packets do not reach it, and
 // what to do; "" if they do.
 func unreachable(s lb.Service, addr netip.Addr, links []iface.State, r paths.Route) (reason, advice string) {
-	wrong := misfit(s, addr, r)
+	wrong := view.Misfit(s, addr, r)
 	switch {
 	case s.Mode.NeedsNeighbours() && r.Fault == paths.NoRoute:
-		return fmt.Sprintf("is in no subnet of %s (%s), and %s reaches neighbours only", listLinks(links),
+		return fmt.Sprintf("is in no subnet of %s (%s), and %s reaches neighbours only", view.ListLinks(links),
 				listSubnets(links, addr), s.Mode),
 			"use an address there, or put the interface into the backend's subnet"
 	case r.Fault != paths.None:
 		return r.Reason, r.Advice
 	case wrong != "" && s.Mode.NeedsNeighbours():
 		return wrong, fmt.Sprintf("use %s or %s, or an address in a subnet of %s (%s)", lb.IPIP, lb.GUE,
-			listLinks(links), listSubnets(links, addr))
+			view.ListLinks(links), listSubnets(links, addr))
 	case wrong != "":
 		return wrong, "give the interface one"
 	}
@@ -166,23 +167,23 @@ func (m *hostChecks) checkPorts(cfg *config.Config, links []iface.State) yamlfil
 	pool := cfg.FullNAT
 	for i, listed := range pool.Addresses {
 		addr := listed.Address
-		ours := slices.Contains(m.view.addresses, addr) && m.generation > 0
+		ours := slices.Contains(m.view.Addresses, addr) && m.generation > 0
 		if ours || !hostHas(links, addr) {
 			continue
 		}
-		value, err := m.opt.Host.Sysctl(portRange)
+		value, err := m.opt.Host.Sysctl(view.PortRange)
 		if err != nil {
 			return append(warnings, cfg.At("fullnat.ports", "not compared with the host's own ports: %v", err))
 		}
 		var first, last uint16
 		if _, err := fmt.Sscan(value, &first, &last); err != nil {
 			return append(warnings, cfg.At("fullnat.ports", "not compared with the host's own ports: %s is %q",
-				portRange, value))
+				view.PortRange, value))
 		}
 		if first <= pool.LastPort && pool.FirstPort <= last {
 			warnings = append(warnings, cfg.At(fmt.Sprintf("fullnat.addresses[%d]", i),
 				"%s is an address of this host already, whose own connections take ports %d-%d (%s); use another address, or ports outside of these",
-				addr, first, last, portRange))
+				addr, first, last, view.PortRange))
 		}
 	}
 	return warnings
@@ -253,11 +254,11 @@ func membersFields(before, after lb.MembersConfig) []reloadField {
 }
 
 // checkChecks finds the checks that cannot be made on this host.
-func (m *hostChecks) checkChecks(l *layout) (problems yamlfile.Problems) {
-	for i, s := range l.cfg.Services {
+func (m *hostChecks) checkChecks(l *view.Layout) (problems yamlfile.Problems) {
+	for i, s := range l.Config.Services {
 		for k, check := range s.Asked() {
 			if why := m.opt.Checks.Unfit(check); why != "" {
-				problems = append(problems, l.cfg.At(l.cfg.CheckField(i, k), "%s", why))
+				problems = append(problems, l.Config.At(l.Config.CheckField(i, k), "%s", why))
 			}
 		}
 	}

@@ -18,7 +18,10 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
+	"github.com/jeoul/jeoul/internal/balancer/control/vips"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/outliers"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
@@ -47,7 +50,7 @@ type Controller struct {
 	poolWatch   *poolWatch
 	discovering *discovering
 	// The actuators that others than core ask for something.
-	vips     *vips
+	vips     *vips.VIPs
 	routes   *routes
 	election *election
 	proxies  *proxies
@@ -81,7 +84,8 @@ func New(opt Options, cfg *config.Config) *Controller {
 	if opt.Discovery == nil {
 		opt.Discovery = noDiscovery{}
 	}
-	c := &Controller{core: &core{opt: opt, loop: loop.New(), view: &view{layout: newLayout(cfg)}}, started: time.Now()}
+	c := &Controller{core: &core{opt: opt, loop: loop.New(), view: &view.View{Layout: view.NewLayout(cfg)}},
+		started: time.Now()}
 	if opt.Election != nil {
 		c.opt.Role = opt.Election
 	}
@@ -97,7 +101,7 @@ func (c *Controller) addComponents(cfg *config.Config) {
 	c.reconcileTask, c.retryTask, c.pendingTask = l.Task(c.reconcile), l.Quiet(c.markStale), l.Quiet(c.commit)
 	c.health = &healthLog{core: c.core}
 	c.health.uncountedTask = l.Quiet(c.health.logUncounted)
-	c.pathLog = &pathLog{core: c.core, bare: map[lb.ServiceKey]bool{}, absentees: absentees{}}
+	c.pathLog = &pathLog{core: c.core, bare: map[lb.ServiceKey]bool{}, absentees: view.Absentees{}}
 	c.pathLog.silenceTask = l.Quiet(c.pathLog.logSilent)
 	c.storage = &storage{core: c.core}
 	c.storage.keepTask = l.Quiet(c.storage.keepAgain)
@@ -115,16 +119,15 @@ func (c *Controller) addComponents(cfg *config.Config) {
 	c.poolWatch = &poolWatch{core: c.core}
 	c.discovering = &discovering{core: c.core, wanted: cfg}
 	c.discovering.discoverTask = l.Quiet(c.discover)
-	c.followers = []func(before, now *view){
-		func(_, now *view) { c.operator.remind(now) },
+	c.followers = []func(before, now *view.View){
+		func(_, now *view.View) { c.operator.remind(now) },
 		c.slowStarts.armSteps,
 	}
 }
 
 // addActuators makes the actuators, and puts them in order.
 func (c *Controller) addActuators() {
-	c.vips = &vips{host: c.opt.Host, tell: c.opt.Announce, log: c.opt.Log, changed: c.logHost}
-	c.vips.turn, c.vips.renewal = c.loop.Quiet(c.vips.announceSome), c.loop.Quiet(c.vips.renewSome)
+	c.vips = vips.New(c.opt.Host, c.opt.Announce, c.opt.Log, c.logHost, c.loop)
 	c.routes = &routes{core: c.core}
 	c.routes.routesTask = c.loop.Quiet(func() { c.routes.follow(c.view) })
 	c.election = &election{core: c.core, routes: c.routes, vips: c.vips}
@@ -196,18 +199,19 @@ func (c *Controller) Start() error {
 		return err
 	}
 	warnings = append(warnings, odd...)
-	if err := c.opt.Paths.Watch(l.watched); err != nil {
+	if err := c.opt.Paths.Watch(l.Watched); err != nil {
 		return err
 	}
-	c.opt.Checks.Watch(l.checking())
-	c.opt.Discovery.Watch(l.cfg.Services)
+	c.opt.Checks.Watch(l.Checking())
+	c.opt.Discovery.Watch(l.Config.Services)
 	c.awaitPaths(l)
 	overlays, tallies := c.operator.recall(l)
 	c.ejector.recallOutliers()
-	first := newView(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), c.ejector.ejectionsOf(l), nil, time.Now())
-	first.links, first.tallies = c.links, tallies
-	first.passive = c.passive
-	first.joining = c.gate.begin(first)
+	first := view.New(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), c.ejector.ejectionsOf(l), nil,
+		time.Now())
+	first.Links, first.Tallies = c.links, tallies
+	first.Passive = c.passive
+	first.Joining = c.gate.begin(first)
 	c.standby.begin(first)
 	if err := c.begin(first); err != nil {
 		return err
@@ -226,10 +230,10 @@ func (c *Controller) Start() error {
 // outlived our last run would otherwise reach the kernel, which knows the
 // VIP and no such connection, and resets it. Forwarding comes last: until then
 // the kernel drops the replies that are not rewritten yet. The proxy listens at the VIPs, so it follows them.
-func (c *Controller) begin(first *view) error {
-	nothing := &view{layout: newLayout(&config.Config{})}
+func (c *Controller) begin(first *view.View) error {
+	nothing := &view.View{Layout: view.NewLayout(&config.Config{})}
 	for _, a := range []actuator{&plane{c.core}, c.vips, c.proxies, &settings{c.linkWatch}, &identities{c.core}} {
-		bring, _ := a.change(nothing, first)
+		bring, _ := a.Change(nothing, first)
 		for _, s := range bring {
 			if err := s.Do(); err != nil {
 				return err
@@ -244,16 +248,13 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.logAttachments(nil)
 	c.pathLog.describe(nil, warnings)
 	c.logMemory()
-	c.pathLog.logMoves(nil, c.view.all())
+	c.pathLog.logMoves(nil, c.view.All())
 	c.pathLog.warned()
-	c.health.logVerdicts(&view{verdicts: make([][]verdict, len(c.view.verdicts))}, c.view.failing())
+	c.health.logVerdicts(&view.View{Verdicts: make([][]view.Verdict, len(c.view.Verdicts))}, c.view.Failing())
 	c.health.logAllServing()
-	logWithdrawn(c.opt.Log, &view{layout: newLayout(&config.Config{})}, c.view)
+	vips.LogWithdrawn(c.opt.Log, &view.View{Layout: view.NewLayout(&config.Config{})}, c.view)
 	c.linkWatch.logDown(nil)
-	c.vips.announceAll()
-	if c.vips.lifetime > 0 || c.opt.TakesOver {
-		c.vips.renewAll()
-	}
+	c.vips.Begin(c.opt.TakesOver)
 	c.routes.begin(c.view)
 	c.election.follow(c.view)
 	c.counting.lossesTask.In(lossEvery)
@@ -272,7 +273,7 @@ func (c *Controller) logAttachments(before []lb.Attachment) {
 		return
 	}
 	at := now[0] // one way for all interfaces
-	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", listLinks(c.links), at), "why", at.Reason)
+	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", view.ListLinks(c.links), at), "why", at.Reason)
 	for _, message := range lossMessages(now, nil) {
 		if message != "" {
 			c.opt.Log.Warn(message)
@@ -307,7 +308,7 @@ func (c *Controller) Responds(ctx context.Context) error { return c.loop.Call(ct
 func (c *Controller) reconcile() error {
 	c.news, c.verdicts = nil, nil
 	err := c.loop.Refresh()
-	c.settleFailure(errors.Join(err, c.vips.mend(), c.converge(), c.operator.expire(), c.slowStarts.advance()))
+	c.settleFailure(errors.Join(err, c.vips.Mend(), c.converge(), c.operator.expire(), c.slowStarts.advance()))
 	if c.pending != nil && c.resolved(c.pending) {
 		c.commit()
 	}
@@ -321,7 +322,7 @@ func (c *Controller) takePaths() error {
 	if all || c.relearn {
 		entries = c.opt.Paths.Entries()
 	}
-	c.news = c.view.news(c.currentLinks(), entries, all || c.relearn)
+	c.news = c.view.News(c.currentLinks(), entries, all || c.relearn)
 	return nil
 }
 
@@ -329,14 +330,14 @@ func (c *Controller) takePaths() error {
 // another than the one that is.
 func (c *Controller) converge() error {
 	before, now := c.view, time.Now()
-	next, judged := before.withVerdicts(c.verdicts, now)
-	if !c.stale && len(c.news)+len(judged) == 0 && before.passive == c.passive && before.joining == c.gate.joining {
+	next, judged := before.WithVerdicts(c.verdicts, now)
+	if !c.stale && len(c.news)+len(judged) == 0 && before.Passive == c.passive && before.Joining == c.gate.joining {
 		c.recheck = false
 		return nil
 	}
-	next = next.withPaths(c.news, now)
-	next.links = c.currentLinks()
-	next.passive, next.joining = c.passive, c.gate.joining
+	next = next.WithPaths(c.news, now)
+	next.Links = c.currentLinks()
+	next.Passive, next.Joining = c.passive, c.gate.joining
 	if err := c.become(next); err != nil {
 		// What is new will not be told again.
 		c.relearn = true
@@ -351,7 +352,7 @@ func (c *Controller) converge() error {
 	numbers := slices.Sorted(maps.Keys(c.news))
 	c.pathLog.logMoves(before, slices.Values(numbers))
 	c.pathLog.logServices(before, numbers)
-	for i := range c.view.touched(numbers) {
+	for i := range c.view.Touched(numbers) {
 		c.health.logServing(i)
 	}
 	return nil
@@ -359,16 +360,16 @@ func (c *Controller) converge() error {
 
 // verdictsFor returns the verdicts on the backends of a configuration, by service and backend;
 // nil for a service that asks nothing.
-func (c *Controller) verdictsFor(l *layout) [][]verdict {
+func (c *Controller) verdictsFor(l *view.Layout) [][]view.Verdict {
 	all := c.opt.Checks.Verdicts()
-	verdicts := make([][]verdict, len(l.cfg.Services))
-	for i, s := range l.cfg.Services {
+	verdicts := make([][]view.Verdict, len(l.Config.Services))
+	for i, s := range l.Config.Services {
 		if !s.Checks.On() {
 			continue
 		}
-		verdicts[i] = make([]verdict, len(s.Backends))
+		verdicts[i] = make([]view.Verdict, len(s.Backends))
 		for j, b := range s.Backends {
-			verdicts[i][j] = verdictOf(all[s.BackendKey(b)])
+			verdicts[i][j] = view.VerdictOf(all[s.BackendKey(b)])
 		}
 	}
 	return verdicts
@@ -400,27 +401,19 @@ func (c *Controller) takeRole() error {
 	}
 	c.passive = !holds
 	if c.opt.Election != nil {
-		was, before := c.vips.quiet, c.vips.announcements
-		c.vips.quiet, c.vips.announcements = c.opt.Election.Keeping(), c.opt.Election.Announcements()
-		switch {
-		case !holds || c.vips.quiet:
-		case was:
-			c.vips.announceAll()
-		case before != c.vips.announcements:
-			c.vips.announceAgain()
-		}
+		c.vips.Elect(holds, c.opt.Election.Keeping(), c.opt.Election.Announcements())
 	}
 	return nil
 }
 
 // known returns what is known of the paths to a configuration's backends, by their
 // numbers. Entries that say nothing new are the former ones.
-func (c *Controller) known(l *layout, links []iface.State, former *view) []*paths.Entry {
-	entries, known := c.opt.Paths.Entries(), make([]*paths.Entry, len(l.backends))
-	for n, addr := range l.backends {
-		entry := entryWithin(links, entries[addr])
-		if known[n] = former.entry(addr); known[n] == nil || !sameEntry(&entry, known[n]) {
-			known[n] = kept(entry)
+func (c *Controller) known(l *view.Layout, links []iface.State, former *view.View) []*paths.Entry {
+	entries, known := c.opt.Paths.Entries(), make([]*paths.Entry, len(l.Backends))
+	for n, addr := range l.Backends {
+		entry := view.EntryWithin(links, entries[addr])
+		if known[n] = former.Entry(addr); known[n] == nil || !view.SameEntry(&entry, known[n]) {
+			known[n] = view.Kept(entry)
 		}
 	}
 	return known
@@ -430,11 +423,11 @@ func (c *Controller) known(l *layout, links []iface.State, former *view) []*path
 // once may have begun before this process: a data plane forwards already and goes on with what it knows until then,
 // or other balancers have the VIPs too. Without its whole table from the first packet on, a balancer beside others
 // would begin a transition with each backend that it finds, and take flows of theirs for older than that.
-func (c *Controller) awaitPaths(l *layout) {
-	if !c.opt.TakesOver && !l.besideOthers() {
+func (c *Controller) awaitPaths(l *view.Layout) {
+	if !c.opt.TakesOver && !l.BesideOthers() {
 		return
 	}
-	all := &reload{wanted: l.watched}
+	all := &reload{wanted: l.Watched}
 	bound := time.NewTimer(resolveBound)
 	defer bound.Stop()
 	for !c.resolved(all) {
@@ -448,12 +441,35 @@ func (c *Controller) awaitPaths(l *layout) {
 
 // dropAddresses takes away what the process before had put on its first interface and the
 // balancer is to hold no more, or on another one.
-func (c *Controller) dropAddresses(first *view) {
+func (c *Controller) dropAddresses(first *view.View) {
 	if !c.opt.TakesOver {
 		return
 	}
-	if err := c.opt.Host.KeepAddresses(c.links[0].Name, first.addressesHeld()); err != nil {
-		c.opt.Log.Warn(oneLine(err))
+	if err := c.opt.Host.KeepAddresses(c.links[0].Name, first.AddressesHeld()); err != nil {
+		c.opt.Log.Warn(loglines.OneLine(err))
 	}
 	c.logHost()
+}
+
+// noChecks is in the place of Checks that are not there.
+type noChecks struct{}
+
+func (noChecks) Unfit(lb.Check) string {
+	return "this program makes no health checks; remove the check"
+}
+
+func (noChecks) Watch([]lb.Checking) {}
+
+func (noChecks) CutOff(string) {}
+
+func (noChecks) Changes() <-chan struct{} { return nil }
+
+func (noChecks) Changed() map[lb.BackendKey]lb.Verdict { return nil }
+
+func (noChecks) Verdicts() map[lb.BackendKey]lb.Verdict { return nil }
+
+func (noChecks) Verdict(lb.BackendKey) (lb.Verdict, bool) { return lb.Verdict{}, false }
+
+func (noChecks) Ask(context.Context, lb.Checking, func(lb.CheckStep)) ([]lb.CheckResult, error) {
+	return nil, nil
 }

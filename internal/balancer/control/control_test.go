@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
+	"github.com/jeoul/jeoul/internal/balancer/control/vips"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
@@ -58,7 +59,7 @@ func TestStart(t *testing.T) {
 		stop := w.run(w.controller(web))
 		w.expect(started...)
 		time.Sleep(time.Minute)
-		w.expect(slices.Repeat([]string{"announce 192.0.2.100 on eth9"}, len(announceAt)-1)...)
+		w.expect(slices.Repeat([]string{"announce 192.0.2.100 on eth9"}, len(vips.AnnounceAt)-1)...)
 		w.expectLog("balancing on eth9 in tc")
 		w.expectLog("WARN", "backend web02 (192.0.2.2) of web was not asked yet: no packets until that changes")
 		if err := stop(); err != nil {

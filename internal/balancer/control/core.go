@@ -12,6 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/control/steps"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
@@ -27,7 +28,7 @@ type core struct {
 
 	// What follows is written by Start and the loop only, and read by Status under mu.
 	mu         sync.Mutex
-	view       *view // before Start, without paths
+	view       *view.View // before Start, without paths
 	links      []iface.State
 	missing    []string // interfaces that went, and that the data plane is not attached to again; replaced as a whole
 	generation uint64
@@ -39,7 +40,7 @@ type core struct {
 	checks     *loop.Source
 	actuators  []actuator // in the order in which they bring in what is new
 	// followers are called with a view that is about to be in force, and the one before.
-	followers     []func(before, now *view)
+	followers     []func(before, now *view.View)
 	reconcileTask *loop.Task
 	retryTask     *loop.Task
 	remade        []string      // interfaces that came back, by name, of which the settings are not made yet
@@ -52,7 +53,7 @@ type core struct {
 }
 
 // announceView tells the followers of a view that is about to be in force.
-func (c *core) announceView(next *view) {
+func (c *core) announceView(next *view.View) {
 	for _, follow := range c.followers {
 		follow(c.view, next)
 	}
@@ -109,7 +110,7 @@ func (c *core) settleFailure(err error) {
 		return
 	}
 	if before == nil || before.Error() != err.Error() {
-		c.opt.Log.Error(oneLine(err))
+		c.opt.Log.Error(loglines.OneLine(err))
 	}
 	c.wait = min(max(2*c.wait, retryFirst), retryMost)
 	c.retryTask.In(c.wait)
@@ -119,7 +120,7 @@ func (c *core) setLinks(states []iface.State) {
 	c.mu.Lock()
 	c.links = states
 	c.mu.Unlock()
-	c.opt.Checks.CutOff(cutOff(states))
+	c.opt.Checks.CutOff(view.CutOff(states))
 }
 
 func (c *core) logHost() {
@@ -133,10 +134,10 @@ func (c *core) logHost() {
 // currentLinks are the view's interfaces as they were read last, where the view's are not others: one that was made
 // anew has another index.
 func (c *core) currentLinks() []iface.State {
-	if slices.EqualFunc(c.links, c.view.links, func(a, b iface.State) bool { return a.Name == b.Name }) {
+	if slices.EqualFunc(c.links, c.view.Links, func(a, b iface.State) bool { return a.Name == b.Name }) {
 		return c.links
 	}
-	return c.view.links
+	return c.view.Links
 }
 
 // linkIsGone says whether an interface is gone, or what is known of its settings is of the one before.
@@ -154,15 +155,15 @@ func (c *core) hasten() {
 }
 
 // install gives the data plane a view.
-func (c *core) install(v *view) error {
-	if err := c.opt.DataPlane.Apply(v.packets()); err != nil {
+func (c *core) install(v *view.View) error {
+	if err := c.opt.DataPlane.Apply(v.Packets()); err != nil {
 		return err
 	}
 	c.announceView(v)
 	c.stale = false
 	defer c.attached()
-	if !slices.EqualFunc(c.view.links, v.links, sameLink) {
-		c.setLinks(v.links)
+	if !slices.EqualFunc(c.view.Links, v.Links, view.SameLink) {
+		c.setLinks(v.Links)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +173,7 @@ func (c *core) install(v *view) error {
 }
 
 // show puts a view in force for which the data plane has what it needs.
-func (c *core) show(v *view) {
+func (c *core) show(v *view.View) {
 	c.announceView(v)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,7 +182,7 @@ func (c *core) show(v *view) {
 
 // place says where packets for an entry go: "" if nowhere.
 func (c *core) place(s lb.Service, e *paths.Entry) string {
-	if reason(s, e) != "" || s.Mode.Proxied() {
+	if view.WhyUnreachable(s, e) != "" || s.Mode.Proxied() {
 		return ""
 	}
 	place := e.MAC.String()
@@ -204,11 +205,11 @@ func (c *core) excused(e *paths.Entry) bool {
 
 // become puts another desired state in force, whole or not at all. What cannot be retired is
 // logged, and taken back at the end with the rest.
-func (c *core) become(next *view) error {
+func (c *core) become(next *view.View) error {
 	before := c.view
 	var bring, retire []steps.Step
 	for _, a := range c.actuators {
-		b, r := a.change(before, next)
+		b, r := a.Change(before, next)
 		bring, retire = append(bring, b...), append(r, retire...)
 	}
 	if err := steps.CarryOut(bring); err != nil {
@@ -216,7 +217,7 @@ func (c *core) become(next *view) error {
 	}
 	for _, s := range retire {
 		if err := s.Do(); err != nil {
-			c.opt.Log.Warn(oneLine(err))
+			c.opt.Log.Warn(loglines.OneLine(err))
 		}
 	}
 	return nil
@@ -232,17 +233,6 @@ const (
 	resolveBound = 3 * time.Second
 	// silence is how long a backend may stay without a path before that is logged.
 	silence = 3 * time.Second
-	// announceEvery is how far apart rounds of announcements begin at least.
-	announceEvery = time.Second
-	// announceAtOnce is how many announcements are made in one go, and announcePause
-	// how long they are apart: 10,000 of them in a second are no load for a segment,
-	// and leave time for what else there is to do.
-	announceAtOnce = 500
-	announcePause  = 50 * time.Millisecond
-	// addressesStay is for how long addresses that balancers share stay without the process, at least, and stayRenewed
-	// how often they are renewed: a process that is late twice loses none.
-	addressesStay = 6 * time.Second
-	stayRenewed   = 2 * time.Second
 	// What failed is tried again after retryFirst, then twice as long each time
 	// up to retryMost.
 	retryFirst = time.Second
@@ -251,15 +241,15 @@ const (
 
 // actuator makes a part of what is there as the desired state has it.
 type actuator interface {
-	// change says how to get from one desired state to another: bring is what the next one
+	// Change says how to get from one desired state to another: bring is what the next one
 	// needs before it is in force, beside what the one before needs, and retire what
 	// can go once it is, which the last actuator retires first.
-	change(before, next *view) (bring, retire []steps.Step)
+	Change(before, next *view.View) (bring, retire []steps.Step)
 }
 
 // reload is a configuration on its way into the loop.
 type reload struct {
-	new *layout
+	new *view.Layout
 	// wanting is the configuration as it was handed in, and refused what was discovered for it and
 	// cannot be. discovered: nothing else is new than what was discovered.
 	wanting    *config.Config
@@ -270,4 +260,42 @@ type reload struct {
 	warnings   yamlfile.Problems
 	wanted     []netip.Addr // backends that are not known yet
 	done       chan error   // buffered: the loop never waits for who asked
+}
+
+// plane is the data plane. It comes last of what is brought: what is before it may fail, and
+// then it was not touched.
+type plane struct{ *core }
+
+func (p *plane) Change(before, next *view.View) (bring, retire []steps.Step) {
+	return []steps.Step{{Do: func() error {
+		next.Hairpin = p.hairpins(next)
+		next.State.Hairpin = next.Hairpin.Hairpin
+		next.State.Fresh = before.Joining != "" && !p.opt.TakesOver && next.LeavesAll()
+		if !p.stale && next.SharesState(before) {
+			p.show(next)
+			return nil
+		}
+		return view.TooLarge(next.Config, p.install(next))
+	}}}, nil
+}
+
+// hairpins returns the clients that the next view serves by hairpins.
+func (p *plane) hairpins(next *view.View) view.Hairpins {
+	if len(next.Hairpinned) == 0 {
+		return view.Hairpins{}
+	}
+	links := slices.Clone(next.Links)
+	for i := range links {
+		if at := slices.IndexFunc(p.links, func(l iface.State) bool { return view.SameLink(l, links[i]) }); at >= 0 {
+			links[i] = p.links[at]
+		}
+	}
+	ports, err := p.opt.Host.Sysctl(view.PortRange)
+	if err != nil {
+		ports = err.Error()
+	}
+	if p.view.Hairpin.IsOf(p.view, next, links, ports) {
+		return p.view.Hairpin
+	}
+	return view.HairpinsOf(next, links, ports)
 }

@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // retally returns the tallies of the next configuration. It reads the counters only where names have other endpoints in
 // it; where they cannot be read, such names go on with what their endpoints have counted.
-func (n *counting) retally(next *view) map[backendName]tally {
+func (n *counting) retally(next *view.View) map[view.BackendName]view.Tally {
 	before := n.view
-	all, moves := next.moves(before)
+	all, moves := next.Moves(before)
 	if len(moves) == 0 {
 		return all
 	}
@@ -29,11 +30,11 @@ func (n *counting) retally(next *view) map[backendName]tally {
 		return all
 	}
 	for _, m := range moves {
-		t := tally{Base: counts.total(m.to)}
-		if m.existed {
-			t.Carried = before.tallies[m.name].of(counts.total(m.from))
+		t := view.Tally{Base: counts.Total(m.To)}
+		if m.Existed {
+			t.Carried = before.Tallies[m.Name].Of(counts.Total(m.From))
 		}
-		all[m.name] = t
+		all[m.Name] = t
 	}
 	return all
 }
@@ -48,26 +49,26 @@ type counting struct {
 }
 
 // counters reads what was counted, of backends by their names: see tally.
-func (n *counting) counters(v *view) (counted, error) {
+func (n *counting) counters(v *view.View) (view.Counted, error) {
 	all, err := n.endpointCounters(v)
 	if err != nil {
-		return counted{}, err
+		return view.Counted{}, err
 	}
-	return v.tallied(all), nil
+	return v.Tallied(all), nil
 }
 
 // endpointCounters reads what was counted. What the proxy has counted of backends stands among the counters of the data
 // plane, too, so that what goes by these knows no difference. Where it cannot be asked, what it has said last counts.
-func (n *counting) endpointCounters(v *view) (counted, error) {
+func (n *counting) endpointCounters(v *view.View) (view.Counted, error) {
 	from, err := n.opt.DataPlane.Counters()
 	if err != nil {
-		return counted{}, fmt.Errorf("read the counters: %w", err)
+		return view.Counted{}, fmt.Errorf("read the counters: %w", err)
 	}
-	all := counted{Counters: from}
-	if len(v.proxied) == 0 || n.opt.Proxy == nil {
+	all := view.Counted{Counters: from}
+	if len(v.Proxied) == 0 || n.opt.Proxy == nil {
 		return all, nil
 	}
-	all.proxy, err = n.proxies.askProxy()
+	all.Proxy, err = n.proxies.askProxy()
 	if err != nil {
 		n.opt.Log.Debug("the counters of the proxy cannot be read", "why", err)
 	}
@@ -78,11 +79,11 @@ func (n *counting) endpointCounters(v *view) (counted, error) {
 	if all.Services == nil {
 		all.Services = map[lb.ServiceKey]lb.ServiceCount{}
 	}
-	for key, n := range all.proxy.Backends {
+	for key, n := range all.Proxy.Backends {
 		all.Backends[key] = lb.BackendCount{Connections: n.Connections, Active: capped(n.Active), Flows: n.Active,
 			Bytes: n.BytesIn, ReturnedBytes: n.BytesOut}
 	}
-	for key, n := range all.proxy.Services {
+	for key, n := range all.Proxy.Services {
 		all.Services[key] = lb.ServiceCount{Active: capped(n.Active), Flows: n.Active}
 	}
 	return all, nil
@@ -151,15 +152,15 @@ func (n *counting) logLosses() {
 }
 
 // leftOf returns what the backends still have to do, as far as that can be told.
-func (n *counting) leftOf(names []backendName) map[backendName]*ops.Left {
+func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Left {
 	counters, err := n.counters(n.view)
 	if err != nil {
 		n.opt.Log.Warn(fmt.Sprintf("what is left of drained backends cannot be told: %v", err))
 		return nil
 	}
-	left := map[backendName]*ops.Left{}
-	for name, at := range n.view.locate(slices.Values(names)) {
-		left[name] = leftOf(at.service, at.service.BackendKey(at.backend), counters.Counters)
+	left := map[view.BackendName]*ops.Left{}
+	for name, at := range n.view.Locate(slices.Values(names)) {
+		left[name] = leftOf(at.Service, at.Service.BackendKey(at.Backend), counters.Counters)
 	}
 	return left
 }

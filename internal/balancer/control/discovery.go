@@ -13,6 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -89,14 +90,14 @@ func (d *discovering) resolve(r *reload) error {
 			found = append(found, b.Address)
 		}
 	}
-	routes, err := d.opt.Paths.Routes(distinct(found))
+	routes, err := d.opt.Paths.Routes(view.Distinct(found))
 	if err != nil {
 		return err
 	}
 	full, refused := r.wanting.WithDiscovered(sets, func(s lb.Service, b lb.Backend) string {
-		return unfit(s, b, r.links, within(r.links, routes[b.Address]))
+		return unfit(s, b, r.links, view.Within(r.links, routes[b.Address]))
 	})
-	r.new, r.refused = newLayout(full), refused
+	r.new, r.refused = view.NewLayout(full), refused
 	return nil
 }
 
@@ -105,8 +106,8 @@ func unfit(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) strin
 	if s.Mode.Proxied() {
 		return ""
 	}
-	if asksFromVIP(s, r) {
-		return misfit(s, b.Address, r)
+	if view.AsksFromVIP(s, r) {
+		return view.Misfit(s, b.Address, r)
 	}
 	if r.Fault == paths.None || r.Fault.Passes() {
 		return ""
@@ -117,13 +118,6 @@ func unfit(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) strin
 
 // errUnchanged is for what was discovered where that is in force.
 var errUnchanged = errors.New("nothing is new")
-
-// sameBackends says whether the services of a layout have the backends that the view's have.
-func (v *view) sameBackends(l *layout) bool {
-	return slices.EqualFunc(v.cfg.Services, l.cfg.Services, func(a, b lb.Service) bool {
-		return slices.Equal(a.Backends, b.Backends)
-	})
-}
 
 // settleDiscovery is called with what became of a change to what was discovered.
 func (d *discovering) settleDiscovery(err error) {
@@ -141,7 +135,7 @@ func (d *discovering) settleDiscovery(err error) {
 		return
 	}
 	if failed == nil || failed.Error() != d.undiscovered.Error() {
-		d.opt.Log.Error(oneLine(d.undiscovered))
+		d.opt.Log.Error(loglines.OneLine(d.undiscovered))
 	}
 	d.wait = min(max(2*d.wait, retryFirst), retryMost)
 	d.discoverTask.In(d.wait)
@@ -228,18 +222,18 @@ func sortedKeys(of map[string]string) []string {
 }
 
 // logDiscovered logs which backends came and went with a change of what was discovered.
-func (d *discovering) logDiscovered(before *view) {
+func (d *discovering) logDiscovered(before *view.View) {
 	lines := loglines.To(d.opt.Log.Info)
-	for _, s := range d.view.cfg.Services {
+	for _, s := range d.view.Config.Services {
 		if !s.Discovery.On() {
 			continue
 		}
-		i, known := before.named[s.Name]
+		i, known := before.Named[s.Name]
 		if !known {
 			continue
 		}
-		came := newNames(s.Backends, before.addressesIn(s.Name))
-		went := newNames(before.cfg.Services[i].Backends, d.view.addressesIn(s.Name))
+		came := newNames(s.Backends, before.AddressesIn(s.Name))
+		went := newNames(before.Config.Services[i].Backends, d.view.AddressesIn(s.Name))
 		if len(came)+len(went) > 0 {
 			lines.Say(events.About{Kind: events.KindDiscovery, Service: s.Name}, "service %s: backends: %d%s%s", s.Name,
 				len(s.Backends), someText("came", came), someText("went", went))
@@ -270,9 +264,10 @@ func someText(word string, names []string) string {
 	return fmt.Sprintf("; %s: %s", word, strings.Join(names, ", "))
 }
 
-// discovered shows what the origins of service i have found; sets and refused are those of the loop.
-func (v *view) discovered(i int, sets []lb.Discovered, refused []config.Refused, now time.Time) (all []ops.Discovered) {
-	s := v.cfg.Services[i]
+// discoveredStatus shows what the origins of service i have found; sets and refused are those of the loop.
+func discoveredStatus(v *view.View, i int, sets []lb.Discovered, refused []config.Refused,
+	now time.Time) (all []ops.Discovered) {
+	s := v.Config.Services[i]
 	for _, origin := range s.Discovery.Origins() {
 		shown := ops.Discovered{Origin: origin, From: s.Discovery.Text(origin)}
 		for _, b := range s.Backends {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/outliers"
 	"github.com/jeoul/jeoul/internal/host/clock"
@@ -31,7 +32,7 @@ type ejector struct {
 // armOutliers has the counters looked at while a service wants that.
 func (e *ejector) armOutliers() {
 	switch {
-	case len(e.view.ejecting) == 0:
+	case len(e.view.Ejecting) == 0:
 		e.outliersTask.Off()
 	case !e.outliersTask.On():
 		e.outliersTask.In(outliers.Every)
@@ -42,14 +43,14 @@ func (e *ejector) armOutliers() {
 func (e *ejector) judgeOutliers() {
 	e.outliersTask.In(outliers.Every)
 	services := map[lb.ServiceKey]bool{}
-	for _, i := range e.view.ejecting {
-		services[e.view.cfg.Services[i].Key()] = true
+	for _, i := range e.view.Ejecting {
+		services[e.view.Config.Services[i].Key()] = true
 	}
 	counts, err := e.opt.DataPlane.BackendCounts(services)
 	if err != nil {
 		err = fmt.Errorf("read the counters by which backends are judged: %w", err)
 	} else {
-		changes := e.outliers.Look(time.Now(), e.view.outliers(counts))
+		changes := e.outliers.Look(time.Now(), e.view.Outliers(counts))
 		if err = e.takeEjections(); err == nil {
 			e.health.logEjections(changes)
 		}
@@ -65,11 +66,11 @@ func (e *ejector) takeEjections() error {
 	e.mu.Lock()
 	e.spared = e.outliers.Spared()
 	e.mu.Unlock()
-	if maps.Equal(e.view.ejections, now) {
+	if maps.Equal(e.view.Ejections, now) {
 		e.keepOutliers()
 		return nil
 	}
-	next, changed := e.view.withEjections(now, time.Now())
+	next, changed := e.view.WithEjections(now, time.Now())
 	if err := e.become(next); err != nil {
 		return fmt.Errorf("eject backends that fail, or let them back: %w", err)
 	}
@@ -81,19 +82,19 @@ func (e *ejector) takeEjections() error {
 }
 
 // ejectionsOf returns the ejections that hold for a configuration.
-func (e *ejector) ejectionsOf(l *layout) map[lb.BackendKey]outliers.Ejection {
+func (e *ejector) ejectionsOf(l *view.Layout) map[lb.BackendKey]outliers.Ejection {
 	all := e.outliers.Ejections()
 	maps.DeleteFunc(all, func(key lb.BackendKey, _ outliers.Ejection) bool {
-		at := l.find(key)
-		return at == nil || !at.service.Outliers.On()
+		at := l.Find(key)
+		return at == nil || !at.Service.Outliers.On()
 	})
 	return all
 }
 
 // readmit ends the ejections of those of these backends that are ejected, as an operation asks for.
-func (e *ejector) readmit(targets []use) error {
+func (e *ejector) readmit(targets []view.Use) error {
 	for _, at := range targets {
-		e.outliers.LetBack(e.view.keyOf(at), time.Now())
+		e.outliers.LetBack(e.view.KeyOf(at), time.Now())
 	}
 	return e.takeEjections()
 }

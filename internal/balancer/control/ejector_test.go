@@ -64,7 +64,7 @@ func judged(t *testing.T, file string) (w *world, c *Controller, asked *checks, 
 	kept = &noted{}
 	opt := c.opt
 	opt.Ejections = kept
-	c = New(opt, c.view.cfg)
+	c = New(opt, c.view.Config)
 	stop = w.run(c)
 	w.quiet()
 	return w, c, asked, kept, stop
@@ -126,7 +126,7 @@ func TestOutliersOverRestart(t *testing.T) {
 		c, _ := watched(w, natWeb)
 		opt := c.opt
 		opt.Ejections = kept
-		c = New(opt, c.view.cfg)
+		c = New(opt, c.view.Config)
 		stop = w.run(c)
 		synctest.Wait()
 		if did := w.done(); !slices.Contains(did, "apply web: web01=1!e web02=2 web03=3") ||
@@ -141,7 +141,7 @@ func TestOutliersOverRestart(t *testing.T) {
 			fmt.Sprintf(`{"clock":{"wall":%q},"backends":[{"backend":{"Service":{"VIP":"192.0.2.100","Port":80,"Protocol":"tcp"},"Address":"192.0.2.1","Port":80},"times":7}]}`,
 				time.Now().Add(-2*time.Hour).Format(time.RFC3339))} {
 			opt.Ejections = &noted{[]byte(data)}
-			c = New(opt, c.view.cfg)
+			c = New(opt, c.view.Config)
 			stop = w.run(c)
 			w.clients(8, "web01")
 			w.expectLog("WARN", "web01", "is ejected for 10s")

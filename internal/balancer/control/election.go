@@ -11,6 +11,8 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/control/steps"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
+	"github.com/jeoul/jeoul/internal/balancer/control/vips"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -21,29 +23,29 @@ import (
 type election struct {
 	*core
 	routes *routes
-	vips   *vips
+	vips   *vips.VIPs
 	wanted ops.Election
 }
 
-func (e *election) change(_, next *view) (bring, retire []steps.Step) {
+func (e *election) Change(_, next *view.View) (bring, retire []steps.Step) {
 	return nil, []steps.Step{{Do: func() error { e.follow(next); return nil }}}
 }
 
-// election is what is asked for by a view.
-func (v *view) election(drained bool) ops.Election {
-	cfg := v.cfg.VRRP
+// electionOf is what is asked for by a view.
+func electionOf(v *view.View, drained bool) ops.Election {
+	cfg := v.Config.VRRP
 	if cfg.ID == 0 {
 		return ops.Election{}
 	}
-	wanted := ops.Election{VRRP: cfg, Interface: cfg.Interface, Priority: cfg.Priority, VIPs: vipsOf(v.cfg)}
+	wanted := ops.Election{VRRP: cfg, Interface: cfg.Interface, Priority: cfg.Priority, VIPs: view.VIPsOf(v.Config)}
 	if wanted.Interface == "" {
-		wanted.Interface = v.links[0].Name
+		wanted.Interface = v.Links[0].Name
 	}
 	slices.SortStableFunc(wanted.VIPs, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
 	if cfg.Weight > 0 {
 		falls := 0
-		for i := range v.cfg.Services {
-			if v.serving(i) == 0 {
+		for i := range v.Config.Services {
+			if v.Serving(i) == 0 {
 				falls += int(cfg.Weight)
 			}
 		}
@@ -52,18 +54,18 @@ func (v *view) election(drained bool) ops.Election {
 	switch {
 	case drained:
 		wanted.Out = "the balancer is drained"
-	case v.joining != "":
-		wanted.Out = v.joining
+	case v.Joining != "":
+		wanted.Out = v.Joining
 	}
 	return wanted
 }
 
 // follow asks for what follows from a view. It is not before the data plane has it.
-func (e *election) follow(v *view) {
+func (e *election) follow(v *view.View) {
 	if e.opt.Election == nil {
 		return
 	}
-	wanted := v.election(e.routes.drained != nil)
+	wanted := electionOf(v, e.routes.drained != nil)
 	if reflect.DeepEqual(wanted, e.wanted) {
 		return
 	}
@@ -72,15 +74,15 @@ func (e *election) follow(v *view) {
 }
 
 // vrrpStatus is how the VIPs are shared by a view; nil where they are not.
-func (e *election) vrrpStatus(v *view) *ops.VRRP {
-	cfg := v.cfg.VRRP
+func (e *election) vrrpStatus(v *view.View) *ops.VRRP {
+	cfg := v.Config.VRRP
 	if e.opt.Election == nil || cfg.ID == 0 {
 		return nil
 	}
 	status := &ops.VRRP{ID: cfg.ID, Interface: cfg.Interface, ConfiguredPriority: cfg.Priority,
 		IntervalSeconds: cfg.Interval.Seconds(), Preempt: cfg.Preempt}
 	if status.Interface == "" {
-		status.Interface = v.links[0].Name
+		status.Interface = v.Links[0].Name
 	}
 	e.opt.Election.Show(status)
 	e.mu.Lock()
@@ -93,7 +95,7 @@ func (e *election) vrrpStatus(v *view) *ops.VRRP {
 }
 
 // showElection adds how the VIPs are shared to a status.
-func (e *election) showElection(v *view, status *ops.Status) {
+func (e *election) showElection(v *view.View, status *ops.Status) {
 	if status.VRRP = e.vrrpStatus(v); status.VRRP == nil {
 		return
 	}
@@ -112,16 +114,16 @@ func (e *election) showElection(v *view, status *ops.Status) {
 // giveUp takes the addresses off that a process which ends would leave to the next, for another balancer has taken
 // them over.
 func (e *election) giveUp() {
-	if e.opt.Election == nil || e.view.cfg.VRRP.ID == 0 {
+	if e.opt.Election == nil || e.view.Config.VRRP.ID == 0 {
 		return
 	}
-	e.vips.remove(e.vips.link.Name, e.vips.held)
+	e.vips.GiveUp()
 }
 
 // balancesOn is for how long a balancer whose VIPs another one has taken over balances what still arrives: until that
 // one has made the last of its announcements. Who has not heard of the change by then will not hear of it, and a backup
 // that went on for it would hide that until it is switched off.
-var balancesOn = announceAt[len(announceAt)-1] + 5*time.Second
+var balancesOn = vips.AnnounceAt[len(vips.AnnounceAt)-1] + 5*time.Second
 
 // standby has the data plane of a backup leave packets for the VIPs to the kernel, which does not have them either.
 type standby struct {
@@ -135,11 +137,11 @@ type standby struct {
 type standbyPlane interface{ Standby(on bool) }
 
 // change comes before the VIPs: the kernel that has them and gets a packet would reset its connection.
-func (s *standby) change(before, next *view) (bring, retire []steps.Step) {
+func (s *standby) Change(before, next *view.View) (bring, retire []steps.Step) {
 	switch {
-	case s.plane == nil || before.passive == next.passive:
+	case s.plane == nil || before.Passive == next.Passive:
 		return nil, nil
-	case next.passive:
+	case next.Passive:
 		return nil, []steps.Step{{Do: func() error { s.end.In(balancesOn); return nil }}}
 	}
 	ends := s.end.On()
@@ -162,9 +164,9 @@ func (s *standby) change(before, next *view) (bring, retire []steps.Step) {
 
 // begin has a balancer that starts as the backup leave packets to the kernel. What a process before has left may be
 // what the VIPs' packets come to yet.
-func (s *standby) begin(first *view) {
+func (s *standby) begin(first *view.View) {
 	switch {
-	case s.plane == nil || !first.passive:
+	case s.plane == nil || !first.Passive:
 	case s.opt.TakesOver:
 		s.end.In(balancesOn)
 	default:
@@ -174,7 +176,7 @@ func (s *standby) begin(first *view) {
 
 // stop ends balancing.
 func (s *standby) stop() {
-	if !s.view.passive {
+	if !s.view.Passive {
 		return
 	}
 	s.plane.Standby(true)

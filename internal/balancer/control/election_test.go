@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/vips"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -124,7 +125,7 @@ func TestElectionWaits(t *testing.T) {
 			c, asked := watched(w, "vrrp: {id: 51}\n"+checkedWeb)
 			b := &ballot{role: role{holds: holds, changes: make(chan struct{}, 1)}, keeping: holds}
 			c.opt.Election, c.opt.Joined, c.opt.TakesOver = b, joined, true
-			c = New(c.opt, c.view.cfg)
+			c = New(c.opt, c.view.Config)
 			asked.starts(c, lb.Verdict{State: lb.Healthy, Weight: 100, Former: true})
 			stop := w.run(c)
 			out := func(when, want string) {
@@ -178,7 +179,7 @@ func TestAnnouncedAgain(t *testing.T) {
 		if n := announced(settle); n != 1 {
 			t.Errorf("announced %d times at once", n)
 		}
-		if n := announced(time.Minute); n != len(announceAt)-1 {
+		if n := announced(time.Minute); n != len(vips.AnnounceAt)-1 {
 			t.Errorf("announced %d times more within a minute", n)
 		}
 		n := 0
@@ -249,7 +250,7 @@ func TestBackupBalancesForAWhile(t *testing.T) {
 			c, b := votes(w, voted, false)
 			b.holds = false
 			c.opt.DataPlane, c.opt.TakesOver = bystander{w}, takesOver
-			c = New(c.opt, c.view.cfg)
+			c = New(c.opt, c.view.Config)
 			changed := func(d time.Duration, when string, want ...string) {
 				t.Helper()
 				time.Sleep(d)

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
@@ -372,7 +373,7 @@ func (h host) Forward(links []string, four, six bool) error {
 }
 
 func (h host) Sysctl(name string) (string, error) {
-	if name != portRange {
+	if name != view.PortRange {
 		return "", errors.New("no such sysctl")
 	}
 	return "32768 60999", nil
@@ -398,7 +399,7 @@ func (h host) KeepAddresses(link string, addrs []netip.Addr) error {
 		}
 	}
 	h.mu.Unlock()
-	return h.RemoveAddresses(link, without(have, addrs))
+	return h.RemoveAddresses(link, view.Without(have, addrs))
 }
 
 // Events are one for each address that was put there.

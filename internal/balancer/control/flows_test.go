@@ -36,7 +36,7 @@ func TestFlows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, shop)
 		c.mu.Lock()
-		cfg := c.view.cfg
+		cfg := c.view.Config
 		c.mu.Unlock()
 		source := netip.MustParseAddrPort("198.51.100.7:20000")
 		flow := func(service, backend int, client string, state lb.FlowState) lb.Flow {

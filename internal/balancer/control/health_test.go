@@ -14,9 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/iface"
@@ -94,7 +93,7 @@ func (c *checks) Ask(_ context.Context, wanted lb.Checking, report func(lb.Check
 func (c *checks) starts(of *Controller, v lb.Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range of.view.cfg.Services {
+	for _, s := range of.view.Config.Services {
 		for _, b := range s.Backends {
 			c.verdicts[s.BackendKey(b)] = v
 		}
@@ -107,7 +106,7 @@ func (c *checks) say(t *testing.T, of *Controller, v lb.Verdict, names ...string
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of.mu.Lock()
-	cfg := of.view.cfg
+	cfg := of.view.Config
 	of.mu.Unlock()
 	for _, s := range cfg.Services {
 		for _, b := range s.Backends {
@@ -460,7 +459,7 @@ func TestVerdictsOfTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		c, asked := watched(w, checkedWeb)
-		s := c.view.cfg.Services[0]
+		s := c.view.Config.Services[0]
 		asked.verdicts[s.BackendKey(s.Backends[0])] = failing("refuses connections")
 		stop := w.run(c)
 		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1! web02=2", "add 192.0.2.100",
@@ -535,61 +534,6 @@ func TestCheckNow(t *testing.T) {
 	})
 }
 
-// TestElect: which backends of a service take new flows.
-func TestElect(t *testing.T) {
-	path := lb.Path{MAC: []byte{2, 0, 0, 0, 0, 1}}
-	// A word is a backend: h healthy, f failing, n healthy without a MAC, d drained, a drained by
-	// its agent; in capitals, a backup.
-	read := func(words string) (members []member) {
-		for _, r := range words {
-			m := member{Backend: lb.Backend{Weight: 1, Backup: r < 'a'}, path: path, reached: true,
-				verdict: verdict{state: lb.Healthy, weight: 100}}
-			switch r | 0x20 {
-			case 'f':
-				m.state = lb.Failing
-			case 'n':
-				m.path, m.reached = lb.Path{}, false
-			case 'd':
-				m.Draining = true
-			case 'a':
-				m.drain = true
-			}
-			members = append(members, m)
-		}
-		return members
-	}
-	for _, test := range []struct {
-		words string
-		panic uint8
-		takes string // of each, whether it takes new flows
-		want  serving
-	}{
-		{"hhh", 1, "+++", primaries}, {"hff", 1, "+--", primaries}, {"fff", 1, "+++", panicked},
-		{"fff", 0, "---", primaries},
-		{"hff", 50, "+++", panicked}, {"hhf", 50, "++-", primaries}, {"hf", 50, "+-", primaries},
-		{"hhH", 1, "++-", primaries}, {"ffH", 1, "--+", backups}, {"ffH", 100, "--+", backups},
-		{"ffF", 1, "++-", panicked}, {"ffF", 0, "---", primaries},
-		{"ddH", 1, "--+", backups}, {"ddF", 1, "--+", panicked}, {"ddF", 0, "---", backups}, {"nnH", 1, "--+", backups},
-		{"nn", 1, "--", primaries},
-		{"nf", 1, "-+", panicked}, {"af", 1, "-+", panicked}, {"ah", 1, "-+", primaries}, {"aH", 1, "-+", backups},
-		{"dh", 100, "-+", primaries},
-		{"hfH", 100, "++-", panicked},
-	} {
-		members, s := read(test.words), lb.Service{Checks: lb.Checks{Panic: test.panic}}
-		got := selectBackends(s, members)
-		takes := ""
-		for i := range members {
-			got.admit(&members[i])
-			takes += map[bool]string{true: "+", false: "-"}[members[i].Backend.TakesFlows() &&
-				members[i].Observed.TakesFlows() && members[i].path.MAC != nil]
-		}
-		if diff := cmp.Diff(test.takes, takes); diff != "" || got.serving != test.want {
-			t.Errorf("%s at %d%%: takes %s, %d; want %s, %d", test.words, test.panic, takes, got.serving,
-				test.takes, test.want)
-		}
-	}
-}
-
 // TestChecksKnowWhenNoInterfaceIsUp: while all interfaces are down, no check that fails is evidence.
 func TestChecksKnowWhenNoInterfaceIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -608,11 +552,11 @@ func TestChecksKnowWhenNoInterfaceIsUp(t *testing.T) {
 		stop()
 	})
 	eth8, eth9 := iface.State{Name: "eth8"}, iface.State{Name: "eth9"}
-	if why := cutOff([]iface.State{eth8, eth9}); why != "interfaces eth8, eth9 are down" {
+	if why := view.CutOff([]iface.State{eth8, eth9}); why != "interfaces eth8, eth9 are down" {
 		t.Error(why)
 	}
 	eth9.Up = true
-	if why := cutOff([]iface.State{eth8, eth9}); why != "" {
+	if why := view.CutOff([]iface.State{eth8, eth9}); why != "" {
 		t.Error(why)
 	}
 }

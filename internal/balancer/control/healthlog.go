@@ -9,6 +9,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/outliers"
@@ -25,7 +26,7 @@ type healthLog struct {
 	// told lines were logged in this while, and untold were not.
 	told, untold int
 	// selected are those that were logged, but for primaries, which are usual.
-	selected      map[lb.ServiceKey]serving
+	selected      map[lb.ServiceKey]view.Serving
 	uncountedTask *loop.Task
 }
 
@@ -55,17 +56,17 @@ func (h *healthLog) logUncounted() {
 
 // diagnosis is what is logged of a backend, once for all services for which it is the same.
 type diagnosis struct {
-	endpoint
-	now verdict
+	view.Endpoint
+	now view.Verdict
 }
 
 // logVerdicts says what is new about the health of some backends, and which backends of their
 // services take new flows now.
-func (h *healthLog) logVerdicts(before *view, judged []use) {
-	uses, order := map[diagnosis][]use{}, []diagnosis{}
+func (h *healthLog) logVerdicts(before *view.View, judged []view.Use) {
+	uses, order := map[diagnosis][]view.Use{}, []diagnosis{}
 	for _, at := range judged {
-		d := diagnosis{endpointOf(h.view.service(at), h.view.backend(at)), h.view.verdict(at)}
-		d.now.since = time.Time{}
+		d := diagnosis{view.EndpointOf(h.view.Service(at), h.view.Backend(at)), h.view.Verdict(at)}
+		d.now.Since = time.Time{}
 		if len(uses[d]) == 0 {
 			order = append(order, d)
 		}
@@ -76,19 +77,19 @@ func (h *healthLog) logVerdicts(before *view, judged []use) {
 	}
 	services := map[int]bool{}
 	for _, at := range judged {
-		if !services[at.i] {
-			services[at.i] = true
-			h.logServing(at.i)
+		if !services[at.I] {
+			services[at.I] = true
+			h.logServing(at.I)
 		}
 	}
 }
 
 // logVerdict says what is new about the health of a backend that these uses are of.
-func (h *healthLog) logVerdict(before *view, uses []use) {
+func (h *healthLog) logVerdict(before *view.View, uses []view.Use) {
 	at := uses[0]
-	was, now := before.verdict(at), h.view.verdict(at)
-	whose, about := who(h.view.service(at), h.view.backend(at)), aboutBackend(events.KindHealth, h.view.service(at),
-		h.view.backend(at))
+	was, now := before.Verdict(at), h.view.Verdict(at)
+	s, b := h.view.Service(at), h.view.Backend(at)
+	whose, about := loglines.Who(s, b), loglines.AboutBackend(events.KindHealth, s, b)
 	switch more := len(uses) - 1; {
 	case more == 1:
 		whose += " (and of one more service)"
@@ -96,77 +97,62 @@ func (h *healthLog) logVerdict(before *view, uses []use) {
 		whose += fmt.Sprintf(" (and of %d more services)", more)
 	}
 	switch {
-	case now.state == lb.Failing && was.state != lb.Failing:
-		h.say(h.opt.Log.Warn, about, "%s is unhealthy: it %s", whose, reasonOf(now))
-	case now.state == lb.Healthy && was.state == lb.Failing:
+	case now.State == lb.Failing && was.State != lb.Failing:
+		h.say(h.opt.Log.Warn, about, "%s is unhealthy: it %s", whose, view.ReasonOf(now))
+	case now.State == lb.Healthy && was.State == lb.Failing:
 		h.say(h.opt.Log.Info, about, "%s is healthy again, after %s", whose,
-			now.since.Sub(was.since).Round(100*time.Millisecond))
+			now.Since.Sub(was.Since).Round(100*time.Millisecond))
 	}
 	switch {
-	case now.drain && !was.drain:
+	case now.Drain && !was.Drain:
 		h.say(h.opt.Log.Info, about, "%s asks for no new flow, by its agent", whose)
-	case was.drain && !now.drain:
+	case was.Drain && !now.Drain:
 		h.say(h.opt.Log.Info, about, "%s asks for new flows again, by its agent", whose)
 	}
-	if was.state != "" && was.weight != now.weight {
-		h.say(h.opt.Log.Info, about, "%s asks for %d%% of its weight, by its agent", whose, now.weight)
+	if was.State != "" && was.Share != now.Share {
+		h.say(h.opt.Log.Info, about, "%s asks for %d%% of its weight, by its agent", whose, now.Share)
 	}
 }
 
 // logAllServing logs of which services other backends take new flows than the log has it.
 func (h *healthLog) logAllServing() {
-	for i := range h.view.selected {
+	for i := range h.view.Selected {
 		h.logServing(i)
 	}
-	maps.DeleteFunc(h.selected, func(key lb.ServiceKey, _ serving) bool {
-		_, there := h.view.keyed[key]
+	maps.DeleteFunc(h.selected, func(key lb.ServiceKey, _ view.Serving) bool {
+		_, there := h.view.Keyed[key]
 		return !there
 	})
 }
 
 // logServing says which backends of service i take new flows, where that is new.
 func (h *healthLog) logServing(i int) {
-	s, now := h.view.cfg.Services[i], h.view.selected[i]
+	s, now := h.view.Config.Services[i], h.view.Selected[i]
 	was := h.selected[s.Key()]
-	if was == now.serving {
+	if was == now.Serving {
 		return
 	}
 	if h.selected == nil {
-		h.selected = map[lb.ServiceKey]serving{}
+		h.selected = map[lb.ServiceKey]view.Serving{}
 	}
-	h.selected[s.Key()] = now.serving
+	h.selected[s.Key()] = now.Serving
 	log := h.opt.Log.Warn
-	if now.serving == primaries {
+	if now.Serving == view.Primaries {
 		delete(h.selected, s.Key())
 		log = h.opt.Log.Info
 	}
-	h.say(log, events.About{Kind: events.KindHealth, Service: s.Name}, "service %s: %s", s.Name, now.text(s))
-}
-
-// text says which backends of a service take new flows.
-func (p selection) text(s lb.Service) string {
-	switch p.serving {
-	case backups:
-		if p.healthy == 0 {
-			return "no backend takes new flows, and no backup either"
-		}
-		return "its backups take new flows, for no other backend does"
-	case panicked:
-		return fmt.Sprintf("%d of %d backends are healthy, which is less than panic, %d%%: new flows go to all of them",
-			p.healthy, p.wanted, s.Checks.Panic)
-	}
-	return fmt.Sprintf("new flows go to healthy backends only again: %d of %d", p.healthy, p.wanted)
+	h.say(log, events.About{Kind: events.KindHealth, Service: s.Name}, "service %s: %s", s.Name, now.Text(s))
 }
 
 // logStarts logs which backends begin slowly.
-func (h *healthLog) logStarts(before, now *view) {
-	for i := range now.starts {
-		s := now.cfg.Services[i]
-		for j, is := range now.starts[i] {
-			if is.slowing() && before.startOf(now.keyOf(use{i, j})).began != is.began {
-				h.say(h.opt.Log.Info, aboutBackend(events.KindHealth, s, s.Backends[j]),
-					"%s begins with %d%% of its weight, and has all of it in %s", who(s, s.Backends[j]), is.share,
-					(s.SlowStart - now.now.Sub(is.began)).Round(time.Millisecond))
+func (h *healthLog) logStarts(before, now *view.View) {
+	for i := range now.Starts {
+		s := now.Config.Services[i]
+		for j, is := range now.Starts[i] {
+			if is.Slowing() && before.StartOf(now.KeyOf(view.Use{I: i, J: j})).Began != is.Began {
+				h.say(h.opt.Log.Info, loglines.AboutBackend(events.KindHealth, s, s.Backends[j]),
+					"%s begins with %d%% of its weight, and has all of it in %s", loglines.Who(s, s.Backends[j]), is.Share,
+					(s.SlowStart - now.Now.Sub(is.Began)).Round(time.Millisecond))
 			}
 		}
 	}
@@ -175,12 +161,12 @@ func (h *healthLog) logStarts(before, now *view) {
 // logEjections logs what is new of ejections.
 func (h *healthLog) logEjections(changes []outliers.Change) {
 	for _, change := range changes {
-		at := h.view.find(change.Key)
+		at := h.view.Find(change.Key)
 		if at == nil {
 			continue
 		}
-		whose, lasted := who(at.service, at.backend), time.Since(change.Since).Round(time.Second)
-		about := aboutBackend(events.KindHealth, at.service, at.backend)
+		whose, lasted := loglines.Who(at.Service, at.Backend), time.Since(change.Since).Round(time.Second)
+		about := loglines.AboutBackend(events.KindHealth, at.Service, at.Backend)
 		switch change.Kind {
 		case outliers.Ejected:
 			h.say(h.opt.Log.Warn, about, "%s is ejected for %s: it %s", whose, change.Until.Sub(change.Since),

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/steps"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 )
 
 // identities are the interfaces that the balancer works on: which ones are watched, where paths lead,
@@ -13,11 +14,11 @@ import (
 // what was before goes when everything else is retired.
 type identities struct{ *core }
 
-func (n *identities) change(before, next *view) (bring, retire []steps.Step) {
-	if slices.Equal(before.cfg.Interfaces, next.cfg.Interfaces) || len(before.links) == 0 {
+func (n *identities) Change(before, next *view.View) (bring, retire []steps.Step) {
+	if slices.Equal(before.Config.Interfaces, next.Config.Interfaces) || len(before.Links) == 0 {
 		return nil, nil
 	}
-	old, now := before.cfg.Interfaces, next.cfg.Interfaces
+	old, now := before.Config.Interfaces, next.Config.Interfaces
 	bring = []steps.Step{{
 		Do:   func() error { return n.take(old[0], now[0]) },
 		Undo: func() error { return n.release(now[0], old[0]) },

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/steps"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
+	"github.com/jeoul/jeoul/internal/balancer/control/vips"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
@@ -20,7 +22,7 @@ import (
 type linkWatch struct {
 	*core
 	pathLog *pathLog
-	vips    *vips
+	vips    *vips.VIPs
 	// unsettled: an interface went or came back, and not all that follows from that is done.
 	unsettled bool
 }
@@ -28,7 +30,7 @@ type linkWatch struct {
 // indexOfLink returns where an interface is among states of before: by its index, or if it was made anew, by its
 // name; -1 if it is new.
 func indexOfLink(before []iface.State, now iface.State) int {
-	if at := slices.IndexFunc(before, func(o iface.State) bool { return sameLink(o, now) }); at >= 0 {
+	if at := slices.IndexFunc(before, func(o iface.State) bool { return view.SameLink(o, now) }); at >= 0 {
 		return at
 	}
 	return slices.IndexFunc(before, func(o iface.State) bool { return o.Name == now.Name })
@@ -65,7 +67,7 @@ func goneMessage(name string) string {
 // settleLinks does what follows from interfaces that went or came back: the host forwards on those that are there,
 // paths lead by them, and the data plane is attached to them. What fails is tried again.
 func (w *linkWatch) settleLinks() error {
-	if !w.unsettled || w.view == nil || len(w.view.links) == 0 {
+	if !w.unsettled || w.view == nil || len(w.view.Links) == 0 {
 		return nil
 	}
 	w.stale, w.relearn = true, true
@@ -78,7 +80,7 @@ func (w *linkWatch) settleLinks() error {
 			w.remade = remade
 		}
 	}
-	err = errors.Join(err, w.opt.Paths.Use(w.view.cfg.Interfaces))
+	err = errors.Join(err, w.opt.Paths.Use(w.view.Config.Interfaces))
 	w.unsettled = err != nil
 	return err
 }
@@ -86,8 +88,8 @@ func (w *linkWatch) settleLinks() error {
 // settings are those of the host: it forwards what the services need, and nothing else.
 type settings struct{ linkWatch *linkWatch }
 
-func (h *settings) change(before, next *view) (bring, retire []steps.Step) {
-	if before.layout == next.layout {
+func (h *settings) Change(before, next *view.View) (bring, retire []steps.Step) {
+	if before.Layout == next.Layout {
 		return nil, nil
 	}
 	return []steps.Step{{
@@ -111,14 +113,14 @@ func (w *linkWatch) takeLinks() error {
 			w.followLink(before[at], now)
 		}
 	}
-	w.vips.follow(states[0])
+	w.vips.Follow(states[0])
 	return w.settleLinks()
 }
 
 // followLink says what is new about an interface.
 func (w *linkWatch) followLink(before, now iface.State) {
 	switch {
-	case now.Gone || before.Gone || !sameLink(before, now):
+	case now.Gone || before.Gone || !view.SameLink(before, now):
 		w.followGone(before, now)
 		return
 	case before.Up && !now.Up:
@@ -127,7 +129,7 @@ func (w *linkWatch) followLink(before, now iface.State) {
 		w.opt.Log.Info(fmt.Sprintf("interface %s is up", now.Name))
 		w.pathLog.silenceTask.In(silence) // a backend that is silent now has no excuse
 	}
-	if moved(before, now) {
+	if view.HasMoved(before, now) {
 		w.opt.Log.Info(fmt.Sprintf("interface %s has a new MAC address: %s → %s", now.Name, before.MAC, now.MAC))
 		w.stale = true // the data plane holds the old one
 	}
@@ -140,7 +142,7 @@ func (w *linkWatch) followLink(before, now iface.State) {
 func (w *linkWatch) logDown(before []iface.State) {
 	for _, link := range w.links {
 		if !link.Up && !link.Gone && !slices.ContainsFunc(before, func(o iface.State) bool {
-			return sameLink(o, link)
+			return view.SameLink(o, link)
 		}) {
 			w.opt.Log.Warn(downMessage(link.Name))
 		}
@@ -153,16 +155,16 @@ func downMessage(name string) string {
 
 // forward makes the host forward what the views' services need, on their interfaces, and
 // nothing else. The VIPs are on the first one's first.
-func (w *linkWatch) forward(views ...*view) error {
+func (w *linkWatch) forward(views ...*view.View) error {
 	var four, six bool
 	var names []string
 	for _, v := range views {
-		for _, name := range linkNames(v.links) {
+		for _, name := range view.LinkNames(v.Links) {
 			if !slices.Contains(names, name) && !w.linkIsGone(name) {
 				names = append(names, name)
 			}
 		}
-		for _, s := range v.cfg.Services {
+		for _, s := range v.Config.Services {
 			four = four || s.Mode.Translates() && s.VIP.Is4()
 			six = six || s.Mode.Translates() && s.VIP.Is6()
 		}

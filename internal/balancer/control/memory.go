@@ -8,6 +8,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/clock"
@@ -29,33 +31,12 @@ type savedOverlay struct {
 	Forced *ops.Forced   `json:"forced,omitempty"`
 	Clock  clock.Reading `json:"clock,omitzero"`
 	// Tally is there where what was counted of the name is not what was counted of Backend.
-	Tally *tally `json:"tally,omitempty"`
-}
-
-// at returns the overlay with other times: those of a file, or those of this process.
-func (o overlay) at(other func(time.Time) time.Time) overlay {
-	if o.drain != nil {
-		drain := *o.drain
-		drain.At, drain.Deadline = other(drain.At), other(drain.Deadline)
-		o.drain = &drain
-	}
-	if o.weight != nil {
-		weight := *o.weight
-		weight.At = other(weight.At)
-		o.weight = &weight
-	}
-	if o.forced != nil {
-		o.forced = &ops.Forced{By: o.forced.By, At: other(o.forced.At)}
-	}
-	if o.absent != nil {
-		o.absent = &absence{other(o.absent.since), o.absent.was}
-	}
-	return o
+	Tally *view.Tally `json:"tally,omitempty"`
 }
 
 // recall returns what operations had changed when the process before ended, as far as the
 // configuration has the backends, and by what their counts differ from those of their endpoints.
-func (r *operator) recall(l *layout) (map[backendName]overlay, map[backendName]tally) {
+func (r *operator) recall(l *view.Layout) (map[view.BackendName]view.Overlay, map[view.BackendName]view.Tally) {
 	if !r.opt.TakesOver || r.opt.Memory == nil {
 		return nil, nil
 	}
@@ -67,34 +48,34 @@ func (r *operator) recall(l *layout) (map[backendName]overlay, map[backendName]t
 	if err != nil {
 		// Without a process, no backend that dies is noticed: that is worse than a drain that is to be asked for again.
 		r.opt.Log.Error("the drains and weights that operations had set are lost, for they cannot be read: " +
-			oneLine(err))
+			loglines.OneLine(err))
 		return nil, nil
 	}
-	overlays, tallies, now := map[backendName]overlay{}, map[backendName]tally{}, r.opt.Clock()
+	overlays, tallies, now := map[view.BackendName]view.Overlay{}, map[view.BackendName]view.Tally{}, r.opt.Clock()
 	for i := range saved {
 		saved[i].findName(l)
 	}
-	is := l.locate(savedNames(saved))
+	is := l.Locate(savedNames(saved))
 	for _, s := range saved {
 		name, o := s.restored(now)
 		if at := is[name]; at != nil {
-			o.absent = nil
-			if s.Tally != nil && s.Backend == at.service.BackendKey(at.backend) {
+			o.Absent = nil
+			if s.Tally != nil && s.Backend == at.Service.BackendKey(at.Backend) {
 				tallies[name] = *s.Tally
 			}
-		} else if o.absent == nil || !l.mayReturn(name, o.absent.was) {
+		} else if o.Absent == nil || !l.MayReturn(name, o.Absent.Was) {
 			continue
 		}
-		lay(overlays, name, o)
+		view.Lay(overlays, name, o)
 	}
 	return overlays, tallies
 }
 
 // savedNames are the names in what was saved.
-func savedNames(saved []savedOverlay) iter.Seq[backendName] {
-	return func(yield func(backendName) bool) {
+func savedNames(saved []savedOverlay) iter.Seq[view.BackendName] {
+	return func(yield func(view.BackendName) bool) {
 		for _, s := range saved {
-			if !yield(backendName{s.Service, s.Name}) {
+			if !yield(view.BackendName{Service: s.Service, Backend: s.Name}) {
 				return
 			}
 		}
@@ -103,35 +84,36 @@ func savedNames(saved []savedOverlay) iter.Seq[backendName] {
 
 // findName fills in the names where a version up to 0.4.0 has saved none: those of the backend that has the address
 // now.
-func (s *savedOverlay) findName(l *layout) {
+func (s *savedOverlay) findName(l *view.Layout) {
 	if s.Name != "" {
 		return
 	}
-	if at := l.find(s.Backend); at != nil {
-		s.Service, s.Name = at.service.Name, at.backend.Name
+	if at := l.Find(s.Backend); at != nil {
+		s.Service, s.Name = at.Service.Name, at.Backend.Name
 	}
 }
 
 // restored returns an overlay that was saved in the times of this process, and whose it is. It has the backend for
 // absent, since when it was saved at the latest: whether it is there now is the configuration's to say.
-func (s *savedOverlay) restored(now clock.Reading) (backendName, overlay) {
-	o := overlay{drain: s.Drain, weight: s.Weight, forced: s.Forced}
+func (s *savedOverlay) restored(now clock.Reading) (view.BackendName, view.Overlay) {
+	o := view.Overlay{Drain: s.Drain, Weight: s.Weight, Forced: s.Forced}
 	if s.Was != nil {
-		o.absent = &absence{since: s.Clock.Wall, was: *s.Was}
+		o.Absent = &view.Absence{Since: s.Clock.Wall, Was: *s.Was}
 		if !s.Absent.IsZero() {
-			o.absent.since = s.Absent
+			o.Absent.Since = s.Absent
 		}
 	}
-	return backendName{s.Service, s.Name}, o.at(func(t time.Time) time.Time { return s.Clock.Told(t, now) })
+	name := view.BackendName{Service: s.Service, Backend: s.Name}
+	return name, o.At(func(t time.Time) time.Time { return s.Clock.Told(t, now) })
 }
 
 // remind saves what operations have changed, where a view has other operations than the last.
 // Where it cannot be saved, it is in force all the same.
-func (r *operator) remind(now *view) {
-	if r.opt.Memory == nil || maps.Equal(r.view.overlays, now.overlays) && maps.Equal(r.view.tallies, now.tallies) {
+func (r *operator) remind(now *view.View) {
+	if r.opt.Memory == nil || maps.Equal(r.view.Overlays, now.Overlays) && maps.Equal(r.view.Tallies, now.Tallies) {
 		return
 	}
-	data, err := json.Marshal(now.savedOverlays(r.opt.Clock()))
+	data, err := json.Marshal(savedOverlays(now, r.opt.Clock()))
 	if err == nil {
 		err = r.opt.Memory.Save(data)
 	}
@@ -139,30 +121,30 @@ func (r *operator) remind(now *view) {
 }
 
 // savedOverlays returns what operations have changed as it is saved at a time.
-func (v *view) savedOverlays(clock clock.Reading) []savedOverlay {
-	names := map[backendName]bool{}
-	for name := range v.overlays {
+func savedOverlays(v *view.View, clock clock.Reading) []savedOverlay {
+	names := map[view.BackendName]bool{}
+	for name := range v.Overlays {
 		names[name] = true
 	}
-	for name := range v.tallies {
+	for name := range v.Tallies {
 		names[name] = true
 	}
-	saved, is := make([]savedOverlay, 0, len(names)), v.locate(maps.Keys(names))
+	saved, is := make([]savedOverlay, 0, len(names)), v.Locate(maps.Keys(names))
 	for name := range names {
-		o := v.overlays[name].at(clock.Written)
-		s := savedOverlay{Service: name.service, Name: name.backend, Drain: o.drain, Weight: o.weight, Forced: o.forced,
+		o := v.Overlays[name].At(clock.Written)
+		s := savedOverlay{Service: name.Service, Name: name.Backend, Drain: o.Drain, Weight: o.Weight, Forced: o.Forced,
 			Clock: clock}
 		switch at := is[name]; {
 		case at != nil:
-			s.Backend, s.Was = at.service.BackendKey(at.backend), &at.backend
-		case o.absent != nil:
-			was := o.absent.was
-			s.Absent, s.Was = o.absent.since, &was
-			if i, there := v.named[name.service]; there {
-				s.Backend = v.cfg.Services[i].BackendKey(was)
+			s.Backend, s.Was = at.Service.BackendKey(at.Backend), &at.Backend
+		case o.Absent != nil:
+			was := o.Absent.Was
+			s.Absent, s.Was = o.Absent.Since, &was
+			if i, there := v.Named[name.Service]; there {
+				s.Backend = v.Config.Services[i].BackendKey(was)
 			}
 		}
-		if t, is := v.tallies[name]; is {
+		if t, is := v.Tallies[name]; is {
 			s.Tally = &t
 		}
 		saved = append(saved, s)

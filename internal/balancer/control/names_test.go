@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -110,7 +111,7 @@ func TestDiscoveredSwap(t *testing.T) {
 		"by a third":        {{"a=192.0.2.4", b}, {"a=192.0.2.4", "b=192.0.2.2"}, {"a=192.0.2.3", "b=192.0.2.2"}},
 		"the other's first": {{a}, {"a=192.0.2.3"}, {"a=192.0.2.3", "b=192.0.2.2"}},
 	} {
-		for _, gap := range []time.Duration{0, 6 * time.Second, absentFor - time.Minute} {
+		for _, gap := range []time.Duration{0, 6 * time.Second, view.AbsentFor - time.Minute} {
 			t.Run(fmt.Sprint(name, " ", gap), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFinds()
@@ -208,7 +209,7 @@ func TestAbsentForLong(t *testing.T) {
 		w.discover(f, "a=192.0.2.2", "b=192.0.2.3")
 		must(t, c, "drain web/a", "drain web/b")
 		w.discover(f, "b=192.0.2.3")
-		time.Sleep(absentFor)
+		time.Sleep(view.AbsentFor)
 		synctest.Wait()
 		w.expectLog("WARN", "web/a has been absent for 24h0m0s, and what operations had changed of it ends")
 		wantOperations(t, c, "web/b drain=true by kim", "undo drain web/b", "undo drain web/a lost")
@@ -219,22 +220,6 @@ func TestAbsentForLong(t *testing.T) {
 		}
 		stop()
 	})
-}
-
-// TestManyAbsent: those that have been absent for longest are forgotten first.
-func TestManyAbsent(t *testing.T) {
-	all := map[backendName]overlay{}
-	for i := range mostAbsent + 3 {
-		all[backendName{"web", fmt.Sprint(i)}] = overlay{absent: &absence{since: time.Unix(int64(i), 0)}}
-	}
-	all[backendName{"web", "here"}] = overlay{}
-	dropped := fmt.Sprint(dropOldest(all, func(o overlay) *absence { return o.absent }))
-	if diff := cmp.Diff("[web/0 web/1 web/2]", dropped); diff != "" {
-		t.Errorf("dropped (-want +got):\n%s", diff)
-	}
-	if len(all) != mostAbsent+1 {
-		t.Errorf("%d are left", len(all))
-	}
 }
 
 // TestTakenOut: whoever takes a backend, or the place where it is found, out of the configuration ends what operations

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
@@ -98,7 +99,7 @@ func TestReaddressedOverRestart(t *testing.T) {
 		w.expectApplied("apply web: own=1 a=3~ b=2*7")
 		w.discover(f, "b=192.0.2.2")
 		stop()
-		time.Sleep(absentFor)
+		time.Sleep(view.AbsentFor)
 		_, c, stop = begin("b=192.0.2.2")
 		time.Sleep(time.Second)
 		synctest.Wait()

@@ -8,15 +8,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
-	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
 // mostUndone is how many operations can be taken back.
@@ -59,9 +58,9 @@ func (o operation) about(by string) events.About {
 // change is what an operation did to one backend. Only the part that the operation
 // is about counts: drain or weight.
 type change struct {
-	name   backendName
+	name   view.BackendName
 	target ops.Target // as it was then
-	before overlay
+	before view.Overlay
 	// was is the backend as the configuration had it last.
 	was lb.Backend
 	// lost says why it cannot be taken back; empty if it can.
@@ -126,29 +125,29 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 			order.Weight)
 	}
 	op := newOperation(order)
-	name := backendName{order.Service, order.Backend}
-	if o := r.view.overlays[name]; o.absent != nil {
+	name := view.BackendName{Service: order.Service, Backend: order.Backend}
+	if o := r.view.Overlays[name]; o.Absent != nil {
 		return r.changeAbsent(op, name, o)
 	}
-	targets, err := r.view.targets(order)
+	targets, err := r.view.Targets(order)
 	if err != nil {
 		return ops.Operation{}, err
 	}
-	var ejected []use
+	var ejected []view.Use
 	if order.Verb == ops.Enable {
-		ejected = r.view.ejected(targets)
+		ejected = r.view.Ejected(targets)
 	}
-	overlays := maps.Clone(r.view.overlays)
+	overlays := maps.Clone(r.view.Overlays)
 	if overlays == nil {
-		overlays = map[backendName]overlay{}
+		overlays = map[view.BackendName]view.Overlay{}
 	}
-	var left map[backendName]*ops.Left
+	var left map[view.BackendName]*ops.Left
 	if order.Verb == ops.Disable {
-		left = r.counting.leftOf(r.view.namesOf(targets))
+		left = r.counting.leftOf(r.view.NamesOf(targets))
 	}
 	for _, at := range targets {
-		s, b := r.view.service(at), r.view.backend(at)
-		name := nameOf(s, b)
+		s, b := r.view.Service(at), r.view.Backend(at)
+		name := view.NameOf(s, b)
 		before := overlays[name]
 		after, err := op.laidOver(s, b, before)
 		if errors.Is(err, errNothing) && (order.AllServices || slices.Contains(ejected, at)) {
@@ -158,10 +157,10 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 			return ops.Operation{}, err
 		}
 		if order.Verb == ops.Disable {
-			after.drain = takenOut(after.drain, left[name])
+			after.Drain = takenOut(after.Drain, left[name])
 		}
-		lay(overlays, name, after)
-		op.changes = append(op.changes, change{name: name, target: targetOf(s, b), before: before, was: b})
+		view.Lay(overlays, name, after)
+		op.changes = append(op.changes, change{name: name, target: view.TargetOf(s, b), before: before, was: b})
 	}
 	if len(op.changes) == 0 && len(ejected) > 0 {
 		return r.endEjections(op, ejected)
@@ -178,13 +177,13 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 		shown.Notes = append(shown.Notes, readmitted.Notes...)
 	}
 	if err == nil {
-		shown.Notes = append(shown.Notes, r.view.notes(op)...)
+		shown.Notes = append(shown.Notes, notesOn(r.view, op)...)
 	}
 	return shown, err
 }
 
 // perform puts overlays in force, of which an operation's changes are new, and remembers and logs the operation.
-func (r *operator) perform(op operation, overlays map[backendName]overlay) (ops.Operation, error) {
+func (r *operator) perform(op operation, overlays map[view.BackendName]view.Overlay) (ops.Operation, error) {
 	if err := r.lay(overlays, op.changes); err != nil {
 		return ops.Operation{}, err
 	}
@@ -200,7 +199,7 @@ func (r *operator) unsavedNotes() []string {
 	if r.unsaved == nil {
 		return nil
 	}
-	return []string{"in force, and not durable yet: " + oneLine(r.unsaved)}
+	return []string{"in force, and not durable yet: " + loglines.OneLine(r.unsaved)}
 }
 
 // newOperation returns an operation that is asked for now, and has changed nothing yet.
@@ -218,47 +217,38 @@ func newOperation(order ops.Order) operation {
 
 // changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes what holds
 // when the backend is found again.
-func (r *operator) changeAbsent(op operation, name backendName, before overlay) (ops.Operation, error) {
-	s, was := r.view.cfg.Services[r.view.named[name.service]], before.absent.was
+func (r *operator) changeAbsent(op operation, name view.BackendName, before view.Overlay) (ops.Operation, error) {
+	s, was := r.view.Config.Services[r.view.Named[name.Service]], before.Absent.Was
 	after, err := op.laidOver(s, was, before)
 	if err != nil {
 		return ops.Operation{}, err
 	}
 	if op.verb == ops.Disable {
-		after.drain = takenOut(after.drain, nil)
+		after.Drain = takenOut(after.Drain, nil)
 	}
-	overlays := maps.Clone(r.view.overlays)
-	lay(overlays, name, after)
-	op.changes = []change{{name: name, target: targetOf(s, was), before: before, was: was}}
+	overlays := maps.Clone(r.view.Overlays)
+	view.Lay(overlays, name, after)
+	op.changes = []change{{name: name, target: view.TargetOf(s, was), before: before, was: was}}
 	shown, err := r.perform(op, overlays)
 	if err == nil {
 		shown.Notes = append(shown.Notes,
 			fmt.Sprintf("%s has not been found since %s: this holds when it is found again",
-				name, before.absent.since.Format(time.DateTime)))
+				name, before.Absent.Since.Format(time.DateTime)))
 	}
 	return shown, err
 }
 
-// namesOf returns the names of backends.
-func (v *view) namesOf(uses []use) []backendName {
-	names := make([]backendName, len(uses))
-	for i, at := range uses {
-		names[i] = nameOf(v.service(at), v.backend(at))
-	}
-	return names
-}
-
 // endEjections lets ejected backends back for an operation that enables them. It leaves nothing that
 // could be taken back.
-func (r *operator) endEjections(op operation, ejected []use) (ops.Operation, error) {
+func (r *operator) endEjections(op operation, ejected []view.Use) (ops.Operation, error) {
 	ended := ops.Operation{Verb: op.verb, By: op.by, At: op.at}
 	for _, at := range ejected {
-		s, b := r.view.service(at), r.view.backend(at)
-		ended.Targets = append(ended.Targets, targetOf(s, b))
+		s, b := r.view.Service(at), r.view.Backend(at)
+		ended.Targets = append(ended.Targets, view.TargetOf(s, b))
 		ended.Notes = append(ended.Notes,
 			fmt.Sprintf("%s/%s was ejected, and is let back before its time; it is ejected again if it fails again",
 				s.Name, b.Name))
-		r.opt.Log.Info(fmt.Sprintf("%s is let back before its time, by %s", who(s, b), op.by))
+		r.opt.Log.Info(fmt.Sprintf("%s is let back before its time, by %s", loglines.Who(s, b), op.by))
 	}
 	if err := r.ejector.readmit(ejected); err != nil {
 		return ops.Operation{}, err
@@ -266,15 +256,15 @@ func (r *operator) endEjections(op operation, ejected []use) (ops.Operation, err
 	return ended, nil
 }
 
-// notes says of an operation what health checks make of it: a drain outranks them, and what
+// notesOn says of an operation what health checks make of it: a drain outranks them, and what
 // fails takes no new flow however it is enabled.
-func (v *view) notes(op operation) (notes []string) {
+func notesOn(v *view.View, op operation) (notes []string) {
 	for _, change := range op.changes {
-		at := v.byName(change.name)
-		if at == nil || !at.service.Checks.On() {
+		at := v.ByName(change.name)
+		if at == nil || !at.Service.Checks.On() {
 			continue
 		}
-		now := v.verdict(at.use)
+		now := v.Verdict(at.Use)
 		switch {
 		case op.verb == ops.Drain:
 			notes = append(notes, fmt.Sprintf("%s stays drained until it is enabled, whatever its health checks say",
@@ -284,10 +274,10 @@ func (v *view) notes(op operation) (notes []string) {
 		case op.force:
 			notes = append(notes,
 				fmt.Sprintf("%s takes new flows whatever its health checks say, until it is enabled without --force, drained or disabled", at))
-		case now.state == lb.Failing && v.selected[at.i].serving != panicked:
+		case now.State == lb.Failing && v.Selected[at.I].Serving != view.Panicked:
 			notes = append(notes,
 				fmt.Sprintf("%s %s: it takes no new flow until its health checks pass, or it is enabled with --force",
-					at, reasonOf(now)))
+					at, view.ReasonOf(now)))
 		}
 	}
 	return notes
@@ -305,74 +295,74 @@ var errNothing = fmt.Errorf("%w", ops.ErrRefused)
 
 // laidOver returns what the operation makes of the overlay of a backend of the
 // configuration.
-func (o operation) laidOver(s lb.Service, b lb.Backend, before overlay) (overlay, error) {
-	after, now := before, before.over(b)
+func (o operation) laidOver(s lb.Service, b lb.Backend, before view.Overlay) (view.Overlay, error) {
+	after, now := before, before.Over(b)
 	switch o.verb {
 	case ops.Drain:
 		switch {
-		case before.out():
+		case before.Out():
 			return after, fmt.Errorf("%w: %s is out of %s already; enable it first", errNothing, b.Name, s.Name)
-		case now.Draining && o.deadline.IsZero() && (before.drain == nil || before.drain.Deadline.IsZero()):
+		case now.Draining && o.deadline.IsZero() && (before.Drain == nil || before.Drain.Deadline.IsZero()):
 			return after, fmt.Errorf("%w: %s is drained already%s", errNothing, b.Name, drainedBy(before))
 		}
-		after.drain, after.forced = &ops.Drained{On: true, By: o.by, At: o.at, Deadline: o.deadline}, nil
+		after.Drain, after.Forced = &ops.Drained{On: true, By: o.by, At: o.at, Deadline: o.deadline}, nil
 	case ops.Disable:
-		if before.out() {
+		if before.Out() {
 			return after, fmt.Errorf("%w: %s is out of %s already", errNothing, b.Name, s.Name)
 		}
-		after.drain, after.forced = &ops.Drained{On: true, By: o.by, At: o.at}, nil
+		after.Drain, after.Forced = &ops.Drained{On: true, By: o.by, At: o.at}, nil
 	case ops.Enable:
 		return o.enabled(s, b, before)
 	case ops.Weight:
 		if now.Weight == *o.weight {
 			return after, fmt.Errorf("%w: %s has the weight %d already", errNothing, b.Name, now.Weight)
 		}
-		after.weight = nil
+		after.Weight = nil
 		if b.Weight != *o.weight {
-			after.weight = &ops.Weighted{Value: *o.weight, Configured: b.Weight, By: o.by, At: o.at}
+			after.Weight = &ops.Weighted{Value: *o.weight, Configured: b.Weight, By: o.by, At: o.at}
 		}
 	}
 	return after, nil
 }
 
 // enabled returns what Enable makes of an overlay.
-func (o operation) enabled(s lb.Service, b lb.Backend, before overlay) (overlay, error) {
-	after, now := before, before.over(b)
-	held := now.Draining || before.out()
+func (o operation) enabled(s lb.Service, b lb.Backend, before view.Overlay) (view.Overlay, error) {
+	after, now := before, before.Over(b)
+	held := now.Draining || before.Out()
 	switch {
 	case o.force && !s.Judged():
 		return after,
 			fmt.Errorf("%w: %s has neither health checks nor outliers that could be outranked; enable %s without --force", ops.ErrRefused, s.Name, b.Name)
-	case o.force && before.forced != nil && !held:
+	case o.force && before.Forced != nil && !held:
 		return after, fmt.Errorf("%w: %s is enabled by force already, by %s since %s", errNothing, b.Name,
-			before.forced.By, before.forced.At.Format(time.DateTime))
-	case !o.force && before.forced == nil && !held:
+			before.Forced.By, before.Forced.At.Format(time.DateTime))
+	case !o.force && before.Forced == nil && !held:
 		return after, fmt.Errorf("%w: %s is neither drained nor disabled%s", errNothing, b.Name,
 			weightHint(now, before))
 	}
-	after.drain, after.forced = nil, nil
+	after.Drain, after.Forced = nil, nil
 	if b.Draining {
-		after.drain = &ops.Drained{On: false, By: o.by, At: o.at}
+		after.Drain = &ops.Drained{On: false, By: o.by, At: o.at}
 	}
 	if o.force {
-		after.forced = &ops.Forced{By: o.by, At: o.at}
+		after.Forced = &ops.Forced{By: o.by, At: o.at}
 	}
 	return after, nil
 }
 
-func drainedBy(o overlay) string {
-	if o.drain == nil {
+func drainedBy(o view.Overlay) string {
+	if o.Drain == nil {
 		return " by the configuration"
 	}
-	return fmt.Sprintf(", by %s since %s; say --deadline to give it another", o.drain.By,
-		o.drain.At.Format(time.DateTime))
+	return fmt.Sprintf(", by %s since %s; say --deadline to give it another", o.Drain.By,
+		o.Drain.At.Format(time.DateTime))
 }
 
-func weightHint(now lb.Backend, o overlay) string {
+func weightHint(now lb.Backend, o view.Overlay) string {
 	switch {
 	case now.Weight > 0:
 		return ""
-	case o.weight != nil:
+	case o.Weight != nil:
 		return "; it takes no new flow because its weight was set to 0"
 	}
 	return "; it takes no new flow because its weight is 0"
@@ -380,20 +370,20 @@ func weightHint(now lb.Backend, o overlay) string {
 
 // lay puts overlays in force, unless that leaves a service without a backend that
 // takes flows.
-func (r *operator) lay(overlays map[backendName]overlay, changes []change) error {
+func (r *operator) lay(overlays map[view.BackendName]view.Overlay, changes []change) error {
 	var services []int
 	for _, change := range changes {
-		if i, ok := r.view.named[change.name.service]; ok {
+		if i, ok := r.view.Named[change.name.Service]; ok {
 			services = append(services, i)
 		}
-		if o, laid := overlays[change.name]; laid && o.absent == nil && r.view.byName(change.name) == nil {
-			o.absent = &absence{time.Now(), change.was}
+		if o, laid := overlays[change.name]; laid && o.Absent == nil && r.view.ByName(change.name) == nil {
+			o.Absent = &view.Absence{Since: time.Now(), Was: change.was}
 			overlays[change.name] = o
 		}
 	}
-	next := r.view.withOverlays(overlays, services, time.Now())
+	next := r.view.WithOverlays(overlays, services, time.Now())
 	for _, i := range services {
-		if err := next.leaves(r.view, i); err != nil {
+		if err := next.Leaves(r.view, i); err != nil {
 			return err
 		}
 	}
@@ -425,14 +415,14 @@ func (r *operator) undo(order ops.Order) (ops.Operation, error) {
 		r.forget()
 		return ops.Operation{}, fmt.Errorf("%w: %s cannot be taken back: %s%s", ops.ErrRefused, op, lost, r.nextUndo())
 	}
-	overlays := maps.Clone(r.view.overlays)
+	overlays := maps.Clone(r.view.Overlays)
 	if overlays == nil {
-		overlays = map[backendName]overlay{}
+		overlays = map[view.BackendName]view.Overlay{}
 	}
 	done := operation{verb: ops.Undo, by: order.By, at: time.Now()}
 	for _, change := range op.changes {
 		if change.lost == "" {
-			lay(overlays, change.name, change.restore(op.verb, overlays[change.name], done.at))
+			view.Lay(overlays, change.name, change.restore(op.verb, overlays[change.name], done.at))
 			done.changes = append(done.changes, change)
 		}
 	}
@@ -449,14 +439,14 @@ func (r *operator) undo(order ops.Order) (ops.Operation, error) {
 
 // restore returns an overlay with the part that an operation changed as it was. A
 // deadline may have passed meanwhile.
-func (ch change) restore(verb ops.Verb, now overlay, at time.Time) overlay {
+func (ch change) restore(verb ops.Verb, now view.Overlay, at time.Time) view.Overlay {
 	if verb == ops.Weight {
-		now.weight = ch.before.weight
+		now.Weight = ch.before.Weight
 		return now
 	}
-	now.drain, now.forced = ch.before.drain, ch.before.forced
-	if now.due(at) {
-		now.drain = takenOut(now.drain, nil)
+	now.Drain, now.Forced = ch.before.Drain, ch.before.Forced
+	if now.Due(at) {
+		now.Drain = takenOut(now.Drain, nil)
 	}
 	return now
 }
@@ -476,79 +466,12 @@ func (r *operator) nextUndo() string {
 	return fmt.Sprintf("; another undo takes back %s", r.history[len(r.history)-1])
 }
 
-// targets returns the backends that an order is about.
-func (v *view) targets(order ops.Order) ([]use, error) {
-	i, ok := v.named[order.Service]
-	if !ok {
-		return nil, fmt.Errorf("%w: there is no service %s; %s", ops.ErrNotFound, order.Service,
-			nearest.Proposal(order.Service, slices.Collect(maps.Keys(v.named)), listing))
-	}
-	s := v.cfg.Services[i]
-	j := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Name == order.Backend })
-	if j < 0 {
-		var names []string
-		for _, b := range s.Backends {
-			names = append(names, b.Name)
-		}
-		return nil, fmt.Errorf("%w: %s has no backend %s; %s", ops.ErrNotFound, s.Name, order.Backend,
-			nearest.Proposal(order.Backend, names, listing))
-	}
-	if order.AllServices {
-		return v.uses[v.at[i][j]], nil
-	}
-	return []use{{i, j}}, nil
-}
-
-// leaves says why service i is worse off than in the view before: without a
-// backend that takes flows, which it had.
-func (v *view) leaves(before *view, i int) error {
-	mayBefore, upBefore := before.takers(i)
-	may, up := v.takers(i)
-	if (may > 0 || mayBefore == 0) && (up > 0 || upBefore == 0) {
-		return nil
-	}
-	s := v.cfg.Services[i]
-	return fmt.Errorf("%w: %s would have no backend left that takes new flows%s; give it another first",
-		ops.ErrRefused, s.Name, v.others(i))
-}
-
-// mostOthers is how many backends are listed in an error.
-const mostOthers = 4
-
-// others says why the backends of service i take no flows.
-func (v *view) others(i int) string {
-	s := v.cfg.Services[i]
-	var list []string
-	for j, b := range s.Backends {
-		if len(list) == mostOthers {
-			list = append(list, "…")
-			break
-		}
-		o := v.overlayOf(s, b)
-		switch b = o.over(b); {
-		case o.out():
-			list = append(list, b.Name+" is out")
-		case b.Draining:
-			list = append(list, b.Name+" drained")
-		case b.Weight == 0:
-			list = append(list, b.Name+" of weight 0")
-		case v.verdict(use{i, j}).state == lb.Failing:
-			list = append(list, b.Name+" unhealthy")
-		case v.ejections[s.BackendKey(b)].Reason != "":
-			list = append(list, b.Name+" ejected")
-		default:
-			list = append(list, b.Name+" "+reason(s, v.known[v.at[i][j]]))
-		}
-	}
-	return " (then: " + strings.Join(list, ", ") + ")"
-}
-
 // lapse ends what operations have changed of backends that have been absent for too long.
 func (r *operator) lapse() error {
-	overlays, now := maps.Clone(r.view.overlays), time.Now()
-	var lapsed []backendName
+	overlays, now := maps.Clone(r.view.Overlays), time.Now()
+	var lapsed []view.BackendName
 	for name, o := range overlays {
-		if o.absent.lapsed(now) {
+		if o.Absent.Lapsed(now) {
 			lapsed = append(lapsed, name)
 			delete(overlays, name)
 		}
@@ -556,25 +479,25 @@ func (r *operator) lapse() error {
 	if len(lapsed) == 0 {
 		return nil
 	}
-	if err := r.become(r.view.withOverlays(overlays, nil, now)); err != nil {
+	if err := r.become(r.view.WithOverlays(overlays, nil, now)); err != nil {
 		return fmt.Errorf("end what operations have changed of backends that are absent: %w", err)
 	}
 	r.mu.Lock()
-	why := fmt.Sprintf("by %s the backend had been absent for %s", now.Format(time.DateTime), absentFor)
+	why := fmt.Sprintf("by %s the backend had been absent for %s", now.Format(time.DateTime), view.AbsentFor)
 	r.history = unrecoverable(r.history, lapsed, why)
 	r.mu.Unlock()
 	lines := loglines.To(r.opt.Log.Warn)
-	slices.SortFunc(lapsed, func(a, b backendName) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(lapsed, func(a, b view.BackendName) int { return cmp.Compare(a.String(), b.String()) })
 	for _, name := range lapsed {
-		lines.Say(name.about(), "%s has been absent for %s, and what operations had changed of it ends",
-			name, absentFor)
+		lines.Say(name.About(), "%s has been absent for %s, and what operations had changed of it ends",
+			name, view.AbsentFor)
 	}
 	lines.End("what operations had changed ends of %d more backends that have been absent for long")
 	return nil
 }
 
 // unrecoverable returns a history in which nothing of these backends can be taken back any more, and why.
-func unrecoverable(history []operation, names []backendName, why string) []operation {
+func unrecoverable(history []operation, names []view.BackendName, why string) []operation {
 	history = slices.Clone(history)
 	for i := range history {
 		history[i].changes = slices.Clone(history[i].changes)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/vips"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
@@ -62,12 +63,7 @@ type Paths interface {
 // Host changes the network settings of the host, and remembers what it changed
 // in order to take it back.
 type Host interface {
-	// AddAddresses puts all of them on a link, or none.
-	AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
-	// RemoveAddresses takes them off a link, as many as it can.
-	RemoveAddresses(link string, addrs []netip.Addr) error
-	// RenewAddresses has those of ours stay for opt.Lifetime more, or for good.
-	RenewAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
+	vips.Host
 	// KeepAddresses takes all of ours off all links, but these on this one.
 	KeepAddresses(link string, addrs []netip.Addr) error
 	// Forward makes the host a router on links for the families that are true.

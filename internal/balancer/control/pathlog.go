@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -61,12 +63,12 @@ func (o *outages) say(t told) bool {
 }
 
 // keep ends the outages of what is in no configuration any more.
-func (o *outages) keep(l *layout) {
+func (o *outages) keep(l *view.Layout) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	maps.DeleteFunc(o.of, func(t told, _ outage) bool {
-		n, there := l.number[t.address]
-		return !there || !slices.ContainsFunc(l.uses[n], func(at use) bool { return l.service(at).Mode == t.mode })
+		n, there := l.Number[t.address]
+		return !there || !slices.ContainsFunc(l.Uses[n], func(at view.Use) bool { return l.Service(at).Mode == t.mode })
 	})
 }
 
@@ -88,15 +90,15 @@ type pathLog struct {
 	// bare are services of which it was logged that they have no backend.
 	bare map[lb.ServiceKey]bool
 	// absentees are backends that were discovered and are not any more.
-	absentees   absentees
+	absentees   view.Absentees
 	silenceTask *loop.Task
 }
 
 // warned takes note of the backends whose routes do not do, which the warnings of a
 // configuration have named: their outages need not be logged again.
 func (p *pathLog) warned() {
-	p.view.eachBackend(p.view.all(), func(t told, n int, s lb.Service, _ lb.Backend) {
-		if e := p.view.known[n]; (e.Fault != paths.None || misfit(s, e.Address, e.Route) != "") && !p.excused(e) {
+	eachBackend(p.view.Layout, p.view.All(), func(t told, n int, s lb.Service, _ lb.Backend) {
+		if e := p.view.Known[n]; (e.Fault != paths.None || view.Misfit(s, e.Address, e.Route) != "") && !p.excused(e) {
 			p.outages.say(t)
 		}
 	})
@@ -114,22 +116,22 @@ func (p *pathLog) logWarnings(warnings yamlfile.Problems) {
 // logServices says which services have lost their last backend that can take packets,
 // and which have one again, of those that have backends with these numbers. Before is
 // nil where backends have had their time to be found.
-func (p *pathLog) logServices(before *view, numbers []int) {
+func (p *pathLog) logServices(before *view.View, numbers []int) {
 	lost, back := loglines.To(p.opt.Log.Warn), loglines.To(p.opt.Log.Info)
 	seen := map[int]bool{}
 	for _, n := range numbers {
-		for _, at := range p.view.uses[n] {
-			if seen[at.i] {
+		for _, at := range p.view.Uses[n] {
+			if seen[at.I] {
 				continue
 			}
-			seen[at.i] = true
-			s := p.view.service(at)
-			switch key, bare := s.Key(), p.view.bare(at.i); {
+			seen[at.I] = true
+			s := p.view.Service(at)
+			switch key, bare := s.Key(), p.view.Bare(at.I); {
 			case !bare && p.bare[key]:
 				delete(p.bare, key)
 				back.Say(events.About{Kind: events.KindPath, Service: s.Name},
 					"service %s has a backend again that can take packets", s.Name)
-			case bare && !p.bare[key] && (before == nil || !before.bare(at.i)) && !p.allExcused(at.i):
+			case bare && !p.bare[key] && (before == nil || !before.Bare(at.I)) && !p.allExcused(at.I):
 				p.bare[key] = true
 				lost.Say(events.About{Kind: events.KindPath, Service: s.Name},
 					"service %s has no backend that can take packets until that changes", s.Name)
@@ -140,22 +142,11 @@ func (p *pathLog) logServices(before *view, numbers []int) {
 	lost.End("%d more services have no backend that can take packets: `jeoul status` shows them")
 }
 
-// bare says whether no backend of service i can take packets.
-func (v *view) bare(i int) bool {
-	s := v.state.Services[i]
-	for _, p := range s.Paths {
-		if reached(s.Service, p) {
-			return false
-		}
-	}
-	return true
-}
-
 // allExcused says whether an interface that is down is the reason for all that service
 // i lacks.
 func (p *pathLog) allExcused(i int) bool {
-	for _, n := range p.view.at[i] {
-		if !p.excused(p.view.known[n]) {
+	for _, n := range p.view.At[i] {
+		if !p.excused(p.view.Known[n]) {
 			return false
 		}
 	}
@@ -165,23 +156,23 @@ func (p *pathLog) allExcused(i int) bool {
 // logReaddressed logs which names of backends have another address or port than in the view before or, of those
 // that are discovered, than when they were found last: flows that are remembered stay with the address, and operations
 // with the name.
-func (p *pathLog) logReaddressed(before *view, kind events.Kind) {
+func (p *pathLog) logReaddressed(before *view.View, kind events.Kind) {
 	lines := loglines.To(p.opt.Log.Info)
-	for i := range p.view.cfg.Services {
-		s := &p.view.cfg.Services[i]
-		if before.holdsBackends(s) {
+	for i := range p.view.Config.Services {
+		s := &p.view.Config.Services[i]
+		if before.HoldsBackends(s) {
 			continue
 		}
-		former := before.addressesIn(s.Name)
+		former := before.AddressesIn(s.Name)
 		for _, b := range s.Backends {
-			name := nameOf(*s, b)
+			name := view.NameOf(*s, b)
 			was, known := former[b.Name]
-			if a := p.absentees[name]; !known && a != nil && !a.lapsed(time.Now()) {
-				was, known = addressText(*s, a.was), true
+			if a := p.absentees[name]; !known && a != nil && !a.Lapsed(time.Now()) {
+				was, known = view.AddressText(*s, a.Was), true
 			}
-			if is := addressText(*s, b); known && was != is {
+			if is := view.AddressText(*s, b); known && was != is {
 				about := events.About{Kind: kind, Service: s.Name, Backend: b.Name}
-				lines.Say(about, "%s has another address: %s → %s%s", name, was, is, p.view.stays(*s, b))
+				lines.Say(about, "%s has another address: %s → %s%s", name, was, is, p.view.Stays(*s, b))
 			}
 		}
 	}
@@ -190,10 +181,10 @@ func (p *pathLog) logReaddressed(before *view, kind events.Kind) {
 
 // describe says what a configuration asks for that the former view, nil at the
 // start, had not, and what is odd about it here.
-func (p *pathLog) describe(former *view, warnings yamlfile.Problems) {
-	cfg, services := p.view.cfg, loglines.To(p.opt.Log.Info)
+func (p *pathLog) describe(former *view.View, warnings yamlfile.Problems) {
+	cfg, services := p.view.Config, loglines.To(p.opt.Log.Info)
 	for _, s := range cfg.Services {
-		if former.holds(s) {
+		if former.Holds(s) {
 			continue
 		}
 		mode := string(s.Mode)
@@ -209,11 +200,11 @@ func (p *pathLog) describe(former *view, warnings yamlfile.Problems) {
 
 // logMoves says which backends of these numbers were found, lost or moved since a
 // view before, which may be nil.
-func (p *pathLog) logMoves(before *view, numbers iter.Seq[int]) {
+func (p *pathLog) logMoves(before *view.View, numbers iter.Seq[int]) {
 	found, lost := loglines.To(p.opt.Log.Info), loglines.To(p.opt.Log.Warn)
-	p.view.eachBackend(numbers, func(t told, n int, s lb.Service, b lb.Backend) {
-		old, now := before.entry(t.address), p.view.known[n]
-		p.outages.note(t, reason(s, now) != "")
+	eachBackend(p.view.Layout, numbers, func(t told, n int, s lb.Service, b lb.Backend) {
+		old, now := before.Entry(t.address), p.view.Known[n]
+		p.outages.note(t, view.WhyUnreachable(s, now) != "")
 		if old == now {
 			return
 		}
@@ -224,12 +215,12 @@ func (p *pathLog) logMoves(before *view, numbers iter.Seq[int]) {
 		switch {
 		case was == is:
 		case was == "":
-			found.Say(aboutBackend(events.KindPath, s, b), "%s is at %s", who(s, b), is)
+			found.Say(loglines.AboutBackend(events.KindPath, s, b), "%s is at %s", loglines.Who(s, b), is)
 		case is == "":
 			p.outages.say(t)
 			p.logLost(lost, s, b, now)
 		default:
-			found.Say(aboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", who(s, b), was, is)
+			found.Say(loglines.AboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", loglines.Who(s, b), was, is)
 		}
 	})
 	found.End("%d more backends were found or have moved: `jeoul status` shows them")
@@ -237,22 +228,48 @@ func (p *pathLog) logMoves(before *view, numbers iter.Seq[int]) {
 }
 
 func (p *pathLog) logLost(lost *loglines.Lines, s lb.Service, b lb.Backend, e *paths.Entry) {
-	lost.Say(aboutBackend(events.KindPath, s, b), "%s %s: no packets until that changes", who(s, b), reason(s, e))
+	lost.Say(loglines.AboutBackend(events.KindPath, s, b), "%s %s: no packets until that changes", loglines.Who(s, b), view.WhyUnreachable(s, e))
 }
 
 // logSilent says, once each, which backends have not been found in a while, and
 // which services have none.
 func (p *pathLog) logSilent() {
 	lost := loglines.To(p.opt.Log.Warn)
-	p.view.eachBackend(p.view.all(), func(t told, n int, s lb.Service, b lb.Backend) {
-		e := p.view.known[n]
-		if reason(s, e) == "" || p.excused(e) || !p.outages.say(t) {
+	eachBackend(p.view.Layout, p.view.All(), func(t told, n int, s lb.Service, b lb.Backend) {
+		e := p.view.Known[n]
+		if view.WhyUnreachable(s, e) == "" || p.excused(e) || !p.outages.say(t) {
 			return
 		}
 		p.logLost(lost, s, b, e)
 	})
 	lost.End(moreLost)
-	p.logServices(nil, slices.Collect(p.view.all()))
+	p.logServices(nil, slices.Collect(p.view.All()))
 }
 
 const moreLost = "%d more backends get no packets: `jeoul status` says why"
+
+// told is a backend of which something is logged once: another mode may reach the
+// same address, or not.
+type told struct {
+	address netip.Addr
+	mode    lb.Mode
+}
+
+// eachBackend calls f once for each address of these numbers and each mode, with
+// the first backend that has them.
+func eachBackend(l *view.Layout, numbers iter.Seq[int], f func(told, int, lb.Service, lb.Backend)) {
+	for n := range numbers {
+		var seen []lb.Mode
+		for _, at := range l.Uses[n] {
+			s := l.Service(at)
+			if slices.Contains(seen, s.Mode) {
+				continue
+			}
+			seen = append(seen, s.Mode)
+			f(told{l.Backends[n], s.Mode}, n, s, l.Backend(at))
+			if len(seen) == len(lb.Modes) {
+				break
+			}
+		}
+	}
+}

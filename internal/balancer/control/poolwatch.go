@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -16,18 +17,18 @@ import (
 // reads it.
 type scarcity struct {
 	mu sync.Mutex
-	of map[endpoint]bool
+	of map[view.Endpoint]bool
 }
 
 // judge takes a new count, and says whether ports have become scarce for an endpoint, or have
 // ceased to be.
-func (s *scarcity) judge(e endpoint, held, limit uint64) (begins, ends bool) {
+func (s *scarcity) judge(e view.Endpoint, held, limit uint64) (begins, ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch scarce := s.of[e]; {
 	case !scarce && held*100 >= limit*scarceFrom:
 		if s.of == nil {
-			s.of = map[endpoint]bool{}
+			s.of = map[view.Endpoint]bool{}
 		}
 		s.of[e] = true
 		return true, false
@@ -39,10 +40,10 @@ func (s *scarcity) judge(e endpoint, held, limit uint64) (begins, ends bool) {
 }
 
 // keep forgets the endpoints that are in no configuration any more.
-func (s *scarcity) keep(l *layout) {
+func (s *scarcity) keep(l *view.Layout) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.of, func(e endpoint, _ bool) bool { _, there := l.pooledAt[e]; return !there })
+	maps.DeleteFunc(s.of, func(e view.Endpoint, _ bool) bool { _, there := l.PooledAt[e]; return !there })
 }
 
 // poolWatch says where full NAT is short of ports.
@@ -56,26 +57,26 @@ type poolWatch struct {
 // watchPool says for which backends ports have become scarce, and for which no longer are. It
 // costs a look at each backend of full NAT, every few seconds.
 func (w *poolWatch) watchPool() {
-	l := w.view.layout
+	l := w.view.Layout
 	var keys []lb.BackendKey
-	for _, p := range l.pooled {
-		for _, at := range p.uses {
-			keys = append(keys, l.keyOf(at))
+	for _, p := range l.Pooled {
+		for _, at := range p.Uses {
+			keys = append(keys, l.KeyOf(at))
 		}
 	}
 	counts := w.ports.PortsHeld(keys)
 	scarce, enough := loglines.To(w.opt.Log.Warn), loglines.To(w.opt.Log.Info)
-	for _, p := range l.pooled {
+	for _, p := range l.Pooled {
 		held := uint64(0)
-		for range p.uses {
+		for range p.Uses {
 			held, counts = held+uint64(counts[0]), counts[1:]
 		}
-		limit := l.portsFor(p.address)
-		switch begins, ends := w.scarcity.judge(p.endpoint, held, limit); {
+		limit := l.PortsFor(p.Address)
+		switch begins, ends := w.scarcity.judge(p.Endpoint, held, limit); {
 		case begins:
-			scarce.Say(events.About{}, "%s", l.scarceText(p, held))
+			scarce.Say(events.About{}, "%s", l.ScarceText(p, held))
 		case ends:
-			enough.Say(events.About{}, "%s: full NAT has ports enough for it again, with %d of %d held", l.whose(p),
+			enough.Say(events.About{}, "%s: full NAT has ports enough for it again, with %d of %d held", l.Whose(p),
 				held, limit)
 		}
 	}
@@ -84,30 +85,35 @@ func (w *poolWatch) watchPool() {
 }
 
 // show fills in the ports of the backends of service i.
-func (s *scarcity) show(l *layout, i int, counters lb.Counters, status *ops.Service) {
+func (s *scarcity) show(l *view.Layout, i int, counters lb.Counters, status *ops.Service) {
 	if !status.Mode.UsesPool() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for j, b := range l.cfg.Services[i].Backends {
-		p := l.pooled[l.pooledAt[endpointOf(l.cfg.Services[i], b)]]
-		status.Backends[j].Ports = &ops.Ports{Held: l.heldOf(p, counters), Limit: l.portsFor(p.address),
-			Scarce: s.of[p.endpoint]}
+	for j, b := range l.Config.Services[i].Backends {
+		p := l.Pooled[l.PooledAt[view.EndpointOf(l.Config.Services[i], b)]]
+		status.Backends[j].Ports = &ops.Ports{Held: l.HeldOf(p, counters), Limit: l.PortsFor(p.Address),
+			Scarce: s.of[p.Endpoint]}
 	}
 }
 
 // problems lists the backends that ports are scarce for.
-func (s *scarcity) problems(l *layout, counters lb.Counters) (list []string) {
+func (s *scarcity) problems(l *view.Layout, counters lb.Counters) (list []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.of) == 0 {
 		return nil
 	}
-	for _, p := range l.pooled {
-		if s.of[p.endpoint] {
-			list = append(list, l.scarceText(p, l.heldOf(p, counters)))
+	for _, p := range l.Pooled {
+		if s.of[p.Endpoint] {
+			list = append(list, l.ScarceText(p, l.HeldOf(p, counters)))
 		}
 	}
 	return list
 }
+
+// Ports of full NAT's pool are scarce for a backend from scarceFrom per cent in use on, until
+// less than scarceUntil are. A new flow tries 32 ports (PORT_ATTEMPTS in bpf/balancer/flow/poolport.h): with
+// 80 % in use, one in 1,300 finds none; with 90 %, one in 30.
+const scarceFrom, scarceUntil = 80, 70

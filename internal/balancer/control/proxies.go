@@ -5,6 +5,7 @@ package control
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,8 +13,10 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/control/steps"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/proxy"
@@ -40,18 +43,18 @@ type proxies struct {
 	renewTask *loop.Task
 }
 
-func (p *proxies) change(before, next *view) (bring, retire []steps.Step) {
-	was, is := before.desired(), next.desired()
+func (p *proxies) Change(before, next *view.View) (bring, retire []steps.Step) {
+	was, is := before.ProxyDesired(), next.ProxyDesired()
 	if p.opt.Proxy == nil && len(was.Services)+len(is.Services) == 0 {
 		return nil, nil
 	}
-	if !p.stale && sameDesired(was, is, before.layout == next.layout) {
+	if !p.stale && view.SameDesired(was, is, before.Layout == next.Layout) {
 		return nil, nil
 	}
 	both := is
-	both.Services = slices.Concat(is.Services, leaving(was, is))
+	both.Services = slices.Concat(is.Services, view.Leaving(was, is))
 	bring = []steps.Step{{
-		Do:   func() error { return next.proxyError(p.applyProxy(both, next)) },
+		Do:   func() error { return proxyError(next.Layout, p.applyProxy(both, next)) },
 		Undo: func() error { return p.applyProxy(was, before) },
 	}}
 	if len(both.Services) > len(is.Services) {
@@ -61,13 +64,13 @@ func (p *proxies) change(before, next *view) (bring, retire []steps.Step) {
 }
 
 // applyProxy brings the engine to a desired state, which is of a view.
-func (p *proxies) applyProxy(d proxy.Desired, of *view) error {
+func (p *proxies) applyProxy(d proxy.Desired, of *view.View) error {
 	if p.opt.Proxy == nil {
 		return errNoProxy
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
 	defer cancel()
-	read := p.readCertificates(of.cfg) // before the engine reads them: what changes meanwhile is taken again
+	read := p.readCertificates(of.Config) // before the engine reads them: what changes meanwhile is taken again
 	first := p.certificates == nil
 	if err := p.opt.Proxy.Apply(ctx, d); err != nil {
 		p.stale = true
@@ -82,36 +85,36 @@ func (p *proxies) applyProxy(d proxy.Desired, of *view) error {
 	}
 	if first && len(read) > 0 { // they may have changed since a process before has handed them in
 		if err := p.opt.Proxy.Renewed(ctx); err != nil {
-			p.opt.Log.Warn("certificates that have changed are not taken, which is tried again: " + oneLine(err))
+			p.opt.Log.Warn("certificates that have changed are not taken, which is tried again: " + loglines.OneLine(err))
 			clear(read)
 		}
 	}
 	p.certificates = read
-	p.judgeCertificates(of.cfg)
-	p.armRenewal(of.cfg)
+	p.judgeCertificates(of.Config)
+	p.armRenewal(of.Config)
 	return nil
 }
 
 // checkProxy has the engine judge a configuration, with its backends as they are written, and looks at its
 // certificates.
-func (p *proxies) checkProxy(l *layout) (warnings yamlfile.Problems, err error) {
-	if len(l.proxied) == 0 {
+func (p *proxies) checkProxy(l *view.Layout) (warnings yamlfile.Problems, err error) {
+	if len(l.Proxied) == 0 {
 		return nil, nil
 	}
 	if p.opt.Proxy == nil {
-		return nil, yamlfile.Problems{l.cfg.At(config.ServiceField(l.proxied[0], "mode"), "%v", errNoProxy)}
+		return nil, yamlfile.Problems{l.Config.At(config.ServiceField(l.Proxied[0], "mode"), "%v", errNoProxy)}
 	}
-	problems, warnings := l.cfg.CheckCertificates(p.opt.ReadFile, time.Now())
+	problems, warnings := l.Config.CheckCertificates(p.opt.ReadFile, time.Now())
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	d := proxy.Desired{Engine: l.cfg.Proxy}
-	for _, i := range l.proxied {
-		d.Services = append(d.Services, proxy.Service{Service: l.cfg.Services[i]})
+	d := proxy.Desired{Engine: l.Config.Proxy}
+	for _, i := range l.Proxied {
+		d.Services = append(d.Services, proxy.Service{Service: l.Config.Services[i]})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
 	defer cancel()
-	return warnings, l.proxyError(p.opt.Proxy.Check(ctx, d))
+	return warnings, proxyError(l, p.opt.Proxy.Check(ctx, d))
 }
 
 // logState logs what is new about the engine's process.
@@ -119,7 +122,7 @@ func (p *proxies) logState() {
 	was, is := p.told, p.opt.Proxy.State()
 	p.told = is
 	about := events.About{Kind: events.KindProxy}.Attr()
-	if was.PID != 0 && was.PID != is.PID && len(p.view.proxied) > 0 {
+	if was.PID != 0 && was.PID != is.PID && len(p.view.Proxied) > 0 {
 		p.opt.Log.Warn(fmt.Sprintf("the proxy has ended: HAProxy, process %d", was.PID), about)
 	}
 	if is.PID != 0 && was.PID != is.PID {
@@ -203,7 +206,7 @@ func (p *proxies) judgeCertificates(cfg *config.Config) (problems, warnings yaml
 // renew has the engine take certificates whose files have changed. Those that it cannot use are logged once, and what
 // it has goes on: a file may be half written.
 func (p *proxies) renew() {
-	cfg := p.view.cfg
+	cfg := p.view.Config
 	defer p.armRenewal(cfg)
 	now := p.readCertificates(cfg)
 	changed := slices.DeleteFunc(slices.Sorted(maps.Keys(now)), func(path string) bool {
@@ -225,7 +228,7 @@ func (p *proxies) renew() {
 	about := events.About{Kind: events.KindProxy}.Attr()
 	if err != nil {
 		if !maps.Equal(p.bad, now) {
-			p.opt.Log.Warn("changed certificates are not taken, and those before serve on: "+oneLine(err), about)
+			p.opt.Log.Warn("changed certificates are not taken, and those before serve on: "+loglines.OneLine(err), about)
 		}
 		p.bad = now
 		return
@@ -252,8 +255,8 @@ func (p *proxies) askProxy() (proxy.Stats, error) {
 }
 
 // engineStatus is the proxy's process; nil where no service needs one.
-func (p *proxies) engineStatus(v *view) *ops.ProxyEngine {
-	if len(v.proxied) == 0 || p.opt.Proxy == nil {
+func (p *proxies) engineStatus(v *view.View) *ops.ProxyEngine {
+	if len(v.Proxied) == 0 || p.opt.Proxy == nil {
 		return nil
 	}
 	is := p.opt.Proxy.State()
@@ -262,11 +265,50 @@ func (p *proxies) engineStatus(v *view) *ops.ProxyEngine {
 }
 
 // engineProblems says what is wrong with the proxy.
-func (p *proxies) engineProblems(v *view) (list []string) {
+func (p *proxies) engineProblems(v *view.View) (list []string) {
 	if is := p.engineStatus(v); is != nil && is.Trouble != "" {
 		list = append(list, "the proxy: "+is.Trouble)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Concat(list, p.troubles)
+}
+
+const (
+	// proxyBound is how long the proxy engine may take for a change: it starts a process, and waits for it.
+	proxyBound = 30 * time.Second
+	// statsBound is how long a status waits for what it has counted.
+	statsBound = 2 * time.Second
+)
+
+// errNoProxy is for a configuration that needs what this program is without.
+var errNoProxy = errors.New("this program has no proxy engine; use another mode")
+
+// proxyError names the place in the configuration where the engine does.
+func proxyError(l *view.Layout, err error) error {
+	if problem, ok := ProxyProblem(l.Config, err); ok {
+		return yamlfile.Problems{problem}
+	}
+	return err
+}
+
+// ProxyProblem returns the place in a configuration of what a proxy engine refuses, if its error names one.
+func ProxyProblem(cfg *config.Config, err error) (problem yamlfile.Problem, ok bool) {
+	var at *proxy.FieldError
+	if !errors.As(err, &at) {
+		return problem, false
+	}
+	if at.Engine {
+		field := at.Field
+		if field != "proxy" && !strings.HasPrefix(field, "proxy.") {
+			field = yamlfile.Join("proxy", field)
+		}
+		return cfg.At(strings.TrimSuffix(field, "."), "%v", at), true
+	}
+	for i, s := range cfg.Services {
+		if s.Key() == at.Service {
+			return cfg.At(config.ServiceField(i, at.Field), "%v", at), true
+		}
+	}
+	return problem, false
 }

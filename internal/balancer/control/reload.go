@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
@@ -47,7 +48,7 @@ func (c *Controller) Replace(ctx context.Context, load func() (*config.Config, e
 
 // hand gives a configuration to the loop and waits for its answer.
 func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
-	r := &reload{new: newLayout(cfg), wanting: cfg, done: make(chan error, 1)}
+	r := &reload{new: view.NewLayout(cfg), wanting: cfg, done: make(chan error, 1)}
 	if err := c.loop.Call(ctx, func() { c.prepare(r) }); err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (c *Controller) validate(r *reload) error {
 	if err == nil {
 		err = c.discovering.resolve(r)
 	}
-	if err == nil && r.discovered && c.view.sameBackends(r.new) {
+	if err == nil && r.discovered && c.view.SameBackends(r.new) {
 		return errUnchanged
 	}
 	if err == nil {
@@ -102,16 +103,16 @@ func (c *Controller) validate(r *reload) error {
 	}
 	var problems yamlfile.Problems
 	if errors.As(err, &problems) || err == nil {
-		err = append(checkReload(c.view.cfg, r.new.cfg), problems...).Err()
+		err = append(checkReload(c.view.Config, r.new.Config), problems...).Err()
 	}
 	if err != nil {
 		return err
 	}
-	r.wanted = without(r.new.watched, c.view.watched)
-	if !slices.Equal(r.new.cfg.Interfaces, c.view.cfg.Interfaces) {
-		r.wanted = r.new.watched // some may be reached in another way
+	r.wanted = view.Without(r.new.Watched, c.view.Watched)
+	if !slices.Equal(r.new.Config.Interfaces, c.view.Config.Interfaces) {
+		r.wanted = r.new.Watched // some may be reached in another way
 	}
-	if err := c.opt.Paths.Watch(distinct(slices.Concat(c.view.watched, r.wanted))); err != nil {
+	if err := c.opt.Paths.Watch(view.Distinct(slices.Concat(c.view.Watched, r.wanted))); err != nil {
 		return fmt.Errorf("look for the backends: %w", err)
 	}
 	return nil
@@ -152,21 +153,21 @@ func (c *Controller) answer(r *reload, err error) {
 // as it was.
 func (c *Controller) replace(r *reload) error {
 	l, before, attached := r.new, c.view, c.opt.DataPlane.Attachments()
-	carried := c.operator.carry(l)
-	c.opt.Checks.Watch(l.checking())
-	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejector.ejectionsOf(l),
+	carried := c.operator.carry(l, time.Now())
+	c.opt.Checks.Watch(l.Checking())
+	next := view.New(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejector.ejectionsOf(l),
 		before, time.Now())
-	next.passive, next.joining, next.links, next.tallies = c.passive, c.gate.joining, r.links, c.counting.retally(next)
+	next.Passive, next.Joining, next.Links, next.Tallies = c.passive, c.gate.joining, r.links, c.counting.retally(next)
 	var err error
 	if !r.discovered { // what is there, is there, whatever operations have changed
-		err = next.checkTakers()
+		err = next.CheckTakers()
 	}
 	if err == nil {
 		err = c.become(next)
 	}
 	if err != nil {
-		c.watch(before.layout)
-		c.opt.Checks.Watch(before.checking())
+		c.watch(before.Layout)
+		c.opt.Checks.Watch(before.Checking())
 		c.stopLooking(r)
 		return interfaceError(before, next, err)
 	}
@@ -174,7 +175,7 @@ func (c *Controller) replace(r *reload) error {
 	c.watch(l)
 	c.logAttachments(attached)
 	c.ejector.armOutliers()
-	c.linkWatch.logDown(before.links)
+	c.linkWatch.logDown(before.Links)
 	kind := events.KindConfiguration
 	if r.discovered {
 		kind = events.KindDiscovery
@@ -183,39 +184,39 @@ func (c *Controller) replace(r *reload) error {
 		c.pathLog.describe(before, r.warnings)
 	}
 	c.pathLog.logReaddressed(before, kind)
-	c.pathLog.absentees.follow(before.layout, l)
+	c.pathLog.absentees.Follow(before.Layout, l, time.Now())
 	c.logMemory()
 	c.pathLog.outages.keep(l)
 	c.poolWatch.scarcity.keep(l)
 	maps.DeleteFunc(c.counting.lost, func(name string, _ uint64) bool {
-		return !slices.Contains(l.cfg.Interfaces, name)
+		return !slices.Contains(l.Config.Interfaces, name)
 	})
-	maps.DeleteFunc(c.pathLog.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.keyed[key]; return !there })
-	c.pathLog.logMoves(before, l.all())
+	maps.DeleteFunc(c.pathLog.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.Keyed[key]; return !there })
+	c.pathLog.logMoves(before, l.All())
 	c.pathLog.warned()
 	c.health.logAllServing()
 	if r.wanting != nil {
 		c.discovering.settleWanted(r)
 	}
 	if !r.discovered {
-		c.vips.announceAll()
+		c.vips.AnnounceAll()
 	}
 	c.pathLog.silenceTask.In(0) // what has not answered by now was waited for
 	return nil
 }
 
 // interfaceError names the place in the file where the interfaces were to change.
-func interfaceError(before, next *view, err error) error {
+func interfaceError(before, next *view.View, err error) error {
 	var problems yamlfile.Problems
-	if errors.As(err, &problems) || slices.Equal(before.cfg.Interfaces, next.cfg.Interfaces) {
+	if errors.As(err, &problems) || slices.Equal(before.Config.Interfaces, next.Config.Interfaces) {
 		return err
 	}
-	return next.cfg.At(next.cfg.InterfaceField(), "%v; %s goes on serving", err, listLinks(before.links))
+	return next.Config.At(next.Config.InterfaceField(), "%v; %s goes on serving", err, view.ListLinks(before.Links))
 }
 
 // watch narrows what is looked for; a failure costs needless probes.
-func (c *Controller) watch(l *layout) {
-	if err := c.opt.Paths.Watch(l.watched); err != nil {
+func (c *Controller) watch(l *view.Layout) {
+	if err := c.opt.Paths.Watch(l.Watched); err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("looking for the backends: %v", err))
 	}
 }
@@ -224,7 +225,7 @@ func (c *Controller) watch(l *layout) {
 // with it, unless another process is to go on.
 func (c *Controller) finish(ctx context.Context) {
 	leaving := errors.Is(context.Cause(ctx), ErrLeaving)
-	if n := len(c.view.overlays); n > 0 && !leaving {
+	if n := len(c.view.Overlays); n > 0 && !leaving {
 		c.opt.Log.Warn(fmt.Sprintf(
 			"what operations have changed ends now: the next start has the weights and drains of the configuration; backends: %d", n))
 	}
@@ -241,26 +242,26 @@ func (c *Controller) finish(ctx context.Context) {
 // through these, too.
 func (c *Controller) look(r *reload) (err error) {
 	r.links = c.links
-	names := r.new.cfg.Interfaces
-	if slices.Equal(names, c.view.cfg.Interfaces) {
+	names := r.new.Config.Interfaces
+	if slices.Equal(names, c.view.Config.Interfaces) {
 		return nil
 	}
 	if r.links, err = c.opt.Links.Look(names); err != nil {
-		return r.new.cfg.At(r.new.cfg.InterfaceField(), "%v", err)
+		return r.new.Config.At(r.new.Config.InterfaceField(), "%v", err)
 	}
 	r.looks = true
 	if err := c.opt.Paths.Use(c.union(r)); err != nil {
-		return r.new.cfg.At(r.new.cfg.InterfaceField(), "%v", err)
+		return r.new.Config.At(r.new.Config.InterfaceField(), "%v", err)
 	}
 	return nil
 }
 
 // union names the interfaces of before, and those to come that are none of them.
 func (c *Controller) union(r *reload) []string {
-	names := slices.Clone(c.view.cfg.Interfaces)
+	names := slices.Clone(c.view.Config.Interfaces)
 	for i, link := range r.links {
-		if !slices.ContainsFunc(c.links, func(o iface.State) bool { return sameLink(o, link) }) {
-			names = append(names, r.new.cfg.Interfaces[i])
+		if !slices.ContainsFunc(c.links, func(o iface.State) bool { return view.SameLink(o, link) }) {
+			names = append(names, r.new.Config.Interfaces[i])
 		}
 	}
 	return names
@@ -271,21 +272,21 @@ func (c *Controller) stopLooking(r *reload) {
 	if !r.looks {
 		return
 	}
-	if err := c.opt.Paths.Use(c.view.cfg.Interfaces); err != nil {
+	if err := c.opt.Paths.Use(c.view.Config.Interfaces); err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("looking for the backends: %v", err))
 	}
 }
 
 // layAtStart returns the layout that the balancer starts with: what was discovered by the process
 // before is in it.
-func (c *Controller) layAtStart() (*layout, error) {
-	r := &reload{new: c.view.layout, wanting: c.discovering.wanted, links: c.links}
+func (c *Controller) layAtStart() (*view.Layout, error) {
+	r := &reload{new: c.view.Layout, wanting: c.discovering.wanted, links: c.links}
 	if err := c.discovering.resolve(r); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.discovering.refused, c.view = r.refused, &view{layout: r.new}
+	c.discovering.refused, c.view = r.refused, &view.View{Layout: r.new}
 	return r.new, nil
 }
 
@@ -299,7 +300,7 @@ func (c *Controller) discover() {
 		c.discovering.settleDiscovery(err)
 		return
 	}
-	r := &reload{new: &layout{cfg: c.discovering.wanted}, wanting: c.discovering.wanted, discovered: true,
+	r := &reload{new: &view.Layout{Config: c.discovering.wanted}, wanting: c.discovering.wanted, discovered: true,
 		done: make(chan error, 1)}
 	if len(c.discovering.sets) == 0 {
 		return

@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/control/steps"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/clock"
@@ -55,8 +56,8 @@ type savedDrain struct {
 	Clock clock.Reading `json:"clock,omitzero"`
 }
 
-func (r *routes) change(before, next *view) (bring, retire []steps.Step) {
-	if r.opt.Routes == nil || !before.cfg.BGP.On() && !next.cfg.BGP.On() || r.waits(next) {
+func (r *routes) Change(before, next *view.View) (bring, retire []steps.Step) {
+	if r.opt.Routes == nil || !before.Config.BGP.On() && !next.Config.BGP.On() || r.waits(next) {
 		return nil, nil
 	}
 	was, stays := r.wanted, r.of(next)
@@ -78,7 +79,7 @@ func (r *routes) change(before, next *view) (bring, retire []steps.Step) {
 	}
 	return bring, []steps.Step{{Do: func() error {
 		r.follow(next)
-		if before.layout != next.layout {
+		if before.Layout != next.Layout {
 			r.opt.Routes.Want(r.wanted) // again: a file that has a password may be another
 		}
 		return nil
@@ -91,22 +92,22 @@ func both(some, others []netip.Addr) []netip.Addr {
 }
 
 // of is what routers are to know by a view, as of now.
-func (r *routes) of(v *view) ops.Routes {
-	wanted := ops.Routes{BGP: v.cfg.BGP, VIPs: v.announces(), Orphan: v.cfg.Orphan}
+func (r *routes) of(v *view.View) ops.Routes {
+	wanted := ops.Routes{BGP: v.Config.BGP, VIPs: v.Announces(), Orphan: v.Config.Orphan}
 	if !wanted.BGP.On() {
 		return ops.Routes{}
 	}
-	wanted.Pool, wanted.Backup = v.pool()
+	wanted.Pool, wanted.Backup = v.AnnouncedPool()
 	now := time.Now()
 	if r.found != nil && now.Before(r.trusted) {
-		for _, vip := range vipsOf(v.cfg) {
-			if r.found[vip] && !slices.Contains(wanted.VIPs, vip) && !v.passive {
+		for _, vip := range view.VIPsOf(v.Config) {
+			if r.found[vip] && !slices.Contains(wanted.VIPs, vip) && !v.Passive {
 				wanted.VIPs = append(wanted.VIPs, vip)
 			}
 		}
 	}
 	if r.drained != nil {
-		if wanted.Draining = true; !now.Before(r.drained.At.Add(v.cfg.BGP.DrainPause)) {
+		if wanted.Draining = true; !now.Before(r.drained.At.Add(v.Config.BGP.DrainPause)) {
 			wanted.VIPs = nil
 		}
 	}
@@ -115,12 +116,12 @@ func (r *routes) of(v *view) ops.Routes {
 
 // waits says whether nothing is told yet, not even that there is nothing: routers may have kept, over the end of a
 // speaker, the routes of the data plane that was taken over (RFC 4724), and would drop them.
-func (r *routes) waits(v *view) bool {
-	return r.opt.TakesOver && v.joining != "" && v.cfg.VRRP.ID == 0
+func (r *routes) waits(v *view.View) bool {
+	return r.opt.TakesOver && v.Joining != "" && v.Config.VRRP.ID == 0
 }
 
 // follow asks for what follows from a view, and logs what is new.
-func (r *routes) follow(v *view) {
+func (r *routes) follow(v *view.View) {
 	if r.opt.Routes == nil || r.waits(v) {
 		return
 	}
@@ -129,15 +130,15 @@ func (r *routes) follow(v *view) {
 }
 
 // tell logs what is new since it was logged last.
-func (r *routes) tell(v *view) {
+func (r *routes) tell(v *view.View) {
 	was := r.told
 	r.told = r.wanted
-	gone, added := without(was.VIPs, r.wanted.VIPs), without(r.wanted.VIPs, was.VIPs)
+	gone, added := view.Without(was.VIPs, r.wanted.VIPs), view.Without(r.wanted.VIPs, was.VIPs)
 	about := events.About{Kind: events.KindRoutes}.Attr()
 	for _, vip := range gone[:min(len(gone), loglines.Most)] {
 		why := "it is no VIP any more"
-		if slices.Contains(v.addresses, vip) {
-			why = v.unannounced(vip)
+		if slices.Contains(v.Addresses, vip) {
+			why = v.Unannounced(vip)
 		}
 		if r.drained != nil {
 			why = "the balancer is drained"
@@ -145,7 +146,7 @@ func (r *routes) tell(v *view) {
 		r.opt.Log.Warn(fmt.Sprintf("routers are told no more of %s: %s", vip, why), about)
 	}
 	if len(added) > 0 {
-		r.opt.Log.Info("routers are told of "+some(added), about)
+		r.opt.Log.Info("routers are told of "+loglines.Some(added), about)
 	}
 }
 
@@ -155,16 +156,16 @@ func (r *routes) want(wanted ops.Routes) {
 	}
 	was := r.wanted
 	r.wanted = wanted
-	if len(without(wanted.VIPs, was.VIPs)) > 0 || was.Draining && !wanted.Draining {
+	if len(view.Without(wanted.VIPs, was.VIPs)) > 0 || was.Draining && !wanted.Draining {
 		r.hasten()
 	}
 	r.opt.Routes.Want(wanted)
 }
 
 // begin goes on with what a process before has told routers, and with its drain.
-func (r *routes) begin(v *view) {
+func (r *routes) begin(v *view.View) {
 	if err := r.recall(); err != nil {
-		r.opt.Log.Error(oneLine(err))
+		r.opt.Log.Error(loglines.OneLine(err))
 	}
 	if r.drained != nil && (r.tells(v) || r.shares(v)) {
 		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained, by %s at %s: `jeoul balancer undrain` ends that",
@@ -179,7 +180,7 @@ func (r *routes) begin(v *view) {
 			r.found[vip] = true
 		}
 		r.trusted = time.Now().Add(trust)
-		r.wanted.VIPs = both(r.left, vipsOf(v.cfg))
+		r.wanted.VIPs = both(r.left, view.VIPsOf(v.Config))
 		r.told = r.wanted
 		r.routesTask.In(trust)
 	}
@@ -190,8 +191,8 @@ func (r *routes) begin(v *view) {
 }
 
 // arm has the VIPs withdrawn when they have been the last choice for long enough.
-func (r *routes) arm(v *view) {
-	if left := time.Until(r.drained.At.Add(v.cfg.BGP.DrainPause)); left > 0 {
+func (r *routes) arm(v *view.View) {
+	if left := time.Until(r.drained.At.Add(v.Config.BGP.DrainPause)); left > 0 {
 		r.routesTask.In(left)
 	}
 }
@@ -269,7 +270,7 @@ func (r *routes) drain(drain bool, by string) error {
 		r.opt.Log.Warn("the balancer is drained: it leaves the VIPs to others", "by", by, about)
 	case drain:
 		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained: routers have it as the last choice, and in %s not at all",
-			v.cfg.BGP.DrainPause), "by", by, about)
+			v.Config.BGP.DrainPause), "by", by, about)
 		r.arm(v)
 	default:
 		r.opt.Log.Info("the balancer is drained no more", "by", by, about)
@@ -283,34 +284,34 @@ func (r *routes) drain(drain bool, by string) error {
 }
 
 // tells says whether routers are told of VIPs, and shares whether others of the segment may hold them.
-func (r *routes) tells(v *view) bool { return v.cfg.BGP.On() && r.opt.Routes != nil }
+func (r *routes) tells(v *view.View) bool { return v.Config.BGP.On() && r.opt.Routes != nil }
 
-func (r *routes) shares(v *view) bool { return v.cfg.VRRP.ID != 0 && r.opt.Election != nil }
+func (r *routes) shares(v *view.View) bool { return v.Config.VRRP.ID != 0 && r.opt.Election != nil }
 
 // bgpStatus is what routers are told by a view, nil where there is none.
-func (r *routes) bgpStatus(v *view) ops.BGP {
-	status := ops.BGP{Speaker: v.cfg.BGP.Speaker, Table: v.cfg.BGP.Table, ASN: v.cfg.BGP.ASN,
-		RouterID: v.cfg.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}
+func (r *routes) bgpStatus(v *view.View) ops.BGP {
+	status := ops.BGP{Speaker: v.Config.BGP.Speaker, Table: v.Config.BGP.Table, ASN: v.Config.BGP.ASN,
+		RouterID: v.Config.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}
 	r.mu.Lock()
 	drained := r.drained
 	r.mu.Unlock()
 	out := false
 	if drained != nil {
 		status.Drained = &ops.BalancerDrained{By: drained.By, At: drained.At,
-			Withdrawn: drained.At.Add(v.cfg.BGP.DrainPause)}
+			Withdrawn: drained.At.Add(v.Config.BGP.DrainPause)}
 		out = !time.Now().Before(status.Drained.Withdrawn)
 	}
-	for _, vip := range vipsOf(v.cfg) {
-		if !v.cfg.BGP.On() {
+	for _, vip := range view.VIPsOf(v.Config) {
+		if !v.Config.BGP.On() {
 			break
 		}
-		why := v.unannounced(vip)
+		why := v.Unannounced(vip)
 		if why == "" && out {
 			why = "the balancer is drained"
 		}
 		status.VIPs = append(status.VIPs, ops.AnnouncedVIP{VIP: vip, Announced: why == "", Reason: why})
 	}
-	own, others := v.pool()
+	own, others := v.AnnouncedPool()
 	for _, address := range own {
 		status.Pool = append(status.Pool, ops.AnnouncedAddress{Address: address})
 	}
@@ -324,8 +325,8 @@ func (r *routes) bgpStatus(v *view) ops.BGP {
 }
 
 // showRoutes adds what routers are told to a status.
-func (r *routes) showRoutes(v *view, status *ops.Status) {
-	if r.opt.Routes == nil || !v.cfg.BGP.On() {
+func (r *routes) showRoutes(v *view.View, status *ops.Status) {
+	if r.opt.Routes == nil || !v.Config.BGP.On() {
 		return
 	}
 	bgp := r.bgpStatus(v)

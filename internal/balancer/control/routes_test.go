@@ -489,7 +489,7 @@ services:
 		const pool = "own 192.0.2.202 backup 192.0.2.201"
 		told.expect(t, "when it serves", "192.0.2.100 "+pool)
 		w.mu.Lock()
-		held := slices.Clone(c.vips.held)
+		held := slices.Clone(c.vips.Held())
 		w.mu.Unlock()
 		if want := []netip.Addr{netip.MustParseAddr("192.0.2.100"),
 			netip.MustParseAddr("192.0.2.202")}; !slices.Equal(held, want) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
@@ -81,9 +82,9 @@ func large(b *testing.B, services, backends int) (*Controller, still) {
 		Links:    manyLinks{links{world.world}},
 		Announce: func(string, ...netip.Addr) error { return nil }, Log: slog.New(slog.DiscardHandler), Version: "v0"},
 		cfg)
-	v := newView(c.view.layout, nil, c.known(c.view.layout, world.links, nil), c.verdictsFor(c.view.layout), nil, nil,
+	v := view.New(c.view.Layout, nil, c.known(c.view.Layout, world.links, nil), c.verdictsFor(c.view.Layout), nil, nil,
 		time.Now())
-	v.links = world.links
+	v.Links = world.links
 	if err := c.install(v); err != nil {
 		b.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func (s still) answer(addr netip.Addr, last byte) {
 func BenchmarkChange(b *testing.B) {
 	for _, size := range []struct{ services, backends int }{{10000, 10}, {10, 10000}} {
 		c, world := large(b, size.services, size.backends)
-		last := c.view.cfg.Services[size.services-1]
+		last := c.view.Config.Services[size.services-1]
 		name := fmt.Sprintf("%dx%d", size.services, size.backends)
 		weight := int64(2)
 		b.Run(name+"/weight", func(b *testing.B) {
@@ -128,13 +129,13 @@ func BenchmarkChange(b *testing.B) {
 			}
 		})
 		b.Run(name+"/reload", func(b *testing.B) {
-			cfg := *c.view.cfg
+			cfg := *c.view.Config
 			cfg.Services = append([]lb.Service{}, cfg.Services...)
 			for i := range b.N {
 				s := &cfg.Services[0]
 				s.Backends = append([]lb.Backend{}, s.Backends...)
 				s.Backends[0].Weight = uint16(i%2 + 1)
-				r := &reload{new: newLayout(&cfg), done: make(chan error, 1)}
+				r := &reload{new: view.NewLayout(&cfg), done: make(chan error, 1)}
 				c.prepare(r)
 				if err := <-r.done; err != nil {
 					b.Fatal(err)

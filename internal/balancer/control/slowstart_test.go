@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -25,27 +26,6 @@ func (w *world) weights(n int) string {
 		all = append(all, fmt.Sprint(b.Weight))
 	}
 	return strings.Join(all, " ")
-}
-
-// TestSlowShare: ten steps from a twentieth to all of it, and on average a line.
-func TestSlowShare(t *testing.T) {
-	const d = 10 * time.Second
-	sum := 0
-	for at, want := range []uint16{5, 15, 25, 35, 45, 55, 65, 75, 85, 95} {
-		for _, within := range []time.Duration{0, time.Second - 1} {
-			share, next := slowShare(time.Duration(at)*time.Second+within, d)
-			if share != want || next != time.Second-within {
-				t.Errorf("%d s and %s: %d%%, the next in %s; want %d%%", at, within, share, next, want)
-			}
-		}
-		sum += int(want)
-	}
-	if share, next := slowShare(d, d); share != 100 || next != 0 || sum != 500 {
-		t.Errorf("at the end: %d%%, the next in %s; on average %d%%", share, next, sum/10)
-	}
-	if share, _ := slowShare(-time.Hour, d); share != 5 { // the clock was set back
-		t.Errorf("before it began: %d%%", share)
-	}
 }
 
 // TestSlowStart: none at the start of the daemon; a backend that rises has its share by ten steps,
@@ -83,7 +63,7 @@ func TestSlowStart(t *testing.T) {
 		if got := w.weights(2); got != "100 100" {
 			t.Errorf("at the end: weights %s", got)
 		}
-		if did := w.done(); len(did) != slowSteps {
+		if did := w.done(); len(did) != view.SlowSteps {
 			t.Errorf("%d changes: %q", len(did), did)
 		}
 		if b := stateOf(t, c, "web", "web02"); b.SlowStart != nil {
@@ -222,7 +202,7 @@ func TestSlowStartOverRestart(t *testing.T) {
 		w := newWorld(t)
 		c, asked := watched(w, slowWeb)
 		for i, ago := range []time.Duration{time.Hour, 5500 * time.Millisecond} {
-			s := c.view.cfg.Services[0]
+			s := c.view.Config.Services[0]
 			v := healthy()
 			v.Since = v.Since.Add(-ago)
 			asked.verdicts[s.BackendKey(s.Backends[i])] = v

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 )
 
 // slowStarts has backends that begin to serve get more and more of their weight.
@@ -19,25 +20,25 @@ type slowStarts struct {
 // advance gives the backends that are in slow start the shares that they have by now.
 func (t *slowStarts) advance() error {
 	now := time.Now()
-	due, _ := t.view.nextStep(now)
+	due, _ := t.view.NextStep(now)
 	if len(due) == 0 {
 		return nil
 	}
-	if err := t.become(t.view.withSteps(due, now)); err != nil {
+	if err := t.become(t.view.WithSteps(due, now)); err != nil {
 		return fmt.Errorf("give backends in slow start a larger share: %w", err)
 	}
 	return nil
 }
 
 // armSteps arms the timer for the next step, and logs what begins with a view.
-func (t *slowStarts) armSteps(before, now *view) {
+func (t *slowStarts) armSteps(before, now *view.View) {
 	t.health.logStarts(before, now)
-	due, in := now.nextStep(time.Now())
+	due, in := now.NextStep(time.Now())
 	switch {
 	case len(due) > 0:
-		t.stepsTask.In(slowPause)
+		t.stepsTask.In(view.SlowPause)
 	case in > 0:
-		t.stepsTask.In(max(in, slowPause))
+		t.stepsTask.In(max(in, view.SlowPause))
 	default:
 		t.stepsTask.Off()
 	}

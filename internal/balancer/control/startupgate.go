@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
+	"github.com/jeoul/jeoul/internal/balancer/control/view"
 )
 
 // startupGate leaves the VIPs to others until a balancer that starts beside them knows the flows that they remember,
@@ -54,17 +55,17 @@ func (g *startupGate) awaitFlows() {
 
 // packetsWentElsewhere says whether packets went to other balancers while there was no process: no speaker announces
 // the VIPs any more, or another balancer has taken them.
-func (g *startupGate) packetsWentElsewhere(first *view) bool {
-	if first.cfg.VRRP.ID != 0 {
-		return g.opt.Election != nil && first.passive
+func (g *startupGate) packetsWentElsewhere(first *view.View) bool {
+	if first.Config.VRRP.ID != 0 {
+		return g.opt.Election != nil && first.Passive
 	}
-	return g.opt.Routes != nil && first.cfg.BGP.On() && len(g.routes.left) == 0
+	return g.opt.Routes != nil && first.Config.BGP.On() && len(g.routes.left) == 0
 }
 
 // begin returns why the first view's VIPs are to be left to others yet. Where packets went to others since the process
 // before ended, nothing is known here of the flows that began there, nor of backends that have died, as when the
 // balancer had never been.
-func (g *startupGate) begin(first *view) string {
+func (g *startupGate) begin(first *view.View) string {
 	if g.opt.TakesOver && g.opt.Routes != nil {
 		g.routes.left = g.opt.Routes.Found()
 	}
@@ -72,7 +73,7 @@ func (g *startupGate) begin(first *view) string {
 	if elsewhere {
 		g.flows = g.opt.Joined != nil
 	}
-	g.verdicts = (elsewhere || !g.opt.TakesOver && first.besideOthers()) && first.unjudged() != ""
+	g.verdicts = (elsewhere || !g.opt.TakesOver && first.BesideOthers()) && first.Unjudged() != ""
 	g.joining = g.why()
 	return g.joining
 }
@@ -83,8 +84,8 @@ func (g *startupGate) boundVerdicts() {
 	if g.verdicts {
 		g.judgedTask.In(verdictsBound)
 	}
-	if g.joining != "" && g.view.byAddress() {
-		g.opt.Log.Info(fmt.Sprintf("the VIPs come onto %s later: %s", g.view.links[0].Name, g.joining))
+	if g.joining != "" && g.view.ByAddress() {
+		g.opt.Log.Info(fmt.Sprintf("the VIPs come onto %s later: %s", g.view.Links[0].Name, g.joining))
 	}
 }
 
@@ -98,14 +99,14 @@ func (g *startupGate) proceed() {
 
 // judged goes on once the data plane has the first verdict on each backend. So no transition begins by it.
 func (g *startupGate) judged() {
-	if g.verdicts && g.view.unjudged() == "" {
+	if g.verdicts && g.view.Unjudged() == "" {
 		g.endVerdictWait()
 	}
 }
 
 // giveUpVerdicts takes the VIPs without the verdicts that have not come in time: their backends count as healthy.
 func (g *startupGate) giveUpVerdicts() {
-	if backend := g.view.unjudged(); backend != "" {
+	if backend := g.view.Unjudged(); backend != "" {
 		g.opt.Log.Warn(fmt.Sprintf("the VIPs are taken without a verdict on %s, for which its health checks had %v: "+
 			"clients may be sent to it although it does not serve", backend, verdictsBound))
 	}

@@ -41,7 +41,7 @@ func TestAddressesWait(t *testing.T) {
 				time.Sleep(2 * settle)
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				if has := slices.Contains(c.vips.held, netip.MustParseAddr("192.0.2.100")); has != want ||
+				if has := slices.Contains(c.vips.Held(), netip.MustParseAddr("192.0.2.100")); has != want ||
 					w.state.Fresh != fresh {
 					t.Errorf("%s, the interface has the VIP: %v, and the table is the first: %v; want %v, %v", when,
 						has, w.state.Fresh, want, fresh)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -34,7 +35,7 @@ func (s *storage) logFaults() {
 	for _, f := range faults {
 		now[f.Path] = f
 		if before, told := s.unwritten[f.Path]; !told || before.Kept != f.Kept || before.Err.Error() != f.Err.Error() {
-			s.opt.Log.Warn(oneLine(errors.New(f.String())), about)
+			s.opt.Log.Warn(loglines.OneLine(errors.New(f.String())), about)
 		}
 	}
 	for path, f := range s.unwritten {
@@ -52,7 +53,7 @@ func (s *storage) logFaults() {
 func (s *storage) showStorage(status *ops.Status) {
 	for _, f := range s.opt.Files.Faults() {
 		status.Unwritten = append(status.Unwritten,
-			ops.Unwritten{What: f.What, Path: f.Path, Since: f.Since, Error: oneLine(f.Err), Kept: f.Kept})
+			ops.Unwritten{What: f.What, Path: f.Path, Since: f.Since, Error: loglines.OneLine(f.Err), Kept: f.Kept})
 		status.Problems = append(status.Problems, f.String())
 	}
 	status.WriteFailures = s.opt.Files.Failures()
@@ -62,7 +63,7 @@ func (s *storage) showStorage(status *ops.Status) {
 // for it should know.
 func (s *storage) noteUnsaved(saving string, err error) error {
 	if err != nil && !errors.Is(err, durable.ErrNotWritten) {
-		s.opt.Log.Warn(fmt.Sprintf("%s (it ends with this process): %s", saving, oneLine(err)))
+		s.opt.Log.Warn(fmt.Sprintf("%s (it ends with this process): %s", saving, loglines.OneLine(err)))
 	}
 	return err
 }

@@ -17,14 +17,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ChangeCheck is what a suite says of the health checks of subjects that have them.
-type ChangeCheck struct {
-	Interval time.Duration `yaml:"interval"`
-	Timeout  time.Duration `yaml:"timeout"`
-	Fall     int           `yaml:"fall"`
-	Rise     int           `yaml:"rise"`
-}
-
 // on says whether there are any.
 func (c ChangeCheck) on() bool { return c != ChangeCheck{} }
 

@@ -11,21 +11,20 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/numbered"
 	"github.com/jeoul/jeoul/internal/weigh/results"
+	"golang.org/x/sys/unix"
 )
 
 // numberedFlows is from how many local ports the numbered stream is sent.
 const numberedFlows = 32
 
-// numbers says whether the form has a load with a numbered stream.
-func (f Form) numbers() bool {
-	return slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Changes.NumberedPerSecond > 0 })
+// demand has the way back in queues of its own where a load has a numbered stream.
+func (changeExperiment) demand(f Form, spec *lab.Spec) {
+	spec.BackQueues = slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Changes.NumberedPerSecond > 0 })
 }
 
 // numberedStream is a stream of numbered datagrams on its way from the first client to the

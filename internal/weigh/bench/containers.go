@@ -6,10 +6,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
-	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -50,16 +50,16 @@ func (f Form) checkContainers(at path, fail failFunc) {
 }
 
 func (l Load) checkFrom(f Form, at path, fail failFunc) {
-	_, transacts := knownTransactions(l.Kind)
-	carried := transacts || l.Kind == (dnsExperiment{}).Name()
+	e, _ := findExperiment(l.Kind)
+	_, carried := e.(besideContainers)
 	switch {
 	case l.From != "" && l.From != fromClients && l.From != fromBalancer:
 		fail(at.to("from"), "%q is not possible; use %s or %s", l.From, fromClients, fromBalancer)
 	case l.local() && !f.Lab.Containers:
 		fail(at.to("from"), "clients on the balancer's host need servers behind it: set lab.containers to true")
 	case f.Lab.Containers && !carried:
-		fail(at.to("kind"), "%s needs servers on the segment; with lab.containers use %s, %s or %s",
-			l.Kind, transact.CRR, transact.RR, dnsExperiment{}.Name())
+		fail(at.to("kind"), "%s needs servers on the segment; with lab.containers use %s",
+			l.Kind, besideContainersNames())
 	case f.Lab.Containers && l.Generator != "":
 		fail(at.to("generator"), "%s goes with servers on the segment, not with lab.containers", l.Generator)
 	case f.Lab.Containers:
@@ -140,4 +140,16 @@ func balancerWork(metrics map[string]float64) string {
 		return fmt.Sprintf("balancer's host %.1f µs", both)
 	}
 	return fmt.Sprintf("balancer %.1f µs", metrics[results.BalancerCPUUsPerRequest])
+}
+
+// besideContainersNames lists the kinds of loads that go beside containers: "a, b or c".
+func besideContainersNames() string {
+	var names []string
+	for _, e := range registered {
+		if _, ok := e.(besideContainers); ok {
+			names = append(names, e.Name())
+		}
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }

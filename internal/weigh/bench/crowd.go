@@ -4,6 +4,7 @@ package bench
 
 import (
 	"fmt"
+	"runtime"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
@@ -60,3 +61,9 @@ func patientNote(limits probe.Limits) string {
 	return fmt.Sprintf(
 		"servers wait for a client's end of a connection before they close theirs (nginx: lingering_close always): of connections closed before all was acknowledged the kernel keeps %d at once (net.ipv4.tcp_max_orphans), and resets others", limits.Orphans)
 }
+
+func lastCPU() int { return runtime.NumCPU() - 1 }
+
+// firstNice is the nice value of those who have the CPU first: what else runs on
+// the machine waits, as it would if the core were their own.
+const firstNice = -20

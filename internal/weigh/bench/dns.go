@@ -16,23 +16,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// DNSPerf is how a load of the kind dnsperf is set up. Every combination of its
-// lists is measured.
-type DNSPerf struct {
-	// Clients are from how many sockets each generator asks (dnsperf -c).
-	Clients []int `yaml:"clients"`
-	// Threads are each generator's (-T; 0 is its default) and Rate the most queries a
-	// second that it sends (-Q; 0 is as many as are answered).
-	Threads int `yaml:"threads"`
-	Rate    int `yaml:"rate"`
-	// Timeout is after how long a query counts as lost (-t; 0 is its default).
-	Timeout time.Duration `yaml:"timeout"`
-	// Generators are how many dnsperf run at once, a client of the laboratory each.
-	Generators []int `yaml:"generators"`
-	// Backends are how many of the laboratory's servers are asked.
-	Backends []int `yaml:"backends"`
-}
-
 // Bounds of dnsperf.
 const (
 	dnsperfMaxClients = 10_000
@@ -55,26 +38,6 @@ func (d DNSPerf) timeout() time.Duration {
 		return d.Timeout
 	}
 	return load.DNSPerfTimeout
-}
-
-// dnsPoints returns the load once for each combination of its lists, which then have
-// that alone; nothing for loads of other kinds.
-func (l Load) dnsPoints() []Load {
-	if l.DNSPerf == nil {
-		return nil
-	}
-	var all []Load
-	for _, clients := range l.DNSPerf.Clients {
-		for _, generators := range l.DNSPerf.Generators {
-			for _, backends := range l.DNSPerf.Backends {
-				one, of := l, *l.DNSPerf
-				of.Clients, of.Generators, of.Backends = []int{clients}, []int{generators}, []int{backends}
-				one.DNSPerf = &of
-				all = append(all, one)
-			}
-		}
-	}
-	return all
 }
 
 // dnsExperiment asks name servers through a subject, as the second document did.
@@ -192,7 +155,13 @@ func (dnsExperiment) notes(f Form) []string {
 
 // prepare starts a name server on every server.
 func (dnsExperiment) prepare(ctx context.Context, r *runner) (err error) {
-	r.names, err = startNameServers(ctx, r.lab)
+	names := keptOf[[]*nameServer](r, dnsExperiment{}.Name())
+	if *names, err = startNameServers(ctx, r.lab); err != nil {
+		return err
+	}
+	for _, server := range *names {
+		r.alive = append(r.alive, server.running)
+	}
 	return err
 }
 
@@ -215,7 +184,35 @@ func (dnsExperiment) line(got []results.Trial) string {
 func (dnsExperiment) conduct(ctx context.Context, r *runner, t Trial, running subject.Running,
 	blank results.Trial) ([]results.Trial, error) {
 	blank.Metrics = maps.Clone(blank.Metrics)
-	d := &dnsTrial{runner: r, trial: t, running: running, got: &blank, servers: r.names[:t.By.DNSPerf.Backends[0]]}
+	d := &dnsTrial{runner: r, trial: t, running: running, got: &blank,
+		servers: (*keptOf[[]*nameServer](r, dnsExperiment{}.Name()))[:t.By.DNSPerf.Backends[0]]}
 	err := d.conduct(ctx)
 	return []results.Trial{blank}, err
+}
+
+func (e dnsExperiment) checkAny(l Load, _ Form, at path, fail failFunc) {
+	if l.DNSPerf != nil && l.Kind != e.Name() {
+		fail(at.to("dnsperf"), "goes with the kind %s, not with %s", e.Name(), l.Kind)
+	}
+}
+
+func (dnsExperiment) besideContainers() {}
+
+// expand returns a point for each combination of the load's lists, which then have that alone.
+func (dnsExperiment) expand(l Load) []Point {
+	if l.DNSPerf == nil {
+		return nil
+	}
+	var all []Point
+	for _, clients := range l.DNSPerf.Clients {
+		for _, generators := range l.DNSPerf.Generators {
+			for _, backends := range l.DNSPerf.Backends {
+				one, of := l, *l.DNSPerf
+				of.Clients, of.Generators, of.Backends = []int{clients}, []int{generators}, []int{backends}
+				one.DNSPerf = &of
+				all = append(all, Point{By: one, Concurrency: of.sockets()})
+			}
+		}
+	}
+	return all
 }

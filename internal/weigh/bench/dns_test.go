@@ -191,11 +191,10 @@ func TestNameServerThatEndedIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.tearDown()
-	names, err := startNameServers(ctx, r.lab)
-	if err != nil {
+	if err := (dnsExperiment{}).prepare(ctx, r); err != nil {
 		t.Fatal(err)
 	}
-	r.names = names
+	names := *keptOf[[]*nameServer](r, dnsExperiment{}.Name())
 	if err := r.serving(); err != nil {
 		t.Error(err)
 	}

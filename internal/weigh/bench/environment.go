@@ -12,15 +12,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
-
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 )
 
 // labNotes are facts about the laboratory and the measuring that every figure
@@ -73,10 +72,8 @@ var bulkNotes = []string{
 // notes are those on everything that the form does.
 func (f Form) notes() []string {
 	all := slices.Clone(labNotes)
-	if f.floods() {
-		all = append(all, floodNotes...)
-	} else if f.wires() {
-		all = append(all, wireNotes...)
+	if framed := having[framing](f.experiments()); len(framed) > 0 {
+		all = append(all, framed[0].frameNotes()...)
 	} else if f.has(false) || slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
 		all = append(all, frameNotes...)
 	}

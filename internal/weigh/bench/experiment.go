@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
@@ -68,20 +69,62 @@ func conducted(e experiment) string {
 // failFunc reports what is wrong with a field of a suite.
 type failFunc = func(at path, format string, args ...any)
 
-// experiments lists them in the order in which a person should see them.
-func experiments() []experiment {
-	return []experiment{transactions{transact.CRR}, transactions{transact.RR}, arrivals{}, changeExperiment{},
-		synFlood{}, wireLoad{}, dnsExperiment{}}
+// registered are all experiments, in the order in which a person should see them. kinds.go has the list; what conducts
+// a run knows none of them.
+var registered []experiment
+
+// What an experiment may have besides.
+type (
+	// anyLoads experiments check what a load of any kind has of their own settings.
+	anyLoads interface {
+		checkAny(l Load, form Form, at path, fail failFunc)
+	}
+	// ofHTTP experiments speak HTTP.
+	ofHTTP interface{ speaksHTTP() }
+	// expanding experiments make several points of a load, each with its settings and its number of connections.
+	expanding interface{ expand(l Load) []Point }
+	// completing experiments fill in what a load of any kind leaves out of their settings.
+	completing interface{ complete(l *Load) }
+	// demanding experiments need more of the laboratory than others.
+	demanding interface {
+		demand(f Form, spec *lab.Spec)
+	}
+	// framing experiments have notes on frames in place of the usual ones.
+	framing interface{ frameNotes() []string }
+	// besideContainers experiments can be conducted where servers are containers of the balancer's host.
+	besideContainers interface{ besideContainers() }
+	// besideOthers experiments can be conducted with several balancers, as far as the load goes with those.
+	besideOthers interface{ besideOthers(l Load) bool }
+	// tying experiments may have all work of a point done on one core.
+	tying interface{ alone(p Point) bool }
+	// remembering experiments say how many flows a subject must have room for.
+	remembering interface{ flows(f Form) int }
+	// stepping experiments have several results of a trial, of which whole ones may be kept of a trial that was ended
+	// early; dropPartial takes out of a run what must be measured anew.
+	stepping interface {
+		whole(got []results.Trial) []results.Trial
+		dropPartial(r *runner, trials []Trial)
+	}
+)
+
+// having returns those of all experiments that have an ability.
+func having[T any](all []experiment) []T {
+	var able []T
+	for _, e := range all {
+		if one, ok := e.(T); ok {
+			able = append(able, one)
+		}
+	}
+	return able
 }
 
 // findExperiment returns the experiment with the name, and false if there is none.
 func findExperiment(name string) (experiment, bool) {
-	all := experiments()
-	i := slices.IndexFunc(all, func(e experiment) bool { return e.Name() == name })
+	i := slices.IndexFunc(registered, func(e experiment) bool { return e.Name() == name })
 	if i < 0 {
 		return nil, false
 	}
-	return all[i], true
+	return registered[i], true
 }
 
 // experiments returns those that the form's loads are.
@@ -93,4 +136,34 @@ func (f Form) experiments() []experiment {
 		}
 	}
 	return all
+}
+
+// byNetperf says whether a load of the form has netperf for its generator.
+func (f Form) byNetperf() bool {
+	return slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Generator == transact.NetperfProgram })
+}
+
+// netperfPrograms are its client and its server, which both tell a version.
+var netperfPrograms = programs{
+	clients: []askedProgram{{transact.NetperfProgram, transact.Netperf{}.VersionFlag()}},
+	servers: []askedProgram{{transact.NetserverProgram, transact.Netperf{}.VersionFlag()}},
+}
+
+// netperfMissing is why there is no netperf.
+func netperfMissing(program string) string {
+	return program + " is not installed (Debian has it in non-free); leave out generator for this program's own"
+}
+
+// netperfHere returns netperf's version on this machine, or why there is none.
+func netperfHere(ctx context.Context) (version, missing string, err error) {
+	for _, program := range slices.Concat(netperfPrograms.servers, netperfPrograms.clients) {
+		version, err = program.version(ctx)
+		if errors.Is(err, probe.ErrNotInstalled) {
+			return "", netperfMissing(program.Name), nil
+		}
+		if err != nil {
+			return "", "", err
+		}
+	}
+	return version, "", nil
 }

@@ -17,24 +17,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Flood is how a load of the kind synflood is set up.
-type Flood struct {
-	// Packets says what the flood is made of.
-	Packets flood.Packets `yaml:"packets"`
-	// Rate is how many packets are sent a second; 0: as many as one core can.
-	Rate int `yaml:"rate"`
-	// Beyond says what becomes of what the balancer sends: "drop" drops the flood
-	// behind it, so that only the balancer is weighed; with "pass" the servers
-	// answer it.
-	Beyond string `yaml:"beyond"`
-	// Every is how often each of the open connections asks.
-	Every time.Duration `yaml:"every"`
-	// New is how many connections are opened each second besides.
-	New int `yaml:"new"`
-	// Patience is how long an answer may take before its connection counts as lost; 0: 4 s.
-	Patience time.Duration `yaml:"patience"`
-}
-
 // What Beyond can be.
 const (
 	beyondDrop = "drop"
@@ -178,17 +160,10 @@ var floodNotes = []string{
 
 func (synFlood) notes(Form) []string { return nil }
 
-// floods says whether the form is one of floods: then all its loads are.
-func (f Form) floods() bool {
-	return slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Kind == synFlood{}.Name() })
-}
+// demand has an attacker, and a queue of each device for each core.
+func (synFlood) demand(_ Form, spec *lab.Spec) { spec.Attacker, spec.CoreQueues = true, true }
 
-// spec is the laboratory that the form needs.
-func (f Form) spec() lab.Spec {
-	return lab.Spec{Clients: f.Lab.Clients, Servers: f.Lab.Servers, Containers: f.Lab.Containers,
-		Balancers: f.Lab.Balancers, Attacker: f.floods(), CoreQueues: f.floods(), BackQueues: f.numbers(),
-		Wire: f.wires(), KernelSettings: len(f.Tune) > 0}
-}
+func (synFlood) frameNotes() []string { return floodNotes }
 
 func (synFlood) prepare(ctx context.Context, r *runner) (err error) {
 	if r.web == nil {

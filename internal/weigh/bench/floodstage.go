@@ -6,15 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/jeoul/jeoul/internal/weigh/flood"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"golang.org/x/sys/unix"
 )
 
 // floodCPU has the flood; the last core, which floodCPU is not, the rest.
@@ -140,10 +138,6 @@ func (s *floodStage) tap(Trial) error {
 		}),
 	)
 }
-
-// firstNice is the nice value of those who have the CPU first: what else runs on
-// the machine waits, as it would if the core were their own.
-const firstNice = -20
 
 // pin ties what serves the connections to the last core.
 func (s *floodStage) pin(Trial) error {

@@ -10,13 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
@@ -24,6 +20,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/flood"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 )
 
 // A trial is this long besides its two phases. In these times requests are made, and
@@ -53,8 +51,6 @@ func floodTime(each time.Duration) time.Duration { return floodStarts + floodBeg
 
 // floodTarget is the service.
 func floodTarget(l *lab.Lab) netip.AddrPort { return netip.AddrPortFrom(l.VIP4, servicePort) }
-
-func lastCPU() int { return runtime.NumCPU() - 1 }
 
 // floodTrial is a trial with its subject up.
 type floodTrial struct {

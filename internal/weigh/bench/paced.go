@@ -18,18 +18,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Search asks for the highest rate at which a latency is kept and nothing fails.
-type Search struct {
-	// From and To are requests a second, of all clients together: the lowest and the
-	// highest that are tried.
-	From int `yaml:"from"`
-	To   int `yaml:"to"`
-	// P99Ms is what 99 % of the requests may take, in milliseconds.
-	P99Ms float64 `yaml:"p99_ms"`
-	// Within is how near, in per cent, the rate found is to one that does not hold.
-	Within float64 `yaml:"within"`
-}
-
 func (s Search) within() float64 {
 	if s.Within == 0 {
 		return 5
@@ -98,8 +86,13 @@ func (s Search) check(at path, clients int, fail failFunc) {
 	}
 }
 
-// isPaced says whether an experiment is this one, the only one that speaks HTTP.
-func isPaced(e experiment) bool { return e == arrivals{} }
+func (arrivals) speaksHTTP() {}
+
+func (e arrivals) checkAny(l Load, _ Form, at path, fail failFunc) {
+	if l.Kind != e.Name() && (l.Rate != nil || l.Search != nil || l.Keep) {
+		fail(at, "rate, search and keep go with %s, not with %s", e.Name(), l.Kind)
+	}
+}
 
 func (arrivals) obstacle(p Point, limits probe.Limits) string {
 	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {

@@ -128,10 +128,8 @@ func (f *Form) complete() {
 	f.Loads = slices.Clone(f.Loads)
 	for i := range f.Loads {
 		f.Loads[i].Name = cmp.Or(f.Loads[i].Name, f.Loads[i].Kind)
-		if w := f.Loads[i].Wire; w != nil && len(f.Loads[i].Concurrency) == 0 {
-			// Of a packet-level load there is one point, and how many connections it has
-			// says the load itself.
-			f.Loads[i].Concurrency = []int{w.connections()}
+		for _, e := range having[completing](registered) {
+			e.complete(&f.Loads[i])
 		}
 	}
 	f.completeTuning()

@@ -12,6 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // Point is one subject under one load with one set of parameters.
@@ -113,11 +114,13 @@ func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point
 	kind, _ := load.Find(l.Kind)
 	experiment, _ := findExperiment(l.Kind)
 	var points []Point
-	for _, l := range l.dnsPoints() {
-		points = append(points, Point{
-			Subject: s, Params: params, Load: l.Name, Experiment: experiment, By: l, Form: f, Repeats: f.repeats(l),
-			Concurrency: l.DNSPerf.sockets(), Duration: l.Duration, Offloads: l.Offloads,
-		})
+	if e, ok := experiment.(expanding); ok {
+		for _, of := range e.expand(l) {
+			points = append(points, Point{
+				Subject: s, Params: params, Load: l.Name, Experiment: experiment, By: of.By, Form: f,
+				Repeats: f.repeats(l), Concurrency: of.Concurrency, Duration: l.Duration, Offloads: l.Offloads,
+			})
+		}
 	}
 	for _, concurrency := range l.Concurrency {
 		points = append(points, Point{
@@ -258,4 +261,20 @@ func yesNo(yes bool) string {
 		return "yes"
 	}
 	return "no"
+}
+
+// alone says that the point has a single connection, all of whose work is done on one core.
+func (p Point) alone() bool {
+	e, ok := p.Experiment.(tying)
+	return ok && e.alone(p)
+}
+
+// spec is the laboratory that the form needs.
+func (f Form) spec() lab.Spec {
+	spec := lab.Spec{Clients: f.Lab.Clients, Servers: f.Lab.Servers, Containers: f.Lab.Containers,
+		Balancers: f.Lab.Balancers, KernelSettings: len(f.Tune) > 0}
+	for _, e := range having[demanding](f.experiments()) {
+		e.demand(f, &spec)
+	}
+	return spec
 }

@@ -120,7 +120,7 @@ func (r *runner) startProxies(ctx context.Context, proxies, servers []*lab.Host)
 		if err != nil {
 			return fmt.Errorf("starting the proxy on %s: %w", host.Name, err)
 		}
-		r.proxies = append(r.proxies, process)
+		r.alive = append(r.alive, func() error { return proxyRunning(process) })
 	}
 	return nil
 }
@@ -168,16 +168,14 @@ func proxyConfiguration(l *lab.Lab, host *lab.Host, servers []*lab.Host) ([]byte
 	return result.Text, nil
 }
 
-// proxiesRunning returns nil if the proxies still run.
-func (r *runner) proxiesRunning() error {
-	for _, process := range r.proxies {
-		select {
-		case <-process.Done():
-			return fmt.Errorf("a proxy ended by itself: %w", errors.Join(process.Wait(), errProxyGone))
-		default:
-		}
+// proxyRunning returns nil if a proxy still runs.
+func proxyRunning(process *lab.Process) error {
+	select {
+	case <-process.Done():
+		return fmt.Errorf("a proxy ended by itself: %w", errors.Join(process.Wait(), errProxyGone))
+	default:
+		return nil
 	}
-	return nil
 }
 
 // errProxyGone says so of a proxy that ended without an error.

@@ -115,7 +115,9 @@ func (r *runner) sameLimits() error {
 
 // remaining drops the trials that the run has already.
 func (r *runner) remaining(trials []Trial) []Trial {
-	r.dropPartial(trials)
+	for _, e := range having[stepping](registered) {
+		e.dropPartial(r, trials)
+	}
 	return slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool {
 		return slices.ContainsFunc(r.results.Trials, t.has)
 	})

@@ -153,11 +153,13 @@ type runner struct {
 	web       *web
 	// tuned is how the hosts are tuned now.
 	tuned tuning
-	names []*nameServer
+	// kept are what experiments keep of this laboratory, alive are asked after each trial whether what serves all
+	// subjects still runs, and atEnd take back before the laboratory goes what does not go with it.
+	kept  map[string]any
+	alive []func() error
+	atEnd []func() error
 	// live are the servers of change experiments; nil where there is none.
 	live *live.Servers
-	// proxies are the processes before the servers of a change experiment of two tiers.
-	proxies []*lab.Process
 	// unsaved says that saving has failed, and so would again.
 	unsaved bool
 	// certificate is what TLS servers show; nil where no load is over TLS.
@@ -169,8 +171,6 @@ type runner struct {
 	// ceilings are the most that a packet-level load reached without a balancer, by the
 	// load's name.
 	ceilings map[string]float64
-	// tester is that of the last packet-level load, for the next of its arrangement.
-	tester wireTester
 	// settled are notes on what the last trial left, for the next.
 	settled []string
 	// limitsBefore are those of the run that is gone on with.
@@ -283,7 +283,11 @@ func (r *runner) tearDown() error {
 	if r.lab == nil {
 		return nil
 	}
-	return errors.Join(r.tester.close(), r.lab.Close())
+	var errs []error
+	for _, end := range r.atEnd {
+		errs = append(errs, end())
+	}
+	return errors.Join(append(errs, r.lab.Close())...)
 }
 
 // spec is the form's laboratory. Where instructions are counted nothing measures along,
@@ -357,7 +361,9 @@ func (r *runner) trials(ctx context.Context, trials []Trial, all int) error {
 		var got []results.Trial
 		got, broken = r.trial(ctx, t)
 		if err := ctx.Err(); err != nil {
-			r.results.Trials = append(r.results.Trials, t.wholeSteps(got)...)
+			if e, ok := t.Experiment.(stepping); ok {
+				r.results.Trials = append(r.results.Trials, e.whole(got)...)
+			}
 			return fmt.Errorf("%s: %w", name(t), errors.Join(err, broken))
 		}
 		if broken == nil {
@@ -399,20 +405,20 @@ func (r *runner) rebuild(ctx context.Context) error {
 	if err := r.tearDown(); err != nil {
 		r.progress.say("the broken laboratory could not be taken down: %v", err)
 	}
-	r.lab, r.web, r.names, r.settled, r.proxies = nil, nil, nil, nil, nil
+	r.lab, r.web, r.kept, r.alive, r.atEnd, r.settled = nil, nil, nil, nil, nil, nil
 	r.transactServers, r.netservers = false, false
 	return r.build(ctx)
 }
 
 // serving returns nil if the web servers, which serve all subjects, still run.
 func (r *runner) serving() error {
-	for _, server := range r.names {
-		if err := server.running(); err != nil {
+	for _, alive := range r.alive {
+		if err := alive(); err != nil {
 			return err
 		}
 	}
-	if err := r.proxiesRunning(); err != nil || r.web == nil {
-		return err
+	if r.web == nil {
+		return nil
 	}
 	return r.web.running()
 }
@@ -468,8 +474,8 @@ func (r *runner) setup(t Trial) subject.Setup {
 	switch {
 	case t.Experiment != nil:
 		setup.Services = t.Experiment.services(r.lab, t.Point)
-		if t.By.Wire != nil {
-			setup.Flows = t.Form.wireFlows()
+		if e, ok := t.Experiment.(remembering); ok {
+			setup.Flows = e.flows(t.Form)
 		}
 	case t.Kind.Bulk():
 		setup.Services = bulkServices(r.lab)
@@ -501,4 +507,15 @@ func (r *runner) measure(ctx context.Context, t Trial, running subject.Running, 
 		}
 	}
 	return all
+}
+
+// keptOf returns what is kept of the laboratory under a name, made at first.
+func keptOf[T any](r *runner, name string) *T {
+	if r.kept == nil {
+		r.kept = map[string]any{}
+	}
+	if r.kept[name] == nil {
+		r.kept[name] = new(T)
+	}
+	return r.kept[name].(*T)
 }

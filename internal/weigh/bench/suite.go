@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
-	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
 	"github.com/jeoul/jeoul/internal/weigh/bench/router"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -252,7 +251,7 @@ func (f Form) check(at path, fail failFunc) {
 		seen[s.Name] = true
 		s.check(at.to("subjects", i), fail)
 		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() &&
-			(f.has(true) || slices.ContainsFunc(f.experiments(), func(e experiment) bool { return !isPaced(e) })) {
+			(f.has(true) || len(having[ofHTTP](f.experiments())) < len(f.experiments())) {
 			fail(at.to("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
 		}
 	}
@@ -301,14 +300,8 @@ func (s Subject) check(at path, fail failFunc) {
 }
 
 func (l Load) check(at path, form Form, fail failFunc) {
-	if l.DNSPerf != nil && l.Kind != (dnsExperiment{}).Name() {
-		fail(at.to("dnsperf"), "goes with the kind %s, not with %s", dnsExperiment{}.Name(), l.Kind)
-	}
-	if l.Kind != (arrivals{}).Name() && (l.Rate != nil || l.Search != nil || l.Keep) {
-		fail(at, "rate, search and keep go with %s, not with %s", arrivals{}.Name(), l.Kind)
-	}
-	if _, transacts := knownTransactions(l.Kind); l.Generator != "" && !transacts {
-		fail(at.to("generator"), "goes with %s and %s, not with %s", transact.CRR, transact.RR, l.Kind)
+	for _, e := range having[anyLoads](registered) {
+		e.checkAny(l, form, at, fail)
 	}
 	kind, ok := load.Find(l.Kind)
 	if l.TLS && (!ok || kind.Bulk()) {
@@ -323,7 +316,7 @@ func (l Load) check(at path, form Form, fail failFunc) {
 		for _, k := range load.Kinds() {
 			names = append(names, k.Name())
 		}
-		for _, e := range experiments() {
+		for _, e := range registered {
 			names = append(names, e.Name())
 		}
 		fail(at.to("kind"), "unknown kind of load %q; use %s", l.Kind, strings.Join(names, " or "))

@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
@@ -17,6 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
+	"golang.org/x/sync/errgroup"
 )
 
 // transactions is the experiment whose clients make transactions of a byte each way,
@@ -74,10 +74,7 @@ func (x transactions) obstacle(p Point, limits probe.Limits) string {
 // the balancer's and the server's, is done on one core then: each step waits for the
 // one before it, and what it costs to wake another core would be most of the figure.
 // On machines, which have cores of their own, nothing is tied.
-func (p Point) alone() bool {
-	_, transacts := p.Experiment.(transactions)
-	return transacts && p.Concurrency == 1 && !p.Form.far
-}
+func (transactions) alone(p Point) bool { return p.Concurrency == 1 && !p.Form.far }
 
 func (x transactions) params(p Point) map[string]any {
 	all := map[string]any{
@@ -273,4 +270,71 @@ func (x transactions) line(got []results.Trial) string {
 	}
 	return fmt.Sprintf("%.0f %s/s, mean %.3f ms, p99 %.3f ms, %s each", t.Metrics[metric], noun,
 		t.Metrics[results.LatencyMsMean], t.Metrics[results.LatencyMsP99], balancerWork(t.Metrics))
+}
+
+func (x transactions) checkAny(l Load, _ Form, at path, fail failFunc) {
+	e, _ := findExperiment(l.Kind)
+	if _, transacts := e.(transactions); l.Generator != "" && !transacts && x.test == transact.CRR {
+		fail(at.to("generator"), "goes with %s and %s, not with %s", transact.CRR, transact.RR, l.Kind)
+	}
+}
+
+func (transactions) besideContainers() {}
+
+// netperf's own port, where it takes orders, and the one of the connections that are
+// measured. Behind a VIP both must lead to the same server.
+const (
+	netperfControlPort = 12865
+	netperfDataPort    = 12866
+)
+
+// checkNetperf checks what netperf can do for a load.
+func (l Load) checkNetperf(at path, fail failFunc) {
+	if l.Generator != transact.NetperfProgram {
+		fail(at.to("generator"), "unknown generator %q; use %s, or leave it out", l.Generator, transact.NetperfProgram)
+		return
+	}
+	if !slices.Equal(l.Concurrency, []int{1}) {
+		fail(at.to("concurrency"),
+			"through a balancer netperf is used with one connection only, for each of its streams needs services of its own; use [1]")
+	}
+	if l.Duration%time.Second != 0 {
+		fail(at.to("duration"), "%v is not possible; netperf knows whole seconds only", l.Duration)
+	}
+}
+
+// netperfServices are those of the one stream, both of the first server.
+func netperfServices(l *lab.Lab) []subject.Service {
+	return []subject.Service{
+		{Port: netperfControlPort, Servers: l.Servers[:1]},
+		{Port: netperfDataPort, Servers: l.Servers[:1]},
+	}
+}
+
+// startNetservers starts netperf's server on the first server, where a load asks for
+// it and it is installed.
+func (r *runner) startNetservers(ctx context.Context) error {
+	if !r.form.byNetperf() || r.netservers || r.absent.Generators[transact.NetperfProgram] != "" {
+		return nil
+	}
+	r.netservers = true
+	server := r.lab.Servers[0]
+	at := netip.AddrPortFrom(server.IPv4, netperfControlPort)
+	command := transact.Netserver(at)
+	process, err := server.Start(context.WithoutCancel(ctx), lab.Command{Path: command[0], Args: command[1:]})
+	if err != nil {
+		return err
+	}
+	err = pollAlive(ctx, process, func() error { return probe.Listening(ctx, server, at) })
+	if err != nil {
+		return fmt.Errorf("starting netserver on %s: %w", server.Name, err)
+	}
+	return nil
+}
+
+// netserves returns nil once netperf's server can be reached through the subject.
+func (m *measurement) netserves(ctx context.Context) error {
+	return poll(ctx, readyBound, func() error {
+		return probe.Listening(ctx, m.runner.lab.Clients[0], m.running.Target(0))
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
@@ -17,66 +16,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
-
-// Wire is how a load of the kind wire is set up. One of Rate, Ladder and Search says what
-// is offered; none of them: as much as the tester can.
-type Wire struct {
-	// Load says what connections do.
-	Load wire.Kind `yaml:"load"`
-	// Rate is a constant rate, of connections (queries, packets) a second.
-	Rate   int         `yaml:"rate"`
-	Ladder *WireLadder `yaml:"ladder"`
-	Search *WireSearch `yaml:"search"`
-	// Connections are those that a constant rate offers; a load without has a duration.
-	Connections int `yaml:"connections"`
-	// Outstanding is how many may wait for an answer at a time.
-	Outstanding int `yaml:"outstanding"`
-	// Bursts is how often as much as possible is offered in a trial, whose result is the
-	// fastest burst: what else a machine does can only slow one down. 0 is once.
-	Bursts int `yaml:"bursts"`
-	// Pause is how long nothing is sent between two bursts. A machine's slow phases last for
-	// seconds: bursts that lie in one of them all say nothing of the fast ones.
-	Pause time.Duration `yaml:"pause"`
-	// WarmUp is how long the first rate is offered before, uncounted; Settle how long late
-	// answers are waited for after each step; Hold how long a capacity's connections are
-	// held; Timeout and Tries are when, and how often, a packet is sent again.
-	WarmUp  time.Duration `yaml:"warm_up"`
-	Settle  time.Duration `yaml:"settle"`
-	Hold    time.Duration `yaml:"hold"`
-	Timeout time.Duration `yaml:"timeout"`
-	Tries   int           `yaml:"tries"`
-	// Request and Response are bytes.
-	Request  int `yaml:"request"`
-	Response int `yaml:"response"`
-	// Frame is bytes, of the load udp; Question a name, of dns.
-	Frame    int    `yaml:"frame"`
-	Question string `yaml:"question"`
-	// SYNFlood, beside the load, is a flood of SYNs; its rate is SYNs a second, 0: as many
-	// as the tester can besides.
-	SYNFlood *WireFlood `yaml:"syn_flood"`
-}
-
-// WireLadder is a step for each rate from From up to To, and so many connections in each.
-type WireLadder struct {
-	From        int `yaml:"from"`
-	To          int `yaml:"to"`
-	Step        int `yaml:"step"`
-	Connections int `yaml:"connections"`
-}
-
-// WireSearch looks for the highest rate at which no more than Loss, a share, is lost.
-type WireSearch struct {
-	From int     `yaml:"from"`
-	To   int     `yaml:"to"`
-	Loss float64 `yaml:"loss"`
-	// Resolution ends the search, as a share of the rate.
-	Resolution float64 `yaml:"resolution"`
-}
-
-// WireFlood is a flood beside a load.
-type WireFlood struct {
-	Rate int `yaml:"rate"`
-}
 
 // Where the connections of a packet-level load come from: client number i (from 0) has
 // the prefix i+1 of the half of the range for benchmarking that no host is in, and a
@@ -195,9 +134,15 @@ var wireNotes = []string{
 
 func (wireLoad) notes(Form) []string { return nil }
 
-// wires says whether the form is one of packet-level loads: then all its loads are.
-func (f Form) wires() bool {
-	return slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Kind == wireLoad{}.Name() })
+func (wireLoad) demand(_ Form, spec *lab.Spec) { spec.Wire = true }
+
+func (wireLoad) frameNotes() []string { return wireNotes }
+
+// complete says how many connections a load has, where it does not say: of a packet-level load there is one point.
+func (wireLoad) complete(l *Load) {
+	if l.Wire != nil && len(l.Concurrency) == 0 {
+		l.Concurrency = []int{l.Wire.connections()}
+	}
 }
 
 // prepare routes the clients' addresses; the routes go with the laboratory.
@@ -216,10 +161,10 @@ func (wireLoad) services(l *lab.Lab, p Point) []subject.Service {
 	return services
 }
 
-// wireFlows is how many flows a subject that remembers each must have room for: all that
+// flows is how many flows a subject that remembers each must have room for: all that
 // its longest step begins, and a quarter more, for what is closed is remembered for a
 // while; and no fewer than it has of itself.
-func (f Form) wireFlows() int {
+func (wireLoad) flows(f Form) int {
 	room := f.wireRoom()
 	return max(lb.DefaultFlowLimit, room+room/4)
 }

@@ -338,7 +338,7 @@ func TestWireResume(t *testing.T) {
 	}
 	cut := climbed(3)
 	cut[2].Valid = false
-	if got := len(ladder.wholeSteps(cut)); got != 2 {
+	if got := len(wireLoad{}.whole(cut)); got != 2 {
 		t.Errorf("%d steps of a ladder that was ended in its third are kept, want 2", got)
 	}
 	for steps, left := range map[int]int{0: len(trials), 2: len(trials), 5: len(trials) - 1} {

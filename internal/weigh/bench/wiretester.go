@@ -16,6 +16,8 @@ type wireTester struct {
 	tester *wire.Tester
 	// key says what it is arranged for.
 	key string
+	// atEnd says that it is closed with the laboratory.
+	atEnd bool
 }
 
 // of returns a tester for the arrangement: the one that is there, or a new one in its
@@ -58,4 +60,14 @@ func (w *wireTester) close() error {
 	err := w.tester.Close()
 	w.tester = nil
 	return err
+}
+
+// testerOf is that of the laboratory's last packet-level load, for the next of its arrangement.
+func testerOf(r *runner) *wireTester {
+	w := keptOf[wireTester](r, wireLoad{}.Name())
+	if !w.atEnd {
+		w.atEnd = true
+		r.atEnd = append(r.atEnd, w.close)
+	}
+	return w
 }

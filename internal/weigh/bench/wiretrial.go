@@ -10,8 +10,10 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -46,7 +48,7 @@ func (wireLoad) conduct(ctx context.Context, r *runner, t Trial, running subject
 	blank results.Trial) ([]results.Trial, error) {
 	w := &wireTrial{runner: r, trial: t, running: running, blank: blank}
 	var err error
-	if w.tester, err = r.tester.of(ctx, w.spec()); err != nil {
+	if w.tester, err = testerOf(r).of(ctx, w.spec()); err != nil {
 		return nil, fmt.Errorf("setting up the tester: %w", err)
 	}
 	// The subject's processes have their core before what else runs on the machine.
@@ -272,12 +274,8 @@ func (w *wireTrial) step(ctx context.Context, step wire.Step) error {
 	return nil
 }
 
-// wholeSteps are the results of a packet-level trial that was ended early which are worth
-// keeping: those of its whole steps. Of other trials there is nothing.
-func (t Trial) wholeSteps(got []results.Trial) []results.Trial {
-	if t.By.Wire == nil {
-		return nil
-	}
+// whole are the results of a trial that was ended early which are worth keeping: those of its whole steps.
+func (wireLoad) whole(got []results.Trial) []results.Trial {
 	return slices.DeleteFunc(slices.Clone(got), func(step results.Trial) bool { return !step.Valid })
 }
 
@@ -292,7 +290,7 @@ func (t Trial) steps() int {
 
 // dropPartial takes the results of ladders that were ended early out of a run that is gone
 // on with: they are climbed anew.
-func (r *runner) dropPartial(trials []Trial) {
+func (wireLoad) dropPartial(r *runner, trials []Trial) {
 	for _, t := range trials {
 		of := func(done results.Trial) bool { return t.has(done) && done.Params[paramOffered] != nil }
 		n := 0
@@ -305,4 +303,57 @@ func (r *runner) dropPartial(trials []Trial) {
 			r.results.Trials = slices.DeleteFunc(r.results.Trials, of)
 		}
 	}
+}
+
+// bursts puts the load on several times. The trial's result is the fastest burst, and
+// samples has the others too. It has none if it is ended early: fewer bursts find less.
+func (w *wireTrial) bursts(ctx context.Context) error {
+	for i := range w.trial.By.Wire.Bursts {
+		if err := w.burst(ctx, i); err != nil {
+			w.got = nil
+			return err
+		}
+	}
+	w.got = []results.Trial{fastest(w.got)}
+	return nil
+}
+
+// burst is the burst of this number, after the pause between two. What the
+// balancer did in the pause is not counted.
+func (w *wireTrial) burst(ctx context.Context, number int) (err error) {
+	if number > 0 && w.trial.By.Wire.Pause > 0 {
+		if err := clock.Sleep(ctx, w.trial.By.Wire.Pause); err != nil {
+			return err
+		}
+		if w.last, err = w.read(); err != nil {
+			return err
+		}
+	}
+	return w.once(ctx)
+}
+
+// fastest is the burst with the highest rate. One in which the balancer was full goes
+// before: it is not valid, and would otherwise make room for a slower one that is. One in
+// which nothing came to anything is slow and no more: the tester's core may have stood still.
+func fastest(bursts []results.Trial) results.Trial {
+	var rates []float64
+	for _, b := range bursts {
+		rates = append(rates, b.Metrics[wireRate(b)])
+	}
+	best := slices.MaxFunc(bursts, func(a, b results.Trial) int {
+		switch full := wasFull(a); {
+		case full != wasFull(b) && full:
+			return 1
+		case full != wasFull(b):
+			return -1
+		}
+		return int(a.Metrics[wireRate(a)] - b.Metrics[wireRate(b)])
+	})
+	best.Samples = map[string][]float64{wireRate(best): rates}
+	return best
+}
+
+// wasFull says whether a result is not valid because the balancer was full.
+func wasFull(t results.Trial) bool {
+	return len(t.Notes) > 0 && strings.HasPrefix(t.Notes[0], fullSetup)
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loglines bounds how many lines of one kind are logged at once: a change may concern 10,000 backends.
+// Package loglines writes lines of a log: it bounds how many of one kind are logged at once, for a change may concern
+// 10,000 backends, and names in them what they are about.
 package loglines
 
 import (

@@ -351,12 +351,10 @@ func (l *look) match(r rule) (matches, perhaps bool) {
 		return n.Bits() <= l.from.Bits() && n.Overlaps(l.from)
 	})
 	switch {
-	case r.later, r.translated && !l.after, r.local && l.after:
+	case r.later, len(r.from) > 0 && inside == r.notFrom:
 		return false, false
-	case len(r.from) > 0 && inside == r.notFrom:
+	case r.translated && !l.after, r.local && l.after:
 		return false, false
-	case r.negated:
-		return false, true
 	case r.family != "" && (r.family == "ipv4") != l.vip.Addr().Is4():
 		return false, false
 	case r.protocol != "" && r.protocol != "all" && r.protocol != l.of.protocol:
@@ -402,8 +400,9 @@ func (l *look) port(r rule) (is, known bool) {
 // arrives says whether the packet arrives by a rule's interface.
 func (l *look) arrives(r rule) (is, known bool) {
 	name, other := strings.CutPrefix(r.in, "!")
+	excluded, elsewhere := strings.CutPrefix(l.of.in, "!")
 	arrivals := l.Interfaces
-	if l.of.in != "" {
+	if l.of.in != "" && !elsewhere {
 		arrivals = []string{l.of.in}
 	}
 	begin, several := strings.CutSuffix(name, "+")
@@ -416,7 +415,7 @@ func (l *look) arrives(r rule) (is, known bool) {
 	switch {
 	case r.in == "" || r.in == l.of.in:
 		return true, true
-	case name == "lo", same == 0 && len(arrivals) > 0 && (l.of.in == "" || l.of.in[0] != '!'):
+	case name == "lo", elsewhere && name == excluded, same == 0 && len(arrivals) > 0:
 		return other, true
 	}
 	return !other, same > 0 && same == len(arrivals)

@@ -31,9 +31,8 @@ type match struct {
 	local bool
 	// unknown is a match that Jeoul has no like of.
 	unknown string
-	// later says that the first packet of a connection never matches, translated that those match which have been, and
-	// negated that what unknown says is that another value than the one here matches.
-	later, translated, negated bool
+	// later says that the first packet of a connection never matches, and translated that those match which have been.
+	later, translated bool
 }
 
 // key tells matches apart.
@@ -159,6 +158,7 @@ func unknownFlag(option, next string) bool {
 // take reads an option.
 func (r *rule) take(option, value string, negated bool) error {
 	positive := true // whether the option can be negated without being unknown
+	before := r.match
 	switch option {
 	case "-p", "--protocol":
 		r.protocol = strings.ToLower(value)
@@ -213,7 +213,8 @@ func (r *rule) take(option, value string, negated bool) error {
 		}
 	}
 	if negated && positive {
-		r.unknown, r.negated = "! "+option, true
+		r.match = before
+		r.unknown = cmp.Or(r.unknown, "! "+option)
 	}
 	return nil
 }
@@ -297,7 +298,7 @@ func (m match) and(o match) (match, bool) {
 			m.ports = o.ports
 		}
 	}
-	m.local, m.later, m.negated = m.local || o.local, m.later || o.later, m.negated || o.negated
+	m.local, m.later = m.local || o.local, m.later || o.later
 	if o.translated { // which no packet is that comes to where it may be
 		m.unknown = cmp.Or(m.unknown, "ct status")
 	}

@@ -18,32 +18,32 @@ type Registration struct {
 	Of func(*Section) *Kind
 }
 
-// Kind is how a load is reported: what it compares and what it draws. Only Question, Sheets and Verdict must be there;
-// what the others say without a value stands beside them.
+// Kind is how a load is reported: what it compares and what it draws. Question, Sheets and Verdict must be there. The
+// other fields may be left out; each says what is done without it.
 type Kind struct {
 	// Question ends the sentence on what the run set out to learn.
 	Question string
 	// Sheets are its tables, Verdict what they show, in sentences.
 	Sheets  func(*Section) []Sheet
 	Verdict func(*Section) []string
-	// Figures are its charts: none.
+	// Figures are its charts. Without: none.
 	Figures func(*Section, *chart.Palette) []chart.Figure
-	// Drawn are the one or two charts of a picture of its own: the first of Figures.
+	// Drawn are the one or two charts of a picture in a file. Without: the first of Figures.
 	Drawn func(*Section, *chart.Palette) []chart.Figure
 	// OnePoint says that a picture shows the point with the most subjects, and not all of them.
 	OnePoint bool
-	// Answer, Overview and Picture are those of the first screen: of the ranking, or else of Verdict, Sheets and
-	// Figures.
+	// Answer, Overview and Picture are those of the first screen. Without: those of the ranking, or else of Verdict,
+	// Sheets and Figures.
 	Answer   func(*Section) []string
 	Overview func(*Section) *Sheet
 	Picture  func(*Section) *chart.Figure
-	// Yardstick is what subjects are ranked by: by nothing, for more than one figure counts.
+	// Yardstick is what subjects are ranked by. Without: by nothing, for more than one figure counts.
 	Yardstick func(*Section) Yardstick
 	// BestOfPoint says that one balancer can be better than another at each point by the yardstick.
 	BestOfPoint bool
-	// Compared is the figure by which two runs are held against each other: the load's rate.
+	// Compared is the figure by which two runs are held against each other. Without: the load's rate.
 	Compared *RateMetric
-	// Expected is a subject that has a row in each table, measured or not: none.
+	// Expected is a subject that has a row in each table, measured or not. Without: there is none.
 	Expected string
 	// Reading says how its figures are to be read; OfRepeats that they are medians of interleaved repeats, ReadFirst
 	// that
@@ -55,7 +55,7 @@ type Kind struct {
 // Paragraph explains one thing about how to read the figures.
 type Paragraph struct{ Head, Text string }
 
-// title is the load's name, in words where they are known.
+// titleOf is the load's name, in words where they are known.
 func titleOf(load string, registered []Registration) string {
 	for _, r := range registered {
 		if title, ok := r.Titles[load]; ok {

@@ -62,7 +62,7 @@ const (
 	ParamP99Bound = "p99_bound_ms"
 )
 
-// Parameters of this load.
+// Parameters of how flows are spread.
 const (
 	ParamBackends = "backends"
 	ParamWeights  = "weights"
@@ -80,8 +80,10 @@ func endedText(v string) string {
 	return v
 }
 
+// ParamStage says how far the flows were that take memory.
 const ParamStage = "stage"
 
+// Parameters of the size of a configuration.
 const (
 	ParamServices = "services"
 	ParamOf       = "of"

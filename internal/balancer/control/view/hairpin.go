@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package view
 
 import (
 	"fmt"
@@ -22,60 +22,36 @@ const (
 	fewestPorts = 64
 )
 
-// hairpins is which clients a view's services serve by hairpins, and what keeps others from that.
-type hairpins struct {
-	lb.Hairpin
-	// links and ports are what it was made of, besides the view.
-	links []iface.State
-	ports string
-	// left is how many networks of near clients are beyond what an interface can have.
-	left int
-	// trouble says why all such clients are refused; "" where they are served.
-	trouble string
-}
-
-// findHairpins notes the backends' addresses of the services that serve near clients by hairpins.
-func (l *layout) findHairpins() {
-	for n, uses := range l.uses {
-		if slices.ContainsFunc(uses, func(at use) bool { return servesNear(&l.cfg.Services[at.i]) }) {
-			l.hairpinned = append(l.hairpinned, n)
-		}
+// HairpinsOf says it of a view, on links as they are; localPorts is the host's setting PortRange.
+func HairpinsOf(v *View, links []iface.State, localPorts string) Hairpins {
+	if len(v.Hairpinned) == 0 {
+		return Hairpins{}
 	}
-}
-
-// servesNear says whether a service serves near clients by a hairpin.
-func servesNear(s *lb.Service) bool { return s.Mode.RepliesByEndpoint() && !s.NoHairpin }
-
-// hairpinsOf says it of a view, on links as they are; localPorts is the host's setting portRange.
-func hairpinsOf(v *view, links []iface.State, localPorts string) hairpins {
-	if len(v.hairpinned) == 0 {
-		return hairpins{}
-	}
-	h := hairpins{links: links, ports: localPorts}
+	h := Hairpins{links: links, ports: localPorts}
 	for _, link := range links {
 		// Most backends are in the same few subnets: to sort one for each would cost more than all else.
 		all := map[netip.Prefix]bool{}
-		for _, n := range v.hairpinned {
-			for _, p := range nearOf(link, v.backends[n], v.known[n]) {
+		for _, n := range v.Hairpinned {
+			for _, p := range nearOf(link, v.Backends[n], v.Known[n]) {
 				all[p] = true
 			}
 		}
 		near, left := fewest(slices.Collect(maps.Keys(all)))
-		h.left += left
+		h.Left += left
 		if len(near) > 0 {
 			h.Near = append(h.Near, lb.Near{Interface: link.Index, Prefixes: near})
 		}
 	}
 	var first, last uint16
 	if _, err := fmt.Sscan(localPorts, &first, &last); err != nil {
-		h.trouble = fmt.Sprintf("%s is %q", portRange, localPorts)
+		h.Trouble = fmt.Sprintf("%s is %q", PortRange, localPorts)
 		return h
 	}
 	h.FirstPort, h.LastPort = portsBeside(first, last)
 	if h.LastPort == 0 {
-		h.trouble = fmt.Sprintf(
+		h.Trouble = fmt.Sprintf(
 			"the host's own connections take the ports %d-%d (%s), which leaves none: make that range smaller", first,
-			last, portRange)
+			last, PortRange)
 	}
 	return h
 }
@@ -134,23 +110,23 @@ func portsBeside(first, last uint16) (from, to uint16) {
 	return 0, 0
 }
 
-// isOf says whether hairpins of a view before are those of the next one: a change of what backends take, as of a
+// IsOf says whether hairpins of a view before are those of the next one: a change of what backends take, as of a
 // verdict, is not to wait for a look at each of them.
-func (h *hairpins) isOf(before, next *view, links []iface.State, ports string) bool {
-	return before.layout == next.layout && h.ports == ports && slices.Equal(before.known, next.known) &&
+func (h *Hairpins) IsOf(before, next *View, links []iface.State, ports string) bool {
+	return before.Layout == next.Layout && h.ports == ports && slices.Equal(before.Known, next.Known) &&
 		slices.EqualFunc(h.links, links, func(a, b iface.State) bool {
-			return sameLink(a, b) && slices.Equal(a.Subnets, b.Subnets)
+			return SameLink(a, b) && slices.Equal(a.Subnets, b.Subnets)
 		})
 }
 
 // hairpinStatus is of service i; nil where it has no near clients.
-func (v *view) hairpinStatus(i int, active uint32) *ops.Hairpin {
-	s := &v.cfg.Services[i]
-	if !servesNear(s) || !v.state.Hairpin.On() {
+func (v *View) hairpinStatus(i int, active uint32) *ops.Hairpin {
+	s := &v.Config.Services[i]
+	if !servesNear(s) || !v.State.Hairpin.On() {
 		return nil
 	}
-	status := &ops.Hairpin{FirstPort: v.state.Hairpin.FirstPort, LastPort: v.state.Hairpin.LastPort, Active: active}
-	for _, p := range v.state.Hairpin.At(0) {
+	status := &ops.Hairpin{FirstPort: v.State.Hairpin.FirstPort, LastPort: v.State.Hairpin.LastPort, Active: active}
+	for _, p := range v.State.Hairpin.At(0) {
 		if slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return p.Contains(b.Address) }) &&
 			!slices.Contains(status.Clients, p) {
 			status.Clients = append(status.Clients, p)
@@ -159,7 +135,7 @@ func (v *view) hairpinStatus(i int, active uint32) *ops.Hairpin {
 	if len(status.Clients) == 0 {
 		return nil
 	}
-	for _, p := range v.state.Services[i].Paths {
+	for _, p := range v.State.Services[i].Paths {
 		if p.Local.IsValid() && !slices.Contains(status.From, p.Local) {
 			status.From = append(status.From, p.Local)
 		}
@@ -167,19 +143,19 @@ func (v *view) hairpinStatus(i int, active uint32) *ops.Hairpin {
 	return status
 }
 
-// hairpinProblems says which near clients get no answer.
-func (v *view) hairpinProblems() (list []string) {
-	if v.hairpin.trouble != "" && v.hairpin.On() {
+// HairpinProblems says which near clients get no answer.
+func (v *View) HairpinProblems() (list []string) {
+	if v.Hairpin.Trouble != "" && v.Hairpin.On() {
 		list = append(list, fmt.Sprintf("clients on the links of backends of mode %s are refused (hairpin): %s", lb.NAT,
-			v.hairpin.trouble))
+			v.Hairpin.Trouble))
 	}
-	if v.hairpin.left > 0 {
+	if v.Hairpin.Left > 0 {
 		list = append(list,
-			fmt.Sprintf("clients in %d networks of backends of mode %s get no answer from the VIPs (hairpin): an interface can have %d such networks of a family, and a backend behind a router is one by itself", v.hairpin.left, lb.NAT, lb.MaxNear))
+			fmt.Sprintf("clients in %d networks of backends of mode %s get no answer from the VIPs (hairpin): an interface can have %d such networks of a family, and a backend behind a router is one by itself", v.Hairpin.Left, lb.NAT, lb.MaxNear))
 	}
 	return list
 }
 
-// portRange is where Linux takes the ports of connections that it makes itself,
+// PortRange is where Linux takes the ports of connections that it makes itself,
 // for IPv6 too.
-const portRange = "net.ipv4.ip_local_port_range"
+const PortRange = "net.ipv4.ip_local_port_range"

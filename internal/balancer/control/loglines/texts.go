@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loglines
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// OneLine keeps a message with several lines together in a log.
+func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// Some lists a few addresses and counts the others.
+func Some(addrs []netip.Addr) string {
+	var text []string
+	for _, a := range addrs[:min(len(addrs), Most)] {
+		text = append(text, a.String())
+	}
+	if more := len(addrs) - len(text); more > 0 {
+		text = append(text, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(text, ", ")
+}
+
+// Who names a backend for a person, as in "backend web01 (192.0.2.1) of web".
+func Who(s lb.Service, b lb.Backend) string {
+	return fmt.Sprintf("backend %s (%s) of %s", b.Name, b.Address, s.Name)
+}
+
+// AboutBackend is what an event of a backend is about.
+func AboutBackend(kind events.Kind, s lb.Service, b lb.Backend) events.About {
+	return events.About{Kind: kind, Service: s.Name, Backend: b.Name}
+}

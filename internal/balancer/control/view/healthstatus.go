@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"fmt"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/paths"
+)
+
+// ChecksStatus shows what the backends of a service are asked.
+func ChecksStatus(s lb.Service) (list []ops.Check, require string) {
+	for _, c := range s.Checks.List {
+		list = append(list, ops.Check{Check: c.String(), Expected: c.Expected(), Via: c.ViaIn(s.Mode),
+			IntervalSeconds: c.Interval.Seconds(), TimeoutSeconds: c.Timeout.Seconds(), Rise: c.Rise, Fall: c.Fall})
+	}
+	if len(list) > 1 {
+		require = "all"
+		if s.Checks.Any {
+			require = "any"
+		}
+	}
+	return list, require
+}
+
+// ServingOf shows which backends take new flows.
+func ServingOf(p Selection) ops.Serving {
+	switch p.Serving {
+	case backups:
+		return ops.ServingBackups
+	case Panicked:
+		return ops.ServingAll
+	}
+	return ops.ServingHealthy
+}
+
+// HealthOf shows what the checks say of a backend now; nil where nothing is asked.
+func HealthOf(v lb.Verdict, asked bool) *ops.Health {
+	if !asked {
+		return nil
+	}
+	h := &ops.Health{State: v.State, Reason: v.Reason, Since: v.Since, WeightPercent: v.Weight, Drain: v.Drain,
+		Checks: []ops.CheckResult{}}
+	if h.State == "" {
+		h.State = lb.HealthUnknown
+	}
+	for _, r := range v.Checks {
+		h.Checks = append(h.Checks, ops.ResultOf(r))
+	}
+	return h
+}
+
+// AppliedBackend is a backend as the data plane has it.
+type AppliedBackend struct {
+	lb.Backend
+	lb.Observed
+}
+
+// Applied returns the backends of service i as the data plane has them, or, where a deadline has
+// taken them out, as operations have them. Weights are those that a person has set: shares that
+// agents ask for are shown apart.
+func (v *View) Applied(i int) []AppliedBackend {
+	s := v.Config.Services[i]
+	all, left, k := make([]AppliedBackend, len(s.Backends)), &v.State.Services[i], 0
+	for j, b := range s.Backends {
+		o := v.OverlayOf(s, b)
+		all[j] = AppliedBackend{o.Over(b), lb.ObservedOf(b)}
+		if o.Out() {
+			continue
+		}
+		all[j].Draining, all[j].Observed = left.Backends[k].Draining, left.Observed.Of(k)
+		k++
+	}
+	return all
+}
+
+// Condition judges a backend, as operations have it, by what the data plane has.
+func Condition(s lb.Service, b AppliedBackend, o Overlay, e *paths.Entry) lb.Condition {
+	if s.Mode.Proxied() { // whose ways are the kernel's
+		return lb.ConditionOf(b.Backend, b.Observed, o.Out(), lb.Reach{})
+	}
+	return lb.ConditionOf(b.Backend, b.Observed, o.Out(), lb.Reach{
+		NoRoute: e.Fault != paths.None || Misfit(s, e.Address, e.Route) != "",
+		NoMAC:   e.MAC == nil, Reason: WhyUnreachable(s, e)})
+}
+
+// Text says which backends of a service take new flows.
+func (p Selection) Text(s lb.Service) string {
+	switch p.Serving {
+	case backups:
+		if p.Healthy == 0 {
+			return "no backend takes new flows, and no backup either"
+		}
+		return "its backups take new flows, for no other backend does"
+	case Panicked:
+		return fmt.Sprintf("%d of %d backends are healthy, which is less than panic, %d%%: new flows go to all of them",
+			p.Healthy, p.Wanted, s.Checks.Panic)
+	}
+	return fmt.Sprintf("new flows go to healthy backends only again: %d of %d", p.Healthy, p.Wanted)
+}

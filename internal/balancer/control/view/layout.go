@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Layout is a configuration, and where things are in it. It is made once for each,
+// so that a change of one backend costs no walk over all of them.
+type Layout struct {
+	// Config is the configuration.
+	Config *config.Config
+	// Addresses are what the first interface has: the VIPs and the addresses of
+	// full NAT, each once.
+	Addresses []netip.Addr
+	// Backends are the backends' addresses, each once, in the configuration's
+	// order, and Number is the way back.
+	Backends []netip.Addr
+	Number   map[netip.Addr]int
+	// At[i][j] is the number of backend j of service i, and Uses[n] are the
+	// backends of number n.
+	At   [][]int
+	Uses [][]Use
+	// Named and Keyed are where services are, by their names and keys.
+	Named map[string]int
+	Keyed map[lb.ServiceKey]int
+	// Pooled are the endpoints that full NAT sends to, in the configuration's order, and
+	// PooledAt says where each is.
+	Pooled   []Pooled
+	PooledAt map[Endpoint]int
+	// plain[i]: the backends of service i are the configuration's, unless operations change
+	// them.
+	plain []bool
+	// Ejecting are the services that eject backends.
+	Ejecting []int
+	// Yielding are the VIPs that are withdrawn while none of their services, which these are,
+	// has a backend that serves; nil where there is none.
+	Yielding map[netip.Addr][]int
+	// announced are the services for which each VIP is announced to routers; nil where none is.
+	announced map[netip.Addr][]int
+	// Cgroup is the directory of the control group whose sockets are served, as the check has found it;
+	// empty: none are.
+	Cgroup string
+	// Proxied are the services of mode proxy, which the data plane has nothing to do with, and Watched the
+	// addresses of the others' backends, each once.
+	Proxied []int
+	Watched []netip.Addr
+	// Hairpinned are the numbers of backends of services that serve near clients by hairpins.
+	Hairpinned []int
+}
+
+// Use is backend J of service I.
+type Use struct{ I, J int }
+
+// NewLayout lays a configuration out.
+func NewLayout(cfg *config.Config) *Layout {
+	l := &Layout{Config: cfg, Addresses: addresses(cfg), Backends: backendAddresses(cfg),
+		At: make([][]int, len(cfg.Services)), Named: make(map[string]int, len(cfg.Services)),
+		Keyed: make(map[lb.ServiceKey]int, len(cfg.Services))}
+	l.Number, l.Uses = make(map[netip.Addr]int, len(l.Backends)), make([][]Use, len(l.Backends))
+	for n, addr := range l.Backends {
+		l.Number[addr] = n
+	}
+	for i, s := range cfg.Services {
+		l.Named[s.Name], l.Keyed[s.Key()] = i, i
+		l.At[i] = make([]int, len(s.Backends))
+		for j, b := range s.Backends {
+			n := l.Number[b.Address]
+			l.At[i][j], l.Uses[n] = n, append(l.Uses[n], Use{i, j})
+		}
+	}
+	l.findProxied()
+	l.findPooled()
+	l.plain = usually(cfg.Services)
+	l.Ejecting = ejecting(cfg.Services)
+	l.findYielding()
+	l.findAnnounced()
+	l.findHairpins()
+	return l
+}
+
+// Found is a backend of a configuration.
+type Found struct {
+	Use
+	Service lb.Service
+	Backend lb.Backend
+}
+
+// String returns "web/web01", as operations name it.
+func (f *Found) String() string { return f.Service.Name + "/" + f.Backend.Name }
+
+// Find returns the backend that has a key; nil if none has.
+func (l *Layout) Find(key lb.BackendKey) *Found {
+	i, ok := l.Keyed[key.Service]
+	n, known := l.Number[key.Address]
+	if !ok || !known {
+		return nil
+	}
+	uses := l.Uses[n] // in the order of the services
+	first, _ := slices.BinarySearchFunc(uses, i, func(at Use, i int) int { return cmp.Compare(at.I, i) })
+	for _, at := range uses[first:] {
+		if at.I != i {
+			break
+		}
+		if l.Backend(at).Port == key.Port {
+			return &Found{at, l.Service(at), l.Backend(at)}
+		}
+	}
+	return nil
+}
+
+// Service returns the service of a backend, as it is configured.
+func (l *Layout) Service(at Use) lb.Service { return l.Config.Services[at.I] }
+
+// Backend returns a backend, as it is configured.
+func (l *Layout) Backend(at Use) lb.Backend { return l.Config.Services[at.I].Backends[at.J] }
+
+// All are the numbers of all backends.
+func (l *Layout) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for n := range l.Backends {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// ByName returns the backend of a name; nil if the configuration has none.
+func (l *Layout) ByName(name BackendName) *Found {
+	return l.Locate(slices.Values([]BackendName{name}))[name]
+}
+
+// Locate returns the backends of names, without those that the configuration does not have. It walks over the backends
+// of each service that the names are of once.
+func (l *Layout) Locate(names iter.Seq[BackendName]) map[BackendName]*Found {
+	wanted, services := map[BackendName]bool{}, map[int]bool{}
+	for name := range names {
+		if i, ok := l.Named[name.Service]; ok {
+			wanted[name], services[i] = true, true
+		}
+	}
+	all := make(map[BackendName]*Found, len(wanted))
+	for i := range services {
+		s := l.Config.Services[i]
+		for j, b := range s.Backends {
+			if name := NameOf(s, b); wanted[name] {
+				all[name] = &Found{Use{i, j}, s, b}
+			}
+		}
+	}
+	return all
+}
+
+// findProxied finds the services of mode proxy, and the backends of the others.
+func (l *Layout) findProxied() {
+	for i, s := range l.Config.Services {
+		if s.Mode.Proxied() {
+			l.Proxied = append(l.Proxied, i)
+		}
+	}
+	if len(l.Proxied) == 0 {
+		l.Watched = l.Backends
+		return
+	}
+	for n, addr := range l.Backends {
+		if slices.ContainsFunc(l.Uses[n], func(at Use) bool { return !l.Config.Services[at.I].Mode.Proxied() }) {
+			l.Watched = append(l.Watched, addr)
+		}
+	}
+}
+
+// Endpoint is what makes ports of full NAT's pool different: two flows may have the same
+// address and port of the pool if they go to different endpoints.
+type Endpoint struct {
+	Address  netip.Addr
+	port     uint16
+	protocol lb.Protocol
+}
+
+// EndpointOf returns that of a backend of a service.
+func EndpointOf(s lb.Service, b lb.Backend) Endpoint { return Endpoint{b.Address, b.Port, s.Protocol} }
+
+// Pooled is an endpoint that full NAT sends to, and the backends that it is, of several
+// services where they share it.
+type Pooled struct {
+	Endpoint
+	Uses []Use
+}
+
+// findPooled finds the endpoints of full NAT.
+func (l *Layout) findPooled() {
+	l.PooledAt = map[Endpoint]int{}
+	for i, s := range l.Config.Services {
+		if !s.Mode.UsesPool() {
+			continue
+		}
+		for j, b := range s.Backends {
+			e := EndpointOf(s, b)
+			at, known := l.PooledAt[e]
+			if !known {
+				at = len(l.Pooled)
+				l.PooledAt[e] = at
+				l.Pooled = append(l.Pooled, Pooled{Endpoint: e})
+			}
+			l.Pooled[at].Uses = append(l.Pooled[at].Uses, Use{i, j})
+		}
+	}
+}
+
+// KeyOf returns the key of a backend.
+func (l *Layout) KeyOf(at Use) lb.BackendKey { return l.Service(at).BackendKey(l.Backend(at)) }
+
+// findYielding finds the VIPs that can be withdrawn.
+func (l *Layout) findYielding() {
+	stay := map[netip.Addr]bool{}
+	for _, s := range l.Config.Services {
+		if s.OnEmpty != lb.WithdrawVIP {
+			stay[s.VIP] = true
+		}
+	}
+	for i, s := range l.Config.Services {
+		if stay[s.VIP] {
+			continue
+		}
+		if l.Yielding == nil {
+			l.Yielding = map[netip.Addr][]int{}
+		}
+		l.Yielding[s.VIP] = append(l.Yielding[s.VIP], i)
+	}
+}
+
+// findAnnounced finds the services that each VIP is announced for.
+func (l *Layout) findAnnounced() {
+	if !l.Config.BGP.On() {
+		return
+	}
+	l.announced = map[netip.Addr][]int{}
+	for i, s := range l.Config.Services {
+		if !s.Announcement.Never {
+			l.announced[s.VIP] = append(l.announced[s.VIP], i)
+		}
+	}
+}
+
+// findHairpins notes the backends' addresses of the services that serve near clients by hairpins.
+func (l *Layout) findHairpins() {
+	for n, uses := range l.Uses {
+		if slices.ContainsFunc(uses, func(at Use) bool { return servesNear(&l.Config.Services[at.I]) }) {
+			l.Hairpinned = append(l.Hairpinned, n)
+		}
+	}
+}
+
+// servesNear says whether a service serves near clients by a hairpin.
+func servesNear(s *lb.Service) bool { return s.Mode.RepliesByEndpoint() && !s.NoHairpin }
+
+// usually finds the services whose backends are the configuration's unless operations change
+// them.
+func usually(services []lb.Service) []bool {
+	plain := make([]bool, len(services))
+	for i, s := range services {
+		plain[i] = !s.Judged() && s.SlowStart == 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
+			return b.Backup
+		})
+	}
+	return plain
+}
+
+// ejecting are the services that eject backends, by their numbers.
+func ejecting(services []lb.Service) (all []int) {
+	for i, s := range services {
+		if s.Outliers.On() {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// Holder returns the backend of a service that has the address and port of a backend; nil if none has.
+func (l *Layout) Holder(service string, b lb.Backend) *Found {
+	i, there := l.Named[service]
+	if !there {
+		return nil
+	}
+	return l.Find(l.Config.Services[i].BackendKey(b))
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/proxy"
+)
+
+// Packets is what the data plane gets of a view: the state without the services of mode proxy.
+func (v *View) Packets() lb.State {
+	state := v.State
+	if len(v.Proxied) > 0 {
+		state.Services = slices.DeleteFunc(slices.Clone(v.State.Services), func(s lb.RoutedService) bool {
+			return s.Mode.Proxied()
+		})
+	}
+	return state
+}
+
+// ProxyDesired is what the proxy engine gets of a view.
+func (v *View) ProxyDesired() proxy.Desired {
+	d := proxy.Desired{Engine: v.Config.Proxy}
+	for _, i := range v.Proxied {
+		if i < len(v.State.Services) { // there are none before the first view
+			s := &v.State.Services[i]
+			d.Services = append(d.Services, proxy.Service{Service: s.Service, Observed: s.Observed})
+		}
+	}
+	return d
+}
+
+// Leaving are the services that are not in the next state.
+func Leaving(was, is proxy.Desired) (gone []proxy.Service) {
+	for _, s := range was.Services {
+		if !slices.ContainsFunc(is.Services, func(o proxy.Service) bool { return o.Key() == s.Key() }) {
+			gone = append(gone, s)
+		}
+	}
+	return gone
+}
+
+// SameDesired says whether the engine has nothing to do. Within a configuration only backends change.
+func SameDesired(a, b proxy.Desired, sameLayout bool) bool {
+	if len(a.Services) != len(b.Services) || !sameLayout && !reflect.DeepEqual(a.Engine, b.Engine) {
+		return false
+	}
+	for i := range a.Services {
+		x, y := a.Services[i].Service, b.Services[i].Service
+		if !slices.Equal(x.Backends, y.Backends) || !a.Services[i].Observed.Equal(b.Services[i].Observed) {
+			return false
+		}
+		x.Backends, y.Backends = nil, nil
+		if !sameLayout && !reflect.DeepEqual(x, y) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package view is the desired state of a balancer: what the data plane, the proxy, the host and the routers are to
+// have, and what that is made of, which is a configuration laid out (Layout), what operations have laid over it
+// (Overlay), and what was observed of paths and backends. It is pure: nothing is read or done here, and the time is
+// handed in.
+package view
+
+import (
+	"bytes"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/outliers"
+	"github.com/jeoul/jeoul/internal/balancer/paths"
+	"github.com/jeoul/jeoul/internal/host/iface"
+)
+
+// View is what the data plane was given last, and what that was made of. It is
+// never changed: a change makes another, which shares what stays, and Status reads
+// the one that it found without holding a caller up.
+type View struct {
+	*Layout
+	Overlays map[BackendName]Overlay
+	// Links are the configuration's interfaces, as they were when it was checked.
+	Links []iface.State
+	// Passive: another balancer holds the VIPs.
+	Passive bool
+	// Joining says why the VIPs are left to other balancers yet; empty if they are not.
+	Joining string
+	// Laid counts the overlays of each service, by its name.
+	Laid map[string]int
+	// Tallies are of those whose endpoint was another's before, or is another than before.
+	Tallies map[BackendName]Tally
+	// Known[n] is what is known of the path to the backend address of number n.
+	Known []*paths.Entry
+	// Verdicts[i][j] is that on backend j of service i; nil for a service that asks nothing.
+	Verdicts [][]Verdict
+	// Ejections are those in force; the map is never changed.
+	Ejections map[lb.BackendKey]outliers.Ejection
+	// Selected[i] says which backends of service i take new flows; zero where it is plain.
+	Selected []Selection
+	// Starts[i][j] is how far backend j of service i has come; nil for a service without slow
+	// start. Now is when the view was made, by which that goes.
+	Starts [][]Start
+	Now    time.Time
+	// Hairpin is of which State.Hairpin is a part.
+	Hairpin Hairpins
+	// State.Services[i] is service i, those of mode proxy included: see Packets. Slices of backends and paths that a
+	// change does not touch are those of the view before: the data plane compares by them.
+	State lb.State
+}
+
+// New puts a configuration, operations, paths, verdicts and ejections together, as of now. What is as in the former
+// view, which may be nil, is taken from there.
+func New(l *Layout, overlays map[BackendName]Overlay, known []*paths.Entry, verdicts [][]Verdict,
+	ejections map[lb.BackendKey]outliers.Ejection,
+	former *View, now time.Time) *View {
+	v := &View{Layout: l, Overlays: overlays, Laid: countOverlays(overlays), Known: known,
+		Verdicts: verdicts, Ejections: ejections, Selected: make([]Selection, len(l.Config.Services)), Now: now,
+		State: lb.State{Services: make([]lb.RoutedService, len(l.Config.Services)), Hook: l.Config.Hook,
+			Interfaces: l.Config.Interfaces, Local: l.Cgroup}}
+	v.findStarts(former)
+	for i, s := range l.Config.Services {
+		if old := former.same(v, i); old != nil {
+			s.Backends = old.Backends
+			v.State.Services[i] = lb.RoutedService{Service: s, Paths: old.Paths, Observed: old.Observed}
+			continue
+		}
+		v.State.Services[i] = sharing(v.join(i), former.byKey(s.Key()))
+	}
+	v.State.Pool = l.Config.Pool()
+	return v
+}
+
+// SharesState says whether the data plane has nothing to do to get from a view to this one.
+func (v *View) SharesState(before *View) bool {
+	a, b := v.State.Services, before.State.Services
+	same := len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+	// What changes in services of mode proxy is nothing to a data plane that has no others.
+	proxied := len(v.Proxied) == len(a) && len(before.Proxied) == len(b)
+	return v.Layout == before.Layout && v.State.Hairpin.Equal(before.State.Hairpin) && (same || proxied)
+}
+
+// countOverlays counts those of each service's backends, without those of backends that are absent.
+func countOverlays(overlays map[BackendName]Overlay) map[string]int {
+	laid := map[string]int{}
+	for name, o := range overlays {
+		if o.Absent == nil {
+			laid[name.Service]++
+		}
+	}
+	return laid
+}
+
+// byKey returns the service that the data plane has under a key, nil if none.
+func (v *View) byKey(key lb.ServiceKey) *lb.RoutedService {
+	if v == nil {
+		return nil
+	}
+	if i, ok := v.Keyed[key]; ok && i < len(v.State.Services) {
+		return &v.State.Services[i]
+	}
+	return nil
+}
+
+// Entry returns what was known of an address; nil if it was no backend's.
+func (v *View) Entry(addr netip.Addr) *paths.Entry {
+	if v == nil {
+		return nil
+	}
+	if n, ok := v.Number[addr]; ok && n < len(v.Known) {
+		return v.Known[n]
+	}
+	return nil
+}
+
+// Holds says whether the view's configuration has a service, just so.
+func (v *View) Holds(s lb.Service) bool {
+	if v == nil {
+		return false
+	}
+	i, ok := v.Keyed[s.Key()]
+	if !ok {
+		return false
+	}
+	old := v.Config.Services[i]
+	if !slices.Equal(old.Backends, s.Backends) {
+		return false
+	}
+	old.Backends, s.Backends = nil, nil
+	return reflect.DeepEqual(old, s)
+}
+
+// same returns the former service whose backends and paths are those of service i
+// of the next view; nil if there is none.
+func (v *View) same(next *View, i int) *lb.RoutedService {
+	s := next.Config.Services[i]
+	old := v.byKey(s.Key())
+	if old == nil || old.Mode != s.Mode {
+		return nil
+	}
+	former := v.Keyed[s.Key()]
+	if !v.isPlain(former) || !next.isPlain(i) {
+		return nil
+	}
+	if !slices.Equal(v.Config.Services[former].Backends, s.Backends) {
+		return nil
+	}
+	for j := range s.Backends {
+		if !samePath(v.Known[v.At[former][j]], next.Known[next.At[i][j]]) {
+			return nil
+		}
+	}
+	return old
+}
+
+// join puts service i together, and notes which backends of it take new flows.
+func (v *View) join(i int) (made lb.RoutedService) {
+	if !v.isPlain(i) {
+		made, v.Selected[i] = v.judge(i)
+		return made
+	}
+	s := v.Config.Services[i]
+	v.Selected[i] = Selection{}
+	made = lb.RoutedService{Service: s, Paths: make([]lb.Path, 0, len(s.Backends)),
+		Observed: lb.ObservationsOf(len(s.Backends), func(j int) lb.Observed { return lb.ObservedOf(s.Backends[j]) })}
+	for j := range s.Backends {
+		made.Paths = append(made.Paths, pathOf(s, v.Known[v.At[i][j]]))
+	}
+	return made
+}
+
+// pathOf returns the path of a service's packets to an entry; the zero path if they
+// cannot take it.
+func pathOf(s lb.Service, e *paths.Entry) lb.Path {
+	if WhyUnreachable(s, e) != "" || s.Mode.Proxied() {
+		return lb.Path{}
+	}
+	return e.Path()
+}
+
+// sharing returns a service with the slices of a former one, which may be nil,
+// where they hold the same.
+func sharing(made lb.RoutedService, former *lb.RoutedService) lb.RoutedService {
+	if former == nil {
+		return made
+	}
+	if slices.Equal(made.Backends, former.Backends) {
+		made.Backends = former.Backends
+	}
+	if made.Observed.Equal(former.Observed) {
+		made.Observed = former.Observed
+	}
+	if slices.EqualFunc(made.Paths, former.Paths, equalPaths) {
+		made.Paths = former.Paths
+	}
+	return made
+}
+
+func equalPaths(a, b lb.Path) bool {
+	return a.Interface == b.Interface && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) &&
+		a.MTU == b.MTU && a.Local == b.Local
+}
+
+// WithOverlays returns the view with other operations, as of now, of which those on services with these numbers are
+// new.
+func (v *View) WithOverlays(overlays map[BackendName]Overlay, services []int, now time.Time) *View {
+	next := *v
+	next.Overlays, next.Laid, next.Tallies = overlays, countOverlays(overlays), v.talliesWith(overlays)
+	next.State.Services, next.Selected = slices.Clone(v.State.Services), slices.Clone(v.Selected)
+	next.Starts, next.Now = slices.Clone(v.Starts), now
+	for _, i := range services {
+		next.State.Services[i] = sharing(next.join(i), &v.State.Services[i])
+	}
+	return &next
+}
+
+// WithPaths returns the view with other paths to the addresses of these numbers, as of now.
+func (v *View) WithPaths(news map[int]*paths.Entry, now time.Time) *View {
+	next := *v
+	if len(news) == 0 {
+		return &next
+	}
+	next.Known, next.State.Services, next.Selected = slices.Clone(v.Known), slices.Clone(v.State.Services),
+		slices.Clone(v.Selected)
+	next.Starts, next.Now = slices.Clone(v.Starts), now
+	for n, entry := range news {
+		next.Known[n] = entry
+	}
+	copied := map[int]bool{}
+	for n, entry := range news {
+		for _, at := range v.Uses[n] {
+			s := v.Service(at)
+			switch {
+			case copied[at.I]:
+			case !v.isPlain(at.I): // indices may be others, and what one does changes others
+				next.State.Services[at.I] = sharing(next.join(at.I), &v.State.Services[at.I])
+				copied[at.I] = true
+			default:
+				next.State.Services[at.I].Paths = slices.Clone(v.State.Services[at.I].Paths)
+				copied[at.I] = true
+			}
+			if v.isPlain(at.I) {
+				next.State.Services[at.I].Paths[at.J] = pathOf(s, entry)
+			}
+		}
+	}
+	return &next
+}
+
+// News returns the entries that make other paths than the view has, by number. All
+// says that an address of which there is no entry is not known any more. links are the view's interfaces as they are
+// now.
+func (v *View) News(links []iface.State, entries map[netip.Addr]paths.Entry, all bool) map[int]*paths.Entry {
+	news := map[int]*paths.Entry{}
+	take := func(n int, entry paths.Entry) {
+		entry = EntryWithin(links, entry)
+		if !samePath(&entry, v.Known[n]) {
+			news[n] = Kept(entry)
+		}
+	}
+	if all {
+		for n, addr := range v.Backends {
+			take(n, entries[addr])
+		}
+		return news
+	}
+	for addr, entry := range entries {
+		if n, ok := v.Number[addr]; ok {
+			take(n, entry)
+		}
+	}
+	return news
+}
+
+// samePath says whether two entries make the same path for the data plane, in
+// every mode.
+func samePath(a, b *paths.Entry) bool {
+	return a == b || a.Index == b.Index && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) &&
+		a.MTU == b.MTU && a.Local == b.Local && a.Asks == b.Asks && a.Fault == b.Fault && a.OnLink() == b.OnLink()
+}
+
+// SameEntry says whether two entries say the same to a person, too, who does not
+// read of probes and answers.
+func SameEntry(a, b *paths.Entry) bool {
+	return samePath(a, b) && a.Interface == b.Interface && a.Gateway == b.Gateway && a.Reason == b.Reason &&
+		a.Address == b.Address
+}
+
+// Kept returns an entry that stays; only those that are new take memory.
+func Kept(entry paths.Entry) *paths.Entry { return &entry }
+
+// OverlayOf returns what operations have laid over backend b of s.
+func (v *View) OverlayOf(s lb.Service, b lb.Backend) Overlay {
+	if len(v.Overlays) == 0 { // the usual case, which needs no hash of the name
+		return Overlay{}
+	}
+	return v.Overlays[NameOf(s, b)]
+}
+
+// Hairpins is which clients a view's services serve by hairpins, and what keeps others from that.
+type Hairpins struct {
+	lb.Hairpin
+	// links and ports are what it was made of, besides the view.
+	links []iface.State
+	ports string
+	// Left is how many networks of near clients are beyond what an interface can have.
+	Left int
+	// Trouble says why all such clients are refused; "" where they are served.
+	Trouble string
+}
+
+// talliesWith returns the tallies that hold with other operations: what is taken out of its service is counted anew
+// when it is back.
+func (v *View) talliesWith(overlays map[BackendName]Overlay) map[BackendName]Tally {
+	if len(v.Tallies) == 0 {
+		return nil
+	}
+	all := maps.Clone(v.Tallies)
+	maps.DeleteFunc(all, func(name BackendName, _ Tally) bool { return overlays[name].Out() })
+	return all
+}
+
+// SameBackends says whether the services of a layout have the backends that the view's have.
+func (v *View) SameBackends(l *Layout) bool {
+	return slices.EqualFunc(v.Config.Services, l.Config.Services, func(a, b lb.Service) bool {
+		return slices.Equal(a.Backends, b.Backends)
+	})
+}
