@@ -71,7 +71,8 @@ func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
 	return err
 }
 
-// Ended returns nil while the server of a host runs, or where none was started, and then how it ended and what it said last.
+// Ended returns nil while the server of a host runs, or where none was started, and then how it ended and what it said
+// last.
 func (s *Servers) Ended(host *lab.Host) error {
 	process := s.processes[host.Name]
 	if process == nil {
