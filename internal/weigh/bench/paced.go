@@ -88,9 +88,9 @@ func (s Search) check(at path, clients int, fail failFunc) {
 
 func (arrivals) speaksHTTP() {}
 
-func (e arrivals) checkAny(l Load, _ Form, at path, fail failFunc) {
-	if l.Kind != e.Name() && (l.Rate != nil || l.Search != nil || l.Keep) {
-		fail(at, "rate, search and keep go with %s, not with %s", e.Name(), l.Kind)
+func (x arrivals) checkAny(l Load, _ Form, at path, fail failFunc) {
+	if l.Kind != x.Name() && (l.Rate != nil || l.Search != nil || l.Keep) {
+		fail(at, "rate, search and keep go with %s, not with %s", x.Name(), l.Kind)
 	}
 }
 
