@@ -50,7 +50,7 @@ func newKept(t testing.TB) *kept {
 	return &kept{dir: dir, hook: lb.HookTC}
 }
 
-// newKeptBystander is newKept for a test of files, pins and maps, to which it makes no difference what the program does.
+// newKeptBystander is newKept for a test of files, pins and maps, to which it is all one what the program does.
 func newKeptBystander(t testing.TB) *kept {
 	t.Helper()
 	k := newKept(t)

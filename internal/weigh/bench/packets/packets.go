@@ -70,7 +70,8 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 	chosen := 0
 	for i, hook := range options.Hooks {
 		lists[i] = slices.DeleteFunc(options.cases(hook), func(m measured) bool {
-			return m.object == nil && options.Only != nil && m.subject != harness.Empty && !options.Only.MatchString(m.String())
+			always := m.object != nil || m.subject == harness.Empty
+			return !always && options.Only != nil && !options.Only.MatchString(m.String())
 		})
 		for _, m := range lists[i] {
 			if m.subject != harness.Empty {
