@@ -147,7 +147,7 @@ func newUnwritable(t *testing.T, hook lb.Hook) *unwritable {
 		u.probe = probe // the last one's
 	}
 	check := entry{"type": "tcp", "via": "address", "port": checkPort,
-		"interval": "500ms", "timeout": "500ms", "rise": 1, "fall": 2}
+		"interval": "2s", "timeout": "2s", "rise": 1, "fall": 2}
 	u.configure(t, hook, entry{"services": []entry{{"name": "web", "vip": u.VIP4.String(), "port": turnPort,
 		"scheduler": "rr", "backends": backends, "check": check}}})
 	u.start(t)

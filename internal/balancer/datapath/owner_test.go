@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // Flows whose backend cannot take another one, and clients that use a port again: the table
@@ -218,7 +219,8 @@ func (y *story) contests(plight plight) {
 // TestDeadHost: a client comes again from the ports whose connections a dead host holds, lap
 // after lap, and no SYN and no datagram is lost.
 func TestDeadHost(t *testing.T) {
-	for _, scheduler := range slices.Concat(counting, []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.Failover}) {
+	schedulers := slices.Concat(counting, []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.Failover})
+	for _, scheduler := range testenv.Some(t, testenv.HooksTarget, 4, schedulers) {
 		for _, mode := range []lb.Mode{lb.L2DSR, lb.FullNAT} {
 			for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 				t.Run(fmt.Sprint(scheduler, ", ", mode, ", ", protocol), func(t *testing.T) {
