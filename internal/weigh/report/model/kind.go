@@ -46,8 +46,7 @@ type Kind struct {
 	// Expected is a subject that has a row in each table, measured or not. Without: there is none.
 	Expected string
 	// Reading says how its figures are to be read; OfRepeats that they are medians of interleaved repeats, ReadFirst
-	// that
-	// this stands before what other kinds say.
+	// that this stands before what other kinds say.
 	Reading              []Paragraph
 	OfRepeats, ReadFirst bool
 }
