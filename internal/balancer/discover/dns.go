@@ -187,9 +187,9 @@ func (q query) hosts(ctx context.Context, host string) (addrs []netip.Addr, got 
 	return slices.Compact(addrs), got, nil
 }
 
-// services asks for SRV records (RFC 2782), and for the addresses of their targets. A target without any may be one of
-// a zone that has changed in between, so that its record is gone, too: the records are asked for again, until they are
-// the same twice.
+// services asks for SRV records (RFC 2782), and for the addresses of their targets. A target without any, or two with
+// the same one, may be those of a zone that has changed in between: a record that is gone, too, or names that have
+// exchanged their addresses. The records are asked for again, until they are the same twice.
 func (q query) services(ctx context.Context) (got records, err error) {
 	var list []*dns.SRV
 	for range mostReadings {
@@ -201,16 +201,38 @@ func (q query) services(ctx context.Context) (got records, err error) {
 		if len(now) == 0 {
 			return records{ttl: negative(answer), why: absent(answer, q.full, dns.TypeSRV)}, nil
 		}
-		if slices.EqualFunc(now, list, func(a, b *dns.SRV) bool { return dns.IsDuplicate(a, b) }) {
+		same := slices.EqualFunc(now, list, func(a, b *dns.SRV) bool { return dns.IsDuplicate(a, b) })
+		if same && !shareEndpoint(got.found) {
 			break
 		}
 		list = now
-		var whole bool
-		if got, whole, err = q.targets(ctx, list, ttl); err != nil || whole {
+		before, whole := got.found, false
+		if got, whole, err = q.targets(ctx, list, ttl); err != nil || whole && !shareEndpoint(got.found) {
 			return got, err
+		}
+		if same && slices.EqualFunc(before, got.found, sameFound) {
+			break
 		}
 	}
 	return got, nil
+}
+
+// shareEndpoint says whether two backends have the same address and port.
+func shareEndpoint(found []Found) bool {
+	taken := map[netip.AddrPort]bool{}
+	for _, f := range found {
+		at := netip.AddrPortFrom(f.Address, f.Port)
+		if taken[at] {
+			return true
+		}
+		taken[at] = true
+	}
+	return false
+}
+
+// sameFound says whether two readings have found the same backend under a name.
+func sameFound(a, b Found) bool {
+	return a.Name == b.Name && a.Address == b.Address && a.Port == b.Port
 }
 
 // targets asks for the addresses of SRV records' targets; whole says that each of those that were asked has one.

@@ -222,6 +222,19 @@ func TestDNSChangesBetweenQuestions(t *testing.T) {
 			}
 		})
 	}
+	exchanged := newZone()
+	exchanged.set("s. SRV", "s. 60 IN SRV 1 5 80 a.", "s. 60 IN SRV 1 5 80 b.")
+	exchanged.set("a. A", "a. 50 IN A 192.0.2.1")
+	exchanged.set("b. A", "b. 50 IN A 192.0.2.2")
+	exchanged.after = map[string]func(){"a. A": func() {
+		exchanged.records["a. A"] = []string{"a. 50 IN A 192.0.2.2"}
+		exchanged.records["b. A"] = []string{"b. 50 IN A 192.0.2.1"}
+	}}
+	if got, _, err := asks(t, exchanged.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV"})); err != nil ||
+		got != "a@192.0.2.2:80*5 b@192.0.2.1:80*5" || exchanged.times() != 6 {
+		t.Errorf("two targets that exchange their addresses between questions: %q after %d questions, %v", got,
+			exchanged.times(), err)
+	}
 	z := newZone()
 	z.set("s. SRV", "s. 60 IN SRV 1 5 80 gone.")
 	if got, all, err := asks(t, z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV"})); err != nil || got != "" ||
