@@ -167,7 +167,7 @@ func (r *routes) begin(v *view.View) {
 	if err := r.recall(); err != nil {
 		r.opt.Log.Error(loglines.OneLine(err))
 	}
-	if r.drained != nil && (r.tells(v) || r.shares(v)) {
+	if r.drained != nil && (r.announces(v) || r.shares(v)) {
 		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained, by %s at %s: `jeoul balancer undrain` ends that",
 			r.drained.By, r.drained.At.Format(time.DateTime)))
 	}
@@ -185,7 +185,7 @@ func (r *routes) begin(v *view.View) {
 		r.routesTask.In(trust)
 	}
 	r.follow(v)
-	if r.drained != nil && r.tells(v) {
+	if r.drained != nil && r.announces(v) {
 		r.arm(v)
 	}
 }
@@ -246,7 +246,7 @@ func (r *routes) save(drained *savedDrain) error {
 func (r *routes) drain(drain bool, by string) error {
 	v := r.view
 	switch {
-	case !r.tells(v) && !r.shares(v):
+	case !r.announces(v) && !r.shares(v):
 		return fmt.Errorf(
 			"%w: the configuration has neither bgp nor vrrp, so there is no other balancer to leave the VIPs to",
 			ops.ErrRefused)
@@ -266,7 +266,7 @@ func (r *routes) drain(drain bool, by string) error {
 	}
 	r.set(drained)
 	switch {
-	case drain && !r.tells(v):
+	case drain && !r.announces(v):
 		r.opt.Log.Warn("the balancer is drained: it leaves the VIPs to others", "by", by, about)
 	case drain:
 		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained: routers have it as the last choice, and in %s not at all",
@@ -276,7 +276,7 @@ func (r *routes) drain(drain bool, by string) error {
 		r.opt.Log.Info("the balancer is drained no more", "by", by, about)
 	}
 	r.election.follow(v)
-	if r.tells(v) {
+	if r.announces(v) {
 		r.follow(v)
 		r.opt.Routes.Await(awaitRoutes)
 	}
@@ -284,7 +284,7 @@ func (r *routes) drain(drain bool, by string) error {
 }
 
 // tells says whether routers are told of VIPs, and shares whether others of the segment may hold them.
-func (r *routes) tells(v *view.View) bool { return v.Config.BGP.On() && r.opt.Routes != nil }
+func (r *routes) announces(v *view.View) bool { return v.Config.BGP.On() && r.opt.Routes != nil }
 
 func (r *routes) shares(v *view.View) bool { return v.Config.VRRP.ID != 0 && r.opt.Election != nil }
 
@@ -318,7 +318,7 @@ func (r *routes) bgpStatus(v *view.View) ops.BGP {
 	for _, address := range others {
 		status.Pool = append(status.Pool, ops.AnnouncedAddress{Address: address, Backup: true})
 	}
-	if r.tells(v) {
+	if r.announces(v) {
 		r.opt.Routes.Show(&status)
 	}
 	return status

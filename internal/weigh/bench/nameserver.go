@@ -90,8 +90,8 @@ var copyNamedTask = lab.NewTask("copy-named", func(_ context.Context, _ *lab.Hos
 		return "", fmt.Errorf("copying %s: %w", nameServerProgram, err)
 	}
 	copied := filepath.Join(dir, nameServerProgram)
-	// No process may be forked meanwhile: until it executes its program it would have this one open for writing,
-	// and who starts it is told that the file is busy (ETXTBSY).
+	// No process may be forked meanwhile: until the child executes its program, it holds this file open for writing,
+	// and the kernel refuses to execute such a file (ETXTBSY).
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(copied, program, 0o755); err != nil {

@@ -9,7 +9,7 @@
 // that document in one of the forms. No form computes a figure of its own, so
 // all of them say the same.
 //
-// What a load compares and draws is its kind's to say: a package below kind,
-// which knows model, chart and wording, and which only the list of kinds here
-// knows.
+// A kind of load says what is compared and drawn. It is a package below kind,
+// which imports model, chart and wording, and which only the list of kinds here
+// imports.
 package report

@@ -55,9 +55,9 @@ func Lay(overlays map[BackendName]Overlay, name BackendName, o Overlay) {
 	overlays[name] = o
 }
 
-// A backend that is discovered may be absent for a while: its container restarts, its host reboots. Nobody has decided
-// that, so that what operations have changed of it stays with its name, however long the gap is within AbsentFor. A
-// backend that leaves the configuration itself was taken out by whoever owns that, and its operations end.
+// A backend that is discovered may be absent for a while: its container restarts, its host reboots. No
+// operator has removed it, so that what operations have changed of it stays with its name, for gaps of up to AbsentFor.
+// An operator who removes a backend from the configuration itself ends its operations, too.
 const (
 	// AbsentFor is how long what is known of an absent backend is kept.
 	AbsentFor = 24 * time.Hour

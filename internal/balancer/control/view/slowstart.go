@@ -129,8 +129,8 @@ func (v *View) WithSteps(services []int, now time.Time) *View {
 	return &next
 }
 
-// StartOf returns how far a backend has come, which does not serve yet where there is none, and
-// does where its service has no slow start.
+// StartOf returns the state of a backend's slow start: that of a backend that serves where its service has none, and
+// the zero Start, which does not serve, where the view has no such backend.
 func (v *View) StartOf(key lb.BackendKey) Start {
 	at := v.Find(key)
 	switch {
@@ -142,7 +142,7 @@ func (v *View) StartOf(key lb.BackendKey) Start {
 	return v.Starts[at.I][at.J]
 }
 
-// startUnder is startOf for a backend of this name: where the endpoint had another name before, another process is
+// startUnder is StartOf for a backend of this name: where the endpoint had another name before, another process is
 // taken to be there, which begins to serve.
 func (v *View) startUnder(name string, key lb.BackendKey) Start {
 	is := v.StartOf(key)

@@ -10,8 +10,8 @@ import (
 )
 
 // The data plane and the proxy count by endpoints. What is shown and scraped is counted by names: where names exchange
-// addresses, or one gets another's, each goes on from what it had. A tally is the difference. Who judges an endpoint by
-// what it answers (ejector.go) reads the data plane's own counters.
+// addresses, or one gets another's, each goes on from what it had. A tally is the difference. The ejector
+// (ejector.go) judges an endpoint by its answers, and reads the data plane's own counters.
 
 // Total returns what was counted at an endpoint.
 func (c *Counted) Total(key lb.BackendKey) Total {

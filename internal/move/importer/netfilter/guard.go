@@ -342,7 +342,7 @@ func (l *look) verdict(chain string, rule rule, depth int) outcome {
 	case slices.Contains(changing, rule.target):
 		return outcome{next: true}
 	}
-	return outcome{accept: true, drop: true, next: true} // a program decides, or nobody knows
+	return outcome{accept: true, drop: true, next: true} // a program decides, or the rule is not understood
 }
 
 // match says whether a rule matches the packet, or perhaps does.

@@ -36,8 +36,13 @@ type Servers struct {
 	executable   string
 	port, health uint16
 	proxies      []*lab.Host
-	processes    map[string]*lab.Process
-	outputs      map[string]*words
+	servers      map[string]*server
+}
+
+// server is a server's process, and what it says.
+type server struct {
+	process *lab.Process
+	output  words
 }
 
 // StartServers starts a server on hosts of a laboratory, at a port and one for health checks, under
@@ -46,7 +51,7 @@ type Servers struct {
 func StartServers(ctx context.Context, hosts, proxies []*lab.Host, executable string, port,
 	health uint16) (*Servers, error) {
 	s := &Servers{executable: executable, port: port, health: health, proxies: proxies,
-		processes: map[string]*lab.Process{}, outputs: map[string]*words{}}
+		servers: map[string]*server{}}
 	for _, host := range hosts {
 		if err := s.Start(ctx, host); err != nil {
 			return nil, err
@@ -62,11 +67,12 @@ func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
 	for _, proxy := range s.proxies {
 		args = append(args, "--proxy", proxy.IPv4.String()+"="+proxy.Name)
 	}
-	output := &words{}
+	started := &server{}
 	process, err := host.Start(context.WithoutCancel(ctx),
-		lab.Command{Path: s.executable, Args: args, Stdout: output, Stderr: output})
+		lab.Command{Path: s.executable, Args: args, Stdout: &started.output, Stderr: &started.output})
 	if err == nil {
-		s.processes[host.Name], s.outputs[host.Name] = process, output
+		started.process = process
+		s.servers[host.Name] = started
 	}
 	return err
 }
@@ -74,21 +80,21 @@ func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
 // Ended returns nil while the server of a host runs, and then how it ended and what it said last. It
 // returns nil for a host on which none was started.
 func (s *Servers) Ended(host *lab.Host) error {
-	process := s.processes[host.Name]
-	if process == nil {
+	started := s.servers[host.Name]
+	if started == nil {
 		return nil
 	}
 	select {
-	case <-process.Done():
+	case <-started.process.Done():
 		return fmt.Errorf("the server on %s has ended: %w%s", host.Name,
-			cmp.Or(process.Wait(), errors.New("by itself")), s.outputs[host.Name].last())
+			cmp.Or(started.process.Wait(), errors.New("by itself")), started.output.last())
 	default:
 		return nil
 	}
 }
 
 // Of returns the process of a host's server.
-func (s *Servers) Of(host *lab.Host) *lab.Process { return s.processes[host.Name] }
+func (s *Servers) Of(host *lab.Host) *lab.Process { return s.servers[host.Name].process }
 
 // Crew are the clients of a laboratory.
 type Crew struct{ clients []*client }

@@ -116,7 +116,8 @@ func (s *Setup) fit(spec *ebpf.CollectionSpec, program string) error {
 				listed(slices.Sorted(maps.Keys(spec.Variables))))
 		}
 		if int(variable.Size()) != len(data) {
-			return fmt.Errorf("%w: variable %q has %d bytes, and the setup gives %d", ErrUnlike, name, variable.Size(), len(data))
+			return fmt.Errorf("%w: variable %q has %d bytes, and the setup gives %d", ErrUnlike, name,
+				variable.Size(), len(data))
 		}
 		if err := variable.Set(data); err != nil {
 			return fmt.Errorf("setting variable %q: %w", name, err)
@@ -125,7 +126,8 @@ func (s *Setup) fit(spec *ebpf.CollectionSpec, program string) error {
 	for _, m := range s.Maps {
 		have := spec.Maps[m.Name]
 		if have == nil {
-			return fmt.Errorf("%w: it has no map %q; it has %s", ErrUnlike, m.Name, listed(slices.Sorted(maps.Keys(spec.Maps))))
+			return fmt.Errorf("%w: it has no map %q; it has %s", ErrUnlike, m.Name,
+				listed(slices.Sorted(maps.Keys(spec.Maps))))
 		}
 		if m.Size != 0 {
 			have.MaxEntries = m.Size
@@ -222,8 +224,8 @@ var ErrOtherwise = errors.New("the figure would not be what the setup says")
 func (o *Object) Check(before, after []uint64, packets uint64) error {
 	for i, c := range o.setup.Counters {
 		if moved := after[i] - before[i]; moved != packets*c.Each {
-			return fmt.Errorf("counters[%d] (map %s) counted %d for %d packets instead of %d: %w", i, c.Map, moved, packets,
-				packets*c.Each, ErrOtherwise)
+			return fmt.Errorf("counters[%d] (map %s) counted %d for %d packets instead of %d: %w",
+				i, c.Map, moved, packets, packets*c.Each, ErrOtherwise)
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@
 package object
 
 import (
-	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -183,8 +182,8 @@ func (p *parser) checkCase(c *Case, at string) {
 	}
 	for i, n := range c.Flows {
 		if n == 0 || n&(n-1) != 0 || n > maxFlows || slices.Contains(c.Flows[:i], n) {
-			p.Fail(yamlfile.Element(yamlfile.Join(at, "flows"), i), "%d is not possible; use each power of two once, at most %d", n,
-				maxFlows)
+			p.Fail(yamlfile.Element(yamlfile.Join(at, "flows"), i),
+				"%d is not possible; use each power of two once, at most %d", n, maxFlows)
 		}
 	}
 	for i, flags := range append([][]string{c.Flags}, c.Prime...) {
@@ -200,7 +199,8 @@ func (p *parser) checkCase(c *Case, at string) {
 	}
 }
 
-// clients are where packets come from, by family: in the ranges that are reserved for benchmarks.
+// client returns the address that clients are counted from, of the family of what they ask: in the ranges that are
+// reserved for benchmarks.
 func client(to netip.Addr) netip.AddrPort {
 	if to.Is6() {
 		return netip.AddrPortFrom(harness.Client6, 0)
@@ -229,6 +229,3 @@ func (c *Case) frame(flags []string) harness.Frame {
 
 // Transport is the packets' protocol.
 func (c *Case) Transport() lb.Protocol { return c.protocol }
-
-// String names the setup for messages.
-func (s *Setup) String() string { return fmt.Sprintf("%s in %s", s.Subject, s.Hook) }
