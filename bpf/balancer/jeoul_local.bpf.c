@@ -71,7 +71,7 @@ int jeoul_release(struct bpf_sock *ctx)
 	if (!socket)
 		return PROCEED;
 	for (int i = 0; i < LOCAL_PEERS; i++)
-		uncount(&socket->peers[i]);
+		uncount(&socket->peers[i], count_of(&socket->peers[i]));
 	bpf_map_delete_elem(&local_sockets, &cookie);
 	return PROCEED;
 }

@@ -106,7 +106,7 @@ static __always_inline void write_peer(struct local_peer *peer, const struct ser
 	peer->protocol = packet->protocol;
 	peer->seen = now;
 	if (service->flags & SERVICE_TRACKED) {
-		peer->counted = 1;
+		peer->counted = peer_state(peer) | PEER_COUNTED;
 		count_flow(service->id, backend->index, 1);
 	}
 }
@@ -125,7 +125,7 @@ static __noinline bool remember_socket(struct bpf_sock_addr *ctx, const struct s
 	socket.peers[0].state = PEER_CHANGE | state;
 	if (!bpf_map_update_elem(&local_sockets, &cookie, &socket, BPF_NOEXIST))
 		return true;
-	uncount(&socket.peers[0]);
+	uncount(&socket.peers[0], count_of(&socket.peers[0]));
 	return false;
 }
 

@@ -32,23 +32,41 @@ static __always_inline bool enter_peer_state(struct local_peer *peer, __u32 was,
 	return __sync_val_compare_and_swap(&peer->state, was, word) == was;
 }
 
-/* uncount takes a peer that has been let go of from the flows of its backend and its service. */
-static __always_inline void uncount(struct local_peer *peer)
-{
-	/* Another thread may take the place as soon as it is not counted. */
-	__u32 service = *(volatile __u32 *)&peer->service;
-	__u32 backend = *(volatile __u32 *)&peer->backend;
+/* peer_count is what a peer is counted as: local_peer.counted, and where. */
+struct peer_count {
+	__u32 word;
+	__u32 service;
+	__u32 backend;
+};
 
-	if (*(volatile __u32 *)&peer->counted && __sync_lock_test_and_set(&peer->counted, 0))
-		count_flow(service, backend, -1);
+/* count_of reads it, before the peer is let go of by exchanging the state that was read: where that comes about, it is
+ * of that peer. Another thread may have taken the place right after. */
+static __always_inline struct peer_count count_of(const struct local_peer *peer)
+{
+	struct peer_count count;
+
+	peer = READ_AFTER(is_weak(), peer, &peer->state);
+	count.word = *(const volatile __u32 *)&peer->counted;
+	count.service = *(const volatile __u32 *)&peer->service;
+	count.backend = *(const volatile __u32 *)&peer->backend;
+	return count;
+}
+
+/* uncount takes a peer that has been let go of from the flows of its backend and its service, once. */
+static __always_inline void uncount(struct local_peer *peer, struct peer_count count)
+{
+	if (count.word && __sync_val_compare_and_swap(&peer->counted, count.word, 0) == count.word)
+		count_flow(count.service, count.backend, -1);
 }
 
 /* retire ends that a socket sends to a peer: what still comes from there is told to come from the
  * VIP. */
 static __always_inline void retire(struct local_peer *peer, __u32 state)
 {
+	struct peer_count count = count_of(peer);
+
 	if (is_current(state) && enter_peer_state(peer, state, PEER_FORMER))
-		uncount(peer);
+		uncount(peer, count);
 }
 
 /* retire_connected does so with what a socket is connected to. */
@@ -82,6 +100,7 @@ static __always_inline struct local_peer *claim_peer(struct local_socket *socket
 {
 	__u64 least = ~0ULL;
 	__u32 at = 0, was = 0;
+	struct peer_count count;
 	struct local_peer *peer;
 
 	for (__u32 i = 0; i < LOCAL_PEERS; i++) {
@@ -97,9 +116,10 @@ static __always_inline struct local_peer *claim_peer(struct local_socket *socket
 	if (least == ~0ULL || at >= LOCAL_PEERS)
 		return NULL;
 	peer = &socket->peers[at];
+	count = count_of(peer);
 	if (!enter_peer_state(peer, was, PEER_BUSY))
 		return NULL;
-	uncount(peer);
+	uncount(peer, count);
 	return peer;
 }
 

@@ -47,6 +47,8 @@ enum peer_state {
 	PEER_SENT,
 	/* It did: what still comes from there comes from the VIP. */
 	PEER_FORMER,
+	/* With the state's word, in which the place was taken, it is what local_peer.counted says. */
+	PEER_COUNTED = 0x80,
 	PEER_STATE = 0xff,
 	PEER_CHANGE = 0x100,
 };
@@ -65,7 +67,8 @@ struct local_peer {
 	__u8 ipv6;
 	/* An IANA number. */
 	__u8 protocol;
-	/* It is counted among the flows of its backend and its service. */
+	/* It is counted among the flows of its backend and its service: a word that no other peer of this
+	 * place has. 0: it is not. */
 	__u32 counted;
 	/* When the socket sent to it last, in milliseconds of the clock of struct head. */
 	__u32 seen;
