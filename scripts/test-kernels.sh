@@ -222,11 +222,14 @@ name_alternatives() {
 # prints goes to standard output. It is waited for, which a signal ends: a command
 # in the foreground would have to end first.
 machine() {
-	local limit=$1 kernel=$2
+	local limit=$1 kernel=$2 slowness=1
 	shift 2
+	# Names that the kernel does not know are in the environment of the first process. Emulated processors are told to
+	# tests that wait (internal/test/testenv).
+	[ "${accelerator:-kvm}" = kvm ] || slowness=5
 	timeout --kill-after=10s "$limit" "$qemu" "${board[@]}" -smp "${JEOUL_CPUS:-2}" -m 3G \
 		-nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
-		-kernel "$kernel" -append "console=$console quiet loglevel=1 panic=-1" "$@" </dev/null &
+		-kernel "$kernel" -append "console=$console quiet loglevel=1 panic=-1 JEOUL_TEST_SLOWNESS=$slowness" "$@" </dev/null &
 	running=$!
 	wait "$running"
 }

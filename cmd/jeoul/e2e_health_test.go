@@ -192,13 +192,13 @@ func (s *stage) cut(t *testing.T, host *lab.Host, out bool) {
 	}
 }
 
-// checkTimeout is that of the checks of a stage.
-const checkTimeout = 200 * time.Millisecond
+// checkTimeout is that of the checks of a stage, and checkInterval their interval.
+var checkTimeout, checkInterval = testenv.Slowed(200 * time.Millisecond), testenv.Slowed(300 * time.Millisecond)
 
 // checksOf are what the services of the stage ask on each of its two web ports.
 var checksOf = map[uint16]entry{
-	webPort: {"type": "tcp", "via": "address", "interval": "300ms", "timeout": checkTimeout.String()},
-	otherWebPort: {"type": "http", "via": "address", "path": "/healthz", "interval": "300ms",
+	webPort: {"type": "tcp", "via": "address", "interval": checkInterval.String(), "timeout": checkTimeout.String()},
+	otherWebPort: {"type": "http", "via": "address", "path": "/healthz", "interval": checkInterval.String(),
 		"timeout": checkTimeout.String()},
 }
 

@@ -50,7 +50,7 @@ func TestConnectionsOutliveTheProcess(t *testing.T) {
 		s.start(t)
 		s.operate(t, ops.Order{Verb: ops.Weight, Weight: 3, Service: s.status(t).Services[0].Name,
 			Backend: s.Servers[0].Name, By: "the test"})
-		all := s.openEverywhere(t)
+		all := s.openEverywhere(t, manyEach)
 		for i, end := range []func(*testing.T, *lab.Process){kill, leave, kill} {
 			counts, pinned, balancing := s.outcomes(t), s.pinned(t), e2e.ReadSettings(t, s.Balancer)
 			end(t, s.daemon)
@@ -71,7 +71,7 @@ func TestConnectionsOutliveTheProcess(t *testing.T) {
 			if n := len(s.status(t).Operations.InForce); n != 1 {
 				t.Errorf("operations in force: %d, want the weight", n)
 			}
-			all = append(all, s.openEverywhere(t)...)
+			all = append(all, s.openEverywhere(t, someEach)...)
 		}
 		stop(t, s.daemon)
 		if n := s.pinned(t); n != 0 {
@@ -302,7 +302,7 @@ func TestOrphanStepsAside(t *testing.T) {
 		configuration["orphan"] = "5s"
 		s.configure(t, hook, configuration)
 		s.start(t)
-		all := s.openEverywhere(t)
+		all := s.openEverywhere(t, someEach)
 		kill(t, s.daemon)
 		all.ask(t, "without a process")
 		says := func(want string) bool {
@@ -329,7 +329,7 @@ func TestOrphanStepsAside(t *testing.T) {
 			}
 		}
 		s.start(t)
-		s.openEverywhere(t)
+		s.openEverywhere(t, someEach)
 		if n := s.outcomes(t)["passed_orphaned"]; n < uint64(len(paths())) {
 			t.Errorf("packets that are counted as passed_orphaned: %d", n)
 		}
@@ -368,12 +368,16 @@ type living []struct {
 	server string
 }
 
-// openEverywhere opens some connections on each path, by hash and by turns.
-func (s *stage) openEverywhere(t *testing.T) (all living) {
+// someEach is how many connections are open to each of the web services of a stage's paths; of manyEach,
+// there are 504 in all.
+const someEach, manyEach = 4, 21
+
+// openEverywhere opens connections on each path, by hash and by turns: so many to each service.
+func (s *stage) openEverywhere(t *testing.T, each int) (all living) {
 	t.Helper()
 	for _, p := range paths() {
 		for _, port := range []uint16{webPort, otherWebPort} {
-			for range 4 {
+			for range each {
 				connection := s.connectTo(t, p, port, 0)
 				server, err := whoOn(connection)
 				if err != nil {

@@ -10,11 +10,13 @@ package e2e
 import (
 	"testing"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // Patience ends waits that have no other bound. It is no measure of anything: a busy machine may keep the programs of a
 // test from running for many seconds.
-const Patience = time.Minute
+var Patience = testenv.Slowed(time.Minute)
 
 // Inside is a place to run code in: a host of a laboratory, or a namespace.
 type Inside interface{ Do(f func() error) error }

@@ -181,6 +181,7 @@ func TestRandomPackets(t *testing.T) {
 				}
 				n, problem := e.run(t, min(left, epochPackets))
 				done += n
+				t.Logf("%d packets so far", done)
 				e.collect(ends)
 				if problem != "" {
 					t.Errorf("%s, packet %d with JEOUL_FUZZ_SEED=%d JEOUL_FUZZ_EPOCH=%d: %s", hook, n, seed,

@@ -9,7 +9,20 @@ import (
 	"os/exec"
 	"strconv"
 	"testing"
+	"time"
 )
+
+// SlownessVariable holds how many times as long as elsewhere everything takes on this machine, such as one that QEMU
+// translates; scripts/test-kernels.sh sets it.
+const SlownessVariable = "JEOUL_TEST_SLOWNESS"
+
+// Slowed returns how long something may take on this machine that may take d elsewhere.
+func Slowed(d time.Duration) time.Duration {
+	if slowness, err := strconv.Atoi(os.Getenv(SlownessVariable)); err == nil && slowness > 1 {
+		return time.Duration(slowness) * d
+	}
+	return d
+}
 
 // Parallel has so many tests of a package run at once that call t.Parallel, unless -parallel says how many. A TestMain
 // calls it where tests wait for most of their time; else there are as many as there are cores.
