@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds what a test waits for on a busy machine.
-const patience = 30 * time.Second
+var patience = testenv.Slowed(30 * time.Second)
 
 // rig is a balancer in a network namespace, whose backends are servers on addresses of its own: a packet
 // for them meets no program, so that what is seen is what sockets do.
@@ -291,18 +291,27 @@ func (c *client) ask() (string, netip.AddrPort, error) {
 
 func (c *client) hear() (string, netip.AddrPort, error) {
 	buffer := make([]byte, 64)
-	n, from, err := unix.Recvfrom(c.fd, buffer, 0)
-	if err != nil {
-		return "", netip.AddrPort{}, err
+	for {
+		n, from, err := unix.Recvfrom(c.fd, buffer, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue // Go's own signals: what waits for a time is not restarted by the kernel
+		case err != nil:
+			return "", netip.AddrPort{}, err
+		}
+		return string(buffer[:n]), addressOf(from), nil
 	}
-	return string(buffer[:n]), addressOf(from), nil
 }
 
 // read reads what a stream brings.
 func (c *client) read() (string, error) {
 	buffer := make([]byte, 64)
-	n, err := unix.Read(c.fd, buffer)
-	return string(buffer[:max(n, 0)]), err
+	for {
+		n, err := unix.Read(c.fd, buffer)
+		if !errors.Is(err, unix.EINTR) { // as in hear
+			return string(buffer[:max(n, 0)]), err
+		}
+	}
 }
 
 // peer is what getpeername says.
