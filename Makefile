@@ -129,6 +129,11 @@ test-dashboard: rights-test deps build ## look at a live laboratory through the 
 	@scripts/deps.sh browser
 	$(call root_test,test-dashboard,./cmd/jeoul)
 
+.PHONY: test-capture
+test-capture: rights-test deps build ## capture 100,000 packets (JEOUL_TEST_PACKETS) through each mode, family and hook, read them by tshark, and compare with counters and traces
+	@scripts/deps.sh capture
+	$(call root_test,test-capture,./cmd/jeoul)
+
 .PHONY: test-hooks
 test-hooks: rights-test deps build ## run the tests of the data plane and end to end in XDP and in TC, and all other cases of both
 	$(call root_test,all,./internal/balancer/datapath ./cmd/jeoul)

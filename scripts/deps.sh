@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh [vm|bgp|browser]: installs what building, testing and the laboratory need, with `vm`
+# deps.sh [vm|bgp|browser|capture]: installs what building, testing and the laboratory need, with `vm`
 # what a laboratory in a virtual machine needs as well, with `bgp` the routers of
-# make test-bgp, with `browser` that of make test-dashboard, and this machine lacks: Debian packages through apt, and a Go toolchain through the Go module
+# make test-bgp, with `browser` and `capture` those of
+# make test-dashboard and make test-capture, and this machine lacks: Debian packages through apt, and a Go toolchain through the Go module
 # proxy where the packaged one is too old to fetch it itself. Says nothing when
 # nothing is missing.
 set -euo pipefail
@@ -73,6 +74,13 @@ browser_needs() {
 	END
 }
 
+# What make test-capture needs besides.
+capture_needs() {
+	cat <<-'END'
+		tshark                              tshark          reads captures in tests
+	END
+}
+
 there() {
 	case $1 in
 	/*) [ -e "$1" ] ;;
@@ -96,6 +104,7 @@ done < <(
 	[ "${1:-}" != vm ] || vm_needs
 	[ "${1:-}" != bgp ] || bgp_needs
 	[ "${1:-}" != browser ] || browser_needs
+	[ "${1:-}" != capture ] || capture_needs
 )
 if ! go_can_come; then
 	missing+=(golang-go)

@@ -39,7 +39,7 @@ func TestPrometheusCounts(t *testing.T) {
 	vip := netip.MustParseAddrPort("198.18.0.105:5300")
 	var backends []entry
 	for _, server := range l.Servers {
-		echo(t, server, 5300)
+		echo(t, server, netip.AddrPortFrom(netip.IPv6Unspecified(), 5300))
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": 5300})
 	}
 	b.configure(t, lb.HookTC, entry{
@@ -115,17 +115,9 @@ func exchange(to netip.AddrPort) error {
 }
 
 // echo answers each packet on a port of a host.
-func echo(t *testing.T, host *lab.Host, port uint16) {
+func echo(t *testing.T, host *lab.Host, at netip.AddrPort) {
 	t.Helper()
-	var conn net.PacketConn
-	err := host.Do(func() (err error) {
-		conn, err = net.ListenPacket("udp4", fmt.Sprintf(":%d", port))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
+	conn := listenUDP(t, host, at)
 	go func() {
 		packet := make([]byte, 2048)
 		for {
@@ -136,6 +128,21 @@ func echo(t *testing.T, host *lab.Host, port uint16) {
 			conn.WriteTo(packet[:n], from)
 		}
 	}()
+}
+
+// listenUDP opens a port of a host; at :: it is for packets of both families.
+func listenUDP(t *testing.T, host *lab.Host, at netip.AddrPort) net.PacketConn {
+	t.Helper()
+	var conn net.PacketConn
+	err := host.Do(func() (err error) {
+		conn, err = net.ListenPacket("udp", at.String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }
 
 // prometheus is a Prometheus on a host.

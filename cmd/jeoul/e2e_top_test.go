@@ -104,7 +104,7 @@ func TestTopInTerminal(t *testing.T) {
 	vip := netip.MustParseAddrPort("198.18.0.105:5300")
 	var backends []entry
 	for i, server := range l.Servers {
-		echo(t, server, 5300)
+		echo(t, server, netip.AddrPortFrom(netip.IPv6Unspecified(), 5300))
 		backends = append(
 			backends,
 			entry{"name": server.Name, "address": server.IPv4.String(), "port": 5300, "weight": 1 + i},
