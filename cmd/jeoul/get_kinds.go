@@ -115,6 +115,8 @@ var sourceKind = kind[api.Source]{
 		{name: "by", fate: true, value: func(s api.Source) any { return orDash(s.By) }},
 		{name: "changed", value: func(s api.Source) any { return timeText(s.At) }},
 		{name: "backends", right: true, wide: true, value: func(s api.Source) any { return s.Backends }},
+		{name: "as of", value: func(s api.Source) any { return timeText(s.AsOf) }},
+		{name: "follows", wide: true, value: func(s api.Source) any { return orDash(s.Follows) }},
 		{name: "problem", wide: true, value: func(s api.Source) any { return orDash(s.Problem) }},
 	},
 }

@@ -101,6 +101,7 @@ func writeTables(w io.Writer, status *ops.Status) {
 		fmt.Fprintf(w, "proxy       %s\n", engineText(e))
 	}
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
+	writeFeeds(w, status.Feeds, time.Now())
 	writeBGP(w, status.BGP)
 	writeVRRP(w, status.VRRP)
 	writeMembers(w, status.Members)

@@ -47,3 +47,29 @@ func discoveredText(d ops.Discovered, now time.Time) string {
 func isDiscovered(s ops.Service) bool {
 	return slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return b.Origin != "" })
 }
+
+// writeFeeds says which sources programs keep, and how old each is.
+func writeFeeds(w io.Writer, feeds []ops.Feed, now time.Time) {
+	for i := range feeds {
+		fmt.Fprintf(w, "source      %s\n", feedText(&feeds[i], now))
+	}
+}
+
+func feedText(f *ops.Feed, now time.Time) string {
+	text := fmt.Sprintf("%s: services: %d", f.Source, f.Services)
+	if !f.Changed.IsZero() {
+		text += ", changed " + f.Changed.Local().Format(time.DateTime)
+	}
+	if f.Follows != "" {
+		text += ", as " + f.Follows
+	}
+	switch age := f.SourceAge(now).Truncate(time.Second); {
+	case f.Heard.IsZero():
+		text += "; no program has said how old that is since the balancer started"
+	case age > 0:
+		text += fmt.Sprintf(" had them %s ago", age)
+	case f.Follows != "":
+		text += " has them"
+	}
+	return text
+}

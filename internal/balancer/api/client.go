@@ -212,6 +212,15 @@ func (c *Client) explain(err error) error {
 // yamlText is the body of a request that is sent as it is.
 type yamlText []byte
 
+// Report says how the program fares that keeps a source. Errors: ErrNotRunning, ErrNoRights, or a Problem.
+func (c *Client) Report(ctx context.Context, source string, report ops.FeedReport) error {
+	body, err := c.open(ctx, c.http, http.MethodPut, sourcesPath+"/"+url.PathEscape(source)+"/feed", report)
+	if err != nil {
+		return err
+	}
+	return body.Close()
+}
+
 // Apply makes a text in YAML all that a source says, and returns when that is in force and stored;
 // with dry, it only says what would be different. Errors: ErrNotRunning, ErrNoRights, or a Problem: then
 // nothing was changed.

@@ -25,6 +25,7 @@ import (
 const (
 	configPath  = "/v1/config"
 	sourcesPath = "/v1/config/sources"
+	feedPath    = sourcesPath + "/{source}/feed"
 )
 
 // Source is a source of configuration.
@@ -36,9 +37,13 @@ type Source struct {
 	By         string    `json:"by,omitempty"`
 	At         time.Time `json:"at,omitzero"`
 	// Backends and Problem are of a place where backends of a service are found: how many it has
-	// found, and why it says nothing newer than At. Its name is the service's, a slash and its kind.
+	// found, and why it says nothing newer than At. Its name is the service's, a slash and its kind. The Problem of
+	// another source is the worst of what the program says that keeps it.
 	Backends int    `json:"backends,omitempty"`
 	Problem  string `json:"problem,omitempty"`
+	// Follows is what a program keeps the source as, and AsOf of when that was last known, if that is not now.
+	Follows string    `json:"follows,omitempty"`
+	AsOf    time.Time `json:"as_of,omitzero"`
 }
 
 // Change is what came of a change of the configuration, or would.
@@ -172,6 +177,19 @@ func (b Balancer) handleConfiguration(a huma.API) {
 			list, err := b.listSources()
 			return &answer[[]Source]{list}, err
 		})
+	add(a, endpoint{method: http.MethodPut, path: feedPath, id: "put-feed",
+		summary: "Say how the program fares that keeps a source: what it follows, of when that is, and what does not work. It is forgotten when the daemon ends",
+		body:    schemaOf[ops.FeedReport](a), required: true, role: ops.RoleConfigure},
+		func(_ context.Context, in *struct {
+			OfSource
+			Sent
+		}) (*answer[ops.FeedReport], error) {
+			var report ops.FeedReport
+			if err := read(in.RawBody, &report); err != nil {
+				return nil, err
+			}
+			return &answer[ops.FeedReport]{report}, b.Sources.Hear(in.Source, report)
+		})
 	handlePart[OfSource, struct {
 		OfSource
 		Conditions
@@ -264,6 +282,7 @@ func (b Balancer) listSources() ([]Source, error) {
 		list = append(list, Source{Name: f.Name, Generation: f.Generation, Services: counts[f.Name],
 			By: f.By, At: f.At})
 	}
+	list = withFeeds(list, b.Sources.Feeds(time.Now()))
 	if !slices.ContainsFunc(cfg.Services, func(s lb.Service) bool { return s.Discovery.On() }) {
 		return list, nil
 	}
@@ -275,6 +294,22 @@ func (b Balancer) listSources() ([]Source, error) {
 		}
 	}
 	return list, err
+}
+
+// withFeeds adds what programs say of the sources that they keep.
+func withFeeds(list []Source, feeds []ops.Feed) []Source {
+	for i := range feeds {
+		f := &feeds[i]
+		at := slices.IndexFunc(list, func(s Source) bool { return s.Name == f.Source })
+		if at < 0 {
+			list, at = append(list, Source{Name: f.Source}), len(list)
+		}
+		list[at].Follows, list[at].AsOf = f.Follows, f.AsOf
+		if lines := f.Lines(time.Now()); len(lines) > 0 {
+			list[at].Problem = strings.TrimPrefix(lines[0], "source "+f.Source+": ")
+		}
+	}
+	return list
 }
 
 // partSchemas are the schemas of parts of a configuration.

@@ -131,7 +131,7 @@ func (b *balancer) start(ctx context.Context) error {
 	}
 	parts := b.parts()
 	b.sources.Use(reloadAll(b.controller.Reload, parts), b.controller.Replace)
-	b.status = showAll(b.controller.Status, parts)
+	b.status = b.withFeeds(showAll(b.controller.Status, parts))
 	b.metrics = metrics.New(b.status, int(b.cfg.Metrics.Backends))
 	b.resources.started = true
 	if err := b.resources.instance.forgetAliases(b.cfg.Interfaces[0]); err != nil {

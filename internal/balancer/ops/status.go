@@ -50,6 +50,8 @@ type Status struct {
 	VRRP *VRRP `json:"vrrp,omitempty"`
 	// Members are the other balancers that share the VIPs; absent where none is configured.
 	Members *Members `json:"members,omitempty"`
+	// Feeds are the sources of configuration that programs keep.
+	Feeds []Feed `json:"feeds,omitempty"`
 	// Operations are what differs from the configuration.
 	Operations Operations `json:"operations"`
 	// Unwritten are the files that cannot be written now: decisions go on without, and they are written again

@@ -70,8 +70,9 @@ type Sources struct {
 	store           store
 	reload, replace Apply
 	// turn is held by the one change under way.
-	turn chan struct{}
-	now  atomic.Pointer[picture]
+	turn  chan struct{}
+	now   atomic.Pointer[picture]
+	feeds feeds
 }
 
 // Open reads the file at path and the fragments that are kept in a directory, which need not be

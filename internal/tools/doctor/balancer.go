@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -41,7 +42,7 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 	}
 	findings = append(findings, judgeUnwritten(after)...)
 	return append(findings, slices.Concat(judgeStates(after), judgeHealth(after), judgeNarrow(after),
-		judgeMembers(before, after), judgeVRRP(before, after))...)
+		judgeMembers(before, after), judgeVRRP(before, after), judgeFeeds(after, time.Now()))...)
 }
 
 // judgeNarrow tells of paths that routers have reported to be narrower than they look. It goes by
@@ -201,4 +202,53 @@ func (c *consequences) String() string {
 		parts = append(parts, strings.Join(names, ", ")+": "+text)
 	}
 	return strings.Join(parts, " ")
+}
+
+// troubleKinds say which fault a trouble of a source is; others are sourceTrouble.
+var troubleKinds = map[ops.TroubleKind]string{ops.TroubleUnreached: sourceOld, ops.TroubleRight: sourceRight,
+	ops.TroubleUnclaimed: sourceUnclaimed, ops.TroubleKept: sourceKept}
+
+// judgeFeeds tells of sources of configuration that are old, or that a program cannot keep as it should.
+func judgeFeeds(s *ops.Status, now time.Time) (findings []Finding) {
+	for i := range s.Feeds {
+		f := &s.Feeds[i]
+		if f.Silent {
+			findings = append(findings, finding(sourceOld, fmt.Sprintf(
+				"The program that keeps the source %s says nothing any more: %d services are as they were", f.Source,
+				f.Services), age(f, now)))
+		}
+		seen, titles, order := map[string][]Figure{}, map[string]string{}, []string{}
+		for _, t := range f.Troubles {
+			kind := troubleKinds[t.Kind]
+			if kind == "" {
+				kind = sourceTrouble
+			}
+			if titles[kind] == "" {
+				titles[kind] = fmt.Sprintf("Source %s: %s", f.Source, t.Text())
+				order = append(order, kind)
+			}
+			seen[kind] = append(seen[kind], trouble(f, t, now))
+		}
+		for _, kind := range order {
+			findings = append(findings, finding(kind, titles[kind], bounded(seen[kind])...))
+		}
+	}
+	return findings
+}
+
+func age(f *ops.Feed, now time.Time) Figure {
+	return Figure{Name: "age of the source", On: f.Source, Value: f.SourceAge(now).Truncate(time.Second).Seconds(),
+		Unit: "seconds", Note: f.Follows}
+}
+
+// trouble is one as a figure: how long it lasts, where that is known.
+func trouble(f *ops.Feed, t ops.FeedTrouble, now time.Time) Figure {
+	figure := Figure{Name: string(t.Kind), On: t.On, Value: 1, Unit: "trouble", Note: t.Problem}
+	if figure.On == "" {
+		figure.On = f.Source
+	}
+	if !t.Since.IsZero() {
+		figure.Value, figure.Unit = max(now.Sub(t.Since), 0).Truncate(time.Second).Seconds(), "seconds"
+	}
+	return figure
 }

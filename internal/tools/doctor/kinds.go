@@ -60,6 +60,13 @@ const (
 	vrrpForeign      = "vrrp-foreign-id"
 	vipAtBackup      = "vip-at-backup"
 	notDurable       = "state-not-durable"
+	sourceOld        = "source-old"
+	sourceRight      = "source-right"
+	sourceUnclaimed  = "source-unclaimed"
+	sourceKept       = "source-kept"
+	sourceTrouble    = "source-trouble"
+	nodeWithoutRule  = "node-without-vip-rule"
+	strictARP        = "strict-arp"
 )
 
 // Kinds lists the names of the faults, the worst first.
@@ -112,6 +119,16 @@ var kinds = []kind{
 		"What the balancer sends to this backend is dropped there: every connection that is given to it times out.",
 		[]Cure{
 			{"", "Give the backend the VIP: `jeoul agent --vip ADDRESS` there, or `ip address add ADDRESS/32 dev lo` with ARP silenced. Until then: `jeoul backend drain`."}}},
+	{nodeWithoutRule, Outage, false,
+		"The node does not accept packets for the Service's address and port, and routes them back or drops them: connections that are given to it fail with \"no route to host\" or time out.",
+		[]Cure{
+			{"", "See whether kube-proxy, or what stands in for it, runs on the node and follows the cluster, and whether the Service's status has the address (`kubectl get service`): kube-proxy takes it from there."},
+			{"", "Until then: `kubectl label node NODE node.kubernetes.io/exclude-from-external-load-balancers=`."}}},
+	{strictARP, Outage, false,
+		"A node answers for a Service's address, which kube-proxy's mode ipvs puts on an interface of each node: clients and routers send to that node, past the balancer.",
+		[]Cure{
+			{"", "Set `ipvs.strictARP: true` in kube-proxy's configuration (`kubectl -n kube-system edit configmap kube-proxy`), and restart kube-proxy on each node."},
+			{"", "Or use kube-proxy's mode nftables or iptables, which puts no address on nodes."}}},
 	{neighbourFailed, Outage, false,
 		"Nothing can be sent to that address: connections through it time out or are refused with \"no route to host\".",
 		[]Cure{
@@ -207,6 +224,23 @@ var kinds = []kind{
 		[]Cure{
 			{"syn-backlog", "Allow more half-open connections, and a longer backlog of the program."},
 			{"", "Bound floods at the balancer: `limits.rate`."}}},
+	{sourceOld, Risk, false,
+		"What is balanced goes on as it was last known. What has changed since where the source comes from (services, pods, nodes) is not in it.",
+		[]Cure{
+			{"", "The finding says what is not reached and why. Of a cluster: see whether its API server runs, whether this host reaches it, and whether the token of the kubeconfig still holds."},
+			{"", "If the program has said nothing: see whether it runs (`systemctl status jeoul-kubernetes`), and what its log says."}}},
+	{sourceRight, Risk, false,
+		"The program that keeps the source may not do all that it needs: addresses, conditions or Events are not written, or objects are not followed. What is balanced goes on.",
+		[]Cure{{"", "Give the account the right that the finding names: `kubectl apply -k deploy/kubernetes`, and for Gateways `kubectl apply -k deploy/kubernetes/gateway`."}}},
+	{sourceUnclaimed, Risk, false,
+		"An object waits for a load balancer, and no controller serves its class: it gets no address.",
+		[]Cure{{"", "Correct its class, or start what serves that class: `jeoul kubernetes --class CLASS`; `--classless` serves Services that have none."}}},
+	{sourceKept, Risk, false,
+		"The state of what the source follows went back in time, as when a backup of etcd was restored. What vanished by that is still balanced.",
+		[]Cure{{"", "Make the objects again; or restart the program that keeps the source, and what is not there is balanced no longer."}}},
+	{sourceTrouble, Risk, false,
+		"The program that keeps the source cannot do all that it is asked. What is balanced goes on.",
+		[]Cure{{"", "The finding says what to do."}}},
 	{kernelLacks, Risk, false,
 		"A balancer or an agent of jeoul cannot run on this kernel as it is, or has not been tried on it.",
 		[]Cure{{"", "The figures say what to do about each."}}},

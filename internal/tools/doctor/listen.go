@@ -36,6 +36,8 @@ type ear struct {
 	// echoes are the addresses and sequence numbers that pings were answered from, and
 	// how often.
 	echoes map[echoKey]int
+	// knocks are the sequence numbers of knocks that were answered, and from which MAC addresses.
+	knocks map[uint32]map[string]bool
 	ended  chan struct{}
 }
 
@@ -55,7 +57,7 @@ func listen(name string) (*ear, error) {
 		return nil, err
 	}
 	e := &ear{nic: *nic, id: uint16(rand.Uint32()), claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{},
-		ended: make(chan struct{})}
+		knocks: map[uint32]map[string]bool{}, ended: make(chan struct{})}
 	// Of no protocol yet, so that nothing comes before the filter is set.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -77,40 +79,46 @@ func listen(name string) (*ear, error) {
 	return e, nil
 }
 
-// setFilter lets only ARP, neighbour advertisements and answers to pings of an ID
+// setFilter lets only ARP, neighbour advertisements, and answers to pings and to knocks of an ID
 // through: all else would be copied for nothing.
 func setFilter(fd int, id uint16) error {
 	const (
-		reject = 22
-		accept = 23
+		reject = 29
+		accept = 30
 	)
 	jump := func(from int, to int) uint8 { return uint8(to - from - 1) }
 	program := []bpf.Instruction{
 		0:  bpf.LoadAbsolute{Off: 12, Size: 2},
 		1:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_ARP, SkipTrue: jump(1, accept)},
-		2:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipTrue: jump(2, 13)},
+		2:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipTrue: jump(2, 18)},
 		3:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: jump(3, reject)},
-		4:  bpf.LoadAbsolute{Off: 23, Size: 1},
-		5:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMP, SkipTrue: jump(5, reject)},
-		6:  bpf.LoadAbsolute{Off: 20, Size: 2},
-		7:  bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x1fff, SkipTrue: jump(7, reject)},
-		8:  bpf.LoadMemShift{Off: 14},
-		9:  bpf.LoadIndirect{Off: 14, Size: 1},
-		10: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: echoReply, SkipTrue: jump(10, reject)},
-		11: bpf.LoadIndirect{Off: 18, Size: 2},
-		12: bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipTrue: jump(12, accept), SkipFalse: jump(12, reject)},
-		13: bpf.LoadAbsolute{Off: 20, Size: 1},
-		14: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: jump(14, reject)},
-		15: bpf.LoadAbsolute{Off: 54, Size: 1},
-		16: bpf.JumpIf{Cond: bpf.JumpEqual, Val: neighborAdvertisement, SkipTrue: jump(16, accept)},
-		17: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: echoReply6, SkipTrue: jump(17, reject)},
-		18: bpf.LoadAbsolute{Off: 58, Size: 2},
-		19: bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipTrue: jump(19, accept), SkipFalse: jump(19, reject)},
-		// Never reached: room for the two ends.
-		20: bpf.RetConstant{Val: 0},
-		21: bpf.RetConstant{Val: 0},
-		22: bpf.RetConstant{Val: 0},
-		23: bpf.RetConstant{Val: 512},
+		4:  bpf.LoadAbsolute{Off: 20, Size: 2},
+		5:  bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x1fff, SkipTrue: jump(5, reject)},
+		6:  bpf.LoadMemShift{Off: 14},
+		7:  bpf.LoadAbsolute{Off: 23, Size: 1},
+		8:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_TCP, SkipTrue: jump(8, 15)},
+		9:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMP, SkipTrue: jump(9, reject)},
+		10: bpf.LoadIndirect{Off: 14, Size: 1},
+		11: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: echoReply, SkipTrue: jump(11, reject)},
+		12: bpf.LoadIndirect{Off: 18, Size: 2},
+		13: bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipTrue: jump(13, accept), SkipFalse: jump(13, reject)},
+		14: bpf.RetConstant{Val: 0}, // never reached
+		15: bpf.LoadIndirect{Off: 16, Size: 2},
+		16: bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipTrue: jump(16, accept), SkipFalse: jump(16, reject)},
+		17: bpf.RetConstant{Val: 0}, // never reached
+		18: bpf.LoadAbsolute{Off: 20, Size: 1},
+		19: bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_TCP, SkipTrue: jump(19, 26)},
+		20: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: jump(20, reject)},
+		21: bpf.LoadAbsolute{Off: 54, Size: 1},
+		22: bpf.JumpIf{Cond: bpf.JumpEqual, Val: neighborAdvertisement, SkipTrue: jump(22, accept)},
+		23: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: echoReply6, SkipTrue: jump(23, reject)},
+		24: bpf.LoadAbsolute{Off: 58, Size: 2},
+		25: bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipTrue: jump(25, accept), SkipFalse: jump(25, reject)},
+		26: bpf.LoadAbsolute{Off: 56, Size: 2},
+		27: bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipTrue: jump(27, accept), SkipFalse: jump(27, reject)},
+		28: bpf.RetConstant{Val: 0}, // never reached
+		29: bpf.RetConstant{Val: 0},
+		30: bpf.RetConstant{Val: 512},
 	}
 	return sockfilter.Attach(fd, program)
 }
@@ -149,17 +157,12 @@ func (e *ear) note(frame []byte, outgoing bool) {
 	case unix.ETH_P_ARP:
 		e.noteARP(rest, outgoing)
 	case unix.ETH_P_IP:
-		// The filter lets whole packets through only, and answers to pings.
-		h, _, ok := packet.Read[packet.IPv4](rest)
-		length := int(h.VersionLength&0xf) * 4
-		if !ok || h.Protocol != unix.IPPROTO_ICMP || length < 20 || length > len(rest) {
-			return
-		}
-		if icmp, _, ok := packet.Read[packet.ICMP](rest[length:]); ok && !outgoing {
-			e.echoed(netip.AddrFrom4(h.Source), uint16(icmp.Rest))
-		}
+		e.noteIPv4(eth, rest, outgoing)
 	case unix.ETH_P_IPV6:
 		h, rest, ok := packet.Read[packet.IPv6](rest)
+		if ok && h.NextHeader == unix.IPPROTO_TCP && !outgoing {
+			e.noteTCP(eth, netip.AddrFrom16(h.Source), netip.AddrFrom16(h.Destination), rest)
+		}
 		if !ok || h.NextHeader != unix.IPPROTO_ICMPV6 {
 			return
 		}
@@ -173,6 +176,41 @@ func (e *ear) note(frame []byte, outgoing bool) {
 		case icmp.Type == echoReply6 && !outgoing:
 			e.echoed(netip.AddrFrom16(h.Source), uint16(icmp.Rest))
 		}
+	}
+}
+
+// noteIPv4 takes answers to pings and knocks; the filter lets whole packets of these through only.
+func (e *ear) noteIPv4(eth packet.Ethernet, b []byte, outgoing bool) {
+	h, _, ok := packet.Read[packet.IPv4](b)
+	length := int(h.VersionLength&0xf) * 4
+	if !ok || outgoing || length < 20 || length > len(b) {
+		return
+	}
+	switch h.Protocol {
+	case unix.IPPROTO_ICMP:
+		if icmp, _, ok := packet.Read[packet.ICMP](b[length:]); ok {
+			e.echoed(netip.AddrFrom4(h.Source), uint16(icmp.Rest))
+		}
+	case unix.IPPROTO_TCP:
+		e.noteTCP(eth, netip.AddrFrom4(h.Source), netip.AddrFrom4(h.Destination), b[length:])
+	}
+}
+
+// noteTCP takes an answer to a knock, yes or no: somebody has the address and port. It ends what the answer has begun.
+func (e *ear) noteTCP(eth packet.Ethernet, from, to netip.Addr, b []byte) {
+	tcp, _, ok := packet.Read[packet.TCP](b)
+	if !ok || tcp.DestinationPort != e.id || tcp.Flags&tcpACK == 0 || tcp.Flags&(tcpSYN|tcpRST) == 0 {
+		return
+	}
+	e.mu.Lock()
+	if e.knocks[tcp.Acknowledgment-1] == nil {
+		e.knocks[tcp.Acknowledgment-1] = map[string]bool{}
+	}
+	e.knocks[tcp.Acknowledgment-1][net.HardwareAddr(eth.Source[:]).String()] = true
+	e.mu.Unlock()
+	if tcp.Flags&tcpSYN != 0 && e.file != nil {
+		// Where that fails, the other end forgets it by itself, a minute later.
+		_ = e.hangUp(eth.Source[:], to, netip.AddrPortFrom(from, tcp.SourcePort), tcp.Acknowledgment)
 	}
 }
 

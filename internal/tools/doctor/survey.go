@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -47,6 +48,9 @@ type ping struct {
 	echo     Echo
 	own, vip uint16 // the sequence numbers
 }
+
+// number is the sequence number of a knock.
+func (p ping) number() uint32 { return uint32(p.vip) << 16 }
 
 // newSurvey opens ears on the interfaces that have addresses, and plans what to ask.
 // It is called in the host's network namespace.
@@ -127,26 +131,33 @@ func (r *Reading) worthAsking(n Neighbour) bool {
 }
 
 // planPings asks each backend of mode l2dsr, at its MAC address, for itself and for
-// the VIP. In the other modes the VIP comes in a tunnel or not at all.
+// the VIP. In the other modes the VIP comes in a tunnel or not at all. A node of a cluster has the VIP for the port of
+// the service only: it is asked for a connection to that, if it takes flows.
 func (s *survey) planPings(e *ear, status *ops.Status, name string, from4, from6 netip.Addr) {
-	for _, service := range status.Services {
+	for i := range status.Services {
+		service := &status.Services[i]
 		if !service.Mode.NeedsNeighbours() {
 			continue
 		}
-		from := sameFamily(service.VIP, from4, from6)
+		from, port := sameFamily(service.VIP, from4, from6), uint16(0)
+		if status.IsOfCluster(service) {
+			if port = service.Port; service.Protocol != lb.TCP {
+				continue // no datagram is known that every server would answer
+			}
+		}
 		for _, b := range service.Backends {
 			mac, err := net.ParseMAC(b.MAC)
 			known := slices.ContainsFunc(s.pings, func(p ping) bool {
-				return p.echo.Address == b.Address && p.echo.VIP == service.VIP
+				return p.echo.Address == b.Address && p.echo.VIP == service.VIP && p.echo.Port == port
 			})
 			if err != nil || known || !from.IsValid() || b.Address.Is6() != service.VIP.Is6() ||
+				port > 0 && b.State != lb.Up ||
 				cmp.Or(b.Interface, status.Interface) != name || len(s.pings) == mostEchoes {
 				continue
 			}
 			n := uint16(2 * len(s.pings))
-			s.pings = append(s.pings,
-				ping{e, mac, from, Echo{Backend: service.Name + "/" + b.Name, Address: b.Address, VIP: service.VIP}, n,
-					n + 1})
+			s.pings = append(s.pings, ping{e, mac, from, Echo{Backend: service.Name + "/" + b.Name, Address: b.Address,
+				VIP: service.VIP, Port: port}, n, n + 1})
 		}
 	}
 }
@@ -179,11 +190,19 @@ func (s *survey) askAll() error {
 		if err := p.ear.ping(p.mac, p.from, p.echo.Address, p.own); err != nil {
 			return fmt.Errorf("ping %s: %w", p.echo.Address, err)
 		}
-		if err := p.ear.ping(p.mac, p.from, p.echo.VIP, p.vip); err != nil {
-			return fmt.Errorf("ping %s at %s: %w", p.echo.VIP, p.mac, err)
+		if err := p.askVIP(); err != nil {
+			return fmt.Errorf("ask for %s at %s: %w", p.echo.VIP, p.mac, err)
 		}
 	}
 	return nil
+}
+
+// askVIP asks a backend for the VIP: by a ping, or for a connection.
+func (p ping) askVIP() error {
+	if p.echo.Port == 0 {
+		return p.ear.ping(p.mac, p.from, p.echo.VIP, p.vip)
+	}
+	return p.ear.knock(p.mac, p.from, netip.AddrPortFrom(p.echo.VIP, p.echo.Port), p.number())
 }
 
 // close ends the survey and returns what was heard.
@@ -208,6 +227,11 @@ func (s *survey) close() (w Wire) {
 	for _, p := range s.pings {
 		answers := p.ear.echoes[echoKey{p.echo.VIP, p.vip}]
 		p.echo.Own, p.echo.Has = p.ear.echoes[echoKey{p.echo.Address, p.own}] > 0, answers > 0
+		if p.echo.Port > 0 {
+			// A node that does not have it sends it on, and another may answer.
+			p.echo.Has = p.ear.knocks[p.number()][p.mac.String()]
+			answers = len(p.ear.knocks[p.number()])
+		}
 		w.Provoked += uint64(answers)
 		w.Echoes = append(w.Echoes, p.echo)
 	}

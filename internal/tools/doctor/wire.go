@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // Wire is what was heard on the segment: answers to questions that do no harm, and
@@ -35,11 +37,13 @@ type Claim struct {
 }
 
 // Echo is whether a backend answers pings to its own address and to a VIP, both sent
-// to its MAC address.
+// to its MAC address. Where Port is not 0, the backend is a node of a cluster, and was asked for a connection to the
+// VIP and port instead.
 type Echo struct {
 	Backend string     `json:"backend"`
 	Address netip.Addr `json:"address"`
 	VIP     netip.Addr `json:"vip"`
+	Port    uint16     `json:"port,omitempty"`
 	Own     bool       `json:"own_answered"`
 	Has     bool       `json:"vip_answered"`
 }
@@ -62,7 +66,11 @@ func judgeWire(e *Evidence) (findings []Finding) {
 					Figure{Name: "ARP or NDP for the address", On: c.Interface, Value: 1, Unit: "host",
 						Note: "this one"}))
 		case c.VIP && len(c.MACs) > e.rightful(c.Address):
-			findings = append(findings, finding(vipAnswered, vipTitle(e, c), answers("claims the address")...))
+			kind := vipAnswered
+			if e.isNode(c) {
+				kind = strictARP
+			}
+			findings = append(findings, finding(kind, vipTitle(e, c), answers("claims the address")...))
 		case !c.VIP && len(c.MACs) > 1:
 			f := finding(vipAnswered, fmt.Sprintf("More than one host answers for %s", name),
 				answers("claims the address")...)
@@ -130,7 +138,7 @@ func judgeEchoes(e *Evidence) (findings []Finding) {
 	missing := map[netip.Addr][]string{}
 	var order []netip.Addr
 	for _, echo := range e.Wire.Echoes {
-		if !echo.Own || echo.Has {
+		if !echo.Own || echo.Has || echo.Port > 0 {
 			continue
 		}
 		if missing[echo.VIP] == nil {
@@ -148,5 +156,39 @@ func judgeEchoes(e *Evidence) (findings []Finding) {
 			finding(vipMissing, fmt.Sprintf("The VIP %s is missing on %s", vip, strings.Join(missing[vip], ", ")),
 				bounded(figures)...))
 	}
-	return findings
+	return append(findings, judgeKnocks(e)...)
+}
+
+// judgeKnocks looks for nodes of a cluster that answer for their own address, and not for a Service's address and port.
+func judgeKnocks(e *Evidence) []Finding {
+	var figures []Figure
+	for _, echo := range e.Wire.Echoes {
+		if echo.Port > 0 && echo.Own && !echo.Has {
+			figures = append(figures, Figure{Name: "accepts no connection to " +
+				netip.AddrPortFrom(echo.VIP, echo.Port).String(), On: echo.Backend, Value: 1, Unit: "node",
+				Note: "it answers pings to its own address " + echo.Address.String()})
+		}
+	}
+	if len(figures) == 0 {
+		return nil
+	}
+	return []Finding{finding(nodeWithoutRule, fmt.Sprintf("Node %s has no rule for a Service's address: it %s",
+		figures[0].On, figures[0].Name), bounded(figures)...)}
+}
+
+// isNode says whether one of those that claim a VIP is a node of a cluster that the VIP's services send to.
+func (e *Evidence) isNode(c Claim) bool {
+	status := e.After.Balancer
+	if status == nil {
+		return false
+	}
+	for i := range status.Services {
+		s := &status.Services[i]
+		if s.VIP == c.Address && status.IsOfCluster(s) && slices.ContainsFunc(s.Backends, func(b ops.Backend) bool {
+			return slices.Contains(c.MACs, b.MAC)
+		}) {
+			return true
+		}
+	}
+	return false
 }

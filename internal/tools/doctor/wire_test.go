@@ -184,6 +184,66 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
+// TestSurveyOfNodes: a node of a cluster is asked for a connection to the Service's address and port, and need not
+// answer pings to the address. That nobody listens is an answer as well.
+func TestSurveyOfNodes(t *testing.T) {
+	for _, has := range []bool{true, false} {
+		p := newPair(t, has)
+		var s *survey
+		testenv.In(t, p.here, func() error {
+			links, err := readLinks("")
+			if err != nil {
+				return err
+			}
+			status := &ops.Status{Interface: "here", Feeds: []ops.Feed{{Source: "kubernetes",
+				FeedReport: ops.FeedReport{Platform: ops.Kubernetes}}}}
+			for name, pair := range map[string][2]netip.Addr{"web": {vip4, there4}, "web6": {vip6, there6}} {
+				status.Services = append(status.Services, ops.Service{Name: name, Owner: "kubernetes", VIP: pair[0],
+					Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Backends: []ops.Backend{{Name: "node", Address: pair[1],
+						State: lb.Up, MAC: p.thereMAC.String(), Interface: "here"}}})
+			}
+			s, err = newSurvey(&Reading{Links: links, Balancer: status}, nil, false)
+			return err
+		})
+		testenv.Eventually(t, time.Minute, "all is answered", func() bool {
+			if err := s.askAll(); err != nil {
+				t.Fatal(err)
+			}
+			e := s.ears[0]
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return len(e.echoes) == 2 && (!has || len(e.knocks) == 2)
+		})
+		wire := s.close()
+		for _, echo := range wire.Echoes {
+			if !echo.Own || echo.Has != has || echo.Port != 80 {
+				t.Errorf("with the VIP: %v, heard %+v", has, echo)
+			}
+		}
+		found := judgeEchoes(&Evidence{Wire: wire})
+		if has != (len(found) == 0) || len(found) > 0 && (len(found) > 1 || found[0].Kind != nodeWithoutRule) {
+			t.Errorf("with the VIP: %v, found %+v", has, found)
+		}
+	}
+}
+
+// TestNodeAnswersForVIP: a node that answers ARP for a Service's address is told from another host that does.
+func TestNodeAnswersForVIP(t *testing.T) {
+	const node, stranger = "02:00:00:00:00:02", "02:00:00:00:00:03"
+	status := &ops.Status{Feeds: []ops.Feed{{Source: "kubernetes",
+		FeedReport: ops.FeedReport{Platform: ops.Kubernetes}}},
+		Services: []ops.Service{{Name: "web", Owner: "kubernetes", VIP: vip4,
+			Backends: []ops.Backend{{Name: "node", MAC: node}}}}}
+	for mac, want := range map[string]string{node: strictARP, stranger: vipAnswered} {
+		e := &Evidence{Wire: Wire{Claims: []Claim{{Address: vip4, Interface: "eth0", VIP: true,
+			MACs: []string{mac, "02:00:00:00:00:09"}}}}}
+		e.After.Balancer = status
+		if found := judgeWire(e); len(found) != 1 || found[0].Kind != want {
+			t.Errorf("%s answers: found %+v, want %s", mac, found, want)
+		}
+	}
+}
+
 // TestPaths tells a path that takes full-size packets from one that loses them, of both
 // families.
 func TestPaths(t *testing.T) {
@@ -231,7 +291,8 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte(
 		"\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00E\x00\x00\x1c\x00\x00\x00\x00\x40\x01\x00\x00\xc6\x12\x00\x02\xc6\x12\x00\x01\x00\x00\x00\x00\x00\x07\x00\x03"), true)
 	f.Fuzz(func(t *testing.T, frame []byte, outgoing bool) {
-		e := &ear{claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{}}
+		e := &ear{claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{},
+			knocks: map[uint32]map[string]bool{}}
 		e.note(frame, outgoing)
 		for address := range e.claims {
 			if !address.IsValid() {

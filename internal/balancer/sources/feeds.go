@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// feedTimeout is how long a program that keeps a source may say nothing.
+const feedTimeout = 30 * time.Second
+
+// The bounds of what a program may say of its source, so that it cannot fill the balancer's memory or its status.
+const (
+	maxTroubles = 32
+	maxText     = 1000
+)
+
+// feeds are what programs last said of the sources that they keep, by name.
+type feeds struct {
+	mu    sync.Mutex
+	heard map[string]heard
+}
+
+type heard struct {
+	at time.Time
+	ops.FeedReport
+}
+
+// Hear notes what a program says of the source that it keeps, which need not have a service yet. Errors: ErrMalformed,
+// ErrOwned.
+func (s *Sources) Hear(source string, report ops.FeedReport) error {
+	if source == config.FileOwner || source == API {
+		return fmt.Errorf("%w: the source %s is kept by no program", ErrOwned, source)
+	}
+	if err := config.CheckFragmentName(source); err != nil {
+		return fmt.Errorf("%w: source %w", ErrMalformed, err)
+	}
+	if len(report.Troubles) > maxTroubles {
+		return fmt.Errorf("%w: troubles: %d are more than the %d that can be said", ErrMalformed,
+			len(report.Troubles), maxTroubles)
+	}
+	texts := []string{report.Follows, string(report.Platform)}
+	for _, t := range report.Troubles {
+		texts = append(texts, string(t.Kind), t.On, t.Problem, t.Remedy)
+	}
+	for _, text := range texts {
+		if len(text) > maxText {
+			return fmt.Errorf("%w: a text of %d bytes is longer than the %d that can be said", ErrMalformed, len(text),
+				maxText)
+		}
+	}
+	s.feeds.mu.Lock()
+	defer s.feeds.mu.Unlock()
+	if _, known := s.feeds.heard[source]; !known && len(s.feeds.heard) >= maxFragments {
+		return fmt.Errorf("%w: %d sources are spoken of already, and no more can be", ErrMalformed, maxFragments)
+	}
+	if s.feeds.heard == nil {
+		s.feeds.heard = map[string]heard{}
+	}
+	s.feeds.heard[source] = heard{time.Now(), report}
+	return nil
+}
+
+// Feeds returns the sources that programs keep, by name, as of a time. A source that has nothing and of which nobody
+// says anything is none.
+func (s *Sources) Feeds(now time.Time) (list []ops.Feed) {
+	s.feeds.mu.Lock()
+	said := maps.Clone(s.feeds.heard)
+	s.feeds.mu.Unlock()
+	p := s.now.Load()
+	counts := map[string]int{}
+	for i := range p.cfg.Services {
+		counts[p.cfg.Owner(i)]++
+	}
+	add := func(name string, changed time.Time) {
+		report, known := said[name]
+		delete(said, name)
+		if name == API || !known && counts[name] == 0 {
+			return
+		}
+		list = append(list, ops.Feed{Source: name, Services: counts[name], Changed: changed, Heard: report.at,
+			Silent: known && now.Sub(report.at) > feedTimeout, FeedReport: report.FeedReport})
+	}
+	for _, f := range p.fragments {
+		add(f.Name, f.At)
+	}
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		add(name, time.Time{})
+	}
+	return list
+}
