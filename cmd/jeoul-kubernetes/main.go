@@ -38,6 +38,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/rights"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/status"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -133,8 +134,10 @@ func (c *command) run(ctx context.Context) error {
 		return err
 	}
 	defer broadcaster.Shutdown()
-	options.Writer = &status.Writer{Client: client, Gateways: gateways,
-		Recorder: broadcaster.NewRecorder(known, model.FieldManager)}
+	recorder := broadcaster.NewRecorder(known, model.FieldManager)
+	options.Writer = &status.Writer{Client: client, Gateways: gateways, Recorder: recorder}
+	options.Recorder, options.Lease.Recorder = recorder, recorder
+	options.Follows = "the Kubernetes cluster at " + reach.Host
 	control := controller.New(options)
 	if err := c.serve(ctx, control, log); err != nil {
 		return err
@@ -209,9 +212,10 @@ func (c *command) options(client kubernetes.Interface, log *slog.Logger) (contro
 		Generation: func(ctx context.Context, source string) (uint64, error) {
 			return generation(ctx, balancer, source)
 		},
+		Report:   balancer.Report,
+		Rights:   func(ctx context.Context) ([]rights.Right, error) { return rights.Missing(ctx, client, c.needed()) },
 		Backends: func(ctx context.Context) ([]ops.ServiceBackend, error) { return balancer.Backends(ctx) },
-		Lease: status.Lease{Namespace: c.LeaseNamespace, Identity: identity,
-			Name: "jeoul-" + strings.Trim(strings.Map(leaseRune, strings.ToLower(c.Class)), "-.")}}
+		Lease:    status.Lease{Namespace: c.LeaseNamespace, Identity: identity, Name: c.leaseName()}}
 	if c.Pools != "" {
 		options.Pools = func() ([]pools.Pool, error) { return readPools(c.Pools) }
 		if _, err := options.Pools(); err != nil {
@@ -221,6 +225,18 @@ func (c *command) options(client kubernetes.Interface, log *slog.Logger) (contro
 		return options, fmt.Errorf("--pools-configmap: %q is not NAMESPACE/NAME", c.PoolsMap)
 	}
 	return options, nil
+}
+
+// needed says which rights the account needs.
+func (c *command) needed() rights.Needed {
+	namespace, _, _ := strings.Cut(c.PoolsMap, "/")
+	return rights.Needed{LeaseNamespace: c.LeaseNamespace, Lease: c.leaseName(), PoolsNamespace: namespace,
+		Gateways: c.Gateways, Certificates: c.Certificates != ""}
+}
+
+// leaseName returns the name of the Lease of a class.
+func (c *command) leaseName() string {
+	return "jeoul-" + strings.Trim(strings.Map(leaseRune, strings.ToLower(c.Class)), "-.")
 }
 
 // leaseRune returns a letter of a class as the name of a Lease can have it.

@@ -13,12 +13,14 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/rights"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/status"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -51,6 +53,14 @@ type Options struct {
 	Generation func(ctx context.Context, source string) (uint64, error)
 	// Backends returns the backends of services that the balancer has.
 	Backends func(ctx context.Context) ([]ops.ServiceBackend, error)
+	// Rights returns the rights that the account lacks; nil: they are not asked for.
+	Rights func(ctx context.Context) ([]rights.Right, error)
+	// Report says to the balancer how old the source is and what does not work; nil: it is not told. Follows is what
+	// the source is kept as.
+	Report  func(ctx context.Context, source string, report ops.FeedReport) error
+	Follows string
+	// Recorder makes Events that are about no Service; nil: there are none.
+	Recorder status.Recorder
 	Writer   *status.Writer
 	Lease    status.Lease
 	Log      *slog.Logger
@@ -65,6 +75,17 @@ type Controller struct {
 	plan     *gateway.Plan
 	services []lb.Service
 	pushed   bool
+	// told is what the balancer was told last of the source, and when; announced are the troubles that an Event was
+	// made of, and waiting the Services that nobody gives an address, since when.
+	told      ops.FeedReport
+	toldAt    time.Time
+	announced map[troubleKey]ops.FeedTrouble
+	waiting   map[types.UID]time.Time
+	// expired counts the watches of each kind that have expired.
+	expired map[watch.Kind]int
+	started time.Time
+	// wentBack is when the cluster was last said to have gone back in time.
+	wentBack time.Time
 	// latest is what the status is to be written of.
 	mu       sync.Mutex
 	latest   map[string]model.Verdict
@@ -80,7 +101,7 @@ type Controller struct {
 
 // New returns one that does nothing yet.
 func New(opt Options) *Controller {
-	return &Controller{opt: opt, write: make(chan struct{}, 1)}
+	return &Controller{opt: opt, write: make(chan struct{}, 1), expired: map[watch.Kind]int{}, started: time.Now()}
 }
 
 // Run follows the cluster until the context ends. What the balancer has stays.
@@ -88,6 +109,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { c.opt.Watcher.Run(ctx) })
 	running.Go(func() { c.follow(ctx) })
+	running.Go(func() { c.followRights(ctx) })
 	err := c.opt.Lease.Hold(ctx, c.opt.Client, func(leading context.Context) {
 		c.opt.Log.Info("this balancer writes the status of Services now", "lease", c.opt.Lease.Namespace+"/"+
 			c.opt.Lease.Name)
@@ -114,6 +136,7 @@ func (c *Controller) follow(ctx context.Context) {
 			}
 		}
 		c.look(ctx)
+		c.tell(ctx)
 	}
 }
 

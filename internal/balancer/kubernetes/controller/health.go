@@ -4,12 +4,16 @@ package controller
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // Trouble is what does not work, and since when; zero: it works.
@@ -35,6 +39,10 @@ type Health struct {
 	Watches map[watch.Kind]Trouble `json:"stale,omitempty"`
 	// Missing are the kinds of the Gateway API that the cluster does not have.
 	Missing []watch.Kind `json:"missing,omitempty"`
+	// Rights are those that the account lacks, and Kept the Services that are balanced although they vanished, when the
+	// cluster went back in time.
+	Rights []string `json:"missing_rights,omitempty"`
+	Kept   []string `json:"kept,omitempty"`
 	// Pools, Balancer and Status are what does not work of reading the pools, handing services to the balancer, and
 	// writing the status.
 	Pools    Trouble `json:"pools,omitzero"`
@@ -62,6 +70,7 @@ func (c *Controller) Health() Health {
 	defer c.mu.Unlock()
 	h := c.health
 	h.Watches, h.Refused = maps.Clone(h.Watches), maps.Clone(h.Refused)
+	h.Rights = slices.Clone(h.Rights)
 	return h
 }
 
@@ -75,6 +84,12 @@ func (c *Controller) note(change func(*Health)) {
 func (c *Controller) reportWatches() {
 	before, now := c.Health().Watches, map[watch.Kind]Trouble{}
 	for kind, state := range c.opt.Watcher.States() {
+		if state.Expired > c.expired[kind] {
+			c.expired[kind] = state.Expired
+			c.opt.Log.Info("a watch expired, and all objects are listed anew", "kind", string(kind))
+			c.event(corev1.EventTypeNormal, "WatchExpired", fmt.Sprintf(
+				"the watch of %s expired (410), and all of them are listed anew", kind))
+		}
 		if state.Problem == "" {
 			if was, stale := before[kind]; stale {
 				c.opt.Log.Info("the API server answers again", "kind", string(kind), "after",
@@ -94,8 +109,23 @@ func (c *Controller) reportWatches() {
 			"the cluster does not have all of the Gateway API (standard channel), and Gateways are served without",
 			"missing", missing)
 	}
+	c.reportPast()
 	synced := c.opt.Watcher.Synced()
-	c.note(func(h *Health) { h.Watches, h.Synced, h.Missing = now, synced, missing })
+	kept, _ := c.opt.Watcher.Kept()
+	c.note(func(h *Health) { h.Watches, h.Synced, h.Missing, h.Kept = now, synced, missing, kept })
+}
+
+// reportPast says that the cluster went back in time, once for each time.
+func (c *Controller) reportPast() {
+	at := c.opt.Watcher.WentBack()
+	if at.IsZero() || at.Equal(c.wentBack) {
+		return
+	}
+	c.wentBack = at
+	const text = "the cluster went back to an older state, as when a backup of etcd is restored: all objects are listed " +
+		"anew, and Services that vanished stay balanced until jeoul-kubernetes is restarted, or they are made again"
+	c.opt.Log.Warn(text)
+	c.event(corev1.EventTypeWarning, reasonOf(ops.TroubleKept), text)
 }
 
 // Handler answers /healthz (the process runs), /readyz (the balancer has a picture that is not old; otherwise 503),

@@ -351,3 +351,26 @@ func TestBelow(t *testing.T) {
 		}
 	}
 }
+
+// TestManyListeners: of 10,048 listeners one is refused, and all others are served.
+func TestManyListeners(t *testing.T) {
+	const gateways, listeners = 157, 64 // the most that a Gateway may have
+	var o Objects
+	for i := range gateways {
+		g := gatewayOf(fmt.Sprintf("gw-%d", i))
+		for j := range listeners {
+			g.Spec.Listeners = append(g.Spec.Listeners,
+				listenerOf(fmt.Sprintf("l-%d", j), v1.TCPProtocolType, int32(j+1)))
+		}
+		o.Gateways = append(o.Gateways, g)
+	}
+	o.Gateways[3].Spec.Listeners[5].Protocol = "example.com/other"
+	services, report := built(t, o)
+	if len(services) != gateways*listeners-1 {
+		t.Errorf("%d services", len(services))
+	}
+	bad := report.Gateways[3].Status.Listeners[5].Conditions
+	want(t, bad, "Accepted", metav1.ConditionFalse, "UnsupportedProtocol")
+	want(t, report.Gateways[3].Status.Conditions, "Accepted", metav1.ConditionTrue, "ListenersNotValid")
+	want(t, report.Gateways[4].Status.Conditions, "Accepted", metav1.ConditionTrue, "Accepted")
+}

@@ -296,3 +296,15 @@ func wroteStatus(s *corev1.Service) bool {
 		return m.Manager == FieldManager && m.Subresource == "status"
 	})
 }
+
+// Unclaimed returns the Services of type LoadBalancer that no controller has given an address, and that are not ours.
+func Unclaimed(services []*corev1.Service, settings Settings) (list []*corev1.Service) {
+	for _, s := range services {
+		class := s.Spec.LoadBalancerClass
+		ours := class == nil && settings.Classless || class != nil && *class == settings.Class
+		if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !ours && len(s.Status.LoadBalancer.Ingress) == 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}

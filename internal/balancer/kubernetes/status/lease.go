@@ -7,6 +7,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -23,8 +25,18 @@ const (
 // Lease is the object by which balancers agree on who writes.
 type Lease struct {
 	Namespace, Name string
-	// Identity is this balancer's name among them.
+	// Identity is this balancer's name among them. No two processes hold the Lease at once, even if they have one name.
 	Identity string
+	// Recorder makes Events of who holds it; nil: none are made.
+	Recorder Recorder
+}
+
+// leaseEvents makes client-go's Events of the Lease by a Recorder.
+type leaseEvents struct{ recorder Recorder }
+
+// Eventf makes an Event.
+func (e leaseEvents) Eventf(on runtime.Object, kind, reason, message string, args ...any) {
+	e.recorder.Eventf(on, nil, kind, reason, "Elect", message, args...)
 }
 
 // Hold takes part in the election until the context ends, and calls lead each time that this balancer holds the Lease;
@@ -33,7 +45,10 @@ func (l Lease) Hold(ctx context.Context, client kubernetes.Interface, lead func(
 	who func(identity string)) error {
 	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name},
 		Client:     client.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: l.Identity}}
+		LockConfig: resourcelock.ResourceLockConfig{Identity: l.Identity + "_" + string(uuid.NewUUID())}}
+	if l.Recorder != nil {
+		lock.LockConfig.EventRecorder = leaseEvents{l.Recorder}
+	}
 	for ctx.Err() == nil {
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: lock,
 			LeaseDuration: leaseDuration,

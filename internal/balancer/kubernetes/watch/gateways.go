@@ -51,7 +51,7 @@ func (w *Watcher) FollowGateways(client kubernetes.Interface, gateways versioned
 		HTTPRoutes:      sourceOf(api.HTTPRoutes(all), &v1.HTTPRoute{}),
 		ReferenceGrants: sourceOf(api.ReferenceGrants(all), &v1.ReferenceGrant{}),
 	}}
-	if err := w.add(client, Namespaces, sourceOf(client.CoreV1().Namespaces(), &corev1.Namespace{})); err != nil {
+	if err := w.add(Namespaces, sourceOf(client.CoreV1().Namespaces(), &corev1.Namespace{})); err != nil {
 		return err
 	}
 	if !secrets {
@@ -59,7 +59,7 @@ func (w *Watcher) FollowGateways(client kubernetes.Interface, gateways versioned
 	}
 	const certificates = "type=" + string(corev1.SecretTypeTLS)
 	list := client.CoreV1().Secrets(all)
-	return w.add(client, Secrets, source{
+	return w.add(Secrets, source{
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = certificates
 			return list.List(ctx, o)
@@ -77,7 +77,7 @@ func (w *Watcher) followGateways(ctx context.Context, running *sync.WaitGroup) {
 		found, err := w.gateways.ask()
 		if err == nil {
 			for _, kind := range found {
-				if w.all()[kind] != nil || w.add(w.gateways.client, kind, w.gateways.sources[kind]) != nil {
+				if w.all()[kind] != nil || w.add(kind, w.gateways.sources[kind]) != nil {
 					continue
 				}
 				informer := w.all()[kind]

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package watch follows what a Kubernetes cluster has: a whole picture, a signal that it changed, and how old it is. A
-// watch that ends, or an API server that does not answer, leaves the picture as it was.
+// watch that ends, an API server that does not answer, or a cluster that goes back in time leaves the picture as it
+// was.
 package watch
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,16 +55,30 @@ type State struct {
 	// Since is when the API server last failed to say what there is, and Problem how; zero while it is heard.
 	Since   time.Time
 	Problem string
+	// Expired counts the watches that the API server ended because it had forgotten where they were (410): all objects
+	// were listed anew then.
+	Expired int
 }
 
 // Watcher follows a cluster.
 type Watcher struct {
 	changed chan struct{}
+	client  kubernetes.Interface
+	// revision asks for the cluster's resource version now.
+	revision func(context.Context) (string, error)
 	// gateways finds out which kinds of the Gateway API there are; nil: none is followed.
 	gateways  *gatewayKinds
 	mu        sync.Mutex
 	informers map[Kind]cache.SharedIndexInformer
+	sources   map[Kind]source
 	states    map[Kind]State
+	// past is what vanished when the cluster went back in time; settled is when its controllers have caught up.
+	past    past
+	settled time.Time
+	// askEvery and settle are the constants of these names, which tests shorten.
+	askEvery, settle time.Duration
+	// reached is how well the API server was asked for its resource version.
+	reached State
 }
 
 // source is how a kind is listed and watched.
@@ -73,10 +91,11 @@ type source struct {
 // New returns one that follows nothing yet. PoolsMap is the "namespace/name" of a ConfigMap that is followed too;
 // empty: none is.
 func New(client kubernetes.Interface, poolsMap string) (*Watcher, error) {
-	w := &Watcher{informers: map[Kind]cache.SharedIndexInformer{}, changed: make(chan struct{}, 1),
-		states: map[Kind]State{}}
+	w := &Watcher{informers: map[Kind]cache.SharedIndexInformer{}, sources: map[Kind]source{}, client: client,
+		changed: make(chan struct{}, 1), states: map[Kind]State{}, revision: revisionOf(client),
+		askEvery: askEvery, settle: settle}
 	for kind, s := range sourcesOf(client, poolsMap) {
-		if err := w.add(client, kind, s); err != nil {
+		if err := w.add(kind, s); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +138,7 @@ func sourceOf[L runtime.Object](client lister[L], kind runtime.Object) source {
 }
 
 // add makes the informer of a kind.
-func (w *Watcher) add(client kubernetes.Interface, kind Kind, s source) error {
+func (w *Watcher) add(kind Kind, s source) error {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := s.list(ctx, o)
@@ -129,10 +148,18 @@ func (w *Watcher) add(client kubernetes.Interface, kind Kind, s source) error {
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			stream, err := s.watch(ctx, o)
 			w.heard(kind, err)
-			return stream, err
+			if err != nil {
+				return nil, err
+			}
+			return apiwatch.Filter(stream, func(e apiwatch.Event) (apiwatch.Event, bool) {
+				if e.Type == apiwatch.Error {
+					w.heard(kind, apierrors.FromObject(e.Object))
+				}
+				return e, true
+			}), nil
 		},
 	}
-	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, client), s.kind,
+	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, w.client), s.kind,
 		cache.SharedIndexInformerOptions{ObjectDescription: string(kind)})
 	if err := informer.SetTransform(shrink); err != nil {
 		return err
@@ -144,7 +171,7 @@ func (w *Watcher) add(client kubernetes.Interface, kind Kind, s source) error {
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.informers[kind], w.states[kind] = informer, State{}
+	w.informers[kind], w.sources[kind], w.states[kind] = informer, s, State{Expired: w.states[kind].Expired}
 	return err
 }
 
@@ -175,16 +202,33 @@ func shrink(object any) (any, error) {
 func (w *Watcher) heard(kind Kind, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	state := w.states[kind]
-	switch {
-	case err == nil:
-		state.Since, state.Problem = time.Time{}, ""
-	case state.Since.IsZero():
-		state.Since, state.Problem = time.Now(), err.Error()
-	default:
-		state.Problem = err.Error()
+	state := w.states[kind].after(err)
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		state.Expired++
 	}
 	w.states[kind] = state
+}
+
+// after returns a state with another answer of the API server.
+func (s State) after(err error) State {
+	switch {
+	case err == nil:
+		s.Since, s.Problem = time.Time{}, ""
+	case s.Since.IsZero():
+		s.Since, s.Problem = time.Now(), textOf(err)
+	default:
+		s.Problem = textOf(err)
+	}
+	return s
+}
+
+// textOf returns what an error says, without the URL of a request, which is long and says less.
+func textOf(err error) string {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err.Error()
+	}
+	return err.Error()
 }
 
 // signal says that the picture may be another.
@@ -197,14 +241,26 @@ func (w *Watcher) signal() {
 
 // Run follows the cluster until the context ends.
 func (w *Watcher) Run(ctx context.Context) {
+	for ctx.Err() == nil && w.follow(ctx) {
+		w.startOver()
+	}
+}
+
+// follow follows the cluster until the context ends, or the cluster has gone back in time, which it returns.
+func (w *Watcher) follow(ctx context.Context) (wentBack bool) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	var running sync.WaitGroup
 	for _, informer := range w.all() {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
 	if w.gateways != nil {
-		w.followGateways(ctx, &running)
+		running.Go(func() { w.followGateways(ctx, &running) })
 	}
+	wentBack = w.awaitPast(ctx)
+	end()
 	running.Wait()
+	return wentBack
 }
 
 // all returns the informers.
@@ -219,7 +275,7 @@ func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // Synced says whether all objects of all kinds have been heard of once: until then there is no picture.
 func (w *Watcher) Synced() bool {
-	if w.gateways != nil && !w.gateways.known() {
+	if w.gateways != nil && !w.gateways.known() || !w.hasSettled() {
 		return false
 	}
 	for _, informer := range w.all() {
@@ -244,9 +300,8 @@ func (w *Watcher) States() map[Kind]State {
 
 // Cluster returns the picture; nothing in it may be changed.
 func (w *Watcher) Cluster() model.Cluster {
-	return model.Cluster{Services: listed[*corev1.Service](w, Services), Slices: listed[*discoveryv1.EndpointSlice](w,
-		EndpointSlices),
-		Nodes: listed[*corev1.Node](w, Nodes)}
+	return w.withPast(model.Cluster{Services: listed[*corev1.Service](w, Services),
+		Slices: listed[*discoveryv1.EndpointSlice](w, EndpointSlices), Nodes: listed[*corev1.Node](w, Nodes)})
 }
 
 // ConfigMap returns the one that is followed, nil if there is none.

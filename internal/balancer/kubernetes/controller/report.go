@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/clock"
+)
+
+const (
+	// askRights is how often the account's rights are asked for.
+	askRights = time.Minute
+	// reportBound bounds a report to the balancer, and a look at the rights.
+	reportBound = 5 * time.Second
+	// claimTimeout is how long a Service may be without an address before nobody is said to serve its class, and a
+	// Lease without a holder.
+	claimTimeout = time.Minute
+	// maxNamed and maxSaid bound what is said of one kind, and a text of it in bytes.
+	maxNamed = 6
+	maxSaid  = 600
+)
+
+// reasons are those of Events of troubles; others have TroubleOther's.
+var reasons = map[ops.TroubleKind]string{ops.TroubleUnreached: "APIServerUnreached", ops.TroubleRight: "RightMissing",
+	ops.TroubleUnclaimed: "ClassUnclaimed", ops.TroubleKept: "ClusterWentBack", ops.TroubleOther: "Trouble"}
+
+// troubleKey tells one trouble from another, whose words may change while it lasts.
+type troubleKey struct {
+	kind ops.TroubleKind
+	on   string
+}
+
+// followRights asks again and again which rights are missing. While the API server does not say, what it said stays.
+func (c *Controller) followRights(ctx context.Context) {
+	for c.opt.Rights != nil {
+		asking, cancel := context.WithTimeout(ctx, reportBound)
+		missing, err := c.opt.Rights(asking)
+		cancel()
+		if err == nil {
+			var list []string
+			for _, r := range missing {
+				list = append(list, fmt.Sprintf("the account may not %s, which it needs to %s", r, r.For))
+			}
+			c.note(func(h *Health) { h.Rights = list })
+		}
+		if clock.Sleep(ctx, askRights) != nil {
+			return
+		}
+	}
+}
+
+// tell says to the balancer how old the picture is and what does not work, and makes an Event of what is new.
+func (c *Controller) tell(ctx context.Context) {
+	now := time.Now()
+	report := ops.FeedReport{Follows: c.opt.Follows, Platform: ops.Kubernetes, Troubles: c.troubles(now)}
+	for _, t := range report.Troubles {
+		if t.Kind == ops.TroubleUnreached {
+			report.AsOf = t.Since
+		}
+	}
+	c.announce(report.Troubles, now)
+	if c.opt.Report == nil || reflect.DeepEqual(report, c.told) && now.Sub(c.toldAt) < retryAfter {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportBound)
+	defer cancel()
+	if c.opt.Report(ctx, c.opt.Pusher.Source, report) == nil { // balancerHasIt says where it is not there
+		c.told, c.toldAt = report, now
+	}
+}
+
+// troubles returns what does not work, the worst first.
+func (c *Controller) troubles(now time.Time) (list []ops.FeedTrouble) {
+	h := c.Health()
+	if t, away := unreachedNow(h.Watches, c.opt.Watcher.Reached()); away {
+		list = append(list, t)
+	}
+	list = append(list, c.keptTroubles()...)
+	for _, right := range some(h.Rights, "rights") {
+		list = append(list, ops.FeedTrouble{Kind: ops.TroubleRight, On: right, Problem: "this right is missing",
+			Remedy: "apply deploy/kubernetes again"})
+	}
+	list = append(list, c.unclaimed(now)...)
+	other := func(on string, t Trouble, remedy string) {
+		if t.Problem != "" {
+			list = append(list, ops.FeedTrouble{Kind: ops.TroubleOther, On: on, Since: t.Since,
+				Problem: cut(t.Problem), Remedy: remedy})
+		}
+	}
+	other("pools", h.Pools, "those before stay")
+	other("status", h.Status, "what is balanced goes on")
+	if h.Leader == "" && now.Sub(c.started) > claimTimeout {
+		other("Lease "+c.opt.Lease.Namespace+"/"+c.opt.Lease.Name,
+			Trouble{c.started, "no balancer holds it, so nobody writes the status of Services"},
+			"see whether the account may get, create and update it")
+	}
+	return list
+}
+
+// unreachedNow says that the API server does not say what there is, if so: of which kinds, since when, and why.
+func unreachedNow(stale map[watch.Kind]Trouble, reached watch.State) (ops.FeedTrouble, bool) {
+	t := ops.FeedTrouble{Kind: ops.TroubleUnreached, Remedy: "what was known last goes on"}
+	var kinds []string
+	for _, kind := range slices.Sorted(maps.Keys(stale)) {
+		kinds = append(kinds, string(kind))
+		if since := stale[kind].Since; t.Since.IsZero() || since.Before(t.Since) {
+			t.Since = since
+		}
+		t.Problem = stale[kind].Problem
+	}
+	switch {
+	case len(kinds) > 0:
+		t.Problem = cut(fmt.Sprintf("the API server does not say what there is of %s: %s", strings.Join(kinds, ", "),
+			t.Problem))
+	case reached.Problem != "":
+		t.Since, t.Problem = reached.Since, cut("the API server does not answer: "+reached.Problem)
+	}
+	return t, t.Problem != ""
+}
+
+// keptTroubles names what the cluster has no more, because it went back in time, and is balanced still.
+func (c *Controller) keptTroubles() (list []ops.FeedTrouble) {
+	names, since := c.opt.Watcher.Kept()
+	for _, name := range some(names, "Services") {
+		list = append(list, ops.FeedTrouble{Kind: ops.TroubleKept, On: "Service " + name, Since: since,
+			Problem: "it vanished when the cluster went back to an older state, and is balanced as it was last known",
+			Remedy:  "make it again, or restart jeoul-kubernetes to have it balanced no longer"})
+	}
+	return list
+}
+
+// unclaimed names Services that wait for an address, and are of a class that nobody serves.
+func (c *Controller) unclaimed(now time.Time) (list []ops.FeedTrouble) {
+	if !c.opt.Watcher.Synced() {
+		return nil
+	}
+	waiting, names, classes := map[types.UID]time.Time{}, []string{}, map[string]string{}
+	for _, s := range model.Unclaimed(c.opt.Watcher.Cluster().Services, c.opt.Settings) {
+		since, known := c.waiting[s.UID]
+		if !known {
+			since = now
+		}
+		waiting[s.UID] = since
+		if now.Sub(since) >= claimTimeout {
+			names = append(names, model.Key(s))
+			classes[model.Key(s)] = "no class"
+			if class := s.Spec.LoadBalancerClass; class != nil {
+				classes[model.Key(s)] = "the class " + *class
+			}
+		}
+	}
+	c.waiting = waiting
+	for _, name := range some(names, "Services") {
+		list = append(list, ops.FeedTrouble{Kind: ops.TroubleUnclaimed, On: "Service " + name,
+			Problem: "it has " + cmp.Or(classes[name], "another class") + ", and nobody gives it an address",
+			Remedy:  "this balancer serves the loadBalancerClass " + c.opt.Settings.Class})
+	}
+	return list
+}
+
+// some returns a bounded number of names, with how many more there are.
+func some(names []string, noun string) []string {
+	if len(names) <= maxNamed {
+		return names
+	}
+	return append(slices.Clone(names[:maxNamed]), fmt.Sprintf("(%d more %s)", len(names)-maxNamed, noun))
+}
+
+func cut(text string) string {
+	if len(text) > maxSaid {
+		return strings.ToValidUTF8(text[:maxSaid], "") + "…"
+	}
+	return text
+}
+
+// announce makes an Event, on the Lease, of each trouble that begins and of each that ends: of one that kept Events
+// from being made, the second has all that there is to say.
+func (c *Controller) announce(troubles []ops.FeedTrouble, now time.Time) {
+	current := map[troubleKey]ops.FeedTrouble{}
+	for _, t := range troubles {
+		key := troubleKey{t.Kind, t.On}
+		if t.Since.IsZero() {
+			t.Since = now
+		}
+		current[key] = t
+		if before, lasts := c.announced[key]; lasts {
+			t.Since = before.Since
+			current[key] = t
+			continue
+		}
+		c.event(corev1.EventTypeWarning, reasonOf(t.Kind), t.Text())
+	}
+	for key, t := range c.announced {
+		if _, lasts := current[key]; !lasts {
+			c.event(corev1.EventTypeNormal, reasonOf(key.kind)+"Ended", fmt.Sprintf("it ended after %s: %s",
+				now.Sub(t.Since).Round(time.Second), t.Text()))
+		}
+	}
+	c.announced = current
+}
+
+func reasonOf(kind ops.TroubleKind) string { return cmp.Or(reasons[kind], reasons[ops.TroubleOther]) }
+
+// event makes an Event that is about no Service: on the Lease, which each cluster that is served has.
+func (c *Controller) event(kind, reason, text string) {
+	if c.opt.Recorder == nil {
+		return
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.opt.Lease.Namespace,
+		Name: c.opt.Lease.Name}}
+	c.opt.Recorder.Eventf(lease, nil, kind, reason, "Follow", "%s", cut(c.opt.Lease.Identity+": "+text))
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/rights"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+// heard keeps what is said of a source, and Events.
+type heard struct {
+	mu     sync.Mutex
+	report ops.FeedReport
+	events []string
+}
+
+func (h *heard) take(_ context.Context, _ string, report ops.FeedReport) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.report = report
+	return nil
+}
+
+func (h *heard) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, fmt.Sprintf("%s %s: %s", kind, reason, fmt.Sprintf(note, args...)))
+}
+
+// has says whether the last report has a trouble of a kind, of which a text is part.
+func (h *heard) has(kind ops.TroubleKind, text string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.report.Troubles {
+		if t.Kind == kind && strings.Contains(t.Text(), text) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *heard) hasEvent(text string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Contains(strings.Join(h.events, "\n"), text)
+}
+
+// TestAPIServerAway: while the API server does not say what there is, and where a right is missing, the balancer is
+// told so, with an age, and Events are made; when it says so again, that is over.
+func TestAPIServerAway(t *testing.T) {
+	t.Parallel()
+	client, b, h := fake.NewClientset(web()), &balancer{}, &heard{}
+	var away atomic.Bool
+	away.Store(true)
+	client.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if away.Load() {
+			return true, nil, errors.New("connection refused")
+		}
+		return false, nil, nil
+	})
+	c := startedWith(t, client, b, func(c *Controller) {
+		c.opt.Report, c.opt.Recorder, c.opt.Follows = h.take, h, "the cluster"
+		c.opt.Rights = func(context.Context) ([]rights.Right, error) {
+			return []rights.Right{{Verb: "patch", Resource: "services", Subresource: "status", For: "write"}}, nil
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	asking.Go(func() { c.followRights(ctx) })
+	t.Cleanup(func() { stop(); asking.Wait() })
+	eventually(t, "the balancer is told that it is away, and of the right", func() bool {
+		return h.has(ops.TroubleUnreached, "endpointslices: connection refused") &&
+			h.has(ops.TroubleRight, "may not patch services/status")
+	})
+	if h.mu.Lock(); h.report.AsOf.IsZero() || h.report.Follows != "the cluster" {
+		t.Errorf("the report is %+v", h.report)
+	}
+	h.mu.Unlock()
+	eventually(t, "there are Events", func() bool {
+		return h.hasEvent("Warning APIServerUnreached") && h.hasEvent("Warning RightMissing")
+	})
+	away.Store(false)
+	eventually(t, "it is there again", func() bool {
+		return !h.has(ops.TroubleUnreached, "") && h.hasEvent("Normal APIServerUnreachedEnded: : it ended after") &&
+			strings.Contains(b.has(), "shop:web:http")
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.report.AsOf.IsZero() {
+		t.Errorf("the source is old: %+v", h.report)
+	}
+}
+
+// TestUnclaimed: a Service of another class without an address is named after a while, and not before; one that has an
+// address, or is ours, is not.
+func TestUnclaimed(t *testing.T) {
+	t.Parallel()
+	other := func(name string, class *string, addresses ...corev1.LoadBalancerIngress) *corev1.Service {
+		s := web()
+		s.Name, s.UID, s.Spec.LoadBalancerClass = name, types.UID(name), class
+		s.Status.LoadBalancer.Ingress = addresses
+		return s
+	}
+	typo, none := other("typo", ptr.To("jeoul.io/balanser")), other("none", nil)
+	served := other("served", ptr.To("example.com/lb"), corev1.LoadBalancerIngress{IP: "192.0.2.9"})
+	client, b := fake.NewClientset(web(), typo, none, served), &balancer{}
+	c := startedWith(t, client, b, func(*Controller) {})
+	eventually(t, "the cluster is known", c.opt.Watcher.Synced)
+	alone := New(c.opt) // which nobody runs
+	now := time.Now()
+	if got := alone.unclaimed(now); len(got) > 0 {
+		t.Errorf("at once: %v", got)
+	}
+	text := ""
+	for _, trouble := range alone.unclaimed(now.Add(2 * claimTimeout)) {
+		text += trouble.Text() + "\n"
+	}
+	for _, want := range []string{"Service shop/typo: it has the class jeoul.io/balanser", "Service shop/none: it has no class",
+		"this balancer serves the loadBalancerClass " + model.DefaultClass} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %q", want, text)
+		}
+	}
+	if strings.Count(text, "\n") != 2 {
+		t.Errorf("got %q", text)
+	}
+}

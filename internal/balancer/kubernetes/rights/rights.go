@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rights asks a cluster whether an account may do what it has to.
+package rights
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Right is one verb on one resource.
+type Right struct {
+	Verb, Group, Resource string
+	// Subresource is such as status; empty: the resource itself. Namespace is empty where the right is needed in all.
+	Subresource, Namespace string
+	// For says what it is needed for, such as "write the status of Services".
+	For string
+}
+
+// String returns "patch services/status", with the group and the namespace where there are any.
+func (r Right) String() string {
+	text := r.Verb + " " + r.Resource
+	if r.Subresource != "" {
+		text += "/" + r.Subresource
+	}
+	if r.Group != "" {
+		text += "." + r.Group
+	}
+	if r.Namespace != "" {
+		text += " in namespace " + r.Namespace
+	}
+	return text
+}
+
+// Needed says which rights the account needs.
+type Needed struct {
+	// LeaseNamespace and Lease name the Lease.
+	LeaseNamespace, Lease string
+	// PoolsNamespace is that of the ConfigMap of the pools; empty: there is none.
+	PoolsNamespace string
+	// Gateways: those of the Gateway API are served. Certificates: with certificates.
+	Gateways, Certificates bool
+}
+
+// List returns the rights.
+func (n Needed) List() []Right {
+	list := follow("", "services", "nodes")
+	list = append(list, follow("discovery.k8s.io", "endpointslices")...)
+	list = append(list,
+		Right{Verb: "patch", Resource: "services", Subresource: "status", For: "write the status of Services"},
+		Right{Verb: "create", Group: "events.k8s.io", Resource: "events", For: "make Events"})
+	for _, verb := range []string{"get", "create", "update"} {
+		list = append(list, Right{Verb: verb, Group: "coordination.k8s.io", Resource: "leases",
+			Namespace: n.LeaseNamespace, For: "agree with other balancers on who writes status"})
+	}
+	if n.PoolsNamespace != "" {
+		list = append(list, follow("", "configmaps")...)
+		for i := len(list) - 2; i < len(list); i++ {
+			list[i].Namespace, list[i].For = n.PoolsNamespace, "read the pools"
+		}
+	}
+	const group = "gateway.networking.k8s.io"
+	if n.Gateways {
+		kinds := []string{"gatewayclasses", "gateways", "tcproutes", "udproutes", "httproutes"}
+		list = append(list, follow(group, append(slices.Clone(kinds), "referencegrants")...)...)
+		list = append(list, follow("", "namespaces")...)
+		for _, kind := range kinds {
+			list = append(list, Right{Verb: "update", Group: group, Resource: kind, Subresource: "status",
+				For: "write the status of Gateways and routes"})
+		}
+	}
+	if n.Certificates {
+		list = append(list, follow("", "secrets")...)
+	}
+	return list
+}
+
+// follow returns the rights to follow kinds of objects.
+func follow(group string, resources ...string) (list []Right) {
+	for _, resource := range resources {
+		for _, verb := range []string{"list", "watch"} {
+			list = append(list, Right{Verb: verb, Group: group, Resource: resource, For: "follow " + resource})
+		}
+	}
+	return list
+}
+
+// Missing asks the API server which of the rights its client does not have. Every account may ask that.
+func Missing(ctx context.Context, client kubernetes.Interface, needed Needed) ([]Right, error) {
+	var missing []Right
+	for _, r := range needed.List() {
+		name := ""
+		if r.Resource == "leases" && r.Verb != "create" { // a name cannot be demanded of what is to be made
+			name = needed.Lease
+		}
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: r.Verb, Group: r.Group, Version: "*",
+				Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: name}}}
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("ask whether the account may %s: %w", r, err)
+		}
+		if !answer.Status.Allowed {
+			missing = append(missing, r)
+		}
+	}
+	return missing, nil
+}

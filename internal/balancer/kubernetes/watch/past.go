@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/host/clock"
+)
+
+const (
+	// askEvery is how often the API server is asked for its resource version: a watch says nothing where that has
+	// gone back, as when a backup of etcd was restored, for it waits for a version that does not come.
+	askEvery = 10 * time.Second
+	// askBound bounds one question.
+	askBound = 5 * time.Second
+	// settle is how long a cluster's controllers have to bring what they make, such as EndpointSlices, up to date
+	// after it went back in time. Until then the picture stays.
+	settle = 20 * time.Second
+)
+
+// past is what a cluster had before it went back in time, and has no more: nobody has deleted it.
+type past struct {
+	// at is when that was found.
+	at       time.Time
+	services map[string]*corev1.Service
+	slices   map[string]*discoveryv1.EndpointSlice
+}
+
+// revisionOf returns what asks for a cluster's resource version now, as etcd has it.
+func revisionOf(client kubernetes.Interface) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		return list.ResourceVersion, nil
+	}
+}
+
+// awaitPast returns true when the cluster has gone back in time, and false when the context ends.
+func (w *Watcher) awaitPast(ctx context.Context) bool {
+	var last uint64
+	for clock.Sleep(ctx, w.askEvery) == nil {
+		now, err := w.askRevision(ctx)
+		if ctx.Err() != nil {
+			return false
+		}
+		w.mu.Lock()
+		w.reached = w.reached.after(err)
+		w.mu.Unlock()
+		if err != nil || now == 0 {
+			continue
+		}
+		if last = max(last, w.seen()); now < last {
+			return true
+		}
+		last = now
+	}
+	return false
+}
+
+// askRevision returns the cluster's resource version; 0 where it is no number, which only Kubernetes' own are.
+func (w *Watcher) askRevision(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	text, err := w.revision(ctx)
+	if err != nil {
+		return 0, err
+	}
+	number, _ := strconv.ParseUint(text, 10, 64)
+	return number, nil
+}
+
+// seen returns the resource version that Services were last known at.
+func (w *Watcher) seen() uint64 {
+	number, _ := strconv.ParseUint(w.all()[Services].LastSyncResourceVersion(), 10, 64)
+	return number
+}
+
+// startOver has everything listed anew, and keeps the Services that there were, with their endpoints.
+func (w *Watcher) startOver() {
+	before := w.Cluster() // with what was kept already
+	kept := past{at: time.Now(), services: map[string]*corev1.Service{},
+		slices: map[string]*discoveryv1.EndpointSlice{}}
+	for _, s := range before.Services {
+		if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+			kept.services[model.Key(s)] = s
+		}
+	}
+	for _, slice := range before.Slices {
+		if kept.services[ownerOf(slice)] != nil {
+			kept.slices[slice.Namespace+"/"+slice.Name] = slice
+		}
+	}
+	w.mu.Lock()
+	sources := maps.Clone(w.sources)
+	w.past, w.settled = kept, time.Now().Add(w.settle)
+	w.mu.Unlock()
+	for kind, s := range sources {
+		// The only error is that of a handler added to an informer that has ended, which a new one has not.
+		_ = w.add(kind, s)
+	}
+}
+
+func ownerOf(slice *discoveryv1.EndpointSlice) string {
+	return slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
+}
+
+func (w *Watcher) hasSettled() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !time.Now().Before(w.settled)
+}
+
+func (w *Watcher) hasPast() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.past.services) > 0
+}
+
+// withPast adds to a picture what vanished when the cluster went back in time. A Service that is there again is what
+// the cluster says from then on.
+func (w *Watcher) withPast(c model.Cluster) model.Cluster {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.past.services) == 0 {
+		return c
+	}
+	for _, s := range c.Services {
+		delete(w.past.services, model.Key(s))
+	}
+	for name, slice := range w.past.slices {
+		if w.past.services[ownerOf(slice)] == nil {
+			delete(w.past.slices, name)
+		}
+	}
+	c.Slices = slices.DeleteFunc(c.Slices, func(slice *discoveryv1.EndpointSlice) bool {
+		return w.past.slices[slice.Namespace+"/"+slice.Name] != nil
+	})
+	for _, s := range w.past.services {
+		c.Services = append(c.Services, s)
+	}
+	for _, slice := range w.past.slices {
+		c.Slices = append(c.Slices, slice)
+	}
+	return c
+}
+
+// Kept returns the "namespace/name" of the Services that are in the picture although the cluster has them no more,
+// sorted, and since when.
+func (w *Watcher) Kept() (names []string, since time.Time) {
+	if !w.hasPast() || !w.Synced() {
+		return nil, time.Time{} // where it is not settled, it is not known which they are
+	}
+	w.Cluster() // drops those that are there again
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.past.services {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, w.past.at
+}
+
+// Reached says how well the API server was asked for its resource version.
+func (w *Watcher) Reached() State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reached
+}
+
+// WentBack returns when the cluster was last found to have gone back in time; zero: it has not.
+func (w *Watcher) WentBack() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.past.at
+}
