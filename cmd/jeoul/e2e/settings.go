@@ -99,6 +99,9 @@ func (s Settings) filters(l netlink.Link) error {
 func (s Settings) programs(l netlink.Link) error {
 	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		found, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: at})
+		if errors.Is(err, unix.EINVAL) {
+			return nil // the kernel has no TCX: it is older than 6.6
+		}
 		if err != nil {
 			return err
 		}
