@@ -56,10 +56,10 @@ const (
 // Handler answers a scrape, in the Prometheus text format or, where that is asked for,
 // OpenMetrics. A balancer that cannot be read is answered with 500.
 func (m *Metrics) Handler() http.Handler {
-	return zipped(promhttp.HandlerFor(m.gatherer, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeBound,
-		EnableOpenMetrics: true, DisableCompression: true,
-	}))
+	library := promhttp.HandlerFor(m.gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError,
+		EnableOpenMetrics: true, DisableCompression: true})
+	return zipped(http.TimeoutHandler(&answer{m.gatherer, library, make(chan struct{}, scrapesAtOnce)}, scrapeBound,
+		fmt.Sprintf("the scrape took longer than %v\n", scrapeBound)))
 }
 
 // Listen opens a TCP address for Serve.

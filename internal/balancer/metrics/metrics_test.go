@@ -3,11 +3,13 @@
 package metrics
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -20,6 +22,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -296,6 +301,49 @@ func TestScrapeIsZipped(t *testing.T) {
 		"gzip;q=0": plain, "br": plain} {
 		if got := read(accepts); got != want {
 			t.Errorf("with Accept-Encoding %q: %.200q, want %.200q", accepts, got, want)
+		}
+	}
+}
+
+// TestScrapeIsTheLibrarys: what is written of a scrape without the library is what the library would write, in each
+// format of text, whatever is in it.
+func TestScrapeIsTheLibrarys(t *testing.T) {
+	made := func(name string, of dto.MetricType, metrics ...*dto.Metric) *dto.MetricFamily {
+		return &dto.MetricFamily{Name: &name, Help: proto.String("Some \\ help\nand more."), Type: of.Enum(),
+			Metric: metrics}
+	}
+	var gauges, counters []*dto.Metric
+	for _, value := range []float64{0, 1, -1, 7, 1e21, 1e-9, 0.25, 123456789, math.NaN(), math.Inf(1), math.Inf(-1)} {
+		labels := []*dto.LabelPair{{Name: proto.String("a"), Value: proto.String("x")},
+			{Name: proto.String("b"), Value: proto.String("\\ \" \n é")}}[:len(gauges)%3]
+		gauges = append(gauges, &dto.Metric{Label: labels, Gauge: &dto.Gauge{Value: &value}})
+		counters = append(counters, &dto.Metric{Label: labels, Counter: &dto.Counter{Value: &value}})
+	}
+	sampled, err := New(statusOf(sample()), 100).gatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	families := append(sampled, made("some_gauge", dto.MetricType_GAUGE, gauges...),
+		made("some_total", dto.MetricType_COUNTER, counters...), made("some", dto.MetricType_COUNTER, counters...))
+	for _, format := range expfmt.DefaultOpenMetricsAcceptedFormats() {
+		if kind := format.FormatType(); kind != expfmt.TypeTextPlain && kind != expfmt.TypeOpenMetrics {
+			continue
+		}
+		var got, want bytes.Buffer
+		if err := writeFamilies(&got, format, families); err != nil {
+			t.Fatal(err)
+		}
+		library := expfmt.NewEncoder(&want, format)
+		for _, f := range families {
+			if err := library.Encode(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := library.(io.Closer).Close(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want.String(), got.String()); diff != "" {
+			t.Errorf("%s (-library +got):\n%s", format, diff)
 		}
 	}
 }
