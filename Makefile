@@ -195,6 +195,10 @@ test-gateway: rights-test deps build build-kubernetes ## run the conformance sui
 		JEOUL_TEST_CRDS="$$($(GO) list -C test/kubernetes -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" \
 		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestGatewayConformance$$' ./e2e
 
+.PHONY: bench-kubernetes
+bench-kubernetes: ## measure a change of one of 5,000 Services with 20 pods each, up to the balancer's configuration
+	@$(GO) test ./internal/balancer/kubernetes/controller -run='^$$' -bench='^BenchmarkScale$$' -benchtime=3x
+
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
 	@CGO_ENABLED=0 $(GO) test -c -o bin/proxy.test ./internal/balancer/proxy
