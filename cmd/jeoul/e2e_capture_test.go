@@ -40,7 +40,7 @@ const (
 	capturedPackets = 100_000
 	// capturedFlows is how many flows they are of, and tracedFlows about how many of them it is asked: each question
 	// loads a program.
-	capturedFlows, tracedFlows = 100, 5
+	capturedFlows, tracedFlows = 100, 2
 	// captureLag is how many of the client's packets may be on their way into the file: with the replies, fewer than a
 	// capture's ring has room for.
 	captureLag = 2_000
