@@ -187,7 +187,7 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 func (d *Datapath) load(kind programKind, ports []attach.Port, memory *generation.Memory, shared *sharedmaps.Maps) (
 	*loadedPrograms, error,
 ) {
-	made, err := loadPrograms(kind, ports, memory, shared, d.tracing, d.answering())
+	made, err := d.kernel.loadPrograms(kind, ports, memory, shared, d.tracing, d.answering())
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (d *Datapath) growShared(c *generation.Revision) (*sharedmaps.Maps, error) 
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	made, err := sharedmaps.New(spec, want, d.shared, d.secret)
+	made, err := sharedmaps.New(d.kernel.newMap, spec, want, d.shared, d.secret)
 	if err != nil {
 		return nil, attach.LoadError(err)
 	}

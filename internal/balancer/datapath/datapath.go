@@ -85,6 +85,7 @@ type Datapath struct {
 	attempts func(lb.Hook, []attach.Port) []attach.Attempt
 	// programs says what is loaded for a hook; tests that only attach load a short program.
 	programs func(lb.Hook) programKind
+	kernel   kernel
 	// detached: programs are loaded and never attached.
 	detached bool
 	// now is the time that windows go by; tests have another than time.Now.
@@ -159,11 +160,12 @@ func Open(options Options) (*Datapath, error) {
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
 	d := &Datapath{options: options, findPorts: attach.Ports, attempts: attach.Attempts, programs: programOf,
-		stop: make(chan struct{}), counted: make(chan struct{}, 1),
+		kernel: thisKernel, stop: make(chan struct{}), counted: make(chan struct{}, 1),
 		now: time.Now, secret: rand.Uint64(), register: generation.NewRegister(),
 		janitor: flowtable.NewJanitor(options.Timeouts),
 		keeper:  newKeeper(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff,
 			SwitchBack: options.SwitchBack}}
+	onNew(d)
 	d.tryWatch()
 	if err := d.takeOver(); err != nil {
 		return nil, err
@@ -182,6 +184,7 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 		options:     options.withDefaults(),
 		findPorts:   func([]string) ([]attach.Port, error) { return []attach.Port{{MAC: mac}}, nil },
 		programs:    programOf,
+		kernel:      thisKernel,
 		detached:    true,
 		stop:        make(chan struct{}),
 		counted:     make(chan struct{}, 1),
@@ -191,6 +194,7 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 		janitor:     flowtable.NewJanitor(options.Timeouts),
 		attachments: []lb.Attachment{{Hook: options.Hook, Reason: "not attached"}},
 	}
+	onNew(d)
 	d.publishPicture()
 	return d
 }

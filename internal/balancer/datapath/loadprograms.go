@@ -15,7 +15,6 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
-	"github.com/jeoul/jeoul/internal/host/deadcode"
 )
 
 // loadedPrograms are the programs of a generation, with the memory that they go by. They
@@ -73,7 +72,7 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", plan.Bytes(), unix.BPF_F_MMAPABLE
 	// Those are of the few bytes that the object file has in its place.
 	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
-	made, err := ebpf.NewMap(mapSpec)
+	made, err := d.kernel.newMap(mapSpec)
 	if err != nil {
 		return nil, nil, attach.LoadError(
 			fmt.Errorf("making the map of the configuration with %d bytes: %w", mapSpec.ValueSize, err))
@@ -96,7 +95,7 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 
 // loadPrograms loads the programs for a memory. Nothing that is in use changes. With
 // tracing, the program is the one that tells of packets.
-func loadPrograms(program programKind, ports []attach.Port, m *generation.Memory, shared *sharedmaps.Maps,
+func (k kernel) loadPrograms(program programKind, ports []attach.Port, m *generation.Memory, shared *sharedmaps.Maps,
 	tracing *tracing,
 	answers *ebpf.Map) (*loadedPrograms, error) {
 	constants := m.Constants
@@ -111,7 +110,7 @@ func loadPrograms(program programKind, ports []attach.Port, m *generation.Memory
 	for _, p := range ports {
 		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.MAC), uint32(p.Index)
 		generation.PutNear(&constants, m.Hairpin.At(p.Index), m.Lists)
-		if err := made.add(program, p, constants, shared, tracing); err != nil {
+		if err := made.add(k, program, p, constants, shared, tracing); err != nil {
 			made.close()
 			return nil, err
 		}
@@ -121,21 +120,16 @@ func loadPrograms(program programKind, ports []attach.Port, m *generation.Memory
 
 // add loads the program for one more port.
 func (g *loadedPrograms) add(
-	program programKind, p attach.Port, constants objects.XDPSettings, shared *sharedmaps.Maps, tracing *tracing,
+	k kernel, program programKind, p attach.Port, constants objects.XDPSettings, shared *sharedmaps.Maps, tracing *tracing,
 ) error {
 	spec, replacements, err := g.specify(program, constants, shared, tracing)
 	if err != nil {
 		return err
 	}
-	// Verifying a program takes most of the time of a change, and removing what this configuration does not need a
-	// part of that which grows with the square of its length, unless it is gone before.
-	if err := deadcode.Remove(spec); err != nil {
-		return err
-	}
 	if program.dispatched {
 		return g.addDispatched(program, p, spec, replacements)
 	}
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	collection, err := k.load(spec, replacements)
 	if err != nil {
 		return attach.LoadError(err)
 	}
@@ -178,7 +172,7 @@ func (g *loadedPrograms) addDispatched(program programKind, p attach.Port, spec 
 	}
 	defer target.Close()
 	target.Take(spec.Programs[program.name])
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	collection, err := loadReduced(spec, replacements)
 	if err != nil {
 		return libxdp.Refused(err)
 	}

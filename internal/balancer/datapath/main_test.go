@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 		}
 		kept = append(kept, spec)
 	}
+	onNew = lent.lend
 	code := m.Run()
 	runtime.KeepAlive(kept)
 	os.Exit(code)

@@ -112,7 +112,7 @@ func (d *Datapath) newExplainer() (*explainer, error) {
 		return nil, err
 	}
 	hook := d.attachments[0].Hook
-	copied, err := loadPrograms(programOf(hook), d.current.ports, d.current.memory, d.shared, t, nil)
+	copied, err := d.kernel.loadPrograms(programOf(hook), d.current.ports, d.current.memory, d.shared, t, nil)
 	if err != nil {
 		t.Close()
 		return nil, err

@@ -54,7 +54,7 @@ type Capacity struct {
 const maxGeneration = 1 << 29
 
 // Headroom. The arena holds twice what is needed, and besides room for the largest
-// service to change some times before readers are gone.
+// service to change some times before readers are gone, in steps of the slack.
 const (
 	arenaSlack   = 1 << 18 / mapmem.CacheLine
 	arenaChanges = 4
@@ -105,7 +105,8 @@ func (p *Capacity) planArena(c *Revision) error {
 			"the tables of the services need %d bytes, and the kernel's verifier allows %d: use fewer services or a smaller table_size",
 			need*mapmem.CacheLine, room*mapmem.CacheLine)
 	}
-	p.arena = uint32(min(2*need+arenaChanges*largest+arenaSlack, room))
+	wanted := 2*need + arenaChanges*largest + arenaSlack
+	p.arena = uint32(min((wanted+arenaSlack-1)/arenaSlack*arenaSlack, room))
 	return nil
 }
 

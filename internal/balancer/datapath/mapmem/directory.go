@@ -37,15 +37,13 @@ func hashOf(k Key) uint32 {
 // others say: a packet's key has zeros where this has ones.
 const noKey = ^uint64(0)
 
-// roomy is the size up to which a hash table is laid out so loosely that a search
-// seldom goes beyond its first slot: it fits the first-level cache anyway.
+// roomy is the size that the smallest hash tables have: a search seldom goes beyond its first slot, packets read only
+// the slots of what there is, and services come and go without another program.
 const roomy = 512
 
 // leastSize is the smallest size that is tried for n keys. Half of it is still free
 // when as many come again.
-func leastSize(n int) uint32 {
-	return max(PowerOfTwo(4*n), min(PowerOfTwo(16*n), roomy), 32)
-}
+func leastSize(n int) uint32 { return max(PowerOfTwo(4*n), roomy) }
 
 // maxSparseness bounds how many times larger than its contents a hash table may
 // become. Keys that need more would have to be made for the purpose.

@@ -99,8 +99,9 @@ func (s Sizes) replyHops() uint32 {
 
 // New makes the maps that are missing or too small, and takes the others
 // from old. A map that grows loses nothing: the caller adds what the old one
-// counted, and turns and loads are copied.
-func New(spec *ebpf.CollectionSpec, want Sizes, old *Maps, secret uint64) (*Maps, error) {
+// counted, and turns and loads are copied. newMap is ebpf.NewMap, or returns another empty map.
+func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpec, want Sizes, old *Maps,
+	secret uint64) (*Maps, error) {
 	next := &Maps{Secret: secret}
 	if old != nil {
 		*next = *old
@@ -121,7 +122,7 @@ func New(spec *ebpf.CollectionSpec, want Sizes, old *Maps, secret uint64) (*Maps
 		}
 		mapSpec := spec.Maps[at.Name].Copy()
 		mapSpec.MaxEntries = entries[at.Name]
-		made, err := ebpf.NewMap(mapSpec)
+		made, err := newMap(mapSpec)
 		if err != nil {
 			next.CloseUnless(old)
 			return nil, fmt.Errorf("making the map %s with %d entries: %w", at.Name, mapSpec.MaxEntries, err)
