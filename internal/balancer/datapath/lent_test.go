@@ -54,7 +54,7 @@ func (l *lender) lend(d *Datapath) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := slices.IndexFunc(l.slots, func(s *slot) bool { return s.user.over() })
+	at := slices.IndexFunc(l.slots, func(s *slot) bool { return s.user == nil || s.user.over() })
 	if at < 0 {
 		at = len(l.slots)
 		l.slots = append(l.slots, &slot{maps: map[string][]*lentMap{}, programs: map[string]*ebpf.Collection{}})
@@ -62,6 +62,19 @@ func (l *lender) lend(d *Datapath) {
 	s := l.slots[at]
 	s.user = d
 	d.kernel, d.secret = kernel{s.newMap, s.load}, 0x5eed_0000_5eed*uint64(at+1)
+}
+
+// keep has a data plane that lives as long as the tests make its own maps and programs: all others find the same slots
+// free then, in whatever order they run.
+func (l *lender) keep(d *Datapath) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.slots {
+		if s.user == d {
+			s.user = nil
+		}
+	}
+	d.kernel = thisKernel
 }
 
 // over says whether the data plane has ended.

@@ -66,7 +66,13 @@ func newRigWith(tb testing.TB, options Options, state lb.State) *rig {
 // makeRig makes a rig that the caller closes.
 func makeRig(tb testing.TB, options Options, state lb.State) *rig {
 	tb.Helper()
-	r := &rig{hook: options.Hook, datapath: NewDetached(options, balancerMAC), out: make([]byte, 1<<15)}
+	return rigOf(tb, NewDetached(options, balancerMAC), options, state)
+}
+
+// rigOf makes a rig of a data plane that has no state yet.
+func rigOf(tb testing.TB, d *Datapath, options Options, state lb.State) *rig {
+	tb.Helper()
+	r := &rig{hook: options.Hook, datapath: d, out: make([]byte, 1<<15)}
 	// The same packets are to meet the same places in each run.
 	r.datapath.secret = 0x5eed
 	// Time passes when the test says so.
@@ -113,7 +119,9 @@ func commonRig(t *testing.T, hook lb.Hook) *rig {
 	enterGround(t)
 	r := commonRigs[hook]
 	if r == nil {
-		r = makeRig(t, testOptions(hook), allModes())
+		d := NewDetached(testOptions(hook), balancerMAC)
+		lent.keep(d)
+		r = rigOf(t, d, testOptions(hook), allModes())
 		commonRigs[hook] = r
 	}
 	t.Cleanup(func() {
