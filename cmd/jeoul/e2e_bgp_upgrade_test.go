@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -45,6 +46,7 @@ func otherBuild(t *testing.T) string {
 // TestSpeakerOfAnotherBuild: a daemon of another build replaces the speaker that it finds, and the router keeps the
 // route meanwhile.
 func TestSpeakerOfAnotherBuild(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	b := newBGPBalancer(t)
 	other := otherBuild(t)

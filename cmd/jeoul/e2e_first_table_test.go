@@ -169,6 +169,7 @@ func routeTo(t *testing.T, l *lab.Lab) {
 // first, and a backend is dead from the start. None of them sends a connection there once the router sends to it, and
 // connections go on where they were.
 func TestFirstTableBesideOthers(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	testenv.Program(t, "bird")
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 4, Balancers: 3})

@@ -277,6 +277,7 @@ func ssh(s *station, host *lab.Host, command string) (string, error) {
 }
 
 func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
+	testenv.Target(t, "test-machines")
 	t.Parallel()
 	s := newStation(t, 1, 2)
 	program, err := os.Executable()

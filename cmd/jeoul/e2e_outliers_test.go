@@ -203,7 +203,7 @@ func (s *stage) sparesEjected(t *testing.T, asked []serving) {
 func (s *stage) askOften(t *testing.T, asked []serving) {
 	t.Helper()
 	for _, a := range asked {
-		repeat(t, 25*time.Millisecond, func(ctx context.Context) { s.try(ctx, a) })
+		repeat(t, 50*time.Millisecond, func(ctx context.Context) { s.try(ctx, a) })
 	}
 }
 

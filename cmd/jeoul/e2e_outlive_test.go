@@ -291,6 +291,7 @@ func TestPinsAreGone(t *testing.T) {
 // TestOrphanStepsAside kills the daemon and waits for longer than its data plane may go on: clients
 // are refused at once then, until the next start.
 func TestOrphanStepsAside(t *testing.T) {
+	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := buildStage(t, hook, 1, kilo)

@@ -120,7 +120,8 @@ func (k kernel) loadPrograms(program programKind, ports []attach.Port, m *genera
 
 // add loads the program for one more port.
 func (g *loadedPrograms) add(
-	k kernel, program programKind, p attach.Port, constants objects.XDPSettings, shared *sharedmaps.Maps, tracing *tracing,
+	k kernel, program programKind, p attach.Port, constants objects.XDPSettings, shared *sharedmaps.Maps,
+	tracing *tracing,
 ) error {
 	spec, replacements, err := g.specify(program, constants, shared, tracing)
 	if err != nil {

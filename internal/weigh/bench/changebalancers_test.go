@@ -116,6 +116,7 @@ func TestBalancersBreakWhatIsPlanned(t *testing.T) {
 // TestOtherRoutersMoveTraffic: before FRR, one of two balancers is cut off and comes back, and with BFD both routers
 // notice that its speaker hangs.
 func TestOtherRoutersMoveTraffic(t *testing.T) {
+	testenv.Target(t, benchTarget)
 	t.Parallel()
 	for _, tc := range []struct {
 		size   string

@@ -138,6 +138,7 @@ func TestRunLocal(t *testing.T) {
 
 // TestRunBeyondContainers has clients beyond the balancer's host ask its containers.
 func TestRunBeyondContainers(t *testing.T) {
+	testenv.Target(t, benchTarget)
 	t.Parallel()
 	begin(t)
 	testenv.Program(t, "iptables-nft")

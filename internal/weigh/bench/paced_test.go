@@ -75,6 +75,7 @@ loads:
 
 // TestRunPaced asks at rates that every machine holds.
 func TestRunPaced(t *testing.T) {
+	testenv.Target(t, benchTarget)
 	t.Parallel()
 	begin(t)
 	testenv.Program(t, "nginx")

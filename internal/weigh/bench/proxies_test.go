@@ -46,6 +46,7 @@ func TestTwoTiersSuiteErrors(t *testing.T) {
 // TestTwoTiers: proxies behind a balancer of packets come and go, and connections through the others
 // do not break.
 func TestTwoTiers(t *testing.T) {
+	testenv.Target(t, benchTarget)
 	t.Parallel()
 	testenv.Program(t, "haproxy")
 	r := startChangeOf(t, smallTiers, "jeoul-gue-xdp")

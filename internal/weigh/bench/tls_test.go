@@ -50,6 +50,7 @@ loads:
 // TestRunTLS asks over TLS what ends it, what passes it on, and, for the same subjects,
 // without.
 func TestRunTLS(t *testing.T) {
+	testenv.Target(t, benchTarget)
 	t.Parallel()
 	begin(t)
 	testenv.Program(t, "nginx")

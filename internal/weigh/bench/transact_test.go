@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -38,6 +39,7 @@ loads:
 // TestRunTransactions makes transactions of one kind through our own, and in test-bench through everything that
 // can pass a byte.
 func TestRunTransactions(t *testing.T) {
+	testenv.Target(t, benchTarget)
 	t.Parallel()
 	begin(t)
 	r := loadsRunner(t, "tiny.yaml", tinyTransactions, buildJeoul(t), some("crr"), some("jeoul-nat-tc")...)
