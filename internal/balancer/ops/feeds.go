@@ -37,8 +37,8 @@ type FeedReport struct {
 // Platform is what backends are of.
 type Platform string
 
-// Kubernetes: backends are nodes or pods of a cluster. A node takes packets for a Service's address and port, and has
-// the address on no interface.
+// Kubernetes says that backends are nodes or pods of a cluster. A node takes packets for a Service's address and port,
+// and has the address on no interface.
 const Kubernetes Platform = "kubernetes"
 
 // TroubleKind says which kind of thing does not work; what is unknown here is shown as it is.
