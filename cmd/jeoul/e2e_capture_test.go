@@ -208,7 +208,7 @@ func (s *stage) sendDatagrams(t *testing.T, p path, packets int, may func(sent i
 	}
 	for _, c := range sockets {
 		t.Cleanup(func() { c.Close() })
-		ports = append(ports, addrPort(c.LocalAddr()).Port())
+		ports = append(ports, c.LocalAddr().(*net.UDPAddr).AddrPort().Port())
 	}
 	for sent := range packets {
 		if sent%capturedFlows == 0 {
@@ -221,8 +221,6 @@ func (s *stage) sendDatagrams(t *testing.T, p path, packets int, may func(sent i
 	}
 	return ports
 }
-
-func addrPort(a net.Addr) netip.AddrPort { return netip.MustParseAddrPort(a.String()) }
 
 // tracesAgree asks about packets of some flows what `jeoul trace` asks.
 func (s *stage) tracesAgree(t *testing.T, p path, ports []uint16, decided map[string]string) {
@@ -399,7 +397,8 @@ func TestCaptureOfAFlood(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if said := full.said.String(); len(readByTshark(t, copied)) == 0 || !strings.Contains(said, "no space left on device") {
+	said := full.said.String()
+	if len(readByTshark(t, copied)) == 0 || !strings.Contains(said, "no space left on device") {
 		t.Errorf("the capture on the full disk has no packet, or does not say why it ended: %q", said)
 	}
 	for n, c := range captures {
@@ -475,8 +474,9 @@ func (s *stage) startCaptureTo(t *testing.T, stdout *os.File, arguments ...strin
 		t.Fatal(err)
 	}
 	c := &commandCapture{}
-	command := lab.Command{Path: own, Args: append([]string{"capture", "--socket", s.socket, "--for", "10m"}, arguments...),
-		Env: append(os.Environ(), actAsJeoul+"=1"), Stderr: &c.said}
+	command := lab.Command{Path: own,
+		Args: append([]string{"capture", "--socket", s.socket, "--for", "10m"}, arguments...),
+		Env:  append(os.Environ(), actAsJeoul+"=1"), Stderr: &c.said}
 	if stdout != nil {
 		command.Stdout = stdout
 	}

@@ -32,7 +32,7 @@ type slot struct {
 	user *Datapath
 	// maps are those of one spec each.
 	maps map[string][]*lentMap
-	// programs are those with the same instructions, constants and maps.
+	// programs are those of one key each: see keyOf.
 	programs map[string]*ebpf.Collection
 }
 
@@ -47,7 +47,7 @@ const mostLent = 16 << 20
 
 var lent lender
 
-// lend has a data plane take its maps and programs from the first slot that nobody uses.
+// lend has a data plane take its maps and programs from the first free slot.
 func (l *lender) lend(d *Datapath) {
 	if d.options.Keep != nil {
 		return
@@ -84,7 +84,7 @@ func (d *Datapath) over() bool {
 	return d.closed
 }
 
-// newMap returns a map that nobody uses, or makes one.
+// newMap returns a free map of that spec, emptied, or makes one.
 func (s *slot) newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	if spec.Type == ebpf.Array && uint64(spec.MaxEntries)*uint64(spec.ValueSize) > mostLent {
 		return ebpf.NewMap(spec)
@@ -148,7 +148,8 @@ func (s *slot) load(spec *ebpf.CollectionSpec, of map[string]*ebpf.Map) (*ebpf.C
 	return handlesOf(s.programs[key], of)
 }
 
-// keyOf tells programs apart.
+// keyOf tells programs apart by their constants and maps. The objects that have programs of one name, the plain and the
+// traced one, differ in their maps.
 func keyOf(spec *ebpf.CollectionSpec, of map[string]*ebpf.Map) (string, error) {
 	h := fnv.New128a()
 	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {

@@ -69,7 +69,7 @@ func makeRig(tb testing.TB, options Options, state lb.State) *rig {
 	return rigOf(tb, NewDetached(options, balancerMAC), options, state)
 }
 
-// rigOf makes a rig of a data plane that has no state yet.
+// rigOf makes a rig of a data plane to which no state has been applied.
 func rigOf(tb testing.TB, d *Datapath, options Options, state lb.State) *rig {
 	tb.Helper()
 	r := &rig{hook: options.Hook, datapath: d, out: make([]byte, 1<<15)}

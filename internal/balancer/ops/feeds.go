@@ -50,7 +50,7 @@ const (
 	TroubleUnreached TroubleKind = "unreached"
 	// TroubleRight: the program lacks a right there.
 	TroubleRight TroubleKind = "right"
-	// TroubleUnclaimed: something there waits for a load balancer, and nobody serves it.
+	// TroubleUnclaimed: an object waits for a load balancer, and no controller serves its class.
 	TroubleUnclaimed TroubleKind = "unclaimed"
 	// TroubleKept: the source has what is not there any more, for it vanished otherwise than by being deleted.
 	TroubleKept TroubleKind = "kept"

@@ -87,6 +87,13 @@ type TCP struct {
 	Window, Checksum, Urgent uint16
 }
 
+// Flags of TCP (RFC 9293 section 3.1).
+const (
+	FlagSYN = 0x02
+	FlagRST = 0x04
+	FlagACK = 0x10
+)
+
 // TCPOptionMSS is the kind of the option Maximum Segment Size (RFC 9293 section 3.2).
 const TCPOptionMSS = 2
 

@@ -58,22 +58,15 @@ func (e *ear) ping(mac net.HardwareAddr, from, to netip.Addr, sequence uint16) e
 	return e.send(packet.Frame(mac, e.nic.HardwareAddr, ip.EtherType(), ip.Packet(message)))
 }
 
-// Flags of TCP (RFC 9293 section 3.1).
-const (
-	tcpSYN = 0x02
-	tcpRST = 0x04
-	tcpACK = 0x10
-)
-
-// knock asks for a connection to an address and port at a MAC address, whichever host has the address; number is the
+// sendSYN asks for a connection to an address and port at a MAC address, whichever host has the address; number is the
 // sequence number, by which the answer is known.
-func (e *ear) knock(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, number uint32) error {
-	return e.sendTCP(mac, from, to, packet.TCP{Sequence: number, Flags: tcpSYN, Window: 1024})
+func (e *ear) sendSYN(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, number uint32) error {
+	return e.sendTCP(mac, from, to, packet.TCP{Sequence: number, Flags: packet.FlagSYN, Window: 1024})
 }
 
-// hangUp ends what a knock has begun.
-func (e *ear) hangUp(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, number uint32) error {
-	return e.sendTCP(mac, from, to, packet.TCP{Sequence: number, Flags: tcpRST})
+// sendRST ends the connection that the answer to a SYN has begun.
+func (e *ear) sendRST(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, number uint32) error {
+	return e.sendTCP(mac, from, to, packet.TCP{Sequence: number, Flags: packet.FlagRST})
 }
 
 func (e *ear) sendTCP(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, header packet.TCP) error {

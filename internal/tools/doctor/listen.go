@@ -36,9 +36,9 @@ type ear struct {
 	// echoes are the addresses and sequence numbers that pings were answered from, and
 	// how often.
 	echoes map[echoKey]int
-	// knocks are the sequence numbers of knocks that were answered, and from which MAC addresses.
-	knocks map[uint32]map[string]bool
-	ended  chan struct{}
+	// answered has the sequence numbers of the SYNs that were answered, and from which MAC addresses.
+	answered map[uint32]map[string]bool
+	ended    chan struct{}
 }
 
 type syscallConn interface {
@@ -57,7 +57,7 @@ func listen(name string) (*ear, error) {
 		return nil, err
 	}
 	e := &ear{nic: *nic, id: uint16(rand.Uint32()), claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{},
-		knocks: map[uint32]map[string]bool{}, ended: make(chan struct{})}
+		answered: map[uint32]map[string]bool{}, ended: make(chan struct{})}
 	// Of no protocol yet, so that nothing comes before the filter is set.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -79,7 +79,7 @@ func listen(name string) (*ear, error) {
 	return e, nil
 }
 
-// setFilter lets only ARP, neighbour advertisements, and answers to pings and to knocks of an ID
+// setFilter lets only ARP, neighbour advertisements, and answers to pings and to SYNs of an ID
 // through: all else would be copied for nothing.
 func setFilter(fd int, id uint16) error {
 	const (
@@ -179,7 +179,7 @@ func (e *ear) note(frame []byte, outgoing bool) {
 	}
 }
 
-// noteIPv4 takes answers to pings and knocks; the filter lets whole packets of these through only.
+// noteIPv4 takes answers to pings and SYNs; the filter lets whole packets of these through only.
 func (e *ear) noteIPv4(eth packet.Ethernet, b []byte, outgoing bool) {
 	h, _, ok := packet.Read[packet.IPv4](b)
 	length := int(h.VersionLength&0xf) * 4
@@ -196,21 +196,21 @@ func (e *ear) noteIPv4(eth packet.Ethernet, b []byte, outgoing bool) {
 	}
 }
 
-// noteTCP takes an answer to a knock, yes or no: somebody has the address and port. It ends what the answer has begun.
+// noteTCP takes an answer to a SYN, SYN-ACK or RST: a host has the address and port. It ends the connection that a SYN-ACK begins.
 func (e *ear) noteTCP(eth packet.Ethernet, from, to netip.Addr, b []byte) {
 	tcp, _, ok := packet.Read[packet.TCP](b)
-	if !ok || tcp.DestinationPort != e.id || tcp.Flags&tcpACK == 0 || tcp.Flags&(tcpSYN|tcpRST) == 0 {
+	if !ok || tcp.DestinationPort != e.id || tcp.Flags&packet.FlagACK == 0 || tcp.Flags&(packet.FlagSYN|packet.FlagRST) == 0 {
 		return
 	}
 	e.mu.Lock()
-	if e.knocks[tcp.Acknowledgment-1] == nil {
-		e.knocks[tcp.Acknowledgment-1] = map[string]bool{}
+	if e.answered[tcp.Acknowledgment-1] == nil {
+		e.answered[tcp.Acknowledgment-1] = map[string]bool{}
 	}
-	e.knocks[tcp.Acknowledgment-1][net.HardwareAddr(eth.Source[:]).String()] = true
+	e.answered[tcp.Acknowledgment-1][net.HardwareAddr(eth.Source[:]).String()] = true
 	e.mu.Unlock()
-	if tcp.Flags&tcpSYN != 0 && e.file != nil {
+	if tcp.Flags&packet.FlagSYN != 0 && e.file != nil {
 		// Where that fails, the other end forgets it by itself, a minute later.
-		_ = e.hangUp(eth.Source[:], to, netip.AddrPortFrom(from, tcp.SourcePort), tcp.Acknowledgment)
+		_ = e.sendRST(eth.Source[:], to, netip.AddrPortFrom(from, tcp.SourcePort), tcp.Acknowledgment)
 	}
 }
 

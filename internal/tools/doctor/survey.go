@@ -49,7 +49,7 @@ type ping struct {
 	own, vip uint16 // the sequence numbers
 }
 
-// number is the sequence number of a knock.
+// number is the sequence number of the SYN that asks.
 func (p ping) number() uint32 { return uint32(p.vip) << 16 }
 
 // newSurvey opens ears on the interfaces that have addresses, and plans what to ask.
@@ -202,7 +202,7 @@ func (p ping) askVIP() error {
 	if p.echo.Port == 0 {
 		return p.ear.ping(p.mac, p.from, p.echo.VIP, p.vip)
 	}
-	return p.ear.knock(p.mac, p.from, netip.AddrPortFrom(p.echo.VIP, p.echo.Port), p.number())
+	return p.ear.sendSYN(p.mac, p.from, netip.AddrPortFrom(p.echo.VIP, p.echo.Port), p.number())
 }
 
 // close ends the survey and returns what was heard.
@@ -229,8 +229,8 @@ func (s *survey) close() (w Wire) {
 		p.echo.Own, p.echo.Has = p.ear.echoes[echoKey{p.echo.Address, p.own}] > 0, answers > 0
 		if p.echo.Port > 0 {
 			// A node that does not have it sends it on, and another may answer.
-			p.echo.Has = p.ear.knocks[p.number()][p.mac.String()]
-			answers = len(p.ear.knocks[p.number()])
+			p.echo.Has = p.ear.answered[p.number()][p.mac.String()]
+			answers = len(p.ear.answered[p.number()])
 		}
 		w.Provoked += uint64(answers)
 		w.Echoes = append(w.Echoes, p.echo)

@@ -156,11 +156,11 @@ func judgeEchoes(e *Evidence) (findings []Finding) {
 			finding(vipMissing, fmt.Sprintf("The VIP %s is missing on %s", vip, strings.Join(missing[vip], ", ")),
 				bounded(figures)...))
 	}
-	return append(findings, judgeKnocks(e)...)
+	return append(findings, judgeNodes(e)...)
 }
 
-// judgeKnocks looks for nodes of a cluster that answer for their own address, and not for a Service's address and port.
-func judgeKnocks(e *Evidence) []Finding {
+// judgeNodes looks for nodes of a cluster that answer for their own address, and not for a Service's address and port.
+func judgeNodes(e *Evidence) []Finding {
 	var figures []Figure
 	for _, echo := range e.Wire.Echoes {
 		if echo.Port > 0 && echo.Own && !echo.Has {

@@ -212,7 +212,7 @@ func TestSurveyOfNodes(t *testing.T) {
 			e := s.ears[0]
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return len(e.echoes) == 2 && (!has || len(e.knocks) == 2)
+			return len(e.echoes) == 2 && (!has || len(e.answered) == 2)
 		})
 		wire := s.close()
 		for _, echo := range wire.Echoes {
@@ -292,7 +292,7 @@ func FuzzFrames(f *testing.F) {
 		"\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00E\x00\x00\x1c\x00\x00\x00\x00\x40\x01\x00\x00\xc6\x12\x00\x02\xc6\x12\x00\x01\x00\x00\x00\x00\x00\x07\x00\x03"), true)
 	f.Fuzz(func(t *testing.T, frame []byte, outgoing bool) {
 		e := &ear{claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{},
-			knocks: map[uint32]map[string]bool{}}
+			answered: map[uint32]map[string]bool{}}
 		e.note(frame, outgoing)
 		for address := range e.claims {
 			if !address.IsValid() {

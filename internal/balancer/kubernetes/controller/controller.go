@@ -76,7 +76,7 @@ type Controller struct {
 	services []lb.Service
 	pushed   bool
 	// told is what the balancer was told last of the source, and when; announced are the troubles that an Event was
-	// made of, and waiting the Services that nobody gives an address, since when.
+	// made of, and waiting has the Services without an address, since when.
 	told      ops.FeedReport
 	toldAt    time.Time
 	announced map[troubleKey]ops.FeedTrouble

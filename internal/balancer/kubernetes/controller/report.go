@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/status"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/clock"
@@ -28,8 +29,7 @@ const (
 	askRights = time.Minute
 	// reportBound bounds a report to the balancer, and a look at the rights.
 	reportBound = 5 * time.Second
-	// claimTimeout is how long a Service may be without an address before nobody is said to serve its class, and a
-	// Lease without a holder.
+	// claimTimeout is how long a Service may have no address before it counts as unclaimed, and the Lease no holder.
 	claimTimeout = time.Minute
 	// maxNamed and maxSaid bound what is said of one kind, and a text of it in bytes.
 	maxNamed = 6
@@ -107,7 +107,7 @@ func (c *Controller) troubles(now time.Time) (list []ops.FeedTrouble) {
 	other("status", h.Status, "what is balanced goes on")
 	if h.Leader == "" && now.Sub(c.started) > claimTimeout {
 		other("Lease "+c.opt.Lease.Namespace+"/"+c.opt.Lease.Name,
-			Trouble{c.started, "no balancer holds it, so nobody writes the status of Services"},
+			Trouble{c.started, "no balancer holds it, so the status of Services is not written"},
 			"see whether the account may get, create and update it")
 	}
 	return list
@@ -145,7 +145,7 @@ func (c *Controller) keptTroubles() (list []ops.FeedTrouble) {
 	return list
 }
 
-// unclaimed names Services that wait for an address, and are of a class that nobody serves.
+// unclaimed names Services that have no address for claimTimeout, and whose class this balancer does not serve.
 func (c *Controller) unclaimed(now time.Time) (list []ops.FeedTrouble) {
 	if !c.opt.Watcher.Synced() {
 		return nil
@@ -168,7 +168,7 @@ func (c *Controller) unclaimed(now time.Time) (list []ops.FeedTrouble) {
 	c.waiting = waiting
 	for _, name := range some(names, "Services") {
 		list = append(list, ops.FeedTrouble{Kind: ops.TroubleUnclaimed, On: "Service " + name,
-			Problem: "it has " + cmp.Or(classes[name], "another class") + ", and nobody gives it an address",
+			Problem: "it has " + cmp.Or(classes[name], "another class") + ", and no controller gives it an address",
 			Remedy:  "this balancer serves the loadBalancerClass " + c.opt.Settings.Class})
 	}
 	return list
@@ -182,12 +182,7 @@ func some(names []string, noun string) []string {
 	return append(slices.Clone(names[:maxNamed]), fmt.Sprintf("(%d more %s)", len(names)-maxNamed, noun))
 }
 
-func cut(text string) string {
-	if len(text) > maxSaid {
-		return strings.ToValidUTF8(text[:maxSaid], "") + "…"
-	}
-	return text
-}
+func cut(text string) string { return status.Bounded(text, maxSaid) }
 
 // announce makes an Event, on the Lease, of each trouble that begins and of each that ends: of one that kept Events
 // from being made, the second has all that there is to say.

@@ -16,8 +16,9 @@ import (
 // Right is one verb on one resource.
 type Right struct {
 	Verb, Group, Resource string
-	// Subresource is such as status; empty: the resource itself. Namespace is empty where the right is needed in all.
-	Subresource, Namespace string
+	// Subresource is such as status; empty: the resource itself. Namespace is empty where the right is needed in all,
+	// and Name where it is needed on every object.
+	Subresource, Namespace, Name string
 	// For says what it is needed for, such as "write the status of Services".
 	For string
 }
@@ -54,14 +55,19 @@ func (n Needed) List() []Right {
 	list = append(list,
 		Right{Verb: "patch", Resource: "services", Subresource: "status", For: "write the status of Services"},
 		Right{Verb: "create", Group: "events.k8s.io", Resource: "events", For: "make Events"})
+	lease := Right{Group: "coordination.k8s.io", Resource: "leases", Namespace: n.LeaseNamespace,
+		For: "agree with other balancers on who writes status"}
 	for _, verb := range []string{"get", "create", "update"} {
-		list = append(list, Right{Verb: verb, Group: "coordination.k8s.io", Resource: "leases",
-			Namespace: n.LeaseNamespace, For: "agree with other balancers on who writes status"})
+		lease.Verb, lease.Name = verb, n.Lease
+		if verb == "create" { // RBAC cannot name what does not exist yet
+			lease.Name = ""
+		}
+		list = append(list, lease)
 	}
 	if n.PoolsNamespace != "" {
-		list = append(list, follow("", "configmaps")...)
-		for i := len(list) - 2; i < len(list); i++ {
-			list[i].Namespace, list[i].For = n.PoolsNamespace, "read the pools"
+		for _, r := range follow("", "configmaps") {
+			r.Namespace, r.For = n.PoolsNamespace, "read the pools"
+			list = append(list, r)
 		}
 	}
 	const group = "gateway.networking.k8s.io"
@@ -94,13 +100,9 @@ func follow(group string, resources ...string) (list []Right) {
 func Missing(ctx context.Context, client kubernetes.Interface, needed Needed) ([]Right, error) {
 	var missing []Right
 	for _, r := range needed.List() {
-		name := ""
-		if r.Resource == "leases" && r.Verb != "create" { // a name cannot be demanded of what is to be made
-			name = needed.Lease
-		}
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: r.Verb, Group: r.Group, Version: "*",
-				Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: name}}}
+				Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name}}}
 		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("ask whether the account may %s: %w", r, err)

@@ -239,7 +239,7 @@ func list(problems []model.Problem) string {
 		rest := fmt.Sprintf("; %d more", len(problems)-i)
 		if len(text)+len(line)+len(rest) > maxMessage {
 			if i == 0 {
-				return strings.ToValidUTF8(line[:maxMessage], "") + "…"
+				return Bounded(line, maxMessage)
 			}
 			return text + rest
 		}
@@ -266,13 +266,13 @@ func (w *Writer) tell(s *corev1.Service, problems []model.Problem) {
 }
 
 func (w *Writer) warn(s *corev1.Service, reason, message string) {
-	w.Recorder.Eventf(s, nil, corev1.EventTypeWarning, reason, "Serve", "%s", bounded(message))
+	w.Recorder.Eventf(s, nil, corev1.EventTypeWarning, reason, "Serve", "%s", Bounded(message, maxMessage))
 }
 
-// bounded cuts a message that an Event has no room for.
-func bounded(message string) string {
-	if len(message) > maxMessage {
-		return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+// Bounded returns at most so many bytes of a text, and an ellipsis where that is not all of it.
+func Bounded(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
 	}
-	return message
+	return text
 }

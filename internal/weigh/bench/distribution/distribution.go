@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
+	"github.com/jeoul/jeoul/internal/host/packet"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -224,7 +225,7 @@ func (c counted) open(h *harness.Harness, balancer *datapath.Datapath, flows, fi
 		return err
 	}
 	if c.ending == stay {
-		return send(harness.SYN, 0, flows)
+		return send(packet.FlagSYN, 0, flows)
 	}
 	return c.openAndEnd(h, balancer, send, flows, first)
 }
@@ -233,10 +234,10 @@ func (c counted) open(h *harness.Harness, balancer *datapath.Datapath, flows, fi
 func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
 	send func(flags byte, next, packets uint32) error, flows, first uint32) error {
 	random := rand.New(rand.NewPCG(uint64(first), uint64(c.backends)))
-	reset := harness.NewFrame(netip.AddrPortFrom(firstClient, 0), vip, lb.TCP, harness.RST)
+	reset := harness.NewFrame(netip.AddrPortFrom(firstClient, 0), vip, lb.TCP, packet.FlagRST)
 	for next := uint32(0); next < flows; next += step {
 		opened := min(step, flows-next)
-		if err := send(harness.SYN, next, opened); err != nil {
+		if err := send(packet.FlagSYN, next, opened); err != nil {
 			return err
 		}
 		var end []harness.Tuple

@@ -32,13 +32,6 @@ const (
 // measuredVLAN is the VLAN of tagged frames.
 const measuredVLAN = 7
 
-// Flags of TCP, RFC 9293 section 3.1.
-const (
-	SYN = 0x02
-	RST = 0x04
-	ACK = 0x10
-)
-
 // OwnMAC is the balancer's address, and NextHop that of who sends to it.
 var (
 	OwnMAC  = net.HardwareAddr{2, 0, 0, 0, 0, 1}

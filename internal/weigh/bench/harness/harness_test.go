@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/packet"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -207,13 +208,13 @@ var (
 )
 
 func ack4(vip netip.AddrPort) Frame {
-	return NewFrame(netip.AddrPortFrom(client4, 0), vip, lb.TCP, ACK)
+	return NewFrame(netip.AddrPortFrom(client4, 0), vip, lb.TCP, packet.FlagACK)
 }
 
 func ack6(vip netip.AddrPort) Frame {
-	return NewFrame(netip.AddrPortFrom(client6, 0), vip, lb.TCP, ACK)
+	return NewFrame(netip.AddrPortFrom(client6, 0), vip, lb.TCP, packet.FlagACK)
 }
 
 func reply(backend, client netip.Addr) Frame {
-	return NewFrame(netip.AddrPortFrom(backend, 80), netip.AddrPortFrom(client, 0), lb.TCP, ACK).Reply()
+	return NewFrame(netip.AddrPortFrom(backend, 80), netip.AddrPortFrom(client, 0), lb.TCP, packet.FlagACK).Reply()
 }

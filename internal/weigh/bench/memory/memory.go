@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/packet"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -247,7 +248,7 @@ func (s stored) open(h *harness.Harness, balancer *datapath.Datapath) error {
 	}
 	for next := uint32(0); next < s.flows; next += step {
 		packets := min(step, s.flows-next)
-		if err := send(harness.SYN, next, packets); err != nil {
+		if err := send(packet.FlagSYN, next, packets); err != nil {
 			return err
 		}
 		if sent, err := h.Next(); err != nil || sent > s.flows {
@@ -256,7 +257,7 @@ func (s stored) open(h *harness.Harness, balancer *datapath.Datapath) error {
 		if s.stage == unproven {
 			continue
 		}
-		if err := send(harness.ACK, next, packets); err != nil {
+		if err := send(packet.FlagACK, next, packets); err != nil {
 			return err
 		}
 	}

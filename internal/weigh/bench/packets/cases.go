@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/packet"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 	"github.com/jeoul/jeoul/internal/weigh/bench/packets/object"
 )
@@ -157,14 +158,14 @@ func request(client netip.Addr, vip netip.AddrPort, protocol lb.Protocol, tcpFla
 	return harness.NewFrame(netip.AddrPortFrom(client, 0), vip, protocol, tcpFlags)
 }
 
-func ack4(vip netip.AddrPort) harness.Frame { return request(client4, vip, lb.TCP, harness.ACK) }
-func ack6(vip netip.AddrPort) harness.Frame { return request(client6, vip, lb.TCP, harness.ACK) }
-func syn4(vip netip.AddrPort) harness.Frame { return request(client4, vip, lb.TCP, harness.SYN) }
-func syn6(vip netip.AddrPort) harness.Frame { return request(client6, vip, lb.TCP, harness.SYN) }
+func ack4(vip netip.AddrPort) harness.Frame { return request(client4, vip, lb.TCP, packet.FlagACK) }
+func ack6(vip netip.AddrPort) harness.Frame { return request(client6, vip, lb.TCP, packet.FlagACK) }
+func syn4(vip netip.AddrPort) harness.Frame { return request(client4, vip, lb.TCP, packet.FlagSYN) }
+func syn6(vip netip.AddrPort) harness.Frame { return request(client6, vip, lb.TCP, packet.FlagSYN) }
 
 func reply(backend, client netip.Addr) harness.Frame {
 	return harness.NewFrame(netip.AddrPortFrom(backend, webPort), netip.AddrPortFrom(client, 0), lb.TCP,
-		harness.ACK).Reply()
+		packet.FlagACK).Reply()
 }
 
 // cases lists what is measured in one hook, for each number of flows. The

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/packet"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -163,7 +164,7 @@ func (c *changer) pick() (service, backend int, flows []netip.AddrPort, err erro
 // packets open nothing, and the service has not changed yet.
 func (c *changer) look(service int) (map[uint32][]netip.AddrPort, error) {
 	frame := harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(c.shape.vip(service), port),
-		lb.TCP, harness.ACK)
+		lb.TCP, packet.FlagACK)
 	// Four and more for each backend.
 	flows := uint32(64)
 	for flows < uint32(8*c.shape.backends) {

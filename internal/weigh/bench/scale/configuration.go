@@ -16,6 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/datapath"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/packet"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -140,7 +141,7 @@ var errNotForwarded = errors.New("a packet for a service was not sent on")
 
 // ask sends a SYN to service i, and returns the number of the backend that it goes to.
 func (s shape) ask(balancer *datapath.Datapath, i int, from netip.AddrPort) (uint32, error) {
-	frame := harness.NewFrame(from, netip.AddrPortFrom(s.vip(i), port), lb.TCP, harness.SYN)
+	frame := harness.NewFrame(from, netip.AddrPortFrom(s.vip(i), port), lb.TCP, packet.FlagSYN)
 	to, err := harness.One(balancer.Program(), frame)
 	if err != nil {
 		return 0, err

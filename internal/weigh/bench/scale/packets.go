@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/packet"
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -106,7 +107,7 @@ func (s shape) middle() int { return s.services / 2 }
 // frame is a packet to that service.
 func (z *sized) frame() harness.Frame {
 	return harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(z.shape.vip(z.shape.middle()), port),
-		lb.TCP, harness.ACK)
+		lb.TCP, packet.FlagACK)
 }
 
 // keep makes a stream of flows, as many as a power of two.
