@@ -196,10 +196,12 @@ func (e *ear) noteIPv4(eth packet.Ethernet, b []byte, outgoing bool) {
 	}
 }
 
-// noteTCP takes an answer to a SYN, SYN-ACK or RST: a host has the address and port. It ends the connection that a SYN-ACK begins.
+// noteTCP takes an answer to a SYN, SYN-ACK or RST: a host has the address and port. It ends the connection that a
+// SYN-ACK begins.
 func (e *ear) noteTCP(eth packet.Ethernet, from, to netip.Addr, b []byte) {
 	tcp, _, ok := packet.Read[packet.TCP](b)
-	if !ok || tcp.DestinationPort != e.id || tcp.Flags&packet.FlagACK == 0 || tcp.Flags&(packet.FlagSYN|packet.FlagRST) == 0 {
+	if !ok || tcp.DestinationPort != e.id || tcp.Flags&packet.FlagACK == 0 ||
+		tcp.Flags&(packet.FlagSYN|packet.FlagRST) == 0 {
 		return
 	}
 	e.mu.Lock()
