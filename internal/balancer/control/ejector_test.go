@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
 const natWeb = `
@@ -59,15 +60,23 @@ func (w *world) clients(seconds int, dead ...string) {
 // judged is a controller whose backends are judged by what they answer.
 func judged(t *testing.T, file string) (w *world, c *Controller, asked *checks, kept *noted, stop func() error) {
 	t.Helper()
+	kept = &noted{}
+	w, c, asked, stop = judgedInto(t, file, kept, nil)
+	return w, c, asked, kept, stop
+}
+
+// judgedInto is judged with a place where ejections are kept, and files that report what cannot be written.
+func judgedInto(t *testing.T, file string, kept Memory, files *durable.Files) (
+	w *world, c *Controller, asked *checks, stop func() error) {
+	t.Helper()
 	w = newWorld(t)
 	c, asked = watched(w, file)
-	kept = &noted{}
 	opt := c.opt
-	opt.Ejections = kept
+	opt.Ejections, opt.Files = kept, files
 	c = New(opt, c.view.Config)
 	stop = w.run(c)
 	w.quiet()
-	return w, c, asked, kept, stop
+	return w, c, asked, stop
 }
 
 // TestOutliers: a backend that refuses what others answer gets no new flow for a while, comes back,

@@ -67,3 +67,36 @@ func TestUnwritableOperations(t *testing.T) {
 		})
 	}
 }
+
+// TestUnwritableEjections: a backend is ejected, and let back, though that cannot be written; the status says so until the
+// next attempt, and the file has what is in force then.
+func TestUnwritableEjections(t *testing.T) {
+	for _, trouble := range testdisk.Troubles {
+		synctest.Test(t, func(t *testing.T) {
+			disk, path := &testdisk.FileSystem{}, filepath.Join(t.TempDir(), "run.ejections")
+			files := durable.New(durable.Options{FileSystem: disk, Spare: &testdisk.Spare{}})
+			w, c, _, stop := judgedInto(t, natWeb, onDisk{files.Content("the ejected backends", path, "ejections", 0o600)}, files)
+			w.clients(20)
+			w.expect()
+			disk.Fail(&trouble, 0)
+			w.clients(8, "web01")
+			w.expect("apply web: web01=1!e web02=2 web03=3")
+			status, err := c.Status()
+			if err != nil || len(status.Unwritten) != 1 || status.Unwritten[0].Path != path || !status.Unwritten[0].Kept {
+				t.Errorf("%s: ejected, and unwritten is %v: %v", trouble.Name, status.Unwritten, err)
+			}
+			w.clients(8, "web01")
+			w.expect("apply web: web01=1 web02=2 web03=3")
+			disk.Fail(nil, 0)
+			time.Sleep(writeAgainEvery)
+			synctest.Wait()
+			data, err := os.ReadFile(path)
+			if err != nil || !strings.Contains(string(data), "192.0.2.1") || len(files.Faults()) != 0 {
+				t.Errorf("%s: with room again, the file has %q: %v, %v", trouble.Name, data, err, files.Faults())
+			}
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

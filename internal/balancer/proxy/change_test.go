@@ -102,13 +102,14 @@ func TestCountsNeverGoBack(t *testing.T) {
 	for i, step := range []struct {
 		workers       map[int]master.Statistics
 		total, active uint64
+		settled       bool // must be written: HAProxy no longer knows it
 	}{
-		{map[int]master.Statistics{1: reading(5, 2)}, 5, 2},
-		{map[int]master.Statistics{1: reading(7, 1), 2: reading(1, 1)}, 8, 2}, // a reload
-		{map[int]master.Statistics{2: reading(3, 1)}, 10, 1},                  // the old one has ended
-		{map[int]master.Statistics{2: reading(1, 0)}, 11, 0},                  // begun again
-		{nil, 11, 0}, // killed
-		{map[int]master.Statistics{3: reading(1, 1)}, 12, 1},
+		{map[int]master.Statistics{1: reading(5, 2)}, 5, 2, false},
+		{map[int]master.Statistics{1: reading(7, 1), 2: reading(1, 1)}, 8, 2, false}, // a reload
+		{map[int]master.Statistics{2: reading(3, 1)}, 10, 1, true},                   // the old one has ended
+		{map[int]master.Statistics{2: reading(1, 0)}, 11, 0, true},                   // begun again
+		{nil, 11, 0, true}, // killed
+		{map[int]master.Statistics{3: reading(1, 1)}, 12, 1, false},
 	} {
 		if i%2 == 1 { // another process goes on
 			if err := counts.save((*durable.Files)(nil).Content("counts", path, "", 0o600)); err != nil {
@@ -117,10 +118,10 @@ func TestCountsNeverGoBack(t *testing.T) {
 			counts = tally{}
 			counts.load(path)
 		}
-		counts.take(step.workers)
+		settled := counts.take(step.workers)
 		sum := counts.sums()[object]
-		if sum["conn_tot"] != step.total || sum["scur"] != step.active {
-			t.Errorf("step %d: %v, want %d and %d", i, sum, step.total, step.active)
+		if sum["conn_tot"] != step.total || sum["scur"] != step.active || settled != step.settled {
+			t.Errorf("step %d: %v, settled %v, want %d and %d, %v", i, sum, settled, step.total, step.active, step.settled)
 		}
 	}
 }

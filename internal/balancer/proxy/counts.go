@@ -30,8 +30,9 @@ type tally struct {
 	live map[int]master.Statistics
 }
 
-// take notes what the workers have counted; those that are not among them have ended.
-func (t *tally) take(workers map[int]master.Statistics) {
+// take notes what the workers have counted; those that are not among them have ended. It says whether HAProxy itself no
+// longer knows something of what was counted.
+func (t *tally) take(workers map[int]master.Statistics) (settled bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.past == nil {
@@ -40,10 +41,11 @@ func (t *tally) take(workers map[int]master.Statistics) {
 	for pid, before := range t.live {
 		now := workers[pid]
 		for object, was := range before {
-			t.settle(object, was, now[object])
+			settled = t.settle(object, was, now[object]) || settled
 		}
 	}
 	t.live = workers
+	return settled
 }
 
 // note notes what a worker has counted.
@@ -63,14 +65,14 @@ func (t *tally) last(pid int) master.Statistics {
 	return t.live[pid]
 }
 
-// settle keeps what an object had counted, where it has not gone on from there.
-func (t *tally) settle(object master.Object, was, now numbers) {
+// settle keeps what an object had counted, where it has not gone on from there, and says whether that is so.
+func (t *tally) settle(object master.Object, was, now numbers) bool {
 	again := now == nil
 	for name, n := range now {
 		again = again || !gauges[name] && n < was[name]
 	}
 	if !again {
-		return
+		return false
 	}
 	sum := t.past[object]
 	if sum == nil {
@@ -82,6 +84,7 @@ func (t *tally) settle(object master.Object, was, now numbers) {
 			sum[name] += n
 		}
 	}
+	return true
 }
 
 // sums returns what all workers have counted, by object.
@@ -202,13 +205,19 @@ func (t *tally) load(path string) {
 	}
 }
 
-// gather asks all workers for what they have counted.
+// gather asks all workers for what they have counted, and keeps that.
 func (e *engine) gather(ctx context.Context) {
 	e.gathering.Lock()
 	defer e.gathering.Unlock()
+	e.askWorkers(ctx)
+	e.keepCounts()
+}
+
+// askWorkers asks all workers for what they have counted, and says whether one has ended since the last time.
+func (e *engine) askWorkers(ctx context.Context) (ended bool) {
 	all, err := e.socket.Processes(ctx)
 	if err != nil {
-		return // it is about to end or to start: what it has answered last counts
+		return false // it is about to end or to start: what it has answered last counts
 	}
 	workers := map[int]master.Statistics{}
 	for pid, session := range e.holds {
@@ -227,8 +236,17 @@ func (e *engine) gather(ctx context.Context) {
 		}
 		workers[pid] = counted
 	}
-	e.counts.take(workers)
-	e.keepCounts()
+	return e.counts.take(workers)
+}
+
+// readCounts asks all workers for what they have counted. While they go on they are asked again by whoever comes after this
+// process, so that not each reader of counts writes a file: that is for the look every few seconds.
+func (e *engine) readCounts(ctx context.Context) {
+	e.gathering.Lock()
+	defer e.gathering.Unlock()
+	if e.askWorkers(ctx) {
+		e.keepCounts()
+	}
 }
 
 // keepCounts has what was counted outlive this process.
@@ -241,7 +259,7 @@ func (e *engine) keepCounts() {
 // Stats returns what was counted; see Engine. A service's connections and bytes are its clients'.
 func (e *engine) Stats(ctx context.Context) (Stats, error) {
 	if e.State().PID != 0 {
-		e.gather(ctx)
+		e.readCounts(ctx)
 	}
 	if err := ctx.Err(); err != nil {
 		return Stats{}, fmt.Errorf("asking HAProxy what it has counted: %w", err)
