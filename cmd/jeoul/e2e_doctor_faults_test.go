@@ -252,6 +252,16 @@ func reversePathDrop(t *testing.T, w *ward) {
 	w.first(t, web, "rp-filter", client.IPv4.String())
 }
 
+// filteredPort has a backend drop all that no rule of a chain lets pass, as firewalls are configured.
+func filteredPort(t *testing.T, w *ward) {
+	web := w.Servers[0]
+	runOn(t, web, "table inet ward { chain allowed { tcp dport 22 accept; }; "+
+		"chain in { type filter hook input priority 0; policy drop; iif lo accept; meta l4proto { icmp, icmpv6 } accept; jump allowed; }; }",
+		"nft", "-f", "-")
+	mend(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
+	w.first(t, web, "filter-drops", netip.AddrPortFrom(w.VIP4, wardPort).String())
+}
+
 // wrongMACAddress configures a neighbour that is not there.
 func wrongMACAddress(t *testing.T, w *ward) {
 	web, balancer := w.Servers[1], w.Lab.Balancer

@@ -199,7 +199,7 @@ func record(t *testing.T, host *lab.Host, r *doctor.Report) {
 		t.Fatal(err)
 	}
 	name := strings.NewReplacer("TestDoctorNamesFaults/", "", "_", "-").Replace(t.Name()) + "-" + host.Name + ".json"
-	if err := os.WriteFile(filepath.Join("..", "..", "internal", "doctor", "testdata", name), append(text, '\n'),
+	if err := os.WriteFile(filepath.Join("..", "..", "internal", "tools", "doctor", "testdata", name), append(text, '\n'),
 		0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -284,6 +284,7 @@ var faults = []struct {
 	{"conntrack table full", false, fullConntrack},
 	{"neighbour failing", false, failingNeighbour},
 	{"rp_filter drop", false, reversePathDrop},
+	{"port that a filter drops", false, filteredPort},
 	{"wrong MAC", true, wrongMACAddress},
 	{"missing VIP on a backend", false, missingVIP},
 	{"ARP answered by a backend", true, answeredARP},

@@ -239,12 +239,8 @@ func (x *examination) vips() []netip.Addr {
 			add(s.VIP)
 		}
 	}
-	for _, l := range r.Links {
-		for _, p := range l.Addresses {
-			if l.Name == "lo" && !p.Addr().IsLoopback() && p.IsSingleIP() {
-				add(p.Addr())
-			}
-		}
+	for _, a := range r.loopbackVIPs() {
+		add(a)
 	}
 	return vips
 }

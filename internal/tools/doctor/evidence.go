@@ -139,8 +139,8 @@ func bounded(figures []Figure) []Figure {
 
 // rules conclude from the evidence.
 var rules = []func(*Evidence) []Finding{
-	judgePorts, judgeConntrack, judgeNeighbours, judgeWire, judgeMissingVIP, judgeReversePath, judgePaths,
-	judgeListeners, judgeRoutes, judgeBalancer, judgeFlows, judgeMemory, judgeSoftnet, judgeLinks,
+	judgePorts, judgeConntrack, judgeNeighbours, judgeWire, judgeMissingVIP, judgeReversePath, judgeFilter,
+	judgePaths, judgeListeners, judgeRoutes, judgeBalancer, judgeFlows, judgeMemory, judgeSoftnet, judgeLinks,
 	judgeQdiscs, judgeXDP, judgeChecksums, judgeCores, judgeTimeWait, judgeRetransmits, judgeOtherDrops, judgeKernel,
 }
 

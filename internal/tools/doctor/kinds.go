@@ -23,6 +23,7 @@ const (
 	vipMissing       = "vip-missing"
 	neighbourFailed  = "neighbour-failed"
 	reversePath      = "rp-filter"
+	filterDrops      = "filter-drops"
 	mtuBlackHole     = "mtu-black-hole"
 	listenQueueFull  = "listen-queue-full"
 	noRoute          = "no-route"
@@ -139,6 +140,13 @@ var kinds = []kind{
 			{"rp-filter-all",
 				"Switch the strict filter off (0), or set it to loose (2), for all and for the interface: the larger of the two counts."},
 			{"", "Or route the clients' network by the interface that their packets come in on."}}},
+	{filterDrops, Outage, false,
+		"A rule, or the policy of a chain (`policy drop` of input), of this host's packet filter drops what clients send to " +
+			"the service: their connections time out.",
+		[]Cure{
+			{"", "Let the service's port pass, before the rule that drops: `nft list ruleset` shows all, those of iptables too; " +
+				"`nft monitor trace` names the rule, once one sets `meta nftrace set 1` for the port."},
+			{"", "If it is meant for some clients only, it works: the example says whom it met."}}},
 	{mtuBlackHole, Outage, false,
 		"Connections are set up and then hang: small packets arrive, large ones vanish, and no router tells the sender.",
 		[]Cure{

@@ -5,6 +5,7 @@ package doctor
 import (
 	"encoding/json"
 	"flag"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,7 +32,7 @@ func TestRecorded(t *testing.T) {
 		"neighbour-failing": neighbourFailed,
 		"rp-filter-drop":    reversePath, "wrong-MAC": wrongMAC, "missing-VIP": vipMissing, "ARP-answered": vipAnswered,
 		"tiny-softnet-backlog": softnetBacklog, "exhausted-ports": portsExhausted, "MTU-black-hole": mtuBlackHole,
-		"slow-backend": backendSlow, "healthy": "",
+		"slow-backend": backendSlow, "port-that-a-filter-drops": filterDrops, "healthy": "",
 	}
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(files) == 0 {
@@ -147,11 +148,24 @@ func TestRules(t *testing.T) {
 			After: Reading{Balancer: &ops.Status{PID: 1,
 				Outcomes: []ops.Outcome{{Name: outcome, Packets: packets, Help: "h"}}}}}
 	}
+	filtered := func(to string, status *ops.Status, vips ...netip.Prefix) *Evidence {
+		d := stack("NETFILTER_DROP", 5)
+		at := netip.MustParseAddrPort(to)
+		d.Example = &drops.Flow{Source: netip.MustParseAddr("198.51.100.1"), Destination: at.Addr(), Protocol: uint8(lb.TCP),
+			DestinationPort: at.Port()}
+		return &Evidence{Seconds: 10, Drops: []drops.Drop{d}, Before: Reading{Balancer: status,
+			Links: []Link{{Name: "lo", Addresses: append(vips, netip.MustParsePrefix("127.0.0.1/8"))}}}}
+	}
+	web := &ops.Status{Services: []ops.Service{{VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP}}}
 	for _, c := range []struct {
 		name     string
 		evidence *Evidence
 		want     []string
 	}{
+		{"a filter on a backend", filtered("192.0.2.1:80", nil, netip.MustParsePrefix("192.0.2.1/32")), []string{filterDrops}},
+		{"a filter that keeps others out", filtered("192.0.2.9:22", nil, netip.MustParsePrefix("192.0.2.1/32")), nil},
+		{"a filter on a balancer", filtered("192.0.2.1:80", web), []string{filterDrops}},
+		{"a port of no service", filtered("192.0.2.1:22", web), nil},
 		{"nothing", &Evidence{Seconds: 10}, nil},
 		{"a counter began anew",
 			&Evidence{Seconds: 10, Before: Reading{Protocols: map[string]uint64{"TcpExtListenOverflows": 9}}}, nil},
