@@ -68,21 +68,23 @@ func TestUnwritableOperations(t *testing.T) {
 	}
 }
 
-// TestUnwritableEjections: a backend is ejected, and let back, though that cannot be written; the status says so until the
-// next attempt, and the file has what is in force then.
+// TestUnwritableEjections: a backend is ejected, and let back, though that cannot be written; the status says so until
+// the next attempt, and the file has what is in force then.
 func TestUnwritableEjections(t *testing.T) {
 	for _, trouble := range testdisk.Troubles {
 		synctest.Test(t, func(t *testing.T) {
 			disk, path := &testdisk.FileSystem{}, filepath.Join(t.TempDir(), "run.ejections")
 			files := durable.New(durable.Options{FileSystem: disk, Spare: &testdisk.Spare{}})
-			w, c, _, stop := judgedInto(t, natWeb, onDisk{files.Content("the ejected backends", path, "ejections", 0o600)}, files)
+			kept := onDisk{files.Content("the ejected backends", path, "ejections", 0o600)}
+			w, c, _, stop := judgedInto(t, natWeb, kept, files)
 			w.clients(20)
 			w.expect()
 			disk.Fail(&trouble, 0)
 			w.clients(8, "web01")
 			w.expect("apply web: web01=1!e web02=2 web03=3")
 			status, err := c.Status()
-			if err != nil || len(status.Unwritten) != 1 || status.Unwritten[0].Path != path || !status.Unwritten[0].Kept {
+			if err != nil || len(status.Unwritten) != 1 || status.Unwritten[0].Path != path ||
+				!status.Unwritten[0].Kept {
 				t.Errorf("%s: ejected, and unwritten is %v: %v", trouble.Name, status.Unwritten, err)
 			}
 			w.clients(8, "web01")
