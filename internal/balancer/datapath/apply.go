@@ -11,6 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -72,13 +73,13 @@ func (d *Datapath) giveUp(ports []attach.Port) error {
 
 // fits says whether the program that is loaded would do for what is to be.
 func (d *Datapath) fits(c *generation.Revision, ports []attach.Port) bool {
-	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing ||
-		d.current.answers != d.answering() || d.sockets.cgroupOf() != c.State.Local ||
+	if d.current == nil || d.current.Adopted || d.current.Tracing != d.tracing.maps() ||
+		d.current.Answers != d.answering() || d.sockets.cgroupOf() != c.State.Local ||
 		!d.detached && d.requestedHook(c.State) != d.hook ||
-		!slices.EqualFunc(ports, d.current.ports, attach.Port.Same) {
+		!slices.EqualFunc(ports, d.current.Ports, attach.Port.Same) {
 		return false
 	}
-	return d.current.memory.Suits(c) && d.sizesFor(c).Within(d.shared)
+	return d.current.Memory.Suits(c) && d.sizesFor(c).Within(d.shared)
 }
 
 // requestedHook returns the hook that a state asks for.
@@ -89,12 +90,12 @@ func (d *Datapath) requestedHook(state lb.State) lb.Hook {
 // publish changes what differs in the memory that packets go by. It returns false,
 // and has changed nothing, where there is no room.
 func (d *Datapath) publish(c *generation.Revision) (bool, error) {
-	m := d.current.memory
+	m := d.current.Memory
 	p := m.PrepareOrWait(c)
 	if p == nil {
 		return false, nil
 	}
-	d.writeSnapshot(c, d.current.ports)
+	d.writeSnapshot(c, d.current.Ports)
 	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
 	// Until the janitor knows which backends are new, it would take their flows for those of
 	// backends that have left.
@@ -139,7 +140,7 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		next.CloseUnless(d.shared)
 		return err
 	}
-	made, err := d.install(ports, d.requestedHook(c.State), func(kind programKind) (*loadedPrograms, error) {
+	made, err := d.install(ports, d.requestedHook(c.State), func(kind loader.Kind) (*loader.Programs, error) {
 		made, err := d.load(kind, ports, memory, next)
 		if err == nil {
 			flows.Begin()
@@ -172,8 +173,8 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	old.CloseUnless(next)
 	sockets.release()
 	if last != nil {
-		last.close()
-		last.memory.Close()
+		last.Close()
+		last.Memory.Close()
 	}
 	// What is measured or tested is not to forget by itself.
 	if !d.detached && !d.expiring {
@@ -184,18 +185,18 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 }
 
 // load loads a generation, and pins it.
-func (d *Datapath) load(kind programKind, ports []attach.Port, memory *generation.Memory, shared *sharedmaps.Maps) (
-	*loadedPrograms, error,
+func (d *Datapath) load(kind loader.Kind, ports []attach.Port, memory *generation.Memory, shared *sharedmaps.Maps) (
+	*loader.Programs, error,
 ) {
-	made, err := d.kernel.loadPrograms(kind, ports, memory, shared, d.tracing, d.answering())
+	made, err := d.kernel.LoadPrograms(kind, ports, memory, shared, d.tracing.maps(), d.answering())
 	if err != nil {
 		return nil, err
 	}
 	if d.keeper != nil && d.options.Orphan > 0 {
-		made.watch, err = watchClock(memory.Map)
+		made.Watch, err = loader.WatchClock(memory.Map)
 	}
 	if err != nil {
-		made.close()
+		made.Close()
 		return nil, err
 	}
 	d.keeper.pin(made, shared, d.sockets)
@@ -207,7 +208,7 @@ func (d *Datapath) committed(c *generation.Revision, old *sharedmaps.Maps) {
 	d.ledger.Settle(old, d.shared, c.Places)
 	d.register.Commit(c)
 	d.shared.Prefixes.Sweep(d.register)
-	d.current.state, d.current.places, d.current.words = d.register.State, d.register.Places, nil
+	d.recordWords = nil
 	d.tracing.resolve(d.register)
 	d.janitor.Use(d.janitorInput())
 }
@@ -218,11 +219,11 @@ func (d *Datapath) growShared(c *generation.Revision) (*sharedmaps.Maps, error) 
 	if want.Within(d.shared) {
 		return d.shared, nil
 	}
-	spec, err := xdpProgram.load()
+	spec, err := loader.XDP.Load()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	made, err := sharedmaps.New(d.kernel.newMap, spec, want, d.shared, d.secret)
+	made, err := sharedmaps.New(d.kernel.NewMap, spec, want, d.shared, d.secret)
 	if err != nil {
 		return nil, attach.LoadError(err)
 	}

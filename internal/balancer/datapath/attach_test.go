@@ -18,6 +18,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -162,13 +163,13 @@ func eachAttached(names []string, want bool) error {
 
 // bystander is a program that passes everything, beside the maps of the real one: which
 // program it is makes no difference to attaching, and this one is verified at once.
-func bystander(hook lb.Hook) programKind {
-	kind := programOf(hook)
-	load := kind.load
-	kind.load = func() (*ebpf.CollectionSpec, error) {
+func bystander(hook lb.Hook) loader.Kind {
+	kind := loader.KindFor(hook)
+	load := kind.Load
+	kind.Load = func() (*ebpf.CollectionSpec, error) {
 		spec, err := load()
 		if err == nil {
-			spec.Programs[kind.name].Instructions = short(spec.Programs[kind.name],
+			spec.Programs[kind.Name].Instructions = short(spec.Programs[kind.Name],
 				asm.Mov.Imm(asm.R0, int32(actions[hook].pass)), asm.Return())
 		}
 		return spec, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
@@ -102,7 +103,7 @@ func (d *Datapath) started(live *liveCapture) *capture.Started {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := &capture.Started{ID: live.ID(), Request: live.request}
-	for i, p := range d.current.ports {
+	for i, p := range d.current.Ports {
 		at := d.attachments[min(i, len(d.attachments)-1)]
 		s.Hooks = append(s.Hooks, capture.Point{Interface: p.Name, Hook: at.Hook})
 	}
@@ -124,17 +125,19 @@ func (d *Datapath) startCapture(request capture.Request, ring int) (*liveCapture
 		return nil, err
 	}
 	if request.Interface != "" {
-		at, err := portNamed(d.current.ports, request.Interface)
+		at, err := portNamed(d.current.Ports, request.Interface)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %v", capture.ErrBadRequest, err)
 		}
-		filter.Interface = uint32(d.current.ports[at].Index)
+		filter.Interface = uint32(d.current.Ports[at].Index)
 	}
 	t := d.tracing
 	if t == nil {
-		if t, err = newTracing(false); err != nil {
+		maps, err := loader.NewTracing(false)
+		if err != nil {
 			return nil, err
 		}
+		t = &tracing{Tracing: maps}
 	}
 	live := &liveCapture{of: t, request: request}
 	if live.Capture, err = t.Open(filter, ring); err == nil {

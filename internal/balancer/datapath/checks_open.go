@@ -49,7 +49,7 @@ func (d *Datapath) OpenChecks() (*Checks, error) {
 	}
 	d.checks = c
 	// What another process has loaded is replaced by the first Apply.
-	if d.current == nil || d.current.adopted {
+	if d.current == nil || d.current.Adopted {
 		return c, nil
 	}
 	if err := d.reload(); err != nil {
@@ -179,16 +179,4 @@ func (d *Datapath) answering() *ebpf.Map {
 		return nil
 	}
 	return d.checks.answers
-}
-
-// putAnswers gives a program the map of answers; one of a single entry that is never looked at
-// where there is none.
-func putAnswers(spec *ebpf.CollectionSpec, answers *ebpf.Map, constants *objects.XDPSettings,
-	replacements map[string]*ebpf.Map) {
-	if answers == nil {
-		spec.Maps[objects.XDPMapCheckAnswers].MaxEntries = 1
-		return
-	}
-	constants.Checks = 1
-	replacements[objects.XDPMapCheckAnswers] = answers
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -84,8 +85,8 @@ type Datapath struct {
 	// attempts lists the ways to attach; tests have others than attempts.
 	attempts func(lb.Hook, []attach.Port) []attach.Attempt
 	// programs says what is loaded for a hook; tests that only attach load a short program.
-	programs func(lb.Hook) programKind
-	kernel   kernel
+	programs func(lb.Hook) loader.Kind
+	kernel   loader.Kernel
 	// detached: programs are loaded and never attached.
 	detached bool
 	// now is the time that windows go by; tests have another than time.Now.
@@ -94,7 +95,7 @@ type Datapath struct {
 	secret uint64
 
 	mu       sync.Mutex
-	current  *loadedPrograms
+	current  *loader.Programs
 	shared   *sharedmaps.Maps
 	register *generation.Register
 	ledger   sharedmaps.Ledger
@@ -123,6 +124,8 @@ type Datapath struct {
 	replyHops replyHopBuffers
 	// tracing is what programs are loaded with while packets are traced or captured.
 	tracing *tracing
+	// recordWords has the names for what the programs record while packets are traced; nil until then.
+	recordWords *words
 	// checks sends health checks, if that is open.
 	checks *Checks
 	// sockets are the programs at sockets of this host; nil where there are none.
@@ -148,6 +151,9 @@ type Datapath struct {
 	expiring bool
 }
 
+// onNew is called for a new data plane before it is used. Tests give it another kernel.
+var onNew = func(*Datapath) {}
+
 // Open checks rights and the interfaces. It loads and attaches nothing yet. A data plane that
 // was kept it takes over, and changes nothing of it before the first Apply: see Adopted.
 func Open(options Options) (*Datapath, error) {
@@ -159,8 +165,8 @@ func Open(options Options) (*Datapath, error) {
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	d := &Datapath{options: options, findPorts: attach.Ports, attempts: attach.Attempts, programs: programOf,
-		kernel: thisKernel, stop: make(chan struct{}), counted: make(chan struct{}, 1),
+	d := &Datapath{options: options, findPorts: attach.Ports, attempts: attach.Attempts, programs: loader.KindFor,
+		kernel: loader.ThisKernel, stop: make(chan struct{}), counted: make(chan struct{}, 1),
 		now: time.Now, secret: rand.Uint64(), register: generation.NewRegister(),
 		janitor: flowtable.NewJanitor(options.Timeouts),
 		keeper:  newKeeper(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff,
@@ -183,8 +189,8 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 	d := &Datapath{
 		options:     options.withDefaults(),
 		findPorts:   func([]string) ([]attach.Port, error) { return []attach.Port{{MAC: mac}}, nil },
-		programs:    programOf,
-		kernel:      thisKernel,
+		programs:    loader.KindFor,
+		kernel:      loader.ThisKernel,
 		detached:    true,
 		stop:        make(chan struct{}),
 		counted:     make(chan struct{}, 1),
@@ -211,7 +217,7 @@ func (d *Datapath) Program() *ebpf.Program {
 	if d.current == nil {
 		return nil
 	}
-	return d.current.programs[0]
+	return d.current.Programs[0]
 }
 
 // Close detaches and frees everything. Flows and counters are gone.

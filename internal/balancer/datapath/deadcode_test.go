@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/deadcode"
 )
@@ -29,15 +30,15 @@ func TestDeadCodeIsTheKernels(t *testing.T) {
 				}
 				state.Services = services
 				r := newRig(t, hook, state)
-				compareDeadCode(t, r.datapath, programOf(hook))
+				compareDeadCode(t, r.datapath, loader.KindFor(hook))
 			})
 		})
 	}
 }
 
-func compareDeadCode(t *testing.T, d *Datapath, program programKind) {
+func compareDeadCode(t *testing.T, d *Datapath, program loader.Kind) {
 	t.Helper()
-	spec, replacements, err := d.current.specify(program, d.current.memory.Constants, d.shared, nil)
+	spec, replacements, err := d.current.Specify(program, d.current.Memory.Constants, d.shared, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,9 +48,9 @@ func compareDeadCode(t *testing.T, d *Datapath, program programKind) {
 	}
 	whole, pruned := xlated(t, spec, program, replacements), xlated(t, less, program, replacements)
 	t.Logf("%d instructions, %d without the unreachable; the kernel has %d, and %d",
-		len(spec.Programs[program.name].Instructions), len(less.Programs[program.name].Instructions),
+		len(spec.Programs[program.Name].Instructions), len(less.Programs[program.Name].Instructions),
 		len(whole), len(pruned))
-	if len(less.Programs[program.name].Instructions) >= len(spec.Programs[program.name].Instructions) {
+	if len(less.Programs[program.Name].Instructions) >= len(spec.Programs[program.Name].Instructions) {
 		t.Error("nothing was removed")
 	}
 	counts := map[encoded]int{}
@@ -83,7 +84,7 @@ type encoded struct {
 
 // xlated loads a program, and returns what the kernel made of it.
 func xlated(
-	t *testing.T, spec *ebpf.CollectionSpec, program programKind, replacements map[string]*ebpf.Map,
+	t *testing.T, spec *ebpf.CollectionSpec, program loader.Kind, replacements map[string]*ebpf.Map,
 ) (made []encoded) {
 	t.Helper()
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
@@ -91,7 +92,7 @@ func xlated(
 		t.Fatal(err)
 	}
 	defer collection.Close()
-	info, err := collection.Programs[program.name].Info()
+	info, err := collection.Programs[program.Name].Info()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -130,7 +131,7 @@ func TestDispatcher(t *testing.T) {
 }
 
 func joins(k *kept, d **Datapath) error {
-	ours := xdpProgram.name
+	ours := loader.XDP.Name
 	if err := runsInTurn("joined", libxdpFilter, ours); err != nil {
 		return err
 	}
@@ -201,11 +202,11 @@ func TestDispatcherOfOurs(t *testing.T) {
 		if err := xdpLoader("unload", "veth0", "--id", strconv.Itoa(int(ids[libxdpFilter]))); err != nil {
 			return err
 		}
-		if err := runsInTurn("alone", xdpProgram.name); err != nil {
+		if err := runsInTurn("alone", loader.XDP.Name); err != nil {
 			return err
 		}
 		// A second balancer is refused.
-		if err := refusedFor(t, lb.HookXDP, []string{"libxdp's dispatcher, id", xdpProgram.name,
+		if err := refusedFor(t, lb.HookXDP, []string{"libxdp's dispatcher, id", loader.XDP.Name,
 			"jeoul detach --interface veth0"}); err != nil {
 			return err
 		}
@@ -220,7 +221,7 @@ func TestDispatcherOfOurs(t *testing.T) {
 			if err := xdpLoader("unload", "veth0", "--all"); err != nil {
 				return err
 			}
-			if err := errors.Join(back(), runsInTurn(when, xdpProgram.name)); err != nil {
+			if err := errors.Join(back(), runsInTurn(when, loader.XDP.Name)); err != nil {
 				return err
 			}
 		}
@@ -252,7 +253,7 @@ func TestDispatcherHooks(t *testing.T) {
 			want []string
 		}{
 			{lb.HookTC, []string{libxdpFilter}},
-			{lb.HookXDP, []string{libxdpFilter, xdpProgram.name}},
+			{lb.HookXDP, []string{libxdpFilter, loader.XDP.Name}},
 			{lb.HookTC, []string{libxdpFilter}},
 		} {
 			state := testState()
@@ -298,7 +299,7 @@ func TestDispatcherPackets(t *testing.T) {
 			return err
 		}
 		served.end(t, "")
-		if err := runsInTurn("in the end", libxdpPass, xdpProgram.name, libxdpPass); err != nil {
+		if err := runsInTurn("in the end", libxdpPass, loader.XDP.Name, libxdpPass); err != nil {
 			return err
 		}
 		return errors.Join(d.Close(), xdpLoader("unload", "veth0", "--all"), noDispatchers())
@@ -374,13 +375,13 @@ func TestAutoBesideOthers(t *testing.T) {
 				}
 				defer d.Close()
 				// No function of a dispatcher can be replaced by a program of which nothing tells its type.
-				d.programs = func(hook lb.Hook) programKind {
+				d.programs = func(hook lb.Hook) loader.Kind {
 					kind := bystander(hook)
-					load := kind.load
-					kind.load = func() (*ebpf.CollectionSpec, error) {
+					load := kind.Load
+					kind.Load = func() (*ebpf.CollectionSpec, error) {
 						spec, err := load()
 						if err == nil {
-							spec.Programs[kind.name].Instructions[0].Metadata = asm.Metadata{}
+							spec.Programs[kind.Name].Instructions[0].Metadata = asm.Metadata{}
 						}
 						return spec, err
 					}
@@ -429,14 +430,14 @@ func TestPassIsKnown(t *testing.T) {
 		}
 		defer pass.Close()
 		f := &found{store: d.keeper.Store}
-		before, err := f.programsOf([]uint64{d.current.set})
+		before, err := f.programsOf([]uint64{d.current.Set})
 		if err != nil {
 			return err
 		}
 		if err := d.keeper.pinPass(d.current, pass); err != nil {
 			return err
 		}
-		after, err := f.programsOf([]uint64{d.current.set})
+		after, err := f.programsOf([]uint64{d.current.Set})
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 )
 
@@ -51,11 +52,11 @@ const passPin = "pass"
 
 // pinPass pins what is to stand in for our programs, with the set of a generation that is to come into use: by its
 // number a next process tells what a kill leaves of dispatchers that had it.
-func (k *keeper) pinPass(g *loadedPrograms, pass *ebpf.Program) error {
+func (k *keeper) pinPass(g *loader.Programs, pass *ebpf.Program) error {
 	if k == nil {
 		return nil
 	}
-	path := k.Store.Path(pins.Set(g.set), passPin)
+	path := k.Store.Path(pins.Set(g.Set), passPin)
 	if err := (programPinner{pass}).PinCopy(path); err != nil {
 		return fmt.Errorf("pinning %s, for libxdp's dispatchers while the hook changes: %w", path, err)
 	}

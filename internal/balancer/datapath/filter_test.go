@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -116,7 +117,7 @@ func TestFilterSwapsInOneStep(t *testing.T) {
 		if d, err = openAsBeforeTCX("lb"); err != nil {
 			return err
 		}
-		d.programs = programOf
+		d.programs = loader.KindFor
 		return d.Apply(lb.State{Services: []lb.RoutedService{service}})
 	})
 	defer testenv.In(t, ns, func() error { return d.Close() })

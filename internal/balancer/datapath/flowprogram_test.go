@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -25,7 +26,7 @@ import (
 
 // flowKeyOf is the key of a packet's flow.
 func (d *Datapath) flowKeyOf(p packetSpec, protocol lb.Protocol) objects.XDPFlow {
-	id := d.current.places.Services[lb.ServiceKey{VIP: p.at, Port: p.dport, Protocol: protocol}]
+	id := d.register.Places.Services[lb.ServiceKey{VIP: p.at, Port: p.dport, Protocol: protocol}]
 	return objects.XDPFlow{Address: mapmem.OfAddress(p.from), Port: mapmem.NetworkOrder(p.sport), Service: id}
 }
 
@@ -312,7 +313,7 @@ func TestProgramAmongTheJanitor(t *testing.T) {
 // that as many find room; that takes long for the larger.
 func TestFlowMemory(t *testing.T) {
 	enterGround(t)
-	spec, err := xdpProgram.load()
+	spec, err := loader.XDP.Load()
 	if err != nil {
 		t.Fatal(err)
 	}

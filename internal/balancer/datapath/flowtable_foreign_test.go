@@ -17,6 +17,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
@@ -125,7 +126,7 @@ func keyText(flow *objects.XDPFlow) string { return fmt.Sprint(flow.Address, flo
 func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, unproven *foreignWriter,
 	places map[string]int) {
 	t.Helper()
-	spec, err := xdpProgram.load()
+	spec, err := loader.XDP.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, un
 	}
 	d.previous = &sharedmaps.PreviousFlows{Proven: []sharedmaps.PreviousTable{proven.table},
 		Unproven: []sharedmaps.PreviousTable{unproven.table}}
-	d.current.adopted = true
+	d.current.Adopted = true
 	return proven, unproven, places
 }
 
@@ -364,7 +365,7 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 		s.Flows = layout
 		s.Layouts[objects.XDPMapFlows], s.Layouts[objects.XDPMapNewcomers] = "another", "another"
 	})
-	store, set := first.keeper.Store, first.current.set
+	store, set := first.keeper.Store, first.current.Set
 	for name, w := range map[string]*foreignWriter{objects.XDPMapFlows: proven, objects.XDPMapNewcomers: unproven} {
 		path := store.Path(pins.Set(set), name)
 		err = errors.Join(err, os.Remove(path), w.table.Map.Pin(path))

@@ -25,7 +25,7 @@ import (
 // time that it may take is over.
 func (r *rig) movesFlows(until time.Duration) {
 	r.model.moving = until > flowtable.Monotonic()
-	atomic.StoreUint64(&r.datapath.current.memory.Head().Moving, uint64(until))
+	atomic.StoreUint64(&r.datapath.current.Memory.Head().Moving, uint64(until))
 }
 
 // TestFlowsMoving compares program and model while flows are being moved, before and after, and when the
@@ -195,13 +195,13 @@ func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLa
 	for _, table := range []sharedmaps.PreviousTable{proven.table, unproven.table} {
 		t.Cleanup(table.Close)
 	}
-	d.current.adopted = false
+	d.current.Adopted = false
 	previous := d.previous
 	d.previous = nil
 	m := &sharedmaps.Move{Janitor: d.janitor, From: d.shared, To: d.shared, Previous: previous,
 		Returns: c.ReplyKeys(d.secret),
-		Memory:  d.current.memory, Begun: true}
-	atomic.StoreUint64(&d.current.memory.Head().Moving, uint64(flowtable.Monotonic()+time.Hour))
+		Memory:  d.current.Memory, Begun: true}
+	atomic.StoreUint64(&d.current.Memory.Head().Moving, uint64(flowtable.Monotonic()+time.Hour))
 	return m
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
@@ -198,7 +199,7 @@ func (f *found) openPrograms(set uint64) (map[int]*ebpf.Program, map[int]ebpf.Pr
 
 // openShared opens the shared maps of a set.
 func (f *found) openShared(set uint64) (*sharedmaps.Maps, error) {
-	spec, err := xdpProgram.load()
+	spec, err := loader.XDP.Load()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}

@@ -84,7 +84,7 @@ func TestFlowsDoNotFollowAnIndex(t *testing.T) {
 	b := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
 	b.Backends, b.Paths = b.Backends[1:], b.Paths[1:]
 	r.apply(t, lb.State{Services: []lb.RoutedService{b}})
-	if got, was := r.datapath.current.places.Backends[b.BackendKey(b.Backends[0])].Index, uint32(0); got != was {
+	if got, was := r.datapath.register.Places.Backends[b.BackendKey(b.Backends[0])].Index, uint32(0); got != was {
 		t.Fatalf("the new backend has index %d: the test needs the one that was freed", got)
 	}
 	if v := r.check(t, with(web4(), func(p *packetSpec) { p.flags = "S" }).build(t)); !v.opens {

@@ -72,7 +72,7 @@ func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
 		}
 	}
 	if done.Taken > 0 {
-		atomic.StoreUint32(&d.current.memory.Head().Remembered, 1)
+		atomic.StoreUint32(&d.current.Memory.Head().Remembered, 1)
 	}
 	return done, nil
 }
@@ -96,8 +96,8 @@ type taking struct {
 }
 
 func (d *Datapath) taking() *taking {
-	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.Pool,
-		numbers: d.current.memory.Numbers, timeouts: d.janitor.Timeouts(),
+	t := &taking{register: d.register, shared: d.shared, pool: d.current.Memory.Pool,
+		numbers: d.current.Memory.Numbers, timeouts: d.janitor.Timeouts(),
 		loads: mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.Loads.Memory),
 		turns: mapmem.ElementsOf[objects.XDPTurn](d.shared.Turns.Memory), handed: &d.handed}
 	t.inheritedUntil, t.anyInherited = d.janitor.Inherited()

@@ -11,20 +11,28 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// loader makes a generation of one of the programs.
-type loader func(programKind) (*loadedPrograms, error)
+// loadFunc makes a generation of one of the programs.
+type loadFunc func(loader.Kind) (*loader.Programs, error)
+
+// kindOf returns the program for a way.
+func (d *Datapath) kindOf(w attach.Method) loader.Kind {
+	kind := d.programs(w.Hook)
+	kind.Dispatched = w.Dispatched
+	return kind
+}
 
 // install loads a generation and puts it in the place of the current one.
-func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loader) (*loadedPrograms, error) {
+func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, error) {
 	switch {
 	case d.detached:
 		return load(d.programs(d.attachments[0].Hook))
 	case d.holds == nil:
 		return d.installFirst(ports, requested, load)
-	case requested != d.hook || !slices.EqualFunc(ports, d.current.ports, attach.Port.SameInterface):
+	case requested != d.hook || !slices.EqualFunc(ports, d.current.Ports, attach.Port.SameInterface):
 		return d.rehook(ports, requested, load)
 	}
 	made, _, err := d.renew(ports, load)
@@ -33,30 +41,32 @@ func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loader) 
 
 // renew loads a generation and puts it to work by the way that is in use. The lack that it
 // returns with an error says why another way may do.
-func (d *Datapath) renew(ports []attach.Port, load loader) (made *loadedPrograms, lack string, err error) {
+func (d *Datapath) renew(ports []attach.Port, load loadFunc) (made *loader.Programs, lack string, err error) {
 	kind := d.kindOf(d.method)
-	kind.unspecific = d.unspecific
+	kind.Unspecific = d.unspecific
 	made, lack, err = d.loadAndReach(kind, ports, load)
-	if err == nil || !d.current.adopted || !errors.Is(err, syscall.EINVAL) {
+	if err == nil || !d.current.Adopted || !errors.Is(err, syscall.EINVAL) {
 		return made, lack, err
 	}
-	// The links take the program of the other attach type: see programKind.
-	kind.unspecific = !kind.unspecific
+	// The links take the program of the other attach type: see loader.Kind.
+	kind.Unspecific = !kind.Unspecific
 	made, lack, err = d.loadAndReach(kind, ports, load)
 	if err == nil {
-		d.unspecific = kind.unspecific
+		d.unspecific = kind.Unspecific
 	}
 	return made, lack, err
 }
 
-func (d *Datapath) loadAndReach(kind programKind, ports []attach.Port, load loader) (*loadedPrograms, string, error) {
+func (d *Datapath) loadAndReach(kind loader.Kind, ports []attach.Port, load loadFunc) (
+	*loader.Programs, string, error,
+) {
 	made, err := load(kind)
 	if err != nil {
 		return nil, "", err
 	}
 	lack, err := d.reach(ports, made)
 	if err != nil {
-		made.close()
+		made.Close()
 		return nil, lack, err
 	}
 	return made, "", nil
@@ -64,7 +74,7 @@ func (d *Datapath) loadAndReach(kind programKind, ports []attach.Port, load load
 
 // installFirst attaches, and removes what a killed balancer left, unless its
 // place was taken: until then the packets of its connections are in good hands.
-func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loader) (*loadedPrograms, error) {
+func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, error) {
 	made, used, err := d.attachFirst(ports, requested, load)
 	if used == attach.TCFilter {
 		return made, nil
@@ -72,7 +82,7 @@ func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loa
 	left := attach.RemoveFilters(ports)
 	if left != nil && err == nil {
 		left = errors.Join(left, d.detach())
-		made.close()
+		made.Close()
 	}
 	if err := errors.Join(err, left); err != nil {
 		return nil, err
@@ -82,7 +92,7 @@ func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loa
 
 // attachFirst tries the ways to attach in turn, and returns the one that it took,
 // if any. One way serves all interfaces.
-func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load loader) (*loadedPrograms, attach.Method,
+func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, attach.Method,
 	error) {
 	var lacks []string
 	var last error
@@ -96,19 +106,19 @@ func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load load
 		if err != nil {
 			return nil, attach.Method{}, err
 		}
-		holds, refused, err := d.attachAll(made.programs, ports, a.Method)
+		holds, refused, err := d.attachAll(made.Programs, ports, a.Method)
 		if err == nil {
 			if err = d.tags.Show(ports, a.Method); err == nil {
 				d.holds, d.attachments = holds, attach.Describe(ports, a.Method, a.Because(lacks))
 				d.hook, d.method = requested, a.Method
 				return made, a.Method, nil
 			}
-			made.close()
+			made.Close()
 			last = errors.Join(err, attach.CloseAll(holds), d.tags.Hide(nil))
 			lacks = append(lacks, err.Error())
 			continue
 		}
-		made.close()
+		made.Close()
 		last = attach.Explain(err, refused, a.Method)
 		if requested == lb.HookAuto && a.Method.Hook == lb.HookXDP && attach.HeldByAnother(err, refused) {
 			lacks = append(lacks, attach.LackOfXDP([]attach.Port{refused}))

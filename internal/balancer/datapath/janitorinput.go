@@ -14,7 +14,7 @@ import (
 func (d *Datapath) janitorInput() flowtable.JanitorInput {
 	r := d.register
 	return flowtable.JanitorInput{
-		Head:      d.current.memory.Head(),
+		Head:      d.current.Memory.Head(),
 		Flows:     d.shared.Proven,
 		Newcomers: d.shared.Unproven,
 		Returns:   d.shared.FullNAT,
@@ -25,6 +25,6 @@ func (d *Datapath) janitorInput() flowtable.JanitorInput {
 		Loads:    mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.Loads.Memory),
 		Turns:    mapmem.ElementsOf[objects.XDPTurn](d.shared.Turns.Memory),
 		Sockets:  d.sockets.maps()[objects.LocalMapLocalSockets],
-		Own:      d.current.memory.OwnNumbers(),
+		Own:      d.current.Memory.OwnNumbers(),
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
@@ -81,25 +82,25 @@ func (k *keeper) show(m *generation.Memory) {
 }
 
 // pin pins a generation that was loaded.
-func (k *keeper) pin(g *loadedPrograms, shared *sharedmaps.Maps, sockets *sockets) {
+func (k *keeper) pin(g *loader.Programs, shared *sharedmaps.Maps, sockets *sockets) {
 	if k == nil {
 		return
 	}
 	k.set++
-	pinned := map[string]pins.Pinner{generationPin: mapPin{g.memory.Map}}
+	pinned := map[string]pins.Pinner{generationPin: mapPin{g.Memory.Map}}
 	for name, m := range shared.ByName() {
 		pinned[name] = mapPin{m}
 	}
 	for name, m := range sockets.maps() {
 		pinned[name] = mapPin{m}
 	}
-	for i, p := range g.programs {
-		pinned[programPin(g.ports[i].Index)] = programPinner{p}
+	for i, p := range g.Programs {
+		pinned[programPin(g.Ports[i].Index)] = programPinner{p}
 	}
-	if g.watch != nil {
-		pinned[objects.OrphanMapWatches] = mapPin{g.watch.Maps[objects.OrphanMapWatches]}
+	if g.Watch != nil {
+		pinned[objects.OrphanMapWatches] = mapPin{g.Watch.Maps[objects.OrphanMapWatches]}
 	}
-	g.set = k.set
+	g.Set = k.set
 	if err := k.Store.Put(k.set, pinned); err != nil {
 		k.lose(err)
 	}
@@ -147,23 +148,23 @@ func (p programPinner) PinCopy(path string) error {
 
 // removeOld removes the pins and the snapshots of before. What cannot be removed is tried again
 // after the next change; it costs memory, and harms nothing.
-func (k *keeper) removeOld(g *loadedPrograms) {
+func (k *keeper) removeOld(g *loader.Programs) {
 	if k == nil {
 		return
 	}
-	_ = k.Store.Keep(g.set)
-	k.sweep(k.holding(g.memory))
+	_ = k.Store.Keep(g.Set)
+	k.sweep(k.holding(g.Memory))
 	k.reserve()
 }
 
 // giveUp removes the pins, and the snapshot, of generations that did not come into use: the one in use is g,
 // nil where there is none.
-func (k *keeper) giveUp(g *loadedPrograms) {
+func (k *keeper) giveUp(g *loader.Programs) {
 	if k != nil && g != nil {
-		_ = k.Store.Keep(g.set)
+		_ = k.Store.Keep(g.Set)
 		// A snapshot of what did not come into use would later be taken for the newest that did.
-		k.sweep(k.holding(g.memory))
-		k.goBack(k.holding(g.memory))
+		k.sweep(k.holding(g.Memory))
+		k.goBack(k.holding(g.Memory))
 	}
 }
 

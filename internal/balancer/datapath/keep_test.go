@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
@@ -32,7 +33,7 @@ type kept struct {
 	hook lb.Hook
 	ways func(lb.Hook, []attach.Port) []attach.Attempt
 	// programs are what is loaded, where that is not what is embedded.
-	programs func(lb.Hook) programKind
+	programs func(lb.Hook) loader.Kind
 	limit    uint32
 	// orphan is Options.Orphan.
 	orphan time.Duration
@@ -217,7 +218,7 @@ func TestKeptAfterKill(t *testing.T) {
 		return s
 	}
 	// pinNext makes the next generation, up to its pins.
-	pinNext := func(d *Datapath) (*loadedPrograms, error) {
+	pinNext := func(d *Datapath) (*loader.Programs, error) {
 		c, err := d.register.Plan(more(), testTableSize, d.now())
 		if err != nil {
 			return nil, err
@@ -226,9 +227,9 @@ func TestKeptAfterKill(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		d.writeSnapshot(c, d.current.ports)
+		d.writeSnapshot(c, d.current.Ports)
 		d.keeper.show(memory)
-		return d.load(d.programs(lb.HookTC), d.current.ports, memory, d.shared)
+		return d.load(d.programs(lb.HookTC), d.current.Ports, memory, d.shared)
 	}
 	for name, dies := range map[string]func(d *Datapath) error{
 		"before the snapshot": func(*Datapath) error { return nil },
@@ -237,7 +238,7 @@ func TestKeptAfterKill(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			d.writeSnapshot(c, d.current.ports)
+			d.writeSnapshot(c, d.current.Ports)
 			return nil
 		},
 		"in the middle of a change in place": func(d *Datapath) error {
@@ -245,12 +246,12 @@ func TestKeptAfterKill(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			p := d.current.memory.Prepare(c)
+			p := d.current.Memory.Prepare(c)
 			if p == nil {
 				return errors.New("no room")
 			}
-			d.writeSnapshot(c, d.current.ports)
-			d.keeper.show(d.current.memory)
+			d.writeSnapshot(c, d.current.Ports)
+			d.keeper.show(d.current.Memory)
 			p.ShowRows(p.Rows)
 			return nil
 		},
@@ -263,7 +264,7 @@ func TestKeptAfterKill(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, err = d.reach(d.current.ports, made)
+			_, err = d.reach(d.current.Ports, made)
 			return err
 		},
 		"with pins that are half made": func(d *Datapath) error {
@@ -316,7 +317,7 @@ func TestKeptIsRefused(t *testing.T) {
 	}
 	foreign := func(object func(*Datapath) string) func(d *Datapath) error {
 		return func(d *Datapath) error {
-			path := d.keeper.Store.Path(pins.Set(d.current.set), object(d))
+			path := d.keeper.Store.Path(pins.Set(d.current.Set), object(d))
 			if err := os.Remove(path); err != nil {
 				return err
 			}
@@ -353,8 +354,8 @@ func TestKeptIsRefused(t *testing.T) {
 			})
 		}, `have no field "bytes"`},
 		"turns for fewer services": {func(d *Datapath) error {
-			path := d.keeper.Store.Path(pins.Set(d.current.set), objects.XDPMapTurns)
-			spec, err := xdpProgram.load()
+			path := d.keeper.Store.Path(pins.Set(d.current.Set), objects.XDPMapTurns)
+			spec, err := loader.XDP.Load()
 			if err != nil {
 				return err
 			}
@@ -365,7 +366,7 @@ func TestKeptIsRefused(t *testing.T) {
 			return errors.Join(os.Remove(path), m.Pin(path), m.Close())
 		}, "for fewer services"},
 		"a foreign map": {foreign(func(*Datapath) string { return objects.XDPMapFlows }), "is no map of ours"},
-		"a foreign program": {foreign(func(d *Datapath) string { return programPin(d.current.ports[0].Index) }),
+		"a foreign program": {foreign(func(d *Datapath) string { return programPin(d.current.Ports[0].Index) }),
 			"is no program of ours"},
 		"a foreign memory": {foreign(func(*Datapath) string { return generationPin }), "is no memory"},
 	} {

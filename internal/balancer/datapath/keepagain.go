@@ -86,14 +86,14 @@ func (d *Datapath) pinAgain() error {
 		if err := l.Unpin(); err != nil {
 			return fmt.Errorf("forgetting where a link was pinned: %w", err)
 		}
-		if err := l.Pin(d.keeper.Store.Path("", d.method.LinkPin(d.current.ports[i].Index))); err != nil {
+		if err := l.Pin(d.keeper.Store.Path("", d.method.LinkPin(d.current.Ports[i].Index))); err != nil {
 			return fmt.Errorf("pinning the link of %s: %w", d.method.Name, err)
 		}
 	}
 	if err := d.sockets.pinAgain(d.keeper); err != nil {
 		return err
 	}
-	if d.current == nil || d.current.adopted {
+	if d.current == nil || d.current.Adopted {
 		return nil
 	}
 	d.keeper.lost = false
@@ -113,12 +113,12 @@ func (d *Datapath) rejoin() (note string) {
 	if !d.method.Dispatched || d.current == nil {
 		return ""
 	}
-	for i, p := range d.current.ports {
+	for i, p := range d.current.Ports {
 		h, is := d.holds[i].(*attach.Dispatched)
 		if !is || h.Running() {
 			continue
 		}
-		if err := h.Update(d.current.programs[i]); err != nil {
+		if err := h.Update(d.current.Programs[i]); err != nil {
 			note = fmt.Sprintf(
 				"packets on %s are not balanced: the program was taken out of libxdp's dispatcher, and cannot be put back: %v", p.Name, err)
 			if note == d.notBack {

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -19,10 +20,10 @@ import (
 // an older library made them, and the other way round: the kernel takes no others for them.
 func TestKeptByAnotherLibrary(t *testing.T) {
 	testenv.Root(t)
-	of := func(unspecific bool) func(lb.Hook) programKind {
-		return func(hook lb.Hook) programKind {
+	of := func(unspecific bool) func(lb.Hook) loader.Kind {
+		return func(hook lb.Hook) loader.Kind {
 			kind := bystander(hook)
-			kind.unspecific = unspecific
+			kind.Unspecific = unspecific
 			return kind
 		}
 	}
@@ -119,7 +120,7 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if p := again.current.ports[0]; p.MAC.String() != nic.HardwareAddr.String() || p.Index != nic.Index {
+				if p := again.current.Ports[0]; p.MAC.String() != nic.HardwareAddr.String() || p.Index != nic.Index {
 					t.Errorf("the program is for %+v, and the interface is %+v", p, nic)
 				}
 				if sets, err := again.keeper.Store.Sets(); err != nil || len(sets) != 1 {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
@@ -217,13 +218,13 @@ func writeFrame(fd int, frame []byte) (again int, err error) {
 
 // echoer is a program that sends every packet back where it came from, beside the maps of the real one: it is
 // verified at once.
-func echoer(hook lb.Hook) programKind {
-	kind := programOf(hook)
-	load := kind.load
-	kind.load = func() (*ebpf.CollectionSpec, error) {
+func echoer(hook lb.Hook) loader.Kind {
+	kind := loader.KindFor(hook)
+	load := kind.Load
+	kind.Load = func() (*ebpf.CollectionSpec, error) {
 		spec, err := load()
 		if err == nil {
-			spec.Programs[kind.name].Instructions = short(spec.Programs[kind.name], slices.Clone(echoing[hook])...)
+			spec.Programs[kind.Name].Instructions = short(spec.Programs[kind.Name], slices.Clone(echoing[hook])...)
 		}
 		return spec, err
 	}

@@ -390,7 +390,7 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 			t.Error("a flow is forgotten")
 		}
 	}
-	names := portNames(d.current.ports)
+	names := portNames(d.current.Ports)
 	others := slices.DeleteFunc([]string{"veth0", "veth1"}, func(name string) bool {
 		return slices.Contains(names, name)
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 )
 
@@ -61,7 +62,7 @@ func (l *lender) lend(d *Datapath) {
 	}
 	s := l.slots[at]
 	s.user = d
-	d.kernel, d.secret = kernel{s.newMap, s.load}, 0x5eed_0000_5eed*uint64(at+1)
+	d.kernel, d.secret = loader.Kernel{NewMap: s.newMap, Load: s.load}, 0x5eed_0000_5eed*uint64(at+1)
 }
 
 // keep has a data plane that lives as long as the tests make its own maps and programs: all others find the same slots
@@ -74,7 +75,7 @@ func (l *lender) keep(d *Datapath) {
 			s.user = nil
 		}
 	}
-	d.kernel = thisKernel
+	d.kernel = loader.ThisKernel
 }
 
 // over says whether the data plane has ended.
@@ -131,7 +132,7 @@ func (s *slot) load(spec *ebpf.CollectionSpec, of map[string]*ebpf.Map) (*ebpf.C
 	defer s.mu.Unlock()
 	for _, m := range of {
 		if !s.owns(m) {
-			return loadReduced(spec, of)
+			return loader.LoadReduced(spec, of)
 		}
 	}
 	key, err := keyOf(spec, of)
@@ -139,7 +140,7 @@ func (s *slot) load(spec *ebpf.CollectionSpec, of map[string]*ebpf.Map) (*ebpf.C
 		return nil, err
 	}
 	if s.programs[key] == nil {
-		made, err := loadReduced(spec, of)
+		made, err := loader.LoadReduced(spec, of)
 		if err != nil {
 			return nil, err
 		}

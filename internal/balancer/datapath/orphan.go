@@ -8,40 +8,9 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
-
-// A data plane whose process has died must not send to backends for ever that died after it. A
-// timer of the kernel's compares the clock that a process moves (bpf/balancer/orphan.bpf.c), and
-// tells packets when it has stood for too long. The timer ends when the last handle and the last
-// pin of its map are gone (kernel/bpf/helpers.c, bpf_timer_start), so it goes with its set of pins.
-
-// watchClock begins to watch the clock in a generation's memory. It ends when the collection is
-// closed and its map is not pinned.
-func watchClock(memory *ebpf.Map) (*ebpf.Collection, error) {
-	spec, err := objects.LoadOrphan()
-	if err != nil {
-		return nil, fmt.Errorf("reading the embedded eBPF program that watches the clock: %v", err)
-	}
-	spec.Maps[objects.GenerationSection].ValueSize = memory.ValueSize()
-	made, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{objects.GenerationSection: memory}})
-	if err != nil {
-		return nil, attach.LoadError(err)
-	}
-	// The kernel asks for a frame, which the program does not read.
-	failed, _, err := made.Programs[objects.OrphanProgJeoulOrphan].Test(make([]byte, 64))
-	if err == nil && failed != 0 {
-		err = unix.Errno(failed)
-	}
-	if err != nil {
-		made.Close()
-		return nil, fmt.Errorf("starting the timer that watches the clock: %w", err)
-	}
-	return made, nil
-}
 
 // tryWatch gives the bound up where the kernel has no such timers (Linux 5.15 brought them), and
 // says so.
@@ -54,7 +23,7 @@ func (d *Datapath) tryWatch() {
 	if err == nil {
 		defer memory.Close()
 		var watch *ebpf.Collection
-		if watch, err = watchClock(memory); err == nil {
+		if watch, err = loader.WatchClock(memory); err == nil {
 			watch.Close()
 		}
 	}
@@ -76,7 +45,7 @@ func (d *Datapath) Standby(on bool) {
 		d.standby = 1
 	}
 	// What another build has left may have something else there, and is replaced by the first change.
-	if !d.closed && d.current != nil && !d.current.adopted {
-		d.current.memory.Head().Standby = d.standby
+	if !d.closed && d.current != nil && !d.current.Adopted {
+		d.current.Memory.Head().Standby = d.standby
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -26,7 +27,7 @@ func TestStandsAside(t *testing.T) {
 		g := &generator{Rand: rand.New(rand.NewPCG(1, 2)), tb: t, model: r.model, ids: 1, first: state.Services}
 		ends := r.feedRandom(t, hook, g, func(part int) {
 			r.model.aside = ""
-			head := r.datapath.current.memory.Head()
+			head := r.datapath.current.Memory.Head()
 			head.Orphaned = uint16(part % 2)
 			r.datapath.Standby(part%3 == 2)
 			switch {
@@ -54,13 +55,13 @@ func TestStandbyOutlivesGenerations(t *testing.T) {
 		for _, standby := range []bool{true, false} {
 			d.Standby(standby)
 			before := d.current
-			d.tracing, before.tracing = nil, &tracing{}
+			d.tracing, before.Tracing = nil, &traced.Tracing{}
 			if err := d.Apply(testState()); err != nil {
 				t.Fatal(err)
 			}
-			if d.current == before || d.current.memory.Head().Standby != 0 != standby {
+			if d.current == before || d.current.Memory.Head().Standby != 0 != standby {
 				t.Errorf("the program loaded anew: %t; it stands by: %d, want %t", d.current != before,
-					d.current.memory.Head().Standby, standby)
+					d.current.Memory.Head().Standby, standby)
 			}
 		}
 	})
@@ -83,7 +84,7 @@ func TestOrphanStepsAside(t *testing.T) {
 		if err := first.Apply(testState()); err != nil {
 			return err
 		}
-		path := first.keeper.Store.Path(pins.Set(first.current.set), generationPin)
+		path := first.keeper.Store.Path(pins.Set(first.current.Set), generationPin)
 		if err := first.Leave(); err != nil {
 			return err
 		}
@@ -120,7 +121,7 @@ func TestOrphanStepsAside(t *testing.T) {
 		if err := again.Apply(testState()); err != nil {
 			return err
 		}
-		if again.current.memory.Head().Orphaned != 0 {
+		if again.current.Memory.Head().Orphaned != 0 {
 			t.Error("what another process has taken over stands aside")
 		}
 		return nil
@@ -137,7 +138,7 @@ func TestWatchEnds(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		watches, err := d.current.watch.Maps[objects.OrphanMapWatches].Info()
+		watches, err := d.current.Watch.Maps[objects.OrphanMapWatches].Info()
 		if err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ func (d *Datapath) publishPicture() {
 		next.err = ErrClosed
 	case d.current != nil:
 		next.shared, next.records, next.indices, next.numbers = d.shared, d.register.Records,
-			d.register.Places.IndicesEver(), d.current.memory.Numbers
+			d.register.Places.IndicesEver(), d.current.Memory.Numbers
 		next.sockets = d.sockets
 	}
 	d.picture.Store(next)

@@ -3,10 +3,16 @@
 package datapath
 
 import (
+	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/memleft"
@@ -42,7 +48,7 @@ func (d *Datapath) planMemory(c *generation.Revision) error {
 // noteMemory keeps what was taken.
 func (d *Datapath) noteMemory(c *generation.Revision) {
 	have := sharedmaps.SizesOf(d.shared)
-	plan, err := sharedmaps.PlanFor(have, uint64(len(d.current.memory.Storage)*8))
+	plan, err := sharedmaps.PlanFor(have, uint64(len(d.current.Memory.Storage)*8))
 	if err != nil {
 		return // planMemory would have met it
 	}
@@ -62,4 +68,42 @@ func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sharedmaps.Sizes, c *ge
 	if limit := d.options.UnprovenLimit; flowtable.BucketsFor(limit) == of.Newcomers {
 		plan.UnprovenLimit = limit
 	}
+}
+
+// makeMemory makes the map of a generation for a configuration, and puts that there.
+// It returns where the services are, in the order of the change's records.
+func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
+	*generation.Memory, []generation.Placement, error,
+) {
+	plan, err := generation.CapacityFor(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec, err := loader.XDP.Load()
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	mapSpec := spec.Maps[objects.GenerationSection].Copy()
+	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", plan.Bytes(), unix.BPF_F_MMAPABLE
+	// Those are of the few bytes that the object file has in its place.
+	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
+	made, err := d.kernel.NewMap(mapSpec)
+	if err != nil {
+		return nil, nil, attach.LoadError(
+			fmt.Errorf("making the map of the configuration with %d bytes: %w", mapSpec.ValueSize, err))
+	}
+	m, homes, err := generation.FillMap(made, &plan, c, &d.mu)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.Head().Clock = d.janitor.Now()
+	c.StoreHead(m.Head())
+	m.Head().Standby = d.standby
+	m.Head().Patience = flowtable.Milliseconds(d.options.Orphan)
+	m.Constants.TooBigRate = d.options.TooBigRate
+	m.Constants.FlowBuckets = shared.Flows.MaxEntries()
+	m.Constants.NewcomerBuckets = shared.Newcomers.MaxEntries()
+	m.Constants.ReturnBuckets = shared.Returns.MaxEntries()
+	m.Constants.FlowSecret = d.secret
+	return m, homes, nil
 }

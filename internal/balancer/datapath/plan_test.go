@@ -58,7 +58,7 @@ func TestMemoryPlan(t *testing.T) {
 				{"counters", plan.Counters, taken[objects.XDPMapBackendCounts] + taken[objects.XDPMapLoads] +
 					taken[objects.XDPMapTurns]},
 				{"fragments", plan.Fragments, taken[objects.XDPMapFragments]},
-				{"configuration", plan.Configuration, memlock(t, d.current.memory.Map)},
+				{"configuration", plan.Configuration, memlock(t, d.current.Memory.Map)},
 			} {
 				// Heads of maps, and whole pages.
 				if part.taken > part.plan+part.plan/10+3*8192 || part.plan > part.taken {

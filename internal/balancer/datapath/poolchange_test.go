@@ -108,7 +108,7 @@ func TestPoolNumbersOutliveTheProcess(t *testing.T) {
 		if err := again.Apply(state); err != nil {
 			return err
 		}
-		if got, want := fmt.Sprint(again.current.memory.Numbers),
+		if got, want := fmt.Sprint(again.current.Memory.Numbers),
 			fmt.Sprint(generation.PoolNumbers{{{}, one}, {two}}); got != want {
 			t.Errorf("the numbers are %s, want %s", got, want)
 		}

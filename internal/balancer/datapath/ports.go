@@ -18,7 +18,7 @@ func (d *Datapath) PortsHeld(keys []lb.BackendKey) []uint32 {
 		return make([]uint32, len(keys))
 	}
 	return d.janitor.PortsHeld(len(keys), func(i int) (index uint32, there bool) {
-		place, there := d.current.places.Backends[keys[i]]
+		place, there := d.register.Places.Backends[keys[i]]
 		return place.Index, there
 	})
 }

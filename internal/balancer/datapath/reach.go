@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 )
 
@@ -17,9 +18,6 @@ import (
 // interfaces that come before any program sends packets by those, then exchanged on those that
 // stay, one step an interface, and taken off those that leave once no program sends packets
 // there. What all of them remember and count is the same.
-
-// portAt returns which of the generation's interfaces that is; -1 if none.
-func (g *loadedPrograms) portAt(p attach.Port) int { return slices.IndexFunc(g.ports, p.SameInterface) }
 
 // portsOf returns the interfaces of these names. One in use that was deleted is left out until there is one of its name
 // again. If all of them were, those in use stay: no packet arrives, and what is to be done with packets can change in
@@ -38,7 +36,7 @@ func (d *Datapath) portsOf(names []string) ([]attach.Port, error) {
 	case len(present) == len(names):
 		return nil, err
 	case len(present) == 0:
-		return d.current.ports, nil
+		return d.current.Ports, nil
 	}
 	return d.findPorts(present)
 }
@@ -48,14 +46,14 @@ func (d *Datapath) leaving(ports []attach.Port) []attach.Port {
 	if d.current == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(d.current.ports),
+	return slices.DeleteFunc(slices.Clone(d.current.Ports),
 		func(p attach.Port) bool { return slices.ContainsFunc(ports, p.SameInterface) })
 }
 
 // reach puts the programs of a new generation to work by the way in use, on these interfaces
 // and no others. The lack that it returns with an error says why another way may do.
-func (d *Datapath) reach(ports []attach.Port, made *loadedPrograms) (lack string, err error) {
-	h := &hookChange{d: d, before: d.current.ports, ports: ports, made: made, method: d.method}
+func (d *Datapath) reach(ports []attach.Port, made *loader.Programs) (lack string, err error) {
+	h := &hookChange{d: d, before: d.current.Ports, ports: ports, made: made, method: d.method}
 	if err := h.reach(); err != nil {
 		return h.lack, errors.Join(err, h.undo())
 	}
@@ -84,7 +82,7 @@ func (h *hookChange) reach() error {
 	}
 	// Frames may be on their way to be sent by an interface that is about to be left.
 	rcu.Wait()
-	if err := h.release(leaving, h.d.current.programs); err != nil {
+	if err := h.release(leaving, h.d.current.Programs); err != nil {
 		return err
 	}
 	// What stays off harms nothing: it is tried again by the next change, and at the end.
@@ -103,13 +101,13 @@ type staying struct {
 func (h *hookChange) attachNew() (stay staying, err error) {
 	h.holds = make([]attach.Hold, len(h.ports))
 	for i, p := range h.ports {
-		if at := h.d.current.portAt(p); at >= 0 {
+		if at := h.d.current.PortAt(p); at >= 0 {
 			h.holds[i] = h.d.holds[at]
 			stay.holds, stay.ports = append(stay.holds, h.holds[i]), append(stay.ports, p)
-			stay.to, stay.from = append(stay.to, h.made.programs[i]), append(stay.from, h.d.current.programs[at])
+			stay.to, stay.from = append(stay.to, h.made.Programs[i]), append(stay.from, h.d.current.Programs[at])
 			continue
 		}
-		made, err := h.d.attach(h.made.programs[i], p, h.method)
+		made, err := h.d.attach(h.made.Programs[i], p, h.method)
 		if err != nil {
 			if attach.Unsupported(err) {
 				h.lack = h.method.Lack(p)

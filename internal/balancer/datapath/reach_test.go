@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -160,8 +161,8 @@ func TestReachRefused(t *testing.T) {
 		"a program that does not load": {lb.HookTC, attach.Attempts, before, []string{"veth0", "veth1"},
 			func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
 				programs := d.programs
-				d.programs = func(lb.Hook) programKind {
-					return programKind{load: func() (*ebpf.CollectionSpec, error) { return nil, errors.New("refused") }}
+				d.programs = func(lb.Hook) loader.Kind {
+					return loader.Kind{Load: func() (*ebpf.CollectionSpec, error) { return nil, errors.New("refused") }}
 				}
 				return nil, func() error { d.programs = programs; return nil }, nil
 			}, []string{"refused"}, nil},
@@ -196,7 +197,7 @@ func TestReachRefused(t *testing.T) {
 					d.Apply(on("", test.to...))); err != nil {
 					return err
 				}
-				if err := runsCurrent(d, portNames(d.current.ports), others...); err != nil {
+				if err := runsCurrent(d, portNames(d.current.Ports), others...); err != nil {
 					t.Error(err)
 				}
 				return errors.Join(d.Close(), eachAttached(all, false))
@@ -225,7 +226,7 @@ func TestKeptReaches(t *testing.T) {
 	all := []string{"veth0", "veth1", "bridge0", "bridge1"}
 	before, after := []string{"veth0", "bridge0"}, []string{"bridge1", "veth1", "veth0"}
 	// next makes the generation for the interfaces after, up to its pins.
-	next := func(d *Datapath) (*loadedPrograms, []attach.Port, error) {
+	next := func(d *Datapath) (*loader.Programs, []attach.Port, error) {
 		c, err := d.register.Plan(on("", after...), testTableSize, d.now())
 		if err != nil {
 			return nil, nil, err
@@ -243,7 +244,7 @@ func TestKeptReaches(t *testing.T) {
 		made, err := d.load(d.programs(lb.HookTC), ports, memory, d.shared)
 		return made, ports, err
 	}
-	attachNew := func(d *Datapath, made *loadedPrograms, ports []attach.Port) (staying, error) {
+	attachNew := func(d *Datapath, made *loader.Programs, ports []attach.Port) (staying, error) {
 		h := &hookChange{d: d, ports: ports, made: made, method: d.method}
 		stay, err := h.attachNew()
 		for _, one := range h.holds {
@@ -263,7 +264,7 @@ func TestKeptReaches(t *testing.T) {
 			made, ports, err := next(d)
 			if err == nil {
 				var h attach.Hold
-				h, err = d.attach(made.programs[0], ports[0], d.method)
+				h, err = d.attach(made.Programs[0], ports[0], d.method)
 				d.holds = append(d.holds, h) // its process has it
 			}
 			return err

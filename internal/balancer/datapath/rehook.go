@@ -12,6 +12,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -30,7 +31,7 @@ const queued = 50 * time.Millisecond
 
 // rehook attaches the programs of a new generation as a requested wants it, on interfaces that may
 // be others than before, and then takes the current ones off. On an error these go on.
-func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loader) (*loadedPrograms, error) {
+func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, error) {
 	last := fmt.Errorf("hook: %s: %w on these interfaces", requested, attach.ErrUnsupported)
 	var lacks []string
 	for _, a := range d.attempts(requested, ports) {
@@ -57,7 +58,7 @@ func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loader) (
 
 // passedOver says why a way of the hook in use is not taken.
 func (d *Datapath) passedOver(w attach.Method, ports []attach.Port) string {
-	if w == attach.TCX || w == attach.TCFilter || slices.EqualFunc(ports, d.current.ports, attach.Port.SameInterface) {
+	if w == attach.TCX || w == attach.TCFilter || slices.EqualFunc(ports, d.current.Ports, attach.Port.SameInterface) {
 		return w.Lack(ports[0]) // it was tried before the one that is in use
 	}
 	return fmt.Sprintf("the other interfaces were in %s already (a restart tries %s)", d.method.Name, w.Name)
@@ -66,8 +67,8 @@ func (d *Datapath) passedOver(w attach.Method, ports []attach.Port) string {
 // take loads a generation and puts it to work by a way, which may be the one in use. The lack
 // that it returns with an error says why another way may do; without one, what is not as it
 // should be.
-func (d *Datapath) take(ports []attach.Port, w attach.Method, load loader) (
-	made *loadedPrograms, lack string, err error,
+func (d *Datapath) take(ports []attach.Port, w attach.Method, load loadFunc) (
+	made *loader.Programs, lack string, err error,
 ) {
 	if w == d.method {
 		return d.renew(ports, load)
@@ -79,14 +80,14 @@ func (d *Datapath) take(ports []attach.Port, w attach.Method, load loader) (
 		return nil, "", err
 	}
 	if lack, err = d.moveTo(ports, made, w); err != nil {
-		made.close()
+		made.Close()
 		return nil, lack, err
 	}
 	return made, lack, nil
 }
 
 // moveTo puts the programs of a new generation to work by another hook.
-func (d *Datapath) moveTo(ports []attach.Port, made *loadedPrograms, w attach.Method) (lack string, err error) {
+func (d *Datapath) moveTo(ports []attach.Port, made *loader.Programs, w attach.Method) (lack string, err error) {
 	pass, err := attach.PassProgram(w, d.method, ports)
 	if err != nil {
 		return "", err
@@ -97,7 +98,7 @@ func (d *Datapath) moveTo(ports []attach.Port, made *loadedPrograms, w attach.Me
 			return "", err
 		}
 	}
-	h := &hookChange{d: d, before: d.current.ports, ports: ports, made: made, method: w, pass: pass}
+	h := &hookChange{d: d, before: d.current.Ports, ports: ports, made: made, method: w, pass: pass}
 	if w.Hook == lb.HookXDP {
 		err = h.toXDP()
 	} else {
@@ -115,7 +116,7 @@ type hookChange struct {
 	d *Datapath
 	// before are the interfaces that packets are taken on so far, and ports those to come.
 	before, ports []attach.Port
-	made          *loadedPrograms
+	made          *loader.Programs
 	method        attach.Method
 	// pass stands in for our programs in XDP.
 	pass *ebpf.Program
@@ -145,22 +146,22 @@ func (h *hookChange) toXDP() error {
 		h.lack = err.Error()
 		return err
 	}
-	if err := h.exchange(h.holds, h.ports, h.made.programs, pass); err != nil {
+	if err := h.exchange(h.holds, h.ports, h.made.Programs, pass); err != nil {
 		return err
 	}
 	// What was passed before is decided on in TC.
 	rcu.Wait()
 	<-time.After(queued)
-	return h.release(h.before, h.d.current.programs)
+	return h.release(h.before, h.d.current.Programs)
 }
 
 // toTC moves from XDP to TC.
 func (h *hookChange) toTC() error {
-	if err := h.attach(h.made.programs); err != nil {
+	if err := h.attach(h.made.Programs); err != nil {
 		return err
 	}
 	pass := slices.Repeat([]*ebpf.Program{h.pass}, len(h.before))
-	if err := h.exchange(h.d.holds, h.before, pass, h.d.current.programs); err != nil {
+	if err := h.exchange(h.d.holds, h.before, pass, h.d.current.Programs); err != nil {
 		return err
 	}
 	// Frames may be on their way to be sent by an interface that is about to lose XDP.
@@ -201,7 +202,7 @@ func (h *hookChange) exchange(holds []attach.Hold, ports []attach.Port, to, from
 // taken off, all are put back: programs[i] is that of the i-th interface before.
 func (h *hookChange) release(leaving []attach.Port, programs []*ebpf.Program) error {
 	for at, p := range leaving {
-		i := h.d.current.portAt(p)
+		i := h.d.current.PortAt(p)
 		err := h.d.holds[i].Close()
 		if err == nil || p.Deleted() {
 			continue
@@ -209,7 +210,7 @@ func (h *hookChange) release(leaving []attach.Port, programs []*ebpf.Program) er
 		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", p.Name, h.d.method.Name, err)
 		// The last one, too: it is not ours to exchange any more.
 		for _, p := range leaving[:at+1] {
-			back := h.d.current.portAt(p)
+			back := h.d.current.PortAt(p)
 			again, failed := h.d.attach(programs[back], p, h.d.method)
 			if failed != nil {
 				err = errors.Join(err, attach.Explain(failed, p, h.d.method))

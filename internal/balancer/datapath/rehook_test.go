@@ -81,7 +81,7 @@ func hooked(hook lb.Hook) lb.State {
 // generation, and none but that and those of others.
 func runsCurrent(d *Datapath, names []string, others ...ebpf.ProgramID) error {
 	for i, name := range names {
-		info, err := d.current.programs[i].Info()
+		info, err := d.current.Programs[i].Info()
 		if err != nil {
 			return err
 		}

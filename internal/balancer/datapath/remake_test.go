@@ -166,7 +166,7 @@ func pinInPlaceOf(d *Datapath, name string, spec *ebpf.MapSpec) (*ebpf.Map, erro
 	if err != nil {
 		return nil, err
 	}
-	path := d.keeper.Store.Path(pins.Set(d.current.set), name)
+	path := d.keeper.Store.Path(pins.Set(d.current.Set), name)
 	if err := errors.Join(os.Remove(path), (mapPin{m}).PinCopy(path)); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
@@ -265,8 +266,8 @@ func (d *Datapath) adopt(f *found) error {
 	for i, p := range f.programs {
 		programs[programPin(f.ports[i].Index)] = p
 	}
-	d.current = &loadedPrograms{adopted: true, set: f.set, ports: f.ports, programs: f.programs, memory: f.memory,
-		collections: []*ebpf.Collection{{Programs: programs}}, state: r.State, places: r.Places}
+	d.current = &loader.Programs{Adopted: true, Set: f.set, Ports: f.ports, Programs: f.programs, Memory: f.memory,
+		Collections: []*ebpf.Collection{{Programs: programs}}}
 	d.keeper.number = d.keeper.latest(max(s.Number, f.memory.Head().Snapshot))
 	head := f.memory.Head()
 	var stood time.Duration
@@ -308,8 +309,8 @@ func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 // noteLedger writes down what maps of counters had counted that were replaced: until the last
 // packet had gone by them, that was not known. Without it, a snapshot is less exact.
 func (d *Datapath) noteLedger() {
-	d.writeSnapshot(d.register.Unchanged(d.now()), d.current.ports)
-	d.keeper.show(d.current.memory)
+	d.writeSnapshot(d.register.Unchanged(d.now()), d.current.Ports)
+	d.keeper.show(d.current.Memory)
 }
 
 // end closes the datapath: release lets go of what is attached.
@@ -329,9 +330,9 @@ func (d *Datapath) end(release func() error) error {
 	d.ledger.Backends.Close()
 	d.previous.Close()
 	d.sockets.closeUnless(nil)
-	d.current.close()
+	d.current.Close()
 	if d.current != nil {
-		d.current.memory.Close()
+		d.current.Memory.Close()
 	}
 	d.shared.CloseUnless(nil)
 	return err
@@ -342,7 +343,7 @@ func (d *Datapath) end(release func() error) error {
 func (d *Datapath) Adopted() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.current != nil && d.current.adopted
+	return d.current != nil && d.current.Adopted
 }
 
 // LongAbsence is what Absent returns at most.

@@ -111,7 +111,7 @@ func benchFlow(d *Datapath, n int) objects.XDPFlow {
 func relay(b *testing.B, d *Datapath) error {
 	layout := anotherLayout(b)
 	none := func(*objects.XDPFlow) bool { return false }
-	store, set := d.keeper.Store, d.current.set
+	store, set := d.keeper.Store, d.current.Set
 	for name, table := range map[string]*flowtable.Table{objects.XDPMapFlows: d.shared.Proven,
 		objects.XDPMapNewcomers: d.shared.Unproven} {
 		w := newForeign(b, layout, len(table.Buckets)*flowtable.PerBucket)

@@ -96,7 +96,7 @@ func (r *rig) bring(tb testing.TB, state lb.State) {
 	}
 	// Who applies a configuration here is who runs the program: no packet is on its way
 	// meanwhile, and to wait for the others of the machine would be most of a long run.
-	r.datapath.current.memory.Later.Synchronize = func() {}
+	r.datapath.current.Memory.Later.Synchronize = func() {}
 	if err := r.model.apply(state); err != nil {
 		tb.Fatal(err)
 	}

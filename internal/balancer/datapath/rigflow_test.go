@@ -167,7 +167,7 @@ func ownerPlace(flow *objects.XDPFlow) generation.Place {
 // learnOwners notes who has which place.
 func (r *rig) learnOwners() {
 	r.owners = map[generation.Place]lb.BackendKey{}
-	for key, at := range r.datapath.current.places.Backends {
+	for key, at := range r.datapath.register.Places.Backends {
 		r.owners[at] = key
 	}
 }
@@ -281,9 +281,9 @@ func (r *rig) dueOf(key lb.ServiceKey) uint64 { return r.turnOf(key).Due }
 func (r *rig) insight() insight {
 	return insight{
 		secret:       r.datapath.secret,
-		serviceID:    func(key lb.ServiceKey) uint32 { return r.datapath.current.places.Services[key] },
+		serviceID:    func(key lb.ServiceKey) uint32 { return r.datapath.register.Places.Services[key] },
 		groupID:      func(name string) uint32 { return r.datapath.register.Places.Groups[name].ID },
-		backendIndex: func(key lb.BackendKey) uint32 { return r.datapath.current.places.Backends[key].Index },
+		backendIndex: func(key lb.BackendKey) uint32 { return r.datapath.register.Places.Backends[key].Index },
 		sequenceOf:   r.sequenceOf,
 		marks:        r.marks,
 	}
@@ -308,12 +308,12 @@ func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
 
 // turnOf and loadOf read what schedulers and limits go by.
 func (r *rig) turnOf(key lb.ServiceKey) objects.XDPTurn {
-	row := r.datapath.shared.Turn(r.datapath.current.places.Services[key])
+	row := r.datapath.shared.Turn(r.datapath.register.Places.Services[key])
 	return *(*objects.XDPTurn)(unsafe.Pointer(unsafe.SliceData(row)))
 }
 
 func (r *rig) loadOf(key lb.BackendKey) objects.XDPBackendLoad {
-	row := r.datapath.shared.Load(r.datapath.current.places.Backends[key].Index)
+	row := r.datapath.shared.Load(r.datapath.register.Places.Backends[key].Index)
 	return *(*objects.XDPBackendLoad)(unsafe.Pointer(unsafe.SliceData(row)))
 }
 

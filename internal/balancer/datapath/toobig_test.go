@@ -95,14 +95,14 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 func TestBackendWithoutPath(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRigWith(t, testOptions(hook), allModes())
-		memory := r.datapath.current.memory
+		memory := r.datapath.current.Memory
 		for _, vip := range vips {
 			for _, port := range []uint16{portIPIP, portGUE, portDSCP, portNAT} {
 				frame := modePacket(vip, port, false).build(t)
 				if action, _ := r.run(t, frame); action == actions[hook].drop {
 					t.Fatalf("%v, port %d: dropped, although there is a path", vip, port)
 				}
-				for key, at := range r.datapath.current.places.Backends {
+				for key, at := range r.datapath.register.Places.Backends {
 					row := memory.Rows.Get(at.Index)
 					service := lb.ServiceKey{VIP: vip, Port: port, Protocol: lb.TCP}
 					if key.Service != service || row.Mtu == 0 {

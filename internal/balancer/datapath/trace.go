@@ -4,17 +4,13 @@ package datapath
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/jeoul/jeoul/internal/balancer/capture"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
@@ -22,8 +18,6 @@ import (
 // tracing is what a program that tells of packets is loaded with. A nil *tracing stands for the plain program.
 type tracing struct {
 	*traced.Tracing
-	// dryRun makes a program for questions: it counts and keeps nothing.
-	dryRun bool
 	// captures are those that run.
 	captures []*liveCapture
 }
@@ -35,36 +29,12 @@ type liveCapture struct {
 	request capture.Request
 }
 
-// newTracing makes the maps.
-func newTracing(dryRun bool) (*tracing, error) {
-	spec, err := xdpProgram.traced()
-	if err != nil {
-		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
-	}
-	t, err := traced.New(spec, dryRun)
-	if err != nil {
-		return nil, attach.LoadError(err)
-	}
-	return &tracing{Tracing: t, dryRun: dryRun}, nil
-}
-
-// load returns the program that is asked for.
-func (t *tracing) load(program programKind) (*ebpf.CollectionSpec, error) {
+// maps returns what programs are loaded with; nil for the plain program.
+func (t *tracing) maps() *traced.Tracing {
 	if t == nil {
-		return program.load()
+		return nil
 	}
-	return program.traced()
-}
-
-// put gives a program that load returned what it needs besides the configuration.
-func (t *tracing) put(spec *ebpf.CollectionSpec, constants *objects.XDPSettings, replacements map[string]*ebpf.Map) {
-	if t == nil {
-		return
-	}
-	if t.dryRun {
-		constants.DryRun = 1
-	}
-	t.Replace(spec, replacements)
+	return t.Tracing
 }
 
 // untilAfter is how long after its end the data plane takes packets for a capture that no process ends.
@@ -165,16 +135,15 @@ func numbersOf(r *generation.Register, service, backend string) (ids, indices []
 // what forwards. Its memory stays. On an error, what forwards goes on.
 func (d *Datapath) reload() error {
 	last := d.current
-	made, err := d.install(last.ports, d.hook, func(kind programKind) (*loadedPrograms, error) {
-		return d.load(kind, last.ports, last.memory, d.shared)
+	made, err := d.install(last.Ports, d.hook, func(kind loader.Kind) (*loader.Programs, error) {
+		return d.load(kind, last.Ports, last.Memory, d.shared)
 	})
 	if err != nil {
 		return err
 	}
-	made.state, made.places = last.state, last.places
 	d.current = made
 	d.keeper.removeOld(made)
-	last.close()
+	last.Close()
 	return nil
 }
 

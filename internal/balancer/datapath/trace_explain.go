@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
@@ -26,11 +27,11 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	if err := d.ready(); err != nil {
 		return nil, err
 	}
-	at, err := portNamed(d.current.ports, question.Interface)
+	at, err := portNamed(d.current.Ports, question.Interface)
 	if err != nil {
 		return nil, err
 	}
-	frame, err := question.Frame(d.current.ports[at].MAC)
+	frame, err := question.Frame(d.current.Ports[at].MAC)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +45,7 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 		return nil, err
 	}
 	if packet.Outcome == outcomeNoService {
-		return nil, noService(question, d.current.state)
+		return nil, noService(question, d.register.State)
 	}
 	return packet, nil
 }
@@ -98,8 +99,8 @@ func compareBool(a, b bool) int {
 
 // explainer is a copy of a generation for questions.
 type explainer struct {
-	*loadedPrograms
-	tracing *tracing
+	*loader.Programs
+	tracing *traced.Tracing
 	words   *words
 	hook    lb.Hook
 }
@@ -107,12 +108,12 @@ type explainer struct {
 // newExplainer loads the copy. It uses the maps of the generation that forwards,
 // and is to be closed before that is.
 func (d *Datapath) newExplainer() (*explainer, error) {
-	t, err := newTracing(true)
+	t, err := loader.NewTracing(true)
 	if err != nil {
 		return nil, err
 	}
 	hook := d.attachments[0].Hook
-	copied, err := d.kernel.loadPrograms(programOf(hook), d.current.ports, d.current.memory, d.shared, t, nil)
+	copied, err := d.kernel.LoadPrograms(loader.KindFor(hook), d.current.Ports, d.current.Memory, d.shared, t, nil)
 	if err != nil {
 		t.Close()
 		return nil, err
@@ -121,7 +122,7 @@ func (d *Datapath) newExplainer() (*explainer, error) {
 }
 
 func (e *explainer) close() {
-	e.loadedPrograms.close()
+	e.Programs.Close()
 	e.tracing.Close()
 }
 
@@ -141,10 +142,10 @@ func (e *explainer) explain(at int, frame []byte) (*trace.Packet, error) {
 func (e *explainer) run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	// Room for a tunnel's headers, or an answer's.
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+1024), Repeat: 1}
-	if context := testContext(e.hook, e.ports[at].Index, len(frame)); context != nil {
+	if context := testContext(e.hook, e.Ports[at].Index, len(frame)); context != nil {
 		options.Context = context
 	}
-	if _, err := e.programs[at].Run(&options); err != nil {
+	if _, err := e.Programs.Programs[at].Run(&options); err != nil {
 		return nil, nil, fmt.Errorf("running the program on a packet of %d bytes: %v", len(frame), err)
 	}
 	// The record is there already, or never comes.

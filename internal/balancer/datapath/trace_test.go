@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
@@ -32,9 +33,9 @@ import (
 // TestPlainProgramCannotTrace looks for what tracing needs in the program that
 // forwards when no trace runs.
 func TestPlainProgramCannotTrace(t *testing.T) {
-	for _, kind := range []programKind{xdpProgram, tcProgram} {
+	for _, kind := range []loader.Kind{loader.XDP, loader.TC} {
 		for name, load := range map[string]func() (*ebpf.CollectionSpec, error){
-			"plain": kind.load, "traced": kind.traced} {
+			"plain": kind.Load, "traced": kind.Traced} {
 			spec, err := load()
 			if err != nil {
 				t.Fatal(err)
@@ -53,7 +54,7 @@ func TestPlainProgramCannotTrace(t *testing.T) {
 				}
 			}
 			if traced := name == "traced"; traced != (len(found) > 0) {
-				t.Errorf("%s, %s: found %v", kind.name, name, found)
+				t.Errorf("%s, %s: found %v", kind.Name, name, found)
 			}
 		}
 	}
@@ -68,7 +69,7 @@ func TestOnlyTheTracedProgramHasTheRing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.close()
-		for name, program := range map[string]*ebpf.Program{"plain": r.datapath.Program(), "traced": e.programs[0]} {
+		for name, program := range map[string]*ebpf.Program{"plain": r.datapath.Program(), "traced": e.Programs.Programs[0]} {
 			info, err := program.Info()
 			if err != nil {
 				t.Fatal(err)

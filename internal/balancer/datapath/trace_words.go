@@ -45,11 +45,11 @@ const traceNone = 0xffffffff
 
 // words returns those of the current generation.
 func (d *Datapath) words() *words {
-	if d.current.words != nil {
-		return d.current.words
+	if d.recordWords != nil {
+		return d.recordWords
 	}
 	w := &words{
-		hook: d.attachments[0].Hook, ports: d.current.ports, slots: map[uint32]int{},
+		hook: d.attachments[0].Hook, ports: d.current.Ports, slots: map[uint32]int{},
 		services: map[uint32]*lb.RoutedService{}, backends: map[uint32]member{},
 	}
 	// The same information was read when the counters were made.
@@ -60,7 +60,7 @@ func (d *Datapath) words() *words {
 			w.backends[place.Index] = member{&r.Service, at, place.Generation}
 		}
 	}
-	d.current.words = w
+	d.recordWords = w
 	return w
 }
 

@@ -26,12 +26,12 @@ func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 // publishViews shows a change of services' views alone. It returns false, and has changed nothing, where
 // there is no room; the caller holds the lock.
 func (d *Datapath) publishViews(c *generation.Revision) bool {
-	p := d.current.memory.PrepareOrWait(c)
+	p := d.current.Memory.PrepareOrWait(c)
 	if p == nil {
 		return false
 	}
-	d.writeSnapshot(c, d.current.ports)
-	d.keeper.show(d.current.memory)
+	d.writeSnapshot(c, d.current.Ports)
+	d.keeper.show(d.current.Memory)
 	p.Publish()
 	d.register.Commit(c)
 	d.publishPicture()

@@ -60,6 +60,9 @@ func New(spec *ebpf.CollectionSpec, dryRun bool) (*Tracing, error) {
 	return t, nil
 }
 
+// IsDryRun says whether programs that are loaded with it answer questions: they count and keep nothing.
+func (t *Tracing) IsDryRun() bool { return t.Reader != nil }
+
 // sizeRings makes the rings of a spec as small as this machine's pages allow: the object has the smallest page of all
 // machines.
 func sizeRings(spec *ebpf.CollectionSpec) {

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loader
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+)
+
+// A data plane whose process has died must not send to backends for ever that died after it. A
+// timer of the kernel's compares the clock that a process moves (bpf/balancer/orphan.bpf.c), and
+// tells packets when it has stood for too long. The timer ends when the last handle and the last
+// pin of its map are gone (kernel/bpf/helpers.c, bpf_timer_start), so it goes with its set of pins.
+
+// WatchClock begins to watch the clock in a generation's memory. It ends when the collection is
+// closed and its map is not pinned.
+func WatchClock(memory *ebpf.Map) (*ebpf.Collection, error) {
+	spec, err := objects.LoadOrphan()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program that watches the clock: %v", err)
+	}
+	spec.Maps[objects.GenerationSection].ValueSize = memory.ValueSize()
+	made, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{objects.GenerationSection: memory}})
+	if err != nil {
+		return nil, attach.LoadError(err)
+	}
+	// The kernel asks for a frame, which the program does not read.
+	failed, _, err := made.Programs[objects.OrphanProgJeoulOrphan].Test(make([]byte, 64))
+	if err == nil && failed != 0 {
+		err = unix.Errno(failed)
+	}
+	if err != nil {
+		made.Close()
+		return nil, fmt.Errorf("starting the timer that watches the clock: %w", err)
+	}
+	return made, nil
+}
