@@ -23,6 +23,11 @@ const (
 	// Share bounds the cost of statuses for any number of watchers and backends: making them takes at most this part
 	// of the time.
 	Share = 1.0 / 50
+	// ahead is how many statuses may be made before their time, for events, which those after them wait for: who
+	// watches sees a transition at once however much a status costs, and a flood of events costs no more than Share.
+	ahead = 4
+	// costs is of how many statuses the least time counts as what one costs: other work on the machine only adds to it.
+	costs = 8
 )
 
 // Watcher is a stream that gets statuses.
@@ -98,6 +103,7 @@ func (p *Pulse) Leave(w *Watcher) {
 // run makes statuses until nobody watches.
 func (p *Pulse) run() {
 	reader := p.events.Latest(0)
+	var spent spending
 	for {
 		p.mu.Lock()
 		watchers, joined := make([]*Watcher, 0, len(p.watchers)), p.joined
@@ -113,11 +119,32 @@ func (p *Pulse) run() {
 		}
 		began := time.Now()
 		p.tell(watchers)
-		pause := max(gap, time.Duration(float64(time.Since(began))/Share))
-		wait(pause, nil, nil)
-		wait(max(interval-pause, 0), reader.More(), joined)
+		now := time.Now()
+		early, usual := spent.next(began, now)
+		wait(early.Sub(now), nil, nil)
+		wait(time.Until(usual), reader.More(), joined)
 	}
 }
+
+// spending is what statuses have cost.
+type spending struct {
+	latest []time.Duration
+	// paid is when all of them together have taken no more than Share of the time.
+	paid time.Time
+}
+
+// next counts a status that was made from one time to another, and says when the next one is made: where there is an
+// event, and otherwise.
+func (s *spending) next(began, ended time.Time) (early, usual time.Time) {
+	s.latest = append(s.latest[max(0, len(s.latest)-costs+1):], ended.Sub(began))
+	pause := time.Duration(float64(slices.Min(s.latest)) / Share)
+	s.paid = latest(s.paid, began).Add(pause)
+	early = latest(began.Add(gap), s.paid.Add(-ahead*pause))
+	return early, latest(began.Add(interval), s.paid, early)
+}
+
+// latest returns the last of some times.
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // wait returns after a time, or when one of two channels is closed; nil ones never are.
 func wait(d time.Duration, a, b <-chan struct{}) {

@@ -3,6 +3,7 @@
 package pulse
 
 import (
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,6 +47,41 @@ func TestWatchersShare(t *testing.T) {
 			t.Error("statuses are made though nobody watches")
 		}
 		p.Leave(p.Join(false, nil))
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestEventsAreShownAtOnce: a status follows an event at once however much it costs, and a flood of events costs no more
+// than what there may be otherwise.
+func TestEventsAreShownAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const cost = 100 * time.Millisecond
+		var made atomic.Int64
+		log := events.NewLog(events.Kept, time.Now())
+		say := slog.New(log.Handler(slog.DiscardHandler))
+		p := New(func() (ops.Status, error) {
+			made.Add(1)
+			time.Sleep(cost)
+			return ops.Status{}, nil
+		}, log, nil)
+		w := p.Join(true, nil)
+		time.Sleep(time.Minute + time.Second)
+		<-w.Frames
+		say.Info("a backend is unhealthy")
+		began := time.Now()
+		<-w.Frames
+		if late := time.Since(began); late > cost+gap {
+			t.Errorf("a status came %v after the event", late)
+		}
+		before := made.Load()
+		for range 600 {
+			say.Info("another")
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n, most := made.Load()-before, int64(float64(time.Minute/cost)*Share)+ahead; n > most {
+			t.Errorf("%d statuses in a minute of events, want at most %d", n, most)
+		}
+		p.Leave(w)
 		time.Sleep(time.Minute)
 	})
 }

@@ -11,6 +11,8 @@ const HIDDEN = 60;
 /** TICK is every how many milliseconds the link is looked after. A tick that comes ASLEEP later than it should comes after a sleep. */
 const TICK = 5000;
 const ASLEEP = 10_000;
+/** BURST is for how many milliseconds events are gathered before they are drawn. */
+const BURST = 50;
 
 export const link = {
   /** state is connecting, live, lost, paused or locked. */
@@ -29,6 +31,7 @@ let listening = false;
 let attempt = null;
 let wake = () => {};
 let hiddenAt = 0;
+let drawing = 0;
 
 /** silence is for how many seconds nothing was heard on a link that is live. */
 export const silence = () => (link.state === 'live' ? (performance.now() - heard) / 1000 : 0);
@@ -103,10 +106,17 @@ async function once(signal) {
       else if (kind === 'lost') model.lost = data;
       else if (kind === 'problem') throw new Refusal(data.status, data.detail);
       if (kind === 'status') become('live');
+      else if (!drawing) drawing = setTimeout(drawEvents, BURST);
     });
   } finally {
     listening = false;
   }
+}
+
+/** drawEvents shows the events that came since they were drawn last; the status that follows them is drawn when it comes. */
+function drawEvents() {
+  drawing = 0;
+  if (link.state === 'live') changed();
 }
 
 /** asleep returns after some milliseconds, or when something asks for a link. */
