@@ -9,28 +9,42 @@ import (
 )
 
 // part is a mapping in a part of T that is made when it is read.
-type part[T, V any] struct {
-	at    func(*T) **V
-	table Table[V]
+type part struct {
+	// get returns the address of the part, nil where there is none; set makes another one the part, and nil none.
+	get   func(of any) any
+	set   func(to, part any)
+	table table
 }
 
 // Part is Mapping for a part of T that only few have: it is nil where none is written.
-func Part[T, V any](at func(*T) **V, table Table[V]) Value[T] { return part[T, V]{at, table} }
-
-func (v part[T, V]) reset(to *T) { *v.at(to) = nil }
-
-func (v part[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
-	made := new(V)
-	*v.at(to) = made
-	v.table.Reset(made)
-	v.table.Read(f, node, at, made)
+func Part[T, V any](at func(*T) **V, table Table[V]) Value[T] {
+	return Value[T]{part{
+		get: func(of any) any {
+			if p := *at(of.(*T)); p != nil {
+				return p
+			}
+			return nil
+		},
+		set:   func(to, part any) { *at(to.(*T)), _ = part.(*V) },
+		table: table.untyped(),
+	}}
 }
 
-func (v part[T, V]) write(from *T) *yaml.Node {
-	if *v.at(from) == nil {
+func (v part) reset(to any) { v.set(to, nil) }
+
+func (v part) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
+	made := v.table.create()
+	v.set(to, made)
+	v.table.reset(made)
+	v.table.read(f, node, at, made)
+}
+
+func (v part) write(from any) *yaml.Node {
+	is := v.get(from)
+	if is == nil {
 		return nil
 	}
-	return mapping[T, V]{func(from *T) *V { return *v.at(from) }, v.table}.write(from)
+	return v.table.writeSome(is)
 }
 
-func (v part[T, V]) describe() description { return mapping[T, V]{table: v.table}.describe() }
+func (v part) describe() description { return mapping{table: v.table}.describe() }

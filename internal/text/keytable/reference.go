@@ -12,14 +12,14 @@ import (
 // each mapping, the outermost under the given title.
 func (t Table[T]) Reference(w io.Writer, title string) error {
 	page := &page{w: w, section: (*page).table}
-	page.sections("", title, t.entries())
+	page.sections("", title, t.untyped().entries())
 	return page.err
 }
 
 // Manual writes the same with lists in place of tables, which a terminal is too narrow for.
 func (t Table[T]) Manual(w io.Writer, title string) error {
 	page := &page{w: w, section: (*page).list}
-	page.sections("", title, t.entries())
+	page.sections("", title, t.untyped().entries())
 	return page.err
 }
 

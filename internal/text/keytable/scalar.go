@@ -3,6 +3,7 @@
 package keytable
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"strconv"
@@ -30,12 +31,11 @@ type Scalar[V comparable] struct {
 }
 
 // node returns a value as a node.
-func (s Scalar[V]) node(value V) *yaml.Node {
-	tag := s.Tag
-	if tag == "" {
-		tag = "!!str"
-	}
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: s.Show(value)}
+func (s Scalar[V]) node(value V) *yaml.Node { return scalarNode(s.Tag, s.Show(value)) }
+
+// scalarNode is a single value with YAML's type of it, text where that is empty.
+func scalarNode(tag, text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: cmp.Or(tag, "!!str"), Value: text}
 }
 
 // read returns the value of a node, and false where it was reported.

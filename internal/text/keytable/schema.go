@@ -11,7 +11,7 @@ import (
 // Schema returns the JSON schema (draft 2020-12) of the mapping, indented: what an editor
 // needs to complete and check keys. It knows nothing of checks across keys.
 func (t Table[T]) Schema(title string) ([]byte, error) {
-	schema := object(t.entries())
+	schema := object(t.untyped().entries())
 	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	schema["title"] = title
 	text, err := json.MarshalIndent(schema, "", "  ")

@@ -13,8 +13,8 @@ import (
 
 // short is one or several mappings in a field of T, each of which a single value may stand
 // for.
-type short[T, V any] struct {
-	mappings[T, V]
+type short struct {
+	mappings
 	// word is the key whose value that is.
 	word string
 	// lone: the value is a mapping and not a list of them; several is then the key of the list.
@@ -28,38 +28,37 @@ type short[T, V any] struct {
 // written or, where its key word is all that is set, that key's value. The table's
 // key word is required. The key several, beside this one, has Shorts, and explains the keys.
 func Short[T, V any](at func(*T) *[]V, table Table[V], word, several string) Value[T] {
-	return short[T, V]{mappings[T, V]{at: at, table: table}, word, true, several, false}
+	return Value[T]{short{mappings{list: newList(at), table: table.untyped()}, word, true, several, false}}
 }
 
 // Shorts is Short for several elements; a list of one is written by the key that has Short.
 func Shorts[T, V any](at func(*T) *[]V, table Table[V], word string, length Length) Value[T] {
-	return short[T, V]{mappings[T, V]{at, table, length}, word, false, "", false}
+	return Value[T]{short{mappings{newList(at), table.untyped(), length}, word, false, "", false}}
 }
 
 // ShortMappings is Shorts without a key beside it: a list of one is written as any other.
 func ShortMappings[T, V any](at func(*T) *[]V, table Table[V], word string, length Length) Value[T] {
-	return short[T, V]{mappings[T, V]{at, table, length}, word, false, "", true}
+	return Value[T]{short{mappings{newList(at), table.untyped(), length}, word, false, "", true}}
 }
 
-func (v short[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
-	list := v.at(to)
-	*list = nil
+func (v short) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
+	v.clear(to)
 	take := func(_ int, item *yaml.Node, at string) {
-		var element V
-		v.table.Reset(&element)
-		v.table.Read(f, v.long(item), at, &element)
-		*list = append(*list, element)
+		element := v.table.create()
+		v.table.reset(element)
+		v.table.read(f, v.long(item), at, element)
+		v.add(to, element)
 	}
 	if v.lone {
 		take(0, node, at)
 		return
 	}
 	f.Sequence(node, at, take)
-	v.length.check(f, node, at, len(*list))
+	v.length.check(f, node, at, v.count(to))
 }
 
 // long returns the mapping that a single value stands for.
-func (v short[T, V]) long(node *yaml.Node) *yaml.Node {
+func (v short) long(node *yaml.Node) *yaml.Node {
 	if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
 		return node
 	}
@@ -67,15 +66,15 @@ func (v short[T, V]) long(node *yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.MappingNode, Line: node.Line, Content: []*yaml.Node{key, node}}
 }
 
-func (v short[T, V]) write(from *T) *yaml.Node {
-	list := *v.at(from)
-	if len(list) == 0 || !v.sole && v.lone != (len(list) == 1) {
+func (v short) write(from any) *yaml.Node {
+	count := v.count(from)
+	if count == 0 || !v.sole && v.lone != (count == 1) {
 		return nil
 	}
 	sequence := &yaml.Node{Kind: yaml.SequenceNode}
 	words := true
-	for i := range list {
-		item := v.table.Write(&list[i])
+	for i := range count {
+		item := v.table.write(v.at(from, i))
 		switch {
 		case len(item.Content) == 2 && item.Content[0].Value == v.word:
 			item = item.Content[1]
@@ -95,7 +94,7 @@ func (v short[T, V]) write(from *T) *yaml.Node {
 	return sequence
 }
 
-func (v short[T, V]) describe() description {
+func (v short) describe() description {
 	keys := v.table.entries()
 	var word map[string]any
 	for _, k := range keys {
@@ -112,48 +111,52 @@ func (v short[T, V]) describe() description {
 }
 
 // where is a value that is written only where something holds.
-type where[T any] struct {
-	Value[T]
-	holds func(*T) bool
+type where struct {
+	value
+	holds func(of any) bool
 }
 
 // Where is a value that is not written unless holds says so: that of a part of T that may not
 // be there.
-func Where[T any](holds func(*T) bool, value Value[T]) Value[T] { return where[T]{value, holds} }
+func Where[T any](holds func(*T) bool, value Value[T]) Value[T] {
+	return Value[T]{where{value.value, func(of any) bool { return holds(of.(*T)) }}}
+}
 
-func (v where[T]) write(from *T) *yaml.Node {
+func (v where) write(from any) *yaml.Node {
 	if !v.holds(from) {
 		return nil
 	}
-	return v.Value.write(from)
+	return v.value.write(from)
 }
 
 // orEmpty is a list that may be written without elements.
-type orEmpty[T any] struct {
-	Value[T]
-	shown func(*T) bool
+type orEmpty struct {
+	value
+	shown func(of any) bool
 }
 
 // OrEmpty is a list (Mappings) that a file may write as `[]`. A list without elements is written so where shown
 // says so, since without the key the file would mean something else.
-func OrEmpty[T any](shown func(*T) bool, list Value[T]) Value[T] { return orEmpty[T]{list, shown} }
+func OrEmpty[T any](shown func(*T) bool, list Value[T]) Value[T] {
+	return Value[T]{orEmpty{list.value, func(of any) bool { return shown(of.(*T)) }}}
+}
 
-func (v orEmpty[T]) read(f *yamlfile.File, node *yaml.Node, field string, to *T) {
+func (v orEmpty) read(f *yamlfile.File, node *yaml.Node, field string, to any) {
 	if node.Kind == yaml.SequenceNode && len(node.Content) == 0 {
 		return
 	}
-	v.Value.read(f, node, field, to)
+	v.value.read(f, node, field, to)
 }
 
-func (v orEmpty[T]) write(from *T) *yaml.Node {
-	if node := v.Value.write(from); node != nil || !v.shown(from) {
+func (v orEmpty) write(from any) *yaml.Node {
+	if node := v.value.write(from); node != nil || !v.shown(from) {
 		return node
 	}
 	return &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
 }
 
-func (v orEmpty[T]) describe() description {
-	d := v.Value.describe()
+func (v orEmpty) describe() description {
+	d := v.value.describe()
 	d.schema["minItems"] = 0
 	return d
 }

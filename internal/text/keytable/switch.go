@@ -9,19 +9,19 @@ import (
 )
 
 // switched is a mapping for which a single `true` or `false` may stand.
-type switched[T, V any] struct {
-	mapping[T, V]
-	on func(*V) *bool
+type switched struct {
+	mapping
+	on func(of any) *bool
 }
 
 // Switch is a mapping of keys of its own, read into a field of T, that is off where none is written.
 // What is written switches it on; `true` alone does with the keys as they are where none is written, and
 // `false` does not. No key may be required.
 func Switch[T, V any](at func(*T) *V, on func(*V) *bool, table Table[V]) Value[T] {
-	return switched[T, V]{mapping[T, V]{at, table}, on}
+	return Value[T]{switched{newMapping(at, table), func(of any) *bool { return on(of.(*V)) }}}
 }
 
-func (v switched[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
+func (v switched) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
 	on := v.on(v.at(to))
 	if node.Kind == yaml.ScalarNode && node.Tag != "!!null" {
 		*on, _ = Bool.read(f, node, at)
@@ -31,7 +31,7 @@ func (v switched[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T
 	v.mapping.read(f, node, at, to)
 }
 
-func (v switched[T, V]) write(from *T) *yaml.Node {
+func (v switched) write(from any) *yaml.Node {
 	if !*v.on(v.at(from)) {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (v switched[T, V]) write(from *T) *yaml.Node {
 	return Bool.node(true)
 }
 
-func (v switched[T, V]) describe() description {
+func (v switched) describe() description {
 	return description{kind: "`true`, `false`, or a mapping", fallback: "`false`", keys: v.table.entries(),
 		word: Bool.Schema}
 }

@@ -35,19 +35,23 @@ type Key[T any] struct {
 	// Gone says why the key is no longer there and what to write instead; such a key is
 	// neither written nor explained.
 	Gone string
-	// Value is what the key takes; nil where it is gone.
+	// Value is what the key takes; none where it is gone.
 	Value Value[T]
 }
 
-// Value is what a key of a mapping takes. The values are Scalar fields (Field, Optional),
-// mappings (Mapping), and lists of either (Mappings, Items).
-type Value[T any] interface {
+// Value is what a key of a mapping takes. The values are Scalar fields (Field, Optional), mappings (Mapping), and lists
+// of either (Mappings, Items). The zero Value is that of a key that is gone.
+type Value[T any] struct{ value }
+
+// value is a Value whose T the compiler does not know, so that what reads, writes and explains tables is compiled once
+// and not for each type that has keys. What it is given is a *T.
+type value interface {
 	// reset makes the value in *to the one that holds where the key is not written.
-	reset(to *T)
+	reset(to any)
 	// read takes the value of a node, whose path is field, into *to.
-	read(f *yamlfile.File, node *yaml.Node, field string, to *T)
+	read(f *yamlfile.File, node *yaml.Node, field string, to any)
 	// write returns the value in *from as a node; nil where it need not be written.
-	write(from *T) *yaml.Node
+	write(from any) *yaml.Node
 	// describe says what the value may be.
 	describe() description
 }
@@ -76,61 +80,95 @@ type entry struct {
 	value                              description
 }
 
+// table is a Table without its type.
+type table struct {
+	keys []key
+	// zero makes *to its zero value, and create makes another such value, and returns its address.
+	zero   func(to any)
+	create func() any
+}
+
+// key is a Key without its type.
+type key struct {
+	entry
+	gone  string
+	value value
+}
+
+// untyped returns the table without its type.
+func (t Table[T]) untyped() table {
+	keys := make([]key, len(t))
+	for i, k := range t {
+		keys[i] = key{entry{name: k.Name, what: k.What, refused: k.Refused, since: k.Since, unless: k.Unless,
+			required: k.Required, beside: k.Beside}, k.Gone, k.Value.value}
+	}
+	return table{keys, func(to any) { *to.(*T) = *new(T) }, func() any { return new(T) }}
+}
+
+// Reset makes *to what a mapping without any key stands for.
+func (t Table[T]) Reset(to *T) { t.untyped().reset(to) }
+
+// Read takes the mapping of a node, whose path is field, into *to, which was Reset. What
+// is wrong is reported to the file; such values are left as they were.
+func (t Table[T]) Read(f *yamlfile.File, node *yaml.Node, field string, to *T) {
+	t.untyped().read(f, node, field, to)
+}
+
+// Write returns the mapping that Read takes into an equal value.
+func (t Table[T]) Write(from *T) *yaml.Node { return t.untyped().write(from) }
+
 // entries describes the keys that are not gone.
-func (t Table[T]) entries() []entry {
+func (t table) entries() []entry {
 	var all []entry
-	for _, k := range t {
-		if k.Gone == "" {
-			all = append(all, entry{k.Name, k.What, k.Refused, k.Since, k.Unless, k.Required, k.Beside,
-				k.Value.describe()})
+	for _, k := range t.keys {
+		if k.gone == "" {
+			described := k.entry
+			described.value = k.value.describe()
+			all = append(all, described)
 		}
 	}
 	return all
 }
 
-// Reset makes *to what a mapping without any key stands for.
-func (t Table[T]) Reset(to *T) {
-	*to = *new(T)
-	for _, k := range t {
-		if k.Gone == "" {
-			k.Value.reset(to)
+func (t table) reset(to any) {
+	t.zero(to)
+	for _, k := range t.keys {
+		if k.gone == "" {
+			k.value.reset(to)
 		}
 	}
 }
 
-// Read takes the mapping of a node, whose path is field, into *to, which was Reset. What
-// is wrong is reported to the file; such values are left as they were.
-func (t Table[T]) Read(f *yamlfile.File, node *yaml.Node, field string, to *T) {
-	f.Mapping(node, field, t.keys(f, to))
-	for _, k := range t {
-		if k.Unless != "" && !k.Beside && yamlfile.HasKey(node, k.Unless) && yamlfile.HasKey(node, k.Name) {
-			f.Fail(yamlfile.Join(field, k.Unless), "written beside %s; keep one of the two", k.Name)
+func (t table) read(f *yamlfile.File, node *yaml.Node, field string, to any) {
+	f.Mapping(node, field, t.readers(f, to))
+	for _, k := range t.keys {
+		if k.unless != "" && !k.beside && yamlfile.HasKey(node, k.unless) && yamlfile.HasKey(node, k.name) {
+			f.Fail(yamlfile.Join(field, k.unless), "written beside %s; keep one of the two", k.name)
 		}
 	}
 }
 
-// keys are the table's as the reader of mappings takes them, into *to.
-func (t Table[T]) keys(f *yamlfile.File, to *T) []yamlfile.Key {
-	keys := make([]yamlfile.Key, 0, len(t))
-	for _, k := range t {
-		read := func(node *yaml.Node, field string) { k.Value.read(f, node, field, to) }
-		if k.Gone != "" {
-			read = func(_ *yaml.Node, field string) { f.Fail(field, "%s", k.Gone) }
+// readers are the table's keys as the reader of mappings takes them, into *to.
+func (t table) readers(f *yamlfile.File, to any) []yamlfile.Key {
+	keys := make([]yamlfile.Key, 0, len(t.keys))
+	for _, k := range t.keys {
+		read := func(node *yaml.Node, field string) { k.value.read(f, node, field, to) }
+		if k.gone != "" {
+			read = func(_ *yaml.Node, field string) { f.Fail(field, "%s", k.gone) }
 		}
-		keys = append(keys, yamlfile.Key{Name: k.Name, Required: k.Required, Unless: k.Unless, Read: read})
+		keys = append(keys, yamlfile.Key{Name: k.name, Required: k.required, Unless: k.unless, Read: read})
 	}
 	return keys
 }
 
-// Write returns the mapping that Read takes into an equal value.
-func (t Table[T]) Write(from *T) *yaml.Node {
+func (t table) write(from any) *yaml.Node {
 	mapping := &yaml.Node{Kind: yaml.MappingNode}
-	for _, k := range t {
-		if k.Gone != "" {
+	for _, k := range t.keys {
+		if k.gone != "" {
 			continue
 		}
-		if value := k.Value.write(from); value != nil {
-			mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: k.Name}, value)
+		if value := k.value.write(from); value != nil {
+			mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: k.name}, value)
 		}
 	}
 	return mapping

@@ -11,26 +11,30 @@ import (
 )
 
 // field is a single value.
-type field[T any, V comparable] struct {
-	// get returns the value, and whether it must be written.
-	get      func(*T) (V, bool)
-	set      func(*T, V)
-	scalar   Scalar[V]
-	standard V
+type field struct {
+	// take has the value that a text stands for in *to, or says what is wrong with it.
+	take func(to any, text string) (wrong string)
+	// show returns the value's text, and whether it must be written.
+	show func(from any) (text string, needed bool)
+	// usual sets the value that holds where none is written; nil: the zero value.
+	usual    func(to any)
+	tag      string
+	kind     string
 	fallback string
+	schema   map[string]any
 }
 
 // Field is a single value in a field of T; standard is its value where none is written.
 func Field[T any, V comparable](at func(*T) *V, scalar Scalar[V], standard V) Value[T] {
 	words := "`" + scalar.Show(standard) + "`"
-	return field[T, V]{getter(at, standard), setter(at), scalar, standard, words}
+	return Computed(getter(at, standard), setter(at), scalar, standard, words)
 }
 
 // Optional is a single value in a field of T that stays zero where none is written; then
 // holds what fallback says in words, for which the package that has the table provides.
 // Empty words are for a value that is required, or whose absence says nothing.
 func Optional[T any, V comparable](at func(*T) *V, scalar Scalar[V], fallback string) Value[T] {
-	return field[T, V]{getter(at, *new(V)), setter(at), scalar, *new(V), fallback}
+	return Computed(getter(at, *new(V)), setter(at), scalar, *new(V), fallback)
 }
 
 // Computed is a single value that T does not keep as it is written: get returns it, and
@@ -38,7 +42,25 @@ func Optional[T any, V comparable](at func(*T) *V, scalar Scalar[V], fallback st
 // and fallback says in words what holds.
 func Computed[T any, V comparable](get func(*T) (V, bool), set func(*T, V), scalar Scalar[V], standard V,
 	fallback string) Value[T] {
-	return field[T, V]{get, set, scalar, standard, fallback}
+	f := field{tag: scalar.Tag, kind: scalar.Kind, fallback: fallback, schema: scalar.Schema}
+	f.take = func(to any, text string) string {
+		value, wrong := scalar.Parse(text)
+		if wrong == "" {
+			set(to.(*T), value)
+		}
+		return wrong
+	}
+	f.show = func(from any) (string, bool) {
+		value, needed := get(from.(*T))
+		if !needed {
+			return "", false
+		}
+		return scalar.Show(value), true
+	}
+	if standard != *new(V) {
+		f.usual = func(to any) { set(to.(*T), standard) }
+	}
+	return Value[T]{f}
 }
 
 // getter finds that what holds anyway need not be written.
@@ -50,55 +72,68 @@ func setter[T any, V comparable](at func(*T) *V) func(*T, V) {
 	return func(to *T, value V) { *at(to) = value }
 }
 
-func (v field[T, V]) reset(to *T) {
-	if v.standard != *new(V) {
-		v.set(to, v.standard)
+func (v field) reset(to any) {
+	if v.usual != nil {
+		v.usual(to)
 	}
 }
 
-func (v field[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
-	if value, ok := v.scalar.read(f, node, at); ok {
-		v.set(to, value)
+func (v field) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
+	text, ok := f.Scalar(node, at)
+	if !ok {
+		return
+	}
+	if wrong := v.take(to, text); wrong != "" {
+		f.Fail(at, "%s", wrong)
 	}
 }
 
-func (v field[T, V]) write(from *T) *yaml.Node {
-	value, needed := v.get(from)
+func (v field) write(from any) *yaml.Node {
+	text, needed := v.show(from)
 	if !needed {
 		return nil
 	}
-	return v.scalar.node(value)
+	return scalarNode(v.tag, text)
 }
 
-func (v field[T, V]) describe() description {
-	return description{kind: v.scalar.Kind, fallback: v.fallback, schema: v.scalar.Schema}
+func (v field) describe() description {
+	return description{kind: v.kind, fallback: v.fallback, schema: v.schema}
 }
 
 // mapping is a mapping in a field of T.
-type mapping[T, V any] struct {
-	at    func(*T) *V
-	table Table[V]
+type mapping struct {
+	// at returns the address of the field.
+	at    func(of any) any
+	table table
 }
 
 // Mapping is a mapping of keys of its own, read into a field of T. It is written where
 // one of its keys must be.
-func Mapping[T, V any](at func(*T) *V, table Table[V]) Value[T] { return mapping[T, V]{at, table} }
-
-func (v mapping[T, V]) reset(to *T) { v.table.Reset(v.at(to)) }
-
-func (v mapping[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
-	v.table.Read(f, node, at, v.at(to))
+func Mapping[T, V any](at func(*T) *V, table Table[V]) Value[T] {
+	return Value[T]{newMapping(at, table)}
 }
 
-func (v mapping[T, V]) write(from *T) *yaml.Node {
-	node := v.table.Write(v.at(from))
-	if len(node.Content) == 0 {
-		return nil
+func newMapping[T, V any](at func(*T) *V, table Table[V]) mapping {
+	return mapping{func(of any) any { return at(of.(*T)) }, table.untyped()}
+}
+
+func (v mapping) reset(to any) { v.table.reset(v.at(to)) }
+
+func (v mapping) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
+	v.table.read(f, node, at, v.at(to))
+}
+
+func (v mapping) write(from any) *yaml.Node { return v.table.writeSome(v.at(from)) }
+
+// writeSome is write; nil where nothing need be written.
+func (t table) writeSome(from any) *yaml.Node {
+	if node := t.write(from); len(node.Content) > 0 {
+		return node
 	}
-	return node
+	return nil
 }
 
-func (v mapping[T, V]) describe() description {
+func (v mapping) describe() description {
 	return description{kind: "a mapping", keys: v.table.entries()}
 }
 
@@ -127,41 +162,59 @@ func (l Length) schema() map[string]any {
 }
 
 // mappings is a list of mappings in a field of T.
-type mappings[T, V any] struct {
-	at     func(*T) *[]V
-	table  Table[V]
+type mappings struct {
+	list
+	table  table
 	length Length
+}
+
+// list is a slice in a field of T, of elements whose type the compiler does not know: all are given by address.
+type list struct {
+	count func(of any) int
+	at    func(of any, i int) any
+	add   func(to, element any)
+	clear func(of any)
+}
+
+func newList[T, V any](at func(*T) *[]V) list {
+	return list{
+		count: func(of any) int { return len(*at(of.(*T))) },
+		at:    func(of any, i int) any { return &(*at(of.(*T)))[i] },
+		add: func(to, element any) {
+			list := at(to.(*T))
+			*list = append(*list, *element.(*V))
+		},
+		clear: func(of any) { *at(of.(*T)) = nil },
+	}
 }
 
 // Mappings is a list of mappings, read into a field of T.
 func Mappings[T, V any](at func(*T) *[]V, table Table[V], length Length) Value[T] {
-	return mappings[T, V]{at, table, length}
+	return Value[T]{mappings{newList(at), table.untyped(), length}}
 }
 
-func (v mappings[T, V]) reset(*T) {}
+func (v mappings) reset(any) {}
 
 // read makes the readers of the elements' keys once: there may be a hundred thousand.
-func (v mappings[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
-	var element V
-	list := v.at(to)
-	keys := v.table.keys(f, &element)
+func (v mappings) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
+	element := v.table.create()
+	keys := v.table.readers(f, element)
 	f.Sequence(node, at, func(_ int, item *yaml.Node, at string) {
-		v.table.Reset(&element)
+		v.table.reset(element)
 		f.Mapping(item, at, keys)
-		*list = append(*list, element)
+		v.add(to, element)
 	})
-	v.length.check(f, node, at, len(*list))
+	v.length.check(f, node, at, v.count(to))
 }
 
 // write puts an element that has only single values into a line of its own.
-func (v mappings[T, V]) write(from *T) *yaml.Node {
-	list := *v.at(from)
-	if len(list) == 0 {
+func (v mappings) write(from any) *yaml.Node {
+	if v.count(from) == 0 {
 		return nil
 	}
 	sequence := &yaml.Node{Kind: yaml.SequenceNode}
-	for i := range list {
-		item := v.table.Write(&list[i])
+	for i := range v.count(from) {
+		item := v.table.write(v.at(from, i))
 		if plain(item) {
 			item.Style = yaml.FlowStyle
 		}
@@ -180,7 +233,7 @@ func plain(mapping *yaml.Node) bool {
 	return true
 }
 
-func (v mappings[T, V]) describe() description {
+func (v mappings) describe() description {
 	return description{kind: fmt.Sprintf("a list of up to %d mappings", v.length.Max),
 		schema: v.length.schema(), list: true, keys: v.table.entries()}
 }
@@ -205,30 +258,30 @@ type items[T any, V comparable] struct {
 // them. An element that was refused stays as a zero value, so that the others keep their
 // places.
 func Items[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun string, length Length) Value[T] {
-	return items[T, V]{at: at, scalar: scalar, noun: noun, length: length, keep: true}
+	return Value[T]{items[T, V]{at: at, scalar: scalar, noun: noun, length: length, keep: true}}
 }
 
 // Several is Items beside a key of the same field for a single one: a list of one is
 // written by that key. Elements that were refused are left out.
 func Several[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun string, length Length) Value[T] {
-	return items[T, V]{at: at, scalar: scalar, noun: noun, length: length, lone: true}
+	return Value[T]{items[T, V]{at: at, scalar: scalar, noun: noun, length: length, lone: true}}
 }
 
 // OneOrItems is Items, where a single element may be written as it is, without a list.
 func OneOrItems[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun string, length Length) Value[T] {
-	return items[T, V]{at: at, scalar: scalar, noun: noun, length: length, keep: true, bare: true}
+	return Value[T]{items[T, V]{at: at, scalar: scalar, noun: noun, length: length, keep: true, bare: true}}
 }
 
 // Sequence is a list of single values in which one may come again, as the arguments of a
 // program.
 func Sequence[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], length Length) Value[T] {
-	return items[T, V]{at: at, scalar: scalar, length: length, keep: true, again: true}
+	return Value[T]{items[T, V]{at: at, scalar: scalar, length: length, keep: true, again: true}}
 }
 
-func (v items[T, V]) reset(*T) {}
+func (v items[T, V]) reset(any) {}
 
-func (v items[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
-	list, seen := v.at(to), map[V]string{}
+func (v items[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
+	list, seen := v.at(to.(*T)), map[V]string{}
 	*list = nil
 	if v.bare && node.Kind == yaml.ScalarNode {
 		if value, ok := v.scalar.read(f, node, at); ok {
@@ -251,8 +304,8 @@ func (v items[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
 	v.length.check(f, node, at, len(*list))
 }
 
-func (v items[T, V]) write(from *T) *yaml.Node {
-	list := *v.at(from)
+func (v items[T, V]) write(from any) *yaml.Node {
+	list := *v.at(from.(*T))
 	if len(list) == 0 || (v.lone && len(list) == 1) {
 		return nil
 	}
