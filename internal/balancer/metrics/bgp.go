@@ -5,8 +5,6 @@ package metrics
 import (
 	"slices"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -53,7 +51,7 @@ var (
 )
 
 // routers makes the families of what routers are told.
-func routers(bgp *ops.BGP) []*dto.MetricFamily {
+func routers(bgp *ops.BGP) []made {
 	if bgp == nil {
 		return nil
 	}

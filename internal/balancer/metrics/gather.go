@@ -23,14 +23,27 @@ type gatherer struct {
 	others prometheus.Gatherer
 }
 
-// Gather makes the families of one status. Where that cannot be had, the scrape fails as a
-// whole: counters that are missing would look like a balancer without traffic.
+// Gather makes the families of one status, and the others.
 func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
+	families, err := g.ofStatus()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*dto.MetricFamily, len(families))
+	for i := range families {
+		all[i] = families[i].proto(len(families[i].values))
+	}
+	others, err := g.others.Gather()
+	return append(all, others...), err
+}
+
+// ofStatus makes the families of one status. Where that cannot be had, the scrape fails as a
+// whole: counters that are missing would look like a balancer without traffic.
+func (g *gatherer) ofStatus() (all []made, err error) {
 	status, err := g.status()
 	if err != nil {
 		return nil, fmt.Errorf("read the balancer's status: %w", err)
 	}
-	var all []*dto.MetricFamily
 	all = append(all, series(balancerFamilies, []*ops.Status{&status}, func(s *ops.Status) []string {
 		return []string{s.Version}
 	})...)
@@ -49,9 +62,7 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	all = append(all, routers(status.BGP)...)
 	all = append(all, elected(status.VRRP)...)
 	all = append(all, members(status.Members)...)
-	all = append(all, g.services(status.Services)...)
-	others, err := g.others.Gather()
-	return append(all, others...), err
+	return append(all, g.services(status.Services)...), nil
 }
 
 // unwritten counts the files that cannot be written by where their content is.
@@ -70,7 +81,7 @@ func unwritten(files []ops.Unwritten) []part {
 func partName(p part) []string { return []string{p.name} }
 
 // room makes the families of what there is room for, and what of it is in use.
-func room(status *ops.Status) (all []*dto.MetricFamily) {
+func room(status *ops.Status) (all []made) {
 	if f := status.Flows; f != nil {
 		all = append(all, series([]of[part]{flowsNow}, []part{{"proven", f.Proven}, {"unproven", f.Unproven}},
 			partName)...)
@@ -90,7 +101,7 @@ func room(status *ops.Status) (all []*dto.MetricFamily) {
 }
 
 // locals makes the families of clients on the balancer's own host.
-func locals(local *ops.Local) []*dto.MetricFamily {
+func locals(local *ops.Local) []made {
 	if local == nil {
 		return nil
 	}
@@ -102,7 +113,7 @@ func locals(local *ops.Local) []*dto.MetricFamily {
 
 // services makes the families of the services, and those of the backends if there are not too
 // many.
-func (g *gatherer) services(services []ops.Service) []*dto.MetricFamily {
+func (g *gatherer) services(services []ops.Service) []made {
 	all := series(serviceFamilies, pointers(services), func(s *ops.Service) []string {
 		return []string{s.Name, s.VIP.String(), strconv.Itoa(int(s.Port)), s.Protocol.String(), string(s.Mode),
 			string(s.Scheduler)}
@@ -157,68 +168,4 @@ func pointers[T any](of []T) []*T {
 		all[i] = &of[i]
 	}
 	return all
-}
-
-// series makes families, each with a series for each of these. labels are the values of a
-// family with the most labels; the others have the first of them.
-func series[T any](families []of[T], these []T, labels func(T) []string) []*dto.MetricFamily {
-	names := mostLabels(families)
-	pairs := make([][]*dto.LabelPair, len(these))
-	for i, from := range these {
-		pairs[i] = pair(names, labels(from))
-	}
-	var all []*dto.MetricFamily
-	for _, f := range families {
-		made := &dto.MetricFamily{Name: &f.name, Help: &f.help, Type: f.kind.Enum()}
-		// All at once: a scrape may have hundreds of thousands.
-		metrics, values, n := make([]dto.Metric, len(these)), make([]float64, len(these)), 0
-		for i, from := range these {
-			value, ok := f.value(from)
-			if !ok {
-				continue
-			}
-			values[n] = value
-			metrics[n].Label = pairs[i][:len(f.labels)]
-			n++
-		}
-		made.Metric = make([]*dto.Metric, n)
-		counters, gauges := make([]dto.Counter, n), []dto.Gauge(nil)
-		if f.kind != counter {
-			counters, gauges = nil, make([]dto.Gauge, n)
-		}
-		for i := range n {
-			if f.kind == counter {
-				counters[i].Value = &values[i]
-				metrics[i].Counter = &counters[i]
-			} else {
-				gauges[i].Value = &values[i]
-				metrics[i].Gauge = &gauges[i]
-			}
-			made.Metric[i] = &metrics[i]
-		}
-		if len(made.Metric) > 0 {
-			all = append(all, made)
-		}
-	}
-	return all
-}
-
-// mostLabels returns those of the family that has the most.
-func mostLabels[T any](families []of[T]) (names []string) {
-	for _, f := range families {
-		if len(f.labels) > len(names) {
-			names = f.labels
-		}
-	}
-	return names
-}
-
-// pair gives values the names of labels.
-func pair(names, values []string) []*dto.LabelPair {
-	pairs, made := make([]*dto.LabelPair, len(names)), make([]dto.LabelPair, len(names))
-	for i := range names {
-		made[i].Name, made[i].Value = &names[i], &values[i]
-		pairs[i] = &made[i]
-	}
-	return pairs
 }

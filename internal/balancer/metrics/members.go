@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"slices"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -68,13 +66,13 @@ func lasting(m *ops.Member) (n int) {
 }
 
 // members makes the families of the other balancers. One that was never heard has no name yet.
-func members(all *ops.Members) []*dto.MetricFamily {
+func members(all *ops.Members) []made {
 	if all == nil {
 		return nil
 	}
-	made := series([]of[*ops.Members]{membersRefused}, []*ops.Members{all}, func(*ops.Members) []string { return nil })
+	families := series([]of[*ops.Members]{membersRefused}, []*ops.Members{all}, func(*ops.Members) []string { return nil })
 	name := func(m *ops.Member) []string { return []string{cmp.Or(m.Name, m.Address)} }
-	made = append(made, series(memberFamilies, pointers(all.Members), name)...)
+	families = append(families, series(memberFamilies, pointers(all.Members), name)...)
 	handing := slices.DeleteFunc(pointers(all.Members), func(m *ops.Member) bool { return m.Flows == nil })
-	return append(made, series(memberFlowFamilies, handing, name)...)
+	return append(families, series(memberFlowFamilies, handing, name)...)
 }

@@ -5,8 +5,6 @@ package metrics
 import (
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -51,7 +49,7 @@ var operationFamilies = []of[operated]{
 }
 
 // operations makes the families of the operations in force.
-func operations(overlays []ops.Overlay) []*dto.MetricFamily {
+func operations(overlays []ops.Overlay) []made {
 	var all []operated
 	for i := range overlays {
 		o := &overlays[i]

@@ -3,8 +3,6 @@
 package metrics
 
 import (
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -89,7 +87,7 @@ var proxiedFamilies = []of[member]{
 }
 
 // engines makes the families of the proxy engine.
-func engines(engine *ops.ProxyEngine) []*dto.MetricFamily {
+func engines(engine *ops.ProxyEngine) []made {
 	if engine == nil {
 		return nil
 	}
@@ -99,7 +97,7 @@ func engines(engine *ops.ProxyEngine) []*dto.MetricFamily {
 }
 
 // proxied makes the families of services of mode proxy.
-func proxied(services []ops.Service) []*dto.MetricFamily {
+func proxied(services []ops.Service) []made {
 	var these []*ops.Service
 	var all []responded
 	for i := range services {

@@ -5,8 +5,6 @@ package metrics
 import (
 	"strconv"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -49,7 +47,7 @@ var vrrpFamilies = []of[*ops.VRRP]{
 }
 
 // elected makes the families of how the VIPs are shared.
-func elected(v *ops.VRRP) []*dto.MetricFamily {
+func elected(v *ops.VRRP) []made {
 	if v == nil {
 		return nil
 	}
