@@ -26,7 +26,7 @@ const MaxBytes = 32 << 20
 // interfaces and services, for a program to fill in and Write.
 func New() *Config {
 	c := &Config{file: yamlfile.NewFile("")}
-	rootKeys.Reset(c)
+	keytable.Reset(rootKeys, c)
 	c.Flows.Unproven = c.Flows.usualUnproven()
 	return c
 }
@@ -101,7 +101,7 @@ func Merge(file Source, fragments ...Source) (*Config, error) {
 	p.cfg.File, p.cfg.file = file.Name, p.File
 	root := p.Document(file.Data, fileKind)
 	if root != nil {
-		rootKeys.Read(p.File, root, "", p.cfg)
+		keytable.Read(rootKeys, p.File, root, "", p.cfg)
 	}
 	for _, source := range fragments {
 		p.add(source)
@@ -127,7 +127,7 @@ func (p *parser) add(source Source) {
 	part, read := yamlfile.NewFile(source.Name), New()
 	if !blank(source.Data) {
 		if root := part.Document(source.Data, fragmentKind); root != nil {
-			fragmentKeys.Read(part, root, "", read)
+			keytable.Read(fragmentKeys, part, root, "", read)
 		}
 	}
 	p.cfg.fragments = append(p.cfg.fragments, fragment{source.Name, len(p.cfg.Services)})
@@ -162,7 +162,7 @@ func WriteFragment(c *Config, owner string) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(fragmentKeys.Write(&only)); err != nil {
+	if err := encoder.Encode(keytable.Write(fragmentKeys, &only)); err != nil {
 		return nil, fmt.Errorf("write the services of %s: %w", owner, err)
 	}
 	return text.Bytes(), nil
@@ -189,7 +189,7 @@ func ReadBackends(name string, data []byte, most int) ([]lb.Backend, error) {
 	if noBackends(root) {
 		return nil, nil
 	}
-	keys.Read(file, root, "", &list)
+	keytable.Read(keys, file, root, "", &list)
 	checkList(file, list.backends)
 	return list.backends, file.Problems.Err()
 }

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/keytable"
 )
 
 // Write returns the file that Parse reads into an equal configuration. Values that hold
@@ -20,7 +21,7 @@ func Write(c *Config) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(rootKeys.Write(short)); err != nil {
+	if err := encoder.Encode(keytable.Write(rootKeys, short)); err != nil {
 		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
 	return text.Bytes(), nil
@@ -75,7 +76,7 @@ func Reference(w io.Writer) error {
 	if _, err := io.WriteString(w, referenceHead); err != nil {
 		return err
 	}
-	return rootKeys.Reference(w, "The file")
+	return keytable.Reference(rootKeys, w, "The file")
 }
 
 // Manual writes the reference of the keys for a manual page, in Markdown.
@@ -83,8 +84,8 @@ func Manual(w io.Writer) error {
 	if _, err := io.WriteString(w, referenceHead); err != nil {
 		return err
 	}
-	return rootKeys.Manual(w, "The file")
+	return keytable.Manual(rootKeys, w, "The file")
 }
 
 // Schema returns the JSON schema (draft 2020-12) of the file.
-func Schema() ([]byte, error) { return rootKeys.Schema("Jeoul's configuration") }
+func Schema() ([]byte, error) { return keytable.Schema(rootKeys, "Jeoul's configuration") }

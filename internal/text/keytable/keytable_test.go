@@ -128,9 +128,9 @@ var guideKeys = Table[guide]{
 func read(t *testing.T, text string) (*zoo, yamlfile.Problems) {
 	t.Helper()
 	f, z := yamlfile.NewFile("f"), &zoo{}
-	zooKeys.Reset(z)
+	Reset(zooKeys, z)
 	if root := f.Document([]byte(text), yamlfile.Kind{MaxBytes: 1 << 20}); root != nil {
-		zooKeys.Read(f, root, "", z)
+		Read(zooKeys, f, root, "", z)
 	}
 	return z, f.Problems
 }
@@ -173,7 +173,7 @@ func TestReadAndWrite(t *testing.T) {
 		var text strings.Builder
 		encoder := yaml.NewEncoder(&text)
 		encoder.SetIndent(2)
-		if err := encoder.Encode(zooKeys.Write(got)); err != nil {
+		if err := encoder.Encode(Write(zooKeys, got)); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(test.text, text.String()); diff != "" {
@@ -222,7 +222,7 @@ func TestElementsDoNotShare(t *testing.T) {
 
 func TestReference(t *testing.T) {
 	var page strings.Builder
-	if err := zooKeys.Reference(&page, "Zoo"); err != nil {
+	if err := Reference(zooKeys, &page, "Zoo"); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -246,7 +246,7 @@ func TestReference(t *testing.T) {
 }
 
 func TestSchema(t *testing.T) {
-	text, err := zooKeys.Schema("Zoo")
+	text, err := Schema(zooKeys, "Zoo")
 	if err != nil {
 		t.Fatal(err)
 	}

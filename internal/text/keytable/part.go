@@ -26,7 +26,7 @@ func Part[T, V any](at func(*T) **V, table Table[V]) Value[T] {
 			return nil
 		},
 		set:   func(to, part any) { *at(to.(*T)), _ = part.(*V) },
-		table: table.untyped(),
+		table: untyped(table),
 	}}
 }
 

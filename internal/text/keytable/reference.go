@@ -10,16 +10,16 @@ import (
 
 // Reference writes the part of a page in Markdown that explains the keys: a section for
 // each mapping, the outermost under the given title.
-func (t Table[T]) Reference(w io.Writer, title string) error {
+func Reference[T any](t Table[T], w io.Writer, title string) error {
 	page := &page{w: w, section: (*page).table}
-	page.sections("", title, t.untyped().entries())
+	page.sections("", title, untyped(t).entries())
 	return page.err
 }
 
 // Manual writes the same with lists in place of tables, which a terminal is too narrow for.
-func (t Table[T]) Manual(w io.Writer, title string) error {
+func Manual[T any](t Table[T], w io.Writer, title string) error {
 	page := &page{w: w, section: (*page).list}
-	page.sections("", title, t.untyped().entries())
+	page.sections("", title, untyped(t).entries())
 	return page.err
 }
 

@@ -10,8 +10,8 @@ import (
 
 // Schema returns the JSON schema (draft 2020-12) of the mapping, indented: what an editor
 // needs to complete and check keys. It knows nothing of checks across keys.
-func (t Table[T]) Schema(title string) ([]byte, error) {
-	schema := object(t.untyped().entries())
+func Schema[T any](t Table[T], title string) ([]byte, error) {
+	schema := object(untyped(t).entries())
 	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	schema["title"] = title
 	text, err := json.MarshalIndent(schema, "", "  ")

@@ -28,17 +28,17 @@ type short struct {
 // written or, where its key word is all that is set, that key's value. The table's
 // key word is required. The key several, beside this one, has Shorts, and explains the keys.
 func Short[T, V any](at func(*T) *[]V, table Table[V], word, several string) Value[T] {
-	return Value[T]{short{mappings{list: newList(at), table: table.untyped()}, word, true, several, false}}
+	return Value[T]{short{mappings{list: newList(at), table: untyped(table)}, word, true, several, false}}
 }
 
 // Shorts is Short for several elements; a list of one is written by the key that has Short.
 func Shorts[T, V any](at func(*T) *[]V, table Table[V], word string, length Length) Value[T] {
-	return Value[T]{short{mappings{newList(at), table.untyped(), length}, word, false, "", false}}
+	return Value[T]{short{mappings{newList(at), untyped(table), length}, word, false, "", false}}
 }
 
 // ShortMappings is Shorts without a key beside it: a list of one is written as any other.
 func ShortMappings[T, V any](at func(*T) *[]V, table Table[V], word string, length Length) Value[T] {
-	return Value[T]{short{mappings{newList(at), table.untyped(), length}, word, false, "", true}}
+	return Value[T]{short{mappings{newList(at), untyped(table), length}, word, false, "", true}}
 }
 
 func (v short) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
@@ -119,7 +119,7 @@ type where struct {
 // Where is a value that is not written unless holds says so: that of a part of T that may not
 // be there.
 func Where[T any](holds func(*T) bool, value Value[T]) Value[T] {
-	return Value[T]{where{value.value, func(of any) bool { return holds(of.(*T)) }}}
+	return Value[T]{where{value.of, func(of any) bool { return holds(of.(*T)) }}}
 }
 
 func (v where) write(from any) *yaml.Node {
@@ -138,7 +138,7 @@ type orEmpty struct {
 // OrEmpty is a list (Mappings) that a file may write as `[]`. A list without elements is written so where shown
 // says so, since without the key the file would mean something else.
 func OrEmpty[T any](shown func(*T) bool, list Value[T]) Value[T] {
-	return Value[T]{orEmpty{list.value, func(of any) bool { return shown(of.(*T)) }}}
+	return Value[T]{orEmpty{list.of, func(of any) bool { return shown(of.(*T)) }}}
 }
 
 func (v orEmpty) read(f *yamlfile.File, node *yaml.Node, field string, to any) {

@@ -41,7 +41,7 @@ type Key[T any] struct {
 
 // Value is what a key of a mapping takes. The values are Scalar fields (Field, Optional), mappings (Mapping), and lists
 // of either (Mappings, Items). The zero Value is that of a key that is gone.
-type Value[T any] struct{ value }
+type Value[T any] struct{ of value }
 
 // value is a Value whose T the compiler does not know, so that what reads, writes and explains tables is compiled once
 // and not for each type that has keys. What it is given is a *T.
@@ -96,26 +96,26 @@ type key struct {
 }
 
 // untyped returns the table without its type.
-func (t Table[T]) untyped() table {
+func untyped[T any](t Table[T]) table {
 	keys := make([]key, len(t))
 	for i, k := range t {
 		keys[i] = key{entry{name: k.Name, what: k.What, refused: k.Refused, since: k.Since, unless: k.Unless,
-			required: k.Required, beside: k.Beside}, k.Gone, k.Value.value}
+			required: k.Required, beside: k.Beside}, k.Gone, k.Value.of}
 	}
 	return table{keys, func(to any) { *to.(*T) = *new(T) }, func() any { return new(T) }}
 }
 
 // Reset makes *to what a mapping without any key stands for.
-func (t Table[T]) Reset(to *T) { t.untyped().reset(to) }
+func Reset[T any](t Table[T], to *T) { untyped(t).reset(to) }
 
 // Read takes the mapping of a node, whose path is field, into *to, which was Reset. What
 // is wrong is reported to the file; such values are left as they were.
-func (t Table[T]) Read(f *yamlfile.File, node *yaml.Node, field string, to *T) {
-	t.untyped().read(f, node, field, to)
+func Read[T any](t Table[T], f *yamlfile.File, node *yaml.Node, field string, to *T) {
+	untyped(t).read(f, node, field, to)
 }
 
 // Write returns the mapping that Read takes into an equal value.
-func (t Table[T]) Write(from *T) *yaml.Node { return t.untyped().write(from) }
+func Write[T any](t Table[T], from *T) *yaml.Node { return untyped(t).write(from) }
 
 // entries describes the keys that are not gone.
 func (t table) entries() []entry {

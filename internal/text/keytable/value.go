@@ -114,7 +114,7 @@ func Mapping[T, V any](at func(*T) *V, table Table[V]) Value[T] {
 }
 
 func newMapping[T, V any](at func(*T) *V, table Table[V]) mapping {
-	return mapping{func(of any) any { return at(of.(*T)) }, table.untyped()}
+	return mapping{func(of any) any { return at(of.(*T)) }, untyped(table)}
 }
 
 func (v mapping) reset(to any) { v.table.reset(v.at(to)) }
@@ -190,7 +190,7 @@ func newList[T, V any](at func(*T) *[]V) list {
 
 // Mappings is a list of mappings, read into a field of T.
 func Mappings[T, V any](at func(*T) *[]V, table Table[V], length Length) Value[T] {
-	return Value[T]{mappings{newList(at), table.untyped(), length}}
+	return Value[T]{mappings{newList(at), untyped(table), length}}
 }
 
 func (v mappings) reset(any) {}

@@ -73,7 +73,7 @@ var tokenHash = keytable.Scalar[[sha256.Size]byte]{Parse: func(text string) (has
 func parseTokens(path string, text []byte) (tokens, error) {
 	f, read := yamlfile.NewFile(path), tokenFile{}
 	if root := f.Document(text, tokenFileKind); root != nil {
-		tokenFileKeys.Read(f, root, "", &read)
+		keytable.Read(tokenFileKeys, f, root, "", &read)
 	}
 	seen := map[string]bool{}
 	for i, t := range read.tokens {

@@ -164,7 +164,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 func Parse(name string, text []byte) ([]Pool, error) {
 	f, read := yamlfile.NewFile(name), file{}
 	if root := f.Document(text, fileKind); root != nil {
-		fileKeys.Read(f, root, "", &read)
+		keytable.Read(fileKeys, f, root, "", &read)
 	}
 	checkPools(f, read.pools)
 	if err := f.Problems.Err(); err != nil {
