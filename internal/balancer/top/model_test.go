@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
@@ -437,6 +438,49 @@ func TestBalancerGoes(t *testing.T) {
 	if got := s.row("web")[5]; got != "400" {
 		t.Errorf("%s a second across the gap, want 400", got)
 	}
+}
+
+// TestClockJumps: rates, and how long a balancer is away, are of the time that has passed, whatever the clock was set to
+// meanwhile; the time of the day is that of the clock.
+func TestClockJumps(t *testing.T) {
+	for _, jump := range []time.Duration{time.Hour, -time.Hour, -20 * 365 * 24 * time.Hour} {
+		s := newScreen(t, 100, 24, nil)
+		began := time.Now()
+		reading := func(seconds int, by time.Duration) {
+			s.now = clockSet(t, began.Add(time.Duration(seconds)*time.Second), by)
+			s.read(0, sampled(uint64(seconds)))
+			if got := s.row("web")[5]; seconds > 0 && got != "400" {
+				t.Errorf("%s connections a second after %d s, the clock set by %v; want 400", got, seconds, by)
+			}
+		}
+		for seconds := range 3 {
+			reading(seconds, 0)
+		}
+		for seconds := range 3 {
+			reading(3+seconds, jump)
+		}
+		s.send(readingMsg{err: errors.New("no daemon"), at: s.now})
+		s.now = clockSet(t, began.Add(12*time.Second), 0)
+		s.send(readingMsg{err: errors.New("no daemon"), at: s.now})
+		s.shows("(7s)", "no daemon")
+		s.shows(began.Add(12 * time.Second).Local().Format(time.TimeOnly))
+		reading(13, 0)
+		s.shows("answers again, after 8s")
+	}
+}
+
+// clockSet returns a time as time.Now returns it when the clock has been set by so much: of another wall clock, and of
+// the same steady one. No exported function makes such a time.
+func clockSet(t *testing.T, at time.Time, by time.Duration) time.Time {
+	t.Helper()
+	set := at
+	// The first word of a time.Time with both clocks has the seconds of the wall clock above 30 bits of nanoseconds.
+	word := (*uint64)(unsafe.Pointer(&set))
+	*word += uint64(int64(by/time.Second) << 30)
+	if set.Sub(at) != 0 || set.Unix()-at.Unix() != int64(by/time.Second) {
+		t.Fatalf("this Go lays a time out otherwise: %v set by %v is %v", at, by, set)
+	}
+	return set
 }
 
 // TestSizes: every view and everything that lies over it fits on screens of every size; check sees to it.
