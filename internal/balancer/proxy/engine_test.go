@@ -330,6 +330,18 @@ func TestKilledWithoutRoom(t *testing.T) {
 	}
 }
 
+// TestTemporaryFilesHaveNoRoom: what HAProxy is to judge is written beside its directory, and does not stay there.
+func TestTemporaryFilesHaveNoRoom(t *testing.T) {
+	r := newRig(t)
+	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"))
+	t.Setenv("TMPDIR", "/proc/sys") // where no file can be made
+	r.apply(s)
+	mustGet(t, client(t, nil, s), "http://a.test/")
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(r.dir), "jeoul-proxy-*")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v: %v", left, err)
+	}
+}
+
 // TestChangeCutShortWithoutRoom: a process that ends in the middle of a change of servers, wherever, while the disk is
 // full, is followed by one that has HAProxy finish it without a reload, which would need a file.
 func TestChangeCutShortWithoutRoom(t *testing.T) {

@@ -13,16 +13,28 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
 // judgeBound is how long HAProxy may take to judge a configuration: it reads every certificate.
 const judgeBound = time.Minute
 
-// judge has HAProxy check a configuration, which it reads from a directory of its own.
+// judge has HAProxy check a configuration, which it reads from a directory of its own: among temporary files or, where
+// those have no room, beside the one that HAProxy runs with, so that no other file system decides what may be served.
 func judge(ctx context.Context, d Desired, h Host, c *candidate) error {
-	dir, err := os.MkdirTemp("", "jeoul-proxy-")
+	err := judgeBelow(ctx, os.TempDir(), d, h, c)
+	if durable.Unwritable(err) {
+		return judgeBelow(ctx, filepath.Dir(h.Dir), d, h, c)
+	}
+	return err
+}
+
+// judgeBelow is judge with a directory below another.
+func judgeBelow(ctx context.Context, parent string, d Desired, h Host, c *candidate) error {
+	dir, err := os.MkdirTemp(parent, "jeoul-proxy-")
 	if err != nil {
-		return fmt.Errorf("making a directory for HAProxy to check a configuration: %v", err)
+		return fmt.Errorf("making a directory for HAProxy to check a configuration: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	aside := *c
@@ -34,7 +46,7 @@ func judge(ctx context.Context, d Desired, h Host, c *candidate) error {
 	}
 	at := filepath.Join(dir, "haproxy.cfg")
 	if err := os.WriteFile(at, []byte(aside.rendering.String()), 0o600); err != nil {
-		return fmt.Errorf("writing what HAProxy is to check: %v", err)
+		return fmt.Errorf("writing what HAProxy is to check: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, judgeBound)
 	defer cancel()

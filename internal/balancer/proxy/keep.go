@@ -129,12 +129,12 @@ func replaceExtra(path string, contents []byte) error {
 func (c *candidate) extras() error {
 	for path, contents := range c.rendering.Files {
 		if err := replaceExtra(path, []byte(contents)); err != nil {
-			return fmt.Errorf("writing a file of HAProxy's configuration: %v", err)
+			return fmt.Errorf("writing a file of HAProxy's configuration: %w", err)
 		}
 	}
 	for path, original := range c.rendering.Certificates {
 		if err := replaceExtra(path, c.certificates[original].pem); err != nil {
-			return fmt.Errorf("writing HAProxy's copy of the certificate %s: %v", original, err)
+			return fmt.Errorf("writing HAProxy's copy of the certificate %s: %w", original, err)
 		}
 	}
 	return nil
