@@ -21,6 +21,8 @@ go tool bpf2go -tags linux -target bpfel "$@" -- "${compile[@]}" "${more[@]}"
 # The object is embedded compressed, and the generated code decompresses it. NAME is the last argument but one.
 name=${*: -2:1}
 object=${name,,}_bpfel.o code=${name,,}_bpfel.go
+# Without relocations of BTF, which only a linker needs: an eighth of what is embedded.
+llvm-objcopy --remove-section=.rel.BTF --remove-section=.rel.BTF.ext "$object"
 gzip -9nf "$object"
 sed -i -e "s|^//go:embed $object\$|&.gz|" -e 's|bytes\.NewReader(\(_[A-Za-z0-9]*Bytes\))|bpfobject.Open(\1)|' \
 	-e 's|^\t"bytes"$|\t"github.com/jeoul/jeoul/internal/host/bpfobject"|' "$code"
