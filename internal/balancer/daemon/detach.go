@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
@@ -94,7 +94,7 @@ func (i instance) detach(out io.Writer, links []string) error {
 	if store != nil {
 		done = "detached: " + store.Dir()
 	}
-	err = errors.Join(err, datapath.Detach(i.keep(store), links), pins.Tidy(i.stateDir))
+	err = errors.Join(err, keeper.Detach(i.keep(store), links), pins.Tidy(i.stateDir))
 	// Last: until then they lead the next start, or `jeoul detach`, to what is left.
 	if err = errors.Join(err, i.forgetFiles(), i.forgetAliases("")); err == nil {
 		fmt.Fprintln(out, done)
@@ -141,8 +141,8 @@ func withFiles(stateDir, end string) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return !strings.HasSuffix(name, end) })
 }
 
-func describeKept(keep *datapath.Keep) string {
-	k, err := datapath.ReadKept(keep)
+func describeKept(keep *keeper.Keep) string {
+	k, err := keeper.Read(keep)
 	if err != nil {
 		return fmt.Sprintf("a data plane without a process is kept in %s: %v", k.Dir, err)
 	}
@@ -154,7 +154,7 @@ func describeKept(keep *datapath.Keep) string {
 
 // forwardsUntil says for how long a data plane without a process forwards, or since when it does
 // not.
-func forwardsUntil(k datapath.Kept, now time.Time) string {
+func forwardsUntil(k keeper.Kept, now time.Time) string {
 	switch at := k.FailOpen.Format(time.DateTime); {
 	case k.IsFailOpen:
 		return fmt.Sprintf("it has left packets for its VIPs to the kernel since %s (for %s)", at,

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/host/namespace"
@@ -90,8 +90,8 @@ func (i instance) forgetFiles() error {
 }
 
 // keep says where the data plane is kept in a store.
-func (i instance) keep(store *pins.Store) *datapath.Keep {
-	return &datapath.Keep{Store: store, Snapshot: i.file(kindSnapshot), Cookie: i.cookie, Files: i.files}
+func (i instance) keep(store *pins.Store) *keeper.Keep {
+	return &keeper.Keep{Store: store, Snapshot: i.file(kindSnapshot), Cookie: i.cookie, Files: i.files}
 }
 
 // forgetFile removes a file, if it is there.

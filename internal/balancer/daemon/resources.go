@@ -11,6 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/control"
 	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	backendpaths "github.com/jeoul/jeoul/internal/balancer/paths"
 	"github.com/jeoul/jeoul/internal/balancer/proxy"
@@ -92,7 +93,7 @@ func (r *resources) open(ctx context.Context, cfg *config.Config, stateDir strin
 
 // openDataPlane opens the data plane, that of a process before where there is one.
 func (r *resources) openDataPlane(cfg *config.Config, log *slog.Logger) (err error) {
-	var keep *datapath.Keep
+	var keep *keeper.Keep
 	var kept durable.Options
 	if r.store != nil {
 		kept.Spare = r.store

@@ -8,7 +8,7 @@ import (
 	"net"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
-	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 )
@@ -54,7 +54,7 @@ func (i instance) sweep() {
 			continue // it has a process
 		}
 		other := instance{stateDir: i.stateDir, name: name}
-		if swept, _ := datapath.Sweep(other.keep(store)); swept {
+		if swept, _ := keeper.Sweep(other.keep(store)); swept {
 			_ = other.forgetFiles()
 			_ = forgetFile(other.file(kindDiscovered))
 		} else {
@@ -76,7 +76,7 @@ func (i instance) renamed(link string) error {
 		}
 		other := instance{stateDir: i.stateDir, name: name, cookie: i.cookie}
 		// What cannot be read is not of this network namespace, or of no use to anyone.
-		if index, former, err := datapath.FirstInterface(other.keep(nil)); err == nil && index == nic.Index &&
+		if index, former, err := keeper.FirstInterface(other.keep(nil)); err == nil && index == nic.Index &&
 			former != link {
 			return fmt.Errorf(
 				"%s had the name %s when the balancer was started whose data plane is attached to it: rename it back, or stop that one, or take it away with `jeoul detach --interface %s`, with which its connections end", link, former, former)

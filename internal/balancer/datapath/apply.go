@@ -100,12 +100,12 @@ func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 	// Until the janitor knows which backends are new, it would take their flows for those of
 	// backends that have left.
 	d.janitor.Freeze(true)
-	d.keeper.show(m)
+	d.keeper.Show(m)
 	p.Publish()
 	c.StoreHead(m.Head())
 	d.committed(c, d.shared)
 	d.publishPicture()
-	d.keeper.removeOld(d.current)
+	d.keeper.RemoveOld(d.current)
 	return true, nil
 }
 
@@ -128,14 +128,14 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		return err
 	}
 	d.writeSnapshot(c, ports)
-	d.keeper.show(memory)
+	d.keeper.Show(memory)
 	// Packets find the programs before the limits are written.
 	c.NoteUnremembered(next.Turn, d.janitor.Now())
 	flows := sharedmaps.Move{Janitor: d.janitor, From: d.shared, To: next, Previous: d.previous, Memory: memory,
 		Returns: c.ReplyKeys(d.secret)}
 	sockets, err := d.beginSockets(c.State.Local, memory, next)
 	if err != nil {
-		d.keeper.giveUp(d.current)
+		d.keeper.GiveUp(d.current)
 		memory.Close()
 		next.CloseUnless(d.shared)
 		return err
@@ -150,7 +150,7 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	if err != nil {
 		err = errors.Join(err, sockets.undo())
 		flows.Cancel()
-		d.keeper.giveUp(d.current)
+		d.keeper.GiveUp(d.current)
 		memory.Close()
 		next.CloseUnless(d.shared)
 		return err
@@ -199,7 +199,7 @@ func (d *Datapath) load(kind loader.Kind, ports []attach.Port, memory *generatio
 		made.Close()
 		return nil, err
 	}
-	d.keeper.pin(made, shared, d.sockets)
+	d.keeper.Pin(made, shared, d.sockets.maps())
 	return made, nil
 }
 

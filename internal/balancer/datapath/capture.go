@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
@@ -39,7 +40,7 @@ func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, tell func(tra
 	if err != nil {
 		return err
 	}
-	zero := monotonicZero()
+	zero := flowtable.MonotonicZero()
 	var lost uint64
 	return d.follow(ctx, live, func() error { return tell(trace.Event{Started: true}) },
 		func(record *traced.Record) error { return tell(trace.Event{Packet: d.describe(record, zero)}) },
@@ -70,7 +71,7 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, tell fu
 	stopping := ctx
 	ctx, cancel := context.WithTimeout(ctx, request.For())
 	defer cancel()
-	zero := monotonicZero()
+	zero := flowtable.MonotonicZero()
 	progress := capture.NewProgress(request, tell, cancel)
 	err = d.follow(ctx, live, func() error { return tell(capture.Event{Started: d.started(live)}) },
 		func(record *traced.Record) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
@@ -55,7 +56,7 @@ type Options struct {
 	Clsact func(name string, attach func(ours bool) error) error
 	// Keep has the data plane outlive its process, and takes over one that has; nil: it
 	// ends with the process. Open's caller closes the store if Open fails.
-	Keep *Keep
+	Keep *keeper.Keep
 	// Orphan is how long what is kept forwards without a process; 0 is for ever. After it,
 	// packets for the VIPs are left to the kernel.
 	Orphan time.Duration
@@ -134,7 +135,7 @@ type Datapath struct {
 	// unspecific: the links take programs without an attach type.
 	unspecific bool
 	// keeper is nil where nothing outlives the process.
-	keeper *keeper
+	keeper *keeper.Keeper
 	// leftovers keep programs on the interfaces that a killed process was about to take off.
 	leftovers []leftover
 	// notBack is what was said last of a program that is out of libxdp's dispatcher.
@@ -169,7 +170,7 @@ func Open(options Options) (*Datapath, error) {
 		kernel: loader.ThisKernel, stop: make(chan struct{}), counted: make(chan struct{}, 1),
 		now: time.Now, secret: rand.Uint64(), register: generation.NewRegister(),
 		janitor: flowtable.NewJanitor(options.Timeouts),
-		keeper:  newKeeper(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff,
+		keeper:  keeper.New(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff,
 			SwitchBack: options.SwitchBack}}
 	onNew(d)
 	d.tryWatch()
@@ -224,7 +225,7 @@ func (d *Datapath) Program() *ebpf.Program {
 func (d *Datapath) Close() error {
 	return d.end(func() error {
 		err := errors.Join(d.sockets.detach(), d.detach(), attach.CloseAll(holdsOf(d.leftovers)))
-		return errors.Join(err, d.keeper.forget())
+		return errors.Join(err, d.keeper.Forget())
 	})
 }
 

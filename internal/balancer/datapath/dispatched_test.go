@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -430,14 +431,14 @@ func TestPassIsKnown(t *testing.T) {
 		}
 		defer pass.Close()
 		f := &found{store: d.keeper.Store}
-		before, err := f.programsOf([]uint64{d.current.Set})
+		before, err := keeper.ProgramsOf(f.store, []uint64{d.current.Set})
 		if err != nil {
 			return err
 		}
-		if err := d.keeper.pinPass(d.current, pass); err != nil {
+		if err := d.keeper.PinPass(d.current, pass); err != nil {
 			return err
 		}
-		after, err := f.programsOf([]uint64{d.current.Set})
+		after, err := keeper.ProgramsOf(f.store, []uint64{d.current.Set})
 		if err != nil {
 			return err
 		}

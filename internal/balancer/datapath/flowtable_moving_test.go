@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
@@ -236,12 +237,12 @@ func TestMoveCountsWhatHasNoRoom(t *testing.T) {
 	if there := len(to.Proven.Places()) + len(to.Unproven.Places()); m.Lost == 0 || there+m.Lost != proven+unproven {
 		t.Errorf("of %d flows %d are there, and %d had no room", proven+unproven, there, m.Lost)
 	}
-	d := &Datapath{keeper: &keeper{}}
+	d := &Datapath{keeper: &keeper.Keeper{}}
 	d.noteLost(0)
-	if d.keeper.note != "" {
-		t.Errorf("without a loss it says %q", d.keeper.note)
+	if d.keeper.Note != "" {
+		t.Errorf("without a loss it says %q", d.keeper.Note)
 	}
-	if d.noteLost(m.Lost); !strings.Contains(d.keeper.note, fmt.Sprintf("%d had no room", m.Lost)) {
-		t.Errorf("it says %q, and %d flows had no room", d.keeper.note, m.Lost)
+	if d.noteLost(m.Lost); !strings.Contains(d.keeper.Note, fmt.Sprintf("%d had no room", m.Lost)) {
+		t.Errorf("it says %q, and %d flows had no room", d.keeper.Note, m.Lost)
 	}
 }

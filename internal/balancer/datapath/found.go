@@ -16,6 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -34,27 +35,6 @@ type attached struct {
 	program ebpf.ProgramID
 }
 
-// interfaces are those that programs may be on, by what the snapshots say.
-func (k *keeper) interfaces() (ports []attach.Port) {
-	numbers, _ := k.snapshots()
-	for _, number := range numbers {
-		data, err := k.load(number)
-		if err != nil {
-			continue
-		}
-		s, err := snapshot.DecodeHead(data)
-		if err != nil {
-			continue // it matters only if it is the one that holds
-		}
-		for _, i := range slices.Concat(s.Interfaces, s.Leaving) {
-			if p := (attach.Port{Name: i.Name, Index: i.Index}); !slices.ContainsFunc(ports, p.SameInterface) {
-				ports = append(ports, p)
-			}
-		}
-	}
-	return ports
-}
-
 // findAttached finds the newest set whose programs are attached: one of them at least, and to
 // each of its interfaces ours by the same way, which is what a process leaves that is killed
 // while it swaps one by one. Ports are where filters are looked for.
@@ -64,7 +44,7 @@ func (f *found) findAttached(sets []uint64, ports []attach.Port) error {
 	}
 	some := false
 	for _, set := range slices.Backward(sets) {
-		programs, ids, err := f.openPrograms(set)
+		programs, ids, err := keeper.OpenPrograms(f.store, set)
 		if err != nil {
 			return err
 		}
@@ -75,7 +55,7 @@ func (f *found) findAttached(sets []uint64, ports []attach.Port) error {
 				return nil
 			}
 		}
-		closePrograms(programs)
+		keeper.ClosePrograms(programs)
 	}
 	if some {
 		return &unusable{"it is not attached to all of its interfaces"}
@@ -128,12 +108,6 @@ func (f *found) choose() error {
 	return nil
 }
 
-func closePrograms(programs map[int]*ebpf.Program) {
-	for _, p := range programs {
-		p.Close()
-	}
-}
-
 // listAttached looks for what is attached, by links that are pinned and by filters.
 func (f *found) listAttached(ports []attach.Port) error {
 	names, err := f.store.Links()
@@ -164,37 +138,6 @@ func (f *found) listAttached(ports []attach.Port) error {
 		}
 	}
 	return nil
-}
-
-// openPrograms opens the programs of a set, and returns their numbers, by the index of their
-// interface.
-func (f *found) openPrograms(set uint64) (map[int]*ebpf.Program, map[int]ebpf.ProgramID, error) {
-	names, err := f.store.Objects(set)
-	if err != nil {
-		return nil, nil, err
-	}
-	programs, ids := map[int]*ebpf.Program{}, map[int]ebpf.ProgramID{}
-	for _, name := range names {
-		digits, is := strings.CutPrefix(name, programPrefix)
-		index, err := strconv.Atoi(digits)
-		if !is || err != nil {
-			continue
-		}
-		path := f.store.Path(pins.Set(set), name)
-		p, err := ebpf.LoadPinnedProgram(path, nil)
-		if err != nil {
-			closePrograms(programs)
-			return nil, nil, fmt.Errorf("%s is no program of ours: %w", path, err)
-		}
-		programs[index] = p
-		info, err := p.Info()
-		if err != nil {
-			closePrograms(programs)
-			return nil, nil, fmt.Errorf("asking for the number of %s: %w", path, err)
-		}
-		ids[index], _ = info.ID()
-	}
-	return programs, ids, nil
 }
 
 // openShared opens the shared maps of a set.
@@ -249,7 +192,7 @@ func (f *found) close() {
 			_ = l.Leave()
 		}
 	}
-	closePrograms(f.pinned)
+	keeper.ClosePrograms(f.pinned)
 	_ = f.sockets.leave()
 	f.sockets.closeUnless(nil)
 	if f.memory != nil {
@@ -264,7 +207,7 @@ func (f *found) close() {
 
 // catchUp notes tables that a process was about to replace when it was killed: packets may have
 // gone by them last. Of a set whose snapshot is gone, the process had finished.
-func (f *found) catchUp(k *keeper, sets []uint64) error {
+func (f *found) catchUp(k *keeper.Keeper, sets []uint64) error {
 	for _, set := range sets {
 		if set >= f.set {
 			continue
@@ -290,15 +233,15 @@ func (f *found) catchUp(k *keeper, sets []uint64) error {
 }
 
 // snapshotOf reads the snapshot of a set; nil where it is gone, or was not whole.
-func (f *found) snapshotOf(k *keeper, set uint64) (*snapshot.Snapshot, error) {
-	m, err := generation.OpenMemory(f.store.Path(pins.Set(set), generationPin))
+func (f *found) snapshotOf(k *keeper.Keeper, set uint64) (*snapshot.Snapshot, error) {
+	m, err := generation.OpenMemory(f.store.Path(pins.Set(set), keeper.GenerationPin))
 	if err != nil {
 		return nil, err
 	}
 	number := m.Head().Snapshot
 	m.Storage.Unmap()
 	m.Map.Close()
-	s, err := k.decode(number)
+	s, err := k.Decode(number)
 	if err != nil {
 		return nil, nil
 	}

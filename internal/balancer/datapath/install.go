@@ -182,5 +182,5 @@ func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method)
 	if err != nil {
 		return nil, err
 	}
-	return d.keeper.hold(h, w, p), nil
+	return d.keeper.Hold(h, w, p), nil
 }

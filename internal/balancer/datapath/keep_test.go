@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
@@ -61,8 +62,8 @@ func newKeptBystander(t testing.TB) *kept {
 
 func (k *kept) store() (*pins.Store, error) { return pins.Open(k.dir, "test") }
 
-func (k *kept) keep(store *pins.Store) *Keep {
-	return &Keep{Store: store, Snapshot: filepath.Join(k.dir, "snapshot"), Cookie: 7}
+func (k *kept) keep(store *pins.Store) *keeper.Keep {
+	return &keeper.Keep{Store: store, Snapshot: filepath.Join(k.dir, "snapshot"), Cookie: 7}
 }
 
 func (k *kept) open() (*Datapath, error) {
@@ -228,7 +229,7 @@ func TestKeptAfterKill(t *testing.T) {
 			return nil, err
 		}
 		d.writeSnapshot(c, d.current.Ports)
-		d.keeper.show(memory)
+		d.keeper.Show(memory)
 		return d.load(d.programs(lb.HookTC), d.current.Ports, memory, d.shared)
 	}
 	for name, dies := range map[string]func(d *Datapath) error{
@@ -251,7 +252,7 @@ func TestKeptAfterKill(t *testing.T) {
 				return errors.New("no room")
 			}
 			d.writeSnapshot(c, d.current.Ports)
-			d.keeper.show(d.current.Memory)
+			d.keeper.Show(d.current.Memory)
 			p.ShowRows(p.Rows)
 			return nil
 		},
@@ -305,7 +306,7 @@ func TestKeptAfterKill(t *testing.T) {
 // what to do.
 func TestKeptIsRefused(t *testing.T) {
 	testenv.Root(t)
-	snapshotOf := func(d *Datapath) string { return d.keeper.file(d.keeper.number) }
+	snapshotOf := func(d *Datapath) string { return d.keeper.File(d.keeper.Number) }
 	edit := func(change func([]byte) []byte) func(d *Datapath) error {
 		return func(d *Datapath) error {
 			data, err := os.ReadFile(snapshotOf(d))
@@ -366,9 +367,9 @@ func TestKeptIsRefused(t *testing.T) {
 			return errors.Join(os.Remove(path), m.Pin(path), m.Close())
 		}, "for fewer services"},
 		"a foreign map": {foreign(func(*Datapath) string { return objects.XDPMapFlows }), "is no map of ours"},
-		"a foreign program": {foreign(func(d *Datapath) string { return programPin(d.current.Ports[0].Index) }),
+		"a foreign program": {foreign(func(d *Datapath) string { return keeper.ProgramPin(d.current.Ports[0].Index) }),
 			"is no program of ours"},
-		"a foreign memory": {foreign(func(*Datapath) string { return generationPin }), "is no memory"},
+		"a foreign memory": {foreign(func(*Datapath) string { return keeper.GenerationPin }), "is no memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 )
 
 // KeepAgain looks whether what is kept is still where the next process looks for it: it is not once a bpf file
@@ -24,8 +25,8 @@ func (d *Datapath) KeepAgain() (note string, err error) {
 		return d.rejoin(), nil
 	}
 	err = d.keepAgain()
-	d.keeper.writeAgain()
-	note, d.keeper.note = d.keeper.note, ""
+	d.keeper.WriteAgain()
+	note, d.keeper.Note = d.keeper.Note, ""
 	if note == "" {
 		note = d.rejoin()
 	}
@@ -37,25 +38,25 @@ func (d *Datapath) keepAgain() error {
 	before := k.Store.Dir()
 	renewed, err := k.Store.Renew()
 	if renewed {
-		k.lost = true
+		k.Lost = true
 	}
-	lost := k.lost
+	lost := k.Lost
 	if err == nil && lost {
 		err = d.pinAgain()
 	}
 	if err != nil {
-		k.lost = lost
+		k.Lost = lost
 		err = fmt.Errorf(
 			"what is kept in %s is not there any more, and cannot be pinned anew: %w: mount a bpf file system (`mount -t bpf bpf /sys/fs/bpf`)", before, err)
-		k.Files.Note(whatPins, before, err, false)
+		k.Files.Note(keeper.WhatPins, before, err, false)
 		return err
 	}
 	if lost {
-		k.note = fmt.Sprintf(
+		k.Note = fmt.Sprintf(
 			"what is kept of the data plane was not in %s any more, where a bpf file system was unmounted or mounted anew: it is pinned in %s now",
 			before, k.Store.Dir())
-		k.lost = false
-		k.Files.Note(whatPins, before, nil, false)
+		k.Lost = false
+		k.Files.Note(keeper.WhatPins, before, nil, false)
 	}
 	return nil
 }
@@ -63,7 +64,7 @@ func (d *Datapath) keepAgain() error {
 // noteLost has the next note say for how many flows there was no room in the tables that a change has made.
 func (d *Datapath) noteLost(flows int) {
 	if flows > 0 && d.keeper != nil {
-		d.keeper.note = fmt.Sprintf(
+		d.keeper.Note = fmt.Sprintf(
 			"of the flows that were moved into other tables, %d had no room: their connections are balanced as new ones; raise flows.limit", flows)
 	}
 }
@@ -71,7 +72,7 @@ func (d *Datapath) noteLost(flows int) {
 // noteSockets has the next note say why a program is still attached to sockets that should not be.
 func (d *Datapath) noteSockets(err error) {
 	if err != nil && d.keeper != nil {
-		d.keeper.note = err.Error()
+		d.keeper.Note = err.Error()
 	}
 }
 
@@ -96,9 +97,9 @@ func (d *Datapath) pinAgain() error {
 	if d.current == nil || d.current.Adopted {
 		return nil
 	}
-	d.keeper.lost = false
-	d.keeper.pin(d.current, d.shared, d.sockets)
-	if d.keeper.lost {
+	d.keeper.Lost = false
+	d.keeper.Pin(d.current, d.shared, d.sockets.maps())
+	if d.keeper.Lost {
 		return errNotPinned
 	}
 	return nil

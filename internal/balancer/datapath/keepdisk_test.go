@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/test/testdisk"
@@ -64,10 +65,10 @@ func TestUnwritableSnapshot(t *testing.T) {
 						return err
 					}
 					defer again.Close()
-					if again.keeper.number != first.keeper.number ||
+					if again.keeper.Number != first.keeper.Number ||
 						!maps.Equal(again.register.Places.Backends, places) {
 						t.Errorf("the next process goes on with snapshot %d of %d: %v, want %v",
-							again.keeper.number, first.keeper.number, again.register.Places.Backends, places)
+							again.keeper.Number, first.keeper.Number, again.register.Places.Backends, places)
 					}
 					if err := again.Apply(swapping(testState(), 1)); err != nil {
 						return err
@@ -79,9 +80,9 @@ func TestUnwritableSnapshot(t *testing.T) {
 					if _, err := again.KeepAgain(); err != nil {
 						return err
 					}
-					if _, err := os.Stat(again.keeper.file(again.keeper.number)); err != nil ||
-						len(again.keeper.pinned()) != 0 {
-						t.Errorf("with room again: %v, pinned %v", err, again.keeper.pinned())
+					if _, err := os.Stat(again.keeper.File(again.keeper.Number)); err != nil ||
+						len(again.keeper.Pinned()) != 0 {
+						t.Errorf("with room again: %v, pinned %v", err, again.keeper.Pinned())
 					}
 					return nil
 				})
@@ -108,7 +109,7 @@ func TestSnapshotIsNowhere(t *testing.T) {
 		known := maps.Clone(first.register.Places.Backends)
 		disk.Fail(&testdisk.Troubles[3], 0)
 		// As where the kernel has no memory for it.
-		first.keeper.pinContent = func(string, []byte) error { return unix.ENOMEM }
+		first.keeper.PinContent = func(string, []byte) error { return unix.ENOMEM }
 		if err := first.Apply(swapping(testState(), 1)); err != nil {
 			return errors.Join(err, first.Close())
 		}
@@ -120,7 +121,7 @@ func TestSnapshotIsNowhere(t *testing.T) {
 		if len(unknown) == 0 {
 			t.Fatal("the change brought no backend")
 		}
-		if _, err := first.keeper.decode(first.keeper.number); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := first.keeper.Decode(first.keeper.Number); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the last snapshot is there: %v", err)
 		}
 		again, err := k.next(first)
@@ -161,10 +162,10 @@ func TestReserve(t *testing.T) {
 			if err := d.Apply(swapping(testState(), 1)); err != nil {
 				return err
 			}
-			if d.keeper.reserved < d.keeper.size+reserveLeast {
-				t.Errorf("for a snapshot of %d bytes, %d are reserved", d.keeper.size, d.keeper.reserved)
+			if d.keeper.Reserved < d.keeper.Size+keeper.ReserveLeast {
+				t.Errorf("for a snapshot of %d bytes, %d are reserved", d.keeper.Size, d.keeper.Reserved)
 			}
-			if numbers := d.keeper.files(); len(numbers) != 1 {
+			if numbers := d.keeper.SnapshotFiles(); len(numbers) != 1 {
 				t.Errorf("snapshots: %v", numbers)
 			}
 		}

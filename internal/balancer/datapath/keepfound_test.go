@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -152,7 +153,7 @@ func TestSweep(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					if swept, err := Sweep(k.keep(store)); err != nil || swept != gone {
+					if swept, err := keeper.Sweep(k.keep(store)); err != nil || swept != gone {
 						t.Errorf("the interface is gone: %v, and it was removed: %v, %v", gone, swept, err)
 					}
 					store.Close()

@@ -402,7 +402,7 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 	if sets, failed := d.keeper.Store.Sets(); failed != nil || len(sets) != 1 {
 		t.Errorf("sets of pins: %v, %v", sets, failed)
 	}
-	if numbers, failed := d.keeper.snapshots(); failed != nil || len(numbers) != 1 {
+	if numbers, failed := d.keeper.Snapshots(); failed != nil || len(numbers) != 1 {
 		t.Errorf("snapshots: %v, %v", numbers, failed)
 	}
 	if links, failed := d.keeper.Store.Links(); failed != nil || len(links) > len(names) {

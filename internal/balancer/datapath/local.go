@@ -16,6 +16,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/host/deadcode"
@@ -234,7 +235,7 @@ func (d *Datapath) attachSockets(s *sockets) error {
 		var h attach.Hold = l
 		if d.keeper != nil {
 			if err := l.Pin(d.keeper.Store.Path("", s.linkPin(i))); err != nil {
-				d.keeper.lose(fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err))
+				d.keeper.Lose(fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err))
 			}
 			h = attach.PinnedLink{Link: l}
 		}
@@ -326,16 +327,13 @@ func (c *socketsChange) finish() error {
 // release closes what was before, once no reader has it.
 func (c *socketsChange) release() { c.before.closeUnless(c.next) }
 
-// socketPrefix begins the names of the pins of links to sockets.
-const socketPrefix = "sockets-"
-
 // linkPin names the pin of the link to a hook. While the control group changes there are two of each.
 func (s *sockets) linkPin(hook int) string {
-	return fmt.Sprintf("%s%d-%s", socketPrefix, s.id, socketHooks[hook].program)
+	return fmt.Sprintf("%s%d-%s", keeper.SocketPrefix, s.id, socketHooks[hook].program)
 }
 
 // pinAgain pins the links in a directory that has nothing.
-func (s *sockets) pinAgain(k *keeper) error {
+func (s *sockets) pinAgain(k *keeper.Keeper) error {
 	if s == nil {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 )
@@ -25,7 +26,7 @@ func (f *found) findSockets() (*sockets, error) {
 	}
 	whole, some := 0, false
 	for _, name := range names {
-		if !strings.HasPrefix(name, socketPrefix) {
+		if !strings.HasPrefix(name, keeper.SocketPrefix) {
 			continue
 		}
 		some = true
@@ -49,7 +50,7 @@ func (f *found) findSockets() (*sockets, error) {
 func (s *sockets) open(path, name string) bool {
 	var id uint64
 	var program string
-	if n, err := fmt.Sscanf(name, socketPrefix+"%d-%s", &id, &program); n != 2 || err != nil {
+	if n, err := fmt.Sscanf(name, keeper.SocketPrefix+"%d-%s", &id, &program); n != 2 || err != nil {
 		return false
 	}
 	hook := hookNamed(program)
@@ -103,7 +104,7 @@ func compact(holds []attach.Hold) (some []attach.Hold) {
 func (f *found) removeSocketLinks() error {
 	names, err := f.store.Links()
 	for _, name := range names {
-		if !strings.HasPrefix(name, socketPrefix) {
+		if !strings.HasPrefix(name, keeper.SocketPrefix) {
 			continue
 		}
 		h, _, failed := attach.OpenLink(f.store.Path("", name))

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
@@ -84,7 +85,7 @@ func TestOrphanStepsAside(t *testing.T) {
 		if err := first.Apply(testState()); err != nil {
 			return err
 		}
-		path := first.keeper.Store.Path(pins.Set(first.current.Set), generationPin)
+		path := first.keeper.Store.Path(pins.Set(first.current.Set), keeper.GenerationPin)
 		if err := first.Leave(); err != nil {
 			return err
 		}
@@ -98,7 +99,7 @@ func TestOrphanStepsAside(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		kept, err := ReadKept(k.keep(store))
+		kept, err := keeper.Read(k.keep(store))
 		store.Close()
 		if now := time.Now(); err != nil || !kept.IsFailOpen || kept.FailOpen.After(now) ||
 			kept.FailOpen.Before(now.Add(-time.Hour)) {

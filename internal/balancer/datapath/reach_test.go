@@ -240,7 +240,7 @@ func TestKeptReaches(t *testing.T) {
 			return nil, nil, err
 		}
 		d.writeSnapshot(c, ports)
-		d.keeper.show(memory)
+		d.keeper.Show(memory)
 		made, err := d.load(d.programs(lb.HookTC), ports, memory, d.shared)
 		return made, ports, err
 	}

@@ -94,7 +94,7 @@ func (d *Datapath) moveTo(ports []attach.Port, made *loader.Programs, w attach.M
 	}
 	defer pass.Close()
 	if w.Dispatched || d.method.Dispatched {
-		if err := d.keeper.pinPass(made, pass); err != nil {
+		if err := d.keeper.PinPass(made, pass); err != nil {
 			return "", err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
@@ -37,7 +38,7 @@ func asAnotherBuild(d *Datapath, maps []string, reorder func([]string)) error {
 
 // rewriteSnapshot changes the snapshot of a data plane.
 func rewriteSnapshot(d *Datapath, change func(*snapshot.Snapshot)) error {
-	path := d.keeper.file(d.keeper.number)
+	path := d.keeper.File(d.keeper.Number)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -167,7 +168,7 @@ func pinInPlaceOf(d *Datapath, name string, spec *ebpf.MapSpec) (*ebpf.Map, erro
 		return nil, err
 	}
 	path := d.keeper.Store.Path(pins.Set(d.current.Set), name)
-	if err := errors.Join(os.Remove(path), (mapPin{m}).PinCopy(path)); err != nil {
+	if err := errors.Join(os.Remove(path), (keeper.MapPin{Map: m}).PinCopy(path)); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil

@@ -5,7 +5,6 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
@@ -25,7 +25,7 @@ import (
 )
 
 // The story of a restart, from top to bottom. Each change that a process makes pins a set of programs and maps
-// (keep.go) and writes a snapshot of what only the process knows (snapshotwrite.go).
+// (keeper) and writes a snapshot of what only the process knows (snapshotwrite.go).
 //
 //  1. Leave: the old process ends. Programs and maps stay, by their pins.
 //  2. takeOver: Open of the new process looks for sets of pins. Without any, or where they are of no use, it begins
@@ -105,7 +105,7 @@ func (d *Datapath) takeOver() error {
 	}
 	sets, err := k.Store.Sets()
 	if err == nil && len(sets) == 0 {
-		because, err := k.unpinned()
+		because, err := k.Unpinned()
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (d *Datapath) takeOver() error {
 	if err != nil {
 		return err
 	}
-	k.set = sets[len(sets)-1]
+	k.Set = sets[len(sets)-1]
 	f := &found{store: k.Store}
 	err = f.find(k, sets)
 	if because := (*unusable)(nil); errors.As(err, &because) {
@@ -136,22 +136,6 @@ type unusable struct{ reason string }
 
 func (u *unusable) Error() string { return u.reason }
 
-// unpinned says that a process has left a snapshot, and nothing is pinned of what it describes; empty where
-// there is none. Where its program is attached all the same, its pins cannot be seen, and that is an error.
-func (k *keeper) unpinned() (because string, err error) {
-	s, err := k.read()
-	if err != nil || s.Cookie != k.Cookie {
-		return "", nil
-	}
-	for _, i := range s.Interfaces {
-		if id, there := attach.OursOn(attach.Port{Name: i.Name, Index: i.Index}); there {
-			return "", fmt.Errorf(
-				"nothing is pinned in %s of the data plane whose program (id %d) is on %s: if a bpf file system was mounted over the one with its pins, unmount it (`findmnt /sys/fs/bpf`); if it is of another balancer, stop that", k.Store.Dir(), id, i.Name)
-		}
-	}
-	return "nothing of it is pinned any more: its bpf file system was unmounted or mounted anew, or the machine was started anew", nil
-}
-
 // startAfresh removes what is kept, and with it what it has attached.
 func (d *Datapath) startAfresh(because string) error {
 	k := d.keeper
@@ -164,26 +148,26 @@ func (d *Datapath) startAfresh(because string) error {
 		return err
 	}
 	// Of filters, those on our interfaces serve until ours take their place.
-	gone := slices.DeleteFunc(k.interfaces(), func(p attach.Port) bool {
+	gone := slices.DeleteFunc(k.Interfaces(), func(p attach.Port) bool {
 		return slices.ContainsFunc(ports,
 			p.SameInterface)
 	})
-	err = errors.Join(attach.RemoveFilters(gone), k.clear())
-	k.sweep(0)
+	err = errors.Join(attach.RemoveFilters(gone), k.Clear())
+	k.Sweep(0)
 	return err
 }
 
 // find opens what was kept.
-func (f *found) find(k *keeper, sets []uint64) error {
-	if err := f.findAttached(sets, k.interfaces()); err != nil {
+func (f *found) find(k *keeper.Keeper, sets []uint64) error {
+	if err := f.findAttached(sets, k.Interfaces()); err != nil {
 		return err
 	}
 	var err error
-	if f.memory, err = generation.OpenMemory(f.store.Path(pins.Set(f.set), generationPin)); err != nil {
+	if f.memory, err = generation.OpenMemory(f.store.Path(pins.Set(f.set), keeper.GenerationPin)); err != nil {
 		return err
 	}
 	number := f.memory.Head().Snapshot
-	if f.snapshot, err = k.newest(number); err != nil {
+	if f.snapshot, err = k.Newest(number); err != nil {
 		return err
 	}
 	if err := f.check(k, number); err != nil {
@@ -202,7 +186,7 @@ func (f *found) find(k *keeper, sets []uint64) error {
 }
 
 // check compares the snapshot with what there is.
-func (f *found) check(k *keeper, number uint64) error {
+func (f *found) check(k *keeper.Keeper, number uint64) error {
 	s := f.snapshot
 	f.stale = s.Number != number
 	if s.Cookie != k.Cookie {
@@ -264,11 +248,11 @@ func (d *Datapath) adopt(f *found) error {
 	}
 	programs := map[string]*ebpf.Program{}
 	for i, p := range f.programs {
-		programs[programPin(f.ports[i].Index)] = p
+		programs[keeper.ProgramPin(f.ports[i].Index)] = p
 	}
 	d.current = &loader.Programs{Adopted: true, Set: f.set, Ports: f.ports, Programs: f.programs, Memory: f.memory,
 		Collections: []*ebpf.Collection{{Programs: programs}}}
-	d.keeper.number = d.keeper.latest(max(s.Number, f.memory.Head().Snapshot))
+	d.keeper.Number = d.keeper.Latest(max(s.Number, f.memory.Head().Snapshot))
 	head := f.memory.Head()
 	var stood time.Duration
 	if moved := atomic.LoadUint64(&head.Moved); moved != 0 { // a build that does not note it has left the data plane
@@ -303,14 +287,14 @@ func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 		_ = l.hold.Close()
 	}
 	d.leftovers = nil
-	d.keeper.removeOld(d.current)
+	d.keeper.RemoveOld(d.current)
 }
 
 // noteLedger writes down what maps of counters had counted that were replaced: until the last
 // packet had gone by them, that was not known. Without it, a snapshot is less exact.
 func (d *Datapath) noteLedger() {
 	d.writeSnapshot(d.register.Unchanged(d.now()), d.current.Ports)
-	d.keeper.show(d.current.Memory)
+	d.keeper.Show(d.current.Memory)
 }
 
 // end closes the datapath: release lets go of what is attached.
@@ -355,23 +339,3 @@ func (d *Datapath) Absent() time.Duration { return d.absent }
 
 // Notes returns what there is to say of what Open found, a line each.
 func (d *Datapath) Notes() []string { return d.notes }
-
-// Detach takes what is kept off the interfaces, and removes it, also where another build
-// has made it or it cannot be read. Without a store, since nothing is pinned, it removes filters, which need no
-// pin. The interfaces are those that it may be attached to besides those that
-// it says itself. Call it in their network namespace.
-func Detach(keep *Keep, interfaces []string) error {
-	k := newKeeper(keep)
-	ports := k.interfaces()
-	for _, name := range interfaces {
-		if nic, err := net.InterfaceByName(name); err == nil {
-			ports = append(ports, attach.Port{Name: name, Index: nic.Index})
-		}
-	}
-	err := errors.Join(attach.RemoveFilters(ports), attach.RemoveDispatched(ports, attach.IsOurs))
-	if k.Store == nil {
-		return err
-	}
-	// A start that finds something attached needs its snapshot: that goes after what is attached.
-	return errors.Join(err, k.clear(), k.forget())
-}

@@ -25,13 +25,13 @@ func (d *Datapath) writeSnapshot(c *generation.Revision, ports []attach.Port) {
 	}
 	_ = d.keepAgain() // it is a fault, and tried again
 	data, lines, err := d.nextSnapshot(c, ports)
-	k.number++
+	k.Number++
 	if err != nil {
-		k.fault(err, false)
+		k.Fault(err, false)
 		return
 	}
-	k.write(k.number, data)
-	k.lines = lines
+	k.Write(k.Number, data)
+	k.Lines = lines
 }
 
 // nextSnapshot returns the next snapshot, and the encoded services in it.
@@ -41,7 +41,7 @@ func (d *Datapath) nextSnapshot(c *generation.Revision, ports []attach.Port) (
 	k := d.keeper
 	lines, encoded := make(map[*generation.Record][]byte, len(c.Records)), make([][]byte, len(c.Records))
 	for i, r := range c.Records {
-		line, known := k.lines[r]
+		line, known := k.Lines[r]
 		if !known {
 			var err error
 			if line, err = r.Saved().Line(); err != nil {
@@ -62,7 +62,7 @@ func (d *Datapath) nextSnapshot(c *generation.Revision, ports []attach.Port) (
 func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapshot.Head, error) {
 	head := c.Places.Saved()
 	head.Pool = c.Numbers().Saved()
-	head.Number, head.Written = d.keeper.number+1, time.Now()
+	head.Number, head.Written = d.keeper.Number+1, time.Now()
 	head.Secret, head.Cookie, head.Hook = d.secret, d.keeper.Cookie, d.requestedHook(c.State)
 	// Of maps that the change replaces, this is what they have counted so far: the rest is written down after
 	// it (noteLedger).

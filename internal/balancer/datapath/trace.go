@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
@@ -50,7 +51,7 @@ func filterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 		Sample: r.Sample, MostPackets: r.Packets, MostBytes: r.Bytes,
 		ClientPort: mapmem.NetworkOrder(r.SourcePort), VipPort: mapmem.NetworkOrder(r.DestinationPort),
 		Protocol: uint8(r.Protocol), Family: uint8(r.Family), Snap: uint32(r.SnapLength()),
-		Until: uint64(monotonicNow() + r.For() + untilAfter),
+		Until: uint64(flowtable.Monotonic() + r.For() + untilAfter),
 	}
 	if r.Service != "" {
 		f.ByService = 1
@@ -142,7 +143,7 @@ func (d *Datapath) reload() error {
 		return err
 	}
 	d.current = made
-	d.keeper.removeOld(made)
+	d.keeper.RemoveOld(made)
 	last.Close()
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -188,15 +187,3 @@ func reasonsOf(bits uint8) []trace.Reason {
 	}
 	return reasons
 }
-
-// monotonicNow is the monotonic clock of the kernel, which stamps records.
-func monotonicNow() time.Duration {
-	var now unix.Timespec
-	// It cannot fail for this clock.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
-	return time.Duration(now.Nano())
-}
-
-// monotonicZero is when the monotonic clock of the kernel was 0, by the clock that
-// a person knows.
-func monotonicZero() time.Time { return time.Now().Round(0).Add(-monotonicNow()) }

@@ -31,10 +31,10 @@ func (d *Datapath) publishViews(c *generation.Revision) bool {
 		return false
 	}
 	d.writeSnapshot(c, d.current.Ports)
-	d.keeper.show(d.current.Memory)
+	d.keeper.Show(d.current.Memory)
 	p.Publish()
 	d.register.Commit(c)
 	d.publishPicture()
-	d.keeper.removeOld(d.current)
+	d.keeper.RemoveOld(d.current)
 	return true
 }

@@ -358,5 +358,8 @@ func Monotonic() time.Duration {
 	return time.Duration(now.Nano())
 }
 
+// MonotonicZero is when that clock was 0, by the clock that a person knows.
+func MonotonicZero() time.Time { return time.Now().Round(0).Add(-Monotonic()) }
+
 // Timeouts are how long entries may be silent, by state, in milliseconds. They are not changed.
 func (j *Janitor) Timeouts() *[256]uint32 { return &j.Rules.timeouts }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package keeper
 
 import (
 	"errors"
@@ -30,13 +30,13 @@ const whatSnapshot = "the snapshot of the data plane"
 const (
 	// reserveSuffix ends the name of the file that the next snapshot is written into.
 	reserveSuffix = ".reserve"
-	// reserveLeast is the least room that is reserved beyond the length of the last snapshot, in bytes; a quarter
+	// ReserveLeast is the least room that is reserved beyond the length of the last snapshot, in bytes; a quarter
 	// of it is besides.
-	reserveLeast = 16 << 10
+	ReserveLeast = 16 << 10
 )
 
-// file returns the path of a snapshot.
-func (k *keeper) file(number uint64) string {
+// File returns the path of a snapshot.
+func (k *Keeper) File(number uint64) string {
 	return k.Snapshot + "." + strconv.FormatUint(number, 10)
 }
 
@@ -45,9 +45,9 @@ const pinnedSnapshot = "snapshot."
 
 func pinnedName(number uint64) string { return pinnedSnapshot + strconv.FormatUint(number, 10) }
 
-// write keeps a snapshot: as a file, pinned, or not at all.
-func (k *keeper) write(number uint64, data []byte) {
-	k.size = int64(len(data))
+// Write keeps a snapshot: as a file, pinned, or not at all.
+func (k *Keeper) Write(number uint64, data []byte) {
+	k.Size = int64(len(data))
 	err := k.writeFile(number, data)
 	if err == nil {
 		k.unwritten = nil
@@ -55,17 +55,17 @@ func (k *keeper) write(number uint64, data []byte) {
 		return
 	}
 	k.unwritten, k.unwrittenNumber = data, number
-	k.fault(err, k.pinContent(pinnedName(number), data) == nil)
+	k.Fault(err, k.PinContent(pinnedName(number), data) == nil)
 }
 
-// fault notes that there is no file of the present snapshot.
-func (k *keeper) fault(err error, pinned bool) { k.Files.Note(whatSnapshot, k.Snapshot, err, pinned) }
+// Fault notes that there is no file of the present snapshot.
+func (k *Keeper) Fault(err error, pinned bool) { k.Files.Note(whatSnapshot, k.Snapshot, err, pinned) }
 
-// writeAgain retries what the file system refused before: it writes the last snapshot to its file, if only the pinned
+// WriteAgain retries what the file system refused before: it writes the last snapshot to its file, if only the pinned
 // copy has it, and reserves room for the next one.
-func (k *keeper) writeAgain() {
+func (k *Keeper) WriteAgain() {
 	if k.unwritten != nil {
-		k.write(k.unwrittenNumber, k.unwritten)
+		k.Write(k.unwrittenNumber, k.unwritten)
 		if k.unwritten != nil {
 			return
 		}
@@ -75,12 +75,12 @@ func (k *keeper) writeAgain() {
 }
 
 // goBack takes a snapshot for the last one after a change that was not made.
-func (k *keeper) goBack(number uint64) {
+func (k *Keeper) goBack(number uint64) {
 	if k.unwritten == nil || k.unwrittenNumber <= number {
 		return
 	}
 	k.unwritten = nil
-	if slices.Contains(k.files(), number) {
+	if slices.Contains(k.SnapshotFiles(), number) {
 		k.Files.Note(whatSnapshot, k.Snapshot, nil, false)
 		return
 	}
@@ -89,7 +89,7 @@ func (k *keeper) goBack(number uint64) {
 }
 
 // writeFile writes a snapshot's file, whole or not at all.
-func (k *keeper) writeFile(number uint64, data []byte) error {
+func (k *Keeper) writeFile(number uint64, data []byte) error {
 	fsys, reserve := k.Files.FileSystem(), k.Snapshot+reserveSuffix
 	var file durable.File
 	err := durable.InDirectory(fsys, reserve, func() (err error) {
@@ -105,18 +105,18 @@ func (k *keeper) writeFile(number uint64, data []byte) error {
 		err = file.Truncate(int64(len(data)))
 	}
 	if err = errors.Join(err, file.Close()); err == nil {
-		err = fsys.Rename(reserve, k.file(number))
+		err = fsys.Rename(reserve, k.File(number))
 	}
 	if err == nil {
-		k.reserved = 0
+		k.Reserved = 0
 	}
 	return err
 }
 
 // reserve has the file for the next snapshot take its room now. Where there is none, the next snapshot may find some.
-func (k *keeper) reserve() {
-	fsys, want := k.Files.FileSystem(), k.size+max(k.size/4, reserveLeast)
-	if k.size == 0 || k.reserved >= want {
+func (k *Keeper) reserve() {
+	fsys, want := k.Files.FileSystem(), k.Size+max(k.Size/4, ReserveLeast)
+	if k.Size == 0 || k.Reserved >= want {
 		return
 	}
 	file, err := fsys.OpenFile(k.Snapshot+reserveSuffix, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -124,13 +124,13 @@ func (k *keeper) reserve() {
 		return
 	}
 	if errors.Join(file.Allocate(want), file.Close()) == nil {
-		k.reserved = want
+		k.Reserved = want
 	}
 }
 
 // load returns a snapshot's bytes, of its file or pinned.
-func (k *keeper) load(number uint64) ([]byte, error) {
-	data, err := os.ReadFile(k.file(number))
+func (k *Keeper) load(number uint64) ([]byte, error) {
+	data, err := os.ReadFile(k.File(number))
 	if err != nil && k.Store != nil {
 		if pinned, failed := k.Store.Load(pinnedName(number)); failed == nil {
 			return pinned, nil
@@ -139,9 +139,9 @@ func (k *keeper) load(number uint64) ([]byte, error) {
 	return data, err
 }
 
-// decode reads a snapshot: its file, or where that is missing or damaged what is pinned.
-func (k *keeper) decode(number uint64) (*snapshot.Snapshot, error) {
-	data, err := os.ReadFile(k.file(number))
+// Decode reads a snapshot: its file, or where that is missing or damaged what is pinned.
+func (k *Keeper) Decode(number uint64) (*snapshot.Snapshot, error) {
+	data, err := os.ReadFile(k.File(number))
 	var s *snapshot.Snapshot
 	if err == nil {
 		s, err = snapshot.Decode(data)
@@ -152,65 +152,65 @@ func (k *keeper) decode(number uint64) (*snapshot.Snapshot, error) {
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("its snapshot %s is missing: %w", k.file(number), fs.ErrNotExist)
+		return nil, fmt.Errorf("its snapshot %s is missing: %w", k.File(number), fs.ErrNotExist)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", k.file(number), err)
+		return nil, fmt.Errorf("%s: %w", k.File(number), err)
 	}
 	if s.Number != number {
-		return nil, fmt.Errorf("%s: %w: its number is %d", k.file(number), snapshot.ErrDamaged, s.Number)
+		return nil, fmt.Errorf("%s: %w: its number is %d", k.File(number), snapshot.ErrDamaged, s.Number)
 	}
 	return s, nil
 }
 
-// newest returns the snapshot of a number; where there is none of it, for it could be kept nowhere, the one
+// Newest returns the snapshot of a number; where there is none of it, for it could be kept nowhere, the one
 // before. A snapshot that is there and cannot be read is an error: an older one would say less than is known.
-func (k *keeper) newest(number uint64) (*snapshot.Snapshot, error) {
-	s, err := k.decode(number)
+func (k *Keeper) Newest(number uint64) (*snapshot.Snapshot, error) {
+	s, err := k.Decode(number)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return s, err
 	}
-	numbers, failed := k.snapshots()
+	numbers, failed := k.Snapshots()
 	numbers = slices.DeleteFunc(numbers, func(n uint64) bool { return n > number })
 	if failed != nil || len(numbers) == 0 {
 		return nil, errors.Join(err, failed)
 	}
-	return k.decode(slices.Max(numbers))
+	return k.Decode(slices.Max(numbers))
 }
 
 // holding returns the number of the snapshot that a next process would go on with.
-func (k *keeper) holding(m *generation.Memory) uint64 {
+func (k *Keeper) holding(m *generation.Memory) uint64 {
 	shown := m.Head().Snapshot
-	numbers, _ := k.snapshots()
+	numbers, _ := k.Snapshots()
 	numbers = slices.DeleteFunc(numbers, func(n uint64) bool { return n > shown })
 	return slices.Max(append(numbers, 0))
 }
 
-// sweep removes all snapshots but one, and keeps the room of a file for the next.
-func (k *keeper) sweep(but uint64) {
+// Sweep removes all snapshots but one, and keeps the room of a file for the next.
+func (k *Keeper) Sweep(but uint64) {
 	fsys := k.Files.FileSystem()
-	for _, n := range k.files() {
+	for _, n := range k.SnapshotFiles() {
 		if n == but {
 			continue
 		}
 		// Its room is the reserve from here on, whatever others have taken of the file system.
 		_, err := fsys.Stat(k.Snapshot + reserveSuffix)
-		if !errors.Is(err, fs.ErrNotExist) || fsys.Rename(k.file(n), k.Snapshot+reserveSuffix) != nil {
-			_ = fsys.Remove(k.file(n))
+		if !errors.Is(err, fs.ErrNotExist) || fsys.Rename(k.File(n), k.Snapshot+reserveSuffix) != nil {
+			_ = fsys.Remove(k.File(n))
 		}
-		k.reserved = 0
+		k.Reserved = 0
 	}
-	for _, n := range k.pinned() {
+	for _, n := range k.Pinned() {
 		if n != but {
 			_ = k.Store.Drop(pinnedName(n))
 		}
 	}
 }
 
-// snapshots lists the numbers of those that there are, as files or pinned.
-func (k *keeper) snapshots() (numbers []uint64, err error) {
-	numbers = k.files()
-	for _, n := range k.pinned() {
+// Snapshots lists the numbers of those that there are, as files or pinned.
+func (k *Keeper) Snapshots() (numbers []uint64, err error) {
+	numbers = k.SnapshotFiles()
+	for _, n := range k.Pinned() {
 		if !slices.Contains(numbers, n) {
 			numbers = append(numbers, n)
 		}
@@ -222,8 +222,8 @@ func (k *keeper) snapshots() (numbers []uint64, err error) {
 	return numbers, err
 }
 
-// files lists the numbers of those that are files.
-func (k *keeper) files() []uint64 {
+// SnapshotFiles lists the numbers of those that are files.
+func (k *Keeper) SnapshotFiles() []uint64 {
 	entries, _ := os.ReadDir(filepath.Dir(k.Snapshot))
 	names := make([]string, len(entries))
 	for i, e := range entries {
@@ -232,8 +232,8 @@ func (k *keeper) files() []uint64 {
 	return numbersAfter(filepath.Base(k.Snapshot)+".", names)
 }
 
-// pinned lists the numbers of those that are pinned.
-func (k *keeper) pinned() []uint64 {
+// Pinned lists the numbers of those that are pinned.
+func (k *Keeper) Pinned() []uint64 {
 	if k.Store == nil {
 		return nil
 	}
@@ -253,19 +253,19 @@ func numbersAfter(prefix string, names []string) (numbers []uint64) {
 }
 
 // removeSnapshots removes all of them, and the reserve.
-func (k *keeper) removeSnapshots() (err error) {
-	for _, n := range k.files() {
-		err = errors.Join(err, remove(k.file(n)))
+func (k *Keeper) removeSnapshots() (err error) {
+	for _, n := range k.SnapshotFiles() {
+		err = errors.Join(err, removeFile(k.File(n)))
 	}
-	for _, n := range k.pinned() {
+	for _, n := range k.Pinned() {
 		err = errors.Join(err, k.Store.Drop(pinnedName(n)))
 	}
-	return errors.Join(err, remove(k.Snapshot+reserveSuffix))
+	return errors.Join(err, removeFile(k.Snapshot+reserveSuffix))
 }
 
-// latest returns the greatest number of a snapshot that there is, at least the one given: one
+// Latest returns the greatest number of a snapshot that there is, at least the one given: one
 // of a change that was not made is not written over.
-func (k *keeper) latest(number uint64) uint64 {
-	numbers, _ := k.snapshots()
+func (k *Keeper) Latest(number uint64) uint64 {
+	numbers, _ := k.Snapshots()
 	return max(number, slices.Max(append(numbers, number)))
 }

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package keeper keeps a data plane beyond its process: the pins of its programs, maps and links, and the snapshots of
+// what only its process knows. What it cannot write or pin never holds up a change: that is a fault, and is tried
+// again. It says what was kept of which data plane, and takes it away; who goes on with it is datapath.
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
+	"github.com/jeoul/jeoul/internal/host/durable"
+)
+
+// A data plane that is kept outlives its process: its links, programs and maps are pinned, and
+// a snapshot says what the process knew of them. Each loaded generation is a set of pins. The
+// snapshot of a change is written before it is made; its number is in the generation's memory
+// before packets meet the first part of it, and so says which snapshot holds. What cannot be
+// written or pinned never holds up a change: it is noted as a fault, and tried again.
+
+// Keep says where a data plane is kept.
+type Keep struct {
+	// Store holds the pins; nil where only snapshots can be read.
+	Store *pins.Store
+	// Snapshot is the path of the snapshots, without their number.
+	Snapshot string
+	// Cookie is the network namespace's.
+	Cookie uint64
+	// Files write the snapshots, and are told of those that cannot be written; nil: nobody is.
+	Files *durable.Files
+}
+
+// Keeper keeps a data plane. A nil one keeps nothing.
+type Keeper struct {
+	Keep
+	// Number is that of the last snapshot, and Set of the last pins.
+	Number, Set uint64
+	// PinContent is that of the store; tests have one that fails.
+	PinContent func(name string, data []byte) error
+	// unwritten is the last snapshot where it is no file, and its number.
+	unwritten       []byte
+	unwrittenNumber uint64
+	// Size is that of the last snapshot, and Reserved the room that the file for the next one has, in bytes, as far as
+	// they are known.
+	Size, Reserved int64
+	// Lost: the directory that was locked is not at its path any more, and what is kept is not pinned in the
+	// one in its place yet. Note says that it was, until it is read.
+	Lost bool
+	Note string
+	// Lines are the encoded services of the last snapshot.
+	Lines map[*generation.Record][]byte
+}
+
+// New returns a keeper; nil, which keeps nothing, for nil.
+func New(keep *Keep) *Keeper {
+	if keep == nil {
+		return nil
+	}
+	k := &Keeper{Keep: *keep, Lines: map[*generation.Record][]byte{}}
+	if k.Files == nil {
+		k.Files = durable.New(durable.Options{})
+	}
+	if k.Store != nil {
+		k.PinContent = k.Store.Store
+	}
+	return k
+}
+
+// Show tells packets' memory which snapshot holds.
+func (k *Keeper) Show(m *generation.Memory) {
+	if k != nil {
+		atomic.StoreUint64(&m.Head().Snapshot, k.Number)
+	}
+}
+
+// Pin pins a generation that was loaded, with more maps that it has.
+func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[string]*ebpf.Map) {
+	if k == nil {
+		return
+	}
+	k.Set++
+	pinned := map[string]pins.Pinner{GenerationPin: MapPin{g.Memory.Map}}
+	for name, m := range shared.ByName() {
+		pinned[name] = MapPin{m}
+	}
+	for name, m := range more {
+		pinned[name] = MapPin{m}
+	}
+	for i, p := range g.Programs {
+		pinned[ProgramPin(g.Ports[i].Index)] = ProgramPinner{p}
+	}
+	if g.Watch != nil {
+		pinned[objects.OrphanMapWatches] = MapPin{g.Watch.Maps[objects.OrphanMapWatches]}
+	}
+	g.Set = k.Set
+	if err := k.Store.Put(k.Set, pinned); err != nil {
+		k.Lose(err)
+	}
+}
+
+// Lose notes that something could not be pinned. Packets go by it all the same, and keepAgain pins it later.
+func (k *Keeper) Lose(err error) {
+	k.Lost = true
+	k.Files.Note(WhatPins, k.Store.Dir(), err, false)
+}
+
+// WhatPins is what a fault of the pins is about.
+const WhatPins = "what the next process goes on with of the data plane"
+
+// GenerationPin names the pin of a generation's memory.
+const GenerationPin = "generation"
+
+// SocketPrefix begins the names of the pins of links to sockets.
+const SocketPrefix = "sockets-"
+
+// ProgramPin names the pin of the program on the interface of an index. Neither it nor a link
+// goes by the order of the interfaces, which a change of them changes.
+func ProgramPin(index int) string { return programPrefix + strconv.Itoa(index) }
+
+const programPrefix = "program-"
+
+type (
+	// MapPin pins a copy of a map's handle.
+	MapPin struct{ *ebpf.Map }
+	// ProgramPinner pins a copy of a program's handle.
+	ProgramPinner struct{ *ebpf.Program }
+)
+
+// PinCopy pins a copy of the handle.
+func (p MapPin) PinCopy(path string) error {
+	again, err := p.Clone()
+	if err != nil {
+		return err
+	}
+	return errors.Join(again.Pin(path), again.Close())
+}
+
+// PinCopy pins a copy of the handle.
+func (p ProgramPinner) PinCopy(path string) error {
+	again, err := p.Clone()
+	if err != nil {
+		return err
+	}
+	return errors.Join(again.Pin(path), again.Close())
+}
+
+// RemoveOld removes the pins and the snapshots of before. What cannot be removed is tried again
+// after the next change; it costs memory, and harms nothing.
+func (k *Keeper) RemoveOld(g *loader.Programs) {
+	if k == nil {
+		return
+	}
+	_ = k.Store.Keep(g.Set)
+	k.Sweep(k.holding(g.Memory))
+	k.reserve()
+}
+
+// GiveUp removes the pins, and the snapshot, of generations that did not come into use: the one in use is g,
+// nil where there is none.
+func (k *Keeper) GiveUp(g *loader.Programs) {
+	if k != nil && g != nil {
+		_ = k.Store.Keep(g.Set)
+		// A snapshot of what did not come into use would later be taken for the newest that did.
+		k.Sweep(k.holding(g.Memory))
+		k.goBack(k.holding(g.Memory))
+	}
+}
+
+// Forget removes everything that is kept.
+func (k *Keeper) Forget() error {
+	if k == nil {
+		return nil
+	}
+	return errors.Join(k.removeSnapshots(), k.Store.Remove())
+}
+
+// Clear takes off what is attached by links and removes all pins. The links are closed here: where only a
+// pin is removed, the kernel takes the program off a moment later, and the interface has it until then.
+func (k *Keeper) Clear() error {
+	err := k.clearDispatched()
+	names, failed := k.Store.Links()
+	err = errors.Join(err, failed)
+	for _, name := range names {
+		if l, _, failed := attach.OpenLink(k.Store.Path("", name)); failed == nil {
+			err = errors.Join(err, l.Close())
+		}
+	}
+	return errors.Join(err, k.Store.Clear())
+}
+
+// removeFile removes a file if it is there.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Hold pins what keeps a program on an interface. Where it cannot be pinned, it is there all the same.
+func (k *Keeper) Hold(h attach.Hold, w attach.Method, p attach.Port) attach.Hold {
+	l, is := h.(link.Link)
+	if k == nil || !is {
+		return h // a filter outlives us by itself
+	}
+	if err := l.Pin(k.Store.Path("", w.LinkPin(p.Index))); err != nil {
+		k.Lose(fmt.Errorf("pinning the link of %s: %w", w.Name, err))
+	}
+	return attach.PinnedLink{Link: l}
+}

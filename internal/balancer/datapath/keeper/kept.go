@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+)
+
+// Kept is what is known of a data plane without its process.
+type Kept struct {
+	// Dir is where its pins are.
+	Dir string
+	// Interfaces are those that it takes packets on; Changed is when its configuration last
+	// changed.
+	Interfaces []string
+	Services   int
+	Changed    time.Time
+	// FailOpen is when packets for the VIPs begin or began to be left to the kernel, but for a part of a second; zero
+	// where that never comes, or cannot be told. IsAside says whether they are left to it now.
+	FailOpen   time.Time
+	IsFailOpen bool
+}
+
+// Read says what is kept, without touching it. What it cannot tell is an error, and Dir
+// is known all the same.
+func Read(keep *Keep) (Kept, error) {
+	k, kept := New(keep), Kept{Dir: keep.Store.Dir()}
+	s, err := k.read()
+	if err != nil {
+		return kept, err
+	}
+	for _, i := range s.Interfaces {
+		kept.Interfaces = append(kept.Interfaces, i.Name)
+	}
+	kept.Services, kept.Changed = len(s.Services), s.Written
+	kept.FailOpen, kept.IsFailOpen, err = k.failOpenAt()
+	return kept, err
+}
+
+// FirstInterface returns the interface that carries the VIPs of what a process keeps, or has left:
+// its index, and the name that it had. It asks for no lock.
+func FirstInterface(keep *Keep) (index int, name string, err error) {
+	s, err := New(keep).read()
+	if err != nil {
+		return 0, "", err
+	}
+	if s.Cookie != keep.Cookie || len(s.Interfaces) == 0 {
+		return 0, "", fmt.Errorf("it is of another network namespace: %w", attach.ErrNoInterface)
+	}
+	return s.Interfaces[0].Index, s.Interfaces[0].Name, nil
+}
+
+// read returns the newest snapshot.
+func (k *Keeper) read() (*snapshot.Snapshot, error) { return k.Newest(k.Latest(0)) }
+
+// failOpenAt returns when what is kept steps aside (zero: never), and whether it has: that is its own to say, for it
+// looks at the time four times a second.
+func (k *Keeper) failOpenAt() (when time.Time, is bool, err error) {
+	sets, err := k.Store.Sets()
+	if err != nil || len(sets) == 0 {
+		return when, false, err
+	}
+	m, err := generation.OpenMemory(k.Store.Path(pins.Set(sets[len(sets)-1]), GenerationPin))
+	if err != nil {
+		return when, false, err
+	}
+	defer m.Map.Close()
+	defer m.Storage.Unmap()
+	head := m.Head()
+	moved, patience := atomic.LoadUint64(&head.Moved), atomic.LoadUint32(&head.Patience)
+	if moved != 0 && patience != 0 {
+		when = flowtable.MonotonicZero().Add(time.Duration(moved) + time.Duration(patience)*time.Millisecond)
+	}
+	return when, head.Orphaned != 0, nil
+}
+
+// Sweep removes what is kept where it was attached by links, and none of them is on an interface
+// any more: those, or their network namespace, are gone. It says whether it has.
+func Sweep(keep *Keep) (swept bool, err error) {
+	names, err := keep.Store.Links()
+	// Programs at sockets are on no interface.
+	names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, SocketPrefix) })
+	if err != nil || len(names) == 0 {
+		return false, err // a filter may be attached, which shows by nothing here
+	}
+	for _, name := range names {
+		on, err := attach.InterfaceOf(keep.Store.Path("", name))
+		if err != nil || on != 0 {
+			return false, err
+		}
+	}
+	return true, New(keep).Forget()
+}
+
+// Interfaces are those that programs may be on, by what the snapshots say.
+func (k *Keeper) Interfaces() (ports []attach.Port) {
+	numbers, _ := k.Snapshots()
+	for _, number := range numbers {
+		data, err := k.load(number)
+		if err != nil {
+			continue
+		}
+		s, err := snapshot.DecodeHead(data)
+		if err != nil {
+			continue // it matters only if it is the one that holds
+		}
+		for _, i := range slices.Concat(s.Interfaces, s.Leaving) {
+			if p := (attach.Port{Name: i.Name, Index: i.Index}); !slices.ContainsFunc(ports, p.SameInterface) {
+				ports = append(ports, p)
+			}
+		}
+	}
+	return ports
+}
+
+// Unpinned says that a process has left a snapshot, and nothing is pinned of what it describes; empty where
+// there is none. Where its program is attached all the same, its pins cannot be seen, and that is an error.
+func (k *Keeper) Unpinned() (because string, err error) {
+	s, err := k.read()
+	if err != nil || s.Cookie != k.Cookie {
+		return "", nil
+	}
+	for _, i := range s.Interfaces {
+		if id, there := attach.OursOn(attach.Port{Name: i.Name, Index: i.Index}); there {
+			return "", fmt.Errorf(
+				"nothing is pinned in %s of the data plane whose program (id %d) is on %s: if a bpf file system was mounted over the one with its pins, unmount it (`findmnt /sys/fs/bpf`); if it is of another balancer, stop that", k.Store.Dir(), id, i.Name)
+		}
+	}
+	return "nothing of it is pinned any more: its bpf file system was unmounted or mounted anew, or the machine was started anew", nil
+}
+
+// Detach takes what is kept off the interfaces, and removes it, also where another build
+// has made it or it cannot be read. Without a store, since nothing is pinned, it removes filters, which need no
+// pin. The interfaces are those that it may be attached to besides those that
+// it says itself. Call it in their network namespace.
+func Detach(keep *Keep, interfaces []string) error {
+	k := New(keep)
+	ports := k.Interfaces()
+	for _, name := range interfaces {
+		if nic, err := net.InterfaceByName(name); err == nil {
+			ports = append(ports, attach.Port{Name: name, Index: nic.Index})
+		}
+	}
+	err := errors.Join(attach.RemoveFilters(ports), attach.RemoveDispatched(ports, attach.IsOurs))
+	if k.Store == nil {
+		return err
+	}
+	// A start that finds something attached needs its snapshot: that goes after what is attached.
+	return errors.Join(err, k.Clear(), k.Forget())
+}
