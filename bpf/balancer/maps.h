@@ -182,6 +182,13 @@ static __always_inline bool has_mode(enum mode mode)
 	return loaded.modes & (1U << mode);
 }
 
+/* has_rewrites says whether a service has a mode that changes more of a packet than its MAC
+ * addresses. Without one, what does that is not in the loaded program. */
+static __always_inline bool has_rewrites(void)
+{
+	return loaded.modes & ~(1U << MODE_L2DSR);
+}
+
 /* Shared by all generations. */
 
 struct {

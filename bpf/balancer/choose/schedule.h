@@ -251,19 +251,38 @@ static __always_inline __u32 pick_two(void *generation, const struct pick *pick,
 	return best.member;
 }
 
-static __always_inline __u32 pick_first(void *generation, const struct pick *pick)
+/* free_of_some returns the first of up to WEIGHED_AT_ONCE members from `first` on who is not
+ * full. Verifiers follow it once: see weigh_some(). */
+__noinline __u32 free_of_some(__u32 members, __u32 count, __u32 first)
 {
-	for (__u32 member = 0; member < SPARE_WINDOW; member++) {
-		struct backend *row;
-		struct backend_load *load;
+	void *generation = current_generation();
 
-		if (member >= pick->count)
+	for (__u32 i = 0; i < WEIGHED_AT_ONCE; i++) {
+		__u32 member = first + i;
+		struct backend_load *load;
+		struct backend *row;
+
+		if (member >= count)
 			break;
-		row = member_at(generation, (__u64)pick->members + member);
+		row = member_at(generation, (__u64)members + member);
 		if (!row)
 			break;
 		load = load_of(row->index);
 		if (load && !is_full(load))
+			return member;
+	}
+	return NO_MEMBER;
+}
+
+static __always_inline __u32 pick_first(const struct pick *pick)
+{
+	for (__u32 first = 0; first < SPARE_WINDOW; first += WEIGHED_AT_ONCE) {
+		__u32 member;
+
+		if (first >= pick->count)
+			break;
+		member = free_of_some(pick->members, pick->count, first);
+		if (member != NO_MEMBER)
 			return member;
 	}
 	return NO_MEMBER;
@@ -281,7 +300,7 @@ static __always_inline __u32 pick_member(void *generation, const struct service 
 	case SCHEDULER_TWO:
 		return pick_two(generation, pick, service->table_size);
 	case SCHEDULER_FIRST:
-		return pick_first(generation, pick);
+		return pick_first(pick);
 	}
 	return member_in(generation, pick->table, hash_scale(pick->hash, service->table_size));
 }

@@ -39,10 +39,12 @@ static __always_inline bool goes_on(const struct packet *packet)
 
 /* after_packet is the state after a packet from the client (RFC 9293 section 3.3.2, as
  * far as one direction shows it). */
-static __always_inline __u32 after_packet(__u32 state, const struct packet *packet)
+__noinline __u32 after_packet(__u32 state, const struct packet *packet)
 {
 	bool early = state == FLOW_OPENING || state == FLOW_SEEN;
 
+	if (!packet)
+		return state;
 	if (state == FLOW_FIRST)
 		return FLOW_UDP;
 	if (state == FLOW_UDP || state == FLOW_CONTESTED || state == FLOW_REFUSED)

@@ -60,10 +60,11 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 						   const struct translation *to, bool may_open)
 {
 	const struct backend *backend = decision->backend;
+	bool rewrites = has_rewrites() && decision->mode != MODE_L2DSR;
 	__u32 grows = overhead(decision);
 	enum outcome outcome;
 
-	if (decision->mode != MODE_L2DSR) {
+	if (rewrites) {
 		if (!may_travel(ctx, packet))
 			return time_exceeded_from(packet->destination);
 		if (too_big(ctx, packet, decision, grows)) {
@@ -80,7 +81,7 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 		count_hop(ctx, packet);
 		return encapsulate(ctx, packet, backend, decision->mode, decision->hash);
 	}
-	if (decision->mode != MODE_L2DSR) {
+	if (rewrites) {
 		outcome = translate_inline(ctx, packet, to);
 		if (outcome != OUTCOME_NONE)
 			return outcome;

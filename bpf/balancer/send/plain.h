@@ -48,7 +48,8 @@ static __always_inline enum outcome send_here(ctx_t *ctx, const struct packet *p
 
 	if (decision->mode == MODE_L2DSR)
 		copy_macs(frame, decision->backend);
-	else if (marks || decision->mode == MODE_NAT)
+	else if ((marks && has_mode(MODE_DSCP)) ||
+		 (has_mode(MODE_NAT) && decision->mode == MODE_NAT))
 		outcome = translate_plainly(ctx, packet, decision, frame, ipv6);
 	else
 		return OUTCOME_NONE;
