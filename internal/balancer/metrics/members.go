@@ -70,7 +70,9 @@ func members(all *ops.Members) []made {
 	if all == nil {
 		return nil
 	}
-	families := series([]of[*ops.Members]{membersRefused}, []*ops.Members{all}, func(*ops.Members) []string { return nil })
+	families := series([]of[*ops.Members]{membersRefused}, []*ops.Members{all}, func(*ops.Members) []string {
+		return nil
+	})
 	name := func(m *ops.Member) []string { return []string{cmp.Or(m.Name, m.Address)} }
 	families = append(families, series(memberFamilies, pointers(all.Members), name)...)
 	handing := slices.DeleteFunc(pointers(all.Members), func(m *ops.Member) bool { return m.Flows == nil })

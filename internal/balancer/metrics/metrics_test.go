@@ -356,14 +356,15 @@ func TestScrapeIsTheLibrarys(t *testing.T) {
 }
 
 // BenchmarkScrape answers a scrape of 10,000 services with 10 backends each, with series for
-// the services alone and for 5,000 backends, and the latter by the library alone. cpu-ms/op is what it takes of processors,
-// with the collector of garbage, whatever else runs on the machine.
+// the services alone and for 5,000 backends, and the latter by the library alone. cpu-ms/op is what it takes of
+// processors, with the collector of garbage, whatever else runs on the machine.
 func BenchmarkScrape(b *testing.B) {
 	for _, tc := range []struct {
 		name               string
 		services, backends int
 		library            bool
-	}{{"services=10000", 10_000, 0, false}, {"backends=5000", 500, 5000, false}, {"backends=5000,library", 500, 5000, true}} {
+	}{{"services=10000", 10_000, 0, false}, {"backends=5000", 500, 5000, false},
+		{"backends=5000,library", 500, 5000, true}} {
 		b.Run(tc.name, func(b *testing.B) {
 			s := sample()
 			one := s.Services[0]
@@ -381,7 +382,8 @@ func BenchmarkScrape(b *testing.B) {
 			m := New(statusOf(s), tc.backends)
 			handler := m.Handler()
 			if tc.library {
-				handler = promhttp.HandlerFor(m.gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true})
+				handler = promhttp.HandlerFor(m.gatherer,
+					promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true})
 			}
 			before := processorTime(b)
 			defer func() {

@@ -440,8 +440,8 @@ func TestBalancerGoes(t *testing.T) {
 	}
 }
 
-// TestClockJumps: rates, and how long a balancer is away, are of the time that has passed, whatever the clock was set to
-// meanwhile; the time of the day is that of the clock.
+// TestClockJumps: rates, and how long a balancer is away, are of the time that has passed, whatever the clock was set
+// to meanwhile; the time of the day is that of the clock.
 func TestClockJumps(t *testing.T) {
 	for _, jump := range []time.Duration{time.Hour, -time.Hour, -20 * 365 * 24 * time.Hour} {
 		s := newScreen(t, 100, 24, nil)
