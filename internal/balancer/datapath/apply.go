@@ -12,6 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -40,7 +41,7 @@ func (d *Datapath) Apply(state lb.State) error {
 	if err := d.change(state, ports); err != nil {
 		return errors.Join(err, d.giveUp(ports))
 	}
-	d.endStranded()
+	d.sockets.EndStranded()
 	d.options.Interfaces = names
 	return nil
 }
@@ -74,7 +75,7 @@ func (d *Datapath) giveUp(ports []attach.Port) error {
 // fits says whether the program that is loaded would do for what is to be.
 func (d *Datapath) fits(c *generation.Revision, ports []attach.Port) bool {
 	if d.current == nil || d.current.Adopted || d.current.Tracing != d.tracing.maps() ||
-		d.current.Answers != d.answering() || d.sockets.cgroupOf() != c.State.Local ||
+		d.current.Answers != d.answering() || d.sockets.Cgroup() != c.State.Local ||
 		!d.detached && d.requestedHook(c.State) != d.hook ||
 		!slices.EqualFunc(ports, d.current.Ports, attach.Port.Same) {
 		return false
@@ -133,13 +134,14 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	c.NoteUnremembered(next.Turn, d.janitor.Now())
 	flows := sharedmaps.Move{Janitor: d.janitor, From: d.shared, To: next, Previous: d.previous, Memory: memory,
 		Returns: c.ReplyKeys(d.secret)}
-	sockets, err := d.beginSockets(c.State.Local, memory, next)
+	local, err := localsockets.Begin(d.sockets, d.keeper, c.State.Local, memory, next)
 	if err != nil {
 		d.keeper.GiveUp(d.current)
 		memory.Close()
 		next.CloseUnless(d.shared)
 		return err
 	}
+	d.sockets = local.InUse()
 	made, err := d.install(ports, d.requestedHook(c.State), func(kind loader.Kind) (*loader.Programs, error) {
 		made, err := d.load(kind, ports, memory, next)
 		if err == nil {
@@ -148,7 +150,8 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		return made, err
 	})
 	if err != nil {
-		err = errors.Join(err, sockets.undo())
+		err = errors.Join(err, local.Undo())
+		d.sockets = local.Before
 		flows.Cancel()
 		d.keeper.GiveUp(d.current)
 		memory.Close()
@@ -163,7 +166,8 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	d.noteLost(flows.Lost)
 	d.previous.Close()
 	d.previous = nil
-	d.noteSockets(sockets.finish())
+	d.sockets = local.Next
+	d.noteSockets(local.Finish(d.shared))
 	d.committed(c, old)
 	d.noteMemory(c)
 	d.checks.use(ports)
@@ -171,7 +175,7 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	d.awaitReaders()
 	d.finishAdoption(old)
 	old.CloseUnless(next)
-	sockets.release()
+	local.Release()
 	if last != nil {
 		last.Close()
 		last.Memory.Close()
@@ -199,7 +203,7 @@ func (d *Datapath) load(kind loader.Kind, ports []attach.Port, memory *generatio
 		made.Close()
 		return nil, err
 	}
-	d.keeper.Pin(made, shared, d.sockets.maps())
+	d.keeper.Pin(made, shared, d.sockets.Maps())
 	return made, nil
 }
 

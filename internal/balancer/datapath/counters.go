@@ -20,7 +20,7 @@ func (d *Datapath) Counters() (counters lb.Counters, err error) {
 		counters, err = p.counters()
 		if err == nil {
 			p.countFlows(&counters, d.janitor.Met())
-			counters.Local, err = p.sockets.counts()
+			counters.Local, err = p.sockets.Counts()
 		}
 		return err
 	})

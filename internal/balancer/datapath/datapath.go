@@ -21,6 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -130,7 +131,7 @@ type Datapath struct {
 	// checks sends health checks, if that is open.
 	checks *Checks
 	// sockets are the programs at sockets of this host; nil where there are none.
-	sockets *sockets
+	sockets *localsockets.Sockets
 	closed  bool
 	// unspecific: the links take programs without an attach type.
 	unspecific bool
@@ -224,7 +225,7 @@ func (d *Datapath) Program() *ebpf.Program {
 // Close detaches and frees everything. Flows and counters are gone.
 func (d *Datapath) Close() error {
 	return d.end(func() error {
-		err := errors.Join(d.sockets.detach(), d.detach(), attach.CloseAll(holdsOf(d.leftovers)))
+		err := errors.Join(d.sockets.Detach(), d.detach(), attach.CloseAll(holdsOf(d.leftovers)))
 		return errors.Join(err, d.keeper.Forget())
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
 )
 
 // Errors that callers may test for.
@@ -19,7 +20,7 @@ var (
 	// ErrUnsupported: the kernel or the driver lacks what is needed.
 	ErrUnsupported = attach.ErrUnsupported
 	// ErrSockets: clients on this host cannot be served.
-	ErrSockets = errors.New("clients on this host cannot be served")
+	ErrSockets = localsockets.ErrNotServed
 	// ErrClosed: the datapath was closed.
 	ErrClosed = errors.New("datapath is closed")
 )

@@ -193,8 +193,8 @@ func (f *found) close() {
 		}
 	}
 	keeper.ClosePrograms(f.pinned)
-	_ = f.sockets.leave()
-	f.sockets.closeUnless(nil)
+	_ = f.sockets.Leave()
+	f.sockets.CloseUnless(nil)
 	if f.memory != nil {
 		f.memory.Storage.Unmap()
 		f.memory.Map.Close()

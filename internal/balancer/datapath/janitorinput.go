@@ -24,7 +24,7 @@ func (d *Datapath) janitorInput() flowtable.JanitorInput {
 		Groups:   r.Places.GroupTimeouts(),
 		Loads:    mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.Loads.Memory),
 		Turns:    mapmem.ElementsOf[objects.XDPTurn](d.shared.Turns.Memory),
-		Sockets:  d.sockets.maps()[objects.LocalMapLocalSockets],
+		Sockets:  d.sockets.Maps()[objects.LocalMapLocalSockets],
 		Own:      d.current.Memory.OwnNumbers(),
 	}
 }

@@ -91,14 +91,14 @@ func (d *Datapath) pinAgain() error {
 			return fmt.Errorf("pinning the link of %s: %w", d.method.Name, err)
 		}
 	}
-	if err := d.sockets.pinAgain(d.keeper); err != nil {
+	if err := d.sockets.PinAgain(d.keeper); err != nil {
 		return err
 	}
 	if d.current == nil || d.current.Adopted {
 		return nil
 	}
 	d.keeper.Lost = false
-	d.keeper.Pin(d.current, d.shared, d.sockets.maps())
+	d.keeper.Pin(d.current, d.shared, d.sockets.Maps())
 	if d.keeper.Lost {
 		return errNotPinned
 	}

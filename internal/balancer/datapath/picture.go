@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -26,7 +27,7 @@ type picture struct {
 	// numbers are those of full NAT's addresses.
 	numbers generation.PoolNumbers
 	// sockets are the programs at sockets; nil where there are none.
-	sockets *sockets
+	sockets *localsockets.Sockets
 	// err is why there is nothing to read any more.
 	err error
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
@@ -53,7 +54,7 @@ func (d *Datapath) Leave() error {
 				err = errors.Join(err, l.Leave())
 			}
 		}
-		err = errors.Join(err, d.sockets.leave())
+		err = errors.Join(err, d.sockets.Leave())
 		d.keeper.Store.Close()
 		return err
 	})
@@ -93,7 +94,7 @@ type found struct {
 	// others keep other programs.
 	others []leftover
 	// sockets are the programs at sockets, nil where there are none.
-	sockets *sockets
+	sockets *localsockets.Sockets
 }
 
 // takeOver looks for a data plane that was kept, and takes it over. One that cannot be, since
@@ -179,7 +180,7 @@ func (f *found) find(k *keeper.Keeper, sets []uint64) error {
 	if f.shared, err = f.openShared(f.set); err != nil {
 		return err
 	}
-	if f.sockets, err = f.findSockets(); err != nil {
+	if f.sockets, err = localsockets.Find(f.store, f.set); err != nil {
 		return err
 	}
 	return f.catchUp(k, sets)
@@ -313,7 +314,7 @@ func (d *Datapath) end(release func() error) error {
 	d.ledger.Previous.Close()
 	d.ledger.Backends.Close()
 	d.previous.Close()
-	d.sockets.closeUnless(nil)
+	d.sockets.CloseUnless(nil)
 	d.current.Close()
 	if d.current != nil {
 		d.current.Memory.Close()

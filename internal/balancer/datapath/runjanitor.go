@@ -39,7 +39,16 @@ func (d *Datapath) followRounds(rounds <-chan struct{}) {
 		case <-rounds:
 			d.endTransitions(d.now(), d.janitor.FlowsOf())
 			d.tellCounted()
-			d.keepSockets()
+			d.endStrandedSockets()
 		}
+	}
+}
+
+// endStrandedSockets ends UDP sockets whose backends take no packets any more.
+func (d *Datapath) endStrandedSockets() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.sockets.EndStranded()
 	}
 }

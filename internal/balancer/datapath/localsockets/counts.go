@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package localsockets
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/enum"
 )
@@ -37,15 +38,15 @@ var eventHelp = map[objects.LocalLocalEvent]string{
 	objects.LocalLocalEventLOCAL_UNREMEMBERED:             "served, and not remembered for lack of room: the program sees the backend's address",
 }
 
-// forgetSockets takes sockets from what services and backends have active that nothing tells any more
+// forget takes sockets from what services and backends have active that nothing tells any more
 // that they are closed.
-func (d *Datapath) forgetSockets(s *sockets) {
+func (s *Sockets) forget(shared *sharedmaps.Maps) {
 	t, err := flowtable.TallySockets(s.known)
 	if err != nil {
 		return // the janitor puts it right
 	}
-	loads, turns := mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.Loads.Memory),
-		mapmem.ElementsOf[objects.XDPTurn](d.shared.Turns.Memory)
+	loads, turns := mapmem.ElementsOf[objects.XDPBackendLoad](shared.Loads.Memory),
+		mapmem.ElementsOf[objects.XDPTurn](shared.Turns.Memory)
 	for index, n := range t.Backends {
 		if int(index) < len(loads) {
 			atomic.AddUint32(&loads[index].Active, -n)
@@ -58,8 +59,8 @@ func (d *Datapath) forgetSockets(s *sockets) {
 	}
 }
 
-// counts reads what became of sockets; nil where no program is attached to any.
-func (s *sockets) counts() (*lb.LocalCounts, error) {
+// Counts reads what became of sockets; nil where no program is attached to any.
+func (s *Sockets) Counts() (*lb.LocalCounts, error) {
 	if s == nil {
 		return nil, nil
 	}

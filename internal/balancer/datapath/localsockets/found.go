@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package localsockets
 
 import (
 	"errors"
@@ -16,11 +16,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 )
 
-// findSockets opens what another process has left at sockets. What is not whole it takes away: it is
+// Find opens what another process has left at sockets. What is not whole it takes away: it is
 // attached anew where it is still wanted.
-func (f *found) findSockets() (*sockets, error) {
-	s := &sockets{holds: make([]attach.Hold, len(socketHooks)), programs: make([]*ebpf.Program, len(socketHooks))}
-	names, err := f.store.Links()
+func Find(store *pins.Store, set uint64) (*Sockets, error) {
+	s := &Sockets{holds: make([]attach.Hold, len(socketHooks)), programs: make([]*ebpf.Program, len(socketHooks))}
+	names, err := store.Links()
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (f *found) findSockets() (*sockets, error) {
 			continue
 		}
 		some = true
-		if s.open(f.store.Path("", name), name) {
+		if s.open(store.Path("", name), name) {
 			whole++
 		}
 	}
@@ -38,16 +38,16 @@ func (f *found) findSockets() (*sockets, error) {
 		return nil, nil
 	}
 	if whole == len(socketHooks) {
-		if err := s.openMaps(f); err == nil {
+		if err := s.openMaps(store, set); err == nil {
 			return s, nil
 		}
 	}
-	s.closeUnless(nil)
-	return nil, errors.Join(attach.CloseAll(compact(s.holds)), f.removeSocketLinks())
+	s.CloseUnless(nil)
+	return nil, errors.Join(attach.CloseAll(compact(s.holds)), removeSocketLinks(store))
 }
 
 // open opens a link; false where it is of another control group than those before, or of no use.
-func (s *sockets) open(path, name string) bool {
+func (s *Sockets) open(path, name string) bool {
 	var id uint64
 	var program string
 	if n, err := fmt.Sscanf(name, keeper.SocketPrefix+"%d-%s", &id, &program); n != 2 || err != nil {
@@ -74,14 +74,14 @@ func (s *sockets) open(path, name string) bool {
 }
 
 // openMaps opens what the programs remember.
-func (s *sockets) openMaps(f *found) (err error) {
+func (s *Sockets) openMaps(store *pins.Store, set uint64) (err error) {
 	spec, err := objects.Local.Spec()
 	if err != nil {
 		return err
 	}
 	for name, to := range map[string]**ebpf.Map{objects.LocalMapLocalSockets: &s.known,
 		objects.LocalMapLocalEvents: &s.events} {
-		if *to, err = ebpf.LoadPinnedMap(f.store.Path(pins.Set(f.set), name), nil); err != nil {
+		if *to, err = ebpf.LoadPinnedMap(store.Path(pins.Set(set), name), nil); err != nil {
 			return err
 		}
 		if err := spec.Maps[name].Compatible(*to); err != nil {
@@ -101,13 +101,13 @@ func compact(holds []attach.Hold) (some []attach.Hold) {
 }
 
 // removeSocketLinks takes all programs of ours off sockets.
-func (f *found) removeSocketLinks() error {
-	names, err := f.store.Links()
+func removeSocketLinks(store *pins.Store) error {
+	names, err := store.Links()
 	for _, name := range names {
 		if !strings.HasPrefix(name, keeper.SocketPrefix) {
 			continue
 		}
-		h, _, failed := attach.OpenLink(f.store.Path("", name))
+		h, _, failed := attach.OpenLink(store.Path("", name))
 		if failed == nil {
 			failed = h.Close()
 		}

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+// Package localsockets has clients on the balancer's own host served at the sockets of a control group: it loads the
+// programs with the memory of a generation, attaches, exchanges, keeps and finds them, and counts what became of
+// sockets. A change either holds for packets and sockets, or is undone for both.
+package localsockets
 
 import (
 	"errors"
@@ -45,8 +48,11 @@ var socketHooks = []struct {
 	{objects.LocalProgJeoulConnect6, ebpf.AttachCGroupInet6Connect},
 }
 
-// sockets are the programs at a control group's socket hooks, and what they remember.
-type sockets struct {
+// ErrNotServed: clients on this host cannot be served.
+var ErrNotServed = errors.New("clients on this host cannot be served")
+
+// Sockets are the programs at a control group's socket hooks, and what they remember.
+type Sockets struct {
 	// cgroup is the directory of the control group, and id its number.
 	cgroup string
 	id     uint64
@@ -62,24 +68,24 @@ type sockets struct {
 	lack    string
 }
 
-// cgroupOf returns the control group in use; empty: none.
-func (s *sockets) cgroupOf() string {
+// Cgroup returns the control group in use; empty: none.
+func (s *Sockets) Cgroup() string {
 	if s == nil {
 		return ""
 	}
 	return s.cgroup
 }
 
-// maps are its maps by their names in the object.
-func (s *sockets) maps() map[string]*ebpf.Map {
+// Maps are its maps by their names in the object.
+func (s *Sockets) Maps() map[string]*ebpf.Map {
 	if s == nil {
 		return nil
 	}
 	return map[string]*ebpf.Map{objects.LocalMapLocalSockets: s.known, objects.LocalMapLocalEvents: s.events}
 }
 
-// closeUnless closes what another does not have. What is attached goes on.
-func (s *sockets) closeUnless(other *sockets) {
+// CloseUnless closes what another does not have. What is attached goes on.
+func (s *Sockets) CloseUnless(other *Sockets) {
 	if s == nil || s == other {
 		return
 	}
@@ -92,15 +98,15 @@ func (s *sockets) closeUnless(other *sockets) {
 	if s.ns != nil {
 		s.ns.Close()
 	}
-	for name, m := range s.maps() {
-		if m != nil && other.maps()[name] != m {
+	for name, m := range s.Maps() {
+		if m != nil && other.Maps()[name] != m {
 			m.Close()
 		}
 	}
 }
 
-// detach takes the programs off their hooks.
-func (s *sockets) detach() error {
+// Detach takes the programs off their hooks.
+func (s *Sockets) Detach() error {
 	if s == nil {
 		return nil
 	}
@@ -110,8 +116,8 @@ func (s *sockets) detach() error {
 	return nil
 }
 
-// leave lets go of what is attached, which goes on.
-func (s *sockets) leave() (err error) {
+// Leave lets go of what is attached, which goes on.
+func (s *Sockets) Leave() (err error) {
 	if s == nil {
 		return nil
 	}
@@ -124,7 +130,7 @@ func (s *sockets) leave() (err error) {
 }
 
 // ports names the hooks as swapAll names interfaces.
-func (s *sockets) ports() []attach.Port {
+func (s *Sockets) ports() []attach.Port {
 	all := make([]attach.Port, len(socketHooks))
 	for i, hook := range socketHooks {
 		all[i].Name = fmt.Sprintf("%s (%s)", s.cgroup, hook.program)
@@ -134,13 +140,13 @@ func (s *sockets) ports() []attach.Port {
 
 // loadSockets loads the programs for the sockets of a control group, with a memory that packets are about
 // to go by. Before is what is in use, nil where nothing is.
-func (d *Datapath) loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, before *sockets) (
-	*sockets, error,
+func loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, before *Sockets) (
+	*Sockets, error,
 ) {
-	made := &sockets{cgroup: cgroup}
+	made := &Sockets{cgroup: cgroup}
 	var stat unix.Stat_t
 	if err := unix.Stat(cgroup, &stat); err != nil {
-		return nil, fmt.Errorf("%w: %s: %v", ErrSockets, cgroup, err)
+		return nil, fmt.Errorf("%w: %s: %v", ErrNotServed, cgroup, err)
 	}
 	made.id = stat.Ino
 	var err error
@@ -163,21 +169,21 @@ func (d *Datapath) loadSockets(cgroup string, m *generation.Memory, shared *shar
 	spec.Maps[objects.GenerationSection].ValueSize = m.Map.ValueSize()
 	shared.Put(spec)
 	replacements := shared.ByName()
-	maps.Copy(replacements, made.maps())
+	maps.Copy(replacements, made.Maps())
 	replacements[objects.GenerationSection] = m.Map
 	if err := errors.Join(spec.Variables[objects.LocalVarLoaded].Set(m.Constants),
 		spec.Variables[objects.LocalVarLocal].Set(settings)); err != nil {
-		made.closeUnless(before)
+		made.CloseUnless(before)
 		return nil, fmt.Errorf("setting the program's constants: %v", err)
 	}
 	if err := deadcode.Remove(spec); err != nil {
-		made.closeUnless(before)
+		made.CloseUnless(before)
 		return nil, err
 	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
 	if err != nil {
-		made.closeUnless(before)
-		return nil, fmt.Errorf("%w: %s: %v", ErrSockets, cgroup, attach.LoadError(err))
+		made.CloseUnless(before)
+		return nil, fmt.Errorf("%w: %s: %v", ErrNotServed, cgroup, attach.LoadError(err))
 	}
 	defer collection.Close()
 	for _, hook := range socketHooks {
@@ -191,7 +197,7 @@ func (d *Datapath) loadSockets(cgroup string, m *generation.Memory, shared *shar
 }
 
 // takeMaps takes the maps that are in use, or makes them.
-func (s *sockets) takeMaps(spec *ebpf.CollectionSpec, before *sockets) (err error) {
+func (s *Sockets) takeMaps(spec *ebpf.CollectionSpec, before *Sockets) (err error) {
 	if before != nil {
 		s.known, s.events = before.known, before.events
 		return nil
@@ -215,7 +221,7 @@ func socketSettings(ns *namespace.Namespace) (settings objects.LocalLocalSetting
 	}
 	if settings.Netns == 0 {
 		return settings, fmt.Errorf("%w: the kernel does not number network namespaces (Linux 5.14 brought it)",
-			ErrSockets)
+			ErrNotServed)
 	}
 	// Linux 5.18 brought it; before, a program that is refused sees EPERM.
 	// Linux 7.3 finds fault with the argument of the probe: it has the helper. Only a missing one is ErrNotSupported.
@@ -225,17 +231,17 @@ func socketSettings(ns *namespace.Namespace) (settings objects.LocalLocalSetting
 	return settings, nil
 }
 
-// attachSockets attaches the programs to a control group that has none of ours, all or none.
-func (d *Datapath) attachSockets(s *sockets) error {
+// attach attaches the programs to a control group that has none of ours, all or none.
+func (s *Sockets) attach(k *keeper.Keeper) error {
 	for i, hook := range socketHooks {
 		l, err := link.AttachCgroup(link.CgroupOptions{Path: s.cgroup, Attach: hook.at, Program: s.programs[i]})
 		if err != nil {
 			return errors.Join(socketError(err, s.cgroup, hook.program), attach.CloseAll(s.holds))
 		}
 		var h attach.Hold = l
-		if d.keeper != nil {
-			if err := l.Pin(d.keeper.Store.Path("", s.linkPin(i))); err != nil {
-				d.keeper.Lose(fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err))
+		if k != nil {
+			if err := l.Pin(k.Store.Path("", s.linkPin(i))); err != nil {
+				k.Lose(fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err))
 			}
 			h = attach.PinnedLink{Link: l}
 		}
@@ -250,90 +256,99 @@ func socketError(err error, cgroup, program string) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf(
-			"%w: %s: %v: another program is attached there, or to a control group above, that allows no other (`bpftool cgroup tree` shows them), or the rights CAP_BPF and CAP_NET_ADMIN are missing", ErrSockets, at, err)
+			"%w: %s: %v: another program is attached there, or to a control group above, that allows no other (`bpftool cgroup tree` shows them), or the rights CAP_BPF and CAP_NET_ADMIN are missing", ErrNotServed, at, err)
 	case attach.Unsupported(err):
-		return fmt.Errorf("%w: %s: %v: it needs Linux 5.14 or newer with CONFIG_CGROUP_BPF", ErrSockets, at, err)
+		return fmt.Errorf("%w: %s: %v: it needs Linux 5.14 or newer with CONFIG_CGROUP_BPF", ErrNotServed, at, err)
 	}
-	return fmt.Errorf("%w: %s: %v", ErrSockets, at, err)
+	return fmt.Errorf("%w: %s: %v", ErrNotServed, at, err)
 }
 
-// socketsChange is a change of the programs at sockets, with that of a generation.
-type socketsChange struct {
-	d            *Datapath
-	before, next *sockets
+// Change is a change of the programs at sockets, with that of a generation.
+type Change struct {
+	// Before and Next are nil where no programs are attached.
+	Before, Next *Sockets
 }
 
-// beginSockets puts the programs to work that go by a new memory. What comes after it may fail: undo
-// takes it back, and finish ends what was before.
-func (d *Datapath) beginSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps) (*socketsChange, error) {
-	c := &socketsChange{d: d, before: d.sockets}
+// Begin puts the programs to work that go by a new memory, in the place of those before, which are nil where
+// there are none. What comes after it may fail: Undo takes it back, and Finish ends what was before.
+func Begin(before *Sockets, k *keeper.Keeper, cgroup string, m *generation.Memory, shared *sharedmaps.Maps) (
+	*Change, error,
+) {
+	c := &Change{Before: before}
 	if cgroup == "" {
 		return c, nil
 	}
 	var err error
-	if c.next, err = d.loadSockets(cgroup, m, shared, d.sockets); err != nil {
+	if c.Next, err = loadSockets(cgroup, m, shared, before); err != nil {
 		return nil, err
 	}
 	if c.stays() {
-		c.next.holds = c.before.holds
-		err = attach.SwapAll(c.next.holds, c.next.ports(), c.next.programs, c.before.programs)
+		c.Next.holds = c.Before.holds
+		err = attach.SwapAll(c.Next.holds, c.Next.ports(), c.Next.programs, c.Before.programs)
 	} else {
-		err = d.attachSockets(c.next)
+		err = c.Next.attach(k)
 	}
 	if err != nil {
-		c.next.closeUnless(c.before)
+		c.Next.CloseUnless(c.Before)
 		return nil, err
 	}
-	d.sockets = c.next
 	return c, nil
 }
 
-// stays says whether the programs are at the same control group before and after.
-func (c *socketsChange) stays() bool {
-	return c.before != nil && c.next != nil && c.before.id == c.next.id
+// InUse returns the programs that are attached now: until Finish, also those whose control group is not wanted any
+// more.
+func (c *Change) InUse() *Sockets {
+	if c.Next == nil {
+		return c.Before
+	}
+	return c.Next
 }
 
-func (c *socketsChange) undo() (err error) {
-	if c.next == nil {
+// stays says whether the programs are at the same control group before and after.
+func (c *Change) stays() bool {
+	return c.Before != nil && c.Next != nil && c.Before.id == c.Next.id
+}
+
+// Undo takes back what Begin did: the programs before are in use again.
+func (c *Change) Undo() (err error) {
+	if c.Next == nil {
 		return nil
 	}
 	if c.stays() {
-		err = attach.SwapAll(c.next.holds, c.next.ports(), c.before.programs, c.next.programs)
+		err = attach.SwapAll(c.Next.holds, c.Next.ports(), c.Before.programs, c.Next.programs)
 	} else {
-		err = c.next.detach()
+		err = c.Next.Detach()
 	}
-	c.d.sockets = c.before
-	c.next.closeUnless(c.before)
+	c.Next.CloseUnless(c.Before)
 	return err
 }
 
-// finish takes off what is not wanted any more. An error leaves a program attached that goes by a memory
-// of before.
-func (c *socketsChange) finish() error {
-	c.d.sockets = c.next
-	if c.before == nil {
+// Finish takes off what is not wanted any more: the next programs are in use, which are nil where there are none. An
+// error leaves a program attached that goes by a memory of before.
+func (c *Change) Finish(shared *sharedmaps.Maps) error {
+	if c.Before == nil {
 		return nil
 	}
 	var err error
 	if !c.stays() {
-		err = c.before.detach()
+		err = c.Before.Detach()
 	}
-	if c.next == nil {
-		c.d.forgetSockets(c.before)
+	if c.Next == nil {
+		c.Before.forget(shared)
 	}
 	return err
 }
 
-// release closes what was before, once no reader has it.
-func (c *socketsChange) release() { c.before.closeUnless(c.next) }
+// Release closes what was before, once no reader has it.
+func (c *Change) Release() { c.Before.CloseUnless(c.Next) }
 
 // linkPin names the pin of the link to a hook. While the control group changes there are two of each.
-func (s *sockets) linkPin(hook int) string {
+func (s *Sockets) linkPin(hook int) string {
 	return fmt.Sprintf("%s%d-%s", keeper.SocketPrefix, s.id, socketHooks[hook].program)
 }
 
-// pinAgain pins the links in a directory that has nothing.
-func (s *sockets) pinAgain(k *keeper.Keeper) error {
+// PinAgain pins the links in a directory that has nothing.
+func (s *Sockets) PinAgain(k *keeper.Keeper) error {
 	if s == nil {
 		return nil
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package localsockets
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ import (
 // connects anew.
 
 // loadAborter loads what ends sockets. Without it, for the kernel lacks it, the others work.
-func (s *sockets) loadAborter(m *generation.Memory, shared *sharedmaps.Maps) error {
+func (s *Sockets) loadAborter(m *generation.Memory, shared *sharedmaps.Maps) error {
 	spec, err := objects.LoadAbort()
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
@@ -31,7 +31,7 @@ func (s *sockets) loadAborter(m *generation.Memory, shared *sharedmaps.Maps) err
 	spec.Maps[objects.GenerationSection].ValueSize = m.Map.ValueSize()
 	shared.Put(spec)
 	replacements := shared.ByName()
-	maps.Copy(replacements, s.maps())
+	maps.Copy(replacements, s.Maps())
 	replacements[objects.GenerationSection] = m.Map
 	if err := spec.Variables[objects.AbortVarLoaded].Set(m.Constants); err != nil {
 		return fmt.Errorf("setting the program's constants: %v", err)
@@ -57,10 +57,9 @@ func isConnected(s *objects.LocalLocalSocket) bool {
 	return false
 }
 
-// endStranded ends UDP sockets that are connected to backends which take no packets any more; the caller
-// holds the lock. A socket that is just being connected, and what fails, is left to the next time.
-func (d *Datapath) endStranded() {
-	s := d.sockets
+// EndStranded ends UDP sockets that are connected to backends which take no packets any more. A socket that is just
+// being connected, and what fails, is left to the next time.
+func (s *Sockets) EndStranded() {
 	if s == nil || s.aborter == nil {
 		return
 	}
@@ -82,13 +81,4 @@ func (d *Datapath) endStranded() {
 		_, err = io.Copy(io.Discard, sockets)
 		return errors.Join(err, sockets.Close(), it.Close())
 	})
-}
-
-// keepSockets is endStranded for who does not hold the lock.
-func (d *Datapath) keepSockets() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closed {
-		d.endStranded()
-	}
 }
