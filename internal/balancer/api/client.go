@@ -13,11 +13,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/sources"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 	"github.com/jeoul/jeoul/internal/host/standin"
 )
@@ -233,6 +235,22 @@ func (c *Client) Apply(ctx context.Context, source string, text []byte, dry bool
 	if err != nil {
 		return nil, err
 	}
+	return c.readChange(body)
+}
+
+// Amend changes a source that has a generation by a text in YAML, with services that are new or others and the names of
+// those that go, as Apply does. A source of another generation is refused with StatusPreconditionFailed.
+func (c *Client) Amend(ctx context.Context, source string, generation uint64, text []byte) (*Change, error) {
+	body, err := c.openWith(ctx, c.patient, http.MethodPatch, sourcesPath+"/"+url.PathEscape(source)+"/services",
+		yamlText(text), http.Header{"If-Match": {strconv.Quote(sources.TagOf(generation))}})
+	if err != nil {
+		return nil, err
+	}
+	return c.readChange(body)
+}
+
+// readChange reads what has come of a change.
+func (c *Client) readChange(body io.ReadCloser) (*Change, error) {
 	defer body.Close()
 	change := &Change{}
 	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(change); err != nil {

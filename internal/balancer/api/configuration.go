@@ -148,16 +148,26 @@ func (b Balancer) change(ctx context.Context, r sources.Request) (*answer[Change
 	if err != nil {
 		return nil, err
 	}
-	if done.Changed && !r.Dry && b.Configured != nil {
-		b.Configured(done, r.By)
+	return b.told(done, r.By, r.Dry), nil
+}
+
+// told tells of a change, and returns the answer.
+func (b Balancer) told(done sources.Change, by string, dry bool) *answer[Change] {
+	if done.Changed && !dry && b.Configured != nil {
+		b.Configured(done, by)
 	}
-	return &answer[Change]{Change{done.Source, done.Generation, done.Changed, r.Dry, done.Difference}}, nil
+	return &answer[Change]{Change{done.Source, done.Generation, done.Changed, dry, done.Difference}}
+}
+
+// isYAML says whether a content type is that of YAML; others are taken for JSON.
+func isYAML(contentType string) bool {
+	kind, _, _ := mime.ParseMediaType(contentType)
+	return kind == "application/yaml" || kind == "application/x-yaml" || kind == "text/yaml"
 }
 
 // value reads the body of a request as YAML, if its content type is that, or else as JSON.
 func value(contentType string, body []byte) (sources.Request, error) {
-	kind, _, _ := mime.ParseMediaType(contentType)
-	if kind == "application/yaml" || kind == "application/x-yaml" || kind == "text/yaml" {
+	if isYAML(contentType) {
 		node, err := sources.ReadYAML(body)
 		return sources.Request{Value: node, Text: body}, err
 	}
@@ -190,6 +200,7 @@ func (b Balancer) handleConfiguration(a huma.API) {
 			}
 			return &answer[ops.FeedReport]{report}, b.Sources.Hear(in.Source, report)
 		})
+	b.handleDifference(a, schemas)
 	handlePart[OfSource, struct {
 		OfSource
 		Conditions
@@ -256,6 +267,34 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 	}
 }
 
+// handleDifference adds what changes a source by the services that are others.
+func (b Balancer) handleDifference(a huma.API, schemas partSchemas) {
+	add(a, endpoint{method: http.MethodPatch, path: sourcesPath + "/{source}/services", id: "patch-source-services",
+		summary: "Change a source by services that are new or others, and names of those that go; what it costs goes by these. If-Match is the source's ETag. Answers when the data plane has it",
+		body:    schemas.difference, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure, tries: true,
+		slow: true},
+		func(ctx context.Context, in *struct {
+			OfSource
+			Conditions
+			Sent
+		}) (*answer[Change], error) {
+			text := in.RawBody
+			if !isYAML(in.ContentType) {
+				var err error
+				if text, err = sources.JSONText(text); err != nil {
+					return nil, err
+				}
+			}
+			r := sources.Difference{Source: in.Source, Text: text, If: in.check, By: callerOf(ctx).name(),
+				Dry: in.DryRun}
+			done, err := b.Sources.Amend(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			return b.told(done, r.By, r.Dry), nil
+		})
+}
+
 // inForce is the configuration of all sources together, without its secrets: who may change it reads them no more than
 // others do.
 func (b Balancer) inForce() (*content, error) {
@@ -313,7 +352,7 @@ func withFeeds(list []Source, feeds []ops.Feed) []Source {
 }
 
 // partSchemas are the schemas of parts of a configuration.
-type partSchemas struct{ config, source, service, backend *huma.Schema }
+type partSchemas struct{ config, source, difference, service, backend *huma.Schema }
 
 // configSchemas are taken from the schema of the configuration, whose home is internal/balancer/config.
 func configSchemas(a huma.API) partSchemas {
@@ -344,5 +383,9 @@ func configSchemas(a huma.API) partSchemas {
 	source := name("ConfigSource", map[string]any{"type": "object", "additionalProperties": false,
 		"properties": map[string]any{"services": map[string]any{"type": "array",
 			"items": map[string]any{"$ref": service.Ref}}}})
-	return partSchemas{name("Config", root), source, service, backend}
+	difference := name("ConfigDifference", map[string]any{"type": "object", "additionalProperties": false,
+		"properties": map[string]any{"services": map[string]any{"type": "array",
+			"items": map[string]any{"$ref": service.Ref}}, "remove": map[string]any{"type": "array",
+			"items": map[string]any{"type": "string"}}}})
+	return partSchemas{name("Config", root), source, difference, service, backend}
 }

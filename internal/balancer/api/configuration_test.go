@@ -91,6 +91,7 @@ func (q request) do(t *testing.T, client *Client) (header http.Header) {
 
 const (
 	shop     = configPath + "/services/shop"
+	mailBody = `{"name": "mail", "vip": "192.0.2.103", "port": 80, "backends": [{"name": "b1", "address": "192.0.2.1"}]}`
 	shopBody = `{"vip": "192.0.2.101", "port": 80, "backends": [{"name": "b1", "address": "192.0.2.1"}]}`
 )
 
@@ -130,6 +131,14 @@ func TestConfiguration(t *testing.T) {
 		{"PUT", shop, ``, nil, 400, "body"},
 		{"DELETE", shop + "/backends/b3", "", nil, 404, "there is no backend shop/b3"},
 		{"DELETE", shop + "/backends/b2", "", nil, 200, `"generation":4`},
+		{"PATCH", sourcesPath + "/kube/services", `{"services": [` + mailBody + `]}`,
+			map[string]string{"If-Match": `"g0"`}, 200, `"source":"kube","generation":1,"changed":true`},
+		{"PATCH", sourcesPath + "/kube/services", `{"remove": ["mail"]}`, map[string]string{"If-Match": `"g0"`}, 412,
+			"its ETag is"},
+		{"PATCH", sourcesPath + "/kube/services", "services: []\nremove: [none]\n", yaml, 422,
+			`{"source":"kube","line":2,"field":"remove[0]","message":"there is no service none`},
+		{"PATCH", sourcesPath + "/kube/services", "remove: [mail]\n", yaml, 200, `"generation":2`},
+		{"PATCH", sourcesPath + "/file/services", "remove: [web]\n", yaml, 409, "change it there"},
 		{"POST", shop, "", nil, 405, "POST is not for"},
 		{"GET", "/v1/nothing", "", nil, 404, "/openapi.json"},
 		{"GET", versionPath, "", nil, 200, `"api":"v1"`},

@@ -13,25 +13,10 @@ import (
 func (p *parser) check() {
 	p.fillPorts()
 	p.checkAPI()
-	names, keys, vips := map[string]string{}, map[lb.ServiceKey]string{}, map[netip.Addr]string{}
-	for i, s := range p.cfg.Services {
-		field := ServiceField(i, "name")
-		if first, again := claim(names, s.Name, field); again && s.Name != "" {
-			p.Fail(field, "%s is already the name of %s; give each service its own", s.Name, p.Place(first))
-		}
-		field = ServiceField(i, "vip")
-		if !s.VIP.IsValid() {
-			continue
-		}
-		claim(vips, s.VIP, field)
-		if first, again := claim(keys, s.Key(), field); again && s.Port != 0 && !p.Bad(ServiceField(i, "protocol")) {
-			p.Fail(field, "%s is already taken by %s; join the two services or change the vip, port or protocol",
-				s.Key(), p.Place(first))
-		}
-	}
+	vips := p.checkNames()
 	p.assignDSCP()
 	p.checkFlows()
-	for i := range p.cfg.Services {
+	for i := p.old; i < len(p.cfg.Services); i++ {
 		if !p.Bad(ServiceField(i, "mode")) { // what is right depends on it
 			p.checkBackends(i, vips)
 		}
@@ -55,9 +40,35 @@ func (p *parser) check() {
 	p.checkMembers(vips)
 }
 
+// checkNames looks at the names and places of services, and returns the fields of the VIPs.
+func (p *parser) checkNames() map[netip.Addr]string {
+	names, keys := make(map[string]int, len(p.cfg.Services)), make(map[lb.ServiceKey]int, len(p.cfg.Services))
+	vips, fresh := make(map[netip.Addr]string, len(p.cfg.Services)), map[netip.Addr]int{}
+	for i := range p.cfg.Services {
+		s := &p.cfg.Services[i]
+		if first, again := claim(names, s.Name, i); again && s.Name != "" {
+			p.Fail(ServiceField(i, "name"), "%s is already the name of %s; give each service its own", s.Name,
+				p.Place(ServiceField(first, "name")))
+		}
+		if !s.VIP.IsValid() {
+			continue
+		}
+		field := ServiceField(i, "vip")
+		if _, again := claim(vips, s.VIP, field); !again && i >= p.old && p.old > 0 {
+			fresh[s.VIP] = i
+		}
+		if first, again := claim(keys, s.Key(), i); again && s.Port != 0 && !p.Bad(ServiceField(i, "protocol")) {
+			p.Fail(field, "%s is already taken by %s; join the two services or change the vip, port or protocol",
+				s.Key(), p.Place(ServiceField(first, "vip")))
+		}
+	}
+	p.checkOld(fresh)
+	return vips
+}
+
 // fillPorts gives backends that do not say the port of their service.
 func (p *parser) fillPorts() {
-	for i := range p.cfg.Services {
+	for i := p.old; i < len(p.cfg.Services); i++ {
 		s := &p.cfg.Services[i]
 		for j := range s.Backends {
 			if s.Backends[j].Port == 0 && !p.isBad(i, j, "port") {
@@ -118,7 +129,8 @@ func (p *parser) checkLocal() {
 	if !p.cfg.Local.On {
 		return
 	}
-	for i, s := range p.cfg.Services {
+	for i := p.old; i < len(p.cfg.Services); i++ {
+		s := &p.cfg.Services[i]
 		if !s.VIP.IsValid() || s.Mode.Proxied() { // whose VIP is served by this host's own stack
 			continue
 		}

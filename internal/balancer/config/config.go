@@ -59,6 +59,8 @@ type Config struct {
 	Warnings yamlfile.Problems
 
 	file *yamlfile.File
+	// spareFullNAT is what the file says of full NAT where no service uses it.
+	spareFullNAT FullNAT
 	// fragments are in the order of their services, which follow those of the file.
 	fragments []fragment
 }
@@ -245,6 +247,9 @@ func (c *Config) Owner(i int) string {
 type parser struct {
 	*yamlfile.File
 	cfg *Config
+	// The services before old are known to be right among themselves, and have what is filled in; those in the places
+	// of which nothing is any more have no name.
+	old int
 }
 
 // isBad says whether a problem was reported for a field of a backend. There may be a

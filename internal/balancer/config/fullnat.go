@@ -166,6 +166,7 @@ func (p *parser) checkPoolFamilies() {
 	}
 	if written := p.Written("fullnat"); written && len(wanted) == 0 {
 		p.warn("fullnat", "no service has the mode %s, so nothing of this is used", lb.FullNAT)
+		p.cfg.spareFullNAT = p.cfg.FullNAT
 		keytable.Reset(fullNATKeys, &p.cfg.FullNAT)
 	}
 }

@@ -18,7 +18,9 @@ func (p *parser) checkGroups() {
 		if name == "" || !s.VIP.IsValid() {
 			continue
 		}
-		p.checkHosts(i)
+		if i >= p.old {
+			p.checkHosts(i)
+		}
 		if leader, again := claim(first, name, i); again {
 			p.checkMember(i, leader)
 		}

@@ -148,24 +148,20 @@ func blank(text []byte) bool {
 // WriteFragment returns the text of the services of one owner, which Merge reads into equal ones
 // beside the same other sources. Without a service it is empty.
 func WriteFragment(c *Config, owner string) ([]byte, error) {
-	short := withoutDerived(c)
-	services := short.Services[:0:0]
-	for i, s := range short.Services {
+	var services []lb.Service
+	for i, s := range c.Services {
 		if c.Owner(i) == owner {
-			services = append(services, s)
+			services = append(services, shortened(c, s))
 		}
 	}
 	if len(services) == 0 {
 		return nil, nil
 	}
-	only := Config{Services: services}
-	var text bytes.Buffer
-	encoder := yaml.NewEncoder(&text)
-	encoder.SetIndent(2)
-	if err := encoder.Encode(keytable.Write(fragmentKeys, &only)); err != nil {
+	text, err := encode(keytable.Write(fragmentKeys, &Config{Services: services}))
+	if err != nil {
 		return nil, fmt.Errorf("write the services of %s: %w", owner, err)
 	}
-	return text.Bytes(), nil
+	return text, nil
 }
 
 // backendList is a file of backends that another program writes.

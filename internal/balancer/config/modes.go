@@ -25,8 +25,11 @@ type codePoints struct {
 func (p *parser) assignDSCP() {
 	points := codePoints{map[netip.Addr]uint8{}, map[uint8]string{}}
 	for i, s := range p.cfg.Services {
+		if i < p.old && s.DSCP == 0 {
+			continue
+		}
 		field := ServiceField(i, "dscp")
-		written := p.Written(field)
+		written := p.Written(field) || i < p.old
 		switch {
 		case !written || p.Bad(field) || p.Bad(ServiceField(i, "mode")):
 		case !s.Mode.Marks():

@@ -36,6 +36,9 @@ func (p *parser) checkTables() {
 	slots, members, services := uint64(0), uint64(0), uint64(0)
 	for i := range p.cfg.Services {
 		s := &p.cfg.Services[i]
+		if i < p.old && s.Name == "" {
+			continue
+		}
 		slots = slots + slotsOf(s)
 		if !s.Mode.Proxied() {
 			members += uint64(len(s.Backends))

@@ -30,12 +30,21 @@ func ReadYAML(text []byte) (*yaml.Node, error) {
 
 // ReadJSON returns the value of a JSON text. Errors: ErrMalformed.
 func ReadJSON(text []byte) (*yaml.Node, error) {
+	text, err := JSONText(text)
+	if err != nil {
+		return nil, err
+	}
+	return ReadYAML(text)
+}
+
+// JSONText returns a JSON text as YAML. Errors: ErrMalformed.
+func JSONText(text []byte) ([]byte, error) {
 	var value json.RawMessage
 	if err := json.Unmarshal(text, &value); err != nil {
 		return nil, fmt.Errorf("%w: not JSON: %w", ErrMalformed, err)
 	}
 	// JSON is YAML, but for tabs, which are nothing but space here.
-	return ReadYAML(bytes.ReplaceAll(text, []byte("\t"), []byte(" ")))
+	return bytes.ReplaceAll(text, []byte("\t"), []byte(" ")), nil
 }
 
 // plain refuses what would make another value of one that is copied.

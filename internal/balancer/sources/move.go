@@ -39,6 +39,7 @@ func Move(from, to string) (moved []string, err error) {
 		moved = append(moved, f.Name)
 	}
 	for _, f := range left {
+		_ = os.Remove(filepath.Join(from, f.Name+journaled))
 		err = errors.Join(err, os.Remove(filepath.Join(from, f.Name+stored)))
 	}
 	return moved, errors.Join(err, os.Remove(from))

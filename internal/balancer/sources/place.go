@@ -126,7 +126,7 @@ func (at Place) in(text []byte, generation uint64) (Part, error) {
 	}
 	part := Part{Source: at.Source}
 	if at.Service == "" {
-		part.Value, part.Tag = document, "g"+strconv.FormatUint(generation, 10)
+		part.Value, part.Tag = document, TagOf(generation)
 		if at.Source != config.FileOwner {
 			return part, nil
 		}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -59,6 +60,8 @@ type picture struct {
 	file      config.Source
 	cfg       *config.Config
 	fragments []Fragment // by name
+	// blocks are the texts of the services of fragments that were amended, by the name of the fragment.
+	blocks map[string][]block
 }
 
 // Apply puts a configuration in force, whole or not at all, and returns when it is.
@@ -136,7 +139,7 @@ func (s *Sources) merge(file config.Source, fragments []Fragment, fresh string) 
 	if err != nil {
 		return nil, err
 	}
-	return &picture{file, cfg, fragments}, nil
+	return &picture{file: file, cfg: cfg, fragments: fragments}, nil
 }
 
 // take waits for the turn to change something.
@@ -219,7 +222,8 @@ func (s *Sources) Change(ctx context.Context, name, by string, dry bool, edit Ed
 	if dry || !done.Changed {
 		return done, nil
 	}
-	return done, s.put(context.WithoutCancel(ctx), now, next, made)
+	return done, s.put(context.WithoutCancel(ctx), now, next, made,
+		func() (pendingFile, error) { return s.store.write(made) })
 }
 
 // fragment returns the one of a name; one of generation 0 if there is none.
@@ -249,11 +253,20 @@ func (s *Sources) next(now *picture, before Fragment, text []byte, by string) (*
 		return nil, made, err
 	}
 	if len(now.fragments) >= maxFragments && before.Generation == 0 {
-		return nil, made, fmt.Errorf("%w: there are %d sources already, and no more can be; reuse the name of one",
-			ErrMalformed, maxFragments)
+		return nil, made, tooMany()
 	}
 	next, err := s.merge(now.file, now.with(made), "")
-	return next, made, err
+	if err != nil {
+		return nil, made, err
+	}
+	next.blocks = maps.Clone(now.blocks)
+	delete(next.blocks, made.Name)
+	return next, made, nil
+}
+
+func tooMany() error {
+	return fmt.Errorf("%w: there are %d sources already, and no more can be; reuse the name of one", ErrMalformed,
+		maxFragments)
 }
 
 // with returns the fragments with another one of a name.
@@ -270,8 +283,9 @@ func (p *picture) with(made Fragment) []Fragment {
 // put stores a fragment and puts the picture that has it in force. What has to be written is
 // written before anything is changed, and takes its name after: neither a full disk nor a refusal leaves
 // something half done.
-func (s *Sources) put(ctx context.Context, now, next *picture, made Fragment) error {
-	pending, err := s.store.write(made)
+func (s *Sources) put(ctx context.Context, now, next *picture, made Fragment,
+	write func() (pendingFile, error)) error {
+	pending, err := write()
 	if err != nil {
 		return fmt.Errorf("%w: %w; nothing was changed%s", ErrNotStored, err, cureOf(err))
 	}

@@ -25,6 +25,8 @@ type store struct {
 	dir string
 	// claim is the directory, locked; nil until this process has something to write there.
 	claim *os.File
+	// journals are how many bytes of the journal of each fragment count that has a file.
+	journals map[string]int64
 }
 
 // DefaultDir is below what no reboot takes away.
@@ -77,7 +79,11 @@ func (s *store) load() ([]Fragment, error) {
 			if err != nil {
 				return nil, err
 			}
-			fragments = append(fragments, parse(name, file.Data))
+			fragment, err := s.replay(parse(name, file.Data))
+			if err != nil {
+				return nil, err
+			}
+			fragments = append(fragments, fragment)
 		}
 	}
 	return fragments, nil
@@ -110,14 +116,17 @@ func (s *store) hint(fragments []Fragment) string {
 }
 
 // written is a file that has not yet got its name.
-type written struct{ temporary, path string }
+type written struct {
+	store                 *store
+	name, temporary, path string
+}
 
 // write writes a fragment's file aside; it is on the disk when write returns.
 func (s *store) write(f Fragment) (w written, err error) {
 	if err := s.take(); err != nil {
 		return w, err
 	}
-	w.path = filepath.Join(s.dir, f.Name+stored)
+	w.store, w.name, w.path = s, f.Name, filepath.Join(s.dir, f.Name+stored)
 	w.temporary = w.path + pending
 	file, err := os.OpenFile(w.temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -189,12 +198,15 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// commit gives the file its name.
+// commit gives the file its name, and the fragment an empty journal: what that has is of an earlier generation, and
+// counts no more if it cannot be removed.
 func (w written) commit() error {
 	if err := os.Rename(w.temporary, w.path); err != nil {
 		w.discard()
 		return err
 	}
+	_ = os.Remove(strings.TrimSuffix(w.path, stored) + journaled)
+	w.store.noteJournal(w.name, 0)
 	return syncDir(filepath.Dir(w.path))
 }
 
@@ -204,6 +216,7 @@ func (w written) discard() { _ = os.Remove(w.temporary) }
 func (s *store) restore(f Fragment) {
 	if f.Generation == 0 {
 		_ = os.Remove(filepath.Join(s.dir, f.Name+stored))
+		delete(s.journals, f.Name)
 		return
 	}
 	_ = s.put(f)

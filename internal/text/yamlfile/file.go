@@ -31,8 +31,8 @@ func NewFile(name string) *File { return &File{Name: name, lines: map[string]int
 // At returns a problem at a field; the line is that of the field or, where the file
 // leaves it out, of what it would stand in.
 func (f *File) At(field, format string, args ...any) Problem {
-	name, spelt := f.own(field)
-	return Problem{File: name, Line: f.Line(field), Field: spelt, Message: fmt.Sprintf(format, args...)}
+	in, spelt := f.own(field)
+	return Problem{File: in.Name, Line: in.line(spelt), Field: spelt, Message: fmt.Sprintf(format, args...)}
 }
 
 // Fail reports a problem at a field.
@@ -58,16 +58,18 @@ func (f *File) AnyBad() bool { return len(f.bad) > 0 }
 
 // Written says whether the file has a field.
 func (f *File) Written(field string) bool {
-	_, written := f.lines[field]
+	in, spelt := f.own(field)
+	_, written := in.lines[spelt]
 	return written
 }
 
-// Leaves returns the fields that the file has and that hold no other, in the order of their lines.
+// Leaves returns the fields that the file has and that hold no other, in the order of their lines; without those of
+// texts that were appended.
 func (f *File) Leaves() []string {
 	holds := map[string]bool{}
 	for field := range f.lines {
 		if field != "" {
-			holds[field[:max(strings.LastIndexAny(field, ".["), 0)]] = true
+			holds[parent(field)] = true
 		}
 	}
 	var leaves []string
@@ -82,9 +84,18 @@ func (f *File) Leaves() []string {
 	return leaves
 }
 
+// parent returns the path of what a field stands in.
+func parent(field string) string { return field[:max(strings.LastIndexAny(field, ".["), 0)] }
+
 // Line returns the line, from 1, of a field or of its nearest written parent; 0 where
 // none is written.
 func (f *File) Line(field string) int {
+	in, spelt := f.own(field)
+	return in.line(spelt)
+}
+
+// line is Line of a field of the text itself.
+func (f *File) line(field string) int {
 	for {
 		if line, ok := f.lines[field]; ok {
 			return line
@@ -92,7 +103,7 @@ func (f *File) Line(field string) int {
 		if field == "" {
 			return 0
 		}
-		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
+		field = parent(field)
 	}
 }
 

@@ -10,30 +10,38 @@ import (
 
 // part is another text, whose elements of a list follow those of the texts before it.
 type part struct {
-	name, list string
-	first      int
+	list  string
+	first int
+	file  *File
 }
 
 // Append puts what was read of another text behind what is there: its elements of the list of
 // that name (at the root of both) are elements first and following from now on. Messages name the
 // text that a field stands in, and the field as that text has it.
 func (f *File) Append(other *File, list string, first int) {
-	f.parts = append(f.parts, part{other.Name, list, first})
-	for field, line := range other.lines {
-		if i, rest, ok := element(field, list); ok {
-			f.lines[Element(list, first+i)+rest] = line
-		}
-	}
+	f.parts = append(f.parts, part{list, first, other})
 	for field := range other.bad {
-		if i, rest, ok := element(field, list); ok {
+		if i, rest, ok := ElementOf(field, list); ok {
 			f.mark(Element(list, first+i) + rest)
 		}
 	}
 	f.Problems = append(f.Problems, other.Problems...)
 }
 
-// element takes the index out of a field of an element of a list; rest is what follows it.
-func element(field, list string) (i int, rest string, ok bool) {
+// Alone returns the file as it was read, without what was appended to it and without its problems.
+func (f *File) Alone() *File { return &File{Name: f.Name, lines: f.lines} }
+
+// Parts returns the texts that were appended, in their order.
+func (f *File) Parts() []*File {
+	files := make([]*File, len(f.parts))
+	for n, p := range f.parts {
+		files[n] = p.file
+	}
+	return files
+}
+
+// ElementOf takes the index out of a field of an element of a list; rest is what follows it.
+func ElementOf(field, list string) (i int, rest string, ok bool) {
 	after, ok := strings.CutPrefix(field, list+"[")
 	if !ok {
 		return 0, "", false
@@ -46,15 +54,15 @@ func element(field, list string) (i int, rest string, ok bool) {
 	return i, rest, err == nil
 }
 
-// own returns the name of the text that a field stands in, and the field as that has it.
-func (f *File) own(field string) (name, spelt string) {
+// own returns the text that a field stands in, and the field as that has it.
+func (f *File) own(field string) (in *File, spelt string) {
 	for n := len(f.parts) - 1; n >= 0; n-- {
 		p := f.parts[n]
-		if i, rest, ok := element(field, p.list); ok && i >= p.first {
-			return p.name, Element(p.list, i-p.first) + rest
+		if i, rest, ok := ElementOf(field, p.list); ok && i >= p.first {
+			return p.file, Element(p.list, i-p.first) + rest
 		}
 	}
-	return f.Name, field
+	return f, field
 }
 
 // Place names a field and its line, for a message about another field; where there are several
@@ -63,9 +71,9 @@ func (f *File) Place(field string) string {
 	if len(f.parts) == 0 {
 		return fmt.Sprintf("%s (line %d)", field, f.Line(field))
 	}
-	name, spelt := f.own(field)
+	in, spelt := f.own(field)
 	if line := f.Line(field); line > 0 {
-		return fmt.Sprintf("%s (%s, line %d)", spelt, name, line)
+		return fmt.Sprintf("%s (%s, line %d)", spelt, in.Name, line)
 	}
-	return fmt.Sprintf("%s (%s)", spelt, name)
+	return fmt.Sprintf("%s (%s)", spelt, in.Name)
 }

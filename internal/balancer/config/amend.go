@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/text/keytable"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
+)
+
+// Amendment is a difference of a fragment.
+type Amendment struct {
+	// Put are the services that are new, or others than before, as they are in force now.
+	Put []lb.Service
+	// Removed are the names of those that are gone.
+	Removed []string
+}
+
+// amendment is one as it is read.
+type amendment struct {
+	services []lb.Service
+	remove   []string
+}
+
+var amendmentKeys = keytable.Table[amendment]{
+	{Name: "services",
+		What: "Services that take the places of those of the same names, or are new.",
+		Value: keytable.OrEmpty(func(*amendment) bool { return false },
+			keytable.Mappings(func(a *amendment) *[]lb.Service { return &a.services }, serviceKeys,
+				keytable.Length{Max: MaxServices, TooMany: "that a balancer can hold; split them between two",
+					Absent: "none"}))},
+	{Name: "remove",
+		What: "Names of services of the source that are taken away.",
+		Value: keytable.OrEmpty(func(*amendment) bool { return false },
+			keytable.Items(func(a *amendment) *[]string { return &a.remove }, label, "name",
+				keytable.Length{Max: MaxServices, TooMany: "that a balancer can hold", Absent: "none"}))},
+}
+
+var amendmentKind = yamlfile.Kind{Noun: "a difference of a fragment", Needs: "services or remove", MaxBytes: MaxBytes}
+
+// Amend returns the configuration in which a fragment is another by a text, whose `services` take the places of those
+// of the same names, and whose `remove` names those that are gone. A new service stands before the first of the
+// fragment whose name comes after its own. It costs little more than the services of the text: all others are known to be right.
+// The error is a yamlfile.Problems with everything that is wrong, each under the name of the fragment, and its field as
+// the text has it.
+func (c *Config) Amend(source Source) (*Config, Amendment, error) {
+	part, read := yamlfile.NewFile(source.Name), amendment{}
+	if root := part.Document(source.Data, amendmentKind); root != nil {
+		keytable.Read(amendmentKeys, part, root, "", &read)
+	}
+	a := amending{before: c, name: source.Name, read: read, put: map[string]int{}, gone: map[string]bool{}}
+	a.first, a.last = c.placeOf(source.Name)
+	a.see(part)
+	p := a.check(part)
+	if err := p.Problems.Err(); err != nil {
+		p.Problems.SortByLine()
+		return nil, Amendment{}, err
+	}
+	made, difference := a.made(p)
+	return made, difference, nil
+}
+
+// placeOf returns where the services of a fragment are, or would be.
+func (c *Config) placeOf(name string) (first, last int) {
+	n, there := c.findFragment(name)
+	end := func(n int) int {
+		if n < len(c.fragments) {
+			return c.fragments[n].first
+		}
+		return len(c.Services)
+	}
+	if !there {
+		return end(n), end(n)
+	}
+	return end(n), end(n + 1)
+}
+
+// findFragment returns which fragment has a name, or would have.
+func (c *Config) findFragment(name string) (n int, there bool) {
+	return slices.BinarySearchFunc(c.fragments, name, func(f fragment, name string) int {
+		return cmp.Compare(f.name, name)
+	})
+}
+
+// amending is a configuration that becomes another by a text.
+type amending struct {
+	before *Config
+	name   string
+	// The fragment's services are those from first up to last.
+	first, last int
+	read        amendment
+	// put are the services of the text by their names, and gone the names of those that are taken away.
+	put  map[string]int
+	gone map[string]bool
+}
+
+// see notes what the text names.
+func (a *amending) see(f *yamlfile.File) {
+	for k, s := range a.read.services {
+		claim(a.put, s.Name, k)
+	}
+	there := make(map[string]bool, a.last-a.first)
+	if len(a.read.remove) > 0 {
+		for _, s := range a.before.Services[a.first:a.last] {
+			there[s.Name] = true
+		}
+	}
+	for k, name := range a.read.remove {
+		field := yamlfile.Element("remove", k)
+		_, put := a.put[name]
+		switch {
+		case name == "": // reported before
+		case put:
+			f.Fail(field, "%s is one of the services, too; keep it in one of the two lists", name)
+		case !there[name]:
+			f.Fail(field, "there is no service %s in the source; read it again, and decide anew", name)
+		}
+		a.gone[name] = true
+	}
+}
+
+// check checks the services of the text behind all others, as a fragment of their own. In the places of those that they
+// replace, and of those that are taken away, is nothing.
+func (a *amending) check(part *yamlfile.File) *parser {
+	c := a.before
+	p := &parser{File: c.file.Alone(), cfg: &Config{}, old: len(c.Services)}
+	*p.cfg = *c
+	p.cfg.file, p.cfg.Warnings = p.File, nil
+	if len(c.spareFullNAT.Addresses) > 0 {
+		p.cfg.FullNAT = c.spareFullNAT
+	}
+	p.cfg.Services = make([]lb.Service, len(c.Services), len(c.Services)+len(a.read.services))
+	copy(p.cfg.Services, c.Services)
+	for i := a.first; i < a.last; i++ {
+		name := c.Services[i].Name
+		if _, replaced := a.put[name]; replaced || a.gone[name] {
+			p.cfg.Services[i] = lb.Service{}
+		}
+	}
+	for n, of := range c.file.Parts() {
+		p.Append(of, "services", c.fragments[n].first)
+	}
+	p.Append(part, "services", p.old)
+	p.cfg.Services = append(p.cfg.Services, a.read.services...)
+	if n := len(c.Services) - len(a.gone) + len(a.read.services); n > MaxServices {
+		p.Fail("services",
+			"%d services of all sources are more than the %d that a balancer can hold; split them between two", n,
+			MaxServices)
+	}
+	p.check()
+	return p
+}
+
+// made returns the configuration with the services of the text in their places.
+func (a *amending) made(p *parser) (*Config, Amendment) {
+	c, difference := *p.cfg, Amendment{Put: p.cfg.Services[p.old:]}
+	for i := a.first; i < a.last; i++ {
+		if name := a.before.Services[i].Name; a.gone[name] {
+			difference.Removed = append(difference.Removed, name)
+		}
+	}
+	list := a.merge(difference.Put)
+	c.Services = slices.Concat(a.before.Services[:a.first], list, a.before.Services[a.last:])
+	a.lay(&c, len(list))
+	c.Warnings = a.warnings(p, list)
+	return &c, difference
+}
+
+// merge returns the services of the fragment with those of the text in their places.
+func (a *amending) merge(fresh []lb.Service) []lb.Service {
+	list := make([]lb.Service, 0, a.last-a.first+len(fresh))
+	added := maps.Clone(a.put)
+	for _, s := range a.before.Services[a.first:a.last] {
+		delete(added, s.Name)
+	}
+	names := slices.Sorted(maps.Keys(added))
+	for _, s := range a.before.Services[a.first:a.last] {
+		for len(names) > 0 && names[0] < s.Name {
+			list, names = append(list, fresh[added[names[0]]]), names[1:]
+		}
+		if k, replaced := a.put[s.Name]; replaced {
+			list = append(list, fresh[k])
+		} else if !a.gone[s.Name] {
+			list = append(list, s)
+		}
+	}
+	for _, name := range names {
+		list = append(list, fresh[added[name]])
+	}
+	return list
+}
+
+// lay says where the fragments are; of the one that was amended no line is known.
+func (a *amending) lay(c *Config, count int) {
+	parts := a.before.file.Parts()
+	c.fragments = slices.Clone(a.before.fragments)
+	n, there := a.before.findFragment(a.name)
+	if !there {
+		c.fragments = slices.Insert(c.fragments, n, fragment{a.name, a.first})
+		parts = slices.Insert(parts, n, nil)
+	}
+	parts[n] = yamlfile.NewFile(a.name)
+	for later := n + 1; later < len(c.fragments); later++ {
+		c.fragments[later].first += count - (a.last - a.first)
+	}
+	c.file = a.before.file.Alone()
+	for n, of := range parts {
+		c.file.Append(of, "services", c.fragments[n].first)
+	}
+}
+
+// warnings returns those of the services that stay, and those that were found now.
+func (a *amending) warnings(p *parser, list []lb.Service) yamlfile.Problems {
+	if len(a.before.Warnings)+len(p.cfg.Warnings) == 0 {
+		return nil
+	}
+	at := make(map[string]int, len(list))
+	for i, s := range list {
+		at[s.Name] = i
+	}
+	var all yamlfile.Problems
+	// take takes a warning about a service of a list, which is not new where replaced says so.
+	take := func(w yamlfile.Problem, services []lb.Service, old bool) {
+		i, rest, ok := yamlfile.ElementOf(w.Field, "services")
+		switch {
+		case !ok && old: // of the file as a whole: found anew
+			return
+		case ok && w.File == a.name && i < len(services):
+			name := services[i].Name
+			_, replaced := a.put[name]
+			to, there := at[name]
+			if !there || old && replaced {
+				return
+			}
+			w.Line, w.Field = 0, yamlfile.Element("services", to)+rest
+		}
+		all = append(all, w)
+	}
+	for _, w := range a.before.Warnings {
+		take(w, a.before.Services[a.first:a.last], true)
+	}
+	for _, w := range p.cfg.Warnings {
+		take(w, a.read.services, false)
+	}
+	all.SortByLine()
+	return all
+}
+
+// checkOld refuses VIPs of new services that are addresses of backends which are there.
+func (p *parser) checkOld(fresh map[netip.Addr]int) {
+	if len(fresh) == 0 {
+		return
+	}
+	for i, s := range p.cfg.Services[:p.old] {
+		for j, b := range s.Backends {
+			if at, isVIP := fresh[b.Address]; isVIP {
+				p.Fail(ServiceField(at, "vip"), "%s is the address of a backend, %s; use another", b.Address,
+					p.Place(BackendField(i, j, "address")))
+				delete(fresh, b.Address) // once is enough
+			}
+		}
+	}
+}
+
+// WriteService returns the text of a service as WriteFragment has it among those of its owner, without what stands
+// before them.
+func WriteService(c *Config, s lb.Service) ([]byte, error) {
+	only := Config{Services: []lb.Service{shortened(c, s)}}
+	text, err := encode(keytable.Write(fragmentKeys, &only))
+	if err != nil {
+		return nil, fmt.Errorf("write the service %s: %w", s.Name, err)
+	}
+	return bytes.TrimPrefix(text, []byte(FragmentHead)), nil
+}
+
+// FragmentHead stands before the services of a fragment as WriteFragment has it.
+const FragmentHead = "services:\n"
+
+// encode writes a node as YAML.
+func encode(node *yaml.Node) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := yaml.NewEncoder(&text)
+	encoder.SetIndent(2)
+	err := encoder.Encode(node)
+	return text.Bytes(), err
+}
+
+// WriteAmendment returns the text of a difference of which the texts of the services are given, as WriteService returns
+// them; Amend reads it.
+func WriteAmendment(services [][]byte, removed []string) ([]byte, error) {
+	var text []byte
+	if len(services) > 0 {
+		text = append([]byte(FragmentHead), bytes.Join(services, nil)...)
+	}
+	if len(removed) == 0 {
+		return text, nil
+	}
+	names, err := encode(keytable.Write(amendmentKeys, &amendment{remove: removed}))
+	return append(text, names...), err
+}
+
+// ServicesOf returns the services of a fragment, in their order.
+func (c *Config) ServicesOf(name string) []lb.Service {
+	first, last := c.placeOf(name)
+	return c.Services[first:last]
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Difference asks for another state of a source by what is different in it.
+type Difference struct {
+	Source string
+	// Text has the services that are new or others under `services`, and the names of those that go under `remove`.
+	Text []byte
+	// If lets the change happen, by the source as it is; nil: always.
+	If func(Part) error
+	By string
+	// Dry: only say what would become of it.
+	Dry bool
+}
+
+// block is the text of a service, among those of its source.
+type block struct {
+	name string
+	text []byte
+}
+
+// Amend changes a source by a difference, as Change does; what that costs goes by the difference, and not by the
+// source. Lines and fields of problems are those of the difference. Errors: those of Change and of If.
+func (s *Sources) Amend(ctx context.Context, r Difference) (Change, error) {
+	if r.Source == config.FileOwner {
+		return Change{}, fmt.Errorf("%w: change it there, in %s, and reload", ErrOwned, s.path)
+	}
+	if err := config.CheckFragmentName(r.Source); err != nil {
+		return Change{}, fmt.Errorf("%w: source %w", ErrMalformed, err)
+	}
+	if err := s.take(ctx); err != nil {
+		return Change{}, err
+	}
+	defer s.yield()
+	now := s.now.Load()
+	before := now.fragment(r.Source)
+	if r.If != nil {
+		there := Part{Source: r.Source, Value: word(r.Source), Tag: TagOf(before.Generation)}
+		if err := r.If(there); err != nil {
+			return Change{}, err
+		}
+	}
+	a, err := now.amended(before, r)
+	if err != nil {
+		return Change{}, err
+	}
+	done := Change{Source: r.Source, Generation: a.made.Generation,
+		Changed:    len(a.put)+len(a.removed) > 0 || before.Generation == 0,
+		Difference: string(diff.Diff(r.Source, a.was, r.Source, join(a.put)))}
+	if !done.Changed {
+		done.Generation = before.Generation
+	}
+	if r.Dry || !done.Changed {
+		return done, nil
+	}
+	return done, s.put(context.WithoutCancel(ctx), now, a.next, a.made,
+		func() (pendingFile, error) { return s.store.record(a) })
+}
+
+// TagOf is the Tag of a source as a whole.
+func TagOf(generation uint64) string { return "g" + strconv.FormatUint(generation, 10) }
+
+// amended is a source that was changed by a difference.
+type amended struct {
+	next *picture
+	made Fragment
+	// put are the texts of the services that are others than before, whose text was was, and removed the names of those
+	// that are gone.
+	put     []block
+	was     []byte
+	removed []string
+}
+
+// amended returns the picture in which a source is changed by a difference. What is put in force is what the next start
+// reads of it.
+func (p *picture) amended(before Fragment, r Difference) (a amended, err error) {
+	cfg, difference, err := p.cfg.Amend(config.Source{Name: r.Source, Data: r.Text})
+	if err != nil {
+		return a, err
+	}
+	fresh := make([][]byte, len(difference.Put))
+	for i, service := range difference.Put {
+		if fresh[i], err = config.WriteService(cfg, service); err != nil {
+			return a, err
+		}
+	}
+	text, err := config.WriteAmendment(fresh, difference.Removed)
+	if err != nil {
+		return a, err
+	}
+	if len(text) > 0 {
+		if cfg, difference, err = p.cfg.Amend(config.Source{Name: r.Source, Data: text}); err != nil {
+			return a, err
+		}
+	}
+	blocks, known := p.blocks[r.Source]
+	if !known {
+		if blocks, err = blocksOf(before.Text); err != nil {
+			return a, err
+		}
+	}
+	after := a.place(blocks, cfg.ServicesOf(r.Source), difference, fresh)
+	a.made = Fragment{Name: r.Source, Generation: before.Generation + 1, By: r.By,
+		At: time.Now().UTC().Truncate(time.Second)}
+	if len(after) > 0 {
+		a.made.Text = append([]byte(config.FragmentHead), join(after)...)
+	}
+	if len(p.fragments) >= maxFragments && before.Generation == 0 {
+		return a, tooMany()
+	}
+	a.next = &picture{file: p.file, cfg: cfg, fragments: p.with(a.made), blocks: maps.Clone(p.blocks)}
+	if a.next.blocks == nil {
+		a.next.blocks = map[string][]block{}
+	}
+	a.next.blocks[r.Source] = after
+	return a, nil
+}
+
+// place returns the texts of a source's services in their order, and notes which are others than before. fresh are
+// those of the difference.
+func (a *amended) place(before []block, services []lb.Service, difference config.Amendment, fresh [][]byte) []block {
+	texts := make(map[string][]byte, len(services))
+	for _, b := range before {
+		texts[b.name] = b.text
+	}
+	for i := range difference.Put {
+		name := difference.Put[i].Name
+		if was := texts[name]; !bytes.Equal(was, fresh[i]) {
+			a.was = append(a.was, was...)
+			a.put, texts[name] = append(a.put, block{name, fresh[i]}), fresh[i]
+		}
+	}
+	for _, name := range difference.Removed {
+		a.was, a.removed = append(a.was, texts[name]...), append(a.removed, name)
+	}
+	after := make([]block, len(services))
+	for i := range services {
+		after[i] = block{services[i].Name, texts[services[i].Name]}
+	}
+	return after
+}
+
+// join returns the texts of services one after the other.
+func join(blocks []block) []byte {
+	size := 0
+	for _, b := range blocks {
+		size += len(b.text)
+	}
+	text := make([]byte, 0, size)
+	for _, b := range blocks {
+		text = append(text, b.text...)
+	}
+	return text
+}
+
+// blocksOf takes a source's text apart.
+func blocksOf(text []byte) ([]block, error) {
+	if blocks, ok := cut(text); ok {
+		return blocks, nil
+	}
+	_, services, err := servicesOf(text)
+	if err != nil {
+		return nil, err
+	}
+	blocks := make([]block, 0, len(services.Content))
+	for _, item := range services.Content {
+		name := get(item, "name")
+		if name == nil {
+			return nil, fmt.Errorf("%w: line %d: a service has no name", ErrMalformed, item.Line)
+		}
+		var one bytes.Buffer
+		encoder := yaml.NewEncoder(&one)
+		encoder.SetIndent(2)
+		list := &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{item}}
+		if err := encoder.Encode(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{word("services"),
+			list}}); err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, block{name.Value, bytes.TrimPrefix(one.Bytes(), []byte(config.FragmentHead))})
+	}
+	return blocks, nil
+}
+
+// firstLine begins each service in a text as config.WriteFragment writes it, and furtherLine all lines that follow.
+const (
+	firstLine   = "  - name: "
+	furtherLine = "    "
+)
+
+// cut takes a text apart that is just as config.WriteFragment writes it, which takes no reader of YAML.
+func cut(text []byte) (blocks []block, ok bool) {
+	text, ok = bytes.CutPrefix(text, []byte(config.FragmentHead))
+	if !ok {
+		return nil, len(text) == 0
+	}
+	begin, at := 0, 0
+	for line := range bytes.Lines(text) {
+		switch {
+		case bytes.HasPrefix(line, []byte(firstLine)):
+			name := strings.TrimRight(string(line[len(firstLine):]), "\n")
+			if strings.ContainsAny(name, "'\"|>#") || name == "" {
+				return nil, false
+			}
+			if at > 0 {
+				blocks[len(blocks)-1].text = text[begin:at:at]
+			}
+			blocks, begin = append(blocks, block{name: name}), at
+		case len(blocks) == 0, !bytes.HasPrefix(line, []byte(furtherLine)):
+			return nil, false
+		}
+		at += len(line)
+	}
+	if len(blocks) > 0 {
+		blocks[len(blocks)-1].text = text[begin:at:at]
+	}
+	return blocks, true
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/config"
+)
+
+// journaled is the suffix of the file that has the differences of a fragment since its own file was written.
+const journaled = ".journal"
+
+// leastJournal is up to how many bytes a journal grows beside a small fragment; beside a larger one it grows to the
+// size of that, so that a difference costs no more than twice its size, and a start not twice the time.
+const leastJournal = 64 << 10
+
+// entry is a difference in a journal, a line of JSON. Before it on the line stand whether it came to be in force, and
+// the SHA-256 of what follows.
+type entry struct {
+	Generation uint64       `json:"generation"`
+	At         time.Time    `json:"at"`
+	By         string       `json:"by"`
+	Put        []entryBlock `json:"put,omitempty"`
+	Removed    []string     `json:"removed,omitempty"`
+}
+
+// entryBlock is a service and its text.
+type entryBlock struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// What the first byte of a line says: it is written, but nothing is in force yet; or it was in force.
+const (
+	entryWritten  = '?'
+	entryAccepted = '='
+)
+
+// pendingFile is what was written and does not count yet.
+type pendingFile interface {
+	// commit lets it count.
+	commit() error
+	discard()
+}
+
+// record writes a difference down: behind the others of its fragment, or, where there are enough of them, with the
+// fragment as a whole.
+func (s *store) record(a amended) (pendingFile, error) {
+	line, err := lineOf(a)
+	if err != nil {
+		return nil, err
+	}
+	length, known := s.journals[a.made.Name]
+	if !known || length+int64(len(line)) > max(leastJournal, int64(len(a.made.Text))) {
+		return s.write(a.made)
+	}
+	if err := s.take(); err != nil {
+		return nil, err
+	}
+	w := &appended{store: s, name: a.made.Name, path: filepath.Join(s.dir, a.made.Name+journaled), at: length,
+		size: int64(len(line))}
+	file, err := os.OpenFile(w.path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	err = file.Truncate(length) // what does not count
+	if err == nil {
+		_, err = file.WriteAt(line, length)
+	}
+	if err = errors.Join(err, file.Sync()); err != nil {
+		w.discard()
+		return nil, err
+	}
+	if length == 0 {
+		err = syncDir(s.dir)
+	}
+	return w, err
+}
+
+// lineOf returns the line of a difference.
+func lineOf(a amended) ([]byte, error) {
+	e := entry{Generation: a.made.Generation, At: a.made.At, By: a.made.By, Removed: a.removed}
+	for _, b := range a.put {
+		e.Put = append(e.Put, entryBlock{b.name, string(b.text)})
+	}
+	text, err := json.Marshal(e)
+	sum := sha256.Sum256(text)
+	return fmt.Appendf(nil, "%c %s %s\n", entryWritten, hex.EncodeToString(sum[:]), text), err
+}
+
+// appended is a difference that was written into a journal.
+type appended struct {
+	store      *store
+	name, path string
+	at, size   int64
+}
+
+// commit lets the difference count by one byte, for which there is room already.
+func (w *appended) commit() error {
+	file, err := os.OpenFile(w.path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := file.WriteAt([]byte{entryAccepted}, w.at); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	w.store.journals[w.name] = w.at + w.size
+	return nil
+}
+
+func (w *appended) discard() { _ = os.Truncate(w.path, w.at) }
+
+// replay returns a fragment with what its journal has behind it. What a journal has of before the fragment was written
+// is none of it, and neither is what did not come to be in force.
+func (s *store) replay(f Fragment) (Fragment, error) {
+	data, err := os.ReadFile(filepath.Join(s.dir, f.Name+journaled))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f, fmt.Errorf("read what the API has configured: %w", err)
+	}
+	var entries []entry
+	length := int64(0)
+	for line := range bytes.Lines(data) {
+		e, ok := entryOf(line)
+		if !ok || e.Generation != f.Generation+uint64(len(entries))+1 {
+			break
+		}
+		entries, length = append(entries, e), length+int64(len(line))
+	}
+	s.noteJournal(f.Name, length)
+	return f.with(entries)
+}
+
+// noteJournal notes how much of a fragment's journal counts.
+func (s *store) noteJournal(name string, length int64) {
+	if s.journals == nil {
+		s.journals = map[string]int64{}
+	}
+	s.journals[name] = length
+}
+
+// entryOf reads a line that counts.
+func entryOf(line []byte) (e entry, ok bool) {
+	state, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
+	sum, text, _ := bytes.Cut(rest, []byte(" "))
+	is := sha256.Sum256(text)
+	if string(state) != string(rune(entryAccepted)) || string(sum) != hex.EncodeToString(is[:]) {
+		return e, false
+	}
+	return e, json.Unmarshal(text, &e) == nil
+}
+
+// with returns a fragment that was changed by differences one after the other.
+func (f Fragment) with(entries []entry) (Fragment, error) {
+	if len(entries) == 0 {
+		return f, nil
+	}
+	blocks, err := blocksOf(f.Text)
+	if err != nil {
+		return f, err
+	}
+	for _, e := range entries {
+		blocks = e.apply(blocks)
+		f.Generation, f.At, f.By = e.Generation, e.At, e.By
+	}
+	f.Text = nil
+	if len(blocks) > 0 {
+		f.Text = append([]byte(config.FragmentHead), join(blocks)...)
+	}
+	return f, nil
+}
+
+// apply puts services in the places that config.Amend gives them.
+func (e entry) apply(blocks []block) []block {
+	put, added := make(map[string][]byte, len(e.Put)), make(map[string][]byte, len(e.Put))
+	for _, b := range e.Put {
+		put[b.Name], added[b.Name] = []byte(b.Text), []byte(b.Text)
+	}
+	for _, b := range blocks {
+		delete(added, b.name)
+	}
+	all, names := make([]block, 0, len(blocks)+len(added)), slices.Sorted(maps.Keys(added))
+	for _, b := range blocks {
+		for len(names) > 0 && names[0] < b.name {
+			all, names = append(all, block{names[0], added[names[0]]}), names[1:]
+		}
+		if text, replaced := put[b.name]; replaced {
+			all = append(all, block{b.name, text})
+		} else if !slices.Contains(e.Removed, b.name) {
+			all = append(all, b)
+		}
+	}
+	for _, name := range names {
+		all = append(all, block{name, added[name]})
+	}
+	return all
+}
