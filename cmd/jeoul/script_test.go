@@ -6,6 +6,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -56,7 +57,9 @@ func TestScripts(t *testing.T) {
 
 // TestRootScripts runs testdata/root/*.txtar, whose commands make network
 // namespaces of their own.
+// What stands behind [matrix] runs in `make test-matrix` only.
 func TestRootScripts(t *testing.T) {
+	testenv.Also(t, matrixTarget)
 	testenv.Root(t)
 	t.Parallel()
 	for _, program := range []string{"ip", "unshare", "setpriv", "curl", "nginx"} {
@@ -65,6 +68,12 @@ func TestRootScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/root",
 		UpdateScripts: *update,
+		Condition: func(name string) (bool, error) {
+			if name != "matrix" {
+				return false, fmt.Errorf("unknown condition %q", name)
+			}
+			return testenv.InTarget(matrixTarget), nil
+		},
 		Setup: func(env *testscript.Env) error {
 			env.Vars = append(env.Vars, "PATH="+os.Getenv("PATH"))
 			writeCertificates(t, env.WorkDir)
