@@ -44,6 +44,11 @@ func (b *balancer) Apply(_ context.Context, _ string, text []byte, _ bool) (*api
 	return &api.Change{Generation: b.generation}, nil
 }
 
+// Amend answers as a balancer of an earlier version, which is handed everything.
+func (*balancer) Amend(context.Context, string, uint64, []byte) (*api.Change, error) {
+	return nil, &api.Problem{Status: http.StatusNotFound}
+}
+
 func (b *balancer) has() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

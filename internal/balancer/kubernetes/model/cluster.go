@@ -103,6 +103,9 @@ type Picture struct {
 	Wishes Wishes
 	// Grants are what the Claims of the cluster and its Services get, by the name of the claim.
 	Grants map[string]pools.Grant
+	// parts are what each of our Services has come to, by "namespace/name", and of is what they depend on besides.
+	parts map[string]*part
+	of    common
 }
 
 // Key returns the "namespace/name" of a Service.
@@ -119,7 +122,7 @@ type builder struct {
 
 func newBuilder(c Cluster, settings Settings) *builder {
 	b := &builder{settings: settings, slices: map[string][]*discoveryv1.EndpointSlice{}, nodes: nodesOf(c.Nodes),
-		Picture: Picture{Verdicts: map[string]Verdict{}, Wishes: Wishes{}}}
+		Picture: Picture{Verdicts: map[string]Verdict{}, Wishes: Wishes{}, parts: map[string]*part{}}}
 	for _, slice := range c.Slices {
 		if name := slice.Labels[discoveryv1.LabelServiceName]; name != "" {
 			key := slice.Namespace + "/" + name
@@ -131,19 +134,27 @@ func newBuilder(c Cluster, settings Settings) *builder {
 
 // Build makes services of a cluster. Wishes are those of the picture before, nil if there is none.
 func Build(c Cluster, settings Settings, before Wishes) Picture {
+	return Rebuild(c, settings, Picture{Wishes: before})
+}
+
+// Rebuild is Build after a picture, which it takes over what it can from: that of a Service whose objects are the same
+// ones as before.
+func Rebuild(c Cluster, settings Settings, before Picture) Picture {
 	b := newBuilder(c, settings)
-	var ours []*corev1.Service
+	b.of = common{settings.Class, settings.Classless, settings.Mode, settings.RoutedPods, settings.Zone, b.nodes.sorted}
+	if !b.of.same(before.of) {
+		before.parts = nil
+	}
+	var ours []*part
 	claims := slices.Clone(c.Claims)
 	for _, s := range c.Services {
-		if !b.admit(s, before) {
-			continue
+		if p := b.partOf(s, before); p != nil {
+			ours, claims = append(ours, p), append(claims, p.claim)
 		}
-		ours = append(ours, s)
-		claims = append(claims, b.claim(s))
 	}
 	b.Grants = pools.Allocate(settings.Pools, claims)
-	for _, s := range ours {
-		b.add(s)
+	for _, p := range ours {
+		b.serve(p)
 	}
 	b.sort()
 	return b.Picture

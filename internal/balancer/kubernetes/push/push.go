@@ -24,6 +24,8 @@ const maxRounds = 64
 type Balancer interface {
 	// Apply makes a text all that a source says; api.Client has it.
 	Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error)
+	// Amend changes a source of a generation by what is different in it; api.Client has it.
+	Amend(ctx context.Context, source string, generation uint64, text []byte) (*api.Change, error)
 }
 
 // Pusher hands services over, and remembers which the balancer took.
@@ -31,8 +33,9 @@ type Pusher struct {
 	Balancer Balancer
 	// Source is the name of the source of configuration.
 	Source string
-	// taken are the services that the balancer has, by name.
-	taken map[string]lb.Service
+	// taken are the services that the balancer has, by name, as of a generation of the source.
+	taken      map[string]lb.Service
+	generation uint64
 }
 
 // Result is what became of the services.
@@ -45,8 +48,18 @@ type Result struct {
 }
 
 // Push makes services all that the source says. Those that the balancer refuses are left as they were, and all others
-// are taken. An error leaves everything as it was.
+// are taken. An error leaves everything as it was. Only what is different is handed over, unless the balancer has the
+// source as somebody else has left it.
 func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error) {
+	result, err := p.amend(ctx, services)
+	if needsWhole(err) {
+		return p.whole(ctx, services)
+	}
+	return result, err
+}
+
+// whole hands all services over.
+func (p *Pusher) whole(ctx context.Context, services []lb.Service) (Result, error) {
 	wanted := append([]lb.Service(nil), services...)
 	result := Result{Refused: map[string]string{}}
 	old := map[string]bool{}
@@ -58,7 +71,7 @@ func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error
 		change, err := p.Balancer.Apply(ctx, p.Source, text, false)
 		if err == nil {
 			result.Generation = change.Generation
-			p.remember(wanted)
+			p.remember(wanted, change.Generation)
 			return result, nil
 		}
 		refused := p.refusedOf(err, len(wanted))
@@ -67,7 +80,11 @@ func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error
 		}
 		wanted = p.replace(wanted, refused, old, result.Refused)
 	}
-	return result, fmt.Errorf("the balancer refused other services in each of %d tries", maxRounds)
+	return result, errTooManyRounds()
+}
+
+func errTooManyRounds() error {
+	return fmt.Errorf("the balancer refused other services in each of %d tries", maxRounds)
 }
 
 // Has says whether the balancer has taken a service of this name.
@@ -130,7 +147,8 @@ func (p *Pusher) replace(wanted []lb.Service, refused map[int]string, old map[st
 	return kept
 }
 
-func (p *Pusher) remember(services []lb.Service) {
+func (p *Pusher) remember(services []lb.Service, generation uint64) {
+	p.generation = generation
 	p.taken = make(map[string]lb.Service, len(services))
 	for _, s := range services {
 		p.taken[s.Name] = s

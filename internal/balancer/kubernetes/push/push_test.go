@@ -24,15 +24,40 @@ type balancer struct {
 	has   []lb.Service
 	tries int
 	down  error
+	// cfg is what is in force, of a generation of the source; whole counts the sources that were handed over whole.
+	cfg        *config.Config
+	generation uint64
+	whole      int
+}
+
+func (b *balancer) Amend(_ context.Context, source string, generation uint64, text []byte) (*api.Change, error) {
+	b.tries++
+	if b.down != nil {
+		return nil, b.down
+	}
+	if generation != b.generation {
+		return nil, &api.Problem{Status: http.StatusPreconditionFailed, Detail: "its ETag is another"}
+	}
+	if b.cfg == nil {
+		b.cfg, _ = config.Parse("file", []byte(b.file))
+	}
+	read, _, err := b.cfg.Amend(config.Source{Name: source, Data: text})
+	return b.take(read, err)
 }
 
 func (b *balancer) Apply(_ context.Context, source string, text []byte, _ bool) (*api.Change, error) {
 	b.tries++
+	b.whole++
 	if b.down != nil {
 		return nil, b.down
 	}
 	read, err := config.Merge(config.Source{Name: "file", Data: []byte(b.file)},
 		config.Source{Name: source, Data: text})
+	return b.take(read, err)
+}
+
+// take has a configuration in force, or says why not.
+func (b *balancer) take(read *config.Config, err error) (*api.Change, error) {
 	var problems yamlfile.Problems
 	if errors.As(err, &problems) {
 		p := &api.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error()}
@@ -45,7 +70,8 @@ func (b *balancer) Apply(_ context.Context, source string, text []byte, _ bool) 
 		return nil, err
 	}
 	b.has = slices.DeleteFunc(slices.Clone(read.Services), func(s lb.Service) bool { return s.Name == "filed" })
-	return &api.Change{Generation: uint64(b.tries)}, nil
+	b.cfg, b.generation = read, b.generation+1
+	return &api.Change{Generation: b.generation}, nil
 }
 
 func (b *balancer) names() string {
@@ -90,6 +116,13 @@ func TestPush(t *testing.T) {
 	}
 	if push(); b.names() != "" {
 		t.Errorf("without a Service it has %s", b.names())
+	}
+	if b.whole > 0 {
+		t.Errorf("handed over whole %d times", b.whole)
+	}
+	b.generation++ // as somebody else changes it
+	if push(made("d", "192.0.2.5")); b.names() != "d@192.0.2.5" || b.whole != 1 {
+		t.Errorf("after a change by another it has %s; handed over whole %d times", b.names(), b.whole)
 	}
 	b.down = errors.New("not running")
 	if _, err := p.Push(t.Context(), []lb.Service{made("a", "192.0.2.1")}); !errors.Is(err, b.down) {

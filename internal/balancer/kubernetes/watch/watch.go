@@ -6,6 +6,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -324,7 +325,7 @@ func listed[T metav1.Object](w *Watcher, kind Kind) []T {
 		list = append(list, object.(T))
 	}
 	slices.SortFunc(list, func(a, b T) int {
-		return strings.Compare(a.GetNamespace()+"/"+a.GetName(), b.GetNamespace()+"/"+b.GetName())
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 	})
 	return list
 }

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package push
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// needsWhole says whether a difference was not taken since the balancer has another source than the one that it is
+// different from, or knows no differences, as one of an earlier version.
+func needsWhole(err error) bool {
+	var problem *api.Problem
+	return errors.As(err, &problem) && (problem.Status == http.StatusPreconditionFailed ||
+		problem.Status == http.StatusNotFound || problem.Status == http.StatusMethodNotAllowed)
+}
+
+// amend hands over what is different from what the balancer has taken. Before it has taken anything, that is all, and
+// it takes that where it has no such source.
+func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, error) {
+	changed, removed := p.difference(services)
+	result := Result{Generation: p.generation, Refused: map[string]string{}}
+	for range maxRounds {
+		if len(changed)+len(removed) == 0 && p.taken != nil {
+			return result, nil
+		}
+		text, err := writeDifference(changed, removed)
+		if err != nil {
+			return result, err
+		}
+		done, err := p.Balancer.Amend(ctx, p.Source, p.generation, text)
+		if err == nil {
+			result.Generation = done.Generation
+			p.learn(changed, removed, done.Generation)
+			return result, nil
+		}
+		refused := p.refusedOf(err, len(changed))
+		if len(refused) == 0 {
+			return result, err
+		}
+		kept := changed[:0:0]
+		for i, s := range changed {
+			if why, bad := refused[i]; bad {
+				result.Refused[s.Name] = why
+				continue
+			}
+			kept = append(kept, s)
+		}
+		changed = kept
+	}
+	return result, errTooManyRounds()
+}
+
+// difference returns the services that the balancer does not have as they are, and the names of those that it has and
+// is to have no more, both in the order of their names.
+func (p *Pusher) difference(services []lb.Service) (changed []lb.Service, removed []string) {
+	wanted := make(map[string]bool, len(services))
+	for _, s := range services {
+		wanted[s.Name] = true
+		if had, has := p.taken[s.Name]; !has || !same(had, s) {
+			changed = append(changed, s)
+		}
+	}
+	for name := range p.taken {
+		if !wanted[name] {
+			removed = append(removed, name)
+		}
+	}
+	slices.Sort(removed)
+	return changed, removed
+}
+
+// same says whether two services are. Those of one picture and the next mostly share their backends.
+func same(a, b lb.Service) bool {
+	shared := len(a.Backends) == len(b.Backends) && (len(a.Backends) == 0 || &a.Backends[0] == &b.Backends[0])
+	if !shared && !slices.Equal(a.Backends, b.Backends) {
+		return false
+	}
+	a.Backends, b.Backends = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+// writeDifference returns the text of a difference.
+func writeDifference(changed []lb.Service, removed []string) ([]byte, error) {
+	texts, usual := make([][]byte, len(changed)), config.New()
+	for i, s := range changed {
+		var err error
+		if texts[i], err = config.WriteService(usual, s); err != nil {
+			return nil, err
+		}
+	}
+	text, err := config.WriteAmendment(texts, removed)
+	if err == nil && len(text) == 0 {
+		text = []byte("services: []\n")
+	}
+	return text, err
+}
+
+// learn notes what the balancer has taken.
+func (p *Pusher) learn(changed []lb.Service, removed []string, generation uint64) {
+	if p.taken == nil {
+		p.taken = map[string]lb.Service{}
+	}
+	for _, s := range changed {
+		p.taken[s.Name] = s
+	}
+	for _, name := range removed {
+		delete(p.taken, name)
+	}
+	p.generation = generation
+}
