@@ -5,8 +5,10 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/text/keytable"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
@@ -74,4 +76,167 @@ func (p *parser) anyBadBelow(field string) bool {
 		}
 	}
 	return false
+}
+
+// Refused is a backend that was found and cannot be one of its service.
+type Refused struct {
+	Service string
+	Origin  lb.Origin
+	Backend string
+	// Why says it of the backend, as in "is the VIP of web".
+	Why string
+}
+
+// WithDiscovered returns the configuration with the backends that were found for its services behind
+// their own, in the order of the origins, and those of them that cannot be, each with the cause.
+// Nothing that a file has is refused for what was found. unfit, which may be nil, says of a backend
+// what else keeps it from its service; "" if nothing does.
+func (c *Config) WithDiscovered(found []lb.Discovered, unfit func(lb.Service, lb.Backend) string) (*Config, []Refused) {
+	if !slices.ContainsFunc(c.Services, func(s lb.Service) bool { return s.Discovery.On() }) {
+		return c, nil
+	}
+	g := gathering{vips: map[netip.Addr]string{}, endpoints: map[endpoint]string{}, unfit: unfit}
+	g.cfg = *c
+	g.cfg.Services = slices.Clone(c.Services)
+	g.see(c)
+	sets := map[string][]lb.Discovered{}
+	for _, set := range found {
+		sets[set.Service] = append(sets[set.Service], set)
+	}
+	for i := range g.cfg.Services {
+		if s := &g.cfg.Services[i]; s.Discovery.On() {
+			g.gather(s, sets[s.Name])
+		}
+	}
+	return &g.cfg, g.refused
+}
+
+// gathering is a configuration that gets backends which were found.
+type gathering struct {
+	cfg     Config
+	refused []Refused
+	unfit   func(lb.Service, lb.Backend) string
+	// vips are those of the services, by their names, and endpoints the backends to which mode nat
+	// translates.
+	vips      map[netip.Addr]string
+	endpoints map[endpoint]string
+}
+
+// see notes what the configuration has.
+func (g *gathering) see(c *Config) {
+	for _, s := range c.Services {
+		claim(g.vips, s.VIP, s.Name)
+		for _, b := range s.Backends {
+			if s.Mode.RepliesByEndpoint() {
+				claim(g.endpoints, endpointOf(s, b), s.Name+"/"+b.Name)
+			}
+		}
+	}
+}
+
+func endpointOf(s lb.Service, b lb.Backend) endpoint {
+	return endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}
+}
+
+// placeOf is what a backend of a service must have for itself there: where ports need not be the service's, two
+// on one host differ by theirs, but in a group of persistence.
+func placeOf(s *lb.Service, b lb.Backend) netip.AddrPort {
+	if !s.Mode.KeepsPort() && s.Persistence.Group == "" {
+		return netip.AddrPortFrom(b.Address, b.Port)
+	}
+	return netip.AddrPortFrom(b.Address, 0)
+}
+
+// gather puts sets behind a service's own backends. Sets that are overdue come last, and only where
+// the service has none without them.
+func (g *gathering) gather(s *lb.Service, sets []lb.Discovered) {
+	names, places := map[string]lb.Backend{}, map[netip.AddrPort]lb.Backend{}
+	for _, b := range s.Backends {
+		names[b.Name], places[placeOf(s, b)] = b, b
+	}
+	s.Backends = slices.Clip(s.Backends)
+	for _, overdue := range []bool{false, true} {
+		if overdue && len(s.Backends) > 0 {
+			break
+		}
+		for _, origin := range s.Discovery.Origins() {
+			for _, set := range sets {
+				if set.Origin == origin && set.Overdue == overdue {
+					g.take(s, set, names, places)
+				}
+			}
+		}
+	}
+}
+
+// take puts a set behind what a service has.
+func (g *gathering) take(s *lb.Service, set lb.Discovered, names map[string]lb.Backend,
+	places map[netip.AddrPort]lb.Backend) {
+	for _, b := range set.Backends {
+		b.Origin = set.Origin
+		if b.Port == 0 {
+			b.Port = s.Port
+		}
+		named, twice := names[b.Name]
+		placed, again := places[placeOf(s, b)]
+		why := ""
+		switch {
+		case again:
+			why = fmt.Sprintf("has the address of %s%s, which keeps it", placed.Name, byText(placed))
+		case twice:
+			why = fmt.Sprintf("has the name of another backend, %s%s, which keeps it", named.Address, byText(named))
+		default:
+			why = g.why(s, b)
+		}
+		if why != "" {
+			g.refused = append(g.refused, Refused{s.Name, set.Origin, b.Name, why})
+			continue
+		}
+		names[b.Name], places[placeOf(s, b)] = b, b
+		if s.Mode.RepliesByEndpoint() {
+			claim(g.endpoints, endpointOf(*s, b), s.Name+"/"+b.Name)
+		}
+		s.Backends = append(s.Backends, b)
+	}
+}
+
+// byText says where a backend is from.
+func byText(b lb.Backend) string {
+	if b.Origin == "" {
+		return " of the configuration"
+	}
+	return fmt.Sprintf(" (%s)", b.Origin)
+}
+
+// why says what keeps a backend from being one of a service, whatever else the service has; "" if
+// nothing does.
+func (g *gathering) why(s *lb.Service, b lb.Backend) string {
+	vip, isVIP := g.vips[b.Address]
+	of, claimed := g.endpoints[endpointOf(*s, b)]
+	switch {
+	case badAddress("", b.Address, nil) != "":
+		return badAddress("", b.Address, nil)
+	case isVIP:
+		return fmt.Sprintf("is at %s, the VIP of %s", b.Address, vip)
+	case slices.ContainsFunc(g.cfg.FullNAT.Addresses, func(a PoolAddress) bool { return a.Address == b.Address }):
+		return fmt.Sprintf("is at %s, an address of the balancer (%s)", b.Address, fieldPool)
+	case !s.Mode.CrossesFamilies() && s.VIP.Is4() != b.Address.Is4():
+		return fmt.Sprintf("is at %s, which is %s, and the VIP %s is %s, which only the modes %s, %s and %s can cross",
+			b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE, lb.ModeProxy)
+	case s.Mode.KeepsPort() && b.Port != s.Port:
+		return fmt.Sprintf("has port %d, and %s leaves the service's port %d as it is; use %s or %s", b.Port, s.Mode,
+			s.Port, lb.NAT, lb.FullNAT)
+	case s.Mode.RepliesByEndpoint() && claimed:
+		return fmt.Sprintf(
+			"is at %s, as %s is, and with %s their replies could not be told apart; use %s for one of the services",
+			netip.AddrPortFrom(b.Address, b.Port), of, s.Mode, lb.FullNAT)
+	case b.Backup && s.Scheduler.InOrder():
+		return fmt.Sprintf("is a backup, and the scheduler %s has each backend wait for those before it", s.Scheduler)
+	case s.TableSize != 0 && !s.Scheduler.InOrder() && len(s.Backends) >= int(s.TableSize),
+		len(s.Backends) >= MaxBackends:
+		return fmt.Sprintf("is more than the %d backends that the service has room for (table_size)", len(s.Backends))
+	case g.unfit != nil:
+		return g.unfit(*s, b)
+	}
+	return ""
 }

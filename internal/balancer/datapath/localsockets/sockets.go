@@ -48,7 +48,7 @@ var socketHooks = []struct {
 	{objects.LocalProgJeoulConnect6, ebpf.AttachCGroupInet6Connect},
 }
 
-// ErrNotServed: clients on this host cannot be served.
+// ErrNotServed says that clients on this host cannot be served.
 var ErrNotServed = errors.New("clients on this host cannot be served")
 
 // Sockets are the programs at a control group's socket hooks, and what they remember.
