@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -212,4 +213,32 @@ func TestAmendUses(t *testing.T) {
 	if err != nil || len(unused.FullNAT.Addresses) > 0 || len(unused.Warnings) != 1 {
 		t.Errorf("%v, addresses %v, warnings %v", err, unused.FullNAT.Addresses, unused.Warnings)
 	}
+}
+
+// FuzzAmend: whatever a difference says, Amend returns, names what is wrong with it, and leaves the configuration as it
+// was.
+func FuzzAmend(f *testing.F) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, seed := range []string{"services:\n" + anyService(random, "shop", 7), "remove: [shop]", "remove: [shop, shop, x]",
+		"services: [{}]", "services: []\nremove: [null]", "a: &a [*a]", ""} {
+		f.Add([]byte(seed))
+	}
+	cfg, err := Merge(Source{"f", []byte(amendedFile)}, Source{"api", nil}, fragmentOf("zoo", "shop", "192.0.2.101"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	before := fmt.Sprintf("%+v", cfg.Services)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		made, _, err := cfg.Amend(Source{"zoo", data})
+		var problems yamlfile.Problems
+		if err != nil && !errors.As(err, &problems) {
+			t.Fatalf("error is a %T: %v", err, err)
+		}
+		if err == nil && len(made.Services)-len(made.ServicesOf("zoo")) != len(cfg.Services)-len(cfg.ServicesOf("zoo")) {
+			t.Errorf("services of others came or went: %+v", made.Services)
+		}
+		if now := fmt.Sprintf("%+v", cfg.Services); now != before {
+			t.Fatalf("the configuration became another: %s, was %s", now, before)
+		}
+	})
 }

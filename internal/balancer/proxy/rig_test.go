@@ -58,6 +58,20 @@ func (r *rig) open() {
 	r.Engine = engine
 }
 
+// counted returns what was counted when that many requests of a service are among it. HAProxy counts a request when it
+// has ended, which may be after the client has its answer.
+func (r *rig) counted(s lb.Service, requests uint64) (stats Stats) {
+	r.t.Helper()
+	testenv.Eventually(r.t, time.Minute, fmt.Sprintf("%d requests of %s are counted", requests, s.Name), func() bool {
+		var err error
+		if stats, err = r.Stats(r.t.Context()); err != nil {
+			r.t.Fatal(err)
+		}
+		return stats.Services[s.Key()].Requests == requests
+	})
+	return stats
+}
+
 // apply applies, and fails the test where that fails.
 func (r *rig) apply(services ...lb.Service) {
 	r.t.Helper()

@@ -6,13 +6,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
@@ -162,4 +166,72 @@ func TestTornJournal(t *testing.T) {
 		}
 		last.store.release()
 	}
+}
+
+// FuzzBlocks: the text of a source that the configuration takes comes apart into its services, and together again.
+func FuzzBlocks(f *testing.F) {
+	written := "services:\n  - " + strings.ReplaceAll(service("web", 101, 1), "\n", "\n    ")
+	for _, seed := range []string{written, strings.ReplaceAll(written, "name: web", `name: "web"`),
+		strings.ReplaceAll(written, "name: web", "name: &a web"), "services: []", "", "services:\n  - name: web\n", " # none\n"} {
+		f.Add([]byte(seed))
+	}
+	whole := config.Source{Name: "f", Data: []byte(file)}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		cfg, err := config.Merge(whole, config.Source{Name: API, Data: text})
+		if err != nil {
+			return
+		}
+		want := cfg.ServicesOf(API)
+		blocks, err := blocksOf(text)
+		if err != nil && len(want) > 0 {
+			t.Fatal(err)
+		}
+		if len(blocks) != len(want) {
+			t.Fatalf("%d services are taken apart into %d", len(want), len(blocks))
+		}
+		for i, b := range blocks {
+			if b.name != want[i].Name {
+				t.Errorf("service %d is %q, want %q", i, b.name, want[i].Name)
+			}
+		}
+		if len(blocks) == 0 {
+			return
+		}
+		again, err := config.Merge(whole, config.Source{Name: API,
+			Data: append([]byte(config.FragmentHead), join(blocks)...)})
+		if err != nil || !cmp.Equal(again.ServicesOf(API), want, cmpopts.EquateComparable(netip.Addr{})) {
+			t.Errorf("together again they are others: %v", err)
+		}
+	})
+}
+
+// FuzzJournal: whatever a line of a journal has, reading it ends, and a line that was written and accepted says what
+// was written.
+func FuzzJournal(f *testing.F) {
+	f.Add("kube", []byte("  - name: a\n"), []byte("= 00 {}"))
+	f.Fuzz(func(t *testing.T, by string, text, line []byte) {
+		if e, ok := entryOf(line); ok {
+			_, _ = Fragment{}.with([]entry{e})
+		}
+		if !utf8.ValidString(by) || !utf8.Valid(text) {
+			return // texts of a source are UTF-8
+		}
+		written, err := lineOf(amended{made: Fragment{Generation: 7, By: by}, put: []block{{"a", text}},
+			removed: []string{"b"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := entryOf(written); ok {
+			t.Error("a difference counts before it is in force")
+		}
+		written[0] = entryAccepted
+		e, ok := entryOf(written)
+		if !ok || e.Generation != 7 || e.By != by || len(e.Put) != 1 || e.Put[0].Text != string(text) ||
+			len(e.Removed) != 1 {
+			t.Errorf("written %q, read %+v, %v", written, e, ok)
+		}
+		if _, torn := entryOf(written[:len(written)-2]); torn {
+			t.Error("a torn line counts")
+		}
+	})
 }

@@ -80,6 +80,11 @@ func servicesOf(text []byte) (document, services *yaml.Node, err error) {
 	}
 	root, err := ReadYAML(text)
 	if err != nil {
+		// A source without services may have nothing but spaces and comments.
+		var none yaml.Node
+		if yaml.Unmarshal(text, &none) == nil && none.IsZero() {
+			return document, services, nil
+		}
 		return nil, nil, err
 	}
 	if found := get(root, "services"); found != nil && found.Kind == yaml.SequenceNode {
