@@ -178,24 +178,34 @@ func (a *amending) made(p *parser) (*Config, Amendment) {
 
 // merge returns the services of the fragment with those of the text in their places.
 func (a *amending) merge(fresh []lb.Service) []lb.Service {
-	list := make([]lb.Service, 0, a.last-a.first+len(fresh))
-	added := maps.Clone(a.put)
-	for _, s := range a.before.Services[a.first:a.last] {
-		delete(added, s.Name)
+	put := make(map[string]lb.Service, len(fresh))
+	for name, k := range a.put {
+		put[name] = fresh[k]
 	}
-	names := slices.Sorted(maps.Keys(added))
-	for _, s := range a.before.Services[a.first:a.last] {
-		for len(names) > 0 && names[0] < s.Name {
-			list, names = append(list, fresh[added[names[0]]]), names[1:]
+	return Placed(a.before.Services[a.first:a.last], func(s *lb.Service) string { return s.Name }, put, a.gone)
+}
+
+// Placed returns a list in which the elements of put take the places of those of the same names, new ones stand before
+// the first whose name comes after their own, and those that are gone are left out.
+func Placed[T any](before []T, nameOf func(*T) string, put map[string]T, gone map[string]bool) []T {
+	added := maps.Clone(put)
+	for i := range before {
+		delete(added, nameOf(&before[i]))
+	}
+	list, names := make([]T, 0, len(before)+len(added)), slices.Sorted(maps.Keys(added))
+	for i := range before {
+		name := nameOf(&before[i])
+		for len(names) > 0 && names[0] < name {
+			list, names = append(list, added[names[0]]), names[1:]
 		}
-		if k, replaced := a.put[s.Name]; replaced {
-			list = append(list, fresh[k])
-		} else if !a.gone[s.Name] {
-			list = append(list, s)
+		if replacement, replaced := put[name]; replaced {
+			list = append(list, replacement)
+		} else if !gone[name] {
+			list = append(list, before[i])
 		}
 	}
 	for _, name := range names {
-		list = append(list, fresh[added[name]])
+		list = append(list, added[name])
 	}
 	return list
 }

@@ -17,8 +17,8 @@ import (
 // answer writes scrapes in the formats of text. The library looks at each name and label again in each of a scrape's
 // thousands of samples: with series for 5,000 backends a scrape takes 137 ms of a core by the library alone, and 24 ms
 // so (BenchmarkScrape, on a busy machine). It writes a family's head and first sample, and answer the others, as the
-// library would, with the labels of a backend made once for all of its families. Whoever asks for another format, or
-// for some families only, is answered by the library.
+// library would, with the labels of a backend made once for all of its families. A request for another
+// format, or for some families only, is answered by the library.
 type answer struct {
 	gatherer *gatherer
 	library  http.Handler

@@ -239,8 +239,8 @@ func (e *engine) askWorkers(ctx context.Context) (ended bool) {
 	return e.counts.take(workers)
 }
 
-// readCounts asks all workers for what they have counted. While they go on they are asked again by whoever comes after
-// this process, so that not each reader of counts writes a file: that is for the look every few seconds.
+// readCounts asks all workers for their counts, and writes them only where a worker has ended: one that goes on can be
+// asked again, and a file for each reader of counts would be one for each status.
 func (e *engine) readCounts(ctx context.Context) {
 	e.gathering.Lock()
 	defer e.gathering.Unlock()

@@ -10,10 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
@@ -42,15 +40,15 @@ type entryBlock struct {
 	Text string `json:"text"`
 }
 
-// What the first byte of a line says: it is written, but nothing is in force yet; or it was in force.
+// The first byte of a line says whether its difference was only written, or came to be in force.
 const (
 	entryWritten  = '?'
 	entryAccepted = '='
 )
 
-// pendingFile is what was written and does not count yet.
+// pendingFile is a file, or a part of one, that the next start ignores until it is committed.
 type pendingFile interface {
-	// commit lets it count.
+	// commit has the next start read it.
 	commit() error
 	discard()
 }
@@ -188,26 +186,12 @@ func (f Fragment) with(entries []entry) (Fragment, error) {
 
 // apply puts services in the places that config.Amend gives them.
 func (e entry) apply(blocks []block) []block {
-	put, added := make(map[string][]byte, len(e.Put)), make(map[string][]byte, len(e.Put))
+	put, gone := make(map[string]block, len(e.Put)), make(map[string]bool, len(e.Removed))
 	for _, b := range e.Put {
-		put[b.Name], added[b.Name] = []byte(b.Text), []byte(b.Text)
+		put[b.Name] = block{b.Name, []byte(b.Text)}
 	}
-	for _, b := range blocks {
-		delete(added, b.name)
+	for _, name := range e.Removed {
+		gone[name] = true
 	}
-	all, names := make([]block, 0, len(blocks)+len(added)), slices.Sorted(maps.Keys(added))
-	for _, b := range blocks {
-		for len(names) > 0 && names[0] < b.name {
-			all, names = append(all, block{names[0], added[names[0]]}), names[1:]
-		}
-		if text, replaced := put[b.name]; replaced {
-			all = append(all, block{b.name, text})
-		} else if !slices.Contains(e.Removed, b.name) {
-			all = append(all, b)
-		}
-	}
-	for _, name := range names {
-		all = append(all, block{name, added[name]})
-	}
-	return all
+	return config.Placed(blocks, func(b *block) string { return b.name }, put, gone)
 }

@@ -39,7 +39,7 @@ type Keep struct {
 	Snapshot string
 	// Cookie is the network namespace's.
 	Cookie uint64
-	// Files write the snapshots, and are told of those that cannot be written; nil: nobody is.
+	// Files writes the snapshots, and records those that cannot be written; nil: none is recorded.
 	Files *durable.Files
 }
 

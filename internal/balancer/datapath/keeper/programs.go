@@ -59,8 +59,8 @@ func ClosePrograms(programs map[int]*ebpf.Program) {
 // passPin names the pin, in a set, of what stands in for our programs in libxdp's dispatchers while the hook changes.
 const passPin = "pass"
 
-// PinPass pins what is to stand in for our programs, with the set of a generation that is to come into use: by its
-// number a next process tells what a kill leaves of dispatchers that had it.
+// PinPass pins the program that takes the place of ours in dispatchers, in the set of the generation that comes into
+// use. By that program's number, the next process finds the dispatchers that a killed process has left with it.
 func (k *Keeper) PinPass(g *loader.Programs, pass *ebpf.Program) error {
 	if k == nil {
 		return nil
@@ -123,7 +123,7 @@ func (k *Keeper) clearDispatched() error {
 	}
 	ids, err := ProgramsOf(k.Store, sets)
 	if err != nil {
-		// What is not ours, or cannot be read, is in no dispatcher by our doing.
+		// Pins that are not ours, or cannot be read, name no program that we have put into a dispatcher.
 		return nil
 	}
 	err = attach.RemoveDispatched(k.Interfaces(), attach.Among(ids))

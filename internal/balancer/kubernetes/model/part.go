@@ -61,9 +61,7 @@ func (b *builder) partOf(s *corev1.Service, before Picture) *part {
 func (b *builder) serve(p *part) {
 	key := Key(p.service)
 	grant, list := b.Grants[key], b.slices[key]
-	if p.served && slices.Equal(p.slices, list) && reflect.DeepEqual(p.grant, grant) {
-		b.Verdicts[key] = p.verdict
-	} else {
+	if !p.served || !slices.Equal(p.slices, list) || !reflect.DeepEqual(p.grant, grant) {
 		first, made := len(b.Services), *p
 		b.Verdicts[key] = p.claimed
 		b.add(p.service)
@@ -72,6 +70,7 @@ func (b *builder) serve(p *part) {
 		b.parts[key] = &made
 		return
 	}
+	b.Verdicts[key] = p.verdict
 	for _, s := range p.services {
 		b.Services, b.Owners = append(b.Services, s), append(b.Owners, key)
 	}

@@ -49,7 +49,7 @@ type Result struct {
 
 // Push makes services all that the source says. Those that the balancer refuses are left as they were, and all others
 // are taken. An error leaves everything as it was. Only what is different is handed over, unless the balancer has the
-// source as somebody else has left it.
+// source as another client has left it.
 func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error) {
 	result, err := p.amend(ctx, services)
 	if needsWhole(err) {

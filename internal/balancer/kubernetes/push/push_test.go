@@ -120,7 +120,7 @@ func TestPush(t *testing.T) {
 	if b.whole > 0 {
 		t.Errorf("handed over whole %d times", b.whole)
 	}
-	b.generation++ // as somebody else changes it
+	b.generation++ // as another client changes it
 	if push(made("d", "192.0.2.5")); b.names() != "d@192.0.2.5" || b.whole != 1 {
 		t.Errorf("after a change by another it has %s; handed over whole %d times", b.names(), b.whole)
 	}

@@ -59,7 +59,7 @@ func (n Needed) List() []Right {
 		For: "agree with other balancers on who writes status"}
 	for _, verb := range []string{"get", "create", "update"} {
 		lease.Verb, lease.Name = verb, n.Lease
-		if verb == "create" { // RBAC cannot name what does not exist yet
+		if verb == "create" { // RBAC cannot restrict create by name
 			lease.Name = ""
 		}
 		list = append(list, lease)

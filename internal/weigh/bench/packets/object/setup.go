@@ -159,7 +159,8 @@ func (p *parser) fields(at string, fields Fields) {
 }
 
 // tcpFlags are the flags that packets may have, RFC 9293 section 3.1.
-var tcpFlags = map[string]byte{"syn": packet.FlagSYN, "ack": packet.FlagACK, "rst": packet.FlagRST, "fin": 0x01, "psh": 0x08}
+var tcpFlags = map[string]byte{"syn": packet.FlagSYN, "ack": packet.FlagACK, "rst": packet.FlagRST, "fin": 0x01,
+	"psh": 0x08}
 
 func (p *parser) checkCase(c *Case, at string) {
 	var err error
