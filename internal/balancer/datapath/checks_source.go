@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/balancer/health"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // hostAddress returns an address of an interface that answers can be sent to, of the VIP's family
@@ -21,7 +22,8 @@ func (c *Checks) hostAddress(index int, four bool) (address netip.Addr, err erro
 	}
 	var all []netlink.Addr
 	err = c.net.Host(func() (err error) {
-		all, err = netlink.AddrList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, family)
+		link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+		all, err = netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
 		return err
 	})
 	if err != nil {

@@ -3,13 +3,14 @@
 package paths
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // sender is an IPv4 address of the host that its ARP requests may bear.
@@ -29,22 +30,12 @@ type senders struct {
 	known map[hop]bool
 }
 
-// whole repeats a dump that a change in between has interrupted: it may lack entries.
-func whole[T any](dump func() ([]T, error)) (list []T, err error) {
-	for range 10 {
-		if list, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return list, err
-}
-
 func (p *Paths) senders() (found senders, err error) {
-	list, err := whole(func() ([]netlink.Addr, error) { return p.netlink.AddrList(nil, netlink.FAMILY_V4) })
+	list, err := netdump.Whole(func() ([]netlink.Addr, error) { return p.netlink.AddrList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return found, fmt.Errorf("list this host's addresses: %w", err)
 	}
-	neighbours, err := whole(func() ([]netlink.Neigh, error) { return p.netlink.NeighList(0, netlink.FAMILY_V4) })
+	neighbours, err := netdump.Whole(func() ([]netlink.Neigh, error) { return p.netlink.NeighList(0, netlink.FAMILY_V4) })
 	if err != nil {
 		return found, fmt.Errorf("read the neighbour table: %w", err)
 	}

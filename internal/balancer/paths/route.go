@@ -15,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Fault is why packets cannot be sent to an address at all.
@@ -139,14 +141,7 @@ func ownMACs(devices map[int]device) map[string]string {
 
 // devices returns the interfaces by index.
 func (p *Paths) devices() (map[int]device, error) {
-	var list []netlink.Link
-	var err error
-	// An interrupted dump may lack entries: the kernel asks to try again.
-	for range 10 {
-		if list, err = p.netlink.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+	list, err := netdump.Whole(p.netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list the interfaces: %w", err)
 	}

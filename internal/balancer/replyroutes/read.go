@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // mostRoutes is how many routes are read of a family: with more, a reading would take a CPU for seconds.
@@ -154,7 +155,7 @@ func (f *Follower) refusal(family uint8) (string, error) {
 
 // readLinks reads the Ethernet interfaces that are up.
 func readLinks() (map[int]link, error) {
-	all, err := netlink.LinkList()
+	all, err := netdump.Links()
 	if err != nil {
 		return nil, fmt.Errorf("read the interfaces: %w", err)
 	}
@@ -189,7 +190,9 @@ func readNeighbours(of map[neighbour]mac) error {
 	}
 	for index := range indices {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-			list, err := netlink.NeighListExecute(netlink.Ndmsg{Family: uint8(family), Index: uint32(index)})
+			list, err := netdump.Whole(func() ([]netlink.Neigh, error) {
+				return netlink.NeighListExecute(netlink.Ndmsg{Family: uint8(family), Index: uint32(index)})
+			})
 			if err != nil {
 				return fmt.Errorf("read the neighbours: %w", err)
 			}

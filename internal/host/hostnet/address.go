@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // AddressOptions says how an address is put on a link.
@@ -403,13 +405,8 @@ func (c *Changes) places() (map[place]bool, error) {
 	return places, nil
 }
 
-func (c *Changes) list() (list []netlink.Addr, err error) {
-	// An interrupted dump may lack entries: the kernel asks to try again.
-	for range 10 {
-		if list, err = c.netlink.AddrList(nil, unix.AF_UNSPEC); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+func (c *Changes) list() ([]netlink.Addr, error) {
+	list, err := netdump.Whole(func() ([]netlink.Addr, error) { return c.netlink.AddrList(nil, unix.AF_UNSPEC) })
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses: %w", rights(err))
 	}

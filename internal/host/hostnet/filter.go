@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // clsact is the queueing discipline that TC filters at ingress and egress are
@@ -100,7 +102,7 @@ func (c *Changes) RemoveFilters(index int) error {
 
 // addClsact adds the queueing discipline if the link has none that serves.
 func (c *Changes) addClsact(link netlink.Link) error {
-	qdiscs, err := c.netlink.QdiscList(link)
+	qdiscs, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return c.netlink.QdiscList(link) })
 	if err != nil {
 		return rights(err)
 	}
@@ -242,7 +244,7 @@ func (c *Changes) hasClsact(index int) (bool, error) {
 	if err != nil {
 		return false, rights(err)
 	}
-	qdiscs, err := c.netlink.QdiscList(link)
+	qdiscs, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return c.netlink.QdiscList(link) })
 	for _, q := range qdiscs {
 		if q.Type() == clsact {
 			return true, err
@@ -254,7 +256,9 @@ func (c *Changes) hasClsact(index int) (bool, error) {
 // filters lists those at one side of a link; none if the link is gone.
 func (c *Changes) filters(ch change) ([]netlink.Filter, error) {
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ch.Index}}
-	filters, err := c.netlink.FilterList(link, filterParent(ch))
+	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+		return c.netlink.FilterList(link, filterParent(ch))
+	})
 	if err != nil && gone(err) {
 		return nil, nil
 	}

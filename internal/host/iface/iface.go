@@ -17,6 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Errors that callers may test for.
@@ -282,7 +284,7 @@ func (i *Interfaces) state(w watched) (State, error) {
 }
 
 func (i *Interfaces) addresses(link netlink.Link) ([]netip.Prefix, error) {
-	list, err := whole(func() ([]netlink.Addr, error) { return i.handle.AddrList(link, netlink.FAMILY_ALL) })
+	list, err := netdump.Whole(func() ([]netlink.Addr, error) { return i.handle.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +300,7 @@ func (i *Interfaces) addresses(link netlink.Link) ([]netip.Prefix, error) {
 // routes returns the destinations that the main table reaches through the
 // interface without a gateway.
 func (i *Interfaces) routes(link netlink.Link) ([]netip.Prefix, error) {
-	list, err := whole(func() ([]netlink.Route, error) { return i.handle.RouteList(link, netlink.FAMILY_ALL) })
+	list, err := netdump.Whole(func() ([]netlink.Route, error) { return i.handle.RouteList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, err
 	}
@@ -312,16 +314,6 @@ func (i *Interfaces) routes(link netlink.Link) ([]netip.Prefix, error) {
 		}
 	}
 	return prefixes, nil
-}
-
-// whole repeats a dump that a change in between has cut short.
-func whole[T any](dump func() ([]T, error)) (list []T, err error) {
-	for range 10 {
-		if list, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return list, err
 }
 
 func prefixOf(n *net.IPNet) (netip.Prefix, bool) {

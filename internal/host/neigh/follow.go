@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // run follows the kernel's neighbour table until ctx is done. The subscription
@@ -97,7 +99,7 @@ func (r *Resolver) resync() error {
 func (r *Resolver) table() (map[netip.Addr]netlink.Neigh, error) {
 	table := map[netip.Addr]netlink.Neigh{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := dump(func() ([]netlink.Neigh, error) { return r.netlink.NeighList(r.index, family) })
+		list, err := netdump.Whole(func() ([]netlink.Neigh, error) { return r.netlink.NeighList(r.index, family) })
 		if err != nil {
 			return nil, fmt.Errorf("read the neighbour table: %w", err)
 		}
@@ -108,17 +110,6 @@ func (r *Resolver) table() (map[netip.Addr]netlink.Neigh, error) {
 		}
 	}
 	return table, nil
-}
-
-// dump calls list again when a change to the table has interrupted it, and it
-// may lack entries.
-func dump[T any](list func() ([]T, error)) (all []T, err error) {
-	for range 10 {
-		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return all, err
 }
 
 // follow applies events and acts when it is time, until the events end or ctx

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Errors that a caller may test for.
@@ -235,7 +236,7 @@ func key(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 // address is one of its link only: another host's may be the same elsewhere, as
 // is that of many a router (fe80::1).
 func (r *Resolver) own() (map[netip.Addr]string, error) {
-	list, err := dump(func() ([]netlink.Addr, error) { return r.netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	list, err := netdump.Whole(func() ([]netlink.Addr, error) { return r.netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list this host's addresses: %w", err)
 	}

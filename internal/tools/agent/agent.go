@@ -56,11 +56,11 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Errors that a caller may test for, besides those of package hostnet.
@@ -154,7 +154,7 @@ func (a *Agent) start(opt Options) (err error) {
 	if !opt.needsProgram() {
 		return prepare(a.changes, opt.VIPs)
 	}
-	links, err := whole(netlink.LinkList)
+	links, err := netdump.Links()
 	if err != nil {
 		return fmt.Errorf("start the agent: list the interfaces: %w", err)
 	}

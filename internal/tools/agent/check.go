@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
@@ -100,9 +101,9 @@ type host struct {
 func look(opt Options) (*host, error) {
 	h := &host{opt: opt}
 	var err1, err2, err3 error
-	h.links, err1 = whole(netlink.LinkList)
-	h.addresses, err2 = whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
-	routes, err3 := whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
+	h.links, err1 = netdump.Links()
+	h.addresses, err2 = netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	routes, err3 := netdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, fmt.Errorf("look at this host's network: %w", err)
 	}

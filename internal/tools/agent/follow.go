@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // follower tells the program which addresses the host has, now and whenever
@@ -106,7 +108,7 @@ func (f *follower) ask() (map[netip.Addr]tcAgentRole, error) {
 	for _, vip := range f.vips {
 		roles[vip] = tcAgentRoleAGENT_ROLE_VIP
 	}
-	list, err := whole(func() ([]netlink.Addr, error) { return f.handle.AddrList(nil, netlink.FAMILY_ALL) })
+	list, err := netdump.Whole(func() ([]netlink.Addr, error) { return f.handle.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, err
 	}
@@ -116,16 +118,6 @@ func (f *follower) ask() (map[netip.Addr]tcAgentRole, error) {
 		}
 	}
 	return roles, nil
-}
-
-// whole repeats a dump that a change in between has cut short.
-func whole[T any](dump func() ([]T, error)) (list []T, err error) {
-	for range 10 {
-		if list, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return list, err
 }
 
 // close stops following; it returns the problem of the last look, if any.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
@@ -113,7 +114,7 @@ func runsOn(l netlink.Link) (bool, error) {
 		if egress {
 			parent = netlink.HANDLE_MIN_EGRESS
 		}
-		filters, err := netlink.FilterList(l, parent)
+		filters, err := netdump.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
 		// without the queueing discipline
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return false, err

@@ -15,6 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // pace is how often Watch looks.
@@ -131,7 +133,7 @@ func (a *Agent) look(log *slog.Logger) (problems []string) {
 		}
 	}
 	err := a.ns.Do(func() error {
-		links, err := whole(netlink.LinkList)
+		links, err := netdump.Links()
 		if err != nil {
 			return fmt.Errorf("list the interfaces: %w", err)
 		}
@@ -161,7 +163,7 @@ func (a *Agent) look(log *slog.Logger) (problems []string) {
 
 // keepVIPs puts VIPs back that are gone, and keeps ARP quiet about them first: see prepare.
 func (a *Agent) keepVIPs(links []netlink.Link) (problems []error) {
-	addresses, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	addresses, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return []error{fmt.Errorf("list the addresses of this host: %w", err)}
 	}

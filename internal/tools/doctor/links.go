@@ -14,6 +14,8 @@ import (
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Link is an interface and its counters.
@@ -44,7 +46,7 @@ type Link struct {
 // readLinks reads all interfaces, and the counters of the one of that name or, if it
 // is empty, of all but the loopback.
 func readLinks(only string) (links []Link, err error) {
-	all, err := netlink.LinkList()
+	all, err := netdump.Links()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, err
 	}
@@ -71,7 +73,7 @@ func readLink(l netlink.Link) (Link, error) {
 	a := l.Attrs()
 	link := Link{Name: a.Name, Index: a.Index, MTU: a.MTU, MAC: a.HardwareAddr.String(), Up: a.Flags&net.FlagUp != 0,
 		XDP: a.Xdp != nil && a.Xdp.Attached}
-	addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	addresses, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	var gone netlink.LinkNotFoundError
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.As(err, &gone) {
 		return link, err
@@ -96,7 +98,7 @@ func (l *Link) count(device netlink.Link, driver *ethtool.Ethtool) {
 		maps.DeleteFunc(s, func(_ string, n uint64) bool { return n == 0 })
 		l.Driver = s
 	}
-	qdiscs, err := netlink.QdiscList(device)
+	qdiscs, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(device) })
 	if err != nil {
 		return
 	}

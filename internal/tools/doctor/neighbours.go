@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Neighbour is an entry of the kernel's neighbour table (ARP, NDP).
@@ -39,7 +41,7 @@ const tick = time.Second / 100
 
 func readNeighbours() ([]Neighbour, error) {
 	gateways := map[netip.Addr]bool{}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	routes, err := netdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, err
 	}
@@ -48,7 +50,7 @@ func readNeighbours() ([]Neighbour, error) {
 			gateways[a.Unmap()] = true
 		}
 	}
-	all, err := netlink.NeighList(0, netlink.FAMILY_ALL)
+	all, err := netdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlink.FAMILY_ALL) })
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, err
 	}

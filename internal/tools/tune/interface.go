@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/tools/tune/nic"
 	"github.com/jeoul/jeoul/internal/tools/tune/plan"
 )
@@ -111,7 +112,7 @@ func (c *Interface) ask() error {
 	link, err := netlink.LinkByName(c.Name)
 	if err != nil {
 		var names []string
-		if links, listErr := netlink.LinkList(); listErr == nil {
+		if links, listErr := netdump.Links(); listErr == nil {
 			for _, l := range links {
 				names = append(names, l.Attrs().Name)
 			}
@@ -126,7 +127,7 @@ func (c *Interface) ask() error {
 // sysfsIsOurs says whether the interfaces in /sys are those of the calling thread's
 // namespace, each with its index and address.
 func sysfsIsOurs() bool {
-	links, err := netlink.LinkList()
+	links, err := netdump.Links()
 	if err != nil {
 		return false
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
@@ -182,8 +183,10 @@ func (h *Host) Cut(on bool) error {
 // it has: next hops whose link is gone do not count.
 func (l *Lab) Ways(vip netip.Addr) (ways []*Host, err error) {
 	err = l.Router.Do(func() error {
-		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4,
-			&netlink.Route{Dst: ipNet(netip.PrefixFrom(vip, vip.BitLen()))}, netlink.RT_FILTER_DST)
+		routes, err := netdump.Whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(netlink.FAMILY_V4,
+				&netlink.Route{Dst: ipNet(netip.PrefixFrom(vip, vip.BitLen()))}, netlink.RT_FILTER_DST)
+		})
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Whereabouts say which of a machine's interfaces belongs to a lab: by its name,
@@ -87,7 +88,7 @@ func (h *Host) holdNamespaces() (err error) {
 
 // find returns the interface, and its address with the segment's prefix.
 func (w Whereabouts) find() (netlink.Link, netip.Prefix, error) {
-	links, err := netlink.LinkList()
+	links, err := netdump.Links()
 	if err != nil {
 		return nil, netip.Prefix{}, fmt.Errorf("list the interfaces: %w", err)
 	}
@@ -98,7 +99,7 @@ func (w Whereabouts) find() (netlink.Link, netip.Prefix, error) {
 			names = append(names, at.Name)
 			continue
 		}
-		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		addresses, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V4) })
 		if err != nil {
 			return nil, netip.Prefix{}, fmt.Errorf("list the addresses of %s: %w", at.Name, err)
 		}
@@ -178,8 +179,10 @@ const routeProtocol = 219
 
 // removeRoutes removes all routes of workers from this namespace.
 func removeRoutes() error {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol},
-		netlink.RT_FILTER_PROTOCOL)
+	routes, err := netdump.Whole(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol},
+			netlink.RT_FILTER_PROTOCOL)
+	})
 	if err != nil {
 		return fmt.Errorf("list this machine's routes: %w", err)
 	}

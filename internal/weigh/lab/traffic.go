@@ -5,7 +5,8 @@ package lab
 import (
 	"fmt"
 
-	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Traffic is what a host's device has received and sent since it was made.
@@ -42,7 +43,7 @@ func (l *Lab) Traffic() (map[string]Traffic, error) {
 	}
 	all := map[string]Traffic{}
 	err := l.Switch.Do(func() error {
-		links, err := netlink.LinkList()
+		links, err := netdump.Links()
 		if err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Errors that callers may test for.
@@ -173,7 +174,7 @@ func unconsulted(number uint32) error {
 	if number == unix.RT_TABLE_MAIN {
 		return nil
 	}
-	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
+	rules, err := netdump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("see which tables packets go by: %w", err)
 	}
@@ -218,7 +219,7 @@ func (r route) isThere() bool {
 		family = netlink.FAMILY_V6
 	}
 	const by = netlink.RT_FILTER_TABLE | netlink.RT_FILTER_PROTOCOL | netlink.RT_FILTER_DST | netlink.RT_FILTER_TYPE
-	there, err := netlink.RouteListFiltered(family, want, by)
+	there, err := netdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteListFiltered(family, want, by) })
 	return err == nil && slices.ContainsFunc(there, func(o netlink.Route) bool { return o.Priority == r.Metric })
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Before TCX, TC runs a program as a filter of a queueing discipline, clsact,
@@ -182,7 +184,8 @@ func (f *filter) ours() ([]*netlink.BpfFilter, error) {
 
 // list returns the filters of one direction: ours, by their name, and the others.
 func (f *filter) list(parent uint32) (ours []*netlink.BpfFilter, others []netlink.Filter, err error) {
-	all, err := f.netlink.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: f.port.Index}}, parent)
+	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: f.port.Index}}
+	all, err := netdump.Whole(func() ([]netlink.Filter, error) { return f.netlink.FilterList(link, parent) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing TC filters: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // TagOffloads are the kernel's names for the features by which a device takes the outer VLAN
@@ -131,7 +132,7 @@ func devicesOf(p Port) ([]string, error) {
 	if err != nil || link.Type() != "bond" {
 		return names, err
 	}
-	links, err := netlink.LinkList()
+	links, err := netdump.Links()
 	if err != nil {
 		return nil, fmt.Errorf("looking for the links of the bond %s: %v", p.Name, err)
 	}

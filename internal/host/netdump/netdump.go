@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package netdump reads the kernel's tables (links, addresses, routes, neighbours, rules, filters) whole.
+//
+// The kernel marks a netlink dump during which the table has changed (NLM_F_DUMP_INTR): it may lack entries that were
+// there all the time, so whoever acted on it would take an address for gone that is not. The dump has to be made again.
+package netdump
+
+import (
+	"errors"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// On a busy host a table may change during each of several dumps in a row, so a pause that grows lies between them. All
+// together they take some three seconds at most.
+const (
+	attempts  = 60
+	longPause = 64 * time.Millisecond
+)
+
+// Whole returns what dump reads, and calls it again as long as its table changes meanwhile. If that does not end, the
+// error is netlink.ErrDumpInterrupted, and the list is the last one, which may lack entries.
+func Whole[T any](dump func() ([]T, error)) (list []T, err error) {
+	pause := time.Millisecond
+	for range attempts {
+		if list, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return list, err
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, longPause)
+	}
+	return list, err
+}
+
+// Links returns all links of the calling thread's network namespace.
+func Links() ([]netlink.Link, error) { return Whole(netlink.LinkList) }
