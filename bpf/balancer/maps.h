@@ -68,11 +68,22 @@ static __always_inline struct endpoint_slot6 *endpoint6_at(void *generation, __u
 	       (at & loaded.endpoints6.mask);
 }
 
-/* BOUND makes an index 0 that is beyond the end. It has been tested before; but
- * where the compiler keeps it on the stack meanwhile, verifiers of Linux 6.1 do not
- * know that what comes back from there is what was tested. */
-#define BOUND(index, count)                                                         \
-	asm volatile("if %0 < %1 goto +1\n\t%0 = 0" : "+r"(index) : "r"((__u64)(count)))
+/* WITHIN says whether an index is below a count. It is compared here, in the register that the index is used from
+ * afterwards: where the compiler compared a copy, or keeps the index on the stack meanwhile, verifiers of Linux 6.1
+ * would not know that what is used is what was compared. */
+#define WITHIN(index, count)                                                        \
+	({                                                                          \
+		__label__ beyond;                                                   \
+		bool within = false;                                                \
+		asm volatile goto("if %0 >= %1 goto %l3"                            \
+				  : "+r"(index)                                     \
+				  : "r"((__u64)(count))                             \
+				  :                                                 \
+				  : beyond);                                        \
+		within = true;                                                      \
+beyond:;                                                                            \
+		within;                                                             \
+	})
 
 /* The others return NULL beyond the end. Where there are none, older verifiers must
  * be told so by a test against 0: of "index >= 0" they follow both branches. */
@@ -80,9 +91,8 @@ static __always_inline __u16 *slot_at(void *generation, __u64 slot)
 {
 	__u64 count = loaded.table_slots;
 
-	if (!count || slot >= count)
+	if (!count || !WITHIN(slot, count))
 		return NULL;
-	BOUND(slot, count);
 	return (__u16 *)(generation + loaded.table) + slot;
 }
 
@@ -90,9 +100,8 @@ static __always_inline struct backend *member_at(void *generation, __u64 member)
 {
 	__u64 count = loaded.members_count;
 
-	if (!count || member >= count)
+	if (!count || !WITHIN(member, count))
 		return NULL;
-	BOUND(member, count);
 	return (struct backend *)(generation + loaded.members) + member;
 }
 
@@ -101,9 +110,8 @@ static __always_inline struct host *host_at(void *generation, __u64 at)
 {
 	__u64 count = (__u64)loaded.members_count * (LINE_SLOTS / HOST_SLOTS);
 
-	if (!count || at >= count)
+	if (!count || !WITHIN(at, count))
 		return NULL;
-	BOUND(at, count);
 	return (struct host *)(generation + loaded.members) + at;
 }
 
@@ -111,9 +119,8 @@ static __always_inline struct backend *row_at(void *generation, __u64 index)
 {
 	__u64 count = loaded.backends_count;
 
-	if (!count || index >= count)
+	if (!count || !WITHIN(index, count))
 		return NULL;
-	BOUND(index, count);
 	return (struct backend *)(generation + loaded.backends) + index;
 }
 
@@ -146,9 +153,8 @@ static __always_inline __be32 *pool_at(void *generation, bool ipv6, __u64 at)
 {
 	__u32 count = ipv6 ? loaded.pool6_count : loaded.pool4_count;
 
-	if (!count || at >= count)
+	if (!count || !WITHIN(at, count))
 		return NULL;
-	BOUND(at, count);
 	return if_address(generation + (ipv6 ? loaded.pool6 : loaded.pool4) + 16 * at);
 }
 
@@ -157,9 +163,8 @@ static __always_inline __u32 *own_at(void *generation, bool ipv6, __u64 at)
 {
 	__u32 count = ipv6 ? loaded.own6_count : loaded.own4_count;
 
-	if (!count || at >= count)
+	if (!count || !WITHIN(at, count))
 		return NULL;
-	BOUND(at, count);
 	return generation + (ipv6 ? loaded.own6 : loaded.own4) + 4 * at;
 }
 

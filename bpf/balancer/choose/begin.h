@@ -46,8 +46,7 @@ static __always_inline __u64 pick_plainly(void *generation, const struct service
  * proof, once more in the first: see find_moved(). */
 static __always_inline bool is_remembered(const struct flow *key, __u64 hash, bool may_move)
 {
-	if (find_place(true, false, hash, key->address, key->port, key->service, true) ||
-	    find_place(false, false, hash, key->address, key->port, key->service, true))
+	if (find_key(key, hash, true) || find_key(key, hash, false))
 		return true;
 	if (!may_move)
 		return false;

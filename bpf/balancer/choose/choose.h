@@ -221,6 +221,19 @@ __noinline __u64 peek_choice(const struct service *service, const struct packet 
 	return choice == CHOICE_OPEN ? by_hash(&scratch->tracking, packet) : choice;
 }
 
+/* search_proven looks for the proven flow of a packet of the fast path wherever it may be.
+ * Scratch: leaves tracking.flow. */
+static __always_inline place_t search_proven(const struct service *service,
+					     const struct packet *packet, __u64 hash)
+{
+	struct scratch *scratch = get_scratch();
+
+	if (!scratch)
+		return 0;
+	flow_of(&scratch->tracking.flow, packet, service->id);
+	return search_place(&scratch->tracking.flow, hash, true);
+}
+
 /* proven_owner is, for the common way, the backend of a flow that has proven itself and
  * that this packet changes nothing about, or NULL. */
 static __always_inline struct backend *proven_owner(void *generation,
@@ -229,12 +242,16 @@ static __always_inline struct backend *proven_owner(void *generation,
 						    const struct flow **flow)
 {
 	__u64 hash = hash_key(packet->source, packet->source_port, service->id, ipv6);
-	place_t place = find_place(true, true, hash, packet->source, packet->source_port,
-				   service->id, ipv6);
 	struct flow_bucket *bucket;
 	struct backend *owner;
 	__u32 at, state;
+	place_t place;
+	bool search;
 
+	place = find_place(true, true, hash, packet->source, packet->source_port, service->id, ipv6,
+			   &search);
+	if (search)
+		place = search_proven(service, packet, hash);
 	if (!place)
 		return NULL;
 	bucket = bucket_of(true, place);

@@ -165,11 +165,10 @@ static __always_inline bool find_flow_inline(const struct flow *key, __u64 hash,
 					     struct found *found)
 {
 	found->proven = true;
-	found->place = find_place(true, false, hash, key->address, key->port, key->service, true);
+	found->place = find_key(key, hash, true);
 	if (!found->place) {
 		found->proven = false;
-		found->place = find_place(false, false, hash, key->address, key->port,
-					  key->service, true);
+		found->place = find_key(key, hash, false);
 	}
 	return see_flow(found);
 }
@@ -193,21 +192,37 @@ static __always_inline struct backend *owner_of(void *generation, const struct f
 	return backend && backend->generation == flow->generation ? backend : NULL;
 }
 
+enum {
+	FORGET_PROVEN = 1,
+	FORGET_COUNTED = 2,
+};
+
+/* forget_at is forget_flow() of a place; how: FORGET_*. Verifiers follow it once, not for each state of each caller. */
+__noinline int forget_at(struct flow_bucket *bucket, __u32 place, __u64 hash, __u32 state,
+			 __u32 how)
+{
+	__u32 at = within(place), id, index;
+
+	if (!bucket)
+		return false;
+	/* Before it has gone: then the place may soon be another's. */
+	id = bucket->flows[at].service;
+	index = bucket->flows[at].backend;
+	if (!set_state(bucket, at, state, FLOW_FREE))
+		return false;
+	if ((how & FORGET_COUNTED) && is_live(state))
+		count_flow(id, index, -1);
+	remove_flow(place, hash, how & FORGET_PROVEN);
+	return true;
+}
+
 /* forget_flow forgets a flow that is in this state. Of several CPUs that do, the one that
  * empties its state counts it off. */
 static __always_inline bool forget_flow(const struct found *found, __u64 hash, __u32 state,
 					bool counted)
 {
-	/* Before it has gone: then the place may soon be another's. */
-	__u32 id = found->bucket->flows[found->at].service;
-	__u32 index = found->bucket->flows[found->at].backend;
-
-	if (!set_state(found->bucket, found->at, state, FLOW_FREE))
-		return false;
-	if (counted && is_live(state))
-		count_flow(id, index, -1);
-	remove_flow(found->place, hash, found->proven);
-	return true;
+	return forget_at(found->bucket, found->place, hash, state,
+			 (found->proven ? FORGET_PROVEN : 0) | (counted ? FORGET_COUNTED : 0));
 }
 
 /* end_flow forgets a flow of the service, unless all that is asked is a question. */
@@ -220,13 +235,14 @@ static __always_inline void end_flow(const struct service *service, const struct
 }
 
 /* enter_state moves a flow to its next state. Of several CPUs that see a counted one end,
- * one counts it off: true for that one. */
-static __always_inline bool enter_state(struct flow_bucket *bucket, __u32 at, __u32 state,
-					__u32 next, bool counted)
+ * one counts it off: true for that one. Verifiers follow it once. */
+__noinline int enter_state(struct flow_bucket *bucket, __u32 at, __u32 state, __u32 next,
+			   __u32 counted)
 {
-	if (next == state || !set_state(bucket, at, state, next) || !counted || !is_ended(next) ||
-	    !is_live(state))
+	if (!bucket || next == state || !set_state(bucket, at, state, next) || !counted ||
+	    !is_ended(next) || !is_live(state))
 		return false;
+	at &= FLOW_BUCKET - 1;
 	count_flow(bucket->flows[at].service, bucket->flows[at].backend, -1);
 	return true;
 }
