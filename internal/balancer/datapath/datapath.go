@@ -138,7 +138,7 @@ type Datapath struct {
 	// keeper is nil where nothing outlives the process.
 	keeper *keeper.Keeper
 	// leftovers keep programs on the interfaces that a killed process was about to take off.
-	leftovers []leftover
+	leftovers []attach.Leftover
 	// notBack is what was said last of a program that is out of libxdp's dispatcher.
 	notBack string
 	// notes are what there is to say of what was found, and absent for how long there had been no process.
@@ -225,7 +225,7 @@ func (d *Datapath) Program() *ebpf.Program {
 // Close detaches and frees everything. Flows and counters are gone.
 func (d *Datapath) Close() error {
 	return d.end(func() error {
-		err := errors.Join(d.sockets.Detach(), d.detach(), attach.CloseAll(holdsOf(d.leftovers)))
+		err := errors.Join(d.sockets.Detach(), d.detach(), attach.CloseAll(attach.HoldsOf(d.leftovers)))
 		return errors.Join(err, d.keeper.Forget())
 	})
 }
