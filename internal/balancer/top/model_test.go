@@ -469,8 +469,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestAgesAreTheBalancers: how long something lasts is by the clock of the balancer, which may be of another machine, or
-// set, and goes on between readings whatever this machine's clock is set to.
+// TestAgesAreTheBalancers: how long something lasts is by the clock of the balancer, which may be of another machine,
+// or set, and goes on between readings whatever this machine's clock is set to.
 func TestAgesAreTheBalancers(t *testing.T) {
 	s := newScreen(t, 100, 24, nil)
 	began := time.Now()
