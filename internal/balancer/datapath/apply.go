@@ -172,7 +172,7 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	d.noteMemory(c)
 	d.checks.use(ports)
 	d.publishPicture()
-	d.awaitReaders()
+	d.shown.Await()
 	d.finishAdoption(old)
 	old.CloseUnless(next)
 	local.Release()
@@ -254,4 +254,18 @@ func (d *Datapath) sizesFor(c *generation.Revision) sharedmaps.Sizes {
 		want.Ways = uint32(objects.XDPWayTableWAYS)
 	}
 	return want
+}
+
+// unused says whether no packet of a service was sent to a backend yet. The caller holds the lock.
+func (d *Datapath) unused(r *generation.Record) bool {
+	if d.shared == nil {
+		return false
+	}
+	for _, p := range r.Places {
+		count, err := sharedmaps.ReadBackend(d.shared.Counts, p.Index)
+		if err != nil || count.Plus(d.ledger.Elsewhere(p.Index)).Minus(d.ledger.Before[p.Index]).Packets != 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
 	"github.com/jeoul/jeoul/internal/balancer/health"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -53,7 +54,7 @@ type checked struct {
 
 // foundServices are those of a picture, by their keys.
 type foundServices struct {
-	of    *picture
+	of    *picture.Picture
 	byKey map[lb.ServiceKey]*generation.Record
 }
 
@@ -118,14 +119,14 @@ func (c *Checks) use(ports []attach.Port) {
 
 // find looks for a backend in what the data plane has now.
 func (c *Checks) find(key lb.BackendKey) (*generation.Record, int, error) {
-	p := c.d.picture.Load()
-	if p.err != nil {
-		return nil, 0, p.err
+	p := c.d.shown.Load()
+	if p.Err != nil {
+		return nil, 0, p.Err
 	}
 	found := c.found.Load()
 	if found == nil || found.of != p {
-		found = &foundServices{of: p, byKey: make(map[lb.ServiceKey]*generation.Record, len(p.records))}
-		for _, r := range p.records {
+		found = &foundServices{of: p, byKey: make(map[lb.ServiceKey]*generation.Record, len(p.Records))}
+		for _, r := range p.Records {
 			found.byKey[r.Key] = r
 		}
 		c.found.Store(found)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -24,10 +25,10 @@ func (d *Datapath) Bases() (bases []lb.Base, err error) {
 	now, h := d.now(), &d.handed
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	err = d.read(func(p *picture) error {
+	err = d.shown.Read(func(p *picture.Picture) error {
 		// Records are not changed, and to compare tables takes time: each is looked at once.
 		made := map[*generation.Record]lb.Base{}
-		for _, r := range p.records {
+		for _, r := range p.Records {
 			if !r.View.InTransition() || r.Service.IsHairpin || len(r.View.Table.Slots) == 0 {
 				continue
 			}

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -15,7 +16,7 @@ import (
 type missed struct {
 	of map[lb.BackendKey]struct{}
 	// looked is the picture that was looked at last.
-	looked *picture
+	looked *picture.Picture
 }
 
 // mostMissed bounds what is noted. Flows of more backends are told again when others are.
@@ -42,12 +43,12 @@ func (d *Datapath) Regains() (regains bool, err error) {
 	h := &d.handed
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	err = d.read(func(p *picture) error {
+	err = d.shown.Read(func(p *picture.Picture) error {
 		if len(h.missed.of) == 0 || h.missed.looked == p {
 			return nil
 		}
 		h.missed.looked = p
-		for _, r := range p.records {
+		for _, r := range p.Records {
 			if !r.LooksUp() {
 				continue
 			}

@@ -105,7 +105,7 @@ func (d *Datapath) taking() *taking {
 	if d.shared.FullNAT == nil {
 		return t
 	}
-	if now := d.picture.Load(); d.handed.returnsAt != now {
+	if now := d.shown.Load(); d.handed.returnsAt != now {
 		d.handed.returns, d.handed.returnsAt = generation.ReplyKeysOf(d.register.Records, t.numbers, d.secret), now
 	}
 	t.returns = d.handed.returns

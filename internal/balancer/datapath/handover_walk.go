@@ -10,6 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -27,7 +28,7 @@ type handed struct {
 	known []uint32
 	// returns is what replies to full NAT bear, as of a picture.
 	returns   flowtable.ReplyKeys
-	returnsAt *picture
+	returnsAt *picture.Picture
 	missed    missed
 	// bases are those of services in a transition, but for their times.
 	bases map[*generation.Record]lb.Base
@@ -46,21 +47,21 @@ func (d *Datapath) SnapshotFlows() lb.FlowWalk { return &flowWalk{datapath: d} }
 // Next calls visit for flows of the next so many places at least, and says whether those were the last ones. Where the
 // table was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
 func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
-	stood, clock := w.datapath.janitor.ClockGaps(), w.datapath.janitor.Now()
-	err = w.datapath.read(func(p *picture) error {
-		if p.shared == nil {
+	gaps, clock := w.datapath.janitor.ClockGaps(), w.datapath.janitor.Now()
+	err = w.datapath.shown.Read(func(p *picture.Picture) error {
+		if p.Shared == nil {
 			whole = true
 			return nil
 		}
-		if w.table != p.shared.Proven {
-			w.table, w.next = p.shared.Proven, 0
+		if w.table != p.Shared.Proven {
+			w.table, w.next = p.Shared.Proven, 0
 		}
-		reader := p.flowReader(clock)
-		reader.proven, reader.stood = true, stood
+		reader := p.FlowReader(clock)
+		reader.Proven = true
 		end := min(w.next+bucketsOf(places), len(w.table.Buckets))
 		for bucket := w.next; bucket < end; bucket++ {
 			w.table.EachIn(bucket, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
-				if one, wanted := reader.toHandOver(flow, state, seen); wanted {
+				if one, wanted := toHandOver(reader, gaps, flow, state, seen); wanted {
 					visit(&one)
 				}
 			})
@@ -79,19 +80,19 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 	h := &d.handed
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	stood, clock, timeouts := d.janitor.ClockGaps(), d.janitor.Now(), d.janitor.Timeouts()
-	err = d.read(func(p *picture) error {
-		if p.shared == nil {
+	gaps, clock, timeouts := d.janitor.ClockGaps(), d.janitor.Now(), d.janitor.Timeouts()
+	err = d.shown.Read(func(p *picture.Picture) error {
+		if p.Shared == nil {
 			whole = true
 			return nil
 		}
-		h.use(p.shared.Proven)
-		reader := p.flowReader(clock)
-		reader.proven, reader.stood = true, stood
+		h.use(p.Shared.Proven)
+		reader := p.FlowReader(clock)
+		reader.Proven = true
 		end := min(h.next+bucketsOf(places), len(h.table.Buckets))
 		for bucket := h.next; bucket < end; bucket++ {
 			h.lookAt(bucket, timeouts, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
-				one, wanted := reader.toHandOver(flow, state, seen)
+				one, wanted := toHandOver(reader, gaps, flow, state, seen)
 				if wanted {
 					visit(&one)
 				}
@@ -108,9 +109,9 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 
 // FlowPlaces returns how many places a walk over the proven flows goes by; 0 before the first Apply.
 func (d *Datapath) FlowPlaces() (places int) {
-	_ = d.read(func(p *picture) error {
-		if p.shared != nil {
-			places = len(p.shared.Proven.Buckets) * flowtable.PerBucket
+	_ = d.shown.Read(func(p *picture.Picture) error {
+		if p.Shared != nil {
+			places = len(p.Shared.Proven.Buckets) * flowtable.PerBucket
 		}
 		return nil
 	})
@@ -200,12 +201,13 @@ func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, time
 
 // toHandOver says what an entry means to another balancer; false where it is of no use there: it has the flow by
 // computing, the flow is one of a hairpin, whose addresses are this host's, or it is a client's affinity.
-func (r *flowReader) toHandOver(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) (lb.Flow, bool) {
-	one, there := r.read(flow, state, seen)
-	if !there {
+func toHandOver(r *picture.FlowReader, gaps flowtable.ClockGaps, flow *objects.XDPFlow, state objects.XDPFlowState,
+	seen uint32) (one lb.Flow, wanted bool) {
+	one, wanted = r.Read(flow, state, seen)
+	if !wanted {
 		return one, false
 	}
-	record := r.backends[flow.Backend].record
-	one.Silent += r.stood.Since(seen)
+	record := r.RecordOf(flow)
+	one.Silent += gaps.Since(seen)
 	return one, !record.Service.IsHairpin && record.LooksUp()
 }

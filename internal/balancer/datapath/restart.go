@@ -184,7 +184,7 @@ func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 	ended := d.ledger.EndPrevious()
 	if len(ended) > 0 {
 		d.publishPicture()
-		d.awaitReaders()
+		d.shown.Await()
 		for _, end := range ended {
 			end()
 		}
@@ -218,7 +218,7 @@ func (d *Datapath) end(release func() error) error {
 	d.janitor.Leave()
 	err := errors.Join(release(), d.checks.close())
 	d.publishPicture()
-	d.awaitReaders()
+	d.shown.Await()
 	d.ledger.Previous.Close()
 	d.ledger.Backends.Close()
 	d.previous.Close()

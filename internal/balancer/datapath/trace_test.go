@@ -579,7 +579,7 @@ func TestTraceNumbers(t *testing.T) {
 		if a.Is6() {
 			family = 6
 		}
-		if back := addressOf(mapmem.OfAddress(a), family); back != a {
+		if back := mapmem.ToAddress(mapmem.OfAddress(a), family); back != a {
 			t.Errorf("%s came back as %s", a, back)
 		}
 	}

@@ -3,10 +3,8 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
-	"net/netip"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -134,23 +132,10 @@ func cameOf(r *traced.XdpTraceRecord) *trace.Flow {
 		return nil
 	}
 	return &trace.Flow{
-		Source: addressOf(r.Source, r.Family), SourcePort: mapmem.NetworkOrder(r.SourcePort),
-		Destination: addressOf(r.Destination, r.Family), DestinationPort: mapmem.NetworkOrder(r.DestinationPort),
+		Source: mapmem.ToAddress(r.Source, r.Family), SourcePort: mapmem.NetworkOrder(r.SourcePort),
+		Destination: mapmem.ToAddress(r.Destination, r.Family), DestinationPort: mapmem.NetworkOrder(r.DestinationPort),
 		Protocol: protocolName(r.Protocol), Flags: trace.FlagNames(r.TcpFlags), Length: r.Length,
 	}
-}
-
-// addressOf is the reverse of addressWords.
-func addressOf(words [4]uint32, family uint8) netip.Addr {
-	var b []byte
-	for _, word := range words {
-		b = binary.NativeEndian.AppendUint32(b, word)
-	}
-	if family == 4 {
-		b = b[:4]
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
 }
 
 func protocolName(number uint8) string {
