@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/checkpath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowsync"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
@@ -14,6 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tracing"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -73,6 +76,7 @@ func (o Options) withDefaults() Options {
 type Datapath struct {
 	// What only reads does not wait for a change under way.
 	*picture.Reader
+	*flowsync.Exchange
 
 	options Options
 	// findPorts looks the interfaces up anew: a MAC address may have changed.
@@ -113,11 +117,11 @@ type Datapath struct {
 	// standby is not 0 where packets for the VIPs are left to the kernel: another balancer holds them.
 	standby uint16
 	// tracing is what programs are loaded with while packets are traced or captured.
-	tracing *tracing
+	tracing *tracing.Loaded
 	// recordWords has the names for what the programs record while packets are traced; nil until then.
-	recordWords *words
+	recordWords *tracing.Words
 	// checks sends health checks, if that is open.
-	checks *Checks
+	checks *checkpath.Checks
 	// sockets are the programs at sockets of this host; nil where there are none.
 	sockets *localsockets.Sockets
 	closed  bool
@@ -132,8 +136,6 @@ type Datapath struct {
 	// notes are what there is to say of what was found, and absent for how long there had been no process.
 	notes  []string
 	absent time.Duration
-	// handed is what other balancers know of flows.
-	handed handed
 	// counted tells that flows of full NAT have been counted anew.
 	counted chan struct{}
 	// stop ends what goes on beside; expiring says that something does.

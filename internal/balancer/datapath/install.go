@@ -4,6 +4,8 @@ package datapath
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"syscall"
 
@@ -168,4 +170,16 @@ func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method)
 		return nil, err
 	}
 	return d.keeper.Hold(h, w, p), nil
+}
+
+// detach takes the programs off their interfaces.
+func (d *Datapath) detach() error {
+	var errs []error
+	for i, h := range d.holds {
+		if err := h.Close(); err != nil && !os.IsNotExist(err) {
+			errs = append(errs, fmt.Errorf("detaching from %s: %v", d.attachments[i].Interface, err))
+		}
+	}
+	d.holds, d.attachments = nil, nil
+	return errors.Join(errs...)
 }

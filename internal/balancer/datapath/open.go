@@ -3,11 +3,8 @@
 package datapath
 
 import (
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"time"
 
@@ -15,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowsync"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
@@ -33,6 +31,7 @@ func newDatapath(options Options) *Datapath {
 		stop: make(chan struct{}), counted: make(chan struct{}, 1), now: time.Now, secret: rand.Uint64(),
 		register: generation.NewRegister(), janitor: flowtable.NewJanitor(options.Timeouts)}
 	d.Reader = picture.NewReader(d.shown, d.janitor)
+	d.Exchange = flowsync.New(d.shown, d.janitor, func() time.Time { return d.now() })
 	return d
 }
 
@@ -88,24 +87,4 @@ func (d *Datapath) Program() *ebpf.Program {
 		return nil
 	}
 	return d.current.Programs[0]
-}
-
-// Close detaches and frees everything. Flows and counters are gone.
-func (d *Datapath) Close() error {
-	return d.end(func() error {
-		err := errors.Join(d.sockets.Detach(), d.detach(), attach.CloseAll(attach.HoldsOf(d.leftovers)))
-		return errors.Join(err, d.keeper.Forget())
-	})
-}
-
-// detach takes the programs off their interfaces.
-func (d *Datapath) detach() error {
-	var errs []error
-	for i, h := range d.holds {
-		if err := h.Close(); err != nil && !os.IsNotExist(err) {
-			errs = append(errs, fmt.Errorf("detaching from %s: %v", d.attachments[i].Interface, err))
-		}
-	}
-	d.holds, d.attachments = nil, nil
-	return errors.Join(errs...)
 }

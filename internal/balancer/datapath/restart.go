@@ -206,6 +206,14 @@ func (d *Datapath) noteLedger() {
 	d.keeper.Show(d.current.Memory)
 }
 
+// Close detaches and frees everything. Flows and counters are gone.
+func (d *Datapath) Close() error {
+	return d.end(func() error {
+		err := errors.Join(d.sockets.Detach(), d.detach(), attach.CloseAll(attach.HoldsOf(d.leftovers)))
+		return errors.Join(err, d.keeper.Forget())
+	})
+}
+
 // end closes the datapath: release lets go of what is attached.
 func (d *Datapath) end(release func() error) error {
 	d.mu.Lock()
@@ -216,7 +224,7 @@ func (d *Datapath) end(release func() error) error {
 	d.closed = true
 	close(d.stop)
 	d.janitor.Leave()
-	err := errors.Join(release(), d.checks.close())
+	err := errors.Join(release(), d.checks.Close())
 	d.publishPicture()
 	d.shown.Await()
 	d.ledger.Previous.Close()
