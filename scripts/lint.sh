@@ -66,7 +66,9 @@ must_not_reach 'balancer/datapath/flowtable balancer/datapath/attach balancer/da
 	"^$ours/balancer/datapath(/(generation|sharedmaps))?$"
 must_not_reach 'balancer/datapath/generation' "^$ours/balancer/datapath(/(attach|libxdp|pins|sharedmaps|traced))?$"
 must_not_reach 'balancer/datapath/sharedmaps' "^$ours/balancer/datapath(/(attach|libxdp|pins|traced))?$"
-must_not_reach 'balancer/datapath/loader balancer/datapath/keeper balancer/datapath/localsockets' "^$ours/balancer/datapath$"
+for room in loader keeper localsockets takeover picture flowsync checkpath tracing; do
+	must_not_reach "balancer/datapath/$room" "^$ours/balancer/datapath$"
+done
 # What is desired knows none of those who find out, or bring it about.
 must_not_reach 'balancer/control/view' "^$ours/balancer/control(/(loop|steps))?$"
 # Who reads the balancer can leave the other doors shut, and what all stand on knows none of them.

@@ -53,7 +53,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(status)
 	}
-	writeStatus(os.Stdout, status, statusForm{verbose: c.Verbose, wide: c.Output == "wide"}, time.Now())
+	writeStatus(os.Stdout, status, statusForm{verbose: c.Verbose, wide: c.Output == "wide"}, status.Taken(time.Now()))
 	return nil
 }
 
@@ -78,12 +78,12 @@ func writeStatus(w io.Writer, status *ops.Status, form statusForm, now time.Time
 		fmt.Fprintln(w)
 		writeInForce(w, status.Operations.InForce, now)
 	}
-	writeTables(w, status)
+	writeTables(w, status, now)
 	writeOutcomes(w, status.Outcomes, form.verbose)
 }
 
 // writeTables says what is remembered, and in which generation.
-func writeTables(w io.Writer, status *ops.Status) {
+func writeTables(w io.Writer, status *ops.Status, now time.Time) {
 	fmt.Fprintln(w)
 	if f := status.Flows; f != nil {
 		fmt.Fprintf(w, "flows       %s proven of %s, %s unproven of %s\n",
@@ -101,7 +101,7 @@ func writeTables(w io.Writer, status *ops.Status) {
 		fmt.Fprintf(w, "proxy       %s\n", engineText(e))
 	}
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
-	writeFeeds(w, status.Feeds, time.Now())
+	writeFeeds(w, status.Feeds, now)
 	writeBGP(w, status.BGP)
 	writeVRRP(w, status.VRRP)
 	writeMembers(w, status.Members)

@@ -133,7 +133,7 @@ func (a *amending) see(f *yamlfile.File) {
 // replace, and of those that are taken away, is nothing.
 func (a *amending) check(part *yamlfile.File) *parser {
 	c := a.before
-	p := &parser{File: c.file.Alone(), cfg: &Config{}, old: len(c.Services)}
+	p := &parser{File: c.file.Alone(), cfg: &Config{}, old: len(c.Services), oldVIPs: map[netip.Addr]bool{}}
 	*p.cfg = *c
 	p.cfg.file, p.cfg.Warnings = p.File, nil
 	if len(c.spareFullNAT.Addresses) > 0 {
@@ -144,6 +144,7 @@ func (a *amending) check(part *yamlfile.File) *parser {
 	for i := a.first; i < a.last; i++ {
 		name := c.Services[i].Name
 		if _, replaced := a.put[name]; replaced || a.gone[name] {
+			p.oldVIPs[c.Services[i].VIP] = true
 			p.cfg.Services[i] = lb.Service{}
 		}
 	}

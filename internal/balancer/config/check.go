@@ -54,7 +54,7 @@ func (p *parser) checkNames() map[netip.Addr]string {
 			continue
 		}
 		field := ServiceField(i, "vip")
-		if _, again := claim(vips, s.VIP, field); !again && i >= p.old && p.old > 0 {
+		if _, again := claim(vips, s.VIP, field); !again && i >= p.old && p.old > 0 && !p.oldVIPs[s.VIP] {
 			fresh[s.VIP] = i
 		}
 		if first, again := claim(keys, s.Key(), i); again && s.Port != 0 && !p.Bad(ServiceField(i, "protocol")) {

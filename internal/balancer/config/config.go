@@ -250,6 +250,8 @@ type parser struct {
 	// The services before old are known to be right among themselves, and have what is filled in; those in the places
 	// of which nothing is any more have no name.
 	old int
+	// oldVIPs are the VIPs of those that were there, which are known to be no backend's address before old.
+	oldVIPs map[netip.Addr]bool
 }
 
 // isBad says whether a problem was reported for a field of a backend. There may be a

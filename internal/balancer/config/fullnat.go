@@ -81,8 +81,11 @@ func (p *parser) checkPool(vips map[netip.Addr]string) {
 	for _, a := range p.cfg.FullNAT.Addresses {
 		backends[a.Address] = ""
 	}
-	for i, s := range p.cfg.Services {
-		for j, b := range s.Backends {
+	for i := range p.cfg.Services {
+		if len(backends) == 0 {
+			break
+		}
+		for j, b := range p.cfg.Services[i].Backends {
 			if at, ours := backends[b.Address]; ours && at == "" {
 				backends[b.Address] = BackendField(i, j, "address")
 			}

@@ -64,11 +64,12 @@ func (m *hostChecks) findCgroup(l *view.Layout) yamlfile.Problems {
 func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) (mistakes,
 	unreached yamlfile.Problems) {
 	down := slices.ContainsFunc(links, func(link iface.State) bool { return !link.Up })
-	for i, s := range cfg.Services {
-		if s.Mode.Proxied() { // whose backends are the kernel's to find
+	well := reaching(routes)
+	for i := range cfg.Services {
+		if well(&cfg.Services[i]) {
 			continue
 		}
-		claimed := false
+		s, claimed := cfg.Services[i], false
 		for j, b := range s.Backends {
 			r := routes[b.Address]
 			if view.AsksFromVIP(s, r) {
@@ -96,6 +97,29 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 		}
 	}
 	return mistakes, unreached
+}
+
+// reaching returns what says of a service that it reaches every backend by these routes, without a look at each; false:
+// it may not. There are many backends, and few addresses and modes.
+func reaching(routes map[netip.Addr]paths.Route) func(*lb.Service) bool {
+	asks, by := map[netip.Addr]bool{}, map[lb.Mode]bool{}
+	for _, r := range routes {
+		asks[r.Asks] = true
+	}
+	return func(s *lb.Service) bool {
+		if s.Mode.Proxied() { // whose backends are the kernel's to find
+			return true
+		}
+		all, known := by[s.Mode]
+		if !known {
+			all = true
+			for addr, r := range routes {
+				all = all && r.Fault == paths.None && view.Misfit(lb.Service{Mode: s.Mode}, addr, r) == ""
+			}
+			by[s.Mode] = all
+		}
+		return all && !asks[s.VIP]
+	}
 }
 
 // ownVIP says why a VIP cannot be the address that the host asks for its backends from.
@@ -146,10 +170,14 @@ const leastMTU = 1280
 // checkMTUs warns of tunnels too narrow for IPv6.
 func checkMTUs(cfg *config.Config, routes map[netip.Addr]paths.Route) yamlfile.Problems {
 	var warnings yamlfile.Problems
-	for i, s := range cfg.Services {
+	for i := range cfg.Services {
+		if cfg.Services[i].VIP.Is4() {
+			continue
+		}
+		s := cfg.Services[i]
 		for j, b := range s.Backends {
 			r, over := routes[b.Address], s.Mode.Overhead(b.Address)
-			if over == 0 || s.VIP.Is4() || r.Fault != paths.None || r.MTU-over >= leastMTU {
+			if over == 0 || r.Fault != paths.None || r.MTU-over >= leastMTU {
 				continue
 			}
 			warnings = append(warnings, cfg.At(config.BackendField(i, j, "address"),

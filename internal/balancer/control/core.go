@@ -255,6 +255,7 @@ type reload struct {
 	wanting    *config.Config
 	refused    []config.Refused
 	discovered bool
+	announce   bool          // the VIPs, though they may be those of before
 	links      []iface.State // of its interfaces
 	looks      bool          // paths are looked for by these, too
 	warnings   yamlfile.Problems

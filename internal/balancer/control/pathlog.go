@@ -68,7 +68,9 @@ func (o *outages) keep(l *view.Layout) {
 	defer o.mu.Unlock()
 	maps.DeleteFunc(o.of, func(t told, _ outage) bool {
 		n, there := l.Number[t.address]
-		return !there || !slices.ContainsFunc(l.Uses[n], func(at view.Use) bool { return l.Service(at).Mode == t.mode })
+		return !there || !slices.ContainsFunc(l.Uses[n], func(at view.Use) bool {
+			return l.Config.Services[at.I].Mode == t.mode
+		})
 	})
 }
 
@@ -261,12 +263,12 @@ func eachBackend(l *view.Layout, numbers iter.Seq[int], f func(told, int, lb.Ser
 	for n := range numbers {
 		var seen []lb.Mode
 		for _, at := range l.Uses[n] {
-			s := l.Service(at)
-			if slices.Contains(seen, s.Mode) {
+			mode := l.Config.Services[at.I].Mode
+			if slices.Contains(seen, mode) {
 				continue
 			}
-			seen = append(seen, s.Mode)
-			f(told{l.Backends[n], s.Mode}, n, s, l.Backend(at))
+			seen = append(seen, mode)
+			f(told{l.Backends[n], mode}, n, l.Service(at), l.Backend(at))
 			if len(seen) == len(lb.Modes) {
 				break
 			}

@@ -27,7 +27,7 @@ import (
 // the status until the next Reload. Errors: yamlfile.Problems, ErrStopped, the
 // context's (then it may still be applied), those of the parts.
 func (c *Controller) Reload(ctx context.Context, load func() (*config.Config, error)) error {
-	err := c.Replace(ctx, load)
+	err := c.reload(ctx, load, true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refused, c.refusedAt = err, time.Now()
@@ -35,20 +35,28 @@ func (c *Controller) Reload(ctx context.Context, load func() (*config.Config, er
 }
 
 // Replace is Reload for what is not the configuration file: a refusal concerns only who asked, and
-// is not shown in the status.
+// is not shown in the status. It announces the VIPs only where there are others than before.
 func (c *Controller) Replace(ctx context.Context, load func() (*config.Config, error)) error {
+	return c.reload(ctx, load, false)
+}
+
+// reload replaces the configuration. announce: the VIPs are announced even if they are those of before.
+func (c *Controller) reload(ctx context.Context, load func() (*config.Config, error), announce bool) error {
 	c.reloads.Lock()
 	defer c.reloads.Unlock()
 	cfg, err := load()
 	if err != nil {
 		return err
 	}
-	return c.hand(ctx, cfg)
+	return c.hand(ctx, cfg, announce)
 }
 
 // hand gives a configuration to the loop and waits for its answer.
-func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
-	r := &reload{new: view.NewLayout(cfg), wanting: cfg, done: make(chan error, 1)}
+func (c *Controller) hand(ctx context.Context, cfg *config.Config, announce bool) error {
+	c.mu.Lock()
+	before := c.view.Layout
+	c.mu.Unlock()
+	r := &reload{new: before.With(cfg), wanting: cfg, announce: announce, done: make(chan error, 1)}
 	if err := c.loop.Call(ctx, func() { c.prepare(r) }); err != nil {
 		return err
 	}
@@ -198,7 +206,7 @@ func (c *Controller) replace(r *reload) error {
 	if r.wanting != nil {
 		c.discovering.settleWanted(r)
 	}
-	if !r.discovered {
+	if r.announce {
 		c.vips.AnnounceAll()
 	}
 	c.pathLog.silenceTask.In(0) // what has not answered by now was waited for

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/checkpath"
 	"github.com/jeoul/jeoul/internal/balancer/health"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -21,11 +21,11 @@ const reopenAfter = time.Minute
 // checksVIP takes health checks through the data plane. Its sockets are made when the first check asks for them, since
 // the programs are then loaded anew; until they are there, checks are no evidence.
 type checksVIP struct {
-	open func() (*datapath.Checks, error)
+	open func() (*checkpath.Checks, error)
 	log  *slog.Logger
 
 	mu     sync.Mutex
-	checks *datapath.Checks
+	checks *checkpath.Checks
 	// opening: the sockets are being made. After failed that is tried again reopenAfter later.
 	opening bool
 	failed  time.Time
@@ -51,7 +51,7 @@ func (w *checksVIP) Ping(ctx context.Context, backend lb.BackendKey) error {
 }
 
 // opened returns the sockets of checks, or has them made.
-func (w *checksVIP) opened() (*datapath.Checks, error) {
+func (w *checksVIP) opened() (*checkpath.Checks, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

@@ -31,6 +31,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/sources"
 	"github.com/jeoul/jeoul/internal/host/bpfhost"
 	"github.com/jeoul/jeoul/internal/host/capabilities"
+	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/host/neigh"
 	"github.com/jeoul/jeoul/internal/host/resident"
 	"github.com/jeoul/jeoul/internal/host/systemd"
@@ -131,7 +132,7 @@ func (b *balancer) start(ctx context.Context) error {
 	}
 	parts := b.parts()
 	b.sources.Use(reloadAll(b.controller.Reload, parts), b.controller.Replace)
-	b.status = b.withFeeds(showAll(b.controller.Status, parts))
+	b.status = dated(b.withFeeds(showAll(b.controller.Status, parts)), clock.Read)
 	b.metrics = metrics.New(b.status, int(b.cfg.Metrics.Backends))
 	b.resources.started = true
 	if err := b.resources.instance.forgetAliases(b.cfg.Interfaces[0]); err != nil {

@@ -3,17 +3,14 @@
 package datapath
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -74,18 +71,13 @@ func (d *Datapath) giveUp(ports []attach.Port) error {
 
 // fits says whether the program that is loaded would do for what is to be.
 func (d *Datapath) fits(c *generation.Revision, ports []attach.Port) bool {
-	if d.current == nil || d.current.Adopted || d.current.Tracing != d.tracing.maps() ||
-		d.current.Answers != d.answering() || d.sockets.Cgroup() != c.State.Local ||
+	if d.current == nil || d.current.Adopted || d.current.Tracing != d.tracing.Maps() ||
+		d.current.Answers != d.checks.Answers() || d.sockets.Cgroup() != c.State.Local ||
 		!d.detached && d.requestedHook(c.State) != d.hook ||
 		!slices.EqualFunc(ports, d.current.Ports, attach.Port.Same) {
 		return false
 	}
 	return d.current.Memory.Suits(c) && d.sizesFor(c).Within(d.shared)
-}
-
-// requestedHook returns the hook that a state asks for.
-func (d *Datapath) requestedHook(state lb.State) lb.Hook {
-	return cmp.Or(state.Hook, d.hook, d.options.Hook)
 }
 
 // publish changes what differs in the memory that packets go by. It returns false,
@@ -170,9 +162,9 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	d.noteSockets(local.Finish(d.shared))
 	d.committed(c, old)
 	d.noteMemory(c)
-	d.checks.use(ports)
+	d.checks.Use(ports)
 	d.publishPicture()
-	d.awaitReaders()
+	d.shown.Await()
 	d.finishAdoption(old)
 	old.CloseUnless(next)
 	local.Release()
@@ -192,7 +184,7 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 func (d *Datapath) load(kind loader.Kind, ports []attach.Port, memory *generation.Memory, shared *sharedmaps.Maps) (
 	*loader.Programs, error,
 ) {
-	made, err := d.kernel.LoadPrograms(kind, ports, memory, shared, d.tracing.maps(), d.answering())
+	made, err := d.kernel.LoadPrograms(kind, ports, memory, shared, d.tracing.Maps(), d.checks.Answers())
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +205,7 @@ func (d *Datapath) committed(c *generation.Revision, old *sharedmaps.Maps) {
 	d.register.Commit(c)
 	d.shared.Prefixes.Sweep(d.register)
 	d.recordWords = nil
-	d.tracing.resolve(d.register)
+	d.tracing.Resolve(d.register)
 	d.janitor.Use(d.janitorInput())
 }
 
@@ -234,24 +226,16 @@ func (d *Datapath) growShared(c *generation.Revision) (*sharedmaps.Maps, error) 
 	return made, nil
 }
 
-// sizesToMake says what those maps are to hold that are not enough for it.
-func (d *Datapath) sizesToMake(c *generation.Revision) sharedmaps.Sizes {
-	want := d.sizesFor(c)
-	if !want.Within(d.shared) {
-		want.Backends, want.Services = generation.RoomyCount(want.Backends), generation.RoomyCount(want.Services)
+// unused says whether no packet of a service was sent to a backend yet. The caller holds the lock.
+func (d *Datapath) unused(r *generation.Record) bool {
+	if d.shared == nil {
+		return false
 	}
-	return want
-}
-
-// sizesFor says what the shared maps must hold.
-func (d *Datapath) sizesFor(c *generation.Revision) sharedmaps.Sizes {
-	want := sharedmaps.Sizes{Backends: max(c.Places.Indices, 1), Services: max(c.Places.IDs, 1), Returns: 1, Ways: 1,
-		Flows: flowtable.BucketsFor(d.flowLimit(c)), Newcomers: flowtable.BucketsFor(d.options.UnprovenLimit)}
-	if c.Modes&(1<<objects.XDPModeMODE_FULLNAT) != 0 {
-		want.Returns = flowtable.ReturnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
+	for _, p := range r.Places {
+		count, err := sharedmaps.ReadBackend(d.shared.Counts, p.Index)
+		if err != nil || count.Plus(d.ledger.Elsewhere(p.Index)).Minus(d.ledger.Before[p.Index]).Packets != 0 {
+			return false
+		}
 	}
-	if c.NeededModes()&(1<<objects.XDPModeMODE_NAT|1<<objects.XDPModeMODE_FULLNAT) != 0 {
-		want.Ways = uint32(objects.XDPWayTableWAYS)
-	}
-	return want
+	return true
 }

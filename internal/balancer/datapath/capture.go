@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tracing"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
@@ -91,19 +92,27 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, tell fu
 func (d *Datapath) describe(record *traced.Record, zero time.Time) *trace.Packet {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := d.words().packet(&record.XdpTraceRecord)
+	p := d.words().Packet(&record.XdpTraceRecord)
 	p.Time = zero.Add(time.Duration(record.Time))
 	return p
+}
+
+// words returns the names of the current generation for the numbers in records.
+func (d *Datapath) words() *tracing.Words {
+	if d.recordWords == nil {
+		d.recordWords = tracing.NewWords(d.attachments[0].Hook, d.current.Ports, d.register)
+	}
+	return d.recordWords
 }
 
 // localNote says what no capture has.
 const localNote = "clients on this host are served at their sockets, where there is no packet yet: capture theirs with tcpdump"
 
 // started is what a capture begins with.
-func (d *Datapath) started(live *liveCapture) *capture.Started {
+func (d *Datapath) started(live *tracing.Capture) *capture.Started {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := &capture.Started{ID: live.ID(), Request: live.request}
+	s := &capture.Started{ID: live.ID(), Request: live.Request}
 	for i, p := range d.current.Ports {
 		at := d.attachments[min(i, len(d.attachments)-1)]
 		s.Hooks = append(s.Hooks, capture.Point{Interface: p.Name, Hook: at.Hook})
@@ -115,18 +124,18 @@ func (d *Datapath) started(live *liveCapture) *capture.Started {
 }
 
 // startCapture puts the program that tells of packets in the place of the plain one, unless it is there.
-func (d *Datapath) startCapture(request capture.Request, ring int) (*liveCapture, error) {
+func (d *Datapath) startCapture(request capture.Request, ring int) (*tracing.Capture, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.ready(); err != nil {
 		return nil, err
 	}
-	filter, err := filterOf(request)
+	filter, err := tracing.FilterOf(request)
 	if err != nil {
 		return nil, err
 	}
 	if request.Interface != "" {
-		at, err := portNamed(d.current.Ports, request.Interface)
+		at, err := tracing.PortNamed(d.current.Ports, request.Interface)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %v", capture.ErrBadRequest, err)
 		}
@@ -138,11 +147,11 @@ func (d *Datapath) startCapture(request capture.Request, ring int) (*liveCapture
 		if err != nil {
 			return nil, err
 		}
-		t = &tracing{Tracing: maps}
+		t = &tracing.Loaded{Tracing: maps}
 	}
-	live := &liveCapture{of: t, request: request}
+	live := &tracing.Capture{Of: t, Request: request}
 	if live.Capture, err = t.Open(filter, ring); err == nil {
-		err = live.resolve(d.register)
+		err = live.Resolve(d.register)
 	}
 	if err == nil && d.tracing == nil {
 		d.tracing = t
@@ -151,7 +160,7 @@ func (d *Datapath) startCapture(request capture.Request, ring int) (*liveCapture
 		}
 	}
 	if err == nil {
-		t.captures = append(t.captures, live)
+		t.Live = append(t.Live, live)
 		return live, nil
 	}
 	live.Close()
@@ -162,11 +171,11 @@ func (d *Datapath) startCapture(request capture.Request, ring int) (*liveCapture
 }
 
 // stopCapture ends one, and puts the plain program back after the last. Should that fail, the next Apply does it.
-func (d *Datapath) stopCapture(live *liveCapture) error {
+func (d *Datapath) stopCapture(live *tracing.Capture) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err := live.Stop()
-	if d.closed || d.tracing != live.of || len(live.of.Captures()) > 0 {
+	if d.closed || d.tracing != live.Of || len(live.Of.Captures()) > 0 {
 		return err
 	}
 	d.tracing = nil
@@ -177,19 +186,19 @@ func (d *Datapath) stopCapture(live *liveCapture) error {
 }
 
 // forgetCapture gives the slot of one that was stopped back.
-func (d *Datapath) forgetCapture(live *liveCapture) {
+func (d *Datapath) forgetCapture(live *tracing.Capture) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	live.of.captures = slices.DeleteFunc(live.of.captures, func(c *liveCapture) bool { return c == live })
+	live.Of.Live = slices.DeleteFunc(live.Of.Live, func(c *tracing.Capture) bool { return c == live })
 	live.Close()
-	if live.of != d.tracing && live.of.Empty() {
-		live.of.Close()
+	if live.Of != d.tracing && live.Of.Empty() {
+		live.Of.Close()
 	}
 }
 
 // follow calls started, then packet for each record and count about once a second and at the end, until the context
 // ends, which is no error, or one of them returns an error, which it returns.
-func (d *Datapath) follow(ctx context.Context, live *liveCapture, started func() error,
+func (d *Datapath) follow(ctx context.Context, live *tracing.Capture, started func() error,
 	packet func(*traced.Record) error,
 	count func(traced.XdpCaptureState) error) error {
 	defer d.forgetCapture(live)
@@ -205,4 +214,22 @@ func (d *Datapath) follow(ctx context.Context, live *liveCapture, started func()
 	}
 	release()
 	return errors.Join(err, stop())
+}
+
+// Explain says what would become of a packet that came in now. It asks the
+// program itself, in a copy that is attached nowhere, counts nothing and leaves
+// no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService, ErrClosed.
+func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return nil, err
+	}
+	return tracing.Explain(d.questioned(), question)
+}
+
+// questioned returns what packets go by, to be asked.
+func (d *Datapath) questioned() tracing.Questioned {
+	return tracing.Questioned{Kernel: d.kernel, Hook: d.attachments[0].Hook, Programs: d.current, Shared: d.shared,
+		Words: d.words(), State: d.register.State}
 }

@@ -3,187 +3,44 @@
 package datapath
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/netip"
-	"sync"
-	"sync/atomic"
 
-	"github.com/cilium/ebpf"
-
-	"github.com/jeoul/jeoul/internal/balancer/checknet"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/health"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/checkpath"
 )
 
-// Checks connect to one backend of a service by its VIP, as packets of the service are sent to
-// it. Their sockets are in a namespace of their own (internal/balancer/checknet). A program marks what
-// leaves it, by the socket, with the backend; another sends that on by the functions of the data
-// path; and answers are found where packets arrive that are for no service.
-//
-// A backend's row is put beside the program when a check of it begins, as the data plane has it
-// then: so the program is not exchanged with a generation's, and does not wait for a change.
-type Checks struct {
-	d   *Datapath
-	net *checknet.Net
-	// first is the index of the interface that stands for the one that packets come in on.
-	first atomic.Int64
-	// targets are by their mark; answers are shared with the programs that take packets in.
-	targets, answers *ebpf.Map
-	// plan is what the two take.
-	plan    lb.MemoryPlan
-	closers []io.Closer
-	found   atomic.Pointer[foundServices]
-
-	mu    sync.Mutex
-	known map[lb.BackendKey]*checked
-}
-
-// checked is a backend whose row is beside the program.
-type checked struct {
-	mark   uint32
-	target objects.XDPCheckTarget
-}
-
-// foundServices are those of a picture, by their keys.
-type foundServices struct {
-	of    *picture
-	byKey map[lb.ServiceKey]*generation.Record
-}
-
-// Dial opens a connection to a port of the VIP on a backend: network is "tcp" or "udp". In the
-// modes that translate, that is the port of the backend's own address. A UDP connection is
-// connected. Errors are those of net.Dialer, health.ErrNoWay and
-// ErrClosed.
-func (c *Checks) Dial(ctx context.Context, network string, backend lb.BackendKey, port uint16) (net.Conn, error) {
-	t, err := c.target(backend, port)
+// OpenChecks makes the way for health checks, which lasts as long as the datapath; nothing of it
+// outlives the process. Where packets are balanced already, the programs that take them are
+// loaded anew, to know answers to checks. Errors: checknet.ErrNoRights, ErrUnsupported, ErrClosed,
+// lb.ErrTooLarge.
+func (d *Datapath) OpenChecks() (*checkpath.Checks, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, ErrClosed
+	}
+	if d.checks != nil {
+		return d.checks, nil
+	}
+	ports, err := d.findPorts(d.options.Interfaces)
 	if err != nil {
 		return nil, err
 	}
-	return c.net.Dial(ctx, network, t)
-}
-
-// Ping sends an echo request to the VIP on a backend, and waits for its reply until the context
-// ends. Mode dscp takes no ICMP to a VIP: health.ErrNoWay.
-func (c *Checks) Ping(ctx context.Context, backend lb.BackendKey) error {
-	r, _, err := c.find(backend)
+	c, err := checkpath.Open(d.shown, ports)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("making the way for health checks through the data plane: %w", err)
 	}
-	if r.Service.Mode == lb.DSCP {
-		return fmt.Errorf(
-			"%w: mode dscp takes TCP and UDP to the VIP, and no ICMP: set via: address, or check by TCP or UDP",
-			health.ErrNoWay)
+	d.checks = c
+	// What another process has loaded is replaced by the first Apply.
+	if d.current == nil || d.current.Adopted {
+		return c, nil
 	}
-	t, err := c.target(backend, 0)
-	if err != nil {
-		return err
+	if err := d.reload(); err != nil {
+		d.checks = nil
+		return nil, errors.Join(fmt.Errorf("loading the programs that know answers to health checks: %w", err),
+			c.Close())
 	}
-	return c.net.Ping(ctx, t)
-}
-
-var _ health.Way = (*Checks)(nil)
-
-// target finds a backend, and puts its row beside the program.
-func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error) {
-	vip := key.Service.VIP
-	t := checknet.Target{Remote: netip.AddrPortFrom(vip, port), Answers: netip.AddrPortFrom(vip, port)}
-	r, i, err := c.find(key)
-	if err != nil {
-		return t, err
-	}
-	row, err := c.row(r, i)
-	if err != nil {
-		return t, err
-	}
-	if r.Service.Mode.Translates() {
-		t.Answers = netip.AddrPortFrom(key.Address, port)
-	}
-	t.Mark, err = c.put(key, row)
-	return t, err
-}
-
-// use follows a change of the interfaces.
-func (c *Checks) use(ports []attach.Port) {
-	if c != nil {
-		c.first.Store(int64(ports[0].Index))
-	}
-}
-
-// find looks for a backend in what the data plane has now.
-func (c *Checks) find(key lb.BackendKey) (*generation.Record, int, error) {
-	p := c.d.picture.Load()
-	if p.err != nil {
-		return nil, 0, p.err
-	}
-	found := c.found.Load()
-	if found == nil || found.of != p {
-		found = &foundServices{of: p, byKey: make(map[lb.ServiceKey]*generation.Record, len(p.records))}
-		for _, r := range p.records {
-			found.byKey[r.Key] = r
-		}
-		c.found.Store(found)
-	}
-	r := found.byKey[key.Service]
-	if r == nil {
-		return nil, 0, fmt.Errorf("%w: the data plane does not have the service", health.ErrForNow)
-	}
-	for i, b := range r.Service.Backends {
-		if b.Address == key.Address && b.Port == key.Port {
-			return r, i, nil
-		}
-	}
-	return nil, 0, fmt.Errorf("%w: the data plane does not have it", health.ErrForNow)
-}
-
-// row says how packets of checks reach backend i of a service.
-func (c *Checks) row(r *generation.Record, i int) (objects.XDPCheckTarget, error) {
-	s := &r.Service
-	if !s.Reachable(i) {
-		return objects.XDPCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", health.ErrNoWay)
-	}
-	t := objects.XDPCheckTarget{Backend: r.Row(i), Mode: uint8(generation.ModeNumbers[s.Mode]), Tos: s.DSCP << 2}
-	// A backend that is down for its flows is still asked.
-	generation.PutPath(&s.Paths[i], &t.Backend)
-	// Packets come in on no interface of the balancer's.
-	if t.Backend.Interface == 0 {
-		t.Backend.Interface = uint32(c.first.Load())
-	}
-	source := s.Paths[i].Local
-	if source.Is4() != r.Key.VIP.Is4() {
-		var err error
-		if source, err = c.hostAddress(int(t.Backend.Interface), r.Key.VIP.Is4()); err != nil {
-			return t, err
-		}
-	}
-	if !source.IsValid() {
-		return t, fmt.Errorf("%w: this host has no address that answers could be sent to", health.ErrNoWay)
-	}
-	t.Source = mapmem.OfAddress(source)
-	return t, nil
-}
-
-// put puts a target beside the program, and returns its mark.
-func (c *Checks) put(key lb.BackendKey, target objects.XDPCheckTarget) (uint32, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.known[key]
-	if was != nil && was.target == target {
-		return was.mark, nil
-	}
-	now := &checked{mark: uint32(len(c.known)) + 1, target: target}
-	if was != nil {
-		now.mark = was.mark
-	}
-	if err := c.targets.Put(now.mark, &target); err != nil {
-		return 0, fmt.Errorf("%w: telling the program of health checks of it: %v", health.ErrNoWay, err)
-	}
-	c.known[key] = now
-	return now.mark, nil
+	d.plan.Checks = c.Plan().Checks
+	d.publishPicture()
+	return c, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/checkpath"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/health"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -32,7 +33,7 @@ import (
 type checkStage struct {
 	balancer, backend *namespace.Namespace
 	datapath          *Datapath
-	checks            *Checks
+	checks            *checkpath.Checks
 	agent             *agent.Agent
 	state             lb.State
 }
@@ -339,7 +340,7 @@ func TestChecksReachBackends(t *testing.T) {
 func TestChecksMemory(t *testing.T) {
 	testenv.Root(t)
 	s := newCheckStage(t, lb.HookTC)
-	taken := memlock(t, s.checks.answers) + memlock(t, s.checks.targets)
+	taken := memlock(t, s.checks.Answers()) + memlock(t, s.checks.Targets())
 	plan := s.datapath.Memory()
 	if plan.Checks > taken || taken > plan.Checks+plan.Checks/10+3*8192 {
 		t.Errorf("%d bytes are planned, the kernel took %d", plan.Checks, taken)
@@ -348,10 +349,10 @@ func TestChecksMemory(t *testing.T) {
 	if later := s.datapath.Memory(); later.Checks != plan.Checks {
 		t.Errorf("after a change: %v, before: %v", later, plan)
 	}
-	if err := sharedmaps.FitPlan(s.checks.plan, memleft.Left{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
+	if err := sharedmaps.FitPlan(s.checks.Plan(), memleft.Left{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
 		t.Errorf("refused with 88 MiB left: %v", err)
 	}
-	if err := sharedmaps.FitPlan(s.checks.plan, memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}); !errors.Is(err,
+	if err := sharedmaps.FitPlan(s.checks.Plan(), memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}); !errors.Is(err,
 		lb.ErrTooLarge) || !strings.HasSuffix(err.Error(), "(via: address)") {
 		t.Errorf("with 80 MiB left: %v", err)
 	}

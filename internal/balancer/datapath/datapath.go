@@ -3,27 +3,20 @@
 package datapath
 
 import (
-	"errors"
-	"fmt"
-	"math/rand/v2"
-	"net"
-	"os"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
-
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/checkpath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowsync"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tracing"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -81,6 +74,10 @@ func (o Options) withDefaults() Options {
 // Datapath forwards on its interfaces. Its methods may be called from several
 // goroutines; those that touch the interfaces must run in their namespace.
 type Datapath struct {
+	// What only reads does not wait for a change under way.
+	*picture.Reader
+	*flowsync.Exchange
+
 	options Options
 	// findPorts looks the interfaces up anew: a MAC address may have changed.
 	findPorts func(names []string) ([]attach.Port, error)
@@ -115,21 +112,16 @@ type Datapath struct {
 	method attach.Method
 	// tags are what devices hide of frames, and what is switched off so that XDP sees it.
 	tags attach.Tags
-	// picture is what is in use, for readers, and readers is held by those that read its maps.
-	picture atomic.Pointer[picture]
-	// tables are what ServiceTables has returned last.
-	tables  atomic.Pointer[serviceTables]
-	readers sync.RWMutex
+	// shown is what is in use, for readers.
+	shown *picture.Shown
 	// standby is not 0 where packets for the VIPs are left to the kernel: another balancer holds them.
 	standby uint16
-	// replyHops are what ReplyHops reads into.
-	replyHops replyHopBuffers
 	// tracing is what programs are loaded with while packets are traced or captured.
-	tracing *tracing
+	tracing *tracing.Loaded
 	// recordWords has the names for what the programs record while packets are traced; nil until then.
-	recordWords *words
+	recordWords *tracing.Words
 	// checks sends health checks, if that is open.
-	checks *Checks
+	checks *checkpath.Checks
 	// sockets are the programs at sockets of this host; nil where there are none.
 	sockets *localsockets.Sockets
 	closed  bool
@@ -138,106 +130,15 @@ type Datapath struct {
 	// keeper is nil where nothing outlives the process.
 	keeper *keeper.Keeper
 	// leftovers keep programs on the interfaces that a killed process was about to take off.
-	leftovers []leftover
+	leftovers []attach.Leftover
 	// notBack is what was said last of a program that is out of libxdp's dispatcher.
 	notBack string
 	// notes are what there is to say of what was found, and absent for how long there had been no process.
 	notes  []string
 	absent time.Duration
-	// handed is what other balancers know of flows.
-	handed handed
 	// counted tells that flows of full NAT have been counted anew.
 	counted chan struct{}
 	// stop ends what goes on beside; expiring says that something does.
 	stop     chan struct{}
 	expiring bool
-}
-
-// onNew is called for a new data plane before it is used. Tests give it another kernel.
-var onNew = func(*Datapath) {}
-
-// Open checks rights and the interfaces. It loads and attaches nothing yet. A data plane that
-// was kept it takes over, and changes nothing of it before the first Apply: see Adopted.
-func Open(options Options) (*Datapath, error) {
-	options = options.withDefaults()
-	options.Interfaces = slices.Clone(options.Interfaces)
-	if _, err := attach.Ports(options.Interfaces); err != nil {
-		return nil, err
-	}
-	// Kernels before 5.11 charge maps to a limit that is small by default;
-	// where raising it is refused, loading says so itself.
-	_ = rlimit.RemoveMemlock()
-	d := &Datapath{options: options, findPorts: attach.Ports, attempts: attach.Attempts, programs: loader.KindFor,
-		kernel: loader.ThisKernel, stop: make(chan struct{}), counted: make(chan struct{}, 1),
-		now: time.Now, secret: rand.Uint64(), register: generation.NewRegister(),
-		janitor: flowtable.NewJanitor(options.Timeouts),
-		keeper:  keeper.New(options.Keep), absent: LongAbsence, tags: attach.Tags{SwitchOff: options.SwitchOff,
-			SwitchBack: options.SwitchBack}}
-	onNew(d)
-	d.tryWatch()
-	if err := d.takeOver(); err != nil {
-		return nil, err
-	}
-	d.register.Unused = d.unused
-	d.publishPicture()
-	return d, nil
-}
-
-// NewDetached returns a datapath for one interface that does not exist, with
-// the MAC address given: Apply loads its program without attaching it, for
-// tests and measurements that run it through BPF_PROG_TEST_RUN.
-// Options.Interfaces is ignored; the hook is XDP or TC.
-func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
-	d := &Datapath{
-		options:     options.withDefaults(),
-		findPorts:   func([]string) ([]attach.Port, error) { return []attach.Port{{MAC: mac}}, nil },
-		programs:    loader.KindFor,
-		kernel:      loader.ThisKernel,
-		detached:    true,
-		stop:        make(chan struct{}),
-		counted:     make(chan struct{}, 1),
-		now:         time.Now,
-		secret:      rand.Uint64(),
-		register:    generation.NewRegister(),
-		janitor:     flowtable.NewJanitor(options.Timeouts),
-		attachments: []lb.Attachment{{Hook: options.Hook, Reason: "not attached"}},
-	}
-	onNew(d)
-	d.publishPicture()
-	return d
-}
-
-// The data plane has room for just as many interfaces as a balancer may have: otherwise this
-// does not compile.
-var _ [lb.MaxInterfaces]struct{} = [objects.XDPAgreementMAX_INTERFACES]struct{}{}
-
-// Program returns the program that forwards on the first interface now, nil
-// before the first Apply. It stays valid until the next Apply.
-func (d *Datapath) Program() *ebpf.Program {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.current == nil {
-		return nil
-	}
-	return d.current.Programs[0]
-}
-
-// Close detaches and frees everything. Flows and counters are gone.
-func (d *Datapath) Close() error {
-	return d.end(func() error {
-		err := errors.Join(d.sockets.Detach(), d.detach(), attach.CloseAll(holdsOf(d.leftovers)))
-		return errors.Join(err, d.keeper.Forget())
-	})
-}
-
-// detach takes the programs off their interfaces.
-func (d *Datapath) detach() error {
-	var errs []error
-	for i, h := range d.holds {
-		if err := h.Close(); err != nil && !os.IsNotExist(err) {
-			errs = append(errs, fmt.Errorf("detaching from %s: %v", d.attachments[i].Interface, err))
-		}
-	}
-	d.holds, d.attachments = nil, nil
-	return errors.Join(errs...)
 }

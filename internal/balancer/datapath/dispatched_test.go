@@ -21,6 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/takeover"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -430,15 +431,15 @@ func TestPassIsKnown(t *testing.T) {
 			return err
 		}
 		defer pass.Close()
-		f := &found{store: d.keeper.Store}
-		before, err := keeper.ProgramsOf(f.store, []uint64{d.current.Set})
+		f := &takeover.Found{Store: d.keeper.Store}
+		before, err := keeper.ProgramsOf(f.Store, []uint64{d.current.Set})
 		if err != nil {
 			return err
 		}
 		if err := d.keeper.PinPass(d.current, pass); err != nil {
 			return err
 		}
-		after, err := keeper.ProgramsOf(f.store, []uint64{d.current.Set})
+		after, err := keeper.ProgramsOf(f.Store, []uint64{d.current.Set})
 		if err != nil {
 			return err
 		}

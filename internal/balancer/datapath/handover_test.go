@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowsync"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -51,7 +51,7 @@ func newPeerOfOnePort(t *testing.T, services ...lb.RoutedService) peer {
 // nextProcess has the next process go on, which does not know what was told, after an absence.
 func (m peer) nextProcess(absent time.Duration) {
 	m.janitor.Begin(m.janitor.Now(), absent)
-	m.handed.table, m.handed.bases = nil, nil
+	flowsync.Forget(m.Exchange)
 }
 
 func (m peer) apply(services ...lb.RoutedService) {
@@ -224,8 +224,8 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	} else {
 		strange.Backend = flows[0].Backend
 	}
-	known := FlowsTaken{Refused: map[string]int{RefusedKnown: 1}}
-	b.janitor.Pass(lateBy - time.Second)
+	known := FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}}
+	b.janitor.Pass(flowsync.LateBy - time.Second)
 	b.take([]lb.Flow{strange}, known)
 	b.janitor.Pass(time.Minute)
 	late := strange
@@ -259,7 +259,7 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 		}
 	}
 	b.janitor.Pass(time.Second)
-	known := FlowsTaken{Refused: map[string]int{RefusedKnown: 1}}
+	known := FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}}
 	for _, older := range []uint32{0, 999, 1<<31 + 5000} {
 		next.SYN = older
 		b.take([]lb.Flow{next}, known)
@@ -273,7 +273,7 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 	b.take([]lb.Flow{again}, FlowsTaken{Followed: 1})
 	late := next
 	late.State, late.Silent = lb.FlowClosed, time.Second
-	b.take([]lb.Flow{late, ended}, FlowsTaken{Followed: 1, Refused: map[string]int{RefusedKnown: 1}})
+	b.take([]lb.Flow{late, ended}, FlowsTaken{Followed: 1, Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := b.snapshot(); len(got) != 1 || got[0].State != lb.FlowEstablished || got[0].SYN != 3000 ||
 		got[0].Backend != next.Backend {
 		t.Errorf("it has %v", got)
@@ -314,12 +314,12 @@ func TestTellerThatWasHeldUp(t *testing.T) {
 	if mine.Backend == old.Backend {
 		t.Fatal("both have the same backend")
 	}
-	b.janitor.Pass(lateBy)
+	b.janitor.Pass(flowsync.LateBy)
 	told := a.snapshot()
 	if len(told) != 1 || told[0].Silent < 19*time.Second {
 		t.Errorf("before its clock moves it tells of %v", told)
 	}
-	b.take(told, FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
+	b.take(told, FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	a.take([]lb.Flow{mine}, FlowsTaken{Taken: 1})
 }
 
@@ -362,7 +362,7 @@ func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 			break
 		}
 	}
-	b.take([]lb.Flow{late}, FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
+	b.take([]lb.Flow{late}, FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := b.send(3000, "A"); got != goesTo {
 		t.Errorf("a connection that began here since goes to %s, and went to %s", got, goesTo)
 	}
@@ -396,11 +396,11 @@ func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 		}
 		flows[i].Silent = time.Minute // an idle one: this balancer's clock stood still meanwhile
 	}
-	b.take(flows, FlowsTaken{Refused: map[string]int{RefusedKnown: 2}})
+	b.take(flows, FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 2}})
 	b.janitor.Begin(b.janitor.Now(), 2*time.Minute) // as the next process does
 	b.janitor.Pass(10 * time.Second)
 	goesTo := b.send(1001, "A")
-	b.take(flows, FlowsTaken{Taken: 1, Refused: map[string]int{RefusedKnown: 1}})
+	b.take(flows, FlowsTaken{Taken: 1, Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := b.send(1001, "A"); got != goesTo {
 		t.Errorf("a flow whose packets come here went to %s, and goes to %s", goesTo, got)
 	}
@@ -426,7 +426,7 @@ func TestPortThatWasUsedAgainBefore(t *testing.T) {
 	}
 	a.nextProcess(3 * time.Second)
 	b.janitor.Pass(3 * time.Second)
-	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
+	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := a.send(1000, "A"); got != goesTo {
 		t.Errorf("its connection went to %s, and goes to %s", goesTo, got)
 	}
@@ -442,21 +442,21 @@ func TestFlowsThatAreNotTaken(t *testing.T) {
 		name, reason string
 		change       func(*lb.Flow)
 	}{
-		{"unproven", RefusedUnproven, func(f *lb.Flow) { f.Proven = false }},
-		{"a SYN only", RefusedUnproven, func(f *lb.Flow) { f.State = lb.FlowOpening }},
-		{"no state", RefusedUnproven, func(f *lb.Flow) { f.State = "" }},
-		{"of UDP", RefusedUnknown, func(f *lb.Flow) { f.State = lb.FlowUDP }},
-		{"another backend", RefusedUnknown, func(f *lb.Flow) { f.Backend.Port++ }},
-		{"another service", RefusedUnknown, func(f *lb.Flow) { f.Backend.Service.Port = 82 }},
-		{"another family", RefusedUnknown, func(f *lb.Flow) { f.Client = netip.AddrPortFrom(client6, 1) }},
-		{"no client", RefusedUnknown, func(f *lb.Flow) { f.Client = netip.AddrPort{} }},
-		{"a hairpin", RefusedUnknown, func(f *lb.Flow) { f.Backend.Service.Hairpin = true }},
-		{"a service that computes", RefusedComputed, func(f *lb.Flow) {
+		{"unproven", flowsync.RefusedUnproven, func(f *lb.Flow) { f.Proven = false }},
+		{"a SYN only", flowsync.RefusedUnproven, func(f *lb.Flow) { f.State = lb.FlowOpening }},
+		{"no state", flowsync.RefusedUnproven, func(f *lb.Flow) { f.State = "" }},
+		{"of UDP", flowsync.RefusedUnknown, func(f *lb.Flow) { f.State = lb.FlowUDP }},
+		{"another backend", flowsync.RefusedUnknown, func(f *lb.Flow) { f.Backend.Port++ }},
+		{"another service", flowsync.RefusedUnknown, func(f *lb.Flow) { f.Backend.Service.Port = 82 }},
+		{"another family", flowsync.RefusedUnknown, func(f *lb.Flow) { f.Client = netip.AddrPortFrom(client6, 1) }},
+		{"no client", flowsync.RefusedUnknown, func(f *lb.Flow) { f.Client = netip.AddrPort{} }},
+		{"a hairpin", flowsync.RefusedUnknown, func(f *lb.Flow) { f.Backend.Service.Hairpin = true }},
+		{"a service that computes", flowsync.RefusedComputed, func(f *lb.Flow) {
 			f.Backend = computing.BackendKey(computing.Backends[0])
 		}},
-		{"silent for long", RefusedOver, func(f *lb.Flow) { f.Silent = 3 * time.Hour }},
-		{"silent for ever", RefusedOver, func(f *lb.Flow) { f.Silent = 1 << 62 }},
-		{"it has ended, and was not known", RefusedOver, func(f *lb.Flow) { f.State = lb.FlowClosed }},
+		{"silent for long", flowsync.RefusedOver, func(f *lb.Flow) { f.Silent = 3 * time.Hour }},
+		{"silent for ever", flowsync.RefusedOver, func(f *lb.Flow) { f.Silent = 1 << 62 }},
+		{"it has ended, and was not known", flowsync.RefusedOver, func(f *lb.Flow) { f.State = lb.FlowClosed }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			flow := good
@@ -849,7 +849,7 @@ func TestFullNATElsewhere(t *testing.T) {
 	strange.Client, strange.Source = twice.Client, netip.AddrPortFrom(vip4, flows[0].Source.Port())
 	outside := twice
 	outside.Source = netip.AddrPortFrom(flows[0].Source.Addr(), 19999)
-	b.take([]lb.Flow{twice, strange, outside}, FlowsTaken{Refused: map[string]int{RefusedPool: 3}})
+	b.take([]lb.Flow{twice, strange, outside}, FlowsTaken{Refused: map[string]int{flowsync.RefusedPool: 3}})
 }
 
 // TestFullNATPortGoesOnToAnother: what replies to a flow bear is another's before long. That is taken where the one
@@ -899,7 +899,7 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	b.send(1002, "A")
 	b.janitor.Pass(time.Second)
 	b.send(1002, "A")
-	b.take([]lb.Flow{other}, FlowsTaken{Refused: map[string]int{RefusedPool: 1}})
+	b.take([]lb.Flow{other}, FlowsTaken{Refused: map[string]int{flowsync.RefusedPool: 1}})
 	// Unless its process ends: while there was none, that flow's end was told to none here.
 	b.nextProcess(time.Minute)
 	b.janitor.Pass(time.Second)
@@ -928,7 +928,7 @@ func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	}
 	a.nextProcess(3 * time.Second)
 	b.janitor.Pass(3 * time.Second)
-	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{RefusedPool: 1}})
+	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{flowsync.RefusedPool: 1}})
 	a.send(1002, "S", "A")
 	if got := a.snapshot(); len(got) != 1 || got[0].Client.Port() != 1001 {
 		t.Errorf("the flows are %v, want that of port 1001", got)
@@ -946,19 +946,11 @@ func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	a, b := newPeerOfOnePort(t, s), newPeerOfOnePort(t, s)
 	b.send(1000, "S", "A")
 	told := b.changed()
-	// As TakeFlows does, with the packet between.
-	a.handed.use(a.shared.Proven)
-	taking := a.taking()
-	in, refused := taking.translate(&told[0])
-	if refused != "" || !taking.canReturn(&in, flowtable.Place{}) {
-		t.Fatalf("the flow is not taken: %s", refused)
+	here := a.here()
+	here.Meanwhile = func() { a.send(1001, "S") }
+	if taken := flowsync.Take(a.Exchange, here, told); taken.Taken != 1 {
+		t.Fatalf("the flow is not taken: %v", taken)
 	}
-	a.send(1001, "S")
-	if !taking.shared.Proven.Insert(in.flow, in.state, in.seen) {
-		t.Fatal("there is no room")
-	}
-	taking.count(&in, 1)
-	taking.arrived(&in)
 	expect := func(when string) {
 		t.Helper()
 		flows, _, err := a.Flows(func(*lb.Flow) bool { return true }, 10)
@@ -992,7 +984,7 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 					from.State, from.Silent = state, silent
 					b.take([]lb.Flow{from}, want)
 				}
-				refused := FlowsTaken{Refused: map[string]int{RefusedKnown: 1}}
+				refused := FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}}
 				a.send(1000, "S", "A")
 				a.send(1001, "S", "A")
 				flows := a.snapshot()
@@ -1046,7 +1038,7 @@ func TestFullNATConnectionOfBeforeHasEnded(t *testing.T) {
 		active uint32
 	}{{12 * time.Second, 1}, {3 * time.Second, 0}} {
 		ended[0].Silent = since.silent
-		a.take(ended, FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
+		a.take(ended, FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}})
 		if got := a.activeOf(&s); got != since.active {
 			t.Errorf("after an end %s ago, %d flows are active, want %d", since.silent, got, since.active)
 		}

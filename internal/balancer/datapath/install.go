@@ -4,6 +4,8 @@ package datapath
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"syscall"
 
@@ -132,21 +134,6 @@ func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load load
 	return nil, attach.Method{}, last
 }
 
-// leftover keeps a program on an interface that another process has put there.
-type leftover struct {
-	hold   attach.Hold
-	method attach.Method
-	// index is the interface's.
-	index int
-}
-
-func holdsOf(leftovers []leftover) (holds []attach.Hold) {
-	for _, l := range leftovers {
-		holds = append(holds, l.hold)
-	}
-	return holds
-}
-
 // attachAll hooks programs[i] onto ports[i], all of them or none. On an error
 // it returns the port that refused too.
 func (d *Datapath) attachAll(programs []*ebpf.Program, ports []attach.Port, w attach.Method) ([]attach.Hold,
@@ -165,11 +152,11 @@ func (d *Datapath) attachAll(programs []*ebpf.Program, ports []attach.Port, w at
 // attach hooks a program onto an interface, and keeps it there. It takes the place of what
 // another process has left there.
 func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method) (attach.Hold, error) {
-	if i := slices.IndexFunc(d.leftovers, func(l leftover) bool {
-		return l.method == w &&
-			l.index == p.Index
+	if i := slices.IndexFunc(d.leftovers, func(l attach.Leftover) bool {
+		return l.Method == w &&
+			l.Index == p.Index
 	}); i >= 0 {
-		left := d.leftovers[i].hold
+		left := d.leftovers[i].Hold
 		d.leftovers = slices.Delete(d.leftovers, i, i+1)
 		if left.Update(program) == nil {
 			return left, nil
@@ -183,4 +170,16 @@ func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method)
 		return nil, err
 	}
 	return d.keeper.Hold(h, w, p), nil
+}
+
+// detach takes the programs off their interfaces.
+func (d *Datapath) detach() error {
+	var errs []error
+	for i, h := range d.holds {
+		if err := h.Close(); err != nil && !os.IsNotExist(err) {
+			errs = append(errs, fmt.Errorf("detaching from %s: %v", d.attachments[i].Interface, err))
+		}
+	}
+	d.holds, d.attachments = nil, nil
+	return errors.Join(errs...)
 }

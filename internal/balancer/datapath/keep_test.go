@@ -24,6 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/takeover"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -137,7 +138,7 @@ func rememberFlow(t *testing.T, d *Datapath) objects.XDPFlow {
 // meanwhile, identities, flows and counters stay, and what is closed leaves nothing.
 func TestKept(t *testing.T) {
 	testenv.Root(t)
-	for _, w := range testenv.Some(t, testenv.HooksTarget, 2, ofThisKernel(keptMethods...)) {
+	for _, w := range testenv.Some(t, testenv.HooksTarget, 2, ofThisKernel(takeover.KeptMethods...)) {
 		t.Run(w.Name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/takeover"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"
@@ -498,7 +499,8 @@ func TestKillVictim(t *testing.T) {
 	}
 	told := strings.Split(os.Getenv(killStory), "|")
 	w := &walk{balances: told[2] == "true", dir: told[3]}
-	w.way = keptMethods[slices.IndexFunc(keptMethods, func(w attach.Method) bool { return w.Name == told[0] })]
+	w.way = takeover.KeptMethods[slices.IndexFunc(takeover.KeptMethods,
+		func(w attach.Method) bool { return w.Name == told[0] })]
 	all := stories(w.way)
 	w.deadly = all[slices.IndexFunc(all, func(s deadly) bool { return s.name == told[1] })]
 	if err := w.live(); err != nil {

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
@@ -29,6 +30,11 @@ func (d *Datapath) flowLimit(c *generation.Revision) uint32 {
 	return lb.DefaultPinLimit
 }
 
+// requestedHook returns the hook that a state asks for.
+func (d *Datapath) requestedHook(state lb.State) lb.Hook {
+	return cmp.Or(state.Hook, d.hook, d.options.Hook)
+}
+
 // planMemory says what a change is going to take, and refuses what would not fit into the
 // memory that is left.
 func (d *Datapath) planMemory(c *generation.Revision) error {
@@ -53,9 +59,7 @@ func (d *Datapath) noteMemory(c *generation.Revision) {
 		return // planMemory would have met it
 	}
 	d.putFlowLimits(&plan, have, c)
-	if d.checks != nil {
-		plan.Checks = d.checks.plan.Checks
-	}
+	plan.Checks = d.checks.Plan().Checks
 	d.plan = plan
 }
 
@@ -106,4 +110,26 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	m.Constants.ReturnBuckets = shared.Returns.MaxEntries()
 	m.Constants.FlowSecret = d.secret
 	return m, homes, nil
+}
+
+// sizesToMake says what those maps are to hold that are not enough for it.
+func (d *Datapath) sizesToMake(c *generation.Revision) sharedmaps.Sizes {
+	want := d.sizesFor(c)
+	if !want.Within(d.shared) {
+		want.Backends, want.Services = generation.RoomyCount(want.Backends), generation.RoomyCount(want.Services)
+	}
+	return want
+}
+
+// sizesFor says what the shared maps must hold.
+func (d *Datapath) sizesFor(c *generation.Revision) sharedmaps.Sizes {
+	want := sharedmaps.Sizes{Backends: max(c.Places.Indices, 1), Services: max(c.Places.IDs, 1), Returns: 1, Ways: 1,
+		Flows: flowtable.BucketsFor(d.flowLimit(c)), Newcomers: flowtable.BucketsFor(d.options.UnprovenLimit)}
+	if c.Modes&(1<<objects.XDPModeMODE_FULLNAT) != 0 {
+		want.Returns = flowtable.ReturnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
+	}
+	if c.NeededModes()&(1<<objects.XDPModeMODE_NAT|1<<objects.XDPModeMODE_FULLNAT) != 0 {
+		want.Ways = uint32(objects.XDPWayTableWAYS)
+	}
+	return want
 }

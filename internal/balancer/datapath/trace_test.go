@@ -24,6 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/tracing"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -64,11 +65,11 @@ func TestPlainProgramCannotTrace(t *testing.T) {
 func TestOnlyTheTracedProgramHasTheRing(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
-		e, err := r.datapath.newExplainer()
+		e, err := tracing.NewExplainer(r.datapath.questioned())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer e.close()
+		defer e.Close()
 		for name, program := range map[string]*ebpf.Program{"plain": r.datapath.Program(), "traced": e.Programs.Programs[0]} {
 			info, err := program.Info()
 			if err != nil {
@@ -162,11 +163,11 @@ func TestExplainAgrees(t *testing.T) {
 	const packets, contentsEvery = 800, 200
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
-		e, err := r.datapath.newExplainer()
+		e, err := tracing.NewExplainer(r.datapath.questioned())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer e.close()
+		defer e.Close()
 		g := &generator{Rand: rand.New(rand.NewPCG(3, 1)), tb: t, model: r.model, ids: 1, first: r.model.state.Services}
 		ends := map[string]int{}
 		for n := 0; n < packets && !t.Failed(); {
@@ -179,7 +180,7 @@ func TestExplainAgrees(t *testing.T) {
 			if n%contentsEvery == 0 {
 				before = contentsOf(t, r.datapath.shared)
 			}
-			packet, explained, err := e.run(0, frame)
+			packet, explained, err := e.Run(0, frame)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -273,7 +274,7 @@ func TestExplain(t *testing.T) {
 
 func TestExplainRefuses(t *testing.T) {
 	state := testState()
-	for port := range uint16(mostServices) {
+	for port := range uint16(tracing.MostServices) {
 		state.Services = append(state.Services, testService(vip4, 9000+port, lb.TCP, lb.Maglev, 1))
 	}
 	d := newRig(t, lb.HookXDP, state).datapath
@@ -560,9 +561,8 @@ func TestTraceEndsWithItsListener(t *testing.T) {
 }
 
 func TestTraceNumbers(t *testing.T) {
-	got, err := filterOf(capture.Request{Filter: capture.Filter{Filter: trace.Filter{Source: netip.MustParsePrefix(
-		"198.18.1.7/20"),
-		DestinationPort: 80, Protocol: lb.TCP, Sample: 5}}})
+	got, err := tracing.FilterOf(capture.Request{Filter: capture.Filter{Filter: trace.Filter{
+		Source: netip.MustParsePrefix("198.18.1.7/20"), DestinationPort: 80, Protocol: lb.TCP, Sample: 5}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -579,7 +579,7 @@ func TestTraceNumbers(t *testing.T) {
 		if a.Is6() {
 			family = 6
 		}
-		if back := addressOf(mapmem.OfAddress(a), family); back != a {
+		if back := mapmem.ToAddress(mapmem.OfAddress(a), family); back != a {
 			t.Errorf("%s came back as %s", a, back)
 		}
 	}

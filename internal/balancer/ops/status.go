@@ -14,6 +14,8 @@ import (
 
 // Status is a balancer at one moment.
 type Status struct {
+	// At is when it was taken, by the balancer's clock; all other times are by the clock as it was set then.
+	At time.Time `json:"at,omitzero"`
 	// Version is that of the program.
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
@@ -58,6 +60,14 @@ type Status struct {
 	// until there is room. WriteFailures counts attempts that failed since the start.
 	Unwritten     []Unwritten `json:"unwritten,omitempty"`
 	WriteFailures uint64      `json:"write_failures"`
+}
+
+// Taken is when the status was taken, by the balancer's clock; when it came, of a balancer that does not say.
+func (s *Status) Taken(came time.Time) time.Time {
+	if s.At.IsZero() {
+		return came
+	}
+	return s.At
 }
 
 // Unwritten is a file that only a restart needs, and that cannot be written.

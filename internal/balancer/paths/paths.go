@@ -88,13 +88,15 @@ type Paths struct {
 
 	mu      sync.Mutex
 	watched []netip.Addr
-	narrow  map[netip.Addr]narrow
-	routes  map[netip.Addr]Route
-	sources map[int]string    // MAC addresses of the ports, by index
-	own     map[string]string // this host's interfaces by their MAC addresses
-	behind  map[hop][]netip.Addr
-	all     bool // Changed has to tell of all
-	over    bool
+	// complete: what is known of the watched addresses was read without an error.
+	complete bool
+	narrow   map[netip.Addr]narrow
+	routes   map[netip.Addr]Route
+	sources  map[int]string    // MAC addresses of the ports, by index
+	own      map[string]string // this host's interfaces by their MAC addresses
+	behind   map[hop][]netip.Addr
+	all      bool // Changed has to tell of all
+	over     bool
 }
 
 // hop is a router on an interface.
@@ -232,9 +234,25 @@ func (p *Paths) Watch(addrs []netip.Addr) error {
 	if p.closed() {
 		return fmt.Errorf("find the paths to the backends: %w", errClosed)
 	}
+	if p.watches(addrs) {
+		return nil
+	}
 	if _, err := p.refresh(slices.Clone(addrs)); err != nil {
 		return err
 	}
+	return p.failed()
+}
+
+// watches says whether these addresses are watched, and nothing has failed or is to be read anew: what changes about
+// them is followed then. The caller is looking.
+func (p *Paths) watches(addrs []netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.complete && len(p.stirred) == 0 && slices.Equal(p.watched, addrs) && p.failed() == nil
+}
+
+// failed returns why the neighbours of an interface are not looked for; nil: they are, on all of them.
+func (p *Paths) failed() error {
 	for _, port := range p.ports {
 		if port.err != nil {
 			return port.err
@@ -267,7 +285,7 @@ func (p *Paths) refresh(addrs []netip.Addr) (changed bool, err error) {
 	routes, devices, err := p.lookUp(addrs)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.watched = addrs
+	p.watched, p.complete = addrs, err == nil
 	if err != nil {
 		return false, err
 	}

@@ -105,7 +105,7 @@ func (p *picture) amended(before Fragment, r Difference) (a amended, err error) 
 	if err != nil {
 		return a, err
 	}
-	if len(text) > 0 {
+	if len(text) > 0 && !bytes.Equal(text, r.Text) {
 		if cfg, difference, err = p.cfg.Amend(config.Source{Name: r.Source, Data: text}); err != nil {
 			return a, err
 		}

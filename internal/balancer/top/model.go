@@ -243,6 +243,15 @@ func (m Model) clock() tea.Cmd {
 	return tea.Tick(time.Second, func(time.Time) tea.Msg { return clockMsg{now()} })
 }
 
+// theirs is the present time by the balancer's clock, by which all times of a status are: another machine's clock may
+// differ from this one's, and each may be set meanwhile.
+func (m *Model) theirs() time.Time {
+	if !m.known {
+		return m.now
+	}
+	return m.figures.status.Taken(m.readAt).Add(m.now.Sub(m.readAt))
+}
+
 // at changes the place in the present view.
 func (m *Model) at(change func(*place)) {
 	p := m.places[m.view]
@@ -254,7 +263,7 @@ func (m *Model) at(change func(*place)) {
 // the
 // row has gone, it stays in its place.
 func (m *Model) refresh() {
-	m.table = m.figures.table(m.view, m.options.All, m.now)
+	m.table = m.figures.table(m.view, m.options.All, m.theirs())
 	p := m.places[m.view]
 	m.order = m.table.arrange(p.sort, p.filter)
 	if at := slices.IndexFunc(m.order, func(i int) bool { return m.table.id(i) == p.selected }); at >= 0 {

@@ -469,6 +469,30 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
+// TestAgesAreTheBalancers: how long something lasts is by the clock of the balancer, which may be of another machine,
+// or set, and goes on between readings whatever this machine's clock is set to.
+func TestAgesAreTheBalancers(t *testing.T) {
+	s := newScreen(t, 100, 24, nil)
+	began := time.Now()
+	for _, by := range []time.Duration{0, 3 * time.Hour, -5 * 24 * time.Hour} {
+		status := sampled(1)
+		status.At = time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC).Add(by)
+		status.Started = status.At.Add(-100 * time.Second)
+		status.Operations.InForce = []ops.Overlay{{Target: ops.Target{Service: "web", Backend: "web01"},
+			Drain: &ops.Drained{At: status.At.Add(-7 * time.Second), Deadline: status.At.Add(time.Minute)}}}
+		s.now = clockSet(t, began, by)
+		s.read(0, status)
+		s.press("6")
+		s.shows("up 100s")
+		s.shows("web/web01", " 60s ", " 7s ")
+		s.send(clockMsg{now: clockSet(t, began.Add(15*time.Second), -by)})
+		s.shows("up 115s")
+		s.shows("web/web01", " 45s ", " 22s ")
+		s.press("4")
+		s.shows("this one", " 115s ")
+	}
+}
+
 // clockSet returns a time as time.Now returns it when the clock has been set by so much: of another wall clock, and of
 // the same steady one. No exported function makes such a time.
 func clockSet(t *testing.T, at time.Time, by time.Duration) time.Time {

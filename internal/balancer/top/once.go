@@ -44,7 +44,7 @@ func report(ctx context.Context, options Options, to io.Writer, asJSON bool, tim
 		}
 		at := options.Now()
 		model.history.add(status, at)
-		model.figures, model.known, model.now = figuresOf(status, model.history, at), true, at
+		model.figures, model.known, model.now, model.readAt = figuresOf(status, model.history, at), true, at, at
 		model.refresh()
 		if n == 0 {
 			continue

@@ -68,8 +68,8 @@ type figures struct {
 	dropped   float64
 }
 
-// figuresOf reads a status, which the history has as its latest.
-func figuresOf(s *ops.Status, h *history, now time.Time) figures {
+// figuresOf reads a status, which the history has as its latest, and which came at a moment.
+func figuresOf(s *ops.Status, h *history, at time.Time) figures {
 	f := figures{status: s, services: make([]serviceRow, 0, len(s.Services))}
 	for i := range s.Services {
 		f.addService(&s.Services[i], h)
@@ -91,7 +91,7 @@ func figuresOf(s *ops.Status, h *history, now time.Time) figures {
 		f.drops = append(f.drops, dropRow{"lost_by_driver " + nic.Name, nic.XDPLost, rate,
 			"counted as forwarded, and lost by the driver after XDP", h.trend(lostID(nic.Name), rate)})
 	}
-	f.balancers = balancersOf(s, now)
+	f.balancers = balancersOf(s, s.Taken(at))
 	f.limits = limitsOf(s, &f)
 	h.prune()
 	return f

@@ -89,7 +89,7 @@ func (m Model) head() []string {
 func (m Model) titleLine() string {
 	left := "jeoul top  " + m.options.At
 	if s := m.figures.status; m.known {
-		left += fmt.Sprintf("  up %s  %s", since(s.Started, m.now), string(s.Hook.Name))
+		left += fmt.Sprintf("  up %s  %s", since(s.Started, m.theirs()), string(s.Hook.Name))
 		if s.Hook.Generic {
 			left += " (generic)"
 		}

@@ -61,29 +61,50 @@ type Use struct{ I, J int }
 
 // NewLayout lays a configuration out.
 func NewLayout(cfg *config.Config) *Layout {
-	l := &Layout{Config: cfg, Addresses: addresses(cfg), Backends: backendAddresses(cfg),
-		At: make([][]int, len(cfg.Services)), Named: make(map[string]int, len(cfg.Services)),
-		Keyed: make(map[lb.ServiceKey]int, len(cfg.Services))}
+	l := &Layout{Config: cfg}
+	l.numberBackends()
+	l.name()
+	l.find()
+	return l
+}
+
+// numberBackends gives backends their numbers.
+func (l *Layout) numberBackends() {
+	services := l.Config.Services
+	l.Backends, l.At = backendAddresses(l.Config), make([][]int, len(services))
 	l.Number, l.Uses = make(map[netip.Addr]int, len(l.Backends)), make([][]Use, len(l.Backends))
 	for n, addr := range l.Backends {
 		l.Number[addr] = n
 	}
-	for i, s := range cfg.Services {
-		l.Named[s.Name], l.Keyed[s.Key()] = i, i
-		l.At[i] = make([]int, len(s.Backends))
-		for j, b := range s.Backends {
-			n := l.Number[b.Address]
+	for i := range services {
+		l.At[i] = make([]int, len(services[i].Backends))
+		for j := range services[i].Backends {
+			n := l.Number[services[i].Backends[j].Address]
 			l.At[i][j], l.Uses[n] = n, append(l.Uses[n], Use{i, j})
 		}
 	}
+}
+
+// name notes where services are.
+func (l *Layout) name() {
+	l.Named = make(map[string]int, len(l.Config.Services))
+	l.Keyed = make(map[lb.ServiceKey]int, len(l.Config.Services))
+	for i := range l.Config.Services {
+		s := &l.Config.Services[i]
+		l.Named[s.Name], l.Keyed[s.Key()] = i, i
+	}
+}
+
+// find finds what the modes and keys of the services ask for.
+func (l *Layout) find() {
+	l.Addresses = addresses(l.Config)
 	l.findProxied()
 	l.findPooled()
-	l.plain = usually(cfg.Services)
-	l.Ejecting = ejecting(cfg.Services)
+	l.plain = usually(l.Config.Services)
+	l.Ejecting = ejecting(l.Config.Services)
 	l.findYielding()
 	l.findAnnounced()
 	l.findHairpins()
-	return l
 }
 
 // Found is a backend of a configuration.
@@ -161,8 +182,8 @@ func (l *Layout) Locate(names iter.Seq[BackendName]) map[BackendName]*Found {
 
 // findProxied finds the services of mode proxy, and the backends of the others.
 func (l *Layout) findProxied() {
-	for i, s := range l.Config.Services {
-		if s.Mode.Proxied() {
+	for i := range l.Config.Services {
+		if l.Config.Services[i].Mode.Proxied() {
 			l.Proxied = append(l.Proxied, i)
 		}
 	}
@@ -198,10 +219,11 @@ type Pooled struct {
 // findPooled finds the endpoints of full NAT.
 func (l *Layout) findPooled() {
 	l.PooledAt = map[Endpoint]int{}
-	for i, s := range l.Config.Services {
-		if !s.Mode.UsesPool() {
+	for i := range l.Config.Services {
+		if !l.Config.Services[i].Mode.UsesPool() {
 			continue
 		}
+		s := l.Config.Services[i]
 		for j, b := range s.Backends {
 			e := EndpointOf(s, b)
 			at, known := l.PooledAt[e]
@@ -221,8 +243,8 @@ func (l *Layout) KeyOf(at Use) lb.BackendKey { return l.Service(at).BackendKey(l
 // findYielding finds the VIPs that can be withdrawn.
 func (l *Layout) findYielding() {
 	stay := map[netip.Addr]bool{}
-	for _, s := range l.Config.Services {
-		if s.OnEmpty != lb.WithdrawVIP {
+	for i := range l.Config.Services {
+		if s := &l.Config.Services[i]; s.OnEmpty != lb.WithdrawVIP {
 			stay[s.VIP] = true
 		}
 	}
@@ -252,8 +274,16 @@ func (l *Layout) findAnnounced() {
 
 // findHairpins notes the backends' addresses of the services that serve near clients by hairpins.
 func (l *Layout) findHairpins() {
+	near, some := make([]bool, len(l.Config.Services)), false
+	for i := range l.Config.Services {
+		near[i] = servesNear(&l.Config.Services[i])
+		some = some || near[i]
+	}
+	if !some {
+		return
+	}
 	for n, uses := range l.Uses {
-		if slices.ContainsFunc(uses, func(at Use) bool { return servesNear(&l.Config.Services[at.I]) }) {
+		if slices.ContainsFunc(uses, func(at Use) bool { return near[at.I] }) {
 			l.Hairpinned = append(l.Hairpinned, n)
 		}
 	}
@@ -266,7 +296,8 @@ func servesNear(s *lb.Service) bool { return s.Mode.RepliesByEndpoint() && !s.No
 // them.
 func usually(services []lb.Service) []bool {
 	plain := make([]bool, len(services))
-	for i, s := range services {
+	for i := range services {
+		s := &services[i]
 		plain[i] = !s.Judged() && s.SlowStart == 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
 			return b.Backup
 		})
@@ -276,8 +307,8 @@ func usually(services []lb.Service) []bool {
 
 // ejecting are the services that eject backends, by their numbers.
 func ejecting(services []lb.Service) (all []int) {
-	for i, s := range services {
-		if s.Outliers.On() {
+	for i := range services {
+		if services[i].Outliers.On() {
 			all = append(all, i)
 		}
 	}

@@ -128,7 +128,7 @@ func (all Absentees) Follow(before, now *Layout, at time.Time) {
 // HoldsBackends says whether a configuration has a service of the same name with the same backends.
 func (l *Layout) HoldsBackends(s *lb.Service) bool {
 	i, there := l.Named[s.Name]
-	return there && slices.Equal(l.Config.Services[i].Backends, s.Backends)
+	return there && lb.SameBackends(l.Config.Services[i].Backends, s.Backends)
 }
 
 // HeldText says what operations have made of a backend, as in "drained by root since 2026-11-28 08:00:00".

@@ -129,7 +129,7 @@ func (v *View) Holds(s lb.Service) bool {
 		return false
 	}
 	old := v.Config.Services[i]
-	if !slices.Equal(old.Backends, s.Backends) {
+	if !lb.SameBackends(old.Backends, s.Backends) {
 		return false
 	}
 	old.Backends, s.Backends = nil, nil
@@ -148,7 +148,7 @@ func (v *View) same(next *View, i int) *lb.RoutedService {
 	if !v.isPlain(former) || !next.isPlain(i) {
 		return nil
 	}
-	if !slices.Equal(v.Config.Services[former].Backends, s.Backends) {
+	if !lb.SameBackends(v.Config.Services[former].Backends, s.Backends) {
 		return nil
 	}
 	for j := range s.Backends {
@@ -190,7 +190,7 @@ func sharing(made lb.RoutedService, former *lb.RoutedService) lb.RoutedService {
 	if former == nil {
 		return made
 	}
-	if slices.Equal(made.Backends, former.Backends) {
+	if lb.SameBackends(made.Backends, former.Backends) {
 		made.Backends = former.Backends
 	}
 	if made.Observed.Equal(former.Observed) {
@@ -329,6 +329,6 @@ func (v *View) talliesWith(overlays map[BackendName]Overlay) map[BackendName]Tal
 // SameBackends says whether the services of a layout have the backends that the view's have.
 func (v *View) SameBackends(l *Layout) bool {
 	return slices.EqualFunc(v.Config.Services, l.Config.Services, func(a, b lb.Service) bool {
-		return slices.Equal(a.Backends, b.Backends)
+		return lb.SameBackends(a.Backends, b.Backends)
 	})
 }

@@ -20,6 +20,19 @@ func OfAddress(a netip.Addr) (words [4]uint32) {
 	return words
 }
 
+// ToAddress returns the address of family 4 or 6 that is in such words: the reverse of OfAddress.
+func ToAddress(words [4]uint32, family uint8) netip.Addr {
+	var b []byte
+	for _, word := range words {
+		b = binary.NativeEndian.AppendUint32(b, word)
+	}
+	if family == 4 {
+		b = b[:4]
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
 // NetworkOrder returns v such that its bytes in memory are big-endian.
 func NetworkOrder(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package tracing
 
 import (
 	"errors"
@@ -10,28 +10,27 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
-// tracing is what a program that tells of packets is loaded with. A nil *tracing stands for the plain program.
-type tracing struct {
+// Loaded is what a program that tells of packets is loaded with. A nil *Loaded stands for the plain program.
+type Loaded struct {
 	*traced.Tracing
-	// captures are those that run.
-	captures []*liveCapture
+	// Live are those that run.
+	Live []*Capture
 }
 
-// liveCapture is a capture, or a live trace, that runs.
-type liveCapture struct {
+// Capture is a capture, or a live trace, that runs.
+type Capture struct {
 	*traced.Capture
-	of      *tracing
-	request capture.Request
+	Of      *Loaded
+	Request capture.Request
 }
 
-// maps returns what programs are loaded with; nil for the plain program.
-func (t *tracing) maps() *traced.Tracing {
+// Maps returns what programs are loaded with; nil for the plain program.
+func (t *Loaded) Maps() *traced.Tracing {
 	if t == nil {
 		return nil
 	}
@@ -44,9 +43,9 @@ const untilAfter = time.Minute
 // windowSeconds is a window of a capture's rate, in seconds: 2^CAPTURE_WINDOW ns.
 const windowSeconds = float64(1<<27) / 1e9
 
-// filterOf writes a request as the program reads it, but for numbers of this configuration. Error:
+// FilterOf writes a request as the program reads it, but for numbers of this configuration. Error:
 // capture.ErrBadRequest.
-func filterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
+func FilterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 	f := traced.XdpCaptureFilter{
 		Sample: r.Sample, MostPackets: r.Packets, MostBytes: r.Bytes,
 		ClientPort: mapmem.NetworkOrder(r.SourcePort), VipPort: mapmem.NetworkOrder(r.DestinationPort),
@@ -84,25 +83,25 @@ func filterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 	return f, err
 }
 
-// resolve looks up anew what captures name: a change may have given other numbers. A capture of a service that is gone
+// Resolve looks up anew what captures name: a change may have given other numbers. A capture of a service that is gone
 // takes none of its packets until it is back.
-func (t *tracing) resolve(r *generation.Register) {
+func (t *Loaded) Resolve(r *generation.Register) {
 	if t == nil {
 		return
 	}
-	for _, live := range t.captures {
+	for _, live := range t.Live {
 		// It fails where there is no such service.
-		_ = live.resolve(r)
+		_ = live.Resolve(r)
 	}
 }
 
-// resolve has a capture take the packets of the service and the backends that it names. Errors: capture.ErrNoService,
+// Resolve has a capture take the packets of the service and the backends that it names. Errors: capture.ErrNoService,
 // and the kernel's.
-func (c *liveCapture) resolve(r *generation.Register) error {
-	if c.request.Service == "" {
+func (c *Capture) Resolve(r *generation.Register) error {
+	if c.Request.Service == "" {
 		return c.Take(nil, nil)
 	}
-	services, backends, err := numbersOf(r, c.request.Service, c.request.Backend)
+	services, backends, err := numbersOf(r, c.Request.Service, c.Request.Backend)
 	return errors.Join(err, c.Take(services, backends))
 }
 
@@ -130,31 +129,4 @@ func numbersOf(r *generation.Register, service, backend string) (ids, indices []
 		return nil, nil, capture.Missing("backend of "+service, backend, backends)
 	}
 	return ids, indices, nil
-}
-
-// reload loads the program again, as d.tracing wants it now, and puts that in place of
-// what forwards. Its memory stays. On an error, what forwards goes on.
-func (d *Datapath) reload() error {
-	last := d.current
-	made, err := d.install(last.Ports, d.hook, func(kind loader.Kind) (*loader.Programs, error) {
-		return d.load(kind, last.Ports, last.Memory, d.shared)
-	})
-	if err != nil {
-		return err
-	}
-	d.current = made
-	d.keeper.RemoveOld(made)
-	last.Close()
-	return nil
-}
-
-// ready says why there is nothing to trace yet, or no more.
-func (d *Datapath) ready() error {
-	if d.closed {
-		return ErrClosed
-	}
-	if d.current == nil {
-		return errors.New("the balancer has no configuration yet")
-	}
-	return nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package takeover
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ import (
 
 // remake makes a shared map in the place of one that is laid out differently, which it closes or keeps
 // for its counters.
-func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Map, error) {
+func (f *Found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Map, error) {
 	spec := like.Copy()
 	switch name {
 	case objects.XDPMapFlows, objects.XDPMapNewcomers:
@@ -33,16 +33,16 @@ func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 		}
 		spec.MaxEntries = entries
 	case objects.XDPMapOutcomes:
-		f.previous = &sharedmaps.PreviousOutcomes{Map: old, Names: f.snapshot.Outcomes}
+		f.Previous = &sharedmaps.PreviousOutcomes{Map: old, Names: f.Snapshot.Outcomes}
 		if old.Type() != like.Type || old.ValueSize() != like.ValueSize ||
-			int(old.MaxEntries()) != len(f.previous.Names) {
+			int(old.MaxEntries()) != len(f.Previous.Names) {
 			return nil, fmt.Errorf("%w: %s does not hold the %d counters that it says", snapshot.ErrDamaged, old,
-				len(f.previous.Names))
+				len(f.Previous.Names))
 		}
 	case objects.XDPMapBackendCounts:
 		spec.MaxEntries = old.MaxEntries()
 		var err error
-		if f.backends, err = f.elements(name, old, old.ValueSize(), like, sharedmaps.CountFields); err != nil {
+		if f.Backends, err = f.elements(name, old, old.ValueSize(), like, sharedmaps.CountFields); err != nil {
 			return nil, errors.Join(err, old.Close())
 		}
 	case objects.XDPMapPrefixes:
@@ -58,7 +58,7 @@ func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 
 // remakePrefixes makes that map anew: its numbers go on to be those that services and endpoints bear, also of
 // backends that have left.
-func (f *found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+func (f *Found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	defer old.Close()
 	elements, err := f.elements(objects.XDPMapPrefixes, old, old.KeySize(), spec, sharedmaps.PrefixFields)
 	if err != nil {
@@ -75,9 +75,9 @@ func (f *found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, er
 }
 
 // elements opens a map by what the snapshot says of its elements, which have a size.
-func (f *found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.MapSpec,
+func (f *Found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.MapSpec,
 	needed []string) (*sharedmaps.ForeignElements, error) {
-	layout, described := f.snapshot.Elements[name]
+	layout, described := f.Snapshot.Elements[name]
 	if !described {
 		return nil, fmt.Errorf("%w: its map %s is laid out differently, and it does not say where the fields are",
 			snapshot.ErrVersion, name)
@@ -90,36 +90,36 @@ func (f *found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.Map
 
 // leaveFlows keeps a table of another layout to take its flows over, and says how many buckets the new one
 // has.
-func (f *found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err error) {
+func (f *Found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err error) {
 	table, err := flowtable.OpenForeign(old, f.reading)
 	if err != nil {
 		return 0, err
 	}
-	to := &f.flows.Proven
+	to := &f.Flows.Proven
 	if name == objects.XDPMapNewcomers {
-		to = &f.flows.Unproven
+		to = &f.Flows.Unproven
 	}
 	*to = append(*to, table)
-	f.flows.Bytes += table.Size()
+	f.Flows.Bytes += table.Size()
 	return table.Room(), nil
 }
 
-// writeAnew writes what packets need of turns and loads that were made anew. What is active is
+// WriteAnew writes what packets need of turns and loads that were made anew. What is active is
 // counted with the first change; until then limits let more in.
-func (f *found) writeAnew(r *generation.Register) {
-	now := atomic.LoadUint32(&f.memory.Head().Clock) | 1
+func (f *Found) WriteAnew(r *generation.Register) {
+	now := atomic.LoadUint32(&f.Memory.Head().Clock) | 1
 	for _, is := range r.Records {
-		if slices.Contains(f.differ, objects.XDPMapTurns) {
-			turn := f.shared.Turn(is.ID)
+		if slices.Contains(f.Differ, objects.XDPMapTurns) {
+			turn := f.Shared.Turn(is.ID)
 			is.PutTurn(turn)
 			// Which flows nothing remembers is not known any more.
 			if is.Remembers {
 				mapmem.ElementsOf[objects.XDPTurn](turn)[0].Unremembered = now
 			}
 		}
-		if slices.Contains(f.differ, objects.XDPMapLoads) {
+		if slices.Contains(f.Differ, objects.XDPMapLoads) {
 			for i := range is.Places {
-				is.PutLoad(f.shared.Load(is.Places[i].Index), i)
+				is.PutLoad(f.Shared.Load(is.Places[i].Index), i)
 			}
 		}
 	}

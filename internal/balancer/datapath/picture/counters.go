@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package picture
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
@@ -12,15 +12,15 @@ import (
 // Counters reads everything. It stops neither the packets, so that figures of
 // different backends may be a few packets apart in time, nor a change under way, nor
 // does it wait for that.
-func (d *Datapath) Counters() (counters lb.Counters, err error) {
-	err = d.read(func(p *picture) error {
-		if p.shared == nil {
+func (r *Reader) Counters() (counters lb.Counters, err error) {
+	err = r.shown.Read(func(p *Picture) error {
+		if p.Shared == nil {
 			return nil
 		}
 		counters, err = p.counters()
 		if err == nil {
-			p.countFlows(&counters, d.janitor.Met())
-			counters.Local, err = p.sockets.Counts()
+			p.countFlows(&counters, r.janitor.Met())
+			counters.Local, err = p.Sockets.Counts()
 		}
 		return err
 	})
@@ -28,10 +28,10 @@ func (d *Datapath) Counters() (counters lb.Counters, err error) {
 }
 
 // counters reads what was counted of packets.
-func (p *picture) counters() (lb.Counters, error) {
-	outcomes, err := sharedmaps.ReadOutcomes(p.shared.Outcomes)
+func (p *Picture) counters() (lb.Counters, error) {
+	outcomes, err := sharedmaps.ReadOutcomes(p.Shared.Outcomes)
 	if err == nil {
-		err = p.ledger.AddOutcomes(outcomes)
+		err = p.Ledger.AddOutcomes(outcomes)
 	}
 	if err != nil {
 		return lb.Counters{}, err
@@ -46,61 +46,47 @@ func (p *picture) counters() (lb.Counters, error) {
 		outcomes[objects.XDPOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
 		outcomes[objects.XDPOutcomeOUTCOME_RETURNED].Packets += counts[index].ReturnedPackets
 	}
-	backends := make(map[lb.BackendKey]lb.BackendCount, p.indices)
+	backends := make(map[lb.BackendKey]lb.BackendCount, p.Indices)
 	p.eachBackend(func(key lb.BackendKey, index uint32) {
 		key = generation.Visible(key)
-		backends[key] = backends[key].Plus(counts[index].Minus(p.ledger.Before[index]))
+		backends[key] = backends[key].Plus(counts[index].Minus(p.Ledger.Before[index]))
 	})
 	return lb.Counters{Outcomes: outcomes, Backends: backends}, nil
 }
 
 // counted reads what each index has counted, those of its previous owners included.
-func (p *picture) counted() ([]lb.BackendCount, error) {
-	counts, err := sharedmaps.ReadBackends(p.shared.Counts, p.indices)
+func (p *Picture) counted() ([]lb.BackendCount, error) {
+	counts, err := sharedmaps.ReadBackends(p.Shared.Counts, p.Indices)
 	for index := range counts {
-		counts[index] = counts[index].Plus(p.ledger.Elsewhere(uint32(index)))
+		counts[index] = counts[index].Plus(p.Ledger.Elsewhere(uint32(index)))
 	}
 	return counts, err
 }
 
 // BackendCounts returns what was counted of the backends of some services' packets, as Counters has
 // it, but for what they have now: their flows and ports. It costs much less.
-func (d *Datapath) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount,
+func (r *Reader) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount,
 	err error) {
 	counts = map[lb.BackendKey]lb.BackendCount{}
-	err = d.read(func(p *picture) error {
-		if p.shared == nil {
+	err = r.shown.Read(func(p *Picture) error {
+		if p.Shared == nil {
 			return nil
 		}
 		counted, err := p.counted()
 		if err != nil {
 			return err
 		}
-		for _, r := range p.records {
-			if !services[generation.VisibleService(r.Key)] {
+		for _, record := range p.Records {
+			if !services[generation.VisibleService(record.Key)] {
 				continue
 			}
-			for i, b := range r.Service.Backends {
-				index := r.Places[i].Index
-				key := generation.Visible(r.Service.BackendKey(b))
-				counts[key] = counts[key].Plus(counted[index].Minus(p.ledger.Before[index]))
+			for i, b := range record.Service.Backends {
+				index := record.Places[i].Index
+				key := generation.Visible(record.Service.BackendKey(b))
+				counts[key] = counts[key].Plus(counted[index].Minus(p.Ledger.Before[index]))
 			}
 		}
 		return nil
 	})
 	return counts, err
-}
-
-// unused says whether no packet of a service was sent to a backend yet. The caller holds the lock.
-func (d *Datapath) unused(r *generation.Record) bool {
-	if d.shared == nil {
-		return false
-	}
-	for _, p := range r.Places {
-		count, err := sharedmaps.ReadBackend(d.shared.Counts, p.Index)
-		if err != nil || count.Plus(d.ledger.Elsewhere(p.Index)).Minus(d.ledger.Before[p.Index]).Packets != 0 {
-			return false
-		}
-	}
-	return true
 }

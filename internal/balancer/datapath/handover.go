@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowsync"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -17,33 +17,6 @@ var (
 	// ErrOwnBase: the service is in a transition of its own here.
 	ErrOwnBase = errors.New("the service has a base of its own")
 )
-
-// Bases returns what services go by that are in a transition, for balancers that have not seen its beginning. It does
-// not wait for a change under way. Errors: ErrClosed.
-func (d *Datapath) Bases() (bases []lb.Base, err error) {
-	now, h := d.now(), &d.handed
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	err = d.read(func(p *picture) error {
-		// Records are not changed, and to compare tables takes time: each is looked at once.
-		made := map[*generation.Record]lb.Base{}
-		for _, r := range p.records {
-			if !r.View.InTransition() || r.Service.IsHairpin || len(r.View.Table.Slots) == 0 {
-				continue
-			}
-			b, known := h.bases[r]
-			if !known {
-				b = r.Base()
-			}
-			made[r] = b
-			b.Age, b.Left = max(now.Sub(r.View.Since), 0), max(r.View.Until.Sub(now), 0)
-			bases = append(bases, b)
-		}
-		h.bases = made
-		return nil
-	})
-	return bases, err
-}
 
 // TakeBase has a service that is in no transition here go by the base that another balancer has, for as long as it is
 // to be there and no longer than this balancer's own window; where its present table is the same, packets of the
@@ -78,4 +51,26 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 			b.Service)
 	}
 	return nil
+}
+
+// TakeFlows writes flows that another balancer has proven into the table of proven ones: see flowsync.Take. It waits
+// for
+// a change under way; packets do not wait for it. Errors: ErrClosed; before the first Apply all flows are refused as
+// unknown.
+func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return lb.FlowsTaken{Refused: map[string]int{}}, ErrClosed
+	}
+	return flowsync.Take(d.Exchange, d.here(), flows), nil
+}
+
+// here returns what flows are taken into.
+func (d *Datapath) here() flowsync.Here {
+	h := flowsync.Here{Register: d.register, Shared: d.shared, Secret: d.secret}
+	if d.current != nil {
+		h.Memory = d.current.Memory
+	}
+	return h
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package picture
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
@@ -9,8 +9,8 @@ import (
 )
 
 // eachBackend calls do for each backend, with the index of its counters.
-func (p *picture) eachBackend(do func(key lb.BackendKey, index uint32)) {
-	for _, r := range p.records {
+func (p *Picture) eachBackend(do func(key lb.BackendKey, index uint32)) {
+	for _, r := range p.Records {
 		for i, b := range r.Service.Backends {
 			do(r.Service.BackendKey(b), r.Places[i].Index)
 		}
@@ -20,10 +20,10 @@ func (p *picture) eachBackend(do func(key lb.BackendKey, index uint32)) {
 // countFlows adds what is remembered now. What was met may be that of the moment before or
 // after the picture: where an index changes hands in between, its flows are those of the other
 // owner, once.
-func (p *picture) countFlows(c *lb.Counters, met flowtable.Presence) {
+func (p *Picture) countFlows(c *lb.Counters, met flowtable.Presence) {
 	c.Flows = met.Flows
-	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(p.plan.ProvenLimit), uint64(p.plan.UnprovenLimit)
-	c.Flows.Bytes = p.plan.Proven + p.plan.Unproven + p.plan.Returns
+	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(p.Plan.ProvenLimit), uint64(p.Plan.UnprovenLimit)
+	c.Flows.Bytes = p.Plan.Proven + p.Plan.Unproven + p.Plan.Returns
 	p.eachBackend(func(key lb.BackendKey, index uint32) {
 		if int(index) < len(met.Backends) {
 			has := met.Backends[index]
@@ -37,8 +37,8 @@ func (p *picture) countFlows(c *lb.Counters, met flowtable.Presence) {
 			c.Backends[key] = count
 		}
 	})
-	c.Services = make(map[lb.ServiceKey]lb.ServiceCount, len(p.records))
-	for _, r := range p.records {
+	c.Services = make(map[lb.ServiceKey]lb.ServiceCount, len(p.Records))
+	for _, r := range p.Records {
 		key := generation.VisibleService(r.Key)
 		count := c.Services[key]
 		if int(r.ID) < len(met.Services) {

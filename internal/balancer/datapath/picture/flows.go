@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package picture
 
 import (
 	"net/netip"
@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// flowStates are the words for the states of flows; clients without a flow (affinity) have none.
-var flowStates = map[objects.XDPFlowState]lb.FlowState{
+// FlowStates are the words for the states of flows; clients without a flow (affinity) have none.
+var FlowStates = map[objects.XDPFlowState]lb.FlowState{
 	objects.XDPFlowStateFLOW_OPENING:     lb.FlowOpening,
 	objects.XDPFlowStateFLOW_SEEN:        lb.FlowSeen,
 	objects.XDPFlowStateFLOW_FIRST:       lb.FlowFirst,
@@ -32,17 +32,17 @@ var flowStates = map[objects.XDPFlowState]lb.FlowState{
 // them. Which of them it returns where there are more is as they lie in the tables; a flow that moves
 // meanwhile may be missing, or be there twice. It does not wait for a change under way, and packets do
 // not wait for it. Errors: ErrClosed.
-func (d *Datapath) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error) {
-	clock := d.janitor.Now()
-	err = d.read(func(p *picture) error {
-		if p.shared == nil {
+func (r *Reader) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error) {
+	clock := r.janitor.Now()
+	err = r.shown.Read(func(p *Picture) error {
+		if p.Shared == nil {
 			return nil
 		}
-		reader := p.flowReader(clock)
-		for _, table := range []*flowtable.Table{p.shared.Proven, p.shared.Unproven} {
-			reader.proven = table == p.shared.Proven
+		reader := p.FlowReader(clock)
+		for _, table := range []*flowtable.Table{p.Shared.Proven, p.Shared.Unproven} {
+			reader.Proven = table == p.Shared.Proven
 			table.Each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
-				one, there := reader.read(flow, state, seen)
+				one, there := reader.Read(flow, state, seen)
 				if !there || !wanted(&one) {
 					return
 				}
@@ -56,15 +56,14 @@ func (d *Datapath) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow
 	return flows, matching, err
 }
 
-// flowReader knows whose entries of the tables of flows are.
-type flowReader struct {
+// FlowReader knows whose entries of the tables of flows are.
+type FlowReader struct {
 	backends []flowOwner
 	// numbers are those of full NAT's addresses.
 	numbers generation.PoolNumbers
 	clock   uint32
-	proven  bool
-	// stood is when the clock stood still; it counts where other balancers are told.
-	stood flowtable.ClockGaps
+	// Proven says that the entries are of the table of proven flows.
+	Proven bool
 }
 
 // flowOwner is who has an index of backends.
@@ -73,9 +72,10 @@ type flowOwner struct {
 	at     int
 }
 
-func (p *picture) flowReader(clock uint32) *flowReader {
-	r := &flowReader{backends: make([]flowOwner, p.indices), numbers: p.numbers, clock: clock}
-	for _, record := range p.records {
+// FlowReader returns a reader of entries at a time of the clock that packets see.
+func (p *Picture) FlowReader(clock uint32) *FlowReader {
+	r := &FlowReader{backends: make([]flowOwner, p.Indices), numbers: p.Numbers, clock: clock}
+	for _, record := range p.Records {
 		for i, place := range record.Places {
 			if int(place.Index) < len(r.backends) {
 				r.backends[place.Index] = flowOwner{record, i}
@@ -85,9 +85,14 @@ func (p *picture) flowReader(clock uint32) *flowReader {
 	return r
 }
 
-// read says what an entry means; false where it is no flow, or one of a service or backend that has left.
-func (r *flowReader) read(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) (one lb.Flow, there bool) {
-	word, known := flowStates[state]
+// RecordOf returns the service of an entry that Read has read.
+func (r *FlowReader) RecordOf(flow *objects.XDPFlow) *generation.Record {
+	return r.backends[flow.Backend].record
+}
+
+// Read says what an entry means; false where it is no flow, or one of a service or backend that has left.
+func (r *FlowReader) Read(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) (one lb.Flow, there bool) {
+	word, known := FlowStates[state]
 	if !known || int(flow.Backend) >= len(r.backends) {
 		return one, false
 	}
@@ -98,9 +103,9 @@ func (r *flowReader) read(flow *objects.XDPFlow, state objects.XDPFlowState, see
 	}
 	s := &owner.record.Service
 	one = lb.Flow{Backend: generation.Visible(s.BackendKey(s.Backends[owner.at])),
-		Client: netip.AddrPortFrom(addressOf(flow.Address, [...]uint8{4, 6}[mapmem.Family(s.VIP)]),
+		Client: netip.AddrPortFrom(mapmem.ToAddress(flow.Address, [...]uint8{4, 6}[mapmem.Family(s.VIP)]),
 			mapmem.NetworkOrder(flow.Port)),
-		State: word, Proven: r.proven, Silent: time.Duration(flowtable.SilentFor(r.clock, seen)) * time.Millisecond}
+		State: word, Proven: r.Proven, Silent: time.Duration(flowtable.SilentFor(r.clock, seen)) * time.Millisecond}
 	if local := generation.LocalOf(s, owner.at); s.IsHairpin && local.IsValid() {
 		one.Source = netip.AddrPortFrom(local, mapmem.NetworkOrder(flow.Source.Port))
 	} else if pool := r.numbers[mapmem.Family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) &&

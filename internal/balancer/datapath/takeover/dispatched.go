@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package takeover
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 // listDispatched looks for what is attached in libxdp's dispatchers on interfaces: a program of one of our sets, or
 // one that stood in for it when a process was killed. What that process has pinned for a dispatcher that it did not
 // attach any more is removed: the next change need not be of that interface.
-func (f *found) listDispatched(sets []uint64, ports []attach.Port) error {
-	ids, err := keeper.ProgramsOf(f.store, sets)
+func (f *Found) listDispatched(sets []uint64, ports []attach.Port) error {
+	ids, err := keeper.ProgramsOf(f.Store, sets)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
@@ -35,7 +35,7 @@ func (f *found) listDispatched(sets []uint64, ports []attach.Port) error {
 			if err != nil {
 				return err
 			}
-			f.attached = append(f.attached, attached{leftover{h, w, p.Index}, c.ID})
+			f.attached = append(f.attached, attached{attach.Leftover{Hold: h, Method: w, Index: p.Index}, c.ID})
 		}
 	}
 	return nil

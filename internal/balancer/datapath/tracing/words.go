@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package tracing
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
-	"net/netip"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
@@ -20,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// words has the names for the numbers of a generation's records.
-type words struct {
+// Words has the names for the numbers of a generation's records.
+type Words struct {
 	hook  lb.Hook
 	names []string
 	ports []attach.Port
@@ -42,29 +41,23 @@ type member struct {
 // traceNone stands for a number that there is none of: TRACE_NONE.
 const traceNone = 0xffffffff
 
-// words returns those of the current generation.
-func (d *Datapath) words() *words {
-	if d.recordWords != nil {
-		return d.recordWords
-	}
-	w := &words{
-		hook: d.attachments[0].Hook, ports: d.current.Ports, slots: map[uint32]int{},
-		services: map[uint32]*lb.RoutedService{}, backends: map[uint32]member{},
-	}
+// NewWords returns those for the configuration in a register. The hook and the ports are where its packets come in.
+func NewWords(hook lb.Hook, ports []attach.Port, r *generation.Register) *Words {
+	w := &Words{hook: hook, ports: ports, slots: map[uint32]int{}, services: map[uint32]*lb.RoutedService{},
+		backends: map[uint32]member{}}
 	// The same information was read when the counters were made.
 	w.names, _ = sharedmaps.OutcomeNames()
-	for _, r := range d.register.Records {
-		w.services[r.ID], w.slots[r.ID] = &r.Service, len(r.View.Table.Slots)
-		for at, place := range r.Places {
-			w.backends[place.Index] = member{&r.Service, at, place.Generation}
+	for _, record := range r.Records {
+		w.services[record.ID], w.slots[record.ID] = &record.Service, len(record.View.Table.Slots)
+		for at, place := range record.Places {
+			w.backends[place.Index] = member{&record.Service, at, place.Generation}
 		}
 	}
-	d.recordWords = w
 	return w
 }
 
-// packet puts a record into words.
-func (w *words) packet(r *traced.XdpTraceRecord) *trace.Packet {
+// Packet puts a record into words.
+func (w *Words) Packet(r *traced.XdpTraceRecord) *trace.Packet {
 	p := &trace.Packet{
 		Hook:      w.hook,
 		Interface: w.port(r.Interface),
@@ -92,7 +85,7 @@ func (w *words) packet(r *traced.XdpTraceRecord) *trace.Packet {
 }
 
 // addBackend names the backend, unless its index has gone to another since.
-func (w *words) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
+func (w *Words) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
 	m, ok := w.backends[r.Backend]
 	if !ok || uint32(m.generation) != uint32(r.BackendGeneration) {
 		return
@@ -116,7 +109,7 @@ func (w *words) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
 }
 
 // port names an interface; "" is that of a datapath without.
-func (w *words) port(index uint32) string {
+func (w *Words) port(index uint32) string {
 	for _, p := range w.ports {
 		if uint32(p.Index) == index {
 			return p.Name
@@ -134,23 +127,10 @@ func cameOf(r *traced.XdpTraceRecord) *trace.Flow {
 		return nil
 	}
 	return &trace.Flow{
-		Source: addressOf(r.Source, r.Family), SourcePort: mapmem.NetworkOrder(r.SourcePort),
-		Destination: addressOf(r.Destination, r.Family), DestinationPort: mapmem.NetworkOrder(r.DestinationPort),
+		Source: mapmem.ToAddress(r.Source, r.Family), SourcePort: mapmem.NetworkOrder(r.SourcePort),
+		Destination: mapmem.ToAddress(r.Destination, r.Family), DestinationPort: mapmem.NetworkOrder(r.DestinationPort),
 		Protocol: protocolName(r.Protocol), Flags: trace.FlagNames(r.TcpFlags), Length: r.Length,
 	}
-}
-
-// addressOf is the reverse of addressWords.
-func addressOf(words [4]uint32, family uint8) netip.Addr {
-	var b []byte
-	for _, word := range words {
-		b = binary.NativeEndian.AppendUint32(b, word)
-	}
-	if family == 4 {
-		b = b[:4]
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
 }
 
 func protocolName(number uint8) string {

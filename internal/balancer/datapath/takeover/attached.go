@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package takeover
 
 import (
 	"errors"
@@ -25,51 +25,51 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// keptMethods are those that can outlive a process.
-var keptMethods = []attach.Method{attach.NativeXDP, attach.GenericXDP, attach.NativeDispatched,
+// KeptMethods are those that can outlive a process.
+var KeptMethods = []attach.Method{attach.NativeXDP, attach.GenericXDP, attach.NativeDispatched,
 	attach.GenericDispatched, attach.TCX, attach.TCFilter}
 
 // attached is a program on an interface, and what keeps it there.
 type attached struct {
-	leftover
+	attach.Leftover
 	program ebpf.ProgramID
 }
 
 // findAttached finds the newest set whose programs are attached: one of them at least, and to
 // each of its interfaces ours by the same way, which is what a process leaves that is killed
 // while it swaps one by one. Ports are where filters are looked for.
-func (f *found) findAttached(sets []uint64, ports []attach.Port) error {
+func (f *Found) findAttached(sets []uint64, ports []attach.Port) error {
 	if err := errors.Join(f.listAttached(ports), f.listDispatched(sets, ports)); err != nil {
 		return err
 	}
 	some := false
 	for _, set := range slices.Backward(sets) {
-		programs, ids, err := keeper.OpenPrograms(f.store, set)
+		programs, ids, err := keeper.OpenPrograms(f.Store, set)
 		if err != nil {
 			return err
 		}
-		for _, w := range keptMethods {
+		for _, w := range KeptMethods {
 			runs, whole := f.runs(w, ids)
 			if some = some || runs; runs && whole {
-				f.set, f.method, f.pinned = set, w, programs
+				f.Set, f.Method, f.pinned = set, w, programs
 				return nil
 			}
 		}
 		keeper.ClosePrograms(programs)
 	}
 	if some {
-		return &unusable{"it is not attached to all of its interfaces"}
+		return &Unusable{"it is not attached to all of its interfaces"}
 	}
-	return &unusable{"none of its programs is attached to an interface"}
+	return &Unusable{"none of its programs is attached to an interface"}
 }
 
 // runs says whether one of these programs, by the index of their interface, is attached by a
 // way, and whether something of ours is on each of the interfaces.
-func (f *found) runs(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bool) {
+func (f *Found) runs(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bool) {
 	there := map[int]ebpf.ProgramID{}
 	for _, a := range f.attached {
-		if a.method == w {
-			there[a.index] = a.program
+		if a.Method == w {
+			there[a.Index] = a.program
 		}
 	}
 	whole = len(ids) > 0
@@ -81,51 +81,51 @@ func (f *found) runs(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bo
 }
 
 // choose tells the interfaces of the snapshot from what is attached besides.
-func (f *found) choose() error {
-	f.ports = make([]attach.Port, len(f.snapshot.Interfaces))
-	f.holds, f.programs = make([]attach.Hold, len(f.ports)), make([]*ebpf.Program, len(f.ports))
-	for i, of := range f.snapshot.Interfaces {
+func (f *Found) choose() error {
+	f.Ports = make([]attach.Port, len(f.Snapshot.Interfaces))
+	f.Holds, f.Programs = make([]attach.Hold, len(f.Ports)), make([]*ebpf.Program, len(f.Ports))
+	for i, of := range f.Snapshot.Interfaces {
 		nic, err := net.InterfaceByIndex(of.Index)
 		if err != nil {
-			return &unusable{fmt.Sprintf("its interface %s is gone", of.Name)}
+			return &Unusable{fmt.Sprintf("its interface %s is gone", of.Name)}
 		}
-		if f.programs[i] = f.pinned[of.Index]; f.programs[i] == nil || len(f.pinned) != len(f.ports) {
+		if f.Programs[i] = f.pinned[of.Index]; f.Programs[i] == nil || len(f.pinned) != len(f.Ports) {
 			return fmt.Errorf("%w: its programs are for other interfaces than it says", snapshot.ErrDamaged)
 		}
-		f.ports[i] = attach.Port{Name: nic.Name, Index: of.Index, MAC: nic.HardwareAddr}
+		f.Ports[i] = attach.Port{Name: nic.Name, Index: of.Index, MAC: nic.HardwareAddr}
 		if again, err := net.InterfaceByName(of.Name); err == nil && again.Index == of.Index {
-			f.ports[i].Name = of.Name // it may have several
+			f.Ports[i].Name = of.Name // it may have several
 		}
 	}
 	for _, a := range f.attached {
-		i := slices.IndexFunc(f.ports, func(p attach.Port) bool { return p.Index == a.index })
-		if a.method == f.method && i >= 0 {
-			f.holds[i] = a.hold
+		i := slices.IndexFunc(f.Ports, func(p attach.Port) bool { return p.Index == a.Index })
+		if a.Method == f.Method && i >= 0 {
+			f.Holds[i] = a.Hold
 		} else {
-			f.others = append(f.others, a.leftover)
+			f.Others = append(f.Others, a.Leftover)
 		}
 	}
 	return nil
 }
 
 // listAttached looks for what is attached, by links that are pinned and by filters.
-func (f *found) listAttached(ports []attach.Port) error {
-	names, err := f.store.Links()
+func (f *Found) listAttached(ports []attach.Port) error {
+	names, err := f.Store.Links()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		for _, w := range keptMethods {
+		for _, w := range KeptMethods {
 			digits, is := strings.CutPrefix(name, w.LinkPrefix())
 			index, err := strconv.Atoi(digits)
 			if !is || err != nil {
 				continue
 			}
-			h, program, err := attach.OpenLink(f.store.Path("", name))
+			h, program, err := attach.OpenLink(f.Store.Path("", name))
 			if err != nil {
 				return err
 			}
-			f.attached = append(f.attached, attached{leftover{h, w, index}, program})
+			f.attached = append(f.attached, attached{attach.Leftover{Hold: h, Method: w, Index: index}, program})
 		}
 	}
 	for _, p := range ports {
@@ -134,24 +134,25 @@ func (f *found) listAttached(ports []attach.Port) error {
 			return err
 		}
 		if h != nil {
-			f.attached = append(f.attached, attached{leftover{h, attach.TCFilter, p.Index}, program})
+			f.attached = append(f.attached,
+				attached{attach.Leftover{Hold: h, Method: attach.TCFilter, Index: p.Index}, program})
 		}
 	}
 	return nil
 }
 
 // openShared opens the shared maps of a set.
-func (f *found) openShared(set uint64) (*sharedmaps.Maps, error) {
+func (f *Found) openShared(set uint64) (*sharedmaps.Maps, error) {
 	spec, err := loader.XDP.Load()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	s := &sharedmaps.Maps{Secret: f.snapshot.Secret}
+	s := &sharedmaps.Maps{Secret: f.Snapshot.Secret}
 	for _, at := range s.Places() {
-		path, like := f.store.Path(pins.Set(set), at.Name), spec.Maps[at.Name]
+		path, like := f.Store.Path(pins.Set(set), at.Name), spec.Maps[at.Name]
 		m, err := ebpf.LoadPinnedMap(path, nil)
 		if errors.Is(err, os.ErrNotExist) && slices.Contains(sharedmaps.AddedMaps, at.Name) &&
-			slices.Contains(f.differ, at.Name) {
+			slices.Contains(f.Differ, at.Name) {
 			// It was left by a build that had no such map.
 			if *at.Of, err = sharedmaps.MakeLike(at.Name, like); err != nil {
 				s.CloseUnless(nil)
@@ -163,7 +164,7 @@ func (f *found) openShared(set uint64) (*sharedmaps.Maps, error) {
 			s.CloseUnless(nil)
 			return nil, fmt.Errorf("%s is no map of ours: %w", path, err)
 		}
-		if slices.Contains(f.differ, at.Name) {
+		if slices.Contains(f.Differ, at.Name) {
 			if *at.Of, err = f.remake(at.Name, m, like); err != nil {
 				s.CloseUnless(nil)
 				return nil, err
@@ -185,31 +186,31 @@ func (f *found) openShared(set uint64) (*sharedmaps.Maps, error) {
 	return s, nil
 }
 
-// close lets go of what was found, which goes on.
-func (f *found) close() {
+// Close lets go of what was found, which goes on.
+func (f *Found) Close() {
 	for _, a := range f.attached {
-		if l, is := a.hold.(attach.Leaver); is {
+		if l, is := a.Hold.(attach.Leaver); is {
 			_ = l.Leave()
 		}
 	}
 	keeper.ClosePrograms(f.pinned)
-	_ = f.sockets.Leave()
-	f.sockets.CloseUnless(nil)
-	if f.memory != nil {
-		f.memory.Storage.Unmap()
-		f.memory.Map.Close()
+	_ = f.Sockets.Leave()
+	f.Sockets.CloseUnless(nil)
+	if f.Memory != nil {
+		f.Memory.Storage.Unmap()
+		f.Memory.Map.Close()
 	}
-	f.shared.CloseUnless(nil)
-	f.previous.Close()
-	f.backends.Close()
-	f.flows.Close()
+	f.Shared.CloseUnless(nil)
+	f.Previous.Close()
+	f.Backends.Close()
+	f.Flows.Close()
 }
 
 // catchUp notes tables that a process was about to replace when it was killed: packets may have
 // gone by them last. Of a set whose snapshot is gone, the process had finished.
-func (f *found) catchUp(k *keeper.Keeper, sets []uint64) error {
+func (f *Found) catchUp(k *keeper.Keeper, sets []uint64) error {
 	for _, set := range sets {
-		if set >= f.set {
+		if set >= f.Set {
 			continue
 		}
 		before, err := f.snapshotOf(k, set)
@@ -222,9 +223,9 @@ func (f *found) catchUp(k *keeper.Keeper, sets []uint64) error {
 		for name, table := range map[string]struct {
 			of *ebpf.Map
 			to *[]sharedmaps.PreviousTable
-		}{objects.XDPMapFlows: {f.shared.Flows, &f.flows.Proven}, objects.XDPMapNewcomers: {f.shared.Newcomers,
-			&f.flows.Unproven}} {
-			if err := f.noteTable(f.store.Path(pins.Set(set), name), before, table.of, table.to); err != nil {
+		}{objects.XDPMapFlows: {f.Shared.Flows, &f.Flows.Proven}, objects.XDPMapNewcomers: {f.Shared.Newcomers,
+			&f.Flows.Unproven}} {
+			if err := f.noteTable(f.Store.Path(pins.Set(set), name), before, table.of, table.to); err != nil {
 				return err
 			}
 		}
@@ -233,8 +234,8 @@ func (f *found) catchUp(k *keeper.Keeper, sets []uint64) error {
 }
 
 // snapshotOf reads the snapshot of a set; nil where it is gone, or was not whole.
-func (f *found) snapshotOf(k *keeper.Keeper, set uint64) (*snapshot.Snapshot, error) {
-	m, err := generation.OpenMemory(f.store.Path(pins.Set(set), keeper.GenerationPin))
+func (f *Found) snapshotOf(k *keeper.Keeper, set uint64) (*snapshot.Snapshot, error) {
+	m, err := generation.OpenMemory(f.Store.Path(pins.Set(set), keeper.GenerationPin))
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +250,7 @@ func (f *found) snapshotOf(k *keeper.Keeper, set uint64) (*snapshot.Snapshot, er
 }
 
 // noteTable notes a pinned table of flows to take over, unless it is one of the shared maps.
-func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *[]sharedmaps.PreviousTable) error {
+func (f *Found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *[]sharedmaps.PreviousTable) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {
 		return fmt.Errorf("%s is no map of ours: %w", path, err)

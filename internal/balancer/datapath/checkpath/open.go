@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package checkpath
 
 import (
 	"errors"
@@ -16,6 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/memleft"
@@ -24,42 +25,35 @@ import (
 // The sockets have the ports where answers are looked for: otherwise this does not compile.
 var _ [checknet.FirstPort]struct{} = [objects.XDPCheckAgreementCHECK_FIRST_PORT]struct{}{}
 
-// OpenChecks makes the way for health checks, which lasts as long as the datapath; nothing of it
-// outlives the process. Where packets are balanced already, the programs that take them are
-// loaded anew, to know answers to checks. Errors: checknet.ErrNoRights, ErrUnsupported, ErrClosed,
+// Open makes the way for health checks through the data plane that is shown, whose packets come in on these
+// interfaces: nothing of it outlives the process. Errors: checknet.ErrNoRights, attach.ErrUnsupported,
 // lb.ErrTooLarge.
-func (d *Datapath) OpenChecks() (*Checks, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, ErrClosed
-	}
-	if d.checks != nil {
-		return d.checks, nil
-	}
-	ports, err := d.findPorts(d.options.Interfaces)
-	if err != nil {
-		return nil, err
-	}
-	c := &Checks{d: d, known: map[lb.BackendKey]*checked{}}
-	c.use(ports)
+func Open(shown *picture.Shown, ports []attach.Port) (*Checks, error) {
+	c := &Checks{shown: shown, known: map[lb.BackendKey]*checked{}}
+	c.Use(ports)
 	if err := c.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("making the way for health checks through the data plane: %w", err),
-			c.close())
+		return nil, errors.Join(err, c.Close())
 	}
-	d.checks = c
-	// What another process has loaded is replaced by the first Apply.
-	if d.current == nil || d.current.Adopted {
-		return c, nil
-	}
-	if err := d.reload(); err != nil {
-		d.checks = nil
-		return nil, errors.Join(fmt.Errorf("loading the programs that know answers to health checks: %w", err),
-			c.close())
-	}
-	d.plan.Checks = c.plan.Checks
-	d.publishPicture()
 	return c, nil
+}
+
+// Answers returns the map that programs look answers up in; nil where there is no way.
+func (c *Checks) Answers() *ebpf.Map {
+	if c == nil {
+		return nil
+	}
+	return c.answers
+}
+
+// Targets returns the map of the backends that are checked, by their mark.
+func (c *Checks) Targets() *ebpf.Map { return c.targets }
+
+// Plan returns what the maps of the way take; nothing where there is none.
+func (c *Checks) Plan() lb.MemoryPlan {
+	if c == nil {
+		return lb.MemoryPlan{}
+	}
+	return c.plan
 }
 
 // open makes the namespace, and puts the programs at the ends of its device.
@@ -74,8 +68,8 @@ func (c *Checks) open() (err error) {
 	return c.openInside()
 }
 
-// close takes all of it away.
-func (c *Checks) close() error {
+// Close takes all of it away.
+func (c *Checks) Close() error {
 	if c == nil {
 		return nil
 	}
@@ -171,12 +165,4 @@ func (c *Checks) attach(program *ebpf.Program, index int, at ebpf.AttachType) er
 		return fmt.Errorf("attaching to the device of health checks: %w", err)
 	}
 	return nil
-}
-
-// answering returns the map that answers are looked up in, nil where no checks are open.
-func (d *Datapath) answering() *ebpf.Map {
-	if d.checks == nil {
-		return nil
-	}
-	return d.checks.answers
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowsync
 
 import (
 	"sync/atomic"
@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Reasons why TakeFlows does not take a flow.
+// Reasons why Take does not take a flow.
 const (
 	// RefusedUnproven: it has not proven itself, or is in no state that a proven flow has.
 	RefusedUnproven = "unproven"
@@ -32,39 +32,43 @@ const (
 	RefusedFull = "full"
 )
 
-// TakeFlows writes flows that another balancer has proven into the table of proven ones, by the endpoints of service
-// and backend: what fits this configuration, where packets would look for it. It never takes a place from a flow of
-// this balancer's own that goes on. It waits for a change under way; packets do not wait for it. Errors: ErrClosed;
-// before the first Apply all flows are refused as unknown.
-func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// Here is what is to take flows: the configuration that packets go by, and its tables.
+type Here struct {
+	Register *generation.Register
+	// Shared and Memory are nil before the first change: then no flow is taken.
+	Shared *sharedmaps.Maps
+	Memory *generation.Memory
+	// Secret is that by which flows are placed in their tables.
+	Secret uint64
+	// Meanwhile is called before a flow is written: tests have packets come in between. It may be nil.
+	Meanwhile func()
+}
+
+// Take writes flows that another balancer has proven into the table of proven ones, by the endpoints of service and
+// backend: what fits this configuration, where packets would look for it. It never takes a place from a flow of this
+// balancer's own that goes on. No change may be under way; packets do not wait for it.
+func Take(e *Exchange, h Here, flows []lb.Flow) lb.FlowsTaken {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	done := lb.FlowsTaken{Refused: map[string]int{}}
-	if d.closed {
-		return done, ErrClosed
-	}
-	if d.current == nil {
-		done.Refused[RefusedUnknown] = len(flows)
-		d.handed.mu.Lock()
-		defer d.handed.mu.Unlock()
-		for i := range flows {
-			if d.handed.missed.note(d.register, &flows[i], RefusedUnknown) {
-				done.Missed++
-			}
+	refuse := func(flow *lb.Flow, reason string) {
+		done.Refused[reason]++
+		if e.missed.note(h.Register, flow, reason) {
+			done.Missed++
 		}
-		return done, nil
 	}
-	d.handed.mu.Lock()
-	defer d.handed.mu.Unlock()
-	d.handed.use(d.shared.Proven)
-	t := d.taking()
+	if h.Memory == nil {
+		for i := range flows {
+			refuse(&flows[i], RefusedUnknown)
+		}
+		return done
+	}
+	e.use(h.Shared.Proven)
+	t := e.taking(h)
 	for i := range flows {
 		switch reason, followed := t.take(&flows[i]); {
 		case reason != "":
-			done.Refused[reason]++
-			if d.handed.missed.note(d.register, &flows[i], reason) {
-				done.Missed++
-			}
+			refuse(&flows[i], reason)
 		case followed:
 			done.Followed++
 		default:
@@ -72,15 +76,14 @@ func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
 		}
 	}
 	if done.Taken > 0 {
-		atomic.StoreUint32(&d.current.Memory.Head().Remembered, 1)
+		atomic.StoreUint32(&h.Memory.Head().Remembered, 1)
 	}
-	return done, nil
+	return done
 }
 
 // taking is what it takes to take a flow.
 type taking struct {
-	register *generation.Register
-	shared   *sharedmaps.Maps
+	Here
 	pool     lb.Pool
 	numbers  generation.PoolNumbers
 	clock    uint32
@@ -92,23 +95,22 @@ type taking struct {
 	loads          []objects.XDPBackendLoad
 	turns          []objects.XDPTurn
 	returns        flowtable.ReplyKeys
-	handed         *handed
+	exchange       *Exchange
 }
 
-func (d *Datapath) taking() *taking {
-	t := &taking{register: d.register, shared: d.shared, pool: d.current.Memory.Pool,
-		numbers: d.current.Memory.Numbers, timeouts: d.janitor.Timeouts(),
-		loads: mapmem.ElementsOf[objects.XDPBackendLoad](d.shared.Loads.Memory),
-		turns: mapmem.ElementsOf[objects.XDPTurn](d.shared.Turns.Memory), handed: &d.handed}
-	t.inheritedUntil, t.anyInherited = d.janitor.Inherited()
-	t.stood, t.clock = d.janitor.ClockGaps(), d.janitor.Now()
-	if d.shared.FullNAT == nil {
+func (e *Exchange) taking(h Here) *taking {
+	t := &taking{Here: h, pool: h.Memory.Pool, numbers: h.Memory.Numbers, timeouts: e.janitor.Timeouts(),
+		loads: mapmem.ElementsOf[objects.XDPBackendLoad](h.Shared.Loads.Memory),
+		turns: mapmem.ElementsOf[objects.XDPTurn](h.Shared.Turns.Memory), exchange: e}
+	t.inheritedUntil, t.anyInherited = e.janitor.Inherited()
+	t.stood, t.clock = e.janitor.ClockGaps(), e.janitor.Now()
+	if h.Shared.FullNAT == nil {
 		return t
 	}
-	if now := d.picture.Load(); d.handed.returnsAt != now {
-		d.handed.returns, d.handed.returnsAt = generation.ReplyKeysOf(d.register.Records, t.numbers, d.secret), now
+	if now := e.shown.Load(); e.returnsAt != now {
+		e.returns, e.returnsAt = generation.ReplyKeysOf(h.Register.Records, t.numbers, h.Secret), now
 	}
-	t.returns = d.handed.returns
+	t.returns = e.returns
 	return t
 }
 
@@ -138,10 +140,10 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	if refused != "" {
 		return refused, false
 	}
-	if place, there := t.shared.Proven.Find(&in.flow); there {
+	if place, there := t.Shared.Proven.Find(&in.flow); there {
 		return t.meet(place, &in)
 	}
-	if place, there := t.shared.Unproven.Find(&in.flow); there && !t.evictFor(place, &in) {
+	if place, there := t.Shared.Unproven.Find(&in.flow); there && !t.evictFor(place, &in) {
 		return RefusedKnown, false
 	}
 	if !flowtable.IsLive(in.state) {
@@ -150,7 +152,10 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	if !t.canReturn(&in, flowtable.Place{}) {
 		return RefusedPool, false
 	}
-	if !t.shared.Proven.Insert(in.flow, in.state, in.seen) {
+	if t.Meanwhile != nil {
+		t.Meanwhile()
+	}
+	if !t.Shared.Proven.Insert(in.flow, in.state, in.seen) {
 		return RefusedFull, false
 	}
 	t.count(&in, 1)
@@ -164,7 +169,7 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 func (t *taking) evictFor(place flowtable.Place, in *incoming) bool {
 	there := place.Flow()
 	gives := t.canReplace(place, &there, in)
-	return t.forget(t.shared.Unproven, place, place.Tag(), in, func(have *objects.XDPFlow,
+	return t.forget(t.Shared.Unproven, place, place.Tag(), in, func(have *objects.XDPFlow,
 		state objects.XDPFlowState) bool {
 		switch {
 		case !flowtable.IsLive(state):
@@ -202,8 +207,8 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	if in.state, proven = provenStates[one.State]; !proven || !one.Proven {
 		return in, RefusedUnproven
 	}
-	in.record = t.register.ByKey[one.Backend.Service]
-	place, known := t.register.Places.Backends[one.Backend]
+	in.record = t.Register.ByKey[one.Backend.Service]
+	place, known := t.Register.Places.Backends[one.Backend]
 	if in.record == nil || !known || !one.Client.IsValid() ||
 		one.Client.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Backend.Service.Hairpin ||
 		(in.state == objects.XDPFlowStateFLOW_UDP) != (one.Backend.Service.Protocol == lb.UDP) {
@@ -301,7 +306,7 @@ func (t *taking) hasEnded(have *objects.XDPFlow, place flowtable.Place, in *inco
 	if same && haveSYNs(have, in) && !isOther(have, in) {
 		return true
 	}
-	if haveSYNs(have, in) && later > -lateBy.Milliseconds() {
+	if haveSYNs(have, in) && later > -LateBy.Milliseconds() {
 		return int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(have)) < 0 && later <= 0
 	}
 	return later <= 0
@@ -371,9 +376,9 @@ func (t *taking) later(place flowtable.Place, in *incoming) int64 {
 	return int64(int32(in.seen - place.Seen()))
 }
 
-// lateBy is by how much a told flow must have been seen later than one of this balancer's own: what is told comes late,
+// LateBy is by how much a told flow must have been seen later than one of this balancer's own: what is told comes late,
 // and seems to be seen so much later than it was, but by less than this, unless it waited behind much else.
-const lateBy = 2 * time.Second
+const LateBy = 2 * time.Second
 
 // canReplace says whether what is in a place gives way to another connection of its client, by the rule that the
 // packets of a client's port go to one balancer at a time, so that the connection which was seen last is the one that
@@ -393,7 +398,7 @@ func (t *taking) canReplace(place flowtable.Place, have *objects.XDPFlow, in *in
 	case later <= 0:
 		return false
 	case t.isInherited(place), t.isCopy(place), place.State() == objects.XDPFlowStateFLOW_OPENING &&
-		in.record.Service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
+		in.record.Service.Mode == lb.FullNAT, later >= LateBy.Milliseconds():
 		return true
 	case in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(have) == 0 && flowtable.SynOf(&in.flow) != 0:
 		// What was met in its middle had begun before the transition, and what has a SYN since.
@@ -410,7 +415,7 @@ func (t *taking) isInherited(place flowtable.Place) bool {
 
 // serves says whether the backend of a flow is still there.
 func (t *taking) serves(flow *objects.XDPFlow) bool {
-	all := t.register.FlowBackends
+	all := t.Register.FlowBackends
 	return int(flow.Backend) < len(all) && all[flow.Backend].Generation == flow.Generation
 }
 
@@ -442,14 +447,14 @@ func (t *taking) canReturn(in *incoming, own flowtable.Place) bool {
 	if !is {
 		return in.record.Service.Mode != lb.FullNAT
 	}
-	return t.shared.FullNAT.PlacesOf(hash, func(number uint32) bool { return t.giveUpReturn(number, hash, own, in) })
+	return t.Shared.FullNAT.PlacesOf(hash, func(number uint32) bool { return t.giveUpReturn(number, hash, own, in) })
 }
 
 // giveUpReturn forgets the flow in a place if replies to it have that hash, and says whether none has them afterwards.
 func (t *taking) giveUpReturn(number uint32, hash uint64, own flowtable.Place, in *incoming) bool {
-	table := t.shared.Unproven
+	table := t.Shared.Unproven
 	if number&flowtable.ReturnProven != 0 {
-		table = t.shared.Proven
+		table = t.Shared.Proven
 	}
 	place, is := table.At(number &^ flowtable.ReturnProven)
 	if !is || place == own {
@@ -472,13 +477,13 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowtable.Place, i
 
 // arrived notes a flow that was written: what leads replies to it, and that its balancer need not be told.
 func (t *taking) arrived(in *incoming) {
-	place, there := t.shared.Proven.Find(&in.flow)
+	place, there := t.Shared.Proven.Find(&in.flow)
 	if !there {
 		return
 	}
 	if hash, is := t.returns.Hash(&in.flow); is {
-		t.shared.FullNAT.Put(hash, t.shared.Proven.Number(place)|flowtable.ReturnProven,
-			uint32(t.shared.Proven.HashKey(&in.flow)))
+		t.Shared.FullNAT.Put(hash, t.Shared.Proven.Number(place)|flowtable.ReturnProven,
+			uint32(t.Shared.Proven.HashKey(&in.flow)))
 		t.reclaim(in, hash)
 	}
 	t.mark(place)
@@ -488,7 +493,7 @@ func (t *taking) arrived(in *incoming) {
 // now on its entry keeps them from that (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its
 // own is made, as this does). Their clients send the SYN again, and get another port.
 func (t *taking) reclaim(in *incoming, hash uint64) {
-	t.shared.FullNAT.PlacesOf(hash, func(number uint32) bool {
+	t.Shared.FullNAT.PlacesOf(hash, func(number uint32) bool {
 		t.forgetNew(number, hash, in)
 		return true
 	})
@@ -496,11 +501,11 @@ func (t *taking) reclaim(in *incoming, hash uint64) {
 
 // forgetNew forgets the flow in a place if it has yet to prove itself, and replies to it have that hash.
 func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
-	place, is := t.shared.Unproven.At(number)
+	place, is := t.Shared.Unproven.At(number)
 	if number&flowtable.ReturnProven != 0 || !is {
 		return
 	}
-	t.forget(t.shared.Unproven, place, place.Tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
+	t.forget(t.Shared.Unproven, place, place.Tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
 		have, is := t.returns.Hash(flow)
 		return is && have == hash && (state == objects.XDPFlowStateFLOW_OPENING ||
 			state == objects.XDPFlowStateFLOW_FIRST)
@@ -510,15 +515,15 @@ func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
 // mark notes that other balancers know of what is in a place, and that it came from one.
 func (t *taking) mark(place flowtable.Place) {
 	flow := place.Flow()
-	t.handed.known[t.shared.Proven.Number(place)-1] = markTakenAs(markOf(&flow, place.State(), place.Seen(),
+	t.exchange.known[t.Shared.Proven.Number(place)-1] = markTakenAs(markOf(&flow, place.State(), place.Seen(),
 		t.timeouts), place.Seen())
 }
 
 // isCopy says whether what is in a place came from another balancer and has not changed since, nor been seen.
 func (t *taking) isCopy(place flowtable.Place) bool {
-	if number := t.shared.Proven.Number(place); int(number) <= len(t.handed.known) && t.isProven(place) {
+	if number := t.Shared.Proven.Number(place); int(number) <= len(t.exchange.known) && t.isProven(place) {
 		flow := place.Flow()
-		return t.handed.known[number-1] == markTakenAs(markOf(&flow, place.State(), place.Seen(), t.timeouts),
+		return t.exchange.known[number-1] == markTakenAs(markOf(&flow, place.State(), place.Seen(), t.timeouts),
 			place.Seen())
 	}
 	return false
@@ -526,7 +531,7 @@ func (t *taking) isCopy(place flowtable.Place) bool {
 
 // isProven says whether a place is of the table of proven flows.
 func (t *taking) isProven(place flowtable.Place) bool {
-	to, is := t.shared.Proven.At(t.shared.Proven.Number(place))
+	to, is := t.Shared.Proven.At(t.Shared.Proven.Number(place))
 	return is && to == place
 }
 

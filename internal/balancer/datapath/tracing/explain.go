@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package tracing
 
 import (
 	"encoding/binary"
@@ -13,39 +13,45 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// Explain says what would become of a packet that came in now. It asks the
-// program itself, in a copy that is attached nowhere, counts nothing and leaves
-// no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService, ErrClosed.
-func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.ready(); err != nil {
-		return nil, err
-	}
-	at, err := portNamed(d.current.Ports, question.Interface)
+// Questioned is what packets go by, to be asked.
+type Questioned struct {
+	Kernel loader.Kernel
+	Hook   lb.Hook
+	// Programs are those that forward, whose ports, memory and shared maps a copy uses.
+	Programs *loader.Programs
+	Shared   *sharedmaps.Maps
+	Words    *Words
+	State    lb.State
+}
+
+// Explain says what would become of a packet that came in now. It asks the program itself, in a copy that is attached
+// nowhere, counts nothing and leaves no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService.
+func Explain(q Questioned, question trace.Question) (*trace.Packet, error) {
+	at, err := PortNamed(q.Programs.Ports, question.Interface)
 	if err != nil {
 		return nil, err
 	}
-	frame, err := question.Frame(d.current.Ports[at].MAC)
+	frame, err := question.Frame(q.Programs.Ports[at].MAC)
 	if err != nil {
 		return nil, err
 	}
-	e, err := d.newExplainer()
+	e, err := NewExplainer(q)
 	if err != nil {
 		return nil, err
 	}
-	defer e.close()
+	defer e.Close()
 	packet, err := e.explain(at, frame)
 	if err != nil {
 		return nil, err
 	}
 	if packet.Outcome == outcomeNoService {
-		return nil, noService(question, d.register.State)
+		return nil, noService(question, q.State)
 	}
 	return packet, nil
 }
@@ -53,8 +59,8 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 // outcomeNoService is the outcome of what no service is for.
 const outcomeNoService = "passed_no_service"
 
-// portNamed returns the index of the port of that name; of the first for "".
-func portNamed(ports []attach.Port, name string) (int, error) {
+// PortNamed returns the index of the port of that name; of the first for "".
+func PortNamed(ports []attach.Port, name string) (int, error) {
 	var names []string
 	for i, p := range ports {
 		if name == "" || p.Name == name {
@@ -66,8 +72,8 @@ func portNamed(ports []attach.Port, name string) (int, error) {
 		strings.Join(names, ", "))
 }
 
-// mostServices bounds a list that a person is to read.
-const mostServices = 20
+// MostServices bounds a list that a person is to read.
+const MostServices = 20
 
 // noService says which services there are, those of the same address first.
 func noService(question trace.Question, state lb.State) error {
@@ -76,10 +82,10 @@ func noService(question trace.Question, state lb.State) error {
 		return compareBool(b.VIP == question.Destination, a.VIP == question.Destination)
 	})
 	var list []string
-	for _, s := range services[:min(len(services), mostServices)] {
+	for _, s := range services[:min(len(services), MostServices)] {
 		list = append(list, fmt.Sprintf("%s (%s)", s.Name, s.Key()))
 	}
-	if more := len(services) - mostServices; more > 0 {
+	if more := len(services) - MostServices; more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))
 	}
 	key := lb.ServiceKey{VIP: question.Destination, Port: question.DestinationPort, Protocol: question.Protocol}
@@ -97,38 +103,38 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// explainer is a copy of a generation for questions.
-type explainer struct {
+// Explainer is a copy of a generation for questions.
+type Explainer struct {
 	*loader.Programs
 	tracing *traced.Tracing
-	words   *words
+	words   *Words
 	hook    lb.Hook
 }
 
-// newExplainer loads the copy. It uses the maps of the generation that forwards,
+// NewExplainer loads the copy. It uses the maps of the generation that forwards,
 // and is to be closed before that is.
-func (d *Datapath) newExplainer() (*explainer, error) {
+func NewExplainer(q Questioned) (*Explainer, error) {
 	t, err := loader.NewTracing(true)
 	if err != nil {
 		return nil, err
 	}
-	hook := d.attachments[0].Hook
-	copied, err := d.kernel.LoadPrograms(loader.KindFor(hook), d.current.Ports, d.current.Memory, d.shared, t, nil)
+	copied, err := q.Kernel.LoadPrograms(loader.KindFor(q.Hook), q.Programs.Ports, q.Programs.Memory, q.Shared, t, nil)
 	if err != nil {
 		t.Close()
 		return nil, err
 	}
-	return &explainer{copied, t, d.words(), hook}, nil
+	return &Explainer{copied, t, q.Words, q.Hook}, nil
 }
 
-func (e *explainer) close() {
+// Close frees the copy.
+func (e *Explainer) Close() {
 	e.Programs.Close()
 	e.tracing.Close()
 }
 
-// explain says what becomes of a frame that comes in at a port.
-func (e *explainer) explain(at int, frame []byte) (*trace.Packet, error) {
-	packet, out, err := e.run(at, frame)
+// Explain says what becomes of a frame that comes in at a port.
+func (e *Explainer) explain(at int, frame []byte) (*trace.Packet, error) {
+	packet, out, err := e.Run(at, frame)
 	if err != nil || strings.HasPrefix(packet.Outcome, "dropped_") {
 		return packet, err
 	}
@@ -138,8 +144,8 @@ func (e *explainer) explain(at int, frame []byte) (*trace.Packet, error) {
 	return packet, nil
 }
 
-// run feeds the program a frame, and returns what it recorded, and the frame after.
-func (e *explainer) run(at int, frame []byte) (*trace.Packet, []byte, error) {
+// Run feeds the program a frame, and returns what it recorded, and the frame after.
+func (e *Explainer) Run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	// Room for a tunnel's headers, or an answer's.
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+1024), Repeat: 1}
 	if context := testContext(e.hook, e.Ports[at].Index, len(frame)); context != nil {
@@ -154,7 +160,7 @@ func (e *explainer) run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("the program recorded nothing of the packet: %v", err)
 	}
-	return e.words.packet(&record.XdpTraceRecord), options.DataOut, nil
+	return e.words.Packet(&record.XdpTraceRecord), options.DataOut, nil
 }
 
 // Offsets in what the kernel takes as a program's context for a test.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package picture
 
 import (
 	"encoding/binary"
@@ -28,15 +28,15 @@ type replyHopBuffers struct {
 // the clock that packets see has a tick for that, each once or twice: as a router, and as a client. Of those that were
 // noted at the same place, by a hash, only the last one is known. There is none before the first Apply.
 // It does not wait for a change under way. Errors: ErrClosed.
-func (d *Datapath) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err error) {
-	now := d.janitor.Now()
-	err = d.read(func(p *picture) error {
-		if p.shared == nil || p.shared.ReplyHops.MaxEntries() <= 1 {
+func (r *Reader) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err error) {
+	now := r.janitor.Now()
+	err = r.shown.Read(func(p *Picture) error {
+		if p.Shared == nil || p.Shared.ReplyHops.MaxEntries() <= 1 {
 			return nil
 		}
-		d.replyHops.Lock()
-		defer d.replyHops.Unlock()
-		read, err := d.replyHops.read(p.shared.ReplyHops)
+		r.replyHops.Lock()
+		defer r.replyHops.Unlock()
+		read, err := r.replyHops.read(p.Shared.ReplyHops)
 		for i := range read {
 			// The clock wraps around; a tick may be newer than what now was read.
 			if age := int32(now - read[i].Seen); read[i].Flags != 0 && int64(age) <= within.Milliseconds() {
@@ -77,35 +77,32 @@ func hopOf(h *objects.XDPReplyHop) lb.ReplyHop {
 
 // routesNow calls do with the mirror of the routes that replies take; not before the first Apply, and not where no
 // mode has replies. It does not wait for a change under way.
-func (d *Datapath) routesNow(do func(mirror.Table)) error {
-	return d.read(func(p *picture) error {
-		if p.shared != nil && p.shared.ReplyBlocks.MaxEntries() == mirror.Blocks {
-			do(p.shared.Mirror())
+func (r *Reader) routesNow(do func(mirror.Table)) error {
+	return r.shown.Read(func(p *Picture) error {
+		if p.Shared != nil && p.Shared.ReplyBlocks.MaxEntries() == mirror.Blocks {
+			do(p.Shared.Mirror())
 		}
 		return nil
 	})
 }
 
 // RetractReplyRoutes has packets ask the kernel where replies go, from now on. Errors: ErrClosed.
-func (d *Datapath) RetractReplyRoutes() error { return d.routesNow(mirror.Table.Retract) }
+func (r *Reader) RetractReplyRoutes() error { return r.routesNow(mirror.Table.Retract) }
 
 // WriteReplyRoutes writes what packets may know of routes, once they have been retracted; it takes two grace periods
 // of RCU. Errors: ErrClosed.
-func (d *Datapath) WriteReplyRoutes(routes lb.ReplyRoutes) error {
-	return d.routesNow(func(t mirror.Table) { t.Write(routes) })
+func (r *Reader) WriteReplyRoutes(routes lb.ReplyRoutes) error {
+	return r.routesNow(func(t mirror.Table) { t.Write(routes) })
 }
 
 // HoldReplyRoutes lets packets go by the routes that were written. Errors: ErrClosed.
-func (d *Datapath) HoldReplyRoutes(routes lb.ReplyRoutes) error {
-	return d.routesNow(func(t mirror.Table) { t.Hold(routes.IPv4, routes.IPv6) })
+func (r *Reader) HoldReplyRoutes(routes lb.ReplyRoutes) error {
+	return r.routesNow(func(t mirror.Table) { t.Hold(routes.IPv4, routes.IPv6) })
 }
 
 // HoldsReplyRoutes says whether packets go by the routes that were written, and whether there are packets that could.
 // Errors: ErrClosed.
-func (d *Datapath) HoldsReplyRoutes() (holds, could bool, err error) {
-	err = d.routesNow(func(t mirror.Table) { holds, could = t.Holds(), true })
+func (r *Reader) HoldsReplyRoutes() (holds, could bool, err error) {
+	err = r.routesNow(func(t mirror.Table) { holds, could = t.Holds(), true })
 	return holds, could, err
 }
-
-// Beat moves the clock that packets see to the present, for a data plane that is not attached and has no janitor.
-func (d *Datapath) Beat() { d.janitor.Beat() }

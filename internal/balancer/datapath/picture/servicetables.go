@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package picture
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -8,24 +8,24 @@ import (
 
 // serviceTables are what ServiceTables has returned for a picture.
 type serviceTables struct {
-	of   *picture
+	of   *Picture
 	list []lb.ServiceTable
 }
 
 // ServiceTables returns what decides on the new flows of each service, in the order of the state; the caller must
 // not change it. It is cheap where nothing has changed since the last call, and does not wait for a change under way.
-func (d *Datapath) ServiceTables() []lb.ServiceTable {
-	p := d.picture.Load()
-	if last := d.tables.Load(); last != nil && last.of == p {
+func (r *Reader) ServiceTables() []lb.ServiceTable {
+	p := r.shown.Load()
+	if last := r.tables.Load(); last != nil && last.of == p {
 		return last.list
 	}
-	list := make([]lb.ServiceTable, 0, len(p.records))
-	for _, r := range p.records {
-		if !r.Key.Hairpin {
-			list = append(list, lb.ServiceTable{Key: r.Key, Name: r.Service.Name, Digest: r.Digest(),
-				Takers: r.Takers()})
+	list := make([]lb.ServiceTable, 0, len(p.Records))
+	for _, record := range p.Records {
+		if !record.Key.Hairpin {
+			list = append(list, lb.ServiceTable{Key: record.Key, Name: record.Service.Name, Digest: record.Digest(),
+				Takers: record.Takers()})
 		}
 	}
-	d.tables.Store(&serviceTables{p, list})
+	r.tables.Store(&serviceTables{p, list})
 	return list
 }

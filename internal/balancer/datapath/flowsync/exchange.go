@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowsync
 
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -17,8 +19,14 @@ import (
 // found by a walk that compares each place of the table with a word that the last walk has noted for it: packets do
 // nothing for it, and nothing is kept where nothing is handed over.
 
-// handed is what other balancers have been told of the table of proven flows.
-type handed struct {
+// Exchange is what balancers tell each other of flows: what others have been told of the table of proven flows, and
+// what they have told of in vain. Its methods may be called from several goroutines, and do not wait for a change of
+// the data plane under way; packets do not wait for them.
+type Exchange struct {
+	shown   *picture.Shown
+	janitor *flowtable.Janitor
+	now     func() time.Time
+
 	mu sync.Mutex
 	// table is the one that it is about, and next the bucket that the walk goes on with.
 	table *flowtable.Table
@@ -27,40 +35,53 @@ type handed struct {
 	known []uint32
 	// returns is what replies to full NAT bear, as of a picture.
 	returns   flowtable.ReplyKeys
-	returnsAt *picture
+	returnsAt *picture.Picture
 	missed    missed
 	// bases are those of services in a transition, but for their times.
 	bases map[*generation.Record]lb.Base
 }
 
+// New returns one for flows of what is shown. The janitor keeps the clock of the flows, and now that of services'
+// transitions.
+func New(shown *picture.Shown, janitor *flowtable.Janitor, now func() time.Time) *Exchange {
+	return &Exchange{shown: shown, janitor: janitor, now: now}
+}
+
+// Forget begins anew, as the next process does, which does not know what was told.
+func Forget(e *Exchange) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.table, e.bases = nil, nil
+}
+
 // flowWalk goes over the table of proven flows, a part at a time.
 type flowWalk struct {
-	datapath *Datapath
+	exchange *Exchange
 	table    *flowtable.Table
 	next     int
 }
 
 // SnapshotFlows returns a walk over all proven flows that another balancer needs.
-func (d *Datapath) SnapshotFlows() lb.FlowWalk { return &flowWalk{datapath: d} }
+func (e *Exchange) SnapshotFlows() lb.FlowWalk { return &flowWalk{exchange: e} }
 
 // Next calls visit for flows of the next so many places at least, and says whether those were the last ones. Where the
 // table was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
 func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
-	stood, clock := w.datapath.janitor.ClockGaps(), w.datapath.janitor.Now()
-	err = w.datapath.read(func(p *picture) error {
-		if p.shared == nil {
+	gaps, clock := w.exchange.janitor.ClockGaps(), w.exchange.janitor.Now()
+	err = w.exchange.shown.Read(func(p *picture.Picture) error {
+		if p.Shared == nil {
 			whole = true
 			return nil
 		}
-		if w.table != p.shared.Proven {
-			w.table, w.next = p.shared.Proven, 0
+		if w.table != p.Shared.Proven {
+			w.table, w.next = p.Shared.Proven, 0
 		}
-		reader := p.flowReader(clock)
-		reader.proven, reader.stood = true, stood
+		reader := p.FlowReader(clock)
+		reader.Proven = true
 		end := min(w.next+bucketsOf(places), len(w.table.Buckets))
 		for bucket := w.next; bucket < end; bucket++ {
 			w.table.EachIn(bucket, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
-				if one, wanted := reader.toHandOver(flow, state, seen); wanted {
+				if one, wanted := toHandOver(reader, gaps, flow, state, seen); wanted {
 					visit(&one)
 				}
 			})
@@ -75,31 +96,30 @@ func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 // hands, or gone on for a quarter of the time after which they are forgotten, since the last walk over these; not for
 // what TakeFlows has taken. It says whether the walk has come to its end; the next call begins another. The first one
 // has all. It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
-func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, err error) {
-	h := &d.handed
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	stood, clock, timeouts := d.janitor.ClockGaps(), d.janitor.Now(), d.janitor.Timeouts()
-	err = d.read(func(p *picture) error {
-		if p.shared == nil {
+func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	gaps, clock, timeouts := e.janitor.ClockGaps(), e.janitor.Now(), e.janitor.Timeouts()
+	err = e.shown.Read(func(p *picture.Picture) error {
+		if p.Shared == nil {
 			whole = true
 			return nil
 		}
-		h.use(p.shared.Proven)
-		reader := p.flowReader(clock)
-		reader.proven, reader.stood = true, stood
-		end := min(h.next+bucketsOf(places), len(h.table.Buckets))
-		for bucket := h.next; bucket < end; bucket++ {
-			h.lookAt(bucket, timeouts, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
-				one, wanted := reader.toHandOver(flow, state, seen)
+		e.use(p.Shared.Proven)
+		reader := p.FlowReader(clock)
+		reader.Proven = true
+		end := min(e.next+bucketsOf(places), len(e.table.Buckets))
+		for bucket := e.next; bucket < end; bucket++ {
+			e.lookAt(bucket, timeouts, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
+				one, wanted := toHandOver(reader, gaps, flow, state, seen)
 				if wanted {
 					visit(&one)
 				}
 				return wanted
 			})
 		}
-		if h.next, whole = end, end == len(h.table.Buckets); whole {
-			h.next = 0
+		if e.next, whole = end, end == len(e.table.Buckets); whole {
+			e.next = 0
 		}
 		return nil
 	})
@@ -107,10 +127,10 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 }
 
 // FlowPlaces returns how many places a walk over the proven flows goes by; 0 before the first Apply.
-func (d *Datapath) FlowPlaces() (places int) {
-	_ = d.read(func(p *picture) error {
-		if p.shared != nil {
-			places = len(p.shared.Proven.Buckets) * flowtable.PerBucket
+func (e *Exchange) FlowPlaces() (places int) {
+	_ = e.shown.Read(func(p *picture.Picture) error {
+		if p.Shared != nil {
+			places = len(p.Shared.Proven.Buckets) * flowtable.PerBucket
 		}
 		return nil
 	})
@@ -120,17 +140,17 @@ func (d *Datapath) FlowPlaces() (places int) {
 func bucketsOf(places int) int { return max((places+flowtable.PerBucket-1)/flowtable.PerBucket, 1) }
 
 // use begins anew where the table is another.
-func (h *handed) use(table *flowtable.Table) {
-	if h.table != table {
-		h.table, h.next, h.known = table, 0, make([]uint32, len(table.Buckets)*flowtable.PerBucket)
+func (e *Exchange) use(table *flowtable.Table) {
+	if e.table != table {
+		e.table, e.next, e.known = table, 0, make([]uint32, len(table.Buckets)*flowtable.PerBucket)
 	}
 }
 
 // lookAt calls changed with each flow of a bucket that is not as it was noted, and notes it if that says so. What has
 // not changed, as nearly all, is read where it is.
-func (h *handed) lookAt(number int, timeouts *[256]uint32,
+func (e *Exchange) lookAt(number int, timeouts *[256]uint32,
 	changed func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool) {
-	bucket := &h.table.Buckets[number]
+	bucket := &e.table.Buckets[number]
 	for half := range bucket.Tags {
 		tags := atomic.LoadUint64(&bucket.Tags[half])
 		if tags == 0 {
@@ -142,7 +162,7 @@ func (h *handed) lookAt(number int, timeouts *[256]uint32,
 			if tag <= flowtable.BusyTag || state == objects.XDPFlowStateFLOW_FREE {
 				continue
 			}
-			seen, known := atomic.LoadUint32(&bucket.Seen[at&7]), &h.known[number*flowtable.PerBucket+at]
+			seen, known := atomic.LoadUint32(&bucket.Seen[at&7]), &e.known[number*flowtable.PerBucket+at]
 			if mark := markOf(&bucket.Flows[at&7], state, seen, timeouts); !isMarked(*known, mark) {
 				place := flowtable.Place{Bucket: bucket, At: at}
 				if flow := place.Flow(); place.Tag() == tag && changed(&flow, state, seen) {
@@ -200,12 +220,13 @@ func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, time
 
 // toHandOver says what an entry means to another balancer; false where it is of no use there: it has the flow by
 // computing, the flow is one of a hairpin, whose addresses are this host's, or it is a client's affinity.
-func (r *flowReader) toHandOver(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) (lb.Flow, bool) {
-	one, there := r.read(flow, state, seen)
-	if !there {
+func toHandOver(r *picture.FlowReader, gaps flowtable.ClockGaps, flow *objects.XDPFlow, state objects.XDPFlowState,
+	seen uint32) (one lb.Flow, wanted bool) {
+	one, wanted = r.Read(flow, state, seen)
+	if !wanted {
 		return one, false
 	}
-	record := r.backends[flow.Backend].record
-	one.Silent += r.stood.Since(seen)
+	record := r.RecordOf(flow)
+	one.Silent += gaps.Since(seen)
 	return one, !record.Service.IsHairpin && record.LooksUp()
 }

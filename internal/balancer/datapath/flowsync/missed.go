@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package flowsync
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -15,7 +16,7 @@ import (
 type missed struct {
 	of map[lb.BackendKey]struct{}
 	// looked is the picture that was looked at last.
-	looked *picture
+	looked *picture.Picture
 }
 
 // mostMissed bounds what is noted. Flows of more backends are told again when others are.
@@ -38,23 +39,22 @@ func (m *missed) note(r *generation.Register, f *lb.Flow, reason string) bool {
 // Regains says whether flows would be taken by now that TakeFlows has counted as missed; then these are to be told
 // again, and are not missed any more. It does not wait for a change under way, and costs nothing while nothing has
 // changed. Errors: ErrClosed.
-func (d *Datapath) Regains() (regains bool, err error) {
-	h := &d.handed
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	err = d.read(func(p *picture) error {
-		if len(h.missed.of) == 0 || h.missed.looked == p {
+func (e *Exchange) Regains() (regains bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	err = e.shown.Read(func(p *picture.Picture) error {
+		if len(e.missed.of) == 0 || e.missed.looked == p {
 			return nil
 		}
-		h.missed.looked = p
-		for _, r := range p.records {
+		e.missed.looked = p
+		for _, r := range p.Records {
 			if !r.LooksUp() {
 				continue
 			}
 			for _, backend := range r.Service.Backends {
 				key := r.Service.BackendKey(backend)
-				if _, is := h.missed.of[key]; is {
-					delete(h.missed.of, key)
+				if _, is := e.missed.of[key]; is {
+					delete(e.missed.of, key)
 					regains = true
 				}
 			}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/clock"
+)
+
+// dated returns what makes a status with the time that it is of, and all times in it by the clock as it is set then.
+func dated(status func() (ops.Status, error), read func() clock.Reading) func() (ops.Status, error) {
+	present := clock.NewPresent(read())
+	return func() (ops.Status, error) {
+		s, err := status()
+		if err != nil {
+			return s, err
+		}
+		now := read()
+		if of := present.Of(now); of != nil {
+			s = clock.Map(s, of)
+		}
+		s.At = now.Wall
+		return s, nil
+	}
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flowsync
+
+import (
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Bases returns what services go by that are in a transition, for balancers that have not seen its beginning. It does
+// not wait for a change under way. Errors: ErrClosed.
+func (e *Exchange) Bases() (bases []lb.Base, err error) {
+	now := e.now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	err = e.shown.Read(func(p *picture.Picture) error {
+		// Records are not changed, and to compare tables takes time: each is looked at once.
+		made := map[*generation.Record]lb.Base{}
+		for _, r := range p.Records {
+			if !r.View.InTransition() || r.Service.IsHairpin || len(r.View.Table.Slots) == 0 {
+				continue
+			}
+			b, known := e.bases[r]
+			if !known {
+				b = r.Base()
+			}
+			made[r] = b
+			b.Age, b.Left = max(now.Sub(r.View.Since), 0), max(r.View.Until.Sub(now), 0)
+			bases = append(bases, b)
+		}
+		e.bases = made
+		return nil
+	})
+	return bases, err
+}

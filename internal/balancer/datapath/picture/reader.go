@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package picture
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+)
+
+// Reader answers from the picture of the moment. It may be used by several goroutines.
+type Reader struct {
+	shown   *Shown
+	janitor *flowtable.Janitor
+	// tables are what ServiceTables has returned last.
+	tables atomic.Pointer[serviceTables]
+	// replyHops are what ReplyHops reads into.
+	replyHops replyHopBuffers
+}
+
+// NewReader returns a reader of what is shown. The janitor keeps the clock of the flows.
+func NewReader(s *Shown, janitor *flowtable.Janitor) *Reader {
+	return &Reader{shown: s, janitor: janitor}
+}
+
+// Attachments returns what is in use on each of Options.Interfaces, in their
+// order; none before the first Apply. It does not wait for a change under way.
+func (r *Reader) Attachments() []lb.Attachment { return slices.Clone(r.shown.Load().Attachments) }
+
+// Memory returns what kernel memory is in use; the zero value before the first Apply. It does
+// not wait for a change under way.
+func (r *Reader) Memory() lb.MemoryPlan { return r.shown.Load().Plan }

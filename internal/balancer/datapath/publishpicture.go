@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+)
+
+// publishPicture shows what is in use now; the caller holds the lock.
+func (d *Datapath) publishPicture() {
+	next := &picture.Picture{Attachments: slices.Clone(d.attachments), Plan: d.plan, Ledger: d.ledger}
+	switch {
+	case d.closed:
+		next.Err = ErrClosed
+	case d.current != nil:
+		next.Shared, next.Records, next.Indices, next.Numbers = d.shared, d.register.Records,
+			d.register.Places.IndicesEver(), d.current.Memory.Numbers
+		next.Sockets = d.sockets
+	}
+	d.shown.Publish(next)
+}

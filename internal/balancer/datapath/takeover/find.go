@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
+)
+
+// Found is a data plane that a process before has kept, opened. Nothing of it has been changed.
+type Found struct {
+	Store *pins.Store
+	// Set is the number of the newest pins that are attached, and Method says how they are.
+	Set    uint64
+	Method attach.Method
+	// attached is all that is on the interfaces, whatever has put it there.
+	attached []attached
+	// pinned are the programs of the set, by the index of their interface.
+	pinned   map[int]*ebpf.Program
+	Memory   *generation.Memory
+	Snapshot *snapshot.Snapshot
+	// Stale: changes were made after the snapshot that no snapshot has.
+	Stale  bool
+	Shared *sharedmaps.Maps
+	// Differ lists the shared maps that are made anew; Previous and Backends are the counters of
+	// before, of those that are among them.
+	Differ   []string
+	Previous *sharedmaps.PreviousOutcomes
+	Backends *sharedmaps.ForeignElements
+	// Flows are tables of flows that are not among the shared maps; reading is how those of the
+	// snapshot are read where these are laid out differently.
+	Flows   *sharedmaps.PreviousFlows
+	reading *flowtable.Reading
+	// Ports are the interfaces of the snapshot, and Holds[i] keeps Programs[i] on Ports[i].
+	Ports    []attach.Port
+	Holds    []attach.Hold
+	Programs []*ebpf.Program
+	// Others keep other programs.
+	Others []attach.Leftover
+	// Sockets are the programs at sockets, nil where there are none.
+	Sockets *localsockets.Sockets
+}
+
+// Unusable says why what was kept is of no use to any process.
+type Unusable struct{ reason string }
+
+// Error returns the reason.
+func (u *Unusable) Error() string { return u.reason }
+
+// Find finds and opens what was kept. After an error, what is attached goes on. Errors: *unusable.
+func Find(k *keeper.Keeper, sets []uint64) (*Found, error) {
+	f := &Found{Store: k.Store}
+	if err := f.find(k, sets); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// find opens what was kept.
+func (f *Found) find(k *keeper.Keeper, sets []uint64) error {
+	if err := f.findAttached(sets, k.Interfaces()); err != nil {
+		return err
+	}
+	var err error
+	if f.Memory, err = generation.OpenMemory(f.Store.Path(pins.Set(f.Set), keeper.GenerationPin)); err != nil {
+		return err
+	}
+	number := f.Memory.Head().Snapshot
+	if f.Snapshot, err = k.Newest(number); err != nil {
+		return err
+	}
+	if err := f.check(k, number); err != nil {
+		return err
+	}
+	if err := f.choose(); err != nil {
+		return err
+	}
+	if f.Shared, err = f.openShared(f.Set); err != nil {
+		return err
+	}
+	if f.Sockets, err = localsockets.Find(f.Store, f.Set); err != nil {
+		return err
+	}
+	return f.catchUp(k, sets)
+}
+
+// check compares the snapshot with what there is.
+func (f *Found) check(k *keeper.Keeper, number uint64) error {
+	s := f.Snapshot
+	f.Stale = s.Number != number
+	if s.Cookie != k.Cookie {
+		return &Unusable{"it is of a network namespace that is gone"}
+	}
+	var err error
+	if f.Differ, err = sharedmaps.OtherLayouts(s.Layouts, s.Elements); err != nil {
+		return err
+	}
+	f.Flows = &sharedmaps.PreviousFlows{}
+	if !slices.Contains(f.Differ, objects.XDPMapFlows) {
+		return nil
+	}
+	if f.reading, err = flowtable.ReadingOf(s.Flows); err != nil {
+		return fmt.Errorf("%w: its maps %s are laid out differently, and %v", snapshot.ErrVersion,
+			strings.Join(sharedmaps.FlowMaps, ", "), err)
+	}
+	return nil
+}
