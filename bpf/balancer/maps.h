@@ -187,6 +187,12 @@ static __always_inline bool has_mode(enum mode mode)
 	return loaded.modes & (1U << mode);
 }
 
+/* has_scheduler is the same for schedulers. */
+static __always_inline bool has_scheduler(enum scheduler scheduler)
+{
+	return loaded.schedulers & (1U << scheduler);
+}
+
 /* has_rewrites says whether a service has a mode that changes more of a packet than its MAC
  * addresses. Without one, what does that is not in the loaded program. */
 static __always_inline bool has_rewrites(void)

@@ -843,6 +843,8 @@ struct settings {
 	/* Which modes there are, as bits. What a configuration has no use for is
 	 * not in the loaded program. */
 	__u32 modes;
+	/* Which schedulers there are besides SCHEDULER_HASH, as bits, likewise. */
+	__u32 schedulers;
 	struct vector services4;
 	struct vector services6;
 	struct vector endpoints4;

@@ -9,10 +9,10 @@
 #define SERVICE_BOUNDS (SERVICE_PERSISTENT | SERVICE_RATE | SERVICE_LIMITED | SERVICE_BY_SOURCE)
 
 /* picks_plainly says whether a scheduler picks without a call. */
-static __always_inline bool picks_plainly(__u8 scheduler)
+static __always_inline bool picks_plainly(const struct service *service)
 {
-	return scheduler == SCHEDULER_TURN || scheduler == SCHEDULER_FEWEST ||
-	       scheduler == SCHEDULER_TWO;
+	return schedules_by(service, SCHEDULER_TURN) || schedules_by(service, SCHEDULER_FEWEST) ||
+	       schedules_by(service, SCHEDULER_TWO);
 }
 
 /* begins_plainly says whether a packet may be the first of a flow that is begun so. */
@@ -20,7 +20,7 @@ static __always_inline bool begins_plainly(const struct service *service,
 					   const struct packet *packet)
 {
 	return (service->flags & (SERVICE_TRACKED | SERVICE_BOUNDS)) == SERVICE_TRACKED &&
-	       picks_plainly(service->scheduler) && !is_fullnat(service) &&
+	       picks_plainly(service) && !is_fullnat(service) &&
 	       (packet->protocol == IPPROTO_UDP || opens_connection(packet));
 }
 
@@ -33,9 +33,9 @@ static __always_inline __u64 pick_plainly(void *generation, const struct service
 
 	if (!begin_pick(generation, service, hash, &pick))
 		return PICK_NONE;
-	if (service->scheduler == SCHEDULER_TURN)
+	if (schedules_by(service, SCHEDULER_TURN))
 		member = pick_turn(generation, &pick);
-	else if (service->scheduler == SCHEDULER_FEWEST)
+	else if (schedules_by(service, SCHEDULER_FEWEST))
 		member = pick_fewest(&pick, service->id);
 	else
 		member = pick_two(generation, &pick, service->table_size);

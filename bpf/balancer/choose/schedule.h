@@ -288,20 +288,24 @@ static __always_inline __u32 pick_first(const struct pick *pick)
 	return NO_MEMBER;
 }
 
+/* schedules_by says whether a service has this scheduler: code for one that no service has is not
+ * in the loaded program. */
+static __always_inline bool schedules_by(const struct service *service, enum scheduler scheduler)
+{
+	return has_scheduler(scheduler) && service->scheduler == scheduler;
+}
+
 static __always_inline __u32 pick_member(void *generation, const struct service *service,
 					 const struct pick *pick)
 {
-	switch (service->scheduler) {
-	case SCHEDULER_TURN:
+	if (schedules_by(service, SCHEDULER_TURN))
 		return pick_turn(generation, pick);
-	case SCHEDULER_LEAST:
-	case SCHEDULER_FEWEST:
+	if (schedules_by(service, SCHEDULER_LEAST) || schedules_by(service, SCHEDULER_FEWEST))
 		return pick_least(pick);
-	case SCHEDULER_TWO:
+	if (schedules_by(service, SCHEDULER_TWO))
 		return pick_two(generation, pick, service->table_size);
-	case SCHEDULER_FIRST:
+	if (schedules_by(service, SCHEDULER_FIRST))
 		return pick_first(pick);
-	}
 	return member_in(generation, pick->table, hash_scale(pick->hash, service->table_size));
 }
 

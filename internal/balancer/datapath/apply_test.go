@@ -151,6 +151,11 @@ func TestApplyInPlace(t *testing.T) {
 		{"a service more", func(a, b *lb.RoutedService) []lb.RoutedService {
 			return []lb.RoutedService{*a, *b, testService(vip4, 81, lb.TCP, lb.Maglev, 7)}
 		}, false},
+		{"a scheduler more", func(a, b *lb.RoutedService) []lb.RoutedService {
+			a.Scheduler = lb.LeastConnections
+			return []lb.RoutedService{*a, *b}
+		}, true},
+		{"a scheduler less", func(a, b *lb.RoutedService) []lb.RoutedService { return []lb.RoutedService{*a, *b} }, false},
 		{"a mode more", func(a, b *lb.RoutedService) []lb.RoutedService {
 			a.Mode = lb.IPIP
 			return []lb.RoutedService{*a, *b}

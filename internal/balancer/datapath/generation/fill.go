@@ -20,7 +20,7 @@ var errNoRoom = errors.New("the configuration has no room in the memory that was
 // the services are, in the order of the change's records.
 func (m *Memory) fill(c *Revision, plan *Capacity) ([]Placement, error) {
 	f := filling{m, plan}
-	m.Constants.Modes = c.NeededModes()
+	m.Constants.Modes, m.Constants.Schedulers = c.NeededModes(), c.schedulers
 	if m.Lists = c.lists; c.lists {
 		m.Constants.Clients = 1
 	}

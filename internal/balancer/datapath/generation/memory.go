@@ -191,9 +191,10 @@ func newMemory(p *Capacity, all mapmem.Storage, mu *sync.Mutex) *Memory {
 }
 
 // Suits says whether what is planned for good in the memory is what a change needs. There may be no room all the same.
+// Schedulers that no service has any more cost packets nothing, and may come back.
 func (m *Memory) Suits(c *Revision) bool {
-	return m.Constants.Modes == c.NeededModes() && m.Lists == c.lists && m.Pool.Equal(c.pool()) &&
-		m.Hairpin.Equal(c.hairpin()) && c.Places.Indices <= m.Constants.BackendsIndices
+	return m.Constants.Modes == c.NeededModes() && c.schedulers&^m.Constants.Schedulers == 0 && m.Lists == c.lists &&
+		m.Pool.Equal(c.pool()) && m.Hairpin.Equal(c.hairpin()) && c.Places.Indices <= m.Constants.BackendsIndices
 }
 
 // piece returns the memory of a piece of the arena.

@@ -51,6 +51,8 @@ type Revision struct {
 type summary struct {
 	// Modes has a bit for each that a service has.
 	Modes uint32
+	// schedulers has a bit for each that a service has. Every program has the code of SCHEDULER_HASH.
+	schedulers uint32
 	// Remembers: the flows of some service are remembered, all of them.
 	Remembers bool
 	// lists: some service does not serve every client.
@@ -64,6 +66,7 @@ type summary struct {
 // summarize takes note of a service.
 func (s *summary) summarize(r *Record) {
 	s.Modes |= 1 << ModeNumbers[r.Service.Mode]
+	s.schedulers |= 1 << schedulerNumbers[r.Service.Scheduler] &^ (1 << objects.XDPSchedulerSCHEDULER_HASH)
 	s.lists = s.lists || r.Service.Listed()
 	if r.Service.IsHairpin {
 		// A few clients of the host's own are no reason to make larger tables of flows.
