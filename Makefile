@@ -196,8 +196,8 @@ test-gateway: rights-test deps build build-kubernetes ## run the conformance sui
 		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestGatewayConformance$$' ./e2e
 
 .PHONY: bench-kubernetes
-bench-kubernetes: ## measure a change of one of 5,000 Services with 20 pods each, up to the balancer's configuration
-	@$(GO) test ./internal/balancer/kubernetes/controller -run='^$$' -bench='^BenchmarkScale$$' -benchtime=3x
+bench-kubernetes: rights-test build ## measure a change of one of 5,000 Services with 20 pods each, up to the balancer's configuration, and up to its data plane
+	@JEOUL_TEST_ROOT=1 JEOUL_TEST_BINARY='$(abspath $(BIN))' $(GO) test ./internal/balancer/kubernetes/controller -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^$$' -bench='^Benchmark(Scale|Served)$$' -benchtime=100x
 
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench"
+	_ "github.com/jeoul/jeoul/internal/weigh/bench/kind" // for suites
 	"github.com/jeoul/jeoul/internal/weigh/remote"
 	"github.com/jeoul/jeoul/internal/weigh/report"
 	"github.com/jeoul/jeoul/internal/weigh/results"

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/weigh/advise"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
+	_ "github.com/jeoul/jeoul/internal/weigh/bench/kind" // for suites
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 

@@ -120,7 +120,7 @@ func (p *pathLog) logWarnings(warnings yamlfile.Problems) {
 // nil where backends have had their time to be found.
 func (p *pathLog) logServices(before *view.View, numbers []int) {
 	lost, back := loglines.To(p.opt.Log.Warn), loglines.To(p.opt.Log.Info)
-	seen := map[int]bool{}
+	seen := make([]bool, len(p.view.Config.Services))
 	for _, n := range numbers {
 		for _, at := range p.view.Uses[n] {
 			if seen[at.I] {

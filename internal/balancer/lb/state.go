@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"unsafe"
 )
 
 // ErrTooLarge is what a data plane returns for a State that does not fit into the memory
@@ -125,6 +126,13 @@ func (s *RoutedService) Same(o *RoutedService) bool {
 // SameBackends says whether two lists have the same backends. It looks at none of them where both are the same memory.
 func SameBackends(a, b []Backend) bool {
 	return sameSlice(a, b, func(x, y Backend) bool { return x == y })
+}
+
+// Identical says whether two services are copies of one, with the same memory in their slices. Where it does not say so,
+// they may be equal all the same.
+func Identical(a, b *Service) bool {
+	const size = unsafe.Sizeof(Service{})
+	return *(*[size]byte)(unsafe.Pointer(a)) == *(*[size]byte)(unsafe.Pointer(b))
 }
 
 func sameSlice[T any](a, b []T, same func(T, T) bool) bool {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"strings"
@@ -47,7 +47,7 @@ func TestRunBulk(t *testing.T) {
 		t.Fatalf("baseline %q, %d trials; want routed and %d", run.Baseline, len(run.Trials), planned(r))
 	}
 	for _, trial := range run.Trials {
-		if absent := r.absent.Subjects[trial.Subject]; absent != "" {
+		if absent := r.Absent.Subjects[trial.Subject]; absent != "" {
 			if trial.Valid || trial.Notes[0] != absent {
 				t.Errorf("%s is not installed: valid %v, notes %q", trial.Subject, trial.Valid, trial.Notes)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"context"
@@ -14,10 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
-	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
-	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
-	"github.com/jeoul/jeoul/internal/weigh/lab"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/change"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -92,238 +90,8 @@ func TestChangeSuiteErrors(t *testing.T) {
 	}
 }
 
-// changePoint is a point of a change experiment on paper.
-func changePoint(t *testing.T, name string, params subject.Params, connections int) Point {
-	t.Helper()
-	s, ok := subject.Find(name)
-	if !ok {
-		t.Fatalf("no subject %s", name)
-	}
-	return Point{Subject: s, Params: params, Concurrency: connections, Experiment: changeExperiment{},
-		By: Load{Changes: Changes{Ports: 1000}}, Form: Form{Lab: Size{Clients: 5, Servers: 25}}}
-}
-
-func TestChangeHoldsWhatItsSubjectCanCarry(t *testing.T) {
-	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 64_512}
-	haproxy := subject.Params{"threads": 2, "splice": "off"}
-	for _, tc := range []struct {
-		point Point
-		want  int
-		says  string
-	}{
-		{changePoint(t, "iptables-nth", nil, 10_000), 10_000, ""},
-		{changePoint(t, "haproxy-tcp", haproxy, 2000), 2000, ""},
-		// Of the 9,750 that it can carry, one in 21 is left for new ones.
-		{changePoint(t, "haproxy-tcp", haproxy, 10_000), 9200,
-			"9200 connections and not 10000, for 10500 connections at once: HAProxy needs two open files"},
-	} {
-		got, note := tc.point.connections(limits)
-		if got != tc.want || (note == "") != (tc.says == "") || !strings.HasPrefix(note, tc.says) {
-			t.Errorf("%s: %d connections, note %q; want %d, %q", tc.point.Subject.Name(), got, note, tc.want, tc.says)
-		}
-	}
-}
-
-func TestChangeObstacles(t *testing.T) {
-	limits := probe.Limits{OpenFiles: 2000, Cores: 1, LocalPorts: 3000}
-	for _, tc := range []struct {
-		point Point
-		says  string
-	}{
-		{changePoint(t, "iptables-nth", nil, 5000), ""},
-		{changePoint(t, "iptables-nth", nil, 10_000), "2000 connections per client: it needs 2200 open files"},
-		// it holds what it can
-		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 1, "splice": "off"}, 5000), ""},
-		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 2, "splice": "off"}, 100),
-			"2 threads: this machine has 1 cores"},
-	} {
-		if got := tc.point.obstacle(limits, Absent{}); (got == "") != (tc.says == "") ||
-			!strings.HasPrefix(got, tc.says) {
-			t.Errorf("%s, %d connections: obstacle %q, want %q", tc.point.Subject.Name(), tc.point.Concurrency,
-				got, tc.says)
-		}
-	}
-	limits.OpenFiles, limits.LocalPorts = 20_000, 2500
-	if got := changePoint(t, "iptables-nth", nil, 10_000).obstacle(limits, Absent{}); !strings.Contains(got,
-		"2500 local ports") {
-		t.Errorf("obstacle %q, want one about ports", got)
-	}
-}
-
-func TestCompareFlows(t *testing.T) {
-	flow := func(port int) live.Flow { return live.Flow{Client: "client01", Port: port} }
-	before := map[live.Flow]string{flow(1): "a", flow(2): "a", flow(3): "b", flow(4): "c", flow(5): "c"}
-	// Port 5 was taken the second time, port 6 the first time.
-	after := map[live.Flow]string{flow(1): "b", flow(2): "c", flow(3): "b", flow(4): "b", flow(6): "b"}
-	if got, want := compare(before, after, "a"), (moves{tried: 4, moved: 3, ofLeft: 2}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-// paperTrial is a change experiment in a laboratory on paper, of which web01 has
-// left and web02 drains.
-func paperTrial(t *testing.T) *changeTrial {
-	l := &lab.Lab{}
-	for i := range 6 {
-		l.Servers = append(l.Servers, &lab.Host{Name: fmt.Sprintf("web%02d", i+1)})
-	}
-	return &changeTrial{
-		runner: &runner{lab: l}, trial: Trial{Point: changePoint(t, "iptables-nth", nil, 100)},
-		service: subject.Service{Servers: slices.Clone(l.Servers[1:]), Weights: map[string]int{"web02": 0}},
-		left:    map[string]bool{"web01": true},
-	}
-}
-
-func TestChangeTellsWhatLeftFromWhatStayed(t *testing.T) {
-	c := paperTrial(t)
-	counts := live.Counts{
-		Held: map[string]uint64{"web02": 40, "web03": 50},
-		Broken: map[string]map[live.Cause]uint64{
-			"web01": {live.Reset: 1}, "web02": {live.Reset: 2, live.Silent: 4},
-			"web03": {live.Moved: 8, live.Other: 16}, "web04": {live.Closed: 32}},
-		Opened: 70, Late: map[string]uint64{"web01": 1, "web02": 2, "web03": 4},
-		Failed:  map[live.Cause]uint64{live.Refused: 3, live.Silent: 5},
-		Queries: 90, Unanswered: 6, Turned: map[string]uint64{"web01": 1, "web04": 2, "web05": 4},
-	}
-	got := results.Trial{Metrics: map[string]float64{}}
-	c.writeCounts(changeEvent{leaves: []int{serverFlapping}}, counts, &got)
-	want := map[string]float64{
-		results.Connections: 90, results.Broken: 30, results.BrokenReset: 2, results.BrokenSilent: 4,
-		results.BrokenMoved:  8,
-		results.BrokenClosed: 0, results.BrokenWrong: 0, results.Ended: 33,
-		results.NewConnections: 70, results.NewFailed: 8, results.NewToLeft: 3,
-		results.ReusedConnections: 0, results.ReusedFailed: 0, results.ReusedTaken: 0, results.LostSYNs: 0,
-		results.UDPQueries: 90, results.UDPUnanswered: 6, results.UDPMoved: 4, results.UDPMovedOfLeft: 3,
-		results.Requests: 0,
-	}
-	if diff := cmp.Diff(want, got.Metrics); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"3 new connections failed: refused", "5 new connections failed: silent"},
-		got.Notes); diff != "" {
-		t.Errorf("notes (-want +got):\n%s", diff)
-	}
-}
-
-// TestChangeTellsWhoIsOlderThanAnAbsence: of a server that was away, connections that are
-// older end late, and the others break.
-func TestChangeTellsWhoIsOlderThanAnAbsence(t *testing.T) {
-	c := paperTrial(t)
-	c.away = map[string]time.Time{"web04": time.Now().Add(-time.Minute)}
-	sample := func(server string, age time.Duration) live.Break {
-		return live.Break{Server: server, Cause: live.Reset, Age: age}
-	}
-	counts := live.Counts{
-		Broken:  map[string]map[live.Cause]uint64{"web03": {live.Reset: 1}, "web04": {live.Reset: 4}},
-		Samples: []live.Break{sample("web03", time.Hour), sample("web04", time.Hour), sample("web04", time.Second)},
-	}
-	got := results.Trial{Metrics: map[string]float64{}}
-	c.writeCounts(changeEvent{}, counts, &got)
-	if m := got.Metrics; m[results.Ended] != 1 || m[results.Broken] != 4 || m[results.BrokenReset] != 4 {
-		t.Errorf("%g ended and %g broke, %g by a reset; want 1, 4 and 4", m[results.Ended], m[results.Broken],
-			m[results.BrokenReset])
-	}
-	if len(got.Notes) != 1 || strings.Count(got.Notes[0], "web04") != 1 {
-		t.Errorf("the notes are %q", got.Notes)
-	}
-}
-
-// TestSilenceIsSplitAtItsNotice: what was sent before the subject knew is one thing, what
-// it sent to a dead host later another; one that never knew has all before.
-func TestSilenceIsSplitAtItsNotice(t *testing.T) {
-	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	moments := func(seconds ...int) (m live.Moments) {
-		for _, s := range seconds {
-			m = append(m, at(s).UnixMicro())
-		}
-		return m
-	}
-	counts := live.Counts{LostSYNs: moments(11, 12, 14, 16), LostLaps: moments(11), LostQueries: moments(13, 17)}
-	for name, tc := range map[string]struct {
-		noticed time.Time
-		want    map[string]float64
-	}{
-		"noticed": {at(13), map[string]float64{results.NoticedSeconds: 3, results.BackSeconds: 1,
-			results.SilentSeconds:  8,
-			results.LostSYNsBefore: 2, results.LostSYNsAfter: 2, results.ReusedFailedBefore: 1,
-			results.ReusedFailedAfter:   0,
-			results.UDPUnansweredBefore: 0, results.UDPUnansweredAfter: 2}},
-		"never": {time.Time{}, map[string]float64{results.SilentSeconds: 8,
-			results.LostSYNsBefore: 4, results.LostSYNsAfter: 0, results.ReusedFailedBefore: 1,
-			results.ReusedFailedAfter:   0,
-			results.UDPUnansweredBefore: 2, results.UDPUnansweredAfter: 0}},
-	} {
-		s := silence{cut: at(10), noticed: tc.noticed, heard: at(18)}
-		if !tc.noticed.IsZero() {
-			s.back = at(19)
-		}
-		got := map[string]float64{}
-		s.write(counts, true, got)
-		if diff := cmp.Diff(tc.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-}
-
-// TestFaultIsSplitAtItsNotice: what had begun before the fault, until the subject knew, and later
-// are three things.
-func TestFaultIsSplitAtItsNotice(t *testing.T) {
-	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	moments := func(seconds ...int) (m live.Moments) {
-		for _, s := range seconds {
-			m = append(m, at(s).UnixMicro())
-		}
-		return m
-	}
-	counts := live.Counts{LostNew: moments(9, 11, 14), LostLaps: moments(8, 12, 15), LostQueries: moments(11, 13)}
-	for name, tc := range map[string]struct {
-		fault fault
-		want  map[string]float64
-	}{
-		"noticed": {fault{began: at(10), noticed: at(13), over: at(20), back: at(22)}, map[string]float64{
-			results.FaultSeconds: 10, results.NoticedSeconds: 3, results.BackSeconds: 2,
-			results.InFlight: 2, results.NewFailedBefore: 2, results.NewFailedAfter: 2, results.LastFailedSeconds: 5,
-			results.UDPUnansweredBefore: 1, results.UDPUnansweredAfter: 1}},
-		"never": {fault{began: at(10), over: at(20)}, map[string]float64{
-			results.FaultSeconds: 10, results.InFlight: 2, results.NewFailedBefore: 4, results.NewFailedAfter: 0,
-			results.LastFailedSeconds:   5,
-			results.UDPUnansweredBefore: 2, results.UDPUnansweredAfter: 0}},
-	} {
-		got := map[string]float64{}
-		tc.fault.write(counts, true, got)
-		if diff := cmp.Diff(tc.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-}
-
-// TestFaultsTurnsAreNoted: where a subject had the backend serve during the fault, the results say when.
-func TestFaultsTurnsAreNoted(t *testing.T) {
-	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	f := fault{began: at(10), turns: []time.Time{at(12), at(14), at(17)}}
-	want := []string{"from 2.0 s after the fault began to 4.0 s, the backend was shown to serve",
-		"from 7.0 s after the fault began to the end of the fault, the backend was shown to serve"}
-	if diff := cmp.Diff(want, f.notes()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestComingAgainIsToldByServer(t *testing.T) {
-	c := paperTrial(t)
-	c.came = &cameAgain{had: 9}
-	got := results.Trial{Metrics: map[string]float64{}}
-	c.writeReused(live.Counts{Lapped: 50, Taken: 1, LostSYNs: live.Moments{1, 2}, LostLaps: live.Moments{1},
-		Again: map[string]uint64{"web02": 3, "web04": 5}}, &got)
-	want := map[string]float64{results.ReusedConnections: 50, results.ReusedTaken: 1, results.LostSYNs: 2,
-		results.ReusedFailed:   1,
-		results.ResetByDrained: 9, results.CameAgain: 8, results.AgainToDrained: 3}
-	if diff := cmp.Diff(want, got.Metrics); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 // startChangeOf returns a runner of a change experiment on some of its subjects, with our own binary built for it.
-func startChangeOf(t *testing.T, text string, subjects ...string) *runner {
+func startChangeOf(t *testing.T, text string, subjects ...string) *Runner {
 	t.Helper()
 	begin(t)
 	executable := buildJeoul(t)
@@ -341,7 +109,7 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 	t.Helper()
 	var events []string
 	for _, trial := range trials {
-		name := fmt.Sprint(trial.Params[paramEvent])
+		name := fmt.Sprint(trial.Params["event"])
 		events = append(events, name)
 		m := trial.Metrics
 		if !trial.Valid {
@@ -424,7 +192,7 @@ func TestChangeBreaksNothingThroughConntrack(t *testing.T) {
 		events = []string{"add", "remove", "drain", "reweigh", "flap", "reload", "undo", "silent", "reset"}
 	}
 	r := startChangeOf(t, happening(events...), "iptables-nth")
-	run, err := r.run(t.Context())
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,19 +204,17 @@ func TestChangeBreaksNothingThroughConntrack(t *testing.T) {
 // events does break connections of a server that stays.
 func TestChangeSeesWhatBreaks(t *testing.T) {
 	testenv.Program(t, "iptables-nft")
-	all := changeEvents
-	t.Cleanup(func() { changeEvents = all })
 	var had uint64
-	changeEvents = []changeEvent{{name: "harm", change: func(_ context.Context, c *changeTrial) error {
-		server := c.runner.lab.Servers[serverFlapping]
+	t.Cleanup(change.InPlaceOfEvents("harm", func(_ context.Context, r *Runner) error {
+		server := r.Lab.Servers[change.Flapping]
 		sockets, err := server.Sockets()
 		if err != nil {
 			return err
 		}
 		had = uint64(sockets.Established)
 		return server.DestroySockets()
-	}}}
-	run, err := startChangeOf(t, strings.Replace(smallChange, smallEvents, "", 1), "iptables-nth").run(t.Context())
+	}))
+	run, err := startChangeOf(t, strings.Replace(smallChange, smallEvents, "", 1), "iptables-nth").Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,12 +238,12 @@ func TestRestartsAreCounted(t *testing.T) {
 		"silence: 1s", "silence: 1s, restarts: 1, kills: 1, dead: 200ms",
 		"name: iptables-nth", "name: haproxy-tcp\n    params: {threads: [1], splice: [\"off\"]}").Replace(smallChange)
 	r := startChangeOf(t, text, "haproxy-tcp")
-	run, err := r.run(t.Context())
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, event := range []string{"restart", "kill"} {
-		if len(run.Trials) != 2 || run.Trials[i].Params[paramEvent] != event || !run.Trials[i].Valid {
+		if len(run.Trials) != 2 || run.Trials[i].Params["event"] != event || !run.Trials[i].Valid {
 			t.Fatalf("the trials are %+v; want restart and kill", run.Trials)
 		}
 		if m := run.Trials[i].Metrics; m[results.Broken] < 40 || m[results.Applied] != 1 {
@@ -496,7 +262,7 @@ func TestNumberedPacketsAreCounted(t *testing.T) {
 	text := strings.NewReplacer(smallEvents,
 		"events: [quiet, stop], quiet: 500ms, numbered_per_second: 4000, ").Replace(smallChange)
 	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
-	run, err := r.run(t.Context())
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -532,14 +298,14 @@ func TestFaultsAreNoticed(t *testing.T) {
 	events, tail := some("dies"), 2*time.Second
 	if events == nil {
 		// who asks a server that hangs waits for that long
-		events, tail = []string{"dies", "hangs"}, usualPatience+3*time.Second
+		events, tail = []string{"dies", "hangs"}, change.UsualPatience+3*time.Second
 	}
 	text := strings.NewReplacer("[add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], ",
 		"["+strings.Join(events, ", ")+
 			"], fault: 60s, check: {interval: 500ms, timeout: 500ms, fall: 2, rise: 1}, ").Replace(smallChange)
 	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
-	r.faultTail = tail
-	run, err := r.run(t.Context())
+	change.EndFaults(r, tail)
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -549,7 +315,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 	for i, event := range events {
 		trial := run.Trials[i]
 		m := trial.Metrics
-		if trial.Params[paramEvent] != event || !trial.Valid {
+		if trial.Params["event"] != event || !trial.Valid {
 			t.Errorf("%v: %q", trial.Params, trial.Notes)
 			continue
 		}
@@ -582,7 +348,7 @@ func TestReusedPortsFindALivingBackend(t *testing.T) {
 	t.Parallel()
 	text := strings.NewReplacer("[maglev]", "[rr]", smallEvents, "events: [silent, reset], ").Replace(smallChange)
 	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
-	run, err := r.run(t.Context())
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -597,7 +363,7 @@ func TestChangeBreaksNothingThroughJeoul(t *testing.T) {
 		events = []string{"add", "remove", "drain", "reweigh", "flap", "reload", "undo", "silent", "reset", "share"}
 	}
 	r := startChangeOf(t, happening(events...), "jeoul-l2dsr-xdp")
-	run, err := r.run(t.Context())
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/bench/router"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/jeoul/jeoul/internal/weigh/sizing"
@@ -141,7 +142,7 @@ func TestOtherRoutersMoveTraffic(t *testing.T) {
 }
 
 // runBalancers runs a suite of several balancers, which has so many results.
-func runBalancers(t *testing.T, suite string, want int) (*runner, []results.Trial) {
+func runBalancers(t *testing.T, suite string, want int) (*Runner, []results.Trial) {
 	t.Helper()
 	begin(t)
 	kind := router.BIRD
@@ -153,7 +154,7 @@ func runBalancers(t *testing.T, suite string, want int) (*runner, []results.Tria
 	}
 	testenv.Program(t, kind.Program())
 	r := startChangeOf(t, suite, "jeoul-l2dsr-tc")
-	run, err := r.run(t.Context())
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func runBalancers(t *testing.T, suite string, want int) (*runner, []results.Tria
 func checkUnbroken(t *testing.T, got results.Trial, event string, connections float64) {
 	t.Helper()
 	m := got.Metrics
-	if fmt.Sprint(got.Params[paramEvent]) != event || !got.Valid || m[results.Broken] != 0 ||
+	if fmt.Sprint(got.Params["event"]) != event || !got.Valid || m[results.Broken] != 0 ||
 		m[results.Connections] != connections || m[results.Applied] != 1 || m[results.AppliedMsMax] == 0 {
 		t.Errorf("%s: %v: valid %v, of %g connections %g broke, %g changes within %g ms; notes %q", event,
 			got.Params, got.Valid,

@@ -36,32 +36,32 @@ const (
 // local says that the load's generators run on the balancer's host.
 func (l Load) local() bool { return l.From == fromBalancer }
 
-// local says that the point's generators run on the balancer's host.
-func (p Point) local() bool { return p.By.local() }
+// Local says that the point's generators run on the balancer's host.
+func (p Point) Local() bool { return p.By.local() }
 
 // checkContainers reports what does not go with containers, or with generators on their host.
-func (f Form) checkContainers(at path, fail failFunc) {
+func (f Form) checkContainers(at Path, fail FailFunc) {
 	if f.Lab.Containers && len(f.Tune) > 0 {
-		fail(at.to("tune"), "goes with servers on the segment, not with lab.containers")
+		fail(at.To("tune"), "goes with servers on the segment, not with lab.containers")
 	}
 	for i, l := range f.Loads {
-		l.checkFrom(f, at.to("loads", i), fail)
+		l.checkFrom(f, at.To("loads", i), fail)
 	}
 }
 
-func (l Load) checkFrom(f Form, at path, fail failFunc) {
+func (l Load) checkFrom(f Form, at Path, fail FailFunc) {
 	e, _ := findExperiment(l.Kind)
 	_, carried := e.(besideContainers)
 	switch {
 	case l.From != "" && l.From != fromClients && l.From != fromBalancer:
-		fail(at.to("from"), "%q is not possible; use %s or %s", l.From, fromClients, fromBalancer)
+		fail(at.To("from"), "%q is not possible; use %s or %s", l.From, fromClients, fromBalancer)
 	case l.local() && !f.Lab.Containers:
-		fail(at.to("from"), "clients on the balancer's host need servers behind it: set lab.containers to true")
+		fail(at.To("from"), "clients on the balancer's host need servers behind it: set lab.containers to true")
 	case f.Lab.Containers && !carried:
-		fail(at.to("kind"), "%s needs servers on the segment; with lab.containers use %s",
+		fail(at.To("kind"), "%s needs servers on the segment; with lab.containers use %s",
 			l.Kind, besideContainersNames())
-	case f.Lab.Containers && l.Generator != "":
-		fail(at.to("generator"), "%s goes with servers on the segment, not with lab.containers", l.Generator)
+	case f.Lab.Containers && l.generator() != nil:
+		fail(at.To("generator"), "%s goes with servers on the segment, not with lab.containers", l.generator().Name)
 	case f.Lab.Containers:
 		for j, s := range f.Subjects {
 			known, ok := subject.Find(s.Name)
@@ -69,7 +69,7 @@ func (l Load) checkFrom(f Form, at path, fail failFunc) {
 				continue // said elsewhere
 			}
 			if reason := subject.BesideContainers(known, l.local()); reason != "" {
-				fail(at.to("from"), "subjects[%d], %s: %s", j, s.Name, reason)
+				fail(at.To("from"), "subjects[%d], %s: %s", j, s.Name, reason)
 			}
 		}
 	}
@@ -80,46 +80,46 @@ func (p Point) from() string {
 	switch {
 	case !p.Form.Lab.Containers:
 		return ""
-	case p.local():
+	case p.Local():
 		return fromBalancer
 	}
 	return fromClients
 }
 
-// generators are the hosts that so many generators of a point run on, one each.
-func (r *runner) generators(p Point, n int) []*lab.Host {
-	if p.local() {
-		return slices.Repeat([]*lab.Host{r.lab.Balancer}, n)
+// Generators are the hosts that so many generators of a point run on, one each.
+func (r *Runner) Generators(p Point, n int) []*lab.Host {
+	if p.Local() {
+		return slices.Repeat([]*lab.Host{r.Lab.Balancer}, n)
 	}
-	return r.lab.Clients[:n]
+	return r.Lab.Clients[:n]
 }
 
 // triesBound is how long a generator that tries a subject may take.
 const triesBound = 20 * time.Second
 
-// tries has a program on the balancer's host ask a subject once, as its load will. Asking from
+// Tries has a program on the balancer's host ask a subject once, as its load will. Asking from
 // this process would not do: a balancer may serve the programs of a cgroup, and this one is in
 // no cgroup of the laboratory's.
-func (r *runner) tries(ctx context.Context, kind load.Kind, share load.Share) error {
+func (r *Runner) Tries(ctx context.Context, kind load.Kind, share load.Share) error {
 	nothing := func() error { return nil }
-	result, err := load.Drive{Kind: kind, Clients: []load.Client{r.client(0, r.lab.Balancer, share)}, Bound: triesBound,
+	result, err := load.Drive{Kind: kind, Clients: []load.Client{r.Client(0, r.Lab.Balancer, share)}, Bound: triesBound,
 		Before: nothing, After: nothing}.Run(ctx)
 	switch {
 	case err != nil:
 		return err
 	case len(result.Problems) > 0:
-		return fmt.Errorf("%s asking %s: %s", r.lab.Balancer.Name, share.Target, result.Problems[0])
+		return fmt.Errorf("%s asking %s: %s", r.Lab.Balancer.Name, share.Target, result.Problems[0])
 	case result.Lost > 0:
-		return fmt.Errorf("%s asking %s: no answer", r.lab.Balancer.Name, share.Target)
+		return fmt.Errorf("%s asking %s: no answer", r.Lab.Balancer.Name, share.Target)
 	}
 	return nil
 }
 
-// read returns what happened while the point's load was on. Under one from the balancer's host
+// Read returns what happened while the point's load was on. Under one from the balancer's host
 // there are no clients, and what that host used is the generators' and the balancer's together.
-func (p Point) read(probing *probe.Probe) probe.Reading {
+func (p Point) Read(probing *probe.Probe) probe.Reading {
 	reading := probing.Reading()
-	if !p.local() {
+	if !p.Local() {
 		return reading
 	}
 	reading.Parts = slices.DeleteFunc(reading.Parts, func(u probe.Usage) bool {
@@ -133,9 +133,9 @@ func (p Point) read(probing *probe.Probe) probe.Reading {
 	return reading
 }
 
-// balancerWork says in a few words what a request cost the balancer, or its host with the
+// BalancerWork says in a few words what a request cost the balancer, or its host with the
 // generators that run there.
-func balancerWork(metrics map[string]float64) string {
+func BalancerWork(metrics map[string]float64) string {
 	if both, ok := metrics[results.BalancerHostCPUUsPerRequest]; ok {
 		return fmt.Sprintf("balancer's host %.1f µs", both)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/remote"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -50,16 +51,16 @@ func TestContainerSuites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if spec := suite.Long.spec(); !spec.Containers {
+		if spec := suite.Long.Spec(); !spec.Containers {
 			t.Errorf("the laboratory is %+v", spec)
 		}
 		for _, trial := range Plan(suite.Long, probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 60_000},
 			Absent{}) {
-			if trial.Obstacle != "" || trial.params()["from"] != from {
-				t.Errorf("%s, %s: %v, obstacle %q", trial.Subject.Name(), trial.Load, trial.params(), trial.Obstacle)
+			if trial.Obstacle != "" || trial.AllParams()["from"] != from {
+				t.Errorf("%s, %s: %v, obstacle %q", trial.Subject.Name(), trial.Load, trial.AllParams(), trial.Obstacle)
 			}
 		}
-		_, err = suite.Long.onMachines(&remote.Inventory{})
+		_, err = suite.Long.OnMachines(&remote.Inventory{})
 		if !errors.Is(err, ErrMachines) || !strings.Contains(err.Error(), "lab.containers") {
 			t.Errorf("on machines: %v", err)
 		}

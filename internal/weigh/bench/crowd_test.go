@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"bufio"
@@ -16,49 +16,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
-
-func TestOneKernelHoldsSoManyConnections(t *testing.T) {
-	// Of a machine of 24 GiB; roomy has no such limits.
-	limits := roomy
-	limits.Orphans, limits.TCPPages = 131_072, 383_868
-	form := Form{Lab: Size{Clients: 25, Servers: 25}, Web: Web{5120}, Repeats: 1, Subjects: []Subject{{Name: "direct"}},
-		Loads: []Load{{Name: "ab", Kind: "ab", Concurrency: []int{131_072, 150_000, 191_934, 191_935},
-			Requests: 200_000}}}
-	tests := map[int]struct {
-		patient  bool
-		obstacle string
-	}{
-		131_072: {false, ""},
-		150_000: {true, ""},
-		191_934: {true, ""}, // of two pages each
-		191_935: {true, "191935 connections at once: their answers take 383870 pages"},
-	}
-	for _, trial := range Plan(form, limits, Absent{}) {
-		want := tests[trial.Concurrency]
-		if trial.patient(limits) != want.patient || !strings.HasPrefix(trial.Obstacle, want.obstacle) ||
-			(want.obstacle == "") != (trial.Obstacle == "") {
-			t.Errorf("%d connections: patient %v, obstacle %q; want %v, %q", trial.Concurrency, trial.patient(limits),
-				trial.Obstacle, want.patient, want.obstacle)
-		}
-		if trial.patient(roomy) || crowdObstacle(trial.Point, roomy) != "" {
-			t.Errorf("%d connections: limits that are not known bound them", trial.Concurrency)
-		}
-	}
-	if (Point{Concurrency: 200_000, Form: form}).patient(limits) {
-		t.Error("an experiment, which has no kind, is taken for a load on web servers")
-	}
-	// On machines each server's kernel has its own connections only.
-	form.far = true
-	for _, trial := range Plan(form, limits, Absent{}) {
-		if trial.patient(limits) || trial.Obstacle != "" {
-			t.Errorf("%d connections to 25 machines: patient %v, obstacle %q", trial.Concurrency, trial.patient(limits),
-				trial.Obstacle)
-		}
-	}
-}
 
 // TestPatientServersKeepTheirSockets asks a web server for the file both ways, and
 // looks whether it still has a socket when it has answered and the client has not
@@ -67,21 +28,20 @@ func TestPatientServersKeepTheirSockets(t *testing.T) {
 	t.Parallel()
 	r := tiny(t)
 	t.Cleanup(func() {
-		if err := r.tearDown(); err != nil {
+		if err := r.TearDown(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := r.build(t.Context()); err != nil {
+	if err := r.Build(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	direct, _ := subject.Find("direct")
-	kind, _ := load.Find("ab")
-	m := &measurement{runner: r, trial: Trial{Point: Point{Subject: direct, Kind: kind, Concurrency: 2, Form: r.form}}}
+	p := Point{Subject: direct, Experiment: web.AB, Concurrency: 2, Form: r.Form}
 	for _, patient := range []bool{false, true} {
-		r.limits.Orphans = map[bool]int{false: 2, true: 1}[patient]
-		if got := m.socketKept(t); got != patient {
+		r.Limits.Orphans = map[bool]int{false: 2, true: 1}[patient]
+		if got := socketKept(t, r, p); got != patient {
 			t.Errorf("with a limit of %d orphans for 2 connections the server kept its socket: %v, want %v",
-				r.limits.Orphans, got, patient)
+				r.Limits.Orphans, got, patient)
 		}
 	}
 }
@@ -89,11 +49,11 @@ func TestPatientServersKeepTheirSockets(t *testing.T) {
 // socketKept gets the file from the first server, over a connection that it leaves
 // open, and says whether the server's end belongs to a process when it has sent
 // all.
-func (m *measurement) socketKept(t *testing.T) (kept bool) {
+func socketKept(t *testing.T, r *Runner, p Point) (kept bool) {
 	t.Helper()
-	server, client := m.runner.lab.Servers[0], m.runner.lab.Clients[0]
-	address := net.JoinHostPort(server.IPv4.String(), strconv.Itoa(servicePort))
-	url := strings.TrimPrefix(m.url(netip.MustParseAddrPort(address)), "http://"+address)
+	server, client := r.Lab.Servers[0], r.Lab.Clients[0]
+	address := net.JoinHostPort(server.IPv4.String(), strconv.Itoa(web.Port))
+	url := strings.TrimPrefix(web.URL(p, r.Limits, netip.MustParseAddrPort(address)), "http://"+address)
 	err := client.Do(func() error {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
@@ -107,7 +67,7 @@ func (m *measurement) socketKept(t *testing.T) (kept bool) {
 			return err
 		}
 		defer answer.Body.Close()
-		if n, err := io.Copy(io.Discard, reader); err != nil || n != int64(m.runner.form.Web.FileBytes) ||
+		if n, err := io.Copy(io.Discard, reader); err != nil || n != int64(r.Form.Web.FileBytes) ||
 			answer.StatusCode != http.StatusOK {
 			return fmt.Errorf("%s: %s, %d bytes, %w", url, answer.Status, n, err)
 		}

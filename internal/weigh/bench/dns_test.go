@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
-	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/dns"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -43,7 +43,7 @@ func TestDNSSuite(t *testing.T) {
 	}
 	want := map[string]any{"backends": 3, "clients": 2, "concurrency": 60, "duration_seconds": 1,
 		"generator_threads": 2, "queries_per_second_most": 2000, "question": "a.domain.local A"}
-	if diff := cmp.Diff(want, trials[1].params()); diff != "" {
+	if diff := cmp.Diff(want, trials[1].AllParams()); diff != "" {
 		t.Errorf("the second trial's parameters (-want +got):\n%s", diff)
 	}
 	few := Plan(suite.Long, probe.Limits{OpenFiles: 20, Cores: 2, LocalPorts: 60_000}, Absent{})
@@ -73,7 +73,7 @@ func TestDNSSuiteErrors(t *testing.T) {
 			"loads[0].kind: subjects[2], nginx-http, balances no UDP"},
 		"unknown key": {"rate: 2000", "speed: 2000", "unknown key speed"},
 		"another kind": {"kind: dnsperf", "kind: wrk\n    concurrency: [2]",
-			"loads[0].dnsperf: goes with the kind dnsperf, not with wrk"},
+			"loads[0].dnsperf: goes with dnsperf, not with wrk"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(dnsSuite, tc.from, tc.to, 1)
@@ -144,72 +144,35 @@ func checkDNSTrial(t *testing.T, trial results.Trial) {
 	}
 }
 
-func TestDNSTrialIsNotValidWhereManyAreLost(t *testing.T) {
-	for lost, valid := range map[uint64]bool{0: true, 10: true, 11: false} {
-		d := &dnsTrial{runner: &runner{limits: probe.Limits{Cores: 2}},
-			got: &results.Trial{Metrics: map[string]float64{}}}
-		d.trial.By.DNSPerf = &DNSPerf{}
-		d.writeCounts(&load.Result{Requests: 1000 - lost, Lost: lost, PerSecond: 990})
-		if d.got.Valid != valid || !valid && !strings.Contains(strings.Join(d.got.Notes, ""),
-			"1.1 % of all, had no answer within 5s") {
-			t.Errorf("%d of 1000 lost: valid %v, notes %q", lost, d.got.Valid, d.got.Notes)
-		}
-	}
-}
-
-func TestHostSharesAreOfTheWholeMachine(t *testing.T) {
-	got := hostShares(probe.Machine{User: 0.5, System: 1, Softirq: 0.25, Idle: 2}, 4)
-	want := map[string]float64{results.HostUserPercent: 12.5, results.HostSystemPercent: 25,
-		results.HostSoftirqPercent: 6.25, results.HostIdlePercent: 50}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestStopwatch(t *testing.T) {
-	var s stopwatch
-	s.read([]time.Duration{time.Second, 5 * time.Second, 7 * time.Second})
-	s.read([]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second})
-	if diff := cmp.Diff(stopwatch{time.Second, 0, 3 * time.Second}, s); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if percent, ok := s.busyPercent(4 * time.Second); !ok || percent != 50 {
-		t.Errorf("%g %%, %v; want the mean of the two that did something", percent, ok)
-	}
-	if _, ok := (stopwatch{}).busyPercent(time.Second); ok {
-		t.Error("no process was busy")
-	}
-}
-
 func TestNameServerThatEndedIsNamed(t *testing.T) {
 	t.Parallel()
 	r := tiny(t)
 	testenv.Program(t, "named")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := r.build(ctx); err != nil {
+	if err := r.Build(ctx); err != nil {
 		t.Fatal(err)
 	}
-	defer r.tearDown()
-	if err := (dnsExperiment{}).prepare(ctx, r); err != nil {
+	defer r.TearDown()
+	if err := dns.Kind.Prepare(ctx, r); err != nil {
 		t.Fatal(err)
 	}
-	names := *keptOf[[]*nameServer](r, dnsExperiment{}.Name())
-	if err := r.serving(); err != nil {
+	names := dns.Servers(r)
+	if err := r.Serving(); err != nil {
 		t.Error(err)
 	}
-	if err := names[1].process.Stop(ctx); err != nil {
+	if err := names[1].Process.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.serving(); err == nil || !strings.Contains(err.Error(), "the name server on web02 has ended") {
+	if err := r.Serving(); err == nil || !strings.Contains(err.Error(), "the name server on web02 has ended") {
 		t.Errorf("got %v", err)
 	}
-	at := netip.AddrPortFrom(r.lab.Servers[1].IPv4, dnsPort)
-	if err := names[1].waitFor(ctx, r.lab.Clients[0], at); err == nil || !strings.Contains(err.Error(), "has ended") {
+	at := netip.AddrPortFrom(r.Lab.Servers[1].IPv4, dns.Port)
+	if err := names[1].WaitFor(ctx, r.Lab.Clients[0], at); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("waiting for it: %v", err)
 	}
-	if err := names[0].waitFor(t.Context(), r.lab.Clients[0],
-		netip.AddrPortFrom(r.lab.Servers[0].IPv4, dnsPort)); err != nil {
+	if err := names[0].WaitFor(t.Context(), r.Lab.Clients[0],
+		netip.AddrPortFrom(r.Lab.Servers[0].IPv4, dns.Port)); err != nil {
 		t.Errorf("asking the other: %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/test/testdocs"
+
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
 )
 
 var topKey = regexp.MustCompile(`(?m)^([a-z_]+):`)

@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/weigh/bench/load"
-	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -48,46 +46,16 @@ var (
 	}
 )
 
-// webNotes are those on loads of web servers.
-var webNotes = []string{
-	"latencies are what the generators clocked, merged over all clients request by request (HdrHistogram, three digits). " +
-		"ab gives 101 percentiles per client, between which requests are spread evenly; wrk every request, with wrk's own correction " +
-		"(requests that it adds after the fact) taken out. ab's latency includes connecting, wrk's does not",
-	"requests per second are good answers divided by the time from the first client's first request to the last client's last answer",
-	"connections per backend are those that its kernel accepted (TcpPassiveOpens); wrk makes one a client more than it was asked for",
-}
-
-// tlsNotes are those on loads over TLS.
-var tlsNotes = []string{
-	"over TLS, servers and proxies that end it show a certificate with an RSA key of 2048 bits that signed itself; what is negotiated is up to the programs' own defaults. " +
-		"ab makes a whole handshake for each request, wrk one for each connection",
-}
-
-// bulkNotes are those on bulk loads.
-var bulkNotes = []string{
-	"Gbit/s are what iperf3's servers received, the sum of all clients'; each client sends over all its streams to one server, " +
-		"behind a port of its own. Retransmits are the clients' (TCP segments)",
-}
-
 // notes are those on everything that the form does.
 func (f Form) notes() []string {
 	all := slices.Clone(labNotes)
 	if framed := having[framing](f.experiments()); len(framed) > 0 {
-		all = append(all, framed[0].frameNotes()...)
-	} else if f.has(false) || slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
+		all = append(all, framed[0].FrameNotes()...)
+	} else if slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
 		all = append(all, frameNotes...)
 	}
 	if slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Offloads }) {
 		all = append(all, offloadNotes...)
-	}
-	if f.has(false) {
-		all = append(all, webNotes...)
-	}
-	if f.encrypted() {
-		all = append(all, tlsNotes...)
-	}
-	if f.has(true) {
-		all = append(all, bulkNotes...)
 	}
 	if f.Lab.Containers {
 		all = append(all, containersNote)
@@ -110,7 +78,7 @@ func (f Form) notes() []string {
 func (f Form) experimentNotes() []string {
 	var all []string
 	for _, e := range f.experiments() {
-		for _, note := range e.notes(f) {
+		for _, note := range e.Notes(f) {
 			if !slices.Contains(all, note) {
 				all = append(all, note)
 			}
@@ -128,10 +96,6 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 		return env, absent, err
 	}
 	var errs []error
-	if form.has(false) {
-		env.Versions[webServer.Name], err = webServer.version(ctx)
-		errs = append(errs, err)
-	}
 	missing := func(from map[string]string, name string, err error) {
 		if errors.Is(err, probe.ErrNotInstalled) {
 			from[name] = err.Error()
@@ -139,24 +103,21 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 		}
 		errs = append(errs, err)
 	}
-	for _, l := range form.Loads {
-		if kind, ok := load.Find(l.Kind); ok {
-			version, err := probe.Version(ctx, kind.Name(), kind.VersionFlag())
-			env.Versions[kind.Name()] = version
-			missing(absent.Kinds, kind.Name(), err)
-		}
-	}
 	for _, e := range form.experiments() {
-		of := e.programs()
-		for _, program := range slices.Concat(of.clients, of.servers) {
-			version, err := program.version(ctx)
+		of := e.Programs()
+		for _, program := range slices.Concat(of.Clients, of.Servers) {
+			version, err := program.Version(ctx)
 			env.Versions[program.Name] = version
+			if program.Needed {
+				errs = append(errs, err)
+				continue
+			}
 			missing(absent.Kinds, e.Name(), err)
 		}
 	}
-	if form.byNetperf() {
-		version, missing, err := netperfHere(ctx)
-		env.Versions[transact.NetperfProgram], absent.Generators[transact.NetperfProgram] = version, missing
+	for _, g := range form.generators() {
+		version, missing, err := g.here(ctx)
+		env.Versions[g.Name], absent.Generators[g.Name] = version, missing
 		errs = append(errs, err)
 	}
 	if kind := form.Lab.router(); form.Lab.Balancers > 0 && kind.Obstacle() == "" {
@@ -222,9 +183,8 @@ func addLimits(env *results.Environment, limits probe.Limits) {
 // addLab writes down what a reader must know of the laboratory.
 func addLab(env *results.Environment, l *lab.Lab, form Form) {
 	size := form.Lab.String()
-	if form.has(false) {
-		size = fmt.Sprintf("%d clients, %d web servers (nginx, %d workers, access log on), a file of %d bytes",
-			form.Lab.Clients, form.Lab.Servers, webWorkers, form.Web.FileBytes)
+	if of := having[describing](form.experiments()); len(of) > 0 {
+		size = of[0].Size(form)
 	}
 	env.Notes = append(append([]string{size}, form.notes()...), l.Notes...)
 }

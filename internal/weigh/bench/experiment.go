@@ -4,111 +4,129 @@ package bench
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 
-	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// experiment is a kind of load that the run conducts itself, step by step, where
-// a load.Kind is a program that is started and read. A trial of it may have
-// several results, one a step, told apart by a parameter.
-type experiment interface {
+// Experiment is a kind of load: a folder below bench/kind each, which package kind registers and which nothing else of
+// the run knows. A trial of it may have several results, one a step, told apart by a parameter.
+type Experiment interface {
 	// Name is the kind's name in a suite.
 	Name() string
-	// check reports what is wrong with a load of this kind, at its path.
-	check(l Load, form Form, at path, fail failFunc)
-	// obstacle says what keeps the machine from carrying the point, be it what the
+	// Check reports what is wrong with a load of this kind, at its path.
+	Check(l Load, form Form, at Path, fail FailFunc)
+	// Obstacle says what keeps the machine from carrying the point, be it what the
 	// subject needs; empty if nothing.
-	obstacle(p Point, limits probe.Limits) string
-	// params says what was measured, for the results; the subject's own are added.
-	params(p Point) map[string]any
-	// programs are those that its hosts must have.
-	programs() programs
-	// onMachines says why it cannot run on the machines of an inventory; empty if it can.
-	onMachines() string
-	// notes are facts about the measuring that every figure of the form depends on.
-	notes(f Form) []string
-	// prepare starts what its servers run, once a laboratory; it goes with that.
-	prepare(ctx context.Context, r *runner) error
-	// services are what the subject is to balance.
-	services(l *lab.Lab, p Point) []subject.Service
-	// conduct runs one trial with its subject up, from results that have the
+	Obstacle(p Point, limits probe.Limits) string
+	// Params says what was measured, for the results; the subject's own are added.
+	Params(p Point) map[string]any
+	// Programs are those that its hosts must have.
+	Programs() Programs
+	// OnMachines says why it cannot run on the machines of an inventory; empty if it can.
+	OnMachines() string
+	// Notes are facts about the measuring that every figure of the form depends on.
+	Notes(f Form) []string
+	// Prepare starts what its servers run, once a laboratory; it goes with that.
+	Prepare(ctx context.Context, r *Runner) error
+	// Services are what the subject is to balance.
+	Services(l *lab.Lab, p Point) []subject.Service
+	// Conduct runs one trial with its subject up, from results that have the
 	// point's names filled in. What goes wrong with the point makes results
 	// invalid; an error means that the trial as a whole is not valid.
-	conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial,
+	Conduct(ctx context.Context, r *Runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial,
 		error)
-	// line sums a trial's results up in a few words, for the live view.
-	line(got []results.Trial) string
+	// Line sums a trial's results up in a few words, for the live view.
+	Line(got []results.Trial) string
 }
 
-// programs are those that clients and servers must have.
-type programs struct{ clients, servers []askedProgram }
+// Programs are those that clients and servers must have.
+type Programs struct{ Clients, Servers []Program }
 
-// askedProgram is a program, and the flag by which it tells its version.
-type askedProgram struct{ Name, Flag string }
+// Program is a program, and the flag by which it tells its version. Needed says that a run cannot do without it;
+// without another, the trials of its kind are not valid.
+type Program struct {
+	Name, Flag string
+	Needed     bool
+}
 
-// webServer is what web servers run.
-var webServer = askedProgram{"nginx", "-v"}
-
-// version asks this machine for the program's.
-func (p askedProgram) version(ctx context.Context) (string, error) {
+// Version asks this machine for the program's.
+func (p Program) Version(ctx context.Context) (string, error) {
 	return probe.Version(ctx, p.Name, p.Flag)
 }
 
-// conducted says why an experiment is of the namespaces only.
-func conducted(e experiment) string {
+// Conducted says why an experiment is of the namespaces only.
+func Conducted(e Experiment) string {
 	return e.Name() +
 		" needs the laboratory of namespaces: it is conducted step by step in all hosts at once, on one clock and one set of cores"
 }
 
-// failFunc reports what is wrong with a field of a suite.
-type failFunc = func(at path, format string, args ...any)
+// FailFunc reports what is wrong with a field of a suite.
+type FailFunc = func(at Path, format string, args ...any)
 
-// registered are all experiments, in the order in which a person should see them. kinds.go has the list; what conducts
-// a run knows none of them.
-var registered []experiment
+// registered are all experiments, in the order in which a person should see them.
+var registered []Experiment
+
+// Register makes kinds of loads known, in the order in which a person should see them. It is called from a package's
+// init, and panics if a name is taken.
+func Register(kinds ...Experiment) {
+	for _, e := range kinds {
+		if _, taken := findExperiment(e.Name()); taken {
+			panic("two kinds of loads are called " + e.Name())
+		}
+		registered = append(registered, e)
+	}
+}
 
 // What an experiment may have besides.
 type (
-	// anyLoads experiments check what a load of any kind has of their own settings.
-	anyLoads interface {
-		checkAny(l Load, form Form, at path, fail failFunc)
-	}
-	// ofHTTP experiments speak HTTP.
-	ofHTTP interface{ speaksHTTP() }
+	// setting experiments have keys of a load to themselves. Settings reads them, into a struct with yaml tags, and
+	// returns that by value; SettingsOf has it then.
+	setting interface{ Settings(read func(into any)) any }
+	// servingFiles experiments ask web servers for a file, whose size the suite must say.
+	servingFiles interface{ ServesFile() }
+	// describing experiments say in words how large their laboratory is.
+	describing interface{ Size(f Form) string }
+	// speakingHTTP experiments speak HTTP.
+	speakingHTTP interface{ SpeaksHTTP() }
 	// expanding experiments make several points of a load, each with its settings and its number of connections.
-	expanding interface{ expand(l Load) []Point }
-	// completing experiments fill in what a load of any kind leaves out of their settings.
-	completing interface{ complete(l *Load) }
+	expanding interface{ Expand(l Load) []Point }
+	// completing experiments fill in what a load of their kind leaves out.
+	completing interface{ Complete(l *Load) }
 	// demanding experiments need more of the laboratory than others.
 	demanding interface {
-		demand(f Form, spec *lab.Spec)
+		Demand(f Form, spec *lab.Spec)
 	}
 	// framing experiments have notes on frames in place of the usual ones.
-	framing interface{ frameNotes() []string }
+	framing interface{ FrameNotes() []string }
 	// besideContainers experiments can be conducted where servers are containers of the balancer's host.
-	besideContainers interface{ besideContainers() }
+	besideContainers interface{ BesideContainers() }
 	// besideOthers experiments can be conducted with several balancers, as far as the load goes with those.
-	besideOthers interface{ besideOthers(l Load) bool }
+	besideOthers interface{ BesideOthers(l Load) bool }
 	// tying experiments may have all work of a point done on one core.
-	tying interface{ alone(p Point) bool }
-	// remembering experiments say how many flows a subject must have room for.
-	remembering interface{ flows(f Form) int }
+	tying interface{ Alone(p Point) bool }
+	// equipping experiments change how a subject is set up for them.
+	equipping interface {
+		Equip(r *Runner, p Point, setup *subject.Setup)
+	}
+	// choosing experiments may have a load put on by another program than their own; nil: this one is not.
+	choosing interface{ Generator(l Load) *Generator }
+	// naming experiments call what the concurrency counts by another name.
+	naming interface{ Noun() string }
 	// stepping experiments have several results of a trial, of which whole ones may be kept of a trial that was ended
-	// early; dropPartial takes out of a run what must be measured anew.
+	// early; DropPartial takes out of a run what must be measured anew.
 	stepping interface {
-		whole(got []results.Trial) []results.Trial
-		dropPartial(r *runner, trials []Trial)
+		Whole(got []results.Trial) []results.Trial
+		DropPartial(r *Runner, trials []Trial)
 	}
 )
 
 // having returns those of all experiments that have an ability.
-func having[T any](all []experiment) []T {
+func having[T any](all []Experiment) []T {
 	var able []T
 	for _, e := range all {
 		if one, ok := e.(T); ok {
@@ -119,8 +137,8 @@ func having[T any](all []experiment) []T {
 }
 
 // findExperiment returns the experiment with the name, and false if there is none.
-func findExperiment(name string) (experiment, bool) {
-	i := slices.IndexFunc(registered, func(e experiment) bool { return e.Name() == name })
+func findExperiment(name string) (Experiment, bool) {
+	i := slices.IndexFunc(registered, func(e Experiment) bool { return e.Name() == name })
 	if i < 0 {
 		return nil, false
 	}
@@ -128,8 +146,8 @@ func findExperiment(name string) (experiment, bool) {
 }
 
 // experiments returns those that the form's loads are.
-func (f Form) experiments() []experiment {
-	var all []experiment
+func (f Form) experiments() []Experiment {
+	var all []Experiment
 	for _, l := range f.Loads {
 		if e, ok := findExperiment(l.Kind); ok && !slices.Contains(all, e) {
 			all = append(all, e)
@@ -138,32 +156,14 @@ func (f Form) experiments() []experiment {
 	return all
 }
 
-// byNetperf says whether a load of the form has netperf for its generator.
-func (f Form) byNetperf() bool {
-	return slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Generator == transact.NetperfProgram })
-}
-
-// netperfPrograms are its client and its server, which both tell a version.
-var netperfPrograms = programs{
-	clients: []askedProgram{{transact.NetperfProgram, transact.Netperf{}.VersionFlag()}},
-	servers: []askedProgram{{transact.NetserverProgram, transact.Netperf{}.VersionFlag()}},
-}
-
-// netperfMissing is why there is no netperf.
-func netperfMissing(program string) string {
-	return program + " is not installed (Debian has it in non-free); leave out generator for this program's own"
-}
-
-// netperfHere returns netperf's version on this machine, or why there is none.
-func netperfHere(ctx context.Context) (version, missing string, err error) {
-	for _, program := range slices.Concat(netperfPrograms.servers, netperfPrograms.clients) {
-		version, err = program.version(ctx)
-		if errors.Is(err, probe.ErrNotInstalled) {
-			return "", netperfMissing(program.Name), nil
-		}
-		if err != nil {
-			return "", "", err
-		}
+// LineOf sums a trial of one result up: that it is not valid, and why, or what say says of its metrics.
+func LineOf(got []results.Trial, say func(m map[string]float64) string) string {
+	if t := got[0]; !t.Valid {
+		return "not valid: " + t.Notes[0]
 	}
-	return version, "", nil
+	if m := got[0].Metrics; m[results.InstructionsPerRequest] > 0 {
+		return fmt.Sprintf("%.0f instructions/request, %.0f failed", m[results.InstructionsPerRequest],
+			m[results.Failed])
+	}
+	return say(got[0].Metrics)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -59,7 +61,7 @@ esac
 `
 
 // newRun returns a runner of a suite.
-func newRun(t *testing.T, suite, dir string, options Options) *runner {
+func newRun(t *testing.T, suite, dir string, options Options) *Runner {
 	t.Helper()
 	begin(t)
 	for _, program := range []string{"nginx", "haproxy", "ab", "wrk"} {
@@ -82,9 +84,9 @@ func TestGeneratorsThatFailDoNotEndTheRun(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	r := newRun(t, failingSuite, t.TempDir(), Options{})
 	// Only the one that hangs is given up early: the good one may take longer on a machine that stalls.
-	r.grace = time.Second
-	r.progress.to = &onLine{words: "hangs", do: func() { r.grace = time.Minute }}
-	run, err := r.run(t.Context())
+	r.Grace = time.Second
+	r.Tell(&onLine{words: "hangs", do: func() { r.Grace = time.Minute }})
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +118,14 @@ func TestFullDiskKeepsWhatWasMeasured(t *testing.T) {
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	r := newRun(t, quickSuite, dir, Options{})
-	r.progress.to = &onLine{words: "requests/s", do: func() {
+	r.Tell(&onLine{words: "requests/s", do: func() {
 		// As much as there is room for.
 		if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err,
 			syscall.ENOSPC) {
 			t.Errorf("filling the disk: %v", err)
 		}
-	}}
-	run, err := r.run(t.Context())
+	}})
+	run, err := r.Run(t.Context())
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), ResultsFile) {
 		t.Errorf("got %v, want an error that names the file and says that there is no space left", err)
 	}
@@ -145,14 +147,14 @@ func TestBrokenLaboratoryIsBuiltAnew(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, quickSuite, t.TempDir(), Options{})
 	first := ""
-	r.progress.to = &onLine{words: "requests/s", do: func() {
-		first = r.lab.ID
-		if err := r.web.processes[0].Signal(syscall.SIGKILL); err != nil {
+	r.Tell(&onLine{words: "requests/s", do: func() {
+		first = r.Lab.ID
+		if err := web.Of(r).Processes[0].Signal(syscall.SIGKILL); err != nil {
 			t.Error(err)
 		}
-		<-r.web.processes[0].Done()
-	}}
-	run, err := r.run(t.Context())
+		<-web.Of(r).Processes[0].Done()
+	}})
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +167,7 @@ func TestBrokenLaboratoryIsBuiltAnew(t *testing.T) {
 		!strings.Contains(note, "has a new one") {
 		t.Errorf("notes %q", run.Trials[3].Notes)
 	}
-	if r.lab.ID == first {
+	if r.Lab.ID == first {
 		t.Error("the laboratory is still the first")
 	}
 	nothingLeft(t, r)
@@ -177,15 +179,15 @@ func TestResume(t *testing.T) {
 	r := newRun(t, quickSuite, dir, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r.progress.to = canceler{cancel}
-	if _, err := r.run(ctx); !errors.Is(err, ErrInterrupted) {
+	r.Tell(canceler{cancel})
+	if _, err := r.Run(ctx); !errors.Is(err, ErrInterrupted) {
 		t.Fatalf("got %v, want ErrInterrupted", err)
 	}
 	before, err := results.Load(filepath.Join(dir, ResultsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := newRun(t, quickSuite, dir, Options{Resume: true}).run(t.Context())
+	run, err := newRun(t, quickSuite, dir, Options{Resume: true}).Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +197,7 @@ func TestResume(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, trial := range run.Trials {
-		seen[trial.Subject+trial.Load+orNone(stringOf(asRead(trial.Params)["threads"]))] = true
+		seen[trial.Subject+trial.Load+OrNone(stringOf(AsRead(trial.Params)["threads"]))] = true
 	}
 	if len(seen) != 6 {
 		t.Errorf("the trials are of %d points, want 6: %v", len(seen), seen)
@@ -215,8 +217,8 @@ func TestResumeRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	now := func() *runner {
-		return &runner{options: Options{Suite: suite, Dir: dir}, results: &results.Run{
+	now := func() *Runner {
+		return &Runner{Options: Options{Suite: suite, Dir: dir}, Results: &results.Run{
 			Schema: results.Schema, Suite: "tiny", SuiteDigest: suite.Digest, Started: time.Now(),
 			Trials: []results.Trial{},
 			Environment: results.Environment{Kernel: "6.1", CPU: "one", Commit: "abc",
@@ -224,43 +226,43 @@ func TestResumeRefuses(t *testing.T) {
 				Limits:   map[string]string{"open_files": "1024"}},
 		}}
 	}
-	if err := now().resume(); err == nil || !strings.Contains(err.Error(), "--resume: reading results") {
+	if err := now().Resume(); err == nil || !strings.Contains(err.Error(), "--resume: reading results") {
 		t.Errorf("without results: %v", err)
 	}
-	if err := now().save(); err != nil {
+	if err := now().Save(); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		change func(r *runner)
+		change func(r *Runner)
 		says   string
 	}{
-		"nothing": {func(*runner) {}, ""},
-		"suite":   {func(r *runner) { r.results.SuiteDigest = "other" }, "suite: the file's content has changed"},
-		"form":    {func(r *runner) { r.results.Quick = true }, "form: then the long one, now the short one"},
-		"only":    {func(r *runner) { r.results.Only = []string{"direct"} }, "--only: then all subjects, now direct"},
-		"loads":   {func(r *runner) { r.results.Loads = []string{"ab"} }, "--loads: then all loads, now ab"},
-		"repeats": {func(r *runner) { r.results.Repeats = 3 }, "--repeats: then 0, now 3"},
-		"kernel":  {func(r *runner) { r.results.Environment.Kernel = "6.18" }, "kernel: then 6.1, now 6.18"},
-		"version": {func(r *runner) { r.results.Environment.Versions["nginx"] = "1.26" },
+		"nothing": {func(*Runner) {}, ""},
+		"suite":   {func(r *Runner) { r.Results.SuiteDigest = "other" }, "suite: the file's content has changed"},
+		"form":    {func(r *Runner) { r.Results.Quick = true }, "form: then the long one, now the short one"},
+		"only":    {func(r *Runner) { r.Results.Only = []string{"direct"} }, "--only: then all subjects, now direct"},
+		"loads":   {func(r *Runner) { r.Results.Loads = []string{"ab"} }, "--loads: then all loads, now ab"},
+		"repeats": {func(r *Runner) { r.Results.Repeats = 3 }, "--repeats: then 0, now 3"},
+		"kernel":  {func(r *Runner) { r.Results.Environment.Kernel = "6.18" }, "kernel: then 6.1, now 6.18"},
+		"version": {func(r *Runner) { r.Results.Environment.Versions["nginx"] = "1.26" },
 			"version of nginx: then 1.22, now 1.26"},
-		"new program": {func(r *runner) { r.results.Environment.Versions["wrk"] = "4.1" },
+		"new program": {func(r *Runner) { r.Results.Environment.Versions["wrk"] = "4.1" },
 			"version of wrk: then none, now 4.1"},
-		"commit": {func(r *runner) { r.results.Environment.Commit = "abc+dirty" }, "commit of jeoul"},
+		"commit": {func(r *Runner) { r.Results.Environment.Commit = "abc+dirty" }, "commit of jeoul"},
 	} {
 		r := now()
 		tc.change(r)
-		err := r.resume()
+		err := r.Resume()
 		if tc.says == "" && err != nil || tc.says != "" &&
 			(!errors.Is(err, ErrResume) || !strings.Contains(err.Error(), tc.says)) {
 			t.Errorf("%s: got %v, want %q", name, err, tc.says)
 		}
 	}
 	r := now()
-	if err := r.resume(); err != nil {
+	if err := r.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	r.results.Environment.Limits["open_files"] = "20000"
-	if err := r.sameLimits(); !errors.Is(err, ErrResume) ||
+	r.Results.Environment.Limits["open_files"] = "20000"
+	if err := r.SameLimits(); !errors.Is(err, ErrResume) ||
 		!strings.Contains(err.Error(), "limit open_files: then 1024, now 20000") {
 		t.Errorf("other limits: %v", err)
 	}

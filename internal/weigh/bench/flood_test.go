@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"strings"
 	"testing"
-	"time"
 
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/flood"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -37,10 +38,10 @@ func TestFloodSuite(t *testing.T) {
 		t.Fatal(err)
 	}
 	form := suite.Long
-	if spec := form.spec(); !spec.Attacker || !spec.CoreQueues || spec.Servers != 2 {
+	if spec := form.Spec(); !spec.Attacker || !spec.CoreQueues || spec.Servers != 2 {
 		t.Errorf("the laboratory is %+v", spec)
 	}
-	if notes := strings.Join(form.notes(), "\n"); !strings.Contains(notes, "a queue for each core") ||
+	if notes := strings.Join(form.Notes(), "\n"); !strings.Contains(notes, "a queue for each core") ||
 		strings.Contains(notes, "pfifo_fast") {
 		t.Errorf("the notes are those of another laboratory:\n%s", notes)
 	}
@@ -49,7 +50,7 @@ func TestFloodSuite(t *testing.T) {
 	if len(trials) != 4 || !strings.Contains(trials[0].Obstacle, "UDP") || trials[0].Subject.Name() != "haproxy-tcp" {
 		t.Fatalf("planned %d trials, the first with obstacle %q", len(trials), trials[0].Obstacle)
 	}
-	params := trials[1].params()
+	params := trials[1].AllParams()
 	for name, want := range map[string]any{
 		"flood": "syn", "beyond": "drop", "rate": 1000, "every_ms": 100.0, "new_per_second": 5, "concurrency": 10,
 		"duration_seconds": 1.0,
@@ -64,8 +65,8 @@ func TestFloodSuite(t *testing.T) {
 			t.Errorf("on one core: obstacle %q", trial.Obstacle)
 		}
 	}
-	if plain, err := ParseSuite("t", []byte(tinySuite)); err != nil || plain.Long.spec().Attacker ||
-		plain.Long.spec().CoreQueues {
+	if plain, err := ParseSuite("t", []byte(tinySuite)); err != nil || plain.Long.Spec().Attacker ||
+		plain.Long.Spec().CoreQueues {
 		t.Errorf("a suite without floods has an attacker or queues of its own (error %v)", err)
 	}
 }
@@ -106,33 +107,6 @@ func TestBadFloods(t *testing.T) {
 }
 
 // TestSynfloodSuite reads the suite that users run.
-func TestSynfloodSuite(t *testing.T) {
-	suite, err := LoadSuite("../../../suites/synflood.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	limits := probe.Limits{OpenFiles: 20000, Cores: 2, LocalPorts: 60000}
-	for name, form := range map[string]Form{"long": suite.Long, "quick": suite.Quick} {
-		var time time.Duration
-		for _, trial := range Plan(form, limits, Absent{}) {
-			if trial.Obstacle != "" {
-				if trial.Subject.Name() != "haproxy-tcp" || trial.Load != "udp" {
-					t.Errorf("%s: %s under %s cannot be measured: %s", name, trial.Subject.Name(), trial.Load,
-						trial.Obstacle)
-				}
-				continue
-			}
-			for _, phase := range floodPhases(trial.Duration) {
-				time += phase.Time
-			}
-		}
-		// A trial takes a second or so besides.
-		if name == "quick" && time.Minutes() > 3 {
-			t.Errorf("the phases of the short form take %v", time)
-		}
-	}
-}
-
 func TestFloodLine(t *testing.T) {
 	good := results.Trial{Valid: true, Metrics: map[string]float64{
 		results.Established: 300, results.EstablishedLost: 2, results.QuietLatencyMsP99: 0.5,
@@ -140,10 +114,10 @@ func TestFloodLine(t *testing.T) {
 		results.FloodNewFailed:    3, results.FloodOfferedPerSecond: 1e6, results.FloodHandledPerSecond: 9e5,
 	}}
 	want := "2 of 300 connections lost, p99 0.50 → 1.25 ms, 3 new failed, 1000000 packets/s offered, 900000 handled"
-	if got := (synFlood{}).line([]results.Trial{good}); got != want {
+	if got := flood.Kind.Line([]results.Trial{good}); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := (synFlood{}).line([]results.Trial{{Notes: []string{"why"}}}); got != "not valid: why" {
+	if got := flood.Kind.Line([]results.Trial{{Notes: []string{"why"}}}); got != "not valid: why" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -3,13 +3,10 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -33,17 +30,7 @@ var machineNotes = []string{
 
 // notesOnMachines are those on everything that the form does there.
 func (f Form) notesOnMachines() []string {
-	all := slices.Clone(machineNotes)
-	if f.has(false) {
-		all = append(all, webNotes...)
-	}
-	if f.encrypted() {
-		all = append(all, tlsNotes...)
-	}
-	if f.has(true) {
-		all = append(all, bulkNotes...)
-	}
-	return append(all, f.experimentNotes()...)
+	return append(slices.Clone(machineNotes), f.experimentNotes()...)
 }
 
 // onMachines takes a form as it runs on the machines of an inventory: with as many
@@ -51,7 +38,7 @@ func (f Form) notesOnMachines() []string {
 func (f Form) onMachines(inventory *remote.Inventory) (Form, error) {
 	contained, several := f.Lab.Containers, f.Lab.Balancers > 0
 	f.Lab = Size{Clients: len(inventory.Clients), Servers: len(inventory.Servers)}
-	f.far = true
+	f.Far = true
 	if contained {
 		return f, fmt.Errorf("%w: its servers are containers of the balancer's host (lab.containers)", ErrMachines)
 	}
@@ -74,7 +61,7 @@ func (f Form) onMachines(inventory *remote.Inventory) (Form, error) {
 func (f Form) farAbsent() map[string]string {
 	absent := map[string]string{}
 	for _, e := range f.experiments() {
-		if reason := e.onMachines(); reason != "" {
+		if reason := e.OnMachines(); reason != "" {
 			absent[e.Name()] = reason
 		}
 	}
@@ -85,9 +72,9 @@ func (f Form) farAbsent() map[string]string {
 // are none.
 func (p Point) farObstacle() string {
 	switch {
-	case p.Form.far && p.Pinned:
+	case p.Form.Far && p.Pinned:
 		return "pinned: it ties clients and servers that share one machine to cores of their own; on machines each has its own"
-	case p.Form.far && p.Tune != "":
+	case p.Form.Far && p.Tune != "":
 		return "tune: machines keep their settings; prepare them by `jeoul tune` or the role in deploy/ansible"
 	}
 	return ""
@@ -144,40 +131,4 @@ func limitsOf(ctx context.Context, l *lab.Lab) (probe.Limits, error) {
 		return err
 	})
 	return limits, err
-}
-
-// writeRoot makes the web servers' file, once for all namespaces and on each
-// machine, and returns the directory that it is in.
-func writeRoot(ctx context.Context, l *lab.Lab, fileBytes int) (root func(*lab.Host) string, err error) {
-	if !l.Far() {
-		dir := filepath.Join(l.Dir, "html")
-		return func(*lab.Host) string { return dir }, fill(filepath.Join(dir, fileName), fileBytes)
-	}
-	root = func(server *lab.Host) string { return filepath.Join(server.Dir, "html") }
-	return root, lab.Each(l.Servers, func(server *lab.Host) error {
-		_, err := fillTask.On(ctx, server, filled{filepath.Join(root(server), fileName), fileBytes})
-		return err
-	})
-}
-
-// filled is a file of so many bytes.
-type filled struct {
-	Path  string
-	Bytes int
-}
-
-var fillTask = lab.NewTask("fill-file", func(_ context.Context, _ *lab.Host, f filled) (struct{}, error) {
-	return struct{}{}, fill(f.Path, f.Bytes)
-})
-
-// fill makes a file of so many bytes, and its directory.
-func fill(path string, size int) error {
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if err == nil {
-		err = os.WriteFile(path, bytes.Repeat([]byte{'x'}, size), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("making the web servers' file: %w", err)
-	}
-	return nil
 }

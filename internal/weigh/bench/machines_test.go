@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/remote"
 )
 
@@ -25,7 +26,7 @@ func onFewMachines(t *testing.T, suite string) (Form, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return read.Quick.onMachines(fewMachines)
+	return read.Quick.OnMachines(fewMachines)
 }
 
 func TestDocumentsSuitesRunOnMachines(t *testing.T) {
@@ -39,8 +40,8 @@ func TestDocumentsSuitesRunOnMachines(t *testing.T) {
 			t.Errorf("%s: %v", suite, err)
 			continue
 		}
-		for _, trial := range Plan(form, roomy, Absent{Kinds: form.farAbsent()}) {
-			params := trial.params()
+		for _, trial := range Plan(form, roomy, Absent{Kinds: form.FarAbsent()}) {
+			params := trial.AllParams()
 			if pinned, there := params["pinned"]; there && pinned != "no" {
 				t.Errorf("%s, %s: pinned is %v", suite, trial.Load, pinned)
 			}
@@ -51,7 +52,7 @@ func TestDocumentsSuitesRunOnMachines(t *testing.T) {
 				t.Errorf("%s, %s: obstacle %q", suite, trial.Load, trial.Obstacle)
 			}
 		}
-		notes := strings.Join(form.notesOnMachines(), "\n")
+		notes := strings.Join(form.NotesOnMachines(), "\n")
 		if strings.Contains(notes, "tied to the last core") {
 			t.Errorf("%s: its notes are of namespaces: %s", suite, notes)
 		}

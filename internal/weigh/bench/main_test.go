@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+
+	_ "github.com/jeoul/jeoul/internal/weigh/bench/kind"
 )
 
 // builds is where buildJeoul puts our own binary; the tests' end removes it.

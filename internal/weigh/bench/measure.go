@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -19,77 +20,83 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// measurement is one trial with its subject up.
-type measurement struct {
-	runner  *runner
-	trial   Trial
-	running subject.Running
-	got     *results.Trial
+// Measurement is one trial with its subject up.
+type Measurement struct {
+	Runner  *Runner
+	Trial   Trial
+	Running subject.Running
+	Got     *results.Trial
+	// Kind is the generator.
+	Kind load.Kind
+	// URL is what a generator asks for at an address; nil where that is no question.
+	URL func(target netip.AddrPort) string
+	// Figures writes what the generators measured. Without: figures of requests.
+	Figures func(metrics map[string]float64, result *load.Result)
 }
 
-// measure checks that the subject works, puts the load on it and writes down
-// what came of it. An error makes the trial invalid.
-func (m *measurement) measure(ctx context.Context) error {
-	if err := m.ready(ctx); err != nil {
+// Measure waits until the subject serves, puts the load on it and writes down what came of it. An error makes the trial
+// invalid.
+func (m *Measurement) Measure(ctx context.Context, ready func(context.Context) error) error {
+	if err := ready(ctx); err != nil {
 		return fmt.Errorf("the subject came up, but does not serve: %w", err)
 	}
-	if err := m.quiet(ctx); err != nil {
+	if err := m.Quiet(ctx); err != nil {
 		return err
 	}
-	probing := probe.New(m.runner.lab)
-	drive := load.Drive{
-		Kind: m.trial.Kind, Clients: m.clients(), Bound: m.bound(),
-		Before: probing.Begin, After: probing.End,
-	}
-	result, err := drive.Run(ctx)
+	return m.Drive(ctx, m.Clients())
+}
+
+// Drive puts the load on by its clients and writes down what came of it.
+func (m *Measurement) Drive(ctx context.Context, clients []load.Client) error {
+	probing := probe.New(m.Runner.Lab)
+	result, err := load.Drive{Kind: m.Kind, Clients: clients, Bound: m.Bound(), Before: probing.Begin,
+		After: probing.End}.Run(ctx)
 	if err != nil {
 		return err
 	}
-	m.write(result, probing.Reading())
+	m.Write(result, m.Trial.Read(probing))
 	return nil
 }
 
-// readyBound is how long a subject may take to serve every client after it
+// ReadyBound is how long a subject may take to serve every client after it
 // says that it is up: on a machine that others keep busy, a proxy takes seconds for a MiB.
-const readyBound = 20 * time.Second
+const ReadyBound = 20 * time.Second
 
-// ready returns nil once every client got the file through the subject, or for
-// a bulk load sent a little through it.
-func (m *measurement) ready(ctx context.Context) error {
+// EachClient has every client that takes part try the subject until it serves it, all at once; a host that several
+// generators share tries once.
+func (m *Measurement) EachClient(ctx context.Context,
+	try func(ctx context.Context, client *lab.Host, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for i, client := range m.runner.lab.Clients[:m.trial.participants()] {
+	for i, client := range m.Runner.Generators(m.Trial.Point, m.Trial.Participants()) {
+		if m.Trial.Local() && i > 0 {
+			break // the host asks as one
+		}
 		group.Go(func() error {
-			return poll(ctx, m.runner.options.patience()*readyBound, func() error {
-				if m.trial.Kind.Bulk() {
-					return transfer(ctx, client, m.running.Target(i))
-				}
-				if m.trial.TLS {
-					return probe.AskTLS(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes,
-						m.runner.certificate.shown)
-				}
-				return probe.Ask(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes)
-			})
+			return Poll(ctx, m.Runner.Options.Patience()*ReadyBound, func() error { return try(ctx, client, i) })
 		})
 	}
 	return group.Wait()
 }
 
-func (m *measurement) clients() []load.Client {
+// Clients are the load's generators.
+func (m *Measurement) Clients() []load.Client {
 	var clients []load.Client
-	for i, host := range m.runner.generators(m.trial.Point, m.trial.participants()) {
-		share := m.trial.share(i)
-		share.Target = m.running.Target(i)
-		share.URL = m.url(share.Target)
-		share.CPUs = m.trial.cpus(i)
-		clients = append(clients, m.runner.client(i, host, share, m.trial.tied()...))
+	for i, host := range m.Runner.Generators(m.Trial.Point, m.Trial.Participants()) {
+		share := m.Trial.Share(i)
+		share.Target = m.Running.Target(i)
+		if m.URL != nil {
+			share.URL = m.URL(share.Target)
+		}
+		share.CPUs = m.Trial.cpus(i)
+		clients = append(clients, m.Runner.Client(i, host, share, m.Trial.tied()...))
 	}
 	return clients
 }
 
-// client is generator number i (from 0) of a load, on a host, tied to cpus if there are any.
+// Client is generator number i (from 0) of a load, on a host, tied to cpus if there are any.
 // Its directory is that of client number i, wherever it runs.
-func (r *runner) client(i int, host *lab.Host, share load.Share, cpus ...int) load.Client {
-	share.Dir, share.Executable = r.lab.Clients[i].Dir, host.Executable(r.options.Executable)
+func (r *Runner) Client(i int, host *lab.Host, share load.Share, cpus ...int) load.Client {
+	share.Dir, share.Executable = r.Lab.Clients[i].Dir, host.Executable(r.Options.Executable)
 	client := load.Client{Name: host.Name, Share: share, Start: load.StartOn(host, cpus...)}
 	if host.Far() {
 		client.Far, client.CPUs = host, cpus
@@ -97,25 +104,20 @@ func (r *runner) client(i int, host *lab.Host, share load.Share, cpus ...int) lo
 	return client
 }
 
-// url names the file at target. The port stands there even if it is that of
-// HTTP: wrk would look it up in /etc/services, which a small system lacks.
-func (m *measurement) url(target netip.AddrPort) string {
-	scheme, dir := "http://", "/"
-	if m.trial.TLS {
-		scheme = "https://"
-	}
-	if m.trial.patient(m.runner.limits) {
-		dir += patientDir
-	}
-	return scheme + target.String() + dir + fileName
-}
-
 // tied are the cores of a trial's generators; none leaves them free.
 func (t Trial) tied() []int {
-	if t.alone() {
-		return []int{lastCPU()}
+	if t.Alone() {
+		return []int{LastCPU()}
 	}
 	return nil
+}
+
+// cpus are the cores of client i, from 0; nil if it is not pinned.
+func (p Point) cpus(i int) *load.CPUs {
+	if !p.Pinned {
+		return nil
+	}
+	return &load.CPUs{Client: 2 * i, Server: 2*i + 1}
 }
 
 // Bounds on a generator.
@@ -127,60 +129,60 @@ const (
 	slowest = 200
 )
 
-// bound is how long a generator may take.
-func (m *measurement) bound() time.Duration {
-	patience := m.runner.options.patience()
-	if m.trial.Duration > 0 {
-		return m.trial.Duration + patience*m.runner.grace
+// Bound is how long a generator may take.
+func (m *Measurement) Bound() time.Duration {
+	patience := m.Runner.Options.Patience()
+	if m.Trial.Duration > 0 {
+		return m.Trial.Duration + patience*m.Runner.Grace
 	}
-	return patience * (time.Duration(m.trial.Requests/slowest)*time.Second + m.runner.grace)
+	return patience * (time.Duration(m.Trial.Requests/slowest)*time.Second + m.Runner.Grace)
 }
 
-// write puts what was measured into the trial.
-func (m *measurement) write(result *load.Result, reading probe.Reading) {
-	got := m.got
+// Write puts what was measured into the trial.
+func (m *Measurement) Write(result *load.Result, reading probe.Reading) {
+	got := m.Got
 	got.Notes = append(got.Notes, result.Problems...)
 	got.Valid = len(result.Problems) == 0 && result.Failed == 0
-	m.writeSaturated(reading)
+	m.WriteSaturated(reading)
 	got.Notes = append(got.Notes, result.Notes...)
-	got.Notes = append(got.Notes, drops(reading)...)
-	m.writeLoad(result)
+	got.Notes = append(got.Notes, Drops(reading)...)
+	if m.Figures == nil {
+		m.Figures = requestFigures
+	}
+	m.Figures(m.Got.Metrics, result)
 	m.writeReading(result, reading)
-	if m.runner.options.counts() {
-		m.writeInstructions(result, reading)
+	if m.Runner.Options.Counts() {
+		m.WriteInstructions(result, reading)
 	}
 }
 
-// writeSaturated writes down which part was the limit, and what the subject says
+// WriteSaturated writes down which part was the limit, and what the subject says
 // of its set-up.
-func (m *measurement) writeSaturated(reading probe.Reading) {
+func (m *Measurement) WriteSaturated(reading probe.Reading) {
 	for i := range reading.Parts {
 		if reading.Parts[i].Part == results.SaturatedBalancer {
-			reading.Parts[i].Allowed = m.running.Cores()
+			reading.Parts[i].Allowed = m.Running.Cores()
 		}
 	}
-	part, why := probe.Saturated(reading.Parts, reading.Idle, float64(m.runner.limits.Cores))
+	part, why := probe.Saturated(reading.Parts, reading.Idle, float64(m.Runner.Limits.Cores))
 	if len(reading.Machines) > 1 {
-		part, why = probe.SaturatedMachines(reading.Machines, m.running.Cores())
+		part, why = probe.SaturatedMachines(reading.Machines, m.Running.Cores())
 	}
-	if m.trial.alone() {
+	if m.Trial.Alone() {
 		part, why = results.SaturatedUnknown, fmt.Sprintf(
 			"saturated: unknown, for one connection keeps one core busy with all parts in turn; %.2f of %d cores idled",
-			reading.Idle, m.runner.limits.Cores)
+			reading.Idle, m.Runner.Limits.Cores)
 	}
-	if m.runner.options.counts() {
+	if m.Runner.Options.Counts() {
 		part, why = results.SaturatedUnknown, "saturated: unknown, for one processor does everybody's work"
 	}
-	m.got.Saturated = part
-	m.got.Notes = append(m.got.Notes, why)
-	m.got.Notes = append(m.got.Notes, m.running.Notes()...)
-	if m.trial.patient(m.runner.limits) {
-		m.got.Notes = append(m.got.Notes, patientNote(m.runner.limits))
-	}
+	m.Got.Saturated = part
+	m.Got.Notes = append(m.Got.Notes, why)
+	m.Got.Notes = append(m.Got.Notes, m.Running.Notes()...)
 }
 
-// drops names what was dropped, which may explain what went wrong.
-func drops(reading probe.Reading) []string {
+// Drops names what was dropped, which may explain what went wrong.
+func Drops(reading probe.Reading) []string {
 	var notes []string
 	for _, kind := range []struct {
 		count uint64
@@ -197,15 +199,8 @@ func drops(reading probe.Reading) []string {
 	return notes
 }
 
-func (m *measurement) writeLoad(result *load.Result) {
-	metrics := m.got.Metrics
-	if m.trial.Kind.Bulk() {
-		metrics[results.GigabitsPerSecond] = result.Transfer.BitsPerSecond / 1e9
-		metrics[results.TransferredGigabytes] = float64(result.Transfer.Bytes) / 1e9
-		metrics[results.Retransmits] = float64(result.Transfer.Retransmits)
-		metrics[results.DurationSeconds] = result.Duration.Seconds()
-		return
-	}
+// requestFigures are those of a load that makes requests.
+func requestFigures(metrics map[string]float64, result *load.Result) {
 	metrics[results.Requests] = float64(result.Requests)
 	metrics[results.Failed] = float64(result.Failed)
 	metrics[results.DurationSeconds] = result.Duration.Seconds()
@@ -233,30 +228,30 @@ var cpuMetrics = map[results.Part]struct{ cores, perRequest string }{
 	probe.PartSwitch:          {results.SwitchCPUCores, results.SwitchCPUUsPerRequest},
 }
 
-func (m *measurement) writeReading(result *load.Result, reading probe.Reading) {
-	metrics := m.got.Metrics
-	if !m.runner.options.counts() {
-		m.writeCPU(result, reading)
+func (m *Measurement) writeReading(result *load.Result, reading probe.Reading) {
+	metrics := m.Got.Metrics
+	if !m.Runner.Options.Counts() {
+		m.WriteCPU(result, reading)
 	}
 	metrics[results.IdleCPUCores] = reading.Idle
 	metrics[results.ContextSwitchesPerS] = reading.ContextSwitches
 	metrics[results.ListenDrops] = float64(reading.ListenDrops)
 	metrics[results.ListenOverflows] = float64(reading.ListenOverflows)
 	metrics[results.DeviceDrops] = float64(reading.DeviceDrops)
-	for i, server := range m.runner.lab.Servers {
-		m.got.Backends = append(m.got.Backends, results.Backend{
+	for i, server := range m.Runner.Lab.Servers {
+		m.Got.Backends = append(m.Got.Backends, results.Backend{
 			Name: server.Name, Address: server.IPv4.String(), Connections: reading.Connections[i]})
 	}
 	idle := slices.ContainsFunc(reading.Connections, func(n uint64) bool { return n == 0 })
-	if idle && m.trial.Concurrency >= len(reading.Connections) {
-		m.got.Notes = append(m.got.Notes, "a backend had no connection at all")
+	if idle && m.Trial.Concurrency >= len(reading.Connections) {
+		m.Got.Notes = append(m.Got.Notes, "a backend had no connection at all")
 	}
 }
 
-// writeCPU writes down what each part used, and of the work for a request or a
+// WriteCPU writes down what each part used, and of the work for a request or a
 // gigabyte (10^9 bytes).
-func (m *measurement) writeCPU(result *load.Result, reading probe.Reading) {
-	metrics := m.got.Metrics
+func (m *Measurement) WriteCPU(result *load.Result, reading probe.Reading) {
+	metrics := m.Got.Metrics
 	for _, part := range reading.Parts {
 		names := cpuMetrics[part.Part]
 		metrics[names.cores] = part.Cores
@@ -269,3 +264,25 @@ func (m *measurement) writeCPU(result *load.Result, reading probe.Reading) {
 		}
 	}
 }
+
+// DeviceDrops is what was lost on the links of a laboratory since it was built, by what it was
+// sent by.
+func DeviceDrops(l *lab.Lab) (map[string]uint64, error) {
+	all := map[string]uint64{}
+	for _, host := range l.Hosts()[1:] {
+		drops, err := host.DeviceDrops()
+		if err != nil {
+			return nil, err
+		}
+		all[host.Name] = max(drops.HostTransmit, drops.PortReceive)
+		all["the switch to "+host.Name] = max(drops.PortTransmit, drops.HostReceive)
+	}
+	return all, nil
+}
+
+// LastCPU is the core that has what a load of one core leaves to others.
+func LastCPU() int { return runtime.NumCPU() - 1 }
+
+// FirstNice is the nice value of those who have the CPU first: what else runs on
+// the machine waits, as it would if the core were their own.
+const FirstNice = -20

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"strings"
@@ -11,43 +11,6 @@ import (
 )
 
 // TestSearch finds a ceiling, by rates that are each tried once.
-func TestSearch(t *testing.T) {
-	for _, tc := range []struct {
-		search  Search
-		ceiling int
-		want    []int
-	}{
-		{Search{From: 100, To: 10_000, Within: 10}, 700, []int{100, 200, 400, 800, 600, 700, 750}},
-		{Search{From: 100, To: 300}, 1000, []int{100, 200, 300}},
-		{Search{From: 100, To: 300}, 50, []int{100}},
-		{Search{From: 1, To: 4, Within: 1}, 2, []int{1, 2, 4, 3}},
-	} {
-		held, failed := 0, 0
-		var tried []int
-		for rate := tc.search.next(held, failed); rate > 0; rate = tc.search.next(held, failed) {
-			tried = append(tried, rate)
-			if len(tried) > 50 {
-				t.Fatalf("%+v has no end: %v", tc.search, tried)
-			}
-			if rate <= tc.ceiling {
-				held = rate
-			} else {
-				failed = rate
-			}
-		}
-		if len(tried) != len(tc.want) {
-			t.Errorf("%+v with a ceiling of %d: tried %v, want %v", tc.search, tc.ceiling, tried, tc.want)
-			continue
-		}
-		for i := range tried {
-			if tried[i] != tc.want[i] {
-				t.Errorf("%+v with a ceiling of %d: tried %v, want %v", tc.search, tc.ceiling, tried, tc.want)
-				break
-			}
-		}
-	}
-}
-
 const tinyPaced = `name: tiny-paced
 title: A tiny suite of arrivals
 lab: {clients: 2, servers: 2}
@@ -81,11 +44,11 @@ func TestRunPaced(t *testing.T) {
 	testenv.Program(t, "nginx")
 	r := suiteRunner(t, "tiny.yaml", tinyPaced, buildJeoul(t), some("jeoul-l2dsr-tc")...)
 	run := runAndLoad(t, r)
-	if len(run.Trials) != 3*len(r.form.Subjects) {
-		t.Errorf("%d trials, want two rates and a search of %d subjects", len(run.Trials), len(r.form.Subjects))
+	if len(run.Trials) != 3*len(r.Form.Subjects) {
+		t.Errorf("%d trials, want two rates and a search of %d subjects", len(run.Trials), len(r.Form.Subjects))
 	}
 	for _, trial := range run.Trials {
-		if r.absent.Subjects[trial.Subject] == "" {
+		if r.Absent.Subjects[trial.Subject] == "" {
 			checkPaced(t, trial)
 		}
 	}

@@ -53,6 +53,7 @@ func (p *suiteParser) parse(data []byte) *Suite {
 	if !p.Decode(data, suiteKind, &file) {
 		return nil
 	}
+	read := p.settle(&file.Form, nil)
 	suite := &Suite{Name: file.Name, Title: file.Title, Long: file.Form, Quick: file.Form,
 		Baseline: file.Baseline, Published: file.Published}
 	if file.Quick != nil {
@@ -61,6 +62,12 @@ func (p *suiteParser) parse(data []byte) *Suite {
 		if !p.DecodeAgain(data, &suiteFile{Quick: &suite.Quick}) {
 			return nil
 		}
+		if p.Written("quick.loads") {
+			read = p.settle(&suite.Quick, Path{"quick"}) && read
+		}
+	}
+	if !read {
+		return nil // what could not be read would be reported as if it were not there
 	}
 	p.check(suite, file.Quick != nil)
 	return suite
@@ -69,23 +76,23 @@ func (p *suiteParser) parse(data []byte) *Suite {
 // check reports everything that is wrong with a suite that could be read.
 func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	if suite.Name == "" {
-		p.fail(path{"name"}, "missing; give the suite a name")
+		p.fail(Path{"name"}, "missing; give the suite a name")
 	}
 	if strings.ContainsAny(suite.Name, "/\x00\n") {
-		p.fail(path{"name"}, "%q cannot be part of a directory's name", suite.Name)
+		p.fail(Path{"name"}, "%q cannot be part of a directory's name", suite.Name)
 	}
 	if suite.Baseline != "" && !slices.ContainsFunc(suite.Long.Subjects, func(s Subject) bool {
 		return s.Name == suite.Baseline
 	}) {
-		p.fail(path{"baseline"}, "%s is none of the subjects", suite.Baseline)
+		p.fail(Path{"baseline"}, "%s is none of the subjects", suite.Baseline)
 	}
 	suite.Long.complete()
 	suite.Long.check(nil, p.fail)
 	suite.Quick.complete()
 	if hasQuick {
 		// What quick does not have was found in the long form already.
-		suite.Quick.check(path{"quick"}, func(at path, format string, args ...any) {
-			if p.Written(path{"quick", at[1]}.String()) {
+		suite.Quick.check(Path{"quick"}, func(at Path, format string, args ...any) {
+			if p.Written(Path{"quick", at[1]}.String()) {
 				p.fail(at, format, args...)
 			}
 		})
@@ -93,31 +100,31 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	if suite.Published != nil {
 		for i, row := range suite.Published.Rows {
 			if len(row) != len(suite.Published.Columns) {
-				p.fail(path{"published", "rows", i}, "has %d cells, but there are %d columns", len(row),
+				p.fail(Path{"published", "rows", i}, "has %d cells, but there are %d columns", len(row),
 					len(suite.Published.Columns))
 			}
 		}
 		for i, beside := range suite.Published.Beside {
-			p.checkBeside(suite, beside, path{"published", "beside", i})
+			p.checkBeside(suite, beside, Path{"published", "beside", i})
 		}
 	}
 }
 
 // checkBeside checks which of our figures stand beside a document's.
-func (p *suiteParser) checkBeside(suite *Suite, b results.Beside, at path) {
+func (p *suiteParser) checkBeside(suite *Suite, b results.Beside, at Path) {
 	if strangers := suite.Published.Strangers(b); len(strangers) > 0 {
 		p.fail(at, "%q is no column of `published`, or no row of it has that word", strangers)
 	}
 	if !slices.ContainsFunc(suite.Long.Loads, func(l Load) bool { return l.Name == b.Load }) {
-		p.fail(at.to("load"), "the suite has no load %q", b.Load)
+		p.fail(at.To("load"), "the suite has no load %q", b.Load)
 	}
 	if b.Metric == "" {
-		p.fail(at.to("metric"), "missing; name the metric that is the published figure")
+		p.fail(at.To("metric"), "missing; name the metric that is the published figure")
 	}
 	for _, word := range slices.Sorted(maps.Keys(b.Subjects)) {
 		for i, name := range b.Subjects[word] {
 			if !slices.ContainsFunc(suite.Long.Subjects, func(s Subject) bool { return s.Name == name }) {
-				p.fail(at.to("subjects", word, i), "%s is none of the suite's subjects", name)
+				p.fail(at.To("subjects", word, i), "%s is none of the suite's subjects", name)
 			}
 		}
 	}
@@ -128,20 +135,23 @@ func (f *Form) complete() {
 	f.Loads = slices.Clone(f.Loads)
 	for i := range f.Loads {
 		f.Loads[i].Name = cmp.Or(f.Loads[i].Name, f.Loads[i].Kind)
-		for _, e := range having[completing](registered) {
-			e.complete(&f.Loads[i])
+		if e, _ := findExperiment(f.Loads[i].Kind); e != nil {
+			if c, ok := e.(completing); ok {
+				c.Complete(&f.Loads[i])
+			}
 		}
 	}
 	f.completeTuning()
 }
 
-// path leads to a field: names, and indices that count from 0.
-type path []any
+// Path leads to a field: names, and indices that count from 0.
+type Path []any
 
-func (p path) to(steps ...any) path { return append(slices.Clone(p), steps...) }
+// To returns the path of a field below.
+func (p Path) To(steps ...any) Path { return append(slices.Clone(p), steps...) }
 
 // String returns the path as it stands in messages: subjects[0].params.threads.
-func (p path) String() string {
+func (p Path) String() string {
 	var text strings.Builder
 	for i, step := range p {
 		switch step := step.(type) {
@@ -158,6 +168,6 @@ func (p path) String() string {
 }
 
 // fail reports a problem at a field, on its line or that of what it would be in.
-func (p *suiteParser) fail(at path, format string, args ...any) {
+func (p *suiteParser) fail(at Path, format string, args ...any) {
 	p.Fail(at.String(), format, args...)
 }

@@ -4,7 +4,6 @@ package bench
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -20,11 +19,9 @@ type Point struct {
 	Subject subject.Subject
 	// Params are the subject's.
 	Params subject.Params
-	// Load is the load's name, Kind what puts it on.
-	Load string
-	// Kind is nil where Experiment is what puts the load on, as By is set up.
-	Kind       load.Kind
-	Experiment experiment
+	// Load is the load's name, Experiment what conducts it, as By is set up.
+	Load       string
+	Experiment Experiment
 	By         Load
 	// Concurrency and Requests are of all clients together; Requests is 0 where
 	// Duration ends the trial.
@@ -32,8 +29,6 @@ type Point struct {
 	Duration              time.Duration
 	// Pinned and Offloads are the load's.
 	Pinned, Offloads bool
-	// TLS is the load's.
-	TLS bool
 	// Tune is what the hosts are tuned by; empty where the suite does not say.
 	Tune string
 	// Form is what the point shares with the others of its run.
@@ -110,12 +105,11 @@ func (f Form) untunedPoints() []Point {
 }
 
 func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point {
-	// ParseSuite lets no kind through that is neither.
-	kind, _ := load.Find(l.Kind)
+	// ParseSuite lets no unknown kind through.
 	experiment, _ := findExperiment(l.Kind)
 	var points []Point
 	if e, ok := experiment.(expanding); ok {
-		for _, of := range e.expand(l) {
+		for _, of := range e.Expand(l) {
 			points = append(points, Point{
 				Subject: s, Params: params, Load: l.Name, Experiment: experiment, By: of.By, Form: f,
 				Repeats: f.repeats(l), Concurrency: of.Concurrency, Duration: l.Duration, Offloads: l.Offloads,
@@ -124,10 +118,10 @@ func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point
 	}
 	for _, concurrency := range l.Concurrency {
 		points = append(points, Point{
-			Subject: s, Params: params, Load: l.Name, Kind: kind, Experiment: experiment, By: l, Form: f,
+			Subject: s, Params: params, Load: l.Name, Experiment: experiment, By: l, Form: f,
 			Repeats:     f.repeats(l),
 			Concurrency: concurrency, Requests: l.requests(concurrency), Duration: l.Duration,
-			Pinned: l.Pinned, Offloads: l.Offloads, TLS: l.TLS,
+			Pinned: l.Pinned, Offloads: l.Offloads,
 		})
 	}
 	return points
@@ -162,50 +156,35 @@ func combinations(lists map[string][]any) []subject.Params {
 // obstacle says what keeps the machine from carrying the point; empty if
 // nothing.
 func (p Point) obstacle(limits probe.Limits, absent Absent) string {
-	if reason := cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind], absent.Generators[p.By.Generator],
-		p.farObstacle()); reason != "" {
-		return reason
+	generator := ""
+	if g := p.By.generator(); g != nil {
+		generator = g.Name
 	}
-	if p.Experiment != nil {
-		return p.Experiment.obstacle(p, limits)
-	}
-	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
-		return reason
-	}
-	// The first client has the most, if the sum does not divide.
-	if reason := p.Kind.Obstacle(p.share(0), limits); reason != "" {
-		return reason
-	}
-	if p.Kind.Bulk() {
-		return p.bulkObstacle(limits)
-	}
-	if p.TLS && p.Subject.HTTPOnly() && !subject.TerminatesTLS(p.Subject) {
-		return fmt.Sprintf("%s reads HTTP, and is not set up to end TLS here", p.Subject.Name())
-	}
-	return cmp.Or(webObstacle(p, limits), crowdObstacle(p, limits))
+	return cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind], absent.Generators[generator],
+		p.farObstacle(), p.Experiment.Obstacle(p, limits))
 }
 
-// participants is how many clients, the first ones, take part in the load: each
+// Participants is how many clients, the first ones, take part in the load: each
 // has a connection.
-func (p Point) participants() int { return min(p.Form.Lab.Clients, p.Concurrency) }
+func (p Point) Participants() int { return min(p.Form.Lab.Clients, p.Concurrency) }
 
-// share returns client i's part of the load, from 0, without its directory and
+// Share returns client i's part of the load, from 0, without its directory and
 // target.
-func (p Point) share(i int) load.Share {
-	clients := p.participants()
+func (p Point) Share(i int) load.Share {
+	clients := p.Participants()
 	share := load.Share{
 		FileBytes:   p.Form.Web.FileBytes,
-		Concurrency: part(p.Concurrency, clients, i),
+		Concurrency: Part(p.Concurrency, clients, i),
 		Duration:    p.Duration,
 	}
 	if p.Requests > 0 {
-		share.Requests = max(part(p.Requests, clients, i), share.Concurrency)
+		share.Requests = max(Part(p.Requests, clients, i), share.Concurrency)
 	}
 	return share
 }
 
-// part returns the i-th of n parts of total that differ by one at most.
-func part(total, n, i int) int {
+// Part returns the i-th of n parts of total that differ by one at most.
+func Part(total, n, i int) int {
 	size := total / n
 	if i < total%n {
 		size++
@@ -217,7 +196,7 @@ func part(total, n, i int) int {
 func (p Point) params() map[string]any {
 	all := map[string]any{
 		"backends": p.Form.Lab.Servers,
-		"clients":  p.participants(),
+		"clients":  p.Participants(),
 	}
 	if p.Form.Lab.Balancers > 0 {
 		maps.Copy(all, p.Form.Lab.severalParams())
@@ -228,45 +207,34 @@ func (p Point) params() map[string]any {
 	if from := p.from(); from != "" {
 		all[paramFrom] = from
 	}
-	if p.Experiment != nil {
-		maps.Copy(all, p.Experiment.params(p))
-		maps.Copy(all, p.Params)
-		if p.Offloads && !p.Form.far {
-			all["offloads"] = yesNo(true)
-		}
-		return all
-	}
-	if p.Kind.Bulk() {
-		all["streams"] = p.Concurrency
-		all["pinned"] = yesNo(p.Pinned)
-		all["offloads"] = yesNo(p.Offloads)
-	} else {
-		all["concurrency"] = p.Concurrency
-		all["file_bytes"] = p.Form.Web.FileBytes
-	}
-	if p.TLS {
-		all["tls"] = yesNo(true)
-	}
-	if p.Requests > 0 {
-		all["requests"] = p.Requests
-	} else {
-		all["duration_seconds"] = int(p.Duration.Seconds())
-	}
+	maps.Copy(all, p.Experiment.Params(p))
 	maps.Copy(all, p.Params)
+	if p.Offloads && !p.Form.Far {
+		all["offloads"] = YesNo(true)
+	}
 	return all
 }
 
-func yesNo(yes bool) string {
+// EndParams says what ends a trial of a load whose generator is a program of the trade.
+func (p Point) EndParams() map[string]any {
+	if p.Requests > 0 {
+		return map[string]any{"requests": p.Requests}
+	}
+	return map[string]any{"duration_seconds": int(p.Duration.Seconds())}
+}
+
+// YesNo is a parameter's word.
+func YesNo(yes bool) string {
 	if yes {
 		return "yes"
 	}
 	return "no"
 }
 
-// alone says that the point has a single connection, all of whose work is done on one core.
-func (p Point) alone() bool {
+// Alone says that the point has a single connection, all of whose work is done on one core.
+func (p Point) Alone() bool {
 	e, ok := p.Experiment.(tying)
-	return ok && e.alone(p)
+	return ok && e.Alone(p)
 }
 
 // spec is the laboratory that the form needs.
@@ -274,7 +242,7 @@ func (f Form) spec() lab.Spec {
 	spec := lab.Spec{Clients: f.Lab.Clients, Servers: f.Lab.Servers, Containers: f.Lab.Containers,
 		Balancers: f.Lab.Balancers, KernelSettings: len(f.Tune) > 0}
 	for _, e := range having[demanding](f.experiments()) {
-		e.demand(f, &spec)
+		e.Demand(f, &spec)
 	}
 	return spec
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/bulk"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
@@ -27,7 +29,7 @@ func TestPlanInterleavesRepeats(t *testing.T) {
 	}
 	var got []string
 	for _, trial := range Plan(form, roomy, Absent{}) {
-		got = append(got, name(trial))
+		got = append(got, NameOf(trial))
 	}
 	want := []string{
 		"direct, ab, concurrency 10, repeat 1",
@@ -59,11 +61,11 @@ func TestPlanNamesObstacles(t *testing.T) {
 	obstacles := map[string]string{}
 	for _, trial := range Plan(suite.Long, limits, Absent{}) {
 		if trial.Obstacle != "" {
-			obstacles[name(trial)] = trial.Obstacle
+			obstacles[NameOf(trial)] = trial.Obstacle
 		}
 		// A direct path and a forwarder need no more than the clients and servers do.
 		if trial.Obstacle != "" && trial.Subject.Name() != "haproxy-http" {
-			t.Errorf("%s: %s", name(trial), trial.Obstacle)
+			t.Errorf("%s: %s", NameOf(trial), trial.Obstacle)
 		}
 	}
 	for trial, says := range map[string]string{
@@ -100,7 +102,7 @@ func TestSharesAddUp(t *testing.T) {
 	point := Point{Concurrency: 17, Requests: 100, Form: Form{Lab: Size{Clients: 5, Servers: 1}}}
 	concurrency, requests := 0, 0
 	for i := range 5 {
-		share := point.share(i)
+		share := point.Share(i)
 		concurrency += share.Concurrency
 		requests += share.Requests
 	}
@@ -159,10 +161,10 @@ func TestBulkPoint(t *testing.T) {
 	point := Plan(bulkForm(5), roomy, Absent{})[0].Point
 	want := map[string]any{"streams": 5, "pinned": "yes", "offloads": "yes", "duration_seconds": 1, "clients": 2,
 		"backends": 2}
-	if diff := cmp.Diff(want, point.params()); diff != "" {
+	if diff := cmp.Diff(want, point.AllParams()); diff != "" {
 		t.Errorf("parameters (-want +got):\n%s", diff)
 	}
-	if got := *point.cpus(1); got.Client != 2 || got.Server != 3 {
+	if got := *point.CPUs(1); got.Client != 2 || got.Server != 3 {
 		t.Errorf("the second client has cores %+v", got)
 	}
 }
@@ -171,7 +173,7 @@ func TestBulkServicesHaveOneServerEach(t *testing.T) {
 	servers := []*lab.Host{{Name: "web01"}, {Name: "web02"}}
 	l := &lab.Lab{Clients: make([]*lab.Host, 3), Servers: servers}
 	var got []string
-	for _, service := range bulkServices(l) {
+	for _, service := range bulk.Kind.Services(l, Point{}) {
 		if len(service.Servers) != 1 {
 			t.Fatalf("port %d has %d servers", service.Port, len(service.Servers))
 		}

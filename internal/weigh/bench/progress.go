@@ -89,22 +89,10 @@ func (p *progress) ended(t Trial, all ...results.Trial) {
 
 // outcome says in a few words what came of a trial.
 func outcome(t Trial, all []results.Trial) string {
-	got := all[0]
-	switch m := got.Metrics; {
-	case t.Experiment != nil && t.Obstacle == "":
-		return t.Experiment.line(all)
-	case !got.Valid:
-		return "not valid: " + got.Notes[0]
-	case m[results.InstructionsPerRequest] > 0:
-		return fmt.Sprintf("%.0f instructions/request, %.0f failed", m[results.InstructionsPerRequest],
-			m[results.Failed])
-	case t.Kind.Bulk():
-		return fmt.Sprintf("%.2f Gbit/s, %.0f retransmits", m[results.GigabitsPerSecond], m[results.Retransmits])
-	default:
-		return fmt.Sprintf("%.0f requests/s, %.0f failed, p99 %.1f ms, balancer %.1f µs/request",
-			m[results.RequestsPerSecond], m[results.Failed], m[results.LatencyMsP99],
-			m[results.BalancerCPUUsPerRequest])
+	if t.Obstacle != "" {
+		return "not valid: " + all[0].Notes[0]
 	}
+	return t.Experiment.Line(all)
 }
 
 func (p *progress) count(n int) string {
@@ -244,11 +232,8 @@ func name(t Trial) string {
 		words = append(words, paramTuned+" "+t.Tune)
 	}
 	many := "concurrency"
-	if t.Kind != nil && t.Kind.Bulk() {
-		many = "streams"
-	}
-	if t.By.Wire != nil {
-		many = "connections"
+	if e, ok := t.Experiment.(naming); ok {
+		many = e.Noun()
 	}
 	words = append(words, t.Load)
 	if t.Concurrency > 0 {

@@ -3,24 +3,30 @@
 package bench
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
+// rated is a kind whose trials have a rate.
+type rated struct{ Experiment }
+
+func (rated) Line(got []results.Trial) string {
+	return LineOf(got, func(m map[string]float64) string { return fmt.Sprintf("%.0f/s", m[results.RequestsPerSecond]) })
+}
+
 func TestProgress(t *testing.T) {
 	direct, _ := subject.Find("direct")
-	ab, _ := load.Find("ab")
-	trial := Trial{Point: Point{Subject: direct, Load: "ab", Kind: ab, Concurrency: 500}, Repeat: 2}
+	trial := Trial{Point: Point{Subject: direct, Load: "ab", Experiment: rated{}, Concurrency: 500}, Repeat: 2}
 	good := results.Trial{Valid: true, Metrics: map[string]float64{
-		results.RequestsPerSecond: 12345.6, results.LatencyMsP99: 7.89, results.BalancerCPUUsPerRequest: 1.25}}
+		results.RequestsPerSecond: 12345.6}}
 	bad := results.Trial{Notes: []string{"it broke", "more"}}
 	var got strings.Builder
 	p := newProgress(&got, false, nil)
@@ -30,7 +36,7 @@ func TestProgress(t *testing.T) {
 	p.ended(trial, good)
 	p.starting(trial)
 	p.ended(trial, bad)
-	want := " 9/10 direct, ab, concurrency 500, repeat 2: 12346 requests/s, 0 failed, p99 7.9 ms, balancer 1.2 µs/request, 10s left\n" +
+	want := " 9/10 direct, ab, concurrency 500, repeat 2: 12346/s, 10s left\n" +
 		"10/10 direct, ab, concurrency 500, repeat 2: not valid: it broke\n"
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -39,8 +45,7 @@ func TestProgress(t *testing.T) {
 
 func TestProgressOnATerminal(t *testing.T) {
 	direct, _ := subject.Find("direct")
-	ab, _ := load.Find("ab")
-	trial := Trial{Point: Point{Subject: direct, Load: "ab", Kind: ab, Concurrency: 500}, Repeat: 2}
+	trial := Trial{Point: Point{Subject: direct, Load: "ab", Experiment: rated{}, Concurrency: 500}, Repeat: 2}
 	var got strings.Builder
 	p := newProgress(&got, true, func() int { return 200 })
 	p.begin(10, 4)

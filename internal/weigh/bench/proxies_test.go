@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -50,7 +51,7 @@ func TestTwoTiers(t *testing.T) {
 	t.Parallel()
 	testenv.Program(t, "haproxy")
 	r := startChangeOf(t, smallTiers, "jeoul-gue-xdp")
-	run, err := r.run(t.Context())
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestTwoTiers(t *testing.T) {
 		t.Fatalf("%d results", len(run.Trials))
 	}
 	for _, trial := range run.Trials {
-		m, event := trial.Metrics, trial.Params[paramEvent]
+		m, event := trial.Metrics, trial.Params["event"]
 		if !trial.Valid || m[results.Broken] != 0 || m[results.NewToLeft] != 0 {
 			t.Errorf("%s, %s: valid %t, %g broke, %g new ones went to what had left; notes %q", trial.Subject, event,
 				trial.Valid, m[results.Broken], m[results.NewToLeft], trial.Notes)

@@ -22,21 +22,21 @@ var ErrResume = errors.New("cannot go on with this run")
 // resume takes over what an earlier run of the same suite has in the directory.
 // It refuses whatever would put figures side by side that do not belong
 // together: another suite, form, choice of subjects, machine or program.
-func (r *runner) resume() error {
-	path := filepath.Join(r.options.Dir, ResultsFile)
+func (r *Runner) resume() error {
+	path := filepath.Join(r.Options.Dir, ResultsFile)
 	before, err := results.Load(path)
 	if err != nil {
 		return fmt.Errorf("--resume: %w", err)
 	}
-	if different := differences(before, r.results); len(different) > 0 {
+	if different := differences(before, r.Results); len(different) > 0 {
 		return fmt.Errorf("%w, %s: it would mix what does not belong together:\n  %s\nstart a new one instead",
 			ErrResume, path, strings.Join(different, "\n  "))
 	}
-	now := r.results
-	r.results = before
-	r.results.Environment.Notes = nil // the laboratory says them again
-	r.results.Interrupted, r.results.Ended = false, time.Time{}
-	r.results.Resumed = append(r.results.Resumed, now.Started)
+	now := r.Results
+	r.Results = before
+	r.Results.Environment.Notes = nil // the laboratory says them again
+	r.Results.Interrupted, r.Results.Ended = false, time.Time{}
+	r.Results.Resumed = append(r.Results.Resumed, now.Started)
 	r.limitsBefore = maps.Clone(before.Environment.Limits)
 	return nil
 }
@@ -99,10 +99,10 @@ func orNone(version string) string {
 
 // sameLimits returns an error if the machine's limits are not those that the run
 // began with.
-func (r *runner) sameLimits() error {
+func (r *Runner) sameLimits() error {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(r.limitsBefore)) {
-		if now := r.results.Environment.Limits[name]; now != r.limitsBefore[name] {
+		if now := r.Results.Environment.Limits[name]; now != r.limitsBefore[name] {
 			all = append(all, fmt.Sprintf("limit %s: then %s, now %s", name, r.limitsBefore[name], orNone(now)))
 		}
 	}
@@ -114,17 +114,17 @@ func (r *runner) sameLimits() error {
 }
 
 // remaining drops the trials that the run has already.
-func (r *runner) remaining(trials []Trial) []Trial {
+func (r *Runner) remaining(trials []Trial) []Trial {
 	for _, e := range having[stepping](registered) {
-		e.dropPartial(r, trials)
+		e.DropPartial(r, trials)
 	}
 	return slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool {
-		return slices.ContainsFunc(r.results.Trials, t.has)
+		return slices.ContainsFunc(r.Results.Trials, t.Has)
 	})
 }
 
-// has says whether a result is one of the trial's.
-func (t Trial) has(done results.Trial) bool {
+// Has says whether a result is one of the trial's.
+func (t Trial) Has(done results.Trial) bool {
 	return done.Subject == t.Subject.Name() && done.Load == t.Load && done.Repeat == t.Repeat &&
 		contains(done.Params, asRead(t.params()))
 }

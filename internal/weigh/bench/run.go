@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/host/openfiles"
-	"github.com/jeoul/jeoul/internal/weigh/bench/load"
-	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -74,7 +72,7 @@ func Run(ctx context.Context, options Options) (*results.Run, error) {
 }
 
 // newRunner checks everything that can be checked before something is built.
-func newRunner(ctx context.Context, options Options) (*runner, error) {
+func newRunner(ctx context.Context, options Options) (*Runner, error) {
 	form := options.Suite.Long
 	if options.Quick {
 		form = options.Suite.Quick
@@ -91,9 +89,9 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 			return nil, err
 		}
 	}
-	r := &runner{options: options, form: form, grace: grace, progress: newProgress(options.Progress, options.Live,
+	r := &Runner{Options: options, Form: form, Grace: grace, progress: newProgress(options.Progress, options.Live,
 		options.Columns)}
-	r.progress.timeless = options.counts()
+	r.progress.timeless = options.Counts()
 	if err := r.prepare(ctx); err != nil {
 		return nil, errors.Join(err, r.tearDown())
 	}
@@ -102,13 +100,13 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 
 // prepare reaches the machines, if there are any, and describes what the run will be
 // on.
-func (r *runner) prepare(ctx context.Context) (err error) {
-	options, form := r.options, r.form
+func (r *Runner) prepare(ctx context.Context) (err error) {
+	options, form := r.Options, r.Form
 	var env results.Environment
 	if options.Inventory == nil {
-		env, r.absent, err = environment(ctx, form, options)
+		env, r.Absent, err = environment(ctx, form, options)
 	} else if err = r.reach(ctx); err == nil {
-		env, r.absent, err = farEnvironment(ctx, r.lab, form, options)
+		env, r.Absent, err = farEnvironment(ctx, r.Lab, form, options)
 	}
 	if err != nil {
 		return err
@@ -116,7 +114,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	if err := errors.Join(openfiles.Raise(), os.MkdirAll(options.Dir, 0o755)); err != nil {
 		return err
 	}
-	r.results = &results.Run{
+	r.Results = &results.Run{
 		Schema: results.Schema, Suite: options.Suite.Name, Title: options.Suite.Title, Command: options.Command,
 		Quick: options.Quick, Started: time.Now(), Environment: env, Trials: []results.Trial{},
 		Baseline: options.Suite.Baseline, Published: options.Suite.Published,
@@ -129,48 +127,35 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 }
 
 // reach makes a laboratory of the inventory's machines.
-func (r *runner) reach(ctx context.Context) (err error) {
-	r.progress.say("reaching %v and a balancer", r.form.Lab)
-	r.lab, err = remote.Open(ctx, r.options.Inventory, remote.Options{
-		Executable: r.options.Executable, Build: r.options.Version + " " + r.options.Commit})
+func (r *Runner) reach(ctx context.Context) (err error) {
+	r.progress.say("reaching %v and a balancer", r.Form.Lab)
+	r.Lab, err = remote.Open(ctx, r.Options.Inventory, remote.Options{
+		Executable: r.Options.Executable, Build: r.Options.Version + " " + r.Options.Commit})
 	return err
 }
 
-// runner is a run on its way.
-type runner struct {
-	options Options
-	form    Form
-	absent  Absent
-	// grace is what a generator may take beyond the time of its load.
-	grace time.Duration
-	// faultTail, unless it is 0, ends a fault so long after the subject has noticed it, and not when the suite says: a
-	// test waits for that event, and not for the longest time that it may take.
-	faultTail time.Duration
-	progress  *progress
-	results   *results.Run
-	limits    probe.Limits
-	lab       *lab.Lab
-	web       *web
+// Runner is a run on its way.
+type Runner struct {
+	Options Options
+	Form    Form
+	Absent  Absent
+	// Grace is what a generator may take beyond the time of its load.
+	Grace    time.Duration
+	progress *progress
+	Results  *results.Run
+	Limits   probe.Limits
+	Lab      *lab.Lab
 	// tuned is how the hosts are tuned now.
 	tuned tuning
-	// kept are what experiments keep of this laboratory, alive are asked after each trial whether what serves all
-	// subjects still runs, and atEnd take back before the laboratory goes what does not go with it.
-	kept  map[string]any
-	alive []func() error
-	atEnd []func() error
-	// live are the servers of change experiments; nil where there is none.
-	live *live.Servers
+	// kept are what experiments keep of this laboratory, keptAll what they keep of the run.
+	kept, keptAll map[string]any
+	// What experiments have done: Alive are asked after each trial whether what serves all subjects still runs,
+	// AfterTrial tidies up behind each, Retuned is done when hosts were tuned anew, and AtEnd takes back before the
+	// laboratory goes what does not go with it.
+	Alive, AfterTrial, AtEnd []func() error
+	Retuned                  []func(context.Context) error
 	// unsaved says that saving has failed, and so would again.
 	unsaved bool
-	// certificate is what TLS servers show; nil where no load is over TLS.
-	certificate *certificate
-	// transactServers says that the servers of transactions run.
-	transactServers bool
-	// netservers says that netperf's do.
-	netservers bool
-	// ceilings are the most that a packet-level load reached without a balancer, by the
-	// load's name.
-	ceilings map[string]float64
 	// settled are notes on what the last trial left, for the next.
 	settled []string
 	// limitsBefore are those of the run that is gone on with.
@@ -179,27 +164,27 @@ type runner struct {
 	history []string
 }
 
-func (r *runner) run(ctx context.Context) (*results.Run, error) {
+func (r *Runner) run(ctx context.Context) (*results.Run, error) {
 	err := r.inLab(ctx)
 	// Only now is everything taken down, which may have failed too.
-	r.results.Ended = time.Now()
+	r.Results.Ended = time.Now()
 	if ctx.Err() != nil {
-		r.results.Interrupted = true
+		r.Results.Interrupted = true
 		err = errors.Join(r.interrupted(), withoutCanceled(err))
 	}
-	if len(r.results.Trials) > 0 && !r.unsaved {
+	if len(r.Results.Trials) > 0 && !r.unsaved {
 		err = errors.Join(err, r.save())
 	}
-	return r.results, err
+	return r.Results, err
 }
 
 // interrupted says what there is of a run that was ended early.
-func (r *runner) interrupted() error {
-	if len(r.results.Trials) == 0 {
+func (r *Runner) interrupted() error {
+	if len(r.Results.Trials) == 0 {
 		return fmt.Errorf("%w before the first trial had ended; nothing is kept", ErrInterrupted)
 	}
 	return fmt.Errorf("%w after %d of %d trials, which are in %s",
-		ErrInterrupted, r.progress.done, r.progress.total, filepath.Join(r.options.Dir, ResultsFile))
+		ErrInterrupted, r.progress.done, r.progress.total, filepath.Join(r.Options.Dir, ResultsFile))
 }
 
 // withoutCanceled drops an error that says no more than that ctx was ended.
@@ -211,9 +196,9 @@ func withoutCanceled(err error) error {
 }
 
 // inLab builds the laboratory, runs the trials in it and takes it down.
-func (r *runner) inLab(ctx context.Context) (err error) {
-	if r.options.Inventory == nil {
-		r.progress.say("building a laboratory of %v", r.form.Lab)
+func (r *Runner) inLab(ctx context.Context) (err error) {
+	if r.Options.Inventory == nil {
+		r.progress.say("building a laboratory of %v", r.Form.Lab)
 	}
 	stop := r.progress.follow(ctx)
 	defer func() {
@@ -226,9 +211,9 @@ func (r *runner) inLab(ctx context.Context) (err error) {
 	if err := r.sameLimits(); err != nil {
 		return err
 	}
-	all := Plan(r.form, r.limits, r.absent)
+	all := Plan(r.Form, r.Limits, r.Absent)
 	trials := all
-	if r.options.Resume {
+	if r.Options.Resume {
 		trials = r.remaining(all)
 		r.progress.say("%d of %d trials are there already", len(all)-len(trials), len(all))
 		r.remember(fmt.Sprintf("the run was gone on with at %s, after %d of its %d trials",
@@ -238,88 +223,73 @@ func (r *runner) inLab(ctx context.Context) (err error) {
 }
 
 // remember adds what has happened to the run to what a reader must know.
-func (r *runner) remember(event string) {
+func (r *Runner) remember(event string) {
 	r.history = append(r.history, event)
-	r.results.Environment.Notes = append(r.results.Environment.Notes, event)
+	r.Results.Environment.Notes = append(r.Results.Environment.Notes, event)
 }
 
 // build makes the laboratory and starts what serves in it.
-func (r *runner) build(ctx context.Context) (err error) {
+func (r *Runner) build(ctx context.Context) (err error) {
 	switch {
-	case r.options.Inventory == nil:
-		r.lab, err = lab.New(ctx, r.spec())
-	case r.lab == nil:
+	case r.Options.Inventory == nil:
+		r.Lab, err = lab.New(ctx, r.spec())
+	case r.Lab == nil:
 		err = r.reach(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	// The subjects that send by XDP ask for it; the others would pay for it.
-	if err := r.lab.AcceptXDP(false); err != nil {
+	if err := r.Lab.AcceptXDP(false); err != nil {
 		return err
 	}
-	if r.limits, err = limitsOf(ctx, r.lab); err != nil {
+	if r.Limits, err = limitsOf(ctx, r.Lab); err != nil {
 		return err
 	}
-	addLimits(&r.results.Environment, r.limits)
-	if r.lab.Far() {
-		err = addMachines(ctx, &r.results.Environment, r.lab, r.form)
+	addLimits(&r.Results.Environment, r.Limits)
+	if r.Lab.Far() {
+		err = addMachines(ctx, &r.Results.Environment, r.Lab, r.Form)
 	} else {
-		addLab(&r.results.Environment, r.lab, r.form)
-		addVirtual(&r.results.Environment, r.options)
+		addLab(&r.Results.Environment, r.Lab, r.Form)
+		addVirtual(&r.Results.Environment, r.Options)
 	}
 	if err != nil {
 		return err
 	}
-	r.results.Environment.Notes = append(r.results.Environment.Notes, r.checkHosts(ctx)...)
-	r.results.Environment.Notes = append(r.results.Environment.Notes, r.history...)
-	r.progress.watch(r.lab)
+	r.Results.Environment.Notes = append(r.Results.Environment.Notes, r.checkHosts(ctx)...)
+	r.Results.Environment.Notes = append(r.Results.Environment.Notes, r.history...)
+	r.progress.watch(r.Lab)
 	return r.startServers(ctx)
 }
 
 // tearDown takes the laboratory down, if there is one.
-func (r *runner) tearDown() error {
+func (r *Runner) tearDown() error {
 	r.progress.watch(nil)
-	if r.lab == nil {
+	if r.Lab == nil {
 		return nil
 	}
 	var errs []error
-	for _, end := range r.atEnd {
+	for _, end := range r.AtEnd {
 		errs = append(errs, end())
 	}
-	return errors.Join(append(errs, r.lab.Close())...)
+	return errors.Join(append(errs, r.Lab.Close())...)
 }
 
 // spec is the form's laboratory. Where instructions are counted nothing measures along,
 // for that would be counted too.
-func (r *runner) spec() lab.Spec {
-	spec := r.form.spec()
-	spec.Unmetered = r.options.counts()
+func (r *Runner) spec() lab.Spec {
+	spec := r.Form.spec()
+	spec.Unmetered = r.Options.Counts()
 	return spec
 }
 
 // startServers starts what the form's loads ask.
-func (r *runner) startServers(ctx context.Context) (err error) {
-	if r.form.encrypted() {
-		if r.certificate, err = newCertificate(r.lab); err != nil {
-			return err
-		}
-	}
-	if r.form.has(false) {
-		if r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits, r.certificate); err != nil {
-			return err
-		}
-	}
-	if r.form.has(true) && r.absent.Kinds[load.IPerf3{}.Name()] == "" {
-		if err := startBulk(ctx, r.lab); err != nil {
-			return err
-		}
-	}
-	for _, e := range r.form.experiments() {
-		if r.absent.Kinds[e.Name()] != "" {
+func (r *Runner) startServers(ctx context.Context) error {
+	for _, e := range r.Form.experiments() {
+		if r.Absent.Kinds[e.Name()] != "" {
 			continue
 		}
-		if err := e.prepare(ctx, r); err != nil {
+		if err := e.Prepare(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -333,7 +303,7 @@ const mostRebuilt = 3
 // trials runs them; of all of the run's, so many are there when they are done. A
 // trial after which the laboratory cannot be used any more ends with that, not the
 // run: the next one gets a laboratory that is built anew.
-func (r *runner) trials(ctx context.Context, trials []Trial, all int) error {
+func (r *Runner) trials(ctx context.Context, trials []Trial, all int) error {
 	r.progress.begin(all, all-len(trials))
 	var broken error
 	rebuilt := 0
@@ -341,8 +311,8 @@ func (r *runner) trials(ctx context.Context, trials []Trial, all int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if i > 0 && t.Repeat > trials[i-1].Repeat && r.options.Enough != nil {
-			if reason := r.options.Enough(r.results); reason != "" {
+		if i > 0 && t.Repeat > trials[i-1].Repeat && r.Options.Enough != nil {
+			if reason := r.Options.Enough(r.Results); reason != "" {
 				r.progress.say("ending %s", reason)
 				r.remember("the run ended " + reason)
 				return nil
@@ -362,7 +332,7 @@ func (r *runner) trials(ctx context.Context, trials []Trial, all int) error {
 		got, broken = r.trial(ctx, t)
 		if err := ctx.Err(); err != nil {
 			if e, ok := t.Experiment.(stepping); ok {
-				r.results.Trials = append(r.results.Trials, e.whole(got)...)
+				r.Results.Trials = append(r.Results.Trials, e.Whole(got)...)
 			}
 			return fmt.Errorf("%s: %w", name(t), errors.Join(err, broken))
 		}
@@ -375,7 +345,7 @@ func (r *runner) trials(ctx context.Context, trials []Trial, all int) error {
 		} else {
 			rebuilt = 0
 		}
-		r.results.Trials = append(r.results.Trials, got...)
+		r.Results.Trials = append(r.Results.Trials, got...)
 		if err := r.save(); err != nil {
 			return err
 		}
@@ -399,32 +369,29 @@ func spoilt(t Trial, got []results.Trial, broken error) []results.Trial {
 
 // rebuild takes the laboratory down and builds another. What cannot be taken down
 // is left to the next run, which tries again.
-func (r *runner) rebuild(ctx context.Context) error {
+func (r *Runner) rebuild(ctx context.Context) error {
 	r.remember(fmt.Sprintf("the laboratory was built anew after trial %d of %d, whose notes say why", r.progress.done,
 		r.progress.total))
 	if err := r.tearDown(); err != nil {
 		r.progress.say("the broken laboratory could not be taken down: %v", err)
 	}
-	r.lab, r.web, r.kept, r.alive, r.atEnd, r.settled = nil, nil, nil, nil, nil, nil
-	r.transactServers, r.netservers = false, false
+	r.Lab, r.kept, r.settled, r.tuned = nil, nil, nil, tuning{}
+	r.Alive, r.AfterTrial, r.AtEnd, r.Retuned = nil, nil, nil, nil
 	return r.build(ctx)
 }
 
-// serving returns nil if the web servers, which serve all subjects, still run.
-func (r *runner) serving() error {
-	for _, alive := range r.alive {
+// serving returns nil if what serves all subjects still runs.
+func (r *Runner) serving() error {
+	for _, alive := range r.Alive {
 		if err := alive(); err != nil {
 			return err
 		}
 	}
-	if r.web == nil {
-		return nil
-	}
-	return r.web.running()
+	return nil
 }
 
-func (r *runner) save() error {
-	err := r.results.Save(filepath.Join(r.options.Dir, ResultsFile))
+func (r *Runner) save() error {
+	err := r.Results.Save(filepath.Join(r.Options.Dir, ResultsFile))
 	r.unsaved = err != nil
 	return err
 }
@@ -433,13 +400,13 @@ func (r *runner) save() error {
 // meets what an earlier one left in it. What goes wrong with the point makes the
 // result invalid; an error means that the laboratory cannot be used any more. An
 // experiment may have several results.
-func (r *runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
+func (r *Runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
 	got := blank(t)
 	if t.Obstacle != "" {
 		got.Notes = append(got.Notes, t.Obstacle)
 		return []results.Trial{got}, nil
 	}
-	if err := errors.Join(r.lab.Offload(t.Offloads), r.tune(ctx, t)); err != nil {
+	if err := errors.Join(r.Lab.Offload(t.Offloads), r.tune(ctx, t)); err != nil {
 		return nil, err
 	}
 	running, err := t.Subject.Start(ctx, r.setup(t), t.Params)
@@ -449,13 +416,14 @@ func (r *runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
 	}
 	all := r.measure(ctx, t, running, got)
 	r.tuned.mark(all)
-	if r.settled, err = settle(ctx, r.lab, running); err != nil {
+	if r.settled, err = settle(ctx, r.Lab, running); err != nil {
 		return all, fmt.Errorf("ending the trial: %w", errors.Join(ctx.Err(), err))
 	}
-	if r.web != nil {
-		err = r.web.emptyLogs()
+	errs := []error{ctx.Err()}
+	for _, tidy := range r.AfterTrial {
+		errs = append(errs, tidy())
 	}
-	return all, errors.Join(ctx.Err(), err)
+	return all, errors.Join(errs...)
 }
 
 // blank is the result of a trial of which nothing is known yet.
@@ -467,35 +435,20 @@ func blank(t Trial) results.Trial {
 }
 
 // setup is where a trial's subject is started.
-func (r *runner) setup(t Trial) subject.Setup {
-	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable,
-		Other: r.options.Other, Local: t.local(), Members: t.Form.Lab.Members,
+func (r *Runner) setup(t Trial) subject.Setup {
+	setup := subject.Setup{Lab: r.Lab, Services: t.Experiment.Services(r.Lab, t.Point),
+		Executable: r.Options.Executable, Other: r.Options.Other, Local: t.Local(), Members: t.Form.Lab.Members,
 		Router: t.Form.Lab.Router, BFD: t.Form.Lab.BFD}
-	switch {
-	case t.Experiment != nil:
-		setup.Services = t.Experiment.services(r.lab, t.Point)
-		if e, ok := t.Experiment.(remembering); ok {
-			setup.Flows = e.flows(t.Form)
-		}
-	case t.Kind.Bulk():
-		setup.Services = bulkServices(r.lab)
-	case t.TLS:
-		setup.Services, setup.Certificate = tlsServices(r.lab), r.certificate.path(r.lab.Balancer)
+	if e, ok := t.Experiment.(equipping); ok {
+		e.Equip(r, t.Point, &setup)
 	}
 	return setup
 }
 
 // measure puts the load on a subject that is up, and adds to every result what
 // the last trial left.
-func (r *runner) measure(ctx context.Context, t Trial, running subject.Running, got results.Trial) []results.Trial {
-	var all []results.Trial
-	var err error
-	if t.Experiment != nil {
-		all, err = t.Experiment.conduct(ctx, r, t, running, got)
-	} else {
-		m := &measurement{runner: r, trial: t, running: running, got: &got}
-		err = m.measure(ctx)
-	}
+func (r *Runner) measure(ctx context.Context, t Trial, running subject.Running, got results.Trial) []results.Trial {
+	all, err := t.Experiment.Conduct(ctx, r, t, running, got)
 	if len(all) == 0 {
 		all = []results.Trial{got}
 	}
@@ -509,13 +462,18 @@ func (r *runner) measure(ctx context.Context, t Trial, running subject.Running, 
 	return all
 }
 
-// keptOf returns what is kept of the laboratory under a name, made at first.
-func keptOf[T any](r *runner, name string) *T {
-	if r.kept == nil {
-		r.kept = map[string]any{}
+// KeptOf returns what is kept of the laboratory under a name, made at first.
+func KeptOf[T any](r *Runner, name string) *T { return keptIn[T](&r.kept, name) }
+
+// KeptOfRun returns what is kept of the whole run under a name, made at first.
+func KeptOfRun[T any](r *Runner, name string) *T { return keptIn[T](&r.keptAll, name) }
+
+func keptIn[T any](kept *map[string]any, name string) *T {
+	if *kept == nil {
+		*kept = map[string]any{}
 	}
-	if r.kept[name] == nil {
-		r.kept[name] = new(T)
+	if (*kept)[name] == nil {
+		(*kept)[name] = new(T)
 	}
-	return r.kept[name].(*T)
+	return (*kept)[name].(*T)
 }

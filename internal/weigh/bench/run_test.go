@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -42,25 +43,25 @@ var quickSuite = strings.Replace(tinySuite, "  - kind: wrk\n    concurrency: [4]
 
 // suiteRunner returns a runner of a suite, or of only these subjects of it, whose results go to a directory of
 // the test's; executable is our own binary where the suite has other processes of ours.
-func suiteRunner(t *testing.T, name, text, executable string, only ...string) *runner {
+func suiteRunner(t *testing.T, name, text, executable string, only ...string) *Runner {
 	t.Helper()
 	return loadsRunner(t, name, text, executable, nil, only...)
 }
 
 // patientRunner returns a runner that gives its generators a minute beyond the time of their load, for the machine may
 // stall.
-func patientRunner(t *testing.T, options Options) *runner {
+func patientRunner(t *testing.T, options Options) *Runner {
 	t.Helper()
-	r, err := newRunner(t.Context(), options)
+	r, err := NewRunner(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.grace = time.Minute
+	r.Grace = time.Minute
 	return r
 }
 
 // loadsRunner is suiteRunner with only these loads, unless there are none.
-func loadsRunner(t *testing.T, name, text, executable string, loads []string, only ...string) *runner {
+func loadsRunner(t *testing.T, name, text, executable string, loads []string, only ...string) *Runner {
 	t.Helper()
 	suite, err := ParseSuite(name, []byte(text))
 	if err != nil {
@@ -72,12 +73,12 @@ func loadsRunner(t *testing.T, name, text, executable string, loads []string, on
 }
 
 // runAndLoad runs a suite and returns the results as its file has them.
-func runAndLoad(t *testing.T, r *runner) *results.Run {
+func runAndLoad(t *testing.T, r *Runner) *results.Run {
 	t.Helper()
-	if _, err := r.run(t.Context()); err != nil {
+	if _, err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	run, err := results.Load(filepath.Join(r.options.Dir, ResultsFile))
+	run, err := results.Load(filepath.Join(r.Options.Dir, ResultsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,10 +86,10 @@ func runAndLoad(t *testing.T, r *runner) *results.Run {
 }
 
 // planned is how many trials a runner's suite has.
-func planned(r *runner) int { return len(Plan(r.form, r.limits, r.absent)) }
+func planned(r *Runner) int { return len(Plan(r.Form, r.Limits, r.Absent)) }
 
 // tiny returns a runner of the tiny suite.
-func tiny(t *testing.T) *runner {
+func tiny(t *testing.T) *Runner {
 	t.Helper()
 	begin(t)
 	for _, program := range []string{"nginx", "haproxy", "ab", "wrk"} {
@@ -169,11 +170,11 @@ func TestInterruptedRunKeepsItsTrialsAndLeavesNothing(t *testing.T) {
 	r := newRun(t, quickSuite, t.TempDir(), Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r.progress.to = canceler{cancel}
-	if _, err := r.run(ctx); !errors.Is(err, ErrInterrupted) {
+	r.Tell(canceler{cancel})
+	if _, err := r.Run(ctx); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("got %v, want ErrInterrupted", err)
 	}
-	run, err := results.Load(filepath.Join(r.options.Dir, ResultsFile))
+	run, err := results.Load(filepath.Join(r.Options.Dir, ResultsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,12 +186,12 @@ func TestInterruptedRunKeepsItsTrialsAndLeavesNothing(t *testing.T) {
 }
 
 // nothingLeft checks that a run's laboratory is gone.
-func nothingLeft(t *testing.T, r *runner) {
+func nothingLeft(t *testing.T, r *Runner) {
 	t.Helper()
-	if _, err := os.Stat(r.lab.Dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the laboratory's directory %s: %v", r.lab.Dir, err)
+	if _, err := os.Stat(r.Lab.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the laboratory's directory %s: %v", r.Lab.Dir, err)
 	}
-	if names, err := filepath.Glob("/run/netns/jeoul-" + r.lab.ID + "-*"); err != nil || len(names) > 0 {
+	if names, err := filepath.Glob("/run/netns/jeoul-" + r.Lab.ID + "-*"); err != nil || len(names) > 0 {
 		t.Errorf("namespaces left: %v, error %v", names, err)
 	}
 	processes, err := procfs.AllProcs()
@@ -199,7 +200,7 @@ func nothingLeft(t *testing.T, r *runner) {
 	}
 	for _, process := range processes {
 		// One that ended meanwhile has no command line, and is not left.
-		if line, err := process.CmdLine(); err == nil && strings.Contains(strings.Join(line, " "), r.lab.Dir) {
+		if line, err := process.CmdLine(); err == nil && strings.Contains(strings.Join(line, " "), r.Lab.Dir) {
 			t.Errorf("process %d is left: %q", process.PID, line)
 		}
 	}

@@ -49,7 +49,7 @@ func settle(ctx context.Context, l *lab.Lab, running subject.Running) (notes []s
 
 // closeConnections waits until the connections of a trial are closed.
 func closeConnections(ctx context.Context, l *lab.Lab, running subject.Running) (notes []string, err error) {
-	left, err := waitForSockets(ctx, l.Clients)
+	left, err := WaitForSockets(ctx, l.Clients)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func closeConnections(ctx context.Context, l *lab.Lab, running subject.Running) 
 	if err := running.Quiesce(context.WithoutCancel(ctx)); err != nil {
 		return notes, err
 	}
-	left, err = waitForSockets(ctx, l.Hosts())
+	left, err = WaitForSockets(ctx, l.Hosts())
 	if left != "" {
 		notes = append(notes, fmt.Sprintf("%v later sockets were still open, and were destroyed: %s",
 			settleBound, left))
@@ -68,11 +68,11 @@ func closeConnections(ctx context.Context, l *lab.Lab, running subject.Running) 
 	return notes, err
 }
 
-// waitForSockets waits until the hosts have no sockets but those in TIME-WAIT.
+// WaitForSockets waits until the hosts have no sockets but those in TIME-WAIT.
 // It returns what is left after settleBound.
-func waitForSockets(ctx context.Context, hosts []*lab.Host) (left string, err error) {
-	err = poll(ctx, settleBound, func() (err error) {
-		if left, err = openSockets(hosts); err != nil {
+func WaitForSockets(ctx context.Context, hosts []*lab.Host) (left string, err error) {
+	err = Poll(ctx, settleBound, func() (err error) {
+		if left, err = OpenSockets(hosts); err != nil {
 			return giveUp{err}
 		}
 		if left != "" {
@@ -80,15 +80,15 @@ func waitForSockets(ctx context.Context, hosts []*lab.Host) (left string, err er
 		}
 		return nil
 	})
-	if ctx.Err() != nil || givesUp(err) {
+	if ctx.Err() != nil || GivesUp(err) {
 		return "", err
 	}
 	return left, nil
 }
 
-// openSockets says which hosts have sockets that are neither listening nor in
+// OpenSockets says which hosts have sockets that are neither listening nor in
 // TIME-WAIT, and how many; empty if none has.
-func openSockets(hosts []*lab.Host) (string, error) {
+func OpenSockets(hosts []*lab.Host) (string, error) {
 	var mu sync.Mutex
 	var words []string
 	err := lab.Each(hosts, func(host *lab.Host) error {
@@ -106,7 +106,7 @@ func openSockets(hosts []*lab.Host) (string, error) {
 
 func settleConntrack(ctx context.Context, l *lab.Lab) (notes []string, err error) {
 	tracked := 0
-	err = poll(ctx, settleBound, func() error {
+	err = Poll(ctx, settleBound, func() error {
 		var mu sync.Mutex
 		tracked = 0
 		err := lab.Each(l.Hosts(), func(host *lab.Host) error {
@@ -127,7 +127,7 @@ func settleConntrack(ctx context.Context, l *lab.Lab) (notes []string, err error
 	switch {
 	case err == nil:
 		return nil, nil
-	case ctx.Err() != nil, givesUp(err):
+	case ctx.Err() != nil, GivesUp(err):
 		return nil, err
 	}
 	return []string{fmt.Sprintf("%v after the last trial %d connections were still tracked (nf_conntrack)", settleBound,

@@ -22,38 +22,38 @@ const (
 )
 
 // checkBalancers reports what does not go with several balancers.
-func (f Form) checkBalancers(at path, fail failFunc) {
+func (f Form) checkBalancers(at Path, fail FailFunc) {
 	if n := f.Lab.Balancers; n != 0 && (n < 2 || n > lab.MaxBalancers) {
-		fail(at.to("lab", "balancers"), "%d is not possible; use 2 to %d, or leave it out", n, lab.MaxBalancers)
+		fail(at.To("lab", "balancers"), "%d is not possible; use 2 to %d, or leave it out", n, lab.MaxBalancers)
 	}
 	for i, l := range f.Loads {
 		e, _ := findExperiment(l.Kind)
-		if of, ok := e.(besideOthers); f.Lab.Balancers > 0 && (!ok || !of.besideOthers(l)) {
-			fail(at.to("loads", i, "kind"), "with lab.balancers use change, without numbered_per_second and proxies")
+		if of, ok := e.(besideOthers); f.Lab.Balancers > 0 && (!ok || !of.BesideOthers(l)) {
+			fail(at.To("loads", i, "kind"), "with lab.balancers use change, without numbered_per_second and proxies")
 		}
 	}
 	f.checkRouter(at, fail)
 	if f.Lab.Balancers == 0 {
 		if f.Lab.Members {
-			fail(at.to("lab", "members"), "there is one balancer; set lab.balancers")
+			fail(at.To("lab", "members"), "there is one balancer; set lab.balancers")
 		}
 		f.checkOneBalancer(at, fail)
 		return
 	}
 	if f.Lab.Containers {
-		fail(at.to("lab", "containers"), "goes with one balancer, not with lab.balancers")
+		fail(at.To("lab", "containers"), "goes with one balancer, not with lab.balancers")
 	}
 	for i, s := range f.Subjects {
 		if known, ok := subject.Find(s.Name); ok {
 			if reason := subject.BesideOthers(known); reason != "" {
-				fail(at.to("subjects", i, "name"), "%s cannot be one of several balancers: %s", s.Name, reason)
+				fail(at.To("subjects", i, "name"), "%s cannot be one of several balancers: %s", s.Name, reason)
 			}
 		}
 	}
 }
 
 // checkOneBalancer reports parameters that only several balancers have.
-func (f Form) checkOneBalancer(at path, fail failFunc) {
+func (f Form) checkOneBalancer(at Path, fail FailFunc) {
 	for i, s := range f.Subjects {
 		known, ok := subject.Find(s.Name)
 		if !ok {
@@ -61,28 +61,28 @@ func (f Form) checkOneBalancer(at path, fail failFunc) {
 		}
 		for _, param := range known.Params() {
 			if param.Several && len(s.Params[param.Name]) > 0 {
-				fail(at.to("subjects", i, "params", param.Name), "it is of several balancers; set lab.balancers")
+				fail(at.To("subjects", i, "params", param.Name), "it is of several balancers; set lab.balancers")
 			}
 		}
 	}
 }
 
 // checkRouter reports what there is no router for.
-func (f Form) checkRouter(at path, fail failFunc) {
+func (f Form) checkRouter(at Path, fail FailFunc) {
 	if f.Lab.Balancers == 0 && (f.Lab.Router != "" || f.Lab.BFD != 0) {
-		fail(at.to("lab"), "router and bfd are of the router before several balancers; set lab.balancers")
+		fail(at.To("lab"), "router and bfd are of the router before several balancers; set lab.balancers")
 	}
 	if !slices.Contains(router.Kinds, f.Lab.router()) {
-		fail(at.to("lab", "router"), "%q is not possible; use one of %v", f.Lab.Router, router.Kinds)
+		fail(at.To("lab", "router"), "%q is not possible; use one of %v", f.Lab.Router, router.Kinds)
 	}
 	if d := f.Lab.BFD; d != 0 && (d < leastBFD || d > mostBFD || d%time.Millisecond != 0) {
-		fail(at.to("lab", "bfd"), "%v is not possible; use whole milliseconds, %v to %v, or leave it out", d,
+		fail(at.To("lab", "bfd"), "%v is not possible; use whole milliseconds, %v to %v, or leave it out", d,
 			leastBFD, mostBFD)
 	}
 }
 
-// routerObstacle says why the form's router cannot be; empty if it can, or there is none.
-func (f Form) routerObstacle() string {
+// RouterObstacle says why the form's router cannot be; empty if it can, or there is none.
+func (f Form) RouterObstacle() string {
 	if f.Lab.Balancers == 0 {
 		return ""
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/router"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
@@ -45,8 +46,8 @@ type Form struct {
 	// document, or an item of `jeoul tune`. Empty has the laboratory's own settings.
 	Tune []string `yaml:"tune"`
 
-	// far says that the hosts are machines.
-	far bool
+	// Far says that the hosts are machines.
+	Far bool `yaml:"-"`
 }
 
 // Size is the number of hosts of a laboratory.
@@ -120,28 +121,16 @@ type Load struct {
 	// Offloads leaves the links their offloads (see lab.Lab.Offload) while the load is
 	// on.
 	Offloads bool `yaml:"offloads"`
-	// Changes are what happens in a load of kind change.
-	Changes Changes `yaml:"changes"`
-	// Flood is of the kind synflood.
-	Flood *Flood `yaml:"flood"`
-	// Wire is of the kind wire.
-	Wire *Wire `yaml:"wire"`
-	// DNSPerf is of the kind dnsperf.
-	DNSPerf *DNSPerf `yaml:"dnsperf"`
-	// Generator is of the kinds tcp_crr and tcp_rr: netperf, or empty for our own.
-	Generator string `yaml:"generator"`
-	// TLS has web clients ask over HTTPS.
-	TLS bool `yaml:"tls"`
-	// Rate, Search and Keep are of the kind paced: the rates, in requests a second of
-	// all clients, or how the highest is to be found; and whether connections are kept.
-	Rate   []int   `yaml:"rate"`
-	Search *Search `yaml:"search"`
-	Keep   bool    `yaml:"keep"`
 	// From is where the generators run: clients, which is what an empty one means, or
 	// balancer, beside the balancer on its host.
 	From string `yaml:"from"`
 	// Repeats is how often this load's points are measured; 0 is as the form says.
 	Repeats int `yaml:"repeats"`
+	// Rest are the keys of the load's own kind, while the suite is read.
+	yamlfile.Rest `yaml:",inline"`
+
+	// settings is what they say: see SettingsOf.
+	settings any
 }
 
 // MaxRepeats bounds how often a point is measured.
@@ -153,7 +142,7 @@ const (
 	maxFileBytes = 1 << 30
 	maxConns     = 10_000_000
 	maxRequests  = 1_000_000_000
-	maxDuration  = time.Hour
+	MaxDuration  = time.Hour
 )
 
 // LoadSuite reads and checks the suite at path. Its errors are problems with
@@ -207,14 +196,6 @@ func (f Form) Repeated(times int) Form {
 	return f
 }
 
-// has says whether the form has a bulk load, or one that is none.
-func (f Form) has(bulk bool) bool {
-	return slices.ContainsFunc(f.Loads, func(l Load) bool {
-		kind, ok := load.Find(l.Kind)
-		return ok && kind.Bulk() == bulk
-	})
-}
-
 // repeats returns how often the points of l are measured.
 func (f Form) repeats(l Load) int {
 	if l.Repeats > 0 {
@@ -224,15 +205,15 @@ func (f Form) repeats(l Load) int {
 }
 
 // check reports what is wrong with the form; at is its path in the file.
-func (f Form) check(at path, fail failFunc) {
+func (f Form) check(at Path, fail FailFunc) {
 	between := func(value, least, most int, field ...any) {
 		if value < least || value > most {
-			fail(at.to(field...), "%d is not possible; use %d to %d", value, least, most)
+			fail(at.To(field...), "%d is not possible; use %d to %d", value, least, most)
 		}
 	}
 	between(f.Lab.Clients, 1, maxHosts, "lab", "clients")
 	between(f.Lab.Servers, 1, maxHosts, "lab", "servers")
-	if f.has(false) || f.Web.FileBytes != 0 {
+	if len(having[servingFiles](f.experiments())) > 0 || f.Web.FileBytes != 0 {
 		between(f.Web.FileBytes, 1, maxFileBytes, "web", "file_bytes")
 	}
 	between(f.Repeats, 1, MaxRepeats, "repeats")
@@ -240,51 +221,51 @@ func (f Form) check(at path, fail failFunc) {
 	f.checkContainers(at, fail)
 	f.checkBalancers(at, fail)
 	if len(f.Subjects) == 0 {
-		fail(at.to("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
+		fail(at.To("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
 	}
 	seen := map[string]bool{}
 	for i, s := range f.Subjects {
 		if seen[s.Name] {
-			fail(at.to("subjects", i, "name"), "%s stands here twice; give one of them all values of its parameters",
+			fail(at.To("subjects", i, "name"), "%s stands here twice; give one of them all values of its parameters",
 				s.Name)
 		}
 		seen[s.Name] = true
-		s.check(at.to("subjects", i), fail)
+		s.check(at.To("subjects", i), fail)
 		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() &&
-			(f.has(true) || len(having[ofHTTP](f.experiments())) < len(f.experiments())) {
-			fail(at.to("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
+			len(having[speakingHTTP](f.experiments())) < len(f.experiments()) {
+			fail(at.To("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
 		}
 	}
 	if len(f.Loads) == 0 {
-		fail(at.to("loads"), "empty; name at least one load")
+		fail(at.To("loads"), "empty; name at least one load")
 	}
 	seen = map[string]bool{}
 	for i, l := range f.Loads {
 		if seen[l.Name] {
-			fail(at.to("loads", i), "two loads are called %s; give one another name", l.Name)
+			fail(at.To("loads", i), "two loads are called %s; give one another name", l.Name)
 		}
 		seen[l.Name] = true
-		l.check(at.to("loads", i), f, fail)
+		l.check(at.To("loads", i), f, fail)
 	}
 }
 
-func (s Subject) check(at path, fail failFunc) {
+func (s Subject) check(at Path, fail FailFunc) {
 	known, ok := subject.Find(s.Name)
 	if !ok {
-		fail(at.to("name"), "unknown subject %q; use %s", s.Name, strings.Join(subject.Names(), ", "))
+		fail(at.To("name"), "unknown subject %q; use %s", s.Name, strings.Join(subject.Names(), ", "))
 		return
 	}
 	var names []string
 	for _, param := range known.Params() {
 		names = append(names, param.Name)
 		if _, given := s.Params[param.Name]; len(s.Params[param.Name]) == 0 && (given || !param.Optional) {
-			fail(at.to("params", param.Name), "%s needs a list of values for %s", s.Name, param.Name)
+			fail(at.To("params", param.Name), "%s needs a list of values for %s", s.Name, param.Name)
 		}
 		for i, value := range s.Params[param.Name] {
 			if err := param.Check(value); err != nil {
-				fail(at.to("params", param.Name, i), "%v", err)
+				fail(at.To("params", param.Name, i), "%v", err)
 			} else if slices.Contains(s.Params[param.Name][:i], value) {
-				fail(at.to("params", param.Name, i), "%v stands in the list twice", value)
+				fail(at.To("params", param.Name, i), "%v stands in the list twice", value)
 			}
 		}
 	}
@@ -292,51 +273,29 @@ func (s Subject) check(at path, fail failFunc) {
 		switch {
 		case slices.Contains(names, name):
 		case len(names) == 0:
-			fail(at.to("params", name), "unknown parameter; %s has none", s.Name)
+			fail(at.To("params", name), "unknown parameter; %s has none", s.Name)
 		default:
-			fail(at.to("params", name), "unknown parameter; %s has %s", s.Name, strings.Join(names, ", "))
+			fail(at.To("params", name), "unknown parameter; %s has %s", s.Name, strings.Join(names, ", "))
 		}
 	}
 }
 
-func (l Load) check(at path, form Form, fail failFunc) {
-	for _, e := range having[anyLoads](registered) {
-		e.checkAny(l, form, at, fail)
-	}
-	kind, ok := load.Find(l.Kind)
-	if l.TLS && (!ok || kind.Bulk()) {
-		fail(at.to("tls"), "goes with loads that ask web servers by ab or wrk, not with %s", l.Kind)
-	}
+func (l Load) check(at Path, form Form, fail FailFunc) {
 	if e, ok := findExperiment(l.Kind); ok {
-		e.check(l, form, at, fail)
+		e.Check(l, form, at, fail)
 		return
 	}
-	if !ok {
-		var names []string
-		for _, k := range load.Kinds() {
-			names = append(names, k.Name())
-		}
-		for _, e := range registered {
-			names = append(names, e.Name())
-		}
-		fail(at.to("kind"), "unknown kind of load %q; use %s", l.Kind, strings.Join(names, " or "))
-		return
+	var names []string
+	for _, e := range registered {
+		names = append(names, e.Name())
 	}
-	least := form.Lab.Clients
-	if kind.Bulk() {
-		least = 1 // some clients then stand by
-	}
-	l.checkConcurrency(at, least, fail)
-	l.checkEnd(at, kind, fail)
-	if !kind.Bulk() && (l.Pinned || l.Offloads) {
-		fail(at, "pinned goes with loads that transfer in bulk, and offloads with those, transactions and dnsperf; not with %s", l.Kind)
-	}
-	l.checkRepeats(at, fail)
+	fail(at.To("kind"), "unknown kind of load %q; use %s", l.Kind, strings.Join(names, " or "))
 }
 
-func (l Load) checkRepeats(at path, fail failFunc) {
+// CheckRepeats checks how often the load's points are measured.
+func (l Load) CheckRepeats(at Path, fail FailFunc) {
 	if l.Repeats < 0 || l.Repeats > MaxRepeats {
-		fail(at.to("repeats"), "%d is not possible; use 1 to %d", l.Repeats, MaxRepeats)
+		fail(at.To("repeats"), "%d is not possible; use 1 to %d", l.Repeats, MaxRepeats)
 	}
 }
 
@@ -348,25 +307,25 @@ func leastConns(least int) string {
 	return fmt.Sprintf("%d (one for each client)", least)
 }
 
-// checkConcurrency checks the numbers of connections, of which each of so many
+// CheckConcurrency checks the numbers of connections, of which each of so many
 // clients needs one.
-func (l Load) checkConcurrency(at path, clients int, fail failFunc) {
+func (l Load) CheckConcurrency(at Path, clients int, fail FailFunc) {
 	if len(l.Concurrency) == 0 {
-		fail(at.to("concurrency"), "empty; list at least one number of connections")
+		fail(at.To("concurrency"), "empty; list at least one number of connections")
 	}
 	for i, concurrency := range l.Concurrency {
 		switch {
 		case concurrency < clients || concurrency > maxConns:
-			fail(at.to("concurrency", i), "%d is not possible; use %s to %d", concurrency,
+			fail(at.To("concurrency", i), "%d is not possible; use %s to %d", concurrency,
 				leastConns(clients), maxConns)
 		case slices.Contains(l.Concurrency[:i], concurrency):
-			fail(at.to("concurrency", i), "%d stands in the list twice", concurrency)
+			fail(at.To("concurrency", i), "%d stands in the list twice", concurrency)
 		}
 	}
 }
 
-// checkEnd checks what ends a trial of the load.
-func (l Load) checkEnd(at path, kind load.Kind, fail failFunc) {
+// CheckEnd checks what ends a trial of a load whose generator is a program of the trade.
+func (l Load) CheckEnd(at Path, kind load.Kind, fail FailFunc) {
 	ends := 0
 	for _, set := range []bool{l.Duration != 0, l.Requests != 0, l.RequestsEach != 0} {
 		if set {
@@ -381,19 +340,19 @@ func (l Load) checkEnd(at path, kind load.Kind, fail failFunc) {
 		fail(at, "%s cannot stop after a number of requests; give a duration", l.Kind)
 	case ends != 1:
 		fail(at, "give a duration, which says when a trial ends")
-	case !counted && (l.Duration%time.Second != 0 || l.Duration < time.Second || l.Duration > maxDuration):
-		fail(at.to("duration"), "%v is not possible; use whole seconds from 1s to %v (%s knows no finer)", l.Duration,
-			maxDuration, l.Kind)
+	case !counted && (l.Duration%time.Second != 0 || l.Duration < time.Second || l.Duration > MaxDuration):
+		fail(at.To("duration"), "%v is not possible; use whole seconds from 1s to %v (%s knows no finer)", l.Duration,
+			MaxDuration, l.Kind)
 	case l.Requests < 0 || l.Requests > maxRequests:
-		fail(at.to("requests"), "%d is not possible; use 1 to %d", l.Requests, maxRequests)
+		fail(at.To("requests"), "%d is not possible; use 1 to %d", l.Requests, maxRequests)
 	case l.RequestsEach < 0 || l.RequestsEach > maxRequests:
-		fail(at.to("requests_each"), "%d is not possible; use 1 to %d", l.RequestsEach, maxRequests)
+		fail(at.To("requests_each"), "%d is not possible; use 1 to %d", l.RequestsEach, maxRequests)
 	case l.MinRequests < 0 || l.MinRequests > maxRequests || l.MinRequests > 0 && l.RequestsEach == 0:
-		fail(at.to("min_requests"), "goes with requests_each, from 1 to %d", maxRequests)
+		fail(at.To("min_requests"), "goes with requests_each, from 1 to %d", maxRequests)
 	}
 	for i, concurrency := range l.Concurrency {
 		if l.Requests > 0 && l.Requests < concurrency {
-			fail(at.to("concurrency", i), "%d connections, but only %d requests", concurrency, l.Requests)
+			fail(at.To("concurrency", i), "%d connections, but only %d requests", concurrency, l.Requests)
 		}
 	}
 }

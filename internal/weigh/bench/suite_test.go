@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -75,7 +76,7 @@ func TestParseSuite(t *testing.T) {
 	if want.Digest = got.Digest; got.Digest == "" {
 		t.Error("the suite has no digest")
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Form{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Load{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -151,8 +152,8 @@ func TestParseSuiteErrors(t *testing.T) {
 			"s.yaml:8: subjects[1].name: haproxy-http speaks HTTP only"},
 		"crr over TLS": {"kind: wrk\n    concurrency: [10]",
 			"kind: tcp_crr\n    tls: true\n    concurrency: [10]",
-			"s.yaml:17: loads[1].tls: goes with loads that ask web servers by ab or wrk, not with tcp_crr"},
-		"bulk over TLS":   {"kind: wrk", "kind: iperf3\n    tls: true", "s.yaml:17: loads[1].tls: goes with loads"},
+			"s.yaml:17: loads[1].tls: goes with ab and wrk, not with tcp_crr"},
+		"bulk over TLS":   {"kind: wrk", "kind: iperf3\n    tls: true", "s.yaml:17: loads[1].tls: goes with ab and wrk, not with iperf3"},
 		"tls, not a word": {"kind: wrk", "kind: wrk\n    tls: perhaps", "s.yaml:17: loads[1].tls: "},
 		"netperf for wrk": {"kind: wrk", "kind: wrk\n    generator: netperf",
 			"s.yaml:17: loads[1].generator: goes with tcp_crr and tcp_rr, not with wrk"},
@@ -165,7 +166,7 @@ func TestParseSuiteErrors(t *testing.T) {
 			"kind: tcp_rr\n    generator: netperf\n    concurrency: [1]\n    duration: 1500ms",
 			"s.yaml:19: loads[1].duration: 1.5s is not possible; netperf knows whole seconds only"},
 		"rate of ab": {"    requests_each: 3\n", "    requests_each: 3\n    rate: [5]\n",
-			"s.yaml:11: loads[0]: rate, search and keep go with paced, not with ab"},
+			"s.yaml:14: loads[0].rate: goes with paced, not with ab"},
 		"paced, no rate": {"kind: wrk", "kind: paced",
 			"s.yaml:15: loads[1]: give one of rate, a list of requests a second, and search"},
 		"paced, both": {"kind: wrk", "kind: paced\n    rate: [5]\n    search: {from: 5, to: 6, p99_ms: 1}",

@@ -12,8 +12,6 @@ import (
 	"sync"
 
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
-	"github.com/jeoul/jeoul/internal/weigh/bench/load"
-	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -29,8 +27,8 @@ var describeTask = lab.NewTask("describe", func(context.Context, *lab.Host, stru
 type programVersion struct{ Version, Missing string }
 
 var programTask = lab.NewTask("program",
-	func(ctx context.Context, _ *lab.Host, p askedProgram) (programVersion, error) {
-		version, err := p.version(ctx)
+	func(ctx context.Context, _ *lab.Host, p Program) (programVersion, error) {
+		version, err := p.Version(ctx)
 		if errors.Is(err, probe.ErrNotInstalled) {
 			return programVersion{Missing: p.Name + " is not installed there"}, nil
 		}
@@ -64,53 +62,41 @@ func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options)
 
 // programs asks for those that servers and loads need.
 func (s *survey) programs(ctx context.Context, l *lab.Lab, form Form) {
-	if form.has(false) {
-		s.need(ctx, l.Servers, webServer)
-	}
-	for _, of := range form.Loads {
-		kind, ok := load.Find(of.Kind)
-		if !ok {
-			continue
-		}
-		program := askedProgram{kind.Name(), kind.VersionFlag()}
-		s.need(ctx, l.Clients, program)
-		if kind.Bulk() {
-			s.need(ctx, l.Servers, program)
-		}
-	}
 	for _, e := range form.experiments() {
 		if s.absent.Kinds[e.Name()] != "" {
 			continue
 		}
-		of := e.programs()
-		for _, program := range of.clients {
+		of := e.Programs()
+		for _, program := range of.Clients {
 			s.need(ctx, l.Clients, program)
 		}
-		for _, program := range of.servers {
+		for _, program := range of.Servers {
 			s.need(ctx, l.Servers, program)
 		}
 	}
-	if form.byNetperf() {
-		s.netperf(ctx, l)
+	for _, g := range form.generators() {
+		s.generator(ctx, l, g)
 	}
 }
 
-// netperf asks for netperf where it would run; the points that want it can do without
+// generator asks for one where it would run; the points that want it can do without
 // the others.
-func (s *survey) netperf(ctx context.Context, l *lab.Lab) {
-	ask := func(h *lab.Host, program askedProgram) {
-		got, err := programTask.On(ctx, h, program)
-		switch {
-		case err != nil:
-			s.errs = append(s.errs, err)
-		case got.Missing != "":
-			s.absent.Generators[transact.NetperfProgram] = h.Name + ": " + netperfMissing(program.Name)
-		default:
-			s.env.Versions[program.Name] = got.Version
+func (s *survey) generator(ctx context.Context, l *lab.Lab, g *Generator) {
+	ask := func(h *lab.Host, programs []Program) {
+		for _, program := range programs {
+			got, err := programTask.On(ctx, h, program)
+			switch {
+			case err != nil:
+				s.errs = append(s.errs, err)
+			case got.Missing != "":
+				s.absent.Generators[g.Name] = h.Name + ": " + g.Missing(program.Name)
+			default:
+				s.env.Versions[program.Name] = got.Version
+			}
 		}
 	}
-	ask(l.Servers[0], netperfPrograms.servers[0])
-	ask(l.Clients[0], netperfPrograms.clients[0])
+	ask(l.Servers[0], g.Servers)
+	ask(l.Clients[0], g.Clients)
 }
 
 // survey asks machines what they are and have.
@@ -124,7 +110,7 @@ type survey struct {
 }
 
 // need asks hosts for a program that each of them must have.
-func (s *survey) need(ctx context.Context, hosts []*lab.Host, program askedProgram) {
+func (s *survey) need(ctx context.Context, hosts []*lab.Host, program Program) {
 	found := map[string][]string{}
 	s.errs = append(s.errs, lab.Each(hosts, func(h *lab.Host) error {
 		got, err := programTask.On(ctx, h, program)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"slices"
@@ -8,7 +8,8 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
-	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -59,7 +60,7 @@ func TestRunTLS(t *testing.T) {
 		some("haproxy-http", "jeoul-nat-tc", "jeoul-proxy")...)
 	run := runAndLoad(t, r)
 	for _, trial := range run.Trials {
-		if r.absent.Subjects[trial.Subject] != "" {
+		if r.Absent.Subjects[trial.Subject] != "" {
 			continue
 		}
 		m := trial.Metrics
@@ -89,7 +90,6 @@ func (deaf) Obstacle(subject.Params, int, probe.Limits) string { return "" }
 
 // TestTLSObstacle names a proxy that cannot end TLS.
 func TestTLSObstacle(t *testing.T) {
-	kind, _ := load.Find("ab")
 	form := Form{Lab: Size{Clients: 1, Servers: 1}, Web: Web{FileBytes: 1}}
 	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 60_000}
 	proxy, _ := subject.Find("haproxy-http")
@@ -98,9 +98,9 @@ func TestTLSObstacle(t *testing.T) {
 		tls     bool
 		says    string
 	}{{deaf{}, true, "deaf reads HTTP, and is not set up to end TLS"}, {deaf{}, false, ""}, {proxy, true, ""}} {
-		p := Point{Subject: tc.subject, Params: subject.Params{"threads": 1}, Kind: kind, Concurrency: 1, Form: form,
-			TLS: tc.tls}
-		if got := p.obstacle(limits, Absent{}); !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {
+		p := Point{Subject: tc.subject, Params: subject.Params{"threads": 1}, Experiment: web.AB, Concurrency: 1, Form: form,
+			By: Load{}.With(web.Settings{TLS: tc.tls})}
+		if got := web.AB.Obstacle(p, limits); !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {
 			t.Errorf("%s, TLS %v: %q, want %q", tc.subject.Name(), tc.tls, got, tc.says)
 		}
 	}

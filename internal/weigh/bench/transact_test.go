@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -48,7 +49,7 @@ func TestRunTransactions(t *testing.T) {
 		t.Errorf("%d trials, want %d", len(run.Trials), planned(r))
 	}
 	for _, trial := range run.Trials {
-		if absent := r.absent.Subjects[trial.Subject]; absent == "" {
+		if absent := r.Absent.Subjects[trial.Subject]; absent == "" {
 			checkTransactions(t, trial)
 		}
 	}
@@ -99,14 +100,11 @@ func TestNetperf(t *testing.T) {
 	}
 	r := patientRunner(t, Options{Suite: suite, Dir: t.TempDir(), Only: []string{"jeoul-nat-tc"}, Loads: some("crr"),
 		Progress: t.Output(), Executable: buildJeoul(t)})
-	run, err := r.run(t.Context())
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, obstacle, err := netperfHere(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	obstacle := r.Absent.Generators["netperf"]
 	for _, trial := range run.Trials {
 		byNetperf := trial.Load == "crr"
 		if byNetperf != (trial.Params["generator"] == "netperf") {

@@ -34,9 +34,9 @@ var tuneCheckTask = lab.NewTask("tune-check", func(_ context.Context, h *lab.Hos
 //
 // Direct server return's own settings are left out: subjects that need them make
 // them, and take them back.
-func (r *runner) checkHosts(ctx context.Context) []string {
+func (r *Runner) checkHosts(ctx context.Context) []string {
 	mode := "nat"
-	if slices.ContainsFunc(r.form.Subjects, func(s Subject) bool { return tuneMode(s.Name) == tune.ModeProxy }) {
+	if slices.ContainsFunc(r.Form.Subjects, func(s Subject) bool { return tuneMode(s.Name) == tune.ModeProxy }) {
 		mode = tune.ModeProxy
 	}
 	var lines []string

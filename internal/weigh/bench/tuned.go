@@ -47,27 +47,27 @@ func (f *Form) completeTuning() {
 }
 
 // checkTuning reports what is wrong with the list.
-func (f Form) checkTuning(at path, fail failFunc) {
+func (f Form) checkTuning(at Path, fail FailFunc) {
 	if len(f.Tune) == 0 {
 		return
 	}
 	profile, err := tune.Load("")
 	if err != nil {
-		fail(at.to("tune"), "%v", err)
+		fail(at.To("tune"), "%v", err)
 		return
 	}
 	known := append([]string{tunedNone, tunedAll, tunedDocument}, profile.Namespaced()...)
 	for i, name := range f.Tune {
 		switch {
 		case !slices.Contains(known, name):
-			fail(at.to("tune", i), "%q is nothing that hosts of a laboratory can be tuned by; use %s, %s", name,
+			fail(at.To("tune", i), "%q is nothing that hosts of a laboratory can be tuned by; use %s, %s", name,
 				strings.Join(known, ", "), tunedEach)
 		case slices.Contains(f.Tune[:i], name):
-			fail(at.to("tune", i), "%s stands in the list twice", name)
+			fail(at.To("tune", i), "%s stands in the list twice", name)
 		}
 	}
 	if !slices.Contains(f.Tune, tunedNone) {
-		fail(at.to("tune"), "none is missing; the others are held against it")
+		fail(at.To("tune"), "none is missing; the others are held against it")
 	}
 }
 
@@ -161,13 +161,13 @@ type tuning struct {
 	notes    []string
 }
 
-// tune tunes all hosts for a trial, and starts the web servers anew.
-func (r *runner) tune(ctx context.Context, t Trial) error {
+// tune tunes all hosts for a trial, and has what serves on them know.
+func (r *Runner) tune(ctx context.Context, t Trial) error {
 	mode := tuneMode(t.Subject.Name())
 	if t.Tune == "" || t.Tune == r.tuned.by && mode == r.tuned.mode {
 		return nil
 	}
-	if r.lab.Far() {
+	if r.Lab.Far() {
 		return fmt.Errorf("tuning hosts: %w: `jeoul tune apply` does it there", lab.ErrFar)
 	}
 	now := tuning{by: t.Tune, mode: mode}
@@ -185,7 +185,12 @@ func (r *runner) tune(ctx context.Context, t Trial) error {
 			t.Tune))
 	}
 	r.tuned = now
-	return r.restartWeb(ctx)
+	for _, again := range r.Retuned {
+		if err := again(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // add notes once what was done to the hosts of a role.
@@ -219,27 +224,13 @@ type roleHost struct {
 }
 
 // tunedHosts are the laboratory's, but for the switch and an attacker.
-func (r *runner) tunedHosts() []roleHost {
-	all := []roleHost{{r.lab.Balancer, tune.RoleBalancer}}
-	for _, h := range r.lab.Clients {
+func (r *Runner) tunedHosts() []roleHost {
+	all := []roleHost{{r.Lab.Balancer, tune.RoleBalancer}}
+	for _, h := range r.Lab.Clients {
 		all = append(all, roleHost{h, tune.RoleClient})
 	}
-	for _, h := range r.lab.Servers {
+	for _, h := range r.Lab.Servers {
 		all = append(all, roleHost{h, tune.RoleWeb})
 	}
 	return slices.DeleteFunc(all, func(h roleHost) bool { return h.host == nil })
-}
-
-// restartWeb starts the web servers anew, if there are any.
-func (r *runner) restartWeb(ctx context.Context) (err error) {
-	if r.web == nil {
-		return nil
-	}
-	for _, process := range r.web.processes {
-		if err := process.Stop(ctx); err != nil {
-			return fmt.Errorf("stopping a web server: %w", err)
-		}
-	}
-	r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits, r.certificate)
-	return err
 }

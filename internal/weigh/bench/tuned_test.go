@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"path/filepath"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -36,7 +37,7 @@ func TestTuneOfASuite(t *testing.T) {
 	}
 	var got []string
 	for _, trial := range Plan(suite.Long, roomy, Absent{}) {
-		got = append(got, name(trial)+" "+trial.params()[paramTuned].(string))
+		got = append(got, NameOf(trial)+" "+trial.AllParams()["tuned"].(string))
 	}
 	want := []string{
 		"direct, tuned none, ab, concurrency 4, repeat 1 none",
@@ -79,7 +80,7 @@ func TestTuneModes(t *testing.T) {
 		"jeoul-l2dsr-xdp": "l2dsr", "jeoul-fullnat-tc": "fullnat", "haproxy-http": "proxy", "nginx-stream": "proxy",
 		"direct": "nat", "iptables-nth": "nat",
 	} {
-		if got := tuneMode(subject); got != want {
+		if got := TuneMode(subject); got != want {
 			t.Errorf("%s: %s, not %s", subject, got, want)
 		}
 	}
@@ -97,28 +98,28 @@ func TestTunedRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := patientRunner(t, Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Progress: t.Output()})
-	if r.lab, err = lab.New(t.Context(), r.form.spec()); err != nil {
+	if r.Lab, err = lab.New(t.Context(), r.Form.Spec()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := r.lab.Close(); err != nil {
+		if err := r.Lab.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	read := func(name string) (value string) {
 		t.Helper()
-		err := r.lab.Servers[0].Do(func() (err error) { value, err = sysctl.Read(name); return err })
+		err := r.Lab.Servers[0].Do(func() (err error) { value, err = sysctl.Read(name); return err })
 		if err != nil {
 			t.Fatal(err)
 		}
 		return value
 	}
 	kernels := read("net.core.somaxconn")
-	if notes := strings.Join(r.checkHosts(t.Context()), "\n"); !strings.Contains(notes, "on web01: somaxconn "+kernels+
+	if notes := strings.Join(r.CheckHosts(t.Context()), "\n"); !strings.Contains(notes, "on web01: somaxconn "+kernels+
 		" (wanted: 65535)") {
 		t.Errorf("the check says %q", notes)
 	}
-	trials := Plan(r.form, roomy, Absent{})
+	trials := Plan(r.Form, roomy, Absent{})
 	for i, want := range []struct{ somaxconn, timeout, says string }{
 		{kernels, "60", ""},
 		{"65535", "60", "every web: set: somaxconn from " + kernels + " to 65535"},
@@ -127,7 +128,7 @@ func TestTunedRun(t *testing.T) {
 		{kernels, "60", ""},
 	} {
 		trial := trials[i%len(trials)]
-		if err := r.tune(t.Context(), trial); err != nil {
+		if err := r.Tune(t.Context(), trial); err != nil {
 			t.Fatal(err)
 		}
 		if now := read("net.core.somaxconn"); now != want.somaxconn {
@@ -139,8 +140,8 @@ func TestTunedRun(t *testing.T) {
 		if now := read("net.ipv6.conf.all.disable_ipv6"); now != "0" {
 			t.Errorf("tuned by %s: IPv6 is off", trial.Tune)
 		}
-		got := []results.Trial{blank(trial)}
-		r.tuned.mark(got)
+		got := []results.Trial{Blank(trial)}
+		r.MarkTuned(got)
 		if notes := strings.Join(got[0].Notes, "\n"); !strings.Contains(notes, want.says) {
 			t.Errorf("tuned by %s: the notes are %q", trial.Tune, notes)
 		}

@@ -13,13 +13,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// counts says that the run is in a machine whose clock counts instructions.
-func (o Options) counts() bool { return o.Virtual != nil && o.Virtual.Instructions }
+// Counts says that the run is in a machine whose clock counts instructions.
+func (o Options) Counts() bool { return o.Virtual != nil && o.Virtual.Instructions }
 
-// patience is how many times longer than elsewhere things may take: a machine that is
+// Patience is how many times longer than elsewhere things may take: a machine that is
 // emulated by the host's clock is some ten times slower. One that counts has a clock of
 // its own.
-func (o Options) patience() time.Duration {
+func (o Options) Patience() time.Duration {
 	if o.Virtual != nil && o.Virtual.Accelerator == emulated {
 		return 10
 	}
@@ -32,7 +32,7 @@ const emulated = "tcg"
 // addVirtual writes down what a reader must know of the machine.
 func addVirtual(env *results.Environment, options Options) {
 	env.Virtual = options.Virtual
-	if options.counts() {
+	if options.Counts() {
 		env.Notes = append(countingNotes[:len(countingNotes):len(countingNotes)], env.Notes...)
 	}
 }
@@ -52,17 +52,17 @@ var countingNotes = []string{
 // mostIdle is the share of a trial that a machine that counts may idle.
 const mostIdle = 0.01
 
-// writeInstructions turns the time of a load into instructions for each request.
-func (m *measurement) writeInstructions(result *load.Result, reading probe.Reading) {
+// WriteInstructions turns the time of a load into instructions for each request.
+func (m *Measurement) WriteInstructions(result *load.Result, reading probe.Reading) {
 	if result.Requests > 0 {
 		instructions := float64(result.Duration.Nanoseconds())
-		m.got.Metrics[results.InstructionsPerRequest] = instructions / float64(result.Requests)
+		m.Got.Metrics[results.InstructionsPerRequest] = instructions / float64(result.Requests)
 	}
 	if reading.Idle > mostIdle {
-		m.got.Valid = false
-		m.got.Notes = append([]string{fmt.Sprintf(
+		m.Got.Valid = false
+		m.Got.Notes = append([]string{fmt.Sprintf(
 			"the processor idled %.1f %% of the time: more connections at once would keep it busy",
-			100*reading.Idle)}, m.got.Notes...)
+			100*reading.Idle)}, m.Got.Notes...)
 	}
 }
 
@@ -76,16 +76,16 @@ const (
 
 var errNotQuiet = errors.New("the balancer's host is still busy")
 
-// quiet waits until the balancer's processes have hardly worked for a second: what one
+// Quiet waits until the balancer's processes have hardly worked for a second: what one
 // does after its start (a garbage collector, say) is no part of forwarding.
-func (m *measurement) quiet(ctx context.Context) error {
-	if !m.runner.options.counts() {
+func (m *Measurement) Quiet(ctx context.Context) error {
+	if !m.Runner.Options.Counts() {
 		return nil
 	}
-	balancer := m.runner.lab.Balancer
+	balancer := m.Runner.Lab.Balancer
 	var since time.Time
 	var before time.Duration
-	err := poll(ctx, quietBound, func() error {
+	err := Poll(ctx, quietBound, func() error {
 		used, err := balancer.CPUTime()
 		if err != nil {
 			return giveUp{err}
@@ -105,7 +105,7 @@ func (m *measurement) quiet(ctx context.Context) error {
 		return nil
 	})
 	if errors.Is(err, errNotQuiet) {
-		m.got.Notes = append(m.got.Notes, fmt.Sprintf("the balancer's host was not quiet within %v after its start",
+		m.Got.Notes = append(m.Got.Notes, fmt.Sprintf("the balancer's host was not quiet within %v after its start",
 			quietBound))
 		return nil
 	}

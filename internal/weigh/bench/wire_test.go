@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package bench_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	. "github.com/jeoul/jeoul/internal/weigh/bench"
+	kindwire "github.com/jeoul/jeoul/internal/weigh/bench/kind/wire"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/jeoul/jeoul/internal/weigh/wire"
@@ -51,10 +52,10 @@ func TestWireSuite(t *testing.T) {
 		t.Fatal(err)
 	}
 	form := suite.Long
-	if spec := form.spec(); !spec.Wire || spec.Attacker || spec.Clients != 2 {
+	if spec := form.Spec(); !spec.Wire || spec.Attacker || spec.Clients != 2 {
 		t.Errorf("the laboratory is %+v", spec)
 	}
-	if notes := strings.Join(form.notes(), "\n"); !strings.Contains(notes, "native XDP") ||
+	if notes := strings.Join(form.Notes(), "\n"); !strings.Contains(notes, "native XDP") ||
 		strings.Contains(notes, "pfifo_fast") {
 		t.Errorf("the notes are those of another laboratory:\n%s", notes)
 	}
@@ -66,7 +67,7 @@ func TestWireSuite(t *testing.T) {
 	}
 	for _, trial := range trials {
 		obstacles[trial.Subject.Name()+" "+trial.Load] = trial.Obstacle
-		params[trial.Load] = trial.params()
+		params[trial.Load] = trial.AllParams()
 	}
 	for point, says := range map[string]string{
 		"haproxy-tcp names": "UDP", "haproxy-tcp held": "", "routed ladder": "", "bare held": "", "direct search": "",
@@ -99,34 +100,6 @@ func TestWireSuite(t *testing.T) {
 }
 
 // TestWireLoads checks what the tester is told.
-func TestWireLoads(t *testing.T) {
-	suite, err := ParseSuite("w", []byte(wireSuite))
-	if err != nil {
-		t.Fatal(err)
-	}
-	loads := suite.Long.Loads
-	for i, want := range []wire.Load{
-		{Kind: wire.Setup, Ladder: &wire.Ladder{From: 1000, To: 3000, By: 500, Connections: 700}},
-		{Kind: wire.Session, Duration: time.Second, Request: 60, Response: 9000,
-			Search: &wire.Search{From: 10, To: 500, Loss: 0.001}},
-		{Kind: wire.Capacity, Connections: 5_000_000, Rate: 1000, Hold: time.Second},
-		{Kind: wire.DNS, Duration: 500 * time.Millisecond, Question: "example.com"},
-		{Kind: wire.Session, Connections: 9, Rate: 3, Flood: &wire.Flood{Sources: wireFloodSources}},
-	} {
-		if diff := cmp.Diff(want, loads[i].Wire.load(loads[i].Duration), cmp.Comparer(func(a, b fmt.Stringer) bool {
-			return a.String() == b.String()
-		})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", loads[i].Name, diff)
-		}
-	}
-	// The tester must tell apart all that may be begun.
-	for i, want := range []int{700, 501, 5_000_000, 2_500_001, 9} {
-		if got := loads[i].Wire.room(loads[i].Duration); got != want {
-			t.Errorf("%s has room for %d connections, want %d", loads[i].Name, got, want)
-		}
-	}
-}
-
 func TestBadWires(t *testing.T) {
 	for name, c := range map[string]struct{ from, to, says string }{
 		"no wire":          {"    wire: {load: setup, warm_up: 100ms, ladder: {from: 1000, to: 3000, step: 500, connections: 700}}\n", "", "w:11: loads[0].wire: missing"},
@@ -209,7 +182,7 @@ func TestWireRun(t *testing.T) {
 	begin(t)
 	testenv.Program(t, "iptables-nft")
 	r := suiteRunner(t, "w", wireTinySuite, "", some("iptables-nth")...)
-	run, err := r.run(t.Context())
+	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +194,7 @@ func TestWireRun(t *testing.T) {
 		}
 		checkWireTrial(t, trial)
 	}
-	for _, chosen := range r.form.Subjects {
+	for _, chosen := range r.Form.Subjects {
 		subject := chosen.Name
 		if subject == "ipvs-dr" {
 			continue // of another kernel
@@ -259,9 +232,10 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	if trial.Load != "beside" && m[results.UnevennessPercent] > 5 {
 		t.Errorf("%s: the servers had %v", at, trial.Backends)
 	}
-	if m[wireRate(trial)] <= 0 || m[results.SetupLatencyMsP50] <= 0 ||
+	rate := wire.Kind(fmt.Sprint(trial.Params["wire"])).Metric()
+	if m[rate] <= 0 || m[results.SetupLatencyMsP50] <= 0 ||
 		m[results.SetupLatencyMsP50] > m[results.SetupLatencyMsMax] {
-		t.Errorf("%s: the rate is %g, p50 %g ms, max %g ms", at, m[wireRate(trial)], m[results.SetupLatencyMsP50],
+		t.Errorf("%s: the rate is %g, p50 %g ms, max %g ms", at, m[rate], m[results.SetupLatencyMsP50],
 			m[results.SetupLatencyMsMax])
 	}
 	if trial.Load == "beside" && m[results.FloodSentPerSecond] <= 0 {
@@ -279,42 +253,13 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 
 // TestFastestBurst: the fastest counts and the others are its samples, and one that filled the
 // balancer makes no room for a slower one.
-func TestFastestBurst(t *testing.T) {
-	burst := func(rate float64, valid bool, notes ...string) results.Trial {
-		trial := results.Trial{Params: map[string]any{paramWire: "setup"},
-			Metrics: map[string]float64{wire.Setup.Metric(): rate}}
-		trial.Valid, trial.Notes = valid, notes
-		return trial
-	}
-	of := func(chosen results.Trial, rates ...float64) results.Trial {
-		chosen.Samples = map[string][]float64{wire.Setup.Metric(): rates}
-		return chosen
-	}
-	for name, c := range map[string]struct {
-		bursts []results.Trial
-		want   results.Trial
-	}{
-		"fastest": {
-			[]results.Trial{burst(10, true, "a"), burst(30.4, true, "b"), burst(20, true)},
-			of(burst(30.4, true, "b"), 10, 30.4, 20),
-		},
-		"nothing": {
-			[]results.Trial{burst(10, true), burst(0, false, "nothing"), burst(20, true)},
-			of(burst(20, true), 10, 0, 20),
-		},
-		"full": {
-			[]results.Trial{burst(10, true), burst(5, false, fullSetup+"x"), burst(20, true)},
-			of(burst(5, false, fullSetup+"x"), 10, 5, 20),
-		},
-	} {
-		if diff := cmp.Diff(c.want, fastest(c.bursts)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
+// wholeSteps are the results that are kept of a trial that was ended early.
+func wholeSteps(got []results.Trial) []results.Trial {
+	return kindwire.Kind.(interface {
+		Whole([]results.Trial) []results.Trial
+	}).Whole(got)
 }
 
-// TestWireResume: of a ladder that was ended early its whole steps are kept, and a run
-// that goes on climbs it anew.
 func TestWireResume(t *testing.T) {
 	suite, err := ParseSuite("w", []byte(wireSuite))
 	if err != nil {
@@ -330,7 +275,7 @@ func TestWireResume(t *testing.T) {
 	climbed := func(steps int) []results.Trial {
 		var all []results.Trial
 		for i := range steps {
-			step := blank(ladder)
+			step := Blank(ladder)
 			step.Params["offered"], step.Valid = 1000+500*i, true
 			all = append(all, step)
 		}
@@ -338,38 +283,19 @@ func TestWireResume(t *testing.T) {
 	}
 	cut := climbed(3)
 	cut[2].Valid = false
-	if got := len(wireLoad{}.whole(cut)); got != 2 {
+	if got := len(wholeSteps(cut)); got != 2 {
 		t.Errorf("%d steps of a ladder that was ended in its third are kept, want 2", got)
 	}
 	for steps, left := range map[int]int{0: len(trials), 2: len(trials), 5: len(trials) - 1} {
-		r := &runner{results: &results.Run{Trials: climbed(steps)}}
-		if got := len(r.remaining(trials)); got != left {
+		r := &Runner{Results: &results.Run{Trials: climbed(steps)}}
+		if got := len(r.Remaining(trials)); got != left {
 			t.Errorf("after %d of 5 steps %d trials remain, want %d", steps, got, left)
 		}
-		if partial := steps < 5; partial != (len(r.results.Trials) == 0) {
-			t.Errorf("after %d of 5 steps %d results stay", steps, len(r.results.Trials))
+		if partial := steps < 5; partial != (len(r.Results.Trials) == 0) {
+			t.Errorf("after %d of 5 steps %d results stay", steps, len(r.Results.Trials))
 		}
 	}
 }
 
 // TestBestTry: a rate at which the tester fell behind has not passed, and what lost nothing
 // there is known to the caller as the next above the best.
-func TestBestTry(t *testing.T) {
-	try := func(offered, lost float64, kept bool) wireTry {
-		return wireTry{wire.Step{Offered: offered, KeptUp: kept}, lost}
-	}
-	for name, c := range map[string]struct {
-		tries       []wireTry
-		best, above int
-	}{
-		"the highest at once": {[]wireTry{try(900, 0, true)}, 0, -1},
-		"between": {[]wireTry{try(900, 0.5, true), try(500, 0, true), try(700, 0.2, true),
-			try(600, 0.01, true)}, 3, 2},
-		"the tester was behind": {[]wireTry{try(900, 0, false), try(500, 0, true), try(700, 0, false)}, 1, 2},
-		"none":                  {[]wireTry{try(900, 0, false), try(500, 0.02, true)}, -1, -1},
-	} {
-		if best, above := bestTry(c.tries, 0.01); best != c.best || above != c.above {
-			t.Errorf("%s: best %d, above %d; want %d, %d", name, best, above, c.best, c.above)
-		}
-	}
-}

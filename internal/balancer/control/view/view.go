@@ -129,6 +129,9 @@ func (v *View) Holds(s lb.Service) bool {
 		return false
 	}
 	old := v.Config.Services[i]
+	if lb.Identical(&old, &s) {
+		return true
+	}
 	if !lb.SameBackends(old.Backends, s.Backends) {
 		return false
 	}

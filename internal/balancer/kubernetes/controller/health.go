@@ -39,8 +39,8 @@ type Health struct {
 	Watches map[watch.Kind]Trouble `json:"stale,omitempty"`
 	// Missing are the kinds of the Gateway API that the cluster does not have.
 	Missing []watch.Kind `json:"missing,omitempty"`
-	// Rights are those that the account lacks, and Kept the Services that are balanced although they vanished, when the
-	// cluster went back in time.
+	// Rights are those that the account lacks, and Kept the Services and Gateways that are balanced although they
+	// vanished, when the cluster went back in time.
 	Rights []string `json:"missing_rights,omitempty"`
 	Kept   []string `json:"kept,omitempty"`
 	// Pools, Balancer and Status are what does not work of reading the pools, handing services to the balancer, and
@@ -112,6 +112,7 @@ func (c *Controller) reportWatches() {
 	c.reportPast()
 	synced := c.opt.Watcher.Synced()
 	kept, _ := c.opt.Watcher.Kept()
+	kept = append(kept, c.opt.Watcher.KeptGateways()...)
 	c.note(func(h *Health) { h.Watches, h.Synced, h.Missing, h.Kept = now, synced, missing, kept })
 }
 
@@ -123,7 +124,7 @@ func (c *Controller) reportPast() {
 	}
 	c.wentBack = at
 	const text = "the cluster went back to an older state, as when a backup of etcd is restored: all objects are listed " +
-		"anew, and Services that vanished stay balanced until jeoul-kubernetes is restarted, or they are made again"
+		"anew, and Services and Gateways that vanished stay balanced until jeoul-kubernetes is restarted, or they are made again"
 	c.opt.Log.Warn(text)
 	c.event(corev1.EventTypeWarning, reasonOf(ops.TroubleKept), text)
 }

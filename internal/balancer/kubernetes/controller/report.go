@@ -137,8 +137,11 @@ func unreachedNow(stale map[watch.Kind]Trouble, reached watch.State) (ops.FeedTr
 // keptTroubles names what the cluster has no more, because it went back in time, and is balanced still.
 func (c *Controller) keptTroubles() (list []ops.FeedTrouble) {
 	names, since := c.opt.Watcher.Kept()
-	for _, name := range some(names, "Services") {
-		list = append(list, ops.FeedTrouble{Kind: ops.TroubleKept, On: "Service " + name, Since: since,
+	for i := range names {
+		names[i] = "Service " + names[i]
+	}
+	for _, name := range some(append(names, c.opt.Watcher.KeptGateways()...), "objects") {
+		list = append(list, ops.FeedTrouble{Kind: ops.TroubleKept, On: name, Since: since,
 			Problem: "it vanished when the cluster went back to an older state, and is balanced as it was last known",
 			Remedy:  "make it again, or restart jeoul-kubernetes to have it balanced no longer"})
 	}

@@ -6,10 +6,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +30,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/sources"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // The size of the cluster of BenchmarkScale.
@@ -120,6 +124,92 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
+// served is a balancer that runs in a namespace, beside another that has the addresses of the nodes.
+type served struct {
+	*api.Client
+	process *os.Process
+	took    time.Duration
+	size    int
+}
+
+func (s *served) Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error) {
+	began := time.Now()
+	done, err := s.Client.Apply(ctx, source, text, dry)
+	s.took, s.size = time.Since(began), len(text)
+	return done, err
+}
+
+func (s *served) Amend(ctx context.Context, source string, generation uint64, text []byte) (*api.Change, error) {
+	began := time.Now()
+	done, err := s.Client.Amend(ctx, source, generation, text)
+	s.took, s.size = time.Since(began), len(text)
+	return done, err
+}
+
+// newServed starts one, whose log goes to a file.
+func newServed(b *testing.B) *served {
+	b.Helper()
+	program := os.Getenv("JEOUL_TEST_BINARY")
+	if program == "" {
+		b.Skip("JEOUL_TEST_BINARY names no program: `make bench-kubernetes` does")
+	}
+	testenv.Root(b)
+	nodes, own, dir := testenv.End{Namespace: testenv.Namespace(b), Name: "nodes"}, testenv.End{
+		Namespace: testenv.Namespace(b), Name: "own",
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.254/16")}}, b.TempDir()
+	for i := range manyNodes {
+		nodes.Addresses = append(nodes.Addresses, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 16))
+	}
+	testenv.Veth(b, own, nodes)
+	s := &served{Client: api.NewClient(filepath.Join(dir, "s"))}
+	file := filepath.Join(dir, "jeoul.yaml")
+	text := fmt.Sprintf("interface: own\nsocket: %s\nservices: []\n", filepath.Join(dir, "s"))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(program, "run", "-c", file, "--state-dir", filepath.Join(dir, "state"), "--store-dir",
+		filepath.Join(dir, "store"))
+	cmd.Stdout, cmd.Stderr = log, log
+	testenv.In(b, own.Namespace, cmd.Start)
+	s.process = cmd.Process
+	b.Cleanup(func() {
+		_ = s.process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		log.Close()
+	})
+	testenv.Eventually(b, time.Minute, "the balancer answers", func() bool {
+		_, err := s.Status(b.Context())
+		return err == nil
+	})
+	return s
+}
+
+// used returns the CPU time and the memory of the balancer's process.
+func (s *served) used(b *testing.B) (cpu time.Duration, memory int) {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.process.Pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+2:]))
+	ticks := 0
+	for _, at := range []int{11, 12} {
+		n, err := strconv.Atoi(fields[at])
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticks += n
+	}
+	if memory, err = strconv.Atoi(fields[21]); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, memory * os.Getpagesize()
+}
+
 // BenchmarkScale is a change of one EndpointSlice of 5,000 with 20 endpoints each, from the picture of the cluster to
 // the configuration that a balancer's sources have taken and stored, without its data plane and the API server. It says
 // how much of it is the picture (build), the text (write) and the sources, the CPU time of all, how long the sources
@@ -162,4 +252,68 @@ func BenchmarkScale(b *testing.B) {
 	runtime.ReadMemStats(&memory)
 	b.ReportMetric(float64(memory.HeapAlloc)/(1<<20), "MiB-heap")
 	b.ReportMetric(float64(balancer.size), "B-text")
+}
+
+// calm waits until the balancer has nothing more to do for what it took.
+func (s *served) calm(b *testing.B) {
+	b.Helper()
+	before, _ := s.used(b)
+	testenv.Eventually(b, time.Minute, "the balancer is at rest", func() bool {
+		time.Sleep(time.Second)
+		now, _ := s.used(b)
+		used := now - before
+		before = now
+		return used < 50*time.Millisecond
+	})
+}
+
+// BenchmarkServed is BenchmarkScale with a balancer that runs, over its socket, up to its data plane. Nothing is
+// checked. It says the times of a change, what the balancer and this process use of the CPU for each, the balancer's
+// memory, and how long all services took at the start, of CPU time too.
+func BenchmarkServed(b *testing.B) {
+	c, balancer := largeCluster(), newServed(b)
+	for _, s := range c.Services {
+		s.Annotations = map[string]string{"jeoul.io/check": "none"}
+	}
+	all, err := pools.Parse("pools", []byte("pools: [{name: a, addresses: [198.18.0.0/16]}]"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	settings := model.Settings{Class: model.DefaultClass, Mode: lb.L2DSR, Pools: all}
+	pusher := &push.Pusher{Balancer: balancer, Source: "kubernetes"}
+	_, empty := balancer.used(b)
+	began := time.Now()
+	picture := model.Build(c, settings, nil)
+	if _, err := pusher.Push(b.Context(), picture.Services); err != nil {
+		b.Fatal(err)
+	}
+	first := time.Since(began)
+	balancer.calm(b)
+	before, _ := balancer.used(b)
+	own := cpuTime(b)
+	var took []time.Duration
+	for i := 0; b.Loop(); i++ {
+		slice := c.Slices[i%manyServices].DeepCopy()
+		slice.Endpoints = slices.Delete(slice.Endpoints, 0, 1)
+		c.Slices[i%manyServices] = slice
+		at := time.Now()
+		picture = model.Rebuild(c, settings, picture)
+		result, err := pusher.Push(b.Context(), picture.Services)
+		if err != nil || len(result.Refused) > 0 {
+			b.Fatalf("%v, refused %s", err, strings.Join(slices.Sorted(maps.Keys(result.Refused)), ", "))
+		}
+		took = append(took, time.Since(at))
+	}
+	after, memory := balancer.used(b)
+	own = cpuTime(b) - own
+	slices.Sort(took)
+	for _, m := range []struct {
+		of   time.Duration
+		unit string
+	}{{took[len(took)/2], "ms-median"}, {took[len(took)*99/100], "ms-p99"}, {first, "ms-first"},
+		{before, "ms-first-cpu"}, {(after - before) / time.Duration(b.N), "ms-balancer-cpu/op"},
+		{own / time.Duration(b.N), "ms-own-cpu/op"}} {
+		b.ReportMetric(m.of.Seconds()*1000, m.unit)
+	}
+	b.ReportMetric(float64(memory-empty)/(1<<20), "MiB-balancer-grown")
 }

@@ -79,8 +79,10 @@ func (p *Pusher) difference(services []lb.Service) (changed []lb.Service, remove
 
 // same says whether two services are. Those of one picture and the next mostly share their backends.
 func same(a, b lb.Service) bool {
-	shared := len(a.Backends) == len(b.Backends) && (len(a.Backends) == 0 || &a.Backends[0] == &b.Backends[0])
-	if !shared && !slices.Equal(a.Backends, b.Backends) {
+	if lb.Identical(&a, &b) {
+		return true
+	}
+	if !lb.SameBackends(a.Backends, b.Backends) {
 		return false
 	}
 	a.Backends, b.Backends = nil, nil

@@ -133,10 +133,10 @@ func (w *Watcher) Missing() []Kind {
 
 // Gateways returns the picture of the Gateway API; nothing in it may be changed.
 func (w *Watcher) Gateways() gateway.Objects {
-	return gateway.Objects{Classes: listed[*v1.GatewayClass](w, GatewayClasses),
-		Gateways:  listed[*v1.Gateway](w, Gateways),
-		TCPRoutes: listed[*v1.TCPRoute](w, TCPRoutes), UDPRoutes: listed[*v1.UDPRoute](w, UDPRoutes),
-		HTTPRoutes: listed[*v1.HTTPRoute](w, HTTPRoutes), Grants: listed[*v1.ReferenceGrant](w, ReferenceGrants),
-		Namespaces: listed[*corev1.Namespace](w, Namespaces), Services: listed[*corev1.Service](w, Services),
-		Secrets: listed[*corev1.Secret](w, Secrets)}
+	return gateway.Objects{Classes: present[*v1.GatewayClass](w, GatewayClasses),
+		Gateways:  present[*v1.Gateway](w, Gateways),
+		TCPRoutes: present[*v1.TCPRoute](w, TCPRoutes), UDPRoutes: present[*v1.UDPRoute](w, UDPRoutes),
+		HTTPRoutes: present[*v1.HTTPRoute](w, HTTPRoutes), Grants: present[*v1.ReferenceGrant](w, ReferenceGrants),
+		Namespaces: present[*corev1.Namespace](w, Namespaces), Services: w.Cluster().Services,
+		Secrets: present[*corev1.Secret](w, Secrets)}
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
@@ -35,6 +36,38 @@ type past struct {
 	at       time.Time
 	services map[string]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
+	// objects are what Gateways are made of, by their kinds and their "namespace/name".
+	objects map[Kind]map[string]metav1.Object
+}
+
+func keyOf(object metav1.Object) string { return object.GetNamespace() + "/" + object.GetName() }
+
+// keep keeps the objects of a kind.
+func keep[T metav1.Object](p *past, kind Kind, list []T) {
+	p.objects[kind] = make(map[string]metav1.Object, len(list))
+	for _, object := range list {
+		p.objects[kind][keyOf(object)] = object
+	}
+}
+
+// present returns the objects of a kind, and those that vanished when the cluster went back in time. One that is there
+// again is what the cluster says from then on.
+func present[T metav1.Object](w *Watcher, kind Kind) []T {
+	list := listed[T](w, kind)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	kept := w.past.objects[kind]
+	if len(kept) == 0 {
+		return list
+	}
+	for _, object := range list {
+		delete(kept, keyOf(object))
+	}
+	for _, object := range kept {
+		list = append(list, object.(T))
+	}
+	sortByName(list)
+	return list
 }
 
 // revisionOf returns what asks for a cluster's resource version now, as etcd has it.
@@ -92,11 +125,14 @@ func (w *Watcher) seen() uint64 {
 func (w *Watcher) startOver() {
 	before := w.Cluster() // with what was kept already
 	kept := past{at: time.Now(), services: map[string]*corev1.Service{},
-		slices: map[string]*discoveryv1.EndpointSlice{}}
+		slices: map[string]*discoveryv1.EndpointSlice{}, objects: map[Kind]map[string]metav1.Object{}}
 	for _, s := range before.Services {
-		if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		if s.Spec.Type == corev1.ServiceTypeLoadBalancer || w.gateways != nil { // whose routes lead to any
 			kept.services[model.Key(s)] = s
 		}
+	}
+	if w.gateways != nil {
+		kept.keepGateways(w.Gateways())
 	}
 	for _, slice := range before.Slices {
 		if kept.services[ownerOf(slice)] != nil {
@@ -113,6 +149,18 @@ func (w *Watcher) startOver() {
 	}
 }
 
+// keepGateways keeps all that Gateways are made of, but Services.
+func (p *past) keepGateways(o gateway.Objects) {
+	keep(p, GatewayClasses, o.Classes)
+	keep(p, Gateways, o.Gateways)
+	keep(p, TCPRoutes, o.TCPRoutes)
+	keep(p, UDPRoutes, o.UDPRoutes)
+	keep(p, HTTPRoutes, o.HTTPRoutes)
+	keep(p, ReferenceGrants, o.Grants)
+	keep(p, Namespaces, o.Namespaces)
+	keep(p, Secrets, o.Secrets)
+}
+
 func ownerOf(slice *discoveryv1.EndpointSlice) string {
 	return slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
 }
@@ -126,7 +174,7 @@ func (w *Watcher) hasSettled() bool {
 func (w *Watcher) hasPast() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.past.services) > 0
+	return len(w.past.services)+len(w.past.objects) > 0
 }
 
 // withPast adds to a picture what vanished when the cluster went back in time. A Service that is there again is what
@@ -166,11 +214,32 @@ func (w *Watcher) Kept() (names []string, since time.Time) {
 	w.Cluster() // drops those that are there again
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name := range w.past.services {
-		names = append(names, name)
+	for name, s := range w.past.services {
+		if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	return names, w.past.at
+}
+
+// KeptGateways returns the Gateways and routes that are in the picture although the cluster has them no more, as in
+// "Gateway shop/edge", sorted.
+func (w *Watcher) KeptGateways() (names []string) {
+	if !w.hasPast() || !w.Synced() {
+		return nil
+	}
+	w.Gateways() // drops those that are there again
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for kind, word := range map[Kind]string{Gateways: "Gateway", TCPRoutes: "TCPRoute", UDPRoutes: "UDPRoute",
+		HTTPRoutes: "HTTPRoute"} {
+		for name := range w.past.objects[kind] {
+			names = append(names, word+" "+name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Reached says how well the API server was asked for its resource version.

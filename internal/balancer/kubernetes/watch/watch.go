@@ -324,8 +324,12 @@ func listed[T metav1.Object](w *Watcher, kind Kind) []T {
 	for _, object := range objects {
 		list = append(list, object.(T))
 	}
+	sortByName(list)
+	return list
+}
+
+func sortByName[T metav1.Object](list []T) {
 	slices.SortFunc(list, func(a, b T) int {
 		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 	})
-	return list
 }

@@ -17,6 +17,8 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayfake "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/fake"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -100,6 +102,71 @@ func TestClusterGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is deleted", func() bool { return slices.Equal(names(w), []string{"shop/old"}) })
+}
+
+// TestGatewaysGoBack: a Gateway that vanishes because the cluster went back in time stays in the picture with its route
+// and the Service that this leads to, and both are named; what is made again, or deleted after, is as the cluster says.
+func TestGatewaysGoBack(t *testing.T) {
+	inner := func(name string) *corev1.Service {
+		s := balanced(name)
+		s.Spec.Type = corev1.ServiceTypeClusterIP
+		return s
+	}
+	of := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "shop", Name: name} }
+	client := fake.NewClientset(inner("pods"), sliceOf("pods"))
+	list := &metav1.APIResourceList{GroupVersion: v1.GroupVersion.String()}
+	for _, kind := range []Kind{Gateways, TCPRoutes} {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: string(kind)})
+	}
+	client.Resources = append(client.Resources, list)
+	w, err := New(client, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := gatewayfake.NewSimpleClientset(&v1.TCPRoute{ObjectMeta: of("mail")})
+	edge := &v1.Gateway{ObjectMeta: of("edge")} // of whose kind the fake knows no plural
+	if _, err := full.GatewayV1().Gateways("shop").Create(t.Context(), edge, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.FollowGateways(client, full, false); err != nil {
+		t.Fatal(err)
+	}
+	var revision atomic.Value
+	revision.Store("1000")
+	w.askEvery, w.settle = 5*time.Millisecond, 0
+	var asked atomic.Int32
+	w.revision = func(context.Context) (string, error) { asked.Add(1); return revision.Load().(string), nil }
+	follow(t, w)
+	eventually(t, "all is there, at a revision", func() bool {
+		return w.Synced() && len(w.Gateways().Gateways) == 1 && asked.Load() > 1
+	})
+
+	empty, gateways := fake.NewClientset(), gatewayfake.NewSimpleClientset()
+	w.mu.Lock()
+	for kind, s := range sourcesOf(empty, "") {
+		w.sources[kind] = s
+	}
+	w.sources[Gateways] = sourceOf(gateways.GatewayV1().Gateways(""), &v1.Gateway{})
+	w.sources[TCPRoutes] = sourceOf(gateways.GatewayV1().TCPRoutes(""), &v1.TCPRoute{})
+	w.mu.Unlock()
+	revision.Store("900")
+	eventually(t, "what vanished is kept", func() bool {
+		return slices.Equal(w.KeptGateways(), []string{"Gateway shop/edge", "TCPRoute shop/mail"})
+	})
+	if o := w.Gateways(); len(o.TCPRoutes) != 1 || len(o.Services) != 1 || len(w.Cluster().Slices) != 1 {
+		t.Errorf("routes %d, Services %d, slices %d", len(o.TCPRoutes), len(o.Services), len(w.Cluster().Slices))
+	}
+	api := gateways.GatewayV1().Gateways("shop")
+	if _, err := api.Create(t.Context(), edge, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is the cluster's again", func() bool {
+		return slices.Equal(w.KeptGateways(), []string{"TCPRoute shop/mail"})
+	})
+	if err := api.Delete(t.Context(), "edge", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is deleted", func() bool { return len(w.Gateways().Gateways) == 0 })
 }
 
 // TestWatchExpires: a watch that the API server has forgotten (410) is counted, and all is listed anew.

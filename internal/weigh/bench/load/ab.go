@@ -11,9 +11,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// ab is ApacheBench without -k: a new connection for each request, as in the
+// AB is ApacheBench without -k: a new connection for each request, as in the
 // first document (https://httpd.apache.org/docs/2.4/programs/ab.html).
-type ab struct{}
+type AB struct{}
 
 // Bounds of ab.c.
 const (
@@ -25,22 +25,22 @@ const (
 	abRequestsPerSecond = 200_000
 )
 
-func (ab) Name() string        { return "ab" }
-func (ab) VersionFlag() string { return "-V" }
-func (ab) Timed() bool         { return true }
-func (ab) Counted() bool       { return true }
-func (ab) Bulk() bool          { return false }
+func (AB) Name() string        { return "ab" }
+func (AB) VersionFlag() string { return "-V" }
+func (AB) Timed() bool         { return true }
+func (AB) Counted() bool       { return true }
+func (AB) Bulk() bool          { return false }
 
-func (ab) Obstacle(share Share, limits probe.Limits) string {
+func (AB) Obstacle(share Share, limits probe.Limits) string {
 	if share.Concurrency > abMaxConcurrency {
 		return fmt.Sprintf("%d connections per client: ab can hold %d", share.Concurrency, abMaxConcurrency)
 	}
 	return Obstacle("ab", share, limits)
 }
 
-func (ab) percentiles(share Share) string { return filepath.Join(share.Dir, "percentiles.csv") }
+func (AB) percentiles(share Share) string { return filepath.Join(share.Dir, "percentiles.csv") }
 
-func (k ab) Prepare(share Share) ([]string, error) {
+func (k AB) Prepare(share Share) ([]string, error) {
 	// A table left by an earlier trial must not be taken for this one's.
 	if err := removeIfThere(k.percentiles(share)); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (k ab) Prepare(share Share) ([]string, error) {
 	return append(args, "-n", strconv.Itoa(requests), share.URL), nil
 }
 
-func (k ab) Parse(share Share, stdout []byte) (*Outcome, error) {
+func (k AB) Parse(share Share, stdout []byte) (*Outcome, error) {
 	report, err := parseAB(stdout)
 	if err != nil {
 		return nil, err

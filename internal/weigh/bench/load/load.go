@@ -116,19 +116,6 @@ func (t *Transfer) add(other Transfer) {
 	t.Retransmits += other.Retransmits
 }
 
-// Kinds returns every kind, in the order in which a person should see them.
-func Kinds() []Kind { return []Kind{ab{}, wrk{}, IPerf3{}} }
-
-// Find returns the kind with the name, and false if there is none.
-func Find(name string) (Kind, bool) {
-	for _, kind := range Kinds() {
-		if kind.Name() == name {
-			return kind, true
-		}
-	}
-	return nil, false
-}
-
 // far are the kinds that a worker on another machine can put on, by name: each made
 // of the settings that it was sent.
 var far = map[string]func(settings []byte) (Kind, error){}
@@ -152,8 +139,8 @@ func Register[K Kind](kinds ...K) {
 }
 
 func init() {
-	Register(ab{})
-	Register(wrk{})
+	Register(AB{})
+	Register(Wrk{})
 	Register(IPerf3{})
 	Register(DNSPerf{})
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// wrk keeps its connections open and sends the next request on each as soon as
+// Wrk keeps its connections open and sends the next request on each as soon as
 // the last one is answered (https://github.com/wg/wrk). It opens one connection
 // more than it was asked for, to see at the start whether the server answers.
-type wrk struct{}
+type Wrk struct{}
 
 //go:embed wrk.lua
 var wrkScript []byte
@@ -25,15 +25,15 @@ var wrkScript []byte
 // bounds wrk's table of latencies.
 const wrkTimeoutSeconds = 10
 
-func (wrk) Name() string        { return "wrk" }
-func (wrk) VersionFlag() string { return "-v" }
-func (wrk) Timed() bool         { return true }
-func (wrk) Counted() bool       { return false }
-func (wrk) Bulk() bool          { return false }
+func (Wrk) Name() string        { return "wrk" }
+func (Wrk) VersionFlag() string { return "-v" }
+func (Wrk) Timed() bool         { return true }
+func (Wrk) Counted() bool       { return false }
+func (Wrk) Bulk() bool          { return false }
 
-func (wrk) Obstacle(share Share, limits probe.Limits) string { return Obstacle("wrk", share, limits) }
+func (Wrk) Obstacle(share Share, limits probe.Limits) string { return Obstacle("wrk", share, limits) }
 
-func (wrk) Prepare(share Share) ([]string, error) {
+func (Wrk) Prepare(share Share) ([]string, error) {
 	script := filepath.Join(share.Dir, "wrk.lua")
 	if err := os.WriteFile(script, wrkScript, 0o644); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (wrk) Prepare(share Share) ([]string, error) {
 		"--timeout", strconv.Itoa(wrkTimeoutSeconds) + "s", "-s", script, share.URL}, nil
 }
 
-func (wrk) Parse(share Share, stdout []byte) (*Outcome, error) {
+func (Wrk) Parse(share Share, stdout []byte) (*Outcome, error) {
 	report, err := parseWrk(stdout)
 	if err != nil {
 		return nil, err

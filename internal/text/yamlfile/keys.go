@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yamlfile
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Rest are the keys of a mapping that a struct, as which it was decoded, leaves to others: its type in a field with the
+// tag ",inline". File.DecodeRest reads them.
+type Rest map[string]yaml.Node
+
+// Keys returns the keys of a struct with yaml tags, or of what a pointer leads to.
+func Keys(of any) []string {
+	return slices.Sorted(maps.Keys(fields(reflect.TypeOf(of))))
+}
+
+// DecodeRest reads the keys that were left over strictly into a struct with yaml tags: true if that could be done, else
+// what is wrong has been reported.
+func (f *File) DecodeRest(rest Rest, into any) bool {
+	node := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	for _, name := range slices.Sorted(maps.Keys(rest)) {
+		value := rest[name]
+		node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name,
+			Line: value.Line}, &value)
+	}
+	before := len(f.Problems)
+	f.strangers(node, reflect.TypeOf(into))
+	if err := node.Decode(into); err != nil {
+		f.decodeError(err)
+	}
+	return len(f.Problems) == before
+}
+
+// strangers reports the keys of a node that a type has no field for, for which the library can be asked of whole files
+// only.
+func (f *File) strangers(node *yaml.Node, of reflect.Type) {
+	if node.Alias != nil {
+		node = node.Alias
+	}
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	switch {
+	case node.Kind == yaml.SequenceNode && of.Kind() == reflect.Slice:
+		for _, item := range node.Content {
+			f.strangers(item, of.Elem())
+		}
+	case node.Kind == yaml.MappingNode && of.Kind() == reflect.Struct:
+		known := fields(of)
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			key := node.Content[i]
+			if below, ok := known[key.Value]; ok {
+				f.strangers(node.Content[i+1], below)
+				continue
+			}
+			f.Problems = append(f.Problems, Problem{File: f.Name, Line: key.Line, Field: f.fieldOn(key.Line),
+				Message: "unknown key " + key.Value})
+		}
+	}
+}
+
+// fields are the types of a struct's fields by their keys.
+func fields(of reflect.Type) map[string]reflect.Type {
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	all := map[string]reflect.Type{}
+	for field := range of.Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("yaml"), ","); name != "" && name != "-" {
+			all[name] = field.Type
+		}
+	}
+	return all
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/host/clock"
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+)
+
+// A form may have several balancers behind a router that sends each of them a share of the flows. Then
+// balancers leave and come back as well as backends do.
+
+const (
+	// balancersPrefix begins the names of the events of balancers.
+	balancersPrefix = "lb-"
+	// leaving is the balancer, from 0, that leaves and comes back.
+	leaving = 1
+)
+
+// balancerEvents are those of several balancers.
+var balancerEvents = []changeEvent{
+	{name: "lb-drain", prepare: renew, change: ofOne(subject.Several.Drain)},
+	{name: "lb-undrain", change: ofOne(subject.Several.Undrain)},
+	{name: "lb-stop", prepare: renew, change: ofOne(subject.Several.End)},
+	{name: "lb-start", change: ofOne(subject.Several.Begin)},
+	{name: "lb-kill", prepare: renew, change: ofLost(subject.Several.Kill)},
+	{name: "lb-revive", change: ofOne(subject.Several.Begin)},
+	{name: "lb-cut", prepare: renew, change: ofLost(subject.Several.Cut)},
+	{name: "lb-mend", change: ofOne(subject.Several.Mend)},
+	{name: "lb-hang", prepare: renew, change: ofOne(subject.Several.Hang)},
+	{name: "lb-wake", change: ofOne(subject.Several.Wake)},
+	{name: "lb-change", prepare: renew, leaves: []int{serverRemoved}, change: changeWithoutOne},
+	{name: "lb-transition", prepare: renew, leaves: []int{serverReweighed}, change: killInTransition},
+	{name: "lb-return", leaves: []int{serverReweighed}, change: func(ctx context.Context, c *changeTrial) error {
+		if err := ofOne(subject.Several.Begin)(ctx, c); err != nil {
+			return err
+		}
+		return c.apply(ctx, func(s *subject.Service) { s.Servers = slices.Clone(c.backends()) })
+	}},
+}
+
+// ofBalancers says whether an event is one of several balancers.
+func ofBalancers(name string) bool { return strings.HasPrefix(name, balancersPrefix) }
+
+// ofOne is a change of the balancer that leaves. What counts as its time is until the router sends elsewhere, or there
+// again.
+func ofOne(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
+	*changeTrial) error {
+	return func(ctx context.Context, c *changeTrial) error {
+		several, ok := c.changing.(subject.Several)
+		if !ok {
+			return fmt.Errorf("%w: %s is one balancer", subject.ErrCannot, c.trial.Subject.Name())
+		}
+		began := time.Now()
+		took, err := change(several, ctx, leaving)
+		c.began, c.took = append(c.began, began), append(c.took, took)
+		c.moved = append(c.moved, began.Add(took))
+		return err
+	}
+}
+
+// ofLost is a change after which the balancer that leaves tells others nothing more: what it knows at the beginning
+// counts, not when the router sends elsewhere.
+func ofLost(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
+	*changeTrial) error {
+	return func(ctx context.Context, c *changeTrial) error {
+		began := time.Now()
+		err := ofOne(change)(ctx, c)
+		if n := len(c.moved); n > 0 {
+			c.moved[n-1] = began
+		}
+		return err
+	}
+}
+
+// renew closes all connections and opens others: those that have lived through one event are those that nothing
+// moves, or that two balancers know, and would say little of the next.
+func renew(ctx context.Context, c *changeTrial) error {
+	if !c.worn {
+		c.worn = true
+		return clock.Sleep(ctx, c.ripe())
+	}
+	if err := c.crew.Close(ctx); err != nil {
+		return err
+	}
+	crew, err := live.NewCrew(ctx, c.runner.Lab, c.runner.Options.Executable)
+	if err != nil {
+		return err
+	}
+	c.crew, c.notes = crew, nil
+	if err := c.open(ctx); err != nil {
+		return err
+	}
+	return clock.Sleep(ctx, c.ripe())
+}
+
+// ripe is how old connections are at least when a balancer leaves.
+func (c *changeTrial) ripe() time.Duration {
+	if slower, ok := c.changing.(subject.Ripening); ok {
+		return max(ripe, slower.Ripe())
+	}
+	return ripe
+}
+
+// ripe is how old connections are at least when a balancer leaves, and flows of a transition: balancers hand over what
+// is older than a second.
+const ripe = 1500 * time.Millisecond
+
+// inTurn does one change after the other.
+func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context, *changeTrial) error) error {
+	for _, change := range changes {
+		if err := change(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeWithoutOne has a backend go while a balancer is away, and come after that is back: the one that was
+// away hears of both.
+func changeWithoutOne(ctx context.Context, c *changeTrial) error {
+	return inTurn(ctx, c, ofLost(subject.Several.Cut),
+		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverRemoved)) },
+		ofOne(subject.Several.Mend),
+		func(ctx context.Context, c *changeTrial) error {
+			return c.apply(ctx, func(s *subject.Service) { s.Servers = slices.Clone(c.backends()) })
+		})
+}
+
+// killInTransition has a backend go, so that flows of moved slots are remembered, and kills a balancer soon after.
+func killInTransition(ctx context.Context, c *changeTrial) error {
+	return inTurn(ctx, c,
+		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverReweighed)) },
+		func(ctx context.Context, _ *changeTrial) error { return clock.Sleep(ctx, ripe) },
+		ofLost(subject.Several.Kill))
+}
+
+// checkEvents reports events of several balancers where there is one.
+func checkEvents(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {
+	for i, name := range own(l).Events {
+		if form.Lab.Balancers == 0 && ofBalancers(name) {
+			fail(at.To("changes", "events", i), "%s is an event of several balancers: set lab.balancers", name)
+		}
+	}
+}
+
+func (kind) BesideOthers(l bench.Load) bool {
+	return own(l).NumberedPerSecond == 0 && own(l).Proxies == 0
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package change is the load that holds connections through a balancer while its backends, or it, change, and counts
+// what becomes of them, event by event.
+package change
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/numbered"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"golang.org/x/sync/errgroup"
+)
+
+// kind holds connections through a balancer while its backends
+// change, and counts what becomes of them, event by event.
+type kind struct{}
+
+// Kind is the load.
+var Kind bench.Experiment = kind{}
+
+// kept is what is kept of a laboratory.
+type kept struct{ live *live.Servers }
+
+// Live are the servers of a run's laboratory.
+func Live(r *bench.Runner) *live.Servers { return bench.KeptOf[kept](r, "live servers").live }
+
+// The load's other settings.
+const (
+	changePort = 7000
+	// checkPort is where the same servers answer health checks.
+	checkPort = 7001
+	// usualPace is how often each connection is asked over, and UsualPatience how long an answer may
+	// take before a connection counts as broken, where the suite does not say: several
+	// retransmissions of TCP.
+	usualPace     = time.Second
+	UsualPatience = 5 * time.Second
+	// udpFlowsEach are a client's UDP sockets that are kept; each asks every
+	// udpPace, and an answer may take as long as udpPatience.
+	udpFlowsEach = 20
+	udpPace      = 500 * time.Millisecond
+	udpPatience  = time.Second
+	// firstPort is the first of the ports of [Changes.Ports].
+	firstPort = 20_000
+	// maxPorts are those behind it.
+	maxPorts = 40_000
+	// firstReused is the first of the ports of [Changes.Reused], and maxReused how many
+	// there are up to those that the kernel gives (see package lab): no other socket
+	// takes them.
+	firstReused = 300
+	maxReused   = 700
+	// reusedUDP is one in how many of them makes queries by UDP, too.
+	reusedUDP = 10
+	// leastTime and mostTime bound the times of a suite's changes.
+	leastTime = 100 * time.Millisecond
+	mostTime  = time.Minute
+	// changeServers are the least that the events need: one that comes, one that
+	// leaves, one each that drains, weighs more, flaps and falls silent.
+	changeServers = 6
+	// newShare is what a subject must be able to carry beyond the connections that
+	// are held, for those that are new, one in so many.
+	newShare = 20
+)
+
+func (kind) Name() string { return "change" }
+
+func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {
+	l.CheckConcurrency(at, form.Lab.Clients, fail)
+	l.CheckRepeats(at, fail)
+	if l.Duration != 0 || l.Requests != 0 || l.RequestsEach != 0 || l.MinRequests != 0 || l.Pinned || l.Offloads {
+		fail(at, "change ends when its events are over; it has none of duration, requests, requests_each, min_requests, pinned and offloads")
+	}
+	checkEvents(l, form, at, fail)
+	own(l).checkValues(at, fail)
+	checkBackends(l, form, at, fail)
+	for _, s := range form.Subjects {
+		if known, ok := subject.Find(s.Name); ok && !subject.CanChange(known) {
+			fail(at, "%s has no backends that could change, or speaks HTTP only", s.Name)
+		}
+	}
+}
+
+// pace is how often each connection is asked over.
+func (c Changes) pace() time.Duration { return cmp.Or(c.Pace, usualPace) }
+
+// patience is how long an answer may take.
+func (c Changes) patience() time.Duration { return cmp.Or(c.Patience, UsualPatience) }
+
+// checkValues checks what is given for the events that happen, and for what goes on besides.
+func (c Changes) checkValues(at bench.Path, fail bench.FailFunc) {
+	for i, name := range c.Events {
+		if !slices.Contains(eventNames(), name) {
+			fail(at.To("changes", "events", i), "unknown event %q: use some of %s", name,
+				strings.Join(eventNames(), ", "))
+		}
+	}
+	happen := c.Events
+	if len(happen) == 0 {
+		happen = eventNames()
+	}
+	needed := func(event string) bool { return event == "" || slices.Contains(happen, event) }
+	for _, v := range []struct {
+		name, event string
+		value, most int
+	}{
+		{"flaps", "flap", c.Flaps, 10_000}, {"reloads", "reload", c.Reloads, 10_000},
+		{"new_per_second", "", c.NewPerSecond, 10_000},
+		{"ports", "share", c.Ports, maxPorts}, {"reused", "", c.Reused, maxReused},
+		{"restarts", "restart", c.Restarts, 1000}, {"upgrades", "upgrade", c.Upgrades, 1000},
+		{"kills", "kill", c.Kills, 1000},
+	} {
+		if needed(v.event) && (v.value < 1 || v.value > v.most) {
+			fail(at.To("changes", v.name), "%d is not possible; use 1 to %d", v.value, v.most)
+		}
+	}
+	c.checkProxied(happen, at, fail)
+	if c.NumberedPerSecond < 0 || c.NumberedPerSecond > numbered.MaxRate {
+		fail(at.To("changes", "numbered_per_second"), "%d is not possible; use 0 to %d", c.NumberedPerSecond,
+			numbered.MaxRate)
+	}
+	for _, v := range []struct {
+		name, event string
+		value       time.Duration
+	}{{"lap", "", c.Lap}, {"quiet", "quiet", c.Quiet}, {"silence", "silent", c.Silence}, {"dead", "kill", c.Dead},
+		{"fault", "dies", c.Fault}, {"fault", "hangs", c.Fault}} {
+		if needed(v.event) && (v.value < leastTime || v.value > mostTime) {
+			fail(at.To("changes", v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
+		}
+	}
+	for name, value := range map[string]time.Duration{"pace": c.pace(), "patience": c.patience()} {
+		if value < leastTime || value > mostTime {
+			fail(at.To("changes", name), "%v is not possible; use %v to %v", value, leastTime, mostTime)
+		}
+	}
+	if c.Check.on() || needed("dies") || needed("hangs") {
+		c.Check.checkValues(at.To("changes", "check"), fail)
+	}
+}
+
+// Obstacle has nothing against a point that its subject can carry a part of: see
+// connections.
+func (e kind) Obstacle(p bench.Point, limits probe.Limits) string {
+	if reason := cmp.Or(p.Form.RouterObstacle(), p.Subject.Obstacle(p.Params, 1, limits)); reason != "" {
+		return reason
+	}
+	const spare = 200
+	each := bench.Part(p.Concurrency, p.Form.Lab.Clients, 0)
+	switch files := uint64(each + own(p.By).Reused + spare); {
+	case files > limits.OpenFiles:
+		return fmt.Sprintf("%d connections per client: it needs %d open files, and a process may have %d here", each,
+			files, limits.OpenFiles)
+	case each+own(p.By).Ports > limits.LocalPorts:
+		return fmt.Sprintf("%d connections and %d ports per client: a client has %d local ports here", each,
+			own(p.By).Ports, limits.LocalPorts)
+	}
+	return ""
+}
+
+// connections is how many are held: all of the point, or what the subject can
+// carry, with a note then.
+func connections(p bench.Point, limits probe.Limits) (n int, note string) {
+	reused := own(p.By).Reused * p.Form.Lab.Clients
+	carried := func(n int) int { return n + n/newShare + reused }
+	fits := func(n int) bool { return p.Subject.Obstacle(p.Params, carried(n), limits) == "" }
+	if fits(p.Concurrency) {
+		return p.Concurrency, ""
+	}
+	low, high := 1, p.Concurrency // low fits, high does not
+	for high-low > 1 {
+		if middle := (low + high) / 2; fits(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	low -= low % 100
+	return low, fmt.Sprintf("%d connections and not %d, for %s", low, p.Concurrency,
+		p.Subject.Obstacle(p.Params, carried(p.Concurrency), limits))
+}
+
+func (kind) Params(p bench.Point) map[string]any {
+	return map[string]any{"concurrency": p.Concurrency}
+}
+
+// Programs are none: servers and clients are parts of jeoul.
+func (kind) Programs() bench.Programs { return bench.Programs{} }
+func (e kind) OnMachines() string     { return bench.Conducted(e) }
+
+func (kind) Notes(f bench.Form) []string {
+	notes := []string{
+		fmt.Sprintf("an event is over when every connection was answered since its last change, or broke; %d UDP sockets a client are kept and ask every %v, other queries have a socket of their own, and an answer may take %v",
+			udpFlowsEach, udpPace, udpPatience),
+		"backends that leave go on running: a balancer that sends them what they are used to get breaks nothing by that",
+		"a process that is killed gets SIGKILL, and another one is started after the time that the suite says; addresses and rules that the laboratory has set up for it stay",
+		"a host that falls silent has its link taken down at the switch, and none of its connections when it is back, as after a crash",
+	}
+	for _, l := range f.Loads {
+		asked := fmt.Sprintf(
+			"each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
+			own(l).pace(), own(l).patience())
+		reused := fmt.Sprintf(
+			"connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", own(l).patience())
+		for _, note := range []string{asked, reused} {
+			if !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
+		}
+		notes = append(notes, own(l).Check.notes()...)
+		notes = append(notes, own(l).proxyNotes()...)
+		if own(l).NumberedPerSecond > 0 {
+			notes = append(notes,
+				fmt.Sprintf("numbered packets are UDP datagrams of the first client, from %d ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", numberedFlows),
+				"the switch's port to the balancer counts which numbered packets go to the balancer and come back (TC egress and ingress), so that each that is missing has a place")
+		}
+	}
+	return notes
+}
+
+// Prepare starts the servers, and the proxies before them, and waits until each answers.
+func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
+	proxies, servers := proxied(r.Form, r.Lab.Servers)
+	kept := bench.KeptOf[kept](r, "live servers")
+	kept.live, err = live.StartServers(ctx, servers, proxies, r.Options.Executable, changePort, checkPort)
+	if err != nil {
+		return err
+	}
+	if err := startProxies(ctx, r, proxies, servers); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, server := range r.Lab.Servers {
+		group.Go(func() error {
+			return awaitLive(ctx, r, server)
+		})
+	}
+	return group.Wait()
+}
+
+// awaitLive waits until the server of a host answers; it gives up when that has ended.
+func awaitLive(ctx context.Context, r *bench.Runner, server *lab.Host) error {
+	at := netip.AddrPortFrom(server.IPv4, changePort)
+	return bench.Poll(ctx, r.Options.Patience()*bench.ServerBound, func() error {
+		if err := Live(r).Ended(server); err != nil {
+			return bench.GiveUp(err)
+		}
+		return probe.Listening(ctx, server, at)
+	})
+}
+
+// Services is one, of all backends but the last, which is the one to come.
+func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
+	backends := own(p.By).backends(l.Servers)
+	return []subject.Service{{Port: changePort, UDP: own(p.By).Proxies == 0,
+		Servers: slices.Clone(backends[:len(backends)-1]), Check: own(p.By).Check.subject()}}
+}
+
+func (kind) Line(got []results.Trial) string {
+	var words []string
+	for _, t := range got {
+		word := fmt.Sprint(t.Params[paramEvent], " ")
+		switch beyond, ok := t.Metrics[results.FlowsMovedBeyondPercent]; {
+		case !t.Valid && len(got) == 1:
+			word = "not valid: " + t.Notes[0]
+		case !t.Valid:
+			word += "not valid"
+		case ok:
+			word += fmt.Sprintf("%.2f %%", beyond)
+		case t.Metrics[results.FaultSeconds] > 0:
+			word += fmt.Sprintf("%.0f (%.0f new ones failed)", t.Metrics[results.Broken],
+				t.Metrics[results.InFlight]+t.Metrics[results.NewFailedBefore]+t.Metrics[results.NewFailedAfter])
+		case t.Metrics[results.LostSYNs] > 0:
+			word += fmt.Sprintf("%.0f (%.0f SYNs lost)", t.Metrics[results.Broken], t.Metrics[results.LostSYNs])
+		default:
+			word += fmt.Sprintf("%.0f", t.Metrics[results.Broken])
+		}
+		words = append(words, word)
+	}
+	return "broken by " + strings.Join(words, ", ")
+}
+
+// openBound is how long it may take to open all connections.
+const openBound = time.Minute
+
+// Conduct opens the connections and runs one event after another.
+func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,
+	blank results.Trial) (all []results.Trial, err error) {
+	changing, ok := running.(subject.Changing)
+	if !ok {
+		return nil, fmt.Errorf("%s cannot be changed while it runs", t.Subject.Name())
+	}
+	crew, err := live.NewCrew(ctx, r.Lab, r.Options.Executable)
+	if err != nil {
+		return nil, err
+	}
+	c := &changeTrial{runner: r, trial: t, changing: changing, crew: crew, blank: blank,
+		service: kind{}.Services(r.Lab, t.Point)[0], left: map[string]bool{}, away: map[string]time.Time{}}
+	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
+	if err := c.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.startNumbered(ctx); err != nil {
+		return nil, err
+	}
+	for _, e := range changeEvents {
+		if !e.happens(t) {
+			continue
+		}
+		got, err := c.event(ctx, e)
+		all = append(all, got)
+		if err != nil {
+			// What was counted before holds; what would have come after did not.
+			return all, ctx.Err()
+		}
+	}
+	return all, nil
+}

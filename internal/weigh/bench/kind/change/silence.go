@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/host/clock"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// Bounds of the events in which a host falls silent, or resets its connections.
+const (
+	// noticeBound is how long a subject may take that notices by itself that a host is
+	// silent, and that it is back.
+	noticeBound = 30 * time.Second
+	// noticeEvery is how often it is asked; in a machine that is emulated, where to answer takes it the
+	// processor's time that its checks need, more seldom.
+	noticeEvery = 10 * time.Millisecond
+	// silenceTail is how long the host stays silent after that was noticed: time for a
+	// SYN to be sent again, and for every port to come round.
+	silenceTail = 2500 * time.Millisecond
+	// stayBound is how long every port may take to have a connection that stays open, and
+	// those that were reset to come again.
+	stayBound = 10 * time.Second
+)
+
+// silence is a host that was silent for a while.
+type silence struct {
+	cut time.Time
+	// noticed is when the subject was first seen to know; zero: it never was.
+	noticed time.Time
+	// heard is when the host was back, and back when the subject was seen to know.
+	heard, back time.Time
+}
+
+// fallSilent takes a server's host off the segment until the subject has noticed and a
+// while longer, or, of a subject that cannot tell, for the time of the suite; and back.
+func fallSilent(ctx context.Context, c *changeTrial) error {
+	server, s := c.backends()[serverSilent], &silence{}
+	c.silence = s
+	s.cut = time.Now()
+	if err := server.Silence(true); err != nil {
+		return err
+	}
+	stayed := c.staySilent(ctx, server)
+	// Also when the run is ended: what comes after must find the host.
+	if err := errors.Join(stayed, c.bringBack(server)); err != nil {
+		return err
+	}
+	s.heard = time.Now()
+	if noticing, ok := c.changing.(subject.Noticing); ok {
+		back, err := c.waitFor(ctx, noticing.Reaches, server, true)
+		s.back = back
+		return err
+	}
+	return nil
+}
+
+// staySilent waits as long as the host shall be silent.
+func (c *changeTrial) staySilent(ctx context.Context, server *lab.Host) error {
+	noticing, ok := c.changing.(subject.Noticing)
+	if !ok {
+		return clock.Sleep(ctx, own(c.trial.By).Silence)
+	}
+	noticed, err := c.waitFor(ctx, noticing.Reaches, server, false)
+	if err != nil {
+		return err
+	}
+	c.silence.noticed = noticed
+	return clock.Sleep(ctx, max(silenceTail, own(c.trial.By).Lap+time.Second))
+}
+
+// bringBack brings a silent host back as one that has booted: it knows nothing of the
+// connections that it had, and sends a first packet.
+func (c *changeTrial) bringBack(server *lab.Host) error {
+	destroyed := server.DestroySockets()
+	if errors.Is(destroyed, lab.ErrNoSocketDestroy) {
+		c.notes = append(c.notes, fmt.Sprintf("%s was back with the connections that it had: %v", server.Name,
+			destroyed))
+		destroyed = nil
+	}
+	return errors.Join(destroyed, server.Silence(false), server.Greet(c.runner.Lab.Balancer))
+}
+
+// waitFor returns when a subject was first seen to reach a server, or not to, by what it shows.
+func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error),
+	server *lab.Host, reached bool) (time.Time, error) {
+	bound := c.runner.Options.Patience() * noticeBound
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	for {
+		now, err := shows(ctx, server)
+		if err == nil && now == reached {
+			return time.Now(), nil
+		}
+		if waited := clock.Sleep(ctx, c.runner.Options.Patience()*noticeEvery); waited != nil {
+			what := "to be gone"
+			if reached {
+				what = "to serve"
+			}
+			return time.Time{}, fmt.Errorf("%s was not shown %s within %v: %w", server.Name, what, bound,
+				errors.Join(err, waited))
+		}
+	}
+}
+
+// write writes down what was lost until the silence was noticed, and what after it.
+func (s *silence) write(counts live.Counts, udp bool, m map[string]float64) {
+	m[results.SilentSeconds] = s.heard.Sub(s.cut).Seconds()
+	until := s.heard.Add(noticeBound) // beyond the event
+	if !s.noticed.IsZero() {
+		until = s.noticed
+		m[results.NoticedSeconds] = s.noticed.Sub(s.cut).Seconds()
+	}
+	if !s.back.IsZero() {
+		m[results.BackSeconds] = s.back.Sub(s.heard).Seconds()
+	}
+	split := func(all live.Moments, before, after string) {
+		n := all.Before(until)
+		m[before], m[after] = float64(n), float64(len(all)-n)
+	}
+	split(counts.LostSYNs, results.LostSYNsBefore, results.LostSYNsAfter)
+	split(counts.LostLaps, results.ReusedFailedBefore, results.ReusedFailedAfter)
+	if udp {
+		split(counts.LostQueries, results.UDPUnansweredBefore, results.UDPUnansweredAfter)
+	}
+}
+
+// cameAgain is what a drained server reset.
+type cameAgain struct {
+	// had are the connections from ports that are used again that it had.
+	had uint64
+}
+
+// drainAndReset drains a server that holds connections from ports that are used again,
+// has it reset them, and waits until they have come again from the same ports. With
+// direct server return the balancer sees nothing of the resets.
+func drainAndReset(ctx context.Context, c *changeTrial) error {
+	err := c.resetDrained(ctx)
+	if errors.Is(err, subject.ErrCannot) {
+		err = errors.Join(err, undrain(ctx, c, nil))
+	}
+	return errors.Join(err, c.crew.Go(ctx))
+}
+
+func (c *changeTrial) resetDrained(ctx context.Context) error {
+	server := c.backends()[serverDrained]
+	if _, err := c.crew.Stay(ctx, stayBound); err != nil {
+		return err
+	}
+	if err := c.apply(ctx, c.weighed(serverDrained, 0)); err != nil {
+		return err
+	}
+	by, err := c.crew.Stay(ctx, stayBound)
+	if err != nil {
+		return err
+	}
+	c.came = &cameAgain{had: by[server.Name]}
+	if err := server.DestroySockets(); errors.Is(err, lab.ErrNoSocketDestroy) {
+		return fmt.Errorf("%w: %w", subject.ErrCannot, err)
+	} else if err != nil {
+		return err
+	}
+	return c.awaitAgain(ctx)
+}
+
+// awaitAgain waits until as many connections have come again as the server had, or as
+// many as could.
+func (c *changeTrial) awaitAgain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stayBound)
+	defer cancel()
+	for {
+		counts, err := c.crew.Counts(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil // how many came is in the counts
+		case err != nil:
+			return err
+		}
+		var came uint64
+		for _, n := range counts.Again {
+			came += n
+		}
+		if came >= c.came.had {
+			return nil
+		}
+		if clock.Sleep(ctx, noticeEvery) != nil {
+			return nil
+		}
+	}
+}
+
+// undrain has the server take connections again.
+func undrain(ctx context.Context, c *changeTrial, _ map[string]float64) error {
+	return c.apply(ctx, c.weighed(serverDrained, 1))
+}
+
+// write writes down who answered those that came again.
+func (a *cameAgain) write(counts live.Counts, drained string, m map[string]float64) {
+	m[results.ResetByDrained], m[results.CameAgain] = float64(a.had), 0
+	for _, n := range counts.Again {
+		m[results.CameAgain] += float64(n)
+	}
+	m[results.AgainToDrained] = float64(counts.Again[drained])
+}
+
+// writeReused writes down what became of connections from ports that are used again.
+func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
+	m := got.Metrics
+	m[results.ReusedConnections], m[results.ReusedFailed] = float64(counts.Lapped), float64(len(counts.LostLaps))
+	m[results.ReusedTaken], m[results.LostSYNs] = float64(counts.Taken), float64(len(counts.LostSYNs))
+	for _, cause := range slices.Sorted(maps.Keys(counts.LapsFailed)) {
+		got.Notes = append(got.Notes, fmt.Sprintf("connections from ports that are used again which failed: %d %s",
+			counts.LapsFailed[cause], cause))
+	}
+	if c.silence != nil {
+		c.silence.write(counts, carriesUDP(c.trial.Point), m)
+	}
+	if c.fault != nil {
+		c.fault.write(counts, carriesUDP(c.trial.Point), m)
+		got.Notes = append(got.Notes, c.fault.notes()...)
+	}
+	if c.came != nil {
+		c.came.write(counts, c.backends()[serverDrained].Name, m)
+	}
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flood
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/flood"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"golang.org/x/sys/unix"
+)
+
+// floodCPU has the flood; the last core, which floodCPU is not, the rest.
+const floodCPU = 0
+
+// syncookies is the setting by which SYNs are answered without remembering them:
+// "1" when too many are half-open, "2" always (ip-sysctl.rst).
+const syncookies = "net.ipv4.tcp_syncookies"
+
+// floodStage is a laboratory made ready for a flood, and the flood.
+type floodStage struct {
+	lab   *lab.Lab
+	flood *flood.Flood
+	undo  []func() error
+	// end ends the flood that runs, and ended has what it returned.
+	end   context.CancelFunc
+	ended chan error
+	once  sync.Once
+}
+
+// newFloodStage makes everything ready. What it returns is to be closed, even with
+// an error.
+func newFloodStage(t bench.Trial, l *lab.Lab) (*floodStage, error) {
+	s := &floodStage{lab: l}
+	for _, ready := range []func(bench.Trial) error{s.route, s.load, s.tap, s.pin} {
+		if err := ready(t); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// on does something, and notes how it is taken back.
+func (s *floodStage) on(do func(on bool) error) error {
+	s.undo = append(s.undo, func() error { return do(false) })
+	return do(true)
+}
+
+// route leads what is sent to the flood's sources to the attacker; from servers
+// through the balancer, where that sees the answers to its clients.
+func (s *floodStage) route(bench.Trial) error {
+	for _, host := range append([]*lab.Host{s.lab.Balancer}, s.lab.Servers...) {
+		through := s.lab.Attacker
+		next, err := host.NextHop(s.lab.Clients[0].IPv4)
+		if err != nil {
+			return err
+		}
+		if host != s.lab.Balancer && next == s.lab.Balancer.IPv4 {
+			through = s.lab.Balancer
+		}
+		if err := s.on(func(on bool) error { return host.RouteThrough(through, floodSources, on) }); err != nil {
+			return err
+		}
+	}
+	for _, server := range s.lab.Servers {
+		err := s.on(func(on bool) error {
+			value := "1"
+			if on {
+				value = "2"
+			}
+			return server.Set(syncookies, value)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// floodMostPerSecond is more than a core sends: by it, and by the time, a flood's
+// packets are bounded.
+const floodMostPerSecond = 20_000_000
+
+// load loads the flood. Without a balancer it is for the servers themselves.
+func (s *floodStage) load(t bench.Trial) (err error) {
+	attacker := s.lab.Attacker
+	device, _, err := attacker.Indexes()
+	if err != nil {
+		return err
+	}
+	targets := []*lab.Host{s.lab.Balancer}
+	direct := t.Subject.Name() == "direct"
+	if direct {
+		targets = s.lab.Servers
+	}
+	drop := own(t.By).beyond() == beyondDrop
+	options := flood.Options{
+		Packets: own(t.By).Packets, Sources: floodSources, Target: floodTarget(s.lab), From: attacker.MAC,
+		Interface: device,
+		Rate:      own(t.By).Rate, Limit: uint64(floodMostPerSecond * floodTime(t.Duration).Seconds()),
+		Seed:       uint64(t.Repeat),
+		DropAtPort: direct && drop, DropAtExit: drop,
+	}
+	for _, host := range targets {
+		options.To = append(options.To, host.MAC)
+	}
+	if s.flood, err = flood.New(options); err != nil {
+		return err
+	}
+	for _, host := range targets {
+		_, port, err := host.Indexes()
+		if err == nil {
+			err = s.flood.Connect(host.MAC, port)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tap attaches the flood's taps.
+func (s *floodStage) tap(bench.Trial) error {
+	taps := s.flood.Taps()
+	attacker, balancer := s.lab.Attacker, s.lab.Balancer
+	return errors.Join(
+		attacker.TapDevice(taps.Sink), attacker.TapPort(taps.Port), balancer.TapPort(taps.Exit),
+		s.on(func(on bool) error {
+			if on {
+				return nil
+			}
+			return errors.Join(attacker.TapDevice(nil), attacker.TapPort(nil), balancer.TapPort(nil))
+		}),
+	)
+}
+
+// pin ties what serves the connections to the last core.
+func (s *floodStage) pin(bench.Trial) error {
+	for _, host := range append([]*lab.Host{s.lab.Balancer}, s.lab.Servers...) {
+		err := s.on(func(on bool) error {
+			if on {
+				return errors.Join(host.Pin(bench.LastCPU()), host.Renice(bench.FirstNice))
+			}
+			return errors.Join(host.Pin(), host.Renice(0))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start begins the flood, which ends by itself if it is not stopped.
+func (s *floodStage) start(ctx context.Context, most time.Duration) {
+	ctx, s.end = context.WithTimeout(ctx, most)
+	s.ended = make(chan error, 1)
+	go func() {
+		s.ended <- s.lab.Attacker.Do(func() error {
+			// Of this thread alone, which ends with the flood.
+			if err := unix.Setpriority(unix.PRIO_PROCESS, 0, bench.FirstNice); err != nil {
+				return fmt.Errorf("giving the flood the CPU first: %w", err)
+			}
+			return s.flood.Run(ctx, floodCPU)
+		})
+	}()
+}
+
+// stop ends the flood and waits until it is over.
+func (s *floodStage) stop() (err error) {
+	if s.end == nil {
+		return nil
+	}
+	s.once.Do(func() {
+		s.end()
+		err = <-s.ended
+	})
+	return err
+}
+
+// close ends the flood and takes everything back. What went with the laboratory
+// is gone already.
+func (s *floodStage) close() error {
+	errs := []error{s.stop()}
+	for _, back := range slices.Backward(s.undo) {
+		if err := back(); !errors.Is(err, lab.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if s.flood != nil {
+		errs = append(errs, s.flood.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("taking back what a flood needed: %w", err)
+	}
+	return nil
+}

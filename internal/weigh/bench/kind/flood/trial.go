@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flood
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/web"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/flood"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// A trial is this long besides its two phases. In these times requests are made, and
+// not counted: there the laboratory is read, and the flood begins.
+const (
+	floodBefore = 400 * time.Millisecond
+	// floodBegins is from when the flood is there.
+	floodBegins = 300 * time.Millisecond
+	floodEnds   = 100 * time.Millisecond
+	// floodStarts is how long it may take until it is there.
+	floodStarts = 10 * time.Second
+)
+
+// The names of the phases that are counted.
+const (
+	phaseQuiet = "quiet"
+	phaseFlood = "flood"
+)
+
+func floodPhases(each time.Duration) []load.Phase {
+	return []load.Phase{{Time: floodBefore}, {Name: phaseQuiet, Time: each}, {Time: floodBegins},
+		{Name: phaseFlood, Time: each}, {Time: floodEnds}}
+}
+
+// floodTime is how long a flood goes on at most.
+func floodTime(each time.Duration) time.Duration { return floodStarts + floodBegins + 2*each }
+
+// floodTarget is the service.
+func floodTarget(l *lab.Lab) netip.AddrPort { return netip.AddrPortFrom(l.VIP4, web.Port) }
+
+// floodTrial is a trial with its subject up.
+type floodTrial struct {
+	runner  *bench.Runner
+	trial   bench.Trial
+	running subject.Running
+	stage   *floodStage
+	client  *steadyClient
+	// quiet and flooded are what was read around the two phases.
+	quiet, flooded [2]floodReading
+	// remembered is what the subject kept: before the flood, in it, and after all.
+	remembered [3]subject.Remembered
+}
+
+// floodReading is the laboratory at a moment.
+type floodReading struct {
+	at     time.Time
+	cpu    time.Duration // the balancer's
+	idle   float64       // of the core that has the connections, in seconds
+	counts flood.Counts
+}
+
+func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,
+	blank results.Trial) (all []results.Trial, err error) {
+	f := &floodTrial{runner: r, trial: t, running: running}
+	if err := bench.Poll(ctx, bench.ReadyBound, func() error {
+		return probe.Ask(ctx, r.Lab.Clients[0], running.Target(0), "/"+web.FileName, t.Form.Web.FileBytes)
+	}); err != nil {
+		return nil, fmt.Errorf("the subject came up, but does not serve: %w", err)
+	}
+	f.stage, err = newFloodStage(t, r.Lab)
+	defer func() { err = errors.Join(err, f.stage.close()) }()
+	if err == nil {
+		err = f.run(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	report, err := f.client.report()
+	if err != nil {
+		return nil, err
+	}
+	f.write(&blank, report)
+	return []results.Trial{blank}, nil
+}
+
+// run has the client ask, and floods the subject meanwhile.
+func (f *floodTrial) run(ctx context.Context) (err error) {
+	if f.client, err = f.startClient(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.client.process.Stop(context.WithoutCancel(ctx))) }()
+	if err = f.client.opened(ctx); err == nil {
+		err = f.runner.Lab.Clients[0].Renice(bench.FirstNice)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.stage.stop()) }()
+	each := f.trial.Duration
+	next := func() error { return f.client.next(ctx) }
+	for _, step := range []func() error{
+		func() error { return f.client.pass(ctx, floodBefore) },
+		func() error { return f.read(&f.quiet[0]) },
+		next, // the quiet phase
+		func() error { return f.client.pass(ctx, each) },
+		next,
+		func() error { return errors.Join(f.read(&f.quiet[1]), f.remember(ctx, 0)) },
+		func() error { return f.begin(ctx) },
+		func() error { return f.client.pass(ctx, floodBegins) },
+		func() error { return f.read(&f.flooded[0]) },
+		next, // the phase under the flood
+		func() error { return f.client.pass(ctx, each) },
+		next,
+		func() error { return errors.Join(f.read(&f.flooded[1]), f.remember(ctx, 1), f.stage.stop()) },
+		func() error { return f.client.pass(ctx, floodEnds) },
+		next,
+		func() error { return f.client.wait(ctx, cmp.Or(own(f.trial.By).Patience, load.SteadyPatience)) },
+		func() error { return f.remember(ctx, 2) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin begins the flood and waits until it is there.
+func (f *floodTrial) begin(ctx context.Context) error {
+	f.stage.start(ctx, floodTime(f.trial.Duration))
+	return bench.Poll(ctx, floodStarts, func() error {
+		counts, err := f.stage.flood.Counts()
+		switch {
+		case err != nil:
+			return bench.GiveUp(err)
+		case counts.Offered == 0:
+			return errors.New("no packet of the flood has reached the balancer's link")
+		}
+		return nil
+	})
+}
+
+func (f *floodTrial) read(into *floodReading) (err error) {
+	if into.cpu, err = f.runner.Lab.Balancer.CPUTime(); err != nil {
+		return err
+	}
+	into.at = time.Now()
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return fmt.Errorf("reading the CPUs' times: %w", err)
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		return fmt.Errorf("reading the CPUs' times: %w", err)
+	}
+	core := stat.CPU[int64(bench.LastCPU())]
+	into.idle = core.Idle + core.Iowait
+	into.counts, err = f.stage.flood.Counts()
+	return err
+}
+
+// remember asks the subject what it keeps.
+func (f *floodTrial) remember(ctx context.Context, at int) (err error) {
+	if subject, ok := f.running.(subject.Remembering); ok {
+		f.remembered[at], err = subject.Remembered(ctx)
+	}
+	return err
+}
+
+// steadyClient is the client's process.
+type steadyClient struct {
+	process        *lab.Process
+	mu             sync.Mutex
+	stdout, stderr bytes.Buffer
+}
+
+// output collects one stream of a process under its lock.
+type output struct {
+	client *steadyClient
+	into   *bytes.Buffer
+}
+
+// floodMaxOutput bounds what is kept of it.
+const floodMaxOutput = 16 << 20
+
+func (o output) Write(data []byte) (int, error) {
+	o.client.mu.Lock()
+	defer o.client.mu.Unlock()
+	o.into.Write(data[:min(len(data), floodMaxOutput-o.into.Len())])
+	return len(data), nil
+}
+
+func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
+	host := f.runner.Lab.Clients[0]
+	what, err := json.Marshal(load.Steady{
+		Target: f.running.Target(0), Path: "/" + web.FileName, FileBytes: f.trial.Form.Web.FileBytes,
+		Connections: f.trial.Concurrency, Every: own(f.trial.By).Every, New: own(f.trial.By).New,
+		Patience: own(f.trial.By).Patience,
+		Phases:   floodPhases(f.trial.Duration),
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &steadyClient{}
+	c.process, err = host.Start(context.WithoutCancel(ctx), lab.Command{
+		Path: f.runner.Options.Executable, Args: []string{"bench", "steady", string(what)}, CPUs: []int{bench.LastCPU()},
+		Stdout: output{c, &c.stdout}, Stderr: output{c, &c.stderr},
+	})
+	return c, err
+}
+
+// steadyBound is how long a client may take to open its connections, to end a phase, and to report once all is
+// answered.
+const steadyBound = 30 * time.Second
+
+// opened waits until all connections are open.
+func (c *steadyClient) opened(ctx context.Context) error {
+	return bench.Poll(ctx, steadyBound, func() error {
+		if err := c.alive(); err != nil {
+			return bench.GiveUp(err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !load.SteadyOpened(c.stdout.Bytes()) {
+			return load.ErrSteady
+		}
+		return nil
+	})
+}
+
+// next has the client end the phase that is on, and waits until it has: on a busy core it may be late, and the next
+// phase is as long as it is to be from then on.
+func (c *steadyClient) next(ctx context.Context) error {
+	before := c.ended()
+	if err := c.process.Signal(unix.SIGUSR1); err != nil {
+		return fmt.Errorf("telling the client that a phase ends: %w", err)
+	}
+	return bench.Poll(ctx, steadyBound, func() error {
+		err := c.alive() // before what it has written, which is all there when it has ended
+		if c.ended() > before {
+			return nil
+		}
+		if err != nil {
+			return bench.GiveUp(err)
+		}
+		return errors.New("the client does not end a phase that it was told to end")
+	})
+}
+
+// ended returns how many phases the client has ended.
+func (c *steadyClient) ended() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return load.SteadyEnded(c.stdout.Bytes())
+}
+
+// alive returns why the client's process has ended, if it has.
+func (c *steadyClient) alive() error {
+	select {
+	case <-c.process.Done():
+		return fmt.Errorf("the client ended early: %w%s", cmp.Or(c.process.Wait(), errors.New("by itself")),
+			c.lastWords())
+	default:
+		return nil
+	}
+}
+
+func (c *steadyClient) lastWords() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	words := strings.Join(strings.Fields(c.stderr.String()), " ")
+	if words == "" {
+		return ""
+	}
+	return fmt.Sprintf("; its last words: %q", words)
+}
+
+// pass lets some time pass, as long as the client lives.
+func (c *steadyClient) pass(ctx context.Context, long time.Duration) error {
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-c.process.Done():
+		return c.alive()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wait waits until the client has ended by itself, which waits for answers for as long as its patience.
+func (c *steadyClient) wait(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience+steadyBound)
+	defer cancel()
+	select {
+	case <-c.process.Done():
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the client's report: %w", ctx.Err())
+	}
+	if err := c.process.Wait(); err != nil {
+		return fmt.Errorf("the client failed: %w%s", err, c.lastWords())
+	}
+	return nil
+}
+
+func (c *steadyClient) report() (*load.SteadyReport, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return load.ParseSteady(c.stdout.Bytes())
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kind registers the kinds of loads, a folder each: who runs suites imports it.
+package kind
+
+import (
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/bulk"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/change"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/dns"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/flood"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/paced"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/transact"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/web"
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/wire"
+)
+
+// A new kind is a line here.
+func init() {
+	bench.Register(web.AB, web.Wrk, bulk.Kind, transact.CRR, transact.RR, paced.Kind, change.Kind, flood.Kind,
+		wire.Kind, dns.Kind)
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"fmt"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+)
+
+// What an answer takes of a kernel's memory for TCP, on its way from one end's queue
+// to the other's.
+const (
+	pageBytes = 4096
+	// headerBytes is what nginx says before the file, rounded up.
+	headerBytes = 300
+	// windowBytes is what TCP sends before it hears anything: ten segments of
+	// Ethernet's (RFC 6928). More of an answer waits in its file.
+	windowBytes = 10 * 1448
+)
+
+// crowd is how many of the point's connections one kernel has the servers' ends of:
+// all where the hosts are namespaces of one machine.
+func crowd(p bench.Point) int {
+	if p.Form.Far {
+		return bench.Part(p.Concurrency, p.Form.Lab.Servers, 0)
+	}
+	return p.Concurrency
+}
+
+// crowdObstacle says whether the answers to all connections at once, as clients of
+// a closed loop ask for them, are more than a kernel holds without pressure. Beyond
+// that it drops what has arrived, and the trial would measure its retransmissions,
+// if it came to an end (tcp(7), tcp_mem).
+func crowdObstacle(p bench.Point, limits probe.Limits) string {
+	each := (min(p.Form.Web.FileBytes+headerBytes, windowBytes) + pageBytes - 1) / pageBytes
+	if pages := crowd(p) * each; limits.TCPPages > 0 && pages > limits.TCPPages {
+		return fmt.Sprintf(
+			"%d connections at once: their answers take %d pages of a kernel's memory for TCP, which drops what arrives beyond %d here (the second of net.ipv4.tcp_mem, which is the machine's)",
+			crowd(p), pages, limits.TCPPages)
+	}
+	return ""
+}
+
+// patientDir is where the web servers have the file a second time: from there, they
+// wait for the client's end of a connection before they close theirs.
+const patientDir = "patient/"
+
+// patient says whether the web servers must wait for clients before they close. A
+// server that closes first leaves the rest of its answer to the kernel, and beyond
+// tcp_max_orphans such connections the kernel resets them. ab takes part of those
+// resets for nothing at all, and waits for ever.
+func patient(p bench.Point, limits probe.Limits) bool {
+	return limits.Orphans > 0 && crowd(p) > limits.Orphans
+}
+
+// patientNote is for the trials in which they do.
+func patientNote(limits probe.Limits) string {
+	return fmt.Sprintf(
+		"servers wait for a client's end of a connection before they close theirs (nginx: lingering_close always): of connections closed before all was acknowledged the kernel keeps %d at once (net.ipv4.tcp_max_orphans), and resets others", limits.Orphans)
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+)
+
+func init() { bench.Register(AB) }
+
+func TestOneKernelHoldsSoManyConnections(t *testing.T) {
+	// Of a machine of 24 GiB; roomy has no such limits.
+	roomy := probe.Limits{OpenFiles: 1_000_000, Cores: 64, LocalPorts: 60_000}
+	limits := roomy
+	limits.Orphans, limits.TCPPages = 131_072, 383_868
+	form := bench.Form{Lab: bench.Size{Clients: 25, Servers: 25}, Web: bench.Web{FileBytes: 5120}, Repeats: 1,
+		Subjects: []bench.Subject{{Name: "direct"}},
+		Loads: []bench.Load{{Name: "ab", Kind: "ab", Concurrency: []int{131_072, 150_000, 191_934, 191_935},
+			Requests: 200_000}}}
+	tests := map[int]struct {
+		patient  bool
+		obstacle string
+	}{
+		131_072: {false, ""},
+		150_000: {true, ""},
+		191_934: {true, ""}, // of two pages each
+		191_935: {true, "191935 connections at once: their answers take 383870 pages"},
+	}
+	for _, trial := range bench.Plan(form, limits, bench.Absent{}) {
+		want := tests[trial.Concurrency]
+		if patient(trial.Point, limits) != want.patient || !strings.HasPrefix(trial.Obstacle, want.obstacle) ||
+			(want.obstacle == "") != (trial.Obstacle == "") {
+			t.Errorf("%d connections: patient %v, obstacle %q; want %v, %q", trial.Concurrency, patient(trial.Point, limits),
+				trial.Obstacle, want.patient, want.obstacle)
+		}
+		if patient(trial.Point, roomy) || crowdObstacle(trial.Point, roomy) != "" {
+			t.Errorf("%d connections: limits that are not known bound them", trial.Concurrency)
+		}
+	}
+	// On machines each server's kernel has its own connections only.
+	form.Far = true
+	for _, trial := range bench.Plan(form, limits, bench.Absent{}) {
+		if patient(trial.Point, limits) || trial.Obstacle != "" {
+			t.Errorf("%d connections to 25 machines: patient %v, obstacle %q", trial.Concurrency, patient(trial.Point, limits),
+				trial.Obstacle)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"text/template"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// The service that is weighed.
+const (
+	Port = 80
+	// FileName is the name of the file that it serves, as in experiment 1.
+	FileName = "dummy_file"
+)
+
+// Bounds of a web server.
+const (
+	workers = 2
+	// spareFiles is what a worker opens besides connections: logs, listeners,
+	// the file served, which is open while it is sent, and an epoll instance.
+	spareFiles = 200
+	// spread allows for one worker taking more of the connections than the
+	// other: three quarters of what both could hold are counted on.
+	spread = 0.75
+)
+
+// workerConnections is what one worker can hold.
+func workerConnections(limits probe.Limits) int {
+	// Half: while it answers, a connection has the file open besides.
+	return int(max(limits.OpenFiles, spareFiles+2)-spareFiles) / 2
+}
+
+// ServersObstacle says what keeps the web servers from holding their part of p.
+func ServersObstacle(p bench.Point, limits probe.Limits) string {
+	each := bench.Part(p.Concurrency, p.Form.Lab.Servers, 0)
+	if most := int(spread * workers * float64(workerConnections(limits))); each > most {
+		return fmt.Sprintf(
+			"%d connections per web server: its %d workers can hold %d with the limit of %d open files here",
+			each, workers, most, limits.OpenFiles)
+	}
+	return ""
+}
+
+//go:embed nginx.conf.tmpl
+var nginxTemplate string
+
+var nginxConfig = template.Must(template.New("nginx.conf").Parse(nginxTemplate))
+
+// nginxValues are what the template needs.
+type nginxValues struct {
+	Dir, Root string
+	// PatientDir is [patientDir].
+	PatientDir string
+	Port       int
+	// TLSPort is one of TLS, with the Certificate; 0 for none.
+	TLSPort                      int
+	Certificate                  string
+	OpenFiles, WorkerConnections int
+}
+
+// Program is what web servers run.
+var Program = bench.Program{Name: "nginx", Flag: "-v"}
+
+// Servers are the web servers of a laboratory, which serve all subjects.
+type Servers struct {
+	lab *lab.Lab
+	// Processes are one a server, in the laboratory's order.
+	Processes []*lab.Process
+	// shown is what they show over TLS; nil where no load is over TLS.
+	shown *certificate
+}
+
+// Of returns the web servers of a run's laboratory.
+func Of(r *bench.Runner) *Servers { return bench.KeptOf[Servers](r, "web servers") }
+
+// Start starts nginx on every server, unless that was done, and waits until each answers. They are
+// stopped with the laboratory.
+func Start(ctx context.Context, r *bench.Runner) (err error) {
+	s := Of(r)
+	if s.lab != nil {
+		return nil
+	}
+	s.lab = r.Lab
+	if encrypted(r.Form) {
+		if s.shown, err = newCertificate(r.Lab); err != nil {
+			return err
+		}
+	}
+	r.Alive, r.AfterTrial = append(r.Alive, s.running), append(r.AfterTrial, s.emptyLogs)
+	start := func(ctx context.Context) error { return s.start(ctx, r.Form.Web.FileBytes, r.Limits) }
+	r.Retuned = append(r.Retuned, func(ctx context.Context) error { return errors.Join(s.stop(ctx), start(ctx)) })
+	return start(ctx)
+}
+
+func (s *Servers) start(ctx context.Context, fileBytes int, limits probe.Limits) error {
+	root, err := writeRoot(ctx, s.lab, fileBytes)
+	if err != nil {
+		return err
+	}
+	s.Processes = nil
+	for _, server := range s.lab.Servers {
+		process, err := startNginx(ctx, server, nginxValues{
+			Dir: server.Dir, Root: root(server), PatientDir: patientDir, Port: Port, TLSPort: tlsPort,
+			Certificate: s.shown.path(server),
+			OpenFiles:   int(limits.OpenFiles), WorkerConnections: workerConnections(limits),
+		})
+		if err != nil {
+			return err
+		}
+		s.Processes = append(s.Processes, process)
+	}
+	for i, server := range s.lab.Servers {
+		if err := s.waitFor(ctx, i, fileBytes); err != nil {
+			return fmt.Errorf("starting nginx on %s: %w%s", server.Name, err, errorLog(server))
+		}
+	}
+	return nil
+}
+
+func (s *Servers) stop(ctx context.Context) error {
+	for _, process := range s.Processes {
+		if err := process.Stop(ctx); err != nil {
+			return fmt.Errorf("stopping a web server: %w", err)
+		}
+	}
+	return nil
+}
+
+func startNginx(ctx context.Context, server *lab.Host, values nginxValues) (*lab.Process, error) {
+	var text bytes.Buffer
+	if err := nginxConfig.Execute(&text, values); err != nil {
+		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
+	}
+	path := filepath.Join(server.Dir, "nginx.conf")
+	if err := server.WriteFile(path, text.Bytes()); err != nil {
+		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
+	}
+	// -e: before it has read the configuration, it would write to the system's log.
+	process, err := server.Start(context.WithoutCancel(ctx), lab.Command{
+		Path: Program.Name, Args: []string{"-e", filepath.Join(server.Dir, "error.log"), "-p", server.Dir, "-c", path}})
+	if err != nil {
+		return nil, err
+	}
+	return process, nil
+}
+
+// waitFor polls server i until it serves the file.
+func (s *Servers) waitFor(ctx context.Context, i, fileBytes int) error {
+	server := s.lab.Servers[i]
+	address := netip.AddrPortFrom(server.IPv4, Port)
+	return bench.PollAlive(ctx, s.Processes[i], func() error {
+		return probe.Ask(ctx, server, address, "/"+FileName, fileBytes)
+	})
+}
+
+// running returns nil if every web server still runs.
+func (s *Servers) running() error {
+	for i, process := range s.Processes {
+		select {
+		case <-process.Done():
+			server := s.lab.Servers[i]
+			return fmt.Errorf("the web server on %s has ended: %w%s", server.Name,
+				cmp.Or(process.Wait(), errors.New("by itself")), errorLog(server))
+		default:
+		}
+	}
+	return nil
+}
+
+// errorLog returns the end of a server's error log behind a semicolon.
+func errorLog(server *lab.Host) string {
+	return bench.EndOf(server, filepath.Join(server.Dir, "error.log"))
+}
+
+// emptyLogs empties the access logs, which nginx appends to: in a long run they
+// would fill the disk.
+func (s *Servers) emptyLogs() error {
+	return lab.Each(s.lab.Servers, func(server *lab.Host) error {
+		return server.Empty(filepath.Join(server.Dir, "access.log"))
+	})
+}
+
+// Services is the one service of all web servers.
+func Services(l *lab.Lab) []subject.Service {
+	return []subject.Service{{Port: Port, Servers: l.Servers}}
+}
+
+// tlsServices is that service over TLS.
+func tlsServices(l *lab.Lab) []subject.Service {
+	return []subject.Service{{Port: tlsPort, PlainPort: Port, Servers: l.Servers}}
+}

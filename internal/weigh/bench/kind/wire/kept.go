@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
+)
+
+// wireWatch is how often a subject is asked what it keeps.
+const wireWatch = 500 * time.Millisecond
+
+// wireKept is what a subject kept for flows at most, and the machine's memory for it.
+type wireKept struct {
+	remembered subject.Remembered
+	before     uint64 // available memory
+	least      uint64
+}
+
+// watch begins to ask the subject of a load that holds connections what it keeps, until
+// the function that it returns is called.
+func (w *wireTrial) watch(ctx context.Context) (stop func() error, err error) {
+	if own(w.trial.By).Load != wire.Capacity {
+		return func() error { return nil }, nil
+	}
+	if w.kept.before, err = available(); err != nil {
+		return nil, err
+	}
+	w.kept.least = w.kept.before
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ticker := time.NewTicker(wireWatch)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				ended <- nil
+				return
+			case <-ticker.C:
+			}
+			if err := w.look(ctx); err != nil && ctx.Err() == nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return func() error {
+		cancel()
+		return <-ended
+	}, nil
+}
+
+// look asks once.
+func (w *wireTrial) look(ctx context.Context) error {
+	now, err := available()
+	if err != nil {
+		return err
+	}
+	w.kept.least = min(w.kept.least, now)
+	remembering, ok := w.running.(subject.Remembering)
+	if !ok {
+		return nil
+	}
+	kept, err := remembering.Remembered(ctx)
+	if err != nil {
+		return err
+	}
+	kept.Flows = max(kept.Flows, w.kept.remembered.Flows)
+	w.kept.remembered = kept
+	return nil
+}
+
+// write puts it into the result. It is not called while look may be.
+func (k wireKept) write(got *results.Trial) {
+	got.Metrics[results.MachineBytes] = float64(k.before - k.least)
+	of := k.remembered
+	if of.What == "" {
+		return
+	}
+	got.Metrics[results.RememberedMax] = float64(of.Flows)
+	if of.Limit > 0 {
+		got.Metrics[results.RememberedLimit] = float64(of.Limit)
+	}
+	if of.Bytes > 0 {
+		got.Metrics[results.RememberedBytes] = float64(of.Bytes)
+	}
+	got.Notes = append(got.Notes, fmt.Sprintf("what it kept: %s", of.What))
+}
+
+// full says that the subject could hold no more of the connections that a step has set up,
+// and why; empty if it could.
+func (w *wireTrial) full(ctx context.Context, step wire.Step) (string, error) {
+	if step.Kind != wire.Setup && step.Kind != wire.Session {
+		return "", nil
+	}
+	of := wireResult{wireTrial: w, step: step}
+	if reason := w.filled([]wire.Step{step}); reason != "" {
+		return reason, nil
+	}
+	remembering, ok := w.running.(subject.Remembering)
+	if !ok || float64(step.Begun-min(of.done(), step.Begun)) <= wireLoss*float64(step.Begun) {
+		return "", nil
+	}
+	kept, err := remembering.Remembered(ctx)
+	if err != nil || kept.Limit == 0 || float64(kept.Flows) < nearlyAll*float64(kept.Limit) {
+		return "", err
+	}
+	return fmt.Sprintf("%d of at most %d %s", kept.Flows, kept.Limit, kept.What), nil
+}
+
+// fullSetup begins the note on connections that filled the subject.
+const fullSetup = "it was full, so this is how many it holds, and not how fast it sets them up: "
+
+// filled says that the connections of one of some steps of Setup were as many as the subject
+// can hold by what is known of it, and why; empty if they were not.
+func (w *wireTrial) filled(steps []wire.Step) string {
+	for _, step := range steps {
+		if step.Kind != wire.Setup {
+			continue
+		}
+		done := wireResult{wireTrial: w, step: step}.done()
+		if reason := w.trial.Subject.Obstacle(w.trial.Params, int(done)+1, w.runner.Limits); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+// nearlyAll is the share of what can be remembered from which on there is no room to speak
+// of.
+const nearlyAll = 0.98
+
+// available is how much memory the machine has to give.
+func available() (bytes uint64, err error) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, fmt.Errorf("reading the machine's memory: %w", err)
+	}
+	memory, err := proc.Meminfo()
+	if err == nil && memory.MemAvailableBytes == nil {
+		err = errors.New("the kernel tells no MemAvailable")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the machine's memory: %w", err)
+	}
+	return *memory.MemAvailableBytes, nil
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
+)
+
+// wireTester is a tester that stays on its ports from trial to trial, for as long as
+// their arrangement is the same: loading a program for each port takes longer than a
+// short trial.
+type wireTester struct {
+	tester *wire.Tester
+	// key says what it is arranged for.
+	key string
+	// atEnd says that it is closed with the laboratory.
+	atEnd bool
+}
+
+// of returns a tester for the arrangement: the one that is there, or a new one in its
+// place.
+func (w *wireTester) of(ctx context.Context, spec wire.Spec) (*wire.Tester, error) {
+	key := arrangement(spec)
+	if w.tester != nil && w.key == key {
+		return w.tester, nil
+	}
+	if err := w.close(); err != nil {
+		return nil, err
+	}
+	tester, err := wire.New(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	w.tester, w.key = tester, key
+	return tester, nil
+}
+
+// arrangement says in a text all that differs between the testers of a run. A port is
+// known by its name, in one laboratory.
+func arrangement(spec wire.Spec) string {
+	for _, ports := range []*[]wire.Port{&spec.Clients, &spec.Servers} {
+		named := make([]wire.Port, len(*ports))
+		for i, p := range *ports {
+			p.Do = nil
+			named[i] = p
+		}
+		*ports = named
+	}
+	return fmt.Sprintf("%+v", spec)
+}
+
+// close takes the programs off the ports.
+func (w *wireTester) close() error {
+	if w.tester == nil {
+		return nil
+	}
+	err := w.tester.Close()
+	w.tester = nil
+	return err
+}
+
+// testerOf is that of the laboratory's last packet-level load, for the next of its arrangement.
+func testerOf(r *bench.Runner) *wireTester {
+	w := bench.KeptOf[wireTester](r, kind{}.Name())
+	if !w.atEnd {
+		w.atEnd = true
+		r.AtEnd = append(r.AtEnd, w.close)
+	}
+	return w
+}

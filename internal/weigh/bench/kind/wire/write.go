@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+	"github.com/jeoul/jeoul/internal/weigh/wire"
+)
+
+// Of a step.
+const (
+	// wireLoss is the share of failures from which a part was the limit.
+	wireLoss = 0.001
+	// wireAtCeiling is how much of the tester's ceiling a rate is at least that the
+	// tester, and not the balancer, has set.
+	wireAtCeiling = 0.95
+)
+
+// wireResult is a step, and what was read around it.
+type wireResult struct {
+	*wireTrial
+	step     wire.Step
+	from, to wireReading
+}
+
+// write puts the step into a result. That connections failed is a figure, and does not
+// make it invalid; that none was established does.
+func (r wireResult) write(got *results.Trial) {
+	got.Valid = true
+	got.Metrics = r.step.Metrics()
+	got.Metrics[r.step.Kind.Metric()] = r.rate(r.done())
+	r.writeServers(got)
+	r.writeParts(got)
+	got.Notes = append(slices.Clone(got.Notes), r.running.Notes()...)
+	if r.step.Interrupted {
+		got.Valid = false
+		got.Notes = append([]string{"the step was ended early"}, got.Notes...)
+	}
+	if done := r.done(); done == 0 {
+		got.Valid = false
+		got.Notes = append([]string{fmt.Sprintf("of %d %s that were begun, none came to anything", r.step.Begun,
+			r.noun())}, got.Notes...)
+	}
+	if lost := lostWhere(r.from.drops, r.to.drops); lost != "" {
+		got.Notes = append(got.Notes, "frames that found a queue full: "+lost)
+	}
+}
+
+// done is how many the main metric counts.
+func (r wireResult) done() uint64 {
+	switch r.step.Kind {
+	case wire.UDP, wire.SYNFlood:
+		return r.arrived()
+	case wire.Capacity:
+		return min(r.step.Established, r.arrived())
+	}
+	return r.step.Succeeded()
+}
+
+// arrived are datagrams at the servers.
+func (r wireResult) arrived() (sum uint64) {
+	for _, n := range r.step.PerServer {
+		sum += n
+	}
+	return sum
+}
+
+// noun is what the step counts.
+func (r wireResult) noun() string {
+	return strings.TrimSuffix(strings.ReplaceAll(r.step.Kind.Metric(), "_", " "), " per second")
+}
+
+// rate is so many a second of the step.
+func (r wireResult) rate(n uint64) float64 {
+	if r.step.Duration <= 0 {
+		return 0
+	}
+	return float64(n) / r.step.Duration.Seconds()
+}
+
+// writeServers writes what each server got.
+func (r wireResult) writeServers(got *results.Trial) {
+	for i, n := range r.step.PerServer {
+		server := r.runner.Lab.Servers[i]
+		got.Backends = append(got.Backends, results.Backend{Name: server.Name, Address: server.IPv4.String(),
+			Connections: n})
+	}
+}
+
+// writeParts writes what the balancer cost, and who was the limit.
+func (r wireResult) writeParts(got *results.Trial) {
+	metrics := got.Metrics
+	if done := r.done(); done > 0 && !direct(r.trial) {
+		metrics[results.BalancerCPUUsPerConnection] = (r.to.cpu - r.from.cpu).Seconds() * 1e6 / float64(done)
+	}
+	rate := metrics[r.step.Kind.Metric()]
+	ceiling := r.ceiling(rate)
+	if ceiling > 0 {
+		metrics[results.CeilingPerSecond] = ceiling
+	}
+	switch {
+	case direct(r.trial):
+		got.Saturated = results.SaturatedNone
+		if r.step.Offered == 0 || !r.step.KeptUp || metrics[results.FailedPercent] > wireLoss*100 ||
+			own(r.trial.By).Search != nil {
+			got.Saturated = results.SaturatedClient
+		}
+	case !r.step.KeptUp, ceiling > 0 && rate >= wireAtCeiling*ceiling:
+		got.Saturated = results.SaturatedClient
+	case metrics[results.FailedPercent] > wireLoss*100, r.step.Offered == 0, own(r.trial.By).Search != nil:
+		got.Saturated = results.SaturatedBalancer
+	default:
+		got.Saturated = results.SaturatedNone
+	}
+	if !r.step.KeptUp {
+		got.Notes = append(got.Notes,
+			fmt.Sprintf("the tester itself did not keep up: it began %.0f %s a second, at worst %v late",
+				metrics[results.BegunPerSecond], r.noun(), r.step.Behind.Round(time.Microsecond)))
+	}
+}
+
+// ceiling is what the tester reaches under the load without a balancer, if that was to be
+// found: of direct the most of this run's repeats. A ladder has none.
+func (r wireResult) ceiling(rate float64) float64 {
+	if own(r.trial.By).Ladder != nil || own(r.trial.By).Rate > 0 {
+		return 0
+	}
+	ceilings := bench.KeptOfRun[map[string]float64](r.runner, "ceilings of packets")
+	if *ceilings == nil {
+		*ceilings = map[string]float64{}
+	}
+	if direct(r.trial) {
+		(*ceilings)[r.trial.Load] = max(rate, (*ceilings)[r.trial.Load])
+	}
+	return (*ceilings)[r.trial.Load]
+}
+
+// lostWhere says where frames were lost between two readings.
+func lostWhere(from, to map[string]uint64) string {
+	var words []string
+	for _, place := range slices.Sorted(maps.Keys(to)) {
+		if to[place] > from[place] {
+			words = append(words, fmt.Sprintf("%s %d", place, to[place]-from[place]))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// wireTry is a rate of a search, with the share of what was begun that it lost.
+type wireTry struct {
+	wire.Step
+	lost float64
+}
+
+// bestTry says which is the highest rate that lost no more than a share of loss, with a
+// tester that kept up, and which the lowest above it, that did not pass; -1 for none.
+func bestTry(tries []wireTry, loss float64) (best, above int) {
+	best, above = -1, -1
+	for i, t := range tries {
+		if t.lost <= loss && t.KeptUp && !t.Interrupted && (best < 0 || t.Offered > tries[best].Offered) {
+			best = i
+		}
+	}
+	for i, t := range tries {
+		if best >= 0 && t.Offered > tries[best].Offered && (above < 0 || t.Offered < tries[above].Offered) {
+			above = i
+		}
+	}
+	return best, above
+}
+
+// found writes the result of a search: the highest rate that lost no more than it may.
+func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
+	search := own(w.trial.By).Search
+	var tried []string
+	var tries []wireTry
+	for _, s := range steps {
+		try := wireTry{Step: s}
+		if s.Begun > 0 {
+			try.lost = 1 - float64(wireResult{wireTrial: w, step: s}.done())/float64(s.Begun)
+		}
+		tries = append(tries, try)
+		tried = append(tried, fmt.Sprintf("%.0f/s lost %.3g %%", s.Offered, try.lost*100))
+	}
+	best, above := bestTry(tries, search.Loss)
+	if best < 0 {
+		return fmt.Errorf("no rate from %d a second on lost at most %g: %s", search.From, search.Loss,
+			strings.Join(tried, ", "))
+	}
+	if err := w.step(ctx, steps[best]); err != nil {
+		return err
+	}
+	got := &w.got[len(w.got)-1]
+	// That the best one filled it stands there already.
+	if full := w.filled(steps); full != "" && got.Valid {
+		got.Valid = false
+		got.Notes = append([]string{fullSetup + full}, got.Notes...)
+	}
+	if above >= 0 && tries[above].lost <= search.Loss && !steps[above].Interrupted {
+		got.Saturated = results.SaturatedClient
+		got.Notes = append(got.Notes,
+			fmt.Sprintf("at %.0f/s it was the tester that did not keep up: what is in between may carry more than was found", steps[above].Offered))
+	}
+	// The readings are around all rates that were tried.
+	delete(got.Metrics, results.BalancerCPUUsPerConnection)
+	got.Notes = append(got.Notes, "rates that were tried: "+strings.Join(tried, ", "))
+	return nil
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// ServerBound is how long a server may take to answer.
+const ServerBound = 30 * time.Second
+
+// GiveUp tells Poll that trying again is no use.
+func GiveUp(err error) error { return giveUp{err} }
+
+type giveUp struct{ error }
+
+func (e giveUp) Unwrap() error { return e.error }
+
+// GivesUp says whether err is, or wraps, what GiveUp returned.
+func GivesUp(err error) bool {
+	var e giveUp
+	return errors.As(err, &e)
+}
+
+// Poll calls try every few milliseconds until it returns nil or what GiveUp returned, ctx
+// ends, or bound is over; the error is then try's last.
+func Poll(ctx context.Context, bound time.Duration, try func() error) error {
+	limit := time.NewTimer(bound)
+	defer limit.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil || GivesUp(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-limit.C:
+			return fmt.Errorf("not within %v: %w", bound, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// PollAlive is Poll for a server's process, with ServerBound; it gives up when that ends.
+func PollAlive(ctx context.Context, process *lab.Process, try func() error) error {
+	return Poll(ctx, ServerBound, func() error {
+		select {
+		case <-process.Done():
+			return giveUp{cmp.Or(process.Wait(), errors.New("it ended by itself"))}
+		default:
+			return try()
+		}
+	})
+}
+
+// EndOf returns the end of a host's log behind a semicolon; nothing if there is none.
+func EndOf(host *lab.Host, path string) string {
+	const most = 500
+	text, err := host.ReadEnd(path, most)
+	if err != nil || len(text) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the end of its log: %q", bytes.TrimSpace(text))
+}
