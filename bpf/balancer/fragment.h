@@ -88,6 +88,8 @@ static __always_inline enum outcome follow_first(ctx_t *ctx, void *generation,
 	trace_because(TRACE_KNOWN_FRAGMENT);
 	trace_backend(decision->backend->index, decision->backend->generation);
 	if (entry->outcome == OUTCOME_RETURNED) {
+		if (!has_returns())
+			return OUTCOME_DROPPED_FRAGMENT;
 		trace_because(TRACE_REPLY);
 		return send_back(ctx, packet, decision, to);
 	}

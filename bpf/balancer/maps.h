@@ -168,18 +168,6 @@ static __always_inline __u32 *own_at(void *generation, bool ipv6, __u64 at)
 	return generation + (ipv6 ? loaded.own6 : loaded.own4) + 4 * at;
 }
 
-/* has_hairpins is a constant to the verifier, too. */
-static __always_inline bool has_hairpins(void) { return loaded.hairpins; }
-
-/* source_at picks what a flow of full NAT to a backend is sent from, by its number; NULL where
- * there is no such address. */
-static __always_inline __be32 *source_at(void *generation, struct backend *backend, __u32 number)
-{
-	if (!has_hairpins() || number != POOL_LOCAL)
-		return pool_at(generation, backend->ipv6, number);
-	return if_address(backend->local);
-}
-
 /* has_mode is a constant to the verifier: code for modes that no service has is
  * not in the loaded program. */
 static __always_inline bool has_mode(enum mode mode)
@@ -191,6 +179,25 @@ static __always_inline bool has_mode(enum mode mode)
 static __always_inline bool has_scheduler(enum scheduler scheduler)
 {
 	return loaded.schedulers & (1U << scheduler);
+}
+
+/* has_hairpins is a constant to the verifier, too. */
+static __always_inline bool has_hairpins(void) { return loaded.hairpins; }
+
+/* has_returns says whether replies of a service pass here: otherwise nothing that sends any is in
+ * the loaded program. */
+static __always_inline bool has_returns(void)
+{
+	return has_mode(MODE_NAT) || has_mode(MODE_FULLNAT) || has_hairpins();
+}
+
+/* source_at picks what a flow of full NAT to a backend is sent from, by its number; NULL where
+ * there is no such address. */
+static __always_inline __be32 *source_at(void *generation, struct backend *backend, __u32 number)
+{
+	if (!has_hairpins() || number != POOL_LOCAL)
+		return pool_at(generation, backend->ipv6, number);
+	return if_address(backend->local);
 }
 
 /* has_rewrites says whether a service has a mode that changes more of a packet than its MAC

@@ -230,7 +230,7 @@ static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generatio
 		return OUTCOME_DROPPED_MALFORMED;
 	decision->opens = false;
 	aim(decision, to);
-	if (decision->mode == MODE_NAT || decision->mode == MODE_FULLNAT) {
+	if (has_returns() && (decision->mode == MODE_NAT || decision->mode == MODE_FULLNAT)) {
 		/* Before the quote is rewritten: what cannot go on is dropped as it is. */
 		if (!may_travel(ctx, packet))
 			return OUTCOME_DROPPED_TIME_EXCEEDED;
@@ -367,6 +367,8 @@ static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 			return OUTCOME_PASSED_NO_SERVICE;
 		return error_to_backend(ctx, generation, packet, scratch, decision);
 	}
+	if (!has_returns())
+		return OUTCOME_PASSED_NO_SERVICE;
 	if (kind == KIND_POOL) {
 		if (!has_mode(MODE_FULLNAT) || !quoted_fullnat(generation, scratch, decision))
 			return OUTCOME_PASSED_NO_SERVICE;
