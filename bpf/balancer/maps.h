@@ -105,11 +105,14 @@ static __always_inline struct backend *member_at(void *generation, __u64 member)
 	return (struct backend *)(generation + loaded.members) + member;
 }
 
-/* host_at counts in hosts from where slots and members begin. */
-static __always_inline struct host *host_at(void *generation, __u64 at)
+static __always_inline __u64 hosts_count(void)
 {
-	__u64 count = (__u64)loaded.members_count * (LINE_SLOTS / HOST_SLOTS);
+	return (__u64)loaded.members_count * (LINE_SLOTS / HOST_SLOTS);
+}
 
+/* host_at counts in hosts from where slots and members begin; `count` is hosts_count(). */
+static __always_inline struct host *host_at(void *generation, __u64 at, __u64 count)
+{
 	if (!count || !WITHIN(at, count))
 		return NULL;
 	return (struct host *)(generation + loaded.members) + at;

@@ -37,7 +37,7 @@ static __always_inline __u32 group_of(void *generation, const struct service *se
 
 	if (!service->table_size)
 		return 0;
-	head = host_at(generation, hosts_of(service));
+	head = host_at(generation, hosts_of(service), hosts_count());
 	return head ? head->index | FLOW_KEY_GROUP : 0;
 }
 
@@ -46,20 +46,20 @@ static __always_inline __u32 group_of(void *generation, const struct service *se
 __noinline __u64 backend_of_host(const struct service *service, __u64 number)
 {
 	void *generation = current_generation();
-	__u64 hosts, mask, home;
+	__u64 hosts, mask, home, count = hosts_count();
 	struct backend *row;
 	struct host *host;
 
 	if (!service || !service->table_size)
 		return PICK_NONE;
 	hosts = hosts_of(service);
-	host = host_at(generation, hosts);
+	host = host_at(generation, hosts, count);
 	if (!host)
 		return PICK_NONE;
 	mask = host->number - 1;
 	home = number * HASH_MULTIPLIER >> 32;
 	for (__u32 i = 0; i < HOST_PROBES; i++) {
-		host = host_at(generation, hosts + 1 + ((home + i) & mask));
+		host = host_at(generation, hosts + 1 + ((home + i) & mask), count);
 		if (!host || !host->number)
 			return PICK_NONE;
 		if (host->number == number)
