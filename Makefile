@@ -264,12 +264,12 @@ bench-api: rights-bench-api deps build ## measure into results/api what the API'
 	@cat $(RESULTS)/api/*.txt
 
 .PHONY: bench-watch
-bench-watch: rights-bench-watch deps build ## measure into results/watch what watching costs the daemon and packets, and how 10,000 backends scroll; needs root
+bench-watch: rights-bench-watch deps build ## measure into results/watch what watching costs the daemon and packets, how 10,000 backends scroll, and what is lost beside a capture; needs root
 	@scripts/deps.sh browser
 	@mkdir -p $(RESULTS)/watch
 	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
 	JEOUL_TEST_ROOT=1 JEOUL_MEASURE='$(abspath $(RESULTS)/watch)' \
-		$(GO) test -count=1 -timeout=20m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^Test(Watching|Scrolling)Measured$$' $(TESTFLAGS) ./cmd/jeoul
+		$(GO) test -count=1 -timeout=20m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^Test(Watching|Scrolling|CaptureLoss)Measured$$' $(TESTFLAGS) ./cmd/jeoul
 	@cat $(RESULTS)/watch/*.txt
 
 .PHONY: bench-instructions

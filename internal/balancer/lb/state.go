@@ -123,13 +123,13 @@ func (s *RoutedService) Same(o *RoutedService) bool {
 		s.Observed.Equal(o.Observed) && sameSlice(s.Paths, o.Paths, Path.Equal)
 }
 
-// SameBackends says whether two lists have the same backends. It looks at none of them where both are the same memory.
+// SameBackends says whether two lists have the same backends. Where they are the same memory, it looks at none.
 func SameBackends(a, b []Backend) bool {
 	return sameSlice(a, b, func(x, y Backend) bool { return x == y })
 }
 
-// Identical says whether two services are copies of one, with the same memory in their slices. Where it does not say so,
-// they may be equal all the same.
+// Identical says whether two services are copies of one, with the same memory in their slices. Others may be equal all
+// the same.
 func Identical(a, b *Service) bool {
 	const size = unsafe.Sizeof(Service{})
 	return *(*[size]byte)(unsafe.Pointer(a)) == *(*[size]byte)(unsafe.Pointer(b))

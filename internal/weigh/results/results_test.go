@@ -4,6 +4,7 @@ package results
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -92,9 +93,13 @@ func TestLoadErrors(t *testing.T) {
 		"two values": {text + "{}", nil, "more text"},
 		"repeat 0": {strings.Replace(text, `"repeat": 1`, `"repeat": 0`, 1), ErrInvalid,
 			"trials[0] (direct, ab, repeat 0)"},
-		"unexplained":    {strings.Replace(text, `"needs 4 cores"`, `" "`, 1), ErrInvalid, "no note says why"},
-		"unknown part":   {strings.Replace(text, `"none"`, `"moon"`, 1), ErrInvalid, "moon"},
-		"metric's name":  {strings.Replace(text, RequestsPerSecond, "Requests/s", 1), ErrInvalid, "Requests/s"},
+		"unexplained":   {strings.Replace(text, `"needs 4 cores"`, `" "`, 1), ErrInvalid, "no note says why"},
+		"unknown part":  {strings.Replace(text, `"none"`, `"moon"`, 1), ErrInvalid, "moon"},
+		"metric's name": {strings.Replace(text, RequestsPerSecond, "Requests/s", 1), ErrInvalid, "Requests/s"},
+		"not a number":  {strings.Replace(text, `"repeat": 1`, `"repeat": NaN`, 1), nil, "not JSON"},
+		"no finite number": {fmt.Sprintf(`{"schema":1,"suite":"s","started":"2030-01-02T03:04:05Z","trials":[`+
+			`{"subject":"a","load":"b","repeat":1,"valid":true,"saturated":"none","metrics":{"%s":1e999}}]}`,
+			RequestsPerSecond), nil, "metrics"},
 		"published rows": {strings.Replace(text, `"b"`, `"b", "c"`, 1), ErrInvalid, "published.rows[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
