@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -162,10 +163,27 @@ func yesNo(yes, no string) func(string) string {
 
 func plain(v string) string { return v }
 
+// ranks are the places of known by name. Reports of packets compare parameters a million times.
+var ranks = sync.OnceValue(func() map[string]int {
+	ranks := map[string]int{}
+	for i, p := range known {
+		ranks[p.Name] = i
+	}
+	return ranks
+})
+
+// rankOf is the place of a parameter among those known, and behind them of a stranger.
+func rankOf(name string) int {
+	if rank, ok := ranks()[name]; ok {
+		return rank
+	}
+	return len(known)
+}
+
 // lookup returns what is known of a parameter, with defaults for a stranger.
 func lookup(name string) (info paramInfo, rank int) {
-	if i := slices.IndexFunc(known, func(p paramInfo) bool { return p.Name == name }); i >= 0 {
-		return known[i], i
+	if rank = rankOf(name); rank < len(known) {
+		return known[rank], rank
 	}
 	title := wording.Clean(strings.ReplaceAll(name, "_", " "))
 	if title != "" {
@@ -251,9 +269,7 @@ func (p Params) Names() []string {
 
 // CompareNames orders parameters as they are shown.
 func CompareNames(a, b string) int {
-	_, i := lookup(a)
-	_, j := lookup(b)
-	return cmp.Or(cmp.Compare(i, j), cmp.Compare(a, b))
+	return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), cmp.Compare(a, b))
 }
 
 // Only returns a copy that has no parameters but those named.
