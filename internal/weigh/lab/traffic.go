@@ -5,7 +5,6 @@ package lab
 import (
 	"fmt"
 
-
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
