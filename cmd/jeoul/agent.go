@@ -16,6 +16,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/capabilities"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
@@ -126,7 +127,7 @@ func writeReadiness(w io.Writer, r agent.Readiness) {
 		word = "not ready"
 	}
 	fmt.Fprintf(w, "%s: %s\n", r.Mode, word)
-	t := newTable(w, "what", "state", "detail")
+	t := cmdkit.NewTable(w, "what", "state", "detail")
 	for _, f := range r.Findings {
 		t.AppendRow(table.Row{f.What, f.State, f.Text})
 	}
@@ -154,14 +155,14 @@ func writeAgentCounts(w io.Writer, counts []agent.Count) {
 	if len(counts) == 0 {
 		return
 	}
-	t := newTable(w, "mode", "outcome", "packets", "meaning")
-	rightAlign(t, "packets")
+	t := cmdkit.NewTable(w, "mode", "outcome", "packets", "meaning")
+	cmdkit.RightAlign(t, "packets")
 	shown := 0
 	for _, c := range counts {
 		if c.Packets == 0 {
 			continue
 		}
-		t.AppendRow(table.Row{orDash(string(c.Mode)), c.Outcome, count(c.Packets), c.Help})
+		t.AppendRow(table.Row{cmdkit.OrDash(string(c.Mode)), c.Outcome, cmdkit.Count(c.Packets), c.Help})
 		shown++
 	}
 	if shown == 0 {

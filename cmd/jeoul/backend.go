@@ -13,6 +13,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -88,7 +89,7 @@ func (c *drainCmd) Run(ctx context.Context) error {
 	if !c.Wait {
 		return nil
 	}
-	return awaitDrain(ctx, os.Stdout, client.Operations, done, began, terminal(os.Stdout))
+	return awaitDrain(ctx, os.Stdout, client.Operations, done, began, cmdkit.IsTerminal(os.Stdout))
 }
 
 type disableCmd struct {
@@ -158,7 +159,7 @@ func operate(ctx context.Context, at daemonFlags, order ops.Order) error {
 
 type listCmd struct {
 	daemonFlags
-	outputFlag
+	cmdkit.OutputFlag
 }
 
 // Run lists.
@@ -171,7 +172,7 @@ func (c *listCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.json() {
+	if c.JSON() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(operations)
@@ -248,7 +249,7 @@ func writeOperations(w io.Writer, operations *ops.Operations, now time.Time) {
 
 // writeInForce prints what differs from the configuration.
 func writeInForce(w io.Writer, overlays []ops.Overlay, now time.Time) {
-	t := newTable(w, "backend", "operation", "by", "since", "deadline", "left")
+	t := cmdkit.NewTable(w, "backend", "operation", "by", "since", "deadline", "left")
 	for _, o := range overlays {
 		if d := o.Drain; d != nil {
 			t.AppendRow(table.Row{o.Target, d.Word(), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now),
@@ -316,8 +317,8 @@ func leftText(d *ops.Drained, left ops.Left) string {
 func flowsText(left ops.Left) string {
 	if left.Tracked {
 		// The flows are counted now and then only.
-		return fmt.Sprintf("%s active, %s remembered", count(uint64(left.Active)),
-			count(max(left.Flows, uint64(left.Active))))
+		return fmt.Sprintf("%s active, %s remembered", cmdkit.Count(uint64(left.Active)),
+			cmdkit.Count(max(left.Flows, uint64(left.Active))))
 	}
-	return count(left.Flows) + " remembered"
+	return cmdkit.Count(left.Flows) + " remembered"
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -28,7 +29,7 @@ type checkCmd struct {
 	daemonFlags
 	Target  target `arg:"" name:"service/backend" predictor:"backend" help:"The backend, such as web/web01."`
 	Verbose bool   `name:"verbose" short:"v" help:"Show every step, and how long it took."`
-	outputFlag
+	cmdkit.OutputFlag
 }
 
 // Run asks, and fails where the backend does.
@@ -41,7 +42,7 @@ func (c *checkCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.json() {
+	if c.JSON() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		if err := encoder.Encode(checked); err != nil {
@@ -72,8 +73,8 @@ func writeChecked(w io.Writer, c *ops.Checked, verbose bool) {
 		if !verbose {
 			continue
 		}
-		t := newTable(w, "at", "took", "step", "what came of it")
-		rightAlign(t, "at", "took")
+		t := cmdkit.NewTable(w, "at", "took", "step", "what came of it")
+		cmdkit.RightAlign(t, "at", "took")
 		for _, step := range c.Steps {
 			if step.Check == i {
 				t.AppendRow([]any{took(step.AtSeconds), took(step.TookSeconds), step.Name, step.Text})
@@ -87,11 +88,11 @@ func writeChecked(w io.Writer, c *ops.Checked, verbose bool) {
 func resultText(r ops.CheckResult, c ops.Check) string {
 	switch r.State {
 	case lb.Healthy:
-		return fmt.Sprintf("passed (%s)", orDash(r.Answer))
+		return fmt.Sprintf("passed (%s)", cmdkit.OrDash(r.Answer))
 	case lb.Failing:
 		return fmt.Sprintf("failed: the backend %s; expected: %s", r.Reason, c.Expected)
 	}
-	return fmt.Sprintf("not made: %s", orDash(r.Reason))
+	return fmt.Sprintf("not made: %s", cmdkit.OrDash(r.Reason))
 }
 
 // took shows a time of a check.

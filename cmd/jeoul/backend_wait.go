@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -164,7 +165,7 @@ func leftLine(waits []*drainWait, deadline, now time.Time) string {
 	if len(waits) > 1 {
 		who = fmt.Sprintf("%d backends", len(waits))
 	}
-	line := fmt.Sprintf("%s: %s, %s packets/s", who, flowsText(all), count(uint64(math.Round(rate))))
+	line := fmt.Sprintf("%s: %s, %s packets/s", who, flowsText(all), cmdkit.Count(uint64(math.Round(rate))))
 	if !deadline.IsZero() {
 		line += fmt.Sprintf("; %s to the deadline", max(deadline.Sub(now), 0).Round(time.Second))
 	}

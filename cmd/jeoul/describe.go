@@ -15,6 +15,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -214,7 +215,7 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 	if s.Tracked {
 		f.add("Active", activeText(b))
 	}
-	f.add("Flows", count(b.Flows))
+	f.add("Flows", cmdkit.Count(b.Flows))
 	if b.Ports != nil {
 		f.add("Ports", portsText(b))
 	}
@@ -228,16 +229,16 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 		{"SYNs answered", b.Answered, s.Mode.Translates()}, {"SYNs refused", b.Refused, s.Mode.Translates()},
 		{"Unreachable", b.Unreachable, s.Mode.Translates()}} {
 		if c.shown {
-			f.add(c.name, count(c.value))
+			f.add(c.name, cmdkit.Count(c.value))
 		}
 	}
 	if p := b.Proxied; p != nil {
 		r := p.Responses
-		f.add("Requests", fmt.Sprintf("%s (2xx %s, 3xx %s, 4xx %s, 5xx %s)", count(p.Requests), count(r.Successful),
-			count(r.Redirection), count(r.ClientError), count(r.ServerError)))
-		f.add("Connections failed", fmt.Sprintf("%s, %s retried, %s redispatched", count(p.Failed), count(p.Retried),
-			count(p.Redispatched)))
-		f.add("Queued", count(p.Queued))
+		f.add("Requests", fmt.Sprintf("%s (2xx %s, 3xx %s, 4xx %s, 5xx %s)", cmdkit.Count(p.Requests), cmdkit.Count(r.Successful),
+			cmdkit.Count(r.Redirection), cmdkit.Count(r.ClientError), cmdkit.Count(r.ServerError)))
+		f.add("Connections failed", fmt.Sprintf("%s, %s retried, %s redispatched", cmdkit.Count(p.Failed), cmdkit.Count(p.Retried),
+			cmdkit.Count(p.Redispatched)))
+		f.add("Queued", cmdkit.Count(p.Queued))
 	}
 	f.render()
 	d.writeHealth(w)
@@ -298,7 +299,7 @@ func (d *description) writeRest(w io.Writer, now time.Time) {
 type fields struct{ table table.Writer }
 
 func newFields(w io.Writer) fields {
-	t := newTable(w)
+	t := cmdkit.NewTable(w)
 	t.ResetHeaders()
 	return fields{t}
 }
@@ -325,7 +326,7 @@ func schedulerText(s ops.Service) string {
 		text += " by source"
 	}
 	if s.TableSize > 0 {
-		text += fmt.Sprintf(", %s slots", count(uint64(s.TableSize)))
+		text += fmt.Sprintf(", %s slots", cmdkit.Count(uint64(s.TableSize)))
 	}
 	return text
 }
@@ -350,7 +351,7 @@ func wayText(s ops.Service, b ops.Backend) string {
 	if routed(b) {
 		text += " through the router " + b.NextHop.String()
 	}
-	text += fmt.Sprintf(", MAC %s, neighbour %s", orDash(b.MAC), b.Neighbour)
+	text += fmt.Sprintf(", MAC %s, neighbour %s", cmdkit.OrDash(b.MAC), b.Neighbour)
 	if b.MTU > 0 {
 		text += fmt.Sprintf(", MTU %d", b.MTU)
 	}

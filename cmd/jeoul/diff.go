@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
 // diffCmd shows what applying a file would change.
@@ -47,4 +48,4 @@ func colourOf(line string) text.Colors {
 }
 
 // coloured says whether what is printed is to be in colours (https://no-color.org).
-func coloured() bool { return terminal(os.Stdout) && os.Getenv("NO_COLOR") == "" }
+func coloured() bool { return cmdkit.IsTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "" }

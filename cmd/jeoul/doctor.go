@@ -17,6 +17,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/tools/doctor"
 )
 
@@ -26,7 +27,7 @@ type doctorCmd struct {
 	VIP       []netip.Addr  `name:"vip" placeholder:"ADDRESS" help:"Ask the segment who answers for this address, besides the VIPs that are known here; may be repeated."`
 	Passive   bool          `name:"passive" help:"Send nothing and follow no packets: read counters and listen."`
 	Socket    string        `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon, if one runs (${default})."`
-	outputFlag
+	cmdkit.OutputFlag
 	Evidence bool `name:"evidence" help:"With -o json: add all readings, as a report of a wrong finding needs them."`
 	Verbose  bool `name:"verbose" short:"v" help:"Show everything that the kernel dropped, harmless or not."`
 }
@@ -57,21 +58,21 @@ func (foundError) ExitCode() int { return exitFound }
 
 // Run looks, and prints what was found.
 func (c *doctorCmd) Run(ctx context.Context) error {
-	if !c.json() {
+	if !c.JSON() {
 		fmt.Fprintf(os.Stderr, "jeoul: watching for %s\n", c.For)
 	}
 	report, err := doctor.Run(ctx, doctor.Options{Interface: c.Interface, For: c.For, Socket: c.Socket, VIPs: c.VIP,
 		Passive: c.Passive})
 	switch {
 	case errors.Is(err, context.Canceled):
-		return errInterrupted{err}
+		return cmdkit.Interrupted{Err: err}
 	case err != nil:
 		return err
 	}
 	if !c.Evidence {
 		report.Evidence = nil
 	}
-	if c.json() {
+	if c.JSON() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		err = encoder.Encode(report)
@@ -157,7 +158,7 @@ func figureText(f doctor.Figure) string {
 // number writes whole numbers whole, and others with what matters.
 func number(v float64) string {
 	if v == float64(uint64(v)) {
-		return count(uint64(v))
+		return cmdkit.Count(uint64(v))
 	}
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
@@ -168,14 +169,14 @@ func writeDropped(w io.Writer, r *doctor.Report) {
 		return
 	}
 	fmt.Fprintln(w, "\nwhat the kernel dropped meanwhile:")
-	t := newTable(w, "packets", "reason", "function", "such as")
-	rightAlign(t, "packets")
+	t := cmdkit.NewTable(w, "packets", "reason", "function", "such as")
+	cmdkit.RightAlign(t, "packets")
 	for _, d := range r.Drops {
 		example := "-"
 		if d.Example != nil {
 			example = d.Example.String()
 		}
-		t.AppendRow(table.Row{count(d.Packets), d.Reason, orDash(d.Function), example})
+		t.AppendRow(table.Row{cmdkit.Count(d.Packets), d.Reason, cmdkit.OrDash(d.Function), example})
 	}
 	t.Render()
 }

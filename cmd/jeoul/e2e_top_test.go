@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -206,8 +207,8 @@ func showsBackends(screen []string, status *ops.Status) bool {
 	for _, backend := range service.Backends {
 		row := lineWith(screen, service.Name, " "+backend.Name+" ")
 		if cell(row, "BACKEND") != backend.Name || cell(row, "STATE") != string(backend.State) ||
-			cell(row, "WEIGHT") != fmt.Sprint(backend.Weight) || cell(row, "ACTIVE") != count(uint64(backend.Active)) ||
-			cell(row, "TOTAL") != count(backend.Connections) || cell(row, "ADDRESS") != backend.Address.String() {
+			cell(row, "WEIGHT") != fmt.Sprint(backend.Weight) || cell(row, "ACTIVE") != cmdkit.Count(uint64(backend.Active)) ||
+			cell(row, "TOTAL") != cmdkit.Count(backend.Connections) || cell(row, "ADDRESS") != backend.Address.String() {
 			return false
 		}
 	}
@@ -222,7 +223,7 @@ func showsDrops(screen []string, status *ops.Status) bool {
 		if row == nil {
 			continue
 		}
-		if len(row) < 3 || row[2] != count(o.Packets) {
+		if len(row) < 3 || row[2] != cmdkit.Count(o.Packets) {
 			return false
 		}
 		shown++

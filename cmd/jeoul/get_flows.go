@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -61,8 +62,8 @@ func writeFlows(to, says io.Writer, format string, list *ops.FlowList) error {
 		return err
 	}
 	if shown := uint64(len(list.Flows)); shown < list.Matching {
-		fmt.Fprintf(says, "jeoul: %s of %s flows; name a backend, --client, --state or another --limit\n", count(shown),
-			count(list.Matching))
+		fmt.Fprintf(says, "jeoul: %s of %s flows; name a backend, --client, --state or another --limit\n", cmdkit.Count(shown),
+			cmdkit.Count(list.Matching))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -33,12 +34,12 @@ var serviceKind = kind[ops.Service]{
 		}},
 		{name: "serving", fate: true, value: servingText},
 		{name: "owner", value: func(s ops.Service) any { return s.Owner }},
-		{name: "active", right: true, wide: true, value: func(s ops.Service) any { return count(uint64(s.Active)) }},
-		{name: "flows", right: true, wide: true, value: func(s ops.Service) any { return count(s.Flows) }},
+		{name: "active", right: true, wide: true, value: func(s ops.Service) any { return cmdkit.Count(uint64(s.Active)) }},
+		{name: "flows", right: true, wide: true, value: func(s ops.Service) any { return cmdkit.Count(s.Flows) }},
 		{name: "connections", right: true, value: sumOf(func(b ops.Backend) uint64 { return b.Connections })},
 		{name: "packets", right: true, wide: true, value: sumOf(func(b ops.Backend) uint64 { return b.Packets })},
 		{name: "bytes", right: true, wide: true, value: sumOf(func(b ops.Backend) uint64 { return b.Bytes })},
-		{name: "digest", wide: true, value: func(s ops.Service) any { return orDash(s.TableDigest) }},
+		{name: "digest", wide: true, value: func(s ops.Service) any { return cmdkit.OrDash(s.TableDigest) }},
 	},
 }
 
@@ -59,16 +60,16 @@ var backendKind = kind[ops.ServiceBackend]{
 		{name: "weight", right: true, value: func(b ops.ServiceBackend) any { return b.Weight }},
 		{name: "state", fate: true, value: func(b ops.ServiceBackend) any { return b.State }},
 		{name: "health", value: func(b ops.ServiceBackend) any { return healthText(b.Backend) }},
-		{name: "from", wide: true, value: func(b ops.ServiceBackend) any { return orDash(string(b.Origin)) }},
-		{name: "neighbour", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.Neighbour) }},
-		{name: "mac", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.MAC) }},
-		{name: "interface", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.Interface) }},
+		{name: "from", wide: true, value: func(b ops.ServiceBackend) any { return cmdkit.OrDash(string(b.Origin)) }},
+		{name: "neighbour", wide: true, value: func(b ops.ServiceBackend) any { return cmdkit.OrDash(b.Neighbour) }},
+		{name: "mac", wide: true, value: func(b ops.ServiceBackend) any { return cmdkit.OrDash(b.MAC) }},
+		{name: "interface", wide: true, value: func(b ops.ServiceBackend) any { return cmdkit.OrDash(b.Interface) }},
 		{name: "active", right: true, value: func(b ops.ServiceBackend) any { return activeText(b.Backend) }},
-		{name: "flows", right: true, wide: true, value: func(b ops.ServiceBackend) any { return count(b.Flows) }},
-		{name: "connections", right: true, value: func(b ops.ServiceBackend) any { return count(b.Connections) }},
-		{name: "packets", right: true, wide: true, value: func(b ops.ServiceBackend) any { return count(b.Packets) }},
-		{name: "bytes", right: true, wide: true, value: func(b ops.ServiceBackend) any { return count(b.Bytes) }},
-		{name: "reason", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.Reason) }},
+		{name: "flows", right: true, wide: true, value: func(b ops.ServiceBackend) any { return cmdkit.Count(b.Flows) }},
+		{name: "connections", right: true, value: func(b ops.ServiceBackend) any { return cmdkit.Count(b.Connections) }},
+		{name: "packets", right: true, wide: true, value: func(b ops.ServiceBackend) any { return cmdkit.Count(b.Packets) }},
+		{name: "bytes", right: true, wide: true, value: func(b ops.ServiceBackend) any { return cmdkit.Count(b.Bytes) }},
+		{name: "reason", wide: true, value: func(b ops.ServiceBackend) any { return cmdkit.OrDash(b.Reason) }},
 	},
 }
 
@@ -97,7 +98,7 @@ var checkKind = kind[ops.BackendCheck]{
 		}},
 		{name: "next", wide: true, value: func(c ops.BackendCheck) any { return timeText(c.Next) }},
 		{name: "expected", wide: true, value: func(c ops.BackendCheck) any { return c.Expected }},
-		{name: "answer", value: func(c ops.BackendCheck) any { return orDash(c.Answer) }},
+		{name: "answer", value: func(c ops.BackendCheck) any { return cmdkit.OrDash(c.Answer) }},
 	},
 }
 
@@ -112,12 +113,12 @@ var sourceKind = kind[api.Source]{
 		{name: "name", value: func(s api.Source) any { return s.Name }},
 		{name: "services", right: true, value: func(s api.Source) any { return s.Services }},
 		{name: "generation", right: true, value: func(s api.Source) any { return s.Generation }},
-		{name: "by", fate: true, value: func(s api.Source) any { return orDash(s.By) }},
+		{name: "by", fate: true, value: func(s api.Source) any { return cmdkit.OrDash(s.By) }},
 		{name: "changed", value: func(s api.Source) any { return timeText(s.At) }},
 		{name: "backends", right: true, wide: true, value: func(s api.Source) any { return s.Backends }},
 		{name: "as of", value: func(s api.Source) any { return timeText(s.AsOf) }},
-		{name: "follows", wide: true, value: func(s api.Source) any { return orDash(s.Follows) }},
-		{name: "problem", wide: true, value: func(s api.Source) any { return orDash(s.Problem) }},
+		{name: "follows", wide: true, value: func(s api.Source) any { return cmdkit.OrDash(s.Follows) }},
+		{name: "problem", wide: true, value: func(s api.Source) any { return cmdkit.OrDash(s.Problem) }},
 	},
 }
 
@@ -134,7 +135,7 @@ var eventKind = kind[events.Event]{
 		{name: "kind", value: func(e events.Event) any { return e.Kind }},
 		{name: "id", wide: true, value: func(e events.Event) any { return e.ID }},
 		{name: "about", value: func(e events.Event) any { return aboutText(e) }},
-		{name: "by", wide: true, value: func(e events.Event) any { return orDash(e.By) }},
+		{name: "by", wide: true, value: func(e events.Event) any { return cmdkit.OrDash(e.By) }},
 		{name: "message", value: func(e events.Event) any { return e.Message }},
 	},
 }
@@ -216,14 +217,14 @@ func sumOf(of func(ops.Backend) uint64) func(ops.Service) any {
 		for _, b := range s.Backends {
 			sum += of(b)
 		}
-		return count(sum)
+		return cmdkit.Count(sum)
 	}
 }
 
 // aboutText names what an event is about.
 func aboutText(e events.Event) string {
 	if e.Backend == "" {
-		return orDash(e.Service)
+		return cmdkit.OrDash(e.Service)
 	}
 	return e.Service + "/" + e.Backend
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/advisecmd"
+	"github.com/jeoul/jeoul/cmd/jeoul/weighcmd"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -83,12 +84,12 @@ type commands struct {
 	Kubernetes kubernetesCmd `cmd:"" group:"hosts" passthrough:"" help:"Serve Services of a Kubernetes cluster by this host's balancer."`
 	Tune       tuneCmd       `cmd:"" group:"hosts" help:"Compare this host's settings with a profile; change, revert them."`
 
-	Try    tryCmd        `cmd:"" group:"weigh" help:"Try a balancer on this machine; nothing stays behind."`
-	Bench  benchCmd      `cmd:"" group:"weigh" help:"Weigh load balancers in a laboratory."`
-	Report reportCmd     `cmd:"" group:"weigh" help:"Make tables, charts and a page from the results of a run."`
-	Plan   planCmd       `cmd:"" group:"weigh" help:"Say how many balancers a load needs."`
-	Advise advisecmd.Cmd `cmd:"" group:"weigh" help:"Say which mode, scheduler and number of balancers a service needs."`
-	Wire   wireCmd       `cmd:"" group:"weigh" help:"Test a balancer at packet level, without sockets."`
+	Try    weighcmd.TryCmd    `cmd:"" group:"weigh" help:"Try a balancer on this machine; nothing stays behind."`
+	Bench  weighcmd.BenchCmd  `cmd:"" group:"weigh" help:"Weigh load balancers in a laboratory."`
+	Report weighcmd.ReportCmd `cmd:"" group:"weigh" help:"Make tables, charts and a page from the results of a run."`
+	Plan   planCmd            `cmd:"" group:"weigh" help:"Say how many balancers a load needs."`
+	Advise advisecmd.Cmd      `cmd:"" group:"weigh" help:"Say which mode, scheduler and number of balancers a service needs."`
+	Wire   weighcmd.WireCmd   `cmd:"" group:"weigh" help:"Test a balancer at packet level, without sockets."`
 
 	Completion completionCmd `cmd:"" group:"program" help:"Print what a shell needs to complete command lines."`
 	Man        manCmd        `cmd:"" group:"program" help:"Write the manual pages into a directory."`
@@ -97,7 +98,7 @@ type commands struct {
 	// The old spelling of get events.
 	Events eventsCmd `cmd:"" group:"program" hidden:"" help:"Show events; the old spelling of jeoul get events."`
 	// What runs inside of jeoul try.
-	Sandbox sandboxCmd `cmd:"" group:"program" hidden:""`
+	Sandbox weighcmd.SandboxCmd `cmd:"" group:"program" hidden:""`
 	// What jeoul run starts to speak BGP.
 	Speaker speakerCmd `cmd:"" group:"program" hidden:""`
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/text/manpage"
 )
@@ -66,7 +67,7 @@ func (c manCmd) Run(_ context.Context, k *kong.Context) error {
 
 // manPages makes the pages of all commands and of the configuration.
 func manPages(app *kong.Application) ([]manpage.Page, error) {
-	version, _ := build()
+	version, _ := cmdkit.Build()
 	release := app.Name + " " + version
 	var keys strings.Builder
 	if err := config.Manual(&keys); err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/members"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -53,14 +54,14 @@ var memberKind = kind[ops.Member]{
 	settled: settledMember,
 	matches: ops.Member.Is,
 	columns: []getColumn[ops.Member]{
-		{name: "name", value: func(m ops.Member) any { return orDash(m.Name) }},
+		{name: "name", value: func(m ops.Member) any { return cmdkit.OrDash(m.Name) }},
 		{name: "address", value: func(m ops.Member) any { return m.Address }},
 		{name: "state", fate: true, value: func(m ops.Member) any { return m.State }},
 		{name: "since", value: func(m ops.Member) any { return timeText(m.Since) }},
-		{name: "version", value: func(m ops.Member) any { return orDash(m.Version) }},
-		{name: "differs", value: func(m ops.Member) any { return orDash(differsText(m)) }},
-		{name: "configuration", wide: true, value: func(m ops.Member) any { return orDash(m.Configuration) }},
-		{name: "keys", wide: true, value: func(m ops.Member) any { return orDash(strings.Join(m.Keys, ",")) }},
+		{name: "version", value: func(m ops.Member) any { return cmdkit.OrDash(m.Version) }},
+		{name: "differs", value: func(m ops.Member) any { return cmdkit.OrDash(differsText(m)) }},
+		{name: "configuration", wide: true, value: func(m ops.Member) any { return cmdkit.OrDash(m.Configuration) }},
+		{name: "keys", wide: true, value: func(m ops.Member) any { return cmdkit.OrDash(strings.Join(m.Keys, ",")) }},
 		{name: "drained", wide: true, value: func(m ops.Member) any { return m.Drained }},
 		{name: "told", wide: true, value: func(m ops.Member) any {
 			return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Told })
@@ -68,12 +69,12 @@ var memberKind = kind[ops.Member]{
 		{name: "taken", wide: true, value: func(m ops.Member) any {
 			return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Taken })
 		}},
-		{name: "refused", wide: true, value: func(m ops.Member) any { return orDash(refusedText(m)) }},
-		{name: "whole", wide: true, value: func(m ops.Member) any { return orDash(wholeText(m)) }},
+		{name: "refused", wide: true, value: func(m ops.Member) any { return cmdkit.OrDash(refusedText(m)) }},
+		{name: "whole", wide: true, value: func(m ops.Member) any { return cmdkit.OrDash(wholeText(m)) }},
 		{name: "behind", wide: true, value: func(m ops.Member) any {
 			return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Behind })
 		}},
-		{name: "reason", value: func(m ops.Member) any { return orDash(m.Reason) }},
+		{name: "reason", value: func(m ops.Member) any { return cmdkit.OrDash(m.Reason) }},
 	},
 }
 
@@ -147,7 +148,7 @@ func writeMembers(w io.Writer, all *ops.Members) {
 	}
 	fmt.Fprintf(w, "\nMember %s, listening on %s\n", all.Name, all.Address)
 	for _, m := range all.Members {
-		fmt.Fprintf(w, "  %s %s: %s since %s", orDash(m.Name), m.Address, m.State,
+		fmt.Fprintf(w, "  %s %s: %s since %s", cmdkit.OrDash(m.Name), m.Address, m.State,
 			m.Since.Local().Format(time.DateTime))
 		for _, part := range []string{m.Reason, differing(m), handedText(m.Flows)} {
 			if part != "" {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/jeoul/jeoul/internal/weigh/sizing"
@@ -41,7 +42,7 @@ type planCmd struct {
 	BesideNs float64  `name:"beside-ns" default:"${besideNs}" placeholder:"NS" help:"What driver and kernel add to each packet, which jeoul bench packets does not measure (${default}; in TC rather 1000)."`
 
 	HandOver bool `name:"hand-over" help:"Balancers tell each other the flows that they remember."`
-	outputFlag
+	cmdkit.OutputFlag
 }
 
 // handOverSeconds is how old a flow is, at most, of which other balancers do not know where they tell each other.
@@ -91,7 +92,7 @@ func (c *planCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	if c.json() {
+	if c.JSON() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(p)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/weighcmd"
 	"golang.org/x/sys/unix"
 )
 
@@ -120,7 +121,7 @@ func TestReportToPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pipe.Close()
-	if err := replace(path, []byte("report")); err != nil {
+	if err := weighcmd.Replace(path, []byte("report")); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, len("report"))

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/lmittmann/tint"
-	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/daemon"
 	"github.com/jeoul/jeoul/internal/balancer/events"
@@ -49,7 +49,7 @@ func (c *runCmd) Run(ctx context.Context) error {
 		return nil
 	}
 	happened := events.NewLog(events.Kept, time.Now())
-	version, _ := build()
+	version, _ := cmdkit.Build()
 	return daemon.Run(ctx, cfg, daemon.Options{Path: c.Config, StateDir: c.StateDir, StoreDir: c.StoreDir,
 		Version: version, Build: buildID(), StartSpeaker: startSpeaker,
 		Log: slog.New(happened.Handler(newLogger(os.Stderr).Handler())), Events: happened})
@@ -80,11 +80,5 @@ func describe(cfg *config.Config) {
 
 // newLogger writes lines for a person; in colour on a terminal.
 func newLogger(to *os.File) *slog.Logger {
-	return slog.New(tint.NewTextHandler(to, &tint.Options{TimeFormat: time.DateTime, NoColor: !terminal(to)}))
-}
-
-// terminal says whether a person reads what is written to a file.
-func terminal(file *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil
+	return slog.New(tint.NewTextHandler(to, &tint.Options{TimeFormat: time.DateTime, NoColor: !cmdkit.IsTerminal(to)}))
 }

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/bgp"
 	"github.com/jeoul/jeoul/internal/balancer/bgp/speaker"
 	"github.com/jeoul/jeoul/internal/host/resident"
@@ -63,7 +64,7 @@ func startSpeaker(socket string, restarting bool) error {
 // buildID tells this program from another build of it: what Go's linker has written into it, which is a hash
 // of what it was made of.
 func buildID() string {
-	version, commit := build()
+	version, commit := cmdkit.Build()
 	file, err := elf.Open("/proc/self/exe")
 	if err != nil {
 		return version + " " + commit

@@ -15,10 +15,8 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/daemon"
@@ -87,7 +85,8 @@ func writeTables(w io.Writer, status *ops.Status, now time.Time) {
 	fmt.Fprintln(w)
 	if f := status.Flows; f != nil {
 		fmt.Fprintf(w, "flows       %s proven of %s, %s unproven of %s\n",
-			count(f.Proven), count(f.ProvenLimit), count(f.Unproven), count(f.UnprovenLimit))
+			cmdkit.Count(f.Proven), cmdkit.Count(f.ProvenLimit), cmdkit.Count(f.Unproven),
+			cmdkit.Count(f.UnprovenLimit))
 	}
 	if m := status.Memory; m != nil {
 		fmt.Fprintf(w, "memory      %s KiB: flows %s, configuration %s, counters %s, fragments %s%s\n",
@@ -109,10 +108,10 @@ func writeTables(w io.Writer, status *ops.Status, now time.Time) {
 
 // localText says what became of clients on the balancer's own host.
 func localText(l *ops.Local) string {
-	text := fmt.Sprintf("%s, sockets with a backend: %s", l.Cgroup, count(l.Sockets))
+	text := fmt.Sprintf("%s, sockets with a backend: %s", l.Cgroup, cmdkit.Count(l.Sockets))
 	for _, e := range l.Events {
 		if e.Count > 0 {
-			text += fmt.Sprintf(", %s %s", e.Name, count(e.Count))
+			text += fmt.Sprintf(", %s %s", e.Name, cmdkit.Count(e.Count))
 		}
 	}
 	if l.Warning != "" {
@@ -133,7 +132,7 @@ func furtherMemory(m *ops.Memory) (text string) {
 }
 
 // kibibytes rounds up: little is not nothing.
-func kibibytes(bytes uint64) string { return count((bytes + 1023) / 1024) }
+func kibibytes(bytes uint64) string { return cmdkit.Count((bytes + 1023) / 1024) }
 
 func hookName(h ops.Hook) string {
 	switch {
@@ -200,7 +199,7 @@ func hairpinText(h *ops.Hairpin) string {
 		return fmt.Sprintf("hairpin: clients in %s are refused, for there are no ports", joined(h.Clients))
 	}
 	return fmt.Sprintf("hairpin: clients in %s by full NAT from %s, ports %d-%d, %s active", joined(h.Clients), from,
-		h.FirstPort, h.LastPort, count(uint64(h.Active)))
+		h.FirstPort, h.LastPort, cmdkit.Count(uint64(h.Active)))
 }
 
 // ownerText names the source of a service that is not of the configuration file.
@@ -215,15 +214,15 @@ func ownerText(s ops.Service) string {
 func memoryText(s ops.Service) string {
 	text := "stateless"
 	if s.Tracked {
-		text = fmt.Sprintf("tracked: %s active", count(uint64(s.Active)))
+		text = fmt.Sprintf("tracked: %s active", cmdkit.Count(uint64(s.Active)))
 		if s.Proxy != nil {
-			text = fmt.Sprintf("%s active", count(uint64(s.Active)))
+			text = fmt.Sprintf("%s active", cmdkit.Count(uint64(s.Active)))
 		}
 		if s.Limits != nil && s.Limits.Connections > 0 {
-			text += " of " + count(uint64(s.Limits.Connections))
+			text += " of " + cmdkit.Count(uint64(s.Limits.Connections))
 		}
 		if s.Proxy == nil {
-			text += fmt.Sprintf(", %s remembered", count(s.Flows))
+			text += fmt.Sprintf(", %s remembered", cmdkit.Count(s.Flows))
 		}
 	}
 	if p := s.Persistence; p != nil {
@@ -233,9 +232,9 @@ func memoryText(s ops.Service) string {
 		}
 	}
 	if l := s.Limits; l != nil && l.Rate > 0 {
-		text += fmt.Sprintf("  rate %s/s", count(uint64(l.Rate)))
+		text += fmt.Sprintf("  rate %s/s", cmdkit.Count(uint64(l.Rate)))
 		if !s.Mode.Proxied() {
-			text += fmt.Sprintf(", burst %s", count(uint64(l.Burst)))
+			text += fmt.Sprintf(", burst %s", cmdkit.Count(uint64(l.Burst)))
 		}
 	}
 	if l := s.Limits; l != nil && l.Refuse != "" {
@@ -247,7 +246,8 @@ func memoryText(s ops.Service) string {
 // transitionText says what a change of backends has left to do.
 func transitionText(t *ops.Transition, flows uint64, now time.Time) string {
 	text := fmt.Sprintf("transition since %s: %s of %s slots moved, %s flows remembered",
-		t.Since.Local().Format(time.DateTime), count(uint64(t.MovedSlots)), count(uint64(t.Slots)), count(flows))
+		t.Since.Local().Format(time.DateTime), cmdkit.Count(uint64(t.MovedSlots)), cmdkit.Count(uint64(t.Slots)),
+		cmdkit.Count(flows))
 	if t.Base {
 		return text + fmt.Sprintf("; the table before stays for %s", max(t.Until.Sub(now), 0).Round(time.Second))
 	}
@@ -298,13 +298,13 @@ func columnsOf(s ops.Service, several bool) []column {
 	if !s.Mode.Proxied() {
 		columns = append(columns,
 			column{"neighbour", false, func(b ops.Backend) any { return b.Neighbour }},
-			column{"mac", false, func(b ops.Backend) any { return orDash(b.MAC) }})
+			column{"mac", false, func(b ops.Backend) any { return cmdkit.OrDash(b.MAC) }})
 	}
 	if len(s.Checks) > 0 {
 		columns = slices.Insert(columns, 4, column{"health", false, healthText})
 	}
 	if isDiscovered(s) {
-		columns = append(columns, column{"from", false, func(b ops.Backend) any { return orDash(string(b.Origin)) }})
+		columns = append(columns, column{"from", false, func(b ops.Backend) any { return cmdkit.OrDash(string(b.Origin)) }})
 	}
 	if s.Mode.Proxied() {
 		return append(columns, proxiedColumns(s)...)
@@ -318,7 +318,7 @@ func columnsOf(s ops.Service, several bool) []column {
 		}})
 	}
 	if several {
-		columns = append(columns, column{"interface", false, func(b ops.Backend) any { return orDash(b.Interface) }})
+		columns = append(columns, column{"interface", false, func(b ops.Backend) any { return cmdkit.OrDash(b.Interface) }})
 	}
 	if !s.Mode.NeedsNeighbours() {
 		columns = append(columns, column{"mtu", true, func(b ops.Backend) any { return b.MTU }})
@@ -327,20 +327,20 @@ func columnsOf(s ops.Service, several bool) []column {
 		columns = append(columns, column{"active", true, activeText})
 	}
 	if s.Tracked || slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return b.Flows > 0 }) {
-		columns = append(columns, column{"flows", true, func(b ops.Backend) any { return count(b.Flows) }})
+		columns = append(columns, column{"flows", true, func(b ops.Backend) any { return cmdkit.Count(b.Flows) }})
 	}
 	if s.Mode.UsesPool() {
 		columns = append(columns, column{"ports", true, portsText})
 	}
 	columns = append(columns,
-		column{"connections", true, func(b ops.Backend) any { return count(b.Connections) }},
-		column{"packets", true, func(b ops.Backend) any { return count(b.Packets) }},
-		column{"bytes", true, func(b ops.Backend) any { return count(b.Bytes) }})
+		column{"connections", true, func(b ops.Backend) any { return cmdkit.Count(b.Connections) }},
+		column{"packets", true, func(b ops.Backend) any { return cmdkit.Count(b.Packets) }},
+		column{"bytes", true, func(b ops.Backend) any { return cmdkit.Count(b.Bytes) }})
 	if s.Mode.Translates() {
 		columns = append(columns,
-			column{"returned", true, func(b ops.Backend) any { return count(b.ReturnedPackets) }},
-			column{"bytes returned", true, func(b ops.Backend) any { return count(b.ReturnedBytes) }},
-			column{"answered", true, func(b ops.Backend) any { return count(b.Answered) }})
+			column{"returned", true, func(b ops.Backend) any { return cmdkit.Count(b.ReturnedPackets) }},
+			column{"bytes returned", true, func(b ops.Backend) any { return cmdkit.Count(b.ReturnedBytes) }},
+			column{"answered", true, func(b ops.Backend) any { return cmdkit.Count(b.Answered) }})
 	}
 	return append(columns, refusalColumns(s)...)
 }
@@ -353,12 +353,12 @@ func proxiedColumns(s ops.Service) []column {
 			if b.Proxied == nil {
 				return "-"
 			}
-			return count(value(b.Proxied))
+			return cmdkit.Count(value(b.Proxied))
 		}
 	}
 	columns := []column{
 		{"active", true, activeText},
-		{"connections", true, func(b ops.Backend) any { return count(b.Connections) }},
+		{"connections", true, func(b ops.Backend) any { return cmdkit.Count(b.Connections) }},
 	}
 	if s.Proxy != nil && s.Proxy.Speaks == lb.SpeaksHTTP {
 		columns = append(columns,
@@ -367,8 +367,8 @@ func proxiedColumns(s ops.Service) []column {
 	}
 	return append(columns,
 		column{"failed", true, of(func(p *ops.Proxied) uint64 { return p.Failed })},
-		column{"bytes", true, func(b ops.Backend) any { return count(b.Bytes) }},
-		column{"bytes returned", true, func(b ops.Backend) any { return count(b.ReturnedBytes) }})
+		column{"bytes", true, func(b ops.Backend) any { return cmdkit.Count(b.Bytes) }},
+		column{"bytes returned", true, func(b ops.Backend) any { return cmdkit.Count(b.ReturnedBytes) }})
 }
 
 // proxyText says what a service of mode proxy does, and has done.
@@ -377,18 +377,18 @@ func proxyText(p *ops.ProxiedService) string {
 	if p.TLS {
 		text += " over TLS"
 	}
-	text += fmt.Sprintf(": %s connections", count(p.Connections))
+	text += fmt.Sprintf(": %s connections", cmdkit.Count(p.Connections))
 	if p.Speaks == lb.SpeaksHTTP {
 		r := p.Responses
-		text += fmt.Sprintf(", %s requests (2xx %s, 3xx %s, 4xx %s, 5xx %s)", count(p.Requests), count(r.Successful),
-			count(r.Redirection), count(r.ClientError), count(r.ServerError))
+		text += fmt.Sprintf(", %s requests (2xx %s, 3xx %s, 4xx %s, 5xx %s)", cmdkit.Count(p.Requests), cmdkit.Count(r.Successful),
+			cmdkit.Count(r.Redirection), cmdkit.Count(r.ClientError), cmdkit.Count(r.ServerError))
 	}
 	for _, c := range []struct {
 		name string
 		n    uint64
 	}{{"denied", p.Denied}, {"queued", p.Queued}, {"retried", p.Retried}, {"redispatched", p.Redispatched}} {
 		if c.n > 0 {
-			text += fmt.Sprintf(", %s %s", count(c.n), c.name)
+			text += fmt.Sprintf(", %s %s", cmdkit.Count(c.n), c.name)
 		}
 	}
 	return text
@@ -416,7 +416,7 @@ func refusalColumns(s ops.Service) (columns []column) {
 		{"unreachable", func(b ops.Backend) uint64 { return b.Unreachable }},
 	} {
 		if slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return c.of(b) > 0 }) {
-			columns = append(columns, column{c.name, true, func(b ops.Backend) any { return count(c.of(b)) }})
+			columns = append(columns, column{c.name, true, func(b ops.Backend) any { return cmdkit.Count(c.of(b)) }})
 		}
 	}
 	return columns
@@ -425,9 +425,9 @@ func refusalColumns(s ops.Service) (columns []column) {
 // activeText counts the flows that have not ended, against what is the most.
 func activeText(b ops.Backend) any {
 	if b.Upper == 0 {
-		return count(uint64(b.Active))
+		return cmdkit.Count(uint64(b.Active))
 	}
-	return count(uint64(b.Active)) + "/" + count(uint64(b.Upper))
+	return cmdkit.Count(uint64(b.Active)) + "/" + cmdkit.Count(uint64(b.Upper))
 }
 
 // portsText counts the ports of full NAT's pool that are held, against how many there are.
@@ -435,7 +435,7 @@ func portsText(b ops.Backend) any {
 	if b.Ports == nil {
 		return "-"
 	}
-	return count(b.Ports.Held) + "/" + count(b.Ports.Limit)
+	return cmdkit.Count(b.Ports.Held) + "/" + cmdkit.Count(b.Ports.Limit)
 }
 
 // endpointOf returns the address, with the port where it is another than the service's.
@@ -450,14 +450,14 @@ func endpointOf(s ops.Service, b ops.Backend) string {
 func routed(b ops.Backend) bool { return b.NextHop.IsValid() && b.NextHop != b.Address }
 
 func writeOutcomes(w io.Writer, outcomes []ops.Outcome, verbose bool) {
-	t := newTable(w, "outcome", "packets", "meaning")
-	rightAlign(t, "packets")
+	t := cmdkit.NewTable(w, "outcome", "packets", "meaning")
+	cmdkit.RightAlign(t, "packets")
 	shown := 0
 	for _, o := range outcomes {
 		if o.Packets == 0 && !verbose {
 			continue
 		}
-		t.AppendRow(table.Row{o.Name, count(o.Packets), o.Help})
+		t.AppendRow(table.Row{o.Name, cmdkit.Count(o.Packets), o.Help})
 		shown++
 	}
 	fmt.Fprintln(w)
@@ -466,35 +466,4 @@ func writeOutcomes(w io.Writer, outcomes []ops.Outcome, verbose bool) {
 		return
 	}
 	t.Render()
-}
-
-// newTable returns a table without lines, which a terminal and grep both like.
-func newTable(w io.Writer, columns ...any) table.Writer {
-	t := table.NewWriter()
-	t.SetOutputMirror(w)
-	t.SetStyle(table.StyleDefault)
-	t.Style().Options = table.OptionsNoBordersAndSeparators
-	t.Style().Box.PaddingLeft, t.Style().Box.PaddingRight = "", "  "
-	t.Style().Format.Header = text.FormatUpper
-	t.SuppressTrailingSpaces()
-	t.AppendHeader(columns)
-	return t
-}
-
-func rightAlign(t table.Writer, columns ...string) {
-	var configs []table.ColumnConfig
-	for _, name := range columns {
-		configs = append(configs, table.ColumnConfig{Name: name, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	t.SetColumnConfigs(configs)
-}
-
-// count writes 1234567 as 1,234,567.
-func count(n uint64) string { return message.NewPrinter(language.English).Sprintf("%d", n) }
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

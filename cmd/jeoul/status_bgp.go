@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -66,7 +67,7 @@ func bfdText(b ops.BFD) string {
 		text += ": " + b.Diagnostic
 	}
 	if b.Failures > 0 {
-		text += fmt.Sprintf(", lost %s times", count(b.Failures))
+		text += fmt.Sprintf(", lost %s times", cmdkit.Count(b.Failures))
 	}
 	return text + sinceText(b.Since)
 }
@@ -79,7 +80,7 @@ func peerText(p ops.BGPPeer) string {
 			text += ", keeps routes over restarts"
 		}
 		if p.Received > 0 {
-			text += fmt.Sprintf(", announces %s routes, which are ignored", count(p.Received))
+			text += fmt.Sprintf(", announces %s routes, which are ignored", cmdkit.Count(p.Received))
 		}
 	} else if p.Reason != "" {
 		text += ": " + p.Reason

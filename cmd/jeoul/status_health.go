@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -40,7 +41,7 @@ func writeOutliers(w io.Writer, o *ops.Outliers) {
 	}
 	fmt.Fprintf(w,
 		"  a backend is ejected for %s that fails %d%% of what clients send it in %s, of %s or more; at most %d%% of the backends at a time\n",
-		pause, o.FailuresPercent, secondsText(o.IntervalSeconds), count(uint64(o.Connections)), o.EjectedPercent)
+		pause, o.FailuresPercent, secondsText(o.IntervalSeconds), cmdkit.Count(uint64(o.Connections)), o.EjectedPercent)
 }
 
 // ejectionText says why a backend is ejected, since when and until when.
@@ -90,7 +91,8 @@ func writeIllness(w io.Writer, s ops.Service, b ops.Backend) {
 		}
 		fmt.Fprintf(w, "    %s: %d failed in a row, the last at %s after %s: %s; expected: %s\n",
 			s.Checks[i].Check, r.Failed,
-			r.Last.Local().Format(time.TimeOnly), took(r.TookSeconds), orDash(oneLine(r.Answer)), s.Checks[i].Expected)
+			r.Last.Local().Format(time.TimeOnly), took(r.TookSeconds), cmdkit.OrDash(oneLine(r.Answer)),
+			s.Checks[i].Expected)
 	}
 	if f := b.Forced; f != nil {
 		fmt.Fprintf(w, "    it takes new flows all the same: %s has enabled it by force%s\n", f.By, sinceText(f.At))

@@ -11,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -37,8 +38,8 @@ func writeBackends(w io.Writer, backends []ops.Backend, columns []column, wide b
 			right = append(right, c.name)
 		}
 	}
-	t := newTable(w, head...)
-	rightAlign(t, right...)
+	t := cmdkit.NewTable(w, head...)
+	cmdkit.RightAlign(t, right...)
 	for _, b := range backends {
 		var row table.Row
 		for _, c := range columns {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/top"
@@ -18,7 +19,7 @@ import (
 // topCmd shows a running balancer live.
 type topCmd struct {
 	daemonFlags
-	outputFlag
+	cmdkit.OutputFlag
 	View     string        `name:"view" enum:"${topViews}" default:"services" placeholder:"VIEW" help:"The table that is shown first: ${topViews} (${default})."`
 	Sort     string        `name:"sort" placeholder:"COLUMN" help:"The column that it is sorted by, such as new/s."`
 	Filter   string        `name:"filter" placeholder:"WORDS" help:"Show only rows that contain all of these words."`
@@ -40,7 +41,7 @@ func (c *topCmd) Validate() error {
 	if c.Interval < top.LeastInterval {
 		return fmt.Errorf("--interval %s is too short: at least %s", c.Interval, top.LeastInterval)
 	}
-	if c.json() && !c.Once {
+	if c.JSON() && !c.Once {
 		return fmt.Errorf("--output json goes with --once")
 	}
 	return nil
@@ -69,8 +70,8 @@ func (c *topCmd) Run(ctx context.Context) error {
 	}
 	switch {
 	case c.Once:
-		return top.Once(ctx, options, os.Stdout, c.json())
-	case !terminal(os.Stdout) || !terminal(os.Stdin):
+		return top.Once(ctx, options, os.Stdout, c.JSON())
+	case !cmdkit.IsTerminal(os.Stdout) || !cmdkit.IsTerminal(os.Stdin):
 		return top.ErrNoTerminal
 	case top.Dumb():
 		options.Interval = max(options.Interval, dumbInterval)

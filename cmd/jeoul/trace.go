@@ -15,6 +15,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -23,7 +24,7 @@ import (
 
 type traceCmd struct {
 	daemonFlags
-	outputFlag
+	cmdkit.OutputFlag
 	Live bool `name:"live" help:"Follow real packets, rather than ask about one."`
 
 	Src      string `name:"src" placeholder:"ADDRESS" help:"The client's address; with --live also a prefix such as 198.18.1.0/24."`
@@ -84,7 +85,7 @@ func (c *traceCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.json() {
+	if c.JSON() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(packet)
@@ -206,7 +207,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 
 // tell prints an event; what is not about a packet is no output.
 func (c *traceCmd) tell(event trace.Event) error {
-	if c.json() {
+	if c.JSON() {
 		return json.NewEncoder(os.Stdout).Encode(event)
 	}
 	if event.Started {
@@ -219,14 +220,14 @@ func (c *traceCmd) tell(event trace.Event) error {
 	}
 	if event.Lost > 0 {
 		fmt.Fprintf(os.Stderr, "jeoul: %s more packets came too fast to tell of them; ask for fewer, or say --sample\n",
-			count(event.Lost))
+			cmdkit.Count(event.Lost))
 	}
 	return nil
 }
 
 // writeExplanation prints what would become of a packet.
 func writeExplanation(w io.Writer, p *trace.Packet) {
-	fmt.Fprintf(w, "%s, in on %s (%s)\n\n", p.Came.Text(), orDash(p.Interface), p.Hook)
+	fmt.Fprintf(w, "%s, in on %s (%s)\n\n", p.Came.Text(), cmdkit.OrDash(p.Interface), p.Hook)
 	line := func(label, text string) {
 		if text != "" {
 			fmt.Fprintf(w, "%-9s %s\n", label, text)
@@ -248,16 +249,16 @@ func writeExplanation(w io.Writer, p *trace.Packet) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := newTable(w, "header", "field", "before", "after")
+	t := cmdkit.NewTable(w, "header", "field", "before", "after")
 	for _, c := range p.Changes {
-		t.AppendRow(table.Row{c.Layer, c.Field, orDash(c.Before), orDash(c.After)})
+		t.AppendRow(table.Row{c.Layer, c.Field, cmdkit.OrDash(c.Before), cmdkit.OrDash(c.After)})
 	}
 	t.Render()
 }
 
 func pathInterface(p *trace.Packet) string {
 	if p.Path.Interface == "" {
-		return orDash(p.Interface)
+		return cmdkit.OrDash(p.Interface)
 	}
 	return p.Path.Interface
 }
@@ -307,7 +308,7 @@ func slotText(p *trace.Packet) string {
 
 type captureCmd struct {
 	daemonFlags
-	outputFlag
+	cmdkit.OutputFlag
 	Write  string         `name:"write" short:"w" placeholder:"FILE" help:"Write a pcapng file; - is standard output, for a pipe."`
 	Frames capture.Frames `name:"frames" enum:"in,out,both" default:"in" placeholder:"in|out|both" help:"Write packets as they come in, as they leave, or both (${default})."`
 
@@ -341,7 +342,7 @@ func (c *captureCmd) Validate() error {
 		return errors.New("--snap is not negative")
 	case c.Write == "" && c.Frames != capture.FramesIn:
 		return errors.New("--frames goes with --write: a line has both")
-	case c.Write != "" && c.json():
+	case c.Write != "" && c.JSON():
 		return errors.New("-o json does not go with --write")
 	}
 	return nil
@@ -357,13 +358,13 @@ func (c *captureCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	version, _ := build()
+	version, _ := cmdkit.Build()
 	out := &capture.Output{Messages: os.Stderr, Frames: c.Frames, Application: "jeoul " + version}
 	switch c.Write {
 	case "":
-		out.Lines, out.JSON = os.Stdout, c.json()
+		out.Lines, out.JSON = os.Stdout, c.JSON()
 	case "-":
-		if terminal(os.Stdout) {
+		if cmdkit.IsTerminal(os.Stdout) {
 			return errors.New(
 				"--write - writes a binary file, and standard output is a terminal: pipe it, as in | wireshark -k -i -")
 		}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/utils/cpuset"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/tools/tune"
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
@@ -92,7 +93,7 @@ func (tuneCheckCmd) Help() string {
 type tuneCheckCmd struct {
 	tuneProfile
 	tuneHost
-	outputFlag
+	cmdkit.OutputFlag
 	All bool `short:"a" help:"Show what is as it should be, too, and what does not apply here."`
 }
 
@@ -107,7 +108,7 @@ func (c *tuneCheckCmd) Run() error {
 	}
 	defer t.Close()
 	r := t.Check()
-	if c.json() {
+	if c.JSON() {
 		err = writeJSON(os.Stdout, r)
 	} else {
 		writeTune(os.Stdout, r, c.All)
@@ -129,7 +130,7 @@ func (c *tuneCheckCmd) Run() error {
 type tuneApplyCmd struct {
 	tuneProfile
 	tuneHost
-	outputFlag
+	cmdkit.OutputFlag
 	tuneState
 	DryRun   bool `help:"Change nothing; print the commands that an engineer would type."`
 	Persist  bool `help:"Have it made again at every boot: files of ours for systemd-sysctl, and a systemd unit."`
@@ -163,7 +164,7 @@ func (c *tuneApplyCmd) Run() error {
 	if r == nil {
 		return err
 	}
-	if c.json() {
+	if c.JSON() {
 		return errors.Join(err, writeJSON(os.Stdout, r))
 	}
 	writeApplied(os.Stdout, r)
@@ -171,7 +172,7 @@ func (c *tuneApplyCmd) Run() error {
 }
 
 type tuneRevertCmd struct {
-	outputFlag
+	cmdkit.OutputFlag
 	tuneState
 	Root   string `type:"existingdir" placeholder:"DIR" help:"As of apply."`
 	Force  bool   `xor:"foreign" help:"Put back also what was changed since by other means."`
@@ -184,7 +185,7 @@ func (c *tuneRevertCmd) Run() error {
 	events, err := tune.Revert(tune.RevertOptions{
 		State: c.StateDir, Root: c.Root, Force: c.Force, Forget: c.Forget, DryRun: c.DryRun})
 	switch {
-	case c.json():
+	case c.JSON():
 		return errors.Join(err, writeJSON(os.Stdout, events))
 	case c.DryRun:
 		for _, e := range events {

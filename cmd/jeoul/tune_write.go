@@ -14,6 +14,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/tools/tune"
 )
 
@@ -34,7 +35,7 @@ const (
 
 // tuneTable is a table whose last column is prose.
 func tuneTable(w io.Writer, columns ...any) table.Writer {
-	t := newTable(w, columns...)
+	t := cmdkit.NewTable(w, columns...)
 	var configs []table.ColumnConfig
 	for i, name := range columns {
 		config := table.ColumnConfig{Name: name.(string), WidthMax: valueWidth, WidthMaxEnforcer: text.WrapSoft}
@@ -95,7 +96,7 @@ func writeFindings(w io.Writer, findings []tune.Finding) {
 		if f.Note != "" {
 			why += " (" + f.Note + ")"
 		}
-		t.AppendRow(table.Row{mark, f.Item, orDash(f.Now), withUnit(f), howMany(f), why})
+		t.AppendRow(table.Row{mark, f.Item, cmdkit.OrDash(f.Now), withUnit(f), howMany(f), why})
 	}
 	t.Render()
 }
@@ -112,7 +113,7 @@ func boolFirst(a, b bool) int {
 
 func withUnit(f tune.Finding) string {
 	if f.Wanted == "" || f.Unit == "" {
-		return orDash(f.Wanted)
+		return cmdkit.OrDash(f.Wanted)
 	}
 	return f.Wanted + " " + f.Unit
 }
@@ -164,7 +165,7 @@ func writeApplied(w io.Writer, r *tune.Report) {
 		if f.State != tune.Changed {
 			now = f.Now
 		}
-		t.AppendRow(table.Row{f.Item, orDash(f.Now), orDash(now), howMany(f), f.Note})
+		t.AppendRow(table.Row{f.Item, cmdkit.OrDash(f.Now), cmdkit.OrDash(now), howMany(f), f.Note})
 	}
 	t.Render()
 	if len(r.With(tune.Changed)) > 0 {

@@ -102,7 +102,8 @@ func (c *Client) Capture(ctx context.Context, request capture.Request, tell func
 // follow asks for events, and calls tell for each, until there are no more, the context ends (both no error) or tell
 // returns an error, which it returns.
 func follow[E any](ctx context.Context, c *Client, path string, request any, tell func(E) error) error {
-	body, err := c.open(ctx, c.stream, http.MethodPost, path, request)
+	// The answer begins when the program that tells of packets is loaded, which takes time on a busy machine.
+	body, err := c.open(ctx, c.patient, http.MethodPost, path, request)
 	if err != nil {
 		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
 	}

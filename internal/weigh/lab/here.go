@@ -99,7 +99,9 @@ func (w Whereabouts) find() (netlink.Link, netip.Prefix, error) {
 			names = append(names, at.Name)
 			continue
 		}
-		addresses, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V4) })
+		addresses, err := netdump.Whole(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(link, netlink.FAMILY_V4)
+		})
 		if err != nil {
 			return nil, netip.Prefix{}, fmt.Errorf("list the addresses of %s: %w", at.Name, err)
 		}

@@ -99,7 +99,7 @@ func scatter(s *model.Section, r model.Ranking, colours *chart.Palette) chart.Fi
 	caption := "Up and to the left is better. " +
 		"Lines through a point reach from its lowest to its highest repeat; the CPU axis is logarithmic."
 	if hollow {
-		caption += " Hollow: not the balancer was saturated, so it can do at least that."
+		caption += " Hollow: not the balancer was the limit, so it can do at least that."
 	}
 	if at := g.Params.Only(s.Varying).Text(); at != "" {
 		caption = "At " + at + ". " + caption

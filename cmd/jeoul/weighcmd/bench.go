@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 	_ "github.com/jeoul/jeoul/internal/weigh/bench/kind" // for suites
 	"github.com/jeoul/jeoul/internal/weigh/remote"
@@ -23,8 +24,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// benchCmd weighs.
-type benchCmd struct {
+// BenchCmd weighs.
+type BenchCmd struct {
 	Run          benchRunCmd          `cmd:"" help:"Build a laboratory, weigh the balancers of a suite in it, and report."`
 	Packets      benchPacketsCmd      `cmd:"" help:"Measure what a packet costs in the data plane, without a network."`
 	Distribution benchDistributionCmd `cmd:"" help:"Count which backends new flows get with each scheduler, without a network."`
@@ -77,12 +78,6 @@ func (c *benchRunCmd) Validate() error {
 	return c.benchVM.Validate()
 }
 
-// errInterrupted is how a run that was interrupted ends, for a shell.
-type errInterrupted struct{ error }
-
-// ExitCode is 128 and the number of SIGINT, as shells have it.
-func (errInterrupted) ExitCode() int { return 128 + int(unix.SIGINT) }
-
 // Run runs the suite, reports what it measured, and says where that is.
 func (c *benchRunCmd) Run(ctx context.Context) error {
 	suite, err := bench.LoadSuite(c.Suite)
@@ -127,14 +122,14 @@ func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, execut
 			return nil, err
 		}
 	}
-	version, commit := build()
+	version, commit := cmdkit.Build()
 	repeats, enough := c.until()
 	return bench.Run(ctx, bench.Options{
 		Suite: suite, Quick: c.Quick, Only: c.Only, Loads: c.Loads, Repeats: repeats, Enough: enough, Dir: dir,
 		Resume: c.Resume != "", Inventory: inventory,
 		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Other: c.Other,
 		Virtual:  c.virtual(),
-		Progress: os.Stderr, Live: terminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
+		Progress: os.Stderr, Live: cmdkit.IsTerminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
 	})
 }
 
@@ -168,7 +163,7 @@ func (c *benchRunCmd) until() (repeats int, enough func(*results.Run) string) {
 // interrupted gives an interrupted run the exit status of one.
 func interrupted(err error) error {
 	if errors.Is(err, bench.ErrInterrupted) {
-		return errInterrupted{err}
+		return cmdkit.Interrupted{Err: err}
 	}
 	return err
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// wireCmd tests at packet level.
-type wireCmd struct {
+// WireCmd tests at packet level.
+type WireCmd struct {
 	Send  wireSendCmd  `cmd:"" default:"withargs" help:"Offer a load from client ports to a VIP, and report (default)."`
 	Serve wireServeCmd `cmd:"" help:"Have interfaces answer as servers of a VIP."`
 	Pass  wirePassCmd  `cmd:"" help:"Let a veth take what the port at its other end sends."`
@@ -79,10 +79,10 @@ func (c *wireSendCmd) Validate() error {
 			return fmt.Errorf(
 				"--client-interface %s: it needs the addresses of its clients: --client-interface %s=PREFIX", p, p)
 		}
-		if !slices.Contains(c.Yes, p.name) {
+		if !slices.Contains(c.Yes, p.Name) {
 			return fmt.Errorf(
 				"--client-interface %s: this sends up to millions of packets a second, from addresses of %v; if that is what you want, add --yes-send-traffic %s",
-				p, p.prefix, p.name)
+				p, p.prefix, p.Name)
 		}
 	}
 	return nil
@@ -212,7 +212,7 @@ func (f *wireServerFlags) spec() (wire.Spec, func(), error) {
 		if spec.DSCP == nil {
 			spec.DSCP = map[uint8]netip.Addr{}
 		}
-		spec.DSCP[m.point] = m.vip
+		spec.DSCP[m.Point] = m.vip
 	}
 	return spec, done, err
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/weigh/bench/packets"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/jeoul/jeoul/internal/weigh/vm"
@@ -19,9 +20,9 @@ import (
 // packetsVM is a measurement of packets in a virtual machine, seen from outside.
 type packetsVM struct {
 	vmLab
-	command *benchPacketsCmd
+	Command *benchPacketsCmd
 	// run is what came of it, once the machine has told.
-	run *results.Run
+	Run *results.Run
 }
 
 // inVM measures in a virtual machine, and prints what it measured.
@@ -30,7 +31,7 @@ func (c *benchPacketsCmd) inVM(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding this program's own file: %w", err)
 	}
-	v := &packetsVM{vmLab: vmLab{benchLab: c.benchLab, started: time.Now()}, command: c}
+	v := &packetsVM{vmLab: vmLab{benchLab: c.benchLab, Started: time.Now()}, Command: c}
 	kernel, accelerator, err := v.prepare(ctx)
 	if err != nil {
 		return err
@@ -40,21 +41,21 @@ func (c *benchPacketsCmd) inVM(ctx context.Context) error {
 	}
 	end, err := vm.Run(ctx, vm.Machine{
 		Kernel: kernel, Accelerator: accelerator, Executable: executable, Worker: c.Build,
-		Job: v.job(), Limit: c.Limit,
+		Job: v.Job(), Limit: c.Limit,
 		Hello:  v.hello,
 		Line:   func(line string) { fmt.Fprintln(os.Stderr, line) },
-		Result: v.result,
+		Result: v.Result,
 	})
-	err = v.outcome(end, err)
-	if v.run == nil || len(v.run.Trials) == 0 {
+	err = v.Outcome(end, err)
+	if v.Run == nil || len(v.Run.Trials) == 0 {
 		return err
 	}
-	return errors.Join(err, c.print(v.run))
+	return errors.Join(err, c.print(v.Run))
 }
 
-// job is the measurement that the machine does.
-func (v *packetsVM) job() vm.Job {
-	c := v.command
+// Job is the measurement that the machine does.
+func (v *packetsVM) Job() vm.Job {
+	c := v.Command
 	hooks := make([]string, len(c.Hook))
 	for i, hook := range c.Hook {
 		hooks[i] = string(hook)
@@ -75,8 +76,8 @@ func (v *packetsVM) job() vm.Job {
 	return vm.Job{Args: args, Result: vmResults, Prints: true}
 }
 
-// result takes what the machine has measured: nothing, where it could not.
-func (v *packetsVM) result(text []byte) error {
+// Result takes what the machine has measured: nothing, where it could not.
+func (v *packetsVM) Result(text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
@@ -85,18 +86,18 @@ func (v *packetsVM) result(text []byte) error {
 		return err
 	}
 	run.Environment.Notes = packetsNotes()
-	if v.machine.Instructions {
+	if v.Machine.Instructions {
 		packets.CountInstructions(run)
 	}
-	v.run = run
+	v.Run = run
 	return nil
 }
 
-// outcome turns the machine's end into that of a measurement.
-func (v *packetsVM) outcome(end vm.End, err error) error {
+// Outcome turns the machine's end into that of a measurement.
+func (v *packetsVM) Outcome(end vm.End, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, vm.ErrLimit):
-		return errInterrupted{fmt.Errorf("interrupted before the last round had ended: %w", err)}
+		return cmdkit.Interrupted{Err: fmt.Errorf("interrupted before the last round had ended: %w", err)}
 	case err != nil:
 		return err
 	case end.Status != 0:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/report"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -17,13 +18,13 @@ import (
 
 // benchOutput is what the measurements without a laboratory have in common: as JSON, results.json is printed.
 type benchOutput struct {
-	outputFlag
+	cmdkit.OutputFlag
 }
 
 // run measures and prints what was measured, also where something ended it early. The
 // run has its suite, title and notes.
 func (o benchOutput) run(run *results.Run, measure func() ([]results.Trial, error)) error {
-	version, commit := build()
+	version, commit := cmdkit.Build()
 	notes := run.Environment.Notes
 	env, err := bench.Machine(version, commit)
 	if err != nil {
@@ -37,7 +38,7 @@ func (o benchOutput) run(run *results.Run, measure func() ([]results.Trial, erro
 	switch {
 	case errors.Is(err, context.Canceled):
 		run.Interrupted = true
-		err = errInterrupted{fmt.Errorf("%w after %d trials", bench.ErrInterrupted, len(run.Trials))}
+		err = cmdkit.Interrupted{Err: fmt.Errorf("%w after %d trials", bench.ErrInterrupted, len(run.Trials))}
 	case err != nil:
 		return err
 	}
@@ -49,7 +50,7 @@ func (o benchOutput) run(run *results.Run, measure func() ([]results.Trial, erro
 
 // print prints what was measured.
 func (o benchOutput) print(run *results.Run) error {
-	if o.json() {
+	if o.JSON() {
 		return run.Write(os.Stdout)
 	}
 	return report.Terminal(os.Stdout, run)
@@ -57,7 +58,7 @@ func (o benchOutput) print(run *results.Run) error {
 
 // tell tells on a terminal what is being done; nil elsewhere.
 func tell() func(what string) {
-	if !terminal(os.Stderr) {
+	if !cmdkit.IsTerminal(os.Stderr) {
 		return nil
 	}
 	return func(what string) { fmt.Fprintf(os.Stderr, "%s\n", what) }
@@ -65,7 +66,7 @@ func tell() func(what string) {
 
 // tellRounds tells on a terminal how many rounds are done; nil elsewhere.
 func tellRounds() func(round, rounds int) {
-	if !terminal(os.Stderr) {
+	if !cmdkit.IsTerminal(os.Stderr) {
 		return nil
 	}
 	return func(round, rounds int) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
@@ -58,13 +59,13 @@ func (c *wireServeCmd) Run(ctx context.Context) (err error) {
 }
 
 func writeServed(w io.Writer, spec wire.Spec, s wire.Step) {
-	t := newTable(w, "port", "accepted")
-	rightAlign(t, "accepted")
+	t := cmdkit.NewTable(w, "port", "accepted")
+	cmdkit.RightAlign(t, "accepted")
 	for i, n := range s.PerServer {
-		t.AppendRow(table.Row{spec.Servers[i].Name, count(n)})
+		t.AppendRow(table.Row{spec.Servers[i].Name, cmdkit.Count(n)})
 	}
 	t.Render()
-	fmt.Fprintf(w, "%s packets received, %s sent\n", count(s.Servers.Received), count(s.Servers.Sent))
+	fmt.Fprintf(w, "%s packets received, %s sent\n", cmdkit.Count(s.Servers.Received), cmdkit.Count(s.Servers.Sent))
 	for _, strange := range []struct {
 		name string
 		n    uint64
@@ -76,7 +77,7 @@ func writeServed(w io.Writer, spec wire.Spec, s wire.Step) {
 		{"of no load of ours", s.Strange.Stranger},
 	} {
 		if strange.n > 0 {
-			fmt.Fprintf(w, "%s %s\n", count(strange.n), strange.name)
+			fmt.Fprintf(w, "%s %s\n", cmdkit.Count(strange.n), strange.name)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/sandbox"
 )
 
-// tryCmd shows a newcomer what there is.
-type tryCmd struct {
+// TryCmd shows a newcomer what there is.
+type TryCmd struct {
 	Demo    bool     `name:"demo" help:"Show each step by itself, and leave: ask, kill a web server, drain one, change a weight, trace a packet."`
 	Command []string `arg:"" optional:"" passthrough:"partial" help:"A command to be run in the client's place (a shell)."`
 }
 
 // Help says what a sandbox is.
-func (tryCmd) Help() string {
+func (TryCmd) Help() string {
 	return `A balancer, three web servers behind it and a client are built in network namespaces of this machine, and a shell in the
 client's place says what can be done. Nothing outside is touched; with the shell, all of it goes. Needs root.
 
@@ -30,7 +30,7 @@ client's place says what can be done. Nothing outside is touched; with the shell
 }
 
 // Run builds the sandbox, and removes it however this ends.
-func (c *tryCmd) Run(ctx context.Context) (err error) {
+func (c *TryCmd) Run(ctx context.Context) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
 	// Who reads the output may go first; there is still all to be removed.
@@ -53,7 +53,7 @@ func (c *tryCmd) Run(ctx context.Context) (err error) {
 }
 
 // Validate refuses two things at once.
-func (c *tryCmd) Validate() error {
+func (c *TryCmd) Validate() error {
 	if c.Demo && len(c.Command) > 0 {
 		return errors.New("--demo shows its own steps: leave the command out")
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/jeoul/jeoul/internal/weigh/vm"
@@ -22,10 +23,10 @@ import (
 func TestPacketsInAMachine(t *testing.T) {
 	command := &benchPacketsCmd{Repeats: 2, Rounds: 1, Packets: 20_000, Hook: []lb.Hook{lb.HookXDP, lb.HookTC},
 		Only: "l2dsr.*=rr$"}
-	v := &packetsVM{command: command,
-		vmLab: vmLab{started: time.Unix(1, 0), machine: results.Virtual{Instructions: true, Emulator: "QEMU 9",
+	v := &packetsVM{Command: command,
+		vmLab: vmLab{Started: time.Unix(1, 0), Machine: results.Virtual{Instructions: true, Emulator: "QEMU 9",
 			Clock: "tsc"}}}
-	job := v.job()
+	job := v.Job()
 	want := []string{"bench", "packets", "--output=json", "--hook", "xdp,tc", "--repeats", "2", "--rounds", "1",
 		"--packets", "20000", "--match", "l2dsr.*=rr$"}
 	if !slices.Equal(job.Args, want) || !job.Prints {
@@ -40,25 +41,25 @@ func TestPacketsInAMachine(t *testing.T) {
 	if err := inside.Write(&told); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.result(told.Bytes()); err != nil {
+	if err := v.Result(told.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	env := v.run.Environment
+	env := v.Run.Environment
 	if env.Commit != "1cb2b35" || env.Virtual == nil || env.Virtual.Emulator != "QEMU 9" ||
 		slices.Contains(env.Notes, "of another build") {
 		t.Errorf("environment %+v", env)
 	}
-	if got := v.run.Trials[0].Metrics[results.InstructionsPerPacket]; got != 238 ||
-		v.run.Suite != "packets-instructions" || !v.run.Started.Equal(v.started) {
-		t.Errorf("%g instructions in suite %q of %v", got, v.run.Suite, v.run.Started)
+	if got := v.Run.Trials[0].Metrics[results.InstructionsPerPacket]; got != 238 ||
+		v.Run.Suite != "packets-instructions" || !v.Run.Started.Equal(v.Started) {
+		t.Errorf("%g instructions in suite %q of %v", got, v.Run.Suite, v.Run.Started)
 	}
 
 	// A machine that could measure nothing leaves nothing.
-	silent := &packetsVM{command: command}
-	if err := silent.result(nil); err != nil || silent.run != nil {
-		t.Errorf("of nothing: %v, %+v", err, silent.run)
+	silent := &packetsVM{Command: command}
+	if err := silent.Result(nil); err != nil || silent.Run != nil {
+		t.Errorf("of nothing: %v, %+v", err, silent.Run)
 	}
-	if err := silent.result([]byte("{")); err == nil {
+	if err := silent.Result([]byte("{")); err == nil {
 		t.Error("half a file was taken")
 	}
 }
@@ -66,20 +67,20 @@ func TestPacketsInAMachine(t *testing.T) {
 // TestPacketsInAMachineEnd checks how its end is told.
 func TestPacketsInAMachineEnd(t *testing.T) {
 	v := &packetsVM{}
-	if err := v.outcome(vm.End{}, nil); err != nil {
+	if err := v.Outcome(vm.End{}, nil); err != nil {
 		t.Error(err)
 	}
-	if err := v.outcome(vm.End{Status: 1}, nil); err == nil || !strings.Contains(err.Error(), "status 1") {
+	if err := v.Outcome(vm.End{Status: 1}, nil); err == nil || !strings.Contains(err.Error(), "status 1") {
 		t.Errorf("status 1: %v", err)
 	}
 	for _, why := range []error{context.Canceled, fmt.Errorf("%w: 5m", vm.ErrLimit)} {
-		var interrupted errInterrupted
-		if err := v.outcome(vm.End{Status: 130}, why); !errors.As(err, &interrupted) || !errors.Is(err, why) &&
+		var interrupted cmdkit.Interrupted
+		if err := v.Outcome(vm.End{Status: 130}, why); !errors.As(err, &interrupted) || !errors.Is(err, why) &&
 			!strings.Contains(err.Error(), why.Error()) {
 			t.Errorf("%v: %v", why, err)
 		}
 	}
-	if err := v.outcome(vm.End{}, vm.ErrMachine); !errors.Is(err, vm.ErrMachine) {
+	if err := v.Outcome(vm.End{}, vm.ErrMachine); !errors.Is(err, vm.ErrMachine) {
 		t.Errorf("a machine that failed: %v", err)
 	}
 }

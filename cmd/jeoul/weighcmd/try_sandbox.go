@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/sandbox"
 )
 
-// sandboxCmd has what runs inside of `jeoul try`: its web servers, and commands in the client's place,
+// SandboxCmd has what runs inside of `jeoul try`: its web servers, and commands in the client's place,
 // which find them by shorter names.
-type sandboxCmd struct {
+type SandboxCmd struct {
 	Serve   sandboxServeCmd   `cmd:"" help:"Answer with a name."`
 	Ask     sandboxAskCmd     `cmd:"" help:"Ask through the balancer, each time on a new connection, and count who answers."`
 	Crash   sandboxCrashCmd   `cmd:"" help:"Kill a web server."`

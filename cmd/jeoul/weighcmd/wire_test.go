@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"errors"
@@ -20,8 +20,8 @@ func FuzzWireFlags(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var p wirePort
 		if p.UnmarshalText([]byte(text)) == nil {
-			if place, _, _ := strings.Cut(text, "="); p.name == "" || !strings.HasPrefix(place, p.name) {
-				t.Errorf("%q names the interface %q", text, p.name)
+			if place, _, _ := strings.Cut(text, "="); p.Name == "" || !strings.HasPrefix(place, p.Name) {
+				t.Errorf("%q names the interface %q", text, p.Name)
 			}
 		}
 		var ports wirePorts
@@ -29,8 +29,8 @@ func FuzzWireFlags(f *testing.F) {
 			t.Errorf("%q is ports %v", text, ports)
 		}
 		var m wireMark
-		if m.UnmarshalText([]byte(text)) == nil && m.point > 63 {
-			t.Errorf("%q is code point %d", text, m.point)
+		if m.UnmarshalText([]byte(text)) == nil && m.Point > 63 {
+			t.Errorf("%q is code point %d", text, m.Point)
 		}
 		var mac wireMAC
 		if mac.UnmarshalText([]byte(text)) == nil && len(mac) != 6 {
@@ -38,7 +38,7 @@ func FuzzWireFlags(f *testing.F) {
 		}
 		for _, flags := range []wireLoadFlags{{Load: "setup", Ladder: text}, {Load: "setup", Search: text},
 			{Load: "mix", Sizes: text}, {Load: "session", Content: text}, {Load: "dns", Question: text}} {
-			load, err := flags.read()
+			load, err := flags.Read()
 			if err == nil {
 				err = load.Validate()
 				if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/jeoul/jeoul/internal/weigh/vm"
@@ -87,21 +88,21 @@ func (c *benchRunCmd) inVM(ctx context.Context, suite *bench.Suite, dir, executa
 	if _, err := form.Only(c.Only, c.Loads); err != nil {
 		return nil, err
 	}
-	v := &vmRun{vmLab: vmLab{benchLab: c.benchLab, started: time.Now()}, command: c, dir: dir}
+	v := &vmRun{vmLab: vmLab{benchLab: c.benchLab, Started: time.Now()}, Command: c, dir: dir}
 	return v.weigh(ctx, executable)
 }
 
 // vmLab is a virtual machine in which something is measured, seen from outside.
 type vmLab struct {
 	benchLab
-	started time.Time
-	machine results.Virtual
+	Started time.Time
+	Machine results.Virtual
 }
 
 // vmRun is a suite's run in a virtual machine, seen from outside.
 type vmRun struct {
 	vmLab
-	command *benchRunCmd
+	Command *benchRunCmd
 	dir     string
 	// run is what came of it, as of the last trial.
 	run *results.Run
@@ -121,12 +122,12 @@ func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, err
 	if err != nil {
 		return nil, err
 	}
-	job, err := v.job()
+	job, err := v.Job()
 	if err != nil {
 		return nil, err
 	}
 	end, err := vm.Run(ctx, vm.Machine{
-		Kernel: kernel, Accelerator: accelerator, Executable: executable, Other: v.command.Other,
+		Kernel: kernel, Accelerator: accelerator, Executable: executable, Other: v.Command.Other,
 		Job: job, Files: files, Limit: v.Limit,
 		Hello:  v.hello,
 		Line:   func(line string) { fmt.Fprintln(os.Stderr, line) },
@@ -157,11 +158,11 @@ func (l *vmLab) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error)
 	if l.Lab == labVM {
 		accelerator, reason = vm.Choose(ctx, kernel)
 	}
-	host, err := bench.Machine(build())
+	host, err := bench.Machine(cmdkit.Build())
 	if err != nil {
 		return nil, "", err
 	}
-	l.machine = results.Virtual{
+	l.Machine = results.Virtual{
 		Emulator: "QEMU " + emulator, Accelerator: string(accelerator), Reason: reason,
 		Instructions: accelerator == vm.Counting,
 		Package:      kernel.Package, HostKernel: host.Kernel, HostCPU: host.CPU, HostCores: host.Cores,
@@ -191,12 +192,12 @@ func (l *vmLab) program(own string) (string, error) {
 
 // files are what the run in the machine reads: the suite, and what an earlier run left.
 func (v *vmRun) files() (map[string][]byte, error) {
-	suite, err := os.ReadFile(v.command.Suite)
+	suite, err := os.ReadFile(v.Command.Suite)
 	if err != nil {
 		return nil, fmt.Errorf("reading the suite: %w", err)
 	}
 	files := map[string][]byte{vmSuite: suite}
-	if v.command.Resume == "" {
+	if v.Command.Resume == "" {
 		return files, os.MkdirAll(v.dir, 0o755)
 	}
 	path := filepath.Join(v.dir, bench.ResultsFile)
@@ -204,7 +205,7 @@ func (v *vmRun) files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--resume: %w", err)
 	}
-	v.started = before.Started
+	v.Started = before.Started
 	files[filepath.Join(vmBefore, bench.ResultsFile)], err = os.ReadFile(path)
 	return files, err
 }
@@ -216,40 +217,40 @@ func inBrackets(reason string) string {
 	return " (" + reason + ")"
 }
 
-// job is the run that the machine does.
-func (v *vmRun) job() (vm.Job, error) {
-	machine, err := json.Marshal(v.machine)
+// Job is the run that the machine does.
+func (v *vmRun) Job() (vm.Job, error) {
+	machine, err := json.Marshal(v.Machine)
 	if err != nil {
 		return vm.Job{}, err
 	}
 	left := vmResults
 	args := []string{"bench", "run", vm.JobPath(vmSuite), "--guest", string(machine)}
-	if v.command.Resume == "" {
+	if v.Command.Resume == "" {
 		args = append(args, "--to", left)
 	} else {
 		left = vm.JobPath(vmBefore)
 		args = append(args, "--resume", left)
 	}
-	if v.command.Quick {
+	if v.Command.Quick {
 		args = append(args, "--quick")
 	}
-	if v.command.Repeats > 0 {
-		args = append(args, "--repeats", strconv.Itoa(v.command.Repeats))
+	if v.Command.Repeats > 0 {
+		args = append(args, "--repeats", strconv.Itoa(v.Command.Repeats))
 	}
-	if len(v.command.Only) > 0 {
-		args = append(args, "--only", strings.Join(v.command.Only, ","))
+	if len(v.Command.Only) > 0 {
+		args = append(args, "--only", strings.Join(v.Command.Only, ","))
 	}
-	if len(v.command.Loads) > 0 {
-		args = append(args, "--loads", strings.Join(v.command.Loads, ","))
+	if len(v.Command.Loads) > 0 {
+		args = append(args, "--loads", strings.Join(v.Command.Loads, ","))
 	}
-	if v.command.Other != "" {
+	if v.Command.Other != "" {
 		args = append(args, "--other", vm.OtherPath)
 	}
 	return vm.Job{Args: args, Result: filepath.Join(left, bench.ResultsFile)}, nil
 }
 
 func (l *vmLab) hello(h vm.Hello) {
-	l.machine.Clock = h.Clock
+	l.Machine.Clock = h.Clock
 	if len(h.Missing) > 0 {
 		fmt.Fprintf(os.Stderr, "the virtual machine's kernel has no %s\n", strings.Join(h.Missing, ", "))
 	}
@@ -262,14 +263,14 @@ func (l *vmLab) read(text []byte) (*results.Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("what the virtual machine measured: %w", err)
 	}
-	run.Command, run.Started = strings.Join(os.Args, " "), l.started
+	run.Command, run.Started = strings.Join(os.Args, " "), l.Started
 	if !run.Ended.IsZero() {
 		run.Ended = time.Now()
 	}
 	if run.Environment.Virtual == nil {
-		run.Environment.Virtual = &l.machine
+		run.Environment.Virtual = &l.Machine
 	}
-	run.Environment.Virtual.Clock = l.machine.Clock
+	run.Environment.Virtual.Clock = l.Machine.Clock
 	return run, nil
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"slices"
@@ -24,8 +24,8 @@ func TestRunInAMachine(t *testing.T) {
 		{benchRunCmd{Other: "bin/jeoul-other"}, "bench run /job/suite.yaml --guest GUEST --to /tmp/results --other " +
 			vm.OtherPath},
 	} {
-		v := &vmRun{command: &c.command}
-		job, err := v.job()
+		v := &vmRun{Command: &c.command}
+		job, err := v.Job()
 		if err != nil {
 			t.Fatal(err)
 		}

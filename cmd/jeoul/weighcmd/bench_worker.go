@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/weigh/remote"
 )
 
@@ -27,7 +28,7 @@ func (c *benchWorkerCmd) Run(ctx context.Context) error {
 
 // buildName tells this jeoul from others.
 func buildName() string {
-	version, commit := build()
+	version, commit := cmdkit.Build()
 	return version + " " + commit
 }
 

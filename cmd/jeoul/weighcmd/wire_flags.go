@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 
 // wirePort is a port as a person writes it: IF[@NETNS][=PREFIX or ADDRESS].
 type wirePort struct {
-	name, netns string
+	Name, netns string
 	prefix      netip.Prefix
 	address     netip.Addr
 }
@@ -25,8 +25,8 @@ type wirePort struct {
 // UnmarshalText reads a port.
 func (p *wirePort) UnmarshalText(text []byte) error {
 	place, addresses, has := strings.Cut(string(text), "=")
-	p.name, p.netns, _ = strings.Cut(place, "@")
-	if p.name == "" {
+	p.Name, p.netns, _ = strings.Cut(place, "@")
+	if p.Name == "" {
 		return fmt.Errorf("%q names no interface", text)
 	}
 	if !has {
@@ -45,9 +45,9 @@ func (p *wirePort) UnmarshalText(text []byte) error {
 
 func (p wirePort) String() string {
 	if p.netns != "" {
-		return p.name + "@" + p.netns
+		return p.Name + "@" + p.netns
 	}
-	return p.name
+	return p.Name
 }
 
 // openPorts opens the namespaces that ports are in.
@@ -59,7 +59,7 @@ func openPorts(list []wirePort) (ports []wire.Port, done func(), err error) {
 		}
 	}
 	for _, p := range list {
-		port := wire.Port{Name: p.String(), Interface: p.name, Sources: p.prefix, Address: p.address}
+		port := wire.Port{Name: p.String(), Interface: p.Name, Sources: p.prefix, Address: p.address}
 		if p.netns != "" {
 			n, err := namespace.Named(p.netns)
 			if err != nil {
@@ -75,7 +75,7 @@ func openPorts(list []wirePort) (ports []wire.Port, done func(), err error) {
 
 // wireMark is a code point with its VIP: N=ADDRESS.
 type wireMark struct {
-	point uint8
+	Point uint8
 	vip   netip.Addr
 }
 
@@ -84,7 +84,7 @@ func (m *wireMark) UnmarshalText(text []byte) error {
 	point, vip, _ := strings.Cut(string(text), "=")
 	n, err := strconv.ParseUint(point, 10, 6)
 	if err == nil {
-		m.point = uint8(n)
+		m.Point = uint8(n)
 		m.vip, err = netip.ParseAddr(vip)
 	}
 	if err != nil {
@@ -148,18 +148,18 @@ type wireLoadFlags struct {
 
 // Validate reads what kong does not.
 func (f *wireLoadFlags) Validate() error {
-	_, err := f.read()
+	_, err := f.Read()
 	return err
 }
 
 // load is what the flags of one command mean together.
 func (c *wireSendCmd) load() (wire.Load, error) {
-	l, err := c.wireLoadFlags.read()
+	l, err := c.wireLoadFlags.Read()
 	l.Response = c.Response
 	return l, err
 }
 
-func (f *wireLoadFlags) read() (wire.Load, error) {
+func (f *wireLoadFlags) Read() (wire.Load, error) {
 	l := wire.Load{
 		Kind: wire.Kind(f.Load), Rate: f.Rate, Connections: f.Connections, Duration: f.Duration,
 		Outstanding: f.Outstanding,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package weighcmd
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// reportCmd makes something to read of results.
-type reportCmd struct {
+// ReportCmd makes something to read of results.
+type ReportCmd struct {
 	Show      reportShowCmd      `cmd:"" default:"withargs" help:"Make tables, charts and a page from the results of a run."`
 	Compare   reportCompareCmd   `cmd:"" help:"Say what changed from one run to another, point by point."`
 	Summarise reportSummariseCmd `cmd:"" help:"Write a run's results without samples, as a far smaller file."`
@@ -139,15 +139,15 @@ func writeForm(path string, run *results.Run, write formFunc) error {
 		_, err := os.Stdout.Write(buf.Bytes())
 		return err
 	}
-	if err := replace(path, buf.Bytes()); err != nil {
+	if err := Replace(path, buf.Bytes()); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil
 }
 
-// replace puts data at path in one step. What is there and not a file, such as
+// Replace puts data at path in one step. What is there and not a file, such as
 // /dev/stdout or a pipe, is written to and not replaced.
-func replace(path string, data []byte) error {
+func Replace(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return os.WriteFile(path, data, 0o644)
 	}
