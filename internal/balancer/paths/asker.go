@@ -35,7 +35,9 @@ func (p *Paths) senders() (found senders, err error) {
 	if err != nil {
 		return found, fmt.Errorf("list this host's addresses: %w", err)
 	}
-	neighbours, err := netdump.Whole(func() ([]netlink.Neigh, error) { return p.netlink.NeighList(0, netlink.FAMILY_V4) })
+	neighbours, err := netdump.Whole(func() ([]netlink.Neigh, error) {
+		return p.netlink.NeighList(0, netlink.FAMILY_V4)
+	})
 	if err != nil {
 		return found, fmt.Errorf("read the neighbour table: %w", err)
 	}

@@ -7,10 +7,13 @@
 package netdump
 
 import (
+	"context"
 	"errors"
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
 // On a busy host a table may change during each of several dumps in a row, so a pause that grows lies between them. All
@@ -28,7 +31,7 @@ func Whole[T any](dump func() ([]T, error)) (list []T, err error) {
 		if list, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return list, err
 		}
-		time.Sleep(pause)
+		_ = clock.Sleep(context.Background(), pause)
 		pause = min(2*pause, longPause)
 	}
 	return list, err

@@ -56,7 +56,6 @@ import (
 	"strconv"
 	"sync"
 
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"

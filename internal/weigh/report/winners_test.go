@@ -41,9 +41,9 @@ func winners(seed uint64, repeats int, twoModes bool, truth map[string]float64) 
 	return named
 }
 
-// TestWinners: of 1,000 runs of balancers that are equal, at most one in twenty names a winner, and one that is 5 % apart
-// is named as often as the interval promises. (Over 2,000 runs it is 2.6 to 4.5 % of two balancers, by the number of
-// repeats and the noise, and 3.6 to 5.2 % of five.)
+// TestWinners: of 1,000 runs of balancers that are equal, at most one in twenty names a winner, and one that is 5 %
+// apart is named as often as the interval promises. (Over 2,000 runs it is 2.6 to 4.5 % of two balancers, by the number
+// of repeats and the noise, and 3.6 to 5.2 % of five.)
 func TestWinners(t *testing.T) {
 	t.Parallel()
 	equal := map[string]float64{"direct": 1.2, "haproxy-tcp": 1, "jeoul-nat-tc": 1}
