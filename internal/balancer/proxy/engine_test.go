@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
@@ -423,6 +424,9 @@ func children(t *testing.T, pid int) (ids []process.ID) {
 		var child int
 		fmt.Sscan(field, &child)
 		id, err := process.Of(child)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue // it has ended since it was listed
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
