@@ -121,8 +121,7 @@ static __always_inline bool is_flow(const struct flow *flow, const __be32 *addre
 
 /* find_but looks a flow up in one bucket, but not at `but`: 0 to 7, or FLOW_BUCKET. */
 static __always_inline __u32 find_but(const struct flow_bucket *bucket, __u64 hash,
-				      const __be32 *address, __be16 port, __u32 service, bool ipv6,
-				      __u32 but)
+				      const __be32 *address, __be16 port, __u32 service, __u32 but)
 {
 	__u64 tag = tag_of(hash);
 
@@ -134,7 +133,7 @@ static __always_inline __u32 find_but(const struct flow_bucket *bucket, __u64 ha
 			__u32 at = word * 4 + lowest(marks);
 
 			if (at != but &&
-			    is_flow(&bucket->flows[at & 7], address, port, service, ipv6))
+			    is_flow(&bucket->flows[at & 7], address, port, service, true))
 				return at;
 			marks &= marks - 1;
 		}
@@ -143,21 +142,21 @@ static __always_inline __u32 find_but(const struct flow_bucket *bucket, __u64 ha
 }
 
 static __always_inline __u32 find_in(const struct flow_bucket *bucket, __u64 hash,
-				     const __be32 *address, __be16 port, __u32 service, bool ipv6)
+				     const __be32 *address, __be16 port, __u32 service)
 {
-	return find_but(bucket, hash, address, port, service, ipv6, FLOW_BUCKET);
+	return find_but(bucket, hash, address, port, service, FLOW_BUCKET);
 }
 
 /* find_second looks a flow up where it would be if its home had been full. */
 static __always_inline place_t find_second(bool proven, __u64 hash, const __be32 *address,
-					   __be16 port, __u32 service, bool ipv6)
+					   __be16 port, __u32 service)
 {
 	__u32 index = second_of(hash, bucket_count(proven)), at;
 	struct flow_bucket *bucket = bucket_at(proven, index);
 
 	if (!bucket)
 		return 0;
-	at = find_in(bucket, hash, address, port, service, ipv6);
+	at = find_in(bucket, hash, address, port, service);
 	return at < FLOW_BUCKET ? index * FLOW_BUCKET + at + 1 : 0;
 }
 
@@ -170,11 +169,11 @@ static __always_inline place_t search_inline(bool proven, __u64 hash, const __be
 
 	if (!bucket)
 		return 0;
-	at = find_in(bucket, hash, address, port, service, true);
+	at = find_in(bucket, hash, address, port, service);
 	if (at < FLOW_BUCKET)
 		return index * FLOW_BUCKET + at + 1;
 	return bucket->elsewhere & elsewhere_bit(hash) ?
-		       find_second(proven, hash, address, port, service, true) :
+		       find_second(proven, hash, address, port, service) :
 		       0;
 }
 
@@ -254,12 +253,12 @@ __noinline int has_twin(const struct flow *key, __u64 hash, __u32 place)
 
 	if (!key || !bucket)
 		return false;
-	if (find_but(bucket, hash, key->address, key->port, key->service, true,
+	if (find_but(bucket, hash, key->address, key->port, key->service,
 		     index == own ? at : FLOW_BUCKET) < FLOW_BUCKET)
 		return true;
 	index = second_of(hash, buckets);
 	bucket = bucket_at(false, index);
-	return bucket && find_but(bucket, hash, key->address, key->port, key->service, true,
+	return bucket && find_but(bucket, hash, key->address, key->port, key->service,
 				  index == own ? at : FLOW_BUCKET) < FLOW_BUCKET;
 }
 

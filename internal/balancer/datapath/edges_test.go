@@ -10,7 +10,6 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/host/deadcode"
 )
 
@@ -18,10 +17,9 @@ import (
 // kernel/bpf/verifier.c): a loop may be closed by a jump only. Where clang has the end of a loop's body fall into its
 // head, which was reached by a jump before, these kernels say "back-edge from insn".
 func TestEdgesOfOldKernels(t *testing.T) {
-	for _, load := range []func() (*ebpf.CollectionSpec, error){objects.LoadXDP, objects.LoadTC, traced.LoadXdp,
-		traced.LoadTc, objects.LoadLocal, objects.LoadAbort} {
+	for _, of := range forOldKernels {
 		for _, modes := range []uint32{1 << objects.XDPModeMODE_L2DSR, 1<<(objects.XDPModeMODE_FULLNAT+1) - 1} {
-			spec, err := load()
+			spec, err := of.load()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,14 +20,16 @@ const (
 	mostStack      = 512
 )
 
+// forOldKernels are the programs that the oldest kernels must accept, and how many functions each has at least.
+var forOldKernels = []struct {
+	load      func() (*ebpf.CollectionSpec, error)
+	functions int
+}{{objects.LoadXDP, 10}, {objects.LoadTC, 10}, {traced.LoadXdp, 10}, {traced.LoadTc, 10}, {objects.LoadLocal, 1},
+	{objects.LoadAbort, 1}}
+
 // TestStackOfOldKernels adds up the frames of the deepest calls as the oldest kernels do.
 func TestStackOfOldKernels(t *testing.T) {
-	for _, of := range []struct {
-		load func() (*ebpf.CollectionSpec, error)
-		// functions are those that a program has at least.
-		functions int
-	}{{objects.LoadXDP, 10}, {objects.LoadTC, 10}, {traced.LoadXdp, 10}, {traced.LoadTc, 10}, {objects.LoadLocal, 1},
-		{objects.LoadAbort, 1}} {
+	for _, of := range forOldKernels {
 		spec, err := of.load()
 		if err != nil {
 			t.Fatal(err)

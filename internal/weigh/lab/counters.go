@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // NetStat returns counters of the host's network stack since the lab was built,
@@ -145,7 +147,7 @@ func deviceDrops(name string) (receive, transmit uint64, err error) {
 // queueDrops are the frames that did not fit a device's queueing discipline, since it was set;
 // the device does not count them.
 func queueDrops(link netlink.Link) (uint64, error) {
-	disciplines, err := netlink.QdiscList(link)
+	disciplines, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 	if err != nil {
 		return 0, err
 	}

@@ -108,8 +108,8 @@ type Picture struct {
 	of    common
 }
 
-// Key returns the "namespace/name" of a Service.
-func Key(s *corev1.Service) string { return s.Namespace + "/" + s.Name }
+// Key returns the "namespace/name" of an object, such as a Service.
+func Key(object metav1.Object) string { return object.GetNamespace() + "/" + object.GetName() }
 
 // builder is a picture that is being made.
 type builder struct {

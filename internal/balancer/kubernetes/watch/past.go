@@ -40,13 +40,11 @@ type past struct {
 	objects map[Kind]map[string]metav1.Object
 }
 
-func keyOf(object metav1.Object) string { return object.GetNamespace() + "/" + object.GetName() }
-
 // keep keeps the objects of a kind.
 func keep[T metav1.Object](p *past, kind Kind, list []T) {
 	p.objects[kind] = make(map[string]metav1.Object, len(list))
 	for _, object := range list {
-		p.objects[kind][keyOf(object)] = object
+		p.objects[kind][model.Key(object)] = object
 	}
 }
 
@@ -61,7 +59,7 @@ func present[T metav1.Object](w *Watcher, kind Kind) []T {
 		return list
 	}
 	for _, object := range list {
-		delete(kept, keyOf(object))
+		delete(kept, model.Key(object))
 	}
 	for _, object := range kept {
 		list = append(list, object.(T))

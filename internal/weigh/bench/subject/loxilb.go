@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -258,7 +259,9 @@ func hasProgram(device string) error {
 	if err != nil {
 		return err
 	}
-	filters, err := netlink.FilterList(link, netlink.HANDLE_MIN_INGRESS)
+	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+		return netlink.FilterList(link, netlink.HANDLE_MIN_INGRESS)
+	})
 	if err != nil {
 		return err
 	}
@@ -359,7 +362,7 @@ func clearLoxiLB(balancer *lab.Host, on bool) error {
 			return err
 		}
 		errs := []error{netlink.LinkSetXdpFd(link, -1)}
-		qdiscs, err := netlink.QdiscList(link)
+		qdiscs, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 		errs = append(errs, err)
 		for _, qdisc := range qdiscs {
 			if qdisc.Attrs().Parent == netlink.HANDLE_CLSACT {

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
@@ -105,7 +106,7 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 var hasTask = lab.NewTask("has-address", func(_ context.Context, h *lab.Host, address netip.Addr) (has bool,
 	err error) {
 	err = h.Do(func() error {
-		all, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+		all, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
 		has = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(address.AsSlice()) })
 		return err
 	})
