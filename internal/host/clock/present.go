@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Present tells times of this process to others by the wall clock as it is set now: by that of the moment that they
-// were taken at, what was a minute ago would seem to be an hour ago where the clock was set forward since.
+// Present converts times of this process to the wall clock as it is set now. By the wall clock of the moment at which
+// they were taken, an event of a minute ago would seem an hour old once the clock was set forward by an hour.
 type Present struct {
 	base Reading
 
@@ -17,15 +17,15 @@ type Present struct {
 	set time.Duration
 }
 
-// NewPresent returns one for times that are taken from a reading on.
+// NewPresent returns a Present for times taken after a reading.
 func NewPresent(base Reading) *Present { return &Present{base: base} }
 
 // leastSet is the least difference that is a setting of the clock: reading two clocks takes time, too.
 const leastSet = 100 * time.Millisecond
 
-// Of returns what tells times, where now is the present reading; nil: each is as it should be. While a clock stays as
-// it was set, a time is told alike every time. Where the machine has slept, which the monotonic clock does not count,
-// times stay as they are.
+// Of returns a function that converts times to the wall clock of the reading now; nil where no time needs converting.
+// As long as nobody sets the clock, it converts a time to the same value every time. After the machine has slept, which
+// the monotonic clock does not count, it leaves times unchanged.
 func (p *Present) Of(now Reading) func(time.Time) time.Time {
 	passed, up := now.now.Sub(p.base.now), now.Up-p.base.Up
 	set := now.Wall.Sub(p.base.Wall) - up
@@ -51,8 +51,8 @@ func (p *Present) Of(now Reading) func(time.Time) time.Time {
 	}
 }
 
-// Map returns a value with other times in all that it has and points to. What others may have of it, too, stays as it
-// is.
+// Map returns a copy of a value in which of has replaced every time, also behind pointers and in slices. It does not
+// modify memory that the value shares with others.
 func Map[T any](value T, of func(time.Time) time.Time) T {
 	mapTimes(reflect.ValueOf(&value).Elem(), of)
 	return value
@@ -60,7 +60,7 @@ func Map[T any](value T, of func(time.Time) time.Time) T {
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// mapTimes changes times in a value that is nobody else's, but for what it points to.
+// mapTimes replaces the times in a value that the caller owns. It copies what the value points to before it changes it.
 func mapTimes(value reflect.Value, of func(time.Time) time.Time) {
 	switch t := value.Type(); {
 	case t == timeType:
@@ -95,10 +95,10 @@ func mapTimes(value reflect.Value, of func(time.Time) time.Time) {
 	}
 }
 
-// known says of types whether their values may have times.
+// known caches hasTimes by type.
 var known sync.Map
 
-// hasTimes says whether values of a type may have times that mapTimes finds.
+// hasTimes returns whether values of a type can contain times that mapTimes reaches.
 func hasTimes(t reflect.Type) bool {
 	if has, ok := known.Load(t); ok {
 		return has.(bool)

@@ -14,8 +14,7 @@ func (r Reading) set(after, by, slept time.Duration) Reading {
 	return Reading{Wall: r.Wall.Add(after + by + slept), Boot: r.Boot, Up: r.Up + after + slept, now: r.now.Add(after)}
 }
 
-// TestPresent: a time that was taken before the clock was set is as long ago by the clock as it is set now, and is told
-// alike every time.
+// TestPresent: after the clock was set, a time taken before keeps its age, and each conversion gives the same value.
 func TestPresent(t *testing.T) {
 	base := Read()
 	for _, by := range []time.Duration{time.Hour, -time.Hour, -20 * 365 * 24 * time.Hour} {
@@ -26,10 +25,10 @@ func TestPresent(t *testing.T) {
 		now := base.set(time.Hour, by, 0)
 		told := p.Of(now)(taken)
 		if got := now.Wall.Sub(told); got != 59*time.Minute {
-			t.Errorf("set by %v, a time of 59 minutes ago is told as one of %v ago", by, got)
+			t.Errorf("set by %v, a time of 59 minutes ago becomes one of %v ago", by, got)
 		}
 		if again := p.Of(base.set(3*time.Hour, by+time.Microsecond, 0))(taken); !again.Equal(told) {
-			t.Errorf("set by %v, %v is told as %v later", by, told, again)
+			t.Errorf("set by %v, %v becomes %v later", by, told, again)
 		}
 		if alone := taken.Round(0); p.Of(now)(alone) != alone || !p.Of(now)(time.Time{}).IsZero() {
 			t.Errorf("set by %v, a time of the wall clock alone, or none, is told otherwise", by)
@@ -38,7 +37,7 @@ func TestPresent(t *testing.T) {
 			t.Errorf("times are told otherwise though the machine has slept")
 		}
 		if of := p.Of(base.set(5*time.Hour, 0, 0)); of != nil && !of(taken).Equal(taken) {
-			t.Errorf("set back to what it was, %v is told as %v", taken, of(taken))
+			t.Errorf("set back to what it was, %v becomes %v", taken, of(taken))
 		}
 	}
 }

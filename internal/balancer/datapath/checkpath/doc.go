@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checkpath is the way of health checks through the data plane: each backend is asked at its service's VIP, by
-// packets that go to it as the service's packets do.
+// Package checkpath sends health checks through the data plane: it probes each backend at its service's VIP, by packets
+// that take the same path as the service's own.
 package checkpath

@@ -376,8 +376,9 @@ func (t *taking) later(place flowtable.Place, in *incoming) int64 {
 	return int64(int32(in.seen - place.Seen()))
 }
 
-// LateBy is by how much a told flow must have been seen later than one of this balancer's own: what is told comes late,
-// and seems to be seen so much later than it was, but by less than this, unless it waited behind much else.
+// LateBy is by how much another balancer's flow must have been seen later than one of this balancer's own. Messages
+// arrive late, and their flows seem to have been seen later by that delay, which is shorter than this unless a message
+// waited behind many others.
 const LateBy = 2 * time.Second
 
 // canReplace says whether what is in a place gives way to another connection of its client, by the rule that the
