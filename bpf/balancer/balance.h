@@ -15,6 +15,7 @@
 #include "choose/fastpath.h"
 #include "choose/select.h"
 #include "send/forward.h"
+#include "send/midstream.h"
 #include "send/plain.h"
 #include "send/returns.h"
 #include "link.h"
@@ -223,6 +224,29 @@ static __always_inline enum outcome leave_fast_path(const struct packet *packet,
 	return OUTCOME_NONE;
 }
 
+/* send_on_fast_path sends a plain packet to the backend that was chosen, if that takes little:
+ * OUTCOME_NONE, and nothing is written, where it needs more. */
+static __always_inline enum outcome send_on_fast_path(ctx_t *ctx, struct packet *packet,
+						      const struct decision *decision,
+						      const struct flow *flow, void *frame,
+						      __u32 network, bool ipv6, __u32 *egress)
+{
+#ifndef TRACED
+	if (sends_midstream(decision, flow))
+		return send_from_pool(ctx, flow, decision->backend, midstream_at(network, ipv6));
+#else
+	/* The packet was lent to a function, which to the compiler may have changed this, so
+	 * that the verifier would no longer know that the header can be read. */
+	packet->network = network;
+	/* The notes leave too little of the stack for another IPv6. */
+	if (ipv6 && decision->mode != MODE_L2DSR)
+		return OUTCOME_NONE;
+#endif
+	if (!sends_plainly(decision->service))
+		return OUTCOME_NONE;
+	return send_plainly(ctx, packet, decision, frame, ipv6, egress);
+}
+
 /* balance_ip takes a plain packet of one family from its IP header to its outcome, or
  * to OUTCOME_NONE where it leaves the common way. Inlined for each family, so
  * that neither pays for the other, and written for the packet that is common:
@@ -251,6 +275,13 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		if (!*service && !packet.fragment && !has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
 			return OUTCOME_PASSED_NO_SERVICE;
 	}
+#if !CTX_HASTENS && !defined(TRACED)
+	if (!*service && has_ports(&packet) && !packet.fragment && returns_midstream(ctx, &packet)) {
+		outcome = return_from_pool(ctx, midstream_at(network, ipv6), egress);
+		if (outcome != OUTCOME_NONE)
+			return outcome;
+	}
+#endif
 	if (!*service || packet.fragment)
 		return leave_fast_path(&packet, NULL);
 	trace_service(*service);
@@ -270,18 +301,9 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		return OUTCOME_DROPPED_NO_BACKEND;
 	}
 	trace_backend(decision.backend->index, decision.backend->generation);
-#ifdef TRACED
-	/* The packet was lent to a function, which to the compiler may have changed this, so
-	 * that the verifier would no longer know that the header can be read. */
-	packet.network = network;
-	/* The notes leave too little of the stack for another IPv6. */
-	if (!ipv6 || decision.mode == MODE_L2DSR)
-#endif
-	if (sends_plainly(*service)) {
-		outcome = send_plainly(ctx, &packet, &decision, data, ipv6, egress);
-		if (outcome != OUTCOME_NONE)
-			return outcome;
-	}
+	outcome = send_on_fast_path(ctx, &packet, &decision, flow, data, network, ipv6, egress);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
 	leave_fast_path(&packet, flow);
 	return balance_service(ctx, *service, choice_of(decision.backend->index, decision.opens),
 			       egress);

@@ -8,6 +8,7 @@
 #include "choose/clients.h"
 #include "choose/hairpin.h"
 #include "choose/fastpath.h"
+#include "send/midstream.h"
 #include "send/plain.h"
 #include "send/returns.h"
 #include "link.h"
@@ -15,7 +16,7 @@
 #if CTX_HASTENS
 
 /* The modes whose packets can take it. */
-#define HASTENED_MODES (1U << MODE_L2DSR | 1U << MODE_NAT)
+#define HASTENED_MODES (1U << MODE_L2DSR | 1U << MODE_NAT | 1U << MODE_FULLNAT)
 
 /* leave_to_host ends what a backend's endpoint answers a program of this host: it has no known way.
  * So that is asked where the shortest way ends for a reply, which then pays nothing for it. */
@@ -61,9 +62,6 @@ static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 	struct known_way *known;
 	struct translation to;
 
-	/* A full-NAT flow's replies are not found by their source. */
-	if (has_mode(MODE_FULLNAT) && has_pool_port(packet))
-		return OUTCOME_NONE;
 	endpoint = endpoint_at(generation, packet,
 			       search_endpoint(generation, packet, packet->source_port,
 					       packet->protocol));
@@ -109,12 +107,40 @@ static __always_inline enum outcome hasten_known(ctx_t *ctx, void *generation,
 						 const struct packet *packet, bool ipv6,
 						 struct decision *decision, void *frame)
 {
-	const struct flow *flow;
+	const struct flow *flow = NULL;
 
 	if (!(decision->service->flags & SERVICE_TRACKED) || changes_flow(packet))
 		return OUTCOME_NONE;
 	decision->backend = proven_owner(generation, decision->service, packet, ipv6, &flow);
+	if (decision->backend && sends_midstream(decision, flow))
+		return send_from_pool(ctx, flow, decision->backend,
+				      midstream_at(sizeof(struct ethhdr), ipv6));
 	return hasten_by(ctx, packet, ipv6, decision, frame);
+}
+
+/* hastens says whether packets of a service can take the shortest way. */
+static __always_inline bool hastens(const struct service *service)
+{
+	/* Of full NAT, what is in midstream can, whose MSS is told already. */
+	if (has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT)
+		return true;
+	return !service->mss && (service->mode == MODE_L2DSR ||
+				 (has_mode(MODE_NAT) && service->mode == MODE_NAT));
+}
+
+/* hasten_back sends on what is for no service, and may be a reply. */
+static __always_inline enum outcome hasten_back(ctx_t *ctx, void *generation,
+						const struct packet *packet, bool ipv6,
+						__u32 *egress)
+{
+	/* A full-NAT flow's replies are not found by their source. */
+	if (has_mode(MODE_FULLNAT) && has_pool_port(packet))
+		return returns_midstream(ctx, packet) ?
+			       return_from_pool(ctx, midstream_at(sizeof(struct ethhdr), ipv6),
+						egress) :
+			       OUTCOME_NONE;
+	return has_mode(MODE_NAT) ? hasten_reply(ctx, generation, packet, ipv6, egress) :
+				    OUTCOME_NONE;
 }
 
 /* hasten sends a packet on by a way that is so short that the compiler has registers for
@@ -143,10 +169,8 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
 		return OUTCOME_NONE;
 	service = find_service(generation, &packet, packet.destination_port, packet.protocol);
 	if (!service)
-		return has_mode(MODE_NAT) ? hasten_reply(ctx, generation, &packet, ipv6, egress) :
-					    OUTCOME_NONE;
-	if ((service->mode != MODE_L2DSR && (!has_mode(MODE_NAT) || service->mode != MODE_NAT)) ||
-	    service->mss || !service->table_size || asks_more(service, &packet, ipv6))
+		return hasten_back(ctx, generation, &packet, ipv6, egress);
+	if (!hastens(service) || !service->table_size || asks_more(service, &packet, ipv6))
 		return OUTCOME_NONE;
 	decide_by(service, &packet, &decision);
 	/* Registers go to what follows: a lookup of the flow needs many anyhow. */

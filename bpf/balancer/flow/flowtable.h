@@ -256,6 +256,9 @@ __noinline int has_twin(const struct flow *key, __u64 hash, __u32 place)
 	if (find_but(bucket, hash, key->address, key->port, key->service,
 		     index == own ? at : FLOW_BUCKET) < FLOW_BUCKET)
 		return true;
+	/* Noted before a flow is there: of two CPUs, the later one sees the other's. */
+	if (!(bucket->elsewhere & elsewhere_bit(hash)))
+		return false;
 	index = second_of(hash, buckets);
 	bucket = bucket_at(false, index);
 	return bucket && find_but(bucket, hash, key->address, key->port, key->service,

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Packets of full NAT in midstream, both ways, sent on by the link or the next hop that is known.
+ * Each is a function by itself: what it needs would not fit the stack of the fast path. What it
+ * cannot tell at a glance it leaves as it is, for the slow path, which also knows why. Include
+ * after one of the ctx_*.h headers. */
+#pragma once
+
+#include "forward.h"
+#include "returns.h"
+#include "../choose/fastpath.h"
+#include "../count.h"
+
+/* midstream_at packs where in the frame the IP header of a plain packet is, in bytes, and its
+ * family. */
+static __always_inline __u32 midstream_at(__u32 network, bool ipv6)
+{
+	return network << 1 | ipv6;
+}
+
+/* parse_midstream reads a plain packet once more; false where it has changed, which cannot be. */
+static __always_inline bool parse_midstream(ctx_t *ctx, __u32 network, bool ipv6,
+					    struct packet *packet)
+{
+	void *header = ctx_data(ctx) + (network & 0xff), *data_end = ctx_data_end(ctx);
+
+	packet->network = network;
+	if (ipv6)
+		return is_plain6(header, data_end) &&
+		       parse_plain6(packet, header, data_end) == OUTCOME_NONE;
+	return is_plain4(header, data_end) &&
+	       parse_plain4(packet, header, data_end) == OUTCOME_NONE;
+}
+
+/* returns_midstream says whether a packet with ports that is for no service may be a reply of full NAT
+ * that goes on. */
+static __always_inline bool returns_midstream(ctx_t *ctx, const struct packet *packet)
+{
+	return has_mode(MODE_FULLNAT) && has_pool_port(packet) && !changes_flow(packet) &&
+	       whole(ctx, packet);
+}
+
+/* sends_midstream says whether the fast path has found that a packet of full NAT goes on, to a
+ * backend on the link that it came in on. */
+static __always_inline bool sends_midstream(const struct decision *decision,
+					    const struct flow *flow)
+{
+	return has_mode(MODE_FULLNAT) && flow && decision->mode == MODE_FULLNAT &&
+	       !leaves(decision->backend->interface);
+}
+
+/* send_from_pool_as is inlined for each family. */
+static __always_inline enum outcome send_from_pool_as(ctx_t *ctx, const struct flow *flow,
+						      struct backend *backend, __u32 network,
+						      bool ipv6)
+{
+	struct decision decision = { .backend = backend, .mode = MODE_FULLNAT };
+	struct packet packet = {};
+	struct translation to;
+	__be32 *source;
+
+	source = source_at(current_generation(), backend, flow->source.address);
+	if (!source || !parse_midstream(ctx, network, ipv6, &packet) ||
+	    !may_travel(ctx, &packet) || too_big(ctx, &packet, &decision, 0))
+		return OUTCOME_NONE;
+	unchanged(&packet, &to);
+	__builtin_memcpy(to.source, source, sizeof(to.source));
+	to.source_port = flow->source.port;
+	aim(&decision, &to);
+	if (translate_as(ctx, &packet, &to, ipv6) != OUTCOME_NONE)
+		return OUTCOME_DROPPED_MALFORMED;
+	if (readdress(ctx, &packet, backend, 0))
+		return OUTCOME_DROPPED_NO_ROOM;
+	count_backend(&packet, &decision, ctx_packets(ctx));
+	return OUTCOME_FORWARDED;
+}
+
+/* send_from_pool sends a packet of a known flow to its backend on the link that the packet came in
+ * on, and counts it: OUTCOME_NONE, and nothing is written, where it needs more. `at` is
+ * midstream_at(). */
+__noinline int send_from_pool(ctx_t *ctx, const struct flow *flow, struct backend *backend,
+			      __u32 at)
+{
+	if (!flow || !backend)
+		return OUTCOME_NONE;
+	return at & 1 ? send_from_pool_as(ctx, flow, backend, at >> 1, true) :
+			send_from_pool_as(ctx, flow, backend, at >> 1, false);
+}
+
+/* return_from_pool_as is inlined for each family. */
+static __always_inline enum outcome return_from_pool_as(ctx_t *ctx, __u32 network, bool ipv6,
+							__u32 *egress)
+{
+	void *generation = current_generation();
+	struct decision decision = {};
+	struct packet packet = {};
+	struct route route = {};
+	struct translation to;
+	__u32 place;
+
+	if (!parse_midstream(ctx, network, ipv6, &packet) || !is_pool(generation, &packet))
+		return OUTCOME_NONE;
+	unchanged(&packet, &to);
+	place = find_return(&packet, hash_return(&packet), 0);
+	if (!place || !return_fullnat(generation, place, &decision, &to) ||
+	    !may_travel(ctx, &packet) ||
+	    !follow_mirror(ctx, &packet, &to, clock_of(generation), &route))
+		return OUTCOME_NONE;
+	note_fullnat(generation, place, &packet);
+	if (translate_as(ctx, &packet, &to, ipv6) != OUTCOME_NONE)
+		return OUTCOME_DROPPED_MALFORMED;
+	*egress = route.interface;
+	if (readdress(ctx, &packet, route.macs, route.interface))
+		return OUTCOME_DROPPED_NO_ROOM;
+	count_reply(&packet, &decision.backend->index, ctx_packets(ctx));
+	return OUTCOME_RETURNED;
+}
+
+/* return_from_pool sends a reply to its client, and counts it, where its route is mirrored:
+ * OUTCOME_NONE, and nothing is written, where it needs more. `at` is midstream_at(). */
+__noinline int return_from_pool(ctx_t *ctx, __u32 at, __u32 *egress)
+{
+	if (!egress)
+		return OUTCOME_NONE;
+	return at & 1 ? return_from_pool_as(ctx, at >> 1, true, egress) :
+			return_from_pool_as(ctx, at >> 1, false, egress);
+}
