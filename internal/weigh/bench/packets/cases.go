@@ -264,16 +264,22 @@ func (c *casebook) schedulers(mode lb.Mode) {
 		switch {
 		case scheduler == lb.Maglev:
 		case scheduler.Remembers():
-			m.setup = remembering(mode, scheduler)
-			m.prime = []harness.Frame{open, m.frame}
-			c.add(m, c.ends()...)
-			// A new flow costs the same, whatever flows there are besides.
-			m.kind, m.prime, m.frame = fresh, nil, open
-			c.add(m, c.most())
+			c.remembered(m)
 		default:
 			c.pairs(m, open, c.ends())
 		}
 	}
+}
+
+// remembered adds cases of packets of known flows that are remembered, and of new ones.
+func (c *casebook) remembered(m measured) {
+	open := syn4(of(m.scheduler))
+	m.setup = remembering(m.mode, m.scheduler)
+	m.prime = []harness.Frame{open, m.frame}
+	c.add(m, c.ends()...)
+	// A new flow costs the same, whatever flows there are besides.
+	m.kind, m.prime, m.frame = fresh, nil, open
+	c.add(m, c.most())
 }
 
 // transition measures packets while the backends have just become more.
@@ -315,6 +321,10 @@ func (c *casebook) tunnels() {
 	for _, mode := range []lb.Mode{lb.IPIP, lb.GUE} {
 		c.known(measured{mode: mode, outer: ipv4, frame: ack4(web4)})
 		c.known(measured{mode: mode, outer: ipv6, frame: ack6(web6)})
+		c.add(measured{mode: mode, scheduler: lb.Maglev, kind: known, outer: ipv4, protocol: lb.UDP,
+			frame: request(client4, dns4, lb.UDP, 0)}, c.ends()...)
+		c.remembered(measured{mode: mode, scheduler: lb.RoundRobin, kind: known, outer: ipv4,
+			frame: ack4(of(lb.RoundRobin))})
 	}
 	c.known(measured{mode: lb.IPIP, outer: ipv6, frame: ack4(crossed4)})
 }

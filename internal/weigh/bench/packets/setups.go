@@ -164,6 +164,7 @@ func (b *builder) onlyMode(mode lb.Mode) {
 	switch {
 	case mode.Tunnels():
 		b.add(mode, crossed4, lb.TCP, backend6, backendCount)
+		b.add(mode, dns4, lb.UDP, backend4, backendCount)
 	case mode == lb.FullNAT:
 		b.pool()
 	case mode == lb.L2DSR:
