@@ -80,7 +80,7 @@ const (
 	DefaultEvery        = 100 * time.Millisecond
 	DefaultRound        = 500 * time.Millisecond
 	DefaultQueue        = 4 << 20
-	DefaultSnapshotRate = 300_000
+	DefaultSnapshotRate = 500_000
 	DefaultPatience     = 5 * time.Second
 )
 
