@@ -15,8 +15,8 @@
 #include "choose/fastpath.h"
 #include "choose/select.h"
 #include "send/forward.h"
-#include "send/midstream.h"
 #include "send/plain.h"
+#include "send/quickreply.h"
 #include "send/returns.h"
 #include "link.h"
 #include "parse.h"
@@ -276,8 +276,8 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 			return OUTCOME_PASSED_NO_SERVICE;
 	}
 #if !CTX_HASTENS && !defined(TRACED)
-	if (!*service && has_ports(&packet) && !packet.fragment && returns_midstream(ctx, &packet)) {
-		outcome = return_from_pool(ctx, midstream_at(network, ipv6), egress);
+	if (!*service && has_ports(&packet) && !packet.fragment && whole(ctx, &packet)) {
+		outcome = reply_on_fast_path(ctx, generation, &packet, ipv6, egress);
 		if (outcome != OUTCOME_NONE)
 			return outcome;
 	}

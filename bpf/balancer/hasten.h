@@ -8,90 +8,14 @@
 #include "choose/clients.h"
 #include "choose/hairpin.h"
 #include "choose/fastpath.h"
-#include "send/midstream.h"
 #include "send/plain.h"
-#include "send/returns.h"
+#include "send/quickreply.h"
 #include "link.h"
 
 #if CTX_HASTENS
 
 /* The modes whose packets can take it. */
 #define HASTENED_MODES (1U << MODE_L2DSR | 1U << MODE_NAT | 1U << MODE_FULLNAT)
-
-/* leave_to_host ends what a backend's endpoint answers a program of this host: it has no known way.
- * So that is asked where the shortest way ends for a reply, which then pays nothing for it. */
-static __always_inline enum outcome leave_to_host(void *generation,
-						  const struct endpoint *endpoint,
-						  const struct packet *packet)
-{
-	return answers_host(generation, endpoint, packet) ? OUTCOME_PASSED_NOT_FORWARDED :
-							    OUTCOME_NONE;
-}
-
-/* hasten_by_way sends a reply by a way, unless it must take the longer one: OUTCOME_NONE. */
-static __always_inline enum outcome hasten_by_way(ctx_t *ctx, const struct packet *packet, bool ipv6,
-						  const struct endpoint *endpoint,
-						  const struct translation *to, const void *macs,
-						  __u32 interface, __u32 *egress)
-{
-	void *frame = ctx_data(ctx);
-
-	if ((leaves(interface) && ctx_tagged(ctx)) ||
-	    frame + sizeof(struct ethhdr) + sizeof(struct iphdr) > ctx_data_end(ctx) ||
-	    !has_hops(frame + sizeof(struct ethhdr), ipv6))
-		return OUTCOME_NONE;
-	*egress = interface;
-	copy_macs(frame, macs);
-	if (translate_as(ctx, packet, to, ipv6) != OUTCOME_NONE)
-		return OUTCOME_DROPPED_MALFORMED;
-	count_reply(packet, &endpoint->backend, ctx_packets(ctx));
-	return OUTCOME_RETURNED;
-}
-
-/* hasten_reply sends a backend's reply to its client (mode nat), by a way that is mirrored or known.
- * Of what begins a connection it is not known yet as a rule, and that is counted, and its MSS
- * lowered. Both ways have a copy of what sends, which needs less of the stack than what they would
- * have in common. */
-static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
-						 const struct packet *packet, bool ipv6,
-						 __u32 *egress)
-{
-	enum outcome outcome = OUTCOME_NONE;
-	struct endpoint *endpoint;
-	struct mirror_hop *hop;
-	struct known_way *known;
-	struct translation to;
-
-	endpoint = endpoint_at(generation, packet,
-			       search_endpoint(generation, packet, packet->source_port,
-					       packet->protocol));
-	if (!endpoint)
-		return OUTCOME_NONE;
-	if ((packet->tcp_flags & (TCP_SYN | TCP_RST)) ||
-	    ((packet->tcp_flags & TCP_FIN) && endpoint->service != NO_SERVICE))
-		return leave_to_host(generation, endpoint, packet);
-	unchanged(packet, &to);
-	from_vip(endpoint, &to);
-	if (!to.exceptions && !to.asked_of) {
-		hop = mirrored(ctx, packet, &to, clock_of(generation), ipv6);
-		if (hop) {
-			outcome = hasten_by_way(
-				ctx, packet, ipv6, endpoint, &to, hop->macs,
-				hop->interface == ctx_interface(ctx) ? 0 : hop->interface, egress);
-			return outcome == OUTCOME_NONE ?
-				       leave_to_host(generation, endpoint, packet) : outcome;
-		}
-	}
-	known = way_of(packet, &to);
-	if (!known || !knows(ctx, known, packet, &to, way_stamp(clock_of(generation))))
-		return leave_to_host(generation, endpoint, packet);
-	outcome = hasten_by_way(ctx, packet, ipv6, endpoint, &to, known->macs, known->egress,
-				egress);
-	if (outcome == OUTCOME_NONE)
-		return leave_to_host(generation, endpoint, packet);
-	known->left--;
-	return outcome;
-}
 
 /* hasten_by sends a packet to the backend that was chosen, if there is one. */
 static __always_inline enum outcome hasten_by(ctx_t *ctx, const struct packet *packet, bool ipv6,
@@ -121,26 +45,10 @@ static __always_inline enum outcome hasten_known(ctx_t *ctx, void *generation,
 /* hastens says whether packets of a service can take the shortest way. */
 static __always_inline bool hastens(const struct service *service)
 {
+	if (service->mode == MODE_L2DSR || (has_mode(MODE_NAT) && service->mode == MODE_NAT))
+		return !service->mss;
 	/* Of full NAT, what is in midstream can, whose MSS is told already. */
-	if (has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT)
-		return true;
-	return !service->mss && (service->mode == MODE_L2DSR ||
-				 (has_mode(MODE_NAT) && service->mode == MODE_NAT));
-}
-
-/* hasten_back sends on what is for no service, and may be a reply. */
-static __always_inline enum outcome hasten_back(ctx_t *ctx, void *generation,
-						const struct packet *packet, bool ipv6,
-						__u32 *egress)
-{
-	/* A full-NAT flow's replies are not found by their source. */
-	if (has_mode(MODE_FULLNAT) && has_pool_port(packet))
-		return returns_midstream(ctx, packet) ?
-			       return_from_pool(ctx, midstream_at(sizeof(struct ethhdr), ipv6),
-						egress) :
-			       OUTCOME_NONE;
-	return has_mode(MODE_NAT) ? hasten_reply(ctx, generation, packet, ipv6, egress) :
-				    OUTCOME_NONE;
+	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
 }
 
 /* hasten sends a packet on by a way that is so short that the compiler has registers for
@@ -169,7 +77,7 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
 		return OUTCOME_NONE;
 	service = find_service(generation, &packet, packet.destination_port, packet.protocol);
 	if (!service)
-		return hasten_back(ctx, generation, &packet, ipv6, egress);
+		return reply_on_fast_path(ctx, generation, &packet, ipv6, egress);
 	if (!hastens(service) || !service->table_size || asks_more(service, &packet, ipv6))
 		return OUTCOME_NONE;
 	decide_by(service, &packet, &decision);

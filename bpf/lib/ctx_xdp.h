@@ -80,6 +80,9 @@ static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
 	return bpf_xdp_adjust_tail(ctx, -(int)(bpf_xdp_get_buff_len(ctx) - length));
 }
 
+/* ctx_tagged says whether there is a tag beside the frame: here it stands in it. */
+static __always_inline bool ctx_tagged(const ctx_t *ctx) { return false; }
+
 /* ctx_untag takes `tag` bytes of a tag off the frame. The MAC addresses are to be
  * written anew. */
 static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)

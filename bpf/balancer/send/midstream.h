@@ -44,7 +44,7 @@ static __always_inline bool returns_midstream(ctx_t *ctx, const struct packet *p
 static __always_inline bool sends_midstream(const struct decision *decision,
 					    const struct flow *flow)
 {
-	return has_mode(MODE_FULLNAT) && flow && decision->mode == MODE_FULLNAT &&
+	return flow && decision->mode == MODE_FULLNAT && has_mode(MODE_FULLNAT) &&
 	       !leaves(decision->backend->interface);
 }
 
