@@ -17,6 +17,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -115,7 +116,7 @@ func (p *patient) stepAside(t *testing.T) process {
 	p.close(t)
 	var all process
 	for i, port := range p.ports {
-		all = append(all, jeoul(t, p.host, &syncBuffer{}, "bench", "live-server", "--name", p.host.Name,
+		all = append(all, jeoul(t, p.host, &cmdtest.SyncBuffer{}, "bench", "live-server", "--name", p.host.Name,
 			"--port", fmt.Sprint(7000+i), "--health", fmt.Sprint(port)))
 	}
 	t.Cleanup(func() { all.kill(t) })

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -73,7 +74,7 @@ func (s *stage) takeAsIs(t *testing.T, ill *lab.Host) *lab.Process {
 			arguments = append(arguments, "--vip", p.vip.String())
 		}
 	}
-	return jeoul(t, ill, &syncBuffer{}, arguments...)
+	return jeoul(t, ill, &cmdtest.SyncBuffer{}, arguments...)
 }
 
 // wrapOnly has a backend do without decapsulation.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -112,7 +113,7 @@ func (s *stage) moveBig(t *testing.T, p path, client e2e.Inside, from netip.Addr
 // answered.
 func (s *stage) ping(t *testing.T, client *lab.Host, to netip.Addr, size int) {
 	t.Helper()
-	output := &syncBuffer{}
+	output := &cmdtest.SyncBuffer{}
 	// -c with -w: until that many answers have come.
 	process, err := client.Start(t.Context(), lab.Command{Path: testenv.Program(t, "ping"), Stdout: output,
 		Stderr: output,

@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e/soak"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -128,7 +129,7 @@ func (b *soaked) detach(ctx context.Context) error {
 
 // run runs a program on the host.
 func (b *soaked) run(ctx context.Context, path string, arguments ...string) error {
-	var out syncBuffer
+	var out cmdtest.SyncBuffer
 	process, err := b.host.Start(ctx,
 		lab.Command{Path: path, Args: arguments, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &out,
 			Stderr: &out})
