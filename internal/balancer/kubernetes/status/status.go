@@ -61,6 +61,14 @@ type Writer struct {
 	Gateways versioned.Interface
 	// told is what was said last of a Service that has no condition to say it, by its UID.
 	told map[types.UID]string
+	// right are the Services whose status was found to be right, and for which verdict, by "namespace/name".
+	right map[string]judged
+}
+
+// judged is a Service and what became of it.
+type judged struct {
+	service *corev1.Service
+	verdict model.Verdict
 }
 
 // written is the status of a Service, as far as it is ours: what is left out is given up.
@@ -84,14 +92,19 @@ func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts
 	if w.told == nil {
 		w.told = map[types.UID]string{}
 	}
+	before := w.right
+	w.right = make(map[string]judged, len(verdicts))
 	var errs []error
 	for _, s := range services {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		verdict, known := verdicts[model.Key(s)]
+		key := model.Key(s)
+		verdict, known := verdicts[key]
 		var err error
-		switch {
+		switch was, there := before[key]; {
+		case known && there && was.service == s && was.verdict.Equal(verdict):
+			w.right[key] = was
 		case known && verdict.Ours:
 			err = w.bring(ctx, s, verdict)
 		default:
@@ -125,6 +138,7 @@ func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) 
 		}
 	}
 	if !changed && sameIngress(s.Status.LoadBalancer.Ingress, ingress) {
+		w.right[model.Key(s)] = judged{s, v}
 		return nil
 	}
 	status := &ours{Conditions: conditions}
