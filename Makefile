@@ -302,7 +302,7 @@ generate: $(STAMP) ## make the Go code and objects of the eBPF programs
 $(STAMP): $(shell find bpf -type f) scripts/bpf2go.sh $(wildcard internal/*/*/generate.go internal/*/*/*/generate.go) go.mod $(if $(GENERATED),,always)
 	@# What is generated elsewhere now would stay where it was.
 	@rm -f $(GENERATED)
-	@$(GO) generate ./...
+	@GO='$(GO)' scripts/generate.sh $(ARCH)
 	@mkdir -p $(@D)
 	@touch $@
 
