@@ -20,6 +20,7 @@ var Kind = model.Registration{
 		"arrivals":     "Requests at a fixed rate, new connections (open loop)",
 		"highest-rate": "The highest rate that holds, new connections (open loop)",
 	},
+	Name: "Requests at a fixed rate",
 	Of: func(s *model.Section) *model.Kind {
 		searched := web.Kind.Of(s)
 		searched.Reading, searched.ReadFirst = openReading, true
