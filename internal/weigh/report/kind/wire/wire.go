@@ -60,7 +60,8 @@ var Kind = model.Registration{
 			return nil
 		}
 		_, _, noun := wireRate(s)
-		k := &model.Kind{Sheets: wirePeakSheets, Verdict: wirePeakVerdict, Figures: wirePeakFigures, Reading: wireReading,
+		k := &model.Kind{Sheets: wirePeakSheets, Verdict: wirePeakVerdict, Figures: wirePeakFigures,
+			Reading:  wireReading,
 			Question: fmt.Sprintf("how many %s a second does each carry, and how evenly does it spread them", nouns(noun))}
 		switch {
 		case isLadder(s):
