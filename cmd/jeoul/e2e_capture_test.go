@@ -335,7 +335,7 @@ func (s *stage) startFileCapture(t *testing.T, path string, request capture.Requ
 			case e.Packet != nil:
 				defer c.requests.Add(1)
 			}
-			return out.Tell(e)
+			return out.Notify(e)
 		})
 	}()
 	select {

@@ -45,7 +45,7 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 		})
 	}
 	everyOne("every backend is found healthy", lb.Healthy, "")
-	for _, test := range append(s.illnesses(t, patient, 400*time.Millisecond),
+	for _, test := range append(s.checkFaults(t, patient, 400*time.Millisecond),
 		s.unwilling(t, ill, 400*time.Millisecond)...) {
 		if !test.runs() {
 			continue

@@ -289,9 +289,9 @@ func TestPinsAreGone(t *testing.T) {
 	}
 }
 
-// TestOrphanStepsAside kills the daemon and waits for longer than its data plane may go on: clients
+// TestOrphanFailsOpen kills the daemon and waits for longer than its data plane may go on: clients
 // are refused at once then, until the next start.
-func TestOrphanStepsAside(t *testing.T) {
+func TestOrphanFailsOpen(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

@@ -24,8 +24,8 @@ const (
 	// is remembered from its next packet on, and counted some seconds later.
 	quietTracked   = 3 * time.Second
 	quietUntracked = 15 * time.Second
-	// tellEvery is how often what is left is written where no person sees a line change.
-	tellEvery = 10 * time.Second
+	// reportEvery is how often what is left is written where no person sees a line change.
+	reportEvery = 10 * time.Second
 )
 
 // ExitLeft is the exit status where something was left at the deadline.
@@ -80,7 +80,7 @@ func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*op
 			report.close()
 			return conclude(w, waits, now.Sub(began))
 		}
-		report.tell(leftLine(waits, untilFrom(drain.At, drain.Deadline, began), now), now)
+		report.show(leftLine(waits, untilFrom(drain.At, drain.Deadline, began), now), now)
 		select {
 		case <-ctx.Done():
 		case <-ticks.C:
@@ -224,12 +224,12 @@ type reporter struct {
 	told   time.Time
 }
 
-func (r *reporter) tell(line string, now time.Time) {
+func (r *reporter) show(line string, now time.Time) {
 	switch {
 	case r.person:
 		fmt.Fprintf(r.w, "\r\x1b[K%s", line)
 		r.open = true
-	case r.told.IsZero() || now.Sub(r.told) >= tellEvery:
+	case r.told.IsZero() || now.Sub(r.told) >= reportEvery:
 		fmt.Fprintln(r.w, line)
 		r.told = now
 	}

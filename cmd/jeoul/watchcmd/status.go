@@ -266,7 +266,7 @@ func writeReasons(w io.Writer, s ops.Service) {
 			fmt.Fprintf(w, "  %s %s\n", b.Name, ejectionText(b.Ejection))
 		}
 		if b.Health != nil && (b.Health.State == lb.Failing || b.Health.Reason != "") {
-			writeIllness(w, s, b)
+			writeFailing(w, s, b)
 		} else if b.Reason != "" && b.State != lb.Ejected && b.State != lb.Up && b.State != lb.WeightZero &&
 			b.State != lb.Out {
 			fmt.Fprintf(w, "  %s %s%s\n", b.Name, b.Reason, cmdkit.SinceText(b.Since))

@@ -70,9 +70,9 @@ func healthText(b ops.Backend) any {
 	}
 }
 
-// writeIllness says why a backend fails its checks, or may soon: since when, what came last and
+// writeFailing says why a backend fails its checks, or may soon: since when, what came last and
 // what was expected.
-func writeIllness(w io.Writer, s ops.Service, b ops.Backend) {
+func writeFailing(w io.Writer, s ops.Service, b ops.Backend) {
 	reason := b.Health.Reason
 	if reason == "" {
 		reason = "fails its health checks"

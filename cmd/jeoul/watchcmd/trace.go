@@ -92,12 +92,12 @@ func (c *TraceCmd) Run(ctx context.Context) error {
 		return encoder.Encode(packet)
 	}
 	writeExplanation(os.Stdout, packet)
-	return tellProxied(ctx, os.Stdout, client, question)
+	return writeProxied(ctx, os.Stdout, client, question)
 }
 
-// tellProxied says which service of mode proxy a packet that is asked about is for: the data plane knows none, and
+// writeProxied says which service of mode proxy a packet that is asked about is for: the data plane knows none, and
 // leaves it to the kernel.
-func tellProxied(ctx context.Context, w io.Writer, client *api.Client, question trace.Question) error {
+func writeProxied(ctx context.Context, w io.Writer, client *api.Client, question trace.Question) error {
 	services, err := client.Services(ctx)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (c *TraceCmd) follow(ctx context.Context) error {
 	}
 	told := 0
 	err = client.Trace(ctx, request, func(event trace.Event) error {
-		if err := c.tell(event); err != nil {
+		if err := c.printEvent(event); err != nil {
 			return err
 		}
 		if event.Packet != nil {
@@ -206,8 +206,8 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return netip.PrefixFrom(address, address.BitLen()), nil
 }
 
-// tell prints an event; what is not about a packet is no output.
-func (c *TraceCmd) tell(event trace.Event) error {
+// printEvent prints an event; what is not about a packet is no output.
+func (c *TraceCmd) printEvent(event trace.Event) error {
 	if c.JSON() {
 		return json.NewEncoder(os.Stdout).Encode(event)
 	}
@@ -380,7 +380,7 @@ func (c *CaptureCmd) Run(ctx context.Context) error {
 		defer file.Close()
 		out.File = &capture.WholePackets{File: file}
 	}
-	if err = client.Capture(ctx, request, out.Tell); err != nil {
+	if err = client.Capture(ctx, request, out.Notify); err != nil {
 		return err
 	}
 	fmt.Fprintln(os.Stderr, "jeoul: "+out.Summary())

@@ -150,7 +150,7 @@ func (s *scope) endpoints(service string) (all []discoveryv1.Endpoint) {
 
 func (s *scope) eventually(what string, ok func() bool) {
 	s.t.Helper()
-	testenv.Eventually(s.t, patience, what, ok)
+	testenv.Eventually(s.t, waitTimeout, what, ok)
 }
 
 // service returns a load balancer of ours for an app: port 80 for the pods' port, by TCP and UDP, both families.

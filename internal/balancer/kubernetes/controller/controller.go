@@ -135,7 +135,7 @@ func (c *Controller) follow(ctx context.Context) {
 			}
 		}
 		c.look(ctx)
-		c.tell(ctx)
+		c.sendReport(ctx)
 	}
 }
 

@@ -19,13 +19,13 @@ const (
 	hurriedShare = 4
 )
 
-// Hasten has peers that tell us tell of flows as soon as they are proven, for a while: packets of theirs are about to
-// come here. It does not wait for that.
-func (e *Exchange) Hasten() {
+// RequestEarly has peers that tell us tell of flows as soon as they are proven, for a while: packets of theirs are
+// about to come here. It does not wait for that.
+func (e *Exchange) RequestEarly() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for r := range e.receivers {
-		signal(r.hasten)
+		signal(r.requestEarly)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// patience is a connection that, when the deadline has passed, looks once more without waiting.
-type patience struct {
+// drainConn is a connection that, when the deadline has passed, looks once more without waiting.
+type drainConn struct {
 	net.Conn
 	raw rawConn
 }
@@ -19,13 +19,13 @@ type patience struct {
 func patient(c net.Conn) net.Conn {
 	if s, ok := c.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
-			return patience{Conn: c, raw: raw}
+			return drainConn{Conn: c, raw: raw}
 		}
 	}
 	return c
 }
 
-func (p patience) Read(b []byte) (int, error) {
+func (p drainConn) Read(b []byte) (int, error) {
 	n, err := p.Conn.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		n, err = readNow(p.raw, b, err)
@@ -37,7 +37,7 @@ func (p patience) Read(b []byte) (int, error) {
 }
 
 // CloseWrite ends the stream to the peer.
-func (p patience) CloseWrite() error { return closeWrite(p.Conn) }
+func (p drainConn) CloseWrite() error { return closeWrite(p.Conn) }
 
 // closeWrite ends the stream to the peer where the connection can.
 func closeWrite(c net.Conn) error {

@@ -15,18 +15,18 @@ const (
 	slack = 5 * time.Millisecond
 )
 
-// pulse measures by how much this process comes too late: because it was suspended, the machine
+// stallMonitor measures by how much this process comes too late: because it was suspended, the machine
 // was, or others have the CPU. A check that waited in vain meanwhile shows nothing.
-type pulse struct {
+type stallMonitor struct {
 	start time.Time
 	late  atomic.Int64 // nanoseconds, ever
 	last  atomic.Int64 // nanoseconds after start
 }
 
 // begin has the beats counted from now on, and run makes them until the context ends.
-func (p *pulse) begin() { p.last.Store(int64(time.Since(p.start))) }
+func (p *stallMonitor) begin() { p.last.Store(int64(time.Since(p.start))) }
 
-func (p *pulse) run(ctx context.Context) {
+func (p *stallMonitor) run(ctx context.Context) {
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	for {
@@ -40,7 +40,7 @@ func (p *pulse) run(ctx context.Context) {
 }
 
 // feel takes note of a beat at that time.
-func (p *pulse) feel(now time.Duration) {
+func (p *stallMonitor) feel(now time.Duration) {
 	last := p.last.Swap(int64(now))
 	if late := int64(now) - last - int64(beat+slack); late > 0 {
 		p.late.Add(late)
@@ -48,7 +48,7 @@ func (p *pulse) feel(now time.Duration) {
 }
 
 // lateness returns by how much this process was ever late, with what is late at this moment.
-func (p *pulse) lateness() time.Duration {
+func (p *stallMonitor) lateness() time.Duration {
 	overdue := int64(time.Since(p.start)) - p.last.Load() - int64(beat+slack)
 	return time.Duration(p.late.Load() + max(0, overdue))
 }

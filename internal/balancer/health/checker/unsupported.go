@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Unfit says of a check why it cannot be made on this host, and what to do; "" if it can.
-func (c *Checker) Unfit(check lb.Check) string {
+// Unsupported says of a check why it cannot be made on this host, and what to do; "" if it can.
+func (c *Checker) Unsupported(check lb.Check) string {
 	switch {
 	case protocols[check.Type] == nil:
 		return fmt.Sprintf("this version makes no checks of type %s; use another type", check.Type)
@@ -19,14 +19,14 @@ func (c *Checker) Unfit(check lb.Check) string {
 		return fmt.Sprintf(
 			"this version cannot send checks to the VIP; write via: %s, which asks the backend's own address, and does not notice that a backend lacks the VIP or the decapsulation of its mode", lb.ViaAddress)
 	case check.Exec != nil:
-		return unfitProgram(check.Exec.Command[0])
+		return unsupportedProgram(check.Exec.Command[0])
 	case check.TLS != nil && check.TLS.CA != "":
-		return unfitAuthorities(check.TLS.CA)
+		return unsupportedAuthorities(check.TLS.CA)
 	}
 	return ""
 }
 
-func unfitProgram(path string) string {
+func unsupportedProgram(path string) string {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -38,7 +38,7 @@ func unfitProgram(path string) string {
 	return ""
 }
 
-func unfitAuthorities(path string) string {
+func unsupportedAuthorities(path string) string {
 	text, err := os.ReadFile(path)
 	switch {
 	case err != nil:

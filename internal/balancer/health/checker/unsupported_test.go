@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-func TestUnfit(t *testing.T) {
+func TestUnsupported(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
@@ -24,17 +24,17 @@ func TestUnfit(t *testing.T) {
 		"by the VIP": {lb.Check{Type: lb.CheckTCP, Via: lb.ViaVIP}, "write via: address"},
 		"new type":   {lb.Check{Type: "smtp", Via: lb.ViaAddress}, "makes no checks of type smtp"},
 	} {
-		if got := New(nil).Unfit(test.check); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+		if got := New(nil).Unsupported(test.check); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 	for path, want := range map[string]string{plain: "is no executable file", "/no/such": "no such file",
 		filepath.Dir(plain): "is no executable file", "/bin/sh": ""} {
-		if got := unfitProgram(path); !strings.Contains(got, want) || (got == "") != (want == "") {
+		if got := unsupportedProgram(path); !strings.Contains(got, want) || (got == "") != (want == "") {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
-	if got := unfitAuthorities(plain); !strings.Contains(got, "holds no certificate") {
+	if got := unsupportedAuthorities(plain); !strings.Contains(got, "holds no certificate") {
 		t.Errorf("authorities: %q", got)
 	}
 }
