@@ -16,7 +16,8 @@ compile=(
 )
 read -ra more <<<"${JEOUL_BPF_FLAGS:-}"
 # go generate puts its own go first in PATH, and runs this where the package is.
-go tool bpf2go -tags linux -target bpfel "$@" -- "${compile[@]}" "${more[@]}"
+# `go run` heeds GOFLAGS, which `go tool` does not: what bpf2go is made of, the program has as well, compiled once.
+go run github.com/cilium/ebpf/cmd/bpf2go -tags linux -target bpfel "$@" -- "${compile[@]}" "${more[@]}"
 
 # The object is embedded compressed, and the generated code decompresses it. NAME is the last argument but one.
 name=${*: -2:1}

@@ -110,7 +110,7 @@ func (c *command) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(reach)
+	client, err := kubernetes.NewForConfig(compact(reach))
 	if err != nil {
 		return err
 	}
@@ -189,6 +189,15 @@ func (c *command) reach() (*rest.Config, error) {
 	}
 	reach.QPS, reach.Burst, reach.UserAgent = queriesPerSecond, burst, "jeoul-kubernetes"
 	return reach, nil
+}
+
+// compact has objects of Kubernetes' own kinds come as protobuf, as its own controllers do; those of the Gateway API
+// have no other form than JSON.
+func compact(reach *rest.Config) *rest.Config {
+	reach = rest.CopyConfig(reach)
+	reach.ContentType = runtime.ContentTypeProtobuf
+	reach.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return reach
 }
 
 // options returns what the controller needs but the writer of the status.

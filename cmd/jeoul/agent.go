@@ -64,7 +64,7 @@ func (c *agentCmd) Run(ctx context.Context) error {
 	}
 	printEvents(a.Events())
 	if at := a.Attachments(); len(at) > 0 {
-		fmt.Printf("at work on %s; SIGUSR1 prints the counters\n", joined(at))
+		fmt.Printf("at work on %s; SIGUSR1 prints the counters\n", cmdkit.Joined(at))
 	}
 	fmt.Println("ready; Ctrl-C or SIGTERM takes it all back")
 	log := newLogger(os.Stderr)
@@ -170,14 +170,6 @@ func writeAgentCounts(w io.Writer, counts []agent.Count) {
 		return
 	}
 	t.Render()
-}
-
-func joined[T fmt.Stringer](list []T) string {
-	var texts []string
-	for _, item := range list {
-		texts = append(texts, item.String())
-	}
-	return strings.Join(texts, ", ")
 }
 
 func printEvents(events []hostnet.Event) {

@@ -3,15 +3,13 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 	kongcompletion "github.com/jotaen/kong-completion"
 	"github.com/posener/complete"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/watchcmd"
 )
 
 // completionCmd prints what a shell needs to complete command lines of jeoul.
@@ -35,19 +33,15 @@ func (c completionCmd) Run(k *kong.Context) error {
 	return (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(k)
 }
 
-// completionBound is how long a running balancer may take to name its backends: a person waits
-// with a finger on the key.
-const completionBound = 500 * time.Millisecond
-
 // completeLine answers a shell that asks, by the environment, how a command line may go on; it
 // does nothing otherwise.
 func completeLine(parser *kong.Kong) {
 	command, err := kongcompletion.Command(parser,
-		kongcompletion.WithPredictor("backend", liveNames(backendKind)),
-		kongcompletion.WithPredictor("service", liveNames(serviceKind)),
-		kongcompletion.WithPredictor("source", liveNames(sourceKind)),
+		kongcompletion.WithPredictor("backend", watchcmd.PredictBackends),
+		kongcompletion.WithPredictor("service", watchcmd.PredictServices),
+		kongcompletion.WithPredictor("source", watchcmd.PredictSources),
 		// A service, or one of its backends.
-		kongcompletion.WithPredictor("part", complete.PredictOr(liveNames(serviceKind), liveNames(backendKind))))
+		kongcompletion.WithPredictor("part", complete.PredictOr(watchcmd.PredictServices, watchcmd.PredictBackends)))
 	if err != nil {
 		panic(fmt.Sprintf("a command names a predictor that there is not: %v", err)) // a fault of the program
 	}
@@ -81,47 +75,4 @@ func widen(command complete.Command, node *kong.Node) {
 			args.Predictors = append(args.Predictors, args.Predictors[last])
 		}
 	}
-}
-
-// liveNames lists the things of a kind that the running balancer has; none where no daemon answers.
-func liveNames[T any](k kind[T]) complete.PredictFunc {
-	return func(line complete.Args) (names []string) {
-		ctx, cancel := context.WithTimeout(context.Background(), completionBound)
-		defer cancel()
-		client, err := daemonOf(line.All).client()
-		if err != nil {
-			return nil
-		}
-		found, err := k.list(client, ctx)
-		if err != nil {
-			return nil
-		}
-		for _, one := range found {
-			names = append(names, k.name(one))
-		}
-		return names
-	}
-}
-
-// daemonOf returns where the daemon is, as a command line and the environment name it.
-func daemonOf(words []string) (at daemonFlags) {
-	for _, flag := range []struct {
-		name, variable string
-		to             *string
-	}{
-		{"--socket", "", &at.Socket}, {"--server", "JEOUL_SERVER", &at.Server},
-		{"--token-file", "JEOUL_TOKEN_FILE", &at.TokenFile},
-		{"--ca", "JEOUL_CA", &at.CA}, {"--certificate", "JEOUL_CERTIFICATE", &at.Certificate},
-		{"--key", "JEOUL_KEY", &at.Key},
-	} {
-		*flag.to = os.Getenv(flag.variable)
-		for i, word := range words {
-			if value, is := strings.CutPrefix(word, flag.name+"="); is {
-				*flag.to = value
-			} else if word == flag.name && i+1 < len(words) {
-				*flag.to = words[i+1]
-			}
-		}
-	}
-	return at
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/posener/complete"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
+	"github.com/jeoul/jeoul/cmd/jeoul/watchcmd"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -19,7 +21,7 @@ import (
 // and none where no daemon answers.
 func TestLiveBackends(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
-	if names := liveNames(backendKind)(complete.Args{All: []string{"backend", "drain", "--socket",
+	if names := watchcmd.PredictBackends(complete.Args{All: []string{"backend", "drain", "--socket",
 		socket}}); len(names) != 0 {
 		t.Errorf("without a daemon: %q", names)
 	}
@@ -44,7 +46,7 @@ func TestLiveBackends(t *testing.T) {
 	})
 	want := []string{"web/web01", "web/web02", "dns/ns1"}
 	for _, words := range [][]string{{"drain", "--socket", socket}, {"drain", "--socket=" + socket, "web"}} {
-		if names := liveNames(backendKind)(complete.Args{All: words}); !slices.Equal(names, want) {
+		if names := watchcmd.PredictBackends(complete.Args{All: words}); !slices.Equal(names, want) {
 			t.Errorf("%q: %q, want %q", words, names, want)
 		}
 	}
@@ -53,7 +55,7 @@ func TestLiveBackends(t *testing.T) {
 // TestRepeatedArguments: each of several names is completed, by whatever name the command is called.
 func TestRepeatedArguments(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
-	_, stop := serveShown(t, socket, checked())
+	_, stop := cmdtest.ServeShown(t, socket, cmdtest.Checked())
 	defer stop()
 	for line, want := range map[string]string{
 		"jeoul get services --socket " + socket + " w":                 "web\nweb6\n",

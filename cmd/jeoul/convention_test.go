@@ -355,6 +355,10 @@ func enough(node *kong.Node, without *kong.Flag) (words []string) {
 // TestDeprecatedSpellings: what was written before is understood, and said to be old, until the release that no
 // longer knows it.
 func TestDeprecatedSpellings(t *testing.T) {
+	parser, err := newParser(t.Context(), io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for old, now := range map[string]string{
 		"bench packets --json":                        "bench packets --output=json",
 		"bench packets --only maglev --limit=5m":      "bench packets --match=maglev --time-limit=5m",
@@ -372,10 +376,6 @@ func TestDeprecatedSpellings(t *testing.T) {
 		"wire serve --server eth0":                    "wire serve --server-interface=eth0",
 		"wire --client eth0=10.0.0.0/8 --next 02:0:1": "wire --client-interface=eth0=10.0.0.0/8 --next 02:0:1",
 	} {
-		parser, err := newParser(t.Context(), io.Discard, io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
 		words, notices := cli.Modernise(parser.Model, strings.Fields(old), deprecations(), deprecatedUntil)
 		if got := strings.Join(words, " "); got != now || len(notices) == 0 ||
 			!strings.Contains(notices[0], "is deprecated, and works until "+deprecatedUntil) {

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -74,7 +75,7 @@ func (s *stage) advise(t *testing.T, mode lb.Mode) lb.Service {
 	for _, server := range s.Servers {
 		backends = append(backends, server.IPv4.String())
 	}
-	dir, log := t.TempDir(), &syncBuffer{}
+	dir, log := t.TempDir(), &cmdtest.SyncBuffer{}
 	process := jeoul(t, s.host, log, append([]string{"advise", "--requests", "1000", "--size", "1024", "--failures",
 		"0", "--to", dir,
 		"--interface", s.host.Interface, "--vip", s.VIP4.String(), "--pool", "198.18.0.99", "--backend-address",
@@ -122,7 +123,7 @@ func (s *stage) prepareAdvised(t *testing.T, server *lab.Host, service lb.Servic
 	} else {
 		words = append(words, "--vip", service.VIP.String())
 	}
-	log := &syncBuffer{}
+	log := &cmdtest.SyncBuffer{}
 	process := jeoul(t, server, log, words...)
 	testenv.Eventually(t, e2e.Patience, "the agent of "+server.Name+" is ready", func() bool {
 		select {

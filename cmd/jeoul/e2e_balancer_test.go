@@ -3,19 +3,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -23,24 +22,6 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
-
-// syncBuffer is a buffer that a process writes while the test reads.
-type syncBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
-}
 
 // entry is a part of a configuration.
 type entry map[string]any
@@ -63,7 +44,7 @@ func newLab(t *testing.T, spec lab.Spec) *lab.Lab {
 
 // jeoul starts this program on a host. It does not end with the test's context,
 // which ends before the cleanup does.
-func jeoul(t *testing.T, host *lab.Host, log *syncBuffer, arguments ...string) *lab.Process {
+func jeoul(t *testing.T, host *lab.Host, log *cmdtest.SyncBuffer, arguments ...string) *lab.Process {
 	t.Helper()
 	executable, err := os.Executable()
 	if err != nil {
@@ -83,7 +64,7 @@ type balancer struct {
 	config string
 	socket string
 	daemon *lab.Process
-	log    syncBuffer
+	log    cmdtest.SyncBuffer
 }
 
 // newBalancer prepares a balancer, which is to be configured and started.
@@ -127,14 +108,6 @@ func yamlOf(t *testing.T, configuration entry) []byte {
 	return text
 }
 
-// wantError checks that an error says something.
-func wantError(t *testing.T, err error, says string) {
-	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), says) {
-		t.Errorf("the error is %v, and should say %q", err, says)
-	}
-}
-
 // start runs the daemon and waits until every backend is up.
 func (b *balancer) start(t *testing.T) {
 	t.Helper()
@@ -173,7 +146,7 @@ func (b *balancer) hangUp(t *testing.T) {
 // commandBalancer runs a command about the balancer as a whole.
 func (b *balancer) commandBalancer(t *testing.T, words ...string) {
 	t.Helper()
-	var out syncBuffer
+	var out cmdtest.SyncBuffer
 	if err := jeoul(t, b.host, &out, append(append([]string{"balancer"}, words...), "--socket",
 		b.socket)...).Wait(); err != nil {
 		t.Fatalf("jeoul balancer %q: %v\n%s", words, err, out.String())

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -41,7 +42,7 @@ func fromGuide(t *testing.T, line string, balancer, router netip.Addr) string {
 }
 
 // runDaemon runs a routing daemon on a host.
-func runDaemon(t *testing.T, host *lab.Host, log *syncBuffer, path string, args ...string) {
+func runDaemon(t *testing.T, host *lab.Host, log *cmdtest.SyncBuffer, path string, args ...string) {
 	t.Helper()
 	process, err := host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: path, Args: args, Stdout: log,
 		Stderr: log})
@@ -66,7 +67,7 @@ func localBIRD(t *testing.T, l *lab.Lab) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	runDaemon(t, l.Balancer, &syncBuffer{}, "bird", "-f", "-c", file, "-s", filepath.Join(dir, "ctl"), "-P",
+	runDaemon(t, l.Balancer, &cmdtest.SyncBuffer{}, "bird", "-f", "-c", file, "-s", filepath.Join(dir, "ctl"), "-P",
 		filepath.Join(dir, "pid"))
 }
 
@@ -94,12 +95,12 @@ func localFRR(t *testing.T, l *lab.Lab) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	runDaemon(t, l.Balancer, &syncBuffer{}, zebra, "-f", empty, "-i", filepath.Join(dir, "zebra.pid"), "--vty_socket",
+	runDaemon(t, l.Balancer, &cmdtest.SyncBuffer{}, zebra, "-f", empty, "-i", filepath.Join(dir, "zebra.pid"), "--vty_socket",
 		dir, "-z", api, "-P", "0", "--log", "stdout")
 	testenv.Eventually(t, e2e.Patience, "zebra answers", func() bool {
 		return exec.Command("test", "-S", api).Run() == nil
 	})
-	runDaemon(t, l.Balancer, &syncBuffer{}, bgpd, "-f", file, "-i", filepath.Join(dir, "bgpd.pid"), "--vty_socket", dir,
+	runDaemon(t, l.Balancer, &cmdtest.SyncBuffer{}, bgpd, "-f", file, "-i", filepath.Join(dir, "bgpd.pid"), "--vty_socket", dir,
 		"-z", api, "-P", "0", "--log", "stdout", "-S")
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -38,7 +39,7 @@ protocol bgp balancer {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var log syncBuffer
+	var log cmdtest.SyncBuffer
 	process, err := host.Start(context.WithoutCancel(t.Context()),
 		lab.Command{Path: "bird", Args: []string{"-f", "-c", file, "-s", socket, "-P",
 			filepath.Join(host.Dir, "bird.pid")}, Stdout: &log, Stderr: &log})

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -39,7 +40,7 @@ func unitCapabilities(t *testing.T, unit string) []string {
 }
 
 // unprivileged starts this program on a host as an ordinary user with these capabilities only.
-func unprivileged(t *testing.T, host *lab.Host, log *syncBuffer, capabilities []string,
+func unprivileged(t *testing.T, host *lab.Host, log *cmdtest.SyncBuffer, capabilities []string,
 	arguments ...string) *lab.Process {
 	t.Helper()
 	set := "-all"
@@ -145,7 +146,7 @@ func wantRefusals(t *testing.T, host *lab.Host, capabilities []string, arguments
 	t.Helper()
 	before := e2e.ReadSettings(t, host)
 	for i, name := range capabilities {
-		var output syncBuffer
+		var output cmdtest.SyncBuffer
 		process := unprivileged(t, host, &output, slices.Delete(slices.Clone(capabilities), i, i+1), arguments...)
 		select {
 		case <-process.Done():
@@ -175,7 +176,7 @@ func TestAgentCapabilities(t *testing.T) {
 	all := unitCapabilities(t, "jeoul-agent.service")
 	wantRefusals(t, host, all, arguments...)
 	before := e2e.ReadSettings(t, host)
-	var output syncBuffer
+	var output cmdtest.SyncBuffer
 	process := unprivileged(t, host, &output, all, arguments...)
 	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool {
 		return strings.Contains(output.String(), "ready")

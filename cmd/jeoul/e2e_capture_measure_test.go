@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -116,7 +117,7 @@ func floodFor(t *testing.T, client *lab.Host, options flood.Options) (sent uint6
 // captureSample captures one packet in lossSample into a file; end ends that, and says how many were captured.
 func (b *balancer) captureSample(t *testing.T) (end func() string) {
 	t.Helper()
-	var said syncBuffer
+	var said cmdtest.SyncBuffer
 	process := jeoul(t, b.host, &said, "capture", "--socket", b.socket, "--sample", fmt.Sprint(lossSample),
 		"--for", "10m", "--write", filepath.Join(t.TempDir(), "sample.pcapng"))
 	testenv.Eventually(t, e2e.Patience, "the capture begins", func() bool {

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/capture"
@@ -334,7 +335,7 @@ func (s *stage) startFileCapture(t *testing.T, path string, request capture.Requ
 			case e.Packet != nil:
 				defer c.requests.Add(1)
 			}
-			return out.Tell(e)
+			return out.Notify(e)
 		})
 	}()
 	select {
@@ -382,7 +383,7 @@ func TestCaptureOfAFlood(t *testing.T) {
 		captures = append(captures, s.startCapture(t, "--rate", "10", "--write", file(n)))
 	}
 	for range 2 {
-		var said syncBuffer
+		var said cmdtest.SyncBuffer
 		process := jeoul(t, s.host, &said, "capture", "--socket", s.socket)
 		if err := process.Wait(); err == nil || !strings.Contains(said.String(), "too many captures") {
 			t.Errorf("one capture more than may be: %v, %q", err, said.String())
@@ -458,7 +459,7 @@ const capturesAtOnce = 8
 // commandCapture is `jeoul capture` beside a test.
 type commandCapture struct {
 	process *lab.Process
-	said    syncBuffer
+	said    cmdtest.SyncBuffer
 }
 
 func (s *stage) startCapture(t *testing.T, arguments ...string) *commandCapture {

@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/cmd/jeoul/watchcmd"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
@@ -62,7 +64,7 @@ func newWatched(t *testing.T, more entry) *watched {
 	}
 	s.configure(t, lb.HookTC, configuration)
 	s.start(t)
-	s.url = startDashboard(t, daemonFlags{Socket: s.socket})
+	s.url = startDashboard(t, cmdkit.DaemonFlags{Socket: s.socket})
 	return s
 }
 
@@ -90,12 +92,12 @@ func (s *watched) services() (services []entry) {
 
 // startDashboard runs `jeoul dashboard` on this machine, which shares the socket's directory with the laboratory, and
 // returns its link.
-func startDashboard(t *testing.T, flags daemonFlags) string {
+func startDashboard(t *testing.T, flags cmdkit.DaemonFlags) string {
 	t.Helper()
 	read, write := io.Pipe()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- (&dashboardCmd{daemonFlags: flags}).serve(ctx, write) }()
+	go func() { ended <- (&watchcmd.DashboardCmd{DaemonFlags: flags}).Serve(ctx, write) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

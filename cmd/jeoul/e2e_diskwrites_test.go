@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -372,7 +373,7 @@ func TestStandsInForSocket(t *testing.T) {
 	f.start(t, 0)
 	t.Cleanup(func() { _ = b.daemon.Stop(context.Background()) })
 	testenv.Eventually(t, e2e.Patience, "its status says that there is no socket", func() bool {
-		var out syncBuffer
+		var out cmdtest.SyncBuffer
 		_ = jeoul(t, b.host, &out, "status", "--socket", b.socket).Wait()
 		return strings.Contains(out.String(), "the unix socket of the API cannot be written to")
 	})

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -65,7 +66,7 @@ func newWard(t *testing.T) *ward {
 // startAgent gives a backend the VIP.
 func (w *ward) startAgent(t *testing.T, server *lab.Host) {
 	t.Helper()
-	log := &syncBuffer{}
+	log := &cmdtest.SyncBuffer{}
 	process := jeoul(t, server, log, "agent", "--vip", w.VIP4.String(), "--state-dir",
 		filepath.Join(server.Dir, "state"))
 	w.agents[server.Name] = process
@@ -166,7 +167,7 @@ func (w *ward) examine(t *testing.T, host *lab.Host, arguments ...string) *docto
 	if host == w.Lab.Balancer {
 		arguments = append(arguments, "--socket", w.socket)
 	}
-	output, complaints := &syncBuffer{}, &syncBuffer{}
+	output, complaints := &cmdtest.SyncBuffer{}, &cmdtest.SyncBuffer{}
 	process, err := host.Start(t.Context(), lab.Command{Path: executable, Env: append(os.Environ(), actAsJeoul+"=1"),
 		Stdout: output, Stderr: complaints,
 		Args: append([]string{"doctor", "-o", "json", "--evidence", "--for", "2s"}, arguments...)})
@@ -191,7 +192,7 @@ func (w *ward) examine(t *testing.T, host *lab.Host, arguments ...string) *docto
 // record keeps, with -update, what was seen for the tests of the doctor's rules.
 func record(t *testing.T, host *lab.Host, r *doctor.Report) {
 	t.Helper()
-	if !*update || strings.HasSuffix(t.Name(), "_again") {
+	if !*cmdtest.Update || strings.HasSuffix(t.Name(), "_again") {
 		return
 	}
 	text, err := json.Marshal(r.Evidence)

@@ -19,7 +19,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/cmd/jeoul/operatecmd"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -142,9 +144,9 @@ func drainByDeadline(t *testing.T, cells []*drainCell) {
 	for _, c := range cells {
 		err := c.drain.Wait()
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != exitLeft || !strings.Contains(c.drain.output.String(),
-			c.target(server)+": out at its deadline, and with it what was left: ") {
-			t.Errorf("the drain ended with %v, want status %d:\n%s", err, exitLeft, c.drain.output)
+		if !errors.As(err, &exit) || exit.ExitCode() != operatecmd.ExitLeft ||
+			!strings.Contains(c.drain.output.String(), c.target(server)+": out at its deadline, and with it what was left: ") {
+			t.Errorf("the drain ended with %v, want status %d:\n%s", err, operatecmd.ExitLeft, c.drain.output)
 		}
 		c.held.close()
 		if state := stateNow(c.status(t), c.target(server)); state != lb.Out {
@@ -173,12 +175,12 @@ func stateNow(status *ops.Status, target string) lb.BackendState {
 // command is a jeoul that is running.
 type command struct {
 	*lab.Process
-	output *syncBuffer
+	output *cmdtest.SyncBuffer
 }
 
 func (s *stage) command(t *testing.T, arguments ...string) command {
 	t.Helper()
-	output := &syncBuffer{}
+	output := &cmdtest.SyncBuffer{}
 	return command{jeoul(t, s.host, output, append(arguments, "--socket", s.socket)...), output}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -24,16 +25,16 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// quickIllnesses are those of `make test`; `make test-matrix` has all.
-var quickIllnesses = []string{"killed", "hangs", "cable out", "without VIPs and decapsulation"}
+// quickFaults are those of `make test`; `make test-matrix` has all.
+var quickFaults = []string{"killed", "hangs", "cable out", "without VIPs and decapsulation"}
 
 // runs says whether the illness is a case of this run.
-func (i illness) runs() bool {
-	return testenv.InTarget(matrixTarget) || slices.Contains(quickIllnesses, i.name)
+func (i checkFault) runs() bool {
+	return testenv.InTarget(matrixTarget) || slices.Contains(quickFaults, i.name)
 }
 
-// illness is a way in which a backend stops serving.
-type illness struct {
+// checkFault is a way in which a backend stops serving.
+type checkFault struct {
 	name string
 	// prepare comes before, and changes nothing; nil: nothing is to prepare.
 	prepare, hurt, heal func()
@@ -44,20 +45,21 @@ type illness struct {
 // none is where a check finds nothing.
 const none = ""
 
-// illnesses are those of a backend with this server, asked by checks with this timeout.
-func (s *stage) illnesses(t *testing.T, p *patient, timeout time.Duration) []illness {
+// checkFaults are those of a backend with this server, asked by checks with this timeout.
+func (s *stage) checkFaults(t *testing.T, p *patient, timeout time.Duration) []checkFault {
 	silent, unopened := "does not answer within "+timeout.String(), timeout.String()
-	var aside process
-	stepAside := func() {
-		if aside == nil {
-			aside = p.stepAside(t)
+	var replacement process
+	replaceServer := func() {
+		if replacement == nil {
+			replacement = p.replaceServer(t)
 		}
 	}
-	return []illness{
+	return []checkFault{
 		// The kernel goes on opening connections to a process that is stopped.
-		{"stopped", stepAside, func() { aside.signal(t, syscall.SIGSTOP) }, func() { aside.signal(t, syscall.SIGCONT) },
+		{"stopped", replaceServer, func() { replacement.signal(t, syscall.SIGSTOP) },
+			func() { replacement.signal(t, syscall.SIGCONT) },
 			none, silent},
-		{"killed", stepAside, func() { aside.kill(t) }, func() { p.open(t) }, "refuses connections",
+		{"killed", replaceServer, func() { replacement.kill(t) }, func() { p.open(t) }, "refuses connections",
 			"refuses connections"},
 		{"hangs", nil, func() { p.answer(t, 0) }, func() { p.answer(t, http.StatusOK) }, none, silent},
 		{"answers 503", nil, func() { p.answer(t, http.StatusServiceUnavailable) }, func() {
@@ -71,8 +73,8 @@ func (s *stage) illnesses(t *testing.T, p *patient, timeout time.Duration) []ill
 }
 
 // unwilling are the illnesses of a backend that serves at its own address, and takes nothing for the VIPs.
-func (s *stage) unwilling(t *testing.T, ill *lab.Host, timeout time.Duration) []illness {
-	return []illness{
+func (s *stage) unwilling(t *testing.T, ill *lab.Host, timeout time.Duration) []checkFault {
+	return []checkFault{
 		{"VIPs dropped", nil, func() { s.holdVIPs(t, ill, false) }, func() { s.holdVIPs(t, ill, true) },
 			timeout.String(), timeout.String()},
 		{"without VIPs and decapsulation", nil, func() { stop(t, s.agents[ill.Name]) }, func() {
@@ -109,13 +111,13 @@ func (s *stage) holdVIPs(t *testing.T, host *lab.Host, on bool) {
 // process is a server in processes of its own, one for each port, which can be stopped and killed.
 type process []*lab.Process
 
-// stepAside has processes listen on the server's ports in its place, and returns when they do.
-func (p *patient) stepAside(t *testing.T) process {
+// replaceServer has processes listen on the server's ports in its place, and returns when they do.
+func (p *patient) replaceServer(t *testing.T) process {
 	t.Helper()
 	p.close(t)
 	var all process
 	for i, port := range p.ports {
-		all = append(all, jeoul(t, p.host, &syncBuffer{}, "bench", "live-server", "--name", p.host.Name,
+		all = append(all, jeoul(t, p.host, &cmdtest.SyncBuffer{}, "bench", "live-server", "--name", p.host.Name,
 			"--port", fmt.Sprint(7000+i), "--health", fmt.Sprint(port)))
 	}
 	t.Cleanup(func() { all.kill(t) })
@@ -177,14 +179,14 @@ func TestMeasureFaults(t *testing.T) {
 			webPort+portShift[lb.FullNAT])
 		s.turnedTo(t, s.Servers[1], lb.Healthy, every)
 		ill := s.Servers[1]
-		for _, fault := range s.illnesses(t, patients[ill.Name], faultTimeout) {
+		for _, fault := range s.checkFaults(t, patients[ill.Name], faultTimeout) {
 			s.measureFault(t, file, ill, fault, every)
 		}
 		for _, fault := range s.unwilling(t, ill, faultTimeout) {
 			s.measureFault(t, file, ill, fault, keepsVIP)
 		}
 		var plain *lab.Process
-		s.measureFault(t, file, ill, illness{name: "without decapsulation",
+		s.measureFault(t, file, ill, checkFault{name: "without decapsulation",
 			hurt: func() { plain = s.takeAsIs(t, ill) }, heal: func() { stop(t, plain); s.startAgent(t, ill) }},
 			func(mode lb.Mode) bool { return keepsVIP(mode) && mode != lb.L2DSR })
 	})
@@ -220,7 +222,7 @@ func (s *stage) startChecked(t *testing.T, hook lb.Hook, wanted func(lb.Mode) bo
 }
 
 // measureFault measures one fault, which the checks of some modes find.
-func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault illness, finds func(lb.Mode) bool) {
+func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault checkFault, finds func(lb.Mode) bool) {
 	t.Run(fault.name, func(t *testing.T) {
 		if fault.prepare != nil {
 			fault.prepare()

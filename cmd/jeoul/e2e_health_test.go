@@ -250,7 +250,7 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 	})
 	ill := s.Servers[1]
 	patient := patients[ill.Name]
-	for _, test := range s.illnesses(t, patient, checkTimeout) {
+	for _, test := range s.checkFaults(t, patient, checkTimeout) {
 		if !test.runs() {
 			continue
 		}

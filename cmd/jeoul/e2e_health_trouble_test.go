@@ -57,7 +57,7 @@ func TestTroubleOfTheChecker(t *testing.T) {
 	s.start(t)
 	s.areWell(t)
 	t.Run("suspended", s.suspend)
-	t.Run("own cable out", s.cutOff)
+	t.Run("own cable out", s.isolate)
 	if testenv.InTarget(matrixTarget) {
 		t.Run("no file descriptors", s.exhaust)
 		t.Run("firewall", s.fence)
@@ -195,9 +195,9 @@ func (s *troubled) fence(t *testing.T) {
 	s.isShort(t, since)
 }
 
-// cutOff takes the balancer's own cable out for longer than it takes to find a backend ill: no backend
+// isolate takes the balancer's own cable out for longer than it takes to find a backend ill: no backend
 // is accused, for the interface says what is wrong.
-func (s *troubled) cutOff(t *testing.T) {
+func (s *troubled) isolate(t *testing.T) {
 	since := len(s.log.String())
 	s.cut(t, s.Balancer, true)
 	s.eventually(t, "the balancer says that its interface is down", func(status *ops.Status) bool {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -44,7 +45,7 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 		})
 	}
 	everyOne("every backend is found healthy", lb.Healthy, "")
-	for _, test := range append(s.illnesses(t, patient, 400*time.Millisecond),
+	for _, test := range append(s.checkFaults(t, patient, 400*time.Millisecond),
 		s.unwilling(t, ill, 400*time.Millisecond)...) {
 		if !test.runs() {
 			continue
@@ -73,7 +74,7 @@ func (s *stage) takeAsIs(t *testing.T, ill *lab.Host) *lab.Process {
 			arguments = append(arguments, "--vip", p.vip.String())
 		}
 	}
-	return jeoul(t, ill, &syncBuffer{}, arguments...)
+	return jeoul(t, ill, &cmdtest.SyncBuffer{}, arguments...)
 }
 
 // wrapOnly has a backend do without decapsulation.

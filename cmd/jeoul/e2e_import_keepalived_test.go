@@ -22,6 +22,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
@@ -212,7 +213,7 @@ func wrapTLS(connection net.Conn, kind string) net.Conn {
 }
 
 // settled waits until keepalived has what the case says, by the answers of its checks, and holds its addresses.
-func (c sameCase) settled(t *testing.T, l *lab.Lab, ended *atomic.Bool, log *syncBuffer) {
+func (c sameCase) settled(t *testing.T, l *lab.Lab, ended *atomic.Bool, log *cmdtest.SyncBuffer) {
 	t.Helper()
 	var table string
 	defer func() {
@@ -272,7 +273,7 @@ func (c sameCase) startKeepalived(t *testing.T, l *lab.Lab) (end func()) {
 	if err := c.write(file("keepalived.conf")); err != nil {
 		t.Fatal(err)
 	}
-	var log syncBuffer
+	var log cmdtest.SyncBuffer
 	args := []string{"--dont-fork", "--log-console", "--use-file", file("keepalived.conf"), "--pid",
 		file("keepalived.pid"),
 		"--checkers_pid", file("checkers.pid"), "--vrrp_pid", file("vrrp.pid")}

@@ -24,6 +24,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -409,7 +410,7 @@ func (c sameCase) pool(server string) string {
 // run runs a program on the balancer to its end.
 func run(t *testing.T, host *lab.Host, input, path string, args ...string) (output string, err error) {
 	t.Helper()
-	var text syncBuffer
+	var text cmdtest.SyncBuffer
 	stdin := filepath.Join(host.Dir, "stdin")
 	if err := os.WriteFile(stdin, []byte(input), 0o600); err != nil {
 		t.Fatal(err)
@@ -462,7 +463,7 @@ func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[s
 		defer must(t, host, "flush ruleset\n", testenv.Program(t, "nft"), "-f", "-")
 		return do()
 	}
-	var log syncBuffer
+	var log cmdtest.SyncBuffer
 	process, err := host.Start(context.WithoutCancel(t.Context()), c.command(t, host.Dir, &log))
 	if err != nil {
 		t.Fatal(err)
@@ -499,7 +500,7 @@ func (c sameCase) sockets() int {
 }
 
 // command is that of the program of a dialect, which stays in the foreground.
-func (c sameCase) command(t *testing.T, dir string, log *syncBuffer) lab.Command {
+func (c sameCase) command(t *testing.T, dir string, log *cmdtest.SyncBuffer) lab.Command {
 	t.Helper()
 	file := filepath.Join(dir, c.dialect+".conf")
 	text, args := c.text, []string{"-db", "-f", file}
@@ -526,7 +527,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	if err := c.write(file); err != nil {
 		t.Fatal(err)
 	}
-	var output, told syncBuffer
+	var output, told cmdtest.SyncBuffer
 	args := []string{"import", c.dialect, file, "--vip", l.VIP4.String(), "--source", l.FullNAT.String(), "--interface",
 		l.Balancer.Interface}
 	if l.Balancer.Bridge != "" {

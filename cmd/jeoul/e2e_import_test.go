@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testdocs"
@@ -53,7 +54,7 @@ func importOn(t *testing.T, host *lab.Host, dialect, text string, options ...str
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var output, remarks syncBuffer
+	var output, remarks cmdtest.SyncBuffer
 	process, err := host.Start(t.Context(),
 		lab.Command{Path: executable, Args: append([]string{"import", dialect, file}, options...),
 			Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &remarks})
@@ -249,7 +250,7 @@ func TestImportedDNSContainers(t *testing.T) {
 	if err := os.WriteFile(domain, []byte("a.small.lab.test TXT\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	var output syncBuffer
+	var output cmdtest.SyncBuffer
 	process, err := l.Clients[0].Start(context.WithoutCancel(t.Context()),
 		lab.Command{Path: dnsperf, Stdout: &output, Stderr: &output,
 			Args: []string{"-s", l.VIP4.String(), "-d", domain, "-l", "1", "-c", "3", "-Q", "300"}})

@@ -87,8 +87,8 @@ var nexts = []next{goesOn,
 	{"jeoul detach after a reboot", func(m *mortal, t *testing.T) { m.reboot(t); m.detach(t) }},
 }
 
-// patience is how long a start may take.
-const patience = time.Minute
+// startTimeout is how long a start may take.
+const startTimeout = time.Minute
 
 // mortal is a balancer that is killed again and again.
 type mortal struct {
@@ -183,7 +183,7 @@ func (m *mortal) drive(t *testing.T, command *exec.Cmd, ended <-chan struct{}) {
 	}
 	// services waits until it has so many, all of whose backends are up.
 	services := func(n int) bool {
-		for late := time.After(patience); ; {
+		for late := time.After(startTimeout); ; {
 			status, err := api.NewClient(m.socket).Status(t.Context())
 			if err == nil && len(status.Services) == n && allUp(status) {
 				return true
@@ -212,7 +212,7 @@ func (m *mortal) drive(t *testing.T, command *exec.Cmd, ended <-chan struct{}) {
 func (m *mortal) up(t *testing.T) {
 	t.Helper()
 	m.daemon = jeoul(t, m.host, &m.log, "run", "-c", m.config, "--state-dir", m.state)
-	m.within(t, patience, "every backend is up", allUp)
+	m.within(t, startTimeout, "every backend is up", allUp)
 }
 
 func (m *mortal) startAndStop(t *testing.T) {

@@ -46,9 +46,9 @@ func newLoop(t *testing.T, mode lb.Mode) *loop {
 }
 
 // knock sends a SYN, and another one each second until the time is over.
-func (p *loop) knock(ctx context.Context, patience time.Duration) {
+func (p *loop) knock(ctx context.Context, limit time.Duration) {
 	_ = p.Clients[0].Do(func() error {
-		connection, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp",
+		connection, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "tcp",
 			netip.AddrPortFrom(p.VIP4, wardPort).String())
 		if err == nil {
 			connection.Close()

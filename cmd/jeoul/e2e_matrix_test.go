@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -284,7 +285,7 @@ func TestImpossibleCells(t *testing.T) {
 			_, err := config.Parse("cells.yaml",
 				yamlOf(t, entry{"interface": "eth0", "fullnat": entry{"addresses": []string{"198.18.0.99"}},
 					"services": []entry{service}}))
-			wantError(t, err, cells.says)
+			cmdtest.WantError(t, err, cells.says)
 		}
 	}
 }

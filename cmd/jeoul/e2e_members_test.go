@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -43,7 +44,7 @@ func (m *memberOn) configureMember(t *testing.T, l *lab.Lab, key string, weights
 // freshKey is what `jeoul members key` prints.
 func freshKey(t *testing.T, host *lab.Host) string {
 	t.Helper()
-	var out syncBuffer
+	var out cmdtest.SyncBuffer
 	if err := jeoul(t, host, &out, "members", "key").Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func TestMembers(t *testing.T) {
 					l.Servers[1].IPv4.String()+":80 has weight 1 here and 3")
 			})
 	})
-	var out syncBuffer
+	var out cmdtest.SyncBuffer
 	if err := jeoul(t, one.host, &out, "get", "members", "--socket", one.socket).Wait(); err != nil ||
 		!strings.Contains(out.String(), "web") {
 		t.Errorf("jeoul get members: %v\n%s", err, out.String())
@@ -315,7 +316,7 @@ func TestMembersRotateKeys(t *testing.T) {
 	})
 	goOn(0)
 	for _, m := range all {
-		var shown syncBuffer
+		var shown cmdtest.SyncBuffer
 		if err := jeoul(t, m.host, &shown, "get", "members", "-o", "json", "--socket", m.socket).Wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -375,7 +376,7 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 		kill(t, one.daemon)
 		goOn(other)
 		// With nothing of its own it comes back, and is told all.
-		var out syncBuffer
+		var out cmdtest.SyncBuffer
 		if err := jeoul(t, one.host, &out, "detach", "-c", one.config).Wait(); err != nil {
 			t.Fatal(err, out.String())
 		}
@@ -432,7 +433,7 @@ func TestFullNATOutlivesABalancer(t *testing.T) {
 		}
 		goesOn("with packets and replies at two balancers", other, one)
 		kill(t, one.daemon)
-		var out syncBuffer
+		var out cmdtest.SyncBuffer
 		if err := jeoul(t, one.host, &out, "detach", "-c", one.config).Wait(); err != nil {
 			t.Fatal(err, out.String())
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -17,8 +18,8 @@ import (
 // bigFile is what is moved over paths that are narrower than they look, in bytes.
 const bigFile = 10 << 20
 
-// pingPatience is how long ping waits for its answers, in seconds.
-const pingPatience = "6"
+// pingTimeout is how long ping waits for its answers, in seconds.
+const pingTimeout = "6"
 
 // TestPathMTU moves files and large datagrams between servers and a client behind
 // a narrow link, and through tunnels on links that have no room for them: all is
@@ -112,11 +113,11 @@ func (s *stage) moveBig(t *testing.T, p path, client e2e.Inside, from netip.Addr
 // answered.
 func (s *stage) ping(t *testing.T, client *lab.Host, to netip.Addr, size int) {
 	t.Helper()
-	output := &syncBuffer{}
+	output := &cmdtest.SyncBuffer{}
 	// -c with -w: until that many answers have come.
 	process, err := client.Start(t.Context(), lab.Command{Path: testenv.Program(t, "ping"), Stdout: output,
 		Stderr: output,
-		Args:   []string{"-n", "-c", "2", "-i", "0.2", "-w", pingPatience, "-s", strconv.Itoa(size), to.String()}})
+		Args:   []string{"-n", "-c", "2", "-i", "0.2", "-w", pingTimeout, "-s", strconv.Itoa(size), to.String()}})
 	if err == nil {
 		err = process.Wait()
 	}

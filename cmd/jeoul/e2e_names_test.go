@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/events"
@@ -262,7 +263,7 @@ func TestNamesExchangeAddresses(t *testing.T) {
 // operate runs an operation on a backend.
 func (n *namesStage) operate(t *testing.T, what, target string) {
 	t.Helper()
-	var out syncBuffer
+	var out cmdtest.SyncBuffer
 	if err := jeoul(t, n.host, &out, "backend", what, target, "--socket", n.socket).Wait(); err != nil {
 		t.Fatalf("jeoul backend %s %s: %v\n%s", what, target, err, out.String())
 	}

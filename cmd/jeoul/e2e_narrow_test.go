@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -38,7 +39,7 @@ func TestNarrowRouter(t *testing.T) {
 	within(t, router, func() error { return routeNarrowly(router, backend) })
 	within(t, l.Balancer, func() error { return leadOver(l.Balancer, router, backend) })
 	within(t, l.Clients[0], func() error { return sendSingly(l.Clients[0]) })
-	log := &syncBuffer{}
+	log := &cmdtest.SyncBuffer{}
 	jeoul(t, backend, log, "agent", "--vip", l.VIP4.String(), "--mode", "ipip", "--mode", "gue", "--state-dir",
 		filepath.Join(backend.Dir, "state"))
 	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool {

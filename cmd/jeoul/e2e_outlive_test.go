@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -196,7 +197,7 @@ func TestDetach(t *testing.T) {
 	s.start(t)
 	run := func(arguments ...string) string {
 		t.Helper()
-		var output syncBuffer
+		var output cmdtest.SyncBuffer
 		process := jeoul(t, s.Balancer, &output,
 			append(arguments, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))...)
 		<-process.Done()
@@ -234,7 +235,7 @@ func TestPinsAreGone(t *testing.T) {
 	}
 	run := func(path string, arguments ...string) string {
 		t.Helper()
-		var output syncBuffer
+		var output cmdtest.SyncBuffer
 		process, err := s.Balancer.Start(t.Context(), lab.Command{Path: path, Args: arguments, Stdout: &output,
 			Stderr: &output})
 		if err != nil {
@@ -265,7 +266,7 @@ func TestPinsAreGone(t *testing.T) {
 	remount()
 	ask := func(arguments ...string) string {
 		t.Helper()
-		var output syncBuffer
+		var output cmdtest.SyncBuffer
 		process := jeoul(t, s.Balancer, &output,
 			append(arguments, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))...)
 		<-process.Done()
@@ -288,9 +289,9 @@ func TestPinsAreGone(t *testing.T) {
 	}
 }
 
-// TestOrphanStepsAside kills the daemon and waits for longer than its data plane may go on: clients
+// TestOrphanFailsOpen kills the daemon and waits for longer than its data plane may go on: clients
 // are refused at once then, until the next start.
-func TestOrphanStepsAside(t *testing.T) {
+func TestOrphanFailsOpen(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -307,7 +308,7 @@ func TestOrphanStepsAside(t *testing.T) {
 		kill(t, s.daemon)
 		all.ask(t, "without a process")
 		says := func(want string) bool {
-			var output syncBuffer
+			var output cmdtest.SyncBuffer
 			process := jeoul(t, s.Balancer, &output, "status", "--socket", s.socket, "--state-dir",
 				filepath.Join(s.Balancer.Dir, "state"))
 			<-process.Done()

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/metrics/dashboard"
@@ -149,7 +150,7 @@ func listenUDP(t *testing.T, host *lab.Host, at netip.AddrPort) net.PacketConn {
 type prometheus struct {
 	host    *lab.Host
 	process *lab.Process
-	log     syncBuffer
+	log     cmdtest.SyncBuffer
 }
 
 // A host of a laboratory takes source ports from 1024 up, so that one of its connections, such as a health

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -73,7 +74,7 @@ func TestInterfaceIsRenamed(t *testing.T) {
 		if err := os.WriteFile(b.config, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		var log syncBuffer
+		var log cmdtest.SyncBuffer
 		err := jeoul(t, b.host, &log, "run", "-c", b.config, "--state-dir", state).Wait()
 		if err == nil || !strings.Contains(log.String(), "other0 had the name "+name) ||
 			!strings.Contains(log.String(), "jeoul detach --interface "+name) {

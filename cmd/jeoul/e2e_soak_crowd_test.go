@@ -24,8 +24,8 @@ import (
 const (
 	// crowdAsks is how often each connection asks, on average, and crowdPatience how long it waits for an answer: a SYN
 	// or a segment that was lost several times is sent again until then.
-	crowdAsks     = time.Second
-	crowdPatience = 45 * time.Second
+	crowdAsks    = time.Second
+	crowdTimeout = 45 * time.Second
 	// shortLife is the longest life of connections that come and go.
 	shortLife = 20 * time.Second
 	// crowdPause is how long one waits after an end, and before another beginning.
@@ -192,7 +192,7 @@ func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakSe
 // open connects and asks once.
 func (c *soakClients) open(ctx context.Context, client *lab.Host, service soakService) (connection net.Conn,
 	reader *bufio.Reader, server string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, crowdPatience)
+	ctx, cancel := context.WithTimeout(ctx, crowdTimeout)
 	defer cancel()
 	err = client.Do(func() (err error) {
 		connection, err = (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp",
@@ -211,7 +211,7 @@ func (c *soakClients) open(ctx context.Context, client *lab.Host, service soakSe
 
 // askOn asks who serves.
 func askOn(connection net.Conn, reader *bufio.Reader) (string, error) {
-	if err := connection.SetDeadline(time.Now().Add(crowdPatience)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(crowdTimeout)); err != nil {
 		return "", err
 	}
 	if _, err := fmt.Fprintln(connection, "who"); err != nil {
@@ -249,7 +249,7 @@ func TestSoakNotesProof(t *testing.T) {
 		connection.(*net.TCPConn).SetLinger(0)
 		connection.Close()
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), crowdPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), crowdTimeout)
 	defer cancel()
 	broken := make(chan soak.Connection, 1)
 	crowd := soakClients{clients: l.Clients, vip: l.Servers[0].IPv4, backends: map[string]int{"web01": 0},

@@ -26,7 +26,7 @@ func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 	var group sync.WaitGroup
 	for n, b := range s.balancers {
 		group.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), lookPatience)
+			ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 			defer cancel()
 			e.Balancers[n] = b.testify(ctx, c)
 		})

@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e/soak"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -128,7 +129,7 @@ func (b *soaked) detach(ctx context.Context) error {
 
 // run runs a program on the host.
 func (b *soaked) run(ctx context.Context, path string, arguments ...string) error {
-	var out syncBuffer
+	var out cmdtest.SyncBuffer
 	process, err := b.host.Start(ctx,
 		lab.Command{Path: path, Args: arguments, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &out,
 			Stderr: &out})
@@ -260,7 +261,7 @@ func (s *soakRun) want(ctx context.Context, set func(on bool)) (undoFault, error
 		var errs []error
 		for _, b := range s.balancers {
 			before := b.faults.Load()
-			if err := s.tell(ctx, b); err != nil && before == 0 && b.faults.Load() == 0 {
+			if err := s.applyWanted(ctx, b); err != nil && before == 0 && b.faults.Load() == 0 {
 				errs = append(errs, fmt.Errorf("%s: %w", b.host.Name, err))
 			}
 		}
@@ -269,9 +270,9 @@ func (s *soakRun) want(ctx context.Context, set func(on bool)) (undoFault, error
 	return func(ctx context.Context) error { return change(ctx, false) }, change(ctx, true)
 }
 
-// tell has a balancer do what is wanted: by its file, and by API. What a balancer with a fault is not told now, it is
-// when that is over.
-func (s *soakRun) tell(ctx context.Context, b *soaked) error {
+// applyWanted has a balancer do what is wanted: by its file, and by API. What a balancer with a fault is not told now,
+// it is when that is over.
+func (s *soakRun) applyWanted(ctx context.Context, b *soaked) error {
 	b.admin.Lock()
 	defer b.admin.Unlock()
 	if err := s.write(b); err != nil {
@@ -313,7 +314,7 @@ func (s *soakRun) start(b *soaked) undoFault {
 		if err := b.begin(ctx); err != nil {
 			return err
 		}
-		return s.tell(ctx, b)
+		return s.applyWanted(ctx, b)
 	}
 }
 
@@ -323,7 +324,7 @@ func (s *soakRun) makeOfBalancer(ctx context.Context, b *soaked, h *soak.Happene
 			if err := signal(syscall.SIGCONT); err != nil {
 				return err
 			}
-			return s.tell(ctx, b)
+			return s.applyWanted(ctx, b)
 		}
 	}
 	signal := func(sig syscall.Signal) error { return b.daemon.Signal(sig) }

@@ -21,10 +21,10 @@ import (
 
 const (
 	// lookEvery is how often balancers are asked for their status, wayEvery how often the router's ways are read, and
-	// lookPatience how long a balancer may take to answer.
+	// lookTimeout how long a balancer may take to answer.
 	lookEvery    = 250 * time.Millisecond
 	soakWayEvery = 50 * time.Millisecond
-	lookPatience = 5 * time.Second
+	lookTimeout  = 5 * time.Second
 )
 
 // watch is what is seen of the balancers and their router all the time.
@@ -88,7 +88,7 @@ func (w *watch) look(ctx context.Context, services []soakService) {
 	var group sync.WaitGroup
 	for n, b := range w.balancers {
 		group.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, lookPatience)
+			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 			defer cancel()
 			seen[n], _ = api.NewClient(b.socket).Status(ctx) // nil says it
 		})

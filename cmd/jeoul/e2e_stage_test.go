@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -155,7 +156,7 @@ func (s *stage) startServers(t *testing.T, server *lab.Host) {
 // is ready.
 func (s *stage) startAgent(t *testing.T, server *lab.Host) {
 	t.Helper()
-	log := &syncBuffer{}
+	log := &cmdtest.SyncBuffer{}
 	process := jeoul(t, server, log, agentArguments(server)...)
 	s.agents[server.Name] = process
 	testenv.Eventually(t, e2e.Patience, fmt.Sprintf("the agent of %s is ready", server.Name), func() bool {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/daemon"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -116,7 +117,7 @@ func TestConfiguredOutlivesReboot(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	var output syncBuffer
+	var output cmdtest.SyncBuffer
 	if err := jeoul(t, s.host, &output, s.arguments()...).Wait(); err == nil ||
 		!strings.Contains(output.String(), fmt.Sprintf("api:%d: services[0].port: \"many\"", line)) ||
 		!strings.Contains(output.String(), s.stored(t)) {
@@ -146,7 +147,7 @@ func TestFullDisk(t *testing.T) {
 	if err := s.host.Do(fill); !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("filling the disk: %v", err)
 	}
-	wantError(t, s.apply(t, s.Servers[1]), "no space left on device; nothing was changed: make room there")
+	cmdtest.WantError(t, s.apply(t, s.Servers[1]), "no space left on device; nothing was changed: make room there")
 	s.wantServers(t, "on a full disk", s.Servers[0])
 	kill(t, s.daemon)
 	s.start(t)

@@ -22,8 +22,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// tryPatience is how long a sandbox may take to come or to go.
-const tryPatience = 2 * time.Minute
+// tryTimeout is how long a sandbox may take to come or to go.
+const tryTimeout = 2 * time.Minute
 
 // asJeoul is a command that runs this program.
 func asJeoul(t *testing.T, arguments ...string) *exec.Cmd {
@@ -164,7 +164,7 @@ func TestTryEnds(t *testing.T) {
 				}
 			}
 			// Another laboratory that begins at the same time may be the one that removes them.
-			testenv.Eventually(t, tryPatience, "nothing of the sandbox is left", func() bool {
+			testenv.Eventually(t, tryTimeout, "nothing of the sandbox is left", func() bool {
 				return len(remains(id)) == 0
 			})
 		})
@@ -262,14 +262,14 @@ func newTerminalReader(t *testing.T, from *os.File) *terminalReader {
 // until waits until there is a text, behind what was waited for before.
 func (r *terminalReader) until(says string) {
 	r.t.Helper()
-	testenv.Eventually(r.t, tryPatience, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
+	testenv.Eventually(r.t, tryTimeout, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
 }
 
 // untilInForeground waits until the process that the terminal's signals go to runs a program. What the terminal
 // has shown until then counts as seen.
 func (r *terminalReader) untilInForeground(program string) {
 	r.t.Helper()
-	testenv.Eventually(r.t, tryPatience, program+" is in the terminal's foreground", func() bool {
+	testenv.Eventually(r.t, tryTimeout, program+" is in the terminal's foreground", func() bool {
 		_ = r.sees(program)
 		r.seen = r.text.Len()
 		group, err := unix.IoctlGetInt(int(r.from.Fd()), unix.TIOCGPGRP)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -91,7 +92,7 @@ func startKeepalived(t *testing.T, host *lab.Host, config string) (process *lab.
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var log syncBuffer
+	var log cmdtest.SyncBuffer
 	arguments := []string{"-n", "-l", "-D", "--vrrp", "-f", file, "-p", filepath.Join(host.Dir, "keepalived.pid"), "-r",
 		pid}
 	process, err := host.Start(context.WithoutCancel(t.Context()),

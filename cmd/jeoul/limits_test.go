@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/operatecmd"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testdocs"
@@ -60,7 +61,7 @@ var limits = []limit{
 			}
 		}},
 	{"README.md", "**Operations:** what `jeoul backend` changed outlives a restart", func(t *testing.T) {
-		if help := (backendCmd{}).Help(); !strings.Contains(help, "ends when the daemon is stopped") {
+		if help := (operatecmd.BackendCmd{}).Help(); !strings.Contains(help, "ends when the daemon is stopped") {
 			t.Errorf("help says: %s", help)
 		}
 	}},

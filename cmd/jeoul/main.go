@@ -21,6 +21,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/advisecmd"
+	"github.com/jeoul/jeoul/cmd/jeoul/operatecmd"
+	"github.com/jeoul/jeoul/cmd/jeoul/watchcmd"
 	"github.com/jeoul/jeoul/cmd/jeoul/weighcmd"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/events"
@@ -57,26 +59,26 @@ var tasks = []kong.Group{
 // commands are what jeoul can do, in the order of help. What a command's line of help has no room for stands in
 // its Help.
 type commands struct {
-	Status    statusCmd    `cmd:"" group:"watch" help:"Show services, backends and counters, and what is wrong."`
-	Get       getCmd       `cmd:"" group:"watch" help:"List services, backends, checks, flows, events, sources, members."`
-	Describe  describeCmd  `cmd:"" group:"watch" help:"Tell all about one service or backend."`
-	Top       topCmd       `cmd:"" group:"watch" help:"Watch services, backends and drops live; drain and weigh by keys."`
-	Trace     traceCmd     `cmd:"" group:"watch" help:"Ask why a packet goes where it goes, or follow real ones."`
-	Capture   captureCmd   `cmd:"" group:"watch" help:"Capture real packets, with what became of each; write pcapng."`
-	Doctor    doctorCmd    `cmd:"" group:"watch" help:"Say where this host loses packets, why, and what cures it."`
-	Dashboard dashboardCmd `cmd:"" group:"watch" help:"Show a balancer live in a browser of this host."`
+	Status    watchcmd.StatusCmd    `cmd:"" group:"watch" help:"Show services, backends and counters, and what is wrong."`
+	Get       watchcmd.GetCmd       `cmd:"" group:"watch" help:"List services, backends, checks, flows, events, sources, members."`
+	Describe  watchcmd.DescribeCmd  `cmd:"" group:"watch" help:"Tell all about one service or backend."`
+	Top       watchcmd.TopCmd       `cmd:"" group:"watch" help:"Watch services, backends and drops live; drain and weigh by keys."`
+	Trace     watchcmd.TraceCmd     `cmd:"" group:"watch" help:"Ask why a packet goes where it goes, or follow real ones."`
+	Capture   watchcmd.CaptureCmd   `cmd:"" group:"watch" help:"Capture real packets, with what became of each; write pcapng."`
+	Doctor    doctorCmd             `cmd:"" group:"watch" help:"Say where this host loses packets, why, and what cures it."`
+	Dashboard watchcmd.DashboardCmd `cmd:"" group:"watch" help:"Show a balancer live in a browser of this host."`
 
-	Backend  backendCmd  `cmd:"" group:"operate" help:"Drain, disable, enable, weigh or check a backend; undo that."`
-	Balancer balancerCmd `cmd:"" group:"operate" help:"Leave the VIPs to other balancers, for maintenance; come back."`
-	Reload   reloadCmd   `cmd:"" group:"operate" help:"Read the configuration file again."`
+	Backend  operatecmd.BackendCmd  `cmd:"" group:"operate" help:"Drain, disable, enable, weigh or check a backend; undo that."`
+	Balancer operatecmd.BalancerCmd `cmd:"" group:"operate" help:"Leave the VIPs to other balancers, for maintenance; come back."`
+	Reload   operatecmd.ReloadCmd   `cmd:"" group:"operate" help:"Read the configuration file again."`
 
-	Apply   applyCmd   `cmd:"" group:"configure" help:"Configure services of a running balancer beside its file."`
-	Diff    diffCmd    `cmd:"" group:"configure" help:"Show what apply would change, and change nothing."`
-	Config  configCmd  `cmd:"" group:"configure" help:"Explain the keys of a configuration, and write one anew."`
-	Import  importCmd  `cmd:"" group:"configure" help:"Make a configuration of another balancer's."`
-	Export  exportCmd  `cmd:"" group:"configure" help:"Write another balancer's configuration."`
-	Token   tokenCmd   `cmd:"" group:"configure" help:"Make a token for the API over TCP."`
-	Members membersCmd `cmd:"" group:"configure" help:"Make the key of balancers that are members."`
+	Apply   operatecmd.ApplyCmd `cmd:"" group:"configure" help:"Configure services of a running balancer beside its file."`
+	Diff    operatecmd.DiffCmd  `cmd:"" group:"configure" help:"Show what apply would change, and change nothing."`
+	Config  configCmd           `cmd:"" group:"configure" help:"Explain the keys of a configuration, and write one anew."`
+	Import  importCmd           `cmd:"" group:"configure" help:"Make a configuration of another balancer's."`
+	Export  exportCmd           `cmd:"" group:"configure" help:"Write another balancer's configuration."`
+	Token   tokenCmd            `cmd:"" group:"configure" help:"Make a token for the API over TCP."`
+	Members membersCmd          `cmd:"" group:"configure" help:"Make the key of balancers that are members."`
 
 	Run        runCmd        `cmd:"" group:"hosts" help:"Balance the services of a configuration file."`
 	Detach     detachCmd     `cmd:"" group:"hosts" help:"Remove the data plane that a process has left."`
@@ -96,7 +98,7 @@ type commands struct {
 	Version    versionCmd    `cmd:"" group:"program" help:"Show the version of jeoul and of what it runs on."`
 
 	// The old spelling of get events.
-	Events eventsCmd `cmd:"" group:"program" hidden:"" help:"Show events; the old spelling of jeoul get events."`
+	Events watchcmd.EventsCmd `cmd:"" group:"program" hidden:"" help:"Show events; the old spelling of jeoul get events."`
 	// What runs inside of jeoul try.
 	Sandbox weighcmd.SandboxCmd `cmd:"" group:"program" hidden:""`
 	// What jeoul run starts to speak BGP.

@@ -5,7 +5,6 @@ package main
 import (
 	"crypto/x509/pkix"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,13 +13,12 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/internal/test/testcert"
 	"github.com/jeoul/jeoul/internal/test/testdisk"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/test/testkill"
 )
-
-var update = flag.Bool("update", false, "rewrite what the scripts compare with")
 
 // actAsJeoul is set in the environment of a copy of this test binary that is to
 // be the program, for tests that start it themselves.
@@ -51,7 +49,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
-		UpdateScripts: *update,
+		UpdateScripts: *cmdtest.Update,
 	})
 }
 
@@ -67,7 +65,7 @@ func TestRootScripts(t *testing.T) {
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/root",
-		UpdateScripts: *update,
+		UpdateScripts: *cmdtest.Update,
 		Condition: func(name string) (bool, error) {
 			if name != "matrix" {
 				return false, fmt.Errorf("unknown condition %q", name)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cmdkit is what commands share: the flag for their output, tables, and what is known of their own process.
+// Package cmdkit has what commands share: the flags for the running balancer and for the output, tables and texts for a
+// person, and what is known of their own process.
 package cmdkit

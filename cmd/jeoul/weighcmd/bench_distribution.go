@@ -37,6 +37,7 @@ func (c *benchDistributionCmd) Run(ctx context.Context) error {
 	run := &results.Run{Suite: "distribution", Title: "How new flows are spread over backends",
 		Environment: results.Environment{Notes: distributionNotes}}
 	return c.run(run, func() ([]results.Trial, error) {
-		return distribution.Measure(ctx, distribution.Options{Rounds: c.Rounds, Flows: c.Flows, Progress: tellRounds()})
+		return distribution.Measure(ctx, distribution.Options{Rounds: c.Rounds, Flows: c.Flows,
+			Progress: progressRounds()})
 	})
 }

@@ -56,16 +56,16 @@ func (o benchOutput) print(run *results.Run) error {
 	return report.Terminal(os.Stdout, run)
 }
 
-// tell tells on a terminal what is being done; nil elsewhere.
-func tell() func(what string) {
+// progressLine tells on a terminal what is being done; nil elsewhere.
+func progressLine() func(what string) {
 	if !cmdkit.IsTerminal(os.Stderr) {
 		return nil
 	}
 	return func(what string) { fmt.Fprintf(os.Stderr, "%s\n", what) }
 }
 
-// tellRounds tells on a terminal how many rounds are done; nil elsewhere.
-func tellRounds() func(round, rounds int) {
+// progressRounds tells on a terminal how many rounds are done; nil elsewhere.
+func progressRounds() func(round, rounds int) {
 	if !cmdkit.IsTerminal(os.Stderr) {
 		return nil
 	}

@@ -26,6 +26,6 @@ func (c *benchMemoryCmd) Run(ctx context.Context) error {
 	run := &results.Run{Suite: "memory", Title: "What remembering a flow takes",
 		Environment: results.Environment{Notes: memoryNotes}}
 	return c.run(run, func() ([]results.Trial, error) {
-		return memory.Measure(ctx, memory.Options{Flows: c.Flows, Progress: tell()})
+		return memory.Measure(ctx, memory.Options{Flows: c.Flows, Progress: progressLine()})
 	})
 }

@@ -98,7 +98,7 @@ func (c *benchPacketsCmd) Run(ctx context.Context) error {
 	return c.run(run, func() ([]results.Trial, error) {
 		trials, err := packets.Measure(ctx, packets.Options{
 			Repeats: c.Repeats, Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Only: c.only, Object: c.object,
-			Progress: tellRounds(),
+			Progress: progressRounds(),
 		})
 		if errors.Is(err, packets.ErrNothing) {
 			err = fmt.Errorf("--match %s: %w: --list shows what there is", c.Only, err)

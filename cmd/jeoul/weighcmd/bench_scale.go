@@ -41,6 +41,6 @@ func (c *benchScaleCmd) Run(ctx context.Context) error {
 		Environment: results.Environment{Notes: scaleNotes}}
 	return c.run(run, func() ([]results.Trial, error) {
 		return scale.Measure(ctx, scale.Options{Hook: c.Hook, Rounds: c.Rounds, Changes: c.Changes, Packets: c.Packets,
-			Progress: tell()})
+			Progress: progressLine()})
 	})
 }

@@ -46,21 +46,21 @@ type sandboxCrashCmd struct {
 }
 
 // Run kills it.
-func (c *sandboxCrashCmd) Run(ctx context.Context) error { return tellSandbox(ctx, "crash", c.Name) }
+func (c *sandboxCrashCmd) Run(ctx context.Context) error { return orderSandbox(ctx, "crash", c.Name) }
 
 type sandboxReviveCmd struct {
 	Name string `arg:"" help:"Which: web01, web02 or web03."`
 }
 
 // Run starts it.
-func (c *sandboxReviveCmd) Run(ctx context.Context) error { return tellSandbox(ctx, "revive", c.Name) }
+func (c *sandboxReviveCmd) Run(ctx context.Context) error { return orderSandbox(ctx, "revive", c.Name) }
 
-func tellSandbox(ctx context.Context, verb, name string) error {
+func orderSandbox(ctx context.Context, verb, name string) error {
 	dir, err := sandboxDir()
 	if err != nil {
 		return err
 	}
-	return sandbox.Tell(ctx, dir, verb, name)
+	return sandbox.SendOrder(ctx, dir, verb, name)
 }
 
 type sandboxMetricsCmd struct {

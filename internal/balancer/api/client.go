@@ -79,29 +79,29 @@ func (c *Client) Explain(ctx context.Context, question trace.Question) (*trace.P
 // Trace follows real packets, and calls tell for each event, until the request's
 // time is up, the context ends (both no error) or tell returns an error, which
 // it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
-func (c *Client) Trace(ctx context.Context, request TraceRequest, tell func(trace.Event) error) error {
+func (c *Client) Trace(ctx context.Context, request TraceRequest, notify func(trace.Event) error) error {
 	return follow(ctx, c, tracePath, request, func(event trace.Event) error {
 		if event.Error != "" {
 			return fmt.Errorf("the daemon on %s: %s", c.at, event.Error)
 		}
-		return tell(event)
+		return notify(event)
 	})
 }
 
 // Capture follows real packets, with their bytes, and calls tell for each event, until the capture ends, the context
 // ends (both no error) or tell returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
-func (c *Client) Capture(ctx context.Context, request capture.Request, tell func(capture.Event) error) error {
+func (c *Client) Capture(ctx context.Context, request capture.Request, notify func(capture.Event) error) error {
 	return follow(ctx, c, capturePath, request, func(event capture.Event) error {
 		if event.Error != "" {
 			return fmt.Errorf("the daemon on %s: %s", c.at, event.Error)
 		}
-		return tell(event)
+		return notify(event)
 	})
 }
 
 // follow asks for events, and calls tell for each, until there are no more, the context ends (both no error) or tell
 // returns an error, which it returns.
-func follow[E any](ctx context.Context, c *Client, path string, request any, tell func(E) error) error {
+func follow[E any](ctx context.Context, c *Client, path string, request any, notify func(E) error) error {
 	// The answer begins when the program that tells of packets is loaded, which takes time on a busy machine.
 	body, err := c.open(ctx, c.patient, http.MethodPost, path, request)
 	if err != nil {
@@ -117,7 +117,7 @@ func follow[E any](ctx context.Context, c *Client, path string, request any, tel
 		case err != nil:
 			return fmt.Errorf("the daemon on %s broke off: %w", c.at, err)
 		}
-		if err := tell(event); err != nil {
+		if err := notify(event); err != nil {
 			return err
 		}
 	}

@@ -77,7 +77,7 @@ func streamEvents(stream huma.Context, reader *events.Reader, follow bool) {
 		if len(read) == 0 && lost == nil && !follow {
 			return
 		}
-		_ = control.SetWriteDeadline(time.Now().Add(patience))
+		_ = control.SetWriteDeadline(time.Now().Add(readerTimeout))
 		if sendEvents(w, read, lost) != nil || control.Flush() != nil {
 			return
 		}
@@ -159,7 +159,7 @@ func streamWatch(stream huma.Context, watcher *pulse.Watcher, reader *events.Rea
 	w.Header().Set("Cache-Control", "no-store")
 	for frame := []byte(nil); ; {
 		read, lost := reader.Read()
-		_ = control.SetWriteDeadline(time.Now().Add(patience))
+		_ = control.SetWriteDeadline(time.Now().Add(readerTimeout))
 		if len(read) > 0 || lost != nil {
 			if sendEvents(w, read, lost) != nil {
 				return
@@ -209,7 +209,7 @@ func sendEvents(w io.Writer, read []events.Event, lost *events.Lost) error {
 // the context ends (no error), the daemon has sent all that there are and is not to be followed, or tell returns an
 // error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Events(ctx context.Context, after string, follow bool,
-	tell func(*events.Event, *events.Lost) error) error {
+	notify func(*events.Event, *events.Lost) error) error {
 	body, err := c.openWith(ctx, c.stream, http.MethodGet, fmt.Sprintf("%s?follow=%t", eventsPath, follow), nil,
 		http.Header{"Last-Event-ID": {after}})
 	if err != nil {
@@ -230,14 +230,14 @@ func (c *Client) Events(ctx context.Context, after string, follow bool,
 		case name == "event":
 			kind = value
 		case name == "data":
-			if err := tellOne(kind, value, tell); err != nil {
+			if err := notifyOne(kind, value, notify); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func tellOne(kind, data string, tell func(*events.Event, *events.Lost) error) error {
+func notifyOne(kind, data string, notify func(*events.Event, *events.Lost) error) error {
 	var event events.Event
 	var lost events.Lost
 	switch kind {
@@ -245,12 +245,12 @@ func tellOne(kind, data string, tell func(*events.Event, *events.Lost) error) er
 		if err := json.Unmarshal([]byte(data), &event); err != nil {
 			return fmt.Errorf("an event of the daemon cannot be understood (is it of another version?): %w", err)
 		}
-		return tell(&event, nil)
+		return notify(&event, nil)
 	case "lost":
 		if err := json.Unmarshal([]byte(data), &lost); err != nil {
 			return fmt.Errorf("an event of the daemon cannot be understood (is it of another version?): %w", err)
 		}
-		return tell(nil, &lost)
+		return notify(nil, &lost)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type told struct {
 
 var errTold = errors.New("enough")
 
-func (c *told) tell(e *events.Event, l *events.Lost) error {
+func (c *told) notify(e *events.Event, l *events.Lost) error {
 	if e != nil {
 		c.messages, c.last = append(c.messages, e.Message), e.ID
 	} else {
@@ -51,7 +51,7 @@ func TestEvents(t *testing.T) {
 	log.Info("a")
 	log.Warn("b", events.About{Kind: events.KindHealth}.Attr())
 	var first told
-	if err := client.Events(t.Context(), "", false, first.tell); err != nil ||
+	if err := client.Events(t.Context(), "", false, first.notify); err != nil ||
 		!slices.Equal(first.messages, []string{"a", "b"}) {
 		t.Errorf("what is kept: %q, %v", first.messages, err)
 	}
@@ -63,7 +63,7 @@ func TestEvents(t *testing.T) {
 			if len(coming.messages) == 0 {
 				close(begun)
 			}
-			return coming.tell(e, l)
+			return coming.notify(e, l)
 		})
 	}()
 	<-begun
@@ -74,7 +74,7 @@ func TestEvents(t *testing.T) {
 
 	log.Info("d")
 	var second told
-	if err := client.Events(t.Context(), first.last, false, second.tell); err != nil ||
+	if err := client.Events(t.Context(), first.last, false, second.notify); err != nil ||
 		!slices.Equal(second.messages, []string{"c", "d"}) {
 		t.Errorf("after b: %q, %v", second.messages, err)
 	}
@@ -82,12 +82,12 @@ func TestEvents(t *testing.T) {
 		log.Info(m)
 	}
 	var third told
-	if err := client.Events(t.Context(), first.last, false, third.tell); err != nil ||
+	if err := client.Events(t.Context(), first.last, false, third.notify); err != nil ||
 		!slices.Equal(third.messages, []string{"lost 1", "d", "e", "f"}) {
 		t.Errorf("after b, of which one is not kept: %q, %v", third.messages, err)
 	}
 	var strange told
-	if err := client.Events(t.Context(), "other-7", false, strange.tell); err != nil ||
+	if err := client.Events(t.Context(), "other-7", false, strange.notify); err != nil ||
 		!slices.Equal(strange.messages, []string{"lost 0", "d", "e", "f"}) {
 		t.Errorf("after an event of another start: %q, %v", strange.messages, err)
 	}

@@ -27,9 +27,9 @@ type TraceRequest struct {
 const (
 	// maxQuestion bounds what is read of a request, in bytes.
 	maxQuestion = 64 << 10
-	// patience bounds how long a client may take to read a line of a trace: one
+	// readerTimeout bounds how long a client may take to read a line of a trace: one
 	// that does not read at all would keep the balancer tracing.
-	patience = 10 * time.Second
+	readerTimeout = 10 * time.Second
 )
 
 // handleTraces adds what explains packets.
@@ -65,8 +65,8 @@ func (b Balancer) handleTraces(a huma.API) {
 			}
 			by := callerOf(ctx).name()
 			return &huma.StreamResponse{Body: func(stream huma.Context) {
-				streamLines(stream, func(ctx context.Context, tell func(capture.Event) error) error {
-					return b.Capture(ctx, request, by, tell)
+				streamLines(stream, func(ctx context.Context, notify func(capture.Event) error) error {
+					return b.Capture(ctx, request, by, notify)
 				}, func(err error) capture.Event { return capture.Event{Error: err.Error()} })
 			}}, nil
 		})
@@ -74,42 +74,42 @@ func (b Balancer) handleTraces(a huma.API) {
 
 // streamTrace sends the events of a trace until its time is over.
 func (b Balancer) streamTrace(stream huma.Context, request TraceRequest) {
-	streamLines(stream, func(ctx context.Context, tell func(trace.Event) error) error {
+	streamLines(stream, func(ctx context.Context, notify func(trace.Event) error) error {
 		if request.Seconds > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(request.Seconds*float64(time.Second)))
 			defer cancel()
 		}
-		return b.Trace(ctx, request.Filter, tell)
+		return b.Trace(ctx, request.Filter, notify)
 	}, func(err error) trace.Event { return trace.Event{Error: err.Error()} })
 }
 
 // streamLines sends what run tells, a line of JSON each, until run returns; its context ends when the client hangs up,
 // or the server stops. An error of run is a problem before the first line, and a line that failed makes after it.
-func streamLines[E any](stream huma.Context, run func(ctx context.Context, tell func(E) error) error,
+func streamLines[E any](stream huma.Context, run func(ctx context.Context, notify func(E) error) error,
 	failed func(error) E) {
 	r, w := humago.Unwrap(stream)
 	// The server's bounds are for those who say nothing; here they are ours.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{})
 	started := false
-	tell := func(event E) error {
+	notify := func(event E) error {
 		if !started {
 			w.Header().Set("Content-Type", traceType)
 			started = true
 		}
-		_ = control.SetWriteDeadline(time.Now().Add(patience))
+		_ = control.SetWriteDeadline(time.Now().Add(readerTimeout))
 		if err := json.NewEncoder(w).Encode(event); err != nil {
 			return err
 		}
 		return control.Flush()
 	}
-	err := run(r.Context(), tell)
+	err := run(r.Context(), notify)
 	switch {
 	case err != nil && !started:
 		problemOf(err).write(w)
 	case err != nil && r.Context().Err() == nil:
-		_ = tell(failed(err))
+		_ = notify(failed(err))
 	}
 }
 

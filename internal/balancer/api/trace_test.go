@@ -89,11 +89,11 @@ func TestExplainRefusals(t *testing.T) {
 
 // tracer is a balancer that tells of packets until the context ends.
 func tracer(filter *trace.Filter, ended chan<- error) Balancer {
-	return Balancer{Trace: func(ctx context.Context, f trace.Filter, tell func(trace.Event) error) error {
+	return Balancer{Trace: func(ctx context.Context, f trace.Filter, notify func(trace.Event) error) error {
 		*filter = f
-		err := tell(trace.Event{Started: true})
+		err := notify(trace.Event{Started: true})
 		for n := uint64(1); err == nil && n <= 3; n++ {
-			err = tell(trace.Event{Packet: &trace.Packet{Hook: lb.HookTC, Outcome: "forwarded"}, Lost: n})
+			err = notify(trace.Event{Packet: &trace.Packet{Hook: lb.HookTC, Outcome: "forwarded"}, Lost: n})
 		}
 		if err == nil {
 			<-ctx.Done()
@@ -163,9 +163,9 @@ func TestTraceEndsWithTheServer(t *testing.T) {
 func TestTraceFails(t *testing.T) {
 	var told int
 	path, stop := serveAll(t,
-		Balancer{Trace: func(_ context.Context, _ trace.Filter, tell func(trace.Event) error) error {
+		Balancer{Trace: func(_ context.Context, _ trace.Filter, notify func(trace.Event) error) error {
 			for range told {
-				if err := tell(trace.Event{Started: true}); err != nil {
+				if err := notify(trace.Event{Started: true}); err != nil {
 					return err
 				}
 			}

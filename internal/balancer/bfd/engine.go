@@ -80,8 +80,8 @@ type running struct {
 	status  Status
 }
 
-// patience is how long a neighbour is not heard before that is a problem.
-const patience = 5 * time.Second
+// silenceLimit is how long a neighbour is not heard before that is a problem.
+const silenceLimit = 5 * time.Second
 
 // NewEngine returns an engine without sessions, which has no thread and no sockets before Want has one. It calls
 // changed, from a goroutine of its own, after each change of a session's state.
@@ -180,7 +180,7 @@ func (e *Engine) start() error {
 	}
 	e.wake, e.started = wake, true
 	go e.run()
-	go e.tell()
+	go e.notify()
 	return nil
 }
 
@@ -214,7 +214,7 @@ func (e *Engine) Status(peer netip.Addr) (Status, bool) {
 		return Status{}, false
 	}
 	status := r.seen()
-	if status.State != Up && status.Problem == "" && r.session.heard.IsZero() && time.Since(status.Since) > patience {
+	if status.State != Up && status.Problem == "" && r.session.heard.IsZero() && time.Since(status.Since) > silenceLimit {
 		status.Problem = "nothing is heard of it: does it have BFD with this host?"
 		if e.dropped > 0 {
 			status.Problem = "nothing is heard of it; packets to the port of BFD were dropped, for they were of no peer's address, or a router had forwarded them"
@@ -231,8 +231,8 @@ func (e *Engine) Dropped() uint64 {
 	return e.dropped
 }
 
-// tell tells of changes.
-func (e *Engine) tell() {
+// notify tells of changes.
+func (e *Engine) notify() {
 	for {
 		select {
 		case <-e.ended:

@@ -247,7 +247,7 @@ func TestRetime(t *testing.T) {
 func TestTransitions(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	for _, c := range []struct{ is, hears, becomes State }{
+	for _, c := range []struct{ is, peerConnected, becomes State }{
 		{AdminDown, Down, AdminDown}, {AdminDown, Init, AdminDown}, {AdminDown, Up, AdminDown},
 		{AdminDown, AdminDown, AdminDown},
 		{Down, AdminDown, Down}, {Down, Down, Init}, {Down, Init, Up}, {Down, Up, Down},
@@ -256,11 +256,11 @@ func TestTransitions(t *testing.T) {
 	} {
 		s := New(quick, 7, rand.Float64, now)
 		s.state = c.is
-		p := Packet{State: c.hears, Multiplier: 3, Mine: 9, Yours: 7, DesiredMinTx: time.Second,
+		p := Packet{State: c.peerConnected, Multiplier: 3, Mine: 9, Yours: 7, DesiredMinTx: time.Second,
 			RequiredMinRx: time.Second}
 		if change, err := s.Receive(p, now); err != nil || change.From != c.is || change.To != c.becomes ||
 			s.State() != c.becomes {
-			t.Errorf("%s that hears %s: %+v, %v; want %s", c.is, c.hears, change, err, c.becomes)
+			t.Errorf("%s that hears %s: %+v, %v; want %s", c.is, c.peerConnected, change, err, c.becomes)
 		}
 	}
 }

@@ -30,8 +30,8 @@ type Output struct {
 	ended   Reason
 }
 
-// Tell takes an event of the capture.
-func (o *Output) Tell(e Event) error {
+// Notify takes an event of the capture.
+func (o *Output) Notify(e Event) error {
 	if o.JSON && o.Lines != nil {
 		if err := json.NewEncoder(o.Lines).Encode(e); err != nil {
 			return fmt.Errorf("writing the capture: %w", err)

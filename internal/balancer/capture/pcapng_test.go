@@ -249,7 +249,8 @@ func TestNamesAreNoControl(t *testing.T) {
 	}
 	var messages bytes.Buffer
 	o := Output{Messages: &messages}
-	if err := o.Tell(Event{Started: &Started{Hooks: []Point{{name, lb.HookXDP}}, Notes: []string{name}}}); err != nil {
+	if err := o.Notify(Event{Started: &Started{Hooks: []Point{{name, lb.HookXDP}},
+		Notes: []string{name}}}); err != nil {
 		t.Fatal(err)
 	}
 	if lines := strings.Split(messages.String(), "\n"); len(lines) != 3 || strings.Contains(messages.String(), "\x1b") {
@@ -281,10 +282,10 @@ func TestFileEndsWithAWholePacket(t *testing.T) {
 	for room := 1000; room < 2500; room += 7 {
 		disk := &smallDisk{room: room}
 		o := Output{File: &WholePackets{File: disk}, Messages: io.Discard, Frames: FramesBoth}
-		err := o.Tell(Event{Started: testStarted})
+		err := o.Notify(Event{Started: testStarted})
 		packets := 0
 		for ; err == nil; packets++ {
-			err = o.Tell(Event{Packet: captured([]byte{4, 5, 6})})
+			err = o.Notify(Event{Packet: captured([]byte{4, 5, 6})})
 		}
 		packets--
 		if want := fmt.Sprintf("after %d packets: ", packets); !strings.Contains(err.Error(), want) {

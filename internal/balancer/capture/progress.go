@@ -5,7 +5,7 @@ package capture
 // Progress makes events of what a capture reads, and ends it at its bounds.
 type Progress struct {
 	request Request
-	tell    func(Event) error
+	notify  func(Event) error
 	end     func()
 	packets uint64
 	counts  Counts
@@ -13,8 +13,8 @@ type Progress struct {
 }
 
 // NewProgress returns that of a complete request, which calls end, maybe more than once, when a bound is reached.
-func NewProgress(request Request, tell func(Event) error, end func()) *Progress {
-	return &Progress{request: request, tell: tell, end: end}
+func NewProgress(request Request, notify func(Event) error, end func()) *Progress {
+	return &Progress{request: request, notify: notify, end: end}
 }
 
 // Packet tells of a packet; of those beyond the bound it does not.
@@ -22,7 +22,7 @@ func (p *Progress) Packet(packet *Packet) error {
 	if p.request.Packets > 0 && p.packets >= p.request.Packets {
 		return nil // of another CPU, at the same time
 	}
-	if err := p.tell(Event{Packet: packet}); err != nil {
+	if err := p.notify(Event{Packet: packet}); err != nil {
 		return err
 	}
 	if p.packets++; p.packets == p.request.Packets {
@@ -47,7 +47,7 @@ func (p *Progress) Count(counts Counts, beyond bool) error {
 	if !left || p.ended != "" {
 		return nil
 	}
-	return p.tell(Event{Counts: &counts})
+	return p.notify(Event{Counts: &counts})
 }
 
 // End tells of the whole capture: why it ended, which is its time unless a bound was reached or the daemon stops.
@@ -59,5 +59,5 @@ func (p *Progress) End(stopping bool) error {
 	default:
 		p.ended = EndTime
 	}
-	return p.tell(Event{Counts: &p.counts, Ended: p.ended})
+	return p.notify(Event{Counts: &p.counts, Ended: p.ended})
 }

@@ -91,11 +91,13 @@ type Refused struct {
 // their own, in the order of the origins, and those of them that cannot be, each with the cause.
 // Nothing that a file has is refused for what was found. unfit, which may be nil, says of a backend
 // what else keeps it from its service; "" if nothing does.
-func (c *Config) WithDiscovered(found []lb.Discovered, unfit func(lb.Service, lb.Backend) string) (*Config, []Refused) {
+func (c *Config) WithDiscovered(found []lb.Discovered, unsupported func(lb.Service, lb.Backend) string) (
+	*Config, []Refused,
+) {
 	if !slices.ContainsFunc(c.Services, func(s lb.Service) bool { return s.Discovery.On() }) {
 		return c, nil
 	}
-	g := gathering{vips: map[netip.Addr]string{}, endpoints: map[endpoint]string{}, unfit: unfit}
+	g := gathering{vips: map[netip.Addr]string{}, endpoints: map[endpoint]string{}, unsupported: unsupported}
 	g.cfg = *c
 	g.cfg.Services = slices.Clone(c.Services)
 	g.see(c)
@@ -113,9 +115,9 @@ func (c *Config) WithDiscovered(found []lb.Discovered, unfit func(lb.Service, lb
 
 // gathering is a configuration that gets backends which were found.
 type gathering struct {
-	cfg     Config
-	refused []Refused
-	unfit   func(lb.Service, lb.Backend) string
+	cfg         Config
+	refused     []Refused
+	unsupported func(lb.Service, lb.Backend) string
 	// vips are those of the services, by their names, and endpoints the backends to which mode nat
 	// translates.
 	vips      map[netip.Addr]string
@@ -235,8 +237,8 @@ func (g *gathering) why(s *lb.Service, b lb.Backend) string {
 	case s.TableSize != 0 && !s.Scheduler.InOrder() && len(s.Backends) >= int(s.TableSize),
 		len(s.Backends) >= MaxBackends:
 		return fmt.Sprintf("is more than the %d backends that the service has room for (table_size)", len(s.Backends))
-	case g.unfit != nil:
-		return g.unfit(*s, b)
+	case g.unsupported != nil:
+		return g.unsupported(*s, b)
 	}
 	return ""
 }

@@ -43,15 +43,15 @@ func (r *operator) carry(l *view.Layout, now time.Time) carried {
 	result := carried{overlays: map[view.BackendName]view.Overlay{}}
 	was, is := r.view.Locate(maps.Keys(r.view.Overlays)), l.Locate(maps.Keys(r.view.Overlays))
 	for name, o := range r.view.Overlays {
-		former := o.Absent
-		if former == nil {
-			former = &view.Absence{Since: now, Was: was[name].Backend}
+		previous := o.Absent
+		if previous == nil {
+			previous = &view.Absence{Since: now, Was: was[name].Backend}
 		}
 		if at := is[name]; at != nil {
-			view.Lay(result.overlays, name, result.keep(name, o, former.Was, at))
+			view.Lay(result.overlays, name, result.keep(name, o, previous.Was, at))
 			continue
 		}
-		result.leave(l, name, o, former)
+		result.leave(l, name, o, previous)
 	}
 	for _, name := range view.DropOldest(result.overlays, func(o view.Overlay) *view.Absence { return o.Absent }) {
 		result.note(name, "%s is absent, as more than %d backends are, and what operations had changed of it ends",
@@ -63,12 +63,12 @@ func (r *operator) carry(l *view.Layout, now time.Time) carried {
 }
 
 // keep returns what stays of an overlay where the configuration had its backend as former, and has it at.
-func (r *carried) keep(name view.BackendName, o view.Overlay, former lb.Backend, at *view.Found) view.Overlay {
-	if o.Drain != nil && former.Draining != at.Backend.Draining {
+func (r *carried) keep(name view.BackendName, o view.Overlay, previous lb.Backend, at *view.Found) view.Overlay {
+	if o.Drain != nil && previous.Draining != at.Backend.Draining {
 		o.Drain = nil
 		r.note(name, "the configuration has changed `drain` of %s, and counts; the operation on it ends", name)
 	}
-	if o.Weight != nil && former.Weight != at.Backend.Weight {
+	if o.Weight != nil && previous.Weight != at.Backend.Weight {
 		o.Weight = nil
 		r.note(name, "the configuration has changed the weight of %s to %d, and counts; the operation on it ends",
 			name, at.Backend.Weight)
@@ -85,8 +85,8 @@ func (r *carried) keep(name view.BackendName, o view.Overlay, former lb.Backend,
 }
 
 // leave decides what becomes of an overlay whose backend the configuration has no more.
-func (r *carried) leave(l *view.Layout, name view.BackendName, o view.Overlay, former *view.Absence) {
-	at, taken := former.Was, ""
+func (r *carried) leave(l *view.Layout, name view.BackendName, o view.Overlay, previous *view.Absence) {
+	at, taken := previous.Was, ""
 	if heir := l.Holder(name.Service, at); heir != nil {
 		taken = fmt.Sprintf("; its address %s is %s's now, which no operation on %s concerns",
 			view.AddressText(heir.Service, at), heir, name)
@@ -100,7 +100,7 @@ func (r *carried) leave(l *view.Layout, name view.BackendName, o view.Overlay, f
 		r.note(name, "%s is no longer %s, and stays %s if it is found again within %s%s",
 			name, whereFrom(at), o.HeldText(), view.AbsentFor, taken)
 	}
-	o.Absent = former
+	o.Absent = previous
 	r.overlays[name] = o
 }
 

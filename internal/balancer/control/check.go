@@ -285,7 +285,7 @@ func membersFields(before, after lb.MembersConfig) []reloadField {
 func (m *hostChecks) checkChecks(l *view.Layout) (problems yamlfile.Problems) {
 	for i, s := range l.Config.Services {
 		for k, check := range s.Asked() {
-			if why := m.opt.Checks.Unfit(check); why != "" {
+			if why := m.opt.Checks.Unsupported(check); why != "" {
 				problems = append(problems, l.Config.At(l.Config.CheckField(i, k), "%s", why))
 			}
 		}

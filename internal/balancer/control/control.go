@@ -397,7 +397,7 @@ func (c *Controller) takeRole() error {
 			false: "this balancer does not hold its VIPs"}[holds])
 	}
 	if c.passive && holds {
-		c.hasten()
+		c.requestEarly()
 	}
 	c.passive = !holds
 	if c.opt.Election != nil {
@@ -408,11 +408,11 @@ func (c *Controller) takeRole() error {
 
 // known returns what is known of the paths to a configuration's backends, by their
 // numbers. Entries that say nothing new are the former ones.
-func (c *Controller) known(l *view.Layout, links []iface.State, former *view.View) []*paths.Entry {
+func (c *Controller) known(l *view.Layout, links []iface.State, previous *view.View) []*paths.Entry {
 	entries, known := c.opt.Paths.Entries(), make([]*paths.Entry, len(l.Backends))
 	for n, addr := range l.Backends {
 		entry := view.EntryWithin(links, entries[addr])
-		if known[n] = former.Entry(addr); known[n] == nil || !view.SameEntry(&entry, known[n]) {
+		if known[n] = previous.Entry(addr); known[n] == nil || !view.SameEntry(&entry, known[n]) {
 			known[n] = view.Kept(entry)
 		}
 	}
@@ -454,13 +454,13 @@ func (c *Controller) dropAddresses(first *view.View) {
 // noChecks is in the place of Checks that are not there.
 type noChecks struct{}
 
-func (noChecks) Unfit(lb.Check) string {
+func (noChecks) Unsupported(lb.Check) string {
 	return "this program makes no health checks; remove the check"
 }
 
 func (noChecks) Watch([]lb.Checking) {}
 
-func (noChecks) CutOff(string) {}
+func (noChecks) Offline(string) {}
 
 func (noChecks) Changes() <-chan struct{} { return nil }
 

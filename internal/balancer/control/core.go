@@ -120,7 +120,7 @@ func (c *core) setLinks(states []iface.State) {
 	c.mu.Lock()
 	c.links = states
 	c.mu.Unlock()
-	c.opt.Checks.CutOff(view.CutOff(states))
+	c.opt.Checks.Offline(view.Offline(states))
 }
 
 func (c *core) logHost() {
@@ -147,10 +147,10 @@ func (c *core) linkIsGone(name string) bool {
 	})
 }
 
-// hasten has others tell of what begins there while packets of that come to be sent here.
-func (c *core) hasten() {
-	if c.opt.Hasten != nil {
-		c.opt.Hasten()
+// requestEarly has others tell of what begins there while packets of that come to be sent here.
+func (c *core) requestEarly() {
+	if c.opt.RequestEarly != nil {
+		c.opt.RequestEarly()
 	}
 }
 

@@ -95,14 +95,14 @@ func (d *discovering) resolve(r *reload) error {
 		return err
 	}
 	full, refused := r.wanting.WithDiscovered(sets, func(s lb.Service, b lb.Backend) string {
-		return unfit(s, b, r.links, view.Within(r.links, routes[b.Address]))
+		return unsupported(s, b, r.links, view.Within(r.links, routes[b.Address]))
 	})
 	r.new, r.refused = view.NewLayout(full), refused
 	return nil
 }
 
-// unfit says of a backend that was found why only another address helps; "" if it can be one.
-func unfit(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) string {
+// unsupported says of a backend that was found why only another address helps; "" if it can be one.
+func unsupported(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) string {
 	if s.Mode.Proxied() {
 		return ""
 	}

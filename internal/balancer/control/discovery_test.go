@@ -191,8 +191,8 @@ func TestDiscoveredStart(t *testing.T) {
 	})
 }
 
-// TestDiscoveredUnfit: what cannot be a backend is left out under its cause, which is said once.
-func TestDiscoveredUnfit(t *testing.T) {
+// TestDiscoveredUnsupported: what cannot be a backend is left out under its cause, which is said once.
+func TestDiscoveredUnsupported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
 		w, c, stop := finding(t, discovered, f)
@@ -247,7 +247,7 @@ func TestDiscoveredReload(t *testing.T) {
 		w.quiet()
 		f.find("", "a=192.0.2.2", "silent=192.0.2.50")
 		time.Sleep(discoverySettle) // it waits for the path
-		w.mustReloadSoon(c, strings.ReplaceAll(discovered, "192.0.2.100", "192.0.2.101"))
+		w.mustReloadScheduled(c, strings.ReplaceAll(discovered, "192.0.2.100", "192.0.2.101"))
 		status := statusOf(t, c)
 		if s := status.Services[0]; s.VIP.String() != "192.0.2.101" || len(s.Backends) != 3 {
 			t.Errorf("service %+v", s)
@@ -261,7 +261,7 @@ func TestDiscoveredReload(t *testing.T) {
 		if s := statusOf(t, c).Services[0]; len(s.Backends) != 2 || s.Backends[1].Name != "b" {
 			t.Errorf("service %+v", s)
 		}
-		w.mustReloadSoon(c, strings.Replace(discovered, "    discover:\n      file: {path: /etc/web.yaml}\n", "", 1))
+		w.mustReloadScheduled(c, strings.Replace(discovered, "    discover:\n      file: {path: /etc/web.yaml}\n", "", 1))
 		if f.watched[0] != "web" {
 			t.Errorf("watched %q", f.watched)
 		}
@@ -269,8 +269,8 @@ func TestDiscoveredReload(t *testing.T) {
 	})
 }
 
-// mustReloadSoon reloads what is not to be refused, and may have to wait for paths.
-func (w *world) mustReloadSoon(c *Controller, file string) {
+// mustReloadScheduled reloads what is not to be refused, and may have to wait for paths.
+func (w *world) mustReloadScheduled(c *Controller, file string) {
 	w.t.Helper()
 	result := w.reload(c, file)
 	time.Sleep(resolveBound)

@@ -23,13 +23,13 @@ import (
 
 // checks are health checks whose verdicts a test gives.
 type checks struct {
-	mu       sync.Mutex
-	wanted   map[lb.BackendKey]lb.Checking
-	verdicts map[lb.BackendKey]lb.Verdict
-	changed  map[lb.BackendKey]bool
-	changes  chan struct{}
-	unfit    string
-	cutOff   string
+	mu          sync.Mutex
+	wanted      map[lb.BackendKey]lb.Checking
+	verdicts    map[lb.BackendKey]lb.Verdict
+	changed     map[lb.BackendKey]bool
+	changes     chan struct{}
+	unsupported string
+	offline     string
 }
 
 func newChecks() *checks {
@@ -37,7 +37,7 @@ func newChecks() *checks {
 		changes: make(chan struct{}, 1)}
 }
 
-func (c *checks) Unfit(lb.Check) string { return c.unfit }
+func (c *checks) Unsupported(lb.Check) string { return c.unsupported }
 
 func (c *checks) Watch(wanted []lb.Checking) {
 	c.mu.Lock()
@@ -52,10 +52,10 @@ func (c *checks) Watch(wanted []lb.Checking) {
 	maps.DeleteFunc(c.verdicts, func(key lb.BackendKey, _ lb.Verdict) bool { _, there := c.wanted[key]; return !there })
 }
 
-func (c *checks) CutOff(why string) {
+func (c *checks) Offline(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cutOff = why
+	c.offline = why
 }
 
 func (c *checks) Changes() <-chan struct{} { return c.changes }
@@ -438,13 +438,13 @@ func TestChecksOverReload(t *testing.T) {
 				t.Errorf("%v is asked by the mode %q", key, wanted.Mode)
 			}
 		}
-		asked.unfit = "cannot be made here"
+		asked.unsupported = "cannot be made here"
 		err := finished(t, w.reload(c, checkedWeb))
 		if err == nil || !strings.Contains(err.Error(), "f:7: services[0].check: cannot be made here") ||
 			len(asked.wanted) != 3 {
 			t.Errorf("error %v, watched %d", err, len(asked.wanted))
 		}
-		asked.unfit = ""
+		asked.unsupported = ""
 		w.mustReload(c, web)
 		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up || b.Health != nil || len(asked.wanted) != 0 {
 			t.Errorf("status %+v, watched %d", b, len(asked.wanted))
@@ -543,7 +543,7 @@ func TestChecksKnowWhenNoInterfaceIsUp(t *testing.T) {
 			time.Sleep(2 * settle)
 			synctest.Wait()
 			asked.mu.Lock()
-			why := asked.cutOff
+			why := asked.offline
 			asked.mu.Unlock()
 			if want := map[bool]string{false: "interface eth9 is down"}[up]; why != want {
 				t.Errorf("up %t: the checks are told %q, expected %q", up, why, want)
@@ -552,11 +552,11 @@ func TestChecksKnowWhenNoInterfaceIsUp(t *testing.T) {
 		stop()
 	})
 	eth8, eth9 := iface.State{Name: "eth8"}, iface.State{Name: "eth9"}
-	if why := view.CutOff([]iface.State{eth8, eth9}); why != "interfaces eth8, eth9 are down" {
+	if why := view.Offline([]iface.State{eth8, eth9}); why != "interfaces eth8, eth9 are down" {
 		t.Error(why)
 	}
 	eth9.Up = true
-	if why := view.CutOff([]iface.State{eth8, eth9}); why != "" {
+	if why := view.Offline([]iface.State{eth8, eth9}); why != "" {
 		t.Error(why)
 	}
 }

@@ -124,9 +124,9 @@ type Options struct {
 	// Joined has a value once this balancer knows of the flows that others remember: before that, VIPs that are
 	// announced, or taken, would break connections of others. nil: it waits for nothing.
 	Joined <-chan struct{}
-	// Hasten has other balancers tell this one of flows as soon as may be, for a while: packets are about to come here
-	// that went there. It does not wait for that; nil: none is asked.
-	Hasten func()
+	// RequestEarly has other balancers tell this one of flows as soon as may be, for a while: packets are about to come
+	// here that went there. It does not wait for that; nil: none is asked.
+	RequestEarly func()
 	// ReplyHops knows which next hops of replies do not answer; nil: nothing is known of them.
 	ReplyHops ReplyHops
 	// TakesOver: the data plane forwards already, as a process before has left it.
@@ -147,13 +147,13 @@ type Options struct {
 
 // Checks ask backends whether they serve.
 type Checks interface {
-	// Unfit says of a check why it cannot be made on this host, and what to do; "" if it can.
-	Unfit(lb.Check) string
+	// Unsupported says of a check why it cannot be made on this host, and what to do; "" if it can.
+	Unsupported(lb.Check) string
 	// Watch replaces what is asked. What stays keeps its verdict.
 	Watch([]lb.Checking)
-	// CutOff says why this host reaches no backend, or with "" that it does. Until then no check that
+	// Offline says why this host reaches no backend, or with "" that it does. Until then no check that
 	// fails is evidence.
-	CutOff(why string)
+	Offline(why string)
 	// Changes is signalled when Changed has something.
 	Changes() <-chan struct{}
 	// Changed returns the verdicts that say something else than at the last call.

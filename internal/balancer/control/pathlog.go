@@ -165,10 +165,10 @@ func (p *pathLog) logReaddressed(before *view.View, kind events.Kind) {
 		if before.HoldsBackends(s) {
 			continue
 		}
-		former := before.AddressesIn(s.Name)
+		previous := before.AddressesIn(s.Name)
 		for _, b := range s.Backends {
 			name := view.NameOf(*s, b)
-			was, known := former[b.Name]
+			was, known := previous[b.Name]
 			if a := p.absentees[name]; !known && a != nil && !a.Lapsed(time.Now()) {
 				was, known = view.AddressText(*s, a.Was), true
 			}
@@ -183,10 +183,10 @@ func (p *pathLog) logReaddressed(before *view.View, kind events.Kind) {
 
 // describe says what a configuration asks for that the former view, nil at the
 // start, had not, and what is odd about it here.
-func (p *pathLog) describe(former *view.View, warnings yamlfile.Problems) {
+func (p *pathLog) describe(previous *view.View, warnings yamlfile.Problems) {
 	cfg, services := p.view.Config, loglines.To(p.opt.Log.Info)
 	for _, s := range cfg.Services {
-		if former.Holds(s) {
+		if previous.Holds(s) {
 			continue
 		}
 		mode := string(s.Mode)

@@ -126,11 +126,11 @@ func (r *routes) follow(v *view.View) {
 		return
 	}
 	r.want(r.of(v))
-	r.tell(v)
+	r.logChanges(v)
 }
 
-// tell logs what is new since it was logged last.
-func (r *routes) tell(v *view.View) {
+// logChanges logs what is new since it was logged last.
+func (r *routes) logChanges(v *view.View) {
 	was := r.told
 	r.told = r.wanted
 	gone, added := view.Without(was.VIPs, r.wanted.VIPs), view.Without(r.wanted.VIPs, was.VIPs)
@@ -157,7 +157,7 @@ func (r *routes) want(wanted ops.Routes) {
 	was := r.wanted
 	r.wanted = wanted
 	if len(view.Without(wanted.VIPs, was.VIPs)) > 0 || was.Draining && !wanted.Draining {
-		r.hasten()
+		r.requestEarly()
 	}
 	r.opt.Routes.Want(wanted)
 }

@@ -376,14 +376,14 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 	}
 }
 
-// TestOthersHasten: other balancers are asked to tell of flows sooner when a VIP is announced that was not, or a drain
-// is over, and not when a process goes on with what is announced.
-func TestOthersHasten(t *testing.T) {
+// TestOthersRequestEarly: other balancers are asked to tell of flows sooner when a VIP is announced that was not, or a
+// drain is over, and not when a process goes on with what is announced.
+func TestOthersRequestEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0 // by the controller's loop alone
 		_, c, checks, told, stop := runningRoutes(t, &noted{}, func(c *Controller, a *announcer) {
 			a.found = []netip.Addr{netip.MustParseAddr("192.0.2.100")}
-			c.opt.TakesOver, c.opt.Hasten = true, func() { asked++ }
+			c.opt.TakesOver, c.opt.RequestEarly = true, func() { asked++ }
 		})
 		expect := func(when, vips string, want int) {
 			t.Helper()

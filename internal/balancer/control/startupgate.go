@@ -92,7 +92,7 @@ func (g *startupGate) boundVerdicts() {
 // proceed takes the VIPs if there is nothing more to wait for.
 func (g *startupGate) proceed() {
 	if g.joining = g.why(); g.joining == "" {
-		g.hasten()
+		g.requestEarly()
 	}
 	g.scheduleNow()
 }

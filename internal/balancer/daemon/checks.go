@@ -53,8 +53,8 @@ func (r *resources) checks(log *slog.Logger) *healthChecks {
 	return c
 }
 
-// Unfit says why a check cannot be made here.
-func (c *healthChecks) Unfit(check lb.Check) string { return c.checker.Unfit(check) }
+// Unsupported says why a check cannot be made here.
+func (c *healthChecks) Unsupported(check lb.Check) string { return c.checker.Unsupported(check) }
 
 // Changed passes on what has changed, which is then to be saved.
 func (c *healthChecks) Changed() map[lb.BackendKey]lb.Verdict {

@@ -164,7 +164,7 @@ func (b *balancer) parts() (all []part) {
 func (b *balancer) assemble(ctx context.Context) (err error) {
 	r := &b.resources
 	r.routers = newRouters(r.instance, routersOptions{build: b.Build, start: b.StartSpeaker, log: b.Log,
-		established: func() { b.member.hasten() }, flush: func(ctx context.Context) { b.member.flush(ctx) }})
+		established: func() { b.member.requestEarly() }, flush: func(ctx context.Context) { b.member.flush(ctx) }})
 	if b.member, err = newMember(ctx, b.cfg, b.sources.Config, r.datapath, b.Version, b.Log); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (b *balancer) assemble(ctx context.Context) (err error) {
 		Discovery: b.discovery, Announce: neigh.Announce, Log: b.Log, Version: b.Version, TakesOver: r.takesOver,
 		Memory: r.memory(kindOperations), Ejections: r.memory(kindEjections),
 		Routes: r.routers, Drained: r.instance.noted(kindDrained), Election: b.election,
-		Joined: b.member.awaited(), Hasten: b.member.hasten,
+		Joined: b.member.awaited(), RequestEarly: b.member.requestEarly,
 		Identity: identity{r.instance}, Cgroup: local.Cgroup, Proxy: r.proxy, Files: r.instance.files,
 		ReplyHops: b.confirmer,
 	}, b.cfg)

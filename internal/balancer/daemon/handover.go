@@ -102,15 +102,15 @@ func (m *member) flush(ctx context.Context) {
 	}
 }
 
-// hasten has members tell at once, for a while, of flows that begin there: packets are about to come here.
-func (m *member) hasten() {
+// requestEarly has members tell at once, for a while, of flows that begin there: packets are about to come here.
+func (m *member) requestEarly() {
 	if m != nil && m.exchange != nil {
-		m.exchange.Hasten()
+		m.exchange.RequestEarly()
 	}
 }
 
-// tellJoined passes on that all is known that others remember.
-func (m *member) tellJoined(ctx context.Context) {
+// notifyJoined passes on that all is known that others remember.
+func (m *member) notifyJoined(ctx context.Context) {
 	select {
 	case <-m.exchange.Joined():
 		m.joined <- struct{}{}

@@ -77,7 +77,7 @@ func (m *member) run(ctx context.Context, drained func() bool) error {
 		defer group.Wait()
 		if m.exchange != nil {
 			group.Go(func() { m.exchange.Run(ctx) })
-			group.Go(func() { m.tellJoined(ctx) })
+			group.Go(func() { m.notifyJoined(ctx) })
 		}
 		m.Run(ctx)
 	}

@@ -76,10 +76,10 @@ func (i instance) renamed(link string) error {
 		}
 		other := instance{stateDir: i.stateDir, name: name, cookie: i.cookie}
 		// What cannot be read is not of this network namespace, or of no use to anyone.
-		if index, former, err := keeper.FirstInterface(other.keep(nil)); err == nil && index == nic.Index &&
-			former != link {
+		if index, previous, err := keeper.FirstInterface(other.keep(nil)); err == nil && index == nic.Index &&
+			previous != link {
 			return fmt.Errorf(
-				"%s had the name %s when the balancer was started whose data plane is attached to it: rename it back, or stop that one, or take it away with `jeoul detach --interface %s`, with which its connections end", link, former, former)
+				"%s had the name %s when the balancer was started whose data plane is attached to it: rename it back, or stop that one, or take it away with `jeoul detach --interface %s`, with which its connections end", link, previous, previous)
 		}
 	}
 	return nil

@@ -19,12 +19,12 @@ import (
 // for that slows them down.
 func loggedTrace(d *datapath.Datapath, log *slog.Logger) func(context.Context, trace.Filter,
 	func(trace.Event) error) error {
-	return func(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error {
+	return func(ctx context.Context, filter trace.Filter, notify func(trace.Event) error) error {
 		err := d.Trace(ctx, filter, func(event trace.Event) error {
 			if event.Started {
 				log.Info("tracing packets for a client")
 			}
-			return tell(event)
+			return notify(event)
 		})
 		if !errors.Is(err, trace.ErrBusy) && !errors.Is(err, trace.ErrBadQuestion) {
 			log.Info("the trace has ended")
@@ -37,7 +37,7 @@ func loggedTrace(d *datapath.Datapath, log *slog.Logger) func(context.Context, t
 // Status says which services the data plane does not serve.
 func loggedCapture(d *datapath.Datapath, status func() (ops.Status, error), log *slog.Logger) func(context.Context,
 	capture.Request, string, func(capture.Event) error) error {
-	return func(ctx context.Context, request capture.Request, by string, tell func(capture.Event) error) error {
+	return func(ctx context.Context, request capture.Request, by string, notify func(capture.Event) error) error {
 		about := events.About{Kind: events.KindCapture, Service: request.Service, Backend: request.Backend,
 			By: by}.Attr()
 		var id uint32
@@ -53,7 +53,7 @@ func loggedCapture(d *datapath.Datapath, status func() (ops.Status, error), log 
 					by, event.Ended, c.Taken, c.Limited, c.Lost), about)
 				id = 0
 			}
-			return tell(event)
+			return notify(event)
 		})
 		if id != 0 {
 			log.Info(fmt.Sprintf("capture %d ends, for %s: the client has gone, or does not read", id, by), about)

@@ -22,7 +22,7 @@ type Provider interface {
 	// Follow tells what the origin says until the context ends: for the first time as soon as it
 	// can, and then whenever it may say something else, or fails. It bounds what it reads, and how
 	// often it asks.
-	Follow(ctx context.Context, tell func(Answer))
+	Follow(ctx context.Context, notify func(Answer))
 }
 
 // Answer is what an origin says at one time.

@@ -83,7 +83,7 @@ type records struct {
 }
 
 // Follow asks again when the TTL of the answer has passed.
-func (n name) Follow(ctx context.Context, tell func(Answer)) {
+func (n name) Follow(ctx context.Context, notify func(Answer)) {
 	retry := dnsRetry
 	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, dnsBound)
@@ -98,7 +98,7 @@ func (n name) Follow(ctx context.Context, tell func(Answer)) {
 		} else {
 			retry = dnsRetry
 		}
-		tell(Answer{Found: got.found, Err: err, Why: got.why})
+		notify(Answer{Found: got.found, Err: err, Why: got.why})
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):

@@ -73,18 +73,18 @@ func engineOf(s lb.Service) containers {
 }
 
 // Follow lists the containers whenever the engine tells of an event.
-func (c containers) Follow(ctx context.Context, tell func(Answer)) {
+func (c containers) Follow(ctx context.Context, notify func(Answer)) {
 	defer c.client.CloseIdleConnections()
 	retry := engineRetry
 	for ctx.Err() == nil {
 		err := c.session(ctx, func(a Answer) {
 			retry = engineRetry
-			tell(a)
+			notify(a)
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		tell(Answer{Err: err})
+		notify(Answer{Err: err})
 		select {
 		case <-ctx.Done():
 		case <-time.After(retry):
@@ -95,7 +95,7 @@ func (c containers) Follow(ctx context.Context, tell func(Answer)) {
 
 // session follows the engine until something fails. Events are asked for before the first list: what
 // happens between the two is told.
-func (c containers) session(ctx context.Context, tell func(Answer)) error {
+func (c containers) session(ctx context.Context, notify func(Answer)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// No filter by the label: Podman takes one without a value for that of the empty value, and tells nothing.
@@ -113,7 +113,7 @@ func (c containers) session(ctx context.Context, tell func(Answer)) error {
 		if err != nil {
 			return err
 		}
-		tell(answer)
+		notify(answer)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -61,7 +61,7 @@ func (e *engine) stop() {
 
 func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/events" {
-		e.tell(w, r)
+		e.notify(w, r)
 		return
 	}
 	if !strings.Contains(r.URL.Query().Get("filters"), labelService) {
@@ -80,8 +80,8 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tell streams events.
-func (e *engine) tell(w http.ResponseWriter, r *http.Request) {
+// notify streams events.
+func (e *engine) notify(w http.ResponseWriter, r *http.Request) {
 	own := make(chan string, 10_000)
 	e.mu.Lock()
 	e.events = append(e.events, own)

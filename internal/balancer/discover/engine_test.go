@@ -22,13 +22,13 @@ import (
 // says is an origin that says what a test has it say.
 type says chan Answer
 
-func (s says) Follow(ctx context.Context, tell func(Answer)) {
+func (s says) Follow(ctx context.Context, notify func(Answer)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case a := <-s:
-			tell(a)
+			notify(a)
 		}
 	}
 }

@@ -48,10 +48,10 @@ type file struct {
 
 // Follow reads the file whenever it may be another. The folder is watched, and not the file: programs
 // that write a list whole put another file in its place.
-func (f file) Follow(ctx context.Context, tell func(Answer)) {
+func (f file) Follow(ctx context.Context, notify func(Answer)) {
 	watch := watchFolders()
 	defer watch.close()
-	r := reading{file: f, tell: tell}
+	r := reading{file: f, notify: notify}
 	for {
 		watch.follow(f.path)
 		if !watch.await(ctx, r.again()) {
@@ -63,9 +63,9 @@ func (f file) Follow(ctx context.Context, tell func(Answer)) {
 // reading is what a file had when it was read last.
 type reading struct {
 	file
-	tell func(Answer)
-	text []byte
-	told bool
+	notify func(Answer)
+	text   []byte
+	told   bool
 	// writing is since when the file is open for writing; zero: it is not.
 	writing time.Time
 	wait    time.Duration
@@ -80,11 +80,11 @@ func (r *reading) again() time.Duration {
 	r.writing, r.wait = time.Time{}, writingRetry
 	switch {
 	case err != nil:
-		r.tell(Answer{Err: err})
+		r.notify(Answer{Err: err})
 		r.told = false
 		return fileRetry
 	case !r.told || !bytes.Equal(data, r.text):
-		r.tell(r.answer(data))
+		r.notify(r.answer(data))
 		r.told, r.text = true, data
 	}
 	return filePoll
@@ -96,7 +96,7 @@ func (r *reading) later(err error) time.Duration {
 		r.writing, r.wait = time.Now(), writingRetry
 	}
 	if time.Since(r.writing) > writingBound {
-		r.tell(Answer{Err: fmt.Errorf("%s %w since %s, and is read when that ends", r.path, err,
+		r.notify(Answer{Err: fmt.Errorf("%s %w since %s, and is read when that ends", r.path, err,
 			r.writing.Format(time.DateTime))})
 		r.told = false
 	}

@@ -38,7 +38,7 @@ func (e *Exchange) listens(r *receiver) (end func()) {
 	e.mu.Unlock()
 	var asking sync.WaitGroup
 	asking.Go(func() { r.ask(ctx, r.again, kindAgain) })
-	asking.Go(func() { r.ask(ctx, r.hasten, kindHasten) })
+	asking.Go(func() { r.ask(ctx, r.requestEarly, kindRequestEarly) })
 	return func() {
 		e.mu.Lock()
 		delete(e.receivers, r)

@@ -13,10 +13,10 @@ import (
 // longer is by how much a base must be to stay longer for peers to be told of that alone.
 const longer = time.Second
 
-// tellBases tells of those that are new, or others than peers were told of, or go on for longer; of one that was told
+// sendBases tells of those that are new, or others than peers were told of, or go on for longer; of one that was told
 // of, not before pause has passed. What a change has taken back is told of, too: flows that began in between are
 // remembered, and looked for where that is known.
-func (e *Exchange) tellBases(now time.Time, pause time.Duration) error {
+func (e *Exchange) sendBases(now time.Time, pause time.Duration) error {
 	bases, err := e.options.DataPlane.Bases()
 	if err != nil {
 		return err

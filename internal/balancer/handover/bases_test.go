@@ -56,7 +56,7 @@ func TestBasesToldAgain(t *testing.T) {
 		}
 		base.Age, base.Left = step.at, changed+window-step.at
 		b.memory.bases = []lb.Base{base}
-		if err := b.tellBases(begun.Add(step.at), b.options.Round); err != nil {
+		if err := b.sendBases(begun.Add(step.at), b.options.Round); err != nil {
 			t.Fatal(err)
 		}
 		if told := len(s.queue) > 0; told != step.told {
@@ -78,7 +78,7 @@ func TestBasesToldAgain(t *testing.T) {
 	for _, moved := range []uint64{3, 4} {
 		base.Moved = moved
 		b.memory.bases = []lb.Base{base}
-		if err := b.tellAll(begun.Add(8 * time.Second)); err != nil || len(s.queue) == 0 {
+		if err := b.sendAllFlows(begun.Add(8 * time.Second)); err != nil || len(s.queue) == 0 {
 			t.Errorf("a flush tells of it: %v, %v", len(s.queue) > 0, err)
 		}
 		s.queue = nil

@@ -140,9 +140,9 @@ const (
 	// kindAgain answers: tell all again, for what was refused would be taken by now. A member of a version before it
 	// ends the connection at that, and tells all by the next one.
 	kindAgain
-	// kindHasten answers: packets are about to come here, so tell of what begins as soon as may be, for a while. A
-	// member of a version before it ends the connection as at kindAgain.
-	kindHasten
+	// kindRequestEarly answers: packets are about to come here, so tell of what begins as soon as may be, for a while.
+	// A member of a version before it ends the connection as at kindAgain.
+	kindRequestEarly
 	kinds
 )
 

@@ -67,8 +67,8 @@ type Options struct {
 	Queue int
 	// SnapshotRate bounds the flows a second by which a peer is told all; 0 means DefaultSnapshotRate.
 	SnapshotRate int
-	// Patience bounds the wait for what peers know already: see Joined. 0 means DefaultPatience.
-	Patience time.Duration
+	// JoinTimeout bounds the wait for what peers know already: see Joined. 0 means DefaultJoinTimeout.
+	JoinTimeout time.Duration
 	// stalled is how long a peer may take nothing; 0 means writeTimeout. Tests have less.
 	stalled time.Duration
 	// retry is the first pause between attempts to connect; 0 means firstPause. Tests have more.
@@ -81,7 +81,7 @@ const (
 	DefaultRound        = 500 * time.Millisecond
 	DefaultQueue        = 4 << 20
 	DefaultSnapshotRate = 500_000
-	DefaultPatience     = 5 * time.Second
+	DefaultJoinTimeout  = 5 * time.Second
 )
 
 // mostConnections bounds those of peers.
@@ -90,7 +90,7 @@ const mostConnections = 64
 func (o Options) withDefaults() Options {
 	o.Every, o.Round = cmp.Or(o.Every, DefaultEvery), cmp.Or(o.Round, DefaultRound)
 	o.Queue, o.SnapshotRate = cmp.Or(o.Queue, DefaultQueue), cmp.Or(o.SnapshotRate, DefaultSnapshotRate)
-	o.Patience, o.stalled = cmp.Or(o.Patience, DefaultPatience), cmp.Or(o.stalled, writeTimeout)
+	o.JoinTimeout, o.stalled = cmp.Or(o.JoinTimeout, DefaultJoinTimeout), cmp.Or(o.stalled, writeTimeout)
 	o.retry = cmp.Or(o.retry, firstPause)
 	if o.IsPeer == nil {
 		o.IsPeer = func(netip.Addr) bool { return true }
@@ -119,8 +119,8 @@ type Exchange struct {
 	progress, joined chan struct{}
 	// flushes are those who wait until peers are told all, and hasten has a value when a peer is to be told sooner for
 	// a while.
-	flushes chan chan struct{}
-	hasten  chan struct{}
+	flushes      chan chan struct{}
+	requestEarly chan struct{}
 }
 
 // known is a base that peers have been told of, at a time, and until when it was to be.
@@ -139,7 +139,7 @@ func New(options Options) (*Exchange, error) {
 		senders: map[string]*sender{}, heard: map[string]*Heard{},
 		conns: map[net.Conn]struct{}{}, receivers: map[*receiver]struct{}{}, bases: map[lb.ServiceKey]known{},
 		progress: make(chan struct{}, 1), joined: make(chan struct{}), flushes: make(chan chan struct{}),
-		hasten: make(chan struct{}, 1)}, nil
+		requestEarly: make(chan struct{}, 1)}, nil
 }
 
 // Run hands over until the context ends.
@@ -150,7 +150,7 @@ func (e *Exchange) Run(ctx context.Context) {
 	defer cancel()
 	context.AfterFunc(ctx, e.close)
 	group.Go(func() { e.accept(ctx, &group) })
-	group.Go(func() { e.tell(ctx) })
+	group.Go(func() { e.sendChanges(ctx) })
 	group.Go(func() { e.join(ctx) })
 	for {
 		changed := e.options.Group.Changed()
@@ -217,12 +217,12 @@ func (e *Exchange) Joined() <-chan struct{} { return e.joined }
 // join waits for it.
 func (e *Exchange) join(ctx context.Context) {
 	defer close(e.joined)
-	patience := time.After(e.options.Patience)
+	expired := time.After(e.options.JoinTimeout)
 	for !e.hasHeardAll() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-patience:
+		case <-expired:
 			return
 		case <-e.progress:
 		}
@@ -244,8 +244,8 @@ func (e *Exchange) progressed() {
 	signal(e.progress)
 }
 
-// tell looks for what has changed, and hands it to all senders.
-func (e *Exchange) tell(ctx context.Context) {
+// sendChanges looks for what has changed, and hands it to all senders.
+func (e *Exchange) sendChanges(ctx context.Context) {
 	timer := time.NewTimer(e.options.Every)
 	defer timer.Stop()
 	var hurry time.Time // until then all flows are looked at each time
@@ -257,15 +257,15 @@ func (e *Exchange) tell(ctx context.Context) {
 		case <-timer.C:
 		case flush = <-e.flushes:
 			hurry = later(hurry, time.Now().Add(hurried))
-		case <-e.hasten:
+		case <-e.requestEarly:
 			hurry = later(hurry, time.Now().Add(hastened))
 		}
-		now, tell := time.Now(), e.tellOnce
+		now, sendChanges := time.Now(), e.sendOnce
 		hurries := now.Before(hurry)
 		if hurries {
-			tell = e.tellAll
+			sendChanges = e.sendAllFlows
 		}
-		if err := tell(now); err != nil {
+		if err := sendChanges(now); err != nil {
 			e.options.Log.Debug("reading flows for other members", "error", err)
 		}
 		if flush != nil {
@@ -286,16 +286,16 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// tellOnce tells of bases first: a flow is taken where its slot is known to have changed hands.
-func (e *Exchange) tellOnce(now time.Time) error {
-	if err := e.tellBases(now, e.options.Round); err != nil {
+// sendOnce tells of bases first: a flow is taken where its slot is known to have changed hands.
+func (e *Exchange) sendOnce(now time.Time) error {
+	if err := e.sendBases(now, e.options.Round); err != nil {
 		return err
 	}
-	return e.tellFlows(int(int64(e.options.DataPlane.FlowPlaces())*int64(e.options.Every)/int64(e.options.Round)) + 1)
+	return e.sendFlows(int(int64(e.options.DataPlane.FlowPlaces())*int64(e.options.Every)/int64(e.options.Round)) + 1)
 }
 
-// tellFlows tells of what has changed at the next so many places.
-func (e *Exchange) tellFlows(places int) error {
+// sendFlows tells of what has changed at the next so many places.
+func (e *Exchange) sendFlows(places int) error {
 	var b batch
 	_, err := e.options.DataPlane.ChangedFlows(places, b.add)
 	if messages := b.messages(); len(messages) > 0 {

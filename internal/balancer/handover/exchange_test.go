@@ -199,7 +199,7 @@ func prepare(t *testing.T, name string, change func(*Options)) *balancer {
 	b := &balancer{memory: newMemory(), group: newGroup(),
 		peer: lb.Peer{Name: name, Address: netip.MustParseAddrPort(listener.Addr().String())}}
 	options := Options{Name: name, Keys: [][]byte{testKey}, Listener: listener, Group: b.group, DataPlane: b.memory,
-		Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Patience: time.Minute}
+		Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, JoinTimeout: time.Minute}
 	if change != nil {
 		change(&options)
 	}
@@ -256,9 +256,9 @@ func provenFlows(from, n int) (flows []lb.Flow) {
 	return flows
 }
 
-// TestMembersTellEachOther: what two of them prove, all know; and one that comes later, what there was, before it
+// TestMembersSendEachOther: what two of them prove, all know; and one that comes later, what there was, before it
 // joins.
-func TestMembersTellEachOther(t *testing.T) {
+func TestMembersSendEachOther(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	a.memory.prove(provenFlows(0, 100)...)
 	meet(a, b)
@@ -333,9 +333,9 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestHasten: peers that are asked to hasten tell of what is proven at once, for a while, and other ones at their
+// TestRequestEarly: peers that are asked to hasten tell of what is proven at once, for a while, and other ones at their
 // times.
-func TestHasten(t *testing.T) {
+func TestRequestEarly(t *testing.T) {
 	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
 	a, b, c := start(t, "a", rarely), start(t, "b", rarely), start(t, "c", rarely)
 	meet(a, b, c)
@@ -347,7 +347,7 @@ func TestHasten(t *testing.T) {
 		})
 	}
 	a.memory.prove(provenFlows(0, 700)...)
-	b.Hasten() // to a and c
+	b.RequestEarly() // to a and c
 	eventually(t, "what was proven before", func() bool { return b.memory.knows(0, 700) })
 	for round := 1; round < 10; round++ {
 		a.memory.prove(provenFlows(1000*round, 700)...)
@@ -408,7 +408,7 @@ func TestPeerThatIsSlow(t *testing.T) {
 
 // TestStrangers: who has another key, no TLS, or nothing to say, hears and tells nothing.
 func TestStrangers(t *testing.T) {
-	a := start(t, "a", func(o *Options) { o.Patience = 10 * time.Millisecond })
+	a := start(t, "a", func(o *Options) { o.JoinTimeout = 10 * time.Millisecond })
 	stranger := start(t, "b", func(o *Options) { o.Keys = [][]byte{bytes.Repeat([]byte{8}, 32)} })
 	stranger.memory.prove(provenFlows(0, 5)...)
 	a.memory.prove(provenFlows(100, 5)...)
@@ -527,13 +527,13 @@ func TestKeysRotate(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	meet(a, b)
 	proven := 0
-	tell := func(when string) {
+	sendChanges := func(when string) {
 		t.Helper()
 		a.memory.prove(provenFlows(proven, 10)...)
 		proven += 10
 		eventually(t, "the flows, "+when, func() bool { return b.memory.has(proven) })
 	}
-	tell("with the old key")
+	sendChanges("with the old key")
 	for i, keys := range [][][]byte{{old, fresh}, {fresh, old}, {fresh}} {
 		for _, x := range []*balancer{a, b} {
 			use, err := x.PrepareKeys(keys)
@@ -541,7 +541,7 @@ func TestKeysRotate(t *testing.T) {
 				t.Fatal(err)
 			}
 			use()
-			tell(fmt.Sprintf("after step %d at one", i+1))
+			sendChanges(fmt.Sprintf("after step %d at one", i+1))
 		}
 	}
 	eventually(t, "both tell each other by the fresh key", func() bool {

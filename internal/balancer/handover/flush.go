@@ -53,13 +53,13 @@ func (e *Exchange) flushed() bool {
 	return true
 }
 
-// tellAll looks at all flows: those that the walk under way has before it, and then from the beginning.
-func (e *Exchange) tellAll(now time.Time) error {
-	if err := e.tellBases(now, 0); err != nil {
+// sendAllFlows looks at all flows: those that the walk under way has before it, and then from the beginning.
+func (e *Exchange) sendAllFlows(now time.Time) error {
+	if err := e.sendBases(now, 0); err != nil {
 		return err
 	}
 	for range 2 {
-		if err := e.tellFlows(e.options.DataPlane.FlowPlaces() + 1); err != nil {
+		if err := e.sendFlows(e.options.DataPlane.FlowPlaces() + 1); err != nil {
 			return err
 		}
 	}

@@ -125,8 +125,8 @@ type receiver struct {
 	// guarded by the exchange. again has a value when it is to be asked.
 	missed bool
 	again  chan struct{}
-	// hasten has a value when it is to be asked to tell of what begins sooner.
-	hasten chan struct{}
+	// requestEarly has a value when it is to be asked to tell of what begins sooner.
+	requestEarly chan struct{}
 }
 
 // receive takes what a connection says until it ends.
@@ -138,9 +138,9 @@ func (e *Exchange) receive(conn *tls.Conn) error {
 	if err := e.checkName(name, addressOf(conn.RemoteAddr())); err != nil {
 		return err
 	}
-	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.hears(name),
-		again: make(chan struct{}, 1), hasten: make(chan struct{}, 1)}
-	defer e.hearsNoMore(r.heard)
+	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.peerConnected(name),
+		again: make(chan struct{}, 1), requestEarly: make(chan struct{}, 1)}
+	defer e.peerDisconnected(r.heard)
 	defer e.listens(r)()
 	for {
 		if err := r.next(); err != nil {
@@ -159,8 +159,9 @@ func (e *Exchange) checkName(name string, from netip.Addr) error {
 	return nil
 }
 
-// hears returns what is known of a peer's telling; a connection begins. A peer that connects is there to be told, too.
-func (e *Exchange) hears(name string) *Heard {
+// peerConnected returns what is known of a peer's telling; a connection begins. A peer that connects is there to be
+// told, too.
+func (e *Exchange) peerConnected(name string) *Heard {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.senders[name]; s != nil {
@@ -171,9 +172,9 @@ func (e *Exchange) hears(name string) *Heard {
 	return h
 }
 
-// hearsNoMore notes that a peer's connection has ended. What one tells that is no member is forgotten with it, for it
-// can have another name each time.
-func (e *Exchange) hearsNoMore(h *Heard) {
+// peerDisconnected notes that a peer's connection has ended. What one tells that is no member is forgotten with it, for
+// it can have another name each time.
+func (e *Exchange) peerDisconnected(h *Heard) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	h.Connected = false

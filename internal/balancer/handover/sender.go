@@ -268,8 +268,8 @@ func (s *sender) hear(conn net.Conn) {
 			s.queue, s.queuedFlows, s.whole = nil, 0, true
 			s.mu.Unlock()
 			signal(s.more)
-		case err == nil && k == kindHasten:
-			signal(s.exchange.hasten)
+		case err == nil && k == kindRequestEarly:
+			signal(s.exchange.requestEarly)
 		default:
 			return
 		}

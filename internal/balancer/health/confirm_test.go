@@ -45,8 +45,8 @@ func following(t *testing.T, f *fake, saved []byte, absent time.Duration, wanted
 	return e
 }
 
-// soon is by when a verdict is confirmed: the first check, and two more.
-const soon = firstWithin + 2*hurry + 10*time.Millisecond
+// confirmed is by when a verdict is confirmed: the first check, and two more.
+const confirmed = firstWithin + 2*hurry + 10*time.Millisecond
 
 // TestConfirms: where no process asked for longer than the interval, what has become of a backend is found soon after
 // the start, by as many answers as ever; after a shorter absence at its own times.
@@ -89,11 +89,11 @@ func TestConfirms(t *testing.T) {
 					}
 					f.says(backend(1), *c.then)
 				}
-				time.Sleep(soon)
+				time.Sleep(confirmed)
 				synctest.Wait()
 				v, _ := e.Verdict(w.Backend)
 				if v.State != c.state || v.Former {
-					t.Errorf("after %v: %+v, want %s", soon, v, c.state)
+					t.Errorf("after %v: %+v, want %s", confirmed, v, c.state)
 				}
 				if n := len(f.asked[backend(1)]); c.asked >= 0 && n != c.asked {
 					t.Errorf("asked %d times, want %d", n, c.asked)

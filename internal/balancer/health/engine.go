@@ -32,16 +32,16 @@ type Options struct {
 // Engine asks endpoints on a schedule of its own, and keeps a verdict for each backend. Its
 // methods may be called from any goroutine.
 type Engine struct {
-	checker Checker
-	starter Starter // the same; nil: it is none
-	log     *slog.Logger
-	limit   int
-	clock   func() clock.Reading
-	began   time.Time
-	pulse   pulse
-	wake    chan struct{} // what Run waits for is another
-	changes chan struct{}
-	wait    sync.WaitGroup // checks that run
+	checker      Checker
+	starter      Starter // the same; nil: it is none
+	log          *slog.Logger
+	limit        int
+	clock        func() clock.Reading
+	began        time.Time
+	stallMonitor stallMonitor
+	wake         chan struct{} // what Run waits for is another
+	changes      chan struct{}
+	wait         sync.WaitGroup // checks that run
 
 	// watching is held by Watch, which alone writes targets and watches, with mu held too: it reads
 	// them without mu.
@@ -60,9 +60,9 @@ type Engine struct {
 	running  int
 	full     time.Duration // when a check last had to wait, for as many ran as may
 	changed  map[lb.BackendKey]struct{}
-	former   map[uint64]memory
+	previous map[uint64]memory
 	troubles troubles
-	cutOff   string // why this host reaches no backend; "": it does
+	offline  string // why this host reaches no backend; "": it does
 }
 
 // New returns an engine that watches nothing yet.
@@ -71,7 +71,7 @@ func New(opt Options) *Engine {
 		checker: opt.Checker, log: opt.Log, limit: opt.Running, clock: opt.Clock,
 		began: time.Now(), wake: make(chan struct{}, 1), changes: make(chan struct{}, 1),
 		targets: map[targetKey]*target{}, watches: map[lb.BackendKey]*watch{},
-		changed: map[lb.BackendKey]struct{}{}, former: map[uint64]memory{}, troubles: troubles{},
+		changed: map[lb.BackendKey]struct{}{}, previous: map[uint64]memory{}, troubles: troubles{},
 	}
 	e.starter, _ = opt.Checker.(Starter)
 	if e.log == nil {
@@ -86,7 +86,7 @@ func New(opt Options) *Engine {
 			e.limit = int(min(uint64(e.limit), max(1, most/2)))
 		}
 	}
-	e.pulse.start = e.began
+	e.stallMonitor.start = e.began
 	return e
 }
 
@@ -136,7 +136,7 @@ type asking struct {
 	began    time.Duration
 	within   time.Duration // what it may take
 	late     time.Duration // of the pulse, when it began
-	cutOff   string        // what held when it began
+	offline  string        // what held when it began
 }
 
 // start begins a check of the target. e.mu is held.
@@ -145,15 +145,15 @@ func (e *Engine) start(t *target) {
 	if ctx := e.ctx; !e.beats {
 		// An engine without checks needs no pulse, which wakes the process fifty times a second.
 		e.beats = true
-		e.pulse.begin()
-		e.wait.Go(func() { e.pulse.run(ctx) })
+		e.stallMonitor.begin()
+		e.wait.Go(func() { e.stallMonitor.run(ctx) })
 	}
-	a := asking{t, t.endpoint(), e.now(), t.key.spec.check.Timeout + t.extra, e.pulse.lateness(), e.cutOff}
+	a := asking{t, t.endpoint(), e.now(), t.key.spec.check.Timeout + t.extra, e.stallMonitor.lateness(), e.offline}
 	if e.starter != nil {
 		e.starting = append(e.starting, a) // not while e.mu is held: it is the kernel's time
 		return
 	}
-	e.askAside(e.ctx, a)
+	e.askConcurrently(e.ctx, a)
 }
 
 // launch hands checks to the starter, or makes those itself that are none for it.
@@ -165,14 +165,14 @@ func (e *Engine) launch(ctx context.Context, starting []asking) {
 			e.end(ctx, a, answer)
 		})
 		if !begun {
-			e.askAside(ctx, a)
+			e.askConcurrently(ctx, a)
 			e.wait.Done()
 		}
 	}
 }
 
-// askAside makes a check in a goroutine of its own.
-func (e *Engine) askAside(run context.Context, a asking) {
+// askConcurrently makes a check in a goroutine of its own.
+func (e *Engine) askConcurrently(run context.Context, a asking) {
 	e.wait.Go(func() {
 		check := &a.target.key.spec.check
 		ctx, cancel := context.WithTimeout(run, a.within)
@@ -182,18 +182,18 @@ func (e *Engine) askAside(run context.Context, a asking) {
 	})
 }
 
-// CutOff says why this host reaches no backend, or with "" that it does. A check that fails is no
+// Offline says why this host reaches no backend, or with "" that it does. A check that fails is no
 // evidence if it began or ended before that.
-func (e *Engine) CutOff(why string) {
+func (e *Engine) Offline(why string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.cutOff = why
+	e.offline = why
 }
 
 // end takes the answer of a check, unless it is no evidence.
 func (e *Engine) end(run context.Context, a asking, answer Answer) {
 	t := a.target
-	late := e.pulse.lateness() - a.late
+	late := e.stallMonitor.lateness() - a.late
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.running--; e.running == e.limit-1 {
@@ -205,7 +205,7 @@ func (e *Engine) end(run context.Context, a asking, answer Answer) {
 	if answer.Outcome == Failed && answer.Silent {
 		answer = t.heed(answer, a.within, late)
 	}
-	if why := cmp.Or(e.cutOff, a.cutOff); why != "" && answer.Outcome == Failed {
+	if why := cmp.Or(e.offline, a.offline); why != "" && answer.Outcome == Failed {
 		answer = Trouble(why, why)
 	}
 	e.note(t, answer, a.began)

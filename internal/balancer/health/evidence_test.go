@@ -17,7 +17,7 @@ import (
 
 // late makes the process late by that much, as a suspended process or a busy CPU does: the pulse is
 // felt no earlier.
-func (e *Engine) late(by time.Duration) { e.pulse.late.Add(int64(by)) }
+func (e *Engine) late(by time.Duration) { e.stallMonitor.late.Add(int64(by)) }
 
 // lateChecker is late itself while it waits in vain, or is answered.
 type lateChecker struct {
@@ -134,7 +134,7 @@ func TestHangIsFoundByLateProcess(t *testing.T) {
 }
 
 // What is waited longer ends with the first answer: the process' lateness of then says nothing of now.
-func TestPatienceEnds(t *testing.T) {
+func TestDrainConnEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hung{share: []float64{0.5}}
 		e := runWith(t, h, slog.New(slog.DiscardHandler))
@@ -158,9 +158,9 @@ func TestPatienceEnds(t *testing.T) {
 
 // The pulse counts beats that come late, the one that has not come yet, and not what timers are
 // always late by.
-func TestPulse(t *testing.T) {
+func TestStallMonitor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pulse{start: time.Now()}
+		p := &stallMonitor{start: time.Now()}
 		for _, c := range []struct {
 			after, late time.Duration
 			beats       bool
@@ -247,7 +247,7 @@ func TestPassingTrouble(t *testing.T) {
 
 // What fails while this host reaches no backend is no evidence; nor is what began or ended meanwhile,
 // and what passes is.
-func TestCutOff(t *testing.T) {
+func TestOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.takes = 400 * time.Millisecond
@@ -256,7 +256,7 @@ func TestCutOff(t *testing.T) {
 		e.Watch([]Wanted{w, well})
 		time.Sleep(5 * time.Second)
 		expect(t, e, w, Healthy, "")
-		e.CutOff("interface eth9 is down")
+		e.Offline("interface eth9 is down")
 		f.says(backend(1), refused)
 		time.Sleep(time.Minute)
 		expect(t, e, w, Healthy, "")
@@ -266,15 +266,15 @@ func TestCutOff(t *testing.T) {
 		if v, _ := e.Verdict(w.Backend); v.Checks[0].Answer != "interface eth9 is down" || v.Checks[0].Failed != 0 {
 			t.Errorf("of one that cannot be reached: %+v", v)
 		}
-		e.CutOff("")
+		e.Offline("")
 		time.Sleep(4 * time.Second)
 		expect(t, e, w, Failing, "refuses connections")
 	})
 }
 
-// TestCutOffMeanwhile: of a check during which this host is cut off, or reaches its backends again,
+// TestOfflineMeanwhile: of a check during which this host is cut off, or reaches its backends again,
 // a failure is no evidence.
-func TestCutOffMeanwhile(t *testing.T) {
+func TestOfflineMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.takes = 400 * time.Millisecond
@@ -292,7 +292,7 @@ func TestCutOffMeanwhile(t *testing.T) {
 			for asked() == 0 {
 				time.Sleep(10 * time.Millisecond)
 			}
-			e.CutOff(why)
+			e.Offline(why)
 			for asked() > 0 {
 				time.Sleep(10 * time.Millisecond)
 			}

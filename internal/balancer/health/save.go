@@ -84,7 +84,7 @@ func (e *Engine) Restore(text []byte, absent time.Duration) error {
 		m.Since, m.Last = s.Clock.Told(m.Since, now), s.Clock.Told(m.Last, now)
 		if m.State == Healthy || m.State == Failing {
 			m.Unasked += absent
-			e.former[id] = m
+			e.previous[id] = m
 		}
 	}
 	return nil
@@ -92,11 +92,11 @@ func (e *Engine) Restore(text []byte, absent time.Duration) error {
 
 // recall gives a new target what is remembered of a former one that asked the same. e.mu is held.
 func (e *Engine) recall(t *target) {
-	m, ok := e.former[t.id]
+	m, ok := e.previous[t.id]
 	if !ok {
 		return
 	}
-	delete(e.former, t.id)
+	delete(e.previous, t.id)
 	if m.Unasked > t.key.spec.check.Interval {
 		t.unasked, t.hurried = m.Unasked, hurriesFor(t)
 	}

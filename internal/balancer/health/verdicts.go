@@ -25,9 +25,9 @@ type watch struct {
 	drain  bool
 	// unconfirmed: see Verdict.Former.
 	unconfirmed bool
-	// former is the reason for the state when Watch asked for other checks: it stands for as long
+	// previous is the reason for the state when Watch asked for other checks: it stands for as long
 	// as the state does and none of these gives it one.
-	former string
+	previous string
 }
 
 // Changes signals when a verdict has another state, weight or drain: see Changed. A signal that
@@ -92,7 +92,7 @@ func (e *Engine) judge(w *watch) {
 	}
 	if state != w.state {
 		w.since = time.Now()
-		w.former = ""
+		w.previous = ""
 		if len(w.targets) == 1 && w.state == "" && !w.targets[0].since.IsZero() {
 			w.since = w.targets[0].since
 		}
@@ -135,7 +135,7 @@ func (e *Engine) verdict(w *watch) Verdict {
 // reason returns that of the target that counts most against the backend: one of the verdict's
 // own state, else any that has something to say.
 func (w *watch) reason() string {
-	reason := w.former
+	reason := w.previous
 	for _, t := range w.targets {
 		switch {
 		case t.reason == "":

@@ -64,8 +64,8 @@ type changes struct {
 	gone   []*watch
 	// fresh are the targets to be made; former, by their id, those that no backend wants any more,
 	// whose verdicts fresh ones go on with.
-	fresh  map[targetKey]*target
-	former map[uint64]*target
+	fresh    map[targetKey]*target
+	previous map[uint64]*target
 	// left are targets that some backend no longer has.
 	left []*target
 }
@@ -80,7 +80,7 @@ type other struct {
 // compare finds what differs between what is asked and what is wanted. e.watching is held, and
 // e.mu is not.
 func (e *Engine) compare(wanted []Wanted) *changes {
-	c := &changes{fresh: map[targetKey]*target{}, former: map[uint64]*target{}}
+	c := &changes{fresh: map[targetKey]*target{}, previous: map[uint64]*target{}}
 	in := newInterner(e.targets)
 	now, targets := time.Now(), []*target(nil)
 	for i := range wanted {
@@ -100,7 +100,7 @@ func (e *Engine) compare(wanted []Wanted) *changes {
 		w.seen = e.call
 		c.others = append(c.others, other{w, slices.Clone(targets), one.Any})
 	}
-	e.compareFormer(c)
+	e.comparePrevious(c)
 	return c
 }
 
@@ -118,8 +118,8 @@ func (e *Engine) find(c *changes, key targetKey) *target {
 	return t
 }
 
-// compareFormer finds what is no longer wanted.
-func (e *Engine) compareFormer(c *changes) {
+// comparePrevious finds what is no longer wanted.
+func (e *Engine) comparePrevious(c *changes) {
 	left := map[*target]struct{}{}
 	for _, o := range c.others {
 		for _, t := range o.w.targets {
@@ -138,7 +138,7 @@ func (e *Engine) compareFormer(c *changes) {
 	for t := range left {
 		c.left = append(c.left, t)
 		if t.seen != e.call {
-			c.former[t.id] = t
+			c.previous[t.id] = t
 		}
 	}
 }
@@ -152,7 +152,7 @@ func (e *Engine) put(o *other, c *changes) {
 		e.signal()
 	}
 	if w.state == Failing {
-		w.former = w.reason()
+		w.previous = w.reason()
 	}
 	was := w.targets
 	w.any, w.targets = o.any, o.targets
@@ -169,8 +169,8 @@ func (e *Engine) put(o *other, c *changes) {
 
 // begin puts a new target among those that are asked. e.mu is held.
 func (e *Engine) begin(t *target, c *changes) {
-	if former := c.former[t.id]; former != nil && former.state != Unknown {
-		e.former[t.id] = former.memory()
+	if previous := c.previous[t.id]; previous != nil && previous.state != Unknown {
+		e.previous[t.id] = previous.memory()
 	}
 	e.recall(t)
 	t.due = t.start(e.now(), e.now()+t.key.spec.check.Delay)
@@ -191,7 +191,7 @@ func (e *Engine) leave(t *target, c *changes) {
 		return
 	}
 	if len(c.fresh) > 0 && t.state != Unknown {
-		e.former[t.id] = t.memory()
+		e.previous[t.id] = t.memory()
 	}
 	t.gone = true
 	e.bucket.weigh(t, false)

@@ -21,8 +21,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// patience bounds what a test waits for on a busy machine.
-var patience = testenv.Slowed(30 * time.Second)
+// waitTimeout bounds what a test waits for on a busy machine.
+var waitTimeout = testenv.Slowed(30 * time.Second)
 
 // rig is a balancer in a network namespace, whose backends are servers on addresses of its own: a packet
 // for them meets no program, so that what is seen is what sockets do.
@@ -265,7 +265,7 @@ func (r *rig) socket(f family, kind int) *client {
 			return err
 		}
 		return unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
-			&unix.Timeval{Sec: int64(patience.Seconds())})
+			&unix.Timeval{Sec: int64(waitTimeout.Seconds())})
 	})
 	r.t.Cleanup(c.close)
 	return c

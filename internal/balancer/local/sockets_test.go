@@ -274,7 +274,7 @@ func TestLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := r.event("refused_rate_limit")
-	testenv.Eventually(t, patience, "a rate of 1 a second to be met", func() bool {
+	testenv.Eventually(t, waitTimeout, "a rate of 1 a second to be met", func() bool {
 		_, _, _ = r.opens(families[0], lb.UDP, true)
 		return r.event("refused_rate_limit") > before
 	})

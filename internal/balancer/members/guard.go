@@ -51,7 +51,7 @@ func newGuard(inner memberlist.NodeAwareTransport, dial dial, local netip.Addr, 
 	return g
 }
 
-func (g *guard) hears(from net.Addr) bool {
+func (g *guard) admits(from net.Addr) bool {
 	at, err := netip.ParseAddrPort(from.String())
 	if err == nil && g.allowed(at.Addr().Unmap().WithZone("")) {
 		return true
@@ -64,7 +64,7 @@ func (g *guard) hearPackets() {
 	for {
 		select {
 		case p := <-g.NodeAwareTransport.PacketCh():
-			if !g.hears(p.From) {
+			if !g.admits(p.From) {
 				continue
 			}
 			select {
@@ -82,7 +82,7 @@ func (g *guard) hearStreams() {
 	for {
 		select {
 		case c := <-g.NodeAwareTransport.StreamCh():
-			if !g.hears(c.RemoteAddr()) {
+			if !g.admits(c.RemoteAddr()) {
 				c.Close()
 				continue
 			}

@@ -51,25 +51,25 @@ type quoted struct {
 	size, mtu int
 }
 
-// openEars opens a raw socket for the errors of each family, which hears nothing else.
-func openEars(ns *namespace.Namespace) (ears []int, err error) {
+// openListeners opens a raw socket for the errors of each family, which hears nothing else.
+func openListeners(ns *namespace.Namespace) (listeners []int, err error) {
 	err = ns.Do(func() error {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-			ear, err := openEar(family)
+			listener, err := openListener(family)
 			if errors.Is(err, unix.EAFNOSUPPORT) {
 				continue
 			} else if err != nil {
 				return err
 			}
-			ears = append(ears, ear)
+			listeners = append(listeners, listener)
 		}
 		return nil
 	})
-	return ears, err
+	return listeners, err
 }
 
-// earError says what is missing where no raw socket can be had.
-func earError(err error) error {
+// listenError says what is missing where no raw socket can be had.
+func listenError(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf(
 			"open a raw socket for what routers say of tunnel packets: not permitted: run as root or with CAP_NET_RAW (%w)", err)
@@ -77,14 +77,14 @@ func earError(err error) error {
 	return fmt.Errorf("open a raw socket for what routers say of tunnel packets: %w", err)
 }
 
-func openEar(family int) (int, error) {
+func openListener(family int) (int, error) {
 	protocol := unix.IPPROTO_ICMP
 	if family == unix.AF_INET6 {
 		protocol = unix.IPPROTO_ICMPV6
 	}
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {
-		return -1, earError(err)
+		return -1, listenError(err)
 	}
 	if family == unix.AF_INET6 {
 		only := unix.ICMPv6Filter{Data: [8]uint32{^uint32(1 << 2), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0),
@@ -119,9 +119,9 @@ func hearTooBig(fd int) error {
 // hear reads what has come, and reports whether a way has become narrower.
 func (p *Paths) hear() (changed bool) {
 	buffer := make([]byte, 2048)
-	for _, ear := range p.ears {
+	for _, listener := range p.listeners {
 		for range hearAtOnce {
-			n, err := unix.Read(ear, buffer)
+			n, err := unix.Read(listener, buffer)
 			if err != nil {
 				break
 			}

@@ -86,8 +86,8 @@ func checksummed(b []byte) []byte {
 	return b
 }
 
-// tell sends messages from a router to the balancer.
-func (b *bench) tell(message []byte) {
+// send sends messages from a router to the balancer.
+func (b *bench) send(message []byte) {
 	b.t.Helper()
 	testenv.In(b.t, b.routers[0], func() error {
 		network, to := "ip4:icmp", "198.18.0.1"
@@ -133,14 +133,14 @@ func TestNarrowWays(t *testing.T) {
 		"IPv6 from another":    forged(six, func(s *tunnelSpec) { s.from = "2001:2:0:1::9" }),
 	} {
 		t.Log(name)
-		b.tell(message)
+		b.send(message)
 	}
 	// They are read in their order: once these count, those before have been read.
-	b.tell(forged(four, func(s *tunnelSpec) {
+	b.send(forged(four, func(s *tunnelSpec) {
 		s.to, s.mtu = to4[1], 1350
 		s.protocol, s.sport, s.dport = 17, 0xc001, 6080
 	}))
-	b.tell(forged(six, func(s *tunnelSpec) {
+	b.send(forged(six, func(s *tunnelSpec) {
 		s.to, s.mtu = to6[1], 1450
 		s.protocol, s.sport, s.dport = 17, 0xffff, 6080
 	}))
@@ -151,8 +151,8 @@ func TestNarrowWays(t *testing.T) {
 			t.Errorf("what was forged has made the way to %s %+v", to, e)
 		}
 	}
-	b.tell(four.message(t))
-	b.tell(six.message(t))
+	b.send(four.message(t))
+	b.send(six.message(t))
 	b.until(to4[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1300 })
 	b.until(to6[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1400 })
 }
@@ -161,11 +161,11 @@ func TestNarrowWays(t *testing.T) {
 // line.
 func TestRefusalsAreNotHeard(t *testing.T) {
 	err := testenv.Namespace(t).Do(func() error {
-		ear, err := openEar(unix.AF_INET)
+		listener, err := openListener(unix.AF_INET)
 		if err != nil {
 			return err
 		}
-		defer unix.Close(ear)
+		defer unix.Close(listener)
 		log, err := net.Dial("udp4", "127.0.0.1:514")
 		if err != nil {
 			return err
@@ -189,11 +189,11 @@ func TestRefusalsAreNotHeard(t *testing.T) {
 		if _, err := router.Write(message); err != nil {
 			return err
 		}
-		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(ear), Events: unix.POLLIN}}, 10_000); n != 1 {
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}, 10_000); n != 1 {
 			return fmt.Errorf("what was too big is not heard: %v", err)
 		}
 		heard := make([]byte, 2048)
-		n, err := unix.Read(ear, heard)
+		n, err := unix.Read(listener, heard)
 		if q, ok := readError(heard[:n]); err != nil || !ok || q.mtu != 1300 {
 			return fmt.Errorf("the first that is heard is % x, %v", heard[:n], err)
 		}

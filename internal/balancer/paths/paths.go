@@ -71,16 +71,16 @@ type port struct {
 
 // Paths keeps the paths to a set of addresses. It is safe for concurrent use.
 type Paths struct {
-	ns      *namespace.Namespace
-	netlink *netlink.Handle
-	ears    []int // what routers say of packets that are too big
-	events  *nl.NetlinkSocket
-	ports   []*port // replaced as a whole, by who has looking and mu
-	changes chan struct{}
-	stirred chan struct{}   // routing may have changed
-	ctx     context.Context // until Close
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	ns        *namespace.Namespace
+	netlink   *netlink.Handle
+	listeners []int // what routers say of packets that are too big
+	events    *nl.NetlinkSocket
+	ports     []*port // replaced as a whole, by who has looking and mu
+	changes   chan struct{}
+	stirred   chan struct{}   // routing may have changed
+	ctx       context.Context // until Close
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
 
 	// looking is held while the kernel is asked for routes, which takes its time
 	// where there are many addresses. It is taken before mu.
@@ -128,7 +128,7 @@ func (p *Paths) open(interfaces []string) (err error) {
 	if p.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
-	if p.ears, err = openEars(p.ns); err != nil {
+	if p.listeners, err = openListeners(p.ns); err != nil {
 		return err
 	}
 	for _, name := range interfaces {
@@ -439,8 +439,8 @@ func (p *Paths) release() {
 	for _, port := range p.ports {
 		port.close()
 	}
-	for _, ear := range p.ears {
-		unix.Close(ear)
+	for _, listener := range p.listeners {
+		unix.Close(listener)
 	}
 	if p.netlink != nil {
 		p.netlink.Close()

@@ -35,8 +35,8 @@ func (e *engine) Check(ctx context.Context, d Desired) error {
 
 // prepare renders what is desired, and judges what HAProxy would judge in words that help less.
 func (e *engine) prepare(ctx context.Context, d Desired) (*candidate, error) {
-	if e.unfit != nil {
-		return nil, e.unfit
+	if e.unsupported != nil {
+		return nil, e.unsupported
 	}
 	r, err := Render(d, e.host)
 	if err != nil {

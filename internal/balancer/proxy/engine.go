@@ -67,8 +67,8 @@ type engine struct {
 	// holds are sessions with workers that are to end, by their processes: see hold.
 	holds map[int]*master.Session
 
-	// unfit says why nothing can be served from the directory; nil: it can.
-	unfit error
+	// unsupported says why nothing can be served from the directory; nil: it can.
+	unsupported error
 
 	// mu guards what is below.
 	mu      sync.Mutex
@@ -90,8 +90,8 @@ var _ Engine = (*engine)(nil)
 // under a longer name first.
 const longestDir = 80
 
-// unfit says why an engine cannot have a directory; nil if it can.
-func unfit(dir string) error {
+// unsupported says why an engine cannot have a directory; nil if it can.
+func unsupported(dir string) error {
 	if !strings.HasPrefix(dir, "/") || strings.ContainsFunc(dir, func(r rune) bool {
 		return unsafe(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r)
 	}) {
@@ -123,8 +123,8 @@ func New(o Options) (Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	e.unfit = unfit(o.Dir)
-	if e.unfit != nil {
+	e.unsupported = unsupported(o.Dir)
+	if e.unsupported != nil {
 		return e, nil // and nothing is there to adopt
 	}
 	e.adopt()

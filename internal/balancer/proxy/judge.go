@@ -37,15 +37,15 @@ func judgeBelow(ctx context.Context, parent string, d Desired, h Host, c *candid
 		return fmt.Errorf("making a directory for HAProxy to check a configuration: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	aside := *c
-	if aside.rendering, err = Render(d, Host{Dir: dir, Root: h.Root, Foreign: h.Foreign}); err != nil {
+	trial := *c
+	if trial.rendering, err = Render(d, Host{Dir: dir, Root: h.Root, Foreign: h.Foreign}); err != nil {
 		return err
 	}
-	if err := aside.extras(); err != nil {
+	if err := trial.extras(); err != nil {
 		return err
 	}
 	at := filepath.Join(dir, "haproxy.cfg")
-	if err := os.WriteFile(at, []byte(aside.rendering.String()), 0o600); err != nil {
+	if err := os.WriteFile(at, []byte(trial.rendering.String()), 0o600); err != nil {
 		return fmt.Errorf("writing what HAProxy is to check: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, judgeBound)
@@ -62,7 +62,7 @@ func judgeBelow(ctx context.Context, parent string, d Desired, h Host, c *candid
 	case !errors.As(err, &exit):
 		return fmt.Errorf("having %s check the configuration: %v", c.program.path, err)
 	}
-	return aside.rendering.refusal(at, string(output))
+	return trial.rendering.refusal(at, string(output))
 }
 
 // environment is what HAProxy gets of this process's: nothing that it would take for its own, or systemd's.

@@ -106,9 +106,9 @@ func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
 }
 
 // answers says whether there is a worker that is none of the former ones, and whether it has begun to work.
-func (e *engine) answers(ctx context.Context, p master.Processes, former []int) bool {
+func (e *engine) answers(ctx context.Context, p master.Processes, previous []int) bool {
 	for _, pid := range p.Workers {
-		if slices.Contains(former, pid) {
+		if slices.Contains(previous, pid) {
 			return false
 		}
 		answer, err := e.socket.Worker(ctx, pid, "show info")

@@ -128,7 +128,7 @@ func (e *engine) Stop(ctx context.Context) error {
 	}
 	e.ended = true
 	e.unwatch()
-	if e.unfit != nil {
+	if e.unsupported != nil {
 		return nil // nothing was put there
 	}
 	return errors.Join(e.halt(ctx), e.remove())

@@ -32,9 +32,9 @@ const (
 	pollEvery = time.Second
 	// stay is how long after its last reply a neighbour is confirmed: connections pause.
 	stay = 10 * time.Second
-	// patience is how long one does not answer before that is reported. Its MAC address may have changed: then the
+	// replyTimeout is how long one does not answer before that is reported. Its MAC address may have changed: then the
 	// kernel's question to everybody is answered at once.
-	patience = 1500 * time.Millisecond
+	replyTimeout = 1500 * time.Millisecond
 )
 
 // Source says where replies have gone within the last while.
@@ -135,7 +135,7 @@ func (c *Confirmer) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		c.tell(c.poll(ctx, time.Now()))
+		c.logFault(c.poll(ctx, time.Now()))
 		c.report(time.Now())
 	}
 }
@@ -148,8 +148,8 @@ func (c *Confirmer) close() {
 	}
 }
 
-// tell logs why next hops cannot be confirmed, once.
-func (c *Confirmer) tell(err error) {
+// logFault logs why next hops cannot be confirmed, once.
+func (c *Confirmer) logFault(err error) {
 	fault := ""
 	if err != nil {
 		fault = err.Error()
@@ -274,7 +274,7 @@ func (c *Confirmer) judge(h *hop, e neigh.Entry, now time.Time) bool {
 			h.silent = now
 		}
 		h.reason = e.Reason
-		return now.Sub(h.silent) >= patience
+		return now.Sub(h.silent) >= replyTimeout
 	}
 	if e.State != neigh.Reachable {
 		return h.told // being asked, or announced: it has not answered

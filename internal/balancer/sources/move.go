@@ -18,9 +18,9 @@ func Move(from, to string) (moved []string, err error) {
 	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	former, target := store{dir: from}, store{dir: to}
+	previous, target := store{dir: from}, store{dir: to}
 	defer target.release()
-	left, err := former.load()
+	left, err := previous.load()
 	if err != nil {
 		return nil, err
 	}

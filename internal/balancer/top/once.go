@@ -130,7 +130,7 @@ func (m Model) writeText(to io.Writer) error {
 				t.columns = append(t.columns, c)
 			}
 		}
-		l := t.layOut(m.glyphs, m.order, m.width)
+		l := t.resolve(m.glyphs, m.order, m.width)
 		lines = append(lines, l.titles(m.glyphs, sorting{}))
 		for _, i := range m.order {
 			lines = append(lines, l.plainLine(m.glyphs, i))

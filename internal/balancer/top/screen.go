@@ -201,7 +201,7 @@ func (m Model) tableLines() []string {
 		return []string{m.plain(text)}
 	}
 	const mark = 2 // columns before the first
-	l := m.table.layOut(m.glyphs, shown, m.width-mark)
+	l := m.table.resolve(m.glyphs, shown, m.width-mark)
 	lines := []string{headStyle.Render(m.glyphs.fit("  "+l.titles(m.glyphs, p.sort), m.width, false))}
 	for n, i := range shown {
 		lines = append(lines, l.line(m.glyphs, i, p.offset+n == p.cursor, m.width))

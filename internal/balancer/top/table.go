@@ -118,8 +118,8 @@ type layout struct {
 	widths  []int
 }
 
-// layOut fits the columns into a width, by the rows that are shown. A text in the last column takes what is left.
-func (t *table) layOut(g glyphs, shown []int, width int) layout {
+// resolve fits the columns into a width, by the rows that are shown. A text in the last column takes what is left.
+func (t *table) resolve(g glyphs, shown []int, width int) layout {
 	l := layout{columns: slices.Clone(t.columns)}
 	for _, c := range l.columns {
 		l.widths = append(l.widths, widthOf(g, c, shown, widest))

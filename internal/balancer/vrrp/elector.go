@@ -307,14 +307,14 @@ func (e *Elector) look() {
 		e.stop(err.Error())
 		e.closeAll()
 		e.retry = time.Now().Add(retryEvery)
-		e.tell(err.Error())
+		e.logProblem(err.Error())
 	case e.in.Out != "":
-		e.tell("")
+		e.logProblem("")
 		e.leave(e.in.Out)
 	case !e.looked.Up:
 		e.stop(fmt.Sprintf("interface %s is down", e.in.Interface))
 	default:
-		e.tell("")
+		e.logProblem("")
 		m, do := e.machine.Start(time.Now(), "this balancer takes part")
 		e.carryOut(m, do)
 	}
@@ -584,11 +584,11 @@ func (e *Elector) send(leave bool) {
 		}
 		e.count(func(s *Status) { s.Sent++ })
 	}
-	e.tell(failed)
+	e.logProblem(failed)
 }
 
-// tell keeps a problem, empty where there is none, and logs one that is new.
-func (e *Elector) tell(problem string) {
+// logProblem keeps a problem, empty where there is none, and logs one that is new.
+func (e *Elector) logProblem(problem string) {
 	if problem != "" && problem != e.told {
 		e.opt.Log.Error("VRRP: "+problem, about)
 	}

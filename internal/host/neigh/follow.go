@@ -89,7 +89,7 @@ func (r *Resolver) resync() error {
 	now := time.Now()
 	for addr, p := range r.peers {
 		if p.update(table[addr], now, r.pace) {
-			r.tellOf(p)
+			r.noteChange(p)
 		}
 	}
 	return nil
@@ -152,7 +152,7 @@ func (r *Resolver) apply(u netlink.NeighUpdate) bool {
 		now = netlink.Neigh{}
 	}
 	if p.update(now, time.Now(), r.pace) {
-		r.tellOf(p)
+		r.noteChange(p)
 	}
 	return true
 }
@@ -182,7 +182,7 @@ func (r *Resolver) act(p *peer, now time.Time) error {
 		return nil
 	case p.kernel&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0:
 		// Three requests to the MAC address that is known, which stays in use.
-		err := r.tell(p, netlink.Neigh{State: netlink.NUD_PROBE})
+		err := r.writeEntry(p, netlink.Neigh{State: netlink.NUD_PROBE})
 		if !errors.Is(err, unix.EINVAL) {
 			p.next = now.Add(r.pace.verify)
 			return r.refused(p, err)
@@ -192,11 +192,11 @@ func (r *Resolver) act(p *peer, now time.Time) error {
 	}
 	// As if a packet for it were waiting: up to three requests to everybody.
 	p.asked(now, r.pace)
-	return r.refused(p, r.tell(p, netlink.Neigh{State: netlink.NUD_NONE, Flags: netlink.NTF_USE}))
+	return r.refused(p, r.writeEntry(p, netlink.Neigh{State: netlink.NUD_NONE, Flags: netlink.NTF_USE}))
 }
 
-// tell writes into the peer's entry in the neighbour table.
-func (r *Resolver) tell(p *peer, n netlink.Neigh) error {
+// writeEntry writes into the peer's entry in the neighbour table.
+func (r *Resolver) writeEntry(p *peer, n netlink.Neigh) error {
 	n.LinkIndex, n.IP = r.index, p.entry.Address.AsSlice()
 	return r.netlink.NeighSet(&n)
 }
@@ -211,7 +211,7 @@ func (r *Resolver) refused(p *peer, err error) error {
 	}
 	err = fmt.Errorf("the kernel would not ask for %s: %w", p.entry.Address, err)
 	if p.failed(err) {
-		r.tellOf(p)
+		r.noteChange(p)
 	}
 	return err
 }

@@ -326,8 +326,8 @@ func (r *Resolver) Changed() map[netip.Addr]Entry {
 	return entries
 }
 
-// tellOf notes that a peer has changed; the caller holds the lock.
-func (r *Resolver) tellOf(p *peer) {
+// noteChange notes that a peer has changed; the caller holds the lock.
+func (r *Resolver) noteChange(p *peer) {
 	r.news[key(p.entry.Address)] = true
 	signal(r.changes)
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// patience bounds what a page is waited for.
-const patience = 2 * time.Minute
+// pageTimeout bounds what a page is waited for.
+const pageTimeout = 2 * time.Minute
 
 // Tab is a page in a browser of its own, which ends with the test.
 type Tab struct {
@@ -38,7 +38,7 @@ func Open(tb testing.TB, url string) *Tab {
 	tb.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(testenv.Program(tb, "chromium")),
 		chromedp.NoSandbox, // Chromium's own needs another user than root
-		chromedp.IgnoreCertErrors, chromedp.WSURLReadTimeout(patience), chromedp.WindowSize(1440, 900))
+		chromedp.IgnoreCertErrors, chromedp.WSURLReadTimeout(pageTimeout), chromedp.WindowSize(1440, 900))
 	allocator, end := chromedp.NewExecAllocator(context.WithoutCancel(tb.Context()), options...)
 	tb.Cleanup(end)
 	t := &Tab{tb: tb}
@@ -101,8 +101,8 @@ func do[T any](t *Tab, action chromedp.Action[T]) (value T) {
 			t.tb.Fatalf("the browser: %v", r.err)
 		}
 		return r.value
-	case <-time.After(patience):
-		t.tb.Fatalf("the browser does not answer within %s; the page has done wrong: %q", patience, t.Faults())
+	case <-time.After(pageTimeout):
+		t.tb.Fatalf("the browser does not answer within %s; the page has done wrong: %q", pageTimeout, t.Faults())
 	}
 	return value
 }
@@ -128,7 +128,8 @@ func (t *Tab) Until(what, expression string) {
 		timer = setInterval(look, 250);
 		setTimeout(() => end('no: ' + document.body.innerText.slice(0, 3000)), %d);
 	})`
-	answer := do(t, chromedp.Evaluate[string](fmt.Sprintf(wait, expression, (patience-10*time.Second).Milliseconds()),
+	answer := do(t, chromedp.Evaluate[string](fmt.Sprintf(wait, expression,
+		(pageTimeout-10*time.Second).Milliseconds()),
 		chromedp.EvalAwaitPromise))
 	if answer != "yes" {
 		t.tb.Fatalf("it did not come to be that %s (%s); the page has done wrong: %q; it says %s", what, expression,

@@ -58,17 +58,17 @@ func (w *Wire) Send(parts ...gopacket.SerializableLayer) {
 // How long a frame is waited for, and after how long what may have been dropped is sent again: frames of all
 // namespaces share a queue of each core (net.core.netdev_max_backlog), which a neighbour's flood may have filled.
 const (
-	patience  = time.Minute
-	sendAgain = time.Second
+	wireTimeout = time.Minute
+	sendAgain   = time.Second
 )
 
 // Next returns the next frame to come in for which want returns true, and fails
 // the test if there is none within a minute.
 func (w *Wire) Next(what string, want func(gopacket.Packet) bool) gopacket.Packet {
 	w.tb.Helper()
-	packet := w.within(patience, want)
+	packet := w.within(wireTimeout, want)
 	if packet == nil {
-		w.tb.Fatalf("no %s came within %v", what, patience)
+		w.tb.Fatalf("no %s came within %v", what, wireTimeout)
 	}
 	return packet
 }
@@ -76,13 +76,13 @@ func (w *Wire) Next(what string, want func(gopacket.Packet) bool) gopacket.Packe
 // Answer is Next for what comes of something that is sent: each second, until it has come, or for a minute.
 func (w *Wire) Answer(what string, send func(), want func(gopacket.Packet) bool) gopacket.Packet {
 	w.tb.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(wireTimeout); time.Now().Before(deadline); {
 		send()
 		if packet := w.within(sendAgain, want); packet != nil {
 			return packet
 		}
 	}
-	w.tb.Fatalf("no %s came within %v, in which what asks for it was sent again and again", what, patience)
+	w.tb.Fatalf("no %s came within %v, in which what asks for it was sent again and again", what, wireTimeout)
 	return nil
 }
 

@@ -71,11 +71,11 @@ func (f *follower) listen() {
 func (f *follower) look() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.problem = f.tell()
+	f.problem = f.logRoles()
 	return f.problem
 }
 
-func (f *follower) tell() error {
+func (f *follower) logRoles() error {
 	roles, err := f.ask()
 	if err != nil {
 		return fmt.Errorf("list the addresses of this host: %w", err)

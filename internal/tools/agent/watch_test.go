@@ -61,7 +61,7 @@ func watch(t *testing.T, opt agent.Options) *watched {
 		w.agent, err = agent.Start(opt)
 		return err
 	})
-	w.agent.Hasten()
+	w.agent.LookOften()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

@@ -29,7 +29,7 @@ const (
 // A probe without a sender's address (RFC 5227) would leave no trace with who answers,
 // but Linux does not answer it for an address on its loopback, which is the very mistake
 // to be found.
-func (e *ear) ask(address, from netip.Addr) error {
+func (e *listener) ask(address, from netip.Addr) error {
 	if !from.IsValid() || from.Is4() != address.Is4() {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (e *ear) ask(address, from netip.Addr) error {
 }
 
 // ping sends a ping for an address to a MAC address, whichever host has the address.
-func (e *ear) ping(mac net.HardwareAddr, from, to netip.Addr, sequence uint16) error {
+func (e *listener) ping(mac net.HardwareAddr, from, to netip.Addr, sequence uint16) error {
 	echo := packet.ICMP{Type: echoRequest, Rest: uint32(e.id)<<16 | uint32(sequence)}
 	ip := packet.IP{Source: from, Destination: to, Protocol: unix.IPPROTO_ICMP, TTL: 64}
 	if !to.Is4() {
@@ -60,22 +60,22 @@ func (e *ear) ping(mac net.HardwareAddr, from, to netip.Addr, sequence uint16) e
 
 // sendSYN asks for a connection to an address and port at a MAC address, whichever host has the address; number is the
 // sequence number, by which the answer is known.
-func (e *ear) sendSYN(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, number uint32) error {
+func (e *listener) sendSYN(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, number uint32) error {
 	return e.sendTCP(mac, from, to, packet.TCP{Sequence: number, Flags: packet.FlagSYN, Window: 1024})
 }
 
 // sendRST ends the connection that the answer to a SYN has begun.
-func (e *ear) sendRST(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, number uint32) error {
+func (e *listener) sendRST(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, number uint32) error {
 	return e.sendTCP(mac, from, to, packet.TCP{Sequence: number, Flags: packet.FlagRST})
 }
 
-func (e *ear) sendTCP(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, header packet.TCP) error {
+func (e *listener) sendTCP(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, header packet.TCP) error {
 	header.SourcePort, header.DestinationPort, header.DataOffset = e.id, to.Port(), 5<<4
 	ip := packet.IP{Source: from, Destination: to.Addr(), Protocol: unix.IPPROTO_TCP, TTL: 64}
 	return e.send(packet.Frame(mac, e.nic.HardwareAddr, ip.EtherType(), ip.Packet(packet.Append(nil, header))))
 }
 
-func (e *ear) send(frame []byte) error {
+func (e *listener) send(frame []byte) error {
 	connection, err := e.file.SyscallConn()
 	if err != nil {
 		return err

@@ -24,15 +24,17 @@ func TestJudgeFeeds(t *testing.T) {
 	troubled.AsOf = now.Add(-10 * time.Minute)
 	troubled.Troubles = []ops.FeedTrouble{trouble(ops.TroubleUnreached, "the API server is not reached"),
 		trouble(ops.TroubleRight, "may not patch services/status"),
-		trouble(ops.TroubleRight, "may not create events"), trouble("newer", "something new")}
+		trouble(ops.TroubleRight, "may not create events"), trouble("newer", "something new"),
+		trouble(ops.TroubleUnclaimed, "no controller serves its class"), trouble(ops.TroubleKept, "it vanished")}
 	for name, test := range map[string]struct {
 		feed  ops.Feed
 		kinds []string
 		text  string
 	}{
-		"well":     {well, nil, ""},
-		"silent":   {silent, []string{sourceOld}, "says nothing any more: 3 services"},
-		"troubled": {troubled, []string{sourceOld, sourceRight, sourceTrouble}, "the API server is not reached"},
+		"well":   {well, nil, ""},
+		"silent": {silent, []string{sourceOld}, "says nothing any more: 3 services"},
+		"troubled": {troubled, []string{sourceOld, sourceRight, sourceTrouble, sourceUnclaimed, sourceKept},
+			"the API server is not reached"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var kinds []string

@@ -130,8 +130,8 @@ func (f *follower) tally(p *trace.Packet) *tally {
 	return f.backends[name]
 }
 
-// patience is how long a SYN may go unanswered.
-const patience = time.Second
+// synTimeout is how long a SYN may go unanswered.
+const synTimeout = time.Second
 
 // end sums up.
 func (f *follower) end(now time.Time) Flows {
@@ -145,7 +145,7 @@ func (f *follower) end(now time.Time) Flows {
 		switch {
 		case flow.answered:
 			t.Answered++
-		case flow.repeats > 0 || now.Sub(flow.opened) >= patience:
+		case flow.repeats > 0 || now.Sub(flow.opened) >= synTimeout:
 			t.Silent++
 		}
 	}

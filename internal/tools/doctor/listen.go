@@ -19,10 +19,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sockfilter"
 )
 
-// ear listens to ARP, NDP and the answers to its own pings on one interface, and
+// listener listens to ARP, NDP and the answers to its own pings on one interface, and
 // asks. It is opened in the network namespace of the calling thread, and works from
 // any.
-type ear struct {
+type listener struct {
 	nic  net.Interface
 	file *os.File
 	raw  syscallConn
@@ -51,12 +51,13 @@ type echoKey struct {
 }
 
 // listen opens an ear. It needs CAP_NET_RAW.
-func listen(name string) (*ear, error) {
+func listen(name string) (*listener, error) {
 	nic, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, err
 	}
-	e := &ear{nic: *nic, id: uint16(rand.Uint32()), claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{},
+	e := &listener{nic: *nic, id: uint16(rand.Uint32()), claims: map[netip.Addr]map[string]bool{},
+		echoes:   map[echoKey]int{},
 		answered: map[uint32]map[string]bool{}, ended: make(chan struct{})}
 	// Of no protocol yet, so that nothing comes before the filter is set.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -124,7 +125,7 @@ func setFilter(fd int, id uint16) error {
 }
 
 // hear takes frames until the ear is closed.
-func (e *ear) hear() {
+func (e *listener) hear() {
 	defer close(e.ended)
 	frame := make([]byte, 512)
 	for {
@@ -148,7 +149,7 @@ func (e *ear) hear() {
 }
 
 // note takes what a frame says. Whatever it is, it does no more than that.
-func (e *ear) note(frame []byte, outgoing bool) {
+func (e *listener) note(frame []byte, outgoing bool) {
 	eth, rest, ok := packet.Read[packet.Ethernet](frame)
 	if !ok {
 		return
@@ -180,7 +181,7 @@ func (e *ear) note(frame []byte, outgoing bool) {
 }
 
 // noteIPv4 takes answers to pings and SYNs; the filter lets whole packets of these through only.
-func (e *ear) noteIPv4(eth packet.Ethernet, b []byte, outgoing bool) {
+func (e *listener) noteIPv4(eth packet.Ethernet, b []byte, outgoing bool) {
 	h, _, ok := packet.Read[packet.IPv4](b)
 	length := int(h.VersionLength&0xf) * 4
 	if !ok || outgoing || length < 20 || length > len(b) {
@@ -198,7 +199,7 @@ func (e *ear) noteIPv4(eth packet.Ethernet, b []byte, outgoing bool) {
 
 // noteTCP takes an answer to a SYN, SYN-ACK or RST: a host has the address and port. It ends the connection that a
 // SYN-ACK begins.
-func (e *ear) noteTCP(eth packet.Ethernet, from, to netip.Addr, b []byte) {
+func (e *listener) noteTCP(eth packet.Ethernet, from, to netip.Addr, b []byte) {
 	tcp, _, ok := packet.Read[packet.TCP](b)
 	if !ok || tcp.DestinationPort != e.id || tcp.Flags&packet.FlagACK == 0 ||
 		tcp.Flags&(packet.FlagSYN|packet.FlagRST) == 0 {
@@ -216,7 +217,7 @@ func (e *ear) noteTCP(eth packet.Ethernet, from, to netip.Addr, b []byte) {
 	}
 }
 
-func (e *ear) noteARP(b []byte, outgoing bool) {
+func (e *listener) noteARP(b []byte, outgoing bool) {
 	arp, _, ok := packet.Read[packet.ARP](b)
 	address := netip.AddrFrom4(arp.SenderIP)
 	if !ok || arp.ProtocolType != unix.ETH_P_IP || arp.HardwareLength != 6 || arp.ProtocolLength != 4 ||
@@ -227,7 +228,7 @@ func (e *ear) noteARP(b []byte, outgoing bool) {
 	e.claim(address, arp.SenderMAC[:], outgoing, outgoing && arp.Operation != packet.ARPReply)
 }
 
-func (e *ear) claim(address netip.Addr, mac net.HardwareAddr, outgoing, question bool) {
+func (e *listener) claim(address netip.Addr, mac net.HardwareAddr, outgoing, question bool) {
 	if question {
 		return
 	}
@@ -243,14 +244,14 @@ func (e *ear) claim(address netip.Addr, mac net.HardwareAddr, outgoing, question
 	e.claims[address][who] = true
 }
 
-func (e *ear) echoed(from netip.Addr, sequence uint16) {
+func (e *listener) echoed(from netip.Addr, sequence uint16) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.echoes[echoKey{from, sequence}]++
 }
 
 // close ends it, and waits until what was heard is complete.
-func (e *ear) close() {
+func (e *listener) close() {
 	e.file.Close()
 	<-e.ended
 }

@@ -218,18 +218,18 @@ func (p *pinger) note(protocol int, text []byte) {
 	case ipv4.ICMPTypeDestinationUnreachable, ipv6.ICMPTypePacketTooBig:
 		if message.Code == 4 && protocol == ipv4.ICMPTypeEcho.Protocol() {
 			if body, ok := message.Body.(*icmp.DstUnreach); ok {
-				p.tell(body.Data, 16, 4)
+				p.noteTooBig(body.Data, 16, 4)
 			}
 		}
 		if body, ok := message.Body.(*icmp.PacketTooBig); ok {
-			p.tell(body.Data, 24, 16)
+			p.noteTooBig(body.Data, 24, 16)
 		}
 	}
 }
 
-// tell notes that a router found a packet too big: its destination is in what is
+// noteTooBig notes that a router found a packet too big: its destination is in what is
 // quoted of it. p is locked.
-func (p *pinger) tell(quoted []byte, at, length int) {
+func (p *pinger) noteTooBig(quoted []byte, at, length int) {
 	if len(quoted) < at+length {
 		return
 	}

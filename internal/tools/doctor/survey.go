@@ -18,7 +18,7 @@ import (
 
 // Bounds of what is asked: more would be a load of its own.
 const (
-	mostEars      = 8
+	mostListeners = 8
 	mostQuestions = 64
 	mostEchoes    = 256
 )
@@ -28,7 +28,7 @@ const rounds = 3
 
 // survey asks who has which address, on the interfaces that were watched.
 type survey struct {
-	ears      []*ear
+	listeners []*listener
 	questions []question
 	pings     []ping
 	// silent says that nothing may be sent.
@@ -36,13 +36,13 @@ type survey struct {
 }
 
 type question struct {
-	ear   *ear
-	claim Claim
-	from  netip.Addr
+	listener *listener
+	claim    Claim
+	from     netip.Addr
 }
 
 type ping struct {
-	ear      *ear
+	listener *listener
 	mac      net.HardwareAddr
 	from     netip.Addr
 	echo     Echo
@@ -59,7 +59,7 @@ func newSurvey(r *Reading, vips []netip.Addr, silent bool) (*survey, error) {
 	for _, l := range r.Links {
 		from4, from6 := l.sender(false), l.sender(true)
 		if !l.Watched || !l.Up || len(l.MAC) != len("00:00:00:00:00:00") || !from4.IsValid() && !from6.IsValid() ||
-			len(s.ears) == mostEars {
+			len(s.listeners) == mostListeners {
 			continue
 		}
 		e, err := listen(l.Name)
@@ -67,7 +67,7 @@ func newSurvey(r *Reading, vips []netip.Addr, silent bool) (*survey, error) {
 			s.close()
 			return nil, err
 		}
-		s.ears = append(s.ears, e)
+		s.listeners = append(s.listeners, e)
 		for _, vip := range vips {
 			claim := Claim{Address: vip, Interface: l.Name, VIP: true, Known: r.known(vip, l.Index)}
 			s.add(question{e, claim, sameFamily(vip, from4, from6)})
@@ -133,7 +133,7 @@ func (r *Reading) worthAsking(n Neighbour) bool {
 // planPings asks each backend of mode l2dsr, at its MAC address, for itself and for
 // the VIP. In the other modes the VIP comes in a tunnel or not at all. A node of a cluster has the VIP for the port of
 // the service only: it is asked for a connection to that, if it takes flows.
-func (s *survey) planPings(e *ear, status *ops.Status, name string, from4, from6 netip.Addr) {
+func (s *survey) planPings(e *listener, status *ops.Status, name string, from4, from6 netip.Addr) {
 	for i := range status.Services {
 		service := &status.Services[i]
 		if !service.Mode.NeedsNeighbours() {
@@ -182,12 +182,12 @@ func (s *survey) run(ctx context.Context, length time.Duration) error {
 
 func (s *survey) askAll() error {
 	for _, q := range s.questions {
-		if err := q.ear.ask(q.claim.Address, q.from); err != nil {
+		if err := q.listener.ask(q.claim.Address, q.from); err != nil {
 			return fmt.Errorf("ask for %s: %w", q.claim.Address, err)
 		}
 	}
 	for _, p := range s.pings {
-		if err := p.ear.ping(p.mac, p.from, p.echo.Address, p.own); err != nil {
+		if err := p.listener.ping(p.mac, p.from, p.echo.Address, p.own); err != nil {
 			return fmt.Errorf("ping %s: %w", p.echo.Address, err)
 		}
 		if err := p.askVIP(); err != nil {
@@ -200,19 +200,19 @@ func (s *survey) askAll() error {
 // askVIP asks a backend for the VIP: by a ping, or for a connection.
 func (p ping) askVIP() error {
 	if p.echo.Port == 0 {
-		return p.ear.ping(p.mac, p.from, p.echo.VIP, p.vip)
+		return p.listener.ping(p.mac, p.from, p.echo.VIP, p.vip)
 	}
-	return p.ear.sendSYN(p.mac, p.from, netip.AddrPortFrom(p.echo.VIP, p.echo.Port), p.number())
+	return p.listener.sendSYN(p.mac, p.from, netip.AddrPortFrom(p.echo.VIP, p.echo.Port), p.number())
 }
 
 // close ends the survey and returns what was heard.
 func (s *survey) close() (w Wire) {
-	for _, e := range s.ears {
+	for _, e := range s.listeners {
 		e.close()
 	}
 	for _, q := range s.questions {
 		c := q.claim
-		heard := q.ear.claims[c.Address]
+		heard := q.listener.claims[c.Address]
 		for _, mac := range slices.Sorted(maps.Keys(heard)) {
 			if mac == "" {
 				c.Ours = true
@@ -225,12 +225,12 @@ func (s *survey) close() (w Wire) {
 		}
 	}
 	for _, p := range s.pings {
-		answers := p.ear.echoes[echoKey{p.echo.VIP, p.vip}]
-		p.echo.Own, p.echo.Has = p.ear.echoes[echoKey{p.echo.Address, p.own}] > 0, answers > 0
+		answers := p.listener.echoes[echoKey{p.echo.VIP, p.vip}]
+		p.echo.Own, p.echo.Has = p.listener.echoes[echoKey{p.echo.Address, p.own}] > 0, answers > 0
 		if p.echo.Port > 0 {
 			// A node that does not have it sends it on, and another may answer.
-			p.echo.Has = p.ear.answered[p.number()][p.mac.String()]
-			answers = len(p.ear.answered[p.number()])
+			p.echo.Has = p.listener.answered[p.number()][p.mac.String()]
+			answers = len(p.listener.answered[p.number()])
 		}
 		w.Provoked += uint64(answers)
 		w.Echoes = append(w.Echoes, p.echo)

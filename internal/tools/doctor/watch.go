@@ -104,12 +104,12 @@ func (x *examination) follow(ctx context.Context) *following {
 		return nil
 	}
 	f := followFlows(ctx, x.options.Socket)
-	patience := time.NewTimer(beginTimeout)
-	defer patience.Stop()
+	timer := time.NewTimer(beginTimeout)
+	defer timer.Stop()
 	select {
 	case <-f.began:
 	case <-f.ended:
-	case <-patience.C:
+	case <-timer.C:
 	}
 	return f
 }

@@ -60,7 +60,7 @@ func newPair(t *testing.T, vips bool) pair {
 }
 
 // hear opens an ear here.
-func (p pair) hear(t *testing.T) (e *ear) {
+func (p pair) hear(t *testing.T) (e *listener) {
 	t.Helper()
 	testenv.In(t, p.here, func() (err error) {
 		e, err = listen("here")
@@ -161,7 +161,7 @@ func TestSurvey(t *testing.T) {
 		if err := s.askAll(); err != nil {
 			t.Fatal(err)
 		}
-		e := s.ears[0]
+		e := s.listeners[0]
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return len(e.claims) == 2 && len(e.echoes) == 2
@@ -209,7 +209,7 @@ func TestSurveyOfNodes(t *testing.T) {
 			if err := s.askAll(); err != nil {
 				t.Fatal(err)
 			}
-			e := s.ears[0]
+			e := s.listeners[0]
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			return len(e.echoes) == 2 && (!has || len(e.answered) == 2)
@@ -291,7 +291,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte(
 		"\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00E\x00\x00\x1c\x00\x00\x00\x00\x40\x01\x00\x00\xc6\x12\x00\x02\xc6\x12\x00\x01\x00\x00\x00\x00\x00\x07\x00\x03"), true)
 	f.Fuzz(func(t *testing.T, frame []byte, outgoing bool) {
-		e := &ear{claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{},
+		e := &listener{claims: map[netip.Addr]map[string]bool{}, echoes: map[echoKey]int{},
 			answered: map[uint32]map[string]bool{}}
 		e.note(frame, outgoing)
 		for address := range e.claims {

@@ -46,7 +46,7 @@ func hasCgroup(t *testing.T, id string) bool {
 // reach connects from a host, and returns the address that the other end sees.
 func reach(h *Host, server net.Listener) (from netip.Addr, err error) {
 	err = h.Do(func() error {
-		c, err := net.DialTimeout("tcp", server.Addr().String(), patience)
+		c, err := net.DialTimeout("tcp", server.Addr().String(), waitTimeout)
 		if err != nil {
 			return err
 		}

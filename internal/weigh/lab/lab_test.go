@@ -39,17 +39,17 @@ func newLab(t *testing.T) *Lab {
 	return l
 }
 
-// patience is how long a busy machine may take for what takes a moment.
-const patience = 30 * time.Second
+// waitTimeout is how long a busy machine may take for what takes a moment.
+const waitTimeout = 30 * time.Second
 
 // eventually polls until f is true, for [patience] at most.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	err := poll(ctx, func() (bool, error) { return f(), nil })
 	if err != nil {
-		t.Fatalf("not within %v: %s", patience, what)
+		t.Fatalf("not within %v: %s", waitTimeout, what)
 	}
 }
 
@@ -71,7 +71,7 @@ func listen(t *testing.T, h *Host, addr netip.Addr) (l net.Listener) {
 func dial(t *testing.T, h *Host, to net.Addr) (c net.Conn) {
 	t.Helper()
 	err := h.Do(func() (err error) {
-		c, err = net.DialTimeout("tcp", to.String(), patience)
+		c, err = net.DialTimeout("tcp", to.String(), waitTimeout)
 		return err
 	})
 	if err != nil {
@@ -283,7 +283,7 @@ func TestDetour(t *testing.T) {
 	server := listen(t, l.Servers[0], l.Servers[0].IPv4)
 	accepted := func() error {
 		return l.Clients[0].Do(func() error {
-			c, err := net.DialTimeout("tcp", server.Addr().String(), patience)
+			c, err := net.DialTimeout("tcp", server.Addr().String(), waitTimeout)
 			if err != nil {
 				return err
 			}

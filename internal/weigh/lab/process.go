@@ -260,12 +260,12 @@ func (p *Process) destroy() error {
 // false if it is still there after stopTimeout or when ctx ends.
 func (p *Process) end(ctx context.Context, sig syscall.Signal) bool {
 	p.signalEnd(sig)
-	patience := time.NewTimer(stopTimeout)
-	defer patience.Stop()
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
 	select {
 	case <-p.done:
 		return true
-	case <-patience.C:
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 	return false

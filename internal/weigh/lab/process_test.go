@@ -174,7 +174,7 @@ func TestContextStopsProcess(t *testing.T) {
 	cancel()
 	select {
 	case <-p.Done():
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Fatal("the process outlives its context")
 	}
 	if _, err := l.Balancer.Start(ctx, Command{Path: "true"}); !errors.Is(err, context.Canceled) {

@@ -87,7 +87,7 @@ func TestSpread(t *testing.T) {
 		select {
 		case name := <-accepted:
 			counts[name]++
-		case <-time.After(patience):
+		case <-time.After(waitTimeout):
 			t.Fatal("a connection was made and the server did not accept it")
 		}
 	}

@@ -208,7 +208,7 @@ func exchange(from, to *Host) error {
 	sent := frame(to.MAC, from.MAC)
 	want := frame(from.MAC, to.MAC)
 	got := make([]byte, 2*len(want))
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(waitTimeout); ; {
 		if err := unix.Sendto(socket, sent, 0, address); err != nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func exchange(from, to *Host) error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("no frame of those that were sent for %v has returned", patience)
+			return fmt.Errorf("no frame of those that were sent for %v has returned", waitTimeout)
 		}
 	}
 }

@@ -130,11 +130,11 @@ func (s *session) close() error {
 	s.stop()
 	s.pings.Wait()
 	_ = s.rpc.Close() // closes the worker's standard input; a second time does nothing
-	patience := time.NewTimer(endBound)
-	defer patience.Stop()
+	timer := time.NewTimer(endBound)
+	defer timer.Stop()
 	select {
 	case <-s.ended:
-	case <-patience.C:
+	case <-timer.C:
 		_ = s.ssh.Process.Kill()
 		<-s.ended
 		return fmt.Errorf("%s: its worker did not end within %v; it will when it notices that it is alone",

@@ -47,11 +47,11 @@ func removeStale(dir string) {
 	if err != nil || !info.IsDir() {
 		return
 	}
-	since, patience := info.ModTime(), newborn
+	since, limit := info.ModTime(), newborn
 	if lived, err := os.Lstat(filepath.Join(dir, lockName)); err == nil {
-		since, patience = lived.ModTime(), locking
+		since, limit = lived.ModTime(), locking
 	}
-	if time.Since(since) < patience {
+	if time.Since(since) < limit {
 		return
 	}
 	lock, err := lockFile(filepath.Join(dir, lockName))

@@ -78,18 +78,18 @@ func (h *hangUp) Read(into []byte) (int, error) {
 
 // wait returns when the worker has nothing more to wait for.
 func (w *Worker) wait(ctx context.Context, ended <-chan struct{}) {
-	patience := time.NewTimer(silence)
-	defer patience.Stop()
+	timer := time.NewTimer(silence)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ended:
 			return
-		case <-patience.C:
+		case <-timer.C:
 			return
 		case <-w.heard:
-			patience.Reset(silence)
+			timer.Reset(silence)
 		}
 	}
 }

@@ -128,6 +128,9 @@ func pace(run *results.Run) time.Duration {
 
 // certaintyNote says what an interval of the answer is.
 func certaintyNote(s *model.Section) string {
+	if s.Kind.Sure != nil {
+		return s.Kind.Sure(s)
+	}
 	r, ok := s.Ranking()
 	if !ok || !r.ToReference.Sure() {
 		return ""

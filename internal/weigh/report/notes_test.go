@@ -29,16 +29,16 @@ func TestNotes(t *testing.T) {
 	}, "")
 	want := map[string][][]string{
 		"invalid": {
-			{"haproxy-http", "http", wording.Missing, "2, 3", "it did not start"},
-			{"jeoul-l2dsr-xdp", "http", wording.Missing, "1", "no reason was recorded"},
+			{"haproxy-http", "Web requests: http", wording.Missing, "2, 3", "it did not start"},
+			{"jeoul-l2dsr-xdp", "Web requests: http", wording.Missing, "1", "no reason was recorded"},
 		},
 		"remarks": {
-			{"http", "direct, all 2", "9–120 frames were dropped"},
-			{"http", "haproxy-http, repeat 1", "no TLS"},
+			{"Web requests: http", "direct, all 2", "9–120 frames were dropped"},
+			{"Web requests: http", "haproxy-http, repeat 1", "no TLS"},
 		},
 		"evidence": {
-			{"http", "direct, repeat 1", "none, for 40 % idled"},
-			{"http", "direct, repeat 2", "none, for 42 % idled"},
+			{"Web requests: http", "direct, repeat 1", "none, for 40 % idled"},
+			{"Web requests: http", "direct, repeat 2", "none, for 42 % idled"},
 		},
 	}
 	got := map[string][][]string{}

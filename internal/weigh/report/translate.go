@@ -57,7 +57,10 @@ type pattern struct {
 var placeholder = regexp.MustCompile(`\{(?:text|number)\d+\}`)
 
 // aNumber is what a field of a number matches: a number, a range of them, or a ratio.
-const aNumber = `([−+-]?\d[\d.,]*(?:e[+-]?\d+)?(?:–[−+-]?\d[\d.,]*(?:e[+-]?\d+)?)?)`
+const aNumber = `([−+-]?` + digits + `(?:–[−+-]?` + digits + `)?)`
+
+// digits end with one: a comma or a full stop behind them is the sentence's.
+const digits = `\d(?:[\d.,]*\d)?(?:e[+-]?\d+)?`
 
 func newTranslator(phrases []phrase) *translator {
 	t := &translator{exact: map[string]string{}, known: map[string]translated{}}

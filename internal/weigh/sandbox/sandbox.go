@@ -27,8 +27,8 @@ import (
 const (
 	servers = 3
 	webPort = 80
-	// patience is how long the parts may take to be ready, on a machine that does much else.
-	patience = time.Minute
+	// readyTimeout is how long the parts may take to be ready, on a machine that does much else.
+	readyTimeout = time.Minute
 )
 
 // Directory is the variable by which commands in the sandbox find it: its directory, of which
@@ -212,7 +212,7 @@ func (s *Sandbox) waitFor(ctx context.Context, wrong string, ok func(*ops.Status
 
 // wait tries until there is no error, for as long as patience.
 func (s *Sandbox) wait(ctx context.Context, wrong string, try func() error) error {
-	bound, cancel := context.WithTimeout(ctx, patience)
+	bound, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -229,7 +229,7 @@ func (s *Sandbox) wait(ctx context.Context, wrong string, try func() error) erro
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("%s after %v: %w", wrong, patience, err)
+			return fmt.Errorf("%s after %v: %w", wrong, readyTimeout, err)
 		case <-tick.C:
 		}
 	}

@@ -135,8 +135,8 @@ func (w *webs) close() error {
 	return w.socket.Close()
 }
 
-// Tell has the sandbox of a directory crash or revive a web server.
-func Tell(ctx context.Context, dir, verb, name string) error {
+// SendOrder has the sandbox of a directory crash or revive a web server.
+func SendOrder(ctx context.Context, dir, verb, name string) error {
 	connection, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, controlSocket))
 	if err != nil {
 		return fmt.Errorf("ask the sandbox: %w", err)

@@ -64,8 +64,8 @@ func guest() error {
 	if err != nil {
 		return err
 	}
-	p := &teller{to: port}
-	if err := p.tell(FrameHello, Hello{Kernel: release(), Clock: clockSource(), Missing: missing}); err != nil {
+	p := &frameWriter{to: port}
+	if err := p.sendFrame(FrameHello, Hello{Kernel: release(), Clock: clockSource(), Missing: missing}); err != nil {
 		return err
 	}
 	status, err := do(p, port)
@@ -73,7 +73,7 @@ func guest() error {
 	if err != nil {
 		end.Error = err.Error()
 	}
-	return errors.Join(err, p.tell(FrameEnd, end), port.Close())
+	return errors.Join(err, p.sendFrame(FrameEnd, end), port.Close())
 }
 
 // mountAll mounts what programs expect.
@@ -154,19 +154,19 @@ func findPort() (*os.File, error) {
 	return nil, nil
 }
 
-// teller sends frames.
-type teller struct {
+// frameWriter sends frames.
+type frameWriter struct {
 	mu sync.Mutex
 	to io.Writer
 }
 
-func (t *teller) send(kind FrameKind, payload []byte) error {
+func (t *frameWriter) send(kind FrameKind, payload []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return WriteFrame(t.to, Frame{kind, payload})
 }
 
-func (t *teller) tell(kind FrameKind, value any) error {
+func (t *frameWriter) sendFrame(kind FrameKind, value any) error {
 	payload, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (t *teller) tell(kind FrameKind, value any) error {
 }
 
 // do runs the job and tells what it prints and leaves.
-func do(p *teller, port io.Reader) (status int, err error) {
+func do(p *frameWriter, port io.Reader) (status int, err error) {
 	text, err := os.ReadFile(jobPath)
 	if err != nil {
 		return 0, fmt.Errorf("reading the job: %w", err)
@@ -211,14 +211,14 @@ func do(p *teller, port io.Reader) (status int, err error) {
 	go obey(port, child)
 	told := make(chan error, 1)
 	results := &file{path: job.Result}
-	go func() { told <- tellLines(p, lines, results) }()
+	go func() { told <- sendLines(p, lines, results) }()
 	status, err = reapUntil(child.Pid)
 	if job.Prints {
 		err = errors.Join(err, os.Rename(printed.Name(), job.Result))
 	}
 	// What the job left behind may hold the pipe open.
 	err = errors.Join(err, lines.SetReadDeadline(time.Now().Add(time.Second)))
-	return status, errors.Join(err, <-told, results.tell(p))
+	return status, errors.Join(err, <-told, results.sendFrame(p))
 }
 
 // unfinished ends the name of a job's output while the job runs.
@@ -246,12 +246,12 @@ func obey(port io.Reader, child *os.Process) {
 	}
 }
 
-// tellLines sends each line, and before it the job's file if that has changed.
-func tellLines(p *teller, from io.Reader, results *file) error {
+// sendLines sends each line, and before it the job's file if that has changed.
+func sendLines(p *frameWriter, from io.Reader, results *file) error {
 	scanner := bufio.NewScanner(from)
 	scanner.Buffer(nil, 1<<20)
 	for scanner.Scan() {
-		if err := errors.Join(results.tell(p), p.send(FrameLine, bytes.Clone(scanner.Bytes()))); err != nil {
+		if err := errors.Join(results.sendFrame(p), p.send(FrameLine, bytes.Clone(scanner.Bytes()))); err != nil {
 			return err
 		}
 	}
@@ -267,7 +267,7 @@ type file struct {
 	last os.FileInfo
 }
 
-func (f *file) tell(p *teller) error {
+func (f *file) sendFrame(p *frameWriter) error {
 	info, err := os.Stat(f.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -35,14 +35,14 @@ func (f fetcher) indexModules(dir, version string) error {
 	// depmod looks for lib/modules below what it is given.
 	root := filepath.Join(dir, "lib", "modules")
 	final := filepath.Join(dir, modulesBelow)
-	aside := filepath.Join(f.work, "modules")
-	if err := copyModules(from, filepath.Join(aside, "lib", "modules", version)); err != nil {
+	staging := filepath.Join(f.work, "modules")
+	if err := copyModules(from, filepath.Join(staging, "lib", "modules", version)); err != nil {
 		return err
 	}
-	if err := f.decompress(aside); err != nil {
+	if err := f.decompress(staging); err != nil {
 		return err
 	}
-	if err := f.run(f.work, busyboxProgram, "depmod", "-b", aside, version); err != nil {
+	if err := f.run(f.work, busyboxProgram, "depmod", "-b", staging, version); err != nil {
 		return err
 	}
 	for _, path := range []string{from, root, filepath.Join(dir, "usr")} {
@@ -50,7 +50,7 @@ func (f fetcher) indexModules(dir, version string) error {
 			return err
 		}
 	}
-	return os.Rename(filepath.Join(aside, "lib", "modules"), final)
+	return os.Rename(filepath.Join(staging, "lib", "modules"), final)
 }
 
 // copyModules copies the chosen modules and the lists of what is built in.

@@ -267,14 +267,14 @@ func (s *session) watch(ctx context.Context, conn io.Writer) (stop func()) {
 		case <-limit:
 			s.stop(fmt.Errorf("%w: %v", ErrLimit, s.machine.Limit))
 		}
-		patience := time.NewTimer(endBound)
-		defer patience.Stop()
+		timer := time.NewTimer(endBound)
+		defer timer.Stop()
 		if err := WriteFrame(conn, Frame{Kind: FrameInterrupt}); err != nil {
 			s.kill()
 		}
 		select {
 		case <-done:
-		case <-patience.C:
+		case <-timer.C:
 			s.kill()
 		}
 	}()
@@ -330,12 +330,12 @@ func (s *session) failed(what string) error {
 // off waits until the machine has switched itself off, or makes an end of it.
 func (s *session) off(byItself bool) {
 	if byItself {
-		patience := time.NewTimer(offBound)
-		defer patience.Stop()
+		timer := time.NewTimer(offBound)
+		defer timer.Stop()
 		select {
 		case <-s.gone:
 			return
-		case <-patience.C:
+		case <-timer.C:
 		}
 	}
 	s.kill()

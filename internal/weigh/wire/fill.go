@@ -114,7 +114,7 @@ func (s Step) setUp() uint64 {
 }
 
 // Loss is the share of what was to be begun that failed, or needed a packet sent again:
-// patience would hide any loss.
+// timeout would hide any loss.
 func (s Step) Loss() float64 {
 	if s.Asked == 0 {
 		return 0

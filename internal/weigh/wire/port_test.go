@@ -115,8 +115,8 @@ func narrow(t *testing.T, p Port, mtu int) {
 	}
 }
 
-// TestUnfitLoads names what a tester cannot run.
-func TestUnfitLoads(t *testing.T) {
+// TestUnsupportedLoads names what a tester cannot run.
+func TestUnsupportedLoads(t *testing.T) {
 	r := newRig(t, 1)
 	r.spec.Connections = 1000
 	narrow(t, r.spec.Servers[0], 700)

@@ -285,11 +285,11 @@ func (r *running) stuck() func(opened uint64, rate float64) bool {
 		if opened != last {
 			last, since = opened, time.Now()
 		}
-		patience := 10*time.Second + r.load.Timeout<<r.load.Tries
+		timeout := 10*time.Second + r.load.Timeout<<r.load.Tries
 		if rate > 0 {
-			patience += time.Duration(float64(time.Second) / rate)
+			timeout += time.Duration(float64(time.Second) / rate)
 		}
-		return time.Since(since) > patience
+		return time.Since(since) > timeout
 	}
 }
 

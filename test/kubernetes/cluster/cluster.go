@@ -28,8 +28,8 @@ const (
 // PodServerImage is the image of package podserver.
 const PodServerImage = "jeoul.io/pod-server"
 
-// Bounds of what only takes long when something is wrong.
-const startTimeout = 2 * time.Minute
+// startTimeout bounds the start of a cluster, which takes seconds, and minutes on cores that are busy with other work.
+const startTimeout = 10 * time.Minute
 
 // Options are what a cluster shall be.
 type Options struct {

@@ -210,7 +210,7 @@ func (k *kubelet) take(pod *corev1.Pod) {
 		k.running.Go(worker.run)
 	}
 	if pod.DeletionTimestamp != nil {
-		worker.tell(end{grace: time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second})
+		worker.sendEnd(end{grace: time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second})
 	}
 }
 
@@ -219,7 +219,7 @@ func (k *kubelet) forget(pod *corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if worker := k.pods[pod.UID]; worker != nil {
-		worker.tell(end{})
+		worker.sendEnd(end{})
 		delete(k.pods, pod.UID)
 	}
 }

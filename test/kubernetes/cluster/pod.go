@@ -77,8 +77,8 @@ func newPodWorker(k *kubelet, pod *corev1.Pod) *podWorker {
 		status: newStatusWriter(k, pod)}
 }
 
-// tell has the pod end; a later call replaces an earlier one. The kubelet's lock orders the calls.
-func (w *podWorker) tell(e end) {
+// sendEnd has the pod end; a later call replaces an earlier one. The kubelet's lock orders the calls.
+func (w *podWorker) sendEnd(e end) {
 	select {
 	case <-w.ends:
 	default:

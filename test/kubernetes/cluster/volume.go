@@ -85,7 +85,7 @@ func (w *podWorker) awaitObject(read func(context.Context) (map[string][]byte, e
 		case <-w.kubelet.ctx.Done():
 			return nil, err
 		case e := <-w.ends:
-			w.tell(e) // for run
+			w.sendEnd(e) // for run
 			return nil, err
 		case <-time.After(volumeRetry):
 		}

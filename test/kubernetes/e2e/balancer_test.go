@@ -102,7 +102,7 @@ func (b *balancer) start(out *log, program string, arguments ...string) *lab.Pro
 // eventually waits until the balancer's status is as it should be.
 func (b *balancer) eventually(what string, ok func(*ops.Status) bool) {
 	b.t.Helper()
-	testenv.Eventually(b.t, patience, what, func() bool {
+	testenv.Eventually(b.t, waitTimeout, what, func() bool {
 		select {
 		case <-b.daemon.Done():
 			b.t.Fatalf("the balancer ended: %v\n%s", b.daemon.Wait(), b.log.String())

@@ -71,7 +71,7 @@ func TestGatewayConformance(t *testing.T) {
 	installGatewayAPI(t, c)
 	startGateways(t, c)
 	to, _ := suiteClient(t, c.Kubeconfig, c.Lab.Balancer)
-	testenv.Eventually(t, patience, "the class says what is supported", func() bool { // the suite reads it once
+	testenv.Eventually(t, waitTimeout, "the class says what is supported", func() bool { // the suite reads it once
 		var class v1.GatewayClass
 		return to.Get(t.Context(), client.ObjectKey{Name: gatewayClass}, &class) == nil &&
 			len(class.Status.SupportedFeatures) > 0
@@ -158,7 +158,7 @@ func installGatewayAPI(t *testing.T, c *cluster.Cluster) {
 	}
 	class := &v1.GatewayClass{Spec: v1.GatewayClassSpec{ControllerName: model.DefaultClass}}
 	class.Name = gatewayClass
-	testenv.Eventually(t, patience, "the API server takes a GatewayClass", func() bool {
+	testenv.Eventually(t, waitTimeout, "the API server takes a GatewayClass", func() bool {
 		return to.Create(t.Context(), class.DeepCopy()) == nil
 	})
 }

@@ -71,7 +71,7 @@ func (l *live) ask(ctx context.Context, connection net.Conn) {
 	tick := time.NewTicker(turn)
 	defer tick.Stop()
 	for {
-		connection.SetDeadline(time.Now().Add(patience))
+		connection.SetDeadline(time.Now().Add(waitTimeout))
 		answer, err := request("tcp", connection, reader, "keep-alive")
 		if err == nil && pod != "" && answer.Pod != pod {
 			err = fmt.Errorf("%s answers in the place of %s", answer.Pod, pod)

@@ -21,8 +21,8 @@ import (
 // target is the one in the Makefile that runs these tests.
 const target = "test-kubernetes"
 
-// patience bounds every wait for what happens within seconds.
-const patience = time.Minute
+// waitTimeout bounds every wait for what happens within seconds.
+const waitTimeout = time.Minute
 
 func TestMain(m *testing.M) {
 	components.Run()

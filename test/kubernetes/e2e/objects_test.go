@@ -71,7 +71,8 @@ func (s *scope) deployment(name, app string, replicas int, node string) *appsv1.
 		TerminationGracePeriodSeconds: ptr.To[int64](30),
 		Containers: []corev1.Container{{Name: "server", Image: cluster.PodServerImage,
 			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: podserver.DefaultPort}},
-			ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+			// A pod that is slow on a busy core is not to be taken out of its service.
+			ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 30, ProbeHandler: corev1.ProbeHandler{
 				HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromString("http")}}}}},
 	}
 	if node != "" {
@@ -150,7 +151,7 @@ func (s *scope) endpoints(service string) (all []discoveryv1.Endpoint) {
 
 func (s *scope) eventually(what string, ok func() bool) {
 	s.t.Helper()
-	testenv.Eventually(s.t, patience, what, ok)
+	testenv.Eventually(s.t, waitTimeout, what, ok)
 }
 
 // service returns a load balancer of ours for an app: port 80 for the pods' port, by TCP and UDP, both families.

@@ -33,12 +33,13 @@ const (
 	NodeVariable = "NODE_NAME"
 	// PortVariable holds the port of HTTP; DefaultPort where it is not set.
 	PortVariable = "PORT"
-	// LingerVariable holds how long the server takes new connections after SIGTERM, such as 500ms; DefaultLinger
-	// where it is not set.
+	// LingerVariable holds for how long no new connection must have come after SIGTERM before the server takes no more
+	// of them, such as 500ms; DefaultLinger where it is not set.
 	LingerVariable = "LINGER"
 )
 
-// DefaultLinger is longer than the second in which kube-proxy hears of the end of a pod and writes its rules.
+// DefaultLinger is longer than the second in which kube-proxy hears of the end of a pod and writes its rules. Where it
+// takes longer, connections go on to come, and the server to take them.
 const DefaultLinger = 5 * time.Second
 
 // DefaultPort is the port that the server listens on, by TCP with HTTP and by UDP with plain datagrams.
@@ -76,6 +77,8 @@ type server struct {
 	open atomic.Int64
 	// idle receives a value when a connection ends.
 	idle chan struct{}
+	// met receives a value when a connection begins.
+	met chan struct{}
 }
 
 func serve() error {
@@ -93,7 +96,8 @@ func serve() error {
 			return fmt.Errorf("read %s: %w", LingerVariable, err)
 		}
 	}
-	s := &server{name: os.Getenv(NameVariable), node: os.Getenv(NodeVariable), idle: make(chan struct{}, 1)}
+	s := &server{name: os.Getenv(NameVariable), node: os.Getenv(NodeVariable), idle: make(chan struct{}, 1),
+		met: make(chan struct{}, 1)}
 	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
 		return err
@@ -116,15 +120,21 @@ func serve() error {
 	}
 }
 
-// drain goes on to serve for a while, new connections too, since nodes and balancers hear of the end of a pod later
-// than the pod does. Then it closes the port, and returns when the last connection has ended; the kubelet may kill the
-// process before, at the end of the grace period.
+// drain goes on to serve, new connections too, until none has come for a while, since nodes and balancers hear of the
+// end of a pod later than the pod does. Then it closes the port, and returns when the last connection has ended; the
+// kubelet may kill the process before, at the end of the grace period.
 func (s *server) drain(listener net.Listener, linger time.Duration, failed <-chan error) error {
 	s.terminating.Store(true)
-	select {
-	case err := <-failed:
-		return err
-	case <-time.After(linger):
+	quiet := time.NewTimer(linger)
+	for lingers := true; lingers; {
+		select {
+		case err := <-failed:
+			return err
+		case <-s.met:
+			quiet.Reset(linger)
+		case <-quiet.C:
+			lingers = false
+		}
 	}
 	listener.Close() // the connections go on
 	for s.open.Load() > 0 {
@@ -137,12 +147,18 @@ func (s *server) count(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		s.open.Add(1)
+		notify(s.met)
 	case http.StateClosed, http.StateHijacked:
 		s.open.Add(-1)
-		select {
-		case s.idle <- struct{}{}:
-		default:
-		}
+		notify(s.idle)
+	}
+}
+
+// notify sends a value, unless one waits to be received.
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 

@@ -37,8 +37,8 @@ type Client struct {
 // lookEvery is how long files are taken to be as they were read.
 const lookEvery = time.Second
 
-// soon is how long before its end a certificate is a problem.
-const soon = 7 * 24 * time.Hour
+// warnBefore is how long before its end a certificate is a problem.
+const warnBefore = 7 * 24 * time.Hour
 
 // Guard knows who may do what.
 type Guard struct {

@@ -129,7 +129,7 @@ func (m *material) problem(now time.Time) string {
 	case now.Before(leaf.NotBefore):
 		return fmt.Sprintf(
 			"the certificate of the API over TCP (%s) holds only from %s on; clients refuse it until then: is the clock right?", m.path, leaf.NotBefore.Local().Format(time.DateTime))
-	case leaf.NotAfter.Sub(leaf.NotBefore) > 2*soon && now.Add(soon).After(leaf.NotAfter):
+	case leaf.NotAfter.Sub(leaf.NotBefore) > 2*warnBefore && now.Add(warnBefore).After(leaf.NotAfter):
 		return fmt.Sprintf("the certificate of the API over TCP (%s) expires at %s; renew it, it is read again then",
 			m.path, leaf.NotAfter.Local().Format(time.DateTime))
 	}

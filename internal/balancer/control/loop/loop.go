@@ -54,9 +54,9 @@ func (l *Loop) Run(ctx context.Context, last func()) error {
 	defer close(l.stopped)
 	defer last()
 	hearing, stop := context.WithCancel(ctx)
-	var ears sync.WaitGroup
-	l.forwardSignals(hearing, &ears)
-	defer ears.Wait()
+	var watchers sync.WaitGroup
+	l.forwardSignals(hearing, &watchers)
+	defer watchers.Wait()
 	defer stop()
 	for {
 		select {

@@ -19,8 +19,8 @@ type Verdict struct {
 	// Share is what the backend asks for of its weight, in per cent; Drain: it asks for no new flow.
 	Share uint16
 	Drain bool
-	// former: see lb.Verdict.
-	former bool
+	// previous: see lb.Verdict.
+	previous bool
 }
 
 // VerdictOf returns what of a verdict decides.

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestElect: which backends of a service take new flows.
-func TestElect(t *testing.T) {
+// TestSelect: which backends of a service take new flows.
+func TestSelect(t *testing.T) {
 	path := lb.Path{MAC: []byte{2, 0, 0, 0, 0, 1}}
 	// A word is a backend: h healthy, f failing, n healthy without a MAC, d drained, a drained by
 	// its agent; in capitals, a backup.

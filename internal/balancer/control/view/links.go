@@ -97,9 +97,9 @@ func LinkNames(links []iface.State) []string {
 	return names
 }
 
-// CutOff says why no backend can be reached, or "". While one interface of several is up, it leads
+// Offline says why no backend can be reached, or "". While one interface of several is up, it leads
 // to some backends, and which of them the checks would reach is the routes' to say.
-func CutOff(links []iface.State) string {
+func Offline(links []iface.State) string {
 	switch {
 	case len(links) == 0 || slices.ContainsFunc(links, func(l iface.State) bool { return l.Up }):
 		return ""

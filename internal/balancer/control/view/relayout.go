@@ -43,11 +43,11 @@ func (l *Layout) changed(cfg *config.Config) (all []int, ok bool) {
 
 // renumber notes where the backends of services that changed are. It returns false, with nothing that can be used,
 // where one has an address that was no backend's before, or an address is no backend's any more.
-func (l *Layout) renumber(former *Layout, changed []int) bool {
-	if len(changed) > len(former.At)/2 {
+func (l *Layout) renumber(previous *Layout, changed []int) bool {
+	if len(changed) > len(previous.At)/2 {
 		return false // it would cost more than to number them all
 	}
-	l.At, l.Uses = slices.Clone(former.At), slices.Clone(former.Uses)
+	l.At, l.Uses = slices.Clone(previous.At), slices.Clone(previous.Uses)
 	fresh := map[int]bool{} // the uses of these numbers are the layout's own
 	usesOf := func(n int) []Use {
 		if !fresh[n] {
@@ -56,7 +56,7 @@ func (l *Layout) renumber(former *Layout, changed []int) bool {
 		return l.Uses[n]
 	}
 	for _, i := range changed {
-		for _, n := range former.At[i] {
+		for _, n := range previous.At[i] {
 			l.Uses[n] = slices.DeleteFunc(usesOf(n), func(at Use) bool { return at.I == i })
 		}
 		backends := l.Config.Services[i].Backends

@@ -70,18 +70,18 @@ func (s Start) begin(m *member, out bool, duration time.Duration, now time.Time)
 // findStarts takes over from the former view, which may be nil, how far the backends have come.
 // One that is new in a service that was there, by its endpoint or its name, begins to serve; in a service that is new
 // all do, and none begins, but for one that its checks, of a process before, have found healthy of late.
-func (v *View) findStarts(former *View) {
+func (v *View) findStarts(previous *View) {
 	v.Starts = make([][]Start, len(v.Config.Services))
 	for i, s := range v.Config.Services {
 		if s.SlowStart == 0 {
 			continue
 		}
 		v.Starts[i] = make([]Start, len(s.Backends))
-		old := former.byKey(s.Key())
+		old := previous.byKey(s.Key())
 		for j, b := range s.Backends {
 			at := &v.Starts[i][j]
 			if old != nil {
-				*at = former.startUnder(b.Name, s.BackendKey(b))
+				*at = previous.startUnder(b.Name, s.BackendKey(b))
 				continue
 			}
 			*at = Start{serves: true, unmet: true}

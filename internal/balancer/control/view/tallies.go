@@ -55,10 +55,10 @@ func (v *View) Moves(before *View) (stay map[BackendName]Tally, moves []Move) {
 		if same && len(before.Tallies) == 0 {
 			continue
 		}
-		former := before.keysIn(s.Name)
+		previous := before.keysIn(s.Name)
 		for _, b := range s.Backends {
 			m := Move{Name: NameOf(*s, b), To: s.BackendKey(b)}
-			m.From, m.Existed = former[b.Name]
+			m.From, m.Existed = previous[b.Name]
 			t, tallied := before.Tallies[m.Name]
 			switch {
 			case v.OverlayOf(*s, b).Out():

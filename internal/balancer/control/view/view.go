@@ -59,19 +59,19 @@ type View struct {
 // view, which may be nil, is taken from there.
 func New(l *Layout, overlays map[BackendName]Overlay, known []*paths.Entry, verdicts [][]Verdict,
 	ejections map[lb.BackendKey]outliers.Ejection,
-	former *View, now time.Time) *View {
+	previous *View, now time.Time) *View {
 	v := &View{Layout: l, Overlays: overlays, Laid: countOverlays(overlays), Known: known,
 		Verdicts: verdicts, Ejections: ejections, Selected: make([]Selection, len(l.Config.Services)), Now: now,
 		State: lb.State{Services: make([]lb.RoutedService, len(l.Config.Services)), Hook: l.Config.Hook,
 			Interfaces: l.Config.Interfaces, Local: l.Cgroup}}
-	v.findStarts(former)
+	v.findStarts(previous)
 	for i, s := range l.Config.Services {
-		if old := former.same(v, i); old != nil {
+		if old := previous.same(v, i); old != nil {
 			s.Backends = old.Backends
 			v.State.Services[i] = lb.RoutedService{Service: s, Paths: old.Paths, Observed: old.Observed}
 			continue
 		}
-		v.State.Services[i] = sharing(v.join(i), former.byKey(s.Key()))
+		v.State.Services[i] = sharing(v.join(i), previous.byKey(s.Key()))
 	}
 	v.State.Pool = l.Config.Pool()
 	return v
@@ -147,15 +147,15 @@ func (v *View) same(next *View, i int) *lb.RoutedService {
 	if old == nil || old.Mode != s.Mode {
 		return nil
 	}
-	former := v.Keyed[s.Key()]
-	if !v.isPlain(former) || !next.isPlain(i) {
+	previous := v.Keyed[s.Key()]
+	if !v.isPlain(previous) || !next.isPlain(i) {
 		return nil
 	}
-	if !lb.SameBackends(v.Config.Services[former].Backends, s.Backends) {
+	if !lb.SameBackends(v.Config.Services[previous].Backends, s.Backends) {
 		return nil
 	}
 	for j := range s.Backends {
-		if !samePath(v.Known[v.At[former][j]], next.Known[next.At[i][j]]) {
+		if !samePath(v.Known[v.At[previous][j]], next.Known[next.At[i][j]]) {
 			return nil
 		}
 	}
@@ -189,18 +189,18 @@ func pathOf(s lb.Service, e *paths.Entry) lb.Path {
 
 // sharing returns a service with the slices of a former one, which may be nil,
 // where they hold the same.
-func sharing(made lb.RoutedService, former *lb.RoutedService) lb.RoutedService {
-	if former == nil {
+func sharing(made lb.RoutedService, previous *lb.RoutedService) lb.RoutedService {
+	if previous == nil {
 		return made
 	}
-	if lb.SameBackends(made.Backends, former.Backends) {
-		made.Backends = former.Backends
+	if lb.SameBackends(made.Backends, previous.Backends) {
+		made.Backends = previous.Backends
 	}
-	if made.Observed.Equal(former.Observed) {
-		made.Observed = former.Observed
+	if made.Observed.Equal(previous.Observed) {
+		made.Observed = previous.Observed
 	}
-	if slices.EqualFunc(made.Paths, former.Paths, equalPaths) {
-		made.Paths = former.Paths
+	if slices.EqualFunc(made.Paths, previous.Paths, equalPaths) {
+		made.Paths = previous.Paths
 	}
 	return made
 }

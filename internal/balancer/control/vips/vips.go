@@ -46,9 +46,9 @@ type Host interface {
 // full NAT: it puts them there, puts back what others take away, and announces them. It is its loop's own.
 type VIPs struct {
 	host Host
-	// tell reaches the segment.
-	tell func(link string, vips ...netip.Addr) error
-	log  *slog.Logger
+	// notify reaches the segment.
+	notify func(link string, vips ...netip.Addr) error
+	log    *slog.Logger
 	// changed logs what the host has changed.
 	changed func()
 	// link is the first interface, as it was read last, and looked says that what it has was
@@ -76,9 +76,9 @@ type VIPs struct {
 
 // New returns one that holds nothing yet. tell announces addresses to the segment of a link, and changed is called when
 // the host has changed something.
-func New(host Host, tell func(link string, vips ...netip.Addr) error, log *slog.Logger, changed func(),
+func New(host Host, notify func(link string, vips ...netip.Addr) error, log *slog.Logger, changed func(),
 	loop *loop.Loop) *VIPs {
-	h := &VIPs{host: host, tell: tell, log: log, changed: changed}
+	h := &VIPs{host: host, notify: notify, log: log, changed: changed}
 	h.turn, h.renewal = loop.Quiet(h.announceSome), loop.Quiet(h.renewSome)
 	return h
 }
@@ -291,7 +291,7 @@ func (h *VIPs) announceSome() {
 	}
 	end := min(h.told+announceAtOnce, len(h.held))
 	if some := h.held[min(h.told, end):end]; len(some) > 0 {
-		if err := h.tell(h.link.Name, some...); err != nil {
+		if err := h.notify(h.link.Name, some...); err != nil {
 			h.log.Warn(loglines.OneLine(err))
 		}
 	}

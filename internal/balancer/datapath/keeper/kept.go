@@ -79,9 +79,9 @@ func (k *Keeper) failOpenAt() (when time.Time, is bool, err error) {
 	defer m.Map.Close()
 	defer m.Storage.Unmap()
 	head := m.Head()
-	moved, patience := atomic.LoadUint64(&head.Moved), atomic.LoadUint32(&head.Patience)
-	if moved != 0 && patience != 0 {
-		when = flowtable.MonotonicZero().Add(time.Duration(moved) + time.Duration(patience)*time.Millisecond)
+	moved, bound := atomic.LoadUint64(&head.Moved), atomic.LoadUint32(&head.Patience)
+	if moved != 0 && bound != 0 {
+		when = flowtable.MonotonicZero().Add(time.Duration(moved) + time.Duration(bound)*time.Millisecond)
 	}
 	return when, head.Orphaned != 0, nil
 }

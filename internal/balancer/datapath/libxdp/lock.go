@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long the lock is waited for: libxdp holds it for some milliseconds.
+// lockTimeout is how long the lock is waited for: libxdp holds it for some milliseconds.
 const (
-	patience = 10 * time.Second
-	pause    = 5 * time.Millisecond
+	lockTimeout = 10 * time.Second
+	pause       = 5 * time.Millisecond
 )
 
 // lock takes the lock of all dispatchers, an advisory one on their directory. What it returns gives it back.
@@ -32,9 +32,9 @@ func lock() (*os.File, error) {
 		if err == nil {
 			return dir, nil
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Since(start) > patience {
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Since(start) > lockTimeout {
 			dir.Close()
-			return nil, fmt.Errorf("%w: locking %s for %v: %v", ErrLocked, root(), patience, err)
+			return nil, fmt.Errorf("%w: locking %s for %v: %v", ErrLocked, root(), lockTimeout, err)
 		}
 	}
 }

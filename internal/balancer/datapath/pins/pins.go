@@ -58,11 +58,11 @@ type Pinner interface {
 	PinCopy(path string) error
 }
 
-// patience is how long Open waits for a lock: `jeoul status`, or a start in another network
+// lockTimeout is how long Open waits for a lock: `jeoul status`, or a start in another network
 // namespace, holds it for the moment in which it looks whether there is a process.
 const (
-	patience = 2 * time.Second
-	pause    = 20 * time.Millisecond
+	lockTimeout = 2 * time.Second
+	pause       = 20 * time.Millisecond
 )
 
 // Open takes the lock of an instance and makes its directory, on the host's bpf file system
@@ -74,7 +74,7 @@ func Open(stateDir, instance string) (*Store, error) {
 		if err == nil {
 			s.stateDir, s.instance = stateDir, instance
 		}
-		if !errors.Is(err, ErrBusy) || time.Since(start) > patience {
+		if !errors.Is(err, ErrBusy) || time.Since(start) > lockTimeout {
 			return s, err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -136,7 +135,7 @@ func (c *Controller) follow(ctx context.Context) {
 			}
 		}
 		c.look(ctx)
-		c.tell(ctx)
+		c.sendReport(ctx)
 	}
 }
 
@@ -148,7 +147,7 @@ func (c *Controller) look(ctx context.Context) {
 	}
 	c.readPools()
 	services := c.build()
-	same := c.pushed && reflect.DeepEqual(services, c.services)
+	same := c.pushed && push.Same(services, c.services)
 	c.services = services
 	if !same || !c.balancerHasIt(ctx) || c.refusedForLong() {
 		c.push(ctx)

@@ -65,8 +65,8 @@ func (c *Controller) followRights(ctx context.Context) {
 	}
 }
 
-// tell says to the balancer how old the picture is and what does not work, and makes an Event of what is new.
-func (c *Controller) tell(ctx context.Context) {
+// sendReport says to the balancer how old the picture is and what does not work, and makes an Event of what is new.
+func (c *Controller) sendReport(ctx context.Context) {
 	now := time.Now()
 	report := ops.FeedReport{Follows: c.opt.Follows, Platform: ops.Kubernetes, Troubles: c.troubles(now)}
 	for _, t := range report.Troubles {

@@ -7,6 +7,7 @@ package model
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -65,6 +66,12 @@ type Verdict struct {
 	Unassigned, Problems []Problem
 }
 
+// Equal says whether two verdicts are the same.
+func (v Verdict) Equal(o Verdict) bool {
+	return v.Ours == o.Ours && v.Mode == o.Mode && slices.Equal(v.Addresses, o.Addresses) &&
+		slices.Equal(v.Unassigned, o.Unassigned) && slices.Equal(v.Problems, o.Problems)
+}
+
 // Problem is why a Service is not served as it asks.
 type Problem struct {
 	// Reason is a word in CamelCase.
@@ -106,6 +113,9 @@ type Picture struct {
 	// parts are what each of our Services has come to, by "namespace/name", and of is what they depend on besides.
 	parts map[string]*part
 	of    common
+	// pools and claims are what the Grants are of, beside the claims of the parts.
+	pools  []pools.Pool
+	claims []pools.Claim
 }
 
 // Key returns the "namespace/name" of an object, such as a Service.
@@ -117,6 +127,8 @@ type builder struct {
 	// slices are those of each Service, by "namespace/name".
 	slices map[string][]*discoveryv1.EndpointSlice
 	nodes  nodes
+	// anew: a Service of ours is another than before. granted: the Grants are those of before.
+	anew, granted bool
 	Picture
 }
 
@@ -145,19 +157,35 @@ func Rebuild(c Cluster, settings Settings, before Picture) Picture {
 	if !b.of.same(before.of) {
 		before.parts = nil
 	}
-	var ours []*part
-	claims := slices.Clone(c.Claims)
+	ours := make([]*part, 0, len(before.parts))
 	for _, s := range c.Services {
 		if p := b.partOf(s, before); p != nil {
-			ours, claims = append(ours, p), append(claims, p.claim)
+			ours = append(ours, p)
 		}
 	}
-	b.Grants = pools.Allocate(settings.Pools, claims)
+	b.allocate(c.Claims, ours, before)
+	b.Services, b.Owners = make([]lb.Service, 0, len(before.Services)), make([]string, 0, len(before.Services))
 	for _, p := range ours {
 		b.serve(p)
 	}
 	b.sort()
 	return b.Picture
+}
+
+// allocate gives addresses to Gateways and Services: those of before where nobody asks for anything else.
+func (b *builder) allocate(gateways []pools.Claim, ours []*part, before Picture) {
+	b.pools, b.claims = b.settings.Pools, gateways
+	b.granted = !b.anew && len(ours) == len(before.parts) && reflect.DeepEqual(b.pools, before.pools) &&
+		reflect.DeepEqual(b.claims, before.claims)
+	if b.granted {
+		b.Grants = before.Grants
+		return
+	}
+	claims := slices.Grow(slices.Clone(gateways), len(ours))
+	for _, p := range ours {
+		claims = append(claims, p.claim)
+	}
+	b.Grants = pools.Allocate(b.pools, claims)
 }
 
 // sort puts the services into the order of their names, which that of the informers is not.

@@ -51,6 +51,7 @@ func (b *builder) partOf(s *corev1.Service, before Picture) *part {
 	if !b.admit(s, before.Wishes) {
 		return nil
 	}
+	b.anew = true
 	p := &part{service: s, claim: b.claim(s)}
 	p.wishes, p.claimed = b.Wishes[key], clipped(b.Verdicts[key])
 	b.parts[key] = p
@@ -61,7 +62,7 @@ func (b *builder) partOf(s *corev1.Service, before Picture) *part {
 func (b *builder) serve(p *part) {
 	key := Key(p.service)
 	grant, list := b.Grants[key], b.slices[key]
-	if !p.served || !slices.Equal(p.slices, list) || !reflect.DeepEqual(p.grant, grant) {
+	if !p.served || !slices.Equal(p.slices, list) || !b.granted && !reflect.DeepEqual(p.grant, grant) {
 		first, made := len(b.Services), *p
 		b.Verdicts[key] = p.claimed
 		b.add(p.service)

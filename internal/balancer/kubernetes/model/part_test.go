@@ -8,6 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // TestRebuild: what is taken over from the picture before is what would be made anew, whatever has changed, and what
@@ -36,6 +39,10 @@ func TestRebuild(t *testing.T) {
 		},
 		"settings": func(_ *Cluster, set *Settings) { set.RoutedPods, set.Mode = true, "nat" },
 		"pools":    func(_ *Cluster, set *Settings) { set.Pools = nil },
+		"a Gateway": func(c *Cluster, _ *Settings) {
+			c.Claims = []pools.Claim{{Name: "Gateway shop/edge", Namespace: "shop",
+				Families: []pools.Family{pools.IPv4}, Ports: []pools.Port{{Protocol: lb.TCP, Number: 80}}}}
+		},
 	} {
 		next, other := c, set
 		next.Services, next.Slices = append([]*corev1.Service(nil), c.Services...), append(c.Slices[:0:0], c.Slices...)

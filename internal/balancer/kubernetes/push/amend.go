@@ -62,10 +62,11 @@ func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, erro
 // is to have no more, both in the order of their names.
 func (p *Pusher) difference(services []lb.Service) (changed []lb.Service, removed []string) {
 	wanted := make(map[string]bool, len(services))
-	for _, s := range services {
+	for i := range services {
+		s := &services[i]
 		wanted[s.Name] = true
-		if had, has := p.taken[s.Name]; !has || !same(had, s) {
-			changed = append(changed, s)
+		if had, has := p.taken[s.Name]; !has || !same(&had, s) {
+			changed = append(changed, *s)
 		}
 	}
 	for name := range p.taken {
@@ -77,16 +78,30 @@ func (p *Pusher) difference(services []lb.Service) (changed []lb.Service, remove
 	return changed, removed
 }
 
+// Same says whether two pictures have the same services, which mostly share their memory.
+func Same(a, b []lb.Service) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !same(&a[i], &b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
 // same says whether two services are. Those of one picture and the next mostly share their backends.
-func same(a, b lb.Service) bool {
-	if lb.Identical(&a, &b) {
+func same(a, b *lb.Service) bool {
+	if lb.Identical(a, b) {
 		return true
 	}
 	if !lb.SameBackends(a.Backends, b.Backends) {
 		return false
 	}
-	a.Backends, b.Backends = nil, nil
-	return reflect.DeepEqual(a, b)
+	x, y := *a, *b
+	x.Backends, y.Backends = nil, nil
+	return reflect.DeepEqual(x, y)
 }
 
 // writeDifference returns the text of a difference.

@@ -61,6 +61,14 @@ type Writer struct {
 	Gateways versioned.Interface
 	// told is what was said last of a Service that has no condition to say it, by its UID.
 	told map[types.UID]string
+	// right are the Services whose status was found to be right, and for which verdict, by "namespace/name".
+	right map[string]judged
+}
+
+// judged is a Service and what became of it.
+type judged struct {
+	service *corev1.Service
+	verdict model.Verdict
 }
 
 // written is the status of a Service, as far as it is ours: what is left out is given up.
@@ -84,20 +92,25 @@ func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts
 	if w.told == nil {
 		w.told = map[types.UID]string{}
 	}
+	before := w.right
+	w.right = make(map[string]judged, len(verdicts))
 	var errs []error
 	for _, s := range services {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		verdict, known := verdicts[model.Key(s)]
+		key := model.Key(s)
+		verdict, known := verdicts[key]
 		var err error
-		switch {
+		switch was, there := before[key]; {
+		case known && there && was.service == s && was.verdict.Equal(verdict):
+			w.right[key] = was
 		case known && verdict.Ours:
 			err = w.bring(ctx, s, verdict)
 		default:
 			err = w.giveUp(ctx, s)
 			if known {
-				w.tell(s, verdict.Problems)
+				w.recordProblems(s, verdict.Problems)
 			}
 		}
 		if err != nil {
@@ -121,10 +134,11 @@ func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) 
 		}
 		if had == nil || had.Status != c.Status || had.Reason != c.Reason || had.Message != c.Message {
 			changed = true
-			w.tellCondition(s, c)
+			w.recordCondition(s, c)
 		}
 	}
 	if !changed && sameIngress(s.Status.LoadBalancer.Ingress, ingress) {
+		w.right[model.Key(s)] = judged{s, v}
 		return nil
 	}
 	status := &ours{Conditions: conditions}
@@ -136,7 +150,7 @@ func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) 
 		return err
 	}
 	// Another controller has written other addresses: they stay, and this one says so.
-	w.tell(s, []model.Problem{{Reason: reasonConflict,
+	w.recordProblems(s, []model.Problem{{Reason: reasonConflict,
 		Message: "the addresses in the status are another controller's, and stay: " + err.Error()}})
 	status.LoadBalancer = nil
 	return w.apply(ctx, s, status)
@@ -248,8 +262,8 @@ func list(problems []model.Problem) string {
 	return text
 }
 
-// tellCondition makes an Event of a condition that changed.
-func (w *Writer) tellCondition(s *corev1.Service, c *metav1.Condition) {
+// recordCondition makes an Event of a condition that changed.
+func (w *Writer) recordCondition(s *corev1.Service, c *metav1.Condition) {
 	if c.Status == metav1.ConditionTrue {
 		w.Recorder.Eventf(s, nil, corev1.EventTypeNormal, c.Reason, "Serve", "%s", c.Message)
 		return
@@ -257,8 +271,8 @@ func (w *Writer) tellCondition(s *corev1.Service, c *metav1.Condition) {
 	w.warn(s, c.Reason, c.Message)
 }
 
-// tell makes an Event of problems of a Service that has no condition of ours, once.
-func (w *Writer) tell(s *corev1.Service, problems []model.Problem) {
+// recordProblems makes an Event of problems of a Service that has no condition of ours, once.
+func (w *Writer) recordProblems(s *corev1.Service, problems []model.Problem) {
 	if text := list(problems); len(problems) > 0 && w.told[s.UID] != text {
 		w.told[s.UID] = text
 		w.warn(s, problems[0].Reason, text)

@@ -29,8 +29,12 @@ type axes struct {
 	log bool
 }
 
-// axisPadding is between an axis' name and its numbers, in pixels.
-const axisPadding = 4
+// axisPadding is between an axis' name and its numbers, and tickGap between those and the axis, in pixels: the lowest
+// number of the vertical axis stands beside it.
+const (
+	axisPadding = 3
+	tickGap     = 4
+)
 
 // xAxis is the horizontal axis of a chart, which is below the marks.
 type xAxis struct {
@@ -52,7 +56,7 @@ func (xAxis) tickStyle() text.Style {
 
 // height returns the room for the numbers and the name.
 func (x xAxis) height() vg.Length {
-	h := labelsHeight(x.tickStyle(), x.ticks)
+	h := labelsHeight(x.tickStyle(), x.ticks) + tickGap
 	if x.name != "" {
 		h += x.nameStyle().Height(x.name) + axisPadding
 	}
@@ -106,7 +110,7 @@ func (a *axes) drawX(x xAxis) {
 			continue
 		}
 		a.StrokeLine2(gridLine(), at, a.Min.Y, at, a.Max.Y)
-		a.FillText(s, vg.Point{X: at, Y: a.Min.Y + s.FontExtents().Descent}, t.Label)
+		a.FillText(s, vg.Point{X: at, Y: a.Min.Y - tickGap + s.FontExtents().Descent}, t.Label)
 	}
 }
 

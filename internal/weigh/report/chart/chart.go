@@ -92,7 +92,6 @@ const (
 	headHeight  = 28
 	barWidth    = 13
 	dotRadius   = 4.2
-	legendLine  = 26
 	axisHeight  = 44
 	titleHeight = 30
 	gap         = 8
@@ -194,9 +193,7 @@ func (c *Chart) height(width float64) float64 {
 	if c.Kind == Lines {
 		return h - axisHeight + c.linesTall(width)
 	}
-	if len(c.Legend) > 0 {
-		h += legendLine
-	}
+	h += float64(c.legendHeight(width))
 	if c.Kind == Scatter {
 		return h + scatterHeight
 	}
@@ -220,11 +217,9 @@ func (c *Chart) draw(dc draw.Canvas) {
 		c.drawScatter(dc)
 		return
 	}
-	if len(c.Legend) > 0 {
-		c.drawLegend(dc)
-		dc.Max.Y -= legendLine
-	}
 	width := float64(dc.Size().X)
+	c.drawLegend(dc)
+	dc.Max.Y -= c.legendHeight(width)
 	left, right := c.margins(width)
 	area := draw.Crop(dc, left, -right, 0, 0)
 	c.drawRows(area, dc, width)
@@ -390,11 +385,21 @@ func (c *Chart) end(r Row) float64 {
 	return end
 }
 
-// drawLegend explains the inks in a line above the rows.
+// legendHeight is the room of what explains the inks above the rows.
+func (c *Chart) legendHeight(width float64) vg.Length {
+	if len(c.Legend) == 0 {
+		return 0
+	}
+	_, height := c.legendPlaces(width)
+	return height
+}
+
+// drawLegend explains the inks above the rows.
 func (c *Chart) drawLegend(dc draw.Canvas) {
 	s := style(fontSize, InkQuiet, false, atStart)
-	x, y := dc.Min.X, dc.Max.Y-legendLine/2+4
-	for _, e := range c.Legend {
+	places, _ := c.legendPlaces(float64(dc.Size().X))
+	for i, e := range c.Legend {
+		x, y := dc.Min.X+places[i].x, dc.Max.Y-places[i].y-legendEach/2
 		if c.Kind == Dots {
 			circle(dc, e.Ink.color(), x+5, y, dotRadius)
 			if e.Hollow {
@@ -404,8 +409,7 @@ func (c *Chart) drawLegend(dc draw.Canvas) {
 			dc.SetColor(e.Ink.color())
 			dc.Fill(vg.Rectangle{Min: vg.Point{X: x, Y: y - 5}, Max: vg.Point{X: x + 10, Y: y + 5}}.Path())
 		}
-		fill(dc, s, x+15, y, e.Name)
-		x += 15 + s.Width(e.Name)*labelSlack + 14
+		fill(dc, s, x+legendMark, y, e.Name)
 	}
 }
 

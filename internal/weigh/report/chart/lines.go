@@ -26,6 +26,7 @@ const (
 	linesHeight  = 300
 	legendEach   = 18
 	legendSample = 24
+	legendMark   = 15 // room for the mark of an entry that is no line
 	upright      = 48 // room for the numbers of the vertical axis
 )
 
@@ -56,9 +57,17 @@ type legendPlace struct{ x, y vg.Length }
 // legendPlaces puts the entries one after the other, in as many rows as they need.
 func (c *Chart) legendPlaces(width float64) (places []legendPlace, height vg.Length) {
 	s := style(fontSize, InkQuiet, false, atStart)
-	at := legendPlace{}
+	var names []string
 	for _, l := range c.Lines {
-		need := legendSample + 6 + s.Width(l.Name)*labelSlack + 14
+		names = append(names, l.Name)
+	}
+	sample := vg.Length(legendSample + 6)
+	for _, e := range c.Legend {
+		names, sample = append(names, e.Name), legendMark
+	}
+	at := legendPlace{}
+	for _, name := range names {
+		need := sample + s.Width(name)*labelSlack + 14
 		if at.x > 0 && at.x+need > vg.Length(width) {
 			at = legendPlace{0, at.y + legendEach}
 		}

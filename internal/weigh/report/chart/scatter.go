@@ -3,7 +3,9 @@
 package chart
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -27,10 +29,8 @@ const scatterHeight = 340
 
 // drawScatter draws a chart of the kind scatter into dc.
 func (c *Chart) drawScatter(dc draw.Canvas) {
-	if len(c.Legend) > 0 {
-		c.drawLegend(dc)
-		dc.Max.Y -= legendLine
-	}
+	c.drawLegend(dc)
+	dc.Max.Y -= c.legendHeight(float64(dc.Size().X))
 	quiet := style(tickSize, InkQuiet, false, atStart)
 	fill(dc, quiet, dc.Min.X, dc.Max.Y-legendEach/2, c.YAxis)
 	dc.Max.Y -= legendEach
@@ -67,9 +67,17 @@ func (c *Chart) drawScatter(dc draw.Canvas) {
 			dot(a, XY{p.X.Value, p.Y.Value}, InkPaper, dotRadius-1.2)
 		}
 	}
-	for _, p := range c.Places {
+	// Who stands at the edge has the fewest places for a name.
+	for _, p := range slices.SortedStableFunc(slices.Values(c.Places),
+		func(p, q Place) int { return cmp.Compare(p.X.Value, q.X.Value) }) {
 		s := style(fontSize, InkText, false, atStart)
-		taken.put(s.Width(p.Name)*labelSlack, a.x(p.X.Value), a.y(p.Y.Value), func(x, y vg.Length) {
+		at := vg.Point{X: a.x(p.X.Value), Y: a.y(p.Y.Value)}
+		width := s.Width(p.Name) * labelSlack
+		taken.put(width, at.X, at.Y, func(x, y vg.Length) {
+			if away := y - at.Y; math.Abs(float64(away)) > 2*fontSize {
+				end := y - vg.Length(math.Copysign(fontSize/2, float64(away)))
+				a.StrokeLine2(gridLine(), at.X, at.Y, min(max(at.X, x), x+width), end)
+			}
 			fill(a.Canvas, s, x, y, p.Name)
 		})
 	}
@@ -115,7 +123,11 @@ func (l *labels) take(left, bottom, right, top vg.Length) {
 func (l *labels) put(width, x, y vg.Length, write func(x, y vg.Length)) {
 	const half = fontSize/2 + 1
 	for _, away := range []vg.Length{0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6, 8, -8, 10, -10} {
-		for _, left := range []vg.Length{x + dotRadius + 4, x - dotRadius - 4 - width, x - width/2} {
+		for _, left := range []vg.Length{x + dotRadius + 4, x - dotRadius - 4 - width, x - width/2, l.within.Min.X,
+			l.within.Max.X - width} {
+			if math.Abs(float64(left+width/2-x)) > float64(width)/2+dotRadius+5 {
+				continue // It would be nearer to another dot.
+			}
 			middle := y + away*(half+1)
 			r := vg.Rectangle{Min: vg.Point{X: left, Y: middle - half},
 				Max: vg.Point{X: left + width, Y: middle + half}}

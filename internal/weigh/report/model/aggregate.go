@@ -158,7 +158,7 @@ func newSection(registered []Registration, load string, trials []results.Trial, 
 		}
 	}
 	s.collect(shared)
-	s.Kind, s.words = kindOf(s, registered), titleOf(load, registered)
+	s.Kind, s.words = kindOf(s, registered), titleOf(s, registered)
 	return s
 }
 

@@ -3,6 +3,7 @@
 package model
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
@@ -12,8 +13,9 @@ import (
 
 // Registration is how a kind of load makes itself known.
 type Registration struct {
-	// Titles say in words what loads of this kind do, by their names in suites.
+	// Titles say in words what loads of this kind do, by their names in suites; Name heads those with other names.
 	Titles map[string]string
+	Name   string
 	// Of says how a load is reported; nil if it is of another kind.
 	Of func(*Section) *Kind
 }
@@ -37,6 +39,8 @@ type Kind struct {
 	Answer   func(*Section) []string
 	Overview func(*Section) *Sheet
 	Picture  func(*Section) *chart.Figure
+	// Sure says how sure Answer is. Without: what the ranking's interval is, if there is one.
+	Sure func(*Section) string
 	// Yardstick is what subjects are ranked by. Without: by nothing, for more than one figure counts.
 	Yardstick func(*Section) Yardstick
 	// BestOfPoint says that one balancer can be better than another at each point by the yardstick.
@@ -54,14 +58,23 @@ type Kind struct {
 // Paragraph explains one thing about how to read the figures.
 type Paragraph struct{ Head, Text string }
 
-// titleOf is the load's name, in words where they are known.
-func titleOf(load string, registered []Registration) string {
+// titleOf says in words what the load does, in those of a kind that knows it, and has its name where those are of any
+// such load.
+func titleOf(s *Section, registered []Registration) string {
+	name := ""
 	for _, r := range registered {
-		if title, ok := r.Titles[load]; ok {
+		if r.Of(s) == nil {
+			continue
+		}
+		if title, ok := r.Titles[s.Load]; ok {
 			return title
 		}
+		name = cmp.Or(name, r.Name)
 	}
-	return wording.Clean(load)
+	if name == "" {
+		return wording.Clean(s.Load)
+	}
+	return name + ": " + wording.Clean(s.Load)
 }
 
 // kindOf returns how a load is reported: by the first that knows it.

@@ -16,6 +16,7 @@ var Kind = model.Registration{
 		"bulk":        "Bulk transfer (iperf3)",
 		"bulk-frames": "Bulk transfer in single frames (iperf3)",
 	},
+	Name: "Bulk transfer",
 	Of: func(s *model.Section) *model.Kind {
 		if !s.HasParam(model.ParamStreams) {
 			return nil

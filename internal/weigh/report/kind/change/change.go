@@ -23,13 +23,14 @@ const movedTarget = 2
 // Kind is of changes under live connections.
 var Kind = model.Registration{
 	Titles: map[string]string{"change": "Live connections while backends change"},
+	Name:   "Live connections",
 	Of: func(s *model.Section) *model.Kind {
 		if !s.HasParam(model.ParamEvent) {
 			return nil
 		}
 		return &model.Kind{Question: "who of those that are connected through each is cut off while its backends change",
 			Sheets: changeSheets, Verdict: changeVerdict, Figures: changeFigures, Reading: changeReading,
-			Answer: changeAnswer, Overview: changeOverview, Picture: changePicture}
+			Answer: changeAnswer, Overview: changeOverview, Picture: changePicture, Sure: changeSure}
 	},
 }
 

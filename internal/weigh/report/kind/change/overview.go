@@ -106,6 +106,18 @@ func changeAnswer(s *model.Section) []string {
 	return out
 }
 
+// changeSure says how often each event was met: counts of losses have no interval.
+func changeSure(s *model.Section) string {
+	repeats := 0
+	for _, p := range s.Points() {
+		repeats = max(repeats, p.Valid)
+	}
+	if repeats < 2 {
+		return "Every event was met once, so a small difference may be chance: repeats would tell."
+	}
+	return fmt.Sprintf("Counts are those of the worst of %d repeats of each event; who lost nothing lost nothing in any of them.", repeats)
+}
+
 // changeOverview has a row for each balancer with all that it lost.
 func changeOverview(s *model.Section) *model.Sheet {
 	sh := &model.Sheet{Columns: []model.Column{{Title: "Subject"}},

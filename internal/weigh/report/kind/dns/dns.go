@@ -32,14 +32,25 @@ const (
 )
 
 // Kind is of name servers that are asked.
-var Kind = model.Registration{Titles: map[string]string{"dnsperf": "DNS queries (dnsperf)"}, Of: func(s *model.Section) *model.Kind {
-	if !s.HasParam(model.ParamQuestion) {
-		return nil
-	}
-	return &model.Kind{Question: "how many queries a second are answered by one and by more name servers, and what does that cost the machine",
-		Sheets: dnsSheets, Verdict: dnsVerdict, Figures: dnsFigures, Reading: dnsReading,
-		Yardstick: model.ByRate, BestOfPoint: true}
-}}
+var Kind = model.Registration{
+	Titles: map[string]string{
+		"dnsperf": "DNS queries (dnsperf)",
+		"dns":     "DNS queries (dnsperf)",
+		"first":   "DNS queries of the document's first experiment",
+		"second":  "DNS queries of the document's second experiment",
+		"even":    "DNS queries from sockets dealt out evenly",
+		"full":    "DNS queries from two generators",
+	},
+	Name: "DNS queries",
+	Of: func(s *model.Section) *model.Kind {
+		if !s.HasParam(model.ParamQuestion) {
+			return nil
+		}
+		return &model.Kind{Question: "how many queries a second are answered by one and by more name servers, and what does that cost the machine",
+			Sheets: dnsSheets, Verdict: dnsVerdict, Figures: dnsFigures, Reading: dnsReading,
+			Yardstick: model.ByRate, BestOfPoint: true}
+	},
+}
 
 var dnsReading = []model.Paragraph{
 	{Head: "Generator, balancer and servers on one machine",

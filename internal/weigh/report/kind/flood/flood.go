@@ -18,14 +18,23 @@ import (
 const floodTargetRatio = 2
 
 // Kind is of a flood's experiment.
-var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
-	if !s.HasParam(model.ParamFlood) {
-		return nil
-	}
-	return &model.Kind{Question: "who of those that are connected is lost or has to wait while it is flooded, and what does it keep of the flood",
-		Sheets: floodSheets, Verdict: floodVerdict, Figures: floodFigures, Reading: floodReading,
-		Answer: floodAnswer, Overview: floodOverview}
-}}
+var Kind = model.Registration{
+	Titles: map[string]string{
+		"syn":          "SYN flood",
+		"syn-answered": "SYN flood that servers answer",
+		"syn-ack":      "Flood of SYNs and their ACKs",
+		"udp":          "UDP flood",
+	},
+	Name: "Flood",
+	Of: func(s *model.Section) *model.Kind {
+		if !s.HasParam(model.ParamFlood) {
+			return nil
+		}
+		return &model.Kind{Question: "who of those that are connected is lost or has to wait while it is flooded, and what does it keep of the flood",
+			Sheets: floodSheets, Verdict: floodVerdict, Figures: floodFigures, Reading: floodReading,
+			Answer: floodAnswer, Overview: floodOverview, Sure: floodSure}
+	},
+}
 
 var floodReading = []model.Paragraph{
 	{Head: "Two phases",

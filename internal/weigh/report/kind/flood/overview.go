@@ -5,8 +5,10 @@ package flood
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/weigh/certainty"
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -57,6 +59,21 @@ func slowdownField() model.Field {
 		Column: model.Column{Title: "p99 × quiet, of each trial", Numeric: true},
 		Cell:   func(_ *model.Group, p *model.Point, _ int) string { return slowdown(p).Interval() },
 	}
+}
+
+// floodSure says what the answer's intervals are.
+func floodSure(s *model.Section) string {
+	repeats := 0
+	for _, p := range s.Points() {
+		if d := slowdown(p); d.Sure() {
+			repeats = max(repeats, d.Repeats)
+		}
+	}
+	if repeats == 0 {
+		return "Too few repeats for an interval, so how long clients wait may be chance."
+	}
+	return fmt.Sprintf("In brackets: the interval that has the true ratio in it in %.0f of 100 runs; from %d repeats. "+
+		"One that has 1 in it tells no wait from a quiet one.", math.Round(certainty.Level*100), repeats)
 }
 
 // floodOverview is what the clients saw and what was kept, in five columns.

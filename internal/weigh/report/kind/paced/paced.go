@@ -20,14 +20,15 @@ var Kind = model.Registration{
 		"arrivals":     "Requests at a fixed rate, new connections (open loop)",
 		"highest-rate": "The highest rate that holds, new connections (open loop)",
 	},
+	Name: "Requests at a fixed rate",
 	Of: func(s *model.Section) *model.Kind {
 		searched := web.Kind.Of(s)
 		searched.Reading, searched.ReadFirst = openReading, true
 		switch {
 		case s.HasParam(model.ParamArrivals):
 			return &model.Kind{Question: "how long do clients of each wait while requests come at a fixed rate",
-				Expected: s.Baseline, Sheets: model.LoadSheets, Verdict: arrivalVerdict,
-				Figures: arrivalFigures, Drawn: model.RateAndCost, OnePoint: true,
+				Expected: s.Baseline, Sheets: model.LoadSheets, Verdict: pacedVerdict,
+				Figures: pacedFigures, Drawn: model.RateAndCost, OnePoint: true,
 				Yardstick: byP99, Reading: openReading, OfRepeats: true, ReadFirst: true}
 		case s.HasParam(model.ParamP99Bound):
 			return searched
@@ -42,14 +43,14 @@ func byP99(s *model.Section) model.Yardstick {
 		Cost: results.BalancerCPUUsPerRequest, CostUnit: "µs"}
 }
 
-func arrivalFigures(s *model.Section, colours *chart.Palette) []chart.Figure {
+func pacedFigures(s *model.Section, colours *chart.Palette) []chart.Figure {
 	return []chart.Figure{model.LatencyChart(s, colours), model.RateChart(s, colours),
 		model.RequestCostChart(s, colours)}
 }
 
-// arrivalVerdict says at each rate how long 99 % of the requests took: that all are
+// pacedVerdict says at each rate how long 99 % of the requests took: that all are
 // served is no difference as long as they are.
-func arrivalVerdict(s *model.Section) []string {
+func pacedVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, g := range s.Groups {
 		var words []string

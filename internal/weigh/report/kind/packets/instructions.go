@@ -14,14 +14,20 @@ import (
 )
 
 // Counted is of the instructions of packets, which were counted.
-var Counted = model.Registration{Of: func(s *model.Section) *model.Kind {
-	if !s.Has(results.InstructionsPerPacket) {
-		return nil
-	}
-	return &model.Kind{Question: "how many instructions does a packet take in the data plane",
-		Sheets: packetInstructionSheets, Verdict: packetInstructionVerdict, Reading: packetInstructionReading,
-		Compared: &model.RateMetric{Name: results.InstructionsNetOfEmpty, Title: "instructions a packet, net", Noun: "instructions"}}
-}}
+var Counted = model.Registration{
+	Titles: map[string]string{
+		"packets": "Packets through the data plane",
+	},
+	Name: "Packets",
+	Of: func(s *model.Section) *model.Kind {
+		if !s.Has(results.InstructionsPerPacket) {
+			return nil
+		}
+		return &model.Kind{Question: "how many instructions does a packet take in the data plane",
+			Sheets: packetInstructionSheets, Verdict: packetInstructionVerdict, Reading: packetInstructionReading,
+			Compared: &model.RateMetric{Name: results.InstructionsNetOfEmpty, Title: "instructions a packet, net", Noun: "instructions"}}
+	},
+}
 
 // packetInstructionSheets has a table a hook, with a row for every kind of packet.
 func packetInstructionSheets(s *model.Section) []model.Sheet {

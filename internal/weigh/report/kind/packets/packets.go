@@ -23,16 +23,22 @@ const adjustSubject = "adjust"
 const lineSubject = "line"
 
 // Kind is of the data plane, measured packet by packet.
-var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
-	if !s.Has(results.NsPerPacket) {
-		return nil
-	}
-	return &model.Kind{Question: "how many nanoseconds does each spend on a packet", Expected: model.EmptySubject,
-		Sheets: packetSheets, Verdict: packetVerdict,
-		Figures: func(s *model.Section, _ *chart.Palette) []chart.Figure { return packetCharts(s) },
-		Answer:  packetAnswer, Overview: packetOverview, Picture: packetPicture, Reading: packetReading,
-		Compared: &model.RateMetric{Name: results.NsNetOfEmpty, Title: "ns a packet, net", Noun: "ns"}}
-}}
+var Kind = model.Registration{
+	Titles: map[string]string{
+		"packets": "Packets through the data plane",
+	},
+	Name: "Packets",
+	Of: func(s *model.Section) *model.Kind {
+		if !s.Has(results.NsPerPacket) {
+			return nil
+		}
+		return &model.Kind{Question: "how many nanoseconds does each spend on a packet", Expected: model.EmptySubject,
+			Sheets: packetSheets, Verdict: packetVerdict,
+			Figures: func(s *model.Section, _ *chart.Palette) []chart.Figure { return packetCharts(s) },
+			Answer:  packetAnswer, Overview: packetOverview, Picture: packetPicture, Reading: packetReading,
+			Compared: &model.RateMetric{Name: results.NsNetOfEmpty, Title: "ns a packet, net", Noun: "ns"}}
+	},
+}
 
 // packetSheets are the tables of `jeoul bench packets`: one a hook with a row
 // for every kind of packet, and one with every figure.

@@ -16,9 +16,12 @@ import (
 // Kind is of transactions of a byte each way: TCP_CRR or TCP_RR.
 var Kind = model.Registration{
 	Titles: map[string]string{
-		"crr": "A connection for each transaction (TCP_CRR)",
-		"rr":  "Transactions over kept connections (TCP_RR)",
+		"crr":         "A connection for each transaction (TCP_CRR)",
+		"rr":          "Transactions over kept connections (TCP_RR)",
+		"crr-netperf": "A connection for each transaction (netperf's TCP_CRR)",
+		"rr-netperf":  "Transactions over kept connections (netperf's TCP_RR)",
 	},
+	Name: "Transactions",
 	Of: func(s *model.Section) *model.Kind {
 		if !slices.ContainsFunc(s.Trials, func(t results.Trial) bool {
 			return t.Params[model.ParamPinned] != nil && t.Params[model.ParamConcurrency] != nil

@@ -16,6 +16,7 @@ var Kind = model.Registration{
 		"https":      "New connections with TLS (ab)",
 		"https-kept": "Kept connections with TLS (wrk)",
 	},
+	Name: "Web requests",
 	Of: func(s *model.Section) *model.Kind {
 		return &model.Kind{Question: "how many requests a second does each serve, and at what cost", Expected: s.Baseline,
 			Sheets:  model.LoadSheets,

@@ -41,30 +41,46 @@ func nouns(noun string) string {
 }
 
 // Kind is of connections and datagrams that are made packet by packet.
-var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
-	if !s.HasParam(model.ParamWire) {
-		return nil
-	}
-	_, _, noun := wireRate(s)
-	k := &model.Kind{Sheets: wirePeakSheets, Verdict: wirePeakVerdict, Figures: wirePeakFigures, Reading: wireReading,
-		Question: fmt.Sprintf("how many %s a second does each carry, and how evenly does it spread them", nouns(noun))}
-	switch {
-	case isLadder(s):
-		k.Sheets, k.Verdict, k.Figures = ladderSheets, ladderVerdict, ladderFigures
-	case s.Constant[model.ParamWire].Word == model.WireCapacity:
-		k.Question = "how many connections can each hold at a time"
-		k.Sheets, k.Verdict, k.Figures = capacitySheets, capacityVerdict, capacityFigures
-	case s.HasParam("beside"):
-		k.Question = "what does it lose while it is flooded"
-		k.Verdict = besideVerdict
-	default:
-		k.Yardstick = wireYardstick
-	}
-	if s.HasParam("bursts") {
-		k.Reading = slices.Concat(wireReading, burstReading)
-	}
-	return k
-}}
+var Kind = model.Registration{
+	Titles: map[string]string{
+		"setup":          "Connections set up at rising rates",
+		"session":        "Sessions at rising rates",
+		"setup-peak":     "The most connections set up a second",
+		"session-peak":   "The most sessions a second",
+		"setup-lossless": "Connections set up without loss",
+		"capacity":       "Connections open at a time",
+		"capacity-2M":    "Two million connections open at a time",
+		"capacity-5M":    "Five million connections open at a time",
+		"quiet":          "Sessions without a flood",
+		"flooded":        "Sessions beside a SYN flood",
+	},
+	Name: "Packet by packet",
+	Of: func(s *model.Section) *model.Kind {
+		if !s.HasParam(model.ParamWire) {
+			return nil
+		}
+		_, _, noun := wireRate(s)
+		k := &model.Kind{Sheets: wirePeakSheets, Verdict: wirePeakVerdict, Figures: wirePeakFigures,
+			Reading:  wireReading,
+			Question: fmt.Sprintf("how many %s a second does each carry, and how evenly does it spread them", nouns(noun))}
+		switch {
+		case isLadder(s):
+			k.Sheets, k.Verdict, k.Figures = ladderSheets, ladderVerdict, ladderFigures
+		case s.Constant[model.ParamWire].Word == model.WireCapacity:
+			k.Question = "how many connections can each hold at a time"
+			k.Sheets, k.Verdict, k.Figures = capacitySheets, capacityVerdict, capacityFigures
+		case s.HasParam("beside"):
+			k.Question = "what does it lose while it is flooded"
+			k.Verdict = besideVerdict
+		default:
+			k.Yardstick = wireYardstick
+		}
+		if s.HasParam("bursts") {
+			k.Reading = slices.Concat(wireReading, burstReading)
+		}
+		return k
+	},
+}
 
 // wireYardstick ranks by the rate.
 func wireYardstick(s *model.Section) model.Yardstick {

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmdkit
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// TimeText writes a time for a person, and a dash where there is none.
+func TimeText(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return at.Local().Format(time.DateTime)
+}
+
+// OneLine keeps what others have written, such as a backend's answer, in its row, and from the terminal's controls.
+func OneLine(cell string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text.StripEscape(cell))
+}
+
+// CheckTime writes how long a health check took.
+func CheckTime(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d < time.Millisecond {
+		return d.Round(time.Microsecond).String()
+	}
+	return d.Round(10 * time.Microsecond).String()
+}
+
+// SinceText says, in parentheses, since when something is so; nothing where that is not known.
+func SinceText(since time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return " (since " + since.Local().Format(time.DateTime) + ")"
+}
+
+// SecondsText writes seconds as a duration.
+func SecondsText(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).String()
+}
+
+// Joined lists texts with commas between them.
+func Joined[T fmt.Stringer](list []T) string {
+	var texts []string
+	for _, item := range list {
+		texts = append(texts, item.String())
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/events"
+)
+
+const (
+	// watchGap is the least time from one reading to the next: events come in bursts, and a reading takes
+	// the daemon some work.
+	watchGap = 250 * time.Millisecond
+	// watchRetry is the time from one attempt to reach a daemon that has gone to the next, and watchAgain
+	// bounds how long it may take to come back: a restart takes seconds.
+	watchRetry, watchAgain = time.Second, 30 * time.Second
+)
+
+// follower prints things of a kind as they change.
+type follower[T any] struct {
+	client *api.Client
+	query  query[T]
+	out    *getWriter[T]
+	// says is where a person reads of interruptions.
+	says io.Writer
+	// before are those that were printed, by name, as they were then.
+	before map[string]T
+	// retry and again are watchRetry and watchAgain, but in tests.
+	retry, again time.Duration
+}
+
+// watch prints what there is and then what changes, until the context ends (no error) or the daemon has gone
+// and does not come back.
+func (w *follower[T]) watch(ctx context.Context) error {
+	found, err := choose(ctx, w.client, w.out.kind, w.query)
+	if err != nil {
+		return err
+	}
+	if err := w.begin(found); err != nil {
+		return err
+	}
+	// A watched thing may go and come.
+	w.out.kind.absent = true
+	for {
+		err := w.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		fmt.Fprintf(w.says, "jeoul: %v; waiting up to %s for it to come back\n", err, w.again)
+		if err := w.reach(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+		fmt.Fprintf(w.says, "jeoul: the daemon on %s answers again\n", w.client.At())
+	}
+}
+
+// begin prints what there is.
+func (w *follower[T]) begin(found []T) error {
+	w.before = map[string]T{}
+	for _, one := range found {
+		w.before[w.out.kind.name(one)] = w.out.kind.settled(one)
+	}
+	return w.out.begin(found)
+}
+
+// follow reads anew after events, until their stream breaks off; it returns why. All events that are kept come
+// first, so that none is missed of those since the last reading.
+func (w *follower[T]) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	news, over := make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		over <- w.client.Events(ctx, "", true, func(*events.Event, *events.Lost) error {
+			select {
+			case news <- struct{}{}:
+			default:
+			}
+			return nil
+		})
+	}()
+	for {
+		select {
+		case err := <-over:
+			return err
+		case <-news:
+		}
+		if err := w.read(ctx); err != nil {
+			return err
+		}
+		select {
+		case err := <-over:
+			return err
+		case <-time.After(watchGap):
+		}
+	}
+}
+
+// reach waits until the daemon answers again.
+func (w *follower[T]) reach(ctx context.Context) error {
+	bound := time.After(w.again)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-bound:
+			return fmt.Errorf("the daemon on %s has gone, and has not come back within %s", w.client.At(), w.again)
+		case <-time.After(w.retry):
+		}
+		err := w.read(ctx)
+		if err == nil || errors.Is(err, api.ErrNoRights) {
+			return err
+		}
+	}
+}
+
+// read prints what has changed since the last reading.
+func (w *follower[T]) read(ctx context.Context) error {
+	found, err := choose(ctx, w.client, w.out.kind, w.query)
+	if err != nil {
+		return err
+	}
+	gone := w.before
+	w.before = make(map[string]T, len(found))
+	for _, one := range found {
+		name, now := w.out.kind.name(one), w.out.kind.settled(one)
+		was, known := gone[name]
+		delete(gone, name)
+		w.before[name] = now
+		if known && reflect.DeepEqual(was, now) {
+			continue
+		}
+		if err := w.out.change(one, false); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(gone)) {
+		if err := w.out.change(gone[name], true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin prints the things that are watched, in a form that goes on with change.
+func (w *getWriter[T]) begin(found []T) error {
+	if w.format == "text" || w.format == "wide" {
+		return w.table(found)
+	}
+	for _, one := range found {
+		if err := w.change(one, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removed is how a program is told that a thing is not there any more.
+type removed[T any] struct {
+	Removed T `json:"removed"`
+}
+
+// change prints a thing that has changed, or was removed: a row, a line of JSON, a document of YAML or a name.
+func (w *getWriter[T]) change(one T, gone bool) error {
+	var value any = one
+	if gone {
+		value = removed[T]{one}
+	}
+	switch w.format {
+	case "json":
+		return json.NewEncoder(w.to).Encode(value)
+	case "yaml":
+		if _, err := fmt.Fprintln(w.to, "---"); err != nil {
+			return err
+		}
+		return writeYAML(w.to, value)
+	case "name":
+		_, err := fmt.Fprintln(w.to, w.kind.name(one))
+		return err
+	}
+	columns := w.shown()
+	cells := cellsOf(columns, one)
+	for i := range columns {
+		if gone && columns[i].fate {
+			cells[i] = "removed"
+		}
+	}
+	return w.row(columns, cells)
+}
+
+// watchEvents prints the events that are kept, or those of them after that of an id, and those that come; it goes on
+// after the last one where the daemon has gone and comes back.
+func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.Event], q query[events.Event],
+	last string,
+	says io.Writer) error {
+	if err := out.begin(nil); err != nil {
+		return err
+	}
+	started := last
+	var failed time.Time // since when the daemon cannot be reached; zero: it can
+	for {
+		err := client.Events(ctx, last, true, func(event *events.Event, lost *events.Lost) error {
+			failed = time.Time{}
+			if lost != nil {
+				return writeEvent(says, nil, lost)
+			}
+			last = event.ID
+			if !q.means(out.kind, *event) {
+				return nil
+			}
+			return out.change(*event, false)
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case last == started || !failed.IsZero() && time.Since(failed) > watchAgain:
+			return err
+		case failed.IsZero():
+			failed = time.Now()
+			fmt.Fprintf(says, "jeoul: %v; waiting up to %s for it to come back\n", err, watchAgain)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchRetry):
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
+	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/top"
+)
+
+// TopCmd shows a running balancer live.
+type TopCmd struct {
+	cmdkit.DaemonFlags
+	cmdkit.OutputFlag
+	View     string        `name:"view" enum:"${topViews}" default:"services" placeholder:"VIEW" help:"The table that is shown first: ${topViews} (${default})."`
+	Sort     string        `name:"sort" placeholder:"COLUMN" help:"The column that it is sorted by, such as new/s."`
+	Filter   string        `name:"filter" placeholder:"WORDS" help:"Show only rows that contain all of these words."`
+	All      bool          `name:"all" short:"a" help:"Show kinds of drops that no packet met, too."`
+	Interval time.Duration `name:"interval" default:"${topInterval}" placeholder:"DURATION" help:"Time from one reading to the next (${default})."`
+	ReadOnly bool          `name:"read-only" help:"Refuse every operation."`
+	Once     bool          `name:"once" help:"Read twice, an interval apart, print the table once, and end."`
+}
+
+// Help says what the line has no room for.
+func (TopCmd) Help() string {
+	return `Keys 1 to 6 show services, backends, drops, balancers, limits and operations; ? lists the others. Drain, enable, disable and ` +
+		`weight ask before they do anything. Rates come from the counters of the API, and nothing else needs to run. ` +
+		`On a terminal that cannot place text (TERM=dumb) the table is printed again every five seconds.`
+}
+
+// Validate checks what the command line says against itself.
+func (c *TopCmd) Validate() error {
+	if c.Interval < top.LeastInterval {
+		return fmt.Errorf("--interval %s is too short: at least %s", c.Interval, top.LeastInterval)
+	}
+	if c.JSON() && !c.Once {
+		return fmt.Errorf("--output json goes with --once")
+	}
+	return nil
+}
+
+// dumbInterval is the least time from one table to the next on a terminal where they scroll by.
+const dumbInterval = 5 * time.Second
+
+// Run shows the balancer.
+func (c *TopCmd) Run(ctx context.Context) error {
+	client, err := c.NewClient()
+	if err != nil {
+		return err
+	}
+	options := top.Options{
+		Balancer: described{client, c.DaemonFlags},
+		At:       client.At(),
+		View:     top.View(c.View),
+		Sort:     c.Sort,
+		Filter:   c.Filter,
+		Interval: c.Interval,
+		All:      c.All,
+		ReadOnly: c.ReadOnly,
+		ASCII:    !top.UTF8(),
+		Now:      time.Now,
+	}
+	switch {
+	case c.Once:
+		return top.Once(ctx, options, os.Stdout, c.JSON())
+	case !cmdkit.IsTerminal(os.Stdout) || !cmdkit.IsTerminal(os.Stdin):
+		return top.ErrNoTerminal
+	case top.Dumb():
+		options.Interval = max(options.Interval, dumbInterval)
+		return top.Report(ctx, options, os.Stdout)
+	}
+	return top.Run(ctx, options, os.Stdin, os.Stdout, os.Environ())
+}
+
+// described is a balancer whose services and backends are described as `jeoul describe` does.
+type described struct {
+	*api.Client
+	flags cmdkit.DaemonFlags
+}
+
+// Operate changes the balancer. A refusal is in the daemon's own words: the screen says which daemon it is.
+func (d described) Operate(ctx context.Context, order ops.Order) (*ops.Operation, error) {
+	done, err := d.Client.Operate(ctx, order)
+	var refusal *api.Problem
+	if errors.As(err, &refusal) {
+		return nil, refusal
+	}
+	return done, err
+}
+
+// Describe returns all about a service, or about one of its backends.
+func (d described) Describe(ctx context.Context, service, backend string) (string, error) {
+	found, err := askAbout(ctx, d.flags, service, backend)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	if backend == "" {
+		found.writeService(&text, time.Now())
+	} else {
+		found.writeBackend(&text, time.Now())
+	}
+	return text.String(), nil
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import "time"
+
+// A balancer that begins to announce VIPs gets packets of connections that others have begun just before. What it does
+// not know of them breaks, and peers tell of what begins within half a second, as walks over all flows take that long.
+// So it has them look at all of it at once, and for a while, until routers have changed their ways, each few
+// milliseconds.
+
+const (
+	// hastened is for how long peers that are asked to tell of what begins sooner do so: routers take some seconds to
+	// go by what is announced.
+	hastened = 10 * time.Second
+	// hurriedEvery is from one look at all flows to the next one meanwhile, or after a Flush; hurriedShare bounds it by
+	// how often that has the time that a look takes.
+	hurriedEvery = 20 * time.Millisecond
+	hurriedShare = 4
+)
+
+// RequestEarly has peers that tell us tell of flows as soon as they are proven, for a while: packets of theirs are
+// about to come here. It does not wait for that.
+func (e *Exchange) RequestEarly() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for r := range e.receivers {
+		signal(r.requestEarly)
+	}
+}
+
+// pause is from the beginning of one look at flows to the next one's, the last of which took so long.
+func (e *Exchange) pause(hurries bool, took time.Duration) time.Duration {
+	if !hurries {
+		return e.options.Every
+	}
+	return min(e.options.Every, max(hurriedEvery, hurriedShare*took))
+}
