@@ -50,10 +50,6 @@ PODMAN ?= podman
 export CGO_ENABLED ?= 0
 # Without the paths of this tree, so that a second clone on the machine finds in Go's cache what the first has compiled.
 export GOFLAGS := $(GOFLAGS) -trimpath
-# What is stripped from the program is not made either: it is a seventh of what compiling costs.
-ifneq ($(filter -w,$(GO_LDFLAGS)),)
-export GOFLAGS += -gcflags=all=-dwarf=false
-endif
 
 AS_ROOT   := scripts/as-root.sh
 GIVE_BACK := scripts/give-back.sh
