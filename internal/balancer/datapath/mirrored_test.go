@@ -64,7 +64,7 @@ func replyByMirror(t *testing.T, r *rig, frame []byte, asked verdict) {
 	}
 	before := returned()
 	for ; sent < 200; sent++ {
-		if sent%4 == 0 { // a CPU learns from two ticks that the clock goes on, and asks the kernel once or twice in each
+		if sent%4 == 0 { // a CPU learns from two ticks that the clock goes on, and asks the kernel twice in each
 			r.datapath.Beat()
 		}
 		action, out := r.run(t, frame)
