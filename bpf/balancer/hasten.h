@@ -47,7 +47,7 @@ static __always_inline bool hastens(const struct service *service)
 {
 	if (service->mode == MODE_L2DSR || (has_mode(MODE_NAT) && service->mode == MODE_NAT))
 		return !service->mss;
-	/* Of full NAT, what is in midstream can, whose MSS is told already. */
+	/* Full NAT takes it in midstream only, when the SYN has told the MSS. */
 	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
 }
 

@@ -5,23 +5,33 @@
 #include "../choose/choice.h"
 #include "translate.h"
 
+/* take_pool_end makes the source of a packet an address and port of the pool; false where that address
+ * has gone. */
+static __always_inline bool take_pool_end(void *generation, struct backend *backend,
+					  const struct pool_end *end, struct translation *to)
+{
+	__be32 *address = source_at(generation, backend, end->address);
+
+	if (!address)
+		return false;
+	__builtin_memcpy(to->source, address, sizeof(to->source));
+	to->source_port = end->port;
+	return true;
+}
+
 /* from_pool makes the source of a packet what its flow has of the pool. Scratch: takes
  * tracking.source. */
 static __always_inline enum outcome from_pool(void *generation, const struct decision *decision,
 					      struct translation *to)
 {
 	struct scratch *scratch = get_scratch();
-	__be32 *address;
 
 	if (!scratch || !decision->backend)
 		return OUTCOME_DROPPED_NO_FLOW;
-	address = source_at(generation, decision->backend, scratch->tracking.source.address);
-	if (!address)
-		return has_hairpins() && scratch->tracking.source.address == POOL_LOCAL ?
-			       OUTCOME_DROPPED_NO_ADDRESS : OUTCOME_DROPPED_NO_FLOW;
-	__builtin_memcpy(to->source, address, sizeof(to->source));
-	to->source_port = scratch->tracking.source.port;
-	return OUTCOME_NONE;
+	if (take_pool_end(generation, decision->backend, &scratch->tracking.source, to))
+		return OUTCOME_NONE;
+	return has_hairpins() && scratch->tracking.source.address == POOL_LOCAL ?
+		       OUTCOME_DROPPED_NO_ADDRESS : OUTCOME_DROPPED_NO_FLOW;
 }
 
 /* apply_choice puts a packet's choice into the decision, and in mode fullnat the packet's new

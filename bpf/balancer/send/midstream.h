@@ -31,14 +31,6 @@ static __always_inline bool parse_midstream(ctx_t *ctx, __u32 network, bool ipv6
 	       parse_plain4(packet, header, data_end) == OUTCOME_NONE;
 }
 
-/* returns_midstream says whether a packet with ports that is for no service may be a reply of full NAT
- * that goes on. */
-static __always_inline bool returns_midstream(ctx_t *ctx, const struct packet *packet)
-{
-	return has_mode(MODE_FULLNAT) && has_pool_port(packet) && !changes_flow(packet) &&
-	       whole(ctx, packet);
-}
-
 /* sends_midstream says whether the fast path has found that a packet of full NAT goes on, to a
  * backend on the link that it came in on. */
 static __always_inline bool sends_midstream(const struct decision *decision,
@@ -56,15 +48,13 @@ static __always_inline enum outcome send_from_pool_as(ctx_t *ctx, const struct f
 	struct decision decision = { .backend = backend, .mode = MODE_FULLNAT };
 	struct packet packet = {};
 	struct translation to;
-	__be32 *source;
 
-	source = source_at(current_generation(), backend, flow->source.address);
-	if (!source || !parse_midstream(ctx, network, ipv6, &packet) ||
-	    !may_travel(ctx, &packet) || too_big(ctx, &packet, &decision, 0))
+	if (!parse_midstream(ctx, network, ipv6, &packet) || !may_travel(ctx, &packet) ||
+	    too_big(ctx, &packet, &decision, 0))
 		return OUTCOME_NONE;
 	unchanged(&packet, &to);
-	__builtin_memcpy(to.source, source, sizeof(to.source));
-	to.source_port = flow->source.port;
+	if (!take_pool_end(current_generation(), backend, &flow->source, &to))
+		return OUTCOME_NONE;
 	aim(&decision, &to);
 	if (translate_as(ctx, &packet, &to, ipv6) != OUTCOME_NONE)
 		return OUTCOME_DROPPED_MALFORMED;
@@ -95,6 +85,7 @@ static __always_inline enum outcome return_from_pool_as(ctx_t *ctx, __u32 networ
 	struct packet packet = {};
 	struct route route = {};
 	struct translation to;
+	enum outcome outcome;
 	__u32 place;
 
 	if (!parse_midstream(ctx, network, ipv6, &packet) || !is_pool(generation, &packet))
@@ -108,11 +99,11 @@ static __always_inline enum outcome return_from_pool_as(ctx_t *ctx, __u32 networ
 	note_fullnat(generation, place, &packet);
 	if (translate_as(ctx, &packet, &to, ipv6) != OUTCOME_NONE)
 		return OUTCOME_DROPPED_MALFORMED;
-	*egress = route.interface;
-	if (readdress(ctx, &packet, route.macs, route.interface))
-		return OUTCOME_DROPPED_NO_ROOM;
-	count_reply(&packet, &decision.backend->index, ctx_packets(ctx));
-	return OUTCOME_RETURNED;
+	outcome = leave_by(ctx, &packet, &decision, WAY_FOUND, &route);
+	*egress = decision.egress;
+	if (outcome == OUTCOME_RETURNED)
+		count_returned(&packet, &decision, ctx_packets(ctx));
+	return outcome;
 }
 
 /* return_from_pool sends a reply to its client, and counts it, where its route is mirrored:

@@ -96,7 +96,7 @@ __noinline int return_from_endpoint(ctx_t *ctx, __u32 at, __u32 *egress)
 	return reply_from_endpoint(ctx, current_generation(), &packet, true, egress);
 }
 
-/* reply_on_fast_path sends on what is for no service, and may be a reply. */
+/* reply_on_fast_path sends on a packet, whole and with ports, that is for no service and may be a reply. */
 static __always_inline enum outcome reply_on_fast_path(ctx_t *ctx, void *generation,
 						       const struct packet *packet, bool ipv6,
 						       __u32 *egress)
@@ -105,8 +105,7 @@ static __always_inline enum outcome reply_on_fast_path(ctx_t *ctx, void *generat
 
 	/* A full-NAT flow's replies are not found by their source. */
 	if (has_mode(MODE_FULLNAT) && has_pool_port(packet))
-		return returns_midstream(ctx, packet) ? return_from_pool(ctx, at, egress) :
-							OUTCOME_NONE;
+		return changes_flow(packet) ? OUTCOME_NONE : return_from_pool(ctx, at, egress);
 	if (!has_mode(MODE_NAT))
 		return OUTCOME_NONE;
 	return CTX_HASTENS || !ipv6 ? reply_from_endpoint(ctx, generation, packet, ipv6, egress) :

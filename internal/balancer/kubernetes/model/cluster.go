@@ -172,7 +172,8 @@ func Rebuild(c Cluster, settings Settings, before Picture) Picture {
 	return b.Picture
 }
 
-// allocate gives addresses to Gateways and Services: those of before where nobody asks for anything else.
+// allocate assigns addresses to Gateways and Services. It keeps those of the last picture where pools and claims are
+// the same.
 func (b *builder) allocate(gateways []pools.Claim, ours []*part, before Picture) {
 	b.pools, b.claims = b.settings.Pools, gateways
 	b.granted = !b.anew && len(ours) == len(before.parts) && reflect.DeepEqual(b.pools, before.pools) &&

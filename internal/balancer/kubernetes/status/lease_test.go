@@ -52,7 +52,7 @@ func TestLeaseBesideAnotherClock(t *testing.T) {
 						t.Fatal(err)
 					}
 					if leads.Load() {
-						t.Fatal("both write the status")
+						t.Fatal("this balancer holds the Lease that the other one renews")
 					}
 				}
 				// It looks every one to 2.2 periods: once to see the last renewal, and once more when that is over.
@@ -60,7 +60,7 @@ func TestLeaseBesideAnotherClock(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !leads.Load() {
-					t.Error("nobody writes the status")
+					t.Error("this balancer did not take over the Lease that nobody renews")
 				}
 				stop()
 				running.Wait()
