@@ -87,12 +87,17 @@ deps: ## install what is missing: Debian packages, and Go if it is too old
 deps-vm: ## install what a laboratory in a virtual machine needs as well
 	@scripts/deps.sh vm
 
+# deps-demo compiles other modules meanwhile: neither half of what a fresh machine waits for needs the other.
+.PHONY: deps-demo
+deps-demo:
+	@scripts/modules.sh $(ARCH) >/dev/null 2>&1 & scripts/deps.sh demo || { status=$$?; wait; exit $$status; }
+
 .PHONY: try
-try: rights-try deps build ## try a balancer with three web servers and a client on this machine (TRY=--demo: by itself); needs root
+try: rights-try deps-demo build ## try a balancer with three web servers and a client on this machine (TRY=--demo: by itself); needs root
 	@$(AS_ROOT) $(BIN) try $(TRY)
 
 .PHONY: demo
-demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; needs root
+demo: rights-demo deps-demo build ## weigh L2DSR against a proxy, in the short form; needs root
 	@mkdir -p $(RESULTS)
 	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
 	$(AS_ROOT) $(BIN) bench run suites/l2dsr-bmt.yaml --quick --to $(RESULTS)/demo

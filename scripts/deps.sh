@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh [vm|bgp|browser|capture]: installs what building, testing and the laboratory need, with `vm`
-# what a laboratory in a virtual machine needs as well, with `bgp` the routers of
-# make test-bgp, with `browser` and `capture` those of
-# make test-dashboard and make test-capture, and this machine lacks: Debian packages through apt, and a Go toolchain through the Go module
-# proxy where the packaged one is too old to fetch it itself. Says nothing when
-# nothing is missing.
+# deps.sh [demo|vm|bgp|browser|capture]: installs what this machine lacks of what building, testing and the laboratory
+# need: Debian packages through apt, and a Go toolchain through the Go module proxy where the packaged one is too old
+# to fetch it itself. `demo` leaves out what only tests and other laboratories need; `vm`, `bgp`, `browser` and
+# `capture` add what a laboratory in a virtual machine, make test-bgp, make test-dashboard and make test-capture need
+# besides. Says nothing when nothing is missing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# What must be there (a program, or a file by its path), the package that
-# brings it, and what it is for.
-needs() {
+# What building, `make demo` and `make try` need: a program, or a file by its path, the package that brings it, and its purpose.
+demo_needs() {
 	cat <<-'END'
 		/etc/ssl/certs/ca-certificates.crt  ca-certificates HTTPS to the Go module proxy
 		clang                               clang           compiles the eBPF programs
@@ -23,10 +21,18 @@ needs() {
 		ethtool                             ethtool         shows what offloads are in use
 		nginx                               nginx-light     the laboratory's web servers
 		haproxy                             haproxy         the proxy that is weighed
+		ab                                  apache2-utils   load: a connection for each request
+		curl                                curl            a client in make try and in tests
+		ps                                  procps          ps and sysctl
+	END
+}
+
+# What other laboratories and `make test` need besides.
+lab_needs() {
+	cat <<-'END'
 		named                               bind9           the laboratory's name servers
 		bird                                bird2           the router of balancers in tests
 		dnsperf                             dnsperf         load: DNS queries
-		ab                                  apache2-utils   load: a connection for each request
 		wrk                                 wrk             load: kept-alive connections
 		/etc/services                       netbase         wrk looks the port of http up in it
 		iperf3                              iperf3          load: bulk transfer
@@ -35,7 +41,6 @@ needs() {
 		nft                                 nftables        the kernel's NAT by maps as a balancer
 		keepalived                          keepalived      checks for the kernel's IPVS; judges imports and exports in tests
 		ipvsadm                             ipvsadm         judges exports in tests
-		curl                                curl            a client in tests
 		ssh                                 openssh-client  reaches the machines of an inventory
 		sshd                                openssh-server  the machines in tests
 		ansible-playbook                    ansible-core    checks deploy/ansible in tests
@@ -43,7 +48,6 @@ needs() {
 		prometheus                          prometheus      scrapes a balancer in tests
 		tcpdump                             tcpdump         shows the laboratory's packets
 		tmux                                tmux            the terminal of jeoul top in tests
-		ps                                  procps          ps and sysctl
 	END
 }
 
@@ -100,7 +104,8 @@ while read -r what package why; do
 	missing+=("$package")
 	reasons+=("$(printf '  %-16s %s' "$package" "$why")")
 done < <(
-	needs
+	demo_needs
+	[ "${1:-}" = demo ] || lab_needs
 	[ "${1:-}" != vm ] || vm_needs
 	[ "${1:-}" != bgp ] || bgp_needs
 	[ "${1:-}" != browser ] || browser_needs
