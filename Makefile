@@ -201,8 +201,10 @@ test-gateway: rights-test deps build build-kubernetes ## run the conformance sui
 		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestGatewayConformance$$' ./e2e
 
 .PHONY: bench-kubernetes
-bench-kubernetes: rights-test build ## measure a change of one of 5,000 Services with 20 pods each, up to the balancer's configuration, and up to its data plane
+bench-kubernetes: rights-test build build-kubernetes ## measure 5,000 Services with 20 pods each: a change up to the balancer's configuration and its data plane, then, of a real API server, 100 a second, and 50 pods replaced under 500 new connections a second
 	@JEOUL_TEST_ROOT=1 JEOUL_TEST_BINARY='$(abspath $(BIN))' $(GO) test ./internal/balancer/kubernetes/controller -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^$$' -bench='^Benchmark(Scale|Served)$$' -benchtime=100x
+	@JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' \
+		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='Measured$$' ./e2e
 
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container

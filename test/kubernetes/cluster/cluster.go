@@ -33,7 +33,7 @@ const startTimeout = 10 * time.Minute
 
 // Options are what a cluster shall be.
 type Options struct {
-	// Nodes are from 1 to 98; Clients at least 1, by default 1.
+	// Nodes are from 0, a control plane alone, to 98; Clients at least 1, by default 1.
 	Nodes, Clients int
 	// ProxyMode is that of kube-proxy, iptables or nftables; by default iptables.
 	ProxyMode string
@@ -43,6 +43,9 @@ type Options struct {
 	// NodeGrace is how long the controller manager waits for a sign of life of a node before it calls the node not
 	// ready (--node-monitor-grace-period); 0 leaves the default of Kubernetes, which is 50 s.
 	NodeGrace time.Duration
+	// NodePorts is the range of node ports (--service-node-port-range); empty leaves the default of Kubernetes, which
+	// is 30000-32767. A Service whose externalTrafficPolicy is Local takes one for its health check.
+	NodePorts string
 	// Dir is the directory of the logs, which must not exist or be empty, and is kept; by default the
 	// laboratory's own, which goes with it.
 	Dir string

@@ -74,16 +74,18 @@ func (p *controlPlane) startServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.server, err = c.run(host, components.APIServer,
-		"--etcd-servers="+etcdClientURL, "--service-cluster-ip-range="+ServiceCIDRs,
+	arguments := []string{"--etcd-servers="+etcdClientURL, "--service-cluster-ip-range="+ServiceCIDRs,
 		"--advertise-address="+host.IPv4.String(), "--bind-address=::", "--secure-port="+apiServerPort,
 		"--client-ca-file="+c.authority.file(), "--tls-cert-file="+certificate, "--tls-private-key-file="+key,
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+key, "--service-account-signing-key-file="+key,
 		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount", "--allow-privileged",
 		// A server that is told to end does not wait for watches, which never end by themselves.
-		"--shutdown-delay-duration=0s", "--shutdown-watch-termination-grace-period=0s")
-	if err != nil {
+		"--shutdown-delay-duration=0s", "--shutdown-watch-termination-grace-period=0s"}
+	if c.options.NodePorts != "" {
+		arguments = append(arguments, "--service-node-port-range="+c.options.NodePorts)
+	}
+	if p.server, err = c.run(host, components.APIServer, arguments...); err != nil {
 		return err
 	}
 	return p.awaitReady(ctx)

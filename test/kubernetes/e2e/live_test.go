@@ -35,11 +35,17 @@ type breakage struct {
 	err error
 }
 
-// turn is how long a connection rests between two requests.
+// turn is the rest of a connection between two requests, where a test asks for no other.
 const turn = 100 * time.Millisecond
 
 // hold opens n connections from a host, and asks over each again and again until end.
 func hold(t *testing.T, host *lab.Host, vip netip.AddrPort, n int) *live {
+	t.Helper()
+	return holdAt(t, host, vip, n, turn)
+}
+
+// holdAt is hold with another rest between two requests of a connection.
+func holdAt(t *testing.T, host *lab.Host, vip netip.AddrPort, n int, turn time.Duration) *live {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &live{cancel: cancel, pods: map[string]int{}}
@@ -59,12 +65,12 @@ func hold(t *testing.T, host *lab.Host, vip netip.AddrPort, n int) *live {
 		t.Fatal(err)
 	}
 	for _, connection := range connections {
-		l.running.Go(func() { l.ask(ctx, connection) })
+		l.running.Go(func() { l.ask(ctx, connection, turn) })
 	}
 	return l
 }
 
-func (l *live) ask(ctx context.Context, connection net.Conn) {
+func (l *live) ask(ctx context.Context, connection net.Conn, turn time.Duration) {
 	defer connection.Close()
 	defer context.AfterFunc(ctx, func() { connection.Close() })() // one that waits for a dead peer ends, too
 	reader, pod := bufio.NewReader(connection), ""

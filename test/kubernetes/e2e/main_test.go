@@ -64,6 +64,12 @@ func sharedWith(t *testing.T) *cluster.Cluster {
 // newCluster starts a cluster for a test.
 func newCluster(t *testing.T, options cluster.Options) *cluster.Cluster {
 	t.Helper()
+	return newClusterOf(t, target, options)
+}
+
+// newClusterOf is newCluster for a test of another target.
+func newClusterOf(t *testing.T, target string, options cluster.Options) *cluster.Cluster {
+	t.Helper()
 	testenv.Target(t, target)
 	testenv.Root(t)
 	c, err := cluster.New(t.Context(), options)

@@ -17,8 +17,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	jeoule2e "github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/annotations"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/test/kubernetes/cluster"
 )
 
 // TestRollingUpdateBehindNodes: all pods of a service whose policy is Cluster are replaced, under connections that are
@@ -38,7 +40,33 @@ func TestRollingUpdateBehindNodes(t *testing.T) {
 	b.eventually("every node is up", allUp)
 	vip := netip.AddrPortFrom(s.vip4, 80)
 	s.awaitNodes(vip)
-	s.rollUnderLoad(vip)
+	s.rollUnderLoad(vip, load{held: 100, turn: turn, perSecond: 100})
+}
+
+// TestFiftyPodsMeasured replaces 50 pods under 500 connections that are held open and 500 new ones a second, served by
+// the product as a whole: through nodes whose pods share the Service's connections, and to the pods themselves. It is a
+// measurement, for on two cores it is kube-proxy and the stand-ins for kubelets that such a load keeps busy.
+func TestFiftyPodsMeasured(t *testing.T) {
+	c := newClusterOf(t, "bench-kubernetes", cluster.Options{Nodes: 3, Clients: 2})
+	k := startControllerBeside(t, c, startConfigured(t, c.Lab.Balancer, fields{"services": []fields{},
+		"fullnat": fields{"addresses": []string{"198.18.0.240", "198.18.0.241"}}}), "--routed-pods")
+	for name, mode := range map[string]lb.Mode{"nodes": lb.L2DSR, "pods": lb.FullNAT} {
+		t.Run(name, func(t *testing.T) {
+			s := newScope(t, c)
+			s.deploy(s.rolled(50, ""))
+			s.awaitReady("web", 50)
+			service := s.service("web", "web", corev1.ServiceExternalTrafficPolicyLocal)
+			service.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
+			service.Annotations = map[string]string{annotations.Mode: string(mode)}
+			s.create(service)
+			vip := netip.AddrPortFrom(s.awaitAddresses("web", 1)[0], 80)
+			if mode == lb.L2DSR {
+				s.awaitNodes(vip)
+			}
+			k.eventually("every backend is up", allUp)
+			s.rollUnderLoad(vip, load{held: 500, turn: time.Second, perSecond: 500})
+		})
+	}
 }
 
 // rolled returns the deployment "web" for rollUnderLoad.
@@ -48,18 +76,24 @@ func (s *scope) rolled(replicas int, node string) *appsv1.Deployment {
 	return d
 }
 
+// load is the traffic under which pods are replaced: connections that are held open, each with a request a turn, and
+// new ones a second.
+type load struct {
+	held, perSecond int
+	turn            time.Duration
+}
+
 // rollUnderLoad replaces all pods of the deployment "web" while connections to a service are held open, and new ones
 // are made. No new one may fail, and one that is open may break only when its pod's grace period has ended.
-func (s *scope) rollUnderLoad(vip netip.AddrPort) {
-	const held, perSecond = 100, 100
+func (s *scope) rollUnderLoad(vip netip.AddrPort, load load) {
 	t := s.t
 	t.Helper()
 	s.awaitAnswer(s.Lab.Clients[0], "tcp", vip)
-	connections := hold(t, s.Lab.Clients[0], vip, held)
-	s.eventually("every connection was answered", func() bool { return connections.asked.Load() >= held*3 })
+	connections := holdAt(t, s.Lab.Clients[0], vip, load.held, load.turn)
+	s.eventually("every connection was answered", func() bool { return connections.asked.Load() >= int64(load.held)*3 })
 	refusals := watchICMP(t, s.Lab.Clients[1])
-	made := open(t, s.Lab.Clients[1], vip, perSecond)
-	made.progress(t, perSecond)
+	made := open(t, s.Lab.Clients[1], vip, load.perSecond)
+	made.progress(t, int64(load.perSecond))
 
 	before := map[string]bool{}
 	for _, pod := range s.pods("web") {
@@ -79,13 +113,13 @@ func (s *scope) rollUnderLoad(vip netip.AddrPort) {
 		}
 		return left == 0 && len(s.readyPods("web")) == len(before)
 	})
-	made.progress(t, perSecond)
+	made.progress(t, int64(load.perSecond))
 	failed := made.end()
 	if errors := refusals(); len(failed) > 0 {
 		t.Logf("ICMP errors that the client of new connections got: %v", errors)
 	}
 	s.judgeRoll(connections.end(), failed, ends)
-	t.Logf("%d new connections, %d requests over %d held ones", made.opened.Load(), connections.asked.Load(), held)
+	t.Logf("%d new connections, %d requests over %d held ones", made.opened.Load(), connections.asked.Load(), load.held)
 }
 
 func (s *scope) judgeRoll(broken []breakage, failed []error, ends map[string]time.Time) {
