@@ -193,12 +193,21 @@ test-kubernetes: rights-test deps build build-kubernetes ## serve a real Kuberne
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' \
 		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./...
 
+# gateway_test TEST,REPORT: the conformance suite of the Gateway API, whose report goes to docs/results/REPORT.
+define gateway_test
+	@$(GO) build -C test/kubernetes -o '$(abspath $(dir $(BIN)))/echo-basic' sigs.k8s.io/gateway-api/conformance/echo-basic
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' JEOUL_TEST_REPORT='$(CURDIR)/docs/results/$(2)' \
+		JEOUL_TEST_CRDS="$$($(GO) list -C test/kubernetes -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" \
+		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^$(1)$$' ./e2e
+endef
+
 .PHONY: test-gateway
 test-gateway: rights-test deps build build-kubernetes ## run the conformance suite of the Gateway API on a Kubernetes cluster in namespaces, and write its report
-	@$(GO) build -C test/kubernetes -o '$(abspath $(dir $(BIN)))/echo-basic' sigs.k8s.io/gateway-api/conformance/echo-basic
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' JEOUL_TEST_REPORT='$(CURDIR)/docs/results/gateway-conformance.yaml' \
-		JEOUL_TEST_CRDS="$$($(GO) list -C test/kubernetes -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" \
-		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestGatewayConformance$$' ./e2e
+	$(call gateway_test,TestGatewayConformance,gateway-conformance.yaml)
+
+.PHONY: test-gateway-http
+test-gateway-http: rights-test deps build build-kubernetes ## run its profile of HTTP, which the proxy carries in part, and write how far
+	$(call gateway_test,TestGatewayHTTP,gateway-http.yaml)
 
 .PHONY: bench-kubernetes
 bench-kubernetes: rights-test build build-kubernetes ## measure 5,000 Services with 20 pods each: a change up to the balancer's configuration and its data plane, then, of a real API server, 100 a second, and 50 pods replaced under 500 new connections a second

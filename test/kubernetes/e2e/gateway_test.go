@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ const gatewayTarget = "test-gateway"
 const (
 	suiteKubeconfig = "JEOUL_SUITE_KUBECONFIG"
 	suiteReport     = "JEOUL_SUITE_REPORT"
+	suiteProfiles   = "JEOUL_SUITE_PROFILES"
 )
 
 const gatewayClass = "jeoul"
@@ -55,6 +57,30 @@ var profiles = []suite.ConformanceProfileName{suite.GatewayTCPConformanceProfile
 // JEOUL_TEST_REPORT names a file that gets the report.
 func TestGatewayConformance(t *testing.T) {
 	testenv.Target(t, gatewayTarget)
+	report, err := runSuite(t, profiles...)
+	if err != nil {
+		t.Errorf("the suite failed: %v", err)
+	}
+	checkReport(t, report)
+}
+
+// TestGatewayHTTP runs the suite's profile of HTTP, and logs how far the proxy carries it: it claims no conformance.
+// JEOUL_TEST_REPORT names a file that gets the report.
+func TestGatewayHTTP(t *testing.T) {
+	testenv.Target(t, "test-gateway-http")
+	report, _ := runSuite(t, suite.GatewayHTTPConformanceProfileName)
+	for _, p := range report.ProfileReports {
+		t.Logf("%s: %d core tests passed, failed %v, skipped %v", p.Name, p.Core.Statistics.Passed,
+			p.Core.FailedTests, p.Core.SkippedTests)
+	}
+	if len(report.ProfileReports) != 1 {
+		t.Errorf("the report has %d profiles; want 1", len(report.ProfileReports))
+	}
+}
+
+// newGatewayCluster starts a cluster with the programs of the suite's pods, whose Gateways a balancer serves.
+func newGatewayCluster(t *testing.T) *cluster.Cluster {
+	t.Helper()
 	testenv.Root(t)
 	dns, err := os.Executable()
 	if err != nil {
@@ -76,7 +102,7 @@ func TestGatewayConformance(t *testing.T) {
 		return to.Get(t.Context(), client.ObjectKey{Name: gatewayClass}, &class) == nil &&
 			len(class.Status.SupportedFeatures) > 0
 	})
-	checkReport(t, runSuite(t, c))
+	return c
 }
 
 // startGateways starts a balancer that serves Gateways: TCP and UDP by fullnat to pods, HTTP and HTTPS by the proxy.
@@ -163,9 +189,11 @@ func installGatewayAPI(t *testing.T, c *cluster.Cluster) {
 	})
 }
 
-// runSuite runs the suite on a client, and returns its report.
-func runSuite(t *testing.T, c *cluster.Cluster) []byte {
+// runSuite runs the suite's tests of profiles on a client of a cluster, and returns its report. An error means that a
+// test failed.
+func runSuite(t *testing.T, profiles ...suite.ConformanceProfileName) (report confv1.ConformanceReport, failed error) {
 	t.Helper()
+	c := newGatewayCluster(t)
 	executable, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -177,30 +205,47 @@ func runSuite(t *testing.T, c *cluster.Cluster) []byte {
 	arguments := []string{"-test.run=^TestSuite$", "-test.v", "-test.timeout=40m"}
 	process, err := c.Lab.Clients[0].Start(context.WithoutCancel(t.Context()),
 		lab.Command{Path: executable, Args: arguments,
-			Env: append(os.Environ(), suiteKubeconfig+"="+c.Kubeconfig,
-				suiteReport+"="+path), Stdout: os.Stdout, Stderr: os.Stderr})
+			Env: append(os.Environ(), suiteKubeconfig+"="+c.Kubeconfig, suiteReport+"="+path,
+				suiteProfiles+"="+joinProfiles(profiles)), Stdout: os.Stdout, Stderr: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := process.Wait(); err != nil {
-		t.Errorf("the suite failed: %v", err)
-	}
+	failed = process.Wait()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return text
+	if err := yaml.Unmarshal(text, &report); err != nil {
+		t.Fatal(err)
+	}
+	return report, failed
 }
 
-// TestSuite is the suite: TestGatewayConformance starts it.
+// joinProfiles and splitProfiles hand profiles over in the environment.
+func joinProfiles(profiles []suite.ConformanceProfileName) string {
+	var names []string
+	for _, p := range profiles {
+		names = append(names, string(p))
+	}
+	return strings.Join(names, ",")
+}
+
+func splitProfiles(text string) (profiles []suite.ConformanceProfileName) {
+	for name := range strings.SplitSeq(text, ",") {
+		profiles = append(profiles, suite.ConformanceProfileName(name))
+	}
+	return profiles
+}
+
+// TestSuite is the suite: runSuite starts it.
 func TestSuite(t *testing.T) {
 	kubeconfig := os.Getenv(suiteKubeconfig)
 	if kubeconfig == "" {
-		t.Skip("TestGatewayConformance runs it in a process of its own")
+		t.Skip("TestGatewayConformance and TestGatewayHTTP run it in a process of its own")
 	}
 	crlog.SetLogger(logr.Discard())
 	_, options := suiteClient(t, kubeconfig, nil)
-	options.GatewayClassName, options.ConformanceProfiles = gatewayClass, profiles
+	options.GatewayClassName, options.ConformanceProfiles = gatewayClass, splitProfiles(os.Getenv(suiteProfiles))
 	options.TimeoutConfig = config.DefaultTimeoutConfig()
 	options.TimeoutConfig.NamespacesMustBeReady = 10 * time.Minute // all pods of the suite run on one machine
 	options.CleanupTestResources = true
@@ -213,12 +258,8 @@ func TestSuite(t *testing.T) {
 }
 
 // checkReport fails unless all core tests of the profiles were run and succeeded.
-func checkReport(t *testing.T, text []byte) {
+func checkReport(t *testing.T, report confv1.ConformanceReport) {
 	t.Helper()
-	var report confv1.ConformanceReport
-	if err := yaml.Unmarshal(text, &report); err != nil {
-		t.Fatal(err)
-	}
 	if len(report.ProfileReports) != len(profiles) {
 		t.Errorf("the report has %d profiles; want %d", len(report.ProfileReports), len(profiles))
 	}
