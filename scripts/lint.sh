@@ -90,7 +90,8 @@ finding "what programs share knows none of them" "$(
 
 "$go" run ./scripts/filedeps -limits scripts/filedeps/limits.txt ./... || failed=yes
 "$go" run ./scripts/columns "${go_files[@]}" "${c_files[@]}" || failed=yes
-"$go" run ./scripts/lexicon CONTRIBUTING.md scripts/lexicon/allowed.txt "${go_files[@]}" || failed=yes
+"$go" run ./scripts/lexicon CONTRIBUTING.md scripts/lexicon/allowed.txt scripts/lexicon/headless.txt \
+	"${go_files[@]}" "${c_files[@]}" || failed=yes
 "$go" vet ./... || failed=yes
 "$go" run "$STATICCHECK" ./... || failed=yes
 if command -v shellcheck >/dev/null; then
