@@ -102,7 +102,7 @@ func TestConventionFlags(t *testing.T) {
 	}
 }
 
-// kindOf is what a flag takes: nothing, one of some words, or what its placeholder says.
+// kindOf is the kind of a flag's value: nothing, one of some words, or the placeholder.
 func kindOf(flag *kong.Flag) string {
 	switch {
 	case flag.IsBool():
@@ -147,7 +147,7 @@ func TestConventionValues(t *testing.T) {
 	})
 }
 
-// forms are what -o may be; the first is the default.
+// forms are the formats that -o may name; the first is the default.
 var forms = []string{"text", "wide", "json", "yaml", "name", "markdown", "html"}
 
 // TestConventionOutput: -o is the format of what is printed, and nothing else is; what prints for a person prints
@@ -245,7 +245,7 @@ func typed(t *testing.T, words ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// unset forgets what a parser has read before: a parser for each line would take ten seconds in all.
+// unset clears the values of earlier command lines: a parser for each line would take ten seconds in all.
 func unset(node *kong.Node) {
 	for _, value := range node.Values() {
 		value.Set = false
@@ -352,8 +352,7 @@ func enough(node *kong.Node, without *kong.Flag) (words []string) {
 	return words
 }
 
-// TestDeprecatedSpellings: what was written before is understood, and said to be old, until the release that no
-// longer knows it.
+// TestDeprecatedSpellings: deprecated spellings are accepted, with a warning, until the release that drops them.
 func TestDeprecatedSpellings(t *testing.T) {
 	parser, err := newParser(t.Context(), io.Discard, io.Discard)
 	if err != nil {

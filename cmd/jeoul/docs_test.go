@@ -266,7 +266,7 @@ func prompted(session string) (commands string, refused map[int]bool) {
 	return commands, refused
 }
 
-// bare returns a command without what runs it: sudo, and env with its variables.
+// bare returns a command without its launchers: sudo, and env with its variables.
 func bare(words []string) []string {
 	for len(words) > 0 && (words[0] == "sudo" || words[0] == "env" || strings.Contains(words[0], "=")) {
 		words = words[1:]

@@ -235,7 +235,7 @@ func TestLocalSpeakerAnnouncesPool(t *testing.T) {
 		"services": []entry{{"name": "web", "vip": b.vip.String(), "port": 80, "mode": "fullnat",
 			"backends": []entry{{"name": "web01", "address": l.Servers[0].IPv4.String()}}}}})
 	b.start(t)
-	// What the router's daemon says of an address, from its line to the next one's.
+	// The routes to an address in the router's daemon, from its line to the next one's.
 	about := func(address string) string {
 		_, after, _ := strings.Cut(b.ask("show route all "+address+"/32"), address+"/32")
 		return after

@@ -282,7 +282,7 @@ func accessible(t *testing.T, tab *testbrowser.Tab) {
 	tab.Eval(`location.hash = "#/services"`)
 }
 
-// noFindings has axe-core look at what is shown.
+// noFindings has axe-core check the current view.
 func noFindings(t *testing.T, tab *testbrowser.Tab, what string) {
 	t.Helper()
 	var found []string

@@ -40,7 +40,7 @@ type writeFaults struct {
 	made, failures map[string]int
 }
 
-// fileNumbers are what differs in the names of files: the interface, the network namespace, snapshots.
+// fileNumbers are the parts of file names that differ between runs: the interface, the network namespace, snapshots.
 var fileNumbers = regexp.MustCompile(`run-[^.]*\.|\d+`)
 
 func newWriteFaults() *writeFaults {
@@ -105,8 +105,8 @@ func (w *writeFaults) table() string {
 	return text.String()
 }
 
-// whole are troubles in which all that they are about fails, and single those in which one operation does, so that
-// what comes before it in a write succeeds.
+// faultOf is the fault of a round. Whole troubles fail every operation of their kind; single ones fail one operation,
+// so that those before it in a write succeed.
 func faultOf(n int) (name string, fails func(testdisk.Op) unix.Errno) {
 	single := []testdisk.Op{testdisk.Write, testdisk.Rename, testdisk.Chmod, testdisk.Truncate, testdisk.Create,
 		testdisk.Open, testdisk.Remove, testdisk.Allocate, testdisk.Sync, testdisk.MkdirAll}

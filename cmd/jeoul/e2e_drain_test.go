@@ -138,7 +138,7 @@ func drainGently(t *testing.T, cells []*drainCell) {
 func drainByDeadline(t *testing.T, cells []*drainCell) {
 	server := cells[0].Servers[1]
 	for _, c := range cells {
-		// Long enough to count what is left.
+		// Long enough to count the flows left.
 		c.begin(t, server, "--deadline", "12s")
 	}
 	for _, c := range cells {

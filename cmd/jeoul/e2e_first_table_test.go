@@ -89,7 +89,7 @@ func (d *deadAmong) services() (all []lb.Service) {
 	return all
 }
 
-// run starts a balancer with the services, and with what makes it one of several.
+// run starts a balancer with the services, and with the configuration that makes it one of several.
 func (d *deadAmong) run(t *testing.T, host *lab.Host, beside func(*config.Config)) *balancer {
 	t.Helper()
 	b, file := newBalancer(t, host), config.New()

@@ -38,7 +38,7 @@ type checkFault struct {
 	name string
 	// prepare comes before, and changes nothing; nil: nothing is to prepare.
 	prepare, hurt, heal func()
-	// tcp and http are what checks of these types say of it, in part; none: they find nothing.
+	// tcp and http are parts of the reasons that checks of these types report for it; none: they find nothing.
 	tcp, http string
 }
 
@@ -154,7 +154,7 @@ func (p process) kill(t *testing.T) {
 	}
 }
 
-// faultCheck is what the matrix of faults asks by: a fault is to be found within faultFound.
+// faultCheck has the parameters of the fault matrix's checks: a fault is to be found within faultFound.
 const (
 	faultInterval, faultTimeout = 500 * time.Millisecond, 400 * time.Millisecond
 	faultFall, faultRise        = 3, 2
@@ -249,7 +249,7 @@ func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault 
 	})
 }
 
-// turned is when, and why, the checks of a service began to say what they say of a backend.
+// turned is when, and with which reason, the checks of a service changed to their verdict on a backend.
 type turned struct {
 	since  time.Time
 	reason string

@@ -195,7 +195,7 @@ func (s *stage) cut(t *testing.T, host *lab.Host, out bool) {
 // checkTimeout is that of the checks of a stage, and checkInterval their interval.
 var checkTimeout, checkInterval = testenv.Slowed(200 * time.Millisecond), testenv.Slowed(300 * time.Millisecond)
 
-// checksOf are what the services of the stage ask on each of its two web ports.
+// checksOf are the health checks of the stage's services, by their web port.
 var checksOf = map[uint16]entry{
 	webPort: {"type": "tcp", "via": "address", "interval": checkInterval.String(), "timeout": checkTimeout.String()},
 	otherWebPort: {"type": "http", "via": "address", "path": "/healthz", "interval": checkInterval.String(),

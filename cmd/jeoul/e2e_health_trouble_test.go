@@ -26,9 +26,8 @@ type troubled struct {
 	byVIP, byAddress []path
 }
 
-// TestTroubleOfTheChecker: what is wrong with the balancer or with its way to all backends at once is
-// not taken for their deaths, or new flows go to all of them; the log is short, and all is as before
-// when it is over.
+// TestTroubleOfTheChecker: a fault of the balancer, or of its path to all backends at once, is not taken for the
+// backends' deaths, or new flows go to all of them; the log is short, and all is as before when it is over.
 func TestTroubleOfTheChecker(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	t.Parallel()
@@ -95,7 +94,7 @@ func (s *troubled) answerAll(t *testing.T, services []path) {
 	}
 }
 
-// logged returns what the daemon has logged since it had logged so many bytes.
+// logged returns the daemon's log from an offset in bytes.
 func (s *troubled) logged(since int) string { return s.log.String()[since:] }
 
 // accuses fails the test where the daemon has logged since then that a backend is unhealthy.
@@ -173,8 +172,8 @@ func (s *troubled) exhaust(t *testing.T) {
 	s.areWell(t)
 }
 
-// fence has a firewall of the balancer's host drop what the host itself sends to the backends. What
-// clients send goes on, and so do checks by the VIP, which take the same path.
+// fence has a firewall of the balancer's host drop the host's own packets to the backends. Clients' packets go on, and
+// so do checks by the VIP, which take the same path.
 func (s *troubled) fence(t *testing.T) {
 	since := len(s.log.String())
 	rules := "table inet fence { chain out { type filter hook output priority 0; " +
@@ -237,8 +236,8 @@ func (s *troubled) partition(t *testing.T) {
 	s.isShort(t, since)
 }
 
-// isShort fails the test where the log has more lines than, of what began and of what ended, one for
-// each service and each backend by its checks, and one by its neighbour.
+// isShort fails the test where the log has more lines than, for the beginning and for the end, one for each service and
+// each backend by its checks, and one by its neighbour.
 func (s *troubled) isShort(t *testing.T, since int) {
 	t.Helper()
 	services := len(s.byVIP) + len(s.byAddress)

@@ -152,7 +152,7 @@ func (p *proxied) askMany(t *testing.T, n int, scheme, host string, port int) ma
 	return from
 }
 
-// crowd asks without pause until it is stopped, and counts what fails.
+// crowd asks without pause until it is stopped, and counts failures.
 type crowd struct {
 	stop   chan struct{}
 	done   sync.WaitGroup
@@ -280,7 +280,7 @@ func TestProxy(t *testing.T) {
 	})
 }
 
-// processRuns says whether there is a process, and not only what waits for its parent to hear of its end.
+// processRuns says whether there is a process, and not only a zombie.
 func processRuns(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(stat), ") ")
@@ -312,7 +312,7 @@ func (p *proxied) detaches(t *testing.T) {
 	}
 }
 
-// changes does what operators do, under requests of which none may fail.
+// changes makes operators' changes, under requests of which none may fail.
 func (p *proxied) changes(t *testing.T, second string) {
 	c := p.crowd(t)
 	c.await(t, 20)
@@ -328,7 +328,7 @@ func (p *proxied) changes(t *testing.T, second string) {
 		t.Errorf("%s has a weight of 8 beside 1 and 1, and has got %v", second, from)
 	}
 	p.reconfigure(t, p.Servers[2])
-	// By what it logs: the generation grows with whatever becomes known of backends, too.
+	// By its log: the generation grows with every observation of backends, too.
 	reloaded := func() int { return strings.Count(p.log.String(), "reloaded "+p.config) }
 	before := reloaded()
 	p.hangUp(t)

@@ -16,9 +16,8 @@ import (
 // impatience is how long a client waits that does not mind.
 const impatience = 100 * time.Millisecond
 
-// TestNothingRemains stops, kills and starts again the balancer and an agent while
-// clients ask: what was stopped has left nothing on its host, what was killed is
-// taken back by the next start, and everything works again after each.
+// TestNothingRemains stops, kills and starts again the balancer and an agent while clients ask: a stop leaves nothing
+// on the host, the remains of a kill are taken back by the next start, and everything works again after each.
 func TestNothingRemains(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

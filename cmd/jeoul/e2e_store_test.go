@@ -62,7 +62,7 @@ func (s *segment) wantServers(t *testing.T, when string, servers ...*lab.Host) {
 	}
 }
 
-// stored returns the directory of what the API has configured.
+// stored returns the directory of the API's configuration.
 func (s *segment) stored(t *testing.T) string {
 	t.Helper()
 	dir, err := sources.DirectoryOf(s.store(), s.config)

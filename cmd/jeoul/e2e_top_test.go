@@ -194,7 +194,7 @@ func sendDatagram(to netip.AddrPort) error {
 	return err
 }
 
-// showsBackends says whether the view of backends has what the API says.
+// showsBackends says whether the view of backends agrees with the API.
 func showsBackends(screen []string, status *ops.Status) bool {
 	titles := lineWith(screen, "SERVICE", "BACKEND", "TOTAL")
 	cell := func(row []string, title string) string {

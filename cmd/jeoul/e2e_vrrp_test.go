@@ -270,7 +270,7 @@ func (p *sharedPair) watchLosses(t *testing.T) *atomic.Int64 {
 	return &lost
 }
 
-// failover measures how long after what ends the active one the other has all VIPs.
+// failover measures how long after the end of the active one the other has all VIPs.
 func (p *sharedPair) failover(t *testing.T, to *lab.Host, end func()) time.Duration {
 	t.Helper()
 	begin := time.Now()

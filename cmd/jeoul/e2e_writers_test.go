@@ -45,7 +45,7 @@ const (
 	alwaysThere = 7099
 )
 
-// wanted is what one source says: services by name.
+// wanted is the configuration of one source: services by name.
 type wanted map[string]wantedService
 
 type wantedService struct {
@@ -67,13 +67,13 @@ type writers struct {
 	*segment
 	seed   uint64
 	client *http.Client
-	// file and api are what was acknowledged. Beside them stands what is in doubt after a kill; nil: nothing is.
+	// file and api are the acknowledged configurations. Beside them stand those in doubt after a kill; nil: nothing is.
 	file, api               wanted
 	fileInDoubt, apiInDoubt wanted
-	// killing is set when the daemon is to die in the middle of what is asked, and began counts what was.
+	// killing is set when the daemon is to die in the middle of a request, and began counts requests.
 	killing atomic.Bool
 	began   atomic.Int64
-	// counts are what has become of changes.
+	// counts are the outcomes of changes.
 	mu     sync.Mutex
 	counts map[string]int
 }
@@ -101,7 +101,7 @@ func written(t *testing.T) *writers {
 	return w
 }
 
-// answer starts what tells who answers.
+// answer starts a server that answers with its name.
 func (w *writers) answer(t *testing.T, server *lab.Host) {
 	t.Helper()
 	var a *agent.Agent
@@ -245,7 +245,7 @@ func (w *writers) writeByFile(t *testing.T, d dice, changes int) {
 	}
 }
 
-// gone notes that the daemon has died in the middle of what was asked, as it was to.
+// gone notes that the daemon has died in the middle of a request, as it was to.
 func (w *writers) gone(t *testing.T, what string, err error) {
 	if !w.killing.Load() || !errors.Is(err, errGone) {
 		t.Errorf("%s: %v", what, err)
@@ -253,7 +253,7 @@ func (w *writers) gone(t *testing.T, what string, err error) {
 	w.counted("without an answer")
 }
 
-// apiChange is a change by the API, and what it makes of the source.
+// apiChange is a change by the API, and the source's configuration after it.
 type apiChange struct {
 	method, path string
 	body         any
@@ -380,7 +380,7 @@ func closed(over <-chan struct{}) bool {
 	}
 }
 
-// storedIsValid reads what is stored, again and again until all is over: it is valid configuration at any moment.
+// storedIsValid reads the stored configuration, again and again until all is over: it is valid at any moment.
 func (w *writers) storedIsValid(t *testing.T, over <-chan struct{}) {
 	alone := filepath.Join(w.host.Dir, "alone")
 	base := filepath.Join(w.host.Dir, "alone.yaml")
@@ -425,7 +425,7 @@ func (w *writers) startAgain(t *testing.T) {
 	w.start(t)
 }
 
-// configured returns what a source says.
+// configured returns the configuration of a source.
 func (w *writers) configured(t *testing.T, source string) wanted {
 	t.Helper()
 	code, _, text, err := w.send(http.MethodGet, "/v1/config/sources/"+source, nil, nil)
@@ -464,7 +464,7 @@ func (w *writers) configured(t *testing.T, source string) wanted {
 	return found
 }
 
-// nothingIsLost checks that each source says what was acknowledged, or that and what was in doubt.
+// nothingIsLost checks that each source has the acknowledged configuration, or that with the changes in doubt.
 func (w *writers) nothingIsLost(t *testing.T) {
 	t.Helper()
 	for _, of := range []struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testdocs"
 )
 
-// limit is a statement of what the product does not do, and a check that fails once it does: then the page is to
-// be changed.
+// limit is a limitation of the product that a page states, and a check that fails once it no longer holds: then the
+// page is to be changed.
 type limit struct {
 	page, says string // the statement's beginning on the page
 	check      func(t *testing.T)
@@ -176,7 +176,7 @@ func mentioned(file, text string) func(t *testing.T) {
 	}
 }
 
-// What README.md may take: two screens, and the two commands on the first one.
+// The size of README.md: two screens at most, and the two commands on the first one.
 const (
 	mostLines, mostColumns = 100, 120
 	firstScreen            = 16

@@ -62,7 +62,7 @@ func warn(cfg *config.Config) {
 	}
 }
 
-// describe says what a checked file holds.
+// describe prints a summary of a checked file.
 func describe(cfg *config.Config) {
 	warn(cfg)
 	backends := 0

@@ -24,7 +24,7 @@ type speakerCmd struct {
 
 // Run speaks BGP until the balancer ends it, or the context ends: then routes are withdrawn first.
 func (c *speakerCmd) Run(ctx context.Context) error {
-	// What it is logged to may end with the balancer that has started it.
+	// The reader of its log may end with the balancer that has started it.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	resident.Daemon()
 	listener, err := bgp.Listen(ctx, c.Socket)

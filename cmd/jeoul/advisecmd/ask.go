@@ -70,7 +70,7 @@ func (c *Cmd) fail(answer string) (err error) {
 	return nil
 }
 
-// answers returns what the flags answer, and asks for the rest if a person is there.
+// answers returns the flags' answers, and asks for the rest if a person is there.
 func (c *Cmd) answers(from *os.File, to io.Writer) (advise.Answers, error) {
 	var missing []question
 	var flags []string

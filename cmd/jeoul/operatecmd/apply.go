@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// applied says what a file is to become.
+// applied has the flags that name a file, and the source that it becomes.
 type applied struct {
 	cmdkit.DaemonFlags
 	File   string `name:"file" short:"f" required:"" type:"existingfile" placeholder:"FILE" help:"Services in YAML, as in a configuration."`

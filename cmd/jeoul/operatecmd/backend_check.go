@@ -65,7 +65,7 @@ func (c *checkCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// writeChecked prints what came of each check.
+// writeChecked prints the result of each check.
 func writeChecked(w io.Writer, c *ops.Checked, verbose bool) {
 	for i, r := range c.Results {
 		fmt.Fprintf(w, "%s  %s via %s: %s, %s\n", c.Target, c.Checks[i].Check, c.Checks[i].Via,
@@ -85,7 +85,7 @@ func writeChecked(w io.Writer, c *ops.Checked, verbose bool) {
 	}
 }
 
-// resultText says what came of a check.
+// resultText is the result of a check in words.
 func resultText(r ops.CheckResult, c ops.Check) string {
 	switch r.State {
 	case lb.Healthy:

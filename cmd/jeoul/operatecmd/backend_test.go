@@ -74,7 +74,7 @@ func TestAwaitDrain(t *testing.T) {
 		late time.Duration
 		// set is by how much the daemon's wall clock differs.
 		set time.Duration
-		// atDeadline is what the daemon counts then.
+		// atDeadline is the daemon's count at the deadline.
 		atDeadline *ops.Left
 		person     bool
 		want       string

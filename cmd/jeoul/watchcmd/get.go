@@ -125,12 +125,12 @@ type kind[T any] struct {
 	noun string
 	// list asks for it, of these services or of all.
 	list func(client *api.Client, ctx context.Context, services ...string) ([]T, error)
-	// name is what a person calls one by, and matches says whether an argument means it.
+	// name is the name that a person calls one by, and matches says whether an argument means it.
 	name    func(T) string
 	matches func(one T, argument string) bool
 	columns []getColumn[T]
-	// settled is a thing without what changes all the time, such as counters: watching prints it again when the rest
-	// changes.
+	// settled is a thing without the fields that change all the time, such as counters: watching prints it again when
+	// the rest changes.
 	settled func(T) T
 	// absent: a name that fits none is no mistake.
 	absent bool

@@ -34,7 +34,7 @@ func (n *clientNetwork) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Validate refuses what the daemon would refuse anyway.
+// Validate refuses flags that the daemon would refuse anyway.
 func (c *getFlowsCmd) Validate() error {
 	if c.Limit < 1 || c.Limit > ops.MaxFlows {
 		return fmt.Errorf("--limit %d is out of range: 1 to %d", c.Limit, ops.MaxFlows)

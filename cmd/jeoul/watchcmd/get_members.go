@@ -62,7 +62,7 @@ var memberKind = kind[ops.Member]{
 	},
 }
 
-// settledMember leaves out what changes with each flow.
+// settledMember leaves out the fields that change with each flow.
 func settledMember(m ops.Member) ops.Member {
 	if f := m.Flows; f != nil {
 		m.Flows = &ops.MemberFlows{Telling: f.Telling, Reason: f.Reason, Heard: f.Heard, Whole: f.Whole}
@@ -70,7 +70,7 @@ func settledMember(m ops.Member) ops.Member {
 	return m
 }
 
-// ofFlows is a count of what is handed over; a dash where nothing is.
+// ofFlows is a count of handed-over flows; a dash where none are handed over.
 func ofFlows(m ops.Member, count func(*ops.MemberFlows) uint64) any {
 	if m.Flows == nil {
 		return "-"

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// writeBGP says what routers are told of the VIPs, and how the sessions with them are.
+// writeBGP prints the announcements of the VIPs, and the sessions with routers.
 func writeBGP(w io.Writer, bgp *ops.BGP) {
 	if bgp == nil {
 		return

@@ -13,7 +13,7 @@ type benchPacedClientCmd struct {
 	Options string `arg:"" help:"What to do, as JSON."`
 }
 
-// Run asks at the times that are due, and prints what became of it.
+// Run asks at the times that are due, and prints the outcomes.
 func (c *benchPacedClientCmd) Run(ctx context.Context) error {
 	return runClient[paced.Options](ctx, c.Options)
 }

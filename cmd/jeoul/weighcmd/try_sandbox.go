@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/sandbox"
 )
 
-// SandboxCmd has what runs inside of `jeoul try`: its web servers, and commands in the client's place,
-// which find them by shorter names.
+// SandboxCmd has the programs inside of `jeoul try`: its web servers, and commands in the client's place, which find
+// them by shorter names.
 type SandboxCmd struct {
 	Serve   sandboxServeCmd   `cmd:"" help:"Answer with a name."`
 	Ask     sandboxAskCmd     `cmd:"" help:"Ask through the balancer, each time on a new connection, and count who answers."`

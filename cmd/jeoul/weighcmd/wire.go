@@ -24,7 +24,7 @@ type WireCmd struct {
 	Pass  wirePassCmd  `cmd:"" help:"Let a veth take what the port at its other end sends."`
 }
 
-// wireServerFlags say what server ports are.
+// wireServerFlags describe server ports.
 type wireServerFlags struct {
 	Server     []wirePort     `name:"server-interface" placeholder:"IF[@NETNS][=ADDRESS]" help:"A server port: an interface (in a namespace of ip netns), and its own address, for modes in which that is asked; may be repeated."`
 	VIP        netip.AddrPort `name:"vip" placeholder:"ADDRESS:PORT" help:"The VIP (198.18.0.100:80 with --self-test)."`
@@ -54,7 +54,7 @@ type wireSendCmd struct {
 	Ceiling *bool      `negatable:"" default:"true" help:"Measure first, on a plain wire in namespaces, what the tester itself can do."`
 }
 
-// Validate refuses what cannot be sent before anything is touched.
+// Validate refuses loads that cannot be sent before anything is touched.
 func (c *wireSendCmd) Validate() error {
 	if err := c.wireLoadFlags.Validate(); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *wireSendCmd) Validate() error {
 	return nil
 }
 
-// wireNotes are what a reader of the figures must know.
+// wireNotes are the conditions that a reader of the figures must know.
 var wireNotes = []string{
 	"clients and servers are eBPF programs without sockets: packets are answered where they arrive, in native XDP",
 	"direct is the tester's own ceiling: the same load on plain wires in namespaces, with nothing between",
@@ -160,7 +160,7 @@ func (c *wireSendCmd) test(ctx context.Context, spec wire.Spec, load wire.Load, 
 	return wireTrials(spec, load, subject, steps), err
 }
 
-// spec is the arrangement, and what is to be done when it is no longer needed.
+// spec is the arrangement, and a function that takes it down.
 func (c *wireSendCmd) spec(load wire.Load) (spec wire.Spec, done func(), err error) {
 	done = func() {}
 	if c.Lab != 0 {

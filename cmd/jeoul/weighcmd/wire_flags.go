@@ -122,7 +122,7 @@ func (p *wirePorts) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// wireLoadFlags say what is offered.
+// wireLoadFlags describe the offered load.
 type wireLoadFlags struct {
 	Load        string        `enum:"setup,session,capacity,udp,dns,flood,mix" default:"setup" placeholder:"LOAD" help:"What connections do: ${enum} (${default})."`
 	Rate        float64       `xor:"offered" placeholder:"N" help:"Begin N a second. Without --rate, --ladder and --search: as many as can be, with --outstanding at a time."`
@@ -146,13 +146,13 @@ type wireLoadFlags struct {
 	FloodRate   float64       `placeholder:"N" help:"SYNs of the flood a second (as many as can be)."`
 }
 
-// Validate reads what kong does not.
+// Validate reads the values that kong does not.
 func (f *wireLoadFlags) Validate() error {
 	_, err := f.Read()
 	return err
 }
 
-// load is what the flags of one command mean together.
+// load is the load that the flags of one command describe together.
 func (c *wireSendCmd) load() (wire.Load, error) {
 	l, err := c.wireLoadFlags.Read()
 	l.Response = c.Response

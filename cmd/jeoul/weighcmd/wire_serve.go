@@ -32,7 +32,7 @@ func (c *wireServeCmd) Validate() error {
 	return nil
 }
 
-// Run serves until ctx ends, and says what was served.
+// Run serves until ctx ends, and prints the counts.
 func (c *wireServeCmd) Run(ctx context.Context) (err error) {
 	spec, done, err := c.spec()
 	defer done()

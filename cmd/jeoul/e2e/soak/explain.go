@@ -51,16 +51,16 @@ type Happened struct {
 	Fault
 	// Span is from before the fault to when all was seen to be as it should again.
 	Span
-	// Mended is when what was done was undone, before anything had been seen of that; zero while it was not.
+	// Mended is when the fault was undone, before anything had been seen of that; zero while it was not.
 	Mended time.Time `json:"mended,omitzero"`
-	// Lost is when the balancer had lost what it knew of flows; zero where it did not.
+	// Lost is when the balancer had lost its flows; zero where it did not.
 	Lost time.Time `json:"lost,omitzero"`
 }
 
 // Way is a change of the balancers that the router sends to: after Before, and seen at Seen.
 type Way struct{ Before, Seen time.Time }
 
-// Timeline is what happened to a soak.
+// Timeline is the course of a soak: faults, changes of the router's next hops, and differences of tables.
 type Timeline struct {
 	Balancers int
 	Faults    []*Happened
@@ -126,7 +126,7 @@ func (t *Timeline) overlapped(c Connection, way Way) bool {
 	return false
 }
 
-// keeping are the times within a span in which a fault kept a balancer from what others tell.
+// keeping are the times within a span in which a fault kept a balancer from the messages of others.
 func (t *Timeline) keeping(n int, within Span) (kept []Span) {
 	for _, f := range t.Faults {
 		if slices.Contains(f.Balancers, n) && f.Kind.OfBalancer() && f.Overlaps(within) {

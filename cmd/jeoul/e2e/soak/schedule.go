@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Kind is what goes wrong, or is changed.
+// Kind is a kind of fault or of change.
 type Kind string
 
 // Faults of one balancer; Part is one of two.
@@ -28,7 +28,7 @@ const (
 	Drain       Kind = "drain" // jeoul balancer drain
 )
 
-// Faults of a backend, changes of the configuration, and what strangers do.
+// Faults of a backend, changes of the configuration, and attacks by strangers.
 const (
 	BackendDies   Kind = "backend-dies"   // its sockets close
 	BackendLink   Kind = "backend-link"   // its link goes down at the switch
@@ -89,7 +89,7 @@ func (k Kind) Known() bool {
 	return k == Stranger || slices.Contains(ofBalancers, k) || slices.Contains(ofBackends, k)
 }
 
-// Among is what faults have to choose from.
+// Among is the set that faults are drawn from.
 type Among struct {
 	Balancers, Backends int
 	// Kinds are those that are drawn; nil: all.
@@ -105,7 +105,7 @@ func (a Among) of(kinds []Kind) []Kind {
 }
 
 const (
-	// shortestGap and longestGap are what is between the beginnings of two faults.
+	// shortestGap and longestGap bound the time between the beginnings of two faults.
 	shortestGap, longestGap = 2 * time.Second, 8 * time.Second
 	// settling is how long after its planned end a fault of a balancer counts as one that goes on: a start, and what is
 	// told then.
@@ -196,7 +196,7 @@ func (d *drawing) drawOfBalancer(free []int) Fault {
 		f.For = d.between(0, 3*time.Second)
 	case KillSpeaker:
 	case HangDaemon, HangSpeaker:
-		// Less than the hold time (3 s) and than what members wait (5 s), or more.
+		// Less than the hold time (3 s) and than the members' timeout (5 s), or more.
 		f.For = d.between(300*time.Millisecond, 2*time.Second)
 		if d.IntN(2) == 0 {
 			f.For = d.between(6*time.Second, 15*time.Second)
