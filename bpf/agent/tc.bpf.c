@@ -63,7 +63,7 @@ int jeoul_agent(ctx_t *ctx)
 	return outcome >= AGENT_DROPPED_MALFORMED ? CTX_DROP : CTX_PASS;
 }
 
-/* What is not clamped is not counted: it is none of the agent's. */
+/* Packets that are not clamped are not counted: they are none of the agent's. */
 SEC(CTX_SECTION)
 int jeoul_agent_mss(ctx_t *ctx)
 {

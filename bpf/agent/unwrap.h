@@ -20,7 +20,7 @@
 #define AGENT_ECN_ECT0 2
 #define AGENT_ECN_CE 3
 
-/* agent_tunnel says what tunnel a packet may have come through. */
+/* agent_tunnel returns the mode whose tunnel a packet may have come through. */
 static __always_inline enum agent_mode agent_tunnel(ctx_t *ctx, const struct agent_ip *outer)
 {
 	struct udphdr udp;

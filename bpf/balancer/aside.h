@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What becomes of packets for VIPs when the control plane has been away for too long, or another
- * balancer holds the VIPs. The one no longer looks after the backends, and to send to dead ones for
- * ever would be worse than not to balance: orphan.bpf.c decides when that is so. Of the other the
- * control plane knows: a backup that balances hides that its clients have not heard of a change,
- * until it is switched off. Include after one of the ctx_*.h headers. */
+/* Fails open: leaves packets for VIPs to the kernel when the control plane has been away for too long, or another
+ * balancer holds the VIPs. Without a control plane nobody checks the backends, and sending to dead ones for ever would
+ * be worse than not balancing: orphan.bpf.c decides when it has been away for too long. The control plane itself says
+ * when another balancer holds the VIPs: a backup that went on balancing would hide that clients have not learnt of the
+ * change, until it is switched off. Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "balance.h"

@@ -91,8 +91,8 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
 
 #endif
 
-/* hastened says what hasten has done. Traced programs decide by balance(), which says
- * why. */
+/* hastened tries the fast path and returns its outcome; OUTCOME_NONE leaves the packet to balance(). Traced programs
+ * always take balance(), which notes the reasons. */
 static __always_inline enum outcome hastened(ctx_t *ctx, void *generation, __u32 *egress)
 {
 	enum outcome outcome = OUTCOME_NONE;

@@ -73,8 +73,7 @@ static __always_inline bool mac_equal(const void *a, const volatile void *b)
 /* part is how much of a packet there is to read. */
 enum part {
 	PART_ALL,
-	/* What an ICMP error quotes: the transport header may be cut short, and is
-	 * not read. */
+	/* The quote of an ICMP error: its transport header may be cut short, and is not read. */
 	PART_QUOTED,
 };
 
@@ -248,8 +247,8 @@ static __always_inline enum outcome parse_ipv6(struct packet *packet, void *head
 	return OUTCOME_NONE;
 }
 
-/* parse_ethernet tells what a frame that is for us bears: OUTCOME_NONE, and the
- * EtherType. A tag in the frame is skipped, and its length told. */
+/* parse_ethernet reads the Ethernet header: OUTCOME_NONE and the EtherType of a frame that is for us. A VLAN tag in the
+ * frame is skipped, and its length is left in *tag. */
 static __always_inline enum outcome parse_ethernet(void *data, void *data_end,
 						   const volatile void *own_mac, bool tags,
 						   __be16 *type, __u32 *tag)

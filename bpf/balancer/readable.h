@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What of a packet is there to be read. Include after one of the ctx_*.h headers. */
+/* Tests whether a packet's headers can be read where they are. Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "parse.h"

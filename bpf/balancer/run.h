@@ -29,7 +29,7 @@ __noinline int leave_alone(ctx_t *ctx, __u32 outcome)
 	return check ? ctx_send(ctx, check, false) : CTX_PASS;
 }
 
-/* run is what both programs do. */
+/* run is the body of both programs, for XDP and for TC. */
 static __always_inline int run(ctx_t *ctx)
 {
 	void *generation = current_generation();

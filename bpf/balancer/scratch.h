@@ -7,7 +7,7 @@
 #include "maps.h"
 #include "parse.h"
 
-/* translation is what the ends of a packet become. Network byte order; an IPv4
+/* translation has the addresses and ports that a packet leaves with, and its TOS and TTL. Network byte order; an IPv4
  * address is in the first word. */
 struct translation {
 	__be32 source[4];
@@ -28,17 +28,17 @@ struct translation {
 
 /* route is a way. */
 struct route {
-	/* What the frame begins with, see copy_macs. */
+	/* The MAC addresses that the frame begins with, see copy_macs. */
 	__u8 macs[12];
 	__u32 interface;
-	/* Of a packet that is too big for it: the size that would not be. */
+	/* Of a packet that is too big for its way: the largest size that fits. */
 	__u32 mtu;
 };
 
-/* tracking is what the steps of the decision about a flow tell each other. */
+/* tracking is the state that the steps of the decision about a flow hand to each other. */
 struct tracking {
-	/* The flow's key, and what is to be remembered of it; the same of its client's
-	 * affinity; and an entry on its way from a table to another. */
+	/* The flow's key, and the entry to be made of it; the same of its client's affinity; and an entry on its way from a
+	 * table to another. */
 	struct flow flow;
 	struct flow client;
 	struct flow moving;
@@ -77,12 +77,12 @@ struct elder {
 
 struct scratch {
 	struct packet packet;
-	/* What would not be too big, in bytes. */
+	/* Of a packet that is too big: the largest size that fits its way, in bytes. */
 	__u32 mtu;
-	/* What the packet becomes. */
+	/* The addresses and ports that the packet leaves with. */
 	struct translation to;
-	/* Of an ICMP error: the packet that it quotes, that packet's opposite, what
-	 * packets of its flow become, and what the quote becomes. */
+	/* Of an ICMP error: the packet that it quotes, that packet with source and destination exchanged, the translation
+	 * of packets of its flow, and that of the quote. */
 	struct packet quoted;
 	struct packet opposite;
 	struct translation flow;

@@ -16,7 +16,7 @@
 #include "maps.h"
 #include "parse.h"
 
-/* trace_reason is what decided besides the configuration. */
+/* trace_reason names the states and events that a decision rested on besides the configuration. */
 enum trace_reason {
 	/* An entry of a flow table named the backend. */
 	TRACE_KNOWN_FLOW = 1,
@@ -66,12 +66,12 @@ enum capture_limit {
 	CAPTURE_SNAP_MAX = 9216,
 };
 
-/* trace_record is what became of a packet, and why. Addresses and ports are in
- * network byte order; an IPv4 address is in the first word. */
+/* trace_record is the outcome of a packet, with the reasons for it. Addresses and ports are in network byte order; an
+ * IPv4 address is in the first word. */
 struct trace_record {
 	/* When it ended, in nanoseconds of the monotonic clock. */
 	__u64 time;
-	/* What the packet had as it came in. All 0 where it could not be read. */
+	/* The packet's ends as it came in. All 0 where it could not be read. */
 	__be32 source[4];
 	__be32 destination[4];
 	__be16 source_port;
@@ -96,8 +96,7 @@ struct trace_record {
 	__be16 new_destination_port;
 	/* How many bytes of `head` count. */
 	__u32 head_length;
-	/* What the packet was: 4, 6, or 0 for what could not be read; an IANA
-	 * number; the flags of TCP. */
+	/* The IP version, 4 or 6, or 0 where the packet could not be read; the protocol's IANA number; the flags of TCP. */
 	__u8 family;
 	__u8 protocol;
 	__u8 tcp_flags;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the data plane and the control plane both know. Go gets these types
- * through bpf2go; nothing here is declared a second time. */
+/* Types that the data plane and the control plane share. Go gets them through bpf2go; none is declared a second
+ * time. */
 #pragma once
 
 #include <linux/types.h>
@@ -160,7 +160,7 @@ enum service_flag {
 	SERVICE_RATE = 32,
 	/* The service has a cap, or one of its backends an upper threshold. */
 	SERVICE_LIMITED = 64,
-	/* What cannot be sent on is answered: TCP by a reset, UDP by an ICMP error. */
+	/* Packets that cannot be sent on are answered: TCP by a reset, UDP by an ICMP error. */
 	SERVICE_ANSWERS = 128,
 	/* With SERVICE_PERSISTENT: the service shares its clients' affinities with others,
 	 * and its hosts follow its slots: struct host. */
@@ -195,7 +195,7 @@ enum mode {
 	MODE_FULLNAT,
 };
 
-/* service_kind is what an address in the services' tables is. */
+/* service_kind is the kind of an entry in the services' tables. */
 enum service_kind {
 	/* Nothing of ours. */
 	KIND_NONE,
@@ -219,11 +219,11 @@ struct block {
 	__u32 members;
 };
 
-/* service is what the data plane needs to choose a backend. What of it changes while
- * packets are looking is the blocks, each in one step, and the flags. */
+/* service has a service's settings and tables of backends. The blocks, each in one step, and the flags are the only
+ * fields that change while packets read them. */
 struct service {
 	struct block current;
-	/* With SERVICE_BASE: the slots and members of before. */
+	/* With SERVICE_BASE: the slots and members before the transition. */
 	struct block base;
 	/* Number of slots; 0 where no backend is usable. */
 	__u32 table_size;
@@ -267,10 +267,9 @@ struct service_slot6 {
 	struct service service;
 };
 
-/* endpoint is what the source of a reply becomes (mode nat): the VIP and port
- * of the service whose backend it is. The tables of endpoints are made like
- * those of the services, with the backend's address and port as the key; port 0
- * and PROTOCOL_ANY stand for the address as a whole. */
+/* endpoint has the VIP and port that a reply's source is translated to (mode nat): those of the service whose backend
+ * sends it. The tables of endpoints are made like those of the services, with the backend's address and port as the
+ * key; port 0 and PROTOCOL_ANY stand for the address as a whole. */
 struct endpoint {
 	__be32 vip[4];
 	__be16 port;
@@ -307,7 +306,7 @@ struct endpoint_slot6 {
  * do. A cache line long. Members are not changed while packets may read them. Of the
  * backend under an index `next` alone is: a new one is written aside first. */
 struct backend {
-	/* What a frame to it begins with: the next hop's MAC address, and ours. */
+	/* The Ethernet addresses of a frame to it: the next hop's, and ours. */
 	__u8 destination[6];
 	__u8 source[6];
 	/* The interface that frames leave by, as settings.interface. */
@@ -387,8 +386,8 @@ enum refusal {
 	REFUSAL_MOST = 1 << 30,
 };
 
-/* turn is what a service's schedulers and limits remember, by the service's id, and what
- * its replies become. Two cache lines long. */
+/* turn is the state of a service's schedulers and limits, and the source that full NAT's replies get, by the service's
+ * id. Two cache lines long. */
 struct turn {
 	/* Counts the new flows. */
 	__u64 next;
@@ -402,7 +401,7 @@ struct turn {
 	 * any number. */
 	__u32 active;
 	__u32 cap;
-	/* Full NAT: what a reply's source becomes, and service.mss. */
+	/* Full NAT: the source that replies get, and service.mss. */
 	__be32 vip[4];
 	__be16 vip_port;
 	__u16 mss;
@@ -438,7 +437,7 @@ struct backend_count {
 	/* The same of what came back through us (NAT). */
 	__u64 returned_packets;
 	__u64 returned_bytes;
-	/* What tells without a question whether it serves, where its packets are seen (NAT).
+	/* Passive health, of modes that see the backend's packets (NAT): its answers to clients tell whether it serves.
 	 * SYNs that it has answered by SYN and ACK, repeated ones included. */
 	__u64 answered;
 	/* SYNs that it has answered by RST: no program listens, or a firewall rejects. */
@@ -547,15 +546,14 @@ struct flow_bucket {
 	struct flow flows[8];
 };
 
-/* head is what the generation's memory begins with. */
+/* head is the header of a generation's memory. */
 struct head {
-	/* Milliseconds, told by the control plane a few times a second: to read it costs
-	 * a load. It stands still while the control plane does. */
+	/* Milliseconds, written by the control plane a few times a second, so that reading the time costs one load. It
+	 * stands still while the control plane does. */
 	__u32 clock;
-	/* Not 0 where something was put into a table of flows since the control plane has
-	 * looked. */
+	/* Not 0 where an entry was made in a table of flows since the control plane last looked. */
 	__u32 remembered;
-	/* Not 0 where a backend has refused a connection since the control plane has looked. */
+	/* Not 0 where a backend has refused a connection since the control plane last looked. */
 	__u32 refused;
 	/* Not 0 where a packet from a backend to the pool of full NAT that no flow is known of
 	 * is to be answered: a service of that mode has SERVICE_ANSWERS. */
@@ -639,7 +637,7 @@ struct prefix_key {
 	__be32 address[4];
 };
 
-/* prefix_verdict is what a list says of the addresses in a prefix. */
+/* prefix_verdict is the verdict of a list on the addresses of a prefix. */
 enum prefix_verdict {
 	PREFIX_UNTRANSLATED = 1,
 	PREFIX_ALLOWED,
@@ -738,7 +736,7 @@ struct reply_hop {
 	__u32 unused;
 };
 
-/* hop_flag says what a reply_hop is. */
+/* hop_flag has the family of a reply_hop, and whether it is a router. */
 enum hop_flag {
 	HOP_IPV4 = 1,
 	HOP_IPV6 = 2,
@@ -764,10 +762,10 @@ struct fragment_key {
 	__u8 pad[3];
 };
 
-/* fragment is what became of the first fragment, and becomes of the others. */
+/* fragment is the outcome of a datagram's first fragment, which the others share. */
 struct fragment {
 	__u64 seen;
-	/* What the addresses become where they are translated. */
+	/* The addresses after translation, in the modes that translate them. */
 	__be32 source[4];
 	__be32 destination[4];
 	__u32 backend;
@@ -815,7 +813,7 @@ struct near6 {
 struct settings {
 	/* The interface's own MAC address: frames for others are not ours. */
 	__u8 mac[6];
-	/* What full NAT sends from, in host byte order. */
+	/* The ports that full NAT sends from, in host byte order. */
 	__u16 first_port;
 	__u16 last_port;
 	/* 1 makes a traced program decide and rewrite, and keep nothing. */
@@ -825,8 +823,8 @@ struct settings {
 	/* 1 where it matters to a service who its clients are: one has SERVICE_LISTED, or
 	 * SERVICE_HAIRPIN and there are near clients. */
 	__u8 clients;
-	/* 1 where a service has SERVICE_IS_HAIRPIN, and what those send from, in host byte order; 0 where
-	 * there are no ports for that. */
+	/* 1 where a service has SERVICE_IS_HAIRPIN, and the ports that those send from, in host byte order; 0 where there
+	 * are none for them. */
 	__u8 hairpins;
 	__u16 hairpin_first_port;
 	__u16 hairpin_last_port;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What a packet costs, measured through BPF_PROG_TEST_RUN. Repeating one
- * buffer is not enough: a program would see its own output, and one flow
- * flatters every cache. So each run restores the packet, gives it the next
- * flow, and tail-calls the program under test, unmodified. The same with an
- * empty program is the baseline.
+/* Measures the cost of a packet through BPF_PROG_TEST_RUN. Repeating one buffer is not enough: a program would see its
+ * own output, and one flow flatters every cache. So each run restores the packet, gives it the next flow, and
+ * tail-calls the program under test, unmodified. The same with an empty program is the baseline.
  *
  * Include after one of the ctx_*.h headers, and after these two, which depend
  * on the hook:
@@ -21,7 +19,7 @@
  * rewrite. The Ethernet header, and then a multiple of 8. */
 #define RESTORED (ETH_HLEN + 80)
 
-/* What adjust_* makes a packet longer by: an IPv4 header. */
+/* Bytes that adjust_* makes a packet longer by: an IPv4 header. */
 #define GROWTH 20
 
 /* varied is a field that is not the same in every flow. It is written with the
@@ -52,7 +50,7 @@ struct harness {
 	__u32 mask;
 	/* Flows follow each other in an order without locality. */
 	__u32 stride;
-	/* What is added to their numbers: others than those from 0 on. */
+	/* An offset of the flows' numbers, for others than those from 0 on. */
 	__u32 offset;
 	/* How many low bits of a flow's number vary the client's address; the others
 	 * vary its port. */
@@ -236,7 +234,7 @@ struct {
 	__type(value, struct line);
 } lines SEC(".maps");
 
-/* What was read so far, which is always 0. */
+/* The sum of the words read so far, which is always 0. */
 __u64 read;
 
 /* read_line reads a line somewhere, another for each flow. Where it is depends on what the

@@ -60,7 +60,7 @@ struct settings {
 	/* MAC addresses to send to, as the first six bytes of a word; a flow has
 	 * one of them. */
 	__u32 targets;
-	/* What the taps drop: all at the port, or what leaves the balancer. */
+	/* Which frames the taps drop: all at the port, or those that leave the balancer. */
 	__u32 drop_at_port, drop_at_exit;
 	/* Bytes of a prefix of sources: the first 32 bits of an IPv4 address, or the
 	 * two halves of an IPv6 one, and which of their bits differ (of IPv6, in the
@@ -107,17 +107,17 @@ struct {
 	__type(value, __u32);
 } ports SEC(".maps");
 
-/* What is counted, and where. */
+/* counted is a kind of packet, by its place and its flags. */
 enum counted {
-	/* What the attacker sends, at its port of the switch. */
+	/* The attacker's packets, at its port of the switch. */
 	COUNTED_OFFERED,
-	/* What leaves the balancer: sent on (SYNs and datagrams; ACKs), or answered. */
+	/* The balancer's packets: sent on (SYNs and datagrams; ACKs), or answers. */
 	COUNTED_FORWARDED,
 	COUNTED_FORWARDED_ACK,
 	COUNTED_ANSWERED_SYNACK,
 	COUNTED_ANSWERED_RST,
 	COUNTED_ANSWERED_OTHER,
-	/* What comes back to the attacker. */
+	/* Answers that come back to the attacker. */
 	COUNTED_RETURNED_SYNACK,
 	COUNTED_RETURNED_RST,
 	COUNTED_RETURNED_OTHER,
@@ -219,7 +219,7 @@ int flood_send(struct xdp_md *ctx)
 	return bpf_redirect(settings.ifindex, 0);
 }
 
-/* seen is what a tap must know of a packet. */
+/* seen has the properties of a packet that a tap counts by. */
 struct seen {
 	/* It is of the flood: from the attacker, or marked and so sent on. */
 	bool from, marked;

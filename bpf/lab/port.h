@@ -10,9 +10,8 @@
 /* Places for ports: six roles with room for 256 hosts each. */
 #define LAB_PORTS 1536
 
-/* What the MAC addresses of all hosts have in common, as the first six bytes of a
- * word lie in memory: which bits, and their values. The others are the role, in the
- * fourth byte, and the number, in the sixth. */
+/* The bits that the MAC addresses of all hosts have in common, as the first six bytes of a word lie in memory: a mask,
+ * and the bits' values. The others are the role, in the fourth byte, and the number, in the sixth. */
 volatile const __u64 common_bits, common_values;
 
 /* lab_place returns the place of a frame's port, or LAB_PORTS where the frame is for

@@ -17,7 +17,7 @@
 /* A tag (IEEE 802.1Q) has been taken off the frame, and is remembered beside it. */
 #define CTX_TAGS false
 #define CTX_ONLY_OURS false
-/* What nearly all packets need is worth a way of its own: see hasten. */
+/* Nearly all packets can take a shorter path here: see hasten. */
 #define CTX_HASTENS 1
 /* A packet may keep even its headers where they cannot be read: see ctx_linear. */
 #define CTX_PULLS 1
@@ -115,9 +115,9 @@ static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 	return ctx_tagged(ctx) ? bpf_skb_vlan_pop(ctx) : 0;
 }
 
-/* What the kernel knows of a packet's transport checksum (include/linux/skbuff.h,
- * CHECKSUM_*): nothing, or that it is right; the sum of the whole packet, which changes
- * with it; or that it is yet to be filled in, and so far has the pseudo header's sum. */
+/* summed is the state of a packet's transport checksum (include/linux/skbuff.h, CHECKSUM_*): not verified; verified;
+ * the sum of the whole packet is known, and changes with it; or the checksum is yet to be completed, and holds the
+ * pseudo header's sum so far. */
 enum summed { SUMMED_NONE, SUMMED_RIGHT, SUMMED_WHOLE, SUMMED_PARTIAL };
 
 /* Since Linux 6.2. */

@@ -14,8 +14,8 @@
 
 enum {
 	SLOTS = 10,
-	/* What a slot returns that no program has replaced, or that one has left: the next is called, for the
-	 * bit of it is set in each slot's actions. */
+	/* The action of a slot whose function no program replaces, or none any more: the next is called, since this
+	 * action's bit is set in each slot's actions. */
 	EMPTY_SLOT = 31,
 };
 

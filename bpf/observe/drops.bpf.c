@@ -18,7 +18,7 @@
 /* No header was found yet (skb_reset_network_header was not called). */
 #define NO_HEADER 0xffff
 
-/* drop_flow is what the headers of a packet say, as far as they could be read. */
+/* drop_flow has the addresses, ports and protocol of a packet, as far as its headers could be read. */
 struct drop_flow {
 	/* In network byte order; an IPv4 address is in the first word. */
 	__u32 source[4];
@@ -49,7 +49,7 @@ struct drop_key {
 	__u16 from;
 };
 
-/* What told of a drop. */
+/* drop_source is the tracepoint that reported a drop. */
 enum drop_source {
 	DROP_SKB,
 	/* An XDP program ended in XDP_ABORTED or an unknown verdict, or XDP_TX failed. */
@@ -232,8 +232,8 @@ int xdp_devmap_xmit(__u64 *ctx)
 	return 0;
 }
 
-/* What symbol() is asked, and answers: the kernel knows the names of its own
- * functions even where it does not show them in /proc/kallsyms. */
+/* symbol_question is an address, and the name that symbol() finds for it: the kernel knows its own functions' names
+ * even where it hides them from /proc/kallsyms. */
 struct symbol_question {
 	__u64 address;
 	char name[64];

@@ -29,8 +29,8 @@ struct task_struct {
 	struct nsproxy *nsproxy;
 } KERNEL;
 
-/* charge_key says what for: a device's work, or, with ifindex 0, all that was done
- * on top of a namespace's processes. */
+/* charge_key is an account of time: a device's packet work, or, with ifindex 0, all that was done on top of a
+ * namespace's processes. */
 struct charge_key {
 	__u32 ifindex;
 	/* The inode number of the network namespace, as stat(2) shows it. */
@@ -65,7 +65,7 @@ struct {
 struct round {
 	/* Up to when everything is charged, in nanoseconds; 0 outside of a softirq. */
 	__u64 since;
-	/* What was charged in it. */
+	/* The time charged in it, in nanoseconds. */
 	__u64 charged;
 	/* Whose packet is worked on, and the address of that device; 0 before the first
 	 * of a poll. */

@@ -51,8 +51,8 @@ static __always_inline __u32 wire_wanted(const struct wire_control *control, __u
 	return control->mixed ? control->sizes[first & (WIRE_SIZES - 1)] : control->response;
 }
 
-/* wire_window is what a connection offers. Server ports send no more than that in a
- * segment, which makes responses of a mix as long as they are to be. */
+/* wire_window is the TCP window that a connection advertises. Server ports send no more than that in a segment, which
+ * gives the responses of a mix their lengths. */
 static __always_inline __u16 wire_window(const struct wire_control *control, __u32 first, __u32 received)
 {
 	__u32 left = wire_wanted(control, first);

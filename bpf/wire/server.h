@@ -11,7 +11,7 @@ struct wire_call {
 	const struct wire_control *control;
 	struct wire_counts *counts;
 	struct wire_seen *seen;
-	/* What answers bear as their source. */
+	/* The source address and port of answers. */
 	__be32 own;
 	__be16 own_port;
 };
@@ -92,7 +92,7 @@ static __always_inline bool wire_first_time(const struct wire_seen *seen, __u32 
 	return true;
 }
 
-/* What fits before a frame that a kernel made, where nothing fits behind it. */
+/* Bytes that fit before a frame that a kernel made, where none fit behind it. */
 #define WIRE_ROOM 160
 
 /* wire_respond_some sends so many bytes of the response. With the last of them the

@@ -99,7 +99,7 @@ __noinline __u64 sum_frame(ctx_t *ctx, __u32 offset, __u32 length)
 	return sum;
 }
 
-/* error is what an answer says. */
+/* error is the kind of an ICMP error, and the parameter that goes with it. */
 struct error {
 	/* ICMP_ERROR(type, code) of the packet's family. */
 	__u32 kind;

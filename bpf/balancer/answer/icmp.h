@@ -195,9 +195,8 @@ static __noinline enum outcome quoted_backend(void *generation, struct scratch *
 	return apply_choice(generation, choice, decision, &scratch->flow);
 }
 
-/* quote_to_backend says what the quote of an error for a backend becomes: the
- * packet that the backend has sent, against the direction of the flow. Scratch: takes quoted
- * and flow; leaves quote. */
+/* quote_to_backend translates the quote of an error for a backend into the packet that the backend has sent, against
+ * the direction of the flow. Scratch: takes quoted and flow; leaves quote. */
 static __always_inline void quote_to_backend(struct scratch *scratch,
 					     const struct decision *decision)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What becomes of packets that cannot be sent on: dropped, or answered as a host answers for
- * a port that nothing listens on. */
+/* Refuses packets that cannot be sent on: drops them, or answers as a host answers for a port that nothing listens
+ * on. */
 #pragma once
 
 #include "reset.h"

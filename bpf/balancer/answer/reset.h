@@ -13,8 +13,7 @@
 #define RESET_FLAG (TCP_RST << 16)
 #define ACK_FLAG (TCP_ACK << 16)
 
-/* reset_numbers is what a reset must bear for its receiver to believe it. Network byte
- * order. */
+/* reset_numbers has the numbers and flags of a reset; with others, its receiver discards it. Network byte order. */
 struct reset_numbers {
 	__be32 sequence;
 	__be32 acknowledged;

@@ -5,7 +5,7 @@
 
 #include "choose.h"
 
-/* What of a service's flags makes it a longer matter to begin a flow. */
+/* The flags of services whose flows only the slow path may begin. */
 #define SERVICE_BOUNDS (SERVICE_PERSISTENT | SERVICE_RATE | SERVICE_LIMITED | SERVICE_BY_SOURCE)
 
 /* picks_plainly says whether a scheduler picks without a call. */
@@ -54,9 +54,9 @@ static __always_inline bool is_remembered(const struct flow *key, __u64 hash, bo
 	return search_place(key, hash, true);
 }
 
-/* beginner is what else tells who begins a flow, by value, so that nothing of what its caller
- * has in registers need go to the stack: port and protocol, whether the address is IPv6, and
- * where in the frame of a plain packet the transport header begins, in bytes: 62 at most. */
+/* beginner packs the client's port, the protocol, whether the address is IPv6, and the offset of the transport header
+ * in the frame of a plain packet (in bytes, 62 at most) into one word. A word is passed by value, so that its caller's
+ * registers need not be spilled to the stack. */
 #define BEGINNER_IPV6 (1 << 24)
 #define BEGINNER_TRANSPORT 25
 

@@ -61,8 +61,8 @@ __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 p
 	return owner->index | CHOICE_OPENS;
 }
 
-/* beginning is what a packet that may be the first of a flow makes of the entry of its key.
- * docs/internals/state.md has the table, and what a stranger can do by it. */
+/* beginning is the effect that a packet that may be the first of a flow has on the entry of its key.
+ * docs/internals/state.md has the table, and the harm that a forged packet can do by it. */
 enum beginning {
 	/* It is the flow's own, or its backend may have the next one too. */
 	BEGINS_NOTHING,

@@ -309,7 +309,7 @@ static __always_inline __u32 pick_member(void *generation, const struct service 
 	return member_in(generation, pick->table, hash_scale(pick->hash, service->table_size));
 }
 
-/* What pick_backend returns instead of a backend's index. */
+/* Results of pick_backend where it picks no backend: there is none, or all are full. */
 #define PICK_NONE (1ULL << 32)
 #define PICK_FULL (1ULL << 33)
 

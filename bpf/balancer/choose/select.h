@@ -103,9 +103,9 @@ static __noinline struct service *search_service(void *generation, const struct 
 /* No slot has this number. */
 #define NO_ENDPOINT 0xffffffff
 
-/* kind_of says what a packet's destination is to us, whatever the port: enum
- * service_kind. The functions that are not static here and elsewhere are verified
- * by themselves, once; a static one would be followed again from each call. */
+/* kind_of returns the kind of a packet's destination address, whatever the port: enum service_kind. The functions that
+ * are not static here and elsewhere are verified by themselves, once; a static one would be followed again from each
+ * call. */
 __noinline int kind_of(const struct packet *packet)
 {
 	void *generation = current_generation();
@@ -212,7 +212,7 @@ static __always_inline __u32 service_hash(const struct service *service,
 	return hash_ends(packet, service->flags & SERVICE_BY_SOURCE ? 0 : packet->source_port);
 }
 
-/* What of a service's flags keeps a packet from being a matter of its hash alone. */
+/* The flags of services for whose packets the hash alone does not select the backend. */
 #define SERVICE_ASKS (SERVICE_TRACKED | SERVICE_MOVED | SERVICE_RATE)
 
 /* choose_by_hash is for services that remember nothing: false where the slot has changed

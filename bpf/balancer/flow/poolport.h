@@ -74,11 +74,10 @@ static __always_inline bool candidate(void *generation, bool hairpin, bool ipv6,
 					   nat_candidate(generation, ipv6, hash, flow);
 }
 
-/* cost_of says what it costs to take a port from the flow that has it, the least first: of
- * one that is over the backend knows nothing any more, or takes the next SYN; one in TIME-WAIT
- * it takes for the next one if the SYN's sequence number or timestamp is beyond the last (RFC
- * 6191), and else after the new client's RST, with its next SYN; and a half-open flow may be
- * about to prove itself. */
+/* cost_of ranks the flows that a port may be taken from, the cheapest first. A backend has forgotten a flow that is
+ * over, or takes the next SYN. Of one in TIME-WAIT it takes the next SYN if its sequence number or timestamp is beyond
+ * the last (RFC 6191), and else only after the new client's RST, with its next SYN. A half-open flow may be about to
+ * prove itself. */
 static __always_inline __u32 cost_of(__u32 state)
 {
 	if (!is_over(state))

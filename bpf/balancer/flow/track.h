@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is remembered of flows: how they begin, go on and end. */
+/* Connection tracking: the states of flows, and the packets that begin, move and end them. */
 #pragma once
 
 #include "flowtable.h"

@@ -22,7 +22,7 @@ struct bpf_iter__udp {
 typedef struct bpf_iter__udp ctx_t;
 #define AT_SOCKETS
 
-/* What is remembered stands on more than is asked here. */
+/* sockets.h has more functions than are called here. */
 #pragma clang diagnostic ignored "-Wunused-function"
 
 #include "sockets.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What has no room on the stack, of programs at sockets. They run in the thread that connects or sends,
- * and may lose the CPU to another one that does: each thread has memory of its own, for as long as it
- * asks. Included by scratch.h. */
+/* Scratch memory of programs at sockets, whose stack is too small. They run in the thread that connects or sends, which
+ * may be preempted by another one that does: each thread has memory of its own, for as long as its call takes. Included
+ * by scratch.h. */
 #pragma once
 
 #include "types.h"

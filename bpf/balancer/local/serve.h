@@ -9,7 +9,7 @@
 #include "../choose/clients.h"
 #include "../choose/select.h"
 
-/* What a program at a system call returns. */
+/* Verdicts of a program at a system call. */
 #define REFUSE 0
 #define PROCEED 1
 

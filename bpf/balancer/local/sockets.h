@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is remembered of a socket: which backends it got for which VIPs. Its program may use it on
- * several CPUs at once. A peer is taken and let go of by exchanging the word of its state; who reads
- * it looks at that word before and after. */
+/* The state of a socket: which backends it got for which VIPs. The process that owns it may use it on several CPUs at
+ * once. A peer is taken and let go of by exchanging the word of its state; who reads it looks at that word before and
+ * after. */
 #pragma once
 
 #include "maps.h"
@@ -32,15 +32,15 @@ static __always_inline bool enter_peer_state(struct local_peer *peer, __u32 was,
 	return __sync_val_compare_and_swap(&peer->state, was, word) == was;
 }
 
-/* peer_count is what a peer is counted as: local_peer.counted, and where. */
+/* peer_count has local_peer.counted of a peer, and the service and backend under which the peer is counted. */
 struct peer_count {
 	__u32 word;
 	__u32 service;
 	__u32 backend;
 };
 
-/* count_of reads it, before the peer is let go of by exchanging the state that was read: where that comes about, it is
- * of that peer. Another thread may have taken the place right after. */
+/* count_of reads it before the peer is released by exchanging the state that was read. If the exchange succeeds, the
+ * count is that peer's; after it, another thread may take the place at once. */
 static __always_inline struct peer_count count_of(const struct local_peer *peer)
 {
 	struct peer_count count;

@@ -11,7 +11,7 @@
 #include "../trace.h"
 #include "translate.h"
 
-/* What find_route says besides an outcome. */
+/* Results of find_route. */
 enum way {
 	WAY_FOUND,
 	/* The kernel must find it, or knows what to do with the packet. */
@@ -90,9 +90,9 @@ static __always_inline struct known_way *way_of(const struct packet *packet,
 	return bpf_map_lookup_elem(&ways, &at);
 }
 
-/* way_stamp is what a way is marked with that is learned now: the tick of the clock, and the changes
- * of routes that the control plane has heard of. It is taken before the kernel is asked: what changes
- * after that makes the answer an old one. */
+/* way_stamp is the age mark of a way that is learned now: the tick of the clock plus the number of route changes that
+ * the control plane has heard of. It is taken before the kernel is asked, so that a change after that makes the answer
+ * stale. */
 static __always_inline __u32 way_stamp(__u32 now)
 {
 	struct mirror *routes = reply_routes_of();
