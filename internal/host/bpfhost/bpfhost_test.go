@@ -10,7 +10,8 @@ import (
 	"testing/fstest"
 )
 
-// TestLacks: each thing that a kernel lacks is named with its remedy, and what cannot be read is taken to be there.
+// TestLacks: each thing that a kernel lacks is named with its remedy, and a feature that cannot be read is taken to be
+// there.
 func TestLacks(t *testing.T) {
 	t.Parallel()
 	whole := map[string]string{

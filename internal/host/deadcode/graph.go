@@ -104,7 +104,7 @@ func (g *graph) rewrite(outcomes []outcome) asm.Instructions {
 	return made
 }
 
-// dropEmptyJumps takes from keep the jumps to what follows them. One that goes may make another one empty.
+// dropEmptyJumps takes jumps to the next instruction from keep. One that goes may make another one empty.
 func (g *graph) dropEmptyJumps(outcomes []outcome, keep []bool) {
 	for again := true; again; {
 		again = false

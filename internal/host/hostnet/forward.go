@@ -14,10 +14,9 @@ import (
 // setting is a sysctl and the value that it shall have.
 type setting struct{ name, value string }
 
-// Forward makes the host a router on links, for each family or for none: what
-// was set for a family, or a link, that is no longer wanted is taken back. The first of the
-// links has the addresses that packets are translated to. On an error all is as
-// it was before, but for links that were left.
+// Forward makes the host a router on links, for each family or for none: settings for a family, or a link, that is no
+// longer wanted are taken back. The first of the links has the addresses that packets are translated to. On an error
+// all is as it was before, but for links that were left.
 //
 // A balancer that translates addresses sends replies on by itself, as long as it
 // may: the kernel's lookup refuses to find a route for it on an interface that
@@ -39,7 +38,7 @@ func (c *Changes) Forward(links []string, four, six bool) error {
 	return err
 }
 
-// forwarding is what was set so that the host forwards one family, in order.
+// forwarding has the settings by which the host forwards one family, in order.
 type forwarding struct {
 	sysctls []string
 	// links are those on which the host forwards.
@@ -48,7 +47,7 @@ type forwarding struct {
 	inherited bool
 }
 
-// forwardFamily sets what a family wants, or takes it back. It returns what it has set.
+// forwardFamily sets the settings of a family, or takes them back. It returns those that it has set.
 func (c *Changes) forwardFamily(done *forwarding, want bool, links []string,
 	settings func([]string) ([]setting, error)) (made []string, err error) {
 	switch {
@@ -90,8 +89,8 @@ func (f *forwarding) takeBack(c *Changes, made []string) error {
 // keeps the routes of other links (keepRouters) is not among them.
 var linkSettings = []string{"send_redirects", "accept_local", "rp_filter", "forwarding", "force_forwarding"}
 
-// leaveLinks takes back what was set of links on which the host is not to forward any more,
-// and of the first what is only for the others.
+// leaveLinks takes back the settings of links on which the host is not to forward any more, and of the first those that
+// only the others need.
 func (c *Changes) leaveLinks(done *forwarding) error {
 	stays := []string{conf4("all", "send_redirects"), conf6("all", "forwarding")}
 	for i, link := range done.links {
@@ -126,7 +125,7 @@ func (c *Changes) restoreAll(names *[]string) error {
 	return errors.Join(failed...)
 }
 
-// forward4 lists what forwarding IPv4 takes.
+// forward4 lists the settings for forwarding IPv4.
 func (c *Changes) forward4(links []string) ([]setting, error) {
 	var list []setting
 	for i, link := range links {
@@ -173,7 +172,7 @@ func (c *Changes) strict(link string) (bool, error) {
 	return max(all, own) == "1", err
 }
 
-// forward6 lists what forwarding IPv6 takes.
+// forward6 lists the settings for forwarding IPv6.
 func (c *Changes) forward6(links []string) ([]setting, error) {
 	single := true // each interface for itself
 	for _, link := range links {
@@ -208,9 +207,9 @@ func forwardSettings6(links []string, single bool) []setting {
 	return list
 }
 
-// keepRouters lists what keeps the default routes that routers have announced. A
-// host that begins to forward, on whatever interface, drops those of all, and
-// takes no new ones on interfaces that forward, unless accept_ra is 2 there.
+// keepRouters lists the settings that keep the default routes that routers have announced. A host that begins to
+// forward, on whatever interface, drops those of all, and takes no new ones on interfaces that forward, unless
+// accept_ra is 2 there.
 func (c *Changes) keepRouters(single bool) ([]setting, error) {
 	links, err := c.confs6()
 	if err != nil {
@@ -236,8 +235,7 @@ func (c *Changes) keepRouters(single bool) ([]setting, error) {
 	return list, nil
 }
 
-// confs6 returns what has settings of its own for IPv6: the interfaces, "all"
-// and "default".
+// confs6 returns the names with settings of their own for IPv6: the interfaces, "all" and "default".
 func (c *Changes) confs6() (names []string, err error) {
 	err = c.ns.Do(func() error {
 		entries, err := os.ReadDir("/proc/sys/net/ipv6/conf")

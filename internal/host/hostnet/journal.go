@@ -50,8 +50,7 @@ type identity struct {
 	PID  int    `json:"pid"`
 }
 
-// change is one change to the host, with what undoing it needs. Two that are
-// equal are the same one.
+// change is one change to the host, with the values that undoing it needs. Two that are equal are the same one.
 type change struct {
 	Kind string `json:"kind"`
 
@@ -60,7 +59,7 @@ type change struct {
 	Old    string `json:"old,omitempty"`
 	New    string `json:"new,omitempty"`
 
-	// Of what is on a link. The index identifies it even if it was renamed since.
+	// Of a change to a link: its name and index. The index identifies it even if it was renamed since.
 	Link  string `json:"link,omitempty"`
 	Index int    `json:"index,omitempty"`
 
@@ -161,7 +160,7 @@ const (
 	whatLock    = "the lock of network changes"
 )
 
-// The lock is on a file of its own, since the journal's is replaced at each change.
+// lockSuffix is the suffix of the lock's file: one of its own, since the journal's is replaced at each change.
 const lockSuffix = ".lock"
 
 // lockJournal takes the lock that belongs to path. Errors: ErrBusy, ErrNoRights.

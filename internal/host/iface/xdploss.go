@@ -44,8 +44,8 @@ func (i *Interfaces) countXDPLost(w watched) (lost uint64) {
 			lost += n
 		}
 	}
-	// What is redirected to a veth whose peer does not take it is in no other counter;
-	// what XDP_TX lost is in both.
+	// Frames that are redirected to a veth whose peer does not take them are in no other counter; those that XDP_TX
+	// lost are in both.
 	if driver, err := i.driver.DriverName(w.name); err == nil && driver == "veth" {
 		if link, err := i.handle.LinkByIndex(w.index); err == nil && link.Attrs().Statistics != nil {
 			lost = max(lost, link.Attrs().Statistics.TxDropped)
@@ -54,7 +54,7 @@ func (i *Interfaces) countXDPLost(w watched) (lost uint64) {
 	return lost
 }
 
-// openDriver takes note of what was lost before; without it nothing is counted.
+// openDriver notes the losses of before; without it nothing is counted.
 func (i *Interfaces) openDriver() {
 	driver, err := ethtool.NewEthtool()
 	if err != nil {

@@ -57,15 +57,15 @@ func Read(root fs.FS) Left {
 	return left
 }
 
-// groupLeft returns what a control group and those above it leave. In a container their
-// files may be where the root's would be.
+// groupLeft returns the memory that a control group and those above it may still take. In a container their files may
+// be where the root's would be.
 func groupLeft(root fs.FS, mount, group, limit, usage, cache string) (left Left) {
 	for at := path.Clean("/" + group); ; at = path.Dir(at) {
 		dir := path.Join(mount, at)
 		most, ok := amount(root, path.Join(dir, limit))
 		used, readable := amount(root, path.Join(dir, usage))
 		if ok && readable {
-			// What is only a copy of files goes when memory is needed.
+			// The page cache of files goes when memory is needed.
 			copies, _ := field(root, path.Join(dir, "memory.stat"), cache)
 			used -= min(copies, used)
 			left = left.lower(Left{most - min(used, most), "/" + path.Join(dir, limit), true})
@@ -109,7 +109,7 @@ func (m Left) Room() uint64 {
 // The share of the memory that is available which is not taken: the kernel needs some for
 // packets, and we for changes.
 const (
-	// Margin divides what is available; one such part stays.
+	// Margin divides the available memory; one such part stays.
 	Margin            = 8
 	leastMemoryMargin = 64 << 20
 )

@@ -166,7 +166,7 @@ func (r *Resolver) actDue() time.Duration {
 	next := time.Hour
 	for _, p := range r.peers {
 		if !p.next.After(now) {
-			// What went wrong is in the entry.
+			// The error is in the entry.
 			_ = r.act(p, now)
 		}
 		next = min(next, p.next.Sub(now))
@@ -174,7 +174,7 @@ func (r *Resolver) actDue() time.Duration {
 	return max(next, 0)
 }
 
-// act makes the kernel ask for a peer, or verify what it has.
+// act makes the kernel ask for a peer, or verify its entry.
 func (r *Resolver) act(p *peer, now time.Time) error {
 	switch {
 	case p.kernel&(configured|beingProbed) != 0:

@@ -58,7 +58,7 @@ const (
 	Unknown = "unknown"
 )
 
-// Entry is what is known about a watched address.
+// Entry is the neighbour entry of a watched address.
 type Entry struct {
 	Address netip.Addr
 	MAC     net.HardwareAddr // nil while unknown; not to be written to
@@ -260,8 +260,8 @@ func (r *Resolver) linkName(index int) string {
 	return link.Attrs().Name
 }
 
-// start takes over what the kernel knows about those of peers that are new, and
-// asks for them at once if it knows nothing: want of rights shows here.
+// start takes over the kernel's entries of those of peers that are new, and asks for them at once if it has none: want
+// of rights shows here.
 func (r *Resolver) start(peers map[netip.Addr]*peer) error {
 	table, err := r.table()
 	if err != nil {
@@ -299,8 +299,8 @@ func (r *Resolver) Known(addrs []netip.Addr) (known []netip.Addr, err error) {
 	return known, nil
 }
 
-// Entries returns what is known about each watched address, by the address
-// without a zone, and as IPv4 if it was one mapped into IPv6.
+// Entries returns the entry of each watched address, by the address without a zone, and as IPv4 if it was one mapped
+// into IPv6.
 func (r *Resolver) Entries() map[netip.Addr]Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()

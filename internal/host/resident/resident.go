@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resident keeps small what a daemon has in memory: garbage is collected at a lower bound, and what only a
-// start or a large change needed is given back to the kernel once it is over.
+// Package resident keeps a daemon's memory small: garbage is collected at a lower bound, and memory that only a start
+// or a large change needed is given back to the kernel once it is over.
 package resident
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// garbage is how much garbage may gather before it is collected, in per cent of what is in use. Go's 100 saves a
+	// garbage is how much garbage may gather before it is collected, in per cent of the memory in use. Go's 100 saves a
 	// daemon that allocates little nothing that is worth that memory.
 	garbage = 50
 	// calm is how long there must be no change before memory is given back: a change that follows would take it anew.
